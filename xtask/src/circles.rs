@@ -6,32 +6,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use syn::visit::{self, Visit};
 
-/// Files of one circle, at most.
+/// Number of files of one circle, at most.
 const CIRCLE_FILES_MAX: usize = 3;
-/// Files with inherent `impl` blocks of one type, at most.
+/// Number of files with inherent `impl` blocks of one type, at most.
 const IMPL_FILES_MAX: usize = 4;
 const LIST: &str = "xtask/circles.list";
-/// Re-exports that lead to re-exports, at most.
+/// Number of re-exports that lead to re-exports, at most.
 const HOPS_MAX: usize = 12;
 
 type Module = Vec<String>;
 
-/// One file of a crate.
+/// File of a crate.
 #[derive(Default)]
 struct File {
     /// Paths that its code names, as seen from the crate's root.
     paths: BTreeSet<Module>,
-    /// What `use` gives another name here: name → path from the root.
+    /// Names that `use` gives something here: name → path from the root.
     names: BTreeMap<String, Module>,
     /// Paths of which it imports everything.
     globs: Vec<Module>,
-    /// What it defines.
+    /// Names that it defines.
     defined: BTreeSet<String>,
-    /// Types that it gives methods.
+    /// Names of types that it gives methods.
     owners: BTreeSet<String>,
 }
 
-/// The files of a crate by their module's path.
+/// Files of a crate by their module's path.
 type Files = BTreeMap<Module, File>;
 
 /// Fails on circles and scattered types that the list does not allow, and on lines of the list that are not needed any more.
@@ -49,7 +49,7 @@ pub fn check(root: &Path) -> Result<(), String> {
     Err(format!("{} circles or scattered types:\n  {}", problems.len(), problems.join("\n  ")))
 }
 
-/// The offences of every crate: their line in the list, without the number, with the number and the files.
+/// Offences of every crate: their line in the list, without the number, with the number and the files.
 fn offences(root: &Path) -> Result<BTreeMap<String, (usize, Vec<String>)>, String> {
     let mut crates: BTreeMap<String, Files> = BTreeMap::new();
     for path in source::rust_files(root) {
@@ -75,7 +75,7 @@ fn offences(root: &Path) -> Result<BTreeMap<String, (usize, Vec<String>)>, Strin
     Ok(found)
 }
 
-/// What is wrong, in words: the list has a line `KEY NUMBER` for each offence.
+/// Words on what is wrong: the list has a line `KEY NUMBER` for each offence.
 fn compare(found: &BTreeMap<String, (usize, Vec<String>)>, list: &str) -> Vec<String> {
     let lines = list.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let known: BTreeMap<&str, usize> =
@@ -95,7 +95,7 @@ fn compare(found: &BTreeMap<String, (usize, Vec<String>)>, list: &str) -> Vec<St
     problems
 }
 
-/// `dnode/mod.rs` → `dnode`; the root has no name.
+/// Module of a file: `dnode/mod.rs` → `dnode`; the root has no name.
 fn module_of(inside: &str) -> Module {
     let mut parts: Module = inside.trim_end_matches(".rs").split('/').map(String::from).collect();
     if matches!(parts.last().map(String::as_str), Some("mod" | "lib" | "main")) {
@@ -117,12 +117,12 @@ fn read(module: Module, parsed: &syn::File) -> File {
     reader.file
 }
 
-/// Walks one file's syntax.
+/// Reader that walks one file's syntax.
 struct Reader {
-    /// Where the walk is: the file's module, or one inside of it.
+    /// Module where the walk is: the file's, or one inside of it.
     module: Module,
     file: File,
-    /// The `use` that is looked at hands names on.
+    /// True when the `use` that is looked at hands names on.
     hands_on: bool,
     handed_on: BTreeMap<String, Module>,
     /// First words of the paths in the code.
@@ -130,7 +130,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// The path from the root, if it may lead to a file of this crate.
+    /// Path from the root, if it may lead to a file of this crate.
     fn absolute(&self, path: &[String]) -> Option<Module> {
         let mut from = self.module.clone();
         let mut rest = path;
@@ -247,7 +247,7 @@ impl<'ast> Visit<'ast> for Reader {
     }
 }
 
-/// The module of the file in which a path from the root ends, through re-exports.
+/// Module of the file in which a path from the root ends, through re-exports.
 fn home_of(files: &Files, path: &[String], hops: usize) -> Option<Module> {
     let mut at = Module::new();
     for (index, part) in path.iter().enumerate() {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// What dependencies may be under; of alternatives one is enough.
+/// Licences that dependencies may be under; of alternatives one is enough.
 const LICENCES: &[&str] =
     &["MIT", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause", "ISC", "Zlib", "Unicode-3.0"];
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
@@ -35,7 +35,7 @@ fn said(root: &Path, program: &str, args: &[&str]) -> Result<Output, String> {
     Command::new(program).args(args).current_dir(root).output().map_err(|error| format!("{program} cannot be started: {error}"))
 }
 
-/// What cargo knows of the dependencies on this platform. Where their sources are not here yet, as on a machine that never built, they are
+/// Metadata that cargo has of the dependencies on this platform. Where their sources are not here yet, as on a machine that never built, they are
 /// fetched first, as the build would do it.
 fn metadata(root: &Path) -> Result<Value, String> {
     let version = String::from_utf8_lossy(&said(root, "rustc", &["-vV"])?.stdout).into_owned();
@@ -94,7 +94,7 @@ fn takes(rest: &mut &[String], word: &str) -> bool {
     is_next
 }
 
-/// Alternatives.
+/// Parses alternatives.
 fn either(rest: &mut &[String]) -> Option<bool> {
     let mut is_met = both(rest)?;
     while takes(rest, "OR") {
@@ -103,7 +103,7 @@ fn either(rest: &mut &[String]) -> Option<bool> {
     Some(is_met)
 }
 
-/// What holds together.
+/// Parses what holds together.
 fn both(rest: &mut &[String]) -> Option<bool> {
     let mut is_met = one(rest)?;
     while takes(rest, "AND") {
@@ -112,7 +112,7 @@ fn both(rest: &mut &[String]) -> Option<bool> {
     Some(is_met)
 }
 
-/// A licence, or an expression in parentheses.
+/// Parses a licence, or an expression in parentheses.
 fn one(rest: &mut &[String]) -> Option<bool> {
     if takes(rest, "(") {
         let is_met = either(rest)?;
@@ -123,7 +123,7 @@ fn one(rest: &mut &[String]) -> Option<bool> {
     Some(LICENCES.contains(&licence.as_str()))
 }
 
-/// A package of `Cargo.lock`.
+/// Package of `Cargo.lock`.
 struct Locked {
     name: String,
     version: String,
@@ -144,13 +144,13 @@ fn locked(lock: &str) -> Vec<Locked> {
         .collect()
 }
 
-/// Said of a package from elsewhere than crates.io. Those without a source are folders; [`offences`] knows whether they are ours.
+/// Offence of a package from elsewhere than crates.io. Those without a source are folders; [`offences`] knows whether they are ours.
 fn foreign(package: &Locked) -> Option<String> {
     let source = package.source.as_deref().filter(|source| *source != REGISTRY)?;
     Some(format!("Cargo.lock: {} {} does not come from crates.io, but from {source}", package.name, package.version))
 }
 
-/// Versions with the same compatible part can stand in for each other.
+/// Part of a version that is the same in those which can stand in for each other.
 fn compatible(version: &str) -> String {
     let mut parts = version.split(['.', '-', '+']);
     let mut kept = parts.next().unwrap_or_default().to_string();

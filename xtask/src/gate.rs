@@ -30,10 +30,10 @@ pub fn run_all(root: &Path, is_strict: bool) -> Result<(), String> {
     if passed { Ok(()) } else { Err("the gate failed".into()) }
 }
 
-/// The verb of [`steps`].
+/// Name of the verb of [`steps`].
 pub const STEPS: &str = "ci-steps";
 
-/// What stands at the end of a run.
+/// Text of the last line of a run.
 fn last_line(passed: bool, noted: &str) -> String {
     let summary = need::summary(noted);
     match (passed, noted.is_empty()) {
@@ -53,7 +53,7 @@ fn has(root: &Path, need: Need, what: &str, subcommand: &str) -> Result<bool, St
     Ok(false)
 }
 
-/// The gate's steps.
+/// Runs the gate's steps.
 pub fn steps(root: &Path) -> Result<(), String> {
     if has(root, Need::Rustfmt, "the check of formatting", "fmt")? {
         run(root, "cargo", &["fmt", "--all", "--check"])?;
@@ -102,7 +102,7 @@ fn told_at_the_end(root: &Path, words: &[&str]) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("{line} failed ({status})")) }
 }
 
-/// A file without a name, that goes when it is closed.
+/// Makes a file without a name, that goes when it is closed.
 fn tempfile() -> std::io::Result<File> {
     let path = std::env::temp_dir().join(format!("zirconia-gate-{}-{:?}", std::process::id(), std::thread::current().id()));
     let file = File::options().read(true).write(true).create_new(true).open(&path)?;

@@ -22,7 +22,7 @@ pub fn check(root: &Path) -> Result<(), String> {
     Err(format!("{} dependency edges break the layers:\n  {}", problems.len(), problems.join("\n  ")))
 }
 
-/// The layer order and, within a layer, the order of crates, both bottom to top.
+/// Order of the layers and, within a layer, of crates, both bottom to top.
 fn order(metadata: &Value) -> Result<Vec<(String, Vec<String>)>, String> {
     let layers = &metadata["metadata"]["layers"];
     let strings =

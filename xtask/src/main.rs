@@ -9,6 +9,7 @@ mod quick;
 mod source;
 mod tidy;
 mod walks;
+mod words;
 mod zts;
 
 use std::path::{Path, PathBuf};
@@ -62,24 +63,24 @@ fn run(root: &Path, program: &str, args: &[&str]) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("{program} {} failed ({status})", args.join(" "))) }
 }
 
-/// What may depend on what, on what else, and where that comes from.
+/// Checks what may depend on what, on what else, and where that comes from.
 fn structure(root: &Path) -> Result<(), String> {
     layers::check(root)?;
     circles::check(root)?;
     dependencies::check(root)
 }
 
-/// The release programs as users run them.
+/// Runs the release programs as users run them.
 fn commands(root: &Path, args: &[&str]) -> Result<(), String> {
     program(root, "zirconia-commands", args)
 }
 
-/// Both directions of the exchange with the real OpenZFS; a quick subset unless `--all` is given.
+/// Runs both directions of the exchange with the real OpenZFS; a quick subset unless `--all` is given.
 fn interop(root: &Path, args: &[&str]) -> Result<(), String> {
     program(root, "zirconia-interop", args)
 }
 
-/// OpenZFS's own test suite against the release programs, or those in `$ZIRCONIA_BIN`.
+/// Runs OpenZFS's own test suite against the release programs, or those in `$ZIRCONIA_BIN`.
 fn suite(root: &Path, args: &[&str]) -> Result<(), String> {
     if let Some(programs) = std::env::var_os("ZIRCONIA_BIN") {
         return zts::run(root, Path::new(&programs), args);

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-/// Crates whose tests drive whole programs: the gate's business.
+/// Names of crates whose tests drive whole programs: the gate's business.
 const SLOW: &[&str] = &["torture", "interop", "commands", "fuzz"];
 
-/// See the file's header.
+/// Checks what changed since `base`, and what depends on it.
 pub fn check(root: &Path, base: &str) -> Result<(), String> {
     let changed = changed_files(root, base)?;
     let metadata = metadata(root)?;
@@ -37,7 +37,7 @@ fn output(root: &Path, program: &str, args: &[&str]) -> Result<String, String> {
     Err(format!("{program} {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim()))
 }
 
-/// Files that differ from `base`, and those that git does not know yet.
+/// Paths of files that differ from `base`, and of those that git does not know yet.
 fn changed_files(root: &Path, base: &str) -> Result<Vec<String>, String> {
     let known = output(root, "git", &["diff", "--name-only", base])?;
     let new = output(root, "git", &["ls-files", "--others", "--exclude-standard"])?;
@@ -49,7 +49,7 @@ fn metadata(root: &Path) -> Result<Value, String> {
     serde_json::from_str(&text).map_err(|error| format!("cargo metadata said no JSON: {error}"))
 }
 
-/// Packages with changed files, and all that depend on them. A change of the workspace's manifest is one of every package.
+/// Names of packages with changed files, and of all that depend on them. A change of the workspace's manifest is one of every package.
 fn affected(metadata: &Value, changed: &[String]) -> Result<BTreeSet<String>, String> {
     let root = metadata["workspace_root"].as_str().unwrap_or_default();
     let packages = metadata["packages"].as_array().ok_or("cargo metadata lists no packages")?;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Every `.rs` file of the workspace, relative to the root, sorted.
+/// Paths of every `.rs` file of the workspace, relative to the root, sorted.
 pub fn rust_files(root: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut folders = vec![root.to_path_buf()];
@@ -23,7 +23,7 @@ pub fn rust_files(root: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The source up to its inline `#[cfg(test)] mod`, which is how the budgets count "code lines".
+/// Part of the source before its inline `#[cfg(test)] mod`, which is how the budgets count "code lines".
 pub fn without_inline_tests(text: &str) -> &str {
     let mut offset = 0;
     let mut previous_is_cfg_test = false;
@@ -38,7 +38,7 @@ pub fn without_inline_tests(text: &str) -> &str {
     text
 }
 
-/// Lines that carry code: not blank, not a comment.
+/// Number of lines that carry code: not blank, not a comment.
 pub fn code_lines(text: &str) -> usize {
     without_inline_tests(text).lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")).count()
 }

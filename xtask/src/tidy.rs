@@ -1,6 +1,6 @@
 //! `cargo xtask tidy`: the house rules that no compiler checks. Exceptions stand in `xtask/tidy-allow.txt`, which may only shrink.
 
-use crate::{source, walks};
+use crate::{source, walks, words};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -9,7 +9,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 const HEADER_CHARACTERS_MIN: usize = 40;
 const ALLOW: &str = "xtask/tidy-allow.txt";
 
-/// Files that may contain `unsafe`; everything else is refused.
+/// Paths of files that may contain `unsafe`; everything else is refused.
 const UNSAFE_MODULES: &[&str] = &[
     "base/abd/src/aligned.rs",
     "base/abd/src/",
@@ -75,7 +75,7 @@ fn offences(root: &Path) -> BTreeMap<String, String> {
     found
 }
 
-/// The rules that look at one file.
+/// Checks the rules that look at one file.
 fn inspect(name: &str, text: &str, found: &mut BTreeMap<String, String>) {
     let header = text.lines().next().unwrap_or_default();
     if !header.starts_with("//!") || header.len() < HEADER_CHARACTERS_MIN {
@@ -95,12 +95,15 @@ fn inspect(name: &str, text: &str, found: &mut BTreeMap<String, String>) {
     if uses_unsafe && !name.starts_with("xtask/") && !UNSAFE_MODULES.iter().any(|allowed| name.starts_with(allowed)) {
         found.insert(format!("unsafe {name}"), "unsafe code outside the listed modules".into());
     }
+    for (line, word) in words::nounless(name, text) {
+        found.insert(format!("doc {name} {line}"), format!("a doc comment begins with \"{word}\": say what the item is, and its unit"));
+    }
     if name.ends_with("error.rs") && text.lines().any(|line| line.contains("(String)") && !line.trim().starts_with("//")) {
         found.insert(format!("stringly {name}"), "an error variant that carries only a String".into());
     }
 }
 
-/// Workspace members as they stand in Cargo.toml.
+/// Paths of the workspace's members as they stand in Cargo.toml.
 fn members(root: &Path) -> Vec<String> {
     let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap_or_default();
     let list = manifest.split_once("members = [").and_then(|(_, rest)| rest.split_once(']')).map_or("", |(list, _)| list);

@@ -11,12 +11,12 @@ const FOLDER: &str = "docs/internals";
 const LIST: &str = "README.md";
 const FORM: &str = "code is named as `name` (`path/to/file.rs`)";
 
-/// What a page says of the code.
+/// Reference of a page to the code.
 #[derive(Debug, PartialEq, Eq)]
 struct Reference {
-    /// `Type::function`, or the name of a function or type.
+    /// Name of a function or type, or `Type::function`.
     name: String,
-    /// Relative to the root.
+    /// Path of the file, relative to the root.
     file: String,
 }
 
@@ -44,14 +44,14 @@ pub fn inspect(root: &Path, found: &mut BTreeMap<String, String>) {
     }
 }
 
-/// The pages of a folder by name, with their text.
+/// Names and texts of the pages of a folder.
 fn pages(folder: &Path) -> BTreeMap<String, String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let texts = entries.filter_map(|entry| Some((entry.file_name().into_string().ok()?, std::fs::read_to_string(entry.path()).ok()?)));
     texts.filter(|(name, _)| Path::new(name).extension().is_some_and(|extension| extension == "md")).collect()
 }
 
-/// What a page names; the error is a file that is named in another form. Blocks of code are left out.
+/// References of a page; the error is a file that is named in another form. Blocks of code are left out.
 fn references(text: &str) -> Vec<Result<Reference, String>> {
     let mut is_code = false;
     let prose = text.lines().filter(|line| {
@@ -75,7 +75,7 @@ fn references(text: &str) -> Vec<Result<Reference, String>> {
     spans.map(read).chain(odd).collect()
 }
 
-/// Why a file does not have a name, if it doesn't.
+/// Reason why a file does not have a name, if it doesn't.
 fn lacks(names: Option<&BTreeSet<String>>, name: &str) -> Option<&'static str> {
     match names {
         None => Some("does not exist, or is no Rust"),
@@ -84,7 +84,7 @@ fn lacks(names: Option<&BTreeSet<String>>, name: &str) -> Option<&'static str> {
     }
 }
 
-/// The functions and types of a file: `name`, and `Type::function`. Nothing when the file cannot be read.
+/// Names of the functions and types of a file: `name`, and `Type::function`. None when the file cannot be read.
 fn names_in(file: &Path) -> Option<BTreeSet<String>> {
     let parsed = syn::parse_file(&std::fs::read_to_string(file).ok()?).ok()?;
     let mut names = BTreeSet::new();

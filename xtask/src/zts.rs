@@ -11,14 +11,14 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The list of what does not pass.
+/// Path of the list of what does not pass.
 const LIST: &str = "docs/zts.list";
-/// Where the suite is.
+/// Folder of the suite.
 const SUITE: &str = "/usr/share/zfs";
-/// Size of each loop device.
+/// Bytes of each loop device.
 const DISK_BYTES: u64 = 4 << 30;
 
-/// What was asked for.
+/// Options of the command line.
 struct Asked {
     jobs: usize,
     test_seconds: u64,
@@ -28,15 +28,15 @@ struct Asked {
     groups: Vec<String>,
 }
 
-/// One test's outcome.
+/// Outcome of one test.
 struct Outcome {
-    /// `group/test`.
+    /// Name of the test: `group/test`.
     name: String,
     verdict: String,
     reason: String,
 }
 
-/// See the file's header. `programs` is the folder of our programs.
+/// Runs OpenZFS's test suite. `programs` is the folder of our programs.
 pub fn run(root: &Path, programs: &Path, args: &[&str]) -> Result<(), String> {
     let asked = asked(root, args)?;
     if asked.no_run {
@@ -108,7 +108,7 @@ fn script(root: &Path, name: &str, args: &[&str], environment: &[(&str, String)]
     }
 }
 
-/// The run files of the suite: groups with their tests and options.
+/// Suite by its run files: groups with their tests and options.
 struct Suite {
     groups: BTreeMap<String, (Vec<String>, BTreeMap<String, String>)>,
 }
@@ -149,7 +149,7 @@ impl Suite {
         Ok(Suite { groups })
     }
 
-    /// The run file of one group.
+    /// Text of the run file of one group.
     fn run_file(&self, group: &str, test_seconds: u64) -> Option<String> {
         let (tests, options) = self.groups.get(group)?;
         let option = |name: &str, other: &str| options.get(name).cloned().unwrap_or_else(|| other.to_string());
@@ -265,7 +265,7 @@ fn output_of(out: &Path, test: &str) -> String {
     String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
 }
 
-/// What the lines around the first error tell; the first that fits.
+/// Reasons by what the lines around the first error tell; the first that fits.
 const REASONS: [(&str, &[&str]); 22] = [
     (
         "needs hardware or a service that is not there",
@@ -313,7 +313,7 @@ fn reason(output: &str, verdict: &str) -> String {
     format!("ours: {}", first.trim().chars().take(160).collect::<String>())
 }
 
-/// The list by test: verdict and reason.
+/// Entries of the list by test: verdict and reason.
 fn listed(root: &Path) -> BTreeMap<String, (String, String)> {
     let text = fs::read_to_string(root.join(LIST)).unwrap_or_default();
     let entry = |line: &str| {

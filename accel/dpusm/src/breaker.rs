@@ -12,10 +12,10 @@
 
 use std::collections::VecDeque;
 
-/// How soon a breaker opens and how it closes again.
+/// Limits at which a breaker opens and closes again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerPolicy {
-    /// This many failures within the window open it (at least one).
+    /// Number of failures within the window that open it (at least one).
     pub failures_max: u32,
     /// Length of the window, in nanoseconds.
     pub window_ns: u64,
@@ -23,7 +23,7 @@ pub struct BreakerPolicy {
     pub backoff_ns: u64,
     /// Longest back-off, in nanoseconds.
     pub backoff_max_ns: u64,
-    /// This many probes must succeed one after the other (at least one).
+    /// Number of probes that must succeed one after the other (at least one).
     pub probes_to_close: u32,
 }
 
@@ -34,10 +34,10 @@ impl Default for BreakerPolicy {
     }
 }
 
-/// Whether an operation may go to the provider.
+/// Answer whether an operation may go to the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// Yes.
+    /// Yes: the operation goes to the provider.
     Go,
     /// Yes, and its outcome decides: say it with [`Breaker::succeeded`], [`Breaker::failed`] or [`Breaker::abandoned`].
     Probe,
@@ -45,7 +45,7 @@ pub enum Admission {
     Refuse,
 }
 
-/// What state a breaker is in.
+/// State of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreakerState {
     /// Work goes to the provider.
@@ -57,9 +57,9 @@ pub enum BreakerState {
     },
     /// One operation at a time goes to the provider, to see how it is.
     HalfOpen {
-        /// One is there now.
+        /// True when a probe is there now.
         probing: bool,
-        /// How many succeeded so far.
+        /// Number of probes that succeeded so far.
         successes: u32,
     },
 }
@@ -81,17 +81,17 @@ impl Breaker {
         Breaker { policy, state: BreakerState::Closed, failures: VecDeque::new(), next_backoff_ns: policy.backoff_ns, trips: 0 }
     }
 
-    /// The state; one whose back-off is over is open until somebody asks to be admitted.
+    /// State of the breaker; one whose back-off is over is open until somebody asks to be admitted.
     pub fn state(&self) -> BreakerState {
         self.state
     }
 
-    /// How often it has opened.
+    /// Number of times that it has opened.
     pub fn trips(&self) -> u64 {
         self.trips
     }
 
-    /// Whether [`Breaker::admit`] would let an operation go. Changes nothing.
+    /// True when [`Breaker::admit`] would let an operation go. Changes nothing.
     pub fn would_admit(&self, now_ns: u64) -> bool {
         match self.state {
             BreakerState::Closed => true,

@@ -81,7 +81,7 @@ impl OpKind {
     }
 }
 
-/// What writes of a provider go to.
+/// Kind of store that writes of a provider go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StoreKind {
     /// A file of a file system.
@@ -95,12 +95,12 @@ pub enum StoreKind {
 pub enum Feature {
     /// Copies host memory in; `scatter`: also from several pieces at once (otherwise from one).
     CopyIn {
-        /// Takes scatter lists.
+        /// True when it takes scatter lists.
         scatter: bool,
     },
     /// Copies device memory out; `scatter`: also to several pieces at once.
     CopyOut {
-        /// Takes scatter lists.
+        /// True when it takes scatter lists.
         scatter: bool,
     },
     /// Writes zeros.
@@ -112,21 +112,21 @@ pub enum Feature {
     /// Compresses in the form that OpenZFS stores (`kernels::compress`), with zstd levels in their on-disk numbers; kinds
     /// without levels ignore them.
     Compress {
-        /// The algorithm; each gzip level is one.
+        /// Compression algorithm; each gzip level is one.
         kind: Compression,
-        /// Lowest level.
+        /// Lowest level of the algorithm.
         level_min: u8,
-        /// Highest level.
+        /// Highest level of the algorithm.
         level_max: u8,
     },
     /// Decompresses what OpenZFS stores, at any level.
     Decompress {
-        /// The algorithm.
+        /// Compression algorithm.
         kind: Compression,
     },
     /// Computes a checksum as it stands in a block pointer.
     Checksum {
-        /// The algorithm.
+        /// Checksum algorithm.
         kind: Checksum,
         /// The byte order in which the data is read.
         order: ByteOrder,
@@ -147,7 +147,7 @@ pub enum Feature {
     },
     /// Writes to files or disks, and flushes them.
     Store {
-        /// Which.
+        /// Kind of store.
         kind: StoreKind,
     },
 }
@@ -177,14 +177,14 @@ impl fmt::Display for Feature {
     }
 }
 
-/// Which operands an operation takes, in bytes. Of several operands, each must fit.
+/// Sizes of the operands that an operation takes, in bytes. Of several operands, each must fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Fewest bytes.
+    /// Fewest bytes of an operand.
     pub min_bytes: usize,
-    /// Most bytes.
+    /// Most bytes of an operand.
     pub max_bytes: usize,
-    /// Size and place in the buffer are multiples of this.
+    /// Bytes of which size and place in the buffer are multiples.
     pub align_bytes: usize,
 }
 
@@ -202,9 +202,9 @@ impl Sizes {
 /// A feature and the operands that it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability {
-    /// What.
+    /// Feature that is offered.
     pub feature: Feature,
-    /// For which operands.
+    /// Sizes of the operands for which it is.
     pub sizes: Sizes,
 }
 
@@ -215,7 +215,7 @@ impl Capability {
     }
 }
 
-/// How much a provider takes at a time.
+/// Amount of work that a provider takes at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
     /// Most graphs in flight.
@@ -224,12 +224,12 @@ pub struct QueueLimits {
     pub bytes_max: u64,
 }
 
-/// All that a provider says of itself.
+/// Capabilities and limits that a provider tells of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// What it can do.
+    /// Capabilities, one for each feature.
     pub list: Vec<Capability>,
-    /// How much at a time.
+    /// Amount of work that it takes at a time.
     pub queue: QueueLimits,
 }
 

@@ -8,7 +8,7 @@ use crate::program::{reads, writes};
 use crate::{Capability, Feature, OpError, OpKind, Sizes, View};
 use std::sync::Arc;
 
-/// EIO: what a short write is.
+/// Errno of a short write: EIO.
 const EIO: i32 = 5;
 
 /// Bytes of an operand, some of which are known only when a compression has run.
@@ -50,7 +50,7 @@ enum Form {
     Stored,
 }
 
-/// What is known of a node's answer.
+/// Facts about a node by which its answer is judged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected {
     pub(crate) kind: OpKind,

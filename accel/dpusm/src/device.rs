@@ -47,17 +47,17 @@ impl Device {
         self.0.number
     }
 
-    /// Its state.
+    /// State of the provider's generation.
     pub fn state(&self) -> DeviceState {
         self.0.state()
     }
 
-    /// What it can do: what was declared and stood the tests.
+    /// Capabilities of the provider: what was declared and stood the tests.
     pub fn capabilities(&self) -> &Capabilities {
         &self.0.capabilities
     }
 
-    /// What was declared and is not used, with the reason.
+    /// Capabilities that were declared and are not used, with the reason.
     pub fn disabled(&self) -> &[Disabled] {
         &self.0.disabled
     }
@@ -184,7 +184,7 @@ impl Device {
         self.0.trust.proven(kind) < self.0.proofs
     }
 
-    /// True when it was caught lying: results that were taken before, and not checked yet, are to be checked.
+    /// True when the provider was caught lying: results that were taken before, and not checked yet, are to be checked.
     pub fn is_distrusted(&self) -> bool {
         self.0.lie().is_some()
     }

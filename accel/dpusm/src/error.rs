@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-/// Why an operation did not give a result.
+/// Reason why an operation did not give a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OpError {
     /// The provider has no such operation or algorithm, or it was disabled (DPUSM: `NOT_IMPLEMENTED`).
@@ -22,7 +22,7 @@ pub enum OpError {
     Timeout,
     /// The queue of the provider is full at this moment.
     Full,
-    /// Its user cancelled the graph.
+    /// The user of the graph cancelled it.
     Cancelled,
     /// Something that the operation needs failed before.
     Skipped,
@@ -40,7 +40,7 @@ pub enum OpError {
     Io(i32),
 }
 
-/// What the user of a provider does after an error. The data is safe either way.
+/// Action of a provider's user after an error. The data is safe either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Do this one operation in software; what is on the device can still be brought back.
@@ -72,7 +72,7 @@ impl OpError {
         OpError::Io(0),
     ];
 
-    /// What to do about it.
+    /// Action of the user after the error.
     pub fn verdict(self) -> Verdict {
         if self == OpError::Down { Verdict::Down } else { Verdict::Software }
     }
@@ -146,34 +146,34 @@ impl fmt::Display for OpError {
 }
 impl std::error::Error for OpError {}
 
-/// Why a provider was not registered, unregistered or found.
+/// Reason why a provider was not registered, unregistered or found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegistryError {
     /// A provider of this name is there already: replace it, or unregister it first.
     Exists {
-        /// The name.
+        /// Name of the provider.
         name: String,
     },
     /// There is no provider of this name.
     Unknown {
-        /// The name.
+        /// Name that was asked for.
         name: String,
     },
     /// The name is empty, too long, or has characters other than letters, digits, `-`, `_` and `.`.
     BadName {
-        /// The name.
+        /// Name that was given.
         name: String,
     },
     /// The provider cannot move bytes to its memory and back: the test that failed.
     CannotCopy(Fault),
     /// The provider was caught lying, and has to be loaded by somebody.
     Distrusted {
-        /// The name.
+        /// Name of the provider.
         name: String,
-        /// The operation.
+        /// Operation that it lied at.
         operation: crate::OpKind,
     },
-    /// Somebody still has a session.
+    /// The provider has sessions still.
     InUse {
         /// Number of sessions.
         sessions: usize,
@@ -196,14 +196,14 @@ impl fmt::Display for RegistryError {
 }
 impl std::error::Error for RegistryError {}
 
-/// What a known-answer test found wrong.
+/// Fault that a known-answer test found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The operation did not run.
     Error(OpError),
-    /// It ran, and the result was not what software computes.
+    /// The operation ran, and the result was not what software computes.
     WrongAnswer,
-    /// It wrote to bytes beside those that it was given.
+    /// The operation wrote to bytes beside those that it was given.
     WroteOutside,
     /// The capability admits no size that can be tested.
     Untestable,

@@ -29,32 +29,32 @@ const ACTIVE: u8 = 0;
 const REPLACED: u8 = 1;
 const DOWN: u8 = 2;
 
-/// What becomes of a generation.
+/// State of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceState {
-    /// It is what new sessions get.
+    /// New sessions get the generation.
     Active,
     /// Another one took its place; what is there goes on to its end.
     Replaced,
-    /// It is dead.
+    /// The generation is dead.
     Down,
-    /// It gave a wrong result: nothing goes to it until somebody loads it again.
+    /// The generation gave a wrong result: nothing goes to it until somebody loads it again.
     Distrusted,
 }
 
 /// A capability that the provider declared and that is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disabled {
-    /// Which.
+    /// Capability that is not used.
     pub capability: Capability,
-    /// Why.
+    /// Fault for which it is not.
     pub fault: Fault,
 }
 
 /// Takes the name of a provider that was caught lying, and the operation. Called from a job: must not wait.
 pub(crate) type Caught = OnceLock<Box<dyn Fn(&str, OpKind) + Send + Sync>>;
 
-/// What a generation is made of.
+/// Parts that a generation is made of.
 pub(crate) struct Parts {
     pub(crate) exec: Exec,
     pub(crate) provider: Arc<dyn Provider>,
@@ -66,11 +66,11 @@ pub(crate) struct Parts {
     pub(crate) trust: Arc<Trust>,
     /// Results of each operation that are to be proven.
     pub(crate) proofs: u64,
-    /// Told when it is caught lying.
+    /// Callback for when it is caught lying.
     pub(crate) caught: Weak<Caught>,
-    /// Told of breakers that open and close.
+    /// Sink for the events of breakers that open and close.
     pub(crate) events: Arc<dyn EventSink>,
-    /// Only for the tests at registration: the provider goes on after it.
+    /// True only for the tests at registration: the provider goes on after it.
     pub(crate) is_trial: bool,
 }
 
@@ -137,7 +137,7 @@ impl Generation {
         self.trust.lie()
     }
 
-    /// It was caught: what is in flight ends now, and whatever it still says is not listened to.
+    /// Ends a generation that was caught lying: what is in flight ends now, and whatever it still says is not listened to.
     pub(crate) fn distrust(self: &Arc<Self>, kind: OpKind) {
         if !self.trust.note_lie(kind) {
             return;
@@ -168,7 +168,7 @@ impl Generation {
         let _ = self.state.compare_exchange(ACTIVE, REPLACED, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Declares it dead: all that is in flight ends with `Down`, and nothing is called any more. False when it was dead before.
+    /// Declares the generation dead: all that is in flight ends with `Down`, and nothing is called any more. False when it was dead before.
     pub(crate) fn bring_down(&self) -> bool {
         if self.state.swap(DOWN, Ordering::AcqRel) == DOWN {
             return false;

@@ -17,7 +17,7 @@ pub struct NodeId(pub u32);
 pub struct Compressed(pub NodeId);
 
 impl Compressed {
-    /// What is to be stored: the compressed bytes with their padding, or the source when it did not shrink.
+    /// Bytes to be stored: the compressed bytes with their padding, or the source when it did not shrink.
     pub fn result(self) -> Operand {
         Operand::Result(self.0)
     }
@@ -31,11 +31,11 @@ impl Compressed {
 /// Bytes that an operation reads or writes.
 #[derive(Clone, Debug)]
 pub enum Operand {
-    /// These.
+    /// Bytes of a buffer.
     View(View),
-    /// What [`Compressed::result`] stands for.
+    /// Bytes that [`Compressed::result`] stands for.
     Result(NodeId),
-    /// What [`Compressed::padding`] stands for.
+    /// Bytes that [`Compressed::padding`] stands for.
     Padding(NodeId),
 }
 
@@ -51,10 +51,10 @@ impl From<View> for Operand {
     }
 }
 
-/// How a block is compressed.
+/// Way in which a block is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compress {
-    /// The algorithm.
+    /// Compression algorithm.
     pub kind: Compression,
     /// On-disk zstd level; other kinds ignore it.
     pub level: u8,
@@ -81,88 +81,88 @@ impl Compress {
 pub enum Op {
     /// Host bytes into device memory.
     CopyIn {
-        /// Where to; as long as the bytes.
+        /// Bytes to write to, as many as are copied.
         target: View,
     },
     /// Device memory into host memory, of which there may be more than is needed.
     CopyOut {
-        /// Where from.
+        /// Bytes to read.
         source: Operand,
     },
-    /// Zeros.
+    /// Zeros into device memory.
     ZeroFill {
-        /// Where to.
+        /// Bytes to write to.
         target: Operand,
     },
     /// Are all bytes zero?
     ZeroTest {
-        /// Which.
+        /// Bytes to look at.
         source: Operand,
     },
     /// Compression.
     Compress {
-        /// The block.
+        /// Bytes of the block.
         source: View,
-        /// Where to: room for the limit and its padding.
+        /// Bytes to write to: room for the limit and its padding.
         target: View,
-        /// How.
+        /// Way in which it is compressed.
         how: Compress,
     },
     /// Decompression of a block into the whole of `target`.
     Decompress {
         /// The stored bytes, padding included.
         source: View,
-        /// Where to.
+        /// Bytes to write to.
         target: View,
-        /// The algorithm.
+        /// Compression algorithm.
         kind: Compression,
     },
     /// A checksum.
     Checksum {
-        /// Of what.
+        /// Bytes to sum up.
         source: Operand,
-        /// The algorithm.
+        /// Checksum algorithm.
         kind: Checksum,
-        /// How the bytes are read as words.
+        /// Byte order in which the bytes are read as words.
         order: ByteOrder,
     },
     /// The parity columns of a row from its data columns.
     RaidGenerate {
-        /// The row.
+        /// Columns of the row.
         row: RaidContext,
     },
     /// Columns of a row, in place, from the others.
     RaidReconstruct {
-        /// The row.
+        /// Columns of the row.
         row: RaidContext,
-        /// Which columns, parity first, ascending.
+        /// Indices of the columns to compute, parity first, ascending.
         targets: Vec<usize>,
     },
     /// Do the two differ?
     Compare {
-        /// One.
+        /// One of the two.
         left: View,
-        /// The other, as long.
+        /// The other one, as long.
         right: View,
     },
     /// A write of device memory to a file or disk.
     Store {
-        /// Which bytes.
+        /// Bytes to read.
         source: Operand,
-        /// Where to.
+        /// Store to write to.
         store: Store,
-        /// At which byte.
+        /// Offset in the store, in bytes.
         offset: u64,
     },
-    /// Everything that was written becomes durable.
+    /// Flush of a store: everything that was written becomes durable.
     Flush {
-        /// Of which store.
+        /// Store to flush.
         store: Store,
     },
 }
 
 impl Op {
-    /// What kind of operation it is.
+    /// Kind of the operation.
     pub fn kind(&self) -> OpKind {
         match self {
             Op::CopyIn { .. } => OpKind::CopyIn,
@@ -189,7 +189,7 @@ pub enum Payload {
     None,
     /// The bytes to copy in.
     Source(Abd),
-    /// Where to copy to.
+    /// Parts to copy to.
     Target(Vec<AbdPart>),
 }
 
@@ -201,7 +201,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// No operation yet.
+    /// Makes a graph without operations.
     pub fn new() -> Graph {
         Graph::default()
     }
@@ -289,7 +289,7 @@ impl Graph {
     }
 }
 
-/// What an operation gave: a status and a small result, never the data (that stays where it is), but for copies to the host.
+/// Answer of an operation: a status and a small result, never the data (that stays where it is), but for copies to the host.
 #[derive(Debug)]
 pub enum Outcome {
     /// Nothing more to say.
@@ -298,20 +298,20 @@ pub enum Outcome {
     Compressed(Option<usize>),
     /// The words of a block pointer's checksum.
     Checksum([u64; 4]),
-    /// All bytes are zero; the two differ.
+    /// True when all bytes are zero, or the two differ.
     Flag(bool),
     /// The parts with `bytes` bytes in them, from the start.
     Copied {
         /// All parts that were given.
         parts: Vec<AbdPart>,
-        /// How many bytes.
+        /// Number of bytes.
         bytes: usize,
     },
     /// Bytes written to a store.
     Stored(u64),
 }
 
-/// What became of a graph.
+/// Outcome of a graph.
 #[derive(Debug)]
 pub struct Report {
     pub(crate) outcomes: Vec<Result<Outcome, OpError>>,
@@ -332,7 +332,7 @@ impl Report {
         self.outcomes.get(node.0 as usize).ok_or(OpError::Invalid)?.as_ref().map_err(|error| *error)
     }
 
-    /// Whether a node was done.
+    /// Checks that a node was done.
     ///
     /// # Errors
     /// Why it was not.
@@ -340,7 +340,7 @@ impl Report {
         self.outcome(node).map(|_| ())
     }
 
-    /// Whether all were done.
+    /// Checks that all were done.
     ///
     /// # Errors
     /// `Down` if any node says so, else the first node's error that is no consequence of another's.
@@ -363,7 +363,7 @@ impl Report {
         }
     }
 
-    /// A checksum.
+    /// Words of a checksum.
     ///
     /// # Errors
     /// Why there is none.

@@ -18,7 +18,7 @@ pub const DATA_COLUMNS_MAX: usize = kernels::raidz::DATA_COLUMNS_MAX;
 /// Most parity columns of a row.
 pub const PARITY_MAX: usize = kernels::raidz::PARITY_MAX;
 
-/// What a provider knows a buffer or store by: a value of the provider's own type, which only it looks into.
+/// Handle by which a provider knows a buffer or store: a value of the provider's own type, which only it looks into.
 pub struct DeviceHandle(Box<dyn Any + Send + Sync>);
 
 impl DeviceHandle {
@@ -57,10 +57,10 @@ pub(crate) trait Owner: Send + Sync {
 /// Device memory, with what it takes to give it back.
 pub(crate) struct Memory {
     pub(crate) owner: Arc<dyn Owner>,
-    /// Some until it is dropped.
+    /// Handle of the memory, until it is dropped.
     handle: Option<DeviceHandle>,
     bytes: usize,
-    /// Set when a graph that uses it was given up while the provider had not finished.
+    /// True when a graph that uses it was given up while the provider had not finished.
     abandoned: AtomicBool,
 }
 
@@ -110,7 +110,7 @@ impl View {
         self.bytes == 0
     }
 
-    /// Where it starts in its buffer, in bytes.
+    /// Offset of the view in its buffer, in bytes.
     pub fn offset(&self) -> usize {
         self.offset
     }
@@ -193,7 +193,7 @@ impl RaidContext {
         Ok(self)
     }
 
-    /// The same row with another column in place `index` (parity first).
+    /// Makes the same row with another column in place `index` (parity first).
     ///
     /// # Errors
     /// As [`RaidContext::new`]; `Invalid` when there is no such column.
@@ -234,14 +234,14 @@ pub trait HostStore: Send + Sync {
     fn flush(&self, done: HostDone);
 }
 
-/// What a store is opened on.
+/// File or disk that a store is opened on.
 #[derive(Clone)]
 pub struct StoreTarget {
     /// File or disk.
     pub kind: StoreKind,
-    /// Its path, for providers that write by themselves.
+    /// Path of the file or disk, for providers that write by themselves.
     pub path: PathBuf,
-    /// The host's way to it, for those that do not.
+    /// Port of the host to it, for those that do not.
     pub host: Arc<dyn HostStore>,
 }
 

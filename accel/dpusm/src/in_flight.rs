@@ -15,7 +15,7 @@ struct State {
     due: BTreeSet<(u64, u64)>,
     last_id: u64,
     bytes: u64,
-    /// When the earliest timer fires that was started for nothing later than it.
+    /// Time in ns at which the earliest timer fires that was started for nothing later than it.
     armed_ns: Option<u64>,
 }
 

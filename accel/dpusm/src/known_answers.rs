@@ -25,18 +25,18 @@ const COMPRESSED_BYTES_MAX: usize = 128 << 10;
 const FAST_LEVELS: u8 = 103;
 /// Bytes before and after the part of a buffer that is worked on.
 const MARGIN: usize = 4096;
-/// What the margins are full of.
+/// Byte that the margins are full of.
 const GUARD: u8 = 0xC3;
-/// EIO.
+/// Errno of a failed write: EIO.
 const EIO: i32 = 5;
 
-/// What the tests need besides the device.
+/// Things that the tests need besides the device.
 pub(crate) struct Bench<'a> {
     pub(crate) device: &'a Device,
     pub(crate) deadline_ns: u64,
-    /// Largest block.
+    /// Bytes of the largest block.
     pub(crate) bytes_max: usize,
-    /// Where a scratch file may be made for tests of writing.
+    /// Folder in which a scratch file may be made for tests of writing.
     pub(crate) scratch: Option<&'a Path>,
 }
 

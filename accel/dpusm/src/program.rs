@@ -13,12 +13,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// What a provider says of one node.
+/// Answer of a provider about one node.
 #[derive(Debug)]
 pub struct NodeResult {
-    /// The outcome.
+    /// Outcome of the node.
     pub outcome: Result<Outcome, OpError>,
-    /// How long the device worked on it, in nanoseconds.
+    /// Time that the device worked on it, in nanoseconds.
     pub device_ns: u64,
 }
 
@@ -31,7 +31,7 @@ impl From<Result<Outcome, OpError>> for NodeResult {
 /// Takes the results of a program, one per node.
 pub type Done = Box<dyn FnOnce(Vec<NodeResult>) + Send>;
 
-/// What user and provider see of each other while a program runs.
+/// State that user and provider see of each other while a program runs.
 #[derive(Debug)]
 pub(crate) struct Watch {
     pub(crate) payloads: Mutex<Vec<Payload>>,
@@ -69,7 +69,7 @@ impl Watch {
         drop(payloads);
     }
 
-    /// When the provider began, 0 if it has not.
+    /// Time in ns at which the provider began, 0 if it has not.
     pub(crate) fn started_ns(&self) -> u64 {
         self.started_ns.load(Ordering::Relaxed)
     }
@@ -235,13 +235,13 @@ pub struct Run {
 }
 
 impl Run {
-    /// Nothing is done yet.
+    /// Makes a run of which nothing is done yet.
     pub fn new(program: Program) -> Run {
         let results = Vec::with_capacity(program.nodes.len());
         Run { program, results }
     }
 
-    /// The program.
+    /// Program that runs.
     pub fn program(&self) -> &Program {
         &self.program
     }
@@ -308,7 +308,7 @@ fn reach(nodes: &[Op], operand: &Operand) -> Vec<View> {
     }
 }
 
-/// What an operation may write to.
+/// Parts of buffers that an operation may write to.
 pub(crate) fn writes(nodes: &[Op], op: &Op) -> Vec<View> {
     match op {
         Op::CopyIn { target } | Op::Compress { target, .. } | Op::Decompress { target, .. } => vec![target.clone()],
@@ -324,7 +324,7 @@ pub(crate) fn writes(nodes: &[Op], op: &Op) -> Vec<View> {
     }
 }
 
-/// What an operation may read.
+/// Parts of buffers that an operation may read.
 pub(crate) fn reads(nodes: &[Op], op: &Op) -> Vec<View> {
     match op {
         Op::CopyOut { source } | Op::ZeroTest { source } | Op::Checksum { source, .. } | Op::Store { source, .. } => reach(nodes, source),

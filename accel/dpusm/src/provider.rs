@@ -9,7 +9,7 @@ use crate::{Capabilities, DeviceHandle, OpError, Program, StoreTarget};
 /// Buffers of a provider, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryCount {
-    /// How many.
+    /// Number of buffers.
     pub buffers: u64,
     /// Bytes that were asked for.
     pub requested_bytes: u64,
@@ -20,21 +20,21 @@ pub struct MemoryCount {
 /// Memory of a provider (DPUSM: `mem_stats`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
-    /// Now.
+    /// Buffers that there are now.
     pub active: MemoryCount,
-    /// Ever.
+    /// Buffers that there ever were.
     pub total: MemoryCount,
 }
 
 /// An accelerator, or what stands for one.
 pub trait Provider: Send + Sync {
-    /// Its name: letters, digits, `-`, `_` and `.`.
+    /// Name of the provider: letters, digits, `-`, `_` and `.`.
     fn name(&self) -> &str;
 
-    /// Its version, for people.
+    /// Version of the provider, for people.
     fn version(&self) -> &str;
 
-    /// What it can do. Asked once, at registration.
+    /// Capabilities of the provider. Asked once, at registration.
     fn capabilities(&self) -> Capabilities;
 
     /// Device memory of `bytes` bytes (at least one), with any contents.
@@ -67,12 +67,12 @@ pub trait Provider: Send + Sync {
         drop(handle);
     }
 
-    /// Its memory, if it counts it.
+    /// Memory of the provider, if it counts it.
     fn memory(&self) -> Option<MemoryStats> {
         None
     }
 
-    /// It was declared dead, or is not used any more: it should drop the programs it still has. No call follows, but for some
-    /// that are under way on other threads.
+    /// Ends the use of the provider, which was declared dead or is not used any more: it should drop the programs it still has. No call
+    /// follows, but for some that are under way on other threads.
     fn shut_down(&self) {}
 }

@@ -27,13 +27,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
-/// So many results of each operation are checked, whatever share of the later ones is.
+/// Number of results of each operation that are checked, whatever share of the later ones is.
 pub const PROOFS: u64 = 10_000;
 
-/// How a provider is registered.
+/// Options of the registration of a provider.
 #[derive(Clone, Debug)]
 pub struct RegisterOptions {
-    /// When its breakers open and close.
+    /// Limits at which its breakers open and close.
     pub breaker: BreakerPolicy,
     /// Deadline of each known-answer test, in nanoseconds.
     pub test_deadline_ns: u64,
@@ -61,30 +61,30 @@ impl Default for RegisterOptions {
 struct Entry {
     name: String,
     current: RwLock<Option<Arc<Generation>>>,
-    /// Of what was loaded last.
+    /// Trust in what was loaded last.
     trust: RwLock<Arc<Trust>>,
     sessions: AtomicUsize,
     stats: Arc<OpStats>,
 }
 
-/// What is known of a provider.
+/// Facts about a provider.
 #[derive(Clone, Debug)]
 pub struct ProviderInfo {
-    /// Its name.
+    /// Name of the provider.
     pub name: String,
-    /// Its version.
+    /// Version of the provider.
     pub version: String,
     /// Number of its generation.
     pub generation: u64,
-    /// Its state.
+    /// State of its generation.
     pub state: DeviceState,
-    /// Open sessions.
+    /// Number of open sessions.
     pub sessions: usize,
     /// Buffers and stores alive.
     pub live_handles: usize,
-    /// What it can do.
+    /// Capabilities that are used.
     pub capabilities: Capabilities,
-    /// What it said it could do.
+    /// Capabilities that it declared and that are not used.
     pub disabled: Vec<Disabled>,
     /// The operation that it was caught lying at.
     pub lie: Option<OpKind>,
@@ -363,7 +363,7 @@ impl Entry {
         })
     }
 
-    /// What is known of one that was distrusted before it was ever registered here.
+    /// Facts about one that was distrusted before it was ever registered here.
     fn absent(&self, lie: OpKind) -> ProviderInfo {
         ProviderInfo {
             name: self.name.clone(),

@@ -15,18 +15,18 @@ use ondisk::{ByteOrder, Checksum, Compression};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What is tried.
+/// Range of what is tried.
 #[derive(Clone, Copy, Debug)]
 pub struct Shapes {
-    /// Where it begins.
+    /// Seed of the random shapes.
     pub seed: u64,
-    /// How many.
+    /// Number of shapes.
     pub count: u64,
     /// Largest operand, in bytes.
     pub bytes_max: usize,
     /// Graphs in flight at a time.
     pub batch: usize,
-    /// What each may take, in nanoseconds.
+    /// Time that each may take, in nanoseconds.
     pub deadline_ns: u64,
 }
 
@@ -39,11 +39,11 @@ impl Default for Shapes {
 /// A shape for which a provider and software disagree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShapeFault {
-    /// Its number: the first shape is 0.
+    /// Number of the shape: the first is 0.
     pub number: u64,
     /// The operation, with its shape.
     pub shape: String,
-    /// What is wrong.
+    /// Fault that was found.
     pub fault: Fault,
 }
 
@@ -94,7 +94,7 @@ struct Maker<'a> {
     device: &'a Device,
     random: SplitMix,
     bytes_max: usize,
-    /// What copies of whole buffers must be multiples of, and their fewest bytes.
+    /// Bytes that copies of whole buffers must be multiples of, and their fewest bytes.
     copy_align: usize,
     copy_min: usize,
 }

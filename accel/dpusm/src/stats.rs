@@ -4,7 +4,7 @@ use crate::{OpError, OpKind};
 use kstat::{Kstat, Sheet, Value};
 use std::sync::Arc;
 
-/// Why an operation was done in software instead.
+/// Reason why an operation was done in software instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FallbackReason {
     /// The block is smaller than what is worth the way.
@@ -19,11 +19,11 @@ pub enum FallbackReason {
     Tripped,
     /// The operation failed, or what it needed did.
     Failed,
-    /// It took too long.
+    /// The operation took too long.
     Timeout,
     /// The provider is down.
     Down,
-    /// Its result was found to be wrong.
+    /// The result was found to be wrong.
     Wrong,
 }
 
@@ -85,7 +85,7 @@ pub enum Tally {
     DeviceNs,
     /// Results that were checked in software.
     Verified,
-    /// Of those, results that were wrong.
+    /// Results, of those, that were wrong.
     VerifyFailures,
     /// Blocks that began again from the original data.
     Restarts,

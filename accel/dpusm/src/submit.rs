@@ -22,9 +22,9 @@ pub type ReportFn = Box<dyn FnOnce(Report) + Send>;
 /// A graph that was not taken, to be had back.
 #[derive(Debug)]
 pub struct Refused {
-    /// Why.
+    /// Reason of the refusal.
     pub error: OpError,
-    /// Because of which node, if of one.
+    /// Node because of which it was refused, if it was one.
     pub node: Option<NodeId>,
     /// The graph, unchanged.
     pub graph: Graph,
@@ -176,7 +176,7 @@ impl Ticket {
         done
     }
 
-    /// The provider did not take the program; false when it has ended otherwise.
+    /// Ends a ticket whose program the provider did not take; false when it has ended otherwise.
     fn withdraw(&self) -> bool {
         let was_waiting = self.take_done().is_some();
         if was_waiting {
@@ -244,7 +244,7 @@ impl Ticket {
         kinds
     }
 
-    /// Counters and breakers.
+    /// Counts the outcomes, and tells the breakers.
     fn account(&self, outcomes: &[Result<Outcome, OpError>], times: &[u64]) {
         let stats = &self.generation.stats;
         for (node, (expected, outcome)) in self.expected.iter().zip(outcomes).enumerate() {

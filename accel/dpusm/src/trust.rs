@@ -15,7 +15,7 @@ pub(crate) struct Trust {
 }
 
 impl Trust {
-    /// Of a provider that was caught lying before.
+    /// Makes the trust in a provider that was caught lying before.
     pub(crate) fn lost(kind: OpKind) -> Trust {
         Trust { lie: OnceLock::from(kind), ..Trust::default() }
     }
@@ -25,7 +25,7 @@ impl Trust {
         self.proven[kind as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A result was wrong; true for the first one.
+    /// Notes that a result was wrong; true for the first one.
     pub(crate) fn note_lie(&self, kind: OpKind) -> bool {
         self.lie.set(kind).is_ok()
     }

@@ -37,31 +37,31 @@ impl Sampler {
 pub enum Claim<'a> {
     /// `output` (padding included or not) is `source` compressed.
     Compress {
-        /// The algorithm.
+        /// Compression algorithm.
         kind: Compression,
-        /// The block.
+        /// Bytes of the block.
         source: &'a Abd,
-        /// What is stored.
+        /// Bytes that are stored.
         output: &'a Abd,
     },
     /// `output` is the block that `source` decompresses to.
     Decompress {
-        /// The algorithm.
+        /// Compression algorithm.
         kind: Compression,
-        /// What is stored.
+        /// Bytes that are stored.
         source: &'a Abd,
-        /// The block.
+        /// Bytes of the block.
         output: &'a Abd,
     },
     /// The checksum of `data`.
     Checksum {
-        /// The algorithm.
+        /// Checksum algorithm.
         kind: Checksum,
         /// Byte order of the data.
         order: ByteOrder,
-        /// The data.
+        /// Bytes that are summed up.
         data: &'a Abd,
-        /// The words.
+        /// Words of the checksum.
         words: [u64; 4],
     },
     /// The columns of a row agree: for generated parity and for reconstructed columns.
@@ -75,9 +75,9 @@ pub enum Claim<'a> {
     Rebuilt {
         /// Parity columns of the row.
         parities: usize,
-        /// Those of them that were known, by their numbers.
+        /// Parity columns that were known, by their numbers.
         known: &'a [(usize, Abd)],
-        /// How many of the data columns were computed.
+        /// Number of the data columns that were computed.
         lost: usize,
         /// All data columns.
         data: &'a [Abd],
@@ -86,18 +86,18 @@ pub enum Claim<'a> {
     },
     /// A zero test.
     Zero {
-        /// The data.
+        /// Bytes that are tested.
         data: &'a Abd,
-        /// The answer.
+        /// Answer: true when all are zero.
         is_zero: bool,
     },
     /// A comparison.
     Differ {
-        /// One.
+        /// One buffer.
         left: &'a Abd,
-        /// The other.
+        /// The other buffer.
         right: &'a Abd,
-        /// The answer.
+        /// Answer: true when they differ.
         differ: bool,
     },
 }

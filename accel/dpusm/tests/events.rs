@@ -20,7 +20,7 @@ impl EventSink for Heard {
 }
 
 impl Heard {
-    /// What was heard since the last look, without the part that all have in common.
+    /// Events since the last look, without the part that all have in common.
     fn take(&self) -> Vec<String> {
         let text = |event: &Event| {
             assert_eq!(event.field("provider"), Some(&FieldValue::Text("faulty".into())), "{event:?}");

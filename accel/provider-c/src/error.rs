@@ -3,17 +3,17 @@
 use crate::ffi;
 use dpusm::OpError;
 
-/// Why a library is no provider.
+/// Reason why a library is no provider.
 #[derive(Debug)]
 pub enum LoadError {
-    /// It cannot be loaded, or has no `zirconia_provider_open`.
+    /// The library cannot be loaded, or has no `zirconia_provider_open`.
     Library(libloading::Error),
-    /// Its interface is of another version.
+    /// The interface is of another version.
     Version {
         /// The one that it has.
         found: u32,
     },
-    /// It says that there is no device.
+    /// The library says that there is no device.
     NoDevice(OpError),
     /// A function that every provider needs is missing, or its name is no text.
     Incomplete,

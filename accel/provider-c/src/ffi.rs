@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 /// Version of the tables.
 pub(crate) const VERSION: u32 = 1;
-/// The exported function.
+/// Name of the exported function.
 pub(crate) const OPEN: &[u8] = b"zirconia_provider_open\0";
 
 pub(crate) const OK: i32 = 0;
@@ -17,7 +17,7 @@ pub(crate) const DOWN: i32 = 5;
 pub(crate) const IO: i32 = 6;
 pub(crate) const SKIPPED: i32 = 7;
 
-/// What a status says.
+/// Result that a status stands for.
 pub(crate) fn status(status: i32, errno: i32) -> Result<(), OpError> {
     Err(match status {
         OK => return Ok(()),
@@ -183,7 +183,7 @@ pub(crate) struct CHost {
     pub(crate) given_up: unsafe extern "C" fn(*mut c_void) -> c_int,
 }
 
-/// What a provider offers; functions are options because C may leave them out.
+/// Functions that a provider offers; they are options because C may leave them out.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct CTable {
@@ -204,7 +204,7 @@ pub(crate) struct CTable {
     pub(crate) shut_down: Option<unsafe extern "C" fn(*mut c_void)>,
 }
 
-/// The exported function.
+/// Type of the exported function.
 pub(crate) type OpenFn = unsafe extern "C" fn(*const CHost, *mut CTable) -> i32;
 
 const _: () = assert!(size_of::<COperand>() == 32 && size_of::<CNode>() == 160 && size_of::<CResult>() == 56);

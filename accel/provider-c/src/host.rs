@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 /// The host's table; C may keep its address.
 pub(crate) static HOST: CHost = CHost { version: VERSION, size: size_of::<CHost>() as u32, complete, started, given_up };
 
-/// When work on a program begins, by the clock that it was submitted on.
+/// Clock by which the begin of work on a program is told: the one that it was submitted on.
 static CLOCK: std::sync::OnceLock<exec::Exec> = std::sync::OnceLock::new();
 
 /// Sets the clock of queue times; the first one stays.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a program's nodes point to. Never changed after it was built, so addresses of list elements stay.
+/// Memory that a program's nodes point to. Never changed after it was built, so addresses of list elements stay.
 #[derive(Default)]
 struct Held {
     pieces: Vec<Vec<CPiece>>,
@@ -107,7 +107,7 @@ impl Pending {
     }
 }
 
-/// What an answer says.
+/// Outcome that an answer stands for.
 fn outcome(op: u32, answer: &CResult, parts: Option<Vec<AbdPart>>) -> Result<Outcome, OpError> {
     ffi::status(answer.status, answer.error_number)?;
     let value = usize::try_from(answer.value).map_err(|_| OpError::BadResult)?;

@@ -14,7 +14,7 @@ const ZSTD_LEVELS: [(u8, u8); 2] = [(1, 19), (103, 123)];
 /// nothing else; nvCOMP says of no version that its frames are of it, so this is the one that software writes.
 const ZSTD_VERSION: u32 = 10507;
 
-/// What a library does with the blocks of a batch.
+/// Work of a library on the blocks of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Codec {
     /// Compresses to raw deflate.
@@ -42,39 +42,39 @@ impl Codec {
     }
 }
 
-/// How many blocks a batch has, and how large they are when they are not compressed.
+/// Number of the blocks of a batch, and their bytes when they are not compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunks {
-    /// What is done with them.
+    /// Work that is done on them.
     pub codec: Codec,
-    /// How many.
+    /// Number of blocks.
     pub count: usize,
     /// Bytes of the largest.
     pub bytes_max: usize,
-    /// Bytes of all.
+    /// Bytes of all together.
     pub bytes_total: usize,
 }
 
 /// A batch on its way. All addresses are of device memory: tables with an entry for each block, in the same order.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch {
-    /// The blocks.
+    /// Blocks of the batch.
     pub chunks: Chunks,
-    /// Addresses of what is read.
+    /// Addresses of the bytes that are read.
     pub sources: u64,
-    /// Its bytes, 64 bits each.
+    /// Lengths of the bytes that are read, 64 bits each.
     pub source_bytes: u64,
-    /// Addresses of what is written.
+    /// Addresses of the bytes that are written.
     pub targets: u64,
-    /// When decompressing: the room there, in bytes, 64 bits each.
+    /// Lengths of the room there when decompressing, in bytes, 64 bits each.
     pub target_rooms: u64,
-    /// Where the bytes go that were written, 64 bits each.
+    /// Address for the numbers of bytes that were written, 64 bits each.
     pub made: u64,
-    /// Where the status of each goes, 32 bits: 0 when it is good.
+    /// Address for the status of each, 32 bits: 0 when it is good.
     pub statuses: u64,
     /// Memory for the library.
     pub temp: u64,
-    /// As many bytes as it wants for these blocks.
+    /// Bytes of `temp`, as many as it wants for these blocks.
     pub temp_bytes: usize,
 }
 
@@ -83,7 +83,7 @@ fn gzip_level(kind: Compression) -> Option<u8> {
     (Compression::GZIP_1.0..=Compression::GZIP_9.0).contains(&kind.0).then(|| kind.0 - Compression::GZIP_1.0 + 1)
 }
 
-/// What compresses to a kind; None when that is not gzip or zstd.
+/// Codec that compresses to a kind; None when that is not gzip or zstd.
 ///
 /// nvCOMP's header compares the size of what its algorithms make with zlib's: 2 is below zlib's level 1, 4 below its level 6, 5 is
 /// the smallest there is; 1 is larger than level 1, and nobody gets less than was asked for. zstd has no levels there.
@@ -96,7 +96,7 @@ pub(crate) fn packer(kind: Compression) -> Option<Codec> {
     }
 }
 
-/// What decompresses a kind; None when that is not gzip or zstd.
+/// Codec that decompresses a kind; None when that is not gzip or zstd.
 pub(crate) fn unpacker(kind: Compression) -> Option<Codec> {
     match kind {
         Compression::ZSTD => Some(Codec::ZstdUnpack),
@@ -104,7 +104,7 @@ pub(crate) fn unpacker(kind: Compression) -> Option<Codec> {
     }
 }
 
-/// What a compressed block begins with: the header of zlib with its hint at the level, or the level of zstd and its version.
+/// Word that a compressed block begins with: the header of zlib with its hint at the level, or the level of zstd and its version.
 pub(crate) fn word(kind: Compression, level: u8) -> u64 {
     match gzip_level(kind) {
         Some(1) => 0x7801,
@@ -118,7 +118,7 @@ pub(crate) fn word(kind: Compression, level: u8) -> u64 {
     }
 }
 
-/// All that is done with gzip and zstd, and by what.
+/// Features of gzip and zstd, and the codec of each.
 pub(crate) fn features() -> Vec<(Feature, Codec)> {
     let mut list = Vec::new();
     for kind in kernels::compress::COMPRESSIONS {

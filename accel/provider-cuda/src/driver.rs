@@ -26,11 +26,11 @@ const NO_DEVICE: u32 = 100;
 const NOT_READY: u32 = 600;
 /// Results after which nothing works any more in this process: the device or the context is gone, or a kernel went astray.
 const LOST: [u32; 17] = [3, 4, 46, 101, 201, 214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719];
-/// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`.
+/// Attributes of a device: `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`.
 const CAPABILITY: [c_int; 2] = [75, 76];
 /// `CU_STREAM_NON_BLOCKING`: independent of the stream of the process.
 const NON_BLOCKING: c_uint = 1;
-/// `CU_EVENT_DISABLE_TIMING`.
+/// `CU_EVENT_DISABLE_TIMING`: the event takes no time.
 const WITHOUT_TIME: c_uint = 2;
 
 type Pointer = *mut c_void;
@@ -84,7 +84,7 @@ functions! {
     launch = "cuLaunchKernel" (Pointer, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Pointer, *mut Pointer, *mut Pointer);
 }
 
-/// What a result says.
+/// Result that a code stands for.
 fn check(call: &'static str, code: u32) -> Result<(), GpuError> {
     match code {
         SUCCESS => Ok(()),
@@ -104,7 +104,7 @@ pub struct Driver {
     context: Pointer,
     module: Pointer,
     kernels: BTreeMap<Kernel, Pointer>,
-    /// Pinned memory: address and bytes.
+    /// Pinned memory: bytes by address.
     pinned: Mutex<BTreeMap<u64, usize>>,
     /// Streams with their events, by number.
     streams: Mutex<Vec<(Pointer, Pointer)>>,
@@ -121,7 +121,7 @@ impl std::fmt::Debug for Driver {
     }
 }
 
-/// What the driver says of its first device.
+/// Facts about the first device, by the driver.
 struct Found {
     device: c_int,
     name: String,

@@ -19,11 +19,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How often the oldest marks are looked at: from the shortest to the longest time between two looks, in nanoseconds.
+/// Time between two looks at the oldest marks: the shortest and the longest, in nanoseconds.
 const POLL_NS_MIN: u64 = 20_000;
 const POLL_NS_MAX: u64 = 200_000;
 
-/// How work is put together.
+/// Limits by which work is put together.
 #[derive(Clone, Copy, Debug)]
 pub struct Batching {
     /// Waves at the same time, each on a stream and with staging memory of its own.
@@ -34,7 +34,7 @@ pub struct Batching {
     pub programs_max: usize,
     /// Most bytes of copies of a wave (but for one program alone); so many that wait go at once.
     pub bytes_max: u64,
-    /// How long a program waits for others while something runs, in nanoseconds.
+    /// Time that a program waits for others while something runs, in nanoseconds.
     pub wait_ns: u64,
     /// Most programs that wait.
     pub queue_max: usize,
@@ -51,7 +51,7 @@ struct Wave {
     lane: Lane,
     tasks: Vec<Task>,
     issued: Issued,
-    /// When the step began.
+    /// Time in ns at which the step began.
     begun_ns: u64,
 }
 
@@ -59,7 +59,7 @@ struct Wave {
 struct State {
     queue: VecDeque<(Program, u64)>,
     queued_bytes: u64,
-    /// When the oldest program came.
+    /// Time in ns at which the oldest program came.
     since_ns: u64,
     idle: Vec<Lane>,
     /// Waves that the device works on.
@@ -158,7 +158,7 @@ impl Engine {
         if refused.is_empty() { Ok(()) } else { Err(refused) }
     }
 
-    /// What is queued is dropped; what runs goes on to its end.
+    /// Drops what is queued; what runs goes on to its end.
     pub(crate) fn shut_down(&self) {
         let mut state = self.state.lock();
         state.is_shut_down = true;

@@ -12,23 +12,23 @@ use dpusm::{OpError, Sizes};
 use std::fmt;
 use std::ops::Range;
 
-/// Why something was not done.
+/// Reason why something was not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GpuError {
     /// The device has no memory left.
     OutOfMemory,
-    /// This call failed.
+    /// The call failed, and only it.
     Failed {
         /// The function, of the driver or of nvCOMP.
         call: &'static str,
-        /// Its result (`CUresult`, `nvcompStatus_t`).
+        /// Result of the call (`CUresult`, `nvcompStatus_t`).
         code: u32,
     },
     /// The device, or what this process has on it, is gone: everything fails from now on.
     Lost {
         /// The driver's function that told.
         call: &'static str,
-        /// Its result (`CUresult`).
+        /// Result of the call (`CUresult`).
         code: u32,
     },
 }
@@ -65,13 +65,13 @@ pub struct Stream(pub u64);
 /// A kernel on its way.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch {
-    /// Which.
+    /// Kernel to run.
     pub kernel: Kernel,
-    /// By how many threads.
+    /// Threads that run it.
     pub grid: Grid,
     /// Address of the jobs.
     pub jobs: u64,
-    /// How many.
+    /// Number of jobs.
     pub count: u32,
 }
 
@@ -92,7 +92,7 @@ pub trait Gpu: Send + Sync {
     /// Gives device memory back, which no work uses any more.
     fn free(&self, address: u64);
 
-    /// Pinned host memory.
+    /// Allocates pinned host memory.
     ///
     /// # Errors
     /// As [`Gpu::alloc`].
@@ -110,7 +110,7 @@ pub trait Gpu: Send + Sync {
     /// `Failed` when there are no such bytes.
     fn fetch(&self, from: Pinned, range: Range<usize>, take: &mut dyn FnMut(&[u8])) -> Result<(), GpuError>;
 
-    /// A stream.
+    /// Makes a stream.
     ///
     /// # Errors
     /// What the driver says.
@@ -140,7 +140,7 @@ pub trait Gpu: Send + Sync {
     /// What the driver says; then nothing is done.
     fn launch(&self, stream: Stream, launch: &Launch) -> Result<(), GpuError>;
 
-    /// Which blocks its library compresses or decompresses so; None: it does not, or there is no library.
+    /// Sizes of the blocks that its library compresses or decompresses so; None: it does not, or there is no library.
     fn offers(&self, codec: Codec) -> Option<Sizes>;
 
     /// Room in bytes that compressing a block of `bytes` bytes needs, which may be more than it has.

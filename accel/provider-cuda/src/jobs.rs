@@ -19,13 +19,13 @@ pub const TARGETS_MAX: usize = 3;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, IntoBytes, FromBytes, Immutable, KnownLayout)]
 pub struct SumJob {
-    /// Of these bytes.
+    /// Address of the bytes.
     pub data: u64,
-    /// How many.
+    /// Number of bytes.
     pub length: u64,
-    /// 1: words are big-endian.
+    /// Byte order of the words; 1: big-endian.
     pub swap: u64,
-    /// Where the four words go, which are zero before.
+    /// Address for the four words, which are zero before.
     pub answer: u64,
 }
 
@@ -33,13 +33,13 @@ pub struct SumJob {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, IntoBytes, FromBytes, Immutable, KnownLayout)]
 pub struct DifferJob {
-    /// These bytes.
+    /// Address of the one's bytes.
     pub left: u64,
-    /// And these; 0: zeros.
+    /// Address of the other's bytes; 0: zeros.
     pub right: u64,
-    /// How many.
+    /// Number of bytes.
     pub length: u64,
-    /// One word: 1 when they differ, else as it was.
+    /// Address of one word: 1 when they differ, else as it was.
     pub answer: u64,
 }
 
@@ -47,9 +47,9 @@ pub struct DifferJob {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoBytes, FromBytes, Immutable, KnownLayout)]
 pub struct Column {
-    /// Where.
+    /// Address of the bytes.
     pub address: u64,
-    /// How many bytes; beyond them it counts as zeros.
+    /// Number of bytes; beyond them it counts as zeros.
     pub length: u64,
 }
 
@@ -59,9 +59,9 @@ pub struct Column {
 pub struct RaidJob {
     /// Table of [`Column`], parity first.
     pub columns: u64,
-    /// How many columns.
+    /// Number of columns.
     pub count: u64,
-    /// How many of them are parity.
+    /// Number of those that are parity.
     pub parities: u64,
     /// Bytes of each parity column.
     pub length: u64,
@@ -73,15 +73,15 @@ pub struct RaidJob {
 pub struct CombineJob {
     /// Table of [`Column`].
     pub sources: u64,
-    /// How many.
+    /// Number of sources.
     pub source_count: u64,
     /// Table of 32-bit words, one for each source: its coefficient for each target, in bytes from the lowest.
     pub coefficients: u64,
-    /// Addresses; 0 for none.
+    /// Addresses of the targets; 0 for none.
     pub targets: [u64; TARGETS_MAX],
-    /// First byte.
+    /// First byte of the range.
     pub start: u64,
-    /// After the last byte.
+    /// End of the range: after the last byte.
     pub end: u64,
 }
 
@@ -89,17 +89,17 @@ pub struct CombineJob {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, IntoBytes, FromBytes, Immutable, KnownLayout)]
 pub struct PackJob {
-    /// The block.
+    /// Address of the block.
     pub source: u64,
-    /// Its bytes.
+    /// Number of bytes of the block.
     pub length: u64,
-    /// Where the result goes.
+    /// Address for the result.
     pub target: u64,
-    /// Most bytes of it.
+    /// Most bytes of the result.
     pub limit: u64,
     /// [`LZ4_SCRATCH`] bytes for each segment.
     pub scratch: u64,
-    /// One word: bytes of the result; 0: more than the limit.
+    /// Address of one word: bytes of the result; 0: more than the limit.
     pub answer: u64,
 }
 
@@ -107,103 +107,103 @@ pub struct PackJob {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, IntoBytes, FromBytes, Immutable, KnownLayout)]
 pub struct UnpackJob {
-    /// What is stored.
+    /// Address of what is stored.
     pub source: u64,
-    /// Its bytes, padding included.
+    /// Number of its bytes, padding included.
     pub length: u64,
-    /// Where the block goes.
+    /// Address for the block.
     pub target: u64,
-    /// Its bytes.
+    /// Number of bytes of the block.
     pub target_length: u64,
-    /// One word: 1 when the block is there, 0 before.
+    /// Address of one word: 1 when the block is there, 0 before.
     pub answer: u64,
 }
 
-/// What a library compressed, put into the form in which ZFS stores it.
+/// Block that a library compressed, put into the form in which ZFS stores it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, IntoBytes, FromBytes, Immutable, KnownLayout)]
 pub struct WrapJob {
-    /// What the library made.
+    /// Address of what the library made.
     pub body: u64,
-    /// Where its length is.
+    /// Address of its length.
     pub made: u64,
-    /// Where its status is, in 32 bits: 0 when it is good.
+    /// Address of its status, in 32 bits: 0 when it is good.
     pub status: u64,
-    /// Where the sums of Adler-32 of the block are; 0: this is zstd.
+    /// Address of the sums of Adler-32 of the block; 0: this is zstd.
     pub sums: u64,
     /// Bytes of the block.
     pub length: u64,
-    /// zlib: the header; zstd: level and version.
+    /// First word: for zlib the header; for zstd level and version.
     pub word: u64,
-    /// Where the result goes.
+    /// Address for the result.
     pub target: u64,
     /// Most bytes of it, at most as many as the block has.
     pub limit: u64,
-    /// Two words: bytes of the result, 0: more than the limit; 1 when the library failed.
+    /// Address of two words: bytes of the result, 0: more than the limit; 1 when the library failed.
     pub answer: u64,
 }
 
-/// What is stored, made ready for a library's decompression, and what that gave looked at: two launches.
+/// Stored block, made ready for a library's decompression, and what that gave looked at: two launches.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, IntoBytes, FromBytes, Immutable, KnownLayout)]
 pub struct UnwrapJob {
-    /// What is stored.
+    /// Address of what is stored.
     pub source: u64,
-    /// Its bytes, padding included.
+    /// Number of its bytes, padding included.
     pub length: u64,
     /// Bytes of the block.
     pub target_length: u64,
     /// Room for what the library takes: as long as the source, and [`UNWRAP_BYTES`] more.
     pub body: u64,
-    /// Where its length goes.
+    /// Address for the length of `body`.
     pub body_length: u64,
-    /// Where it is kept how many bytes of the source count; 0: it is malformed.
+    /// Address for the number of bytes of the source that count; 0: it is malformed.
     pub end: u64,
-    /// Where the length is that the library made.
+    /// Address of the length that the library made.
     pub made: u64,
-    /// Where its status is, in 32 bits: 0 when it is good.
+    /// Address of its status, in 32 bits: 0 when it is good.
     pub status: u64,
-    /// Where the sums of Adler-32 of the result are; 0: this is zstd.
+    /// Address of the sums of Adler-32 of the result; 0: this is zstd.
     pub sums: u64,
-    /// One word: 1 when the block is there, 0 before.
+    /// Address of one word: 1 when the block is there, 0 before.
     pub answer: u64,
 }
 
-/// The kernels.
+/// Kernels that jobs are launched with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kernel {
-    /// [`SumJob`].
+    /// Fletcher4 of a [`SumJob`].
     Fletcher4,
-    /// [`SumJob`].
+    /// Fletcher2 of a [`SumJob`].
     Fletcher2,
-    /// [`SumJob`].
+    /// SHA-256 of a [`SumJob`].
     Sha256,
-    /// [`DifferJob`].
+    /// Comparison of a [`DifferJob`].
     Differ,
-    /// [`RaidJob`].
+    /// Parity of a [`RaidJob`].
     RaidGenerate,
-    /// [`CombineJob`].
+    /// Columns of a [`CombineJob`].
     RaidCombine,
-    /// [`PackJob`], first.
+    /// First launch of a [`PackJob`].
     Lz4Find,
-    /// [`PackJob`], second.
+    /// Second launch of a [`PackJob`].
     Lz4Layout,
-    /// [`PackJob`], third.
+    /// Third launch of a [`PackJob`].
     Lz4Emit,
-    /// [`UnpackJob`].
+    /// Decompression of an [`UnpackJob`].
     Lz4Decode,
-    /// [`SumJob`].
+    /// Sums of Adler-32 of a [`SumJob`].
     Adler32,
-    /// [`WrapJob`].
+    /// Stored form of a [`WrapJob`].
     StreamWrap,
-    /// [`UnwrapJob`], before the library.
+    /// Launch of an [`UnwrapJob`] before the library.
     StreamUnwrap,
-    /// [`UnwrapJob`], after it.
+    /// Launch of an [`UnwrapJob`] after the library.
     StreamConfirm,
 }
 
-/// How the threads of a launch are divided.
+/// Division of the threads of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
     /// Blocks in x and y.
@@ -231,7 +231,7 @@ impl Kernel {
         Kernel::StreamConfirm,
     ];
 
-    /// Its name in `kernels.cu`.
+    /// Name of the kernel in `kernels.cu`.
     pub fn name(self) -> &'static str {
         match self {
             Kernel::Fletcher4 => "fletcher4",

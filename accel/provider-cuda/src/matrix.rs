@@ -16,7 +16,7 @@ pub(crate) struct Segment {
     pub(crate) targets: Vec<usize>,
     /// Columns that they are computed from.
     pub(crate) sources: Vec<usize>,
-    /// For each source its coefficient for each target.
+    /// Coefficients of each source for each target.
     pub(crate) coefficients: Vec<[u8; TARGETS_MAX]>,
 }
 

@@ -25,7 +25,7 @@ const UNPACKED_BYTES_MAX: usize = (1 << 31) - 1;
 /// `NVCOMP_DECOMPRESS_BACKEND_CUDA`: the hardware decompressor of some GPUs wants memory that is allocated for it.
 const BACKEND_CUDA: c_int = 2;
 
-/// `nvcompProperties_t`.
+/// Properties of the library: `nvcompProperties_t`.
 #[repr(C)]
 #[derive(Default)]
 struct Properties {
@@ -41,7 +41,7 @@ struct Options {
     reserved: [u8; 60],
 }
 
-/// `nvcompAlignmentRequirements_t`.
+/// Alignments of buffers, in bytes: `nvcompAlignmentRequirements_t`.
 #[repr(C)]
 #[derive(Default)]
 struct Alignments {
@@ -69,29 +69,29 @@ struct Format {
     unpack: Unpack,
 }
 
-/// The library.
+/// Functions of the library.
 pub struct Nvcomp {
     version: u32,
     deflate: Format,
     zstd: Format,
 }
 
-/// Why there is none.
+/// Reason why there is no library.
 #[derive(Debug)]
 pub enum NvcompMissing {
     /// The library is not there.
     NotFound(libloading::Error),
-    /// It is of a version whose functions are others, or it does not say which.
+    /// The library is of a version whose functions are others, or it does not say which.
     Version {
         /// Thousands are the major version, hundreds the minor one.
         found: u32,
     },
-    /// It needs a newer driver.
+    /// The library needs a newer driver.
     Driver {
         /// The CUDA that it was built with: thousands are the major version, tens the minor one.
         built: u32,
     },
-    /// It lacks a function.
+    /// The library lacks a function.
     Lacks(libloading::Error),
 }
 
@@ -119,7 +119,7 @@ fn symbol<T: Copy>(library: &Library, name: &str) -> Result<T, libloading::Error
     unsafe { library.get::<T>(name.as_bytes()) }.map(|found| *found)
 }
 
-/// What a status says.
+/// Result that a status stands for.
 fn check(call: &'static str, code: u32) -> Result<(), GpuError> {
     if code == 0 { Ok(()) } else { Err(GpuError::Failed { call, code }) }
 }
@@ -202,7 +202,7 @@ impl Nvcomp {
         Some(Sizes { min_bytes: 1, max_bytes, align_bytes: users.max(1) })
     }
 
-    /// [`crate::Gpu::packed_bytes_max`].
+    /// See [`crate::Gpu::packed_bytes_max`].
     ///
     /// # Errors
     /// What the library says.
@@ -213,7 +213,7 @@ impl Nvcomp {
         Ok(most)
     }
 
-    /// [`crate::Gpu::temp_bytes`].
+    /// See [`crate::Gpu::temp_bytes`].
     ///
     /// # Errors
     /// What the library says.
@@ -229,7 +229,7 @@ impl Nvcomp {
         Ok(bytes)
     }
 
-    /// [`crate::Gpu::run_batch`].
+    /// See [`crate::Gpu::run_batch`].
     ///
     /// # Errors
     /// What the library says.

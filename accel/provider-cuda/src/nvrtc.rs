@@ -10,7 +10,7 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::mem::ManuallyDrop;
 use std::path::Path;
 
-/// The kernels' source.
+/// Source of the kernels.
 pub const KERNELS: &str = include_str!("kernels.cu");
 /// Names of the library, newest first.
 const LIBRARIES: [&str; 4] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"];
@@ -19,7 +19,7 @@ type Program = *mut c_void;
 type Sized = unsafe extern "C" fn(Program, *mut usize) -> c_int;
 type Filled = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
 
-/// The compiler.
+/// Functions of the compiler's library.
 pub struct Nvrtc {
     version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int,
     arch_count: unsafe extern "C" fn(*mut c_int) -> c_int,
@@ -35,7 +35,7 @@ pub struct Nvrtc {
     cubin: Filled,
 }
 
-/// What came of compiling.
+/// Code that compiling gave.
 #[derive(Clone, Debug, Default)]
 pub struct Compiled {
     /// Code for any device from the architecture on, as text that ends with a zero.
@@ -95,7 +95,7 @@ impl Nvrtc {
         })
     }
 
-    /// Its version, major and minor.
+    /// Version of the compiler, major and minor.
     pub fn version(&self) -> (i32, i32) {
         let (mut major, mut minor) = (0, 0);
         // SAFETY: both are where the numbers go.

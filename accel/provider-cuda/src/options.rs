@@ -3,7 +3,7 @@
 use crate::engine::Batching;
 use std::path::PathBuf;
 
-/// Where the libraries are, and how the provider works.
+/// Paths of the libraries, and limits by which the provider works.
 #[derive(Clone, Debug)]
 pub struct CudaOptions {
     /// The driver's library, by name or path.
@@ -14,7 +14,7 @@ pub struct CudaOptions {
     pub nvcomp: Option<PathBuf>,
     /// Most device memory, in bytes; None: three quarters of what there is.
     pub memory_bytes_max: Option<u64>,
-    /// How work is put together.
+    /// Limits by which work is put together.
     pub batching: Batching,
 }
 

@@ -57,7 +57,7 @@ impl Cuda {
     }
 }
 
-/// What the kernels can do.
+/// Features that the kernels have.
 fn features() -> Vec<Feature> {
     let mut list = vec![Feature::CopyIn { scatter: true }, Feature::CopyOut { scatter: true }];
     list.extend([Feature::ZeroFill, Feature::ZeroTest, Feature::Compare]);

@@ -18,7 +18,7 @@ use zerocopy::{Immutable, IntoBytes};
 pub(crate) const ARGUMENT_BYTES: usize = 512 << 10;
 /// Answers of a step.
 pub(crate) const ANSWERS_MAX: usize = 1024;
-/// Where copies begin in staging memory.
+/// Alignment of copies in staging memory, in bytes.
 const ALIGN: usize = 256;
 
 /// A stream with memory of its own: one wave at a time is on it.
@@ -33,24 +33,24 @@ pub(crate) struct Lane {
     pub(crate) device_answers: DeviceMemory,
 }
 
-/// What an operation answers when the step is done.
+/// Answer of an operation when the step is done.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pending {
-    /// It was not put on the stream.
+    /// The operation was not put on the stream.
     Failed(OpError),
-    /// That it is done.
+    /// Only that it is done.
     Done,
     /// The bytes at this place of the staging memory.
     Copied { at: usize, bytes: usize },
-    /// Whether two buffers differ.
+    /// Word that says whether two buffers differ.
     Differ { answer: usize },
-    /// Whether a buffer is all zeros.
+    /// Word that says whether a buffer is all zeros.
     Zero { answer: usize },
-    /// Four words.
+    /// Four words of a checksum.
     Sum { answer: usize },
     /// The length of the compressed bytes.
     Packed { answer: usize, how: Compress, source_bytes: usize },
-    /// Whether the stream was well-formed.
+    /// Word that says whether the stream was well-formed.
     Unpacked { answer: usize },
 }
 
@@ -67,10 +67,10 @@ pub(crate) struct Task {
     pub(crate) pending: Vec<Pending>,
 }
 
-/// What became of trying to put an operation on the stream.
+/// Outcome of trying to put an operation on the stream.
 pub(crate) enum Put {
     Pending(Pending),
-    /// Not in this step.
+    /// The operation has no room in this step.
     Blocked,
 }
 
@@ -78,9 +78,9 @@ pub(crate) enum Put {
 struct Group {
     jobs: Vec<u8>,
     count: usize,
-    /// Longest operand.
+    /// Bytes of the longest operand.
     bytes: usize,
-    /// Which task's last pending operation it is.
+    /// Numbers of the tasks, one for each job, whose last pending operation it is.
     tasks: Vec<usize>,
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct Step<'a> {
     down_used: usize,
     answers_used: usize,
     are_answers_zero: bool,
-    /// What kernels are told, from the start of the lane's memory on; the first bytes of it are on the device already.
+    /// Jobs and tables for the kernels, from the start of the lane's memory on; the first bytes of it are on the device already.
     arguments: Vec<u8>,
     arguments_sent: usize,
     arguments_reserved: usize,
@@ -103,13 +103,13 @@ pub(crate) struct Step<'a> {
     pub(crate) is_issued: bool,
 }
 
-/// What a step left to be waited for.
+/// Rest of a step that is waited for.
 pub(crate) struct Issued {
     /// Memory that its kernels use.
     pub(crate) scratch: Vec<DeviceMemory>,
     /// True when something is on the stream.
     pub(crate) is_issued: bool,
-    /// Why there are no answers, if there are none.
+    /// Reason why there are no answers, if there are none.
     pub(crate) no_answers: Option<OpError>,
 }
 

@@ -27,7 +27,7 @@ struct Chunk {
     body: u64,
     target: u64,
     target_bytes: usize,
-    /// What a compressed block begins with.
+    /// Word that a compressed block begins with.
     word: u64,
     answer: u64,
 }
@@ -36,7 +36,7 @@ struct Chunk {
 #[derive(Default)]
 pub(crate) struct BatchGroup {
     chunks: Vec<Chunk>,
-    /// Which task's last pending operation each is.
+    /// Numbers of the tasks, one for each block, whose last pending operation it is.
     tasks: Vec<usize>,
 }
 
@@ -44,14 +44,14 @@ pub(crate) struct BatchGroup {
 pub(crate) struct Placed {
     batch: Batch,
     notes: u64,
-    /// Of [`WrapJob`] or [`UnwrapJob`].
+    /// Address of each [`WrapJob`] or [`UnwrapJob`].
     jobs: u64,
-    /// Of [`SumJob`]; None for zstd.
+    /// Address of each [`SumJob`]; None for zstd.
     sums: Option<u64>,
     pub(crate) tasks: Vec<usize>,
 }
 
-/// Where the notes of a batch of `count` blocks are.
+/// Address of the notes of a batch of `count` blocks.
 #[derive(Clone, Copy)]
 struct Notes {
     base: u64,

@@ -4,7 +4,7 @@ use crate::gpu::GpuError;
 use dpusm::OpError;
 use std::fmt;
 
-/// Why there is no GPU to use.
+/// Reason why there is no GPU to use.
 #[derive(Debug)]
 pub enum Unavailable {
     /// The driver's library is not there, or lacks a function.
@@ -15,7 +15,7 @@ pub enum Unavailable {
     Nvrtc(libloading::Error),
     /// The kernels could not be compiled for the device.
     Kernels {
-        /// What NVRTC said.
+        /// Words of NVRTC.
         log: String,
     },
     /// A call failed.
@@ -39,7 +39,7 @@ impl fmt::Display for Unavailable {
 impl std::error::Error for Unavailable {}
 
 impl Unavailable {
-    /// What to do about it.
+    /// Advice on what to do about it.
     pub fn advice(&self) -> &'static str {
         match self {
             Unavailable::Driver(_) => {

@@ -154,7 +154,7 @@ fn every_call_can_fail() {
     assert_eq!(fake.memory_left(), 0, "device memory is left");
 }
 
-/// What software stored, decompressed on the device: the block, or an error.
+/// Decompresses on the device what software stored: the block, or an error.
 fn read_by(kind: Compression, device: &Device, block: &Abd) -> Result<(), OpError> {
     let mut stored = vec![0; block.len() * 2];
     let length = kernels::compress(kind, 3, &block.to_vec(), &mut stored).unwrap().next_multiple_of(512);

@@ -10,10 +10,10 @@ use provider_cuda::{Codec, Kernel, Nvcomp, NvcompMissing, Nvrtc};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How the scripts end when the package index cannot be reached.
+/// Exit status of the scripts when the package index cannot be reached.
 const UNREACHABLE: i32 = 75;
 
-/// Where the wheels that `tools/{script}` fetches are unpacked; None when they are to be left out.
+/// Folder in which the wheels that `tools/{script}` fetches are unpacked; None when they are to be left out.
 fn wheels(script: &str) -> Option<PathBuf> {
     let wish = std::env::var("ZIRCONIA_NO_NVRTC").unwrap_or_default();
     if !matches!(wish.as_str(), "" | "0") {

@@ -12,24 +12,24 @@ use dpusm::{
 use exec::{Exec, Mutex, TaskClass};
 use std::sync::Arc;
 
-/// How an operation goes wrong.
+/// Way in which an operation goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
-    /// It says that it failed, and did nothing.
+    /// The operation fails, and did nothing.
     Fail(OpError),
-    /// It is carried out, says so, and wrote wrong bytes or a wrong answer.
+    /// The operation is carried out, says so, and wrote wrong bytes or a wrong answer.
     Lie,
-    /// It gives less than it should: too small a length, fewer bytes.
+    /// The operation gives less than it should: too small a length, fewer bytes.
     Short,
-    /// It never answers (until the provider is shut down).
+    /// The operation never answers (until the provider is shut down).
     Stall,
-    /// It answers this many nanoseconds late.
+    /// The operation answers this many nanoseconds late.
     Slow(u64),
     /// The provider dies: this operation and all after it are lost.
     Die,
 }
 
-/// Which operations are struck.
+/// Operations that are struck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// The one with this number, counted from 0 at the last [`Faulty::inject`].
@@ -38,23 +38,23 @@ pub enum When {
     From(u64),
     /// Every one of this kind, from the `skip`th of the kind on.
     Kind {
-        /// The kind.
+        /// Kind of the operations.
         kind: OpKind,
-        /// How many of the kind are spared.
+        /// Number of the kind that are spared.
         skip: u64,
     },
-    /// Of this kind one in so many, now and then: the last of each `period`.
+    /// One in so many of this kind, now and then: the last of each `period`.
     Every {
-        /// The kind.
+        /// Kind of the operations.
         kind: OpKind,
-        /// How many there are for one that is struck (at least one).
+        /// Number of the kind of which one is struck (at least one).
         period: u64,
     },
     /// One of this kind.
     KindAt {
-        /// The kind.
+        /// Kind of the operation.
         kind: OpKind,
-        /// How many of the kind are before it.
+        /// Number of the kind that are before it.
         skip: u64,
     },
 }
@@ -62,9 +62,9 @@ pub enum When {
 /// A fault to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What happens.
+    /// Harm that is done.
     pub harm: Harm,
-    /// To which operations.
+    /// Operations that it is done to.
     pub when: When,
 }
 
@@ -136,7 +136,7 @@ impl Faulty {
 }
 
 impl Shared {
-    /// Counts an operation; what happens to it.
+    /// Counts an operation, and returns what happens to it.
     fn count(&self, kind: OpKind) -> Option<Harm> {
         let mut state = self.state.lock();
         if state.is_dead {
@@ -218,7 +218,7 @@ fn carry_on(shared: Arc<Shared>, run: Run) {
     exec.spawn(TaskClass::Write, Box::new(move || drive(shared, run)));
 }
 
-/// Where a node wrote its result, if it wrote any.
+/// Part of a buffer to which a node wrote its result, if it wrote any.
 fn target_of(run: &Run, node: usize, result: &NodeResult) -> Option<View> {
     let view = match &run.program().nodes()[node] {
         Op::CopyIn { target } | Op::Decompress { target, .. } => target.clone(),

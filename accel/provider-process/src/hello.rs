@@ -8,12 +8,12 @@ const LINE_BYTES_MAX: usize = 4096;
 const LOADED: &str = "loaded";
 const FAILED: &str = "failed";
 
-/// What a helper says.
+/// Answer of a helper after loading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Hello {
     /// The provider's name, and what it says of itself.
     Loaded { name: String, about: String },
-    /// Why there is none.
+    /// Reason why there is none.
     Failed { why: String },
 }
 

@@ -22,7 +22,7 @@ const LEASE_NS: u64 = 3_600_000_000_000;
 const MEMORY_BYTES_MAX: u64 = 1 << 40;
 /// Programs at a time, if the library says more.
 const GRAPHS_MAX: usize = 1024;
-/// ENOTSUP.
+/// Errno of what is not supported: ENOTSUP.
 const ENOTSUP: i32 = 95;
 
 /// Libraries open files and disks themselves, or not at all.

@@ -24,32 +24,32 @@ const LOOK_MAX: Duration = Duration::from_millis(500);
 const END_LOOKS: u32 = 200;
 const END_STEP_NS: u64 = 5_000_000;
 
-/// Which library, and how long it may take.
+/// Library to load, and the time that it may take.
 #[derive(Clone, Debug)]
 pub struct HostedOptions {
     /// The program whose process it gets ([`crate::helper`], behind [`crate::WORD`]).
     pub program: PathBuf,
-    /// The shared object.
+    /// Path of the shared object.
     pub library: PathBuf,
-    /// How long loading, and each answer, may take.
+    /// Time that loading, and each answer, may take.
     pub deadline: Duration,
 }
 
-/// Why there is no provider.
+/// Reason why there is no provider.
 #[derive(Debug)]
 pub enum StartError {
     /// The helper program cannot be run.
     Program(PathBuf, io::Error),
     /// The library is no provider, or has no device, in the words of who loaded it.
     Library {
-        /// The words.
+        /// Words of who loaded it.
         why: String,
     },
-    /// It was not loaded within the deadline.
+    /// The library was not loaded within the deadline.
     Late(Duration),
-    /// Its process ended.
+    /// The process of the library ended.
     Ended(ExitStatus),
-    /// What the helper said was not understood.
+    /// The helper's words were not understood.
     Connection(ConnectError),
     /// The system has no more sockets.
     Socket(io::Error),
@@ -57,7 +57,7 @@ pub enum StartError {
     Secret(SecretError),
 }
 
-/// What a status says, in words.
+/// Status in words.
 struct Died(ExitStatus);
 
 impl fmt::Display for Died {
@@ -106,7 +106,7 @@ impl Helper {
         let _ = self.0.kill();
     }
 
-    /// How it ended: by itself, with a moment to do so, or by force.
+    /// Ends the helper, and returns its status: by itself, with a moment to do so, or by force.
     fn end(&mut self, exec: &Exec) -> Option<ExitStatus> {
         for _ in 0..END_LOOKS {
             if let Ok(Some(status)) = self.0.try_wait() {
@@ -126,7 +126,7 @@ impl Drop for Helper {
     }
 }
 
-/// How it came to its end; none while it runs.
+/// End of a helper, in words; none while it runs.
 #[derive(Default)]
 struct End {
     problem: Mutex<Option<String>>,
@@ -192,12 +192,12 @@ impl Hosted {
         Ok(Arc::new(Hosted { name, about, inner, end }))
     }
 
-    /// What crossed the link so far.
+    /// Counts of what crossed the link so far.
     pub fn stats(&self) -> LinkStats {
         self.inner.stats()
     }
 
-    /// Why its process is gone, or none is left of it soon; None while it is well. For operations only.
+    /// Reason why its process is gone, or none is left of it soon; None while it is well. For operations only.
     pub fn why_ended(&self) -> Option<String> {
         self.inner.is_down().then(|| self.wait_for_end())
     }

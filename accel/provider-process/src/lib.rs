@@ -21,7 +21,7 @@ use std::path::PathBuf;
 /// The word, first on its command line, by which the helper program is told from what else it is.
 pub const WORD: &str = "--library";
 
-/// What both ends of a pair know: nobody else can be at the other end.
+/// Secret that both ends of a pair know: nobody else can be at the other end.
 const SECRET: &[u8] = b"a pair of sockets that nobody else has";
 
 /// The helper program: beside this one, else wherever programs are found.

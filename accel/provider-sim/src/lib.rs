@@ -29,16 +29,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use timeline::Timeline;
 
-/// How a modelled accelerator is made.
+/// Options of a modelled accelerator.
 #[derive(Clone, Debug)]
 pub struct SimOptions {
-    /// Its name.
+    /// Name of the provider.
     pub name: String,
-    /// How fast it is.
+    /// Speeds of its parts.
     pub rates: Rates,
-    /// Its memory, in bytes.
+    /// Most bytes of its memory.
     pub memory_bytes_max: u64,
-    /// How much it takes at a time.
+    /// Amount of work that it takes at a time.
     pub queue: QueueLimits,
     /// Memory for remembered compressions, in bytes; 0: none.
     pub memo_bytes_max: u64,

@@ -57,7 +57,7 @@ impl Memo {
         Memo { state: Mutex::default(), bytes_max }
     }
 
-    /// What a block compresses to: remembered, or made by `make` and remembered.
+    /// Compressed bytes of a block: remembered, or made by `make` and remembered.
     pub(crate) fn compressed(&self, block: &Abd, how: &Compress, make: impl FnOnce() -> Option<Abd>) -> Option<Abd> {
         if self.bytes_max == 0 {
             return make();

@@ -5,9 +5,9 @@
 pub struct Lane {
     /// Bytes per second of one.
     pub bytes_per_second: f64,
-    /// What each operation costs besides, in nanoseconds.
+    /// Time that each operation costs besides, in nanoseconds.
     pub latency_ns: u64,
-    /// How many work at the same time.
+    /// Number of those that work at the same time.
     pub engines: usize,
 }
 
@@ -18,24 +18,24 @@ impl Lane {
     }
 }
 
-/// An accelerator.
+/// Speeds of an accelerator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
-    /// Host to device.
+    /// Copies from host to device.
     pub link_in: Lane,
-    /// Device to host.
+    /// Copies from device to host.
     pub link_out: Lane,
     /// Compression, by bytes of the source.
     pub compress: Lane,
     /// Decompression, by bytes of the result.
     pub decompress: Lane,
-    /// Checksums.
+    /// Checksums, by bytes of the source.
     pub checksum: Lane,
     /// Parity, by bytes of all columns.
     pub raid: Lane,
-    /// Zeros, tests, comparisons.
+    /// Zeros, tests, comparisons, by bytes of the buffer.
     pub memory: Lane,
-    /// Device to disk.
+    /// Writes from device to disk.
     pub store: Lane,
 }
 

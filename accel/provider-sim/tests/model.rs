@@ -23,7 +23,7 @@ fn record(number: usize) -> Abd {
     Abd::from_slice(&bytes)
 }
 
-/// What is stored, and its checksum.
+/// Bytes that are stored, and their checksum.
 type Stored = (Vec<u8>, [u64; 4]);
 
 fn software(block: &Abd) -> Stored {

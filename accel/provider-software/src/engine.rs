@@ -12,9 +12,9 @@ type Answer = Result<Outcome, OpError>;
 /// Called with the answer of an operation that the host carries out.
 pub type Answered = Box<dyn FnOnce(Answer) + Send>;
 
-/// What carrying out an operation came to.
+/// Outcome of carrying out an operation.
 pub enum Step {
-    /// It is done.
+    /// The operation is done.
     Done(Answer),
     /// The host does it: call this with where the answer goes, which may be called at once.
     Host(Box<dyn FnOnce(Answered) + Send>),
@@ -25,7 +25,7 @@ pub struct Engine {
     heap: Heap,
 }
 
-/// What a store is here: the host's way to it.
+/// Store as it is here: the host's way to it.
 struct HostPath(Arc<dyn HostStore>);
 
 impl Engine {
@@ -34,7 +34,7 @@ impl Engine {
         Arc::new(Engine { heap: Heap::new(memory_bytes_max, mode) })
     }
 
-    /// Device memory.
+    /// Allocates device memory.
     ///
     /// # Errors
     /// `NoMemory`.
@@ -55,7 +55,7 @@ impl Engine {
         Ok(DeviceHandle::new(HostPath(target.host.clone())))
     }
 
-    /// How much device memory there is.
+    /// Counts of device memory.
     pub fn memory(&self) -> MemoryStats {
         self.heap.stats()
     }
@@ -156,7 +156,7 @@ fn copy_out(data: &Abd, parts: &mut [AbdPart]) {
     }
 }
 
-/// What a block compresses to within `room_bytes`, when that is worth it.
+/// Compressed bytes of a block within `room_bytes`, when that is worth it.
 pub fn compressed(block: &Abd, room_bytes: usize, how: &Compress) -> Option<Abd> {
     let block = block.to_contiguous();
     let mut out = AbdPart::scratch(how.limit_bytes.min(room_bytes));

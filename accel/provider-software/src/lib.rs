@@ -25,7 +25,7 @@ const CHECKSUMS: [Checksum; 4] = [Checksum::FLETCHER_2, Checksum::FLETCHER_4, Ch
 /// zstd-1 to zstd-19, and the on-disk numbers of zstd-fast-1 to zstd-fast-1000.
 const ZSTD_LEVELS: [(u8, u8); 2] = [(1, 19), (103, 123)];
 
-/// All that software can do, on operands of any size.
+/// Features that software has, on operands of any size.
 pub fn features() -> Vec<Feature> {
     let mut list = vec![Feature::CopyIn { scatter: true }, Feature::CopyOut { scatter: true }];
     list.extend([Feature::ZeroFill, Feature::ZeroTest, Feature::Compare]);
@@ -45,16 +45,16 @@ pub fn features() -> Vec<Feature> {
     list
 }
 
-/// How a software provider is made.
+/// Options of a software provider.
 #[derive(Clone, Debug)]
 pub struct SoftwareOptions {
-    /// Its name.
+    /// Name of the provider.
     pub name: String,
     /// Most bytes of device memory; beyond them `NoMemory`.
     pub memory_bytes_max: u64,
-    /// How much it takes at a time.
+    /// Amount of work that it takes at a time.
     pub queue: QueueLimits,
-    /// What it offers, for operands of any size.
+    /// Features that it offers, for operands of any size.
     pub features: Vec<Feature>,
 }
 

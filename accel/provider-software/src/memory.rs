@@ -5,10 +5,10 @@ use dpusm::{DeviceHandle, MemoryCount, MemoryStats, OpError};
 use exec::Mutex;
 use std::ops::Range;
 
-/// How bytes come into device memory.
+/// Way in which bytes come into device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyMode {
-    /// They are copied.
+    /// The bytes are copied.
     Copy,
     /// Memory that nobody changes is shared instead: for models of devices that copy by themselves, so that the copy costs the
     /// host nothing. The contents are the same, until the buffer is freed.
@@ -72,7 +72,7 @@ impl DeviceMemory {
     }
 }
 
-/// All memory of a device.
+/// Heap of a device: all its memory.
 pub(crate) struct Heap {
     stats: Mutex<MemoryStats>,
     bytes_max: u64,

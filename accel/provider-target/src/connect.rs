@@ -15,10 +15,10 @@ use target_wire::{
 /// Bytes that are read at a time, but for what is longer.
 const READ_BYTES: usize = 16 << 10;
 
-/// Why there is no session with a target.
+/// Reason why there is no session with a target.
 #[derive(Debug)]
 pub enum ConnectError {
-    /// Nobody listens there, or it cannot be reached.
+    /// The target is not there: nobody listens, or it cannot be reached.
     Unreachable(io::Error),
     /// The connection was lost, or what came over it was damaged.
     Broken(ReadError),
@@ -26,7 +26,7 @@ pub enum ConnectError {
     Refused(Refusal),
     /// The target did not prove that it has the secret: it is another one, or somebody in its place.
     Impostor,
-    /// What came was no answer to what was said.
+    /// The words that came were no answer to what was said.
     NotATarget,
     /// The executor has no threads.
     NoThreads,
@@ -98,7 +98,7 @@ pub(crate) fn open_link(
     shake_hands(options, connection, session, timeout, proved)
 }
 
-/// The same on a connection that is there.
+/// Shakes hands on a connection that is there.
 pub(crate) fn shake_hands(
     options: &TargetOptions,
     connection: Connection,

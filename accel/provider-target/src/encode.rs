@@ -93,7 +93,7 @@ fn number(store: &Store) -> Result<u64, OpError> {
     store.handle().get::<RemoteStore>().map(|own| own.number).ok_or(OpError::Mismatch)
 }
 
-/// What a program is on the link. Its source bytes are held, not copied, so this is quick.
+/// Encodes a program for the link. Its source bytes are held, not copied, so this is quick.
 pub(crate) fn encode(program: &Program) -> Result<Encoded, OpError> {
     if program.is_given_up() {
         return Err(OpError::Cancelled);
@@ -120,7 +120,7 @@ pub(crate) fn encode(program: &Program) -> Result<Encoded, OpError> {
     Ok(encoded)
 }
 
-/// All nodes of a program with one error.
+/// Makes results of all nodes of a program with one error.
 pub(crate) fn all(program: &Program, error: OpError) -> Vec<NodeResult> {
     program.nodes().iter().map(|_| Err(error).into()).collect()
 }

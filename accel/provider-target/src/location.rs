@@ -7,30 +7,30 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use target_wire::{Address, AddressError, Secret, SecretError};
 
-/// What is after the question mark, before the file.
+/// Word after the question mark, before the file.
 const SECRET_FILE: &str = "secret-file=";
-/// Whether memory is shared with a target on this machine; on is the default.
+/// Words for sharing memory with a target on this machine or not; on is the default.
 const SHARED_MEMORY: [(&str, bool); 2] = [("shared-memory=off", false), ("shared-memory=on", true)];
 
 /// A target's address, and the file with its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// Where it listens.
+    /// Address at which the target listens.
     pub address: Address,
     /// A file with the secret that it knows.
     pub secret_file: PathBuf,
-    /// Payload goes through memory that both share, where that is possible.
+    /// True when payload goes through memory that both share, where that is possible.
     pub shared_memory: bool,
 }
 
 /// A text that is no location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocationError {
-    /// What is before the question mark is no address.
+    /// The text before the question mark is no address.
     Address(AddressError),
-    /// No file with the secret.
+    /// There is no file with the secret.
     NoSecretFile,
-    /// Something else after the question mark.
+    /// A word that is not known after the question mark.
     Unknown(String),
 }
 
@@ -51,7 +51,7 @@ impl Location {
         text.starts_with("tcp:") || text.starts_with("unix:")
     }
 
-    /// What it takes to connect to it under the name of a provider.
+    /// Options for connecting to it under the name of a provider.
     ///
     /// # Errors
     /// Those of reading the secret.
@@ -62,7 +62,7 @@ impl Location {
     }
 }
 
-/// What is said of shared memory, and the rest.
+/// Answer of the text about shared memory, and the rest of it.
 fn shared_memory(text: &str) -> (bool, &str) {
     let found = SHARED_MEMORY.into_iter().find_map(|(option, is_on)| {
         let behind = || text.strip_suffix(option)?.strip_suffix('&');

@@ -3,20 +3,20 @@
 use std::time::Duration;
 use target_wire::{Address, Secret};
 
-/// Which target, and how it is called here.
+/// Target to connect to, and its name here.
 #[derive(Clone, Debug)]
 pub struct TargetOptions {
     /// The provider's name.
     pub name: String,
-    /// Where the target listens.
+    /// Address at which the target listens.
     pub address: Address,
-    /// What both know.
+    /// Secret that both know.
     pub secret: Secret,
-    /// How long connecting and each step of the handshake may take.
+    /// Time that connecting and each step of the handshake may take.
     pub timeout: Duration,
     /// Bytes of memory to share with a target on this machine, over a Unix socket; 0 for none.
     pub shared_bytes: u64,
-    /// A connection that failed is made again.
+    /// True when a connection that failed is made again.
     pub reconnects: bool,
 }
 

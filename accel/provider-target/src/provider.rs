@@ -69,7 +69,7 @@ impl TargetProvider {
         Arc::new(TargetProvider { name: options.name.clone(), shared })
     }
 
-    /// What crossed the link so far, and what went through shared memory instead.
+    /// Counts of what crossed the link so far, and of what went through shared memory instead.
     pub fn stats(&self) -> LinkStats {
         self.shared.counters.read()
     }
@@ -134,7 +134,7 @@ impl Provider for TargetProvider {
         Ok(())
     }
 
-    /// Asks the target: it has to be there, and one that hosts may write. Waits for the answer, up to the lease.
+    /// Opens a store by asking the target: it has to be there, and one that hosts may write. Waits for the answer, up to the lease.
     fn open(&self, target: &StoreTarget) -> Result<DeviceHandle, OpError> {
         self.shared.open(target).map(DeviceHandle::new)
     }

@@ -60,7 +60,7 @@ impl Slots {
         None
     }
 
-    /// How many are used.
+    /// Number of slots that are used.
     #[cfg(test)]
     fn used(&self) -> usize {
         self.is_used.lock().iter().filter(|used| **used).count()
@@ -68,7 +68,7 @@ impl Slots {
 }
 
 impl Run {
-    /// Where it lies.
+    /// Place of the run in the region.
     pub(crate) fn place(&self) -> Place {
         Place { offset: self.first as u64 * SLOT_BYTES, bytes: self.bytes }
     }

@@ -23,7 +23,7 @@ use target_wire::{Header, Kind, OpenStore, Place, Welcome, WireProgram};
 const FREED_BYTES_MAX: u64 = 64 << 20;
 const FREED_MAX: usize = 4096;
 
-/// What an operation is about.
+/// Work of an operation.
 pub(crate) enum Work {
     /// A program of a user.
     Program(Program),
@@ -47,7 +47,7 @@ struct Pending {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Up,
-    /// Nobody needs it any more.
+    /// No user needs the session any more.
     Closed,
     /// The session is lost.
     Down,
@@ -63,11 +63,11 @@ struct State {
     freed_bytes: u64,
     closed: Vec<u64>,
     memory: MemoryStats,
-    /// The connection has failed.
+    /// True when the connection has failed.
     is_broken: bool,
-    /// When the target may last have renewed the lease, at the latest.
+    /// Time in ns at which the target may last have renewed the lease, at the latest.
     sent_ns: u64,
-    /// When it was last heard.
+    /// Time in ns at which it was last heard.
     heard_ns: u64,
 }
 
@@ -88,15 +88,15 @@ pub(crate) struct Outgoing {
     pub(crate) header: Header,
     pub(crate) program: WireProgram,
     pub(crate) payload: Abd,
-    /// Where the payload may be put instead of into the frame.
+    /// Place that the payload may be put in instead of into the frame.
     pub(crate) place: Option<Place>,
-    /// Where that of the answer may be put.
+    /// Place that the payload of the answer may be put in.
     pub(crate) room: Option<Place>,
 }
 
-/// What the writer does next.
+/// Step that the writer does next.
 pub(crate) enum Next {
-    /// Send this.
+    /// Send this frame.
     Frame(Box<Outgoing>),
     /// The connection is of no use.
     Broken,
@@ -205,7 +205,7 @@ impl Shared {
         opened.wait(&self.exec).map(|()| RemoteStore { number })
     }
 
-    /// What the writer of a connection, with its slots, does next: waits for it, keeps the lease, and notices a silent target.
+    /// Next step for the writer of a connection, with its slots: waits for it, keeps the lease, and notices a silent target.
     pub(crate) fn next(&self, slots: Option<&Arc<Slots>>) -> Next {
         let third = self.welcome.lease_ns / 3;
         loop {
@@ -289,7 +289,7 @@ impl Shared {
         run
     }
 
-    /// Where the answer to an operation may be in shared memory: nowhere when it was answered, or was never given room there.
+    /// Place in shared memory for the answer to an operation: none when it was answered, or was never given room there.
     pub(crate) fn room(&self, op: u64, slots: &Arc<Slots>) -> Option<Place> {
         let state = self.state.lock();
         state.pending.get(&op)?.room.as_ref().filter(|room| room.is_of(slots)).map(Run::place)
@@ -300,12 +300,12 @@ impl Shared {
         self.state.lock().pending.contains_key(&op)
     }
 
-    /// Something was heard.
+    /// Notes that something was heard.
     pub(crate) fn note_heard(&self) {
         self.state.lock().heard_ns = self.exec.now_ns();
     }
 
-    /// Something was sent that may have renewed the lease.
+    /// Notes that something was sent that may have renewed the lease.
     pub(crate) fn note_sent(&self) {
         self.state.lock().sent_ns = self.exec.now_ns();
     }
@@ -329,7 +329,7 @@ impl Shared {
         Some(pending.work)
     }
 
-    /// The connection failed.
+    /// Notes that the connection failed.
     pub(crate) fn note_broken(&self) {
         self.state.lock().is_broken = true;
         self.changed.notify_one();
@@ -359,12 +359,12 @@ impl Shared {
         self.finish(Phase::Down);
     }
 
-    /// Nobody needs it any more.
+    /// Ends the session: nobody needs it any more.
     pub(crate) fn close(&self) {
         self.finish(Phase::Closed);
     }
 
-    /// Waits for that.
+    /// Waits for the end of the session.
     pub(crate) fn wait_for_end(&self) {
         let mut state = self.state.lock();
         while state.phase == Phase::Up {

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What crossed the link so far. Bytes are those of whole frames, without what the transport adds; what goes through shared memory is
-/// counted by itself.
+/// Counts of what crossed the link so far. Bytes are those of whole frames, without what the transport adds; what goes through shared
+/// memory is counted by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkStats {
     /// Frames to the target.
@@ -36,7 +36,7 @@ impl LinkStats {
         self.bytes_out + self.bytes_in
     }
 
-    /// What came since an earlier look.
+    /// Counts of what came since an earlier look.
     pub fn since(&self, earlier: &LinkStats) -> LinkStats {
         LinkStats {
             frames_out: self.frames_out - earlier.frames_out,

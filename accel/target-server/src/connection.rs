@@ -15,7 +15,7 @@ use target_wire::{
     RegionAnswer, RegionOffer, SHARED_MEMORY, Side, VERSION, Welcome, WithFile, read_frame, write_frame,
 };
 
-/// How long a host may take for the handshake.
+/// Time that a host may take for the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Bytes that are read at a time, but for what is longer.
 const READ_BYTES: usize = 16 << 10;
@@ -41,7 +41,7 @@ fn write(link: &mut impl Write, header: Header, message: &[u8]) -> Option<()> {
     write_frame(link, &header, message, &Abd::default()).ok().map(|_| ())
 }
 
-/// Why a host is not let in; None when it is gone, or was not understood because its words came damaged.
+/// Outcome of a handshake: why a host is not let in; None when it is gone, or was not understood because its words came damaged.
 type Handshake = Result<(Arc<Session>, Option<Arc<Region>>), Option<Refusal>>;
 
 /// Takes the memory that a host offers, or says that it is not used; None when the host is gone.

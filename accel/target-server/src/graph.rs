@@ -126,7 +126,7 @@ impl Builder<'_> {
     }
 }
 
-/// What a kind of operation answers with.
+/// Form of the answer of a kind of operation.
 #[derive(Clone, Copy)]
 enum Form {
     Done,
@@ -137,7 +137,7 @@ enum Form {
     Stored,
 }
 
-/// What the operations of a program answer with.
+/// Forms of the answers of a program's operations.
 pub(crate) struct Forms(Vec<Form>);
 
 impl Forms {

@@ -9,14 +9,14 @@ use exec::Exec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// ESTALE.
+/// Errno of an operation after the end of its session: ESTALE.
 const ESTALE: i32 = 116;
 
-/// How long a session lives.
+/// Life of a session.
 #[derive(Debug)]
 pub(crate) struct Lease {
     lease_ns: u64,
-    /// When it ends; 0 once it has.
+    /// Time in ns at which it ends; 0 once it has.
     until_ns: AtomicU64,
 }
 
@@ -25,7 +25,7 @@ impl Lease {
         Arc::new(Lease { lease_ns, until_ns: AtomicU64::new(now_ns.saturating_add(lease_ns)) })
     }
 
-    /// A frame came; false when that was too late.
+    /// Renews the lease with a frame that came; false when that was too late.
     pub(crate) fn renew(&self, now_ns: u64) -> bool {
         let later = |until: u64| (until > now_ns).then(|| now_ns.saturating_add(self.lease_ns));
         self.until_ns.fetch_update(Ordering::AcqRel, Ordering::Acquire, later).is_ok()

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use target_wire::{CompletionRoom, Connection, Header, Kind, Place, Region, write_frame};
 
-/// Where a host wants the bytes of an answer.
+/// Place at which a host wants the bytes of an answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Room {
     /// The host's memory.
@@ -20,7 +20,7 @@ pub(crate) struct Outgoing {
     pub(crate) header: Header,
     pub(crate) message: Arc<Vec<u8>>,
     pub(crate) payload: Abd,
-    /// Where the payload goes, instead of into the frame.
+    /// Place that the payload goes to, instead of into the frame.
     pub(crate) room: Option<Room>,
 }
 
@@ -49,7 +49,7 @@ impl Outgoing {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Outgoing>,
-    /// Nothing more comes; what is queued is still written.
+    /// True when nothing more comes; what is queued is still written.
     is_closing: bool,
 }
 

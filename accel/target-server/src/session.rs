@@ -20,10 +20,10 @@ use target_wire::{BufferRef, Frame, Header, Kind, OpenStore, WireCompletion, Wir
 
 /// Most operations that are running, or whose answers are kept.
 const OPERATIONS_MAX: usize = 4096;
-/// What a program may take here, in nanoseconds: the host's deadline ends it for the host.
+/// Time that a program may take here, in nanoseconds: the host's deadline ends it for the host.
 const DEADLINE_NS: u64 = 3_600_000_000_000;
 
-/// What a host did that no host does.
+/// Act of a host that no host does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Violation;
 
@@ -33,7 +33,7 @@ struct Operation {
     answer: Option<Answer>,
     /// Bytes that its answer may have.
     room_bytes: u64,
-    /// Where the host wants their first sending.
+    /// Place at which the host wants their first sending.
     room: Option<Room>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct State {
     has_ended: bool,
 }
 
-/// What a session is made of: its names, its lease, and what its target gives it.
+/// Parts that a session is made of: its names, its lease, and what its target gives it.
 pub(crate) struct Parts<'a> {
     pub(crate) number: u64,
     pub(crate) epoch: u64,

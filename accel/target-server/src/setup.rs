@@ -14,22 +14,22 @@ pub trait Stores: Send + Sync {
     fn open(&self, kind: StoreKind, path: &Path) -> Result<Arc<dyn HostStore>, i32>;
 }
 
-/// How a target is set up.
+/// Setup of a target.
 #[derive(Clone, Debug)]
 pub struct TargetSetup {
-    /// What hosts have to prove.
+    /// Secret that hosts have to prove.
     pub secret: Secret,
-    /// Without a frame for so long a session ends, in nanoseconds.
+    /// Time without a frame after which a session ends, in nanoseconds.
     pub lease_ns: u64,
     /// Most bytes of buffers of a session.
     pub memory_bytes_max: u64,
-    /// Most sessions.
+    /// Most sessions at a time.
     pub sessions_max: usize,
-    /// How much of each session's work runs at a time.
+    /// Amount of each session's work that runs at a time.
     pub queue: QueueLimits,
-    /// Payload of hosts on this machine may go through memory of theirs.
+    /// True when payload of hosts on this machine may go through memory of theirs.
     pub shares_memory: bool,
-    /// Programs are submitted by jobs, several at a time: for a device that computes while it takes them.
+    /// True when programs are submitted by jobs, several at a time: for a device that computes while it takes them.
     pub submits_in_jobs: bool,
 }
 

@@ -2,14 +2,14 @@
 
 use std::sync::atomic::AtomicU64;
 
-/// What a target did, and what it holds.
+/// Counts of what a target did, and what it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TargetStats {
-    /// Sessions now.
+    /// Number of sessions now.
     pub sessions: u64,
     /// Buffers of all sessions now.
     pub buffers: u64,
-    /// Their bytes.
+    /// Bytes of these buffers.
     pub buffer_bytes: u64,
     /// Operations that ran.
     pub executed: u64,

@@ -9,7 +9,7 @@ use target_wire::Connection;
 /// Places of one listener.
 const PLACES: usize = 64;
 
-/// Those of one listener, the oldest first.
+/// Connections of one listener that have proved nothing, the oldest first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Strangers(Arc<Mutex<VecDeque<Arc<Connection>>>>);
 

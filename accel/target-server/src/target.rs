@@ -46,7 +46,7 @@ impl Target {
         Arc::new(Target { exec: exec.clone(), device, setup, stores, counters, connections, sessions, stopping })
     }
 
-    /// What sessions are told that they can have.
+    /// Capabilities that sessions are told that they can have.
     pub(crate) fn capabilities(&self) -> Capabilities {
         let (list, own) = (self.device.capabilities().list.clone(), self.device.capabilities().queue);
         let wanted = self.setup.queue;
@@ -168,7 +168,7 @@ impl Target {
         sessions.into_iter().for_each(|session| session.disconnect());
     }
 
-    /// What it did, and what it holds.
+    /// Counts of what the target did, and what it holds.
     pub fn stats(&self) -> TargetStats {
         let sessions: Vec<Arc<Session>> = self.sessions.lock().values().cloned().collect();
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -199,7 +199,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Where it listens.
+    /// Address at which it listens.
     pub fn address(&self) -> &Address {
         &self.address
     }

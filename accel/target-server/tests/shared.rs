@@ -48,7 +48,7 @@ fn target() -> (Arc<Target>, Listening) {
 struct Raw {
     connection: Connection,
     welcome: Welcome,
-    /// What the target agreed to.
+    /// True when the target agreed to share memory.
     agreed: bool,
 }
 
@@ -77,7 +77,7 @@ impl Raw {
         Raw { connection, welcome: Welcome::decode(&answer.message).unwrap(), agreed }
     }
 
-    /// Offers a file, or none; whether it was taken.
+    /// Offers a file, or none; true when it was taken.
     fn offer(&mut self, file: Option<OwnedFd>, bytes: u64) -> bool {
         let mut frame = Vec::new();
         write_frame(&mut frame, &Header::of(Kind::Region), &RegionOffer { bytes }.encode(), &Abd::default()).unwrap();
@@ -136,7 +136,7 @@ fn is_done(completion: &[u8]) -> bool {
     outcomes == [Ok(WireOutcome::Done), Ok(WireOutcome::Copied(BLOCK))]
 }
 
-/// In frames it works as if nothing had been said of memory.
+/// True when it works in frames as if nothing had been said of memory.
 fn works_in_frames(host: &mut Raw) -> bool {
     host.send(1, Kind::Execute, &round_trip(1).encode(), &block(9));
     let answer = whole(&mut host.connection);

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Where a target listens.
+/// Address at which a target listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
     /// A socket in the file system.
@@ -26,7 +26,7 @@ pub enum Address {
 /// A text that is no address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressError {
-    /// The text.
+    /// Text that is no address.
     pub text: String,
 }
 
@@ -109,7 +109,7 @@ impl Connection {
         }
     }
 
-    /// How long a read and a write may wait; none: for ever.
+    /// Sets the time that a read and a write may wait; none: for ever.
     ///
     /// # Errors
     /// A time of zero.
@@ -182,9 +182,9 @@ impl Connection {
 /// Reads a connection and keeps the last file that comes.
 #[derive(Debug)]
 pub struct WithFile<'a> {
-    /// The connection: nothing of it may lie in a buffer elsewhere.
+    /// Connection to read: nothing of it may lie in a buffer elsewhere.
     pub connection: &'a Connection,
-    /// What came.
+    /// File that came last.
     pub file: Option<OwnedFd>,
 }
 
@@ -227,12 +227,12 @@ impl Write for Connection {
     }
 }
 
-/// Where connections come in.
+/// Socket at which connections come in.
 #[derive(Debug)]
 pub enum Listener {
     /// A socket in the file system, removed again with this.
     Unix(UnixListener, PathBuf),
-    /// A port.
+    /// Socket of a port.
     Tcp(TcpListener),
 }
 
@@ -268,7 +268,7 @@ impl Listener {
         }
     }
 
-    /// Where it listens: with the port that the system chose, for port 0.
+    /// Address at which it listens: with the port that the system chose, for port 0.
     ///
     /// # Errors
     /// Those of the system.

@@ -4,12 +4,12 @@
 
 use std::fmt;
 
-/// Why bytes are no message.
+/// Reason why bytes are no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// They end too early.
+    /// The bytes end too early.
     Short,
-    /// They go on after the end.
+    /// The bytes go on after the end.
     Long,
     /// A number does not fit its type, or is not written in its shortest form.
     Number,

@@ -5,16 +5,16 @@
 use crate::bytes::{Decoder, Encoder, Malformed};
 use dpusm::OpError;
 
-/// What an operation gave.
+/// Answer of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireOutcome {
     /// Nothing more to say.
     Done,
     /// Length of the compressed bytes; None when the source did not shrink.
     Compressed(Option<u64>),
-    /// A checksum.
+    /// Words of a checksum.
     Checksum([u64; 4]),
-    /// All zero; different.
+    /// True when all bytes are zero, or the two differ.
     Flag(bool),
     /// The next so many bytes of the payload.
     Copied(u64),
@@ -22,12 +22,12 @@ pub enum WireOutcome {
     Stored(u64),
 }
 
-/// What is said of an operation.
+/// Result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WireResult {
-    /// The outcome.
+    /// Outcome of the operation.
     pub outcome: Result<WireOutcome, OpError>,
-    /// How long the target worked on it, in nanoseconds.
+    /// Time that the target worked on it, in nanoseconds.
     pub device_ns: u64,
 }
 
@@ -134,7 +134,7 @@ impl WireCompletion {
         Ok(completion)
     }
 
-    /// The same error for all of a program.
+    /// Makes a completion with the same error for all of a program.
     pub fn refused(opens: usize, ops: usize, error: OpError) -> WireCompletion {
         WireCompletion { opens: vec![Err(error); opens], results: vec![Err(error).into(); ops] }
     }

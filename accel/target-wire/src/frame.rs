@@ -16,11 +16,11 @@ pub const HEADER_BYTES: usize = 48;
 const MAGIC: [u8; 4] = *b"ZTGT";
 const VERSION: u8 = 1;
 
-/// What a frame is.
+/// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// Host: who it is, which session it goes on with.
+    /// Host: its version, and the session that it goes on with.
     Hello = 1,
     /// Target: a random number to prove the secret with.
     Challenge = 2,
@@ -28,11 +28,11 @@ pub enum Kind {
     Proof = 3,
     /// Target: its own proof, and the session.
     Welcome = 4,
-    /// Target: no, and why.
+    /// Target: refusal, with the reason.
     Refused = 5,
     /// Host: a program.
     Execute = 6,
-    /// Target: what came of a program.
+    /// Target: results of a program.
     Completion = 7,
     /// Target: the program of this op id came damaged.
     Damaged = 8,
@@ -42,7 +42,7 @@ pub enum Kind {
     Region = 10,
     /// Host: a program, with places in that memory.
     ExecutePlaces = 11,
-    /// Target: what came of a program, its bytes in the room that the program gave.
+    /// Target: results of a program, its bytes in the room that the program gave.
     CompletionRoom = 12,
 }
 
@@ -63,15 +63,15 @@ impl Kind {
     ];
 }
 
-/// What a frame says of itself.
+/// Header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What it is.
+    /// Kind of the frame.
     pub kind: Kind,
-    /// Of which session; 0 in the handshake.
+    /// Epoch of the session; 0 in the handshake.
     pub epoch: u64,
-    /// Which operation: a program and its completion have the same. In *Hello* and *Welcome* features, a bit each: what the host can do
-    /// besides, and what of it is done. Peers that know of none do not look there.
+    /// Number of the operation: a program and its completion have the same. In *Hello* and *Welcome* features, a bit each: what the host can
+    /// do besides, and what of it is done. Peers that know of none do not look there.
     pub op: u64,
     /// Every operation below was answered: the target may forget its answer.
     pub floor: u64,
@@ -83,7 +83,7 @@ impl Header {
         Header { kind, epoch: 0, op: 0, floor: 0 }
     }
 
-    /// The same with features.
+    /// Makes the same header with features.
     pub fn with_features(kind: Kind, features: u64) -> Header {
         Header { op: features, ..Header::of(kind) }
     }
@@ -97,22 +97,22 @@ impl Header {
 /// A frame as it came.
 #[derive(Debug)]
 pub struct Frame {
-    /// What it says of itself.
+    /// Header of the frame.
     pub header: Header,
-    /// The message.
+    /// Bytes of the message.
     pub message: Vec<u8>,
     /// The bytes that go with it.
     pub payload: Abd,
 }
 
 impl Frame {
-    /// Its length on the link, in bytes.
+    /// Length of the frame on the link, in bytes.
     pub fn link_bytes(&self) -> u64 {
         (HEADER_BYTES + self.message.len() + self.payload.len()) as u64
     }
 }
 
-/// What may be received.
+/// Limits of what may be received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Longest message, in bytes.
@@ -128,7 +128,7 @@ impl Limits {
     pub const SESSION: Limits = Limits { message_bytes_max: 1 << 20, payload_bytes_max: 256 << 20 };
 }
 
-/// What came.
+/// Frame that came, or what is left of one.
 #[derive(Debug)]
 pub enum Received {
     /// A frame.
@@ -137,14 +137,14 @@ pub enum Received {
     Damaged(Header, u64),
 }
 
-/// Why nothing more can be received.
+/// Reason why nothing more can be received.
 #[derive(Debug)]
 pub enum ReadError {
     /// The other side closed the connection between two frames.
     Closed,
     /// The connection failed, also in the middle of a frame.
     Io(io::Error),
-    /// What came is no header: damaged, of another version, or of another protocol.
+    /// The bytes that came are no header: damaged, of another version, or of another protocol.
     NoHeader,
     /// The frame is longer than is allowed here.
     TooLong,

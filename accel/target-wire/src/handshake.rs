@@ -24,14 +24,14 @@ pub struct Hello {
     pub version: u16,
     /// The session that it goes on with: number and epoch; none for a new one.
     pub session: Option<(u64, u64)>,
-    /// Its nonce.
+    /// Nonce of the host.
     pub nonce: Nonce,
 }
 
 /// The target's first words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Challenge {
-    /// Its nonce.
+    /// Nonce of the target.
     pub nonce: Nonce,
 }
 
@@ -49,31 +49,31 @@ pub struct Welcome {
     pub mac: [u8; 32],
     /// The session's number.
     pub session: u64,
-    /// Its epoch: random, so that a target that lost the session cannot take its frames for another's.
+    /// Epoch of the session: random, so that a target that lost the session cannot take its frames for another's.
     pub epoch: u64,
-    /// Without a frame for so long, the target frees all of the session, in nanoseconds.
+    /// Time without a frame after which the target frees all of the session, in nanoseconds.
     pub lease_ns: u64,
     /// Most bytes of buffers.
     pub memory_bytes_max: u64,
     /// The target's program and version, for people.
     pub about: String,
-    /// What it can do.
+    /// Capabilities of the target.
     pub capabilities: Capabilities,
 }
 
-/// Why a target refuses.
+/// Reason why a target refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Refusal {
-    /// It speaks another version.
+    /// The target speaks another version.
     Version = 1,
     /// The proof is wrong: the secrets differ.
     Secret = 2,
-    /// It has no such session (any more): the lease ran out, or it is another process now.
+    /// The target has no such session (any more): the lease ran out, or it is another process now.
     Session = 3,
-    /// It has as many sessions as it takes.
+    /// The target has as many sessions as it takes.
     Busy = 4,
-    /// It did not understand.
+    /// The target did not understand.
     Protocol = 5,
 }
 
@@ -92,7 +92,7 @@ impl fmt::Display for Refusal {
 /// A refusal on the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Why.
+    /// Reason of the refusal.
     pub why: Refusal,
 }
 

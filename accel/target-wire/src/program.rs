@@ -12,9 +12,9 @@ use std::path::PathBuf;
 /// A buffer of the session: a memory range of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferRef {
-    /// Its number: never used for another one.
+    /// Number of the buffer: never used for another one.
     pub number: u64,
-    /// Its length in bytes.
+    /// Length of the buffer in bytes.
     pub bytes: u64,
 }
 
@@ -23,31 +23,31 @@ pub struct BufferRef {
 pub struct ViewRef {
     /// The buffer's number.
     pub buffer: u64,
-    /// Where it starts, in bytes.
+    /// Offset of the part in the buffer, in bytes.
     pub offset: u64,
-    /// Its length in bytes.
+    /// Length of the part in bytes.
     pub bytes: u64,
 }
 
 /// Bytes that an operation reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperandRef {
-    /// These.
+    /// Bytes of a buffer.
     View(ViewRef),
-    /// What the compression of this number made, with its padding.
+    /// Bytes that the compression of this number made, with its padding.
     Result(u32),
-    /// That padding.
+    /// Padding that the compression of this number made.
     Padding(u32),
 }
 
 /// A store to open: files and disks of the target, by path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenStore {
-    /// Its number from now on.
+    /// Number of the store from now on.
     pub number: u64,
     /// File or disk.
     pub kind: StoreKind,
-    /// Its path on the target.
+    /// Path of the store on the target.
     pub path: PathBuf,
 }
 
@@ -56,49 +56,49 @@ pub struct OpenStore {
 pub enum WireOp {
     /// Memory Write: the next `target.bytes` bytes of the payload.
     CopyIn {
-        /// Where to.
+        /// Bytes to write to.
         target: ViewRef,
     },
     /// Memory Read: into the completion's payload.
     CopyOut {
-        /// Where from.
+        /// Bytes to read.
         source: OperandRef,
     },
-    /// Zeros.
+    /// Zeros into memory.
     ZeroFill {
-        /// Where to.
+        /// Bytes to write to.
         target: OperandRef,
     },
     /// Are all bytes zero?
     ZeroTest {
-        /// Which.
+        /// Bytes to look at.
         source: OperandRef,
     },
     /// Compression.
     Compress {
-        /// The block.
+        /// Bytes of the block.
         source: ViewRef,
-        /// Where to.
+        /// Bytes to write to.
         target: ViewRef,
-        /// How.
+        /// Way in which it is compressed.
         how: Compress,
     },
     /// Decompression.
     Decompress {
         /// The stored bytes.
         source: ViewRef,
-        /// Where to.
+        /// Bytes to write to.
         target: ViewRef,
-        /// The algorithm.
+        /// Compression algorithm.
         kind: Compression,
     },
     /// A checksum.
     Checksum {
-        /// Of what.
+        /// Bytes to sum up.
         source: OperandRef,
-        /// The algorithm.
+        /// Checksum algorithm.
         kind: Checksum,
-        /// How the bytes are read as words.
+        /// Byte order in which the bytes are read as words.
         order: ByteOrder,
     },
     /// The parity columns of a row.
@@ -114,33 +114,33 @@ pub enum WireOp {
         parity: Vec<ViewRef>,
         /// Data columns.
         data: Vec<ViewRef>,
-        /// Which are missing, parity first.
+        /// Indices of the columns that are missing, parity first.
         targets: Vec<u32>,
     },
     /// Do the two differ?
     Compare {
-        /// One.
+        /// One of the two.
         left: ViewRef,
-        /// The other.
+        /// The other one.
         right: ViewRef,
     },
     /// A write to a store.
     Store {
-        /// Which bytes.
+        /// Bytes to read.
         source: OperandRef,
         /// The store's number.
         store: u64,
-        /// At which byte.
+        /// Offset in the store, in bytes.
         offset: u64,
     },
-    /// What was written to a store becomes durable.
+    /// Flush of a store: what was written to it becomes durable.
     Flush {
         /// The store's number.
         store: u64,
     },
 }
 
-/// What an *Execute* asks for, in this order.
+/// Contents of an *Execute*, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WireProgram {
     /// Buffers that nothing names any more.

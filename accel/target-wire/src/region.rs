@@ -22,20 +22,20 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 /// A part of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Where it starts, in bytes.
+    /// Offset of the part in the region, in bytes.
     pub offset: u64,
-    /// Its length in bytes.
+    /// Length of the part in bytes.
     pub bytes: u64,
 }
 
-/// Why a file is no region.
+/// Reason why a file is no region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegionError {
     /// No file came with the offer.
     NoFile,
-    /// It is no memory file, or its length could be changed: then reading it could fail at any time.
+    /// The file is no memory file, or its length could be changed: then reading it could fail at any time.
     NotSealed,
-    /// It has another length than was said, none, or more than a region may have.
+    /// The file has another length than was said, none, or more than a region may have.
     Length,
 }
 

@@ -16,7 +16,7 @@ const BLOCK_BYTES: usize = 64;
 /// A random number that is used once.
 pub type Nonce = [u8; 32];
 
-/// Who proves.
+/// Side that proves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The host.
@@ -25,12 +25,12 @@ pub enum Side {
     Target,
 }
 
-/// Why there is no secret.
+/// Reason why there is no secret.
 #[derive(Debug)]
 pub enum SecretError {
     /// The file cannot be read.
     Io(std::io::Error),
-    /// It is shorter than [`SECRET_BYTES_MIN`].
+    /// The secret is shorter than [`SECRET_BYTES_MIN`].
     Short,
     /// Others than this user and root can have written it.
     Distrusted(Distrust),
@@ -47,7 +47,7 @@ impl fmt::Display for SecretError {
 }
 impl std::error::Error for SecretError {}
 
-/// What a host and its targets know, and nobody else.
+/// Secret that a host and its targets know, and nobody else.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Vec<u8>);
 
@@ -79,7 +79,7 @@ impl Secret {
         Secret::new(bytes.trim_ascii_end())
     }
 
-    /// What only a side that has the secret can say, given the messages of the handshake so far.
+    /// Proof that only a side that has the secret can give, for the messages of the handshake so far.
     pub fn proof(&self, side: Side, hello: &[u8], challenge: &[u8]) -> [u8; 32] {
         let label: &[u8] = if side == Side::Host { b"zirconia-target 1 host" } else { b"zirconia-target 1 target" };
         let lengths = [label.len() as u64, hello.len() as u64, challenge.len() as u64].map(u64::to_le_bytes).concat();

@@ -20,25 +20,25 @@ pub struct RegionOffer {
 /// The message of the target's *Region*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionAnswer {
-    /// It is used from now on.
+    /// True when the region is used from now on.
     pub is_taken: bool,
 }
 
-/// What stands before a program in *Execute with places*.
+/// Places that stand before a program in *Execute with places*.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExecutePlaces {
-    /// Where the payload lies, and its CRC; none when it is in the frame, as ever.
+    /// Place of the payload, and its CRC; none when it is in the frame, as ever.
     pub payload: Option<(Place, u32)>,
-    /// Where the payload of the completion may be put.
+    /// Place that the payload of the completion may be put in.
     pub room: Option<Place>,
 }
 
-/// What stands before a completion in *Completion in its room*.
+/// Facts of the payload that stand before a completion in *Completion in its room*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompletionRoom {
     /// Length of the payload, from the start of the room on.
     pub bytes: u64,
-    /// Its CRC.
+    /// CRC of the payload.
     pub crc: u32,
 }
 

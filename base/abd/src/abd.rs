@@ -138,7 +138,7 @@ impl Abd {
         self.runs.as_slice().iter().any(SharedRange::is_unstable)
     }
 
-    /// The same bytes where nobody changes them any more: a copy of what is unstable (and of nothing else).
+    /// Copies what is unstable to where nobody changes it any more (and nothing else); the same bytes.
     pub fn to_stable(&self) -> Abd {
         if !self.is_unstable() {
             return self.clone();
@@ -182,7 +182,7 @@ impl Abd {
         self.runs.as_slice().iter().map(SharedRange::io_slice).collect()
     }
 
-    /// The same bytes as one run; copies only a gang.
+    /// Gives the same bytes as one run; copies only a gang.
     pub fn to_contiguous(&self) -> Abd {
         if self.as_contiguous().is_some() {
             return self.clone();

@@ -38,7 +38,7 @@ impl Mapping {
         self.size
     }
 
-    /// Where it starts.
+    /// Address at which the mapping starts.
     pub(crate) fn address(&self) -> *mut u8 {
         self.pointer.as_ptr()
     }
@@ -108,13 +108,13 @@ enum Home {
     Block(Place),
     /// A mapping of its own.
     Own(Option<Mapping>),
-    /// Somebody else's memory, who waits for it.
+    /// Memory of somebody else, who waits for it.
     Lent(Arc<Loan>, Lent),
     /// Memory that others write to at any time; the mapping outlives the range.
     Unstable(#[expect(dead_code, reason = "keeps the memory mapped")] Arc<Mapping>),
 }
 
-/// What lent memory may be used for.
+/// Use that lent memory may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lent {
     ForReading,
@@ -250,12 +250,12 @@ impl SharedRange {
         unsafe { std::slice::from_raw_parts(self.buf.pointer.as_ptr().add(self.offset), self.length) }
     }
 
-    /// Others may write to the memory at any time.
+    /// True when others may write to the memory at any time.
     pub(crate) fn is_unstable(&self) -> bool {
         self.buf.is_unstable()
     }
 
-    /// Where the range starts, for looking at its alignment and for the kernel.
+    /// Address at which the range starts, for looking at its alignment and for the kernel.
     pub(crate) fn address(&self) -> *const u8 {
         self.buf.pointer.as_ptr().wrapping_add(self.offset)
     }
@@ -336,12 +336,12 @@ impl OwnedRange {
         OwnedRange { buf: Arc::new(buf), offset, length }
     }
 
-    /// Others may write to the memory at any time.
+    /// True when others may write to the memory at any time.
     pub(crate) fn is_unstable(&self) -> bool {
         self.buf.is_unstable()
     }
 
-    /// Where the range starts.
+    /// Address at which the range starts.
     pub(crate) fn address(&self) -> *const u8 {
         self.buf.pointer.as_ptr().wrapping_add(self.offset)
     }

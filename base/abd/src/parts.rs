@@ -32,7 +32,7 @@ impl AbdPart {
         self.0.len() == 0
     }
 
-    /// Where it starts, for looking at its alignment and for the kernel.
+    /// Address at which the part starts, for looking at its alignment and for the kernel.
     pub fn as_ptr(&self) -> *const u8 {
         self.0.address()
     }

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many ways shared state is split: the number of processors, as a power of two.
+/// Number of parts into which shared state is split: the number of processors, as a power of two.
 pub(crate) fn shards() -> usize {
     static SHARDS: OnceLock<usize> = OnceLock::new();
     *SHARDS.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()).next_power_of_two().min(16))

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const SLAB_BYTES: usize = 2 * HUGE_BYTES;
 /// Largest block cut from a slab; longer buffers get mappings of their own.
 pub(crate) const BLOCK_BYTES_MAX: usize = 1 << 20;
-/// Up to this size every multiple of a page is a class; beyond, eight classes per doubling.
+/// Bytes up to which every multiple of a page is a class; beyond, eight classes per doubling.
 const FINE_BYTES_MAX: usize = 8 * PAGE_BYTES;
 const CLASSES_PER_DOUBLING: usize = 8;
 const CLASSES: usize = CLASSES_PER_DOUBLING * (1 + (BLOCK_BYTES_MAX / FINE_BYTES_MAX).ilog2() as usize);
@@ -42,7 +42,7 @@ pub(crate) fn layout(size: usize) -> Layout {
     Layout::from_size_align(size, HUGE_BYTES).expect("the size is far below isize::MAX")
 }
 
-/// Where a block lives.
+/// Place of a block: depot, slab, and index in it.
 #[derive(Debug)]
 pub(crate) struct Place {
     depot: u32,
@@ -55,7 +55,7 @@ struct Slab {
     mapping: Mapping,
     /// Indices of blocks that are not out.
     free: Vec<u16>,
-    /// Where the slab stands in the depot's list of slabs with free blocks.
+    /// Index of the slab in the depot's list of slabs with free blocks.
     listed_at: Option<usize>,
 }
 
@@ -167,7 +167,7 @@ pub(crate) fn take_block<T>(length: usize, make: impl FnOnce(&Mapping, usize, Pl
     made
 }
 
-/// Another shard's depot of the class that has free blocks: memory that is there is better than fresh memory. Never waits.
+/// Depot of the class of another shard that has free blocks: memory that is there is better than fresh memory. Never waits.
 fn lender(class: usize, own: usize) -> Option<(usize, MutexGuard<'static, Depot>)> {
     let others = (class * shards()..(class + 1) * shards()).filter(|other| *other != own);
     others.filter_map(|other| Some((other, depots()[other].try_lock()?))).find(|(_, depot)| !depot.listed.is_empty())
@@ -236,7 +236,7 @@ fn take_kept() -> Option<Mapping> {
     None
 }
 
-/// A fresh mapping.
+/// Makes a fresh mapping.
 fn map(size: usize) -> Mapping {
     MAPPED_BYTES.fetch_add(size, Ordering::Relaxed);
     Mapping::new(size)
@@ -259,7 +259,7 @@ pub fn set_cache_bytes_max(bytes: usize) {
     CACHE_BYTES_MAX.store(bytes, Ordering::Relaxed);
 }
 
-/// So much of what was kept is used again, or given back.
+/// Notes that so many of the bytes that were kept are used again, or given back.
 fn uncache(bytes: usize) {
     let before = CACHED_BYTES.fetch_sub(bytes, Ordering::Relaxed);
     CACHED_LOW.fetch_min(before.saturating_sub(bytes), Ordering::Relaxed);

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Memory of all buffers of the process, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
-    /// In buffers that somebody holds, rounded up to what they occupy.
+    /// Bytes in buffers that somebody holds, rounded up to what they occupy.
     pub live_bytes: u64,
     /// Mapped from the system: live, free parts of slabs, and cached.
     pub mapped_bytes: u64,
-    /// In slabs and mappings kept empty for the next allocation.
+    /// Bytes in slabs and mappings kept empty for the next allocation.
     pub cached_bytes: u64,
     /// Copied from buffer to buffer or between buffers and slices since the process started.
     pub copied_bytes: u64,

@@ -57,7 +57,7 @@ pub struct WaitQueue {
 }
 
 impl WaitQueue {
-    /// An empty queue.
+    /// Makes an empty queue.
     pub fn new() -> Self {
         Self::default()
     }

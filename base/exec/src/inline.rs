@@ -22,7 +22,7 @@ pub struct Inline {
 struct State {
     random: SplitMix,
     jobs: Vec<Job>,
-    /// By due time, then by the order of their start.
+    /// Jobs by due time, then by the order of their start.
     timers: BTreeMap<(u64, u64), Job>,
     timers_started: u64,
 }
@@ -40,7 +40,7 @@ impl Inline {
         Inline { seed, state: Mutex::new(state), now_ns: AtomicU64::new(1) }
     }
 
-    /// The seed.
+    /// Seed of the random numbers.
     pub fn seed(&self) -> u64 {
         self.seed
     }

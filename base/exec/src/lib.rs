@@ -31,18 +31,18 @@ use std::sync::Arc;
 /// A unit of work that runs to completion and never waits.
 pub type Job = Box<dyn FnOnce() + Send + 'static>;
 
-/// What a job is for; executors may give each class its own queue and priority.
+/// Purpose of a job; executors may give each class its own queue and priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum TaskClass {
     /// Completion of a device I/O, and anything an interactive operation waits for.
     Interrupt,
     /// Reads issued on behalf of users.
     Read,
-    /// Writes: compress, checksum, parity, allocate, issue.
+    /// Work of writes: compress, checksum, parity, allocate, issue.
     Write,
     /// Frees and other deferred work.
     Free,
-    /// Scrub, resilver, trim: yields to everything else.
+    /// Work of scrub, resilver, trim: yields to everything else.
     Background,
 }
 
@@ -70,7 +70,7 @@ pub trait Executor: Send + Sync {
     fn random_u64(&self) -> u64;
     /// Number of jobs that can run at the same time.
     fn parallelism(&self) -> usize;
-    /// How many more jobs could run at this moment beside what already runs: what a large request is worth being split for.
+    /// Number of jobs that could run at this moment beside what already runs: what a large request is worth being split for.
     fn spare(&self) -> usize {
         self.parallelism().saturating_sub(1)
     }
@@ -85,7 +85,7 @@ pub trait Executor: Send + Sync {
 pub struct Computing<'a>(&'a dyn Executor);
 
 impl<'a> Computing<'a> {
-    /// This thread computes now, for as long as the value lives.
+    /// Notes that this thread computes now, for as long as the value lives.
     pub fn begin(exec: &'a dyn Executor) -> Computing<'a> {
         exec.note_computing(1);
         Computing(exec)
@@ -108,7 +108,7 @@ impl std::fmt::Debug for Computing<'_> {
 #[derive(Debug)]
 pub struct OperationHandle {
     thread: Option<std::thread::JoinHandle<()>>,
-    /// Under [`Lockstep`]: the operation's number there.
+    /// Number of the operation under [`Lockstep`].
     participant: Option<usize>,
 }
 

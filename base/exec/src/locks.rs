@@ -21,7 +21,7 @@ fn take<G>(participant: &Participant, attempt: impl Fn() -> Option<G>, is_free: 
     }
 }
 
-/// Mutual exclusion.
+/// A lock for mutual exclusion.
 #[derive(Default)]
 pub struct Mutex<T: ?Sized>(parking_lot::Mutex<T>);
 
@@ -127,7 +127,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
     }
 }
 
-/// How a wait with a limit ended.
+/// Outcome of a wait with a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitTimeoutResult(bool);
 

@@ -42,7 +42,7 @@ pub(crate) fn is_active() -> bool {
     ACTIVE.load(Ordering::Relaxed) > 0
 }
 
-/// This thread's part in a lockstep program, if it has one (and is not unwinding).
+/// Part of this thread in a lockstep program, if it has one (and is not unwinding).
 #[inline]
 pub(crate) fn participant() -> Option<Participant> {
     if is_active() { current() } else { None }
@@ -71,10 +71,10 @@ pub(crate) fn wait_for_end(number: usize) {
     }
 }
 
-/// What a participant is doing.
+/// State of a participant.
 struct Thread {
     turn: Arc<Condvar>,
-    /// For one that waits: the progress at its last look at its condition.
+    /// Progress at the last look at its condition, for one that waits.
     looked_at: Option<u64>,
     /// True for those that the program must end itself.
     is_operation: bool,
@@ -83,12 +83,12 @@ struct Thread {
 struct State {
     random: SplitMix,
     jobs: Vec<Job>,
-    /// By due time, then by the order of their start; without a job it only moves the clock.
+    /// Jobs by due time, then by the order of their start; without a job a timer only moves the clock.
     timers: BTreeMap<(u64, u64), Option<Job>>,
     timers_started: u64,
     threads: BTreeMap<usize, Thread>,
     threads_started: usize,
-    /// Who has the baton.
+    /// Number of the participant that has the baton.
     holder: usize,
     /// Number of stretches run.
     progress: u64,

@@ -75,9 +75,9 @@ struct Shared {
     /// Number of entries of `sleepers`.
     asleep: AtomicUsize,
     sleepers: Mutex<Vec<usize>>,
-    /// Each worker's thread, known before the worker first sleeps.
+    /// Thread of each worker, known before the worker first sleeps.
     threads: Box<[OnceLock<Thread>]>,
-    /// Set for a worker by who wakes it.
+    /// True for a worker that somebody woke, set by who did.
     woken: Box<[AtomicBool]>,
     stopping: AtomicBool,
     /// Operations that compute on threads of their own.

@@ -1,6 +1,6 @@
 //! The seeded generator behind every deterministic choice.
 
-/// SplitMix64: small, fast, and the same sequence for the same seed for ever. Not for secrets.
+/// SplitMix64, a generator of random numbers: small, fast, and the same sequence for the same seed for ever. Not for secrets.
 #[derive(Clone, Debug)]
 pub struct SplitMix(u64);
 
@@ -10,7 +10,7 @@ impl SplitMix {
         SplitMix(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;

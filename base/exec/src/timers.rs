@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Where due jobs go; false when nobody takes them any more.
+/// Port that due jobs go to; false when nobody takes them any more.
 pub(crate) type Deliver = Box<dyn Fn(TaskClass, Job) -> bool + Send>;
 
 #[derive(Default)]
 struct State {
-    /// By due time, then by the order of their start.
+    /// Jobs by due time, then by the order of their start.
     waiting: BTreeMap<(Instant, u64), (TaskClass, Job)>,
     started: u64,
     running: bool,

@@ -58,7 +58,7 @@ impl Counter {
         self.0[shard()].0.fetch_sub(amount, Ordering::Relaxed);
     }
 
-    /// The sum.
+    /// Sum of what was counted.
     pub fn get(&self) -> u64 {
         self.0.iter().fold(0, |sum, line| sum.wrapping_add(line.0.load(Ordering::Relaxed)))
     }
@@ -89,7 +89,7 @@ impl Gauge {
         self.0.fetch_max(value, Ordering::Relaxed);
     }
 
-    /// The value.
+    /// Value as it is now.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -10,10 +10,10 @@ use std::sync::{Arc, OnceLock};
 /// Bytes of messages kept unless told otherwise (OpenZFS: `zfs_dbgmsg_maxsize`).
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
 
-/// A message.
+/// A message of the debug log.
 #[derive(Debug)]
 pub struct DebugMessage {
-    /// Wall-clock seconds.
+    /// Wall-clock time in seconds.
     seconds: i64,
     text: String,
 }
@@ -51,12 +51,12 @@ impl DebugLog {
         LOG.get()
     }
 
-    /// The messages.
+    /// Messages that are kept.
     pub fn messages(&self) -> Arc<Records<DebugMessage>> {
         self.messages.clone()
     }
 
-    /// Whether messages are kept from now on, and how many bytes of them (OpenZFS: `zfs_dbgmsg_enable`, `zfs_dbgmsg_maxsize`).
+    /// Sets whether messages are kept from now on, and how many bytes of them (OpenZFS: `zfs_dbgmsg_enable`, `zfs_dbgmsg_maxsize`).
     pub fn tune(&self, enabled: bool, bytes_max: usize) {
         self.enabled.store(enabled, Ordering::Relaxed);
         self.messages.set_limit(bytes_max);

@@ -39,7 +39,7 @@ macro_rules! field_from {
 }
 field_from!(bool => Bool, u64 => U64, u32 => U64, i64 => I64, i32 => I64, String => Text, &str => Text, Vec<u64> => U64s, Vec<String> => Texts);
 
-/// Something that happened.
+/// An event: something that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// Class name as OpenZFS has it, such as `sysevent.fs.zfs.scrub_finish` or `ereport.fs.zfs.checksum`.
@@ -87,7 +87,7 @@ pub struct LoggedEvent {
     pub eid: u64,
     /// Wall-clock seconds and nanoseconds since the epoch.
     pub time: (i64, u32),
-    /// What happened.
+    /// Event that happened.
     pub event: Event,
 }
 

@@ -7,9 +7,9 @@ use crate::Counter;
 /// Requests and their bytes.
 #[derive(Debug, Default)]
 pub struct CountBytes {
-    /// Requests.
+    /// Number of requests.
     pub count: Counter,
-    /// Their bytes.
+    /// Number of their bytes.
     pub bytes: Counter,
 }
 
@@ -31,14 +31,14 @@ impl CountBytes {
     }
 }
 
-/// What became of the free extents that a kind of trim met.
+/// Fate of the free extents that a kind of trim met.
 #[derive(Debug, Default)]
 pub struct TrimCounts {
-    /// Given back to the device.
+    /// Extents given back to the device.
     pub written: CountBytes,
-    /// Too short to be worth it.
+    /// Extents too short to be worth it.
     pub skipped: CountBytes,
-    /// Refused by the device.
+    /// Extents refused by the device.
     pub failed: CountBytes,
 }
 
@@ -59,9 +59,9 @@ pub struct IoStats {
     pub direct_read: CountBytes,
     /// `direct_write_*`: blocks that a direct write issued, whether they then succeeded or not.
     pub direct_write: CountBytes,
-    /// `trim_*`: what `zpool trim` does.
+    /// `trim_*`: extents that `zpool trim` met.
     pub trim: TrimCounts,
-    /// `autotrim_*`: what the property `autotrim` does.
+    /// `autotrim_*`: extents that the property `autotrim` met.
     pub autotrim: TrimCounts,
     /// `simple_trim_*`: trims of whole devices, of which there are none yet.
     pub simple_trim: TrimCounts,

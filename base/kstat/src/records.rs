@@ -70,7 +70,7 @@ impl<T> Records<T> {
         self.kept.lock().records.iter_mut().rev().any(&mut change);
     }
 
-    /// What all records together may cost from now on.
+    /// Sets what all records together may cost from now on.
     pub fn set_limit(&self, limit: usize) {
         let mut kept = self.kept.lock();
         kept.limit = limit;
@@ -131,7 +131,7 @@ impl Cursor {
         Cursor { listing, start: 0, text, next: 0 }
     }
 
-    /// Up to `size` bytes from `offset` on; none at the end. Reading from before the last place begins anew.
+    /// Returns up to `size` bytes from `offset` on; none at the end. Reading from before the last place begins anew.
     ///
     /// # Errors
     /// [`Missed`] as [`Listing::lines`], when nothing else is left to be given.

@@ -13,20 +13,20 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Bytes of one named entry in the kernel (`sizeof (kstat_named_t)`): shown in the header.
 const NAMED_BYTES: usize = 272;
-/// `KSTAT_TYPE_RAW`, `KSTAT_TYPE_NAMED`.
+/// Types of statistics: `KSTAT_TYPE_RAW`, `KSTAT_TYPE_NAMED`.
 const TYPE_RAW: u32 = 0;
 const TYPE_NAMED: u32 = 1;
-/// `KSTAT_FLAG_VIRTUAL`.
+/// Flag of a statistic: `KSTAT_FLAG_VIRTUAL`.
 const FLAG_VIRTUAL: u32 = 1;
 
 /// A value of a named entry, with its type number in the text form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// `KSTAT_DATA_INT64`.
+    /// A signed number (`KSTAT_DATA_INT64`).
     I64(i64),
-    /// `KSTAT_DATA_UINT64`.
+    /// An unsigned number (`KSTAT_DATA_UINT64`).
     U64(u64),
-    /// `KSTAT_DATA_STRING`.
+    /// A text (`KSTAT_DATA_STRING`).
     Text(String),
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// Where an entry's value comes from.
+/// Source of an entry's value.
 enum Source {
     Counter(Arc<Counter>),
     Gauge(Arc<Gauge>),
@@ -137,14 +137,14 @@ impl Kstat {
     }
 }
 
-/// What stands in the first line of a statistic's text besides its size.
+/// Contents of the first line of a statistic's text besides its size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
     /// Number of the statistic.
     pub id: u32,
-    /// When it came into being, monotonic.
+    /// Time in ns at which it came into being, monotonic.
     pub created_ns: u64,
-    /// When it was looked at.
+    /// Time in ns at which it was looked at.
     pub now_ns: u64,
 }
 
@@ -241,7 +241,7 @@ pub struct Registered {
 }
 
 impl Registered {
-    /// The statistic.
+    /// Statistic that is registered.
     pub fn kstat(&self) -> &Kstat {
         &self.kstat
     }

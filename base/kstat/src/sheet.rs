@@ -71,7 +71,7 @@ pub fn bucket(value: u64, buckets: usize) -> usize {
     (value.checked_ilog2().unwrap_or(0) as usize).min(buckets.saturating_sub(1))
 }
 
-/// How many values fell into each power-of-two [`bucket`] (`zpool iostat -w -r`; OpenZFS: `vdev_stat_ex_t`).
+/// Numbers of values that fell into each power-of-two [`bucket`] (`zpool iostat -w -r`; OpenZFS: `vdev_stat_ex_t`).
 #[derive(Debug)]
 pub struct Histogram {
     sheet: Sheet,

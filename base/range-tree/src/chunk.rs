@@ -38,7 +38,7 @@ impl Chunk {
         (self.starts[index], self.ends[index])
     }
 
-    /// How many ranges start at or before `at`.
+    /// Number of ranges that start at or before `at`.
     pub(crate) fn started_by(&self, at: u64) -> usize {
         self.starts.partition_point(|start| *start <= at)
     }

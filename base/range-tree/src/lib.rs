@@ -40,7 +40,7 @@ impl fmt::Display for NotContained {
 
 impl std::error::Error for NotContained {}
 
-/// Where a range is: chunk, and index in it.
+/// Position of a range: chunk, and index in it.
 type Position = (usize, usize);
 
 /// A set of disjoint, non-touching, non-empty ranges.
@@ -50,7 +50,7 @@ pub struct RangeTree {
     chunks: Vec<Chunk>,
     total: u64,
     count: usize,
-    /// How many ranges have a length in `2^i .. 2^(i+1)`.
+    /// Number of ranges that have a length in `2^i .. 2^(i+1)`.
     histogram: [u64; 64],
     /// (length, start) of every range, once somebody asked for a best fit.
     by_size: Option<BTreeSet<(u64, u64)>>,
@@ -63,7 +63,7 @@ impl Default for RangeTree {
 }
 
 impl RangeTree {
-    /// The empty set.
+    /// Makes an empty set.
     pub fn new() -> RangeTree {
         RangeTree::default()
     }

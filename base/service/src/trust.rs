@@ -14,7 +14,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Who may have put something there: this process's user, and root.
+/// True for the owners who may have put something there: this process's user, and root.
 fn is_trusted(owner: u32) -> bool {
     owner == 0 || owner == geteuid().as_raw()
 }
@@ -27,35 +27,35 @@ const LINKS_MAX: usize = 40;
 /// Largest file that is read whole.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// Why something is not believed.
+/// Reason why something is not believed.
 #[derive(Debug)]
 pub enum Distrust {
-    /// It belongs to somebody else.
+    /// A place that belongs to somebody else.
     Foreign {
-        /// What.
+        /// Path of the place.
         path: PathBuf,
-        /// Its owner's user id.
+        /// User id of its owner.
         owner: u32,
     },
-    /// Others than its owner can write it.
+    /// A place that others than its owner can write.
     Writable {
-        /// What.
+        /// Path of the place.
         path: PathBuf,
         /// True when anybody can, false when its group can.
         anybody: bool,
     },
-    /// It is a link, or something else than what it should be.
+    /// A place that is a link, or something else than what it should be.
     Wrong {
-        /// What.
+        /// Path of the place.
         path: PathBuf,
-        /// What it should be.
+        /// Description of what it should be.
         wanted: &'static str,
     },
-    /// It cannot be looked at, or made.
+    /// A place that cannot be looked at, or made.
     Io {
-        /// What.
+        /// Path of the place.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         error: io::Error,
     },
 }
@@ -74,7 +74,7 @@ impl fmt::Display for Distrust {
 impl std::error::Error for Distrust {}
 
 impl Distrust {
-    /// What a person can do about it; none where the reason says enough.
+    /// Advice on what a person can do about it; none where the reason says enough.
     pub fn advice(&self) -> Option<String> {
         let own = geteuid().as_raw();
         match self {
@@ -195,7 +195,7 @@ pub fn folder(path: &Path) -> Result<(), Distrust> {
     own(&real, &metadata)
 }
 
-/// The same; it is made, with those on the way to it, when it is not there. Nothing is made below what is not believed.
+/// Judges a folder likewise; it is made, with those on the way to it, when it is not there. Nothing is made below what is not believed.
 ///
 /// # Errors
 /// Why it is not believed, or cannot be made.

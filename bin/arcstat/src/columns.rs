@@ -3,35 +3,35 @@
 
 use std::collections::BTreeMap;
 
-/// How a column's value comes about. Sums of statistics are written `a+b`.
+/// Formula of a column's value. Sums of statistics are written `a+b`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Formula {
-    /// The time of day.
+    /// Time of day.
     Time,
     /// Growth per second.
     Rate(String),
     /// Growth of the first as a percentage of the growth of the second.
     Share(String, String),
-    /// The value now.
+    /// Value now.
     Level(String),
-    /// The first value as a percentage of the second.
+    /// Value now of the first as a percentage of that of the second.
     LevelShare(String, String),
-    /// 1 unless the cache must not grow.
+    /// Number 1 unless the cache must not grow.
     MayGrow,
 }
 
-/// A column.
+/// Column of the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Heading.
+    /// Heading of the column.
     pub name: String,
-    /// Characters.
+    /// Width in characters.
     pub width: usize,
-    /// Numbers above it are divided by it (100: percentages, never).
+    /// Divisor of numbers above it (100: percentages, never).
     pub scale: u32,
-    /// What it shows.
+    /// Text about what the column shows.
     pub about: String,
-    /// Where it comes from.
+    /// Formula of its value.
     pub formula: Formula,
 }
 
@@ -40,7 +40,7 @@ fn column(name: &str, width: usize, scale: u32, about: &str, formula: Formula) -
 }
 
 const HITS: &str = "hits";
-/// See [`KINDS`].
+/// Row of [`KINDS`].
 type AccessKind = (&'static str, &'static str, &'static [&'static str], usize, usize, &'static str, usize);
 /// Accesses of a kind: prefix of the three columns, how it is spelled, the statistics' prefixes, widths of counts and shares,
 /// heading of the sum and its width.
@@ -84,7 +84,7 @@ const RATES: [(&str, usize, u32, &str); 28] = [
     ("zissued", 7, 1000, "zfetch_io_issued"),
     ("zactive", 7, 1000, "zfetch_io_active"),
 ];
-/// Values now: heading, width, statistic.
+/// Values now of one statistic: heading, width, statistic.
 const LEVELS: [(&str, usize, &str); 14] = [
     ("arcsz", 5, "size"),
     ("size", 5, "size"),
@@ -101,7 +101,7 @@ const LEVELS: [(&str, usize, &str); 14] = [
     ("l2asize", 7, "l2_asize"),
     ("l2size", 6, "l2_size"),
 ];
-/// Parts of the cache by structure.
+/// Names of the parts of the cache by structure.
 const STRUCTURES: [(&str, &str); 8] = [
     ("cmp", "compressed"),
     ("ovh", "overhead"),
@@ -114,7 +114,7 @@ const STRUCTURES: [(&str, &str); 8] = [
 ];
 const STATES: [(&str, &str, bool); 4] = [("ano", "anon", false), ("mfu", "mfu", true), ("mru", "mru", true), ("unc", "uncached", false)];
 
-/// Every column, in the order of `-a` and `-v`.
+/// Columns, every one, in the order of `-a` and `-v`.
 pub fn columns() -> Vec<Column> {
     let mut all = vec![column("time", 8, 1, "time of day", Formula::Time)];
     all.extend(accesses());
@@ -164,7 +164,7 @@ fn accesses() -> Vec<Column> {
     all
 }
 
-/// What the cache consists of: by structure, by type, by state.
+/// Columns of what the cache consists of: by structure, by type, by state.
 fn breakdown() -> Vec<Column> {
     let mut all = Vec::new();
     let mut add = |name: String, source: String, whole: Option<&str>| {
@@ -196,17 +196,17 @@ fn breakdown() -> Vec<Column> {
     all
 }
 
-/// A look at the statistics: `arcstats`, `zfetchstats` (with `zfetch_` before each name) and what follows from them.
+/// Values of the statistics at one look: `arcstats`, `zfetchstats` (with `zfetch_` before each name) and what follows from them.
 pub type Look = BTreeMap<String, f64>;
 
-/// A number to be printed.
+/// Number to be printed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Number {
     /// Text as it is.
     Text(String),
-    /// A whole number.
+    /// Whole number.
     Whole(f64),
-    /// A rate or a share.
+    /// Rate or share.
     Real(f64),
 }
 
@@ -242,7 +242,7 @@ fn sum(look: &Look, names: &str) -> f64 {
 }
 
 impl Column {
-    /// The value between two looks `seconds` apart; without an earlier look, since the daemon started.
+    /// Value between two looks `seconds` apart; without an earlier look, since the daemon started.
     pub fn value(&self, now: &Look, old: &Look, seconds: f64, time: &str) -> Number {
         let growth = |names: &str| sum(now, names) - sum(old, names);
         let percent = |part: f64, whole: f64| if whole > 0.0 { Number::Real(100.0 * part / whole) } else { Number::Whole(0.0) };
@@ -256,12 +256,12 @@ impl Column {
         }
     }
 
-    /// The heading, right-aligned.
+    /// Heading, right-aligned.
     pub fn heading(&self) -> String {
         format!("{:>width$}", self.name, width = self.width)
     }
 
-    /// A number in the column's width: divided by its scale until it fits, with a decimal where there is room (`prettynum`).
+    /// Text of a number in the column's width: divided by its scale until it fits, with a decimal where there is room (`prettynum`).
     pub fn pretty(&self, number: &Number, seconds: f64) -> String {
         let mut value = match number {
             Number::Text(text) => return text.clone(),
@@ -280,7 +280,7 @@ impl Column {
 }
 
 impl Number {
-    /// The number in full (`-p`).
+    /// Text of the number in full (`-p`).
     pub fn exact(&self) -> String {
         match self {
             Number::Text(text) => text.clone(),

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Headings come again after so many lines.
+/// Number of lines after which headings come again.
 const HEADING_LINES: u64 = 20;
 const USUAL: &str = "time,read,ddread,ddh%,dmread,dmh%,pread,ph%,size,c,avail";
 const EXTENDED: &str = "time,mfu,mru,mfug,mrug,unc,eskip,mtxmis,dread,pread,read";
@@ -123,7 +123,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// One line.
+/// Prints one line.
 fn emit(output: &mut dyn Write, separator: &str, cells: impl Iterator<Item = String>) -> Result<(), Failure> {
     let line = cells.collect::<Vec<_>>().join(separator);
     writeln!(output, "{line}").and_then(|()| output.flush()).map_err(failed)

@@ -15,18 +15,18 @@ use std::time::{Duration, Instant};
 const START_DEADLINE: Duration = Duration::from_secs(30);
 const START_STEP: Duration = Duration::from_millis(20);
 const CANNOT_START: &str = "cannot start the daemon";
-/// Most that a daemon that did not start says.
+/// Bytes that are read of what a daemon that did not start says.
 const SAID_BYTES_MAX: u64 = 64 << 10;
-/// Without an answer for so long it is asked whether it still lives.
+/// Time without an answer after which the daemon is asked whether it still lives.
 const SILENCE: Duration = Duration::from_secs(10);
 /// Longest time for one request; long work is asked for in pieces (`zpool wait`).
 const REQUEST_DEADLINE: Duration = Duration::from_secs(600);
 
-/// How often a question is asked again when the daemon went away meanwhile.
+/// Number of times that a question is asked again when the daemon went away meanwhile.
 const RETRIES: u32 = 50;
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// A remark that the daemon sent along with success.
+/// Remark that the daemon sent along with success.
 pub type Remark = String;
 
 /// Turns an unexpected answer into a failure.
@@ -37,41 +37,41 @@ pub fn unexpected(what: &str, response: Response) -> Failure {
     }
 }
 
-/// Why there is no answer.
+/// Reason why there is no answer.
 enum Unanswered {
-    /// The connection broke.
+    /// Connection broke.
     Broken(String),
-    /// Not within the deadline.
+    /// No answer within the deadline.
     Late,
-    /// The daemon is there, and does nothing.
+    /// Daemon is there, and does nothing.
     Hung,
-    /// It is not who the caller believes, but this user.
+    /// Listener is not who the caller believes, but this user.
     Foreign(u32),
 }
 
 const NO_ANSWER: &str = "no answer from the daemon";
 
-/// Talks to one daemon: that of the caller, or, with questions only, that of the machine.
+/// Client of one daemon: that of the caller, or, with questions only, that of the machine.
 #[derive(Debug)]
 pub struct Client {
     state: StateDir,
-    /// Whose pools an ordinary user sees who has none.
+    /// State directory of the machine's daemon, for an ordinary user who has no pools.
     system: Option<StateDir>,
     deadline: Duration,
 }
 
-/// Who answers at a state directory.
+/// Listener at a state directory.
 enum Door {
-    /// The caller's own daemon listens.
+    /// Daemon of the caller listens.
     Own,
-    /// Nobody listens; the caller may start one.
+    /// No listener; the caller may start one.
     Closed,
-    /// It is another user's.
+    /// State directory is another user's.
     Foreign,
 }
 
 impl Client {
-    /// The client of the environment's state directory.
+    /// Client of the environment's state directory.
     pub fn from_environment() -> Result<Client, Failure> {
         let is_root = rustix::process::geteuid().is_root();
         let own = StateDir::from_environment(is_root);
@@ -82,7 +82,7 @@ impl Client {
         Ok(Client { state, system: (!chosen).then(StateDir::system), deadline: REQUEST_DEADLINE })
     }
 
-    /// The state directory.
+    /// State directory of the client.
     pub fn state(&self) -> &StateDir {
         &self.state
     }
@@ -188,7 +188,7 @@ impl Client {
         }
     }
 
-    /// The answer to a request: as long as the daemon lives, it may take its time.
+    /// Answer to a request: as long as the daemon lives, it may take its time.
     async fn answer(&self, peer: &Peer<'_>, body: Vec<u8>) -> Result<Bytes, Unanswered> {
         let [(_, requests), (_, document), _] = control_api::ROUTES;
         let request = hyper::Request::post(requests).header("content-type", "application/json").header("zirconia-command", command_line());
@@ -263,7 +263,7 @@ impl Client {
         command.spawn().map_err(|error| format!("{}: {error}", program.display()))
     }
 
-    /// What a daemon that ended at once said.
+    /// Failure with what a daemon that ended at once said.
     fn ended(&self, said: &str, status: ExitStatus) -> Failure {
         let said = said.trim().strip_prefix("zirconiad: ").unwrap_or(said.trim());
         let said = said.strip_prefix(CANNOT_START).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(said);
@@ -284,13 +284,13 @@ impl Client {
         rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockShared).is_err()
     }
 
-    /// The process that has the state directory.
+    /// Process id of the daemon that has the state directory.
     pub fn owner(&self) -> Option<u32> {
         if self.is_owned() { std::fs::read_to_string(self.state.lock()).ok()?.trim().parse().ok() } else { None }
     }
 }
 
-/// What a program that has ended said on standard error.
+/// Text that a program which has ended said on standard error.
 fn said(child: &mut Child) -> String {
     let mut text = Vec::new();
     if let Some(errors) = child.stderr.take() {
@@ -309,7 +309,7 @@ fn may_own(path: &Path) -> bool {
     }
 }
 
-/// What a daemon without pools would answer.
+/// Answer that a daemon without pools would give.
 fn nothing(request: &Request) -> Result<Response, Failure> {
     let named = |names: &[String], why: &str| match names.first() {
         Some(name) => Err(Failure::new(ErrorKind::NotFound, format!("cannot open '{name}'"), why)),
@@ -336,7 +336,7 @@ fn daemon_program() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("zirconiad"))
 }
 
-/// This command's line for the pool's history: the program's name and its words, in characters that a header carries.
+/// Line of this command for the pool's history: the program's name and its words, in characters that a header carries.
 fn command_line() -> String {
     let mut words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     if let Some(program) = words.first_mut() {
@@ -345,14 +345,14 @@ fn command_line() -> String {
     words.join(" ").chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect()
 }
 
-/// Where somebody is to listen, and who besides root and the caller may.
+/// Socket where somebody is to listen, and the user who may besides root and the caller.
 struct Peer<'a> {
     socket: &'a Path,
     host: Option<u32>,
 }
 
 impl Peer<'_> {
-    /// A connection to a listener who is believed.
+    /// Connects to a listener who is believed.
     async fn connect(&self) -> Result<tokio::net::UnixStream, Unanswered> {
         let failed = |error: std::io::Error| Unanswered::Broken(format!("{}: {error}", self.socket.display()));
         let stream = tokio::net::UnixStream::connect(self.socket).await.map_err(failed)?;
@@ -363,7 +363,7 @@ impl Peer<'_> {
     }
 }
 
-/// The user whose a folder is.
+/// User id of a folder's owner.
 fn owner_of(path: &Path) -> Option<u32> {
     std::fs::metadata(path).ok().map(|found| std::os::unix::fs::MetadataExt::uid(&found))
 }

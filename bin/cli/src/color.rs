@@ -4,16 +4,16 @@ use std::borrow::Cow;
 use std::io::IsTerminal;
 use std::sync::OnceLock;
 
-/// A colour.
+/// Colour of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Color {
-    /// Headings.
+    /// Bold, for headings.
     Bold,
-    /// What is broken.
+    /// Red, for what is broken.
     Red,
-    /// What works worse than it should.
+    /// Yellow, for what works worse than it should.
     Yellow,
-    /// What is slow.
+    /// Blue, for what is slow.
     Blue,
 }
 
@@ -27,7 +27,7 @@ impl Color {
         }
     }
 
-    /// The colour of a state; none for what is as it should be.
+    /// Colour of a state; none for what is as it should be.
     pub fn of_state(state: &str) -> Option<Color> {
         match state {
             "FAULTED" | "SUSPENDED" | "UNAVAIL" => Some(Color::Red),
@@ -52,10 +52,10 @@ fn is_on() -> bool {
     })
 }
 
-/// All that [`paint`] puts around texts.
+/// Codes that [`paint`] puts around texts, all of them.
 const CODES: [&str; 5] = ["\x1b[1m", "\x1b[0;31m", "\x1b[0;33m", "\x1b[0;34m", "\x1b[0m"];
 
-/// What may stand in a text for a terminal besides letters: nothing where colours are not wanted.
+/// Codes that may stand in a text for a terminal besides letters: none where colours are not wanted.
 pub(crate) fn codes() -> &'static [&'static str] {
     if is_on() { &CODES } else { &[] }
 }

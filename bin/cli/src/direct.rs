@@ -22,7 +22,7 @@ pub fn print(client: &Client, targets: Vec<DirectTarget>, output: &Output, comma
     Ok(0)
 }
 
-/// What helps where buffers were changed.
+/// Advice where buffers were changed.
 const CHANGED: &str = "do not change a buffer while a request uses it";
 
 fn as_table(reports: &[DirectReport], output: &Output) -> String {

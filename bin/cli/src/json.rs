@@ -8,12 +8,12 @@ use control_api::Value as PropertyValue;
 use control_api::{Property, Source};
 use serde_json::{Map, Value, json};
 
-/// `{"output_version": {...}, KEY: entries}` on one line.
+/// JSON of a command on one line: `{"output_version": {...}, KEY: entries}`.
 pub fn envelope(command: &str, key: &str, entries: Map<String, Value>) -> String {
     envelope_with(command, key, entries, [])
 }
 
-/// [`envelope`] with more fields after the entries.
+/// JSON as [`envelope`] has it with more fields after the entries.
 pub fn envelope_with(command: &str, key: &str, entries: Map<String, Value>, more: impl IntoIterator<Item = (String, Value)>) -> String {
     let mut top = output_version(command);
     top.insert(key.into(), Value::Object(entries));
@@ -21,28 +21,28 @@ pub fn envelope_with(command: &str, key: &str, entries: Map<String, Value>, more
     Value::Object(top).to_string()
 }
 
-/// A number as text, or as a number with `--json-int`.
+/// JSON of a number: as text, or as a number with `--json-int`.
 pub fn number(value: u64, as_integer: bool) -> Value {
     if as_integer { json!(value) } else { json!(value.to_string()) }
 }
 
-/// A size: for people, exact, or as a number.
+/// JSON of a size in bytes: for people, exact, or as a number.
 pub fn size(bytes: u64, output: &Output) -> Value {
     if output.is_exact() { number(bytes, output.json.json_int) } else { json!(nice_bytes(bytes)) }
 }
 
-/// A count: for people, exact, or as a number.
+/// JSON of a count: for people, exact, or as a number.
 pub fn count(count: u64, output: &Output) -> Value {
     if output.is_exact() { number(count, output.json.json_int) } else { json!(nice_count(count)) }
 }
 
-/// `{NAME: {value, source}, …}` in the order given; `name` itself is left out, since every entry has it.
+/// JSON of properties: `{NAME: {value, source}, …}` in the order given; `name` itself is left out, since every entry has it.
 pub fn properties<'a>(list: impl IntoIterator<Item = &'a Property>, output: &Output) -> Value {
     let entries = list.into_iter().filter(|property| property.name != "name");
     Value::Object(entries.map(|entry| (entry.name.clone(), property(entry, output))).collect())
 }
 
-/// One property with its source; with `--json-int` a value of digits only is a number.
+/// JSON of one property with its source; with `--json-int` a value of digits only is a number.
 fn property(property: &Property, output: &Output) -> Value {
     let text = show(&property.value, output.is_exact());
     let value = match text.parse::<u64>() {
@@ -60,7 +60,7 @@ fn property(property: &Property, output: &Output) -> Value {
     json!({"value": value, "source": {"type": kind, "data": data}})
 }
 
-/// `version -j` of a program: there is no kernel module.
+/// JSON for `version -j` of a program: there is no kernel module.
 pub fn version(program: &str, version: &str) -> String {
     let mut text = output_version(&format!("{program} version"));
     text.insert("zfs_version".into(), json!({"userland": format!("zirconia-{version}"), "kernel": "none"}));

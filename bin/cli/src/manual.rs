@@ -6,9 +6,9 @@ use crate::program::value_name;
 use clap::{Arg, ArgAction, Command};
 use std::path::Path;
 
-/// The line before the generated part.
+/// Line before the generated part.
 pub const BEGIN: &str = ".\\\" BEGIN of what is made from the program's definitions";
-/// The line after it.
+/// Line after the generated part.
 pub const END: &str = ".\\\" END of what is made from the program's definitions";
 
 /// Text as mdoc takes it: no line starts with a control character, no backslash is an escape.
@@ -18,7 +18,7 @@ fn escape(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// An argument of a macro line: quoted when it has spaces.
+/// Argument of a macro line: quoted when it has spaces.
 fn quoted(word: &str) -> String {
     if word.contains(' ') { format!("\"{word}\"") } else { word.to_string() }
 }
@@ -33,13 +33,13 @@ fn flags(arg: &Arg) -> Vec<String> {
     short.into_iter().chain(long).collect()
 }
 
-/// `-o property=value` as macros: `Fl o Ar property=value`.
+/// Macros of `-o property=value`: `Fl o Ar property=value`.
 fn macros(arg: &Arg) -> String {
     let value = if arg.get_action().takes_values() { format!(" Ar {}", quoted(&value_name(arg))) } else { String::new() };
     flags(arg).iter().map(|flag| format!("Fl {flag}{value}")).collect::<Vec<_>>().join(" , ")
 }
 
-/// One verb (or a program without verbs): its synopsis, what it does, its options.
+/// Text on one verb (or a program without verbs): its synopsis, what it does, its options.
 fn verb(command: &Command, is_program: bool) -> String {
     let mut text = String::from(".It Xo\n.Nm\n");
     if !is_program {
@@ -80,19 +80,19 @@ fn verb(command: &Command, is_program: bool) -> String {
     text
 }
 
-/// What stands between the markers.
+/// Text that stands between the markers.
 pub fn generated(command: &Command) -> String {
     let verbs: Vec<&Command> = command.get_subcommands().filter(|verb| !verb.is_hide_set()).collect();
     let body: String = if verbs.is_empty() { verb(command, true) } else { verbs.into_iter().map(|one| verb(one, false)).collect() };
     format!("{BEGIN}\n.Bl -tag -width Ds\n{body}.El\n{END}\n")
 }
 
-/// A command and all verbs below it.
+/// Command and all verbs below it.
 fn with_verbs(command: &Command) -> Vec<&Command> {
     std::iter::once(command).chain(command.get_subcommands().flat_map(with_verbs)).collect()
 }
 
-/// What is wrong with a page: the generated part is stale, or its prose names an option that the program lacks.
+/// Checks a page; Err says that the generated part is stale, or its prose names an option that the program lacks.
 ///
 /// With `ZIRCONIA_BLESS` in the environment the generated part is written anew first.
 pub fn check(command: &Command, page: &Path) -> Result<(), String> {

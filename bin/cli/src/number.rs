@@ -26,17 +26,17 @@ fn nice(value: u64, suffix: &str) -> String {
         .unwrap_or_else(|| format!("{exact:.0}{unit}"))
 }
 
-/// A size: `0B`, `512B`, `1.50K`, `16M`.
+/// Text of a size in bytes: `0B`, `512B`, `1.50K`, `16M`.
 pub fn nice_bytes(bytes: u64) -> String {
     nice(bytes, "B")
 }
 
-/// A count: `0`, `999`, `1.21K`.
+/// Text of a count: `0`, `999`, `1.21K`.
 pub fn nice_count(count: u64) -> String {
     nice(count, "")
 }
 
-/// Nanoseconds: `-`, `730ns`, `12us`, `1ms`, `2s`.
+/// Text of a time in nanoseconds: `-`, `730ns`, `12us`, `1ms`, `2s`.
 pub fn nice_time_ns(nanoseconds: u64) -> String {
     const STEPS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000), ("ns", 1)];
     STEPS
@@ -45,7 +45,7 @@ pub fn nice_time_ns(nanoseconds: u64) -> String {
         .map_or_else(|| "-".to_string(), |(unit, scale)| format!("{}{unit}", nanoseconds / scale))
 }
 
-/// A duration as `HH:MM:SS` or `N days HH:MM:SS`, as scan lines print it.
+/// Text of a duration in seconds as `HH:MM:SS` or `N days HH:MM:SS`, as scan lines print it.
 pub fn duration(seconds: u64) -> String {
     let (days, hours, minutes, rest) = (seconds / 86400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
     if days > 0 { format!("{days} days {hours:02}:{minutes:02}:{rest:02}") } else { format!("{hours:02}:{minutes:02}:{rest:02}") }

@@ -29,7 +29,7 @@ pub struct Json {
 }
 
 impl Json {
-    /// `--json-int` goes with `-j` only.
+    /// Checks that `--json-int` goes with `-j` only.
     pub fn check(&self) -> Result<(), Stop> {
         if self.json_int && !self.json {
             return Err(Stop::usage("'--json-int' only works with '-j' option"));

@@ -9,10 +9,10 @@ use control_api::shown_lines;
 use std::fmt::Arguments;
 use std::io::{ErrorKind, IsTerminal, Write};
 
-/// What a shell shows for a program that SIGPIPE ended.
+/// Exit code that a shell shows for a program that SIGPIPE ended.
 const EXIT_NO_READER: i32 = 128 + 13;
 
-/// The standard output. Ends the program when nobody reads any more, or when it cannot be written.
+/// Standard output. Ends the program when nobody reads any more, or when it cannot be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Output;
 
@@ -38,7 +38,7 @@ fn written_out(byte: u8) -> Vec<u8> {
     if is_order(byte) { format!("\\{byte:03o}").into_bytes() } else { vec![byte] }
 }
 
-/// A text for a terminal: names and values, which others may have chosen, give it no orders; only what is in `codes` does.
+/// Text for a terminal: names and values, which others may have chosen, give it no orders; only what is in `codes` does.
 fn harmless(text: &str, codes: &[&str]) -> String {
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
     while let Some((at, code)) = codes.iter().filter_map(|code| Some((rest.find(code)?, code))).min() {
@@ -81,26 +81,26 @@ pub fn to_errors(text: Arguments<'_>) {
     let _ = if errors.is_terminal() { errors.write_all(harmless(&text.to_string(), &[]).as_bytes()) } else { errors.write_fmt(text) };
 }
 
-/// `print!` for programs whose reader may go away.
+/// Prints as `print!` for programs whose reader may go away.
 #[macro_export]
 macro_rules! out {
     ($($text:tt)*) => { $crate::print::to_output(format_args!($($text)*)) };
 }
 
-/// `println!` for programs whose reader may go away.
+/// Prints as `println!` for programs whose reader may go away.
 #[macro_export]
 macro_rules! outln {
     () => { $crate::print::to_output(format_args!("\n")) };
     ($($text:tt)*) => { $crate::print::to_output(format_args!("{}\n", format_args!($($text)*))) };
 }
 
-/// `eprint!` for programs whose reader may go away.
+/// Prints as `eprint!` for programs whose reader may go away.
 #[macro_export]
 macro_rules! err {
     ($($text:tt)*) => { $crate::print::to_errors(format_args!($($text)*)) };
 }
 
-/// `eprintln!` for programs whose reader may go away.
+/// Prints as `eprintln!` for programs whose reader may go away.
 #[macro_export]
 macro_rules! errln {
     ($($text:tt)*) => { $crate::print::to_errors(format_args!("{}\n", format_args!($($text)*))) };

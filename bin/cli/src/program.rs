@@ -11,17 +11,17 @@ use std::process::ExitCode;
 /// Widest line of a synopsis, in characters.
 const WIDTH: usize = 72;
 
-/// What OpenZFS's program has and ours has not: said by name, not as a slip of the user's.
+/// Verbs and options that OpenZFS's program has and ours has not: said by name, not as a slip of the user's.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lacking {
-    /// Verbs.
+    /// Names of the verbs.
     pub verbs: &'static [&'static str],
-    /// Verbs, and letters or long names (with a dash) of their options.
+    /// Names of verbs, and letters or long names (with a dash) of their options.
     pub options: &'static [(&'static str, &'static [&'static str])],
 }
 
 impl Lacking {
-    /// The message about an option of a verb, as clap names it.
+    /// Message about an option of a verb, as clap names it.
     fn option(&self, program: &str, verb: Option<&Command>, argument: &str) -> Option<String> {
         let verb = verb?.get_name();
         let (_, options) = self.options.iter().find(|(known, _)| *known == verb)?;
@@ -35,7 +35,7 @@ pub fn run<A: Parser>(run: impl FnOnce(A) -> Result<u8, Stop>) -> ExitCode {
     run_with(&Lacking::default(), run)
 }
 
-/// [`run`] for a program that lacks something of its model.
+/// Does [`run`] for a program that lacks something of its model.
 pub fn run_with<A: Parser>(lacking: &Lacking, run: impl FnOnce(A) -> Result<u8, Stop>) -> ExitCode {
     let code = run_words(lacking, run);
     print::flush();
@@ -48,7 +48,7 @@ pub fn run_with<A: Parser>(lacking: &Lacking, run: impl FnOnce(A) -> Result<u8, 
     code
 }
 
-/// The words of this program's command line.
+/// Words of this program's command line.
 ///
 /// # Errors
 /// The first that is not UTF-8, shown as far as it can be: names of datasets and properties have no other bytes, and paths with others are
@@ -57,7 +57,7 @@ pub fn words() -> Result<Vec<String>, String> {
     std::env::args_os().map(|word| word.into_string().map_err(|word| format!("argument {word:?} is not UTF-8"))).collect()
 }
 
-/// What is not there yet is a failure, and no wrong use.
+/// Fails for what is not there yet: a failure, and no wrong use.
 fn not_there(why: &str) -> ExitCode {
     crate::errln!("{why}");
     ExitCode::from(EXIT_FAILURE)
@@ -110,7 +110,7 @@ fn run_words<A: Parser>(lacking: &Lacking, run: impl FnOnce(A) -> Result<u8, Sto
     }
 }
 
-/// The words with a `--` before the first operand, behind which getopt(3) takes nothing for an option when `POSIXLY_CORRECT` is set.
+/// Words with a `--` before the first operand, behind which getopt(3) takes nothing for an option when `POSIXLY_CORRECT` is set.
 fn operands_last(verb: Option<&Command>, mut words: Vec<String>) -> Vec<String> {
     let takes_value = |letter: char| {
         let known = verb.and_then(|verb| verb.get_arguments().find(|arg| arg.get_short() == Some(letter)));
@@ -149,7 +149,7 @@ fn help(command: &Command, topic: Option<&str>) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The usage of one verb, or of all.
+/// Usage of one verb, or of all.
 pub fn usage(command: &Command, verb: Option<&Command>) -> String {
     if let Some(verb) = verb {
         return format!("usage:\n{}", synopsis(verb));
@@ -162,7 +162,7 @@ pub fn usage(command: &Command, verb: Option<&Command>) -> String {
     )
 }
 
-/// `\tverb [-flags] [-o value] ... <positional> ...`, broken into lines.
+/// Synopsis `\tverb [-flags] [-o value] ... <positional> ...`, broken into lines.
 fn synopsis(verb: &Command) -> String {
     let shown = |arg: &&Arg| !arg.is_hide_set() && !matches!(arg.get_id().as_str(), "help" | "version");
     let mut words = vec![verb.get_name().to_string()];
@@ -205,7 +205,7 @@ fn is_repeated(arg: &Arg) -> bool {
     matches!(arg.get_action(), clap::ArgAction::Append) || arg.get_num_args().is_some_and(|range| range.max_values() > 1)
 }
 
-/// What stands for the value of an option or for a positional.
+/// Word that stands for the value of an option or for a positional.
 pub(crate) fn value_name(arg: &Arg) -> String {
     match arg.get_value_names() {
         Some([name, ..]) if name.as_str() != arg.get_id().as_str().to_uppercase() => name.to_string(),
@@ -213,7 +213,7 @@ pub(crate) fn value_name(arg: &Arg) -> String {
     }
 }
 
-/// One line for what is wrong, in OpenZFS's words.
+/// Line about what is wrong, in OpenZFS's words.
 fn explain(error: &clap::Error, verb: Option<&Command>) -> String {
     let context = |kind: ContextKind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),
@@ -244,7 +244,7 @@ fn explain(error: &clap::Error, verb: Option<&Command>) -> String {
     }
 }
 
-/// What a missing positional is called: its `long_help` when it has one.
+/// Name of a missing positional: its `long_help` when it has one.
 fn spoken(verb: Option<&Command>, name: &str) -> String {
     let arg = verb.and_then(|verb| verb.get_positionals().find(|arg| value_name(arg).to_lowercase() == name));
     match arg.and_then(Arg::get_long_help) {

@@ -5,27 +5,27 @@
 use crate::Stop;
 use crate::table::{Align, Column};
 
-/// How the values of a property look.
+/// Look of a property's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Right-aligned, at least five characters.
+    /// Number, right-aligned, at least five characters.
     Number,
-    /// Right-aligned with a least width of its own.
+    /// Text, right-aligned with a least width of its own in characters.
     Wide(usize),
-    /// One of a few words, the longest of which has this many characters.
+    /// Word of a few, the longest of which has this many characters.
     Index(usize),
-    /// Any text.
+    /// Text of any kind.
     Text,
 }
 
-/// A property as the commands know it.
+/// Property as the commands know it.
 #[derive(Clone, Copy, Debug)]
 pub struct Described {
-    /// Name.
+    /// Name of the property.
     pub name: &'static str,
     /// Heading; in lower case it is another name of the property.
     pub heading: &'static str,
-    /// Looks.
+    /// Look of its values.
     pub kind: Kind,
 }
 
@@ -244,24 +244,24 @@ pub const DATASET: &[Described] = &[
     p("inconsistent", "INCONSISTENT", Number),
 ];
 
-/// For whoever looks what becomes of properties that a daemon does not have (OpenZFS: `libzfs_init`).
+/// Environment variable for whoever looks what becomes of properties that a daemon does not have (OpenZFS: `libzfs_init`).
 const LACKING: &str = "ZFS_SYSFS_PROP_SUPPORT_TEST";
-/// Those that are lacking then.
+/// Names of the properties that are lacking then.
 const LACKED: [&str; 3] = ["comment", "dnodesize", "feature@large_blocks"];
 
-/// A property that is hidden, where the variable that hides some says so.
+/// True for a property that is hidden, where the variable that hides some says so.
 fn is_lacking(variable: Option<&str>, name: &str) -> bool {
     let is_set = |value: &str| value.parse::<u64>().is_ok_and(|number| number > 0) || ["yes", "on"].contains(&&*value.to_lowercase());
     LACKED.contains(&name) && variable.is_some_and(is_set)
 }
 
-/// The property that a word means: by its name, or by its heading in lower case.
+/// Property that a word means: by its name, or by its heading in lower case.
 pub fn described(table: &'static [Described], word: &str) -> Option<&'static Described> {
     let found = table.iter().find(|property| property.name == word || property.heading.to_lowercase() == word);
     found.filter(|property| !is_lacking(std::env::var(LACKING).ok().as_deref(), property.name))
 }
 
-/// The name of the property that a word means; names with a colon or `@` stand for themselves.
+/// Name of the property that a word means; names with a colon or `@` stand for themselves.
 pub fn canonical(table: &'static [Described], word: &str) -> Result<String, Stop> {
     match described(table, word) {
         Some(property) => Ok(property.name.to_string()),
@@ -283,7 +283,7 @@ pub fn is_asked(word: &str) -> bool {
     !whose.is_empty() && kind == "written" || owner.is_some_and(|what| matches!(what, "used" | "quota" | "objused" | "objquota"))
 }
 
-/// The same with the number of the user or group, which the daemon knows; words that it does not know stay.
+/// Word with the number of the user or group, which the daemon knows; names that the system does not know stay.
 pub fn with_number(word: &str) -> String {
     let Some((kind, whose)) = word.split_once('@').filter(|(kind, _)| *kind != "written") else { return word.to_string() };
     if whose.bytes().all(|byte| byte.is_ascii_digit()) || kind.starts_with("project") {
@@ -296,7 +296,7 @@ pub fn with_number(word: &str) -> String {
     line.split(':').nth(2).map_or_else(|| word.to_string(), |number| format!("{kind}@{number}"))
 }
 
-/// The column that shows a property.
+/// Column that shows a property.
 pub fn column(table: &'static [Described], name: &str) -> Column {
     let Some(property) = described(table, name) else {
         return Column::new(name.to_uppercase(), Align::Left);

@@ -3,12 +3,12 @@
 use crate::{Stop, time};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How often something is printed.
+/// Interval and number of repetitions of something that is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Repeat {
-    /// Seconds between two; None prints once.
+    /// Seconds between two repetitions; None prints once.
     pub interval: Option<f64>,
-    /// How many times; None is without end.
+    /// Number of repetitions; None is without end.
     pub count: Option<u64>,
 }
 
@@ -45,7 +45,7 @@ impl Repeat {
     }
 }
 
-/// The time stamp that `-T u` (seconds since the epoch) or `-T d` (a date) asks for.
+/// Time stamp that `-T u` (seconds since the epoch) or `-T d` (a date) asks for.
 pub fn timestamp(format: Option<&str>) -> Result<Option<String>, Stop> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs() as i64);
     match format {

@@ -22,17 +22,17 @@ pub fn say(remark: &str) {
     }
 }
 
-/// A failure about what the user asked for, found before the daemon was asked.
+/// Failure about what the user asked for, found before the daemon was asked.
 pub fn invalid(what: &str, why: &str) -> Failure {
     Failure::new(ErrorKind::Invalid, what, why)
 }
 
-/// `a=b` words as a map; a property given twice is an error.
+/// Map of `a=b` words; a property given twice is an error.
 pub fn assignments(words: &[String]) -> Result<BTreeMap<String, String>, Stop> {
     properties(&[], words)
 }
 
-/// `a=b` words as a map, by the properties' own names (`compress` is `compression`); one that is given twice is an error.
+/// Map of `a=b` words by the properties' own names (`compress` is `compression`); one that is given twice is an error.
 pub fn properties(table: &'static [Described], words: &[String]) -> Result<BTreeMap<String, String>, Stop> {
     let wrong = |why: String| Stop::Failed(Failure::new(ErrorKind::Invalid, why, ""));
     let mut map = BTreeMap::new();
@@ -47,7 +47,7 @@ pub fn properties(table: &'static [Described], words: &[String]) -> Result<BTree
     Ok(map)
 }
 
-/// Where the file system is mounted that a file or directory is in: what `zfs list FILE` means (OpenZFS: `zfs_path_to_zhandle`).
+/// Mountpoint of the file system that a file or directory is in: what `zfs list FILE` means (OpenZFS: `zfs_path_to_zhandle`).
 pub fn place_of_path(path: &str) -> Result<String, Failure> {
     let cannot = |error: std::io::Error| Failure::new(ErrorKind::NotFound, format!("cannot open '{path}'"), crate::os_error(&error));
     let number = std::fs::metadata(path).map_err(cannot)?.dev();
@@ -63,12 +63,12 @@ pub fn place_of_path(path: &str) -> Result<String, Failure> {
     place.ok_or_else(|| Failure::new(ErrorKind::Invalid, format!("'{path}' is not on a mounted ZFS filesystem"), ""))
 }
 
-/// Blanks in mount tables are octal.
+/// Replaces the octal codes of blanks in mount tables.
 fn unescape(text: &str) -> String {
     text.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
 }
 
-/// A path made absolute: the daemon has another working directory.
+/// Path made absolute: the daemon has another working directory.
 pub fn absolute(path: &str) -> String {
     std::path::absolute(path).map_or_else(|_| path.to_string(), |path| path.to_string_lossy().into_owned())
 }

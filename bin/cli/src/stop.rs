@@ -7,12 +7,12 @@ pub const EXIT_FAILURE: u8 = 1;
 /// Exit code for a wrong command line.
 pub const EXIT_USAGE: u8 = 2;
 
-/// Why a verb ended early.
+/// Reason why a verb ended early.
 #[derive(Debug)]
 pub enum Stop {
-    /// The operation failed (exit code 1).
+    /// Operation failed (exit code 1).
     Failed(Failure),
-    /// The words make no sense: this line and the usage go to stderr (exit code 2).
+    /// Words make no sense: this line and the usage go to stderr (exit code 2).
     Usage(String),
 }
 
@@ -23,7 +23,7 @@ impl From<Failure> for Stop {
 }
 
 impl Stop {
-    /// A wrong command line.
+    /// Makes the reason of a wrong command line.
     pub fn usage(why: impl Into<String>) -> Stop {
         Stop::Usage(why.into())
     }

@@ -1,33 +1,33 @@
 //! Aligned columns, or tabs for scripts.
 
-/// How a column stands.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// Text.
+    /// To the left, for text.
     Left,
-    /// Numbers.
+    /// To the right, for numbers.
     Right,
 }
 
-/// A column of a table.
+/// Column of a table.
 #[derive(Clone, Debug)]
 pub struct Column {
-    /// Heading.
+    /// Heading of the column.
     pub heading: String,
-    /// How it stands.
+    /// Alignment of its cells.
     pub align: Align,
     /// Least width in characters, also when every cell is shorter.
     pub width_min: usize,
 }
 
 impl Column {
-    /// A column as wide as what it holds.
+    /// Makes a column as wide as what it holds.
     pub fn new(heading: impl Into<String>, align: Align) -> Column {
         Column { heading: heading.into(), align, width_min: 0 }
     }
 }
 
-/// Prints rows under headings, two spaces apart; `scripted` (`-H`) prints neither headings nor padding, but tabs.
+/// Table of rows under headings, two spaces apart; `scripted` (`-H`) prints neither headings nor padding, but tabs.
 #[derive(Debug, Default)]
 pub struct Table {
     columns: Vec<Column>,
@@ -35,7 +35,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with these headings.
+    /// Makes a table with these headings.
     pub fn new(columns: impl IntoIterator<Item = Column>) -> Table {
         Table { columns: columns.into_iter().collect(), rows: Vec::new() }
     }
@@ -45,12 +45,12 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// True when it has no row.
+    /// True when the table has no row.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The text.
+    /// Text of the table.
     pub fn render(&self, scripted: bool) -> String {
         if scripted {
             return self.rows.iter().map(|row| row.join("\t") + "\n").collect();

@@ -4,22 +4,22 @@ use jiff::fmt::strtime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
-/// `Sat Nov 21 22:00 2026`, as `zfs get creation` prints it.
+/// Text of a time for `zfs get creation`: `Sat Nov 21 22:00 2026`.
 pub fn short(seconds: i64) -> String {
     local(seconds, "%a %b %e %k:%M %Y")
 }
 
-/// `Sat Nov 21 22:00:00 2026`, as scan lines print it (C: `ctime`).
+/// Text of a time for scan lines: `Sat Nov 21 22:00:00 2026` (C: `ctime`).
 pub fn long(seconds: i64) -> String {
     local(seconds, "%a %b %e %H:%M:%S %Y")
 }
 
-/// `2026-11-21.22:00:00`, as history prints it.
+/// Text of a time for history: `2026-11-21.22:00:00`.
 pub fn history(seconds: i64) -> String {
     local(seconds, "%Y-%m-%d.%H:%M:%S")
 }
 
-/// `Nov 21 2026 22:00:00`, as events print it.
+/// Text of a time for events: `Nov 21 2026 22:00:00`.
 pub fn event(seconds: i64) -> String {
     local(seconds, "%b %e %Y %H:%M:%S")
 }
@@ -28,7 +28,7 @@ fn local(seconds: i64, format: &str) -> String {
     text(seconds, TimeZone::system(), format)
 }
 
-/// A date in a zone. What no calendar has (damaged labels say such things) stands as its number.
+/// Text of a date in a zone. What no calendar has (damaged labels say such things) stands as its number.
 fn text(seconds: i64, zone: TimeZone, format: &str) -> String {
     let date = Timestamp::from_second(seconds).map(|time| Zoned::new(time, zone));
     date.ok().and_then(|date| strtime::format(format, &date).ok()).unwrap_or_else(|| seconds.to_string())

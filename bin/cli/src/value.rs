@@ -3,7 +3,7 @@
 use crate::{number, time};
 use control_api::{Property, Source, Value};
 
-/// A value as a command prints it.
+/// Text of a value as a command prints it.
 pub fn show(value: &Value, parsable: bool) -> String {
     match value {
         Value::Text(text) => text.clone(),
@@ -25,7 +25,7 @@ pub fn show(value: &Value, parsable: bool) -> String {
     }
 }
 
-/// A value of a pool or vdev as `zpool` prints it: without the B that `zfs` puts behind small sizes (OpenZFS: `zpool_get_prop`).
+/// Text of a value of a pool or vdev as `zpool` prints it: without the B that `zfs` puts behind small sizes (OpenZFS: `zpool_get_prop`).
 pub fn show_of_pool(value: &Value, parsable: bool) -> String {
     match value {
         Value::Bytes(bytes) if !parsable => number::nice_count(*bytes),
@@ -33,7 +33,7 @@ pub fn show_of_pool(value: &Value, parsable: bool) -> String {
     }
 }
 
-/// A source as the SOURCE column prints it.
+/// Text of a source as the SOURCE column prints it.
 pub fn show_source(source: &Source) -> String {
     match source {
         Source::None => "-".to_string(),
@@ -45,12 +45,12 @@ pub fn show_source(source: &Source) -> String {
     }
 }
 
-/// The property of this name.
+/// Property of this name.
 pub fn find<'a>(properties: &'a [Property], name: &str) -> Option<&'a Property> {
     properties.iter().find(|property| property.name == name)
 }
 
-/// A number by which values of one property sort; text sorts by itself.
+/// Key by which values of one property sort; text sorts by itself.
 pub fn sort_key(value: &Value) -> (u8, i128, String) {
     match value {
         Value::Bytes(n)

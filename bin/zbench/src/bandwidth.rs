@@ -77,7 +77,7 @@ fn group(args: &Args, layout: Layout, files: usize) -> Group {
     Group { layout, size, jobs: files, bytes, in_flight: args.in_flight.max(files), seconds: args.seconds }
 }
 
-/// One turn of one layer.
+/// Runs one turn of one layer.
 fn turn(args: &Args, devices: &DeviceSet, group: &Group, layer: Layer) -> Result<Vec<(Task, Measured)>, String> {
     let mut figures = Vec::new();
     if layer == Layer::Library {

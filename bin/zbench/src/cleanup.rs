@@ -15,7 +15,7 @@ struct Registry {
 
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry { next: 0, undo: Vec::new() });
 
-/// Undoes something when dropped, or when the program is told to end.
+/// Guard that undoes something when dropped, or when the program is told to end.
 #[derive(Debug)]
 pub struct Guard(u64);
 

@@ -22,25 +22,25 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Work of one phase is repeated until the object has this share of the device bytes at most.
+/// Percent of the data bytes of the devices that the object fills at most.
 const FILL_PERCENT_MAX: u64 = 60;
 /// Bytes of each call, but for buffered writes.
 const CALL_BYTES: usize = 1 << 20;
-/// The floor's I/Os are no larger: a copy that the processor's caches do not hold costs more than the same bytes in pieces.
+/// Bytes of the floor's I/Os at most: a copy that the processor's caches do not hold costs more than the same bytes in pieces.
 const FLOOR_IO_MAX: u64 = 256 << 10;
-/// The peer's cache takes no smaller budget.
+/// Bytes of the least budget that the peer's cache takes.
 const PEER_CACHE_MIN: u64 = 1 << 30;
 /// Bytes of the direct transfer whose copies are counted: too few to make a txg sync, which copies metadata.
 const PROBE_BYTES: u64 = 16 << 20;
 
-/// A phase, named as the peer names it.
+/// Phase, named as the peer names it.
 #[derive(Clone, Copy, Debug)]
 pub struct PhaseSpec {
-    /// `swrite`, `swarm`, `scold`, `scrub`, `resilver`, `dwrite`, `dread`.
+    /// Name of the phase: `swrite`, `swarm`, `scold`, `scrub`, `resilver`, `dwrite`, `dread`.
     pub name: &'static str,
-    /// For people.
+    /// Title of the phase, for people.
     pub title: &'static str,
-    /// Ours may cost at most this part of the peer's overhead.
+    /// Part of the peer's overhead that ours may cost at most.
     pub bound: f64,
 }
 
@@ -50,7 +50,7 @@ impl PhaseSpec {
         layout.tolerance() > 0 || self.name != "resilver"
     }
 
-    /// The directions whose device bytes the phase cannot do without: reading, writing.
+    /// Directions whose device bytes the phase cannot do without: reading, writing.
     fn moves(self) -> [bool; 2] {
         match self.name {
             "resilver" => [true, true],
@@ -59,7 +59,7 @@ impl PhaseSpec {
     }
 }
 
-/// What moves the floor's bytes.
+/// Mover of the floor's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum FloorKind {
     /// fio's psync engine
@@ -118,7 +118,7 @@ pub struct Phase {
     ours: Samples,
     floor: Samples,
     peer: Samples,
-    /// 10⁶ bytes per second of ours.
+    /// Rate of ours, in 10⁶ bytes per second.
     pub rate: Samples,
     overhead: Samples,
     peer_overhead: Samples,
@@ -129,7 +129,7 @@ pub struct Phase {
 }
 
 impl Options {
-    /// Huge pages below the files, as asked for; without being asked, for direct phases and where the machine lets us.
+    /// Mounts huge pages below the files, as asked for; without being asked, for direct phases and where the machine lets us.
     fn huge_pages(&self, specs: &[PhaseSpec]) -> Result<Option<Guard>, String> {
         match self.pages {
             Some(Pages::Huge) => mount_huge_pages(&self.dir).map(Some),
@@ -148,10 +148,10 @@ fn is_direct(specs: &[PhaseSpec]) -> bool {
     specs.iter().any(|spec| spec.name.starts_with('d'))
 }
 
-/// The phases of one layout and record size.
+/// Phases of one layout and record size, by their names.
 pub type Phases = BTreeMap<&'static str, Phase>;
 
-/// One layout and record size.
+/// Setup of one layout and record size.
 struct Setup<'a> {
     args: &'a Options,
     specs: &'a [PhaseSpec],
@@ -165,9 +165,9 @@ struct Setup<'a> {
 #[derive(Clone, Copy)]
 struct Turn {
     cost: Cost,
-    /// By the devices: read, written.
+    /// Bytes that the devices read and wrote.
     moved: [u64; 2],
-    /// Per byte.
+    /// Bytes copied per byte of data.
     copied: f64,
     direct: u64,
 }
@@ -187,7 +187,7 @@ impl Setup<'_> {
         if is_direct(self.specs) { self.bytes() / 2 } else { self.bytes() * 2 }
     }
 
-    /// Every phase of ours once, each with the device bytes it moved.
+    /// Runs every phase of ours once; returns each with the device bytes it moved.
     fn ours(&self) -> Result<BTreeMap<&'static str, Turn>, String> {
         let config = Config {
             layout: self.layout,
@@ -246,7 +246,7 @@ impl Setup<'_> {
         Ok(copied as f64 / length as f64)
     }
 
-    /// One phase.
+    /// Runs one phase.
     fn phase(&self, subject: &Subject, object: &Arc<Dnode>, spec: PhaseSpec) -> Result<(), String> {
         if spec.name == "scrub" {
             return subject.scrub();
@@ -269,7 +269,7 @@ impl Setup<'_> {
         if spec.moves() == [false, true] { subject.sync() } else { Ok(()) }
     }
 
-    /// One thread's part of a phase.
+    /// Runs one thread's part of a phase.
     fn stream(&self, subject: &Subject, object: &Dnode, name: &str, range: Range<u64>) -> Result<(), String> {
         let step = if name == "swrite" { self.record.max(128 << 10) } else { CALL_BYTES.max(self.record) };
         let mut buffer = AlignedBuffer::new(if name.ends_with("write") { 0 } else { step });
@@ -387,7 +387,7 @@ impl Setup<'_> {
 /// Part of the floor by which our whole cost may lie below it before the row counts as disturbed.
 const DISTURBED: f64 = 0.25;
 
-/// One thread that writes or reads `bytes` in pieces of 1 MiB over the files.
+/// CPU seconds of one thread that writes or reads `bytes` in pieces of 1 MiB over the files.
 fn builtin_floor(files: &VdevFiles, is_write: bool, bytes: u64, data: &[u8]) -> Result<f64, String> {
     let open = |path: &PathBuf| std::fs::OpenOptions::new().read(true).write(true).open(path).map_err(text);
     let handles = files.paths.iter().map(open).collect::<Result<Vec<_>, _>>()?;

@@ -19,10 +19,10 @@ use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-/// Reads must be this much faster at the judged depth than at depth 1.
+/// Factor by which reads must be faster at the judged depth than at depth 1.
 const SPEEDUP_MIN: f64 = 10.0;
 const JUDGED_DEPTH: usize = 32;
-/// Writes may be this much below the best of a smaller depth and still count as not falling: what repeated runs differ by.
+/// Part of the best of a smaller depth that writes may reach and still count as not falling: what repeated runs differ by.
 const TOLERANCE: f64 = 0.95;
 const DEVICE_BYTES: usize = 1 << 30;
 const RAW_START: u64 = 8 << 20;
@@ -79,7 +79,7 @@ impl Bench<'_> {
         pipeline::run(&self.subject, &self.object, direction, depth, size, &self.data, offsets)
     }
 
-    /// The device without an engine, behind where the pool allocates.
+    /// Runs against the device without an engine, behind where the pool allocates.
     fn raw(&self, depth: usize) -> Result<Stream, String> {
         let size = self.args.size_kib << 10;
         let (told, replies) = mpsc::channel::<u32>();

@@ -15,7 +15,7 @@ const LIMITS: [&str; 2] = ["blkio.throttle.read_bps_device", "blkio.throttle.wri
 /// Part of the path of every backing file; the process that made it follows.
 const MARK: &str = "/zbench-loop-";
 
-/// What the devices are.
+/// Kind of the devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DeviceKind {
     /// Files, as fast as the memory or disk below
@@ -27,13 +27,13 @@ pub enum DeviceKind {
 /// Devices of one run.
 #[derive(Debug)]
 pub struct DeviceSet {
-    /// Files or block devices.
+    /// Paths of the files or block devices.
     pub paths: Vec<PathBuf>,
-    /// Where the files (or backing files) lie.
+    /// Folder in which the files (or backing files) lie.
     pub folder: PathBuf,
-    /// Bytes of each.
+    /// Bytes of each device.
     pub bytes: u64,
-    /// Bytes per second of each, when capped.
+    /// Cap of each device in bytes per second, if there is one.
     pub cap: Option<u64>,
     // Loops go before their backing files: fields drop in order.
     _loops: Vec<Guard>,
@@ -52,13 +52,13 @@ fn said(command: &mut Command) -> Result<String, String> {
     }
 }
 
-/// `MAJOR:MINOR` of a block device.
+/// Number `MAJOR:MINOR` of a block device.
 fn numbers(path: &str) -> Result<String, String> {
     let stat = rustix::fs::stat(path).map_err(text)?;
     Ok(format!("{}:{}", rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev)))
 }
 
-/// Takes the caps away and detaches.
+/// Takes the caps of a loop device away and detaches it.
 fn detach(path: &str) {
     if let Ok(numbers) = numbers(path) {
         for limit in LIMITS {
@@ -70,7 +70,7 @@ fn detach(path: &str) {
     }
 }
 
-/// The folder's maker is gone: its name ends with the number of a process that does not exist.
+/// True when the folder's maker is gone: its name ends with the number of a process that does not exist.
 fn is_orphan(folder: &str) -> bool {
     let maker = folder.rsplit('-').next().unwrap_or_default();
     maker.bytes().all(|byte| byte.is_ascii_digit()) && !maker.is_empty() && !Path::new("/proc").join(maker).exists()
@@ -146,7 +146,7 @@ impl DeviceSet {
         self.files.wipe(index)
     }
 
-    /// The first `count` of them.
+    /// Paths of the first `count` devices.
     pub fn first(&self, count: usize) -> &[PathBuf] {
         &self.paths[..count.min(self.paths.len())]
     }

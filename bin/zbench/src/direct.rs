@@ -15,7 +15,7 @@ const PHASES: [PhaseSpec; 4] = [
     PhaseSpec { name: "dread", title: "direct read", bound: 0.5 },
 ];
 const SPEEDUP_MIN: f64 = 1.5;
-/// Copies per byte that round to none.
+/// Number of copies per byte that round to none.
 const COPIES_MAX: f64 = 0.01;
 const DIRECT_MIN: f64 = 0.99;
 

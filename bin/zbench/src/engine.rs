@@ -7,7 +7,7 @@ use crate::measure::Verdicts;
 use clap::Args as ClapArgs;
 use std::process::ExitCode;
 
-/// Records below this size have the stricter bound.
+/// Bytes of a record below which the bound is stricter.
 const SMALL_RECORD: usize = 64 << 10;
 const PHASES: [(&str, &str); 4] = [("swrite", "buffered write"), ("swarm", "warm read"), ("scold", "cold read"), ("scrub", "scrub")];
 

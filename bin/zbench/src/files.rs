@@ -7,17 +7,17 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// First bytes of a vdev that no data lies in: labels and the boot block (OpenZFS: `VDEV_LABEL_START_SIZE`), rounded up.
+/// Bytes at the start of a vdev that no data lies in: labels and the boot block (OpenZFS: `VDEV_LABEL_START_SIZE`), rounded up.
 pub const DATA_START: u64 = 8 << 20;
 
-/// A folder of vdev files.
+/// Folder of vdev files.
 #[derive(Debug)]
 pub struct VdevFiles {
-    /// The files: `d00`, `d01`, …
+    /// Paths of the files: `d00`, `d01`, …
     pub paths: Vec<PathBuf>,
-    /// Where they lie.
+    /// Folder in which they lie.
     pub folder: PathBuf,
-    /// Bytes of each.
+    /// Bytes of each file.
     pub bytes: u64,
     _guard: Guard,
 }
@@ -65,7 +65,7 @@ impl VdevFiles {
     }
 }
 
-/// The pages of the memory that the vdev files lie in.
+/// Pages of the memory that the vdev files lie in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Pages {
     /// Those of the file system where the files are: 4 KiB each on most tmpfs
@@ -90,16 +90,16 @@ pub fn mount_huge_pages(folder: &Path) -> Result<Guard, String> {
     }))
 }
 
-/// A folder of its own that is removed with all it holds.
+/// Folder of its own that is removed with all it holds.
 #[derive(Debug)]
 pub struct Scratch {
-    /// Where.
+    /// Path of the folder.
     pub path: PathBuf,
     _guard: Guard,
 }
 
 impl Scratch {
-    /// A new folder in `parent` whose name starts with `zbench-`.
+    /// Makes a folder in `parent` whose name starts with `zbench-`.
     pub fn new(parent: &Path) -> Result<Scratch, String> {
         let path = parent.join(format!("zbench-{}", std::process::id()));
         std::fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -136,7 +136,7 @@ pub struct AlignedBuffer {
 }
 
 impl AlignedBuffer {
-    /// `length` bytes.
+    /// Makes a buffer of `length` bytes.
     pub fn new(length: usize) -> AlignedBuffer {
         let bytes = vec![0; length + abd::PAGE_BYTES];
         let start = bytes.as_ptr().align_offset(abd::PAGE_BYTES);

@@ -7,29 +7,29 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// One run of fio.
+/// Run of fio: its options.
 #[derive(Clone, Debug)]
 pub struct Job {
     arguments: Vec<String>,
 }
 
-/// What fio reports about one direction of a run.
+/// Report of fio about one direction of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
-    /// Bytes moved.
+    /// Number of bytes moved.
     pub bytes: u64,
-    /// Seconds of the job (its final fsync included).
+    /// Seconds that the job took (its final fsync included).
     pub seconds: f64,
-    /// I/Os per second.
+    /// Number of I/Os per second.
     pub iops: f64,
-    /// Completion latency, microseconds: median, 99th and 99.9th percentile.
+    /// Completion latencies in microseconds: median, 99th and 99.9th percentile.
     pub latency_us: [f64; 3],
     /// CPU seconds of the jobs together.
     pub cpu: f64,
 }
 
 impl Outcome {
-    /// 10⁶ bytes per second.
+    /// Rate in 10⁶ bytes per second.
     pub fn mb_per_second(&self) -> f64 {
         self.bytes as f64 / 1e6 / self.seconds.max(1e-9)
     }
@@ -45,7 +45,7 @@ pub fn require() -> Result<(), String> {
 }
 
 impl Job {
-    /// A job over `files` (served in turn when there are several; none when an option names them) with I/Os of `block` bytes; `rw` as fio names it.
+    /// Makes a job over `files` (served in turn when there are several; none when an option names them) with I/Os of `block` bytes; `rw` as fio names it.
     pub fn new(files: &[PathBuf], rw: &str, block: u64) -> Job {
         let names: Vec<String> = files.iter().map(|path| path.display().to_string().replace(':', "\\:")).collect();
         let job = Job { arguments: vec!["--name=zbench".into(), "--thread".into(), "--group_reporting".into()] };
@@ -53,18 +53,18 @@ impl Job {
         job.with("rw", rw).with("bs", block).with("output-format", "json").with("fallocate", "none")
     }
 
-    /// One more option.
+    /// Adds one more option.
     pub fn with(mut self, option: &str, value: impl std::fmt::Display) -> Job {
         self.arguments.push(format!("--{option}={value}"));
         self
     }
 
-    /// The command line, for people.
+    /// Text of the command line, for people.
     pub fn command(&self) -> String {
         format!("fio {}", self.arguments.join(" "))
     }
 
-    /// Runs it to its end.
+    /// Runs the job to its end.
     pub fn run(&self) -> Result<Outcome, String> {
         let output = Command::new("fio").args(&self.arguments).current_dir(std::env::temp_dir()).output().map_err(text)?;
         let said = String::from_utf8_lossy(&output.stdout);

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 const IO_BYTES: u64 = 1 << 20;
 const BOUND: f64 = 1.15;
-/// Bytes copied in the daemon per byte of direct I/O.
+/// Number of bytes copied in the daemon per byte of direct I/O, at most.
 const COPIES_MAX: f64 = 1.0;
 
 /// What to measure.
@@ -72,7 +72,7 @@ pub fn serve_memfs(args: &MemfsArgs) -> ExitCode {
     }
 }
 
-/// CPU µs per MiB: of the write, of the read.
+/// CPU time in µs per MiB: of the write, of the read.
 type Pair = [f64; 2];
 
 fn job(file: &Path, rw: &str, args: &Args, is_direct: bool) -> Job {
@@ -81,7 +81,7 @@ fn job(file: &Path, rw: &str, args: &Args, is_direct: bool) -> Job {
     if rw == "write" { job.with("end_fsync", 1) } else { job }
 }
 
-/// One fio job's CPU and what `server` used meanwhile, per MiB.
+/// CPU time in µs per MiB of one fio job, with what `server` used meanwhile.
 fn through(server: &Server, job: &Job, args: &Args) -> Result<f64, String> {
     let before = server.cpu_seconds();
     let outcome = job.run()?;
@@ -91,7 +91,7 @@ fn through(server: &Server, job: &Job, args: &Args) -> Result<f64, String> {
     Ok((outcome.cpu + server.cpu_seconds() - before) * 1e6 / args.size_mib as f64)
 }
 
-/// As [`through`] for our daemon; bytes that it copied per byte too.
+/// CPU time as by [`through`] for our daemon, and the bytes that it copied per byte.
 fn counted(mounted: &Mounted, job: &Job, args: &Args) -> Result<(f64, f64), String> {
     let copied = || mounted.copied_bytes().ok_or("the daemon shows no statistics (is ZIRCONIA_KSTAT off?)");
     let before = copied()?;
@@ -99,7 +99,7 @@ fn counted(mounted: &Mounted, job: &Job, args: &Args) -> Result<(f64, f64), Stri
     Ok((cost, (copied()? - before) as f64 / (args.size_mib << 20) as f64))
 }
 
-/// CPU of write and read, and their copies per byte.
+/// CPU times of write and read, and their copies per byte.
 fn ours(args: &Args, files: &VdevFiles, is_direct: bool) -> Result<(Pair, Pair), String> {
     let mounted = Mounted::start(args.size_mib << 21)?;
     mounted.create(args.layout, &files.paths, &["recordsize=1M".to_string(), "compression=off".to_string()])?;
@@ -162,10 +162,10 @@ fn engine_alone(args: &Args, files: &VdevFiles, data: &[u8]) -> Result<Pair, Str
     Ok([per_mib(write.cpu), per_mib(read.cpu)])
 }
 
-/// What the turns gave: of the write, of the read.
+/// Samples of the turns: of the write, of the read.
 #[derive(Default)]
 struct Turns {
-    /// Ours, in-memory, engine.
+    /// CPU times: ours, in-memory, engine.
     cpu: [[Samples; 3]; 2],
     copies: [Samples; 2],
 }

@@ -42,10 +42,10 @@ pub struct Args {
     json: bool,
 }
 
-/// An operation of `raidz_test -B`.
+/// Operation of `raidz_test -B`.
 struct Operation {
     name: &'static str,
-    /// Parity columns made (generation) or used (reconstruction): bits 0, 1, 2 are P, Q, R.
+    /// Parity columns made (generation) or used (reconstruction), as a mask: bits 0, 1, 2 are P, Q, R.
     parity: u8,
     lost: usize,
     /// Least ratio to the peer's best row.
@@ -66,13 +66,13 @@ const OPERATIONS: [Operation; 10] = [
 ];
 const SECTOR_BYTES: usize = 4096;
 const FLETCHER_SIZES: [usize; 6] = [4 << 10, 16 << 10, 128 << 10, 256 << 10, 1 << 20, 16 << 20];
-/// Sizes for which the Fletcher-4 target holds, and the target in GB/s.
+/// Bytes of blocks for which the Fletcher-4 target holds, and the target in GB/s.
 const FLETCHER_TARGET: (std::ops::RangeInclusive<usize>, f64) = (16 << 10..=1 << 20, 30.0);
 
-/// The peer's best row: GB/s of data and the implementation.
+/// Best rows of the peer: GB/s of data and the implementation.
 type PeerRows = BTreeMap<(String, usize), (f64, String)>;
 
-/// Runs the subcommand. The exit code says whether every target was met.
+/// Runs the subcommand; the exit code says whether every target was met.
 pub fn run(args: &Args) -> ExitCode {
     let budget = Duration::from_millis(args.budget_ms);
     let mut report = Report { json: args.json, rows: Vec::new(), missed: 0 };
@@ -147,7 +147,7 @@ fn size_text(bytes: usize) -> String {
     if bytes < 1 << 20 { format!("{}K", bytes >> 10) } else { format!("{}M", bytes >> 20) }
 }
 
-/// A page-aligned buffer of noise.
+/// Makes a page-aligned buffer of noise.
 fn noise(bytes: usize) -> Abd {
     let mut buffer = Abd::scratch(bytes);
     let mut state = 0x9E37_79B9_7F4A_7C15u64;
@@ -176,7 +176,7 @@ fn measure_fletcher(budget: Duration, report: &mut Report) {
     }
 }
 
-/// Lengths of the data columns of a block (OpenZFS: `vdev_raidz_map_alloc`): the first columns take the odd sectors.
+/// Bytes of the data columns of a block (OpenZFS: `vdev_raidz_map_alloc`): the first columns take the odd sectors.
 fn column_lengths(size: usize, columns: usize) -> Vec<usize> {
     let sectors = size.div_ceil(SECTOR_BYTES);
     let (each, more) = (sectors / columns, sectors % columns);
@@ -255,7 +255,7 @@ fn measure_raidz(columns: usize, budget: Duration, peer: &PeerRows, report: &mut
     }
 }
 
-/// One pass for parity and checksum beside two passes.
+/// Measures one pass for parity and checksum beside two passes.
 fn measure_fused(columns: usize, budget: Duration, report: &mut Report) {
     for parities in 1..=3 {
         for size in [16 << 10, 128 << 10, 1 << 20, 16 << 20] {
@@ -283,7 +283,7 @@ fn measure_fused(columns: usize, budget: Duration, report: &mut Report) {
     }
 }
 
-/// The peer's best row for each operation and size, corrected for the share of a core that it got.
+/// Best rows of the peer for each operation and size, corrected for the share of a core that it got.
 fn peer_rows(args: &Args, columns: usize) -> Result<PeerRows, String> {
     if args.alone {
         return Ok(PeerRows::new());
@@ -312,7 +312,7 @@ fn children_ticks() -> u64 {
     after_name.split_whitespace().skip(13).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
 }
 
-/// Rows are `impl, math, dcols, iosize, disk_bw, total_bw, iter`, bandwidths in MiB/s.
+/// Parses the peer's rows: `impl, math, dcols, iosize, disk_bw, total_bw, iter`, bandwidths in MiB/s.
 fn parse_peer(text: &str, columns: usize, share: f64) -> PeerRows {
     let mut rows = PeerRows::new();
     for line in text.lines() {

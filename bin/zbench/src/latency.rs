@@ -12,12 +12,12 @@ type Due = (Instant, Box<dyn FnOnce() + Send>);
 
 #[derive(Default)]
 struct Queue {
-    /// In order: every I/O takes the same time.
+    /// I/Os that wait, in order: every one takes the same time.
     waiting: VecDeque<Due>,
     ended: bool,
 }
 
-/// The device.
+/// Device in memory whose I/Os take a given time.
 pub struct LatencyDevice {
     inner: MemDevice,
     latency: Duration,
@@ -32,7 +32,7 @@ impl fmt::Debug for LatencyDevice {
 }
 
 impl LatencyDevice {
-    /// `size_bytes` of zeros; every read and write takes `latency`.
+    /// Makes a device of `size_bytes` of zeros; every read and write takes `latency`.
     pub fn new(name: &str, size_bytes: usize, latency: Duration) -> LatencyDevice {
         let shared = Arc::new((Mutex::new(Queue::default()), Condvar::new()));
         let served = shared.clone();

@@ -9,9 +9,9 @@ const SECTOR_BYTES: u64 = 4096;
 /// Devices and how they are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// A single leaf for stripes.
+    /// Kind of the top-level vdevs; a single leaf for stripes.
     pub kind: TopKind,
-    /// Devices in all.
+    /// Number of devices in all.
     pub devices: usize,
 }
 
@@ -38,7 +38,7 @@ impl FromStr for Layout {
     }
 }
 
-/// A dRAID layout; its number of devices must be given.
+/// Parses a dRAID layout; its number of devices must be given.
 fn draid(parity: &str, fields: &str) -> Option<Layout> {
     let field = |unit: char| fields.split(':').find_map(|field| field.strip_suffix(unit)).map(str::parse::<usize>);
     let (data, devices) = (field('d')?.ok()?, field('c')?.ok()?);
@@ -61,7 +61,7 @@ impl std::fmt::Display for Layout {
 }
 
 impl Layout {
-    /// How many devices' worth of data there is.
+    /// Number of devices that the data alone would fill.
     pub fn data_devices(self) -> usize {
         match self.kind {
             TopKind::Mirror => 1,
@@ -71,7 +71,7 @@ impl Layout {
         }
     }
 
-    /// How many devices' worth of data and parity there is: room for distributed spares does not count.
+    /// Number of devices that data and parity would fill: room for distributed spares does not count.
     pub fn full_devices(self) -> usize {
         match self.kind {
             TopKind::Draid(config) => config.disks(),
@@ -79,7 +79,7 @@ impl Layout {
         }
     }
 
-    /// How many devices may be lost together.
+    /// Number of devices that may be lost together.
     pub fn tolerance(self) -> usize {
         match self.kind {
             TopKind::Mirror => self.devices - 1,
@@ -89,7 +89,7 @@ impl Layout {
         }
     }
 
-    /// Top-level vdevs: (kind, devices of each).
+    /// Top-level vdevs: kind, and number of devices of each.
     pub fn tops(self) -> Vec<(TopKind, usize)> {
         match self.kind {
             TopKind::Leaf => vec![(TopKind::Leaf, 1); self.devices],
@@ -106,7 +106,7 @@ impl Layout {
         }
     }
 
-    /// Data bytes ÷ device bytes when written.
+    /// Ratio of data bytes to device bytes when written.
     pub fn efficiency(self) -> f64 {
         match self.kind {
             TopKind::Mirror => 1.0 / self.devices as f64,

@@ -61,7 +61,7 @@ struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// All submitters at once until the deadline; bytes moved.
+    /// Runs all submitters at once until the deadline; returns the bytes moved.
     fn run(&self, direction: Direction) -> Result<u64, String> {
         let deadline = Instant::now() + Duration::from_secs_f64(self.args.seconds);
         let one = |index: usize, object: &Dnode| {
@@ -74,7 +74,7 @@ impl Load<'_> {
         })
     }
 
-    /// Runs under the profiler; (symbol, percent of samples) and the number of samples.
+    /// Runs under the profiler; returns (symbol, percent of samples) and the number of samples.
     fn profile(&self, direction: Direction, scratch: &Scratch) -> Result<Profile, String> {
         let data = scratch.path.join("perf.data");
         let mut perf = Command::new("perf")
@@ -127,7 +127,7 @@ struct Profile {
     rate: f64,
 }
 
-/// Lines look like `  12.34%     567  [k] symbol`.
+/// Parses a report, whose lines look like `  12.34%     567  [k] symbol`.
 fn parse(report: &str) -> Profile {
     let mut profile = Profile::default();
     for line in report.lines().map(str::trim).filter(|line| !line.starts_with('#')) {

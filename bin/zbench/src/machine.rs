@@ -4,31 +4,31 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Where and with what a run was made.
+/// Machine and build of a run.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Machine {
-    /// Processor model as the kernel names it.
+    /// Model of the processor as the kernel names it.
     pub cpu: String,
-    /// Processors this process may use.
+    /// Number of processors that this process may use.
     pub cores: usize,
     /// Memory in MiB.
     pub memory_mib: u64,
-    /// Kernel release.
+    /// Release of the kernel.
     pub kernel: String,
     /// Commit of the tree that the program was built from (with `+` when the tree has changes), or "unknown".
     pub commit: String,
     /// Time of the run, UTC.
     pub date: String,
-    /// Runnable tasks averaged over the last minute, when the run began.
+    /// Number of runnable tasks averaged over the last minute, when the run began.
     pub load: f64,
     /// Percent of the processors that were in use for a moment before the run began. The load remembers the command before.
     #[serde(default)]
     pub used_percent: f64,
 }
 
-/// How long to look at what others do.
+/// Time to look at what others do.
 const LOOK: Duration = Duration::from_millis(500);
-/// More than this is somebody else's work, not the kernel's housekeeping.
+/// Percent of the processors in use above which it is somebody else's work, not the kernel's housekeeping.
 const USED_PERCENT_MAX: f64 = 20.0;
 
 /// Clock ticks of all processors so far.
@@ -40,7 +40,7 @@ pub struct Ticks {
 }
 
 impl Ticks {
-    /// Until now.
+    /// Ticks until now.
     pub fn now() -> Ticks {
         Ticks::parse(&line_of("/proc/stat", "cpu ").unwrap_or_default())
     }
@@ -77,13 +77,13 @@ fn output(command: &mut Command) -> Option<String> {
     Some(String::from_utf8_lossy(&output.stdout).trim().to_string())
 }
 
-/// Average of runnable tasks over the last minute.
+/// Number of runnable tasks, averaged over the last minute.
 fn load() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0.0)
 }
 
-/// The root of the source tree that this program was built from (`target/release/zbench` → three up), or the current directory.
+/// Path of the root of the source tree that this program was built from (`target/release/zbench` → three up), or the current directory.
 pub fn root() -> PathBuf {
     let program = std::env::current_exe().unwrap_or_default();
     let here = program.ancestors().find(|folder| folder.join("Cargo.lock").is_file());
@@ -91,7 +91,7 @@ pub fn root() -> PathBuf {
 }
 
 impl Machine {
-    /// This one, now.
+    /// Description of this machine, now.
     pub fn describe() -> Machine {
         let git = |arguments: &[&str]| output(Command::new("git").arg("-C").arg(root()).args(arguments));
         let changed = git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|text| !text.is_empty());
@@ -109,7 +109,7 @@ impl Machine {
         }
     }
 
-    /// Two lines for a terminal.
+    /// Header of a report: two lines for a terminal.
     pub fn header(&self) -> String {
         let busy = if self.is_busy() { "  ** busy machine: only ratios of one run mean something **" } else { "" };
         format!(

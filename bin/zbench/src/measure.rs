@@ -4,10 +4,10 @@ use std::time::Instant;
 
 /// Bytes of a GiB.
 pub const GIB: f64 = (1u64 << 30) as f64;
-/// The peer's library has assertions on; without them it needs about a tenth less CPU (measured in its README).
+/// Factor on the peer's CPU: its library has assertions on, and without them needs about a tenth less (measured in its README).
 pub const PEER_CPU_FACTOR: f64 = 0.9;
 
-/// Any error as the line that `zbench` prints.
+/// Text of any error, as the line that `zbench` prints.
 pub fn text<E: std::fmt::Display>(error: E) -> String {
     error.to_string()
 }
@@ -18,12 +18,12 @@ pub fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// One measured stretch of work.
+/// Cost of one measured stretch of work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
-    /// Wall clock.
+    /// Seconds of the wall clock.
     pub seconds: f64,
-    /// CPU.
+    /// Seconds of CPU.
     pub cpu: f64,
 }
 
@@ -34,18 +34,18 @@ pub fn measure<T>(work: impl FnOnce() -> Result<T, String>) -> Result<(T, Cost),
     Ok((result, Cost { seconds: clock.elapsed().as_secs_f64(), cpu: cpu_seconds() - cpu }))
 }
 
-/// What repeated runs gave.
+/// Figures of repeated runs.
 #[derive(Clone, Debug, Default)]
 pub struct Samples(Vec<f64>);
 
 impl Samples {
-    /// One more run.
+    /// Adds the figure of one more run.
     pub fn push(&mut self, value: f64) {
         self.0.push(value);
         self.0.sort_by(f64::total_cmp);
     }
 
-    /// The middle one, or the mean of the two in the middle; NaN without a run.
+    /// Median: the middle one, or the mean of the two in the middle; NaN without a run.
     pub fn median(&self) -> f64 {
         let count = self.0.len();
         match count {
@@ -54,7 +54,7 @@ impl Samples {
         }
     }
 
-    /// (largest − smallest) ÷ median, in percent.
+    /// Spread in percent: (largest − smallest) ÷ median.
     pub fn spread_percent(&self) -> f64 {
         match (self.0.first(), self.0.last()) {
             (Some(least), Some(most)) if self.median() != 0.0 => (most - least) / self.median().abs() * 100.0,
@@ -62,20 +62,20 @@ impl Samples {
         }
     }
 
-    /// How many runs.
+    /// Number of runs.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 }
 
-/// Counts verdicts, so that a command's exit status says whether every bound was kept.
+/// Verdicts, counted so that a command's exit status says whether every bound was kept.
 #[derive(Debug, Default)]
 pub struct Verdicts {
     missed: usize,
 }
 
 impl Verdicts {
-    /// The exit status of a command: 2 when a bound was missed, 1 with a message when it could not be measured.
+    /// Exit status of a command: 2 when a bound was missed, 1 with a message when it could not be measured.
     pub fn conclude(command: &str, measure: impl FnOnce(&mut Verdicts) -> Result<(), String>) -> std::process::ExitCode {
         let mut verdicts = Verdicts::default();
         match measure(&mut verdicts) {
@@ -87,13 +87,13 @@ impl Verdicts {
         }
     }
 
-    /// "ok" or "MISSED", remembered.
+    /// Returns "ok" or "MISSED", and remembers it.
     pub fn judge(&mut self, kept: bool) -> &'static str {
         self.missed += usize::from(!kept);
         if kept { "ok" } else { "MISSED" }
     }
 
-    /// 0 when nothing was missed, 2 otherwise.
+    /// Exit status: 0 when nothing was missed, 2 otherwise.
     pub fn exit_code(&self) -> std::process::ExitCode {
         std::process::ExitCode::from(if self.missed == 0 { 0 } else { 2 })
     }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const OTHER_MIB: u64 = 200;
-/// Free space that the vdev files need, as a multiple of the data.
+/// Percent of the data's bytes that must be free for the vdev files.
 const ROOM_PERCENT: u64 = 125;
 
 /// What to measure.

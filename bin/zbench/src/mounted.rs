@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 const START_SECONDS: u64 = 20;
 const STOP_SECONDS: u64 = 60;
 
-/// The path of another program of this build.
+/// Path of another program of this build.
 pub fn program(name: &str) -> Result<PathBuf, String> {
     let path = std::env::current_exe().map_err(text)?.with_file_name(name);
     if path.is_file() { Ok(path) } else { Err(format!("{} is not built: cargo build --release --bins", path.display())) }
 }
 
-/// A server process whose CPU and memory are read.
+/// Process of a server whose CPU and memory are read.
 #[derive(Debug)]
 pub struct Server {
     pid: u32,
@@ -29,7 +29,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts it; what is still mounted below `folder` after its end is unmounted by force.
+    /// Starts the server; what is still mounted below `folder` after its end is unmounted by force.
     pub fn spawn(command: &mut Command, folder: &Path) -> Result<Server, String> {
         sys::end_with_us(command);
         let child = command.stdin(Stdio::null()).spawn().map_err(text)?;
@@ -44,12 +44,12 @@ impl Server {
         Ok(Server { pid, child, _guard: guard })
     }
 
-    /// CPU seconds so far.
+    /// CPU seconds of the server so far.
     pub fn cpu_seconds(&self) -> f64 {
         sys::cpu_seconds_of(self.pid)
     }
 
-    /// Largest resident size so far, in bytes (`VmHWM`).
+    /// Bytes of the largest resident size so far (`VmHWM`).
     pub fn peak_resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("0");
@@ -61,7 +61,7 @@ impl Server {
     }
 }
 
-/// Asks it to end, waits, and kills it when it does not.
+/// Asks the server to end, waits, and kills it when it does not.
 fn end(child: &Mutex<Child>) {
     let mut child = child.lock().unwrap_or_else(PoisonError::into_inner);
     sys::terminate(child.id());
@@ -76,7 +76,7 @@ fn end(child: &Mutex<Child>) {
     }
 }
 
-/// Where something is mounted, oldest first.
+/// Places where something is mounted, oldest first.
 fn mounts() -> Vec<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(PathBuf::from).collect()
@@ -94,12 +94,12 @@ pub fn wait_mounted(server: &Server, path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// A daemon and the pool `zbench` mounted in its scratch directory.
+/// Daemon and the pool `zbench` mounted in its scratch directory.
 #[derive(Debug)]
 pub struct Mounted {
-    /// The daemon.
+    /// Process of the daemon.
     pub server: Server,
-    /// Where the pool's root file system is mounted; the dataset of the measurements is `fs` in it.
+    /// Mountpoint of the pool's root file system; the dataset of the measurements is `fs` in it.
     pub mountpoint: PathBuf,
     state: PathBuf,
     _scratch: Scratch,
@@ -196,7 +196,7 @@ impl Mounted {
         line.split_whitespace().last()?.parse().ok()
     }
 
-    /// A file in the dataset.
+    /// Path of a file in the dataset.
     pub fn file(&self, name: &str) -> PathBuf {
         self.mountpoint.join("fs").join(name)
     }

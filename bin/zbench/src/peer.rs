@@ -7,12 +7,12 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// One run of the peer.
+/// Run of the peer.
 #[derive(Clone, Debug)]
 pub struct PeerJob<'a> {
-    /// Of its pool.
+    /// Layout of its pool.
     pub layout: Layout,
-    /// Where the vdev files lie; the peer uses them as they are and overwrites them.
+    /// Folder of the vdev files; the peer uses them as they are and overwrites them.
     pub folder: &'a Path,
     /// Bytes of each vdev file.
     pub vdev_bytes: u64,
@@ -22,30 +22,30 @@ pub struct PeerJob<'a> {
     pub record: usize,
     /// Bytes of each call.
     pub io: usize,
-    /// Value of the property.
+    /// Value of the property `checksum`.
     pub checksum: &'a str,
-    /// Value of the property.
+    /// Value of the property `compression`.
     pub compression: &'a str,
-    /// Streams at once.
+    /// Number of streams at once.
     pub jobs: usize,
     /// Seconds of each random phase.
     pub seconds: u64,
-    /// Budget of its cache.
+    /// Budget of its cache in bytes.
     pub arc_bytes: u64,
-    /// As `zpbench` names them, comma-separated.
+    /// Phases as `zpbench` names them, comma-separated.
     pub phases: &'a str,
 }
 
-/// What the peer reports of one phase. CPU is as measured, with the library's assertions.
+/// Report of the peer on one phase. CPU is as measured, with the library's assertions.
 #[derive(Clone, Debug)]
 pub struct PeerRow {
-    /// As `zpbench` names it.
+    /// Name of the phase for `zpbench`.
     pub phase: String,
-    /// Wall clock and CPU.
+    /// Cost in wall clock and CPU.
     pub cost: Cost,
-    /// Bytes moved as the peer counts them: data, but allocated bytes for scrubs.
+    /// Number of bytes moved as the peer counts them: data, but allocated bytes for scrubs.
     pub bytes: u64,
-    /// I/Os per second.
+    /// Number of I/Os per second.
     pub iops: f64,
 }
 
@@ -70,7 +70,7 @@ pub fn find(told: Option<&Path>) -> Result<PathBuf, String> {
     }
 }
 
-/// The peer, or `None` with the reason on stderr: its columns stay empty then.
+/// Finds the peer, or returns `None` with the reason on stderr: its columns stay empty then.
 pub fn find_or_say(told: Option<&Path>) -> Option<PathBuf> {
     find(told).map_err(|why| eprintln!("the peer is not measured: {why}")).ok()
 }

@@ -6,12 +6,12 @@ use dmu::Dnode;
 use std::sync::mpsc;
 use std::time::Instant;
 
-/// What one stream did.
+/// Figures of one stream.
 #[derive(Debug, Default)]
 pub struct Stream {
-    /// Bytes moved.
+    /// Number of bytes moved.
     pub bytes: u64,
-    /// Of each request, nanoseconds.
+    /// Latency of each request in nanoseconds.
     pub latencies_ns: Vec<u32>,
 }
 
@@ -27,16 +27,16 @@ fn nanoseconds(begun: Instant) -> u32 {
     begun.elapsed().as_nanos().min(u128::from(u32::MAX)) as u32
 }
 
-/// Which way.
+/// Direction of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// From the devices.
+    /// Reads, from the devices.
     Read,
-    /// To the devices.
+    /// Writes, to the devices.
     Write,
 }
 
-/// Direct requests of `size` bytes at `offsets`, at most `depth` in flight; returns when all are done. `data` is at least `size` long,
+/// Runs direct requests of `size` bytes at `offsets`, at most `depth` in flight; returns when all are done. `data` is at least `size` long,
 /// and its records are written in turn.
 pub fn run(
     subject: &Subject,
@@ -50,7 +50,7 @@ pub fn run(
     run_over(subject, direction, depth, size, data, offsets.map(|offset| (object, offset)))
 }
 
-/// As [`run`], over places of several objects.
+/// Does [`run`] over places of several objects.
 pub fn run_over<'a>(
     subject: &Subject,
     direction: Direction,
@@ -90,7 +90,7 @@ pub fn run_over<'a>(
     }
 }
 
-/// Random multiples of `size` below `end`, until `deadline`.
+/// Offsets at random: multiples of `size` below `end`, until `deadline`.
 pub fn random_offsets(size: u64, end: u64, seed: u64, deadline: Instant) -> impl Iterator<Item = u64> {
     let (mut state, places) = (seed | 1, (end / size).max(1));
     std::iter::from_fn(move || {

@@ -15,25 +15,25 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 use vdev_queue::{Class, IoKind, Issue, IssueId};
 
-/// What the model's device reads and writes in a second.
+/// Bytes that the model's device reads and writes in a second.
 const BANDWIDTH: [u64; 2] = [3414 << 20, 1800 << 20];
-/// While anything is under way the thread of time looks so often what began and what ended; what ended meanwhile is delivered together.
+/// Pause between the looks of the thread of time while anything is under way; what ended meanwhile is delivered together.
 const STEP: Duration = Duration::from_micros(100);
 
 type Deliver = Box<dyn FnOnce() + Send>;
 
-/// An I/O on its way to its device.
+/// Command of an I/O on its way to its device.
 struct Command {
     device: usize,
     kind: IoKind,
     offset: u64,
     size_bytes: u64,
-    /// Virtual nanoseconds.
+    /// Time of the submission in virtual nanoseconds.
     at: u64,
     deliver: Deliver,
 }
 
-/// Bytes read, bytes written, I/Os in flight of one device.
+/// Totals of one device: bytes read, bytes written, I/Os in flight.
 #[derive(Default)]
 struct Totals {
     bytes: [AtomicU64; 2],
@@ -42,20 +42,20 @@ struct Totals {
 
 struct Shared {
     totals: Vec<Totals>,
-    /// False: I/Os take no time.
+    /// True when I/Os take their time, false when none.
     timed: AtomicBool,
     begun: Instant,
     slower: u64,
 }
 
 impl Shared {
-    /// Virtual nanoseconds.
+    /// Time now, in virtual nanoseconds.
     fn now(&self) -> u64 {
         self.begun.elapsed().as_nanos() as u64 / self.slower
     }
 }
 
-/// A device does not wait for a processor: the engine's work must not make it late (Linux: this thread only; needs root).
+/// Starts a thread that does not wait for a processor: the engine's work must not make a device late (Linux: this thread only; needs root).
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) {
     let preferred = move || {
         // Without this the kernel rounds sleeps up by 50 µs.
@@ -66,7 +66,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) {
     std::thread::Builder::new().name(name.to_string()).spawn(preferred).expect("a thread");
 }
 
-/// The models, owned by the thread of time.
+/// Models of the devices, owned by the thread of time.
 struct Models {
     shared: Arc<Shared>,
     models: Vec<Nvme>,
@@ -75,7 +75,7 @@ struct Models {
 }
 
 impl Models {
-    /// Until all who could send commands are gone.
+    /// Serves commands until all who could send some are gone.
     fn serve(mut self, commands: &Receiver<Command>, answers: &Sender<Deliver>) {
         loop {
             if self.waiting.is_empty() {
@@ -103,7 +103,7 @@ impl Models {
         self.models[device].kick(at);
     }
 
-    /// What ended until now.
+    /// Takes what ended until now.
     fn over(&mut self) -> Vec<Deliver> {
         let (now, mut ended) = (self.shared.now(), Vec::new());
         self.models.iter_mut().for_each(|model| model.advance(now, &mut ended));
@@ -118,7 +118,7 @@ impl Models {
     }
 }
 
-/// One device of a set.
+/// Device of a set.
 struct SimulatedNvme {
     inner: MemDevice,
     index: usize,
@@ -171,7 +171,7 @@ impl BlockDevice for SimulatedNvme {
     }
 }
 
-/// Devices that share their threads, which end after the last device.
+/// Set of devices that share their threads, which end after the last device.
 pub struct Simulated {
     devices: Vec<Arc<SimulatedNvme>>,
     shared: Arc<Shared>,
@@ -184,7 +184,7 @@ impl fmt::Debug for Simulated {
 }
 
 impl Simulated {
-    /// `count` devices of `bytes` zeros, `nvme00`, `nvme01`, …, for which everything takes `slower` × as long as in the model.
+    /// Makes `count` devices of `bytes` zeros, `nvme00`, `nvme01`, …, for which everything takes `slower` × as long as in the model.
     pub fn create(count: usize, bytes: u64, slower: u64) -> Simulated {
         let totals = (0..count).map(|_| Totals::default()).collect();
         let shared = Arc::new(Shared { totals, timed: AtomicBool::new(false), begun: Instant::now(), slower: slower.max(1) });
@@ -203,17 +203,17 @@ impl Simulated {
         Simulated { devices: (0..count).map(device).collect(), shared }
     }
 
-    /// The device with this number.
+    /// Device with this number.
     pub fn device(&self, index: usize) -> Arc<dyn BlockDevice> {
         self.devices[index].clone()
     }
 
-    /// Bytes per second that each reads and writes.
+    /// Bytes per second that each device reads and writes.
     pub fn bandwidth(&self) -> [u64; 2] {
         BANDWIDTH.map(|bandwidth| bandwidth / self.shared.slower)
     }
 
-    /// Whether I/Os take their time, or none.
+    /// Sets whether I/Os take their time, or none.
     pub fn take_time(&self, timed: bool) {
         self.shared.timed.store(timed, Ordering::Relaxed);
     }
@@ -223,7 +223,7 @@ impl Simulated {
         self.devices[index].inner.tamper(|bytes| bytes.fill(0xA5));
     }
 
-    /// Bytes read, bytes written, I/Os in flight.
+    /// Totals of a device: bytes read, bytes written, I/Os in flight.
     pub fn totals(&self, index: usize) -> [u64; 3] {
         let Totals { bytes: [read, written], in_flight } = &self.shared.totals[index];
         [read, written, in_flight].map(|count| count.load(Ordering::Relaxed))

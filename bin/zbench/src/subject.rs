@@ -16,38 +16,38 @@ use vdev::{LeafKind, Pairing};
 use zio::IoKind;
 
 const DATASET: &str = "zbench/fs";
-/// Freed space is reused this many transaction groups later (OpenZFS: `TXG_DEFER_SIZE`).
+/// Number of transaction groups after which freed space is reused (OpenZFS: `TXG_DEFER_SIZE`).
 pub const TXG_DEFER: usize = 2;
 
-/// How the pool is made and used.
+/// Configuration of a pool and of its use.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Of the pool.
+    /// Layout of the pool.
     pub layout: Layout,
-    /// Files or block devices, as many as the layout has.
+    /// Paths of files or block devices, as many as the layout has.
     pub devices: Vec<PathBuf>,
     /// Bytes of a record.
     pub record: usize,
-    /// Value of the property.
+    /// Value of the property `checksum`.
     pub checksum: String,
-    /// Value of the property.
+    /// Value of the property `compression`.
     pub compression: String,
-    /// Worker threads of the executor.
+    /// Number of worker threads of the executor.
     pub threads: usize,
-    /// Budget of the cache, bytes.
+    /// Budget of the cache in bytes.
     pub arc_max: u64,
 }
 
 /// Device bytes and operations so far: reads, writes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DeviceTotals {
-    /// Bytes read, bytes written.
+    /// Number of bytes read, and of bytes written.
     pub bytes: [u64; 2],
-    /// Reads, writes.
+    /// Number of reads, and of writes.
     pub ops: [u64; 2],
 }
 
-/// A pool with its dataset held.
+/// Pool with its dataset held.
 pub struct Subject {
     exec: Exec,
     config: Config,
@@ -58,12 +58,12 @@ pub struct Subject {
 
 type Open = dyn Fn(&Path) -> Result<Arc<dyn BlockDevice>, String> + Send + Sync;
 
-/// What opens devices by their paths.
+/// Opener of devices by their paths.
 #[derive(Clone)]
 pub struct Opener(Arc<Open>);
 
 impl Opener {
-    /// Opens with `open`.
+    /// Makes an opener that opens with `open`.
     pub fn new(open: impl Fn(&Path) -> Result<Arc<dyn BlockDevice>, String> + Send + Sync + 'static) -> Opener {
         Opener(Arc::new(open))
     }
@@ -73,7 +73,7 @@ impl Opener {
     }
 }
 
-/// Files and block devices.
+/// Opener of files and block devices.
 impl Default for Opener {
     fn default() -> Opener {
         Opener::new(|path| device::open(path, &device::OpenOptions::default()).map_err(text))
@@ -96,13 +96,13 @@ impl Subject {
         Subject::create_with(config, Opener::default())
     }
 
-    /// As [`Subject::create`], on what `opener` finds at the paths.
+    /// Does [`Subject::create`] on what `opener` finds at the paths.
     pub fn create_with(config: &Config, opener: Opener) -> Result<Subject, String> {
         let subject = Subject::create_on(config, opener.open(&config.devices)?)?;
         Ok(Subject { opener, ..subject })
     }
 
-    /// As [`Subject::create`], on devices that are open already; such a pool cannot be imported again.
+    /// Does [`Subject::create`] on devices that are open already; such a pool cannot be imported again.
     pub fn create_on(config: &Config, devices: Vec<Arc<dyn BlockDevice>>) -> Result<Subject, String> {
         let exec: Exec = Arc::new(exec::Pool::new(config.threads));
         let mut leaves = config.devices.iter().zip(devices);
@@ -127,7 +127,7 @@ impl Subject {
         Ok(Subject { exec, config: config.clone(), pool, fs, opener: Opener::default() })
     }
 
-    /// Where it runs.
+    /// Executor of the pool.
     pub fn exec(&self) -> &Exec {
         &self.exec
     }
@@ -154,7 +154,7 @@ impl Subject {
         pool.export().map_err(text)
     }
 
-    /// A new, empty object.
+    /// Makes a new, empty object.
     pub fn make_object(&self) -> Result<ObjectId, String> {
         let objset = self.fs.objset().map_err(text)?;
         let tx = self.fs.assign(TxSpace::Writes(1 << 20)).map_err(text)?;
@@ -163,34 +163,34 @@ impl Subject {
         Ok(object.object())
     }
 
-    /// An object by number.
+    /// Object with this number.
     pub fn object(&self, object: ObjectId) -> Result<Arc<Dnode>, String> {
         self.fs.objset().map_err(text)?.hold(object).map_err(text)
     }
 
-    /// One buffered write.
+    /// Does one buffered write.
     pub fn write_at(&self, object: &Dnode, offset: u64, data: &[u8]) -> Result<(), String> {
         let tx = self.fs.assign(TxSpace::Writes(data.len() as u64)).map_err(text)?;
         object.write(offset, data, &tx).map_err(text)
     }
 
-    /// One buffered read of as many bytes as `buffer` has.
+    /// Does one buffered read of as many bytes as `buffer` has.
     pub fn read_at(&self, object: &Dnode, offset: u64, buffer: &mut [u8]) -> Result<(), String> {
         object.read(offset, buffer).map_err(text)
     }
 
-    /// One direct write of whole records from memory that begins on a page.
+    /// Does one direct write of whole records from memory that begins on a page.
     pub fn write_direct_at(&self, object: &Dnode, offset: u64, data: &[u8]) -> Result<(), String> {
         let tx = self.fs.assign(TxSpace::Writes(data.len() as u64)).map_err(text)?;
         object.write_direct(offset, data, &tx).map_err(text)
     }
 
-    /// One direct read into memory that begins on a page.
+    /// Does one direct read into memory that begins on a page.
     pub fn read_direct_at(&self, object: &Dnode, offset: u64, buffer: &mut [u8]) -> Result<(), String> {
         object.read_direct_into(offset, buffer).map_err(text)
     }
 
-    /// As [`Subject::write_direct_at`], without waiting for the devices; may wait until the pool takes more.
+    /// Does [`Subject::write_direct_at`] without waiting for the devices; may wait until the pool takes more.
     pub fn write_direct_then(
         &self,
         object: &Dnode,
@@ -206,7 +206,7 @@ impl Subject {
         Ok(())
     }
 
-    /// A direct read into a buffer of the engine, without waiting for the devices.
+    /// Does a direct read into a buffer of the engine, without waiting for the devices.
     pub fn read_direct_then(&self, object: &Dnode, offset: u64, length: usize, then: impl FnOnce(Result<(), String>) + Send + 'static) {
         object.read_direct_then(offset, length, move |result| then(result.map(drop).map_err(text)));
     }
@@ -222,7 +222,7 @@ impl Subject {
         (0..TXG_DEFER + 2).try_for_each(|_| self.sync())
     }
 
-    /// Bytes that went the direct path so far.
+    /// Number of bytes that went the direct path so far.
     pub fn direct_bytes(&self) -> u64 {
         let stats = self.pool.iostats();
         stats.direct_read.get().1 + stats.direct_write.get().1
@@ -233,7 +233,7 @@ impl Subject {
         self.pool.sync().map_err(text)
     }
 
-    /// A scrub, to its end.
+    /// Scrubs the pool, to the end.
     pub fn scrub(&self) -> Result<(), String> {
         self.pool.scrub_start().map_err(text)?;
         self.pool.scrub_wait().map_err(text)
@@ -266,7 +266,7 @@ impl Subject {
         self.pool.spare_in(self.leaf(leaf)?, spare.guid, None, true).map_err(text)
     }
 
-    /// The last or current rebuild.
+    /// State of the last or current rebuild.
     pub fn rebuild_status(&self) -> Option<RebuildStatus> {
         self.pool.rebuild_status().into_iter().next()
     }
@@ -276,25 +276,25 @@ impl Subject {
         self.pool.set_prop(name, value).map_err(|error| format!("{name}={value}: {error}"))
     }
 
-    /// The leaf on the device with this number. There is no other one, but while it is replaced.
+    /// Guid of the leaf on the device with this number. There is no other one, but while it is replaced.
     fn leaf(&self, index: usize) -> Result<Guid, String> {
         let path = self.config.devices[index].display().to_string();
         let tree = self.pool.tree();
         tree.leaves.iter().find(|leaf| leaf.path == path).map(|leaf| leaf.guid).ok_or(format!("{path} is not in the pool"))
     }
 
-    /// Leaves of the pool.
+    /// Number of leaves of the pool.
     pub fn leaf_count(&self) -> usize {
         self.pool.tree().leaves.len()
     }
 
-    /// Background I/Os that the latency promise lets each leaf's device have, in thousandths, in the order of the leaves.
+    /// Number of background I/Os that the latency promise lets each leaf's device have, in thousandths, in the order of the leaves.
     pub fn shares_milli(&self) -> Vec<u32> {
         let share = |leaf: &vdev::Leaf| self.pool.zio().queue_state(leaf.guid).map_or(0, |state| state.promise.share_milli);
         self.pool.tree().leaves.iter().map(share).collect()
     }
 
-    /// The last or current scan.
+    /// State of the last or current scan.
     pub fn scan_status(&self) -> Option<ScanStatus> {
         self.pool.scan_status()
     }
@@ -304,12 +304,12 @@ impl Subject {
         self.pool.scrub_wait().map_err(text)
     }
 
-    /// What the devices did since the import.
+    /// Totals of what the devices did since the import.
     pub fn device_totals(&self) -> DeviceTotals {
         self.device_totals_without(None)
     }
 
-    /// What the devices did but for one, whose counts end with it when it is replaced.
+    /// Totals of what the devices did but for one, whose counts end with it when it is replaced.
     pub fn device_totals_without(&self, without: Option<usize>) -> DeviceTotals {
         let mut totals = DeviceTotals::default();
         let status = self.pool.status();

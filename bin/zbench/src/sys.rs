@@ -16,7 +16,7 @@ pub fn cpu_seconds_of(pid: u32) -> f64 {
     if failed { 0.0 } else { time.tv_sec as f64 + time.tv_nsec as f64 / 1e9 }
 }
 
-/// The command will be asked to end when this thread ends, however it ends.
+/// Makes the command one that is asked to end when this thread ends, however it ends.
 pub fn end_with_us(command: &mut Command) {
     let ask = || match rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM)) {
         Ok(()) => Ok(()),
@@ -38,7 +38,7 @@ pub fn interrupt(pid: u32) {
     unsafe { libc::kill(pid as libc::pid_t, libc::SIGINT) };
 }
 
-/// Where the handler tells of a signal; -1 before [`Endings::catch`].
+/// Descriptor by which the handler tells of a signal; -1 before [`Endings::catch`].
 static TOLD: AtomicI32 = AtomicI32::new(-1);
 
 extern "C" fn tell(signal: libc::c_int) {
@@ -52,7 +52,7 @@ extern "C" fn tell(signal: libc::c_int) {
 pub struct Endings(std::fs::File);
 
 impl Endings {
-    /// From now on they are told to whoever waits, and don't end the program.
+    /// Has the signals told to whoever waits from now on; they don't end the program.
     pub fn catch() -> std::io::Result<Endings> {
         let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         TOLD.store(writer.into_raw_fd(), Ordering::Relaxed);
@@ -63,7 +63,7 @@ impl Endings {
         Ok(Endings(reader.into()))
     }
 
-    /// Waits for one of them and says which.
+    /// Waits for one of the signals and says which.
     pub fn wait(&mut self) -> i32 {
         let mut signal = [0];
         let _ = self.0.read_exact(&mut signal);

@@ -28,13 +28,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Distinct records.
+/// Number of distinct records.
 const RECORDS: usize = 64;
-/// Throughput of the accelerator ÷ software's, at least.
+/// Ratio of the accelerator's throughput to software's, at least.
 const FASTER: f64 = 8.0;
-/// Host CPU per byte with the accelerator ÷ software's, at most.
+/// Ratio of host CPU per byte with the accelerator to software's, at most.
 const CPU_SHARE: f64 = 0.15;
-/// Throughput with data that stays ÷ copied at each stage, at least.
+/// Ratio of throughput with data that stays to that of data copied at each stage, at least.
 const STAYING: f64 = 2.0;
 
 /// What to measure.
@@ -90,37 +90,37 @@ pub struct Args {
     html: Option<PathBuf>,
 }
 
-/// The figures of one way to do the work; medians over the turns.
+/// Figures of one way to do the work; medians over the turns.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub struct Row {
-    /// What was written: layout, files, algorithms, cards.
+    /// Setup: what was written, by layout, files, algorithms, cards.
     pub setup: String,
-    /// Who did the work, and how.
+    /// Name of who did the work, and how.
     pub name: String,
-    /// 10⁶ bytes of files per second.
+    /// Rate in 10⁶ bytes of files per second.
     pub mb_per_second: f64,
-    /// Spread of it in percent.
+    /// Spread of the rate in percent.
     pub spread_percent: f64,
     /// CPU seconds of the host per GiB, without the model's computing.
     pub host_cpu: f64,
     /// CPU seconds per GiB of computing what a device would have computed.
     pub model_cpu: f64,
-    /// Bytes copied between buffers ÷ bytes written.
+    /// Ratio of bytes copied between buffers to bytes written.
     pub copies: f64,
-    /// Bytes that crossed the link ÷ bytes written.
+    /// Ratio of bytes that crossed the link to bytes written.
     pub link: f64,
     /// Percent of the time that the busiest part of the modelled cards was in use.
     pub busy_percent: Option<f64>,
 }
 
-/// Who does the work.
+/// Doer of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     Host,
     Provider(&'static str, ZiaMode),
 }
 
-/// What [`Args::cuda`] adds.
+/// Rows that [`Args::cuda`] adds.
 const GPU_ROWS: [(&str, Who); 2] =
     [("GPU, per operation", Who::Provider("cuda", ZiaMode::PerOp)), ("GPU, Z.I.A.", Who::Provider("cuda", ZiaMode::Offload))];
 
@@ -207,7 +207,7 @@ fn prepare<'a>(args: &'a Args, files: &VdevFiles) -> Result<Bench<'a>, String> {
 }
 
 impl Bench<'_> {
-    /// Whose work the pool's stages are from now on.
+    /// Gives the work of the pool's stages to `who` from now on.
     fn choose(&self, who: Who) -> Result<(), String> {
         let Who::Provider(name, mode) = who else {
             self.subject.set_accelerator(None);
@@ -244,7 +244,7 @@ impl Bench<'_> {
         moved(OpKind::CopyIn) + moved(OpKind::CopyOut)
     }
 
-    /// How long the cards worked so far on what they did most of, in nanoseconds.
+    /// Nanoseconds that the cards worked so far, by operation.
     fn device_ns(&self, who: Who) -> Option<Vec<u64>> {
         let Who::Provider("sim", _) = who else { return None };
         let session = self.registry.get("sim").ok()?;
@@ -273,7 +273,7 @@ impl Bench<'_> {
     }
 }
 
-/// Huge pages below the files, as asked for; without being asked, where the machine lets us.
+/// Mounts huge pages below the files, as asked for; without being asked, where the machine lets us.
 fn huge_pages(args: &Args) -> Result<Option<Guard>, String> {
     match args.pages {
         Some(Pages::Huge) => mount_huge_pages(&args.dir).map(Some),

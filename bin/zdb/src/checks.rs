@@ -4,7 +4,7 @@ use crate::dump::Dump;
 use pool::{Pool, Reading, SpaceReport};
 use vdev::TopKind;
 
-/// Walks every block; 2 when blocks and space maps differ, or blocks are damaged (OpenZFS: `dump_block_stats`).
+/// Walks every block; returns 2 when blocks and space maps differ, or blocks are damaged (OpenZFS: `dump_block_stats`).
 pub fn blocks(dump: &mut Dump<'_>, pool: &Pool, (checksums, leaks): (u8, bool)) -> u8 {
     let reading = match checksums {
         0 => Reading::Nothing,
@@ -48,7 +48,7 @@ fn space(dump: &mut Dump<'_>, report: &SpaceReport) {
     }
 }
 
-/// Deduplication tables: pools that have some are not opened for more than reading (OpenZFS: `dump_all_ddts`).
+/// Shows deduplication tables: pools that have some are not opened for more than reading (OpenZFS: `dump_all_ddts`).
 pub fn dedup(dump: &mut Dump<'_>, pool: &Pool) {
     let mut tables = 0;
     let directory = zap::Zap::hold(pool.mos(), ondisk::ObjectId(1));
@@ -65,7 +65,7 @@ pub fn dedup(dump: &mut Dump<'_>, pool: &Pool) {
     }
 }
 
-/// The history of the pool (OpenZFS: `dump_history`).
+/// Shows the history of the pool (OpenZFS: `dump_history`).
 pub fn history(dump: &mut Dump<'_>, pool: &Pool) {
     dump.line(format_args!("\nHistory:"));
     match pool.history() {
@@ -85,7 +85,7 @@ pub fn history(dump: &mut Dump<'_>, pool: &Pool) {
     }
 }
 
-/// The metaslabs of every vdev (OpenZFS: `dump_metaslabs`).
+/// Shows the metaslabs of every vdev (OpenZFS: `dump_metaslabs`).
 pub fn metaslabs(dump: &mut Dump<'_>, pool: &Pool) {
     let tree = pool.tree();
     dump.line(format_args!("\nMetaslabs:"));
@@ -103,7 +103,7 @@ pub fn metaslabs(dump: &mut Dump<'_>, pool: &Pool) {
     }
 }
 
-/// What was read so far (OpenZFS: `show_pool_stats`).
+/// Shows counts of what was read so far (OpenZFS: `show_pool_stats`).
 pub fn statistics(dump: &mut Dump<'_>, pool: &Pool) {
     dump.line(format_args!("\n{:40} {:>10} {:>12} {:>8}", "device", "reads", "bytes", "errors"));
     for leaf in &pool.tree().leaves {

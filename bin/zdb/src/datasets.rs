@@ -13,10 +13,10 @@ use zap::{Value, Zap};
 const DIRECTORY: ObjectId = ObjectId(1);
 /// Txg of a pool's creation (OpenZFS: `TXG_INITIAL`).
 const TXG_INITIAL: u64 = 4;
-/// Directories cannot be nested deeper than their names allow.
+/// Number of levels of directories at most: they cannot be nested deeper than their names allow.
 const DEPTH_MAX: usize = 256;
 
-/// Features that datasets use, counted.
+/// Numbers of uses of features by datasets, by the features' names.
 #[derive(Default)]
 struct Used(BTreeMap<&'static str, u64>);
 
@@ -48,7 +48,7 @@ fn entries(mos: &Arc<Objset>, object: u64) -> Vec<(String, u64)> {
     found
 }
 
-/// The meta object set as a subject.
+/// Subject of the meta object set.
 pub fn meta(pool: &Pool) -> Subject {
     let mos = pool.mos().clone();
     let root = Zap::hold(&mos, DIRECTORY).and_then(|zap| zap.lookup_u64("root_dataset")).ok();
@@ -57,7 +57,7 @@ pub fn meta(pool: &Pool) -> Subject {
     Subject { objset: mos, name: "mos".to_string(), bytes: own.map_or(0, |dir| dir.dd_used_bytes), created: TXG_INITIAL, dataset: None }
 }
 
-/// A dataset by its object, as a subject.
+/// Subject of a dataset by its object.
 pub fn by_object(pool: &Pool, object: u64) -> Result<Subject, DslError> {
     let handle = pool.dsl().hold_object(object)?;
     let phys = dataset(pool.mos(), object).ok_or(DslError::NotFound)?;
@@ -70,7 +70,7 @@ pub fn by_object(pool: &Pool, object: u64) -> Result<Subject, DslError> {
     })
 }
 
-/// A dataset by its full name; a number after the slash may be its object.
+/// Subject of a dataset by its full name; a number after the slash may be its object.
 pub fn by_name(pool: &Pool, name: &str) -> Result<Subject, DslError> {
     match pool.dsl().hold(name) {
         Ok(handle) => by_object(pool, handle.object()),
@@ -78,7 +78,7 @@ pub fn by_name(pool: &Pool, name: &str) -> Result<Subject, DslError> {
     }
 }
 
-/// The object set whose number, decimal or hexadecimal with `0x`, follows the pool's name.
+/// Subject of the object set whose number, decimal or hexadecimal with `0x`, follows the pool's name.
 pub fn by_number(pool: &Pool, name: &str) -> Result<Subject, DslError> {
     number_of(name).map_or(Err(DslError::NotFound), |object| by_object(pool, object))
 }
@@ -88,7 +88,7 @@ fn number_of(name: &str) -> Option<u64> {
     text.strip_prefix("0x").map_or_else(|| text.parse().ok(), |digits| u64::from_str_radix(digits, 16).ok())
 }
 
-/// Shows everything; the exit status.
+/// Shows everything; returns the exit status.
 pub fn dump_pool(dump: &mut Dump<'_>, pool: &Pool) -> u8 {
     let mos = pool.mos().clone();
     show(dump, &mos, &meta(pool), &[]);
@@ -106,7 +106,7 @@ pub fn dump_pool(dump: &mut Dump<'_>, pool: &Pool) -> u8 {
     dump_features(dump, pool, &used)
 }
 
-/// The blocks that wait to be freed.
+/// Shows the blocks that wait to be freed.
 fn dump_frees(dump: &mut Dump<'_>, mos: &Arc<Objset>) {
     for (name, title) in [("sync_bplist", "Deferred frees"), ("free_bpobj", "Pool snapshot frees")] {
         if let Ok(Some(object)) = Zap::hold(mos, DIRECTORY).and_then(|zap| zap.try_lookup_u64(name)) {
@@ -115,7 +115,7 @@ fn dump_frees(dump: &mut Dump<'_>, mos: &Arc<Objset>) {
     }
 }
 
-/// The deadlists of the empty dataset that every other one comes from: its own, then its snapshot's.
+/// Shows the deadlists of the empty dataset that every other one comes from: its own, then its snapshot's.
 fn dump_origin(dump: &mut Dump<'_>, mos: &Arc<Objset>, root: u64) {
     let children = dir(mos, root).map(|root| entries(mos, root.dd_child_dir_zapobj)).unwrap_or_default();
     let origin = children.iter().find(|(name, _)| name == "$ORIGIN").and_then(|(_, object)| dir(mos, *object));
@@ -135,7 +135,7 @@ pub fn show(dump: &mut Dump<'_>, mos: &Arc<Objset>, subject: &Subject, ranges: &
     }
 }
 
-/// A directory: its children first, then its snapshots, then itself (OpenZFS: `dmu_objset_find_impl`).
+/// Shows a directory: its children first, then its snapshots, then itself (OpenZFS: `dmu_objset_find_impl`).
 fn dump_dir(dump: &mut Dump<'_>, pool: &Pool, object: u64, depth: usize, used: &mut Used) {
     let mos = pool.mos();
     let Some(phys) = dir(mos, object).filter(|_| depth < DEPTH_MAX) else {
@@ -173,7 +173,7 @@ fn dump_dataset(dump: &mut Dump<'_>, pool: &Pool, object: u64, used: &mut Used) 
     }
 }
 
-/// Features that bookmarks use.
+/// Counts the features that bookmarks use.
 fn count_bookmarks(mos: &Arc<Objset>, object: u64, used: &mut Used) {
     const HAS_WRITTEN: u64 = 1;
     let Ok(zap) = Zap::hold(mos, ObjectId(object)) else { return };
@@ -192,7 +192,7 @@ fn count_bookmarks(mos: &Arc<Objset>, object: u64, used: &mut Used) {
     }
 }
 
-/// Compares the pool's counts of features with what its datasets use; 2 when they differ.
+/// Compares the pool's counts of features with what its datasets use; returns 2 when they differ.
 fn dump_features(dump: &mut Dump<'_>, pool: &Pool, used: &Used) -> u8 {
     const BY_BOOKMARKS: [&str; 4] = ["redaction_bookmarks", "bookmark_written", "livelist", "redaction_list_spill"];
     const BY_REMOVAL: [(&str, &str); 2] = [("device_removal", "device_removal"), ("obsolete_counts", "indirect_refcount")];

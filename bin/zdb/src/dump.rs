@@ -3,21 +3,21 @@
 use std::fmt::Arguments;
 use std::io::Write;
 
-/// The text of one run.
+/// Output of one run.
 pub struct Dump<'w> {
     out: &'w mut dyn Write,
-    /// How often `-d` was given.
+    /// Number of times that `-d` was given.
     pub datasets: u32,
-    /// `-P`: exact numbers.
+    /// True for exact numbers: `-P`.
     pub exact: bool,
-    /// The pool has the feature `project_quota` enabled: files show their project.
+    /// True when the pool has the feature `project_quota` enabled: files show their project.
     pub has_projects: bool,
-    /// Things that could not be read.
+    /// Number of things that could not be read.
     pub damaged: u64,
 }
 
 impl<'w> Dump<'w> {
-    /// Text for `out`.
+    /// Makes the output, which goes to `out`.
     pub fn new(out: &'w mut dyn Write, datasets: u32, exact: bool) -> Dump<'w> {
         Dump { out, datasets, exact, has_projects: false, damaged: 0 }
     }
@@ -35,7 +35,7 @@ impl<'w> Dump<'w> {
         self.damaged += 1;
         self.line(format_args!("error: {text}"));
     }
-    /// A number for people, or exact (OpenZFS: `zdb_nicenum`).
+    /// Text of a number for people, or exact (OpenZFS: `zdb_nicenum`).
     pub fn number(&self, number: u64) -> String {
         if self.exact { number.to_string() } else { cli::number::nice_count(number) }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use zpl::{Node, Settings, Zfs, ZplError};
 
-/// Bytes that are copied at a time.
+/// Number of bytes that are copied at a time.
 const STEP: u64 = 1 << 20;
 const KIND: u64 = 0o170_000;
 const REGULAR: u64 = 0o100_000;
@@ -18,7 +18,7 @@ fn find(files: &Arc<Zfs>, path: &str) -> Result<Node, ZplError> {
     Ok(node)
 }
 
-/// The number of the object at a path of an object set.
+/// Number of the object at a path of an object set.
 ///
 /// # Errors
 /// What to tell the user.

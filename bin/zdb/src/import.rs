@@ -13,12 +13,12 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Why a pool cannot be shown.
+/// Reason why a pool cannot be shown.
 #[derive(Debug)]
 pub enum OpenError {
-    /// There is none of this name.
+    /// No pool of this name.
     NotFound,
-    /// It cannot be opened.
+    /// Pool cannot be opened.
     Pool(PoolError),
 }
 
@@ -31,25 +31,25 @@ impl fmt::Display for OpenError {
     }
 }
 
-/// A pool that the daemon has open.
+/// Pool that the daemon has open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// Its name.
+    /// Name of the pool.
     pub name: String,
-    /// Its devices.
+    /// Paths of its devices.
     pub paths: Vec<PathBuf>,
 }
 
-/// Where the daemon says which pools are open.
+/// Path of the file in which the daemon says which pools are open.
 pub fn cache_file() -> Option<PathBuf> {
     let is_root = rustix::process::geteuid().is_root();
     StateDir::from_environment(is_root).ok().map(|state| state.cache_file())
 }
 
-/// Largest cache file that is read, bytes.
+/// Bytes of the largest cache file that is read.
 const CACHE_BYTES_MAX: u64 = 64 << 20;
 
-/// The pools in a cache file: the daemon's (JSON), or OpenZFS's `zpool.cache` (a packed list).
+/// Pools in a cache file: the daemon's (JSON), or OpenZFS's `zpool.cache` (a packed list).
 pub fn known(file: &Path) -> std::io::Result<Vec<Known>> {
     let bytes = service::given::read(file, CACHE_BYTES_MAX)?;
     if let Ok(list) = nvlist::NvList::decode(&bytes) {
@@ -74,7 +74,7 @@ fn leaf_paths(tree: &nvlist::NvList) -> Vec<PathBuf> {
     tree.get_str("path").map(PathBuf::from).into_iter().chain(below).collect()
 }
 
-/// What lies in folders and at paths: regular files and block devices; in `/dev` block devices only.
+/// Paths of what lies in folders and at paths: regular files and block devices; in `/dev` block devices only.
 pub fn candidates(places: &[PathBuf]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for place in places {
@@ -106,7 +106,7 @@ pub fn open(exec: &Exec, name: &str, paths: &[PathBuf]) -> Result<Pool, OpenErro
     Pool::open(exec, chosen, &wanted, &Runtime::new()).map_err(OpenError::Pool)
 }
 
-/// The configuration in the labels of a pool's devices, the first that can be read.
+/// Configuration in the labels of a pool's devices, the first that can be read.
 pub fn label_config(known: &Known) -> Option<nvlist::NvList> {
     known.paths.iter().find_map(|path| label::config(path))
 }

@@ -14,18 +14,18 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// How much to show: the numbers of `-l` and `-u`.
+/// Numbers of `-l` and `-u`, which say how much to show.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// 1: labels that differ; 2: with the space that configs take; 3: each label.
+    /// Number of `-l`. 1: labels that differ; 2: with the space that configs take; 3: each label.
     pub labels: u8,
-    /// 0: none; 1: uberblocks; 2: also empty slots; 3: of each label; 4: also what repeats.
+    /// Number of `-u`. 0: none; 1: uberblocks; 2: also empty slots; 3: of each label; 4: also what repeats.
     pub uberblocks: u8,
-    /// Nothing of configs: the status, and uberblocks that are asked for.
+    /// True to show nothing of configs: the status, and uberblocks that are asked for.
     pub quiet: bool,
 }
 
-/// A device or file opened for reading.
+/// Device or file opened for reading.
 pub struct Device {
     file: File,
     bytes: u64,
@@ -48,11 +48,11 @@ pub fn open(name: &str) -> io::Result<Device> {
     Ok(Device { file, bytes })
 }
 
-/// What one label holds.
+/// Contents of one label.
 struct Label {
     checksum_valid: bool,
     config: Option<NvList>,
-    /// The packed config: what tells configs apart.
+    /// Bytes of the packed config, which tell configs apart.
     packed: Vec<u8>,
     uberblocks: Vec<Option<Uberblock>>,
     header_printed: bool,
@@ -79,14 +79,14 @@ fn read(device: &Device, index: usize, ashift: &mut u32) -> Option<Label> {
     Some(Label { checksum_valid, config, packed, uberblocks, header_printed: false })
 }
 
-/// The configuration in the first good label of a device.
+/// Configuration in the first good label of a device.
 pub fn config(path: &Path) -> Option<NvList> {
     let device = open(path.to_str()?).ok()?;
     let mut ashift = SECTOR_SHIFT;
     (0..label::LABELS).find_map(|index| read(&device, index, &mut ashift).filter(|label| label.checksum_valid)?.config)
 }
 
-/// The text for a device and the exit status: 0 when all labels are good, 1 when some are not, 2 when none has a config.
+/// Text for a device and the exit status: 0 when all labels are good, 1 when some are not, 2 when none has a config.
 pub fn dump(device: &Device, options: Options) -> (String, u8) {
     let mut out = String::new();
     let mut ashift = SECTOR_SHIFT;
@@ -124,7 +124,7 @@ fn header(out: &mut String, label: &mut Label, (index, quiet): (usize, bool)) {
     }
 }
 
-/// The labels for which `same` holds.
+/// Indexes of the labels for which `same` holds.
 fn holders(labels: &[Option<Label>], same: impl Fn(&Label) -> bool) -> Vec<usize> {
     labels.iter().enumerate().filter(|(_, label)| label.as_ref().is_some_and(&same)).map(|(index, _)| index).collect()
 }
@@ -182,7 +182,7 @@ fn dump_uberblocks(out: &mut String, labels: &mut [Option<Label>], index: usize,
     }
 }
 
-/// The header of a cache device (OpenZFS: `dump_l2arc_header`).
+/// Shows the header of a cache device (OpenZFS: `dump_l2arc_header`).
 fn dump_cache_header(out: &mut String, device: &Device) {
     const RULE: &str = "------------------------------------";
     let mut raw = [0; L2arcHeader::SIZE];
@@ -215,7 +215,7 @@ fn dump_cache_header(out: &mut String, device: &Device) {
     line(out, format_args!("{blocks}\n"));
 }
 
-/// The fields of an uberblock (OpenZFS: `dump_uberblock`).
+/// Shows the fields of an uberblock (OpenZFS: `dump_uberblock`).
 pub fn dump_uberblock(out: &mut String, ub: &Uberblock, detailed: bool) {
     line(out, format_args!("\tmagic = {:016x}", ub.ub_magic));
     line(out, format_args!("\tversion = {}", ub.ub_version));
@@ -249,7 +249,7 @@ mod tests {
     use kernels::checksum::embed;
     use nvlist::Encoding;
 
-    /// A device of 1.25 MiB with a label in each place, the odd ones newer.
+    /// Makes a device of 1.25 MiB with a label in each place, the odd ones newer.
     fn device(name: &str, damage: impl Fn(&mut [u8])) -> Device {
         let bytes = 5 * label::LABEL_BYTES as u64 + 77;
         let mut image = vec![0u8; bytes as usize];

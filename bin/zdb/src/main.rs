@@ -102,7 +102,7 @@ struct Arguments {
     objects: Vec<String>,
 }
 
-/// Whether an option was given, and how often.
+/// Number of times that an option was given.
 type Count = u8;
 
 #[derive(clap::Args)]
@@ -151,7 +151,7 @@ impl More {
     }
 }
 
-/// How much `-O` shows of an object, as a number of `-d`.
+/// Number of `-d` that says how much `-O` shows of an object.
 const LOOKUP_VERBOSITY: u32 = 3;
 
 fn usage() -> ExitCode {
@@ -202,7 +202,7 @@ fn cache_file(arguments: &Arguments) -> PathBuf {
     arguments.cache_file.clone().or_else(import::cache_file).unwrap_or_else(|| PathBuf::from("/etc/zfs/zpool.cache"))
 }
 
-/// Without a pool `-C` shows the configurations of all that are in the cache file.
+/// Shows the configurations of all pools that are in the cache file: `-C` without a pool.
 fn dump_cache_file(arguments: &Arguments) -> ExitCode {
     let file = cache_file(arguments);
     let pools = match import::known(&file) {
@@ -312,7 +312,7 @@ fn dump_open(arguments: &Arguments, target: &str, ranges: &[Range], pool: &Pool,
     ExitCode::from(if status == 0 { u8::from(dump.damaged > 0) } else { status })
 }
 
-/// What else was asked for of a pool; the exit status.
+/// Shows what else was asked for of a pool; returns the exit status.
 fn dump_more(arguments: &Arguments, pool: &Pool, dump: &mut Dump<'_>) -> u8 {
     let more = &arguments.more;
     if more.dedup > 0 {
@@ -334,7 +334,7 @@ fn dump_more(arguments: &Arguments, pool: &Pool, dump: &mut Dump<'_>) -> u8 {
     status
 }
 
-/// The configuration in the meta object set (OpenZFS: `dump_config`).
+/// Shows the configuration in the meta object set (OpenZFS: `dump_config`).
 fn dump_config(dump: &mut Dump<'_>, pool: &Pool) {
     const DIRECTORY: ObjectId = ObjectId(1);
     let object = Zap::hold(pool.mos(), DIRECTORY).and_then(|zap| zap.lookup_u64("config")).map(ObjectId);

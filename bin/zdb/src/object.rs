@@ -9,21 +9,21 @@ use ondisk::{BlockPtr, Checksum, Compression, DNODE_SLOT_BYTES, DNODE_SLOTS_PER_
 use std::sync::Arc;
 use zpl::Zfs;
 
-/// The object set that is being shown.
+/// Object set that is being shown, and what is known of it by then.
 pub struct Shown {
-    /// The object set.
+    /// Object set itself.
     pub objset: Arc<Objset>,
-    /// Its file system, once a node was shown; None inside when it has none that can be read.
+    /// File system of it, once a node was shown; None inside when it has none that can be read.
     pub files: Option<Option<Arc<Zfs>>>,
-    /// The next object needs the titles of the columns before it.
+    /// True when the next object needs the titles of the columns before it.
     titles: bool,
     /// Names of files.
     pub names: Names,
-    /// Files that no directory names.
+    /// Number of files that no directory names.
     pub leaked: u64,
 }
 
-/// A block pointer in one line (OpenZFS: `snprintf_blkptr_compact`).
+/// Text of a block pointer in one line (OpenZFS: `snprintf_blkptr_compact`).
 pub fn compact(bp: &BlockPtr, copies: usize) -> String {
     let (lsize, birth) = (bp.lsize(), bp.birth());
     if bp.is_embedded() {
@@ -48,12 +48,12 @@ fn compression_name(kind: Compression) -> String {
 }
 
 impl Shown {
-    /// For the objects of `objset`.
+    /// Begins to show objects of `objset`.
     pub fn new(objset: Arc<Objset>) -> Shown {
         Shown { objset, files: None, titles: true, names: Names::default(), leaked: 0 }
     }
 
-    /// What an object's line says after its type: its own checksum and compression.
+    /// Text of an object's line after its type: its own checksum and compression.
     fn own_settings(&self, phys: &DnodePhys, verbosity: u32) -> String {
         let mut text = String::new();
         if phys.checksum != Checksum::INHERIT || verbosity >= 6 {
@@ -124,7 +124,7 @@ impl Shown {
     }
 }
 
-/// The pointers of an object's tree (OpenZFS: `dump_indirect`).
+/// Shows the pointers of an object's tree (OpenZFS: `dump_indirect`).
 fn dump_blocks(dump: &mut Dump<'_>, tree: &Tree<'_>) {
     let copies = if dump.datasets > 5 { 3 } else { 1 };
     if let Some(spill) = &tree.phys.spill {
@@ -146,7 +146,7 @@ fn dump_blocks(dump: &mut Dump<'_>, tree: &Tree<'_>) {
     dump.line(format_args!(""));
 }
 
-/// A run of data, grown as long as it goes on.
+/// Runs of data, each grown as long as it goes on.
 #[derive(Default)]
 struct Segments {
     found: Vec<(u64, u64)>,
@@ -161,7 +161,7 @@ impl Segments {
     }
 }
 
-/// The parts of an object that have data: of object sets' dnodes, the slots in use.
+/// Shows the parts of an object that have data: of object sets' dnodes, the slots in use.
 fn dump_segments(dump: &mut Dump<'_>, tree: &Tree<'_>) {
     let block_bytes = tree.phys.data_block_bytes() as u64;
     let mut segments = Segments::default();

@@ -13,14 +13,14 @@ use std::fmt;
 use std::sync::Arc;
 use zap::Zap;
 
-/// A range of objects to show: `START[:END[:FLAGS]]`.
+/// Range of objects to show: `START[:END[:FLAGS]]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// The first object.
+    /// Number of the first object.
     pub start: i64,
-    /// The last object.
+    /// Number of the last object.
     pub end: i64,
-    /// Which of them.
+    /// Types of those objects that are shown.
     pub kinds: Kinds,
 }
 
@@ -60,7 +60,7 @@ impl Kinds {
         if letters.is_empty() || !wanted { Err("Invalid trailing flag") } else { Ok(kinds) }
     }
 
-    /// Whether objects of a type are selected (OpenZFS: `match_object_type`).
+    /// True when objects of a type are selected (OpenZFS: `match_object_type`).
     fn has(self, kind: ObjectType) -> bool {
         match kind {
             ObjectType::DIRECTORY_CONTENTS => self.directories,
@@ -73,7 +73,7 @@ impl Kinds {
 }
 
 impl Range {
-    /// One object.
+    /// Range of one object.
     pub fn one(object: u64) -> Range {
         Range { start: object as i64, end: object as i64, kinds: Kinds::ALL }
     }
@@ -106,16 +106,16 @@ impl Range {
     }
 }
 
-/// Why an object set cannot be shown.
+/// Reason why an object set cannot be shown.
 #[derive(Debug)]
 pub enum ObjsetError {
-    /// Its root cannot be read.
+    /// Root cannot be read.
     Walk(WalkError),
-    /// Its root is no object set.
+    /// Root is no object set.
     Root(ondisk::ObjsetError),
-    /// An object of it cannot be read.
+    /// Object of it cannot be read.
     Dmu(DmuError),
-    /// The dataset cannot be read.
+    /// Dataset cannot be read.
     Dsl(DslError),
 }
 
@@ -141,17 +141,17 @@ macro_rules! from {
 }
 from!(WalkError => Walk, ondisk::ObjsetError => Root, DmuError => Dmu, DslError => Dsl);
 
-/// An object set to show, with what its dataset says.
+/// Object set to show, with what its dataset says.
 pub struct Subject {
-    /// The object set.
+    /// Object set itself.
     pub objset: Arc<Objset>,
-    /// Its full name; `mos` for the meta object set.
+    /// Full name of the dataset; `mos` for the meta object set.
     pub name: String,
-    /// Space it refers to.
+    /// Bytes that it refers to.
     pub bytes: u64,
     /// Txg of its creation.
     pub created: u64,
-    /// Its record; None for the meta object set.
+    /// Record of the dataset; None for the meta object set.
     pub dataset: Option<DslDatasetPhys>,
 }
 
@@ -159,7 +159,7 @@ fn type_name(kind: ObjsetType) -> &'static str {
     ["NONE", "META", "ZPL", "ZVOL", "OTHER", "ANY"].get(kind.0 as usize).copied().unwrap_or("UNKNOWN")
 }
 
-/// What the objects of a whole object set come to.
+/// Counts of the objects of a whole object set.
 #[derive(Default)]
 struct Slots {
     used: u64,
@@ -317,7 +317,7 @@ fn dump_intent_log(dump: &mut Dump<'_>, objset: &Objset) {
     dump.line(format_args!(" replay_seq {}, flags 0x{:x}", header.zh_replay_seq, header.zh_flags));
 }
 
-/// The deadlist of a dataset (OpenZFS: `dump_blkptr_list`).
+/// Shows the deadlist of a dataset (OpenZFS: `dump_blkptr_list`).
 pub fn dump_deadlist(dump: &mut Dump<'_>, mos: &Arc<Objset>, object: u64, name: &str) {
     if dump.datasets < 3 {
         return;
@@ -358,7 +358,7 @@ pub fn dump_deadlist(dump: &mut Dump<'_>, mos: &Arc<Objset>, object: u64, name: 
     }
 }
 
-/// A list of block pointers with its sums (OpenZFS: `dump_full_bpobj`).
+/// Shows a list of block pointers with its sums (OpenZFS: `dump_full_bpobj`).
 pub fn dump_bpobj(dump: &mut Dump<'_>, mos: &Arc<Objset>, object: u64, name: &str) {
     let bonus = mos.hold(ObjectId(object)).and_then(|dnode| dnode.bonus()).ok();
     let Some((phys, bonus_bytes)) = bonus.and_then(|bonus| Some((BpobjPhys::decode_bonus(&bonus).ok()?, bonus.len()))) else {

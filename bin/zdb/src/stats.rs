@@ -44,7 +44,7 @@ fn collect(list: &NvList, stats: &mut Stats) {
     }
 }
 
-/// The table for a config in an area of `capacity` bytes; `detailed` adds how many leaves would still fit.
+/// Table for a config in an area of `capacity` bytes; `detailed` adds how many leaves would still fit.
 pub fn dump(config: &NvList, capacity: usize, detailed: bool) -> String {
     let free = || NvList::with_flags(0);
     let mut stats = Stats {

@@ -7,12 +7,12 @@ use dmu::{BlockError, BlockIo};
 use ondisk::{BlockId, BlockPtr, Bookmark, DnodePhys, Level, ObjectId, ObjsetId};
 use std::fmt;
 
-/// Why a walk stopped.
+/// Reason why a walk stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalkError {
-    /// A block could not be read.
+    /// Block that could not be read.
     Block(BlockError),
-    /// An indirect block has another size, or holds a pointer of another level, than its place demands.
+    /// Shape is wrong: an indirect block has another size, or holds a pointer of another level, than its place demands.
     Shape,
 }
 
@@ -25,23 +25,23 @@ impl fmt::Display for WalkError {
     }
 }
 
-/// An object whose tree is walked.
+/// Object whose tree is walked.
 pub struct Tree<'a> {
-    /// Where its blocks are.
+    /// Source of its blocks.
     pub io: &'a dyn BlockIo,
-    /// Its object set.
+    /// Number of its object set.
     pub objset: ObjsetId,
-    /// Its number.
+    /// Number of the object.
     pub object: ObjectId,
-    /// Its dnode.
+    /// Dnode of the object, as on disk.
     pub phys: &'a DnodePhys,
 }
 
-/// Called for every pointer that was ever written, parents first: level, number within the level, pointer. False does not descend.
+/// Callback for every pointer that was ever written, parents first: level, number within the level, pointer. False does not descend.
 pub type Visitor<'v> = dyn FnMut(u8, u64, &BlockPtr) -> bool + 'v;
 
 impl Tree<'_> {
-    /// The bytes of one of its blocks.
+    /// Bytes of one of the object's blocks.
     pub fn read(&self, level: u8, block: u64, bp: &BlockPtr) -> Result<Vec<u8>, WalkError> {
         let bookmark = Bookmark { objset: self.objset, object: self.object, level: Level(level), block: BlockId(block) };
         self.io.read(bp, &bookmark).map(|data| data.to_vec()).map_err(WalkError::Block)
@@ -79,13 +79,13 @@ impl Tree<'_> {
         Ok(())
     }
 
-    /// The first level-0 block below a place; None when no object is so long.
+    /// Number of the first level-0 block below a place; None when no object is so long.
     fn first_below(&self, level: u8, block: u64) -> Option<u64> {
         let shift = u32::from(level) * u32::from(self.phys.indirect_shift.saturating_sub(7));
         if block == 0 { Some(0) } else { block.checked_shl(shift).filter(|first| shift < 64 && first >> shift == block) }
     }
 
-    /// The offset in the object of a place's first byte, for display.
+    /// Offset in bytes in the object of a place's first byte, for display.
     pub fn offset(&self, level: u8, block: u64) -> u64 {
         self.first_below(level, block).unwrap_or(u64::MAX).wrapping_mul(self.phys.data_block_bytes() as u64)
     }

@@ -10,7 +10,7 @@ use ondisk::{BlockPtr, BpobjPhys, DnodePhys, DslDatasetPhys, DslDirPhys, ObjectI
 use std::sync::Arc;
 use zap::{Attribute, Stats, Value, Zap};
 
-/// Longest packed list that is read.
+/// Bytes of the longest packed list that is read.
 const PACKED_BYTES_MAX: u64 = 64 << 20;
 
 /// Shows a bonus.
@@ -93,7 +93,7 @@ fn is_name_table(kind: ObjectType) -> bool {
     TABLES.contains(&kind)
 }
 
-/// A name table: its shape, then a line for each entry.
+/// Shows a name table: its shape, then a line for each entry.
 fn zap(dump: &mut Dump<'_>, objset: &Arc<Objset>, object: ObjectId, show: &dyn Fn(&mut Dump<'_>, &Zap, &Attribute)) {
     zap_stats(dump, objset, object);
     dump.line(format_args!(""));
@@ -194,7 +194,7 @@ fn histogram(dump: &mut Dump<'_>, title: &str, counts: &[u64]) {
     }
 }
 
-/// The shape of a name table (OpenZFS: `dump_zap_stats`).
+/// Shows the shape of a name table (OpenZFS: `dump_zap_stats`).
 fn zap_stats(dump: &mut Dump<'_>, objset: &Arc<Objset>, object: ObjectId) {
     let stats = match Zap::hold(objset, object).and_then(|zap| zap.stats()) {
         Ok(stats) => stats,
@@ -306,7 +306,7 @@ fn bpobj(dump: &mut Dump<'_>, shown: &Shown, object: ObjectId, list: &BpobjPhys,
     }
 }
 
-/// Block pointers of a list by their numbers, as far as it has them.
+/// Shows block pointers of a list by their numbers, as far as it has them.
 pub fn block_pointers(dump: &mut Dump<'_>, objset: &Arc<Objset>, object: ObjectId, numbers: &mut dyn Iterator<Item = u64>) {
     const FREE: u64 = 1;
     let copies = if dump.datasets > 5 { 3 } else { 1 };
@@ -335,7 +335,7 @@ fn packed_list(dump: &mut Dump<'_>, objset: &Arc<Objset>, object: ObjectId, bonu
     }
 }
 
-/// A packed list whose length stands in its bonus.
+/// Packed list whose length stands in its bonus.
 pub fn read_packed(objset: &Arc<Objset>, object: ObjectId, bonus: &[u8]) -> Option<NvList> {
     let length = u64::from_le_bytes(*bonus.first_chunk()?);
     let dnode = objset.hold(object).ok()?;
@@ -346,7 +346,7 @@ pub fn read_packed(objset: &Arc<Objset>, object: ObjectId, bonus: &[u8]) -> Opti
     NvList::decode(&packed).ok()
 }
 
-/// The first MiB of an object as words.
+/// Words of the first MiB of an object.
 fn read_words(objset: &Arc<Objset>, object: ObjectId, phys: &DnodePhys) -> Option<(Vec<u64>, bool)> {
     const BYTES_MAX: u64 = 1 << 20;
     let length = phys.max_block.0.saturating_add(1).saturating_mul(phys.data_block_bytes() as u64);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use zap::Zap;
 use zpl::{Attr, Node, Settings, Zfs};
 
-/// A path longer than this is taken for a loop of directories.
+/// Number of components of a path beyond which it is taken for a loop of directories.
 const COMPONENTS_MAX: usize = 4096;
 const MASTER_NODE: ObjectId = ObjectId(1);
 const FLAG_XATTR: u64 = 0x1;
@@ -84,7 +84,7 @@ fn attributes(dump: &mut Dump<'_>, bytes: usize, list: &Arc<NvList>) {
 const LEAKED: &str = "path not found, possibly leaked";
 const DELETED: &str = "on delete queue";
 
-/// The path of a node from the root of its file system (OpenZFS: `zfs_obj_to_path`).
+/// Path of a node from the root of its file system (OpenZFS: `zfs_obj_to_path`).
 fn path(files: &Arc<Zfs>, names: &mut Names, object: ObjectId) -> Result<String, &'static str> {
     const S_IFMT: u64 = 0o170_000;
     const S_IFDIR: u64 = 0o040_000;
@@ -110,10 +110,10 @@ fn path(files: &Arc<Zfs>, names: &mut Names, object: ObjectId) -> Result<String,
     Err(LEAKED)
 }
 
-/// Most directories whose names are kept at a time.
+/// Number of directories whose names are kept at a time, at most.
 const DIRECTORIES_MAX: usize = 64;
 
-/// The names in the directories that were looked into lately, by object.
+/// Names in the directories that were looked into lately, by object.
 #[derive(Default)]
 pub struct Names(HashMap<ObjectId, HashMap<u64, String>>);
 

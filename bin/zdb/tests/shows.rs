@@ -13,7 +13,7 @@ use vdev::{LeafKind, TopKind};
 
 const DEVICE_BYTES: u64 = 64 << 20;
 
-/// A folder with a pool `tank` in it, and another file system; gone when it goes.
+/// Folder with a pool `tank` in it, and another file system; gone when it goes.
 struct Folder(PathBuf);
 
 impl Drop for Folder {

@@ -5,16 +5,16 @@ use cli::Stop;
 use cli::property::{self, DATASET};
 use control_api::DatasetQuery;
 
-/// Which dataset types a verb shows when `-t` does not say.
+/// Types of datasets that a verb shows when `-t` does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Default {
-    /// `list`: file systems and volumes; a snapshot when it is named.
+    /// Types for `list`: file systems and volumes; a snapshot when it is named.
     Data,
-    /// `get`: snapshots too.
+    /// Types for `get`: snapshots too.
     All,
 }
 
-/// `-o` with `space` expanded and every name checked.
+/// Columns of `-o` with `space` expanded and every name checked.
 pub fn expand(columns: &[String]) -> Result<Vec<String>, Stop> {
     const SPACE: [&str; 7] = ["name", "available", "used", "usedbysnapshots", "usedbydataset", "usedbyrefreservation", "usedbychildren"];
     match columns {
@@ -54,7 +54,7 @@ fn depth(word: Option<&str>) -> Result<Option<u32>, Stop> {
     }
 }
 
-/// What to ask the daemon for about one name (None: about everything).
+/// Question to the daemon about one name (None: about everything).
 pub fn query(name: Option<&str>, select: &Select, default: Default) -> Result<DatasetQuery, Stop> {
     let mut types = types(&select.types, default)?;
     let depth = match (depth(select.depth.as_deref())?, select.recursive) {

@@ -12,7 +12,7 @@ pub fn run(client: &Client, arguments: &args::DirectStats) -> Result<u8, Stop> {
     Ok(cli::direct::print(client, targets, &arguments.output, "zfs direct-stats", "datasets")?)
 }
 
-/// A path means a file (or, when it is a mount point, its file system). A word that is no path by its first character means a
+/// Target that a word means. A path means a file (or, when it is a mount point, its file system). A word that is no path by its first character means a
 /// dataset when there is one of that name.
 fn target(client: &Client, word: &str) -> Result<DirectTarget, Failure> {
     let dataset = DirectTarget::Dataset { name: word.to_string() };

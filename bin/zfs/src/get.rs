@@ -64,7 +64,7 @@ fn fields(words: &[String]) -> Result<Vec<&str>, Stop> {
     }
 }
 
-/// All properties, or those named in that order; what the dataset lacks has the value `-`.
+/// Properties of a dataset: all, or those named in that order; what the dataset lacks has the value `-`.
 fn select(report: &DatasetReport, wanted: Option<&[String]>) -> Vec<Property> {
     let Some(names) = wanted else {
         return report.properties.clone();

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 const DEFAULT: [&str; 5] = ["name", "used", "available", "referenced", "mountpoint"];
 
-/// Datasets, and the exit code: names that cannot be opened are reported and passed over.
+/// Reports of datasets, and the exit code: names that cannot be opened are reported and passed over.
 pub fn reports(
     client: &Client,
     names: &[String],
@@ -54,7 +54,7 @@ pub fn reports(
     Ok((all, code))
 }
 
-/// Users are shown as they were named, also one that was named twice.
+/// Shows users as they were named, also one that was named twice.
 fn as_named(report: &mut DatasetReport, words: &[&String], numbered: &[String]) {
     let named = |(word, number): (&&String, &String)| {
         let property = find(&report.properties, number)?;
@@ -65,7 +65,7 @@ fn as_named(report: &mut DatasetReport, words: &[&String], numbered: &[String]) 
     report.properties.extend(shown);
 }
 
-/// File systems by name, each followed by its snapshots, oldest first (OpenZFS: `zfs_compare`).
+/// Orders file systems by name, each followed by its snapshots, oldest first (OpenZFS: `zfs_compare`).
 fn natural(a: &DatasetReport, b: &DatasetReport) -> Ordering {
     let key = |report: &DatasetReport| match report.name.split_once('@') {
         Some((filesystem, snapshot)) => (filesystem.to_string(), 1, report.create_txg, snapshot.to_string()),
@@ -113,7 +113,7 @@ fn table(reports: &[DatasetReport], wanted: &[String], output: &Output) -> Table
     table
 }
 
-/// A property, `-` where the dataset has none.
+/// Value of a property, `-` where the dataset has none.
 fn value(report: &DatasetReport, name: &str) -> Value {
     match find(&report.properties, name) {
         _ if name == "name" => Value::Text(report.name.clone()),
@@ -132,7 +132,7 @@ fn sort(reports: &mut [DatasetReport], keys: &[(String, bool)]) {
     });
 }
 
-/// What lacks the property goes last, whatever the direction.
+/// Orders values; what lacks the property goes last, whatever the direction.
 fn compare(a: &Value, b: &Value, descending: bool) -> Ordering {
     match (a, b) {
         (Value::None, Value::None) => Ordering::Equal,
@@ -157,7 +157,7 @@ fn as_json(reports: &[DatasetReport], wanted: &[String], output: &Output) -> Str
     json::envelope("zfs list", "datasets", datasets)
 }
 
-/// The fields that every JSON entry of a dataset starts with (OpenZFS: `fill_dataset_info`).
+/// Fields that every JSON entry of a dataset starts with (OpenZFS: `fill_dataset_info`).
 pub fn head(report: &DatasetReport, json_int: bool) -> Map<String, serde_json::Value> {
     let mut entry = Map::new();
     entry.insert("name".into(), json!(report.name));

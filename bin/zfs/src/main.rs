@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     cli::run_with::<Arguments>(&LACKING, |arguments| run(arguments.verb))
 }
 
-/// What `zfs` of OpenZFS 2.3 has besides.
+/// Verbs and options that `zfs` of OpenZFS 2.3 has besides.
 const LACKING: Lacking = Lacking {
     verbs: &[
         "clone",
@@ -173,7 +173,7 @@ fn destroy(client: &Client, arguments: &args::Destroy) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// `property=value …`, then datasets, in this order only.
+/// Sets `property=value …` of the datasets that follow, in this order only.
 fn set(client: &Client, words: &[String], no_mount: bool) -> Result<u8, Stop> {
     let split = words.iter().position(|word| !word.contains('=')).unwrap_or(words.len());
     let (pairs, names) = words.split_at(split);
@@ -264,7 +264,7 @@ fn mount(client: &Client, request: MountRequest, how: &Mount) -> Result<u8, Stop
     Ok(code)
 }
 
-/// The file systems at and below a name that are not mounted and want to be.
+/// Names of the file systems at and below a name that are not mounted and want to be.
 fn mountable(client: &Client, name: &str) -> Result<Vec<Option<String>>, Stop> {
     let query =
         control_api::DatasetQuery { names: vec![name.to_string()], depth: None, types: vec!["filesystem".to_string()], asked: Vec::new() };

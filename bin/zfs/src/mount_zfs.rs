@@ -19,7 +19,7 @@ pub fn is_called() -> bool {
     NAMES.iter().any(|own| name.is_some_and(|name| name == *own))
 }
 
-/// What the command line asks for.
+/// Options and words of the command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Asked {
     sloppy: bool,
@@ -64,7 +64,7 @@ impl Asked {
         self.options.iter().any(|given| given == option)
     }
 
-    /// mount(8) says `rw` of its own accord; that must not lift `readonly=on`.
+    /// Options that are passed on. mount(8) says `rw` of its own accord; that must not lift `readonly=on`.
     fn passed_on(&self) -> Vec<String> {
         let keeps = |option: &&String| *option != "rw" || self.has("remount");
         self.options.iter().filter(keeps).cloned().collect()
@@ -140,7 +140,7 @@ fn run(asked: &Asked) -> Result<(), (u8, String)> {
     cli::done(&client, &Request::Mount(request)).map(drop).map_err(|failure| explain(&dataset, &failure))
 }
 
-/// The pool that a device or file belongs to: what is mounted is its own file system then (OpenZFS reads the label).
+/// Name of the pool that a device or file belongs to: what is mounted is its own file system then (OpenZFS reads the label).
 fn pool_on(client: &Client, word: &str) -> Option<String> {
     let device = std::fs::canonicalize(word).ok().filter(|path| word.starts_with('/') && !path.is_dir())?;
     let is_it = |path: &str| std::fs::canonicalize(path).is_ok_and(|path| path == device);
@@ -152,7 +152,7 @@ fn has_leaf(vdev: &VdevReport, is_it: &impl Fn(&str) -> bool) -> bool {
     vdev.path.as_deref().is_some_and(is_it) || vdev.children.iter().any(|child| has_leaf(child, is_it))
 }
 
-/// mount(8) takes a dataset for a path below the folder that it is called in.
+/// Name of the dataset that a word means: mount(8) takes one for a path below the folder that it is called in.
 fn dataset_of(word: &str) -> String {
     let folder = std::env::current_dir().unwrap_or_default();
     let below = Path::new(word).strip_prefix(folder).map(|rest| rest.to_string_lossy().into_owned());

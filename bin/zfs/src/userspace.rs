@@ -8,17 +8,17 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 const FIELDS: [&str; 6] = ["type", "name", "used", "quota", "objused", "objquota"];
-/// `-t`, with whom it means: Windows users are known to other systems only.
+/// Words of `-t`, with whom they mean: Windows users are known to other systems only.
 const TYPES: [(&str, &[&str]); 5] =
     [("posixuser", &["user"]), ("smbuser", &[]), ("posixgroup", &["group"]), ("smbgroup", &[]), ("all", &["user", "group"])];
 
-/// So many numbers go onto one command line.
+/// Number of ids that go onto one command line.
 const NAMES_AT_ONCE: usize = 1000;
 
-/// One line.
+/// Line of the table.
 struct Line {
     report: OwnerReport,
-    /// None when only the number is known or wanted.
+    /// Name of the owner; None when only the number is known or wanted.
     name: Option<String>,
 }
 
@@ -57,7 +57,7 @@ fn wrong(why: String) -> Stop {
     Stop::Failed(Failure::new(control_api::ErrorKind::Invalid, why, ""))
 }
 
-/// A path stands for the file system that it is in.
+/// Name of the dataset that a word means; a path stands for the file system that it is in.
 fn dataset(word: &str) -> Result<String, Failure> {
     if word.starts_with(['/', '.']) { cli::place_of_path(word) } else { Ok(word.to_string()) }
 }
@@ -95,7 +95,7 @@ fn names(reports: &[OwnerReport]) -> BTreeMap<(String, u64), String> {
     names
 }
 
-/// By the keys that were given, then by type and name (OpenZFS: `us_compare`).
+/// Orders lines by the keys that were given, then by type and name (OpenZFS: `us_compare`).
 fn order(a: &Line, b: &Line, keys: &[(String, bool)]) -> Ordering {
     let place = |line: &Line| TYPES.iter().position(|(_, whose)| whose.first() == Some(&line.report.who.as_str()));
     let by = |key: &str| match key {

@@ -3,7 +3,7 @@
 use clap::{ArgAction, Parser};
 use control_api::{InjectAdd, InjectFault};
 
-/// The whole of a frequency.
+/// Number that is the whole of a frequency.
 const ALWAYS: f64 = 4_294_967_295.0;
 /// Seconds for which writes are lost unless told otherwise.
 const LOST_SECONDS: u64 = 30;
@@ -93,27 +93,27 @@ pub struct Arguments {
     pub object: Vec<String>,
 }
 
-/// What is to be done.
+/// Task that the options ask for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Task {
     /// Print the handlers.
     List,
     /// Print the usage.
     Help,
-    /// Remove one, or all.
+    /// Remove one handler by its number, or all.
     Clear(Option<u64>),
-    /// Add one, or flush.
+    /// Add a handler, or flush the cache.
     Add(Box<InjectAdd>),
 }
 
-/// What is wrong, the exit code, and whether the usage follows.
+/// Message about what is wrong, the exit code, and whether the usage follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
-    /// One line.
+    /// Message in one line.
     pub why: String,
-    /// Exit code.
+    /// Exit code of the program.
     pub code: u8,
-    /// The usage is printed too.
+    /// True when the usage is printed too.
     pub usage: bool,
 }
 
@@ -121,18 +121,18 @@ fn wrong(code: u8, why: impl Into<String>) -> Wrong {
     Wrong { why: why.into(), code, usage: true }
 }
 
-/// A wrong value, without the usage.
+/// Makes the message about a wrong value, without the usage.
 fn refused(why: impl Into<String>) -> Wrong {
     Wrong { why: why.into(), code: 1, usage: false }
 }
 
-/// `10:2` as milliseconds and lanes.
+/// Milliseconds and lanes of `10:2`.
 fn delay_of(word: &str) -> Option<(u64, u64)> {
     let (delay, lanes) = word.split_once(':')?;
     Some((delay.parse().ok().filter(|delay| *delay > 0)?, lanes.parse().ok()?))
 }
 
-/// A percentage as a share of 2^32.
+/// Share of 2^32 for a percentage.
 fn frequency_of(word: &str) -> Result<u32, Wrong> {
     let range = "frequency value must be in the range [0.0001, 100.0]";
     let percent: f64 = word.trim().parse().map_err(|_| refused(format!("invalid value: {range}")))?;
@@ -143,7 +143,7 @@ fn frequency_of(word: &str) -> Result<u32, Wrong> {
     Ok((share * ALWAYS) as u32)
 }
 
-/// `0,2` as bits.
+/// Mask of bits for `0,2`.
 fn copies_of(word: &str) -> Option<u32> {
     let mut bits = 0;
     for digit in word.split(',') {
@@ -164,7 +164,7 @@ fn range_of(word: &str) -> Option<(u64, u64)> {
 }
 
 impl Arguments {
-    /// What the options mean.
+    /// Task that the options mean.
     pub fn task(&self, is_alone: bool) -> Result<Task, Wrong> {
         if is_alone {
             return Ok(Task::List);
@@ -185,7 +185,7 @@ impl Arguments {
         Ok(Task::Add(Box::new(InjectAdd { pool, fault, frequency, flush_cache: self.flush, reopen: self.unload })))
     }
 
-    /// Values that no form of the command has.
+    /// Refuses values that no form of the command has.
     fn check_words(&self) -> Result<(), Wrong> {
         let known = |word: &Option<String>, list: &[&str]| word.as_ref().is_none_or(|word| list.contains(&word.to_lowercase().as_str()));
         let given = |word: &Option<String>| word.clone().unwrap_or_default();
@@ -227,12 +227,12 @@ impl Arguments {
         Ok(())
     }
 
-    /// Options of data faults.
+    /// True when options of data faults are given.
     fn is_about_data(&self) -> bool {
         self.block.is_some() || self.range.is_some() || self.kind.is_some() || self.level() != 0 || self.copies.is_some()
     }
 
-    /// A duration or another command is given.
+    /// True when a duration or another command is given.
     fn is_command(&self) -> bool {
         self.panic.is_some() || self.pool_delay.is_some() || self.lost_writes || self.seconds.is_some() || self.txgs.is_some()
     }

@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the words are not, in OpenZFS's words.
+/// Says what is wrong with the words, as OpenZFS does.
 fn explain(error: &clap::Error) -> ExitCode {
     use clap::error::{ContextKind, ContextValue, ErrorKind};
     let argument = match error.get(ContextKind::InvalidArg) {
@@ -124,7 +124,7 @@ fn add(client: &Client, arguments: &Arguments, mut request: InjectAdd) -> Result
     Ok(())
 }
 
-/// Makes the kernel forget what it has of the file: it, not the daemon, would answer the next read.
+/// Makes the kernel forget what it has of the file: the kernel, not the daemon, would answer the next read.
 fn forget_pages(path: &str) {
     if let Ok(file) = std::fs::File::open(path) {
         // Where that does not work, reads are answered from memory as before.
@@ -133,7 +133,7 @@ fn forget_pages(path: &str) {
     }
 }
 
-/// The dataset that is mounted where the path is.
+/// Name of the dataset that is mounted where the path is.
 fn dataset_of(client: &Client, path: &str) -> Result<Option<String>, Failure> {
     let Response::Mounts(mounts) = client.call(&Request::Mount(MountRequest::default()))? else { return Ok(None) };
     let inside = mounts.into_iter().filter(|mount| std::path::Path::new(path).starts_with(&mount.mountpoint));

@@ -2,14 +2,14 @@
 
 use control_api::{InjectBlocks, InjectReport};
 
-/// A table: its heading, and the line of a handler that belongs into it.
+/// Table of one kind of handlers: its heading, and the line of a handler that belongs into it.
 struct Table {
     heading: String,
     rule: &'static str,
     line: fn(&InjectReport) -> Option<String>,
 }
 
-/// Every handler, by kind.
+/// Text of the tables of all handlers, by kind.
 pub fn tables(handlers: &[InjectReport]) -> String {
     let tables = [
         Table {
@@ -82,12 +82,12 @@ fn lost_line(report: &InjectReport) -> Option<String> {
     Some(format!("{:>3}  {:<15}  {}", report.id, report.pool, report.lost_writes?))
 }
 
-/// Every block, as OpenZFS shows that; faults by type have no range at all.
+/// True for every block, as OpenZFS shows that; faults by type have no range at all.
 fn is_all(range: (u64, u64)) -> bool {
     range == (0, u64::MAX)
 }
 
-/// A handler that was just added.
+/// Text about a handler that was just added.
 pub fn added(report: &InjectReport) -> String {
     let mut text = format!("Added handler {} with the following properties:\n  pool: {}\n", report.id, report.pool);
     let seconds = report.lost_writes.or(report.pool_delay.map(|(seconds, _)| seconds));

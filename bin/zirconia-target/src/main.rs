@@ -20,7 +20,7 @@ use target_server::{Listening, Target, TargetSetup};
 use target_wire::{Address, Listener, Secret, SecretError};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Largest block of the tests at the start, in bytes: hosts test again, with larger ones.
+/// Bytes of the largest block of the tests at the start: hosts test again, with larger ones.
 const TEST_BYTES_MAX: usize = 4096;
 
 /// Compute and write disks for hosts elsewhere.
@@ -62,7 +62,7 @@ fn bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).filter(|bytes| *bytes > 0).ok_or_else(wrong)
 }
 
-/// Why there is no target.
+/// Reason why there is no target.
 #[derive(Debug)]
 enum Failure {
     Secret(PathBuf, SecretError),
@@ -105,7 +105,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The library that this process is for, when the daemon started it for one: not for people, so none of the options.
+/// Path of the library that this process is for, when the daemon started it for one: not for people, so none of the options.
 fn library() -> Option<PathBuf> {
     let mut words = std::env::args_os().skip(1);
     (words.next()? == provider_process::WORD).then(|| words.next().map(PathBuf::from))?
@@ -144,7 +144,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The device that programs run on: this machine's processors.
+/// Device that programs run on: this machine's processors.
 fn software(exec: &Exec) -> Result<Device, Failure> {
     let software = Software::new(exec, SoftwareOptions::default());
     let options = RegisterOptions { scratch: Some(std::env::temp_dir()), test_bytes_max: TEST_BYTES_MAX, ..RegisterOptions::default() };

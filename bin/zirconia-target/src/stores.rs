@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use target_server::Stores;
 
-/// See the module.
+/// Paths of the stores that hosts may open, or of folders of such.
 #[derive(Debug)]
 pub(crate) struct Allowed(Vec<PathBuf>);
 
 impl Allowed {
-    /// What lies at, or below, these paths. Links are followed now.
+    /// Allows what lies at, or below, these paths. Links are followed now.
     pub(crate) fn new(paths: &[PathBuf]) -> Result<Allowed, (PathBuf, io::Error)> {
         let one = |path: &PathBuf| path.canonicalize().map_err(|error| (path.clone(), error));
         paths.iter().map(one).collect::<Result<_, _>>().map(Allowed)

@@ -84,7 +84,7 @@ impl HostStore for Nowhere {
     }
 }
 
-/// A record of two columns and their parity, in two programs.
+/// Writes a record of two columns and their parity, in two programs.
 fn write(device: &Device, stores: &[Store], record: &Abd, at: u64) -> Result<[u64; 4], OpError> {
     let (block, parity) = (device.alloc(2 * COLUMN)?, device.alloc(COLUMN)?);
     let mut graph = Graph::new();

@@ -80,7 +80,7 @@ fn shellenv() -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// The manual pages: beside the programs (`PREFIX/bin`, `PREFIX/share/man`), or at the root of the source tree they were built in.
+/// Folder of the manual pages: beside the programs (`PREFIX/bin`, `PREFIX/share/man`), or at the root of the source tree they were built in.
 fn manuals(programs: &Path) -> Option<PathBuf> {
     let installed = programs.parent().map(|prefix| prefix.join("share/man"));
     let in_tree = programs.ancestors().map(|folder| folder.join("man"));

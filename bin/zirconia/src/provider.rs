@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 
 /// Bytes of a block that is measured.
 const BENCH_BYTES: usize = 1 << 20;
-/// How long one operation is measured.
+/// Time for which one operation is measured.
 const BENCH_TIME: Duration = Duration::from_millis(200);
-/// What one graph may take, in nanoseconds.
+/// Nanoseconds that one graph may take.
 const DEADLINE_NS: u64 = 60_000_000_000;
-/// How long a library may take to be loaded, and for each answer.
+/// Time that a library may take to be loaded, and for each answer.
 const LIBRARY_DEADLINE: Duration = Duration::from_secs(10);
-/// Data columns of the row that is measured.
+/// Number of data columns of the row that is measured.
 const DATA_COLUMNS: usize = 8;
 
 /// What can be done with providers.
@@ -143,7 +143,7 @@ fn info(report: &ProviderReport) {
     }
 }
 
-/// What the daemon, in a folder of its own, is to open: paths as they are from everywhere.
+/// Path or location that the daemon, in a folder of its own, is to open: paths as they are from everywhere.
 fn absolute(path: &str) -> Result<String, Failure> {
     let what = || format!("cannot load a provider from '{path}'");
     let failed = |error: &dyn std::fmt::Display| Failure::new(ErrorKind::Invalid, what(), error.to_string());
@@ -173,10 +173,10 @@ fn load(path: &str, name: Option<&str>, replace: bool) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// A provider, and its process if it has one.
+/// Provider, and its process if it has one.
 type Own = (Arc<dyn Provider>, Option<Arc<Hosted>>);
 
-/// A provider for this process alone; libraries run in one of their own.
+/// Makes a provider for this process alone; libraries run in one of their own.
 fn own(exec: &Exec, name: &str) -> Result<Own, Failure> {
     if name == "software" {
         return Ok((Software::new(exec, SoftwareOptions::default()), None));
@@ -206,7 +206,7 @@ fn own(exec: &Exec, name: &str) -> Result<Own, Failure> {
     Ok((provider, None))
 }
 
-/// Registers a provider of this process, which tests it; with why its process has ended, if it has.
+/// Registers a provider of this process, which tests it; returns it with why its process has ended, if it has.
 fn tested(name: &str) -> Result<(Device, Option<String>), Failure> {
     let exec: Exec = Arc::new(exec::Pool::new(std::thread::available_parallelism().map_or(2, usize::from)));
     let (provider, hosted) = own(&exec, name)?;
@@ -271,7 +271,7 @@ fn bench(name: &str) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// A block that compresses to about a third.
+/// Block that compresses to about a third.
 fn sample() -> Abd {
     let mut random = exec::SplitMix::new(1);
     let byte = |at: usize, noise: u8| if at % 8 < 2 { noise } else { b'a' + (at % 8) as u8 };
@@ -319,7 +319,7 @@ fn row(device: &Device, source: &View, parity: usize) -> Result<RaidContext, OpE
     RaidContext::new(parity, data)
 }
 
-/// The block compressed, in the provider's memory.
+/// Compresses the block in the provider's memory.
 fn packed(device: &Device, kind: Compression, data: &Abd) -> Result<Option<View>, OpError> {
     let data = data.to_contiguous();
     let mut out = AbdPart::scratch(BENCH_BYTES);

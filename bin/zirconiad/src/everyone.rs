@@ -20,26 +20,26 @@ use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Runtime;
 
-/// Requests that are worked on at a time.
+/// Number of requests that are worked on at a time.
 const THREADS: usize = 4;
-/// Connections at a time, of all and of one user.
+/// Number of connections at a time, of all and of one user.
 const CONNECTIONS_MAX: usize = 64;
 const CONNECTIONS_OF_A_USER_MAX: usize = 16;
 /// Longest life of a connection, and of its first line.
 const CONNECTION: Duration = Duration::from_secs(60);
 const FIRST_LINE: Duration = Duration::from_secs(5);
-/// Largest request: a few names.
+/// Bytes of the largest request: a few names.
 const BODY_BYTES_MAX: usize = 64 << 10;
 /// Pause after a connection could not be accepted (out of descriptors, most likely).
 const PAUSE: Duration = Duration::from_millis(100);
-/// How often it is looked whether the socket is still there.
+/// Pause between looks whether the socket is still there.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Open connections by user.
+/// Number of open connections, by user.
 #[derive(Default)]
 struct Guests(Mutex<BTreeMap<u32, usize>>);
 
-/// A connection's place among them.
+/// Place of a connection among them.
 struct Place(Arc<Guests>, u32);
 
 impl Guests {

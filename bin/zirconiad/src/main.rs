@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the process takes to end once all pools are closed.
+/// Time that the process may take to end once all pools are closed.
 const END: Duration = Duration::from_secs(10);
 
 /// The process that owns Zirconia's pools.
@@ -43,7 +43,7 @@ struct Arguments {
     metrics: Option<SocketAddr>,
 }
 
-/// The descriptor behind the standard ones, open on nothing: it is the first that is opened here, and the only one that programs which are run on
+/// Opens the descriptor behind the standard ones on nothing: it is the first that is opened here, and the only one that programs which are run on
 /// events inherit. zed leaves them one of its own there, and scripts count on it that theirs begin with 4.
 fn third_descriptor() -> Option<OwnedFd> {
     rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty()).ok()
@@ -102,7 +102,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     served
 }
 
-/// Where the metrics are served besides the socket: the option, else `ZIRCONIA_METRICS` (daemons that commands start).
+/// Address where the metrics are served besides the socket: the option, else `ZIRCONIA_METRICS` (daemons that commands start).
 fn metrics_address(arguments: &Arguments) -> Result<Option<SocketAddr>, Failure> {
     let from_environment = || std::env::var("ZIRCONIA_METRICS").ok().filter(|text| !text.is_empty());
     match (arguments.metrics, from_environment()) {

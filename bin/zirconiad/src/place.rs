@@ -15,19 +15,19 @@ use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::net::UnixListener;
 
-/// What cannot be done, in messages.
+/// Words for what cannot be done, in messages.
 pub const START: &str = "cannot start the daemon";
-/// How often it is looked, besides when something is removed.
+/// Pause between looks, besides those when something is removed.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Which file something is: device and inode.
+/// Identity of a file: device and inode.
 type Identity = (u64, u64);
 
 fn identity(metadata: std::io::Result<Metadata>) -> Option<Identity> {
     metadata.ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
-/// How often the lock is tried: who looks whether a daemon still has it holds it for a moment.
+/// Number of times that the lock is tried: who looks whether a daemon still has it holds it for a moment.
 const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
@@ -66,21 +66,21 @@ pub fn listen(state: &StateDir) -> Result<UnixListener, Failure> {
     Ok(listener)
 }
 
-/// See the file's header.
+/// Place of the daemon: its state directory, with the lock and socket in it.
 pub struct Place {
     state: StateDir,
     lock: File,
     socket: Option<Identity>,
     /// True when what there is to say goes into the state directory's log.
     has_log: bool,
-    /// Tells when something is removed there; none where the kernel does not.
+    /// Watch on what is removed there; None where the kernel has none.
     watch: Option<AsyncFd<OwnedFd>>,
-    /// Somebody else has it now.
+    /// True when somebody else has the place now.
     is_taken: bool,
 }
 
 impl Place {
-    /// The place whose lock and socket are the daemon's.
+    /// Makes the place whose lock and socket are the daemon's.
     pub fn new(state: &StateDir, lock: File, has_log: bool) -> Place {
         let socket = identity(std::fs::symlink_metadata(state.socket()));
         Place { state: state.clone(), lock, socket, has_log, watch: None, is_taken: false }

@@ -23,30 +23,30 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// Largest request body; a request is a few properties and paths.
+/// Bytes of the largest request body; a request is a few properties and paths.
 const BODY_BYTES_MAX: usize = 4 << 20;
-/// How often it is looked whether a request waits in vain.
+/// Pause between looks whether a request waits in vain.
 const LOOK: Duration = Duration::from_millis(250);
-/// How long a client may take to say what it wants …
+/// Time that a client may take to say what it wants …
 const SAYING_MAX: Duration = Duration::from_secs(10);
 /// … and while more than half of the places are taken: commands say it at once.
 const SAYING_MAX_CROWDED: Duration = Duration::from_millis(500);
-/// How long somebody who only reads metrics may take for all of it.
+/// Time that somebody who only reads metrics may take for all of it.
 const READING_MAX: Duration = Duration::from_secs(30);
-/// Connections of commands at a time, with descriptors enough: each may work on a thread of its own.
+/// Number of connections of commands at a time, with descriptors enough: each may work on a thread of its own.
 const COMMANDS_MAX: usize = 256;
-/// Connections of whoever reads metrics over the network at a time, with descriptors enough.
+/// Number of connections of whoever reads metrics over the network at a time, with descriptors enough.
 const READERS_MAX: usize = 32;
-/// Connections of either kind at a time, however few descriptors there are.
+/// Number of connections of either kind at a time, however few descriptors there are.
 const CONNECTIONS_MIN: usize = 8;
-/// Bytes of the head of a question for metrics.
+/// Bytes of the head of a question for metrics, at most.
 const READER_HEAD_BYTES: usize = 16 << 10;
-/// After a connection that could not be taken.
+/// Pause after a connection that could not be taken.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const OPENAPI: &str = include_str!("../../../docs/openapi.json");
 
-/// Where connections come from.
+/// Source of connections.
 trait Source {
     type Stream;
     fn poll_next(&self, context: &mut Context<'_>) -> Poll<io::Result<Self::Stream>>;
@@ -66,24 +66,24 @@ impl Source for TcpListener {
     }
 }
 
-/// Takes connections, so many at a time.
+/// Gate that takes connections, so many at a time.
 struct Gate<S> {
     source: S,
     places: Arc<Semaphore>,
     places_max: usize,
 }
 
-/// Connections of commands at a time: they leave two thirds of the descriptors to what they ask for.
+/// Number of connections of commands at a time: they leave two thirds of the descriptors to what they ask for.
 fn commands_max() -> usize {
     share_of_descriptors(3, COMMANDS_MAX)
 }
 
-/// Connections of readers at a time.
+/// Number of connections of readers at a time.
 fn readers_max() -> usize {
     share_of_descriptors(8, READERS_MAX)
 }
 
-/// One descriptor of `of`, no more than `max`.
+/// Number of connections at one descriptor of `of` each, no more than `max`.
 fn share_of_descriptors(of: u64, max: usize) -> usize {
     usize::try_from(service::descriptors_max() / of).unwrap_or(max).clamp(CONNECTIONS_MIN, max)
 }
@@ -93,12 +93,12 @@ impl<S: Source> Gate<S> {
         Gate { source, places: Arc::new(Semaphore::new(places)), places_max: places }
     }
 
-    /// How long whoever came now may take to say what it wants: a crowd of the silent keeps nobody else out for long.
+    /// Time that whoever came now may take to say what it wants: a crowd of the silent keeps nobody else out for long.
     fn saying_max(&self) -> Duration {
         if self.places.available_permits() < self.places_max / 2 { SAYING_MAX_CROWDED } else { SAYING_MAX }
     }
 
-    /// The next connection, once there is a place for it; the place is free again when the permit is dropped.
+    /// Takes the next connection, once there is a place for it; the place is free again when the permit is dropped.
     async fn next(&self) -> (S::Stream, Option<OwnedSemaphorePermit>) {
         // Nobody closes the semaphore.
         let place = self.places.clone().acquire_owned().await.ok();
@@ -111,7 +111,7 @@ impl<S: Source> Gate<S> {
     }
 }
 
-/// The daemon's sockets, open: who connects waits until [`Door::serve`].
+/// Sockets of the daemon, open: who connects waits until [`Door::serve`].
 pub struct Door {
     runtime: Runtime,
     commands: Gate<UnixListener>,
@@ -180,7 +180,7 @@ impl Door {
     }
 }
 
-/// One request for a connection, said within `saying_max`: nobody keeps a place without using it.
+/// Server of one request for a connection, said within `saying_max`: nobody keeps a place without using it.
 fn http(saying_max: Duration) -> hyper::server::conn::http1::Builder {
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(saying_max).keep_alive(false);
@@ -228,13 +228,13 @@ async fn answer(
     Ok(reply)
 }
 
-/// An answer as HTTP has it.
+/// Answer as HTTP has it.
 pub fn reply_with(response: &Response) -> hyper::Response<Full<Bytes>> {
     let status = if matches!(response, Response::Failed(_)) { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
     json(status, serde_json::to_vec(response).unwrap_or_default())
 }
 
-/// A body of JSON.
+/// Answer with a body of JSON.
 pub fn json(status: StatusCode, body: Vec<u8>) -> hyper::Response<Full<Bytes>> {
     reply(status, "application/json", body)
 }

@@ -8,14 +8,14 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Before the first, second, … start after a death; after as many deaths within [`MEMORY`] it is left alone.
+/// Pauses before the first, second, … start after a death; after as many deaths within [`MEMORY`] it is left alone.
 const PAUSES: [Duration; 5] =
     [Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(8), Duration::from_secs(30)];
 const MEMORY: Duration = Duration::from_secs(600);
-/// Signals by which somebody ends a process that is to stay so.
+/// Numbers of signals by which somebody ends a process that is to stay so.
 const ORDERED: [i32; 3] = [1, 2, 15];
 
-/// What to do about an end.
+/// Verdict on an end.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     /// End with this code.
@@ -24,7 +24,7 @@ enum Verdict {
     Again(Duration),
 }
 
-/// Deaths that count.
+/// Times of the deaths that count.
 #[derive(Default)]
 struct Deaths(Vec<Instant>);
 

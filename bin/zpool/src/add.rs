@@ -51,7 +51,7 @@ pub fn run(client: &Client, arguments: &args::Add) -> Result<u8, Stop> {
     Ok(code)
 }
 
-/// `-o ashift=N`: the only property that can be given.
+/// Value of `-o ashift=N`: the only property that can be given.
 fn ashift(properties: &[String]) -> Result<Option<u32>, Stop> {
     let mut ashift = None;
     for property in properties {
@@ -71,7 +71,7 @@ fn ashift(properties: &[String]) -> Result<Option<u32>, Stop> {
     Ok(ashift)
 }
 
-/// The pool with what would be added.
+/// Text of the pool with what would be added.
 fn picture(report: &PoolReport, wanted: &spec::Spec, names: Names) -> String {
     fn lines(vdev: &VdevReport, depth: usize, names: Names, text: &mut String) {
         text.push_str(&format!("\t{}{}\n", "  ".repeat(depth), names.of(vdev)));

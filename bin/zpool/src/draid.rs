@@ -1,23 +1,23 @@
 //! `draid[P][:Dd][:Cc][:Ss]`: the word that begins a dRAID vdev, with OpenZFS's defaults and messages (OpenZFS: `get_parity`,
 //! `draid_config_by_type` in `zpool_vdev.c`).
 
-/// Data columns of a group when the word names none.
+/// Number of data columns of a group when the word names none.
 const DATA_DEFAULT: u64 = 8;
-/// Most distributed spares.
+/// Number of distributed spares, at most.
 const SPARES_MAX: u64 = 100;
 
-/// What a dRAID vdev is to look like.
+/// Shape that a dRAID vdev is to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Parity columns of a group.
+    /// Number of parity columns of a group.
     pub parity: u8,
-    /// Data columns of a group.
+    /// Number of data columns of a group.
     pub data: u8,
-    /// Distributed spares.
+    /// Number of distributed spares.
     pub spares: u8,
 }
 
-/// The parity that a word asks for; None when it does not begin a dRAID vdev.
+/// Number of parity columns that a word asks for; None when it does not begin a dRAID vdev.
 pub fn parity(word: &str) -> Option<u8> {
     let rest = word.strip_prefix("draid")?;
     match rest.split(':').next()? {
@@ -27,7 +27,7 @@ pub fn parity(word: &str) -> Option<u8> {
     }
 }
 
-/// The shape that `word` asks for with so many devices, or OpenZFS's message.
+/// Shape that `word` asks for with so many devices, or OpenZFS's message.
 pub fn shape(word: &str, devices: usize) -> Result<Shape, String> {
     let children = devices as u64;
     let parity = parity(word).ok_or_else(|| "invalid dRAID parity level 0; must be between 1 and 3".to_string())?;

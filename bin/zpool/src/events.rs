@@ -4,7 +4,7 @@ use crate::args;
 use cli::{Client, Stop};
 use control_api::{EventReport, PoolEvents, Request, Response};
 
-/// `-f`: a request waits so long for the next event before it is made again.
+/// Milliseconds that a request of `-f` waits for the next event before it is made again.
 const FOLLOW_MS: u64 = 2_000;
 
 /// Runs the verb.
@@ -48,7 +48,7 @@ pub fn run(client: &Client, arguments: &args::Events) -> Result<u8, Stop> {
     }
 }
 
-/// One event: time and class, and its fields below when asked for.
+/// Text of one event: time and class, and its fields below when asked for.
 fn text(event: &EventReport, scripted: bool, verbose: bool) -> String {
     let (seconds, nanoseconds) = event.time;
     let mut text = format!("{}.{nanoseconds:09}", cli::time::event(seconds));

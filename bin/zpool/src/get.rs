@@ -7,7 +7,7 @@ use cli::{Client, Stop, find, json, show_source};
 use control_api::{ErrorKind, Failure, PoolReport, Property};
 use serde_json::Map;
 
-/// Names of user properties are shorter.
+/// Number of bytes below which the names of user properties stay.
 const USER_NAME_BYTES: usize = 256;
 
 const FIELDS: [&str; 4] = ["name", "property", "value", "source"];
@@ -41,7 +41,7 @@ pub fn run(client: &Client, arguments: &args::Get) -> Result<u8, Stop> {
     }
 }
 
-/// The name of a property as it was asked for; no user property can be longer (OpenZFS: `ZAP_MAXNAMELEN`).
+/// Name of a property as it was asked for; no user property can be longer (OpenZFS: `ZAP_MAXNAMELEN`).
 fn property_name(known: &'static [property::Described], word: &str) -> Result<String, Stop> {
     if word.contains(':') && word.len() >= USER_NAME_BYTES {
         return Err(Stop::usage(format!("bad property list: invalid property '{word}'")));
@@ -49,16 +49,16 @@ fn property_name(known: &'static [property::Described], word: &str) -> Result<St
     property::canonical(known, word)
 }
 
-/// Whose properties are asked for.
+/// Subject whose properties are asked for.
 enum Subject {
     Pools(Vec<PoolReport>),
-    /// Of one pool, by the words that name them.
+    /// Vdevs of one pool, by the words that name them.
     Vdevs(Box<PoolReport>, Vec<String>),
-    /// What this word names is no pool.
+    /// Word that names no pool.
     Nothing(String),
 }
 
-/// Pools, if all words are names of pools; else a pool and its vdevs.
+/// Subject of the words: pools, if all words are names of pools; else a pool and its vdevs.
 fn subject(client: &Client, words: &[String]) -> Result<Subject, Failure> {
     fn missing<T>(failure: Failure) -> Result<Option<T>, Failure> {
         if failure.kind == ErrorKind::NotFound { Ok(None) } else { Err(failure) }
@@ -105,7 +105,7 @@ fn pools(reports: &[PoolReport], wanted: Option<&[String]>, fields: &[&str], arg
     code
 }
 
-/// Properties of vdevs (OpenZFS: `get_callback_vdev`).
+/// Shows properties of vdevs (OpenZFS: `get_callback_vdev`).
 fn vdevs(report: &PoolReport, words: &[String], wanted: Option<&[String]>, (fields, arguments): (&[&str], &args::Get)) -> Result<u8, Stop> {
     let places = vdev_get::places(report, words).map_err(|unknown| {
         let lines: String = unknown.iter().map(|word| format!("\t{word} (unknown)\n")).collect();
@@ -131,7 +131,7 @@ fn vdevs(report: &PoolReport, words: &[String], wanted: Option<&[String]>, (fiel
     Ok(0)
 }
 
-/// All properties, or those named; a feature that the pool never heard of has no line.
+/// Properties of a pool: all, or those named; a feature that the pool never heard of has no line.
 fn select(report: &PoolReport, wanted: Option<&[String]>) -> Vec<Property> {
     let Some(names) = wanted else {
         return report.properties.clone();

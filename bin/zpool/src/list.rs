@@ -14,7 +14,7 @@ use serde_json::{Map, json};
 const DEFAULT: [&str; 11] =
     ["name", "size", "allocated", "free", "checkpoint", "expandsize", "fragmentation", "capacity", "dedupratio", "health", "altroot"];
 
-/// What `-v` shows of a vdev, in this order and whatever `-o` says (OpenZFS: `collect_list_stats`).
+/// Names of the values that `-v` shows of a vdev, in this order and whatever `-o` says (OpenZFS: `collect_list_stats`).
 const OF_VDEVS: [&str; 9] = ["size", "allocated", "free", "checkpoint", "expandsize", "fragmentation", "capacity", "dedupratio", "health"];
 
 /// Asks for pools.
@@ -125,7 +125,7 @@ fn cells(report: &PoolReport, columns: &[String], output: &Output) -> Vec<String
     columns.iter().map(|name| value(report, name, output)).collect()
 }
 
-/// A property of a vdev as `-v` shows it; sizes have no unit for bytes here, and capacities have decimals.
+/// Value of a property of a vdev as `-v` shows it; sizes have no unit for bytes here, and capacities have decimals.
 fn vdev_value(vdev: &VdevReport, name: &str, exact: bool) -> String {
     let is_top = vdev.size_bytes > 0;
     let size = |bytes: u64| if exact { bytes.to_string() } else { nice_count(bytes) };
@@ -196,12 +196,12 @@ fn vdev_json(vdev: &VdevReport, names: Names, output: &Output) -> serde_json::Va
     json!(entry)
 }
 
-/// What a pool is filed under in JSON.
+/// Key that a pool is filed under in JSON.
 pub fn key(report: &PoolReport, by_guid: bool) -> String {
     if by_guid { report.guid.to_string() } else { report.name.clone() }
 }
 
-/// The JSON of all pools, with the time stamp that `-T` asked for.
+/// JSON of all pools, with the time stamp that `-T` asked for.
 pub fn stamped(command: &str, pools: Map<String, serde_json::Value>, stamp: Option<String>) -> String {
     match stamp {
         None => json::envelope(command, "pools", pools),
@@ -209,7 +209,7 @@ pub fn stamped(command: &str, pools: Map<String, serde_json::Value>, stamp: Opti
     }
 }
 
-/// The fields that every JSON entry of a pool starts with (OpenZFS: `fill_pool_info`).
+/// Fields that every JSON entry of a pool starts with (OpenZFS: `fill_pool_info`).
 pub fn head(report: &PoolReport, with_type: bool, output: &Output) -> Map<String, serde_json::Value> {
     let int = output.json.json_int;
     let mut entry = Map::new();
@@ -225,7 +225,7 @@ pub fn head(report: &PoolReport, with_type: bool, output: &Output) -> Map<String
     entry
 }
 
-/// The fields that every JSON entry of a vdev starts with (OpenZFS: `fill_vdev_info`).
+/// Fields that every JSON entry of a vdev starts with (OpenZFS: `fill_vdev_info`).
 pub fn vdev_head(vdev: &VdevReport, name: &str, int: bool) -> Map<String, serde_json::Value> {
     let mut entry = Map::new();
     entry.insert("name".into(), json!(name));

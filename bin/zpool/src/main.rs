@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     cli::run_with::<Arguments>(&LACKING, |arguments| run(arguments.verb))
 }
 
-/// What `zpool` of OpenZFS 2.3 has besides.
+/// Verbs and options that `zpool` of OpenZFS 2.3 has besides.
 const LACKING: Lacking = Lacking {
     verbs: &["checkpoint", "prefetch", "split", "upgrade", "ddtprune", "freeze"],
     options: &[
@@ -86,7 +86,7 @@ fn run(verb: Verb) -> Result<u8, Stop> {
     }
 }
 
-/// The device that `labelclear` means: a file, or a device by its short name (OpenZFS: `zpool_do_labelclear`).
+/// Path of the device that `labelclear` means: a file, or a device by its short name (OpenZFS: `zpool_do_labelclear`).
 fn labelled_path(word: &str) -> String {
     if word.contains('/') || std::path::Path::new(word).exists() { cli::absolute(word) } else { spec::device_path(word) }
 }
@@ -140,7 +140,7 @@ fn set(client: &Client, assignment: &str, (pool, vdev): (String, Option<String>)
     Ok(done(client, &Request::PoolSet(PoolSet { pool, property: property.to_string(), value: value.to_string(), vdev }))?)
 }
 
-/// A guid as a command line has it: a decimal number, negative ones counted from the end (OpenZFS: `strtoull`).
+/// Number of a guid as a command line has it: a decimal number, negative ones counted from the end (OpenZFS: `strtoull`).
 fn guid_number(word: &str) -> Result<u64, Stop> {
     let number = match word.strip_prefix('-') {
         Some(digits) => digits.parse().map(u64::wrapping_neg),
@@ -149,7 +149,7 @@ fn guid_number(word: &str) -> Result<u64, Stop> {
     number.map_err(|_| Stop::usage(format!("invalid GUID: {word}")))
 }
 
-/// The guid of a vdev that a word names.
+/// Guid of a vdev that a word names.
 fn guid_of(client: &Client, pool: &str, word: &str) -> Result<u64, Stop> {
     let reports = list::reports(client, vec![pool.to_string()], false)?;
     let words = [word.to_string()];

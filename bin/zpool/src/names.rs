@@ -4,19 +4,19 @@
 use cli::color::is_set;
 use control_api::VdevReport;
 
-/// How vdevs are named.
+/// Rules of how vdevs are named.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Names {
-    /// `-P`: whole paths of disks too.
+    /// True for whole paths of disks too: `-P`.
     pub full_paths: bool,
-    /// `-g`: guids.
+    /// True for guids: `-g`.
     pub guids: bool,
-    /// `-L`: where symbolic links lead.
+    /// True for the paths where symbolic links lead: `-L`.
     pub follow_links: bool,
 }
 
 impl Names {
-    /// What was asked for, here or for all commands by the environment (OpenZFS: `zpool_vdev_name`).
+    /// Makes the rules that are asked for, here or for all commands by the environment (OpenZFS: `zpool_vdev_name`).
     pub fn new(full_paths: bool, guids: bool, follow_links: bool) -> Names {
         Names {
             full_paths: full_paths || is_set("ZPOOL_VDEV_NAME_PATH"),
@@ -25,7 +25,7 @@ impl Names {
         }
     }
 
-    /// The name in the tree: the last part of a disk's path, a file's whole path, or the group's name.
+    /// Name in the tree: the last part of a disk's path, a file's whole path, or the group's name.
     pub fn of(self, vdev: &VdevReport) -> String {
         // A line end in a path would be a line of the tree.
         control_api::shown(&self.raw(vdev)).into_owned()
@@ -45,7 +45,7 @@ impl Names {
     }
 }
 
-/// The tree as indented names, depth first.
+/// Names of the tree, indented, depth first, with their vdevs.
 pub fn tree(vdev: &VdevReport, names: Names) -> Vec<(String, &VdevReport)> {
     fn walk<'a>(vdev: &'a VdevReport, depth: usize, names: Names, rows: &mut Vec<(String, &'a VdevReport)>) {
         rows.push((format!("{}{}", "  ".repeat(depth), names.of(vdev)), vdev));

@@ -6,19 +6,19 @@ use cli::{json, time};
 use control_api::{RebuildReport, ScanReport};
 use serde_json::{Map, Value, json};
 
-/// Below this rate OpenZFS gives no estimate.
+/// Bytes per second below which OpenZFS gives no estimate.
 const ESTIMATE_RATE_MIN: u64 = 10 << 20;
 
-/// Which of the `scan:` lines are shown.
+/// Choice of the `scan:` lines that are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// The scan's.
+    /// True to show those of the scan.
     pub scan: bool,
-    /// Those of rebuilds.
+    /// True to show those of rebuilds.
     pub rebuilds: bool,
 }
 
-/// A scrub is always told of; of a resilver and rebuilds what runs, else what ended last (OpenZFS: `print_scan_status`).
+/// Chooses the lines: those of a scrub always; of a resilver and rebuilds what runs, else what ended last (OpenZFS: `print_scan_status`).
 pub fn shown(scan: Option<&ScanReport>, rebuilds: &[RebuildReport]) -> Shown {
     let active = rebuilds.iter().any(|rebuild| rebuild.state == "active");
     let ended = rebuilds.iter().map(|rebuild| rebuild.end_time).max().unwrap_or(0);
@@ -31,12 +31,12 @@ pub fn shown(scan: Option<&ScanReport>, rebuilds: &[RebuildReport]) -> Shown {
     Shown { scan: later, rebuilds: !later && (active || ended > scan.end_time) }
 }
 
-/// Bytes per second.
+/// Rate in bytes per second.
 fn rate(bytes: u64, time_ms: u64) -> u64 {
     bytes / (time_ms + 1) * 1000
 }
 
-/// The lines of one rebuild.
+/// Lines of one rebuild.
 pub fn lines(rebuild: &RebuildReport) -> String {
     match rebuild.state.as_str() {
         "complete" => {
@@ -75,7 +75,7 @@ fn active_lines(rebuild: &RebuildReport) -> String {
     )
 }
 
-/// `rebuild_stats`: the rebuilds by the names of their vdevs.
+/// JSON `rebuild_stats`: the rebuilds by the names of their vdevs.
 pub fn as_json(rebuilds: &[RebuildReport], output: &Output) -> Value {
     let date = |seconds: i64| match (output.is_exact(), seconds) {
         (true, seconds) => json::number(seconds.max(0) as u64, output.json.json_int),

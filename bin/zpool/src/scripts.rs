@@ -9,38 +9,38 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where scripts lie that come with the system.
+/// Folder of the scripts that come with the system.
 const SYSTEM: &str = "/etc/zfs/zpool.d";
-/// Devices whose scripts run at a time.
+/// Number of devices whose scripts run at a time.
 const AT_A_TIME: usize = 16;
 
-/// A device as scripts see it.
+/// Device as scripts see it.
 #[derive(Clone, Debug)]
 pub struct Device {
-    /// Pool.
+    /// Name of the pool.
     pub pool: String,
-    /// Path.
+    /// Path of the device.
     pub path: String,
-    /// Of its enclosure, where it has one.
+    /// Path of its enclosure, where it has one.
     pub enclosure: String,
 }
 
-/// What scripts said of one device.
+/// Answer of the scripts on one device.
 #[derive(Clone, Debug, Default)]
 struct Answer {
     columns: Vec<(String, String)>,
     rest: Vec<String>,
 }
 
-/// What scripts said, as columns.
+/// Columns of what scripts said.
 #[derive(Debug, Default)]
 pub struct Columns {
-    /// Names and widths.
+    /// Names of the columns and their widths in characters.
     columns: Vec<(String, usize)>,
     answers: BTreeMap<(String, String), Answer>,
 }
 
-/// May scripts run at all? (OpenZFS: `zpool_do_status`, case 'c')
+/// Refuses scripts that may not run at all (OpenZFS: `zpool_do_status`, case 'c').
 pub fn allow(names: &str) -> Result<(), Stop> {
     let refuse = |why: &str| Err(Stop::Failed(Failure::new(ErrorKind::Permission, why, "")));
     if names.is_empty() {
@@ -79,7 +79,7 @@ fn lines(program: &Path, words: &[&str], environment: &[(&str, &str)]) -> Vec<St
     }
 }
 
-/// `-c` alone: the scripts that there are, with what they say they do.
+/// Lists the scripts that there are, with what they say they do: `-c` alone.
 pub fn list(verb: &str) {
     cli::outln!("Available 'zpool {verb} -c' commands:");
     for folder in folders() {
@@ -147,7 +147,7 @@ impl Columns {
         Columns { columns, answers: keys.zip(answers).collect() }
     }
 
-    /// The names of the columns, or dashes below them.
+    /// Names of the columns, or dashes below them.
     pub fn heading(&self, dashes: bool) -> String {
         let cell = |(name, width): &(String, usize)| {
             let text = if dashes { "-".repeat(*width) } else { paint(Some(Color::Bold), &format!("{name:>width$}")).into_owned() };
@@ -156,7 +156,7 @@ impl Columns {
         self.columns.iter().map(cell).collect()
     }
 
-    /// What is said of one device; nothing for what is none.
+    /// Cells of one device; empty for what is none.
     pub fn cells(&self, pool: &str, path: &str) -> String {
         let Some(answer) = self.answers.get(&(pool.to_string(), path.to_string())) else { return String::new() };
         let value = |name: &str| answer.columns.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value);
@@ -168,7 +168,7 @@ impl Columns {
     }
 }
 
-/// Every device below a vdev.
+/// Devices below a vdev, every one.
 pub fn devices(pool: &str, vdev: &VdevReport) -> Vec<Device> {
     if vdev.children.is_empty() {
         let enclosure = vdev.identity[2].clone().unwrap_or_default();

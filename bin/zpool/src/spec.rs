@@ -6,13 +6,13 @@ use control_api::{ErrorKind, Failure, VdevReport, VdevSpec};
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 
-/// Devices of one group may differ by so many bytes (OpenZFS: `ZPOOL_FUZZ`).
+/// Bytes by which devices of one group may differ (OpenZFS: `ZPOOL_FUZZ`).
 const SIZE_FUZZ: u64 = 16 << 20;
 
-/// What a command line asks for.
+/// Vdevs that a command line asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spec {
-    /// Data vdevs.
+    /// Vdevs for data.
     pub vdevs: Vec<VdevSpec>,
     /// Vdevs for the intent log.
     pub logs: Vec<VdevSpec>,
@@ -20,7 +20,7 @@ pub struct Spec {
     pub spares: Vec<String>,
 }
 
-/// Where the devices that follow belong.
+/// Class that the devices which follow belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Data,
@@ -37,7 +37,7 @@ fn group(word: &str) -> Option<(&str, u8)> {
     }
 }
 
-/// Where names of devices without a slash are looked for (OpenZFS: `zpool_default_search_paths`).
+/// Folders in which names of devices without a slash are looked for (OpenZFS: `zpool_default_search_paths`).
 const FOLDERS: [&str; 9] = [
     "/dev/disk/by-vdev",
     "/dev/mapper",
@@ -50,7 +50,7 @@ const FOLDERS: [&str; 9] = [
     "/dev",
 ];
 
-/// The path that a word of the command line means: of a device, unless it begins with a slash.
+/// Path that a word of the command line means: of a device, unless it begins with a slash.
 pub fn device_path(word: &str) -> String {
     if word.starts_with('/') {
         return word.to_string();
@@ -59,14 +59,14 @@ pub fn device_path(word: &str) -> String {
     found.unwrap_or_else(|| format!("/dev/{word}"))
 }
 
-/// Why a word names no device: it does not begin with a slash, and nothing is called so (OpenZFS: `make_leaf_vdev`). The names of distributed spares
+/// Reason why a word names no device: it does not begin with a slash, and nothing is called so (OpenZFS: `make_leaf_vdev`). Names of distributed spares
 /// are no devices.
 pub fn unknown(word: &str) -> Option<String> {
     let is_known = word.starts_with('/') || word.starts_with("draid") || std::path::Path::new(&device_path(word)).exists();
     (!is_known).then(|| format!("cannot open '{word}': no such device in /dev\nmust be a full path or shorthand device name"))
 }
 
-/// The same of the first of some words; those that begin a group of devices are none.
+/// Reason why the first of some words that names no device names none; words that begin a group of devices do not count.
 pub fn unknown_of(words: &[String]) -> Option<String> {
     words.iter().filter(|word| !begins_group(word)).find_map(|word| unknown(word))
 }
@@ -75,12 +75,12 @@ fn leaf(word: &str) -> VdevSpec {
     VdevSpec::Leaf { path: device_path(word) }
 }
 
-/// Why a command line names no vdevs.
+/// Reason why a command line names no vdevs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wrong {
-    /// Said after "invalid vdev specification".
+    /// Reason that is said after "invalid vdev specification".
     Spec(String),
-    /// About a dRAID word: said as it is.
+    /// Reason about a dRAID word: said as it is.
     Draid(String),
 }
 
@@ -101,12 +101,12 @@ impl Wrong {
     }
 }
 
-/// Words that begin something else than a device.
+/// True for words that begin something else than a device.
 fn begins_group(word: &str) -> bool {
     group(word).is_some() || matches!(word, "log" | "cache" | "spare" | "special" | "dedup")
 }
 
-/// The vdevs that the words of a command line name.
+/// Vdevs that the words of a command line name.
 pub fn parse(words: &[String]) -> Result<Spec, Wrong> {
     let (mut spec, mut class, mut rest) = (Spec::default(), Class::Data, words);
     let (mut seen_log, mut seen_spare) = (false, false);
@@ -169,10 +169,10 @@ fn grouped((word, kind, parity): (&str, &str, u8), children: Vec<VdevSpec>) -> R
     })
 }
 
-/// Type, parity and width of a top-level vdev.
+/// Type, parity and width in devices of a top-level vdev.
 type Level<'a> = (&'a str, u8, usize);
 
-/// The one with parity and the mirror, when the two are that.
+/// Level with parity and that of the mirror, when the two are that.
 fn raidz_and_mirror<'a>(one: Level<'a>, other: Level<'a>) -> Option<(Level<'a>, Level<'a>)> {
     let is_spread = |level: Level| matches!(level.0, "raidz" | "draid");
     match (one, other) {
@@ -181,7 +181,7 @@ fn raidz_and_mirror<'a>(one: Level<'a>, other: Level<'a>) -> Option<(Level<'a>, 
     }
 }
 
-/// Why two top-levels that follow each other do not go together (OpenZFS: `get_replication`).
+/// Reason why two top-levels that follow each other do not go together (OpenZFS: `get_replication`).
 fn apart(last: Level, next: Level) -> Option<String> {
     if let Some((raidz, mirror)) = raidz_and_mirror(last, next) {
         // They go together when they survive as many failures.
@@ -206,7 +206,7 @@ fn apart(last: Level, next: Level) -> Option<String> {
     }
 }
 
-/// Why the new top-levels do not go together, as OpenZFS refuses them without `-f` (`check_replication`).
+/// Reason why the new top-levels do not go together, as OpenZFS refuses them without `-f` (`check_replication`).
 pub fn mismatch(vdevs: &[VdevSpec]) -> Option<String> {
     let is_file = |spec: &VdevSpec| replication(spec).0 == "file";
     let mixed = |vdev: &VdevSpec| match vdev {
@@ -220,7 +220,7 @@ pub fn mismatch(vdevs: &[VdevSpec]) -> Option<String> {
     both.or_else(differ).map(|why| format!("mismatched replication level: {why}"))
 }
 
-/// Type, parity and width of a vdev.
+/// Type, parity and width in devices of a vdev.
 fn replication(vdev: &VdevSpec) -> (&'static str, u8, usize) {
     match vdev {
         VdevSpec::Leaf { path } if std::path::Path::new(path).is_file() => ("file", 0, 1),
@@ -231,7 +231,7 @@ fn replication(vdev: &VdevSpec) -> (&'static str, u8, usize) {
     }
 }
 
-/// The same of a vdev of a pool, by its name (`raidz2-0`, `draid1:4d:6c:0s-0`).
+/// Type, parity and width in devices of a vdev of a pool, by its name (`raidz2-0`, `draid1:4d:6c:0s-0`).
 fn replication_of(vdev: &VdevReport) -> (&str, u8, usize) {
     let digit = |rest: &str| rest.chars().next().and_then(|first| first.to_digit(10)).unwrap_or(1) as u8;
     match vdev.kind.as_str() {
@@ -240,7 +240,7 @@ fn replication_of(vdev: &VdevReport) -> (&str, u8, usize) {
     }
 }
 
-/// Why new top-levels, which go together, do not go with those of a pool (OpenZFS: `check_replication`). A pool whose own
+/// Reason why new top-levels, which go together, do not go with those of a pool (OpenZFS: `check_replication`). A pool whose own
 /// top-levels differ takes anything.
 pub fn differs_from_pool(pool: &VdevReport, vdevs: &[VdevSpec]) -> Option<String> {
     let present: Vec<Level> = pool.children.iter().filter(|top| !top.is_log && top.kind != "hole").map(replication_of).collect();
@@ -270,7 +270,7 @@ pub fn differs_from_pool(pool: &VdevReport, vdevs: &[VdevSpec]) -> Option<String
     Some(format!("mismatched replication level: {why}"))
 }
 
-/// Why the devices of one of the vdevs do not go together.
+/// Reason why the devices of one of the vdevs do not go together.
 pub fn unequal(vdevs: &[VdevSpec]) -> Option<String> {
     vdevs.iter().find_map(|vdev| different_sizes(vdev, &size_of))
 }

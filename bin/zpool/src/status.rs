@@ -11,7 +11,7 @@ use control_api::{AcceleratorReport, ErrorScrubReport, PoolReport, ScanReport, T
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Narrowest column of names (OpenZFS: `status_callback`).
+/// Width of the narrowest column of names in characters (OpenZFS: `status_callback`).
 const NAME_WIDTH_MIN: usize = 10;
 
 /// Runs the verb.
@@ -135,10 +135,10 @@ fn describe(report: &PoolReport, arguments: &args::Status, columns: Option<&scri
     text
 }
 
-/// A vdev with its name as it stands in the tree.
+/// Vdev with its name as it stands in the tree.
 type Row<'a> = (String, &'a VdevReport);
 
-/// The rows of the data vdevs with the pool's own, and those of the logs.
+/// Rows of the data vdevs with the pool's own, and those of the logs.
 fn class_rows(root: &VdevReport, names: Names) -> (Vec<Row<'_>>, Vec<Row<'_>>) {
     let mut rows = vec![(names.of(root), root)];
     let mut logs = Vec::new();
@@ -149,7 +149,7 @@ fn class_rows(root: &VdevReport, names: Names) -> (Vec<Row<'_>>, Vec<Row<'_>>) {
     (rows, logs)
 }
 
-/// The line above the vdevs.
+/// Line above the vdevs.
 fn headings(width: usize, arguments: &args::Status, columns: Option<&scripts::Columns>) -> String {
     let bold = |text: &str| paint(Some(Color::Bold), text).into_owned();
     let names = format!("config:\n\n\t{:width$}  {:8} {:>5} {:>5} {:>5}", "NAME", "STATE", "READ", "WRITE", "CKSUM");
@@ -158,7 +158,7 @@ fn headings(width: usize, arguments: &args::Status, columns: Option<&scripts::Co
     format!("{}{slow}{direct}{}\n", bold(&names), columns.map(|columns| columns.heading(false)).unwrap_or_default())
 }
 
-/// A vdev with its counters, and what scripts say of it.
+/// Line of a vdev with its counters, and what scripts say of it.
 fn vdev_line((name, vdev): &Row<'_>, width: usize, arguments: &args::Status, cells: &str) -> String {
     let number = |count: u64| if arguments.parsable { count.to_string() } else { nice_count(count) };
     let red = |count: u64| paint((count > 0).then_some(Color::Red), &format!("{:>5}", number(count))).into_owned();
@@ -176,7 +176,7 @@ fn vdev_line((name, vdev): &Row<'_>, width: usize, arguments: &args::Status, cel
     format!("{head} {reads} {writes} {sums}{slow}{direct}{note}{cells}{sweeps}\n")
 }
 
-/// The spares, which have no counters (OpenZFS: `print_spares`).
+/// Lines of the spares, which have no counters (OpenZFS: `print_spares`).
 fn spare_lines(spares: &[(String, VdevReport)], width: usize) -> String {
     if spares.is_empty() {
         return String::new();
@@ -207,7 +207,7 @@ fn error_lines(report: &PoolReport, verbose: bool) -> String {
     }
 }
 
-/// The `scan:` lines.
+/// Lines `scan:` of a scan.
 fn scan_lines(scan: &ScanReport) -> String {
     let verb = if scan.function == "scrub" { "repaired" } else { "resilvered" };
     let ended = if scan.function == "scrub" { "scrub repaired" } else { "resilvered" };
@@ -224,7 +224,7 @@ fn scan_lines(scan: &ScanReport) -> String {
     }
 }
 
-/// Who is held back, and why (OpenZFS has no such line).
+/// Line on who is held back, and why (OpenZFS has no such line).
 fn throttle_line(one: &Throttled) -> String {
     let why = match one.reason.as_str() {
         "share" => format!("{} at a time", one.share_milli.div_ceil(1000)),
@@ -237,11 +237,10 @@ fn throttle_line(one: &Throttled) -> String {
     format!("\tthrottled on {}: {} I/Os wait, {why}{}\n", one.device, one.waiting, times.concat())
 }
 
-/// Below this rate OpenZFS gives no estimate (`print_scan_scrub_resilver_status`).
+/// Bytes per second below which OpenZFS gives no estimate (`print_scan_scrub_resilver_status`).
 const ESTIMATE_RATE_MIN: u64 = 10 << 20;
 
-/// A running scan: never above 100 %, and an estimate only when there is a rate.
-/// What the pool's provider does; only pools that name one have these lines.
+/// Lines on what the pool's provider does; only pools that name one have these lines.
 fn accelerator_lines(one: &AcceleratorReport) -> String {
     let list = |counts: &BTreeMap<String, u64>| counts.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ");
     let fallbacks: u64 = one.fallbacks.values().sum();
@@ -267,6 +266,7 @@ fn accelerator_lines(one: &AcceleratorReport) -> String {
     text
 }
 
+/// Lines of a running scan: never above 100 %, and an estimate only when there is a rate.
 fn running_lines(scan: &ScanReport, verb: &str) -> String {
     let head = if scan.pause_time != 0 {
         format!("  scan: scrub paused since {}\n\tscrub started on {}\n", time::long(scan.pause_time), time::long(scan.start_time))
@@ -302,7 +302,7 @@ fn running_lines(scan: &ScanReport, verb: &str) -> String {
     )
 }
 
-/// The `scrub:` line of an error scrub (OpenZFS: `print_err_scrub_status`).
+/// Lines `scrub:` of an error scrub (OpenZFS: `print_err_scrub_status`).
 fn error_scrub_lines(scrub: &ErrorScrubReport) -> String {
     let seconds = (scrub.end_time - scrub.start_time).max(0);
     let (days, clock) = (seconds / 86_400, seconds % 86_400);
@@ -390,7 +390,7 @@ fn as_json(report: &PoolReport, arguments: &args::Status) -> Value {
     Value::Object(entry)
 }
 
-/// `scan_stats`, in the order of OpenZFS's `scan_status_nvlist`.
+/// JSON `scan_stats`, in the order of OpenZFS's `scan_status_nvlist`.
 fn scan_json(scan: &ScanReport, error_scrub: Option<&ErrorScrubReport>, output: &Output) -> Value {
     let size = |bytes: u64| json::size(bytes, output);
     let date = |seconds: i64| match (output.is_exact(), seconds) {
@@ -430,7 +430,7 @@ fn scan_json(scan: &ScanReport, error_scrub: Option<&ErrorScrubReport>, output: 
     stats
 }
 
-/// How vdevs are pictured in JSON.
+/// Way in which vdevs are pictured in JSON.
 struct Picture<'a> {
     names: Names,
     flat: bool,

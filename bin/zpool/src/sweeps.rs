@@ -4,7 +4,7 @@ use crate::{args, wait};
 use cli::{Client, Stop, time};
 use control_api::{PoolSweep, Request, Response, SweepChange, SweepReport, SweepVerb, VdevReport};
 
-/// What OpenZFS's programs end with when a device was refused.
+/// Exit code of OpenZFS's programs when a device was refused.
 const EXIT_REFUSED: u8 = 255;
 
 /// Runs `zpool initialize`.
@@ -55,7 +55,7 @@ fn one_of(chosen: &[(bool, SweepChange)], otherwise: SweepChange) -> Result<Swee
     Ok(first)
 }
 
-/// `100M` as bytes (OpenZFS: `zfs_nicestrtonum`).
+/// Bytes of `100M` (OpenZFS: `zfs_nicestrtonum`).
 fn bytes(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit = text[digits.len()..].to_ascii_lowercase();
@@ -89,7 +89,7 @@ fn run(client: &Client, request: PoolSweep, activity: Option<&str>) -> Result<u8
     Ok(0)
 }
 
-/// What stands behind a leaf's counters (OpenZFS: `print_status_initialize`, `print_status_trim`).
+/// Notes behind a leaf's counters (OpenZFS: `print_status_initialize`, `print_status_trim`).
 pub fn notes(vdev: &VdevReport, arguments: &args::Status) -> String {
     if !vdev.children.is_empty() {
         return String::new();

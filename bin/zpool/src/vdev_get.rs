@@ -4,21 +4,21 @@ use crate::names::Names;
 use cli::find;
 use control_api::{PoolReport, Property, Source, Value, VdevReport};
 
-/// Every vdev of the pool.
+/// Word for every vdev of the pool.
 const ALL: &str = "all-vdevs";
 
-/// A vdev and what a name alone does not tell.
+/// Vdev and what a name alone does not tell.
 pub struct Place<'a> {
-    /// Name on the command line, or as it is shown.
+    /// Name of the vdev on the command line, or as it is shown.
     pub name: String,
-    /// The vdev.
+    /// Report of the vdev.
     pub vdev: &'a VdevReport,
     parent: Option<&'a VdevReport>,
     /// log2 of the sector size of the top-level vdev; 0 for the root.
     ashift: u32,
 }
 
-/// The vdevs that the words name, or the words that name none.
+/// Vdevs that the words name, or the words that name none.
 pub fn places<'a>(report: &'a PoolReport, words: &[String]) -> Result<Vec<Place<'a>>, Vec<String>> {
     let mut every = Vec::new();
     walk(&report.vdevs, None, 0, &mut every);
@@ -39,14 +39,14 @@ pub fn places<'a>(report: &'a PoolReport, words: &[String]) -> Result<Vec<Place<
     if unknown.is_empty() { Ok(found) } else { Err(unknown) }
 }
 
-/// Children come before their parents (OpenZFS: `for_each_vdev_cb`).
+/// Collects vdevs; children come before their parents (OpenZFS: `for_each_vdev_cb`).
 fn walk<'a>(vdev: &'a VdevReport, parent: Option<&'a VdevReport>, ashift: u32, out: &mut Vec<Place<'a>>) {
     let ashift = if vdev.ashift > 0 { vdev.ashift } else { ashift };
     vdev.children.iter().for_each(|child| walk(child, Some(vdev), ashift, out));
     out.push(Place { name: Names::default().of(vdev), vdev, parent, ashift });
 }
 
-/// By its name, its path, the last part of that, or its guid.
+/// True when the word is the vdev's name, its path, the last part of that, or its guid.
 fn is_named(vdev: &VdevReport, word: &str) -> bool {
     let short = Names::default().of(vdev);
     let by_path = vdev.path.as_ref().is_some_and(|path| path == word);
@@ -54,7 +54,7 @@ fn is_named(vdev: &VdevReport, word: &str) -> bool {
     short == word || vdev.name == word || by_path || is_root || word.parse() == Ok(vdev.guid)
 }
 
-/// The name that a vdev has in another's properties: a path, or its kind and number (OpenZFS: `vdev_name`).
+/// Name that a vdev has in another's properties: a path, or its kind and number (OpenZFS: `vdev_name`).
 fn plain_name(vdev: &VdevReport) -> String {
     if let Some(path) = &vdev.path {
         return path.clone();
@@ -80,7 +80,7 @@ fn by_default(name: &str, value: Value) -> Property {
     Property { name: name.to_string(), value, source: Source::Default }
 }
 
-/// The number that `-p` shows for a state (OpenZFS: `vdev_state_t`).
+/// Number that `-p` shows for a state (OpenZFS: `vdev_state_t`).
 fn state(name: &str, exact: bool) -> Value {
     if !exact {
         return Value::Text(name.to_string());
@@ -95,7 +95,7 @@ fn state(name: &str, exact: bool) -> Value {
     })
 }
 
-/// Every property of a vdev that is there, in OpenZFS's order.
+/// Properties of a vdev that is there, every one, in OpenZFS's order.
 pub fn properties(place: &Place<'_>, exact: bool) -> Vec<Property> {
     let mut list = facts(place, exact);
     list.extend(counts(place.vdev));
@@ -185,7 +185,7 @@ fn settings(vdev: &VdevReport) -> Vec<Property> {
     list
 }
 
-/// All properties, or those that are named; one that no user made up has no value.
+/// Properties of a vdev: all, or those that are named; one that no user made up has no value.
 pub fn select(place: &Place<'_>, wanted: Option<&[String]>, exact: bool) -> Vec<Property> {
     let all = properties(place, exact);
     let Some(names) = wanted else { return all };

@@ -11,7 +11,7 @@ pub fn offline(client: &Client, arguments: &args::Offline) -> Result<u8, Stop> {
     each(client, &arguments.pool, &arguments.devices, &verb, |_, failure| cli::errln!("{failure}"))
 }
 
-/// Runs `zpool online`, as [`offline`].
+/// Runs `zpool online`, like [`offline`].
 pub fn online(client: &Client, arguments: &args::Online) -> Result<u8, Stop> {
     let verb = VdevVerb::Online { expand: arguments.expand };
     each(client, &arguments.pool, &arguments.devices, &verb, |device, failure| match failure.kind {
@@ -114,7 +114,7 @@ fn change_and_wait(client: &Client, change: VdevChange, wait: bool, activity: &s
     Ok(code)
 }
 
-/// Only `ashift` may be given, and it changes nothing: a vdev keeps the sector size that it has.
+/// Checks the properties: only `ashift` may be given, and it changes nothing: a vdev keeps the sector size that it has.
 fn check_properties(properties: &[String]) -> Result<(), Stop> {
     for property in properties {
         match property.split_once('=') {

@@ -10,12 +10,12 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 const STEP: Duration = Duration::from_millis(5000);
-/// Lines of a terminal that does not say how many it has: headings are repeated after so many.
+/// Number of lines of a terminal that does not say how many it has: headings are repeated after so many.
 const TERMINAL_LINES: u64 = 24;
-/// A number for people takes so many columns.
+/// Number of columns that a number for people takes.
 const NUMBER_WIDTH: usize = 6;
 
-/// What can be waited for, in the order of the columns.
+/// Names of what can be waited for, in the order of the columns.
 const ACTIVITIES: [&str; 9] = ["discard", "free", "initialize", "replace", "remove", "resilver", "scrub", "trim", "raidz_expand"];
 
 /// Runs the verb.
@@ -61,12 +61,12 @@ pub fn until_swept(client: &Client, pool: &str, activity: &str, devices: &[Strin
     waited(client, pool, (&[activity.to_string()], devices), None).map(drop)
 }
 
-/// A pool that leaves while somebody waits for it has nothing more to do.
+/// Turns the failure of a pool that left while somebody waits for it into an end: it has nothing more to do.
 fn gone<T>(asked_before: u64) -> impl Fn(Failure) -> Result<Option<T>, Failure> {
     move |failure| if asked_before > 0 && failure.kind == ErrorKind::NotFound { Ok(None) } else { Err(failure) }
 }
 
-/// Waits until none of the activities runs, or until then; says whether none does.
+/// Waits until none of the activities runs, or until then; true when none does.
 fn waited(client: &Client, pool: &str, (activities, devices): (&[String], &[String]), until: Option<Instant>) -> Result<bool, Failure> {
     for round in u64::from(until.is_some()).. {
         let left = until.map_or(STEP, |until| until.saturating_duration_since(Instant::now()));
@@ -83,7 +83,7 @@ fn waited(client: &Client, pool: &str, (activities, devices): (&[String], &[Stri
     Ok(true)
 }
 
-/// One row, with what comes before it.
+/// Text of one row, with what comes before it.
 fn text(report: &PoolReport, arguments: &args::Wait, row: u64) -> Result<String, Stop> {
     let mut out = timestamp(arguments.timestamp.as_deref())?.map(|stamp| stamp + "\n").unwrap_or_default();
     let left = remaining(report);
@@ -139,7 +139,7 @@ fn swept(vdev: &VdevReport, activity: &str) -> u64 {
     own + vdev.children.iter().map(|child| swept(child, activity)).sum::<u64>()
 }
 
-/// Whether a device is being replaced, or a spare stands in for one: a resilver is for it then.
+/// True when a device is being replaced, or a spare stands in for one: a resilver is for it then.
 fn stands_in(vdev: &VdevReport) -> bool {
     matches!(vdev.kind.as_str(), "replacing" | "spare" | "dspare") || vdev.children.iter().any(stands_in)
 }

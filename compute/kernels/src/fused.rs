@@ -9,9 +9,9 @@ use crate::raidz::{self, RaidzError, WithFletcher4};
 
 /// Bytes of each column per slice.
 const SLICE_BYTES: usize = 16 << 10;
-/// Where one loop does both, it is faster for blocks above this size.
+/// Bytes of a block above which one loop for both is faster, where there is one.
 const SMALL_IN_ONE_LOOP_BYTES: usize = 16 << 10;
-/// Blocks up to this size stay in the second-level cache between two passes.
+/// Bytes up to which a block stays in the second-level cache between two passes.
 const SMALL_BYTES: usize = 256 << 10;
 
 /// Parity of the data columns as [`raidz::generate`], and Fletcher-4 (little-endian) of the columns one after another, which
@@ -32,7 +32,7 @@ pub fn generate_with_fletcher4(data: &[&[u8]], parity: &mut [&mut [u8]]) -> Resu
     }
 }
 
-/// Up to what size two passes are as fast.
+/// Bytes of a block up to which two passes are as fast.
 fn small_bytes(columns: usize) -> usize {
     if one_loop(raidz::chosen(), checksum::chosen(), columns).is_some() { SMALL_IN_ONE_LOOP_BYTES } else { SMALL_BYTES }
 }

@@ -7,7 +7,7 @@ use crate::encode::{LIST_BYTES, PAIR_BYTES};
 use crate::value::{Byte, Bytes, DEPTH_MAX, HrTime, NvList, NvString, Value};
 use std::fmt;
 
-/// Why bytes are not a list.
+/// Reason why bytes are not a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
     /// The input ends inside a pair.
@@ -22,7 +22,7 @@ pub enum DecodeError {
     Malformed,
     /// Nested more than [`DEPTH_MAX`] deep.
     Depth,
-    /// Nothing but zeros: erased space, not an empty list of a big-endian machine, which it would spell.
+    /// The bytes are zeros: erased space, not an empty list of a big-endian machine, which it would spell.
     Blank,
 }
 impl fmt::Display for DecodeError {
@@ -42,7 +42,7 @@ impl std::error::Error for DecodeError {}
 
 type Result<T> = std::result::Result<T, DecodeError>;
 
-/// What is left of the input, and its byte order.
+/// Rest of the input, and its byte order.
 struct Input<'a> {
     rest: &'a [u8],
     little: bool,

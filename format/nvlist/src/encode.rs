@@ -4,10 +4,10 @@
 
 use crate::value::{Byte, Bytes, HrTime, NvList, NvString, Value};
 
-/// How a list is packed.
+/// Form in which a list is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
-    /// Portable: what labels and pool objects use.
+    /// Portable form: what labels and pool objects use.
     Xdr,
     /// The memory image of a little-endian machine.
     NativeLittle,

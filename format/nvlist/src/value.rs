@@ -14,7 +14,7 @@ pub const DEPTH_MAX: usize = 100;
 pub struct NvString(Box<[u8]>);
 
 impl NvString {
-    /// From bytes, up to the first NUL if there is one.
+    /// Makes a string from bytes, up to the first NUL if there is one.
     pub fn new(bytes: &[u8]) -> NvString {
         let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
         NvString(bytes[..end].into())
@@ -129,7 +129,7 @@ impl NvList {
     pub fn with_flags(flags: u32) -> NvList {
         NvList { flags, pairs: Vec::new() }
     }
-    /// The flags.
+    /// Flags of the list.
     pub fn flags(&self) -> u32 {
         self.flags
     }
@@ -203,11 +203,11 @@ impl NvList {
     pub fn contains(&self, name: impl AsRef<[u8]>) -> bool {
         self.get(name).is_some()
     }
-    /// A `uint64`.
+    /// Value of a `uint64`.
     pub fn get_u64(&self, name: impl AsRef<[u8]>) -> Option<u64> {
         if let Some(Value::Uint64(value)) = self.get(name) { Some(*value) } else { None }
     }
-    /// An `int64`.
+    /// Value of an `int64`.
     pub fn get_i64(&self, name: impl AsRef<[u8]>) -> Option<i64> {
         if let Some(Value::Int64(value)) = self.get(name) { Some(*value) } else { None }
     }
@@ -215,7 +215,7 @@ impl NvList {
     pub fn get_str(&self, name: impl AsRef<[u8]>) -> Option<&str> {
         if let Some(Value::String(value)) = self.get(name) { value.to_str() } else { None }
     }
-    /// A string's bytes.
+    /// Bytes of a string.
     pub fn get_string(&self, name: impl AsRef<[u8]>) -> Option<&NvString> {
         if let Some(Value::String(value)) = self.get(name) { Some(value) } else { None }
     }
@@ -223,7 +223,7 @@ impl NvList {
     pub fn get_flag(&self, name: impl AsRef<[u8]>) -> bool {
         matches!(self.get(name), Some(Value::Boolean | Value::BooleanValue(true)))
     }
-    /// A `boolean_value`.
+    /// Value of a `boolean_value`.
     pub fn get_bool(&self, name: impl AsRef<[u8]>) -> Option<bool> {
         if let Some(Value::BooleanValue(value)) = self.get(name) { Some(*value) } else { None }
     }

@@ -5,15 +5,15 @@ use crate::{Checksum, Compression, ObjectType, Txg, VdevId};
 /// Bytes of data that an embedded block pointer can carry.
 pub const EMBEDDED_PAYLOAD_BYTES: usize = 112;
 
-/// What an embedded block pointer holds (OpenZFS: `bp_embedded_type_t`).
+/// Kind of what an embedded block pointer holds (OpenZFS: `bp_embedded_type_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EmbeddedKind(pub u8);
 impl EmbeddedKind {
-    /// File data.
+    /// Kind of file data.
     pub const DATA: EmbeddedKind = EmbeddedKind(0);
-    /// Reserved.
+    /// Kind that is reserved.
     pub const RESERVED: EmbeddedKind = EmbeddedKind(1);
-    /// A redaction.
+    /// Kind of a redaction.
     pub const REDACTED: EmbeddedKind = EmbeddedKind(2);
 }
 
@@ -26,7 +26,7 @@ pub struct Dva {
     pub offset: u64,
     /// Allocated bytes, parity and padding included.
     pub asize: u64,
-    /// The block at this address is a gang header.
+    /// True when the block at this address is a gang header.
     pub gang: bool,
 }
 
@@ -35,7 +35,7 @@ impl Dva {
     pub fn is_empty(&self) -> bool {
         self.asize == 0
     }
-    /// From the two on-disk words.
+    /// Makes an address from the two on-disk words.
     pub fn from_words(w: [u64; 2]) -> Dva {
         Dva {
             vdev: VdevId((w[0] >> 32) as u32 & 0x00FF_FFFF),
@@ -44,7 +44,7 @@ impl Dva {
             gang: w[1] >> 63 != 0,
         }
     }
-    /// To the two on-disk words.
+    /// Returns the two on-disk words.
     pub fn to_words(self) -> [u64; 2] {
         [u64::from(self.vdev.0) << 32 | self.asize >> 9, self.offset >> 9 | u64::from(self.gang) << 63]
     }
@@ -81,7 +81,7 @@ impl BlockPtr {
         }
         BlockPtr(words)
     }
-    /// Encodes little-endian.
+    /// Encodes the pointer in little-endian.
     pub fn encode(&self) -> [u8; 128] {
         let mut out = [0; 128];
         for (raw, word) in out.chunks_exact_mut(8).zip(self.0) {
@@ -90,7 +90,7 @@ impl BlockPtr {
         out
     }
 
-    /// Copy `n` (0–2).
+    /// Address of copy `n` (0–2).
     pub fn dva(&self, n: usize) -> Dva {
         if self.is_embedded() { Dva::default() } else { Dva::from_words([self.0[2 * n], self.0[2 * n + 1]]) }
     }
@@ -167,7 +167,7 @@ impl BlockPtr {
     pub fn set_checksum_kind(&mut self, checksum: Checksum) {
         self.set_bits(40, 8, u64::from(checksum.0));
     }
-    /// What an embedded pointer holds.
+    /// Kind of what an embedded pointer holds.
     pub fn embedded_kind(&self) -> EmbeddedKind {
         EmbeddedKind(self.bits(40, 8) as u8)
     }

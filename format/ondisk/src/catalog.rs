@@ -2,7 +2,7 @@
 
 use crate::record::{ByteOrder, FieldInfo, Record};
 
-/// What is known of a record without its type.
+/// Description of a record, known without its type.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordInfo {
     /// The Rust type.

@@ -59,7 +59,7 @@ record! {
         0 => bvp_mos_entries: u64,
         /// Number of 16-bit counters in the object.
         8 => bvp_size: u64,
-        /// 0: the counters are little-endian.
+        /// Byte order of the counters; 0: little-endian.
         16 => bvp_byteorder: u64,
         24 => bvp_totalcount: u64,
         32 => bvp_rangesize: u64,
@@ -73,7 +73,7 @@ pub const BRT_RANGE_BYTES: u64 = 16 << 20;
 /// Prefix of the names of the vdevs' block reference tables in the pool's directory.
 pub const BRT_OBJECT_PREFIX: &str = "com.fudosecurity:brt:vdev:";
 
-/// In which of a dedup table's objects an entry is (OpenZFS: `ddt_class_t`).
+/// Classes of a dedup table's objects, in one of which an entry is (OpenZFS: `ddt_class_t`).
 #[allow(missing_docs, reason = "the standard's names")]
 pub mod ddt_class {
     pub const DITTO: u8 = 0;

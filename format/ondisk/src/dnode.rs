@@ -70,7 +70,7 @@ pub mod dnode_flags {
     pub const USEROBJUSED_ACCOUNTED: u8 = 1 << 3;
 }
 
-/// Why bytes are not a dnode, or a dnode does not fit its slots.
+/// Reason why bytes are not a dnode, or a dnode does not fit its slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DnodeError {
     /// Fewer bytes than the dnode's slots.

@@ -21,7 +21,7 @@ record! {
         80 => dd_props_zapobj: u64,
         88 => dd_deleg_zapobj: u64,
         96 => dd_flags: u64,
-        /// By [`dd_used`].
+        /// Space used in bytes, by [`dd_used`].
         104 => dd_used_breakdown: [u64; 5],
         144 => dd_clones: u64,
         152 => dd_pad: [u64; 13],
@@ -68,10 +68,10 @@ record! {
         /// Object with an array of further bpobjs.
         32 => bpo_subobjs: u64,
         40 => bpo_num_subobjs: u64,
-        /// Livelists: how many of the block pointers are frees.
+        /// Number of the block pointers that are frees, of a livelist.
         48 => bpo_num_freed: u64,
     }
-    /// Where a walk over all dedup tables stands (OpenZFS: `ddt_bookmark_t`).
+    /// Position of a walk over all dedup tables (OpenZFS: `ddt_bookmark_t`).
     DdtBookmark = "ddt_bookmark_t", 32 {
         0 => ddb_class: u64,
         8 => ddb_type: u64,
@@ -155,9 +155,9 @@ pub const DD_FLAG_USED_BREAKDOWN: u64 = 1;
 pub mod ds_flags {
     /// A receive or destroy is incomplete.
     pub const INCONSISTENT: u64 = 1 << 0;
-    /// Not to be promoted.
+    /// Flag of a dataset that is not to be promoted.
     pub const NOPROMOTE: u64 = 1 << 1;
-    /// `ds_unique_bytes` is right.
+    /// Flag of a dataset whose `ds_unique_bytes` is right.
     pub const UNIQUE_ACCURATE: u64 = 1 << 2;
     /// Destroy when the last hold and clone are gone.
     pub const DEFER_DESTROY: u64 = 1 << 3;
@@ -165,7 +165,7 @@ pub mod ds_flags {
     pub const CI_DATASET: u64 = 1 << 16;
 }
 
-/// What a scan does (OpenZFS: `pool_scan_func_t`).
+/// Kinds of scan (OpenZFS: `pool_scan_func_t`).
 #[allow(missing_docs, reason = "the standard's names")]
 pub mod scan_func {
     pub const NONE: u64 = 0;
@@ -173,7 +173,7 @@ pub mod scan_func {
     pub const RESILVER: u64 = 2;
     pub const ERRORSCRUB: u64 = 3;
 }
-/// How far a scan is (OpenZFS: `dsl_scan_state_t`).
+/// States of a scan (OpenZFS: `dsl_scan_state_t`).
 #[allow(missing_docs, reason = "the standard's names")]
 pub mod scan_state {
     pub const NONE: u64 = 0;
@@ -219,7 +219,7 @@ impl DslBookmarkPhys {
     }
 }
 impl DslScanPhys {
-    /// From the ZAP value, which older software may have written shorter.
+    /// Decodes the ZAP value, which older software may have written shorter.
     pub fn from_words(words: &[u64]) -> DslScanPhys {
         let mut raw = [0; DslScanPhys::SIZE];
         for (bytes, word) in raw.chunks_exact_mut(8).zip(words) {
@@ -233,7 +233,7 @@ impl DslScanPhys {
     }
 }
 impl ErrorScrubPhys {
-    /// From the ZAP value.
+    /// Decodes the ZAP value.
     pub fn from_words(words: &[u64]) -> ErrorScrubPhys {
         let mut raw = [0; ErrorScrubPhys::SIZE];
         for (bytes, word) in raw.chunks_exact_mut(8).zip(words) {

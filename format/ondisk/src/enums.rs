@@ -84,7 +84,7 @@ kind!(
     ObjsetType(u64) { NONE = 0, "none"; META = 1, "mos"; ZFS = 2, "filesystem"; ZVOL = 3, "volume"; OTHER = 4, "other"; }
 );
 
-/// How the contents of an object are swapped (OpenZFS: `dmu_object_byteswap_t`).
+/// Way in which the contents of an object are swapped (OpenZFS: `dmu_object_byteswap_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the standard's names")]
 pub enum Byteswap {
@@ -183,7 +183,7 @@ impl ObjectType {
     pub fn is_valid(self) -> bool {
         if self.0 & NEWTYPE != 0 { usize::from(self.0 & NEWTYPE_BYTESWAP) < Byteswap::ALL.len() } else { self.old().is_some() }
     }
-    /// How the contents are swapped; unknown types are bytes.
+    /// Way in which the contents are swapped; unknown types are bytes.
     pub fn byteswap(self) -> Byteswap {
         if self.0 & NEWTYPE != 0 {
             Byteswap::ALL.get(usize::from(self.0 & NEWTYPE_BYTESWAP)).copied().unwrap_or(Byteswap::Uint8)

@@ -40,9 +40,9 @@ pub fn bookmark_from_name(name: &str) -> Result<Bookmark, BadErrorName> {
 /// A damaged block of a head dataset (OpenZFS: `zbookmark_err_phys_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ErrorBlock {
-    /// Object.
+    /// Number of the object.
     pub object: ObjectId,
-    /// Level.
+    /// Level of the block.
     pub level: Level,
     /// Block within the level.
     pub block: BlockId,
@@ -54,7 +54,7 @@ impl ErrorBlock {
     pub fn name(&self) -> String {
         format!("{:x}:{:x}:{:x}:{:x}", self.object.0, self.level.0, self.block.0, self.birth.0)
     }
-    /// From the name in a log with `head_errlog`.
+    /// Decodes the name in a log with `head_errlog`.
     pub fn from_name(name: &str) -> Result<ErrorBlock, BadErrorName> {
         let [object, level, block, birth] = four(name)?;
         let level = Level(u8::try_from(level).map_err(|_| BadErrorName)?);

@@ -13,7 +13,7 @@ pub const PER_DATASET: u8 = 1 << 3;
 /// In a dataset's ZAP the value is an array of u64, not a mark.
 pub const U64_ARRAY: u8 = 1 << 4;
 
-/// What is known of a feature.
+/// Description of a feature.
 #[derive(Clone, Copy, Debug)]
 pub struct FeatureInfo {
     /// Name for users: `feature@NAME`.
@@ -27,23 +27,23 @@ pub struct FeatureInfo {
     pub depends: &'static [Feature],
 }
 impl FeatureInfo {
-    /// A pool that has it active can be read by software that does not know it.
+    /// True when a pool that has it active can be read by software that does not know it.
     pub fn readonly_compat(&self) -> bool {
         self.flags & READONLY_COMPAT != 0
     }
-    /// Needed to read the MOS.
+    /// True when it is needed to read the MOS.
     pub fn mos(&self) -> bool {
         self.flags & MOS != 0
     }
-    /// Active as soon as it is enabled.
+    /// True when it is active as soon as it is enabled.
     pub fn activate_on_enable(&self) -> bool {
         self.flags & ACTIVATE_ON_ENABLE != 0
     }
-    /// Counted per dataset.
+    /// True when it is counted per dataset.
     pub fn per_dataset(&self) -> bool {
         self.flags & PER_DATASET != 0
     }
-    /// Its per-dataset value is an array of u64.
+    /// True when its per-dataset value is an array of u64.
     pub fn is_u64_array(&self) -> bool {
         self.flags & U64_ARRAY != 0
     }
@@ -59,7 +59,7 @@ macro_rules! features {
         impl Feature {
             /// Every feature.
             pub const ALL: &'static [Feature] = &[$(Feature::$name),*];
-            /// The table's row.
+            /// Row of the table.
             pub fn info(self) -> &'static FeatureInfo {
                 const TABLE: &[FeatureInfo] = &[$(FeatureInfo {
                     name: $text,
@@ -165,11 +165,11 @@ features! {
 }
 
 impl Feature {
-    /// By the name in the pool.
+    /// Returns the feature of a name in the pool.
     pub fn from_guid(guid: &str) -> Option<Feature> {
         Feature::ALL.iter().copied().find(|feature| feature.info().guid == guid)
     }
-    /// By the name for users, without `feature@`.
+    /// Returns the feature of a name for users, without `feature@`.
     pub fn from_name(name: &str) -> Option<Feature> {
         Feature::ALL.iter().copied().find(|feature| feature.info().name == name)
     }
@@ -201,7 +201,7 @@ impl FeatureSet {
     pub fn iter(self) -> impl Iterator<Item = Feature> {
         Feature::ALL.iter().copied().filter(move |&feature| self.contains(feature))
     }
-    /// With everything that its features depend on.
+    /// Adds everything that its features depend on.
     #[must_use]
     pub fn with_dependencies(mut self) -> FeatureSet {
         loop {

@@ -59,11 +59,11 @@ impl Txg {
 /// The address of a block: which block of which object of which object set (OpenZFS: `zbookmark_phys_t`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bookmark {
-    /// Object set.
+    /// Number of the object set.
     pub objset: ObjsetId,
-    /// Object.
+    /// Number of the object.
     pub object: ObjectId,
-    /// Level.
+    /// Level of the block.
     pub level: Level,
     /// Block within the level.
     pub block: BlockId,

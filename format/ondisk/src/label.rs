@@ -79,7 +79,7 @@ record! {
     }
     /// The boot environment block of a label (OpenZFS: `vdev_boot_envblock_t`).
     BootBlock = "vdev_boot_envblock_t", 8192 {
-        /// 0: raw text (GRUB's environment), 1: packed nvlist.
+        /// Version of the contents; 0: raw text (GRUB's environment), 1: packed nvlist.
         0 => vbe_version: u64,
         8 => vbe_bootenv: [u8; 8144],
         8152 => vbe_zbt: ZioEck,

@@ -47,7 +47,7 @@ pub mod objset_flags {
     pub const PROJECTQUOTA_COMPLETE: u64 = 1 << 2;
 }
 
-/// Why a block is not an object set.
+/// Reason why a block is not an object set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjsetError {
     /// Smaller than the first version.
@@ -80,7 +80,7 @@ pub struct ObjsetPhys {
     pub meta_dnode: DnodePhys,
     /// Head of the intent log (`os_zil_header`).
     pub zil_header: ZilHeader,
-    /// What the objects are for (`os_type`).
+    /// Purpose of the objects (`os_type`).
     pub objset_type: ObjsetType,
     /// See [`objset_flags`] (`os_flags`).
     pub flags: u64,

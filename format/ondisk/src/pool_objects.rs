@@ -30,7 +30,7 @@ record! {
     /// A destroyed dataset whose blocks are still to be freed (OpenZFS: `bptree_entry_phys_t`).
     BptreeEntry = "bptree_entry_phys_t", 168 {
         0 => be_bp: BlockPtr,
-        /// Only blocks born after this txg are freed.
+        /// Txg after which blocks were born that are freed.
         128 => be_birth_txg: u64,
         136 => be_zb: BookmarkPhys,
     }
@@ -41,7 +41,7 @@ record! {
         16 => vimp_num_entries: u64,
         24 => vimp_counts_object: u64,
     }
-    /// Where a range of a removed vdev lies now (OpenZFS: `vdev_indirect_mapping_entry_phys_t`).
+    /// New places of a range of a removed vdev (OpenZFS: `vdev_indirect_mapping_entry_phys_t`).
     IndirectMappingEntry = "vdev_indirect_mapping_entry_phys_t", 24 {
         /// Source in sectors; bit 63 is a mark.
         0 => vimep_src: u64,
@@ -87,11 +87,11 @@ record! {
         80 => vrp_bytes_est: u64,
         88 => vrp_errors: u64,
     }
-    /// Per metaslab: from which txg on its changes are only in the logs (OpenZFS: `metaslab_unflushed_phys_t`).
+    /// Txg from which on a metaslab's changes are only in the logs (OpenZFS: `metaslab_unflushed_phys_t`).
     UnflushedPhys = "metaslab_unflushed_phys_t", 8 {
         0 => msp_unflushed_txg: u64,
     }
-    /// Where a log block of a cache device is (OpenZFS: `l2arc_log_blkptr_t`).
+    /// Place of a log block of a cache device (OpenZFS: `l2arc_log_blkptr_t`).
     L2arcLogPtr = "l2arc_log_blkptr_t", 64 {
         0 => lbp_daddr: u64,
         8 => lbp_payload_asize: u64,
@@ -130,7 +130,7 @@ record! {
 }
 
 impl L2arcHeader {
-    /// "ZFSCACHE".
+    /// Magic of the header: "ZFSCACHE".
     pub const MAGIC: u64 = 0x5a46_5343_4143_4845;
     /// Decodes in the byte order that the magic shows; None without a magic.
     pub fn detect(bytes: &[u8]) -> Option<L2arcHeader> {

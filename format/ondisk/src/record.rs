@@ -9,13 +9,13 @@ use std::fmt;
 /// The byte order of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ByteOrder {
-    /// What we write, and what nearly every pool holds.
+    /// Least significant byte first: what we write, and what nearly every pool holds.
     Little,
-    /// Written by SPARC, s390x and POWER machines.
+    /// Most significant byte first: written by SPARC, s390x and POWER machines.
     Big,
 }
 impl ByteOrder {
-    /// From the byte-order bit of a block pointer.
+    /// Makes the order from the byte-order bit of a block pointer.
     pub fn from_little(little: bool) -> ByteOrder {
         if little { ByteOrder::Little } else { ByteOrder::Big }
     }
@@ -28,7 +28,7 @@ impl ByteOrder {
 /// A record was given fewer bytes than it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortRecord {
-    /// The record.
+    /// Name of the record.
     pub record: &'static str,
     /// Bytes that it has.
     pub need: usize,
@@ -59,11 +59,11 @@ pub struct FieldInfo {
 pub trait Field: Sized {
     /// Size on disk.
     const BYTES: usize;
-    /// All bits zero.
+    /// Value with all bits zero.
     const ZERO: Self;
-    /// From `BYTES` bytes.
+    /// Decodes `BYTES` bytes.
     fn get(bytes: &[u8], order: ByteOrder) -> Self;
-    /// Into `BYTES` bytes.
+    /// Encodes into `BYTES` bytes.
     fn put(&self, out: &mut [u8], order: ByteOrder);
 }
 

@@ -38,7 +38,7 @@ record! {
     ZfsAclPhys = "zfs_acl_phys_t", 88 {
         /// Object with the ACEs when they do not fit here.
         0 => z_acl_extern_obj: u64,
-        /// Bytes of ACEs; in version 0 their number.
+        /// Bytes of the ACEs; in version 0 their number.
         8 => z_acl_size: u32,
         12 => z_acl_version: u16,
         14 => z_acl_count: u16,
@@ -119,7 +119,7 @@ impl SaHeader {
     }
 }
 
-/// How an attribute is swapped (OpenZFS: `sa_bswap_type_t`).
+/// Way in which an attribute is swapped (OpenZFS: `sa_bswap_type_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SaByteswap {
     /// An array of u64.
@@ -134,7 +134,7 @@ pub enum SaByteswap {
     Acl = 4,
 }
 impl SaByteswap {
-    /// From the number in a registration.
+    /// Returns the way of the number in a registration.
     pub fn from_number(number: u8) -> Option<SaByteswap> {
         use SaByteswap::{Acl, Uint8, Uint16, Uint32, Uint64};
         [Uint64, Uint32, Uint16, Uint8, Acl].get(usize::from(number)).copied()
@@ -152,7 +152,7 @@ pub struct SaRegistration {
     pub byteswap: u8,
 }
 impl SaRegistration {
-    /// From the ZAP value.
+    /// Decodes the ZAP value.
     pub fn from_word(word: u64) -> SaRegistration {
         SaRegistration { attr: word as u16, bytes: (word >> 24) as u16, byteswap: (word >> 16) as u8 }
     }
@@ -169,7 +169,7 @@ pub struct ZplAttr {
     pub name: &'static str,
     /// Bytes of the value; 0 when they vary.
     pub bytes: u16,
-    /// How the value is swapped.
+    /// Way in which the value is swapped.
     pub byteswap: SaByteswap,
 }
 macro_rules! zpl_attrs {
@@ -233,11 +233,11 @@ pub mod master_node {
     pub const SHARES: &str = "SHARES";
     /// Normalization of names.
     pub const NORMALIZATION: &str = "normalization";
-    /// Only UTF-8 names.
+    /// Mark that only UTF-8 names are allowed.
     pub const UTF8ONLY: &str = "utf8only";
-    /// How names are compared.
+    /// Comparison of names.
     pub const CASESENSITIVITY: &str = "casesensitivity";
-    /// How ACLs map to modes.
+    /// Mapping of ACLs to modes.
     pub const ACLTYPE: &str = "acltype";
 }
 
@@ -246,11 +246,11 @@ pub mod master_node {
 pub struct DirectoryEntry {
     /// The `DT_*` number (`S_IFMT` bits >> 12); 0 in ZPL version 1.
     pub file_type: u8,
-    /// The file.
+    /// Object of the file.
     pub object: ObjectId,
 }
 impl DirectoryEntry {
-    /// From the ZAP value.
+    /// Decodes the ZAP value.
     pub fn from_word(word: u64) -> DirectoryEntry {
         DirectoryEntry { file_type: (word >> 60) as u8, object: ObjectId(word & ((1 << 48) - 1)) }
     }

@@ -10,7 +10,7 @@ use std::fmt;
 record! {
     /// The bonus of a space map; old ones are only the first 24 bytes (OpenZFS: `space_map_phys_t`).
     SpaceMapPhys = "space_map_phys_t", 320 {
-        /// Not used.
+        /// Field that is not used.
         0 => smp_object: u64,
         /// Bytes of the object that hold entries.
         8 => smp_length: u64,
@@ -50,7 +50,7 @@ pub enum MapType {
 pub enum SpaceMapEntry {
     /// The entries that follow are of this txg and sync pass.
     Debug {
-        /// Of what follows.
+        /// Kind of the entries that follow.
         action: MapType,
         /// Sync pass in which they were written.
         sync_pass: u32,
@@ -65,7 +65,7 @@ pub enum SpaceMapEntry {
 /// An allocation or a free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpaceMapRun {
-    /// Which of both.
+    /// Kind of the run: allocation or free.
     pub kind: MapType,
     /// Start in units of the map's shift, relative to the map's start.
     pub offset: u64,
@@ -75,7 +75,7 @@ pub struct SpaceMapRun {
     pub vdev: Option<VdevId>,
 }
 
-/// Why words are not entries, or a run is not representable.
+/// Reason why words are not entries, or a run is not representable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpaceMapError {
     /// The first word of a two-word entry is the last word.
@@ -126,7 +126,7 @@ pub struct SpaceMapEntries<'a> {
     rest: &'a [u8],
 }
 impl<'a> SpaceMapEntries<'a> {
-    /// Over `bytes`: one block of the map, cut at `smp_length`. No entry crosses a block.
+    /// Iterates over `bytes`: one block of the map, cut at `smp_length`. No entry crosses a block.
     pub fn new(bytes: &'a [u8]) -> SpaceMapEntries<'a> {
         SpaceMapEntries { rest: bytes }
     }
@@ -183,8 +183,8 @@ pub struct SpaceMapEncoder {
     two_words: bool,
 }
 impl SpaceMapEncoder {
-    /// To append at byte `length` (`smp_length`) of a map with blocks of `block_bytes` (a multiple of 16). `two_words` says that the
-    /// feature `spacemap_v2` is active.
+    /// Makes an encoder to append at byte `length` (`smp_length`) of a map with blocks of `block_bytes` (a multiple of 16). `two_words`
+    /// says that the feature `spacemap_v2` is active.
     pub fn new(length: u64, block_bytes: usize, two_words: bool) -> SpaceMapEncoder {
         SpaceMapEncoder { out: Vec::new(), position: length, block_bytes: (block_bytes as u64).max(16), two_words }
     }

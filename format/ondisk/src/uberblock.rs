@@ -17,7 +17,7 @@ record! {
         16 => ub_txg: u64,
         /// Sum of all vdevs' guids.
         24 => ub_guid_sum: u64,
-        /// Seconds since 1970.
+        /// Time in seconds since 1970.
         32 => ub_timestamp: u64,
         /// The MOS's object set block.
         40 => ub_rootbp: BlockPtr,
@@ -29,7 +29,7 @@ record! {
         184 => ub_mmp_delay: u64,
         /// Interval, sequence and fail count of multihost with their valid bits.
         192 => ub_mmp_config: u64,
-        /// Of a checkpoint: the txg that the uberblock had.
+        /// Txg that the uberblock had, in that of a checkpoint.
         200 => ub_checkpoint_txg: u64,
         /// State and offset of a RAID-Z expansion.
         208 => ub_raidz_reflow_info: u64,
@@ -37,7 +37,7 @@ record! {
 }
 
 impl Uberblock {
-    /// "oo-ba-bloc!"
+    /// Magic of an uberblock: "oo-ba-bloc!"
     pub const MAGIC: u64 = 0x00ba_b10c;
     /// Marks the MMP fields as meant.
     pub const MMP_MAGIC: u64 = 0xa11c_ea11;

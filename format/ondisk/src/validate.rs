@@ -5,14 +5,14 @@
 use crate::{BLOCK_BYTES_MAX, BlockPtr, Checksum, Compression, Dva, EMBEDDED_PAYLOAD_BYTES, EmbeddedKind, ObjectType, VdevId};
 use std::fmt;
 
-/// What is known of a top-level vdev when a pointer to it is judged.
+/// Size of a top-level vdev, as far as it is known when a pointer to it is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VdevExtent {
     /// There is none of this number, or it is a hole.
     Absent,
-    /// It exists but its size is not known (missing at import).
+    /// The vdev exists but its size is not known (missing at import).
     Unknown,
-    /// It has this many allocatable bytes, and a gang header takes so many on it.
+    /// The vdev has this many allocatable bytes, and a gang header takes so many on it.
     Known {
         /// Allocatable bytes of the vdev.
         asize: u64,
@@ -21,7 +21,7 @@ pub enum VdevExtent {
     },
 }
 
-/// What is wrong with a block pointer.
+/// Fault of a block pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockPtrError {
     /// An object type that nobody assigned.

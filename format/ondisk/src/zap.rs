@@ -39,7 +39,7 @@ pub const LEAF_CHUNK_ARRAY: u8 = 251;
 
 /// Flags of a ZAP (OpenZFS: `zap_flags_t`).
 pub mod zap_flags {
-    /// All 64 bits of the hash are used, not 28 and a 32-bit differentiator.
+    /// Flag that all 64 bits of the hash are used, not 28 and a 32-bit differentiator.
     pub const HASH64: u64 = 1 << 0;
     /// Keys are arrays of u64.
     pub const UINT64_KEY: u64 = 1 << 1;
@@ -62,7 +62,7 @@ record! {
         12 => mze_pad: u16,
         14 => mze_name: [u8; 50],
     }
-    /// Where the pointer table is (OpenZFS: `zap_table_phys_t`).
+    /// Place of the pointer table (OpenZFS: `zap_table_phys_t`).
     ZapTable = "zap_table_phys_t", 40 {
         /// First block; 0 when the table is the header block's second half.
         0 => zt_blk: u64,
@@ -94,7 +94,7 @@ record! {
         30 => lh_nentries: u16,
         32 => lh_prefix_len: u16,
         34 => lh_freelist: u16,
-        /// Bit 0: entries of a hash are in order of their differentiator.
+        /// Flags; bit 0: entries of a hash are in order of their differentiator.
         36 => lh_flags: u8,
         37 => lh_pad2: [u8; 11],
     }

@@ -15,11 +15,11 @@ record! {
         8 => zh_replay_seq: u64,
         /// First block of the chain.
         16 => zh_log: BlockPtr,
-        /// Highest claimed block.
+        /// Number of the highest claimed block.
         144 => zh_claim_blk_seq: u64,
         /// See [`ZilHeader::REPLAY_NEEDED`] and [`ZilHeader::CLAIM_LR_SEQ_VALID`].
         152 => zh_flags: u64,
-        /// Highest claimed record.
+        /// Number of the highest claimed record.
         160 => zh_claim_lr_seq: u64,
         168 => zh_pad: [u64; 3],
     }
@@ -31,7 +31,7 @@ record! {
         136 => zc_nused: u64,
         144 => zc_eck: ZioEck,
     }
-    /// What every record starts with (OpenZFS: `lr_t`).
+    /// Header that every record starts with (OpenZFS: `lr_t`).
     LrCommon = "lr_t", 32 {
         /// Operation; bit 63 asks for case-insensitive names.
         0 => lrc_txtype: u64,
@@ -99,7 +99,7 @@ record! {
         56 => lr_blkoff: u64,
         64 => lr_blkptr: BlockPtr,
     }
-    /// `TX_TRUNCATE`.
+    /// Record of `TX_TRUNCATE`.
     LrTruncate = "lr_truncate_t", 56 {
         0 => lr_common: LrCommon,
         32 => lr_foid: u64,
@@ -166,17 +166,17 @@ record! {
 
 /// Smallest log block (OpenZFS: `ZIL_MIN_BLKSZ`).
 pub const ZIL_BLOCK_BYTES_MIN: usize = 4096;
-/// In the checksum words of a log block's pointer: the chain's random identity is words 0 and 1, then object set and sequence.
+/// Word of a log block pointer's checksum that holds the object set; words 0 and 1 are the chain's random identity.
 pub const ZIL_ZC_OBJSET: usize = 2;
 /// Word of a log block pointer's checksum that holds the block's sequence number.
 pub const ZIL_ZC_SEQ: usize = 3;
-/// Bit of `lrc_txtype`: names are matched without case (OpenZFS: `TX_CI`).
+/// Flag in `lrc_txtype`: names are matched without case (OpenZFS: `TX_CI`).
 pub const TX_CI: u64 = 1 << 63;
 
 impl ZilHeader {
     /// Records are to be replayed.
     pub const REPLAY_NEEDED: u64 = 1;
-    /// `zh_claim_lr_seq` is meant.
+    /// Flag that `zh_claim_lr_seq` is meant.
     pub const CLAIM_LR_SEQ_VALID: u64 = 2;
 }
 
@@ -191,7 +191,7 @@ pub mod foid {
     pub fn object(raw: u64) -> ObjectId {
         ObjectId(raw & ((1 << 48) - 1))
     }
-    /// The raw word.
+    /// Encodes the raw word.
     pub fn encode(object: ObjectId, slots: usize) -> u64 {
         object.0 & ((1 << 48) - 1) | ((slots as u64).saturating_sub(1) & 0xFF) << 56
     }

@@ -15,7 +15,7 @@ fn layout() -> String {
     out
 }
 
-/// What to do about a change.
+/// Advice on a change.
 const ADVICE: &str = "These records lie otherwise on disk than layout.txt says. Pools that exist have the old layout: with another one they cannot be read, and \
                       OpenZFS cannot read what is written here. Right only for a record that is new, or that the standard has so; then \
                       `UPDATE_LAYOUT=1 cargo test -p ondisk --test layout`, and commit layout.txt with the reason.";
@@ -33,7 +33,7 @@ fn lines(layout: &str) -> Vec<String> {
     lines
 }
 
-/// What is gone from a layout and what came.
+/// Lines that are gone from a layout and that came.
 fn changes(before: &str, after: &str) -> Vec<String> {
     let (before, after) = (lines(before), lines(after));
     let gone = before.iter().filter(|line| !after.contains(line)).map(|line| format!("- {line}"));

@@ -22,7 +22,7 @@ pub fn nvlist_seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// What decodes encodes to what decodes to the same; and a list may describe vdevs.
+/// Checks that what decodes encodes to what decodes to the same; and a list may describe vdevs.
 pub fn nvlist(data: &[u8]) {
     let Ok(list) = NvList::decode(data) else { return };
     for encoding in [Encoding::Xdr, Encoding::NativeLittle] {
@@ -56,7 +56,7 @@ pub fn uberblock(data: &[u8]) {
     }
 }
 
-/// Pointers out of real object sets.
+/// Seeds of pointers out of real object sets.
 pub fn blkptr_seeds() -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     for block in objset_seeds().iter().chain(&dnode_seeds()) {
@@ -114,7 +114,7 @@ pub fn record_seeds() -> Vec<Vec<u8>> {
     [objset_seeds(), uberblock_seeds(), dnode_seeds()].concat()
 }
 
-/// The first byte chooses a record.
+/// Decodes a record; the first byte chooses which.
 pub fn records(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
     let record = &RECORDS[usize::from(*first) % RECORDS.len()];
@@ -131,7 +131,7 @@ pub fn records(data: &[u8]) {
     let _ = (ondisk::bookmark_from_name(&text), SpaceMapPhys::decode_bonus(rest), ondisk::BpobjPhys::decode_bonus(rest));
 }
 
-/// The first two bytes are type and level.
+/// Swaps bytes of a block; the first two bytes are type and level.
 pub fn byteswap(data: &[u8]) {
     let [kind, level, rest @ ..] = data else { return };
     let mut block = rest.to_vec();
@@ -157,7 +157,7 @@ pub fn space_map(data: &[u8]) {
     assert!(runs <= data.len() / 8);
 }
 
-/// Blocks that hold their own checksum; the first byte chooses which, and whether it is made right.
+/// Checks blocks that hold their own checksum; the first byte chooses which, and whether it is made right.
 pub fn checksums(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
     let kinds = [Checksum::LABEL, Checksum::GANG_HEADER, Checksum::ZILOG, Checksum::ZILOG2, Checksum::FLETCHER_4];
@@ -171,7 +171,7 @@ pub fn checksums(data: &[u8]) {
 
 const KINDS: [Compression; 6] = [Compression::LZJB, Compression::ZLE, Compression::LZ4, Compression::ZSTD, Compression(5), Compression(13)];
 
-/// The first byte chooses the algorithm, the next two are the length of what comes out, in units of 8 bytes.
+/// Decompresses; the first byte chooses the algorithm, the next two are the length of what comes out, in units of 8 bytes.
 pub fn decompress(data: &[u8]) {
     let [kind, low, high, source @ ..] = data else { return };
     let mut target = vec![0xEE; 8 * usize::from(u16::from_le_bytes([*low, *high])).min(1 << 14)];

@@ -14,15 +14,15 @@ mod wire;
 
 pub use runner::{Outcome, run};
 
-/// A decoder, or a few that belong together.
+/// Target: a decoder, or a few that belong together.
 pub struct Target {
-    /// Its name on command lines.
+    /// Name of the target on command lines.
     pub name: &'static str,
-    /// Feeds it.
+    /// Function that feeds it.
     pub feed: fn(&[u8]),
-    /// Inputs that make sense, to be mutated.
+    /// Function that makes inputs that make sense, to be mutated.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Executions that the gate runs: a few seconds of each at most.
+    /// Number of executions that the gate runs: a few seconds of each at most.
     pub quick: u64,
 }
 
@@ -54,7 +54,7 @@ pub const TARGETS: &[Target] = &[
     target("values", wire::values, wire::value_seeds, 5_000),
 ];
 
-/// The target of this name.
+/// Target of this name.
 pub fn by_name(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }

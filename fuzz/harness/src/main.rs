@@ -8,7 +8,7 @@ use fuzz::{TARGETS, Target, by_name, run};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Address space that a run may take: what asks for more fails, and the process with it.
+/// Bytes of address space that a run may take: what asks for more fails, and the process with it.
 const MEMORY_MAX: u64 = 8 << 30;
 const USAGE: &str = "usage: zirconia-fuzz [TARGET [EXECUTIONS [SEED]] | TARGET FILE…]";
 
@@ -53,7 +53,7 @@ fn report(target: &'static Target, executions: Option<u64>, seed: u64) -> bool {
     outcome.crashes == 0
 }
 
-/// A panic ends the program, with its place.
+/// Feeds files to a target; a panic ends the program, with its place.
 fn feed_files(target: &Target, files: &[&str]) -> bool {
     files.iter().all(|file| match std::fs::read(file) {
         Ok(input) => {

@@ -2,13 +2,13 @@
 
 use exec::SplitMix;
 
-/// Longest input.
+/// Bytes of the longest input.
 const BYTES_MAX: usize = 64 << 10;
 /// Numbers at the edges of things.
 const EDGES: [u64; 18] =
     [0, 1, 2, 7, 8, 127, 128, 255, 256, 511, 512, 0xFFFF, 0x10000, 0x7FFF_FFFF, 0xFFFF_FFFF, 1 << 40, u64::MAX / 2, u64::MAX];
 
-/// A new input made of one or two of `seeds`.
+/// Makes a new input of one or two of `seeds`.
 pub fn mutated(seeds: &[Vec<u8>], random: &mut SplitMix) -> Vec<u8> {
     if seeds.is_empty() || random.chance(16) {
         return noise(random);

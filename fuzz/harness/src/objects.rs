@@ -12,13 +12,13 @@ use zap::{Match, Value, Zap};
 use zpl::{CreateOptions, NewNode, Settings, Zfs};
 
 const LOG_BYTES: usize = 4096;
-/// Blocks that a log may have: one whose links all fit would have no end in a store without places.
+/// Number of blocks that a log may have: one whose links all fit would have no end in a store without places.
 const LOG_BLOCKS_MAX: u64 = 64;
-/// Inputs that share a pool in memory.
+/// Number of inputs that share a pool in memory.
 const INPUTS_PER_POOL: u64 = 200;
 const OBJSET: u64 = 54;
 
-/// A store whose blocks are pieces of the input, with links that fit.
+/// Store whose blocks are pieces of the input, with links that fit.
 struct LogStore<'a> {
     exec: Exec,
     data: &'a [u8],
@@ -69,7 +69,7 @@ fn log_pointer(seq: u64, kind: Checksum) -> BlockPtr {
     bp
 }
 
-/// Headers with a block of records behind each.
+/// Seeds of headers with a block of records behind each.
 pub fn intent_log_seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for kind in [Checksum::ZILOG2, Checksum::ZILOG] {
@@ -90,7 +90,7 @@ pub fn intent_log_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// The header, then what the store is made of.
+/// Reads an intent log: the header, then what the store is made of.
 pub fn intent_log(data: &[u8]) {
     let Ok(mut header) = ZilHeader::decode(data) else { return };
     let mut sum = header.zh_log.checksum();
@@ -119,7 +119,7 @@ fn is_time_to_begin_again() -> bool {
     INPUTS.get().is_multiple_of(INPUTS_PER_POOL)
 }
 
-/// Tables of several kinds, as the engine writes them: the block size's logarithm, then the blocks.
+/// Seeds of tables of several kinds, as the engine writes them: the block size's logarithm, then the blocks.
 pub fn zap_seeds() -> Vec<Vec<u8>> {
     let pool = new_pool();
     let tx = pool.txgs.assign(0).expect("a transaction");
@@ -186,7 +186,7 @@ fn use_table(pool: &TestPool, object: ObjectId, tx: &Tx) -> Result<(), zap::ZapE
 
 // ---- files ----
 
-/// A file system in memory with a few files.
+/// File system in memory with a few files.
 pub struct Files {
     pub pool: TestPool,
     pub zfs: Arc<Zfs>,
@@ -211,7 +211,7 @@ impl Files {
     }
 }
 
-/// What real files, directories and links have.
+/// Seeds of what real files, directories and links have.
 pub fn znode_seeds() -> Vec<Vec<u8>> {
     let files = Files::new();
     let root = files.zfs.node(files.zfs.root()).expect("its root");
@@ -223,7 +223,7 @@ pub fn znode_seeds() -> Vec<Vec<u8>> {
     vec![[&[0][..], &bonus(file.object())].concat(), [&[0][..], &bonus(root.object())].concat(), [&[1][..], &old].concat()]
 }
 
-/// The first byte says whether the attributes are of the old form; the rest are the attributes.
+/// Reads attributes: the first byte says whether they are of the old form; the rest are the attributes.
 pub fn znode(data: &[u8]) {
     let [form, bonus @ ..] = data else { return };
     let begins = is_time_to_begin_again();

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use vdev::{LeafKind, TopKind};
 use zio::{ReadFlags, ReadRequest};
 
-/// Enough for four labels and a little more.
+/// Bytes of a device: enough for four labels and a little more.
 const LABEL_DEVICE_BYTES: usize = 2 << 20;
 const DEVICE_BYTES: usize = 64 << 20;
 const LABEL_START_BYTES: usize = 4 << 20;
@@ -24,7 +24,7 @@ fn exec() -> Exec {
     Arc::new(Inline::new(3))
 }
 
-/// A configuration, or (when the first byte of it is odd) an uberblock, on all labels of a device, with right checksums.
+/// Puts a configuration, or (when the first byte of it is odd) an uberblock, on all labels of a device, with right checksums.
 pub fn label(data: &[u8]) {
     let device = Arc::new(MemDevice::new("d", LABEL_DEVICE_BYTES));
     device.tamper(|bytes| {
@@ -48,7 +48,7 @@ pub fn label(data: &[u8]) {
     let _ = Pool::import(&exec, opened(), &options, &Runtime::new());
 }
 
-/// A pool on one device with a file system, snapshots and a clone.
+/// Makes a pool on one device with a file system, snapshots and a clone.
 fn populated() -> (Arc<MemDevice>, Pool) {
     let device = Arc::new(MemDevice::new("d", DEVICE_BYTES));
     let leaves = vec![LeafSpec { path: "d".to_string(), kind: LeafKind::File, device: device.clone() }];
@@ -77,7 +77,7 @@ thread_local! {
     static KEPT: RefCell<Option<(Arc<MemDevice>, Pool)>> = const { RefCell::new(None) };
 }
 
-/// Pointers of a pool that exists.
+/// Seeds of pointers of a pool that exists.
 pub fn block_seeds() -> Vec<Vec<u8>> {
     let (_, pool) = populated();
     let mut seeds = Vec::new();
@@ -97,7 +97,7 @@ pub fn block_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// How it is read, a pointer, and perhaps a gang header to be put where it points.
+/// Reads a block: how, a pointer, and perhaps a gang header to be put where it points.
 pub fn block(data: &[u8]) {
     let [how, rest @ ..] = data else { return };
     let Some(raw) = rest.first_chunk::<{ BlockPtr::BYTES }>() else { return };
@@ -127,7 +127,7 @@ pub fn block(data: &[u8]) {
     });
 }
 
-/// Which objects are changed, where and to what: twelve bytes each.
+/// Seeds of changes of objects: which, where and to what, twelve bytes each.
 pub fn mos_seeds() -> Vec<Vec<u8>> {
     (0..40u8).map(|index| [index, index & 1, 8 * (index % 32), 0, 1, 0, 0, 0, 0, 0, 0, 0].to_vec()).collect()
 }

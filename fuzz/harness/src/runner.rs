@@ -8,23 +8,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// An input that takes longer than this hangs.
+/// Seconds after which an input hangs.
 const HANG_SECONDS: u64 = 20;
-/// Crashes after which a target is given up.
+/// Number of crashes after which a target is given up.
 const CRASHES_MAX: u64 = 10;
 
-/// What became of a run.
+/// Outcome of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Inputs that were fed.
+    /// Number of inputs that were fed.
     pub executions: u64,
-    /// Inputs that made it panic.
+    /// Number of inputs that made it panic.
     pub crashes: u64,
-    /// Where they were kept.
+    /// Paths where those were kept.
     pub kept: Vec<PathBuf>,
 }
 
-/// Numbers the input that is being fed, so that the watchdog sees whether it goes on; 0 when there is none.
+/// Number of the input that is being fed, so that the watchdog sees whether it goes on; 0 when there is none.
 struct Watch(AtomicU64);
 
 /// Starts the watchdog. A hang cannot be unwound: the process ends, having kept the input.

@@ -9,9 +9,9 @@ use target_wire::{
 };
 use zpl::ZplFuse;
 
-/// Requests that share a file system.
+/// Number of requests that share a file system.
 const REQUESTS_PER_POOL: u64 = 500;
-/// Of a request: length, operation, number, node, user, group, process.
+/// Bytes of the header of a request: length, operation, number, node, user, group, process.
 const FUSE_HEADER_BYTES: usize = 40;
 const OPERATIONS: u32 = 60;
 
@@ -31,7 +31,7 @@ fn fuse_header(operation: u32, node: u64, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Every operation on the root and on a file, with a body of zeros and a name, or of words.
+/// Seeds of every operation on the root and on a file, with a body of zeros and a name, or of words.
 pub fn fuse_seeds() -> Vec<Vec<u8>> {
     let words: Vec<u8> = (0..16u64).flat_map(|word| (word * 512).to_le_bytes()).collect();
     let named = [&[0; 64][..], b"a\0b\0"].concat();
@@ -40,7 +40,7 @@ pub fn fuse_seeds() -> Vec<Vec<u8>> {
     operations.flatten().collect()
 }
 
-/// Two requests, one behind the other, split where the first says that it ends.
+/// Serves two requests, one behind the other, split where the first says that it ends.
 pub fn fuse_request(data: &[u8]) {
     REQUESTS.set(REQUESTS.get() + 1);
     let begins = REQUESTS.get().is_multiple_of(REQUESTS_PER_POOL);
@@ -74,7 +74,7 @@ pub fn frame_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// A frame, or (where its sum does not fit) the messages that could be in it.
+/// Decodes a frame, or (where its sum does not fit) the messages that could be in it.
 pub fn frame(data: &[u8]) {
     let limits = Limits { message_bytes_max: 1 << 16, payload_bytes_max: 1 << 20 };
     if let Ok(Received::Whole(Frame { header, message, payload })) = read_frame(&mut &data[..], &limits) {
@@ -114,7 +114,7 @@ pub fn request_seeds() -> Vec<Vec<u8>> {
     texts.map(|text| text.as_bytes().to_vec()).to_vec()
 }
 
-/// A request or a response as JSON; what is understood can be said again.
+/// Decodes a request or a response as JSON; what is understood can be said again.
 pub fn request(data: &[u8]) {
     macro_rules! understood {
         ($($kind:ty),*) => {
@@ -154,7 +154,7 @@ pub fn value_seeds() -> Vec<Vec<u8>> {
     texts.map(|text| text.as_bytes().to_vec()).to_vec()
 }
 
-/// A word that somebody typed, as every kind of value.
+/// Parses a word that somebody typed as every kind of value.
 pub fn values(data: &[u8]) {
     let text = String::from_utf8_lossy(data).into_owned();
     let _ = (table::parse_bytes(&text), table::find(&text), table::native(&text));

@@ -20,7 +20,7 @@ fn no_decoder_panics_on_mutations_of_what_is_right() {
     let _ = std::fs::remove_dir_all(folder);
 }
 
-/// Panics on what no seed has: a number at an edge, behind a magic number that must survive.
+/// Target that panics on what no seed has: a number at an edge, behind a magic number that must survive.
 static CANARY: Target = Target {
     name: "canary",
     feed: |data| assert!(!(data.starts_with(b"magic") && data.ends_with(&[0xFF; 4])), "the canary sings"),

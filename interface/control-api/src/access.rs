@@ -2,11 +2,11 @@
 
 use crate::{DirectTarget, ErrorKind, Failure, Request};
 
-/// A stranger's wait may hold a place at the daemon for so long; whoever wants to wait longer asks again.
+/// Milliseconds that a stranger's wait may hold a place at the daemon; whoever wants to wait longer asks again.
 const WAIT_MS_MAX: u64 = 250;
 
 impl Request {
-    /// The request as it is done for any local user: what only looks at what OpenZFS shows to everybody, without what is private to the
+    /// Request as it is done for any local user: what only looks at what OpenZFS shows to everybody, without what is private to the
     /// pool's owner (names of damaged files, sizes of other people's files). None for everything else.
     pub fn for_everyone(&self) -> Option<Request> {
         match self {
@@ -58,12 +58,12 @@ impl Request {
         }
     }
 
-    /// How somebody who may not ask that is told so.
+    /// Failure for somebody who may not ask that.
     pub fn refusal(&self) -> Failure {
         Failure::new(ErrorKind::Permission, self.cannot(), "permission denied")
     }
 
-    /// `cannot create 'tank'`: what a request that fails says first.
+    /// First words of a request that fails: `cannot create 'tank'`.
     fn cannot(&self) -> String {
         let pools = |verb: &str, names: &[String]| match names.first() {
             Some(name) => format!("cannot {verb} '{name}'"),

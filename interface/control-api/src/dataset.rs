@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DatasetCreate {
-    /// Full name.
+    /// Full name of the dataset.
     pub name: String,
-    /// `-o`; of a volume `volsize` too (`-V`).
+    /// `-o`: properties to set; of a volume `volsize` too (`-V`).
     pub properties: BTreeMap<String, String>,
     /// `-V`: a volume, whose size is the property `volsize`; else a file system.
     #[serde(default)]
@@ -22,7 +22,7 @@ pub struct DatasetCreate {
     pub parents: bool,
     /// `-u`: do not mount.
     pub no_mount: bool,
-    /// `-n`.
+    /// `-n`: only check, and answer what would be created.
     pub dry_run: bool,
 }
 
@@ -30,44 +30,44 @@ pub struct DatasetCreate {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DatasetDestroy {
-    /// Dataset, or `fs@a`, `fs@a,b`, `fs@a%c`.
+    /// Name of a dataset, or of snapshots: `fs@a`, `fs@a,b`, `fs@a%c`.
     pub name: String,
-    /// `-r`.
+    /// `-r`: everything below too.
     pub recursive: bool,
     /// `-f`: unmount by force.
     pub force: bool,
-    /// `-n`.
+    /// `-n`: only check, and answer what would be destroyed.
     pub dry_run: bool,
 }
 
-/// Which datasets.
+/// Datasets to report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DatasetQuery {
-    /// Names; empty means every pool's.
+    /// Names of datasets; empty means every pool's.
     pub names: Vec<String>,
-    /// `-r`/`-d`: how deep to go below each name; None is without limit.
+    /// `-r`/`-d`: number of levels below each name; None is without limit.
     pub depth: Option<u32>,
-    /// `filesystem`, `snapshot`, `volume`, `bookmark`.
+    /// Kinds of datasets: `filesystem`, `snapshot`, `volume`, `bookmark`.
     pub types: Vec<String>,
     /// Properties that are only worked out when they are named: `written@SNAPSHOT`, `userused@UID` and their kind.
     #[serde(default)]
     pub asked: Vec<String>,
 }
 
-/// One dataset.
+/// Report of one dataset.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DatasetReport {
-    /// Full name.
+    /// Full name of the dataset.
     pub name: String,
-    /// `filesystem`, `snapshot`, `volume`.
+    /// Kind of the dataset: `filesystem`, `snapshot`, `volume`.
     pub kind: String,
-    /// Pool.
+    /// Name of its pool.
     pub pool: String,
-    /// Txg in which it was created.
+    /// Txg in which the dataset was created.
     pub create_txg: u64,
-    /// Every property, in `zfs get all` order; user properties last.
+    /// Properties, every one, in `zfs get all` order; user properties last.
     pub properties: Vec<Property>,
 }
 
@@ -75,27 +75,27 @@ pub struct DatasetReport {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UserspaceQuery {
-    /// File system or snapshot.
+    /// Name of a file system or snapshot.
     pub name: String,
-    /// Whose: `user`, `group`, `project`.
+    /// Kinds of owners: `user`, `group`, `project`.
     pub who: Vec<String>,
 }
 
-/// What one user, group or project uses and may use; none where nothing is counted or limited.
+/// Use and limits of one user, group or project; none where nothing is counted or limited.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OwnerReport {
-    /// `user`, `group`, `project`.
+    /// Kind of the owner: `user`, `group`, `project`.
     pub who: String,
-    /// Its number.
+    /// Number of the user, group or project.
     pub id: u64,
     /// Bytes used.
     pub used: Option<u64>,
     /// Bytes allowed.
     pub quota: Option<u64>,
-    /// Objects used.
+    /// Number of objects used.
     pub objects_used: Option<u64>,
-    /// Objects allowed.
+    /// Number of objects allowed.
     pub objects_quota: Option<u64>,
 }
 
@@ -103,9 +103,9 @@ pub struct OwnerReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DatasetSet {
-    /// Dataset.
+    /// Name of the dataset.
     pub name: String,
-    /// New values.
+    /// New values of properties, by name.
     pub properties: BTreeMap<String, String>,
     /// `-u`: leave mounts as they are until the next mount.
     #[serde(default)]
@@ -116,11 +116,11 @@ pub struct DatasetSet {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DatasetInherit {
-    /// Dataset.
+    /// Name of the dataset.
     pub name: String,
-    /// Property.
+    /// Name of the property.
     pub property: String,
-    /// `-r`.
+    /// `-r`: datasets below too.
     pub recursive: bool,
 }
 
@@ -128,11 +128,11 @@ pub struct DatasetInherit {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SnapshotCreate {
-    /// Full names `fs@snap`.
+    /// Full names of the snapshots: `fs@snap`.
     pub names: Vec<String>,
-    /// `-r`.
+    /// `-r`: of datasets below too.
     pub recursive: bool,
-    /// `-o`: user properties.
+    /// `-o`: user properties of the snapshots.
     pub properties: BTreeMap<String, String>,
 }
 
@@ -140,15 +140,15 @@ pub struct SnapshotCreate {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DatasetRename {
-    /// Old name.
+    /// Old name of the dataset or snapshot.
     pub from: String,
-    /// New name.
+    /// New name of the dataset or snapshot.
     pub to: String,
-    /// `-p`.
+    /// `-p`: create missing parents.
     pub parents: bool,
-    /// `-r` (snapshots).
+    /// `-r`: snapshots of that name of datasets below too.
     pub recursive: bool,
-    /// `-f`.
+    /// `-f`: unmount by force.
     pub force: bool,
     /// `-u`: what is mounted stays where it is.
     #[serde(default)]
@@ -159,18 +159,18 @@ pub struct DatasetRename {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MountRequest {
-    /// Dataset; None with `all` mounts everything, without lists.
+    /// Name of a dataset; None with `all` mounts everything, without lists.
     pub name: Option<String>,
-    /// `-a`.
+    /// `-a`: everything that is to be mounted by itself.
     pub all: bool,
-    /// `-o`.
+    /// `-o`: options of the mount.
     pub options: Vec<String>,
     /// `-O`: mount over a directory that is not empty.
     pub overlay: bool,
-    /// Where, instead of where its properties say: mount(8) with legacy mountpoints and snapshots.
+    /// Path to mount at, instead of where its properties say: mount(8) with legacy mountpoints and snapshots.
     #[serde(default)]
     pub place: Option<String>,
-    /// Options that nobody knows are passed over (mount(8) with `-s`).
+    /// True to pass over options that nobody knows (mount(8) with `-s`).
     #[serde(default)]
     pub sloppy: bool,
 }
@@ -179,20 +179,20 @@ pub struct MountRequest {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UnmountRequest {
-    /// Dataset or mountpoint; None with `all`.
+    /// Name of a dataset, or a mountpoint; None with `all`.
     pub target: Option<String>,
-    /// `-a`.
+    /// `-a`: everything but what is mounted by hand.
     pub all: bool,
-    /// `-f`.
+    /// `-f`: by force.
     pub force: bool,
 }
 
-/// A mounted file system.
+/// Report of a mounted file system.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MountReport {
-    /// Dataset.
+    /// Name of the dataset.
     pub name: String,
-    /// Where.
+    /// Path at which it is mounted.
     pub mountpoint: String,
 }

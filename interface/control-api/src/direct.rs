@@ -2,57 +2,57 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A thing whose direct I/O is counted.
+/// Pool, file system or file whose direct I/O is counted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum DirectTarget {
-    /// A pool by name.
+    /// Pool by its name.
     Pool {
-        /// Its name.
+        /// Name of the pool.
         name: String,
     },
-    /// A file system by name.
+    /// File system by its name.
     Dataset {
-        /// Its name.
+        /// Name of the dataset.
         name: String,
     },
-    /// A file of a mounted file system.
+    /// File of a mounted file system.
     File {
         /// Absolute path without symbolic links.
         path: String,
-        /// Its inode number.
+        /// Inode number of the file.
         inode: u64,
     },
 }
 
-/// Whose counts to tell.
+/// Question for counts of direct I/O.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DirectQuery {
-    /// Which; none means every pool.
+    /// Pools, file systems and files to report; none means every pool.
     pub targets: Vec<DirectTarget>,
 }
 
-/// Requests and bytes.
+/// Number of requests and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DirectCount {
     /// Number of requests, or of parts of requests.
     pub requests: u64,
-    /// Their bytes.
+    /// Bytes of the requests.
     pub bytes: u64,
 }
 
-/// What was not direct for one reason.
+/// Count of what was not direct for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DirectFallback {
-    /// The reason's name (`head`, `misaligned_offset`, …).
+    /// Name of the reason (`head`, `misaligned_offset`, …).
     pub reason: String,
-    /// How often, how much.
+    /// Number and bytes of requests that were not direct for it.
     pub count: DirectCount,
-    /// What would make such requests direct.
+    /// Advice that would make such requests direct.
     pub remedy: String,
 }
 
@@ -60,11 +60,11 @@ pub struct DirectFallback {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DirectReport {
-    /// Pool, dataset or path.
+    /// Name of the pool or dataset, or path of the file.
     pub name: String,
-    /// `pool`, `filesystem` or `file`.
+    /// Kind: `pool`, `filesystem` or `file`.
     pub kind: String,
-    /// Requests that asked for direct: O_DIRECT, or `direct=always`.
+    /// Requests that asked for direct I/O: O_DIRECT, or `direct=always`.
     pub asked: DirectCount,
     /// Direct parts of reads.
     pub direct_reads: DirectCount,
@@ -76,6 +76,6 @@ pub struct DirectReport {
     pub verify_writes: DirectCount,
     /// Blocks read once more because the program changed its buffer during a direct read (OpenZFS: `dio_verify_rd`).
     pub verify_reads: DirectCount,
-    /// What was not direct, by reason; reasons that did not occur are left out.
+    /// Counts of what was not direct, by reason; reasons that did not occur are left out.
     pub fallbacks: Vec<DirectFallback>,
 }

@@ -2,63 +2,63 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Kinds that callers tell apart.
+/// Kinds of failures that callers tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorKind {
-    /// The request makes no sense as it is.
+    /// Request makes no sense as it is.
     Invalid,
     /// No such pool, dataset, device or property.
     NotFound,
-    /// It exists already.
+    /// Name is taken: it exists already.
     Exists,
     /// In use: mounted, open, owned by another daemon or host.
     Busy,
     /// No space, or over a quota.
     NoSpace,
-    /// The pool has a feature that this program lacks, or the operation is not there.
+    /// Feature of the pool that this program lacks, or an operation that is not there.
     Unsupported,
     /// Labels, uberblocks or data are damaged.
     Damaged,
     /// A device failed.
     Io,
-    /// The caller may not do that.
+    /// Caller may not do that.
     Permission,
-    /// The deadline passed; the request may still complete.
+    /// Deadline passed; the request may still complete.
     Timeout,
-    /// The daemon went away before it answered: whether it was done is not known.
+    /// Daemon went away before it answered: whether it was done is not known.
     Disconnected,
-    /// It was done, but what it made is not mounted.
+    /// Request was done, but what it made is not mounted.
     NotMounted,
-    /// A defect of this program.
+    /// Defect of this program.
     Internal,
 }
 
-/// One clear message: what failed, why, and the next step.
+/// Message of a request that failed: what failed, why, and the next step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Failure {
-    /// The kind.
+    /// Kind of the failure.
     pub kind: ErrorKind,
-    /// What failed, as OpenZFS words it: `cannot create 'tank'`.
+    /// Words for what failed, as OpenZFS has them: `cannot create 'tank'`.
     pub what: String,
-    /// Why.
+    /// Reason of the failure.
     pub why: String,
-    /// What to do next, where there is something to say.
+    /// Advice what to do next, where there is something to say.
     pub next: Option<String>,
 }
 
-/// What a remark begins with that says that something was accepted and does nothing: for standard error.
+/// Beginning of a remark that says that something was accepted and does nothing: for standard error.
 pub const WITHOUT_EFFECT: &str = "warning: without effect: ";
 
 impl Failure {
-    /// A failure without advice.
+    /// Makes a failure without advice.
     pub fn new(kind: ErrorKind, what: impl Into<String>, why: impl Into<String>) -> Failure {
         Failure { kind, what: what.into(), why: without_number(why.into()), next: None }
     }
 
-    /// Adds what to do next.
+    /// Adds advice what to do next.
     #[must_use]
     pub fn advise(mut self, next: impl Into<String>) -> Failure {
         self.next = Some(next.into());
@@ -66,7 +66,7 @@ impl Failure {
     }
 }
 
-/// The system's words for an error, without Rust's own remark of its number: `No such file or directory`.
+/// Words of the system for an error, without Rust's own remark of its number: `No such file or directory`.
 pub fn os_error(error: &std::io::Error) -> String {
     without_number(error.to_string())
 }

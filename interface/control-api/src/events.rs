@@ -6,26 +6,26 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolEvents {
-    /// Only events of this pool.
+    /// Name of the pool whose events are wanted; None for all.
     pub pool: Option<String>,
-    /// Only events with a larger number.
+    /// Number of an event: only events with a larger number are wanted.
     pub after: u64,
     /// `-c`: forget all events; answers [`crate::Response::EventsCleared`].
     pub clear: bool,
-    /// When there is none yet, wait for one, at most for so many milliseconds (two seconds at the longest).
+    /// Milliseconds to wait for an event when there is none yet (two seconds at the longest).
     #[serde(default)]
     pub wait_ms: u64,
 }
 
-/// One event.
+/// Report of one event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EventReport {
-    /// Its number.
+    /// Number of the event.
     pub eid: u64,
-    /// Seconds and nanoseconds since the epoch.
+    /// Time of the event in seconds and nanoseconds since the epoch.
     pub time: (i64, u32),
-    /// Class, such as `ereport.fs.zfs.dio_verify_wr`.
+    /// Class of the event, such as `ereport.fs.zfs.dio_verify_wr`.
     pub class: String,
     /// Fields in order, each value as `zpool events -v` prints it.
     pub fields: Vec<(String, String)>,

@@ -2,90 +2,90 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What to simulate.
+/// Fault to simulate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum InjectFault {
     /// `-d`: I/Os of a device fail, or those to a part of its labels.
     Device {
-        /// Path, name or guid.
+        /// Path, name or guid of the device.
         device: String,
-        /// `io`, `nxio`, `corrupt`, `noop`, `dtl` …
+        /// Error of the I/Os: `io`, `nxio`, `corrupt`, `noop`, `dtl` …
         error: String,
-        /// `read`, `write`, `flush`, `trim` …, `all`.
+        /// Kind of I/O: `read`, `write`, `flush`, `trim` …, `all`.
         io: String,
-        /// `-L`: `nvlist`, `uber`, `pad1` or `pad2`.
+        /// `-L`: part of the labels: `nvlist`, `uber`, `pad1` or `pad2`.
         label: Option<String>,
     },
     /// `-d -D`: I/Os of a device take time.
     Delay {
-        /// Path, name or guid.
+        /// Path, name or guid of the device.
         device: String,
-        /// Milliseconds that each takes at least.
+        /// Milliseconds that each I/O takes at least.
         delay_ms: u64,
-        /// How many are served at once.
+        /// Number of I/Os that are served at once.
         lanes: u64,
-        /// `read`, `write` or `all`.
+        /// Kind of I/O: `read`, `write` or `all`.
         io: String,
     },
     /// `-d -A`: a device is declared degraded or faulted.
     State {
-        /// Path, name or guid.
+        /// Path, name or guid of the device.
         device: String,
-        /// Faulted; else degraded.
+        /// True for faulted, false for degraded.
         faulted: bool,
     },
     /// `-t data`, `-t dnode`: reads of a file's blocks, or of the block that holds its dnode.
     File {
-        /// Absolute path in a mounted file system.
+        /// Absolute path of the file in a mounted file system.
         path: String,
-        /// The file system, where who asks knows it: with `-m` it is not mounted meanwhile.
+        /// Name of the file system, where who asks knows it: with `-m` it is not mounted meanwhile.
         #[serde(default)]
         dataset: Option<String>,
-        /// Its inode number.
+        /// Inode number of the file.
         inode: u64,
-        /// The dnode, not the data.
+        /// True for the dnode, false for the data.
         dnode: bool,
-        /// `-l`.
+        /// `-l`: level of the blocks, 0 for data.
         level: u32,
-        /// `-r`: first byte, and the byte after the last.
+        /// `-r`: range in bytes: first byte, and the byte after the last.
         range: Option<(u64, u64)>,
-        /// `-C`: copies as bits; 0 is all.
+        /// `-C`: copies as a mask of bits; 0 is all.
         copies: u32,
-        /// `io`, `checksum` or `decompress`.
+        /// Error of the reads: `io`, `checksum` or `decompress`.
         error: String,
     },
     /// `-t mos` and its kinds: reads of the pool's own objects.
     Meta {
-        /// `mos`, `mosdir`, `metaslab`, `config`, `bpobj`, `spacemap` or `errlog`.
+        /// Kind of objects: `mos`, `mosdir`, `metaslab`, `config`, `bpobj`, `spacemap` or `errlog`.
         kind: String,
-        /// `io`, `checksum` or `decompress`.
+        /// Error of the reads: `io`, `checksum` or `decompress`.
         error: String,
     },
     /// `-b`: reads of one block.
     Block {
-        /// Object set.
+        /// Number of the object set.
         objset: u64,
-        /// Object.
+        /// Number of the object.
         object: u64,
-        /// Level.
+        /// Level of the block, 0 for data.
         level: u32,
-        /// Block.
+        /// Number of the block at its level.
         block: u64,
-        /// `io`, `checksum` or `decompress`.
+        /// Error of the reads: `io`, `checksum` or `decompress`.
         error: String,
     },
     /// `-I`: most writes are lost.
     LostWrites {
-        /// `-s`: for so many seconds.
+        /// `-s`: seconds for which writes are lost.
         seconds: u64,
     },
     /// `-P`: the next import or export of the pool takes time.
     PoolDelay {
-        /// The import; else the export.
+        /// True for the import, false for the export.
         import: bool,
-        /// Seconds.
+        /// Seconds that it takes.
         seconds: u64,
     },
 }
@@ -94,41 +94,41 @@ pub enum InjectFault {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct InjectAdd {
-    /// Pool; None with `-a` alone: every pool's cache. For [`InjectFault::File`] the path says which.
+    /// Name of the pool; None with `-a` alone: every pool's cache. For [`InjectFault::File`] the path says which.
     pub pool: Option<String>,
-    /// The fault, if there is to be a handler.
+    /// Fault to simulate, if there is to be a handler.
     pub fault: Option<InjectFault>,
-    /// `-f`: how often it strikes, of 2^32; 0 is always.
+    /// `-f`: number of times that it strikes, of 2^32; 0 is always.
     pub frequency: u32,
-    /// `-a`.
+    /// `-a`: flush the cache.
     pub flush_cache: bool,
     /// `-u`: the pool is closed and opened again first.
     pub reopen: bool,
 }
 
-/// A handler, or what became of [`InjectAdd`] (OpenZFS: `zinject_record_t`).
+/// Report of a handler, or of what became of [`InjectAdd`] (OpenZFS: `zinject_record_t`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct InjectReport {
-    /// Its number; 0 when no handler was added.
+    /// Number of the handler; 0 when none was added.
     pub id: u64,
-    /// Pool.
+    /// Name of the pool.
     pub pool: String,
-    /// Guid of the device, if it is about one.
+    /// Guid of the device, if the handler is about one.
     pub device: Option<u64>,
-    /// Kind of I/O.
+    /// Kind of I/O that it is for.
     pub io: String,
-    /// Error.
+    /// Error that it makes.
     pub error: String,
-    /// How often, of 2^32; 0 is always.
+    /// Number of times that it strikes, of 2^32; 0 is always.
     pub frequency: u32,
-    /// Milliseconds and lanes of a delay.
+    /// Milliseconds and number of lanes of a delay.
     pub delay: Option<(u64, u64)>,
-    /// Seconds; whether of an import or an export.
+    /// Seconds of a delay; true for that of an import, false for an export.
     pub pool_delay: Option<(u64, bool)>,
     /// Seconds for which writes are lost.
     pub lost_writes: Option<u64>,
-    /// What blocks it is about.
+    /// Blocks that the handler is about, if it is about blocks.
     pub blocks: Option<InjectBlocks>,
 }
 
@@ -136,18 +136,18 @@ pub struct InjectReport {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct InjectBlocks {
-    /// Object set.
+    /// Number of the object set.
     pub objset: u64,
-    /// Object; 0 of the meta object set: every object.
+    /// Number of the object; 0 of the meta object set: every object.
     pub object: u64,
     /// Number of the type of objects, 0 for any.
     pub object_type: u64,
-    /// The same as `zinject` calls it, or `-`.
+    /// Name of that type as `zinject` has it, or `-`.
     pub type_name: String,
-    /// Level.
+    /// Level of the blocks, 0 for data.
     pub level: u32,
-    /// First and last block; `u64::MAX` is the end.
+    /// Numbers of the first and last block; `u64::MAX` is the end.
     pub range: (u64, u64),
-    /// Copies as bits; 0 is all.
+    /// Copies as a mask of bits; 0 is all.
     pub copies: u32,
 }

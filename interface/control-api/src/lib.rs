@@ -39,14 +39,14 @@ use std::collections::BTreeMap;
 /// Method and path of everything that the daemon serves.
 pub const ROUTES: [(&str, &str); 3] = [("POST", "/v1/request"), ("GET", "/v1/openapi.json"), ("GET", "/metrics")];
 
-/// Everything the daemon does on request.
+/// Requests to the daemon: everything that it does when asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "op", content = "args", rename_all = "kebab-case")]
 pub enum Request {
-    /// Is somebody there? Answers [`Response::Info`].
+    /// Asks whether somebody is there; answers [`Response::Info`].
     Info,
-    /// Exports nothing, unmounts everything, syncs every pool and ends the daemon.
+    /// Ends the daemon: exports nothing, unmounts everything and syncs every pool.
     Stop,
     /// `zpool create`.
     PoolCreate(PoolCreate),
@@ -54,7 +54,7 @@ pub enum Request {
     PoolDestroy(PoolTarget),
     /// `zpool export`.
     PoolExport(PoolTarget),
-    /// What could be imported; answers [`Response::Importable`].
+    /// Looks for pools that could be imported; answers [`Response::Importable`].
     PoolImportScan(ImportSearch),
     /// `zpool import`.
     PoolImport(PoolImport),
@@ -88,13 +88,13 @@ pub enum Request {
     PoolIostat(PoolNames),
     /// `zpool events`; answers [`Response::Events`], or [`Response::EventsCleared`].
     PoolEvents(PoolEvents),
-    /// `zinject`: the handlers; answers [`Response::Injections`].
+    /// `zinject`: lists the handlers; answers [`Response::Injections`].
     InjectList,
     /// `zinject`; answers [`Response::Injections`] with the new handler, if there is one.
     InjectAdd(InjectAdd),
-    /// `zinject -c`: a handler by its number, or all; answers [`Response::Injections`] with those that are gone.
+    /// `zinject -c`: removes a handler by its number, or all; answers [`Response::Injections`] with those that are gone.
     InjectClear {
-        /// Its number.
+        /// Number of the handler; None for all.
         id: Option<u64>,
     },
     /// Waits for background activities; answers [`Response::Busy`] with those that still run at the deadline.
@@ -152,80 +152,80 @@ impl Request {
     }
 }
 
-/// The daemon's answer.
+/// Answer of the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "kind", content = "data", rename_all = "kebab-case")]
 pub enum Response {
     /// Sweeps were changed, but for these.
     Swept {
-        /// Why not, by device.
+        /// Failures of single devices.
         failures: Vec<Failure>,
     },
-    /// It was done; there may be remarks for the user (one line each).
+    /// Request was done; there may be remarks for the user (one line each).
     Done {
-        /// Remarks.
+        /// Remarks for the user, one line each.
         remarks: Vec<String>,
     },
-    /// It failed.
+    /// Request failed.
     Failed(Failure),
-    /// The daemon.
+    /// State of the daemon.
     Info(DaemonInfo),
-    /// Pools.
+    /// Reports of pools.
     Pools(Vec<PoolReport>),
     /// Pools that could be imported.
     Importable(Vec<ImportCandidate>),
     /// History records, oldest first.
     History(Vec<PoolHistoryReport>),
-    /// Counters.
+    /// Counters of pools.
     Iostat(IostatReport),
     /// Events, oldest first.
     Events(Vec<EventReport>),
     /// Events were forgotten.
     EventsCleared {
-        /// How many.
+        /// Number of events that were forgotten.
         count: u64,
     },
     /// Handlers of `zinject`.
     Injections(Vec<InjectReport>),
-    /// Activities that still run.
+    /// Names of activities that still run.
     Busy(Vec<String>),
-    /// Datasets.
+    /// Reports of datasets.
     Datasets(Vec<DatasetReport>),
-    /// What was (or would be) created.
+    /// Dataset was (or would be) created.
     Created {
-        /// Properties that are set on it: those that were asked for and those that follow from them.
+        /// Properties that are set on the dataset: those that were asked for and those that follow from them.
         properties: BTreeMap<String, String>,
         /// Remarks, as of [`Response::Done`].
         remarks: Vec<String>,
     },
-    /// What was (or would be) destroyed, and the bytes that frees.
+    /// Datasets that were (or would be) destroyed, and the bytes that frees.
     Destroyed {
-        /// Full names.
+        /// Full names of the datasets.
         names: Vec<String>,
         /// Bytes that would be reclaimed.
         reclaim_bytes: u64,
     },
-    /// What users, groups and projects use and may use.
+    /// Use and limits of users, groups and projects.
     Owners(Vec<OwnerReport>),
     /// Mounted file systems.
     Mounts(Vec<MountReport>),
     /// Counts of direct I/O.
     Direct(Vec<DirectReport>),
-    /// Accelerators.
+    /// Reports of accelerators.
     Providers(Vec<ProviderReport>),
 }
 
-/// The running daemon.
+/// State of the running daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DaemonInfo {
     /// Version of the program.
     pub version: String,
-    /// Process id.
+    /// Process id of the daemon.
     pub pid: u32,
-    /// Seconds since it started.
+    /// Seconds since the daemon started.
     pub uptime_seconds: u64,
-    /// Names of the pools it owns.
+    /// Names of the pools that the daemon owns.
     pub pools: Vec<String>,
 }

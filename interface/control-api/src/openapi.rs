@@ -7,7 +7,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 
-/// Every operation and what answers it when all goes well; each may answer `failed`.
+/// Operations of the daemon, each with what answers it when all goes well; each may answer `failed`.
 const ANSWERS: &[(&str, &str)] = &[
     ("info", "info"),
     ("stop", "done"),
@@ -52,7 +52,7 @@ const ANSWERS: &[(&str, &str)] = &[
     ("provider-unload", "done"),
 ];
 
-/// The variants of a tagged enum: tag, description, schema of the content.
+/// Variants of a tagged enum: tag, description, schema of the content.
 fn variants(schema: &Value, tag: &str, content: &str) -> Vec<(String, Value, Value)> {
     let list = schema["oneOf"].as_array().cloned().unwrap_or_default();
     let variant = |one: Value| {

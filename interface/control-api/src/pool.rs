@@ -4,37 +4,37 @@ use crate::{Property, SweepReport};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A vdev as a command line names it: a device, or a group of them.
+/// Vdev as a command line names it: a device, or a group of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum VdevSpec {
-    /// A file or block device.
+    /// File or block device.
     Leaf {
-        /// Absolute path.
+        /// Absolute path of the file or device.
         path: String,
     },
-    /// A mirror.
+    /// Mirror of its children.
     Mirror {
-        /// Leaves.
+        /// Leaves of the mirror.
         children: Vec<VdevSpec>,
     },
-    /// RAID-Z.
+    /// RAID-Z group.
     Raidz {
-        /// 1, 2 or 3.
+        /// Number of parity columns: 1, 2 or 3.
         parity: u8,
-        /// Leaves.
+        /// Leaves of the group.
         children: Vec<VdevSpec>,
     },
-    /// dRAID.
+    /// Distributed RAID.
     Draid {
-        /// Parity columns of a group: 1, 2 or 3.
+        /// Number of parity columns of a group: 1, 2 or 3.
         parity: u8,
-        /// Data columns of a group.
+        /// Number of data columns of a group.
         data: u8,
-        /// Distributed spares.
+        /// Number of distributed spares.
         spares: u8,
-        /// Leaves.
+        /// Leaves of the vdev.
         children: Vec<VdevSpec>,
     },
 }
@@ -57,28 +57,28 @@ pub struct PoolCreate {
     pub properties: BTreeMap<String, String>,
     /// `-O`: properties of the root dataset.
     pub fs_properties: BTreeMap<String, String>,
-    /// `-m`.
+    /// `-m`: mountpoint of the root dataset.
     pub mountpoint: Option<String>,
-    /// `-R`.
+    /// `-R`: alternate root.
     pub altroot: Option<String>,
-    /// `-f`.
+    /// `-f`: devices that hold something else, too.
     pub force: bool,
     /// `-n`: only check and report the layout.
     pub dry_run: bool,
     /// `-d`: enable no feature that is not asked for.
     pub no_features: bool,
-    /// `-t`: a name for now; the devices get `pool`.
+    /// `-t`: name for now; the devices get `pool`.
     #[serde(default)]
     pub temporary_name: Option<String>,
 }
 
-/// One pool and whether to force.
+/// Pool to destroy or export, and whether by force.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolTarget {
-    /// Name.
+    /// Name of the pool.
     pub pool: String,
-    /// `-f`.
+    /// `-f`: by force.
     pub force: bool,
     /// `-F`: by force, and devices and cache file say what they said, as if the machine had stopped.
     #[serde(default)]
@@ -89,9 +89,9 @@ pub struct PoolTarget {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolReguid {
-    /// Name.
+    /// Name of the pool.
     pub pool: String,
-    /// `-g`; None: a random one.
+    /// `-g`: guid to be given; None: a random one.
     pub guid: Option<u64>,
 }
 
@@ -99,25 +99,25 @@ pub struct PoolReguid {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolSync {
-    /// Names; none means all.
+    /// Names of pools; none means all.
     pub pools: Vec<String>,
     /// `-f`: a txg is written also when there is nothing to write.
     pub force: bool,
 }
 
-/// Some pools; none named means all.
+/// Names of some pools; none named means all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolNames {
-    /// Names.
+    /// Names of pools; none means all.
     pub pools: Vec<String>,
 }
 
-/// Where to look for pools.
+/// Places to look for pools at.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ImportSearch {
-    /// `-d`: directories or devices; empty means the default directories.
+    /// `-d`: directories or devices to search; empty means the default directories.
     pub paths: Vec<String>,
     /// `-D`: destroyed pools instead.
     pub destroyed: bool,
@@ -130,22 +130,22 @@ pub struct ImportSearch {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolImport {
-    /// Where to look.
+    /// Places to look for the pool at.
     pub search: ImportSearch,
-    /// Name or guid; None with `all`.
+    /// Name or guid of the pool; None with `all`.
     pub pool: Option<String>,
-    /// New name.
+    /// New name of the pool.
     pub new_name: Option<String>,
     /// `-t`: the new name is for this import only.
     #[serde(default)]
     pub temporary: bool,
-    /// `-a`.
+    /// `-a`: all pools that are found.
     pub all: bool,
     /// `-N`: mount nothing.
     pub no_mount: bool,
-    /// `-f`.
+    /// `-f`: also when another system may use the pool.
     pub force: bool,
-    /// `-R`.
+    /// `-R`: alternate root.
     pub altroot: Option<String>,
     /// `-o`: temporary properties (`readonly=on`, …).
     pub properties: BTreeMap<String, String>,
@@ -158,45 +158,45 @@ pub struct PoolImport {
     pub missing_log: bool,
 }
 
-/// A pool found on devices.
+/// Pool found on devices.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ImportCandidate {
-    /// Name.
+    /// Name of the pool.
     pub name: String,
-    /// Guid.
+    /// Guid of the pool.
     pub guid: u64,
-    /// ONLINE, DEGRADED, UNAVAIL or FAULTED.
+    /// Health of the pool: ONLINE, DEGRADED, UNAVAIL or FAULTED.
     pub state: String,
-    /// It was destroyed.
+    /// True when the pool was destroyed.
     #[serde(default)]
     pub is_destroyed: bool,
-    /// Why it cannot be imported as it is, or what to know before.
+    /// Reason why the pool cannot be imported as it is, or what to know before.
     pub status: Option<String>,
-    /// What to do.
+    /// Advice what to do.
     pub action: Option<String>,
     /// Message id (`ZFS-8000-…`).
     #[serde(default)]
     pub message_id: Option<String>,
-    /// What its owner wrote on it.
+    /// Comment that its owner wrote on it.
     #[serde(default)]
     pub comment: Option<String>,
-    /// Root of its tree.
+    /// Root of its tree of vdevs.
     pub vdevs: VdevReport,
-    /// Features that this program lacks.
+    /// Names of features that this program lacks.
     pub unsupported_features: Vec<String>,
-    /// It has top-level vdevs of which nothing was found.
+    /// True when the pool has top-level vdevs of which nothing was found.
     #[serde(default)]
     pub has_more_devices: bool,
 }
 
-/// Which pools, and how much of them.
+/// Pools to report, and how much of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolQuery {
-    /// Names; empty means all.
+    /// Names of pools; empty means all.
     pub pools: Vec<String>,
-    /// List damaged files.
+    /// True to list damaged files.
     pub errors: bool,
 }
 
@@ -204,121 +204,121 @@ pub struct PoolQuery {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolReport {
-    /// Name.
+    /// Name of the pool.
     pub name: String,
-    /// Guid.
+    /// Guid of the pool.
     pub guid: u64,
     /// Last synced txg.
     pub txg: u64,
-    /// Health: ONLINE, DEGRADED, FAULTED, UNAVAIL, SUSPENDED.
+    /// Health of the pool: ONLINE, DEGRADED, FAULTED, UNAVAIL, SUSPENDED.
     pub state: String,
-    /// `status:` paragraph, with its line breaks.
+    /// `status:` paragraph of `zpool status`, with its line breaks.
     pub status: Option<String>,
-    /// `action:` paragraph.
+    /// `action:` paragraph of `zpool status`.
     pub action: Option<String>,
     /// Message id (`ZFS-8000-…`).
     pub message_id: Option<String>,
-    /// The status is about what the pool could have, not about trouble.
+    /// True when the status is about what the pool could have, not about trouble.
     #[serde(default)]
     pub only_remarks: bool,
-    /// Scrub or resilver.
+    /// Progress of the running or last scrub or resilver.
     pub scan: Option<ScanReport>,
     /// Devices on which background work waits for others.
     #[serde(default)]
     pub throttled: Vec<Throttled>,
-    /// The provider that stages of the pipeline run on, when the pool names one.
+    /// Provider that stages of the pipeline run on, when the pool names one.
     #[serde(default)]
     pub accelerator: Option<AcceleratorReport>,
     /// Sequential rebuilds of top-level vdevs, the last or current of each.
     #[serde(default)]
     pub rebuilds: Vec<RebuildReport>,
-    /// Error scrub, when no scrub or resilver came after it.
+    /// Progress of the error scrub, when no scrub or resilver came after it.
     #[serde(default)]
     pub error_scrub: Option<ErrorScrubReport>,
-    /// Root of the tree.
+    /// Root of the tree of vdevs.
     pub vdevs: VdevReport,
-    /// The pool's spares: AVAIL, INUSE or UNAVAIL.
+    /// Spares of the pool: AVAIL, INUSE or UNAVAIL.
     #[serde(default)]
     pub spares: Vec<VdevReport>,
-    /// The pool's cache devices.
+    /// Cache devices of the pool.
     #[serde(default)]
     pub caches: Vec<VdevReport>,
     /// Number of damaged blocks or files known.
     pub error_count: u64,
-    /// Damaged files, when asked for.
+    /// Names of damaged files, when asked for.
     pub errors: Vec<String>,
-    /// Why nobody knows the damaged blocks: the error log cannot be read.
+    /// Reason why nobody knows the damaged blocks: the error log cannot be read.
     #[serde(default)]
     pub errors_unavailable: Option<String>,
-    /// Every pool property and feature that is known.
+    /// Properties and features of the pool, every one that is known.
     pub properties: Vec<Property>,
-    /// Why the stored properties are missing: their object cannot be read.
+    /// Reason why the stored properties are missing: their object cannot be read.
     #[serde(default)]
     pub properties_unavailable: Option<String>,
 }
 
-/// What a pool's provider does. The numbers are the provider's, over all pools that use it.
+/// Work of a pool's provider. The numbers are the provider's, over all pools that use it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AcceleratorReport {
-    /// Its name.
+    /// Name of the provider.
     pub provider: String,
-    /// `active`, `down`, `distrusted`, or `absent` when no provider of that name is loaded.
+    /// State of the provider: `active`, `down`, `distrusted`, or `absent` when no provider of that name is loaded.
     pub state: String,
-    /// The operation that it was caught lying at, when it is distrusted.
+    /// Name of the operation that the provider was caught lying at, when it is distrusted.
     #[serde(default)]
     pub lied_at: Option<String>,
-    /// Operations that it did, by stage.
+    /// Number of operations that the provider did, by stage.
     pub operations: BTreeMap<String, u64>,
-    /// Operations that were done in software instead, by reason.
+    /// Number of operations that were done in software instead, by reason.
     pub fallbacks: BTreeMap<String, u64>,
-    /// Blocks that began again from the original data.
+    /// Number of blocks that began again from the original data.
     pub restarts: u64,
-    /// Results that were checked.
+    /// Number of results that were checked.
     pub verified: u64,
-    /// Of those, wrong ones.
+    /// Number of checked results that were wrong.
     pub verify_failures: u64,
-    /// Operations that are switched off for a while, after failures.
+    /// Names of operations that are switched off for a while, after failures.
     pub breakers_open: Vec<String>,
 }
 
-/// A device on which background work (scrub, resilver, rebuild, …) waits for reads and writes that somebody waits for.
+/// Device on which background work (scrub, resilver, rebuild, …) waits for reads and writes that somebody waits for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Throttled {
-    /// Its path, or its guid.
+    /// Path of the device, or its guid.
     pub device: String,
-    /// `credit`, `share`, `yield` or `calibration`.
+    /// Reason of the wait: `credit`, `share`, `yield` or `calibration`.
     pub reason: String,
-    /// Background I/Os that wait.
+    /// Number of background I/Os that wait.
     pub waiting: u64,
-    /// Background I/Os that the device may have at a time, in thousandths.
+    /// Number of background I/Os that the device may have at a time, in thousandths.
     pub share_milli: u32,
     /// p99 of others' I/O without background work beside it, in nanoseconds, where it is known.
     pub alone_p99_ns: Option<u64>,
-    /// The same with background work beside it.
+    /// p99 of others' I/O with background work beside it, in nanoseconds.
     pub beside_p99_ns: Option<u64>,
-    /// What that is to stay within.
+    /// Nanoseconds that the p99 is to stay within.
     pub limit_ns: Option<u64>,
 }
 
-/// A vdev with its counters.
+/// Vdev with its counters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VdevReport {
-    /// As shown: pool name, `mirror-0`, path.
+    /// Name as shown: pool name, `mirror-0`, path.
     pub name: String,
-    /// root, mirror, raidz, draid, file, disk, dspare, missing, hole …
+    /// Kind of the vdev: root, mirror, raidz, draid, file, disk, dspare, missing, hole …
     pub kind: String,
-    /// Guid.
+    /// Guid of the vdev.
     pub guid: u64,
-    /// ONLINE, DEGRADED, FAULTED, OFFLINE, UNAVAIL, REMOVED; AVAIL, INUSE of a spare.
+    /// State of the vdev: ONLINE, DEGRADED, FAULTED, OFFLINE, UNAVAIL, REMOVED; AVAIL, INUSE of a spare.
     pub state: String,
     /// Remark after the counters (`cannot open`, `was /dev/…`).
     pub note: Option<String>,
     /// Device path of a leaf.
     pub path: Option<String>,
-    /// A vdev of the intent log.
+    /// True for a vdev of the intent log.
     #[serde(default)]
     pub is_log: bool,
     /// log2 of the sector size (top-levels).
@@ -330,54 +330,54 @@ pub struct VdevReport {
     pub size_bytes: u64,
     /// Fragmentation in percent (top-levels and root).
     pub fragmentation_percent: Option<u64>,
-    /// Read errors.
+    /// Number of read errors.
     pub read_errors: u64,
-    /// Write errors.
+    /// Number of write errors.
     pub write_errors: u64,
-    /// Checksum errors.
+    /// Number of checksum errors.
     pub checksum_errors: u64,
-    /// Slow I/Os.
+    /// Number of slow I/Os.
     pub slow_ios: u64,
-    /// Direct I/Os whose buffers were changed meanwhile (top-levels).
+    /// Number of direct I/Os whose buffers were changed meanwhile (top-levels).
     #[serde(default)]
     pub dio_verify_errors: u64,
-    /// Initializing (leaves).
+    /// Progress of initializing (leaves).
     #[serde(default)]
     pub initialize: Option<SweepReport>,
-    /// Trimming (leaves).
+    /// Progress of trimming (leaves).
     #[serde(default)]
     pub trim: Option<SweepReport>,
-    /// The device can't be trimmed (leaves).
+    /// True when the device can't be trimmed (leaves).
     #[serde(default)]
     pub trim_unsupported: bool,
     /// Allocatable bytes, labels left out; of RAID-Z with parity.
     #[serde(default)]
     pub asize_bytes: u64,
-    /// Bytes that its devices have gained and it does not use yet.
+    /// Bytes that the devices have gained and the vdev does not use yet.
     #[serde(default)]
     pub expand_bytes: u64,
     /// Bytes of the device (leaves).
     #[serde(default)]
     pub psize_bytes: u64,
-    /// Parity columns (RAID-Z, dRAID).
+    /// Number of parity columns (RAID-Z, dRAID).
     #[serde(default)]
     pub parity: u64,
-    /// Reads, writes and trims since the pool was opened, of all leaves below.
+    /// Numbers of reads, writes and trims since the pool was opened, of all leaves below.
     #[serde(default)]
     pub io_ops: [u64; 3],
-    /// Their bytes.
+    /// Bytes of those reads, writes and trims.
     #[serde(default)]
     pub io_bytes: [u64; 3],
     /// Device id, physical path and enclosure path, where they are known (leaves).
     #[serde(default)]
     pub identity: [Option<String>; 3],
-    /// Whether new blocks may be allocated here (top-levels).
+    /// True when new blocks may be allocated here (top-levels).
     #[serde(default)]
     pub allocating: Option<bool>,
-    /// Properties that were set.
+    /// Properties of the vdev that were set.
     #[serde(default)]
     pub properties: Vec<Property>,
-    /// Children.
+    /// Vdevs below this one.
     pub children: Vec<VdevReport>,
 }
 
@@ -385,13 +385,13 @@ pub struct VdevReport {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ScanReport {
-    /// `scrub` or `resilver`.
+    /// Function of the scan: `scrub` or `resilver`.
     pub function: String,
-    /// `scanning`, `finished`, `canceled`, `paused`.
+    /// State of the scan: `scanning`, `finished`, `canceled`, `paused`.
     pub state: String,
-    /// Seconds since the epoch.
+    /// Seconds since the epoch when the scan began.
     pub start_time: i64,
-    /// Seconds since the epoch; 0 while it runs.
+    /// Seconds since the epoch when the scan ended; 0 while it runs.
     pub end_time: i64,
     /// Seconds since the epoch of the pause; 0 when not paused.
     pub pause_time: i64,
@@ -406,7 +406,7 @@ pub struct ScanReport {
     pub skipped_bytes: u64,
     /// Bytes repaired.
     pub repaired_bytes: u64,
-    /// Errors that could not be repaired.
+    /// Number of errors that could not be repaired.
     pub errors: u64,
     /// Bytes read per second, recently.
     pub rate_bytes_per_second: u64,
@@ -416,16 +416,16 @@ pub struct ScanReport {
     /// Seconds until the end at the recent rate.
     #[serde(default)]
     pub seconds_left: Option<u64>,
-    /// Seconds since the epoch when it began, or went on after an import.
+    /// Seconds since the epoch when the pass began, or went on after an import.
     #[serde(default)]
     pub pass_start: i64,
-    /// Bytes examined since then.
+    /// Bytes examined since `pass_start`.
     #[serde(default)]
     pub pass_examined_bytes: u64,
-    /// Bytes read since then.
+    /// Bytes read since `pass_start`.
     #[serde(default)]
     pub pass_issued_bytes: u64,
-    /// Seconds that it was paused since then.
+    /// Seconds that the scan was paused since `pass_start`.
     #[serde(default)]
     pub pass_paused_seconds: u64,
 }
@@ -434,17 +434,17 @@ pub struct ScanReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ErrorScrubReport {
-    /// `scanning`, `finished`, `canceled`, `paused`.
+    /// State of the error scrub: `scanning`, `finished`, `canceled`, `paused`.
     pub state: String,
-    /// Seconds since the epoch.
+    /// Seconds since the epoch when it began.
     pub start_time: i64,
-    /// Seconds since the epoch; 0 while it runs.
+    /// Seconds since the epoch when it ended; 0 while it runs.
     pub end_time: i64,
     /// Seconds since the epoch of the pause; 0 when not paused.
     pub pause_time: i64,
-    /// Blocks still to be read.
+    /// Number of blocks still to be read.
     pub to_examine: u64,
-    /// Blocks read.
+    /// Number of blocks read.
     pub examined: u64,
 }
 
@@ -454,15 +454,15 @@ pub struct ErrorScrubReport {
 pub struct RebuildReport {
     /// Name of the top-level vdev: `mirror-0`, a leaf's path.
     pub name: String,
-    /// Its guid.
+    /// Guid of the top-level vdev.
     pub guid: u64,
-    /// `active`, `canceled`, `complete`.
+    /// State of the rebuild: `active`, `canceled`, `complete`.
     pub state: String,
-    /// Seconds since the epoch.
+    /// Seconds since the epoch when the rebuild began.
     pub start_time: i64,
-    /// Seconds since the epoch; 0 while it runs.
+    /// Seconds since the epoch when the rebuild ended; 0 while it runs.
     pub end_time: i64,
-    /// Milliseconds that it ran.
+    /// Milliseconds that the rebuild ran.
     pub scan_time_ms: u64,
     /// Allocated bytes looked at.
     pub scanned_bytes: u64,
@@ -472,7 +472,7 @@ pub struct RebuildReport {
     pub rebuilt_bytes: u64,
     /// Allocated bytes that there are.
     pub to_scan_bytes: u64,
-    /// Parts that could not be rebuilt.
+    /// Number of parts that could not be rebuilt.
     pub errors: u64,
     /// Milliseconds since the import or the beginning.
     pub pass_time_ms: u64,
@@ -488,33 +488,33 @@ pub struct RebuildReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolSet {
-    /// Pool.
+    /// Name of the pool.
     pub pool: String,
-    /// Property.
+    /// Name of the property.
     pub property: String,
-    /// Value.
+    /// Value to set.
     pub value: String,
-    /// The vdev whose property it is, by guid; None for the pool's own.
+    /// Guid of the vdev whose property it is; None for the pool's own.
     #[serde(default)]
     pub vdev: Option<u64>,
 }
 
-/// What `zpool scrub` does.
+/// Actions of `zpool scrub`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ScrubAction {
-    /// Start or resume.
+    /// Start or resume a scrub.
     Start,
-    /// `-C`: what was written since the last scrub.
+    /// `-C`: start with what was written since the last scrub.
     StartFromLast,
     /// `-e`: start or resume reading again what the error log has.
     StartErrors,
     /// `zpool resilver`: the resilver that runs begins again.
     Resilver,
-    /// `-p`.
+    /// `-p`: pause the scrub.
     Pause,
-    /// `-s`.
+    /// `-s`: stop the scrub.
     Stop,
 }
 
@@ -522,9 +522,9 @@ pub enum ScrubAction {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolScrub {
-    /// Pool.
+    /// Name of the pool.
     pub pool: String,
-    /// Action.
+    /// Action to take.
     pub action: ScrubAction,
 }
 
@@ -532,9 +532,9 @@ pub struct PoolScrub {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolClear {
-    /// Pool.
+    /// Name of the pool.
     pub pool: String,
-    /// One device, or all.
+    /// Device to clear: its path, the last part of it, or its guid; None for all.
     pub device: Option<String>,
 }
 
@@ -542,7 +542,7 @@ pub struct PoolClear {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolHistory {
-    /// Names; empty means all.
+    /// Names of pools; empty means all.
     pub pools: Vec<String>,
     /// `-i`: internal events too.
     pub internal: bool,
@@ -552,33 +552,33 @@ pub struct PoolHistory {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolHistoryReport {
-    /// Pool.
+    /// Name of the pool.
     pub pool: String,
-    /// Records, oldest first.
+    /// Records of the history, oldest first.
     pub records: Vec<HistoryRecord>,
 }
 
-/// One history record.
+/// Record of the history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HistoryRecord {
-    /// Seconds since the epoch.
+    /// Time in seconds since the epoch.
     pub time: i64,
-    /// The command line or internal event, as shown.
+    /// Command line or internal event, as shown.
     pub text: String,
-    /// An internal event.
+    /// True for an internal event.
     pub internal: bool,
-    /// `-l`: user, host.
+    /// `-l`: user and host that it is from.
     pub who: Option<String>,
 }
 
-/// Counters since the pool was opened.
+/// Counters of pools since they were opened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct IostatReport {
     /// Monotonic nanoseconds at the snapshot.
     pub time_ns: u64,
-    /// One root per pool.
+    /// Roots of the trees, one per pool.
     pub pools: Vec<IostatVdev>,
 }
 
@@ -586,11 +586,11 @@ pub struct IostatReport {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct IostatVdev {
-    /// As shown: the pool's name, `mirror-0`, a leaf's path.
+    /// Name as shown: the pool's name, `mirror-0`, a leaf's path.
     pub name: String,
-    /// root, mirror, raidz, file, disk …
+    /// Kind of the vdev: root, mirror, raidz, file, disk …
     pub kind: String,
-    /// Guid.
+    /// Guid of the vdev.
     pub guid: u64,
     /// Nanoseconds since the pool was opened: what the counters cover. Only for the root.
     pub age_ns: u64,
@@ -598,9 +598,9 @@ pub struct IostatVdev {
     pub allocated_bytes: Option<u64>,
     /// Bytes free; only for root and top-levels.
     pub free_bytes: Option<u64>,
-    /// Reads.
+    /// Number of reads.
     pub read_operations: u64,
-    /// Writes.
+    /// Number of writes.
     pub write_operations: u64,
     /// Bytes read.
     pub read_bytes: u64,
@@ -609,7 +609,7 @@ pub struct IostatVdev {
     /// OpenZFS's `vdev_stats_ex` by name: latency histograms (nanoseconds) and request-size histograms (bytes) by powers of two,
     /// and queue depths (one number each).
     pub extended: BTreeMap<String, Vec<u64>>,
-    /// Children.
+    /// Vdevs below this one.
     pub children: Vec<IostatVdev>,
 }
 
@@ -617,11 +617,11 @@ pub struct IostatVdev {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolWait {
-    /// Pool.
+    /// Name of the pool.
     pub pool: String,
-    /// Activities (`scrub`, `resilver`, `free`, …); empty means all.
+    /// Names of activities (`scrub`, `resilver`, `free`, …); empty means all.
     pub activities: Vec<String>,
-    /// Only the `initialize` and `trim` of these devices; empty means those of the whole pool.
+    /// Devices whose `initialize` and `trim` alone are waited for; empty means those of the whole pool.
     #[serde(default)]
     pub devices: Vec<String>,
     /// Longest time to wait in this call, in milliseconds; ask again until nothing is busy.
@@ -632,7 +632,7 @@ pub struct PoolWait {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LabelClear {
-    /// Device.
+    /// Path of the device.
     pub device: String,
     /// `-f`: also when it belongs to an exported or foreign pool.
     pub force: bool,

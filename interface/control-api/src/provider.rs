@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProviderLoad {
-    /// The shared object, as an absolute path; or a target, `tcp:HOST:PORT?secret-file=FILE` or `unix:PATH?secret-file=FILE`.
+    /// Shared object, as an absolute path; or a target, `tcp:HOST:PORT?secret-file=FILE` or `unix:PATH?secret-file=FILE`.
     pub path: String,
-    /// What a target is to be called; libraries have their own names.
+    /// Name that a target is to have; libraries have their own names.
     #[serde(default)]
     pub name: Option<String>,
-    /// Put it in the place of the provider of the same name, also while that is in use.
+    /// True to put it in the place of the provider of the same name, also while that is in use.
     pub replace: bool,
 }
 
@@ -20,46 +20,46 @@ pub struct ProviderLoad {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProviderUnload {
-    /// Its name.
+    /// Name of the provider.
     pub name: String,
-    /// Also while pools use it: they go on in software.
+    /// True also while pools use it: they go on in software.
     pub force: bool,
 }
 
-/// A capability that was declared and is not used.
+/// Capability that was declared and is not used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DisabledCapability {
-    /// Which.
+    /// Name of the capability.
     pub capability: String,
-    /// Why.
+    /// Reason why it is not used.
     pub reason: String,
 }
 
-/// A registered provider.
+/// Report of a registered provider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProviderReport {
-    /// Its name.
+    /// Name of the provider.
     pub name: String,
-    /// Its version.
+    /// Version of the provider.
     pub version: String,
-    /// The shared object that it was loaded from, or the target that it is; none for what is built in.
+    /// Shared object that it was loaded from, or the target that it is; none for what is built in.
     pub path: Option<String>,
-    /// `active`, `replaced`, `starting` (it is loaded and tested), `down` or `distrusted`.
+    /// State of the provider: `active`, `replaced`, `starting` (it is loaded and tested), `down` or `distrusted`.
     pub state: String,
-    /// Why it is down or distrusted, when that is known.
+    /// Reason why it is down or distrusted, when that is known.
     #[serde(default)]
     pub problem: Option<String>,
     /// Number of its generation.
     pub generation: u64,
-    /// Pools that use it.
+    /// Number of sessions with it.
     pub sessions: u64,
-    /// Buffers and stores that are alive.
+    /// Number of buffers and stores that are alive.
     pub live_handles: u64,
-    /// What it can do.
+    /// Names of the capabilities that are used.
     pub capabilities: Vec<String>,
-    /// What it said it could do.
+    /// Capabilities that it declared and that are not used.
     pub disabled: Vec<DisabledCapability>,
     /// Counters that are not zero, by their names.
     pub counters: BTreeMap<String, u64>,

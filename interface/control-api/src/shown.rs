@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-/// A text on one line: control characters, line ends too, as the octal numbers of their bytes (`\033`).
+/// Text on one line: control characters, line ends too, as the octal numbers of their bytes (`\033`).
 pub fn shown(text: &str) -> Cow<'_, str> {
     without(text, char::is_control)
 }
 
-/// A text of several lines: the same, but for line ends and tabs.
+/// Text of several lines: control characters but line ends and tabs as the octal numbers of their bytes.
 pub fn shown_lines(text: &str) -> Cow<'_, str> {
     without(text, |letter| letter.is_control() && !matches!(letter, '\n' | '\t'))
 }

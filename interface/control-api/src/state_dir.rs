@@ -5,13 +5,13 @@ use service::trust::{Distrust, make_folder};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The state directory of root.
+/// Path of the state directory of root.
 const SYSTEM: &str = "/run/zirconia";
 
-/// Why there is no state directory.
+/// Reason why there is no state directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateDirError {
-    /// Not root, and neither `ZIRCONIA_STATE` nor `XDG_RUNTIME_DIR` is set.
+    /// No place: not root, and neither `ZIRCONIA_STATE` nor `XDG_RUNTIME_DIR` is set.
     NoPlace,
 }
 
@@ -23,12 +23,12 @@ impl fmt::Display for StateDirError {
 
 impl std::error::Error for StateDirError {}
 
-/// `$ZIRCONIA_STATE`, else `/run/zirconia` as root, else `$XDG_RUNTIME_DIR/zirconia`.
+/// State directory: `$ZIRCONIA_STATE`, else `/run/zirconia` as root, else `$XDG_RUNTIME_DIR/zirconia`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateDir(PathBuf);
 
 impl StateDir {
-    /// From the environment.
+    /// State directory that the environment names.
     pub fn from_environment(is_root: bool) -> Result<StateDir, StateDirError> {
         // The daemon stands elsewhere than who starts it.
         let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
@@ -42,17 +42,17 @@ impl StateDir {
         set("XDG_RUNTIME_DIR").map(|path| StateDir(path.join("zirconia"))).ok_or(StateDirError::NoPlace)
     }
 
-    /// Of the machine: where root's daemon is found by everybody.
+    /// State directory of the machine: where root's daemon is found by everybody.
     pub fn system() -> StateDir {
         StateDir(PathBuf::from(SYSTEM))
     }
 
-    /// At a given place.
+    /// State directory at a given path.
     pub fn at(path: &Path) -> StateDir {
         StateDir(path.to_path_buf())
     }
 
-    /// Makes sure that it is there, and that nobody but this user and root can have put there what is believed of it.
+    /// Makes sure that the directory is there, and that nobody but this user and root can have put there what is believed of it.
     ///
     /// # Errors
     /// Why it is not to be used, for `what`.
@@ -60,43 +60,43 @@ impl StateDir {
         make_folder(&self.0).map_err(|why| distrusted(what, &why))
     }
 
-    /// The directory.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// The statistics, as in `/proc/spl/kstat/zfs`.
+    /// Path of the statistics, as in `/proc/spl/kstat/zfs`.
     pub fn kstat(&self) -> PathBuf {
         self.0.join("proc/spl/kstat/zfs")
     }
 
-    /// The daemon's socket.
+    /// Path of the daemon's socket.
     pub fn socket(&self) -> PathBuf {
         self.0.join("zirconiad.sock")
     }
 
-    /// Where root's daemon answers every local user, questions only.
+    /// Path of the socket on which root's daemon answers every local user, questions only.
     pub fn reader_socket(&self) -> PathBuf {
         self.0.join("zirconiad.read.sock")
     }
 
-    /// The lock that the daemon holds while it lives.
+    /// Path of the lock that the daemon holds while it lives.
     pub fn lock(&self) -> PathBuf {
         self.0.join("zirconiad.lock")
     }
 
-    /// What an auto-started daemon says.
+    /// Path of the log: what an auto-started daemon says.
     pub fn log(&self) -> PathBuf {
         self.0.join("zirconiad.log")
     }
 
-    /// The pools to open again at start.
+    /// Path of the list of pools to open again at start.
     pub fn cache_file(&self) -> PathBuf {
         self.0.join("pools.json")
     }
 }
 
-/// A failure because a file or folder is not believed.
+/// Failure because a file or folder is not believed.
 pub fn distrusted(what: &str, why: &Distrust) -> Failure {
     let failure = Failure::new(ErrorKind::Permission, what, why.to_string());
     match why.advice() {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What is done to free space.
+/// Sweep over free space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -13,7 +13,7 @@ pub enum SweepVerb {
     Trim,
 }
 
-/// What becomes of a sweep.
+/// Change of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "what", rename_all = "kebab-case")]
@@ -25,9 +25,9 @@ pub enum SweepChange {
         /// `-d`: what is trimmed must not be readable any more.
         secure: bool,
     },
-    /// `-c`.
+    /// `-c`: cancel.
     Cancel,
-    /// `-s`.
+    /// `-s`: suspend.
     Suspend,
     /// `-u`: forget that devices were initialized.
     Forget,
@@ -37,21 +37,21 @@ pub enum SweepChange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolSweep {
-    /// Pool.
+    /// Name of the pool.
     pub pool: String,
-    /// Devices; none named means all.
+    /// Devices, each by its path, the last part of it, or its guid; none named means all.
     pub devices: Vec<String>,
-    /// What is done.
+    /// Sweep that is changed.
     pub verb: SweepVerb,
-    /// What becomes of it.
+    /// Change of the sweep.
     pub change: SweepChange,
 }
 
-/// The last or current sweep of a device.
+/// Progress of the last or current sweep of a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SweepReport {
-    /// `active`, `canceled`, `suspended`, `complete`.
+    /// State of the sweep: `active`, `canceled`, `suspended`, `complete`.
     pub state: String,
     /// Seconds since the epoch of the last change of the state.
     pub action_time: i64,
@@ -59,6 +59,6 @@ pub struct SweepReport {
     pub done_bytes: u64,
     /// Bytes to do, in all.
     pub estimated_bytes: u64,
-    /// I/Os that failed.
+    /// Number of I/Os that failed.
     pub errors: u64,
 }

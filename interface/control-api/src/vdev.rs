@@ -3,7 +3,7 @@
 use crate::VdevSpec;
 use serde::{Deserialize, Serialize};
 
-/// What is to become of a device of a pool.
+/// Change of a device of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "verb", rename_all = "kebab-case")]
@@ -31,11 +31,11 @@ pub enum VdevVerb {
     Detach,
 }
 
-/// The device that comes.
+/// Device that comes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NewDevice {
-    /// Absolute path; None for the path that the old one has.
+    /// Absolute path of the device; None for the path that the old one has.
     pub path: Option<String>,
     /// `-f`: also when it belongs to another pool.
     pub force: bool,
@@ -47,11 +47,11 @@ pub struct NewDevice {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VdevChange {
-    /// Pool.
+    /// Name of the pool.
     pub pool: String,
-    /// The device: its path, the last part of it, or its guid.
+    /// Device that is changed: its path, the last part of it, or its guid.
     pub device: String,
-    /// What to do with it.
+    /// Change of the device.
     pub change: VdevVerb,
 }
 
@@ -59,9 +59,9 @@ pub struct VdevChange {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolAdd {
-    /// Pool.
+    /// Name of the pool.
     pub pool: String,
-    /// Data vdevs.
+    /// Vdevs for data.
     pub vdevs: Vec<VdevSpec>,
     /// Vdevs for the intent log.
     pub logs: Vec<VdevSpec>,
@@ -81,9 +81,9 @@ pub struct PoolAdd {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VdevRemove {
-    /// Pool.
+    /// Name of the pool.
     pub pool: String,
-    /// The spare, cache or top-level vdev: its path, the last part of it, its name (`mirror-1`) or its guid.
+    /// Spare, cache or top-level vdev: its path, the last part of it, its name (`mirror-1`) or its guid.
     pub device: String,
     /// `-n`: only say what it would cost.
     pub dry_run: bool,
@@ -93,7 +93,7 @@ pub struct VdevRemove {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolReopen {
-    /// Names; empty means all.
+    /// Names of pools; empty means all.
     pub pools: Vec<String>,
     /// `-n`: a resilver that runs is not begun again.
     pub keep_resilver: bool,

@@ -27,7 +27,7 @@ use control_api::{DaemonInfo, Failure, Request, Response, StateDir};
 use exec::Exec;
 use std::sync::Arc;
 
-/// The daemon's state: who does what, each with what is its own.
+/// State of the daemon: its parts, each with what is its own.
 pub struct Control {
     pub(crate) exec: Exec,
     pub(crate) state: StateDir,
@@ -52,12 +52,12 @@ pub struct Control {
     pub(crate) rounds: Arc<Rounds>,
 }
 
-/// Who sent a request, for the pool's history.
+/// Sender of a request, for the pool's history.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
-    /// The command line.
+    /// Command line of the sender.
     pub command: Option<String>,
-    /// User id.
+    /// User id of the sender.
     pub uid: u32,
 }
 
@@ -67,7 +67,7 @@ impl std::fmt::Debug for Control {
     }
 }
 
-/// What the daemon's parts stand on.
+/// Parts that the other parts of the daemon stand on.
 struct Ground {
     pools: Arc<Pools>,
     opening: Arc<Opening>,
@@ -112,7 +112,7 @@ impl Ground {
 }
 
 impl Control {
-    /// A daemon without pools; [`Control::open_pools`] opens those that the state directory remembers.
+    /// Makes a daemon without pools; [`Control::open_pools`] opens those that the state directory remembers.
     pub fn start(exec: Exec, state: StateDir) -> Arc<Control> {
         let Ground { pools, opening, file, devices, mounter, unmounter, returning, settings, events, injections, closer } =
             Ground::lay(&exec, &state);
@@ -183,7 +183,7 @@ impl Control {
         self.reopening.open_pools();
     }
 
-    /// Starts what the daemon does unasked.
+    /// Starts the rounds: what the daemon does unasked.
     pub fn watch(&self) {
         self.rounds.start(&self.watcher);
     }
@@ -193,7 +193,7 @@ impl Control {
         self.statistics.mount_tree();
     }
 
-    /// The metrics of the daemon in OpenMetrics text.
+    /// Returns the metrics of the daemon in OpenMetrics text.
     pub fn metrics(&self) -> String {
         self.statistics.metrics()
     }
@@ -254,7 +254,7 @@ impl Control {
             .advise("make sure that its devices are connected, then run 'zpool clear'"))
     }
 
-    /// What to answer to a request that is not done because its pool, or one that it asks about, is suspended; None while it
+    /// Answer to a request that is not done because its pool, or one that it asks about, is suspended; None while it
     /// has other reasons, or looks after that itself. Whoever waits for the answer gives up after [`Control::PATIENCE`].
     pub fn waits_in_vain(&self, request: &Request) -> Option<Failure> {
         let own = match request {
@@ -272,7 +272,7 @@ impl Control {
         )
     }
 
-    /// How long a request waits for a suspended pool.
+    /// Longest time that a request waits for a suspended pool.
     pub const PATIENCE: std::time::Duration = std::time::Duration::from_nanos(SUSPENDED_NS);
 
     pub(crate) fn info(&self) -> DaemonInfo {
@@ -289,7 +289,7 @@ impl Control {
         self.file.remember();
     }
 
-    /// Unmounts, syncs and lets go of everything; the pools open again with the next daemon. It ends, whatever has files open: what a
+    /// Unmounts, syncs and lets go of everything; the pools open again with the next daemon. The daemon ends, whatever has files open: what a
     /// suspended pool, or one whose devices do not answer, has not written is left as after a crash.
     pub fn shutdown(&self) {
         self.watcher.stop();
@@ -304,7 +304,7 @@ impl Control {
         }
     }
 
-    /// What ending now gives up: a sentence for each pool that cannot write what it was given.
+    /// Data that ending now gives up: a sentence for each pool that cannot write what it was given.
     pub fn unwritten(&self) -> Vec<String> {
         stopping::unwritten(&self.pools.all())
     }

@@ -6,22 +6,22 @@ use kstat::{Event, EventLog, EventSink, FieldValue, LoggedEvent};
 use ondisk::Guid;
 use std::sync::Arc;
 
-/// Events kept (OpenZFS: `zfs_zevent_len_max`).
+/// Number of events kept (OpenZFS: `zfs_zevent_len_max`).
 const EVENTS_MAX: usize = 512;
 
-/// The longest that a request waits for an event: a daemon that is stopped waits for its requests.
+/// Milliseconds that a request waits for an event at most: a daemon that is stopped waits for its requests.
 const WAIT_MS_MAX: u64 = 2_000;
 
-/// The daemon's events, and what wakes those who wait for more.
+/// Events of the daemon, and what wakes those who wait for more.
 pub(crate) struct Events {
     exec: Exec,
-    /// The newest of them.
+    /// Log of the newest events.
     pub log: Arc<EventLog>,
-    /// Told of every event.
+    /// Queue of those who wait for events, told of every one.
     news: Arc<WaitQueue>,
 }
 
-/// What of an event the log of debug messages has: what happened to what. Records of the history are there already.
+/// Adds an event to the log of debug messages: what happened to what. Records of the history are there already.
 fn describe(event: &Event) {
     if event.class.ends_with(".history_event") {
         return;
@@ -32,7 +32,7 @@ fn describe(event: &Event) {
 }
 
 impl Events {
-    /// No events yet.
+    /// Starts the log, with no events yet.
     pub(crate) fn new(exec: &Exec) -> Events {
         let (own, exec, clock) = (exec.clone(), exec.clone(), exec.clone());
         kstat::DebugLog::start(Box::new(move || clock.wall_clock()));

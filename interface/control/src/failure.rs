@@ -5,7 +5,7 @@ use dsl::DslError;
 use pool::{PoolError, ScanError};
 use std::fmt::Display;
 
-/// A failed dataset operation on `name`: `cannot VERB 'name': …`.
+/// Failure of a dataset operation on `name`: `cannot VERB 'name': …`.
 pub fn dataset(verb: &str, name: &str, error: &DslError) -> Failure {
     let failure = Failure::new(kind(error), format!("cannot {verb} '{name}'"), error.to_string());
     match error {
@@ -32,7 +32,7 @@ fn kind(error: &DslError) -> ErrorKind {
     }
 }
 
-/// One clear message for a pool's error.
+/// Failure with one clear message for a pool's error.
 pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
     let kind = match error {
         PoolError::NotFound | PoolError::NoSuchDevice => ErrorKind::NotFound,
@@ -70,17 +70,17 @@ pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
     }
 }
 
-/// The pool has to be brought back first.
+/// Failure of a request whose pool has to be brought back first.
 pub(crate) fn suspended(what: String) -> Failure {
     because(ErrorKind::Io, what, "pool I/O is currently suspended")
 }
 
-/// A failure of a given kind about `what`.
+/// Failure of a given kind about `what`.
 pub fn because(kind: ErrorKind, what: impl Into<String>, why: impl Display) -> Failure {
     Failure::new(kind, what, why.to_string())
 }
 
-/// Why a file is not believed, with what can be done about it.
+/// Reason why a file is not believed, with what can be done about it.
 pub(crate) fn believable(why: &service::trust::Distrust) -> String {
     why.advice().map_or_else(|| why.to_string(), |advice| format!("{why}; {advice}"))
 }

@@ -14,7 +14,7 @@ const WHAT: &str = "failed to add handler";
 /// log2 of the bytes of a block of dnodes, and of a dnode (OpenZFS: `DNODE_BLOCK_SHIFT`, `DNODE_SHIFT`).
 const DNODES_SHIFT: u32 = 14;
 const DNODE_SHIFT: u32 = 9;
-/// Lanes of a delay (OpenZFS: fewer than `UINT16_MAX`).
+/// Number of lanes that a delay may have (OpenZFS: fewer than `UINT16_MAX`).
 const LANES_MAX: u64 = u16::MAX as u64 - 1;
 
 /// Parts of a label that can be hit: name, first and last byte (OpenZFS: `vdev_label_t`).
@@ -36,20 +36,20 @@ const META_TYPES: [(&str, Option<ObjectType>); 7] = [
     ("errlog", Some(ObjectType::ERROR_LOG)),
 ];
 
-/// A handler; one without a fault is about commands.
+/// Handler of injected faults; one without a fault is about commands.
 #[derive(Clone, Debug)]
 pub(crate) struct Handler {
     report: InjectReport,
     fault: Option<Fault>,
-    /// It is over at this time.
+    /// Time in nanoseconds at which the handler is over.
     until_ns: Option<u64>,
 }
 
-/// The handlers of the daemon.
+/// Handlers of the daemon.
 pub(crate) struct Injections {
     exec: Exec,
     pools: Arc<Pools>,
-    /// The number of the last one, and those that there are.
+    /// Number of the last handler, and the handlers that there are.
     all: Mutex<(u64, Vec<Handler>)>,
 }
 
@@ -70,12 +70,12 @@ fn error_of(word: &str) -> Result<FaultError, Failure> {
     })
 }
 
-/// The same for faults of a device: `decrypt` is none of its errors, so that it never happens, as in OpenZFS.
+/// Error of a device that a word means: `decrypt` is none of its errors, so that it never happens, as in OpenZFS.
 fn device_error_of(word: &str) -> Result<FaultError, Failure> {
     if word.eq_ignore_ascii_case("decrypt") { Ok(FaultError::Decompress) } else { error_of(word) }
 }
 
-/// The kind of I/O that a word means: all (None), or one; free and claim are no I/O of a device here, and probes no kind of their own.
+/// Kind of I/O that a word means: all (None), or one; free and claim are no I/O of a device here, and probes no kind of their own.
 fn io_of(word: &str) -> Result<Option<IoKind>, Failure> {
     Ok(Some(match word.to_ascii_lowercase().as_str() {
         "all" => return Ok(None),
@@ -88,12 +88,12 @@ fn io_of(word: &str) -> Result<Option<IoKind>, Failure> {
 }
 
 impl Injections {
-    /// There are none yet.
+    /// Makes the list, with no handlers yet.
     pub(crate) fn new(exec: &Exec, pools: &Arc<Pools>) -> Injections {
         Injections { exec: exec.clone(), pools: pools.clone(), all: Mutex::default() }
     }
 
-    /// The pool that a request is about.
+    /// Name of the pool that a request is about.
     pub(crate) fn pool_of(&self, request: &InjectAdd) -> Result<Option<String>, Failure> {
         Ok(match (&request.pool, &request.fault) {
             (_, Some(InjectFault::File { path, dataset, .. })) => Some(self.dataset_of(path, dataset.as_deref())?.0.name()),
@@ -147,7 +147,7 @@ impl Injections {
         Ok(Some(report))
     }
 
-    /// What a request means to the pipeline.
+    /// Translates a request into a fault of the pipeline.
     fn translate(&self, open: &OpenPool, base: InjectReport, fault: &InjectFault) -> Result<(InjectReport, Fault, Option<u64>), Failure> {
         let plain = |report, fault| Ok((report, fault, None));
         match fault {
@@ -200,7 +200,7 @@ impl Injections {
         }
     }
 
-    /// The blocks of a file or of its dnode.
+    /// Blocks of a file or of its dnode.
     fn blocks_of(&self, fault: &InjectFault) -> Result<InjectBlocks, Failure> {
         let InjectFault::File { path, dataset, inode, dnode, level, range, .. } = fault else {
             return Err(refused(ErrorKind::Internal, "no file"));
@@ -227,7 +227,7 @@ impl Injections {
         Ok(InjectBlocks { object: *inode, range, ..at })
     }
 
-    /// The pool and the dataset that a path is in: the one that is `known` to be it, or the one that is mounted there.
+    /// Pool and dataset that a path is in: the one that is `known` to be it, or the one that is mounted there.
     fn dataset_of(&self, path: &str, known: Option<&str>) -> Result<(Arc<OpenPool>, String), Failure> {
         if let Some(dataset) = known {
             let pool = dataset.split('/').next().unwrap_or(dataset);
@@ -251,7 +251,7 @@ impl Injections {
         report
     }
 
-    /// The handlers that there are; those that are over are removed.
+    /// Reports of the handlers that there are; those that are over are removed.
     pub(crate) fn handlers(&self) -> Vec<InjectReport> {
         let now = self.exec.now_ns();
         let over: Vec<u64> = {
@@ -278,7 +278,7 @@ impl Injections {
         gone.into_iter().map(|one| one.report).collect()
     }
 
-    /// `zinject -c`.
+    /// Does `zinject -c`.
     pub(crate) fn clear(&self, id: Option<u64>) -> Result<Response, Failure> {
         let gone = self.remove_handlers(|report| id.is_none_or(|id| id == report.id));
         match id {
@@ -297,7 +297,7 @@ impl Injections {
         aside
     }
 
-    /// Ends that.
+    /// Puts back handlers that were taken away.
     pub(crate) fn put_handlers_back(&self, handlers: Vec<Handler>) {
         for one in &handlers {
             let open = self.pools.get(&one.report.pool);

@@ -2,12 +2,12 @@
 
 use control_api::{Request, Response};
 
-/// Done, and nothing to say about it.
+/// Answer to a request that is done, with nothing to say about it.
 pub(crate) fn done() -> Response {
     Response::Done { remarks: Vec::new() }
 }
 
-/// The pool that a request changes, for its history.
+/// Name of the pool that a request changes, for its history.
 pub(crate) fn changed_pool(request: &Request) -> Option<&str> {
     let name = match request {
         Request::PoolCreate(request) if !request.dry_run => request.temporary_name.as_ref().unwrap_or(&request.pool),
@@ -32,22 +32,22 @@ pub(crate) fn changed_pool(request: &Request) -> Option<&str> {
     name.split(['/', '@']).next()
 }
 
-/// Which pools a request is about.
+/// Pools that a request is about.
 pub(crate) enum About<'a> {
-    /// None.
+    /// No pool at all.
     Nothing,
-    /// These.
+    /// Names of the pools.
     Pools(Vec<&'a str>),
-    /// All, or nobody can say.
+    /// All pools, or nobody can say.
     Everything,
 }
 
-/// The part of a dataset's, snapshot's or bookmark's name before all others.
+/// Part of a dataset's, snapshot's or bookmark's name before all others.
 fn pool_of(name: &str) -> &str {
     name.split(['/', '@', '#']).next().unwrap_or(name)
 }
 
-/// Which pools a request needs open.
+/// Pools that a request needs open.
 pub(crate) fn about(request: &Request) -> About<'_> {
     let all = |names: &[String]| names.is_empty();
     let names = match request {

@@ -72,7 +72,7 @@ impl Control {
         }
     }
 
-    /// A pool that is not open is opened; one that is forgets its errors.
+    /// Opens a pool that is not open, or has one that is forget its errors.
     fn clear(&self, request: &PoolClear) -> Result<Response, Failure> {
         if self.pools.absent.contains(&request.pool) {
             return self.reopening.try_again(&request.pool);
@@ -80,7 +80,7 @@ impl Control {
         self.vdevs.clear(request)
     }
 
-    /// `zinject`.
+    /// Does `zinject`.
     fn inject(&self, request: &InjectAdd) -> Result<Response, Failure> {
         let pool = self.injections.pool_of(request)?;
         if let (true, Some(pool)) = (request.reopen, &pool) {
@@ -89,7 +89,7 @@ impl Control {
         self.injections.add(request, pool.as_deref())
     }
 
-    /// `zirconia provider load`: pools that name it in `zia_provider` go on with it.
+    /// Does `zirconia provider load`: pools that name it in `zia_provider` go on with it.
     fn provider_load(&self, request: &ProviderLoad) -> Result<Response, Failure> {
         let accelerators = &self.settings.accelerators;
         let name = accelerators.load(request)?;
@@ -99,7 +99,7 @@ impl Control {
         Ok(Response::Providers(reports))
     }
 
-    /// `zirconia provider unload`.
+    /// Does `zirconia provider unload`.
     fn provider_unload(&self, request: &ProviderUnload) -> Result<Response, Failure> {
         self.settings.accelerators.unload(request)?;
         self.pools.follow_providers();

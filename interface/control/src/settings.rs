@@ -12,20 +12,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zpl::direct::Tunables;
 
-/// Bytes that the cache of each pool may hold, from the environment: `zfs_arc_max` before any pool is opened.
+/// Environment variable with the bytes that the cache of each pool may hold: `zfs_arc_max` before any pool is opened.
 const ARC_MAX: &str = "ZIRCONIA_ARC_MAX";
-/// However little memory there is: so much dirty data is one large write and what goes with it (the least of `zfs_dirty_data_max`).
+/// Least `zfs_dirty_data_max` in bytes, however little memory there is: one large write and what goes with it.
 const DIRTY_DATA_MIN: u64 = 64 << 20;
-/// Least budget of a cache unless told otherwise (OpenZFS: `arc_set_limits`).
+/// Least budget of a cache in bytes unless told otherwise (OpenZFS: `arc_set_limits`).
 const ARC_MIN_DEFAULT: u64 = 32 << 20;
 
-/// The daemon's parameters, and those that follow them.
+/// Parameters of the daemon, and those that follow them.
 pub(crate) struct Settings {
-    /// What may be set.
+    /// Parameters that may be set.
     pub parameters: Arc<Parameters>,
-    /// How file systems do direct I/O.
+    /// Parameters of direct I/O of the file systems.
     pub direct: Arc<Tunables>,
-    /// What pools may be given for their stages.
+    /// Providers that pools may be given for their stages.
     pub accelerators: Arc<Accelerators>,
     events: Arc<EventLog>,
     /// Bytes that the cache of each pool may hold where nobody says another number.
@@ -33,7 +33,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Those that the machine and the environment ask for.
+    /// Makes the settings that the machine and the environment ask for.
     pub(crate) fn new(exec: &Exec, state: &StateDir, events: &Arc<EventLog>) -> Settings {
         // Buffers of dirty data come and go in bursts; faulting them in anew each time costs more than all checksums.
         let (room, usual) = (Places::own().look(), pool::Runtime::new());
@@ -51,7 +51,7 @@ impl Settings {
         Settings { parameters, direct, accelerators, events: events.clone(), arc_max: room.arc_max(usual.arc_max) }
     }
 
-    /// What the tree of statistics and parameters changed.
+    /// Follows a parameter that was changed in the tree of statistics and parameters.
     pub(crate) fn changed(&self, name: &str, value: u64, pools: &Pools) {
         if name == "zirconia_uring_fixed_buffers" {
             device::set_ring_buffers_registered(value != 0);
@@ -146,7 +146,7 @@ impl Settings {
         pool.zio().set_event_retention(get("zfs_zevent_retain_max") as u32, get("zfs_zevent_retain_expire_secs") as u32);
     }
 
-    /// How pools run in this daemon, as the parameters say now.
+    /// Settings by which pools run in this daemon, as the parameters say now.
     pub(crate) fn runtime(&self) -> pool::Runtime {
         let get = |name: &str| self.parameters.get(name).unwrap_or_default();
         let mut runtime = pool::Runtime::new();

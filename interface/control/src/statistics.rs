@@ -15,14 +15,14 @@ use metrics::{Parameters, PoolView, Source, Tree, TreeFs};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Where the parts of the tree are mounted, below the state directory.
+/// Names of the parts of the tree, and the paths below the state directory at which they are mounted.
 const PLACES: [(&str, &str); 2] = [("proc", "spl/kstat"), ("sys", "module/zfs")];
 /// Folders that tools list and that have nothing in them.
 const EMPTY: [&str; 1] = ["sys/module/spl/parameters"];
-/// Set to `off`, no tree is mounted.
+/// Environment variable that, set to `off`, keeps the tree from being mounted.
 const SWITCH: &str = "ZIRCONIA_KSTAT";
 
-/// Looks at the daemon's pools for the tree.
+/// Source of the tree, which looks at the daemon's pools.
 struct Look {
     exec: Exec,
     pools: Arc<Pools>,
@@ -63,7 +63,7 @@ fn view(open: &OpenPool) -> PoolView {
     }
 }
 
-/// What shows the tree, and what keeps it mounted.
+/// Tree of statistics and parameters, and the sessions that keep it mounted.
 pub(crate) struct Statistics {
     exec: Exec,
     state: StateDir,
@@ -73,7 +73,7 @@ pub(crate) struct Statistics {
 }
 
 impl Statistics {
-    /// Nothing is mounted yet.
+    /// Makes it, with nothing mounted yet.
     pub(crate) fn new(exec: &Exec, state: &StateDir, pools: &Arc<Pools>, settings: &Arc<Settings>) -> Statistics {
         let (exec, state) = (exec.clone(), state.clone());
         Statistics { exec, state, pools: pools.clone(), settings: settings.clone(), sessions: Mutex::default() }
@@ -87,7 +87,7 @@ impl Statistics {
         }
     }
 
-    /// The tree of statistics and parameters.
+    /// Builds the tree of statistics and parameters.
     fn tree(&self) -> Tree {
         Tree::new(Arc::new(Look { exec: self.exec.clone(), pools: self.pools.clone(), settings: self.settings.clone() }))
     }
@@ -127,7 +127,7 @@ impl Statistics {
         Ok(())
     }
 
-    /// The metrics of the daemon in OpenMetrics text.
+    /// Returns the metrics of the daemon in OpenMetrics text.
     pub(crate) fn metrics(&self) -> String {
         let pools = self.pools.all();
         let vdevs: Vec<_> = pools.iter().map(|open| iostat::iostat(open)).collect();

@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of the protocol that we speak.
 pub const KERNEL_MAJOR: u32 = 7;
-/// Highest minor whose records we know.
+/// Minor version, the highest whose records we know.
 pub const KERNEL_MINOR: u32 = 45;
 
 macro_rules! wire {
@@ -117,7 +117,7 @@ PollOut, 8 { revents: u32, padding: u32 });
 wire!(/// A notice that attributes and pages of a node are not what they were.
 NotifyInvalInodeOut, 24 { ino: u64, off: i64, len: i64 });
 
-/// `OutHeader::error` of a notice: pages and attributes of a node.
+/// Code in `OutHeader::error` of a notice: pages and attributes of a node.
 pub const NOTIFY_INVAL_INODE: i32 = 2;
 
 /// Request numbers.
@@ -167,7 +167,7 @@ pub mod op {
     pub const STATX: u32 = 52;
 }
 
-/// INIT capability bits (`flags` is the low half, `flags2` the high half).
+/// Bits of INIT for capabilities (`flags` is the low half, `flags2` the high half).
 pub mod cap {
     pub const ASYNC_READ: u64 = 1 << 0;
     pub const EXPORT_SUPPORT: u64 = 1 << 4;
@@ -199,16 +199,16 @@ pub mod fattr {
     pub const KILL_SUIDGID: u32 = 1 << 11;
 }
 
-/// `GetattrIn::getattr_flags`: `fh` is valid.
+/// Bit of `GetattrIn::getattr_flags`: `fh` is valid.
 pub const GETATTR_FH: u32 = 1;
-/// `ReadIn::read_flags`: `lock_owner` is valid. The kernel says so of reads into a program's memory, not of those for its cache.
+/// Bit of `ReadIn::read_flags`: `lock_owner` is valid. The kernel says so of reads into a program's memory, not of those for its cache.
 pub const READ_LOCKOWNER: u32 = 1 << 1;
-/// `WriteIn::write_flags`: from the page cache, not from a write(2) in progress.
+/// Bit of `WriteIn::write_flags`: from the page cache, not from a write(2) in progress.
 pub const WRITE_CACHE: u32 = 1;
-/// `WriteIn::write_flags`: `lock_owner` is valid. The kernel says so of writes from a program's memory, not of those from its
+/// Bit of `WriteIn::write_flags`: `lock_owner` is valid. The kernel says so of writes from a program's memory, not of those from its
 /// cache, whose pages are locked meanwhile.
 pub const WRITE_LOCKOWNER: u32 = 1 << 1;
-/// `WriteIn::write_flags`: clear setuid and setgid.
+/// Bit of `WriteIn::write_flags`: clear setuid and setgid.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
-/// `FsyncIn::fsync_flags`: data only.
+/// Bit of `FsyncIn::fsync_flags`: data only.
 pub const FSYNC_FDATASYNC: u32 = 1;

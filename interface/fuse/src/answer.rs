@@ -8,16 +8,16 @@ use exec::{Exec, WaitQueue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The right and the duty to answer one request.
+/// Right and duty to answer one request.
 pub struct Answer<T>(Option<Box<dyn FnOnce(Reply<T>) + Send>>);
 
 impl<T> Answer<T> {
-    /// An answer that `send` delivers; it must not wait.
+    /// Makes an answer that `send` delivers; it must not wait.
     pub fn new(send: impl FnOnce(Reply<T>) + Send + 'static) -> Answer<T> {
         Answer(Some(Box::new(send)))
     }
 
-    /// Answers.
+    /// Sends the answer.
     pub fn send(mut self, reply: Reply<T>) {
         if let Some(send) = self.0.take() {
             send(reply);
@@ -39,7 +39,7 @@ impl<T> std::fmt::Debug for Answer<T> {
     }
 }
 
-/// Answers that are owed.
+/// Number of answers that are owed.
 #[derive(Debug, Default)]
 pub(crate) struct Owed {
     count: AtomicUsize,
@@ -47,7 +47,7 @@ pub(crate) struct Owed {
 }
 
 impl Owed {
-    /// One more, until the guard drops.
+    /// Counts one more, until the guard drops.
     pub fn owe(self: &Arc<Self>) -> Debt {
         self.count.fetch_add(1, Ordering::AcqRel);
         Debt(self.clone())
@@ -59,7 +59,7 @@ impl Owed {
     }
 }
 
-/// An answer that is owed.
+/// Guard of an answer that is owed.
 pub(crate) struct Debt(Arc<Owed>);
 
 impl Drop for Debt {

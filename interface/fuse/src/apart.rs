@@ -8,7 +8,7 @@
 use exec::{Exec, Mutex};
 use std::sync::Arc;
 
-/// Runs work apart and waits for it; `otherwise` when it came to no end.
+/// Runs work apart and waits for it; returns `otherwise` when it came to no end.
 pub fn apart<T: Send + 'static>(exec: &Exec, otherwise: T, work: impl FnOnce() -> T + Send + 'static) -> T {
     let result = Arc::new(Mutex::new(None));
     let told = result.clone();

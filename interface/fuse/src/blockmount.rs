@@ -17,7 +17,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Bytes of a device: what the kernel needs to have one at all.
+/// Bytes of a device: as many as the kernel needs to have one at all.
 const DEVICE_BYTES: u64 = 1 << 20;
 const BLOCK_BYTES: u32 = 4096;
 
@@ -64,7 +64,7 @@ fn in_folder(exec: &Exec, folder: &Path, work: impl FnOnce() -> Reply<()> + Send
     *result.lock()
 }
 
-/// A folder that only root looks into, for as long as it lives.
+/// Folder that only root looks into, for as long as it lives.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -85,7 +85,7 @@ impl Drop for Folder {
     }
 }
 
-/// A loop device; dropped, it goes as soon as nothing uses it.
+/// Loop device; dropped, it goes as soon as nothing uses it.
 struct LoopDevice(PathBuf);
 
 impl LoopDevice {

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A thread without work ends after so long.
+/// Time without work after which a thread ends.
 const LINGER: Duration = Duration::from_secs(5);
 
 #[derive(Default)]

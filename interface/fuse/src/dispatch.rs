@@ -15,31 +15,31 @@ use zerocopy::{FromBytes, IntoBytes};
 /// Bytes of a WRITE request before its payload: they are received apart, so that the payload starts a page of its own.
 pub(crate) const HEAD_BYTES: usize = size_of::<abi::InHeader>() + size_of::<abi::WriteIn>();
 
-/// What to send back.
+/// Output of a request.
 #[derive(Debug)]
 pub(crate) enum Output {
     /// No reply at all.
     Nothing,
-    /// The bytes in the reply vector.
+    /// Bytes in the reply vector.
     Small,
 }
 
-/// A request that moves data and may be answered later.
+/// Request that moves data and may be answered later.
 pub(crate) enum Transfer {
     Read(ReadRequest),
     Write(WriteRequest),
     Seek(SeekRequest),
 }
 
-/// One received request.
+/// Request that was received.
 pub(crate) struct Request<'a> {
-    /// Its head.
+    /// Header of the request.
     pub header: abi::InHeader,
-    /// The payload buffer: what lies behind [`HEAD_BYTES`].
+    /// Buffer of the payload: what lies behind [`HEAD_BYTES`].
     pub payload: &'a Abd,
-    /// Bytes received into it.
+    /// Number of bytes received into the payload buffer.
     pub payload_bytes: usize,
-    /// What follows the head; of a WRITE without the payload.
+    /// Bytes that follow the head; of a WRITE without the payload.
     pub body: &'a [u8],
 }
 
@@ -63,14 +63,14 @@ fn done(result: Reply<()>) -> Reply<Output> {
     result.map(|()| Output::Small)
 }
 
-/// A request on its way to the handler.
+/// Request on its way to the handler.
 struct Call<'a> {
     handler: &'a dyn Handler,
     caller: Caller,
     node: NodeId,
-    /// What was not looked at yet of what follows the head.
+    /// Bytes behind the head that were not looked at yet.
     body: &'a [u8],
-    /// The reply's bytes after the head.
+    /// Bytes of the reply after the head.
     out: &'a mut Vec<u8>,
 }
 
@@ -90,10 +90,10 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Serves requests of one opcode.
+/// Function that serves requests of one opcode.
 type Serve = fn(&mut Call<'_>) -> Reply<Output>;
 
-/// Who serves which opcode; what is not here gets ENOSYS. READ, WRITE and LSEEK are [`transfer`]'s.
+/// Functions that serve opcodes; what is not here gets ENOSYS. READ, WRITE and LSEEK are [`transfer`]'s.
 const TABLE: &[(u32, Serve)] = &[
     (op::LOOKUP, lookup),
     (op::FORGET, forget),
@@ -134,10 +134,10 @@ const TABLE: &[(u32, Serve)] = &[
     (op::STATX, statx),
 ];
 
-/// One more than the largest opcode of [`TABLE`].
+/// Number of opcodes up to the largest of [`TABLE`], 0 included.
 const OPCODES: usize = op::STATX as usize + 1;
 
-/// [`TABLE`] by opcode.
+/// Functions of [`TABLE`], by opcode.
 static BY_OPCODE: [Option<Serve>; OPCODES] = {
     let mut by_opcode: [Option<Serve>; OPCODES] = [None; OPCODES];
     let mut row = 0;
@@ -261,7 +261,7 @@ fn new_file(input: &abi::CreateIn) -> NewNode {
 
 // ---- attributes ----
 
-/// The descriptor that attributes are asked for by, if one is named.
+/// Handle of the descriptor that attributes are asked for by, if one is named.
 fn handle_of(flags: u32, fh: u64) -> Option<FileHandle> {
     (flags & abi::GETATTR_FH != 0).then_some(FileHandle(fh))
 }
@@ -312,7 +312,7 @@ fn ioctl(call: &mut Call<'_>) -> Reply<Output> {
     call.bytes(&result)
 }
 
-/// An interrupted request still completes; the kernel accepts its reply. Notify replies answer nothing we sent.
+/// Answers with no reply. An interrupted request still completes; the kernel accepts its reply. Notify replies answer nothing we sent.
 fn no_reply(_: &mut Call<'_>) -> Reply<Output> {
     Ok(Output::Nothing)
 }
@@ -428,7 +428,7 @@ fn listxattr(call: &mut Call<'_>) -> Reply<Output> {
     value_out(call, input.size, &names)
 }
 
-/// A value as far as there is room for it; without any its size.
+/// Writes a value as far as there is room for it; without any its size.
 fn value_out(call: &mut Call<'_>, room: u32, value: &[u8]) -> Reply<Output> {
     match room {
         0 => call.put(&abi::GetxattrOut { size: value.len() as u32, padding: 0 }),
@@ -439,7 +439,7 @@ fn value_out(call: &mut Call<'_>, room: u32, value: &[u8]) -> Reply<Output> {
 
 // ---- data ----
 
-/// READ, WRITE or LSEEK.
+/// Parses READ, WRITE or LSEEK.
 pub(crate) fn transfer(request: &Request<'_>) -> Reply<(Caller, Transfer)> {
     let header = &request.header;
     let caller = Caller { uid: header.uid, gid: header.gid, pid: header.pid };
@@ -505,7 +505,7 @@ mod tests {
 
     struct Nothing;
 
-    /// Answers the ioctl 7 with what came along.
+    /// Handler that answers the ioctl 7 with what came along.
     struct Echo;
 
     impl Handler for Echo {

@@ -102,7 +102,7 @@ pub(crate) fn statx_out(from: &FileAttr, ttl: Duration) -> abi::StatxOut {
     abi::StatxOut { attr_valid: ttl.as_secs(), attr_valid_nsec: ttl.subsec_nanos(), flags: 0, spare: [0; 2], stat }
 }
 
-/// A READDIR or READDIRPLUS reply under construction.
+/// Reply to READDIR or READDIRPLUS under construction.
 #[derive(Debug)]
 pub(crate) struct Listing<'a> {
     out: &'a mut Vec<u8>,

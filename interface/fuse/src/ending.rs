@@ -6,14 +6,14 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 use std::time::Duration;
 
-/// Where systems mount the file system that aborts connections.
+/// Path where systems mount the file system that aborts connections.
 const CONTROL: &str = "/sys/fs/fuse/connections";
-/// The kernel's own numbers of devices: the minor number has the lower bits.
+/// Number of bits of the minor number in the kernel's own numbers of devices.
 const MINOR_BITS: u32 = 20;
-/// Between looks at the clock of somebody who waits.
+/// Pause between looks at the clock of somebody who waits.
 const STEP: Duration = Duration::from_millis(50);
 
-/// Whether every request was answered and the handler was told.
+/// End of a mount: whether every request was answered and the handler was told.
 #[derive(Default)]
 pub(crate) struct Ended {
     is_over: Mutex<bool>,
@@ -30,7 +30,7 @@ impl Ended {
         self.changed.notify_all();
     }
 
-    /// Waits as long as `patience_ns`; false when it is not over by then.
+    /// Waits as long as `patience_ns`; false when the mount has not ended by then.
     pub fn wait(&self, exec: &Exec, patience_ns: u64) -> bool {
         let until = exec.now_ns().saturating_add(patience_ns);
         let mut is_over = self.is_over.lock();

@@ -1,6 +1,6 @@
 //! `Errno`: the one error a handler returns; numbers are Linux's and leave the engine only through this type.
 
-/// A Linux error number (positive).
+/// Error number of Linux (positive).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Errno(pub i32);
 
@@ -10,7 +10,7 @@ macro_rules! errnos {
     };
 }
 
-/// The system's words for it, without the number.
+/// Shows the system's words for it, without the number.
 impl std::fmt::Display for Errno {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let text = std::io::Error::from_raw_os_error(self.0).to_string();

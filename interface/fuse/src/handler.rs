@@ -8,19 +8,19 @@ use crate::{Answer, Errno, Notifier};
 use abd::Abd;
 use std::time::Duration;
 
-/// Who asks.
+/// Caller who makes a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Caller {
-    /// Effective (file system) user.
+    /// Effective (file system) user id.
     pub uid: u32,
-    /// Effective (file system) group.
+    /// Effective (file system) group id.
     pub gid: u32,
-    /// Process, 0 when the kernel asks for itself.
+    /// Process id, 0 when the kernel asks for itself.
     pub pid: u32,
 }
 
 impl Caller {
-    /// True when it may administer the machine (the kernel's `capable(CAP_SYS_ADMIN)`): being root is not enough in a container, nor is having
+    /// True when the caller may administer the machine (the kernel's `capable(CAP_SYS_ADMIN)`): being root is not enough in a container, nor is having
     /// the capability in a user namespace of its own. Of processes that cannot be looked at only the user counts. Reads files of `/proc`.
     pub fn is_administrator(&self) -> bool {
         let files = match self.pid {
@@ -41,93 +41,93 @@ fn has_sys_admin(status: &str) -> bool {
     capabilities.and_then(|word| u64::from_str_radix(word.trim(), 16).ok()).is_some_and(|bits| bits >> CAP_SYS_ADMIN & 1 == 1)
 }
 
-/// A node number of the protocol; 1 is the root.
+/// Node number of the protocol; 1 is the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u64);
 
 impl NodeId {
-    /// The root directory.
+    /// Node number of the root directory.
     pub const ROOT: NodeId = NodeId(1);
 }
 
-/// A file handle chosen by the handler at open.
+/// File handle chosen by the handler at open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct FileHandle(pub u64);
 
-/// Seconds and nanoseconds since the epoch; seconds may be negative.
+/// Time in seconds and nanoseconds since the epoch; seconds may be negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Timestamp {
     /// Whole seconds.
     pub seconds: i64,
-    /// 0..1_000_000_000.
+    /// Nanoseconds: 0..1_000_000_000.
     pub nanoseconds: u32,
 }
 
-/// What stat(2) shows.
+/// Attributes that stat(2) shows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FileAttr {
     /// Inode number.
     pub ino: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Allocated units of 512 bytes.
+    /// Number of allocated units of 512 bytes.
     pub blocks: u64,
-    /// Last access.
+    /// Time of the last access.
     pub atime: Timestamp,
-    /// Last data change.
+    /// Time of the last data change.
     pub mtime: Timestamp,
-    /// Last attribute change.
+    /// Time of the last attribute change.
     pub ctime: Timestamp,
-    /// Birth (STATX only).
+    /// Time of birth (STATX only).
     pub btime: Timestamp,
     /// Type and permission bits.
     pub mode: u32,
-    /// Hard links.
+    /// Number of hard links.
     pub nlink: u32,
-    /// Owner.
+    /// User id of the owner.
     pub uid: u32,
-    /// Group.
+    /// Group id.
     pub gid: u32,
     /// Device number of a device node, in the kernel's 32-bit encoding (`new_encode_dev`).
     pub rdev: u32,
-    /// Preferred I/O size.
+    /// Preferred I/O size in bytes.
     pub blksize: u32,
 }
 
-/// A named node: reply to lookup and to everything that creates.
+/// Named node: reply to lookup and to everything that creates.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// Node number; 0 in a negative entry.
     pub node: NodeId,
-    /// Distinguishes uses of the same number over time (NFS handles).
+    /// Generation, which distinguishes uses of the same number over time (NFS handles).
     pub generation: u64,
-    /// Its attributes.
+    /// Attributes of the node.
     pub attr: FileAttr,
-    /// How long the kernel may keep the attributes.
+    /// Time that the kernel may keep the attributes.
     pub attr_ttl: Duration,
-    /// How long the kernel may keep the name.
+    /// Time that the kernel may keep the name.
     pub entry_ttl: Duration,
 }
 
 /// New value of a time in setattr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
-    /// The server's clock.
+    /// Time by the server's clock.
     Now,
-    /// This time.
+    /// Time that is given.
     At(Timestamp),
 }
 
-/// What setattr changes.
+/// Changes that setattr makes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SetAttr {
     /// Permission bits (the type bits are ignored).
     pub mode: Option<u32>,
-    /// Owner.
+    /// User id of the owner.
     pub uid: Option<u32>,
-    /// Group.
+    /// Group id.
     pub gid: Option<u32>,
-    /// Size.
+    /// Size in bytes.
     pub size: Option<u64>,
     /// Access time.
     pub atime: Option<SetTime>,
@@ -135,9 +135,9 @@ pub struct SetAttr {
     pub mtime: Option<SetTime>,
     /// Change time (write-back caches only).
     pub ctime: Option<Timestamp>,
-    /// Handle through which it was asked for.
+    /// Handle through which the change was asked for.
     pub handle: Option<FileHandle>,
-    /// Clear setuid (and setgid of a group-executable file).
+    /// True to clear setuid (and setgid of a group-executable file).
     pub kill_suid: bool,
 }
 
@@ -146,70 +146,70 @@ pub struct SetAttr {
 pub struct Opened {
     /// Handle that later requests carry.
     pub handle: FileHandle,
-    /// Bypass the page cache.
+    /// True to bypass the page cache.
     pub direct_io: bool,
-    /// Keep cached pages of earlier opens.
+    /// True to keep cached pages of earlier opens.
     pub keep_cache: bool,
-    /// Cache directory entries.
+    /// True to cache directory entries.
     pub cache_dir: bool,
 }
 
-/// A read.
+/// Read of a range of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadRequest {
-    /// Node.
+    /// Node to read.
     pub node: NodeId,
-    /// Handle.
+    /// Handle of the open file.
     pub handle: FileHandle,
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// Bytes wanted.
+    /// Number of bytes wanted.
     pub size: u32,
-    /// open(2) flags of the file.
+    /// Flags of the open file, as of open(2).
     pub open_flags: u32,
-    /// Into a program's memory; otherwise what is read stays in the kernel's cache.
+    /// True when the bytes go into a program's memory; otherwise what is read stays in the kernel's cache.
     pub past_cache: bool,
 }
 
-/// A write.
+/// Write to a file.
 #[derive(Clone, Debug)]
 pub struct WriteRequest {
-    /// Node.
+    /// Node to write.
     pub node: NodeId,
-    /// Handle.
+    /// Handle of the open file.
     pub handle: FileHandle,
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// The bytes, page-aligned, owned: may be kept without a copy.
+    /// Bytes to write, page-aligned, owned: may be kept without a copy.
     pub data: Abd,
-    /// Memory that keeping `data` pins (the whole receive buffer): copy instead when `data` is a small part of it.
+    /// Bytes of memory that keeping `data` pins (the whole receive buffer): copy instead when `data` is a small part of it.
     pub pinned_bytes: usize,
-    /// open(2) flags of the file.
+    /// Flags of the open file, as of open(2).
     pub open_flags: u32,
-    /// Clear setuid and setgid.
+    /// True to clear setuid and setgid.
     pub kill_suid: bool,
-    /// From the page cache (mmap write-back): the caller is not the writer.
+    /// True when the bytes are from the page cache (mmap write-back): the caller is not the writer.
     pub from_cache: bool,
-    /// From a program's memory, which leaves the kernel's cache as it was. Otherwise the pages are locked until this is answered.
+    /// True when the bytes are from a program's memory, and the kernel's cache is as it was. Otherwise the pages are locked until this is answered.
     pub past_cache: bool,
 }
 
 /// Names of a rename.
 #[derive(Clone, Copy, Debug)]
 pub struct RenameRequest<'a> {
-    /// Old directory.
+    /// Node of the old directory.
     pub parent: NodeId,
     /// Old name.
     pub name: &'a [u8],
-    /// New directory.
+    /// Node of the new directory.
     pub new_parent: NodeId,
     /// New name.
     pub new_name: &'a [u8],
-    /// RENAME_NOREPLACE (1), RENAME_EXCHANGE (2), RENAME_WHITEOUT (4).
+    /// Flags: RENAME_NOREPLACE (1), RENAME_EXCHANGE (2), RENAME_WHITEOUT (4).
     pub flags: u32,
 }
 
-/// What a new node is.
+/// Kind of a new node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NewNode {
     /// Type and permissions, umask applied.
@@ -218,29 +218,29 @@ pub struct NewNode {
     pub rdev: u32,
 }
 
-/// A fallocate.
+/// Request of fallocate(2).
 #[derive(Clone, Copy, Debug)]
 pub struct FallocateRequest {
-    /// Node.
+    /// Node of the file.
     pub node: NodeId,
-    /// Handle.
+    /// Handle of the open file.
     pub handle: FileHandle,
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub length: u64,
-    /// FALLOC_FL_* bits.
+    /// Bits FALLOC_FL_*.
     pub mode: u32,
 }
 
-/// Where SEEK_HOLE and SEEK_DATA start.
+/// Request of SEEK_HOLE or SEEK_DATA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeekRequest {
-    /// Node.
+    /// Node of the file.
     pub node: NodeId,
-    /// Handle.
+    /// Handle of the open file.
     pub handle: FileHandle,
-    /// Start.
+    /// Offset in bytes at which the search starts.
     pub offset: u64,
     /// True for SEEK_HOLE, false for SEEK_DATA.
     pub hole: bool,
@@ -249,62 +249,62 @@ pub struct SeekRequest {
 /// Answer to statfs, in units of `frsize`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Statfs {
-    /// Total.
+    /// Number of units in total.
     pub blocks: u64,
-    /// Free.
+    /// Number of free units.
     pub bfree: u64,
-    /// Free for users.
+    /// Number of units free for users.
     pub bavail: u64,
-    /// Inodes.
+    /// Number of inodes.
     pub files: u64,
-    /// Free inodes.
+    /// Number of free inodes.
     pub ffree: u64,
-    /// Preferred I/O size.
+    /// Preferred I/O size in bytes.
     pub bsize: u32,
-    /// Unit.
+    /// Unit in bytes.
     pub frsize: u32,
-    /// Longest name.
+    /// Longest name in bytes.
     pub namelen: u32,
 }
 
-/// One name of a directory listing.
+/// Name in a directory listing.
 #[derive(Clone, Copy, Debug)]
 pub struct DirEntry<'a> {
     /// Inode number.
     pub ino: u64,
     /// Cookie from which the listing continues after this name.
     pub next: u64,
-    /// DT_* type.
+    /// Type of the node: DT_*.
     pub kind: u32,
-    /// Name.
+    /// Bytes of the name.
     pub name: &'a [u8],
 }
 
-/// Receives a listing; both return false when the entry did not fit (and was not taken).
+/// Receiver of a listing; both `add` return false when the entry did not fit (and was not taken).
 pub trait DirSink {
-    /// A plain entry.
+    /// Adds a plain entry.
     fn add(&mut self, entry: DirEntry<'_>) -> bool;
     /// True when this entry would fit; ask before a lookup is counted for `add_plus`.
     fn fits(&self, name: &[u8]) -> bool;
-    /// An entry with its attributes; counts as a lookup unless the node is 0.
+    /// Adds an entry with its attributes; counts as a lookup unless the node is 0.
     fn add_plus(&mut self, entry: DirEntry<'_>, found: &Entry) -> bool;
 }
 
 /// Result of a request.
 pub type Reply<T> = Result<T, Errno>;
 
-/// A file system behind the protocol.
+/// File system behind the protocol.
 #[expect(unused_variables, reason = "the defaults answer ENOSYS and keep the parameter names as documentation")]
 pub trait Handler: Send + Sync + 'static {
-    /// The mount begins: how to tell the kernel what it must forget.
+    /// Begins the mount: `notifier` tells the kernel what it must forget.
     fn attached(&self, notifier: Notifier) {}
-    /// The mount ends: no request follows.
+    /// Ends the mount: no request follows.
     fn destroy(&self) {}
     /// Finds `name`; ENOENT, or an entry with node 0 that the kernel may remember.
     fn lookup(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> Reply<Entry>;
-    /// The kernel drops `count` references that lookups gave it.
+    /// Drops `count` references that lookups gave the kernel.
     fn forget(&self, node: NodeId, count: u64) {}
-    /// Attributes and how long they hold.
+    /// Attributes of a node, and the time that they hold.
     fn getattr(&self, caller: &Caller, node: NodeId, handle: Option<FileHandle>) -> Reply<(FileAttr, Duration)>;
     /// Changes attributes.
     fn setattr(&self, caller: &Caller, node: NodeId, set: &SetAttr) -> Reply<(FileAttr, Duration)> {
@@ -358,23 +358,23 @@ pub trait Handler: Send + Sync + 'static {
     fn write(&self, caller: &Caller, request: WriteRequest) -> Reply<u32> {
         Err(Errno::ENOSYS)
     }
-    /// As [`Handler::read`], answered now or later from any thread.
+    /// Does [`Handler::read`], answered now or later from any thread.
     fn read_then(&self, caller: &Caller, request: &ReadRequest, answer: Answer<Abd>) {
         answer.send(self.read(caller, request));
     }
-    /// As [`Handler::write`], answered now or later from any thread.
+    /// Does [`Handler::write`], answered now or later from any thread.
     fn write_then(&self, caller: &Caller, request: WriteRequest, answer: Answer<u32>) {
         answer.send(self.write(caller, request));
     }
-    /// As [`Handler::lseek`], answered now or later from any thread.
+    /// Does [`Handler::lseek`], answered now or later from any thread.
     fn lseek_then(&self, caller: &Caller, request: &SeekRequest, answer: Answer<u64>) {
         answer.send(self.lseek(caller, request));
     }
-    /// A descriptor is closed (there may be others).
+    /// Notes that a descriptor is closed (there may be others).
     fn flush(&self, caller: &Caller, node: NodeId, handle: FileHandle) -> Reply<()> {
         Err(Errno::ENOSYS)
     }
-    /// The last descriptor of the open file is gone.
+    /// Notes that the last descriptor of the open file is gone.
     fn release(&self, node: NodeId, handle: FileHandle, flags: u32) {}
     /// Makes the file durable.
     fn fsync(&self, caller: &Caller, node: NodeId, handle: FileHandle, data_only: bool) -> Reply<()> {
@@ -390,13 +390,13 @@ pub trait Handler: Send + Sync + 'static {
     fn readdirplus(&self, caller: &Caller, node: NodeId, handle: FileHandle, offset: u64, sink: &mut dyn DirSink) -> Reply<()> {
         Err(Errno::ENOSYS)
     }
-    /// The directory is closed.
+    /// Notes that the directory is closed.
     fn releasedir(&self, node: NodeId, handle: FileHandle) {}
     /// Makes the directory durable.
     fn fsyncdir(&self, caller: &Caller, node: NodeId, handle: FileHandle, data_only: bool) -> Reply<()> {
         Err(Errno::ENOSYS)
     }
-    /// Space.
+    /// Space of the file system.
     fn statfs(&self, caller: &Caller, node: NodeId) -> Reply<Statfs> {
         Ok(Statfs { bsize: 4096, frsize: 4096, namelen: 255, ..Statfs::default() })
     }
@@ -408,7 +408,7 @@ pub trait Handler: Send + Sync + 'static {
     fn getxattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> Reply<Vec<u8>> {
         Err(Errno::ENOSYS)
     }
-    /// Names, each ended by a zero byte.
+    /// Names of the extended attributes, each ended by a zero byte.
     fn listxattr(&self, caller: &Caller, node: NodeId) -> Reply<Vec<u8>> {
         Err(Errno::ENOSYS)
     }
@@ -416,20 +416,20 @@ pub trait Handler: Send + Sync + 'static {
     fn removexattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> Reply<()> {
         Err(Errno::ENOSYS)
     }
-    /// access(2); not asked when the kernel checks permissions.
+    /// Answers access(2); not asked when the kernel checks permissions.
     fn access(&self, caller: &Caller, node: NodeId, mask: u32) -> Reply<()> {
         Err(Errno::ENOSYS)
     }
-    /// ioctl(2) by its number, with the bytes that its number says come along; answers with those that go back, which may be fewer
+    /// Answers ioctl(2) by its number, with the bytes that its number says come along; returns those that go back, which may be fewer
     /// than the number says.
     fn ioctl(&self, caller: &Caller, node: NodeId, command: u32, argument: &[u8]) -> Reply<Vec<u8>> {
         Err(Errno::ENOTTY)
     }
-    /// Allocates, punches, zeroes.
+    /// Allocates, punches or zeroes a range.
     fn fallocate(&self, caller: &Caller, request: &FallocateRequest) -> Reply<()> {
         Err(Errno::EOPNOTSUPP)
     }
-    /// SEEK_HOLE, SEEK_DATA.
+    /// Answers SEEK_HOLE and SEEK_DATA: the offset in bytes.
     fn lseek(&self, caller: &Caller, request: &SeekRequest) -> Reply<u64> {
         Err(Errno::ENOSYS)
     }

@@ -35,7 +35,7 @@ pub use session::{Negotiated, Session};
 pub use slide::Stage;
 pub use table::{MountRow, MountTable, covers, topmost};
 
-/// open(2)'s O_DIRECT, in [`ReadRequest::open_flags`], [`WriteRequest::open_flags`] and the flags of open.
+/// Flag O_DIRECT of open(2), in [`ReadRequest::open_flags`], [`WriteRequest::open_flags`] and the flags of open.
 pub const O_DIRECT: u32 = libc::O_DIRECT as u32;
-/// open(2)'s O_APPEND, in the flags of open.
+/// Flag O_APPEND of open(2), in the flags of open.
 pub const O_APPEND: u32 = libc::O_APPEND as u32;

@@ -11,32 +11,32 @@ use std::ffi::CString;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// How to mount.
+/// Options of a mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
     /// Source shown by mount(8) and df(1), e.g. the dataset.
     pub source: String,
-    /// Shown as `fuse.SUBTYPE`.
+    /// Subtype, shown as `fuse.SUBTYPE`.
     pub subtype: String,
-    /// Refuse writes.
+    /// True to refuse writes.
     pub read_only: bool,
-    /// Let other users in (always for root's mounts of a shared system).
+    /// True to let other users in (always for root's mounts of a shared system).
     pub allow_other: bool,
-    /// Let the kernel check mode bits (with the caller's supplementary groups).
+    /// True to let the kernel check mode bits (with the caller's supplementary groups).
     pub default_permissions: bool,
-    /// Honour setuid bits.
+    /// True to honour setuid bits.
     pub suid: bool,
-    /// Honour device nodes.
+    /// True to honour device nodes.
     pub devices: bool,
-    /// Allow execution.
+    /// True to allow execution.
     pub exec: bool,
-    /// Update access times as asked by the VFS (relatime is the kernel's default).
+    /// True to update access times as asked by the VFS (relatime is the kernel's default).
     pub atime: bool,
-    /// Largest request payload, bytes; the kernel's `fs.fuse.max_pages_limit` bounds it.
+    /// Bytes of the largest request payload; the kernel's `fs.fuse.max_pages_limit` bounds it.
     pub max_write: u32,
-    /// Let the kernel cache symbolic links.
+    /// True to let the kernel cache symbolic links.
     pub cache_symlinks: bool,
-    /// Have syncfs(2) and sync(1) forwarded, and umount(2) wait for the server: a mount on a block device, for root only.
+    /// True to have syncfs(2) and sync(1) forwarded, and umount(2) wait for the server: a mount on a block device, for root only.
     pub forwards_sync: bool,
 }
 
@@ -59,28 +59,28 @@ impl Default for MountOptions {
     }
 }
 
-/// Why a mount failed.
+/// Reason why a mount failed.
 #[derive(Debug)]
 pub enum MountError {
-    /// `/dev/fuse` cannot be opened.
+    /// Device `/dev/fuse` cannot be opened.
     Device(Errno),
-    /// The mount point is not a directory that can be examined.
+    /// Mount point is not a directory that can be examined.
     Mountpoint(Errno),
-    /// A name contains a zero byte or a comma.
+    /// Name contains a zero byte or a comma.
     BadName,
-    /// mount(2) refused.
+    /// System call mount(2) refused.
     Mount(Errno),
-    /// fusermount3 cannot be started (is the package fuse3 installed?).
+    /// Helper fusermount3 cannot be started (is the package fuse3 installed?).
     HelperMissing(Errno),
-    /// fusermount3 refused; it told why on stderr.
+    /// Helper fusermount3 refused; it told why on stderr.
     HelperRefused(Vec<u8>),
-    /// INIT failed.
+    /// Exchange of INIT failed.
     Handshake(Errno),
-    /// No block device could be had for a mount that is to forward syncs.
+    /// Block device could not be had for a mount that is to forward syncs.
     BlockDevice(Errno),
-    /// This kernel does not forward them.
+    /// Kernel does not forward syncs.
     NotForwarded,
-    /// The threads that serve it cannot watch it.
+    /// Threads that serve the mount cannot watch it.
     Readers(Errno),
 }
 
@@ -139,7 +139,7 @@ pub(crate) fn attach_device(device: &OwnedFd, mountpoint: &Path, options: &Mount
         .map_err(|error| MountError::Mount(error.into()))
 }
 
-/// The options of mount(2) that FUSE itself reads.
+/// Options of mount(2) that FUSE itself reads.
 pub(crate) fn data_of(device: &OwnedFd, mountpoint: &Path, options: &MountOptions) -> Result<String, MountError> {
     let stat = rustix::fs::stat(mountpoint).map_err(|error| MountError::Mountpoint(error.into()))?;
     if stat.st_mode & libc::S_IFMT != libc::S_IFDIR {
@@ -240,7 +240,7 @@ pub fn clear_dead_mount(mountpoint: &Path) -> bool {
     is_dead(mountpoint) && (detach(mountpoint, false, true).is_ok() || detach(mountpoint, true, true).is_ok())
 }
 
-/// Major and minor number of what is mounted there, without asking its server.
+/// Major and minor number of the device that is mounted there, without asking its server.
 pub(crate) fn device_number(mountpoint: &Path) -> Option<(u32, u32)> {
     let flags = AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(rustix::fs::CWD, mountpoint, flags, StatxFlags::TYPE).ok()?;
@@ -252,7 +252,7 @@ pub(crate) fn remount(mountpoint: &Path, options: &MountOptions) -> Reply<()> {
     rustix::mount::mount_remount(mountpoint, flags_of(options), c"").map_err(Errno::from)
 }
 
-/// Pages that one request may carry (`fs.fuse.max_pages_limit`; 256 before Linux 6.13 had it).
+/// Number of pages that one request may carry (`fs.fuse.max_pages_limit`; 256 before Linux 6.13 had it).
 pub(crate) fn kernel_pages_limit() -> u32 {
     let text = std::fs::read_to_string("/proc/sys/fs/fuse/max_pages_limit").unwrap_or_default();
     text.trim().parse().unwrap_or(256)

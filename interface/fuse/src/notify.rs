@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
-/// Does what involves the kernel's pages, on threads that answer no requests.
+/// Worker for what involves the kernel's pages, on threads that answer no requests.
 #[derive(Clone)]
 pub struct Notifier {
     kernel: Kernel,
@@ -44,7 +44,7 @@ impl Notifier {
     }
 }
 
-/// The kernel's side of a mount, for those who may wait for it.
+/// Side of a mount that is the kernel's, for those who may wait for it.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     device: Arc<OwnedFd>,
@@ -61,7 +61,7 @@ impl Kernel {
         self.forget(node, range.start as i64, length);
     }
 
-    /// With an offset below zero: attributes only.
+    /// Forgets pages and attributes; with an offset below zero attributes only.
     fn forget(&self, node: NodeId, offset: i64, length: i64) {
         let notice = abi::NotifyInvalInodeOut { ino: node.0, off: offset, len: length };
         let bytes = size_of::<abi::OutHeader>() + size_of::<abi::NotifyInvalInodeOut>();

@@ -23,38 +23,38 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use zerocopy::IntoBytes;
 
-/// Most threads that serve the mounts of one owner.
+/// Number of threads that serve the mounts of one owner, at most.
 const THREADS_MAX: usize = 16;
-/// So many stay when there is nothing to do: one serves, the other is there when that one waits.
+/// Number of threads that stay when there is nothing to do: one serves, the other is there when that one waits.
 const THREADS_KEPT: usize = 2;
-/// A thread beyond those that had nothing to do for so long ends.
+/// Time without anything to do after which a thread beyond those ends.
 const LINGER: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
-/// Threads that tell the kernel something at a time.
+/// Number of threads that tell the kernel something at a time.
 const NOTICES_MAX: usize = 4;
-/// Threads that sync for SYNCFS at a time.
+/// Number of threads that sync for SYNCFS at a time.
 const SYNCS_MAX: usize = 4;
-/// What the bell says in an epoll set; mounts have numbers from 1 on.
+/// Number of the bell in an epoll set; mounts have numbers from 1 on.
 const BELL: u64 = 0;
 
-/// A mount that is served.
+/// Mount that is served.
 pub(crate) struct Mount {
     number: u64,
-    /// The connection to the kernel.
+    /// Connection to the kernel.
     pub device: Arc<OwnedFd>,
     /// Bytes of the largest payload.
     pub capacity: usize,
     pub owed: Arc<Owed>,
-    /// Where whole-pool syncs are done.
+    /// Threads on which whole-pool syncs are done.
     pub syncs: Arc<Chores>,
-    /// Taken away when the mount ends.
+    /// Handler of the requests, taken away when the mount ends.
     handler: RwLock<Option<Arc<dyn Handler>>>,
     gone: AtomicBool,
     synced: AtomicBool,
-    /// Everything is answered and the handler was told.
+    /// End of the mount: everything is answered and the handler was told.
     pub ended: Ended,
 }
 
-/// The right to use a mount's handler; the mount does not end before it is given back.
+/// Right to use a mount's handler; the mount does not end before it is given back.
 pub(crate) struct Serving {
     // In this order: who waits for the debt may count on the handler being let go of.
     handler: Arc<dyn Handler>,
@@ -75,7 +75,7 @@ impl Mount {
         handler.as_ref().map(|handler| Serving { handler: handler.clone(), _debt: self.owed.owe() })
     }
 
-    /// A SYNCFS came.
+    /// Notes that a SYNCFS came.
     pub fn note_synced(&self) {
         self.synced.store(true, Ordering::Release);
     }
@@ -94,7 +94,7 @@ impl Mount {
 #[derive(Default)]
 struct State {
     mounts: BTreeMap<u64, Arc<Mount>>,
-    /// The epoll sets of the threads.
+    /// Epoll sets of the threads, by their numbers.
     threads: BTreeMap<u64, Arc<OwnedFd>>,
     last: u64,
 }
@@ -102,11 +102,11 @@ struct State {
 struct Shared {
     exec: Exec,
     state: Mutex<State>,
-    /// Threads that wait for a request, or are about to.
+    /// Number of threads that wait for a request, or are about to.
     idle: AtomicUsize,
-    /// Entries of `State::threads`.
+    /// Number of entries of `State::threads`.
     threads: AtomicUsize,
-    /// Wakes every thread.
+    /// Event that wakes every thread.
     bell: OwnedFd,
     notices: Arc<Chores>,
     syncs: Arc<Chores>,
@@ -125,7 +125,7 @@ impl std::fmt::Debug for Readers {
 }
 
 impl Readers {
-    /// Threads of `exec`, none yet.
+    /// Makes threads of `exec`, none yet.
     ///
     /// # Errors
     /// The errno of eventfd(2).
@@ -141,7 +141,7 @@ impl Readers {
         })))
     }
 
-    /// How many threads serve now.
+    /// Number of threads that serve now.
     pub fn threads(&self) -> usize {
         self.0.threads.load(Ordering::Relaxed)
     }
@@ -210,7 +210,7 @@ impl Shared {
         Ok(())
     }
 
-    /// One more thread, if there may be one. Without it requests wait for those that are there.
+    /// Adds a thread, if there may be one more. Without it requests wait for those that are there.
     fn grow(self: &Arc<Self>) {
         let mut state = self.state.lock();
         if state.threads.len() < THREADS_MAX {
@@ -218,7 +218,7 @@ impl Shared {
         }
     }
 
-    /// The loop of one thread, which counts as waiting already.
+    /// Runs the loop of one thread, which counts as waiting already.
     fn run(self: &Arc<Self>, number: u64, set: &OwnedFd) {
         let mut reader = Reader::new();
         let mut last = Weak::new();
@@ -273,7 +273,7 @@ impl Shared {
         self.threads.store(state.threads.len(), Ordering::Relaxed);
     }
 
-    /// The kernel ended the connection: nobody reads from it any more, and once everything is answered its handler is told.
+    /// Ends a mount whose connection the kernel ended: nobody reads from it any more, and once everything is answered its handler is told.
     fn lost(self: &Arc<Self>, mount: &Arc<Mount>) {
         if mount.gone.swap(true, Ordering::AcqRel) {
             return;

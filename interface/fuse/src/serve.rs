@@ -17,21 +17,21 @@ use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
 pub(crate) const HEAD: usize = size_of::<abi::OutHeader>();
-/// More slices than this in one writev(2) are refused by the kernel (UIO_MAXIOV is 1024).
+/// Number of slices in one writev(2) at most: the kernel refuses more (UIO_MAXIOV is 1024).
 const SLICES_MAX: usize = 1000;
 
-/// What a thread keeps between requests.
+/// Buffers that a thread keeps between requests.
 pub(crate) struct Reader {
-    /// The first bytes of a request: a WRITE's records.
+    /// Buffer of the first bytes of a request: a WRITE's records.
     head: [u8; HEAD_BYTES],
-    /// The rest: a WRITE's payload, page-aligned.
+    /// Buffer of the rest: a WRITE's payload, page-aligned.
     payload: Abd,
-    /// A request other than WRITE whose bytes went to both.
+    /// Request other than WRITE whose bytes went to both buffers.
     joined: Vec<u8>,
     out: Vec<u8>,
 }
 
-/// Where answers go.
+/// Connection to which answers go.
 #[derive(Clone)]
 struct Link {
     device: Arc<OwnedFd>,
@@ -55,7 +55,7 @@ impl Link {
         })
     }
 
-    /// An answer whose bytes `encode` makes.
+    /// Makes an answer whose bytes `encode` makes.
     fn answer<T: 'static, R: IntoBytes + zerocopy::Immutable>(
         &self,
         unique: u64,
@@ -144,7 +144,7 @@ fn hand_on(link: &Link, handler: &dyn Handler, caller: &Caller, unique: u64, tra
     Output::Nothing
 }
 
-/// SYNCFS, and DESTROY, which umount(2) of a mount on a block device waits for: whoever asks waits for the pool, no reader does.
+/// Serves SYNCFS, and DESTROY, which umount(2) of a mount on a block device waits for: whoever asks waits for the pool, no reader does.
 fn sync_later(mount: &Mount, answer: Answer<()>, serving: Serving, header: &abi::InHeader) {
     let caller = Caller { uid: header.uid, gid: header.gid, pid: header.pid };
     let ends = header.opcode == op::DESTROY;

@@ -16,26 +16,26 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Asynchronous requests (readahead, O_DIRECT through libaio or io_uring) that the kernel has under way at most.
+/// Number of asynchronous requests (readahead, O_DIRECT through libaio or io_uring) that the kernel has under way at most.
 const BACKGROUND_MAX: u16 = 512;
-/// Room for requests of mounts whose files are small.
+/// Bytes of room for requests of mounts whose files are small.
 const PAYLOAD_MIN: usize = 64 << 10;
 
-/// What INIT settled.
+/// Limits and capabilities that INIT settled.
 #[derive(Clone, Copy, Debug)]
 pub struct Negotiated {
     /// Minor version of the kernel's protocol.
     pub minor: u32,
     /// Capability bits that both sides have.
     pub capabilities: u64,
-    /// Largest WRITE payload and READ reply, bytes.
+    /// Bytes of the largest WRITE payload and READ reply.
     pub max_write: u32,
 }
 
-/// How long dropping a session waits for requests that are being served.
+/// Nanoseconds that dropping a session waits for requests that are being served.
 const DROP_NS: u64 = 5_000_000_000;
 
-/// A mount in use. Dropping it ends the mount, cutting off whoever has files open there.
+/// Mount in use. Dropping it ends the mount, cutting off whoever has files open there.
 pub struct Session {
     mount: Arc<Mount>,
     exec: Exec,
@@ -107,17 +107,17 @@ impl Session {
         apart(&self.exec, otherwise, work)
     }
 
-    /// What INIT settled.
+    /// Limits and capabilities that INIT settled.
     pub fn negotiated(&self) -> Negotiated {
         self.negotiated
     }
 
-    /// Where it was mounted, or was moved to.
+    /// Path at which it was mounted, or was moved to.
     pub fn mountpoint(&self) -> PathBuf {
         self.mountpoint.lock().clone()
     }
 
-    /// Says where the mount is now.
+    /// Sets the path at which the mount is now.
     pub fn moved(&self, mountpoint: &Path) {
         *self.mountpoint.lock() = mountpoint.to_path_buf();
     }
@@ -183,7 +183,7 @@ impl Session {
         mount::attach_device(&self.mount.device, mountpoint, options)
     }
 
-    /// Changes whether it is read-only, and what may be executed, in place.
+    /// Changes in place whether the mount is read-only, and what may be executed.
     ///
     /// # Errors
     /// The errno of mount(2); EPERM for users' mounts.

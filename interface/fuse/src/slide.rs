@@ -10,14 +10,14 @@ use rustix::fs::CWD;
 use rustix::mount::{MountPropagationFlags, MoveMountFlags, UnmountFlags};
 use std::path::{Path, PathBuf};
 
-/// Where a tree of mounts is put together. What is still here when it is dropped goes.
+/// Folder in which a tree of mounts is put together. What is still here when it is dropped goes.
 #[derive(Debug)]
 pub struct Stage {
     folder: PathBuf,
 }
 
 impl Stage {
-    /// Makes the folder a place whose mounts nobody else gets. Needs root.
+    /// Makes the folder one whose mounts nobody else gets. Needs root.
     ///
     /// # Errors
     /// The errno of what failed.
@@ -33,7 +33,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Where the root of the tree is to be mounted.
+    /// Path at which the root of the tree is to be mounted.
     pub fn tree(&self) -> PathBuf {
         self.folder.join("tree")
     }

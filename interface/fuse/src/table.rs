@@ -10,24 +10,24 @@ use std::sync::Arc;
 
 const TABLE: &str = "/proc/self/mountinfo";
 
-/// One mount.
+/// Row of the table of mounts: one mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountRow {
-    /// Its number.
+    /// Number of the mount.
     pub id: u64,
-    /// The number of the mount that it is in or over.
+    /// Number of the mount that it is in or over.
     pub parent: u64,
     /// Major and minor number of its device: one for all mounts of a superblock.
     pub device: (u32, u32),
-    /// Where it is.
+    /// Mountpoint of the mount.
     pub place: PathBuf,
-    /// Type, `fuse.zfs`.
+    /// Type of the mount: `fuse.zfs`.
     pub kind: String,
-    /// Source: the dataset.
+    /// Source of the mount: the dataset.
     pub source: String,
 }
 
-/// The mounts that this process sees.
+/// Table of the mounts that this process sees.
 #[derive(Default)]
 pub struct MountTable {
     file: Option<File>,
@@ -35,7 +35,7 @@ pub struct MountTable {
 }
 
 impl MountTable {
-    /// The mounts, oldest first where several are at one place; None where there is no table.
+    /// Rows of the table, oldest first where several are at one place; None where there is no table.
     pub fn rows(&mut self) -> Option<Arc<[MountRow]>> {
         let is_known = self.file.as_ref().is_some_and(|file| !has_changed(file));
         if !is_known {
@@ -57,12 +57,12 @@ impl MountTable {
     }
 }
 
-/// The topmost mount at a place.
+/// Topmost mount at a place.
 pub fn topmost<'a>(rows: &'a [MountRow], place: &Path) -> Option<&'a MountRow> {
     rows.iter().rev().find(|row| row.place == place)
 }
 
-/// What keeps paths from reaching a mount: mounts over it, and over whatever leads to it.
+/// Mounts that keep paths from reaching a mount: over it, and over whatever leads to it.
 pub fn covers<'a>(rows: &'a [MountRow], row: &MountRow) -> Vec<&'a MountRow> {
     let mut found: Vec<&MountRow> = rows.iter().filter(|over| over.parent == row.id && over.place == row.place).collect();
     let (mut id, mut place, mut parent) = (row.id, &row.place, row.parent);
@@ -80,7 +80,7 @@ fn has_changed(file: &File) -> bool {
     !matches!(rustix::event::poll(&mut polled, Some(&now)), Ok(0))
 }
 
-/// `id parent major:minor root place options … - kind source superoptions`, with the kernel's escapes.
+/// Parses a row: `id parent major:minor root place options … - kind source superoptions`, with the kernel's escapes.
 fn row(line: &[u8]) -> Option<MountRow> {
     let mut fields = line.split(|&byte| byte == b' ');
     let mut number = || String::from_utf8_lossy(fields.next()?).parse().ok();

@@ -152,7 +152,7 @@ fn an_unmount_waits_for_open_files_unless_lazy() {
     assert!(!session.is_alive());
 }
 
-/// A directory in which a lookup of a name that begins with `wait` lasts until it is let go.
+/// Directory in which a lookup of a name that begins with `wait` lasts until it is let go.
 struct Waiting {
     let_go: Mutex<bool>,
     changed: Condvar,
@@ -297,7 +297,7 @@ fn a_mount_on_a_block_device_is_cut_by_its_own_number() {
     let _ = std::fs::remove_dir(&at);
 }
 
-/// A directory whose attributes the kernel may keep for an hour.
+/// Directory whose attributes the kernel may keep for an hour.
 struct Kept;
 
 impl Handler for Kept {

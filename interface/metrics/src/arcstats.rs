@@ -5,10 +5,10 @@ use arc::Cache;
 use kstat::Value;
 use std::collections::BTreeMap;
 
-/// Fixed-point one of the balance between lists (`meta`, `pd`, `pm`).
+/// One in the fixed-point numbers of the balance between lists (`meta`, `pd`, `pm`).
 const BALANCED: u64 = 1 << 31;
 
-/// Every name with its value. `idle_max` is the budget that a pool would get, shown when there is none.
+/// Names of the statistic with their values. `idle_max` is the budget in bytes that a pool would get, shown when there is none.
 pub(crate) fn arcstats(caches: &[Cache], idle_max: u64) -> Vec<(&'static str, Value)> {
     let mut sums = sums(caches);
     let count = caches.len() as u64;
@@ -51,7 +51,7 @@ fn sums(caches: &[Cache]) -> BTreeMap<String, u64> {
     sums
 }
 
-/// What the machine has, from `/proc/meminfo`; zeros where there is none.
+/// Memory of the machine by `/proc/meminfo`; zeros where there is none.
 fn machine_memory() -> [(&'static str, u64); 3] {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let bytes = |name: &str| {

@@ -12,11 +12,11 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// `DB_CACHED`.
+/// State `DB_CACHED`.
 const CACHED: u32 = 4;
-/// `ARC_STATE_MRU`, `ARC_STATE_MFU`, `ARC_STATE_UNCACHED`.
+/// Numbers of the lists: `ARC_STATE_MRU`, `ARC_STATE_MFU`, `ARC_STATE_UNCACHED`.
 const LISTS: [u32; 3] = [1, 3, 6];
-/// `ARC_FLAG_PREFETCH`, `…_UNCACHED`, `…_IN_HASH_TABLE`, `…_INDIRECT`, `…_BUFC_METADATA`, `…_HAS_L1HDR`, `…_COMPRESSED_ARC`, `…_NO_BUF`.
+/// Flags `ARC_FLAG_PREFETCH`, `…_UNCACHED`, `…_IN_HASH_TABLE`, `…_INDIRECT`, `…_BUFC_METADATA`, `…_HAS_L1HDR`, `…_COMPRESSED_ARC`, `…_NO_BUF`.
 const FLAGS: [u32; 8] = [1 << 2, 1 << 5, 1 << 7, 1 << 10, 1 << 17, 1 << 18, 1 << 20, 1 << 23];
 /// Widths of the columns before the first bar, before the second, and after it.
 const WIDTHS: [&[usize]; 3] =
@@ -32,7 +32,7 @@ fn line<'a>(cells: impl Iterator<Item = &'a str>, widths: &[usize]) -> String {
     cells.join(" ")
 }
 
-/// The table.
+/// Text of the table `dbufs`.
 pub(crate) fn dbufs(pools: &[PoolView]) -> String {
     let heads: Vec<String> = NAMES.iter().zip(WIDTHS).map(|(names, widths)| line(names.split(' '), widths)).collect();
     let mut text = format!("{:<105} | {:<119} | dnode\n{}\n", "dbuf", "arcbuf", heads.join(" | "));
@@ -102,7 +102,7 @@ fn arcbuf(block: &CachedBlock) -> Vec<String> {
     head.into_iter().chain(numbers.map(|number| number.to_string())).collect()
 }
 
-/// Of a dnode that is not in memory only the type is known.
+/// Cells of a block's dnode; of one that is not in memory only the type is known.
 fn dnode_cells(block: &CachedBlock, dnode: Option<&(DnodeInfo, usize)>) -> Vec<String> {
     let mut numbers = [0; 9];
     numbers[0] = u64::from(block.object_type.0);
@@ -123,7 +123,7 @@ fn dnode_cells(block: &CachedBlock, dnode: Option<&(DnodeInfo, usize)>) -> Vec<S
     numbers.map(|number| number.to_string()).to_vec()
 }
 
-/// The counts, over all pools.
+/// Counts of `dbufstats`, over all pools.
 pub(crate) fn dbufstats(pools: &[PoolView]) -> Vec<(String, Value)> {
     let sum = pools.iter().map(|pool| pool.cache.block_counts()).fold(BlockCounts::default(), |mut sum, counts| {
         sum.copies.resize(counts.copies.len(), (0, 0));

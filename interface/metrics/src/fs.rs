@@ -19,32 +19,32 @@ const DIRECTORY: u32 = 0o040_555;
 const READ_ONLY: u32 = 0o100_444;
 const READ_WRITE: u32 = 0o100_644;
 const PRIVATE: u32 = 0o100_600;
-/// `DT_DIR`, `DT_REG`.
+/// Types of directory entries: `DT_DIR`, `DT_REG`.
 const KINDS: (u32, u32) = (4, 8);
-/// Nothing may be remembered: pools come and go.
+/// Time that the kernel may remember something: none, as pools come and go.
 const TTL: Duration = Duration::ZERO;
-/// Longest text that a file takes.
+/// Bytes of the longest text that a file takes.
 const WRITE_BYTES_MAX: usize = 4096;
 
-/// What an open file gives.
+/// Contents of an open file.
 #[derive(Clone)]
 enum Open {
-    /// What it said when it was opened.
+    /// Text of the file when it was opened.
     Text(Abd),
-    /// Records, from where its reader is.
+    /// Records of a list, from where its reader is.
     List(Arc<Mutex<Cursor>>),
 }
 
 #[derive(Default)]
 struct State {
-    /// Path of each node, below the root of this file system; the root is node 1.
+    /// Paths of the nodes, below the root of this file system; the root is node 1.
     paths: Vec<String>,
     nodes: HashMap<String, u64>,
     open: HashMap<u64, Open>,
     last_handle: u64,
 }
 
-/// The part of a [`Tree`] below a path.
+/// File system of the part of a [`Tree`] below a path.
 pub struct TreeFs {
     tree: Tree,
     root: String,
@@ -53,7 +53,7 @@ pub struct TreeFs {
 }
 
 impl TreeFs {
-    /// The part below `root` (`spl/kstat`, `module/zfs`); files belong to `owner` (user, group).
+    /// Makes the file system of the part below `root` (`spl/kstat`, `module/zfs`); files belong to `owner` (user, group).
     pub fn new(tree: Tree, root: &str, owner: (u32, u32)) -> TreeFs {
         let state = State { paths: vec![String::new()], nodes: HashMap::from([(String::new(), 1)]), ..State::default() };
         TreeFs { tree, root: root.to_string(), owner, state: Mutex::new(state) }
@@ -145,7 +145,7 @@ impl Handler for TreeFs {
         Ok((self.attr(&self.path(node)?)?, TTL))
     }
 
-    /// Truncation comes before a write and means nothing here.
+    /// Ignores truncation, which comes before a write and means nothing here.
     fn setattr(&self, _: &Caller, node: NodeId, set: &SetAttr) -> Reply<(FileAttr, Duration)> {
         let changes_more = set.mode.is_some() || set.uid.is_some() || set.gid.is_some();
         if changes_more {

@@ -8,7 +8,7 @@ use crate::PoolView;
 use arc::Cache;
 use kstat::Value;
 
-/// Rows that share nothing, their sum, and views of the same memory.
+/// Names of the rows: those that share nothing, their sum, and views of the same memory.
 pub(crate) const MEMORY: [&str; 20] = [
     "arc_data",
     "arc_metadata",
@@ -31,10 +31,10 @@ pub(crate) const MEMORY: [&str; 20] = [
     "ring_registered",
     "resident",
 ];
-/// How many rows the sum has.
+/// Number of rows that the sum has.
 const ADDENDS: usize = 11;
 
-/// The value of a counter of a cache.
+/// Sum of a counter over the caches.
 pub(crate) fn of_caches(caches: &[Cache], name: &str) -> u64 {
     let one = |cache: &Cache| {
         let kstat = cache.kstat();
@@ -51,7 +51,7 @@ pub fn resident_bytes() -> u64 {
     line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) << 10
 }
 
-/// The rows.
+/// Rows of `zfs/memory`, in bytes.
 pub(crate) fn memory(pools: &[PoolView]) -> Vec<(&'static str, u64)> {
     let caches: Vec<Cache> = pools.iter().map(|pool| pool.cache.clone()).collect();
     let sum = |of: &dyn Fn(&PoolView) -> u64| pools.iter().map(of).sum::<u64>();

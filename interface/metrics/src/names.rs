@@ -1,7 +1,7 @@
 //! OpenZFS 2.3's names of statistics, in its order (`arc.c`, `spa_stats.c`, `dmu_tx.c`, `dmu_zfetch.c`, `dbuf.c`, `dnode.c`,
 //! `zil.c`, `fm.c`, `abd_os.c`, `dataset_kstats.c`, `vdev_mirror.c`).
 
-/// `zfs/arcstats`.
+/// Names of `zfs/arcstats`.
 pub(crate) const ARCSTATS: &str = "hits iohits misses demand_data_hits demand_data_iohits demand_data_misses demand_metadata_hits \
     demand_metadata_iohits demand_metadata_misses prefetch_data_hits prefetch_data_iohits prefetch_data_misses \
     prefetch_metadata_hits prefetch_metadata_iohits prefetch_metadata_misses mru_hits mru_ghost_hits mfu_hits mfu_ghost_hits \
@@ -25,15 +25,15 @@ pub(crate) const ARCSTATS: &str = "hits iohits misses demand_data_hits demand_da
     demand_hit_predictive_prefetch demand_iohit_predictive_prefetch prescient_prefetch demand_hit_prescient_prefetch \
     demand_iohit_prescient_prefetch arc_need_free arc_sys_free arc_raw_size cached_only_in_progress abd_chunk_waste_size";
 
-/// `zfs/zfetchstats`.
+/// Names of `zfs/zfetchstats`.
 pub(crate) const ZFETCHSTATS: &str = "hits future stride past misses max_streams io_issued io_active";
 
-/// `zfs/dmu_tx`.
+/// Names of `zfs/dmu_tx`.
 pub(crate) const DMU_TX: &str = "dmu_tx_assigned dmu_tx_delay dmu_tx_error dmu_tx_suspended dmu_tx_group dmu_tx_memory_reserve \
     dmu_tx_memory_reclaim dmu_tx_dirty_throttle dmu_tx_dirty_delay dmu_tx_dirty_over_max dmu_tx_dirty_frees_delay dmu_tx_wrlog_delay \
     dmu_tx_quota";
 
-/// `zfs/dnodestats`.
+/// Names of `zfs/dnodestats`.
 pub(crate) const DNODESTATS: &str = "dnode_hold_dbuf_hold dnode_hold_dbuf_read dnode_hold_alloc_hits dnode_hold_alloc_misses \
     dnode_hold_alloc_interior dnode_hold_alloc_lock_retry dnode_hold_alloc_lock_misses dnode_hold_alloc_type_none dnode_hold_free_hits \
     dnode_hold_free_misses dnode_hold_free_lock_misses dnode_hold_free_lock_retry dnode_hold_free_overflow dnode_hold_free_refcount \
@@ -41,25 +41,25 @@ pub(crate) const DNODESTATS: &str = "dnode_hold_dbuf_hold dnode_hold_dbuf_read d
     dnode_alloc_next_block dnode_move_invalid dnode_move_recheck1 dnode_move_recheck2 dnode_move_special dnode_move_handle \
     dnode_move_rwlock dnode_move_active";
 
-/// `zfs/vdev_mirror_stats`: where the heads of disks are does not count here.
+/// Names of `zfs/vdev_mirror_stats`: where the heads of disks are does not count here.
 pub(crate) const VDEV_MIRROR_STATS: &str =
     "rotating_linear rotating_offset rotating_seek non_rotating_linear non_rotating_seek preferred_found preferred_not_found";
 
-/// `zfs/fm`.
+/// Names of `zfs/fm`.
 pub(crate) const FM: &str = "erpt-dropped erpt-set-failed fmri-set-failed payload-set-failed erpt-duplicates";
 
-/// `zfs/zil`, and the end of every `zfs/POOL/objset-…`.
+/// Names of `zfs/zil`, and of the end of every `zfs/POOL/objset-…`.
 pub(crate) const ZIL: &str = "zil_commit_count zil_commit_writer_count zil_commit_error_count zil_commit_stall_count \
     zil_commit_suspend_count zil_itx_count zil_itx_indirect_count zil_itx_indirect_bytes zil_itx_copied_count \
     zil_itx_copied_bytes zil_itx_needcopy_count zil_itx_needcopy_bytes zil_itx_metaslab_normal_count \
     zil_itx_metaslab_normal_bytes zil_itx_metaslab_normal_write zil_itx_metaslab_normal_alloc zil_itx_metaslab_slog_count \
     zil_itx_metaslab_slog_bytes zil_itx_metaslab_slog_write zil_itx_metaslab_slog_alloc";
 
-/// `zfs/abdstats`.
+/// Names of `zfs/abdstats`.
 pub(crate) const ABDSTATS: &str = "struct_size linear_cnt linear_data_size scatter_cnt scatter_data_size scatter_chunk_waste \
     scatter_page_multi_chunk scatter_page_multi_zone scatter_page_alloc_retry scatter_sg_table_retry";
 
-/// The words of a list.
+/// Words of a list.
 pub(crate) fn words(list: &'static str) -> impl Iterator<Item = &'static str> {
     list.split_whitespace()
 }

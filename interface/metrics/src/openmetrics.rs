@@ -7,12 +7,12 @@ use control_api::IostatVdev;
 use kstat::Value;
 use std::fmt::Write;
 
-/// Powers of two nanoseconds between which waits are told: about 1 µs to 34 s.
+/// Powers of two in nanoseconds between which waits are told: about 1 µs to 34 s.
 const WAIT_SHIFTS: std::ops::RangeInclusive<usize> = 10..=35;
 /// States of a pool that are told one by one, as node_exporter does.
 const STATES: [&str; 7] = ["DEGRADED", "FAULTED", "OFFLINE", "ONLINE", "REMOVED", "SUSPENDED", "UNAVAIL"];
 
-/// What is shown of a vdev by one metric.
+/// Metric of a vdev: its name, its help text, and the value.
 type VdevCount = (&'static str, &'static str, fn(&IostatVdev) -> Option<u64>);
 
 const VDEV_COUNTS: [VdevCount; 4] = [
@@ -32,7 +32,7 @@ const WAITS: [(&str, &str, &str); 4] = [
     ("zfs_vdev_disk_wait_seconds", "write", "vdev_disk_w_lat_histo"),
 ];
 
-/// The exposition; `vdevs` are the roots of the open pools.
+/// Text of the exposition; `vdevs` are the roots of the open pools.
 pub fn openmetrics(tree: &Tree, vdevs: &[IostatVdev]) -> String {
     let pools = tree.source().pools();
     let mut out = String::new();
@@ -74,7 +74,7 @@ fn plain(out: &mut String, name: &str, is_gauge: bool, value: &Value) {
     let _ = writeln!(out, "{name}{suffix} {value}");
 }
 
-/// A label's value with what OpenMetrics wants escaped.
+/// Value of a label with what OpenMetrics wants escaped.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -103,7 +103,7 @@ fn of_pools(out: &mut String, pools: &[PoolView]) {
     }
 }
 
-/// Direct I/O by pool and by file system: requests and bytes of each part, or of each reason why a part was not direct.
+/// Tells direct I/O by pool and by file system: requests and bytes of each part, or of each reason why a part was not direct.
 fn of_direct(out: &mut String, pools: &[PoolView]) {
     let of_pool = |pool: &PoolView| (format!("pool=\"{}\"", escaped(&pool.name)), pool.direct.clone());
     let of_dataset = |pool: &PoolView| {
@@ -127,7 +127,7 @@ fn of_direct(out: &mut String, pools: &[PoolView]) {
 /// States of a provider that are told one by one.
 const PROVIDER_STATES: [&str; 4] = ["active", "down", "distrusted", "absent"];
 
-/// Which pools use which provider, and the counters of each provider once.
+/// Tells which pools use which provider, and the counters of each provider once.
 fn of_accelerators(out: &mut String, pools: &[PoolView]) {
     head(out, "zirconia_zia_provider_state", "gauge", "1 for the state that the pool's provider is in");
     let mut providers: Vec<&AcceleratorView> = Vec::new();
@@ -158,7 +158,7 @@ fn of_accelerators(out: &mut String, pools: &[PoolView]) {
     }
 }
 
-/// The vdevs of every pool with their labels.
+/// Vdevs of every pool with their labels.
 fn flat(vdevs: &[IostatVdev]) -> Vec<(String, &IostatVdev)> {
     fn walk<'a>(pool: &str, vdev: &'a IostatVdev, all: &mut Vec<(String, &'a IostatVdev)>) {
         all.push((format!("pool=\"{pool}\",vdev=\"{}\",type=\"{}\"", escaped(&vdev.name), vdev.kind), vdev));

@@ -6,19 +6,19 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// When a new value counts.
+/// Moment at which a new value counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// At once.
+    /// Counts at once.
     Now,
-    /// Never: it tells a constant.
+    /// Never counts: the parameter tells a constant.
     Fixed,
 }
 
-/// A parameter.
+/// Parameter of the daemon.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter {
-    /// OpenZFS's name.
+    /// Name, as OpenZFS has it.
     pub name: &'static str,
     /// Value at start.
     pub default: u64,
@@ -26,18 +26,18 @@ pub struct Parameter {
     pub min: u64,
     /// Largest value.
     pub max: u64,
-    /// When a new value counts.
+    /// Moment at which a new value counts.
     pub when: When,
-    /// What it does, in a line.
+    /// Text in a line about what the parameter does.
     pub about: &'static str,
-    /// The words that stand for the values from 0 on; none for a number.
+    /// Words that stand for the values from 0 on; none for a number.
     pub words: &'static [&'static str],
-    /// Tells which of the words this machine has; the file shows those, the chosen one in brackets.
+    /// Question which of the words this machine has; the file shows those, the chosen one in brackets.
     pub offers: Option<fn(&str) -> bool>,
 }
 
 impl Parameter {
-    /// A value as its file shows it.
+    /// Text of a value as its file shows it.
     pub fn text(&self, value: u64) -> String {
         if let Some(has) = self.offers {
             let offered = self.words.iter().enumerate().filter(|(_, word)| has(word));
@@ -47,7 +47,7 @@ impl Parameter {
         self.words.get(value as usize).map_or_else(|| value.to_string(), |word| (*word).to_string())
     }
 
-    /// A value from text: one of the words, or a number, decimal or hexadecimal with `0x`.
+    /// Value of a text: one of the words, or a number, decimal or hexadecimal with `0x`.
     fn value(&self, text: &str) -> Option<u64> {
         let value = match (self.words, text.strip_prefix("0x")) {
             ([], Some(digits)) => u64::from_str_radix(digits, 16).ok(),
@@ -69,12 +69,12 @@ const fn choice(name: &'static str, words: &'static [&'static str], about: &'sta
     Parameter { name, default: 0, min: 0, max: words.len() as u64 - 1, when: When::Now, about, words, offers: None }
 }
 
-/// Implementations by name, of which machines have some.
+/// Makes a parameter of implementations by name, of which machines have some.
 const fn implementation(name: &'static str, words: &'static [&'static str], offers: fn(&str) -> bool, about: &'static str) -> Parameter {
     Parameter { offers: Some(offers), ..choice(name, words, about) }
 }
 
-/// The word for the fastest implementation, which is the first.
+/// Word for the fastest implementation, which is the first.
 const FASTEST: &str = "fastest";
 
 fn has_fletcher4(name: &str) -> bool {
@@ -88,11 +88,11 @@ fn has_raidz(name: &str) -> bool {
 const BIT: (u64, u64) = (0, 1);
 const ANY: (u64, u64) = (0, u64::MAX);
 const U32: (u64, u64) = (0, u32::MAX as u64);
-/// Sectors.
+/// Range of log2 of the bytes of a sector.
 const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
-/// Every parameter, sorted by name.
+/// Parameters of the daemon, every one, sorted by name.
 pub const PARAMETERS: [Parameter; 107] = [
     new(
         "metaslab_force_ganging",
@@ -333,19 +333,19 @@ pub const PARAMETERS: [Parameter; 107] = [
     ),
 ];
 
-/// The word that a value of a parameter stands for.
+/// Word that a value of a parameter stands for.
 pub fn chosen_word(name: &str, value: u64) -> Option<&'static str> {
     Parameters::index(name).and_then(|index| PARAMETERS[index].words.get(value as usize).copied())
 }
 
-/// Why a parameter was not changed.
+/// Reason why a parameter was not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterError {
-    /// No such parameter.
+    /// Name of no parameter.
     Unknown,
-    /// Not a number, or outside its range, or none of its words.
+    /// Text is no number, or outside the range, or none of the words.
     Invalid,
-    /// It tells a constant.
+    /// Parameter tells a constant.
     Fixed,
 }
 
@@ -361,7 +361,7 @@ impl fmt::Display for ParameterError {
 
 impl std::error::Error for ParameterError {}
 
-/// The values of a process.
+/// Values of the parameters of a process.
 #[derive(Debug)]
 pub struct Parameters([AtomicU64; PARAMETERS.len()]);
 
@@ -376,12 +376,12 @@ impl Parameters {
         PARAMETERS.binary_search_by(|parameter| parameter.name.cmp(name)).ok()
     }
 
-    /// The value of a parameter; None when there is none of that name.
+    /// Value of a parameter; None when there is none of that name.
     pub fn get(&self, name: &str) -> Option<u64> {
         Parameters::index(name).map(|index| self.0[index].load(Ordering::Relaxed))
     }
 
-    /// What a parameter's file shows; None when there is none of that name.
+    /// Text that a parameter's file shows; None when there is none of that name.
     pub fn text(&self, name: &str) -> Option<String> {
         Parameters::index(name).map(|index| PARAMETERS[index].text(self.0[index].load(Ordering::Relaxed)))
     }

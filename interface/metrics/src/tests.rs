@@ -78,7 +78,7 @@ fn view(pool: &Pool) -> PoolView {
     }
 }
 
-/// The names in column one of a statistic.
+/// Names in column one of a statistic.
 fn names(text: &str) -> Vec<&str> {
     text.lines().skip(2).filter_map(|line| line.split_whitespace().next()).collect()
 }

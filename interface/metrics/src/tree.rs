@@ -12,17 +12,17 @@ use std::sync::Arc;
 
 /// Version of OpenZFS whose behaviour this follows, as `sys/module/zfs/version` tells it.
 const VERSION: &str = "2.3.2-zirconia";
-/// Budget of a pool's cache unless told otherwise.
+/// Budget in bytes of a pool's cache unless told otherwise.
 const ARC_MAX_DEFAULT: u64 = 256 << 20;
 
-/// One count of direct I/O.
+/// Count of direct I/O under one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DirectRow {
-    /// What: `asked`, `direct_read`, …, or the reason why something was not direct.
+    /// Name of the count: `asked`, `direct_read`, …, or the reason why something was not direct.
     pub name: &'static str,
-    /// Requests, or parts of requests.
+    /// Number of requests, or of parts of requests.
     pub requests: u64,
-    /// Their bytes.
+    /// Bytes of the requests.
     pub bytes: u64,
 }
 
@@ -35,90 +35,90 @@ fn direct_rows(stamp: Stamp, dataset: Option<&str>, rows: &[DirectRow]) -> Strin
     stamp.named(name.into_iter().chain(rows.iter().map(|(name, value)| (name.as_str(), Value::U64(*value)))))
 }
 
-/// A mounted file system with its counters (OpenZFS: `dataset_kstats.c`).
+/// View of a mounted file system with its counters (OpenZFS: `dataset_kstats.c`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DatasetView {
-    /// Full name.
+    /// Full name of the dataset.
     pub name: String,
-    /// Number of its object set.
+    /// Number of the dataset's object set.
     pub objset: u64,
-    /// `writes nwritten reads nread nunlinks nunlinked`, in this order.
+    /// Counters `writes nwritten reads nread nunlinks nunlinked`, in this order.
     pub counts: [u64; 6],
-    /// Its direct I/O.
+    /// Counts of the file system's direct I/O.
     pub direct: Vec<DirectRow>,
 }
 
-/// A pool's provider (Z.I.A.); the numbers are the provider's, over all pools that use it.
+/// View of a pool's provider (Z.I.A.); the numbers are the provider's, over all pools that use it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AcceleratorView {
-    /// Its name.
+    /// Name of the provider.
     pub provider: String,
     /// `active`, `down` or `absent`.
     pub state: &'static str,
     /// Counters per operation: `compress_blocks`, `compress_fallback_full` ….
     pub counters: Vec<(String, u64)>,
-    /// Operations, the states of their breakers, and how often these opened.
+    /// Names of operations, the states of their breakers, and how often these opened.
     pub breakers: Vec<(&'static str, &'static str, u64)>,
 }
 
-/// An open pool.
+/// View of an open pool.
 #[derive(Clone)]
 pub struct PoolView {
-    /// Name.
+    /// Name of the pool.
     pub name: String,
-    /// Guid.
+    /// Guid of the pool.
     pub guid: u64,
-    /// ONLINE, DEGRADED, SUSPENDED, …
+    /// State of the pool: ONLINE, DEGRADED, SUSPENDED, …
     pub state: String,
-    /// Its cache, and through it its I/O pipeline.
+    /// Cache of the pool, and through it the I/O pipeline.
     pub cache: Cache,
-    /// Object sets whose dnodes can be looked up: its meta object set, and those of mounted file systems.
+    /// Object sets whose dnodes can be looked up: the pool's meta object set, and those of mounted file systems.
     pub objsets: Vec<Arc<Objset>>,
-    /// Its transaction groups.
+    /// Transaction groups of the pool.
     pub txgs: Arc<TxgManager>,
-    /// Its provider of accelerated stages, if it names one.
+    /// Provider of accelerated stages, if the pool names one.
     pub accelerator: Option<AcceleratorView>,
-    /// Its mounted file systems.
+    /// Mounted file systems of the pool.
     pub datasets: Vec<DatasetView>,
-    /// Its direct I/O.
+    /// Counts of the pool's direct I/O.
     pub direct: Vec<DirectRow>,
 }
 
-/// Port: what there is to show.
+/// Port to what there is to show.
 pub trait Source: Send + Sync {
-    /// Monotonic time.
+    /// Monotonic time in nanoseconds.
     fn now_ns(&self) -> u64;
-    /// The open pools.
+    /// Views of the open pools.
     fn pools(&self) -> Vec<PoolView>;
-    /// The parameters.
+    /// Parameters of the process.
     fn parameters(&self) -> &Parameters;
-    /// A parameter was set: makes what runs follow.
+    /// Makes what runs follow a parameter that was set.
     fn parameter_changed(&self, name: &str, value: u64);
 }
 
-/// Why writing to a file changed nothing.
+/// Reason why writing to a file changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteError {
-    /// No such file.
+    /// Path of no file.
     NotFound,
-    /// The file cannot be written.
+    /// File cannot be written.
     ReadOnly,
-    /// The text makes no sense.
+    /// Text makes no sense.
     Invalid,
 }
 
-/// Files by path: `spl/kstat/zfs/…` and `module/zfs/…`.
+/// Tree of files by path: `spl/kstat/zfs/…` and `module/zfs/…`.
 #[derive(Clone)]
 pub struct Tree(Arc<dyn Source>);
 
-/// Below this path lie the statistics.
+/// Path below which the statistics lie.
 pub(crate) const KSTAT: &str = "spl/kstat/zfs";
-/// Below this path lie version and parameters.
+/// Path below which version and parameters lie.
 pub(crate) const MODULE: &str = "module/zfs";
 const POOL_FILES: [&str; 5] = ["direct", "guid", "iostats", "state", "txgs"];
 const OWN: &str = "zirconia";
 const DEBUG: &str = "dbgmsg";
-/// The statistics of the process.
+/// Names of the statistics of the process.
 const GLOBALS: [&str; 13] = [
     "abdstats",
     "arcstats",
@@ -136,7 +136,7 @@ const GLOBALS: [&str; 13] = [
 ];
 
 impl Tree {
-    /// The tree of `source`.
+    /// Makes the tree of `source`.
     pub fn new(source: Arc<dyn Source>) -> Tree {
         Tree(source)
     }
@@ -158,7 +158,7 @@ impl Tree {
         paths
     }
 
-    /// What a file says now; None when there is no such file.
+    /// Text that a file shows now; None when there is no such file.
     pub fn read(&self, path: &str) -> Option<String> {
         if let Some(listing) = self.listing(path) {
             // Nobody can have missed anything of what is read in one go.
@@ -174,7 +174,7 @@ impl Tree {
         }
     }
 
-    /// The records of a file that is a list.
+    /// Records of a file that is a list.
     pub fn listing(&self, path: &str) -> Option<Arc<dyn Listing>> {
         let name = path.strip_prefix(KSTAT)?.strip_prefix('/')?;
         if name == DEBUG {
@@ -257,7 +257,7 @@ impl Tree {
         &*self.0
     }
 
-    /// `arcstats`.
+    /// Values of `arcstats`.
     pub(crate) fn arcstats(&self, pools: &[PoolView]) -> Vec<(&'static str, Value)> {
         let caches: Vec<Cache> = pools.iter().map(|pool| pool.cache.clone()).collect();
         let set = self.0.parameters().get("zfs_arc_max").unwrap_or(0);
@@ -265,13 +265,13 @@ impl Tree {
     }
 }
 
-/// The names of a list in its order, with their counts; what is not counted is 0.
+/// Names of a list in its order, with their counts; what is not counted is 0.
 fn of_list(list: &'static str, counts: &[(&str, u64)]) -> Vec<(&'static str, Value)> {
     let value = |name: &str| counts.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count);
     words(list).map(|name| (name, Value::U64(value(name)))).collect()
 }
 
-/// `abdstats`: all buffers are linear here.
+/// Values of `abdstats`: all buffers are linear here.
 fn abdstats() -> Vec<(&'static str, Value)> {
     let memory = abd::memory_stats();
     let value = |name| match name {
@@ -282,7 +282,7 @@ fn abdstats() -> Vec<(&'static str, Value)> {
     words(ABDSTATS).map(|name| (name, Value::U64(value(name)))).collect()
 }
 
-/// `zfetchstats`: reads ahead are not counted while under way.
+/// Values of `zfetchstats`: reads ahead are not counted while under way.
 fn zfetchstats() -> Vec<(&'static str, Value)> {
     let stats = dmu::zfetch_stats();
     let value = |name| match name {
@@ -298,7 +298,7 @@ fn zfetchstats() -> Vec<(&'static str, Value)> {
     words(ZFETCHSTATS).map(|name| (name, Value::U64(value(name)))).collect()
 }
 
-/// What only this program counts.
+/// Values that only this program counts.
 pub(crate) fn own() -> [(&'static str, Value); 8] {
     let (ring, memory) = (device::ring_stats(), abd::memory_stats());
     [
@@ -336,14 +336,14 @@ impl PoolView {
         }
     }
 
-    /// The rows of `iostats`.
+    /// Rows of `iostats`.
     pub(crate) fn iostats(&self) -> Vec<(String, u64)> {
         self.cache.zio().iostats().rows()
     }
 }
 
 impl AcceleratorView {
-    /// `zia`: provider and state, its counters, its breakers. OpenZFS has no such statistic.
+    /// Text of `zia`: provider and state, its counters, its breakers. OpenZFS has no such statistic.
     fn file(&self, stamp: Stamp) -> String {
         let text = |text: &str| Value::Text(text.to_string());
         let mut rows = vec![("provider".to_string(), text(&self.provider)), ("state".to_string(), text(self.state))];
@@ -357,7 +357,7 @@ impl AcceleratorView {
 }
 
 impl DatasetView {
-    /// The rows of `objset-…`; there is no intent log yet.
+    /// Rows of `objset-…`; there is no intent log yet.
     fn rows(&self) -> Vec<(&str, Value)> {
         let names = ["writes", "nwritten", "reads", "nread", "nunlinks", "nunlinked"];
         let mut rows = vec![("dataset_name", Value::Text(self.name.clone()))];

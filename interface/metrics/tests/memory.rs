@@ -49,7 +49,7 @@ fn make_pool() -> Pool {
     Pool::create(&exec, spec, &Runtime::new()).expect("a pool")
 }
 
-/// The rows of `zfs/memory`, which must add up at any time.
+/// Rows of `zfs/memory`, which must add up at any time.
 fn rows(tree: &Tree) -> BTreeMap<String, u64> {
     let text = tree.read("spl/kstat/zfs/memory").expect("the file");
     let row = |line: &str| {

@@ -20,22 +20,22 @@ const FLAG_PROJID: u64 = 0x8000_0000_0000;
 const ZNODE_UID: usize = 128;
 const ZNODE_GID: usize = 136;
 
-/// The hook of one file system.
+/// Hook that counts the use of one file system.
 #[derive(Debug)]
 pub struct Accounting {
-    /// Count objects, too (feature `userobj_accounting`).
+    /// True to count objects, too (feature `userobj_accounting`).
     objects: bool,
-    /// Count projects (feature `project_quota`).
+    /// True to count projects (feature `project_quota`).
     projects: bool,
     /// Changes of users, groups and projects that are not in their tables yet: more than none only after a failed sync.
     unsettled: Mutex<[Sums; 3]>,
 }
 
-/// Bytes and objects by id.
+/// Changes of bytes and of numbers of objects, by id.
 type Sums = BTreeMap<u64, (i64, i64)>;
 
 impl Accounting {
-    /// The hook; `objects` and `projects` say which features the pool has active for the object set.
+    /// Makes the hook; `objects` and `projects` say which features the pool has active for the object set.
     pub fn new(objects: bool, projects: bool) -> Accounting {
         Accounting { objects, projects, unsettled: Mutex::default() }
     }
@@ -71,7 +71,7 @@ fn add(zap: &Zap, name: &str, delta: i64, tx: &Tx) -> Result<(), DmuError> {
 }
 
 impl Accounting {
-    /// The accounting object, made when it is missing.
+    /// Opens the accounting object, which is made when it is missing.
     fn table(&self, objset: &Arc<Objset>, object: ObjectId, tx: &Tx) -> Result<Zap, DmuError> {
         match objset.hold(object) {
             Ok(dnode) => Zap::open(dnode).map_err(dmu_error),

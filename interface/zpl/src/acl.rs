@@ -22,7 +22,7 @@ const OWNER: u16 = 0x1000;
 const OWNING_GROUP: u16 = 0x2040;
 const EVERYONE: u16 = 0x4000;
 
-/// The entries for `mode`.
+/// Access control entries for `mode`.
 pub(crate) fn trivial(mode: u64, directory: bool) -> Vec<u8> {
     let write = WRITE_DATA | APPEND_DATA | if directory { DELETE_CHILD } else { 0 };
     let rights = [(4, READ_DATA), (2, write), (1, EXECUTE)];

@@ -6,7 +6,7 @@ use crate::store::Store;
 use crate::znode::Znode;
 
 impl DirectAlignment {
-    /// What makes direct I/O of the file efficient; None while it can't be direct (OpenZFS: `zfs_get_direct_alignment`).
+    /// Alignment that makes direct I/O of the file efficient; None while it can't be direct (OpenZFS: `zfs_get_direct_alignment`).
     pub(crate) fn of(store: &Store, node: &Znode) -> Result<Option<DirectAlignment>, ZplError> {
         let fields = node.fields();
         let is_off = !store.direct().params().enabled || store.settings().direct == Property::Disabled || store.is_snapshot();

@@ -19,27 +19,27 @@ impl Default for DatasetCounts {
 }
 
 impl DatasetCounts {
-    /// A write of so many bytes.
+    /// Counts a write of so many bytes.
     pub(crate) fn wrote(&self, bytes: u64) {
         let row = self.0.row();
         row.add(WRITES, 1);
         row.add(WRITES + 1, bytes);
     }
-    /// A read that gave so many bytes.
+    /// Counts a read that gave so many bytes.
     pub(crate) fn read(&self, bytes: u64) {
         let row = self.0.row();
         row.add(READS, 1);
         row.add(READS + 1, bytes);
     }
-    /// Nodes went into the unlinked set, or were there when the file system was opened.
+    /// Counts nodes that went into the unlinked set, or were there when the file system was opened.
     pub(crate) fn unlinked(&self, nodes: u64) {
         self.0.row().add(UNLINKS, nodes);
     }
-    /// A node of the unlinked set was deleted.
+    /// Counts a node of the unlinked set that was deleted.
     pub(crate) fn drained(&self) {
         self.0.row().add(UNLINKED, 1);
     }
-    /// `writes nwritten reads nread nunlinks nunlinked`.
+    /// Returns the counters: `writes nwritten reads nread nunlinks nunlinked`.
     pub(crate) fn all(&self) -> [u64; CELLS] {
         std::array::from_fn(|cell| self.0.get(cell))
     }

@@ -13,46 +13,46 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Where the snapshots of a file system are known (the dataset).
+/// Source of the snapshots of a file system (the dataset).
 pub trait SnapshotSource: Send + Sync {
-    /// Names, oldest first.
+    /// Names of the snapshots, oldest first.
     fn list(&self) -> Result<Vec<String>, ZplError>;
-    /// One of them.
+    /// Opens a snapshot.
     fn open(&self, name: &str) -> Result<OpenSnapshot, ZplError>;
-    /// When one was last taken, destroyed or renamed, in seconds and nanoseconds since 1970; zeros when nobody knows.
+    /// Time at which a snapshot was last taken, destroyed or renamed, in seconds and nanoseconds since 1970; zeros when nobody knows.
     fn changed(&self) -> (u64, u32);
-    /// Takes one.
+    /// Takes a snapshot.
     fn create(&self, name: &str) -> Result<(), ZplError>;
-    /// Destroys one.
+    /// Destroys a snapshot.
     fn destroy(&self, name: &str) -> Result<(), ZplError>;
-    /// Gives one another name.
+    /// Gives a snapshot another name.
     fn rename(&self, from: &str, to: &str) -> Result<(), ZplError>;
 }
 
 static MAY_CHANGE: AtomicBool = AtomicBool::new(false);
 
-/// Whether snapshots are made, destroyed and renamed by `mkdir`, `rmdir` and `mv` in `.zfs/snapshot` (OpenZFS: `zfs_admin_snapshot`).
+/// Sets whether snapshots are made, destroyed and renamed by `mkdir`, `rmdir` and `mv` in `.zfs/snapshot` (OpenZFS: `zfs_admin_snapshot`).
 pub fn set_admin_snapshot(may_change: bool) {
     MAY_CHANGE.store(may_change, Ordering::Relaxed);
 }
 
-/// A snapshot that is held.
+/// Snapshot that is held.
 pub struct OpenSnapshot {
-    /// Its object set.
+    /// Object set of the snapshot.
     pub objset: Arc<Objset>,
-    /// Keeps the snapshot from being destroyed.
+    /// Hold that keeps the snapshot from being destroyed.
     pub hold: Box<dyn Any + Send + Sync>,
 }
 
-/// A snapshot that was not used for so long is closed (OpenZFS: `zfs_expire_snapshot`).
+/// Nanoseconds without use after which a snapshot is closed (OpenZFS: `zfs_expire_snapshot`).
 const IDLE_NS: u64 = 300_000_000_000;
 
-/// A directory that exists in no object set; numbers as OpenZFS's `ZFSCTL_INO_*`, marked so that no object has them.
+/// Directory that exists in no object set; numbers as OpenZFS's `ZFSCTL_INO_*`, marked so that no object has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ControlNode {
-    /// `.zfs`.
+    /// Directory `.zfs`.
     Root,
-    /// `.zfs/snapshot`.
+    /// Directory `.zfs/snapshot`.
     Snapshots,
 }
 
@@ -88,11 +88,11 @@ struct Opened {
     last: u64,
 }
 
-/// A snapshot that was entered.
+/// Snapshot that was entered.
 struct Entered {
     zfs: Arc<Zfs>,
     _hold: Box<dyn Any + Send + Sync>,
-    /// Files and directories that are open.
+    /// Number of files and directories that are open.
     open_files: u64,
     used_ns: u64,
 }
@@ -104,7 +104,7 @@ impl Opened {
     }
 }
 
-/// The snapshots that were entered.
+/// Directory `.zfs`, with the snapshots that were entered.
 pub(crate) struct Ctldir {
     source: Option<Arc<dyn SnapshotSource>>,
     opened: Mutex<Opened>,
@@ -120,7 +120,7 @@ impl Ctldir {
         self.source.is_some()
     }
 
-    /// The snapshot with this number.
+    /// File system of the snapshot with this number.
     pub(crate) fn opened(&self, number: u64) -> Option<Arc<Zfs>> {
         let mut opened = self.opened.lock();
         let entered = opened.by_number.get_mut(&number)?;
@@ -128,14 +128,14 @@ impl Ctldir {
         Some(entered.zfs.clone())
     }
 
-    /// A file or directory of a snapshot was opened, or closed.
+    /// Counts a file or directory of a snapshot that was opened, or closed.
     pub(crate) fn count_open(&self, number: u64, is_open: bool) {
         if let Some(entered) = self.opened.lock().by_number.get_mut(&number) {
             entered.open_files = if is_open { entered.open_files + 1 } else { entered.open_files.saturating_sub(1) };
         }
     }
 
-    /// When the snapshots last changed.
+    /// Time at which the snapshots last changed, in seconds and nanoseconds since 1970.
     pub(crate) fn changed(&self) -> (u64, u32) {
         self.source.as_ref().map_or((0, 0), |source| source.changed())
     }
@@ -158,7 +158,7 @@ impl Ctldir {
         true
     }
 
-    /// Where snapshots may be changed, by root and by whoever the daemon belongs to (OpenZFS asks for the same rights as `zfs snapshot` does).
+    /// Source of the snapshots, for changes by root and by whoever the daemon belongs to (OpenZFS asks for the rights that `zfs snapshot` needs).
     fn changeable(&self, caller: &Caller) -> Result<&dyn SnapshotSource, ZplError> {
         let source = self.source.as_deref().ok_or(ZplError::NotFound)?;
         if !MAY_CHANGE.load(Ordering::Relaxed) {
@@ -168,12 +168,12 @@ impl Ctldir {
         if is_ours { Ok(source) } else { Err(ZplError::NotPermitted) }
     }
 
-    /// `mkdir` in `.zfs/snapshot` (OpenZFS: `zfsctl_snapdir_mkdir`).
+    /// Takes a snapshot for `mkdir` in `.zfs/snapshot` (OpenZFS: `zfsctl_snapdir_mkdir`).
     pub(crate) fn make(&self, caller: &Caller, name: &[u8]) -> Result<(), ZplError> {
         self.changeable(caller)?.create(utf8(name)?)
     }
 
-    /// `rmdir` there (OpenZFS: `zfsctl_snapdir_remove`).
+    /// Destroys a snapshot for `rmdir` in `.zfs/snapshot` (OpenZFS: `zfsctl_snapdir_remove`).
     pub(crate) fn remove(&self, caller: &Caller, name: &[u8]) -> Result<(), ZplError> {
         let (source, name) = (self.changeable(caller)?, utf8(name)?);
         if !self.close(name) {
@@ -182,7 +182,7 @@ impl Ctldir {
         source.destroy(name)
     }
 
-    /// `rename` within it (OpenZFS: `zfsctl_snapdir_rename`).
+    /// Renames a snapshot for `rename` within `.zfs/snapshot` (OpenZFS: `zfsctl_snapdir_rename`).
     pub(crate) fn rename(&self, caller: &Caller, from: &[u8], to: &[u8]) -> Result<(), ZplError> {
         let (source, from, to) = (self.changeable(caller)?, utf8(from)?, utf8(to)?);
         if from == to {

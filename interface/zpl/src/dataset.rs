@@ -56,7 +56,7 @@ impl SnapshotSource for DatasetHandle {
     }
 }
 
-/// Why a snapshot is not made, destroyed or renamed.
+/// Error of a snapshot that is not made, destroyed or renamed.
 fn changing(error: DslError) -> ZplError {
     match error {
         DslError::NotFound => ZplError::NotFound,
@@ -68,7 +68,7 @@ fn changing(error: DslError) -> ZplError {
     }
 }
 
-/// Why there is no transaction.
+/// Error of a transaction that is not to be had.
 fn assigning(error: DslError) -> ZplError {
     match error {
         DslError::Quota => ZplError::OverQuota,

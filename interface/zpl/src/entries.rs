@@ -13,27 +13,27 @@ use zap::{Attribute, Match, Zap};
 
 const OBJECT_MASK: u64 = (1 << 48) - 1;
 
-/// A name found in a directory.
+/// Name found in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dirent {
-    /// The object.
+    /// Number of the object.
     pub object: ObjectId,
-    /// DT_* type; 0 when the file system is too old to say.
+    /// Type of the node: DT_*; 0 when the file system is too old to say.
     pub kind: u8,
 }
 
-/// One step of a listing.
+/// Step of a listing.
 #[derive(Clone, Copy, Debug)]
 pub struct Listed<'a> {
-    /// The name.
+    /// Name of the entry.
     pub name: &'a [u8],
-    /// What it names.
+    /// Object and type that the name stands for.
     pub dirent: Dirent,
-    /// Cookie behind it.
+    /// Cookie of the place behind the entry.
     pub next: u64,
 }
 
-/// Cookies below this one are `.`, `..` and `.zfs`; 0 starts the listing.
+/// First cookie of an entry; those below are `.`, `..` and `.zfs`, and 0 starts the listing.
 pub(crate) const COOKIE_FIRST: u64 = 3;
 
 fn dirent(value: u64) -> Dirent {
@@ -41,7 +41,7 @@ fn dirent(value: u64) -> Dirent {
 }
 
 impl Store {
-    /// The entry that `name` selects, as spelled in the directory, and its value; the caller holds `names`.
+    /// Entry that `name` selects, as spelled in the directory, and its value; the caller holds `names`.
     pub(crate) fn find_entry(&self, directory: &Znode, name: &[u8]) -> Result<Option<(Vec<u8>, u64)>, ZplError> {
         let zap = Zap::open(directory.dnode.clone())?;
         match self.rules.matching() {
@@ -54,7 +54,7 @@ impl Store {
         }
     }
 
-    /// What `name` is in `directory`; the caller holds `names`.
+    /// Object and type that `name` stands for in `directory`; the caller holds `names`.
     pub(crate) fn find(&self, directory: &Znode, name: &[u8]) -> Result<Option<Dirent>, ZplError> {
         Ok(self.find_entry(directory, name)?.map(|(_, value)| dirent(value)))
     }
@@ -91,7 +91,7 @@ impl Fields {
         self.size == 2
     }
 
-    /// Whether a node can be taken out of a directory.
+    /// Checks that a node can be taken out of a directory.
     pub(crate) fn check_removable(&self, directory: &Fields) -> Result<(), ZplError> {
         if (self.flags | directory.flags) & (flag::IMMUTABLE | flag::NOUNLINK | flag::APPENDONLY) != 0 {
             return Err(ZplError::NotPermitted);
@@ -101,7 +101,7 @@ impl Fields {
 }
 
 impl Undo<'_> {
-    /// The value of an entry that names a node.
+    /// Value of an entry that names a node.
     pub(crate) fn entry_value(&self, node: &Znode) -> u64 {
         let kind = if self.store.rules.has_types() { (node.fields().mode & S_IFMT) >> 12 } else { 0 };
         node.object.0 | kind << 60

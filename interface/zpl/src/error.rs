@@ -6,7 +6,7 @@ use zap::ZapError;
 
 macro_rules! errors {
     ($($(#[$doc:meta])* $name:ident = $errno:ident, $text:literal;)*) => {
-        /// An error of a file-system operation.
+        /// Error of a file-system operation.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum ZplError { $($(#[$doc])* $name,)* }
         impl fmt::Display for ZplError {
@@ -25,53 +25,53 @@ macro_rules! errors {
 errors! {
     /// No such name or object.
     NotFound = ENOENT, "no such file or directory";
-    /// The node was freed or belongs to another generation.
+    /// Node was freed or belongs to another generation.
     Stale = ESTALE, "the file no longer exists";
-    /// The name is taken.
+    /// Name is taken.
     Exists = EEXIST, "the name exists";
-    /// A directory was needed.
+    /// Directory was needed.
     NotDirectory = ENOTDIR, "not a directory";
     /// Anything but a directory was needed.
     IsDirectory = EISDIR, "is a directory";
-    /// The directory has entries.
+    /// Directory has entries.
     NotEmpty = ENOTEMPTY, "the directory is not empty";
-    /// An argument makes no sense.
+    /// Argument makes no sense.
     Invalid = EINVAL, "invalid argument";
-    /// The name has more than 255 bytes.
+    /// Name has more than 255 bytes.
     NameTooLong = ENAMETOOLONG, "the name is too long";
-    /// `utf8only` is on and the name is not UTF-8.
+    /// Name is not UTF-8 and `utf8only` is on.
     NotUtf8 = EILSEQ, "the name is not valid UTF-8";
-    /// Beyond the largest file or value.
+    /// Offset, size or value is beyond the largest.
     TooBig = EFBIG, "too large";
-    /// An extended attribute is larger than one can be.
+    /// Extended attribute is larger than one can be.
     ValueTooBig = E2BIG, "the value is too large";
     /// No space left in the pool or quota.
     NoSpace = ENOSPC, "no space left";
-    /// A quota is exceeded.
+    /// Quota is exceeded.
     OverQuota = EDQUOT, "quota exceeded";
-    /// A snapshot, or a file system mounted read-only.
+    /// Snapshot, or a file system mounted read-only.
     ReadOnly = EROFS, "read-only file system";
-    /// The node's flags forbid it (immutable, append-only).
+    /// Flags of the node forbid it (immutable, append-only).
     NotPermitted = EPERM, "operation not permitted";
-    /// The most links are there already.
+    /// Number of links is the largest already.
     TooManyLinks = EMLINK, "too many links";
     /// No such extended attribute.
     NoAttribute = ENODATA, "no such attribute";
     /// SEEK_DATA or SEEK_HOLE beyond the end.
     PastEnd = ENXIO, "offset past the end of the file";
-    /// Nobody may do this here unless a parameter says so.
+    /// Caller may not do this here unless a parameter says so.
     AccessDenied = EACCES, "permission denied";
-    /// A snapshot has open files, a hold or clones.
+    /// Snapshot has open files, a hold or clones.
     Busy = EBUSY, "in use";
-    /// Not possible on this kind of node or this version of the file system.
+    /// Operation is not possible on this kind of node or this version of the file system.
     NotSupported = EOPNOTSUPP, "operation not supported";
-    /// A namespace of extended attributes that nobody handles.
+    /// Namespace of extended attributes that nobody handles.
     CrossDevice = EXDEV, "not within one file system";
-    /// What was read does not decode.
+    /// Record that was read does not decode.
     Corrupt = EIO, "damaged metadata";
-    /// The devices failed or a checksum did not match.
+    /// Devices failed or a checksum did not match.
     Io = EIO, "input/output error";
-    /// The pool is suspended or being closed.
+    /// Pool is suspended or being closed.
     Stopped = EIO, "the pool no longer takes changes";
 }
 

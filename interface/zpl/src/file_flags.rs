@@ -22,7 +22,7 @@ const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 const ZFS_IOC_GETDOSFLAGS: u32 = 0x8008_8301;
 const ZFS_IOC_SETDOSFLAGS: u32 = 0x4008_8302;
 
-/// A flag as stored, as `FS_IOC_GETFLAGS` has it, and as `FS_IOC_FSGETXATTR` has it.
+/// Flags, each as stored, as `FS_IOC_GETFLAGS` has it, and as `FS_IOC_FSGETXATTR` has it.
 const LINUX: [(u64, u32, u32); 4] =
     [(flag::IMMUTABLE, 0x10, 0x8), (flag::APPENDONLY, 0x20, 0x10), (flag::NODUMP, 0x40, 0x80), (flag::PROJINHERIT, 0x2000_0000, 0x200)];
 /// Flags that `ZFS_IOC_GETDOSFLAGS` shows as they are stored (OpenZFS: `ZFS_DOS_FL_USER_VISIBLE`).
@@ -37,23 +37,23 @@ const DOS: u64 = flag::IMMUTABLE
     | flag::REPARSE
     | flag::OFFLINE
     | flag::SPARSE;
-/// `struct fsxattr`: the flags first, the project fourth, all words of 32 bits.
+/// Bytes of `struct fsxattr`: the flags first, the project fourth, all words of 32 bits.
 const FSXATTR_BYTES: usize = 28;
 const PROJECT_AT: usize = 12;
 
 /// Flags to set and to clear, as stored, and a new project.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlagChange {
-    /// Those that are named.
+    /// Mask of the flags that are set or cleared, as stored.
     pub mask: u64,
-    /// Those of them that are set afterwards.
+    /// Flags of `mask` that are set afterwards.
     pub set: u64,
-    /// The project that is charged afterwards, if it is another.
+    /// Number of the project that is charged afterwards, if it is another.
     pub project: Option<u64>,
 }
 
 impl FlagChange {
-    /// The flags that differ from those that are there.
+    /// Flags that differ from those that are there.
     fn differing(self, fields: &Fields) -> u64 {
         (fields.flags ^ self.set) & self.mask
     }
@@ -64,7 +64,7 @@ fn word(argument: &[u8], at: usize) -> Reply<u32> {
     Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
 }
 
-/// Linux's flags as stored; what OpenZFS has no flag for is refused.
+/// Change to Linux's flags as stored; what OpenZFS has no flag for is refused.
 fn stored(given: u32, of: impl Fn(&(u64, u32, u32)) -> u32) -> Reply<FlagChange> {
     let known = LINUX.iter().fold(0, |all, row| all | of(row));
     if given & !known != 0 {
@@ -75,7 +75,7 @@ fn stored(given: u32, of: impl Fn(&(u64, u32, u32)) -> u32) -> Reply<FlagChange>
     Ok(FlagChange { mask, set, project: None })
 }
 
-/// What an ioctl asks to change; None for one that only looks, or is not of this kind.
+/// Change that an ioctl asks for; None for one that only looks, or is not of this kind.
 pub(crate) fn asked(fields: &Fields, command: u32, argument: &[u8]) -> Reply<Option<FlagChange>> {
     match command {
         FS_IOC_SETFLAGS => stored(word(argument, 0)?, |row| row.1).map(Some),
@@ -95,7 +95,7 @@ pub(crate) fn asked(fields: &Fields, command: u32, argument: &[u8]) -> Reply<Opt
     }
 }
 
-/// The answer to an ioctl that looks.
+/// Answer to an ioctl that looks.
 pub(crate) fn shown(fields: &Fields, command: u32) -> Reply<Vec<u8>> {
     let linux = |of: fn(&(u64, u32, u32)) -> u32| LINUX.iter().filter(|row| fields.flags & row.0 != 0).fold(0, |all, row| all | of(row));
     match command {
@@ -112,7 +112,7 @@ pub(crate) fn shown(fields: &Fields, command: u32) -> Reply<Vec<u8>> {
     }
 }
 
-/// Only root makes a file immutable or append-only, or takes that away; the rest is for its owner too.
+/// Checks the caller: only root makes a file immutable or append-only, or takes that away; the rest is for its owner too.
 pub(crate) fn check_caller(caller: &Caller, fields: &Fields, change: FlagChange) -> Reply<()> {
     if caller.uid == 0 {
         return Ok(());
@@ -152,7 +152,7 @@ impl Attributes {
         })
     }
 
-    /// The directory of extended attributes and what is in it have the project of their file (OpenZFS: `zfs_setattr_dir`).
+    /// Gives the directory of extended attributes and what is in it the project of their file (OpenZFS: `zfs_setattr_dir`).
     fn move_attributes(&self, fields: &Fields, change: FlagChange) -> Result<(), ZplError> {
         if fields.xattr == 0 {
             return Ok(());

@@ -27,20 +27,20 @@ use std::time::Duration;
 
 const OBJECT_BITS: u32 = 48;
 const OBJECT_MASK: u64 = (1 << OBJECT_BITS) - 1;
-/// The mount is the only way in, so the kernel may keep what it knows; allocation changes with each sync, though.
+/// Time that the kernel may keep attributes: the mount is the only way in, but allocation changes with each sync.
 const ATTR_TTL: Duration = Duration::from_secs(1);
 const ENTRY_TTL: Duration = Duration::from_secs(60);
 const O_SYNC_BITS: u32 = 0o4_010_000;
-/// A write keeps its receive buffer when it fills at least this part of it.
+/// Part of its receive buffer that a write must fill to keep it: one in so many.
 const KEEP_PART: usize = 2;
 
-/// Where `.zfs` stands in the listing of the root: after `..`.
+/// Cookie of `.zfs` in the listing of the root: after `..`.
 const CONTROL_COOKIE: u64 = 2;
 
-/// Tells whether a program works in the directory of a snapshot.
+/// Question whether a program works in the directory of a snapshot.
 type WorksIn = Box<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// The handler of one mount.
+/// Handler of the requests of one mount.
 pub struct ZplFuse {
     zfs: Arc<Zfs>,
     control: Ctldir,
@@ -55,7 +55,7 @@ impl std::fmt::Debug for ZplFuse {
     }
 }
 
-/// A node and the file system that it is of: the live one or a snapshot.
+/// Node and the file system that it is of: the live one or a snapshot.
 struct Held {
     node: Node,
     zfs: Arc<Zfs>,
@@ -68,7 +68,7 @@ impl std::ops::Deref for Held {
     }
 }
 
-/// What a node number stands for.
+/// Meaning of a node number.
 enum Target {
     Node(Held, u64),
     Control(ControlNode),
@@ -84,7 +84,7 @@ impl ZplFuse {
         ZplFuse { control: Ctldir::new(snapshots), zfs, notifier: OnceLock::new(), is_suspended: None, works_in: None }
     }
 
-    /// Asks `is_suspended` before it waits for the whole pool: the kernel holds every sync of the system up until it is answered.
+    /// Adds the question `is_suspended`, asked before it waits for the whole pool: the kernel holds every sync of the system up until it is answered.
     pub fn with_health(self, is_suspended: Box<dyn Fn() -> bool + Send + Sync>) -> ZplFuse {
         ZplFuse { is_suspended: Some(is_suspended), ..self }
     }
@@ -94,12 +94,12 @@ impl ZplFuse {
         self.control.close(name)
     }
 
-    /// Asks `works_in` whether a program works in a snapshot, before one is destroyed or renamed by rmdir(2) or rename(2).
+    /// Adds the question `works_in` whether a program works in a snapshot, asked before one is destroyed or renamed by rmdir(2) or rename(2).
     pub fn with_workers(self, works_in: Box<dyn Fn(&str) -> bool + Send + Sync>) -> ZplFuse {
         ZplFuse { works_in: Some(works_in), ..self }
     }
 
-    /// Replaces the properties; what the kernel knows and they change it asks for again.
+    /// Replaces the properties; the kernel asks again for what it knows and they change.
     pub fn set_settings(&self, settings: Settings) {
         let before = self.zfs.settings();
         self.zfs.set_settings(settings);
@@ -108,14 +108,14 @@ impl ZplFuse {
         }
     }
 
-    /// Bytes of a file of this file system were changed by somebody who did not ask the kernel to: runs `then` once it forgot what it has of the range,
+    /// Notes that bytes of a file were changed by somebody who did not ask the kernel to: runs `then` once it forgot what it has of the range,
     /// so that nobody who reads the file through the mount is shown what was there before.
     pub fn changed_beneath(&self, node: &Node, range: Range<u64>, then: impl FnOnce() + Send + 'static) {
         let Some(notifier) = self.notifier.get() else { return then() };
         PastCache { view: node.kernel.clone(), notifier: notifier.clone(), id: self.number(node, 0), range }.forget(then);
     }
 
-    /// The kernel keeps a working directory without keeping it open.
+    /// Fails when a program works in the snapshot: the kernel keeps a working directory without keeping it open.
     fn check_nobody_works_in(&self, snapshot: &[u8]) -> Reply<()> {
         let name = String::from_utf8_lossy(snapshot);
         let is_busy = self.works_in.as_ref().is_some_and(|works_in| self.control.has_entered(&name) && works_in(&name));
@@ -143,7 +143,7 @@ impl ZplFuse {
         }
     }
 
-    /// A file was opened or closed: one that may be mapped for writing is remembered.
+    /// Notes that a file was opened or closed: one that may be mapped for writing is remembered.
     fn note_open(&self, id: NodeId, flags: u32, is_open: bool) {
         self.count_open(id, is_open);
         if kernel::may_map(flags)
@@ -165,7 +165,7 @@ impl ZplFuse {
         Ok(Target::Node(Held { node: zfs.node(ObjectId(id.0 & OBJECT_MASK)).map_err(stale)?, zfs }, space))
     }
 
-    /// A node of the live file system that is to be changed.
+    /// Node of the live file system that is to be changed.
     fn node(&self, id: NodeId) -> Reply<Held> {
         match self.target(id)? {
             Target::Node(node, 0) => Ok(node),
@@ -205,7 +205,7 @@ impl ZplFuse {
         })
     }
 
-    /// The reply that gives the kernel a reference to the node.
+    /// Reply that gives the kernel a reference to the node.
     fn entry(&self, node: &Node, space: u64) -> Reply<Entry> {
         let attr = self.attr(node, space)?;
         Zfs::keep(node);
@@ -305,7 +305,7 @@ impl ZplFuse {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Files opened for direct I/O bypass the kernel's cache, and their writes run in parallel. Without a cache of ours for data the kernel
+    /// Flags of a file that was opened. Direct I/O bypasses the kernel's cache, its writes run in parallel. Without a cache of ours for data the kernel
     /// keeps none for those who open the file later either.
     fn opened(&self, flags: u32) -> Opened {
         let direct_io = flags & fuse::O_DIRECT != 0 || self.zfs.settings().direct == Property::Always;
@@ -319,7 +319,7 @@ impl ZplFuse {
         self.entry(&node, 0)
     }
 
-    /// What to do about the kernel's pages when the write is done.
+    /// Pages of the kernel that are to be forgotten when the write is done.
     fn past_cache(&self, node: &Node, request: &WriteRequest) -> Option<PastCache> {
         if !request.past_cache {
             node.kernel.note_pages();
@@ -346,7 +346,7 @@ impl ZplFuse {
         (write, access)
     }
 
-    /// The kernel says of other changes of data whether they take setuid away, of fallocate(2) it does not: only root keeps it.
+    /// Takes setuid away for all but root, for fallocate(2): of other changes of data the kernel says whether they do.
     fn drop_suid(&self, caller: &Caller, node: &Node) -> Reply<()> {
         let old = node.fields().mode;
         let mut mode = old;
@@ -357,7 +357,7 @@ impl ZplFuse {
         Ok(())
     }
 
-    /// With `sync=always` every change waits for the disk.
+    /// Waits for the disk with `sync=always`, as every change does.
     fn finish(&self, node: &Node) -> Reply<()> {
         if self.zfs.objset().props().sync == dmu::SyncMode::Always {
             self.zfs.fsync(node)?;
@@ -366,20 +366,20 @@ impl ZplFuse {
     }
 }
 
-/// How a request wants its data moved. Its flags are the file's at that moment, so fcntl(F_SETFL) counts at once. The kernel
+/// Way in which a request wants its data moved. Its flags are the file's at that moment, so fcntl(F_SETFL) counts at once. The kernel
 /// copied the data: what the alignment of the caller's memory was cannot be seen, and does not matter.
 fn access(open_flags: u32) -> Access {
     Access { flagged: open_flags & fuse::O_DIRECT != 0, ..Access::default() }
 }
 
-/// How long attributes hold. Requests that take setuid or setgid away (the server does that) carry no attributes back, so the kernel
+/// Time that attributes hold. Requests that take setuid or setgid away (the server does that) carry no attributes back, so the kernel
 /// asks each time for those of files that have them. So it does for those with data that are not synced: the sync changes what they take.
 fn attr_ttl(node: &Node, attr: &FileAttr) -> Duration {
     let is_regular = attr.mode & 0o170_000 == 0o100_000;
     if is_regular && (attr.mode & 0o6000 != 0 || node.dnode.has_dirty_blocks()) { Duration::ZERO } else { ATTR_TTL }
 }
 
-/// A node number that no longer means anything.
+/// Error of a node number that no longer means anything.
 fn stale(error: ZplError) -> Errno {
     match error {
         ZplError::NotFound => Errno::ESTALE,

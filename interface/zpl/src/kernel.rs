@@ -14,18 +14,18 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 const O_ACCMODE: u32 = 3;
 const O_RDWR: u32 = 2;
 
-/// What is known of the kernel's pages of a node while it is in memory.
+/// View of the kernel's pages of a node while it is in memory.
 #[derive(Debug, Default)]
 pub(crate) struct KernelView {
     pages: AtomicBool,
-    /// Something was stored through a mapping.
+    /// True when something was stored through a mapping.
     stored: AtomicBool,
-    /// Descriptors through which it may be mapped for writing.
+    /// Number of descriptors through which it may be mapped for writing.
     writable: AtomicU32,
 }
 
 impl KernelView {
-    /// The kernel keeps what it reads now, or has what it writes now.
+    /// Notes that the kernel keeps what it reads now, or has what it writes now.
     pub fn note_pages(&self) {
         // Looked at first: a line that all threads read stays theirs.
         if !self.pages.load(Ordering::Relaxed) {
@@ -33,7 +33,7 @@ impl KernelView {
         }
     }
 
-    /// The kernel wrote what was stored through a mapping.
+    /// Notes that the kernel wrote what was stored through a mapping.
     pub fn note_stored(&self) {
         if !self.stored.load(Ordering::Relaxed) {
             self.stored.store(true, Ordering::Relaxed);
@@ -45,12 +45,12 @@ impl KernelView {
         self.stored.load(Ordering::Relaxed)
     }
 
-    /// It was opened so that it may be mapped for writing.
+    /// Counts a file that was opened so that it may be mapped for writing.
     pub fn opened(&self) {
         self.writable.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What [`KernelView::opened`] was told of is closed.
+    /// Counts the close of what [`KernelView::opened`] was told of.
     pub fn released(&self) {
         let _ = self.writable.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| Some(count.saturating_sub(1)));
     }
@@ -75,7 +75,7 @@ pub(crate) fn may_map(flags: u32) -> bool {
     flags & O_ACCMODE == O_RDWR
 }
 
-/// A change of bytes that passed the kernel's cache by.
+/// Change of bytes that passed the kernel's cache by.
 pub(crate) struct PastCache {
     pub view: Arc<KernelView>,
     pub notifier: Notifier,

@@ -10,22 +10,22 @@ use dmu::NewObject;
 use ondisk::ObjectType;
 use std::sync::Arc;
 
-/// What a new node is.
+/// Attributes of a new node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NewNode<'a> {
-    /// Type and permissions.
+    /// Type and permissions of the node.
     pub mode: u64,
-    /// Owner.
+    /// User id of the owner.
     pub uid: u32,
-    /// Group; a set-group-id directory overrides it.
+    /// Group id; a set-group-id directory overrides it.
     pub gid: u32,
     /// Device number as stored: major above 20 bits of minor.
     pub rdev: u64,
     /// Target of a symbolic link.
     pub target: &'a [u8],
-    /// A directory of extended attributes, or something in one.
+    /// True for a directory of extended attributes, or something in one.
     pub xattr: bool,
-    /// Without a name: no links.
+    /// True for a node without a name: no links.
     pub nameless: bool,
 }
 
@@ -33,7 +33,7 @@ pub struct NewNode<'a> {
 pub(crate) const TARGET_BYTES_MAX: usize = 4095;
 const SLOT_BYTES: usize = 512;
 
-/// The attributes of a new node in the order in which OpenZFS writes them (`zfs_mknode`): equal nodes share a layout.
+/// Attributes of a new node in the order in which OpenZFS writes them (`zfs_mknode`): equal nodes share a layout.
 fn first_values(fields: &Fields, new: &NewNode<'_>, now: Time) -> Vec<(Attr, Vec<u8>)> {
     let symlink = fields.is_symlink();
     let (size, links) = match (fields.is_directory(), new.nameless) {
@@ -73,7 +73,7 @@ fn first_values(fields: &Fields, new: &NewNode<'_>, now: Time) -> Vec<(Attr, Vec
 }
 
 impl NewNode<'_> {
-    /// Who is charged for a new node below `parent`.
+    /// Owner who is charged for a new node below `parent`.
     pub(crate) fn owner_below(&self, parent: &Znode, project_quota: bool) -> Owner {
         let above = parent.fields();
         let gid = if above.mode & S_ISGID != 0 && !self.xattr { above.gid } else { u64::from(self.gid) };

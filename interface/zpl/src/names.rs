@@ -12,7 +12,7 @@ use exec::{Mutex, RwLockWriteGuard};
 use ondisk::ObjectId;
 use std::sync::Arc;
 
-/// OpenZFS: `ZFS_LINK_MAX`.
+/// Number of links that a node may have (OpenZFS: `ZFS_LINK_MAX`).
 const LINKS_MAX: u64 = u64::MAX >> 1;
 
 /// Locks the names of directories in the order that everybody keeps to: by object number, each once.
@@ -23,12 +23,12 @@ pub(crate) fn lock_names<'a>(nodes: &[&'a Znode]) -> Vec<RwLockWriteGuard<'a, ()
     sorted.into_iter().map(|node| node.names.write()).collect()
 }
 
-/// The name space of a file system.
+/// Name space of a file system.
 pub(crate) struct Directories {
     pub(crate) nodes: Arc<Nodes>,
-    /// The directory that no other holds.
+    /// Object of the directory that no other holds.
     pub(crate) root: ObjectId,
-    /// Held by moves across directories.
+    /// Lock held by moves across directories.
     pub(crate) rename_lock: Mutex<()>,
 }
 
@@ -136,7 +136,7 @@ impl Directories {
         })
     }
 
-    /// The node a name stands for; not `.` or `..`.
+    /// Node that a name stands for; not `.` or `..`.
     pub(crate) fn lookup_child(&self, directory: &Node, name: &[u8]) -> Result<Node, ZplError> {
         match name {
             b"." | b".." => Err(ZplError::Invalid),
@@ -175,7 +175,7 @@ impl Directories {
         self.make_nameless(directory, new)
     }
 
-    /// A file without a name that is meant for a place below `parent`.
+    /// Makes a file without a name that is meant for a place below `parent`.
     pub(crate) fn make_nameless(&self, parent: &Znode, new: &NewNode<'_>) -> Result<Node, ZplError> {
         let mut made = None;
         self.store().limits.check(&new.owner_below(parent, self.store().settings().project_quota), true)?;

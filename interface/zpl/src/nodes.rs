@@ -20,20 +20,20 @@ const SHARDS: usize = 16;
 struct Entry {
     znode: Arc<Znode>,
     references: u64,
-    /// It is being deleted or written back; it cannot be had.
+    /// True while the node is being deleted or written back; it cannot be had.
     leaving: bool,
 }
 
-/// A part of the table of nodes.
+/// Part of the table of nodes.
 #[derive(Default)]
 struct Shard {
     entries: HashMap<u64, Entry>,
-    /// Objects that are being read for the table: by how many, and how often they left it since the first began.
+    /// Objects that are being read for the table: number of readers, and number of times that they left it since the first began.
     loading: HashMap<u64, (u32, u64)>,
 }
 
 impl Shard {
-    /// A node leaves the table; who is reading its object may have what was before.
+    /// Removes a node from the table; who is reading its object may have what was before.
     fn remove(&mut self, object: ObjectId) {
         self.entries.remove(&object.0);
         if let Some((_, left)) = self.loading.get_mut(&object.0) {
@@ -41,7 +41,7 @@ impl Shard {
         }
     }
 
-    /// Somebody begins to read an object: what [`Shard::has_loaded`] wants to know afterwards.
+    /// Counts somebody who begins to read an object; returns what [`Shard::has_loaded`] wants to know afterwards.
     fn load(&mut self, object: ObjectId) -> u64 {
         let (readers, left) = self.loading.entry(object.0).or_default();
         *readers += 1;
@@ -60,7 +60,7 @@ impl Shard {
     }
 }
 
-/// A counted reference to a node.
+/// Counted reference to a node.
 #[derive(Debug)]
 pub struct Node {
     nodes: Arc<Nodes>,
@@ -88,7 +88,7 @@ impl Clone for Node {
 }
 
 impl Node {
-    /// What the file system stands on.
+    /// Store that the file system stands on.
     pub(crate) fn store(&self) -> &Arc<Store> {
         &self.nodes.store
     }
@@ -98,14 +98,14 @@ impl Node {
         self.nodes.add_reference(self.object);
     }
 
-    /// A reference that a job may drop.
+    /// Returns a reference that a job may drop.
     pub(crate) fn kept(&self) -> Kept {
         self.nodes.add_reference(self.object);
         Kept { nodes: self.nodes.clone(), znode: self.znode.clone() }
     }
 }
 
-/// A counted reference held by a transfer: dropping it never waits. What the last one to go would have to do is left to the
+/// Counted reference held by a transfer: dropping it never waits. What the last one to go would have to do is left to the
 /// next operation.
 #[derive(Debug)]
 pub(crate) struct Kept {
@@ -114,13 +114,13 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// A reference for an operation.
+    /// Returns a reference for an operation.
     pub(crate) fn node(&self) -> Node {
         self.nodes.add_reference(self.znode.object);
         Node { nodes: self.nodes.clone(), znode: self.znode.clone() }
     }
 
-    /// What the file system stands on.
+    /// Store that the file system stands on.
     pub(crate) fn store(&self) -> &Arc<Store> {
         &self.nodes.store
     }
@@ -139,12 +139,12 @@ impl Drop for Kept {
     }
 }
 
-/// The table of nodes of a file system.
+/// Table of nodes of a file system.
 pub(crate) struct Nodes {
     pub(crate) store: Arc<Store>,
     shards: Vec<Mutex<Shard>>,
     left: exec::WaitQueue,
-    /// References that a job gave back and an operation has yet to.
+    /// Objects of references that a job gave back and an operation has yet to.
     parked: Mutex<Vec<ObjectId>>,
     has_parked: AtomicBool,
 }
@@ -156,7 +156,7 @@ impl std::fmt::Debug for Nodes {
 }
 
 impl Nodes {
-    /// An empty table.
+    /// Makes an empty table.
     pub(crate) fn new(store: Arc<Store>) -> Nodes {
         Nodes {
             store,
@@ -171,7 +171,7 @@ impl Nodes {
         &self.shards[(object.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 60) as usize % SHARDS]
     }
 
-    /// The node of an object (OpenZFS: `zfs_zget`).
+    /// Node of an object (OpenZFS: `zfs_zget`).
     pub(crate) fn node(self: &Arc<Self>, object: ObjectId) -> Result<Node, ZplError> {
         if self.has_parked.load(Ordering::Relaxed) {
             self.release_parked();
@@ -205,7 +205,7 @@ impl Nodes {
         Ok(znode)
     }
 
-    /// The node when it is in the table. Waits for one that is leaving.
+    /// Node of an object when it is in the table. Waits for one that is leaving.
     fn cached(self: &Arc<Self>, object: ObjectId) -> Option<Result<Node, ZplError>> {
         loop {
             let mut shard = self.shard(object).lock();
@@ -287,7 +287,7 @@ impl Nodes {
         }
     }
 
-    /// Gives back what jobs left.
+    /// Gives back the references that jobs left.
     fn release_parked(self: &Arc<Self>) {
         if self.has_parked.swap(false, Ordering::AcqRel) {
             let parked = std::mem::take(&mut *self.parked.lock());

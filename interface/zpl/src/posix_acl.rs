@@ -3,11 +3,11 @@
 //!
 //! What is here: they are shown, and the list follows a chmod as it does in the kernel. They are neither evaluated nor set.
 
-/// Names of both lists begin so.
+/// Beginning of the names of both lists.
 const NAMES: &[u8] = b"system.posix_acl_";
-/// The list that decides about access.
+/// Name of the list that decides about access.
 pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
-/// A version, then entries: tag, permissions, id (Linux: `posix_acl_xattr_header`, `posix_acl_xattr_entry`).
+/// Bytes of the version; entries follow: tag, permissions, id (Linux: `posix_acl_xattr_header`, `posix_acl_xattr_entry`).
 const HEADER_BYTES: usize = 4;
 const ENTRY_BYTES: usize = 8;
 const USER_OBJ: u16 = 0x01;
@@ -40,7 +40,7 @@ fn follow_mode(list: &mut [u8], mode: u64) {
     }
 }
 
-/// How a stored list is to change to follow a new mode, if at all.
+/// Stored list as it is to be to follow a new mode; None when it need not change.
 pub(crate) fn followed(old: &[u8], mode: u64) -> Option<Vec<u8>> {
     let mut list = old.to_vec();
     follow_mode(&mut list, mode);

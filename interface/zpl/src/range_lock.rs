@@ -20,14 +20,14 @@ struct State {
     waiting: u32,
 }
 
-/// The locks of a file.
+/// Locks of ranges of a file.
 #[derive(Debug, Default)]
 pub(crate) struct RangeLock {
     state: Mutex<State>,
     freed: WaitQueue,
 }
 
-/// A lock held; dropping it, on any thread, lets the next one in.
+/// Lock that is held; dropping it, on any thread, lets the next one in.
 #[derive(Debug)]
 pub(crate) struct RangeGuard {
     lock: Arc<RangeLock>,

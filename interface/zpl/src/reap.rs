@@ -10,7 +10,7 @@ use crate::znode::{Znode, flag};
 use ondisk::ObjectId;
 use std::sync::Arc;
 
-/// A file is freed in pieces of this size when it goes.
+/// Bytes of the pieces in which a file is freed when it goes.
 const FREE_CHUNK: u64 = 1 << 30;
 
 impl Nodes {

@@ -11,27 +11,27 @@ use crate::znode::{Znode, flag};
 use crate::{NewNode, ZplError};
 use ondisk::ObjectId;
 
-/// A path with more directories than this has a loop: the file system is damaged.
+/// Number of directories of a path beyond which it has a loop: the file system is damaged.
 const DEPTH_MAX: usize = 1 << 20;
 
-/// How to treat a target that exists.
+/// Treatment of a target that exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RenameMode {
-    /// Replace it.
+    /// Replace the target.
     #[default]
     Replace,
     /// Fail (RENAME_NOREPLACE).
     NoReplace,
-    /// Give it the source's place (RENAME_EXCHANGE).
+    /// Give the target the source's place (RENAME_EXCHANGE).
     Exchange,
 }
 
-/// A directory and a name in it.
+/// Place of a node: a directory and a name in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
-    /// The directory.
+    /// Directory of the place.
     pub directory: &'a Node,
-    /// The name.
+    /// Name in the directory.
     pub name: &'a [u8],
 }
 
@@ -153,7 +153,7 @@ impl Directories {
         })
     }
 
-    /// Each of two nodes gets the other's place.
+    /// Gives each of two nodes the other's place.
     fn exchange(&self, places: [(Place<'_>, &Node); 2], undo: &mut Undo<'_>) -> Result<(), ZplError> {
         let across = places[0].0.directory.object != places[1].0.directory.object;
         for (index, (at, leaves)) in places.into_iter().enumerate() {
@@ -167,7 +167,7 @@ impl Directories {
         Ok(())
     }
 
-    /// Both names are the same node: links of one file stay as they are, but another spelling of one name is taken on.
+    /// Renames a node to itself: links of one file stay as they are, but another spelling of one name is taken on.
     fn rename_to_itself(&self, from: Place<'_>, to: Place<'_>, source: &Node) -> Result<(), ZplError> {
         let spelling =
             |place: Place<'_>| Ok::<_, ZplError>(self.store().find_entry(place.directory, place.name)?.map(|(stored, _)| stored));

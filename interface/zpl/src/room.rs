@@ -9,50 +9,50 @@ use std::sync::Arc;
 
 /// Bytes that one transaction of names and attributes dirties, at most.
 pub(crate) const TX_NAMES: u64 = 64 << 10;
-/// How many txgs a transaction that finds no room waits for the deletion of files without names: somebody may keep them open for long.
+/// Number of txgs that a transaction without room waits for the deletion of files without names: somebody may keep them open for long.
 const DELETION_WAITS_MAX: u32 = 3;
 
-/// What statfs shows (OpenZFS: `dmu_objset_space`).
+/// Space of a file system, as statfs shows it (OpenZFS: `dmu_objset_space`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Space {
     /// Bytes referenced.
     pub referenced: u64,
     /// Bytes available.
     pub available: u64,
-    /// Objects in use.
+    /// Number of objects in use.
     pub objects_used: u64,
-    /// Objects that could be made.
+    /// Number of objects that could be made.
     pub objects_available: u64,
 }
 
-/// What a transaction is for.
+/// Purpose of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TxKind {
-    /// May need more space: refused when the pool or a quota is full.
+    /// Writes that may need more space: refused when the pool or a quota is full.
     Writes,
-    /// Frees more than it writes: must work when nothing else does.
+    /// Frees of more than is written: must work when nothing else does.
     Frees,
 }
 
-/// Where the space of a file system is known (the dataset).
+/// Source of what is known of a file system's space (the dataset).
 pub trait SpaceSource: Send + Sync {
-    /// Space now.
+    /// Space of the file system now.
     fn space(&self) -> Space;
     /// Opens a transaction that dirties up to `bytes`, or says that there is no space for it.
     fn assign(&self, txgs: &Arc<TxgManager>, bytes: u64, kind: TxKind) -> Result<Tx, ZplError> {
         let _ = kind;
         Ok(txgs.assign(bytes)?)
     }
-    /// Somebody found no room: waits until more of what was freed can be used again. False when nothing was.
+    /// Waits, for somebody who found no room, until more of what was freed can be used again. False when nothing was.
     fn wait_for_freed(&self, txgs: &Arc<TxgManager>) -> Result<bool, ZplError> {
         txgs.wait_synced(txgs.open_txg())?;
         Ok(true)
     }
 }
 
-/// Where transactions come from.
+/// Source of transactions.
 pub(crate) struct Room {
-    /// None where nothing can be changed.
+    /// Transaction groups; None where nothing can be changed.
     txgs: Option<Arc<TxgManager>>,
     source: RwLock<Option<Arc<dyn SpaceSource>>>,
     unlinked: Arc<UnlinkedSet>,
@@ -68,12 +68,12 @@ impl Room {
         self.txgs.is_none()
     }
 
-    /// Names where space is known.
+    /// Sets the source that knows of space.
     pub(crate) fn set_source(&self, source: Arc<dyn SpaceSource>) {
         *self.source.write() = Some(source);
     }
 
-    /// Space, None when nobody knows.
+    /// Space of the file system, None when nobody knows.
     pub(crate) fn space(&self) -> Option<Space> {
         self.source.read().as_ref().map(|source| source.space())
     }
@@ -107,7 +107,7 @@ impl Room {
         }
     }
 
-    /// Somebody found no room: waits until more of what was freed can be used again. False when nothing was.
+    /// Waits, for somebody who found no room, until more of what was freed can be used again. False when nothing was.
     pub(crate) fn wait_for_freed(&self) -> Result<bool, ZplError> {
         let txgs = self.txgs.as_ref().ok_or(ZplError::ReadOnly)?;
         let source = self.source.read().clone();
@@ -117,7 +117,7 @@ impl Room {
         }
     }
 
-    /// The last txg that may still be written, None where nothing is.
+    /// Txg that is the last that may still be written, None where nothing is.
     pub(crate) fn syncing_txg(&self) -> Option<u64> {
         self.txgs.as_ref().map(|txgs| txgs.open_txg().0.saturating_sub(1))
     }

@@ -72,7 +72,7 @@ const TABLE: [(&str, u16, u8); 22] = [
     ("ZPL_DXATTR", 0, U8),
     ("ZPL_PROJID", 8, U64),
 ];
-/// The attributes that version 4 and older have, in the order of their record.
+/// Number of attributes that version 4 and older have, in the order of their record.
 const LEGACY: usize = 16;
 /// Bytes of that record (OpenZFS: `ZFS_OLD_ZNODE_PHYS_SIZE`).
 pub(crate) const ZNODE_PHYS_BYTES: usize = 264;
@@ -81,7 +81,7 @@ const MAGIC: u32 = 0x2F_505A;
 const HEADER_BYTES: usize = 8;
 const BLKPTR_BYTES: usize = 128;
 const SPILL_BYTES_MAX: usize = 128 << 10;
-/// Layout numbers have 10 bits.
+/// Largest layout number: they have 10 bits.
 const LAYOUT_MAX: u16 = 1023;
 
 #[derive(Clone, Debug)]
@@ -102,12 +102,12 @@ struct State {
     wants_registration: bool,
 }
 
-/// The registry and layouts of one object set.
+/// Registry and layouts of one object set.
 pub struct Sa {
     objset: Arc<Objset>,
-    /// The SA master node; `None` before version 5.
+    /// Object of the SA master node; `None` before version 5.
     master: Option<ObjectId>,
-    /// On-disk number of each [`Attr`].
+    /// Numbers on disk, by [`Attr`].
     ids: [u16; TABLE.len()],
     state: RwLock<State>,
 }
@@ -118,7 +118,7 @@ impl std::fmt::Debug for Sa {
     }
 }
 
-/// Where an attribute lies in a buffer.
+/// Place of an attribute in a buffer.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     attr: u16,
@@ -126,7 +126,7 @@ struct Slot {
     length: u16,
 }
 
-/// One buffer (bonus or spill) with its index.
+/// Buffer (bonus or spill) with its index.
 #[derive(Clone, Debug, Default)]
 struct Buffer {
     bytes: Vec<u8>,
@@ -134,13 +134,13 @@ struct Buffer {
     dirty: bool,
 }
 
-/// The attributes of one object.
+/// Attributes of one object.
 #[derive(Clone, Debug)]
 pub(crate) struct Attrs {
     legacy: bool,
     bonus: Buffer,
     spill: Option<Buffer>,
-    /// The spill block went away and must be removed.
+    /// True when the spill block went away and must be removed.
     drop_spill: bool,
 }
 
@@ -192,7 +192,7 @@ impl Sa {
         self.ids[attr as usize]
     }
 
-    /// The number of the layout `attrs`, added when it is new (OpenZFS: `sa_find_layout`).
+    /// Number of the layout `attrs`, added when it is new (OpenZFS: `sa_find_layout`).
     fn layout_number(&self, attrs: &[u16], tx: &Tx) -> Result<u16, ZplError> {
         if let Some(number) = self.state.read().numbers.get(attrs) {
             return Ok(*number);
@@ -383,12 +383,12 @@ impl Sa {
         Ok(Buffer { bytes, slots, dirty: true })
     }
 
-    /// The value of an attribute.
+    /// Value of an attribute.
     pub(crate) fn get<'a>(&self, attrs: &'a Attrs, attr: Attr) -> Option<&'a [u8]> {
         attrs.find(self.id(attr))
     }
 
-    /// The value of a 64-bit attribute.
+    /// Value of a 64-bit attribute.
     pub(crate) fn get_u64(&self, attrs: &Attrs, attr: Attr) -> Option<u64> {
         self.get(attrs, attr).and_then(|bytes| Some(u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?)))
     }
@@ -411,7 +411,7 @@ impl Sa {
         self.lay_out(dnode, attrs, list, tx)
     }
 
-    /// Hands what changed to the dnode.
+    /// Hands the buffers that changed to the dnode.
     pub(crate) fn store(&self, dnode: &Dnode, attrs: &mut Attrs, tx: &Tx) -> Result<(), ZplError> {
         if attrs.drop_spill {
             dnode.remove_spill(tx)?;
@@ -442,7 +442,7 @@ impl State {
         self.layouts.insert(number, attrs);
     }
 
-    /// Where the attributes of `layout` lie in `bytes`.
+    /// Places of the attributes of `layout` in `bytes`.
     fn place(&self, layout: &[u16], bytes: &[u8], header: usize) -> Result<Vec<Slot>, ZplError> {
         let mut slots = Vec::with_capacity(layout.len());
         let (mut offset, mut length_at) = (header, 6);
@@ -497,7 +497,7 @@ impl Attrs {
         self.legacy
     }
 
-    /// These attributes, to be written over whatever of `now` reached the object.
+    /// Returns the attributes, to be written over whatever of `now` reached the object.
     pub(crate) fn rewritten_over(mut self, now: &Attrs) -> Attrs {
         self.bonus.dirty = true;
         self.spill.iter_mut().for_each(|spill| spill.dirty = true);
@@ -505,7 +505,7 @@ impl Attrs {
         self
     }
 
-    /// What follows the fixed record in the bonus of an old file system (short symbolic links).
+    /// Bytes behind the fixed record in the bonus of an old file system (short symbolic links).
     pub(crate) fn legacy_tail(&self) -> &[u8] {
         self.bonus.bytes.get(ZNODE_PHYS_BYTES..).unwrap_or_default()
     }

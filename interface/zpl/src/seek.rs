@@ -10,10 +10,10 @@ use fuse::{Answer, Errno, Kernel, Notifier, SeekRequest};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How often a hole is looked at again that turned out to be another one.
+/// Number of times that a hole is looked at again that turned out to be another one.
 const LOOKS_MAX: u32 = 32;
 
-/// The answer to a seek as far as we know, and the hole that it rests on.
+/// Answer to a seek as far as we know, and the hole that it rests on.
 struct Found {
     answer: Result<u64, ZplError>,
     hole: Range<u64>,

@@ -15,39 +15,39 @@ use crate::{ZplError, acl};
 use dmu::Tx;
 use std::sync::Arc;
 
-/// What to change.
+/// Attributes to change.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SetAttrs {
     /// Permission bits.
     pub mode: Option<u64>,
-    /// Owner.
+    /// User id of the owner.
     pub uid: Option<u32>,
-    /// Group.
+    /// Group id.
     pub gid: Option<u32>,
     /// Access time.
     pub atime: Option<Time>,
     /// Modification time.
     pub mtime: Option<Time>,
-    /// Clear setuid and setgid.
+    /// True to clear setuid and setgid.
     pub kill_suid: bool,
-    /// The times are the present, as of touch(1): who may only append may do that.
+    /// True when the times are the present, as of touch(1): who may only append may do that.
     pub touches: bool,
 }
 
-/// What stat(2) shows.
+/// Attributes and sizes that stat(2) shows.
 #[derive(Clone, Copy, Debug)]
 pub struct Stat {
-    /// Attributes.
+    /// Attributes of the node.
     pub fields: crate::Fields,
-    /// Allocated units of 512 bytes, as of the last sync, and those of the node itself (OpenZFS: `dmu_object_size_from_db`). Never 0:
+    /// Number of allocated units of 512 bytes, as of the last sync, with those of the node itself (OpenZFS: `dmu_object_size_from_db`). Never 0:
     /// archivers take that for a file without data, and a file that was just written has no blocks yet.
     pub blocks: u64,
-    /// Preferred I/O size.
+    /// Preferred I/O size in bytes.
     pub block_size: u64,
 }
 
 impl Stat {
-    /// Attributes and allocation.
+    /// Attributes and allocation of a node.
     pub(crate) fn of(store: &Store, node: &Znode) -> Result<Stat, ZplError> {
         let info = node.dnode.info()?;
         let fields = node.fields();
@@ -57,7 +57,7 @@ impl Stat {
     }
 }
 
-/// What changes attributes of a file system's nodes.
+/// Changes of attributes of a file system's nodes.
 pub(crate) struct Attributes {
     pub(crate) nodes: Arc<Nodes>,
     xattrs: Arc<Xattrs>,

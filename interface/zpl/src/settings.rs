@@ -3,7 +3,7 @@
 use crate::direct::Property;
 use zap::NormFlags;
 
-/// The `casesensitivity` property.
+/// Value of the `casesensitivity` property.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CaseSensitivity {
     /// Names differ by case.
@@ -18,56 +18,56 @@ pub enum CaseSensitivity {
 /// Properties fixed when a file system is made, kept in its master node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CreateOptions {
-    /// `casesensitivity`.
+    /// Property `casesensitivity`.
     pub case: CaseSensitivity,
-    /// `normalization`.
+    /// Property `normalization`.
     pub normalization: NormFlags,
-    /// `utf8only`.
+    /// Property `utf8only`.
     pub utf8_only: bool,
-    /// Owner of the root directory.
+    /// User id of the root directory's owner.
     pub uid: u32,
-    /// Group of the root directory.
+    /// Group id of the root directory.
     pub gid: u32,
-    /// The pool counts projects: nodes get a project number.
+    /// True when the pool counts projects: nodes get a project number.
     pub project_quota: bool,
 }
 
-/// The property `snapdir`: how `.zfs` is found in the root.
+/// Value of the property `snapdir`: how `.zfs` is found in the root.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Snapdir {
-    /// By name only.
+    /// Found by name only.
     #[default]
     Hidden,
-    /// It is listed, too.
+    /// Listed, too.
     Visible,
-    /// Not at all.
+    /// Not found at all.
     Disabled,
 }
 
 /// Properties that may change while mounted.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// `xattr=sa`.
+    /// Property `xattr` is `sa`.
     pub xattr_sa: bool,
-    /// `atime`.
+    /// Property `atime`.
     pub atime: bool,
-    /// `relatime`.
+    /// Property `relatime`.
     pub relatime: bool,
-    /// The pool counts projects: new nodes get a project number.
+    /// True when the pool counts projects: new nodes get a project number.
     pub project_quota: bool,
-    /// `snapdir`.
+    /// Property `snapdir`.
     pub snapdir: Snapdir,
-    /// `acltype=posix`: stored lists are shown and follow the mode.
+    /// Property `acltype` is `posix`: stored lists are shown and follow the mode.
     pub posix_acl: bool,
-    /// Files can get names of more than [`crate::NAME_BYTES_MAX`] bytes: `longname`.
+    /// Property `longname`: files can get names of more than [`crate::NAME_BYTES_MAX`] bytes.
     pub longname: bool,
-    /// Extended attributes of users are served; the property `xattr` and the option of a mount switch them off.
+    /// True when extended attributes of users are served; the property `xattr` and the option of a mount switch them off.
     pub user_xattrs: bool,
-    /// `readonly`, set while the file system is mounted for writing.
+    /// Property `readonly`, set while the file system is mounted for writing.
     pub read_only: bool,
-    /// `direct`.
+    /// Property `direct`.
     pub direct: Property,
-    /// It is a snapshot: never direct, whatever it inherits.
+    /// True for a snapshot: never direct, whatever it inherits.
     pub snapshot: bool,
 }
 

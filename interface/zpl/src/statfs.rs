@@ -32,7 +32,7 @@ pub(crate) fn statfs(store: &Store, node: Option<&Node>) -> Result<Statfs, ZplEr
     Ok(shown)
 }
 
-/// Where a project has a limit, that is the size, and what it has not used of it is free.
+/// Shows a project's limit as the size, where it has one, and as free what it has not used of it.
 fn show_project(store: &Store, project: u64, shown: &mut Statfs) -> Result<(), ZplError> {
     let value = |kind| userspace::value(&store.objset, kind, project);
     let bytes = value("projectquota")?;

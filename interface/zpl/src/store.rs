@@ -15,20 +15,20 @@ use ondisk::{Compression, ObjectId, Txg};
 use std::sync::{Arc, OnceLock};
 use zap::{Match, NormFlags, Zap};
 
-/// The master node of every file system (OpenZFS: `MASTER_NODE_OBJ`).
+/// Object of the master node of every file system (OpenZFS: `MASTER_NODE_OBJ`).
 pub(crate) const MASTER_NODE: ObjectId = ObjectId(1);
-/// The version we write (OpenZFS: `ZPL_VERSION_SA`).
+/// Version that we write (OpenZFS: `ZPL_VERSION_SA`).
 pub(crate) const VERSION: u64 = 5;
-/// From this version on directory entries carry the type (OpenZFS: `ZPL_VERSION_DIRENT_TYPE`).
+/// Version from which on directory entries carry the type (OpenZFS: `ZPL_VERSION_DIRENT_TYPE`).
 const VERSION_DIRENT_TYPE: u64 = 2;
-/// With `relatime` an access time older than this is renewed, in seconds.
+/// Seconds of age from which an access time is renewed with `relatime`.
 const RELATIME_SECONDS: i64 = 24 * 60 * 60;
 /// Longest name in bytes (OpenZFS: `ZFS_MAX_DATASET_NAME_LEN` is another matter; `MAXNAMELEN` − 1).
 pub const NAME_BYTES_MAX: usize = 255;
-/// The same with the property `longname`.
+/// Longest name in bytes with the property `longname`.
 pub const LONG_NAME_BYTES_MAX: usize = zap::LONGNAME_BYTES_MAX - 1;
 
-/// How names are compared, and which are allowed: fixed when the file system was made.
+/// Rules of how names are compared, and which are allowed: fixed when the file system was made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NameRules {
     pub(crate) norm: NormFlags,
@@ -37,7 +37,7 @@ pub(crate) struct NameRules {
     has_types: bool,
 }
 
-/// The ground of a file system.
+/// Ground of a file system: what all of its parts stand on.
 pub(crate) struct Store {
     pub(crate) objset: Arc<Objset>,
     pub(crate) exec: Exec,
@@ -72,7 +72,7 @@ impl NameRules {
         self.has_types
     }
 
-    /// How a name is looked up.
+    /// Way in which a name is looked up.
     pub(crate) fn matching(&self) -> Match {
         match (self.norm.is_none(), self.case) {
             (true, _) => Match::Exact,
@@ -118,7 +118,7 @@ impl Store {
         })
     }
 
-    /// The properties in effect.
+    /// Properties in effect.
     pub(crate) fn settings(&self) -> Settings {
         *self.settings.read()
     }
@@ -133,7 +133,7 @@ impl Store {
         let _ = self.direct.set(direct);
     }
 
-    /// The parameters and counters of direct I/O.
+    /// Parameters and counters of direct I/O.
     pub(crate) fn direct(&self) -> &Direct {
         self.direct.get_or_init(Direct::default)
     }

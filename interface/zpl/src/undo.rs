@@ -13,28 +13,28 @@ use ondisk::ObjectId;
 use std::sync::Arc;
 use zap::Zap;
 
-/// How something was.
+/// Step of an operation, with how it was before.
 enum Step {
-    /// There was no entry of this name.
+    /// Entry that was added: there was none of this name.
     Added { directory: Arc<Znode>, name: Vec<u8> },
-    /// There was one with this value.
+    /// Entry that was removed, with the value that it had.
     Removed { directory: Arc<Znode>, name: Vec<u8>, value: u64 },
-    /// The entry had this value.
+    /// Entry whose value was replaced, with the value that it had.
     Replaced { directory: Arc<Znode>, name: Vec<u8>, value: u64 },
-    /// The attributes, and what they became.
+    /// Attributes that were changed, and what they became.
     Changed { node: Arc<Znode>, before_and_after: Box<(Fields, Fields)> },
-    /// Whether the node counted as one without links.
+    /// Node whose links were changed, and whether it counted as one without links.
     Links { node: Arc<Znode>, unlinked: bool },
-    /// The object was not in the unlinked set.
+    /// Object that entered the unlinked set.
     Queued(ObjectId),
-    /// The object was in it.
+    /// Object that left the unlinked set.
     Dequeued(ObjectId),
-    /// There was no such object.
+    /// Object that was made.
     Made(ObjectId),
 }
 
 impl Step {
-    /// Puts back how it was.
+    /// Puts back how it was before the step.
     fn take_back(self, store: &Store, tx: &Tx) -> Result<(), ZplError> {
         let zap = |directory: &Arc<Znode>| Zap::open(directory.dnode.clone());
         match self {
@@ -55,7 +55,7 @@ impl Step {
     }
 }
 
-/// The steps of an operation so far.
+/// Steps of an operation so far.
 pub(crate) struct Undo<'a> {
     pub(crate) store: &'a Store,
     tx: &'a Tx,
@@ -76,7 +76,7 @@ impl<'a> Undo<'a> {
         result
     }
 
-    /// The transaction.
+    /// Transaction of the operation.
     pub(crate) fn tx(&self) -> &'a Tx {
         self.tx
     }

@@ -7,7 +7,7 @@ use zap::Zap;
 
 static KEEPS_UNLINKED: AtomicBool = AtomicBool::new(false);
 
-/// Whether files without names stay in the unlinked set instead of being deleted (OpenZFS: `zfs_unlink_suspend_progress`). What was kept is
+/// Sets whether files without names stay in the unlinked set instead of being deleted (OpenZFS: `zfs_unlink_suspend_progress`). Those kept are
 /// deleted at the next mount without it.
 pub fn set_unlink_suspended(keeps: bool) {
     KEEPS_UNLINKED.store(keeps, Ordering::Relaxed);
@@ -17,11 +17,11 @@ pub(crate) fn keeps_unlinked() -> bool {
     KEEPS_UNLINKED.load(Ordering::Relaxed)
 }
 
-/// The unlinked set of a file system.
+/// Unlinked set of a file system.
 pub(crate) struct UnlinkedSet {
-    /// None in damaged file systems, and in old ones that are not changed.
+    /// Set on disk; None in damaged file systems, and in old ones that are not changed.
     zap: Option<Zap>,
-    /// Files without names that were deleted.
+    /// Number of files without names that were deleted.
     deletions: AtomicU64,
 }
 
@@ -30,12 +30,12 @@ impl UnlinkedSet {
         UnlinkedSet { zap, deletions: AtomicU64::new(0) }
     }
 
-    /// The set on disk.
+    /// Opens the set on disk.
     pub(crate) fn zap(&self) -> Result<&Zap, ZplError> {
         self.zap.as_ref().ok_or(ZplError::Corrupt)
     }
 
-    /// Nodes that wait.
+    /// Number of nodes that wait.
     pub(crate) fn count(&self) -> u64 {
         self.zap.as_ref().map_or(0, Zap::count)
     }
@@ -45,7 +45,7 @@ impl UnlinkedSet {
         self.count() == 0
     }
 
-    /// The nodes that wait.
+    /// Objects of the nodes that wait.
     pub(crate) fn objects(&self) -> Result<Vec<ObjectId>, ZplError> {
         let mut objects = Vec::new();
         if let Some(set) = &self.zap {
@@ -57,12 +57,12 @@ impl UnlinkedSet {
         Ok(objects)
     }
 
-    /// Nodes that were deleted so far.
+    /// Number of nodes that were deleted so far.
     pub(crate) fn deletions(&self) -> u64 {
         self.deletions.load(Ordering::Acquire)
     }
 
-    /// A node was deleted.
+    /// Counts a node that was deleted.
     pub(crate) fn count_deletion(&self) {
         self.deletions.fetch_add(1, Ordering::Release);
     }

@@ -10,14 +10,14 @@ use ondisk::{ObjectId, ObjectType, objset_flags};
 use std::sync::Arc;
 use zap::{Zap, ZapError};
 
-/// The object that names all others of a file system.
+/// Object that names all others of a file system.
 const MASTER_NODE: ObjectId = ObjectId(1);
-/// What the counts of objects are called, before the id.
+/// Prefix of the ids in counts of objects.
 const OBJECTS: &str = "obj-";
-/// Who uses something, with the table of what they use.
+/// Kinds of owners, with the table of what they use.
 const WHO: [(&str, ObjectId); 3] = [("user", USERUSED_OBJECT), ("group", GROUPUSED_OBJECT), ("project", PROJECTUSED_OBJECT)];
 
-/// The table of a kind, none when nothing was ever entered, and what precedes the ids in it.
+/// Table of a kind, None when nothing was ever entered, and what precedes the ids in it.
 fn table(objset: &Arc<Objset>, kind: &str) -> Result<(Option<Zap>, &'static str), ZapError> {
     let (object, what) = WHO.into_iter().find_map(|(who, object)| Some((object, kind.strip_prefix(who)?))).ok_or(ZapError::NotFound)?;
     let (object, prefix) = match what {
@@ -32,7 +32,7 @@ fn table(objset: &Arc<Objset>, kind: &str) -> Result<(Option<Zap>, &'static str)
     }
 }
 
-/// The value of `userused`, `groupobjquota` …, 0 where nothing is counted or limited (OpenZFS: `zfs_userspace_one`).
+/// Value of `userused`, `groupobjquota` …, 0 where nothing is counted or limited (OpenZFS: `zfs_userspace_one`).
 ///
 /// # Errors
 /// `NotFound` for what is none of them.
@@ -41,7 +41,7 @@ pub fn value(objset: &Arc<Objset>, kind: &str, id: u64) -> Result<u64, ZapError>
     Ok(table.map_or(Ok(None), |table| table.try_lookup_u64(format!("{prefix}{id:x}")))?.unwrap_or(0))
 }
 
-/// All ids with a value of this kind, in no order (OpenZFS: `zfs_userspace_many`). Entries of other systems' identities, which have no
+/// Ids with a value of this kind, and the values, in no order (OpenZFS: `zfs_userspace_many`). Entries of other systems' identities, without a
 /// number here, are left out.
 ///
 /// # Errors
@@ -86,7 +86,7 @@ pub fn set(objset: &Arc<Objset>, kind: &str, id: u64, limit: u64, tx: &Tx) -> Re
     }
 }
 
-/// Who is charged for a node.
+/// Owner who is charged for a node.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Owner {
     pub(crate) uid: Option<u64>,
@@ -94,7 +94,7 @@ pub(crate) struct Owner {
     pub(crate) project: Option<u64>,
 }
 
-/// The tables of limits that a file system has, so that one without limits looks at nothing: of bytes and of objects, by [`WHO`].
+/// Tables of limits that a file system has, so that one without limits looks at nothing: of bytes and of objects, by [`WHO`].
 #[derive(Default)]
 struct Tables {
     bytes: [Option<Zap>; 3],
@@ -102,7 +102,7 @@ struct Tables {
 }
 
 impl Tables {
-    /// Reads which there are.
+    /// Reads which tables there are.
     fn read(objset: &Arc<Objset>) -> Result<Tables, ZapError> {
         let mut limits = Tables::default();
         for (index, (who, _)) in WHO.into_iter().enumerate() {
@@ -122,14 +122,14 @@ fn is_over(limits: Option<&Zap>, objset: &Arc<Objset>, (who, what): (&str, &str)
     }
 }
 
-/// The limits of a file system.
+/// Limits of a file system.
 pub(crate) struct Limits {
     objset: Arc<Objset>,
     tables: RwLock<Tables>,
 }
 
 impl Limits {
-    /// Reads which there are.
+    /// Reads which limits there are.
     pub(crate) fn read(objset: &Arc<Objset>) -> Result<Limits, ZplError> {
         Ok(Limits { objset: objset.clone(), tables: RwLock::new(Tables::read(objset)?) })
     }

@@ -22,41 +22,41 @@ use ondisk::ObjectId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Largest value kept in the system attributes (OpenZFS: `DXATTR_MAX_ENTRY_SIZE`).
+/// Bytes of the largest value kept in the system attributes (OpenZFS: `DXATTR_MAX_ENTRY_SIZE`).
 const SA_VALUE_BYTES_MAX: usize = 32768;
-/// Largest packed list there (OpenZFS: `SA_ATTR_MAX_LEN`).
+/// Bytes of the largest packed list in the system attributes (OpenZFS: `SA_ATTR_MAX_LEN`).
 const SA_LIST_BYTES_MAX: usize = 65535;
-/// Largest value at all: Linux's limit.
+/// Bytes of the largest value at all: Linux's limit.
 const VALUE_BYTES_MAX: usize = 64 << 10;
 /// Namespaces that are stored as part of the name; anything else belongs to `user.` (OpenZFS: `KNOWN_NS`).
 const NAMESPACES: [&[u8]; 4] = [b"user.", b"security.", b"system.", b"trusted."];
 
-/// What setting does when the name exists or doesn't.
+/// Condition under which an attribute is set, by whether its name exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetMode {
-    /// Either way.
+    /// Set in either case.
     #[default]
     Any,
-    /// Only a new one (XATTR_CREATE).
+    /// Only a new name (XATTR_CREATE).
     Create,
-    /// Only an existing one (XATTR_REPLACE).
+    /// Only an existing name (XATTR_REPLACE).
     Replace,
 }
 
 static COMPATIBLE: AtomicBool = AtomicBool::new(false);
 
-/// Whether names of the space `user.` are stored without it from now on, for other systems to read (OpenZFS: `zfs_xattr_compat`).
+/// Sets whether names of the space `user.` are stored without it from now on, for other systems to read (OpenZFS: `zfs_xattr_compat`).
 pub fn set_xattr_compat(is_compatible: bool) {
     COMPATIBLE.store(is_compatible, Ordering::Relaxed);
 }
 
-/// The other spelling of a `user.` name: without the namespace.
+/// Other spelling of a `user.` name: without the namespace.
 fn compatible_name(name: &[u8]) -> Option<&[u8]> {
     let bare = name.strip_prefix(b"user.")?;
     (!bare.is_empty() && !NAMESPACES.iter().any(|space| bare.starts_with(space))).then_some(bare)
 }
 
-/// Names of other spaces have nobody who handles them (Linux: `xattr_resolve_name` over OpenZFS's `zpl_xattr_handlers`).
+/// Refuses names of other spaces, which nobody handles (Linux: `xattr_resolve_name` over OpenZFS's `zpl_xattr_handlers`).
 fn check_namespace(name: &[u8]) -> Result<(), ZplError> {
     let spaces: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
     match spaces.iter().find_map(|space| name.strip_prefix(*space)) {
@@ -72,7 +72,7 @@ fn shown_name(stored: &[u8]) -> Vec<u8> {
     if known { stored.to_vec() } else { [b"user.", stored].concat() }
 }
 
-/// The extended attributes of a file system's nodes.
+/// Extended attributes of a file system's nodes.
 pub(crate) struct Xattrs {
     directories: Arc<Directories>,
     data: Arc<Data>,
@@ -98,7 +98,7 @@ impl Xattrs {
         if is_off { Err(ZplError::NotSupported) } else { Ok(()) }
     }
 
-    /// The list in the system attributes.
+    /// List in the system attributes.
     fn sa_list(&self, node: &Znode) -> Result<Arc<NvList>, ZplError> {
         let mut state = node.state.lock();
         if let Some(list) = &state.xattrs {
@@ -113,7 +113,7 @@ impl Xattrs {
         Ok(list)
     }
 
-    /// The extended attributes that lie in the system attributes, as stored, and their packed length in bytes; None without any.
+    /// Extended attributes that lie in the system attributes, as stored, and their packed length in bytes; None without any.
     pub(crate) fn sa_xattrs(&self, node: &Znode) -> Result<Option<(usize, Arc<NvList>)>, ZplError> {
         let bytes = self.store().sa.get(&node.state.lock().attrs, Attr::Dxattr).map_or(0, <[u8]>::len);
         if bytes == 0 { Ok(None) } else { Ok(Some((bytes, self.sa_list(node)?))) }
@@ -269,14 +269,14 @@ impl Xattrs {
         Ok(change)
     }
 
-    /// How a stored list of `acltype=posix` is to change to follow a new mode, if at all; the caller holds `names`.
+    /// Change of a stored list of `acltype=posix` that follows a new mode, if there is any; the caller holds `names`.
     pub(crate) fn chmod_list(&self, node: &Node, mode: u64) -> Result<Option<XattrChange>, ZplError> {
         let Some(old) = self.get_stored(node, posix_acl::ACCESS)? else { return Ok(None) };
         let list = posix_acl::followed(&old, mode);
         list.map(|list| self.stage_xattr(node, posix_acl::ACCESS, Some(&list))).transpose()
     }
 
-    /// A nameless file that holds a value.
+    /// Makes a nameless file that holds a value.
     fn make_value(&self, node: &Znode, value: &[u8]) -> Result<Node, ZplError> {
         let fields = node.fields();
         let new = NewNode { mode: S_IFREG | 0o644, uid: fields.uid as u32, gid: fields.gid as u32, xattr: true, ..NewNode::default() };
@@ -303,7 +303,7 @@ impl Xattrs {
         })
     }
 
-    /// The part of a change that is made in the hidden directory.
+    /// Makes the part of a change that is in the hidden directory.
     pub(crate) fn enter_files(&self, node: &Node, change: &XattrChange, undo: &mut Undo<'_>) -> Result<(), ZplError> {
         for (name, old) in &change.gone {
             let directory = change.directory.as_ref().ok_or(ZplError::Corrupt)?;
@@ -323,7 +323,7 @@ impl Xattrs {
         undo.change(&file.znode, |fields| fields.links = 1)
     }
 
-    /// The part of a change that is made in the system attributes.
+    /// Makes the part of a change that is in the system attributes.
     pub(crate) fn enter_list(&self, node: &Node, change: &XattrChange, state: &mut State, tx: &Tx) -> Result<(), ZplError> {
         let Some((list, packed)) = &change.list else { return Ok(()) };
         self.store().sa.set(&node.dnode, &mut state.attrs, Attr::Dxattr, packed, tx)?;
@@ -340,16 +340,16 @@ impl Xattrs {
     }
 }
 
-/// A change of one extended attribute that is prepared: a new value that needs a file lies in one without a name.
+/// Change of one extended attribute that is prepared: a new value that needs a file lies in one without a name.
 #[derive(Debug)]
 pub(crate) struct XattrChange {
     name: Vec<u8>,
-    /// The list in the system attributes afterwards, and packed; None when it stays.
+    /// List in the system attributes afterwards, and packed; None when it stays.
     list: Option<(Arc<NvList>, Vec<u8>)>,
     directory: Option<Node>,
-    /// The new value, when it does not go into the list.
+    /// File of the new value, when it does not go into the list.
     file: Option<Node>,
-    /// Values that go from the directory.
+    /// Names and files of values that go from the directory.
     gone: Vec<(Vec<u8>, Node)>,
 }
 

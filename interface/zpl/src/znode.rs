@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Seconds and nanoseconds since the epoch.
+/// Time in seconds and nanoseconds since the epoch.
 pub type Time = (i64, u32);
 
 pub(crate) const S_IFMT: u64 = 0o170_000;
@@ -48,72 +48,72 @@ pub(crate) mod flag {
     pub const PROJID: u64 = 0x8000_0000_0000;
 }
 
-/// The attributes that operations look at, decoded.
+/// Attributes that operations look at, decoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fields {
-    /// Type and permissions.
+    /// Type and permissions of the node.
     pub mode: u64,
-    /// Bytes; of a directory its entries with `.` and `..`.
+    /// Size in bytes; of a directory its number of entries with `.` and `..`.
     pub size: u64,
     /// Txg of creation: the generation.
     pub generation: u64,
-    /// Owner.
+    /// User id of the owner.
     pub uid: u64,
-    /// Group.
+    /// Group id.
     pub gid: u64,
-    /// Directory that holds it (one of them).
+    /// Object of a directory that holds the node.
     pub parent: u64,
-    /// ZPL_FLAGS.
+    /// Flags of the node: ZPL_FLAGS.
     pub flags: u64,
-    /// Hard links.
+    /// Number of hard links.
     pub links: u64,
     /// Access, modification, change and birth times.
     pub times: [Time; 4],
-    /// Directory of extended attributes, 0 for none.
+    /// Object of the directory of extended attributes, 0 for none.
     pub xattr: u64,
     /// Device number as stored.
     pub rdev: u64,
-    /// Project.
+    /// Number of the project.
     pub project: u64,
 }
 
-/// Index of a time in [`Fields::times`].
+/// Index of the access time in [`Fields::times`].
 pub(crate) const ATIME: usize = 0;
-/// See [`ATIME`].
+/// Index of the modification time in [`Fields::times`].
 pub(crate) const MTIME: usize = 1;
-/// See [`ATIME`].
+/// Index of the change time in [`Fields::times`].
 pub(crate) const CTIME: usize = 2;
-/// See [`ATIME`].
+/// Index of the birth time in [`Fields::times`].
 pub(crate) const CRTIME: usize = 3;
 
 pub(crate) struct State {
     pub(crate) attrs: Attrs,
     pub(crate) fields: Fields,
     pub(crate) unlinked: bool,
-    /// `times[ATIME]` is newer than what the object says.
+    /// True when `times[ATIME]` is newer than what the object says.
     pub(crate) atime_dirty: bool,
     /// Decoded ZPL_DXATTR.
     pub(crate) xattrs: Option<Arc<NvList>>,
 }
 
-/// Requests of fewer bytes than this come in one piece (Linux: 256 pages, unless `max_pages_limit` allows more).
+/// Bytes from which on the kernel may hand over a request in parts (Linux: 256 pages, unless `max_pages_limit` allows more).
 const LONG_BYTES: u64 = 1 << 20;
 
-/// A node; use it through [`crate::Node`].
+/// Node of a file system; use it through [`crate::Node`].
 pub struct Znode {
     pub(crate) object: ObjectId,
     pub(crate) dnode: Arc<Dnode>,
     pub(crate) state: Mutex<State>,
-    /// Guards the names of a directory, and the extended attributes of any node. Held across reads of directory blocks
+    /// Lock of the names of a directory, and of the extended attributes of any node. Held across reads of directory blocks
     /// and while a transaction is waited for; never asked for while a transaction is open.
     pub(crate) names: RwLock<()>,
     pub(crate) ranges: Arc<RangeLock>,
     /// Counts of direct I/O, from the first request that asked for it.
     direct: OnceLock<Arc<DirectStats>>,
-    /// Where the last long direct read and write ended that may be a part of one request (see [`Znode::goes_on`]).
+    /// Offsets in bytes at which the last long direct read and write ended that may be a part of one request (see [`Znode::goes_on`]).
     long_ends: [AtomicU64; 2],
     last_txg: AtomicU64,
-    /// What a mount knows of the kernel's pages.
+    /// View that a mount has of the kernel's pages.
     pub(crate) kernel: Arc<KernelView>,
 }
 
@@ -172,7 +172,7 @@ impl Fields {
     pub fn is_symlink(&self) -> bool {
         self.mode & S_IFMT == S_IFLNK
     }
-    /// A directory that hands its project on takes only what has the same (OpenZFS: `zfs_link`, `zfs_rename`).
+    /// Checks that a directory which hands its project on takes only what has the same (OpenZFS: `zfs_link`, `zfs_rename`).
     pub(crate) fn check_takes(&self, other: &Fields) -> Result<(), ZplError> {
         if self.flags & flag::PROJINHERIT != 0 && self.project != other.project { Err(ZplError::CrossDevice) } else { Ok(()) }
     }
@@ -195,17 +195,17 @@ impl Znode {
         }
     }
 
-    /// Its object number, which is the inode number.
+    /// Object number of the node, which is the inode number.
     pub fn object(&self) -> ObjectId {
         self.object
     }
 
-    /// Waits for a range of its bytes.
+    /// Waits for a range of the node's bytes.
     pub(crate) fn lock_range(&self, exec: &Exec, range: Range<u64>, writer: bool) -> RangeGuard {
         self.ranges.lock(exec, range, writer)
     }
 
-    /// Where its direct I/O is counted, and with that of its `dataset`.
+    /// Counts of the node's direct I/O, which count in those of its `dataset` too.
     pub(crate) fn direct_stats(&self, dataset: &Arc<DirectStats>) -> &DirectStats {
         self.direct.get_or_init(|| DirectStats::of_file(dataset.clone()))
     }
@@ -218,28 +218,28 @@ impl Znode {
         self.long_ends[usize::from(is_write)].swap(end, Ordering::Relaxed) == range.start
     }
 
-    /// Its counts of direct I/O, when there are any.
+    /// Counts of the node's direct I/O, when there are any.
     pub(crate) fn direct_counts(&self) -> Option<DirectSnapshot> {
         self.direct.get().map(|stats| stats.snapshot())
     }
 
-    /// Its attributes now.
+    /// Attributes of the node now.
     pub fn fields(&self) -> Fields {
         self.state.lock().fields
     }
 
-    /// Whether it may be opened for writing: who only appends may write to a file that is append-only (Linux: `may_open`).
+    /// Checks that the node may be opened for writing: who only appends may write to a file that is append-only (Linux: `may_open`).
     pub(crate) fn check_opens(&self, appends: bool) -> Result<(), ZplError> {
         let forbids = if appends { flag::IMMUTABLE } else { flag::IMMUTABLE | flag::APPENDONLY };
         if self.fields().flags & forbids == 0 { Ok(()) } else { Err(ZplError::NotPermitted) }
     }
 
-    /// Whether its extended attributes may change (Linux: `xattr_permission`).
+    /// Checks that the node's extended attributes may change (Linux: `xattr_permission`).
     pub(crate) fn check_attributes_change(&self) -> Result<(), ZplError> {
         self.check_opens(false)
     }
 
-    /// Whether it has data.
+    /// Checks that the node has data.
     pub(crate) fn check_regular(&self) -> Result<(), ZplError> {
         let fields = self.fields();
         match (fields.is_regular(), fields.is_directory()) {
@@ -249,7 +249,7 @@ impl Znode {
         }
     }
 
-    /// Whether names can be entered in it.
+    /// Checks that names can be entered in the directory.
     pub(crate) fn check_live_directory(&self) -> Result<(), ZplError> {
         let state = self.state.lock();
         if !state.fields.is_directory() {
@@ -264,14 +264,14 @@ impl Znode {
         Ok(())
     }
 
-    /// Who is charged for it.
+    /// Owner who is charged for the node.
     pub(crate) fn owner(&self) -> Owner {
         let fields = self.fields();
         let project = (fields.flags & flag::PROJID != 0).then_some(fields.project);
         Owner { uid: Some(fields.uid), gid: Some(fields.gid), project }
     }
 
-    /// The last txg that changed it.
+    /// Txg that was the last to change the node.
     pub(crate) fn last_txg(&self) -> u64 {
         self.last_txg.load(Ordering::Acquire)
     }
@@ -280,7 +280,7 @@ impl Znode {
         self.changed_by(tx.txg().0);
     }
 
-    /// Notes that a txg up to this one changed it.
+    /// Notes that a txg up to this one changed the node.
     pub(crate) fn changed_by(&self, txg: u64) {
         self.last_txg.fetch_max(txg, Ordering::AcqRel);
     }

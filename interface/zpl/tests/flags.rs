@@ -45,7 +45,7 @@ impl Bed {
         self.zfs.change_flags(&self.file, FlagChange { mask: READONLY | IMMUTABLE | APPENDONLY, set, project: None }).expect("marked");
     }
 
-    /// What no protected file lets happen.
+    /// Checks what no protected file lets happen.
     fn is_kept(&self) {
         let (zfs, root, file) = (&self.zfs, &self.root, &self.file);
         let refused = Err(ZplError::NotPermitted);

@@ -12,7 +12,7 @@ use zpl::{CreateOptions, NewNode, Node, Settings, WriteData, Zfs, ZplError};
 
 const PAGE: usize = 4096;
 const RECORD: usize = 4 * PAGE;
-/// One page into the fourth block.
+/// Bytes of the file: one page into the fourth block.
 const OLD: usize = 3 * RECORD + PAGE;
 
 fn bytes(length: usize, salt: u8) -> Vec<u8> {
@@ -29,7 +29,7 @@ struct Bed {
     node: Node,
 }
 
-/// A file of `OLD` bytes.
+/// Makes a file of `OLD` bytes.
 fn bed(io: Arc<MemBlockIo>) -> Bed {
     let props = ObjsetProps { record_size: RECORD, ..ObjsetProps::default() };
     let pool = TestPool::create(io, ObjsetType::ZFS, props).expect("an object set");
@@ -42,7 +42,7 @@ fn bed(io: Arc<MemBlockIo>) -> Bed {
 }
 
 impl Bed {
-    /// The file holds this, now and from the disks, and zeros behind it when it is made longer.
+    /// Checks that the file holds this, now and from the disks, and zeros behind it when it is made longer.
     fn holds(&self, wanted: &[u8], what: &str) {
         for _ in 0..2 {
             assert_eq!(self.node.fields().size, wanted.len() as u64, "{what}");
@@ -59,7 +59,7 @@ impl Bed {
     }
 }
 
-/// Head, whole blocks, tail: within the file, and from inside it past its end.
+/// Offsets and bytes of requests: head, whole blocks, tail; within the file, and from inside it past its end.
 const REQUESTS: [(usize, usize); 3] = [(PAGE, 2 * RECORD), (OLD - 2 * PAGE, 4 * RECORD), (OLD, 3 * RECORD + 2 * PAGE)];
 
 fn after(offset: usize, data: &[u8]) -> Vec<u8> {

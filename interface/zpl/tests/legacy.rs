@@ -8,7 +8,7 @@ use zpl::{NewNode, Settings, Zfs, ZplError};
 
 const RECORD_BYTES: usize = 264;
 
-/// The record as `zfs_znode.h` of old has it: four times, then words.
+/// Bytes of the record as `zfs_znode.h` of old has it: four times, then words.
 fn record(mode: u64, size: u64, parent: u64, links: u64) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(RECORD_BYTES);
     for seconds in [-7i64, 11, 12, 13] {

@@ -40,7 +40,7 @@ struct Inode {
     parent: usize,
 }
 
-/// The file system as a map; inode 0 is the root.
+/// Model of the file system as a map; inode 0 is the root.
 struct Model {
     inodes: Vec<Inode>,
 }
@@ -249,7 +249,7 @@ impl World {
         }
     }
 
-    /// Nodes without links are kept open for a while: their data must stay readable until then.
+    /// Lets go of nodes without links, which are kept open for a while: their data must stay readable until then.
     fn let_go(&mut self, rng: &mut Rng) {
         let gone: Vec<usize> = self.nodes.keys().copied().filter(|inode| self.model.inodes[*inode].links == 0).collect();
         for inode in gone {
@@ -358,7 +358,7 @@ impl World {
     }
 }
 
-/// What `zfs userspace` shows must be what the files take: else quotas are wrong.
+/// Compares what `zfs userspace` shows with what the files take: else quotas are wrong.
 fn compare_accounting(pool: &TestPool, objects: &BTreeSet<ObjectId>) {
     let mut sum = 0;
     for object in objects {

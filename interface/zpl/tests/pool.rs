@@ -96,7 +96,7 @@ fn check(zfs: &Arc<Zfs>) {
     assert_eq!(zfs.read_link(&zfs.lookup(&root, b"link").expect("link")), Ok(b"dir/f1".to_vec()));
 }
 
-/// `zdb` of OpenZFS judges what we wrote, where it is installed.
+/// Has `zdb` of OpenZFS judge what we wrote, where it is installed.
 fn judge(devices: &[Arc<MemDevice>], name: &str) {
     if need::lacks(need::Need::Zdb, &format!("zdb's judgement of {name}")).unwrap() {
         return;
@@ -207,7 +207,7 @@ fn what_was_deleted_from_a_full_pool_can_be_used_at_once() {
     pool.export().expect("exported");
 }
 
-/// A source of space that has none until somebody lets go of a file.
+/// Source of space that has none until somebody lets go of a file.
 struct Full {
     zfs: std::sync::Weak<Zfs>,
     held: ondisk::ObjectId,
@@ -255,7 +255,7 @@ fn the_deletion_of_removed_files_is_waited_for() {
     assert_eq!(full.refusals.load(std::sync::atomic::Ordering::Relaxed), 4, "with nothing left to wait for the answer comes at once");
 }
 
-/// Takes a few names at a time, as the kernel does.
+/// Names of a listing, taken a few at a time, as the kernel does.
 struct Names(Vec<(String, u64)>, usize);
 
 impl DirSink for Names {

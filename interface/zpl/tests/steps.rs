@@ -54,7 +54,7 @@ fn make(zfs: &Arc<Zfs>, directory: &str, name: &str, mode: u64) -> Outcome {
 }
 
 impl World {
-    /// Two directories with files, links, attributes in both places, and a third that is large enough for a hash table.
+    /// Makes two directories with files, links, attributes in both places, and a third that is large enough for a hash table.
     fn new(case: CaseSensitivity) -> World {
         let props = ObjsetProps { record_size: RECORD, ..ObjsetProps::default() };
         let pool = TestPool::create(MemBlockIo::inline(3), ObjsetType::ZFS, props).expect("an object set");
@@ -91,7 +91,7 @@ impl World {
         zfs.set_xattr(&node, b"user.large", &bytes(50_000, 2), SetMode::Any)
     }
 
-    /// What there is; `whole` with times and object numbers.
+    /// Lines on what there is; `whole` with times and object numbers.
     fn seen(&self, whole: bool) -> Vec<String> {
         let fresh = Objset::open(TestPool::env(&self.pool.io), self.pool.objset.root_bp(), self.pool.objset.props()).expect("opens");
         let disk = Zfs::open(&fresh, None, settings()).expect("it opens from disk");
@@ -225,14 +225,14 @@ const SPELLINGS: &[Operation] = &[
     ("unlink by another spelling", |zfs| zfs.unlink(&at(zfs, "a")?, b"F")),
 ];
 
-/// What fails.
+/// Step that fails.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
-    /// The k-th change of something that is not dirty yet.
+    /// Change, the k-th, of something that is not dirty yet.
     Change,
-    /// The k-th read.
+    /// Read, the k-th.
     Read,
-    /// That and all that follow until the operation has ended.
+    /// Reads from the k-th on, until the operation has ended.
     ReadsFrom,
 }
 

@@ -25,7 +25,7 @@ impl Rng {
     }
 }
 
-/// A directory somewhere in the tree.
+/// Node of a directory somewhere in the tree.
 fn walk(zfs: &Arc<Zfs>, rng: &mut Rng) -> Result<Node, ZplError> {
     let mut at = zfs.node(zfs.root())?;
     for _ in 0..rng.below(4) {
@@ -37,7 +37,7 @@ fn walk(zfs: &Arc<Zfs>, rng: &mut Rng) -> Result<Node, ZplError> {
     Ok(at)
 }
 
-/// One operation; errors that other threads can cause are part of the game.
+/// Does one operation; errors that other threads can cause are part of the game.
 fn step(zfs: &Arc<Zfs>, rng: &mut Rng) -> Result<(), ZplError> {
     let directory = walk(zfs, rng)?;
     let name = rng.name();

@@ -4,7 +4,7 @@ use ondisk::{DnodeError, ObjectId, ObjsetError};
 use std::error::Error;
 use std::fmt;
 
-/// Why a block could not be read or written.
+/// Reason why a block could not be read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BlockError {
     /// The devices failed.
@@ -35,7 +35,7 @@ impl fmt::Display for BlockError {
 }
 impl Error for BlockError {}
 
-/// What of an object set is not as the format wants it.
+/// Part of an object set that is not as the format wants it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordError {
     /// The record of a dnode.
@@ -62,7 +62,7 @@ impl Error for RecordError {
     }
 }
 
-/// Why an operation on an object set or object failed.
+/// Reason why an operation on an object set or object failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DmuError {
     /// There is no such object (OpenZFS: `ENOENT`).
@@ -73,7 +73,7 @@ pub enum DmuError {
     Invalid,
     /// The object is not in a state that allows it, e.g. a new block size for many blocks (OpenZFS: `ENOTSUP`).
     NotSupported,
-    /// What was read does not decode.
+    /// The bytes that were read do not decode.
     Corrupt,
     /// The record of an object, or the objset block, does not decode.
     Record(RecordError),
@@ -137,7 +137,7 @@ impl From<BlockError> for DmuError {
 pub struct DamagedRecord {
     /// The object that holds it.
     pub object: ObjectId,
-    /// What is wrong with it.
+    /// Description of what is wrong with it.
     pub what: &'static str,
 }
 
@@ -149,7 +149,7 @@ impl fmt::Display for DamagedRecord {
 
 impl Error for DamagedRecord {}
 
-/// Why a txg could not be synced; nothing of it is referenced from the pool's uberblock.
+/// Reason why a txg could not be synced; nothing of it is referenced from the pool's uberblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncError {
     /// An object set could not be written.

@@ -71,7 +71,7 @@ pub struct BlockWrite {
     /// the block in place and return a pointer with the same first DVA: the caller then frees and accounts nothing.
     /// In every other case the caller frees it.
     pub previous: BlockPtr,
-    /// Whether the bytes stay in memory afterwards.
+    /// Time for which the bytes stay in memory afterwards.
     pub keep: Keep,
 }
 

@@ -77,7 +77,7 @@ pub struct ObjsetProps {
     pub record_size: usize,
     /// Bytes of new dnodes, 0 for the legacy 512.
     pub dnode_size: usize,
-    /// Whether the pool's `hole_birth` feature is active: freed blocks leave a hole with its birth.
+    /// True when the pool's `hole_birth` feature is active: freed blocks leave a hole with its birth.
     pub hole_birth: bool,
     /// Compression of metadata: lz4, or lzjb on pools without the feature.
     pub metadata_compression: Compression,

@@ -95,7 +95,7 @@ struct State {
     opened_ns: u64,
     failed: Option<SyncError>,
     stopping: bool,
-    /// Somebody is in the middle of closing and syncing.
+    /// True while somebody is in the middle of closing and syncing.
     driving: bool,
     /// Since when a txg is being synced.
     syncing_since_ns: Option<u64>,
@@ -112,7 +112,7 @@ pub struct TxgManager {
     direct: [AtomicU64; TXG_SLOTS],
     direct_max: AtomicU64,
     state: Mutex<State>,
-    /// Something in `state` changed.
+    /// Wait queue of those who want to know when something in `state` changed.
     changed: WaitQueue,
     /// Wakes the sync thread early.
     kicked: Condvar,

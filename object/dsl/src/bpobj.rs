@@ -62,7 +62,7 @@ impl Bpobj {
         }
     }
 
-    /// So many of its pointers, as they are.
+    /// Bytes of so many of its pointers, as they are.
     fn raw_pointers(&self, first: u64, count: u64) -> Result<Vec<u8>, DslError> {
         let mut raw = vec![0; (count * POINTER_BYTES) as usize];
         self.dnode.read(first * POINTER_BYTES, &mut raw)?;

@@ -6,7 +6,7 @@ use std::error::Error;
 use std::fmt;
 use zap::ZapError;
 
-/// Why an operation on datasets failed.
+/// Reason why an operation on datasets failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DslError {
     /// There is no such dataset, snapshot or property.
@@ -17,9 +17,9 @@ pub enum DslError {
     BadName,
     /// The name, with its parents, is longer than 255 bytes (OpenZFS: `ZFS_MAX_DATASET_NAME_LEN`).
     NameTooLong,
-    /// Somebody uses the dataset.
+    /// The dataset is used by somebody.
     Busy,
-    /// What would be the parent is not a file system.
+    /// The dataset that would be the parent is not a file system.
     ParentNotFilesystem,
     /// The dataset has children.
     HasChildren,
@@ -55,7 +55,7 @@ pub enum DslError {
     Corrupt {
         /// The object.
         object: ObjectId,
-        /// What is wrong with it.
+        /// Description of what is wrong with it.
         what: &'static str,
     },
     /// The object layer failed.

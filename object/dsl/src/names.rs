@@ -47,7 +47,7 @@ pub(crate) fn check_depth(dataset: &str) -> Result<(), DslError> {
     check_depth_of(dataset.matches('/').count())
 }
 
-/// The same for a number of slashes.
+/// Checks a number of slashes likewise.
 pub(crate) fn check_depth_of(slashes: usize) -> Result<(), DslError> {
     if slashes >= NESTING_MAX.load(Ordering::Relaxed) as usize { Err(DslError::NameTooLong) } else { Ok(()) }
 }

@@ -55,7 +55,7 @@ impl Space {
         space.usable_bytes.saturating_sub(slop)
     }
 
-    /// Something new needs room, which a full pool keeps for what gives some back (OpenZFS: `dsl_sync_task` with
+    /// Checks that there is room for something new, which a full pool keeps for what gives some back (OpenZFS: `dsl_sync_task` with
     /// `ZFS_SPACE_CHECK_NORMAL`).
     pub(crate) fn check_room(&self) -> Result<(), DslError> {
         let offered = self.pool_bytes(false).saturating_sub(self.meta.services.space().deferred_bytes);

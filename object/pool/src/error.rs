@@ -9,7 +9,7 @@ use std::fmt;
 use vdev::TreeError;
 use zap::ZapError;
 
-/// Why a pool could not be made, opened, changed or closed.
+/// Reason why a pool could not be made, opened, changed or closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PoolError {
     /// None of the devices has a label of the pool.
@@ -39,20 +39,20 @@ pub enum PoolError {
     Tree(TreeError),
     /// The pool was last used by another host and not exported: import with force.
     InUse {
-        /// That host's id.
+        /// Id of that host.
         hostid: u64,
-        /// That host's name.
+        /// Name of that host.
         hostname: String,
     },
     /// The pool was destroyed; it can be imported as such.
     Destroyed,
-    /// These datasets have an intent log that must be replayed first; the pool can be imported read-only.
+    /// Datasets have an intent log that must be replayed first; the pool can be imported read-only.
     IntentLogs(Vec<String>),
     /// The device holds a pool, or is too small, or cannot be written.
     Device {
         /// Path of the device.
         path: String,
-        /// What is wrong.
+        /// Fault of the device.
         problem: DeviceProblem,
     },
     /// The pool has no leaf with this guid.
@@ -110,22 +110,22 @@ pub enum PoolError {
     Object(ObjectId, &'static str),
 }
 
-/// What is wrong with a device.
+/// Fault of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceProblem {
-    /// It is part of a pool that is not exported.
+    /// The device is part of a pool that is not exported.
     InUse,
-    /// It is a spare, or in use as one.
+    /// The device is a spare, or in use as one.
     Busy,
-    /// It is a spare of this pool already.
+    /// The device is a spare of this pool already.
     SpareAlready,
-    /// It has less than 64 MiB.
+    /// The device has less than 64 MiB.
     TooSmall,
-    /// It is smaller than the vdev needs.
+    /// The device is smaller than the vdev needs.
     TooSmallForVdev,
-    /// Its sectors are larger than the vdev's.
+    /// The device's sectors are larger than the vdev's.
     SectorsTooLarge,
-    /// It can't be opened.
+    /// The device can't be opened.
     Open(DeviceError),
 }
 
@@ -213,7 +213,7 @@ impl PoolError {
         matches!(self, PoolError::NotFound | PoolError::NoUberblock | PoolError::MissingDevices(_) | PoolError::MissingVdev(_))
     }
 
-    /// The same as an error of a txg's sync.
+    /// Makes an error of a txg's sync of it.
     pub(crate) fn into_sync(self) -> SyncError {
         match self {
             PoolError::Dmu(error) | PoolError::Zap(ZapError::Dmu(error)) | PoolError::Dsl(DslError::Dmu(error)) => SyncError::Dmu(error),

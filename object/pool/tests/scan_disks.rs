@@ -85,7 +85,7 @@ fn scatter(pool: &Pool) {
     (0..3).for_each(|_| pool.sync().expect("synced"));
 }
 
-/// Somebody reads all over the leaf, one block every 15 ms, until `stop`.
+/// Reads all over the leaf, one block every 15 ms, until `stop`.
 fn use_leaf(zio: Zio, leaf: Guid, mut random: SplitMix, stop: Arc<AtomicBool>) {
     if stop.load(Ordering::Relaxed) {
         return;

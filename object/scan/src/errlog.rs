@@ -18,9 +18,9 @@ const LAST: &str = "errlog_last";
 /// One of the logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Which {
-    /// Of the scrub that runs; ordinary reads add to it, too.
+    /// Log of the scrub that runs; ordinary reads add to it, too.
     Scrub,
-    /// Of the last scrub, and of what ordinary reads found since.
+    /// Log of the last scrub, and of what ordinary reads found since.
     Last,
 }
 

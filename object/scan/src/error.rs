@@ -4,7 +4,7 @@ use dmu::{DmuError, SyncError};
 use std::fmt;
 use zap::ZapError;
 
-/// Why a request about a scan failed.
+/// Reason why a request about a scan failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScanError {
     /// A scan runs already.
@@ -65,7 +65,7 @@ macro_rules! from {
 from!(SyncError => Sync, DmuError => Dmu, ZapError => Zap);
 
 impl ScanError {
-    /// The same as an error of a txg's sync.
+    /// Makes an error of a txg's sync of it.
     pub(crate) fn into_sync(self) -> SyncError {
         match self {
             ScanError::Sync(error) => error,

@@ -26,7 +26,7 @@ impl LostBlocks {
         self.0.lock().iter().map(|(at, birth)| (*at, *birth)).collect()
     }
 
-    /// These are in the log now.
+    /// Forgets blocks that are in the log now.
     pub(crate) fn forget(&self, logged: &[(Bookmark, Txg)]) {
         let mut lost = self.0.lock();
         for (at, birth) in logged {

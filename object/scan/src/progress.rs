@@ -27,7 +27,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Of each the larger one.
+    /// Makes the counters of which each is the larger one.
     pub(crate) fn max(self, other: Counters) -> Counters {
         Counters {
             examined: self.examined.max(other.examined),

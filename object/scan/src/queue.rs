@@ -66,9 +66,9 @@ enum Step {
 struct Reading {
     scan: Arc<Scan>,
     resilver: bool,
-    /// Top-level vdevs that have rotational leaves.
+    /// Number of slots for leaves of each top-level vdev, at least 1.
     leaves: BTreeMap<VdevId, u64>,
-    /// Those that have rotational ones.
+    /// Top-level vdevs that have rotational leaves.
     roams: BTreeSet<VdevId>,
     state: Mutex<State>,
     ended: WaitQueue,
@@ -182,7 +182,7 @@ impl Reading {
         Step::End
     }
 
-    /// Whether the leaves of a vdev let it be read now; goes where their heads are.
+    /// True when the leaves of a vdev let it be read now; goes where their heads are.
     fn may_read(&self, top: VdevId, state: &State, queue: &mut SortQueue) -> bool {
         if !self.roams.contains(&top) {
             return true;

@@ -92,7 +92,7 @@ pub(crate) struct Checkpoint {
 pub(crate) struct View {
     pub(crate) generation: u64,
     pub(crate) mos_root: BlockPtr,
-    /// By dataset object; None for those that are gone. Only what comes next is in it.
+    /// Roots by dataset object; None for those that are gone. Only what comes next is in it.
     pub(crate) roots: HashMap<u64, Option<Root>>,
 }
 
@@ -103,7 +103,7 @@ pub(crate) struct Shared {
     pub(crate) request: Option<Request>,
     /// The pool is being closed.
     pub(crate) halted: bool,
-    /// Somebody is in [`Scan::run`].
+    /// True while somebody is in [`Scan::run`].
     pub(crate) running: bool,
     /// Everything was read: the next sync finishes the scan.
     pub(crate) complete: bool,
@@ -153,7 +153,7 @@ impl Shared {
     pub(crate) fn is_errorscrubbing(&self) -> bool {
         self.errorscrub.is_scrubbing()
     }
-    /// Why no scrub of any kind can begin; None when one can.
+    /// Reason why no scrub of any kind can begin; None when one can.
     pub(crate) fn in_the_way(&self) -> Option<ScanError> {
         let paused = self.is_paused();
         match () {
@@ -365,7 +365,7 @@ impl Scan {
     pub(crate) fn reads_allowed(&self) -> usize {
         self.reads_left.load(Ordering::Relaxed)
     }
-    /// So many are being read; `left` are in the queue.
+    /// Counts so many that are being read; `left` are in the queue.
     pub(crate) fn reads_taken(&self, count: usize, left: usize) {
         self.queued.store(left, Ordering::Relaxed);
         if self.reads_allowed() == usize::MAX {

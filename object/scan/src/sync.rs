@@ -22,7 +22,7 @@ use zap::Zap;
 /// Datasets whose roots a view has: what the walk can visit before it needs another.
 const ROOTS_MAX: usize = 256;
 
-/// Whether the error log took a change. Where it is damaged itself, lists in memory must do: losing it is no reason to stop the pool.
+/// Answer whether the error log took a change. Where it is damaged itself, lists in memory must do: losing it is no reason to stop the pool.
 fn unless_damaged(what: &str, result: Result<(), ScanError>) -> Result<bool, ScanError> {
     match result {
         Ok(()) => Ok(true),

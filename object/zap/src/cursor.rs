@@ -40,7 +40,7 @@ pub struct Attribute {
 struct Remembered {
     epoch: u64,
     data: Abd,
-    /// Of a leaf: its block and its entries in cursor order.
+    /// Number of the leaf's block, and its entries in cursor order.
     leaf_block: u64,
     entries: Vec<Entry>,
     position: usize,

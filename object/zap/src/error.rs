@@ -22,7 +22,7 @@ pub enum ZapError {
     WrongType,
     /// The request does not fit this ZAP: a normalizing lookup in a ZAP without normalization, a string in a ZAP of integer keys.
     NotSupported,
-    /// So many names share a hash that the pointer table cannot tell them apart any more.
+    /// The names that share a hash are so many that the pointer table cannot tell them apart any more.
     Full,
     /// The object on disk is not a valid ZAP.
     Corrupt {
@@ -30,7 +30,7 @@ pub enum ZapError {
         object: ObjectId,
         /// The block within the object.
         block: u64,
-        /// What is wrong with it.
+        /// Description of what is wrong with it.
         what: &'static str,
     },
     /// The object layer failed.

@@ -71,7 +71,7 @@ impl Entry {
     }
 }
 
-/// Why an entry could not be put into a leaf.
+/// Reason why an entry could not be put into a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// Not enough free chunks: split the leaf.

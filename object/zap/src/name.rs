@@ -8,7 +8,7 @@ use unicode_normalization::UnicodeNormalization;
 
 /// Most bytes of a name, final zero byte included (OpenZFS: `ZAP_MAXNAMELEN`).
 pub const NAME_BYTES_MAX: usize = 256;
-/// The same for names of directories (OpenZFS: `ZAP_MAXNAMELEN_NEW`).
+/// Most bytes of a name of a directory (OpenZFS: `ZAP_MAXNAMELEN_NEW`).
 pub const LONGNAME_BYTES_MAX: usize = 1024;
 
 /// Normalization of names in a ZAP: the flags of OpenZFS's `u8_textprep.h`, as `mz_normflags` and `zap_normflags` store them.
@@ -51,9 +51,9 @@ pub enum Match {
     /// Byte by byte.
     #[default]
     Exact,
-    /// By the normalized form (`MT_NORMALIZE`).
+    /// Comparison by the normalized form (`MT_NORMALIZE`).
     Normalize,
-    /// By the normalized form except for case (`MT_NORMALIZE | MT_MATCH_CASE`).
+    /// Comparison by the normalized form except for case (`MT_NORMALIZE | MT_MATCH_CASE`).
     NormalizeMatchCase,
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct Cut {
     pub(crate) bytes: u64,
 }
 
-/// The fractions: of metadata, of recently used data, of recently used metadata.
+/// Fractions of metadata, of recently used data, of recently used metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fractions {
     pub(crate) meta: u64,
@@ -101,7 +101,7 @@ impl Balance {
     pub(crate) fn set_meta_balance(&self, percent: u64) {
         self.meta_balance.store(percent.max(1), Ordering::Relaxed);
     }
-    /// The fractions now.
+    /// Fractions of the lists, now.
     pub(crate) fn fractions(&self) -> Fractions {
         let [meta, pd, pm] = [0, 1, 2].map(|index: usize| self.shown[index].load(Ordering::Relaxed));
         Fractions { meta, pd, pm }
@@ -140,14 +140,14 @@ impl Balance {
         ]
     }
 
-    /// How to get `want` bytes, in the order in which to take them.
+    /// Plan for getting `want` bytes, in the order in which to take them.
     pub(crate) fn plan(&self, want: u64) -> [Cut; 4] {
         let live = self.live();
         self.adapt(live);
         cuts(live, self.fractions(), want)
     }
 
-    /// What the ghost lists remember beyond half of what the other three live lists hold: a ghost says how far its list may
+    /// Bytes that the ghost lists remember beyond half of what the other three live lists hold: a ghost says how far its list may
     /// grow at their cost, and who looks too far back sees hits that never come true.
     pub(crate) fn ghost_excess(&self) -> [Cut; 4] {
         let limits = ghost_limits(self.live());

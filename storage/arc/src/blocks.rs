@@ -8,10 +8,10 @@ use crate::origin::{CachedBlock, Origin};
 use crate::shard::State;
 use ondisk::{BlockId, Bookmark, Level, ObjectId, ObjectType, ObjsetId};
 
-/// What the cache holds and did, as `dbufstats` tells it.
+/// Counts of what the cache holds and did, as `dbufstats` tells it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockCounts {
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u64,
     /// Looks that found their block.
     pub hits: u64,
@@ -21,9 +21,9 @@ pub struct BlockCounts {
     pub shards: u64,
     /// Bytes of decompressed copies.
     pub copy_bytes: u64,
-    /// The most that they ever were.
+    /// Most bytes that decompressed copies ever were.
     pub copy_bytes_most: u64,
-    /// What they have when memory is short.
+    /// Bytes that decompressed copies have when memory is short.
     pub copy_bytes_target: u64,
     /// Copies that were dropped.
     pub copies_evicted: u64,

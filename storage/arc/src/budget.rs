@@ -13,7 +13,7 @@ pub(crate) struct Budget {
     max: AtomicU64,
     floor: AtomicU64,
     ceiling: AtomicU64,
-    /// Memory is short: stay where we are (OpenZFS: `arc_no_grow`).
+    /// True while memory is short: stay where we are (OpenZFS: `arc_no_grow`).
     holds: AtomicBool,
 }
 

@@ -28,7 +28,7 @@ const SHARDS_MAX: usize = 64;
 const COPIES_SHIFT: u32 = 5;
 /// Share of the budget that blocks may take that linger.
 const LINGERING_SHIFT: u32 = 5;
-/// When memory is short, this part of the budget is made free at once …
+/// Part of the budget that is made free at once when memory is short …
 const BATCH_SHIFT: u32 = 9;
 /// … but not more bytes than these beyond what is needed.
 const BATCH_BYTES_MAX: u64 = 2 << 20;
@@ -40,7 +40,7 @@ struct Flight {
     access: Access,
     /// The longest that somebody who waits lets the cache keep the block.
     keep: Keep,
-    /// The block was freed or rewritten meanwhile: deliver, but do not keep.
+    /// True when the block was freed or rewritten meanwhile: deliver, but do not keep.
     doomed: bool,
 }
 
@@ -50,10 +50,10 @@ impl Flight {
     }
 }
 
-/// What one look under the lock found.
+/// Result of one look under the lock.
 enum Found {
     Hit(Abd),
-    /// Only compressed bytes.
+    /// The compressed bytes only.
     Compressed(Abd),
     /// A read is under way; the caller was added to it.
     Joined,
@@ -79,10 +79,10 @@ struct Inner {
     copies: Arc<Copies>,
     /// Sizes of the lists of all shards, and who gives way.
     balance: Arc<Balance>,
-    /// Where the next search for memory begins.
+    /// Index of the shard at which the next search for memory begins.
     cursor: AtomicUsize,
     cells: Box<[Cell]>,
-    /// Compressed blocks are kept compressed, too.
+    /// True when compressed blocks are kept compressed, too.
     compressed: AtomicBool,
     /// The second level, once there is one.
     second: OnceLock<Arc<dyn SecondLevel>>,
@@ -120,7 +120,7 @@ impl Wanted {
         let (origin, is_verifiable) = (Origin::new(&self.bp, &self.bookmark), self.is_verifiable());
         Ask { key: self.key, tag: self.tag, kind: self.kind, access, keep: self.keep, is_verifiable, origin }
     }
-    /// What is read is, or keeps, the bytes on disk, and the pointer's checksum can tell.
+    /// True when what is read is, or keeps, the bytes on disk, and the pointer's checksum can tell.
     fn is_verifiable(&self) -> bool {
         let bp = &self.bp;
         bp.checksum_kind() != Checksum::OFF && bp.is_little_endian() && !bp.dva(0).gang && !bp.is_encrypted()
@@ -151,11 +151,11 @@ impl Cache {
         }))
     }
 
-    /// The pipeline below.
+    /// Pipeline below the cache.
     pub fn zio(&self) -> &Zio {
         &self.0.zio
     }
-    /// The executor.
+    /// Executor of the cache's jobs.
     pub fn exec(&self) -> &Exec {
         self.0.zio.exec()
     }
@@ -185,7 +185,7 @@ impl Cache {
     pub fn set_min(&self, min_bytes: u64) {
         self.0.budget.set_floor(min_bytes);
     }
-    /// Memory is short: lowers the budget by `bytes`, not below the least one, and evicts down to it (OpenZFS:
+    /// Lowers the budget, as memory is short, by `bytes`, not below the least one, and evicts down to it (OpenZFS:
     /// `arc_reduce_target_size`). It grows again with use, unless `hold` says not to yet.
     pub fn shrink(&self, bytes: u64, hold: bool) {
         self.0.budget.set_holds(hold);
@@ -199,7 +199,7 @@ impl Cache {
         self.0.balance.set_meta_balance(percent);
     }
 
-    /// Whether blocks that are read from now on are kept compressed as on disk, or decompressed only (OpenZFS:
+    /// Sets whether blocks that are read from now on are kept compressed as on disk, or decompressed only (OpenZFS:
     /// `zfs_compressed_arc_enabled`).
     pub fn set_compressed(&self, compressed: bool) {
         self.0.compressed.store(compressed, Ordering::Relaxed);
@@ -389,7 +389,7 @@ impl Cache {
     pub(crate) fn copy_bytes(&self) -> (u64, u64) {
         (self.0.copies.bytes(), self.0.copies.most())
     }
-    /// The target shares.
+    /// Target shares of the lists.
     pub(crate) fn fractions(&self) -> Fractions {
         self.0.balance.fractions()
     }

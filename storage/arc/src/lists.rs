@@ -1,6 +1,6 @@
 //! Entries in a slab, linked into lists by index: every move between lists is O(1) and allocates nothing.
 
-/// "No entry".
+/// Index that stands for "no entry".
 pub(crate) const NIL: u32 = u32::MAX;
 
 /// Links of one entry in one list.

@@ -2,7 +2,7 @@
 
 use ondisk::{BlockPtr, Bookmark, ObjectType};
 
-/// Which block an entry is.
+/// Block of an object that an entry is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Origin {
     pub(crate) objset: u64,
@@ -29,34 +29,34 @@ impl Origin {
 /// A block in the cache.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CachedBlock {
-    /// Which it is.
+    /// Bookmark of the block.
     pub bookmark: Bookmark,
-    /// The type of its object.
+    /// Type of the block's object.
     pub object_type: ObjectType,
-    /// Its size as read.
+    /// Size of the block as read, in bytes.
     pub logical_bytes: u64,
-    /// What it takes of the cache.
+    /// Bytes that it takes of the cache.
     pub held_bytes: u64,
-    /// It counts as metadata.
+    /// True when it counts as metadata.
     pub is_metadata: bool,
-    /// It was used more than once.
+    /// True when it was used more than once.
     pub is_frequent: bool,
-    /// It stays for a moment only.
+    /// True when it stays for a moment only.
     pub is_uncached: bool,
-    /// Its bytes are here as read.
+    /// True when its bytes are here as read.
     pub is_decompressed: bool,
-    /// Its bytes are here compressed.
+    /// True when its bytes are here compressed.
     pub is_compressed: bool,
-    /// It was read ahead, and nobody has used it yet.
+    /// True when it was read ahead, and nobody has used it yet.
     pub is_prefetched: bool,
-    /// When it was used last, monotonic.
+    /// Time in ns at which it was used last, monotonic.
     pub used_ns: u64,
     /// Uses while it was recently used, and while it was frequently used.
     pub uses: [u32; 2],
 }
 
 impl CachedBlock {
-    /// It has a decompressed copy that could be made again.
+    /// True when there is a decompressed copy that could be made again.
     pub fn has_copy(&self) -> bool {
         self.is_compressed && self.is_decompressed
     }

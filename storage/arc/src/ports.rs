@@ -24,7 +24,7 @@ use ondisk::BlockPtr;
 pub struct BlockName {
     /// Vdev, offset and physical birth of its first copy.
     pub(crate) place: [u64; 3],
-    /// Taken from its checksum: tells versions apart that were rewritten in place.
+    /// Version by its checksum: tells versions apart that were rewritten in place.
     pub(crate) version: u64,
 }
 
@@ -38,13 +38,13 @@ impl BlockName {
 /// A block that leaves the cache.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// Which.
+    /// Name of the block.
     pub name: BlockName,
-    /// Its bytes as they are on disk.
+    /// Bytes of the block as they are on disk.
     pub physical: Abd,
-    /// It is metadata.
+    /// True for metadata.
     pub is_metadata: bool,
-    /// It was used more than once.
+    /// True when it was used more than once.
     pub is_frequent: bool,
 }
 
@@ -57,6 +57,6 @@ pub trait SecondLevel: Send + Sync {
     fn offer(&self, candidate: Candidate);
     /// A block is wanted that is not in the cache: its `psize_bytes` bytes, if they are here.
     fn read(&self, name: BlockName, psize_bytes: usize, then: FoundThen);
-    /// Nobody will ask for the block again: it was freed or rewritten.
+    /// Forgets a block that nobody will ask for again: it was freed or rewritten.
     fn forget(&self, name: BlockName);
 }

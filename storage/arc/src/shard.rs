@@ -22,23 +22,23 @@ use abd::{Abd, PAGE_BYTES};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What an entry costs beside its data, in bytes.
+/// Bytes that an entry costs beside its data.
 pub(crate) const HEADER_BYTES: u64 = 200;
 /// A second use sooner than this does not make a block frequently used (OpenZFS: `ARC_MINTIME`, 62 ms).
 const FREQUENT_AFTER_NS: u64 = 62_000_000;
-/// So many ghosts a shard may always remember.
+/// Number of ghosts that a shard may always remember.
 const GHOSTS_MIN: u64 = 16;
 /// One visit takes at most this part of a list, so that no shard gives up what others keep.
 const VISIT_SHIFT: u32 = 3;
 
-/// Whether a block is user data or metadata.
+/// Kind of a block: user data or metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Data = 0,
     Metadata = 1,
 }
 
-/// Which list an entry is on.
+/// List that an entry is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Mru = 0,
@@ -58,12 +58,12 @@ impl State {
     }
 }
 
-/// Who asks.
+/// Way in which a block is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Demand,
     Prefetch,
-    /// Only looks: a hit is a demand, a miss is none, because the read follows.
+    /// A look only: a hit is a demand, a miss is none, because the read follows.
     Probe,
 }
 
@@ -75,13 +75,13 @@ pub(crate) struct Ask {
     pub(crate) kind: Kind,
     pub(crate) access: Access,
     pub(crate) keep: Keep,
-    /// The bytes that are put in are those on disk, or can be told from them by the checksum: a second level may have them.
+    /// True when the bytes that are put in are those on disk, or can be told from them by the checksum: a second level may have them.
     pub(crate) is_verifiable: bool,
-    /// Which block of which object it is.
+    /// Block of an object that it is.
     pub(crate) origin: Origin,
 }
 
-/// How long the cache may hold a block (`primarycache`, OpenZFS: `ARC_FLAG_UNCACHED`).
+/// Time for which the cache may hold a block (`primarycache`, OpenZFS: `ARC_FLAG_UNCACHED`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Keep {
     /// Not at all; one that was read ahead, until it is used.
@@ -94,12 +94,12 @@ pub enum Keep {
     Kept,
 }
 
-/// What a buffer costs: whole pages.
+/// Bytes that a buffer costs: whole pages.
 pub(crate) fn charge(data: &Abd) -> u64 {
     data.len().next_multiple_of(PAGE_BYTES) as u64
 }
 
-/// What a block's entry holds: bytes as on disk, bytes as read, or both.
+/// Bytes that a block's entry holds: as on disk, as read, or both.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Body {
     pub(crate) physical: Option<Abd>,
@@ -117,7 +117,7 @@ impl Body {
     fn logical_bytes(&self) -> u64 {
         self.logical.as_ref().map_or(0, charge)
     }
-    /// Bytes held.
+    /// Number of bytes held.
     pub(crate) fn bytes(&self) -> u64 {
         self.physical_bytes() + self.logical_bytes()
     }
@@ -138,7 +138,7 @@ struct Entry {
     kind: Kind,
     prefetched: bool,
     is_verifiable: bool,
-    /// A ghost that was wanted: counted once, until its block is here again.
+    /// True for a ghost that was wanted: counted once, until its block is here again.
     recalled: bool,
     stamp_ns: u64,
     origin: Origin,
@@ -178,16 +178,16 @@ pub(crate) enum Lookup {
     Hit(Abd),
     /// Only the physical bytes: decompress, then `attach`.
     Compressed(Abd),
-    /// Not here.
+    /// No bytes at all.
     Miss,
 }
 
-/// What a call gave back: the charge to return to the budget, and buffers to drop outside the lock.
+/// Things that a call gave back: the charge to return to the budget, and buffers to drop outside the lock.
 #[derive(Debug, Default)]
 pub(crate) struct Freed {
     pub(crate) bytes: u64,
     pub(crate) buffers: Vec<Abd>,
-    /// What a second level may want, when there is one.
+    /// Blocks that a second level may want, when there is one.
     pub(crate) candidates: Vec<Candidate>,
 }
 
@@ -224,7 +224,7 @@ pub(crate) struct Shard {
     /// Sizes of the lists of all shards.
     balance: Arc<Balance>,
     pub(crate) counters: Counters,
-    /// There is a second level.
+    /// True when there is a second level.
     pub(crate) feeds: bool,
 }
 
@@ -470,7 +470,7 @@ impl Shard {
         taken
     }
 
-    /// When the entry of a list that was used least recently was used; `None` when there is none.
+    /// Time in ns at which the entry of a list that was used least recently was used; `None` when there is none.
     pub(crate) fn oldest_ns(&self, (state, kind): (State, Kind)) -> Option<u64> {
         self.lists[state as usize][kind as usize].back().map(|index| self.slab[index as usize].stamp_ns)
     }

@@ -5,13 +5,13 @@ use crate::shard::{Access, Kind, State};
 /// Counters of one shard, kept under its lock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
-    /// By access, then kind.
+    /// Number of hits, by access, then kind.
     pub(crate) hits: [[u64; 2]; 2],
-    /// By access, then kind.
+    /// Number of misses, by access, then kind.
     pub(crate) misses: [[u64; 2]; 2],
-    /// On entries recently used, frequently used, not kept.
+    /// Number of hits on entries recently used, frequently used, not kept.
     pub(crate) list_hits: [u64; 3],
-    /// On ghosts of entries recently used, frequently used; by kind.
+    /// Number of hits on ghosts of entries recently used, frequently used; by kind.
     pub(crate) ghost_hits: [[u64; 2]; 2],
     /// Demands that joined a read in flight, by kind.
     pub(crate) joined: [u64; 2],
@@ -19,9 +19,9 @@ pub(crate) struct Counters {
     pub(crate) prefetched_hits: u64,
     /// First uses of blocks read ahead that were on their way.
     pub(crate) prefetched_joins: u64,
-    /// Decompressed copies dropped.
+    /// Number of decompressed copies dropped.
     pub(crate) copies_evicted: u64,
-    /// Entries evicted.
+    /// Number of entries evicted.
     pub(crate) evicted: u64,
     /// Bytes evicted that a second level could have, of recently and frequently used blocks; and that none could.
     pub(crate) second_eligible: [u64; 2],
@@ -46,7 +46,7 @@ impl Counters {
         };
         self.list_hits[list] += 1;
     }
-    /// What was counted as a demand's miss joined a read in flight.
+    /// Counts as joining a read in flight what was counted as a demand's miss.
     pub(crate) fn join(&mut self, kind: Kind, was_prefetch: bool) {
         self.misses[Access::Demand as usize][kind as usize] -= 1;
         self.joined[kind as usize] += 1;

@@ -437,7 +437,7 @@ fn a_second_level_is_never_trusted() {
     }
 }
 
-/// What is read through the cache and kept: `blocks` of metadata.
+/// Reads through the cache what is kept: `blocks` of metadata.
 fn write_metadata(rig: &Rig, seeds: std::ops::Range<u64>, bytes: usize) -> Vec<BlockPtr> {
     let request = |n| WriteRequest::new(Txg(10), pattern(n + 1, bytes), bookmark(n), ObjectType::DIRECTORY_CONTENTS);
     seeds.map(|n| rig.write(request(n))).collect()

@@ -20,7 +20,7 @@ pub(crate) const BUFFERS_MAX: u16 = 1 << 14;
 pub(crate) enum MappingNote {
     /// Memory that buffers may lie in.
     Mapped { start: usize, size_bytes: usize },
-    /// That memory is gone.
+    /// Memory that is gone.
     Unmapping { start: usize },
 }
 

@@ -16,7 +16,7 @@ const DEPTH_MAX: u32 = 8;
 /// The kernel tells where partitions begin and how long they are in units of this.
 const SECTOR_BYTES: u64 = 512;
 
-/// What bytes are in.
+/// File or disk that bytes are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Base {
     File { device: u64, inode: u64 },
@@ -69,13 +69,13 @@ impl Extent {
 struct Loop {
     path: PathBuf,
     number: u64,
-    /// What it shows.
+    /// Bytes that it shows.
     below: Extent,
-    /// Where that was when somebody looked last.
+    /// Path of the file or disk that it shows, as of the last look.
     backing: PathBuf,
 }
 
-/// How the kernel describes a block device.
+/// Path at which the kernel describes a block device.
 fn node_of(number: u64) -> PathBuf {
     PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number)))
 }
@@ -120,7 +120,7 @@ fn claimed(path: &Path) -> Result<Option<File>, DeviceError> {
     }
 }
 
-/// What is kept from others for as long as a device is open.
+/// Files and loop devices that are kept from others for as long as a device is open.
 struct Claims {
     loops: Vec<Loop>,
     read_only: bool,
@@ -185,7 +185,7 @@ impl Claims {
     }
 }
 
-/// What a lock that is had by somebody else means; where there are no locks at all, nobody has one.
+/// Error when a lock is had by somebody else; where there are no locks at all, nobody has one.
 fn busy_only(locked: rustix::io::Result<()>) -> Result<(), DeviceError> {
     match locked {
         Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::ACCESS) => Err(DeviceError::Busy),

@@ -20,7 +20,7 @@ pub enum DeviceError {
     OutOfRange,
     /// A write to a device that was opened read-only (EROFS, EBADF).
     ReadOnly,
-    /// Somebody else holds the device (EBUSY, lock held).
+    /// The device is held by somebody else (EBUSY, lock held).
     Busy,
     /// No such path (ENOENT, ENOTDIR).
     NotFound,

@@ -23,7 +23,7 @@ pub struct FileDevice {
     facts: DeviceFacts,
     file: File,
     size_bytes: AtomicU64,
-    /// What nobody else may have while this is open.
+    /// Open files that nobody else may have while this is open.
     _held: Arc<Vec<File>>,
 }
 

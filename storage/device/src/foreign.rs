@@ -6,21 +6,21 @@
 
 use std::collections::BTreeMap;
 
-/// Looked at as one piece: nearly all magics are here.
+/// Bytes at the beginning that are looked at as one piece: nearly all magics are here.
 const HEAD_BYTES: u64 = 128 << 10;
-/// The same of the end.
+/// Bytes at the end that are looked at as one piece.
 const TAIL_BYTES: u64 = 128 << 10;
-/// Everything is read in pieces of this, which is a multiple of every device's sectors.
+/// Bytes of a piece in which everything is read, a multiple of every device's sectors.
 const PIECE_BYTES: u64 = 4096;
-/// More entries of a partition table are not looked at.
+/// Most entries of a partition table that are looked at.
 const ENTRIES_MAX: u64 = 256;
 
 /// Something of others on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// As `libblkid` calls it: `ext4`, `swap`, `gpt`.
+    /// Name as `libblkid` has it: `ext4`, `swap`, `gpt`.
     pub kind: &'static str,
-    /// A partition table; otherwise what fills the device.
+    /// True for a partition table; otherwise it is what fills the device.
     pub is_table: bool,
     /// First byte of the magic.
     pub offset: u64,
@@ -31,18 +31,18 @@ pub struct Signature {
 /// An entry of a partition table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partition {
-    /// First byte.
+    /// First byte on the device.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// Its type says that it belongs to a pool, or is kept free beside one (Solaris `usr` and `reserved`).
+    /// True when its type says that it belongs to a pool, or is kept free beside one (Solaris `usr` and `reserved`).
     pub is_of_pool: bool,
 }
 
 /// Reads bytes of a device; None when they can't be read.
 pub type ReadBytes<'a> = dyn FnMut(u64, usize) -> Option<Vec<u8>> + 'a;
 
-/// What is read of a device, read once.
+/// Pieces of a device, each read once.
 struct Bytes<'a, 'b> {
     size: u64,
     read: &'a mut ReadBytes<'b>,
@@ -172,7 +172,7 @@ const END_MAGICS: &[(&str, u64, u64, &[u8])] = &[
     ("hpt45x_raid_member", 11 * 512, 512, &[0xf3, 0x16, 0x78, 0x5a]),
 ];
 
-/// What swap begins with, ten bytes before the end of its first page.
+/// Magics that swap begins with, ten bytes before the end of its first page.
 const SWAP_MAGICS: [(&str, &[u8]); 6] = [
     ("swap", b"SWAPSPACE2"),
     ("swap", b"SWAP-SPACE"),
@@ -246,7 +246,7 @@ fn extended(bytes: &mut Bytes<'_, '_>) -> Option<(&'static str, u64)> {
     Some((kind, BASE + 56))
 }
 
-/// Minix: its magics are short, so that its numbers of inodes and maps must make sense too.
+/// Kind of a Minix file system: its magics are short, so that its numbers of inodes and maps must make sense too.
 fn minix(bytes: &mut Bytes<'_, '_>) -> Option<(&'static str, u64, usize)> {
     const BASE: u64 = 1024;
     if bytes.le16(BASE + 24)? == 0x4D5A && bytes.le32(BASE)? != 0 && bytes.le16(BASE + 6)? != 0 && bytes.le16(BASE + 28)?.is_power_of_two()
@@ -258,7 +258,7 @@ fn minix(bytes: &mut Bytes<'_, '_>) -> Option<(&'static str, u64, usize)> {
     (is_first && is_sound).then_some(("minix", BASE + 16, 2))
 }
 
-/// FAT has no magic of its own: its first sector must make sense.
+/// True for a FAT file system, which has no magic of its own: its first sector must make sense.
 fn fat(bytes: &mut Bytes<'_, '_>) -> bool {
     let Some(boot) = bytes.at(0, 512) else { return false };
     let sector = u16::from_le_bytes([boot[11], boot[12]]);
@@ -273,7 +273,7 @@ fn fat(bytes: &mut Bytes<'_, '_>) -> bool {
         && (boot[21] == 0xF0 || boot[21] >= 0xF8)
 }
 
-/// HFS and HFS+.
+/// Kind of an HFS or HFS+ file system.
 fn old_macintosh(bytes: &mut Bytes<'_, '_>) -> Option<(&'static str, u64, usize)> {
     const BASE: u64 = 1024;
     let header = bytes.at(BASE, 24)?;
@@ -315,7 +315,7 @@ fn tables(bytes: &mut Bytes<'_, '_>, is_fat: bool, found: &mut Vec<Signature>) {
     }
 }
 
-/// Where a GPT's header may be: in the second sector and the last one, of 512 or 4096 bytes.
+/// Offsets in bytes at which a GPT's header may be: in the second sector and the last one, of 512 or 4096 bytes.
 fn gpt_places(size: u64) -> impl Iterator<Item = u64> {
     let end = |sector: u64| (size / sector).saturating_sub(1) * sector;
     [512, 4096, end(512), end(4096)].into_iter()
@@ -349,7 +349,7 @@ fn gpt_entries(bytes: &mut Bytes<'_, '_>, header: u64) -> Vec<Partition> {
 }
 
 fn dos_entries(bytes: &mut Bytes<'_, '_>) -> Vec<Partition> {
-    /// What stands before a GPT is no table of its own.
+    /// Type of the entry that stands before a GPT: no table of its own.
     const PROTECTIVE: u8 = 0xEE;
     let Some(boot) = bytes.at(0, 512) else { return Vec::new() };
     if boot[510..] != [0x55, 0xAA] {

@@ -6,7 +6,7 @@ use exec::Exec;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// What to do at an offset of a device.
+/// Operation at an offset of a device.
 #[derive(Debug)]
 pub enum DeviceOp {
     /// Read into the destinations, in order, as one extent of the sum of their lengths.
@@ -19,7 +19,7 @@ pub enum DeviceOp {
     Flush,
     /// Tell the device that these bytes are not needed; what a read of them returns is unspecified.
     Trim {
-        /// How many bytes.
+        /// Number of bytes.
         length_bytes: u64,
     },
 }
@@ -30,7 +30,7 @@ impl DeviceOp {
         DeviceOp::Read(vec![AbdPart::scratch(length)])
     }
 
-    /// How many bytes of the device the operation covers.
+    /// Number of bytes of the device that the operation covers.
     pub fn length_bytes(&self) -> u64 {
         match self {
             DeviceOp::Read(parts) => parts.iter().map(|part| part.len() as u64).sum(),
@@ -41,7 +41,7 @@ impl DeviceOp {
     }
 }
 
-/// How an I/O ended.
+/// Outcome of an I/O.
 #[derive(Debug)]
 pub struct DeviceReply {
     /// Success, or why not. Nothing may be concluded about the bytes of a failed I/O.
@@ -68,11 +68,11 @@ pub type DeviceThen = Box<dyn FnOnce(DeviceReply) + Send>;
 
 /// One I/O to a device.
 pub struct DeviceIo {
-    /// What to do.
+    /// Operation to do.
     pub op: DeviceOp,
     /// First byte on the device.
     pub offset: u64,
-    /// Told when it is done.
+    /// Callback for when it is done.
     pub then: DeviceThen,
 }
 
@@ -108,10 +108,10 @@ impl fmt::Debug for DeviceIo {
     }
 }
 
-/// What is known about a device from opening it.
+/// Facts about a device that are known from opening it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceFacts {
-    /// Where it was opened.
+    /// Path at which it was opened.
     pub path: PathBuf,
     /// Smallest addressable unit in bytes.
     pub logical_sector_bytes: u32,
@@ -155,7 +155,7 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         ios.into_iter().for_each(|io| self.submit(io));
     }
 
-    /// What opening it told.
+    /// Facts that opening the device told.
     fn facts(&self) -> &DeviceFacts;
 
     /// Size in bytes when it was opened or last refreshed.
@@ -166,7 +166,7 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         self.size_bytes()
     }
 
-    /// Where it was opened.
+    /// Path at which it was opened.
     fn path(&self) -> &Path {
         &self.facts().path
     }

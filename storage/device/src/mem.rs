@@ -22,7 +22,7 @@ impl MemDevice {
         MemDevice { facts: DeviceFacts::solid(name, "mem"), bytes: RwLock::new(bytes) }
     }
 
-    /// The same device with other facts (sector size, read-only).
+    /// Gives the same device other facts (sector size, read-only).
     pub fn with_facts(self, facts: DeviceFacts) -> MemDevice {
         MemDevice { facts, ..self }
     }

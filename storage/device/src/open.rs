@@ -14,10 +14,10 @@ use std::sync::Arc;
 /// Files below this size are read and written through the page cache.
 const DIRECT_FILE_BYTES_MIN: u64 = 1 << 30;
 
-/// Which engine to use.
+/// Engine to use for a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
-    /// Whatever fits the device.
+    /// The engine that fits the device.
     #[default]
     Auto,
     /// System calls on the submitting thread, through the page cache.
@@ -26,15 +26,15 @@ pub enum Engine {
     Uring,
 }
 
-/// How to open a device.
+/// Options for opening a device.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenOptions {
-    /// Refuse writes.
+    /// True to refuse writes.
     pub read_only: bool,
-    /// Refuse a device that another holder has exclusively, and hold it exclusively (shared, when read-only); with it what leads to the
+    /// True to refuse a device that another holder has exclusively, and hold it exclusively (shared, when read-only); so also what leads to the
     /// same bytes: loop devices over it, files and disks behind it.
     pub exclusive: bool,
-    /// Which engine to use.
+    /// Engine to use.
     pub engine: Engine,
 }
 
@@ -117,7 +117,7 @@ fn facts_of(path: &Path, options: &OpenOptions, file: &File, whole_disk: bool) -
     }
 }
 
-/// What O_DIRECT needs here; none when the device is to go through the page cache.
+/// Alignment that O_DIRECT needs here, in bytes; none when the device is to go through the page cache.
 fn direct_alignment(options: &OpenOptions, file: &File, metadata: &Metadata, facts: &DeviceFacts) -> Option<DirectAlignment> {
     let sectors = DirectAlignment { memory: facts.logical_sector_bytes, offset: facts.logical_sector_bytes };
     match options.engine {

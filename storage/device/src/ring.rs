@@ -39,7 +39,7 @@ pub(crate) struct Request {
     pub(crate) io: DeviceIo,
 }
 
-/// What the owner finds when it looks. Notes are read before requests: a request may lie in memory mapped just before.
+/// Notes and requests that the owner finds when it looks. Notes are read before requests: a request may lie in memory mapped just before.
 #[derive(Default)]
 struct Inbox {
     notes: Vec<MappingNote>,
@@ -60,7 +60,7 @@ pub(crate) struct Ring {
     counts: Counts,
 }
 
-/// Written by the owner alone.
+/// Counters that the owner alone writes.
 #[derive(Default)]
 struct Counts {
     fixed: AtomicU64,
@@ -69,7 +69,7 @@ struct Counts {
     refusals: AtomicU64,
 }
 
-/// How the rings of this process transfer.
+/// Counters of how the rings of this process transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingStats {
     /// Reads and writes on registered memory.
@@ -82,7 +82,7 @@ pub struct RingStats {
     pub refused_registrations: u64,
 }
 
-/// Whether memory is registered from now on.
+/// True when memory is registered from now on.
 static REGISTER: AtomicBool = AtomicBool::new(true);
 
 /// Turns registration of memory with the rings on or off; what is registered stays usable.
@@ -186,7 +186,7 @@ impl Ring {
 /// A request in the kernel's hands, or about to be.
 struct Slot {
     request: Request,
-    /// What is left of a scattered transfer; the kernel reads it until the completion.
+    /// Runs that are left of a scattered transfer; the kernel reads them until the completion.
     runs: Vec<libc::iovec>,
     transferred: usize,
 }
@@ -204,7 +204,7 @@ impl Slot {
         Slot { request, runs, transferred: 0 }
     }
 
-    /// Where the rest of a transfer of one run lies, in the process's memory.
+    /// Address and length in bytes of the rest of a transfer of one run, in the process's memory.
     fn single_run(&self) -> Option<(usize, usize)> {
         match self.runs.as_slice() {
             [run] => Some((run.iov_base.addr(), run.iov_len)),
@@ -289,10 +289,10 @@ struct Owner {
     vacant: Vec<usize>,
     /// Slots to be submitted.
     ready: VecDeque<usize>,
-    /// Where the bell's counter is read to.
+    /// Bytes that the bell's counter is read to.
     rung: Box<[u8; 8]>,
     buffers: Buffers,
-    /// The kernel has a table for registered buffers.
+    /// True when the kernel has a table for registered buffers.
     has_table: bool,
     fixed: u64,
     plain: u64,

@@ -10,9 +10,9 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// `BLKDISCARD` of `linux/fs.h`.
+/// Request of an ioctl: `BLKDISCARD` of `linux/fs.h`.
 const BLKDISCARD: rustix::ioctl::Opcode = 0x1277;
-/// `BLKRRPART` of `linux/fs.h`.
+/// Request of an ioctl: `BLKRRPART` of `linux/fs.h`.
 const BLKRRPART: rustix::ioctl::Opcode = 0x125F;
 /// `LOOP_GET_STATUS64` of `linux/loop.h`, and the 64-bit words of the `struct loop_info64` that it fills.
 const LOOP_GET_STATUS64: rustix::ioctl::Opcode = 0x4C05;
@@ -20,7 +20,7 @@ const LOOP_STATUS_WORDS: usize = 29;
 /// `TMPFS_MAGIC`, `RAMFS_MAGIC`: file systems whose files are memory.
 const MEMORY_FILE_SYSTEMS: [i64; 2] = [0x0102_1994, 0x8584_58F6];
 
-/// What O_DIRECT asks for on an open file, in bytes.
+/// Alignment that O_DIRECT asks for on an open file, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirectAlignment {
     pub(crate) memory: u32,
@@ -52,7 +52,7 @@ pub(crate) fn is_in_memory(file: &File) -> bool {
     fstatfs(file).is_ok_and(|stats| MEMORY_FILE_SYSTEMS.contains(&(stats.f_type & 0xFFFF_FFFF)))
 }
 
-/// What O_DIRECT asks for; none when the file system does not say or does not support it.
+/// Alignment that O_DIRECT asks for; none when the file system does not say or does not support it.
 pub(crate) fn direct_alignment(file: &File) -> Option<DirectAlignment> {
     let facts = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
     let known = facts.stx_mask & StatxFlags::DIOALIGN.bits() != 0 && facts.stx_dio_offset_align > 0;
@@ -94,7 +94,7 @@ pub(crate) struct LoopBacking {
     pub(crate) disk: u64,
 }
 
-/// What an open loop device shows; none when it shows nothing.
+/// Backing that an open loop device shows; none when it shows nothing.
 pub(crate) fn loop_backing(file: &File) -> Option<LoopBacking> {
     // SAFETY: LOOP_GET_STATUS64 fills a `struct loop_info64`, which is that many words, and for which any bits are right.
     let request = unsafe { rustix::ioctl::Getter::<LOOP_GET_STATUS64, [u64; LOOP_STATUS_WORDS]>::new() };

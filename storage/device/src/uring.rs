@@ -21,7 +21,7 @@ pub struct UringDevice {
     ring: Arc<Ring>,
     alignment: DirectAlignment,
     size_bytes: AtomicU64,
-    /// What nobody else may have while this is open.
+    /// Open files that nobody else may have while this is open.
     _held: Arc<Vec<File>>,
 }
 
@@ -119,7 +119,7 @@ impl UringDevice {
     }
 }
 
-/// How a request can be done.
+/// Way in which a request can be done.
 enum Fit {
     AsIs,
     CopyWrite,

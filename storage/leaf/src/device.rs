@@ -30,47 +30,47 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 use vdev_queue::{Admitted, CLASSES, Class, Device, Io, IoId, IoKind, Issue, PromiseState, Roam, Scheduler, Tunables, VdevQueue};
 
-/// Everything is queued: the device is rotational, or a parameter says so.
+/// Flag that everything is queued: the device is rotational, or a parameter says so.
 const ALWAYS: u8 = 1;
-/// Everything is seen: background work is about.
+/// Flag that everything is seen: background work is about.
 const WATCHED: u8 = 2;
-/// After so long without background work nobody is watched any more.
+/// Time in ns without background work after which nobody is watched any more.
 const QUIET_NS: u64 = 1_000_000_000;
 
-/// Where an I/O goes.
+/// Route of an I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
-    /// To the device.
+    /// Straight to the device.
     Straight,
-    /// To the queue.
+    /// Through the queue.
     Queued,
 }
 
-/// What one leaf's scheduler does now.
+/// State of one leaf's scheduler now.
 #[derive(Clone, Debug)]
 pub struct QueueState {
     /// I/Os that wait, by [`Class`].
     pub queued: [usize; CLASSES],
     /// I/Os that the scheduler gave to the device, by [`Class`]; those that went straight are not among them.
     pub active: [u32; CLASSES],
-    /// What the latency promise does, and why.
+    /// State of the latency promise, with its reason.
     pub promise: PromiseState,
 }
 
 /// An I/O to be done.
 #[derive(Debug)]
 pub struct Submission {
-    /// What to do.
+    /// Operation to do.
     pub op: DeviceOp,
     /// First byte on the device.
     pub offset: u64,
-    /// Urgency.
+    /// Urgency of the I/O.
     pub class: Class,
     /// Time at which it was planned, in nanoseconds, for the statistics.
     pub planned_ns: u64,
 }
 
-/// Somebody who waits for an I/O, and holds the leaf until then: what goes straight touches no reference count that others do.
+/// A waiter for an I/O, who holds the leaf until then: what goes straight touches no reference count that others do.
 pub trait Waiter: Send + 'static {
     /// The leaf that the I/O was given to, if it is still held.
     fn leaf(&self) -> Option<&LeafDevice>;
@@ -98,17 +98,17 @@ impl std::fmt::Debug for LeafDevice {
 struct State {
     queue: VdevQueue,
     waiting: BTreeMap<IoId, DeviceIo>,
-    /// Which parameters `queue` has.
+    /// Generation of the parameters that `queue` has.
     generation: u64,
     timer_at: Option<u64>,
     background_at: u64,
-    /// Whoever asked ([`LeafDevice::roam`]) was told to wait.
+    /// True when whoever asked ([`LeafDevice::roam`]) was told to wait.
     turned_away: bool,
 }
 
-/// What goes to the device now.
+/// I/Os that go to the device now, as one.
 struct Ready {
-    /// How many of its parts were waiting.
+    /// Number of its parts that were waiting.
     waited: usize,
     timing: LeafTiming,
     issue: Issue,
@@ -138,14 +138,14 @@ impl State {
         ready
     }
 
-    /// Whether whoever was told to wait is to be called.
+    /// True when whoever was told to wait is to be called.
     fn take_call(&mut self, now_ns: u64) -> bool {
         let calls = self.turned_away && self.queue.wants_roamer(now_ns);
         self.turned_away &= !calls;
         calls
     }
 
-    /// When somebody is to look again, if that is sooner than somebody will.
+    /// Time in ns at which somebody is to look again, if that is sooner than somebody will.
     fn take_timer(&mut self, now_ns: u64) -> Option<u64> {
         let at = self.queue.wake_at(now_ns)?;
         if self.timer_at.is_some_and(|timer| timer <= at) {
@@ -274,7 +274,7 @@ impl LeafDevice {
         timing.disk_ns
     }
 
-    /// The parameters changed.
+    /// Follows a change of the parameters.
     pub(crate) fn retuned(&self, tunables: &Tunables) {
         if flags_of(self.device.as_ref(), tunables) == ALWAYS {
             self.flags.fetch_or(ALWAYS, Ordering::Relaxed);
@@ -391,7 +391,7 @@ impl LeafDevice {
         })
     }
 
-    /// What was granted will not be used.
+    /// Takes back what was granted: it will not be used.
     pub fn give_way(self: &Arc<Self>) {
         self.decide(|state, _| state.queue.give_way());
     }

@@ -10,12 +10,12 @@ use vdev_queue::{CLASSES, Class, IoKind};
 const LATENCY: usize = Histogram::LATENCY_BUCKETS;
 const SIZES: usize = Histogram::SIZE_BUCKETS;
 
-/// What is known of an I/O that came back from a device.
+/// Facts of an I/O that came back from a device.
 #[derive(Clone, Copy, Debug)]
 pub struct LeafTiming {
-    /// What was done.
+    /// Kind of operation that was done.
     pub kind: IoKind,
-    /// Urgency.
+    /// Urgency of the I/O.
     pub class: Class,
     /// First byte on the device.
     pub offset: u64,
@@ -60,11 +60,11 @@ pub(crate) fn ops(kind: IoKind) -> usize {
 pub(crate) fn bytes(kind: IoKind) -> usize {
     BYTES + kind as usize
 }
-/// Of a read or a write.
+/// Cell of the whole time of a read or a write.
 pub(crate) fn total_wait(kind: IoKind, nanoseconds: u64) -> usize {
     TOTAL + (kind as usize & 1) * LATENCY + bucket(nanoseconds, LATENCY)
 }
-/// Of a read or a write.
+/// Cell of the device's time of a read or a write.
 pub(crate) fn disk_wait(kind: IoKind, nanoseconds: u64) -> usize {
     DISK + (kind as usize & 1) * LATENCY + bucket(nanoseconds, LATENCY)
 }
@@ -80,7 +80,7 @@ pub(crate) fn active(class: Class) -> usize {
 pub(crate) fn pending(class: Class) -> usize {
     PENDING + class as usize
 }
-/// Of an I/O that the device got at this time.
+/// Cell of an I/O that the device got at this time.
 pub(crate) fn since(issued_ns: u64) -> usize {
     SINCE + (issued_ns >> SPAN_SHIFT) as usize % SPANS
 }

@@ -14,17 +14,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const SHARDS: usize = 16;
 
-/// What becomes of I/Os that hang (OpenZFS: `zfs_deadman_failmode`, whose `panic` no process of users should have).
+/// Treatment of I/Os that hang (OpenZFS: `zfs_deadman_failmode`, whose `panic` no process of users should have).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeadmanFailMode {
-    /// They are told, and waited for.
+    /// The I/Os are told, and waited for.
     #[default]
     Wait,
-    /// They are told, and given up.
+    /// The I/Os are told, and given up.
     Continue,
 }
 
-/// Who waits for an I/O, until somebody told him.
+/// Callback of who waits for an I/O, until it was called.
 type Waiter = Arc<Mutex<Option<DeviceThen>>>;
 
 struct Flight {

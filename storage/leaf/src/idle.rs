@@ -7,17 +7,17 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const PLACES_LOG2: u32 = 12;
-/// Only what is as recent as this counts, in milliseconds.
+/// Age up to which a latency is recent, in milliseconds.
 const RECENT_MS: u32 = 5_000;
 /// While there are fewer, older ones count, too.
 const FEW: usize = 256;
-/// As old at most, in milliseconds.
+/// Age beyond which no latency counts, in milliseconds.
 const OLDEST_MS: u32 = 30_000;
 
 /// Latencies of one device.
 #[derive(Debug)]
 pub(crate) struct IdleLatencies {
-    /// When the device got an I/O (milliseconds, above) and how long it took (nanoseconds, below); 0: nothing yet.
+    /// Time at which the device got an I/O (milliseconds, above) and how long it took (nanoseconds, below); 0: nothing yet.
     places: Box<[AtomicU64]>,
 }
 
@@ -40,7 +40,7 @@ impl IdleLatencies {
         self.places[place as usize].store(u64::from(milliseconds(issued_ns)) << 32 | latency, Ordering::Relaxed);
     }
 
-    /// What I/Os took lately, in nanoseconds.
+    /// Latencies of late, in nanoseconds.
     pub(crate) fn recent(&self, now_ns: u64) -> Vec<u64> {
         let now = milliseconds(now_ns);
         let noted = self.places.iter().map(|place| place.load(Ordering::Relaxed)).filter(|noted| *noted != 0);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vdev_queue::IoKind;
 
-/// What an injected I/O suffers.
+/// Error that an injected I/O suffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultError {
     /// The device reports an error.
@@ -27,23 +27,23 @@ pub enum FaultError {
     Needed,
     /// The checksum is wrong.
     Checksum,
-    /// What is right by its checksum cannot be decompressed.
+    /// Bytes that are right by their checksum cannot be decompressed.
     Decompress,
 }
 
-/// What goes wrong with the I/Os of a device.
+/// I/Os of a device that go wrong, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeafFault {
     /// I/Os of a device.
     Device {
         /// Guid of the leaf.
         leaf: Guid,
-        /// What they suffer.
+        /// Error that they suffer.
         error: FaultError,
         /// Only I/Os of this kind; all if None.
         kind: Option<IoKind>,
     },
-    /// What tells whether a device works says that it does not.
+    /// I/Os that tell whether a device works say that it does not.
     Probe {
         /// Guid of the leaf.
         leaf: Guid,
@@ -70,16 +70,16 @@ pub enum LeafFault {
     LostWrites,
 }
 
-/// Of a hundred writes of [`LeafFault::LostWrites`] so many are lost.
+/// Number of a hundred writes of [`LeafFault::LostWrites`] that are lost.
 const LOST_PERCENT: u64 = 60;
 
 #[derive(Debug)]
 struct Handler {
     id: u64,
     fault: LeafFault,
-    /// How often, of 2^32; 0 is always.
+    /// Chance that it strikes, of 2^32; 0 is always.
     frequency: u32,
-    /// When each lane of a delay is free, and which is next.
+    /// Times in ns at which each lane of a delay is free, and the lane that is next.
     lanes: Mutex<(Vec<u64>, usize)>,
 }
 
@@ -105,7 +105,7 @@ impl Handler {
 }
 
 impl Injection {
-    /// Whether there is any handler.
+    /// True when there is any handler.
     pub fn is_set(&self) -> bool {
         self.count.load(Ordering::Relaxed) != 0
     }
@@ -120,7 +120,7 @@ impl Injection {
         self.handlers.read().iter().find_map(found)
     }
 
-    /// What a device fault makes of an I/O.
+    /// Error that a device fault gives an I/O.
     fn device_fault(&self, target: &Target<'_>) -> Option<FaultError> {
         self.find(|handler| match &handler.fault {
             LeafFault::Device { error: FaultError::Needed, .. } => None,
@@ -135,7 +135,7 @@ impl Injection {
         })
     }
 
-    /// When a delayed I/O may complete, if it is delayed: on the lane, of all handlers, that is free first.
+    /// Time in ns at which a delayed I/O may complete, if it is delayed: on the lane, of all handlers, that is free first.
     fn delayed_until(&self, target: &Target<'_>) -> Option<u64> {
         let now = target.exec.now_ns();
         let mut best: Option<(u64, Arc<Handler>)> = None;
@@ -206,7 +206,7 @@ impl Injection {
         found
     }
 
-    /// Whether a handler makes what tells whether the leaf's device works say that it does not.
+    /// True when a handler makes what tells whether the leaf's device works say that it does not.
     pub fn hits_probe(&self, exec: &Exec, leaf: Guid) -> bool {
         let strikes = |handler: &Arc<Handler>| {
             let meant = matches!(handler.fault, LeafFault::Probe { leaf: own } if own == leaf);
@@ -215,7 +215,7 @@ impl Injection {
         self.is_set() && self.find(strikes).is_some()
     }
 
-    /// Whether a handler says of all I/O of the leaf's device that it suffers `wanted`.
+    /// True when a handler says of all I/O of the leaf's device that it suffers `wanted`.
     pub fn has_device_fault(&self, leaf: Guid, wanted: FaultError) -> bool {
         let matches = |handler: &Arc<Handler>| match handler.fault {
             LeafFault::Device { leaf: own, error, kind: None } if own == leaf && error == wanted => Some(()),
@@ -224,7 +224,7 @@ impl Injection {
         self.is_set() && self.find(matches).is_some()
     }
 
-    /// Whether a handler makes the write of these bytes of a label of the leaf fail, or get lost; the offset is within the label.
+    /// Fault of a handler that makes the write of these bytes of a label of the leaf fail, or get lost; the offset is within the label.
     pub fn label_fault(&self, exec: &Exec, leaf: Guid, offset: u64) -> Option<FaultError> {
         if !self.is_set() {
             return None;

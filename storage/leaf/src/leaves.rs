@@ -20,7 +20,7 @@ use vdev_queue::Tunables;
 pub struct Wanted<'a> {
     /// The leaf's guid.
     pub guid: Guid,
-    /// Its device, if that is open.
+    /// Device of the leaf, if that is open.
     pub device: Option<&'a Arc<dyn BlockDevice>>,
     /// Leaves from which its vdev reads a large block.
     pub width: usize,
@@ -29,9 +29,9 @@ pub struct Wanted<'a> {
 /// A leaf that is there.
 #[derive(Clone, Debug)]
 pub struct Seat {
-    /// Its counters, those of its guid.
+    /// Counters of the leaf, those of its guid.
     pub stats: Arc<LeafStats>,
-    /// Its device; None where that is not open.
+    /// Device of the leaf; None where that is not open.
     pub device: Option<Arc<LeafDevice>>,
 }
 
@@ -44,7 +44,7 @@ pub struct Leaves {
 }
 
 impl Leaves {
-    /// None yet; what they do that may be worth an event is told to `watcher`.
+    /// Makes leaves, none yet; what they do that may be worth an event is told to `watcher`.
     pub fn new(exec: Exec, watcher: Weak<dyn Watcher>) -> Leaves {
         let shared = Arc::new(Shared::new(exec, watcher));
         Leaves { shared, retention: Retention::default(), stats: Mutex::default(), devices: Mutex::default() }
@@ -79,7 +79,7 @@ impl Leaves {
         self.stats.lock().values().map(|stats| stats.counts().repaired_bytes).sum()
     }
 
-    /// What the queue of the leaf with this guid does; None for one without a device.
+    /// State of the queue of the leaf with this guid; None for one without a device.
     pub fn queue_state(&self, guid: Guid) -> Option<QueueState> {
         let device = self.devices.lock().get(&guid).cloned()?;
         Some(device.state(self.shared.exec.now_ns()))
@@ -101,7 +101,7 @@ impl Leaves {
         stats.hangs(self.shared.exec.now_ns(), self.shared.tuning.deadman_rate.load(Ordering::Relaxed))
     }
 
-    /// Simulated faults.
+    /// Simulated faults of the leaves.
     pub fn injection(&self) -> &Injection {
         &self.shared.injection
     }
@@ -118,7 +118,7 @@ impl Leaves {
         self.shared.tuning.tunables()
     }
 
-    /// Where queues learn how much data is dirty; the first source counts.
+    /// Sets the source that tells queues how much data is dirty; the first source counts.
     pub fn set_dirty_source(&self, source: DirtySource) {
         self.shared.tuning.set_dirty_source(source);
     }
@@ -142,7 +142,7 @@ impl Leaves {
         self.shared.flights.set_mode(mode);
     }
 
-    /// Somebody looks for I/Os that hang, now: those that come back later were not overlooked.
+    /// Notes that somebody looks for I/Os that hang, now: those that come back later were not overlooked.
     pub fn look_for_hung(&self) {
         self.shared.tuning.looks(self.shared.exec.now_ns());
     }
@@ -157,7 +157,7 @@ impl Leaves {
         device.submit(self.shared.flights.noted(&self.shared.exec, guid, io));
     }
 
-    /// Who is called when leaves may have something to do for him. One at a time.
+    /// Sets who is called when leaves may have something to do for him. One at a time.
     pub fn set_roaming(&self, roaming: Option<Weak<dyn Roaming>>) {
         self.shared.set_roaming(roaming);
     }

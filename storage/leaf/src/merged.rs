@@ -11,9 +11,9 @@ use std::sync::Arc;
 /// A piece of a merged request: where it is, what it carries, and who waits for it.
 struct Piece {
     offset: u64,
-    /// Of a write.
+    /// Bytes of a write.
     data: Option<Abd>,
-    /// A part before this piece belongs to nobody.
+    /// True when a part before this piece belongs to nobody.
     gap: bool,
     parts: usize,
     then: DeviceThen,

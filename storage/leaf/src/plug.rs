@@ -23,7 +23,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// What requests are sorted by: the device, the direction, the place.
+    /// Key that requests are sorted by: the device, the direction, the place.
     fn key(&self) -> (*const (), bool, u64) {
         (Arc::as_ptr(&self.device).cast(), matches!(self.io.op, DeviceOp::Write(_)), self.io.offset)
     }
@@ -40,7 +40,7 @@ impl Waiting {
 thread_local! {
     /// The I/Os held back while this thread is plugged.
     static HELD: RefCell<Option<Vec<Waiting>>> = const { RefCell::new(None) };
-    /// This thread hands over what it held back.
+    /// True while this thread hands over what it held back.
     static RELEASING: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -5,20 +5,20 @@ use vdev_queue::{Class, IoKind};
 /// Urgency of an I/O (OpenZFS: `zio_priority_t`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Priority {
-    /// Somebody waits for the data.
+    /// Reads that somebody waits for.
     #[default]
     SyncRead,
-    /// Somebody waits for the write (intent log).
+    /// Writes that somebody waits for (intent log).
     SyncWrite,
-    /// Read ahead.
+    /// Reads ahead.
     AsyncRead,
     /// Writes of a transaction group.
     AsyncWrite,
-    /// Scrub.
+    /// Reads and repairs of a scrub.
     Scrub,
-    /// Healing resilver.
+    /// Reads and writes of a healing resilver.
     Resilver,
-    /// Sequential rebuild.
+    /// Reads and writes of a sequential rebuild.
     Rebuild,
     /// Moving data off a device that is being removed.
     Removal,
@@ -31,7 +31,7 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// Whether nobody waits for such a request, and whoever does is served first.
+    /// True when nobody waits for such a request, and whoever does is served first.
     pub fn is_background(self) -> bool {
         !matches!(self, Priority::SyncRead | Priority::SyncWrite | Priority::AsyncRead | Priority::AsyncWrite)
     }

@@ -13,10 +13,10 @@ use vdev_queue::{Class, IoKind};
 
 /// Places that are remembered unless told otherwise (OpenZFS: `zfs_zevent_retain_max`).
 const RETAIN_MAX: u32 = 2000;
-/// For how long (OpenZFS: `zfs_zevent_retain_expire_secs`).
+/// Seconds for which they are remembered (OpenZFS: `zfs_zevent_retain_expire_secs`).
 const RETAIN_SECONDS: u32 = 900;
 
-/// How long errors are remembered, so that they are not told again.
+/// Number of errors and time in seconds for which they are remembered, so that they are not told again.
 #[derive(Debug)]
 pub(crate) struct Retention {
     pub(crate) most: AtomicU32,
@@ -38,12 +38,12 @@ pub fn untold_errors() -> [u64; 2] {
     [0, 1].map(|at| UNTOLD[at].get())
 }
 
-/// At most so many events in a second.
+/// Limit of events in a second.
 #[derive(Debug, Default)]
 pub(crate) struct RateLimit(Mutex<(u64, u32)>);
 
 impl RateLimit {
-    /// Whether one more may be posted.
+    /// True when one more may be posted.
     pub(crate) fn allows(&self, now_ns: u64, per_second: u32) -> bool {
         let second = now_ns / 1_000_000_000;
         let mut seen = self.0.lock();
@@ -57,21 +57,21 @@ impl RateLimit {
     }
 }
 
-/// What makes an error the same as another one.
+/// Identity of an error: what makes it the same as another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Trouble {
     /// A device reported an error: kind, urgency, offset and bytes on the device.
     Io(IoKind, Class, u64, u64),
-    /// Wrong bytes.
+    /// Wrong bytes from a device.
     Checksum(WrongBytes),
 }
 
 /// An I/O of a leaf that failed for good.
 #[derive(Clone, Copy, Debug)]
 pub struct FailedIo {
-    /// What was to be done.
+    /// Kind of operation that was to be done.
     pub kind: IoKind,
-    /// Urgency.
+    /// Urgency of the I/O.
     pub class: Class,
     /// First byte on the device.
     pub offset: u64,
@@ -88,7 +88,7 @@ pub struct WrongBytes {
     pub offset: u64,
     /// Length in bytes.
     pub bytes: u64,
-    /// What was read, in its reader's words: the same words are the same thing.
+    /// Name of what was read, in its reader's words: the same words are the same thing.
     pub what: [u64; 4],
 }
 
@@ -101,7 +101,7 @@ struct Recent {
 }
 
 impl Recent {
-    /// Whether the error was not seen of late; remembers it.
+    /// True when the error was not seen of late; remembers it.
     fn is_news(&mut self, place: Trouble, now_ns: u64, most: usize, keep_ns: u64) -> bool {
         if most == 0 {
             (self.by_place, self.by_turn) = Default::default();
@@ -125,7 +125,7 @@ impl Recent {
     }
 }
 
-/// What was told of a leaf.
+/// Counts of what was told of a leaf.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
     delays: RateLimit,
@@ -164,12 +164,12 @@ impl Reports {
         is_told
     }
 
-    /// What was told and counted: errors of I/Os, wrong bytes, slow I/Os.
+    /// Counts of what was told and counted: errors of I/Os, wrong bytes, slow I/Os.
     pub(crate) fn told(&self) -> [u64; 3] {
         [&self.io, &self.checksum, &self.slow].map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// Whether the error was not told of late.
+    /// True when the error was not told of late.
     fn is_news(&self, place: Trouble, now_ns: u64, retention: &Retention) -> bool {
         let keep_ns = u64::from(retention.seconds.load(Ordering::Relaxed)) * 1_000_000_000;
         let is_news = self.recent.lock().is_news(place, now_ns, retention.most.load(Ordering::Relaxed) as usize, keep_ns);

@@ -8,7 +8,7 @@ use exec::{Exec, Mutex, TaskClass};
 use ondisk::Guid;
 use std::sync::{Arc, Weak};
 
-/// Who is told what devices do that may be worth an event. Implemented above.
+/// Port: told what devices do that may be worth an event. Implemented above.
 pub trait Watcher: Send + Sync {
     /// An I/O of the leaf took so long that it is to be told.
     fn slow(&self, leaf: Guid, io: &LeafTiming);
@@ -16,20 +16,20 @@ pub trait Watcher: Send + Sync {
     fn overlooked(&self, leaf: Guid, age_ns: u64);
 }
 
-/// Somebody whose background work can go on anywhere. Implemented above.
+/// Port: background work that can go on anywhere. Implemented above.
 pub trait Roaming: Send + Sync {
     /// A leaf that had nothing for him to do may have something now. Called in a job; must not wait.
     fn go_on(self: Arc<Self>);
 }
 
-/// What the leaves of one pool share.
+/// Things that the leaves of one pool share.
 pub(crate) struct Shared {
     pub(crate) exec: Exec,
     pub(crate) tuning: Tuning,
     pub(crate) injection: Injection,
     pub(crate) flights: Arc<Flights>,
     pub(crate) watcher: Weak<dyn Watcher>,
-    /// Who has background work that can go on anywhere.
+    /// Background work that can go on anywhere, if there is some.
     roaming: Mutex<Option<Weak<dyn Roaming>>>,
 }
 

@@ -11,7 +11,7 @@ use vdev_queue::{Class, IoKind};
 /// does. Interior vdevs have none: theirs are the sums of their leaves, as in OpenZFS (`vdev_get_stats_ex`).
 #[derive(Debug)]
 pub struct LeafStats {
-    /// What every I/O counts, by the layout of [`EXTENDED`].
+    /// Counters of every I/O, by the layout of [`EXTENDED`].
     sheet: Sheet,
     errors: [AtomicU64; 4],
     checksum_errors: AtomicU64,
@@ -38,9 +38,9 @@ impl Default for LeafStats {
 /// A reading of [`LeafStats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeafCounts {
-    /// I/Os by [`IoKind`].
+    /// Number of I/Os by [`IoKind`].
     pub ops: [u64; 4],
-    /// Bytes by [`IoKind`].
+    /// Number of bytes by [`IoKind`].
     pub bytes: [u64; 4],
     /// Failed I/Os by [`IoKind`]; the same place counts once in a while.
     pub errors: [u64; 4],
@@ -73,7 +73,7 @@ impl LeafStats {
     pub(crate) fn queued(&self, class: Class) {
         self.sheet.row().add(extended::pending(class), 1);
     }
-    /// So many do not wait any more.
+    /// Notes that so many do not wait any more.
     pub(crate) fn dequeued(&self, class: Class, count: usize) {
         self.sheet.row().sub(extended::pending(class), count as u64);
     }
@@ -89,11 +89,11 @@ impl LeafStats {
         // Additions and subtractions come from different threads: never below zero, but perhaps for a moment.
         (self.sheet.get(extended::IN_FLIGHT_BYTES) as i64).max(0) as u64
     }
-    /// For how long, at least, the device has had its oldest I/O; exact to 1.1 seconds, of the last nine minutes.
+    /// Time in ns for which, at least, the device has had its oldest I/O; exact to 1.1 seconds, of the last nine minutes.
     pub fn oldest_io_ns(&self, now_ns: u64) -> Option<u64> {
         extended::spans(now_ns).find(|(cell, _)| (self.sheet.get(*cell) as i64) > 0).map(|(_, age_ns)| age_ns)
     }
-    /// One I/O done.
+    /// Counts one I/O as done.
     pub(crate) fn done(&self, io: &LeafTiming) {
         let row = self.sheet.row();
         row.add(extended::ops(io.kind), 1);
@@ -112,7 +112,7 @@ impl LeafStats {
         self.slow_ios.fetch_add(1, Ordering::Relaxed);
         self.reports.slow(now_ns, rate)
     }
-    /// Whether an I/O that hangs is to be told.
+    /// True when an I/O that hangs is to be told.
     pub(crate) fn hangs(&self, now_ns: u64, rate: u32) -> bool {
         self.reports.deadmen.allows(now_ns, rate)
     }
@@ -137,7 +137,7 @@ impl LeafStats {
     pub fn repaired(&self, bytes: u64) {
         self.repaired_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
-    /// The counters now.
+    /// Counters of the leaf, as they are now.
     pub fn counts(&self) -> LeafCounts {
         let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
         let [io_reports, checksum_reports, slow_reports] = self.reports.told();

@@ -24,9 +24,9 @@ pub(crate) struct Tuning {
     slow_ns: AtomicU64,
     /// An I/O that takes longer hangs.
     hung_ns: AtomicU64,
-    /// When somebody last looked for those that hang.
+    /// Time in ns at which somebody last looked for those that hang.
     looked_ns: AtomicU64,
-    /// Events per second.
+    /// Most events per second.
     pub(crate) delay_rate: AtomicU32,
     pub(crate) deadman_rate: AtomicU32,
     pub(crate) checksum_rate: AtomicU32,
@@ -52,7 +52,7 @@ impl Tuning {
     pub(crate) fn slow_ns(&self) -> u64 {
         self.slow_ns.load(Ordering::Relaxed)
     }
-    /// An I/O that came back hung, and nobody looked meanwhile (OpenZFS: `zio_wait`, which looks itself).
+    /// True when an I/O that came back had hung, and nobody looked meanwhile (OpenZFS: `zio_wait`, which looks itself).
     pub(crate) fn was_overlooked(&self, io: &LeafTiming) -> bool {
         let hung_ns = self.hung_ns.load(Ordering::Relaxed);
         io.disk_ns > hung_ns && io.issued_ns.saturating_add(hung_ns) >= self.looked_ns.load(Ordering::Relaxed)
@@ -77,7 +77,7 @@ impl Tuning {
         self.generation.fetch_add(1, Ordering::AcqRel);
         Some(tunables)
     }
-    /// Somebody looks for those that hang.
+    /// Notes that somebody looks for those that hang.
     pub(crate) fn looks(&self, now_ns: u64) {
         self.looked_ns.store(now_ns, Ordering::Relaxed);
     }
@@ -90,7 +90,7 @@ impl Tuning {
     }
 }
 
-/// OpenZFS: `zio_slow_io_ms`; 0 counts nothing.
+/// Time in ns of OpenZFS's `zio_slow_io_ms`; 0 counts nothing.
 fn slow_ns(tunables: &Tunables) -> u64 {
     match tunables.slow_io_ms {
         0 => u64::MAX,

@@ -40,7 +40,7 @@ pub struct Loan {
 }
 
 impl Loan {
-    /// The segments: vdev offsets, sorted, disjoint.
+    /// Segments of the loan: vdev offsets, sorted, disjoint.
     pub fn segments(&self) -> &[Range<u64>] {
         &self.segments
     }
@@ -54,7 +54,7 @@ impl Drop for Loan {
     }
 }
 
-/// The allocator.
+/// Allocator of a pool's space.
 #[derive(Debug)]
 pub struct Allocator {
     spaces: RwLock<Spaces>,
@@ -176,7 +176,7 @@ impl Allocator {
         }
     }
 
-    /// What happened in `txg` and was not taken yet, by metaslab.
+    /// Changes of `txg` that were not taken yet, by metaslab.
     pub fn take_deltas(&self, txg: Txg) -> Vec<Delta> {
         let mut dirty = std::mem::take(&mut *self.dirty[txg.0 as usize % TXG_SLOTS].lock());
         dirty.sort_unstable();
@@ -261,7 +261,7 @@ impl Allocator {
         self.space(vdev).iter().flat_map(|space| &space.metaslabs).for_each(|metaslab| metaslab.note_released(wanted));
     }
 
-    /// What became free in a metaslab since the last call, as far as it was noted.
+    /// Segments that became free in a metaslab since the last call, as far as it was noted.
     pub fn take_released(&self, vdev: VdevId, metaslab: u32) -> RangeTree {
         self.metaslab(vdev, metaslab).map_or_else(RangeTree::new, |(_, metaslab)| metaslab.take_released())
     }

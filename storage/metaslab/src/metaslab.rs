@@ -26,7 +26,7 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// Those of a metaslab of a vdev; None of a vdev without regions.
+    /// Lanes of a metaslab of a vdev; None of a vdev without regions.
     pub(crate) fn of(top: &TopVdev, range: &Range<u64>) -> Option<Lanes> {
         let TopKind::Draid(config) = top.kind else { return None };
         let region = config.group_bytes();
@@ -34,7 +34,7 @@ impl Lanes {
         Some(Lanes { region, count: touched.clamp(1, config.groups() as u64) })
     }
 
-    /// Where the next region of `lane` begins behind `offset`.
+    /// Offset in bytes at which the next region of `lane` begins behind `offset`.
     fn next(self, lane: u64, offset: u64) -> u64 {
         let region = offset / self.region + 1;
         (region + (lane + self.count - region % self.count) % self.count) * self.region
@@ -50,15 +50,15 @@ impl Lanes {
 /// Bytes that a child may have been given less than another one and still get them before the others get more.
 const ARREARS_BYTES_MAX: u64 = 8 << 20;
 
-/// How much it counts whether children write alike, and whether they read alike: reading does without parity, and has time to spare.
+/// Weights of children that write alike, and of children that read alike: reading does without parity, and has time to spare.
 const WEIGHT: [u64; 2] = [2, 1];
 
-/// What each child of a dRAID was given, by all shards together. Every group lies on other children, so that turns alone do not keep
+/// Bytes that each child of a dRAID was given, by all shards together. Every group lies on other children, so that turns alone do not keep
 /// them busy alike: what several shards write at the same time may lie on the same ones.
 #[derive(Debug)]
 pub(crate) struct Balance {
     layout: Arc<DraidLayout>,
-    /// Of each child: all columns, which are written, and those of data, which will be read.
+    /// Bytes given to each child: of all columns, which are written, and of data columns, which will be read.
     given: Vec<[AtomicU64; 2]>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Balance {
 type Most = [u64; 2];
 
 impl Balance {
-    /// That of a vdev; None without groups.
+    /// Balance of a vdev; None without groups.
     pub(crate) fn of(top: &TopVdev) -> Option<Balance> {
         let layout = top.draid.clone()?;
         Some(Balance { given: (0..layout.config.children()).map(|_| Default::default()).collect(), layout })
@@ -88,7 +88,7 @@ impl Balance {
         columns(0).chain(columns(1)).filter_map(|(kind, child)| Some((kind, self.given.get(child)?.get(kind)?)))
     }
 
-    /// What each child is to be given before others, where those that got the most have `most`: of all columns, of data, weighted.
+    /// Bytes that each child is to be given before others, where those that got the most have `most`: of all columns, of data, weighted.
     fn behind(&self, most: Most) -> Behind {
         let each = |given: &[AtomicU64; 2]| {
             [0, 1].map(|kind| most[kind].saturating_sub(given[kind].load(Ordering::Relaxed)).min(ARREARS_BYTES_MAX) * WEIGHT[kind])
@@ -96,7 +96,7 @@ impl Balance {
         Behind(self.given.iter().map(each).collect())
     }
 
-    /// What the children of the group at `offset` are to be given before others.
+    /// Weighted bytes that the children of the group at `offset` are to be given before others, together.
     fn arrears(&self, offset: u64, behind: &Behind) -> u64 {
         let parity = self.layout.config.parity();
         let columns = self.layout.group_children(offset).enumerate();
@@ -120,20 +120,20 @@ impl Balance {
     }
 }
 
-/// Of each child of a dRAID what it is to be given before others.
+/// Weighted bytes that each child of a dRAID is to be given before others.
 #[derive(Debug)]
 pub(crate) struct Behind(Vec<Most>);
 
 /// A metaslab's next turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offer {
-    /// What its children are to be given before others, together.
+    /// Weighted bytes that its children are to be given before others, together.
     pub(crate) arrears: u64,
     /// The most of any child that it leaves out.
     pub(crate) left_out: u64,
 }
 
-/// Where the searches in the lanes begin, and whose turn it is.
+/// Offsets at which the searches in the lanes begin, and the lane whose turn it is.
 #[derive(Debug, Default)]
 struct Turn {
     cursors: Vec<u64>,
@@ -197,16 +197,16 @@ fn fit(lanes: Lanes, lane: u64, free: &RangeTree, mut at: u64, asize: u64) -> Op
     }
 }
 
-/// A metaslab.
+/// A metaslab with its sets of segments.
 #[derive(Debug)]
 pub(crate) struct Metaslab {
-    /// Its part of the vdev, in bytes.
+    /// Part of the vdev that the metaslab is, in bytes.
     pub(crate) range: Range<u64>,
-    /// No free segment is longer than this; 0 while not loaded.
+    /// Length in bytes that no free segment exceeds; 0 while not loaded.
     pub(crate) largest: AtomicU64,
     /// Free bytes, as of the last change.
     pub(crate) free_bytes: AtomicU64,
-    /// How many shards allocate from it now.
+    /// Number of shards that allocate from it now.
     pub(crate) owners: AtomicU32,
     lanes: Option<(Lanes, Arc<Balance>)>,
     state: Mutex<State>,
@@ -215,9 +215,9 @@ pub(crate) struct Metaslab {
 #[derive(Debug, Default)]
 struct State {
     loaded: bool,
-    /// What cannot be so, and is: the sets contradict each other, and nothing is handed out any more.
+    /// Contradiction between the sets that cannot be so, and is: nothing is handed out any more.
     broken: Option<&'static str>,
-    /// May be handed out.
+    /// Segments that may be handed out.
     free: RangeTree,
     /// Allocated in the txg of the slot and not yet taken.
     allocating: [RangeTree; TXG_SLOTS],
@@ -229,7 +229,7 @@ struct State {
     unsynced: [RangeTree; TXG_SLOTS],
     /// Free on disk, at rest.
     defer: [RangeTree; TXG_DEFER],
-    /// How many hold back what was freed.
+    /// Number of those who hold back what was freed.
     holds: u32,
     /// Free on disk and rested, held back.
     held: RangeTree,
@@ -237,13 +237,13 @@ struct State {
     lent: RangeTree,
     /// Became free since the last call of [`Metaslab::take_released`]; None while nobody wants to know.
     released: Option<RangeTree>,
-    /// Where the next search begins.
+    /// Offset in bytes at which the next search begins.
     cursor: u64,
-    /// The same with lanes.
+    /// Offsets at which the next searches begin, with lanes.
     turn: Turn,
 }
 
-/// What changed by the end of a txg's sync.
+/// Bytes that changed by the end of a txg's sync.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rest {
     /// Bytes that became reusable.
@@ -253,7 +253,7 @@ pub(crate) struct Rest {
 }
 
 impl State {
-    /// What a space map that holds everything taken so far does not say is allocated.
+    /// Sets of segments that a space map that holds everything taken so far does not say are allocated.
     fn not_allocated(&self) -> impl Iterator<Item = &RangeTree> {
         let idle = [&self.free, &self.held, &self.lent];
         idle.into_iter().chain(&self.allocating).chain(&self.freed).chain(&self.defer)
@@ -360,7 +360,7 @@ impl Metaslab {
         Some((offset, clean))
     }
 
-    /// What the next turn of this metaslab would do for the balance of the children; None when no lane has so many bytes.
+    /// Gain of the next turn of this metaslab for the balance of the children; None when no lane has so many bytes.
     pub(crate) fn offer(&self, asize: u64, behind: &Behind) -> Option<Offer> {
         let (lanes, balance) = self.lanes.as_ref()?;
         let state = self.state.lock();
@@ -552,12 +552,12 @@ impl Metaslab {
         }
     }
 
-    /// What became free since the last call.
+    /// Segments that became free since the last call.
     pub(crate) fn take_released(&self) -> RangeTree {
         self.state.lock().released.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// What a space map that holds everything taken so far says is allocated (OpenZFS: `metaslab_condense`).
+    /// Segments that a space map that holds everything taken so far says are allocated (OpenZFS: `metaslab_condense`).
     pub(crate) fn synced_allocated(&self) -> Vec<Range<u64>> {
         let state = self.state.lock();
         let mut allocated = RangeTree::new();
@@ -582,7 +582,7 @@ impl Metaslab {
         *self.state.lock().free.histogram()
     }
 
-    /// The same with the segments that rest or are about to: what is free on disk (OpenZFS: `metaslab_sync`).
+    /// Number of free segments with those that rest or are about to: what is free on disk (OpenZFS: `metaslab_sync`).
     pub(crate) fn synced_histogram(&self) -> [u64; 64] {
         let state = self.state.lock();
         let mut sum = *state.free.histogram();

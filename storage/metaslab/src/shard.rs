@@ -17,13 +17,13 @@ const COPIES_MAX: usize = 3;
 pub(crate) struct Space {
     pub(crate) top: TopVdev,
     pub(crate) metaslabs: Vec<Arc<Metaslab>>,
-    /// New blocks may lie here: a data vdev that is not being emptied.
+    /// True when new blocks may lie here: a data vdev that is not being emptied.
     pub(crate) allocatable: bool,
     /// Bytes of the metaslabs.
     pub(crate) capacity: u64,
     pub(crate) allocated: Arc<AtomicU64>,
     pub(crate) deferred: Arc<AtomicU64>,
-    /// Of a dRAID.
+    /// Balance of the children of a dRAID.
     balance: Option<Arc<Balance>>,
 }
 
@@ -35,7 +35,7 @@ impl Space {
         let balance = Balance::of(top).map(Arc::new);
         Space::with(top, Vec::new(), Arc::default(), Arc::default(), balance)
     }
-    /// The same vdev as `top` has it now: with more metaslabs, or with none when it left.
+    /// Makes the same vdev as `top` has it now: with more metaslabs, or with none when it left.
     pub(crate) fn changed(&self, top: &TopVdev) -> Space {
         let kept = if top.is_concrete() { self.metaslabs.clone() } else { Vec::new() };
         let counter = |counter: &Arc<AtomicU64>| if top.is_concrete() { counter.clone() } else { Arc::default() };
@@ -59,7 +59,7 @@ impl Space {
         let allocatable = top.is_concrete() && !top.is_log && !top.nonallocating;
         Space { top: top.clone(), metaslabs, allocatable, capacity, allocated, deferred, balance }
     }
-    /// What it holds now.
+    /// Space that the vdev holds now, in bytes.
     pub(crate) fn usage(&self) -> VdevSpace {
         let (allocated, deferred) = (self.allocated.load(Ordering::Relaxed), self.deferred.load(Ordering::Relaxed));
         VdevSpace { allocated, capacity: self.capacity, deferred }
@@ -79,7 +79,7 @@ impl Space {
 /// A metaslab that was dirtied for the first time since the last take.
 pub(crate) type Dirtied = (VdevId, u32);
 
-/// One shard.
+/// One shard of the allocator.
 #[derive(Debug)]
 pub(crate) struct Shard {
     pub(crate) spaces: Spaces,
@@ -102,9 +102,9 @@ struct Active {
     used: u64,
 }
 
-/// As many sets are there from the beginning where a metaslab reaches a part of the children only.
+/// Most sets that are there from the beginning where a metaslab reaches a part of the children only.
 const SETS_FIRST_MAX: u64 = 4;
-/// More sets than this do not help.
+/// Most sets; more do not help.
 const SETS_MAX: usize = 8;
 /// Bytes that are allocated from one set before the next one has its turn: a few turns of its metaslab's lanes.
 const SET_TURN_BYTES: u64 = 2 << 20;
@@ -130,16 +130,16 @@ impl Active {
     }
 }
 
-/// How far a further copy on the same vdev must be from the earlier ones.
+/// Distance that a further copy on the same vdev must have from the earlier ones.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Distance {
-    /// On another vdev.
+    /// A place on another vdev.
     OtherVdev,
-    /// At least an eighth of the vdev away.
+    /// A place at least an eighth of the vdev away.
     Eighth,
-    /// In another metaslab.
+    /// A place in another metaslab.
     Metaslab,
-    /// Anywhere.
+    /// Any place.
     Any,
 }
 

@@ -4,12 +4,12 @@ use ondisk::{Dva, Txg, VdevId};
 use std::fmt;
 use std::ops::Range;
 
-/// What is asked for.
+/// Request for space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocRequest {
     /// Bytes to store, before parity and padding.
     pub psize: u64,
-    /// Copies wanted, 1–3.
+    /// Number of copies wanted, 1–3.
     pub copies: u8,
     /// The txg that the block is born in.
     pub txg: Txg,
@@ -18,10 +18,10 @@ pub struct AllocRequest {
     pub hint: u64,
 }
 
-/// Up to three addresses.
+/// Addresses of up to three copies.
 pub type Copies = [Dva; 3];
 
-/// No room for this many bytes in one piece; a smaller request may succeed (gang).
+/// Lack of room for this many bytes in one piece; a smaller request may succeed (gang).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoSpace;
 
@@ -35,9 +35,9 @@ impl std::error::Error for NoSpace {}
 /// Space maps that contradict each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadError {
-    /// The vdev.
+    /// Vdev that the metaslab is of.
     pub vdev: VdevId,
-    /// The metaslab.
+    /// Index of the metaslab.
     pub metaslab: u32,
 }
 
@@ -48,13 +48,13 @@ impl fmt::Display for LoadError {
 }
 impl std::error::Error for LoadError {}
 
-/// What a txg did to one metaslab since the last call of [`crate::Allocator::take_deltas`]. A space map gets the allocations
+/// Changes of a txg to one metaslab since the last call of [`crate::Allocator::take_deltas`]. A space map gets the allocations
 /// first: a segment that was allocated and freed in one txg is in both lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delta {
-    /// The vdev.
+    /// Vdev that the metaslab is of.
     pub vdev: VdevId,
-    /// The metaslab.
+    /// Index of the metaslab.
     pub metaslab: u32,
     /// Allocated segments: vdev offsets, sorted, disjoint.
     pub allocs: Vec<Range<u64>>,

@@ -7,41 +7,41 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use zio::LeafPort;
 
-/// Whether data stays on the device between stages.
+/// Place of the data between stages: on the device, or on the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZiaMode {
-    /// Copied in once; the stages pass handles.
+    /// Data is copied in once; the stages pass handles.
     #[default]
     Offload,
-    /// Copied in and out at each stage, as OpenZFS does with QAT: to show what staying is worth.
+    /// Data is copied in and out at each stage, as OpenZFS does with QAT: to show what staying is worth.
     PerOp,
 }
 
-/// Which stages go to the provider, and how (Z.I.A.: the pool properties `zia_*`).
+/// Stages that go to the provider, and the ways in which they do (Z.I.A.: the pool properties `zia_*`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct ZiaPolicy {
-    /// `zia_compress`.
+    /// `zia_compress`: true when the provider compresses blocks.
     pub compress: bool,
-    /// `zia_decompress`.
+    /// `zia_decompress`: true when the provider decompresses blocks.
     pub decompress: bool,
-    /// `zia_checksum`.
+    /// `zia_checksum`: true when the provider computes checksums.
     pub checksum: bool,
-    /// `zia_raidz1_gen` to `zia_raidz3_gen`.
+    /// `zia_raidz1_gen` to `zia_raidz3_gen`: true where the provider computes parity.
     pub raidz_gen: [bool; 3],
-    /// `zia_raidz1_rec` to `zia_raidz3_rec`.
+    /// `zia_raidz1_rec` to `zia_raidz3_rec`: true where the provider computes lost columns.
     pub raidz_rec: [bool; 3],
-    /// `zia_file_write`.
+    /// `zia_file_write`: true when the provider writes to files by itself.
     pub file_write: bool,
-    /// `zia_disk_write`.
+    /// `zia_disk_write`: true when the provider writes to disks by itself.
     pub disk_write: bool,
-    /// `zia_mode`.
+    /// `zia_mode`: place of the data between stages.
     pub mode: ZiaMode,
     /// `zia_verify`: share of the blocks whose results are computed again in software, in percent, once the provider's first ones stood that. Of the
     /// others only checksums and copies are.
     pub verify_percent: f64,
     /// Blocks of fewer bytes stay on the host.
     pub bytes_min: usize,
-    /// How long one graph may take, in nanoseconds.
+    /// Most time that one graph may take, in nanoseconds.
     pub deadline_ns: u64,
 }
 
@@ -67,7 +67,7 @@ impl Default for ZiaPolicy {
 /// The devices that a provider writes by itself.
 #[derive(Default)]
 pub(crate) struct OpenStores {
-    /// By their leaves' guids.
+    /// Stores by their leaves' guids.
     pub(crate) stores: BTreeMap<Guid, Store>,
     /// The way through the host, to see what was written.
     pub(crate) leaves: Option<Arc<dyn LeafPort>>,
@@ -97,12 +97,12 @@ impl Accelerator {
         Accelerator(Arc::new(Parts { session, policy, sampler, stores: RwLock::default() }))
     }
 
-    /// The provider.
+    /// Session with the provider.
     pub fn session(&self) -> &Session {
         &self.0.session
     }
 
-    /// What goes to it.
+    /// Policy of what goes to it.
     pub fn policy(&self) -> &ZiaPolicy {
         &self.0.policy
     }
@@ -112,7 +112,7 @@ impl Accelerator {
         self.0.session.device().ok()
     }
 
-    /// Whether the results for a block are to be verified, by chance.
+    /// True when the results for a block are to be verified, by chance.
     pub(crate) fn picks(&self) -> bool {
         self.0.sampler.pick()
     }
@@ -122,7 +122,7 @@ impl Accelerator {
         &self.0.stores
     }
 
-    /// Whether it writes any device by itself.
+    /// True when it writes any device by itself.
     pub(crate) fn has_stores(&self) -> bool {
         !self.0.stores.read().stores.is_empty()
     }

@@ -7,7 +7,7 @@ use dpusm::{Claim, Device, FallbackReason, OpKind, Report, View, verify};
 use ondisk::{Checksum, Compression};
 use zio::transform::Units;
 
-/// What is to be offloaded of one write.
+/// Stages of one write that are to be offloaded.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wishes {
     pub(crate) compress: bool,
@@ -15,16 +15,16 @@ pub(crate) struct Wishes {
     pub(crate) parity: bool,
 }
 
-/// What was asked for.
+/// Block and treatment that were asked for.
 pub(crate) struct Original {
     /// The logical bytes, which nobody changes.
     pub(crate) data: Abd,
     pub(crate) checksum: Checksum,
     pub(crate) compression: Compression,
     pub(crate) level: u8,
-    /// The payload may live in the pointer.
+    /// True when the payload may live in the pointer.
     pub(crate) may_embed: bool,
-    /// What the pool's vdevs allocate.
+    /// Sizes that the pool's vdevs allocate.
     pub(crate) units: Units,
 }
 
@@ -34,19 +34,19 @@ pub(crate) struct Offloaded {
     pub(crate) device: Device,
     pub(crate) original: Original,
     pub(crate) wishes: Wishes,
-    /// Its results are computed again in software.
+    /// True when its results are computed again in software.
     pub(crate) is_verified: bool,
     /// The physical bytes in device memory; None when they are valid on the host only.
     pub(crate) on_device: Option<View>,
     /// The physical bytes in host memory; None when they are valid on the device only.
     pub(crate) on_host: Option<Abd>,
-    /// How many there are.
+    /// Length of the physical bytes.
     pub(crate) psize: usize,
-    /// How they are compressed.
+    /// Compression of the physical bytes.
     pub(crate) compression: Compression,
-    /// The provider compressed them.
+    /// True when the provider compressed them.
     pub(crate) is_packed_there: bool,
-    /// Their checksum, and of which kind, when the provider computed one.
+    /// Checksum of the physical bytes, and of which kind, when the provider computed one.
     pub(crate) sum: Option<(Checksum, [u64; 4])>,
 }
 
@@ -69,7 +69,7 @@ impl Offloaded {
         }
     }
 
-    /// What the provider says of the block.
+    /// Claims of the provider about the block.
     pub(crate) fn claims(&self) -> Claimed {
         Claimed { device: self.device.clone(), sum: self.sum, is_verified: self.is_verified() }
     }
@@ -90,7 +90,7 @@ impl Offloaded {
         is_right
     }
 
-    /// Its results are computed again in software: it was picked, or the provider was caught meanwhile.
+    /// True when its results are computed again in software: it was picked, or the provider was caught meanwhile.
     pub(crate) fn is_verified(&self) -> bool {
         self.is_verified || self.device.is_distrusted()
     }

@@ -27,12 +27,12 @@ pub(crate) fn copy_is_right(device: &Device, kind: OpKind, data: &Abd, words: [u
     is_right
 }
 
-/// What is claimed of a block whose physical bytes are on the host by now.
+/// Claims about a block whose physical bytes are on the host by now.
 pub(crate) struct Claimed {
     pub(crate) device: Device,
-    /// Their checksum, of this kind.
+    /// Checksum of the bytes, of this kind.
     pub(crate) sum: Option<(Checksum, [u64; 4])>,
-    /// Parity is the host's; the provider's is compared with it.
+    /// True when parity is the host's; the provider's is compared with it.
     pub(crate) is_verified: bool,
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct Begun {
     wishes: Wishes,
 }
 
-/// Who computes the stages of a write; None when the provider has no part in it.
+/// First round of a write; None when the provider has no part in it.
 pub(crate) fn write(accelerator: &Accelerator, view: &PoolView, request: &WriteRequest) -> Option<Begun> {
     let device = accelerator.device()?;
     let wishes = wishes(accelerator, &device, view, request);
@@ -27,7 +27,7 @@ pub(crate) fn write(accelerator: &Accelerator, view: &PoolView, request: &WriteR
     has_part.then(|| Begun { accelerator: accelerator.clone(), device, wishes })
 }
 
-/// Which stages of a write go to the provider.
+/// Stages of a write that go to the provider.
 fn wishes(accelerator: &Accelerator, device: &Device, view: &PoolView, request: &WriteRequest) -> Wishes {
     let policy = accelerator.policy();
     let compression = effective_compression(request);
@@ -55,13 +55,13 @@ fn wishes(accelerator: &Accelerator, device: &Device, view: &PoolView, request: 
     }
 }
 
-/// Where the results of a graph are.
+/// Nodes of a graph that have its results.
 struct Nodes {
     copy_in: NodeId,
     packed: Option<Compressed>,
     padding: Option<NodeId>,
     sum: Option<NodeId>,
-    /// Of what was copied in, when what is made of it is not verified.
+    /// Checksum of what was copied in, when what is made of it is not verified.
     proof: Option<NodeId>,
     copy_out: Option<NodeId>,
 }
@@ -100,7 +100,7 @@ impl FirstRound for Begun {
     }
 }
 
-/// Whether all results for a block are to be verified: by chance, because the provider has still to prove itself, or because it has no way to say what
+/// True when all results for a block are to be verified: by chance, because the provider has still to prove itself, or because it has no way to say what
 /// it got.
 fn is_picked(accelerator: &Accelerator, device: &Device, wishes: &Wishes) -> bool {
     let stores = accelerator.has_stores();
@@ -122,13 +122,13 @@ fn compressed_in_software(offloaded: &mut Offloaded, view: &PoolView, request: &
     }
 }
 
-/// What goes on to an address.
+/// Shape of a block that goes on to an address.
 fn shape(offloaded: Offloaded) -> Shape {
     let (psize, compression) = (offloaded.psize, offloaded.compression);
     Shape::Physical(Physical { data: None, psize, compression, round: second::round(offloaded) })
 }
 
-/// How the block is to be compressed there.
+/// Way in which the block is to be compressed there.
 fn how(original: &Original) -> Compress {
     let Original { data, compression, level, units, .. } = original;
     let limit_bytes = units.compress_limit(*compression, data.len());

@@ -8,7 +8,7 @@ use dpusm::{Claim, Device, FallbackReason, Feature, Graph, NodeId, OpError, OpKi
 use ondisk::ByteOrder;
 use zio::{Answer, ErrorKind, Landed, Packed, Software, Stage};
 
-/// The logical bytes.
+/// Logical bytes of a block, or why there are none.
 type Unpacked = Result<Landed, ErrorKind>;
 
 /// A block on its way.
@@ -19,7 +19,7 @@ struct Offered {
     is_verified: bool,
 }
 
-/// Where the results of a graph are.
+/// Nodes of a graph that have its results.
 #[derive(Clone, Copy)]
 struct Nodes {
     copy_out: NodeId,

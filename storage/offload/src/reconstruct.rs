@@ -12,7 +12,7 @@ use dpusm::{Claim, Device, FallbackReason, Feature, Graph, NodeId, OpError, OpKi
 use vdev::{ComputedRow, LostRow};
 use zio::Answer;
 
-/// Where the results are.
+/// Nodes of a graph that have its results.
 struct Nodes {
     copies_in: Vec<NodeId>,
     solve: NodeId,

@@ -26,10 +26,10 @@ struct Copy {
     rows: Vec<Row>,
 }
 
-/// Where the results of the graph are.
+/// Nodes of the graph that have its results.
 struct Nodes {
     copy_in: Option<NodeId>,
-    /// Of what was copied in, when what is made of it is not verified.
+    /// Checksum of what was copied in, when what is made of it is not verified.
     proof: Option<NodeId>,
     copies: Vec<Copy>,
     copy_out: Option<NodeId>,
@@ -37,7 +37,7 @@ struct Nodes {
     stores: Vec<NodeId>,
 }
 
-/// Who goes on with a block after its first round.
+/// Round that goes on with a block after its first one.
 pub(crate) fn round(offloaded: Offloaded) -> Box<dyn SecondRound> {
     Box::new(offloaded)
 }

@@ -29,7 +29,7 @@ impl Stage for Accelerator {
 }
 
 impl Accelerator {
-    /// The same, for [`zio::Zio::set_stage`].
+    /// Makes a stage of the accelerator, for [`zio::Zio::set_stage`].
     pub fn into_stage(self) -> Arc<dyn Stage> {
         Arc::new(self)
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use vdev::{LeafId, LeafKind, Part, VdevTree, WriteOutcome, WritePlan};
 use zio::{LeafPort, PoolView};
 
-/// EIO and ENODEV.
+/// Errnos of a write that fails: EIO and ENODEV.
 const EIO: i32 = 5;
 const ENODEV: i32 = 19;
 

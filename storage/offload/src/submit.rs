@@ -26,7 +26,7 @@ where
     }
 }
 
-/// What an error of a graph means for the stage that it was to do.
+/// Reason for the fallback of a stage whose graph ended with an error.
 pub(crate) fn reason(error: OpError) -> FallbackReason {
     error.into()
 }

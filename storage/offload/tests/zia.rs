@@ -270,7 +270,7 @@ fn blocks_read_raw_are_unpacked_to_what_was_written_whatever_the_provider_does()
     }
 }
 
-/// What is done to the devices.
+/// Damage that is done to the devices.
 type Damage<'a> = &'a dyn Fn(&Rig);
 
 /// The bytes of every device as they are now, after `damage` and a read of all blocks that repairs.

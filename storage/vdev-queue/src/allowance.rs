@@ -8,12 +8,12 @@ const MOST: u32 = 2 * ONE;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowance {
     saved: u32,
-    /// What an I/O in time earns.
+    /// Gain by an I/O in time, in millionths of a late I/O.
     earns: u32,
 }
 
 impl Allowance {
-    /// Of a promise that so many I/Os in a million may break.
+    /// Makes the allowance of a promise that so many I/Os in a million may break.
     pub(crate) fn new(late_ppm: u32) -> Allowance {
         Allowance { saved: MOST, earns: (late_ppm / 4).max(1) }
     }

@@ -1,21 +1,21 @@
 //! The kinds and classes of a leaf's I/O: what it does, who waits for it, and how the scheduler treats it. The scheduler and the
 //! statistics use the same.
 
-/// What an I/O asks of the device.
+/// Kind of operation that an I/O asks of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum IoKind {
     /// Bytes from the device.
     Read = 0,
     /// Bytes to the device.
     Write = 1,
-    /// What was written becomes durable; never queued, because it is to come after what was written.
+    /// Makes durable what was written; never queued, because it is to come after what was written.
     Flush = 2,
     /// The device may forget bytes.
     Trim = 3,
 }
 
 impl IoKind {
-    /// Whether I/Os of this kind carry bytes, and neighbours may become one.
+    /// True when I/Os of this kind carry bytes, and neighbours may become one.
     pub(crate) fn merges(self) -> bool {
         matches!(self, IoKind::Read | IoKind::Write)
     }
@@ -25,11 +25,11 @@ impl IoKind {
 /// `zio_priority_t`, `sys/zio_priority.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
-    /// Somebody waits for the data.
+    /// Reads that somebody waits for.
     SyncRead = 0,
-    /// Somebody waits for the write.
+    /// Writes that somebody waits for.
     SyncWrite = 1,
-    /// Read ahead.
+    /// Reads ahead.
     AsyncRead = 2,
     /// Writes of a transaction group, and repairs.
     AsyncWrite = 3,
@@ -39,9 +39,9 @@ pub enum Class {
     Removal = 5,
     /// Writing every free sector of a new device once.
     Initializing = 6,
-    /// Trim.
+    /// Trims of free space.
     Trim = 7,
-    /// Sequential rebuild.
+    /// Reads and writes of a sequential rebuild.
     Rebuild = 8,
 }
 
@@ -67,22 +67,22 @@ impl Class {
         ["sync_read", "sync_write", "async_read", "async_write", "scrub", "removal", "initializing", "trim", "rebuild"][self as usize]
     }
 
-    /// Whether the credit throttle holds other classes back for this one (OpenZFS: `vdev_queue_is_interactive`; trims count).
+    /// True when the credit throttle holds other classes back for this one (OpenZFS: `vdev_queue_is_interactive`; trims count).
     pub fn is_interactive(self) -> bool {
         !matches!(self, Class::Scrub | Class::Removal | Class::Initializing | Class::Rebuild)
     }
 
-    /// Whether the latency promise holds this class back.
+    /// True when the latency promise holds this class back.
     pub fn is_background(self) -> bool {
         matches!(self, Class::Scrub | Class::Removal | Class::Initializing | Class::Trim | Class::Rebuild)
     }
 
-    /// Whether the latency promise is about this class: somebody waits for each of its I/Os.
+    /// True when the latency promise is about this class: somebody waits for each of its I/Os.
     pub fn is_promised(self) -> bool {
         matches!(self, Class::SyncRead | Class::SyncWrite)
     }
 
-    /// Whether the class is served in order of arrival; the others are served in order of offset (OpenZFS: `vdev_queue_class_fifo`).
+    /// True when the class is served in order of arrival; the others are served in order of offset (OpenZFS: `vdev_queue_class_fifo`).
     pub(crate) fn is_fifo(self) -> bool {
         matches!(self, Class::SyncRead | Class::SyncWrite | Class::Trim)
     }

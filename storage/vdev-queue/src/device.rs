@@ -1,10 +1,10 @@
 //! What the policy knows of the device that it serves: nothing of its size, its address or its health.
 
-/// What the policy must know of a device.
+/// Facts of a device that the policy must know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Whether places far apart are expensive.
+    /// True when places far apart are expensive.
     pub rotational: bool,
-    /// How many leaves a request of its vdev waits for: whoever made it sees the slowest of them. 1 where a leaf serves requests alone.
+    /// Number of leaves that a request of its vdev waits for: whoever made it sees the slowest of them. 1 where a leaf serves requests alone.
     pub width: u32,
 }

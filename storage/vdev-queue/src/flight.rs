@@ -1,7 +1,7 @@
 //! How much background I/O a device needs at a time to be as fast as it can, so that the first who uses it after a while does not meet
 //! a full queue: half as much again as the device does in the time of its quickest I/O (bandwidth × delay). Constant memory, no clock.
 
-/// So many I/Os are never too many.
+/// Number of I/Os that are never too many.
 const IOS_MIN: u32 = 4;
 
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ impl Flight {
         self.delivered
     }
 
-    /// It came back after so long.
+    /// Counts a background I/O that came back after so long.
     pub(crate) fn landed(&mut self, size_bytes: u64, delivered_before: u64, device_ns: u64) {
         self.ios = self.ios.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(size_bytes);
@@ -43,13 +43,13 @@ impl Flight {
         self.bytes
     }
 
-    /// How long the device needs for so many bytes in sequence; 0 where that is not known yet.
+    /// Time in ns that the device needs for so many bytes in sequence; 0 where that is not known yet.
     pub(crate) fn takes_ns(&self, bytes: u64) -> u64 {
         let product = u128::from(bytes) * 1_000_000_000;
         product.checked_div(u128::from(self.best_per_second)).map_or(0, |ns| u64::try_from(ns).unwrap_or(u64::MAX))
     }
 
-    /// Whether more at a time would not be faster.
+    /// True when more at a time would not be faster.
     pub(crate) fn is_enough(&self) -> bool {
         let product = u128::from(self.best_per_second) * u128::from(self.least_ns) / 1_000_000_000;
         self.ios >= IOS_MIN && u128::from(self.bytes) * 2 >= product * 3

@@ -12,62 +12,62 @@
 
 /// The longest that a promised I/O may take beside background work where no target is set, in nanoseconds.
 pub(crate) const MAX_NS: u64 = 250_000_000;
-/// What one promised I/O takes before any was seen, and the most that is believed.
+/// Time in ns that one promised I/O takes before any was seen, and the most that is believed.
 const EACH_NS: u64 = 12_000_000;
 const EACH_MAX_NS: u64 = 100_000_000;
-/// What takes less has no arm that moves, whatever it says of itself (virtual disks).
+/// Time in ns of a promised I/O below which a device has no arm that moves, whatever it says of itself (virtual disks).
 const ARM_NS: u64 = 3_000_000;
-/// An I/O may take so many I/Os longer than expected: background I/O that the device has, the way of the head, chance.
+/// Slack of an I/O over what is expected, in times of an I/O: background I/O that the device has, the way of the head, chance.
 const SLACK_IOS: u64 = 2;
-/// The same for I/Os that go with others under way.
+/// Slack of I/Os that go with others under way, in times of an I/O.
 const JOIN_SLACK_IOS: u64 = 1;
 const SLACK_NS: u64 = 18_000_000;
-/// So many of the oldest are looked at.
+/// Number of the oldest waiting I/Os that are looked at.
 const LOOKED_AT: usize = 12;
-/// What excursions cost is summed up over so long.
+/// Length in ns of a span over which the time of excursions is summed up.
 const SPAN_NS: u64 = 1_000_000_000;
 /// Excursions that take more of the time than this (in thousandths) make more wait for others, those that take less than that make fewer.
 const DEAR_MILLI: u64 = 180;
 const CHEAP_MILLI: u64 = 150;
 /// All of the time that the budget leaves.
 const REACH: u64 = 8;
-/// So many gatherings are remembered.
+/// Number of gatherings that are remembered.
 const REMEMBERED: usize = 8;
-/// Every so many gatherings one takes all the time that it may, to see whether somebody comes.
+/// Number of gatherings of which one takes all the time that it may, to see whether somebody comes.
 const PROBE_EVERY: u32 = 32;
 
 /// Promised I/Os of the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Callers {
-    /// When the oldest waiting one came.
+    /// Time in ns at which the oldest waiting one came.
     pub(crate) oldest_ns: Option<u64>,
-    /// When they are to be served at the latest ([`Gather::latest_ns`]).
+    /// Time in ns at which they are to be served at the latest ([`Gather::latest_ns`]).
     pub(crate) latest_ns: u64,
-    /// How many the device has.
+    /// Number of promised I/Os that the device has.
     pub(crate) active: u64,
-    /// When the oldest of those came.
+    /// Time in ns at which the oldest of those came.
     pub(crate) oldest_active_ns: Option<u64>,
-    /// The head is away from the stream of background work anyway, for reading ahead or a transaction group.
+    /// True when the head is away from the stream of background work anyway, for reading ahead or a transaction group.
     pub(crate) is_away: bool,
 }
 
 /// An excursion under way.
 #[derive(Clone, Copy, Debug)]
 struct Serving {
-    /// Since when nothing else is in the device.
+    /// Time in ns since when nothing else is in the device.
     since_ns: u64,
     done: u64,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Gather {
-    /// What a promised I/O took lately: the time of an excursion by the I/Os that it served.
+    /// Time in ns that a promised I/O took lately: the time of an excursion by the I/Os that it served.
     each_ns: u64,
-    /// The current span, and what excursions took in it.
+    /// Begin of the current span, and the time that excursions took in it, both in ns.
     span: (u64, u64),
-    /// How much of the time that the budget leaves is used, in eighths.
+    /// Part of the time that the budget leaves that is used, in eighths.
     reach: u64,
-    /// How long after the first the last one came, in the gatherings before.
+    /// Time in ns from the first arrival to the last, in the gatherings before.
     useful_ns: [u64; REMEMBERED],
     gatherings: u32,
     last_arrival_ns: u64,
@@ -108,7 +108,7 @@ impl Gather {
         }
     }
 
-    /// When waiting I/Os that came at these times, the oldest first, are to be served at the latest.
+    /// Time in ns at which waiting I/Os that came at these times, the oldest first, are to be served at the latest.
     pub(crate) fn latest_ns(&self, budget_ns: u64, arrivals: impl Iterator<Item = u64>) -> u64 {
         let each = |(before, arrival): (usize, u64)| {
             let takes = self.each_ns * (before as u64 + 1 + SLACK_IOS) + SLACK_NS;
@@ -122,7 +122,7 @@ impl Gather {
         self.each_ns >= ARM_NS
     }
 
-    /// When the waiting ones are to be served.
+    /// Time in ns at which the waiting ones are to be served.
     pub(crate) fn due_ns(&self, callers: &Callers) -> Option<u64> {
         let oldest_ns = callers.oldest_ns?;
         if self.serving.is_some() || callers.is_away || !self.has_arm() {
@@ -134,7 +134,7 @@ impl Gather {
         Some(oldest_ns + (most * self.reach / REACH).min(useful))
     }
 
-    /// What happens now: whether the waiting ones go on waiting.
+    /// Does what is due now; true when the waiting ones go on waiting.
     pub(crate) fn step(&mut self, budget_ns: u64, callers: &Callers, now_ns: u64) -> bool {
         let Some(oldest_ns) = callers.oldest_ns else {
             if callers.active == 0 {

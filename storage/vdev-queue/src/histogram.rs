@@ -59,13 +59,13 @@ impl LatencyHistogram {
         }
     }
 
-    /// Forgets everything.
+    /// Forgets every sample.
     pub fn clear(&mut self) {
         self.counts.fill(0);
         self.total = 0;
     }
 
-    /// How many samples are remembered.
+    /// Number of samples that are remembered.
     pub fn samples(&self) -> u32 {
         self.total
     }

@@ -13,17 +13,17 @@ pub struct IssueId(pub u64);
 /// An I/O of one leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Io {
-    /// What is asked of the device.
+    /// Kind of operation that is asked of the device.
     pub kind: IoKind,
-    /// On whose behalf; [`Class::for_kind`] is applied.
+    /// Class, by whom the I/O is for; [`Class::for_kind`] is applied.
     pub class: Class,
     /// First byte on the device.
     pub offset: u64,
     /// Number of bytes.
     pub size_bytes: u64,
-    /// Whether it may be merged with neighbours.
+    /// True when it may be merged with neighbours.
     pub merge: bool,
-    /// A write of padding that carries no data: made only where it joins two others (OpenZFS: `ZIO_FLAG_OPTIONAL`, `ZIO_FLAG_NODATA`).
+    /// True for a write of padding without data: made only where it joins two others (OpenZFS: `ZIO_FLAG_OPTIONAL`, `ZIO_FLAG_NODATA`).
     pub optional: bool,
     /// Only I/Os of equal flavour are merged (OpenZFS: `ZIO_FLAG_AGG_INHERIT`: what their errors mean must be the same).
     pub flavour: u32,
@@ -43,20 +43,20 @@ impl Io {
 /// One queued I/O inside an [`Issue`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Its name.
+    /// Name of the queued I/O.
     pub id: IoId,
     /// First byte on the device.
     pub offset: u64,
     /// Number of bytes.
     pub size_bytes: u64,
-    /// Padding: zeros are to be written.
+    /// True for padding: zeros are to be written.
     pub optional: bool,
 }
 
-/// What goes to the device as one I/O.
+/// One I/O for the device, made of one or more that were queued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issue {
-    /// Its name, for [`VdevQueue::done`](crate::VdevQueue::done).
+    /// Name of the I/O, for [`VdevQueue::done`](crate::VdevQueue::done).
     pub id: IssueId,
     /// Class of all parts.
     pub class: Class,
@@ -66,42 +66,42 @@ pub struct Issue {
     pub offset: u64,
     /// Number of bytes from the first to the end of the last part, gaps between reads included.
     pub size_bytes: u64,
-    /// How long the oldest part waited.
+    /// Time in ns that the oldest part waited.
     pub queued_ns: u64,
     /// The I/Os that it serves, by offset; they do not overlap. Gaps are only between reads and are to be thrown away.
     pub parts: Vec<Part>,
-    /// A lonely piece of padding: nothing goes to the device, the part is complete, and `done` is not called.
+    /// True for a lonely piece of padding: nothing goes to the device, the part is complete, and `done` is not called.
     pub needless: bool,
 }
 
-/// What is known of an I/O that came back from the device.
+/// Facts of an I/O that came back from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// Its class.
+    /// Class of the I/O.
     pub class: Class,
-    /// How many queued I/Os it served.
+    /// Number of queued I/Os that it served.
     pub parts: u32,
-    /// How long its oldest part waited in the queue.
+    /// Time in ns that its oldest part waited in the queue.
     pub queued_ns: u64,
-    /// How long the device took.
+    /// Time in ns that the device took.
     pub device_ns: u64,
-    /// Whether the device took `zio_slow_io_ms` or longer.
+    /// True when the device took `zio_slow_io_ms` or longer.
     pub slow: bool,
 }
 
 /// An I/O that the device has had for longer than `zfs_deadman_ziotime_ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overdue {
-    /// Its name.
+    /// Name of the I/O.
     pub id: IssueId,
-    /// Its class.
+    /// Class of the I/O.
     pub class: Class,
-    /// What was asked.
+    /// Kind of operation that was asked.
     pub kind: IoKind,
     /// First byte on the device.
     pub offset: u64,
     /// Number of bytes.
     pub size_bytes: u64,
-    /// For how long the device has had it.
+    /// Time in ns for which the device has had it.
     pub device_ns: u64,
 }

@@ -8,9 +8,9 @@ use crate::queue::VdevQueue;
 use crate::{IoKind, MERGED_BYTES_MAX};
 use std::collections::VecDeque;
 
-/// What goes out together.
+/// I/Os that go out together.
 pub(crate) struct Merged {
-    /// By offset.
+    /// Names of the I/Os, by offset.
     pub(crate) ids: VecDeque<IoId>,
     /// Padding behind the last that a later I/O has to begin with.
     pub(crate) now_mandatory: Option<IoId>,

@@ -30,52 +30,52 @@ const ONE: u32 = 1024;
 const TURNS: u32 = 4;
 /// The most that `share` can be.
 const SHARE_MAX: u32 = 256 * ONE;
-/// The least: below one, so that background work waits for a moment in which nobody else does.
+/// The least that `share` can be: below one, so that background work waits for a moment in which nobody else does.
 const SHARE_MIN: u32 = ONE / 4 * 3;
-/// Until the share was cut first, it grows with each I/O in time by its 1024th part, by so many where requests wait for many leaves.
+/// Most 1024th parts of itself by which the share grows with each I/O in time until it was first cut; fewer for requests of fewer leaves.
 const START_STEP: u32 = 8;
-/// So many cuts of a share below two do not end that: what comes with the begin of a scan, or by chance, is not to hold it back.
+/// Number of cuts of a share below two that do not end that: what comes with the begin of a scan, or by chance, is not to hold it back.
 const START_CUTS: u64 = 3;
-/// Without promised I/O for this long the device belongs to background work.
+/// Time in ns without promised I/O after which the device belongs to background work.
 const QUIET_NS: u64 = 1_000_000_000;
-/// So many requests in a million may be late.
+/// Number of requests in a million that may be late.
 const LATE_PPM: u32 = 10_000;
-/// So many samples of the idle device are needed before the limit counts: they tell its p99.
+/// Number of samples of the idle device that are needed before the limit counts: they tell its p99.
 pub(crate) const ALONE_MIN: u32 = 256;
-/// Requests that wait for more leaves than this are treated as if it were so many: nobody knows that rare an I/O.
+/// Most leaves that a request counts as waiting for: nobody knows an I/O that is rarer than these make it.
 const WIDTH_MAX: u32 = 32;
-/// So many samples of the idle device per era end the holds.
+/// Number of samples of the idle device per era that end the holds.
 const ALONE_ENOUGH: u32 = 2048;
-/// So many samples of the idle device tell its p99.9.
+/// Number of samples of the idle device that tell its p99.9.
 const ALONE_TAIL_MIN: u32 = 1024;
-/// So many requests in a million may be later than that.
+/// Number of requests in a million that may be later than that.
 const TAIL_PPM: u32 = 1_000;
-/// After too many I/Os that took longer than the limit of one in a thousand so many others must be in time before the share grows.
+/// Number of I/Os that must be in time, after too many took longer than the limit of one in a thousand, before the share grows.
 const DEBT_IOS: u32 = 2048;
-/// The p99 under load is looked at after so many samples.
+/// Number of samples after which the p99 under load is looked at.
 const JUDGE_EVERY: u32 = 1024;
 
-/// Why background work gets less than it could use.
+/// Reason why background work gets less than it could use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It is not held back.
+    /// Background work is not held back.
     None,
     /// OpenZFS's credit throttle: interactive I/O is under way.
     Credit,
     /// The share that the promise leaves is used up.
     Share,
-    /// It waits until nobody else waits.
+    /// Background work waits until nobody else waits.
     Yield,
-    /// A moment without it, to see what the device does alone.
+    /// A moment without background work, to see what the device does alone.
     Calibration,
 }
 
-/// What a user may see of the promise.
+/// State of the promise that a user may see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PromiseState {
-    /// Why background work was held back when it was last looked at.
+    /// Reason why background work was held back when it was last looked at.
     pub reason: Reason,
-    /// Whether somebody uses the device.
+    /// True when somebody uses the device.
     pub bound: bool,
     /// Background I/Os that the device may have, in thousandths.
     pub share_milli: u32,
@@ -83,9 +83,9 @@ pub struct PromiseState {
     pub alone_p99_ns: Option<u64>,
     /// p99 of promised I/O with background I/O beside it, if there was any.
     pub beside_p99_ns: Option<u64>,
-    /// What it must not exceed, if that is known yet.
+    /// Limit in ns that `beside_p99_ns` must not exceed, if it is known yet.
     pub limit_ns: Option<u64>,
-    /// How often the share was cut.
+    /// Number of times that the share was cut.
     pub cuts: u64,
     /// Promised I/Os that took longer than the limit beside background work.
     pub late: u64,
@@ -103,15 +103,15 @@ const ERA_NS: u64 = 30_000_000_000;
 /// Scattered background I/Os that a rotational device may choose from.
 const SCATTERED_IOS: u32 = 3;
 
-/// How a kind of device is treated.
+/// Treatment of a kind of device.
 #[derive(Clone, Copy, Debug)]
 struct Manner {
-    /// Promised I/Os may wait for others to be served together (`gather`), background I/O never joins those that are served, and the
+    /// True when promised I/Os may wait for others to be served together (`gather`), background I/O never joins those, and the
     /// device gets one of it at a time. There is no share, and the idle device need not be seen.
     gathers: bool,
     /// Background work gets one I/O after this long without any, whoever waits.
     starving_ns: u64,
-    /// How many leaves a request waits for.
+    /// Number of leaves that a request waits for.
     width: u32,
 }
 
@@ -129,7 +129,7 @@ pub(crate) struct Promise {
     alone: LatencyHistogram,
     beside: LatencyHistogram,
     limit_ns: Option<u64>,
-    /// What one in a thousand may exceed, if that is known, and for how many I/Os the share does not grow because too many did.
+    /// Latency in ns that one in a thousand may exceed, if known, and the number of I/Os for which the share does not grow as too many did.
     tail_ns: Option<u64>,
     debt: u32,
     share: u32,
@@ -138,13 +138,13 @@ pub(crate) struct Promise {
     tail_borne: Allowance,
     /// I/Os that were in time since the share grew.
     in_time: u32,
-    /// This share was cut last; none was, if that is the most that there can be.
+    /// Share that was cut last; none was, if it is the most that there can be.
     late_share: u32,
     last_promised_ns: Option<u64>,
     last_background_ns: u64,
     /// Background I/Os that were issued.
     turn: u32,
-    /// When the last late I/O that counted ended, and when background work had all of its share last.
+    /// Times in ns at which the last late I/O that counted ended, and at which background work had all of its share last.
     last_late_ns: u64,
     full_ns: u64,
     since_judged: u32,
@@ -156,25 +156,25 @@ pub(crate) struct Promise {
     late: u64,
 }
 
-/// What may be issued of background work now.
+/// Background work that may be issued now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
     /// The promise has nothing to say: nobody uses the device, or there is none.
     Unbound,
-    /// So many background I/Os in all.
+    /// Number of background I/Os in all.
     Upto(u32),
-    /// One, whoever else waits.
+    /// One I/O, whoever else waits.
     Starving,
 }
 
-/// Who else is there, as [`Promise::room`] needs to know it.
+/// Crowd of the device, as [`Promise::room`] needs to know it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Crowd {
     /// Promised I/Os waiting or in the device.
     pub(crate) promised: u32,
     /// Background I/Os in the device.
     pub(crate) background: u32,
-    /// They follow each other on the device.
+    /// True when background I/Os follow each other on the device.
     pub(crate) streams: bool,
 }
 
@@ -237,7 +237,7 @@ impl Promise {
         self.reason = reason;
     }
 
-    /// How many background I/Os the device may have now.
+    /// Number of background I/Os that the device may have now.
     pub(crate) fn room(&mut self, target: LatencyTarget, crowd: Crowd, now_ns: u64) -> Room {
         if target == LatencyTarget::Off || !self.is_bound(now_ns) && crowd.promised == 0 {
             self.reason = Reason::None;
@@ -272,14 +272,14 @@ impl Promise {
         ((self.share + ONE / TURNS * turn) / ONE).max(1)
     }
 
-    /// When [`Promise::room`] may answer differently although nothing happened.
+    /// Time in ns at which [`Promise::room`] may answer differently although nothing happened.
     pub(crate) fn wake_at(&self, now_ns: u64) -> Option<u64> {
         let starving = self.last_background_ns.saturating_add(self.manner.starving_ns);
         let quiet = self.last_promised_ns.map_or(u64::MAX, |last| last.saturating_add(QUIET_NS));
         [self.hold_until_ns, starving, quiet].into_iter().filter(|at| *at > now_ns && *at != u64::MAX).min()
     }
 
-    /// What promised I/Os took lately, before there was background work: the idle device need not be waited for.
+    /// Learns how long promised I/Os took lately, before there was background work: the idle device need not be waited for.
     pub(crate) fn learned(&mut self, target: LatencyTarget, latencies_ns: &[u64], now_ns: u64) {
         if latencies_ns.is_empty() {
             return;
@@ -296,7 +296,7 @@ impl Promise {
         self.set_limit(target);
     }
 
-    /// Whether background work pauses so that the idle device can be seen; begins such a pause when one is due. All leaves pause at the
+    /// True when background work pauses so that the idle device can be seen; begins such a pause when one is due. All leaves pause at the
     /// same time: what they share is then idle too.
     fn holds(&mut self, now_ns: u64) -> bool {
         if now_ns < self.hold_until_ns {
@@ -372,7 +372,7 @@ impl Promise {
         }
     }
 
-    /// Which part of this leaf's I/Os (in millionths) must be within the limit so that 99 of 100 requests are; the highest that so many
+    /// Part of this leaf's I/Os (in millionths) that must be within the limit so that 99 of 100 requests are; the highest that so many
     /// samples tell, if they do not tell that one.
     fn quantile_ppm(&self, samples: u32) -> u32 {
         let told = u64::from(ALONE_MIN) * u64::from(LATE_PPM) / u64::from(samples.max(1));
@@ -452,7 +452,7 @@ impl Promise {
 pub(crate) struct Seen {
     pub(crate) arrived_ns: u64,
     pub(crate) latency_ns: u64,
-    /// No background I/O was in the device during its life.
+    /// True when no background I/O was in the device during its life.
     pub(crate) alone: bool,
     /// Background I/Os in the device when it ended.
     pub(crate) background: u32,
@@ -465,7 +465,7 @@ mod tests {
     const LEAVES: usize = 10;
     const TARGET_NS: u64 = 400_000;
 
-    /// How many of a million records are later than the target: a column takes 100 µs and an exponential rest, whose mean grows with the
+    /// Number in a million of records that are later than the target: a column takes 100 µs and an exponential rest, whose mean grows with the
     /// background I/Os in the device.
     fn late_ppm(width: u32, seed: u64) -> usize {
         let mut state = seed;

@@ -16,13 +16,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// I/Os of an age within 2^29 ns are served by offset.
 const AGE_SHIFT: u32 = 29;
-/// On a rotational device that somebody uses, background work of one class goes on for so many I/Os before another class has its turn,
-/// or for so many fewer if the head comes back from an excursion: then it has to seek anyway.
+/// Number of I/Os for which background work of one class goes on, on a rotational device that somebody uses, before another class has its
+/// turn; it is so many fewer if the head comes back from an excursion: then it has to seek anyway.
 const TURN_IOS: u32 = 512;
 const TURN_EARLY_IOS: u32 = 384;
 /// Background I/O that begins so near to the end of the one before needs no seek.
 const STREAM_GAP_BYTES: u64 = 1 << 20;
-/// So many scattered I/Os more than others are remembered; with half of them background work counts as scattered.
+/// Most by which scattered I/Os outnumber others, as it is remembered; with half of it background work counts as scattered.
 const SCATTERED_MOST: u32 = 32;
 
 /// Background work alone on a device that does not rotate may have so many times its maximum there, as long as more is faster.
@@ -34,11 +34,11 @@ struct Waiting {
     arrival: Arrival,
 }
 
-/// When an I/O came, and whether background work was in the device then.
+/// Arrival of an I/O, and of background work whether any was in the device then.
 #[derive(Clone, Copy, Debug)]
 struct Arrival {
     at_ns: u64,
-    /// How many background I/Os were issued before, if the device had none.
+    /// Number of background I/Os issued before, if the device had none.
     alone_at: Option<u64>,
 }
 
@@ -51,16 +51,16 @@ struct Active {
     parts: u32,
     issued_ns: u64,
     arrival: Arrival,
-    /// What [`Flight::launched`] said.
+    /// Bytes that had come back when it was issued, by [`Flight::launched`].
     delivered_before: u64,
 }
 
-/// What became of an I/O given to [`VdevQueue::admit`].
+/// Result of [`VdevQueue::admit`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admitted {
-    /// It waits; [`VdevQueue::next`] will bring it.
+    /// The I/O waits; [`VdevQueue::next`] will bring it.
     Queued(IoId),
-    /// It goes to the device at once.
+    /// The I/O goes to the device at once.
     Issued(Issue),
 }
 
@@ -83,11 +83,11 @@ pub struct VdevQueue {
     /// Bytes of background work that wait.
     background_bytes: u64,
     credit: u32,
-    /// Who has the turn among background classes, and for how many more I/Os.
+    /// Background class that has the turn, and the number of I/Os that it has left.
     turn: (Class, u32),
-    /// Something else was issued since the last background I/O.
+    /// True when something else was issued since the last background I/O.
     away: bool,
-    /// Where the last background I/O of each class ended, and how many more of late began elsewhere than there.
+    /// Offset at which the last background I/O of each class ended, and how many more of late began elsewhere than there.
     background_ends: [u64; CLASSES],
     scattered: u32,
     gather: Gather,
@@ -133,7 +133,7 @@ impl VdevQueue {
         }
     }
 
-    /// What I/Os for which somebody waited took lately while the device had no background work and they went past the queue, in
+    /// Learns how long I/Os that somebody waited for took lately while the device had no background work and they went past the queue, in
     /// nanoseconds.
     pub fn learned(&mut self, latencies_ns: &[u64], now_ns: u64) {
         self.promise.learned(self.tunables.latency_target, latencies_ns, now_ns);
@@ -166,7 +166,7 @@ impl VdevQueue {
         Admitted::Issued(self.issue(vec![(id, io)], arrival, now_ns))
     }
 
-    /// What goes to the device next; to be asked until there is nothing after every `add`, `admit`, `done` and at [`VdevQueue::wake_at`].
+    /// Returns the next I/O for the device; to be asked until there is none after every `add`, `admit`, `done` and at [`VdevQueue::wake_at`].
     pub fn next(&mut self, now_ns: u64) -> Option<Issue> {
         let class = self.class_to_issue(now_ns)?;
         let head = self.head(class)?;
@@ -226,7 +226,7 @@ impl VdevQueue {
         Some(Finished { class: ended.class, parts: ended.parts, queued_ns, device_ns, slow })
     }
 
-    /// When `next` is to be asked again although nothing happened: background work waits for a time. None: it waits for an event.
+    /// Time in ns at which `next` is to be asked again although nothing happened: background work waits for it. None: it waits for an event.
     pub fn wake_at(&self, now_ns: u64) -> Option<u64> {
         if !self.has_more() || self.tunables.latency_target == LatencyTarget::Off {
             return None;
@@ -236,7 +236,7 @@ impl VdevQueue {
         [self.promise.wake_at(now_ns), gathered].into_iter().flatten().min()
     }
 
-    /// When the promised I/Os that wait came, the oldest first.
+    /// Times in ns at which the promised I/Os that wait came, the oldest first.
     fn arrivals(&self) -> impl Iterator<Item = u64> {
         let mut reads = self.order[Class::SyncRead as usize].iter().peekable();
         let mut writes = self.order[Class::SyncWrite as usize].iter().peekable();
@@ -263,12 +263,12 @@ impl VdevQueue {
         if self.has_more() && self.streams() { self.promise.budget_ns(self.tunables.latency_target) } else { 0 }
     }
 
-    /// Whether background work reads or writes in sequence, or chooses where it goes: then each excursion of the head costs it time.
+    /// True when background work reads or writes in sequence, or chooses where it goes: then each excursion of the head costs it time.
     fn streams(&self) -> bool {
         self.roamer.is_about() || self.scattered < SCATTERED_MOST / 2
     }
 
-    /// Whether promised I/Os wait for others, so that one excursion of a rotational device's head serves several (docs/adr/0005).
+    /// True when promised I/Os wait for others, so that one excursion of a rotational device's head serves several (docs/adr/0005).
     fn gathers(&mut self, now_ns: u64) -> bool {
         if !self.device.rotational {
             return false;
@@ -284,25 +284,25 @@ impl VdevQueue {
         self.gather.step(budget_ns, &callers, now_ns)
     }
 
-    /// Whether background work is about that can go on anywhere and has more to do than it queues: [`VdevQueue::roam`] tells it what to
+    /// Notes whether background work is about that can go on anywhere and has more to do than it queues: [`VdevQueue::roam`] tells it what to
     /// queue, and when.
     pub fn set_roaming(&mut self, roaming: bool) {
         self.roamer.set_about(roaming);
     }
 
-    /// What background work that can go on anywhere may queue now. `run_bytes` is how much lies in sequence where it would go next.
+    /// Says what background work that can go on anywhere may queue now. `run_bytes` is how much lies in sequence where it would go next.
     /// To be asked when an I/O ended or [`VdevQueue::wake_at`] came, before each that is queued; [`VdevQueue::next`] is to be asked after it.
     pub fn roam(&mut self, run_bytes: u64, now_ns: u64) -> Roam {
         let moment = self.moment(run_bytes, now_ns);
         self.roamer.answer(&moment)
     }
 
-    /// Whether [`VdevQueue::roam`] would have such work queue something, if what comes next is short enough.
+    /// True when [`VdevQueue::roam`] would have such work queue something, if what comes next is short enough.
     pub fn wants_roamer(&self, now_ns: u64) -> bool {
         self.roamer.is_about() && self.roamer.judge(&self.moment(0, now_ns)) != Roam::Wait
     }
 
-    /// What [`VdevQueue::roam`] granted will not be used: another leaf serves somebody. This one does, too, as soon as it has nothing else
+    /// Takes back what [`VdevQueue::roam`] granted: another leaf serves somebody. This one does, too, as soon as it has nothing else
     /// to do.
     pub fn give_way(&mut self) {
         self.roamer.give_way();
@@ -324,17 +324,17 @@ impl VdevQueue {
         }
     }
 
-    /// The device has I/Os that somebody waits for.
+    /// True when the device has I/Os that somebody waits for.
     fn serves(&self) -> bool {
         self.active(Class::SyncRead) + self.active(Class::SyncWrite) > 0
     }
 
-    /// No background work waits, and the device has none.
+    /// True when no background work waits, and the device has none.
     fn is_drained(&self) -> bool {
         self.background_active == 0 && !self.background_queued()
     }
 
-    /// Background work waits, or can be had.
+    /// True when background work waits, or can be had.
     fn has_more(&self) -> bool {
         self.roamer.is_about() || self.background_queued()
     }
@@ -355,7 +355,7 @@ impl VdevQueue {
         self.dirty = dirty;
     }
 
-    /// The parameters.
+    /// Parameters of the queue.
     pub fn tunables(&self) -> &Tunables {
         &self.tunables
     }
@@ -369,22 +369,22 @@ impl VdevQueue {
         }
     }
 
-    /// How many I/Os of the class wait.
+    /// Number of I/Os of the class that wait.
     pub fn queued(&self, class: Class) -> usize {
         self.order[class as usize].len()
     }
 
-    /// How many I/Os of the class the device has.
+    /// Number of I/Os of the class that the device has.
     pub fn active(&self, class: Class) -> u32 {
         self.active_of[class as usize]
     }
 
-    /// Whether background work waits, or the device has some.
+    /// True when background work waits, or the device has some.
     pub fn has_background(&self) -> bool {
         self.background_active > 0 || self.background_queued()
     }
 
-    /// How many I/Os took `zio_slow_io_ms` or longer.
+    /// Number of I/Os that took `zio_slow_io_ms` or longer.
     pub fn slow_ios(&self) -> u64 {
         self.slow_ios
     }
@@ -404,7 +404,7 @@ impl VdevQueue {
         })
     }
 
-    /// What the latency promise does and why.
+    /// State of the latency promise, with the reason for it.
     pub fn promise(&self, now_ns: u64) -> PromiseState {
         self.promise.state(now_ns)
     }
@@ -475,7 +475,7 @@ impl VdevQueue {
         Some(waiting)
     }
 
-    /// Which I/O of the class is next.
+    /// Name of the I/O of the class that is next.
     fn head(&self, class: Class) -> Option<IoId> {
         let order = &self.order[class as usize];
         let (age, offset, id) = *order.first()?;
@@ -553,7 +553,7 @@ impl VdevQueue {
         ActiveLimits { max: limits.max.saturating_mul(times), ..limits }
     }
 
-    /// Whether more background I/O at a time would only be in the way of whoever comes next.
+    /// True when more background I/O at a time would only be in the way of whoever comes next.
     fn is_full(&self) -> bool {
         self.bounds_flight() && self.flight.is_enough()
     }
@@ -562,7 +562,7 @@ impl VdevQueue {
         self.tunables.latency_target != LatencyTarget::Off && !self.device.rotational
     }
 
-    /// Which background class is next while the promise counts: they take turns, on a rotational device long ones, because between two
+    /// Background class that is next while the promise counts: they take turns, on a rotational device long ones, because between two
     /// sequential streams it would seek for each I/O.
     fn background_turn(&self, room: Room) -> Option<Class> {
         let free = |class: Class| {

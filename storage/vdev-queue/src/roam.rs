@@ -12,36 +12,36 @@
 //! more is queued, so that nothing waits at the old place. After an excursion the work goes on near where it ended: a seek across a part
 //! of the disk is saved (docs/adr/0005-latency-promise.md).
 
-/// So much of such work may wait or be in the device while somebody uses it, in bytes: two large I/Os.
+/// Most bytes of such work that may wait or be in the device while somebody uses it: two large I/Os.
 const HELD_BYTES_MAX: u64 = 2 << 20;
-/// The head needs so long to get from one run to the next nearby.
+/// Time in ns that the head needs to get from one run to the next nearby.
 const HOP_NS: u64 = 9_000_000;
 
-/// What background work that can go on anywhere may queue now ([`VdevQueue::roam`](crate::VdevQueue::roam)).
+/// Work that background work that can go on anywhere may queue now ([`VdevQueue::roam`](crate::VdevQueue::roam)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Roam {
     /// Nothing: enough is queued, or somebody is served or is about to be.
     Wait,
-    /// What follows on the device what was queued last, but nothing elsewhere.
+    /// The I/O that follows on the device what was queued last, but nothing elsewhere.
     Onward,
-    /// Whatever comes next; if there is an offset, best what begins near it: the head is there.
+    /// The I/O that comes next, wherever; if there is an offset in bytes, best what begins near it: the head is there.
     Anywhere(Option<u64>),
 }
 
-/// What an answer depends on.
+/// State of the queue on which an answer depends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
-    /// Somebody uses the device, and it has a head.
+    /// True when somebody uses the device, and it has a head.
     pub(crate) is_held: bool,
-    /// The device has promised I/Os.
+    /// True when the device has promised I/Os.
     pub(crate) serves: bool,
-    /// No background work waits or is in the device.
+    /// True when no background work waits or is in the device.
     pub(crate) is_drained: bool,
     /// Bytes of background work that do.
     pub(crate) held_bytes: u64,
     /// Time until promised I/Os that wait are to be served.
     pub(crate) left_ns: Option<u64>,
-    /// Time for `held_bytes`.
+    /// Time in ns for `held_bytes`.
     pub(crate) drain_ns: u64,
     /// Time for what lies in sequence at the next place.
     pub(crate) run_ns: u64,
@@ -50,9 +50,9 @@ pub(crate) struct Moment {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Roamer {
     is_about: bool,
-    /// It was told to wait until promised I/Os are served.
+    /// True when it was told to wait until promised I/Os are served.
     gives_way: bool,
-    /// Where the last of them left the head.
+    /// Offset in bytes at which the last of them left the head.
     left_at: Option<u64>,
 }
 
@@ -65,7 +65,7 @@ impl Roamer {
         self.is_about
     }
 
-    /// Whether promised I/Os that are due after so long are to be served now, because the device has nothing else to do.
+    /// True when promised I/Os that are due after so long are to be served now, because the device has nothing else to do.
     pub(crate) fn gives_way(&self, left_ns: Option<u64>) -> bool {
         left_ns.is_some_and(|left_ns| self.gives_way || left_ns <= HOP_NS)
     }

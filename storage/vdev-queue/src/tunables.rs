@@ -5,7 +5,7 @@ use crate::{CLASSES, Class};
 /// Largest span of a merged I/O, in bytes, whatever the limits say (OpenZFS: `SPA_MAXBLOCKSIZE`).
 pub const MERGED_BYTES_MAX: u64 = 16 << 20;
 
-/// Whether I/Os go through the queue (OpenZFS after 2.3: vdev property `scheduler`).
+/// Use of the queue by I/Os (OpenZFS after 2.3: vdev property `scheduler`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Scheduler {
     /// On a non-rotational device everything but background work is issued without being queued; everything else is queued.
@@ -17,7 +17,7 @@ pub enum Scheduler {
     Off,
 }
 
-/// What background work leaves to those who wait (`background_latency_target`).
+/// Latency that background work leaves to those who wait (`background_latency_target`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum LatencyTarget {
     /// No promise: OpenZFS's credit throttle alone.
@@ -29,7 +29,7 @@ pub enum LatencyTarget {
     P99(u64),
 }
 
-/// How many I/Os of a class the device has at a time.
+/// Number of I/Os of a class that the device has at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ActiveLimits {
     /// Served first, round robin over the classes, until each has this many.
@@ -65,9 +65,9 @@ pub struct Tunables {
     pub active: [ActiveLimits; CLASSES],
     /// `zfs_vdev_max_active`: I/Os that the device has at a time, of all classes.
     pub max_active: u32,
-    /// `zfs_vdev_async_write_active_min_dirty_percent`: up to here async writes have their minimum.
+    /// `zfs_vdev_async_write_active_min_dirty_percent`: dirty data up to which async writes have their minimum.
     pub async_write_active_min_dirty_percent: u32,
-    /// `zfs_vdev_async_write_active_max_dirty_percent`: from here on they have their maximum.
+    /// `zfs_vdev_async_write_active_max_dirty_percent`: dirty data from which on they have their maximum.
     pub async_write_active_max_dirty_percent: u32,
     /// `zfs_vdev_nia_delay`: non-interactive I/Os that complete without an interactive one before the device counts as idle.
     pub nia_delay: u32,
@@ -81,15 +81,15 @@ pub struct Tunables {
     pub read_gap_limit: u64,
     /// `zfs_vdev_write_gap_limit` in bytes: padding is written up to this where it joins two writes.
     pub write_gap_limit: u64,
-    /// `zio_slow_io_ms`: an I/O that takes this long counts as slow.
+    /// `zio_slow_io_ms`: time from which on an I/O counts as slow.
     pub slow_io_ms: u64,
-    /// `zfs_deadman_enabled`.
+    /// `zfs_deadman_enabled`: true when hung I/Os are looked for.
     pub deadman_enabled: bool,
-    /// `zfs_deadman_ziotime_ms`: an I/O that takes longer counts as hung.
+    /// `zfs_deadman_ziotime_ms`: time beyond which an I/O counts as hung.
     pub deadman_ziotime_ms: u64,
-    /// Whether I/Os go through the queue.
+    /// Use of the queue by I/Os.
     pub scheduler: Scheduler,
-    /// What background work leaves to those who wait (`background_latency_target`; OpenZFS has no such thing).
+    /// Latency that background work leaves to those who wait (`background_latency_target`; OpenZFS has no such thing).
     pub latency_target: LatencyTarget,
 }
 
@@ -128,7 +128,7 @@ impl Tunables {
         self.active[class as usize]
     }
 
-    /// How many async writes the device may have when this share of the dirty data that the pool may hold is dirty, and whether
+    /// Number of async writes that the device may have, by how much of the dirty data that the pool may hold is dirty, and by whether
     /// somebody waits for the transaction group (OpenZFS: `vdev_queue_max_async_writes`).
     pub fn async_write_max(&self, dirty: Dirty) -> u32 {
         let ActiveLimits { min, max } = self.limits(Class::AsyncWrite);
@@ -204,9 +204,9 @@ impl Tunables {
 pub struct Dirty {
     /// Dirty bytes now.
     pub bytes: u64,
-    /// `zfs_dirty_data_max`.
+    /// `zfs_dirty_data_max`: most dirty bytes that the pool may hold.
     pub max_bytes: u64,
-    /// A command waits for the transaction group: everything goes out as fast as possible.
+    /// True when a command waits for the transaction group: everything goes out as fast as possible.
     pub sync_task_waits: bool,
 }
 

@@ -349,7 +349,7 @@ fn no_class_starves_when_all_have_more_than_the_device_can_do() {
     }
 }
 
-/// What a random program knows of its I/Os.
+/// Knowledge of a random program about its I/Os.
 struct Shadow {
     queue: VdevQueue,
     waiting: BTreeMap<IoId, Io>,

@@ -4,16 +4,16 @@ use crate::{DraidConfig, DraidSpare, Leaf, LeafId, LeafKind, LeafState, Node, No
 use nvlist::{NvList, Value};
 use ondisk::{Guid, ObjectId, Txg};
 
-/// How deep interior nodes may nest: top-level, mirror or raidz, spare, replacing, leaf.
+/// Most levels that interior nodes may nest: top-level, mirror or raidz, spare, replacing, leaf.
 const DEPTH_MAX: usize = 6;
 const IDENTITY: [&str; 3] = ["devid", "phys_path", "vdev_enc_sysfs_path"];
 
-/// Which of the optional entries a configuration has.
+/// Scope of a configuration: which of the optional entries it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigScope {
-    /// For the labels: without the ZAPs.
+    /// Entries for the labels: without the ZAPs.
     Label,
-    /// For the MOS config object: with the ZAPs (OpenZFS: `VDEV_CONFIG_MOS`).
+    /// Entries for the MOS config object: with the ZAPs (OpenZFS: `VDEV_CONFIG_MOS`).
     Mos,
 }
 

@@ -7,7 +7,7 @@ use crate::{LeafId, Node, NodeKind, RaidzColumn, RaidzMap, TopVdev, VdevTree};
 use ondisk::{BlockPtr, Dva, Guid, Txg};
 use std::sync::Arc;
 
-/// Every txg.
+/// Range of every txg.
 const ALL: (u64, u64) = (0, u64::MAX);
 
 /// The txgs that are in at least `least` of the `maps`: sorted, disjoint, inclusive ranges.
@@ -50,7 +50,7 @@ fn common(maps: &[Vec<(u64, u64)>], least: usize) -> Vec<(u64, u64)> {
 #[derive(Clone, Copy)]
 struct Without {
     leaf: LeafId,
-    /// Because of its errors.
+    /// True when it is out because of its errors.
     is_faulted: bool,
 }
 
@@ -98,7 +98,7 @@ impl VdevTree {
         matches!(node.kind, NodeKind::Leaf(_)) || !self.outage(node, without).is_empty()
     }
 
-    /// What a resilver has to look at: blocks born after the first and up to the second txg; None when no usable leaf lacks
+    /// Txgs that a resilver has to look at: blocks born after the first and up to the second; None when no usable leaf lacks
     /// anything (OpenZFS: `vdev_resilver_needed`).
     pub fn resilver_range(&self) -> Option<(Txg, Txg)> {
         let usable = self.leaves.iter().filter(|leaf| leaf.state.is_usable());

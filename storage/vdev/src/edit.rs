@@ -9,7 +9,7 @@ use ondisk::{Guid, Txg, VdevId};
 /// The kind of vdev that holds a leaf and what is attached to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pairing {
-    /// Both stay.
+    /// Both leaves stay.
     Mirror,
     /// The new one takes the place of the old one.
     Replacing,
@@ -27,7 +27,7 @@ impl Pairing {
     }
 }
 
-/// Where a leaf hangs.
+/// Node that a leaf hangs on.
 fn parent_of(node: &Node, id: LeafId) -> Option<&Node> {
     if node.children.iter().any(|child| child.kind == NodeKind::Leaf(id)) {
         return Some(node);

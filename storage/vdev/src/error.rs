@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Why a configuration can't be used.
+/// Reason why a configuration can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TreeError {
     /// A required entry is missing or has another type.

@@ -47,7 +47,7 @@ impl TopVdev {
         }
     }
 
-    /// What parts of the space that are treated on their own must be multiples of.
+    /// Bytes that parts of the space that are treated on their own must be multiples of.
     pub fn extent_unit(&self) -> u64 {
         match self.kind {
             TopKind::Draid(config) => config.stripe_bytes(self.ashift),

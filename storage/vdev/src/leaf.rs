@@ -6,21 +6,21 @@ use ondisk::{Guid, ObjectId, Txg, VdevId};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LeafId(pub u32);
 
-/// Why a leaf can or can't be used.
+/// State of a leaf: why it can or can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum LeafState {
     /// Reads and writes work.
     #[default]
     Online,
-    /// Works, with errors.
+    /// Working device, with errors.
     Degraded,
-    /// Taken offline by the administrator.
+    /// Device taken offline by the administrator.
     Offline,
-    /// Taken out of use because of errors.
+    /// Device taken out of use because of errors.
     Faulted,
     /// The device can't be opened.
     Missing,
-    /// Physically removed.
+    /// Physically removed device.
     Removed,
 }
 
@@ -31,7 +31,7 @@ impl LeafState {
     }
 }
 
-/// What backs a leaf (OpenZFS: the vdev types `file`, `disk`, `missing`).
+/// Backing of a leaf (OpenZFS: the vdev types `file`, `disk`, `missing`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum LeafKind {
     /// A regular file.
@@ -45,7 +45,7 @@ pub enum LeafKind {
     DraidSpare,
 }
 
-/// Which distributed spare a leaf is.
+/// Identity of a distributed spare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DraidSpare {
     /// Guid of the dRAID vdev.
@@ -57,15 +57,15 @@ pub struct DraidSpare {
 /// A leaf: one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leaf {
-    /// What backs it.
+    /// Backing of the leaf.
     pub kind: LeafKind,
-    /// Its guid.
+    /// Guid of the leaf.
     pub guid: Guid,
     /// Path as the configuration has it.
     pub path: String,
     /// Usable or not, and why.
     pub state: LeafState,
-    /// The state is not kept: the next import forgets that the leaf was taken offline or faulted.
+    /// True when the state is not kept: the next import forgets that the leaf was taken offline or faulted.
     pub is_state_temporary: bool,
     /// Device id, physical path and enclosure path, as the configuration has them.
     pub identity: [Option<String>; 3],
@@ -77,22 +77,22 @@ pub struct Leaf {
     pub dtl: ObjectId,
     /// Txgs whose blocks the leaf lacks: sorted, disjoint, inclusive ranges.
     pub missing_txgs: Vec<(Txg, Txg)>,
-    /// Not 0 while a resilver of this leaf is under way.
+    /// Txg through which a resilver under way brings this leaf everything; 0 when none does.
     pub resilver_txg: Txg,
-    /// Not 0 while a sequential rebuild of this leaf is under way.
+    /// Txg through which a sequential rebuild under way brings this leaf everything; 0 when none does.
     pub rebuild_txg: Txg,
     /// The top-level vdev that it belongs to.
     pub top: VdevId,
-    /// It is a spare, in use or not.
+    /// True for a spare, in use or not.
     pub is_spare: bool,
-    /// Whatever stands in for it, or it for another one, is for good: what is beside it goes once it has everything (OpenZFS:
+    /// True when whatever stands in for it, or it for another one, is for good: what is beside it goes once it has everything (OpenZFS:
     /// `vdev_unspare`).
     pub unspare: bool,
-    /// It is out of use because it had too many errors, not because somebody said so (OpenZFS: `VDEV_AUX_ERR_EXCEEDED`).
+    /// True when it is out of use because it had too many errors, not because somebody said so (OpenZFS: `VDEV_AUX_ERR_EXCEEDED`).
     pub too_many_errors: bool,
-    /// The resilver that it needs begins when the one that is under way has ended (OpenZFS: `vdev_resilver_deferred`).
+    /// True when the resilver that it needs begins when the one that is under way has ended (OpenZFS: `vdev_resilver_deferred`).
     pub resilver_deferred: bool,
-    /// Which distributed spare it is.
+    /// Identity of the distributed spare that it is, if it is one.
     pub draid_spare: Option<DraidSpare>,
 }
 

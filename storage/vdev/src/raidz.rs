@@ -18,7 +18,7 @@ pub struct RaidzColumn {
     pub length: usize,
     /// Length with the zeros that are written behind the data (dRAID); `length` elsewhere.
     pub padded: usize,
-    /// Its place in the data buffer, in bytes; empty for parity.
+    /// Range of the column in the data buffer, in bytes; empty for parity.
     pub data: Range<usize>,
 }
 
@@ -29,7 +29,7 @@ pub struct RaidzMap {
     pub parity: usize,
     /// Columns of a row.
     pub width: usize,
-    /// Row after row: parity columns, then data columns.
+    /// Columns row after row: parity columns, then data columns.
     pub columns: Vec<RaidzColumn>,
     /// Allocated bytes, including the rounding sectors.
     pub asize: u64,
@@ -69,7 +69,7 @@ impl RaidzMap {
         RaidzMap { parity, width: columns.len(), columns, asize: (total.next_multiple_of(parity + 1) as u64) << ashift }
     }
 
-    /// The rows.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.columns.len() / self.width.max(1)
     }

@@ -17,7 +17,7 @@ use abd::Abd;
 use ondisk::Txg;
 use std::sync::Arc;
 
-/// How thorough a read is.
+/// Thoroughness of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ReadMode {
     /// One good copy is enough.
@@ -32,13 +32,13 @@ pub enum ReadMode {
 /// A leaf write that restores redundancy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repair {
-    /// The leaf.
+    /// Leaf to write to.
     pub leaf: LeafId,
     /// Device offset in bytes.
     pub offset: u64,
-    /// The right bytes.
+    /// Bytes to write, the right ones.
     pub data: Abd,
-    /// The leaf returned wrong bytes (a checksum error); false when the read failed or the leaf was known to lack the block.
+    /// True when the leaf returned wrong bytes (a checksum error); false when the read failed or the leaf was known to lack the block.
     pub corrupt: bool,
 }
 
@@ -47,31 +47,31 @@ pub struct Repair {
 pub struct ReadOutcome {
     /// The block's bytes, verified.
     pub data: Abd,
-    /// What to write to make every column right again.
+    /// Writes that make every column right again.
     pub repairs: Vec<Repair>,
 }
 
-/// Why a block is lost on this top-level vdev.
+/// Reason why a block is lost on this top-level vdev.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadFailure {
-    /// At least one combination of columns was complete but did not verify: a checksum error, else an I/O error.
+    /// True when at least one combination of columns was complete but did not verify: a checksum error, else an I/O error.
     pub corrupt: bool,
     /// Leaves that returned bytes although the block did not verify; each counts a checksum error.
     pub suspects: Vec<LeafId>,
 }
 
-/// What to do next.
+/// Step to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadStep {
     /// Issue these, then call [`ReadJob::complete`] with their results in this order.
     Issue(Vec<LeafIo>),
     /// The block was read.
     Done(ReadOutcome),
-    /// It can't be read from this vdev.
+    /// The block can't be read from this vdev.
     Lost(ReadFailure),
 }
 
-/// What the machines share: the snapshot, the sizes and how thorough to be.
+/// Facts that the machines share: the snapshot, the sizes and how thorough to be.
 #[derive(Debug)]
 pub(crate) struct Common {
     pub(crate) tree: Arc<VdevTree>,
@@ -79,7 +79,7 @@ pub(crate) struct Common {
     pub(crate) length: usize,
     pub(crate) mode: ReadMode,
     pub(crate) birth: Txg,
-    /// What the block's Fletcher-4 must be, when that is its checksum.
+    /// Fletcher-4 that the block must have, when that is its checksum.
     pub(crate) fletcher4: Option<[u64; 4]>,
 }
 
@@ -167,7 +167,7 @@ impl ReadJob {
 /// A row of a block of which columns are lost, with parity enough to compute them.
 #[derive(Clone, Debug)]
 pub struct LostRow {
-    /// Its number.
+    /// Number of the row.
     pub row: usize,
     /// Number of parity columns of the row.
     pub parities: usize,
@@ -184,9 +184,9 @@ pub struct LostRow {
 /// A row of which somebody computed what was lost.
 #[derive(Clone, Debug)]
 pub struct ComputedRow {
-    /// Its number.
+    /// Number of the row.
     pub row: usize,
-    /// Its data columns, all of them.
+    /// Data columns of the row, all of them.
     pub data: Vec<Abd>,
     /// The parity columns that were wanted, by their numbers.
     pub parity: Vec<(usize, Abd)>,

@@ -10,10 +10,10 @@ use std::sync::LazyLock;
 /// Equal loads are spread over a mirror's leaves in pieces of 2 MiB (OpenZFS: `vdev_mirror_shift`).
 const SPREAD_SHIFT: u32 = 21;
 
-/// How reads chose among the leaves of mirrors, in this process (OpenZFS: `vdev_mirror_stats`).
+/// Counters of how reads chose among the leaves of mirrors, in this process (OpenZFS: `vdev_mirror_stats`).
 static CHOICES: LazyLock<[Counter; 2]> = LazyLock::new(Default::default);
 
-/// How often a leaf of a mirror was chosen because it has less to do than the others, and how often several were alike.
+/// Numbers of times that a leaf of a mirror was chosen because it has less to do than the others, and that several were alike.
 pub fn mirror_choices() -> [u64; 2] {
     [0, 1].map(|at| CHOICES[at].get())
 }
@@ -31,9 +31,9 @@ pub(crate) struct Copies {
     /// Usable leaves, best first; the last `stale` of them lack the block's txg.
     candidates: Vec<LeafId>,
     stale: usize,
-    /// How many candidates were tried.
+    /// Number of candidates that were tried.
     tried: usize,
-    /// What the tried ones delivered: (leaf, bytes that did not verify, or None for a device error).
+    /// Leaves that were tried in vain; true with bytes that did not verify, false with a device error.
     bad: Vec<(LeafId, bool)>,
 }
 

@@ -12,12 +12,12 @@ use crate::size::LABEL_START_BYTES;
 use crate::{LeafId, LeafIo, Part, RaidzColumn, RaidzMap, TopVdev, math};
 use abd::Abd;
 
-/// So many mixtures of what the leaves of several columns hold are tried.
+/// Most mixtures of what the leaves of several columns hold that are tried.
 const MIXTURES_MAX: usize = 256;
 
 #[derive(Debug)]
 enum State {
-    /// Not read yet.
+    /// The column was not read yet.
     Idle,
     /// An I/O is out.
     Pending,
@@ -35,20 +35,20 @@ struct Column {
     state: State,
     /// The leaf being read, or that was read last.
     leaf: LeafId,
-    /// How many of the candidates do not lack the block's txg.
+    /// Number of candidates that do not lack the block's txg.
     fresh: usize,
     /// Usable leaves that lack the block's txg and are to have it: the last of the candidates.
     lacking: usize,
-    /// What candidates brought that were asked because nothing that the one read first brought made the block verify.
+    /// Bytes from candidates that were asked because nothing that the one read first brought made the block verify.
     others: Vec<(LeafId, Option<Abd>)>,
-    /// Whose bytes count: 0 for those read first, else the others' with that number.
+    /// Version whose bytes count: 0 for those read first, else the others' with that number.
     version: usize,
     offset: u64,
     /// Bytes to read: the column's own, or with the zeros behind them.
     length: usize,
-    /// Without the zeros; 0 for a column that holds nothing but zeros.
+    /// Length in bytes without the zeros; 0 for a column that holds nothing but zeros.
     data_length: usize,
-    /// With the zeros.
+    /// Length in bytes with the zeros.
     padded: usize,
 }
 
@@ -58,9 +58,9 @@ pub(crate) struct Raidz {
     columns: Vec<Column>,
     /// Columns of the I/Os that are out, in the order issued.
     pending: Vec<usize>,
-    /// The data as it came back did not verify.
+    /// True when the data as it came back did not verify.
     mismatch: bool,
-    /// Of columns that were read, what other leaves hold came back last.
+    /// True when what other leaves hold of columns that were read came back last.
     has_others: bool,
     /// Rows that somebody else computed.
     computed: Vec<ComputedRow>,
@@ -270,7 +270,7 @@ impl Raidz {
         found.unwrap_or_else(|| self.lost())
     }
 
-    /// The same with what other leaves hold in place of what was read first, in every mixture.
+    /// Searches with what other leaves hold in place of what was read first, in every mixture.
     fn search_mixtures(&mut self, common: &Common, verify: Verify<'_>) -> ReadStep {
         let versions = self.columns.iter().enumerate().map(|(index, column)| (index, column.versions()));
         let doubts: Vec<(usize, Vec<usize>)> = versions.filter(|(_, versions)| versions.len() > 1).collect();
@@ -418,7 +418,7 @@ impl Raidz {
         common.fletcher4.filter(|_| all)
     }
 
-    /// Those parity columns of a row with the verified `data` that something is to be compared with or repaired from; no columns at all when
+    /// Parity columns of a row with the verified `data` that something is to be compared with or repaired from; no columns at all when
     /// nothing is.
     ///
     /// What the lost columns were computed from, and nothing more than that, is right when they are.
@@ -510,7 +510,7 @@ impl Column {
         Column { candidates, tried: 0, state, leaf, fresh, lacking, others: Vec::new(), version: 0, offset, length, data_length, padded }
     }
 
-    /// Every usable leaf lacks the block's txg: read only when nothing else helps.
+    /// True when every usable leaf lacks the block's txg: read only when nothing else helps.
     fn is_stale(&self) -> bool {
         self.fresh == 0 && !self.candidates.is_empty()
     }
@@ -519,12 +519,12 @@ impl Column {
         self.candidates[self.fresh..].contains(&leaf)
     }
 
-    /// Its bytes came back, or it has none.
+    /// True when the column's bytes came back, or it has none.
     fn is_there(&self) -> bool {
         self.data_length == 0 || self.bytes().is_some_and(|bytes| bytes.len() >= self.data_length)
     }
 
-    /// A leaf lacks it and is to have it, or did not deliver it.
+    /// True when a leaf lacks it and is to have it, or did not deliver it.
     fn is_to_be_repaired(&self) -> bool {
         self.lacking > 0 || (matches!(self.state, State::Failed) && !self.candidates.is_empty())
     }

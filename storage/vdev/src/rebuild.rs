@@ -13,7 +13,7 @@ use abd::Abd;
 /// Largest block, and so the largest part that is read at once (OpenZFS: `SPA_MAXBLOCKSIZE`).
 const PART_BYTES_MAX: u64 = 16 << 20;
 
-/// More leaves than this can never be spared: one column of at most three more than are needed is lost.
+/// Most leaves that can be spared: one column of at most three more than are needed is lost.
 const SPARED_MAX: usize = 2;
 
 /// Leaves that are read only if others do not do.
@@ -23,39 +23,39 @@ pub type Spared = [Option<LeafId>; SPARED_MAX];
 #[derive(Clone, Copy, Debug)]
 struct Holder {
     leaf: LeafId,
-    /// It lacks nothing, and is read from; all others are written to.
+    /// True when the leaf lacks nothing, and is read from; all others are written to.
     is_whole: bool,
     failed: bool,
 }
 
 #[derive(Debug)]
 struct Column {
-    /// Whole ones first.
+    /// Holders of the column, whole ones first.
     holders: Vec<Holder>,
     offset: u64,
     length: usize,
     bytes: Option<Abd>,
 }
 
-/// Who takes part in rebuilding an address of a vdev.
+/// Leaves that take part in rebuilding an address of a vdev.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RebuildNeed {
     /// Leaves to read from, one for each column that some whole leaf has: data before parity.
     pub sources: Vec<LeafId>,
-    /// So many of them are read.
+    /// Number of sources that are read.
     pub wanted: usize,
     /// Leaves that are written.
     pub targets: Vec<LeafId>,
 }
 
-/// What to do next.
+/// Step to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RebuildStep {
     /// Issue these reads, then call [`RebuildJob::complete`] with their results in this order.
     Issue(Vec<LeafIo>),
-    /// Write these.
+    /// Write these repairs, and that is all.
     Done(Vec<Repair>),
-    /// It can't be computed from what whole leaves have.
+    /// The part can't be computed from what whole leaves have.
     Lost,
 }
 
@@ -67,7 +67,7 @@ pub struct RebuildJob {
     pending: Vec<(usize, LeafId)>,
     /// Read only if others do not do.
     spared: Spared,
-    /// What somebody else computed of the row.
+    /// Columns of the row that somebody else computed.
     computed: Option<ComputedRow>,
 }
 
@@ -102,7 +102,7 @@ impl TopVdev {
         Some(config.slice_bytes())
     }
 
-    /// Who takes part in rebuilding what lies at `offset`, up to the next multiple of the stride; None when no usable leaf lacks it.
+    /// Leaves that take part in rebuilding what lies at `offset`, up to the next multiple of the stride; None when no usable leaf lacks it.
     pub fn rebuild_need(&self, tree: &VdevTree, offset: u64) -> Option<RebuildNeed> {
         let map = self.part_map(offset, self.extent_unit());
         let columns: Vec<Column> = map.columns.iter().map(|column| Column::new(tree, self, column)).collect();

@@ -32,14 +32,14 @@ pub fn leaf_asize(device_bytes: u64) -> Option<u64> {
     (usable >= DEVICE_BYTES_MIN).then(|| usable - LABEL_START_BYTES - LABEL_END_BYTES)
 }
 
-/// How many metaslabs new top-level vdevs get, and how large ones. They are of the process: new vdevs are laid out before there is a pool.
+/// Number and size of the metaslabs of new top-level vdevs. They are of the process: new vdevs are laid out before there is a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaslabTunables {
-    /// At least so many (OpenZFS: `zfs_vdev_min_ms_count`, 16).
+    /// Least number of metaslabs (OpenZFS: `zfs_vdev_min_ms_count`, 16).
     pub count_min: u64,
-    /// Usually so many (`zfs_vdev_default_ms_count`, 200).
+    /// Usual number of metaslabs (`zfs_vdev_default_ms_count`, 200).
     pub count_default: u64,
-    /// At most so many (`zfs_vdev_ms_count_limit`, 131072).
+    /// Most metaslabs (`zfs_vdev_ms_count_limit`, 131072).
     pub count_limit: u64,
     /// Usual size, as a shift (`zfs_vdev_default_ms_shift`, 29).
     pub shift_default: u32,

@@ -34,11 +34,11 @@ pub enum NodeKind {
 /// A node of the tree as the configuration shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Type.
+    /// Type of the node.
     pub kind: NodeKind,
     /// Index within the parent.
     pub id: u64,
-    /// Guid.
+    /// Guid of the node.
     pub guid: Guid,
     /// Txg that added it, 0 when unknown.
     pub create_txg: Txg,
@@ -58,9 +58,9 @@ pub enum TopKind {
     Raidz(u8),
     /// dRAID.
     Draid(DraidConfig),
-    /// Nothing is known about it.
+    /// A vdev of which nothing is known.
     Missing,
-    /// It was removed and its place is empty.
+    /// A place that is empty: the vdev was removed.
     Hole,
 }
 
@@ -69,9 +69,9 @@ pub enum TopKind {
 pub struct TopVdev {
     /// Index in the tree.
     pub id: VdevId,
-    /// Guid.
+    /// Guid of the vdev.
     pub guid: Guid,
-    /// Type.
+    /// Type of the vdev.
     pub kind: TopKind,
     /// log2 of the sector size.
     pub ashift: u32,
@@ -83,9 +83,9 @@ pub struct TopVdev {
     pub ms_shift: u32,
     /// The vdev's ZAP (`com.delphix:vdev_zap_top`), 0 for none.
     pub zap: ObjectId,
-    /// A separate intent log device.
+    /// True for a separate intent log device.
     pub is_log: bool,
-    /// Nothing new is allocated here.
+    /// True when nothing new is allocated here.
     pub nonallocating: bool,
     /// The tree below, None for a missing vdev or a hole.
     pub node: Option<Node>,
@@ -110,7 +110,7 @@ impl TopVdev {
     pub fn columns(&self) -> usize {
         self.slots.len()
     }
-    /// How many leaves a read of a large block waits for: the data columns of a row.
+    /// Number of leaves that a read of a large block waits for: the data columns of a row.
     pub fn read_width(&self) -> usize {
         match self.kind {
             TopKind::Raidz(parity) => self.columns().saturating_sub(usize::from(parity)).max(1),
@@ -151,7 +151,7 @@ impl TopVdev {
     pub fn metaslab_count(&self) -> u64 {
         if self.ms_shift == 0 { 0 } else { self.asize >> self.ms_shift }
     }
-    /// Where metaslab number `index` lies: on dRAID whole stripes of its part of the vdev (OpenZFS: `metaslab_init`,
+    /// Range of metaslab number `index` in bytes of the vdev: on dRAID whole stripes of its part of it (OpenZFS: `metaslab_init`,
     /// `vdev_draid_metaslab_init`).
     pub fn metaslab_range(&self, index: u32) -> Range<u64> {
         let start = u64::from(index) << self.ms_shift;
@@ -185,7 +185,7 @@ impl TopVdev {
             }
         }
     }
-    /// What the distributed spare at the end of `chain` stands for.
+    /// Calls `each` for the leaves that the distributed spare at the end of `chain` stands for.
     fn each_stand_in(&self, tree: &VdevTree, offset: u64, chain: &mut Vec<LeafId>, each: &mut dyn FnMut(LeafId, &[LeafId])) {
         let spare = chain.last().and_then(|&id| tree.leaf(id).draid_spare);
         let child = self.draid.as_ref().zip(spare).and_then(|(draid, spare)| draid.spare_child(spare.id, offset));
@@ -332,7 +332,7 @@ impl VdevTree {
     pub fn lost_slots(&self, top: &TopVdev) -> usize {
         top.slots.iter().filter(|slot| !slot.iter().any(|&leaf| self.leaf(leaf).state.is_usable())).count()
     }
-    /// The same tree with the state of one leaf changed.
+    /// Makes the same tree with the state of one leaf changed.
     #[must_use]
     pub fn with_leaf_state(&self, id: LeafId, state: LeafState) -> VdevTree {
         let mut tree = self.clone();

@@ -5,10 +5,10 @@ use crate::{LeafId, RaidzColumn, RaidzMap, TopVdev, VdevTree, math};
 use abd::Abd;
 use std::ops::Range;
 
-/// What one leaf I/O carries.
+/// Content of one leaf I/O.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// These bytes of the block's (padded) buffer, and zeros up to the I/O's length.
+    /// Range of bytes of the block's (padded) buffer, and zeros up to the I/O's length.
     Data(Range<usize>),
     /// The parity column with this number.
     Parity(usize),
@@ -17,19 +17,19 @@ pub enum Part {
 /// One I/O to one leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeafIo {
-    /// The leaf.
+    /// Leaf to write to.
     pub leaf: LeafId,
     /// Device offset in bytes, the labels at the start included.
     pub offset: u64,
     /// Length in bytes.
     pub length: usize,
-    /// What it carries.
+    /// Content of the I/O.
     pub part: Part,
     /// The slot (column) that it belongs to.
     pub(crate) column: u32,
 }
 
-/// What the results of a write amount to.
+/// Outcome of a write by the results of its I/Os.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
     /// Every leaf of the vdev has its part.
@@ -43,18 +43,18 @@ pub enum WriteOutcome {
 /// One row of a block, as what computes its parity needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParityRow {
-    /// Parity columns.
+    /// Number of parity columns.
     pub parity: usize,
-    /// Length of each.
+    /// Length of each of these, in bytes.
     pub parity_bytes: usize,
-    /// Where the data columns lie in the (padded) buffer.
+    /// Ranges of the data columns in the (padded) buffer, in bytes.
     pub data: Vec<Range<usize>>,
 }
 
 /// The leaf writes of one block on one top-level vdev.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WritePlan {
-    /// What to write, usable leaves only.
+    /// I/Os to write, usable leaves only.
     pub ios: Vec<LeafIo>,
     /// Length of the buffer that the plan is for: the block padded with zeros to whole sectors.
     pub length: usize,
@@ -130,7 +130,7 @@ impl WritePlan {
         Some(math::generate_with_fletcher4(&columns(map, 0, data), map.parity, map.parity_length(0)))
     }
 
-    /// What `io` writes, of `data` and its `parity`.
+    /// Bytes that `io` writes, of `data` and its `parity`.
     pub fn payload(&self, io: &LeafIo, data: &Abd, parity: &[Abd]) -> Abd {
         match &io.part {
             Part::Parity(index) => parity[*index].clone(),

@@ -33,7 +33,7 @@ fn rebuild(tree: &VdevTree, part: (u64, u64), media: &Media, broken: &[LeafId]) 
     rebuild_sparing(tree, part, media, broken, [None; 2])
 }
 
-/// The same, without reading `spared` where the others do.
+/// Rebuilds the part, without reading `spared` where the others do.
 fn rebuild_sparing(
     tree: &VdevTree,
     (offset, asize): (u64, u64),

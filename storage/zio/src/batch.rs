@@ -26,13 +26,13 @@ pub(crate) struct LeafOp {
 /// The bytes of a read (empty for other operations), or why not.
 pub(crate) type LeafResult = Result<Abd, DeviceError>;
 
-/// How the set is treated.
+/// Options of the set: for whom it is, and whether its errors count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchOptions {
     pub(crate) class: TaskClass,
     /// Urgency, for the statistics.
     pub(crate) priority: Priority,
-    /// Count no errors.
+    /// True to count no errors.
     pub(crate) speculative: bool,
 }
 
@@ -41,7 +41,7 @@ struct Member<F> {
     batch: Arc<Batch<F>>,
     index: usize,
     leaf: LeafId,
-    /// What is said of it if it fails.
+    /// Description of the I/O, for the report if it fails.
     io: FailedIo,
 }
 
@@ -123,7 +123,7 @@ impl<F: FnOnce(Vec<LeafResult>) + Send + 'static> Waiter for Member<F> {
 }
 
 impl<F: FnOnce(Vec<LeafResult>) + Send + 'static> Batch<F> {
-    /// All are back.
+    /// Delivers the results: all are back.
     fn finish(&self) {
         let (results, then) = {
             let mut state = self.state.lock();

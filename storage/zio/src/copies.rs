@@ -30,7 +30,7 @@ pub(crate) struct CopySpec {
     pub(crate) bookmark: Bookmark,
     pub(crate) priority: Priority,
     pub(crate) flags: ReadFlags,
-    /// The gang header at the pointer's addresses is wanted, not the block.
+    /// True when the gang header at the pointer's addresses is wanted, not the block.
     pub(crate) header: bool,
 }
 
@@ -63,14 +63,14 @@ pub(crate) fn read_copies(core: &Arc<Core>, snapshot: &Arc<Snapshot>, spec: Copy
     read_copies_with(core, snapshot, spec, Extras::default(), then);
 }
 
-/// What only the read of a whole block has.
+/// Options that only the read of a whole block has.
 #[derive(Default)]
 pub(crate) struct Extras {
     /// The caller's memory, used when the first I/Os bring the whole block and it is right.
     pub(crate) target: Vec<AbdPart>,
     /// Repairs go out with those of this group.
     pub(crate) group: Option<Place>,
-    /// What leaves lack of it may be written to them.
+    /// True when what leaves lack of the block may be written to them.
     pub(crate) feeds: bool,
 }
 
@@ -110,7 +110,7 @@ struct CopyReader {
     /// The copy to try next.
     next: usize,
     job: Option<ReadJob>,
-    /// A device reported an error (other than being gone) for the current copy.
+    /// True when a device reported an error (other than being gone) for the current copy.
     device_error: bool,
     good: Option<Abd>,
     lost: Vec<Dva>,
@@ -121,22 +121,22 @@ struct CopyReader {
     /// The reads that this one belongs to.
     group: Option<Place>,
     fate: Fate,
-    /// Parts of the block were read into the caller's memory, and not all were right.
+    /// True when parts of the block were read into the caller's memory, and not all were right.
     is_scattered: bool,
-    /// When the read began, if a resilver can be fed by it.
+    /// Mark of the feed when the read began, if a resilver can be fed by it.
     mark: Option<u64>,
-    /// What leaves lack of it.
+    /// Writes of the parts of the block that leaves lack.
     lacked: Vec<LeafOp>,
 }
 
-/// What became of the caller's memory.
+/// Fate of the caller's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// Not used.
+    /// Nothing uses it.
     Nowhere,
     /// The I/Os that are out fill it with the whole block.
     Stable,
-    /// The same, and others may write to it.
+    /// The I/Os that are out fill it with the whole block, and others may write to it.
     Unstable,
     /// The block is in it, verified.
     Landed,
@@ -205,13 +205,13 @@ impl CopyReader {
         });
     }
 
-    /// What a simulated fault makes of the copy that is being read.
+    /// Error that a simulated fault gives the copy that is being read.
     fn fault(&self) -> Option<FaultError> {
         let spec = &self.spec;
         self.core.faults.strike(&self.core.exec, &spec.bookmark, spec.bp.object_type(), Some(self.next - 1))
     }
 
-    /// As if every device had reported an error.
+    /// Fails the I/Os as if every device had reported an error.
     fn fail_all(&self, places: Vec<(LeafId, u64, u64)>, results: &mut [LeafResult]) {
         let class = self.spec.priority.class(IoKind::Read);
         for ((leaf, offset, bytes), result) in places.into_iter().zip(results).filter(|(_, result)| result.is_ok()) {
@@ -393,7 +393,7 @@ impl CopyReader {
     }
 }
 
-/// The same bytes in a buffer of their own.
+/// Copies the same bytes to a buffer of their own.
 fn copy_of(data: &Abd) -> Abd {
     let mut part = AbdPart::scratch(data.len());
     part.copy_from_abd(data);

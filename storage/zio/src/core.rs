@@ -41,7 +41,7 @@ impl PendingFrees {
     }
 }
 
-/// What leaves lack, until somebody who writes it down asks.
+/// Txgs and flushes that leaves lack, until somebody who writes them down asks.
 #[derive(Debug, Default)]
 pub(crate) struct Lacking {
     missing: Mutex<BTreeSet<(Guid, Txg)>>,
@@ -79,14 +79,14 @@ pub(crate) struct Core {
     pub(crate) ganging: ForcedGanging,
     pub(crate) faults: BlockFaults,
     pub(crate) stages: Stages,
-    /// Who is fed by degraded reads, once there is somebody.
+    /// Resilver that is fed by degraded reads, once there is one.
     pub(crate) feed: OnceLock<Arc<dyn ResilverFeed>>,
     events: Arc<dyn EventSink>,
     cell: ViewCell<Snapshot>,
 }
 
 impl Core {
-    /// What the I/Os over the devices of `view` share, telling `events` what goes wrong.
+    /// Makes what the I/Os over the devices of `view` share; it tells `events` what goes wrong.
     pub(crate) fn new(exec: Exec, view: PoolView, events: Arc<dyn EventSink>) -> Arc<Core> {
         Arc::new_cyclic(|core: &Weak<Core>| {
             let leaves = Leaves::new(exec.clone(), core.clone());
@@ -120,7 +120,7 @@ impl Core {
         Snapshot::take(view, &self.leaves, |snapshot| self.cell.set(&snapshot));
     }
 
-    /// Whether any simulated fault is about.
+    /// True when any simulated fault is about.
     pub(crate) fn has_faults(&self) -> bool {
         self.faults.is_set() || self.leaves.injection().is_set()
     }
@@ -145,7 +145,7 @@ impl Core {
         self.events.event(events::data(snapshot, bookmark, dva));
     }
 
-    /// Somebody changed the buffer of direct I/O underneath it.
+    /// Counts and reports that somebody changed the buffer of direct I/O underneath it.
     pub(crate) fn buffer_changed(&self, snapshot: &Snapshot, bp: &BlockPtr, bookmark: &Bookmark, check: Check) {
         let limit = self.direct.events_per_second.load(Ordering::Relaxed);
         for (dva, errors) in self.verify_errors.note(bp, bookmark, check, (self.exec.now_ns(), limit)) {
@@ -185,7 +185,7 @@ impl Watcher for Core {
         self.events.event(events::delay(&self.snapshot(), leaf, io));
     }
 
-    /// Of a suspended pool nothing is told.
+    /// Tells that a leaf hung, but nothing of a suspended pool.
     fn overlooked(&self, leaf: Guid, age_ns: u64) {
         if !self.suspension.is_on() {
             self.tell_hung(leaf, age_ns);

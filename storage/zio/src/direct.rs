@@ -39,7 +39,7 @@ impl DirectParameters {
     }
 }
 
-/// What one top-level vdev saw.
+/// Verify errors of one top-level vdev.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     errors: u64,
@@ -51,9 +51,9 @@ struct Seen {
 /// Blocks whose buffer was changed during direct I/O, with their bytes: such blocks were written, or read, once more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChangedBuffers {
-    /// Written again from a stable copy (or refused, when that is strict): blocks and bytes.
+    /// Blocks and bytes written again from a stable copy (or refused, when that is strict).
     pub writes: (u64, u64),
-    /// Read again into a buffer of their own: blocks and bytes.
+    /// Blocks and bytes read again into a buffer of their own.
     pub reads: (u64, u64),
 }
 
@@ -65,12 +65,12 @@ impl ChangedBuffers {
     }
 }
 
-/// So many objects have counts of their own; what happens to others is counted for their object sets.
+/// Number of objects that have counts of their own; what happens to others is counted for their object sets.
 const OBJECTS_MAX: usize = 4096;
 /// Stands for the objects of a set that have no counts of their own.
 const OTHERS: ObjectId = ObjectId(u64::MAX);
 
-/// Verify errors. Errors only: no I/O that goes well comes here.
+/// Counts of verify errors. Errors only: no I/O that goes well comes here.
 #[derive(Debug, Default)]
 pub(crate) struct VerifyErrors {
     by_vdev: Mutex<BTreeMap<VdevId, Seen>>,
@@ -119,7 +119,7 @@ impl VerifyErrors {
         self.by_vdev.lock().retain(|known, _| vdev.is_some_and(|vdev| vdev != *known));
     }
 
-    /// What was changed of this object, or of any of the object set, or of any at all.
+    /// Counts of the changed buffers of this object, or of any of the object set, or of any at all.
     pub(crate) fn changed(&self, objset: Option<ObjsetId>, object: Option<ObjectId>) -> ChangedBuffers {
         let mut sum = ChangedBuffers::default();
         let all = self.by_object.lock();

@@ -3,7 +3,7 @@
 use ondisk::{Bookmark, Dva};
 use std::fmt;
 
-/// Why a block could not be read, written or freed.
+/// Reason why a block could not be read, written or freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// No copy matched the checksum (OpenZFS: `ECKSUM`).
@@ -27,9 +27,9 @@ pub enum ErrorKind {
 /// An error with its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZioError {
-    /// What went wrong.
+    /// Kind of failure.
     pub kind: ErrorKind,
-    /// Which block of which object.
+    /// Bookmark of the block: which block of which object.
     pub bookmark: Bookmark,
     /// The address tried last; empty when the error is not about one.
     pub dva: Dva,
@@ -40,7 +40,7 @@ impl ZioError {
     pub fn new(kind: ErrorKind, bookmark: Bookmark) -> ZioError {
         ZioError { kind, bookmark, dva: Dva::default() }
     }
-    /// The same error, naming the address.
+    /// Makes the same error, naming the address.
     #[must_use]
     pub fn at(self, dva: Dva) -> ZioError {
         ZioError { dva, ..self }

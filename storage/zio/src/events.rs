@@ -6,7 +6,7 @@ use leaf::{FailedIo, LeafTiming};
 use ondisk::{Bookmark, Dva, Guid};
 use vdev::LeafId;
 
-/// Which check of a buffer of direct I/O failed.
+/// Check of a buffer of direct I/O that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Check {
     Read,

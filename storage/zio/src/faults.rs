@@ -7,31 +7,31 @@ use ondisk::{Bookmark, ObjectId, ObjectType, ObjsetId};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What goes wrong.
+/// I/Os or reads that go wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// I/Os of devices.
     Leaf(LeafFault),
     /// Reads of blocks of one object.
     Blocks {
-        /// The object set.
+        /// Number of the object set.
         objset: ObjsetId,
-        /// The object.
+        /// Number of the object.
         object: ObjectId,
-        /// The level.
+        /// Level of the blocks.
         level: i64,
         /// Numbers of the blocks.
         blocks: RangeInclusive<u64>,
-        /// Only these copies, as bits; all if 0.
+        /// Copies that are meant, as bits; all if 0.
         copies: u32,
-        /// What they suffer.
+        /// Error that they suffer.
         error: FaultError,
     },
     /// Reads of the meta object set: of objects of one type, or all.
     Meta {
         /// Type of the objects; all if None.
         object_type: Option<ObjectType>,
-        /// What they suffer.
+        /// Error that they suffer.
         error: FaultError,
     },
 }
@@ -40,7 +40,7 @@ pub enum Fault {
 struct Handler {
     id: u64,
     fault: Fault,
-    /// How often, of 2^32; 0 is always.
+    /// Chance that it strikes, of 2^32; 0 is always.
     frequency: u32,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct BlockFaults {
 }
 
 impl BlockFaults {
-    /// Whether there is any handler.
+    /// True when there is any handler.
     pub(crate) fn is_set(&self) -> bool {
         self.count.load(Ordering::Relaxed) != 0
     }
@@ -79,7 +79,7 @@ impl BlockFaults {
         handlers.len() != before
     }
 
-    /// What a fault of blocks makes of the reading of a copy (None: of a block, whichever copy it came from).
+    /// Error that a fault of blocks gives the reading of a copy (None: of a block, whichever copy it came from).
     pub(crate) fn strike(&self, exec: &Exec, bookmark: &Bookmark, kind: ObjectType, copy: Option<usize>) -> Option<FaultError> {
         if !self.is_set() {
             return None;

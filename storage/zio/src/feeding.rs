@@ -10,7 +10,7 @@ use exec::TaskClass;
 use ondisk::BlockPtr;
 use std::sync::Arc;
 
-/// Nobody waits for it.
+/// Options of the writes: nobody waits for them.
 const OPTIONS: BatchOptions = BatchOptions { class: TaskClass::Background, priority: Priority::Scrub, speculative: false };
 
 /// Writes to leaves what they lack of a block that was read. `is_lent` when the bytes lie in the reader's memory.
@@ -34,7 +34,7 @@ pub(crate) fn feed(core: &Arc<Core>, snapshot: &Arc<Snapshot>, bp: &BlockPtr, ma
     });
 }
 
-/// The same write of bytes that the reader can't change.
+/// Makes the same write of bytes that the reader can't change.
 fn owned(op: LeafOp) -> LeafOp {
     let write = match op.op {
         DeviceOp::Write(data) => DeviceOp::Write(copy(&data)),

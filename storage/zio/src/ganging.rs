@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Which blocks are gangs by force (OpenZFS: `metaslab_force_ganging`, `metaslab_force_ganging_pct`).
+/// Blocks that are gangs by force (OpenZFS: `metaslab_force_ganging`, `metaslab_force_ganging_pct`).
 pub(crate) struct ForcedGanging {
     /// Blocks of so many bytes and more …
     bytes: AtomicU64,
@@ -11,7 +11,7 @@ pub(crate) struct ForcedGanging {
 }
 
 impl Default for ForcedGanging {
-    /// None.
+    /// No block is.
     fn default() -> ForcedGanging {
         ForcedGanging { bytes: AtomicU64::new(u64::MAX), percent: AtomicU32::new(0) }
     }
@@ -23,7 +23,7 @@ impl ForcedGanging {
         self.bytes.store(bytes, Ordering::Relaxed);
         self.percent.store(percent, Ordering::Relaxed);
     }
-    /// Whether this block is.
+    /// True when this block is to be a gang.
     pub(crate) fn strikes(&self, psize: u64, random: impl FnOnce() -> u64) -> bool {
         psize >= self.bytes.load(Ordering::Relaxed) && random() % 100 < u64::from(self.percent.load(Ordering::Relaxed))
     }

@@ -63,7 +63,7 @@ pub(crate) fn target_ops(ios: &[LeafIo], target: Vec<AbdPart>) -> Vec<LeafOp> {
     ops
 }
 
-/// How many of the first I/Os carry consecutive parts of the block.
+/// Number of the first I/Os that carry consecutive parts of the block.
 fn adjacent(ios: &[LeafIo]) -> usize {
     let ends = |io: &LeafIo| if let Part::Data(range) = &io.part { Some(range.clone()) } else { None };
     let mut count = 1;

@@ -53,7 +53,7 @@ where
 }
 
 impl LostCopy {
-    /// Its rows, with all data and no parity, still without their numbers.
+    /// Rows of the copy, with all data and no parity, still without their numbers.
     fn rows(&self) -> impl Iterator<Item = LostRow> + '_ {
         self.plan.rows().map(|row| LostRow {
             row: 0,

@@ -29,11 +29,11 @@ pub struct LeafRequest {
     pub leaf: Guid,
     /// First byte on the device, counted from its beginning, labels included.
     pub offset: u64,
-    /// What to do.
+    /// Operation to do.
     pub op: DeviceOp,
-    /// On whose behalf.
+    /// Urgency: on whose behalf the I/O is.
     pub priority: Priority,
-    /// A failure is expected: count no error, post no event.
+    /// True when a failure is expected: count no error, post no event.
     pub speculative: bool,
 }
 
@@ -75,7 +75,7 @@ impl Zio {
         self.core.lacking.note(leaf, txg);
     }
 
-    /// Which leaves (by guid) missed writes of which txgs since the last call: the growth of their dirty time logs.
+    /// Leaves (by guid) that missed writes, with the txgs, since the last call: the growth of their dirty time logs.
     pub fn take_missing(&self) -> Vec<(Guid, Txg)> {
         self.core.lacking.take()
     }
@@ -152,7 +152,7 @@ impl Zio {
         self.check_deadman_of(self.queue_tunables().deadman_ziotime_ms)
     }
 
-    /// The same for I/Os that take longer than `limit_ms` milliseconds.
+    /// Does the same for I/Os that take longer than `limit_ms` milliseconds.
     pub fn check_deadman_of(&self, limit_ms: u64) -> usize {
         let tunables = self.queue_tunables();
         let (now, limit) = (self.core.exec.now_ns(), limit_ms.saturating_mul(1_000_000));
@@ -173,12 +173,12 @@ impl Zio {
         hung.max(self.core.leaves.give_up_older(limit).len())
     }
 
-    /// Where the schedulers learn how much data is dirty; the first source counts. It is asked often and must not wait.
+    /// Sets the source that tells the schedulers how much data is dirty; the first source counts. It is asked often and must not wait.
     pub fn set_dirty_source(&self, source: DirtySource) {
         self.core.leaves.set_dirty_source(source);
     }
 
-    /// What the scheduler of the leaf with this guid does; None for one without a device.
+    /// State of the scheduler of the leaf with this guid; None for one without a device.
     pub fn queue_state(&self, leaf: Guid) -> Option<QueueState> {
         self.core.leaves.queue_state(leaf)
     }
@@ -207,22 +207,22 @@ impl Zio {
         self.core.faults.remove(id) || of_leaves
     }
 
-    /// Whether a handler says that the leaf's device is gone, so that it must not be opened.
+    /// True when a handler says that the leaf's device is gone, so that it must not be opened.
     pub fn is_injected_gone(&self, leaf: Guid) -> bool {
         self.core.leaves.injection().has_device_fault(leaf, FaultError::Gone)
     }
 
-    /// Whether a handler says that the pool cannot do without the leaf.
+    /// True when a handler says that the pool cannot do without the leaf.
     pub fn is_injected_needed(&self, leaf: Guid) -> bool {
         self.core.leaves.injection().has_device_fault(leaf, FaultError::Needed)
     }
 
-    /// Whether a handler makes what tells whether the leaf's device works say that it does not.
+    /// True when a handler makes what tells whether the leaf's device works say that it does not.
     pub fn is_probe_injected(&self, leaf: Guid) -> bool {
         self.core.leaves.injection().hits_probe(&self.core.exec, leaf)
     }
 
-    /// Whether a handler makes the write of these bytes of a label of the leaf fail, or get lost; the offset is within the label.
+    /// Fault of a handler that makes the write of these bytes of a label of the leaf fail, or get lost; the offset is within the label.
     pub fn label_fault(&self, leaf: Guid, offset: u64) -> Option<FaultError> {
         self.core.leaves.injection().label_fault(&self.core.exec, leaf, offset)
     }
@@ -232,12 +232,12 @@ impl Zio {
         roam::has_heads(&self.core.snapshot(), top)
     }
 
-    /// Who is called when leaves may have something to do for him. One at a time.
+    /// Sets who is called when leaves may have something to do for him. One at a time.
     pub fn set_roaming(&self, roaming: Weak<dyn Roaming>) {
         self.core.leaves.set_roaming(Some(roaming));
     }
 
-    /// Nobody has more background work than is queued on this vdev; on all, where there is none named.
+    /// Notes that nobody has more background work than is queued on this vdev; on all, where there is none named.
     pub fn end_roaming(&self, vdev: Option<VdevId>) {
         if vdev.is_none() {
             self.core.leaves.set_roaming(None);
@@ -245,7 +245,7 @@ impl Zio {
         roam::end(&self.core.snapshot(), vdev);
     }
 
-    /// Whether such work may queue what comes next on this vdev.
+    /// Says whether such work may queue what comes next on this vdev.
     pub fn may_roam(&self, vdev: VdevId, next: Next) -> MayRoam {
         roam::may_roam(&self.core.snapshot(), vdev, next)
     }
@@ -293,7 +293,7 @@ impl Zio {
         !self.exec().is_inline() && self.is_down() && self.suspend_and_wait()
     }
 
-    /// Whether devices that the pool cannot do without fail to read their first block (OpenZFS: `vdev_probe`). Waits.
+    /// True when devices that the pool cannot do without fail to read their first block (OpenZFS: `vdev_probe`). Waits.
     fn is_down(&self) -> bool {
         let snapshot = self.core.snapshot();
         let leaves = snapshot.open_leaves();
@@ -315,7 +315,7 @@ impl Zio {
         self.core.suspension.take().into_iter().for_each(|io| io.fail(ErrorKind::Suspended));
     }
 
-    /// How often a user changed the buffer of a direct I/O to this top-level vdev underneath it (OpenZFS:
+    /// Number of times that a user changed the buffer of a direct I/O to this top-level vdev underneath it (OpenZFS:
     /// `vs_dio_verify_errors`, the DIO column of `zpool status -d`).
     pub fn dio_verify_errors(&self, vdev: VdevId) -> u64 {
         self.core.verify_errors.of_vdev(vdev)
@@ -326,7 +326,7 @@ impl Zio {
         self.core.verify_errors.clear(vdev);
     }
 
-    /// How often a user changed the buffer of a direct I/O of this object (or any of the object set, or any at all) underneath it,
+    /// Blocks and bytes of direct I/O of this object (or any of the object set, or any at all) whose buffer a user changed underneath it,
     /// since the pool was opened. `zpool clear` leaves it as it is.
     pub fn changed_buffers(&self, objset: Option<ObjsetId>, object: Option<ObjectId>) -> ChangedBuffers {
         self.core.verify_errors.changed(objset, object)

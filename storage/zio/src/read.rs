@@ -18,7 +18,7 @@ use abd::{Abd, AbdPart};
 use ondisk::{BlockPtr, Compression};
 use std::sync::Arc;
 
-/// A logical read.
+/// Reads the logical bytes of a block.
 pub(crate) fn read(core: &Arc<Core>, request: ReadRequest, then: ReadThen) {
     read_into(core, request, Vec::new(), Box::new(move |result| then(result.map(Landed::into_abd))));
 }

@@ -23,7 +23,7 @@ const OPTIONS: BatchOptions = BatchOptions { class: TaskClass::Background, prior
 /// A part to be rebuilt, as [`vdev::TopVdev::rebuild_part`] gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RebuildRequest {
-    /// The top-level vdev.
+    /// Top-level vdev that the part is of.
     pub vdev: VdevId,
     /// First byte of the vdev's space.
     pub offset: u64,
@@ -33,14 +33,14 @@ pub struct RebuildRequest {
     pub spared: Spared,
 }
 
-/// What became of it.
+/// Outcome of rebuilding a part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rebuilt {
-    /// A leaf in use lacked a part of it.
+    /// True when a leaf in use lacked a part of it.
     pub needed: bool,
     /// Bytes written to leaves that lacked them.
     pub written_bytes: u64,
-    /// It could not be computed, or not be written everywhere.
+    /// True when the part could not be computed, or not be written everywhere.
     pub failed: bool,
 }
 

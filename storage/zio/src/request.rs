@@ -7,25 +7,25 @@ use ondisk::{BlockPtr, Bookmark, Checksum, Compression, ObjectType, Txg};
 /// Options of a read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadFlags {
-    /// Deliver the physical bytes (still compressed) after they were verified (OpenZFS: `ZIO_FLAG_RAW_COMPRESS`).
+    /// True to deliver the physical bytes (still compressed) after they were verified (OpenZFS: `ZIO_FLAG_RAW_COMPRESS`).
     pub raw: bool,
-    /// Read and verify every copy and all parity, and repair what is wrong (OpenZFS: `ZIO_FLAG_SCRUB`).
+    /// True to read and verify every copy and all parity, and repair what is wrong (OpenZFS: `ZIO_FLAG_SCRUB`).
     pub scrub: bool,
-    /// Also rewrite copies on leaves whose DTL lacks this txg (OpenZFS: `ZIO_FLAG_RESILVER`).
+    /// True to also rewrite copies on leaves whose DTL lacks this txg (OpenZFS: `ZIO_FLAG_RESILVER`).
     pub resilver: bool,
-    /// A failure is expected: count no error, post no event, never suspend (OpenZFS: `ZIO_FLAG_SPECULATIVE`).
+    /// True when a failure is expected: count no error, post no event, never suspend (OpenZFS: `ZIO_FLAG_SPECULATIVE`).
     pub speculative: bool,
 }
 
 /// Receives the bytes of a block, or why there are none. Runs once, on any thread, and must not wait.
 pub type ReadThen = Box<dyn FnOnce(Result<Abd, ZioError>) + Send>;
 
-/// Where the bytes of [`crate::Zio::read_into`] ended up.
+/// Place at which the bytes of [`crate::Zio::read_into`] ended up.
 #[derive(Clone, Debug)]
 pub enum Landed {
-    /// In the caller's memory, as a buffer over it.
+    /// Bytes in the caller's memory, as a buffer over it.
     InPlace(Abd),
-    /// In a buffer of their own; the caller's memory holds anything.
+    /// Bytes in a buffer of their own; the caller's memory holds anything.
     Elsewhere(Abd),
 }
 
@@ -50,13 +50,13 @@ pub type WriteThen = Box<dyn FnOnce(Result<BlockPtr, ZioError>) + Send>;
 /// A read of one block.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadRequest {
-    /// Where the block is, and what it must hash to.
+    /// Pointer to the block: where it is, and what it must hash to.
     pub bp: BlockPtr,
-    /// Which block it is, for errors and events.
+    /// Bookmark of the block, for errors and events.
     pub bookmark: Bookmark,
-    /// Urgency.
+    /// Urgency of the read.
     pub priority: Priority,
-    /// Options.
+    /// Options of the read.
     pub flags: ReadFlags,
 }
 
@@ -77,7 +77,7 @@ pub struct WriteRequest {
     pub txg: Txg,
     /// The logical bytes, little-endian where they have an order; a multiple of 512 bytes, at most 16 MiB.
     pub data: Abd,
-    /// Which block it is.
+    /// Bookmark of the block.
     pub bookmark: Bookmark,
     /// Type stored in the pointer.
     pub object_type: ObjectType,
@@ -91,17 +91,17 @@ pub struct WriteRequest {
     pub compression: Compression,
     /// Level for zstd as stored on disk (0 = the algorithm's default).
     pub zstd_level: u8,
-    /// Copies wanted, 1–3.
+    /// Number of copies wanted, 1–3.
     pub copies: u8,
-    /// What the parent points at now. Used to rewrite in place what was born in this same txg (see `pass`) and to decide
+    /// Pointer that the parent holds now. Used to rewrite in place what was born in this same txg (see `pass`) and to decide
     /// whether a new hole gets a birth. The caller frees it when the result differs.
     pub previous: BlockPtr,
     /// Pass of the sync loop, from 1: from pass 2 on a block of this txg is rewritten in place when its size stays
     /// (OpenZFS: `zfs_sync_pass_rewrite`), from pass 8 on it is not compressed any more (`zfs_sync_pass_dont_compress`).
     pub pass: u32,
-    /// Urgency.
+    /// Urgency of the write.
     pub priority: Priority,
-    /// Return the error when the pool cannot take the block, instead of holding the write until devices come back
+    /// True to return the error when the pool cannot take the block, instead of holding the write until devices come back
     /// (OpenZFS: `ZIO_FLAG_CANFAIL`): somebody waits for it who can be told.
     pub can_fail: bool,
 }

@@ -13,24 +13,24 @@ use std::sync::Arc;
 use vdev::{LeafId, TopVdev};
 use vdev_queue::Roam;
 
-/// Where a leaf's data begins, behind the labels (OpenZFS: `VDEV_LABEL_START_SIZE`).
+/// Offset in bytes at which a leaf's data begins, behind the labels (OpenZFS: `VDEV_LABEL_START_SIZE`).
 const LEAF_START: u64 = 4 << 20;
 
-/// What would be queued next.
+/// Run of bytes that would be queued next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Next {
     /// Bytes of the vdev's space that lie in sequence.
     pub run_bytes: u64,
-    /// It goes on where what was queued last ended.
+    /// True when the run goes on where what was queued last ended.
     pub follows: bool,
 }
 
-/// What may be queued of it.
+/// Answer whether the run may be queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MayRoam {
     /// Nothing.
     No,
-    /// What comes next; if there is an offset into the vdev's space, rather what begins near it.
+    /// The run that comes next; if there is an offset in bytes into the vdev's space, rather what begins near it.
     Yes(Option<u64>),
 }
 
@@ -51,13 +51,13 @@ pub(crate) fn has_heads(snapshot: &Snapshot, top: VdevId) -> bool {
     snapshot.view.tree.top(top).is_some_and(|top| rotational(snapshot, top).next().is_some())
 }
 
-/// Nobody has more background work than is queued on this vdev; on all, where there is none named.
+/// Ends roaming: nobody has more background work than is queued on this vdev; on all, where there is none named.
 pub(crate) fn end(snapshot: &Snapshot, vdev: Option<VdevId>) {
     let tops = snapshot.view.tree.tops.iter().filter(|top| vdev.is_none_or(|vdev| vdev == top.id));
     tops.flat_map(|top| rotational(snapshot, top)).for_each(LeafDevice::end_roaming);
 }
 
-/// Whether such work may queue what comes next on this vdev.
+/// Says whether such work may queue what comes next on this vdev.
 pub(crate) fn may_roam(snapshot: &Snapshot, vdev: VdevId, next: Next) -> MayRoam {
     let Some(top) = snapshot.view.tree.top(vdev) else { return MayRoam::Yes(None) };
     let (leaf_bytes, top_bytes) = (top.min_leaf_asize(), top.asize);

@@ -11,7 +11,7 @@ use vdev::{LeafId, TopVdev};
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) view: PoolView,
-    /// Of each leaf of the view.
+    /// Seat of each leaf of the view.
     seats: Arc<[Seat]>,
 }
 

@@ -22,9 +22,9 @@ pub type AnswerThen<T> = Box<dyn FnOnce(T) + Send>;
 
 /// An answer that is there, or will be.
 pub enum Answer<T> {
-    /// It is there.
+    /// Answer that is there.
     Now(T),
-    /// It comes once this was called, after the call or within it.
+    /// Answer that comes once this was called, after the call or within it.
     Later(Box<dyn FnOnce(AnswerThen<T>) + Send>),
 }
 
@@ -51,7 +51,7 @@ impl<T: 'static> Answer<T> {
     }
 }
 
-/// What became of the logical bytes of a write.
+/// Form that the logical bytes of a write have got.
 pub enum Shape {
     /// Nothing to store: a hole.
     Hole(BlockPtr),
@@ -61,23 +61,23 @@ pub enum Shape {
     Physical(Physical),
     /// The stage gives the block back: in software, from the original.
     Again,
-    /// It cannot be written.
+    /// The block cannot be written.
     Failed(ErrorKind),
 }
 
 /// Physical bytes, wherever they are.
 pub struct Physical {
-    /// The bytes; None when only the stage has them.
+    /// Physical bytes; None when only the stage has them.
     pub data: Option<Abd>,
     /// Length in bytes.
     pub psize: usize,
-    /// How they are compressed.
+    /// Compression of the bytes.
     pub compression: Compression,
-    /// Who goes on with them.
+    /// Round that goes on with the bytes.
     pub round: Box<dyn SecondRound>,
 }
 
-/// What a stage has made of a block that has an address.
+/// Block that has an address, as a stage has made it.
 pub enum Made {
     /// The host writes the block.
     Ready(Ready),
@@ -92,18 +92,18 @@ pub enum Made {
     Again,
 }
 
-/// What the host writes.
+/// Bytes that the host writes.
 #[derive(Default)]
 pub struct Ready {
     /// The physical bytes; None when the host has had them since they were made.
     pub data: Option<Abd>,
     /// Parity columns that were made elsewhere, by address, row after row.
     pub parity: Vec<(Dva, Vec<Abd>)>,
-    /// What was said of the block and is still to be judged.
+    /// Claims about the block that are still to be judged.
     pub claims: Option<Box<dyn Claims>>,
 }
 
-/// What has to be known before a block gets an address: its physical bytes, how many there are, and perhaps their checksum.
+/// Round before a block gets an address: finds its physical bytes, how many there are, and perhaps their checksum.
 pub trait FirstRound: Send {
     /// True when bytes that others may change are looked at once only, so that no stable copy has to be taken first.
     fn looks_once(&self) -> bool {
@@ -113,7 +113,7 @@ pub trait FirstRound: Send {
     fn compress(self: Box<Self>, view: &PoolView, request: &WriteRequest) -> Answer<Shape>;
 }
 
-/// What needs the block's address: its parity, and the way back to the host.
+/// Round that needs the block's address: makes its parity, and leads back to the host.
 pub trait SecondRound: Send {
     /// Makes the parity of each copy, and brings the block's bytes to the host.
     fn parity(self: Box<Self>, view: &PoolView, dvas: &[Dva; 3]) -> Answer<Made>;
@@ -121,7 +121,7 @@ pub trait SecondRound: Send {
     fn retrieve(self: Box<Self>) -> Answer<Made>;
 }
 
-/// What a stage said of a block, to be judged by what the host computes itself: nothing that it says is stored unseen.
+/// Claims of a stage about a block, to be judged by what the host computes itself: nothing that it says is stored unseen.
 pub trait Claims: Send {
     /// True when parity that was made elsewhere is written; else the host's is, and they are compared.
     fn trusts_parity(&self) -> bool;
@@ -136,7 +136,7 @@ pub trait Claims: Send {
 pub struct Packed {
     /// The block's pointer.
     pub bp: BlockPtr,
-    /// Its physical bytes.
+    /// Physical bytes of the block.
     pub physical: Abd,
     /// Memory of the reader, for the logical bytes, if that suits.
     pub near: Vec<AbdPart>,
@@ -149,13 +149,13 @@ pub trait LeafPort: Send + Sync {
     fn issue(&self, ios: Vec<(Guid, u64, DeviceOp)>, then: AnswerThen<Vec<Result<Abd, DeviceError>>>);
 }
 
-/// Somebody who computes stages, or does not: every block asks.
+/// Port: computes stages, or does not: every block asks.
 pub trait Stage: Send + Sync {
     /// A write begins: who computes its stages; None when this one has no part in it.
     fn write(&self, view: &PoolView, request: &WriteRequest) -> Option<Box<dyn FirstRound>>;
     /// The logical bytes of a block.
     fn decompress(&self, block: Packed) -> Answer<Result<Landed, ErrorKind>>;
-    /// Whether lost columns are computed here.
+    /// True when lost columns are computed here.
     fn reconstructs(&self) -> bool;
     /// The columns that rows lack; those of the rows that went well. Data that are `judged` will be by a checksum, parity never is.
     fn reconstruct(&self, rows: Vec<LostRow>, judged: bool) -> Answer<Vec<ComputedRow>>;

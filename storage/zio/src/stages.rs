@@ -30,12 +30,12 @@ impl Stages {
         *current = stage;
     }
 
-    /// Who has them but software.
+    /// Stage that has them, if it is not software.
     pub(crate) fn get(&self) -> Option<Arc<dyn Stage>> {
         if self.is_set.load(Ordering::Relaxed) { self.stage.read().clone() } else { None }
     }
 
-    /// Who computes the stages of a write.
+    /// First round of a write, by whoever computes its stages.
     pub(crate) fn write(&self, view: &PoolView, request: &WriteRequest) -> Box<dyn FirstRound> {
         let stage = if may_leave(&request.bookmark, request.level, request.object_type) { self.get() } else { None };
         stage.and_then(|stage| stage.write(view, request)).unwrap_or_else(|| Box::new(Software))
@@ -55,7 +55,7 @@ impl Stages {
         answer.then(then);
     }
 
-    /// Whether lost columns are computed by somebody else than the vdev.
+    /// True when lost columns are computed by somebody else than the vdev.
     pub(crate) fn reconstructs(&self) -> bool {
         self.get().is_some_and(|stage| stage.reconstructs())
     }

@@ -28,17 +28,17 @@ impl Store {
     }
 }
 
-/// Where a block goes.
+/// Place that a block goes to.
 pub(crate) struct Placement {
     /// The addresses in the block's pointer.
     pub(crate) dvas: [Dva; 3],
-    /// What has to be written: the block itself, or the members and headers of a gang.
+    /// Stores to be written: the block itself, or the members and headers of a gang.
     pub(crate) stores: Vec<Store>,
-    /// What was allocated for it, to be given back if the write fails.
+    /// Addresses that were allocated for it, to be given back if the write fails.
     pub(crate) allocated: Vec<Dva>,
 }
 
-/// Which allocator shard a block goes to: neighbours of one object go together (OpenZFS: `spa_select_allocator`).
+/// Hint for the allocator shard that a block goes to: neighbours of one object go together (OpenZFS: `spa_select_allocator`).
 pub(crate) fn hint(bookmark: &Bookmark) -> u64 {
     let mut z = bookmark.objset.0.rotate_left(40) ^ bookmark.object.0 ^ (bookmark.block.0 >> 20).rotate_left(20);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -64,7 +64,7 @@ pub(crate) struct Planned {
 /// Parity that was made elsewhere, by address.
 pub(crate) struct MadeParity<'a> {
     pub(crate) columns: &'a [(Dva, Vec<Abd>)],
-    /// It is written; otherwise only compared with what is.
+    /// True when it is written; otherwise it is only compared with what is.
     pub(crate) is_trusted: bool,
 }
 

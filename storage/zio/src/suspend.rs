@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) enum Held {
     Read(ReadRequest, ReadThen),
     Write(Box<WriteRequest>, WriteThen),
-    /// Somebody who cannot go on: told whether the pool was resumed.
+    /// A waiter that cannot go on: told whether the pool was resumed.
     Waiter(Completer<bool>),
 }
 
@@ -24,11 +24,11 @@ impl Held {
     }
 }
 
-/// What became of an I/O that was to be held.
+/// Outcome of holding an I/O.
 pub(crate) enum Hold {
-    /// It is held: the first one, which suspended the pool, or another.
+    /// The I/O is held: the first one, which suspended the pool, or another.
     Kept { is_first: bool },
-    /// It is not.
+    /// The I/O is not held.
     Refused(Held),
 }
 
@@ -36,9 +36,9 @@ pub(crate) enum Hold {
 #[derive(Default)]
 pub(crate) struct Suspension {
     held: Mutex<Vec<Held>>,
-    /// Something is held: to be looked at without the lock.
+    /// True while something is held: to be looked at without the lock.
     suspended: AtomicBool,
-    /// Nothing is held any more: the pool is given up.
+    /// True when nothing is held any more: the pool is given up.
     abandoned: AtomicBool,
 }
 

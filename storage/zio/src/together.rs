@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// What a group's blocks have to write.
+/// Writes that a group's blocks have to do.
 #[derive(Default)]
 struct Group {
     held: Mutex<Vec<Work>>,
@@ -36,7 +36,7 @@ impl Place {
     }
 }
 
-/// As many places in one group.
+/// Makes as many places in one group.
 pub(crate) fn places(count: usize) -> Vec<Place> {
     let group = Arc::new(Group::default());
     (0..count).map(|_| Place(group.clone())).collect()

@@ -5,12 +5,12 @@ use crate::{ErrorKind, WriteRequest};
 use abd::{Abd, AbdPart};
 use ondisk::{BlockPtr, Compression, EMBEDDED_PAYLOAD_BYTES, ObjectType};
 
-/// From this pass on, blocks of the syncing txg are rewritten in place (OpenZFS: `zfs_sync_pass_rewrite`).
+/// Pass from which on blocks of the syncing txg are rewritten in place (OpenZFS: `zfs_sync_pass_rewrite`).
 const PASS_REWRITE: u32 = 2;
-/// From this pass on, they are not compressed (OpenZFS: `zfs_sync_pass_dont_compress`).
+/// Pass from which on they are not compressed (OpenZFS: `zfs_sync_pass_dont_compress`).
 const PASS_DONT_COMPRESS: u32 = 8;
 
-/// What became of the logical bytes.
+/// Form that the logical bytes have got.
 #[derive(Debug)]
 pub(crate) enum Prepared {
     /// Nothing to store: a hole.
@@ -46,7 +46,7 @@ pub fn effective_level(request: &WriteRequest) -> u8 {
     }
 }
 
-/// What sizes a pool's vdevs allocate.
+/// Sizes that a pool's vdevs allocate.
 #[derive(Clone, Copy, Debug)]
 pub struct Units {
     /// Least length in bytes.
@@ -56,7 +56,7 @@ pub struct Units {
 }
 
 impl Units {
-    /// Those of this view.
+    /// Units of this view.
     pub fn of(view: &PoolView) -> Units {
         let (least, step) = view.tree.alloc_units();
         Units { least: least as usize, step: step as usize }
@@ -110,7 +110,7 @@ pub(crate) fn prepare(view: &PoolView, request: &WriteRequest) -> Result<Prepare
     Ok(Prepared::Physical(target.freeze().slice(0..rounded), compression))
 }
 
-/// Level-0 blocks whose pointer need not carry a fill count may live in the pointer.
+/// True for level-0 blocks whose pointer need not carry a fill count: they may live in the pointer.
 pub fn may_embed(view: &PoolView, request: &WriteRequest) -> bool {
     let has_fill = matches!(request.object_type, ObjectType::DNODE | ObjectType::OBJSET);
     request.level == 0 && !has_fill && view.facts.embedded_data

@@ -57,7 +57,7 @@ fn truncated(kind: Checksum, sum: [u64; 4]) -> [u64; 2] {
     if strong { [sum[0], sum[1]] } else { [sum[0] ^ sum[2], sum[1] ^ sum[3]] }
 }
 
-/// True when `data` (exactly [`GANG_HEADER_BYTES`]) is the gang header that `bp` points at; gives its byte order.
+/// Byte order of the gang header that `bp` points at, if `data` (exactly [`GANG_HEADER_BYTES`]) is one.
 pub(crate) fn header_order(bp: &BlockPtr, data: &Abd) -> Option<ByteOrder> {
     let data = data.to_contiguous();
     let verifier = Verifier::gang_header(bp.dva(0), bp.physical_birth());
@@ -85,7 +85,7 @@ pub(crate) fn decompress_to(bp: &BlockPtr, data: &Abd, target: &mut [u8]) -> Res
     }
 }
 
-/// Where the logical bytes of a block whose physical bytes are `data` end up: in the target when that is one stable part.
+/// Decompresses a block whose physical bytes are `data`; the logical bytes go to the target when that is one stable part.
 pub(crate) fn decompress_into(bp: &BlockPtr, physical: &Abd, mut near: Vec<AbdPart>) -> Result<Landed, ErrorKind> {
     let fits = |part: &AbdPart| part.len() == bp.lsize() && !part.is_unstable();
     if bp.compression() == Compression::OFF || near.len() != 1 || !fits(&near[0]) {

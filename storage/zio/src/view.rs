@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vdev::{LeafId, VdevTree};
 
-/// What to do when the pool cannot complete an I/O (OpenZFS: the `failmode` property).
+/// Treatment of I/Os that the pool cannot complete (OpenZFS: the `failmode` property).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FailMode {
     /// Hold the I/O until [`crate::Zio::resume`].
@@ -29,20 +29,20 @@ pub struct Facts {
     pub guid: Guid,
     /// The pool's name, for events.
     pub name: String,
-    /// Writes, frees and repairs are allowed.
+    /// True when writes, frees and repairs are allowed.
     pub writeable: bool,
-    /// Feature `embedded_data` is enabled.
+    /// True when feature `embedded_data` is enabled.
     pub embedded_data: bool,
-    /// Feature `hole_birth` is active.
+    /// True when feature `hole_birth` is active.
     pub hole_birth: bool,
-    /// What to do when a device failure cannot be survived.
+    /// Treatment of device failures that cannot be survived.
     pub fail_mode: FailMode,
 }
 
 /// A consistent picture of the pool's devices.
 #[derive(Clone, Debug)]
 pub struct PoolView {
-    /// The vdevs.
+    /// Vdevs of the pool.
     pub tree: Arc<VdevTree>,
     /// Open devices by leaf number; None for a leaf that could not be opened.
     pub devices: Vec<Option<Arc<dyn BlockDevice>>>,
@@ -73,7 +73,7 @@ impl<T: Clone> ViewCell<T> {
     pub(crate) fn new(value: &T) -> ViewCell<T> {
         ViewCell((0..SHARDS).map(|_| Slot(RwLock::new(Arc::new(value.clone())))).collect())
     }
-    /// The current value.
+    /// Value as it is now.
     pub(crate) fn get(&self) -> Arc<T> {
         self.0[thread_shard()].0.read().clone()
     }

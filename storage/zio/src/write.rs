@@ -29,7 +29,7 @@ use ondisk::{BLOCK_BYTES_MAX, BlockPtr, Checksum, Compression, Dva, SECTOR_BYTES
 use std::sync::Arc;
 use vdev::LeafId;
 
-/// A logical write.
+/// Writes the logical bytes of a block.
 pub(crate) fn write(core: &Arc<Core>, request: WriteRequest, then: WriteThen) {
     let owner = core.clone();
     core.exec.spawn(TaskClass::Write, Box::new(move || run(&owner, request, then, false)));
@@ -120,12 +120,12 @@ struct Job {
     block: Block,
     /// The physical bytes; none yet while only a stage has them.
     data: Abd,
-    /// How many there are.
+    /// Length of the physical bytes.
     psize: usize,
     compression: Compression,
     /// Parity columns that a stage made, by address.
     parity: Vec<(Dva, Vec<Abd>)>,
-    /// What a stage said of the block.
+    /// Claims of a stage about the block.
     claims: Option<Box<dyn Claims>>,
 }
 
@@ -232,7 +232,7 @@ impl Job {
         fail(&self.block.core, &self.block.request, self.block.then, kind);
     }
 
-    /// The finished pointer.
+    /// Pointer of the finished block.
     fn pointer(&self, dvas: &[Dva; 3], sum: [u64; 4]) -> BlockPtr {
         let request = &self.block.request;
         let mut bp = BlockPtr::HOLE;
@@ -329,7 +329,7 @@ impl Job {
         run(&core, request, then, false);
     }
 
-    /// No copy of something reached a device: give the space back, try once more elsewhere, then wait for better times.
+    /// Gives the space back, as no copy of something reached a device, tries once more elsewhere, then waits for better times.
     fn lost(self, allocated: &[Dva], kind: ErrorKind) {
         self.block.unalloc(allocated);
         let Block { core, snapshot, request, then, again } = self.block;

@@ -57,7 +57,7 @@ impl Zio {
         &self.core.stats
     }
 
-    /// How the pool's data is read and written; bumped by the layers that know.
+    /// Counters of the ways in which the pool's data is read and written; bumped by the layers that know.
     pub fn iostats(&self) -> &Arc<IoStats> {
         &self.core.iostats
     }

@@ -82,7 +82,7 @@ fn every_tolerable_set_of_bad_leaves_reads_right_and_heals() {
     }
 }
 
-/// The bytes that the last scrub read are those of the intact pool.
+/// True when the bytes that the last scrub read are those of the intact pool.
 fn same_where_read(rig: &Rig, intact: &[Vec<u8>]) -> bool {
     rig.devices.iter().zip(intact).all(|(device, bytes)| {
         let now = device.head();

@@ -15,7 +15,7 @@ use vdev::{LeafId, TopKind, VdevTree};
 use zio::{Class, DeadmanFailMode, Facts, IoKind, LatencyTarget, LeafRequest, PoolView, Priority, Scheduler, Zio};
 
 const BLOCK: u64 = 4096;
-/// Behind the labels.
+/// First byte behind the labels.
 const START: u64 = 4 << 20;
 const SIZE: usize = 16 << 20;
 const SECOND: u64 = 1_000_000_000;

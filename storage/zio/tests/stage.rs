@@ -15,7 +15,7 @@ use zio::{
     Software, Stage, WriteRequest,
 };
 
-/// Where a stage gives a block back.
+/// Round in which a stage gives a block back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gives {
     First,
@@ -74,7 +74,7 @@ impl SecondRound for Second {
     }
 }
 
-/// What is true, or not.
+/// Claims that are true, or not.
 struct Said(bool);
 
 impl Claims for Said {

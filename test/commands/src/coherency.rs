@@ -22,9 +22,9 @@ const RECORDS: [(&str, usize); 4] = [("4K", 4 << 10), ("16K", 16 << 10), ("128K"
 const THREADS: u64 = 4;
 const REGIONS: usize = 4;
 const SNAPSHOTS_KEPT: usize = 2;
-/// Misaligned requests that ask for direct stay below what the kernel sends in one piece.
+/// Bytes that misaligned requests which ask for direct stay below: what the kernel sends in one piece.
 const MISALIGNED_MAX: usize = 64 << 10;
-/// Steps of each thread before and after the import, unless told otherwise.
+/// Number of steps of each thread before and after the import, unless told otherwise.
 const STEPS: u64 = 1000;
 const EINVAL: i32 = 22;
 
@@ -47,7 +47,7 @@ impl Dice {
     fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound.max(1) as u64) as usize
     }
-    /// A part of `whole` whose ends are multiples of `unit`; None when there is none.
+    /// Part of `whole` whose ends are multiples of `unit`; None when there is none.
     fn part(&mut self, whole: &Range<usize>, unit: usize) -> Option<Range<usize>> {
         let (first, last) = (whole.start.div_ceil(unit), whole.end / unit);
         let units = last.checked_sub(first).filter(|units| *units > 0)?;
@@ -59,7 +59,7 @@ impl Dice {
     }
 }
 
-/// Bytes that begin on a page, as programs that use O_DIRECT have them.
+/// Buffer that begins on a page, as programs that use O_DIRECT have them.
 struct Buffer {
     memory: Vec<u8>,
     start: usize,
@@ -72,7 +72,7 @@ impl Buffer {
         let start = memory.as_ptr().addr().next_multiple_of(PAGE) - memory.as_ptr().addr();
         Buffer { memory, start, bytes }
     }
-    /// Noise, letters or zeros.
+    /// Makes a buffer of noise, letters or zeros.
     fn filled(bytes: usize, dice: &mut Dice) -> Buffer {
         let mut buffer = Buffer::new(bytes);
         let fill = dice.next();
@@ -95,7 +95,7 @@ impl Buffer {
     }
 }
 
-/// How often each thing happened.
+/// Numbers of times that each thing happened.
 #[derive(Debug, Default)]
 struct Counts {
     buffered: AtomicU64,
@@ -114,21 +114,21 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A file that all threads work on.
+/// File that all threads work on.
 struct Target {
     dataset: String,
     folder: PathBuf,
     always: bool,
     record: usize,
-    /// The file's size: shared by who reads and writes in a region, exclusive for who changes it or compares the whole.
+    /// Size of the file in bytes: shared by who reads and writes in a region, exclusive for who changes it or compares the whole.
     size: RwLock<usize>,
-    /// What the file holds; zeros behind its end.
+    /// Contents of the file by region; zeros behind its end.
     regions: Vec<Mutex<Vec<u8>>>,
-    /// Snapshots and what the file held then.
+    /// Names of snapshots and what the file held then.
     snapshots: Mutex<Vec<(String, Vec<u8>)>>,
 }
 
-/// A way to a file's bytes.
+/// Way to a file's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Buffered,
@@ -139,7 +139,7 @@ enum Way {
 
 const WAYS: [Way; 4] = [Way::Buffered, Way::Direct, Way::Switched, Way::Mapped];
 
-/// One thread's descriptors and mapping of a file.
+/// Descriptors and mapping of a file that one thread has.
 struct Handles {
     buffered: File,
     direct: File,
@@ -177,12 +177,12 @@ impl Target {
         Ok(Handles { buffered, direct, switched: open(&path, OFlags::empty())?, append, append_direct, mapped })
     }
 
-    /// A misaligned request that asks for direct is refused.
+    /// True when a misaligned request that asks for direct is refused.
     fn refuses(&self, strict: bool) -> bool {
         strict && !self.always
     }
 
-    /// What the file must hold; the caller has `size` to itself.
+    /// Bytes that the file must hold; the caller has `size` to itself.
     fn model(&self, size: usize) -> Vec<u8> {
         let mut whole = Vec::with_capacity(self.bytes_max());
         for region in &self.regions {
@@ -204,7 +204,7 @@ impl Target {
         }
     }
 
-    /// The whole file by every way.
+    /// Compares the whole file by every way.
     fn compare(&self, handles: &Handles, size: usize) -> Told {
         let wanted = self.model(size);
         let length = handles.buffered.metadata().map_err(|error| told("stat", error))?.len();
@@ -269,7 +269,7 @@ impl Handles {
     }
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Run<'a> {
     world: &'a World,
     targets: Vec<Target>,
@@ -279,7 +279,7 @@ struct Run<'a> {
     failed: AtomicBool,
 }
 
-/// One thread.
+/// Worker of one thread.
 struct Worker<'a> {
     run: &'a Run<'a>,
     handles: Vec<Handles>,
@@ -400,7 +400,7 @@ impl Worker<'_> {
         self.near_end(target, number, *size, "truncation")
     }
 
-    /// The last bytes of the file by some way; the caller has `size` to itself.
+    /// Works on the last bytes of the file by some way; the caller has `size` to itself.
     fn near_end(&mut self, target: &Target, number: usize, size: usize, after: &str) -> Told {
         let (range, way) = (size.saturating_sub(3 * PAGE)..size, WAYS[self.dice.below(WAYS.len())]);
         let handles = &self.handles[number];
@@ -439,7 +439,7 @@ impl Worker<'_> {
         self.near_end(target, number, *size, "append")
     }
 
-    /// What is only in mapped pages is no snapshot's: fsync first.
+    /// Takes a snapshot; what is only in mapped pages is no snapshot's: fsync first.
     fn snapshot(&self, number: usize) -> Told {
         let target = &self.run.targets[number];
         let size = target.size.write().unwrap_or_else(PoisonError::into_inner);
@@ -458,7 +458,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Snapshots hold what the file held.
+    /// Checks that snapshots hold what the file held.
     fn look_back(&mut self, target: &Target) -> Told {
         let snapshots = target.snapshots.lock().unwrap_or_else(PoisonError::into_inner);
         let direct = self.dice.below(2) == 0;
@@ -488,7 +488,7 @@ impl Worker<'_> {
 }
 
 impl Run<'_> {
-    /// All threads, `steps` each, then everything compared.
+    /// Runs all threads, `steps` each, then compares everything.
     fn phase(&self, seed: u64, steps: u64) -> Told {
         let mut workers = Vec::new();
         for thread in 0..THREADS {
@@ -542,13 +542,13 @@ fn make(world: &World) -> Result<Vec<Target>, Failure> {
     Ok(targets)
 }
 
-/// The value of a row of `zfs direct-stats -H -p`: requests.
+/// Number of requests in a row of `zfs direct-stats -H -p`.
 fn requests(table: &str, part: &str) -> u64 {
     let rows = table.lines().map(|line| line.split('\t').collect::<Vec<_>>());
     rows.filter(|row| row.get(1) == Some(&part)).filter_map(|row| row.get(2)?.parse::<u64>().ok()).sum()
 }
 
-/// The scenario. Long runs: `--steps` (of each thread, before and after the import) and `--seed`.
+/// Runs the scenario. Long runs: `--steps` (of each thread, before and after the import) and `--seed`.
 pub fn coherency(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b", "c"])?;
     world.ok("zpool create -m {mnt}/tank tank raidz {vdevs}/a {vdevs}/b {vdevs}/c")?;

@@ -9,9 +9,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// By then a daemon that can do something has done it.
+/// Time by which a daemon that can do something has done it.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Somebody else.
+/// User id of somebody else.
 const STRANGER: u32 = 54_321;
 
 fn set_mode(path: &Path, mode: u32) -> Result<(), Failure> {
@@ -22,7 +22,7 @@ fn mode(world: &World, name: &str) -> Result<String, Failure> {
     Ok(format!("{:o}", std::fs::metadata(world.path(name))?.mode() & 0o777))
 }
 
-/// What the daemon's descriptors lead to, by their numbers.
+/// Paths that the daemon's descriptors lead to, by their numbers.
 fn descriptors(world: &World) -> Result<Vec<(u32, String)>, Failure> {
     let folder = format!("/proc/{}/fd", world.daemon()?);
     let mut found = Vec::new();
@@ -35,7 +35,7 @@ fn descriptors(world: &World) -> Result<Vec<(u32, String)>, Failure> {
     Ok(found)
 }
 
-/// A line of a file of the daemon's in /proc.
+/// Line of a file of the daemon's in /proc.
 fn of_daemon(world: &World, file: &str, name: &str) -> Result<String, Failure> {
     let text = std::fs::read_to_string(format!("/proc/{}/{file}", world.daemon()?))?;
     let line = text.lines().find_map(|line| line.strip_prefix(name));

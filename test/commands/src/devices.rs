@@ -4,7 +4,7 @@ use crate::world::{Failure, World, same};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-/// What the daemon does by itself is done within this time.
+/// Time within which the daemon does what it does by itself.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn put(world: &World, vdev: &str, offset: u64, bytes: &[u8]) -> Result<(), Failure> {

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Longer than any wait of these scenarios.
+/// Seconds that are longer than any wait of these scenarios.
 const NEVER: &str = "3600";
 const PATIENCE: Duration = Duration::from_secs(60);
 

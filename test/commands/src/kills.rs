@@ -17,13 +17,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Kills of one pool: the supervisor waits longer after each, and leaves a daemon alone that died six times in ten minutes.
+/// Number of kills of one pool: the supervisor waits longer after each, and leaves a daemon alone that died six times in ten minutes.
 const KILLS_OF_A_POOL: u64 = 3;
 const KILLS: u64 = 200;
-/// What the daemon does by itself is done within this time.
+/// Time within which the daemon does what it does by itself.
 const PATIENCE: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(5);
-/// Between two tries to open a file that cannot be opened.
+/// Pause between two tries to open a file that cannot be opened.
 const AGAIN: Duration = Duration::from_micros(200);
 /// Bytes of a cell.
 const CELL: usize = 64;
@@ -47,14 +47,14 @@ fn cell(number: u64) -> [u8; CELL] {
     bytes
 }
 
-/// How a program learns that what it wrote is on disk.
+/// Way in which a program learns that what it wrote is on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Acknowledged {
     ByFsync,
     BySyncfs,
 }
 
-/// A program that appends cells to a file.
+/// Program that appends cells to a file.
 struct Cells {
     path: PathBuf,
     stop: Arc<AtomicBool>,
@@ -94,7 +94,7 @@ impl Cells {
         thread.join().map_err(|_| "      a program failed".into())
     }
 
-    /// Every cell that was acknowledged is in the file, and nothing but cells.
+    /// Checks that every cell that was acknowledged is in the file, and nothing but cells.
     fn check(&self, when: &str) -> Result<(), Failure> {
         let bytes = std::fs::read(&self.path).map_err(|error| format!("      {when}: {}: {error}", self.path.display()))?;
         let name = self.path.display();
@@ -145,7 +145,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> Result<bool, Failure>) -> Result
     Ok(())
 }
 
-/// Everything that writes.
+/// Load: everything that writes.
 struct Load {
     cells: Vec<Cells>,
     files: Writer,
@@ -188,7 +188,7 @@ fn names_in(folder: &Path) -> Vec<String> {
     names
 }
 
-/// One pool: some kills, and the judgement. Returns how many cells and files were acknowledged.
+/// Runs some kills of one pool, and the judgement. Returns how many cells and files were acknowledged.
 fn pool(world: &World, kills: u64, seed: u64) -> Result<(usize, usize), Failure> {
     let mut chance = Chance(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     world.vdevs(&["a", "b", "c"])?;
@@ -223,7 +223,7 @@ fn pool(world: &World, kills: u64, seed: u64) -> Result<(usize, usize), Failure>
     Ok((load.cells.iter().map(Cells::count).sum(), load.files.promised()))
 }
 
-/// Nothing beneath the mounts, everything there after an import, and zdb agrees.
+/// Checks that nothing is beneath the mounts, everything is there after an import, and zdb agrees.
 fn judge(world: &World, load: &Load, forwards: bool) -> Result<(), Failure> {
     world.ok("zpool export tank")?;
     same("names beneath the pool's mount", names_in(&world.path("mnt/tank")), Vec::new())?;
@@ -252,7 +252,7 @@ fn run(world: &World, kills: u64, seed: u64) -> Result<(usize, usize), Failure> 
     })
 }
 
-/// Three kills, for the gate. Without root there is a moment without a mount after each.
+/// Runs three kills, for the gate. Without root there is a moment without a mount after each.
 pub fn sample(world: &World) -> Result<(), Failure> {
     run(world, KILLS_OF_A_POOL, world.options().seed.unwrap_or(1)).map(drop)
 }

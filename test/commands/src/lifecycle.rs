@@ -3,7 +3,7 @@
 use crate::world::{Failure, VDEV_BYTES, World, same};
 use std::time::{Duration, Instant};
 
-/// What the daemon does by itself is done within this time.
+/// Time within which the daemon does what it does by itself.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn data(words: u32) -> Vec<u8> {
@@ -25,7 +25,7 @@ fn until(world: &World, line: &str, text: &str) -> Result<(), Failure> {
     }
 }
 
-/// The status line of a device.
+/// Line of a device in the status of its pool.
 fn line_of(world: &World, pool: &str, device: &str) -> Result<String, Failure> {
     let status = world.ok(&format!("zpool status {pool}"))?;
     let found = status.out.lines().find(|line| line.split_whitespace().next().is_some_and(|name| name.ends_with(device)));

@@ -46,7 +46,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use world::{Failure, Options, World};
 
-/// A scenario: its name, what it needs of the machine, what it does.
+/// Scenario: its name, what it needs of the machine, what it does.
 struct Scenario {
     name: &'static str,
     needs: &'static [Need],
@@ -155,19 +155,19 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "users: strangers look and change nothing", needs: ROOT, run: users::strangers },
 ];
 
-/// Scenarios that run at once unless the command line says otherwise: most wait most of the time.
+/// Number of scenarios that run at once unless the command line says otherwise: most wait most of the time.
 const JOBS: usize = 2;
 
-/// What the command line asks for.
+/// Wishes of the command line.
 struct Asked {
     names: Vec<String>,
-    /// The only scenario, of this very name.
+    /// Name of the only scenario, this very one.
     one: Option<String>,
     jobs: usize,
     options: Options,
 }
 
-/// Names, how many run at once, and the options of scenarios that can be made longer.
+/// Parses the command line: names, how many run at once, and the options of scenarios that can be made longer.
 fn arguments() -> Option<Asked> {
     let mut asked = Asked { names: Vec::new(), one: None, jobs: JOBS, options: Options::default() };
     let mut words = std::env::args().skip(1);
@@ -183,7 +183,7 @@ fn arguments() -> Option<Asked> {
     Some(asked)
 }
 
-/// How a scenario ended.
+/// Outcome of a scenario.
 #[derive(Clone, Copy)]
 enum Outcome {
     Passed,
@@ -191,7 +191,7 @@ enum Outcome {
     Skipped,
 }
 
-/// The option before the name of a scenario that this process is for, and its exit status for one that was skipped (that of automake's tests).
+/// Option before the name of a scenario that this process is for, and its exit status for one that was skipped (that of automake's tests).
 const ONE: &str = "--one";
 const SKIPPED: u8 = 77;
 
@@ -200,7 +200,7 @@ fn can_hide_mounts() -> bool {
     Command::new(HIDDEN[0]).args(&HIDDEN[1..]).arg("true").output().is_ok_and(|output| output.status.success())
 }
 
-/// What runs a command with mounts that nobody else sees.
+/// Words before a command that run it with mounts that nobody else sees.
 const HIDDEN: [&str; 4] = ["unshare", "-m", "--propagation", "private"];
 
 /// Runs a scenario in a process of its own, and prints what it says in one piece: others run beside it. (A program that another thread starts holds

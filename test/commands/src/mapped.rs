@@ -13,7 +13,7 @@ use std::ops::Range;
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
 
-/// A shared mapping of a file's first bytes. Bytes behind the page of the file's end must not be touched: that is a SIGBUS.
+/// Mapping, shared, of a file's first bytes. Bytes behind the page of the file's end must not be touched: that is a SIGBUS.
 #[derive(Debug)]
 pub struct Mapped {
     start: *mut u8,
@@ -40,7 +40,7 @@ impl Mapped {
         self.start.wrapping_add(range.start)
     }
 
-    /// The bytes of a range.
+    /// Bytes of a range.
     pub fn read(&self, range: Range<usize>) -> Vec<u8> {
         let start = self.place(&range);
         // SAFETY: `place` checked that the range is inside the mapping, which lives as long as `self`.

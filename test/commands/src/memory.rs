@@ -6,23 +6,23 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What the control group may have.
+/// Bytes of memory that the control group may have.
 const LIMIT_BYTES: u64 = 400 << 20;
-/// What is written in it, and to how many files besides.
+/// MiB that are written in it, and the number of files besides.
 const WRITTEN_MIB: usize = 500;
 const FILES: u32 = 2000;
-/// Until then memory has to be given back, and so much may be left.
+/// Time by which memory has to be given back, and the KiB that may be left.
 const BACK: Duration = Duration::from_secs(60);
 const LEFT_KIB: u64 = 150 << 10;
 
-/// A control group with a limit of memory.
+/// Control group with a limit of memory.
 struct Group {
     folder: PathBuf,
     above: PathBuf,
 }
 
 impl Group {
-    /// None where it cannot be made: not root, or no controller.
+    /// Makes a group; None where it cannot be made: not root, or no controller.
     fn new() -> Option<Group> {
         let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
         let path = |controllers: &str| {
@@ -40,7 +40,7 @@ impl Group {
         })
     }
 
-    /// The file that a process writes its number to, to become a member.
+    /// Path of the file that a process writes its number to, to become a member.
     fn members(&self) -> PathBuf {
         self.folder.join("cgroup.procs")
     }
@@ -60,7 +60,7 @@ impl Drop for Group {
     }
 }
 
-/// KiB of the daemon that are in memory.
+/// KiB of the daemon's memory that are resident.
 fn resident(world: &World) -> Result<u64, Failure> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", world.daemon()?))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-/// A command that is forced answers within this time, whatever has files open.
+/// Time within which a command that is forced answers, whatever has files open.
 const FORCED: Duration = Duration::from_secs(CUT.seconds / 2);
 
 fn bytes_of(world: &World, name: &str) -> Result<String, Failure> {

@@ -2,15 +2,15 @@
 
 use need::{Missing, Need};
 
-/// Nothing.
+/// No needs.
 pub const NOTHING: &[Need] = &[];
-/// Mounts.
+/// Needs of scenarios with mounts.
 pub const MOUNTS: &[Need] = &[Need::Fuse];
-/// Mounts, and root's rights.
+/// Needs of scenarios with mounts, and root's rights.
 pub const ROOT: &[Need] = &[Need::Fuse, Need::Root];
-/// Mounts on loop devices.
+/// Needs of scenarios with mounts on loop devices.
 pub const LOOPS: &[Need] = &[Need::Fuse, Need::Root, Need::Loops];
-/// Files in memory.
+/// Needs of scenarios with files in memory.
 pub const SHM: &[Need] = &[Need::Shm];
 
 /// True when a need is not met, and `what` may be left out for that.
@@ -23,7 +23,7 @@ pub fn lacks_any(needs: &[Need], what: &str) -> Result<bool, Missing> {
     Ok(false)
 }
 
-/// As [`lacks_any`] before a whole campaign; `Err` says how the campaign ends.
+/// Does [`lacks_any`] before a whole campaign; `Err` says how the campaign ends.
 pub fn begins(needs: &[Need], what: &str) -> Result<(), bool> {
     match lacks_any(needs, what) {
         Ok(false) => Ok(()),

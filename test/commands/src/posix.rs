@@ -11,12 +11,12 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// So many links the kernel follows on the way to one file.
+/// Number of links that the kernel follows on the way to one file.
 const LINKS_MAX: usize = 40;
 const PAGE: usize = 4096;
-/// Direct writes beside readers.
+/// Number of direct writes beside readers.
 const WRITES: u64 = 500;
-/// Sleeping so long is seen in times of files, whatever the kernel's clock ticks with.
+/// Time of a sleep that is seen in times of files, whatever the kernel's clock ticks with.
 const TICK: std::time::Duration = std::time::Duration::from_millis(20);
 
 fn pool(world: &World) -> Result<(), Failure> {
@@ -53,7 +53,7 @@ fn write(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Does this move the access time?
+/// True when the read moves the access time.
 fn moves(path: &Path, read: fn(&Path) -> Result<(), Failure>) -> Result<bool, Failure> {
     let before = atime(path)?;
     read(path)?;

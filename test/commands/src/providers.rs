@@ -59,10 +59,10 @@ pub fn life(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Until then a target that was started has to be in use again.
+/// Time by which a target that was started has to be in use again.
 const BACK: Duration = Duration::from_secs(120);
 
-/// The top of the source tree, where vendors find the header and the example.
+/// Path of the top of the source tree, where vendors find the header and the example.
 pub const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// A provider that a vendor writes in C: built with `cc`, tried before any daemon has it, given to the daemon, used by a pool. One that computes
@@ -200,11 +200,11 @@ pub fn cuda(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A running `zirconia-target`; killed when it goes.
+/// Process of a `zirconia-target`; killed when it goes.
 struct Target(Child);
 
 impl Target {
-    /// Starts one that listens at `{dir}/target.sock`, with a lease of two seconds.
+    /// Starts a target that listens at `{dir}/target.sock`, with a lease of two seconds.
     fn start(world: &World) -> Result<Target, Failure> {
         let folder = world.path(".").canonicalize()?;
         let mut child = Command::new(world.program("zirconia-target"))
@@ -224,7 +224,7 @@ impl Target {
         }
     }
 
-    /// Ends it as a crash does.
+    /// Ends the target as a crash does.
     fn kill(mut self) -> Result<(), Failure> {
         self.0.kill()?;
         self.0.wait()?;
@@ -255,14 +255,14 @@ pub fn until_listed(world: &World, line: &str) -> Result<(), Failure> {
     }
 }
 
-/// A counter of a provider; zero when it is not shown.
+/// Value of a counter of a provider; zero when it is not shown.
 fn counter(world: &World, provider: &str, name: &str) -> Result<u64, Failure> {
     let info = world.ok(&format!("zirconia provider info {provider}"))?;
     let value = info.out.lines().find_map(|line| line.strip_prefix("counter:")?.trim().strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
     Ok(value.unwrap_or(0))
 }
 
-/// The contents of a file, by its number: they compress to about a half.
+/// Contents of a file, by its number: they compress to about a half.
 fn contents(number: u32) -> Vec<u8> {
     let mut state = number.wrapping_mul(2_654_435_761) | 1;
     let word = |at: u32| {

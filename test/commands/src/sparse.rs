@@ -22,7 +22,7 @@ fn next(file: &File, from: SeekFrom) -> Result<Option<u64>, Failure> {
     }
 }
 
-/// Every extent of data, as a copying program finds them.
+/// Extents of data, every one, as a copying program finds them.
 fn extents(file: &File) -> Result<Vec<(u64, u64)>, Failure> {
     let mut found = Vec::new();
     let mut at = 0;

@@ -3,7 +3,7 @@
 use crate::world::{Failure, Ran, World, same};
 use std::process::Command;
 
-/// What a shell shows for a program that SIGPIPE ended.
+/// Exit code that a shell shows for a program that SIGPIPE ended.
 const NO_READER: i32 = 141;
 
 fn pool(world: &World) -> Result<(), Failure> {

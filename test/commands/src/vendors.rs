@@ -5,12 +5,12 @@ use crate::world::{Failure, World, same};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Whoever looks has an answer by then.
+/// Time by which whoever looks has an answer.
 const LOOK: Duration = Duration::from_secs(5);
-/// What is done by itself is done by then.
+/// Time by which what is done by itself is done.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What the library does to itself, by what stands in a file: `abort` or `sleep`, and where; with `once` before it, the file goes first.
+/// Code by which the library harms itself, by what stands in a file: `abort` or `sleep`, and where; with `once` before it, the file goes first.
 const HARM: &str = r#"
 #include <pthread.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ static void *harm_later(void *self)
 }
 "#;
 
-/// The example with harm at every entry point.
+/// Builds the example with harm at every entry point.
 fn build(world: &World) -> Result<(), Failure> {
     let example = std::fs::read_to_string(Path::new(SOURCES).join("examples/provider-c/provider.c"))?;
     let (includes, rest) = example.split_once("static const struct zp_host *host;").ok_or("      another example")?;
@@ -64,7 +64,7 @@ fn build(world: &World) -> Result<(), Failure> {
     world.ok(&format!("cc {flags} {harm} -I {SOURCES}/include -o {{dir}}/harmful.so {{dir}}/harmful.c")).map(drop)
 }
 
-/// Has it harm itself from now on; nothing does not.
+/// Has the library harm itself from now on; an empty text ends that.
 fn set_harm(world: &World, harm: &str) -> Result<(), Failure> {
     let fresh = world.path("harm.new");
     std::fs::write(&fresh, harm)?;
@@ -78,7 +78,7 @@ fn generation(world: &World) -> Result<Option<u64>, Failure> {
     Ok(state.strip_prefix("active (generation ").and_then(|rest| rest.strip_suffix(')')?.parse().ok()))
 }
 
-/// Waits until there is another one.
+/// Waits until there is another generation.
 fn until_replaced(world: &World, before: u64) -> Result<u64, Failure> {
     let begun = Instant::now();
     loop {
@@ -90,7 +90,7 @@ fn until_replaced(world: &World, before: u64) -> Result<u64, Failure> {
     }
 }
 
-/// Each look is answered at once, also by a daemon that has just been started; whatever libraries do, the pool is soon there.
+/// Waits until the pool is there: each look is answered at once, also by a daemon that has just been started, whatever libraries do.
 fn until_online(world: &World) -> Result<(), Failure> {
     let start = Instant::now();
     loop {

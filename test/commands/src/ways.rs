@@ -2,7 +2,7 @@
 
 use crate::world::{Failure, World};
 
-/// A loop device, gone at the end.
+/// Loop device, gone at the end.
 struct Loop<'a> {
     world: &'a World,
     device: String,

@@ -11,89 +11,89 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What went wrong, with the command line and its output.
+/// Failure with what went wrong, the command line and its output.
 pub type Failure = Box<dyn std::error::Error>;
 
 /// Bytes of a file vdev.
 pub const VDEV_BYTES: u64 = 256 << 20;
 
-/// A daemon that has not ended by then is killed.
+/// Time after which a daemon that has not ended is killed.
 const STOP: Duration = Duration::from_secs(60);
 
-/// What the command line says to scenarios that can be made longer.
+/// Options of the command line for scenarios that can be made longer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// What their programs follow from.
+    /// Seed that their programs follow from.
     pub seed: Option<u64>,
-    /// How long their programs are.
+    /// Number of steps of their programs.
     pub steps: Option<u64>,
 }
 
-/// The `zdb` that judges pools: OpenZFS's; where there is none, and may be none, ours, and `what` was not run.
+/// Path of the `zdb` that judges pools: OpenZFS's; where there is none, and may be none, ours, and `what` was not run.
 pub fn judge(what: &str) -> Result<String, Failure> {
     need::lacks(Need::Zdb, what)?;
     Ok(need::zdb().map_or_else(|| "zdb".into(), |path| path.display().to_string()))
 }
 
-/// One scenario's surroundings.
+/// Surroundings of one scenario.
 pub struct World {
     options: Options,
     folder: PathBuf,
     programs: PathBuf,
 }
 
-/// What a command did.
+/// Outcome of a command.
 #[derive(Clone, Debug)]
 pub struct Ran {
     line: String,
-    /// Exit status; -1 for a signal.
+    /// Exit status of the command; -1 for a signal.
     pub code: i32,
-    /// Standard output.
+    /// Text of the standard output.
     pub out: String,
-    /// Standard error.
+    /// Text of the standard error.
     pub err: String,
 }
 
 impl Ran {
-    /// What became of a command line.
+    /// Makes the outcome of a command line.
     pub fn of(line: &str, output: &std::process::Output) -> Ran {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Ran { code: output.status.code().unwrap_or(-1), out: text(&output.stdout), err: text(&output.stderr), line: line.to_string() }
     }
 
-    /// A failure that shows the command and what it printed.
+    /// Failure that shows the command and what it printed.
     pub fn fault(&self, why: impl Display) -> Failure {
         format!("      {why}\n      $ {}\n      exit {}\n--- out\n{}\n--- err\n{}", self.line, self.code, self.out, self.err).into()
     }
 
-    /// The command line.
+    /// Text of the command line.
     pub fn line(&self) -> &str {
         &self.line
     }
 
-    /// Standard output contains this.
+    /// Checks that the standard output contains this.
     pub fn shows(&self, text: &str) -> Result<&Ran, Failure> {
         if self.out.contains(text) { Ok(self) } else { Err(self.fault(format!("standard output lacks '{text}'"))) }
     }
 
-    /// Standard output does not contain this.
+    /// Checks that the standard output does not contain this.
     pub fn hides(&self, text: &str) -> Result<&Ran, Failure> {
         if self.out.contains(text) { Err(self.fault(format!("standard output shows '{text}'"))) } else { Ok(self) }
     }
 
-    /// Standard error contains this.
+    /// Checks that the standard error contains this.
     pub fn says(&self, text: &str) -> Result<&Ran, Failure> {
         if self.err.contains(text) { Ok(self) } else { Err(self.fault(format!("standard error lacks '{text}'"))) }
     }
 
-    /// Standard output, without the last line's end, is this.
+    /// Checks that the standard output, without the last line's end, is this.
     pub fn prints(&self, text: &str) -> Result<&Ran, Failure> {
         if self.out.trim_end_matches('\n') == text { Ok(self) } else { Err(self.fault(format!("standard output is not '{text}'"))) }
     }
 }
 
 impl World {
-    /// A fresh folder; the daemon starts with the first command.
+    /// Makes a fresh folder; the daemon starts with the first command.
     pub fn new(options: Options) -> Result<World, Failure> {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -109,22 +109,22 @@ impl World {
         Ok(World { options, folder, programs })
     }
 
-    /// What the command line says.
+    /// Options of the command line.
     pub fn options(&self) -> Options {
         self.options
     }
 
-    /// A path in the world's folder.
+    /// Path in the world's folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// The same, as text.
+    /// Path in the world's folder, as text.
     pub fn at(&self, name: &str) -> String {
         self.path(name).display().to_string()
     }
 
-    /// The path of one of our programs.
+    /// Path of one of our programs.
     pub fn program(&self, name: &str) -> String {
         self.programs.join(name).display().to_string()
     }
@@ -161,7 +161,7 @@ impl World {
         Ok(Ran::of(&line, &command.envs(variables.iter().copied()).output()?))
     }
 
-    /// A command line as it is shown, and ready to be started.
+    /// Text of a command line as it is shown, and the command ready to be started.
     fn command(&self, line: &str) -> Result<(String, Command), Failure> {
         let line = line.replace("{vdevs}", &self.at("vdevs")).replace("{mnt}", &self.at("mnt")).replace("{dir}", &self.at("."));
         let mut words = line.split_whitespace();
@@ -227,17 +227,17 @@ impl World {
     }
 }
 
-/// A command that runs.
+/// Command that runs.
 pub struct Running {
     line: String,
-    /// How it ended, if it did in time, and how long it took.
+    /// Thread that waits for the end: gives the status, if it came in time, and how long it took.
     watcher: JoinHandle<std::io::Result<(Option<ExitStatus>, Duration)>>,
     output: [PathBuf; 2],
     deadline: Duration,
 }
 
 impl Running {
-    /// Waits for the end. One that is not over at its deadline is killed, and a failure. Also tells how long it took.
+    /// Waits for the end. A command that is not over at its deadline is killed, and a failure. Also returns how long it took.
     pub fn finish(self) -> Result<(Ran, Duration), Failure> {
         let (status, took) = self.watcher.join().map_err(|_| "      the watcher failed")??;
         let [out, err] = self.output.each_ref().map(|path| std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()));
@@ -269,12 +269,12 @@ impl Drop for World {
     }
 }
 
-/// An error unless the two are equal.
+/// Fails unless the two are equal.
 pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, left: T, right: T) -> Result<(), Failure> {
     if left == right { Ok(()) } else { Err(format!("      {what}: {left:?} is not {right:?}").into()) }
 }
 
-/// The process that starts a daemon again when it dies.
+/// Process id of the process that starts a daemon again when it dies.
 pub fn supervisor(daemon: &str) -> Option<String> {
     let status = std::fs::read_to_string(format!("/proc/{daemon}/status")).ok()?;
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().to_string();

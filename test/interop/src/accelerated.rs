@@ -7,9 +7,9 @@ use offload::{Accelerator, ZiaMode, ZiaPolicy};
 use pool::Pool;
 use provider_software::{Software, SoftwareOptions};
 
-/// Largest block of the provider's tests.
+/// Bytes of the largest block of the provider's tests.
 const TEST_BYTES_MAX: usize = 4096;
-/// Share of the results that are verified.
+/// Percent of the results that are verified.
 const VERIFY_PERCENT: f64 = 10.0;
 
 /// Gives every stage of the pool to a provider.
@@ -36,7 +36,7 @@ pub fn begin(exec: &Exec, pool: &Pool, mode: ZiaMode) -> Result<Registry, Failur
     Ok(registry)
 }
 
-/// Blocks went there, none of them came back wrong, and no stage failed.
+/// Checks that blocks went there, none of them came back wrong, and no stage failed.
 pub fn check(registry: &Registry, has_parity: bool) -> Result<(), Failure> {
     let session = registry.get("software")?;
     let stats = session.stats();

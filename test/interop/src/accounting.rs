@@ -8,7 +8,7 @@ use std::sync::Arc;
 use zap::Zap;
 use zpl::{Settings, Zfs};
 
-/// What a dnode counts beside its blocks (OpenZFS: `DNODE_MIN_SIZE`).
+/// Bytes that a dnode counts beside its blocks (OpenZFS: `DNODE_MIN_SIZE`).
 const DNODE_BYTES: u64 = 512;
 
 type Counts = BTreeMap<String, u64>;

@@ -11,18 +11,18 @@ const FILES_MAX: usize = 40;
 const FILE_BYTES_MAX: usize = 2 << 20;
 const NAME_BYTES_MAX: usize = 200;
 
-/// The changes of one directory.
+/// Changes of one directory.
 pub struct Churn {
     random: SplitMix,
     /// Path of the directory below the dataset's root, with `/` in front; empty for the root.
     prefix: String,
-    /// What its files must hold.
+    /// Contents that its files must hold.
     pub shadow: Shadow,
     steps: u64,
 }
 
 impl Churn {
-    /// An empty directory; everything follows from the seed.
+    /// Begins with an empty directory; everything follows from the seed.
     pub fn new(seed: u64, prefix: &str) -> Churn {
         Churn { random: SplitMix::new(seed), prefix: prefix.to_string(), shadow: Shadow::default(), steps: 0 }
     }
@@ -36,7 +36,7 @@ impl Churn {
         (count > 0).then(|| self.random.below(count)).and_then(|index| self.shadow.files.keys().nth(index).cloned())
     }
 
-    /// One change.
+    /// Makes one change.
     pub fn step(&mut self, zfs: &Arc<Zfs>, root: &Node) -> Result<(), Failure> {
         self.steps += 1;
         let choice = self.random.below(9);
@@ -98,7 +98,7 @@ impl Churn {
     }
 }
 
-/// The file reads as it must, while its blocks may be on their way to disk.
+/// Checks that the file reads as it must, while its blocks may be on their way to disk.
 fn check(zfs: &Zfs, node: &Node, bytes: &[u8], path: &str) -> Result<(), Failure> {
     let found = zfs.read(node, 0, FILE_BYTES_MAX as u64 * 2)?.to_vec();
     if found == bytes[..bytes.len().min(FILE_BYTES_MAX * 2)] { Ok(()) } else { Err(format!("{path} reads as something else").into()) }

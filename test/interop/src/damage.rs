@@ -13,12 +13,12 @@ const FRONT_BYTES: u64 = 4 << 20;
 const BACK_BYTES: u64 = 512 << 10;
 const CHUNK: usize = 1 << 20;
 
-/// What happens to a device.
+/// Damage to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// It is gone.
+    /// Device is gone.
     Missing,
-    /// Its data is noise, its labels are as they were.
+    /// Data of the device is noise, its labels are as they were.
     Noise,
 }
 

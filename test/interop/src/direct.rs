@@ -31,7 +31,7 @@ const RECORDS: [(&str, usize, bool); 16] = [
     ("8M", 8 << 20, false),
     ("16M", 16 << 20, true),
 ];
-/// Compression, copies, checksum.
+/// Values of compression, copies, checksum.
 const HOW: [(&str, &str, &str); 7] = [
     ("off", "1", "on"),
     ("lz4", "1", "on"),
@@ -41,15 +41,15 @@ const HOW: [(&str, &str, &str); 7] = [
     ("zstd", "2", "sha512"),
     ("off", "3", "off"),
 ];
-/// So many of them for records above 1 MiB, and in the quick subset.
+/// Number of those that are used for records above 1 MiB, and in the quick subset.
 const HOW_FEW: usize = 4;
 const STEPS: u64 = 24;
 const STEPS_LARGE: u64 = 10;
 const PAGE: usize = 4096;
-/// More than whole blocks: the tail is written through the cache.
+/// Bytes beyond whole blocks: the tail is written through the cache.
 const TAIL_BYTES: usize = 3000;
 
-/// A file, what it must hold, and what changes both.
+/// File, what it must hold, and what changes both.
 struct Target<'a> {
     pool: &'a Pool,
     name: &'a str,
@@ -80,7 +80,7 @@ impl Target<'_> {
         if out == bytes { Ok(()) } else { Err("a direct read finds other bytes than were written directly".into()) }
     }
 
-    /// Through the file layer, as O_DIRECT asks: page-aligned, so that heads and tails go through the cache.
+    /// Writes through the file layer, as O_DIRECT asks: page-aligned, so that heads and tails go through the cache.
     fn write_flagged(&mut self, offset: usize, length: usize) -> Result<(), Failure> {
         let start = offset / PAGE * PAGE;
         let end = (start + length.next_multiple_of(PAGE)).min((self.bytes.len() - TAIL_BYTES) / PAGE * PAGE);
@@ -127,7 +127,7 @@ impl Target<'_> {
     }
 }
 
-/// One file per record size, compression, number of copies and checksum; `every` of them, or the quick subset.
+/// Makes one file per record size, compression, number of copies and checksum; `every` of them, or the quick subset.
 pub fn direct(pool: &Pool, every: bool) -> Result<Expected, Failure> {
     let mut expected = Expected::default();
     for (number, (size, record, quick)) in RECORDS.into_iter().enumerate() {

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use vdev::{LeafKind, TopKind};
 use zpl::{Settings, Zfs};
 
-/// Smallest file that can be a vdev.
+/// Bytes of the smallest file that can be a vdev.
 const VDEV_BYTES_MIN: u64 = 64 << 20;
 const THREADS: usize = 3;
 const SMALL_CACHE_BYTES: u64 = 4 << 20;
 const SMALL_DIRTY_BYTES: u64 = 16 << 20;
 
-/// Threads for the engine.
+/// Executor with threads for the engine.
 pub fn executor() -> Exec {
     Arc::new(exec::Pool::new(THREADS))
 }
@@ -26,33 +26,33 @@ fn host() -> Host {
     Host { id: 0, name: "interop".to_string() }
 }
 
-/// A layout: top-level vdevs of one kind.
+/// Layout: top-level vdevs of one kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
-    /// As the table shows it.
+    /// Name, as the table shows it.
     pub name: &'static str,
     /// Kind of every top-level vdev.
     pub kind: TopKind,
     /// Number of top-level vdevs.
     pub tops: usize,
-    /// Devices of each.
+    /// Number of devices of each.
     pub width: usize,
 }
 
-/// A pool to make.
+/// Pool to make.
 #[derive(Clone, Copy, Debug)]
 pub struct NewPool<'a> {
-    /// Its name.
+    /// Name of the pool.
     pub name: &'a str,
-    /// Its devices.
+    /// Layout of its devices.
     pub layout: Layout,
-    /// log2 of its sectors.
+    /// log2 of its sectors in bytes.
     pub ashift: u32,
-    /// Size of a device.
+    /// Bytes of a device.
     pub device_bytes: u64,
-    /// Without feature flags, as `zpool create -d`.
+    /// True for one without feature flags, as `zpool create -d`.
     pub no_features: bool,
-    /// With so small a cache and so little dirty data that everything goes to the devices and back.
+    /// True for so small a cache and so little dirty data that everything goes to the devices and back.
     pub small_memory: bool,
 }
 
@@ -67,7 +67,7 @@ impl NewPool<'_> {
     }
 }
 
-/// The vdev files of a folder, in order.
+/// Paths of the vdev files of a folder, in order.
 pub fn vdev_files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder)? {
@@ -85,7 +85,7 @@ pub fn open_device(path: &Path, read_only: bool) -> Result<Arc<dyn BlockDevice>,
     Ok(device::open(path, &OpenOptions { read_only, ..OpenOptions::default() })?)
 }
 
-/// What fills a new file system.
+/// Options that fill a new file system.
 pub fn filesystem(properties: &[(&str, &str)]) -> CreateDataset {
     let options = zpl::CreateOptions { project_quota: true, ..zpl::CreateOptions::default() };
     CreateDataset {
@@ -95,7 +95,7 @@ pub fn filesystem(properties: &[(&str, &str)]) -> CreateDataset {
     }
 }
 
-/// What fills a new volume; both sizes in bytes.
+/// Options that fill a new volume; both sizes in bytes.
 pub fn volume(size: u64, block_size: u64) -> CreateDataset {
     let properties = [("volsize", size), ("volblocksize", block_size)];
     CreateDataset {
@@ -105,7 +105,7 @@ pub fn volume(size: u64, block_size: u64) -> CreateDataset {
     }
 }
 
-/// A new file that is to be a device.
+/// Makes a file that is to be a device.
 pub fn new_leaf(path: &Path, device_bytes: u64) -> Result<LeafSpec, Failure> {
     std::fs::File::create(path)?.set_len(device_bytes)?;
     Ok(LeafSpec { path: path.to_string_lossy().into_owned(), kind: LeafKind::File, device: open_device(path, false)? })
@@ -144,12 +144,12 @@ pub fn import(exec: &Exec, folder: &Path, name: &str, read_only: bool) -> Result
     Pool::import(exec, devices, &options, &Runtime::new()).map_err(ImportError::Pool)
 }
 
-/// Why an import failed.
+/// Reason why an import failed.
 #[derive(Debug)]
 pub enum ImportError {
-    /// The engine refused it.
+    /// Engine refused the pool.
     Pool(PoolError),
-    /// The files could not be opened.
+    /// Files could not be opened.
     Other(Failure),
 }
 
@@ -175,7 +175,7 @@ pub fn open(pool: &Pool, dataset: &str) -> Result<Arc<Zfs>, Failure> {
     Ok(zfs)
 }
 
-/// All datasets and snapshots of a pool by full name, sorted.
+/// Names of all datasets and snapshots of a pool, in full, sorted.
 pub fn datasets(pool: &Pool) -> Result<Vec<String>, Failure> {
     let mut names = Vec::new();
     let mut rest = vec![pool.name()];

@@ -19,7 +19,7 @@ use zpl::{Node, Settings, Zfs};
 const POOL: &str = "kplain";
 const S_IFMT: u64 = 0o170_000;
 const MINOR_BITS: u32 = 20;
-/// Digits of the attributes' digest that the script keeps.
+/// Number of digits of the attributes' digest that the script keeps.
 const DIGEST_DIGITS: usize = 16;
 
 /// Compares the pool `kplain`, where its archive is found (`$ZIRCONIA_KERNEL_FIXTURES` or `../shared/fixtures`).
@@ -49,7 +49,7 @@ pub fn run(base: &Path, root: &Path, table: &Table) {
     let _ = std::fs::remove_dir_all(&folder);
 }
 
-/// Datasets and their manifests in a folder.
+/// Names of datasets and paths of their manifests in a folder.
 fn manifests(folder: &Path) -> Vec<(String, PathBuf)> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut found: Vec<(String, PathBuf)> = entries

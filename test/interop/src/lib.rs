@@ -33,10 +33,10 @@ mod write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Anything that can go wrong; it ends up as one line of the table.
+/// Failure of any kind; it ends up as one line of the table.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// A folder of this run for files; removed at its end when everything passed.
+/// Folder of this run for files; removed at its end when everything passed.
 pub fn scratch() -> Result<PathBuf, Failure> {
     let base = std::env::var_os("ZIRCONIA_INTEROP_DIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
     let folder = base.join(format!("zirconia-interop-{}", std::process::id()));
@@ -44,11 +44,11 @@ pub fn scratch() -> Result<PathBuf, Failure> {
     Ok(folder)
 }
 
-/// What the command line asks for.
+/// Wishes of the command line.
 pub struct Wanted {
-    /// The whole matrix.
+    /// True for the whole matrix.
     pub all: bool,
-    /// Only these, when there are any.
+    /// Names of the only pools to test, when there are any.
     pub names: Vec<String>,
 }
 
@@ -59,13 +59,13 @@ impl Wanted {
     }
 }
 
-/// The root of the source tree.
+/// Path of the root of the source tree.
 pub fn root() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     root.canonicalize().unwrap_or(root)
 }
 
-/// The program: its command line says what it does.
+/// Runs the program: its command line says what it does.
 pub fn run() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (options, words): (Vec<String>, Vec<String>) = arguments.into_iter().partition(|word| word.starts_with("--"));

@@ -6,7 +6,7 @@ use pool::{AddSpec, LeafSpec, Pool, TopSpec};
 use std::path::Path;
 use vdev::{LeafKind, Pairing, TopKind};
 
-/// Leads the pool through it; `work` changes files between the steps. Devices are files of the folder.
+/// Leads the pool through its life; `work` changes files between the steps. Devices are files of the folder.
 pub fn lead(
     pool: &Pool,
     folder: &Path,

@@ -14,15 +14,15 @@ use zap::Zap;
 use zpl::{Attr, Settings, Zfs};
 
 const CHUNK: u64 = 1 << 20;
-/// Of objects outside file systems the first bytes only count.
+/// Number of bytes at the start of objects outside file systems that count.
 const OTHER_BYTES_MAX: u64 = 16 << 20;
 const DEPTH_MAX: usize = 64;
 const VOLUME: ObjectId = ObjectId(1);
 
-/// The lines of a manifest.
+/// Lines of a manifest.
 pub type Lines = BTreeSet<String>;
 
-/// A digest in hexadecimal.
+/// Text of a digest in hexadecimal.
 pub fn hex(digest: &[u8]) -> String {
     digest.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
@@ -30,7 +30,7 @@ pub fn hex(digest: &[u8]) -> String {
     })
 }
 
-/// The digest of bytes.
+/// Digest of bytes.
 pub fn digest(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
@@ -133,7 +133,7 @@ fn other(objset: &Arc<Objset>, dataset: &str, lines: &mut Lines) -> Result<(), F
     Ok(())
 }
 
-/// The manifest of one dataset or snapshot.
+/// Adds the manifest of one dataset or snapshot.
 pub fn of_dataset(pool: &Pool, name: &str, lines: &mut Lines) -> Result<(), Failure> {
     let objset = pool.dsl().hold(name)?.objset()?;
     match objset.kind() {
@@ -150,7 +150,7 @@ pub fn has_file_system(objset: &Arc<Objset>) -> bool {
     objset.kind() == ObjsetType::ZFS && Zap::hold(objset, ObjectId(1)).is_ok_and(|master| master.contains("ROOT").unwrap_or(false))
 }
 
-/// The manifest of everything in a pool. Of one that cannot change meanwhile the space accounting is checked, too.
+/// Manifest of everything in a pool. Of one that cannot change meanwhile the space accounting is checked, too.
 pub fn of_pool(pool: &Pool) -> Result<Lines, Failure> {
     let mut lines = Lines::new();
     for name in driver::datasets(pool)? {
@@ -163,12 +163,12 @@ pub fn of_pool(pool: &Pool) -> Result<Lines, Failure> {
     Ok(lines)
 }
 
-/// The lines of a manifest that was printed.
+/// Lines of a manifest that was printed.
 pub fn parse(text: &str) -> Lines {
     text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).map(str::to_string).collect()
 }
 
-/// Says how two manifests differ; nothing when they don't.
+/// Compares two manifests; the error says how they differ.
 pub fn compare(whose: &str, expected: &Lines, found: &Lines) -> Result<(), Failure> {
     const SHOWN: usize = 4;
     if expected == found {
@@ -185,17 +185,17 @@ pub fn compare(whose: &str, expected: &Lines, found: &Lines) -> Result<(), Failu
     Err(text.into())
 }
 
-/// A file of a manifest: its path, size and digest.
+/// File of a manifest: its path, size and digest.
 pub struct FileLine<'a> {
-    /// Dataset and path.
+    /// Dataset of the file and path in it.
     pub path: &'a str,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Digest in hexadecimal.
     pub sha: &'a str,
 }
 
-/// A line as a regular file's; None for anything else.
+/// File that a line is about; None for anything but a regular one.
 pub fn file_line(line: &str) -> Option<FileLine<'_>> {
     let mut parts = line.split('\t');
     let path = parts.next()?;

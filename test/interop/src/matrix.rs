@@ -46,21 +46,21 @@ const PARITY: u8 = 4;
 const STORE: u8 = 8;
 const ALL: u8 = 15;
 
-/// A pool of the matrix.
+/// Pool of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// Number of the provider in [`PROVIDERS`]; None: software, without any.
     provider: Option<usize>,
     /// Number of the layout in [`LAYOUTS`].
     layout: usize,
-    /// The stages on the provider.
+    /// Stages on the provider, as a mask.
     stages: u8,
-    /// One by one.
+    /// True when the stages are carried out one by one.
     is_per_op: bool,
 }
 
 impl Cell {
-    /// `zia-PROVIDER-LAYOUT-STAGES`, with a letter for each stage: compression, sum, parity, write.
+    /// Name `zia-PROVIDER-LAYOUT-STAGES`, with a letter for each stage: compression, sum, parity, write.
     pub fn name(&self) -> String {
         let Some(provider) = self.provider else { return format!("zia-none-{}", self.layout()) };
         let letters = [(COMPRESS, 'c'), (CHECKSUM, 's'), (PARITY, 'p'), (STORE, 'w')];
@@ -69,12 +69,12 @@ impl Cell {
         format!("zia-{}-{}-{stages}{}", PROVIDERS[provider], self.layout(), if self.is_per_op { "-per-op" } else { "" })
     }
 
-    /// Its layout's name.
+    /// Name of its layout.
     pub fn layout(&self) -> &'static str {
         LAYOUTS[self.layout].0
     }
 
-    /// Every choice that was made: provider, layout, each stage, mode.
+    /// Choices that were made, all of them: provider, layout, each stage, mode.
     fn choices(&self) -> [(usize, usize); 7] {
         let stage = |index: usize| (2 + index, usize::from(self.stages >> index & 1));
         [
@@ -94,7 +94,7 @@ impl Cell {
     }
 }
 
-/// The whole matrix, software first; true for the cells of the quick subset.
+/// Cells of the whole matrix, software first; true for the cells of the quick subset.
 pub fn cells() -> Vec<(Cell, bool)> {
     let software = (0..LAYOUTS.len()).map(|layout| Cell { provider: None, layout, stages: 0, is_per_op: false });
     let mut cells = Vec::new();
@@ -109,7 +109,7 @@ pub fn cells() -> Vec<(Cell, bool)> {
     software.map(|cell| (cell, false)).chain(cells.into_iter().map(|cell| (cell, quick.contains(&cell)))).collect()
 }
 
-/// Few of the cells that have every pair of choices which any of them has: the one with most new pairs first.
+/// Cells, few, that have every pair of choices which any of them has: the one with most new pairs first.
 fn covering(cells: &[Cell]) -> Vec<Cell> {
     let mut missing: std::collections::BTreeSet<_> = cells.iter().flat_map(Cell::pairs).collect();
     let mut chosen = Vec::new();
@@ -124,7 +124,7 @@ fn covering(cells: &[Cell]) -> Vec<Cell> {
     chosen
 }
 
-/// What the cells share: ways to make providers, and what software's pools hold.
+/// State that the cells share: ways to make providers, and what software's pools hold.
 pub struct Shared {
     exec: Exec,
     makers: Makers,
@@ -132,28 +132,28 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// For pools of `exec`.
+    /// Makes it for pools of `exec`.
     pub fn new(exec: &Exec) -> Shared {
         Shared { exec: exec.clone(), makers: Makers::new(exec), references: Default::default() }
     }
 }
 
-/// A cell at work.
+/// Cell at work.
 pub struct Work<'a> {
-    /// Which.
+    /// Cell that is worked on.
     pub cell: Cell,
-    /// What it shares with others.
+    /// State that it shares with others.
     pub shared: &'a Shared,
-    /// Who judges.
+    /// Oracle that judges.
     pub oracle: &'a Oracle,
-    /// Where its devices are.
+    /// Folder of its devices.
     pub folder: PathBuf,
-    /// Its devices.
+    /// Layout of its devices.
     pub layout: Layout,
 }
 
 impl Work<'_> {
-    /// All checks of the cell; the files of one that failed are kept.
+    /// Runs all checks of the cell; the files of one that failed are kept.
     pub fn run(&self, table: &Table) {
         if self.checks(table).is_some() {
             let _ = std::fs::remove_dir_all(&self.folder);
@@ -228,7 +228,7 @@ impl Work<'_> {
         }
     }
 
-    /// The first device is gone, and another takes its place: what it had is computed.
+    /// Replaces the first device, which is gone, by another: what it had is computed.
     fn resilver(&self, pool: &Pool) -> Result<(), Failure> {
         let (old, new) = (self.folder.join("d00"), self.folder.join("n00"));
         let first = pool.tree().leaves[0].guid;
@@ -241,7 +241,7 @@ impl Work<'_> {
         Ok(std::fs::remove_file(old)?)
     }
 
-    /// Stages that were wished for and that the provider has went there; those that were not did not.
+    /// Checks that stages that were wished for and that the provider has went there; those that were not did not.
     fn check_stages(&self, cell: Cell, session: Option<&dpusm::Session>, stages: &[(u8, OpKind)]) -> Result<(), Failure> {
         let Some(session) = session else { return Ok(()) };
         let device = session.device()?;
@@ -311,7 +311,7 @@ fn datasets(pool: &Pool) -> Vec<(String, &'static str, &'static str)> {
     COMPRESSIONS.iter().flat_map(|compression| CHECKSUMS.iter().map(move |checksum| name(*compression, *checksum))).collect()
 }
 
-/// A dataset for every compression and checksum; one file of each is written over in a later txg.
+/// Makes a dataset for every compression and checksum; one file of each is written over in a later txg.
 fn fill(pool: &Pool) -> Result<Expected, Failure> {
     let mut expected = Expected::default();
     for (number, (name, compression, checksum)) in datasets(pool).into_iter().enumerate() {
@@ -368,7 +368,7 @@ fn wait_clean(pool: &Pool) -> Result<(), Failure> {
     }
 }
 
-/// The lines without the pool's name and the times of files.
+/// Lines without the pool's name and the times of files.
 fn normal(lines: &Lines, pool: &str) -> Lines {
     let one = |line: &String| {
         let line = line.strip_prefix(pool).unwrap_or(line);

@@ -9,17 +9,17 @@ use pool::PoolError;
 use std::path::Path;
 use std::process::Command;
 
-/// Where Debian's package `zfs-test` has them.
+/// Folder of the images in Debian's package `zfs-test`.
 const IMAGES: &str = "/usr/share/zfs/zfs-tests/tests/functional/cli_root/zpool_upgrade/blockfiles";
 /// Versions with an image of one device.
 const VERSIONS: std::ops::RangeInclusive<u32> = 1..=15;
 
-/// Those of the images that have files.
+/// Versions among those whose images have files.
 const VERSIONS_WITH_FILES: std::ops::RangeInclusive<u32> = 1..=8;
-/// From this version on users' space is counted (OpenZFS: `SPA_VERSION_USERSPACE`).
+/// Version from which on users' space is counted (OpenZFS: `SPA_VERSION_USERSPACE`).
 const VERSION_USERSPACE: u32 = 15;
 
-/// Reads them all, where they are installed.
+/// Reads all images, where they are installed.
 pub fn run(base: &Path, exec: &Exec, table: &Table) {
     if !Path::new(IMAGES).is_dir() {
         table.left_out(Need::Images, "read versions 1 to 15", &format!("there is no {IMAGES}"));

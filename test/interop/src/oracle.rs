@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 const ZDB_SECONDS: u64 = 900;
 const ZPFIX_SECONDS: u64 = 900;
 const SETUP_SECONDS: u64 = 600;
-/// Between two looks at a program.
+/// Pause between two looks at a program.
 const POLL: Duration = Duration::from_millis(10);
-/// What `zdb -h` says after everything else; only what is said before it counts.
+/// Text that begins what `zdb -h` says after everything else; only what is said before it counts.
 const LAST_WORDS: &str = "\nHistory:\n";
 
-/// The oracles that were found.
+/// Oracles that were found.
 pub struct Oracle {
     zdb: Option<PathBuf>,
     zpfix: Option<PathBuf>,
 }
 
-/// What a program said.
+/// Code and output of a program.
 struct Said {
     code: Option<i32>,
     text: String,
@@ -32,7 +32,7 @@ fn run(command: &mut Command, seconds: u64) -> Result<Said, Failure> {
     run_until(command, seconds, |_| false)
 }
 
-/// As [`run`], and ends a program (without a code) once it has said all that matters.
+/// Does [`run`], and ends a program (without a code) once it has said all that matters.
 fn run_until(command: &mut Command, seconds: u64, is_enough: impl Fn(&str) -> bool) -> Result<Said, Failure> {
     let name = command.get_program().to_string_lossy().into_owned();
     let log = tempfile_like(&name)?;
@@ -75,14 +75,14 @@ fn persist(mut attempt: impl FnMut() -> Result<Said, Failure>) -> Result<Said, F
     Ok(said)
 }
 
-/// A new file for a program's output; pipes could fill up.
+/// Path of a new file for a program's output; pipes could fill up.
 fn tempfile_like(program: &str) -> Result<PathBuf, Failure> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let base = Path::new(program).file_name().map_or_else(|| "program".into(), |name| name.to_string_lossy().into_owned());
     Ok(crate::scratch()?.join(format!("{base}.{}", COUNT.fetch_add(1, Ordering::Relaxed))))
 }
 
-/// The last lines of a text, for a message.
+/// Last lines of a text, for a message.
 fn tail(text: &str) -> String {
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     lines[lines.len().saturating_sub(6)..].join("\n      ")
@@ -110,7 +110,7 @@ impl Oracle {
         self.zpfix.is_some()
     }
 
-    /// `zdb -bccdh`: every block read, no leak, every reference count of a feature right, no complaint.
+    /// Checks with `zdb -bccdh`: every block read, no leak, every reference count of a feature right, no complaint.
     ///
     /// It is not waited for once it said so: it spends the next six seconds on emptying its cache, because blocks that were
     /// prefetched have to stay in it that long (OpenZFS: `arc_evict_hdr`). So its exit code is not judged:
@@ -120,7 +120,7 @@ impl Oracle {
         self.zdb_says(folder, pool, is_enough).map(drop)
     }
 
-    /// As [`Oracle::zdb_clean`], and the history is shown, the pool is let go of, and zdb ends with 0. Six seconds slower: the whole
+    /// Does [`Oracle::zdb_clean`], and the history is shown, the pool is let go of, and zdb ends with 0. Six seconds slower: the whole
     /// matrix (`--all`) does it once for each layout, quick runs never.
     pub fn zdb_clean_to_its_end(&self, folder: &Path, pool: &str) -> Result<(), Failure> {
         let Some(said) = self.zdb_says(folder, pool, |_| false)? else { return Ok(()) };
@@ -130,7 +130,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// What zdb said of the pool until `is_enough`; an error when it is not clean, nothing without a zdb.
+    /// Output of zdb on the pool until `is_enough`; an error when it is not clean, None without a zdb.
     fn zdb_says(&self, folder: &Path, pool: &str, is_enough: impl Fn(&str) -> bool) -> Result<Option<Said>, Failure> {
         let Some(zdb) = &self.zdb else { return Ok(None) };
         // Line by line, where there is a program that makes it so.
@@ -149,7 +149,7 @@ impl Oracle {
         Ok(Some(said))
     }
 
-    /// Our zdb (built beside this program) shows a pool as the real one does: configuration, datasets, objects, contents, blocks.
+    /// Checks that our zdb (built beside this program) shows a pool as the real one does: configuration, datasets, objects, contents, blocks.
     pub fn zdb_same(&self, folder: &Path, pool: &str) -> Result<(), Failure> {
         let ours = std::env::current_exe()?.with_file_name("zdb");
         let Some(theirs) = &self.zdb else { return Ok(()) };
@@ -172,7 +172,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// The bytes of a file as zdb finds them.
+    /// Bytes of a file as zdb finds them.
     pub fn zdb_file(&self, folder: &Path, dataset: &str, path: &str) -> Result<Option<Vec<u8>>, Failure> {
         let Some(zdb) = &self.zdb else { return Ok(None) };
         let out = tempfile_like("copy")?;
@@ -194,7 +194,7 @@ impl Oracle {
         if said.code == Some(0) { Ok(()) } else { Err(format!("zpfix make {name}: {}", tail(&said.text)).into()) }
     }
 
-    /// The real engine imports the pool read-write, scrubs it and finds no error; its manifest.
+    /// Has the real engine import the pool read-write and scrub it without an error; returns its manifest.
     pub fn check(&self, folder: &Path, pool: &str) -> Result<Option<Lines>, Failure> {
         let Some(text) = self.checked(folder, pool, &["--rw", "--scrub"])? else { return Ok(None) };
         let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap_or_default();
@@ -205,7 +205,7 @@ impl Oracle {
         Ok(Some(manifest::parse(&text)))
     }
 
-    /// The real engine imports the pool read-write and brings devices that were away up to date; its manifest.
+    /// Has the real engine import the pool read-write and bring devices that were away up to date; returns its manifest.
     pub fn resilver(&self, folder: &Path, pool: &str) -> Result<Option<Lines>, Failure> {
         Ok(self.checked(folder, pool, &["--rw"])?.map(|text| manifest::parse(&text)))
     }
@@ -222,7 +222,7 @@ impl Oracle {
     }
 }
 
-/// What `zdb -bccd` says of a pool in which everything is as it should be.
+/// Checks what `zdb -bccd` says of a pool in which everything is as it should be.
 fn clean(text: &str) -> Result<(), Failure> {
     if !text.contains("No leaks") {
         return Err(format!("zdb -bccd found no end:\n      {}", tail(text)).into());
@@ -230,7 +230,7 @@ fn clean(text: &str) -> Result<(), Failure> {
     complaint("zdb -bccd", text)
 }
 
-/// Anything that zdb says of errors or leaks, other than that there are none.
+/// Fails for anything that zdb says of errors or leaks, other than that there are none.
 fn complaint(what: &str, text: &str) -> Result<(), Failure> {
     const WORDS: [&str; 7] = ["error", "leaked", "unexpected", "mismatch", "not correct", "overlap", "double"];
     let bad = text.lines().find(|line| {

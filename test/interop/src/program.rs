@@ -16,25 +16,25 @@ use zpl::{Allocate, NewNode, Node, SetAttrs, SetMode, Zfs};
 const SNAPSHOTS_KEPT: usize = 4;
 const HUGE_BYTES: u64 = 1 << 30;
 
-/// How much a program does.
+/// Size of what a program does.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Txgs of random changes.
+    /// Number of txgs of random changes.
     pub rounds: u64,
-    /// Entries of the large directory.
+    /// Number of entries of the large directory.
     pub entries: u64,
-    /// Every checksum, compression and record size.
+    /// True for every checksum, compression and record size.
     pub every_property: bool,
-    /// A file of 1 GiB.
+    /// True for a file of 1 GiB.
     pub huge: bool,
 }
 
-/// A pool being filled.
+/// Pool being filled.
 pub struct Program<'a> {
     pool: &'a Pool,
     size: Size,
     random: SplitMix,
-    /// What it must hold.
+    /// Contents that it must hold.
     pub expected: Expected,
     churn: Churn,
     snapshots: Vec<String>,
@@ -79,7 +79,7 @@ fn record_sizes(every: bool) -> &'static [(&'static str, usize)] {
 }
 
 impl<'a> Program<'a> {
-    /// A program that has done nothing yet.
+    /// Makes a program that has done nothing yet.
     pub fn new(pool: &'a Pool, size: Size, seed: u64) -> Program<'a> {
         Program {
             pool,
@@ -135,7 +135,7 @@ impl<'a> Program<'a> {
         self.datasets_that_go("gzip-1")
     }
 
-    /// A dataset with one of everything.
+    /// Makes a dataset with one of everything.
     fn tree(&mut self, dataset: &str, properties: &[(&str, &str)], record: usize) -> Result<(), Failure> {
         let zfs = self.make(dataset, properties)?;
         let mut shadow = Shadow::default();
@@ -179,7 +179,7 @@ impl<'a> Program<'a> {
         Ok(())
     }
 
-    /// Volumes with blocks of several sizes: written, in part in a snapshot only, made smaller and larger again.
+    /// Makes volumes with blocks of several sizes: written, in part in a snapshot only, made smaller and larger again.
     fn volumes(&mut self) -> Result<(), Failure> {
         for block in [512, 16 << 10, 128 << 10] {
             let name = self.name(&format!("vol-{block}"));
@@ -217,7 +217,7 @@ impl<'a> Program<'a> {
         Ok(())
     }
 
-    /// Datasets that are made, filled, renamed, destroyed.
+    /// Makes, fills, renames and destroys datasets.
     fn datasets_that_go(&mut self, compression: &str) -> Result<(), Failure> {
         self.tree("gone", &[("compression", compression)], 128 << 10)?;
         self.tree("before", &[], 128 << 10)?;
@@ -232,7 +232,7 @@ impl<'a> Program<'a> {
         Ok(())
     }
 
-    /// Random changes of one file system, a txg a round, with snapshots that come and go.
+    /// Makes random changes of one file system, a txg a round, with snapshots that come and go.
     pub fn churn(&mut self, rounds: u64) -> Result<(), Failure> {
         let name = self.name("churn");
         let zfs = if self.round == 0 { self.make("churn", &[("recordsize", "16K")])? } else { driver::open(self.pool, &name)? };
@@ -269,7 +269,7 @@ impl<'a> Program<'a> {
     }
 }
 
-/// Data far apart, a hole punched, the end cut and grown again.
+/// Makes a file with data far apart, a hole punched, the end cut and grown again.
 fn sparse(zfs: &Arc<Zfs>, root: &Node, shadow: &mut Shadow) -> Result<(), Failure> {
     let node = new_file(zfs, root, b"sparse", b"")?;
     let mut bytes = vec![0; 9_000_000];
@@ -288,7 +288,7 @@ fn sparse(zfs: &Arc<Zfs>, root: &Node, shadow: &mut Shadow) -> Result<(), Failur
     Ok(())
 }
 
-/// Directories, links, device nodes, attributes, names.
+/// Makes directories, links, device nodes, attributes, names.
 fn nodes(zfs: &Arc<Zfs>, root: &Node, shadow: &mut Shadow, seed: u64) -> Result<(), Failure> {
     let new = |mode: u64| NewNode { mode, uid: 1000, gid: 100, ..NewNode::default() };
     let directory = zfs.create_node(root, b"dir", &new(0o040_750))?;

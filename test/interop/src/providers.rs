@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-/// Their names: the reference, the example in C, one around the reference that could be told to misbehave, a modelled card, and a target in a
+/// Names of the providers: the reference, the example in C, one around the reference that could be told to misbehave, a modelled card, and a target in a
 /// process of its own.
 pub const PROVIDERS: [&str; 5] = ["software", "example", "faulty", "sim", "target"];
-/// Largest block of the tests at registration.
+/// Bytes of the largest block of the tests at registration.
 const TEST_BYTES_MAX: usize = 4096;
 
-/// A `zirconia-target` that ends with this.
+/// Process of a `zirconia-target` that ends with this.
 struct Process {
     child: Child,
     location: Location,
@@ -41,7 +41,7 @@ pub struct Makers {
 }
 
 impl Makers {
-    /// For pools of `exec`.
+    /// Makes them for pools of `exec`.
     pub fn new(exec: &Exec) -> Makers {
         Makers { exec: exec.clone(), library: Mutex::default(), target: Mutex::default() }
     }
@@ -65,7 +65,7 @@ impl Makers {
         }
     }
 
-    /// The example in C, built as vendors do.
+    /// Path of the example in C, built as vendors do.
     fn library(&self) -> Result<PathBuf, Failure> {
         let mut library = self.library.lock();
         if let Some(path) = &*library {
@@ -80,7 +80,7 @@ impl Makers {
         Ok(library.insert(path).clone())
     }
 
-    /// A target in a process of its own, built beside this program.
+    /// Location of a target in a process of its own, built beside this program.
     fn target(&self) -> Result<Location, Failure> {
         let mut target = self.target.lock();
         if let Some(process) = &*target {

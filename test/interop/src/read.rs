@@ -9,12 +9,12 @@ use crate::{Failure, Wanted, kernel, touch};
 use exec::Exec;
 use std::path::{Path, PathBuf};
 
-/// A fixture that we read and write.
+/// Fixture that we read and write.
 struct Fixture {
     name: &'static str,
-    /// Devices of one top-level vdev that may be lost at once.
+    /// Number of devices of one top-level vdev that may be lost at once.
     parity: usize,
-    /// Part of the quick subset.
+    /// True when it is part of the quick subset.
     quick: bool,
 }
 
@@ -55,15 +55,15 @@ const FIXTURES: [Fixture; 30] = [
     fixture("unlinked", 0, true),
 ];
 
-/// Fixtures of the quick subset that are also healed, and written to while devices are away.
+/// Names of fixtures of the quick subset that are also healed, and written to while devices are away.
 const HEALED_QUICKLY: [&str; 1] = ["raidz2"];
 
-/// A fixture that this release can't write, or can't open.
+/// Fixture that this release can't write, or can't open.
 struct Refusal {
     name: &'static str,
-    /// The message.
+    /// Text of the message.
     says: &'static str,
-    /// It can be imported read-only.
+    /// True when it can be imported read-only.
     readable: bool,
     quick: bool,
 }
@@ -120,7 +120,7 @@ const REFUSALS: [Refusal; 10] = [
     ),
 ];
 
-/// Where a run keeps its pools.
+/// Bench of a run: its engine, oracle, and the folders where it keeps its pools.
 struct Bench<'a> {
     exec: Exec,
     oracle: &'a Oracle,
@@ -160,7 +160,7 @@ pub fn run(oracle: &Oracle, root: &Path, wanted: &Wanted, table: &Table) {
 }
 
 impl Bench<'_> {
-    /// The fixture, made anew or taken from `$ZIRCONIA_FIXTURES`, and its manifest.
+    /// Makes the fixture anew or takes it from `$ZIRCONIA_FIXTURES`; returns its manifest.
     fn make(&self, name: &str) -> Result<Lines, Failure> {
         let _ = std::fs::remove_dir_all(&self.made);
         let kept = std::env::var_os("ZIRCONIA_FIXTURES").map(|folder| PathBuf::from(folder).join(name)).filter(|folder| folder.is_dir());
@@ -230,7 +230,7 @@ impl Bench<'_> {
         self.list(&self.work, pool, expected)
     }
 
-    /// We write to it, and the real engine finds it clean and lists it as we do; so do we after the real engine wrote to it.
+    /// Writes to it, and the real engine finds it clean and lists it as we do; so do we after the real engine wrote to it.
     fn written(&self, name: &str, to_its_end: bool) -> Result<(), Failure> {
         copy_pool(&self.made, &self.work)?;
         let pool = driver::import(&self.exec, &self.work, name, false)?;
@@ -249,7 +249,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Our scrub repairs devices full of noise; the real engine's finds nothing left to repair.
+    /// Repairs devices full of noise by our scrub; the real engine's finds nothing left to repair.
     fn healed(&self, name: &str, expected: &Lines, count: usize) -> Result<(), Failure> {
         copy_pool(&self.made, &self.work)?;
         damage(&self.work, count, true, Damage::Noise)?;
@@ -268,7 +268,7 @@ impl Bench<'_> {
         }
     }
 
-    /// We write while devices are away. The pool is clean without them; when they come back, stale, the real engine knows what
+    /// Writes while devices are away. The pool is clean without them; when they come back, stale, the real engine knows what
     /// they missed.
     fn written_degraded(&self, name: &str, count: usize) -> Result<(), Failure> {
         // The configuration remembers where the missing devices were: there must be nothing at that place any more.

@@ -5,10 +5,10 @@ use exec::Mutex;
 use need::Need;
 use std::time::Instant;
 
-/// Pools that are worked on at the same time; much of the time goes by in zdb's waits.
+/// Number of pools that are worked on at the same time; much of the time goes by in zdb's waits.
 const WORKERS: usize = 4;
 
-/// One pool's checks.
+/// Checks of one pool.
 pub type Job<'a> = Box<dyn FnOnce(&Table) + Send + 'a>;
 
 #[derive(Default)]
@@ -17,14 +17,14 @@ struct Counts {
     failed: Vec<String>,
 }
 
-/// Counts what passed.
+/// Table of checks, with counts of what passed.
 #[derive(Default)]
 pub struct Table {
     counts: Mutex<Counts>,
 }
 
 impl Table {
-    /// Runs one check and prints its line; gives its result when it passed.
+    /// Runs one check and prints its line; returns its result when it passed.
     pub fn check<T>(&self, name: &str, check: impl FnOnce() -> Result<T, Failure>) -> Option<T> {
         let started = Instant::now();
         let result = check();
@@ -44,7 +44,7 @@ impl Table {
         }
     }
 
-    /// A check that is not run, for a need that is not met: a line that failed where that may not be.
+    /// Notes a check that is not run, for a need that is not met: a line that failed where that may not be.
     pub fn left_out(&self, need: Need, name: &str, why: &str) {
         if let Err(missing) = need::missing(need, name, why) {
             self.check(name, || Err::<(), Failure>(missing.into()));

@@ -5,18 +5,18 @@ use crate::manifest::{self, Lines, digest};
 use exec::SplitMix;
 use std::collections::BTreeMap;
 
-/// How compressible contents are.
+/// Kind of contents, by how compressible they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Not at all.
+    /// Noise, not compressible at all.
     Random,
-    /// Half of it is zeros.
+    /// Noise of which half is zeros.
     Half,
-    /// Words.
+    /// Letters out of a sentence, at random.
     Text,
     /// All zeros.
     Zeros,
-    /// One letter.
+    /// One letter, repeated.
     Letter,
 }
 
@@ -46,7 +46,7 @@ pub fn content(size: usize, seed: u64, kind: Kind) -> Vec<u8> {
 /// Files of one dataset by path.
 #[derive(Clone, Default)]
 pub struct Shadow {
-    /// Contents; paths start with `/`.
+    /// Contents by path; paths start with `/`.
     pub files: BTreeMap<String, Vec<u8>>,
 }
 
@@ -76,7 +76,7 @@ impl Expected {
     pub fn forget_file(&mut self, path: &str) {
         self.files.remove(path);
     }
-    /// A dataset got another name.
+    /// Notes that a dataset got another name.
     pub fn rename(&mut self, from: &str, to: &str) {
         let files = std::mem::take(&mut self.files);
         let renamed = |path: String| match path.strip_prefix(from).filter(|rest| rest.starts_with('/')) {
@@ -99,7 +99,7 @@ impl Expected {
         }
         Ok(())
     }
-    /// How many files are expected.
+    /// Number of files that are expected.
     pub fn count(&self) -> usize {
         self.files.len()
     }

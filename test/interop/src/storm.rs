@@ -25,7 +25,7 @@ fn worker(zfs: &Arc<Zfs>, index: usize, steps: usize) -> Result<Churn, Failure> 
     Ok(churn)
 }
 
-/// Threads change directories of one file system while the main thread syncs and takes snapshots.
+/// Has threads change directories of one file system while the main thread syncs and takes snapshots.
 pub fn storm(pool: &Pool, steps: usize) -> Result<Expected, Failure> {
     let name = format!("{}/storm", pool.name());
     pool.dsl().create_dataset(&name, driver::filesystem(&[("compression", "lz4"), ("recordsize", "32K")]))?;
@@ -78,7 +78,7 @@ fn stir(pool: &Pool, name: &str, running: &AtomicUsize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes files until nothing fits any more; the one that did not is removed. Gives how many fit.
+/// Writes files until nothing fits any more; the one that did not is removed. Returns how many fit.
 fn fill(zfs: &Arc<Zfs>, name: &str, fill: u64, expected: &mut Expected) -> Result<u64, Failure> {
     let root = zfs.node(zfs.root())?;
     for index in 0u64.. {

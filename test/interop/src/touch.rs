@@ -5,12 +5,12 @@ use pool::Pool;
 use std::sync::Arc;
 use zpl::{NewNode, Node, SetMode, WriteData, Zfs};
 
-/// A regular file's mode.
+/// Mode of a regular file.
 pub const FILE: u64 = 0o100_644;
-/// A directory's mode.
+/// Mode of a directory.
 pub const DIRECTORY: u64 = 0o040_755;
 
-/// The first file system of the pool below the root dataset, or the root.
+/// Name of the first file system of the pool below the root dataset, or of the root.
 fn target(pool: &Pool) -> Result<String, Failure> {
     let mut root = None;
     for name in driver::datasets(pool)?.into_iter().filter(|name| !name.contains('@')) {

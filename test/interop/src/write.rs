@@ -27,7 +27,7 @@ const LAYOUTS: [Layout; 8] = [
     layout("raidz2x6", TopKind::Raidz(2), 1, 6),
     layout("raidz3x8", TopKind::Raidz(3), 1, 8),
 ];
-/// The layout that only direct I/O writes, to save time: it is like the mirror of two.
+/// Name of the layout that only direct I/O writes, to save time: it is like the mirror of two.
 const DIRECT_ONLY: &str = "mirror3";
 /// dRAID pools: parity, data columns, distributed spares, children, log2 of the sectors; widths 4 to 24, no to two spares.
 const DRAIDS: [(&str, [usize; 4], u32); 9] = [
@@ -41,20 +41,20 @@ const DRAIDS: [(&str, [usize; 4], u32); 9] = [
     ("draid1x17s1", [1, 8, 1, 17], 9),
     ("draid2x24s2", [2, 8, 2, 24], 12),
 ];
-/// The one of the quick subset, and the one written by direct I/O.
+/// Name of the dRAID of the quick subset, and of the one written by direct I/O.
 const DRAID_QUICK: &str = "draid1x5s1";
 const DRAID_DIRECT: &str = "draid2x11s2";
-/// The pools of the quick subset.
+/// Pools of the quick subset.
 const QUICK: [(&str, u32); 4] = [("stripe1", 12), ("mirror2", 9), ("raidz1x3", 12), ("raidz2x6", 12)];
-/// The pools written by direct I/O that are part of the quick subset.
+/// Pools written by direct I/O that are part of the quick subset.
 const DIRECT_QUICK: [(&str, u32); 2] = [("stripe3", 9), ("raidz2x6", 12)];
-/// The pool that gets the file of 1 GiB.
+/// Pool that gets the file of 1 GiB.
 const HUGE: (&str, u32) = ("raidz2x6", 12);
 
 const QUICK_SIZE: Size = Size { rounds: 20, entries: 3000, every_property: false, huge: false };
 const FULL_SIZE: Size = Size { rounds: 110, entries: 100_000, every_property: true, huge: false };
 const DEVICE_BYTES: u64 = 1 << 30;
-/// Size of the sparse files that take a file system for each record size.
+/// Bytes of the sparse files that take a file system for each record size.
 const DIRECT_DEVICE_BYTES: u64 = 2 << 30;
 /// Pools under stress, with their layout.
 const STRESS: [(&str, Kind, (&str, u32), bool); 7] = [
@@ -100,37 +100,37 @@ const OFFLOADED: [(&str, (&str, u32), bool); 7] = [
     (PER_OP, ("raidz2x6", 9), false),
 ];
 const PER_OP: &str = "zia-per-op-raidz2x6";
-/// Size of the devices that are filled up.
+/// Bytes of the devices that are filled up.
 const FULL_DEVICE_BYTES: u64 = 96 << 20;
-/// Files that zdb copies out, per pool.
+/// Number of files that zdb copies out, per pool.
 const SAMPLES: usize = 3;
 
 fn draid((name, [parity, data, spares, children], _): (&'static str, [usize; 4], u32)) -> Option<Layout> {
     Some(layout(name, TopKind::Draid(DraidConfig::new(parity, data, spares, children).ok()?), 1, children))
 }
 
-/// What happens to a pool.
+/// Kind of what happens to a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// One of everything, then changes over many txgs.
+    /// Program: one of everything, then changes over many txgs.
     Program,
-    /// The same on a pool without feature flags.
+    /// Program on a pool without feature flags.
     Plain,
-    /// Several threads.
+    /// Changes by several threads.
     Storm,
     /// No space left, again and again.
     Full,
     /// Direct I/O in every record size.
     Direct,
-    /// As the program, with a device replaced by sequential rebuild.
+    /// Program, with a device replaced by sequential rebuild.
     Rebuilt,
-    /// As the program, with a distributed spare in the place of a device.
+    /// Program, with a distributed spare in the place of a device.
     Spared,
     /// Vdevs, logs and spares join and leave meanwhile.
     Life,
-    /// As the program, with all free space initialized, then trimmed; one trim is left suspended.
+    /// Program, with all free space initialized, then trimmed; one trim is left suspended.
     Swept,
-    /// As the program, with every stage on a provider, and every tenth result verified.
+    /// Program, with every stage on a provider, and every tenth result verified.
     Offloaded(ZiaMode),
 }
 
@@ -143,7 +143,7 @@ struct Case<'a> {
     layout: Layout,
     ashift: u32,
     size: Size,
-    /// zdb is waited for: its exit code counts.
+    /// True when zdb is waited for: its exit code counts.
     to_its_end: bool,
 }
 
@@ -220,7 +220,7 @@ impl Case<'_> {
         }
     }
 
-    /// One check after another until one fails; the pool is then left as it is.
+    /// Runs one check after another until one fails; the pool is then left as it is.
     fn checks(&self, name: &str, table: &Table) -> Option<()> {
         let (lines, expected) = table.check(&format!("write {name}: made, exported, read back"), || self.make())?;
         table.check(&format!("write {name}: zdb finds no error, no leak"), || match self.to_its_end {
@@ -303,7 +303,7 @@ impl Case<'_> {
         Ok((lines, expected))
     }
 
-    /// The first device is replaced by a new one or by a distributed spare, which gets its content by the space maps alone: no scrub
+    /// Replaces the first device by a new one or by a distributed spare, which gets its content by the space maps alone: no scrub
     /// looks at it here.
     fn rebuild(&self, pool: &pool::Pool) -> Result<(), Failure> {
         let (old, new) = (self.folder.join("d00"), self.folder.join("r00"));
@@ -326,7 +326,7 @@ impl Case<'_> {
         Ok(std::fs::remove_file(old)?)
     }
 
-    /// zdb finds the bytes of some files of different sizes.
+    /// Checks that zdb finds the bytes of some files of different sizes.
     fn samples(&self, lines: &Lines) -> Result<(), Failure> {
         let mut files: Vec<_> = lines.iter().filter_map(|line| manifest::file_line(line)).filter(|file| file.size > 0).collect();
         files.retain(|file| !file.path.contains(['@', '#']));
@@ -343,7 +343,7 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// After the real engine had the pool we list the same, write more, and it is still clean.
+    /// Checks that we list the same after the real engine had the pool, writes more, and it is still clean.
     fn again(&self, lines: &Lines, expected: &crate::shadow::Expected) -> Result<(), Failure> {
         manifest::compare("after the real engine had it, ours", lines, &self.list()?)?;
         let pool = driver::import(&self.exec, &self.folder, &self.pool, false)?;
@@ -361,7 +361,7 @@ impl Case<'_> {
     }
 }
 
-/// Everything that is free is written to, then trimmed; what is not must still be there.
+/// Writes to everything that is free, then trims it; what is not must still be there.
 fn sweep(pool: &pool::Pool) -> Result<(), Failure> {
     pool.sync()?;
     let leaves: Vec<_> = pool.tree().leaves.iter().map(|leaf| leaf.guid).collect();

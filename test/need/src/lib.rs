@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// What asks for strictness.
+/// Variable that asks for strictness.
 pub const STRICT: &str = "ZIRCONIA_STRICT";
-/// What names the file of what was not run.
+/// Variable that names the file of what was not run.
 pub const NOT_RUN: &str = "ZIRCONIA_NOT_RUN";
 
 macro_rules! needs {
@@ -24,19 +24,19 @@ macro_rules! needs {
             $($(#[$doc])* $need,)*
         }
         impl Need {
-            /// All of them.
+            /// Needs, all of them.
             pub const ALL: &[Need] = &[$(Need::$need),*];
-            /// As `ZIRCONIA_STRICT` names them.
+            /// Names as in `ZIRCONIA_STRICT`.
             pub const NAMES: &[&str] = &[$($name),*];
-            /// As `ZIRCONIA_STRICT` names it.
+            /// Name as in `ZIRCONIA_STRICT`.
             pub fn name(self) -> &'static str {
                 match self { $(Need::$need => $name,)* }
             }
-            /// In words.
+            /// Description in words.
             pub fn what(self) -> &'static str {
                 match self { $(Need::$need => $what,)* }
             }
-            /// How to get it.
+            /// Way to get it.
             pub fn how(self) -> &'static str {
                 match self { $(Need::$need => $how,)* }
             }
@@ -52,7 +52,7 @@ needs! {
     Fixtures = "fixtures", "pools of OpenZFS's kernel module", "ZIRCONIA_KERNEL_FIXTURES=FOLDER, or ../shared/fixtures, with their archives";
     /// Images of pools before feature flags.
     Images = "images", "images of old pools", "tools/deps.sh installs them (Debian's zfs-test)";
-    /// Mounts.
+    /// The right to mount.
     Fuse = "fuse", "/dev/fuse and the right to mount", "modprobe fuse; tools/deps.sh installs fuse3; a container needs --device /dev/fuse --cap-add SYS_ADMIN";
     /// The rights of root.
     Root = "root", "root", "run it as root";
@@ -76,7 +76,7 @@ needs! {
     Clippy = "clippy", "cargo clippy", "rustup component add clippy";
 }
 
-/// Something is missing where it must not be.
+/// Error that says that something is missing where it must not be.
 pub struct Missing(String);
 
 impl fmt::Display for Missing {
@@ -92,7 +92,7 @@ impl fmt::Debug for Missing {
 }
 impl std::error::Error for Missing {}
 
-/// What a value of `ZIRCONIA_STRICT` asks for; an error when it names what there is not.
+/// Needs that a value of `ZIRCONIA_STRICT` asks for; an error when it names what there is not.
 pub fn asked(value: &str) -> Result<Vec<Need>, Missing> {
     match value.trim() {
         "" | "0" => Ok(Vec::new()),
@@ -137,7 +137,7 @@ pub fn lacks(need: Need, what: &str) -> Result<bool, Missing> {
     }
 }
 
-/// Why a need is not met; for those that only using them shows: nothing.
+/// Reason why a need is not met; for those that only using them shows: nothing.
 fn absent(need: Need) -> Option<String> {
     match need {
         Need::Zdb if zdb().is_none() => Some("it is neither on PATH nor in /usr/sbin".into()),
@@ -149,7 +149,7 @@ fn absent(need: Need) -> Option<String> {
     }
 }
 
-/// Where OpenZFS's `zdb` is: on `PATH`, or where Debian has it, which is not on everybody's. Ours, which lies beside the daemon, is no judge of us.
+/// Path of OpenZFS's `zdb`: on `PATH`, or where Debian has it, which is not on everybody's. Ours, beside the daemon, is no judge of us.
 pub fn zdb() -> Option<PathBuf> {
     folders().map(|folder| folder.join("zdb")).find(|path| path.is_file() && !path.with_file_name("zirconiad").exists())
 }
@@ -169,7 +169,7 @@ pub fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
 }
 
-/// Why no loop device can be made: one is made, once.
+/// Reason why no loop device can be made: one is made, once.
 fn loops() -> &'static Option<String> {
     static PROBED: OnceLock<Option<String>> = OnceLock::new();
     PROBED.get_or_init(|| {
@@ -189,7 +189,7 @@ fn said(arguments: &[&str]) -> Result<String, String> {
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
-/// What a file that [`NOT_RUN`] named says, in one line: `everything was run`, or what was not, and how to get what it needs.
+/// Summary in one line of what a file that [`NOT_RUN`] named says: `everything was run`, or what was not, and how to get what it needs.
 pub fn summary(notes: &str) -> String {
     let mut of: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (need, what) in notes.lines().filter_map(|line| line.split_once('\t')) {

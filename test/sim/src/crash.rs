@@ -6,14 +6,14 @@ use crate::record::{Event, Recording, WriteId};
 use abd::Abd;
 use exec::SplitMix;
 
-/// Which of the writes that no flush covers reach the medium.
+/// Writes that reach the medium, of those that no flush covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashChoice {
-    /// None of them: the cache is lost.
+    /// No such write: the cache is lost.
     Lost,
-    /// All of them: the cache was written back just in time.
+    /// Every such write: the cache was written back just in time.
     Applied,
-    /// Each is chosen by this seed to be lost, written, or torn at 512-byte sectors (a prefix, a suffix, or any subset);
+    /// A choice of this seed for each: to be lost, written, or torn at 512-byte sectors (a prefix, a suffix, or any subset);
     /// later ones may survive earlier ones.
     Random(u64),
 }
@@ -33,7 +33,7 @@ struct Pending {
 pub struct CrashWalker<'a> {
     recording: &'a Recording,
     position: usize,
-    /// What is durable, per device.
+    /// Image of what is durable, per device.
     durable: Vec<Image>,
     pending: Vec<Vec<Pending>>,
 }
@@ -74,7 +74,7 @@ impl<'a> CrashWalker<'a> {
         self.position = cut;
     }
 
-    /// How many writes no flush covers at this moment.
+    /// Number of writes that no flush covers at this moment.
     pub fn undecided(&self) -> usize {
         self.pending.iter().map(Vec::len).sum()
     }

@@ -8,12 +8,12 @@ use exec::{Exec, Mutex, SplitMix, TaskClass};
 use std::fmt;
 use std::sync::Arc;
 
-/// How long operations take, in nanoseconds of the executor's clock.
+/// Time that operations take, in nanoseconds of the executor's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency {
-    /// Shortest.
+    /// Shortest time in nanoseconds.
     pub least_ns: u64,
-    /// Longest; each operation's latency is chosen between the two by the seed.
+    /// Longest time in nanoseconds; each operation's latency is chosen between the two by the seed.
     pub most_ns: u64,
 }
 
@@ -138,7 +138,7 @@ impl Sim {
         self.world.lock().powered = false;
     }
 
-    /// How many operations were submitted to all devices.
+    /// Number of operations that were submitted to all devices.
     pub fn operations(&self) -> u64 {
         self.world.lock().operations
     }
@@ -186,7 +186,7 @@ impl fmt::Debug for SimDevice {
     }
 }
 
-/// What submission decided about an operation.
+/// Decision of a submission about an operation.
 struct Decided {
     fault: Option<FaultKind>,
     write: Option<WriteId>,
@@ -201,7 +201,7 @@ impl SimDevice {
         self.index
     }
 
-    /// What the device holds now, durable or not.
+    /// Image of what the device holds now, durable or not.
     pub fn image(&self) -> Image {
         self.sim.world.lock().devices[self.index].clone()
     }

@@ -28,35 +28,35 @@ impl OpKind {
     }
 }
 
-/// What happens to an operation.
+/// Fate of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// It fails; a write that fails may still have changed the bytes it was for.
+    /// The operation fails; a write that fails may still have changed the bytes it was for.
     Error(DeviceError),
-    /// It never completes, until [`crate::Sim::release_hung`].
+    /// The operation never completes, until [`crate::Sim::release_hung`].
     Hang,
     /// A read succeeds with wrong bytes (one bit per 512).
     CorruptRead,
     /// A write or flush is acknowledged and not done.
     Lie,
-    /// It takes this much longer, in nanoseconds of virtual time.
+    /// The operation takes this much longer, in nanoseconds of virtual time.
     Delay(u64),
 }
 
 /// A fault and the operations it befalls: those that match every condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What happens.
+    /// Fate of the operations that it befalls.
     pub kind: FaultKind,
     /// Number of the first matching operation it befalls, counted from 0 over the operations that match the rest.
     pub skip: u64,
-    /// How many operations it befalls, from there on.
+    /// Number of operations that it befalls, from there on.
     pub count: u64,
-    /// Only on this device.
+    /// Device that is meant, if only one is.
     pub device: Option<DeviceIndex>,
-    /// Only operations of this kind.
+    /// Kind of operation that is meant, if only one is.
     pub op: Option<OpKind>,
-    /// Only operations that start in this range of bytes.
+    /// Range of bytes in which operations that are meant start, if only some are.
     pub offsets: Option<(u64, u64)>,
 }
 
@@ -66,22 +66,22 @@ impl Fault {
         Fault { kind, skip: k, count: 1, device: None, op: None, offsets: None }
     }
 
-    /// Befalls every operation.
+    /// Makes a fault that befalls every operation.
     pub fn always(kind: FaultKind) -> Fault {
         Fault { count: u64::MAX, ..Fault::at(0, kind) }
     }
 
-    /// Only on one device.
+    /// Confines the fault to one device.
     pub fn on(self, device: DeviceIndex) -> Fault {
         Fault { device: Some(device), ..self }
     }
 
-    /// Only operations of one kind.
+    /// Confines the fault to operations of one kind.
     pub fn only(self, op: OpKind) -> Fault {
         Fault { op: Some(op), ..self }
     }
 
-    /// Only operations whose offset is in `start .. end`.
+    /// Confines the fault to operations whose offset is in `start .. end`.
     pub fn within(self, start: u64, end: u64) -> Fault {
         Fault { offsets: Some((start, end)), ..self }
     }

@@ -9,28 +9,28 @@ pub type DeviceIndex = usize;
 /// Number of a write, in order of their submission.
 pub type WriteId = usize;
 
-/// Something that changes what a power cut would leave, or what it may leave.
+/// Event that changes what a power cut would leave, or what it may leave.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A write was submitted: from here on it may have reached the medium, wholly or in part.
     Write {
-        /// Its number.
+        /// Number of the write.
         id: WriteId,
-        /// Where.
+        /// Index of the device.
         device: DeviceIndex,
-        /// First byte.
+        /// First byte on the device.
         offset: u64,
         /// The bytes, shared with the writer.
         data: Abd,
     },
     /// A write completed: a flush submitted from here on makes it durable.
     Done {
-        /// Its number.
+        /// Number of the write.
         id: WriteId,
     },
     /// A flush completed.
     Flushed {
-        /// Of which device.
+        /// Index of the device.
         device: DeviceIndex,
         /// Writes whose `Done` event has a lower index than this are durable.
         covers: usize,

@@ -11,27 +11,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Steps of a life: few enough for many of them.
+/// Number of steps of a life: few enough for many of them.
 pub const LIFE_STEPS: u64 = 16;
-/// Seeds of a campaign lie between its number and the next.
+/// Number of seeds of a campaign: they lie between its number and the next.
 const SEEDS: u64 = 1_000_000;
-/// Between two lines that tell the progress.
+/// Time between two lines that tell the progress.
 const TOLD_EVERY: Duration = Duration::from_secs(5);
-/// Lives that take longer are named: something does not end.
+/// Time after which lives that go on are named: something does not end.
 const LONG: Duration = Duration::from_secs(60);
-/// Memory for buffers that is kept from one life for the next.
+/// Bytes of buffers that are kept from one life for the next.
 const KEPT_BYTES_MAX: usize = 512 << 20;
 
-/// What is to be lived.
+/// Lives that are to be lived.
 #[derive(Clone, Copy, Debug)]
 pub struct Campaign {
-    /// Its number, from which all seeds follow.
+    /// Number of the campaign, from which all seeds follow.
     pub seed: u64,
-    /// How many lives.
+    /// Number of lives.
     pub programs: u64,
-    /// One of so many is judged by zdb; 0 for none.
+    /// Number of lives of which one is judged by zdb; 0 for none.
     pub judged_every: u64,
-    /// Threads at once.
+    /// Number of threads at once.
     pub threads: usize,
 }
 
@@ -40,13 +40,13 @@ impl Campaign {
         self.seed * SEEDS + program
     }
 
-    /// One of each `judged_every`, another one each time: every shape has its turn.
+    /// True for one life of each `judged_every`, another one each time: every shape has its turn.
     fn is_judged(&self, program: u64) -> bool {
         self.judged_every > 0 && program % self.judged_every == program / self.judged_every % self.judged_every
     }
 }
 
-/// How far it is.
+/// Progress of a campaign.
 struct Progress {
     began: Instant,
     told: Instant,
@@ -55,9 +55,9 @@ struct Progress {
     judged: u64,
     verdict: Verdict,
     report: Report,
-    /// Seeds that are being lived, and since when.
+    /// Seeds that are being lived, and the times since when.
     running: BTreeMap<u64, Instant>,
-    /// Lives by shape, and how many of them failed.
+    /// Number of lives by shape, and of those that failed.
     shapes: BTreeMap<String, (u64, u64)>,
 }
 
@@ -79,7 +79,7 @@ impl Progress {
         }
     }
 
-    /// The next life, if there is one more: its number.
+    /// Number of the next life, if there is one more.
     fn next(&mut self, campaign: &Campaign) -> Option<u64> {
         let program = Some(self.next).filter(|program| *program < campaign.programs)?;
         self.next += 1;
@@ -87,7 +87,7 @@ impl Progress {
         Some(program)
     }
 
-    /// A life is over; true when it is the first that failed.
+    /// Notes that a life is over; true when it is the first that failed.
     fn note(&mut self, seed: u64, is_judged: bool, (verdict, report): (&Verdict, &Report)) -> bool {
         let is_first = self.verdict.failed == 0 && verdict.failed != 0;
         self.running.remove(&seed);
@@ -101,7 +101,7 @@ impl Progress {
     }
 }
 
-/// Lives all of it; prints what failed at once, with the story of the first.
+/// Lives all of the campaign; prints what failed at once, with the story of the first.
 pub fn run(campaign: Campaign) -> Verdict {
     let oracle = (campaign.judged_every > 0).then(|| Oracle::find(&interop::root()).unwrap_or_else(|missing| panic!("{missing}")));
     let judge = Arc::new(oracle.filter(Oracle::has_zdb));
@@ -136,7 +136,7 @@ pub fn run(campaign: Campaign) -> Verdict {
     std::mem::take(&mut progress.verdict)
 }
 
-/// One thread's part: whatever life is next.
+/// Does one thread's part: whatever life is next.
 fn work(campaign: &Campaign, progress: &Mutex<Progress>, judge: Option<&Oracle>) {
     loop {
         let Some(program) = progress.lock().next(campaign) else { return };
@@ -174,7 +174,7 @@ pub fn retell(seed: u64, folder: Option<&Path>) -> Verdict {
     verdict
 }
 
-/// OpenZFS's zdb reads the whole pool and finds no error and no leak.
+/// Has OpenZFS's zdb read the whole pool, which must have no error and no leak.
 fn real_engine_agrees(oracle: &Oracle, ended: &Ended, seed: u64) -> Result<(), String> {
     let memory = PathBuf::from("/dev/shm");
     let base = if memory.is_dir() { memory } else { interop::scratch().map_err(|error| error.to_string())? };

@@ -13,17 +13,17 @@ use sim::{CrashChoice, Image, Recording};
 use std::sync::Arc;
 use zpl::{NewNode, WriteData};
 
-/// What a program did to the devices, and what was promised when.
+/// Recording of what a program did to the devices, and what was promised when.
 pub struct Recorded {
-    /// What the pool is made of.
+    /// Layout of the pool.
     pub layout: Layout,
-    /// The seed of program and executor.
+    /// Seed of program and executor.
     pub seed: u64,
-    /// Every write and flush; marks hold the operation that began last (high half) and the promise (low half).
+    /// Writes and flushes, every one; marks hold the operation that began last (high half) and the promise (low half).
     pub recording: Recording,
-    /// What a user sees after each operation.
+    /// States that a user sees after each operation.
     pub states: Vec<State>,
-    /// Depends on every operation on the devices and their order.
+    /// Hash that depends on every operation on the devices and their order.
     pub trace_hash: u64,
 }
 
@@ -50,24 +50,24 @@ pub fn record(layout: Layout, seed: u64, operations: usize) -> Result<Recorded, 
     Ok(Recorded { layout, seed, recording: machine.sim.take_recording(), states: program.states().to_vec(), trace_hash })
 }
 
-/// What the cuts of one recording counted.
+/// Counts of the cuts of one recording.
 #[derive(Clone, Debug, Default)]
 pub struct CutReport {
-    /// Moments at which the power went off.
+    /// Number of moments at which the power went off.
     pub cuts: u64,
-    /// Images that were tried.
+    /// Number of images that were tried.
     pub images: u64,
-    /// Images whose pool could be imported.
+    /// Number of images whose pool could be imported.
     pub imported: u64,
-    /// Of those, with the contents of a state that was allowed.
+    /// Number of those with the contents of a state that was allowed.
     pub matched: u64,
-    /// Of those, exactly at a promised state.
+    /// Number of those exactly at a promised state.
     pub at_promise: u64,
-    /// Images with leaked, overlapping or unallocated space.
+    /// Number of images with leaked, overlapping or unallocated space.
     pub leaks: u64,
-    /// Images whose pool went on working.
+    /// Number of images whose pool went on working.
     pub continued: u64,
-    /// The verdict per image.
+    /// Verdict per image.
     pub verdict: Verdict,
 }
 
@@ -85,17 +85,17 @@ impl CutReport {
     }
 }
 
-/// Which cuts to visit: those whose number leaves `rest` when divided by `every`.
+/// Share of the cuts to visit: those whose number leaves `rest` when divided by `every`.
 #[derive(Clone, Copy, Debug)]
 pub struct Share {
-    /// Divisor.
+    /// Divisor of the numbers.
     pub every: usize,
-    /// Remainder.
+    /// Remainder of the numbers.
     pub rest: usize,
 }
 
 impl Share {
-    /// All cuts.
+    /// Share that is all cuts.
     pub const ALL: Share = Share { every: 1, rest: 0 };
 }
 

@@ -15,13 +15,13 @@ use ondisk::{BlockPtr, DnodePhys, ObjectType, Txg, VdevId};
 use pool::PoolStatus;
 use sim::Image;
 
-/// An exported pool with contents.
+/// Pool with contents that was exported.
 pub struct Specimen {
-    /// What it is made of.
+    /// Layout of the pool.
     pub layout: Layout,
-    /// The devices.
+    /// Images of the devices.
     images: Vec<Image>,
-    /// What a user sees after each operation.
+    /// States that a user sees after each operation.
     states: Vec<State>,
     seed: u64,
 }
@@ -51,7 +51,7 @@ fn noise(image: &mut Image, range: std::ops::Range<usize>, seed: u64) {
     }
 }
 
-/// Imports and compares: gives the position of the state that was found and the pool's status.
+/// Imports and compares: returns the position of the state that was found, and the pool's status.
 fn found(specimen: &Specimen, images: Vec<Image>) -> Result<(usize, PoolStatus, Machine, State), String> {
     let machine = Machine::with(specimen.seed + 1, images);
     let pool = machine.import(true).map_err(|error| format!("cannot be imported: {error}"))?;
@@ -64,7 +64,7 @@ fn found(specimen: &Specimen, images: Vec<Image>) -> Result<(usize, PoolStatus, 
     Ok((position, status, machine, state))
 }
 
-/// Everything is there and the pool goes on working.
+/// Checks that everything is there and the pool goes on working.
 fn whole(specimen: &Specimen, images: Vec<Image>) -> Result<PoolStatus, String> {
     let (position, status, machine, state) = found(specimen, images)?;
     if specimen.states[position..].iter().any(|later| later != &state) {
@@ -74,7 +74,7 @@ fn whole(specimen: &Specimen, images: Vec<Image>) -> Result<PoolStatus, String> 
     Ok(status)
 }
 
-/// The pool cannot be there any more, and says so.
+/// Checks that the pool, which cannot be there any more, says so.
 fn refused(specimen: &Specimen, images: Vec<Image>) -> Result<(), String> {
     for read_only in [true, false] {
         let machine = Machine::with(specimen.seed + 1, images.clone());
@@ -94,7 +94,7 @@ fn refused(specimen: &Specimen, images: Vec<Image>) -> Result<(), String> {
     Ok(())
 }
 
-/// Noise over each label: of one device, of all devices; over all labels of one device.
+/// Tries noise over each label: of one device, of all devices; over all labels of one device.
 pub fn try_labels(specimen: &Specimen) -> Verdict {
     let mut verdict = Verdict::default();
     let label = |image: &mut Image, index: usize| {
@@ -124,7 +124,7 @@ pub fn try_labels(specimen: &Specimen) -> Verdict {
     verdict
 }
 
-/// Noise over the newest uberblocks in all labels of all devices: the pool opens at the one before and says so.
+/// Tries noise over the newest uberblocks in all labels of all devices: the pool opens at the one before and says so.
 pub fn try_uberblocks(specimen: &Specimen) -> Verdict {
     let mut verdict = Verdict::default();
     for count in 1..=2 {
@@ -161,7 +161,7 @@ pub fn try_uberblocks(specimen: &Specimen) -> Verdict {
     verdict
 }
 
-/// Every device in turn overwritten as a whole, and cut short at several lengths.
+/// Tries every device in turn overwritten as a whole, and cut short at several lengths.
 pub fn try_devices(specimen: &Specimen) -> Verdict {
     let mut verdict = Verdict::default();
     for device in 0..specimen.images.len() {
@@ -212,7 +212,7 @@ fn mutate(bytes: &mut [u8], random: &mut SplitMix) {
     }
 }
 
-/// The specimen as most users have it: what its devices cannot give is waited for. A lie must not be.
+/// Images of the specimen as most users have it: what its devices cannot give is waited for. A lie must not be.
 fn patient(specimen: &Specimen) -> Result<Vec<Image>, String> {
     let machine = Machine::with(specimen.seed + 1, specimen.images.clone());
     let pool = machine.import(false).map_err(|error| error.to_string())?;
@@ -221,7 +221,7 @@ fn patient(specimen: &Specimen) -> Result<Vec<Image>, String> {
     Ok(machine.images())
 }
 
-/// `count` hostile images from `seed` on, made from a pool of one device.
+/// Tries `count` hostile images from `seed` on, made from a pool of one device.
 pub fn try_hostile(specimen: &Specimen, seed: u64, count: u64) -> Verdict {
     let mut verdict = Verdict::default();
     let whole = match patient(specimen) {
@@ -301,7 +301,7 @@ fn forge_config(image: &mut Image, random: &mut SplitMix) -> String {
     "label".to_string()
 }
 
-/// A block on the way down, and where in it the next pointer stands.
+/// Block on the way down, and where in it the next pointer stands.
 struct Step {
     bp: BlockPtr,
     plain: Vec<u8>,
@@ -387,7 +387,7 @@ fn pointer_at(plain: &[u8], at: usize) -> BlockPtr {
     BlockPtr::decode(&bytes, true)
 }
 
-/// Where block pointers stand in a block.
+/// Offsets of block pointers in a block, in bytes.
 fn pointers(bp: &BlockPtr, plain: &[u8]) -> Vec<usize> {
     let all: Vec<usize> = if bp.level() > 0 {
         (0..plain.len() / BlockPtr::BYTES).map(|index| index * BlockPtr::BYTES).collect()

@@ -21,31 +21,31 @@ use zpl::direct::{Access, Direct, Property};
 use zpl::{Allocate, NewNode, Node, Settings, WriteData, Zfs, ZplError};
 
 const PAGE: u64 = 4096;
-/// Block of the file system's files.
+/// Bytes of a block of the file system's files.
 const BLOCK: u64 = 8192;
 const FILES: usize = 4;
-/// Files stay below this size.
+/// Bytes that files stay below.
 const SIZE_MAX: u64 = 320 << 10;
 const SNAPSHOTS_MAX: usize = 3;
 
-/// What a run did.
+/// Counts of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
-    /// Operations.
+    /// Number of operations.
     pub operations: u64,
-    /// Blocks written directly.
+    /// Number of blocks written directly.
     pub direct_writes: u64,
-    /// Blocks read directly.
+    /// Number of blocks read directly.
     pub direct_reads: u64,
-    /// Blocks written through the cache.
+    /// Number of blocks written through the cache.
     pub buffered_writes: u64,
-    /// Requests refused for their alignment.
+    /// Number of requests refused for their alignment.
     pub refused: u64,
-    /// Exports followed by imports.
+    /// Number of exports followed by imports.
     pub reimports: u64,
-    /// Device operations that failed or lied.
+    /// Number of device operations that failed or lied.
     pub faults: u64,
-    /// Blocks written or read once more because the buffer was changed meanwhile.
+    /// Number of blocks written or read once more because the buffer was changed meanwhile.
     pub changed: u64,
 }
 
@@ -73,7 +73,7 @@ impl Dice {
             }
         }
     }
-    /// A range of bytes, of pages or of blocks.
+    /// Range of bytes, of pages or of blocks.
     fn range(&mut self, unit: u64) -> Range<u64> {
         let length = (1 + self.below(if unit == 1 { 40_000 } else { 12 * BLOCK / unit })) * unit;
         let start = self.below((SIZE_MAX - length) / unit + 1) * unit;
@@ -81,7 +81,7 @@ impl Dice {
     }
 }
 
-/// What went wrong, as a line that names the operation.
+/// Failure as a line that names the operation.
 type Failure = String;
 
 fn overlay(model: &mut Vec<u8>, at: u64, bytes: &[u8]) {
@@ -97,14 +97,14 @@ fn expected(model: &[u8], range: &Range<u64>) -> Vec<u8> {
     model.get(range.start as usize..end).unwrap_or_default().to_vec()
 }
 
-/// What a program's seed decides for the whole of it.
+/// Properties that a program's seed decides for the whole of it.
 #[derive(Clone, Copy, Debug)]
 struct Mode {
-    /// `zfs_dio_strict`.
+    /// Parameter `zfs_dio_strict`.
     strict: bool,
-    /// `direct=always`.
+    /// Property `direct` is `always`.
     always: bool,
-    /// `compression=off`: only then is written from where the user may change it.
+    /// Property `compression` is `off`: only then is written from where the user may change it.
     plain: bool,
 }
 
@@ -112,7 +112,7 @@ impl Mode {
     fn of(seed: u64) -> Mode {
         Mode { strict: seed & 2 == 0, always: seed & 12 == 12, plain: seed & 1 == 1 }
     }
-    /// Misaligned requests that ask for direct are refused.
+    /// True when misaligned requests that ask for direct are refused.
     fn refuses(self) -> bool {
         self.strict && !self.always
     }
@@ -151,7 +151,7 @@ pub fn torture(layout: Layout, seed: u64, operations: u64, faults: bool) -> Resu
 }
 
 impl Report {
-    /// Adds another run's.
+    /// Adds another run's counts.
     pub fn add(&mut self, other: &Report) {
         self.operations += other.operations;
         self.direct_writes += other.direct_writes;
@@ -250,7 +250,7 @@ impl Run {
         Ok(())
     }
 
-    /// One of the next operations of one device fails, lies or gives wrong bytes. One at a time: the pool is redundant.
+    /// Makes one of the next operations of one device fail, lie or give wrong bytes. One at a time: the pool is redundant.
     fn arm(&mut self) {
         self.machine.sim.disarm();
         let kind = if self.dice.below(2) == 0 { FaultKind::Error(DeviceError::Io) } else { FaultKind::CorruptRead };
@@ -331,7 +331,7 @@ impl Run {
         self.compare(file, &range, flagged)
     }
 
-    /// Several requests of one thread under way at once, in places of their own.
+    /// Does several requests of one thread at once, in places of their own.
     fn burst(&mut self) -> Result<(), Failure> {
         let width = 4 * BLOCK;
         let under_way = Arc::new(Mutex::new(Vec::new()));
@@ -387,7 +387,7 @@ impl Run {
         Ok(())
     }
 
-    /// Snapshots still hold what the files held, read directly (which is through the cache for them).
+    /// Checks that snapshots still hold what the files held, read directly (which is through the cache for them).
     fn look_back(&mut self) -> Result<(), Failure> {
         for (name, models) in &self.snapshots {
             let read = || -> Result<Vec<Vec<u8>>, Trouble> {
@@ -429,7 +429,7 @@ impl Run {
     }
 }
 
-/// The place of the first difference.
+/// Compares; fails with the offset of the first difference in bytes.
 fn same(found: &[u8], wanted: &[u8]) -> Result<(), usize> {
     if found == wanted {
         return Ok(());
@@ -440,7 +440,7 @@ fn same(found: &[u8], wanted: &[u8]) -> Result<(), usize> {
 /// Bytes of one racer's place in the common file: no multiple of a block, so that neighbours share blocks.
 const PLACE: u64 = 5 * PAGE;
 
-/// `racers` threads, `steps` requests each, in places of one file that share blocks; each place is compared with its own model
+/// Runs `racers` threads, `steps` requests each, in places of one file that share blocks; each place is compared with its own model
 /// after every step, and all of them at the end.
 pub fn race(exec: &Exec, seed: u64, racers: u64, steps: u64) -> Result<(), Failure> {
     let device: Arc<MemDevice> = Arc::new(MemDevice::new("d0", DEVICE_BYTES));
@@ -495,8 +495,8 @@ fn run_racer(zfs: &Zfs, node: &Node, random: SplitMix, place: u64, steps: u64) -
     Ok(())
 }
 
-/// Random direct reads of 16 KiB by one thread from a device that takes 80 µs for each, `depth` of them under way at a time:
-/// reads per second of the virtual clock.
+/// Number of reads per second of the virtual clock: random direct reads of 16 KiB by one thread from a device that takes 80 µs for each, `depth`
+/// of them under way at a time.
 pub fn reads_per_second(depth: usize, count: usize) -> Result<u64, Failure> {
     const BYTES: u64 = 16 << 10;
     let machine = Machine::new(Layout::Stripe1, 1);

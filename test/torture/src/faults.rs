@@ -10,14 +10,14 @@ use crate::program::{Program, Runner};
 use device::DeviceError;
 use sim::{Fault, FaultKind, Image};
 
-/// What befalls one operation of a device.
+/// Blow to one operation of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blow {
-    /// It fails with EIO.
+    /// Operation fails with EIO.
     Error,
-    /// A read gives wrong bytes.
+    /// Read gives wrong bytes.
     CorruptRead,
-    /// A write is acknowledged and not done, and so is a flush.
+    /// Write is acknowledged and not done, and so is a flush.
     Lie,
 }
 
@@ -31,13 +31,13 @@ impl Blow {
     }
 }
 
-/// What a program with a fault left.
+/// Remains of a program with a fault.
 struct Left {
     program: Program,
     images: Vec<Image>,
-    /// Why it ended early.
+    /// Reason why it ended early.
     trouble: Option<Trouble>,
-    /// Operations on devices from the moment at which the fault was armed.
+    /// Number of operations on devices from the moment at which the fault was armed.
     operations: u64,
 }
 

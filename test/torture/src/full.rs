@@ -12,9 +12,9 @@ use zpl::{NewNode, Node, WriteData, Zfs, ZplError};
 
 /// Bytes of a request: many blocks.
 const REQUEST: u64 = 256 << 10;
-/// What is given back once the file system is full.
+/// Bytes that are given back once the file system is full.
 const ROOM: u64 = 2 << 20;
-/// Requests under way at once.
+/// Number of requests under way at once.
 const DEPTH: u64 = 6;
 
 fn noise(seed: u64) -> Vec<u8> {
@@ -26,7 +26,7 @@ fn request(offset: u64, seed: u64) -> WriteData {
     WriteData { offset, data: Abd::from_slice(&noise(seed)), may_keep: true, kill_suid: false, synchronous: false }
 }
 
-/// Writes until there is no more space; gives the requests that fitted.
+/// Writes until there is no more space; returns the number of requests that fitted.
 fn fill(zfs: &Zfs, node: &Node) -> Result<u64, String> {
     for number in 0.. {
         match zfs.write_with(node, request(number * REQUEST, number), Access::DIRECT) {

@@ -23,38 +23,38 @@ use vdev::{LeafKind, TopKind};
 const DEVICES: usize = 5;
 const DEVICE_BYTES: usize = 72 << 20;
 const BLOCK_BYTES: usize = 16 << 10;
-/// Blocks of one file, which one transaction group writes.
+/// Number of blocks of one file, which one transaction group writes.
 const FILE_BLOCKS: u64 = 32;
-/// Files, overwritten in turn.
+/// Number of files, overwritten in turn.
 const FILES: u64 = 12;
-/// Late: longer than a graph may take.
+/// Nanoseconds by which an answer is late: longer than a graph may take.
 const LATE_NS: u64 = 8_000_000_000;
 
-/// What the provider is.
+/// Manner in which the provider goes bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
-    /// It lies from the first block on.
+    /// Lies from the first block on.
     Liar,
-    /// It lies from the middle on.
+    /// Lies from the middle on.
     LateLiar,
-    /// Each fiftieth result is a lie.
+    /// Lies at each fiftieth result.
     NowAndThen,
-    /// It gives less than it should.
+    /// Gives less than it should.
     Miser,
-    /// It dies in the middle.
+    /// Dies in the middle.
     Crasher,
-    /// From the middle on it does not answer.
+    /// Does not answer from the middle on.
     Sleeper,
-    /// Each fiftieth answer comes too late.
+    /// Answers too late each fiftieth time.
     Late,
 }
 
-/// A trial.
+/// Case of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// Where it goes wrong.
+    /// Operation where the provider goes wrong.
     pub kind: OpKind,
-    /// How.
+    /// Manner in which it does.
     pub manner: Manner,
 }
 
@@ -64,7 +64,7 @@ impl fmt::Display for Case {
     }
 }
 
-/// Every manner at every operation that pools use.
+/// Cases of every manner at every operation that pools use.
 pub fn cases() -> Vec<Case> {
     let kinds = [
         OpKind::Alloc,
@@ -83,7 +83,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 impl Case {
-    /// The fault, when `half` operations of the kind are half of the trial.
+    /// Fault for the provider, when `half` operations of the kind are half of the trial.
     fn fault(&self, half: u64) -> Fault {
         let kind = self.kind;
         let (harm, when) = match self.manner {
@@ -106,13 +106,13 @@ impl Case {
     }
 }
 
-/// What is on the devices.
+/// Devices, with what is on them, and the provider.
 struct World {
     exec: Exec,
     registry: Registry,
     faulty: Arc<Faulty>,
     devices: Vec<Arc<MemDevice>>,
-    /// What each file was written with last.
+    /// Objects of the files, and the age that each was written with last.
     files: Vec<(ObjectId, u64)>,
 }
 
@@ -162,7 +162,7 @@ impl World {
         Pool::import(exec, opened, &options, runtime).map_err(text_of)
     }
 
-    /// One transaction group: a file, new or again.
+    /// Writes in one transaction group: a file, new or again.
     fn write(&mut self, pool: &Pool, age: u64) -> Result<(), String> {
         let handle = pool.dsl().hold("tank").map_err(text_of)?;
         let objset = handle.objset().map_err(text_of)?;
@@ -242,7 +242,7 @@ pub fn torture(case: Case, blocks: u64) -> Result<(), String> {
     by_others(&world)
 }
 
-/// A system without the provider looks at the pool.
+/// Has a system without the provider look at the pool.
 fn by_others(world: &World) -> Result<(), String> {
     let exec: Exec = Arc::new(Inline::new(8));
     let pool = world.import(&exec, 0, &Runtime::new())?;
@@ -261,7 +261,7 @@ fn by_others(world: &World) -> Result<(), String> {
     world.check(&pool, "without the provider and two devices")
 }
 
-/// All trials of a share, each with so many blocks.
+/// Runs all trials of a share, each with so many blocks.
 pub fn campaign(blocks: u64, every: usize, rest: usize) -> Verdict {
     let mut verdict = Verdict::default();
     for case in cases().into_iter().skip(rest).step_by(every.max(1)) {

@@ -15,7 +15,7 @@
 //! 3. A trial ends in a typed error or in the model's contents; a panic is a failure with its seed.
 #![forbid(unsafe_code)]
 
-/// The small pool of the pipeline's own tests, and its blocks on a provider.
+/// Small pool of the pipeline's own tests, and its blocks on a provider.
 #[path = "../../../storage/zio/tests/common/mod.rs"]
 mod common;
 #[path = "../../../storage/offload/tests/scene/mod.rs"]

@@ -13,14 +13,14 @@ use std::sync::Arc;
 use vdev::{LeafKind, TopKind};
 use zpl::{Node, Settings, Zfs, ZplError};
 
-/// Size of every device: the least that a pool takes.
+/// Bytes of every device: the least that a pool takes.
 pub const DEVICE_BYTES: usize = 64 << 20;
-/// The file system that programs work in.
+/// Name of the file system that programs work in.
 pub const FILE_SYSTEM: &str = "tank/fs";
-/// Record size of that file system: small, so that small files have indirect blocks.
+/// Property `recordsize` of that file system: small, so that small files have indirect blocks.
 const RECORD_SIZE: &str = "8192";
 
-/// What a pool is made of.
+/// Layout of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// One device.
@@ -34,7 +34,7 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// How many devices it takes.
+    /// Number of devices that the layout takes.
     pub fn devices(self) -> usize {
         match self {
             Layout::Stripe1 => 1,
@@ -73,14 +73,14 @@ impl fmt::Display for Layout {
     }
 }
 
-/// Why a trial could not go on: a typed error of the engine, which says from where.
+/// Reason why a trial could not go on: a typed error of the engine, which says from where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// The pool.
+    /// Error of the pool.
     Pool(PoolError),
-    /// A dataset.
+    /// Error of a dataset.
     Dsl(DslError),
-    /// The file system.
+    /// Error of the file system.
     Zpl(ZplError),
 }
 
@@ -113,11 +113,11 @@ impl From<ZplError> for Trouble {
 
 /// Simulated devices under a deterministic executor.
 pub struct Machine {
-    /// The executor.
+    /// Executor of the machine.
     pub exec: Exec,
-    /// The simulation that all devices share.
+    /// Simulation that all devices share.
     pub sim: Sim,
-    /// The devices.
+    /// Devices of the machine.
     pub devices: Vec<Arc<SimDevice>>,
 }
 
@@ -130,18 +130,18 @@ fn file_system(properties: &[(&str, &str)]) -> CreateDataset {
     }
 }
 
-/// Who makes and imports the pools.
+/// Host that makes and imports the pools.
 pub fn host() -> Host {
     Host { id: 1, name: "testhost".to_string() }
 }
 
 impl Machine {
-    /// A machine with empty devices.
+    /// Makes a machine with empty devices.
     pub fn new(layout: Layout, seed: u64) -> Machine {
         Machine::with(seed, vec![Image::new(DEVICE_BYTES); layout.devices()])
     }
 
-    /// A machine whose devices hold `images`.
+    /// Makes a machine whose devices hold `images`.
     pub fn with(seed: u64, images: Vec<Image>) -> Machine {
         let exec: Exec = Arc::new(Inline::new(seed));
         let sim = Sim::new(&exec, seed);
@@ -150,7 +150,7 @@ impl Machine {
         Machine { exec, sim, devices }
     }
 
-    /// What the devices hold now.
+    /// Images of what the devices hold now.
     pub fn images(&self) -> Vec<Image> {
         self.devices.iter().map(|device| device.image()).collect()
     }
@@ -193,7 +193,7 @@ pub fn mount(pool: &Pool) -> Result<Arc<Zfs>, Trouble> {
     Ok(zfs)
 }
 
-/// As [`mount`], and full when the dataset has no more space, as the daemon's mounts are.
+/// Does [`mount`], and the file system is full when the dataset has no more space, as the daemon's mounts are.
 pub fn mount_limited(pool: &Pool) -> Result<Arc<Zfs>, Trouble> {
     let zfs = mount(pool)?;
     zfs.set_space_source(Arc::new(pool.dsl().hold(FILE_SYSTEM)?));
@@ -231,11 +231,11 @@ fn read_dataset(pool: &Pool, name: &str) -> Result<Tree, Trouble> {
     Ok(tree)
 }
 
-/// No program makes as many entries.
+/// Number of entries that no program reaches.
 const TREE_ENTRIES_MAX: usize = 10_000;
-/// Nor paths as long.
+/// Bytes of a path that no program reaches.
 const PATH_BYTES_MAX: usize = 4096;
-/// Nor files as long.
+/// Bytes of a file that no program reaches.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 fn names(zfs: &Zfs, node: &Node) -> Result<Vec<(String, ObjectId)>, Trouble> {

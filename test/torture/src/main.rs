@@ -27,15 +27,15 @@ use torture::{liars, zia};
 const OPERATIONS: u64 = 200;
 const DIRECT_OPERATIONS: u64 = 1_000_000;
 const LIVES: u64 = 100_000;
-/// OpenZFS's zdb judges what one of so many lives leaves.
+/// Number of lives of which one is judged by OpenZFS's zdb, by what it leaves.
 const JUDGED_EVERY: u64 = 10;
-/// Blocks of all trials with liars together.
+/// Number of blocks of all trials with liars together.
 const LIARS_BLOCKS: u64 = 100_000;
 const FAULT_OPERATIONS: usize = 14;
 const HOSTILE_IMAGES: u64 = 2000;
 const LAYOUTS: [Layout; 4] = [Layout::Stripe1, Layout::Stripe2, Layout::Mirror2, Layout::Raidz1x3];
 
-/// Runs `part(0) … part(count - 1)` on as many threads as there are processors; what they give, in that order.
+/// Runs `part(0) … part(count - 1)` on as many threads as there are processors; returns what they give, in that order.
 fn in_parallel<T: Send + 'static>(count: usize, part: impl Fn(usize) -> T + Send + Sync + 'static) -> Vec<T> {
     let threads = exec::Pool::new(1);
     let part = Arc::new(part);
@@ -133,7 +133,7 @@ fn hostile(seed: u64, images: u64, threads: usize) -> Verdict {
     total
 }
 
-/// Programs of direct I/O, `PROGRAM_OPERATIONS` each, on every layout in turn; redundant ones with faulty devices.
+/// Runs programs of direct I/O, `PROGRAM_OPERATIONS` each, on every layout in turn; redundant ones with faulty devices.
 fn direct(seed: u64, operations: u64, threads: usize) -> Verdict {
     const PROGRAM_OPERATIONS: u64 = 5000;
     let programs = operations.div_ceil(PROGRAM_OPERATIONS);
@@ -161,7 +161,7 @@ fn direct(seed: u64, operations: u64, threads: usize) -> Verdict {
     verdict
 }
 
-/// Every fault of a provider at every operation of a program of so many records; perhaps one row of the table only, by its number from 0.
+/// Tries every fault of a provider at every operation of a program of so many records; perhaps one row of the table only, by its number from 0.
 fn providers(records: u64, only: Option<u64>, threads: usize) -> Verdict {
     let mut total = Verdict::default();
     println!("{:<52} {:>10} {:>8} {:>8}", "a provider under 1 thread, virtual clock", "operations", "passed", "failed");
@@ -179,7 +179,7 @@ fn providers(records: u64, only: Option<u64>, threads: usize) -> Verdict {
     total
 }
 
-/// A provider that goes bad, in every manner at every operation; `blocks` over all of these.
+/// Tries a provider that goes bad, in every manner at every operation; `blocks` over all of these.
 fn badly(blocks: u64, threads: usize) -> Verdict {
     let each = blocks.div_ceil(liars::cases().len() as u64);
     let mut total = Verdict::default();
@@ -196,7 +196,7 @@ fn end(verdict: &Verdict) -> ExitCode {
 const USAGE: &str = "usage: torture [SEED] [OPERATIONS] | direct [SEED] [OPERATIONS] | hostile [SEED] [IMAGES] | lives [SEED] [PROGRAMS] [EVERY] | \
      life SEED [FOLDER] | zia [RECORDS] [ROW] | liars [BLOCKS]";
 
-/// What the words ask for; none when they make no sense.
+/// Does what the words ask for; None when they make no sense.
 fn obey(words: &[&str]) -> Option<Verdict> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let (kind, rest) = match words {

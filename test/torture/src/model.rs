@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// Number of a node in the model; 0 is the root directory.
 pub type NodeId = usize;
 
-/// What a node holds.
+/// Contents of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contents {
     /// Names of a directory.
@@ -17,7 +17,7 @@ pub enum Contents {
     Symlink(String),
 }
 
-/// A node of the model.
+/// Node of the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ModelNode {
     contents: Contents,
@@ -25,10 +25,10 @@ struct ModelNode {
     attributes: BTreeMap<String, Vec<u8>>,
 }
 
-/// What a path shows; compared between the model and a pool.
+/// View of what a path shows; compared between the model and a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// `d`, `f` or `l`.
+    /// Kind of the node: `d`, `f` or `l`.
     pub kind: char,
     /// Bytes of a file, or target of a symbolic link.
     pub data: Arc<Vec<u8>>,
@@ -38,20 +38,20 @@ pub struct Seen {
     pub attributes: BTreeMap<String, Vec<u8>>,
 }
 
-/// All paths of one file system or snapshot; the root is the empty path.
+/// Tree of all paths of one file system or snapshot; the root is the empty path.
 pub type Tree = BTreeMap<String, Seen>;
 
-/// Everything that a user sees: the file system and its snapshots by name.
+/// State that a user sees: the file system and its snapshots by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// The file system.
+    /// Tree of the file system.
     pub head: Arc<Tree>,
-    /// Its snapshots.
+    /// Trees of its snapshots, by their names.
     pub snapshots: BTreeMap<String, Arc<Tree>>,
 }
 
 impl State {
-    /// One line that says where `self` differs from `other`.
+    /// Line that says where `self` differs from `other`.
     pub fn difference(&self, other: &State) -> String {
         let (ours, theirs): (Vec<_>, Vec<_>) = (self.snapshots.keys().collect(), other.snapshots.keys().collect());
         if ours != theirs {
@@ -81,7 +81,7 @@ fn tree_difference(ours: &Tree, theirs: &Tree) -> Option<String> {
     theirs.keys().find(|path| !ours.contains_key(*path)).map(|path| format!("/{path} is missing"))
 }
 
-/// The file system as it should be now.
+/// Model of the file system as it should be now.
 #[derive(Clone, Debug)]
 pub struct Model {
     nodes: Vec<ModelNode>,
@@ -103,7 +103,7 @@ impl Model {
         }
     }
 
-    /// The node a name stands for.
+    /// Node that a name stands for.
     pub fn lookup(&self, directory: NodeId, name: &str) -> Option<NodeId> {
         match &self.nodes[directory].contents {
             Contents::Directory(names) => names.get(name).copied(),
@@ -111,17 +111,17 @@ impl Model {
         }
     }
 
-    /// What a node holds.
+    /// Contents of a node.
     pub fn contents(&self, node: NodeId) -> &Contents {
         &self.nodes[node].contents
     }
 
-    /// Directories that can be reached, with their paths.
+    /// Paths and nodes of the directories that can be reached.
     pub fn directories(&self) -> Vec<(String, NodeId)> {
         self.walk().into_iter().filter(|(_, node)| matches!(self.nodes[*node].contents, Contents::Directory(_))).collect()
     }
 
-    /// Every path with its directory, name and node, but the root.
+    /// Entries of every path but the root: directory, name and node.
     pub fn entries(&self) -> Vec<(NodeId, String, NodeId)> {
         let names = |(_, directory): (String, NodeId)| match &self.nodes[directory].contents {
             Contents::Directory(names) => names.iter().map(|(name, node)| (directory, name.clone(), *node)).collect(),
@@ -236,7 +236,7 @@ impl Model {
         self.walk().into_iter().map(show).collect()
     }
 
-    /// Everything that a user should see now.
+    /// State that a user should see now.
     pub fn state(&self) -> State {
         State { head: Arc::new(self.tree()), snapshots: self.snapshots.clone() }
     }

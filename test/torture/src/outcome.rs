@@ -3,17 +3,17 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Failures that are kept with their words; more are only counted.
+/// Number of failures that are kept with their words; more are only counted.
 const WORDS_MAX: usize = 20;
 
-/// What a series of trials counted.
+/// Counts of a series of trials.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
-    /// Trials that ended as they should.
+    /// Number of trials that ended as they should.
     pub passed: u64,
-    /// Trials that did not.
+    /// Number of trials that did not.
     pub failed: u64,
-    /// What went wrong, with what is needed to repeat it.
+    /// Words on what went wrong, with what is needed to repeat it.
     pub failures: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ impl Verdict {
         }
     }
 
-    /// Adds what another series counted.
+    /// Adds the counts of another series.
     pub fn add(&mut self, other: Verdict) {
         self.passed += other.passed;
         self.failed += other.failed;

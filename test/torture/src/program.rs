@@ -13,14 +13,14 @@ use zpl::{Allocate, NewNode, Node, Place, RenameMode, SetMode, WriteData, Zfs};
 const REGULAR: u64 = 0o100_644;
 const DIRECTORY: u64 = 0o040_755;
 const SYMLINK: u64 = 0o120_777;
-/// No file grows beyond this.
+/// Bytes that no file grows beyond.
 const FILE_BYTES_MAX: usize = 400 << 10;
-/// Programs hold about this many nodes.
+/// Number of nodes that programs hold, about.
 const NODES_MAX: usize = 40;
-/// And this many snapshots.
+/// Number of snapshots that they hold.
 const SNAPSHOTS_MAX: usize = 4;
 
-/// One operation.
+/// Operation of a program.
 #[derive(Clone, Debug)]
 pub enum Op {
     /// Makes a file, directory or symbolic link.
@@ -49,38 +49,38 @@ pub enum Op {
     Sync,
 }
 
-/// A program in progress.
+/// Program in progress.
 pub struct Program {
     random: SplitMix,
     model: Model,
     names: u64,
-    /// What a user sees after each operation; the first is what was there before.
+    /// States that a user sees after each operation; the first is what was there before.
     states: Vec<State>,
-    /// The last operation that changed a node.
+    /// Number of the last operation that changed a node, by node.
     changed: HashMap<NodeId, usize>,
-    /// The last operation that must survive a crash.
+    /// Number of the last operation that must survive a crash.
     acknowledged: usize,
 }
 
 impl Program {
-    /// A program that follows from `seed`.
+    /// Makes a program that follows from `seed`.
     pub fn new(seed: u64) -> Program {
         let model = Model::default();
         let states = vec![model.state()];
         Program { random: SplitMix::new(seed), model, names: 0, states, changed: HashMap::new(), acknowledged: 0 }
     }
 
-    /// What a user sees after each operation.
+    /// States that a user sees after each operation.
     pub fn states(&self) -> &[State] {
         &self.states
     }
 
-    /// The number of the last operation that the pool promised to keep.
+    /// Number of the last operation that the pool promised to keep.
     pub fn acknowledged(&self) -> usize {
         self.acknowledged
     }
 
-    /// What a user sees after the last operation.
+    /// State that a user sees after the last operation.
     pub fn last_state(&self) -> &State {
         &self.states[self.states.len() - 1]
     }
@@ -251,12 +251,12 @@ impl Program {
     }
 }
 
-/// The engine's side of a program.
+/// Engine's side of a program.
 pub struct Runner<'a> {
     pool: &'a Pool,
     zfs: Arc<Zfs>,
     objects: HashMap<NodeId, ObjectId>,
-    /// Files that are open without a name.
+    /// Nodes of files that are open without a name.
     orphans: Vec<Node>,
 }
 

@@ -9,12 +9,12 @@ use ondisk::label::{
 use ondisk::{BlockPtr, Checksum, Compression, Dva, Uberblock, VdevId};
 use sim::Image;
 
-/// Sector size of the pools here, as a power of two.
+/// log2 of the sectors of the pools here, in bytes.
 const ASHIFT: u32 = 9;
-/// Largest block that is followed.
+/// Bytes of the largest block that is followed.
 const BLOCK_BYTES_MAX: usize = 1 << 20;
 
-/// Where a slot of the ring lies in a label.
+/// Offset in bytes of a slot of the ring in a label.
 pub fn slot_offset(label: usize, slot: usize) -> usize {
     label_offset(DEVICE_BYTES as u64, label) as usize + ring_slot_offset(ASHIFT, slot)
 }
@@ -24,7 +24,7 @@ pub fn slot_bytes() -> usize {
     ring_slot_bytes(ASHIFT)
 }
 
-/// All uberblocks of the first label, best first, with their slots.
+/// Uberblocks of the first label, all of them, best first, with their slots.
 pub fn uberblocks(image: &Image) -> Vec<(usize, Uberblock)> {
     let mut found = Vec::new();
     for slot in 0..ring_slots(ASHIFT) {
@@ -54,7 +54,7 @@ pub fn write_slot(image: &mut Image, slot: usize, bytes: &[u8]) {
     write_sealed(image, ring_slot_offset(ASHIFT, slot), bytes);
 }
 
-/// The configuration block of the first label.
+/// Bytes of the configuration block of the first label.
 pub fn config(image: &Image) -> Vec<u8> {
     let mut bytes = vec![0; CONFIG_BYTES];
     image.read(label_offset(DEVICE_BYTES as u64, 0) as usize + CONFIG_OFFSET, &mut bytes);
@@ -66,12 +66,12 @@ pub fn write_config(image: &mut Image, bytes: &[u8]) {
     write_sealed(image, CONFIG_OFFSET, bytes);
 }
 
-/// First byte of the ring in a label.
+/// Offset in bytes of the first byte of the ring in a label.
 pub fn ring_offset(label: usize) -> usize {
     label_offset(DEVICE_BYTES as u64, label) as usize + RING_OFFSET
 }
 
-/// The plain bytes of a block of a pool of one device.
+/// Bytes of a block of a pool of one device, unpacked.
 pub fn read_block(image: &Image, bp: &BlockPtr) -> Option<Vec<u8>> {
     if bp.is_hole() || bp.is_embedded() || bp.is_gang() || bp.lsize() > BLOCK_BYTES_MAX {
         return None;
@@ -90,18 +90,18 @@ pub fn read_block(image: &Image, bp: &BlockPtr) -> Option<Vec<u8>> {
     Some(plain)
 }
 
-/// Writes changed blocks to space that nobody uses, from the end of the device down.
+/// Forger that writes changed blocks to space that nobody uses, from the end of the device down.
 pub struct Forger {
     next: u64,
 }
 
 impl Forger {
-    /// Starts at the end of the space of a device.
+    /// Makes a forger that starts at the end of the space of a device.
     pub fn new() -> Forger {
         Forger { next: (DEVICE_BYTES as u64 - LABEL_START_BYTES - LABEL_END_BYTES) & !0xF_FFFF }
     }
 
-    /// Writes `plain` in place of what `bp` points at; gives the pointer to it, with the right checksum.
+    /// Writes `plain` in place of what `bp` points at; returns the pointer to it, with the right checksum.
     pub fn write(&mut self, image: &mut Image, bp: &BlockPtr, plain: &[u8]) -> Option<BlockPtr> {
         let size = plain.len().next_multiple_of(512) as u64;
         self.next = self.next.checked_sub(size)?;

@@ -17,46 +17,46 @@ use std::fmt;
 use std::ops::Range;
 use vdev::TopKind;
 
-/// Records of the program.
+/// Number of records of the program.
 pub const RECORDS: u64 = 100;
-/// Where they are written.
+/// Layout that they are written to.
 const LAYOUT: [(TopKind, usize); 1] = [(TopKind::Raidz(2), 5)];
 const LEAVES: usize = 5;
-/// Records that are on their way when a provider is replaced.
+/// Number of records that are on their way when a provider is replaced.
 const IN_FLIGHT: u64 = 24;
-/// Records that a trial plays after the one before its own, and after everything failed.
+/// Number of records that a trial plays after the one before its own, and after everything failed.
 const PLAYED: u64 = 4;
 const PLAYED_LONG: u64 = 30;
-/// Virtual time in which every breaker may probe again.
+/// Number of rounds in which breakers have to close: each lets one probe of each kind go.
 const BACKOFFS: u64 = 40;
 
-/// Which stages are on the provider.
+/// Stages that are on the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// All but the writes to devices.
+    /// All stages but the writes to devices.
     All,
-    /// `zia_compress`.
+    /// Stage of `zia_compress`.
     Compress,
-    /// `zia_checksum`.
+    /// Stage of `zia_checksum`.
     Checksum,
-    /// `zia_raidz2_gen`.
+    /// Stage of `zia_raidz2_gen`.
     Parity,
-    /// `zia_decompress`.
+    /// Stage of `zia_decompress`.
     Decompress,
-    /// `zia_raidz2_rec`, with two devices gone.
+    /// Stage of `zia_raidz2_rec`, with two devices gone.
     Reconstruct,
-    /// All, and the writes to devices.
+    /// All stages, and the writes to devices.
     Store,
 }
 
-/// A row of the campaign: every trial of one kind.
+/// Row of the campaign: every trial of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Row {
     /// One operation goes wrong.
     Once(Stage, ZiaMode, Harm),
     /// All operations from one on fail, until breakers open; then it works again, and they close.
     Breaker,
-    /// The provider is replaced, or declared dead and then replaced, with records on their way.
+    /// Provider is replaced, or declared dead and then replaced, with records on their way.
     Replaced,
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// Every row.
+/// Rows of the campaign, all of them.
 pub fn rows() -> Vec<Row> {
     let both = [ZiaMode::Offload, ZiaMode::PerOp];
     let mut rows = Vec::new();
@@ -84,21 +84,21 @@ pub fn rows() -> Vec<Row> {
     rows
 }
 
-/// Every `every`th trial of a row, from the `rest`th on.
+/// Share of a row: every `every`th trial, from the `rest`th on.
 #[derive(Clone, Copy, Debug)]
 pub struct Share {
-    /// How many parts there are.
+    /// Number of parts that there are.
     pub every: u64,
-    /// Which one this is.
+    /// Number of this part.
     pub rest: u64,
 }
 
-/// What a row's trials found.
+/// Findings of a row's trials.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
-    /// Operations of the program without a fault: trials of the whole row.
+    /// Number of operations of the program without a fault: trials of the whole row.
     pub operations: u64,
-    /// What came of the trials of this share.
+    /// Verdict on the trials of this share.
     pub verdict: Verdict,
 }
 
@@ -126,14 +126,14 @@ pub fn torture(row: Row, records: u64, share: Share) -> Found {
     }
 }
 
-/// A world with the program's records in it, if they are only to be read.
+/// World with the program's records in it, if they are only to be read.
 struct Scene {
     world: World,
     stage: Stage,
     records: u64,
-    /// The records, when devices are gone and they can only be read.
+    /// Pointers to the records, when devices are gone and they can only be read.
     written: Vec<BlockPtr>,
-    /// Handles of open stores.
+    /// Number of handles of open stores.
     stores: usize,
 }
 
@@ -152,7 +152,7 @@ impl Scene {
         Scene { world, stage, records, written, stores }
     }
 
-    /// Some records: written and read, or read through the devices that are left.
+    /// Plays some records: written and read, or read through the devices that are left.
     fn play(&self, records: Range<u64>, what: &str) -> Result<Vec<BlockPtr>, String> {
         if self.stage != Stage::Reconstruct {
             return Ok(run_part(&self.world.rig, records, what));
@@ -167,7 +167,7 @@ impl Scene {
         Ok(Vec::new())
     }
 
-    /// The operations before each record when nothing goes wrong, and all of them.
+    /// Numbers of operations before each record when nothing goes wrong, and of all of them.
     fn starts(&self) -> Vec<u64> {
         self.world.faulty.inject(None);
         let mut starts = vec![0];
@@ -180,7 +180,7 @@ impl Scene {
         starts
     }
 
-    /// The records to be played for an operation, and its number among theirs.
+    /// Range of the records to be played for an operation, and the operation's number among theirs.
     fn part(&self, starts: &[u64], at: u64, length: u64) -> (Range<u64>, u64) {
         let own = starts.partition_point(|start| *start <= at) as u64 - 1;
         let first = own.saturating_sub(1);
@@ -200,7 +200,7 @@ impl Scene {
         self.no_leak()
     }
 
-    /// Every block is whole on every device, and its space can be used again.
+    /// Checks that every block is whole on every device, and its space can be used again.
     fn scrub(&self, pointers: &[BlockPtr]) -> Result<(), String> {
         for bp in pointers.iter().filter(|bp| !bp.is_hole() && !bp.is_embedded()) {
             self.world.rig.scrub(bp).map_err(|error| format!("a scrub: {error}"))?;
@@ -247,7 +247,7 @@ fn once(stage: Stage, mode: ZiaMode, harm: Harm, records: u64, share: Share) -> 
     Found { operations, verdict }
 }
 
-/// Everything fails from one operation on; breakers open, so that most of the rest never goes there. When it works again they close.
+/// Lets everything fail from one operation on; breakers open, so that most of the rest never goes there. When it works again they close.
 fn breaker(records: u64, share: Share) -> Found {
     let starts = Scene::new(Stage::All, ZiaMode::Offload, records, u32::MAX).starts();
     let operations = starts.last().copied().unwrap_or(0);
@@ -289,7 +289,7 @@ fn breaker_trial(records: u64, starts: &[u64], at: u64) -> Result<(), String> {
     scene.no_leak()
 }
 
-/// Another provider takes the place of one that has records on their way, or after it was declared dead with them: after each of their
+/// Puts another provider in the place of one that has records on their way, or after it was declared dead with them: after each of their
 /// operations.
 fn replaced(share: Share) -> Found {
     let operations = {
@@ -307,7 +307,7 @@ fn replaced(share: Share) -> Found {
     Found { operations, verdict }
 }
 
-/// A record on its way.
+/// Record on its way.
 type Waiting = (u64, exec::Completion<Result<BlockPtr, zio::ZioError>>);
 
 fn begin(world: &World) -> Vec<Waiting> {

@@ -4,7 +4,7 @@
 use torture::lives::{Report, live, shapes};
 use vdev::TopKind;
 
-/// Lives of each shape, and how long they are: healed often, and seldom.
+/// Number of lives of each shape, and of their steps: healed often, and seldom.
 const LIVES: [(u64, u64); 2] = [(20, 16), (3, 40)];
 
 /// A disk whose replacement was about to take its guid when the power went off, twice: labels of two minds made a stranger of it.

@@ -15,7 +15,7 @@ pub const SECTOR: usize = 512;
 /// Data and parity columns of the layout.
 pub const DATA: usize = 3;
 pub const PARITY: usize = 2;
-/// What a graph may take, in virtual nanoseconds.
+/// Time that a graph may take, in virtual nanoseconds.
 pub const DEADLINE_NS: u64 = 1_000_000_000;
 
 /// The features that the pipeline uses: fewer than all, so that registration is quick.
@@ -43,7 +43,7 @@ pub fn options() -> RegisterOptions {
     RegisterOptions { scratch: Some(std::env::temp_dir()), test_bytes_max: 8192, ..RegisterOptions::default() }
 }
 
-/// How blocks are compressed here.
+/// Way in which blocks are compressed here.
 pub fn how(block_bytes: usize) -> Compress {
     Compress { kind: Compression::LZ4, level: 0, limit_bytes: block_bytes - block_bytes / 8, round_to_bytes: SECTOR }
 }
@@ -94,7 +94,7 @@ impl HostStore for Disk {
     }
 }
 
-/// What a block pointer would say of a block.
+/// Facts that a block pointer would say of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     pub stored: Vec<u8>,

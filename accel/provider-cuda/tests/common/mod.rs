@@ -15,27 +15,27 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use zerocopy::FromBytes;
 
-/// What the library does wrong with a block.
+/// Lie of the library about a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
-    /// It says that it failed.
+    /// A status that says that it failed.
     Status,
     /// The length is one byte off.
     Length,
     /// A byte of what it wrote is another one.
     Byte,
-    /// It writes nothing, no status and no length either.
+    /// Nothing is written, no status and no length either.
     Nothing,
 }
 
-/// What a call that fails says.
+/// Reach of a call that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
-    /// This call only.
+    /// Failure of this call only.
     Fail,
-    /// This call only: no memory.
+    /// Failure of this call only: no memory.
     NoMemory,
-    /// This call and every later one.
+    /// Failure of this call and every later one.
     Lose,
 }
 

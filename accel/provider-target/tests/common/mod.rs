@@ -24,7 +24,7 @@ use target_wire::{Address, Listener, Secret};
 pub const DATA: usize = 10;
 pub const PARITY: usize = 2;
 const SECTOR: usize = 512;
-/// What a graph may take, in nanoseconds: longer than anything here takes.
+/// Time that a graph may take, in nanoseconds: longer than anything here takes.
 pub const DEADLINE_NS: u64 = 120_000_000_000;
 
 /// A folder that goes away again.
@@ -124,7 +124,7 @@ impl Side {
         self.target.listen(listener).unwrap()
     }
 
-    /// Over a Unix socket, with shared memory, or over TCP.
+    /// Listens on a Unix socket, with shared memory, or on TCP.
     pub fn listen(&self, is_local: bool) -> Listening {
         if is_local { self.unix() } else { self.tcp() }
     }
@@ -205,11 +205,11 @@ pub fn blocks(count: usize, bytes: usize, compressible: bool) -> Vec<Abd> {
     (0..count).map(one).map(|block| Abd::from_slice(&block)).collect()
 }
 
-/// What a block pointer would say of a record, and what lies on the disks.
+/// Facts that a block pointer would say of a record, and what lies on the disks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     pub checksum: [u64; 4],
-    /// Parity first.
+    /// Columns of the record, parity first.
     pub columns: Vec<Vec<u8>>,
 }
 
@@ -276,7 +276,7 @@ pub fn write_on(device: &Device, stores: &[Store], block: &Abd, offset: u64) -> 
     report.checksum(sum)
 }
 
-/// What software does when the target did not.
+/// Writes as software does when the target did not.
 pub fn write_in_software(disks: &[PathBuf], written: &Written, offset: u64) {
     for (path, column) in disks.iter().zip(&written.columns) {
         File::options().write(true).open(path).unwrap().write_all_at(column, offset).unwrap();

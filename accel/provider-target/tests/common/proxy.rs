@@ -14,28 +14,28 @@ use target_wire::{
     read_frame, write_frame,
 };
 
-/// What becomes of a frame.
+/// Fate of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It goes on.
+    /// The frame goes on.
     Pass,
-    /// It goes on with this bit (of all its bits, modulo their number) flipped; three of four of those that have bytes in shared memory
-    /// go on as they are, with a bit of those bytes flipped.
+    /// The frame goes on with this bit (of all its bits, modulo their number) flipped; three of four of those that have bytes in shared
+    /// memory go on as they are, with a bit of those bytes flipped.
     Flip(u64),
     /// A completion whose bytes lie in its room goes on and claims that they are so many.
     Claim(u64),
-    /// It does not go on, and the connection ends; the next one is as good as this one was.
+    /// The frame does not go on, and the connection ends; the next one is as good as this one was.
     Break,
-    /// It does not go on, and nothing does any more.
+    /// The frame does not go on, and nothing does any more.
     Cut,
-    /// It goes on, and nothing does after it.
+    /// The frame goes on, and nothing does after it.
     CutAfter,
 }
 
 /// Asked for each frame in both directions, in the order in which they come by.
 pub type Judge = Arc<dyn Fn() -> Fate + Send + Sync>;
 
-/// What the proxy knows of the memory that both sides of a connection share.
+/// Knowledge of the proxy about the memory that both sides of a connection share.
 #[derive(Default)]
 struct Memory {
     region: Option<Region>,
@@ -49,7 +49,7 @@ pub struct Proxy {
     in_memory: Arc<AtomicU64>,
 }
 
-/// What the two directions of a connection share.
+/// State that the two directions of a connection share.
 #[derive(Clone)]
 struct Pump {
     judge: Judge,
@@ -91,7 +91,7 @@ impl Proxy {
         self.is_cut.load(Ordering::Acquire)
     }
 
-    /// How many bits were flipped in shared memory.
+    /// Number of bits that were flipped in shared memory.
     pub fn flipped_in_memory(&self) -> u64 {
         self.in_memory.load(Ordering::Relaxed)
     }
@@ -124,7 +124,7 @@ fn frame_of(from: &mut Connection) -> Option<(Vec<u8>, Option<OwnedFd>)> {
 }
 
 impl Memory {
-    /// Where the bytes of a frame lie.
+    /// Place of the bytes of a frame in the memory.
     fn place(&mut self, bytes: &[u8]) -> Option<Place> {
         let Ok(Received::Whole(frame)) = read_frame(&mut &bytes[..], &Limits::SESSION) else { return None };
         match frame.header.kind {
@@ -152,7 +152,7 @@ impl Memory {
     }
 }
 
-/// The same completion, with another length.
+/// Makes the same completion, with another length.
 fn claim(bytes: &[u8], length: u64) -> Option<Vec<u8>> {
     let Ok(Received::Whole(frame)) = read_frame(&mut &bytes[..], &Limits::SESSION) else { return None };
     let (said, completion) = CompletionRoom::decode(&frame.message).ok().filter(|_| frame.header.kind == Kind::CompletionRoom)?;

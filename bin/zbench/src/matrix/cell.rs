@@ -5,7 +5,7 @@ use crate::measure::Samples;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// Where the load meets the system.
+/// Layer at which the load meets the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layer {
@@ -19,7 +19,7 @@ pub enum Layer {
     Peer,
 }
 
-/// What the load does.
+/// Pattern of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
@@ -31,7 +31,7 @@ pub enum Pattern {
     Random,
 }
 
-/// How the load asks for its I/O.
+/// Mode in which the load asks for its I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -41,12 +41,12 @@ pub enum Mode {
     Direct,
 }
 
-/// The name of a value as its command line and JSON spell it.
+/// Name of a value as its command line and JSON spell it.
 pub fn name_of<T: ValueEnum>(value: T) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_string())
 }
 
-/// A size as fio spells it.
+/// Name of a size as fio spells it.
 pub fn size_name(bytes: u64) -> String {
     match bytes {
         _ if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{}M", bytes >> 20),
@@ -61,86 +61,86 @@ pub struct Group {
     pub layout: Layout,
     /// Bytes of a request and of a record.
     pub size: u64,
-    /// Files, each with its own stream.
+    /// Number of files, each with its own stream.
     pub jobs: usize,
     /// Bytes of all files together.
     pub bytes: u64,
-    /// Requests in flight together when the mode is direct.
+    /// Number of requests in flight together when the mode is direct.
     pub in_flight: usize,
     /// Seconds of a random run.
     pub seconds: f64,
 }
 
-/// What a layer is asked to do with a group's files.
+/// Task of a layer with a group's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Task {
-    /// What the load does.
+    /// Pattern of the load.
     pub pattern: Pattern,
-    /// How it asks.
+    /// Mode in which the load asks for its I/O.
     pub mode: Mode,
 }
 
-/// One layer's figures for one cell, once.
+/// Figures of one layer for one cell, once.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Measured {
-    /// Bytes moved.
+    /// Number of bytes moved.
     pub bytes: u64,
-    /// Until the last byte was where the pattern says.
+    /// Seconds until the last byte was where the pattern says.
     pub seconds: f64,
-    /// Requests per second.
+    /// Number of requests per second.
     pub iops: f64,
-    /// Microseconds: median, 99th, 99.9th percentile.
+    /// Latencies in microseconds: median, 99th, 99.9th percentile.
     pub latency_us: Option<[f64; 3]>,
     /// CPU seconds of client and server.
     pub cpu: f64,
-    /// Bytes copied between buffers ÷ bytes moved, where the process counts them.
+    /// Ratio of bytes copied between buffers to bytes moved, where the process counts them.
     pub copies: Option<f64>,
     /// Part of the bytes that went the direct path, where the pool counts them.
     pub direct_share: Option<f64>,
 }
 
-/// The figures of one layer for one cell over the turns; absent figures were not measured.
+/// Figures of one layer for one cell over the turns; absent figures were not measured.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub struct Row {
-    /// `files`, or `loops`.
+    /// Kind of the devices: `files`, or `loops`.
     pub devices_are: String,
     /// Cap of each device in 10⁶ bytes per second.
     pub cap_mb: Option<u64>,
-    /// As `zbench` spells it.
+    /// Layout as `zbench` spells it.
     pub layout: String,
     /// Number of devices.
     pub devices: usize,
-    /// Where the load meets the system.
+    /// Layer at which the load meets the system.
     pub layer: Layer,
     /// Bytes of a request and of a record.
     pub size: u64,
-    /// What the load does.
+    /// Pattern of the load.
     pub pattern: Pattern,
-    /// How it asks.
+    /// Mode in which the load asks for its I/O.
     pub mode: Mode,
-    /// Streams.
+    /// Number of streams.
     pub jobs: usize,
-    /// Runs.
+    /// Number of turns.
     pub turns: usize,
-    /// 10⁶ bytes per second: median.
+    /// Rate in 10⁶ bytes per second: median.
     pub mb_per_second: f64,
-    /// Spread of it in percent.
+    /// Spread of the rate in percent.
     pub spread_percent: f64,
-    /// Share of what the raw devices did in the same turn (times data ÷ all devices of the layout), median.
+    /// Percent of what the raw devices did in the same turn (times data ÷ all devices of the layout), median.
     pub raw_percent: Option<f64>,
-    /// Requests per second, median.
+    /// Number of requests per second, median.
     pub iops: f64,
-    /// Microseconds, medians: 50th, 99th, 99.9th percentile.
+    /// Latencies in microseconds, medians: 50th, 99th, 99.9th percentile.
     pub latency_us: Option<[f64; 3]>,
     /// CPU seconds per GiB moved, median.
     pub cpu_per_gib: f64,
-    /// Bytes copied ÷ bytes moved, median.
+    /// Ratio of bytes copied to bytes moved, median.
     pub copies: Option<f64>,
     /// Percent of the bytes that went the direct path, median.
     pub direct_percent: Option<f64>,
 }
 
-/// Collects a row.
+/// Samples that a row is made of.
 #[derive(Debug, Default)]
 pub struct Collected {
     rate: Samples,
@@ -153,7 +153,7 @@ pub struct Collected {
 }
 
 impl Collected {
-    /// One more turn; `raw_rate` is what the devices did in it, in 10⁶ bytes per second.
+    /// Adds a turn; `raw_rate` is what the devices did in it, in 10⁶ bytes per second.
     pub fn add(&mut self, measured: &Measured, raw_rate: Option<f64>) {
         let rate = measured.bytes as f64 / 1e6 / measured.seconds.max(1e-9);
         self.rate.push(rate);
@@ -173,7 +173,7 @@ impl Collected {
         }
     }
 
-    /// The row of a layer and cell.
+    /// Row of a layer and cell.
     pub fn row(&self, group: &Group, layer: Layer, task: Task, devices_are: &str, cap: Option<u64>) -> Row {
         let some = |samples: &Samples| (samples.count() > 0).then(|| samples.median());
         let latency = some(&self.latency[0]).map(|_| std::array::from_fn(|index| self.latency[index].median()));
@@ -224,7 +224,7 @@ pub fn heading() -> String {
 }
 
 impl Row {
-    /// One line of the table; what was not measured is "-".
+    /// Line of the table; what was not measured is "-".
     pub fn line(&self) -> String {
         let optional = |value: Option<f64>, digits: usize| value.map_or_else(|| "-".to_string(), |value| format!("{value:.digits$}"));
         let latency = |index: usize| optional(self.latency_us.map(|all| all[index]), 0);

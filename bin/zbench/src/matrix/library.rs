@@ -12,13 +12,13 @@ use ondisk::ObjectId;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// A pool of the group's layout, and the objects that the last write made.
+/// Pool of the group's layout, and the objects that the last write made.
 pub struct Library {
     subject: Option<Subject>,
     objects: Vec<ObjectId>,
 }
 
-/// Microseconds at the median, 99th and 99.9th percentile.
+/// Latencies in microseconds at the median, 99th and 99.9th percentile.
 pub fn percentiles(mut nanoseconds: Vec<u32>) -> Option<[f64; 3]> {
     if nanoseconds.is_empty() {
         return None;
@@ -28,7 +28,7 @@ pub fn percentiles(mut nanoseconds: Vec<u32>) -> Option<[f64; 3]> {
     Some([at(0.5), at(0.99), at(0.999)])
 }
 
-/// What is written: the same bytes for everybody, as buffers of which writes take slices.
+/// Bytes that are written: the same for everybody, as buffers of which writes take slices.
 fn data() -> &'static Abd {
     static DATA: OnceLock<Abd> = OnceLock::new();
     DATA.get_or_init(|| Abd::from_slice(&pattern(64 << 20)))

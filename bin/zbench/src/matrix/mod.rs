@@ -33,9 +33,9 @@ const ARC_PART: u64 = 8;
 const ARC_MIN: u64 = 64 << 20;
 /// Bytes of the files when nothing caps the devices.
 const UNCAPPED_BYTES: u64 = 384 << 20;
-/// What a fresh pool is warmed up with, at most: more than all buffers that stay in use together.
+/// Bytes that a fresh pool is warmed up with, at most: more than all buffers that stay in use together.
 const WARM_UP_BYTES: u64 = 1 << 30;
-/// Fixed cost of a run in the estimate: making pools, importing, fio's start.
+/// Seconds of a run in the estimate that are its fixed cost: making pools, importing, fio's start.
 const OVERHEAD_SECONDS: f64 = 0.7;
 
 /// What to measure.
@@ -103,12 +103,12 @@ pub struct Args {
     peer: Option<PathBuf>,
 }
 
-/// Budget of the caches: a part of the data, so that buffered reads are mostly of the devices.
+/// Budget of the caches in bytes: a part of the data, so that buffered reads are mostly of the devices.
 fn arc_bytes(group: &Group) -> u64 {
     (group.bytes / ARC_PART).max(ARC_MIN)
 }
 
-/// The write that a pool of the group begins its life with. What happens once in the life of a process, such as faulting its memory in,
+/// Write that a pool of the group begins its life with. What happens once in the life of a process, such as faulting its memory in,
 /// happens there and is not measured.
 fn warm_up(group: &Group) -> (Group, Task) {
     (Group { bytes: group.bytes.min(WARM_UP_BYTES), ..*group }, Task { pattern: Pattern::Write, mode: Mode::Buffered })
@@ -160,7 +160,7 @@ impl Args {
     }
 }
 
-/// The matrix as it is worked off.
+/// Matrix as it is worked off.
 struct Work<'a> {
     args: &'a Args,
     devices: &'a DeviceSet,
@@ -199,7 +199,7 @@ impl Work<'_> {
         );
     }
 
-    /// One turn of one layer: every task, in order.
+    /// Runs one turn of one layer: every task, in order.
     fn turn(&mut self, group: &Group, layer: Layer) -> Result<Vec<(Task, Measured)>, String> {
         let mut figures = Vec::new();
         let tasks = self.tasks.clone();

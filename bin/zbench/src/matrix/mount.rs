@@ -7,7 +7,7 @@ use crate::fio::Job;
 use crate::mounted::Mounted;
 use std::path::PathBuf;
 
-/// The daemon with the group's pool.
+/// Daemon with the group's pool.
 pub struct Mount {
     mounted: Mounted,
     devices: Vec<PathBuf>,

@@ -5,7 +5,7 @@ use crate::devices::DeviceSet;
 use crate::files::DATA_START;
 use crate::fio::{Job, Outcome};
 
-/// How fio names the pattern.
+/// Name of the pattern for fio.
 pub fn fio_name(pattern: Pattern) -> &'static str {
     match pattern {
         Pattern::Write => "write",
@@ -14,7 +14,7 @@ pub fn fio_name(pattern: Pattern) -> &'static str {
     }
 }
 
-/// Options that follow from the task, for any target: engine, depth, duration.
+/// Adds the options that follow from the task, for any target: engine, depth, duration.
 pub fn shape(job: Job, group: &Group, task: Task, in_flight: usize) -> Job {
     let job = job.with("numjobs", group.jobs);
     let job = match task.mode {
@@ -29,7 +29,7 @@ pub fn shape(job: Job, group: &Group, task: Task, in_flight: usize) -> Job {
     }
 }
 
-/// fio's result as a cell's.
+/// Result of fio as a cell's.
 pub fn measured(outcome: &Outcome) -> Measured {
     Measured {
         bytes: outcome.bytes,

@@ -13,10 +13,10 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// A title, and what of a row it is about.
+/// Title of a plot, and the value of a row that it shows.
 type Plot = (&'static str, fn(&zia::Row) -> f64);
 
-/// What the plots of `zbench zia` show.
+/// Plots of `zbench zia`.
 const ZIA_PLOTS: [Plot; 4] = [
     ("MB/s", |row| row.mb_per_second),
     ("CPU of the host, seconds per GiB", |row| row.host_cpu),
@@ -42,7 +42,7 @@ pub struct Args {
     html: PathBuf,
 }
 
-/// How this program was called.
+/// Text of the command line by which this program was called.
 pub fn command_line() -> String {
     let mut words: Vec<String> = std::env::args().collect();
     if let Some(program) = words.first_mut() {
@@ -106,18 +106,18 @@ fn table(page: &mut String, rows: &[Row]) {
     page.push_str("</table>\n");
 }
 
-/// What a page shows besides its header.
+/// Contents of a page besides its header.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Contents<'a> {
-    /// Of `zbench matrix`.
+    /// Rows of `zbench matrix`.
     pub rows: &'a [Row],
-    /// Of `zbench zia`.
+    /// Rows of `zbench zia`.
     pub zia: &'a [zia::Row],
-    /// Printed output: title and text.
+    /// Outputs of other commands: title and text.
     pub outputs: &'a [(String, String)],
 }
 
-/// The pipeline on accelerators: a plot of each quantity and the table, for each setup that was measured.
+/// Adds the pipeline on accelerators: a plot of each quantity and the table, for each setup that was measured.
 fn accelerators(page: &mut String, rows: &[zia::Row]) -> Result<(), String> {
     for rows in rows.chunk_by(|one, other| one.setup == other.setup) {
         let _ = writeln!(page, "<h2>Accelerators</h2>\n<p>{}</p>\n<div class=\"plots\">", escape(&rows[0].setup));

@@ -12,7 +12,7 @@ const COLOURS: [(Layer, RGBColor); 4] = [
     (Layer::Peer, RGBColor(214, 39, 40)),
 ];
 
-/// What a plot shows of its rows.
+/// Quantity that a plot shows of its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
     /// 10⁶ bytes per second
@@ -26,10 +26,10 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// All of them, in the order of the report.
+    /// All quantities, in the order of the report.
     pub const ALL: [Quantity; 4] = [Quantity::Rate, Quantity::RawPercent, Quantity::Cpu, Quantity::Latency];
 
-    /// For headings.
+    /// Title for headings.
     pub fn title(self) -> &'static str {
         match self {
             Quantity::Rate => "MB/s",
@@ -49,7 +49,7 @@ impl Quantity {
     }
 }
 
-/// One line of a plot: a layer and its points (place on the axis, value).
+/// Line of a plot: a layer and its points (place on the axis, value).
 type Line = (Layer, Vec<(f64, f64)>);
 
 fn draw(title: &str, names: &[String], lines: &[Line]) -> Result<String, String> {
@@ -91,7 +91,7 @@ fn draw(title: &str, names: &[String], lines: &[Line]) -> Result<String, String>
     Ok(svg)
 }
 
-/// One bar for each name, with its value beside it.
+/// Plot with one bar for each name, with its value beside it.
 pub fn bars(title: &str, bars: &[(&str, f64)]) -> Result<String, String> {
     let most = bars.iter().map(|(_, value)| *value).fold(0.0, f64::max);
     if most <= 0.0 {
@@ -124,7 +124,7 @@ pub fn bars(title: &str, bars: &[(&str, f64)]) -> Result<String, String> {
     Ok(svg)
 }
 
-/// Rows that one plot shows, by (kind of devices, layout, pattern, mode, size, streams); its axis is the number of devices.
+/// Plots of rows, one for each (kind of devices, layout, pattern, mode, size, streams); its axis is the number of devices.
 pub fn small_multiples(rows: &[Row], quantity: Quantity) -> Result<Vec<String>, String> {
     type Key = (String, String, Pattern, Mode, u64, usize);
     let mut plots: BTreeMap<Key, Vec<&Row>> = BTreeMap::new();

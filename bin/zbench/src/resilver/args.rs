@@ -6,7 +6,7 @@ use crate::layout::Layout;
 use clap::{Args as ClapArgs, ValueEnum};
 use std::path::PathBuf;
 
-/// What the devices are.
+/// Kind of the devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DisksAre {
     /// Loop devices with a bandwidth cap each (needs root)

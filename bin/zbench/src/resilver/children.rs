@@ -10,14 +10,14 @@ use super::life::{Life, Rebuilt};
 use crate::layout::Layout;
 use crate::measure::{GIB, Samples, Verdicts};
 
-/// The devices' bandwidth is divided by this.
+/// Number by which the devices' bandwidth is divided.
 const SLOWER: u64 = 5;
-/// Half of it may be in flight.
+/// Bytes of the cache's budget: half of it may be in flight.
 const CACHE_BYTES: u64 = 1 << 30;
-/// Twice the children must rebuild so many times as fast.
+/// Factor by which twice the children must rebuild faster.
 const DOUBLED_MIN: f64 = 1.8;
 
-/// What the turns of one layout came to.
+/// Figures of the turns of one layout.
 #[derive(Default)]
 struct Figures {
     mib: Samples,

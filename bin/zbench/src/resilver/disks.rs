@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
-/// What the bare device is written with.
+/// Bytes of the blocks that the bare device is written with.
 const RAW_BLOCK: u64 = 1 << 20;
 const RAW_IN_FLIGHT: usize = 16;
 
@@ -28,16 +28,16 @@ enum Kind {
 #[derive(Debug)]
 pub struct Disks {
     kind: Kind,
-    /// Where they are, or what they are called.
+    /// Paths of the devices, or what they are called.
     pub paths: Vec<PathBuf>,
-    /// Of each.
+    /// Bytes of each device.
     pub bytes: u64,
     /// Bytes per second that each reads and writes while it takes its time.
     pub bandwidth: [u64; 2],
 }
 
 impl Disks {
-    /// `count` devices of `bytes` each, `slower` × as slow as the arguments say.
+    /// Makes `count` devices of `bytes` each, `slower` × as slow as the arguments say.
     pub fn create(args: &Args, count: usize, bytes: u64, slower: u64) -> Result<Disks, String> {
         if args.devices_are == DisksAre::Simulated {
             let set = Arc::new(Simulated::create(count, bytes, args.slower * slower));
@@ -49,7 +49,7 @@ impl Disks {
         Ok(Disks { paths: set.paths.clone(), kind: Kind::Loops(set), bytes, bandwidth })
     }
 
-    /// What they are, for people.
+    /// Description of the devices, for people.
     pub fn describe(&self) -> String {
         let [read, write] = self.bandwidth.map(|bandwidth| bandwidth as f64 / 1e6);
         let what = match &self.kind {
@@ -59,7 +59,7 @@ impl Disks {
         format!("{what} of {read:.0} MB/s read, {write:.0} MB/s write, {} MiB", self.bytes >> 20)
     }
 
-    /// Opens one by its path.
+    /// Opener of the devices by their paths.
     pub fn opener(&self) -> Opener {
         let Kind::Simulated(set) = &self.kind else { return Opener::default() };
         let (set, paths) = (set.clone(), self.paths.clone());
@@ -69,7 +69,7 @@ impl Disks {
         })
     }
 
-    /// Whether they are as slow as they are to be, or as fast as the machine.
+    /// Makes the devices as slow as they are to be, or as fast as the machine.
     pub fn take_time(&self, timed: bool) -> Result<(), String> {
         match &self.kind {
             Kind::Loops(set) => {
@@ -94,12 +94,12 @@ impl Disks {
         }
     }
 
-    /// The first `count` paths.
+    /// Paths of the first `count` devices.
     pub fn first(&self, count: usize) -> &[PathBuf] {
         &self.paths[..count.min(self.paths.len())]
     }
 
-    /// Totals of one.
+    /// Totals of one device.
     pub fn disk(&self, index: usize) -> Disk {
         match &self.kind {
             Kind::Loops(set) => sample::disk(&set.paths[index]),
@@ -110,7 +110,7 @@ impl Disks {
         }
     }
 
-    /// 10⁶ bytes per second that the bare first device takes for `bytes`, whatever is on it.
+    /// Rate in 10⁶ bytes per second that the bare first device reaches when it is written with `bytes`, whatever is on it.
     pub fn bare_write_rate(&self, bytes: u64) -> Result<f64, String> {
         let bytes = (bytes / RAW_BLOCK).max(1) * RAW_BLOCK;
         match &self.kind {

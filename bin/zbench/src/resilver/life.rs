@@ -16,21 +16,21 @@ use pool::{RebuildState, ScanFunction, ScanState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Objects, each with a stream of the load.
+/// Number of objects, each with a stream of the load.
 const STREAMS: u64 = 8;
 const FILL_IN_FLIGHT: usize = 4;
-/// Of the load's reference without a resilver: longer than what the engine remembers of devices that took no time (`zio`, `idle`).
+/// Time of the load's reference without a resilver: longer than what the engine remembers of devices that took no time (`zio`, `idle`).
 const IDLE: Duration = Duration::from_secs(6);
-/// Memory of buffers that is there before anything is timed.
+/// Bytes of buffers' memory that are there before anything is timed.
 const WARM_BYTES: usize = 512 << 20;
 const SAMPLE: Duration = Duration::from_millis(100);
-/// A resilver that takes this many times as long as the device's bandwidth allows is given up.
+/// Multiple of the time that the device's bandwidth allows after which a resilver is given up.
 const PATIENCE: f64 = 20.0;
 
-/// What one recovery took.
+/// Figures of one recovery.
 #[derive(Debug)]
 pub struct Recovery {
-    /// From the request to replace until the replaced device is gone from the pool.
+    /// Seconds from the request to replace until the replaced device is gone from the pool.
     pub seconds: f64,
     /// Bytes that the new device was given meanwhile.
     pub written: u64,
@@ -38,25 +38,25 @@ pub struct Recovery {
     pub cpu: f64,
     /// Percent of the processors' time that the machine's host kept for others.
     pub stolen_percent: f64,
-    /// The load before.
+    /// Latencies of the load before.
     pub idle: Latencies,
-    /// The load meanwhile.
+    /// Latencies of the load meanwhile.
     pub busy: Latencies,
-    /// Moments of it.
+    /// Samples of the recovery, moment by moment.
     pub samples: Vec<Sample>,
 }
 
 impl Recovery {
-    /// 10⁶ bytes per second written to the new device.
+    /// Rate in 10⁶ bytes per second written to the new device.
     pub fn rate(&self) -> f64 {
         self.written as f64 / 1e6 / self.seconds.max(1e-9)
     }
 }
 
-/// What one rebuild onto a distributed spare took.
+/// Figures of one rebuild onto a distributed spare.
 #[derive(Debug)]
 pub struct Rebuilt {
-    /// From the request until nothing is rebuilt any more.
+    /// Seconds from the request until nothing is rebuilt any more.
     pub seconds: f64,
     /// Bytes that the spare was given.
     pub written: u64,
@@ -64,18 +64,18 @@ pub struct Rebuilt {
     pub cpu: f64,
 }
 
-/// A pool that is filled.
+/// Pool that is filled.
 pub struct Life {
     subject: Subject,
     layout: Layout,
     objects: Vec<Arc<Dnode>>,
-    /// Of each object.
+    /// Bytes of each object.
     bytes: u64,
     record: u64,
     data: Abd,
 }
 
-/// What record `number` holds.
+/// Content of record `number`.
 fn content(data: &Abd, record: u64, number: u64) -> &[u8] {
     let places = (data.len() as u64 / record).max(1);
     let start = (number % places * record) as usize;
@@ -122,7 +122,7 @@ impl Life {
         parts.iter_mut().for_each(|part| part.fill(0xA5));
     }
 
-    /// The device goes, is wiped, and comes back as a new one, beside `load`; then everything is read without other devices.
+    /// Takes the device away, wipes it, and brings it back as a new one, beside `load`; then everything is read without other devices.
     pub fn recover(&mut self, args: &Args, load: Load, devices: &Disks) -> Result<Recovery, String> {
         Life::warm_up();
         devices.take_time(true)?;
@@ -176,7 +176,7 @@ impl Life {
         })
     }
 
-    /// The device goes for good, and the vdev's distributed spare stands in for it; then everything is read without other devices.
+    /// Takes the device away for good, and the vdev's distributed spare stands in for it; then everything is read without other devices.
     pub fn rebuild(&self, devices: &Disks) -> Result<Rebuilt, String> {
         self.subject.fault(0)?;
         devices.wipe(0)?;
@@ -200,7 +200,7 @@ impl Life {
         Ok(rebuilt)
     }
 
-    /// Everything is right when as many other devices are out as the layout bears; they come back afterwards.
+    /// Checks that everything is right when as many other devices are out as the layout bears; they come back afterwards.
     fn verify(&self) -> Result<(), String> {
         let out: Vec<usize> = (1..=self.layout.tolerance()).collect();
         out.iter().try_for_each(|leaf| self.subject.fault(*leaf))?;

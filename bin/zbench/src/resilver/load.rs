@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What users do meanwhile.
+/// Load: what users do meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Load {
@@ -44,7 +44,7 @@ impl Load {
         matches!(self, Load::Read | Load::Write)
     }
 
-    /// Whether a request reads; `dice` is random.
+    /// True when a request reads; `dice` is random.
     fn reads(self, dice: u64) -> bool {
         match self {
             Load::None | Load::Read | Load::RandomRead => true,
@@ -55,12 +55,12 @@ impl Load {
     }
 }
 
-/// What a load saw.
+/// Latencies that a load saw.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies {
-    /// Of each request, milliseconds.
+    /// Latency of each request in milliseconds.
     pub milliseconds: Vec<f64>,
-    /// Asked for.
+    /// Number of bytes asked for.
     pub bytes: u64,
 }
 
@@ -79,17 +79,17 @@ impl Latencies {
     }
 }
 
-/// What the load works on.
+/// Ground that the load works on.
 pub struct Ground<'a> {
-    /// The pool.
+    /// Pool of the load.
     pub subject: &'a Subject,
-    /// One for each stream, all of `bytes`.
+    /// Objects, one for each stream, all of `bytes`.
     pub objects: &'a [Arc<Dnode>],
-    /// Of each object.
+    /// Bytes of each object.
     pub bytes: u64,
     /// Bytes of a record.
     pub record: u64,
-    /// What record `n` of every object holds.
+    /// Content of record `n` of every object.
     pub content: &'a (dyn Fn(u64) -> &'a [u8] + Sync),
 }
 
@@ -105,7 +105,7 @@ pub fn beside<'a, T>(ground: &'a Ground<'a>, load: Load, per_second: f64, work: 
     })
 }
 
-/// Requests of `load` at `per_second` in all, until `stop`.
+/// Makes requests of `load` at `per_second` in all, until `stop`.
 fn run<'a>(ground: &'a Ground<'a>, load: Load, per_second: f64, stop: &AtomicBool) -> Result<Latencies, String> {
     let mut all = Latencies::default();
     if load == Load::None {

@@ -34,9 +34,9 @@ use std::process::ExitCode;
 
 /// Least share of the device's write bandwidth without a load, in percent.
 const ALONE_MIN: f64 = 95.0;
-/// The same beside a load that reads.
+/// Least share of the device's write bandwidth beside a load that reads, in percent.
 const READING_MIN: f64 = 85.0;
-/// Most that the 99th percentile of the load may grow, when a latency target is set.
+/// Factor by which the 99th percentile of the load may grow at most, when a latency target is set.
 const LATENCY_GROWTH_MAX: f64 = 2.0;
 
 const CPU_PHASES: [PhaseSpec; 3] = [
@@ -45,7 +45,7 @@ const CPU_PHASES: [PhaseSpec; 3] = [
     PhaseSpec { name: "resilver", title: "healing resilver", bound: 0.6 },
 ];
 const CPU_RECORD: usize = 1 << 20;
-/// Too small to help the load.
+/// Bytes of the cache's budget: too small to help the load.
 const CACHE_BYTES: u64 = 64 << 20;
 
 fn judge(args: &Args, load: Load, percent: f64, growth: Option<f64>, verdicts: &mut Verdicts) -> String {
@@ -93,7 +93,7 @@ fn print_header(args: &Args, devices: &Disks) {
     );
 }
 
-/// What the turns of one load came to.
+/// Figures of the turns of one load.
 #[derive(Default)]
 struct Figures {
     mib: Samples,

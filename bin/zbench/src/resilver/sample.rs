@@ -7,18 +7,18 @@ use std::time::Instant;
 /// Totals of one block device (Linux: `/sys/block/*/stat`).
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 pub struct Disk {
-    /// Bytes read so far.
+    /// Number of bytes read so far.
     pub read: u64,
-    /// Bytes written so far.
+    /// Number of bytes written so far.
     pub written: u64,
-    /// Requests that it has now.
+    /// Number of requests that the device has now.
     pub in_flight: u64,
 }
 
-/// One moment.
+/// Sample of one moment.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Sample {
-    /// Since the replacement began.
+    /// Seconds since the replacement began.
     pub seconds: f64,
     /// CPU seconds of the process.
     pub cpu: f64,
@@ -26,9 +26,9 @@ pub struct Sample {
     pub resident: u64,
     /// Bytes that the scan read, of how many.
     pub progress: (u64, u64),
-    /// By device; the first is the one that was replaced.
+    /// Totals by device; the first is the one that was replaced.
     pub disks: Vec<Disk>,
-    /// Background I/Os that the latency promise lets each device have, in thousandths.
+    /// Number of background I/Os that the latency promise lets each device have, in thousandths.
     pub shares_milli: Vec<u32>,
 }
 
@@ -52,12 +52,12 @@ fn resident_bytes() -> u64 {
     pages * rustix::param::page_size() as u64
 }
 
-/// Now.
+/// Takes a sample now.
 pub fn take(begun: Instant, disks: Vec<Disk>, shares_milli: Vec<u32>, progress: (u64, u64)) -> Sample {
     Sample { seconds: begun.elapsed().as_secs_f64(), cpu: cpu_seconds(), resident: resident_bytes(), progress, disks, shares_milli }
 }
 
-/// Requests that the replaced device had, on average.
+/// Number of requests that the replaced device had, on average.
 pub fn mean_queue(samples: &[Sample]) -> f64 {
     let first = samples.iter().filter_map(|sample| sample.disks.first()).map(|disk| disk.in_flight);
     first.sum::<u64>() as f64 / samples.len().max(1) as f64

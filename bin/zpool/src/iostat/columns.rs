@@ -2,7 +2,7 @@
 //!
 //! Facts from OpenZFS's `zpool_main.c` (`iostat_top_labels`, `iostat_bottom_labels`, `vsx_type_to_nvlist`, `default_column_width`).
 
-/// A group of columns.
+/// Group of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
     /// Capacity, operations, bandwidth.
@@ -18,7 +18,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// True for those that are printed as one table per vdev.
+    /// True for groups that are printed as one table per vdev.
     pub fn is_histogram(self) -> bool {
         matches!(self, Group::LatencyHistogram | Group::SizeHistogram)
     }
@@ -32,7 +32,7 @@ impl Group {
         }
     }
 
-    /// Width of a column when numbers are exact.
+    /// Width of a column in characters when numbers are exact.
     pub fn exact_width(self) -> usize {
         match self {
             Group::Default => 15,
@@ -41,7 +41,7 @@ impl Group {
         }
     }
 
-    /// Upper headings and how many columns each stands over.
+    /// Headings of the upper line and how many columns each stands over.
     pub fn top(self) -> &'static [(&'static str, usize)] {
         match self {
             Group::Default => &[("capacity", 2), ("operations", 2), ("bandwidth", 2)],
@@ -64,7 +64,7 @@ impl Group {
         }
     }
 
-    /// Lower headings, one per column.
+    /// Headings of the lower line, one per column.
     pub fn bottom(self) -> &'static [&'static str] {
         match self {
             Group::Default => &["alloc", "free", "read", "write", "read", "write"],
@@ -77,7 +77,7 @@ impl Group {
         }
     }
 
-    /// The extended statistic behind each column; none for the default group.
+    /// Names of the extended statistics behind the columns; none for the default group.
     pub fn sources(self) -> &'static [&'static str] {
         match self {
             Group::Default => &[],

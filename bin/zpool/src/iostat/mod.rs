@@ -16,12 +16,12 @@ use std::io::IsTerminal;
 use std::time::Duration;
 use text::{Span, Style};
 
-/// Columns that numbers take of a line, for the width of names (OpenZFS: `get_namewidth_iostat`).
+/// Number of characters that numbers take of a line, for the width of names (OpenZFS: `get_namewidth_iostat`).
 const STATS_WIDTH: usize = 42;
-/// Columns of a terminal that does not say how many it has; what is no terminal has room.
+/// Number of columns of a terminal that does not say how many it has; what is no terminal has room.
 const TERMINAL_COLUMNS: usize = 80;
 const NAME_WIDTH_MIN: usize = 10;
-/// Lines of a terminal that does not say how many it has: headings are repeated after so many.
+/// Number of lines of a terminal that does not say how many it has: headings are repeated after so many.
 const TERMINAL_LINES: u64 = 24;
 
 /// Runs the verb.
@@ -68,7 +68,7 @@ pub fn run(client: &Client, arguments: &args::Iostat) -> Result<u8, Stop> {
     Screen { client, arguments, names, pools, style, before: None, iteration: 0 }.run(repeat)
 }
 
-/// `--direct`: counts since the import.
+/// Does `--direct`: counts since the import.
 fn direct(client: &Client, arguments: &args::Iostat, pools: &[String]) -> Result<u8, Stop> {
     arguments.json.check()?;
     let output = Output { scripted: arguments.scripted, parsable: arguments.parsable, json: arguments.json.clone() };
@@ -83,7 +83,7 @@ fn snapshot(client: &Client, pools: &[String]) -> Result<IostatReport, Failure> 
     }
 }
 
-/// How vdevs are called.
+/// Rules of how vdevs are named.
 #[derive(Clone, Copy)]
 struct Names {
     guids: bool,
@@ -101,7 +101,7 @@ impl Names {
         }
     }
 
-    /// The name shown: the last part of a disk's path, a file's whole path, or the group's name.
+    /// Name that is shown: the last part of a disk's path, a file's whole path, or the group's name.
     fn shown(self, vdev: &IostatVdev) -> String {
         if self.guids && vdev.kind != "root" {
             return vdev.guid.to_string();
@@ -115,7 +115,7 @@ impl Names {
         if is_short { path.rsplit('/').next().unwrap_or(&path).to_string() } else { path }
     }
 
-    /// The shown name of the vdev that a word means.
+    /// Name, as shown, of the vdev that a word means.
     fn find(self, vdev: &IostatVdev, word: &str) -> Option<String> {
         let is_it = vdev.kind != "root"
             && (vdev.name == word
@@ -155,7 +155,7 @@ impl Names {
     }
 }
 
-/// The loop and what it remembers.
+/// State of the loop that prints.
 struct Screen<'a> {
     client: &'a Client,
     arguments: &'a args::Iostat,
@@ -234,7 +234,7 @@ impl Screen<'_> {
         Ok(out)
     }
 
-    /// The longest name, as far as the line has room.
+    /// Length of the longest name in characters, as far as the line has room.
     fn name_width(&self, now: &IostatReport) -> usize {
         fn longest(vdev: &IostatVdev, depth: usize, verbose: bool, names: Names) -> usize {
             let own = depth + names.shown(vdev).chars().count();
@@ -246,7 +246,7 @@ impl Screen<'_> {
         widest.min(columns - STATS_WIDTH).max(NAME_WIDTH_MIN)
     }
 
-    /// Everything that is counted, since import (OpenZFS 2.3 has no `-j` here; the shape follows `zpool status -j`).
+    /// JSON of everything that is counted, since import (OpenZFS 2.3 has no `-j` here; the shape follows `zpool status -j`).
     fn json(&self, now: &IostatReport) -> String {
         let int = self.arguments.json.json_int;
         let pools: Map<String, Value> = now.pools.iter().map(|pool| (pool.name.clone(), vdev_json(pool, self.names, int))).collect();

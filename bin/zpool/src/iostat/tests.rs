@@ -14,7 +14,7 @@ fn vdev(name: &str, kind: &str, children: Vec<IostatVdev>) -> IostatVdev {
     IostatVdev { name: name.into(), kind: kind.into(), extended, children, ..IostatVdev::default() }
 }
 
-/// A mirror with two leaves, one of which wrote 100 blocks of 128 KiB that took some 70 µs each.
+/// Makes a mirror with two leaves, one of which wrote 100 blocks of 128 KiB that took some 70 µs each.
 fn pool() -> IostatVdev {
     let mut busy = vdev("/dev/sda", "disk", Vec::new());
     busy.write_operations = 1000;

@@ -8,40 +8,40 @@ use control_api::IostatVdev;
 use std::fmt::Write;
 use std::rc::Rc;
 
-/// Width of a column of numbers for people.
+/// Width of a column of numbers for people, in characters.
 const NICE_WIDTH: usize = 5;
-/// Request sizes below this power of two are not shown.
+/// Power of two in bytes below which request sizes are not shown.
 const FIRST_SIZE_BUCKET: usize = 9;
 
-/// How to print.
+/// Style of what is printed.
 #[derive(Clone, Debug, Default)]
 pub struct Style {
     /// Groups of columns from left to right; a histogram stands alone.
     pub groups: Vec<Group>,
-    /// `-p`.
+    /// True for exact numbers: `-p`.
     pub exact: bool,
-    /// `-H`.
+    /// True for scripts: `-H`.
     pub scripted: bool,
-    /// `-v`, or vdevs were named.
+    /// True with `-v`, or when vdevs were named.
     pub verbose: bool,
-    /// Show only vdevs of these names; empty shows all.
+    /// Names of the only vdevs that are shown; empty shows all.
     pub only: Vec<String>,
-    /// Width of the column of names.
+    /// Width of the column of names in characters.
     pub name_width: usize,
-    /// `-c`: what scripts say of devices.
+    /// Columns of `-c`: what scripts say of devices.
     pub scripts: Option<Rc<Columns>>,
 }
 
-/// Two pictures of one vdev.
+/// Counters of one vdev at two moments.
 #[derive(Clone, Copy)]
 pub struct Span<'a> {
-    /// The pool's name.
+    /// Name of the pool.
     pub pool: &'a str,
-    /// Now.
+    /// Counters now.
     pub now: &'a IostatVdev,
-    /// Before; none for the whole life of the pool.
+    /// Counters before; None for the whole life of the pool.
     pub old: Option<&'a IostatVdev>,
-    /// Between them.
+    /// Nanoseconds between them.
     pub elapsed_ns: u64,
 }
 
@@ -76,7 +76,7 @@ impl Style {
         if self.exact { group.exact_width() } else { NICE_WIDTH }
     }
 
-    /// The line of dashes below headings and between pools.
+    /// Line of dashes below headings and between pools.
     pub fn separator(&self) -> String {
         self.dashes(None)
     }
@@ -91,7 +91,7 @@ impl Style {
         line
     }
 
-    /// The three lines of headings.
+    /// Lines of headings, three.
     pub fn header(&self) -> String {
         self.header_of(None, None)
     }
@@ -221,7 +221,7 @@ impl Style {
     }
 }
 
-/// A heading in the middle of its columns, as OpenZFS computes the middle.
+/// Adds a heading in the middle of its columns, as OpenZFS computes the middle.
 fn label(line: &mut String, text: &str, columns: usize, column_width: usize) {
     let whole = column_width * columns + 2 * (columns - 1);
     let start = (whole / columns).saturating_sub(text.len() / columns);

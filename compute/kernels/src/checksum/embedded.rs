@@ -13,10 +13,10 @@ pub const EMBEDDED_CHECKSUM_BYTES: usize = 40;
 /// First word of the trailer.
 pub const ZEC_MAGIC: u64 = 0x0210_da7a_b10c_7a11;
 
-/// Where the trailer of a `zilog2` block lies (`zil_chain_t`: padding, next block pointer, bytes used, trailer).
+/// Offset in bytes of the trailer of a `zilog2` block (`zil_chain_t`: padding, next block pointer, bytes used, trailer).
 const ZILOG2_TRAILER: usize = 144;
 const ZILOG2_USED: usize = 136;
-/// `ZIL_MIN_BLKSZ`.
+/// Unit in bytes of the bytes used: `ZIL_MIN_BLKSZ`.
 const ZILOG2_UNIT: u64 = 4096;
 
 /// The words that stand in for the checksum while it is computed.
@@ -24,15 +24,15 @@ const ZILOG2_UNIT: u64 = 4096;
 pub struct Verifier(pub [u64; 4]);
 
 impl Verifier {
-    /// Of a label block at byte `offset` of the device.
+    /// Verifier of a label block at byte `offset` of the device.
     pub fn label(offset: u64) -> Verifier {
         Verifier([offset, 0, 0, 0])
     }
-    /// Of a gang header whose block pointer has this first address and birth.
+    /// Verifier of a gang header whose block pointer has this first address and birth.
     pub fn gang_header(dva: ondisk::Dva, birth: ondisk::Txg) -> Verifier {
         Verifier([u64::from(dva.vdev.0), dva.offset, birth.0, 0])
     }
-    /// Of an intent-log block: the checksum words of the block pointer that leads to it.
+    /// Verifier of an intent-log block: the checksum words of the block pointer that leads to it.
     pub fn log_block(words: [u64; 4]) -> Verifier {
         Verifier(words)
     }
@@ -51,7 +51,7 @@ fn word_at(block: &[u8], at: usize, order: ByteOrder) -> Option<u64> {
     Some(word(order, *raw))
 }
 
-/// Where the trailer starts and how many bytes of the block are covered.
+/// Offset in bytes of the trailer, and number of bytes of the block that are covered.
 fn extent(kind: Checksum, block: &[u8], order: ByteOrder) -> Option<(usize, usize)> {
     if kind != Checksum::ZILOG2 {
         return Some((block.len().checked_sub(EMBEDDED_CHECKSUM_BYTES)?, block.len()));
@@ -119,7 +119,7 @@ pub struct LabelSum {
 }
 
 impl LabelSum {
-    /// Of a block, whatever its trailer is; none when it has no room for one.
+    /// Sum of a block, whatever its trailer is; none when it has no room for one.
     pub fn of(block: &[u8]) -> Option<LabelSum> {
         let (head, _) = block.split_at_checked(block.len().checked_sub(EMBEDDED_CHECKSUM_BYTES)?)?;
         let mut sum = Sha256::new();

@@ -59,12 +59,12 @@ pub struct Fletcher4 {
 }
 
 impl Fletcher4 {
-    /// Nothing summed yet.
+    /// Makes a sum of nothing yet.
     pub fn new(order: ByteOrder) -> Fletcher4 {
         Fletcher4::with(chosen(), order)
     }
 
-    /// With a chosen implementation, which must be supported.
+    /// Makes a sum with a chosen implementation, which must be supported.
     pub fn with(implementation: &'static Fletcher4Implementation, order: ByteOrder) -> Fletcher4 {
         assert!(implementation.is_supported(), "{} is not supported by this machine", implementation.name);
         Fletcher4 { implementation, order, lanes: Lanes::ZERO, pending: [0; STRIPE_BYTES], pending_bytes: 0 }
@@ -98,7 +98,7 @@ impl Fletcher4 {
         &mut self.lanes
     }
 
-    /// The checksum. Bytes after the last whole 32-bit word do not count, as in OpenZFS.
+    /// Returns the checksum. Bytes after the last whole 32-bit word do not count, as in OpenZFS.
     pub fn finish(&self) -> [u64; 4] {
         let mut sums = self.lanes.combine(self.implementation.lanes);
         portable::scalar(&mut sums, &self.pending[..self.pending_bytes], self.order);
@@ -169,7 +169,7 @@ mod tests {
         (0..length).map(|_| next()).collect()
     }
 
-    /// Written straight from the definition.
+    /// Checksum straight from the definition.
     fn reference(data: &[u8], order: ByteOrder) -> [u64; 4] {
         let (mut a, mut b, mut c, mut d) = (0u64, 0u64, 0u64, 0u64);
         for word in data.chunks_exact(4) {

@@ -19,7 +19,7 @@ pub(super) const STRIPE_BYTES: usize = 4 * LANES_MAX;
 pub(crate) struct Lanes(pub(super) [[u64; LANES_MAX]; 4]);
 
 impl Lanes {
-    /// Nothing summed yet.
+    /// Sums of nothing yet.
     pub(super) const ZERO: Lanes = Lanes([[0; LANES_MAX]; 4]);
 
     /// The sums of the interleaved sequence from those of its `lanes` lanes.
@@ -57,7 +57,7 @@ impl Lanes {
 
 /// One way to compute Fletcher-4.
 pub struct Fletcher4Implementation {
-    /// What `zbench` and tests call it.
+    /// Name by which `zbench` and tests call it.
     pub name: &'static str,
     pub(super) supported: fn() -> bool,
     pub(super) lanes: usize,

@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 pub(super) static SSE2: Fletcher4Implementation =
     Fletcher4Implementation { name: "sse2", supported: || is_x86_feature_detected!("sse2"), lanes: 4, update: update_sse2 };
 
-/// The same, for machines that shuffle bytes.
+/// Sums in 128-bit registers, for machines that shuffle bytes.
 pub(super) static SSSE3: Fletcher4Implementation =
     Fletcher4Implementation { name: "ssse3", supported: || is_x86_feature_detected!("ssse3"), lanes: 4, update: update_ssse3 };
 

@@ -28,10 +28,10 @@ use sha2::digest::Update;
 use sha2::{Digest, Sha256, Sha512_256};
 use word::word;
 
-/// Why a checksum was not computed or did not agree.
+/// Reason why a checksum was not computed or did not agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChecksumError {
-    /// This algorithm is not one we compute.
+    /// The algorithm is not one we compute.
     Unsupported(Checksum),
     /// The block does not have the form that its kind of embedded checksum needs (too short, no magic).
     Malformed,

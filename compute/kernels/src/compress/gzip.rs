@@ -11,7 +11,7 @@ thread_local! {
     static DECOMPRESSOR: RefCell<Decompressor> = RefCell::new(Decompressor::new());
 }
 
-/// Compresses; None when the result does not fit.
+/// Compresses a block, and returns the bytes written; None when the result does not fit.
 pub(super) fn compress(number: u8, source: &[u8], target: &mut [u8]) -> Option<usize> {
     let level = number.checked_sub(*LEVELS.start())?;
     COMPRESSORS.with_borrow_mut(|compressors| {

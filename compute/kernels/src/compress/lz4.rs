@@ -5,7 +5,7 @@ use lz4_sys::{LZ4_compress_default, LZ4_decompress_safe};
 
 const PREFIX: usize = 4;
 
-/// Compresses; None when the result does not fit.
+/// Compresses a block, and returns the bytes written; None when the result does not fit.
 pub(super) fn compress(source: &[u8], target: &mut [u8]) -> Option<usize> {
     let (prefix, body) = target.split_at_mut_checked(PREFIX)?;
     let (source_bytes, body_bytes) = (i32::try_from(source.len()).ok()?, i32::try_from(body.len()).ok()?);

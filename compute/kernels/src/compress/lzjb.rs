@@ -16,7 +16,7 @@ fn slot(bytes: &[u8]) -> usize {
     hash % TABLE
 }
 
-/// Compresses; None when the result does not fit.
+/// Compresses a block, and returns the bytes written; None when the result does not fit.
 pub(super) fn compress(source: &[u8], target: &mut [u8]) -> Option<usize> {
     let mut recent = [0u16; TABLE];
     let (mut at, mut out) = (0, 0);

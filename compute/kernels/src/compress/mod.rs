@@ -31,10 +31,10 @@ pub const COMPRESSIONS: [Compression; 13] = [
     Compression::ZSTD,
 ];
 
-/// Why a block did not decompress.
+/// Reason why a block did not decompress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecompressError {
-    /// This algorithm is not one we know.
+    /// The algorithm is not one we know.
     Unsupported(Compression),
     /// The bytes are not what this algorithm writes, or give another size than the block's.
     Malformed(Compression),

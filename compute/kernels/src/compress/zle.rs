@@ -5,7 +5,7 @@
 const LITERALS: usize = 64;
 const ZEROS: usize = 256 - LITERALS;
 
-/// Compresses; None when the result does not fit.
+/// Compresses a block, and returns the bytes written; None when the result does not fit.
 pub(super) fn compress(source: &[u8], target: &mut [u8]) -> Option<usize> {
     let (mut at, mut out) = (0, 0);
     while at < source.len() {

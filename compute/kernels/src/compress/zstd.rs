@@ -83,7 +83,7 @@ fn frame(library: i32, source: &[u8], target: &mut [u8]) -> Option<usize> {
     })
 }
 
-/// Compresses; None when the result does not fit or the level is not one.
+/// Compresses a block, and returns the bytes written; None when the result does not fit or the level is not one.
 pub(super) fn compress(level: u8, source: &[u8], target: &mut [u8]) -> Option<usize> {
     let level = if matches!(level, 0 | 255) { ZSTD_LEVEL_DEFAULT } else { level };
     let library = library_level(level)?;

@@ -3,7 +3,7 @@
 /// The field's reduction: what x⁸ becomes.
 pub(super) const REDUCTION: u8 = 0x1D;
 
-/// 2·`a`.
+/// Returns 2·`a`.
 pub(super) const fn double(a: u8) -> u8 {
     (a << 1) ^ if a & 0x80 != 0 { REDUCTION } else { 0 }
 }
@@ -80,23 +80,23 @@ const fn nibbles() -> [[u8; 32]; 256] {
 /// `POWERS[n]` is 2ⁿ.
 static POWERS: [u8; 255] = powers();
 static INVERSES: [u8; 256] = inverses();
-/// For each constant c the 8×8 bit matrix of x ↦ c·x in the layout of `vgf2p8affineqb`.
+/// Matrix of 8×8 bits of x ↦ c·x for each constant c, in the layout of `vgf2p8affineqb`.
 pub(super) static MATRICES: [u64; 256] = matrices();
-/// For each constant c its products with the 16 low and the 16 high nibbles, for byte shuffles.
+/// Products of each constant c with the 16 low and the 16 high nibbles, for byte shuffles.
 pub(super) static NIBBLES: [[u8; 32]; 256] = nibbles();
 
-/// 2ⁿ.
+/// Returns 2ⁿ.
 pub(super) fn power(n: usize) -> u8 {
     POWERS[n % 255]
 }
 
-/// a·b by table.
+/// Returns a·b by table.
 pub(super) fn product(a: u8, b: u8) -> u8 {
     let row = &NIBBLES[usize::from(a)];
     row[usize::from(b & 15)] ^ row[16 + usize::from(b >> 4)]
 }
 
-/// 1/a; 0 for 0.
+/// Returns 1/a; 0 for 0.
 pub(super) fn inverse(a: u8) -> u8 {
     INVERSES[usize::from(a)]
 }

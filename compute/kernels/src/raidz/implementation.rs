@@ -9,7 +9,7 @@ pub const DATA_COLUMNS_MAX: usize = 255;
 /// Rows of this many columns or fewer keep their lists small.
 pub(super) const FEW: usize = 16;
 
-/// What one pass computes from `sources`: the plain sum of the first `xor_sources` of them, and for each row of coefficients the
+/// Job of one pass over `sources`: the plain sum of the first `xor_sources` of them, and for each row of coefficients the
 /// sum of products; with `fold` the products' results are added to the plain sum.
 pub(super) struct Combine<'a> {
     pub(super) sources: &'a [&'a [u8]],
@@ -19,7 +19,7 @@ pub(super) struct Combine<'a> {
 }
 
 impl Combine<'_> {
-    /// What vector code relies on before it uses pointers.
+    /// Asserts what vector code relies on before it uses pointers.
     pub(super) fn check(&self, xor: &Option<&mut [u8]>, products: &[&mut [u8]], range: &Range<usize>) {
         let end = range.end;
         assert!(range.start <= end && self.xor_sources <= self.sources.len() && products.len() <= 2);
@@ -45,13 +45,13 @@ pub(crate) struct WithFletcher4 {
 
 /// One way to compute parity.
 pub struct Implementation {
-    /// What `zbench` and tests call it.
+    /// Name by which `zbench` and tests call it.
     pub name: &'static str,
     pub(super) supported: fn() -> bool,
     pub(super) combine: CombineFn,
     /// Parity of data columns that all reach over the range.
     pub(super) generate: GenerateFn,
-    /// The same and the checksum in one loop.
+    /// Parity and the checksum in one loop.
     pub(super) with_fletcher4: Option<&'static WithFletcher4>,
 }
 

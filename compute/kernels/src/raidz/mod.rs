@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Most parity columns of a row.
 pub const PARITY_MAX: usize = 3;
-/// Why a reconstruction was refused.
+/// Reason why a reconstruction was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RaidzError {
     /// More data columns are missing than parity columns are there.
@@ -197,7 +197,7 @@ fn boundary(lengths: impl Iterator<Item = usize>, at: usize) -> Option<usize> {
 /// The equations of one reconstruction, over a range in which the same columns take part.
 struct Row<'a, const N: usize> {
     columns: usize,
-    /// Which parity (0, 1, 2) and its bytes, as many as columns are missing.
+    /// Number of a parity (0, 1, 2) and its bytes, as many as columns are missing.
     parity: [(usize, &'a [u8]); PARITY_MAX],
     parities: usize,
     sources: [&'a [u8]; N],

@@ -4,7 +4,7 @@ use super::gf::{REDUCTION, double};
 use super::implementation::{Combine, Implementation};
 use std::ops::Range;
 
-/// Runs everywhere.
+/// Implementation that runs everywhere.
 pub(super) static PORTABLE: Implementation = Implementation { name: "scalar", supported: || true, combine, generate, with_fletcher4: None };
 
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;

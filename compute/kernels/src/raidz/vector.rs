@@ -51,7 +51,7 @@ pub(super) unsafe trait Vector: Copy {
     /// See the trait.
     unsafe fn double(self) -> Self;
 
-    /// What [`times`](Vector::times) looks up: `table`'s products of low and of high half bytes, repeated as often as a vector takes them.
+    /// Tables that [`times`](Vector::times) looks up: `table`'s products of low and of high half bytes, as often as a vector takes them.
     ///
     /// # Safety
     /// See the trait.
@@ -118,7 +118,7 @@ unsafe fn generate_steps<V: Vector, const PARITY: usize>(data: &[&[u8]], targets
     }
 }
 
-/// What `job` asks for over `range`, whole steps.
+/// Computes what `job` asks for over `range`, whole steps.
 ///
 /// # Safety
 /// The machine must have the instruction set; [`Combine::check`] must have accepted the columns and the range.

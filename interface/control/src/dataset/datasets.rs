@@ -33,7 +33,7 @@ fn destroy_each(pool: &OpenPool, names: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What makes, changes and destroys datasets; mounts follow.
+/// Creation, changes and destruction of datasets; mounts follow.
 pub(crate) struct Datasets {
     pub pools: Arc<Pools>,
     pub mounter: Arc<Mounter>,
@@ -278,8 +278,7 @@ fn dry_create(pool: &OpenPool, name: &str, parent: &str) -> Result<(), Failure> 
     if kind_of(&handle) == table::FILESYSTEM { Ok(()) } else { Err(failure::dataset("create", name, &DslError::ParentNotFilesystem)) }
 }
 
-/// `fs@a`, `fs@a,b`, `fs@a%c`, `fs@%c`, `fs@a%`.
-/// Which of several snapshots could not be taken, for errors that name one.
+/// Name of the snapshot, of several, that could not be taken, for errors that name one.
 fn culprit<'a>(pool: &OpenPool, names: &'a [String], error: &DslError) -> Option<&'a str> {
     let is_it = |name: &str| match error {
         DslError::NotFound => pool.dsl().hold(filesystem_of(name)).is_err(),
@@ -289,6 +288,7 @@ fn culprit<'a>(pool: &OpenPool, names: &'a [String], error: &DslError) -> Option
     names.iter().map(String::as_str).find(|name| is_it(name))
 }
 
+/// Destroys snapshots: `fs@a`, `fs@a,b`, `fs@a%c`, `fs@%c`, `fs@a%`.
 fn destroy_snapshots(pool: &OpenPool, request: &DatasetDestroy) -> Result<Response, Failure> {
     let (filesystem, list) = request.name.split_once('@').unwrap_or((&request.name, ""));
     let filesystems = if request.recursive { descendants(pool, filesystem)? } else { vec![filesystem.to_string()] };
@@ -332,19 +332,19 @@ fn property_failure(name: &str, properties: &BTreeMap<String, String>, kind: u8,
     }
 }
 
-/// What is wrong with the first property that cannot be set so for a dataset of this kind, with what to do.
+/// Objection to the first property that cannot be set so for a dataset of this kind, with what to do.
 fn objection(properties: &BTreeMap<String, String>, kind: u8, creating: bool) -> Option<String> {
     // A volume's space may be worked out.
     let is_auto = |name: &str, value: &str| kind == table::VOLUME && name == "refreservation" && value == "auto";
     properties.iter().filter(|(name, value)| !is_auto(name, value)).find_map(|(name, value)| table::objection(name, value, kind, creating))
 }
 
-/// The kind of a new dataset, as the table of properties has it.
+/// Kind of a new dataset, as the table of properties has it.
 fn kind(is_volume: bool) -> u8 {
     if is_volume { table::VOLUME } else { table::FILESYSTEM }
 }
 
-/// The kind of a dataset, as the table of properties has it.
+/// Kind of a dataset, as the table of properties has it.
 fn kind_of(handle: &DatasetHandle) -> u8 {
     let is_volume = || handle.objset().is_ok_and(|objset| objset.kind() == ObjsetType::ZVOL);
     if handle.is_snapshot() { table::SNAPSHOT } else { kind(is_volume()) }
@@ -354,7 +354,7 @@ fn kind_of(handle: &DatasetHandle) -> u8 {
 struct Planned {
     options: CreateDataset,
     properties: BTreeMap<String, String>,
-    /// What is to be said of the properties.
+    /// Remarks on the properties, for the answer.
     remarks: Vec<String>,
 }
 

@@ -5,14 +5,14 @@ use crate::failure::because;
 use control_api::{ErrorKind, Failure, Response, WITHOUT_EFFECT};
 use std::collections::BTreeMap;
 
-/// What a property does.
+/// Effect of a property here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
-    /// What OpenZFS's manual page says; or the engine refuses what it can't do.
+    /// Property does what OpenZFS's manual page says; or the engine refuses what it can't do.
     Works,
-    /// Of these values something works, or nothing is asked for; the others are stored and nothing more, for this reason.
+    /// Values of which something works, or that ask for nothing; the others are stored and nothing more, for this reason.
     Stored(&'static [&'static str], &'static str),
-    /// Only these values are taken; the others are refused, for this reason.
+    /// Values that are taken; the others are refused, for this reason.
     Refused(&'static [&'static str], &'static str),
 }
 
@@ -106,7 +106,7 @@ const OF_POOLS: &[(&str, Effect)] = &[
     ("multihost", Refused(OFF, "multihost protection is not available in this version")),
 ];
 
-/// What is to be said of a value that is going to be stored; the error says why it must not be.
+/// Warning about a value that is going to be stored; the error says why it must not be.
 fn judge(table: &[(&'static str, Effect)], name: &str, value: &str) -> Result<Option<String>, String> {
     let effect = table.iter().find(|(known, _)| *known == name).map_or(Works, |(_, effect)| *effect);
     match effect {
@@ -132,7 +132,7 @@ pub(crate) fn around(
     Ok(response)
 }
 
-/// The warnings of a pool that is made.
+/// Warnings about a pool that is made.
 pub(crate) fn of_creation(request: &control_api::PoolCreate) -> Result<Vec<String>, String> {
     // At creation it says which features there are.
     let mut warnings = of_pool(request.properties.iter().filter(|(name, _)| *name != "compatibility"))?;
@@ -141,17 +141,17 @@ pub(crate) fn of_creation(request: &control_api::PoolCreate) -> Result<Vec<Strin
     Ok(warnings)
 }
 
-/// The warnings of some properties of a dataset, or why one of them is refused.
+/// Warnings about some properties of a dataset, or why one of them is refused.
 pub(crate) fn of_dataset(properties: &BTreeMap<String, String>) -> Result<Vec<String>, String> {
     properties.iter().filter_map(|(name, value)| judge(OF_DATASETS, name, value).transpose()).collect()
 }
 
-/// The same of properties of a pool.
+/// Warnings about some properties of a pool, or why one of them is refused.
 pub(crate) fn of_pool<'a>(properties: impl IntoIterator<Item = (&'a String, &'a String)>) -> Result<Vec<String>, String> {
     properties.into_iter().filter_map(|(name, value)| judge(OF_POOLS, name, value).transpose()).collect()
 }
 
-/// The remark of log devices that join a pool.
+/// Remark on log devices that join a pool.
 pub(crate) fn of_logs() -> String {
     format!("{WITHOUT_EFFECT}log devices are kept, but nothing is written to them by this version")
 }

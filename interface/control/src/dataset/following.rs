@@ -13,25 +13,25 @@ use control_api::{ErrorKind, Failure, Response};
 use dsl::PropSource;
 use std::sync::Arc;
 
-/// After what keeps something from being mounted at its new place.
+/// Remark after what keeps something from being mounted at its new place.
 const UNABLE: &str = "property may be set but unable to remount filesystem";
 
 /// Properties that are flags of the mount.
 const FLAGS: [&str; 6] = ["readonly", "exec", "setuid", "devices", "atime", "relatime"];
 
-/// Datasets whose properties change.
+/// Datasets whose properties change, and how mounts follow.
 pub(crate) struct Following<'a> {
-    /// The datasets; what is below them inherits.
+    /// Names of the datasets; what is below them inherits.
     pub names: &'a [String],
-    /// The properties.
+    /// Names of the properties.
     pub changed: &'a [&'a str],
-    /// `canmount` becomes `off`.
+    /// True when `canmount` becomes `off`.
     pub turns_off: bool,
-    /// Mount, unmount and move nothing (`-u`).
+    /// True to mount, unmount and move nothing (`-u`).
     pub no_mount: bool,
 }
 
-/// Who lets mounts follow.
+/// Change of properties that lets mounts follow.
 pub(crate) struct Follower<'a> {
     pub mounter: &'a Mounter,
     pub unmounter: &'a Unmounter,
@@ -88,7 +88,7 @@ impl Follower<'_> {
         Ok(Response::Done { remarks })
     }
 
-    /// Users can't change mounts in place: what is not in use is mounted anew, for the rest the answer says what has to wait.
+    /// Mounts anew what is not in use, as users can't change mounts in place; for the rest the answer says what has to wait.
     fn mount_anew(&self, turn: &Turn<'_>, pool: &Arc<OpenPool>, name: &str, flags: &[&str]) -> Result<Option<String>, Failure> {
         match self.unmounter.unmount_tree(turn, pool, name, false, Directory::Keep) {
             Ok(again) => failure::joined(self.mounter.mount_wishes(turn, again)).map(|()| None),
@@ -103,7 +103,7 @@ impl Follower<'_> {
     }
 }
 
-/// The commands that change properties have no `-f`: what helps is the one that does.
+/// Advises `zfs unmount -f` instead of `-f`, which the commands that change properties don't have.
 fn without_force(failure: Failure) -> Failure {
     let next = failure
         .next
@@ -111,7 +111,7 @@ fn without_force(failure: Failure) -> Failure {
     Failure { next, ..failure }
 }
 
-/// True for what is at a dataset, or takes its place from there.
+/// True for the dataset `below` when it is `name`, or takes its mountpoint from there.
 fn follows(pool: &OpenPool, below: &str, name: &str) -> bool {
     let source = pool.dsl().hold(below).and_then(|handle| handle.prop("mountpoint")).map(|entry| entry.source);
     below == name
@@ -122,7 +122,7 @@ fn follows(pool: &OpenPool, below: &str, name: &str) -> bool {
         }
 }
 
-/// Mounted file systems take their properties as they are now.
+/// Gives mounted file systems their properties as they are now.
 fn apply_settings(pool: &OpenPool) {
     for (name, _) in pool.mounts.list() {
         if let Ok(handle) = pool.dsl().hold(&name) {

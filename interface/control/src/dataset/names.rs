@@ -4,12 +4,12 @@ use crate::failure;
 use crate::pool::OpenPool;
 use control_api::Failure;
 
-/// The part of a name before `@`.
+/// Part of a name before `@`.
 pub(crate) fn filesystem_of(name: &str) -> &str {
     name.split_once('@').map_or(name, |(filesystem, _)| filesystem)
 }
 
-/// The dataset and everything below it, parents first, snapshots left out.
+/// Names of the dataset and everything below it, parents first, snapshots left out.
 pub(crate) fn descendants(pool: &OpenPool, name: &str) -> Result<Vec<String>, Failure> {
     let mut names = vec![name.to_string()];
     let mut children = pool.dsl().children(name).map_err(|error| failure::dataset("list children of", name, &error))?;
@@ -20,7 +20,7 @@ pub(crate) fn descendants(pool: &OpenPool, name: &str) -> Result<Vec<String>, Fa
     Ok(names)
 }
 
-/// The snapshots that `a`, `a%b`, `%b`, `a%` or `%` means, among those that exist (oldest first).
+/// Snapshots that `a`, `a%b`, `%b`, `a%` or `%` means, among those that exist (oldest first).
 pub(crate) fn select_range(known: &[String], word: &str) -> Vec<String> {
     let Some((first, last)) = word.split_once('%') else {
         return known.iter().filter(|name| *name == word).cloned().collect();

@@ -14,12 +14,12 @@ use std::sync::Arc;
 /// Bytes that the change of one limit dirties, at most: the master node, a new table and an entry in it.
 const TX_BYTES: u64 = 256 << 10;
 
-/// A limit to set.
+/// Limit to set for a user, group or project.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Limit {
     kind: String,
     id: u64,
-    /// Bytes or objects; 0 for none.
+    /// Limit in bytes or objects; 0 for none.
     value: u64,
 }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use zpl::direct::Property as Direct;
 use zpl::{CaseSensitivity, CreateOptions, NormFlags, Settings, Snapdir, Zfs};
 
-/// The source of a property as the API words it.
+/// Source of a property as the API words it.
 fn source(source: PropSource) -> control_api::Source {
     match source {
         PropSource::None => control_api::Source::None,
@@ -35,7 +35,7 @@ pub(crate) fn property(entry: PropEntry) -> Property {
     Property { name: entry.name, value, source: source(entry.source) }
 }
 
-/// A new file system with these properties; those that are fixed at creation shape its master node.
+/// Options of a new file system with these properties; those that are fixed at creation shape its master node.
 pub(crate) fn new_filesystem(properties: &BTreeMap<String, String>) -> Result<CreateDataset, String> {
     let case = match properties.get("casesensitivity").map(String::as_str) {
         None | Some("sensitive") => CaseSensitivity::Sensitive,
@@ -69,7 +69,7 @@ pub(crate) fn new_filesystem(properties: &BTreeMap<String, String>) -> Result<Cr
     })
 }
 
-/// How a mounted file system behaves, by its properties.
+/// Behaviour of a mounted file system, by its properties.
 pub(crate) fn settings(pool: &OpenPool, handle: &DatasetHandle) -> Settings {
     let text = |property: &str| text_of(handle, property);
     Settings {
@@ -95,7 +95,7 @@ pub(crate) fn settings(pool: &OpenPool, handle: &DatasetHandle) -> Settings {
     }
 }
 
-/// The text of a property; empty where there is none.
+/// Text of a property; empty where there is none.
 pub(crate) fn text_of(handle: &DatasetHandle, name: &str) -> String {
     match handle.prop(name) {
         Ok(PropEntry { value: PropValue::Text(text), .. }) => text,

@@ -9,30 +9,30 @@ use dsl::{DatasetHandle, DslError};
 use std::collections::BTreeMap;
 use vdev::{TopKind, VdevTree};
 
-/// Block of which the space on RAID-Z is the measure of all others (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
+/// Bytes of the block whose space on RAID-Z is the measure of all others (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
 const MEASURE_BYTES: u64 = 128 << 10;
-/// Pointers in an indirect block (OpenZFS: `DNODES_PER_LEVEL`).
+/// Number of pointers in an indirect block (OpenZFS: `DNODES_PER_LEVEL`).
 const POINTERS_PER_INDIRECT: u64 = 1024;
 /// Bytes of an indirect block.
 const INDIRECT_BYTES: u64 = 128 << 10;
-/// Blocks of the dnodes' object from its root down to the volume's dnode.
+/// Number of blocks of the dnodes' object from its root down to the volume's dnode.
 const DNODE_PATH: u64 = 7;
 
-/// A new volume's properties.
+/// Sizes and properties of a new volume.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NewVolume {
-    /// Bytes, whole blocks.
+    /// Size in bytes, whole blocks.
     pub size: u64,
-    /// Bytes.
+    /// Block size in bytes.
     pub block_size: u64,
-    /// Everything that is set: what was asked for, and the space that is kept.
+    /// Properties that are set: what was asked for, and the space that is kept.
     pub properties: BTreeMap<String, String>,
-    /// What is to be said of its properties.
+    /// Remarks on its properties, for the answer.
     pub remarks: Vec<String>,
 }
 
 impl NewVolume {
-    /// From what was asked for.
+    /// Plans a volume from what was asked for.
     pub fn plan(name: &str, asked: &BTreeMap<String, String>, sparse: bool, tree: &VdevTree) -> Result<NewVolume, Failure> {
         let wrong = |why: &str| because(ErrorKind::Invalid, format!("cannot create '{name}'"), why);
         let number = |property: &str, what: &str| match asked.get(property) {
@@ -68,7 +68,7 @@ impl NewVolume {
     }
 }
 
-/// What is to be said of a volume that was made.
+/// Remark on a volume that was made.
 pub(crate) fn notice(name: &str) -> String {
     format!("{WITHOUT_EFFECT}volume '{name}' has no block device: this version keeps volumes and does not serve them")
 }
@@ -89,7 +89,7 @@ fn usual_block_size(tree: &VdevTree) -> (u64, u64) {
     (usual, least)
 }
 
-/// What is to be said of a block size that wastes space.
+/// Remark on a block size that wastes space.
 fn waste(given: u64, usual: u64, least: u64) -> Option<String> {
     if given < DEFAULT_BLOCK_BYTES {
         return Some(format!(
@@ -128,12 +128,12 @@ pub(crate) fn reservation(tree: &VdevTree, size: u64, block_size: u64) -> u64 {
     data.saturating_add(indirects.saturating_mul(2 * INDIRECT_BYTES))
 }
 
-/// What a change of properties means to a volume that is there.
+/// Changes that new properties mean to a volume that is there.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// Its new size, if it has one, in bytes.
+    /// New size in bytes, if there is one.
     pub size: Option<u64>,
-    /// The other properties: the space that is kept follows the size as long as it is what a volume of that size takes.
+    /// Other properties: the space that is kept follows the size as long as it is what a volume of that size takes.
     pub properties: BTreeMap<String, String>,
 }
 
@@ -164,11 +164,11 @@ pub(crate) fn change(handle: &DatasetHandle, tree: &VdevTree, asked: &BTreeMap<S
     Ok(Change { size, properties })
 }
 
-/// Why a volume is not changed.
+/// Reason for which a volume is not changed.
 pub(crate) enum Refusal {
-    /// In words.
+    /// Reason in words.
     Words(String),
-    /// The engine says so.
+    /// Error of the engine.
     Engine(DslError),
 }
 
@@ -178,7 +178,7 @@ impl From<DslError> for Refusal {
     }
 }
 
-/// A power of two as people write it.
+/// Text of a power of two as people write it.
 fn nice(bytes: u64) -> String {
     match bytes {
         0..1024 => format!("{bytes}B"),

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Nothing rests on more devices than this, one below the other.
+/// Number of devices, one below the other, that something may rest on.
 const DEPTH_MAX: u32 = 16;
 
-/// A line of `/proc/self/mountinfo`, as far as it is needed.
+/// Line of `/proc/self/mountinfo`, as far as it is needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct MountLine {
     device: u64,
@@ -21,11 +21,11 @@ struct MountLine {
     options: String,
 }
 
-/// The mounts of this process's name space, and which of them are this daemon's.
+/// Mounts of this process's name space, and which of them are this daemon's.
 #[derive(Debug, Default)]
 struct Mounts {
     lines: Vec<MountLine>,
-    /// By device number: the dataset.
+    /// Names of this daemon's datasets by their device numbers.
     own: BTreeMap<u64, String>,
 }
 
@@ -53,7 +53,7 @@ impl Mounts {
         Mounts::of(&std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default(), own)
     }
 
-    /// `own` has datasets and their mountpoints.
+    /// Parses `/proc/self/mountinfo`; `own` has datasets and their mountpoints.
     fn of(text: &str, own: &[(String, String)]) -> Mounts {
         let mut mounts = Mounts { lines: text.lines().filter_map(parse).collect(), own: BTreeMap::new() };
         for line in mounts.lines.iter().filter(|line| line.kind.starts_with("fuse")) {
@@ -65,7 +65,7 @@ impl Mounts {
         mounts
     }
 
-    /// The dataset of this daemon that a path rests on.
+    /// Name of this daemon's dataset that a path rests on.
     fn under_path(&self, path: &Path, depth: u32) -> Option<String> {
         let metadata = std::fs::metadata(path).ok()?;
         if metadata.file_type().is_block_device() {
@@ -75,7 +75,7 @@ impl Mounts {
         }
     }
 
-    /// The dataset that a device number's file system or block device rests on; `path` is in it.
+    /// Name of the dataset that a device number's file system or block device rests on; `path` is in it.
     fn under(&self, device: u64, path: Option<&Path>, depth: u32) -> Option<String> {
         if let Some(dataset) = self.own.get(&device) {
             return Some(dataset.clone());
@@ -112,14 +112,14 @@ impl Mounts {
         })
     }
 
-    /// The mount that a path is in, by its name.
+    /// Mount that a path is in, by its name.
     fn line_at(&self, path: &Path) -> Option<&MountLine> {
         let real = std::fs::canonicalize(path).ok()?;
         self.lines.iter().filter(|line| real.starts_with(&line.place)).max_by_key(|line| line.place.len())
     }
 }
 
-/// The dataset of this daemon that a path rests on.
+/// Name of this daemon's dataset that a path rests on.
 pub(crate) fn own_dataset_under(pools: &Pools, path: &str) -> Option<String> {
     let own = pools.mounts();
     if own.is_empty() {

@@ -6,7 +6,7 @@ use pool::{LeafSpec, Membership, PoolState};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-/// A device with the label of a pool, in words.
+/// Line of text about a device with the label of a pool.
 pub(crate) fn line_of(path: &str, member: &Membership) -> String {
     let state = if member.state == PoolState::Exported { "exported" } else { "potentially active" };
     format!("{path} is part of {state} pool '{}'", member.pool)
@@ -17,7 +17,7 @@ pub(crate) fn signatures(exec: &Exec, device: &Arc<dyn BlockDevice>) -> Vec<devi
     device::signatures(device.size_bytes(), &mut |offset, length| bytes_at(exec, device, offset, length))
 }
 
-/// What fills a device, as `libblkid` calls it.
+/// Kind of what fills a device, as `libblkid` calls it.
 pub(crate) fn kind_of(exec: &Exec, device: &Arc<dyn BlockDevice>) -> Option<&'static str> {
     let member = pool::membership(exec, device).map(|_| "zfs_member");
     member.or_else(|| signatures(exec, device).iter().find(|one| !one.is_table).map(|one| one.kind))
@@ -28,7 +28,7 @@ fn bytes_at(exec: &Exec, device: &Arc<dyn BlockDevice>, offset: u64, length: usi
     read.as_contiguous().map(<[u8]>::to_vec)
 }
 
-/// What a device without a label of a pool holds, in words; None for nothing that anybody knows.
+/// Contents of a device without a label of a pool, in words; None for nothing that anybody knows.
 pub(crate) fn content_of(exec: &Exec, leaf: &LeafSpec) -> Option<String> {
     let found = signatures(exec, &leaf.device);
     if let Some(one) = found.iter().find(|one| !one.is_table) {
@@ -61,7 +61,7 @@ pub(crate) fn is_blank(exec: &Exec, device: &Arc<dyn BlockDevice>) -> bool {
     labels.configs.is_empty() && labels.uberblocks.is_empty()
 }
 
-/// How large what a path leads to is now.
+/// Bytes that the file or device at a path has now.
 pub(crate) fn bytes_now(path: &str) -> Option<u64> {
     let metadata = std::fs::metadata(path).ok()?;
     if metadata.is_file() {

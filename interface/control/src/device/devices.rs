@@ -13,20 +13,20 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where devices are looked for when nothing is named.
+/// Folders in which devices are looked for when nothing is named.
 const DEFAULT_DIRECTORIES: [&str; 3] = ["/dev/disk/by-vdev", "/dev/disk/by-id", "/dev"];
 
-/// How often a device is tried to be opened: who held it before may still be letting go.
+/// Number of times that opening a device is tried: who held it before may still be letting go.
 const OPEN_TRIES: u32 = 20;
 const OPEN_STEP_NS: u64 = 25_000_000;
 
-/// What opens devices for pools.
+/// Opening of devices for pools.
 pub(crate) struct Devices {
     pub exec: Exec,
     pub pools: Arc<Pools>,
     /// Files of own file systems that are devices.
     pub served: Arc<Served>,
-    /// Spares that are held.
+    /// Devices of spares that are held.
     pub reserved: Arc<Reserved>,
 }
 
@@ -61,7 +61,7 @@ impl Devices {
         ))
     }
 
-    /// The same, tried for a while, if anything is there.
+    /// Opens a device for writing; tries for a while, if anything is at the path.
     pub(crate) fn reopen_leaf(&self, path: &str) -> Option<Arc<dyn BlockDevice>> {
         for attempt in 0..OPEN_TRIES {
             match self.open_device(path, false, "") {
@@ -80,7 +80,7 @@ impl Devices {
         Ok(paths(search)?.iter().filter_map(open).collect())
     }
 
-    /// Why a device can't be opened, in OpenZFS's words where it has some.
+    /// Failure of a device that can't be opened, in OpenZFS's words where it has some.
     fn not_opened(&self, path: &str, error: DeviceError, what: &str) -> Failure {
         match error {
             DeviceError::NotFound => because(ErrorKind::NotFound, what, format!("cannot resolve path '{path}'")),

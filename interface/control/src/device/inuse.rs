@@ -15,18 +15,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use vdev::{DraidConfig, LeafKind, TopKind};
 
-/// First byte behind the labels at the front of a device, which are written over.
+/// Offset in bytes of the first byte behind the labels at the front of a device, which are written over.
 const FRONT_LABELS_BYTES: u64 = 512 << 10;
-/// Magics are emptied in units of this, which is a multiple of every device's sectors.
+/// Bytes of a unit in which magics are emptied: a multiple of every device's sectors.
 const PIECE_BYTES: u64 = 4096;
 
-/// The failure of devices that `-f` would take all the same.
+/// Failure of devices that `-f` would take all the same.
 pub(crate) fn forceable(lines: &[String]) -> Failure {
     let why = format!("\n{}", lines.join("\n"));
     Failure::new(ErrorKind::Busy, "invalid vdev specification\nuse '-f' to override the following errors", why)
 }
 
-/// The failure of devices that nothing takes.
+/// Failure of devices that nothing takes.
 pub(crate) fn unforceable(line: String, force: bool) -> Failure {
     if force {
         let what = "invalid vdev specification\nthe following errors must be manually repaired";
@@ -63,7 +63,7 @@ pub(crate) fn check_contents(
     if lines.is_empty() || force { Ok(()) } else { Err(forceable(&lines)) }
 }
 
-/// The paths of new disks that have partitions, which the kernel is to forget.
+/// Paths of new disks that have partitions, which the kernel is to forget.
 pub(crate) fn partitioned(exec: &Exec, new: &[LeafSpec]) -> Vec<PathBuf> {
     let has_table = |leaf: &&LeafSpec| signatures(exec, &leaf.device).iter().any(|one| one.is_table);
     new.iter().filter(|leaf| leaf.kind == LeafKind::Disk).filter(has_table).map(|leaf| PathBuf::from(&leaf.path)).collect()
@@ -89,14 +89,14 @@ pub(crate) fn wipe_contents(exec: &Exec, new: &[LeafSpec], partitioned: &[PathBu
     partitioned.iter().for_each(|path| device::forget_partitions(path));
 }
 
-/// The device of a new leaf, opened.
+/// Opens the device of a new leaf.
 pub(crate) fn new_leaf(devices: &Devices, path: &str, what: &str) -> Result<LeafSpec, Failure> {
     let device = devices.open_device(path, false, what)?;
     let kind = if device.facts().whole_disk { LeafKind::Disk } else { LeafKind::File };
     Ok(LeafSpec { path: path.to_string(), kind, device })
 }
 
-/// New top-level vdevs, with their devices opened.
+/// Opens the devices of new top-level vdevs.
 pub(crate) fn new_tops(devices: &Devices, specs: &[VdevSpec], what: &str) -> Result<Vec<TopSpec>, Failure> {
     specs.iter().map(|spec| new_top(devices, spec, what)).collect()
 }
@@ -125,7 +125,7 @@ fn new_top(devices: &Devices, spec: &VdevSpec, what: &str) -> Result<TopSpec, Fa
     Ok(TopSpec { kind, leaves: children.iter().map(leaf).collect::<Result<_, _>>()? })
 }
 
-/// The name of the open pool that has the device among its leaves, whatever their state.
+/// Name of the open pool that has the device among its leaves, whatever their state.
 fn open_user(pools: &Pools, member: &Membership) -> Option<String> {
     let is_user = |open: &Arc<OpenPool>| open.pool().guid() == member.guid && open.pool().tree().leaf_by_guid(member.leaf).is_some();
     pools.find(is_user).map(|open| open.name())
@@ -155,7 +155,7 @@ pub(crate) fn check_unreserved(pools: &Pools, vdevs: &[VdevSpec], logs: &[VdevSp
     Ok(())
 }
 
-/// The devices that are to be spares, opened; those that another pool lists are shared as they are.
+/// Opens the devices that are to be spares; those that another pool lists are shared as they are.
 pub(crate) fn spare_specs(devices: &Devices, paths: &[String], what: &str) -> Result<AddSpec, Failure> {
     let mut spec = AddSpec::default();
     for path in paths {
@@ -167,7 +167,7 @@ pub(crate) fn spare_specs(devices: &Devices, paths: &[String], what: &str) -> Re
     Ok(spec)
 }
 
-/// Refuses what is named twice.
+/// Refuses devices that are named twice.
 pub(crate) fn distinct_paths(vdevs: &[VdevSpec], what: &str) -> Result<(), Failure> {
     let mut seen = BTreeMap::new();
     let mut rest: Vec<&VdevSpec> = vdevs.iter().collect();

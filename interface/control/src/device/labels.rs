@@ -6,7 +6,7 @@ use crate::requests::done;
 use control_api::{ErrorKind, Failure, LabelClear, Response};
 use pool::PoolState;
 
-/// `zpool labelclear`.
+/// Does `zpool labelclear`.
 pub(crate) fn clear(devices: &Devices, request: &LabelClear) -> Result<Response, Failure> {
     let what = format!("failed to clear label for {}", request.device);
     // What is out of use may be made anew while its pool is open (OpenZFS: `vdev_is_active`).

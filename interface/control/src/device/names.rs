@@ -11,7 +11,7 @@ pub(crate) fn same_file(one: &str, other: &str) -> bool {
     one == other || real(other).is_some_and(|wanted| real(one) == Some(wanted))
 }
 
-/// The leaf that a command line names: by path, by the end of it, or by guid.
+/// Leaf that a command line names: by path, by the end of it, or by guid.
 pub(crate) fn find_leaf<'a>(tree: &'a VdevTree, word: &str) -> Option<&'a Leaf> {
     let exact = |leaf: &&Leaf| leaf.path == word || leaf.guid.0.to_string() == word;
     let ends = |leaf: &&Leaf| leaf.path.strip_suffix(word).is_some_and(|rest| rest.ends_with('/'));
@@ -19,7 +19,7 @@ pub(crate) fn find_leaf<'a>(tree: &'a VdevTree, word: &str) -> Option<&'a Leaf> 
     tree.leaves.iter().find(exact).or_else(|| tree.leaves.iter().find(ends)).or_else(|| tree.leaves.iter().find(real))
 }
 
-/// The spare or cache that a command line names.
+/// Spare or cache that a command line names.
 pub(crate) fn find_aux(open: &OpenPool, word: &str) -> Option<Spare> {
     let caches = open.pool().caches().into_iter().map(|(guid, path)| Spare { guid, path, kind: "cache".into(), in_use: false, ashift: 0 });
     let all: Vec<Spare> = open.pool().spares().into_iter().chain(caches).collect();
@@ -29,7 +29,7 @@ pub(crate) fn find_aux(open: &OpenPool, word: &str) -> Option<Spare> {
     found.or_else(|| all.iter().find(|aux| !aux.is_distributed() && same_file(&aux.path, word))).cloned()
 }
 
-/// The top-level vdev that a command line names: by its name (`mirror-1`), its guid, or the device that it is.
+/// Top-level vdev that a command line names: by its name (`mirror-1`), its guid, or the device that it is.
 pub(crate) fn find_top<'a>(tree: &'a VdevTree, word: &str) -> Option<&'a TopVdev> {
     let leaf = find_leaf(tree, word).map(|leaf| leaf.guid);
     tree.tops.iter().filter(|top| top.is_concrete()).find(|top| {

@@ -11,18 +11,18 @@ use std::path::Path;
 use std::sync::Arc;
 use vdev::LeafKind;
 
-/// The devices that are held, by device number.
+/// Devices of spares that are held, by device number.
 #[derive(Default)]
 pub(crate) struct Reserved(Mutex<BTreeMap<u64, Arc<dyn BlockDevice>>>);
 
-/// The number of the block device that a path leads to.
+/// Device number of the block device that a path leads to.
 fn number_of(path: &str) -> Option<u64> {
     let metadata = std::fs::metadata(path).ok()?;
     metadata.file_type().is_block_device().then(|| metadata.rdev())
 }
 
 impl Reserved {
-    /// The device at a path, when it is held as a spare: nobody else can open it, the pools here neither.
+    /// Device at a path, when it is held as a spare: nobody else can open it, the pools here neither.
     pub(crate) fn at(&self, path: &str) -> Option<Arc<dyn BlockDevice>> {
         self.0.lock().get(&number_of(path)?).cloned()
     }

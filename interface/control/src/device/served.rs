@@ -32,10 +32,10 @@ use zpl::{Allocate, Node, WriteData, Zfs, ZplError};
 struct ServedFile {
     file: Arc<File>,
     workers: Arc<Workers>,
-    /// The pool that the file lies in.
+    /// Name of the pool that the file lies in.
     below: String,
     is_exclusive: bool,
-    /// Names the file and does nothing else: it keeps the file system mounted and the file from being freed.
+    /// Descriptor that names the file and does nothing else: it keeps the file system mounted and the file from being freed.
     _pin: OwnedFd,
 }
 
@@ -133,7 +133,7 @@ impl BlockDevice for ServedFile {
     }
 }
 
-/// The files of own file systems that are devices now.
+/// Files of own file systems that are devices now.
 pub(crate) struct Served {
     exec: Exec,
     pools: Arc<Pools>,
@@ -141,7 +141,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// None of them yet.
+    /// Makes the list, with no file in it yet.
     pub(crate) fn new(exec: &Exec, pools: &Arc<Pools>) -> Served {
         Served { exec: exec.clone(), pools: pools.clone(), files: Mutex::default() }
     }
@@ -152,7 +152,7 @@ impl Served {
         files.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Pools in which devices at these paths lie.
+    /// Names of the pools in which devices at these paths lie.
     fn below(&self, paths: &[String]) -> BTreeSet<String> {
         let is_one = |file: &Arc<ServedFile>| paths.iter().any(|path| Path::new(path) == file.path());
         self.all().into_iter().filter(is_one).map(|file| file.below.clone()).collect()
@@ -190,7 +190,7 @@ impl Served {
         Ok(served)
     }
 
-    /// All pools that a pool needs open.
+    /// Names of all pools that a pool needs open.
     fn rests_on(&self, name: &str) -> BTreeSet<String> {
         let (mut found, mut rest) = (BTreeSet::new(), vec![name.to_string()]);
         while let Some(next) = rest.pop() {

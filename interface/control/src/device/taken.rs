@@ -4,21 +4,21 @@ use crate::device::beneath::unescaped;
 use crate::device::names::same_file;
 use std::path::Path;
 
-/// The table of swap areas.
+/// Path of the table of swap areas.
 const SWAPS: &str = "/proc/swaps";
-/// Where block devices are described.
+/// Folder where block devices are described.
 const BLOCKS: &str = "/sys/block";
 
-/// Who has a file.
+/// Holder of a file other than a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Taker {
-    /// The kernel's swap.
+    /// Swap of the kernel.
     Swap,
-    /// A loop device, by its path.
+    /// Loop device, by its path.
     Loop(String),
 }
 
-/// Who has the file at a path, if anybody.
+/// Holder of the file at a path, if anybody has it.
 pub(crate) fn taker(path: &str) -> Option<Taker> {
     let swaps = std::fs::read_to_string(SWAPS).unwrap_or_default();
     if swap_files(&swaps).any(|file| same_file(&file, path)) {
@@ -27,7 +27,7 @@ pub(crate) fn taker(path: &str) -> Option<Taker> {
     loop_files(Path::new(BLOCKS)).find(|(_, file)| same_file(file, path)).map(|(device, _)| Taker::Loop(device))
 }
 
-/// The areas that the table names, which has spaces and the like in octal.
+/// Paths of the swap areas that the table names, which has spaces and the like in octal.
 fn swap_files(table: &str) -> impl Iterator<Item = String> {
     table.lines().skip(1).filter_map(|line| Some(unescaped(line.split_whitespace().next()?)))
 }

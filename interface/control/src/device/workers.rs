@@ -4,10 +4,10 @@ use exec::{Condvar, Exec, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Threads that work on the files of one pool.
+/// Number of threads that work on the files of one pool.
 const THREADS: usize = 4;
 
-/// One I/O, with the file that it is for.
+/// Work of one I/O, with the file that it is for.
 pub(crate) type Work = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
@@ -40,7 +40,7 @@ impl Queue {
     }
 }
 
-/// The threads that work on the files of one pool which are devices of others; they end when nobody has them any more.
+/// Threads that work on the files of one pool which are devices of others; they end when nobody has them any more.
 pub(crate) struct Workers {
     queue: Arc<Queue>,
 }
@@ -52,7 +52,7 @@ impl std::fmt::Debug for Workers {
 }
 
 impl Workers {
-    /// Starts them.
+    /// Starts the threads.
     pub(crate) fn start(exec: &Exec) -> Arc<Workers> {
         let queue = Arc::<Queue>::default();
         for _ in 0..THREADS {
@@ -62,7 +62,7 @@ impl Workers {
         Arc::new(Workers { queue })
     }
 
-    /// Has one of them do something.
+    /// Gives work to one of the threads.
     pub(crate) fn push(&self, work: Work) {
         self.queue.state.lock().waiting.push_back(work);
         self.queue.changed.notify_one();

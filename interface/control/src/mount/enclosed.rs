@@ -7,7 +7,7 @@ use crate::pool::{OpenPool, Pools};
 use control_api::{DatasetCreate, ErrorKind, Failure};
 use std::path::{Path, PathBuf};
 
-/// A path with its links resolved, as far as it is there.
+/// Path with its links resolved, as far as it is there.
 fn resolved(path: &Path) -> PathBuf {
     let found = path.ancestors().find_map(|above| Some((above, std::fs::canonicalize(above).ok()?)));
     found.map_or_else(|| path.to_path_buf(), |(above, real)| path.strip_prefix(above).map_or(real.clone(), |rest| real.join(rest)))

@@ -13,31 +13,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// After so long without progress (a path leads through a server that does not answer) everything is cut off at once.
+/// Nanoseconds without progress (a path leads through a server that does not answer) after which everything is cut off at once.
 const STALL_NS: u64 = 2_000_000_000;
 
-/// Longest time for the forced end of any number of mounts.
+/// Longest time in nanoseconds for the forced end of any number of mounts.
 const FORCED_NS: u64 = 10_000_000_000;
 
 const STEP: Duration = Duration::from_millis(20);
 
-/// How far the forced end of some mounts is.
+/// State of the forced end of some mounts.
 #[derive(Default)]
 struct Forced {
-    /// Mounts that were looked at, and whether that is all.
+    /// Number of mounts that were looked at, and whether that is all.
     progress: Mutex<(usize, bool)>,
     changed: Condvar,
-    /// Nothing is asked of the servers any more.
+    /// True when nothing is asked of the servers any more.
     is_hard: AtomicBool,
 }
 
-/// The failure of a mount that does not leave.
+/// Failure of a mount that does not leave.
 pub(crate) fn busy(place: &Path) -> Failure {
     because(ErrorKind::Busy, format!("cannot unmount '{}'", place.display()), "pool or dataset is busy")
 }
 
 impl Mounts {
-    /// Unmounts it, unless it is in use, from its place; where it is mounted elsewhere it stays.
+    /// Unmounts a file system, unless it is in use, from its place; where it is mounted elsewhere it stays.
     pub(crate) fn leave(&self, mounted: &Mounted) -> Result<(), Failure> {
         let place = match self.standing(mounted) {
             Standing::Gone => return Ok(()),
@@ -78,7 +78,7 @@ impl Mounts {
     }
 }
 
-/// One mount's way out by force.
+/// Takes one mount away by force.
 fn force_out(mounts: &Mounts, mounted: &Mounted, is_hard: &AtomicBool) {
     let standing = mounts.standing(mounted);
     mounted.leaving.store(true, Ordering::Release);

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A mount that is to leave by force, and the mounts of its pool.
+/// Mount that is to leave by force, and the mounts of its pool.
 pub(crate) type Leaver = (Arc<Mounts>, Arc<Mounted>);
 
 /// The order in which mounts can leave: what lies in or over another one first, what has no place last. With them, of `others`, what hides
@@ -39,7 +39,7 @@ pub(crate) fn leaving_order(list: Vec<Leaver>, others: Vec<Leaver>) -> Vec<Leave
     ids.filter_map(|id| placed.remove(&id)).chain(lost).collect()
 }
 
-/// The table of mounts, by the mounts that others are in or over.
+/// Table of mounts, by the mounts that others are in or over.
 struct Tree<'a> {
     rows: &'a [MountRow],
     by_id: BTreeMap<u64, &'a MountRow>,
@@ -89,13 +89,13 @@ impl Order<'_> {
     }
 }
 
-/// The mounts of all pools.
+/// Mounts of all pools.
 pub(crate) fn all_mounts(pools: &Pools) -> Vec<Leaver> {
     let of_pool = |pool: &Arc<OpenPool>| pool.mounts.all().into_iter().map(|mounted| (pool.mounts.clone(), mounted)).collect::<Vec<_>>();
     pools.all().iter().flat_map(of_pool).collect()
 }
 
-/// What it takes to have a mount back.
+/// Wish to have a mount back; None when its pool is not open.
 pub(crate) fn wish_again(pools: &Pools, mounts: &Arc<Mounts>, mounted: &Mounted) -> Option<Wish> {
     let pool = pools.find(|pool| Arc::ptr_eq(&pool.mounts, mounts));
     pool.map(|pool| Wish::again(&pool, mounted))

@@ -31,21 +31,21 @@ struct Ready {
     plan: MountPlan,
 }
 
-/// What mounts file systems of all pools.
+/// Mounting of file systems of all pools.
 pub(crate) struct Mounter {
     exec: Exec,
     pools: Arc<Pools>,
     parameters: Arc<Parameters>,
     direct: Arc<Tunables>,
     turns: Turns,
-    /// Where trees of mounts are put together.
+    /// Folder in which trees of mounts are put together.
     pub stage: PathBuf,
-    /// One tree of mounts takes the place of a dead one at a time: two that take turns would detach each other's.
+    /// Lock for one tree of mounts to take the place of a dead one at a time: two that take turns would detach each other's.
     staging: Mutex<()>,
 }
 
 impl Mounter {
-    /// `stage` is where trees of mounts are put together.
+    /// Makes the mounter; `stage` is the folder in which trees of mounts are put together.
     pub(crate) fn new(exec: &Exec, pools: &Arc<Pools>, parameters: &Arc<Parameters>, direct: &Arc<Tunables>, stage: PathBuf) -> Mounter {
         let (exec, pools, parameters, direct) = (exec.clone(), pools.clone(), parameters.clone(), direct.clone());
         Mounter { exec, pools, parameters, direct, turns: Turns::default(), stage, staging: Mutex::default() }
@@ -118,7 +118,7 @@ impl Mounter {
         self.mount_wishes(&turn, pools.iter().flat_map(|pool| self.automatic(pool)).collect())
     }
 
-    /// Everything of a pool that is not mounted.
+    /// Wishes to mount, each by itself, every dataset of a pool that is not mounted.
     pub(crate) fn automatic(&self, pool: &Arc<OpenPool>) -> Vec<Wish> {
         let mounted: BTreeSet<String> = pool.mounts.list().into_iter().map(|(name, _)| name).collect();
         let names = descendants(pool, &pool.name()).unwrap_or_else(|failure| {
@@ -203,7 +203,7 @@ impl Mounter {
         failures
     }
 
-    /// What it takes to mount a file system; None when it is to be left alone.
+    /// Prepares the mount of a file system; None when it is to be left alone.
     fn ready(&self, wish: &Wish, overlay: bool) -> Result<Option<Ready>, Failure> {
         let (pool, name) = (&wish.pool, &wish.name);
         let handle = pool.dsl().hold(name).map_err(|error| failure::dataset("open", name, &error))?;
@@ -243,7 +243,7 @@ impl Mounter {
         Ok(Some(Ready { wish: wish.clone(), handle, plan }))
     }
 
-    /// Mounted file systems at and below a name get the flags that their properties ask for now; what their mounts were asked for
+    /// Gives mounted file systems at and below a name the flags that their properties ask for now; what their mounts were asked for
     /// beyond them stays, but for the properties that changed.
     pub(crate) fn remount_below(&self, pool: &Arc<OpenPool>, name: &str, changed: &[&str]) -> Result<(), Failure> {
         let stays = |word: &String| {
@@ -262,7 +262,7 @@ impl Mounter {
     }
 }
 
-/// Why a file system is not mounted; the inner None says nothing about it.
+/// Reason why a file system is not mounted; the inner None says nothing about it.
 #[allow(clippy::type_complexity)]
 fn refusal(wish: &Wish, handle: &DatasetHandle, mountpoint: &str, asked: &Asked) -> Option<Option<(&'static str, Option<&'static str>)>> {
     let quiet = |why, next| Some(if wish.by_itself { None } else { Some((why, next)) });
@@ -290,13 +290,13 @@ struct Staged {
 }
 
 impl Staged {
-    /// Fails where that can't be: the dead mount stays.
+    /// Begins a tree; fails where that can't be: the dead mount stays.
     fn new(folder: &Path, place: &Path) -> Result<Staged, Failure> {
         let stage = Stage::new(folder).map_err(|errno| not_replaced(place, errno))?;
         Ok(Staged { stage, place: place.to_path_buf(), mounts: Vec::new() })
     }
 
-    /// Where a place is while the tree is put together.
+    /// Path of a place while the tree is put together.
     fn path_of(&self, place: &Path) -> Option<PathBuf> {
         let below = place.strip_prefix(&self.place).ok()?;
         let tree = self.stage.tree();
@@ -317,13 +317,13 @@ fn not_replaced(place: &Path, errno: fuse::Errno) -> Failure {
         .advise(format!("umount -R -l {}, then zfs mount -a", place.display()))
 }
 
-/// Asks whether the pool is suspended, for as long as it is open.
+/// Returns a question whether the pool is suspended, for as long as it is open.
 fn is_suspended(pool: &Arc<OpenPool>) -> Box<dyn Fn() -> bool + Send + Sync> {
     let pool = Arc::downgrade(pool);
     Box::new(move || pool.upgrade().is_some_and(|pool| pool.pool().zio().is_suspended()))
 }
 
-/// Asks whether a program works in a snapshot of a mounted file system.
+/// Returns a question whether a program works in a snapshot of a mounted file system.
 fn works_in(pool: &Arc<OpenPool>, objset: u64) -> Box<dyn Fn(&str) -> bool + Send + Sync> {
     let mounts = Arc::downgrade(&pool.mounts);
     Box::new(move |snapshot| mounts.upgrade().is_some_and(|mounts| mounts.works_in(ObjsetId(objset), snapshot)))
@@ -356,7 +356,7 @@ pub(crate) fn settings_of(pool: &OpenPool, handle: &DatasetHandle, wishes: &[Str
     how(pool, handle, &asked).0
 }
 
-/// Requests of the mount must hold a whole record, or direct writes of such records could never be direct.
+/// Largest request of the mount in bytes: it must hold a whole record, or direct writes of such records could never be direct.
 fn request_bytes_max(handle: &DatasetHandle) -> u32 {
     let record = match handle.prop("recordsize") {
         Ok(PropEntry { value: PropValue::Bytes(bytes), .. }) => bytes,

@@ -22,57 +22,57 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use zpl::direct::{Direct, DirectSnapshot, DirectStats, Tunables};
 use zpl::{Node, Settings, SnapshotSource, Zfs, ZplFuse};
 
-/// How long a mount waits for another one of the same file system that is leaving.
+/// Nanoseconds that a mount waits for another one of the same file system that is leaving.
 const LEAVE_NS: u64 = 5_000_000_000;
-/// How long an unmount waits for requests that are being served.
+/// Nanoseconds that an unmount waits for requests that are being served.
 pub(crate) const END_NS: u64 = 3_000_000_000;
 
-/// One mount; dropping it unmounts.
+/// Mounted file system; dropping it unmounts.
 pub(crate) struct Mounted {
     name: Mutex<String>,
     pub(crate) session: Session,
     zfs: Arc<Zfs>,
     handler: Arc<ZplFuse>,
-    /// What its mount was asked for beyond the properties.
+    /// Options that the mount was asked for beyond the properties.
     options: Mutex<Vec<String>>,
-    /// Where it is was said by hand, not by its properties.
+    /// True when the place was said by hand, not by the properties.
     pub(crate) by_hand: bool,
-    /// Its dataset got another name while it stayed where it is.
+    /// True when the dataset got another name while the mount stayed where it is.
     stayed: AtomicBool,
     made_for_it: bool,
     made: bool,
-    /// Somebody unmounts it.
+    /// True while somebody unmounts it.
     pub(crate) leaving: AtomicBool,
 }
 
-/// Where a mount is, or why it is nowhere.
+/// Place of a mount, or why it has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// Here.
+    /// Mounted at this place.
     Mounted(PathBuf),
-    /// Nowhere that this process sees, but files of it are open: somebody detached it, or it is in another mount namespace.
+    /// Mounted nowhere that this process sees, but files of it are open: somebody detached it, or it is in another mount namespace.
     Detached,
-    /// Its last requests are being served.
+    /// Last requests are being served.
     Leaving,
-    /// It has ended.
+    /// Mount has ended.
     Gone,
 }
 
-/// What becomes of the directory that a file system was mounted on.
+/// Fate of the directory that a file system was mounted on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Directory {
-    /// It stays.
+    /// Directory stays.
     Keep,
-    /// The dataset goes, or has another place from now on: its directory goes when it is empty and its place follows from the
+    /// Dataset goes, or has another place from now on: its directory goes when it is empty and its place follows from the
     /// dataset's name (OpenZFS: `remove_mountpoint`).
     Remove,
-    /// The pool goes: only what was made for this mount, and not inside of another file system of a pool, whose contents are its user's.
+    /// Pool goes: only what was made for this mount, and not inside of another file system of a pool, whose contents are its user's.
     RemoveMade,
 }
 
-/// An entry of the table.
+/// Entry of the table of mounts.
 enum Slot {
-    /// It is being opened.
+    /// Mount that is being opened.
     Coming,
     There(Arc<Mounted>),
 }
@@ -90,7 +90,7 @@ struct State {
 pub struct Mounts {
     state: Mutex<State>,
     table: Mutex<MountTable>,
-    /// The threads that serve them: the pool's own, so that none waits for another pool.
+    /// Threads that serve the mounts: the pool's own, so that none waits for another pool.
     readers: Mutex<Option<Readers>>,
     /// Counts of direct I/O: of the pool, and of each dataset since the pool was opened, mounted or not.
     pool_direct: Arc<DirectStats>,
@@ -104,15 +104,15 @@ impl Default for Mounts {
     }
 }
 
-/// How a file system is mounted.
+/// Place, behaviour and options of a file system to be mounted.
 pub struct MountPlan {
-    /// Absolute path, altroot included.
+    /// Mountpoint as an absolute path, altroot included.
     pub mountpoint: String,
-    /// Where it is mounted first, when it is moved to its place later.
+    /// Path at which it is mounted first, when it is moved to its place later.
     pub staged: Option<PathBuf>,
-    /// Refuse to cover a directory that has entries.
+    /// True to refuse to cover a directory that has entries.
     pub must_be_empty: bool,
-    /// The place follows from the dataset's name (`mountpoint` is inherited or default), so the directory may be ours to remove.
+    /// True when the place follows from the dataset's name (`mountpoint` is inherited or default), so the directory may be ours to remove.
     pub made_for_it: bool,
     /// Behaviour that follows properties.
     pub settings: Settings,
@@ -120,17 +120,17 @@ pub struct MountPlan {
     pub direct: Arc<Tunables>,
     /// Flags of the mount.
     pub options: MountOptions,
-    /// Says whether the pool is suspended.
+    /// Question whether the pool is suspended.
     pub is_suspended: Box<dyn Fn() -> bool + Send + Sync>,
-    /// Says whether a program works in a snapshot of it.
+    /// Question whether a program works in a snapshot of the file system.
     pub works_in: Box<dyn Fn(&str) -> bool + Send + Sync>,
-    /// What was asked for beyond the properties.
+    /// Options that were asked for beyond the properties.
     pub wishes: Vec<String>,
-    /// The place was said by hand, not by the properties.
+    /// True when the place was said by hand, not by the properties.
     pub by_hand: bool,
-    /// It is the one who keeps others from mounting it that does so.
+    /// True when the mount is by the one who keeps others from mounting the file system.
     pub past_bar: bool,
-    /// What is mounted elsewhere already gets one more place.
+    /// True when what is mounted elsewhere already gets one more place.
     pub elsewhere: bool,
 }
 
@@ -139,7 +139,7 @@ pub(crate) fn is_within(name: &str, root: &str) -> bool {
     name.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@']))
 }
 
-/// Keeps a name and what is below it from being mounted while it lives.
+/// Bar that keeps a name and what is below it from being mounted while it lives.
 pub(crate) struct Bar<'a> {
     mounts: &'a Mounts,
     name: String,
@@ -154,7 +154,7 @@ impl Drop for Bar<'_> {
     }
 }
 
-/// The right to fill an entry; it is empty again when it was not filled.
+/// Right to fill an entry; it is empty again when it was not filled.
 struct Claim<'a> {
     mounts: &'a Mounts,
     name: String,
@@ -176,7 +176,7 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// What a claim found.
+/// Result of a claim.
 enum Claimed<'a> {
     Free(Claim<'a>),
     /// Detached while files are open, or mounted elsewhere: the same file system can be mounted once more, and only that one. With it, whether
@@ -203,12 +203,12 @@ impl Mounts {
         Ok(Bar { mounts: self, name: name.to_string() })
     }
 
-    /// Nothing is mounted any more.
+    /// Keeps everything from being mounted any more.
     pub(crate) fn close(&self) {
         self.state.lock().barred.push((String::new(), "closed"));
     }
 
-    /// The mounts that have not ended, by name.
+    /// Mounts that have not ended, by name.
     pub(crate) fn all(&self) -> Vec<Arc<Mounted>> {
         let mut state = self.state.lock();
         let is_over = |slot: &Slot| matches!(slot, Slot::There(mounted) if mounted.session.has_ended());
@@ -220,7 +220,7 @@ impl Mounts {
         state.slots.values().filter_map(there).collect()
     }
 
-    /// What is mounted at or below a dataset, or has not ended there; what lies deepest in the tree of directories first.
+    /// Mounts at or below a dataset that have not ended; what lies deepest in the tree of directories first.
     pub(crate) fn below(&self, name: &str) -> Vec<Arc<Mounted>> {
         let mut list = self.all();
         list.retain(|mounted| is_within(&mounted.name(), name));
@@ -228,7 +228,7 @@ impl Mounts {
         list
     }
 
-    /// The mount of a dataset.
+    /// Mount of a dataset.
     pub(crate) fn mounted(&self, name: &str) -> Option<Arc<Mounted>> {
         self.there(name)
     }
@@ -245,7 +245,7 @@ impl Mounts {
         }
     }
 
-    /// Where a mount is.
+    /// Place of a mount, looked up now.
     pub(crate) fn standing(&self, mounted: &Mounted) -> Standing {
         if mounted.session.has_ended() {
             return Standing::Gone;
@@ -268,12 +268,12 @@ impl Mounts {
         }
     }
 
-    /// True when it is mounted at this place, alone or with others.
+    /// True when `mounted` is mounted at this place, alone or with others.
     fn is_at(&self, mounted: &Mounted, place: &Path) -> bool {
         self.table.lock().rows().is_some_and(|rows| mounted.is_at(&rows, place))
     }
 
-    /// Where it is mounted, wherever a path leads to it.
+    /// Places at which it is mounted, wherever a path leads to it.
     pub(crate) fn places(&self, mounted: &Mounted) -> Vec<PathBuf> {
         let Some(rows) = self.table.lock().rows() else { return vec![mounted.session.mountpoint()] };
         let own = rows.iter().filter(|row| row.device == mounted.session.number());
@@ -285,14 +285,14 @@ impl Mounts {
         self.there(name).is_some_and(|mounted| self.is_at(&mounted, place))
     }
 
-    /// Of several places of a mount this one is meant.
+    /// Makes this one of several places of a mount the one that is meant.
     pub(crate) fn choose(&self, name: &str, place: &Path) {
         if let Some(mounted) = self.there(name).filter(|mounted| self.is_at(mounted, place)) {
             mounted.session.moved(place);
         }
     }
 
-    /// A dataset has another name, with what is below it; what is mounted of them stays where it is.
+    /// Renames a dataset with what is below it; what is mounted of them stays where it is.
     pub(crate) fn renamed(&self, from: &str, to: &str) {
         let mut state = self.state.lock();
         let names: Vec<String> = state.slots.keys().filter(|name| is_within(name, from)).cloned().collect();
@@ -314,19 +314,19 @@ impl Mounts {
         }
     }
 
-    /// True when its path leads to something else, which was mounted over it.
+    /// True when the path of a mount leads to something else, which was mounted over it.
     pub(crate) fn is_covered(&self, mounted: &Mounted) -> bool {
         let Some(rows) = self.table.lock().rows() else { return false };
         mounted.row(&rows).is_some_and(|row| !fuse::covers(&rows, row).is_empty())
     }
 
-    /// The mounted dataset that a path is in, and where it is mounted.
+    /// Mountpoint and name of the mounted dataset that a path is in.
     pub fn dataset_at(&self, path: &str) -> Option<(String, String)> {
         let inside = self.list().into_iter().filter(|(_, place)| Path::new(path).starts_with(place));
         inside.max_by_key(|(_, place)| place.len()).map(|(name, place)| (place, name))
     }
 
-    /// Where a dataset is mounted.
+    /// Mountpoint of a dataset.
     pub fn mountpoint(&self, name: &str) -> Option<String> {
         self.there(name).and_then(|mounted| self.place_of(&mounted))
     }
@@ -338,18 +338,18 @@ impl Mounts {
         }
     }
 
-    /// The pool's counts of direct I/O.
+    /// Counts of direct I/O of the pool.
     pub fn direct_of_pool(&self) -> &Arc<DirectStats> {
         &self.pool_direct
     }
 
-    /// A dataset's counts of direct I/O.
+    /// Counts of direct I/O of a dataset.
     pub fn direct_of(&self, name: &str) -> Arc<DirectStats> {
         let mut direct = self.direct.lock();
         direct.entry(name.to_string()).or_insert_with(|| DirectStats::new(Some(self.pool_direct.clone()))).clone()
     }
 
-    /// The object set of a mounted file system and a file's counts of direct I/O since it came into memory.
+    /// Object set of a mounted file system, and a file's counts of direct I/O since it came into memory.
     pub fn direct_of_file(&self, name: &str, object: ObjectId) -> Option<(ObjsetId, DirectSnapshot)> {
         let zfs = self.there(name).map(|mounted| mounted.zfs.clone())?;
         let counts = zfs.node(object).ok().and_then(|node| zfs.direct_counts(&node));
@@ -378,12 +378,12 @@ impl Mounts {
         self.all().into_iter().filter_map(|mounted| Some((mounted.name(), self.place_of(&mounted)?))).collect()
     }
 
-    /// The object sets of mounted file systems.
+    /// Object sets of mounted file systems.
     pub fn objsets(&self) -> Vec<Arc<dmu::Objset>> {
         self.all().into_iter().map(|mounted| mounted.zfs.objset().clone()).collect()
     }
 
-    /// What users did to each mounted file system.
+    /// Counts of what users did to each mounted file system.
     pub fn counts(&self, zio: &zio::Zio) -> Vec<metrics::DatasetView> {
         let view = |mounted: Arc<Mounted>| metrics::DatasetView {
             name: mounted.name(),
@@ -397,7 +397,7 @@ impl Mounts {
         self.all().into_iter().map(view).collect()
     }
 
-    /// The dataset mounted at this path; the topmost where one of several is ours.
+    /// Name of the dataset mounted at this path; the topmost where one of several is ours.
     pub fn find(&self, mountpoint: &str) -> Option<String> {
         let rows = self.table.lock().rows().unwrap_or_default();
         let top = fuse::topmost(&rows, Path::new(mountpoint)).map(|row| row.device);
@@ -455,7 +455,7 @@ impl Mounts {
         }
     }
 
-    /// The threads that serve this pool's mounts.
+    /// Threads that serve this pool's mounts.
     fn readers(&self, exec: &Exec) -> Result<Readers, fuse::Errno> {
         let mut readers = self.readers.lock();
         match &*readers {
@@ -508,7 +508,7 @@ impl Mounts {
         Ok(())
     }
 
-    /// A mount that was put together elsewhere is in its place now.
+    /// Notes that a mount that was put together elsewhere is in its place now.
     pub(crate) fn moved(&self, name: &str, place: &Path) {
         if let Some(mounted) = self.there(name) {
             mounted.session.moved(place);
@@ -546,7 +546,7 @@ impl Mounts {
         changed.map(|()| true).map_err(|errno| because(ErrorKind::Permission, what, format!("{errno}")))
     }
 
-    /// What a mount was asked for beyond its properties.
+    /// Options that a mount was asked for beyond its properties.
     pub(crate) fn wishes(&self, name: &str) -> Vec<String> {
         self.there(name).map(|mounted| mounted.wishes()).unwrap_or_default()
     }
@@ -580,7 +580,7 @@ impl Mounts {
         places.iter().any(|place| working::somebody_in(&place.join(".zfs/snapshot").join(snapshot)).is_some())
     }
 
-    /// What users, groups and projects may use was changed: a mounted file system looks again.
+    /// Has a mounted file system look again at what users, groups and projects may use, which was changed.
     pub fn renew_limits(&self, name: &str) {
         if let Some(mounted) = self.there(name) {
             // Those that were read before stay where the master node cannot be read.
@@ -608,12 +608,12 @@ impl std::fmt::Debug for Mounted {
 }
 
 impl Mounted {
-    /// See [`ZplFuse::changed_beneath`].
+    /// Calls [`ZplFuse::changed_beneath`].
     pub(crate) fn changed_beneath(&self, node: &Node, range: Range<u64>, then: impl FnOnce() + Send + 'static) {
         self.handler.changed_beneath(node, range, then);
     }
 
-    /// Its dataset.
+    /// Name of the mounted dataset.
     pub(crate) fn name(&self) -> String {
         self.name.lock().clone()
     }
@@ -623,28 +623,28 @@ impl Mounted {
         rows.iter().any(|row| row.device == self.session.number() && row.place == place)
     }
 
-    /// True when it is where its properties do not say.
+    /// True when the mount is where its properties do not say.
     pub(crate) fn has_own_place(&self) -> bool {
         self.by_hand || self.stayed.load(Ordering::Acquire)
     }
 
-    /// Its file system.
+    /// File system that is mounted.
     pub(crate) fn zfs(&self) -> &Arc<Zfs> {
         &self.zfs
     }
 
-    /// What its mount was asked for beyond the properties.
+    /// Options that the mount was asked for beyond the properties.
     pub(crate) fn wishes(&self) -> Vec<String> {
         self.options.lock().clone()
     }
 
-    /// Its row of the table of mounts.
+    /// Row of the mount in the table of mounts.
     pub(crate) fn row<'a>(&self, rows: &'a [fuse::MountRow]) -> Option<&'a fuse::MountRow> {
         let place = self.session.mountpoint();
         rows.iter().rfind(|row| row.device == self.session.number() && row.place == place)
     }
 
-    /// Removes the directory that it was mounted on, if it is one to remove.
+    /// Removes the directory that the file system was mounted on, if it is one to remove.
     pub(crate) fn remove_directory(&self, directory: Directory) {
         let place = self.session.mountpoint();
         let goes = match directory {
@@ -659,7 +659,7 @@ impl Mounted {
     }
 }
 
-/// What tells a directory from another one that has its name later.
+/// Device and inode of a directory, which tell it from another one that has its name later.
 fn identity(place: &Path) -> Option<(u64, u64)> {
     std::fs::symlink_metadata(place).ok().filter(std::fs::Metadata::is_dir).map(|facts| (facts.dev(), facts.ino()))
 }
@@ -671,7 +671,7 @@ fn is_inside_of_a_pool(place: &Path) -> bool {
     rustix::fs::statfs(above).is_ok_and(|stat| stat.f_type as u64 == FUSE_SUPER_MAGIC)
 }
 
-/// See [`prepare_directory`]; the directory may be one of ours.
+/// Does [`prepare_directory`] apart; the directory may be one of ours.
 fn prepare(exec: &Exec, place: &Path, plan: &MountPlan) -> Result<bool, Failure> {
     let (place, must_be_empty, mountpoint) = (place.to_path_buf(), plan.must_be_empty, plan.mountpoint.clone());
     let otherwise = because(ErrorKind::Io, format!("cannot mount '{mountpoint}'"), "its directory cannot be looked at");
@@ -701,7 +701,7 @@ fn prepare_directory(path: &Path, must_be_empty: bool, mountpoint: &str) -> Resu
     Ok(made)
 }
 
-/// The words of the system's error, without its number.
+/// Words of the system's error, without its number.
 fn os_text(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_string()

@@ -40,7 +40,7 @@ const WITHOUT_EFFECT: [&str; 33] = [
     "zfsutil",
 ];
 
-/// Those that do something: what they mean is in [`Asked::take`].
+/// Options that do something: what they mean is in [`Asked::take`].
 const WITH_EFFECT: [&str; 18] = [
     "ro",
     "rw",
@@ -62,7 +62,7 @@ const WITH_EFFECT: [&str; 18] = [
     "noxattr",
 ];
 
-/// What the options of a mount ask for; None leaves it to the property.
+/// Wishes of a mount's options; None leaves it to the property.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub read_only: Option<bool>,
@@ -71,11 +71,11 @@ pub(crate) struct Asked {
     pub exec: Option<bool>,
     pub suid: Option<bool>,
     pub devices: Option<bool>,
-    /// Serve extended attributes of users.
+    /// Extended attributes of users are served.
     pub xattr: Option<bool>,
-    /// Let the kernel forward syncfs(2) (docs/semantics.md); counts when the mount is made.
+    /// Kernel may forward syncfs(2) (docs/semantics.md); counts when the mount is made.
     pub syncfs: Option<bool>,
-    /// Change what is mounted.
+    /// True to change what is mounted.
     pub remount: bool,
 }
 
@@ -96,7 +96,7 @@ impl Asked {
         Ok(asked)
     }
 
-    /// The options of a list that somebody knows (mount(8) with `-s`).
+    /// Options of a list that somebody knows (mount(8) with `-s`).
     pub fn known(options: &[String]) -> Vec<String> {
         let words = options.iter().flat_map(|list| list.split(',')).map(String::from);
         words.filter(|word| Asked::read(std::slice::from_ref(word)).is_ok()).collect()
@@ -125,7 +125,7 @@ impl Asked {
         }
     }
 
-    /// What the file system itself has to do about it.
+    /// Applies the options that are for the file system itself.
     pub fn apply(&self, settings: &mut Settings) {
         settings.read_only = self.read_only.unwrap_or(settings.read_only);
         settings.atime = self.atime.unwrap_or(settings.atime);
@@ -133,7 +133,7 @@ impl Asked {
         settings.relatime = self.relatime.unwrap_or(settings.relatime);
     }
 
-    /// What a property is while such a mount lasts, if it differs from what is stored.
+    /// Value of a property while such a mount lasts, if it differs from what is stored.
     pub fn temporary(&self, property: &str) -> Option<bool> {
         match property {
             "readonly" => self.read_only,

@@ -6,7 +6,7 @@ use crate::pool::OpenPool;
 use control_api::{Failure, Property, Value};
 use dsl::{DatasetHandle, PropSource};
 
-/// Where the properties of a file system place it, and whether that follows from its name.
+/// Place of a file system by its properties, and whether that follows from its name.
 pub(crate) fn place_of(pool: &OpenPool, handle: &DatasetHandle) -> Result<(String, bool), Failure> {
     if handle.is_snapshot() {
         return Ok(("legacy".to_string(), false));
@@ -16,13 +16,13 @@ pub(crate) fn place_of(pool: &OpenPool, handle: &DatasetHandle) -> Result<(Strin
     Ok((effective_mountpoint(pool, &property(entry)), follows))
 }
 
-/// Where the file system goes, below the pool's altroot.
+/// Place at which the file system goes, below the pool's altroot.
 pub(crate) fn effective_mountpoint(pool: &OpenPool, property: &Property) -> String {
     let Value::Text(place) = &property.value else { return "none".to_string() };
     below_altroot(pool, place)
 }
 
-/// A mountpoint below the pool's altroot; words that are no path stay.
+/// Mountpoint below the pool's altroot; words that are no path stay.
 pub(crate) fn below_altroot(pool: &OpenPool, place: &str) -> String {
     match pool.altroot() {
         Some(root) if place.starts_with('/') => {

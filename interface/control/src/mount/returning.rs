@@ -17,41 +17,41 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Type of our mounts in the system's table, and what it was before.
+/// Types of our mounts in the system's table: what it is, and what it was before.
 const KINDS: [&str; 3] = ["fuse.zfs", "fuseblk.zfs", "fuse.zirconia"];
-/// What the system has of its own for each time it runs.
+/// Path of the id that the system has for each time it runs.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 const FILE: &str = "mounts.json";
-/// Where, in the state directory, a tree of mounts is put together.
+/// Folder in the state directory in which a tree of mounts is put together.
 pub(crate) const STAGE: &str = "stage";
 
-/// One mount.
+/// Note of one mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Note {
     name: String,
     place: PathBuf,
-    /// The place was said by hand.
+    /// True when the place was said by hand.
     by_hand: bool,
-    /// What was asked for beyond the properties.
+    /// Options that were asked for beyond the properties.
     options: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Notes {
     boot: String,
-    /// The pools of which this is everything that is mounted.
+    /// Names of the pools of which this is everything that is mounted.
     #[serde(default)]
     pools: BTreeSet<String>,
     mounts: Vec<Note>,
 }
 
-/// See the file's header.
+/// Notes of what is mounted, in a file, and the mounts that come back by them.
 pub(crate) struct Returning {
     path: PathBuf,
     pools: Arc<Pools>,
     opening: Arc<Opening>,
     mounter: Arc<Mounter>,
-    /// What the file has.
+    /// Contents of the file as this process wrote it; None before that.
     written: Mutex<Option<Notes>>,
 }
 
@@ -60,7 +60,7 @@ fn boot() -> String {
 }
 
 impl Returning {
-    /// The file lies in the folder `state`.
+    /// Makes it; the file lies in the folder `state`.
     pub(crate) fn new(state: &Path, pools: &Arc<Pools>, opening: &Arc<Opening>, mounter: &Arc<Mounter>) -> Returning {
         let (path, written) = (state.join(FILE), Mutex::default());
         Returning { path, pools: pools.clone(), opening: opening.clone(), mounter: mounter.clone(), written }
@@ -98,7 +98,7 @@ impl Returning {
         done.inspect_err(|error| eprintln!("cannot write {}: {error}", path.display())).is_ok()
     }
 
-    /// A daemon that ends in order leaves no mounts: nothing is to come back.
+    /// Forgets all mounts at the end of a daemon in order: it leaves none, and nothing is to come back.
     pub(crate) fn forget_mounts(&self) {
         let mut written = self.written.lock();
         let notes = Notes { boot: boot(), ..Notes::default() };

@@ -7,37 +7,37 @@
 use exec::{Condvar, Exec, Mutex};
 use std::time::Duration;
 
-/// Between two looks at whoever has the turn.
+/// Pause between two looks at whoever has the turn.
 const STEP: Duration = Duration::from_millis(100);
-/// Who mounted and unmounted nothing for so long may wait for a device for good.
+/// Nanoseconds without a mount or unmount after which whoever has the turn may wait for a device for good.
 const STALL_NS: u64 = 5_000_000_000;
-/// The same while a pool is suspended.
+/// Nanoseconds of the same while a pool is suspended.
 const SUSPENDED_NS: u64 = 500_000_000;
 
 #[derive(Default)]
 struct State {
     holder: Option<u64>,
-    /// How many had it.
+    /// Number of turns that there were.
     count: u64,
-    /// What was mounted and unmounted by any of them.
+    /// Number of mounts and unmounts by any of them.
     steps: u64,
 }
 
-/// Whose turn it is.
+/// Turns at mounting and unmounting, one at a time.
 #[derive(Default)]
 pub(crate) struct Turns {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-/// The right to mount and unmount.
+/// Right to mount and unmount.
 pub(crate) struct Turn<'a> {
     turns: &'a Turns,
     number: u64,
 }
 
 impl Turn<'_> {
-    /// Something was mounted or unmounted.
+    /// Counts something that was mounted or unmounted.
     pub fn step(&self) {
         self.turns.state.lock().steps += 1;
     }

@@ -20,13 +20,13 @@ use exec::Exec;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What unmounts.
+/// Unmounting of file systems of all pools.
 pub(crate) struct Unmounter {
     pub exec: Exec,
     pub pools: Arc<Pools>,
-    /// Who mounts again what has to stay.
+    /// Mounter that mounts again what has to stay.
     pub mounter: Arc<Mounter>,
-    /// Files that are devices keep their file systems.
+    /// Files that are devices, which keep their file systems.
     pub served: Arc<Served>,
 }
 
@@ -112,7 +112,7 @@ impl Unmounter {
         }
     }
 
-    /// What was written is on disk when a file system is unmounted, as far as its devices answer.
+    /// Writes to disk what a file system that is unmounted was given, as far as its devices answer.
     fn sync_after_unmount(&self, pool: &OpenPool) -> Result<(), Failure> {
         if pool.is_read_only() || pool.pool().zio().is_suspended() {
             return Ok(());
@@ -150,7 +150,7 @@ impl Unmounter {
         self.unmount_tree(&turn, &pool, &name, force, Directory::Keep).map(drop)
     }
 
-    /// The dataset whose mount a path names.
+    /// Name of the dataset whose mount a path names.
     fn unmount_target(&self, path: &str) -> Result<String, Failure> {
         let refused = |why: &str| Err(because(ErrorKind::NotFound, format!("cannot unmount '{path}'"), why));
         let place = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
@@ -168,7 +168,7 @@ impl Unmounter {
         }
     }
 
-    /// Everything but what is mounted by hand (`legacy`, `noauto`); one that is in use does not hold up the others.
+    /// Unmounts everything but what is mounted by hand (`legacy`, `noauto`); one that is in use does not hold up the others.
     fn unmount_all(&self, force: bool) -> Result<(), Failure> {
         let turn = self.mounter.turn();
         let pools: Vec<Arc<OpenPool>> = self.pools.all();
@@ -201,7 +201,7 @@ impl Unmounter {
     }
 }
 
-/// Where a file system is mounted, the place first that is meant when none is named.
+/// Wishes for every place of a file system, the one first that is meant when none is named.
 fn every_place(wish: &Wish, mounted: &Mounted) -> Vec<Wish> {
     let first = mounted.session.mountpoint();
     let mut places = wish.pool.mounts.places(mounted);

@@ -10,20 +10,20 @@ use std::sync::Arc;
 pub(crate) struct Wish {
     pub pool: Arc<OpenPool>,
     pub name: String,
-    /// Where, if not where its properties say (legacy mounts).
+    /// Place to mount at, if not where the properties say (legacy mounts).
     pub place: Option<PathBuf>,
-    /// Beyond its properties.
+    /// Options of the mount beyond the properties.
     pub options: Vec<String>,
-    /// Leave it alone without a word when it is not meant to be mounted (canmount, none, legacy), or is already.
+    /// True to leave it alone without a word when it is not meant to be mounted (canmount, none, legacy), or is already.
     pub by_itself: bool,
-    /// It was mounted: `noauto` does not keep it from being mounted again.
+    /// True when it was mounted: `noauto` does not keep it from being mounted again.
     pub again: bool,
-    /// Whoever works on the name and keeps others from mounting it puts it back.
+    /// True when whoever works on the name and keeps others from mounting it puts it back.
     pub past_bar: bool,
 }
 
 impl Wish {
-    /// A file system that should be mounted by itself.
+    /// Wish for a file system that should be mounted by itself.
     pub fn by_itself(pool: &Arc<OpenPool>, name: &str) -> Wish {
         Wish {
             pool: pool.clone(),
@@ -36,7 +36,7 @@ impl Wish {
         }
     }
 
-    /// What is mounted, once more.
+    /// Wish for what is mounted, once more.
     pub fn again(pool: &Arc<OpenPool>, mounted: &Mounted) -> Wish {
         let place = mounted.by_hand.then(|| mounted.session.mountpoint());
         Wish { place, options: mounted.wishes(), again: true, ..Wish::by_itself(pool, &mounted.name()) }

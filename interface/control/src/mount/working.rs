@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A program whose working directory or root is `place` or below it: its number and name. Of programs that this process may not look at
+/// Number and name of a program whose working directory or root is `place` or below it. Of programs that this process may not look at
 /// nothing is known.
 pub(crate) fn somebody_in(place: &Path) -> Option<String> {
     look(Path::new("/proc"), place)

@@ -10,20 +10,20 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Why a pool is not open that was not tried yet.
+/// Reason why a pool is not open that was not tried yet.
 const BEING_OPENED: &str = "it is being opened";
 
-/// What a path led to when it was looked at: file system, file, device number, bytes.
+/// Identity of what a path led to when it was looked at: device of the file system, inode, device number, size in bytes.
 pub(crate) type Trace = Option<(u64, u64, u64, u64)>;
 
-/// A pool that could not be opened.
+/// Pool that could not be opened.
 #[derive(Clone, Debug)]
 struct Absent {
     entry: Remembered,
     why: Failure,
-    /// Its vdevs, as far as labels were found.
+    /// Report of its vdevs, as far as labels were found.
     vdevs: Option<VdevReport>,
-    /// What its paths led to when it was tried last.
+    /// Traces of its paths when it was tried last.
     tried: Vec<Trace>,
 }
 
@@ -33,14 +33,14 @@ impl Absent {
     }
 }
 
-/// See the file's header.
+/// Pools that are to be open and are not, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Absents {
     pools: Mutex<BTreeMap<String, Absent>>,
     is_trying: AtomicBool,
 }
 
-/// Looks at what a path leads to.
+/// Returns what a path leads to now.
 pub(crate) fn trace(path: &str) -> Trace {
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.dev(), metadata.ino(), metadata.rdev(), metadata.len()))
@@ -56,34 +56,34 @@ impl Absents {
         }
     }
 
-    /// What is remembered of all of them.
+    /// Entries of all absent pools, as they are remembered.
     pub(crate) fn entries(&self) -> Vec<Remembered> {
         self.pools.lock().values().map(|absent| absent.entry.clone()).collect()
     }
 
-    /// What is remembered of one.
+    /// Entry of the absent pool of this name, as it is remembered.
     pub(crate) fn entry(&self, name: &str) -> Option<Remembered> {
         self.pools.lock().get(name).map(|absent| absent.entry.clone())
     }
 
-    /// The guid of the one of this name.
+    /// Guid of the absent pool of this name.
     pub(crate) fn guid(&self, name: &str) -> Option<Guid> {
         self.pools.lock().get(name).map(|absent| Guid(absent.entry.guid))
     }
 
-    /// True when there is one of this name.
+    /// True when an absent pool has this name.
     pub(crate) fn contains(&self, name: &str) -> bool {
         self.pools.lock().contains_key(name)
     }
 
-    /// Why the pool of this name can't be used; None when it is not one of these.
+    /// Failure of requests for the pool of this name; None when it is not one of the absent.
     pub(crate) fn failure(&self, name: &str) -> Option<Failure> {
         let why = self.pools.lock().get(name)?.why.clone();
         let failure = because(ErrorKind::Busy, format!("cannot open '{name}'"), format!("pool is unavailable: {}", why.why));
         Some(failure.advise("it is opened when its devices are there; 'zpool clear' tries at once, 'zpool export' forgets it"))
     }
 
-    /// One was tried in vain: why, what its vdevs look like, and what its paths led to before.
+    /// Notes that a pool was tried in vain: why, what its vdevs look like, and what its paths led to before.
     pub(crate) fn failed(&self, name: &str, why: &Failure, vdevs: Option<VdevReport>, tried: Vec<Trace>) {
         if let Some(absent) = self.pools.lock().get_mut(name) {
             (absent.why, absent.vdevs, absent.tried) = (why.clone(), vdevs, tried);
@@ -98,12 +98,12 @@ impl Absents {
         pools.len() != before
     }
 
-    /// The reports of those that are wanted.
+    /// Reports of those absent pools that are wanted.
     pub(crate) fn reports(&self, wanted: impl Fn(&str) -> bool) -> Vec<PoolReport> {
         self.pools.lock().values().filter(|absent| wanted(&absent.entry.name)).map(report_of).collect()
     }
 
-    /// Those that are not `left` to be tried and whose devices changed since they were tried last.
+    /// Names of pools that are not `left` to be tried and whose devices changed since they were tried last.
     pub(crate) fn changed(&self, is_left: impl Fn(&str) -> bool) -> Vec<String> {
         let is_changed = |absent: &&Absent| !is_left(&absent.entry.name) && absent.traces().ne(absent.tried.iter().copied());
         self.pools.lock().values().filter(is_changed).map(|absent| absent.entry.name.clone()).collect()
@@ -114,7 +114,7 @@ impl Absents {
         !self.is_trying.swap(true, Ordering::AcqRel)
     }
 
-    /// Ends that.
+    /// Ends what [`Absents::begin`] began.
     pub(crate) fn end(&self) {
         self.is_trying.store(false, Ordering::Release);
     }

@@ -15,20 +15,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vdev::VdevTree;
 
-/// OpenZFS's own cache file: a property that names it is shown as the default. It is written where the property names it only.
+/// Path of OpenZFS's own cache file: a property that names it is shown as the default. It is written where the property names it only.
 pub(crate) const DEFAULT: &str = "/etc/zfs/zpool.cache";
 
-/// Largest cache file that is read, bytes.
+/// Bytes of the largest cache file that is read.
 const CACHE_BYTES_MAX: u64 = 64 << 20;
 
-/// What a cache file of OpenZFS tells.
+/// Contents of a cache file of OpenZFS.
 pub(crate) struct Cached {
     pub guids: Vec<Guid>,
     paths: Vec<String>,
 }
 
 impl Cached {
-    /// Where to look for devices: those that the file names, and what is beside them, since they may have other names by now, and the
+    /// Paths at which to look for devices: those that the file names, and what is beside them, since they may have other names by now, and the
     /// pool other devices (OpenZFS: `discover_cached_paths`).
     pub fn places(&self) -> Vec<String> {
         let beside: BTreeSet<String> = self.paths.iter().filter_map(|path| Some(Path::new(path).parent()?.to_str()?.to_string())).collect();
@@ -54,10 +54,10 @@ pub(crate) fn read_cache(path: &str) -> Result<Cached, Failure> {
     Ok(cached)
 }
 
-/// Damaged files that are kept at most; the last one makes room.
+/// Number of damaged files that are kept at most; the last one makes room.
 const DAMAGED_MAX: u32 = 99;
 
-/// Where a damaged file is kept: beside it, and not in the place of another that was.
+/// Path at which a damaged file is kept: beside it, and not in the place of another that was.
 fn kept_as(path: &Path) -> PathBuf {
     let first = path.with_extension("json.damaged");
     let more = (1..=DAMAGED_MAX).map(|number| path.with_extension(format!("json.damaged.{number}")));
@@ -66,17 +66,17 @@ fn kept_as(path: &Path) -> PathBuf {
     std::iter::once(first).chain(more).find(is_free).unwrap_or(last)
 }
 
-/// The file of the pools that are to be open, and its only writer.
+/// File of the pools that are to be open, and its only writer.
 pub(crate) struct PoolsFile {
     path: PathBuf,
     pools: Arc<Pools>,
     reserved: Arc<Reserved>,
-    /// What it has.
+    /// Contents of the file as this process wrote it; None before that.
     written: Mutex<Option<Vec<Remembered>>>,
 }
 
 impl PoolsFile {
-    /// The file at a path, not looked at yet.
+    /// Makes the writer of the file at a path, which it does not look at yet.
     pub(crate) fn new(path: PathBuf, pools: &Arc<Pools>, reserved: &Arc<Reserved>) -> PoolsFile {
         PoolsFile { path, pools: pools.clone(), reserved: reserved.clone(), written: Mutex::default() }
     }
@@ -139,7 +139,7 @@ impl PoolsFile {
         }
     }
 
-    /// What the last daemon wrote down. A file that makes no sense is said, and put aside.
+    /// Entries that the last daemon wrote down. A file that makes no sense is said, and put aside.
     pub(crate) fn remembered(&self) -> Vec<Remembered> {
         let path = &self.path;
         let text = match trust::read(path) {

@@ -18,16 +18,16 @@ const WITHOUT_SOME: &str = "The pool can be imported using its name or numeric i
 const READ_ONLY: &str = "The pool can be imported read-only using its name or numeric identifier.";
 const LEGACY: &str = "The pool is formatted using a legacy on-disk version.";
 
-/// What is said of a pool.
+/// Words about a pool in the listing.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Said {
     status: Option<String>,
     action: String,
     message_id: Option<&'static str>,
-    /// Another state than that of its vdevs, and the remark behind it.
+    /// State and the remark behind it, if the state is another than that of its vdevs.
     state: Option<(&'static str, &'static str)>,
     features: Vec<String>,
-    /// Nobody knows all of its vdevs.
+    /// True when nobody knows all of its vdevs.
     has_more_devices: bool,
 }
 
@@ -35,7 +35,7 @@ fn said(status: &str, action: &str) -> Said {
     Said { status: (!status.is_empty()).then(|| status.to_string()), action: action.to_string(), ..Said::default() }
 }
 
-/// Of a pool that cannot be imported as it is.
+/// Words about a pool that cannot be imported as it is.
 fn refused(problem: &PoolError) -> Said {
     let unavailable = |remark| Some(("UNAVAIL", remark));
     match problem {
@@ -83,7 +83,7 @@ fn refused(problem: &PoolError) -> Said {
     }
 }
 
-/// Of a pool that can be imported.
+/// Words about a pool that can be imported.
 fn welcome(found: &FoundPool, examined: &Examined, vdevs: &VdevReport) -> Said {
     if vdevs.state != "ONLINE" {
         // Of a log device nothing else is needed than that somebody says so.
@@ -112,7 +112,7 @@ fn annotate(vdev: &mut VdevReport) {
     };
 }
 
-/// One pool of the listing.
+/// Entry of one pool in the listing.
 pub(crate) fn candidate(exec: &Exec, runtime: pool::Runtime, found: &FoundPool, hostid: u64) -> ImportCandidate {
     // Nobody is told of what is wrong with a pool that is not open.
     let runtime = pool::Runtime { events: Arc::new(kstat::NoEvents), providers: None, ..runtime };

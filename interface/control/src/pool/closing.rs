@@ -21,26 +21,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A forced export answers within this time.
+/// Nanoseconds within which a forced export answers.
 const FORCED_NS: u64 = 30_000_000_000;
-/// An ordinary one, and every other request, waits so long for a suspended pool.
+/// Nanoseconds that an ordinary export, and every other request, waits for a suspended pool.
 pub(crate) const SUSPENDED_NS: u64 = 10_000_000_000;
-/// Between two looks at a pool that is being closed.
+/// Pause between two looks at a pool that is being closed.
 const STEP: Duration = Duration::from_millis(25);
 
-/// How a pool's last operation ends.
+/// Last operation of a pool, which ends it.
 type End = fn(Pool) -> Result<(), PoolError>;
 
-/// A pool that is being closed.
+/// State of a pool that is being closed.
 #[derive(Default)]
 struct Closing {
     outcome: Mutex<Option<Result<Response, Failure>>>,
     changed: Condvar,
-    /// The request does not wait for it any more, and the pool is on no list.
+    /// True when the request does not wait for the pool any more, and it is on no list.
     is_forsaken: AtomicBool,
 }
 
-/// What is closed, and how.
+/// Order to close a pool: which one, and how.
 struct Order {
     target: PoolTarget,
     verb: &'static str,
@@ -53,7 +53,7 @@ impl Order {
     }
 }
 
-/// What closes pools.
+/// Closing of pools.
 pub(crate) struct Closer {
     pub exec: Exec,
     pub pools: Arc<Pools>,
@@ -66,12 +66,12 @@ pub(crate) struct Closer {
 }
 
 impl Closer {
-    /// `zpool destroy`.
+    /// Does `zpool destroy`.
     pub(crate) fn destroy(self: &Arc<Self>, target: &PoolTarget) -> Result<Response, Failure> {
         self.close(target, "destroy", Pool::destroy)
     }
 
-    /// `zpool export`.
+    /// Does `zpool export`.
     pub(crate) fn export(self: &Arc<Self>, target: &PoolTarget) -> Result<Response, Failure> {
         if self.pools.absent.forget(|entry| entry.name == target.pool) {
             self.file.remember();
@@ -81,7 +81,7 @@ impl Closer {
         self.close(target, "export", if target.hard { Pool::leave } else { Pool::export })
     }
 
-    /// A spare that stands in here, and that another pool has on its list, would be taken once nobody knows that it is in use (OpenZFS:
+    /// Refuses while a spare stands in here that another pool has on its list: it would be taken once nobody knows that it is in use (OpenZFS:
     /// `spa_has_active_shared_spare`).
     fn check_shared_spares(&self, target: &PoolTarget) -> Result<(), Failure> {
         let name = &target.pool;

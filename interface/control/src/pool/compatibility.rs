@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Where names without a slash are looked for; the first one that has the file counts.
+/// Folders in which names without a slash are looked for; the first one that has the file counts.
 const FOLDERS: [&str; 2] = ["/etc/zfs/compatibility.d", "/usr/share/zfs/compatibility.d"];
 
-/// The features that a value allows: None for all. Of several files those that each of them names.
+/// Names of the features that a value allows: None for all. Of several files those that each of them names.
 pub(crate) fn allowed(value: &str) -> Result<Option<BTreeSet<String>>, String> {
     match value {
         "" | "off" => return Ok(None),
@@ -30,7 +30,7 @@ pub(crate) fn allowed(value: &str) -> Result<Option<BTreeSet<String>>, String> {
     Ok(allowed)
 }
 
-/// Largest file that is read, bytes, as in OpenZFS.
+/// Bytes of the largest file that is read, as in OpenZFS.
 const BYTES_MAX: u64 = 16 << 10;
 
 fn read(name: &str) -> Option<String> {
@@ -53,7 +53,7 @@ fn parse(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Features of newer systems are names too: nobody can tell them from typing errors but by their form.
+/// True for the form of a feature's name: features of newer systems are names too, and only the form tells them from typing errors.
 fn is_feature(word: &str) -> bool {
     word.chars().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_')
 }

@@ -34,16 +34,16 @@ fn check_mountpoint(request: &PoolCreate, name: &str, altroot: Option<&str>, wha
     Ok(())
 }
 
-/// What `-o` of `zpool create` asks for.
+/// Properties that `-o` of `zpool create` asks for.
 #[derive(Default)]
 struct CreateProperties {
     ashift: Option<u32>,
     comment: Option<String>,
     features: Option<Vec<String>>,
-    /// Set once the pool is there.
+    /// Names and values of properties that are set once the pool is there.
     stored: Vec<(String, String)>,
     version: Option<u64>,
-    /// As [`cachefile_of`] has it; None where nothing was said.
+    /// Value of `cachefile` as [`cachefile_of`] has it; None where nothing was said.
     cachefile: Option<Option<String>>,
 }
 
@@ -101,7 +101,7 @@ fn create_properties(request: &PoolCreate, what: &str) -> Result<CreatePropertie
     Ok(wanted)
 }
 
-/// The version that a pool is to have (OpenZFS: `zpool_valid_proplist`); those from before 26 cannot be written here.
+/// Version that a pool is to have (OpenZFS: `zpool_valid_proplist`); those from before 26 cannot be written here.
 fn version_of(value: &str, request: &PoolCreate) -> Result<u64, String> {
     let version = value.parse::<u64>().map_err(|_| format!("'{value}' is not a number: property 'version' takes one"))?;
     match version {
@@ -119,7 +119,7 @@ fn default_features() -> Vec<String> {
     pool::FEATURES.iter().filter(|feature| feature.on_new_pools).map(|feature| feature.name.to_string()).collect()
 }
 
-/// Makes a pool.
+/// Does `zpool create`.
 pub(crate) fn create(intake: &Intake, request: &PoolCreate) -> Result<Response, Failure> {
     let what = format!("cannot create '{}'", request.pool);
     let name = request.temporary_name.as_ref().unwrap_or(&request.pool);

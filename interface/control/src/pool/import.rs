@@ -23,14 +23,14 @@ fn found(intake: &Intake, search: &ImportSearch) -> Result<Vec<FoundPool>, Failu
     Ok(found)
 }
 
-/// `zpool import` without a pool: what could be imported.
+/// Does `zpool import` without a pool: lists what could be imported.
 pub(crate) fn scan(intake: &Intake, search: &ImportSearch) -> Result<Response, Failure> {
     let found = found(intake, search)?;
     let report = |found: &FoundPool| candidate(&intake.exec, intake.settings.runtime(), found, host().id);
     Ok(Response::Importable(found.iter().map(report).collect()))
 }
 
-/// `zpool import`.
+/// Does `zpool import` of a pool.
 pub(crate) fn import(intake: &Intake, request: &PoolImport) -> Result<Response, Failure> {
     let mut read_only = false;
     for (name, value) in &request.properties {
@@ -94,7 +94,7 @@ fn is_open(intake: &Intake, word: &str, guid: Option<Guid>) -> bool {
     intake.pools.any(|open| open.name() == word || Some(open.pool().guid()) == guid)
 }
 
-/// The name that a pool gets: the new one, or what it calls itself, which anybody can have written to a disk (OpenZFS: `pool_namecheck`).
+/// Name that a pool gets: the new one, or what it calls itself, which anybody can have written to a disk (OpenZFS: `pool_namecheck`).
 fn name_for<'a>(own: &'a str, new: Option<&'a str>, what: &str) -> Result<&'a str, Failure> {
     let name = new.unwrap_or(own);
     match check_name(name) {

@@ -17,7 +17,7 @@ use ondisk::Guid;
 use pool::{ImportOptions, Pool};
 use std::sync::Arc;
 
-/// What takes pools into the daemon's care.
+/// Taking of pools into the daemon's care.
 pub(crate) struct Intake {
     pub exec: Exec,
     pub pools: Arc<Pools>,
@@ -28,15 +28,15 @@ pub(crate) struct Intake {
     pub events: Arc<Events>,
     pub injections: Arc<Injections>,
     pub closer: Arc<Closer>,
-    /// Who looks after the devices of open pools.
+    /// Policy that looks after the devices of open pools.
     pub care: Arc<Care>,
 }
 
-/// An import as one request wants it.
+/// Import as one request wants it.
 pub(crate) struct ImportWish<'a> {
     request: &'a PoolImport,
     read_only: bool,
-    /// Goes on without devices that somebody else holds.
+    /// True to go on without devices that somebody else holds.
     is_tolerant: bool,
     what: String,
 }

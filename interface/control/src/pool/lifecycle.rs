@@ -11,7 +11,7 @@ use control_api::{ErrorKind, Failure, PoolAdd, PoolNames, Response, VdevRemove, 
 use pool::{AddSpec, LeafSpec, Spare};
 use std::sync::Arc;
 
-/// `zpool add`.
+/// Does `zpool add`.
 pub(crate) fn add(devices: &Devices, file: &PoolsFile, request: &PoolAdd) -> Result<Response, Failure> {
     let open = devices.pools.open_pool(&request.pool)?;
     let what = format!("cannot add to '{}'", request.pool);
@@ -43,7 +43,7 @@ fn add_spec(devices: &Devices, request: &PoolAdd, what: &str) -> Result<AddSpec,
     })
 }
 
-/// `zpool remove`.
+/// Does `zpool remove`.
 pub(crate) fn remove(devices: &Devices, file: &PoolsFile, request: &VdevRemove) -> Result<Response, Failure> {
     let open = devices.pools.open_pool(&request.pool)?;
     let what = format!("cannot remove {}", request.device);
@@ -69,13 +69,13 @@ pub(crate) fn remove(devices: &Devices, file: &PoolsFile, request: &VdevRemove) 
     Ok(done())
 }
 
-/// The device of a spare that nobody uses, to write on it that it is free. One that another pool lists stays a spare.
+/// Device of a spare that nobody uses, to write on it that it is free. One that another pool lists stays a spare.
 fn free_device(devices: &Devices, aux: &Spare) -> Option<Arc<dyn device::BlockDevice>> {
     let lists = devices.pools.all().iter().filter(|open| open.pool().spares().iter().any(|spare| spare.guid == aux.guid)).count();
     if lists > 1 { None } else { devices.open_device(&aux.path, false, "").ok() }
 }
 
-/// There is no removal that takes longer than its command.
+/// Does `zpool remove -s`: fails always, as no removal takes longer than its command.
 pub(crate) fn remove_stop(pools: &Pools, request: &PoolNames) -> Result<Response, Failure> {
     pools.selected(&request.pools)?;
     Err(because(ErrorKind::Invalid, "cannot cancel removal", "there is no active removal"))

@@ -10,18 +10,18 @@ use pool::{Pool, PoolError, VdevProps};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-/// See the file's header.
+/// Pool that is open, with its mounts and what the daemon knows of it.
 pub struct OpenPool {
     pub(crate) mounts: Arc<Mounts>,
     pool: Pool,
     altroot: Option<String>,
-    /// As `cachefile=` has it: a path, `none`, or what is the default.
+    /// Value of `cachefile=`: a path, `none`, or what is the default.
     cachefile: Mutex<Option<String>>,
     opened_ns: u64,
     load_guid: u64,
-    /// Who works on files of it that are devices of other pools.
+    /// Threads that work on files of the pool that are devices of other pools.
     workers: Mutex<Weak<Workers>>,
-    /// When a person declared a leaf faulted.
+    /// Times in nanoseconds at which a person declared a leaf faulted, by the leaf's guid.
     by_hand: Mutex<BTreeMap<Guid, u64>>,
     /// Properties of vdevs that are set; None until somebody asks.
     vdev_props: Mutex<Option<Arc<VdevProps>>>,
@@ -43,7 +43,7 @@ impl OpenPool {
             vdev_props: Mutex::default(),
         }
     }
-    /// The engine's pool, when this was the last holder.
+    /// Returns the engine's pool, when this was the last holder.
     pub fn into_pool(self) -> Pool {
         let OpenPool { mounts, pool, .. } = self;
         if !mounts.all().is_empty() {
@@ -55,7 +55,7 @@ impl OpenPool {
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
-    /// Another number for each time that the pool is opened.
+    /// Number that is another one each time that the pool is opened.
     pub fn load_guid(&self) -> u64 {
         self.load_guid
     }
@@ -76,14 +76,14 @@ impl OpenPool {
         *self.vdev_props.lock() = None;
         outcome
     }
-    /// Nanoseconds since it was opened.
+    /// Nanoseconds since the pool was opened.
     pub fn age_ns(&self) -> u64 {
         self.pool.exec().now_ns().saturating_sub(self.opened_ns)
     }
     pub fn name(&self) -> String {
         self.pool.name()
     }
-    /// True when this file or device is one of those of the pool's that `counts` names.
+    /// True when this file or device is the one of a leaf that `counts` picks.
     pub fn uses(&self, path: &str, counts: &dyn Fn(&vdev::Leaf) -> bool) -> bool {
         let wanted = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
         let same = |leaf: &vdev::Leaf| std::fs::canonicalize(&leaf.path).is_ok_and(|own| own == wanted);
@@ -92,11 +92,11 @@ impl OpenPool {
     pub fn altroot(&self) -> Option<&str> {
         self.altroot.as_deref()
     }
-    /// The property `cachefile`, when it was set.
+    /// Value of the property `cachefile`, when it was set.
     pub fn cachefile(&self) -> Option<String> {
         self.cachefile.lock().clone()
     }
-    /// Who works on files of this pool that are devices of other pools.
+    /// Threads that work on files of this pool that are devices of other pools.
     pub(crate) fn workers(&self, start: impl FnOnce() -> Arc<Workers>) -> Arc<Workers> {
         let mut workers = self.workers.lock();
         workers.upgrade().unwrap_or_else(|| {
@@ -108,11 +108,11 @@ impl OpenPool {
     pub(crate) fn set_cachefile(&self, value: Option<String>) {
         *self.cachefile.lock() = value;
     }
-    /// A person declares the leaf faulted, and may be about to say what is to come in its place.
+    /// Notes that a person declares the leaf faulted, and may be about to say what is to come in its place.
     pub(crate) fn hold_spares(&self, leaf: Guid) {
         self.by_hand.lock().insert(leaf, self.pool.exec().now_ns());
     }
-    /// Leaves that a person declared faulted, and when; those that are no longer `wanting` since a look `step_ns` ago are forgotten.
+    /// Guids of leaves that a person declared faulted, and when (ns); those no longer `wanting` since a look `step_ns` ago are forgotten.
     pub(crate) fn by_hand(&self, wanting: &[Guid], step_ns: u64) -> BTreeMap<Guid, u64> {
         let mut by_hand = self.by_hand.lock();
         let now_ns = self.pool.exec().now_ns();
@@ -126,7 +126,7 @@ impl OpenPool {
     pub fn is_read_only(&self) -> bool {
         !self.pool.is_writeable()
     }
-    /// The transaction groups; None when nothing may be written.
+    /// Transaction groups of the pool; None when nothing may be written.
     pub fn txgs(&self) -> Option<Arc<TxgManager>> {
         self.pool.is_writeable().then(|| self.pool.txgs().clone())
     }

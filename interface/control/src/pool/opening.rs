@@ -10,21 +10,21 @@ use exec::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Who only looks is answered within a second.
+/// Nanoseconds that a request which only looks waits for pools: it is answered within a second.
 const LOOK_NS: u64 = 700_000_000;
-/// Who changes something waits so long for the pools that it is about.
+/// Nanoseconds that a request which changes something waits for the pools that it is about.
 const CHANGE_NS: u64 = 30_000_000_000;
-/// A daemon that is to end waits so long for the pool that is being opened.
+/// Nanoseconds that a daemon which is to end waits for the pool that is being opened.
 const END_NS: u64 = 30_000_000_000;
 
 #[derive(Debug, Default)]
 struct State {
-    /// Pools that were not tried yet.
+    /// Names of pools that were not tried yet.
     left: BTreeSet<String>,
     is_running: bool,
 }
 
-/// See the file's header.
+/// Pools of the last time that are being opened at the daemon's start.
 #[derive(Debug, Default)]
 pub(crate) struct Opening {
     state: Mutex<State>,
@@ -63,12 +63,12 @@ impl Opening {
         self.wait(exec, END_NS, |state| !state.is_running);
     }
 
-    /// These are opened from now on.
+    /// Begins the opening of these pools.
     pub(crate) fn begin(&self, names: &[String]) {
         *self.state.lock() = State { left: names.iter().cloned().collect(), is_running: true };
     }
 
-    /// All of that is over.
+    /// Ends the opening of all pools.
     pub(crate) fn end(&self) {
         *self.state.lock() = State::default();
         self.changed.notify_all();

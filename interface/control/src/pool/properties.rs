@@ -12,10 +12,10 @@ use pool::{Host, PoolError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What no pool's name may begin with (OpenZFS: `zpool_name_valid`).
+/// Words that no pool's name may begin with (OpenZFS: `zpool_name_valid`).
 const RESERVED: [&str; 4] = ["mirror", "raidz", "draid", "spare"];
 
-/// Who this system is to other systems.
+/// Id and name of this system, by which other systems know it.
 pub(crate) fn host() -> Host {
     let id = std::fs::read("/etc/hostid")
         .ok()
@@ -25,7 +25,7 @@ pub(crate) fn host() -> Host {
     Host { id, name }
 }
 
-/// Refuses what the grammar of commands would misread.
+/// Refuses names that the grammar of commands would misread.
 pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
     let mut characters = name.chars();
     if !characters.next().is_some_and(|first| first.is_ascii_alphabetic()) {
@@ -41,7 +41,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
     if is_reserved { Err("name is reserved") } else { Ok(()) }
 }
 
-/// The alternate root, by `-R` or else the property (OpenZFS: `spa_prop_validate`, of `altroot`).
+/// Alternate root, by `-R` or else the property (OpenZFS: `spa_prop_validate`, of `altroot`).
 pub(crate) fn altroot_of(option: Option<&String>, properties: &BTreeMap<String, String>, what: &str) -> Result<Option<String>, Failure> {
     match option.or_else(|| properties.get("altroot")) {
         Some(root) if !root.starts_with('/') => Err(because(ErrorKind::Invalid, what, format!("bad alternate root '{root}'"))),
@@ -49,7 +49,7 @@ pub(crate) fn altroot_of(option: Option<&String>, properties: &BTreeMap<String, 
     }
 }
 
-/// What `cachefile=` asks for: a file for OpenZFS's configuration cache, or none (OpenZFS: `zpool_valid_proplist`).
+/// Value that `cachefile=` asks for: a file for OpenZFS's configuration cache, or none (OpenZFS: `zpool_valid_proplist`).
 pub(crate) fn cachefile_of(value: &str, what: &str) -> Result<Option<String>, Failure> {
     let invalid = |why: String| Err(because(ErrorKind::Invalid, what, why));
     match value {
@@ -66,7 +66,7 @@ pub(crate) fn cachefile_of(value: &str, what: &str) -> Result<Option<String>, Fa
     }
 }
 
-/// `zpool set`.
+/// Does `zpool set`.
 pub(crate) fn set(pools: &Pools, file: &PoolsFile, accelerators: &Arc<Accelerators>, request: &PoolSet) -> Result<Response, Failure> {
     let what = format!("cannot set property for '{}'", request.pool);
     let open = pools.open_pool(&request.pool)?;

@@ -7,7 +7,7 @@ use crate::requests::done;
 use control_api::{ErrorKind, Failure, IostatReport, PoolHistory, PoolHistoryReport, PoolNames, PoolQuery, PoolSync, PoolWait, Response};
 use exec::Exec;
 
-/// `zpool list`, `status`, `get`.
+/// Answers `zpool list`, `status`, `get`.
 pub(crate) fn query(pools: &Pools, query: &PoolQuery) -> Result<Response, Failure> {
     let names: Vec<String> = query.pools.iter().filter(|name| !pools.absent.contains(name)).cloned().collect();
     let all_absent = names.is_empty() && !query.pools.is_empty();
@@ -23,7 +23,7 @@ pub(crate) fn query(pools: &Pools, query: &PoolQuery) -> Result<Response, Failur
     Ok(Response::Pools(reports))
 }
 
-/// `zpool history`.
+/// Answers `zpool history`.
 pub(crate) fn history(pools: &Pools, request: &PoolHistory) -> Result<Response, Failure> {
     let mut reports = Vec::new();
     for open in pools.selected(&request.pools)? {
@@ -34,13 +34,13 @@ pub(crate) fn history(pools: &Pools, request: &PoolHistory) -> Result<Response, 
     Ok(Response::History(reports))
 }
 
-/// `zpool iostat`.
+/// Answers `zpool iostat`.
 pub(crate) fn counters(exec: &Exec, pools: &Pools, names: &PoolNames) -> Result<Response, Failure> {
     let pools = pools.selected(&names.pools)?.iter().map(|open| iostat::iostat(open)).collect();
     Ok(Response::Iostat(IostatReport { time_ns: exec.now_ns(), pools }))
 }
 
-/// `zpool wait`.
+/// Does `zpool wait`.
 pub(crate) fn wait(exec: &Exec, pools: &Pools, request: &PoolWait) -> Result<Response, Failure> {
     const SETTLE_NS: u64 = 1_000_000_000;
     const STEP_NS: u64 = 20_000_000;
@@ -65,7 +65,7 @@ pub(crate) fn wait(exec: &Exec, pools: &Pools, request: &PoolWait) -> Result<Res
     }
 }
 
-/// Exports nothing; writes everything and lets go, so that the pool opens again with the daemon.
+/// Does `zpool sync`: writes everything that the pools were given.
 pub(crate) fn sync(pools: &Pools, request: &PoolSync) -> Result<Response, Failure> {
     for open in pools.selected(&request.pools)? {
         let synced = if request.force { open.pool().sync_forced() } else { open.pool().sync() };

@@ -7,7 +7,7 @@ use crate::requests::done;
 use control_api::{ErrorKind, Failure, PoolReguid, Response};
 use ondisk::Guid;
 
-/// Gives it one.
+/// Gives a pool another guid.
 pub(crate) fn reguid(pools: &Pools, file: &PoolsFile, request: &PoolReguid) -> Result<Response, Failure> {
     let what = format!("cannot reguid '{}'", request.pool);
     let open = pools.open_pool(&request.pool)?;

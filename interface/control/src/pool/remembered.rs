@@ -4,7 +4,7 @@ use crate::pool::OpenPool;
 use serde::{Deserialize, Serialize};
 use vdev::{Leaf, LeafKind};
 
-/// One pool.
+/// Entry of one pool in the file of pools that are to be open.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Remembered {
     pub name: String,
@@ -12,16 +12,16 @@ pub(crate) struct Remembered {
     pub altroot: Option<String>,
     pub read_only: bool,
     pub paths: Vec<String>,
-    /// The property `cachefile`, when it was set.
+    /// Value of the property `cachefile`, when it was set.
     #[serde(default)]
     pub cachefile: Option<String>,
-    /// The name is for this import only.
+    /// True when the name is for this import only.
     #[serde(default)]
     pub temporary: bool,
 }
 
 impl Remembered {
-    /// A pool with all of its devices, also those that are missing now.
+    /// Entry of a pool with all of its devices, also those that are missing now.
     pub(crate) fn of(open: &OpenPool) -> Remembered {
         let (devices, tree) = (open.pool().devices(), open.pool().tree());
         let mut paths: Vec<String> = devices.iter().flatten().map(|device| device.path().to_string_lossy().into_owned()).collect();

@@ -20,10 +20,10 @@ use std::path::Path;
 use std::sync::Arc;
 use vdev::LeafKind;
 
-/// How often the labels of devices are asked for more devices: each round finds what the one before named.
+/// Number of rounds in which the labels of devices are asked for more devices: each finds what the one before named.
 const ROUNDS: u32 = 4;
 
-/// See the file's header.
+/// Opening of the pools that were open when the last daemon ended, and of those whose devices return.
 pub(crate) struct Reopening {
     pub exec: Exec,
     pub pools: Arc<Pools>,
@@ -65,7 +65,7 @@ impl Reopening {
         self.returning.note_mounts();
     }
 
-    /// Opens what can be opened; returns what could.
+    /// Opens those of the pools that can be opened; returns their names.
     fn open_round(&self, names: &[String]) -> Vec<String> {
         let mut opened = Vec::new();
         for name in names.iter().take_while(|_| !self.pools.is_stopping()) {
@@ -100,7 +100,7 @@ impl Reopening {
         Ok(opened)
     }
 
-    /// Opens one of them, and mounts nothing.
+    /// Opens one of the absent pools, and mounts nothing.
     fn open(&self, name: &str) -> Result<Response, Failure> {
         let what = format!("cannot open '{name}' again");
         let Some(entry) = self.pools.absent.entry(name) else {
@@ -131,7 +131,7 @@ impl Reopening {
         opened
     }
 
-    /// Where the devices of a remembered pool are: where they were, where their labels say that others are, and else wherever devices
+    /// Paths of the devices of a remembered pool: where they were, where their labels say that others are, and else wherever devices
     /// are looked for. And what its vdevs look like.
     fn paths_of(&self, entry: &Remembered) -> (Vec<String>, Option<VdevReport>) {
         let (mut paths, mut rest): (Vec<String>, Vec<String>) = (Vec::new(), entry.paths.clone());

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use vdev::Leaf;
 use zpl::{Settings, Zfs};
 
-/// Levels of directories that a path may have before it is given up.
+/// Number of levels of directories that a path may have before it is given up.
 const PATH_DEPTH_MAX: usize = 256;
 
 fn state_name(state: ScanState, paused_since: Option<u64>) -> &'static str {
@@ -26,7 +26,7 @@ fn state_name(state: ScanState, paused_since: Option<u64>) -> &'static str {
 }
 
 impl OpenPool {
-    /// The running or last scan.
+    /// Report of the running or last scan.
     pub fn scan_report(&self) -> Option<ScanReport> {
         let status = self.pool().scan_status()?;
         let state = state_name(status.state, status.paused_since);
@@ -52,7 +52,7 @@ impl OpenPool {
         })
     }
 
-    /// The running or last error scrub.
+    /// Report of the running or last error scrub.
     pub fn error_scrub_report(&self) -> Option<ErrorScrubReport> {
         let status = self.pool().error_scrub_status()?;
         Some(ErrorScrubReport {
@@ -113,7 +113,7 @@ impl OpenPool {
         Ok((count, list))
     }
 
-    /// `pool/fs:/path`, or the numbers where there is no path.
+    /// Name of an object: `pool/fs:/path`, or the numbers where there is no path.
     fn name_object(&self, objset: u64, object: u64) -> String {
         let numbers = format!("<0x{objset:x}>:<0x{object:x}>");
         if objset == 0 {
@@ -131,7 +131,7 @@ impl OpenPool {
     }
 }
 
-/// The path of an object from the root of its file system, through the parents that nodes remember.
+/// Path of an object from the root of its file system, through the parents that nodes remember.
 fn path_of(objset: &Arc<Objset>, object: u64) -> Option<String> {
     let zfs = Zfs::open(objset, None, Settings::default()).ok()?;
     let mut names = Vec::new();
@@ -157,7 +157,7 @@ fn path_of(objset: &Arc<Objset>, object: u64) -> Option<String> {
     Some(format!("/{}", names.join("/")))
 }
 
-/// What kind of refusal it is; None for what is none.
+/// Kind of failure that a refusal is; None for an error that is no refusal.
 fn kind_of(error: &ScanError) -> Option<ErrorKind> {
     match error {
         ScanError::NotRunning => Some(ErrorKind::Invalid),
@@ -172,9 +172,9 @@ fn kind_of(error: &ScanError) -> Option<ErrorKind> {
     }
 }
 
-/// What the path of a leaf ends with that is being replaced by what is at its place now.
+/// End of the path of a leaf that is being replaced by what is at its place now.
 const OLD: &str = "/old";
-/// How often labels are looked at: while they are being written some are not whole.
+/// Number of times that labels are looked at: while they are being written some are not whole.
 const LABEL_LOOKS: u32 = 3;
 
 /// False when there is nothing any more where a leaf's device was, or something else. What cannot be looked at is left to its errors.
@@ -190,7 +190,7 @@ fn is_at_its_place(devices: &Devices, pool: &Pool, leaf: &Leaf) -> bool {
     })
 }
 
-/// `zpool scrub`, `zpool resilver`.
+/// Does `zpool scrub`, `zpool resilver`.
 pub(crate) fn scrub(devices: &Devices, request: &PoolScrub) -> Result<Response, Failure> {
     let open = devices.pools.open_pool(&request.pool)?;
     let pool = open.pool();

@@ -12,17 +12,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// See the file's header.
+/// Pools of the daemon: those that are open, by name, and those that are to be.
 #[derive(Default)]
 pub(crate) struct Pools {
     open: RwLock<BTreeMap<String, Arc<OpenPool>>>,
-    /// Those that are to be open and are not.
+    /// Pools that are to be open and are not.
     pub(crate) absent: Absents,
     claims: Arc<Mutex<BTreeSet<String>>>,
     stopping: AtomicBool,
 }
 
-/// A name that nobody else gets for a pool as long as this is there.
+/// Name that nobody else gets for a pool as long as this is there.
 #[derive(Debug)]
 pub(crate) struct Claim {
     claims: Arc<Mutex<BTreeSet<String>>>,
@@ -36,7 +36,7 @@ impl Drop for Claim {
 }
 
 impl Pools {
-    /// The open pool of this name.
+    /// Open pool of this name.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<OpenPool>> {
         self.open.read().get(name).cloned()
     }
@@ -46,22 +46,22 @@ impl Pools {
         self.open.read().contains_key(name)
     }
 
-    /// The pools that are open, by name.
+    /// Pools that are open, by name.
     pub(crate) fn all(&self) -> Vec<Arc<OpenPool>> {
         self.open.read().values().cloned().collect()
     }
 
-    /// Their names.
+    /// Names of the open pools.
     pub(crate) fn names(&self) -> Vec<String> {
         self.open.read().keys().cloned().collect()
     }
 
-    /// The first of them that is so.
+    /// First open pool for which `is_it` holds.
     pub(crate) fn find(&self, is_it: impl Fn(&Arc<OpenPool>) -> bool) -> Option<Arc<OpenPool>> {
         self.open.read().values().find(|open| is_it(open)).cloned()
     }
 
-    /// True when one of them is so.
+    /// True when `is_it` holds for an open pool.
     pub(crate) fn any(&self, is_it: impl Fn(&Arc<OpenPool>) -> bool) -> bool {
         self.open.read().values().any(is_it)
     }
@@ -71,12 +71,12 @@ impl Pools {
         self.open.read().values().flat_map(|open| open.mounts.list()).collect()
     }
 
-    /// A pool is open from now on.
+    /// Adds an open pool to the list.
     pub(crate) fn insert(&self, open: Arc<OpenPool>) {
         self.open.write().insert(open.name(), open);
     }
 
-    /// The same, unless `is_unwanted` when nobody else takes or adds one.
+    /// Adds an open pool to the list, unless `is_unwanted` when nobody else takes or adds one.
     pub(crate) fn insert_unless(&self, name: &str, open: Arc<OpenPool>, is_unwanted: impl FnOnce() -> bool) {
         let mut pools = self.open.write();
         if !is_unwanted() {
@@ -89,7 +89,7 @@ impl Pools {
         self.open.write().remove(name)
     }
 
-    /// The same, after `first` when nobody else takes or adds one.
+    /// Takes a pool off the list, after `first` when nobody else takes or adds one.
     pub(crate) fn remove_after(&self, name: &str, first: impl FnOnce()) -> Option<Arc<OpenPool>> {
         let mut pools = self.open.write();
         first();
@@ -101,17 +101,17 @@ impl Pools {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// The daemon is to end.
+    /// Notes that the daemon is to end.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
     }
 
-    /// True while one of them is suspended.
+    /// True while an open pool is suspended.
     pub(crate) fn has_suspended(&self) -> bool {
         self.any(|open| open.pool().zio().is_suspended())
     }
 
-    /// Pools follow the providers that came and went.
+    /// Has pools follow the providers that came and went.
     pub(crate) fn follow_providers(&self) {
         for open in self.all() {
             if let Err(error) = open.pool().follow_providers() {
@@ -120,7 +120,7 @@ impl Pools {
         }
     }
 
-    /// The open pool of this name, or why there is none.
+    /// Open pool of this name, or why there is none.
     pub(crate) fn open_pool(&self, name: &str) -> Result<Arc<OpenPool>, Failure> {
         let open = self.get(name);
         open.ok_or_else(|| {
@@ -129,7 +129,7 @@ impl Pools {
         })
     }
 
-    /// The open pools of these names; all where none is named.
+    /// Open pools of these names; all where none is named.
     pub(crate) fn selected(&self, names: &[String]) -> Result<Vec<Arc<OpenPool>>, Failure> {
         if names.is_empty() {
             return Ok(self.all());
@@ -137,7 +137,7 @@ impl Pools {
         names.iter().map(|name| self.open_pool(name)).collect()
     }
 
-    /// The open pool that a dataset or snapshot is in.
+    /// Open pool that a dataset or snapshot is in.
     pub(crate) fn pool_of(&self, name: &str, verb: &str) -> Result<Arc<OpenPool>, Failure> {
         let pool = name.split(['/', '@']).next().unwrap_or_default();
         self.get(pool).ok_or_else(|| {
@@ -146,7 +146,7 @@ impl Pools {
         })
     }
 
-    /// The dataset that is mounted at a path.
+    /// Name of the dataset that is mounted at a path.
     pub(crate) fn by_mountpoint(&self, path: &str) -> Result<String, Failure> {
         let pools = self.open.read();
         pools
@@ -155,7 +155,7 @@ impl Pools {
             .ok_or_else(|| because(ErrorKind::NotFound, format!("cannot open '{path}'"), "no file system of these pools is mounted there"))
     }
 
-    /// The open pool of which the device is a spare.
+    /// Open pool of which the device is a spare.
     pub(crate) fn reserving_pool(&self, path: &str) -> Option<(Arc<OpenPool>, Spare)> {
         self.all().into_iter().find_map(|open| {
             let spare = open.pool().spares().into_iter().find(|spare| !spare.is_distributed() && same_file(&spare.path, path))?;
@@ -163,7 +163,7 @@ impl Pools {
         })
     }
 
-    /// The name of the open pool in which a spare stands in for a device.
+    /// Name of the open pool in which a spare stands in for a device.
     pub(crate) fn pool_using(&self, spare: Guid) -> Option<String> {
         self.find(|open| open.pool().tree().leaf_by_guid(spare).is_some()).map(|open| open.name())
     }

@@ -8,18 +8,18 @@ use exec::{Condvar, Exec, Mutex};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A pool whose devices do not answer for so long is left as after a crash.
+/// Nanoseconds without an answer of its devices after which a pool is left as after a crash.
 const PATIENCE_NS: u64 = 15_000_000_000;
 const STEP: Duration = Duration::from_millis(20);
 
-/// Pools that are not closed yet.
+/// Number of pools that are not closed yet, and its changes.
 #[derive(Default)]
 struct Open {
     count: Mutex<usize>,
     changed: Condvar,
 }
 
-/// What ending now gives up: a sentence for each pool that cannot write what it was given.
+/// Data that ending now gives up: a sentence for each pool that cannot write what it was given.
 pub(crate) fn unwritten(pools: &[Arc<OpenPool>]) -> Vec<String> {
     let cannot_write =
         |open: &&Arc<OpenPool>| !open.is_read_only() && (open.pool().zio().is_suspended() || open.pool().txgs().has_failed());

@@ -6,7 +6,7 @@ use crate::pool::Pools;
 use control_api::{ErrorKind, Failure, PoolSweep, Response, SweepChange, SweepVerb};
 use pool::{PoolError, SweepAction, SweepKind};
 
-/// `zpool initialize`, `zpool trim`.
+/// Does `zpool initialize`, `zpool trim`.
 pub(crate) fn sweep(pools: &Pools, request: &PoolSweep) -> Result<Response, Failure> {
     let open = pools.open_pool(&request.pool)?;
     let kind = kind_of(request.verb);

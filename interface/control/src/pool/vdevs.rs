@@ -14,7 +14,7 @@ use pool::{LeafSpec, PoolError};
 use std::sync::Arc;
 use vdev::{Leaf, LeafKind, LeafState, Pairing};
 
-/// What changes single devices of open pools.
+/// Changes of single devices of open pools.
 pub(crate) struct Vdevs {
     pub exec: Exec,
     pub pools: Arc<Pools>,
@@ -24,7 +24,7 @@ pub(crate) struct Vdevs {
 }
 
 impl Vdevs {
-    /// `zpool offline`, `online`, `attach`, `replace`, `detach`.
+    /// Does `zpool offline`, `online`, `attach`, `replace`, `detach`.
     pub(crate) fn change(&self, request: &VdevChange) -> Result<Response, Failure> {
         let open = self.pools.open_pool(&request.pool)?;
         let what = match &request.change {

@@ -24,21 +24,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The provider that is always there.
+/// Name of the provider that is always there.
 const SOFTWARE: &str = "software";
-/// What a target is called when its user does not say.
+/// Name of a target when its user does not give one.
 const TARGET: &str = "target";
-/// Largest block of the tests of our own software, which has tests of its own.
+/// Bytes of the largest block of the tests of our own software, which has tests of its own.
 const SOFTWARE_TEST_BYTES_MAX: usize = 16 << 10;
-/// A person who names a provider waits so long for its tests, of which each has a deadline of its own.
+/// Longest time that a person who names a provider waits for its tests, of which each has a deadline of its own.
 const TESTS: Duration = Duration::from_secs(30);
 
-/// Where a provider comes from.
+/// Source of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Source {
-    /// A process of its own.
+    /// Process of its own.
     Apart(Place),
-    /// The first GPU of NVIDIA in this machine.
+    /// First GPU of NVIDIA in this machine.
     Cuda,
 }
 
@@ -62,13 +62,13 @@ impl fmt::Display for Source {
     }
 }
 
-/// What is remembered of a provider.
+/// Entry of a provider in the file of those that were loaded.
 #[derive(Deserialize, Serialize)]
 #[serde(untagged)]
 enum Remembered {
-    /// Where it comes from.
+    /// Source of the provider, as text.
     From(String),
-    /// One that was caught lying.
+    /// Provider that was caught lying, and the operation that it lied at.
     Liar { from: Option<String>, lied_at: String },
 }
 
@@ -82,38 +82,38 @@ impl Remembered {
     }
 }
 
-/// A provider that was just made, not registered yet.
+/// Provider that was just made, not registered yet.
 enum Made {
     Apart(Place, Running),
     Cuda(Arc<Cuda>),
 }
 
-/// What is told that a provider came or went by itself.
+/// Callback that is told that a provider came or went by itself.
 type Changed = Box<dyn Fn() + Send + Sync>;
 
-/// See the file's header.
+/// Providers that the daemon knows, and what becomes of them.
 pub(crate) struct Accelerators {
     exec: Exec,
     registry: Registry,
     remembered: PathBuf,
-    /// Where providers come from, by their names.
+    /// Sources of providers, by their names.
     sources: Mutex<BTreeMap<String, Source>>,
-    /// Those of them that are targets and were needed.
+    /// Keepers of the providers that have a process of their own and were needed, by their names.
     keepers: Mutex<BTreeMap<String, Arc<Keeper>>>,
-    /// Why providers are not there, by their names.
+    /// Reasons why providers are not there, by their names.
     problems: Mutex<BTreeMap<String, String>>,
     /// Names at which somebody is at work: one at a time for each.
     busy: Mutex<BTreeSet<String>>,
     freed: Condvar,
-    /// The daemon starts: whoever needs a provider does not wait for it.
+    /// True while the daemon starts: whoever needs a provider does not wait for it.
     is_opening: AtomicBool,
     parameters: Arc<Parameters>,
-    /// One writer of the file at a time.
+    /// Lock for one writer of the file at a time.
     remembering: Mutex<()>,
     changed: OnceLock<Changed>,
 }
 
-/// The right to register or take away what has a name, as long as it lives.
+/// Right to register or take away what has a name, as long as it lives.
 pub(crate) struct Turn {
     owner: Arc<Accelerators>,
     name: String,
@@ -126,7 +126,7 @@ impl Drop for Turn {
     }
 }
 
-/// What was remembered; a file that makes no sense, or that others could have written, is said, and empty. Providers that were caught lying are known to
+/// Sources that were remembered; a file that makes no sense, or that others could have written, is said, and empty. Known liars are told to
 /// the registry at once.
 fn remembered(path: &Path, registry: &Registry) -> BTreeMap<String, Source> {
     let complain = |error: &dyn fmt::Display| eprintln!("{}: {error}; load the providers again", path.display());
@@ -151,7 +151,7 @@ fn remembered(path: &Path, registry: &Registry) -> BTreeMap<String, Source> {
     sources
 }
 
-/// Why a provider that was caught lying is not used.
+/// Reason why a provider that was caught lying is not used.
 fn why_distrusted(operation: OpKind, from: &str) -> String {
     format!(
         "a result of {} was wrong; it is not used any more, until 'zirconia provider load {from}' says that it may be",
@@ -160,7 +160,7 @@ fn why_distrusted(operation: OpKind, from: &str) -> String {
 }
 
 impl Accelerators {
-    /// Knows what was loaded before, without having loaded it yet.
+    /// Makes the providers: knows what was loaded before, without having loaded it yet.
     pub fn new(exec: &Exec, state: &StateDir, events: Arc<dyn EventSink>, parameters: Arc<Parameters>) -> Arc<Accelerators> {
         let path = state.path().join("providers.json");
         let registry = Registry::with_events(exec, events);
@@ -189,14 +189,14 @@ impl Accelerators {
         own
     }
 
-    /// A provider was caught lying: it stays off in the daemon's next life too, and nobody looks for it any more if it is a target.
+    /// Notes that a provider was caught lying: it stays off in the daemon's next life too, and nobody looks for it any more if it is a target.
     fn caught(&self, name: &str, kind: OpKind) {
         self.remember();
         self.let_go(name);
         self.note_problem(name, &why_distrusted(kind, &self.from(name)));
     }
 
-    /// What `zirconia provider load` is to be told for a provider.
+    /// Text that `zirconia provider load` is to be told for a provider.
     fn from(&self, name: &str) -> String {
         self.sources.lock().get(name).map_or_else(|| name.to_string(), Source::to_string)
     }
@@ -221,12 +221,12 @@ impl Accelerators {
         &self.registry
     }
 
-    /// How long a process may take to load a library, and for each answer.
+    /// Longest time that a process may take to load a library, and for each answer.
     pub(crate) fn deadline(&self) -> Duration {
         Duration::from_millis(self.parameters.get("zirconia_provider_deadline_ms").unwrap_or(10_000))
     }
 
-    /// Says whether the daemon starts.
+    /// Notes whether the daemon starts.
     pub(crate) fn set_opening(&self, is_opening: bool) {
         self.is_opening.store(is_opening, Ordering::Release);
     }
@@ -317,7 +317,7 @@ impl Accelerators {
         drop(self.exec.spawn_operation("z-provider", Box::new(work)));
     }
 
-    /// What is not there is noted; for what has a process of its own, somebody looks from now on.
+    /// Makes and tests a provider now; notes what is not there. For one with a process of its own, somebody looks from then on.
     fn begin_now(self: &Arc<Self>, name: &str) {
         let source = self.sources.lock().get(name).cloned();
         let outcome = match &source {
@@ -397,7 +397,7 @@ impl Accelerators {
         RegisterOptions { scratch: self.remembered.parent().map(Path::to_path_buf), ..RegisterOptions::default() }
     }
 
-    /// Loads a library, opens a GPU, or connects to a target; the name of the provider.
+    /// Loads a library, opens a GPU, or connects to a target; returns the name of the provider.
     pub(crate) fn load(self: &Arc<Self>, request: &ProviderLoad) -> Result<String, Failure> {
         if request.path == SOFTWARE && self.trust_software()? {
             return Ok(SOFTWARE.to_string());
@@ -480,7 +480,7 @@ impl Accelerators {
         }
     }
 
-    /// Every provider, those included that nobody has needed yet.
+    /// Reports of all providers, those included that nobody has needed yet.
     pub(crate) fn reports(self: &Arc<Self>) -> Vec<ProviderReport> {
         let sources = self.sources.lock().clone();
         let names: Vec<String> = std::iter::once(SOFTWARE.to_string()).chain(sources.keys().cloned()).collect();
@@ -498,7 +498,7 @@ impl Accelerators {
         reports
     }
 
-    /// What there is to say about one that could not be registered.
+    /// Report of a provider that could not be registered.
     fn absent(&self, name: &str, source: &Source) -> ProviderReport {
         ProviderReport {
             name: name.to_string(),
@@ -552,7 +552,7 @@ impl Accelerators {
     }
 }
 
-/// The counters of a provider that are not zero.
+/// Counters of a provider that are not zero.
 fn counters(session: &Session) -> BTreeMap<String, u64> {
     let kstat = session.stats().kstat();
     let counted = kstat.values().into_iter().filter_map(|(name, value)| match value {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 const STAGES: [OpKind; 6] =
     [OpKind::Compress, OpKind::Decompress, OpKind::Checksum, OpKind::RaidGenerate, OpKind::RaidReconstruct, OpKind::Store];
 
-/// A provider as a pool has it.
+/// Provider as a pool has it.
 struct Seen {
     name: String,
     lie: Option<OpKind>,
@@ -22,7 +22,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// None when the pool names no provider.
+    /// Provider of the pool; None when it names none.
     fn of(open: &OpenPool) -> Option<Seen> {
         let name = open.pool().provider()?;
         let accelerator = open.pool().accelerator();
@@ -35,7 +35,7 @@ impl Seen {
         })
     }
 
-    /// `active`; `down` when it died; `distrusted` when it was caught lying; `absent` when nobody knows it.
+    /// State of the provider: `active`; `down` when it died; `distrusted` when it was caught lying; `absent` when nobody knows it.
     fn state(&self) -> &'static str {
         match (&self.stats, &self.device) {
             (None, _) => "absent",
@@ -45,7 +45,7 @@ impl Seen {
         }
     }
 
-    /// Operations whose breaker is not closed, with its state, and how often each breaker opened.
+    /// Operations, each with the state of its breaker and the number of times that it opened.
     fn breakers(&self) -> Vec<(OpKind, &'static str, u64)> {
         let Some(device) = &self.device else { return Vec::new() };
         let state = |kind: &OpKind| {
@@ -61,7 +61,7 @@ impl Seen {
     }
 }
 
-/// What `zpool status` shows.
+/// Report of the provider for `zpool status`.
 pub(crate) fn report(open: &OpenPool) -> Option<AcceleratorReport> {
     let seen = Seen::of(open)?;
     let get = |kind: OpKind, tally: Tally| seen.stats.as_ref().map_or(0, |stats| stats.get(kind, tally));
@@ -85,7 +85,7 @@ pub(crate) fn report(open: &OpenPool) -> Option<AcceleratorReport> {
     })
 }
 
-/// What the tree of statistics and the metrics show.
+/// View of the provider for the tree of statistics and the metrics.
 pub(crate) fn view(open: &OpenPool) -> Option<AcceleratorView> {
     let seen = Seen::of(open)?;
     let counted = |stats: &Arc<OpStats>| {

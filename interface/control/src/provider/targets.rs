@@ -17,31 +17,31 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Pauses between attempts to connect, or to start a process.
+/// Shortest and longest pause between attempts to connect, or to start a process.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// Largest block of the tests of a target: they run again with every connection, over the link.
+/// Bytes of the largest block of the tests of a target: they run again with every connection, over the link.
 const TEST_BYTES_MAX: usize = 16 << 10;
-/// A library's process that failed so often in a row is not started again.
+/// Number of failures in a row after which a library's process is not started again.
 const FAILURES_MAX: u32 = 5;
-/// One that lived so long had not failed at its start.
+/// Nanoseconds after which a process that ends had not failed at its start.
 const STEADY_NS: u64 = 60_000_000_000;
 
-/// Where it comes from.
+/// Place of a provider outside of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// A process on the storage side.
+    /// Target: a process on the storage side.
     Target(Location),
-    /// A shared object, for a process of ours.
+    /// Shared object, for a process of ours.
     Library(PathBuf),
 }
 
-/// Its process, or the session with it.
+/// Process of a provider, or the session with it.
 #[derive(Clone)]
 pub(crate) enum Running {
-    /// A session with a target.
+    /// Session with a target.
     Target(Arc<TargetProvider>),
-    /// A library's process.
+    /// Process of a library.
     Library(Arc<Hosted>),
 }
 
@@ -53,7 +53,7 @@ impl Running {
         }
     }
 
-    /// Waits for its end; why it came.
+    /// Waits for the end of the process or session; returns why it came.
     fn wait_for_end(&self) -> String {
         match self {
             Running::Target(provider) => {
@@ -78,10 +78,10 @@ impl Running {
     }
 }
 
-/// What crossed the link of a provider, as long as it is there.
+/// Counters of what crossed the link of a provider, as long as it is there.
 type Look = Box<dyn Fn() -> Option<LinkStats> + Send>;
 
-/// One that is to be there.
+/// Keeper of a provider that is to be there.
 pub(crate) struct Keeper {
     name: String,
     place: Place,
@@ -91,7 +91,7 @@ pub(crate) struct Keeper {
 
 struct State {
     is_wanted: bool,
-    /// The session of now, or the last one.
+    /// Counters of the session of now, or of the last one.
     stats: Option<Look>,
 }
 
@@ -101,7 +101,7 @@ impl Keeper {
         Arc::new(Keeper { name: name.to_string(), place: place.clone(), state: Mutex::new(state), changed: Condvar::new() })
     }
 
-    /// Nobody wants it any more.
+    /// Ends the keeper: nobody wants the provider any more.
     pub fn let_go(&self) {
         self.state.lock().is_wanted = false;
         self.changed.notify_all();
@@ -111,7 +111,7 @@ impl Keeper {
         self.state.lock().is_wanted
     }
 
-    /// What crossed the link in the session of now, by name.
+    /// Counters of what crossed the link in the session of now, by name.
     pub fn link_counters(&self) -> Vec<(&'static str, u64)> {
         let Some(stats) = self.state.lock().stats.as_ref().and_then(|look| look()) else { return Vec::new() };
         vec![
@@ -127,7 +127,7 @@ impl Keeper {
         ]
     }
 
-    /// False when it is not wanted any more.
+    /// Waits for a time; false when the provider is not wanted any more.
     fn pause(&self, pause: Duration) -> bool {
         let mut state = self.state.lock();
         if state.is_wanted {
@@ -153,7 +153,7 @@ pub(crate) fn start(owner: &Accelerators, name: &str, place: &Place) -> Result<R
     }
 }
 
-/// How they are registered.
+/// Options with which a provider is registered.
 pub(crate) fn options(owner: &Accelerators, place: &Place) -> RegisterOptions {
     match place {
         Place::Target(_) => RegisterOptions { test_bytes_max: TEST_BYTES_MAX, ..owner.options() },
@@ -212,7 +212,7 @@ fn run(owner: &Weak<Accelerators>, keeper: &Arc<Keeper>, mut current: Option<Run
 }
 
 impl Accelerators {
-    /// A process was lost: its pools go on in software at once. False when nobody wants it any more.
+    /// Notes that a process was lost: its pools go on in software at once. False when nobody wants it any more.
     fn lost(self: &Arc<Self>, keeper: &Keeper, why: &str) -> bool {
         {
             let _turn = self.turn(&keeper.name);
@@ -231,7 +231,7 @@ impl Accelerators {
         true
     }
 
-    /// It is there again.
+    /// Registers a provider that is there again.
     fn found(self: &Arc<Self>, keeper: &Keeper, running: Running) -> Result<Running, String> {
         {
             let _turn = self.turn(&keeper.name);

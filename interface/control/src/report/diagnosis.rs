@@ -4,16 +4,16 @@
 use control_api::{RebuildReport, ScanReport, VdevReport};
 use std::path::Path;
 
-/// What is wrong, and what to do.
+/// Problem of a pool, and what to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Diagnosis {
     /// Number of OpenZFS's page about it; some problems have none.
     pub message_id: Option<&'static str>,
-    /// What is wrong.
+    /// Text that says what is wrong.
     pub status: &'static str,
-    /// What to do.
+    /// Text that says what to do.
     pub action: &'static str,
-    /// The pool works as it should: `zpool status -x` is silent about that.
+    /// True when the pool works as it should: `zpool status -x` is silent about that.
     pub is_remark: bool,
 }
 
@@ -99,25 +99,25 @@ const FEATURES_OFF: Diagnosis = Diagnosis {
     is_remark: true,
 };
 
-/// What is known of a pool.
+/// Facts about a pool that a diagnosis goes by.
 pub(crate) struct Facts<'a> {
-    /// The tree.
+    /// Tree of vdevs with their states and counters.
     pub vdevs: &'a VdevReport,
-    /// Waits for its devices; whether it goes on with errors meanwhile (`failmode=continue`).
+    /// None unless the pool waits for its devices; whether it goes on with errors meanwhile (`failmode=continue`).
     pub suspended: Option<bool>,
-    /// Damaged blocks.
+    /// Number of damaged blocks.
     pub error_count: u64,
-    /// The last scan.
+    /// Report of the last scan.
     pub scan: Option<&'a ScanReport>,
-    /// Sequential rebuilds.
+    /// Reports of sequential rebuilds.
     pub rebuilds: &'a [RebuildReport],
-    /// On-disk version.
+    /// On-disk version of the pool.
     pub version: u64,
-    /// A feature that pools made here have is not enabled.
+    /// True when a feature that pools made here have is not enabled.
     pub lacks_features: bool,
 }
 
-/// True when a leaf is so; what is being replaced does not count, since that is being mended.
+/// True when `is_so` holds for a leaf; what is being replaced does not count, since that is being mended.
 fn any(vdev: &VdevReport, is_so: &dyn Fn(&VdevReport) -> bool) -> bool {
     match (vdev.kind.as_str(), vdev.children.is_empty()) {
         ("replacing", _) => false,
@@ -126,12 +126,12 @@ fn any(vdev: &VdevReport, is_so: &dyn Fn(&VdevReport) -> bool) -> bool {
     }
 }
 
-/// There is something at the device's place, but not the device.
+/// True when there is something at the device's place, but not the device.
 fn has_wrong_label(vdev: &VdevReport) -> bool {
     vdev.state == "UNAVAIL" && vdev.path.as_ref().is_some_and(|path| Path::new(path).exists())
 }
 
-/// The first problem that a pool has, in OpenZFS's order.
+/// First problem that a pool has, in OpenZFS's order.
 pub(crate) fn diagnose(facts: &Facts<'_>) -> Option<Diagnosis> {
     let is_in = |state: &'static str| any(facts.vdevs, &move |vdev| vdev.state == state);
     let scans = |function: &str, state: &str| facts.scan.is_some_and(|scan| scan.function == function && scan.state == state);

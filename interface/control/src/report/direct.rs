@@ -55,7 +55,7 @@ fn report(name: String, kind: &str, counts: DirectSnapshot, changed: ChangedBuff
     }
 }
 
-/// `zfs direct-stats`, `zpool iostat --direct`.
+/// Answers `zfs direct-stats`, `zpool iostat --direct`.
 pub(crate) fn query(pools: &Pools, query: &DirectQuery) -> Result<Response, Failure> {
     let every = || pools.names().into_iter().map(|name| DirectTarget::Pool { name }).collect();
     let targets: Vec<DirectTarget> = if query.targets.is_empty() { every() } else { query.targets.clone() };

@@ -4,7 +4,7 @@ use metrics::DirectRow;
 use zio::ChangedBuffers;
 use zpl::direct::{DirectSnapshot, Reason};
 
-/// Every count by name, reasons that did not occur too, for the tree of statistics.
+/// Rows of every count by name, reasons that did not occur too, for the tree of statistics.
 pub(crate) fn rows(counts: &DirectSnapshot, changed: ChangedBuffers) -> Vec<DirectRow> {
     let row = |name, (requests, bytes)| DirectRow { name, requests, bytes };
     let mut rows = vec![

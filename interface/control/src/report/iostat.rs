@@ -7,7 +7,7 @@ use pool::LeafStatus;
 use vdev::{LeafId, LeafKind, Node, NodeKind, VdevTree};
 use zio::{EXTENDED, IoKind};
 
-/// The tree of a pool with its counters.
+/// Tree of a pool with its counters.
 pub(crate) fn iostat(open: &OpenPool) -> IostatVdev {
     let (name, status) = (open.name(), open.pool().status());
     let mut children = Vec::new();

@@ -7,12 +7,12 @@ use pool::{LeafStatus, PoolStatus, RebuildState, RebuildStatus, Spare};
 use vdev::{DraidConfig, LeafId, LeafKind, LeafState, Node, NodeKind, TopKind, TopVdev, VdevTree};
 use zio::IoKind;
 
-/// What [`VdevReport::io_ops`] has.
+/// Kinds of I/O that [`VdevReport::io_ops`] has.
 const SHOWN_KINDS: [IoKind; 3] = [IoKind::Read, IoKind::Write, IoKind::Trim];
-/// What labels and the boot block take of a device (OpenZFS: `VDEV_LABEL_START_SIZE`, `VDEV_LABEL_END_SIZE`).
+/// Bytes that labels and the boot block take of a device (OpenZFS: `VDEV_LABEL_START_SIZE`, `VDEV_LABEL_END_SIZE`).
 const LABELS_BYTES: u64 = (4 << 20) + (512 << 10);
 
-/// `ONLINE`, `OFFLINE`, ….
+/// Name of a leaf's state: `ONLINE`, `OFFLINE`, ….
 pub fn leaf_state(state: LeafState) -> &'static str {
     match state {
         LeafState::Online => "ONLINE",
@@ -35,12 +35,12 @@ pub(crate) fn node_kind(node: &Node) -> (&'static str, String) {
     }
 }
 
-/// `draid2:8d:24c:2s` (OpenZFS: `zpool_draid_name`).
+/// Name of a dRAID: `draid2:8d:24c:2s` (OpenZFS: `zpool_draid_name`).
 pub(crate) fn draid_name(config: DraidConfig) -> String {
     format!("draid{}:{}d:{}c:{}s", config.parity(), config.data(), config.children(), config.spares())
 }
 
-/// The health of an interior vdev by its children's, given how many of them it can lose.
+/// State of an interior vdev by its children's, given how many of them it can lose.
 fn combine(children: &[VdevReport], can_lose: usize) -> &'static str {
     let lost = children.iter().filter(|child| !matches!(child.state.as_str(), "ONLINE" | "DEGRADED")).count();
     if lost > can_lose {
@@ -153,7 +153,7 @@ fn top_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, top: &TopVdev) -> 
     }
 }
 
-/// A sequential rebuild of a top-level vdev that the tree has.
+/// Report of a sequential rebuild of a top-level vdev that the tree has.
 pub(crate) fn rebuild(tree: &VdevTree, rebuild: &RebuildStatus) -> Option<RebuildReport> {
     let top = top_report(tree, None, tree.tops.get(rebuild.vdev.0 as usize)?);
     let state = match rebuild.state {
@@ -180,7 +180,7 @@ pub(crate) fn rebuild(tree: &VdevTree, rebuild: &RebuildStatus) -> Option<Rebuil
     })
 }
 
-/// A spare as `zpool status` lists it, given which pool uses it (OpenZFS: `VDEV_AUX_SPARED`).
+/// Report of a spare as `zpool status` lists it, given which pool uses it (OpenZFS: `VDEV_AUX_SPARED`).
 pub(crate) fn spare(spare: &Spare, pool: &str, user: Option<String>) -> VdevReport {
     let is_there = spare.is_distributed() || std::path::Path::new(&spare.path).exists();
     let (state, note) = match user {
@@ -200,7 +200,7 @@ pub(crate) fn spare(spare: &Spare, pool: &str, user: Option<String>) -> VdevRepo
     }
 }
 
-/// A cache device of a pool: it is not used here.
+/// Report of a cache device of a pool: it is not used here.
 pub(crate) fn cache(guid: Guid, path: &str) -> VdevReport {
     VdevReport {
         name: path.to_string(),
@@ -213,7 +213,7 @@ pub(crate) fn cache(guid: Guid, path: &str) -> VdevReport {
     }
 }
 
-/// The tree of a pool; `status` gives counters and space when the pool is open.
+/// Report of the tree of a pool; `status` gives counters and space when the pool is open.
 pub fn tree(name: &str, tree: &VdevTree, status: Option<&PoolStatus>) -> VdevReport {
     let leaves = status.map(|status| status.leaves.as_slice());
     let mut children = Vec::new();
@@ -248,7 +248,7 @@ pub fn tree(name: &str, tree: &VdevTree, status: Option<&PoolStatus>) -> VdevRep
     }
 }
 
-/// Every pool property, in `zpool get all` order, features last.
+/// Properties of a pool, every one, in `zpool get all` order, features last.
 pub fn properties(status: &PoolStatus, health: &str, altroot: Option<&str>, features: &[(String, String, Option<u64>)]) -> Vec<Property> {
     let space = &status.space;
     let text = |value: &str| Value::Text(value.to_string());
@@ -328,7 +328,7 @@ pub fn overlay(properties: &mut Vec<Property>, stored: &pool::PoolProp) {
     }
 }
 
-/// A history record as the commands show it; None for an internal one that was not asked for.
+/// History record as the commands show it; None for an internal one that was not asked for.
 pub fn history_record(record: &NvList, internal: bool) -> Option<HistoryRecord> {
     let time = record.get_u64("history time").unwrap_or(0) as i64;
     let host = record.get_str("history hostname").unwrap_or_default();

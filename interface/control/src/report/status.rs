@@ -8,7 +8,7 @@ use crate::report::{pictures, sweeps, vdev_props};
 use control_api::{PoolReport, Property, RebuildReport, Source, Throttled, Value};
 use ondisk::Guid;
 
-/// A pool as `zpool status`, `list` and `get` show it. What cannot be read is said to be unavailable, never taken for healthy.
+/// Report of a pool for `zpool status`, `list` and `get`. What cannot be read is said to be unavailable, never taken for healthy.
 /// `user` says which pool uses a spare.
 pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> Option<String>) -> PoolReport {
     let mut status = open.pool().status();
@@ -81,10 +81,10 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
     }
 }
 
-/// What is wrong, what to do, and the number of OpenZFS's page about it.
+/// Texts that say what is wrong and what to do, and the number of OpenZFS's page about it.
 type Words = (Option<String>, Option<String>, Option<String>);
 
-/// What is said of a pool; nothing when all is well.
+/// Words about a pool; None when all is well.
 fn words(open: &OpenPool, status: &pool::PoolStatus, diagnosis: Option<&Diagnosis>) -> Option<Words> {
     if let Some(failure) = &status.sync_failure {
         let (said, todo) = stopped(open, failure);
@@ -93,7 +93,7 @@ fn words(open: &OpenPool, status: &pool::PoolStatus, diagnosis: Option<&Diagnosi
     diagnosis.map(|found| (Some(found.status.to_string()), Some(found.action.to_string()), found.message_id.map(String::from)))
 }
 
-/// What is said of a pool that writes nothing any more because of one block: which, of what, why, and what is left to do.
+/// Words about a pool that writes nothing any more because of one block: which, of what, why, and what is left to do.
 fn stopped(open: &OpenPool, failure: &pool::SyncFailure) -> (String, String) {
     let of = match failure.block.map(|error| error.bookmark.objset.0) {
         None => String::new(),
@@ -109,7 +109,7 @@ fn stopped(open: &OpenPool, failure: &pool::SyncFailure) -> (String, String) {
     (status, action.to_string())
 }
 
-/// Nobody judges leaves of a suspended pool, which could do without none of them: those that are not there any more are shown so.
+/// Shows leaves of a suspended pool as removed that are not there any more: nobody judges them, as it could do without none of them.
 fn note_pulled(status: &mut pool::PoolStatus) {
     if !status.suspended {
         return;
@@ -126,7 +126,7 @@ fn note_pulled(status: &mut pool::PoolStatus) {
     status.tree = tree.into();
 }
 
-/// Every property, and why those that are stored are missing.
+/// Properties of a pool, every one, and why those that are stored are missing.
 fn properties(open: &OpenPool, status: &pool::PoolStatus, state: &str, features: &[Feature]) -> (Vec<Property>, Option<String>) {
     let mut properties = pictures::properties(status, state, open.altroot(), features);
     let after_guid = properties.iter().position(|property| property.name == "guid").map_or(0, |index| index + 1);
@@ -158,7 +158,7 @@ fn properties(open: &OpenPool, status: &pool::PoolStatus, state: &str, features:
     (properties, unavailable)
 }
 
-/// Name, guid, and references where it is enabled.
+/// Name of a feature, its guid, and its references where it is enabled.
 type Feature = (String, String, Option<u64>);
 
 /// True when a feature that pools made here have from the start is disabled, and the property `compatibility` allows it.
@@ -173,7 +173,7 @@ fn lacks_features(features: &[Feature], compatibility: Option<&Value>) -> bool {
     pool::FEATURES.iter().any(|feature| feature.on_new_pools && is_wanted(feature.name) && is_off(feature.name))
 }
 
-/// The devices on which background work is held back now.
+/// Devices on which background work is held back now.
 fn throttled(open: &OpenPool) -> Vec<Throttled> {
     let tree = open.pool().tree();
     let of_leaf = |leaf: &vdev::Leaf| {

@@ -31,7 +31,7 @@ pub(crate) fn set(open: &OpenPool, guid: Guid, request: &PoolSet) -> Result<Resp
     Ok(done())
 }
 
-/// Adds what is set to a vdev and those below it.
+/// Adds the properties that are set to the reports of a vdev and those below it.
 pub(crate) fn show(vdev: &mut VdevReport, props: &VdevProps) {
     if let Some(own) = props.get(&Guid(vdev.guid)) {
         let value = |text: &String| if text == "none" { Value::None } else { Value::Text(text.clone()) };
@@ -41,7 +41,7 @@ pub(crate) fn show(vdev: &mut VdevReport, props: &VdevProps) {
     vdev.children.iter_mut().for_each(|child| show(child, props));
 }
 
-/// A number that is set for a leaf, or for what it is part of (OpenZFS: `vdev_prop_get_inherited`).
+/// Number that is set for a leaf, or for what it is part of (OpenZFS: `vdev_prop_get_inherited`).
 pub(crate) fn number(tree: &VdevTree, props: &VdevProps, leaf: LeafId, name: &str) -> Option<u64> {
     let leaf = tree.leaf(leaf);
     let top = tree.tops.get(leaf.top.0 as usize).map(|top| top.guid);

@@ -12,19 +12,19 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where the programs are; unset, `/etc/zirconia/zed.d` for root and `zirconia/zed.d` in the user's configuration for others.
+/// Environment variable with the folder of the programs; unset, `/etc/zirconia/zed.d` for root and `zirconia/zed.d` in the user's configuration for others.
 const FOLDER: &str = "ZIRCONIA_ZEDLETS";
-/// A program that runs longer is killed.
+/// Nanoseconds that a program may run before it is killed.
 const TIME_MAX_NS: u64 = 10_000_000_000;
-/// How long to wait between looks whether it ended.
+/// Nanoseconds between two looks whether a program ended.
 const STEP_NS: u64 = 5_000_000;
-/// Events at once, and in a second after that.
+/// Number of events that may be told at once; below, in a second after that.
 const BURST: u64 = 16;
 const PER_SECOND: u64 = 10;
-/// What programs may use that the daemon has in its environment: OpenZFS gives the same, and what begins with `ZED_`.
+/// Search path of the programs, which the daemon does not take from its environment: OpenZFS gives the same, and what begins with `ZED_`.
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The folder of this process.
+/// Folder of the programs of this process.
 pub(crate) fn folder() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os(FOLDER) {
         return Some(PathBuf::from(folder));
@@ -37,7 +37,7 @@ pub(crate) fn folder() -> Option<PathBuf> {
     own.map(|own| own.join("zirconia/zed.d"))
 }
 
-/// How many events may still be told.
+/// Allowance of events that may still be told.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     milli: u64,
@@ -51,7 +51,7 @@ impl Default for Allowance {
 }
 
 impl Allowance {
-    /// Whether one more may be told now.
+    /// Takes one event off the allowance; false when no more may be told now.
     pub(crate) fn take(&mut self, now_ns: u64) -> bool {
         let earned = now_ns.saturating_sub(self.at_ns).saturating_mul(PER_SECOND) / 1_000_000;
         self.milli = self.milli.saturating_add(earned).min(BURST * 1000);
@@ -64,12 +64,12 @@ impl Allowance {
     }
 }
 
-/// The last part of a class, as programs are named after it (OpenZFS: `_zed_event_get_subclass`).
+/// Last part of a class, as programs are named after it (OpenZFS: `_zed_event_get_subclass`).
 fn subclass(class: &str) -> &str {
     class.rsplit('.').next().unwrap_or(class)
 }
 
-/// Whether a program of this name is meant by the class.
+/// True when a program of this name is meant by the class.
 fn is_meant(name: &str, class: &str) -> bool {
     let begins = |prefix: &str| {
         let rest = name.strip_prefix(prefix);
@@ -78,7 +78,7 @@ fn is_meant(name: &str, class: &str) -> bool {
     [class, subclass(class), "all"].into_iter().any(begins)
 }
 
-/// The programs to run, by name. Not those that others than the daemon's user or root could have put there, or could put in their place.
+/// Paths of the programs to run, by name. Not those that others than the daemon's user or root could have put there, or could put in their place.
 fn programs(folder: &Path, class: &str) -> Vec<PathBuf> {
     if trust::folder(folder).is_err() {
         return Vec::new();
@@ -106,7 +106,7 @@ fn text(name: &str, value: &FieldValue) -> String {
     }
 }
 
-/// The word for a state that an event carries as a number: scripts ask for `…_STR` (OpenZFS: `_zed_event_add_nvpair`, `zpool_state_to_name`,
+/// Word for a state that an event carries as a number: scripts ask for `…_STR` (OpenZFS: `_zed_event_add_nvpair`, `zpool_state_to_name`,
 /// `zpool_pool_state_to_name`).
 fn state_word(name: &str, value: &FieldValue) -> Option<&'static str> {
     let FieldValue::U64(state) = *value else { return None };
@@ -119,7 +119,7 @@ fn state_word(name: &str, value: &FieldValue) -> Option<&'static str> {
     Some(word.unwrap_or("UNKNOWN"))
 }
 
-/// `2026-11-22 08:30:00+0000`.
+/// Text of a time: `2026-11-22 08:30:00+0000`.
 fn time_string(seconds: i64) -> String {
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     // Howard Hinnant's civil_from_days.
@@ -135,7 +135,7 @@ fn time_string(seconds: i64) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}+0000", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
-/// The environment of a program (OpenZFS: zed.8).
+/// Environment of a program (OpenZFS: zed.8).
 fn environment(logged: &LoggedEvent, folder: &Path) -> Vec<(String, String)> {
     let class = logged.event.class.as_ref();
     let (seconds, nanoseconds) = logged.time;

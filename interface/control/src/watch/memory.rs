@@ -15,44 +15,44 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Between looks.
+/// Pause between looks.
 const STEP: Duration = Duration::from_millis(500);
-/// Looks between those at what buffers keep.
+/// Number of looks between those at what buffers keep.
 const IDLE_LOOKS: u64 = 10;
-/// Looks between trims of the heap at first, and at most when they bring nothing.
+/// Number of looks between trims of the heap at first, and at most when they bring nothing.
 const HEAP_LOOKS_MIN: u64 = 20;
 const HEAP_LOOKS_MAX: u64 = 640;
-/// Looks after a pool was closed until all of it is freed.
+/// Number of looks after a pool was closed until all of it is freed.
 const CLOSING_LOOKS: u64 = 3;
-/// A trim that brings less is not soon repeated; growth by this much asks for another one.
+/// Bytes that a trim must bring to be repeated soon; growth by as many asks for another one.
 const HEAP_STEP_BYTES: u64 = 16 << 20;
 /// Percent of the last ten seconds in which some task waited for memory: more is too much.
 const STALLED_PERCENT_MAX: f64 = 10.0;
-/// Least and largest room that is kept free, and its share of what there is.
+/// Least and largest room in bytes that is kept free, and its share of what there is.
 const RESERVE_BYTES: (u64, u64) = (16 << 20, 1 << 30);
 const RESERVE_SHARE: u64 = 32;
 
-/// Where the kernel tells of memory.
+/// Places where the kernel tells of memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     proc: PathBuf,
-    /// Every control group of the process and those above it that may have a limit.
+    /// Control groups of the process and those above them that may have a limit.
     groups: Vec<Group>,
 }
 
-/// A control group's files.
+/// Files of a control group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Group {
     folder: PathBuf,
     is_v2: bool,
 }
 
-/// What a look finds.
+/// Findings of a look at the memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Room {
-    /// All that the process could ever have.
+    /// Bytes that the process could ever have.
     pub(crate) limit_bytes: u64,
-    /// What it could have now, as far as anybody knows.
+    /// Bytes that the process could have now, as far as anybody knows.
     pub(crate) free_bytes: u64,
     /// Percent of the last seconds in which some task waited for memory.
     stalled_percent: f64,
@@ -62,7 +62,7 @@ fn number(path: &Path) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// The value of a line `name value` or `name: value kB`.
+/// Bytes or number in a line `name value` or `name: value kB`.
 fn of_line(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix([':', ' ']))?;
     let mut words = rest.split_whitespace();
@@ -83,7 +83,7 @@ impl Group {
         names.iter().filter_map(|name| number(&self.folder.join(name))).min()
     }
 
-    /// What is used and would not be given back at once: files that are cached can be read again.
+    /// Bytes that are used and would not be given back at once: files that are cached can be read again.
     fn used(&self) -> u64 {
         let (usage, inactive) =
             if self.is_v2 { ("memory.current", "inactive_file") } else { ("memory.usage_in_bytes", "total_inactive_file") };
@@ -92,7 +92,7 @@ impl Group {
     }
 }
 
-/// The control groups for memory that a process is in, with those above, from its `cgroup` and `mountinfo`.
+/// Control groups for memory that a process is in, with those above, from its `cgroup` and `mountinfo`.
 fn groups(cgroup: &str, mountinfo: &str) -> Vec<Group> {
     let mut found = Vec::new();
     for line in mountinfo.lines() {
@@ -122,13 +122,13 @@ fn groups(cgroup: &str, mountinfo: &str) -> Vec<Group> {
 }
 
 impl Places {
-    /// Those of this process.
+    /// Places of this process.
     pub(crate) fn own() -> Places {
         let read = |name: &str| std::fs::read_to_string(Path::new("/proc/self").join(name)).unwrap_or_default();
         Places { proc: "/proc".into(), groups: groups(&read("cgroup"), &read("mountinfo")) }
     }
 
-    /// Looks. Where nothing is told there is no limit and no shortage.
+    /// Looks at the memory. Where nothing is told there is no limit and no shortage.
     pub(crate) fn look(&self) -> Room {
         let machine = std::fs::read_to_string(self.proc.join("meminfo")).unwrap_or_default();
         let known = |name| of_line(&machine, name).unwrap_or(u64::MAX);
@@ -150,10 +150,10 @@ impl Places {
     }
 }
 
-/// What caches are to do.
+/// Order to caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
-    /// Give back so much, and do not grow.
+    /// Give back so many bytes, and do not grow.
     Shrink(u64),
     /// Grow as they like.
     Grow,
@@ -162,27 +162,27 @@ enum Order {
 }
 
 impl Room {
-    /// The largest cache of a pool (OpenZFS: `zfs_arc_max`) where nobody says another.
+    /// Bytes of the largest cache of a pool (OpenZFS: `zfs_arc_max`) where nobody says another number.
     pub(crate) fn arc_max(&self, usual: u64) -> u64 {
         usual.min(self.limit_bytes / 4)
     }
 
-    /// The most dirty data of a pool (OpenZFS: a tenth of the memory), between `least` and what is usual.
+    /// Bytes of dirty data of a pool at most (OpenZFS: a tenth of the memory), between `least` and what is usual.
     pub(crate) fn dirty_data_max(&self, least: u64, usual: u64) -> u64 {
         (self.limit_bytes / 10).clamp(least, usual)
     }
 
-    /// Memory of buffers that may be kept empty.
+    /// Bytes of buffers that may be kept empty.
     pub(crate) fn spare_max(&self, usual: u64) -> usize {
         usual.min(self.limit_bytes / 16) as usize
     }
 
-    /// The room that is kept free (`zfs_arc_sys_free`; 0 is the default).
+    /// Bytes of room that is kept free (`zfs_arc_sys_free`; 0 is the default).
     fn reserve(&self, asked: u64) -> u64 {
         if asked > 0 { asked } else { (self.limit_bytes / RESERVE_SHARE).clamp(RESERVE_BYTES.0, RESERVE_BYTES.1) }
     }
 
-    /// What caches of `size` bytes in all are to do, when 1/2^`shift` of them is a step (`zfs_arc_shrink_shift`).
+    /// Order to caches of `size` bytes in all, when 1/2^`shift` of them is a step (`zfs_arc_shrink_shift`).
     fn order(&self, size: u64, sys_free: u64, shift: u32) -> Order {
         let reserve = self.reserve(sys_free);
         let step = size.checked_shr(shift).unwrap_or(0).max(1);
@@ -198,7 +198,7 @@ impl Room {
     }
 }
 
-/// When the heap is trimmed next.
+/// Look at which the heap is trimmed next.
 struct Heap {
     at: u64,
     pause: u64,
@@ -211,7 +211,7 @@ impl Heap {
         look >= self.at || (resident > self.resident + HEAP_STEP_BYTES && look + self.pause >= self.at + HEAP_LOOKS_MIN)
     }
 
-    /// It was trimmed, and the process had so much before and after.
+    /// Notes that the heap was trimmed, and the process had so many bytes before and after.
     fn trimmed(&mut self, look: u64, before: u64, after: u64) {
         let was_worth_it = before.saturating_sub(after) >= HEAP_STEP_BYTES;
         self.pause = if was_worth_it { HEAP_LOOKS_MIN } else { (self.pause * 2).min(HEAP_LOOKS_MAX) };
@@ -219,13 +219,13 @@ impl Heap {
     }
 }
 
-/// What the keeper of the memory remembers between looks.
+/// Keeper of the memory, with what it remembers between looks.
 struct Keeper {
     places: Places,
     looks: u64,
     heap: Heap,
     pools: usize,
-    /// Looks to go in which a pool that was closed may still let go of its memory.
+    /// Number of looks to go in which a pool that was closed may still let go of its memory.
     closing: u64,
 }
 

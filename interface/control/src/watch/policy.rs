@@ -20,22 +20,22 @@ use std::sync::{Arc, Weak};
 use vdev::{Leaf, LeafId, LeafKind, LeafState, VdevTree};
 use zio::{FailMode, LeafCounts};
 
-/// Between two looks at a pool's devices.
+/// Nanoseconds between two looks at a pool's devices.
 const STEP_NS: u64 = 250_000_000;
-/// Between two looks whether devices are back, or grew.
+/// Number of looks between two whether devices are back, or grew.
 const LOOKS: u64 = 8;
-/// How often a spare is tried for one device.
+/// Number of times that a spare is tried for one device.
 const TRIES: u32 = 5;
-/// So many errors … where the vdev properties `io_n` and `checksum_n` say nothing (OpenZFS: `zed`)
+/// Number of errors … where the vdev properties `io_n` and `checksum_n` say nothing (OpenZFS: `zed`)
 const ERRORS_MAX: u64 = 10;
-/// … within so many seconds are too many (`io_t`, `checksum_t`).
+/// … within so many seconds that are too many (`io_t`, `checksum_t`).
 const WINDOW_SECONDS: u64 = 600;
-/// Errors may be the first sign of a device that is being pulled: so long a verdict waits whether it goes (OpenZFS: `zfs_remove_timeout`, 15 s).
+/// Nanoseconds that a verdict waits whether the device goes: errors may be the first sign of one being pulled (OpenZFS: `zfs_remove_timeout`, 15 s).
 const VERDICT_WAIT_NS: u64 = 2_000_000_000;
-/// No more errors than this are remembered, whatever a property says.
+/// Number of errors that are remembered at most, whatever a property says.
 const ERRORS_LIMIT: u64 = 100_000;
 
-/// So many, within so many nanoseconds, are too many.
+/// Number of errors that are too many within so many nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Limit {
     errors: u64,
@@ -48,12 +48,12 @@ impl Limit {
     }
 }
 
-/// What is too much for a leaf.
+/// Limits of a leaf's errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Limits {
     io: Limit,
     checksum: Limit,
-    /// Slow I/Os count only where both `slow_io_n` and `slow_io_t` are set.
+    /// Limit of slow I/Os: they count only where both `slow_io_n` and `slow_io_t` are set.
     slow: Option<Limit>,
 }
 
@@ -74,19 +74,19 @@ impl Limits {
     }
 }
 
-/// The last errors of one kind (OpenZFS: `zed`'s SERD engines).
+/// Times of the last errors of one kind (OpenZFS: `zed`'s SERD engines).
 #[derive(Clone, Debug, Default)]
 struct Engine {
     seen: u64,
     times: VecDeque<u64>,
-    /// There were errors of late, when somebody last looked.
+    /// True when there were errors of late, when somebody last looked.
     is_active: bool,
-    /// There were too many of late, by the last look.
+    /// True when there were too many of late, by the last look.
     has_fired: bool,
 }
 
 impl Engine {
-    /// Takes the counter as it is now.
+    /// Takes the counter as it is at `now_ns`.
     fn take(&mut self, now_ns: u64, count: u64, limit: Limit) {
         let enough = limit.errors.max(1);
         let new = count.saturating_sub(self.seen).min(enough);
@@ -109,32 +109,32 @@ impl Engine {
         self.has_fired = self.times.len() as u64 == enough && self.times.front().is_some_and(is_recent);
     }
 
-    /// What was counted means nothing any more.
+    /// Forgets what was counted: it means nothing any more.
     fn forget(&mut self) {
         self.times.clear();
         (self.is_active, self.has_fired) = (false, false);
     }
 }
 
-/// The kinds of errors, in the order of a record's engines.
+/// Index of a kind of errors in a record's engines.
 const IO: usize = 0;
 const CHECKSUM: usize = 1;
 const SLOW: usize = 2;
 
-/// What is known of a leaf's errors.
+/// Record of a leaf's errors.
 #[derive(Clone, Debug, Default)]
 struct Record {
-    /// Those below the same vdev are peers.
+    /// Guid of the vdev above: the leaves below the same one are peers.
     parent: Guid,
     engines: [Engine; 3],
-    /// How often the device was gone, and whether that was since the last look.
+    /// Number of times that the device was gone; the flag: whether that was since the last look.
     gone: u64,
     is_gone: bool,
-    /// There were too many errors of I/O: then it is given up, unless it goes.
+    /// Time in nanoseconds at which it is given up for too many errors of I/O, unless it goes.
     due_ns: Option<u64>,
 }
 
-/// A leaf, and what it did.
+/// Leaf to be judged, and what it did.
 struct Suspect {
     guid: Guid,
     parent: Guid,
@@ -143,16 +143,16 @@ struct Suspect {
     limits: Limits,
 }
 
-/// Judges leaves by their counters.
+/// Judge of leaves, by their counters.
 #[derive(Clone, Debug, Default)]
 struct Judge {
     leaves: BTreeMap<Guid, Record>,
-    /// How long a verdict waits.
+    /// Nanoseconds that a verdict waits.
     wait_ns: u64,
 }
 
 impl Judge {
-    /// The states that leaves in use deserve; nothing of those that may stay as they are.
+    /// Judges leaves: the states that those in use deserve; nothing of those that may stay as they are.
     ///
     /// Where several devices of a vdev have errors of one kind at once, it may not be they that are bad: only the last of them is given up, and
     /// the others when they go on (OpenZFS: `zfs_fm_serd_record`, which retires a case that has peers).
@@ -227,27 +227,27 @@ fn wants_spare(tree: &VdevTree, leaf: &Leaf) -> bool {
     is_bad && !top.is_log && !leaf.is_spare && tree.leaf_by_guid(leaf.guid).is_some_and(|id| tree.successor(id).is_none())
 }
 
-/// True while nothing stands in for a leaf unasked: a person declared it faulted just now, and may be about to replace it.
+/// True while nothing may stand in for a leaf unasked: a person declared it faulted just now, and may be about to replace it.
 fn is_held_back(now_ns: u64, by_hand_ns: Option<u64>, hold_ns: u64) -> bool {
     by_hand_ns.is_some_and(|at| now_ns.saturating_sub(at) < hold_ns)
 }
 
-/// What it takes to look after pools.
+/// Care for pools, with the parts of the daemon that it needs.
 pub(crate) struct Care {
     pub exec: Exec,
     pub pools: Arc<Pools>,
     pub devices: Arc<Devices>,
     pub parameters: Arc<Parameters>,
-    /// Who closes what cannot go on.
+    /// Closer of what cannot go on.
     pub closer: Arc<Closer>,
 }
 
-/// Looks after one pool until it is closed.
+/// Keeper that looks after one pool until it is closed.
 struct Keeper {
     care: Weak<Care>,
     open: Weak<OpenPool>,
     judge: Judge,
-    /// How often a spare was tried for a leaf since it went bad.
+    /// Number of times that a spare was tried for a leaf since it went bad.
     served: BTreeMap<Guid, u32>,
 }
 
@@ -277,7 +277,7 @@ pub(crate) fn keep(care: &Arc<Care>, open: &Arc<OpenPool>) {
 }
 
 impl Keeper {
-    /// One look; false when there is nobody to look after any more.
+    /// Looks once; false when there is nobody to look after any more.
     fn turn(&mut self, turn: u64) -> bool {
         let (Some(care), Some(open)) = (self.care.upgrade(), self.open.upgrade()) else { return false };
         let pool = open.pool();

@@ -13,10 +13,10 @@ use exec::Exec;
 use metrics::Parameters;
 use std::sync::{Arc, Weak};
 
-/// Between looks whether devices of pools that are not open are there, and whether pools have other devices than are remembered.
+/// Nanoseconds between looks whether devices of pools that are not open are there, and whether pools have other devices than are remembered.
 const LOOK_NS: u64 = 2_000_000_000;
 
-/// What is looked at again and again.
+/// Parts of the daemon that are looked at again and again.
 pub(crate) struct Rounds {
     pub exec: Exec,
     pub pools: Arc<Pools>,

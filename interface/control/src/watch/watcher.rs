@@ -6,29 +6,29 @@ use kstat::LoggedEvent;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Error reports that wait to be told; more are passed over.
+/// Number of error reports that may wait to be told; more are passed over.
 const REPORTS_MAX: usize = 64;
-/// Events of all kinds that wait to be told.
+/// Number of events of all kinds that may wait to be told.
 const WAITING_MAX: usize = 512;
-/// Between looks at what nobody announces.
+/// Pause between looks at what nobody announces.
 const STEP: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
 struct State {
     waiting: VecDeque<LoggedEvent>,
-    /// Error reports, and lines of history, come no faster than this allows, so that those of a dying disk don't keep its change of state from
+    /// Allowance of error reports, and lines of history: they come no faster, so that those of a dying disk don't keep its change of state from
     /// being told.
     reports: hooks::Allowance,
     passed_over: u64,
     stopping: bool,
 }
 
-/// The watcher's mailbox.
+/// Mailbox of the watcher.
 #[derive(Default)]
 pub(crate) struct Watcher {
     state: Mutex<State>,
     changed: Condvar,
-    /// Never told but at the end.
+    /// Condition of those who pause: told only at the end.
     paused: Condvar,
 }
 
@@ -64,7 +64,7 @@ impl Watcher {
         }
     }
 
-    /// What to tell next, after a while without anything; None ends the watcher.
+    /// Takes the next event to tell, after a while without any; None ends the watcher.
     pub(crate) fn next(&self) -> Option<Option<LoggedEvent>> {
         let mut state = self.state.lock();
         if state.waiting.is_empty() && !state.stopping {

@@ -25,7 +25,7 @@ struct State {
     next: u64,
 }
 
-/// The file system.
+/// File system in memory.
 pub struct MemFs(Mutex<State>);
 
 #[allow(clippy::disallowed_methods, reason = "a program of its own without an executor")]
@@ -119,7 +119,7 @@ fn resize(node: &mut Node, size: u64) {
 }
 
 impl MemFs {
-    /// An empty file system owned by the user who runs it.
+    /// Makes an empty file system owned by the user who runs it.
     pub fn new() -> Self {
         let mut state = State { nodes: HashMap::new(), next: 2 };
         let at = now();

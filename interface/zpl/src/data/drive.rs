@@ -23,19 +23,19 @@ use ondisk::Txg;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How often a write is repeated: what is freed rests for two txgs, and others may take it.
+/// Number of times that a write is repeated: what is freed rests for two txgs, and others may take it.
 const TRIES_MAX: u32 = 8;
 
-/// Receives what was read; must not wait.
+/// Continuation that receives what was read; must not wait.
 pub type ReadThen = Box<dyn FnOnce(Result<Abd, ZplError>) + Send>;
-/// Receives the bytes written; must not wait.
+/// Continuation that receives the number of bytes written; must not wait.
 pub type WriteThen = Box<dyn FnOnce(Result<u64, ZplError>) + Send>;
 
-/// The two parts of a read; the last to arrive answers.
+/// Two parts of a read; the last to arrive answers.
 struct Join {
     parts: [Option<Result<Abd, ZplError>>; 2],
     then: Option<ReadThen>,
-    /// Held until both are there.
+    /// Lock and node, held until both parts are there.
     held: Option<(RangeGuard, Kept)>,
 }
 
@@ -63,15 +63,15 @@ impl Join {
     }
 }
 
-/// How the direct part of a write ended.
+/// End of the direct part of a write.
 pub(super) enum Ended {
-    /// With the bytes written and their txg, or an error; the transaction is still open.
+    /// Direct part is done: the bytes written and their txg, or an error; the transaction is still open.
     Done(Tx, Result<(u64, Txg), ZplError>),
-    /// There was no room, nothing is left of it, and the range is still locked.
+    /// Direct part found no room: nothing is left of it, and the range is still locked.
     NoRoom(Writing),
 }
 
-/// A write that found no room and that nobody waits for.
+/// Write that found no room and that nobody waits for.
 struct Again {
     writing: Writing,
     kept: Kept,
@@ -79,7 +79,7 @@ struct Again {
     then: WriteThen,
 }
 
-/// Carries out prepared requests of a file system.
+/// Driver of the prepared requests of a file system.
 pub(crate) struct Driver {
     store: Arc<Store>,
     /// Direct writes that wait for room.

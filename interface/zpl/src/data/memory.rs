@@ -47,7 +47,7 @@ impl Data {
         })
     }
 
-    /// As [`Data::read_into`], to pages that others may change meanwhile. What did not verify there is read again.
+    /// Does [`Data::read_into`] to pages that others may change meanwhile. What did not verify there is read again.
     pub(crate) fn read_pages(
         &self,
         node: &Node,

@@ -25,7 +25,7 @@ use drive::Driver;
 use request::{Reading, Writing};
 use std::sync::Arc;
 
-/// The data of the files of a file system.
+/// Data of the files of a file system.
 pub(crate) struct Data {
     store: Arc<Store>,
     driver: Arc<Driver>,
@@ -41,7 +41,7 @@ impl Data {
         self.driver.read(node, Reading::prepare(node, offset..offset.saturating_add(length), access)?)
     }
 
-    /// As [`Data::read`], without waiting for the disks of the direct part: `then` runs when the bytes are there.
+    /// Does [`Data::read`] without waiting for the disks of the direct part: `then` runs when the bytes are there.
     pub(crate) fn read_then(&self, node: &Node, offset: u64, length: u64, access: Access, then: ReadThen) {
         self.driver.read_then(node, Reading::prepare(node, offset..offset.saturating_add(length), access), then);
     }
@@ -56,7 +56,7 @@ impl Data {
         Ok(length)
     }
 
-    /// As [`Data::write`], without waiting for the disks: neither of the direct part nor, when the write is
+    /// Does [`Data::write`] without waiting for the disks: neither of the direct part nor, when the write is
     /// synchronous, of the txg.
     pub(crate) fn write_then(&self, node: &Node, write: WriteData, access: Access, then: WriteThen) {
         let synchronous = write.synchronous && self.store.objset.props().sync != SyncMode::Disabled;

@@ -19,34 +19,34 @@ use std::ops::Range;
 /// Largest file in bytes (OpenZFS: `MAXOFFSET_T`).
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
-/// Block sizes are multiples of it.
+/// Bytes that block sizes are multiples of.
 const SECTOR: u64 = 512;
 
-/// A write.
+/// Bytes to write, and how.
 #[derive(Clone, Debug)]
 pub struct WriteData {
-    /// First byte.
+    /// Offset of the first byte in the file.
     pub offset: u64,
-    /// The bytes.
+    /// Bytes to write.
     pub data: Abd,
-    /// The buffer may be kept: whole blocks are taken over without a copy.
+    /// True when the buffer may be kept: whole blocks are taken over without a copy.
     pub may_keep: bool,
-    /// Clear setuid and setgid.
+    /// True to clear setuid and setgid.
     pub kill_suid: bool,
-    /// Return only when the data is on disk.
+    /// True to return only when the data is on disk.
     pub synchronous: bool,
 }
 
-/// A read whose range is locked.
+/// Read whose range is locked.
 pub(super) enum Reading {
-    /// Through the cache, the bytes that there are.
+    /// Read through the cache, of the bytes that there are.
     Cached(RangeGuard, Range<u64>),
-    /// As the plan says.
+    /// Read as the plan says.
     Planned(RangeGuard, Plan),
 }
 
 impl Reading {
-    /// Decides and locks.
+    /// Decides how to read, and locks the range.
     pub(super) fn prepare(node: &Node, range: Range<u64>, access: Access) -> Result<Reading, ZplError> {
         let store = node.store();
         node.check_regular()?;
@@ -68,33 +68,33 @@ impl Reading {
     }
 }
 
-/// A write whose place is locked and whose plan is made.
+/// Write whose place is locked and whose plan is made.
 pub(super) struct Writing {
-    /// Only held.
+    /// Lock of the range, only held.
     _guard: RangeGuard,
     write: WriteData,
     plan: Plan,
     range: Range<u64>,
     pub(super) direct: Range<u64>,
     block_size: u64,
-    /// The only block grows.
+    /// True when the only block grows.
     grows: bool,
-    /// How often it found no room.
+    /// Number of times that the write found no room.
     pub(super) tries: u32,
 }
 
-/// What a write came to before anything was started.
+/// Result of a write before anything was started.
 pub(super) enum Prepared {
     /// Nothing to write.
     Nothing,
-    /// Through the cache only, and done.
+    /// Written through the cache only, and done.
     Done(Writing, Tx),
-    /// The direct part is to be started with these bytes.
+    /// Direct part is to be started with these bytes.
     Direct(Writing, Tx, Abd),
 }
 
 impl Writing {
-    /// Decides, locks, opens the transaction and dirties the buffered parts.
+    /// Decides how to write, locks, opens the transaction and dirties the buffered parts.
     pub(super) fn prepare(node: &Node, mut write: WriteData, access: Access) -> Result<Prepared, ZplError> {
         check_changeable(node)?;
         let length = write.data.len() as u64;
@@ -159,7 +159,7 @@ impl Writing {
         })
     }
 
-    /// The end of a write: attributes, then the locks go. Gives the bytes written and their txg.
+    /// Ends a write: attributes, then the locks go. Returns the bytes written and their txg.
     pub(super) fn finish(self, store: &Store, node: &Znode, tx: &Tx, result: Result<(), DmuError>) -> Result<(u64, Txg), ZplError> {
         match result {
             Ok(()) => self.update(store, node, tx, self.range.end)?,
@@ -228,7 +228,7 @@ fn facts(node: &Node, operation: Operation, access: Access, range: &Range<u64>) 
     })
 }
 
-/// Whether the data of a file can be changed.
+/// Checks that the data of a file can be changed.
 pub(super) fn check_changeable(node: &Node) -> Result<(), ZplError> {
     node.store().check_writable()?;
     node.check_regular()?;
@@ -254,7 +254,7 @@ pub(super) fn grow_block(node: &Znode, end: u64, record: u64, tx: &Tx) -> Result
     Ok(())
 }
 
-/// EINVAL before any lock, with the place that the caller saw.
+/// Refuses a misaligned request with EINVAL before any lock, with the place that the caller saw.
 fn refuse_misaligned(node: &Node, access: Access, range: &Range<u64>) -> Result<(), ZplError> {
     let plan = decide(&facts(node, Operation::Write, access, range)?, node.store().direct().params());
     let is_end = node.goes_on(range, true) && plan.rejected == Some(Reason::MisalignedLength);

@@ -10,18 +10,18 @@ use crate::znode::{CTIME, MTIME, flag};
 use dmu::Zeros;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What fallocate(2) promises must fit with so much more for what comes with it (OpenZFS: `zfs_fallocate_reserve_percent`).
+/// Percent of what fallocate(2) promises that must fit, with what comes with it (OpenZFS: `zfs_fallocate_reserve_percent`).
 const PROMISE_PERCENT: u128 = 110;
 
 static REPORTS_HOLES: AtomicBool = AtomicBool::new(true);
 
-/// Whether holes are reported of files that have changes that are not synced (OpenZFS: `zfs_dmu_offset_next_sync`). No sync is forced for it:
+/// Sets whether holes are reported of files that have changes that are not synced (OpenZFS: `zfs_dmu_offset_next_sync`). No sync is forced:
 /// what is dirty is looked at.
 pub fn set_reports_holes(reports: bool) {
     REPORTS_HOLES.store(reports, Ordering::Relaxed);
 }
 
-/// What fallocate(2) does to a range.
+/// Effect of fallocate(2) on a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocate {
     /// Makes the file at least so long; space is not reserved, as copy-on-write cannot.
@@ -68,7 +68,7 @@ impl Data {
         })
     }
 
-    /// fallocate(2) (OpenZFS: `zpl_fallocate_common`).
+    /// Does fallocate(2) (OpenZFS: `zpl_fallocate_common`).
     pub(crate) fn allocate(&self, node: &Node, offset: u64, length: u64, how: Allocate) -> Result<(), ZplError> {
         check_changeable(node)?;
         let end = offset.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX).ok_or(ZplError::TooBig)?;
@@ -109,14 +109,14 @@ impl Data {
         })
     }
 
-    /// Space is not reserved, but what there is no room for at all is not promised.
+    /// Refuses what there is no room for at all; space is not reserved.
     fn check_promise(&self, length: u64) -> Result<(), ZplError> {
         let Some(space) = self.store.room.space() else { return Ok(()) };
         let promised = u128::from(length) * PROMISE_PERCENT;
         if promised > u128::from(space.available) * 100 { Err(ZplError::NoSpace) } else { Ok(()) }
     }
 
-    /// The next byte of data at or after `offset` (OpenZFS: `zfs_holey`).
+    /// Offset of the next byte of data at or after `offset` (OpenZFS: `zfs_holey`).
     pub(crate) fn seek_data(&self, node: &Node, offset: u64) -> Result<u64, ZplError> {
         let size = self.seek_bounds(node, offset)?;
         let Some(zeros) = self.zeros(node) else { return Ok(offset) };
@@ -126,14 +126,14 @@ impl Data {
         }
     }
 
-    /// The next byte of a hole at or after `offset`; the end of the file counts as one.
+    /// Offset of the next byte of a hole at or after `offset`; the end of the file counts as one.
     pub(crate) fn seek_hole(&self, node: &Node, offset: u64) -> Result<u64, ZplError> {
         let size = self.seek_bounds(node, offset)?;
         let Some(zeros) = self.zeros(node) else { return Ok(size) };
         Ok(node.dnode.next_hole_as(offset, zeros)?.clamp(offset, size))
     }
 
-    /// What blocks of zeros are that are not synced yet; none when nobody is to hear of holes before the sync.
+    /// Meaning of blocks of zeros that are not synced yet; None when nobody is to hear of holes before the sync.
     fn zeros(&self, node: &Node) -> Option<Zeros> {
         match (REPORTS_HOLES.load(Ordering::Relaxed), self.store.compresses()) {
             (false, _) if node.dnode.is_dirty() => None,

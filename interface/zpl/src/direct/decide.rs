@@ -13,24 +13,24 @@ use std::ops::Range;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// The `direct` property (OpenZFS: `zfs_direct_t`), as on disk.
+/// Value of the `direct` property (OpenZFS: `zfs_direct_t`), as on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Property {
-    /// 0: never direct.
+    /// Value 0: never direct.
     Disabled,
-    /// 1: when the program asks for it (O_DIRECT).
+    /// Value 1: direct when the program asks for it (O_DIRECT).
     #[default]
     Standard,
-    /// 2: always, as far as the alignment allows.
+    /// Value 2: always direct, as far as the alignment allows.
     Always,
 }
 
-/// Module parameters.
+/// Module parameters of direct I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Params {
-    /// `zfs_dio_enabled`.
+    /// Direct I/O at all: `zfs_dio_enabled`.
     pub enabled: bool,
-    /// `zfs_dio_strict`: misaligned O_DIRECT is EINVAL.
+    /// Misaligned O_DIRECT is EINVAL: `zfs_dio_strict`.
     pub strict: bool,
 }
 
@@ -40,137 +40,137 @@ impl Default for Params {
     }
 }
 
-/// Read or write.
+/// Kind of a request: read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// read(2).
+    /// Request of read(2).
     Read,
-    /// write(2).
+    /// Request of write(2).
     Write,
 }
 
-/// What is known about the alignment of the caller's memory.
+/// Alignment of the caller's memory, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Memory {
-    /// Every buffer starts and ends on a page; also when it cannot be known because the kernel copied (FUSE).
+    /// Every buffer starts and ends on a page; or it cannot be known because the kernel copied (FUSE).
     #[default]
     Aligned,
-    /// Some buffer does not.
+    /// Some buffer does not start or end on a page.
     Misaligned,
 }
 
 impl Memory {
-    /// The alignment of a slice.
+    /// Alignment of a slice.
     pub fn of(bytes: &[u8]) -> Memory {
         let aligned = bytes.as_ptr().addr().is_multiple_of(PAGE_BYTES) && bytes.len().is_multiple_of(PAGE_BYTES);
         if aligned { Memory::Aligned } else { Memory::Misaligned }
     }
 }
 
-/// Everything that the decision looks at.
+/// Facts that the decision looks at, all of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
-    /// Read or write.
+    /// Kind of the request: read or write.
     pub operation: Operation,
-    /// O_DIRECT of the request.
+    /// True when the request has O_DIRECT.
     pub flagged: bool,
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub length: u64,
-    /// The caller's memory.
+    /// Alignment of the caller's memory.
     pub memory: Memory,
-    /// The `direct` property.
+    /// Value of the `direct` property.
     pub property: Property,
-    /// The file belongs to a snapshot.
+    /// True when the file belongs to a snapshot.
     pub snapshot: bool,
-    /// Somebody has pages of the range mapped or cached above us.
+    /// True when somebody has pages of the range mapped or cached above us.
     pub mapped: bool,
     /// Bytes of the file.
     pub file_size: u64,
-    /// The file's data block size in bytes (not the dataset's `recordsize`).
+    /// Data block size of the file in bytes (not the dataset's `recordsize`).
     pub block_size: u64,
-    /// `recordsize`.
+    /// Property `recordsize` in bytes.
     pub record_size: u64,
 }
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $word:literal, $cure:literal;)*) => {
-        /// Why (a part of) a request that asked for direct was not direct.
+        /// Reason why (a part of) a request that asked for direct was not direct.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason { $($(#[$doc])* $name,)* }
         impl Reason {
-            /// All of them.
+            /// All reasons.
             pub const ALL: &'static [Reason] = &[$(Reason::$name,)*];
-            /// The name in counters and tables.
+            /// Name of the reason in counters and tables.
             pub fn name(self) -> &'static str { match self { $(Reason::$name => $word,)* } }
-            /// What would make such requests direct.
+            /// Advice that would make such requests direct.
             pub fn cure(self) -> &'static str { match self { $(Reason::$name => $cure,)* } }
         }
     };
 }
 
 reasons! {
-    /// `direct=disabled`.
+    /// Property `direct=disabled`.
     Disabled = "disabled", "set direct=standard or direct=always on the dataset";
-    /// `zfs_dio_enabled=0`.
+    /// Parameter `zfs_dio_enabled=0`.
     ModuleOff = "module_off", "set the parameter zfs_dio_enabled to 1";
-    /// A snapshot's files are never direct.
+    /// Snapshot: its files are never direct.
     Snapshot = "snapshot", "read from a clone: files of a snapshot are read through the cache";
     /// Pages of the range are cached above.
     Mapped = "mapped", "do not map (mmap) a file that is used with direct I/O";
-    /// The offset is no multiple of a page.
+    /// Offset is no multiple of a page.
     MisalignedOffset = "misaligned_offset", "make offsets multiples of the page size (4096)";
-    /// The length is no multiple of a page.
+    /// Length is no multiple of a page.
     MisalignedLength = "misaligned_length", "make lengths multiples of the page size (4096)";
-    /// The memory is not page-aligned.
+    /// Memory is not page-aligned.
     MisalignedMemory = "misaligned_memory", "align the program's buffers to the page size (posix_memalign)";
-    /// The write is shorter than a block.
+    /// Write is shorter than a block.
     Short = "short", "write at least one whole block at a time, or lower recordsize before the file is made";
-    /// The part before the first block boundary.
+    /// Part before the first block boundary.
     Head = "head", "start writes on a multiple of the file's block size";
-    /// The part after the last block boundary.
+    /// Part after the last block boundary.
     Tail = "tail", "end writes on a multiple of the file's block size";
-    /// The write made the file's only block larger.
+    /// Write made the file's only block larger.
     Growth = "growth", "nothing to do: the first block of a file that grows goes through the cache once";
-    /// The bytes before the end of the file that fill no page.
+    /// Bytes before the end of the file that fill no page.
     EofTail = "eof_tail", "make the file's size a multiple of the page size (4096)";
 }
 
-/// How a piece is transferred.
+/// Way in which a piece is transferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// Between the caller's memory and the disks.
+    /// Transfer between the caller's memory and the disks.
     Direct,
-    /// Through the cache: `reason` when direct was asked for; `uncached` lets go of the data after use.
+    /// Transfer through the cache: `reason` when direct was asked for; `uncached` lets go of the data after use.
     Buffered {
-        /// Why it is not direct.
+        /// Reason why it is not direct.
         reason: Option<Reason>,
-        /// OpenZFS 2.4's uncached I/O.
+        /// True for OpenZFS 2.4's uncached I/O.
         uncached: bool,
     },
 }
 
-/// A part of a request.
+/// Part of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Bytes of the file.
+    /// Range of bytes of the file.
     pub range: Range<u64>,
-    /// How.
+    /// Way of the transfer.
     pub how: How,
 }
 
-/// Most pieces of a plan: growth, head, whole blocks, tail.
+/// Number of pieces of a plan at most: growth, head, whole blocks, tail.
 const PIECES_MAX: usize = 4;
 
-/// What to do with a request.
+/// Plan of a request: its pieces, or its refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     pieces: [Option<Piece>; PIECES_MAX],
     count: usize,
-    /// EINVAL, and why; there are no pieces then.
+    /// Reason of EINVAL; there are no pieces then.
     pub rejected: Option<Reason>,
-    /// The request asked for direct (O_DIRECT, or `direct=always`).
+    /// True when the request asked for direct (O_DIRECT, or `direct=always`).
     pub asked: bool,
 }
 
@@ -186,17 +186,17 @@ impl Plan {
         }
     }
 
-    /// The pieces in order; they tile the request (of a read: the part before the end of the file).
+    /// Pieces in order; they tile the request (of a read: the part before the end of the file).
     pub fn pieces(&self) -> impl Iterator<Item = &Piece> {
         self.pieces.iter().flatten()
     }
 
-    /// Some piece is direct.
+    /// True when some piece is direct.
     pub fn has_direct(&self) -> bool {
         self.pieces().any(|piece| piece.how == How::Direct)
     }
 
-    /// A request that asked for direct and is served through the cache as a whole.
+    /// Plan of a request that asked for direct and is served through the cache as a whole.
     pub fn buffered(range: Range<u64>, reason: Reason) -> Plan {
         let mut plan = Plan::new(true);
         plan.push(range, How::Buffered { reason: Some(reason), uncached: false });
@@ -204,7 +204,7 @@ impl Plan {
     }
 }
 
-/// Why the request is not page-aligned.
+/// Reason why the request is not page-aligned.
 fn misaligned(facts: &Facts) -> Option<Reason> {
     if !facts.offset.is_multiple_of(PAGE) {
         return Some(Reason::MisalignedOffset);
@@ -215,7 +215,7 @@ fn misaligned(facts: &Facts) -> Option<Reason> {
     (facts.memory == Memory::Misaligned).then_some(Reason::MisalignedMemory)
 }
 
-/// Why no part of any request can be direct, whatever its shape.
+/// Reason why no part of any request can be direct, whatever its shape.
 fn switched_off(facts: &Facts, params: Params) -> Option<Reason> {
     if !params.enabled {
         Some(Reason::ModuleOff)
@@ -226,14 +226,14 @@ fn switched_off(facts: &Facts, params: Params) -> Option<Reason> {
     }
 }
 
-/// The verdict on a request as a whole.
+/// Verdict on a request as a whole.
 enum Verdict {
     Direct,
     Buffered(Reason),
     Invalid(Reason),
 }
 
-/// OpenZFS 2.3's order: off or mapped first, `always` next, EINVAL only for what is left.
+/// Judges in OpenZFS 2.3's order: off or mapped first, `always` next, EINVAL only for what is left.
 fn judge_strict(facts: &Facts, params: Params) -> Verdict {
     if let Some(reason) = switched_off(facts, params) {
         return Verdict::Buffered(reason);
@@ -248,7 +248,7 @@ fn judge_strict(facts: &Facts, params: Params) -> Verdict {
     }
 }
 
-/// OpenZFS 2.4's order without its strict switch: nothing is refused.
+/// Judges in OpenZFS 2.4's order without its strict switch: nothing is refused.
 fn judge_relaxed(facts: &Facts, params: Params) -> Verdict {
     if let Some(reason) = switched_off(facts, params).or_else(|| misaligned(facts)) {
         return Verdict::Buffered(reason);
@@ -289,7 +289,7 @@ pub fn decide(facts: &Facts, params: Params) -> Plan {
     plan
 }
 
-/// A read is direct up to the last whole page of the file.
+/// Cuts a read: it is direct up to the last whole page of the file.
 fn cut_read(facts: &Facts, whole: Range<u64>, uncached: bool, plan: &mut Plan) {
     debug_assert!(whole.start.is_multiple_of(PAGE) && facts.length.is_multiple_of(PAGE));
     let pages_end = whole.end - whole.end % PAGE;
@@ -297,7 +297,7 @@ fn cut_read(facts: &Facts, whole: Range<u64>, uncached: bool, plan: &mut Plan) {
     plan.push(pages_end..whole.end, How::Buffered { reason: Some(Reason::EofTail), uncached });
 }
 
-/// The block size that a write leaves the file with (`Zfs::grow_block` makes it so).
+/// Block size in bytes that a write leaves the file with (`Zfs::grow_block` makes it so).
 pub(crate) fn grown_block_size(facts: &Facts, end: u64) -> u64 {
     let block = facts.block_size;
     let grows = end > block && (block < facts.record_size || !block.is_power_of_two()) && facts.file_size <= block;
@@ -308,7 +308,7 @@ pub(crate) fn grown_block_size(facts: &Facts, end: u64) -> u64 {
     wanted.next_multiple_of(512).max(block)
 }
 
-/// A write is direct for the blocks that it covers; the block that grows goes through the cache once.
+/// Cuts a write: it is direct for the blocks that it covers; the block that grows goes through the cache once.
 fn cut_write(facts: &Facts, whole: Range<u64>, uncached: bool, plan: &mut Plan) {
     let buffered = |reason| How::Buffered { reason: Some(reason), uncached };
     let block = grown_block_size(facts, whole.end);

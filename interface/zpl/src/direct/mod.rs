@@ -16,25 +16,25 @@ pub use stats::{DirectStats, ReasonCount, Snapshot as DirectSnapshot};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How a request wants its data moved.
+/// Way in which a request wants its data moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// It says O_DIRECT.
+    /// True when the request says O_DIRECT.
     pub flagged: bool,
-    /// The alignment of the caller's memory.
+    /// Alignment of the caller's memory.
     pub memory: Memory,
-    /// Somebody above has pages of the range mapped or cached.
+    /// True when somebody above has pages of the range mapped or cached.
     pub mapped: bool,
-    /// A write at the end of the file, wherever that is by then (O_APPEND); its offset does not count.
+    /// True for a write at the end of the file, wherever that is by then (O_APPEND); its offset does not count.
     pub append: bool,
 }
 
 impl Access {
-    /// O_DIRECT from (or to) page-aligned memory.
+    /// Access by O_DIRECT from (or to) page-aligned memory.
     pub const DIRECT: Access = Access { flagged: true, memory: Memory::Aligned, mapped: false, append: false };
 }
 
-/// The module parameters of direct I/O, shared by every file system of a process and changed while they run.
+/// Module parameters of direct I/O, shared by every file system of a process and changed while they run.
 #[derive(Debug)]
 pub struct Tunables {
     enabled: AtomicBool,
@@ -49,28 +49,28 @@ impl Default for Tunables {
 }
 
 impl Tunables {
-    /// The values now.
+    /// Values of the parameters now.
     pub fn params(&self) -> Params {
         Params { enabled: self.enabled.load(Ordering::Relaxed), strict: self.strict.load(Ordering::Relaxed) }
     }
 
-    /// `zfs_dio_enabled`.
+    /// Sets `zfs_dio_enabled`.
     pub fn set_enabled(&self, enabled: bool) {
         self.enabled.store(enabled, Ordering::Relaxed);
     }
 
-    /// `zfs_dio_strict`.
+    /// Sets `zfs_dio_strict`.
     pub fn set_strict(&self, strict: bool) {
         self.strict.store(strict, Ordering::Relaxed);
     }
 }
 
-/// What a file system knows of direct I/O besides its properties.
+/// Parameters and counts of direct I/O that a file system has besides its properties.
 #[derive(Clone, Debug)]
 pub struct Direct {
-    /// The parameters in effect.
+    /// Parameters in effect.
     pub tunables: Arc<Tunables>,
-    /// The dataset's counts.
+    /// Counts of the dataset.
     pub stats: Arc<DirectStats>,
 }
 
@@ -81,13 +81,13 @@ impl Default for Direct {
 }
 
 impl Direct {
-    /// The parameters now.
+    /// Values of the parameters now.
     pub fn params(&self) -> Params {
         self.tunables.params()
     }
 }
 
-/// What statx(2) would say of a file's direct I/O (`STATX_DIOALIGN`).
+/// Alignment that statx(2) would show of a file's direct I/O (`STATX_DIOALIGN`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectAlignment {
     /// Alignment of memory in bytes.

@@ -8,7 +8,7 @@ use kstat::Counter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A sum: small for the many open files, spread over cache lines for datasets and pools.
+/// Sum: small for the many open files, spread over cache lines for datasets and pools.
 #[derive(Debug)]
 enum Sum {
     Small(AtomicU64),
@@ -38,7 +38,7 @@ impl Sum {
     }
 }
 
-/// Requests and bytes under one heading.
+/// Number of requests and bytes under one heading.
 #[derive(Debug)]
 struct Pair {
     requests: Sum,
@@ -63,7 +63,7 @@ impl Pair {
     }
 }
 
-/// The counters of one owner.
+/// Counters of one owner: a file, dataset or pool.
 #[derive(Debug)]
 pub struct DirectStats {
     parent: Option<Arc<DirectStats>>,
@@ -74,39 +74,39 @@ pub struct DirectStats {
     fallbacks: Vec<Pair>,
 }
 
-/// One reason's count.
+/// Count of one reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReasonCount {
-    /// Why.
+    /// Reason why requests were not direct.
     pub reason: Reason,
-    /// Requests (or parts of requests).
+    /// Number of requests (or parts of requests).
     pub requests: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
 /// Counts at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Requests that asked for direct, and their bytes.
+    /// Number of requests that asked for direct, and their bytes.
     pub asked: (u64, u64),
     /// Direct parts of reads: number and bytes.
     pub direct_reads: (u64, u64),
     /// Direct parts of writes: number and bytes.
     pub direct_writes: (u64, u64),
-    /// Requests refused with EINVAL.
+    /// Number of requests refused with EINVAL, and their bytes.
     pub rejected: (u64, u64),
-    /// The reasons that occurred, in the order of [`Reason::ALL`].
+    /// Counts of the reasons that occurred, in the order of [`Reason::ALL`].
     pub fallbacks: Vec<ReasonCount>,
 }
 
 impl DirectStats {
-    /// Counters of a dataset or pool, that pass on to `parent`.
+    /// Makes counters of a dataset or pool, that pass on to `parent`.
     pub fn new(parent: Option<Arc<DirectStats>>) -> Arc<DirectStats> {
         Arc::new(Self::build(parent, true))
     }
 
-    /// Counters of an open file, that pass on to the dataset's.
+    /// Makes counters of an open file, that pass on to the dataset's.
     pub fn of_file(dataset: Arc<DirectStats>) -> Arc<DirectStats> {
         Arc::new(Self::build(Some(dataset), false))
     }
@@ -148,7 +148,7 @@ impl DirectStats {
         });
     }
 
-    /// The counts now.
+    /// Values of the counters now.
     pub fn snapshot(&self) -> Snapshot {
         let counts = Reason::ALL.iter().map(|reason| {
             let (requests, bytes) = self.fallbacks.get(*reason as usize).map_or((0, 0), Pair::get);

@@ -10,7 +10,7 @@ const M: u64 = 1 << 20;
 const STRICT: Params = Params { enabled: true, strict: true };
 const RELAXED: Params = Params { enabled: true, strict: false };
 
-/// A file of 8 MiB in blocks of 128 KiB.
+/// Facts of a file of 8 MiB in blocks of 128 KiB.
 fn facts(operation: Operation, property: Property, flagged: bool, offset: u64, length: u64) -> Facts {
     Facts {
         operation,

@@ -29,7 +29,7 @@ use ondisk::{ObjectId, ObjectType, Txg, objset_flags};
 use std::sync::Arc;
 use zap::Zap;
 
-/// A file system.
+/// File system of an object set.
 pub struct Zfs {
     pub(crate) store: Arc<Store>,
     root: ObjectId,
@@ -93,12 +93,12 @@ impl Zfs {
         Ok(Zfs { store, root, nodes, directories, data, xattrs, attributes })
     }
 
-    /// The root directory's object.
+    /// Object of the root directory.
     pub fn root(&self) -> ObjectId {
         self.root
     }
 
-    /// The object set.
+    /// Object set of the file system.
     pub fn objset(&self) -> &Arc<Objset> {
         &self.store.objset
     }
@@ -108,7 +108,7 @@ impl Zfs {
         self.store.room.is_read_only()
     }
 
-    /// The properties in effect.
+    /// Properties in effect.
     pub fn settings(&self) -> Settings {
         self.store.settings()
     }
@@ -123,17 +123,17 @@ impl Zfs {
         self.store.set_direct(direct);
     }
 
-    /// The parameters and counters of direct I/O.
+    /// Parameters and counters of direct I/O.
     pub fn direct(&self) -> &Direct {
         self.store.direct()
     }
 
-    /// Names where space is known.
+    /// Sets the source that knows of space.
     pub fn set_space_source(&self, source: Arc<dyn SpaceSource>) {
         self.store.room.set_source(source);
     }
 
-    /// Space, zeros when nobody knows.
+    /// Space of the file system, zeros when nobody knows.
     pub fn space(&self) -> Space {
         self.store.room.space().unwrap_or_default()
     }
@@ -146,7 +146,7 @@ impl Zfs {
         self.store.limits.renew()
     }
 
-    /// `writes nwritten reads nread nunlinks nunlinked` since the file system was opened.
+    /// Returns the counters since the file system was opened: `writes nwritten reads nread nunlinks nunlinked`.
     pub fn counts(&self) -> [u64; counts::CELLS] {
         self.store.counts.all()
     }
@@ -155,7 +155,7 @@ impl Zfs {
         self.store.now()
     }
 
-    /// The node of an object (OpenZFS: `zfs_zget`).
+    /// Node of an object (OpenZFS: `zfs_zget`).
     pub fn node(&self, object: ObjectId) -> Result<Node, ZplError> {
         self.nodes.node(object)
     }

@@ -17,7 +17,7 @@ use nvlist::NvList;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Names.
+/// Verbs for names.
 impl Zfs {
     /// Looks a name up (OpenZFS: `zfs_lookup`).
     pub fn lookup(&self, directory: &Node, name: &[u8]) -> Result<Node, ZplError> {
@@ -72,7 +72,7 @@ impl Zfs {
     }
 }
 
-/// Data.
+/// Verbs for data.
 impl Zfs {
     /// Reads up to `length` bytes; short only at the end of the file. Direct where the property `direct=always` says so.
     pub fn read(&self, node: &Node, offset: u64, length: u64) -> Result<Abd, ZplError> {
@@ -84,7 +84,7 @@ impl Zfs {
         self.data.read(node, offset, length, access)
     }
 
-    /// As [`Zfs::read_with`], without waiting for the disks of the direct part: `then` runs when the bytes are there.
+    /// Does [`Zfs::read_with`] without waiting for the disks of the direct part: `then` runs when the bytes are there.
     pub fn read_then(&self, node: &Node, offset: u64, length: u64, access: Access, then: ReadThen) {
         self.data.read_then(node, offset, length, access, then);
     }
@@ -95,7 +95,7 @@ impl Zfs {
         self.data.read_into(node, offset, out, access)
     }
 
-    /// As [`Zfs::read_into`], to pages that others may change meanwhile. What did not verify there is read again.
+    /// Does [`Zfs::read_into`] to pages that others may change meanwhile. What did not verify there is read again.
     pub fn read_pages(
         &self,
         node: &Node,
@@ -122,7 +122,7 @@ impl Zfs {
         self.data.write(node, write, access)
     }
 
-    /// As [`Zfs::write_with`], without waiting for the disks: neither of the direct part nor, when the write is
+    /// Does [`Zfs::write_with`] without waiting for the disks: neither of the direct part nor, when the write is
     /// synchronous, of the txg.
     pub fn write_then(&self, node: &Node, write: WriteData, access: Access, then: WriteThen) {
         self.data.write_then(node, write, access, then);
@@ -139,35 +139,35 @@ impl Zfs {
         self.data.truncate(node, size)
     }
 
-    /// fallocate(2) (OpenZFS: `zpl_fallocate_common`).
+    /// Does fallocate(2) (OpenZFS: `zpl_fallocate_common`).
     pub fn allocate(&self, node: &Node, offset: u64, length: u64, how: Allocate) -> Result<(), ZplError> {
         self.data.allocate(node, offset, length, how)
     }
 
-    /// The next byte of data at or after `offset` (OpenZFS: `zfs_holey`).
+    /// Offset of the next byte of data at or after `offset` (OpenZFS: `zfs_holey`).
     pub fn seek_data(&self, node: &Node, offset: u64) -> Result<u64, ZplError> {
         self.data.seek_data(node, offset)
     }
 
-    /// The next byte of a hole at or after `offset`; the end of the file counts as one.
+    /// Offset of the next byte of a hole at or after `offset`; the end of the file counts as one.
     pub fn seek_hole(&self, node: &Node, offset: u64) -> Result<u64, ZplError> {
         self.data.seek_hole(node, offset)
     }
 
-    /// What makes direct I/O of the file efficient; None while it can't be direct (OpenZFS: `zfs_get_direct_alignment`).
+    /// Alignment that makes direct I/O of the file efficient; None while it can't be direct (OpenZFS: `zfs_get_direct_alignment`).
     pub fn direct_alignment(&self, node: &Znode) -> Result<Option<DirectAlignment>, ZplError> {
         DirectAlignment::of(&self.store, node)
     }
 
-    /// The counts of one file since it came into memory; None when nothing of it asked for direct.
+    /// Counts of direct I/O of one file since it came into memory; None when nothing of it asked for direct.
     pub fn direct_counts(&self, node: &Node) -> Option<DirectSnapshot> {
         node.direct_counts()
     }
 }
 
-/// Attributes.
+/// Verbs for attributes.
 impl Zfs {
-    /// Attributes and allocation.
+    /// Attributes and allocation of a node.
     pub fn stat(&self, node: &Znode) -> Result<Stat, ZplError> {
         Stat::of(&self.store, node)
     }
@@ -208,7 +208,7 @@ impl Zfs {
         self.xattrs.remove_xattr(node, name)
     }
 
-    /// The extended attributes that lie in the system attributes, as stored, and their packed length in bytes; None without any.
+    /// Extended attributes that lie in the system attributes, as stored, and their packed length in bytes; None without any.
     pub fn sa_xattrs(&self, node: &Znode) -> Result<Option<(usize, Arc<NvList>)>, ZplError> {
         self.xattrs.sa_xattrs(node)
     }

@@ -12,7 +12,7 @@ use zpl::{CreateOptions, NewNode, Node, Settings, Zfs};
 const DEVICE_BYTES: usize = 96 << 20;
 const NAME: &str = "zpltest/fs";
 
-/// The pool and its file system.
+/// Bed of a test: a pool and its file system.
 pub struct Bed {
     pub pool: Pool,
     pub zfs: Arc<Zfs>,
@@ -37,22 +37,22 @@ fn open(pool: &Pool) -> Arc<Zfs> {
 }
 
 impl Bed {
-    /// RAID-Z1 of three, 128 KiB records.
+    /// Makes a bed on RAID-Z1 of three, with 128 KiB records.
     pub fn raidz(compression: &str) -> Bed {
         Bed::with(compression, 128 << 10)
     }
 
-    /// RAID-Z1 of three.
+    /// Makes a bed on RAID-Z1 of three.
     pub fn with(compression: &str, record_size: u64) -> Bed {
         Bed::under(Arc::new(Inline::new(11)), compression, record_size)
     }
 
-    /// RAID-Z1 of three under threads, 128 KiB records, without compression.
+    /// Makes a bed on RAID-Z1 of three under threads, with 128 KiB records, without compression.
     pub fn threaded() -> Bed {
         Bed::under(Arc::new(exec::Pool::new(2)), "off", 128 << 10)
     }
 
-    /// What runs everything.
+    /// Executor that runs everything.
     pub fn exec(&self) -> &Exec {
         &self.exec
     }
@@ -81,13 +81,13 @@ impl Bed {
         handle.set_props(&[(property.to_string(), value.to_string())]).expect("set");
     }
 
-    /// A new file.
+    /// Makes a file.
     pub fn file(&self, name: &[u8]) -> Node {
         let root = self.zfs.node(self.zfs.root()).expect("root");
         self.zfs.create_node(&root, name, &NewNode { mode: 0o100_644, ..NewNode::default() }).expect("created")
     }
 
-    /// A file that is there.
+    /// Node of a file that is there.
     pub fn find(&self, name: &[u8]) -> Node {
         let root = self.zfs.node(self.zfs.root()).expect("root");
         self.zfs.lookup(&root, name).expect("found")

@@ -11,12 +11,12 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 
-/// Long requests take a while from the kernel to their place: that is when readers bring old pages back.
+/// Bytes of a write. Long requests take a while from the kernel to their place: that is when readers bring old pages back.
 const WRITE: usize = 1 << 20;
 const NOBODY: u32 = 65_534;
 const O_TRUNC: i32 = 0o1000;
 
-/// Writes that are done (an answer came) while three readers look at the same page through the cache: none may see the bytes
+/// Number of stale reads: writes are done (an answer came) while three readers look at the same page through the cache, and none may see the bytes
 /// from before afterwards (xfstests generic/451).
 fn overwrites_beside_readers(mounted: &Mounted, writes: u64) -> u64 {
     let path = mounted.at.join("f");

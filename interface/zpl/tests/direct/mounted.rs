@@ -45,7 +45,7 @@ pub fn open(path: &std::path::Path, direct: bool) -> File {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).custom_flags(flags).open(path).expect("opened")
 }
 
-/// Page-aligned memory with these bytes.
+/// Buffer of these bytes that begins on a page.
 fn aligned(bytes: &[u8]) -> abd::Abd {
     abd::Abd::from_slice(bytes)
 }

@@ -21,7 +21,7 @@ fn counts(bed: &Bed) -> Counts {
     Counts(stats.direct_read.get().0, stats.direct_write.get().0, stats.arc_write.get().0)
 }
 
-/// What `run` added to the counters.
+/// Counts that `run` added to the counters.
 fn added(bed: &Bed, run: impl FnOnce()) -> Counts {
     let before = counts(bed);
     run();
@@ -43,7 +43,7 @@ fn set(bed: &Bed, direct: Property) {
     bed.zfs.set_settings(Settings { direct, ..bed.zfs.settings() });
 }
 
-/// Several requests of one size, one after the other.
+/// Makes several requests of one size, one after the other.
 fn writes(bed: &Bed, node: &Node, start: u64, each: u64, count: u64, access: Access) {
     (0..count).for_each(|index| {
         write(bed, node, start + index * each, each, access).expect("written");

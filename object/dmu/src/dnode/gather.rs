@@ -39,7 +39,7 @@ pub(super) enum Piece {
     There(Abd),
     /// In a buffer of its own although the caller gave memory.
     Elsewhere(Abd),
-    /// So many bytes in the caller's memory, which is his again.
+    /// Number of bytes in the caller's memory, which is his again.
     Kept(usize),
 }
 
@@ -49,7 +49,7 @@ pub(super) type PiecesThen = Box<dyn FnOnce(Pieces) + Send>;
 /// A block's first address and its birth.
 type Place = (VdevId, u64, Txg);
 
-/// Somebody who wants a part of a block that is being read.
+/// Request for a part of a block that is being read.
 struct Waiter {
     gather: Arc<Gather>,
     want: Want,
@@ -117,7 +117,7 @@ struct Want {
     segment: Segment,
     /// The caller's memory for it, until it is used.
     part: Option<AbdPart>,
-    /// He gave some.
+    /// True when the caller gave memory.
     has_memory: bool,
     tries: u32,
 }

@@ -3,8 +3,8 @@
 use abd::Abd;
 use ondisk::BlockPtr;
 
-/// Of a block whose pointers are holes after so many only these are kept: each file system has a tree of objects of six levels, of which each block
-/// of 128 KiB has one pointer.
+/// Number of the first pointers of a block that alone are kept where all behind them are holes: each file system has a tree of objects of
+/// six levels, of which each block of 128 KiB has one pointer.
 const FEW: usize = 16;
 
 /// Bytes kept of a block.

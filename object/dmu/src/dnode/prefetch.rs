@@ -98,7 +98,7 @@ pub struct ZfetchStats {
     pub past: u64,
     /// Accesses that belonged to no stream.
     pub misses: u64,
-    /// Of those, accesses that began no stream because others were busy.
+    /// Accesses, of those, that began no stream because others were busy.
     pub max_streams: u64,
     /// Blocks whose reads were asked for ahead of their readers.
     pub io_issued: u64,

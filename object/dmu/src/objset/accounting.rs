@@ -13,7 +13,7 @@ use ondisk::{DNODE_SLOT_BYTES, ObjectId, ObjectType, dnode_flags, objset_flags};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Whom an object's space is charged to (OpenZFS: `zfs_file_info_t`).
+/// Owner that an object's space is charged to (OpenZFS: `zfs_file_info_t`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectOwner {
     /// User id.
@@ -56,7 +56,7 @@ type OwnerSums = BTreeMap<ObjectOwner, (i64, i64)>;
 #[derive(Default)]
 pub(crate) struct Accounting {
     hook: RwLock<Option<Arc<dyn ObjsetHook>>>,
-    /// What owners used more or less by dnodes of a sync that failed later on: the repeated sync settles it.
+    /// Change of what owners use by dnodes of a sync that failed later on: the repeated sync settles it.
     unsettled: Mutex<OwnerSums>,
 }
 

@@ -20,7 +20,7 @@ struct Facts {
 pub(crate) struct Head(Mutex<Facts>);
 
 impl Head {
-    /// Of a new object set, dirty in `txg`.
+    /// Makes the head of a new object set, dirty in `txg`.
     pub(super) fn new(txg: Txg) -> Head {
         Head(Mutex::new(Facts {
             zil_header: ZilHeader::default(),

@@ -52,7 +52,7 @@ pub struct MemBlockIo {
     fail_at: AtomicU64,
     fail_for_good: AtomicBool,
     caching: AtomicBool,
-    /// So many blocks written directly find no room.
+    /// Number of blocks written directly that find no room.
     full_for: AtomicU64,
     /// Threads that transformed direct writes.
     direct_from: Mutex<HashSet<ThreadId>>,

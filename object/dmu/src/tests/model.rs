@@ -68,7 +68,7 @@ impl Program {
         Program { random: Random(seed), models: BTreeMap::new(), digest: 0 }
     }
 
-    /// The same objects; steps continue differently.
+    /// Makes a copy with the same objects; steps continue differently.
     pub(super) fn snapshot(&self) -> Program {
         Program { random: Random(self.random.0 ^ 1), models: self.models.clone(), digest: 0 }
     }

@@ -124,8 +124,8 @@ pub fn find(name: &str) -> Result<Prop, DslError> {
     }
 }
 
-/// Why `name` of a dataset of this kind ([`FILESYSTEM`], [`VOLUME`] or [`SNAPSHOT`]) cannot be set to `text` by a user, in the words of
-/// OpenZFS's commands; none when it is possible.
+/// Reason why `name` of a dataset of this kind ([`FILESYSTEM`], [`VOLUME`] or [`SNAPSHOT`]) cannot be set to `text` by a user, in the
+/// words of OpenZFS's commands; none when it is possible.
 pub fn objection(name: &str, text: &str, kind: u8, creating: bool) -> Option<String> {
     match find(name) {
         Err(_) if is_owners(name) => owners_objection(name, text, kind),
@@ -265,7 +265,7 @@ impl PropDesc {
         }
     }
 
-    /// Why a user may not set this to `text`, in the words of OpenZFS's commands (`zfs_valid_proplist`); none when it is possible.
+    /// Reason why a user may not set this to `text`, in the words of OpenZFS's commands (`zfs_valid_proplist`); none when it is possible.
     fn objection(&self, text: &str, creating: bool) -> Option<String> {
         let name = self.name;
         if self.attr == Attr::ReadOnly || !creating && matches!(self.attr, Attr::OneTime | Attr::OneTimeDefault) {

@@ -327,7 +327,7 @@ impl Pool {
         self.verify_blocks(Reading::Nothing)
     }
 
-    /// The same, and reads blocks to see whether they are intact.
+    /// Walks every block likewise, and reads blocks to see whether they are intact.
     pub fn verify_blocks(&self, reading: Reading) -> Result<SpaceReport, PoolError> {
         Verifier(&self.spa).verify_blocks(reading)
     }

@@ -38,7 +38,7 @@ pub struct PoolStatus {
     pub read_only: bool,
     /// Pool I/O waits for devices to come back.
     pub suspended: bool,
-    /// Why nothing is written any more, if that is so; whoever exports the pool by force and imports it again has what was on disk.
+    /// Reason why nothing is written any more, if that is so; whoever exports the pool by force and imports it again has what was on disk.
     pub sync_failure: Option<SyncFailure>,
     /// Vdevs of the pool.
     pub tree: Arc<VdevTree>,

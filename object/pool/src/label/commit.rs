@@ -23,7 +23,7 @@ pub(crate) struct LabelWriter<'a> {
 }
 
 impl<'a> LabelWriter<'a> {
-    /// Of the leaves of `tree` that can be used, with their devices.
+    /// Makes a writer of the leaves of `tree` that can be used, with their devices.
     pub fn new(exec: &'a Exec, zio: &'a Zio, tree: &'a VdevTree, devices: &[Option<Device>]) -> LabelWriter<'a> {
         LabelWriter { exec, zio, tree, leaves: usable_leaves(tree, devices) }
     }

@@ -256,7 +256,7 @@ pub(crate) struct ConfigBlock {
 }
 
 impl ConfigBlock {
-    /// Of a configuration. Errors: [`PoolError::Invalid`] when it is too long.
+    /// Makes the block of a configuration. Errors: [`PoolError::Invalid`] when it is too long.
     pub fn new(config: &NvList) -> Result<ConfigBlock, PoolError> {
         let too_long = PoolError::Invalid("the configuration does not fit into a label");
         let packed = config.encode(Encoding::Xdr);

@@ -20,7 +20,7 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// Of two devices that say to be the same leaf the one with more of this is it: the newest state, the newest label, the place that its
+    /// Key by which, of two devices that say to be the same leaf, the larger one is it: the newest state, the newest label, the place that its
     /// label names, or at least its name, and the most labels. A copy beside it, older or not, is not (OpenZFS: `fix_paths`).
     fn preference(&self) -> ((u64, u64, u64), u64, usize, std::cmp::Reverse<usize>) {
         let newest = self.labels.uberblocks.first().map(Uberblock::preference).unwrap_or_default();

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use vdev::{TopVdev, VdevTree};
 use zio::{RebuildRequest, Rebuilt};
 
-/// At least so much is in flight.
+/// Fewest bytes that are in flight.
 const FLIGHT_BYTES_MIN: u64 = 1 << 20;
 
-/// So much is read of a device at once though memory is short.
+/// Bytes that are read of a device at once though memory is short.
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 
 /// The window has so many slices for each child: then all of them have about as much work in it, whichever lies where.

@@ -19,9 +19,9 @@ use zio::Zio;
 
 /// Share of the pool that is kept back, as a shift (OpenZFS: `spa_slop_shift`).
 const SLOP_SHIFT: u32 = 5;
-/// At least this much … (OpenZFS: `spa_min_slop`).
+/// Least bytes that are kept back … (OpenZFS: `spa_min_slop`).
 const SLOP_MIN: u64 = 128 << 20;
-/// … and at most this much (OpenZFS: `spa_max_slop`).
+/// … and most bytes (OpenZFS: `spa_max_slop`).
 const SLOP_MAX: u64 = 128 << 30;
 
 /// The pool as datasets see it.
@@ -56,7 +56,7 @@ impl Services {
     pub fn log_internal(&self, name: &str, text: &str, tx: &Tx) {
         self.log_now(name, text, tx.txg());
     }
-    /// The same outside of a sync.
+    /// Logs it outside of a sync.
     pub fn log_now(&self, name: &str, text: &str, txg: Txg) {
         let mut record = NvList::new();
         record.add("history internal str", text).add("internal_name", name).add("history txg", txg.0);

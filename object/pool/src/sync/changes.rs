@@ -14,10 +14,10 @@ use ondisk::{Guid, Txg, Uberblock};
 use std::sync::Arc;
 use vdev::{LeafId, NodeKind, VdevTree};
 
-/// What the path of a device gets appended that is replaced by another one at the same place (OpenZFS: `spa_vdev_attach`).
+/// Suffix of the path of a device that is replaced by another one at the same place (OpenZFS: `spa_vdev_attach`).
 pub(crate) const OLD: &str = "/old";
 
-/// What a change makes of the pool.
+/// Result of a change to the pool.
 #[derive(Default)]
 pub(crate) struct Edited {
     pub tree: Arc<VdevTree>,
@@ -33,7 +33,7 @@ pub(crate) struct Edited {
     pub hunt: bool,
 }
 
-/// What a change does to tree and devices; the txg is the one that is being synced.
+/// Change to tree and devices; the txg is the one that is being synced.
 pub(crate) type Edit = Box<dyn FnOnce(&Config, Txg) -> Result<Edited, PoolError> + Send>;
 
 /// A change of the tree that waits for the next sync, and where its outcome goes.
@@ -61,7 +61,7 @@ impl Changes {
         result.unwrap_or(Ok(()))
     }
 
-    /// Those that were asked for since the last time.
+    /// Takes the changes that were asked for since the last time.
     pub(super) fn take(&self) -> Vec<Change> {
         std::mem::take(&mut *self.0.lock())
     }

@@ -58,7 +58,7 @@ impl SyncStep for SyncTasks {
 /// Frees blocks of destroyed datasets.
 pub(crate) struct Frees {
     pub dsl: Arc<DslPool>,
-    /// So many blocks in one txg; 0 until somebody says how many.
+    /// Most blocks freed in one txg; 0 until somebody says how many.
     pub most: Arc<AtomicU64>,
 }
 
@@ -66,7 +66,7 @@ impl SyncStep for Frees {
     fn name(&self) -> &'static str {
         "blocks of destroyed datasets"
     }
-    /// What is freed can do without a block.
+    /// Freed blocks can do without one that cannot be read: waits for devices only.
     fn waits_for(&self) -> WaitsFor {
         WaitsFor::Devices
     }

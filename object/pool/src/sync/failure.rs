@@ -5,14 +5,14 @@ use ondisk::Txg;
 use std::fmt;
 use zio::ZioError;
 
-/// Why a txg is not on disk: from then on the pool changes nothing any more.
+/// Reason why a txg is not on disk: from then on the pool changes nothing any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyncFailure {
     /// The txg; the one before is the newest on disk.
     pub txg: Txg,
     /// The block that could not be read or written, where it was for one: object set, object, level and number, and where it was looked for.
     pub block: Option<ZioError>,
-    /// What went wrong, in words.
+    /// Description of what went wrong.
     pub why: String,
 }
 

@@ -25,7 +25,7 @@ const SHIFT: u32 = 9;
 /// Changes that are not in the metaslabs' own maps.
 #[derive(Debug, Default)]
 pub(crate) struct LoggedChanges {
-    /// By metaslab: what to add to and take from the allocated segments.
+    /// Segments to add to and take from the allocated ones, by metaslab.
     pub changes: BTreeMap<(VdevId, u32), Change>,
     /// The pool has log space maps, perhaps without changes.
     pub exist: bool,

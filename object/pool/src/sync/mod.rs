@@ -36,7 +36,7 @@ use zio::{IoKind, Zio};
 /// More passes than any pool needs: something keeps changing.
 const PASSES_MAX: u32 = 64;
 
-/// What only the sync touches.
+/// State that only the sync touches.
 struct Work {
     maps: SpaceMaps,
     steps: Steps,
@@ -47,7 +47,7 @@ pub(crate) struct Syncer {
     spa: Arc<Spa>,
     tree: Arc<TreeWriter>,
     work: Mutex<Work>,
-    /// What ended the syncing for good.
+    /// Failure that ended the syncing for good.
     failure: Mutex<Option<SyncFailure>>,
 }
 
@@ -96,7 +96,7 @@ impl Syncer {
         Syncer { spa, tree, work: Mutex::new(Work { maps, steps }), failure: Mutex::default() }
     }
 
-    /// What ended the syncing for good.
+    /// Failure that ended the syncing for good.
     pub fn failure(&self) -> Option<SyncFailure> {
         self.failure.lock().clone()
     }

@@ -155,7 +155,7 @@ impl SpaceMaps {
     }
 }
 
-/// What appending needs to know.
+/// Facts that appending needs to know.
 pub(crate) struct AppendContext<'a> {
     pub allocator: &'a Allocator,
     pub features: &'a Features,

@@ -8,10 +8,10 @@ use ondisk::BlockPtr;
 
 /// One thing that every txg's sync does. Only the sync runs it, one at a time; it may wait.
 pub(crate) trait SyncStep: Send {
-    /// Its name in the log of debug messages.
+    /// Name of the step in the log of debug messages.
     fn name(&self) -> &'static str;
 
-    /// What it waits for when it cannot read a block.
+    /// Condition that it waits for when it cannot read a block.
     fn waits_for(&self) -> WaitsFor {
         WaitsFor::Block
     }
@@ -31,7 +31,7 @@ pub(crate) struct Syncing<'a> {
     pub root: Option<BlockPtr>,
     /// The configuration changed: labels are to say so.
     pub config_dirty: bool,
-    /// This pass wrote something, and may so have changed what the next one has to write.
+    /// True when this pass wrote something, and may so have changed what the next one has to write.
     pub unsettled: bool,
 }
 

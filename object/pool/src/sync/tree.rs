@@ -129,7 +129,7 @@ impl TreeWriter {
         if hunt { self.end_replacements(maps, tx) } else { Ok(()) }
     }
 
-    /// What the device of a leaf of the tree `before` is from now on: a spare again, or nobody's, with what it was until now.
+    /// Label for the device of a leaf of the tree `before` from now on: a spare again, or nobody's, with what it was until now.
     fn label_of_left(&self, before: &VdevTree, leaf: &Leaf, aux: &AuxDevices) -> (NvList, Option<Uberblock>) {
         if aux.find(leaf.guid).is_some() {
             return (spare_label(leaf.guid, &leaf.path), None);

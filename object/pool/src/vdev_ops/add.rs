@@ -210,5 +210,5 @@ impl VdevOps {
     }
 }
 
-/// Why a data vdev stays (OpenZFS: `spa_vdev_remove_top_check`, as on a pool without the feature `device_removal`).
+/// Reason why a data vdev stays (OpenZFS: `spa_vdev_remove_top_check`, as on a pool without the feature `device_removal`).
 const UNREMOVABLE: &str = "operation not supported on this type of pool";

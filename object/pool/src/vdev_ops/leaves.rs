@@ -22,7 +22,7 @@ const PROBE_BYTES: usize = 4096;
 /// The leaves of a pool, as they are used.
 pub(crate) struct Leaves {
     spa: Arc<Spa>,
-    /// Those without a device whose last one could trim (OpenZFS: `vdev_has_trim`).
+    /// Guids of the leaves without a device whose last one could trim (OpenZFS: `vdev_has_trim`).
     could_trim: Mutex<BTreeSet<Guid>>,
 }
 
@@ -63,7 +63,7 @@ fn state_change(config: &Config, leaf: &Leaf, before: LeafState) -> Event {
 }
 
 impl Leaves {
-    /// Those of a pool.
+    /// Makes the leaves of a pool.
     pub fn new(spa: Arc<Spa>) -> Leaves {
         Leaves { spa, could_trim: Mutex::default() }
     }

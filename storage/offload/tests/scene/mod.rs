@@ -13,18 +13,18 @@ use std::sync::Arc;
 use vdev::TopKind;
 use zio::WriteRequest;
 
-/// What a graph may take; a provider that is slow takes longer.
+/// Time in ns that a graph may take; a provider that is slow takes longer.
 pub const DEADLINE_NS: u64 = 1_000_000_000;
 /// The compressions of the program.
 pub const KINDS: [Compression; 4] = [Compression::LZ4, Compression::GZIP_6, Compression::ZSTD, Compression::OFF];
-/// Its checksums.
+/// Checksums of the program.
 pub const SUMS: [Checksum; 2] = [Checksum::FLETCHER_4, Checksum::SHA256];
 
 /// Everything that a provider can do wrong.
 pub const HARMS: [Harm; 7] =
     [Harm::Fail(OpError::Failed), Harm::Fail(OpError::Full), Harm::Lie, Harm::Short, Harm::Stall, Harm::Slow(3 * DEADLINE_NS), Harm::Die];
 
-/// What the tests use: fewer features than all, so that registration is quick.
+/// True for features that the tests use: fewer than all, so that registration is quick.
 fn used(feature: &Feature) -> bool {
     match feature {
         Feature::Compress { kind, .. } | Feature::Decompress { kind } => KINDS.contains(kind),
@@ -84,7 +84,7 @@ pub fn trust_again(world: &mut World) {
     }
 }
 
-/// All stages, every result verified.
+/// Policy of all stages, every result verified.
 pub fn everything() -> ZiaPolicy {
     ZiaPolicy {
         compress: true,
@@ -135,7 +135,7 @@ pub fn run_part(rig: &Rig, records: std::ops::Range<u64>, what: &str) -> Vec<Blo
         .collect()
 }
 
-/// What software makes of the program: pointers and the bytes of every device.
+/// Pointers and bytes of every device that software makes of the program.
 pub fn reference(layout: &[(TopKind, usize)], records: u64) -> (Vec<BlockPtr>, Vec<Vec<u8>>) {
     let rig = Rig::new(inline(), layout, 9);
     let pointers = run(&rig, records, "software");
@@ -155,7 +155,7 @@ pub fn drain(world: &World) {
     completion.wait(&world.rig.exec);
 }
 
-/// All stages and the writes themselves, and nothing verified but checksums and copies.
+/// Policy of all stages and the writes themselves, and nothing verified but checksums and copies.
 pub fn all_the_way() -> ZiaPolicy {
     ZiaPolicy { file_write: true, disk_write: true, verify_percent: 0.0, ..everything() }
 }

@@ -40,7 +40,7 @@ impl Hdd {
         3 * MS + 9 * MS * 8 / 15 + ROTATION / 2 + transfer(16 << 10, DISK_RATE)
     }
 
-    /// As many of them a second as keep it busy for a fifth of the time.
+    /// Number of random reads a second that keep it busy for a fifth of the time.
     pub fn fifth() -> f64 {
         0.2e9 / Hdd::mean_service_ns() as f64
     }
@@ -90,8 +90,8 @@ impl Hdd {
     }
 }
 
-/// What an excursion from a sequential stream costs it in the mean, there and back, if the disk gets so many random reads of 16 KiB at
-/// once; the firmware's lingering counts.
+/// Time in ns that an excursion from a sequential stream costs it in the mean, there and back, if the disk gets so many random reads of 16
+/// KiB at once; the firmware's lingering counts.
 pub fn excursion_ns(reads: u64) -> u64 {
     const EXCURSIONS: u64 = 4000;
     let (mut disk, mut random, mut now, mut cost) = (Hdd::default(), Random(reads), 0, 0);

@@ -53,7 +53,7 @@ pub trait Model {
     fn submit(&mut self, issue: &Issue, now: u64);
     /// Lets it choose what to do next, once all that was to be submitted now was.
     fn kick(&mut self, now: u64);
-    /// When something happens in it next.
+    /// Time in ns at which something happens in it next.
     fn next_event(&self) -> Option<u64>;
     /// Lets happen what happens until `now`; says which I/Os ended.
     fn advance(&mut self, now: u64, ended: &mut Vec<IssueId>);
@@ -80,14 +80,14 @@ impl Stream {
     }
 }
 
-/// What is asked of the device.
+/// Work that is asked of the device.
 #[derive(Clone, Debug)]
 pub struct Load {
     /// Random interactive I/Os a second (Poisson).
     pub interactive: f64,
     /// Programs that make one random interactive I/O after the other.
     pub readers: u32,
-    /// Each size is as frequent as the others.
+    /// Sizes in bytes, each as frequent as the others.
     pub interactive_sizes: &'static [u64],
     pub write_percent: u64,
     pub background: Vec<Stream>,
@@ -95,10 +95,10 @@ pub struct Load {
     pub seed: u64,
 }
 
-/// What came of it.
+/// Result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Of interactive I/Os, ascending.
+    /// Latencies in ns of interactive I/Os, ascending.
     pub latencies: Vec<u64>,
     pub background_mib_s: f64,
     /// Bytes of each stream.
@@ -121,7 +121,7 @@ const BACKGROUND_DEPTH: usize = 128;
 /// A program's time between the end of an I/O and its next one.
 const THINK: u64 = 100 * US;
 
-/// On whose behalf an I/O is made.
+/// Owner of an I/O, on whose behalf it is made.
 enum Owner {
     Caller { since: u64, is_reader: bool },
     Stream(usize),
@@ -132,10 +132,10 @@ struct World<'a> {
     queue: VdevQueue,
     load: &'a Load,
     random: Random,
-    /// When the next I/O of many users comes, and the next of each program.
+    /// Times in ns at which the next I/O of many users comes, and the next of each program.
     arrival: u64,
     readers: Vec<u64>,
-    /// Of each stream: where it is, and how many I/Os it has open.
+    /// Place and number of open I/Os of each stream.
     streams: Vec<(u64, usize)>,
     scans: Vec<Option<Extents>>,
     owners: BTreeMap<IoId, Owner>,

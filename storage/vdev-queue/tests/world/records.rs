@@ -27,19 +27,19 @@ pub struct Row {
     pub seed: u64,
 }
 
-/// What came of it.
+/// Result of a resilver beside the reads of records.
 #[derive(Debug)]
 pub struct Healed {
-    /// Of records before the resilver, ascending.
+    /// Latencies in ns of records before the resilver, ascending.
     pub idle: Outcome,
-    /// Of records beside it; its `background_mib_s` are of the new device.
+    /// Latencies in ns of records beside it; its `background_mib_s` are of the new device.
     pub busy: Outcome,
 }
 
 /// Bytes of every leaf that the resilver reads ahead of what is written (`zfs_scan_vdev_limit`).
 const AHEAD_BYTES: u64 = 16 * MIB;
 
-/// Somebody who waits for a column of every leaf.
+/// A record being read, which waits for a column of every leaf.
 #[derive(Clone, Copy)]
 struct Request {
     since: u64,
@@ -50,7 +50,7 @@ struct Request {
 struct LeafWorld {
     model: Nvme,
     queue: VdevQueue,
-    /// What the device is done with, and when that is told.
+    /// Times in ns at which the device tells what it is done with.
     told: BinaryHeap<Reverse<(u64, IssueId)>>,
     owners: BTreeMap<IoId, u64>,
     issued: BTreeMap<IssueId, Issue>,
@@ -64,11 +64,11 @@ struct World<'a> {
     random: Random,
     hiccups: Random,
     arrival: u64,
-    /// When the resilver begins.
+    /// Time in ns at which the resilver begins.
     begins: u64,
     heal_offset: u64,
     healing: u64,
-    /// When the new device is done with what it has, and with each column.
+    /// Times in ns at which the new device is done with what it has, and with each column.
     written: u64,
     writes: BinaryHeap<Reverse<u64>>,
     healed: u64,
@@ -136,7 +136,7 @@ impl LeafWorld {
         }
     }
 
-    /// Who got a column.
+    /// Lets time pass, and returns who got a column.
     fn advance(&mut self, now: u64, hiccup: &mut impl FnMut() -> u64) -> Vec<u64> {
         let mut ended = Vec::new();
         self.model.advance(now, &mut ended);

@@ -11,7 +11,7 @@ pub const FLIGHT: u64 = 4 << 20;
 /// The begin of an extent is looked for this far from the head (in bytes of extents).
 const LOOK: u64 = 128 << 20;
 
-/// How a pool's blocks lie.
+/// Places of a pool's blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     /// Mean length of extents; their lengths are exponential.
@@ -24,7 +24,7 @@ pub struct Layout {
 pub struct Extents {
     layout: Layout,
     random: Random,
-    /// What is left to be read: begins and ends.
+    /// Extents left to be read: begins and ends, in bytes.
     left: BTreeMap<u64, u64>,
     at: u64,
 }
@@ -73,7 +73,7 @@ impl Extents {
         self.left.range(at..).next().map(|(begin, end)| (*begin, *end))
     }
 
-    /// How much lies in sequence at the next place.
+    /// Bytes that lie in sequence at the next place.
     pub fn run_bytes(&mut self) -> u64 {
         if self.left.is_empty() {
             self.find();

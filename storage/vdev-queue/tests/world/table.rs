@@ -8,23 +8,23 @@ use super::records::{Row, run_row};
 use super::{Hdd, KIB, Layout, Load, MIB, MS, Model, Nvme, Outcome, Stream, excursion_ns, run};
 use vdev_queue::{ActiveLimits, Class, IoKind, LatencyTarget, Tunables};
 
-/// How background work is held back.
+/// Ways to hold background work back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Throttle {
-    /// Not at all.
+    /// Background work is not held back at all.
     Off,
-    /// OpenZFS's credit.
+    /// OpenZFS's credit throttle.
     Credit,
     /// The latency promise.
     Promise,
 }
 
-/// What must hold with the promise.
+/// Bounds that must hold with the promise.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bounds {
     /// p99 and p99.9 are within this many hundredths of their values without background work; 0: they need not be.
     pub times_percent: [u64; 2],
-    /// No interactive I/O takes longer, in milliseconds.
+    /// Time that no interactive I/O exceeds, in milliseconds.
     pub max_ms: Option<u64>,
     /// Background work has at least so many percent of its speed alone.
     pub share_percent: u64,
@@ -88,7 +88,7 @@ impl Scenario {
         run((self.device)().as_mut(), &tunables(throttle, self.background_max), load)
     }
 
-    /// With these ways to hold background work back beside the promise.
+    /// Table with these ways to hold background work back beside the promise.
     pub fn table(&self, others: &[Throttle]) -> Table {
         Table {
             idle: self.go(Throttle::Promise, &Load { background: Vec::new(), ..self.load.clone() }),
@@ -105,7 +105,7 @@ impl Table {
         outcome.background_mib_s / self.solo.background_mib_s * 100.0
     }
 
-    /// What does not hold.
+    /// Bounds that do not hold, in words.
     pub fn broken(&self, bounds: &Bounds) -> Vec<String> {
         let both = &self.promised;
         let mut broken = Vec::new();
@@ -188,7 +188,7 @@ fn scrub_and_rebuild(sizes: &'static [u64]) -> Vec<Stream> {
     vec![Stream::reads(Class::Scrub, sizes), Stream::reads(Class::Rebuild, sizes)]
 }
 
-/// What a device that takes another's place is written.
+/// Streams that a device which takes another's place is written.
 fn onto_the_new_device(sizes: &'static [u64]) -> Vec<Stream> {
     vec![Stream { kind: IoKind::Write, ..Stream::reads(Class::Rebuild, sizes) }]
 }
@@ -254,7 +254,7 @@ pub fn rows() -> Vec<(&'static str, Row)> {
     ]
 }
 
-/// As many background I/Os as may help at a time.
+/// Tunables with as many background I/Os as may help at a time.
 pub fn deep(latency_target: LatencyTarget) -> Tunables {
     let mut tunables = Tunables { latency_target, ..Tunables::default() };
     tunables.active[Class::Scrub as usize].max = 32;

@@ -26,7 +26,7 @@ impl Random {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PermutationMap {
     children: usize,
-    /// Row after row.
+    /// Places of the children, row after row.
     places: Vec<u8>,
 }
 

@@ -21,7 +21,7 @@ const RESERVE_BYTES: u64 = 2 * ROW_BYTES;
 /// Most distributed spares (OpenZFS: `VDEV_DRAID_MAX_SPARES`).
 const SPARES_MAX: u64 = 100;
 
-/// What the configuration says about a dRAID vdev: consistent by construction.
+/// Parameters of a dRAID vdev in the configuration: consistent by construction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DraidConfig {
     parity: u8,
@@ -77,11 +77,11 @@ impl DraidConfig {
     pub fn data(&self) -> usize {
         usize::from(self.data)
     }
-    /// Distributed spares.
+    /// Number of distributed spares.
     pub fn spares(&self) -> usize {
         usize::from(self.spares)
     }
-    /// Children.
+    /// Number of children.
     pub fn children(&self) -> usize {
         usize::from(self.children)
     }
@@ -129,7 +129,7 @@ impl DraidConfig {
 /// A dRAID vdev's configuration with its permutation map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DraidLayout {
-    /// The numbers.
+    /// Parameters of the vdev.
     pub config: DraidConfig,
     map: PermutationMap,
 }

@@ -20,7 +20,7 @@ pub const LEAF_BYTES: u64 = 24 << 20;
 /// The part of a device that holds a test's first blocks.
 pub const HEAD: std::ops::Range<usize> = 4 << 20..5 << 20;
 
-/// Which I/Os of a pool's devices fail: those with a number in the set, counted over all devices.
+/// I/Os of a pool's devices that fail: those with a number in the set, counted over all devices.
 #[derive(Debug, Default)]
 pub struct Faults {
     pub count: AtomicU64,
@@ -197,7 +197,7 @@ pub fn request(data: Abd, block: u64) -> WriteRequest {
     WriteRequest::new(TXG, data, bookmark(block), ObjectType::PLAIN_FILE_CONTENTS)
 }
 
-/// All subsets of `0..count` with `size` members.
+/// Subsets of `0..count` with `size` members, all of them.
 pub fn subsets(count: usize, size: usize) -> Vec<Vec<usize>> {
     (0..1u32 << count)
         .filter(|mask| mask.count_ones() as usize == size)

@@ -7,31 +7,31 @@ use super::{Case, Disturbance};
 use crate::world::{Failure, Ran, Running, VDEV_BYTES, World};
 use std::time::{Duration, Instant};
 
-/// What the daemon does by itself is done within this time.
+/// Time within which the daemon does what it does by itself.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// For work on the whole pool: scrubs, resilvers.
+/// Time for work on the whole pool: scrubs, resilvers.
 const WORK: Duration = Duration::from_secs(180);
 const STEP: Duration = Duration::from_millis(50);
-/// Words of the file that is there from the beginning.
+/// Number of words of the file that is there from the beginning.
 const BASE_WORDS: u32 = 4 << 20;
-/// Every so many cases are judged by zdb.
+/// Number of cases of which one is judged by zdb.
 const JUDGED: usize = 3;
-/// For so long a device hangs that hangs.
+/// Milliseconds that an I/O takes on a device that hangs.
 const HANG_MS: u64 = 40_000;
-/// As many I/Os hang at a time, for no longer than that: with fewer lanes those that come later would wait for those before them.
+/// Number of I/Os that hang at a time: with fewer lanes those that come later would wait for those before them.
 const HANG_LANES: u64 = 256;
-/// What hangs is soon given up.
+/// Parameters by which what hangs is soon given up.
 const DEADMAN: [(&str, &str); 3] =
     [("zfs_deadman_failmode", "continue"), ("zfs_deadman_ziotime_ms", "1000"), ("zfs_deadman_checktime_ms", "500")];
 
-/// The command that came closest to its deadline.
+/// Command that came closest to its deadline.
 struct Slowest {
     line: String,
     took: Duration,
     of: Duration,
 }
 
-/// A case that runs.
+/// Case that runs.
 struct Run<'a> {
     world: &'a World,
     case: &'a Case,
@@ -40,7 +40,7 @@ struct Run<'a> {
     pulled: Option<Pulled>,
 }
 
-/// Runs a case; tells which command was slowest.
+/// Runs a case; returns which command was slowest.
 pub fn run(world: &World, case: &Case, seed: u64) -> Result<String, Failure> {
     let base = (0..BASE_WORDS).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     let slowest = Slowest { line: String::new(), took: Duration::ZERO, of: LOOK.time() };
@@ -85,7 +85,7 @@ impl Run<'_> {
         self.judge(load.as_ref())
     }
 
-    /// The pool, with a file in it.
+    /// Makes the pool, with a file in it.
     fn prepare(&mut self) -> Result<(), Failure> {
         let operation = self.case.operation;
         self.world.vdevs(&["a", "b", "c", "d", "x", "y"])?;
@@ -123,7 +123,7 @@ impl Run<'_> {
         }
     }
 
-    /// The devices that the pool has now.
+    /// Names of the devices that the pool has now.
     fn devices(&self) -> Vec<&'static str> {
         let named = |name: &&'static str| self.case.operation.layout.contains(&format!("/{name}"));
         let mut devices: Vec<&str> = ["a", "b", "c", "d", "x", "y"].into_iter().filter(named).collect();
@@ -174,7 +174,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Every kind of command while it is at its worst.
+    /// Runs every kind of command while the case is at its worst.
     fn probe(&mut self) -> Result<(), Failure> {
         if self.case.disturbance == Disturbance::Kill {
             self.any("zpool list", OPEN)?;
@@ -195,7 +195,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The disturbance is over.
+    /// Ends the disturbance.
     fn calm(&mut self) -> Result<(), Failure> {
         let place = self.world.path(&format!("vdevs/{}", self.case.operation.hit));
         if matches!(self.case.disturbance, Disturbance::GiveUp | Disturbance::HangAll) && self.is_imported()? {
@@ -218,7 +218,7 @@ impl Run<'_> {
         Ok(self.ok("zpool list -H -o name", OPEN)?.out.lines().any(|name| name == "tank"))
     }
 
-    /// The pool is used again, and everything that goes on ends.
+    /// Uses the pool again, and waits until everything that goes on ends.
     fn settle(&mut self, load: Option<&mut Writer>) -> Result<(), Failure> {
         if !self.is_imported()? {
             // As soon as devices that hung have answered what the pool that was given up had asked them.
@@ -254,7 +254,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Nothing that was promised is lost, here and after an import; zdb agrees.
+    /// Checks that nothing that was promised is lost, here and after an import; zdb agrees.
     fn judge(&mut self, load: Option<&Writer>) -> Result<(), Failure> {
         self.check_files(load, "when it is over")?;
         // An entry of the error log, of what could not be read for a while, goes with the second scrub.
@@ -276,7 +276,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Scrubs. A spare may just have come for a device in which the scrub before found too much wrong: what it gets ends first, and it goes
+    /// Scrubs the pool. A spare may just have come for a device in which the scrub before found too much wrong: what it gets ends first, and it goes
     /// when the device that it stood in for, which has everything again, is cleared.
     fn scrub(&mut self) -> Result<(), Failure> {
         let begun = Instant::now();

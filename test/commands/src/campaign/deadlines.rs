@@ -4,59 +4,59 @@
 
 use std::time::Duration;
 
-/// A kind of commands and how long each may take.
+/// Deadline of a kind of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline {
-    /// Which commands.
+    /// Names of the commands.
     pub commands: &'static str,
-    /// When.
+    /// State in which the deadline holds.
     pub state: &'static str,
-    /// Seconds.
+    /// Seconds that a command may take.
     pub seconds: u64,
 }
 
 impl Deadline {
-    /// As a duration.
+    /// Time that a command may take.
     pub fn time(self) -> Duration {
         Duration::from_secs(self.seconds)
     }
 }
 
-/// What is asked of the daemon's memory.
+/// Deadline of what is asked of the daemon's memory.
 pub const LOOK: Deadline = Deadline {
     commands: "`zpool status`, `list`, `get`, `iostat`, `events`",
     state: "always, also while devices hang or the pool is suspended",
     seconds: 5,
 };
-/// What may have to be read from devices.
+/// Deadline of what may have to be read from devices.
 pub const READ: Deadline = Deadline {
     commands: "`zfs list`, `zfs get`, `zpool history`, `zpool status -v`",
     state: "always; while the pool is suspended the answer may be that it is",
     seconds: 20,
 };
-/// What waits for a transaction group.
+/// Deadline of what waits for a transaction group.
 pub const CHANGE: Deadline = Deadline {
     commands: "every command that changes a pool, `zpool clear`, `zpool sync`, `zpool export`",
     state: "while devices answer or fail; on a suspended pool the answer is that it is suspended",
     seconds: 60,
 };
-/// What gives a pool up.
+/// Deadline of what gives a pool up.
 pub const FORCE: Deadline =
     Deadline { commands: "`zpool export -f`", state: "always, also while devices hang or the pool is suspended", seconds: 60 };
-/// What cuts programs off that have files open.
+/// Deadline of what cuts programs off that have files open.
 pub const CUT: Deadline = Deadline {
     commands: "`zfs unmount -f`, `rename -f`, `destroy -rf`, `zpool destroy -f`, `zirconia stop`, SIGTERM",
     state: "always, whatever has files open; on a suspended pool the answer may be that requests do not end",
     seconds: 60,
 };
-/// What opens pools.
+/// Deadline of what opens pools.
 pub const OPEN: Deadline = Deadline {
     commands: "`zpool import`, and the first command after the daemon ended",
     state: "while devices answer or fail",
     seconds: 60,
 };
 
-/// Every row.
+/// Rows of the table, all of them.
 #[cfg(test)]
 const TABLE: [Deadline; 6] = [LOOK, READ, CHANGE, FORCE, CUT, OPEN];
 

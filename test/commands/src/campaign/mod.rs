@@ -16,26 +16,26 @@ use need::Need;
 use operations::{OPERATIONS, Operation};
 use std::time::Instant;
 
-/// What happens to an operation that is under way.
+/// Disturbance of an operation that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disturbance {
-    /// `kill -9` of the daemon.
+    /// Daemon is killed by `kill -9`.
     Kill,
-    /// A device is not there any more, and comes back.
+    /// Device is not there any more, and comes back.
     Unplug,
-    /// A block device fails in the kernel, and comes back (a loop device, where there are some).
+    /// Block device fails in the kernel, and comes back (a loop device, where there are some).
     Pull,
-    /// A device loses everything, and is replaced.
+    /// Device loses everything, and is replaced.
     Empty,
     /// All I/O of a device fails.
     Errors,
     /// All I/O of all devices fails, with `failmode=wait`; then it is cleared.
     Suspend,
-    /// The same with `failmode=continue`.
+    /// All I/O of all devices fails, with `failmode=continue`; then it is cleared.
     Continue,
     /// All I/O of all devices fails, and the pool is given up with `zpool export -f`.
     GiveUp,
-    /// A device neither works nor fails, and its I/Os are given up (`zfs_deadman_failmode=continue`).
+    /// Device neither works nor fails, and its I/Os are given up (`zfs_deadman_failmode=continue`).
     Hang,
     /// All devices hang, and the pool is given up with `zpool export -f`.
     HangAll,
@@ -55,7 +55,7 @@ impl Disturbance {
         Disturbance::HangAll,
     ];
 
-    /// Its name in a case's.
+    /// Name of the disturbance in a case's.
     fn name(self) -> &'static str {
         match self {
             Disturbance::Kill => "kill",
@@ -71,23 +71,23 @@ impl Disturbance {
         }
     }
 
-    /// Needs fault handlers, which an operation without them cannot have.
+    /// True when it needs fault handlers, which an operation without them cannot have.
     fn injects(self) -> bool {
         !matches!(self, Disturbance::Kill | Disturbance::Pull | Disturbance::Empty)
     }
 
-    /// Takes more devices than the pool can lose.
+    /// True when it takes more devices than the pool can lose.
     fn suspends(self) -> bool {
         matches!(self, Disturbance::Suspend | Disturbance::Continue | Disturbance::GiveUp)
     }
 }
 
-/// An operation and what disturbs it.
+/// Case: an operation and what disturbs it.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     operation: &'static Operation,
     disturbance: Disturbance,
-    /// Its place among all.
+    /// Index of the case among all.
     index: usize,
 }
 
@@ -106,10 +106,10 @@ fn cases() -> Vec<Case> {
     possible.enumerate().map(|(index, (operation, disturbance))| Case { operation, disturbance, index }).collect()
 }
 
-/// Cases that run with every test.
+/// Names of the cases that run with every test.
 const SAMPLE: [&str; 7] = ["write/kill", "write/hang", "resilver/kill", "scrub/errors", "add/suspend", "destroy/give-up", "import/kill"];
 
-/// A few cases, as a scenario.
+/// Runs a few cases, as a scenario.
 pub fn sample(world: &World) -> Result<(), Failure> {
     let seed = world.options().seed.unwrap_or(1);
     for case in cases().into_iter().filter(|case| SAMPLE.contains(&case.name().as_str())) {
@@ -119,7 +119,7 @@ pub fn sample(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the command line asks for.
+/// Wishes of the command line.
 struct Wish {
     list: bool,
     names: Vec<String>,

@@ -1,34 +1,34 @@
 //! The operations that are disturbed: how each begins, how it is seen to be under way, which device is hit.
 
-/// One operation, as data.
+/// Operation to be disturbed, as data.
 #[derive(Debug)]
 pub struct Operation {
-    /// Its name in a case's.
+    /// Name of the operation in a case's.
     pub name: &'static str,
-    /// What the pool is made of.
+    /// Layout of the pool, as the command line has it.
     pub layout: &'static str,
     /// Commands before it.
     pub before: &'static [&'static str],
     /// Parameters that keep it under way until the disturbance is there: name, value until then, value from then on.
     pub hold: &'static [(&'static str, &'static str, &'static str)],
-    /// The command that begins it.
+    /// Command that begins it.
     pub begin: &'static str,
-    /// A command, and what it shows while the operation is under way. None for what is over in a moment.
+    /// Command, and what it shows while the operation is under way. None for what is over in a moment.
     pub seen: Option<(&'static str, &'static str)>,
     /// Commands that end what goes on; they may fail.
     pub after: &'static [&'static str],
-    /// The device that is hit.
+    /// Name of the device that is hit.
     pub hit: &'static str,
-    /// Who writes files meanwhile, and so needs the pool to stay.
+    /// True when somebody writes files meanwhile, and so needs the pool to stay.
     pub load: bool,
-    /// Fault handlers can be there when it begins.
+    /// True when fault handlers can be there when it begins.
     pub injectable: bool,
 }
 
 const HELD_SCAN: &[(&str, &str, &str)] = &[("zfs_scan_suspend_progress", "1", "0")];
 const SLOW_REBUILD: &[(&str, &str, &str)] =
     &[("zfs_rebuild_max_segment", "262144", "1048576"), ("zfs_rebuild_vdev_limit", "1", "67108864")];
-/// What a rebuild reads comes slowly.
+/// Commands by which what a rebuild reads comes slowly.
 const SLOW_READS: &[&str] = &["zinject -d {vdevs}/a -D 20:1 -T read tank"];
 const MIRROR: &str = "mirror {vdevs}/a {vdevs}/b";
 const THREE: &str = "mirror {vdevs}/a {vdevs}/b {vdevs}/x";
@@ -48,7 +48,7 @@ const PLAIN: Operation = Operation {
     injectable: true,
 };
 
-/// Every operation.
+/// Operations to be disturbed, all of them.
 pub const OPERATIONS: &[Operation] = &[
     Operation { name: "write", layout: RAIDZ, begin: "zpool sync tank", ..PLAIN },
     Operation {

@@ -4,7 +4,7 @@
 use crate::world::{Failure, World};
 use std::path::PathBuf;
 
-/// A loop device in the place of a file vdev.
+/// Loop device in the place of a file vdev.
 pub struct Pulled {
     device: String,
     file: PathBuf,
@@ -12,7 +12,7 @@ pub struct Pulled {
     bytes: u64,
 }
 
-/// Runs a program; its output.
+/// Runs a program; returns its output.
 fn said(words: &[&str]) -> Result<String, Failure> {
     let output = std::process::Command::new(words[0]).args(&words[1..]).output()?;
     if !output.status.success() {
@@ -33,14 +33,14 @@ impl Pulled {
         Ok(pulled)
     }
 
-    /// From now on the device has no room, and every I/O fails.
+    /// Takes all room from the device: every I/O fails from now on.
     pub fn pull(&self) -> Result<(), Failure> {
         said(&["cp", "--sparse=always", &self.file.display().to_string(), &self.aside.display().to_string()])?;
         std::fs::OpenOptions::new().write(true).open(&self.file)?.set_len(0)?;
         said(&["losetup", "--set-capacity", &self.device]).map(drop)
     }
 
-    /// It is there again, with what it had.
+    /// Puts the device back, with what it had.
     pub fn put_back(&self) -> Result<(), Failure> {
         std::fs::OpenOptions::new().write(true).open(&self.file)?.set_len(self.bytes)?;
         said(&[

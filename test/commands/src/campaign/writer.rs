@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// After a failure, before the next file.
+/// Pause after a failure, before the next file.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Files of one load at most, so that the pool does not fill up.
+/// Number of files of one load at most, so that the pool does not fill up.
 const FILES_MAX: u64 = 400;
 
-/// The bytes of file `number`.
+/// Bytes of file `number`.
 fn contents(seed: u64, number: u64) -> Vec<u8> {
     let mut word = seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let words = (1 << (6 + number % 8)) * 8;
@@ -29,7 +29,7 @@ fn contents(seed: u64, number: u64) -> Vec<u8> {
     (0..words).flat_map(next).collect()
 }
 
-/// The load.
+/// Load: a thread that writes files and keeps in mind which were promised.
 pub struct Writer {
     folder: PathBuf,
     seed: u64,
@@ -61,7 +61,7 @@ impl Writer {
         Writer { folder, seed, stop, promised, thread: Some(std::thread::spawn(work)) }
     }
 
-    /// How many files were promised so far.
+    /// Number of files that were promised so far.
     pub fn promised(&self) -> usize {
         self.promised.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
@@ -80,7 +80,7 @@ impl Writer {
         thread.join().map_err(|_| "      the writer failed".into())
     }
 
-    /// Everything that was promised is there, byte by byte.
+    /// Checks that everything that was promised is there, byte by byte.
     pub fn check(&self, when: &str) -> Result<(), Failure> {
         for number in self.promised.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             let path = self.folder.join(number.to_string());
@@ -90,7 +90,7 @@ impl Writer {
     }
 }
 
-/// The file has these bytes.
+/// Checks that the file has these bytes.
 pub fn check_file(path: &Path, wanted: &[u8], when: &str) -> Result<(), Failure> {
     match std::fs::read(path) {
         Ok(found) if found == wanted => Ok(()),

@@ -9,7 +9,7 @@ use zpl::WriteData;
 use zpl::direct::Access;
 
 impl Run {
-    /// Pages with these bytes, and somebody who is about to change a part of them to others.
+    /// Makes pages with these bytes, and somebody who is about to change a part of them to others.
     fn shared(&mut self, before: &[u8], changes: &Range<usize>, after: &[u8]) -> SharedPages {
         let pages = SharedPages::new(before.len());
         pages.write(0, before);
@@ -20,7 +20,7 @@ impl Run {
         pages
     }
 
-    /// A direct write from such pages: each byte on disk is one that was there before or after the change.
+    /// Writes directly from such pages: each byte on disk is one that was there before or after the change.
     pub(super) fn write_mutated(&mut self, file: usize) -> Result<(), Failure> {
         let unit = [PAGE, BLOCK][self.dice.below(2) as usize];
         let range = self.dice.range(unit);
@@ -45,7 +45,7 @@ impl Run {
         }
     }
 
-    /// A direct read into such pages: what was not scribbled over is the file's.
+    /// Reads directly into such pages: what was not scribbled over is the file's.
     pub(super) fn read_mutated(&mut self, file: usize) -> Result<(), Failure> {
         let range = self.dice.range(PAGE);
         let length = (range.end - range.start) as usize;

@@ -6,7 +6,7 @@ use super::written::said;
 use sim::CrashChoice;
 
 impl Life {
-    /// Export or crash, then import, with or without a device.
+    /// Exports or crashes, then imports, with or without a device.
     pub fn reopen(&mut self) -> Result<(), String> {
         let crashes = self.below(2) == 0;
         let mut promised = None;
@@ -28,7 +28,7 @@ impl Life {
         self.return_with(promised, absent)
     }
 
-    /// The power goes off at some moment of something: of what no flush covers, some is lost and some torn.
+    /// Cuts the power at some moment of something: of what no flush covers, some is lost and some torn.
     pub fn power_cut(&mut self) -> Result<(), String> {
         // A device that could not flush may lack what nobody knows of, if the power goes off before that is noted.
         if self.is_faulty {
@@ -60,7 +60,7 @@ impl Life {
         self.return_with(promised, absent)
     }
 
-    /// What is under way when the power goes off.
+    /// Does what is under way when the power goes off.
     fn go_on(&mut self) -> Result<(), String> {
         match self.below(12) {
             0 => self.take_out(),
@@ -78,7 +78,7 @@ impl Life {
         }
     }
 
-    /// A device that is not there at the next import.
+    /// Number of a device that is not there at the next import.
     fn absent(&mut self) -> Result<Option<usize>, String> {
         Ok(if self.below(3) == 0 { self.hit(Health::Lacking)?.map(|(device, _)| device) } else { None })
     }

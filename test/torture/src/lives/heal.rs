@@ -7,11 +7,11 @@ use ondisk::Guid;
 use pool::{PoolError, ScanStatus};
 use vdev::{Leaf, NodeKind, Pairing};
 
-/// Resilvers that may follow each other until nothing is missing.
+/// Number of resilvers that may follow each other until nothing is missing.
 const ROUNDS_MAX: usize = 6;
 
 impl Life {
-    /// Faults end, everybody comes back, what is dead is replaced; resilver and scrub to their ends. Then nothing is hurt.
+    /// Ends faults, brings everybody back, replaces what is dead; resilver and scrub to their ends. Then nothing is hurt.
     pub fn heal(&mut self) -> Result<(), String> {
         self.report.count("healings");
         self.sim.disarm();
@@ -44,7 +44,7 @@ impl Life {
         self.dismiss_spares()
     }
 
-    /// A scrub finds nothing that can't be repaired, and the pool has its redundancy. Where nothing was damaged without anybody's
+    /// Proves that a scrub finds nothing that can't be repaired, and the pool has its redundancy. Where nothing was damaged without anybody's
     /// knowledge, resilvers alone gave that back: then it is looked at before the scrub, which would hide what they left out, and the scrub
     /// has nothing to repair.
     fn prove(&mut self) -> Result<(), String> {
@@ -65,14 +65,14 @@ impl Life {
         if is_known { Ok(()) } else { self.lose() }
     }
 
-    /// Rebuild and resilver to their ends.
+    /// Runs rebuild and resilver to their ends.
     fn finish_scans(&self) -> Result<(), String> {
         said("rebuild", self.pool()?.rebuild_wait())?;
         said("resilver", self.pool()?.scrub_wait())?;
         said("sync", self.pool()?.sync())
     }
 
-    /// Every member has everything, but for those that are left to their spares.
+    /// True when every member has everything, but for those that are left to their spares.
     fn is_healed(&self) -> Result<bool, String> {
         let tree = self.pool()?.tree();
         let lacks = |leaf: &&Leaf| !leaf.state.is_usable() || !leaf.missing_txgs.is_empty();
@@ -92,7 +92,7 @@ impl Life {
         Ok(())
     }
 
-    /// A dead device gets a successor, unless it has one.
+    /// Gives a dead device a successor, unless it has one.
     fn bury(&mut self, device: usize, guid: Guid) -> Result<(), String> {
         let tree = self.pool()?.tree();
         let Some(id) = tree.leaf_by_guid(guid) else { return Ok(()) };
@@ -120,7 +120,7 @@ impl Life {
         }
     }
 
-    /// A dead device that is being replaced goes when its spare is gone: the device that takes its place has everything.
+    /// Lets a dead device that is being replaced go when its spare is gone: the device that takes its place has everything.
     fn release_spare(&mut self, guid: Guid) -> Result<(), String> {
         let tree = self.pool()?.tree();
         let Some(id) = tree.leaf_by_guid(guid) else { return Ok(()) };
@@ -142,7 +142,7 @@ impl Life {
         }
     }
 
-    /// The spare beside a dead device takes its place for good, or for as long as it takes; false when it can't.
+    /// Lets the spare beside a dead device take its place for good, or for as long as it takes; false when it can't.
     fn leave_to_spare(&mut self, device: usize, guid: Guid) -> Result<bool, String> {
         self.finish_scans()?;
         let tree = self.pool()?.tree();
@@ -175,7 +175,7 @@ impl Life {
         Ok(true)
     }
 
-    /// Some spares whose devices are whole again go.
+    /// Dismisses some spares whose devices are whole again.
     fn dismiss_spares(&mut self) -> Result<(), String> {
         for (key, guid, original) in self.spares_in_use()? {
             if original.is_some_and(|original| !self.harm.left.contains(&original)) && self.below(2) == 0 {
@@ -186,7 +186,7 @@ impl Life {
         self.check("after healing")
     }
 
-    /// As many devices as the pool bears are away, others each time: everything is read, and nothing has to be repaired.
+    /// Takes as many devices away as the pool bears, others each time: everything is read, and nothing has to be repaired.
     pub fn lose(&mut self) -> Result<(), String> {
         let members: Vec<usize> = self.members()?.into_iter().map(|(device, _)| device).collect();
         let mut away = self.harm.left.clone();

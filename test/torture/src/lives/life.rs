@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vdev::LeafKind;
 
-/// Devices beyond those that the pool is made of.
+/// Number of devices beyond those that the pool is made of.
 const DEVICES_MORE: usize = 3;
 
 pub struct Life {
@@ -26,12 +26,12 @@ pub struct Life {
     pub pool: Option<Pool>,
     pub written: Written,
     pub harm: Harm,
-    /// Faults may be armed.
+    /// True when faults may be armed.
     pub is_faulty: bool,
     pub report: Report,
 }
 
-/// A pool of which small parts are trimmed, and rebuilt in small parts.
+/// Sets a pool to trim in small parts, and rebuild in small parts.
 fn tuned(pool: Pool) -> Pool {
     pool.sweep_parameters().trim_min.store(0, Ordering::Relaxed);
     pool.rebuild_parameters().max_segment.store(64 << 10, Ordering::Relaxed);
@@ -48,7 +48,7 @@ pub fn leaf(device: &Arc<SimDevice>) -> LeafSpec {
 }
 
 impl Drop for Life {
-    /// What a pool that is gone had begun comes back to it; else both would keep each other alive.
+    /// Lets what a pool that is gone had begun come back to it; else both would keep each other alive.
     fn drop(&mut self) {
         self.pool = None;
         self.inline.run_ready();
@@ -100,7 +100,7 @@ impl Life {
         Ok(self.harm.leaves_enough(&self.pool()?.tree(), device, so))
     }
 
-    /// A member that the pool bears to be hurt, if the one that was chosen is one; it counts as hurt from now on.
+    /// Chooses a member to be hurt, if the pool bears that; it counts as hurt from now on.
     pub fn hit(&mut self, so: Health) -> Result<Option<(usize, Guid)>, String> {
         let members = self.members()?;
         let member = members[self.below(members.len() as u64) as usize];
@@ -114,7 +114,7 @@ impl Life {
         Ok(Some(member))
     }
 
-    /// A device that is neither a member nor a spare.
+    /// Number of a device that is neither a member nor a spare.
     pub fn unused(&self) -> Result<Option<usize>, String> {
         let members = self.members()?;
         let spares: Vec<usize> = self.pool()?.spares().iter().map(|spare| number(&spare.path)).collect();

@@ -27,17 +27,17 @@ use std::path::Path;
 use vdev::{DraidConfig, TopKind};
 use written::said;
 
-/// Size of a device. With 64 MiB the part that a distributed spare has of them is less than OpenZFS opens (`SPA_MINDEVSIZE`).
+/// Bytes of a device. With 64 MiB the part that a distributed spare has of them is less than OpenZFS opens (`SPA_MINDEVSIZE`).
 const DEVICE_BYTES: usize = 72 << 20;
-/// Zeros of this size are left out of files.
+/// Bytes of zeros that are left out of files.
 const HOLE_BYTES: usize = 4096;
 
-/// What a pool is made of.
+/// Shape of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Of the only top-level vdev.
+    /// Kind of the only top-level vdev.
     pub kind: TopKind,
-    /// Devices at first.
+    /// Number of devices at first.
     pub count: usize,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for Shape {
     }
 }
 
-/// The shapes that lives begin with.
+/// Shapes that lives begin with.
 pub fn shapes() -> Vec<Shape> {
     let mut shapes = vec![
         Shape { kind: TopKind::Leaf, count: 1 },
@@ -70,7 +70,7 @@ pub fn shapes() -> Vec<Shape> {
     shapes
 }
 
-/// How often what happened.
+/// Number of times that each thing happened.
 #[derive(Clone, Debug, Default)]
 pub struct Report(BTreeMap<&'static str, u64>);
 
@@ -79,20 +79,20 @@ impl Report {
         *self.0.entry(what).or_default() += 1;
     }
 
-    /// Adds what other lives did.
+    /// Adds the counts of other lives.
     pub fn add(&mut self, other: &Report) {
         for (what, count) in &other.0 {
             *self.0.entry(what).or_default() += count;
         }
     }
 
-    /// What happened since then.
+    /// Counts since `before`.
     fn since(&self, before: &Report) -> Report {
         let more = self.0.iter().map(|(what, count)| (*what, count - before.of(what))).filter(|(_, count)| *count > 0);
         Report(more.collect())
     }
 
-    /// How often this happened.
+    /// Number of times that this happened.
     pub fn of(&self, what: &str) -> u64 {
         self.0.get(what).copied().unwrap_or(0)
     }
@@ -105,12 +105,12 @@ impl fmt::Display for Report {
     }
 }
 
-/// What a life ended with.
+/// End of a life.
 #[derive(Debug)]
 pub struct Ended {
-    /// What happened in it.
+    /// Counts of what happened in it.
     pub report: Report,
-    /// The devices of the exported pool `tank`, with their names.
+    /// Names and images of the devices of the exported pool `tank`.
     pub images: Vec<(String, Image)>,
 }
 
@@ -131,18 +131,18 @@ impl Ended {
     }
 }
 
-/// The shape that the life with this seed begins with: each has its turn.
+/// Shape that the life with this seed begins with: each has its turn.
 pub fn shape_of(seed: u64) -> Shape {
     let shapes = shapes();
     shapes[(seed % shapes.len() as u64) as usize]
 }
 
-/// One life of `steps` steps, healed in the end.
+/// Lives one life of `steps` steps, healed in the end.
 pub fn live(shape: Shape, seed: u64, steps: u64) -> Result<Ended, String> {
     story(shape, seed, steps, &|_| ())
 }
 
-/// As [`live`], and tells what happens in each step.
+/// Does [`live`], and tells what happens in each step.
 pub fn story(shape: Shape, seed: u64, steps: u64, tell: &dyn Fn(&str)) -> Result<Ended, String> {
     let mut life = Life::begin(shape, seed)?;
     for step in 0..steps {

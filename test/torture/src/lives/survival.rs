@@ -4,32 +4,32 @@ use pool::Spare;
 use std::collections::BTreeSet;
 use vdev::{Leaf, LeafId, Node, NodeKind, VdevTree};
 
-/// Distributed spares are numbered from here on, where devices are meant.
+/// Number from which on distributed spares are numbered, where devices are meant.
 const DISTRIBUTED: usize = 1000;
 
-/// The number of the device with this path.
+/// Number of the device with this path.
 pub fn number(path: &str) -> usize {
     path.trim_end_matches("/old").trim_start_matches('d').parse().unwrap_or(usize::MAX)
 }
 
-/// The number of a leaf's device, or of a distributed spare, which has none.
+/// Number of a leaf's device, or of a distributed spare, which has none.
 pub fn number_of(leaf: &Leaf) -> usize {
     leaf.draid_spare.map_or_else(|| number(&leaf.path), |spare| DISTRIBUTED + spare.id as usize)
 }
 
-/// The number of a spare.
+/// Number of a spare.
 pub fn spare_number(spare: &Spare) -> usize {
     let id = spare.path.rsplit('-').next().and_then(|id| id.parse().ok()).unwrap_or(0);
     if spare.is_distributed() { DISTRIBUTED + id } else { number(&spare.path) }
 }
 
-/// What the model knows of a leaf.
+/// Health of a leaf, as the model knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
     Whole,
-    /// Something may be missing, and the engine knows what.
+    /// Lacks something perhaps, and the engine knows what.
     Lacking,
-    /// Something may be wrong without anybody's knowledge.
+    /// Wrong perhaps, without anybody's knowledge.
     Tainted,
 }
 
@@ -63,16 +63,16 @@ pub fn suffices(node: &Node, health: &dyn Fn(LeafId) -> Health) -> bool {
     }
 }
 
-/// Devices, and distributed spares, that are not whole.
+/// Numbers of devices, and distributed spares, that are not whole.
 #[derive(Debug, Default)]
 pub struct Harm {
-    /// On which something may be wrong or missing.
+    /// Numbers of those on which something may be wrong or missing.
     pub hurt: BTreeSet<usize>,
-    /// Those of them that hold something else than the engine believes.
+    /// Numbers of those that hold something else than the engine believes.
     pub tainted: BTreeSet<usize>,
-    /// Whose labels are gone.
+    /// Numbers of those whose labels are gone.
     pub dead: BTreeSet<usize>,
-    /// Dead devices that healing left to their spares.
+    /// Numbers of dead devices that healing left to their spares.
     pub left: BTreeSet<usize>,
 }
 
@@ -88,14 +88,14 @@ impl Harm {
         tree.tops.iter().all(|top| top.node.as_ref().is_some_and(|node| suffices(node, &health)))
     }
 
-    /// A device came into the pool: it has labels, and nothing else yet.
+    /// Notes that a device came into the pool: it has labels, and nothing else yet.
     pub fn came(&mut self, device: usize) {
         self.hurt.insert(device);
         self.tainted.remove(&device);
         self.dead.remove(&device);
     }
 
-    /// Resilver and scrub ran to their ends: only what was left to spares is not whole.
+    /// Notes that resilver and scrub ran to their ends: only what was left to spares is not whole.
     pub fn count_as_whole(&mut self) {
         self.hurt.clone_from(&self.left);
         self.tainted.clone_from(&self.left);

@@ -12,13 +12,13 @@ use sim::{Fault, FaultKind, Image, OpKind};
 use std::sync::Arc;
 use vdev::{Leaf, LeafState, NodeKind, Pairing};
 
-/// Listed spares at most, besides distributed ones.
+/// Number of listed spares at most, besides distributed ones.
 const LISTED_MAX: usize = 2;
-/// Members of a mirror at most.
+/// Number of members of a mirror at most.
 const MIRROR_MAX: usize = 4;
-/// Labels and boot block at the start, labels at the end: what is damaged is data.
+/// Range of the data in bytes, between labels and boot block at the start and labels at the end: what is damaged is data.
 const DATA: std::ops::Range<usize> = 4 << 20..DEVICE_BYTES - (1 << 20);
-/// Damaged pages in one corruption.
+/// Number of damaged pages in one corruption.
 const PAGES_MAX: u64 = 12;
 
 impl Life {
@@ -51,7 +51,7 @@ impl Life {
         }
     }
 
-    /// Reads, writes or both fail on a device, some of them or all from now on.
+    /// Lets reads, writes or both fail on a device, some of them or all from now on.
     pub fn fail(&mut self) -> Result<(), String> {
         let Some((device, _)) = self.hit(Health::Lacking)? else { return Ok(()) };
         let mut fault = Fault::always(FaultKind::Error(DeviceError::Io)).on(self.devices[device].index());
@@ -74,7 +74,7 @@ impl Life {
         Ok(())
     }
 
-    /// Pages that were written hold something else.
+    /// Writes something else to pages that were written.
     pub fn corrupt(&mut self) -> Result<(), String> {
         if self.pool()?.is_rebuilding() {
             return Ok(());
@@ -90,7 +90,7 @@ impl Life {
         Ok(())
     }
 
-    /// A device forgets everything; only a replacement helps.
+    /// Makes a device forget everything; only a replacement helps.
     pub fn wipe(&mut self) -> Result<(), String> {
         if self.unused()?.is_none() || !self.harm.dead.is_empty() || self.pool()?.is_rebuilding() {
             return Ok(());
@@ -184,7 +184,7 @@ impl Life {
         }
     }
 
-    /// A scrub begins, or what runs goes on for a while.
+    /// Begins a scrub, or lets what runs go on for a while.
     pub fn scan(&mut self) -> Result<(), String> {
         let blocks = 1 + self.below(12) as usize;
         if self.below(3) == 0 {
@@ -203,13 +203,13 @@ impl Life {
         Ok(())
     }
 
-    /// A resilver that runs begins again.
+    /// Begins a resilver that runs again.
     pub fn restart(&mut self) -> Result<(), String> {
         self.report.count("restarts");
         said("resilver", self.pool()?.resilver_restart())
     }
 
-    /// Free space of some devices is initialized or trimmed, a part of it, or that is stopped.
+    /// Initializes or trims free space of some devices, a part of it, or stops that.
     pub fn sweep(&mut self) -> Result<(), String> {
         let members: Vec<Guid> = self.members()?.into_iter().map(|(_, guid)| guid).collect();
         let first = self.below(members.len() as u64) as usize;
@@ -238,7 +238,7 @@ impl Life {
         Ok(self.pool()?.spares().into_iter().filter(|spare| !spare.is_distributed()).collect())
     }
 
-    /// A device that is free, if need be one that is taken off the list of spares.
+    /// Number of a device that is free, if need be one that is taken off the list of spares.
     pub fn free_device(&mut self) -> Result<Option<usize>, String> {
         if let Some(free) = self.unused()? {
             return Ok(Some(free));
@@ -264,7 +264,7 @@ impl Life {
         Ok(())
     }
 
-    /// A spare stands in for a member, and is resilvered or rebuilt.
+    /// Lets a spare stand in for a member; it is resilvered or rebuilt.
     pub fn spare_in(&mut self) -> Result<(), String> {
         let free: Vec<Spare> = self.pool()?.spares().into_iter().filter(|spare| !spare.in_use).collect();
         if free.is_empty() {
@@ -317,7 +317,7 @@ impl Life {
         Ok(tree.leaves.iter().filter(stands_in).map(|leaf| (number_of(leaf), leaf.guid, original(leaf))).collect())
     }
 
-    /// A spare goes back on the list.
+    /// Lets a spare go back on the list.
     pub fn spare_out(&mut self) -> Result<(), String> {
         let spares = self.spares_in_use()?;
         if spares.is_empty() {

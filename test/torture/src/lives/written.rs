@@ -9,16 +9,16 @@ use std::fmt;
 use std::ops::Range;
 
 const BLOCK_BYTES: usize = 16 << 10;
-/// Blocks of the object.
+/// Number of blocks of the object.
 pub const BLOCKS: u64 = 20;
-/// The dataset that the object lies in.
+/// Name of the dataset that the object lies in.
 pub const DATASET: &str = "tank/lives";
 
 pub fn said<T, E: fmt::Display>(what: &str, result: Result<T, E>) -> Result<T, String> {
     result.map_err(|error| format!("{what}: {error}"))
 }
 
-/// Bytes that tell block and age.
+/// Bytes of a block that tell its number and age.
 fn pattern(age: u64, block: u64) -> Vec<u8> {
     let mut random = SplitMix::new(age << 16 | block);
     let mut bytes = vec![0; BLOCK_BYTES];
@@ -28,7 +28,7 @@ fn pattern(age: u64, block: u64) -> Vec<u8> {
 
 pub struct Written {
     object: ObjectId,
-    /// What each block was written with last; 0 is never.
+    /// Age with which each block was written last; 0 is never.
     ages: Vec<u64>,
     age: u64,
 }
@@ -57,12 +57,12 @@ impl Written {
         Ok(())
     }
 
-    /// The ages of the blocks, for [`Written::go_back`].
+    /// Ages of the blocks, for [`Written::go_back`].
     pub fn ages(&self) -> Vec<u64> {
         self.ages.clone()
     }
 
-    /// What was written after these ages is not there.
+    /// Takes back what was written after these ages, which is not there.
     pub fn go_back(&mut self, ages: Vec<u64>) {
         self.ages = ages;
     }
