@@ -175,6 +175,18 @@ pub fn out_of_descriptors(world: &World) -> Result<(), Failure> {
     same("the daemon", world.daemon()?, daemon)
 }
 
+/// What the next daemon goes by is written down again.
+fn is_put_back(world: &World, name: &str) -> Result<(), Failure> {
+    let begun = Instant::now();
+    while !world.path("state").join(name).exists() {
+        if begun.elapsed() > PATIENCE {
+            return Err(format!("      {name} is not put back: the next daemon would not know of pools or mounts").into());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
 /// If this fails, a daemon whose state directory was removed keeps its devices, out of everybody's reach, and the next one has no pools.
 pub fn keeps_its_place(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a"])?;
@@ -186,12 +198,11 @@ pub fn keeps_its_place(world: &World) -> Result<(), Failure> {
         world.ok("zpool list -H -o name")?.prints("tank")?;
         same("the daemon", world.daemon()?, daemon.clone())?;
     }
-    let begun = Instant::now();
-    while !world.path("state/pools.json").exists() {
-        if begun.elapsed() > PATIENCE {
-            return Err("      the pools that are to be open are written down nowhere".into());
-        }
-        std::thread::sleep(Duration::from_millis(50));
+    is_put_back(world, "pools.json")?;
+    // Once nothing else is missing, too.
+    for name in ["mounts.json", "pools.json"] {
+        std::fs::remove_file(world.path("state").join(name))?;
+        is_put_back(world, name)?;
     }
     world.ok("zpool destroy tank").map(drop)
 }
