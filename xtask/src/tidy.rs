@@ -27,6 +27,10 @@ const UNSAFE_MODULES: &[&str] = &[
     "test/commands/src/mapped.rs",
 ];
 
+/// Crates that say what there is to say through `tracing` (docs/adr/0014): who runs them decides where it goes.
+const SILENT: &[&str] = &["base/", "format/", "compute/", "accel/", "storage/", "object/", "interface/"];
+const PRINTS: &[&str] = &["println!(", "print!("];
+
 /// Checks every rule and names each offence.
 pub fn check(root: &Path) -> Result<(), String> {
     let found = offences(root);
@@ -98,6 +102,11 @@ fn inspect(name: &str, text: &str, found: &mut BTreeMap<String, String>) {
     for (line, word) in words::nounless(name, text) {
         found.insert(format!("doc {name} {line}"), format!("a doc comment begins with \"{word}\": say what the item is, and its unit"));
     }
+    let is_silent = SILENT.iter().any(|layer| name.starts_with(layer)) && !is_test && !name.contains("/examples/");
+    let prints = |line: &str| !line.starts_with("//") && PRINTS.iter().any(|print| line.contains(print));
+    if is_silent && !name.ends_with("build.rs") && source::without_inline_tests(text).lines().map(str::trim).any(prints) {
+        found.insert(format!("prints {name}"), "a library prints: `tracing` has error!, warn!, info! and debug!".into());
+    }
     if name.ends_with("error.rs") && text.lines().any(|line| line.contains("(String)") && !line.trim().starts_with("//")) {
         found.insert(format!("stringly {name}"), "an error variant that carries only a String".into());
     }
@@ -136,5 +145,8 @@ mod tests {
         );
         let big = format!("//! A header that says what this file is for and why.\n{}", "const A: u8 = 1;\n".repeat(700));
         assert_eq!(offences_of("object/x/src/big.rs", &big), vec!["file object/x/src/big.rs"]);
+        let prints = "//! A header that says what this file is for and why.\nfn a() {\n    eprintln!(\"lost\");\n}\n";
+        assert_eq!(offences_of("object/x/src/a.rs", prints), vec!["prints object/x/src/a.rs"]);
+        assert!(offences_of("bin/x/src/a.rs", prints).is_empty() && offences_of("object/x/tests/a.rs", prints).is_empty());
     }
 }

@@ -23,7 +23,7 @@ pub use crew::Crew;
 pub use inline::Inline;
 pub use locks::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult};
 pub use lockstep::{Lockstep, yield_point};
-pub use pool::Pool;
+pub use pool::{Pool, system_clock};
 pub use random::SplitMix;
 
 use std::sync::Arc;

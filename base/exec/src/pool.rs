@@ -84,6 +84,14 @@ struct Shared {
     computing: AtomicIsize,
 }
 
+/// The system's wall clock, for what has no executor: seconds and nanoseconds since the epoch.
+pub fn system_clock() -> (i64, u32) {
+    match SystemTime::now().duration_since(UNIX_EPOCH) {
+        Ok(since) => (since.as_secs() as i64, since.subsec_nanos()),
+        Err(_) => (0, 0),
+    }
+}
+
 /// Threads that run jobs by priority of their [`TaskClass`].
 pub struct Pool {
     shared: Arc<Shared>,
@@ -284,10 +292,7 @@ impl Executor for Pool {
     }
 
     fn wall_clock(&self) -> (i64, u32) {
-        match SystemTime::now().duration_since(UNIX_EPOCH) {
-            Ok(since) => (since.as_secs() as i64, since.subsec_nanos()),
-            Err(_) => (0, 0),
-        }
+        system_clock()
     }
 
     fn sleep_ns(&self, duration_ns: u64) {

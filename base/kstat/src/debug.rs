@@ -1,9 +1,9 @@
 //! Messages for whoever looks for the cause of something (OpenZFS: `zfs_dbgmsg`, kstat `dbgmsg`): the newest of the process, in memory.
 //!
-//! Nothing is kept, and no text made, before a program starts the log.
+//! Crates say what there is to say through `tracing`; `logging` hands it on to this log. Nothing is kept, and no text made, before a program
+//! starts it.
 
 use crate::{Records, WallClock};
-use std::fmt::Arguments;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -62,14 +62,15 @@ impl DebugLog {
         self.messages.set_limit(bytes_max);
     }
 
-    fn is_enabled(&self) -> bool {
-        self.enabled.load(Ordering::Relaxed)
+    /// The log, where it was started and keeps messages.
+    pub fn listening() -> Option<&'static DebugLog> {
+        LOG.get().filter(|log| log.enabled.load(Ordering::Relaxed))
     }
 
-    fn add(&self, file: &str, line: u32, text: Arguments<'_>) {
+    /// Keeps a message, which is one line, said at a place in the source.
+    pub fn add(&self, file: &str, line: u32, text: &str) {
         let file = file.rsplit('/').next().unwrap_or(file);
-        let text = format!("{file}:{line}: {text}").replace('\n', " ");
-        self.messages.add(DebugMessage { seconds: (self.clock)().0, text });
+        self.messages.add(DebugMessage { seconds: (self.clock)().0, text: format!("{file}:{line}: {text}") });
     }
 }
 
@@ -79,42 +80,25 @@ impl std::fmt::Debug for DebugLog {
     }
 }
 
-/// Keeps a message; what [`crate::debug!`] calls.
-pub fn debug_message(file: &str, line: u32, text: Arguments<'_>) {
-    if let Some(log) = DebugLog::get().filter(|log| log.is_enabled()) {
-        log.add(file, line, text);
-    }
-}
-
-/// Keeps a message in the log of the process, if it has one: written as for `format!`.
-#[macro_export]
-macro_rules! debug {
-    ($($text:tt)*) => {
-        $crate::debug_message(file!(), line!(), format_args!($($text)*))
-    };
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Cursor;
 
-    /// A log that is off must cost nothing, and one that is on must not grow for ever.
+    /// A log that nobody reads must not grow for ever, and one that is off keeps nothing.
     #[test]
     fn the_log_is_off_until_started_and_bounded_then() {
-        crate::debug!("nobody hears {}", 1);
-        assert!(DebugLog::get().is_none());
+        assert!(DebugLog::listening().is_none());
         let log = DebugLog::start(Box::new(|| (1_700_000_000, 0)));
         let text = || String::from_utf8(Cursor::new(log.messages()).read(0, 1 << 20).unwrap()).unwrap();
         assert_eq!(text(), "timestamp    message \n");
-        crate::debug!("pool {}\nis open", "tank");
-        let last = text();
-        assert!(last.contains("\n1700000000   debug.rs:") && last.ends_with(": pool tank is open\n"), "{last}");
+        log.add("object/pool/src/open/find.rs", 7, "pool 'tank' is open");
+        assert!(text().ends_with("\n1700000000   find.rs:7: pool 'tank' is open\n"), "{}", text());
         log.tune(false, 1 << 20);
-        crate::debug!("not kept");
-        assert!(!text().contains("not kept"));
+        assert!(DebugLog::listening().is_none());
         log.tune(true, 1000);
-        (0..1000).for_each(|n| crate::debug!("message {n}"));
+        assert!(DebugLog::listening().is_some());
+        (0..1000).for_each(|n| log.add("a.rs", n, &format!("message {n}")));
         assert!(text().ends_with("message 999\n") && text().len() < 1100);
     }
 }

@@ -16,7 +16,7 @@ mod sheet;
 mod tests;
 
 pub use counter::{Counter, Gauge};
-pub use debug::{DebugLog, DebugMessage, debug_message};
+pub use debug::{DebugLog, DebugMessage};
 pub use event::{Event, EventLog, EventSink, FieldValue, Listener, LoggedEvent, NoEvents, WallClock};
 pub use iostats::{CountBytes, IoStats, TrimCounts};
 pub use records::{Cursor, Listing, Missed, Records};

@@ -55,10 +55,24 @@ fn main() -> ExitCode {
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("zirconiad: {failure}");
+            complain(&failure);
             ExitCode::FAILURE
         }
     }
+}
+
+/// Says why the daemon cannot start or go on: to whoever started it, and once it has its log, there.
+fn complain(why: &dyn std::fmt::Display) {
+    match logging::is_telling() {
+        true => tracing::error!("{why}"),
+        false => eprintln!("zirconiad: {why}"),
+    }
+}
+
+/// What the log has, from the environment.
+fn log_level() -> Result<Option<tracing::Level>, Failure> {
+    let refuse = |word| format!("{} is '{word}', not off, error, warn, info or debug", logging::VARIABLE);
+    logging::wish().map_err(|word| Failure::new(ErrorKind::Invalid, START, refuse(word)))
 }
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -68,7 +82,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.background && !arguments.supervised {
         supervisor::run(&state);
     }
-    let metrics = metrics_address(arguments)?;
+    let (metrics, level) = (metrics_address(arguments)?, log_level()?);
     let lock = place::lock(&state)?;
     let log = arguments.background.then(|| trust::log(&state.log()).map_err(|why| distrusted(START, &why))).transpose()?;
     // The door is open before anything is looked at that takes time: who started it goes on, and what is said from here on is for the log.
@@ -79,6 +93,8 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         let _ = rustix::process::setsid();
         service::take_log(&log).map_err(|error| Failure::new(ErrorKind::Io, START, error.to_string()))?;
     }
+    logging::tell(level);
+    tracing::info!("zirconiad {} begins, process {}", env!("CARGO_PKG_VERSION"), std::process::id());
     let cores = std::thread::available_parallelism().map_or(4, usize::from);
     let exec: Exec = Arc::new(Pool::new(arguments.threads.unwrap_or(cores.max(4))));
     let control = Control::start(exec, state.clone());
@@ -87,6 +103,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let everyone = everyone::serve(&state, control.clone())?;
     control.open_pools();
     let served = door.serve(&control, &mut place);
+    tracing::info!("zirconiad ends");
     let _ = std::fs::remove_file(state.reader_socket());
     if let Some(runtime) = everyone {
         // Strangers' questions end here; none of them holds up the owner's stop.

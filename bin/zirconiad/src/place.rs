@@ -127,10 +127,10 @@ impl Place {
         }
         let outcome = self.take_again();
         match &outcome {
-            Ok(_) => eprintln!("{}: what was removed from the state directory is there again", self.state.path().display()),
+            Ok(_) => tracing::warn!("{}: what was removed from the state directory is there again", self.state.path().display()),
             Err(failure) => {
                 self.is_taken = failure.kind == control_api::ErrorKind::Busy;
-                eprintln!("{failure}");
+                tracing::error!("{failure}");
             }
         }
         outcome.ok()

@@ -1,6 +1,7 @@
 //! Starts the daemon again when it dies (`--background` only; service managers do that themselves): what was mounted comes back without
 //! anybody typing a command. It ends when the daemon ended in order, was told to end, or dies again and again.
 
+use crate::place::START;
 use control_api::StateDir;
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::process::ExitStatusExt;
@@ -36,11 +37,11 @@ impl Deaths {
         }
         self.0.retain(|death| now.duration_since(*death) < MEMORY);
         let Some(pause) = PAUSES.get(self.0.len()) else {
-            eprintln!("zirconiad died {} times within {} minutes: it is not started again", PAUSES.len() + 1, MEMORY.as_secs() / 60);
+            tracing::error!("zirconiad died {} times within {} minutes: it is not started again", PAUSES.len() + 1, MEMORY.as_secs() / 60);
             return Verdict::End(128 + number as u8);
         };
         self.0.push(now);
-        eprintln!("zirconiad was ended by signal {number}; it starts again in {} ms", pause.as_millis());
+        tracing::error!("zirconiad was ended by signal {number}; it starts again in {} ms", pause.as_millis());
         Verdict::Again(*pause)
     }
 }
@@ -49,15 +50,13 @@ impl Deaths {
 pub fn run(state: &StateDir) -> ! {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let code = match runtime {
-        Ok(runtime) => runtime.block_on(watch(state)).unwrap_or_else(|error| {
-            eprintln!("zirconiad: cannot start the daemon: {error}");
-            1
-        }),
-        Err(error) => {
-            eprintln!("zirconiad: cannot start the daemon: {error}");
-            1
-        }
+        Ok(runtime) => runtime.block_on(watch(state)),
+        Err(error) => Err(error),
     };
+    let code = code.unwrap_or_else(|error| {
+        crate::complain(&format!("{START}: {error}"));
+        1
+    });
     std::process::exit(i32::from(code))
 }
 
@@ -71,6 +70,8 @@ async fn watch(state: &StateDir) -> std::io::Result<u8> {
     let _ = rustix::process::setsid();
     let log = service::trust::log(&state.log()).map_err(|why| std::io::Error::other(why.to_string()));
     service::take_log(&log.or_else(|_| std::fs::File::options().write(true).open("/dev/null"))?)?;
+    // A word that the variable cannot have is for the daemon to refuse.
+    logging::tell(logging::wish().unwrap_or_default());
     loop {
         tokio::select! {
             _ = ends.recv() => {}

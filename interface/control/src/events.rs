@@ -28,14 +28,14 @@ fn describe(event: &Event) {
     }
     let fields = ["pool", "vdev_guid", "vdev_path", "vdev_state", "zio_err", "zio_offset", "zio_size", "zio_objset", "zio_object"];
     let known = fields.iter().filter_map(|name| Some(format!(" {name}={}", shown(event.field(name)?))));
-    kstat::debug!("event {}{}", event.class, known.collect::<String>());
+    tracing::debug!("event {}{}", event.class, known.collect::<String>());
 }
 
 impl Events {
     /// Starts the log, with no events yet.
     pub(crate) fn new(exec: &Exec) -> Events {
         let (own, exec, clock) = (exec.clone(), exec.clone(), exec.clone());
-        kstat::DebugLog::start(Box::new(move || clock.wall_clock()));
+        logging::keep(Box::new(move || clock.wall_clock()));
         let log = EventLog::new(EVENTS_MAX, Box::new(move || exec.wall_clock()));
         let news = Arc::new(WaitQueue::new());
         let told = news.clone();

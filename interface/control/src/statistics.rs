@@ -101,7 +101,7 @@ impl Statistics {
             fuse::clear_dead_mount(&place);
             let mount = |readers: &Readers| self.mount_part(readers, &place, root);
             if wanted && let Err(why) = readers.as_ref().map_err(String::clone).and_then(mount) {
-                eprintln!("no statistics at {}: {why}", place.display());
+                tracing::warn!("no statistics at {}: {why}", place.display());
             }
         }
         for folder in EMPTY.iter().filter(|_| wanted) {

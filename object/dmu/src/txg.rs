@@ -508,7 +508,7 @@ impl TxgManager {
         self.history.synced(txg, dirty, (before, sync.io_totals()));
         match &result {
             Ok(()) => self.history.passed(txg, Passed::Synced, self.exec.now_ns()),
-            Err(error) => kstat::debug!("txg {txg} was not synced: {error:?}"),
+            Err(error) => tracing::debug!("txg {txg} was not synced: {error:?}"),
         }
         result
     }

@@ -28,7 +28,7 @@ fn unless_damaged(what: &str, result: Result<(), ScanError>) -> Result<bool, Sca
         Ok(()) => Ok(true),
         Err(ScanError::Sync(error)) => Err(ScanError::Sync(error)),
         Err(error) => {
-            kstat::debug!("error log: cannot {what}: {error}");
+            tracing::warn!("error log: cannot {what}: {error}");
             Ok(false)
         }
     }

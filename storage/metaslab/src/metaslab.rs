@@ -305,8 +305,7 @@ impl Metaslab {
         if !holds && state.broken.is_none() {
             state.broken = Some(otherwise);
             let Range { start, end } = self.range;
-            kstat::debug!("metaslab {start:#x}..{end:#x}: {otherwise}: nothing is allocated there any more");
-            eprintln!(
+            tracing::error!(
                 "metaslab {start:#x}..{end:#x}: {otherwise}: nothing is allocated there any more; scrub the pool, and copy what is in it"
             );
             self.publish(state);

@@ -172,7 +172,7 @@ impl Core {
             Hold::Refused(held) => return Some(held),
             Hold::Kept { is_first: false } => {}
             Hold::Kept { is_first: true } => {
-                kstat::debug!("pool '{}' is suspended: I/O that it cannot do without failed", facts.name);
+                tracing::error!("pool '{}' is suspended: I/O that it cannot do without failed", facts.name);
                 self.events.event(events::suspended(snapshot));
             }
         }

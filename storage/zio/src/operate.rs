@@ -263,7 +263,9 @@ impl Zio {
     /// Tries the held I/Os again (`zpool clear`).
     pub fn resume(&self) {
         let held = self.core.suspension.take();
-        kstat::debug!("pool '{}' goes on with {} held I/Os", self.core.snapshot().view.facts.name, held.len());
+        if !held.is_empty() {
+            tracing::info!("pool '{}' goes on with {} held I/Os", self.core.snapshot().view.facts.name, held.len());
+        }
         for io in held {
             match io {
                 Held::Read(request, then) => self.read(request, then),
@@ -312,7 +314,11 @@ impl Zio {
     /// no way back.
     pub fn abandon(&self) {
         self.core.suspension.abandon();
-        self.core.suspension.take().into_iter().for_each(|io| io.fail(ErrorKind::Suspended));
+        let held = self.core.suspension.take();
+        if !held.is_empty() {
+            tracing::error!("pool '{}' is given up with {} held I/Os", self.core.snapshot().view.facts.name, held.len());
+        }
+        held.into_iter().for_each(|io| io.fail(ErrorKind::Suspended));
     }
 
     /// Number of times that a user changed the buffer of a direct I/O to this top-level vdev underneath it (OpenZFS:

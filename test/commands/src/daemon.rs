@@ -1,6 +1,6 @@
 //! The daemon as a service: what it takes over from whoever starts it, whom it believes, and what strangers can cost it.
 
-use crate::world::{Failure, World, same};
+use crate::world::{Failure, Ran, World, same};
 use need::Need;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -72,6 +72,58 @@ pub fn takes_nothing_over(world: &World) -> Result<(), Failure> {
     world.ok("sh {dir}/relative.sh")?.prints("tank")?;
     world.ok("zpool list -H -o name")?.prints("tank")?;
     Ok(())
+}
+
+/// What a line of the log begins with: a time of RFC 3339 with its zone, and a level.
+fn is_stamped(line: &str) -> bool {
+    let shape: String = line.chars().take(29).map(|letter| if letter.is_ascii_digit() { '0' } else { letter }).collect();
+    let level = ["ERROR ", "WARN  ", "INFO  ", "DEBUG "].iter().any(|level| line.get(30..).is_some_and(|rest| rest.starts_with(level)));
+    level && ["0000-00-00T00:00:00.000+00:00", "0000-00-00T00:00:00.000-00:00"].contains(&shape.as_str())
+}
+
+/// Runs the daemon in the foreground until it has opened `tank`, its standard error a file that it takes for the journal or not; gives what it said.
+fn said_in_foreground(world: &World, is_journal: bool) -> Result<String, Failure> {
+    let path = world.path("said");
+    let (file, place) = (std::fs::File::create(&path)?, std::fs::metadata(&path)?);
+    let journal = format!("{}:{}", place.dev(), place.ino() + u64::from(!is_journal));
+    let mut command = std::process::Command::new(world.program("zirconiad"));
+    command.env("ZIRCONIA_STATE", world.path("state")).env("JOURNAL_STREAM", journal).env("ZIRCONIA_LOG", "debug");
+    let mut daemon = command.stderr(file).spawn()?;
+    let begun = Instant::now();
+    while !std::fs::read_to_string(&path)?.contains("pool 'tank' is open in txg ") && begun.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    world.ok("zirconia stop")?;
+    daemon.wait()?;
+    Ok(std::fs::read_to_string(&path)?)
+}
+
+/// Who looks for what happened finds it, and when: in the log, as much as was asked for, and in the journal with its priority.
+pub fn log(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    let ran = std::process::Command::new(world.program("zpool"))
+        .arg("list")
+        .env("ZIRCONIA_STATE", world.path("state"))
+        .env("ZIRCONIA_LOG", "loud")
+        .output()?;
+    Ran::of("ZIRCONIA_LOG=loud zpool list", &ran).says("ZIRCONIA_LOG is 'loud', not off, error, warn, info or debug")?;
+    world.ok("zpool create -m none tank {vdevs}/a")?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    let log = std::fs::read_to_string(world.path("state/zirconiad.log"))?;
+    same(&format!("lines without time and level in {log}"), log.lines().filter(|line| !is_stamped(line)).count(), 0)?;
+    same(&format!("an import is told: {log}"), log.contains("pool 'tank' is open in txg "), true)?;
+    same(&format!("debug messages are not: {log}"), log.contains("command: zpool create"), false)?;
+    world.ok("zirconia stop")?;
+    std::fs::remove_file(world.path("state/zirconiad.log"))?;
+    world.ok_with(("ZIRCONIA_LOG", Path::new("error")), "zpool list")?;
+    world.ok("zirconia stop")?;
+    same("what was no error", std::fs::read_to_string(world.path("state/zirconiad.log"))?, String::new())?;
+    let said = said_in_foreground(world, true)?;
+    let is_numbered = |line: &str| ["<3>", "<4>", "<6>", "<7>"].iter().any(|priority| line.starts_with(priority));
+    same(&format!("priorities in {said}"), said.lines().all(is_numbered) && said.contains("\n<7>"), true)?;
+    let said = said_in_foreground(world, false)?;
+    same(&format!("a file that is not the journal has times: {said}"), said.lines().all(is_stamped) && said.contains(" DEBUG "), true)
 }
 
 /// Folders and files that somebody else owns or can write decide nothing: a list of providers is code to run.

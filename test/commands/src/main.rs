@@ -143,6 +143,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "providers: a target, killed and there again", needs: MOUNTS, run: providers::target },
     Scenario { name: "providers: libraries that crash and hang", needs: MOUNTS, run: vendors::harmful },
     Scenario { name: "daemon: takes nothing over", needs: NOTHING, run: daemon::takes_nothing_over },
+    Scenario { name: "daemon: its log", needs: NOTHING, run: daemon::log },
     Scenario { name: "daemon: believes nobody else", needs: NOTHING, run: daemon::believes_nobody_else },
     Scenario { name: "daemon: a state directory that goes", needs: NOTHING, run: daemon::keeps_its_place },
     Scenario { name: "daemon: out of descriptors", needs: NOTHING, run: daemon::out_of_descriptors },

@@ -149,6 +149,6 @@ pub(crate) fn unmount_for_good(exec: &Exec, pools: &[Arc<OpenPool>]) {
         list.extend(open.mounts.all().into_iter().map(|mounted| (open.mounts.clone(), mounted)));
     }
     for (_, mounted) in force(exec, list) {
-        eprintln!("{}", busy(&mounted.session.mountpoint()).advise("requests to it do not end"));
+        tracing::warn!("{}", busy(&mounted.session.mountpoint()).advise("requests to it do not end"));
     }
 }

@@ -122,7 +122,7 @@ impl Mounter {
     pub(crate) fn automatic(&self, pool: &Arc<OpenPool>) -> Vec<Wish> {
         let mounted: BTreeSet<String> = pool.mounts.list().into_iter().map(|(name, _)| name).collect();
         let names = descendants(pool, &pool.name()).unwrap_or_else(|failure| {
-            eprintln!("{failure}");
+            tracing::warn!("{failure}");
             Vec::new()
         });
         names.iter().filter(|name| !mounted.contains(*name)).map(|name| Wish::by_itself(pool, name)).collect()
@@ -144,7 +144,7 @@ impl Mounter {
     /// Mounts again what left, the last of them first.
     pub(crate) fn put_back(&self, turn: &Turn<'_>, wishes: Vec<Wish>) {
         let wishes = wishes.into_iter().rev().map(|wish| Wish { past_bar: true, ..wish });
-        self.mount_wishes(turn, wishes.collect()).iter().for_each(|failure| eprintln!("{failure}"));
+        self.mount_wishes(turn, wishes.collect()).iter().for_each(|failure| tracing::warn!("{failure}"));
     }
 
     fn mount_ready(&self, turn: &Turn<'_>, mut list: Vec<Ready>) -> Vec<Failure> {

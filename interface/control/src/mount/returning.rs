@@ -97,7 +97,7 @@ impl Returning {
     fn write_notes(&self, notes: &Notes) -> bool {
         let path = &self.path;
         let done = trust::replace(path, &serde_json::to_vec_pretty(notes).unwrap_or_default());
-        done.inspect_err(|error| eprintln!("cannot write {}: {error}", path.display())).is_ok()
+        done.inspect_err(|error| tracing::warn!("cannot write {}: {error}", path.display())).is_ok()
     }
 
     /// Forgets all mounts at the end of a daemon in order: it leaves none, and nothing is to come back.
@@ -111,7 +111,7 @@ impl Returning {
 
     fn noted(&self) -> Notes {
         let text = trust::read(&self.path).unwrap_or_else(|why| {
-            eprintln!("{}", believable(&why));
+            tracing::warn!("{}", believable(&why));
             None
         });
         let notes: Notes = text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
@@ -143,7 +143,7 @@ impl Returning {
             let Some(pool) = owner(&row.source).filter(|_| !is_known && fuse::is_dead(&row.place)) else { continue };
             wishes.push(Wish { place: Some(row.place.clone()), again: true, ..Wish::by_itself(pool, &row.source) });
         }
-        self.mounter.mount_wishes(&turn, wishes).iter().for_each(|failure| eprintln!("{failure}"));
+        self.mounter.mount_wishes(&turn, wishes).iter().for_each(|failure| tracing::warn!("{failure}"));
     }
 }
 

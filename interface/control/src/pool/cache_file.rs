@@ -99,7 +99,7 @@ impl PoolsFile {
         self.write_caches(written.as_deref().unwrap_or_default());
         match trust::replace(&self.path, &serde_json::to_vec_pretty(&pools).unwrap_or_default()) {
             Ok(()) => *written = Some(pools),
-            Err(error) => eprintln!("cannot write {}: {error}", self.path.display()),
+            Err(error) => tracing::warn!("cannot write {}: {error}", self.path.display()),
         }
     }
 
@@ -134,7 +134,7 @@ impl PoolsFile {
                 None => std::fs::remove_file(path),
             };
             if let Err(error) = done.or_else(|error| if error.kind() == NotFound { Ok(()) } else { Err(error) }) {
-                eprintln!("cannot write {}: {error}", path.display());
+                tracing::warn!("cannot write {}: {error}", path.display());
             }
         }
     }
@@ -146,13 +146,13 @@ impl PoolsFile {
             Ok(Some(text)) => text,
             Ok(None) => return Vec::new(),
             Err(why) => {
-                eprintln!("{}; import the pools by name", believable(&why));
+                tracing::warn!("{}; import the pools by name", believable(&why));
                 return Vec::new();
             }
         };
         serde_json::from_slice(&text).unwrap_or_else(|error| {
             let kept = kept_as(path);
-            eprintln!("{}: {error}; it is kept as {}: import the pools by name", path.display(), kept.display());
+            tracing::warn!("{}: {error}; it is kept as {}: import the pools by name", path.display(), kept.display());
             let _ = std::fs::rename(path, &kept);
             Vec::new()
         })

@@ -100,7 +100,7 @@ impl Closer {
     pub(crate) fn give_up(self: &Arc<Self>, name: &str) {
         let target = PoolTarget { pool: name.to_string(), force: true, hard: false };
         if let Err(failure) = self.close(&target, "export", Pool::export) {
-            eprintln!("{failure}");
+            tracing::error!("{failure}");
         }
     }
 

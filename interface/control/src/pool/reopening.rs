@@ -72,13 +72,13 @@ impl Reopening {
             match self.open(name) {
                 Ok(response) => {
                     if let Response::Done { remarks } = response {
-                        remarks.iter().for_each(|remark| eprintln!("{name}: {remark}"));
+                        remarks.iter().for_each(|remark| tracing::warn!("{name}: {remark}"));
                     }
                     opened.push(name.clone());
                 }
                 // Somebody imported it or let it go meanwhile.
                 Err(_) if !self.pools.absent.contains(name) => {}
-                Err(failure) => eprintln!("{failure}"),
+                Err(failure) => tracing::warn!("{failure}"),
             }
         }
         opened
@@ -179,8 +179,8 @@ impl Reopening {
         let work = move || {
             for name in wanting {
                 match own.try_again(&name) {
-                    Ok(_) => eprintln!("'{name}' is open again"),
-                    Err(failure) => eprintln!("{failure}"),
+                    Ok(_) => tracing::info!("'{name}' is open again"),
+                    Err(failure) => tracing::warn!("{failure}"),
                 }
             }
             own.pools.absent.end();

@@ -115,7 +115,7 @@ impl Pools {
     pub(crate) fn follow_providers(&self) {
         for open in self.all() {
             if let Err(error) = open.pool().follow_providers() {
-                eprintln!("cannot read the zia properties of '{}': {error}", open.name());
+                tracing::warn!("cannot read the zia properties of '{}': {error}", open.name());
             }
         }
     }

@@ -38,7 +38,7 @@ pub(crate) fn let_go(exec: &Exec, returning: &Returning, pools: Vec<Arc<OpenPool
         let open = open.clone();
         let work = move || {
             if let Err(error) = pool.pool().sync() {
-                eprintln!("cannot sync '{}': {error}", pool.name());
+                tracing::error!("cannot sync '{}': {error}", pool.name());
             }
             drop(pool);
             *open.count.lock() -= 1;
@@ -77,7 +77,7 @@ fn wait_for_pools(exec: &Exec, pools: &[Arc<OpenPool>], open: &Open) {
                 pool.pool().zio().abandon();
             }
             if waited > PATIENCE_NS && !is_given_up {
-                eprintln!("'{}' is given up: its devices do not answer", pool.name());
+                tracing::error!("'{}' is given up: its devices do not answer", pool.name());
                 pool.pool().zio().abandon();
                 pool.pool().txgs().give_up();
             }

@@ -129,9 +129,9 @@ impl Drop for Turn {
 /// Sources that were remembered; a file that makes no sense, or that others could have written, is said, and empty. Known liars are told to
 /// the registry at once.
 fn remembered(path: &Path, registry: &Registry) -> BTreeMap<String, Source> {
-    let complain = |error: &dyn fmt::Display| eprintln!("{}: {error}; load the providers again", path.display());
+    let complain = |error: &dyn fmt::Display| tracing::warn!("{}: {error}; load the providers again", path.display());
     let text = trust::read(path).unwrap_or_else(|why| {
-        eprintln!("{}; load the providers again", believable(&why));
+        tracing::warn!("{}; load the providers again", believable(&why));
         None
     });
     let Some(text) = text else { return BTreeMap::new() };
@@ -264,7 +264,7 @@ impl Accelerators {
     /// Remembers why a provider is not there, and says it once.
     pub(crate) fn note_problem(&self, name: &str, why: &str) {
         if self.problems.lock().insert(name.to_string(), why.to_string()).as_deref() != Some(why) {
-            eprintln!("provider '{name}': {why}");
+            tracing::warn!("provider '{name}': {why}");
         }
     }
 
@@ -476,7 +476,7 @@ impl Accelerators {
         }
         let text = serde_json::to_vec_pretty(&all).unwrap_or_default();
         if let Err(error) = trust::replace(&self.remembered, &text) {
-            eprintln!("cannot write {}: {error}", self.remembered.display());
+            tracing::warn!("cannot write {}: {error}", self.remembered.display());
         }
     }
 

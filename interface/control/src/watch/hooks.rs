@@ -186,14 +186,14 @@ pub(crate) fn run(exec: &exec::Exec, folder: &Path, logged: &LoggedEvent) {
         let mut child = match command.spawn() {
             Ok(child) => child,
             Err(why) => {
-                eprintln!("cannot run {}: {why}", program.display());
+                tracing::warn!("cannot run {}: {why}", program.display());
                 continue;
             }
         };
         let until = exec.now_ns().saturating_add(TIME_MAX_NS);
         while matches!(child.try_wait(), Ok(None)) {
             if exec.now_ns() >= until {
-                eprintln!("{} runs for too long and is killed", program.display());
+                tracing::warn!("{} runs for too long and is killed", program.display());
                 if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
                     let _ = kill_process_group(group, Signal::KILL);
                 }

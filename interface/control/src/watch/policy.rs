@@ -9,6 +9,7 @@ use crate::device::devices::Devices;
 use crate::device::inuse::check_contents;
 use crate::pool::closing::Closer;
 use crate::pool::{OpenPool, Pools};
+use crate::report::pictures::leaf_state;
 use crate::report::vdev_props;
 use exec::Exec;
 use metrics::Parameters;
@@ -286,7 +287,7 @@ impl Keeper {
         }
         if pool.zio().is_suspended() {
             if pool.zio().view().facts.fail_mode == FailMode::Panic {
-                eprintln!(
+                tracing::error!(
                     "pool '{}' has encountered an uncorrectable I/O failure and its failmode is set to panic: it is closed",
                     open.name()
                 );
@@ -302,7 +303,7 @@ impl Keeper {
         if turn.is_multiple_of(LOOKS)
             && let Err(error) = self.look_again(&care, &open)
         {
-            eprintln!("{}: cannot use what is there again: {error}", open.name());
+            tracing::warn!("pool '{}': cannot use what is there again: {error}", open.name());
         }
         true
     }
@@ -319,7 +320,13 @@ impl Keeper {
         };
         let suspects: Vec<Suspect> = (0..).zip(&tree.leaves).map(suspect).collect();
         for (leaf, state) in self.judge.judge(now_ns, &suspects) {
-            let _ = pool.judge(leaf, state);
+            let device = tree.leaves.iter().find(|own| own.guid == leaf).map_or("", |own| own.path.as_str());
+            match pool.judge(leaf, state) {
+                Ok(state) => tracing::warn!("pool '{}': device {device} (vdev {leaf}) is now {}", open.name(), leaf_state(state)),
+                Err(error) => {
+                    tracing::warn!("pool '{}': device {device} (vdev {leaf}) cannot be {}: {error}", open.name(), leaf_state(state));
+                }
+            }
         }
     }
 
@@ -348,8 +355,11 @@ impl Keeper {
             }
             for spare in free {
                 match bring_spare(care, open.pool(), leaf.guid, spare) {
-                    Ok(()) => break,
-                    Err(error) => eprintln!("{}: spare {} cannot stand in for {}: {error}", open.name(), spare.path, leaf.path),
+                    Ok(()) => {
+                        tracing::warn!("pool '{}': spare {} stands in for {}", open.name(), spare.path, leaf.path);
+                        break;
+                    }
+                    Err(error) => tracing::warn!("pool '{}': spare {} cannot stand in for {}: {error}", open.name(), spare.path, leaf.path),
                 }
             }
         }
@@ -365,6 +375,7 @@ impl Keeper {
             let Ok(device) = care.devices.open_device(&leaf.path, false, "") else { continue };
             if pool::label_guid(open.pool().exec(), &device) == Some(leaf.guid) {
                 open.pool().online(leaf.guid, Some(device))?;
+                tracing::info!("pool '{}': device {} (vdev {}) is back", open.name(), leaf.path, leaf.guid);
             } else if open.pool().has_switch("autoreplace")? && is_blank(&care.exec, &device) {
                 let kind = if device.facts().whole_disk { LeafKind::Disk } else { LeafKind::File };
                 let new = pool::LeafSpec { path: leaf.path.clone(), kind, device };
@@ -373,6 +384,7 @@ impl Keeper {
                     continue;
                 }
                 open.pool().attach(leaf.guid, &new, vdev::Pairing::Replacing, false)?;
+                tracing::warn!("pool '{}': {} is blank and replaces vdev {}, which was there", open.name(), leaf.path, leaf.guid);
             }
         }
         Ok(())

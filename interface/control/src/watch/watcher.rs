@@ -69,7 +69,8 @@ impl Watcher {
         let mut state = self.state.lock();
         if state.waiting.is_empty() && !state.stopping {
             if state.passed_over > 0 {
-                eprintln!("{} events came too fast and were told to no program", std::mem::take(&mut state.passed_over));
+                let events = std::mem::take(&mut state.passed_over);
+                tracing::warn!("{events} events came too fast and were told to no program");
             }
             self.changed.wait_for(&mut state, STEP);
         }

@@ -87,9 +87,9 @@ impl Pool {
         let result = open::read(exec, found, options, runtime).and_then(|base| Pool::begin(base, options, runtime));
         match &result {
             Ok(pool) => {
-                kstat::debug!("pool '{}' is open in txg {}{}", pool.name(), pool.txg(), if options.read_only { ", read-only" } else { "" })
+                tracing::info!("pool '{}' is open in txg {}{}", pool.name(), pool.txg(), if options.read_only { ", read-only" } else { "" })
             }
-            Err(error) => kstat::debug!("pool '{}' (guid {}) was not opened: {error}", found.name(), found.guid()),
+            Err(error) => tracing::warn!("pool '{}' (guid {}) was not opened: {error}", found.name(), found.guid()),
         }
         result
     }

@@ -34,6 +34,12 @@ impl Member {
         };
         (newest, written, place, std::cmp::Reverse(self.labels.damaged))
     }
+
+    /// Tells the log that of two devices that say to be the same leaf this one is it.
+    fn prevail(&self, other: &Member) {
+        let (own, other) = (self.device.path().display(), other.device.path().display());
+        tracing::debug!("vdev {} is {own}, not {other}, which is as old, older or in another place", self.guid);
+    }
 }
 
 /// The path that a label's tree has for a leaf.
@@ -98,12 +104,12 @@ impl FoundPool {
     pub fn damaged_uberblocks(&self) -> usize {
         self.members.iter().map(|member| member.labels.damaged_uberblocks).sum()
     }
-    /// Tells the log of debug messages which labels and which uberblock were chosen.
+    /// Tells the log which labels and which uberblock were chosen.
     pub(crate) fn describe(&self) {
         let Some(best) = &self.best else {
-            return kstat::debug!("pool '{}' (guid {}): no valid uberblock", self.name().escape_debug(), self.guid());
+            return tracing::warn!("pool '{}' (guid {}): no valid uberblock", self.name().escape_debug(), self.guid());
         };
-        kstat::debug!(
+        tracing::info!(
             "pool '{}' (guid {}): using uberblock with txg={}, timestamp={}; {} devices, {} labels and {} uberblocks damaged",
             self.name().escape_debug(),
             self.guid(),
@@ -117,7 +123,7 @@ impl FoundPool {
             let label = member.labels.config(best.txg()).and_then(|config| config.get_u64("txg")).unwrap_or_default();
             let newest = member.labels.uberblocks.first().map_or(0, |ub| ub.ub_txg);
             let path = member.device.path().display().to_string();
-            kstat::debug!("vdev {} at {path}: label of txg {label} is used, newest uberblock {newest}", member.guid);
+            tracing::debug!("vdev {} at {path}: label of txg {label} is used, newest uberblock {newest}", member.guid);
         }
     }
 
@@ -136,6 +142,7 @@ pub fn find_pools(exec: &Exec, devices: Vec<Device>) -> Vec<FoundPool> {
         let Some(config) = labels.configs.first() else { continue };
         // A device of a pool that was never finished, or one that left its pool (OpenZFS: `zpool_find_import`).
         if config.get_u64("txg") == Some(0) {
+            tracing::debug!("{} is of a pool that was never finished, or left its pool: it is not looked at", device.path().display());
             continue;
         }
         let (Some(pool), Some(guid)) = (config.get_u64("pool_guid"), config.get_u64("guid")) else { continue };
@@ -143,8 +150,11 @@ pub fn find_pools(exec: &Exec, devices: Vec<Device>) -> Vec<FoundPool> {
         let fresh = Member { device, guid: Guid(guid), labels };
         // The same device may be reachable by several paths, or somebody made a copy of it.
         match members.iter_mut().find(|member| member.guid == fresh.guid) {
-            Some(member) if fresh.preference() > member.preference() => *member = fresh,
-            Some(_) => {}
+            Some(member) if fresh.preference() > member.preference() => {
+                fresh.prevail(member);
+                *member = fresh;
+            }
+            Some(member) => member.prevail(&fresh),
             None => members.push(fresh),
         }
     }

@@ -209,7 +209,7 @@ impl Start {
         let mut tree = VdevTree::from_config(root)?;
         found.mark_missing(&mut tree);
         let missing = tree.leaves.iter().filter(|leaf| leaf.state == LeafState::Missing);
-        missing.for_each(|leaf| kstat::debug!("pool '{}': no device for vdev {} ({})", found.name(), leaf.guid, leaf.path));
+        missing.for_each(|leaf| tracing::warn!("pool '{}': no device for vdev {} ({})", found.name(), leaf.guid, leaf.path));
         crate::sync::load_dtls(self.objset(), &mut tree)?;
         if Zap::hold(self.objset(), DIRECTORY)?.try_lookup_u64(DEFLATE)?.unwrap_or(0) == 0 {
             tree.tops.iter_mut().for_each(|top| top.deflate_ratio = RAW_RATIO);

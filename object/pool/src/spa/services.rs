@@ -95,12 +95,12 @@ impl Services {
     /// Tells of a record of what the engine did, in the sync of `txg`; of commands only the log of debug messages is told.
     pub fn tell_history(&self, record: &NvList, txg: Txg) {
         if let Some(command) = record.get_str("history command") {
-            kstat::debug!("txg {txg} command: {command}");
+            tracing::debug!("txg {txg} command: {command}");
         }
         let Some(name) = record.get_str("internal_name") else { return };
         let (text, dataset) = (record.get_str("history internal str").unwrap_or_default(), record.get_str("dsname"));
         let about = dataset.map_or_else(String::new, |dataset| format!(" {dataset} (id {})", record.get_u64("dsid").unwrap_or_default()));
-        kstat::debug!("txg {txg} {name}{about} {text}");
+        tracing::debug!("txg {txg} {name}{about} {text}");
         let mut event = self.event("sysevent.fs.zfs.history_event");
         for (name, field) in HISTORY_FIELDS {
             event = match (record.get_str(name), record.get_u64(name)) {

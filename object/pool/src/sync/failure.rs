@@ -30,8 +30,8 @@ impl SyncFailure {
     /// Says it: in the log, and as an event with the block that it failed on. OpenZFS has no such event: its module would panic.
     pub(super) fn tell(&self, services: &Services) {
         let name = services.name.read().clone();
-        kstat::debug!("pool '{name}': {self} ({})", self.why);
-        eprintln!("pool '{name}': {self}");
+        tracing::error!("pool '{name}': {self}");
+        tracing::debug!("pool '{name}': txg {}: {}", self.txg, self.why);
         let mut event = services.event("ereport.fs.zfs.sync_failed").with("txg", self.txg.0).with("why", self.to_string());
         if let Some(error) = &self.block {
             let at = &error.bookmark;

@@ -85,7 +85,7 @@ impl TxgSync for Syncer {
 fn run(steps: &mut [Box<dyn SyncStep>], at: &mut Syncing<'_>) -> Result<(), PoolError> {
     for step in steps {
         let _patience = Patience::begin(step.waits_for());
-        step.run(at).inspect_err(|error| kstat::debug!("txg {}, {}: {error}", at.tx.txg(), step.name()))?;
+        step.run(at).inspect_err(|error| tracing::debug!("txg {}, {}: {error}", at.tx.txg(), step.name()))?;
     }
     Ok(())
 }
