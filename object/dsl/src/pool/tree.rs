@@ -209,7 +209,7 @@ impl Tree {
         names.retain(|child| {
             let is_valid = names::check_component(child).is_ok();
             if !is_valid {
-                kstat::debug!("dataset '{name}': a child called '{}' is left out: no dataset may have this name", child.escape_debug());
+                tracing::debug!("dataset '{name}': a child called '{}' is left out: no dataset may have this name", child.escape_debug());
             }
             is_valid
         });
