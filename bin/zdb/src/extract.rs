@@ -1,6 +1,6 @@
 //! `-r` and `-O`: files of a dataset that is not mounted, by their paths (OpenZFS: `zdb_copy_object`, `dump_path`).
 
-use std::io::Write;
+use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 use zpl::{Node, Settings, Zfs, ZplError};
@@ -39,13 +39,31 @@ pub fn copy(objset: &Arc<dmu::Objset>, path: &str, target: &Path) -> Result<(), 
     if fields.mode & KIND != REGULAR {
         return Err(format!("'{path}' is not a file"));
     }
-    let mut out = std::fs::File::create(target).map_err(|error| format!("{}: {}", target.display(), cli::os_error(&error)))?;
+    let failed = |error: std::io::Error| format!("{}: {}", target.display(), cli::os_error(&error));
+    let mut out = std::fs::File::create(target).map_err(failed)?;
+    // Holes stay holes, but where bytes can only follow each other.
+    let is_sparse = out.metadata().map_err(failed)?.is_file();
     cli::outln!("Copying object {} to file {}", node.object().0, target.display());
     let mut offset = 0;
     while offset < fields.size {
-        let bytes = files.read(&node, offset, STEP.min(fields.size - offset)).map_err(|error| format!("'{path}' at {offset}: {error}"))?;
-        out.write_all(&bytes.to_vec()).map_err(|error| format!("{}: {}", target.display(), cli::os_error(&error)))?;
-        offset += bytes.len() as u64;
+        if is_sparse {
+            offset = match files.seek_data(&node, offset) {
+                Ok(data) => data.min(fields.size),
+                // No data behind this: the rest is a hole.
+                Err(ZplError::PastEnd) => fields.size,
+                Err(error) => return Err(format!("'{path}' at {offset}: {error}")),
+            };
+            out.seek(SeekFrom::Start(offset)).map_err(failed)?;
+        }
+        let length = STEP.min(fields.size - offset);
+        if length > 0 {
+            let bytes = files.read(&node, offset, length).map_err(|error| format!("'{path}' at {offset}: {error}"))?;
+            out.write_all(&bytes.to_vec()).map_err(failed)?;
+            offset += bytes.len() as u64;
+        }
     }
-    out.sync_all().map_err(|error| cli::os_error(&error))
+    if is_sparse {
+        out.set_len(fields.size).map_err(failed)?;
+    }
+    out.sync_all().map_err(failed)
 }

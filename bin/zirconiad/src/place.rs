@@ -86,6 +86,11 @@ impl Place {
         Place { state: state.clone(), lock, socket, has_log, watch: None, is_taken: false }
     }
 
+    /// True for a daemon that runs in front, perhaps on a terminal.
+    pub fn has_terminal(&self) -> bool {
+        !self.has_log
+    }
+
     /// Begins to watch; to be called inside of a runtime.
     #[expect(deprecated, reason = "what takes its place is unsafe; an owned descriptor is what it has to be")]
     pub fn watch(&mut self) {

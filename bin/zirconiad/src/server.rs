@@ -146,6 +146,7 @@ impl Door {
         let result = runtime.block_on(async {
             let mut terminate = signal(SignalKind::terminate()).map_err(|error| failed(error.to_string()))?;
             let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| failed(error.to_string()))?;
+            let mut hangup = signal(SignalKind::hangup()).map_err(|error| failed(error.to_string()))?;
             let stop = Arc::new(Notify::new());
             if let Some(readers) = readers {
                 tokio::spawn(serve_metrics(readers, control.clone()));
@@ -170,6 +171,8 @@ impl Door {
                     () = stop.notified() => break,
                     _ = terminate.recv() => break,
                     _ = interrupt.recv() => break,
+                    // The terminal is gone that it ran on; without one it is what has other daemons read their files again.
+                    _ = hangup.recv() => if place.has_terminal() { break } else { tracing::info!("SIGHUP: there are no files to read again") },
                 }
             }
             Ok(())

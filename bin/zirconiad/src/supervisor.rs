@@ -14,7 +14,7 @@ const PAUSES: [Duration; 5] =
     [Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(8), Duration::from_secs(30)];
 const MEMORY: Duration = Duration::from_secs(600);
 /// Numbers of signals by which somebody ends a process that is to stay so.
-const ORDERED: [i32; 3] = [1, 2, 15];
+const ORDERED: [i32; 2] = [2, 15];
 
 /// Verdict on an end.
 #[derive(Debug, PartialEq, Eq)]
@@ -64,6 +64,7 @@ async fn watch(state: &StateDir) -> std::io::Result<u8> {
     let mut ends = signal(SignalKind::child())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
     let (mut deaths, mut is_told) = (Deaths::default(), false);
     let mut child = start()?;
     // What the daemon says before it has its log is for whoever started it; this process has nothing to say to them.
@@ -75,6 +76,8 @@ async fn watch(state: &StateDir) -> std::io::Result<u8> {
     loop {
         tokio::select! {
             _ = ends.recv() => {}
+            // The daemon says what it makes of its own.
+            _ = hangup.recv() => {}
             _ = terminate.recv() => is_told = tell(&child),
             _ = interrupt.recv() => is_told = tell(&child),
         }
@@ -118,6 +121,11 @@ mod tests {
         let begun = Instant::now();
         assert_eq!(deaths.judge(ended, false, begun), Verdict::End(1));
         assert_eq!(deaths.judge(ExitStatus::from_raw(15), false, begun), Verdict::End(143));
+        assert_eq!(
+            Deaths::default().judge(ExitStatus::from_raw(1), false, begun),
+            Verdict::Again(PAUSES[0]),
+            "nobody ends daemons with SIGHUP"
+        );
         assert_eq!(deaths.judge(killed, true, begun), Verdict::End(137), "told to end");
         for pause in PAUSES {
             assert_eq!(deaths.judge(killed, false, begun), Verdict::Again(pause));

@@ -64,6 +64,9 @@ pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
             failure.advise("access the pool with a system that supports these features, or recreate it from backup")
         }
         PoolError::Device { problem: pool::DeviceProblem::InUse, .. } => failure.advise("use '-f' to override, which destroys that pool"),
+        PoolError::Unwritable => {
+            failure.advise("see to the devices (cables, room in the file system below them), or import it with '-o readonly=on'")
+        }
         PoolError::NotFound => failure.advise("'zpool import -d DIR' lists what is found in a directory"),
         _ => failure,
     }

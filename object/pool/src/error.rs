@@ -87,6 +87,8 @@ pub enum PoolError {
         /// The name.
         name: String,
     },
+    /// The devices of a pool that is being opened cannot be written: its first txg would have suspended it.
+    Unwritable,
     /// The pool is being closed.
     Closed,
     /// A device failed.
@@ -180,6 +182,7 @@ impl fmt::Display for PoolError {
             PoolError::BadProperty => f.write_str("invalid pool property"),
             PoolError::BadValue => f.write_str("invalid value for the pool property"),
             PoolError::NoProvider { name } => write!(f, "no provider is called '{name}'"),
+            PoolError::Unwritable => f.write_str("its devices cannot be written: I/O errors suspended the pool while it was opened"),
             PoolError::Closed => f.write_str("the pool is being closed"),
             PoolError::Io(error) => fmt::Display::fmt(error, f),
             PoolError::Dmu(error) => fmt::Display::fmt(error, f),

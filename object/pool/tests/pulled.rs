@@ -4,9 +4,9 @@
 mod common;
 
 use common::{BLOCKS, check, dataset, devices, host, new_object, write};
-use device::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, MemDevice};
+use device::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
 use exec::Exec;
-use pool::{LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
+use pool::{ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, Runtime, TopSpec};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vdev::{LeafKind, LeafState, TopKind};
@@ -27,6 +27,26 @@ impl Plugged {
 impl BlockDevice for Plugged {
     fn submit(&self, io: DeviceIo) {
         if self.is_out.load(Ordering::Acquire) { io.fail(DeviceError::Gone) } else { self.disk.submit(io) }
+    }
+    fn facts(&self) -> &DeviceFacts {
+        self.disk.facts()
+    }
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
+    }
+}
+
+/// A device of which nothing can be written while it is full.
+#[derive(Debug)]
+struct Full {
+    disk: Arc<MemDevice>,
+    is_full: AtomicBool,
+}
+
+impl BlockDevice for Full {
+    fn submit(&self, io: DeviceIo) {
+        let is_write = matches!(io.op, DeviceOp::Write(_));
+        if is_write && self.is_full.load(Ordering::Acquire) { io.fail(DeviceError::NoSpace) } else { self.disk.submit(io) }
     }
     fn facts(&self) -> &DeviceFacts {
         self.disk.facts()
@@ -88,4 +108,25 @@ fn two_pulled_disks_that_return_bring_a_suspended_pool_back() {
     let ages: Vec<u64> = (0..BLOCKS).map(|block| 1 + u64::from(block >= BLOCKS / 2)).collect();
     check(&pool, object, &ages, "after the disks came back");
     assert!(pool.silent_leaves().is_empty());
+}
+
+/// If this fails, `zpool import` of a pool whose devices take no writes (a full file system below them) never ends, and no command
+/// reaches the pool.
+#[test]
+fn an_import_onto_devices_that_take_no_writes_ends_with_an_error() {
+    let exec: Exec = Arc::new(exec::Pool::new(2));
+    let disks = devices(1);
+    let pool = common::create(&disks, TopKind::Leaf);
+    let object = new_object(&pool);
+    write(&pool, object, 0..BLOCKS, 1);
+    pool.export().expect("exported");
+    let handle = Arc::new(Full { disk: disks[0].clone(), is_full: AtomicBool::new(true) });
+    let options = ImportOptions { host: host(), ..ImportOptions::default() };
+    let import = || Pool::import(&exec, vec![handle.clone() as Arc<dyn BlockDevice>], &options, &Runtime::new());
+    let error = import().err().expect("nothing can be written");
+    assert_eq!(error, PoolError::Unwritable);
+    // There is room again.
+    handle.is_full.store(false, Ordering::Release);
+    let pool = import().expect("imported");
+    check(&pool, object, &[1; BLOCKS as usize], "after an import in vain");
 }

@@ -9,6 +9,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::{Errno, preadv, pwritev};
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +30,7 @@ pub struct FileDevice {
 impl FileDevice {
     /// Opens an existing regular file for reading and, unless `read_only`, writing.
     pub fn open(path: &Path, read_only: bool) -> Result<FileDevice, DeviceError> {
-        let file = File::options().read(true).write(!read_only).open(path)?;
+        let file = File::options().read(true).write(!read_only).custom_flags(libc::O_NONBLOCK).open(path)?;
         let metadata = file.metadata()?;
         if !metadata.is_file() {
             return Err(DeviceError::NotADevice);

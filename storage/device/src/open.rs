@@ -7,7 +7,7 @@ use crate::claim;
 use crate::sys::{self, DirectAlignment};
 use crate::{BlockDevice, DeviceError, DeviceFacts, FileDevice, UringDevice};
 use std::fs::{File, Metadata};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -40,12 +40,9 @@ pub struct OpenOptions {
 
 /// Opens the file or block device at `path`.
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>, DeviceError> {
-    let metadata = std::fs::metadata(path)?;
-    let whole_disk = metadata.file_type().is_block_device();
-    if !whole_disk && !metadata.is_file() {
-        return Err(DeviceError::NotADevice);
-    }
+    let whole_disk = is_disk(&std::fs::metadata(path)?)?;
     let buffered = open_file(path, options, whole_disk, 0)?;
+    let metadata = buffered.metadata()?;
     let mut held = Vec::new();
     if options.exclusive {
         sys::lock(&buffered, options.read_only)?;
@@ -55,7 +52,7 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>, 
     let size_bytes = if whole_disk { sys::disk_size_bytes(&buffered)? } else { metadata.len() };
     let facts = facts_of(path, options, &buffered, whole_disk);
     if let Some(alignment) = direct_alignment(options, &buffered, &metadata, &facts) {
-        let direct = open_file(path, options, whole_disk, libc::O_DIRECT);
+        let direct = open_file(path, options, whole_disk, libc::O_DIRECT).and_then(|file| same(file, &metadata));
         let facts = DeviceFacts { engine: "uring", ..facts.clone() };
         match direct.and_then(|file| UringDevice::new(file, &buffered, size_bytes, alignment, facts)) {
             Ok(device) => return Ok(Arc::new(device.holding(&held))),
@@ -76,12 +73,32 @@ pub fn forget_partitions(path: &Path) {
     }
 }
 
-fn open_file(path: &Path, options: &OpenOptions, whole_disk: bool, flags: i32) -> Result<File, DeviceError> {
+/// True for a block device, false for a regular file; nothing else is a device.
+fn is_disk(metadata: &Metadata) -> Result<bool, DeviceError> {
+    let whole_disk = metadata.file_type().is_block_device();
+    if whole_disk || metadata.is_file() { Ok(whole_disk) } else { Err(DeviceError::NotADevice) }
+}
+
+/// The file, if it is the one with this metadata: the path may lead elsewhere by now.
+fn same(file: File, metadata: &Metadata) -> Result<File, DeviceError> {
+    let found = file.metadata()?;
+    if (found.dev(), found.ino()) == (metadata.dev(), metadata.ino()) { Ok(file) } else { Err(DeviceError::NotADevice) }
+}
+
+pub(crate) fn open_file(path: &Path, options: &OpenOptions, whole_disk: bool, flags: i32) -> Result<File, DeviceError> {
     // O_EXCL on a block device without O_CREAT: refuse when a file system or another pool holds it.
     let exclusive = if whole_disk && options.exclusive && !options.read_only && flags == 0 { libc::O_EXCL } else { 0 };
     let mut open = File::options();
-    open.read(true).write(!options.read_only).custom_flags(flags | exclusive);
-    Ok(open.open(path)?)
+    // Without waiting: a FIFO may have taken the place of what was looked at, and would hold up whoever opens it.
+    open.read(true).write(!options.read_only).custom_flags(flags | exclusive | libc::O_NONBLOCK);
+    let file = open.open(path)?;
+    if is_disk(&file.metadata()?)? != whole_disk {
+        return Err(DeviceError::NotADevice);
+    }
+    // I/O itself waits: the ring would give up with EAGAIN.
+    let flags = rustix::fs::fcntl_getfl(&file)?;
+    rustix::fs::fcntl_setfl(&file, flags - rustix::fs::OFlags::NONBLOCK)?;
+    Ok(file)
 }
 
 fn facts_of(path: &Path, options: &OpenOptions, file: &File, whole_disk: bool) -> DeviceFacts {

@@ -297,3 +297,16 @@ fn wrong_paths_are_named() {
     assert_eq!(MemDevice::new("mem", 8192).with_facts(facts).ashift(), 12);
     assert_eq!(DeviceError::from_errno(libc::ENOSPC), DeviceError::NoSpace);
 }
+
+/// If this fails, whoever can put a FIFO where a device was a moment ago holds up the daemon for as long as they like.
+#[test]
+fn a_fifo_in_place_of_a_device_is_refused_without_waiting() {
+    let path = std::env::current_exe().unwrap().with_file_name(format!("device-test-fifo-{}", std::process::id()));
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR, 0).unwrap();
+    // What was looked at was a file; a FIFO without a writer would be waited for.
+    let opened = crate::open::open_file(&path, &OpenOptions { read_only: true, ..OpenOptions::default() }, false, 0);
+    let file = crate::FileDevice::open(&path, true);
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(opened.err(), Some(DeviceError::NotADevice));
+    assert_eq!(file.err(), Some(DeviceError::NotADevice));
+}

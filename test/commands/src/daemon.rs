@@ -1,6 +1,6 @@
 //! The daemon as a service: what it takes over from whoever starts it, whom it believes, and what strangers can cost it.
 
-use crate::world::{Failure, Ran, World, same};
+use crate::world::{Failure, Ran, World, same, supervisor};
 use need::Need;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -227,6 +227,18 @@ pub fn out_of_descriptors(world: &World) -> Result<(), Failure> {
     same("the daemon", world.daemon()?, daemon)
 }
 
+/// Waits until a file that the next daemon goes by is written again.
+fn is_put_back(world: &World, name: &str) -> Result<(), Failure> {
+    let begun = Instant::now();
+    while !world.path("state").join(name).exists() {
+        if begun.elapsed() > PATIENCE {
+            return Err(format!("      {name} is not put back: the next daemon would not know of pools or mounts").into());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
 /// If this fails, a daemon whose state directory was removed keeps its devices, out of everybody's reach, and the next one has no pools.
 pub fn keeps_its_place(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a"])?;
@@ -238,12 +250,57 @@ pub fn keeps_its_place(world: &World) -> Result<(), Failure> {
         world.ok("zpool list -H -o name")?.prints("tank")?;
         same("the daemon", world.daemon()?, daemon.clone())?;
     }
+    is_put_back(world, "pools.json")?;
+    // Once nothing else is missing, too.
+    for name in ["mounts.json", "pools.json"] {
+        std::fs::remove_file(world.path("state").join(name))?;
+        is_put_back(world, name)?;
+    }
+    // What has other daemons read their files again ends nobody's mounts.
+    let supervisor = supervisor(&daemon).ok_or("      nobody watches the daemon")?;
+    world.ok(&format!("kill -HUP {daemon} {supervisor}"))?;
+    world.ok("zpool list -H -o name")?.prints("tank")?;
+    same("the daemon after SIGHUP", world.daemon()?, daemon.clone())?;
+    // The daemon dies before it has forgotten a pool that it destroyed.
+    let remembered = std::fs::read(world.path("state/pools.json"))?;
+    world.ok("zpool destroy tank")?;
+    world.ok(&format!("kill -9 {supervisor} {daemon}"))?;
+    std::fs::write(world.path("state/pools.json"), remembered)?;
+    world.ok("zpool list")?.prints("no pools available")?;
+    world.ok("zpool create -O canmount=off tank {vdevs}/a")?;
+    world.ok("zpool destroy tank").map(drop)
+}
+
+/// If this fails, a full file system below the state directory makes commands fail that did what they should, and ends the daemon's watch.
+pub fn without_room(world: &World) -> Result<(), Failure> {
+    if need::lacks(Need::Root, "daemon: a state directory without room")? {
+        return Ok(());
+    }
+    world.vdevs(&["a"])?;
+    std::fs::create_dir_all(world.path("state"))?;
+    world.ok("mount -t tmpfs -o size=64k,mode=700 tmpfs {dir}/state")?;
+    let done = in_a_full_place(world);
+    let ended = world.ok("zirconia stop").map(drop);
+    world.run("umount -l {dir}/state")?;
+    done.and(ended)
+}
+
+fn in_a_full_place(world: &World) -> Result<(), Failure> {
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.run("dd if=/dev/zero of={dir}/state/fill bs=1k")?;
+    for line in ["zfs create tank/a", "zfs snapshot tank@a", "zfs set mountpoint={mnt}/other tank/a", "zfs rename tank/a tank/b"] {
+        world.ok(line)?;
+    }
+    std::fs::write(world.path("mnt/tank/file"), b"kept")?;
+    world.ok("zpool sync tank")?;
+    let daemon = world.daemon()?;
+    world.ok(&format!("kill -9 {daemon}"))?;
     let begun = Instant::now();
-    while !world.path("state/pools.json").exists() {
+    while std::fs::read(world.path("mnt/tank/file")).ok().as_deref() != Some(b"kept") {
         if begun.elapsed() > PATIENCE {
-            return Err("      the pools that are to be open are written down nowhere".into());
+            return Err("      the mount does not come back".into());
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    world.ok("zpool destroy tank").map(drop)
+    world.ok("rm {dir}/state/fill").map(drop)
 }

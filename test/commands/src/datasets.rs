@@ -28,6 +28,9 @@ pub fn life(world: &World) -> Result<(), Failure> {
     world.ok("zfs list -H -o name -r tank/moved")?.prints("tank/moved\ntank/moved/c")?;
     world.refused("zfs rename tank/a other/a", 1, "different pools")?;
     world.refused("zfs rename tank/moved tank/a", 1, "dataset already exists")?;
+    // Nothing is made for a command that can do nothing.
+    world.refused("zfs rename -p tank/nope tank/new/er/w", 1, "dataset does not exist")?;
+    world.refused("zfs list tank/new", 1, "does not exist")?;
     world.ok("zfs destroy -r tank/moved")?;
     world.ok("zfs list -H -o name")?.prints("tank\ntank/a")?;
     Ok(())

@@ -146,6 +146,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "daemon: its log", needs: NOTHING, run: daemon::log },
     Scenario { name: "daemon: believes nobody else", needs: NOTHING, run: daemon::believes_nobody_else },
     Scenario { name: "daemon: a state directory that goes", needs: NOTHING, run: daemon::keeps_its_place },
+    Scenario { name: "daemon: a state directory without room", needs: MOUNTS, run: daemon::without_room },
     Scenario { name: "daemon: out of descriptors", needs: NOTHING, run: daemon::out_of_descriptors },
     Scenario { name: "output: JSON", needs: NOTHING, run: output::json },
     Scenario { name: "output: scripted, columns, usage", needs: NOTHING, run: output::scripted },

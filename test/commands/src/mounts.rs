@@ -117,6 +117,10 @@ pub fn places(world: &World) -> Result<(), Failure> {
     std::fs::create_dir_all(world.path("mnt/full/x"))?;
     let ran = world.refused("zfs create -o overlay=off -o mountpoint={mnt}/full tank/full", 1, "directory is not empty")?;
     ran.says("filesystem successfully created, but not mounted")?;
+    // Over the root of the system no path leads to it, and nobody gets rid of it.
+    let ran = world.refused("zfs create -o mountpoint=/ tank/over", 1, "'/' is the root of the running system")?;
+    ran.says("filesystem successfully created, but not mounted")?;
+    world.ok("zfs create -o canmount=off -o mountpoint=/ tank/above")?;
     world.vdevs(&["b"])?;
     world.refused("zpool create -m {mnt}/full other {vdevs}/b", 1, "exists and is not empty")?;
     options(world)

@@ -5,6 +5,7 @@ use crate::mapped::{Mapped, PAGE};
 use crate::world::{Failure, World, same};
 use rustix::fs::SeekFrom;
 use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 const RECORD: usize = 128 << 10;
@@ -68,7 +69,29 @@ pub fn copies(world: &World) -> Result<(), Failure> {
     drop(mapped);
     drop(file);
     same("after the mapping", extents(&File::open(world.path("mnt/tank/m"))?)?, vec![block(0), block(5), block(11)])?;
-    several(world)
+    several(world)?;
+    taken_out(world)
+}
+
+/// What `zdb -r` takes out of a pool that nobody has open: a terabyte of hole is no terabyte of zeros.
+fn taken_out(world: &World) -> Result<(), Failure> {
+    const BEHIND: u64 = 1 << 40;
+    let file = open(&world.path("mnt/tank/wide"))?;
+    file.write_all_at(&[7; PAGE], BEHIND)?;
+    file.set_len(BEHIND + (1 << 30))?;
+    drop(file);
+    world.ok("zpool export tank")?;
+    for name in ["m", "wide"] {
+        world.ok(&format!("zdb -e -p {{vdevs}} -r tank {name} {{dir}}/out/{name}"))?;
+    }
+    same("the bytes of m", std::fs::read(world.path("out/m"))?.len(), BYTES)?;
+    let out = open(&world.path("out/wide"))?;
+    same("length", out.metadata()?.len(), BEHIND + (1 << 30))?;
+    same("blocks of 512 bytes below a megabyte", out.metadata()?.blocks() < 2048, true)?;
+    let mut page = [0; PAGE];
+    out.read_exact_at(&mut page, BEHIND)?;
+    same("the page behind the hole", page, [7; PAGE])?;
+    world.ok("zpool import -d {vdevs} tank").map(drop)
 }
 
 /// Programs that store and look at the same time wait for each other, but not forever, and see what they stored.

@@ -247,6 +247,11 @@ impl Datasets {
         if request.to.strip_prefix(request.from.as_str()).is_some_and(|rest| rest.starts_with('/')) {
             return Err(because(ErrorKind::Invalid, what(), "New dataset name cannot be a descendant of current dataset name"));
         }
+        // Before parents are made for it.
+        drop(pool.dsl().hold(&request.from).map_err(failed)?);
+        if pool.dsl().hold(&request.to).is_ok() {
+            return Err(failed(DslError::Exists));
+        }
         if let (true, Some((parent, _))) = (request.parents, request.to.rsplit_once('/')) {
             self.create(&DatasetCreate { name: parent.to_string(), parents: true, ..DatasetCreate::default() })?;
         }

@@ -269,7 +269,13 @@ fn refusal(wish: &Wish, handle: &DatasetHandle, mountpoint: &str, asked: &Asked)
     if handle.is_snapshot() {
         return if wish.place.is_none() && !asked.remount { quiet("snapshots are mounted by mount(8)", None) } else { None };
     }
-    if wish.place.is_some() || asked.remount {
+    // Over the root no path leads to the mount, and so nobody could unmount it.
+    let is_root = |place: &Path| place.has_root() && place.parent().is_none();
+    let over_root = ("'/' is the root of the running system", Some("set another mountpoint, or import the pool with '-R DIR'"));
+    if let (Some(place), false) = (&wish.place, asked.remount) {
+        return is_root(place).then_some(Some(over_root));
+    }
+    if asked.remount {
         return None;
     }
     match (text_of(handle, "canmount").as_str(), mountpoint) {
@@ -278,6 +284,7 @@ fn refusal(wish: &Wish, handle: &DatasetHandle, mountpoint: &str, asked: &Asked)
         ("off", _) => quiet("'canmount' property is set to 'off'", None),
         ("noauto", _) if wish.by_itself && !wish.again => Some(None),
         _ if wish.by_itself && !wish.again && wish.pool.mounts.mountpoint(&wish.name).is_some() => Some(None),
+        (_, place) if is_root(Path::new(place)) => Some(Some(over_root)),
         _ => None,
     }
 }

@@ -87,7 +87,9 @@ impl Returning {
             pools.iter().map(|pool| pool.name()).chain(before.pools.into_iter().filter(|name| self.pools.absent.contains(name))).collect();
         notes.mounts = pools.iter().flat_map(|pool| notes_of(pool)).collect();
         notes.mounts.extend(before.mounts.into_iter().filter(|note| self.pools.absent.contains(pool_of(&note.name))));
-        if written.as_ref() != Some(&notes) && self.write_notes(&notes) {
+        // Somebody may have removed it.
+        let is_there = written.as_ref() == Some(&notes) && self.path.exists();
+        if !is_there && self.write_notes(&notes) {
             *written = Some(notes);
         }
     }

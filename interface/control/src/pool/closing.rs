@@ -193,9 +193,10 @@ impl Closer {
         let turn = self.mounter.turn();
         let unmounted = self.unmounter.unmount_tree(&turn, &open, &open.name(), target.force, Directory::RemoveMade).map(drop);
         drop(turn);
-        if !target.force {
-            unmounted?;
-        }
+        let left = match unmounted {
+            Err(failure) if target.force => Some(format!("warning: {failure}")),
+            unmounted => unmounted.map(|()| None)?,
+        };
         mounts.remove_made_directories();
         drop(open);
         let Some(open) = self.file.take_out(&target.pool, target.hard) else {
@@ -244,7 +245,7 @@ impl Closer {
         }
         self.file.remember();
         self.injections.injected_delay(&target.pool, false, began_ns);
-        remarks.map(|remarks| Response::Done { remarks })
+        remarks.map(|remarks| Response::Done { remarks: left.into_iter().chain(remarks).collect() })
     }
 
     /// Waits a while for other requests to let go of the pool.

@@ -11,11 +11,11 @@ use crate::pool::opening::Opening;
 use crate::pool::remembered::Remembered;
 use crate::provider::accelerators::Accelerators;
 use crate::report::pictures;
-use control_api::{ErrorKind, Failure, ImportSearch, PoolImport, Response, VdevReport};
+use control_api::{ErrorKind, Failure, ImportSearch, PoolImport, Response};
 use device::BlockDevice;
 use exec::Exec;
 use ondisk::Guid;
-use pool::FoundPool;
+use pool::{FoundPool, PoolState};
 use std::path::Path;
 use std::sync::Arc;
 use vdev::LeafKind;
@@ -111,7 +111,15 @@ impl Reopening {
             return Err(because(ErrorKind::Busy, what, "it is being opened, or another pool has its name"));
         };
         let tried = entry.paths.iter().map(|path| trace(path)).collect();
-        let (paths, vdevs) = self.paths_of(&entry);
+        let (paths, found) = self.paths_of(&entry);
+        // The daemon may have died before it could forget what a command had destroyed.
+        if found.as_ref().is_some_and(|found| found.state() == PoolState::Destroyed) {
+            tracing::info!("pool '{name}' was destroyed: it is forgotten; 'zpool import -D' shows it");
+            self.pools.absent.forget(|absent| absent.name == name);
+            self.intake.file.remember();
+            return Err(because(ErrorKind::NotFound, what, "the pool was destroyed").advise("import it with '-D' to bring it back"));
+        }
+        let vdevs = found.and_then(|found| found.tree().ok().map(|tree| pictures::tree(&entry.name, &tree, None)));
         // Whatever it was, it stays so: an alternate root means none only where nothing was said.
         let cachefile = entry.cachefile.clone().unwrap_or_default();
         let properties = [("cachefile".to_string(), cachefile)].into();
@@ -132,8 +140,8 @@ impl Reopening {
     }
 
     /// Paths of the devices of a remembered pool: where they were, where their labels say that others are, and else wherever devices
-    /// are looked for. And what its vdevs look like.
-    fn paths_of(&self, entry: &Remembered) -> (Vec<String>, Option<VdevReport>) {
+    /// are looked for. And the pool, where it was found there.
+    fn paths_of(&self, entry: &Remembered) -> (Vec<String>, Option<FoundPool>) {
         let (mut paths, mut rest): (Vec<String>, Vec<String>) = (Vec::new(), entry.paths.clone());
         let mut found = None;
         for _ in 0..ROUNDS {
@@ -155,9 +163,7 @@ impl Reopening {
             let known: Vec<Trace> = paths.iter().map(|path| trace(path)).collect();
             paths.extend(more.into_iter().filter(|path| !known.contains(&trace(path))));
         }
-        let picture = |found: &FoundPool| found.tree().ok().map(|tree| pictures::tree(&entry.name, &tree, None));
-        let vdevs = found.as_ref().and_then(picture);
-        (paths.into_iter().filter(|path| Path::new(path).exists()).collect(), vdevs)
+        (paths.into_iter().filter(|path| Path::new(path).exists()).collect(), found)
     }
 
     fn find_remembered(&self, entry: &Remembered, paths: &[String]) -> Option<FoundPool> {

@@ -203,7 +203,8 @@ impl Tree {
         if dataset.is_snapshot { Ok(format!("{name}@{}", self.snapshot_name(dataset)?)) } else { Ok(name) }
     }
 
-    /// Last components of the names of a dataset's children, sorted.
+    /// Last components of the names of a dataset's children, sorted. Names that no dataset may have come from hostile or damaged pools: no
+    /// verb could take them, and they are left out.
     pub(super) fn child_names(&self, name: &str) -> Result<Vec<String>, DslError> {
         let dir = self.find_dir(name)?;
         let mut names = Vec::new();
@@ -212,6 +213,13 @@ impl Tree {
             Ok(())
         })?;
         names.retain(|name| !name.starts_with('$') && !name.starts_with('%'));
+        names.retain(|child| {
+            let is_valid = names::check_component(child).is_ok();
+            if !is_valid {
+                tracing::debug!("dataset '{name}': a child called '{}' is left out: no dataset may have this name", child.escape_debug());
+            }
+            is_valid
+        });
         names.sort();
         Ok(names)
     }

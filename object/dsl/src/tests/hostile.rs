@@ -209,3 +209,21 @@ fn a_pool_of_before_deadlists_is_read() {
     let space = pool.dsl.hold("tank/a").expect("held").space();
     assert!(space.referenced >= 9000 && space.written == 0, "{space:?}");
 }
+
+/// If this fails, one dataset of a hostile pool, with a name that no verb takes, makes every listing of the pool fail.
+#[test]
+fn children_with_names_that_no_dataset_may_have_are_left_out() {
+    let pool = TestPool::create(13);
+    for name in ["tank/a", "tank/b"] {
+        pool.dsl.create_dataset(name, filesystem()).expect("creates");
+    }
+    let change = |dsl: &Arc<DslPool>, (), tx: &Tx| {
+        let children = dsl.tree.meta.zap(dsl.tree.find_dir("tank")?.phys().dd_child_dir_zapobj)?;
+        let object = dsl.tree.find_dir("tank/a")?.object;
+        children.remove("a", tx)?;
+        Ok(children.add_u64("../a\n/x", object, tx)?)
+    };
+    pool.dsl.sync_task(|_, _| Ok(()), change).expect("renamed");
+    let pool = pool.reopen();
+    assert_eq!(pool.dsl.children("tank").expect("lists"), ["b"]);
+}

@@ -105,7 +105,7 @@ impl Pool {
             return Ok(pool);
         }
         pool.spa.txgs.start(pool.syncer.clone());
-        pool.sync()?;
+        pool.spa.first_sync()?;
         pool.resilver_stale()?;
         pool.scan.spawn();
         pool.rebuilds.spawn();

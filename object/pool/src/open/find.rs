@@ -163,7 +163,8 @@ pub fn find_pools(exec: &Exec, devices: Vec<Device>) -> Vec<FoundPool> {
 
 fn summarize(members: Vec<Member>) -> Option<FoundPool> {
     let uberblocks = members.iter().filter_map(|member| member.labels.uberblocks.first());
-    let best = uberblocks.max_by_key(|ub| ub.preference()).cloned();
+    // A ring that only has the uberblock that it began with was never written to (OpenZFS: `spa_ld_select_uberblock`).
+    let best = uberblocks.max_by_key(|ub| ub.preference()).filter(|ub| ub.ub_txg != 0).cloned();
     let txg = best.as_ref().map_or(Txg(u64::MAX), |ub| ub.txg());
     let configs = members.iter().filter_map(|member| member.labels.config(txg));
     let newest = configs.max_by_key(|config| config.get_u64("txg").filter(|written| *written <= txg.0))?;

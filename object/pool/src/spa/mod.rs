@@ -35,6 +35,7 @@ use zio::Zio;
 /// Time and step in nanoseconds of watching a sync that may not end, because the pool is suspended again.
 const SYNC_NS: u64 = 10_000_000_000;
 const SYNC_STEP_NS: u64 = 5_000_000;
+const FIRST_SYNC_STEP_NS: u64 = 1_000_000;
 
 /// See the module's header.
 pub(crate) struct Spa {
@@ -105,6 +106,19 @@ impl Spa {
             return Ok(());
         }
         Ok(self.txgs.wait_synced(self.txgs.open_txg())?)
+    }
+
+    /// Waits for the first sync of a pool that is being opened: nobody could bring it back if that waited suspended.
+    pub fn first_sync(&self) -> Result<(), PoolError> {
+        let (exec, until) = (self.exec(), self.txgs.open_txg());
+        self.txgs.kick();
+        while !exec.is_inline() && self.txgs.synced_txg() < until && !self.txgs.has_failed() {
+            if self.zio().is_suspended() {
+                return Err(PoolError::Unwritable);
+            }
+            exec.sleep_ns(FIRST_SYNC_STEP_NS);
+        }
+        self.sync()
     }
 
     /// Waits for a sync, or until the pool is suspended.
