@@ -65,8 +65,12 @@ pub fn check(root: &Path, only: &[&str]) -> Result<(), String> {
     let mut command = Command::new("cargo");
     command.args(["mutants", "--no-shuffle", "--jobs", "1", "--timeout", TEST_SECONDS_MAX, "--colors", "never", "--output"]).arg(&out);
     for (package, files) in FILES {
-        for (index, file) in files.iter().filter(|file| wanted(file)).enumerate() {
-            command.args(if index == 0 { &["--package", package][..] } else { &[] }).args(["--file", file]);
+        let files: Vec<&&str> = files.iter().filter(|file| wanted(file)).collect();
+        if !files.is_empty() {
+            command.args(["--package", package]);
+            files.iter().for_each(|file| {
+                command.args(["--file", file]);
+            });
         }
     }
     command.env("CARGO_INCREMENTAL", "1").env("CARGO_PROFILE_DEV_DEBUG", "0").current_dir(root);

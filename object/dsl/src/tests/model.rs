@@ -52,7 +52,7 @@ impl Model {
 }
 
 fn step(pool: &TestPool, model: &mut Model, random: &mut Random) {
-    match random.below(20) {
+    match random.below(23) {
         0..=8 => write_something(pool, model, random),
         9 => {
             let name = format!("{}/{}", random.pick(&model.heads()), model.fresh("f"));
@@ -70,6 +70,7 @@ fn step(pool: &TestPool, model: &mut Model, random: &mut Random) {
         15 => clone(pool, model, random),
         16..=17 => destroy_head(pool, model, random),
         18 => rename(pool, model, random),
+        19..=21 => reserve(pool, model, random),
         _ => pool.sync(),
     }
 }
@@ -134,6 +135,14 @@ fn destroy_head(pool: &TestPool, model: &mut Model, random: &mut Random) {
         model.contents.remove(&name);
         model.origins.remove(&name);
     }
+}
+
+/// Keeps some room for a dataset, more or less than it has, or none any longer.
+fn reserve(pool: &TestPool, model: &Model, random: &mut Random) {
+    let property = ["reservation", "refreservation"][random.below(2) as usize];
+    let bytes = [0, 20_000, 100_000, 1 << 20][random.below(4) as usize];
+    let handle = pool.dsl.hold(random.pick(&model.heads())).expect("exists");
+    handle.set_props(&[(property.to_string(), bytes.to_string())]).expect("there is room");
 }
 
 fn rename(pool: &TestPool, model: &mut Model, random: &mut Random) {
