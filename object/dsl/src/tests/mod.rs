@@ -5,6 +5,7 @@ mod hostile;
 mod model;
 mod naming;
 mod properties;
+mod space;
 mod volumes;
 mod walks;
 
@@ -15,7 +16,7 @@ use crate::{DslError, DslPool, HistoryEvent, PoolServices, PoolSpace, features};
 use dmu::testing::MemBlockIo;
 use dmu::{NewObject, Objset, ObjsetProps, SyncError, Tx, TxgConfig, TxgManager, TxgSync};
 use exec::Mutex;
-use ondisk::{BlockPtr, Compression, DslDirPhys, ObjectId, ObjectType, ObjsetType, Txg};
+use ondisk::{BlockPtr, Compression, DslDatasetPhys, DslDirPhys, ObjectId, ObjectType, ObjsetType, Txg};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +27,8 @@ pub(super) struct Services {
     pub(super) events: Mutex<Vec<HistoryEvent>>,
     pub(super) space: Mutex<PoolSpace>,
     read_only: AtomicBool,
+    /// What rests has come by the next look.
+    pub(super) settles: AtomicBool,
 }
 
 impl PoolServices for Services {
@@ -47,7 +50,12 @@ impl PoolServices for Services {
         Ok(())
     }
     fn space(&self) -> PoolSpace {
-        *self.space.lock()
+        let mut space = self.space.lock();
+        let told = *space;
+        if self.settles.load(Ordering::Relaxed) {
+            space.deferred_bytes = 0;
+        }
+        told
     }
     fn history(&self, event: HistoryEvent, _tx: &Tx) {
         self.events.lock().push(event);
@@ -128,6 +136,7 @@ impl TestPool {
             events: Mutex::default(),
             space: Mutex::new(PoolSpace { usable_bytes: 1 << 40, slop_bytes: 1 << 30, deferred_bytes: 0 }),
             read_only: AtomicBool::new(false),
+            settles: AtomicBool::new(false),
         });
         let txgs = start(&io, Txg(3));
         let tx = Tx::syncing(Txg::INITIAL);
@@ -238,6 +247,33 @@ impl TestPool {
         };
         let unique = sum(own.iter().filter(|(offset, _)| !shared(offset)).map(|(_, block)| block));
         assert_eq!(phys.ds_unique_bytes, unique.used as u64, "unique bytes of {name}");
+        assert!((1..1 << 56).contains(&phys.ds_fsid_guid), "56 bits of {:#x}", phys.ds_fsid_guid);
+        self.check_deadlist(name, &phys);
+    }
+
+    /// A deadlist has a key for each earlier snapshot, that of a head for no other one: OpenZFS stops where it finds them otherwise.
+    fn check_deadlist(&self, name: &str, phys: &DslDatasetPhys) {
+        let meta = &self.dsl.tree.meta;
+        let dnode = meta.hold(phys.ds_deadlist_obj).expect("a deadlist");
+        assert_eq!(dnode.info().expect("known").bonus_type, ObjectType::DEADLIST_HDR, "{name}");
+        let mut keys = BTreeSet::new();
+        zap::Zap::open(dnode)
+            .and_then(|zap| {
+                zap.for_each(|entry| {
+                    keys.insert(zap::parse_int_name(&entry.name).expect("a txg"));
+                    Ok(())
+                })
+            })
+            .expect("lists");
+        let (mut expected, mut walk) = (BTreeSet::new(), phys.ds_prev_snap_obj);
+        while walk != 0 {
+            let before = self.dsl.tree.dataset(walk).expect("loads").phys();
+            expected.insert(before.ds_prev_snap_txg);
+            walk = before.ds_prev_snap_obj;
+        }
+        // Those of snapshots keep keys of others that went after them.
+        assert!(keys.is_superset(&expected), "keys {keys:?} of the deadlist of {name} lack some of {expected:?}");
+        assert!(name.contains('@') || keys == expected, "keys {keys:?} of the deadlist of {name}, not {expected:?}");
     }
 
     /// Kinds of space of a directory, from its blocks and from what is below it; gives the bytes that reservations keep.
