@@ -19,7 +19,7 @@ use exec::Mutex;
 use ondisk::{BlockPtr, Compression, DslDatasetPhys, DslDirPhys, ObjectId, ObjectType, ObjsetType, Txg};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The pool's services in memory.
 pub(super) struct Services {
@@ -29,14 +29,18 @@ pub(super) struct Services {
     read_only: AtomicBool,
     /// What rests has come by the next look.
     pub(super) settles: AtomicBool,
+    /// Features that the pool does without.
+    without: &'static [&'static str],
+    /// Blocks of what was destroyed that a txg frees.
+    pub(super) frees_max: AtomicU64,
 }
 
 impl PoolServices for Services {
     fn pool_name(&self) -> String {
         "tank".to_string()
     }
-    fn feature_enabled(&self, _guid: &str) -> bool {
-        true
+    fn feature_enabled(&self, guid: &str) -> bool {
+        !self.without.contains(&guid)
     }
     fn feature_refs(&self, guid: &str) -> u64 {
         self.refs.lock().get(guid).copied().unwrap_or(0) as u64
@@ -76,7 +80,7 @@ pub(super) struct TestPool {
     pub(super) dsl: Arc<DslPool>,
 }
 
-struct Syncer(Arc<DslPool>);
+struct Syncer(Arc<DslPool>, Arc<Services>);
 
 impl TxgSync for Syncer {
     fn sync_txg(&self, txg: Txg) -> Result<(), SyncError> {
@@ -84,7 +88,7 @@ impl TxgSync for Syncer {
         dsl.sync_datasets(txg)?;
         dsl.run_sync_tasks(txg)?;
         dsl.sync_datasets(txg)?;
-        dsl.sync_frees(txg, 7)?;
+        dsl.sync_frees(txg, self.1.frees_max.load(Ordering::Relaxed))?;
         for _ in 0..12 {
             dsl.sync_mos_usage(txg)?;
             if !dsl.mos().is_dirty(txg) {
@@ -131,19 +135,25 @@ impl TestPool {
     }
 
     pub(super) fn create_on(io: Arc<MemBlockIo>) -> TestPool {
+        TestPool::create_without(io, &[])
+    }
+
+    pub(super) fn create_without(io: Arc<MemBlockIo>, without: &'static [&'static str]) -> TestPool {
         let services = Arc::new(Services {
             refs: Mutex::default(),
             events: Mutex::default(),
             space: Mutex::new(PoolSpace { usable_bytes: 1 << 40, slop_bytes: 1 << 30, deferred_bytes: 0 }),
             read_only: AtomicBool::new(false),
             settles: AtomicBool::new(false),
+            without,
+            frees_max: AtomicU64::new(7),
         });
         let txgs = start(&io, Txg(3));
         let tx = Tx::syncing(Txg::INITIAL);
         let mos = Mos::create(Arc::new(io.clone()), ObjsetProps::mos(), &tx).expect("a MOS");
         let dsl = DslPool::create(mos, services.clone(), txgs.clone(), &tx).expect("a pool");
         dsl.create_root(filesystem(), &tx).expect("a root dataset");
-        txgs.start(Arc::new(Syncer(dsl.clone())));
+        txgs.start(Arc::new(Syncer(dsl.clone(), services.clone())));
         let pool = TestPool { io, services, txgs, dsl };
         pool.sync();
         pool
@@ -176,7 +186,7 @@ impl TestPool {
         let txgs = start(&io, synced);
         let mos = Mos::open(Arc::new(io.clone()), root, ObjsetProps::mos()).expect("the MOS opens");
         let dsl = DslPool::open(mos, services.clone(), txgs.clone()).expect("the pool opens");
-        txgs.start(Arc::new(Syncer(dsl.clone())));
+        txgs.start(Arc::new(Syncer(dsl.clone(), services.clone())));
         TestPool { io, services, txgs, dsl }
     }
 

@@ -192,3 +192,63 @@ fn blocks_that_need_a_feature_make_it_active() {
     pool.drain();
     pool.check();
 }
+
+/// If this fails, `zfs list` and statvfs promise room that is not there, or hide some.
+#[test]
+fn available_is_what_all_above_leave_and_what_is_kept() {
+    let pool = TestPool::create(29);
+    for name in ["tank/a", "tank/a/kept", "tank/a/other"] {
+        pool.dsl.create_dataset(name, filesystem()).expect("creates");
+    }
+    pool.drain();
+    let space = |name: &str| pool.dsl.hold(name).expect("holds").space();
+    let available = |name: &str| space(name).available;
+    let free = {
+        let space = pool.services.space.lock();
+        space.usable_bytes - space.slop_bytes - pool.dsl.used_bytes()
+    };
+    assert_eq!([available("tank"), available("tank/a"), available("tank/a/other")], [free; 3]);
+    set(&pool, "tank/a", "quota", "64M").expect("sets");
+    set(&pool, "tank/a/kept", "reservation", "16M").expect("sets");
+    pool.drain();
+    let left = (64 << 20) - space("tank/a").used;
+    let kept = (16 << 20) - space("tank/a/kept").used;
+    assert_eq!((available("tank/a"), available("tank/a/other")), (left, left));
+    assert_eq!(available("tank/a/kept"), left + kept, "what is kept is its own");
+    set(&pool, "tank/a/other", "quota", "8M").expect("sets");
+    pool.drain();
+    assert_eq!(available("tank/a/other"), (8 << 20) - space("tank/a/other").used);
+    let handle = pool.dsl.hold("tank/a/other").expect("holds");
+    let before = (available("tank/a/other"), available("tank/a"), available("tank/a/kept"));
+    let tx = handle.assign(TxSpace::Writes(1 << 20)).expect("room");
+    assert!(available("tank/a/other") <= before.0 - (1 << 20), "what is announced is not to be had by others");
+    assert!(available("tank/a") <= before.1 - (1 << 20) && available("tank/a/kept") <= before.2 - (1 << 20));
+    drop(tx);
+    pool.drain();
+    while write(&pool, "tank/a/other", 0, 0, &[1; 200_000]).is_ok() {}
+    pool.drain();
+    assert_eq!(available("tank/a/other"), 0, "no less than nothing");
+}
+
+/// If this fails, a full quota keeps one from putting a dataset elsewhere below it, or a dataset is moved to where there is no room.
+#[test]
+fn what_moves_below_a_quota_needs_no_more_room() {
+    let pool = TestPool::create(30);
+    for name in ["tank/q", "tank/q/a", "tank/q/b", "tank/q/a/x", "tank/y"] {
+        pool.dsl.create_dataset(name, filesystem()).expect("creates");
+    }
+    for name in ["tank/q/a/x"; 30].into_iter().chain(["tank/y"; 30]) {
+        write(&pool, name, 0, 0, &[1; 200_000]).expect("writes");
+    }
+    pool.drain();
+    let used = pool.dsl.hold("tank/q").expect("holds").space().used;
+    set(&pool, "tank/q", "quota", &(used + (2 << 20)).to_string()).expect("sets");
+    assert_eq!(pool.dsl.rename("tank/y", "tank/q/b/y"), Err(DslError::NoSpace));
+    assert_eq!(pool.dsl.rename("tank/q/a/x", "tank/q/b/x"), Ok(()));
+    assert_eq!(pool.dsl.rename("tank/q/b/x", "tank/x"), Ok(()));
+    pool.drain();
+    pool.check();
+    assert_eq!(pool.dsl.rename("tank/y", "tank/q/b/y"), Ok(()), "there is room now");
+    pool.drain();
+    pool.check();
+}
