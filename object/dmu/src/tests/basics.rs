@@ -6,7 +6,7 @@ use crate::{
 };
 use abd::Abd;
 use exec::Mutex;
-use ondisk::{BlockId, Compression, ObjectId, ObjectType, ObjsetId, ObjsetType, Txg, dnode_flags};
+use ondisk::{BlockId, BlockPtr, Compression, ObjectId, ObjectType, ObjsetId, ObjsetType, Txg, dnode_flags};
 use std::sync::Arc;
 
 fn pool() -> TestPool {
@@ -72,8 +72,29 @@ fn freed_blocks_leave_holes_with_their_birth() {
     dnode.write(512 * 40, &[2; 512], &pool.txgs.assign(0).expect("assign")).expect("write");
     pool.sync().expect("sync");
     let hole = dnode.contents.reader.pointer(&dnode.contents.tree(), 0, 41).expect("pointer");
-    assert_eq!(hole.birth(), punched);
+    assert_eq!((hole.birth(), hole.level(), hole.lsize()), (punched, 0, 512));
     assert_eq!(pool.check(), Ok(()));
+}
+
+/// If this fails, pools without the feature `hole_birth` have births in holes, and incremental sends of OpenZFS go wrong over them; or
+/// what was never there counts as punched, and is sent.
+#[test]
+fn holes_without_a_past_or_without_the_feature_are_empty() {
+    for hole_birth in [true, false] {
+        let props = ObjsetProps { hole_birth, ..ObjsetProps::default() };
+        let pool = TestPool::create(MemBlockIo::inline(3), ObjsetType::ZFS, props).expect("create");
+        let dnode = file(&pool, 512);
+        dnode.write(0, &[1; 512 * 100], &pool.txgs.assign(0).expect("assign")).expect("write");
+        pool.sync().expect("sync");
+        dnode.write(512 * 110, &[0; 512], &pool.txgs.assign(0).expect("assign")).expect("write");
+        dnode.free_range(512 * 5, 512, &pool.txgs.assign(0).expect("assign")).expect("free");
+        pool.sync().expect("sync");
+        let pointer = |block| dnode.contents.reader.pointer(&tree(&dnode), 0, block).expect("pointer");
+        assert_eq!(pointer(110), BlockPtr::HOLE, "never written but with zeros");
+        assert!(pointer(5).is_hole());
+        assert_eq!(pointer(5) == BlockPtr::HOLE, !hole_birth, "punched");
+        assert_eq!(pool.check(), Ok(()));
+    }
 }
 
 /// If this fails, punching or cutting takes away what lies beside the range too, or leaves blocks that nobody can free any more.
