@@ -143,7 +143,7 @@ fn destroy_head(pool: &TestPool, model: &mut Model, random: &mut Random) {
 /// Keeps some room for a dataset, more or less than it has, or none any longer.
 fn reserve(pool: &TestPool, model: &Model, random: &mut Random) {
     let property = ["reservation", "refreservation"][random.below(2) as usize];
-    let bytes = [0, 20_000, 100_000, 1 << 20][random.below(4) as usize];
+    let bytes = [0, 100_000, 2 << 20, 8 << 20][random.below(4) as usize];
     let handle = pool.dsl.hold(random.pick(&model.heads())).expect("exists");
     handle.set_props(&[(property.to_string(), bytes.to_string())]).expect("there is room");
 }
@@ -261,11 +261,11 @@ fn long_lists_of_dead_blocks_are_moved_whole() {
     let objset = handle.objset().expect("opens");
     let new = NewObject { block_size: 512, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
     let dnode = objset.allocate_object(new, &handle.assign(TxSpace::Writes(512)).expect("room")).expect("allocates");
-    for round in 0..7u8 {
-        // The first blocks live on in the next snapshots.
-        let first = usize::from(round) * 20;
+    for round in 0..9u8 {
+        // Every block outlives some snapshots, and most of a list are of one age.
+        let first = usize::from(round % 3) * BLOCKS;
         let tx = handle.assign(TxSpace::Writes(1 << 20)).expect("room");
-        dnode.write(first as u64 * 512, &vec![round + 1; (BLOCKS + 140 - first) * 512], &tx).expect("writes");
+        dnode.write(first as u64 * 512, &vec![round + 1; BLOCKS * 512], &tx).expect("writes");
         drop(tx);
         pool.dsl.snapshot(&[format!("tank/a@{round}")], Vec::new()).expect("snapshots");
     }
@@ -275,7 +275,7 @@ fn long_lists_of_dead_blocks_are_moved_whole() {
     pool.check();
     let mut pool = pool;
     // Lists are merged into their neighbours' and those into others, and all at once.
-    for names in [&["2"][..], &["3"], &["1"], &["4", "0"], &["6"]] {
+    for names in [&["2"][..], &["3"], &["1", "6"], &["4", "0"], &["7", "8"]] {
         let names: Vec<String> = names.iter().map(|name| format!("tank/a@{name}")).collect();
         pool.dsl.destroy_snapshots(&names, false).expect("destroys");
         pool.sync();
