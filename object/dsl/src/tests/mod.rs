@@ -258,6 +258,10 @@ impl TestPool {
         let unique = sum(own.iter().filter(|(offset, _)| !shared(offset)).map(|(_, block)| block));
         assert_eq!(phys.ds_unique_bytes, unique.used as u64, "unique bytes of {name}");
         assert_ne!(phys.ds_flags & ondisk::ds_flags::UNIQUE_ACCURATE, 0, "OpenZFS believes the unique bytes of {name}");
+        if phys.ds_next_clones_obj != 0 {
+            let clones = self.dsl.tree.meta.zap(phys.ds_next_clones_obj).expect("opens").count();
+            assert_eq!(clones, phys.ds_num_children - 1, "clones of {name}");
+        }
         assert!((1..1 << 56).contains(&phys.ds_fsid_guid), "56 bits of {:#x}", phys.ds_fsid_guid);
         self.check_deadlist(name, &phys);
     }

@@ -3,9 +3,9 @@
 
 use super::{TestPool, filesystem, write};
 use crate::{DslError, PoolServices, TxSpace, features};
-use dmu::NewObject;
 use dmu::testing::MemBlockIo;
-use ondisk::{ObjectId, ObjectType};
+use dmu::{BlockIo, NewObject};
+use ondisk::{BlockPtr, ObjectId, ObjectType};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
@@ -238,7 +238,9 @@ fn comes_back(pool: &TestPool) {
         pool.dsl.destroy_snapshots(&["tank/a@3".to_string()], true).expect("is marked");
         pool.dsl.destroy_dataset("tank/b").expect("destroys the clone and the marked snapshot");
         assert_eq!(pool.dsl.hold("tank/a@3").map(|_| ()), Err(DslError::NotFound));
-        let rest: Vec<String> = [0, 1, 2, 4, 5].map(|index| format!("tank/a@{index}")).to_vec();
+        pool.dsl.destroy_snapshots(&["tank/a@0".to_string()], true).expect("destroys");
+        assert_eq!(pool.dsl.hold("tank/a@0").map(|_| ()), Err(DslError::NotFound), "nobody needs it: it goes at once");
+        let rest: Vec<String> = [1, 2, 4, 5].map(|index| format!("tank/a@{index}")).to_vec();
         pool.dsl.destroy_snapshots(&rest, false).expect("destroys");
         pool.dsl.destroy_dataset("tank/a").expect("destroys");
         pool.drain();
@@ -285,8 +287,17 @@ fn long_lists_of_dead_blocks_are_moved_whole() {
     }
     pool.dsl.destroy_dataset("tank/b").expect("destroys");
     pool.dsl.destroy_snapshots(&["tank/a@5".to_string()], false).expect("destroys");
+    pool.drain();
     pool.dsl.destroy_dataset("tank/a").expect("destroys");
+    let mut queued = 0;
+    let count = |bp: &BlockPtr| {
+        queued += pool.io.dsize(bp);
+        Ok(())
+    };
+    pool.dsl.for_each_queued(&mut { count }).expect("reads");
+    assert!(queued > 1 << 20, "a scrub reads what waits too: {queued} bytes");
+    assert_eq!(pool.dsl.freeing_bytes(), queued, "as zpool get freeing says");
     pool.drain();
     pool.check();
-    assert_eq!(pool.dsl.mos().object_count(), before);
+    assert_eq!((pool.dsl.freeing_bytes(), pool.dsl.mos().object_count()), (0, before));
 }
