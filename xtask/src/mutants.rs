@@ -18,7 +18,6 @@ const FILES: [(&str, &[&str]); 3] = [
     (
         "dsl",
         &[
-            "object/dsl/src/bpobj.rs",
             "object/dsl/src/dataset.rs",
             "object/dsl/src/deadlist.rs",
             "object/dsl/src/dir.rs",
