@@ -1,10 +1,11 @@
-//! The project's chores: `cargo xtask ci | quick | layers | tidy | commands | interop | torture | campaign | kills | fuzz | zts`. One command (`ci`) is the whole gate.
+//! The project's chores: `cargo xtask ci | quick | layers | tidy | commands | interop | torture | campaign | kills | mutants | fuzz | zts`. One command (`ci`) is the whole gate.
 #![forbid(unsafe_code)]
 
 mod circles;
 mod dependencies;
 mod gate;
 mod layers;
+mod mutants;
 mod quick;
 mod source;
 mod tidy;
@@ -35,10 +36,11 @@ fn main() -> ExitCode {
         ["fuzz", rest @ ..] => run(&root, "cargo", &[&["run", "--locked", "--quiet", "-p", "fuzz", "--"], rest].concat()),
         ["campaign", rest @ ..] => commands(&root, &[&["campaign"], rest].concat()),
         ["kills", rest @ ..] => commands(&root, &[&["kills"], rest].concat()),
+        ["mutants", rest @ ..] => mutants::check(&root, rest),
         ["zts", rest @ ..] => suite(&root, rest),
         _ => {
             Err("usage: cargo xtask ci [--strict] | quick [BASE] | layers | tidy [--bless] | commands [NAME] | interop write|read [--all] | torture [direct | hostile | lives | life | zia | liars] [SEED] | \
-                 campaign [--list] [--case NAME] [--seed N] | kills [N] [--seed N] | fuzz [TARGET|all [EXECUTIONS [SEED]] | TARGET FILE…] | zts [-j JOBS] [-t SECONDS] [-o FOLDER] [--no-run] [--bless] [GROUP…]"
+                 campaign [--list] [--case NAME] [--seed N] | kills [N] [--seed N] | mutants [FILE…] | fuzz [TARGET|all [EXECUTIONS [SEED]] | TARGET FILE…] | zts [-j JOBS] [-t SECONDS] [-o FOLDER] [--no-run] [--bless] [GROUP…]"
                 .to_string())
         }
     };

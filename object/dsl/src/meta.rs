@@ -128,6 +128,17 @@ mod tests {
     use dmu::testing::MemBlockIo;
     use ondisk::{Compression, Txg};
 
+    /// If this fails, a damaged counter makes a dataset of 16 EiB out of an empty one, and nobody may write any more.
+    #[test]
+    fn counters_stop_at_nothing() {
+        let mut counter = 5;
+        let steps = [(3, 8), (0, 8), (-8, 0), (-1, 0), (i64::MIN, 0), (i64::MAX, i64::MAX as u64)];
+        for (delta, expected) in steps {
+            bump(&mut counter, delta);
+            assert_eq!(counter, expected, "by {delta}");
+        }
+    }
+
     /// OpenZFS subtracts exactly these figures when it frees what we counted; others never come back to zero there.
     #[test]
     fn embedded_blocks_count_as_openzfs_counts_them() {

@@ -154,10 +154,11 @@ impl Space {
                 return Verdict::Wait(refusal);
             }
             let above = dir.accounted_above(used + inflight, asked as i64);
-            if above <= 0 {
+            // What frees asks for nothing; the pool's last reserve is for it, not for it to use up.
+            if above <= 0 && !frees {
                 break;
             }
-            asked = above as u64;
+            asked = above.max(0) as u64;
             walk = parent;
             if let Some(parent) = &walk {
                 used = parent.used();

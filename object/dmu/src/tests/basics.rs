@@ -6,7 +6,7 @@ use crate::{
 };
 use abd::Abd;
 use exec::Mutex;
-use ondisk::{BlockId, Compression, ObjectId, ObjectType, ObjsetId, ObjsetType, Txg, dnode_flags};
+use ondisk::{BlockId, BlockPtr, Compression, ObjectId, ObjectType, ObjsetId, ObjsetType, Txg, dnode_flags};
 use std::sync::Arc;
 
 fn pool() -> TestPool {
@@ -72,8 +72,68 @@ fn freed_blocks_leave_holes_with_their_birth() {
     dnode.write(512 * 40, &[2; 512], &pool.txgs.assign(0).expect("assign")).expect("write");
     pool.sync().expect("sync");
     let hole = dnode.contents.reader.pointer(&dnode.contents.tree(), 0, 41).expect("pointer");
-    assert_eq!(hole.birth(), punched);
+    assert_eq!((hole.birth(), hole.level(), hole.lsize()), (punched, 0, 512));
     assert_eq!(pool.check(), Ok(()));
+}
+
+/// If this fails, pools without the feature `hole_birth` have births in holes, and incremental sends of OpenZFS go wrong over them; or
+/// what was never there counts as punched, and is sent.
+#[test]
+fn holes_without_a_past_or_without_the_feature_are_empty() {
+    for hole_birth in [true, false] {
+        let props = ObjsetProps { hole_birth, ..ObjsetProps::default() };
+        let pool = TestPool::create(MemBlockIo::inline(3), ObjsetType::ZFS, props).expect("create");
+        let dnode = file(&pool, 512);
+        dnode.write(0, &[1; 512 * 100], &pool.txgs.assign(0).expect("assign")).expect("write");
+        pool.sync().expect("sync");
+        dnode.write(512 * 110, &[0; 512], &pool.txgs.assign(0).expect("assign")).expect("write");
+        dnode.free_range(512 * 5, 512, &pool.txgs.assign(0).expect("assign")).expect("free");
+        pool.sync().expect("sync");
+        let pointer = |block| dnode.contents.reader.pointer(&tree(&dnode), 0, block).expect("pointer");
+        assert_eq!(pointer(110), BlockPtr::HOLE, "never written but with zeros");
+        assert!(pointer(5).is_hole());
+        assert_eq!(pointer(5) == BlockPtr::HOLE, !hole_birth, "punched");
+        assert_eq!(pool.check(), Ok(()));
+    }
+}
+
+/// If this fails, punching or cutting takes away what lies beside the range too, or leaves blocks that nobody can free any more.
+#[test]
+fn just_the_range_is_freed_and_all_of_it() {
+    // Three levels: 32 pointers in an indirect block, 1024 blocks below one of level 2.
+    const BLOCKS: u64 = 2200;
+    let pool = pool();
+    file(&pool, 512);
+    pool.sync().expect("sync");
+    let before = (pool.io.live_blocks().len(), pool.objset.object_count());
+    let dnode = file(&pool, 512);
+    let content: Vec<u8> = (0..BLOCKS).flat_map(|block| [1 + (block % 250) as u8; 512]).collect();
+    dnode.write(0, &content, &pool.txgs.assign(0).expect("assign")).expect("write");
+    pool.sync().expect("sync");
+    assert_eq!(tree(&dnode).levels, 3);
+    let (mut expected, mut live) = (content, pool.io.live_blocks().len());
+    // Within one full indirect block, from within one to within another, whole ones, the same again, and next to the end.
+    for (range, indirect) in [(40..44, 0), (60..70, 0), (96..160, 2), (1056..1100, 1), (1056..1100, 0), (1023..1025, 0), (2190..2200, 0)] {
+        let (start, bytes) = (range.start * 512, (range.end - range.start) * 512);
+        let data = expected[start..start + bytes].chunks(512).filter(|block| block[0] != 0).count();
+        dnode.free_range(start as u64, bytes as u64, &pool.txgs.assign(0).expect("assign")).expect("free");
+        pool.sync().expect("sync");
+        expected[start..start + bytes].fill(0);
+        let mut read = vec![9; expected.len()];
+        pool.io.set_caching(false);
+        dnode.read(0, &mut read).expect("read");
+        assert!(read == expected, "{range:?}");
+        assert_eq!(pool.check(), Ok(()), "{range:?}");
+        let after = pool.io.live_blocks().len();
+        assert_eq!(live - after, data + indirect, "{range:?}");
+        live = after;
+    }
+    pool.objset.free_object(dnode.object(), &pool.txgs.assign(0).expect("assign")).expect("free");
+    drop(dnode);
+    pool.sync().expect("sync");
+    assert_eq!(pool.check(), Ok(()));
+    assert_eq!((pool.io.live_blocks().len(), pool.objset.object_count()), before, "nothing of it is left");
+    assert_eq!(pool.io.violations(), Vec::<&str>::new());
 }
 
 /// If this fails, it never ends: whoever makes a file of 2^62 bytes with nothing in it and cuts it stops the pool for everybody.

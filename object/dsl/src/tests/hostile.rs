@@ -101,7 +101,7 @@ fn damaged_records_give_errors() {
         let txgs = start(&pool.io, synced);
         let Ok(mos) = Mos::open(Arc::new(pool.io.clone()), root, ObjsetProps::mos()) else { continue };
         let Ok(dsl) = DslPool::open(mos, pool.services.clone(), txgs.clone()) else { continue };
-        txgs.start(Arc::new(Syncer(dsl.clone())));
+        txgs.start(Arc::new(Syncer(dsl.clone(), pool.services.clone())));
         exercise(&dsl);
         let _ = txgs.stop();
     }

@@ -5,19 +5,21 @@ mod hostile;
 mod model;
 mod naming;
 mod properties;
+mod space;
 mod volumes;
 mod walks;
 
+use crate::meta::{Usage, usage};
 use crate::pool::{CreateDataset, Mos};
 use crate::traverse::Walk;
 use crate::{DslError, DslPool, HistoryEvent, PoolServices, PoolSpace, features};
 use dmu::testing::MemBlockIo;
 use dmu::{NewObject, Objset, ObjsetProps, SyncError, Tx, TxgConfig, TxgManager, TxgSync};
 use exec::Mutex;
-use ondisk::{BlockPtr, Compression, ObjectId, ObjectType, ObjsetType, Txg};
+use ondisk::{BlockPtr, Compression, DslDatasetPhys, DslDirPhys, ObjectId, ObjectType, ObjsetType, Txg};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The pool's services in memory.
 pub(super) struct Services {
@@ -25,14 +27,20 @@ pub(super) struct Services {
     pub(super) events: Mutex<Vec<HistoryEvent>>,
     pub(super) space: Mutex<PoolSpace>,
     read_only: AtomicBool,
+    /// True when whatever rests has come by the next look.
+    pub(super) settles: AtomicBool,
+    /// Features that the pool does without.
+    without: &'static [&'static str],
+    /// Blocks of what was destroyed that a txg frees.
+    pub(super) frees_max: AtomicU64,
 }
 
 impl PoolServices for Services {
     fn pool_name(&self) -> String {
         "tank".to_string()
     }
-    fn feature_enabled(&self, _guid: &str) -> bool {
-        true
+    fn feature_enabled(&self, guid: &str) -> bool {
+        !self.without.contains(&guid)
     }
     fn feature_refs(&self, guid: &str) -> u64 {
         self.refs.lock().get(guid).copied().unwrap_or(0) as u64
@@ -46,7 +54,12 @@ impl PoolServices for Services {
         Ok(())
     }
     fn space(&self) -> PoolSpace {
-        *self.space.lock()
+        let mut space = self.space.lock();
+        let told = *space;
+        if self.settles.load(Ordering::Relaxed) {
+            space.deferred_bytes = 0;
+        }
+        told
     }
     fn history(&self, event: HistoryEvent, _tx: &Tx) {
         self.events.lock().push(event);
@@ -67,7 +80,7 @@ pub(super) struct TestPool {
     pub(super) dsl: Arc<DslPool>,
 }
 
-struct Syncer(Arc<DslPool>);
+struct Syncer(Arc<DslPool>, Arc<Services>);
 
 impl TxgSync for Syncer {
     fn sync_txg(&self, txg: Txg) -> Result<(), SyncError> {
@@ -75,7 +88,7 @@ impl TxgSync for Syncer {
         dsl.sync_datasets(txg)?;
         dsl.run_sync_tasks(txg)?;
         dsl.sync_datasets(txg)?;
-        dsl.sync_frees(txg, 7)?;
+        dsl.sync_frees(txg, self.1.frees_max.load(Ordering::Relaxed))?;
         for _ in 0..12 {
             dsl.sync_mos_usage(txg)?;
             if !dsl.mos().is_dirty(txg) {
@@ -105,24 +118,42 @@ pub(super) fn with_props(properties: &[(&str, &str)]) -> CreateDataset {
     CreateDataset { kind: ObjsetType::ZFS, properties, init: Box::new(init) }
 }
 
+/// Blocks by offset: births and sizes.
+type Blocks = BTreeMap<u64, (u64, Usage)>;
+
+fn sum<'a>(blocks: impl Iterator<Item = &'a (u64, Usage)>) -> Usage {
+    blocks.fold(Usage::default(), |sum, (_, usage)| sum + *usage)
+}
+
+fn sums(dir: &DslDirPhys) -> Usage {
+    Usage::new(dir.dd_used_bytes, dir.dd_compressed_bytes, dir.dd_uncompressed_bytes)
+}
+
 impl TestPool {
     pub(super) fn create(seed: u64) -> TestPool {
         TestPool::create_on(MemBlockIo::inline(seed))
     }
 
     pub(super) fn create_on(io: Arc<MemBlockIo>) -> TestPool {
+        TestPool::create_without(io, &[])
+    }
+
+    pub(super) fn create_without(io: Arc<MemBlockIo>, without: &'static [&'static str]) -> TestPool {
         let services = Arc::new(Services {
             refs: Mutex::default(),
             events: Mutex::default(),
             space: Mutex::new(PoolSpace { usable_bytes: 1 << 40, slop_bytes: 1 << 30, deferred_bytes: 0 }),
             read_only: AtomicBool::new(false),
+            settles: AtomicBool::new(false),
+            without,
+            frees_max: AtomicU64::new(7),
         });
         let txgs = start(&io, Txg(3));
         let tx = Tx::syncing(Txg::INITIAL);
         let mos = Mos::create(Arc::new(io.clone()), ObjsetProps::mos(), &tx).expect("a MOS");
         let dsl = DslPool::create(mos, services.clone(), txgs.clone(), &tx).expect("a pool");
         dsl.create_root(filesystem(), &tx).expect("a root dataset");
-        txgs.start(Arc::new(Syncer(dsl.clone())));
+        txgs.start(Arc::new(Syncer(dsl.clone(), services.clone())));
         let pool = TestPool { io, services, txgs, dsl };
         pool.sync();
         pool
@@ -155,7 +186,7 @@ impl TestPool {
         let txgs = start(&io, synced);
         let mos = Mos::open(Arc::new(io.clone()), root, ObjsetProps::mos()).expect("the MOS opens");
         let dsl = DslPool::open(mos, services.clone(), txgs.clone()).expect("the pool opens");
-        txgs.start(Arc::new(Syncer(dsl.clone())));
+        txgs.start(Arc::new(Syncer(dsl.clone(), services.clone())));
         TestPool { io, services, txgs, dsl }
     }
 
@@ -174,12 +205,12 @@ impl TestPool {
         found
     }
 
-    fn reachable(&self, object: u64, root: &BlockPtr) -> BTreeMap<u64, u64> {
-        let mut blocks = BTreeMap::new();
+    fn reachable(&self, object: u64, root: &BlockPtr) -> Blocks {
+        let mut blocks = Blocks::new();
         let io: Arc<dyn dmu::BlockIo> = Arc::new(self.io.clone());
         let visit = &mut |bp: &BlockPtr| {
             if !bp.is_embedded() {
-                blocks.insert(bp.dva(0).offset, bp.asize());
+                blocks.insert(bp.dva(0).offset, (bp.birth().0, usage(&*io, bp)));
             }
             Ok(())
         };
@@ -191,7 +222,7 @@ impl TestPool {
     pub(super) fn check(&self) {
         assert_eq!(self.io.violations(), Vec::<&str>::new());
         let datasets = self.all_datasets();
-        let blocks: BTreeMap<u64, BTreeMap<u64, u64>> = datasets
+        let blocks: BTreeMap<u64, Blocks> = datasets
             .iter()
             .map(|(_, object)| (*object, self.reachable(*object, &self.dsl.tree.dataset(*object).expect("loads").phys().ds_bp)))
             .collect();
@@ -199,30 +230,98 @@ impl TestPool {
         let mut all: BTreeSet<u64> = blocks.values().flat_map(|blocks| blocks.keys()).copied().collect();
         all.extend(mos.keys());
         assert_eq!(self.io.live_blocks(), all, "blocks in the store are those that can be reached");
+        let mut kept = 0;
         for (name, object) in &datasets {
             self.check_dataset(name, *object, &blocks);
+            if !name.contains('@') {
+                kept += self.check_dir(name, &datasets, &blocks);
+            }
         }
-        let data: u64 = blocks.values().flat_map(|blocks| blocks.iter()).collect::<BTreeMap<_, _>>().values().copied().sum();
+        let data = sum(blocks.values().flatten().collect::<BTreeMap<_, _>>().into_values());
         let root = self.dsl.tree.find_dir("tank").expect("exists").phys();
-        assert_eq!(root.dd_used_bytes, data + mos.values().sum::<u64>(), "the root directory counts every block once");
-        let free = self.dsl.tree.find_dir("tank/$FREE").expect("exists").phys();
-        assert_eq!((free.dd_used_bytes, free.dd_compressed_bytes, free.dd_uncompressed_bytes), (0, 0, 0), "all is freed");
+        assert_eq!(root.dd_used_bytes, (data.used + sum(mos.values()).used) as u64 + kept, "the root directory counts every block once");
+        let special = |name: &str| sums(&self.dsl.tree.find_dir(name).expect("exists").phys());
+        assert_eq!(special("tank/$MOS"), sum(mos.values()), "the pool's own");
+        assert_eq!(special("tank/$FREE"), Usage::default(), "all is freed");
     }
 
     /// Unique is what neither the previous snapshot nor the next one (or the head) has; clones don't count.
-    fn check_dataset(&self, name: &str, object: u64, blocks: &BTreeMap<u64, BTreeMap<u64, u64>>) {
+    fn check_dataset(&self, name: &str, object: u64, blocks: &BTreeMap<u64, Blocks>) {
         let own = &blocks[&object];
-        let dataset = self.dsl.tree.dataset(object).expect("loads");
-        let phys = dataset.phys();
-        assert_eq!(phys.ds_referenced_bytes, own.values().sum::<u64>(), "referenced bytes of {name}");
+        let phys = self.dsl.tree.dataset(object).expect("loads").phys();
+        let referenced = Usage::new(phys.ds_referenced_bytes, phys.ds_compressed_bytes, phys.ds_uncompressed_bytes);
+        assert_eq!(referenced, sum(own.values()), "what {name} refers to");
         let shared = |offset: &u64| {
             let neighbours = [phys.ds_prev_snap_obj, phys.ds_next_snap_obj];
             neighbours.iter().any(|object| blocks.get(object).is_some_and(|blocks| blocks.contains_key(offset)))
         };
-        let unique: u64 = own.iter().filter(|(offset, _)| !shared(offset)).map(|(_, bytes)| bytes).sum();
-        assert_eq!(phys.ds_unique_bytes, unique, "unique bytes of {name}");
-        let dir = dataset.dir.phys();
-        assert_eq!(dir.dd_used_breakdown.iter().sum::<u64>(), dir.dd_used_bytes, "kinds of space of {name} add up");
+        let unique = sum(own.iter().filter(|(offset, _)| !shared(offset)).map(|(_, block)| block));
+        assert_eq!(phys.ds_unique_bytes, unique.used as u64, "unique bytes of {name}");
+        assert_ne!(phys.ds_flags & ondisk::ds_flags::UNIQUE_ACCURATE, 0, "OpenZFS believes the unique bytes of {name}");
+        if phys.ds_next_clones_obj != 0 {
+            let clones = self.dsl.tree.meta.zap(phys.ds_next_clones_obj).expect("opens").count();
+            assert_eq!(clones, phys.ds_num_children - 1, "clones of {name}");
+        }
+        assert!((1..1 << 56).contains(&phys.ds_fsid_guid), "56 bits of {:#x}", phys.ds_fsid_guid);
+        self.check_deadlist(name, &phys);
+    }
+
+    /// A deadlist has a key for each earlier snapshot, that of a head for no other one: OpenZFS stops where it finds them otherwise.
+    fn check_deadlist(&self, name: &str, phys: &DslDatasetPhys) {
+        let meta = &self.dsl.tree.meta;
+        let dnode = meta.hold(phys.ds_deadlist_obj).expect("a deadlist");
+        assert_eq!(dnode.info().expect("known").bonus_type, ObjectType::DEADLIST_HDR, "{name}");
+        let mut keys = BTreeSet::new();
+        zap::Zap::open(dnode)
+            .and_then(|zap| {
+                zap.for_each(|entry| {
+                    keys.insert(zap::parse_int_name(&entry.name).expect("a txg"));
+                    Ok(())
+                })
+            })
+            .expect("lists");
+        let (mut expected, mut walk) = (BTreeSet::new(), phys.ds_prev_snap_obj);
+        while walk != 0 {
+            let before = self.dsl.tree.dataset(walk).expect("loads").phys();
+            expected.insert(before.ds_prev_snap_txg);
+            walk = before.ds_prev_snap_obj;
+        }
+        // Those of snapshots keep keys of others that went after them.
+        assert!(keys.is_superset(&expected), "keys {keys:?} of the deadlist of {name} lack some of {expected:?}");
+        assert!(name.contains('@') || keys == expected, "keys {keys:?} of the deadlist of {name}, not {expected:?}");
+    }
+
+    /// Kinds of space of a directory, from its blocks and from what is below it; gives the bytes that reservations keep.
+    fn check_dir(&self, name: &str, datasets: &[(String, u64)], blocks: &BTreeMap<u64, Blocks>) -> u64 {
+        let tree = &self.dsl.tree;
+        let head = tree.find(name).expect("exists");
+        let origin = tree.origin_txg(&head.dir).expect("known");
+        let born_here = |object: &u64| blocks[object].iter().filter(|(_, (birth, _))| *birth > origin).collect::<BTreeMap<_, _>>();
+        let snapshots = datasets.iter().filter(|(other, _)| other.split_once('@').is_some_and(|(of, _)| of == name));
+        let mut only_snapshots: BTreeMap<_, _> = snapshots.flat_map(|(_, object)| born_here(object)).collect();
+        let own = born_here(&head.object);
+        only_snapshots.retain(|offset, _| !own.contains_key(offset));
+        let (own, old) = (sum(own.into_values()), sum(only_snapshots.into_values()));
+        let mut children = Vec::new();
+        let table = tree.meta.zap(head.dir.phys().dd_child_dir_zapobj).expect("opens");
+        table
+            .for_each(|entry| {
+                children.push(entry.first_integer);
+                Ok(())
+            })
+            .expect("lists");
+        let children: Vec<_> = children.into_iter().map(|child| tree.dir(child).expect("loads").phys()).collect();
+        let mut below = Usage::default();
+        children.iter().for_each(|child| below += sums(child));
+        let kept_below: u64 = children.iter().map(|child| child.dd_reserved.saturating_sub(child.dd_used_bytes)).sum();
+        let kept = head.reserved().saturating_sub(head.phys().ds_unique_bytes);
+        let phys = head.dir.phys();
+        let kinds = [own.used as u64, old.used as u64, below.used as u64, kept_below, kept];
+        assert_eq!(phys.dd_used_breakdown, kinds, "kinds of space of {name}: head, snapshots, children, reservations of children, own");
+        let all = own + old + below;
+        assert_eq!(sums(&phys), Usage { used: kinds.iter().sum::<u64>() as i64, ..all }, "space of {name}");
+        assert_eq!((head.dir.used(), head.dir.reserved()), (phys.dd_used_bytes, phys.dd_reserved), "what transactions look at");
+        kept + kept_below
     }
 
     /// Features count exactly the datasets that list them.

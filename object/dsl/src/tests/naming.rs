@@ -90,3 +90,17 @@ fn holds_protect() {
     let names: Vec<&str> = pool.services.events.lock().iter().map(|event| event.name).collect();
     assert_eq!(names, ["create", "snapshot", "destroy", "rename", "destroy"]);
 }
+
+/// If this fails, snapshots of a file system that ignores case are found by their exact names only, once one was taken or destroyed.
+#[test]
+fn a_dataset_that_ignores_case_does_so_after_snapshots() {
+    let pool = TestPool::create(32);
+    pool.dsl.create_dataset("tank/a", super::with_props(&[("casesensitivity", "insensitive")])).expect("creates");
+    for name in ["tank/a@one", "tank/a@two"] {
+        pool.dsl.snapshot(&[name.to_string()], Vec::new()).expect("snapshots");
+        assert!(pool.dsl.hold(&name.to_uppercase().replacen("TANK/A", "tank/a", 1)).is_ok(), "{name}");
+    }
+    pool.dsl.destroy_snapshots(&["tank/a@two".to_string()], false).expect("destroys");
+    assert!(pool.dsl.hold("tank/a@OnE").is_ok());
+    assert_eq!(pool.dsl.hold("tank/a@TWO").map(|_| ()), Err(crate::DslError::NotFound));
+}
