@@ -55,7 +55,8 @@ pub fn copy(objset: &Arc<dmu::Objset>, path: &str, target: &Path) -> Result<(), 
             };
             out.seek(SeekFrom::Start(offset)).map_err(failed)?;
         }
-        let length = STEP.min(fields.size - offset);
+        let hole = files.seek_hole(&node, offset).ok().filter(|hole| is_sparse && *hole > offset);
+        let length = STEP.min(hole.unwrap_or(fields.size).min(fields.size) - offset);
         if length > 0 {
             let bytes = files.read(&node, offset, length).map_err(|error| format!("'{path}' at {offset}: {error}"))?;
             out.write_all(&bytes.to_vec()).map_err(failed)?;

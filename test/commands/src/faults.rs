@@ -184,7 +184,7 @@ pub fn unreadable(world: &World) -> Result<(), Failure> {
     status.shows("The pool writes nothing any more, for want of a block of the pool's own metadata")?.shows("(objset 0 object ")?;
     status.shows("checksum mismatch on every copy")?.shows("Export the pool with 'zpool export -f' and import it again")?;
     world.ok("zpool events tank")?.shows("ereport.fs.zfs.sync_failed")?;
-    world.logged(&["ERROR pool 'tank': txg ", " could not be written: "])?;
+    world.logged(&["ERROR pool 'tank': The pool writes nothing any more", " could not be written ("])?;
     world.ok("zpool export -f tank")?;
     world.ok("zpool import -f -d {vdevs} tank")?;
     same("what was there", std::fs::read_to_string(world.path("mnt/tank/later"))?, "later".to_string())?;

@@ -12,6 +12,8 @@ const REPORTS_MAX: usize = 64;
 const WAITING_MAX: usize = 512;
 /// Pause between looks at what nobody announces.
 const STEP: Duration = Duration::from_millis(500);
+/// Nanoseconds for which events that are passed over are counted before the log tells how many.
+const COUNTED_NS: u64 = 60_000_000_000;
 
 #[derive(Default)]
 struct State {
@@ -20,7 +22,18 @@ struct State {
     /// being told.
     reports: hooks::Allowance,
     passed_over: u64,
+    /// Time, in nanoseconds, of the first of them that the log does not know of.
+    passing_since_ns: u64,
     stopping: bool,
+}
+
+impl State {
+    fn say_passed_over(&mut self) {
+        let events = std::mem::take(&mut self.passed_over);
+        if events > 0 {
+            tracing::warn!("{events} events came too fast and were told to no program");
+        }
+    }
 }
 
 /// Mailbox of the watcher.
@@ -60,7 +73,14 @@ impl Watcher {
             drop(state);
             self.changed.notify_all();
         } else {
+            if state.passed_over == 0 {
+                state.passing_since_ns = now_ns;
+            }
             state.passed_over += 1;
+            // A line a minute: a disk that dies must not fill the log.
+            if now_ns.saturating_sub(state.passing_since_ns) >= COUNTED_NS {
+                state.say_passed_over();
+            }
         }
     }
 
@@ -68,11 +88,10 @@ impl Watcher {
     pub(crate) fn next(&self) -> Option<Option<LoggedEvent>> {
         let mut state = self.state.lock();
         if state.waiting.is_empty() && !state.stopping {
-            if state.passed_over > 0 {
-                let events = std::mem::take(&mut state.passed_over);
-                tracing::warn!("{events} events came too fast and were told to no program");
-            }
             self.changed.wait_for(&mut state, STEP);
+        }
+        if state.stopping {
+            state.say_passed_over();
         }
         if state.stopping { None } else { Some(state.waiting.pop_front()) }
     }
