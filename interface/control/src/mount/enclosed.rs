@@ -7,10 +7,15 @@ use crate::pool::{OpenPool, Pools};
 use control_api::{DatasetCreate, ErrorKind, Failure};
 use std::path::{Path, PathBuf};
 
+/// Path below another one; no slash comes at its end.
+fn below(above: &Path, rest: &Path) -> PathBuf {
+    above.components().chain(rest.components()).collect()
+}
+
 /// Path with its links resolved, as far as it is there.
-fn resolved(path: &Path) -> PathBuf {
+pub(crate) fn resolved(path: &Path) -> PathBuf {
     let found = path.ancestors().find_map(|above| Some((above, std::fs::canonicalize(above).ok()?)));
-    found.map_or_else(|| path.to_path_buf(), |(above, real)| path.strip_prefix(above).map_or(real.clone(), |rest| real.join(rest)))
+    found.map_or_else(|| path.to_path_buf(), |(above, real)| below(&real, path.strip_prefix(above).unwrap_or(Path::new(""))))
 }
 
 /// Refuses a place inside of a mount of this daemon, where it may not mount; `what` cannot be done then.
