@@ -107,14 +107,21 @@ pub fn come_back(world: &World) -> Result<(), Failure> {
         same("what had been left", world.path("mnt/t/by_hand/file").exists(), false)?;
         same("what the properties say", world.path("mnt/elsewhere").exists(), false)?;
     }
-    // One of several places goes alone.
-    world.ok("zfs unmount {dir}/second")?;
+    // One of several places goes alone, whoever is in it.
+    let held = File::open(world.path("second/file"))?;
+    world.refused("zfs unmount {dir}/second", 1, "busy")?;
+    world.ok("zfs unmount -f {dir}/second")?;
+    same("its own place", write(world, "mnt/t/two"), None)?;
+    drop(held);
     world.ok("zfs list -H -o mounted t/two t/two/child")?.prints("yes\nyes")?;
     world.ok("zfs rename t/moved t/went")?;
     same("where the properties say, once it moves", world.path("mnt/elsewhere/file").exists(), true)?;
     same("the place that it left", world.path("mnt/t/moved/file").exists(), false)?;
     world.ok("zfs rename t/by_hand t/still")?;
     same("what was mounted by hand stays", write(world, "only"), None)?;
+    // A second place in another file system, which leaves later, does not keep the pool.
+    std::fs::create_dir(world.path("mnt/t/inside"))?;
+    world.ok("{dir}/mount.zfs -o zfsutil t/went {mnt}/t/inside")?;
     world.ok("zpool export t")?;
     is_left(world, "second")?;
     is_left(world, "only")

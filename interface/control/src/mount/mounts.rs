@@ -400,7 +400,7 @@ impl Mounts {
             Claimed::Again(mounted, moves) => {
                 let prepared = prepare(exec, &place, &plan)?;
                 mounted.session.mount_again(&place, &plan.options).map_err(refused)?;
-                if moves {
+                if moves || !mounted.asked.lock().has(&mounted.session.mountpoint()) {
                     mounted.session.moved(plan.staged.as_ref().unwrap_or(&prepared.real));
                 }
                 self.remember_made(&plan, &prepared);

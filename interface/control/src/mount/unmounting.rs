@@ -47,7 +47,7 @@ impl Unmounter {
         let is_own = |mounted: &Mounted| own.iter().any(|(_, own)| std::ptr::eq(&**own, mounted));
         // What hides some of them goes, too, and comes back.
         let list = lifting::leaving_order(own.clone(), all_mounts(&self.pools));
-        let (mut wishes, mut lifted, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut wishes, mut lifted) = (Vec::new(), Vec::new());
         if force {
             let own: Vec<Arc<Mounted>> = own.iter().map(|(_, mounted)| mounted.clone()).collect();
             self.served.check_unserved(&own)?;
@@ -62,15 +62,12 @@ impl Unmounter {
                 return forced.map(|()| wishes);
             }
         } else {
-            check_parts(&own, directory)?;
+            let everywhere = Extent::of(directory) == Extent::Everywhere;
+            let places = if everywhere { self.leave_beside(turn, pool, &own)? } else { Vec::new() };
             for (mounts, mounted) in &list {
                 let wish = if is_own(mounted) { Some(Wish::again(pool, mounted)) } else { wish_again(&self.pools, mounts, mounted) };
-                let everywhere = is_own(mounted) && directory == Directory::RemoveMade;
-                if let (true, Some(wish)) = (everywhere, &wish) {
-                    places.extend(every_place(wish, mounted));
-                }
                 let was_there = matches!(mounts.standing(mounted), Standing::Mounted(_));
-                if let Err(failure) = mounts.leave_all(mounted, everywhere) {
+                if let Err(failure) = mounts.leave_all(mounted, everywhere && is_own(mounted)) {
                     // Another mount namespace has it too: it goes on there, and is the same when it is mounted here again.
                     let is_elsewhere = was_there && mounts.standing(mounted) == Standing::Detached;
                     if !(is_elsewhere && is_own(mounted) && directory == Directory::Keep) {
@@ -96,6 +93,32 @@ impl Unmounter {
         self.sync_after_unmount(pool)?;
         wishes.reverse();
         Ok(wishes)
+    }
+
+    /// Unmounts what is at several places from all but the one that is meant, as they may lie in other file systems; all, or none when one is in
+    /// use. Returns wishes for every place.
+    fn leave_beside(&self, turn: &Turn<'_>, pool: &Arc<OpenPool>, own: &[Leaver]) -> Result<Vec<Wish>, Failure> {
+        check_parts(own)?;
+        let places: Vec<Wish> = own.iter().flat_map(|(_, mounted)| every_place(&Wish::again(pool, mounted), mounted)).collect();
+        let others = |(mounts, mounted): &Leaver| {
+            let (first, mounted) = (mounted.session.mountpoint(), mounted.clone());
+            let all = mounts.places(&mounted).into_iter().filter(move |place| *place != first);
+            all.map(move |place| (place, mounted.clone())).collect::<Vec<_>>()
+        };
+        let mut beside: Vec<(PathBuf, Arc<Mounted>)> = own.iter().flat_map(others).collect();
+        beside.sort_by(|a, b| b.0.cmp(&a.0));
+        for (place, mounted) in beside {
+            let first = mounted.session.mountpoint();
+            mounted.session.moved(&place);
+            let left = pool.mounts.leave(&mounted);
+            mounted.session.moved(&first);
+            turn.step();
+            if let Err(failure) = left {
+                self.put_back_places(turn, &places);
+                return Err(failure);
+            }
+        }
+        Ok(places)
     }
 
     /// Mounts again, beside where they are, what was mounted at several places.
@@ -155,8 +178,11 @@ impl Unmounter {
             && pool.mounts.is_beside(&mounted, place)
         {
             pool.mounts.choose(&name, place);
-            let list = vec![mounted.clone()];
-            let left = if force { self.unmount_by_force(&pool, list, Extent::Place) } else { pool.mounts.leave(&mounted) };
+            // Were it cut off, its own place would be dead: who has files open here goes on with them.
+            let left = pool.mounts.leave(&mounted).or_else(|failure| {
+                let goes = force && !pool.mounts.is_covered(&mounted) && mounted.session.detach().is_ok();
+                if goes { Ok(()) } else { Err(failure) }
+            });
             pool.mounts.choose_own(&name);
             drop(mounted);
             return left.and_then(|()| self.sync_after_unmount(&pool));
@@ -217,9 +243,9 @@ impl Unmounter {
 }
 
 /// Refuses to unmount everywhere what is shown in part (a bind mount of a directory): were the rest refused, that could not be put back.
-fn check_parts(own: &[Leaver], directory: Directory) -> Result<(), Failure> {
+fn check_parts(own: &[Leaver]) -> Result<(), Failure> {
     let part = |(mounts, mounted): &Leaver| Some((mounts.part(mounted)?, mounted.name()));
-    let Some((place, name)) = own.iter().filter(|_| Extent::of(directory) == Extent::Everywhere).find_map(part) else { return Ok(()) };
+    let Some((place, name)) = own.iter().find_map(part) else { return Ok(()) };
     Err(busy(&place).advise(format!("it shows a directory of '{name}' (a bind mount): unmount that first, or use '-f'")))
 }
 

@@ -54,6 +54,11 @@ impl Asked {
         }
     }
 
+    /// True for a place at which it was asked to be mounted.
+    pub(crate) fn has(&self, place: &Path) -> bool {
+        self.by_hand.contains(place) || self.own.as_ref().is_some_and(|own| own.place == place)
+    }
+
     /// Path in the table of mounts of a place that was said.
     fn real<'a>(&'a self, said: &'a Path) -> &'a Path {
         self.own.as_ref().filter(|own| own.said == said).map_or(said, |own| &own.place)
