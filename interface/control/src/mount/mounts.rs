@@ -5,8 +5,7 @@
 //! or destroy it. No lock of these is held while a mount comes or goes; whoever works on mounts has the turn ([`crate::mount::turns`]).
 
 use crate::failure::{self, because};
-use crate::mount::enclosed::resolved;
-use crate::mount::whereabouts::{Asked, Standing};
+use crate::mount::whereabouts::{Asked, Standing, resolved};
 use crate::mount::working;
 use crate::report::direct_rows;
 use control_api::{ErrorKind, Failure};

@@ -8,6 +8,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// Path below another one; no slash comes at its end.
+fn below(above: &Path, rest: &Path) -> PathBuf {
+    above.components().chain(rest.components()).collect()
+}
+
+/// Path with its links resolved, as far as it is there.
+pub(crate) fn resolved(path: &Path) -> PathBuf {
+    let found = path.ancestors().find_map(|above| Some((above, std::fs::canonicalize(above).ok()?)));
+    found.map_or_else(|| path.to_path_buf(), |(above, real)| below(&real, path.strip_prefix(above).unwrap_or(Path::new(""))))
+}
+
 /// Place of a mount, or why it has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
