@@ -126,3 +126,21 @@ pub fn come_back(world: &World) -> Result<(), Failure> {
     is_left(world, "second")?;
     is_left(world, "only")
 }
+
+/// If this fails, a file system that forwards syncs is nowhere after a rename, because a bind mount shows it too.
+pub fn forwarded(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/t t {vdevs}/a")?;
+    world.ok("zfs create -o canmount=noauto t/a")?;
+    world.ok("zfs mount -o syncfs t/a")?;
+    bind(world, "mnt/t/a", "bound")?;
+    world.ok("mount -o remount,bind,ro {dir}/bound")?;
+    for (from, to, force) in [("a", "b", ""), ("b", "c", "-f")] {
+        world.ok(&format!("zfs rename {force} t/{from} t/{to}"))?;
+        same("a write at the new place", write(world, &format!("mnt/t/{to}")), None)?;
+        same("a write through a bind mount that is read-only", write(world, "bound"), Some(30))?;
+    }
+    world.ok("sync -f {mnt}/t/c/file")?;
+    world.ok("zpool export t")?;
+    is_left(world, "bound")
+}

@@ -398,7 +398,7 @@ impl Mounts {
             Claimed::Free(claim) => claim,
             Claimed::Again(mounted, moves) => {
                 let prepared = prepare(exec, &place, &plan)?;
-                mounted.session.mount_again(&place, &plan.options).map_err(refused)?;
+                mounted.session.mount_again(&place, self.shown(&mounted).as_deref(), &plan.options).map_err(refused)?;
                 if moves || !mounted.asked.lock().has(&mounted.session.mountpoint()) {
                     mounted.session.moved(plan.staged.as_ref().unwrap_or(&prepared.real));
                 }

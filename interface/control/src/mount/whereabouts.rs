@@ -165,6 +165,12 @@ impl Mounts {
         mounted.rows(&rows).filter(|row| fuse::covers(&rows, row).is_empty()).map(|row| row.place.clone()).collect()
     }
 
+    /// Place at which all of it is to be seen.
+    pub(crate) fn shown(&self, mounted: &Mounted) -> Option<PathBuf> {
+        let rows = self.rows()?;
+        mounted.rows(&rows).find(|row| row.is_whole && fuse::covers(&rows, row).is_empty()).map(|row| row.place.clone())
+    }
+
     /// Place at which a directory or file of it is shown, and not all of it.
     pub(crate) fn part(&self, mounted: &Mounted) -> Option<PathBuf> {
         let rows = self.rows()?;
