@@ -139,6 +139,12 @@ pub(crate) fn attach_device(device: &OwnedFd, mountpoint: &Path, options: &Mount
         .map_err(|error| MountError::Mount(error.into()))
 }
 
+/// Shows at another place what is mounted at one (a bind mount), with flags of its own. Needs root.
+pub(crate) fn show(from: &Path, to: &Path, options: &MountOptions) -> Reply<()> {
+    rustix::mount::mount_bind(from, to)?;
+    Ok(rustix::mount::mount_remount(to, flags_of(options) | MountFlags::BIND, c"")?)
+}
+
 /// Options of mount(2) that FUSE itself reads.
 pub(crate) fn data_of(device: &OwnedFd, mountpoint: &Path, options: &MountOptions) -> Result<String, MountError> {
     let stat = rustix::fs::stat(mountpoint).map_err(|error| MountError::Mountpoint(error.into()))?;

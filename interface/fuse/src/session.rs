@@ -172,15 +172,20 @@ impl Session {
     }
 
     /// Mounts the same file system once more: what was detached while files were open there comes back with its one state, what is mounted
-    /// elsewhere gets another place. [`Session::moved`] makes it the place that is unmounted first.
+    /// elsewhere gets another place. [`Session::moved`] makes it the place that is unmounted first. A mount on a block device can only be shown
+    /// once more, from the place `shown` where it is.
     ///
     /// # Errors
     /// [`MountError`]; users' mounts can't be made again.
-    pub fn mount_again(&self, mountpoint: &Path, options: &MountOptions) -> Result<(), MountError> {
+    pub fn mount_again(&self, mountpoint: &Path, shown: Option<&Path>, options: &MountOptions) -> Result<(), MountError> {
         if self.through_helper {
             return Err(MountError::Mount(Errno::EBUSY));
         }
-        mount::attach_device(&self.mount.device, mountpoint, options)
+        let Some(shown) = shown.filter(|_| self.number.0 != 0) else {
+            return mount::attach_device(&self.mount.device, mountpoint, options);
+        };
+        let (shown, place, options) = (shown.to_path_buf(), mountpoint.to_path_buf(), options.clone());
+        apart(&self.exec, Err(Errno::EIO), move || mount::show(&shown, &place, &options)).map_err(MountError::Mount)
     }
 
     /// Changes in place whether the mount is read-only, and what may be executed.

@@ -19,6 +19,8 @@ pub struct MountRow {
     pub parent: u64,
     /// Major and minor number of its device: one for all mounts of a superblock.
     pub device: (u32, u32),
+    /// True when it shows a file system from its root on, not one directory or file of it.
+    pub is_whole: bool,
     /// Mountpoint of the mount.
     pub place: PathBuf,
     /// Type of the mount: `fuse.zfs`.
@@ -87,13 +89,15 @@ fn row(line: &[u8]) -> Option<MountRow> {
     let (id, parent) = (number()?, number()?);
     let device = String::from_utf8_lossy(fields.next()?).into_owned();
     let (major, minor) = device.split_once(':')?;
-    let place = PathBuf::from(OsString::from_vec(unescape(fields.nth(1)?)));
+    let is_whole = fields.next()? == b"/";
+    let place = PathBuf::from(OsString::from_vec(unescape(fields.next()?)));
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
     let text = |field: &[u8]| String::from_utf8_lossy(&unescape(field)).into_owned();
     Some(MountRow {
         id,
         parent,
         device: (major.parse().ok()?, minor.parse().ok()?),
+        is_whole,
         place,
         kind: text(rest.next()?),
         source: text(rest.next()?),
@@ -132,11 +136,14 @@ mod tests {
             id: 139,
             parent: 81,
             device: (0, 72),
+            is_whole: true,
             place: PathBuf::from(r"/tmp/a b\c"),
             kind: "fuse.zfs".to_string(),
             source: "tank/my data".to_string(),
         };
         assert_eq!(row(line), Some(expected));
+        let part = br"140 81 0:72 /dir /tmp/d rw - fuse.zfs tank rw";
+        assert_eq!(row(part).map(|row| (row.is_whole, row.place)), Some((false, PathBuf::from("/tmp/d"))));
         assert_eq!(row(b""), None);
     }
 
@@ -147,6 +154,7 @@ mod tests {
             id,
             parent,
             device: (0, id as u32),
+            is_whole: true,
             place: PathBuf::from(place),
             kind: "fuse.zfs".to_string(),
             source: String::new(),

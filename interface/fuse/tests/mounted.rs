@@ -349,7 +349,7 @@ fn what_was_detached_is_mounted_again_with_its_one_state() {
     let session = mounted.session.as_ref().expect("mounted");
     session.unmount(true).expect("a lazy unmount");
     assert!(session.is_alive() && !mounted.at.join("open").exists());
-    session.mount_again(&mounted.at, &fuse::MountOptions::default()).expect("the same superblock again");
+    session.mount_again(&mounted.at, None, &fuse::MountOptions::default()).expect("the same superblock again");
     file.write_all(b"through the old descriptor").expect("written");
     assert_eq!(std::fs::read(mounted.at.join("open")).expect("read"), b"through the old descriptor");
     drop(file);

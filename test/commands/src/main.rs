@@ -6,6 +6,7 @@
 //! The programs are looked for beside this one, or in `ZIRCONIA_BIN`. A scenario whose needs the machine does not meet is skipped,
 //! and said so; with `ZIRCONIA_STRICT` it fails.
 
+mod beside;
 mod campaign;
 mod coherency;
 mod daemon;
@@ -91,6 +92,9 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "mounts: hidden ones, stacked ones", needs: ROOT, run: hidden::stacked },
     Scenario { name: "mounts: in another namespace too", needs: ROOT, run: hidden::elsewhere },
     Scenario { name: "mounts: refused at one of several places", needs: ROOT, run: hidden::several_places },
+    Scenario { name: "mounts: at other places, by force", needs: ROOT, run: beside::forced },
+    Scenario { name: "mounts: at other places, after a kill", needs: ROOT, run: beside::come_back },
+    Scenario { name: "mounts: at other places, syncs forwarded", needs: LOOPS, run: beside::forwarded },
     Scenario { name: "mounts: unmounted before a kill", needs: ROOT, run: hidden::stays_unmounted },
     Scenario { name: "mounts: killed while it waits for itself", needs: LOOPS, run: mounts::waits_for_itself },
     Scenario { name: "files: written, listed, read after import", needs: MOUNTS, run: files::round_trip },

@@ -266,7 +266,7 @@ pub fn revival(world: &World) -> Result<(), Failure> {
 }
 
 /// Kills the daemon and whoever would start it again, so that the next command does.
-fn kill_both(world: &World) -> Result<(), Failure> {
+pub fn kill_both(world: &World) -> Result<(), Failure> {
     let daemon = world.daemon()?;
     if let Some(supervisor) = supervisor(&daemon) {
         world.ok(&format!("kill -9 {supervisor}"))?;

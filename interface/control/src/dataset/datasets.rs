@@ -260,7 +260,7 @@ impl Datasets {
         let moved = if request.no_unmount {
             Vec::new()
         } else {
-            self.unmounter.unmount_tree(&turn, &pool, &request.from, request.force, Directory::Remove)?
+            self.unmounter.unmount_tree(&turn, &pool, &request.from, request.force, Directory::Moves)?
         };
         let renamed = pool.dsl().rename(&request.from, &request.to);
         if renamed.is_ok() {

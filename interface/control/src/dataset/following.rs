@@ -51,7 +51,7 @@ impl Follower<'_> {
         let (mut again, mut new) = (Vec::new(), Vec::new());
         if moves {
             for name in following.names {
-                let was_mounted = self.unmounter.unmount_tree(&turn, pool, name, false, Directory::Remove).map_err(without_force)?;
+                let was_mounted = self.unmounter.unmount_tree(&turn, pool, name, false, Directory::Moves).map_err(without_force)?;
                 // Setting a place mounts there, with all that inherits it.
                 let mut names = descendants(pool, name)?;
                 names.retain(|below| follows(pool, below, name) && !was_mounted.iter().any(|wish| wish.name == *below));

@@ -3,15 +3,10 @@
 
 use crate::failure::because;
 use crate::mount::place::{below_altroot, place_of};
+use crate::mount::whereabouts::resolved;
 use crate::pool::{OpenPool, Pools};
 use control_api::{DatasetCreate, ErrorKind, Failure};
-use std::path::{Path, PathBuf};
-
-/// Path with its links resolved, as far as it is there.
-fn resolved(path: &Path) -> PathBuf {
-    let found = path.ancestors().find_map(|above| Some((above, std::fs::canonicalize(above).ok()?)));
-    found.map_or_else(|| path.to_path_buf(), |(above, real)| path.strip_prefix(above).map_or(real.clone(), |rest| real.join(rest)))
-}
+use std::path::Path;
 
 /// Refuses a place inside of a mount of this daemon, where it may not mount; `what` cannot be done then.
 pub(crate) fn check_enclosed(pools: &Pools, what: &str, name: &str, place: &Path) -> Result<(), Failure> {

@@ -1,8 +1,9 @@
 //! Mounts that hide each other. The kernel lets go of a mount only by a path that leads to it, and only when nothing is mounted in it: so what
 //! lies over one goes before it and comes back after it, and what a new mount would hide is mounted in it instead.
 
-use crate::mount::mounts::{Directory, Mounted, Mounts, Standing};
+use crate::mount::mounts::{Directory, Mounted, Mounts};
 use crate::mount::turns::Turn;
+use crate::mount::whereabouts::Standing;
 use crate::mount::wish::Wish;
 use crate::pool::{OpenPool, Pools};
 use fuse::{MountRow, MountTable};
@@ -116,8 +117,9 @@ pub(crate) fn lift_within(pools: &Pools, turn: &Turn<'_>, place: &Path) -> Vec<W
     let mut wishes = Vec::new();
     for (mounts, mounted) in leaving_order(inside, Vec::new()) {
         let Some(wish) = wish_again(pools, &mounts, &mounted) else { continue };
+        let place = mounted.session.mountpoint();
         if mounts.leave(&mounted).is_ok() {
-            mounted.remove_directory(Directory::RemoveMade);
+            mounted.remove_directory(&place, Directory::RemoveMade);
             wishes.push(Wish { past_bar: true, ..wish });
         }
         turn.step();

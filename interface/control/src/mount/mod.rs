@@ -10,5 +10,6 @@ pub(crate) mod place;
 pub(crate) mod returning;
 pub(crate) mod turns;
 pub(crate) mod unmounting;
+pub(crate) mod whereabouts;
 pub(crate) mod wish;
 pub(crate) mod working;

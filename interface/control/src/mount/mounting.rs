@@ -82,7 +82,7 @@ impl Mounter {
         let asked = asked.map_err(|_| because(ErrorKind::Invalid, format!("cannot mount '{name}'"), "Invalid argument"))?;
         let place = request.place.as_ref().map(PathBuf::from);
         let options = request.options.clone();
-        let wish = Wish { place, options, by_itself: false, ..Wish::by_itself(&pool, name) };
+        let wish = Wish { by_hand: place.is_some(), place, options, by_itself: false, ..Wish::by_itself(&pool, name) };
         let turn = self.turn();
         if asked.remount {
             let handle = pool.dsl().hold(name).map_err(|error| failure::dataset("open", name, &error))?;
@@ -161,7 +161,7 @@ impl Mounter {
         let mut kept: Option<PathBuf> = None;
         for mut ready in list {
             // Whoever had the turn before may have mounted it.
-            if staging.is_some() && ready.wish.by_itself && ready.wish.pool.mounts.mountpoint(&ready.wish.name).is_some() {
+            if staging.is_some() && ready.wish.by_itself && ready.wish.is_fulfilled() {
                 continue;
             }
             let place = PathBuf::from(&ready.plan.mountpoint);
@@ -220,6 +220,8 @@ impl Mounter {
                 Err(next.map_or(failure.clone(), |next| failure.advise(next)))
             });
         }
+        // One that is noted may be another one than the properties say now.
+        let is_own = !wish.by_hand && wish.place.as_ref().is_none_or(|place| place == Path::new(&mountpoint));
         let place = wish.place.as_ref().map_or(mountpoint, |place| place.to_string_lossy().into_owned());
         let (settings, mut options) = how(pool, &handle, &asked);
         // Where nothing is written there is nothing to sync, and the kernel forwards none.
@@ -229,12 +231,12 @@ impl Mounter {
             mountpoint: place,
             staged: None,
             must_be_empty: text_of(&handle, "overlay") == "off" && !overlay && !asked.remount,
-            made_for_it: made_for_it && wish.place.is_none(),
+            made_for_it: made_for_it && is_own,
             settings,
             direct: self.direct.clone(),
             options,
             wishes: wish.options.clone(),
-            by_hand: wish.place.is_some(),
+            by_hand: wish.by_hand,
             past_bar: wish.past_bar,
             elsewhere: wish.place.is_some() || wish.again,
             is_suspended: is_suspended(pool),

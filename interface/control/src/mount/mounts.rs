@@ -5,6 +5,7 @@
 //! or destroy it. No lock of these is held while a mount comes or goes; whoever works on mounts has the turn ([`crate::mount::turns`]).
 
 use crate::failure::{self, because};
+use crate::mount::whereabouts::{Asked, Standing, resolved};
 use crate::mount::working;
 use crate::report::direct_rows;
 use control_api::{ErrorKind, Failure};
@@ -18,7 +19,7 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use zpl::direct::{Direct, DirectSnapshot, DirectStats, Tunables};
 use zpl::{Node, Settings, SnapshotSource, Zfs, ZplFuse};
 
@@ -35,27 +36,10 @@ pub(crate) struct Mounted {
     handler: Arc<ZplFuse>,
     /// Options that the mount was asked for beyond the properties.
     options: Mutex<Vec<String>>,
-    /// True when the place was said by hand, not by the properties.
-    pub(crate) by_hand: bool,
-    /// True when the dataset got another name while the mount stayed where it is.
-    stayed: AtomicBool,
-    made_for_it: bool,
-    made: bool,
+    /// Places at which it was asked to be mounted.
+    pub(crate) asked: Mutex<Asked>,
     /// True while somebody unmounts it.
     pub(crate) leaving: AtomicBool,
-}
-
-/// Place of a mount, or why it has none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// Mounted at this place.
-    Mounted(PathBuf),
-    /// Mounted nowhere that this process sees, but files of it are open: somebody detached it, or it is in another mount namespace.
-    Detached,
-    /// Last requests are being served.
-    Leaving,
-    /// Mount has ended.
-    Gone,
 }
 
 /// Fate of the directory that a file system was mounted on.
@@ -63,8 +47,10 @@ pub(crate) enum Standing {
 pub enum Directory {
     /// Directory stays.
     Keep,
-    /// Dataset goes, or has another place from now on: its directory goes when it is empty and its place follows from the
-    /// dataset's name (OpenZFS: `remove_mountpoint`).
+    /// Dataset has another place from now on: its directory goes when it is empty and its place follows from the dataset's name
+    /// (OpenZFS: `remove_mountpoint`). No other directory at which it is shown goes.
+    Moves,
+    /// Dataset goes, and its directory as with [`Directory::Moves`].
     Remove,
     /// Pool goes: only what was made for this mount, and not inside of another file system of a pool, whose contents are its user's.
     RemoveMade,
@@ -89,7 +75,7 @@ struct State {
 /// Mounts of one pool.
 pub struct Mounts {
     state: Mutex<State>,
-    table: Mutex<MountTable>,
+    pub(crate) table: Mutex<MountTable>,
     /// Threads that serve the mounts: the pool's own, so that none waits for another pool.
     readers: Mutex<Option<Readers>>,
     /// Counts of direct I/O: of the pool, and of each dataset since the pool was opened, mounted or not.
@@ -233,7 +219,7 @@ impl Mounts {
         self.there(name)
     }
 
-    fn there(&self, name: &str) -> Option<Arc<Mounted>> {
+    pub(crate) fn there(&self, name: &str) -> Option<Arc<Mounted>> {
         let mut state = self.state.lock();
         match state.slots.get(name)? {
             Slot::There(mounted) if mounted.session.has_ended() => {
@@ -242,53 +228,6 @@ impl Mounts {
             }
             Slot::There(mounted) => Some(mounted.clone()),
             Slot::Coming => None,
-        }
-    }
-
-    /// Place of a mount, looked up now.
-    pub(crate) fn standing(&self, mounted: &Mounted) -> Standing {
-        if mounted.session.has_ended() {
-            return Standing::Gone;
-        }
-        if mounted.leaving.load(Ordering::Acquire) || !mounted.session.is_alive() {
-            return Standing::Leaving;
-        }
-        let recorded = mounted.session.mountpoint();
-        let Some(rows) = self.table.lock().rows() else { return Standing::Mounted(recorded) };
-        let own = |row: &&fuse::MountRow| row.device == mounted.session.number();
-        if rows.iter().filter(own).any(|row| row.place == recorded) {
-            return Standing::Mounted(recorded);
-        }
-        match rows.iter().find(own) {
-            Some(row) => {
-                mounted.session.moved(&row.place);
-                Standing::Mounted(row.place.clone())
-            }
-            None => Standing::Detached,
-        }
-    }
-
-    /// True when `mounted` is mounted at this place, alone or with others.
-    fn is_at(&self, mounted: &Mounted, place: &Path) -> bool {
-        self.table.lock().rows().is_some_and(|rows| mounted.is_at(&rows, place))
-    }
-
-    /// Places at which it is mounted, wherever a path leads to it.
-    pub(crate) fn places(&self, mounted: &Mounted) -> Vec<PathBuf> {
-        let Some(rows) = self.table.lock().rows() else { return vec![mounted.session.mountpoint()] };
-        let own = rows.iter().filter(|row| row.device == mounted.session.number());
-        own.filter(|row| fuse::covers(&rows, row).is_empty()).map(|row| row.place.clone()).collect()
-    }
-
-    /// True when this dataset is mounted at this place, alone or with others.
-    pub(crate) fn is_there_at(&self, name: &str, place: &Path) -> bool {
-        self.there(name).is_some_and(|mounted| self.is_at(&mounted, place))
-    }
-
-    /// Makes this one of several places of a mount the one that is meant.
-    pub(crate) fn choose(&self, name: &str, place: &Path) {
-        if let Some(mounted) = self.there(name).filter(|mounted| self.is_at(mounted, place)) {
-            mounted.session.moved(place);
         }
     }
 
@@ -301,7 +240,6 @@ impl Mounts {
             let new = old.replacen(from, to, 1);
             if let Slot::There(mounted) = &slot {
                 mounted.name.lock().clone_from(&new);
-                mounted.stayed.store(true, Ordering::Release);
             }
             state.slots.insert(new, slot);
         }
@@ -314,28 +252,10 @@ impl Mounts {
         }
     }
 
-    /// True when the path of a mount leads to something else, which was mounted over it.
-    pub(crate) fn is_covered(&self, mounted: &Mounted) -> bool {
-        let Some(rows) = self.table.lock().rows() else { return false };
-        mounted.row(&rows).is_some_and(|row| !fuse::covers(&rows, row).is_empty())
-    }
-
     /// Mountpoint and name of the mounted dataset that a path is in.
     pub fn dataset_at(&self, path: &str) -> Option<(String, String)> {
         let inside = self.list().into_iter().filter(|(_, place)| Path::new(path).starts_with(place));
         inside.max_by_key(|(_, place)| place.len()).map(|(name, place)| (place, name))
-    }
-
-    /// Mountpoint of a dataset.
-    pub fn mountpoint(&self, name: &str) -> Option<String> {
-        self.there(name).and_then(|mounted| self.place_of(&mounted))
-    }
-
-    fn place_of(&self, mounted: &Mounted) -> Option<String> {
-        match self.standing(mounted) {
-            Standing::Mounted(place) => Some(place.to_string_lossy().into_owned()),
-            _ => None,
-        }
     }
 
     /// Counts of direct I/O of the pool.
@@ -356,8 +276,9 @@ impl Mounts {
         Some((zfs.objset().id(), counts.unwrap_or_default()))
     }
 
-    fn remember_made(&self, place: &Path) {
-        if let Some(identity) = identity(place) {
+    fn remember_made(&self, plan: &MountPlan, prepared: &Prepared) {
+        let place = Path::new(&plan.mountpoint);
+        if let Some(identity) = identity(place).filter(|_| prepared.made && plan.made_for_it) {
             self.state.lock().made.insert(place.to_path_buf(), identity);
         }
     }
@@ -476,19 +397,20 @@ impl Mounts {
         let claim = match self.claim(exec, &name, &place, &plan)? {
             Claimed::Free(claim) => claim,
             Claimed::Again(mounted, moves) => {
-                prepare(exec, &place, &plan)?;
-                mounted.session.mount_again(&place, &plan.options).map_err(refused)?;
-                if moves {
-                    mounted.session.moved(&place);
-                    mounted.stayed.store(false, Ordering::Release);
+                let prepared = prepare(exec, &place, &plan)?;
+                mounted.session.mount_again(&place, self.shown(&mounted).as_deref(), &plan.options).map_err(refused)?;
+                if moves || !mounted.asked.lock().has(&mounted.session.mountpoint()) {
+                    mounted.session.moved(plan.staged.as_ref().unwrap_or(&prepared.real));
                 }
+                self.remember_made(&plan, &prepared);
+                mounted.asked.lock().add(&plan, prepared);
                 return Ok(());
             }
         };
-        let made = prepare(exec, &place, &plan)?;
-        if made && plan.made_for_it {
-            self.remember_made(Path::new(&plan.mountpoint));
-        }
+        let prepared = prepare(exec, &place, &plan)?;
+        self.remember_made(&plan, &prepared);
+        let mut asked = Asked::default();
+        asked.add(&plan, prepared);
         let objset = handle.objset().map_err(|error| failure::dataset("mount", &name, &error))?;
         let zfs = Zfs::open(&objset, txgs.filter(|_| !handle.is_snapshot()), plan.settings)
             .map_err(|error| because(ErrorKind::Damaged, &*what, error))?;
@@ -502,17 +424,9 @@ impl Mounts {
         let handler = Arc::new(ZplFuse::new(zfs.clone(), snapshots).with_health(plan.is_suspended).with_workers(plan.works_in));
         let readers = self.readers(exec).map_err(|error| because(ErrorKind::Io, &*what, error))?;
         let session = Session::mount_with(&readers, handler.clone(), &place, &plan.options).map_err(refused)?;
-        let (made_for_it, by_hand, options, leaving) = (plan.made_for_it, plan.by_hand, Mutex::new(plan.wishes), AtomicBool::new(false));
-        let (name, stayed) = (Mutex::new(name), AtomicBool::new(false));
-        claim.fill(Mounted { name, session, zfs, handler, options, by_hand, stayed, made_for_it, made, leaving });
+        let (name, options, asked, leaving) = (Mutex::new(name), Mutex::new(plan.wishes), Mutex::new(asked), AtomicBool::new(false));
+        claim.fill(Mounted { name, session, zfs, handler, options, asked, leaving });
         Ok(())
-    }
-
-    /// Notes that a mount that was put together elsewhere is in its place now.
-    pub(crate) fn moved(&self, name: &str, place: &Path) {
-        if let Some(mounted) = self.there(name) {
-            mounted.session.moved(place);
-        }
     }
 
     /// Changes a mount in place; false when it is not mounted.
@@ -618,16 +532,6 @@ impl Mounted {
         self.name.lock().clone()
     }
 
-    /// True when it is mounted at this place, alone or with others.
-    fn is_at(&self, rows: &[fuse::MountRow], place: &Path) -> bool {
-        rows.iter().any(|row| row.device == self.session.number() && row.place == place)
-    }
-
-    /// True when the mount is where its properties do not say.
-    pub(crate) fn has_own_place(&self) -> bool {
-        self.by_hand || self.stayed.load(Ordering::Acquire)
-    }
-
     /// File system that is mounted.
     pub(crate) fn zfs(&self) -> &Arc<Zfs> {
         &self.zfs
@@ -638,19 +542,15 @@ impl Mounted {
         self.options.lock().clone()
     }
 
-    /// Row of the mount in the table of mounts.
-    pub(crate) fn row<'a>(&self, rows: &'a [fuse::MountRow]) -> Option<&'a fuse::MountRow> {
-        let place = self.session.mountpoint();
-        rows.iter().rfind(|row| row.device == self.session.number() && row.place == place)
-    }
-
-    /// Removes the directory that the file system was mounted on, if it is one to remove.
-    pub(crate) fn remove_directory(&self, directory: Directory) {
-        let place = self.session.mountpoint();
+    /// Removes the directory that the file system was mounted on, which left this place, if it is one to remove: at any other place than that
+    /// of its name the directory is its user's.
+    pub(crate) fn remove_directory(&self, left: &Path, directory: Directory) {
+        let Some(own) = self.asked.lock().own.clone().filter(|own| own.follows && own.place == left) else { return };
+        let place = own.place;
         let goes = match directory {
             Directory::Keep => false,
-            Directory::Remove => self.made_for_it,
-            Directory::RemoveMade => self.made_for_it && self.made && !is_inside_of_a_pool(&place),
+            Directory::Moves | Directory::Remove => true,
+            Directory::RemoveMade => own.made && !is_inside_of_a_pool(&place),
         };
         if goes {
             // Fails when something is in it: then it is not ours alone.
@@ -671,11 +571,23 @@ fn is_inside_of_a_pool(place: &Path) -> bool {
     rustix::fs::statfs(above).is_ok_and(|stat| stat.f_type as u64 == FUSE_SUPER_MAGIC)
 }
 
+/// Directory that is there for a mount.
+pub(crate) struct Prepared {
+    /// True when it was made now.
+    pub made: bool,
+    /// Path of the mount's place without links.
+    pub real: PathBuf,
+}
+
 /// Does [`prepare_directory`] apart; the directory may be one of ours.
-fn prepare(exec: &Exec, place: &Path, plan: &MountPlan) -> Result<bool, Failure> {
+fn prepare(exec: &Exec, place: &Path, plan: &MountPlan) -> Result<Prepared, Failure> {
     let (place, must_be_empty, mountpoint) = (place.to_path_buf(), plan.must_be_empty, plan.mountpoint.clone());
     let otherwise = because(ErrorKind::Io, format!("cannot mount '{mountpoint}'"), "its directory cannot be looked at");
-    fuse::apart(exec, Err(otherwise), move || prepare_directory(&place, must_be_empty, &mountpoint))
+    let work = move || {
+        let made = prepare_directory(&place, must_be_empty, &mountpoint)?;
+        Ok(Prepared { made, real: resolved(Path::new(&mountpoint)) })
+    };
+    fuse::apart(exec, Err(otherwise), work)
 }
 
 /// Makes the directory for a mount; true when it was not there.

@@ -6,7 +6,7 @@
 
 use crate::failure::believable;
 use crate::mount::mounting::Mounter;
-use crate::mount::mounts::{Mounted, Standing, is_within};
+use crate::mount::mounts::{Mounted, is_within};
 use crate::mount::wish::Wish;
 use crate::pool::opening::Opening;
 use crate::pool::{OpenPool, Pools};
@@ -25,7 +25,7 @@ const FILE: &str = "mounts.json";
 /// Folder in the state directory in which a tree of mounts is put together.
 pub(crate) const STAGE: &str = "stage";
 
-/// Note of one mount.
+/// Note of one place of a mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Note {
     name: String,
@@ -129,11 +129,12 @@ impl Returning {
         let is_known =
             |pool: &&Arc<OpenPool>| noted.pools.contains(&pool.name()) && !noted.mounts.iter().any(|note| is_renamed(note, pool));
         let mut wishes: Vec<Wish> = pools.iter().filter(|pool| !is_known(pool)).flat_map(|pool| self.mounter.automatic(pool)).collect();
-        for note in noted.mounts {
-            let Some(pool) = owner(&note.name).filter(|pool| pool.mounts.mountpoint(&note.name).is_none()) else { continue };
-            wishes.retain(|wish| wish.name != note.name);
-            let place = note.by_hand.then_some(note.place);
-            wishes.push(Wish { place, options: note.options, again: true, ..Wish::by_itself(pool, &note.name) });
+        wishes.retain(|wish| !noted.mounts.iter().any(|note| note.name == wish.name));
+        for note in &noted.mounts {
+            let Some(pool) = owner(&note.name).filter(|pool| !pool.mounts.is_there_at(&note.name, &note.place)) else { continue };
+            // Whatever the properties say by now.
+            let (place, options) = (Some(note.place.clone()), note.options.clone());
+            wishes.push(Wish { place, by_hand: note.by_hand, options, again: true, ..Wish::by_itself(pool, &note.name) });
         }
         // What nobody noted. A second mount of one that comes anyway (a bind mount) stays as it is.
         let rows = fuse::MountTable::default().rows().unwrap_or_default();
@@ -141,9 +142,13 @@ impl Returning {
         for row in rows.iter().filter(is_ours) {
             let is_known = wishes.iter().any(|wish| wish.name == row.source || wish.place.as_ref() == Some(&row.place));
             let Some(pool) = owner(&row.source).filter(|_| !is_known && fuse::is_dead(&row.place)) else { continue };
-            wishes.push(Wish { place: Some(row.place.clone()), again: true, ..Wish::by_itself(pool, &row.source) });
+            wishes.push(Wish { place: Some(row.place.clone()), by_hand: true, again: true, ..Wish::by_itself(pool, &row.source) });
         }
         self.mounter.mount_wishes(&turn, wishes).iter().for_each(|failure| tracing::warn!("{failure}"));
+        // The first of several places is the one that is meant when none is named.
+        for note in noted.mounts.iter().rev() {
+            owner(&note.name).into_iter().for_each(|pool| pool.mounts.choose(&note.name, &note.place));
+        }
     }
 }
 
@@ -152,9 +157,12 @@ fn pool_of(name: &str) -> &str {
 }
 
 fn notes_of(pool: &OpenPool) -> Vec<Note> {
-    let note = |mounted: Arc<Mounted>| match pool.mounts.standing(&mounted) {
-        Standing::Mounted(place) => Some(Note { name: mounted.name(), place, by_hand: mounted.has_own_place(), options: mounted.wishes() }),
-        _ => None,
+    let notes = |mounted: Arc<Mounted>| {
+        let note = |place: PathBuf| {
+            let (place, by_hand) = mounted.said(&place);
+            Note { name: mounted.name(), place, by_hand, options: mounted.wishes() }
+        };
+        pool.mounts.places_to_note(&mounted).into_iter().map(note).collect::<Vec<_>>()
     };
-    pool.mounts.all().into_iter().filter_map(note).collect()
+    pool.mounts.all().into_iter().flat_map(notes).collect()
 }

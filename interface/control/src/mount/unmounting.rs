@@ -7,17 +7,18 @@
 use crate::dataset::properties::text_of;
 use crate::device::served::Served;
 use crate::failure::{self, because};
-use crate::mount::leaving::{self, busy};
+use crate::mount::leaving::{self, Extent, busy};
 use crate::mount::lifting::{self, Leaver, all_mounts, wish_again};
 use crate::mount::mounting::Mounter;
-use crate::mount::mounts::{Directory, Mounted, Standing};
+use crate::mount::mounts::{Directory, Mounted};
 use crate::mount::turns::Turn;
+use crate::mount::whereabouts::Standing;
 use crate::mount::wish::Wish;
 use crate::pool::{OpenPool, Pools};
 use crate::requests::done;
 use control_api::{ErrorKind, Failure, Response, UnmountRequest};
 use exec::Exec;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Unmounting of file systems of all pools.
@@ -41,10 +42,12 @@ impl Unmounter {
         directory: Directory,
     ) -> Result<Vec<Wish>, Failure> {
         let own: Vec<Leaver> = pool.mounts.below(name).into_iter().map(|mounted| (pool.mounts.clone(), mounted)).collect();
+        let place_of = |mounted: &Mounted| pool.mounts.place_of(mounted).map_or_else(|| mounted.session.mountpoint(), PathBuf::from);
+        let left: Vec<PathBuf> = own.iter().map(|(_, mounted)| place_of(mounted)).collect();
         let is_own = |mounted: &Mounted| own.iter().any(|(_, own)| std::ptr::eq(&**own, mounted));
         // What hides some of them goes, too, and comes back.
         let list = lifting::leaving_order(own.clone(), all_mounts(&self.pools));
-        let (mut wishes, mut lifted, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut wishes, mut lifted) = (Vec::new(), Vec::new());
         if force {
             let own: Vec<Arc<Mounted>> = own.iter().map(|(_, mounted)| mounted.clone()).collect();
             self.served.check_unserved(&own)?;
@@ -53,20 +56,18 @@ impl Unmounter {
                 lifted.extend(wish.filter(|_| mounts.leave(mounted).is_ok()));
             }
             wishes.extend(own.iter().map(|mounted| Wish::again(pool, mounted)));
-            let forced = self.unmount_by_force(pool, own);
+            let forced = self.unmount_by_force(pool, own, Extent::of(directory));
             if forced.is_err() {
                 self.mounter.put_back(turn, lifted);
                 return forced.map(|()| wishes);
             }
         } else {
+            let everywhere = Extent::of(directory) == Extent::Everywhere;
+            let places = if everywhere { self.leave_beside(turn, pool, &own)? } else { Vec::new() };
             for (mounts, mounted) in &list {
                 let wish = if is_own(mounted) { Some(Wish::again(pool, mounted)) } else { wish_again(&self.pools, mounts, mounted) };
-                let everywhere = is_own(mounted) && directory == Directory::RemoveMade;
-                if let (true, Some(wish)) = (everywhere, &wish) {
-                    places.extend(every_place(wish, mounted));
-                }
                 let was_there = matches!(mounts.standing(mounted), Standing::Mounted(_));
-                if let Err(failure) = mounts.leave_all(mounted, everywhere) {
+                if let Err(failure) = mounts.leave_all(mounted, everywhere && is_own(mounted)) {
                     // Another mount namespace has it too: it goes on there, and is the same when it is mounted here again.
                     let is_elsewhere = was_there && mounts.standing(mounted) == Standing::Detached;
                     if !(is_elsewhere && is_own(mounted) && directory == Directory::Keep) {
@@ -81,8 +82,8 @@ impl Unmounter {
                 if is_own(mounted) { wishes.extend(wish) } else { lifted.extend(wish) }
             }
         }
-        for (_, mounted) in list.iter().filter(|(_, mounted)| is_own(mounted)) {
-            mounted.remove_directory(directory);
+        for ((_, mounted), place) in own.iter().zip(&left) {
+            mounted.remove_directory(place, directory);
         }
         self.mounter.put_back(turn, lifted);
         drop(list);
@@ -94,6 +95,32 @@ impl Unmounter {
         Ok(wishes)
     }
 
+    /// Unmounts what is at several places from all but the one that is meant, as they may lie in other file systems; all, or none when one is in
+    /// use. Returns wishes for every place.
+    fn leave_beside(&self, turn: &Turn<'_>, pool: &Arc<OpenPool>, own: &[Leaver]) -> Result<Vec<Wish>, Failure> {
+        check_parts(own)?;
+        let places: Vec<Wish> = own.iter().flat_map(|(_, mounted)| every_place(&Wish::again(pool, mounted), mounted)).collect();
+        let others = |(mounts, mounted): &Leaver| {
+            let (first, mounted) = (mounted.session.mountpoint(), mounted.clone());
+            let all = mounts.places(&mounted).into_iter().filter(move |place| *place != first);
+            all.map(move |place| (place, mounted.clone())).collect::<Vec<_>>()
+        };
+        let mut beside: Vec<(PathBuf, Arc<Mounted>)> = own.iter().flat_map(others).collect();
+        beside.sort_by(|a, b| b.0.cmp(&a.0));
+        for (place, mounted) in beside {
+            let first = mounted.session.mountpoint();
+            mounted.session.moved(&place);
+            let left = pool.mounts.leave(&mounted);
+            mounted.session.moved(&first);
+            turn.step();
+            if let Err(failure) = left {
+                self.put_back_places(turn, &places);
+                return Err(failure);
+            }
+        }
+        Ok(places)
+    }
+
     /// Mounts again, beside where they are, what was mounted at several places.
     fn put_back_places(&self, turn: &Turn<'_>, places: &[Wish]) {
         let at = |wish: &Wish| wish.place.clone().unwrap_or_default();
@@ -103,8 +130,8 @@ impl Unmounter {
         places.iter().rev().for_each(|wish| wish.pool.mounts.choose(&wish.name, &at(wish)));
     }
 
-    fn unmount_by_force(&self, pool: &Arc<OpenPool>, list: Vec<Arc<Mounted>>) -> Result<(), Failure> {
-        let left = leaving::force(&self.exec, list.into_iter().map(|mounted| (pool.mounts.clone(), mounted)).collect());
+    fn unmount_by_force(&self, pool: &Arc<OpenPool>, list: Vec<Arc<Mounted>>, extent: Extent) -> Result<(), Failure> {
+        let left = leaving::force(&self.exec, list.into_iter().map(|mounted| (pool.mounts.clone(), mounted)).collect(), extent);
         match left.first() {
             Some((_, mounted)) => Err(busy(&mounted.session.mountpoint())
                 .advise("its programs are cut off, but requests that it has already do not end: does its pool wait for a device?")),
@@ -130,9 +157,9 @@ impl Unmounter {
 
     fn unmount_one(&self, target: &str, force: bool) -> Result<(), Failure> {
         let turn = self.mounter.turn();
-        let name = if target.starts_with('/') { self.unmount_target(target)? } else { target.to_string() };
+        let named = if target.starts_with('/') { Some(self.unmount_target(target)?) } else { None };
+        let name = named.as_ref().map_or_else(|| target.to_string(), |(name, _)| name.clone());
         let pool = self.pools.pool_of(&name, "open")?;
-        pool.mounts.choose(&name, Path::new(target));
         let what = format!("cannot unmount '{target}'");
         if name.contains('@') && !target.starts_with('/') {
             let what = format!("cannot open '{name}'");
@@ -146,19 +173,33 @@ impl Unmounter {
         if !pool.mounts.all().iter().any(|mounted| mounted.name() == name) {
             return Err(because(ErrorKind::Invalid, what, "not currently mounted"));
         }
+        // Children are in its own place only.
+        if let (Some(mounted), Some((_, place))) = (pool.mounts.mounted(&name), &named)
+            && pool.mounts.is_beside(&mounted, place)
+        {
+            pool.mounts.choose(&name, place);
+            // Were it cut off, its own place would be dead: who has files open here goes on with them.
+            let left = pool.mounts.leave(&mounted).or_else(|failure| {
+                let goes = force && !pool.mounts.is_covered(&mounted) && mounted.session.detach().is_ok();
+                if goes { Ok(()) } else { Err(failure) }
+            });
+            pool.mounts.choose_own(&name);
+            drop(mounted);
+            return left.and_then(|()| self.sync_after_unmount(&pool));
+        }
         // What is mounted on top of it goes first.
         self.unmount_tree(&turn, &pool, &name, force, Directory::Keep).map(drop)
     }
 
-    /// Name of the dataset whose mount a path names.
-    fn unmount_target(&self, path: &str) -> Result<String, Failure> {
+    /// Name of the dataset whose mount a path names, and that path without links.
+    fn unmount_target(&self, path: &str) -> Result<(String, PathBuf), Failure> {
         let refused = |why: &str| Err(because(ErrorKind::NotFound, format!("cannot unmount '{path}'"), why));
         let place = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
         let text = place.to_string_lossy().into_owned();
         let pools: Vec<Arc<OpenPool>> = self.pools.all();
         let on_top = pools.iter().find(|pool| pool.mounts.is_on_top(&text)).and_then(|pool| pool.mounts.find(&text));
         if let Some(name) = on_top.or_else(|| pools.iter().find_map(|pool| pool.mounts.find(&text))) {
-            return Ok(name);
+            return Ok((name, place));
         }
         let best = pools.iter().filter_map(|pool| pool.mounts.dataset_at(&text)).max_by_key(|(place, _)| place.len());
         match best {
@@ -186,7 +227,7 @@ impl Unmounter {
         let list = lifting::leaving_order(list, Vec::new());
         let mut failures = Vec::new();
         if force {
-            let left = leaving::force(&self.exec, list);
+            let left = leaving::force(&self.exec, list, Extent::Place);
             failures.extend(left.iter().map(|(_, mounted)| busy(&mounted.session.mountpoint())));
         } else {
             for (mounts, mounted) in list {
@@ -201,10 +242,21 @@ impl Unmounter {
     }
 }
 
+/// Refuses to unmount everywhere what is shown in part (a bind mount of a directory): were the rest refused, that could not be put back.
+fn check_parts(own: &[Leaver]) -> Result<(), Failure> {
+    let part = |(mounts, mounted): &Leaver| Some((mounts.part(mounted)?, mounted.name()));
+    let Some((place, name)) = own.iter().find_map(part) else { return Ok(()) };
+    Err(busy(&place).advise(format!("it shows a directory of '{name}' (a bind mount): unmount that first, or use '-f'")))
+}
+
 /// Wishes for every place of a file system, the one first that is meant when none is named.
 fn every_place(wish: &Wish, mounted: &Mounted) -> Vec<Wish> {
     let first = mounted.session.mountpoint();
     let mut places = wish.pool.mounts.places(mounted);
     places.sort_by_key(|place| *place != first);
-    places.into_iter().map(|place| Wish { place: Some(place), by_itself: false, ..wish.clone() }).collect()
+    let at = |place: PathBuf| {
+        let (place, by_hand) = mounted.said(&place);
+        Wish { place: Some(place), by_hand, by_itself: false, ..wish.clone() }
+    };
+    places.into_iter().map(at).collect()
 }

@@ -12,6 +12,8 @@ pub(crate) struct Wish {
     pub name: String,
     /// Place to mount at, if not where the properties say (legacy mounts).
     pub place: Option<PathBuf>,
+    /// True when somebody said that place, other than the properties: it stays the file system's whatever they say later.
+    pub by_hand: bool,
     /// Options of the mount beyond the properties.
     pub options: Vec<String>,
     /// True to leave it alone without a word when it is not meant to be mounted (canmount, none, legacy), or is already.
@@ -29,6 +31,7 @@ impl Wish {
             pool: pool.clone(),
             name: name.to_string(),
             place: None,
+            by_hand: false,
             options: Vec::new(),
             by_itself: true,
             again: false,
@@ -36,9 +39,16 @@ impl Wish {
         }
     }
 
+    /// True when it is mounted, where it is said there.
+    pub fn is_fulfilled(&self) -> bool {
+        let mounts = &self.pool.mounts;
+        self.place.as_ref().map_or_else(|| mounts.mountpoint(&self.name).is_some(), |place| mounts.is_there_at(&self.name, place))
+    }
+
     /// Wish for what is mounted, once more.
     pub fn again(pool: &Arc<OpenPool>, mounted: &Mounted) -> Wish {
-        let place = mounted.by_hand.then(|| mounted.session.mountpoint());
-        Wish { place, options: mounted.wishes(), again: true, ..Wish::by_itself(pool, &mounted.name()) }
+        let by_hand = mounted.is_by_hand();
+        let place = by_hand.then(|| mounted.session.mountpoint());
+        Wish { place, by_hand, options: mounted.wishes(), again: true, ..Wish::by_itself(pool, &mounted.name()) }
     }
 }
