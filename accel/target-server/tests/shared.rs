@@ -90,7 +90,7 @@ impl Raw {
         RegionAnswer::decode(&answer.message).unwrap().is_taken
     }
 
-    /// With memory as it should be.
+    /// Connects, with memory as it should be.
     fn sharing(listening: &Listening) -> (Raw, Region) {
         let mut host = Raw::new(listening, SHARED_MEMORY);
         let region = Region::create(REGION).unwrap();

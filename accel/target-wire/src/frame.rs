@@ -122,9 +122,9 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// For whoever has not proved anything.
+    /// Limits for whoever has not proved anything.
     pub const HANDSHAKE: Limits = Limits { message_bytes_max: 16 << 10, payload_bytes_max: 0 };
-    /// For programs and completions.
+    /// Limits for programs and completions.
     pub const SESSION: Limits = Limits { message_bytes_max: 1 << 20, payload_bytes_max: 256 << 20 };
 }
 

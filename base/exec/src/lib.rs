@@ -80,7 +80,7 @@ pub trait Executor: Send + Sync {
     }
 }
 
-/// While it lives, the thread's computing counts in [`Executor::spare`].
+/// Guard: while it lives, the thread's computing counts in [`Executor::spare`].
 #[must_use]
 pub struct Computing<'a>(&'a dyn Executor);
 

@@ -19,7 +19,7 @@ pub struct Sheet {
     lines_per_row: usize,
 }
 
-/// This thread's row of a [`Sheet`].
+/// Row of a [`Sheet`] that is this thread's.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'sheet>(&'sheet [Line]);
 

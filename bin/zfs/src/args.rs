@@ -165,7 +165,7 @@ pub struct Projectspace {
 }
 
 impl Projectspace {
-    /// As of the others: projects have no names.
+    /// Makes it one of the others: projects have no names.
     pub fn with_project(self) -> Userspace {
         Userspace { numeric: true, translate: false, select: self.select, types: Vec::new(), name: self.name }
     }

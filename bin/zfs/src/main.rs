@@ -223,7 +223,7 @@ fn snapshot(client: &Client, recursive: bool, properties: &[String], names: Vec<
 
 /// Options of `zfs mount` that are the command's own business.
 struct Mount {
-    /// Several with `-R` only.
+    /// Names of file systems; several with `-R` only.
     names: Vec<String>,
     recursive: bool,
     json: bool,

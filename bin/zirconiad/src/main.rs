@@ -69,7 +69,7 @@ fn complain(why: &dyn std::fmt::Display) {
     }
 }
 
-/// What the log has, from the environment.
+/// Level of the log, from the environment.
 fn log_level() -> Result<Option<tracing::Level>, Failure> {
     let refuse = |word| format!("{} is '{word}', not off, error, warn, info or debug", logging::VARIABLE);
     logging::wish().map_err(|word| Failure::new(ErrorKind::Invalid, START, refuse(word)))

@@ -281,7 +281,7 @@ pub fn say_forceable(why: &str) -> u8 {
     cli::EXIT_FAILURE
 }
 
-/// The lines of a dry run for some vdevs, as deep as the children of a pool (OpenZFS: `print_vdev_tree`).
+/// Lines of a dry run for some vdevs, as deep as the children of a pool (OpenZFS: `print_vdev_tree`).
 pub fn vdev_lines(vdevs: &[VdevSpec], name: &dyn Fn(&str) -> String) -> String {
     let mut text = String::new();
     for vdev in vdevs {
@@ -312,7 +312,7 @@ fn size_of(path: &str) -> Option<u64> {
     std::fs::File::open(path).ok()?.seek(SeekFrom::End(0)).ok()
 }
 
-/// A group whose devices differ much in size wastes the larger ones.
+/// Objection to a group whose devices differ much in size: it wastes the larger ones.
 fn different_sizes(vdev: &VdevSpec, size_of: &dyn Fn(&str) -> Option<u64>) -> Option<String> {
     let (name, children) = match vdev {
         VdevSpec::Leaf { .. } => return None,

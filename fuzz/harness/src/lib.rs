@@ -30,7 +30,7 @@ const fn target(name: &'static str, feed: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>
     Target { name, feed, seeds, quick }
 }
 
-/// All targets.
+/// Targets, all of them.
 pub const TARGETS: &[Target] = &[
     target("nvlist", format::nvlist, format::nvlist_seeds, 50_000),
     target("label", pools::label, format::nvlist_seeds, 300),

@@ -21,7 +21,7 @@ pub enum ErrorKind {
     Unsupported,
     /// Labels, uberblocks or data are damaged.
     Damaged,
-    /// A device failed.
+    /// Device failed.
     Io,
     /// Caller may not do that.
     Permission,

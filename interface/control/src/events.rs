@@ -75,7 +75,7 @@ fn report(logged: LoggedEvent) -> EventReport {
     EventReport { eid: logged.eid, time: logged.time, class: logged.event.class.to_string(), fields: fields.collect() }
 }
 
-/// A value as OpenZFS prints it (`zpool_do_events_nvprint`).
+/// Text of a value as OpenZFS prints it (`zpool_do_events_nvprint`).
 fn shown(value: &FieldValue) -> String {
     match value {
         FieldValue::Bool(value) => u8::from(*value).to_string(),

@@ -85,7 +85,7 @@ pub(crate) fn believable(why: &service::trust::Distrust) -> String {
     why.advice().map_or_else(|| why.to_string(), |advice| format!("{why}; {advice}"))
 }
 
-/// Several failures as one: the first, and the others below it.
+/// Joins failures to one: the first, and the others below it.
 pub fn joined(failures: Vec<Failure>) -> Result<(), Failure> {
     let mut failures = failures.into_iter();
     let Some(mut first) = failures.next() else { return Ok(()) };

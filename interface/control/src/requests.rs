@@ -38,7 +38,7 @@ pub(crate) enum About<'a> {
     Nothing,
     /// Names of the pools.
     Pools(Vec<&'a str>),
-    /// All pools, or nobody can say.
+    /// Pools, all of them, or nobody can say which.
     Everything,
 }
 

@@ -278,7 +278,7 @@ impl TxgManager {
         self.state.lock().synced
     }
 
-    /// For how many nanoseconds a txg is being synced by now; None when none is.
+    /// Nanoseconds for which a txg is being synced by now; None when none is.
     pub fn syncing_for_ns(&self) -> Option<u64> {
         let since = self.state.lock().syncing_since_ns?;
         Some(self.exec.now_ns().saturating_sub(since))

@@ -117,7 +117,7 @@ impl DatasetHandle {
         self.pool.space.assign_for(&self.dataset, space)
     }
 
-    /// For who found no room although a transaction was to be had: syncs the open txg, so that what was freed in earlier ones
+    /// Syncs the open txg, for who found no room although a transaction was to be had, so that what was freed in earlier ones
     /// comes nearer to being used again. False when nothing rests, and waiting again will not help.
     pub fn wait_for_freed(&self) -> Result<bool, DslError> {
         self.pool.space.wait_for_freed()

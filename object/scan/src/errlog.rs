@@ -36,9 +36,9 @@ impl Which {
 /// A block in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum LoggedBlock {
-    /// Without `head_errlog`: nobody knows its birth.
+    /// Block without `head_errlog`: nobody knows its birth.
     At(Bookmark),
-    /// With it: a block of a head dataset, and of whoever shares it.
+    /// Block of a head dataset with it, and of whoever shares it.
     OfHead(ObjsetId, ErrorBlock),
 }
 

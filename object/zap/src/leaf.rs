@@ -21,7 +21,7 @@ pub(crate) const CHAIN_END: u16 = 0xFFFF;
 const CHUNK_FREE: u8 = 253;
 const CHUNK_ENTRY: u8 = 252;
 const CHUNK_ARRAY: u8 = 251;
-/// With fewer free chunks than this the pointer table starts to grow (OpenZFS: `ZAP_LEAF_LOW_WATER`).
+/// Number of free chunks below which the pointer table starts to grow (OpenZFS: `ZAP_LEAF_LOW_WATER`).
 pub(crate) const LOW_WATER: u16 = 20;
 const FLAG_CD_SORTED: u8 = 1;
 /// Most bits that a leaf's prefix may have: the longest hash less the two bits that are never used to index.

@@ -45,7 +45,7 @@ pub(crate) enum State {
     Mfu = 1,
     MruGhost = 2,
     MfuGhost = 3,
-    /// Here for a moment only ([`Keep`]; OpenZFS: `arc_uncached`).
+    /// List of what is here for a moment only ([`Keep`]; OpenZFS: `arc_uncached`).
     Uncached = 4,
 }
 
@@ -142,7 +142,7 @@ struct Entry {
     recalled: bool,
     stamp_ns: u64,
     origin: Origin,
-    /// While recently used, and while frequently used.
+    /// Numbers of uses while recently used, and while frequently used.
     uses: [u32; 2],
     links: Links,
     copies: Links,

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const PLACES_LOG2: u32 = 12;
 /// Age up to which a latency is recent, in milliseconds.
 const RECENT_MS: u32 = 5_000;
-/// While there are fewer, older ones count, too.
+/// Number of latencies up to which older ones count, too.
 const FEW: usize = 256;
 /// Age beyond which no latency counts, in milliseconds.
 const OLDEST_MS: u32 = 30_000;

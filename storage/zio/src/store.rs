@@ -57,7 +57,7 @@ pub(crate) struct Planned {
     stores: usize,
     copies: Vec<Copy>,
     ops: Vec<LeafOp>,
-    /// For each copy of which parity was made elsewhere and is not trusted: whether it is the one that is written.
+    /// True, for each copy of which parity was made elsewhere and is not trusted, when that agrees with what is written.
     pub(crate) compared: Vec<bool>,
 }
 

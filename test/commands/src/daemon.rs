@@ -74,7 +74,7 @@ pub fn takes_nothing_over(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a line of the log begins with: a time of RFC 3339 with its zone, and a level.
+/// True when a line of the log begins as it should: a time of RFC 3339 with its zone, and a level.
 fn is_stamped(line: &str) -> bool {
     let shape: String = line.chars().take(29).map(|letter| if letter.is_ascii_digit() { '0' } else { letter }).collect();
     let level = ["ERROR ", "WARN  ", "INFO  ", "DEBUG "].iter().any(|level| line.get(30..).is_some_and(|rest| rest.starts_with(level)));

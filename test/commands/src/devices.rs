@@ -323,7 +323,7 @@ pub fn verbs(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A pool is where its cache file says, and can have another name for now.
+/// Checks that a pool is where its cache file says, and can have another name for now.
 fn from_cache_file(world: &World, cache: &str) -> Result<(), Failure> {
     std::fs::copy(cache, world.path("kept"))?;
     world.ok("zpool export tank")?;

@@ -52,7 +52,7 @@ pub fn at_once(world: &World) -> Result<(), Failure> {
     same("mounts that are left", mounted_at(world, "mnt")?, 0)
 }
 
-/// A process in a mount namespace of its own, in which everything stays mounted; ended when dropped.
+/// Process in a mount namespace of its own, in which everything stays mounted; ended when dropped.
 struct Apart(std::process::Child);
 
 impl Apart {

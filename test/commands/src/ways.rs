@@ -44,7 +44,7 @@ pub fn to_the_same(world: &World) -> Result<(), Failure> {
     mounted(world, c)
 }
 
-/// A pool on a file, and one on a loop device over it.
+/// Checks that the file of a pool is refused to the other daemon, as are links to it and loop devices over it.
 fn refuses_file(world: &World, other: &World, file: &str, link: &str) -> Result<(), Failure> {
     world.ok(&format!("zpool create -O canmount=off one {file}"))?;
     let first = Loop::over(world, "", link)?;
@@ -97,7 +97,7 @@ fn parts(world: &World, other: &World, file: &str) -> Result<(), Failure> {
     world.ok("zpool destroy middle").map(drop)
 }
 
-/// A file system that is mounted from a loop device keeps its file.
+/// Checks that no pool is made on a file that is mounted through a loop device.
 fn mounted(world: &World, file: &str) -> Result<(), Failure> {
     let device = Loop::over(world, "", file)?;
     world.ok(&format!("mkfs.ext4 -q {}", device.device))?;

@@ -14,9 +14,9 @@ pub enum Kind {
     Half,
     /// Letters out of a sentence, at random.
     Text,
-    /// All zeros.
+    /// Zeros only.
     Zeros,
-    /// One letter, repeated.
+    /// Letter, repeated.
     Letter,
 }
 

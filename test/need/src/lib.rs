@@ -68,7 +68,7 @@ needs! {
     Uring = "uring", "io_uring with direct I/O", "sysctl kernel.io_uring_disabled=0, in a container a seccomp profile that allows it, and a TMPDIR whose file system has O_DIRECT";
     /// NVIDIA's compiler and library.
     Wheels = "wheels", "NVIDIA's packages", "pip (tools/deps.sh), a package index that can be reached, and no ZIRCONIA_NO_NVRTC";
-    /// Our programs, beside the test's.
+    /// Programs of ours, beside the test's.
     Programs = "programs", "our own programs", "cargo build --release --bins";
     /// `cargo fmt`.
     Rustfmt = "rustfmt", "cargo fmt", "rustup component add rustfmt (Debian's rustfmt-web)";

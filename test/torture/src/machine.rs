@@ -23,11 +23,11 @@ const RECORD_SIZE: &str = "8192";
 /// Layout of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// One device.
+    /// Stripe of one device.
     Stripe1,
-    /// Two devices side by side.
+    /// Stripe of two devices.
     Stripe2,
-    /// A mirror of two.
+    /// Mirror of two.
     Mirror2,
     /// RAID-Z1 of three.
     Raidz1x3,

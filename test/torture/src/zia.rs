@@ -33,7 +33,7 @@ const BACKOFFS: u64 = 40;
 /// Stages that are on the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// All stages but the writes to devices.
+    /// Stages, all but the writes to devices.
     All,
     /// Stage of `zia_compress`.
     Compress,
@@ -45,7 +45,7 @@ pub enum Stage {
     Decompress,
     /// Stage of `zia_raidz2_rec`, with two devices gone.
     Reconstruct,
-    /// All stages, and the writes to devices.
+    /// Stages, all of them, and the writes to devices.
     Store,
 }
 

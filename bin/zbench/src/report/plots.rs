@@ -26,7 +26,7 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// All quantities, in the order of the report.
+    /// Quantities, all of them, in the order of the report.
     pub const ALL: [Quantity; 4] = [Quantity::Rate, Quantity::RawPercent, Quantity::Cpu, Quantity::Latency];
 
     /// Title for headings.

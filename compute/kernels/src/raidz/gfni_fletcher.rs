@@ -12,7 +12,7 @@ use std::ops::Range;
 /// Vectors of each column per step.
 const WIDTH: usize = 8;
 const STEP_BYTES: usize = WIDTH * VECTOR;
-/// With more columns slices of them in turn are as fast: their sums and their streams contend for the nearest cache.
+/// Number of columns, at most; of more, slices in turn are as fast: their sums and their streams contend for the nearest cache.
 const COLUMNS_MAX: usize = 8;
 
 pub(super) static WITH_FLETCHER4: WithFletcher4 = WithFletcher4 { step_bytes: STEP_BYTES, columns_max: COLUMNS_MAX, generate };

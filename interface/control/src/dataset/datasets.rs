@@ -355,7 +355,7 @@ fn kind_of(handle: &DatasetHandle) -> u8 {
     if handle.is_snapshot() { table::SNAPSHOT } else { kind(is_volume()) }
 }
 
-/// A dataset that is to be made.
+/// Dataset that is to be made.
 struct Planned {
     options: CreateDataset,
     properties: BTreeMap<String, String>,

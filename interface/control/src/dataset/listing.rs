@@ -10,7 +10,7 @@ use control_api::{DatasetQuery, DatasetReport, Failure, Property, Response, Sour
 use dsl::{DatasetHandle, DslError};
 use ondisk::ObjsetType;
 
-/// The datasets that were asked for.
+/// Lists the datasets that were asked for.
 pub(crate) fn query(pools: &Pools, query: &DatasetQuery) -> Result<Response, Failure> {
     let mut reports = Vec::new();
     let names = if query.names.is_empty() { pools.names() } else { query.names.clone() };

@@ -23,7 +23,7 @@ pub(crate) struct Limit {
     value: u64,
 }
 
-/// The limits among properties that [`table::objection`] has nothing against, and the others.
+/// Limits among properties that [`table::objection`] has nothing against, and the others.
 pub(crate) fn split(properties: &BTreeMap<String, String>) -> (Vec<Limit>, BTreeMap<String, String>) {
     let (owners, others): (BTreeMap<_, _>, _) = properties.clone().into_iter().partition(|(name, _)| table::is_owners(name));
     let limit = |(name, text): (String, String)| {
@@ -52,7 +52,7 @@ pub(crate) fn set(mounts: &Mounts, handle: &DatasetHandle, limits: &[Limit]) -> 
     entered
 }
 
-/// `zfs userspace`, `groupspace`, `projectspace`.
+/// Answers `zfs userspace`, `groupspace`, `projectspace`.
 pub(crate) fn userspace(pools: &Pools, query: &UserspaceQuery) -> Result<Response, Failure> {
     // A mountpoint stands for its dataset.
     let name = &if query.name.starts_with('/') { pools.by_mountpoint(&query.name)? } else { query.name.clone() };

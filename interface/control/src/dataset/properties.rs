@@ -20,7 +20,7 @@ fn source(source: PropSource) -> control_api::Source {
     }
 }
 
-/// A property as the API words it.
+/// Property as the API words it.
 pub(crate) fn property(entry: PropEntry) -> Property {
     let value = match entry.value {
         PropValue::Text(text) => Value::Text(text),

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use zpl::{Allocate, Node, WriteData, Zfs, ZplError};
 
-/// A file of a mounted file system as a device.
+/// File of a mounted file system as a device.
 #[derive(Debug)]
 struct ServedFile {
     file: Arc<File>,

@@ -68,7 +68,7 @@ impl Mounts {
         outcome
     }
 
-    /// [`Mounts::leave`], from every place where it is mounted if `everywhere`.
+    /// Leaves as [`Mounts::leave`] does, from every place where it is mounted if `everywhere`.
     pub(crate) fn leave_all(&self, mounted: &Mounted, everywhere: bool) -> Result<(), Failure> {
         self.leave(mounted)?;
         while everywhere && matches!(self.standing(mounted), Standing::Mounted(_)) {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Mount that is to leave by force, and the mounts of its pool.
 pub(crate) type Leaver = (Arc<Mounts>, Arc<Mounted>);
 
-/// The order in which mounts can leave: what lies in or over another one first, what has no place last. With them, of `others`, what hides
+/// Order in which mounts can leave: what lies in or over another one first, what has no place last. With them, of `others`, what hides
 /// one of them, and what lies in that.
 pub(crate) fn leaving_order(list: Vec<Leaver>, others: Vec<Leaver>) -> Vec<Leaver> {
     let rows = MountTable::default().rows().unwrap_or_default();

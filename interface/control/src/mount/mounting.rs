@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zpl::direct::Tunables;
 
-/// A wish with everything that it takes.
+/// Wish with everything that it takes.
 struct Ready {
     wish: Wish,
     handle: DatasetHandle,
@@ -289,7 +289,7 @@ fn refusal(wish: &Wish, handle: &DatasetHandle, mountpoint: &str, asked: &Asked)
     }
 }
 
-/// A tree of mounts that takes the place of a dead one.
+/// Tree of mounts that takes the place of a dead one.
 struct Staged {
     stage: Stage,
     place: PathBuf,
@@ -357,7 +357,7 @@ fn how(pool: &OpenPool, handle: &DatasetHandle, asked: &Asked) -> (zpl::Settings
     (settings, options)
 }
 
-/// The behaviour of a mounted file system, with what its mount was asked for.
+/// Behaviour of a mounted file system, with what its mount was asked for.
 pub(crate) fn settings_of(pool: &OpenPool, handle: &DatasetHandle, wishes: &[String]) -> zpl::Settings {
     let asked = Asked::read(wishes).unwrap_or_default();
     how(pool, handle, &asked).0

@@ -86,7 +86,7 @@ struct State {
     made: BTreeMap<PathBuf, (u64, u64)>,
 }
 
-/// The mounts of one pool.
+/// Mounts of one pool.
 pub struct Mounts {
     state: Mutex<State>,
     table: Mutex<MountTable>,

@@ -5,7 +5,7 @@ use crate::pool::OpenPool;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A file system that is to be mounted.
+/// File system that is to be mounted.
 #[derive(Clone)]
 pub(crate) struct Wish {
     pub pool: Arc<OpenPool>,

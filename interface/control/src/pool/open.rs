@@ -59,7 +59,7 @@ impl OpenPool {
     pub fn load_guid(&self) -> u64 {
         self.load_guid
     }
-    /// The properties of vdevs that are set; none where they cannot be read.
+    /// Properties of vdevs that are set; none where they cannot be read.
     pub fn vdev_props(&self) -> Arc<VdevProps> {
         let mut known = self.vdev_props.lock();
         if let Some(props) = &*known {

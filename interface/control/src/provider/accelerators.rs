@@ -272,7 +272,7 @@ impl Accelerators {
         self.problems.lock().remove(name);
     }
 
-    /// A session with a provider. One that is known and was not needed yet is made and tested from now on; whoever needs it is told when that is done.
+    /// Opens a provider's session. One that was not needed yet is made and tested from now on; whoever needs it is told when that is done.
     pub fn session(self: &Arc<Self>, name: &str) -> Result<Session, RegistryError> {
         if let Ok(session) = self.registry.get(name) {
             return Ok(session);

@@ -103,7 +103,7 @@ const FEATURES_OFF: Diagnosis = Diagnosis {
 pub(crate) struct Facts<'a> {
     /// Tree of vdevs with their states and counters.
     pub vdevs: &'a VdevReport,
-    /// None unless the pool waits for its devices; whether it goes on with errors meanwhile (`failmode=continue`).
+    /// Flag of a pool that waits for its devices, None of others: true when it goes on with errors meanwhile (`failmode=continue`).
     pub suspended: Option<bool>,
     /// Number of damaged blocks.
     pub error_count: u64,

@@ -226,7 +226,7 @@ mod tests {
         std::fs::remove_file(&file).expect("removed");
     }
 
-    /// A pool in memory.
+    /// Makes a pool in memory.
     fn open_pool() -> OpenPool {
         let device = Arc::new(MemDevice::new("d0", 96 << 20));
         let leaf = LeafSpec { path: "d0".into(), kind: LeafKind::File, device };

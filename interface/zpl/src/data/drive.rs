@@ -31,7 +31,7 @@ pub type ReadThen = Box<dyn FnOnce(Result<Abd, ZplError>) + Send>;
 /// Continuation that receives the number of bytes written; must not wait.
 pub type WriteThen = Box<dyn FnOnce(Result<u64, ZplError>) + Send>;
 
-/// Two parts of a read; the last to arrive answers.
+/// Read in two parts; the last to arrive answers.
 struct Join {
     parts: [Option<Result<Abd, ZplError>>; 2],
     then: Option<ReadThen>,

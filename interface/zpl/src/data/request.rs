@@ -186,7 +186,7 @@ impl Writing {
         })
     }
 
-    /// After a failed direct part, of which nothing was written: what the buffered parts left beyond the end of the file must
+    /// Undoes a request whose direct part failed, of which nothing was written: what the buffered parts left beyond the file's end must
     /// not show when the file grows. Whole blocks behind the end are freed; the block that holds the old end becomes the
     /// file's as far as the request wrote it.
     pub(super) fn undo(&self, store: &Store, node: &Znode, tx: &Tx) -> Result<(), ZplError> {

@@ -100,7 +100,7 @@ macro_rules! reasons {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason { $($(#[$doc])* $name,)* }
         impl Reason {
-            /// All reasons.
+            /// Reasons, all of them.
             pub const ALL: &'static [Reason] = &[$(Reason::$name,)*];
             /// Name of the reason in counters and tables.
             pub fn name(self) -> &'static str { match self { $(Reason::$name => $word,)* } }

@@ -27,7 +27,7 @@ fn facts(operation: Operation, property: Property, flagged: bool, offset: u64, l
     }
 }
 
-/// One line of text for a plan: `D4096 head:512 …`, `-` in front of uncached pieces, `EINVAL:reason`.
+/// Line of text for a plan: `D4096 head:512 …`, `-` in front of uncached pieces, `EINVAL:reason`.
 fn show(plan: &Plan) -> String {
     if let Some(reason) = plan.rejected {
         return format!("EINVAL:{}", reason.name());

@@ -153,7 +153,7 @@ impl MemBlockIo {
         self.full_for.store(count, Ordering::Relaxed);
     }
 
-    /// Without it nothing is at hand: every direct read is an operation.
+    /// Sets whether blocks are at hand; else every direct read is an operation.
     pub fn set_caching(&self, on: bool) {
         self.caching.store(on, Ordering::Relaxed);
     }

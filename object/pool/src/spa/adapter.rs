@@ -32,7 +32,7 @@ pub(crate) enum WaitsFor {
     Block,
 }
 
-/// While it lives the thread syncs a txg: what it cannot read because devices fail, it waits for.
+/// Guard: while it lives the thread syncs a txg: what it cannot read because devices fail, it waits for.
 pub(crate) struct Patience(WaitsFor);
 
 impl Patience {

@@ -30,7 +30,7 @@ impl Drop for Arrival<'_> {
 }
 
 impl VdevOps {
-    /// For a pool whose sync takes `changes`.
+    /// Makes the operations of a pool whose sync takes `changes`.
     pub fn new(spa: Arc<Spa>, changes: Arc<Changes>) -> VdevOps {
         VdevOps { spa, changes, arrivals: AtomicUsize::new(0) }
     }
