@@ -227,7 +227,7 @@ pub fn out_of_descriptors(world: &World) -> Result<(), Failure> {
     same("the daemon", world.daemon()?, daemon)
 }
 
-/// What the next daemon goes by is written down again.
+/// Waits until a file that the next daemon goes by is written again.
 fn is_put_back(world: &World, name: &str) -> Result<(), Failure> {
     let begun = Instant::now();
     while !world.path("state").join(name).exists() {
