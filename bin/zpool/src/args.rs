@@ -172,7 +172,7 @@ pub struct Create {
     /// Root dataset property=value.
     #[arg(short = 'O', value_name = "file-system-property=value")]
     pub fs_properties: Vec<String>,
-    /// Mountpoint of the root dataset.
+    /// Mountpoint of the root dataset. Its directory stays when the pool goes.
     #[arg(short)]
     pub mountpoint: Option<String>,
     /// Alternate root.

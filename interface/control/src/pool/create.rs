@@ -5,9 +5,10 @@ use crate::device::inuse::{check_contents, check_unreserved, distinct_paths, new
 use crate::failure::{self, because, pool_failure};
 use crate::pool::compatibility;
 use crate::pool::intake::Intake;
-use crate::pool::properties::{altroot_of, cachefile_of, check_name, host};
+use crate::pool::objections::{Occasion, ashift_of, objection};
+use crate::pool::properties::{altroot_of, cachefile_of, host};
 use crate::requests::done;
-use control_api::{ErrorKind, Failure, PoolCreate, Response, VdevSpec};
+use control_api::{ErrorKind, Failure, PoolCreate, Response, VdevSpec, new_pool_name_objection};
 use pool::{AddSpec, LeafSpec, Pool, PoolError, PoolSpec};
 
 /// Refuses to make a pool whose root would hide what is in a directory (OpenZFS: `zpool_do_create`).
@@ -51,18 +52,17 @@ fn create_properties(request: &PoolCreate, what: &str) -> Result<CreatePropertie
     let invalid = |why: String| because(ErrorKind::Invalid, what, why);
     let mut wanted = CreateProperties { features: request.no_features.then(Vec::new), ..CreateProperties::default() };
     for (name, value) in &request.properties {
+        if let Some(why) = objection(name, value, Occasion::Creation) {
+            return Err(invalid(why));
+        }
         match (name.as_str(), value.as_str()) {
             ("ashift", value) => {
-                let ashift = value.parse::<u32>().ok().filter(|ashift| *ashift == 0 || (9..=16).contains(ashift));
-                let ashift = ashift.ok_or_else(|| {
-                    invalid(format!("property 'ashift' number {value} is invalid: only values between 9 and 16 are allowed"))
-                })?;
+                let ashift = ashift_of(value).map_err(invalid)?;
                 wanted.ashift = (ashift != 0).then_some(ashift);
-                wanted.stored.push((name.clone(), value.to_string()));
+                wanted.stored.push((name.clone(), ashift.to_string()));
             }
             ("version", value) => wanted.version = Some(version_of(value, request).map_err(invalid)?),
-            ("bootfs", _) => return Err(invalid("property 'bootfs' cannot be set at creation or import time".into())),
-            ("comment", value) => wanted.comment = Some(value.to_string()),
+            ("comment", value) => wanted.comment = Some(value.to_string()).filter(|text| !text.is_empty()),
             (feature, "enabled") if feature.starts_with("feature@") => {
                 let short = feature.trim_start_matches("feature@").to_string();
                 let known = pool::feature_by_name(&short).ok_or_else(|| invalid(format!("invalid feature '{short}'")))?;
@@ -89,13 +89,7 @@ fn create_properties(request: &PoolCreate, what: &str) -> Result<CreatePropertie
             ("cachefile", value) => wanted.cachefile = Some(cachefile_of(value, what)?),
             // Was looked at before.
             ("altroot", _) => {}
-            ("failmode", "wait" | "continue" | "panic")
-            | ("autotrim" | "autoexpand" | "autoreplace" | "listsnapshots" | "delegation", "on" | "off") => {
-                wanted.stored.push((name.clone(), value.clone()));
-            }
-            (name, value) => {
-                return Err(because(ErrorKind::Unsupported, what, format!("property '{name}' cannot be set to '{value}' in this version")));
-            }
+            _ => wanted.stored.push((name.clone(), value.clone())),
         }
     }
     Ok(wanted)
@@ -123,7 +117,10 @@ fn default_features() -> Vec<String> {
 pub(crate) fn create(intake: &Intake, request: &PoolCreate) -> Result<Response, Failure> {
     let what = format!("cannot create '{}'", request.pool);
     let name = request.temporary_name.as_ref().unwrap_or(&request.pool);
-    [&request.pool, name].into_iter().try_for_each(|name| check_name(name)).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
+    if let Some(why) = [&request.pool, name].into_iter().find_map(|name| new_pool_name_objection(name)) {
+        let failure = because(ErrorKind::Invalid, what, why);
+        return Err(if request.pool.contains('/') { failure.advise("use 'zfs create' to create a dataset") } else { failure });
+    }
     let altroot = altroot_of(request.altroot.as_ref(), &request.properties, &what)?;
     let all: Vec<VdevSpec> = request.vdevs.iter().chain(&request.logs).cloned().collect();
     distinct_paths(&all, &what)?;
