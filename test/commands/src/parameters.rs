@@ -100,7 +100,7 @@ pub fn made_directories(world: &World) -> Result<(), Failure> {
     world.ok("zpool export tank")?;
     same("what others put there stays", std::fs::read(place.join("file"))?, b"somebody's".to_vec())?;
     // What was named by hand stays, what follows from that does not, as in OpenZFS.
-    world.ok("zpool create -m {mnt}/own tank {vdevs}/a")?;
+    world.ok("zpool create -f -m {mnt}/own tank {vdevs}/a")?;
     world.ok("zpool destroy tank")?;
     same("a mountpoint that was named", world.path("mnt/own").exists(), true)?;
     world.ok("zpool create -m {mnt}/own -O canmount=off tank {vdevs}/a")?;

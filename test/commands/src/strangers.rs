@@ -128,15 +128,16 @@ pub fn properties(world: &World) -> Result<(), Failure> {
         (&format!("comment={long}"), "comment must not exceed 32 characters"),
         ("compatibility=nothing", "error reading compatibility file 'nothing'"),
     ];
-    let unknown = [("foo=1", "property 'foo' is not a valid pool or vdev property"), ("org.example:x=1", "'org.example:x' is not a valid pool")];
+    let unknown =
+        [("foo=1", "property 'foo' is not a valid pool or vdev property"), ("org.example:x=1", "'org.example:x' is not a valid pool")];
     for (word, why) in slips.iter().chain(&unknown) {
         world.refused(&format!("zpool create -O canmount=off -o {word} tank {{vdevs}}/a"), 1, why)?;
     }
     world.refused("zpool create -O canmount=off -o readonly=on tank {vdevs}/a", 1, "property 'readonly' can only be set at import time")?;
     world.refused("zpool create -O nothing=1 tank {vdevs}/a", 1, "property 'nothing' is not a valid filesystem property")?;
-    let set = "-o comment=ours -o autotrim=on -o background_latency_target=5ms";
+    let set = "-o comment=ours -o autotrim=on -o background_latency_target=p99=5ms";
     world.ok(&format!("zpool create -O canmount=off {set} tank mirror {{vdevs}}/a {{vdevs}}/b"))?;
-    world.ok("zpool get -H -o value comment,autotrim,background_latency_target tank")?.prints("ours\non\n5ms")?;
+    world.ok("zpool get -H -o value comment,autotrim,background_latency_target tank")?.prints("ours\non\np99=5ms")?;
     for (word, why) in &slips {
         world.refused(&format!("zpool set {word} tank"), 1, why)?;
     }
@@ -164,7 +165,9 @@ pub fn properties(world: &World) -> Result<(), Failure> {
 pub fn names(world: &World) -> Result<(), Failure> {
     let empty = "empty component or misplaced '@' or '#' delimiter in name";
     world.vdevs(&["a"])?;
-    world.refused("zpool create tank/x {vdevs}/a", 1, "invalid character '/' in pool name")?.says("use 'zfs create' to create a dataset")?;
+    world
+        .refused("zpool create tank/x {vdevs}/a", 1, "invalid character '/' in pool name")?
+        .says("use 'zfs create' to create a dataset")?;
     world.refused("zpool create tank*x {vdevs}/a", 1, "invalid character '*' in pool name")?;
     world.ok("zpool create -O canmount=off tank {vdevs}/a")?;
     world.refused("zpool status tank/x", 1, "cannot open 'tank/x': invalid character '/' in pool name")?;

@@ -174,8 +174,9 @@ pub(crate) fn create(intake: &Intake, request: &PoolCreate) -> Result<Response, 
             return Err(failed(&error));
         }
     }
-    for (name, value) in &wanted.stored {
-        pool.set_prop(name, value).map_err(|error| failed(&error))?;
+    if let Err(error) = wanted.stored.iter().try_for_each(|(name, value)| pool.set_prop(name, value)) {
+        let _ = pool.destroy();
+        return Err(failed(&error));
     }
     wipe_contents(&intake.exec, &new, &tables);
     intake.devices.reserved.reserve(&spares);

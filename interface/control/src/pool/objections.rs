@@ -75,6 +75,7 @@ pub(crate) fn objection(name: &str, value: &str, occasion: Occasion) -> Option<S
         "comment" => of_comment(value),
         "compatibility" => compatibility::allowed(value).err(),
         "readonly" | "altroot" | "bootfs" | "version" | "cachefile" | "listsnaps" => None,
+        _ if !pool::is_own_value(name, value) => wrong(format!("'{value}' is no value for '{name}'")),
         _ if pool::is_user_prop(name) => of_users(name, value),
         _ if pool::settable_props().any(|known| known == name) => None,
         _ => wrong(format!("invalid property '{name}'")),
@@ -140,6 +141,8 @@ mod tests {
             ("ashift", "many", "bad numeric value 'many'"),
             ("comment", "caf\u{e9}", "comment may only have printable characters"),
             ("feature@lz4_compress", "active", "property 'feature@lz4_compress' can only be set to 'enabled' or 'disabled'"),
+            ("zia_verify", "200", "'200' is no value for 'zia_verify'"),
+            ("zirconia:zia_verify", "200", "'200' is no value for 'zirconia:zia_verify'"),
             ("feature@nothing", "disabled", "invalid feature 'nothing'"),
         ];
         for (name, value, why) in wrong {

@@ -102,6 +102,11 @@ pub fn prop_words(name: &str) -> Option<&'static [&'static str]> {
     numeric(name).map(|numeric| numeric.values)
 }
 
+/// False for a value that one of our own properties does not take.
+pub fn is_own_value(name: &str, value: &str) -> bool {
+    own(name).is_none_or(|own| (own.is_valid)(value))
+}
+
 /// A numeric property by its name, or the short one that `listsnapshots` has.
 pub(super) fn numeric(name: &str) -> Option<&'static Numeric> {
     NUMERIC.iter().find(|numeric| numeric.name == name || name == "listsnaps" && numeric.name == "listsnapshots")
