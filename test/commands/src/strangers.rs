@@ -133,6 +133,8 @@ pub fn properties(world: &World) -> Result<(), Failure> {
     for (word, why) in slips.iter().chain(&unknown) {
         world.refused(&format!("zpool create -O canmount=off -o {word} tank {{vdevs}}/a"), 1, why)?;
     }
+    world.refused("zpool create -O canmount=off -o version=old tank {vdevs}/a", 1, "bad numeric value 'old'")?;
+    world.refused("zpool create -O atime=maybe tank {vdevs}/a", 1, "'atime' must be one of 'on | off'")?;
     world.refused("zpool create -O canmount=off -o readonly=on tank {vdevs}/a", 1, "property 'readonly' can only be set at import time")?;
     world.refused("zpool create -O nothing=1 tank {vdevs}/a", 1, "property 'nothing' is not a valid filesystem property")?;
     let set = "-o comment=ours -o autotrim=on -o background_latency_target=p99=5ms";
@@ -170,7 +172,9 @@ pub fn names(world: &World) -> Result<(), Failure> {
         .says("use 'zfs create' to create a dataset")?;
     world.refused("zpool create tank*x {vdevs}/a", 1, "invalid character '*' in pool name")?;
     world.ok("zpool create -O canmount=off tank {vdevs}/a")?;
-    world.refused("zpool status tank/x", 1, "cannot open 'tank/x': invalid character '/' in pool name")?;
+    for verb in ["status", "iostat", "scrub", "export"] {
+        world.refused(&format!("zpool {verb} tank/x"), 1, "cannot open 'tank/x': invalid character '/' in pool name")?;
+    }
     let wrong = [
         ("/tank/x", "leading slash in name"),
         ("tank/", "trailing slash in name"),

@@ -97,7 +97,7 @@ fn create_properties(request: &PoolCreate, what: &str) -> Result<CreatePropertie
 
 /// Version that a pool is to have (OpenZFS: `zpool_valid_proplist`); those from before 26 cannot be written here.
 fn version_of(value: &str, request: &PoolCreate) -> Result<u64, String> {
-    let version = value.parse::<u64>().map_err(|_| format!("'{value}' is not a number: property 'version' takes one"))?;
+    let version = dsl::prop::table::size(value)?;
     match version {
         pool::VERSION_WITH_FEATURES => Ok(version),
         _ if request.properties.keys().any(|name| name.starts_with("feature@")) => {
@@ -113,14 +113,18 @@ fn default_features() -> Vec<String> {
     pool::FEATURES.iter().filter(|feature| feature.on_new_pools).map(|feature| feature.name.to_string()).collect()
 }
 
+/// Refuses names that no pool gets: the one that it has for now, and the one on its devices.
+fn check_names(request: &PoolCreate, name: &str, what: &str) -> Result<(), Failure> {
+    let Some(why) = [&request.pool, name].into_iter().find_map(new_pool_name_objection) else { return Ok(()) };
+    let failure = because(ErrorKind::Invalid, what, why);
+    Err(if request.pool.contains('/') { failure.advise("use 'zfs create' to create a dataset") } else { failure })
+}
+
 /// Does `zpool create`.
 pub(crate) fn create(intake: &Intake, request: &PoolCreate) -> Result<Response, Failure> {
     let what = format!("cannot create '{}'", request.pool);
     let name = request.temporary_name.as_ref().unwrap_or(&request.pool);
-    if let Some(why) = [&request.pool, name].into_iter().find_map(|name| new_pool_name_objection(name)) {
-        let failure = because(ErrorKind::Invalid, what, why);
-        return Err(if request.pool.contains('/') { failure.advise("use 'zfs create' to create a dataset") } else { failure });
-    }
+    check_names(request, name, &what)?;
     let altroot = altroot_of(request.altroot.as_ref(), &request.properties, &what)?;
     let all: Vec<VdevSpec> = request.vdevs.iter().chain(&request.logs).cloned().collect();
     distinct_paths(&all, &what)?;
