@@ -59,6 +59,9 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = cli::refuse_bytes(1) {
+        return code;
+    }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {

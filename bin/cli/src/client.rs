@@ -1,7 +1,7 @@
 //! The connection to the daemon: found by the state directory, started when nobody listens, every call with a deadline. Whoever does not
 //! own it asks at the door that it opens to everybody, and starts none.
 
-use control_api::{ErrorKind, Failure, Request, Response, StateDir};
+use control_api::{ErrorKind, Failure, Named, Request, Response, StateDir, name_objection, pool_name_objection};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
@@ -311,17 +311,22 @@ fn may_own(path: &Path) -> bool {
 
 /// Answer that a daemon without pools would give.
 fn nothing(request: &Request) -> Result<Response, Failure> {
-    let named = |names: &[String], why: &str| match names.first() {
-        Some(name) => Err(Failure::new(ErrorKind::NotFound, format!("cannot open '{name}'"), why)),
+    let named = |names: &[String], objection: &dyn Fn(&str) -> Option<String>, why: &str| match names.first() {
+        Some(name) => {
+            let why = objection(name).unwrap_or_else(|| why.to_string());
+            Err(Failure::new(ErrorKind::NotFound, format!("cannot open '{name}'"), why))
+        }
         None => Ok(()),
     };
+    let pools = |names: &[String]| named(names, &pool_name_objection, "no such pool");
+    let datasets = |names: &[String]| named(names, &|name| name_objection(name, Named::Either, false), "dataset does not exist");
     match request {
-        Request::PoolQuery(query) => named(&query.pools, "no such pool").map(|()| Response::Pools(Vec::new())),
+        Request::PoolQuery(query) => pools(&query.pools).map(|()| Response::Pools(Vec::new())),
         Request::PoolIostat(names) => {
-            named(&names.pools, "no such pool").map(|()| Response::Iostat(control_api::IostatReport { time_ns: 0, pools: Vec::new() }))
+            pools(&names.pools).map(|()| Response::Iostat(control_api::IostatReport { time_ns: 0, pools: Vec::new() }))
         }
-        Request::DatasetQuery(query) => named(&query.names, "dataset does not exist").map(|()| Response::Datasets(Vec::new())),
-        Request::PoolWait(wait) => named(std::slice::from_ref(&wait.pool), "no such pool").map(|()| Response::Busy(Vec::new())),
+        Request::DatasetQuery(query) => datasets(&query.names).map(|()| Response::Datasets(Vec::new())),
+        Request::PoolWait(wait) => pools(std::slice::from_ref(&wait.pool)).map(|()| Response::Busy(Vec::new())),
         Request::Mount(_) => Ok(Response::Mounts(Vec::new())),
         Request::Direct(_) => Ok(Response::Direct(Vec::new())),
         other => Err(other.refusal()),

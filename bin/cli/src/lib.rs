@@ -21,7 +21,7 @@ pub mod time;
 mod value;
 
 pub use client::{Client, Remark, unexpected};
-pub use program::{Lacking, run, run_with, usage, words};
+pub use program::{Lacking, refuse_bytes, run, run_with, usage, words};
 pub use request::{absolute, assignments, done, invalid, place_of_path, properties, say};
 pub use stop::{EXIT_FAILURE, EXIT_USAGE, Stop};
 pub use value::{find, show, show_of_pool, show_source, sort_key};

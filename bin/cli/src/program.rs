@@ -51,10 +51,23 @@ pub fn run_with<A: Parser>(lacking: &Lacking, run: impl FnOnce(A) -> Result<u8, 
 /// Words of this program's command line.
 ///
 /// # Errors
-/// The first that is not UTF-8, shown as far as it can be: names of datasets and properties have no other bytes, and paths with others are
-/// not passed on in this version.
+/// The first that is not UTF-8, shown as far as it can be: names of datasets and properties have no other bytes, and requests, which are JSON,
+/// carry no paths with others.
 pub fn words() -> Result<Vec<String>, String> {
-    std::env::args_os().map(|word| word.into_string().map_err(|word| format!("argument {word:?} is not UTF-8"))).collect()
+    std::env::args_os()
+        .map(|word| word.into_string().map_err(|word| format!("argument {word:?} is not UTF-8: such names are not supported")))
+        .collect()
+}
+
+/// Fails for words that are no text: no usage would help.
+fn not_text(why: &str, code: u8) -> ExitCode {
+    crate::errln!("{why}");
+    ExitCode::from(code)
+}
+
+/// Failure of a program whose command line has something that is no text, with the exit code for wrong use.
+pub fn refuse_bytes(code: u8) -> Option<ExitCode> {
+    words().err().map(|why| not_text(&why, code))
 }
 
 /// Fails for what is not there yet: a failure, and no wrong use.
@@ -67,7 +80,7 @@ fn run_words<A: Parser>(lacking: &Lacking, run: impl FnOnce(A) -> Result<u8, Sto
     let command = A::command();
     let words = match words() {
         Ok(words) => words,
-        Err(why) => return wrong(&command, None, &why),
+        Err(why) => return not_text(&why, EXIT_USAGE),
     };
     match words.get(1).map(String::as_str) {
         None => return wrong(&command, None, "missing command"),

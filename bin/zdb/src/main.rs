@@ -160,7 +160,7 @@ fn usage() -> ExitCode {
 }
 
 fn main() -> ExitCode {
-    let Ok(mut arguments) = Arguments::try_parse() else { return usage() };
+    let Ok(mut arguments) = Arguments::try_parse() else { return cli::refuse_bytes(1).unwrap_or_else(usage) };
     if arguments.exported == 0 && !arguments.paths.is_empty() {
         cli::errln!("-p option requires use of -e");
         return usage();

@@ -33,6 +33,9 @@ See zinject(8).
 ";
 
 fn main() -> ExitCode {
+    if let Some(code) = cli::refuse_bytes(2) {
+        return code;
+    }
     let words = std::env::args_os().count();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,

@@ -59,7 +59,7 @@ fn ashift(properties: &[String]) -> Result<Option<u32>, Stop> {
                 Ok(0) => ashift = None,
                 Ok(shift @ 9..=16) => ashift = Some(shift),
                 _ => {
-                    let why = format!("property 'ashift' number {value} is invalid: only values between 9 and 16 are allowed");
+                    let why = format!("property 'ashift' number {value} is invalid, only values between 9 and 16 are allowed.");
                     return Err(Stop::usage(why));
                 }
             },

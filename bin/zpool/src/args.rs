@@ -172,7 +172,7 @@ pub struct Create {
     /// Root dataset property=value.
     #[arg(short = 'O', value_name = "file-system-property=value")]
     pub fs_properties: Vec<String>,
-    /// Mountpoint of the root dataset.
+    /// Mountpoint of the root dataset. Its directory stays when the pool goes.
     #[arg(short)]
     pub mountpoint: Option<String>,
     /// Alternate root.
@@ -417,7 +417,7 @@ pub struct Import {
     /// Alternate root.
     #[arg(short = 'R', value_name = "root")]
     pub altroot: Option<String>,
-    /// Temporary property=value, for instance readonly=on.
+    /// Pool property=value: readonly, altroot and cachefile for now, others as zpool set sets them.
     #[arg(short = 'o', value_name = "property=value")]
     pub properties: Vec<String>,
     /// The new name is for this import only: the pool's devices keep the old one. Implies cachefile=none.

@@ -1,9 +1,10 @@
 //! `zpool create`: checks on replication, and the dry run.
 
 use crate::{args, spec};
-use cli::property::{DATASET, POOL};
+use cli::property::{DATASET, POOL, VDEV, described, is_asked};
 use cli::{Client, Stop, done};
-use control_api::{NewVdevs, PoolCreate, Request};
+use control_api::{ErrorKind, Failure, NewVdevs, PoolCreate, Request};
+use std::collections::BTreeMap;
 
 /// Runs the verb.
 pub fn run(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
@@ -27,8 +28,8 @@ pub fn run(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
     let request = PoolCreate {
         pool: arguments.pool,
         new: wanted.clone(),
-        properties: cli::properties(POOL, &arguments.properties)?,
-        fs_properties: cli::properties(DATASET, &arguments.fs_properties)?,
+        properties: pool_properties(&arguments.properties)?,
+        fs_properties: root_properties(&arguments.fs_properties)?,
         mountpoint: arguments.mountpoint,
         altroot: arguments.altroot,
         force: arguments.force,
@@ -42,6 +43,30 @@ pub fn run(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
         cli::out!("{}", layout(&pool, &wanted));
     }
     Ok(code)
+}
+
+/// Properties of a pool that is made or imported (OpenZFS: `add_prop_list`).
+pub fn pool_properties(words: &[String]) -> Result<BTreeMap<String, String>, Stop> {
+    let properties = cli::properties(POOL, words)?;
+    let is_known = |name: &str| described(POOL, name).is_some() || described(VDEV, name).is_some() || name.starts_with("feature@");
+    match properties.keys().find(|name| !is_known(name)) {
+        None => Ok(properties),
+        Some(name) => {
+            let failure = Failure::new(ErrorKind::Invalid, format!("property '{name}' is not a valid pool or vdev property"), "");
+            let is_users = name.contains(':');
+            Err(if is_users { failure.advise("set properties of your own once the pool is there: zpool set") } else { failure }.into())
+        }
+    }
+}
+
+/// Properties of the file system of a pool that is made.
+fn root_properties(words: &[String]) -> Result<BTreeMap<String, String>, Stop> {
+    let properties = cli::properties(DATASET, words)?;
+    let is_known = |name: &str| described(DATASET, name).is_some() || name.contains(':') || is_asked(name);
+    match properties.keys().find(|name| !is_known(name)) {
+        None => Ok(properties),
+        Some(name) => Err(Failure::new(ErrorKind::Invalid, format!("property '{name}' is not a valid filesystem property"), "").into()),
+    }
 }
 
 fn layout(pool: &str, wanted: &NewVdevs) -> String {

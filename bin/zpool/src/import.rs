@@ -38,7 +38,7 @@ pub fn run(client: &Client, arguments: args::Import) -> Result<u8, Stop> {
         no_mount: arguments.no_mount,
         force: arguments.force,
         altroot: arguments.altroot,
-        properties: cli::properties(cli::property::POOL, &arguments.properties)?,
+        properties: crate::create::pool_properties(&arguments.properties)?,
         rewind: arguments.rewind,
         dry_run: arguments.dry_run,
         missing_log: arguments.missing_log,

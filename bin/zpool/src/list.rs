@@ -130,6 +130,8 @@ fn vdev_value(vdev: &VdevReport, name: &str, exact: bool) -> String {
     let is_top = vdev.size_bytes > 0;
     let size = |bytes: u64| if exact { bytes.to_string() } else { nice_count(bytes) };
     match name {
+        // A device has its own size, whatever its top-level vdev offers (OpenZFS: `vs_pspace`).
+        "size" if vdev.psize_bytes > 0 && vdev.children.is_empty() => size(vdev.psize_bytes),
         "size" if is_top => size(vdev.size_bytes),
         "allocated" if is_top => size(vdev.allocated_bytes),
         "free" if is_top => size(vdev.size_bytes.saturating_sub(vdev.allocated_bytes)),

@@ -10,6 +10,7 @@ mod direct;
 mod error;
 mod events;
 mod inject;
+mod names;
 #[cfg(test)]
 mod openapi;
 mod pool;
@@ -26,6 +27,7 @@ pub use direct::*;
 pub use error::{ErrorKind, Failure, WITHOUT_EFFECT, os_error};
 pub use events::*;
 pub use inject::*;
+pub use names::{Named, name_objection, new_pool_name_objection, pool_name_objection};
 pub use pool::*;
 pub use property::{Property, Source, Value};
 pub use provider::*;

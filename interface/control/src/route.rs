@@ -20,7 +20,10 @@ impl Control {
             Request::PoolDestroy(target) => self.closer.destroy(target),
             Request::PoolExport(target) => self.closer.export(target),
             Request::PoolImportScan(search) => import::scan(&self.intake, search),
-            Request::PoolImport(request) => import::import(&self.intake, request),
+            Request::PoolImport(request) => {
+                let what = || request.pool.as_ref().map_or_else(|| "cannot import".to_string(), |word| format!("cannot import '{word}'"));
+                effects::around(what, effects::of_pool(&request.properties), || import::import(&self.intake, request))
+            }
             Request::PoolQuery(query) => queries::query(&self.pools, query),
             Request::PoolSet(request) => {
                 let what = || format!("cannot set property for '{}'", request.pool);

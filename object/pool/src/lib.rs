@@ -42,7 +42,9 @@ pub use rebuild::{RebuildParameters, RebuildState, RebuildStatus};
 pub use scan::{Damaged, ErrorScrubStatus, ScanError, ScanFunction, ScanState, ScanStatus, ScanTunables};
 pub use spa::config::{Host, PoolState, VERSION as VERSION_WITH_FEATURES};
 pub use spa::feature_table::{FEATURES, Feature, Support, feature_by_guid, feature_by_name};
-pub use spa::props::{PoolProp, is_stored_prop, is_user_prop, settable_props};
+pub use spa::props::{
+    PoolProp, USER_NAME_BYTES_MAX, USER_VALUE_BYTES_MAX, is_own_value, is_stored_prop, is_user_prop, prop_words, settable_props,
+};
 pub use spa::vdev_props::{VdevProps, is_settable_vdev_prop};
 pub use sweep::{SweepAction, SweepKind, SweepParameters, SweepState, SweepStatus};
 pub use sync::failure::SyncFailure;

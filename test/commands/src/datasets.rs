@@ -26,7 +26,7 @@ pub fn life(world: &World) -> Result<(), Failure> {
     world.ok("zfs list -H -o name tank/a/b/c")?;
     world.ok("zfs rename tank/a/b tank/moved")?;
     world.ok("zfs list -H -o name -r tank/moved")?.prints("tank/moved\ntank/moved/c")?;
-    world.refused("zfs rename tank/a other/a", 1, "different pools")?;
+    world.refused("zfs rename tank/a other/a", 1, "cannot create 'other/a': no such pool 'other'")?;
     world.refused("zfs rename tank/moved tank/a", 1, "dataset already exists")?;
     // Nothing is made for a command that can do nothing.
     world.refused("zfs rename -p tank/nope tank/new/er/w", 1, "dataset does not exist")?;
@@ -49,7 +49,11 @@ pub fn properties(world: &World) -> Result<(), Failure> {
     world.ok("zfs get -H -o source compression tank/a")?.prints("default")?;
     world.ok("zfs set quota=100M atime=off tank/a")?;
     world.ok("zfs get -H -o value quota tank/a")?.prints("100M")?;
-    world.refused("zfs set compression=nonsense tank/a", 1, "'compression' must be one of")?;
+    world.refused(
+        "zfs set compression=nonsense tank/a",
+        1,
+        "'compression' must be one of 'on | off | lzjb | gzip | gzip-[1-9] | zle | ",
+    )?;
     world.refused("zfs set recordsize=3K tank/a", 1, "recordsize")?;
     world.refused("zfs set nonsense=1 tank/a", 1, "invalid property 'nonsense'")?;
     world.refused("zfs set used=1 tank/a", 1, "read")?;

@@ -269,7 +269,7 @@ pub fn verbs(world: &World) -> Result<(), Failure> {
     world.refused("zpool list tank", 1, "no such pool")?;
     // If this fails, nobody is told that the pool is in no cache file.
     world.refused("zpool create -o cachefile={vdevs} tank {vdevs}/a", 1, "is not a valid file")?;
-    world.refused("zpool create -n -O doesnotexist=on tank {vdevs}/a", 1, "invalid property 'doesnotexist'")?;
+    world.refused("zpool create -n -O doesnotexist=on tank {vdevs}/a", 1, "property 'doesnotexist' is not a valid filesystem property")?;
     world.refused("zpool create -o compatibility=nothing tank {vdevs}/a", 1, "error reading compatibility file 'nothing'")?;
     world.ok("zpool create -O canmount=off -o compatibility=legacy tank {vdevs}/a")?.prints("")?;
     world.ok("zpool get -H -o value compatibility,feature@lz4_compress tank")?.prints("legacy\ndisabled")?;

@@ -103,6 +103,10 @@ pub fn ordinary_user(world: &World) -> Result<(), Failure> {
     run(&format!("{} export tank", world.program("zpool")))?;
     run(&format!("{} import -d {{vdevs}} tank", world.program("zpool")))?;
     run("cmp /etc/passwd {mnt}/fs/copy")?;
+    // What zfs(8) shows works for whoever tries it; behind the one for the pool in zpool(8).
+    for example in include_str!("../../../man/man8/zfs.8").lines().filter_map(|line| line.strip_prefix(".Dl $ zfs ")) {
+        run(&format!("{zfs} {}", example.replace("$HOME", "{mnt}")))?;
+    }
     run(&format!("{} destroy tank", world.program("zpool")))?;
     Ok(())
 }

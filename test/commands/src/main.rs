@@ -71,6 +71,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "strangers: lists that are damaged", needs: NOTHING, run: strangers::damaged_lists },
     Scenario { name: "strangers: all but one pool imported", needs: NOTHING, run: strangers::all_but_one },
     Scenario { name: "strangers: which snapshot", needs: NOTHING, run: strangers::which_snapshot },
+    Scenario { name: "strangers: mistyped properties of pools", needs: NOTHING, run: strangers::properties },
+    Scenario { name: "strangers: names that nothing can have", needs: NOTHING, run: strangers::names },
     Scenario { name: "strangers: advice that helps", needs: MOUNTS, run: strangers::advice },
     Scenario { name: "pool: versions before features", needs: NOTHING, run: imports::versions },
     Scenario { name: "pool: an alternate root", needs: NOTHING, run: imports::altroot },

@@ -98,7 +98,16 @@ pub fn made_directories(world: &World) -> Result<(), Failure> {
     world.ok("zfs unmount -a")?;
     std::fs::write(place.join("file"), b"somebody's")?;
     world.ok("zpool export tank")?;
-    same("what others put there stays", std::fs::read(place.join("file"))?, b"somebody's".to_vec())
+    same("what others put there stays", std::fs::read(place.join("file"))?, b"somebody's".to_vec())?;
+    // What was named by hand stays, what follows from that does not, as in OpenZFS.
+    world.ok("zpool create -f -m {mnt}/own tank {vdevs}/a")?;
+    world.ok("zpool destroy tank")?;
+    same("a mountpoint that was named", world.path("mnt/own").exists(), true)?;
+    world.ok("zpool create -m {mnt}/own -O canmount=off tank {vdevs}/a")?;
+    world.ok("zfs create tank/below")?;
+    same("made for its child", world.path("mnt/own/below").exists(), true)?;
+    world.ok("zpool export tank")?;
+    same("after the export", (world.path("mnt/own").exists(), world.path("mnt/own/below").exists()), (true, false))
 }
 
 /// Properties of vdevs are kept in the pool, and count.

@@ -112,3 +112,102 @@ pub fn advice(world: &World) -> Result<(), Failure> {
     drop(held);
     Ok(())
 }
+
+/// Mistyped properties of pools are told as what they are, before anything is made or imported: whoever reads that this version lacks something
+/// looks for another way, and a comment that OpenZFS cannot take is never set again.
+pub fn properties(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
+    let long = "x".repeat(33);
+    let slips = [
+        ("failmode=bogus", "'failmode' must be one of 'wait | continue | panic'"),
+        ("autotrim=maybe", "'autotrim' must be one of 'on | off'"),
+        ("multihost=maybe", "'multihost' must be one of 'on | off'"),
+        ("size=5", "'size' is readonly"),
+        ("ashift=8", "property 'ashift' number 8 is invalid, only values between 9 and 16 are allowed."),
+        ("feature@nothing=disabled", "invalid feature 'nothing'"),
+        (&format!("comment={long}"), "comment must not exceed 32 characters"),
+        ("compatibility=nothing", "error reading compatibility file 'nothing'"),
+    ];
+    let unknown =
+        [("foo=1", "property 'foo' is not a valid pool or vdev property"), ("org.example:x=1", "'org.example:x' is not a valid pool")];
+    for (word, why) in slips.iter().chain(&unknown) {
+        world.refused(&format!("zpool create -O canmount=off -o {word} tank {{vdevs}}/a"), 1, why)?;
+    }
+    world.refused("zpool create -O canmount=off -o version=old tank {vdevs}/a", 1, "bad numeric value 'old'")?;
+    world.refused("zpool create -O atime=maybe tank {vdevs}/a", 1, "'atime' must be one of 'on | off'")?;
+    world.refused("zpool create -O canmount=off -o readonly=on tank {vdevs}/a", 1, "property 'readonly' can only be set at import time")?;
+    world.refused("zpool create -O nothing=1 tank {vdevs}/a", 1, "property 'nothing' is not a valid filesystem property")?;
+    let set = "-o comment=ours -o autotrim=on -o background_latency_target=p99=5ms";
+    world.ok(&format!("zpool create -O canmount=off {set} tank mirror {{vdevs}}/a {{vdevs}}/b"))?;
+    world.ok("zpool get -H -o value comment,autotrim,background_latency_target tank")?.prints("ours\non\np99=5ms")?;
+    for (word, why) in &slips {
+        world.refused(&format!("zpool set {word} tank"), 1, why)?;
+    }
+    world.refused("zpool set foo=1 tank", 1, "cannot set property for 'tank': invalid property 'foo'")?;
+    world.refused("zpool set altroot=/mnt tank", 1, "property 'altroot' can only be set during pool creation or import")?;
+    world.refused("zpool set feature@lz4_compress=disabled tank", 1, "can only be set to 'disabled' at creation time")?;
+    world.ok("zpool export tank")?;
+    for (word, why) in slips.iter().chain(&unknown) {
+        world.refused(&format!("zpool import -d {{vdevs}} -o {word} tank"), 1, why)?;
+    }
+    world.refused("zpool import -d {vdevs} -o bootfs=tank tank", 1, "property 'bootfs' cannot be set at creation or import time")?;
+    let read_only = world.ok("zpool import -d {vdevs} -o readonly=on -o comment=new tank")?;
+    read_only.says("property 'comment' was not set: 'tank' is read-only")?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} -o comment=new -o failmode=continue tank")?;
+    world.ok("zpool get -H -o value comment,failmode tank")?.prints("new\ncontinue")?;
+    // Devices have a size also where they are parts of a vdev.
+    let rows = world.ok("zpool list -Hvp tank")?;
+    let sizes: Vec<&str> = rows.out.lines().filter_map(|line| line.split_once("/vdevs/")?.1.split('\t').nth(1)).collect();
+    let bytes = metadata(world.path("vdevs/a"))?.len().to_string();
+    same("sizes of the devices of a mirror", sizes, vec![bytes.as_str(); 2])
+}
+
+/// Names that nothing can have: the message says what is wrong with the name, not that a pool is missing that nobody meant.
+pub fn names(world: &World) -> Result<(), Failure> {
+    let empty = "empty component or misplaced '@' or '#' delimiter in name";
+    world.vdevs(&["a"])?;
+    world
+        .refused("zpool create tank/x {vdevs}/a", 1, "invalid character '/' in pool name")?
+        .says("use 'zfs create' to create a dataset")?;
+    world.refused("zpool create tank*x {vdevs}/a", 1, "invalid character '*' in pool name")?;
+    world.ok("zpool create -O canmount=off tank {vdevs}/a")?;
+    for verb in ["status", "iostat", "scrub", "export"] {
+        world.refused(&format!("zpool {verb} tank/x"), 1, "cannot open 'tank/x': invalid character '/' in pool name")?;
+    }
+    let wrong = [
+        ("/tank/x", "leading slash in name"),
+        ("tank/", "trailing slash in name"),
+        ("tank//x", empty),
+        ("tank/x*y", "invalid character '*' in name"),
+        ("tank/./x", "self reference, '.' is found in name"),
+        ("tank/..", "parent reference, '..' is found in name"),
+        ("tank/x#y", "bookmark delimiter '#' is not expected here"),
+    ];
+    for (name, why) in wrong {
+        world.refused(&format!("zfs create {name}"), 1, &format!("cannot create '{name}': {why}"))?;
+        world.refused(&format!("zfs create -p {name}"), 1, &format!("cannot create '{name}': {why}"))?;
+        world.refused(&format!("zfs rename tank {name}"), 1, &format!("cannot rename to '{name}': {why}"))?;
+        for verb in ["destroy", "set compression=off", "inherit compression", "rename -f"] {
+            let more = if verb.starts_with("rename") { " tank/y" } else { "" };
+            world.refused(&format!("zfs {verb} {name}{more}"), 1, &format!("cannot open '{name}': {why}"))?;
+        }
+        // Paths mean something there.
+        for verb in ["list", "get all", "userspace", "mount"].into_iter().filter(|_| !name.starts_with('/')) {
+            world.refused(&format!("zfs {verb} {name}"), 1, &format!("cannot open '{name}': {why}"))?;
+        }
+    }
+    world.refused("zfs create tank/x@y", 1, "cannot create 'tank/x@y': snapshot delimiter '@' is not expected here")?;
+    world.refused("zfs create tank/x%y", 1, "cannot create 'tank/x%y': invalid character % in name")?;
+    world.refused("zfs create other", 1, "cannot create 'other': missing dataset name")?;
+    world.refused("zfs rename tank other", 1, "cannot create 'other': missing dataset name")?;
+    world.refused("zfs snapshot tank", 1, "missing '@' delimiter in snapshot name")?;
+    world.refused("zfs snapshot tank@a tank@b@c", 1, "multiple '@' and/or '#' delimiters in name")?;
+    world.ok("zfs create -o canmount=off tank/x")?;
+    world.refused("zfs rename tank/x tank/no/x", 1, "cannot create 'tank/no/x': parent does not exist")?;
+    world.refused("zfs rename tank/x other/x", 1, "cannot create 'other/x': no such pool 'other'")?;
+    world.ok("zfs snapshot tank/x@a")?;
+    world.refused("zfs rename tank/x@a @b*", 1, "invalid character '*' in name")?;
+    world.ok("zfs rename tank/x@a @b")?;
+    world.ok("zfs list -H -o name -t snapshot")?.prints("tank/x@b").map(drop)
+}

@@ -10,7 +10,7 @@ use cli::options::Output;
 use cli::repeat::{Repeat, timestamp};
 use cli::{Client, Stop};
 use columns::Group;
-use control_api::{DirectTarget, ErrorKind, Failure, IostatReport, IostatVdev, PoolNames, Request, Response};
+use control_api::{DirectTarget, ErrorKind, Failure, IostatReport, IostatVdev, PoolNames, Request, Response, pool_name_objection};
 use serde_json::{Map, Value, json};
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -141,7 +141,8 @@ impl Names {
             let failed = |why| Stop::Failed(Failure::new(ErrorKind::NotFound, "cannot show statistics", why));
             // One word that is neither is most likely a pool's name mistyped.
             return Err(if rest.is_empty() {
-                Stop::Failed(Failure::new(ErrorKind::NotFound, format!("cannot open '{first}'"), "no such pool"))
+                let why = pool_name_objection(first).unwrap_or_else(|| "no such pool".to_string());
+                Stop::Failed(Failure::new(ErrorKind::NotFound, format!("cannot open '{first}'"), why))
             } else {
                 failed("Unable to parse pools/vdevs list.")
             });

@@ -1,7 +1,7 @@
 //! `zfs …`: datasets, their properties and snapshots.
 
 use crate::dataset::following::{Follower, Following};
-use crate::dataset::names::{descendants, filesystem_of, select_range};
+use crate::dataset::names::{check_name, descendants, filesystem_of, nameless, select_range, target_of};
 use crate::dataset::owners;
 use crate::dataset::properties::new_filesystem;
 use crate::dataset::volumes::{self, NewVolume, Refusal};
@@ -46,6 +46,11 @@ impl Datasets {
     }
 
     pub(crate) fn create(&self, request: &DatasetCreate) -> Result<Response, Failure> {
+        check_name(&request.name, "create")?;
+        let may_be_there = request.parents && self.pools.contains(&request.name);
+        if !may_be_there && !request.name.contains('/') {
+            return Err(nameless(&request.name));
+        }
         let pool = self.pools.pool_of(&request.name, "create")?;
         let parent = request.name.rsplit_once('/').map_or("", |(parent, _)| parent);
         if request.parents && pool.dsl().hold(&request.name).is_ok_and(|handle| kind_of(&handle) == kind(request.volume)) {
@@ -149,9 +154,8 @@ impl Datasets {
         let pool = self.pools.pool_of(&first, "create snapshot")?;
         let mut names = Vec::new();
         for name in &request.names {
-            let (filesystem, snapshot) = name.split_once('@').ok_or_else(|| {
-                because(ErrorKind::Invalid, format!("cannot create snapshot '{name}'"), "a snapshot's name is FILESYSTEM@NAME")
-            })?;
+            check_name(name, "create snapshot")?;
+            let (filesystem, snapshot) = name.split_once('@').unwrap_or((name, ""));
             if request.recursive {
                 names.extend(descendants(&pool, filesystem)?.into_iter().map(|dataset| format!("{dataset}@{snapshot}")));
             } else {
@@ -224,15 +228,26 @@ impl Datasets {
         Ok(Response::Destroyed { names, reclaim_bytes })
     }
 
+    /// Refuses a new name in another pool, or below a dataset that is not there and is not to be made (OpenZFS: `check_parents`).
+    fn check_new_parent(&self, pool: &Arc<OpenPool>, request: &DatasetRename) -> Result<(), Failure> {
+        if !Arc::ptr_eq(pool, &self.pools.pool_of(&request.to, "create")?) {
+            let what = format!("cannot rename to '{}'", request.to);
+            return Err(because(ErrorKind::Invalid, what, "datasets must be within same pool"));
+        }
+        let parent = request.to.rsplit_once('/').map_or("", |(parent, _)| parent);
+        if !request.parents && pool.dsl().hold(parent).is_err() {
+            return Err(because(ErrorKind::NotFound, format!("cannot create '{}'", request.to), "parent does not exist")
+                .advise("use '-p' to create missing parents"));
+        }
+        Ok(())
+    }
+
     pub(crate) fn rename(&self, request: &DatasetRename) -> Result<Response, Failure> {
         let pool = self.pools.pool_of(&request.from, "rename")?;
         let failed = |error: DslError| failure::dataset("rename", &request.from, &error);
+        let target = target_of(&request.from, &request.to)?;
         if let (Some((filesystem, from)), recursive) = (request.from.split_once('@'), request.recursive) {
-            let (target, to) = request.to.rsplit_once('@').unwrap_or(("", request.to.as_str()));
-            if !target.is_empty() && target != filesystem {
-                let what = format!("cannot rename to '{}'", request.to);
-                return Err(because(ErrorKind::Invalid, what, "snapshots must be part of same dataset"));
-            }
+            let to = target.rsplit_once('@').map_or("", |(_, to)| to);
             let filesystems = if recursive { descendants(&pool, filesystem)? } else { vec![filesystem.to_string()] };
             let names: Vec<String> = filesystems.iter().map(|filesystem| format!("{filesystem}@{from}")).collect();
             pool.mounts.close_snapshots(&names, "rename")?;
@@ -240,18 +255,19 @@ impl Datasets {
             return Ok(done());
         }
         // Said before anything is unmounted for it.
-        let what = || format!("cannot rename '{}'", request.from);
         if request.to == request.from {
-            return Err(because(ErrorKind::Exists, what(), "dataset already exists"));
+            return Err(failed(DslError::Exists));
         }
         if request.to.strip_prefix(request.from.as_str()).is_some_and(|rest| rest.starts_with('/')) {
-            return Err(because(ErrorKind::Invalid, what(), "New dataset name cannot be a descendant of current dataset name"));
+            let what = format!("cannot rename to '{}'", request.to);
+            return Err(because(ErrorKind::Invalid, what, "New dataset name cannot be a descendant of current dataset name"));
         }
         // Before parents are made for it.
         drop(pool.dsl().hold(&request.from).map_err(failed)?);
         if pool.dsl().hold(&request.to).is_ok() {
             return Err(failed(DslError::Exists));
         }
+        self.check_new_parent(&pool, request)?;
         if let (true, Some((parent, _))) = (request.parents, request.to.rsplit_once('/')) {
             self.create(&DatasetCreate { name: parent.to_string(), parents: true, ..DatasetCreate::default() })?;
         }

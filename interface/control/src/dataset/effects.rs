@@ -2,6 +2,7 @@
 //! stored for other systems with a warning each time. The tables have every property; a test walks them.
 
 use crate::failure::because;
+use crate::pool::objections::of_word;
 use control_api::{ErrorKind, Failure, Response, WITHOUT_EFFECT};
 use std::collections::BTreeMap;
 
@@ -148,7 +149,9 @@ pub(crate) fn of_dataset(properties: &BTreeMap<String, String>) -> Result<Vec<St
 
 /// Warnings about some properties of a pool, or why one of them is refused.
 pub(crate) fn of_pool<'a>(properties: impl IntoIterator<Item = (&'a String, &'a String)>) -> Result<Vec<String>, String> {
-    properties.into_iter().filter_map(|(name, value)| judge(OF_POOLS, name, value).transpose()).collect()
+    // What is no value at all is refused for that.
+    let values = properties.into_iter().filter(|(name, value)| of_word(name, value).is_none());
+    values.filter_map(|(name, value)| judge(OF_POOLS, name, value).transpose()).collect()
 }
 
 /// Remark on log devices that join a pool.

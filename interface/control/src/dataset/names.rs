@@ -1,12 +1,49 @@
 //! Names of datasets and snapshots: those below one, and those that a range means.
 
-use crate::failure;
+use crate::failure::{self, because};
 use crate::pool::OpenPool;
-use control_api::Failure;
+use control_api::{ErrorKind, Failure, Named, name_objection};
 
 /// Part of a name before `@`.
 pub(crate) fn filesystem_of(name: &str) -> &str {
     name.split_once('@').map_or(name, |(filesystem, _)| filesystem)
+}
+
+/// Refuses what can be no name, in OpenZFS's words: of something new where the verb is `create` or `create snapshot`, and else of what is to be
+/// opened.
+pub(crate) fn check_name(name: &str, verb: &str) -> Result<(), Failure> {
+    let (objection, verb) = match verb {
+        "create" => (name_objection(name, Named::Dataset, true), verb),
+        "create snapshot" => (name_objection(name, Named::Snapshot, true), verb),
+        // What follows the `@` may be a list.
+        "destroy" => (name_objection(filesystem_of(name), Named::Dataset, false), "open"),
+        _ => (name_objection(name, Named::Either, false), "open"),
+    };
+    objection.map_or(Ok(()), |why| Err(because(ErrorKind::Invalid, format!("cannot {verb} '{name}'"), why)))
+}
+
+/// New name that a dataset or snapshot is to get, in full: a snapshot's may be what follows the `@` alone (OpenZFS: `zfs_rename`).
+pub(crate) fn target_of(from: &str, to: &str) -> Result<String, Failure> {
+    let refused = |why: String| because(ErrorKind::Invalid, format!("cannot rename to '{to}'"), why);
+    let (full, named) = match from.split_once('@') {
+        Some((filesystem, _)) => match to.split_once('@') {
+            None => (format!("{filesystem}@{to}"), Named::Snapshot),
+            Some(("", snapshot)) => (format!("{filesystem}@{snapshot}"), Named::Snapshot),
+            Some((other, _)) if other != filesystem => return Err(refused("snapshots must be part of same dataset".to_string())),
+            Some(_) => (to.to_string(), Named::Snapshot),
+        },
+        None => (to.to_string(), Named::Dataset),
+    };
+    match name_objection(&full, named, true) {
+        Some(why) => Err(refused(why)),
+        None if named == Named::Dataset && !to.contains('/') => Err(nameless(to)),
+        None => Ok(full),
+    }
+}
+
+/// Failure of making a dataset beside the pools (OpenZFS: `check_parents`).
+pub(crate) fn nameless(name: &str) -> Failure {
+    because(ErrorKind::Invalid, format!("cannot create '{name}'"), "missing dataset name")
 }
 
 /// Names of the dataset and everything below it, parents first, snapshots left out.

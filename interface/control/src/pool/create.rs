@@ -5,9 +5,10 @@ use crate::device::inuse::{check_contents, check_unreserved, distinct_paths, ope
 use crate::failure::{self, because, pool_failure};
 use crate::pool::compatibility;
 use crate::pool::intake::Intake;
-use crate::pool::properties::{altroot_of, cachefile_of, check_name, host};
+use crate::pool::objections::{Occasion, ashift_of, objection};
+use crate::pool::properties::{altroot_of, cachefile_of, host};
 use crate::requests::done;
-use control_api::{ErrorKind, Failure, PoolCreate, Response};
+use control_api::{ErrorKind, Failure, PoolCreate, Response, new_pool_name_objection};
 use pool::{AddSpec, Pool, PoolError, PoolSpec};
 
 /// Refuses to make a pool whose root would hide what is in a directory (OpenZFS: `zpool_do_create`).
@@ -51,18 +52,17 @@ fn create_properties(request: &PoolCreate, what: &str) -> Result<CreatePropertie
     let invalid = |why: String| because(ErrorKind::Invalid, what, why);
     let mut wanted = CreateProperties { features: request.no_features.then(Vec::new), ..CreateProperties::default() };
     for (name, value) in &request.properties {
+        if let Some(why) = objection(name, value, Occasion::Creation) {
+            return Err(invalid(why));
+        }
         match (name.as_str(), value.as_str()) {
             ("ashift", value) => {
-                let ashift = value.parse::<u32>().ok().filter(|ashift| *ashift == 0 || (9..=16).contains(ashift));
-                let ashift = ashift.ok_or_else(|| {
-                    invalid(format!("property 'ashift' number {value} is invalid: only values between 9 and 16 are allowed"))
-                })?;
+                let ashift = ashift_of(value).map_err(invalid)?;
                 wanted.ashift = (ashift != 0).then_some(ashift);
-                wanted.stored.push((name.clone(), value.to_string()));
+                wanted.stored.push((name.clone(), ashift.to_string()));
             }
             ("version", value) => wanted.version = Some(version_of(value, request).map_err(invalid)?),
-            ("bootfs", _) => return Err(invalid("property 'bootfs' cannot be set at creation or import time".into())),
-            ("comment", value) => wanted.comment = Some(value.to_string()),
+            ("comment", value) => wanted.comment = Some(value.to_string()).filter(|text| !text.is_empty()),
             (feature, "enabled") if feature.starts_with("feature@") => {
                 let short = feature.trim_start_matches("feature@").to_string();
                 let known = pool::feature_by_name(&short).ok_or_else(|| invalid(format!("invalid feature '{short}'")))?;
@@ -89,13 +89,7 @@ fn create_properties(request: &PoolCreate, what: &str) -> Result<CreatePropertie
             ("cachefile", value) => wanted.cachefile = Some(cachefile_of(value, what)?),
             // Was looked at before.
             ("altroot", _) => {}
-            ("failmode", "wait" | "continue" | "panic")
-            | ("autotrim" | "autoexpand" | "autoreplace" | "listsnapshots" | "delegation", "on" | "off") => {
-                wanted.stored.push((name.clone(), value.clone()));
-            }
-            (name, value) => {
-                return Err(because(ErrorKind::Unsupported, what, format!("property '{name}' cannot be set to '{value}' in this version")));
-            }
+            _ => wanted.stored.push((name.clone(), value.clone())),
         }
     }
     Ok(wanted)
@@ -103,7 +97,7 @@ fn create_properties(request: &PoolCreate, what: &str) -> Result<CreatePropertie
 
 /// Version that a pool is to have (OpenZFS: `zpool_valid_proplist`); those from before 26 cannot be written here.
 fn version_of(value: &str, request: &PoolCreate) -> Result<u64, String> {
-    let version = value.parse::<u64>().map_err(|_| format!("'{value}' is not a number: property 'version' takes one"))?;
+    let version = dsl::prop::table::size(value)?;
     match version {
         pool::VERSION_WITH_FEATURES => Ok(version),
         _ if request.properties.keys().any(|name| name.starts_with("feature@")) => {
@@ -119,11 +113,18 @@ fn default_features() -> Vec<String> {
     pool::FEATURES.iter().filter(|feature| feature.on_new_pools).map(|feature| feature.name.to_string()).collect()
 }
 
+/// Refuses names that no pool gets: the one that it has for now, and the one on its devices.
+fn check_names(request: &PoolCreate, name: &str, what: &str) -> Result<(), Failure> {
+    let Some(why) = [&request.pool, name].into_iter().find_map(new_pool_name_objection) else { return Ok(()) };
+    let failure = because(ErrorKind::Invalid, what, why);
+    Err(if request.pool.contains('/') { failure.advise("use 'zfs create' to create a dataset") } else { failure })
+}
+
 /// Does `zpool create`.
 pub(crate) fn create(intake: &Intake, request: &PoolCreate) -> Result<Response, Failure> {
     let what = format!("cannot create '{}'", request.pool);
     let name = request.temporary_name.as_ref().unwrap_or(&request.pool);
-    [&request.pool, name].into_iter().try_for_each(|name| check_name(name)).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
+    check_names(request, name, &what)?;
     let altroot = altroot_of(request.altroot.as_ref(), &request.properties, &what)?;
     distinct_paths(&request.new, &what)?;
     let Some(_claim) = intake.pools.claim(name, None) else {
@@ -171,8 +172,9 @@ pub(crate) fn create(intake: &Intake, request: &PoolCreate) -> Result<Response, 
             return Err(failed(&error));
         }
     }
-    for (name, value) in &wanted.stored {
-        pool.set_prop(name, value).map_err(|error| failed(&error))?;
+    if let Err(error) = wanted.stored.iter().try_for_each(|(name, value)| pool.set_prop(name, value)) {
+        let _ = pool.destroy();
+        return Err(failed(&error));
     }
     wipe_contents(&intake.exec, &new, &tables);
     intake.devices.reserved.reserve(&spares);

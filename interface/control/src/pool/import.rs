@@ -4,9 +4,10 @@ use crate::failure::{because, joined, pool_failure};
 use crate::pool::cache_file::read_cache;
 use crate::pool::candidate::candidate;
 use crate::pool::intake::{ImportWish, Intake};
-use crate::pool::properties::{altroot_of, cachefile_of, check_name, host};
+use crate::pool::objections::{Occasion, objection};
+use crate::pool::properties::{altroot_of, cachefile_of, host, set_stored};
 use crate::requests::done;
-use control_api::{ErrorKind, Failure, ImportSearch, PoolImport, Response, shown};
+use control_api::{ErrorKind, Failure, ImportSearch, PoolImport, Response, new_pool_name_objection, shown};
 use ondisk::Guid;
 use pool::{FoundPool, PoolError, PoolState};
 
@@ -32,22 +33,12 @@ pub(crate) fn scan(intake: &Intake, search: &ImportSearch) -> Result<Response, F
 
 /// Does `zpool import` of a pool.
 pub(crate) fn import(intake: &Intake, request: &PoolImport) -> Result<Response, Failure> {
-    let mut read_only = false;
-    for (name, value) in &request.properties {
-        match (name.as_str(), value.as_str()) {
-            ("readonly", "on") => read_only = true,
-            ("readonly", "off") => {}
-            ("cachefile", value) => drop(cachefile_of(value, "cannot import")?),
-            ("altroot", _) => {}
-            (name, _) => {
-                return Err(because(
-                    ErrorKind::Unsupported,
-                    "cannot import",
-                    format!("property '{name}' cannot be set at import in this version"),
-                ));
-            }
-        }
+    let what = request.pool.as_ref().map_or_else(|| "cannot import".to_string(), |word| format!("cannot import '{word}'"));
+    if let Some(why) = request.properties.iter().find_map(|(name, value)| objection(name, value, Occasion::Import)) {
+        return Err(because(ErrorKind::Invalid, what, why));
     }
+    request.properties.get("cachefile").map(|value| cachefile_of(value, &what)).transpose()?;
+    let read_only = request.properties.get("readonly").is_some_and(|value| value == "on");
     let found = found(intake, &request.search)?;
     let wanted: Vec<&FoundPool> = match &request.pool {
         Some(word) => {
@@ -97,10 +88,10 @@ fn is_open(intake: &Intake, word: &str, guid: Option<Guid>) -> bool {
 /// Name that a pool gets: the new one, or what it calls itself, which anybody can have written to a disk (OpenZFS: `pool_namecheck`).
 fn name_for<'a>(own: &'a str, new: Option<&'a str>, what: &str) -> Result<&'a str, Failure> {
     let name = new.unwrap_or(own);
-    match check_name(name) {
-        Ok(()) => Ok(name),
-        Err(why) if new.is_some() => Err(because(ErrorKind::Invalid, what, why)),
-        Err(why) => Err(because(ErrorKind::Invalid, what, format!("invalid name: {why}"))
+    match new_pool_name_objection(name) {
+        None => Ok(name),
+        Some(why) if new.is_some() => Err(because(ErrorKind::Invalid, what, why)),
+        Some(why) => Err(because(ErrorKind::Invalid, what, format!("invalid name: {}", shown(&why)))
             .advise("give it another name: zpool import ID NEWNAME ('zpool import' shows its id)")),
     }
 }
@@ -119,12 +110,28 @@ fn import_one(intake: &Intake, found: &FoundPool, request: &PoolImport, read_onl
     if read_only && request.dry_run {
         return Ok(done());
     }
-    let mut response = intake.import_devices(&paths, found.guid(), &ImportWish::new(request, read_only, false, what))?;
+    let mut response = intake.import_devices(&paths, found.guid(), &ImportWish::new(request, read_only, false, what.clone()))?;
     if let (Response::Done { remarks }, true) = (&mut response, is_too_old) {
         let version = found.version();
         remarks.push(format!("'{name}' was imported read-only: pool version {version} is too old to be written (26 and later are)"));
     }
+    let unset = set_asked(intake, request, &name, read_only, &what)?;
+    if let Response::Done { remarks } = &mut response {
+        remarks.extend(unset);
+    }
     Ok(response)
+}
+
+/// Sets the properties that an import was asked for and that the pool keeps; tells which it could not (OpenZFS: `spa_import`).
+fn set_asked(intake: &Intake, request: &PoolImport, name: &str, read_only: bool, what: &str) -> Result<Vec<String>, Failure> {
+    let kept = || request.properties.iter().filter(|(property, _)| !matches!(property.as_str(), "readonly" | "cachefile" | "altroot"));
+    if read_only {
+        return Ok(kept().map(|(property, _)| format!("warning: property '{property}' was not set: '{name}' is read-only")).collect());
+    }
+    let Some(open) = intake.pools.get(name).filter(|_| kept().next().is_some()) else { return Ok(Vec::new()) };
+    let what = format!("{what} with its properties");
+    kept().try_for_each(|(property, value)| set_stored(&open, property, value, &what))?;
+    Ok(Vec::new())
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ pub(crate) mod create;
 pub(crate) mod import;
 pub(crate) mod intake;
 pub(crate) mod lifecycle;
+pub(crate) mod objections;
 pub(crate) mod open;
 pub(crate) mod opening;
 pub(crate) mod properties;

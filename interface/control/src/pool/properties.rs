@@ -1,8 +1,9 @@
 //! Names and properties of pools: what may be said of them when they are made or imported, and changed later.
 
 use crate::failure::{because, pool_failure};
-use crate::pool::Pools;
 use crate::pool::cache_file::PoolsFile;
+use crate::pool::objections::{self, Occasion};
+use crate::pool::{OpenPool, Pools};
 use crate::provider::accelerators::Accelerators;
 use crate::report::vdev_props;
 use crate::requests::done;
@@ -12,9 +13,6 @@ use pool::{Host, PoolError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Words that no pool's name may begin with (OpenZFS: `zpool_name_valid`).
-const RESERVED: [&str; 4] = ["mirror", "raidz", "draid", "spare"];
-
 /// Id and name of this system, by which other systems know it.
 pub(crate) fn host() -> Host {
     let id = std::fs::read("/etc/hostid")
@@ -23,22 +21,6 @@ pub(crate) fn host() -> Host {
         .unwrap_or(0);
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_string();
     Host { id, name }
-}
-
-/// Refuses names that the grammar of commands would misread.
-pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
-    let mut characters = name.chars();
-    if !characters.next().is_some_and(|first| first.is_ascii_alphabetic()) {
-        return Err("name must begin with a letter");
-    }
-    if !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.: ".contains(c)) {
-        return Err("invalid character in pool name");
-    }
-    if name.len() >= 256 {
-        return Err("name is too long");
-    }
-    let is_reserved = name == "log" || RESERVED.iter().any(|word| name.starts_with(word));
-    if is_reserved { Err("name is reserved") } else { Ok(()) }
 }
 
 /// Alternate root, by `-R` or else the property (OpenZFS: `spa_prop_validate`, of `altroot`).
@@ -82,49 +64,28 @@ pub(crate) fn set(pools: &Pools, file: &PoolsFile, accelerators: &Arc<Accelerato
         file.remember();
         return Ok(done());
     }
-    match (request.property.strip_prefix("feature@"), request.value.as_str()) {
-        (Some(feature), "enabled") => {
-            open.pool().enable_feature(feature).map_err(|error| match error {
-                PoolError::BadProperty => because(ErrorKind::Invalid, &*what, format!("invalid feature '{feature}'")),
-                PoolError::BadValue => {
-                    because(ErrorKind::Unsupported, &*what, format!("feature '{feature}' is not available in this version"))
-                }
-                other => pool_failure(what.clone(), &other),
-            })?;
-            Ok(done())
-        }
-        (Some(_), _) => Err(because(ErrorKind::Invalid, what, "a feature can only be set to 'enabled'")),
-        (None, _) => {
-            open.pool().set_prop(&request.property, &request.value).map_err(|error| match error {
-                PoolError::BadProperty => {
-                    because(ErrorKind::Invalid, &*what, format!("property '{}' does not exist or cannot be set", request.property))
-                }
-                PoolError::BadValue if request.property == "bootfs" => {
-                    because(ErrorKind::Invalid, &*what, format!("'{}' is an invalid name", request.value))
-                }
-                PoolError::BadValue => {
-                    because(ErrorKind::Invalid, &*what, format!("'{}' is no value for '{}'", request.value, request.property))
-                }
-                PoolError::NoProvider { .. } => because(ErrorKind::Invalid, &*what, "given provider does not exist")
-                    .advise("'zirconia provider list' shows those that do; 'zirconia provider load PATH' adds one"),
-                other => pool_failure(what.clone(), &other),
-            })?;
-            Ok(done())
-        }
+    if let Some(why) = objections::objection(&request.property, &request.value, Occasion::Later) {
+        return Err(because(ErrorKind::Invalid, what, why));
     }
+    set_stored(&open, &request.property, &request.value, &what)?;
+    Ok(done())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_that_the_grammar_would_misread_are_refused() {
-        for name in ["mirror", "raidz2", "log", "spare1", "raidzone", "1tank", "ta/nk", "", "ta@nk"] {
-            assert!(check_name(name).is_err(), "{name:?} must not name a pool");
-        }
-        for name in ["tank", "demo", "logs", "a-b_c.d:e", "cache"] {
-            assert!(check_name(name).is_ok(), "{name:?} is a fine name");
-        }
+/// Sets a property that the pool keeps, feature flags included.
+pub(crate) fn set_stored(open: &OpenPool, name: &str, value: &str, what: &str) -> Result<(), Failure> {
+    if let Some(feature) = name.strip_prefix("feature@") {
+        return open.pool().enable_feature(feature).map_err(|error| match error {
+            PoolError::BadProperty => because(ErrorKind::Invalid, what, format!("invalid feature '{feature}'")),
+            PoolError::BadValue => because(ErrorKind::Unsupported, what, format!("feature '{feature}' is not available in this version")),
+            other => pool_failure(what.to_string(), &other),
+        });
     }
+    open.pool().set_prop(name, value).map_err(|error| match error {
+        PoolError::BadProperty => because(ErrorKind::Unsupported, what, format!("property '{name}' cannot be set in this version")),
+        PoolError::BadValue if name == "bootfs" => because(ErrorKind::Invalid, what, format!("'{value}' is an invalid name")),
+        PoolError::BadValue => because(ErrorKind::Invalid, what, format!("'{value}' is no value for '{name}'")),
+        PoolError::NoProvider { .. } => because(ErrorKind::Invalid, what, "given provider does not exist")
+            .advise("'zirconia provider list' shows those that do; 'zirconia provider load PATH' adds one"),
+        other => pool_failure(what.to_string(), &other),
+    })
 }

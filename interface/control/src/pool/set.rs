@@ -1,10 +1,11 @@
 //! The set of pools: those that are open, those that are to be, and the names of those that are just being made.
 
+use crate::dataset::names::check_name;
 use crate::device::names::same_file;
 use crate::failure::because;
 use crate::pool::OpenPool;
 use crate::pool::absent::Absents;
-use control_api::{ErrorKind, Failure};
+use control_api::{ErrorKind, Failure, pool_name_objection};
 use exec::{Mutex, RwLock};
 use ondisk::Guid;
 use pool::Spare;
@@ -124,7 +125,8 @@ impl Pools {
     pub(crate) fn open_pool(&self, name: &str) -> Result<Arc<OpenPool>, Failure> {
         let open = self.get(name);
         open.ok_or_else(|| {
-            let unknown = || because(ErrorKind::NotFound, format!("cannot open '{name}'"), "no such pool");
+            let why = || pool_name_objection(name).unwrap_or_else(|| "no such pool".to_string());
+            let unknown = || because(ErrorKind::NotFound, format!("cannot open '{name}'"), why());
             self.absent.failure(name).unwrap_or_else(unknown)
         })
     }
@@ -137,8 +139,9 @@ impl Pools {
         names.iter().map(|name| self.open_pool(name)).collect()
     }
 
-    /// Open pool that a dataset or snapshot is in.
+    /// Open pool that a dataset or snapshot is in; refuses what can be no name.
     pub(crate) fn pool_of(&self, name: &str, verb: &str) -> Result<Arc<OpenPool>, Failure> {
+        check_name(name, verb)?;
         let pool = name.split(['/', '@']).next().unwrap_or_default();
         self.get(pool).ok_or_else(|| {
             let why = if verb == "create" { format!("no such pool '{pool}'") } else { "dataset does not exist".to_string() };

@@ -275,10 +275,7 @@ impl PropDesc {
             return None;
         }
         Some(match self.kind {
-            Kind::Index(words) => {
-                let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-                format!("'{name}' must be one of '{}'", words.join(" | "))
-            }
+            Kind::Index(words) => format!("'{name}' must be one of '{}'", words::listed(words)),
             Kind::Bytes if matches!(name, "recordsize" | "volblocksize") => format!("'{name}' must be power of 2 from 512B to 16M"),
             Kind::Text(_) if matches!(name, "sharenfs" | "sharesmb") => format!("'{name}' cannot be set to invalid options"),
             Kind::Text(_) if name == "mountpoint" && !text.starts_with('/') => {

@@ -126,3 +126,33 @@ pub(super) const DNODESIZE: Words = &[("legacy", 0), ("auto", 1), ("1k", 1024), 
 pub(super) const REDUNDANT: Words = &[("all", 0), ("most", 1), ("some", 2), ("none", 3)];
 pub(super) const VOLMODE: Words = &[("default", 0), ("full", 1), ("geom", 1), ("dev", 2), ("none", 3)];
 pub(super) const DIRECT: Words = &[("disabled", 0), ("standard", 1), ("always", 2)];
+
+/// Words as messages list them: `on` first, levels of compression as ranges.
+pub(super) fn listed(words: Words) -> String {
+    const LEVELS: [(&str, &str); 3] =
+        [("gzip-1", "gzip-[1-9]"), ("zstd-1", "zstd-[1-19]"), ("zstd-fast-1", "zstd-fast-[1-10,20,30,40,50,60,70,80,90,100,500,1000]")];
+    let is_level =
+        |word: &str| word.starts_with("gzip-") || word.starts_with("zstd-") && word.ends_with(|last: char| last.is_ascii_digit());
+    let shown = |word: &'static str| match LEVELS.iter().find(|(first, _)| *first == word) {
+        Some((_, range)) => Some(*range),
+        None => (!is_level(word)).then_some(word),
+    };
+    let mut list: Vec<&str> = words.iter().filter_map(|(word, _)| shown(word)).collect();
+    list.sort_by_key(|word| *word != "on");
+    list.join(" | ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A list of fifty words hides what is wrong with one.
+    #[test]
+    fn values_are_listed_as_openzfs_lists_them() {
+        assert_eq!(listed(BOOLEAN), "on | off");
+        assert_eq!(listed(CANMOUNT), "on | off | noauto");
+        assert_eq!(listed(SYNC), "standard | always | disabled");
+        let levels = "zstd-[1-19] | zstd-fast-[1-10,20,30,40,50,60,70,80,90,100,500,1000]";
+        assert_eq!(listed(COMPRESSION), format!("on | off | lzjb | gzip | gzip-[1-9] | zle | lz4 | zstd | zstd-fast | {levels}"));
+    }
+}

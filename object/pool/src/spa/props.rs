@@ -76,9 +76,10 @@ pub(super) fn own(name: &str) -> Option<&'static Own> {
     let name = name.strip_prefix(OWN_PREFIX).unwrap_or(name);
     OWN.iter().find(|own| own.name == name)
 }
-/// Longest name of a user's property (OpenZFS: `ZAP_MAXNAMELEN`, with its end), and longest value (`ZAP_MAXVALUELEN`).
-pub(crate) const USER_NAME_BYTES_MAX: usize = 255;
-pub(crate) const USER_VALUE_BYTES_MAX: usize = 8191;
+/// Longest name of a user's property (OpenZFS: `ZAP_MAXNAMELEN`, with its end).
+pub const USER_NAME_BYTES_MAX: usize = 255;
+/// Longest value of a user's property (OpenZFS: `ZAP_MAXVALUELEN`).
+pub const USER_VALUE_BYTES_MAX: usize = 8191;
 
 /// A stored property as `zpool get` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,6 +95,21 @@ pub struct PoolProp {
 /// True for a property that [`crate::Pool::props`] reads from the pool's property object.
 pub fn is_stored_prop(name: &str) -> bool {
     OWN.iter().any(|own| own.name == name) || NUMERIC.iter().any(|numeric| numeric.name == name)
+}
+
+/// Words that a property can be set to; None for one that takes numbers or texts.
+pub fn prop_words(name: &str) -> Option<&'static [&'static str]> {
+    numeric(name).map(|numeric| numeric.values)
+}
+
+/// False for a value that one of our own properties does not take.
+pub fn is_own_value(name: &str, value: &str) -> bool {
+    own(name).is_none_or(|own| (own.is_valid)(value))
+}
+
+/// A numeric property by its name, or the short one that `listsnapshots` has.
+pub(super) fn numeric(name: &str) -> Option<&'static Numeric> {
+    NUMERIC.iter().find(|numeric| numeric.name == name || name == "listsnaps" && numeric.name == "listsnapshots")
 }
 
 /// The properties that [`crate::Pool::set_prop`] sets, those that users make up apart.

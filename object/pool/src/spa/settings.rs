@@ -5,7 +5,7 @@ use super::bootfs;
 use super::latency::target_of;
 use super::props::{
     ASHIFT, BOOTFS, COMMENT_BYTES_MAX, LATENCY_TARGET, NUMERIC, OWN, OWN_PREFIX, Own, PROVIDER, PoolProp, USER_NAME_BYTES_MAX,
-    USER_VALUE_BYTES_MAX, is_none, is_user_prop, mode_of, own, props_zap, store, text_of,
+    USER_VALUE_BYTES_MAX, is_none, is_user_prop, mode_of, numeric, own, props_zap, store, text_of,
 };
 use super::services::dsl_error;
 use crate::PoolError;
@@ -121,8 +121,7 @@ impl Spa {
             let is_too_long = name.len() > USER_NAME_BYTES_MAX || value.len() > USER_VALUE_BYTES_MAX;
             return if is_too_long { Err(PoolError::BadValue) } else { self.set_own(name, value).map(|()| Follow::Nobody) };
         }
-        let numeric = NUMERIC.iter().find(|numeric| numeric.name == name || (name == "listsnaps" && numeric.name == "listsnapshots"));
-        let numeric = numeric.ok_or(PoolError::BadProperty)?;
+        let numeric = numeric(name).ok_or(PoolError::BadProperty)?;
         let number = numeric.values.iter().position(|known| *known == value).ok_or(PoolError::BadValue)? as u64;
         self.store_logged(numeric.name, zap::Value::U64(vec![number]), format!("{}={number}", numeric.name))?;
         if numeric.name == "autotrim" {
