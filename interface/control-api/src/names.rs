@@ -121,11 +121,12 @@ mod tests {
             ("t@a@b", "multiple '@' and/or '#' delimiters in name"),
             ("t@a/b", "trailing slash in name"),
             ("t@a*", "invalid character '*' in name"),
+            ("t@..", "parent reference, '..' is found in name"),
         ];
         for (name, why) in snapshots {
             assert_eq!(name_objection(name, Named::Snapshot, true).as_deref(), Some(why), "{name:?}");
         }
-        for name in ["t", "t/a-b_c.d:e f", "t/..a", "t@a", "t/x@..", "t/%recv"] {
+        for name in ["t", "t/a-b_c.d:e f", "t/..a", "t@a", "t/x@..a", "t/%recv"] {
             assert_eq!(name_objection(name, Named::Either, false), None, "{name:?}");
         }
     }

@@ -26,6 +26,7 @@ pub fn effects(world: &World) -> Result<(), Failure> {
     // What is too deep since the limit was lowered gets another name where it gets no deeper.
     set(world, "zfs_max_dataset_nesting", "3")?;
     world.ok("zfs rename tank/a/b/c tank/a/b/d")?;
+    world.ok("zfs create tank/a2")?;
     world.refused("zfs rename tank/a tank/a2/a", 1, "cannot rename 'tank/a'")?;
     set(world, "zfs_max_dataset_nesting", "50")?;
     set(world, "zfs_zevent_len_max", "2")?;
