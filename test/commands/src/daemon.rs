@@ -253,6 +253,7 @@ pub fn keeps_its_place(world: &World) -> Result<(), Failure> {
     is_put_back(world, "pools.json")?;
     // Once nothing else is missing, too.
     for name in ["mounts.json", "pools.json"] {
+        is_put_back(world, name)?;
         std::fs::remove_file(world.path("state").join(name))?;
         is_put_back(world, name)?;
     }
