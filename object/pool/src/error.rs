@@ -235,7 +235,8 @@ impl PoolError {
     pub(crate) fn into_sync(self) -> SyncError {
         match self {
             PoolError::Dmu(error) | PoolError::Zap(ZapError::Dmu(error)) | PoolError::Dsl(DslError::Dmu(error)) => SyncError::Dmu(error),
-            PoolError::Sync(error) | PoolError::Dsl(DslError::Sync(error)) | PoolError::Scan(ScanError::Sync(error)) => error,
+            PoolError::Sync(error) | PoolError::Dsl(DslError::Sync(error)) => error,
+            PoolError::Scan(error) => error.into_sync(),
             error => SyncError::Pool(Cause::new(error)),
         }
     }

@@ -5,7 +5,7 @@ mod common;
 use common::{BLOCKS, check, create, devices, exec, host, new_object, write};
 use device::{BlockDevice, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
 use exec::Mutex;
-use kstat::{DebugLog, Event, EventSink, FieldValue, Listing};
+use kstat::{Event, EventSink, FieldValue, Listing};
 use ondisk::{BlockId, MapType, ObjectId, SpaceMapEncoder, SpaceMapRun, VdevId};
 use pool::{BROKEN_ACTION, ImportOptions, Pool, PoolError, Runtime};
 use std::ops::Range;
@@ -140,7 +140,7 @@ fn a_broken_space_map_stops_allocation_there_and_says_so() {
     for damage in [Damage::Checksum, Damage::Overlap, Damage::PastEnd] {
         let disk = devices(1).remove(0);
         let (metaslab, file, bad) = prepare(&disk, damage);
-        let log = DebugLog::start(Box::new(|| (0, 0))).messages();
+        let log = logging::keep(Box::new(|| (0, 0))).messages();
         log.clear();
         let ear = Arc::<Ear>::default();
         let rotten = Rotten::new(&disk, bad);

@@ -9,7 +9,7 @@ use device::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, MemDevic
 use dmu::{DmuError, NewObject, ObjectOwner, Objset, ObjsetHook, OwnerDelta, Tx, USERUSED_OBJECT};
 use dsl::{DatasetHandle, TxSpace};
 use exec::Mutex;
-use kstat::{DebugLog, Event, EventSink, FieldValue, Listing};
+use kstat::{Event, EventSink, FieldValue, Listing};
 use ondisk::{ObjectId, ObjectType, VdevId};
 use pool::{ImportOptions, Pool, PoolSpec, Runtime, SyncFailure, TopSpec};
 use std::collections::{BTreeMap, BTreeSet};
@@ -225,7 +225,7 @@ struct Stage {
 
 /// Messages of the process. One test at a time may look at them.
 fn log() -> Arc<impl Listing> {
-    DebugLog::start(Box::new(|| (0, 0))).messages()
+    logging::keep(Box::new(|| (0, 0))).messages()
 }
 
 impl Stage {

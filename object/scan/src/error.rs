@@ -78,7 +78,7 @@ from!(SyncError => Sync, DmuError => Dmu, ZapError => Zap);
 
 impl ScanError {
     /// Makes an error of a txg's sync of it.
-    pub(crate) fn into_sync(self) -> SyncError {
+    pub fn into_sync(self) -> SyncError {
         match self {
             ScanError::Sync(error) => error,
             ScanError::Dmu(error) | ScanError::Zap(ZapError::Dmu(error)) => SyncError::Dmu(error),

@@ -118,7 +118,8 @@ impl Spa {
             }
             exec.sleep_ns(FIRST_SYNC_STEP_NS);
         }
-        self.sync()
+        // This txg, not the one that is open by now: that would be a sync more, for which nobody looks after the pool.
+        Ok(self.txgs.wait_synced(until)?)
     }
 
     /// Waits for a sync, or until the pool is suspended.
