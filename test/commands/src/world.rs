@@ -96,11 +96,21 @@ impl World {
     /// Makes a fresh folder; the daemon starts with the first command.
     pub fn new(options: Options) -> Result<World, Failure> {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let base = std::env::var_os("ZIRCONIA_COMMANDS_DIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
-        let folder = base.join(format!("zirconia-commands-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&base)?;
         // Whatever the umask is: a folder that others can write is refused.
-        std::fs::DirBuilder::new().recursive(true).mode(0o755).create(folder.join("state"))?;
+        let make = |folder: &Path| std::fs::DirBuilder::new().mode(0o755).create(folder);
+        let folder = loop {
+            let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let folder = base.join(format!("zirconia-commands-{}-{number}", std::process::id()));
+            match make(&folder) {
+                Ok(()) => break folder,
+                // An earlier process with this number left it, perhaps as another user.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error.into()),
+            }
+        };
+        make(&folder.join("state"))?;
         let beside = std::env::current_exe()?.parent().map(Path::to_path_buf).unwrap_or_default();
         let programs = std::env::var_os("ZIRCONIA_BIN").map_or(beside, PathBuf::from);
         if !programs.join("zirconiad").exists() {
