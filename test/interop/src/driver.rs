@@ -141,7 +141,8 @@ pub fn import(exec: &Exec, folder: &Path, name: &str, read_only: bool) -> Result
         devices.push(open_device(&path, read_only).map_err(other)?);
     }
     let options = ImportOptions { name: Some(name.to_string()), read_only, force: true, host: host(), ..ImportOptions::default() };
-    Pool::import(exec, devices, &options, &Runtime::new()).map_err(ImportError::Pool)
+    let runtime = Runtime { replay: Some(Arc::new(zpl::FileReplay)), ..Runtime::new() };
+    Pool::import(exec, devices, &options, &runtime).map_err(ImportError::Pool)
 }
 
 /// Reason why an import failed.

@@ -100,6 +100,8 @@ impl Intake {
         let properties = &wish.request.properties;
         let cachefile = properties.get("cachefile").map(|value| cachefile_of(value, &wish.what)).transpose()?;
         let altroot = altroot_of(wish.request.altroot.as_ref(), properties, &wish.what)?;
+        let lost = pool.replayed().iter().filter_map(|log| Some(format!("warning: the intent log of '{}': {}", log.dataset, log.failure.as_ref()?)));
+        let lost: Vec<String> = lost.collect();
         let is_protected = pool.has_switch("multihost").unwrap_or(false);
         let failures = self.adopt(pool, (altroot, cachefile), !wish.request.no_mount);
         let mut remarks: Vec<String> = failures.iter().map(Failure::to_string).collect();
@@ -109,6 +111,7 @@ impl Intake {
         if is_protected {
             remarks.push(format!("{WITHOUT_EFFECT}the pool's multihost=on: make sure that no other host imports it meanwhile"));
         }
+        remarks.extend(lost);
         remarks.extend(failed.iter().map(|failure| format!("warning: the pool is opened without a device: {}", failure.why)));
         if damaged > 0 {
             remarks.push(format!("{damaged} damaged labels or uberblocks were passed over; 'zpool scrub' and 'zpool status' tell more"));
