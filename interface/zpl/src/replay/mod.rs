@@ -22,7 +22,7 @@ pub struct FileReplay;
 
 /// Source of transactions that are all the record's, while there is one.
 struct RecordRoom {
-    dataset: DatasetHandle,
+    beyond: Arc<dyn SpaceSource>,
     record: Mutex<Option<Tx>>,
 }
 
@@ -34,13 +34,13 @@ struct Replay {
 
 impl SpaceSource for RecordRoom {
     fn space(&self) -> Space {
-        SpaceSource::space(&self.dataset)
+        self.beyond.space()
     }
 
     fn assign(&self, txgs: &Arc<TxgManager>, bytes: u64, kind: TxKind) -> Result<Tx, ZplError> {
         match &*self.record.lock() {
             Some(tx) => Ok(tx.again()),
-            None => SpaceSource::assign(&self.dataset, txgs, bytes, kind),
+            None => self.beyond.assign(txgs, bytes, kind),
         }
     }
 }
@@ -64,6 +64,15 @@ fn settings(flags: u64) -> Settings {
     }
 }
 
+impl FileReplay {
+    /// Replayer of records in a file system that is open, and that nobody else uses; `beyond` has transactions for what is no record's.
+    pub fn records(zfs: Arc<Zfs>, beyond: Arc<dyn SpaceSource>) -> Box<dyn ReplayRecords> {
+        let room = Arc::new(RecordRoom { beyond, record: Mutex::new(None) });
+        zfs.set_space_source(room.clone());
+        Box::new(Replay { zfs, room })
+    }
+}
+
 impl ReplayFiles for FileReplay {
     fn open(&self, dataset: &DatasetHandle) -> Result<Box<dyn ReplayRecords>, ReplayError> {
         let objset = dataset.objset().map_err(|error| ReplayError::Failed(error.to_string()))?;
@@ -72,12 +81,11 @@ impl ReplayFiles for FileReplay {
         if zfs.is_read_only() {
             return Err(ReplayError::Failed("file systems of its version cannot be written".to_string()));
         }
-        let room = Arc::new(RecordRoom { dataset: dataset.clone(), record: Mutex::new(None) });
-        zfs.set_space_source(room.clone());
+        let replay = FileReplay::records(zfs.clone(), Arc::new(dataset.clone()));
         // Numbers of what was deleted before the crash may be those of files in the log.
         zfs.drain_unlinked().map_err(failed)?;
         zfs.sync().map_err(failed)?;
-        Ok(Box::new(Replay { zfs, room }))
+        Ok(replay)
     }
 }
 
