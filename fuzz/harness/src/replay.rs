@@ -3,8 +3,8 @@
 use crate::objects::Files;
 use dmu::TxgManager;
 use ondisk::zil::{
-    LogRecords, LrAttr, LrAttrEnd, LrCreate, LrLink, LrRemove, LrRename, LrRenameWhiteout, LrSetSaXattr, LrSetattr, LrTruncate, LrWrite, TX_CI,
-    TxType,
+    LogRecords, LrAttr, LrAttrEnd, LrCreate, LrLink, LrRemove, LrRename, LrRenameWhiteout, LrSetSaXattr, LrSetattr, LrTruncate, LrWrite,
+    TX_CI, TxType,
 };
 use ondisk::{ByteOrder, Field};
 use std::cell::{Cell, RefCell};
@@ -69,7 +69,13 @@ pub fn log_record_seeds() -> Vec<Vec<u8>> {
             record(TxType::TRUNCATE, (5, 1), &LrTruncate { lr_foid: file, lr_offset: 10, ..LrTruncate::default() }, &[], order),
             record(TxType::SETATTR, (5, 1), &set(0x7f), &[], order),
             record(TxType::SETATTR, (5, 1), &set(1 << 31), &attributes(order), order),
-            record(TxType::SETSAXATTR, (5, 1), &LrSetSaXattr { lr_foid: file, lr_size: 2, ..LrSetSaXattr::default() }, b"user.x\0vv", order),
+            record(
+                TxType::SETSAXATTR,
+                (5, 1),
+                &LrSetSaXattr { lr_foid: file, lr_size: 2, ..LrSetSaXattr::default() },
+                b"user.x\0vv",
+                order,
+            ),
         ];
         seeds.extend(records.iter().map(|record| [&[flag][..], record].concat()));
         seeds.push([&[flag][..], &records.concat()].concat());

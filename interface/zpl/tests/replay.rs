@@ -8,7 +8,7 @@ use dmu::TxgConfig;
 use ondisk::zil::{
     LrAcl, LrAttr, LrAttrEnd, LrCreate, LrLink, LrRemove, LrRename, LrRenameWhiteout, LrSetSaXattr, LrSetattr, LrTruncate, LrWrite, TxType,
 };
-use ondisk::{BlockPtr, ByteOrder, Field, ObjectId, ZilHeader};
+use ondisk::{BlockPtr, ByteOrder, Field, ObjectId, Txg, ZilHeader};
 use pool::{Pool, PoolError, Runtime};
 use replay_bed::{Bed, FS, NewLog, RECORD_BYTES, VOLUME, listing, node, pattern, runtime};
 use sim::{CrashChoice, Image};
@@ -25,6 +25,7 @@ const XATTRS: u64 = 504;
 const XATTR: u64 = 505;
 const WHITEOUT: u64 = 506;
 const FIXED: u64 = 507;
+const OWN: u64 = 508;
 /// Object that was gone before the crash.
 const GONE: u64 = 900;
 const CRTIME: [u64; 2] = [1_600_000_000, 77];
@@ -42,7 +43,8 @@ impl Log {
     }
     fn create(&mut self, kind: TxType, directory: u64, object: u64, mode: u64, tail: &[u8]) {
         let (lr_uid, lr_gid, lr_gen, lr_crtime) = (1000, 100, 33, CRTIME);
-        let fixed = LrCreate { lr_doid: directory, lr_foid: object, lr_mode: mode, lr_uid, lr_gid, lr_gen, lr_crtime, ..LrCreate::default() };
+        let fixed =
+            LrCreate { lr_doid: directory, lr_foid: object, lr_mode: mode, lr_uid, lr_gid, lr_gen, lr_crtime, ..LrCreate::default() };
         self.add(kind, &fixed, tail);
     }
     fn write(&mut self, object: u64, offset: u64, data: &[u8]) {
@@ -71,13 +73,17 @@ fn attributes(mask: u32, set: u64) -> Vec<u8> {
 fn fill(zfs: &std::sync::Arc<Zfs>) {
     let root = node(zfs, "");
     let file = NewNode { mode: 0o100_644, uid: 1000, gid: 100, ..NewNode::default() };
-    for (name, length) in [("old", 2 * RECORD_BYTES), ("moved", 100), ("doomed", 100), ("xa", 0), ("hole", 3 * RECORD_BYTES), ("e1", 1), ("e2", 2), ("w", 3)]
+    for (name, length) in
+        [("old", 2 * RECORD_BYTES), ("moved", 100), ("doomed", 100), ("xa", 0), ("hole", 3 * RECORD_BYTES), ("e1", 1), ("e2", 2), ("w", 3)]
     {
         let made = zfs.create_node(&root, name.as_bytes(), &file).expect("made");
         replay_bed::write(zfs, &made, 0, &pattern(length as usize, length));
     }
     zfs.create_node(&root, b"empty", &NewNode { mode: 0o040_755, ..NewNode::default() }).expect("made");
     zfs.set_xattr(&node(zfs, "xa"), b"user.a", b"1", zpl::SetMode::Any).expect("set");
+    // So large a value lies in a file of its own, which goes with the node.
+    let hoarder = zfs.create_node(&root, b"hoarder", &file).expect("made");
+    zfs.set_xattr(&hoarder, b"user.large", &pattern(40_000, 8), zpl::SetMode::Any).expect("set");
 }
 
 /// The log of the file system.
@@ -90,6 +96,9 @@ fn files_log(bed: &Bed, log: &mut Log) {
     // Only a part was written, but the block came whole: what is behind the end is nobody's yet.
     log.write_block(number("old"), (RECORD_BYTES + 10, 100), bed.data(&pattern(RECORD_BYTES as usize, 2)));
     log.create(TxType::MKDIR, root, DIRECTORY, 0o042_755, b"d\0");
+    // The directory hands its group on, but the record knows better.
+    let own = LrCreate { lr_doid: DIRECTORY, lr_foid: OWN, lr_mode: 0o100_644, lr_gid: 101, ..LrCreate::default() };
+    log.add(TxType::CREATE, &own, b"own\0");
     log.rename(TxType::RENAME, (root, DIRECTORY), b"moved\0there\0");
     let doomed = number("doomed");
     log.remove(TxType::REMOVE, root, b"doomed\0");
@@ -116,6 +125,7 @@ fn files_log(bed: &Bed, log: &mut Log) {
     log.add(TxType::WRITE2, &LrWrite { lr_foid: NEW, lr_offset: 300, lr_length: 100, ..LrWrite::default() }, &[]);
     log.create(TxType::MKDIR_ATTR, root, FIXED, 0o040_755, &[attributes(0x40, 0x40), b"fixed\0".to_vec()].concat());
     log.remove(TxType::RMDIR, root, b"empty\0");
+    log.remove(TxType::REMOVE, root, b"hoarder\0");
 }
 
 /// The log of the volume.
@@ -125,8 +135,16 @@ fn volume_log(bed: &Bed, log: &mut Log) {
     log.add(TxType::TRUNCATE, &LrTruncate { lr_foid: 1, lr_offset: 0, lr_length: 512, ..LrTruncate::default() }, &[]);
 }
 
+/// What a crash left.
+struct Crashed {
+    /// Object of the file that the log removes.
+    doomed: u64,
+    /// Txg of the youngest block of the logs.
+    youngest: Txg,
+}
+
 /// Devices of a pool that crashed with both logs.
-fn crashed() -> (Vec<Image>, u64) {
+fn crashed() -> (Vec<Image>, Crashed) {
     let bed = Bed::new(&fill);
     let doomed = node(&bed.files(), "doomed").object().0;
     let log = |make: fn(&Bed, &mut Log)| {
@@ -140,10 +158,11 @@ fn crashed() -> (Vec<Image>, u64) {
         NewLog { dataset: FS, blocks: 3, records: &log(files_log) },
         NewLog { dataset: VOLUME, blocks: 1, records: &log(volume_log) },
     ]);
-    (bed.crash(), doomed)
+    let youngest = bed.youngest();
+    (bed.crash(), Crashed { doomed, youngest })
 }
 
-fn check(pool: &Pool, doomed: u64, what: &str) {
+fn check(pool: &Pool, crashed: &Crashed, what: &str) {
     for name in [FS, VOLUME] {
         let header = pool.dsl().hold(name).expect("held").objset().expect("objset").zil_header();
         assert_eq!(header, ZilHeader::default(), "{what}: the log of {name} is gone");
@@ -154,7 +173,11 @@ fn check(pool: &Pool, doomed: u64, what: &str) {
     let mut names = BTreeMap::new();
     listing(&zfs, &node(&zfs, ""), "", &mut names);
     let all: Vec<&str> = names.keys().map(String::as_str).collect();
-    assert_eq!(all, ["d", "d/hard", "d/there", "e1", "e2", "fixed", "hole", "new", "old", "reborn", "sym", "w", "w2", "xa"], "{what}");
+    assert_eq!(
+        all,
+        ["d", "d/hard", "d/own", "d/there", "e1", "e2", "fixed", "hole", "new", "old", "reborn", "sym", "w", "w2", "xa"],
+        "{what}"
+    );
     let new = stat("new");
     assert_eq!((names["new"], new.mode, new.uid, new.gid, new.links, new.size), (NEW, 0o104_711, 7, 100, 2, 400), "{what}");
     assert_eq!((new.generation, new.times[3], new.times[1]), (33, (1_600_000_000, 77), new.times[1]), "{what}");
@@ -162,9 +185,10 @@ fn check(pool: &Pool, doomed: u64, what: &str) {
     let old = [&pattern(2 * RECORD_BYTES as usize, 2 * RECORD_BYTES)[..RECORD_BYTES as usize], &pattern(RECORD_BYTES as usize, 2)].concat();
     assert!(bytes("old") == old, "{what}: a block that the log named");
     let d = stat("d");
-    assert_eq!((names["d"], d.mode, d.size, d.links), (DIRECTORY, 0o042_755, 4, 2), "{what}");
+    assert_eq!((names["d"], d.mode, d.size, d.links), (DIRECTORY, 0o042_755, 5, 2), "{what}");
+    assert_eq!((names["d/own"], stat("d/own").gid, stat("d/own").mode), (OWN, 101, 0o100_644), "{what}");
     assert_eq!(bytes("d/there"), pattern(100, 100), "{what}");
-    assert_eq!((names["reborn"], bytes("reborn"), stat("reborn").mode), (doomed, pattern(50, 3), 0o100_600), "{what}");
+    assert_eq!((names["reborn"], bytes("reborn"), stat("reborn").mode), (crashed.doomed, pattern(50, 3), 0o100_600), "{what}");
     assert_eq!(zfs.read_link(&node(&zfs, "sym")), Ok(b"d/there".to_vec()), "{what}");
     let mut hole = pattern(3 * RECORD_BYTES as usize, 3 * RECORD_BYTES);
     hole[RECORD_BYTES as usize..2 * RECORD_BYTES as usize].fill(0);
@@ -175,7 +199,8 @@ fn check(pool: &Pool, doomed: u64, what: &str) {
     assert_eq!((bytes("e1").len(), bytes("e2").len()), (2, 1), "{what}");
     assert_eq!((names["w"], stat("w").mode, bytes("w2")), (WHITEOUT, 0o020_000, pattern(3, 3)), "{what}");
     assert_ne!(stat("fixed").flags & 0x10_0000_0000, 0, "{what}: immutable");
-    let (data, mut found) = (pool.dsl().hold(VOLUME).expect("held").objset().expect("objset").hold(ObjectId(1)).expect("data"), vec![0; 2048]);
+    let (data, mut found) =
+        (pool.dsl().hold(VOLUME).expect("held").objset().expect("objset").hold(ObjectId(1)).expect("data"), vec![0; 2048]);
     data.read(0, &mut found).expect("read");
     let first = [vec![0; 512], pattern(1000, 4), pattern(2048, 9)[1512..].to_vec()].concat();
     assert!(found == first, "{what}: the volume's beginning");
@@ -185,13 +210,16 @@ fn check(pool: &Pool, doomed: u64, what: &str) {
 }
 
 /// Imports, checks, exports, and finds the space maps right; gives what happened on the devices.
-fn recovered(images: Vec<Image>, runtime: &Runtime, doomed: u64, what: &str) -> sim::Recording {
+fn recovered(images: Vec<Image>, runtime: &Runtime, crashed: &Crashed, what: &str) -> sim::Recording {
     let bed = replay_bed::Devices::of(images);
     bed.sim.start_recording();
     let pool = bed.import(false, runtime).unwrap_or_else(|error| panic!("{what}: {error}"));
+    if !pool.replayed().is_empty() {
+        assert!(pool.txg() >= crashed.youngest, "{what}: blocks of the log are of the future");
+    }
     let failed: Vec<_> = pool.replayed().iter().filter_map(|log| log.failure.clone()).collect();
     assert!(failed.is_empty(), "{what}: {failed:?}");
-    check(&pool, doomed, what);
+    check(&pool, crashed, what);
     pool.export().expect("exported");
     let recording = bed.sim.take_recording();
     bed.check_space(what);
@@ -205,23 +233,23 @@ fn small_txgs() -> Runtime {
 
 #[test]
 fn logs_are_replayed_by_the_import() {
-    let (images, doomed) = crashed();
-    recovered(images.clone(), &runtime(), doomed, "in one txg");
-    recovered(images, &small_txgs(), doomed, "each record in a txg of its own");
+    let (images, crashed) = crashed();
+    recovered(images.clone(), &runtime(), &crashed, "in one txg");
+    recovered(images, &small_txgs(), &crashed, "each record in a txg of its own");
 }
 
 #[test]
 fn a_power_cut_in_claim_or_replay_loses_nothing() {
     let every = std::env::var("POWER_CUTS_EVERY").ok().and_then(|text| text.parse().ok()).unwrap_or(29usize).max(1);
-    let (images, doomed) = crashed();
+    let (images, crashed) = crashed();
     for (runtime, every) in [(runtime(), every), (small_txgs(), 4 * every + 1)] {
-        let recording = recovered(images.clone(), &runtime, doomed, "without a cut");
+        let recording = recovered(images.clone(), &runtime, &crashed, "without a cut");
         let mut walk = recording.walk();
         for (index, cut) in recording.cuts().into_iter().enumerate() {
             walk.advance(cut);
             if index % every == 0 {
                 for choice in [CrashChoice::Lost, CrashChoice::Random(cut as u64)] {
-                    recovered(walk.images(choice), &runtime, doomed, &format!("cut {cut} {choice:?}"));
+                    recovered(walk.images(choice), &runtime, &crashed, &format!("cut {cut} {choice:?}"));
                 }
             }
         }

@@ -47,8 +47,7 @@ pub fn claim(
     take: &mut dyn FnMut(&BlockPtr) -> Result<(), BlockError>,
 ) -> Claim {
     let limits = Limits::of(header, synced);
-    let mut claimer =
-        Claimer { io, objset, limits, newest: synced, written: BTreeSet::new(), cut: None, is_unreadable: false, take };
+    let mut claimer = Claimer { io, objset, limits, newest: synced, written: BTreeSet::new(), cut: None, is_unreadable: false, take };
     let walked = walk(io, header, objset, synced, &mut claimer);
     let Claimer { newest, mut cut, is_unreadable, .. } = claimer;
     if walked.end == End::Malformed {

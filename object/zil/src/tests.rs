@@ -7,8 +7,8 @@ use abd::Abd;
 use dmu::{BlockError, BlockIo, BlockWrite, WriteDone};
 use exec::{Exec, Inline};
 use ondisk::zil::{
-    LrAttr, LrAttrEnd, LrCommon, LrCreate, LrLink, LrRemove, LrRename, LrRenameWhiteout, LrSetSaXattr, LrSetattr, LrTruncate, LrWrite, TX_CI,
-    TxType,
+    LrAttr, LrAttrEnd, LrCommon, LrCreate, LrLink, LrRemove, LrRename, LrRenameWhiteout, LrSetSaXattr, LrSetattr, LrTruncate, LrWrite,
+    TX_CI, TxType,
 };
 use ondisk::{BlockPtr, Bookmark, ByteOrder, Compression, Dva, Field, ObjectId, ObjectType, Txg, VdevId, ZilHeader};
 use std::collections::BTreeMap;
@@ -104,7 +104,10 @@ fn chain() -> (Store, ZilHeader) {
     let pointers = [pointer(5, 9), pointer(6, 12), pointer(7, 13), pointer(8, 14)];
     for (index, pair) in pointers.windows(2).enumerate() {
         let first = 2 * index as u64 + 1;
-        store.put(&pair[0], log_block(&[remove(10 + index as u64, first), remove(11 + index as u64, first + 1)], pair[1], ByteOrder::Little));
+        store.put(
+            &pair[0],
+            log_block(&[remove(10 + index as u64, first), remove(11 + index as u64, first + 1)], pair[1], ByteOrder::Little),
+        );
     }
     (store, header(pointers[0]))
 }

@@ -7,10 +7,12 @@ use crate::manifest;
 use crate::oracle::Oracle;
 use crate::report::Table;
 use crate::{Failure, driver};
+use dsl::{DatasetHandle, ReplayError, ReplayFiles, ReplayRecords};
 use exec::Exec;
 use ondisk::ObjectId;
 use pool::Pool;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Seeds of the real engine's generator are multiplied with this …
 const SEED_FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -112,6 +114,25 @@ fn judged(exec: &Exec, oracle: &Oracle, folder: &Path, pool_name: &str) -> Resul
     }
 }
 
+/// Replayer whose machine stops before it begins.
+struct Stops;
+
+impl ReplayFiles for Stops {
+    fn open(&self, _: &DatasetHandle) -> Result<Box<dyn ReplayRecords>, ReplayError> {
+        Err(ReplayError::Stopped)
+    }
+}
+
+/// Stops an import between claim and replay: the real engine finds what was claimed in its place, and takes the pool over.
+fn interrupt(exec: &Exec, folder: &Path, oracle: &Oracle) -> Result<(), Failure> {
+    if driver::import_under(exec, folder, (KERNEL_POOL, false), Arc::new(Stops)).is_ok() {
+        return Err("an import that was stopped ended well".into());
+    }
+    oracle.zdb_clean(folder, KERNEL_POOL)?;
+    oracle.check(folder, KERNEL_POOL)?;
+    oracle.zdb_clean(folder, KERNEL_POOL)
+}
+
 /// Log of the kernel module: files made, linked, renamed, removed and written, as a mount showed them after the kernel's own replay.
 pub fn kernel(base: &Path, root: &Path, oracle: &Oracle, table: &Table) {
     let what = format!("read {KERNEL_POOL} (kernel), its log replayed");
@@ -122,6 +143,7 @@ pub fn kernel(base: &Path, root: &Path, oracle: &Oracle, table: &Table) {
         let file: PathBuf = folder.join(format!("{KERNEL_POOL}.MANIFEST"));
         let expected = manifest::parse(&String::from_utf8_lossy(&std::fs::read(file)?));
         let exec = driver::executor();
+        interrupt(&exec, &folder, oracle)?;
         let pool = driver::import(&exec, &folder, KERNEL_POOL, false)?;
         check_replayed(&pool)?;
         let found = kernel::listed(&pool, KERNEL_POOL)?;

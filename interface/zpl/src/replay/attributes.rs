@@ -1,10 +1,10 @@
 //! Records of attributes: what chmod(1), chown(1) and the like changed, extended attributes.
 
 use super::Replay;
+use crate::ZplError;
 use crate::sa::Attr;
 use crate::setattr::SetAttrs;
 use crate::znode::{CRTIME, CTIME, Fields, flag};
-use crate::ZplError;
 use dmu::Tx;
 use nvlist::{Bytes, Encoding};
 use ondisk::ObjectId;
@@ -46,8 +46,7 @@ impl Replay {
         if let Some(size) = set.size {
             self.zfs.truncate(&node, size)?;
         }
-        let attributes =
-            SetAttrs { mode: set.mode, uid: set.uid, gid: set.gid, atime: set.atime, mtime: set.mtime, ..SetAttrs::default() };
+        let attributes = SetAttrs { mode: set.mode, uid: set.uid, gid: set.gid, atime: set.atime, mtime: set.mtime, ..SetAttrs::default() };
         node.edit(&store.sa, tx, |state| {
             self.zfs.attributes.apply_attrs(&node, &attributes, state, tx)?;
             let Some(given) = &set.attributes else { return Ok(()) };

@@ -1,10 +1,10 @@
 //! Records of data: writes, holes, sizes.
 
 use super::Replay;
+use crate::ZplError;
 use crate::data::{Allocate, grow_block};
 use crate::nodes::Node;
 use crate::znode::{CTIME, MTIME, flag};
-use crate::ZplError;
 use dmu::Tx;
 use ondisk::ObjectId;
 use zil::WriteRecord;

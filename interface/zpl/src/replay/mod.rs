@@ -38,10 +38,8 @@ impl SpaceSource for RecordRoom {
     }
 
     fn assign(&self, txgs: &Arc<TxgManager>, bytes: u64, kind: TxKind) -> Result<Tx, ZplError> {
-        match &*self.record.lock() {
-            Some(tx) => Ok(tx.again()),
-            None => self.beyond.assign(txgs, bytes, kind),
-        }
+        let of_record = self.record.lock().as_ref().map(Tx::again);
+        of_record.map_or_else(|| self.beyond.assign(txgs, bytes, kind), Ok)
     }
 }
 

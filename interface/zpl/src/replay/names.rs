@@ -21,12 +21,7 @@ fn new_node<'a>(create: &Create<'a>) -> NewNode<'a> {
         target: create.target,
         xattr: create.made == Made::XattrDirectory,
         nameless: false,
-        recorded: Some(Recorded {
-            object: create.object,
-            slots: create.slots,
-            generation: create.generation,
-            crtime: create.crtime,
-        }),
+        recorded: Some(Recorded { object: create.object, slots: create.slots, generation: create.generation, crtime: create.crtime }),
     }
 }
 

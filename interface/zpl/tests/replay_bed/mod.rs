@@ -22,7 +22,7 @@ const DEVICE_BYTES: usize = 64 << 20;
 const LABEL_START_BYTES: u64 = 4 << 20;
 const VOLUME_BYTES: u64 = 1 << 20;
 /// Txgs between the last on disk and the youngest block of a log.
-const LOST_TXGS: u64 = 5;
+const LOST_TXGS: u64 = 40;
 
 pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed << 8 | 1;
@@ -202,8 +202,8 @@ impl Bed {
     fn write_log(&self, first: BlockPtr, blocks: usize, records: &[Vec<u8>], open: Txg) {
         let objset = first.checksum()[ondisk::zil::ZIL_ZC_OBJSET];
         let later = (1..=blocks as u64).map(|index| {
-            let born = Txg(open.0 + index.min(LOST_TXGS));
-            log_pointer(objset, 1 + index, self.place(LOG_BYTES, open), born)
+            let age = if index == blocks as u64 { LOST_TXGS } else { index };
+            log_pointer(objset, 1 + index, self.place(LOG_BYTES, open), Txg(open.0 + age))
         });
         let pointers: Vec<BlockPtr> = std::iter::once(first).chain(later).collect();
         let share = records.len().div_ceil(blocks).max(1);
@@ -214,6 +214,11 @@ impl Bed {
             embed(Checksum::ZILOG2, &mut block, Verifier::log_block(pair[0].checksum())).expect("room");
             self.put(pair[0].dva(0), &block);
         }
+    }
+
+    /// Txg of the youngest block of a log that is left now.
+    pub fn youngest(&self) -> Txg {
+        Txg(self.pool.txgs().open_txg().0 + LOST_TXGS)
     }
 
     /// The machine stops.

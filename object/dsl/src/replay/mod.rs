@@ -24,7 +24,7 @@ use zil::{End, IntentLog, Record, Source, Visit, WriteRecord, kind_name};
 pub enum ReplayError {
     /// The pool takes no more changes: the log stays, and the next import goes on.
     Stopped,
-    /// It cannot be.
+    /// Reason why it cannot be, in words.
     Failed(String),
 }
 
@@ -119,8 +119,7 @@ fn replay_one(dataset: &DatasetHandle, cut: Option<String>, files: Option<&dyn R
         }
     })?;
     let header = objset.zil_header();
-    let mut run =
-        Run { dataset, objset: &objset, target, header: header.clone(), records: 0, lost: 0, failure: None, is_stopped: false };
+    let mut run = Run { dataset, objset: &objset, target, header: header.clone(), records: 0, lost: 0, failure: None, is_stopped: false };
     let walked = zil::walk(&**objset.io(), &header, dataset.object(), dataset.pool().txgs().synced_txg(), &mut run);
     if run.is_stopped {
         return Err(DslError::Dmu(DmuError::Stopped));

@@ -1,7 +1,6 @@
-//! Records of new nodes.
+//! Records of new nodes: files, directories, links, and the hidden directories of extended attributes.
 
-use super::reader::{self, Reader, identity, object, time};
-use super::{RecordError, Time};
+use super::reader::{self, Reader, RecordError, Time, identity, object, time};
 use ondisk::zil::{LrAclCreate, LrCreate, LrRenameWhiteout, TxType, foid};
 use ondisk::{ByteOrder, DNODE_SLOTS_MAX, ObjectId};
 
@@ -36,7 +35,7 @@ pub enum Made {
 pub struct NewAttributes {
     /// Attributes that are given: bits as OpenZFS has them (`XAT0_*`).
     pub mask: u64,
-    /// Those of them that are switches and on.
+    /// Switches among them that are on.
     pub set: u64,
     /// Time of birth, if it is given.
     pub crtime: Option<Time>,
@@ -108,8 +107,7 @@ impl<'a> Create<'a> {
             }
             rest = after;
         }
-        let has_attributes =
-            matches!(kind, TxType::CREATE_ATTR | TxType::CREATE_ACL_ATTR | TxType::MKDIR_ATTR | TxType::MKDIR_ACL_ATTR);
+        let has_attributes = matches!(kind, TxType::CREATE_ATTR | TxType::CREATE_ACL_ATTR | TxType::MKDIR_ATTR | TxType::MKDIR_ACL_ATTR);
         let attributes = if has_attributes { Some(NewAttributes::decode(&mut rest)?) } else { None };
         let made = match kind {
             TxType::SYMLINK => Made::Symlink,

@@ -7,37 +7,12 @@ mod reader;
 mod setattr;
 
 pub use create::{Create, Made, NewAttributes};
+pub use reader::{RecordError, Time};
 pub use setattr::SetAttributes;
 
-use ondisk::zil::{
-    LrCommon, LrLink, LrRemove, LrRename, LrRenameWhiteout, LrSetSaXattr, LrTruncate, LrWrite, TX_CI, TxType, foid,
-};
+use ondisk::zil::{LrCommon, LrLink, LrRemove, LrRename, LrRenameWhiteout, LrSetSaXattr, LrTruncate, LrWrite, TX_CI, TxType, foid};
 use ondisk::{BLOCK_BYTES_MAX, BlockPtr, ByteOrder, ObjectId};
-use reader::object;
-
-/// Time in seconds and nanoseconds since the epoch.
-pub type Time = (i64, u32);
-
-/// Largest offset of a byte in a file, plus one (OpenZFS: `MAXOFFSET_T`).
-const FILE_BYTES_MAX: u64 = i64::MAX as u64;
-
-/// Reason why a record cannot be replayed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordError {
-    /// It is sound, but asks for what this release cannot do.
-    Unsupported(&'static str),
-    /// It is damaged.
-    Damaged(&'static str),
-}
-
-impl std::fmt::Display for RecordError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            RecordError::Unsupported(what) => write!(f, "this release cannot replay {what}"),
-            RecordError::Damaged(what) => f.write_str(what),
-        }
-    }
-}
+use reader::{FILE_BYTES_MAX, object};
 
 /// Removal of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,9 +39,9 @@ pub struct Link<'a> {
 /// Effect of a renaming on what stands in its way, or on the old name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenameKind<'a> {
-    /// What has the new name goes.
+    /// Node of the new name goes.
     Replace,
-    /// What has the new name gets the old one.
+    /// Node of the new name gets the old one.
     Exchange,
     /// The old name stands for this new node.
     Whiteout(Create<'a>),

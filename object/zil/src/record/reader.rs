@@ -1,9 +1,32 @@
 //! The parts that records are made of: fixed fields, names that end with a zero byte, numbers, times.
 
-use super::{RecordError, Time};
 use ondisk::{ByteOrder, Field, OBJECT_NUMBER_SHIFT, ObjectId};
 
-/// What is left of a record.
+/// Time in seconds and nanoseconds since the epoch.
+pub type Time = (i64, u32);
+
+/// Largest offset of a byte in a file, plus one (OpenZFS: `MAXOFFSET_T`).
+pub(super) const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+
+/// Reason why a record cannot be replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordError {
+    /// Sound record that asks for what this release cannot do.
+    Unsupported(&'static str),
+    /// Damaged record.
+    Damaged(&'static str),
+}
+
+impl std::fmt::Display for RecordError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            RecordError::Unsupported(what) => write!(f, "this release cannot replay {what}"),
+            RecordError::Damaged(what) => f.write_str(what),
+        }
+    }
+}
+
+/// Rest of a record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a> {
     rest: &'a [u8],

@@ -1,11 +1,11 @@
-//! Records of changed attributes.
+//! Records of changed attributes: what chmod(2), chown(2), truncate(2) and utimensat(2) do.
 //!
 //! Which attributes a record changes stands in a mask of the writer's kernel: Linux's bits are not FreeBSD's. Linux sets its bit of the
 //! change time, or that of optional attributes, with every change but that of the size alone, and FreeBSD has other meanings for
 //! those bits, which no change has.
 
-use super::reader::{self, identity, object, time};
-use super::{FILE_BYTES_MAX, NewAttributes, RecordError, Time};
+use super::create::NewAttributes;
+use super::reader::{self, FILE_BYTES_MAX, RecordError, Time, identity, object, time};
 use ondisk::zil::{LrSetattr, foid};
 use ondisk::{ByteOrder, ObjectId};
 
