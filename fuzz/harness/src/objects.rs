@@ -97,12 +97,12 @@ pub fn intent_log(data: &[u8]) {
     sum[zil::ZIL_ZC_OBJSET] = OBJSET;
     header.zh_log.set_checksum(sum);
     let store = LogStore { exec: Arc::new(Inline::new(1)), data: &data[ZilHeader::SIZE..], reads: AtomicU64::new(0) };
-    let log = zil::IntentLog::read(&store, &header, OBJSET, Txg(9));
+    let log = ::zil::IntentLog::read(&store, &header, OBJSET, Txg(9));
     store.reads.store(0, Ordering::Relaxed);
-    let claimed = zil::claim(&store, &header, OBJSET, Txg(9), &mut |_| Ok(()));
+    let claimed = ::zil::claim(&store, &header, OBJSET, Txg(9), &mut |_| Ok(()));
     assert!(claimed.newest >= Txg(9), "no claim makes the pool older");
     store.reads.store(0, Ordering::Relaxed);
-    let _ = zil::IntentLog::read(&store, &claimed.header, OBJSET, Txg(10));
+    let _ = ::zil::IntentLog::read(&store, &claimed.header, OBJSET, Txg(10));
     assert!(log.blocks.len() as u64 <= (LOG_BLOCKS_MAX + 1) * (1 + LOG_BYTES as u64 / zil::LrWrite::SIZE as u64));
 }
 
