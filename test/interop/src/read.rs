@@ -139,7 +139,7 @@ pub fn run(oracle: &Oracle, root: &Path, wanted: &Wanted, table: &Table) {
             let bench = bench(fixture.name);
             jobs.push(Box::new(move |table| bench.fixture(fixture, wanted, table)));
         }
-        for (name, quick) in LOGS.into_iter().filter(|(name, quick)| wanted.includes(name, *quick)) {
+        for (name, _) in LOGS.into_iter().filter(|(name, quick)| wanted.includes(name, *quick)) {
             let bench = bench(name);
             jobs.push(Box::new(move |table| {
                 table.check(&format!("read {name}, its log replayed"), || {
