@@ -94,7 +94,9 @@ impl Head {
     }
 
     pub(super) fn set_zil_header(&self, header: ZilHeader, txg: Txg) {
-        self.change(txg, |facts| drop(facts.zil_changes.insert(txg, header)));
+        self.change(txg, |facts| {
+            facts.zil_changes.insert(txg, header);
+        });
     }
 
     fn change(&self, txg: Txg, change: impl FnOnce(&mut Facts)) {
