@@ -90,14 +90,19 @@ pub fn intent_log_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Reads an intent log: the header, then what the store is made of.
+/// Reads and claims an intent log: the header, then what the store is made of.
 pub fn intent_log(data: &[u8]) {
     let Ok(mut header) = ZilHeader::decode(data) else { return };
     let mut sum = header.zh_log.checksum();
     sum[zil::ZIL_ZC_OBJSET] = OBJSET;
     header.zh_log.set_checksum(sum);
     let store = LogStore { exec: Arc::new(Inline::new(1)), data: &data[ZilHeader::SIZE..], reads: AtomicU64::new(0) };
-    let log = dsl::IntentLog::read(&store, &header, OBJSET, Txg(9));
+    let log = ::zil::IntentLog::read(&store, &header, OBJSET, Txg(9));
+    store.reads.store(0, Ordering::Relaxed);
+    let claimed = ::zil::claim(&store, &header, OBJSET, Txg(9), &mut |_| Ok(()));
+    assert!(claimed.newest >= Txg(9), "no claim makes the pool older");
+    store.reads.store(0, Ordering::Relaxed);
+    let _ = ::zil::IntentLog::read(&store, &claimed.header, OBJSET, Txg(10));
     assert!(log.blocks.len() as u64 <= (LOG_BLOCKS_MAX + 1) * (1 + LOG_BYTES as u64 / zil::LrWrite::SIZE as u64));
 }
 

@@ -160,6 +160,7 @@ impl Settings {
         runtime.txg.delay_scale_ns = get("zfs_delay_scale");
         runtime.txg.dirty_data_sync_percent = get("zfs_dirty_data_sync_percent");
         runtime.events = self.events.clone();
+        runtime.replay = Some(Arc::new(zpl::FileReplay));
         runtime.max_missing_tops = get("zfs_max_missing_tvds") as usize;
         runtime.suspended_scans = get("zfs_scan_suspend_progress") != 0;
         let accelerators = self.accelerators.clone();

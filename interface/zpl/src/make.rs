@@ -6,8 +6,8 @@ use crate::undo::Undo;
 use crate::userspace::Owner;
 use crate::znode::{Fields, S_IFBLK, S_IFCHR, S_IFDIR, S_IFMT, S_IFREG, S_ISGID, Time, Znode, decode_fields, encode_time, flag};
 use crate::{ZplError, acl};
-use dmu::NewObject;
-use ondisk::ObjectType;
+use dmu::{NewObject, Tx};
+use ondisk::{ObjectId, ObjectType};
 use std::sync::Arc;
 
 /// Attributes of a new node.
@@ -27,6 +27,21 @@ pub struct NewNode<'a> {
     pub xattr: bool,
     /// True for a node without a name: no links.
     pub nameless: bool,
+    /// Identity that an intent log recorded; None for a node that is new indeed.
+    pub recorded: Option<Recorded>,
+}
+
+/// Identity that a node got when it was made first: it is made again, with nothing inherited, as its record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// Number of the object.
+    pub object: ObjectId,
+    /// Number of slots of its dnode.
+    pub slots: u8,
+    /// Txg of its creation.
+    pub generation: u64,
+    /// Time of its birth.
+    pub crtime: Time,
 }
 
 /// Longest target of a symbolic link, in bytes (PATH_MAX with its zero byte).
@@ -84,6 +99,31 @@ impl NewNode<'_> {
 }
 
 impl Nodes {
+    /// Makes the object alone, at the number that is recorded if one is.
+    fn make_object(&self, directory: bool, new: &NewNode<'_>, tx: &Tx) -> Result<ObjectId, ZplError> {
+        let objset = &self.store.objset;
+        let usual = || (objset.props().dnode_size / SLOT_BYTES).clamp(1, 32) as u8;
+        let slots = new.recorded.map_or_else(usual, |recorded| recorded.slots);
+        let bonus_len = usize::from(slots) * SLOT_BYTES - 192;
+        if directory {
+            let options = zap::CreateOptions {
+                norm: self.store.rules.norm,
+                bonus_type: ObjectType::SA,
+                bonus_len,
+                slots,
+                claim: new.recorded.map(|recorded| recorded.object),
+                ..zap::CreateOptions::new(ObjectType::DIRECTORY_CONTENTS)
+            };
+            return Ok(zap::create_with(objset, options, tx)?);
+        }
+        let kind = NewObject { bonus_type: ObjectType::SA, bonus_len, slots, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
+        let made = match new.recorded {
+            Some(recorded) => objset.claim_object(recorded.object, kind, tx)?,
+            None => objset.allocate_object(kind, tx)?,
+        };
+        Ok(made.object())
+    }
+
     /// Makes the object of a node. `parent` is `None` for the root, which is its own parent.
     pub(crate) fn make_node(self: &Arc<Self>, parent: Option<&Znode>, new: &NewNode<'_>, undo: &mut Undo<'_>) -> Result<Node, ZplError> {
         let tx = undo.tx();
@@ -91,25 +131,11 @@ impl Nodes {
         let mut gid = u64::from(new.gid);
         let directory = mode & S_IFMT == S_IFDIR;
         let above = parent.map(Znode::fields).unwrap_or_default();
-        if above.mode & S_ISGID != 0 && !new.xattr {
+        if above.mode & S_ISGID != 0 && !new.xattr && new.recorded.is_none() {
             gid = above.gid;
             mode |= if directory { S_ISGID } else { 0 };
         }
-        let slots = (self.store.objset.props().dnode_size / SLOT_BYTES).clamp(1, 32) as u8;
-        let bonus_len = usize::from(slots) * SLOT_BYTES - 192;
-        let object = if directory {
-            let options = zap::CreateOptions {
-                norm: self.store.rules.norm,
-                bonus_type: ObjectType::SA,
-                bonus_len,
-                slots,
-                ..zap::CreateOptions::new(ObjectType::DIRECTORY_CONTENTS)
-            };
-            zap::create_with(&self.store.objset, options, tx)?
-        } else {
-            let kind = NewObject { bonus_type: ObjectType::SA, bonus_len, slots, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
-            self.store.objset.allocate_object(kind, tx)?.object()
-        };
+        let object = self.make_object(directory, new, tx)?;
         undo.made(object);
         let dnode = self.store.objset.hold(object)?;
         let mut flags = flag::ARCHIVE | flag::AV_MODIFIED | flag::ACL_TRIVIAL;
@@ -130,10 +156,10 @@ impl Nodes {
             flags,
             project,
             parent: parent.map_or(object, |parent| parent.object).0,
-            generation: tx.txg().0,
+            generation: new.recorded.map_or(tx.txg().0, |recorded| recorded.generation),
             ..Fields::default()
         };
-        let values = first_values(&first, new, self.store.now());
+        let values = first_values(&first, new, new.recorded.map_or_else(|| self.store.now(), |recorded| recorded.crtime));
         let values: Vec<(Attr, &[u8])> = values.iter().map(|(attr, value)| (*attr, &value[..])).collect();
         let attrs = self.store.sa.build(&dnode, &values, tx)?;
         let fields = decode_fields(&self.store.sa, &attrs)?;

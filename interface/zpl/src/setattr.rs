@@ -102,7 +102,8 @@ impl Attributes {
         })
     }
 
-    fn apply_attrs(&self, node: &Node, set: &SetAttrs, state: &mut State, tx: &Tx) -> Result<(), ZplError> {
+    /// Changes attributes of a node whose state is locked, with what follows from them.
+    pub(crate) fn apply_attrs(&self, node: &Node, set: &SetAttrs, state: &mut State, tx: &Tx) -> Result<(), ZplError> {
         let now = self.store().now();
         let directory = state.fields.is_directory();
         let old_mode = state.fields.mode;

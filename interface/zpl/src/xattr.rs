@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Bytes of the largest value kept in the system attributes (OpenZFS: `DXATTR_MAX_ENTRY_SIZE`).
 const SA_VALUE_BYTES_MAX: usize = 32768;
 /// Bytes of the largest packed list in the system attributes (OpenZFS: `SA_ATTR_MAX_LEN`).
-const SA_LIST_BYTES_MAX: usize = 65535;
+pub(crate) const SA_LIST_BYTES_MAX: usize = 65535;
 /// Bytes of the largest value at all: Linux's limit.
 const VALUE_BYTES_MAX: usize = 64 << 10;
 /// Namespaces that are stored as part of the name; anything else belongs to `user.` (OpenZFS: `KNOWN_NS`).
@@ -99,7 +99,7 @@ impl Xattrs {
     }
 
     /// List in the system attributes.
-    fn sa_list(&self, node: &Znode) -> Result<Arc<NvList>, ZplError> {
+    pub(crate) fn sa_list(&self, node: &Znode) -> Result<Arc<NvList>, ZplError> {
         let mut state = node.state.lock();
         if let Some(list) = &state.xattrs {
             return Ok(list.clone());

@@ -141,6 +141,11 @@ pub trait BlockIo: Send + Sync {
     /// freed or failed before its txg was synced. Everything else goes through [`BlockLedger::kill`]. A reader that found the
     /// pointer before may still read it: the space must not be used again before two more txgs are on disk.
     fn free(&self, txg: Txg, bp: &BlockPtr);
+    /// Takes the space of a block in `txg` that was written before a crash and that no space map knows. Waits. Whoever has no space maps
+    /// has nothing to claim in.
+    fn claim(&self, _txg: Txg, _bp: &BlockPtr) -> Result<(), BlockError> {
+        Err(BlockError::Unsupported)
+    }
     /// Deflated allocated bytes (OpenZFS: `bp_get_dsize`); 0 for holes and embedded pointers.
     fn dsize(&self, bp: &BlockPtr) -> u64;
 }

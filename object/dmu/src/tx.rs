@@ -25,6 +25,15 @@ impl Tx {
         Tx { txg, manager: None }
     }
 
+    /// A further transaction in the same txg: never waits, and is not throttled. For what is to be one change with what this one does.
+    #[must_use]
+    pub fn again(&self) -> Tx {
+        if let Some(manager) = &self.manager {
+            manager.hold_again(self.txg);
+        }
+        Tx { txg: self.txg, manager: self.manager.clone() }
+    }
+
     /// The txg that the modifications belong to.
     pub fn txg(&self) -> Txg {
         self.txg

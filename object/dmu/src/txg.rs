@@ -252,6 +252,14 @@ impl TxgManager {
         }
     }
 
+    /// Takes a further hold on a txg that somebody holds, which keeps it open.
+    pub(crate) fn hold_again(&self, txg: Txg) {
+        let mut state = self.state.lock();
+        debug_assert_eq!(state.open, txg, "a hold keeps its txg open");
+        debug_assert!(state.holds > 0, "who holds a txg again holds it");
+        state.holds += 1;
+    }
+
     /// Changes the tunables; transactions that wait or are delayed go by the new ones at once.
     pub fn set_config(&self, config: TxgConfig) {
         self.tunables.set(&config);

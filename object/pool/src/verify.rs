@@ -158,7 +158,7 @@ impl Verifier<'_> {
                 let root = ObjsetPhys::decode(&root).map_err(|_| PoolError::Object(object, "an object set"))?;
                 // A snapshot has the header as it was when it was taken; the log is its head's.
                 if phys.ds_num_children == 0 {
-                    let log = dsl::IntentLog::read(io, &root.zil_header, object.0, self.0.txgs.synced_txg());
+                    let log = zil::IntentLog::read(io, &root.zil_header, object.0, self.0.txgs.synced_txg());
                     log.blocks.iter().for_each(|bp| counter.count(bp));
                 }
             }

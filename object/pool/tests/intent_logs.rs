@@ -1,6 +1,6 @@
 //! Intent logs that another system left behind: an empty one costs nothing but its blocks' space, which comes back; one that holds
-//! writes keeps the pool from being written. What users lose when these fail: a pool of theirs that no longer opens for writing, what
-//! they had made durable, or somebody else's blocks, which were freed with a log that did not own them.
+//! writes which nobody here can replay keeps the pool from being written. What users lose when these fail: a pool of theirs that no
+//! longer opens for writing, what they had made durable, or somebody else's blocks, which were freed with a log that did not own them.
 
 mod common;
 

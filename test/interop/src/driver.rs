@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use device::{BlockDevice, OpenOptions};
-use dsl::{CreateDataset, DslError};
+use dsl::{CreateDataset, DslError, ReplayFiles};
 use exec::Exec;
 use ondisk::ObjsetType;
 use pool::{Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, Runtime, TopSpec};
@@ -135,13 +135,24 @@ pub fn create(exec: &Exec, folder: &Path, new: NewPool<'_>) -> Result<Pool, Fail
 
 /// Imports a pool from the files of `folder`.
 pub fn import(exec: &Exec, folder: &Path, name: &str, read_only: bool) -> Result<Pool, ImportError> {
+    import_under(exec, folder, (name, read_only), Arc::new(zpl::FileReplay))
+}
+
+/// Does [`import`] with this replayer of logs.
+pub fn import_under(
+    exec: &Exec,
+    folder: &Path,
+    (name, read_only): (&str, bool),
+    replay: Arc<dyn ReplayFiles>,
+) -> Result<Pool, ImportError> {
     let other = ImportError::Other;
     let mut devices = Vec::new();
     for path in vdev_files(folder).map_err(other)? {
         devices.push(open_device(&path, read_only).map_err(other)?);
     }
     let options = ImportOptions { name: Some(name.to_string()), read_only, force: true, host: host(), ..ImportOptions::default() };
-    Pool::import(exec, devices, &options, &Runtime::new()).map_err(ImportError::Pool)
+    let runtime = Runtime { replay: Some(replay), ..Runtime::new() };
+    Pool::import(exec, devices, &options, &runtime).map_err(ImportError::Pool)
 }
 
 /// Reason why an import failed.

@@ -22,22 +22,31 @@ const MINOR_BITS: u32 = 20;
 /// Number of digits of the attributes' digest that the script keeps.
 const DIGEST_DIGITS: usize = 16;
 
-/// Compares the pool `kplain`, where its archive is found (`$ZIRCONIA_KERNEL_FIXTURES` or `../shared/fixtures`).
-pub fn run(base: &Path, root: &Path, table: &Table) {
+/// Archive of a pool in `$ZIRCONIA_KERNEL_FIXTURES` or `../shared/fixtures`; what cannot be checked without is noted as left out.
+pub fn archive(pool: &str, root: &Path, what: &str, table: &Table) -> Option<PathBuf> {
     let places = [std::env::var_os("ZIRCONIA_KERNEL_FIXTURES").map(PathBuf::from), Some(root.join("../shared/fixtures"))];
-    let archives = places.into_iter().flatten().map(|folder| folder.join(format!("{POOL}.tar.zst")));
-    let Some(archive) = archives.into_iter().find(|archive| archive.is_file()) else {
-        table.left_out(Need::Fixtures, &format!("read {POOL} (kernel)"), &format!("there is no {POOL}.tar.zst"));
-        return;
-    };
+    let archives = places.into_iter().flatten().map(|folder| folder.join(format!("{pool}.tar.zst")));
+    let found = archives.into_iter().find(|archive| archive.is_file());
+    if found.is_none() {
+        table.left_out(Need::Fixtures, what, &format!("there is no {pool}.tar.zst"));
+    }
+    found
+}
+
+/// Unpacks an archive into a folder.
+pub fn unpack(archive: &Path, folder: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(folder)?;
+    let status = Command::new("tar").args(["--zstd", "-xSf"]).arg(archive).arg("-C").arg(folder).status()?;
+    if status.success() { Ok(()) } else { Err("the archive could not be unpacked".into()) }
+}
+
+/// Compares the pool `kplain`, where its archive is found.
+pub fn run(base: &Path, root: &Path, table: &Table) {
+    let Some(archive) = archive(POOL, root, &format!("read {POOL} (kernel)"), table) else { return };
     let folder = base.join(POOL);
     let exec = driver::executor();
     let opened = table.check(&format!("read {POOL} (kernel): import read-only"), || {
-        std::fs::create_dir_all(&folder)?;
-        let status = Command::new("tar").args(["--zstd", "-xSf"]).arg(&archive).arg("-C").arg(&folder).status()?;
-        if !status.success() {
-            return Err("the archive could not be unpacked".into());
-        }
+        unpack(&archive, &folder)?;
         Ok(driver::import(&exec, &folder, POOL, true)?)
     });
     let Some(pool) = opened else { return };
@@ -64,10 +73,15 @@ fn manifests(folder: &Path) -> Vec<(String, PathBuf)> {
 
 fn compare(pool: &Pool, dataset: &str, file: &Path) -> Result<(), Failure> {
     let expected = manifest::parse(&String::from_utf8_lossy(&std::fs::read(file)?));
+    manifest::compare("ours", &expected, &listed(pool, dataset)?)
+}
+
+/// Lines of everything in a dataset, as the script writes them.
+pub fn listed(pool: &Pool, dataset: &str) -> Result<Lines, Failure> {
     let zfs = Zfs::open(&pool.dsl().hold(dataset)?.objset()?, None, Settings::default())?;
     let mut found = Lines::new();
     directory(&zfs, zfs.root(), ".", &mut found)?;
-    manifest::compare("ours", &expected, &found)
+    Ok(found)
 }
 
 fn directory(zfs: &Arc<Zfs>, object: ObjectId, path: &str, lines: &mut Lines) -> Result<(), Failure> {

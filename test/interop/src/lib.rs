@@ -17,6 +17,7 @@ mod direct;
 mod driver;
 mod kernel;
 mod life;
+mod logs;
 mod manifest;
 mod matrix;
 pub mod old;

@@ -5,7 +5,7 @@ use crate::driver::{self, ImportError};
 use crate::manifest::{self, Lines};
 use crate::oracle::Oracle;
 use crate::report::{Job, Table};
-use crate::{Failure, Wanted, kernel, touch};
+use crate::{Failure, Wanted, kernel, logs, touch};
 use exec::Exec;
 use std::path::{Path, PathBuf};
 
@@ -72,7 +72,7 @@ const fn refusal(name: &'static str, quick: bool, readable: bool, says: &'static
     Refusal { name, says, readable, quick }
 }
 
-const REFUSALS: [Refusal; 10] = [
+const REFUSALS: [Refusal; 9] = [
     refusal("encrypt", true, false, "the pool uses features that are not supported: com.datto:encryption"),
     refusal(
         "dedupfast",
@@ -112,13 +112,10 @@ const REFUSALS: [Refusal; 10] = [
         true,
         "the pool uses features that are not supported: com.delphix:bookmark_written, com.delphix:livelist; it can be imported read-only",
     ),
-    refusal(
-        "zil",
-        false,
-        true,
-        "the intent logs of fx_zil/vol hold writes that this release cannot replay; let OpenZFS import the pool, mount them and export it first, or import it read-only",
-    ),
 ];
+
+/// Fixtures whose maker "crashed" with a live intent log, and whether the quick subset has them.
+const LOGS: [(&str, bool); 2] = [("zil", true), ("zilslog", false)];
 
 /// Bench of a run: its engine, oracle, and the folders where it keeps its pools.
 struct Bench<'a> {
@@ -142,6 +139,16 @@ pub fn run(oracle: &Oracle, root: &Path, wanted: &Wanted, table: &Table) {
             let bench = bench(fixture.name);
             jobs.push(Box::new(move |table| bench.fixture(fixture, wanted, table)));
         }
+        for (name, _) in LOGS.into_iter().filter(|(name, quick)| wanted.includes(name, *quick)) {
+            let bench = bench(name);
+            jobs.push(Box::new(move |table| {
+                table.check(&format!("read {name}, its log replayed"), || {
+                    let text = bench.make_text(name)?;
+                    logs::volume(&bench.exec, bench.oracle, (name, &text), &bench.made, &bench.work)
+                });
+                bench.clean_up();
+            }));
+        }
         for refusal in REFUSALS.iter().filter(|refusal| wanted.includes(refusal.name, refusal.quick)) {
             let bench = bench(refusal.name);
             jobs.push(Box::new(move |table| {
@@ -157,11 +164,19 @@ pub fn run(oracle: &Oracle, root: &Path, wanted: &Wanted, table: &Table) {
     if wanted.includes("kplain", false) {
         kernel::run(&base, root, table);
     }
+    if wanted.includes("kzil", false) {
+        logs::kernel(&base, root, oracle, table);
+    }
 }
 
 impl Bench<'_> {
     /// Makes the fixture anew or takes it from `$ZIRCONIA_FIXTURES`; returns its manifest.
     fn make(&self, name: &str) -> Result<Lines, Failure> {
+        Ok(manifest::parse(&self.make_text(name)?))
+    }
+
+    /// Does [`Bench::make`], and returns the manifest with its comments.
+    fn make_text(&self, name: &str) -> Result<String, Failure> {
         let _ = std::fs::remove_dir_all(&self.made);
         let kept = std::env::var_os("ZIRCONIA_FIXTURES").map(|folder| PathBuf::from(folder).join(name)).filter(|folder| folder.is_dir());
         let text = match &kept {
@@ -177,7 +192,7 @@ impl Bench<'_> {
                 std::fs::read(self.made.join("MANIFEST"))?
             }
         };
-        Ok(manifest::parse(&String::from_utf8_lossy(&text)))
+        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     fn fixture(&self, fixture: &Fixture, wanted: &Wanted, table: &Table) {

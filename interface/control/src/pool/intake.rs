@@ -12,6 +12,7 @@ use crate::pool::{OpenPool, Pools};
 use crate::settings::Settings;
 use crate::watch::policy::{self, Care};
 use control_api::{ErrorKind, Failure, PoolImport, PoolTarget, Response, WITHOUT_EFFECT};
+use dsl::ReplayedLog;
 use exec::Exec;
 use ondisk::Guid;
 use pool::{ImportOptions, Pool};
@@ -45,6 +46,12 @@ impl<'a> ImportWish<'a> {
     pub(crate) fn new(request: &'a PoolImport, read_only: bool, is_tolerant: bool, what: String) -> ImportWish<'a> {
         ImportWish { request, read_only, is_tolerant, what }
     }
+}
+
+/// Warnings of logs that an import could not replay to their ends.
+fn lost_records(replayed: &[ReplayedLog]) -> Vec<String> {
+    let warning = |log: &ReplayedLog| Some(format!("warning: the intent log of '{}': {}", log.dataset, log.failure.as_ref()?));
+    replayed.iter().filter_map(warning).collect()
 }
 
 impl Intake {
@@ -100,6 +107,7 @@ impl Intake {
         let properties = &wish.request.properties;
         let cachefile = properties.get("cachefile").map(|value| cachefile_of(value, &wish.what)).transpose()?;
         let altroot = altroot_of(wish.request.altroot.as_ref(), properties, &wish.what)?;
+        let lost = lost_records(pool.replayed());
         let is_protected = pool.has_switch("multihost").unwrap_or(false);
         let failures = self.adopt(pool, (altroot, cachefile), !wish.request.no_mount);
         let mut remarks: Vec<String> = failures.iter().map(Failure::to_string).collect();
@@ -109,6 +117,7 @@ impl Intake {
         if is_protected {
             remarks.push(format!("{WITHOUT_EFFECT}the pool's multihost=on: make sure that no other host imports it meanwhile"));
         }
+        remarks.extend(lost);
         remarks.extend(failed.iter().map(|failure| format!("warning: the pool is opened without a device: {}", failure.why)));
         if damaged > 0 {
             remarks.push(format!("{damaged} damaged labels or uberblocks were passed over; 'zpool scrub' and 'zpool status' tell more"));
@@ -134,5 +143,18 @@ impl Intake {
             });
         self.injections.put_handlers_back(handlers);
         reopened.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, nobody hears that what a program had made durable is lost.
+    #[test]
+    fn what_a_replay_lost_is_told() {
+        let log = |failure: Option<&str>| ReplayedLog { dataset: "tank/a".into(), records: 3, failure: failure.map(str::to_string) };
+        assert_eq!(lost_records(&[log(None)]), Vec::<String>::new());
+        assert_eq!(lost_records(&[log(None), log(Some("record 4"))]), ["warning: the intent log of 'tank/a': record 4"]);
     }
 }

@@ -12,6 +12,7 @@ mod request;
 mod resize;
 
 pub use drive::{ReadThen, WriteThen};
+pub(crate) use request::grow_block;
 pub use request::{FILE_BYTES_MAX, WriteData};
 pub use resize::{Allocate, set_reports_holes};
 

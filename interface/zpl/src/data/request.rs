@@ -239,7 +239,7 @@ pub(super) fn check_changeable(node: &Node) -> Result<(), ZplError> {
 }
 
 /// Makes the only block larger before the file outgrows it.
-pub(super) fn grow_block(node: &Znode, end: u64, record: u64, tx: &Tx) -> Result<(), ZplError> {
+pub(crate) fn grow_block(node: &Znode, end: u64, record: u64, tx: &Tx) -> Result<(), ZplError> {
     let (info, size) = (node.dnode.info()?, node.fields().size);
     let block = info.block_size as u64;
     if size > block || end <= block {

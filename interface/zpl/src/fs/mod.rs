@@ -33,11 +33,11 @@ use zap::Zap;
 pub struct Zfs {
     pub(crate) store: Arc<Store>,
     root: ObjectId,
-    nodes: Arc<Nodes>,
+    pub(crate) nodes: Arc<Nodes>,
     directories: Arc<Directories>,
     data: Arc<Data>,
     pub(crate) xattrs: Arc<Xattrs>,
-    attributes: Attributes,
+    pub(crate) attributes: Attributes,
 }
 
 impl std::fmt::Debug for Zfs {

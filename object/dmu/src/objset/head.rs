@@ -2,11 +2,14 @@
 
 use exec::Mutex;
 use ondisk::{BlockPtr, DnodePhys, OBJSET_BYTES, ObjsetPhys, ObjsetType, Txg, ZilHeader};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The facts of the objset block.
 struct Facts {
+    /// Header of the intent log as of the last sync.
     zil_header: ZilHeader,
+    /// Headers that it got since, by txg: what a txg in the open says of the log must not reach the disk with the one that is being synced.
+    zil_changes: BTreeMap<Txg, ZilHeader>,
     flags: u64,
     portable_mac: [u8; 32],
     local_mac: [u8; 32],
@@ -14,6 +17,13 @@ struct Facts {
     root: BlockPtr,
     /// Txgs in which the head itself was changed.
     dirty: BTreeSet<Txg>,
+}
+
+impl Facts {
+    /// Header of the intent log as `txg` leaves it.
+    fn zil_header_at(&self, txg: Txg) -> &ZilHeader {
+        self.zil_changes.range(..=txg).next_back().map_or(&self.zil_header, |(_, header)| header)
+    }
 }
 
 /// The head of an object set.
@@ -24,6 +34,7 @@ impl Head {
     pub(super) fn new(txg: Txg) -> Head {
         Head(Mutex::new(Facts {
             zil_header: ZilHeader::default(),
+            zil_changes: BTreeMap::new(),
             flags: 0,
             portable_mac: [0; 32],
             local_mac: [0; 32],
@@ -37,6 +48,7 @@ impl Head {
     pub(super) fn from_phys(phys: &ObjsetPhys, root: BlockPtr) -> Head {
         Head(Mutex::new(Facts {
             zil_header: phys.zil_header.clone(),
+            zil_changes: BTreeMap::new(),
             flags: phys.flags,
             portable_mac: phys.portable_mac,
             local_mac: phys.local_mac,
@@ -46,13 +58,13 @@ impl Head {
         }))
     }
 
-    /// The objset block of these records of dnodes: the meta-dnode's, and those of the accounting objects.
-    pub(crate) fn phys(&self, kind: ObjsetType, meta_dnode: DnodePhys, special: [Option<DnodePhys>; 3]) -> ObjsetPhys {
+    /// The objset block as of `txg`, of these records of dnodes: the meta-dnode's, and those of the accounting objects.
+    pub(crate) fn phys(&self, txg: Txg, kind: ObjsetType, meta_dnode: DnodePhys, special: [Option<DnodePhys>; 3]) -> ObjsetPhys {
         let [userused_dnode, groupused_dnode, projectused_dnode] = special;
         let facts = self.0.lock();
         ObjsetPhys {
             meta_dnode,
-            zil_header: facts.zil_header.clone(),
+            zil_header: facts.zil_header_at(txg).clone(),
             objset_type: kind,
             flags: facts.flags,
             portable_mac: facts.portable_mac,
@@ -78,11 +90,13 @@ impl Head {
     }
 
     pub(super) fn zil_header(&self) -> ZilHeader {
-        self.0.lock().zil_header.clone()
+        self.0.lock().zil_header_at(Txg(u64::MAX)).clone()
     }
 
     pub(super) fn set_zil_header(&self, header: ZilHeader, txg: Txg) {
-        self.change(txg, |facts| facts.zil_header = header);
+        self.change(txg, |facts| {
+            facts.zil_changes.insert(txg, header);
+        });
     }
 
     fn change(&self, txg: Txg, change: impl FnOnce(&mut Facts)) {
@@ -105,6 +119,8 @@ impl Head {
     pub(crate) fn synced(&self, txg: Txg, root: BlockPtr) {
         let mut facts = self.0.lock();
         facts.root = root;
+        facts.zil_header = facts.zil_header_at(txg).clone();
+        facts.zil_changes.retain(|changed, _| *changed > txg);
         facts.dirty.remove(&txg);
     }
 }

@@ -215,7 +215,7 @@ impl Objset {
             dnode_phys(&core, &tree)
         };
         let [user, group, project] = self.table().special().map(|dnode| dnode.as_ref().map(record));
-        self.head().phys(self.kind(), record(self.meta()), [user, group, project])
+        self.head().phys(txg, self.kind(), record(self.meta()), [user, group, project])
     }
 }
 

@@ -6,7 +6,7 @@ use crate::{
 };
 use abd::Abd;
 use exec::Mutex;
-use ondisk::{BlockId, BlockPtr, Compression, ObjectId, ObjectType, ObjsetId, ObjsetType, Txg, dnode_flags};
+use ondisk::{BlockId, BlockPtr, Compression, ObjectId, ObjectType, ObjsetId, ObjsetType, Txg, ZilHeader, dnode_flags};
 use std::sync::Arc;
 
 fn pool() -> TestPool {
@@ -42,6 +42,23 @@ fn the_meta_dnode_of_a_data_set_has_all_its_levels_and_that_of_the_mos_grows() {
     assert_eq!(root.fill(), 200);
     assert_eq!(root.dvas().count(), 3);
     assert_eq!(mos.next_object(ObjectId(0)), Ok(Some(ObjectId(1))), "the first object of the MOS is its directory");
+}
+
+/// If this fails, a crash finds a log whose header is of a txg that was lost: records count as replayed whose changes are gone.
+#[test]
+fn the_log_s_header_reaches_the_disk_with_its_own_txg() {
+    let pool = pool();
+    let header = |seq: u64| ZilHeader { zh_replay_seq: seq, ..ZilHeader::default() };
+    let open = pool.txgs.open_txg();
+    for seq in [1, 2] {
+        pool.objset.set_zil_header(header(seq), &Tx::syncing(open)).expect("set");
+    }
+    pool.objset.set_zil_header(header(3), &Tx::syncing(open.next())).expect("set");
+    let on_disk = |root| Objset::open(TestPool::env(&pool.io), root, ObjsetProps::default()).expect("it opens").zil_header();
+    assert_eq!(on_disk(pool.objset.sync(open).expect("sync")), header(2));
+    assert_eq!(pool.objset.zil_header(), header(3));
+    assert_eq!(on_disk(pool.objset.sync(open.next()).expect("sync")), header(3));
+    assert_eq!(pool.objset.zil_header(), header(3));
 }
 
 /// If this fails, incremental sends resend or lose punched holes.

@@ -55,6 +55,24 @@ fn callbacks_run_after_their_txg_and_hear_of_failures() {
     assert_eq!(txgs.synced_txg(), Txg(11));
 }
 
+/// If this fails, an import that replays a log waits for itself, or a crash finds half of an operation.
+#[test]
+fn a_further_hold_waits_for_nobody_and_keeps_the_txg_open() {
+    let config = TxgConfig { dirty_data_max: 1, ..TxgConfig::default() };
+    let (txgs, recorder) = manager(Arc::new(Pool::new(2)), config);
+    let tx = txgs.assign(0).expect("assign");
+    // From here on the thread closes the txg, and lets nobody new in.
+    txgs.kick();
+    let others: Vec<_> = (0..100).map(|_| tx.again()).collect();
+    assert!(others.iter().all(|other| other.txg() == tx.txg()));
+    drop(tx);
+    assert!(recorder.synced.lock().is_empty(), "the txg is held");
+    let last = others[0].txg();
+    drop(others);
+    txgs.wait_synced(last).expect("sync");
+    txgs.stop().expect("stopped");
+}
+
 /// If this fails, memory fills with dirty data faster than the disks take it.
 #[test]
 fn writers_wait_while_too_much_is_dirty() {

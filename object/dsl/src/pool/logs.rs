@@ -1,25 +1,53 @@
-//! Intent logs of all datasets at import: which hold what must be replayed, and giving up the others (OpenZFS: `zil_claim`,
-//! `zil_clear_log_block`).
+//! Intent logs of all datasets at import: which hold what must be replayed, claiming those, and giving up the others (OpenZFS:
+//! `zil_claim`, `zil_clear_log_block`).
 
 use super::tree::Tree;
+use crate::DslError;
 use crate::dataset::Dataset;
 use crate::dir::Dir;
-use crate::{DslError, IntentLog};
 use dmu::{Objset, Tx};
-use ondisk::{Txg, ZilHeader, ds_flags};
+use ondisk::{ObjsetType, Txg, ZilHeader, ds_flags};
 use std::sync::Arc;
+use zil::IntentLog;
 
-/// Intent logs that have nothing to replay, with the blocks that they occupy.
+/// Log with something to be replayed.
+struct Pending {
+    name: String,
+    /// Object of the dataset, which is the object set's number.
+    head: u64,
+    objset: Arc<Objset>,
+    /// Header that the log has from the first txg on.
+    header: ZilHeader,
+    /// Description of what cut it short, if anything did.
+    cut: Option<String>,
+}
+
+/// Intent logs of a pool that is being opened.
 #[derive(Default)]
-pub struct EmptyLogs(Vec<(Arc<Objset>, IntentLog)>);
+pub struct IntentLogs {
+    /// Logs that have nothing to replay, with the blocks that they occupy.
+    empty: Vec<(Arc<Objset>, IntentLog)>,
+    pending: Vec<Pending>,
+    newest: Txg,
+}
 
-impl EmptyLogs {
-    /// Looks at the logs of all datasets of a pool whose last txg on disk is `synced`.
+/// Logs that wait for their replay, all claimed.
+#[derive(Clone, Debug, Default)]
+pub struct PendingLogs {
+    /// Objects of the datasets, each with what cut its log short.
+    pub(crate) datasets: Vec<(u64, Option<String>)>,
+    /// Newest block of these logs.
+    pub(crate) newest: Txg,
+}
+
+impl IntentLogs {
+    /// Looks at the logs of all datasets of a pool whose last txg on disk is `synced`. Those of file systems can be replayed only with
+    /// somebody who knows files.
     ///
     /// # Errors
-    /// The names of the datasets that have something to be replayed.
-    pub(super) fn look(tree: &Tree, synced: Txg) -> Result<EmptyLogs, Vec<String>> {
-        let (mut empty, mut pending) = (EmptyLogs::default(), Vec::new());
+    /// The names of the datasets that have something to be replayed which cannot be.
+    pub(super) fn look(tree: &Tree, synced: Txg, knows_files: bool) -> Result<IntentLogs, Vec<String>> {
+        let (mut logs, mut refused) = (IntentLogs { newest: synced, ..IntentLogs::default() }, Vec::new());
         let mut waiting = vec![tree.root_dir.clone()];
         while let Some(dir) = waiting.pop() {
             waiting.extend(readable_children(tree, &dir));
@@ -29,18 +57,55 @@ impl EmptyLogs {
                 continue;
             };
             let log = IntentLog::read(&*tree.meta.io, &header, head.object, synced);
-            if log.is_pending {
-                pending.push(dir.full_name());
-            } else {
-                empty.0.push((objset, log));
+            if !log.is_pending {
+                logs.empty.push((objset, log));
+                continue;
+            }
+            let name = dir.full_name();
+            let is_known = objset.kind() == ObjsetType::ZVOL || objset.kind() == ObjsetType::ZFS && knows_files;
+            if let Some(obstacle) = log.obstacle {
+                tracing::warn!("the intent log of {name} cannot be replayed: {obstacle}");
+            }
+            match is_known && log.obstacle.is_none() {
+                true => logs.pending.push(Pending { name, head: head.object, objset, header, cut: None }),
+                false => refused.push(name),
             }
         }
-        if pending.is_empty() { Ok(empty) } else { Err(pending) }
+        if refused.is_empty() { Ok(logs) } else { Err(refused) }
     }
 
-    /// Takes the logs off their datasets and frees their blocks.
-    pub(super) fn give_up(self, tree: &Tree, tx: &Tx) -> Result<(), DslError> {
-        for (objset, log) in &self.0 {
+    /// Claims what waits, in the first txg after `synced`, before anything else is allocated.
+    ///
+    /// # Errors
+    /// The names of the datasets whose logs could not be read.
+    pub(super) fn claim(&mut self, tree: &Tree, synced: Txg) -> Result<(), Vec<String>> {
+        let io = &*tree.meta.io;
+        let mut unreadable = Vec::new();
+        for log in &mut self.pending {
+            let claim = zil::claim(io, &log.header, log.head, synced, &mut |bp| io.claim(synced.next(), bp));
+            if claim.is_unreadable {
+                unreadable.push(log.name.clone());
+            }
+            self.newest = self.newest.max(claim.newest);
+            (log.header, log.cut) = (claim.header, claim.cut);
+            let (name, header) = (&log.name, &log.header);
+            tracing::info!("claimed the intent log of {name} up to block {}, record {}", header.zh_claim_blk_seq, header.zh_claim_lr_seq);
+        }
+        if unreadable.is_empty() { Ok(()) } else { Err(unreadable) }
+    }
+
+    /// Logs that are to be replayed once the claim is on disk.
+    pub fn pending(&self) -> PendingLogs {
+        let datasets = self.pending.iter().map(|log| (log.head, log.cut.clone())).collect();
+        PendingLogs { datasets, newest: self.newest }
+    }
+
+    /// Writes down what was claimed; takes logs without anything to replay off their datasets and frees their blocks.
+    pub(super) fn settle(self, tree: &Tree, tx: &Tx) -> Result<(), DslError> {
+        for log in self.pending {
+            log.objset.set_zil_header(log.header, tx)?;
+        }
+        for (objset, log) in &self.empty {
             objset.set_zil_header(ZilHeader::default(), tx)?;
             log.blocks.iter().for_each(|bp| tree.meta.io.free(tx.txg(), bp));
         }

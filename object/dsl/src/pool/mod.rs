@@ -24,7 +24,7 @@ mod verbs;
 
 pub use create::{CreateDataset, DatasetInit};
 pub use facts::SnapshotEntry;
-pub use logs::EmptyLogs;
+pub use logs::{IntentLogs, PendingLogs};
 pub use mos::Mos;
 
 use crate::DslError;
@@ -198,14 +198,23 @@ impl DslPool {
         self.tree.snapshots_of(&head)
     }
 
-    /// Looks at the logs of all datasets of a pool that is being opened: those to be given up with its first txg.
+    /// Looks at the logs of all datasets of a pool that is being opened: those to be replayed, and those to be given up with its first
+    /// txg. With `knows_files` somebody is there who replays those of file systems.
     ///
     /// # Errors
-    /// The names of the datasets that have something to be replayed. The log of a dataset that can't be read can't be told; nothing can
-    /// be written there either.
-    pub fn look_at_logs(&self) -> Result<EmptyLogs, Vec<String>> {
+    /// The names of the datasets that have something to be replayed which cannot be. The log of a dataset that can't be read can't be
+    /// told; nothing can be written there either.
+    pub fn look_at_logs(&self, knows_files: bool) -> Result<IntentLogs, Vec<String>> {
         let _config = self.config();
-        EmptyLogs::look(&self.tree, self.txgs.synced_txg())
+        IntentLogs::look(&self.tree, self.txgs.synced_txg(), knows_files)
+    }
+
+    /// Claims the space of logs that are to be replayed, in the pool's first txg: before anything else is allocated.
+    ///
+    /// # Errors
+    /// The names of the datasets whose logs could not be read.
+    pub fn claim_logs(&self, logs: &mut IntentLogs) -> Result<(), Vec<String>> {
+        logs.claim(&self.tree, self.txgs.synced_txg())
     }
 
     /// Sets the name of the root dataset, after the pool was imported under another name.

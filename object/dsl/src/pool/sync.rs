@@ -1,7 +1,7 @@
 //! The dataset side of a txg's sync, called by the pool's loop (OpenZFS: `dsl_pool_sync`, `dsl_process_async_destroys`).
 
 use super::create::CreateDataset;
-use super::{DslPool, EmptyLogs};
+use super::{DslPool, IntentLogs};
 use crate::DslError;
 use crate::error::fatal;
 use dmu::{SyncError, Tx};
@@ -67,11 +67,11 @@ impl DslPool {
         self.creation.create_root(options, tx)
     }
 
-    /// Gives logs up, in the first txg after the pool was opened.
+    /// Writes down what was claimed, and gives up logs with nothing in them, in the first txg after the pool was opened.
     ///
     /// # Errors
     /// Those of the object sets.
-    pub fn give_up_logs(&self, logs: EmptyLogs, tx: &Tx) -> Result<(), DslError> {
-        logs.give_up(&self.tree, tx)
+    pub fn settle_logs(&self, logs: IntentLogs, tx: &Tx) -> Result<(), DslError> {
+        logs.settle(&self.tree, tx)
     }
 }

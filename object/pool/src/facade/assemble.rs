@@ -10,7 +10,7 @@ use crate::spa::{Spa, props};
 use crate::sweep::sync::SweepStep;
 use crate::sync::Syncer;
 use crate::sync::changes::Changes;
-use crate::sync::datasets::{Datasets, Frees, GiveUpLogs, SyncTasks, WriteHistory};
+use crate::sync::datasets::{Datasets, Frees, SettleLogs, SyncTasks, WriteHistory};
 use crate::sync::mos::{AfterImport, DirtyTimeLogs, WriteConfig, WriteMos, WriteSpace};
 use crate::sync::step::Steps;
 use crate::sync::tree::{ApplyChanges, TreeWriter};
@@ -23,7 +23,7 @@ use zio::Dirty;
 
 /// The pool of `base`; nothing of it runs yet.
 pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError> {
-    let Base { spa, maps, config_object, deferred, logged, empty_logs, damaged_labels, damaged_uberblocks } = base;
+    let Base { spa, maps, config_object, deferred, logged, logs, damaged_labels, damaged_uberblocks } = base;
     let spa = Arc::new(spa);
     attach_queues(&spa)?;
     let scan = scans::open(&spa)?;
@@ -34,7 +34,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
     let steps = Steps {
         once: vec![
             Box::new(ApplyChanges { changes: changes.clone(), tree: tree.clone() }),
-            Box::new(GiveUpLogs { dsl: dsl.clone(), empty: empty_logs }),
+            Box::new(SettleLogs { dsl: dsl.clone(), logs }),
             Box::new(Datasets(dsl.clone())),
             Box::new(SyncTasks(dsl.clone())),
             Box::new(Datasets(dsl.clone())),
@@ -65,6 +65,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
         frees_max,
         damaged_labels,
         damaged_uberblocks,
+        replayed: Vec::new(),
     })
 }
 

@@ -15,6 +15,7 @@ use crate::rebuild::Rebuilds;
 use crate::scans::Resilvers;
 use crate::spa::config::PoolState;
 use crate::spa::props::{PoolProp, is_provider_prop};
+use crate::spa::replay::replay_logs;
 use crate::spa::services::dsl_error;
 use crate::spa::{Follow, Spa};
 use crate::sweep::Sweeps;
@@ -26,7 +27,7 @@ use crate::zia::Followed;
 use crate::{FEATURES, PoolError, Support, feature_by_guid, feature_by_name};
 use arc::Cache;
 use dmu::{Objset, Tx, TxgManager};
-use dsl::DslPool;
+use dsl::{DslPool, ReplayedLog};
 use exec::Exec;
 use kstat::IoStats;
 use nvlist::NvList;
@@ -55,6 +56,8 @@ pub struct Pool {
     frees_max: Arc<AtomicU64>,
     damaged_labels: usize,
     damaged_uberblocks: usize,
+    /// Intent logs that the import replayed.
+    replayed: Vec<ReplayedLog>,
 }
 
 impl Drop for Pool {
@@ -97,7 +100,8 @@ impl Pool {
 
     /// Starts the txgs, and what an earlier import left to be done, unless nothing may be written.
     fn begin(base: Base, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
-        let pool = assemble::assemble(base, runtime)?;
+        let pending = base.logs.pending();
+        let mut pool = assemble::assemble(base, runtime)?;
         pool.suspend_rebuilds(runtime.suspended_scans);
         pool.scan.set_tunables(scan::ScanTunables { suspended: runtime.suspended_scans, ..pool.scan.tunables() });
         pool.follow_providers()?;
@@ -106,6 +110,7 @@ impl Pool {
         }
         pool.spa.txgs.start(pool.syncer.clone());
         pool.spa.first_sync()?;
+        pool.replayed = replay_logs(&pool.spa, &pending, runtime.replay.as_deref())?;
         pool.resilver_stale()?;
         pool.scan.spawn();
         pool.rebuilds.spawn();
@@ -113,6 +118,10 @@ impl Pool {
         Ok(pool)
     }
 
+    /// Intent logs that the import replayed.
+    pub fn replayed(&self) -> &[ReplayedLog] {
+        &self.replayed
+    }
     /// The executor that everything of the pool runs on.
     pub fn exec(&self) -> &Exec {
         &self.spa.services.exec

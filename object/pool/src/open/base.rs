@@ -5,7 +5,7 @@ use crate::sync::log_spacemap::LoggedChanges;
 use crate::sync::spacemap::SpaceMaps;
 use crate::zia::Providers;
 use dmu::TxgConfig;
-use dsl::EmptyLogs;
+use dsl::{IntentLogs, ReplayFiles};
 use kstat::EventSink;
 use ondisk::ObjectId;
 use std::sync::Arc;
@@ -25,12 +25,14 @@ pub struct Runtime {
     pub providers: Option<Providers>,
     /// True when scans and sequential rebuilds make no progress, from the beginning (OpenZFS: `zfs_scan_suspend_progress`).
     pub suspended_scans: bool,
+    /// Replayer of intent logs of file systems; None: a pool with one that holds something can only be imported read-only.
+    pub replay: Option<Arc<dyn ReplayFiles>>,
     /// Number of top-level vdevs that a pool may lack when it is imported read-only (OpenZFS: `zfs_max_missing_tvds`).
     pub max_missing_tops: usize,
 }
 
 impl Runtime {
-    /// Defaults: 4 allocators, a cache of 256 MiB, OpenZFS's txg tunables, no events, no accelerators.
+    /// Defaults: 4 allocators, a cache of 256 MiB, OpenZFS's txg tunables, no events, no accelerators, nobody who knows files.
     pub fn new() -> Runtime {
         Runtime {
             allocators: 4,
@@ -39,6 +41,7 @@ impl Runtime {
             events: Arc::new(kstat::NoEvents),
             providers: None,
             suspended_scans: false,
+            replay: None,
             max_missing_tops: 0,
         }
     }
@@ -58,8 +61,8 @@ pub(crate) struct Base {
     pub deferred: Option<ObjectId>,
     /// Changes of log space maps that are to be folded back.
     pub logged: Option<LoggedChanges>,
-    /// Intent logs with nothing in them, to be given up with the first txg.
-    pub empty_logs: EmptyLogs,
+    /// Intent logs: those claimed, and those with nothing in them, to be given up with the first txg.
+    pub logs: IntentLogs,
     /// Labels that did not verify.
     pub damaged_labels: usize,
     /// Uberblocks that did not verify.

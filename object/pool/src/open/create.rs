@@ -17,7 +17,7 @@ use crate::vdev_ops::spec::{LeafSpec, NewTops, TopSpec, build_tops, check_device
 use crate::{DeviceProblem, FEATURES, PoolError};
 use arc::Cache;
 use dmu::{ObjsetProps, Tx, TxgManager};
-use dsl::{CreateDataset, DslPool, EmptyLogs, Mos, PoolServices};
+use dsl::{CreateDataset, DslPool, IntentLogs, Mos, PoolServices};
 use exec::{Exec, Mutex, RwLock};
 use metaslab::Allocator;
 use ondisk::{Guid, ObjectId, Txg, Uberblock};
@@ -121,7 +121,7 @@ pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Bas
         config_object,
         deferred: None,
         logged: None,
-        empty_logs: EmptyLogs::default(),
+        logs: IntentLogs::default(),
         damaged_labels: 0,
         damaged_uberblocks: 0,
     })

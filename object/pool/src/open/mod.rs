@@ -23,7 +23,7 @@ use crate::{PoolError, Support, feature_by_guid};
 use arc::Cache;
 use base::{Base, Runtime};
 use dmu::{Objset, ObjsetProps, TxgManager};
-use dsl::{DslPool, EmptyLogs, Mos, PoolServices};
+use dsl::{DslPool, IntentLogs, Mos, PoolServices};
 use exec::{Exec, Mutex, RwLock};
 use find::{FoundPool, find_pools};
 use metaslab::Allocator;
@@ -273,12 +273,12 @@ impl Start {
         }))
     }
 
-    /// Refuses a pool with intent logs that would have to be replayed before it can be written.
+    /// Refuses a pool with intent logs that would have to be replayed before it can be written, and cannot be.
     pub fn check_intent_logs(&self, ub: &Uberblock, features: &Arc<Features>, runtime: &Runtime) -> Result<(), PoolError> {
         let services = self.services(features, &ImportOptions { read_only: true, ..ImportOptions::default() }, runtime)?;
         let txgs = TxgManager::new(self.exec.clone(), ub.txg(), runtime.txg);
         let dsl = DslPool::open(self.mos.clone(), services as Arc<dyn PoolServices>, txgs)?;
-        dsl.look_at_logs().map(drop).map_err(PoolError::IntentLogs)
+        dsl.look_at_logs(runtime.replay.is_some()).map(drop).map_err(PoolError::IntentLogs)
     }
 
     /// Loads space and datasets.
@@ -292,7 +292,10 @@ impl Start {
         txgs.set_direct_max(services.allocator.class_space().deflated_capacity / DIRECT_SHARE);
         let dsl = DslPool::open(self.mos.clone(), services.clone() as Arc<dyn PoolServices>, txgs.clone())?;
         // A pool that was exported may have logs too: of file systems that nobody mounted since their system crashed.
-        let empty_logs = if options.read_only { EmptyLogs::default() } else { dsl.look_at_logs().map_err(PoolError::IntentLogs)? };
+        let mut logs = match options.read_only {
+            true => IntentLogs::default(),
+            false => dsl.look_at_logs(runtime.replay.is_some()).map_err(PoolError::IntentLogs)?,
+        };
         let mos_features = opened.features.mos_features();
         // What was on vdevs that are missing is not coming back: nobody is to wait for it.
         let fail_mode = if self.tree.is_readable() { props::fail_mode(&objset)? } else { FailMode::Continue };
@@ -307,6 +310,8 @@ impl Start {
             aux: AuxDevices::load(&objset)?,
         };
         self.io.set_view(config.view(&services));
+        // Nothing was allocated yet: what logs need is still theirs.
+        dsl.claim_logs(&mut logs).map_err(PoolError::IntentLogs)?;
         let deferred = Zap::hold(&objset, DIRECTORY)?.try_lookup_u64("sync_bplist")?.map(ObjectId);
         Ok(Base {
             spa: Spa { services, io: self.io, mos: objset, dsl, txgs, config: Mutex::new(config) },
@@ -314,7 +319,7 @@ impl Start {
             config_object: opened.config_object,
             deferred,
             logged: logged.exist.then_some(logged),
-            empty_logs,
+            logs,
             damaged_labels: found.damaged_labels(),
             damaged_uberblocks: found.damaged_uberblocks(),
         })

@@ -193,6 +193,11 @@ impl BlockIo for PoolIo {
         self.frees.freed(txg, bp);
         self.cache.free(txg, bp);
     }
+    fn claim(&self, txg: Txg, bp: &BlockPtr) -> Result<(), BlockError> {
+        let (done, wait) = exec::completion();
+        self.cache.zio().claim(txg, bp, Box::new(move |result| done.complete(result)));
+        wait.wait(self.exec()).map_err(block_error)
+    }
     fn dsize(&self, bp: &BlockPtr) -> u64 {
         self.tree.read().dsize(bp)
     }

@@ -12,6 +12,7 @@ pub(crate) mod latency;
 pub(crate) mod mos_objects;
 pub(crate) mod news;
 pub(crate) mod props;
+pub(crate) mod replay;
 pub(crate) mod services;
 mod settings;
 pub(crate) mod state;

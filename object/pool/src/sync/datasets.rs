@@ -4,25 +4,26 @@ use super::step::{SyncStep, Syncing};
 use crate::PoolError;
 use crate::spa::adapter::WaitsFor;
 use crate::spa::services::Services;
-use dsl::{DslPool, EmptyLogs};
+use dsl::{DslPool, IntentLogs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Blocks of destroyed datasets freed in one txg unless told otherwise (OpenZFS: `zfs_async_block_max_blocks` is unlimited, but time is not).
 const FREES_MAX: u64 = 100_000;
 
-/// Gives up intent logs with nothing in them, with the first txg: later nobody could tell which of their blocks are in the space maps.
-pub(crate) struct GiveUpLogs {
+/// Writes down which intent logs were claimed, and gives up those with nothing in them, with the first txg: later nobody could tell which
+/// of their blocks are in the space maps.
+pub(crate) struct SettleLogs {
     pub dsl: Arc<DslPool>,
-    pub empty: EmptyLogs,
+    pub logs: IntentLogs,
 }
 
-impl SyncStep for GiveUpLogs {
+impl SyncStep for SettleLogs {
     fn name(&self) -> &'static str {
-        "empty intent logs"
+        "intent logs"
     }
     fn run(&mut self, at: &mut Syncing<'_>) -> Result<(), PoolError> {
-        Ok(self.dsl.give_up_logs(std::mem::take(&mut self.empty), at.tx)?)
+        Ok(self.dsl.settle_logs(std::mem::take(&mut self.logs), at.tx)?)
     }
 }
 
