@@ -10,6 +10,7 @@
 
 mod chain;
 mod claim;
+mod itx;
 mod log;
 mod record;
 
@@ -20,6 +21,7 @@ mod tests;
 
 pub use chain::{End, Visit, Walked, walk};
 pub use claim::{Claim, claim};
+pub use itx::{Filled, Itx, Log, Payload, Range, Source as LogSource};
 pub use log::{IntentLog, Obstacle};
 pub use record::{
     Create, Link, Made, NewAttributes, Record, RecordError, Remove, Rename, RenameKind, SetAttributes, Source, Time, WriteRecord, kind_name,
