@@ -72,6 +72,14 @@ pub fn volume(exec: &Exec, oracle: &Oracle, (name, text): (&str, &str), made: &P
     if writes.is_empty() {
         return Err("the manifest names no writes".into());
     }
+    // A first commit of the real engine may end with the txg of its records instead of in a log.
+    if oracle.logged_writes(made, &format!("{pool_name}/vol"))? == Some(0) {
+        copy_pool(made, work)?;
+        let pool = driver::import(exec, work, &pool_name, false)?;
+        let replayed = pool.replayed().len();
+        pool.export()?;
+        return if replayed == 0 { judged(exec, oracle, work, &pool_name) } else { Err("an empty log was replayed".into()) };
+    }
     for is_exported in [true, false] {
         copy_pool(made, work)?;
         let pool = driver::import(exec, work, &pool_name, false)?;

@@ -186,6 +186,17 @@ impl Oracle {
         Ok(Some(bytes?))
     }
 
+    /// Number of writes in the intent log of a dataset; None without a zdb.
+    pub fn logged_writes(&self, folder: &Path, dataset: &str) -> Result<Option<usize>, Failure> {
+        let Some(zdb) = &self.zdb else { return Ok(None) };
+        let said = run(Command::new(zdb).args(["-e", "-p"]).arg(folder).args(["-ivvv", dataset]), ZDB_SECONDS)?;
+        if said.code != Some(0) || !said.text.contains("ZIL header") {
+            return Err(format!("zdb -ivvv ended with {:?}:\n      {}", said.code, tail(&said.text)).into());
+        }
+        let writes = said.text.lines().filter(|line| line.trim_start().starts_with("TX_WRITE ") && line.contains("txg")).count();
+        Ok(Some(writes))
+    }
+
     /// Makes a fixture.
     pub fn make(&self, name: &str, folder: &Path) -> Result<(), Failure> {
         let zpfix = self.zpfix.as_ref().ok_or("zpfix is missing")?;

@@ -164,7 +164,7 @@ pub fn run(oracle: &Oracle, root: &Path, wanted: &Wanted, table: &Table) {
     if wanted.includes("kplain", false) {
         kernel::run(&base, root, table);
     }
-    if wanted.includes("kzil", false) {
+    if wanted.includes("kzil", true) {
         logs::kernel(&base, root, oracle, table);
     }
 }
