@@ -1,7 +1,7 @@
 //! `cargo xtask ci [--strict]`: the whole gate, cheapest checks first. Its last line says what was not run, and why; with `--strict`
 //! (`ZIRCONIA_STRICT=1`) nothing may be left out (`test/need`).
 
-use crate::{run, structure, tidy};
+use crate::{Env, run, run_with, structure, tidy};
 use need::Need;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -60,24 +60,26 @@ pub fn steps(root: &Path) -> Result<(), String> {
     }
     structure(root)?;
     tidy::check(root)?;
-    if has(root, Need::Clippy, "the lints", "clippy")? {
-        run(root, "cargo", &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])?;
-    }
+    let env = if has(root, Need::Clippy, "the lints", "clippy")? { LINTS } else { &[] };
     // Programs and tests in one compilation, with assertions: scenarios and exchange run these too, and not the release programs.
-    run(root, "cargo", &["build", "--workspace", "--all-targets", "--locked"])?;
+    run_with(root, "cargo", &["build", "--workspace", "--all-targets", "--locked"], env)?;
     let program = |name: &str| root.join("target/debug").join(name).display().to_string();
     let (commands, interop) = (program("zirconia-commands"), program("zirconia-interop"));
     let (tests, scenarios) = (["cargo", "test", "--workspace", "--locked"], [commands.as_str()]);
     // One after the other: the first one builds the real engine's tools.
     let (write, read) = ([interop.as_str(), "write"], [interop.as_str(), "read"]);
-    side_by_side(root, &[&[&tests], &[&scenarios], &[&write, &read]])
+    side_by_side(root, env, &[&[&tests], &[&scenarios], &[&write, &read]])
 }
+
+/// Environment in which what is compiled is linted too: clippy's driver is the compiler of the workspace's crates. Linting by itself would read and
+/// check all of them a second time. Whoever uses what was compiled so needs the same environment, or cargo compiles it again.
+pub const LINTS: Env<'static> = &[("RUSTC_WORKSPACE_WRAPPER", "clippy-driver"), ("CLIPPY_ARGS", "-Dwarnings__CLIPPY_HACKERY__")];
 
 /// Runs series of commands at once and prints what each command printed when it has ended. All of them are run, also when one failed: one run shows
 /// every failure.
-fn side_by_side(root: &Path, series: &[&[&[&str]]]) -> Result<(), String> {
+fn side_by_side(root: &Path, env: Env<'_>, series: &[&[&[&str]]]) -> Result<(), String> {
     let failures: Vec<String> = std::thread::scope(|scope| {
-        let run = |commands: &[&[&str]]| commands.iter().filter_map(|words| told_at_the_end(root, words).err()).collect::<Vec<_>>();
+        let run = |commands: &[&[&str]]| commands.iter().filter_map(|words| told_at_the_end(root, env, words).err()).collect::<Vec<_>>();
         let started: Vec<_> = series.iter().map(|commands| scope.spawn(move || run(commands))).collect();
         started.into_iter().flat_map(|one| one.join().unwrap_or_else(|_| vec!["a step panicked".into()])).collect()
     });
@@ -85,14 +87,14 @@ fn side_by_side(root: &Path, series: &[&[&[&str]]]) -> Result<(), String> {
 }
 
 /// Runs a command, and prints its output in one piece.
-fn told_at_the_end(root: &Path, words: &[&str]) -> Result<(), String> {
+fn told_at_the_end(root: &Path, env: Env<'_>, words: &[&str]) -> Result<(), String> {
     let line = words.join(" ");
     let (program, args) = words.split_first().ok_or("an empty command line")?;
     let begun = Instant::now();
     let said = tempfile().map_err(|error| format!("a file for what {line} prints: {error}"))?;
     let copy = |file: &File| file.try_clone().map_err(|error| format!("{line}: {error}"));
     let mut command = Command::new(program);
-    command.args(args).current_dir(root).stdin(Stdio::null()).stdout(copy(&said)?).stderr(copy(&said)?);
+    command.args(args).envs(env.iter().copied()).current_dir(root).stdin(Stdio::null()).stdout(copy(&said)?).stderr(copy(&said)?);
     let status = command.status().map_err(|error| format!("{line} cannot be started: {error}"))?;
     let mut out = std::io::stdout().lock();
     let shown = writeln!(out, "── {line} ({} s)", begun.elapsed().as_secs())

@@ -59,9 +59,22 @@ fn root() -> PathBuf {
 
 /// Runs a command in the workspace root; its failure is ours.
 fn run(root: &Path, program: &str, args: &[&str]) -> Result<(), String> {
+    run_with(root, program, args, &[])
+}
+
+/// Variables of an environment, beside those of this process.
+type Env<'a> = &'a [(&'a str, &'a str)];
+
+/// Does [`run`] in an environment.
+fn run_with(root: &Path, program: &str, args: &[&str], env: Env<'_>) -> Result<(), String> {
     println!("── {program} {}", args.join(" "));
-    let status =
-        Command::new(program).args(args).current_dir(root).status().map_err(|error| format!("{program} cannot be started: {error}"))?;
+    let mut command = Command::new(program);
+    let status = command
+        .args(args)
+        .envs(env.iter().copied())
+        .current_dir(root)
+        .status()
+        .map_err(|error| format!("{program} cannot be started: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("{program} {} failed ({status})", args.join(" "))) }
 }
 
