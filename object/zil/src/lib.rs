@@ -24,5 +24,6 @@ pub use claim::{Claim, claim};
 pub use itx::{Filled, Itx, Log, Payload, Range, Source as LogSource};
 pub use log::{IntentLog, Obstacle};
 pub use record::{
-    Create, Link, Made, NewAttributes, Record, RecordError, Remove, Rename, RenameKind, SetAttributes, Source, Time, WriteRecord, kind_name,
+    Create, Link, Made, NewAttributes, Record, RecordError, Remove, Rename, RenameKind, SetAttributes, Source, Time, WriteRecord,
+    kind_name, write_header,
 };
