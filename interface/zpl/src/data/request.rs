@@ -146,7 +146,9 @@ impl Writing {
                 How::Direct => direct = Some(data),
                 How::Buffered { uncached, .. } => {
                     let length = data.len();
-                    put(node, piece.range.start, data, self.write.may_keep, &tx)?;
+                    let put = put(node, piece.range.start, data, self.write.may_keep, &tx);
+                    // What is in memory of a write that failed is nobody's promise.
+                    put.inspect_err(|_| store.journal.leave_out_alone(node.object, &tx))?;
                     if uncached || !keeps {
                         let (dnode, start) = (node.dnode.clone(), piece.range.start);
                         tx.on_commit(Box::new(move |_| dnode.forget(start, length)));
