@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use zpl::direct::Access;
 use zpl::{Allocate, FlagChange, NewNode, Node, Place, RenameMode, SetAttrs, SetMode, Settings, WriteData, Zfs};
 
-const PROGRAMS: u64 = 400;
+const PROGRAMS: u64 = 150;
 const STEPS: u64 = 60;
 const NAMES: [&str; 7] = ["a", "b", "c", "d", "e", "another name that is too long for the small format of directories", "f"];
 const ATTRIBUTES: [&[u8]; 4] = [b"user.a", b"user.b", b"user.a/b", b"trusted.c"];
