@@ -89,3 +89,79 @@ impl Journal {
         Txg(self.unlogged.load(Ordering::Acquire)).max(alone.unwrap_or(Txg(0)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{CreateOptions, NewNode, SetAttrs, Settings, Zfs, posix_acl};
+    use dmu::testing::{MemBlockIo, TestPool};
+    use dmu::{DmuError, ObjsetProps, Tx};
+    use exec::Mutex;
+    use ondisk::zil::{LrCommon, TxType};
+    use ondisk::{ObjectId, ObjsetType};
+    use std::sync::Arc;
+    use zil::{Itx, Log};
+
+    /// Kinds of the records that were noted.
+    #[derive(Debug, Default)]
+    struct Kinds(Mutex<Vec<TxType>>);
+
+    impl Log for Kinds {
+        fn is_wanted(&self) -> bool {
+            true
+        }
+        fn note(&self, itx: Itx, _: &Tx) {
+            self.0.lock().push(TxType(LrCommon::decode(&itx.record).expect("a header").lrc_txtype));
+        }
+        fn promote(&self, _: ObjectId) {}
+        fn forget(&self, _: ObjectId) {}
+        fn commit(&self, _: Option<ObjectId>) -> Result<(), DmuError> {
+            Ok(())
+        }
+    }
+
+    fn file_system() -> (TestPool, Arc<Zfs>, Arc<Kinds>) {
+        let pool = TestPool::create(MemBlockIo::inline(5), ObjsetType::ZFS, ObjsetProps::default()).expect("create");
+        Zfs::create(&pool.objset, &CreateOptions::default(), &pool.txgs.assign(0).expect("assign")).expect("a file system");
+        let zfs = Zfs::open(&pool.objset, Some(pool.txgs.clone()), Settings { posix_acl: true, ..Settings::default() }).expect("opens");
+        let log = Arc::new(Kinds::default());
+        zfs.set_log(log.clone(), true);
+        pool.sync().expect("synced");
+        (pool, zfs, log)
+    }
+
+    /// If this fails, a record makes a file that may be on disk already: its replay fails, and with it all that was made durable later.
+    #[test]
+    fn a_value_that_was_synced_before_it_got_its_name_is_left_out() {
+        for is_synced in [false, true] {
+            let (pool, zfs, log) = file_system();
+            let root = zfs.node(zfs.root()).expect("root");
+            let node = zfs.create_node(&root, b"f", &NewNode { mode: 0o100_644, ..NewNode::default() }).expect("create");
+            let change = zfs.xattrs.stage_xattr(&node, b"user.a", Some(&[7; 40_000])).expect("prepared");
+            if is_synced {
+                pool.sync().expect("synced");
+            }
+            zfs.xattrs.carry_out_xattr(&node, &change).expect("set");
+            let (is_left_out, open) = (zfs.store.journal.unlogged(None), pool.txgs.open_txg());
+            let all = [TxType::CREATE, TxType::MKXATTR, TxType::CREATE, TxType::WRITE];
+            assert_eq!((is_left_out == open, &log.0.lock()[..]), (is_synced, if is_synced { &all[..2] } else { &all[..] }));
+        }
+    }
+
+    /// If this fails, whom the owner shut out with chmod gets in again after a crash.
+    #[test]
+    fn a_list_that_follows_the_mode_is_noted_with_it() {
+        for (xattr_sa, wanted) in [(true, &[TxType::SETSAXATTR][..]), (false, &[TxType::REMOVE, TxType::CREATE, TxType::WRITE])] {
+            let (_pool, zfs, log) = file_system();
+            zfs.set_settings(Settings { xattr_sa, ..zfs.settings() });
+            let root = zfs.node(zfs.root()).expect("root");
+            let node = zfs.create_node(&root, b"f", &NewNode { mode: 0o100_677, ..NewNode::default() }).expect("create");
+            // Linux's encoding of what others may do.
+            let list = [&[2, 0, 0, 0][..], &[0x20, 0, 7, 0, 0xFF, 0xFF, 0xFF, 0xFF]].concat();
+            let change = zfs.xattrs.stage_xattr(&node, posix_acl::ACCESS, Some(&list)).expect("prepared");
+            zfs.xattrs.carry_out_xattr(&node, &change).expect("as the kernel would");
+            let before = log.0.lock().len();
+            zfs.set_attrs(&node, &SetAttrs { mode: Some(0o600), ..SetAttrs::default() }).expect("chmod");
+            assert_eq!(log.0.lock()[before..], [&[TxType::SETATTR], wanted].concat());
+        }
+    }
+}

@@ -331,7 +331,16 @@ fn nothing_is_noted_of_what_changes_nothing() {
     allocate(zfs, (50 * RECORD, 100), Allocate::Punch).expect("punched");
     let late = zfs.create_nameless(&at(zfs, "a").expect("a directory"), &new(FILE)).expect("made");
     zfs.write(&late, WriteData { offset: 0, data: abd(b"12345"), may_keep: true, kill_suid: false, synchronous: false }).expect("written");
+    zfs.truncate(&late, 3).expect("shorter");
     zfs.set_attrs(&late, &SetAttrs { mode: Some(0o600), ..SetAttrs::default() }).expect("set");
     zfs.set_xattr(&late, b"user.x", &bytes(40_000, 1), SetMode::Any).expect("set");
     assert_eq!(world.log.waiting(), 0);
+    // What was done to a file that is gone for good is forgotten with it.
+    write(zfs, "a/f", 0, b"lost", false).expect("written");
+    set(zfs, "a/f", SetAttrs { mode: Some(0o600), ..SetAttrs::default() }).expect("set");
+    zfs.unlink(&at(zfs, "a").expect("a directory"), b"f").expect("gone");
+    assert_eq!(world.log.waiting(), 1, "the removal");
+    write(zfs, "a/g", 0, b"kept", false).expect("written");
+    zfs.unlink(&at(zfs, "a").expect("a directory"), b"g").expect("it has another name");
+    assert_eq!(world.log.waiting(), 3, "the removals, and what is the other name's");
 }

@@ -180,7 +180,7 @@ impl Program {
                 let synchronous = self.rng.below(6) == 0;
                 let data = abd(&bytes(length as usize, seed));
                 let kill_suid = self.rng.below(2) == 0;
-                let written = zfs.write(&node, WriteData { offset, data, may_keep: seed % 2 == 0, kill_suid, synchronous });
+                let written = zfs.write(&node, WriteData { offset, data, may_keep: seed.is_multiple_of(2), kill_suid, synchronous });
                 if synchronous && written.is_ok() {
                     self.promise(node.object());
                 }
@@ -188,7 +188,7 @@ impl Program {
             }
             4 => {
                 let offset = offset / 4096 * 4096;
-                let data = if seed % 5 == 0 { vec![0; 2 * RECORD as usize] } else { bytes(2 * RECORD as usize, seed) };
+                let data = if seed.is_multiple_of(5) { vec![0; 2 * RECORD as usize] } else { bytes(2 * RECORD as usize, seed) };
                 let write = WriteData { offset, data: abd(&data), may_keep: true, kill_suid: false, synchronous: false };
                 ("direct write", zfs.write_with(&node, write, Access::DIRECT).map(drop))
             }
@@ -225,8 +225,8 @@ impl Program {
     }
 
     fn run(seed: u64) {
-        let world = World::new(seed % 4 != 0);
-        world.log.bytes_max.store(if seed % 3 == 0 { 7000 } else { 0 }, Ordering::Relaxed);
+        let world = World::new(!seed.is_multiple_of(4));
+        world.log.bytes_max.store(if seed.is_multiple_of(3) { 7000 } else { 0 }, Ordering::Relaxed);
         let promise = Promise { tree: seen(&world.zfs), strict: BTreeSet::new() };
         let mut program =
             Program { world, rng: Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1), promise, open: Vec::new(), done: Vec::new() };
