@@ -7,9 +7,8 @@ use crate::ZplError;
 use crate::nodes::Node;
 use crate::room::TX_NAMES;
 use crate::setattr::Attributes;
-use crate::undo::Undo;
 use crate::userspace::Owner;
-use crate::znode::{CTIME, Fields, S_IFDIR, S_IFMT, S_IFREG, flag};
+use crate::znode::{CTIME, Fields, S_IFDIR, S_IFMT, S_IFREG, State, flag};
 use fuse::{Caller, Errno, Reply};
 use ondisk::ObjectId;
 
@@ -143,13 +142,16 @@ impl Attributes {
         }
         let tx = self.store().room.assign(TX_NAMES)?;
         let now = self.store().now();
-        Undo::run(self.store(), &tx, |undo| {
-            undo.change(&node.znode, |fields| {
-                fields.flags = fields.flags & !change.mask | change.set & change.mask;
-                fields.project = change.project.unwrap_or(fields.project);
-                fields.times[CTIME] = now;
-            })
-        })
+        let apply = |fields: &mut Fields| {
+            let differing = change.differing(fields);
+            fields.flags ^= differing;
+            fields.project = change.project.unwrap_or(fields.project);
+            fields.times[CTIME] = now;
+            differing
+        };
+        let journal = &self.store().journal;
+        let then = |state: &State, differing: &u64| journal.note_flags(node.object, state, (*differing, change.project), &tx);
+        node.update_then(&self.store().sa, &tx, apply, then).map(drop)
     }
 
     /// Gives the directory of extended attributes and what is in it the project of their file (OpenZFS: `zfs_setattr_dir`).

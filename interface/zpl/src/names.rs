@@ -86,17 +86,23 @@ impl Directories {
             return Err(ZplError::Exists);
         }
         let tx = self.store().room.assign(TX_NAMES)?;
-        let now = self.store().now();
+        let (now, was_nameless) = (self.store().now(), node.state.lock().unlinked);
         Undo::run(self.store(), &tx, |undo| {
             undo.add_name(&directory.znode, &node.znode, name)?;
-            if node.state.lock().unlinked {
+            if was_nameless {
                 undo.unmark_unlinked(&node.znode)?;
             }
             undo.change(&node.znode, |fields| {
                 fields.links += 1;
                 fields.times[CTIME] = now;
             })
-        })
+        })?;
+        // Nothing was noted of a node without names: no record could make it what it is.
+        match was_nameless {
+            true => self.store().journal.leave_out(&tx),
+            false => self.store().journal.note_linked(directory, name, node, &tx),
+        }
+        Ok(())
     }
 
     /// Removes a name of anything but a directory (OpenZFS: `zfs_remove`).
@@ -133,7 +139,9 @@ impl Directories {
         Undo::run(self.store(), &tx, |undo| {
             undo.drop_name(&directory.znode, &node.znode, name)?;
             undo.drop_link(&node.znode)
-        })
+        })?;
+        self.store().journal.note_removed(directory, name, &node, &tx);
+        Ok(())
     }
 
     /// Node that a name stands for; not `.` or `..`.
@@ -163,6 +171,9 @@ impl Directories {
             undo.add_name(&directory.znode, &node.znode, name)?;
             Ok(node)
         });
+        if let Ok(node) = &made {
+            self.store().journal.note_made(directory, node, name, new.target, &tx);
+        }
         drop(tx);
         made
     }

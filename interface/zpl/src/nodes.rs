@@ -176,6 +176,15 @@ impl Nodes {
         if self.has_parked.load(Ordering::Relaxed) {
             self.release_parked();
         }
+        self.find(object)
+    }
+
+    /// Node of an object for somebody whom nothing may wait for: what has to be done after it is left to the next operation.
+    pub(crate) fn kept_node(self: &Arc<Self>, object: ObjectId) -> Result<Kept, ZplError> {
+        self.find(object).map(|node| node.kept())
+    }
+
+    fn find(self: &Arc<Self>, object: ObjectId) -> Result<Node, ZplError> {
         loop {
             if let Some(found) = self.cached(object) {
                 return found;

@@ -3,12 +3,14 @@
 //! Moves across directories hold the rename lock, so that the tree stands still while it is checked that a directory does
 //! not become its own descendant.
 
+use crate::log::Moved;
 use crate::names::{Directories, lock_names};
 use crate::nodes::Node;
 use crate::room::TX_NAMES;
 use crate::undo::Undo;
 use crate::znode::{Znode, flag};
 use crate::{NewNode, ZplError};
+use dmu::Tx;
 use ondisk::ObjectId;
 
 /// Number of directories of a path beyond which it has a loop: the file system is damaged.
@@ -87,11 +89,12 @@ impl Directories {
     }
 
     /// Takes the old name off `source`, or lets it stand for a new node.
-    fn vacate(&self, from: Place<'_>, source: &Node, leaves: Option<&NewNode<'_>>, undo: &mut Undo<'_>) -> Result<(), ZplError> {
-        let Some(new) = leaves else { return undo.drop_name(&from.directory.znode, &source.znode, from.name) };
+    fn vacate(&self, from: Place<'_>, source: &Node, leaves: Option<&NewNode<'_>>, undo: &mut Undo<'_>) -> Result<Option<Node>, ZplError> {
+        let Some(new) = leaves else { return undo.drop_name(&from.directory.znode, &source.znode, from.name).map(|()| None) };
         let left = self.nodes.make_node(Some(from.directory), new, undo)?;
         undo.point_name(&from.directory.znode, from.name, &left.znode)?;
-        undo.count_names(&from.directory.znode, 0, -i64::from(source.fields().is_directory()))
+        undo.count_names(&from.directory.znode, 0, -i64::from(source.fields().is_directory()))?;
+        Ok(Some(left))
     }
 
     fn move_name(
@@ -114,11 +117,14 @@ impl Directories {
                 return Err(ZplError::NotFound);
             }
             let tx = self.store().room.assign(2 * TX_NAMES)?;
-            return Undo::run(self.store(), &tx, |undo| {
+            let left = Undo::run(self.store(), &tx, |undo| {
                 undo.add_name(&to.directory.znode, &source.znode, to.name)?;
-                self.vacate(from, source, leaves, undo)?;
-                undo.stamp(&source.znode)
-            });
+                let left = self.vacate(from, source, leaves, undo)?;
+                undo.stamp(&source.znode)?;
+                Ok(left)
+            })?;
+            self.note(from, to, (source, None), left.as_ref(), &tx);
+            return Ok(());
         };
         if mode == RenameMode::NoReplace {
             return Err(ZplError::Exists);
@@ -133,7 +139,11 @@ impl Directories {
                 self.check_no_cycle(target, from.directory)?;
             }
             let tx = self.store().room.assign(2 * TX_NAMES)?;
-            return Undo::run(self.store(), &tx, |undo| self.exchange([(from, source), (to, target)], undo));
+            Undo::run(self.store(), &tx, |undo| self.exchange([(from, source), (to, target)], undo))?;
+            let (from, to) = ((&**from.directory, from.name), (&**to.directory, to.name));
+            let moved = Moved { from, to, source, target: Some(target), is_exchange: true, left: None };
+            self.store().journal.note_moved(&moved, &tx);
+            return Ok(());
         }
         match (source.fields().is_directory(), target.fields().is_directory()) {
             (true, false) => return Err(ZplError::NotDirectory),
@@ -142,15 +152,25 @@ impl Directories {
             _ => {}
         }
         let tx = self.store().room.assign(2 * TX_NAMES)?;
-        Undo::run(self.store(), &tx, |undo| {
+        let left = Undo::run(self.store(), &tx, |undo| {
             undo.drop_link(&target.znode)?;
             undo.point_name(&to.directory.znode, to.name, &source.znode)?;
             undo.change(&source.znode, |fields| fields.parent = to.directory.object.0)?;
             // One directory came for the other, if they are directories.
             undo.count_names(&to.directory.znode, 0, 0)?;
-            self.vacate(from, source, leaves, undo)?;
-            undo.stamp(&source.znode)
-        })
+            let left = self.vacate(from, source, leaves, undo)?;
+            undo.stamp(&source.znode)?;
+            Ok(left)
+        })?;
+        self.note(from, to, (source, Some(target)), left.as_ref(), &tx);
+        Ok(())
+    }
+
+    /// Notes a renaming that is no exchange.
+    fn note(&self, from: Place<'_>, to: Place<'_>, (source, target): (&Node, Option<&Node>), left: Option<&Node>, tx: &Tx) {
+        let (from, to) = ((&**from.directory, from.name), (&**to.directory, to.name));
+        let (target, left) = (target.map(|node| &**node), left.map(|node| &**node));
+        self.store().journal.note_moved(&Moved { from, to, source, target, is_exchange: false, left }, tx);
     }
 
     /// Gives each of two nodes the other's place.
@@ -180,7 +200,9 @@ impl Directories {
             undo.drop_name(&from.directory.znode, &source.znode, from.name)?;
             undo.add_name(&to.directory.znode, &source.znode, to.name)?;
             undo.stamp(&source.znode)
-        })
+        })?;
+        self.note(from, to, (source, None), None, &tx);
+        Ok(())
     }
 
     /// Fails when `directory` lies in the tree under `moved`.

@@ -122,6 +122,16 @@ impl Room {
         self.txgs.as_ref().map(|txgs| txgs.open_txg().0.saturating_sub(1))
     }
 
+    /// Txg that changes are made in now; 0 where nothing is changed.
+    pub(crate) fn open_txg(&self) -> Txg {
+        self.txgs.as_ref().map_or(Txg(0), |txgs| txgs.open_txg())
+    }
+
+    /// True when a txg is on disk.
+    pub(crate) fn is_synced(&self, txg: Txg) -> bool {
+        self.txgs.as_ref().is_none_or(|txgs| txg <= txgs.synced_txg())
+    }
+
     /// Asks for a sync without waiting.
     pub(crate) fn kick(&self) {
         if let Some(txgs) = &self.txgs {

@@ -13,7 +13,9 @@ use crate::xattr::{XattrChange, Xattrs};
 use crate::znode::{ATIME, CTIME, MTIME, S_IFMT, State, Time, Znode, clear_suid, flag};
 use crate::{ZplError, acl};
 use dmu::Tx;
+use std::cell::Cell;
 use std::sync::Arc;
+use zil::SetAttributes;
 
 /// Attributes to change.
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,12 +96,30 @@ impl Attributes {
         let _files = list.as_ref().and_then(XattrChange::lock);
         let tx = self.store().room.assign(2 * TX_NAMES)?;
         Undo::run(self.store(), &tx, |undo| {
-            list.as_ref().map_or(Ok(()), |list| self.xattrs.enter_files(node, list, undo))?;
-            node.edit(&self.store().sa, &tx, |state| {
+            let hidden = match &list {
+                Some(list) => self.xattrs.enter_files(node, list, undo)?,
+                None => None,
+            };
+            let before = Cell::new(0);
+            let edit = |state: &mut State| {
+                before.set(state.fields.mode);
                 self.apply_attrs(node, set, state, &tx)?;
                 list.as_ref().map_or(Ok(()), |list| self.xattrs.enter_list(node, list, state, &tx))
-            })
+            };
+            node.edit_then(&self.store().sa, &tx, edit, |state| self.note(node, set, (before.get(), state), &tx))?;
+            if let Some(list) = &list {
+                self.xattrs.note(node, list, hidden.as_ref(), &tx);
+            }
+            Ok(())
         })
+    }
+
+    /// Notes what was set, and the mode if that followed from it.
+    fn note(&self, node: &Node, set: &SetAttrs, (before, state): (u64, &State), tx: &Tx) {
+        let mode = (set.mode.is_some() || state.fields.mode != before).then_some(state.fields.mode);
+        let SetAttrs { uid, gid, atime, mtime, .. } = *set;
+        let noted = SetAttributes { object: node.object, mode, uid, gid, size: None, atime, mtime, attributes: None };
+        self.store().journal.note_set(state, noted, tx);
     }
 
     /// Changes attributes of a node whose state is locked, with what follows from them.

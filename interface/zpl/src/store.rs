@@ -2,6 +2,7 @@
 
 use crate::counts::DatasetCounts;
 use crate::direct::Direct;
+use crate::log::Journal;
 use crate::room::Room;
 use crate::sa::Sa;
 use crate::settings::{CaseSensitivity, Settings};
@@ -46,6 +47,7 @@ pub(crate) struct Store {
     pub(crate) unlinked: Arc<UnlinkedSet>,
     pub(crate) limits: Limits,
     pub(crate) counts: DatasetCounts,
+    pub(crate) journal: Journal,
     pub(crate) rules: NameRules,
     settings: RwLock<Settings>,
     direct: OnceLock<Direct>,
@@ -112,6 +114,7 @@ impl Store {
             unlinked,
             limits: Limits::read(objset)?,
             counts,
+            journal: Journal::default(),
             rules,
             settings: RwLock::new(settings),
             direct: OnceLock::new(),
@@ -160,12 +163,35 @@ impl Store {
         self.objset.props().compression != Compression::OFF
     }
 
-    /// Waits for a synchronous write.
-    pub(crate) fn wait_for_stable(&self, txg: Txg) -> Result<(), ZplError> {
+    /// Makes durable what was done to the objects, which a txg up to this one changed last: by the log where there is one, with what
+    /// else goes with every commit, else by the txg.
+    pub(crate) fn commit(&self, objects: &[ObjectId], txg: Txg) -> Result<(), ZplError> {
+        let (Some(log), Some((first, others))) = (self.journal.log(), objects.split_first()) else { return self.room.wait_txg(txg) };
+        if self.room.is_synced(txg) {
+            return Ok(());
+        }
+        let unlogged = || objects.iter().map(|object| self.journal.unlogged(Some(*object))).max().unwrap_or(Txg(0));
+        // Before, so that the log need not hold what builds on it.
+        self.room.wait_txg(unlogged())?;
+        others.iter().for_each(|object| log.promote(*object));
+        log.commit(Some(*first))?;
+        self.room.wait_txg(unlogged())
+    }
+
+    /// Makes durable what was done to any object.
+    pub(crate) fn commit_all(&self) -> Result<(), ZplError> {
+        let Some(log) = self.journal.log() else { return self.room.sync() };
+        self.room.wait_txg(self.journal.unlogged(None))?;
+        log.commit(None)?;
+        self.room.wait_txg(self.journal.unlogged(None))
+    }
+
+    /// Waits for a synchronous write to an object.
+    pub(crate) fn wait_for_stable(&self, object: ObjectId, txg: Txg) -> Result<(), ZplError> {
         if self.objset.props().sync == SyncMode::Disabled {
             return Ok(());
         }
-        self.room.wait_txg(txg)
+        self.commit(&[object], txg)
     }
 
     /// Longest name that a file can get, in bytes: the property `longname` decides.

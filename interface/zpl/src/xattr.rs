@@ -249,8 +249,10 @@ impl Xattrs {
             list = without;
             packed = list.encode(Encoding::Xdr);
         }
-        let mut change =
-            XattrChange { name: stored.to_vec(), list: None, directory: self.xattr_directory(node)?, file: None, gone: Vec::new() };
+        let directory = self.xattr_directory(node)?;
+        let unlisted = spellings().filter(|spelling| old.get_bytes(spelling).is_some() && list.get_bytes(spelling).is_none());
+        let unlisted = unlisted.map(<[u8]>::to_vec).collect();
+        let mut change = XattrChange { name: stored.to_vec(), list: None, unlisted, directory, file: None, gone: Vec::new() };
         if let Some(value) = value.filter(|_| small.is_none() || !fits) {
             change.file = Some(self.make_value(node, value)?);
         }
@@ -293,34 +295,52 @@ impl Xattrs {
             if change.is_removal() { self.store().room.assign_frees(2 * TX_NAMES)? } else { self.store().room.assign(2 * TX_NAMES)? };
         let now = self.store().now();
         Undo::run(self.store(), &tx, |undo| {
-            self.enter_files(node, change, undo)?;
+            let hidden = self.enter_files(node, change, undo)?;
             node.edit(&self.store().sa, &tx, |state| {
                 self.enter_list(node, change, state, &tx)?;
                 state.fields.times[CTIME] = now;
                 state.fields.flags |= flag::ARCHIVE;
                 Ok(())
-            })
+            })?;
+            self.note(node, change, hidden.as_ref(), &tx);
+            Ok(())
         })
     }
 
-    /// Makes the part of a change that is in the hidden directory.
-    pub(crate) fn enter_files(&self, node: &Node, change: &XattrChange, undo: &mut Undo<'_>) -> Result<(), ZplError> {
+    /// Notes a change that was carried out; `made` is the hidden directory if it made one.
+    pub(crate) fn note(&self, node: &Node, change: &XattrChange, made: Option<&Node>, tx: &Tx) {
+        let journal = &self.store().journal;
+        if node.state.lock().unlinked {
+            return;
+        }
+        let in_files = change.file.is_some() || !change.gone.is_empty();
+        journal.note_xattrs(node, in_files, change.listed(), tx);
+        if let Some(directory) = &change.directory {
+            change.gone.iter().for_each(|(name, old)| journal.note_removed(directory, name, old, tx));
+        }
+        if let Some(directory) = made {
+            journal.note_made(node, directory, b"", b"", tx);
+        }
+        if let (Some(file), Some(directory)) = (&change.file, made.or(change.directory.as_ref())) {
+            journal.note_value(directory, file, &change.name, tx);
+        }
+    }
+
+    /// Makes the part of a change that is in the hidden directory; gives that if it had to be made.
+    pub(crate) fn enter_files(&self, node: &Node, change: &XattrChange, undo: &mut Undo<'_>) -> Result<Option<Node>, ZplError> {
         for (name, old) in &change.gone {
             let directory = change.directory.as_ref().ok_or(ZplError::Corrupt)?;
             undo.drop_name(&directory.znode, &old.znode, name)?;
             undo.drop_link(&old.znode)?;
         }
-        let Some(file) = &change.file else { return Ok(()) };
-        match &change.directory {
-            Some(directory) => undo.add_name(&directory.znode, &file.znode, &change.name)?,
-            None => {
-                // Nobody else knows it yet: it can be let go of here.
-                let directory = self.make_xattr_directory(node, undo)?;
-                undo.add_name(&directory.znode, &file.znode, &change.name)?;
-            }
+        let Some(file) = &change.file else { return Ok(None) };
+        let made = if change.directory.is_none() { Some(self.make_xattr_directory(node, undo)?) } else { None };
+        if let Some(directory) = made.as_ref().or(change.directory.as_ref()) {
+            undo.add_name(&directory.znode, &file.znode, &change.name)?;
         }
         undo.unmark_unlinked(&file.znode)?;
-        undo.change(&file.znode, |fields| fields.links = 1)
+        undo.change(&file.znode, |fields| fields.links = 1)?;
+        Ok(made)
     }
 
     /// Makes the part of a change that is in the system attributes.
@@ -346,6 +366,8 @@ pub(crate) struct XattrChange {
     name: Vec<u8>,
     /// List in the system attributes afterwards, and packed; None when it stays.
     list: Option<(Arc<NvList>, Vec<u8>)>,
+    /// Names that go from that list.
+    unlisted: Vec<Vec<u8>>,
     directory: Option<Node>,
     /// File of the new value, when it does not go into the list.
     file: Option<Node>,
@@ -357,6 +379,13 @@ impl XattrChange {
     /// Locks the names of the hidden directory: before the transaction.
     pub(crate) fn lock(&self) -> Option<RwLockWriteGuard<'_, ()>> {
         self.directory.as_ref().map(|directory| directory.names.write())
+    }
+
+    /// Names and values that are new in the system attributes, and names without a value that go from there.
+    fn listed(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+        let set = self.list.as_ref().and_then(|(list, _)| list.get_bytes(&self.name));
+        let gone = self.unlisted.iter().map(|name| (&name[..], None));
+        gone.chain(set.map(|value| (&self.name[..], Some(value))))
     }
 
     fn is_removal(&self) -> bool {

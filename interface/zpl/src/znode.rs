@@ -287,6 +287,17 @@ impl Znode {
 
     /// Changes attributes in the transaction: `change` edits the decoded fields and what differs is written.
     pub(crate) fn update<R>(&self, sa: &Sa, tx: &Tx, change: impl FnOnce(&mut Fields) -> R) -> Result<R, ZplError> {
+        self.update_then(sa, tx, change, |_, _| ())
+    }
+
+    /// Does [`Znode::update`]; `then` sees the node before anybody changes it again. It must not wait.
+    pub(crate) fn update_then<R>(
+        &self,
+        sa: &Sa,
+        tx: &Tx,
+        change: impl FnOnce(&mut Fields) -> R,
+        then: impl FnOnce(&State, &R),
+    ) -> Result<R, ZplError> {
         let mut state = self.state.lock();
         let (before, atime_dirty) = (state.fields, state.atime_dirty);
         let result = change(&mut state.fields);
@@ -297,11 +308,23 @@ impl Znode {
             state.atime_dirty = atime_dirty;
             return Err(error);
         }
+        then(&state, &result);
         Ok(result)
     }
 
     /// Changes attributes beyond the decoded fields: all that `edit` does, or nothing of it.
     pub(crate) fn edit(&self, sa: &Sa, tx: &Tx, edit: impl FnOnce(&mut State) -> Result<(), ZplError>) -> Result<(), ZplError> {
+        self.edit_then(sa, tx, edit, |_| ())
+    }
+
+    /// Does [`Znode::edit`]; `then` sees the node before anybody changes it again. It must not wait.
+    pub(crate) fn edit_then(
+        &self,
+        sa: &Sa,
+        tx: &Tx,
+        edit: impl FnOnce(&mut State) -> Result<(), ZplError>,
+        then: impl FnOnce(&State),
+    ) -> Result<(), ZplError> {
         let mut state = self.state.lock();
         let (attrs, fields, xattrs, atime_dirty) = (state.attrs.clone(), state.fields, state.xattrs.clone(), state.atime_dirty);
         let result = edit(&mut state).and_then(|()| self.write_back(sa, &mut state, tx));
@@ -310,7 +333,7 @@ impl Znode {
             (state.fields, state.xattrs, state.atime_dirty) = (fields, xattrs, atime_dirty);
             let _ = sa.store(&self.dnode, &mut state.attrs, tx);
         }
-        result
+        result.inspect(|()| then(&state))
     }
 
     /// Writes the decoded fields into the attributes and those to the object.

@@ -11,6 +11,7 @@
 //! starts for all of them, except under an executor without threads, where it fails.
 
 use super::request::{Prepared, Reading, Writing, read_buffered};
+use super::stable::{Stable, Unstable};
 use crate::ZplError;
 use crate::direct::{How, Plan};
 use crate::nodes::{Kept, Node};
@@ -19,7 +20,7 @@ use crate::store::Store;
 use abd::Abd;
 use dmu::{BlockError, DmuError, Tx};
 use exec::{Mutex, completion};
-use ondisk::Txg;
+use ondisk::{ObjectId, Txg};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -84,11 +85,12 @@ pub(crate) struct Driver {
     store: Arc<Store>,
     /// Direct writes that wait for room.
     again: Mutex<Vec<Again>>,
+    stable: Arc<Stable>,
 }
 
 impl Driver {
     pub(super) fn new(store: Arc<Store>) -> Driver {
-        Driver { store, again: Mutex::default() }
+        Driver { stable: Arc::new(Stable::new(store.clone())), store, again: Mutex::default() }
     }
 
     /// Reads, and waits for the disks.
@@ -143,14 +145,15 @@ impl Driver {
             Ok(Prepared::Nothing) => then(Ok(0)),
             Ok(Prepared::Done(writing, tx)) => {
                 let result = writing.finish(&self.store, node, &tx, Ok(()));
-                self.answer(tx, result, synchronous, then);
+                self.answer(node.object, tx, result, synchronous, then);
             }
             Ok(Prepared::Direct(writing, tx, data)) => {
                 let (driver, kept) = (self.clone(), node.kept());
                 start_write(node, writing, tx, data, move |ended| match ended {
                     Ended::Done(tx, result) => {
+                        let object = kept.object;
                         drop(kept);
-                        driver.answer(tx, result, synchronous, then);
+                        driver.answer(object, tx, result, synchronous, then);
                     }
                     Ended::NoRoom(writing) => driver.repeat(Again { writing, kept, synchronous, then }),
                 });
@@ -159,9 +162,14 @@ impl Driver {
         }
     }
 
-    /// Tells `then` how a write ended: when `synchronous`, once its txg is on disk.
-    fn answer(&self, tx: Tx, result: Result<(u64, Txg), ZplError>, synchronous: bool, then: WriteThen) {
+    /// Tells `then` how a write to an object ended: when `synchronous`, once it is durable.
+    fn answer(&self, object: ObjectId, tx: Tx, result: Result<(u64, Txg), ZplError>, synchronous: bool, then: WriteThen) {
+        let logs = self.store.journal.log().is_some() && !self.store.exec.is_inline();
         match result {
+            Ok((length, txg)) if synchronous && logs => {
+                drop(tx);
+                self.stable.answer(Unstable { object, txg, length, then });
+            }
             Ok((length, _)) if synchronous => {
                 tx.on_commit(Box::new(move |stable| then(if stable { Ok(length) } else { Err(ZplError::Stopped) })));
                 drop(tx);

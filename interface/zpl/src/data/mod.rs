@@ -10,6 +10,7 @@ mod drive;
 mod memory;
 mod request;
 mod resize;
+mod stable;
 
 pub use drive::{ReadThen, WriteThen};
 pub(crate) use request::grow_block;
@@ -52,13 +53,13 @@ impl Data {
         let synchronous = write.synchronous;
         let Some((length, txg)) = self.driver.write(node, Writing::prepare(node, write, access)?)? else { return Ok(0) };
         if synchronous {
-            self.store.wait_for_stable(txg)?;
+            self.store.wait_for_stable(node.object, txg)?;
         }
         Ok(length)
     }
 
     /// Does [`Data::write`] without waiting for the disks: neither of the direct part nor, when the write is
-    /// synchronous, of the txg.
+    /// synchronous, of the log or the txg.
     pub(crate) fn write_then(&self, node: &Node, write: WriteData, access: Access, then: WriteThen) {
         let synchronous = write.synchronous && self.store.objset.props().sync != SyncMode::Disabled;
         let prepared = Writing::prepare(node, write, access);

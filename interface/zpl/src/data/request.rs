@@ -6,11 +6,12 @@
 
 use crate::ZplError;
 use crate::direct::{Access, Facts, How, Operation, Plan, Property, Reason, decide};
+use crate::log::Wrote;
 use crate::nodes::Node;
 use crate::range_lock::RangeGuard;
 use crate::room::TX_NAMES;
 use crate::store::Store;
-use crate::znode::{CTIME, MTIME, Znode, clear_suid, flag};
+use crate::znode::{CTIME, Fields, MTIME, State, Znode, clear_suid, flag};
 use abd::Abd;
 use dmu::{DmuError, Tx};
 use ondisk::Txg;
@@ -145,7 +146,9 @@ impl Writing {
                 How::Direct => direct = Some(data),
                 How::Buffered { uncached, .. } => {
                     let length = data.len();
-                    put(node, piece.range.start, data, self.write.may_keep, &tx)?;
+                    let put = put(node, piece.range.start, data, self.write.may_keep, &tx);
+                    // What is in memory of a write that failed is nobody's promise.
+                    put.inspect_err(|_| store.journal.leave_out_alone(node.object, &tx))?;
                     if uncached || !keeps {
                         let (dnode, start) = (node.dnode.clone(), piece.range.start);
                         tx.on_commit(Box::new(move |_| dnode.forget(start, length)));
@@ -164,10 +167,14 @@ impl Writing {
         match result {
             Ok(()) => self.update(store, node, tx, self.range.end)?,
             Err(error) => {
+                // Part of it may be in memory; nobody was promised anything.
+                store.journal.leave_out_alone(node.object, tx);
                 self.undo(store, node, tx)?;
                 return Err(error.into());
             }
         }
+        let wrote = Wrote { range: self.range.clone(), direct: self.direct.clone(), block_size: self.block_size };
+        store.journal.note_written(node, &wrote, tx);
         let length = self.range.end - self.range.start;
         store.counts.wrote(length);
         Ok((length, tx.txg()))
@@ -175,7 +182,8 @@ impl Writing {
 
     fn update(&self, store: &Store, node: &Znode, tx: &Tx, end: u64) -> Result<(), ZplError> {
         let now = store.now();
-        node.update(&store.sa, tx, |fields| {
+        let apply = |fields: &mut Fields| {
+            let before = fields.mode;
             fields.size = fields.size.max(end);
             fields.times[MTIME] = now;
             fields.times[CTIME] = now;
@@ -183,7 +191,14 @@ impl Writing {
             if self.write.kill_suid {
                 clear_suid(&mut fields.mode);
             }
-        })
+            fields.mode != before
+        };
+        let then = |state: &State, is_other_mode: &bool| {
+            if *is_other_mode {
+                store.journal.note_mode(node.object, state, tx);
+            }
+        };
+        node.update_then(&store.sa, tx, apply, then).map(drop)
     }
 
     /// Undoes a request whose direct part failed, of which nothing was written: what the buffered parts left beyond the file's end must

@@ -65,7 +65,9 @@ impl Data {
             })?;
             // Bytes are the only thing that nobody can put back: they go last.
             if size < old { Ok(node.dnode.free_range(size, u64::MAX, &tx)?) } else { Ok(()) }
-        })
+        })?;
+        self.store.journal.note_resized(node, size, now, &tx);
+        Ok(())
     }
 
     /// Does fallocate(2) (OpenZFS: `zpl_fallocate_common`).
@@ -106,7 +108,15 @@ impl Data {
             })?;
             let frees = how != Allocate::Extend && offset < old;
             if frees { Ok(node.dnode.free_range(offset, end.min(old) - offset, &tx)?) } else { Ok(()) }
-        })
+        })?;
+        match how {
+            // A record of zeros makes the file as long as its range.
+            Allocate::Zero => self.store.journal.note_zeroed(node, offset..end, &tx),
+            Allocate::Punch | Allocate::ZeroKeepSize => self.store.journal.note_zeroed(node, offset..end.min(old), &tx),
+            Allocate::Extend if extends => self.store.journal.note_resized(node, end, now, &tx),
+            Allocate::Extend | Allocate::KeepSize => {}
+        }
+        Ok(())
     }
 
     /// Refuses what there is no room for at all; space is not reserved.

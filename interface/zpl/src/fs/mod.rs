@@ -8,6 +8,7 @@
 //! that wait ends only when every open transaction has. A direct transfer keeps its byte range, and a direct write also its
 //! transaction, until the disks are done; both are given back by a job, which waits for nothing.
 
+mod source;
 mod verbs;
 
 use crate::counts;
@@ -28,6 +29,7 @@ use dmu::{Objset, Tx, TxgManager};
 use ondisk::{ObjectId, ObjectType, Txg, objset_flags};
 use std::sync::Arc;
 use zap::Zap;
+use zil::Log;
 
 /// File system of an object set.
 pub struct Zfs {
@@ -180,14 +182,20 @@ impl Zfs {
         self.nodes.drain_unlinked()
     }
 
-    /// Waits until what changed the node is on disk; returns at once when it is.
-    pub fn fsync(&self, node: &Znode) -> Result<(), ZplError> {
-        self.store.room.wait_txg(Txg(node.last_txg()))
+    /// Names the intent log, which is empty: from now on it hears of what changes, and makes durable what has to be. It counts before any other
+    /// use of the file system, not later. `tells_xattrs` says that its pool has the feature `zilsaxattr`, and the dataset uses it.
+    pub fn set_log(&self, log: Arc<dyn Log>, tells_xattrs: bool) {
+        self.store.journal.connect(log, tells_xattrs, self.store.room.open_txg());
     }
 
-    /// Waits until every change so far is on disk.
+    /// Makes durable what changed the node, by the log where there is one, else with its txg; returns at once when it is on disk.
+    pub fn fsync(&self, node: &Znode) -> Result<(), ZplError> {
+        self.store.commit(&[node.object], Txg(node.last_txg()))
+    }
+
+    /// Makes every change so far durable.
     pub fn sync(&self) -> Result<(), ZplError> {
-        self.store.room.sync()
+        self.store.commit_all()
     }
 
     /// Bytes of an attribute, 0 when the node has not got it: for checks.

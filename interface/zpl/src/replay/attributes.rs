@@ -2,6 +2,7 @@
 
 use super::Replay;
 use crate::ZplError;
+use crate::log::switches;
 use crate::sa::Attr;
 use crate::setattr::SetAttrs;
 use crate::znode::{CRTIME, CTIME, Fields, flag};
@@ -11,26 +12,9 @@ use ondisk::ObjectId;
 use std::sync::Arc;
 use zil::{NewAttributes, SetAttributes};
 
-/// Switches that records can set, as they have them (OpenZFS: `XAT0_*`), and as stored.
-const SWITCHES: [(u64, u64); 13] = [
-    (0x2, flag::ARCHIVE),
-    (0x4, flag::SYSTEM),
-    (0x8, flag::READONLY),
-    (0x10, flag::HIDDEN),
-    (0x20, flag::NOUNLINK),
-    (0x40, flag::IMMUTABLE),
-    (0x80, flag::APPENDONLY),
-    (0x100, flag::NODUMP),
-    (0x800, flag::AV_MODIFIED),
-    (0x2000, flag::REPARSE),
-    (0x8000, flag::OFFLINE),
-    (0x1_0000, flag::SPARSE),
-    (0x2_0000, flag::PROJINHERIT),
-];
-
 /// Puts optional attributes in place (OpenZFS: `zfs_xvattr_set`).
 pub(super) fn put_optional(fields: &mut Fields, given: &NewAttributes) {
-    for (bit, stored) in SWITCHES.iter().filter(|(bit, _)| given.mask & bit != 0) {
+    for (bit, stored) in switches(given.mask) {
         fields.flags = if given.set & bit != 0 { fields.flags | stored } else { fields.flags & !stored };
     }
     fields.times[CRTIME] = given.crtime.unwrap_or(fields.times[CRTIME]);

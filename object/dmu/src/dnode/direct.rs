@@ -6,6 +6,7 @@ use super::batch::{self, Batch, Outcome, OutcomeThen};
 use super::dirty::{Dropped, Record, Written};
 use super::gather::{self, Piece, Pieces, PiecesThen, Sources, finish, joined};
 use super::source::{FoundBy, Source};
+use super::state::Found;
 use crate::props::{BlockKind, write_policy};
 use crate::{DmuError, Tx};
 use abd::{Abd, AbdPart, SharedPages, with_lent, with_lent_mut};
@@ -58,6 +59,16 @@ impl Dnode {
                     then(tx, Err(error));
                 }
             }
+        }
+    }
+
+    /// Pointer of the block at this offset, when its newest bytes were written directly in a txg that is not synced; a hole when they were
+    /// all zeros. None for any other block. It stays there until its txg is synced, whoever replaces it meanwhile.
+    pub fn unsynced_direct_block(&self, offset: u64) -> Option<BlockPtr> {
+        let state = self.contents.state.read();
+        match state.find(offset / state.core.block_size as u64) {
+            Found::Written(written) => Some(written.bp),
+            _ => None,
         }
     }
 

@@ -431,6 +431,17 @@ impl TestPool {
         self.txgs.wait_synced(self.txgs.open_txg())
     }
 
+    /// Power is cut: what was not synced is gone. Opens the object set as of the last sync; who still has the old one can change nothing.
+    pub fn crashed(&self) -> Result<TestPool, DmuError> {
+        let synced = self.txgs.synced_txg();
+        self.txgs.abandon();
+        self.io.crash(Txg(synced.0 + 1));
+        let objset = Objset::open(Self::env(&self.io), self.objset.root_bp(), self.objset.props())?;
+        let txgs = TxgManager::new(self.io.exec.clone(), synced, TxgConfig::default());
+        txgs.start(Arc::new(SyncOne(objset.clone(), self.io.clone())));
+        Ok(TestPool { io: self.io.clone(), objset, txgs })
+    }
+
     /// Syncs, forgets everything in memory and opens the object set from its root pointer.
     pub fn reopen(self) -> Result<TestPool, SyncError> {
         let synced = self.txgs.open_txg();

@@ -75,6 +75,11 @@ pub struct Create<'a> {
 }
 
 impl NewAttributes {
+    /// Bit of the mask that goes with a given time of birth.
+    pub const CRTIME: u64 = XAT_CREATETIME;
+    /// Bit of the mask that goes with a given project.
+    pub const PROJECT: u64 = XAT_PROJID;
+
     /// Reads the optional attributes of a record (OpenZFS: `lr_attr_t`).
     pub(super) fn decode(rest: &mut Reader<'_>) -> Result<NewAttributes, RecordError> {
         if rest.take::<u32>()? != MASK_WORDS {

@@ -3,10 +3,12 @@
 //! A record comes from a disk: every length, name, number and time is checked here, so that who replays it need not.
 
 mod create;
+mod encode;
 mod reader;
 mod setattr;
 
 pub use create::{Create, Made, NewAttributes};
+pub use encode::write_header;
 pub use reader::{RecordError, Time};
 pub use setattr::SetAttributes;
 

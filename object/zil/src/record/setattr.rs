@@ -52,7 +52,36 @@ pub struct SetAttributes {
     pub attributes: Option<NewAttributes>,
 }
 
+/// Raw time of a record; zeros when it is not given.
+fn raw(given: Option<Time>) -> [u64; 2] {
+    given.map_or([0; 2], |(seconds, nanoseconds)| [seconds as u64, u64::from(nanoseconds)])
+}
+
 impl SetAttributes {
+    /// Fixed part of the record, with the bits of Linux: the change time's always, so that they cannot be taken for FreeBSD's.
+    pub(super) fn fixed(&self) -> LrSetattr {
+        let given = [
+            (self.mode.is_some(), LINUX.mode),
+            (self.uid.is_some(), LINUX.uid),
+            (self.gid.is_some(), LINUX.gid),
+            (self.size.is_some(), LINUX.size),
+            (self.atime.is_some(), LINUX.atime),
+            (self.mtime.is_some(), LINUX.mtime),
+            (self.attributes.is_some(), LINUX.attributes),
+        ];
+        LrSetattr {
+            lr_foid: self.object.0,
+            lr_mask: given.iter().filter(|(is_given, _)| *is_given).fold(LINUX_CTIME, |mask, (_, bit)| mask | bit),
+            lr_mode: self.mode.unwrap_or(0),
+            lr_uid: self.uid.map_or(0, u64::from),
+            lr_gid: self.gid.map_or(0, u64::from),
+            lr_size: self.size.unwrap_or(0),
+            lr_atime: raw(self.atime),
+            lr_mtime: raw(self.mtime),
+            ..LrSetattr::default()
+        }
+    }
+
     pub(super) fn decode(bytes: &[u8], order: ByteOrder) -> Result<SetAttributes, RecordError> {
         let (fixed, mut rest) = reader::fixed::<LrSetattr>(bytes, order)?;
         let bits = Bits::of(fixed.lr_mask);

@@ -1,0 +1,56 @@
+//! Synchronous writes that nobody waits for: an operation commits all that came meanwhile at once, and answers them.
+
+use super::WriteThen;
+use crate::store::Store;
+use exec::Mutex;
+use ondisk::{ObjectId, Txg};
+use std::sync::Arc;
+
+/// Write that is done and not durable yet.
+pub(super) struct Unstable {
+    pub object: ObjectId,
+    /// Txg of the write.
+    pub txg: Txg,
+    /// Number of bytes that were written.
+    pub length: u64,
+    pub then: WriteThen,
+}
+
+/// Committer of the synchronous writes of a file system.
+pub(super) struct Stable {
+    store: Arc<Store>,
+    waiting: Mutex<Vec<Unstable>>,
+}
+
+impl Stable {
+    pub(super) fn new(store: Arc<Store>) -> Stable {
+        Stable { store, waiting: Mutex::default() }
+    }
+
+    /// Answers a write when it is durable, without waiting for that. Not under an executor without threads.
+    pub(super) fn answer(self: &Arc<Self>, write: Unstable) {
+        let is_first = {
+            let mut waiting = self.waiting.lock();
+            waiting.push(write);
+            waiting.len() == 1
+        };
+        if is_first {
+            let own = self.clone();
+            // Detached: it ends when it has answered.
+            drop(self.store.exec.spawn_operation("z-write-sync", Box::new(move || own.commit())));
+        }
+    }
+
+    fn commit(&self) {
+        // Who comes from now on starts an operation of his own, whose commit goes with others that are under way.
+        let writes = std::mem::take(&mut *self.waiting.lock());
+        let mut objects: Vec<ObjectId> = writes.iter().map(|write| write.object).collect();
+        objects.sort_unstable();
+        objects.dedup();
+        let newest = writes.iter().map(|write| write.txg).max().unwrap_or(Txg(0));
+        let result = self.store.commit(&objects, newest);
+        for Unstable { length, then, .. } in writes {
+            then(result.map(|()| length));
+        }
+    }
+}
