@@ -11,6 +11,7 @@ mod create;
 mod destroy;
 mod facts;
 mod freeing;
+mod intent;
 mod limits;
 mod logs;
 mod mos;
@@ -38,6 +39,7 @@ use destroy::Destruction;
 use dmu::{Objset, Tx, TxgManager};
 use exec::{RwLock, RwLockReadGuard};
 use freeing::{FREE_DIR, Freeing};
+pub(crate) use intent::LiveLogs;
 use limits::Limits;
 use ondisk::BlockPtr;
 use rename::Renaming;
@@ -61,6 +63,7 @@ pub struct DslPool {
     pub(crate) space: Arc<Space>,
     pub(crate) limits: Arc<Limits>,
     freeing: Arc<Freeing>,
+    pub(crate) live_logs: Arc<LiveLogs>,
     settings: Arc<Settings>,
     creation: Creation,
     snapshots: Snapshots,
@@ -108,6 +111,7 @@ impl DslPool {
         let tree = Arc::new(Tree::new(meta.clone(), root.clone()));
         let freeing = Arc::new(Freeing::open(tree.clone())?);
         let limits = Arc::new(Limits::new(tree.clone()));
+        let live_logs = Arc::new(LiveLogs::new(meta.io.clone(), txgs.clone()));
         let space = Arc::new(Space::new(meta, txgs.clone(), root));
         let settings = Arc::new(Settings::new(tree.clone(), limits.clone(), space.clone()));
         Ok(Arc::new(DslPool {
@@ -119,11 +123,12 @@ impl DslPool {
             creation: Creation::new(tree.clone(), limits.clone(), space.clone(), settings.clone()),
             snapshots: Snapshots::new(tree.clone(), limits.clone(), space.clone(), settings.clone()),
             renaming: Renaming::new(tree.clone(), limits.clone(), space.clone()),
-            destruction: Destruction::new(tree.clone(), limits.clone(), freeing.clone()),
+            destruction: Destruction::new(tree.clone(), limits.clone(), freeing.clone(), live_logs.clone()),
             tree,
             space,
             limits,
             freeing,
+            live_logs,
             settings,
         }))
     }

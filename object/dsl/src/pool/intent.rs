@@ -1,0 +1,133 @@
+//! Intent logs that are being written: one of each dataset that somebody wants durable (docs/adr/0016).
+
+use crate::dataset::Dataset;
+use crate::handle::DatasetHandle;
+use dmu::{BlockIo, DmuError, Objset, SyncMode, Tx, TxgManager};
+use exec::Mutex;
+use ondisk::{ObjectId, Txg};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use zil::{Itx, Log, LogSource, LogWriter};
+
+/// Log of a dataset, with the object set whose header names it.
+#[derive(Clone)]
+struct Live {
+    objset: Arc<Objset>,
+    writer: Arc<LogWriter>,
+}
+
+/// Logs of a pool, by the object of their datasets.
+pub(crate) struct LiveLogs {
+    io: Arc<dyn BlockIo>,
+    txgs: Arc<TxgManager>,
+    logs: Mutex<BTreeMap<u64, Live>>,
+    /// Logs of an earlier import are being replayed: nothing is logged.
+    is_replaying: AtomicBool,
+    is_closed: AtomicBool,
+}
+
+impl LiveLogs {
+    pub(super) fn new(io: Arc<dyn BlockIo>, txgs: Arc<TxgManager>) -> LiveLogs {
+        LiveLogs { io, txgs, logs: Mutex::default(), is_replaying: AtomicBool::new(false), is_closed: AtomicBool::new(false) }
+    }
+
+    /// Log of a head, for as long as the handle lives.
+    pub(crate) fn open(self: &Arc<Self>, handle: DatasetHandle, objset: Arc<Objset>, source: Weak<dyn LogSource>) -> Arc<dyn Log> {
+        let make = || {
+            let writer = LogWriter::new(self.io.clone(), self.txgs.clone(), handle.object(), source.clone());
+            Live { objset, writer: Arc::new(writer) }
+        };
+        let live = self.logs.lock().entry(handle.object()).or_insert_with(make).clone();
+        live.writer.set_source(source);
+        if self.is_closed.load(Ordering::Acquire) {
+            live.writer.close();
+        }
+        Arc::new(DatasetLog { logs: self.clone(), live, _handle: handle })
+    }
+
+    /// Says whether logs are being replayed.
+    pub(crate) fn set_replaying(&self, is_replaying: bool) {
+        self.is_replaying.store(is_replaying, Ordering::Release);
+    }
+
+    /// Does the logs' part of the sync of `txg`, before the object sets are synced.
+    pub(super) fn sync(&self, txg: Txg) -> Result<(), DmuError> {
+        let all: Vec<Live> = self.logs.lock().values().cloned().collect();
+        for live in all {
+            if let Some(header) = live.writer.sync(txg) {
+                live.objset.set_zil_header(header, &Tx::syncing(txg))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends all logs: the syncs to come free them.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        self.logs.lock().values().for_each(|live| live.writer.close());
+    }
+
+    /// Frees the log of a head that is destroyed.
+    pub(super) fn destroy(&self, head: &Dataset, tx: &Tx) {
+        let live = self.logs.lock().remove(&head.object);
+        if let Some(live) = live {
+            live.writer.destroy(tx.txg());
+        }
+    }
+}
+
+/// Log of a dataset as those see it who change the dataset.
+struct DatasetLog {
+    logs: Arc<LiveLogs>,
+    live: Live,
+    /// Hold on the dataset: it is not destroyed while somebody may commit.
+    _handle: DatasetHandle,
+}
+
+impl fmt::Debug for DatasetLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.live.writer, f)
+    }
+}
+
+impl DatasetLog {
+    fn is_replaying(&self) -> bool {
+        self.logs.is_replaying.load(Ordering::Acquire)
+    }
+    fn is_disabled(&self) -> bool {
+        self.live.objset.props().sync == SyncMode::Disabled
+    }
+}
+
+impl Log for DatasetLog {
+    fn is_wanted(&self) -> bool {
+        let is_wanted = !self.is_replaying() && !self.is_disabled();
+        if !is_wanted {
+            self.live.writer.note_gap();
+        }
+        is_wanted
+    }
+    fn note(&self, itx: Itx, tx: &Tx) {
+        if self.is_replaying() {
+            return self.live.writer.note_gap();
+        }
+        self.live.writer.note(itx, tx);
+    }
+    fn promote(&self, object: ObjectId) {
+        self.live.writer.promote(object);
+    }
+    fn forget(&self, object: ObjectId) {
+        self.live.writer.forget(object);
+    }
+    fn commit(&self, object: Option<ObjectId>) -> Result<(), DmuError> {
+        if self.is_disabled() {
+            return Ok(());
+        }
+        if self.is_replaying() {
+            return self.logs.txgs.wait_synced(self.logs.txgs.open_txg()).map_err(|_| DmuError::Stopped);
+        }
+        self.live.writer.commit(object)
+    }
+}

@@ -1,0 +1,1 @@
+//! The writer over a store in memory.
