@@ -6,6 +6,7 @@ use super::batch::{self, Batch, Outcome, OutcomeThen};
 use super::dirty::{Dropped, Record, Written};
 use super::gather::{self, Piece, Pieces, PiecesThen, Sources, finish, joined};
 use super::source::{FoundBy, Source};
+use super::state::Found;
 use crate::props::{BlockKind, write_policy};
 use crate::{DmuError, Tx};
 use abd::{Abd, AbdPart, SharedPages, with_lent, with_lent_mut};
@@ -140,6 +141,14 @@ impl Dnode {
         })?;
         self.give_back(&dropped, tx.txg());
         Ok(())
+    }
+
+    /// Pointer of a block whose newest bytes were written directly, in a txg that is not on disk; None for any other. For records of intent logs.
+    pub fn written_block(&self, block: u64) -> Option<BlockPtr> {
+        match self.contents.state.read().find(block) {
+            Found::Written(written) => Some(written.bp),
+            _ => None,
+        }
     }
 
     /// Fills `out` from `offset` directly. Holes and what lies beyond the last block read as zeros. Waits.

@@ -39,11 +39,13 @@ impl LiveLogs {
             let writer = LogWriter::new(self.io.clone(), self.txgs.clone(), handle.object(), source.clone());
             Live { objset, writer: Arc::new(writer) }
         };
-        let live = self.logs.lock().entry(handle.object()).or_insert_with(make).clone();
-        live.writer.set_source(source);
+        let mut logs = self.logs.lock();
+        let live = logs.entry(handle.object()).or_insert_with(make).clone();
         if self.is_closed.load(Ordering::Acquire) {
             live.writer.close();
         }
+        drop(logs);
+        live.writer.set_source(source);
         Arc::new(DatasetLog { logs: self.clone(), live, _handle: handle })
     }
 
@@ -65,8 +67,16 @@ impl LiveLogs {
 
     /// Ends all logs: the syncs to come free them.
     pub(super) fn close(&self) {
+        let logs = self.logs.lock();
         self.is_closed.store(true, Ordering::Release);
-        self.logs.lock().values().for_each(|live| live.writer.close());
+        logs.values().for_each(|live| live.writer.close());
+    }
+
+    /// Lets logs begin anew.
+    pub(super) fn reopen(&self) {
+        let logs = self.logs.lock();
+        self.is_closed.store(false, Ordering::Release);
+        logs.values().for_each(|live| live.writer.reopen());
     }
 
     /// Frees the log of a head that is destroyed.

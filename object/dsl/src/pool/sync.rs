@@ -38,9 +38,15 @@ impl DslPool {
         self.live_logs.sync(txg).map_err(|error| fatal(error.into()))
     }
 
-    /// Ends all intent logs, before the pool is closed: the next sync frees them.
+    /// Ends all intent logs, before the pool is closed or where they lie leaves it: the next sync frees them, and whoever wants something durable
+    /// waits for the txg.
     pub fn close_logs(&self) {
         self.live_logs.close();
+    }
+
+    /// Lets intent logs begin anew.
+    pub fn reopen_logs(&self) {
+        self.live_logs.reopen();
     }
 
     fn sync_dataset(&self, object: u64, tx: &Tx) -> Result<(), DslError> {

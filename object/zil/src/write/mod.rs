@@ -334,6 +334,14 @@ impl LogWriter {
         state.lists.clear();
     }
 
+    /// Lets a log begin anew after [`LogWriter::close`].
+    pub fn reopen(&self) {
+        let mut state = self.state.lock();
+        let open = self.txgs.open_txg();
+        state.wait_for(open);
+        state.is_closed = false;
+    }
+
     /// Frees the log of a dataset that the sync of `txg` destroys; nobody can commit any more.
     pub fn destroy(&self, txg: Txg) {
         self.close();
