@@ -98,7 +98,9 @@ impl Volume {
     /// Writes a block past the memory, and notes it.
     fn write_direct(&self, block: u64, age: u8) {
         let tx = self.handle.assign(TxSpace::Writes(BLOCK_BYTES)).expect("assigned");
-        self.data.write_direct(block * BLOCK_BYTES, &vec![age; BLOCK_BYTES as usize], &tx).expect("written");
+        // The recording of the devices keeps what it is given.
+        let bytes = abd::Abd::from_slice(&vec![age; BLOCK_BYTES as usize]);
+        self.data.write_direct_abd(block * BLOCK_BYTES, bytes, &tx).expect("written");
         let range = Range { object: DATA, generation: 0, offset: block * BLOCK_BYTES, length: BLOCK_BYTES };
         self.note(Payload::Block(range), &tx);
     }
