@@ -72,6 +72,11 @@ impl LiveLogs {
         logs.values().for_each(|live| live.writer.close());
     }
 
+    /// Gives up what there is of all logs: they begin anew, perhaps elsewhere.
+    pub(super) fn restart(&self) {
+        self.logs.lock().values().for_each(|live| live.writer.restart());
+    }
+
     /// Lets logs begin anew.
     pub(super) fn reopen(&self) {
         let logs = self.logs.lock();

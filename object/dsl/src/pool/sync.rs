@@ -44,7 +44,12 @@ impl DslPool {
         self.live_logs.close();
     }
 
-    /// Lets intent logs begin anew.
+    /// Gives up what there is of all intent logs, with the open txg: where they lie is lost. They begin anew.
+    pub fn restart_logs(&self) {
+        self.live_logs.restart();
+    }
+
+    /// Lets intent logs begin anew that were closed.
     pub fn reopen_logs(&self) {
         self.live_logs.reopen();
     }

@@ -262,8 +262,8 @@ impl LogWriter {
         let (txg, outgoing) = {
             let tx = self.txgs.assign_now().map_err(open)?;
             let mut state = self.state.lock();
-            let State { chain, bursts, is_closed, .. } = &mut *state;
-            let Some(chain) = chain.as_mut().filter(|_| !*is_closed) else {
+            let State { chain, bursts, is_closed, barrier, .. } = &mut *state;
+            let Some(chain) = chain.as_mut().filter(|_| !*is_closed && *barrier < tx.txg()) else {
                 return Err(Unlogged { txg: tx.txg(), is_broken: false });
             };
             let mut packer = Packer::new(chain.waiting_bytes(), chain.record_seq());
@@ -310,7 +310,7 @@ impl LogWriter {
         self.changed.wait_until(self.exec(), &|| self.state.lock().in_flight.is_none_or(|newest| newest > txg));
         let mut state = self.state.lock();
         state.lists.drop_synced(Txg(txg.0.saturating_sub(1)));
-        let is_over = state.given_up.is_some_and(|last| last <= txg) || state.is_closed && state.in_flight.is_none();
+        let is_over = (state.given_up.is_some_and(|last| last <= txg) || state.is_closed) && state.in_flight.is_none();
         let State { chain, header, given_up, .. } = &mut *state;
         let freed = chain.as_mut().map_or_else(Vec::new, |chain| chain.take_done(txg, is_over));
         if chain.as_ref().is_some_and(LiveChain::is_empty) {
@@ -325,6 +325,16 @@ impl LogWriter {
         drop(state);
         freed.iter().for_each(|bp| self.io.free(txg, bp));
         is_new.then_some(next)
+    }
+
+    /// Gives the log up with the open txg, since where it lies is lost; it begins anew after that.
+    pub fn restart(&self) {
+        let mut state = self.state.lock();
+        if state.chain.is_some() {
+            let open = self.txgs.open_txg();
+            state.wait_for(open);
+            state.given_up.get_or_insert(open);
+        }
     }
 
     /// Ends the log: the next syncs free it, and whoever commits waits for the txg from now on.
