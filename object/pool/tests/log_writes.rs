@@ -17,7 +17,7 @@ const BLOCK_BYTES: u64 = 16 << 10;
 const VOLUME_BYTES: u64 = 8 << 20;
 const VOLUME: &str = "tank/vol";
 const DATA: ObjectId = ObjectId(1);
-/// Block that is written directly, after the seventh write.
+/// Block that is written directly, with the seventh write.
 const DIRECT_BLOCK: u64 = 100;
 
 fn exec() -> Exec {
@@ -108,8 +108,7 @@ impl Volume {
     fn note(&self, payload: Payload, tx: &dmu::Tx) {
         let (Payload::Copied(range) | Payload::Block(range)) = &payload else { return };
         let common = LrCommon { lrc_txtype: TxType::WRITE.0, lrc_reclen: LrWrite::SIZE as u64, ..LrCommon::ZERO };
-        let fixed =
-            LrWrite { lr_common: common, lr_foid: DATA.0, lr_offset: range.offset, lr_length: range.length, ..LrWrite::ZERO };
+        let fixed = LrWrite { lr_common: common, lr_foid: DATA.0, lr_offset: range.offset, lr_length: range.length, ..LrWrite::ZERO };
         assert!(self.log.is_wanted());
         self.log.note(Itx { record: fixed.encode().to_vec(), only_with: None, payload }, tx);
     }
@@ -180,6 +179,9 @@ fn record(bench: Bench) -> Recording {
     sim.start_recording();
     sim.mark(0);
     for (index, write) in program().into_iter().enumerate() {
+        if index == 6 {
+            volume.write_direct(DIRECT_BLOCK, 200);
+        }
         volume.write(write);
         if index % 3 != 1 {
             volume.commit();
@@ -187,11 +189,6 @@ fn record(bench: Bench) -> Recording {
         }
         if index % 4 == 3 {
             pool.sync().expect("synced");
-            sim.mark(index as u64 + 1);
-        }
-        if index == 6 {
-            volume.write_direct(DIRECT_BLOCK, 200);
-            volume.commit();
             sim.mark(index as u64 + 1);
         }
     }
@@ -430,4 +427,3 @@ fn nothing_is_logged_on_top_of_what_was_not() {
     volume.commit();
     assert_eq!(bench.pool.txg(), before, "and then it is logged");
 }
-

@@ -298,7 +298,9 @@ impl LogWriter {
         ZilEvent::Errors.add(1);
         if !std::mem::replace(&mut state.is_told, true) {
             let objset = self.objset;
-            tracing::warn!("the intent log of object set {objset} cannot be written: {error}; what is to be durable waits for the txg until it can");
+            tracing::warn!(
+                "the intent log of object set {objset} cannot be written: {error}; what is to be durable waits for the txg until it can"
+            );
         }
         Unlogged { txg, is_broken: true }
     }

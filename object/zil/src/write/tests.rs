@@ -6,9 +6,7 @@ use super::pack::{BLOCK_MAX_BYTES, BLOCK_MIN_BYTES, Bursts, Packer};
 use crate::testing::record;
 use crate::{End, Filled, Itx, LogSource, Payload, Range, Visit, walk};
 use abd::Abd;
-use dmu::{
-    BlockError, BlockIo, BlockWrite, DmuError, LogDone, LogIo, LogRoom, SyncError, TxgConfig, TxgManager, TxgSync, WriteDone,
-};
+use dmu::{BlockError, BlockIo, BlockWrite, DmuError, LogDone, LogIo, LogRoom, SyncError, TxgConfig, TxgManager, TxgSync, WriteDone};
 use exec::{Exec, Inline, Lockstep, Mutex, TaskClass};
 use ondisk::zil::{LrCommon, LrRemove, LrWrite, TxType};
 use ondisk::{BlockPtr, Bookmark, ByteOrder, Dva, Field, ObjectId, ObjsetId, Txg, VdevId, ZilHeader};
