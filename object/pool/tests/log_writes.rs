@@ -199,7 +199,7 @@ fn record(bench: Bench) -> Recording {
     sim.take_recording()
 }
 
-/// What the volume holds after so many writes.
+/// Bytes of the volume after so many writes.
 fn contents(done: usize) -> Vec<u8> {
     let mut bytes = vec![0; (VOLUME_BYTES / 4) as usize];
     bytes[..4096].fill(2);

@@ -231,7 +231,7 @@ impl Bench {
     fn left(&self) -> Vec<(u64, Vec<u8>)> {
         self.after_crash().0
     }
-    /// These records, and the last txg on disk.
+    /// Records of that kind, and the last txg on disk.
     fn after_crash(&self) -> (Vec<(u64, Vec<u8>)>, Txg) {
         let (mut seen, (header, synced)) = (Seen::default(), self.root.disk.lock().clone());
         let walked = walk(&*self.store, &header, OBJSET, synced, &mut seen);
