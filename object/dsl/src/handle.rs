@@ -122,7 +122,7 @@ impl DatasetHandle {
         if objset.is_read_only() {
             return Err(DslError::ReadOnly);
         }
-        Ok(self.pool.live_logs.open(self.clone(), objset, source))
+        Ok(self.pool.live_logs.open(Box::new(self.clone()), objset, source))
     }
     /// A transaction, after a look at quotas and at the pool's space. May wait.
     pub fn assign(&self, space: TxSpace) -> Result<Tx, DslError> {

@@ -427,3 +427,40 @@ fn nothing_is_logged_on_top_of_what_was_not() {
     volume.commit();
     assert_eq!(bench.pool.txg(), before, "and then it is logged");
 }
+
+/// If this fails, a log device that somebody took out of use keeps the pool from being imported after a crash, or a lost one does so for ever.
+#[test]
+fn a_pool_goes_on_without_a_log_device_that_is_away() {
+    let bench = Bench::new(TopKind::Leaf, 1, true);
+    let volume = Volume::open(&bench.pool);
+    volume.begin();
+    volume.write(Write { offset: 8192, length: 4096, age: 1 });
+    volume.commit();
+    let images = |count: usize| bench.devices.iter().take(count).map(|device| device.image()).collect::<Vec<_>>();
+    let import = |images: Vec<Image>, missing_log: bool| {
+        let exec = exec();
+        let sim = Sim::new(&exec, 8);
+        let devices = images.into_iter().enumerate().map(|(index, image)| sim.device_from(&format!("d{index}"), image) as _).collect();
+        Pool::import(&exec, devices, &ImportOptions { host: host(), missing_log, ..ImportOptions::default() }, &Runtime::new())
+    };
+    let lost = images(1);
+    assert!(import(lost.clone(), false).is_err(), "what was committed may be on it");
+    let pool = import(lost, true).expect("without what was on it");
+    pool.sync().expect("synced");
+    assert_eq!(Volume::open(&pool).header(), ZilHeader::default());
+    drop(pool);
+    let leaf = bench.pool.tree().leaves[1].guid;
+    bench.pool.offline(leaf, false).expect("out of use");
+    let pool = import(images(2), false).expect("nothing is on it any more");
+    let mut bytes = [0; 4096];
+    Volume::open(&pool).data.read(8192, &mut bytes).expect("read");
+    assert_eq!(bytes, [1; 4096]);
+    drop(pool);
+    for age in 2..6 {
+        volume.write(Write { offset: 8192, length: 4096, age });
+        volume.commit();
+    }
+    let pool = import(images(2), false).expect("the log is elsewhere");
+    Volume::open(&pool).data.read(8192, &mut bytes).expect("read");
+    assert_eq!(bytes, [5; 4096]);
+}

@@ -250,7 +250,7 @@ impl Destruction {
         head.deactivate_all(&self.tree.meta, tx)?;
         let origin = self.unlink_clone(head, tx)?;
         Deadlist::open(&self.tree.meta, phys.ds_deadlist_obj)?.free(tx)?;
-        self.live_logs.destroy(head, tx);
+        self.live_logs.destroy(head.object, tx);
         head.set_objset(None);
         let own = dir.phys();
         let usage = Usage::new(own.dd_used_bytes, own.dd_compressed_bytes, own.dd_uncompressed_bytes);

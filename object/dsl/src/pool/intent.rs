@@ -1,10 +1,9 @@
 //! Intent logs that are being written: one of each dataset that somebody wants durable (docs/adr/0016).
 
-use crate::dataset::Dataset;
-use crate::handle::DatasetHandle;
 use dmu::{BlockIo, DmuError, Objset, SyncMode, Tx, TxgManager};
 use exec::Mutex;
 use ondisk::{ObjectId, Txg};
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,20 +32,26 @@ impl LiveLogs {
         LiveLogs { io, txgs, logs: Mutex::default(), is_replaying: AtomicBool::new(false), is_closed: AtomicBool::new(false) }
     }
 
-    /// Log of a head, for as long as the handle lives.
-    pub(crate) fn open(self: &Arc<Self>, handle: DatasetHandle, objset: Arc<Objset>, source: Weak<dyn LogSource>) -> Arc<dyn Log> {
+    /// Log of the head that has this object set; `hold` keeps the dataset from being destroyed as long as somebody has the log.
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        hold: Box<dyn Any + Send + Sync>,
+        objset: Arc<Objset>,
+        source: Weak<dyn LogSource>,
+    ) -> Arc<dyn Log> {
+        let object = objset.id().0;
         let make = || {
-            let writer = LogWriter::new(self.io.clone(), self.txgs.clone(), handle.object(), source.clone());
+            let writer = LogWriter::new(self.io.clone(), self.txgs.clone(), object, source.clone());
             Live { objset, writer: Arc::new(writer) }
         };
         let mut logs = self.logs.lock();
-        let live = logs.entry(handle.object()).or_insert_with(make).clone();
+        let live = logs.entry(object).or_insert_with(make).clone();
         if self.is_closed.load(Ordering::Acquire) {
             live.writer.close();
         }
         drop(logs);
         live.writer.set_source(source);
-        Arc::new(DatasetLog { logs: self.clone(), live, _handle: handle })
+        Arc::new(DatasetLog { logs: self.clone(), live, _hold: hold })
     }
 
     /// Says whether logs are being replayed.
@@ -84,9 +89,9 @@ impl LiveLogs {
         logs.values().for_each(|live| live.writer.reopen());
     }
 
-    /// Frees the log of a head that is destroyed.
-    pub(super) fn destroy(&self, head: &Dataset, tx: &Tx) {
-        let live = self.logs.lock().remove(&head.object);
+    /// Frees the log of the head with this object, which is destroyed.
+    pub(super) fn destroy(&self, head: u64, tx: &Tx) {
+        let live = self.logs.lock().remove(&head);
         if let Some(live) = live {
             live.writer.destroy(tx.txg());
         }
@@ -98,7 +103,7 @@ struct DatasetLog {
     logs: Arc<LiveLogs>,
     live: Live,
     /// Hold on the dataset: it is not destroyed while somebody may commit.
-    _handle: DatasetHandle,
+    _hold: Box<dyn Any + Send + Sync>,
 }
 
 impl fmt::Debug for DatasetLog {
