@@ -210,8 +210,7 @@ impl Tree {
                 let [found, not_found] = vdev::mirror_choices();
                 Some(counted(VDEV_MIRROR_STATS, &[("preferred_found", found), ("preferred_not_found", not_found)]))
             }
-            // There is no intent log yet.
-            "zil" => Some(counted(ZIL, &[])),
+            "zil" => Some(counted(ZIL, &zil::zil_counts())),
             _ => None,
         }
     }
@@ -357,7 +356,7 @@ impl AcceleratorView {
 }
 
 impl DatasetView {
-    /// Rows of `objset-…`; there is no intent log yet.
+    /// Rows of `objset-…`; intent logs are counted for all datasets together.
     fn rows(&self) -> Vec<(&str, Value)> {
         let names = ["writes", "nwritten", "reads", "nread", "nunlinks", "nunlinked"];
         let mut rows = vec![("dataset_name", Value::Text(self.name.clone()))];

@@ -6,7 +6,7 @@ use crate::{BlockError, IoTotals, SyncError};
 use abd::{Abd, AbdPart};
 use exec::Exec;
 use kstat::IoStats;
-use ondisk::{BlockPtr, Bookmark, Checksum, Compression, ObjectType, Txg};
+use ondisk::{BlockPtr, Bookmark, Checksum, Compression, Dva, ObjectType, ObjsetId, Txg};
 
 /// The callback of [`BlockIo::write`]: the new pointer, or why there is none. Runs exactly once and never waits.
 pub type WriteDone = Box<dyn FnOnce(Result<BlockPtr, BlockError>) + Send>;
@@ -75,6 +75,28 @@ pub struct BlockWrite {
     pub keep: Keep,
 }
 
+/// The callback of [`LogIo`]: done, or why not. Runs exactly once and never waits.
+pub type LogDone = Box<dyn FnOnce(Result<(), BlockError>) + Send>;
+
+/// Room for a block of an intent log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogRoom {
+    /// Address of the block.
+    pub dva: Dva,
+    /// True on a device that is for logs alone.
+    pub is_separate: bool,
+}
+
+/// The store of blocks of intent logs. They are never gangs, and nobody is charged for them; they are given up by [`BlockIo::free`].
+pub trait LogIo: Send + Sync {
+    /// Room for a block of so many bytes of the log of an object set; the caller holds `txg`.
+    fn allocate(&self, txg: Txg, bytes: usize, objset: ObjsetId) -> Result<LogRoom, BlockError>;
+    /// Writes a block, of which `used` bytes count, with its checksum put in; returns at once, with the number of bytes that the devices get.
+    fn write(&self, bp: &BlockPtr, block: Vec<u8>, used: usize, done: LogDone) -> usize;
+    /// Makes durable what was written where these blocks lie.
+    fn flush(&self, blocks: &[BlockPtr], done: LogDone);
+}
+
 /// The store of blocks: cache, pipeline and allocator behind one door.
 pub trait BlockIo: Send + Sync {
     /// The executor that runs everything.
@@ -141,6 +163,10 @@ pub trait BlockIo: Send + Sync {
     /// freed or failed before its txg was synced. Everything else goes through [`BlockLedger::kill`]. A reader that found the
     /// pointer before may still read it: the space must not be used again before two more txgs are on disk.
     fn free(&self, txg: Txg, bp: &BlockPtr);
+    /// Store for the blocks of intent logs; None where no logs are written.
+    fn log(&self) -> Option<&dyn LogIo> {
+        None
+    }
     /// Takes the space of a block in `txg` that was written before a crash and that no space map knows. Waits. Whoever has no space maps
     /// has nothing to claim in.
     fn claim(&self, _txg: Txg, _bp: &BlockPtr) -> Result<(), BlockError> {

@@ -231,6 +231,14 @@ impl TxgManager {
     /// bytes.
     pub fn assign(self: &Arc<Self>, estimate: u64) -> Result<Tx, DmuError> {
         self.throttle(estimate)?;
+        self.assign_now()
+    }
+
+    /// Opens a transaction likewise for who dirties nothing: however much is dirty, it waits only while the open txg is being closed.
+    ///
+    /// # Errors
+    /// [`DmuError::Stopped`].
+    pub fn assign_now(self: &Arc<Self>) -> Result<Tx, DmuError> {
         loop {
             {
                 let mut state = self.state.lock();

@@ -6,9 +6,10 @@ use crate::space::TxSpace;
 use crate::{DslError, DslPool, PropEntry, PropSource, PropValue, SnapshotEntry, changed, features, volume};
 use dmu::{BlockLedger, Objset, Tx};
 use ondisk::{ObjectId, ObjsetType, dd_used, ds_flags};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use zap::{Value, Zap};
+use zil::{Log, LogSource};
 
 /// Space of a dataset, in bytes (OpenZFS: `dsl_dir_stats`, `dsl_dataset_space`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,6 +112,17 @@ impl DatasetHandle {
     /// The object set; of a snapshot it cannot be modified.
     pub fn objset(&self) -> Result<Arc<Objset>, DslError> {
         self.pool.tree.objset(&self.dataset)
+    }
+    /// Intent log of the dataset, which is held for as long as somebody has it; `source` knows the bytes of its objects.
+    ///
+    /// # Errors
+    /// [`DslError::ReadOnly`] for a snapshot, or a pool that is not written; those of opening the object set.
+    pub fn intent_log(&self, source: Weak<dyn LogSource>) -> Result<Arc<dyn Log>, DslError> {
+        let objset = self.objset()?;
+        if objset.is_read_only() {
+            return Err(DslError::ReadOnly);
+        }
+        Ok(self.pool.live_logs.open(Box::new(self.clone()), objset, source))
     }
     /// A transaction, after a look at quotas and at the pool's space. May wait.
     pub fn assign(&self, space: TxSpace) -> Result<Tx, DslError> {

@@ -43,6 +43,8 @@ pub struct IntentLog {
     pub is_pending: bool,
     /// First obstacle to a replay of what is pending.
     pub obstacle: Option<Obstacle>,
+    /// Block that could not be read, where a device failed.
+    pub unreadable: Option<BlockPtr>,
 }
 
 /// Gatherer of the contents.
@@ -51,15 +53,18 @@ struct Gather {
     limits: Limits,
     /// Data blocks that were seen, by their first address.
     written: BTreeSet<[u64; 2]>,
+    /// Last block of the chain that was looked at.
+    last: Option<BlockPtr>,
 }
 
 impl IntentLog {
     /// Reads the log of the object set with this number; `synced` is the last txg on disk when the pool was opened.
     pub fn read(io: &dyn BlockIo, header: &ZilHeader, objset: u64, synced: Txg) -> IntentLog {
-        let mut gather = Gather { log: IntentLog::default(), limits: Limits::of(header, synced), written: BTreeSet::new() };
+        let mut gather = Gather { log: IntentLog::default(), limits: Limits::of(header, synced), written: BTreeSet::new(), last: None };
         let walked = walk(io, header, objset, synced, &mut gather);
         let mut log = gather.log;
         if walked.end == End::Unreadable {
+            log.unreadable = gather.last;
             (log.is_pending, log.obstacle) = (true, Some(Obstacle::Unreadable));
         }
         log
@@ -68,6 +73,7 @@ impl IntentLog {
 
 impl Visit for Gather {
     fn block(&mut self, bp: &BlockPtr) -> ControlFlow<()> {
+        self.last = Some(*bp);
         if self.limits.is_allocated(bp) {
             self.log.blocks.push(*bp);
         }

@@ -2,7 +2,7 @@
 //! each shard goes over to the new ones by itself, so that allocating shares no lock with others.
 
 use crate::metaslab::Metaslab;
-use crate::shard::{Dirtied, Shard, Space, Spaces};
+use crate::shard::{Class, Dirtied, Shard, Space, Spaces};
 use crate::{AllocRequest, BrokenMetaslab, ClassSpace, Copies, Delta, LoadError, NoSpace, TXG_DEFER, TXG_SLOTS, VdevSpace};
 use exec::{Mutex, RwLock};
 use ondisk::{Dva, Txg, VdevId};
@@ -147,9 +147,21 @@ impl Allocator {
 
     /// Allocates [`AllocRequest::copies`] addresses; slots that are not asked for stay empty.
     pub fn alloc(&self, request: &AllocRequest) -> Result<Copies, NoSpace> {
+        self.alloc_in(Class::Normal, request)
+    }
+
+    /// Allocates likewise on the vdevs that are for intent logs, each in its turn (OpenZFS: `spa_log_class`).
+    ///
+    /// # Errors
+    /// [`NoSpace`], also where there is no such vdev.
+    pub fn alloc_log(&self, request: &AllocRequest) -> Result<Copies, NoSpace> {
+        self.alloc_in(Class::Log, request)
+    }
+
+    fn alloc_in(&self, class: Class, request: &AllocRequest) -> Result<Copies, NoSpace> {
         let mut dirtied = Vec::new();
         let shard = &self.shards[(request.hint % self.shards.len() as u64) as usize];
-        let copies = shard.lock().alloc(request, &mut dirtied);
+        let copies = shard.lock().alloc(request, class, &mut dirtied);
         if !dirtied.is_empty() {
             self.dirty[request.txg.0 as usize % TXG_SLOTS].lock().append(&mut dirtied);
         }

@@ -12,13 +12,22 @@ use vdev::{TopKind, TopVdev};
 const ALIQUOT_BYTES: u64 = 1 << 20;
 const COPIES_MAX: usize = 3;
 
+/// Class of vdevs, by what lies there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Blocks of the pool.
+    Normal,
+    /// Blocks of intent logs.
+    Log,
+}
+
 /// A top-level vdev with its metaslabs. One that grew shares the metaslabs that it had, and the counters.
 #[derive(Debug)]
 pub(crate) struct Space {
     pub(crate) top: TopVdev,
     pub(crate) metaslabs: Vec<Arc<Metaslab>>,
-    /// True when new blocks may lie here: a data vdev that is not being emptied.
-    pub(crate) allocatable: bool,
+    /// Class of the new blocks that may lie here; None for a vdev that is being emptied or is not there.
+    pub(crate) class: Option<Class>,
     /// Bytes of the metaslabs.
     pub(crate) capacity: u64,
     pub(crate) allocated: Arc<AtomicU64>,
@@ -56,8 +65,9 @@ impl Space {
             Arc::new(Metaslab::new((top.id, index), range, lanes))
         }));
         let capacity = metaslabs.iter().map(|metaslab| metaslab.range.end - metaslab.range.start).sum();
-        let allocatable = top.is_concrete() && !top.is_log && !top.nonallocating;
-        Space { top: top.clone(), metaslabs, allocatable, capacity, allocated, deferred, balance }
+        let class = if top.is_log { Class::Log } else { Class::Normal };
+        let class = (top.is_concrete() && !top.nonallocating).then_some(class);
+        Space { top: top.clone(), metaslabs, class, capacity, allocated, deferred, balance }
     }
     /// Space that the vdev holds now, in bytes.
     pub(crate) fn usage(&self) -> VdevSpace {
@@ -83,12 +93,18 @@ pub(crate) type Dirtied = (VdevId, u32);
 #[derive(Debug)]
 pub(crate) struct Shard {
     pub(crate) spaces: Spaces,
-    /// The vdev that gets first copies now.
-    rotor: usize,
-    /// Bytes allocated there since the rotor moved.
-    used: u64,
+    /// The vdevs that get first copies now, by class.
+    rotors: [Rotor; 2],
     /// The metaslabs in use, by vdev.
     active: Vec<Active>,
+}
+
+/// The vdev of a class that gets first copies now.
+#[derive(Clone, Copy, Debug)]
+struct Rotor {
+    vdev: usize,
+    /// Bytes allocated there since the rotor moved.
+    used: u64,
 }
 
 /// The metaslabs in use on one vdev, by copy: one set of them, or of dRAID as many as it takes to give all children work.
@@ -146,7 +162,7 @@ enum Distance {
 impl Shard {
     pub(crate) fn new(spaces: Spaces, number: usize) -> Shard {
         let active: Vec<Active> = spaces.iter().map(|space| Active::new(&space.top)).collect();
-        Shard { rotor: number % active.len().max(1), spaces, used: 0, active }
+        Shard { rotors: [Rotor { vdev: number % active.len().max(1), used: 0 }; 2], spaces, active }
     }
 
     /// Goes on with these vdevs.
@@ -165,12 +181,12 @@ impl Shard {
     }
 
     /// Allocates every copy or none. `dirtied` gets the metaslabs that must go on the txg's dirty list.
-    pub(crate) fn alloc(&mut self, request: &AllocRequest, dirtied: &mut Vec<Dirtied>) -> Option<Copies> {
+    pub(crate) fn alloc(&mut self, request: &AllocRequest, class: Class, dirtied: &mut Vec<Dirtied>) -> Option<Copies> {
         let mut copies = Copies::default();
         let spaces = self.spaces.clone();
         for index in 0..usize::from(request.copies).clamp(1, COPIES_MAX) {
             let (earlier, rest) = copies.split_at_mut(index);
-            let Some(dva) = self.alloc_copy(&spaces, request, earlier, dirtied) else {
+            let Some(dva) = self.alloc_copy(&spaces, (request, class), earlier, dirtied) else {
                 for dva in earlier {
                     undo(&spaces, request.txg, dva);
                 }
@@ -178,24 +194,31 @@ impl Shard {
             };
             rest[0] = dva;
         }
-        self.turn(&spaces, &copies[0]);
+        self.turn(&spaces, class, &copies[0]);
         Some(copies)
     }
 
-    /// Moves the rotor on after enough bytes.
-    fn turn(&mut self, spaces: &[Arc<Space>], first: &Dva) {
+    /// Moves the rotor on after enough bytes; that of logs after each block, since somebody waits for it.
+    fn turn(&mut self, spaces: &[Arc<Space>], class: Class, first: &Dva) {
         let vdev = first.vdev.0 as usize;
-        if vdev != self.rotor {
-            (self.rotor, self.used) = (vdev, 0);
+        let rotor = &mut self.rotors[class as usize];
+        if vdev != rotor.vdev {
+            *rotor = Rotor { vdev, used: 0 };
         }
-        self.used += first.asize;
-        if self.used >= ALIQUOT_BYTES * spaces[vdev].top.columns().max(1) as u64 {
-            (self.rotor, self.used) = ((vdev + 1) % spaces.len(), 0);
+        rotor.used += first.asize;
+        if class == Class::Log || rotor.used >= ALIQUOT_BYTES * spaces[vdev].top.columns().max(1) as u64 {
+            *rotor = Rotor { vdev: (vdev + 1) % spaces.len(), used: 0 };
         }
     }
 
-    fn alloc_copy(&mut self, spaces: &[Arc<Space>], request: &AllocRequest, earlier: &[Dva], dirtied: &mut Vec<Dirtied>) -> Option<Dva> {
-        let first = earlier.last().map_or(self.rotor, |dva| dva.vdev.0 as usize + 1);
+    fn alloc_copy(
+        &mut self,
+        spaces: &[Arc<Space>],
+        (request, class): (&AllocRequest, Class),
+        earlier: &[Dva],
+        dirtied: &mut Vec<Dirtied>,
+    ) -> Option<Dva> {
+        let first = earlier.last().map_or(self.rotors[class as usize].vdev, |dva| dva.vdev.0 as usize + 1);
         let rounds: &[Distance] = match earlier.len() {
             0 => &[Distance::Any],
             _ => &[Distance::OtherVdev, Distance::Eighth, Distance::Metaslab, Distance::Any],
@@ -204,7 +227,7 @@ impl Shard {
             for step in 0..spaces.len() {
                 let vdev = (first + step) % spaces.len();
                 let space = &spaces[vdev];
-                if !space.allocatable {
+                if space.class != Some(class) {
                     continue;
                 }
                 let asize = space.top.asize_for_psize(request.psize);

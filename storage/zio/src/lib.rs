@@ -24,6 +24,7 @@ mod gang_write;
 mod ganging;
 mod host;
 mod leaf_ops;
+mod log;
 mod lost_copies;
 mod operate;
 mod read;
@@ -55,6 +56,7 @@ pub use leaf::{
     DeadmanFailMode, DirtySource, EXTENDED, ExtendedStat, FaultError, LeafCounts, LeafFault, LeafStats, Priority, QueueState, Roaming,
     untold_errors,
 };
+pub use log::{LogBlocks, LogRoom};
 pub use operate::{LeafRequest, LeafThen};
 pub use rebuild::{RebuildRequest, RebuildThen, Rebuilt};
 pub use request::{Landed, LandedThen, ReadFlags, ReadRequest, ReadThen, UnitThen, WriteRequest, WriteThen};

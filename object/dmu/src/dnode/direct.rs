@@ -153,6 +153,14 @@ impl Dnode {
         Ok(())
     }
 
+    /// Pointer of a block whose newest bytes were written directly, in a txg that is not on disk; None for any other. For records of intent logs.
+    pub fn written_block(&self, block: u64) -> Option<BlockPtr> {
+        match self.contents.state.read().find(block) {
+            Found::Written(written) => Some(written.bp),
+            _ => None,
+        }
+    }
+
     /// Fills `out` from `offset` directly. Holes and what lies beyond the last block read as zeros. Waits.
     pub fn read_direct_into(&self, offset: u64, out: &mut [u8]) -> Result<(), DmuError> {
         let exec = self.context.blocks.io().exec();

@@ -4,6 +4,7 @@
 //! free, which [`Freeing::drain`] drains in bounded steps. A dataset's own blocks are queued by its root pointer.
 
 use super::freeing::Freeing;
+use super::intent::LiveLogs;
 use super::limits::Limits;
 use super::tree::Tree;
 use crate::dataset::Dataset;
@@ -22,11 +23,12 @@ pub(crate) struct Destruction {
     tree: Arc<Tree>,
     limits: Arc<Limits>,
     freeing: Arc<Freeing>,
+    live_logs: Arc<LiveLogs>,
 }
 
 impl Destruction {
-    pub(super) fn new(tree: Arc<Tree>, limits: Arc<Limits>, freeing: Arc<Freeing>) -> Destruction {
-        Destruction { tree, limits, freeing }
+    pub(super) fn new(tree: Arc<Tree>, limits: Arc<Limits>, freeing: Arc<Freeing>, live_logs: Arc<LiveLogs>) -> Destruction {
+        Destruction { tree, limits, freeing, live_logs }
     }
 
     /// The snapshots of these full names that are there, after a look that they can be destroyed.
@@ -248,6 +250,7 @@ impl Destruction {
         head.deactivate_all(&self.tree.meta, tx)?;
         let origin = self.unlink_clone(head, tx)?;
         Deadlist::open(&self.tree.meta, phys.ds_deadlist_obj)?.free(tx)?;
+        self.live_logs.destroy(head.object, tx);
         head.set_objset(None);
         let own = dir.phys();
         let usage = Usage::new(own.dd_used_bytes, own.dd_compressed_bytes, own.dd_uncompressed_bytes);

@@ -6,7 +6,8 @@ use crate::DslError;
 use crate::dataset::Dataset;
 use crate::dir::Dir;
 use dmu::{Objset, Tx};
-use ondisk::{ObjsetType, Txg, ZilHeader, ds_flags};
+use ondisk::{ObjsetType, Txg, VdevId, ZilHeader, ds_flags};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use zil::IntentLog;
 
@@ -20,6 +21,15 @@ struct Pending {
     header: ZilHeader,
     /// Description of what cut it short, if anything did.
     cut: Option<String>,
+}
+
+/// Vdevs for logs that are not in use: what logs have there is given up (OpenZFS: `SPA_LOG_CLEAR`).
+#[derive(Clone, Debug, Default)]
+pub struct LostLogs {
+    /// Vdevs that cannot be read.
+    pub unreadable: BTreeSet<VdevId>,
+    /// Vdevs among these that nobody knows the space of.
+    pub missing: BTreeSet<VdevId>,
 }
 
 /// Intent logs of a pool that is being opened.
@@ -42,11 +52,11 @@ pub struct PendingLogs {
 
 impl IntentLogs {
     /// Looks at the logs of all datasets of a pool whose last txg on disk is `synced`. Those of file systems can be replayed only with
-    /// somebody who knows files.
+    /// somebody who knows files; those that end on a device that was lost are given up.
     ///
     /// # Errors
     /// The names of the datasets that have something to be replayed which cannot be.
-    pub(super) fn look(tree: &Tree, synced: Txg, knows_files: bool) -> Result<IntentLogs, Vec<String>> {
+    pub(super) fn look(tree: &Tree, synced: Txg, knows_files: bool, lost: &LostLogs) -> Result<IntentLogs, Vec<String>> {
         let (mut logs, mut refused) = (IntentLogs { newest: synced, ..IntentLogs::default() }, Vec::new());
         let mut waiting = vec![tree.root_dir.clone()];
         while let Some(dir) = waiting.pop() {
@@ -56,7 +66,12 @@ impl IntentLogs {
                 head.set_objset(None);
                 continue;
             };
-            let log = IntentLog::read(&*tree.meta.io, &header, head.object, synced);
+            let mut log = IntentLog::read(&*tree.meta.io, &header, head.object, synced);
+            if log.unreadable.is_some_and(|bp| lost.unreadable.contains(&bp.dva(0).vdev)) {
+                tracing::warn!("the intent log of {} is given up: its log device is missing, or not in use", dir.full_name());
+                log.blocks.retain(|bp| !lost.missing.contains(&bp.dva(0).vdev));
+                log.is_pending = false;
+            }
             if !log.is_pending {
                 logs.empty.push((objset, log));
                 continue;

@@ -11,6 +11,7 @@ mod create;
 mod destroy;
 mod facts;
 mod freeing;
+mod intent;
 mod limits;
 mod logs;
 mod mos;
@@ -24,7 +25,7 @@ mod verbs;
 
 pub use create::{CreateDataset, DatasetInit};
 pub use facts::SnapshotEntry;
-pub use logs::{IntentLogs, PendingLogs};
+pub use logs::{IntentLogs, LostLogs, PendingLogs};
 pub use mos::Mos;
 
 use crate::DslError;
@@ -38,6 +39,7 @@ use destroy::Destruction;
 use dmu::{Objset, Tx, TxgManager};
 use exec::{RwLock, RwLockReadGuard};
 use freeing::{FREE_DIR, Freeing};
+pub(crate) use intent::LiveLogs;
 use limits::Limits;
 use ondisk::BlockPtr;
 use rename::Renaming;
@@ -61,6 +63,7 @@ pub struct DslPool {
     pub(crate) space: Arc<Space>,
     pub(crate) limits: Arc<Limits>,
     freeing: Arc<Freeing>,
+    pub(crate) live_logs: Arc<LiveLogs>,
     settings: Arc<Settings>,
     creation: Creation,
     snapshots: Snapshots,
@@ -108,6 +111,7 @@ impl DslPool {
         let tree = Arc::new(Tree::new(meta.clone(), root.clone()));
         let freeing = Arc::new(Freeing::open(tree.clone())?);
         let limits = Arc::new(Limits::new(tree.clone()));
+        let live_logs = Arc::new(LiveLogs::new(meta.io.clone(), txgs.clone()));
         let space = Arc::new(Space::new(meta, txgs.clone(), root));
         let settings = Arc::new(Settings::new(tree.clone(), limits.clone(), space.clone()));
         Ok(Arc::new(DslPool {
@@ -119,11 +123,12 @@ impl DslPool {
             creation: Creation::new(tree.clone(), limits.clone(), space.clone(), settings.clone()),
             snapshots: Snapshots::new(tree.clone(), limits.clone(), space.clone(), settings.clone()),
             renaming: Renaming::new(tree.clone(), limits.clone(), space.clone()),
-            destruction: Destruction::new(tree.clone(), limits.clone(), freeing.clone()),
+            destruction: Destruction::new(tree.clone(), limits.clone(), freeing.clone(), live_logs.clone()),
             tree,
             space,
             limits,
             freeing,
+            live_logs,
             settings,
         }))
     }
@@ -199,14 +204,14 @@ impl DslPool {
     }
 
     /// Looks at the logs of all datasets of a pool that is being opened: those to be replayed, and those to be given up with its first
-    /// txg. With `knows_files` somebody is there who replays those of file systems.
+    /// txg. With `knows_files` somebody is there who replays those of file systems; logs that end on a device that was `lost` are given up.
     ///
     /// # Errors
     /// The names of the datasets that have something to be replayed which cannot be. The log of a dataset that can't be read can't be
     /// told; nothing can be written there either.
-    pub fn look_at_logs(&self, knows_files: bool) -> Result<IntentLogs, Vec<String>> {
+    pub fn look_at_logs(&self, knows_files: bool, lost: &LostLogs) -> Result<IntentLogs, Vec<String>> {
         let _config = self.config();
-        IntentLogs::look(&self.tree, self.txgs.synced_txg(), knows_files)
+        IntentLogs::look(&self.tree, self.txgs.synced_txg(), knows_files, lost)
     }
 
     /// Claims the space of logs that are to be replayed, in the pool's first txg: before anything else is allocated.

@@ -29,6 +29,31 @@ impl DslPool {
         Ok(any)
     }
 
+    /// Has the headers of object sets name what of their intent logs is needed after `txg`, and frees the rest. Call it before the datasets are synced;
+    /// waits for log blocks that belong to the txg and are on their way.
+    ///
+    /// # Errors
+    /// Those of the object sets.
+    pub fn sync_logs(&self, txg: Txg) -> Result<(), SyncError> {
+        self.live_logs.sync(txg).map_err(|error| fatal(error.into()))
+    }
+
+    /// Ends all intent logs, before the pool is closed or where they lie leaves it: the next sync frees them, and whoever wants something durable
+    /// waits for the txg.
+    pub fn close_logs(&self) {
+        self.live_logs.close();
+    }
+
+    /// Gives up what there is of all intent logs, with the open txg: where they lie is lost. They begin anew.
+    pub fn restart_logs(&self) {
+        self.live_logs.restart();
+    }
+
+    /// Lets intent logs begin anew that were closed.
+    pub fn reopen_logs(&self) {
+        self.live_logs.reopen();
+    }
+
     fn sync_dataset(&self, object: u64, tx: &Tx) -> Result<(), DslError> {
         let dataset = self.tree.dataset(object)?;
         let root = match dataset.open_objset() {

@@ -93,6 +93,7 @@ impl DslPool {
         while self.txgs().synced_txg() < pending.newest {
             self.txgs().wait_synced(self.txgs().open_txg()).map_err(|error| of_pool(error.into()))?;
         }
+        self.live_logs.set_replaying(true);
         let mut replayed = Vec::new();
         for (object, cut) in &pending.datasets {
             let dataset = self.hold_object(*object).map_err(of_pool)?;
@@ -100,6 +101,7 @@ impl DslPool {
             replayed.push(replay_one(&dataset, cut.clone(), files).map_err(|error| ReplayEnded { dataset: Some(name), error })?);
         }
         self.txgs().wait_synced(self.txgs().open_txg()).map_err(|error| of_pool(error.into()))?;
+        self.live_logs.set_replaying(false);
         Ok(replayed)
     }
 }

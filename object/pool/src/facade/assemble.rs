@@ -10,7 +10,7 @@ use crate::spa::{Spa, props};
 use crate::sweep::sync::SweepStep;
 use crate::sync::Syncer;
 use crate::sync::changes::Changes;
-use crate::sync::datasets::{Datasets, Frees, SettleLogs, SyncTasks, WriteHistory};
+use crate::sync::datasets::{Datasets, Frees, SettleLogs, SyncLogs, SyncTasks, WriteHistory};
 use crate::sync::mos::{AfterImport, DirtyTimeLogs, WriteConfig, WriteMos, WriteSpace};
 use crate::sync::step::Steps;
 use crate::sync::tree::{ApplyChanges, TreeWriter};
@@ -35,6 +35,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
         once: vec![
             Box::new(ApplyChanges { changes: changes.clone(), tree: tree.clone() }),
             Box::new(SettleLogs { dsl: dsl.clone(), logs }),
+            Box::new(SyncLogs(dsl.clone())),
             Box::new(Datasets(dsl.clone())),
             Box::new(SyncTasks(dsl.clone())),
             Box::new(Datasets(dsl.clone())),

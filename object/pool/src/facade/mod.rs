@@ -367,6 +367,7 @@ impl Pool {
             let _ = self.spa.txgs.stop();
             return Ok(());
         }
+        self.spa.dsl.close_logs();
         self.sync()?;
         {
             let mut config = self.spa.config.lock();

@@ -23,7 +23,7 @@ use crate::{PoolError, Support, feature_by_guid};
 use arc::Cache;
 use base::{Base, Runtime};
 use dmu::{Objset, ObjsetProps, TxgManager};
-use dsl::{DslPool, IntentLogs, Mos, PoolServices};
+use dsl::{DslPool, IntentLogs, LostLogs, Mos, PoolServices};
 use exec::{Exec, Mutex, RwLock};
 use find::{FoundPool, find_pools};
 use metaslab::Allocator;
@@ -145,6 +145,14 @@ fn check_logs(tree: &VdevTree) -> Result<(), PoolError> {
     let is_lost = |top: &&vdev::TopVdev| top.is_log && (top.kind == TopKind::Missing || lacks(top));
     let lost: Vec<String> = tree.tops.iter().filter(is_lost).flat_map(vdev::TopVdev::leaves).map(|id| tree.leaf(id).path.clone()).collect();
     if tree.tops.iter().any(|top| is_lost(&top)) { Err(PoolError::MissingLogs(lost)) } else { Ok(()) }
+}
+
+/// The log vdevs that cannot be read: by the user's wish, or nobody would be here.
+fn lost_logs(tree: &VdevTree) -> LostLogs {
+    let is_lost = |top: &&vdev::TopVdev| top.is_log && (top.kind == TopKind::Missing || tree.lost_slots(top) > top.parity());
+    let lost: Vec<_> = tree.tops.iter().filter(is_lost).collect();
+    let missing = lost.iter().filter(|top| !top.is_concrete()).map(|top| top.id).collect();
+    LostLogs { unreadable: lost.iter().map(|top| top.id).collect(), missing }
 }
 
 /// Refuses a pool that another host may have open.
@@ -278,7 +286,7 @@ impl Start {
         let services = self.services(features, &ImportOptions { read_only: true, ..ImportOptions::default() }, runtime)?;
         let txgs = TxgManager::new(self.exec.clone(), ub.txg(), runtime.txg);
         let dsl = DslPool::open(self.mos.clone(), services as Arc<dyn PoolServices>, txgs)?;
-        dsl.look_at_logs(runtime.replay.is_some()).map(drop).map_err(PoolError::IntentLogs)
+        dsl.look_at_logs(runtime.replay.is_some(), &lost_logs(&self.tree)).map(drop).map_err(PoolError::IntentLogs)
     }
 
     /// Loads space and datasets.
@@ -294,7 +302,7 @@ impl Start {
         // A pool that was exported may have logs too: of file systems that nobody mounted since their system crashed.
         let mut logs = match options.read_only {
             true => IntentLogs::default(),
-            false => dsl.look_at_logs(runtime.replay.is_some()).map_err(PoolError::IntentLogs)?,
+            false => dsl.look_at_logs(runtime.replay.is_some(), &lost_logs(&self.tree)).map_err(PoolError::IntentLogs)?,
         };
         let mos_features = opened.features.mos_features();
         // What was on vdevs that are missing is not coming back: nobody is to wait for it.

@@ -4,16 +4,17 @@
 
 use abd::{Abd, AbdPart};
 use arc::Cache;
-use dmu::{BlockError, BlockIo, BlockWrite, Keep, Landed, LandedDone, WriteDone};
+use dmu::{BlockError, BlockIo, BlockWrite, Keep, Landed, LandedDone, LogDone, LogIo, LogRoom, WriteDone};
 use exec::{Exec, Mutex, RwLock};
 use kstat::IoStats;
-use ondisk::{BlockPtr, Bookmark, Txg};
+use ondisk::zil::{ZIL_ZC_OBJSET, ZIL_ZC_SEQ};
+use ondisk::{BlockId, BlockPtr, Bookmark, Level, ObjsetId, Txg};
 use scan::{FreeLog, LostBlocks};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use vdev::VdevTree;
-use zio::{ErrorKind, PoolView, Priority, ReadFlags, ReadRequest, WriteRequest, ZioError};
+use zio::{ErrorKind, LogBlocks, PoolView, Priority, ReadFlags, ReadRequest, WriteRequest, ZioError};
 
 thread_local! {
     /// Extent to which this thread waits when it cannot read a block.
@@ -193,6 +194,9 @@ impl BlockIo for PoolIo {
         self.frees.freed(txg, bp);
         self.cache.free(txg, bp);
     }
+    fn log(&self) -> Option<&dyn LogIo> {
+        Some(self)
+    }
     fn claim(&self, txg: Txg, bp: &BlockPtr) -> Result<(), BlockError> {
         let (done, wait) = exec::completion();
         self.cache.zio().claim(txg, bp, Box::new(move |result| done.complete(result)));
@@ -200,6 +204,26 @@ impl BlockIo for PoolIo {
     }
     fn dsize(&self, bp: &BlockPtr) -> u64 {
         self.tree.read().dsize(bp)
+    }
+}
+
+/// Level of log blocks in bookmarks (OpenZFS: `ZB_ZIL_LEVEL`, -2).
+const LOG_LEVEL: Level = Level(u8::MAX - 1);
+
+impl LogIo for PoolIo {
+    fn allocate(&self, txg: Txg, bytes: usize, objset: ObjsetId) -> Result<LogRoom, BlockError> {
+        let room = LogBlocks(self.cache.zio()).allocate(txg, bytes, objset.0);
+        let room = room.map_err(|kind| block_error(ZioError::new(kind, Bookmark::default())))?;
+        Ok(LogRoom { dva: room.dva, is_separate: room.is_separate })
+    }
+    fn write(&self, bp: &BlockPtr, block: Vec<u8>, used: usize, done: LogDone) -> usize {
+        let words = bp.checksum();
+        let objset = ObjsetId(words[ZIL_ZC_OBJSET]);
+        let at = Bookmark { objset, level: LOG_LEVEL, block: BlockId(words[ZIL_ZC_SEQ]), ..Bookmark::default() };
+        LogBlocks(self.cache.zio()).write(bp, at, block, used, Box::new(move |result| done(result.map_err(block_error))))
+    }
+    fn flush(&self, blocks: &[BlockPtr], done: LogDone) {
+        LogBlocks(self.cache.zio()).flush(blocks, Box::new(move |result| done(result.map_err(block_error))));
     }
 }
 

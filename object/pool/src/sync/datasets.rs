@@ -27,6 +27,18 @@ impl SyncStep for SettleLogs {
     }
 }
 
+/// Has the intent logs that are being written follow the txg.
+pub(crate) struct SyncLogs(pub Arc<DslPool>);
+
+impl SyncStep for SyncLogs {
+    fn name(&self) -> &'static str {
+        "intent logs in use"
+    }
+    fn run(&mut self, at: &mut Syncing<'_>) -> Result<(), PoolError> {
+        Ok(self.0.sync_logs(at.tx.txg())?)
+    }
+}
+
 /// Writes datasets: once for what users did, and once for what sync tasks did.
 pub(crate) struct Datasets(pub Arc<DslPool>);
 

@@ -15,6 +15,9 @@ use ondisk::{Guid, Txg, VdevId};
 use std::sync::Arc;
 use vdev::{LeafId, LeafState, TopKind, VdevTree};
 
+/// Txgs that it takes at most until what intent logs had on a vdev is free.
+const EMPTYING_TXGS: u32 = 5;
+
 /// Vdevs and spares that are to join a pool.
 #[derive(Clone, Debug, Default)]
 pub struct AddSpec {
@@ -137,6 +140,21 @@ impl VdevOps {
     /// something is in it.
     pub fn remove_top(&self, guid: Guid) -> Result<(), PoolError> {
         self.spa.check_writeable()?;
+        let is_log = self.spa.tree().tops.iter().find(|top| top.is_concrete() && top.guid == guid && top.is_log).map(|top| top.id);
+        let Some(log) = is_log else { return self.take_top(guid) };
+        // Intent logs lie there: they begin anew elsewhere.
+        self.spa.dsl.close_logs();
+        let emptied = (0..EMPTYING_TXGS).try_for_each(|_| match self.spa.services.allocator.vdev_space(log).allocated {
+            0 => Ok(()),
+            _ => self.spa.sync(),
+        });
+        let removed = emptied.and_then(|()| self.take_top(guid));
+        self.spa.dsl.reopen_logs();
+        removed
+    }
+
+    /// Takes an empty log vdev out of the pool.
+    fn take_top(&self, guid: Guid) -> Result<(), PoolError> {
         let allocator = self.spa.services.allocator.clone();
         let name = self.spa.name();
         self.change_tree(Box::new(move |config: &Config, _| {

@@ -183,6 +183,11 @@ impl Leaves {
             if was_usable {
                 self.note_unflushed(guid);
             }
+            let top = &config.tree.tops[config.tree.leaf(id).top.0 as usize];
+            if is_log && config.tree.lost_slots(top) > top.parity() {
+                drop(config);
+                self.spa.dsl.restart_logs();
+            }
         }
         Ok(state)
     }

@@ -1,0 +1,153 @@
+//! Intent logs that are being written: one of each dataset that somebody wants durable (docs/adr/0016).
+
+use dmu::{BlockIo, DmuError, Objset, SyncMode, Tx, TxgManager};
+use exec::Mutex;
+use ondisk::{ObjectId, Txg};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use zil::{Itx, Log, LogSource, LogWriter};
+
+/// Log of a dataset, with the object set whose header names it.
+#[derive(Clone)]
+struct Live {
+    objset: Arc<Objset>,
+    writer: Arc<LogWriter>,
+}
+
+/// Logs of a pool, by the object of their datasets.
+pub(crate) struct LiveLogs {
+    io: Arc<dyn BlockIo>,
+    txgs: Arc<TxgManager>,
+    logs: Mutex<BTreeMap<u64, Live>>,
+    /// Logs of an earlier import are being replayed: nothing is logged.
+    is_replaying: AtomicBool,
+    is_closed: AtomicBool,
+}
+
+impl LiveLogs {
+    pub(super) fn new(io: Arc<dyn BlockIo>, txgs: Arc<TxgManager>) -> LiveLogs {
+        LiveLogs { io, txgs, logs: Mutex::default(), is_replaying: AtomicBool::new(false), is_closed: AtomicBool::new(false) }
+    }
+
+    /// Log of the head that has this object set; `hold` keeps the dataset from being destroyed as long as somebody has the log.
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        hold: Box<dyn Any + Send + Sync>,
+        objset: Arc<Objset>,
+        source: Weak<dyn LogSource>,
+    ) -> Arc<dyn Log> {
+        let object = objset.id().0;
+        let make = || {
+            let writer = LogWriter::new(self.io.clone(), self.txgs.clone(), object, source.clone());
+            Live { objset, writer: Arc::new(writer) }
+        };
+        let mut logs = self.logs.lock();
+        let live = logs.entry(object).or_insert_with(make).clone();
+        if self.is_closed.load(Ordering::Acquire) {
+            live.writer.close();
+        }
+        drop(logs);
+        live.writer.set_source(source);
+        Arc::new(DatasetLog { logs: self.clone(), live, _hold: hold })
+    }
+
+    /// Says whether logs are being replayed.
+    pub(crate) fn set_replaying(&self, is_replaying: bool) {
+        self.is_replaying.store(is_replaying, Ordering::Release);
+    }
+
+    /// Does the logs' part of the sync of `txg`, before the object sets are synced.
+    pub(super) fn sync(&self, txg: Txg) -> Result<(), DmuError> {
+        let all: Vec<Live> = self.logs.lock().values().cloned().collect();
+        for live in all {
+            if let Some(header) = live.writer.sync(txg) {
+                live.objset.set_zil_header(header, &Tx::syncing(txg))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends all logs: the syncs to come free them.
+    pub(super) fn close(&self) {
+        let logs = self.logs.lock();
+        self.is_closed.store(true, Ordering::Release);
+        logs.values().for_each(|live| live.writer.close());
+    }
+
+    /// Gives up what there is of all logs: they begin anew, perhaps elsewhere.
+    pub(super) fn restart(&self) {
+        self.logs.lock().values().for_each(|live| live.writer.restart());
+    }
+
+    /// Lets logs begin anew.
+    pub(super) fn reopen(&self) {
+        let logs = self.logs.lock();
+        self.is_closed.store(false, Ordering::Release);
+        logs.values().for_each(|live| live.writer.reopen());
+    }
+
+    /// Frees the log of the head with this object, which is destroyed.
+    pub(super) fn destroy(&self, head: u64, tx: &Tx) {
+        let live = self.logs.lock().remove(&head);
+        if let Some(live) = live {
+            live.writer.destroy(tx.txg());
+        }
+    }
+}
+
+/// Log of a dataset as those see it who change the dataset.
+struct DatasetLog {
+    logs: Arc<LiveLogs>,
+    live: Live,
+    /// Hold on the dataset: it is not destroyed while somebody may commit.
+    _hold: Box<dyn Any + Send + Sync>,
+}
+
+impl fmt::Debug for DatasetLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.live.writer, f)
+    }
+}
+
+impl DatasetLog {
+    fn is_replaying(&self) -> bool {
+        self.logs.is_replaying.load(Ordering::Acquire)
+    }
+    fn is_disabled(&self) -> bool {
+        self.live.objset.props().sync == SyncMode::Disabled
+    }
+}
+
+impl Log for DatasetLog {
+    fn is_wanted(&self) -> bool {
+        let is_wanted = !self.is_replaying() && !self.is_disabled();
+        if !is_wanted {
+            self.live.writer.note_gap();
+        }
+        is_wanted
+    }
+    fn note(&self, itx: Itx, tx: &Tx) {
+        if self.is_replaying() {
+            return self.live.writer.note_gap();
+        }
+        self.live.writer.note(itx, tx);
+    }
+    fn promote(&self, object: ObjectId) {
+        self.live.writer.promote(object);
+    }
+    fn forget(&self, object: ObjectId) {
+        self.live.writer.forget(object);
+    }
+    fn commit(&self, object: Option<ObjectId>) -> Result<(), DmuError> {
+        if self.is_disabled() {
+            return Ok(());
+        }
+        if self.is_replaying() {
+            return self.logs.txgs.wait_synced(self.logs.txgs.open_txg()).map_err(|_| DmuError::Stopped);
+        }
+        self.live.writer.commit(object)
+    }
+}

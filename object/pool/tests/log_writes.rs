@@ -1,0 +1,466 @@
+//! Intent logs as they are written here: volumes are written to, some writes are committed, and the power goes off at every write and flush of
+//! the devices. What users lose when these fail: what a database was told is safe; or the pool's space, to logs that nobody finds again.
+
+use dmu::{DmuError, Dnode};
+use dsl::{CreateDataset, DatasetHandle, TxSpace};
+use exec::{Exec, Inline};
+use ondisk::zil::{LrCommon, LrWrite, TxType};
+use ondisk::{Field, ObjectId, ObjsetType, Txg, ZilHeader};
+use pool::{AddSpec, Host, ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
+use sim::{CrashChoice, Event, Fault, FaultKind, Image, OpKind, Recording, Sim, SimDevice};
+use std::sync::{Arc, Weak};
+use vdev::{LeafKind, TopKind};
+use zil::{Filled, Itx, Log, LogSource, Payload, Range};
+
+const DEVICE_BYTES: usize = 64 << 20;
+const BLOCK_BYTES: u64 = 16 << 10;
+const VOLUME_BYTES: u64 = 8 << 20;
+const VOLUME: &str = "tank/vol";
+const DATA: ObjectId = ObjectId(1);
+/// Block that is written directly, with the seventh write.
+const DIRECT_BLOCK: u64 = 100;
+
+fn exec() -> Exec {
+    Arc::new(Inline::new(11))
+}
+
+fn host() -> Host {
+    Host { id: 1, name: "testhost".to_string() }
+}
+
+fn root() -> CreateDataset {
+    CreateDataset { kind: ObjsetType::ZFS, properties: Vec::new(), init: Box::new(|_, _| Ok(())) }
+}
+
+fn volume_dataset() -> CreateDataset {
+    let properties = vec![("volsize", VOLUME_BYTES), ("volblocksize", BLOCK_BYTES)];
+    let mut properties: Vec<_> = properties.into_iter().map(|(name, bytes)| (name.to_string(), bytes.to_string())).collect();
+    properties.push(("compression".to_string(), "off".to_string()));
+    let init = Box::new(|objset: &Arc<dmu::Objset>, tx: &dmu::Tx| dsl::volume::create(objset, VOLUME_BYTES, BLOCK_BYTES, tx));
+    CreateDataset { kind: ObjsetType::ZVOL, properties, init }
+}
+
+fn leaf(device: &Arc<SimDevice>) -> LeafSpec {
+    use device::BlockDevice;
+    LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device: device.clone() }
+}
+
+/// Reader of the volume's bytes for its log.
+struct Bytes(Arc<Dnode>);
+
+impl Bytes {
+    fn bytes(&self, range: &Range) -> Result<Filled, DmuError> {
+        let mut bytes = vec![0; range.length as usize];
+        self.0.read(range.offset, &mut bytes)?;
+        Ok(Filled::Bytes(bytes))
+    }
+}
+
+impl LogSource for Bytes {
+    fn fill(&self, payload: &Payload, _: Txg) -> Result<Filled, DmuError> {
+        match payload {
+            Payload::None => Ok(Filled::Nothing),
+            Payload::Copied(range) => self.bytes(range),
+            Payload::Block(range) => match self.0.written_block(range.offset / BLOCK_BYTES) {
+                Some(bp) => Ok(Filled::Block(bp)),
+                None => self.bytes(range),
+            },
+        }
+    }
+}
+
+/// A volume with its log.
+struct Volume {
+    handle: DatasetHandle,
+    data: Arc<Dnode>,
+    log: Arc<dyn Log>,
+    _bytes: Arc<Bytes>,
+}
+
+impl Volume {
+    fn open(pool: &Pool) -> Volume {
+        let handle = pool.dsl().hold(VOLUME).expect("held");
+        let data = handle.objset().expect("opened").hold(DATA).expect("held");
+        let bytes = Arc::new(Bytes(data.clone()));
+        let source: Weak<Bytes> = Arc::downgrade(&bytes);
+        let log = handle.intent_log(source).expect("a log");
+        Volume { handle, data, log, _bytes: bytes }
+    }
+
+    /// Writes a pattern, and notes it.
+    fn write(&self, Write { offset, length, age }: Write) {
+        let tx = self.handle.assign(TxSpace::Writes(length)).expect("assigned");
+        self.data.write(offset, &vec![age; length as usize], &tx).expect("written");
+        let range = Range { object: DATA, generation: 0, offset, length };
+        self.note(Payload::Copied(range), &tx);
+    }
+
+    /// Writes a block past the memory, and notes it.
+    fn write_direct(&self, block: u64, age: u8) {
+        let tx = self.handle.assign(TxSpace::Writes(BLOCK_BYTES)).expect("assigned");
+        // The recording of the devices keeps what it is given.
+        let bytes = abd::Abd::from_slice(&vec![age; BLOCK_BYTES as usize]);
+        self.data.write_direct_abd(block * BLOCK_BYTES, bytes, &tx).expect("written");
+        let range = Range { object: DATA, generation: 0, offset: block * BLOCK_BYTES, length: BLOCK_BYTES };
+        self.note(Payload::Block(range), &tx);
+    }
+
+    fn note(&self, payload: Payload, tx: &dmu::Tx) {
+        let (Payload::Copied(range) | Payload::Block(range)) = &payload else { return };
+        let common = LrCommon { lrc_txtype: TxType::WRITE.0, lrc_reclen: LrWrite::SIZE as u64, ..LrCommon::ZERO };
+        let fixed = LrWrite { lr_common: common, lr_foid: DATA.0, lr_offset: range.offset, lr_length: range.length, ..LrWrite::ZERO };
+        assert!(self.log.is_wanted());
+        self.log.note(Itx { record: fixed.encode().to_vec(), only_with: None, payload }, tx);
+    }
+
+    fn commit(&self) {
+        self.log.commit(None).expect("committed");
+    }
+
+    /// Has the log on disk begin: the first commits wait for txgs.
+    fn begin(&self) {
+        for round in 0..3 {
+            self.write(Write { offset: 0, length: 4096, age: round });
+            self.commit();
+        }
+    }
+
+    fn header(&self) -> ZilHeader {
+        self.handle.objset().expect("opened").zil_header()
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    offset: u64,
+    length: u64,
+    age: u8,
+}
+
+/// A pool with a volume, and a log device if wished for.
+struct Bench {
+    exec: Exec,
+    sim: Sim,
+    devices: Vec<Arc<SimDevice>>,
+    pool: Pool,
+}
+
+impl Bench {
+    fn new(kind: TopKind, count: usize, has_log: bool) -> Bench {
+        let exec = exec();
+        let sim = Sim::new(&exec, 5);
+        let mut devices: Vec<Arc<SimDevice>> = (0..count).map(|index| sim.device(&format!("d{index}"), DEVICE_BYTES)).collect();
+        let tops = vec![TopSpec { kind, leaves: devices.iter().map(leaf).collect() }];
+        let spec = PoolSpec { ashift: Some(9), host: host(), ..PoolSpec::new("tank", tops, root()) };
+        let pool = Pool::create(&exec, spec, &Runtime::new()).expect("made");
+        if has_log {
+            let device = sim.device("log", DEVICE_BYTES);
+            let logs = vec![TopSpec { kind: TopKind::Leaf, leaves: vec![leaf(&device)] }];
+            pool.add(AddSpec { logs, ..AddSpec::default() }).expect("added");
+            devices.push(device);
+        }
+        pool.dsl().create_dataset(VOLUME, volume_dataset()).expect("made");
+        Bench { exec, sim, devices, pool }
+    }
+}
+
+/// Writes of the program with their numbers: of ever larger pieces in places that lie over each other; after some of them a txg is synced.
+fn program() -> Vec<Write> {
+    let lengths = [4096u64, 100, 9000, 40_000, 512, 200_000, 4096, 70_000, 4096, 130_000, 8192, 4096];
+    let place = |index: u64| (index * 52_000) % (VOLUME_BYTES / 8);
+    lengths.iter().enumerate().map(|(index, &length)| Write { offset: place(index as u64), length, age: index as u8 + 10 }).collect()
+}
+
+/// Runs the program: all is committed, each mark is the number of writes that are safe.
+fn record(bench: Bench) -> Recording {
+    let Bench { sim, pool, .. } = bench;
+    let volume = Volume::open(&pool);
+    volume.begin();
+    sim.start_recording();
+    sim.mark(0);
+    for (index, write) in program().into_iter().enumerate() {
+        if index == 6 {
+            volume.write_direct(DIRECT_BLOCK, 200);
+        }
+        volume.write(write);
+        if index % 3 != 1 {
+            volume.commit();
+            sim.mark(index as u64 + 1);
+        }
+        if index % 4 == 3 {
+            pool.sync().expect("synced");
+            sim.mark(index as u64 + 1);
+        }
+    }
+    volume.commit();
+    sim.mark(program().len() as u64);
+    drop(volume);
+    pool.export().expect("exported");
+    sim.take_recording()
+}
+
+/// Bytes of the volume after so many writes.
+fn contents(done: usize) -> Vec<u8> {
+    let mut bytes = vec![0; (VOLUME_BYTES / 4) as usize];
+    bytes[..4096].fill(2);
+    if done > 6 {
+        let start = (DIRECT_BLOCK * BLOCK_BYTES) as usize;
+        bytes[start..start + BLOCK_BYTES as usize].fill(200);
+    }
+    for write in &program()[..done] {
+        bytes[write.offset as usize..(write.offset + write.length) as usize].fill(write.age);
+    }
+    bytes
+}
+
+fn check(images: Vec<Image>, least: u64, what: &str) {
+    let exec = exec();
+    let sim = Sim::new(&exec, 6);
+    sim.stop_tracing();
+    let devices: Vec<Arc<dyn device::BlockDevice>> = images
+        .into_iter()
+        .enumerate()
+        .map(|(index, image)| sim.device_from(&format!("d{index}"), image) as Arc<dyn device::BlockDevice>)
+        .collect();
+    let options = ImportOptions { host: host(), ..ImportOptions::default() };
+    let read_only = ImportOptions { read_only: true, ..options.clone() };
+    let pool = Pool::import(&exec, devices.clone(), &read_only, &Runtime::new()).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let report = pool.verify_space().expect("readable");
+    assert!(report.is_clean(), "{what}, as it is: {report:?}");
+    drop(pool);
+    let pool = Pool::import(&exec, devices, &options, &Runtime::new()).unwrap_or_else(|error| panic!("{what}, writable: {error}"));
+    let data = pool.dsl().hold(VOLUME).expect("held").objset().expect("opened").hold(DATA).expect("held");
+    let mut bytes = vec![0; (VOLUME_BYTES / 4) as usize];
+    data.read(0, &mut bytes).expect("read");
+    // A write that was not committed may be there in part: its record was divided.
+    let is_state = |done: u64| {
+        let (now, next) = (contents(done as usize), contents((done as usize + 1).min(program().len())));
+        bytes.iter().zip(now.iter().zip(&next)).all(|(byte, (now, next))| byte == now || byte == next)
+    };
+    assert!((least..=program().len() as u64).any(is_state), "{what}: what was committed ({least} writes) is not there");
+    drop(data);
+    assert!(pool.replayed().iter().all(|log| log.failure.is_none()), "{what}: {:?}", pool.replayed());
+    let volume = Volume::open(&pool);
+    volume.begin();
+    volume.write(Write { offset: 4 << 20, length: 5000, age: 99 });
+    volume.commit();
+    drop(volume);
+    pool.sync().expect("synced");
+    let report = pool.verify_space().expect("readable");
+    assert!(report.is_clean(), "{what}, after more work: {report:?}");
+    pool.export().expect("exported");
+}
+
+fn cut(bench: Bench, what: &str, every: usize) {
+    let every = std::env::var("POWER_CUTS_EVERY").ok().and_then(|text| text.parse().ok()).unwrap_or(every).max(1);
+    let recording = record(bench);
+    let mut walk = recording.walk();
+    for (index, cut) in recording.cuts().into_iter().enumerate() {
+        walk.advance(cut);
+        if index % every != 0 {
+            continue;
+        }
+        let least = recording.mark_at(cut).unwrap_or(0);
+        for choice in [CrashChoice::Lost, CrashChoice::Applied, CrashChoice::Random(cut as u64)] {
+            check(walk.images(choice), least, &format!("{what} cut {cut} {choice:?}"));
+        }
+    }
+}
+
+#[test]
+fn what_was_committed_survives_power_cuts() {
+    cut(Bench::new(TopKind::Leaf, 1, false), "one disk", 7);
+}
+
+#[test]
+fn what_was_committed_to_a_log_device_survives_power_cuts() {
+    cut(Bench::new(TopKind::Leaf, 1, true), "log device", 7);
+}
+
+#[test]
+fn what_was_committed_to_raidz_survives_power_cuts() {
+    cut(Bench::new(TopKind::Raidz(1), 3, false), "raidz", 29);
+}
+
+/// Number of writes and flushes of each device that an action costs.
+fn cost(bench: &Bench, action: impl FnOnce()) -> Vec<(usize, usize)> {
+    bench.sim.start_recording();
+    action();
+    let recording = bench.sim.take_recording();
+    let count = |index: usize| {
+        let of = |event: &&Event| matches!(event, Event::Write { device, .. } if *device == index);
+        let flushes = |event: &&Event| matches!(event, Event::Flushed { device, .. } if *device == index);
+        (recording.events().iter().filter(of).count(), recording.events().iter().filter(flushes).count())
+    };
+    (0..bench.devices.len()).map(count).collect()
+}
+
+/// If this fails, every fsync of a database waits for more than it must.
+#[test]
+fn a_commit_costs_one_write_and_one_flush() {
+    for has_log in [false, true] {
+        let bench = Bench::new(TopKind::Leaf, 1, has_log);
+        let volume = Volume::open(&bench.pool);
+        volume.begin();
+        volume.write(Write { offset: 4096, length: 4096, age: 1 });
+        volume.commit();
+        let before = bench.pool.txg();
+        for age in 0..5 {
+            volume.write(Write { offset: 8192, length: 4096, age });
+            let costs = cost(&bench, || volume.commit());
+            let expected = if has_log { vec![(0, 0), (1, 1)] } else { vec![(1, 1)] };
+            assert_eq!(costs, expected, "commit {age}");
+        }
+        volume.write_direct(20, 9);
+        assert_eq!(cost(&bench, || volume.commit())[0].1, 1, "the device of the data is flushed");
+        assert!(cost(&bench, || volume.commit()).iter().all(|cost| *cost == (0, 0)), "nothing is new");
+        assert_eq!(bench.pool.txg(), before, "no txg was waited for");
+        let _ = &bench.exec;
+    }
+}
+
+/// If this fails, an exported pool still has a log, or one of its datasets that is gone.
+#[test]
+fn logs_end_with_their_dataset_and_with_the_pool() {
+    let bench = Bench::new(TopKind::Leaf, 1, true);
+    let volume = Volume::open(&bench.pool);
+    volume.begin();
+    volume.write(Write { offset: 8192, length: 300_000, age: 1 });
+    volume.commit();
+    assert_ne!(volume.header(), ZilHeader::default());
+    assert!(bench.pool.dsl().destroy_dataset(VOLUME).is_err(), "it is in use");
+    drop(volume);
+    bench.pool.dsl().destroy_dataset(VOLUME).expect("destroyed");
+    while bench.pool.dsl().has_frees() {
+        bench.pool.sync().expect("synced");
+    }
+    assert!(bench.pool.verify_space().expect("readable").is_clean(), "after a destroy");
+    bench.pool.dsl().create_dataset(VOLUME, volume_dataset()).expect("made");
+    let volume = Volume::open(&bench.pool);
+    volume.begin();
+    let log = bench.pool.tree().tops[1].guid;
+    bench.pool.remove_top(log).expect("a log device can be removed while logs are in use");
+    volume.begin();
+    volume.write(Write { offset: 8192, length: 300_000, age: 1 });
+    volume.commit();
+    assert!(!volume.header().zh_log.is_hole(), "a log began on the data device");
+    drop(volume);
+    let Bench { exec, devices, pool, .. } = bench;
+    pool.export().expect("exported");
+    let devices: Vec<Arc<dyn device::BlockDevice>> = devices.into_iter().map(|device| device as Arc<dyn device::BlockDevice>).collect();
+    let options = ImportOptions { host: host(), read_only: true, ..ImportOptions::default() };
+    let pool = Pool::import(&exec, devices, &options, &Runtime::new()).expect("imported");
+    let header = pool.dsl().hold(VOLUME).expect("held").objset().expect("opened").zil_header();
+    assert_eq!(header, ZilHeader::default());
+    assert!(pool.verify_space().expect("readable").is_clean(), "after an export");
+}
+
+/// If this fails, a log device that dies takes with it what was committed, or every fsync that comes after.
+#[test]
+fn a_log_device_that_fails_costs_time_and_nothing_else() {
+    for op in [OpKind::Write, OpKind::Flush] {
+        let bench = Bench::new(TopKind::Leaf, 1, true);
+        let volume = Volume::open(&bench.pool);
+        volume.begin();
+        volume.write(Write { offset: 8192, length: 4096, age: 1 });
+        volume.commit();
+        bench.sim.arm(Fault::always(FaultKind::Error(device::DeviceError::Io)).only(op).on(1));
+        let before = bench.pool.txg();
+        volume.write(Write { offset: 8192, length: 4096, age: 2 });
+        volume.commit();
+        assert!(bench.pool.txg() > before, "{op:?}: the txg was waited for");
+        for age in 3..20 {
+            volume.write(Write { offset: 8192, length: 4096, age });
+            volume.commit();
+        }
+        bench.sim.disarm();
+        for age in 20..30 {
+            volume.write(Write { offset: 8192, length: 4096, age });
+            volume.commit();
+        }
+        let before = bench.pool.txg();
+        volume.write(Write { offset: 8192, length: 4096, age: 40 });
+        volume.commit();
+        assert_eq!(bench.pool.txg(), before, "{op:?}: it is logged again");
+        let images: Vec<Image> = bench.devices.iter().map(|device| device.image()).collect();
+        drop(volume);
+        drop(bench);
+        let exec = exec();
+        let sim = Sim::new(&exec, 8);
+        let devices = images.into_iter().enumerate().map(|(index, image)| sim.device_from(&format!("d{index}"), image) as _).collect();
+        let options = ImportOptions { host: host(), ..ImportOptions::default() };
+        let pool = Pool::import(&exec, devices, &options, &Runtime::new()).expect("imported");
+        let mut bytes = [0; 4096];
+        let data = pool.dsl().hold(VOLUME).expect("held").objset().expect("opened").hold(DATA).expect("held");
+        data.read(8192, &mut bytes).expect("read");
+        assert_eq!(bytes, [40; 4096], "{op:?}");
+        pool.sync().expect("synced");
+        assert!(pool.verify_space().expect("readable").is_clean(), "{op:?}");
+    }
+}
+
+/// If this fails, what was written while `sync=disabled` is missing below what was made durable after it.
+#[test]
+fn nothing_is_logged_on_top_of_what_was_not() {
+    let bench = Bench::new(TopKind::Leaf, 1, false);
+    let volume = Volume::open(&bench.pool);
+    volume.begin();
+    let set = |value: &str| volume.handle.set_props(&[("sync".to_string(), value.to_string())]).expect("set");
+    set("disabled");
+    assert!(!volume.log.is_wanted());
+    let tx = volume.handle.assign(TxSpace::Writes(4096)).expect("assigned");
+    volume.data.write(0, &[7; 4096], &tx).expect("written");
+    drop(tx);
+    let before = bench.pool.txg();
+    volume.commit();
+    assert_eq!(bench.pool.txg(), before, "nobody waits");
+    set("standard");
+    let tx = volume.handle.assign(TxSpace::Writes(4096)).expect("assigned");
+    assert!(volume.log.is_wanted());
+    drop(tx);
+    let before = bench.pool.txg();
+    volume.write(Write { offset: 8192, length: 4096, age: 3 });
+    volume.commit();
+    assert!(bench.pool.txg() > before, "the txg is waited for once");
+    volume.write(Write { offset: 8192, length: 4096, age: 4 });
+    let before = bench.pool.txg();
+    volume.commit();
+    assert_eq!(bench.pool.txg(), before, "and then it is logged");
+}
+
+/// If this fails, a log device that somebody took out of use keeps the pool from being imported after a crash, or a lost one does so for ever.
+#[test]
+fn a_pool_goes_on_without_a_log_device_that_is_away() {
+    let bench = Bench::new(TopKind::Leaf, 1, true);
+    let volume = Volume::open(&bench.pool);
+    volume.begin();
+    volume.write(Write { offset: 8192, length: 4096, age: 1 });
+    volume.commit();
+    let images = |count: usize| bench.devices.iter().take(count).map(|device| device.image()).collect::<Vec<_>>();
+    let import = |images: Vec<Image>, missing_log: bool| {
+        let exec = exec();
+        let sim = Sim::new(&exec, 8);
+        let devices = images.into_iter().enumerate().map(|(index, image)| sim.device_from(&format!("d{index}"), image) as _).collect();
+        Pool::import(&exec, devices, &ImportOptions { host: host(), missing_log, ..ImportOptions::default() }, &Runtime::new())
+    };
+    let lost = images(1);
+    assert!(import(lost.clone(), false).is_err(), "what was committed may be on it");
+    let pool = import(lost, true).expect("without what was on it");
+    pool.sync().expect("synced");
+    assert_eq!(Volume::open(&pool).header(), ZilHeader::default());
+    drop(pool);
+    let leaf = bench.pool.tree().leaves[1].guid;
+    bench.pool.offline(leaf, false).expect("out of use");
+    let pool = import(images(2), false).expect("nothing is on it any more");
+    let mut bytes = [0; 4096];
+    Volume::open(&pool).data.read(8192, &mut bytes).expect("read");
+    assert_eq!(bytes, [1; 4096]);
+    drop(pool);
+    for age in 2..6 {
+        volume.write(Write { offset: 8192, length: 4096, age });
+        volume.commit();
+    }
+    let pool = import(images(2), false).expect("the log is elsewhere");
+    Volume::open(&pool).data.read(8192, &mut bytes).expect("read");
+    assert_eq!(bytes, [5; 4096]);
+}

@@ -1,0 +1,108 @@
+//! Blocks of intent logs: room for them, their writes, and the flush of what blocks lie on (OpenZFS: `zio_alloc_zil`, `zil_lwb_flush_vdevs_done`).
+//!
+//! Whoever writes a log waits for it and has another way when it fails: nothing here is tried again, held or made a gang.
+
+use crate::batch::{self, BatchOptions, LeafOp, LeafResult};
+use crate::snapshot::Snapshot;
+use crate::store::{MadeParity, Store, plan, write_all};
+use crate::{ErrorKind, Priority, UnitThen, Zio, ZioError};
+use abd::Abd;
+use device::{DeviceError, DeviceOp};
+use exec::TaskClass;
+use kernels::checksum::{Verifier, embed};
+use metaslab::AllocRequest;
+use ondisk::{BlockPtr, Bookmark, Dva, Txg, VdevId};
+use std::collections::BTreeSet;
+use vdev::{LeafId, TopVdev};
+
+/// Unit of a log block's write in bytes: its checksum covers whole ones.
+const UNIT_BYTES: usize = 4096;
+
+/// Room for a log block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogRoom {
+    /// Address of the block.
+    pub dva: Dva,
+    /// True on a vdev that is for logs alone.
+    pub is_separate: bool,
+}
+
+/// The pipeline of a pool as those see it who write its intent logs.
+#[derive(Clone, Copy, Debug)]
+pub struct LogBlocks<'a>(pub &'a Zio);
+
+impl LogBlocks<'_> {
+    /// Room for a block of so many bytes in one piece, on a log vdev that works where there is one; blocks of logs with other hints may go elsewhere.
+    ///
+    /// # Errors
+    /// `NoSpace`, and `ReadOnly` for a pool that is not written.
+    pub fn allocate(&self, txg: Txg, bytes: usize, hint: u64) -> Result<LogRoom, ErrorKind> {
+        let view = &self.0.core.snapshot().view;
+        if !view.facts.writeable {
+            return Err(ErrorKind::ReadOnly);
+        }
+        let request = AllocRequest { psize: bytes as u64, copies: 1, txg, hint };
+        let works = |top: &TopVdev| view.tree.lost_slots(top) <= top.parity();
+        let logs = view.tree.tops.iter().filter(|top| top.is_log && top.is_concrete());
+        let (all, any_works) = logs.fold((0, false), |(all, any), top| (all + 1, any || works(top)));
+        // Each is asked in its turn: a dead one only passes it on.
+        for _ in 0..if any_works { all } else { 0 } {
+            let Ok([dva, ..]) = view.allocator.alloc_log(&request) else { break };
+            if view.tree.top(dva.vdev).is_some_and(works) {
+                return Ok(LogRoom { dva, is_separate: true });
+            }
+            view.allocator.unalloc(txg, &dva);
+        }
+        let [dva, ..] = view.allocator.alloc(&request).map_err(|_| ErrorKind::NoSpace)?;
+        Ok(LogRoom { dva, is_separate: false })
+    }
+
+    /// Writes a block of which `used` bytes count, after its checksum was put in; gives the number of bytes that the devices get. `then` gets an error when
+    /// no copy of it is on a device.
+    pub fn write(&self, bp: &BlockPtr, bookmark: Bookmark, mut block: Vec<u8>, used: usize, then: UnitThen) -> usize {
+        let (core, snapshot) = (&self.0.core, self.0.core.snapshot());
+        let fail = move |kind| ZioError::new(kind, bookmark);
+        let Some(top) = snapshot.view.tree.top(bp.dva(0).vdev) else {
+            then(Err(fail(ErrorKind::NoDevice)));
+            return 0;
+        };
+        if block.len() != bp.psize() || embed(bp.checksum_kind(), &mut block, Verifier::log_block(bp.checksum())).is_err() {
+            then(Err(fail(ErrorKind::Corrupt)));
+            return 0;
+        }
+        // Columns of RAID-Z follow from the length of the whole block.
+        let length = if top.parity() == 0 { used.next_multiple_of(UNIT_BYTES).min(block.len()) } else { block.len() };
+        let stores = [Store { data: Abd::from_slice(&block[..length]), dvas: [bp.dva(0), Dva::default(), Dva::default()] }];
+        let (planned, _) = plan(&snapshot, &stores, false, &MadeParity { columns: &[], is_trusted: false });
+        let done = move |result: Result<(), ErrorKind>| then(result.map_err(fail));
+        write_all(core, &snapshot, (bp.birth(), Priority::SyncWrite), planned, done);
+        length
+    }
+
+    /// Makes durable what was written to the vdevs that these blocks lie on; `then` gets an error when one of them has more leaves that did not flush
+    /// than it can lose.
+    pub fn flush(&self, blocks: &[BlockPtr], then: UnitThen) {
+        let snapshot = self.0.core.snapshot();
+        let tops: BTreeSet<VdevId> = blocks.iter().flat_map(|bp| bp.dvas()).map(|dva| dva.vdev).collect();
+        let is_meant = |leaf: &LeafId| tops.contains(&snapshot.view.tree.leaf(*leaf).top);
+        let leaves: Vec<LeafId> = snapshot.open_leaves().into_iter().filter(is_meant).collect();
+        let ops = leaves.iter().map(|&leaf| LeafOp { leaf, offset: 0, op: DeviceOp::Flush }).collect();
+        let options = BatchOptions { class: TaskClass::Interrupt, priority: Priority::SyncWrite, speculative: false };
+        let (owner, view) = (self.0.core.clone(), snapshot.clone());
+        batch::issue(&self.0.core, &snapshot, options, ops, move |results| {
+            let flushed = |result: &LeafResult| matches!(result, Ok(_) | Err(DeviceError::Unsupported));
+            let (good, bad): (Vec<_>, Vec<_>) = leaves.into_iter().zip(results).partition(|(_, result)| flushed(result));
+            owner.lacking.note_unflushed(bad.iter().map(|(leaf, _)| view.guid(*leaf)));
+            let good: BTreeSet<LeafId> = good.into_iter().map(|(leaf, _)| leaf).collect();
+            let is_durable = tops.iter().all(|top| is_durable(&view, *top, &good));
+            then(if is_durable { Ok(()) } else { Err(ZioError::new(ErrorKind::Io, Bookmark::default())) });
+        });
+    }
+}
+
+/// True when what was written to a vdev can be read back from the leaves that flushed.
+fn is_durable(snapshot: &Snapshot, top: VdevId, flushed: &BTreeSet<LeafId>) -> bool {
+    let Some(top) = snapshot.view.tree.top(top) else { return false };
+    let dead = top.slots.iter().filter(|slot| !slot.is_empty() && !slot.iter().any(|leaf| flushed.contains(leaf))).count();
+    dead <= top.parity()
+}
