@@ -16,15 +16,15 @@ use crate::requests::done;
 use control_api::{DatasetCreate, DatasetDestroy, DatasetInherit, DatasetRename, DatasetSet, ErrorKind, Failure, Response, SnapshotCreate};
 use dsl::prop::table;
 use dsl::{CreateDataset, DatasetHandle, DslError};
+use exec::Exec;
 use ondisk::ObjsetType;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// Destroys datasets and snapshots, in this order, up to the first that stays.
 fn destroy_each(pool: &OpenPool, names: &[String]) -> Result<(), Failure> {
     for name in names {
-        let gone = once_nobody_looks(|| {
+        let gone = once_nobody_looks(pool.pool().exec(), || {
             if name.contains('@') {
                 pool.dsl().destroy_snapshots(std::slice::from_ref(name), false)
             } else {
@@ -36,18 +36,18 @@ fn destroy_each(pool: &OpenPool, names: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Time for which a dataset that is to go may still be looked at.
-const LOOK: Duration = Duration::from_secs(2);
-/// Time between two attempts.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// Nanoseconds for which a dataset that is to go may still be looked at.
+const LOOK_NS: u64 = 2_000_000_000;
+/// Nanoseconds between two attempts.
+const AGAIN_NS: u64 = 5_000_000;
 
 /// Repeats what is refused because somebody holds the dataset. A user's hold is another error: these are the daemon's own, of statistics that are
 /// being gathered, or of the last answer of a mount that is gone already.
-fn once_nobody_looks<T>(mut attempt: impl FnMut() -> Result<T, DslError>) -> Result<T, DslError> {
-    let deadline = Instant::now() + LOOK;
+fn once_nobody_looks<T>(exec: &Exec, mut attempt: impl FnMut() -> Result<T, DslError>) -> Result<T, DslError> {
+    let until = exec.now_ns().saturating_add(LOOK_NS);
     loop {
         match attempt() {
-            Err(DslError::Busy) if Instant::now() < deadline => std::thread::sleep(LOOK_AGAIN),
+            Err(DslError::Busy) if exec.now_ns() < until => exec.sleep_ns(AGAIN_NS),
             result => return result,
         }
     }
@@ -352,7 +352,7 @@ fn destroy_snapshots(pool: &OpenPool, request: &DatasetDestroy) -> Result<Respon
     let reclaim_bytes = held.map_or(0, |handles| handles.iter().map(|handle| handle.space().used).sum());
     if !request.dry_run {
         pool.mounts.close_snapshots(&names, "destroy")?;
-        once_nobody_looks(|| pool.dsl().destroy_snapshots(&names, false))
+        once_nobody_looks(pool.pool().exec(), || pool.dsl().destroy_snapshots(&names, false))
             .map_err(|error| failure::dataset("destroy snapshots", &request.name, &error))?;
     }
     Ok(Response::Destroyed { names, reclaim_bytes })
@@ -423,13 +423,18 @@ mod tests {
     /// If this fails, `zfs destroy -rf` of a file system that somebody has just written to, or whose statistics are being read, ends with "dataset is busy".
     #[test]
     fn a_dataset_that_is_looked_at_for_a_moment_is_destroyed_all_the_same() {
+        let exec: Exec = Arc::new(exec::Inline::new(1));
         let mut attempts = 0;
-        let outcome = once_nobody_looks(|| {
+        let outcome = once_nobody_looks(&exec, || {
             attempts += 1;
             if attempts < 4 { Err(DslError::Busy) } else { Ok(attempts) }
         });
         assert_eq!(outcome, Ok(4));
-        assert_eq!(once_nobody_looks(|| Err::<(), _>(DslError::HasClones)), Err(DslError::HasClones), "other refusals are told at once");
-        assert_eq!(once_nobody_looks(|| Err::<(), _>(DslError::Busy)), Err(DslError::Busy), "whoever stays is told of");
+        assert_eq!(
+            once_nobody_looks(&exec, || Err::<(), _>(DslError::HasClones)),
+            Err(DslError::HasClones),
+            "other refusals are told at once"
+        );
+        assert_eq!(once_nobody_looks(&exec, || Err::<(), _>(DslError::Busy)), Err(DslError::Busy), "whoever stays is told of");
     }
 }

@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
 use zpl::direct::{Direct, DirectSnapshot, DirectStats, Tunables};
 use zpl::{Node, Settings, SnapshotSource, Zfs, ZplFuse};
 
@@ -419,6 +419,12 @@ impl Mounts {
         zfs.set_direct(Direct { tunables: plan.direct, stats: self.direct_of(&name) });
         if !zfs.is_read_only() && !plan.settings.read_only {
             zfs.drain_unlinked().map_err(|error| because(ErrorKind::Io, &*what, error))?;
+        }
+        if !zfs.is_read_only() {
+            let source: Weak<Zfs> = Arc::downgrade(&zfs);
+            let log = dataset.intent_log(source).map_err(|error| failure::dataset("mount", &name, &error))?;
+            // Extended attributes wait for their txg: `zilsaxattr` is not made active here.
+            zfs.set_log(log, false);
         }
         let snapshots: Option<Arc<dyn SnapshotSource>> = if dataset.is_snapshot() { None } else { Some(dataset) };
         let handler = Arc::new(ZplFuse::new(zfs.clone(), snapshots).with_health(plan.is_suspended).with_workers(plan.works_in));
