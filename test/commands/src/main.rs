@@ -19,6 +19,7 @@ mod hidden;
 mod imports;
 mod kills;
 mod lifecycle;
+mod logs;
 mod mapped;
 mod memory;
 mod mounts;
@@ -102,6 +103,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "files: written, listed, read after import", needs: MOUNTS, run: files::round_trip },
     Scenario { name: "files: quota", needs: MOUNTS, run: files::quota },
     Scenario { name: "files: fsync survives kill -9 of the daemon", needs: MOUNTS, run: files::kill },
+    Scenario { name: "files: the intent log, on a device of its own", needs: MOUNTS, run: logs::survives },
     Scenario { name: "files: direct-mmap: every way to the same bytes", needs: MOUNTS, run: coherency::coherency },
     Scenario { name: "files: on disk after syncfs, umount", needs: LOOPS, run: durable::forwarded },
     Scenario { name: "files: read-only where syncfs is forwarded", needs: LOOPS, run: durable::read_only },

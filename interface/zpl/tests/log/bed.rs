@@ -302,7 +302,7 @@ fn look(zfs: &Arc<Zfs>, node: &Node, path: &str, tree: &mut Tree) {
     }
 }
 
-/// What is promised and not there: `strict` says of which nodes all is.
+/// State that is promised and not there: `strict` says of which nodes all is.
 pub fn missing(promised: &Tree, found: &Tree, strict: &dyn Fn(&Seen) -> bool) -> Vec<String> {
     let mut differing = Vec::new();
     for path in promised.keys().chain(found.keys().filter(|path| !promised.contains_key(*path))) {

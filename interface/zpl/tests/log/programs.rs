@@ -30,7 +30,7 @@ impl Rng {
     }
 }
 
-/// What a crash may not take.
+/// Summary of what a crash may not take.
 struct Promise {
     tree: Tree,
     /// Objects all of which is promised; of the others only names, types and links are.

@@ -1,0 +1,92 @@
+//! What was made durable by the intent log: after a kill, on a log device too, and as OpenZFS sees what the kill left.
+
+use crate::world::{Failure, World, judge, same, supervisor};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+/// Number of files that are made durable one by one.
+const FILES: usize = 40;
+
+/// Names and bytes of the files of a folder.
+fn contents(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let bytes = if entry.file_type()?.is_file() { std::fs::read(entry.path())? } else { Vec::new() };
+        found.insert(entry.file_name().to_string_lossy().into_owned(), bytes);
+    }
+    Ok(found)
+}
+
+fn written(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let mut file = File::create(path)?;
+    file.write_all(bytes)?;
+    Ok(file.sync_all()?)
+}
+
+/// A counter of the log.
+fn counted(world: &World, name: &str) -> Result<u64, Failure> {
+    let table = std::fs::read_to_string(world.path("state/proc/spl/kstat/zfs/zil"))?;
+    let row = table.lines().find(|line| line.split(' ').next() == Some(name)).ok_or_else(|| format!("no counter {name}"))?;
+    Ok(row.split_whitespace().last().unwrap_or_default().parse()?)
+}
+
+/// Ends the daemon, and who would start it again: nothing may touch the devices until they are copied.
+fn kill(world: &World) -> Result<(), Failure> {
+    let daemon = world.daemon()?;
+    let watcher = supervisor(&daemon).unwrap_or_default();
+    world.ok(&format!("kill -9 {watcher} {daemon}"))?;
+    Ok(())
+}
+
+/// Names change, files are written and made durable; then everything dies. `zdb` finds the pool whole, with the writes in its log, and the next daemon
+/// has every byte.
+pub fn survives(world: &World) -> Result<(), Failure> {
+    let zdb = judge("the intent log: OpenZFS's judgement")?;
+    world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a log {vdevs}/b")?;
+    let folder = world.path("mnt/tank");
+    // The first ones wait for txgs: a log's beginning has to be on disk.
+    for number in 0..3 {
+        written(&folder.join(format!("first{number}")), b"first")?;
+    }
+    let txgs = std::fs::read_to_string(world.path("state/proc/spl/kstat/zfs/tank/txgs"))?.lines().count();
+    for number in 0..FILES {
+        written(&folder.join(format!("file{number}")), format!("number {number} ").repeat(number * 300).as_bytes())?;
+    }
+    let syncs = std::fs::read_to_string(world.path("state/proc/spl/kstat/zfs/tank/txgs"))?.lines().count() - txgs;
+    same(&format!("{FILES} files with a sync of the pool for each ({syncs} syncs)"), syncs > FILES / 2, false)?;
+    std::fs::rename(folder.join("file3"), folder.join("renamed"))?;
+    std::fs::remove_file(folder.join("file4"))?;
+    std::fs::create_dir(folder.join("folder"))?;
+    std::os::unix::fs::symlink("file5", folder.join("link"))?;
+    std::fs::hard_link(folder.join("file6"), folder.join("hard"))?;
+    written(&folder.join("last"), &[7; 300_000])?;
+    for counter in ["zil_commit_count", "zil_itx_metaslab_slog_count", "zil_itx_needcopy_bytes"] {
+        same(&format!("{counter} is counted"), counted(world, counter)? > 0, true)?;
+    }
+    let before = contents(&folder)?;
+    kill(world)?;
+    std::fs::create_dir(world.path("left"))?;
+    for device in ["a", "b"] {
+        std::fs::copy(world.path(&format!("vdevs/{device}")), world.path(&format!("left/{device}")))?;
+    }
+    let left = world.at("left");
+    world.ok(&format!("{zdb} -e -p {left} -bcc tank"))?.shows("No leaks")?;
+    world.ok(&format!("{zdb} -e -p {left} -ivvv tank"))?.shows("TX_WRITE")?.shows("TX_RENAME")?;
+    world.ok("zpool status tank")?.shows("state: ONLINE")?;
+    same("what was made durable", contents(&folder)? == before, true)?;
+    // As with fsync after each write, without one.
+    world.ok("zfs set sync=always tank")?;
+    for number in 0..5 {
+        File::options().create(true).append(true).open(folder.join("always"))?.write_all(format!("line {number}\n").as_bytes())?;
+    }
+    kill(world)?;
+    world.ok("zpool status tank")?.shows("state: ONLINE")?;
+    same("lines that sync=always wrote", std::fs::read_to_string(folder.join("always"))?.lines().count(), 5)?;
+    world.ok("zpool export tank")?;
+    world.ok(&format!("{zdb} -e -p {{vdevs}} -bcc tank"))?.shows("No leaks")?;
+    Ok(())
+}
