@@ -35,10 +35,7 @@ impl Control {
             Request::PoolScrub(request) => scrub::scrub(&self.devices, request),
             Request::PoolSweep(request) => sweeps::sweep(&self.pools, request),
             Request::VdevChange(request) => self.vdevs.change(request),
-            Request::PoolAdd(request) => {
-                let warnings = (!request.new.logs.is_empty()).then(effects::of_logs).into_iter().collect();
-                effects::around(String::new, Ok(warnings), || lifecycle::add(&self.devices, &self.file, request))
-            }
+            Request::PoolAdd(request) => lifecycle::add(&self.devices, &self.file, request),
             Request::VdevRemove(request) => lifecycle::remove(&self.devices, &self.file, request),
             Request::VdevRemoveStop(request) => lifecycle::remove_stop(&self.pools, request),
             Request::PoolReopen(request) => self.vdevs.reopen(request),

@@ -61,7 +61,7 @@ const OF_DATASETS: &[(&str, Effect)] = &[
     ("refreservation", Works),
     ("primarycache", Works),
     ("secondarycache", Stored(&["all"], "there are no cache devices in this version")),
-    ("logbias", Stored(&["latency"], "there are no log devices in use in this version")),
+    ("logbias", Stored(&["latency"], "intent logs of this version hold whatever is to be durable, on log devices too")),
     ("dedup", Works),
     ("mlslabel", Stored(NONE, "labels of security are not looked at")),
     ("sync", Works),
@@ -138,7 +138,6 @@ pub(crate) fn of_creation(request: &control_api::PoolCreate) -> Result<Vec<Strin
     // At creation it says which features there are.
     let mut warnings = of_pool(request.properties.iter().filter(|(name, _)| *name != "compatibility"))?;
     warnings.extend(of_dataset(&request.fs_properties)?);
-    warnings.extend((!request.new.logs.is_empty()).then(of_logs));
     Ok(warnings)
 }
 
@@ -152,11 +151,6 @@ pub(crate) fn of_pool<'a>(properties: impl IntoIterator<Item = (&'a String, &'a 
     // What is no value at all is refused for that.
     let values = properties.into_iter().filter(|(name, value)| of_word(name, value).is_none());
     values.filter_map(|(name, value)| judge(OF_POOLS, name, value).transpose()).collect()
-}
-
-/// Remark on log devices that join a pool.
-pub(crate) fn of_logs() -> String {
-    format!("{WITHOUT_EFFECT}log devices are kept, but nothing is written to them by this version")
 }
 
 #[cfg(test)]
