@@ -225,10 +225,18 @@ pub fn znode_seeds() -> Vec<Vec<u8>> {
     let bonus = |object| files.pool.objset.hold(object).and_then(|dnode| dnode.bonus()).map(|bonus| bonus.to_vec()).unwrap_or_default();
     let mut old = vec![0; 264 + 8];
     (old[72], old[73], old[264]) = (0xA4, 0x81, b'x');
-    vec![[&[0][..], &bonus(file.object())].concat(), [&[0][..], &bonus(root.object())].concat(), [&[1][..], &old].concat()]
+    let mut directory = old.clone();
+    (directory[72], directory[73]) = (0xED, 0x41);
+    let forms = [(0, bonus(file.object())), (0, bonus(root.object())), (1, old)];
+    let forms = forms.into_iter().chain([3, 5, 7].map(|form| (form, directory.clone())));
+    forms.map(|(form, attributes)| [&[form][..], &attributes].concat()).collect()
 }
 
-/// Reads attributes: the first byte says whether they are of the old form; the rest are the attributes.
+/// Bytes before the number of the hidden directory in attributes of the old form (`zp_xattr`).
+const OLD_XATTR_AT: usize = 104;
+
+/// Reads attributes: the first byte says whether they are of the old form, and then whether the hidden directory is the node
+/// itself, the root or the node before; the rest are the attributes.
 pub fn znode(data: &[u8]) {
     let [form, bonus @ ..] = data else { return };
     let begins = is_time_to_begin_again();
@@ -243,7 +251,17 @@ pub fn znode(data: &[u8]) {
             let Ok(tx) = files.pool.txgs.assign(0) else { return };
             let new = NewObject { bonus_type, bonus_len: bonus.len(), ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
             let Ok(dnode) = files.pool.objset.allocate_object(new, &tx) else { return };
-            if dnode.set_bonus(bonus, &tx).is_err() {
+            let link = match form / 2 % 4 {
+                1 => Some(dnode.object()),
+                2 => Some(files.zfs.root()),
+                3 => Some(ObjectId(dnode.object().0.saturating_sub(1))),
+                _ => None,
+            };
+            let mut bonus = bonus.to_vec();
+            if let (Some(object), Some(field)) = (link, bonus.get_mut(OLD_XATTR_AT..OLD_XATTR_AT + 8)) {
+                field.copy_from_slice(&object.0.to_le_bytes());
+            }
+            if dnode.set_bonus(&bonus, &tx).is_err() {
                 return;
             }
             dnode.object()

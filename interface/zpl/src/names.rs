@@ -148,7 +148,12 @@ impl Directories {
     pub(crate) fn lookup_child(&self, directory: &Node, name: &[u8]) -> Result<Node, ZplError> {
         match name {
             b"." | b".." => Err(ZplError::Invalid),
-            _ => self.lookup(directory, name),
+            _ => {
+                let child = self.lookup(directory, name)?;
+                // Only damage puts a hidden directory among names: it would be locked before the node whose attributes it holds.
+                let is_astray = child.fields().flags & !directory.fields().flags & flag::XATTR != 0;
+                if is_astray { Err(ZplError::Corrupt) } else { Ok(child) }
+            }
         }
     }
 

@@ -7,7 +7,7 @@
 use crate::ZplError;
 use crate::store::Store;
 use crate::unlinked::keeps_unlinked;
-use crate::znode::{State as ZnodeState, Znode, decode_fields};
+use crate::znode::{State as ZnodeState, Znode, decode_fields, flag};
 use exec::Mutex;
 use ondisk::ObjectId;
 use std::collections::HashMap;
@@ -182,6 +182,22 @@ impl Nodes {
     /// Node of an object for somebody whom nothing may wait for: what has to be done after it is left to the next operation.
     pub(crate) fn kept_node(self: &Arc<Self>, object: ObjectId) -> Result<Kept, ZplError> {
         self.find(object).map(|node| node.kept())
+    }
+
+    /// Directory that a node's extended attributes lie in, if it has one. A damaged file system may name any object: only hidden
+    /// directories count, and what lies in one has none. So a node is always locked before its hidden directory.
+    pub(crate) fn hidden_directory(self: &Arc<Self>, node: &Znode) -> Result<Option<Node>, ZplError> {
+        let fields = node.fields();
+        match fields.xattr {
+            0 => Ok(None),
+            _ if fields.flags & flag::XATTR != 0 => Err(ZplError::Corrupt),
+            object => {
+                let directory = self.node(ObjectId(object))?;
+                let found = directory.fields();
+                let is_hidden = found.is_directory() && found.flags & flag::XATTR != 0;
+                if is_hidden { Ok(Some(directory)) } else { Err(ZplError::Corrupt) }
+            }
+        }
     }
 
     fn find(self: &Arc<Self>, object: ObjectId) -> Result<Node, ZplError> {

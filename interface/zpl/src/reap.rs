@@ -7,7 +7,6 @@ use crate::room::TX_NAMES;
 use crate::undo::Undo;
 use crate::unlinked::keeps_unlinked;
 use crate::znode::{Znode, flag};
-use ondisk::ObjectId;
 use std::sync::Arc;
 
 /// Bytes of the pieces in which a file is freed when it goes.
@@ -32,10 +31,8 @@ impl Nodes {
         if fields.is_regular() {
             self.free_in_pieces(znode, fields.size)?;
         }
-        let xattr = match fields.xattr {
-            0 => None,
-            object => self.node(ObjectId(object)).ok(),
-        };
+        // A damaged one is left where it is: leaked at worst.
+        let xattr = self.hidden_directory(znode).ok().flatten();
         let tx = self.store.room.assign_frees(TX_NAMES)?;
         let freed = Undo::run(&self.store, &tx, |undo| {
             if let Some(directory) = &xattr {

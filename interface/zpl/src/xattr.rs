@@ -18,7 +18,6 @@ use abd::Abd;
 use dmu::Tx;
 use exec::RwLockWriteGuard;
 use nvlist::{Bytes, Encoding, NvList};
-use ondisk::ObjectId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -119,18 +118,11 @@ impl Xattrs {
         if bytes == 0 { Ok(None) } else { Ok(Some((bytes, self.sa_list(node)?))) }
     }
 
-    fn xattr_directory(&self, node: &Znode) -> Result<Option<Node>, ZplError> {
-        match node.fields().xattr {
-            0 => Ok(None),
-            object => self.nodes().node(ObjectId(object)).map(Some),
-        }
-    }
-
     fn get_stored(&self, node: &Znode, name: &[u8]) -> Result<Option<Vec<u8>>, ZplError> {
         if let Some(value) = self.sa_list(node)?.get_bytes(name) {
             return Ok(Some(value.to_vec()));
         }
-        let Some(directory) = self.xattr_directory(node)? else { return Ok(None) };
+        let Some(directory) = self.nodes().hidden_directory(node)? else { return Ok(None) };
         match self.directories.lookup(&directory, name) {
             Ok(file) => {
                 let mut value = vec![0; file.fields().size.min(VALUE_BYTES_MAX as u64 + 1) as usize];
@@ -163,7 +155,7 @@ impl Xattrs {
     pub(crate) fn list_xattrs(&self, node: &Node) -> Result<Vec<Vec<u8>>, ZplError> {
         let _names = node.names.read();
         let mut names: Vec<Vec<u8>> = self.sa_list(node)?.iter().map(|(name, _)| shown_name(name.as_bytes())).collect();
-        if let Some(directory) = self.xattr_directory(node)? {
+        if let Some(directory) = self.nodes().hidden_directory(node)? {
             self.store().list(&directory, 0, &mut |listed| {
                 if listed.name != b"." && listed.name != b".." {
                     names.push(shown_name(listed.name));
@@ -249,7 +241,7 @@ impl Xattrs {
             list = without;
             packed = list.encode(Encoding::Xdr);
         }
-        let directory = self.xattr_directory(node)?;
+        let directory = self.nodes().hidden_directory(node)?;
         let unlisted = spellings().filter(|spelling| old.get_bytes(spelling).is_some() && list.get_bytes(spelling).is_none());
         let unlisted = unlisted.map(<[u8]>::to_vec).collect();
         let mut change = XattrChange { name: stored.to_vec(), list: None, unlisted, directory, file: None, gone: Vec::new() };
