@@ -47,7 +47,8 @@ pub fn same_records(waiting: &BTreeMap<String, u64>, replayed: &[ReplayedLog]) -
     if let Some(why) = replayed.iter().find_map(|log| log.failure.as_ref()) {
         return Err(why.clone().into());
     }
-    let found: BTreeMap<String, u64> = replayed.iter().filter(|log| log.records > 0).map(|log| (log.dataset.clone(), log.records)).collect();
+    let found: BTreeMap<String, u64> =
+        replayed.iter().filter(|log| log.records > 0).map(|log| (log.dataset.clone(), log.records)).collect();
     if found == *waiting { Ok(()) } else { Err(format!("{found:?} records were replayed, zdb lists {waiting:?}").into()) }
 }
 

@@ -4,8 +4,8 @@
 //! judges one of EVERY (10; 0 for none). `torture life SEED [FOLDER]`: one of them again, step by step; its devices are left
 //! in FOLDER.
 //!
-//! `torture log [SEED] [OPERATIONS] [AGAIN] [TAKEN]`: every power cut of a program that makes durable what it does, through the intent log, and in one write
-//! or flush of AGAIN of each replay the power goes off once more; TAKEN pools of each layout are taken over by the real engine.
+//! `torture log [SEED] [OPERATIONS] [AGAIN] [TAKEN] [EVERY]`: every power cut (one in EVERY) of a program that makes durable what it does, through the
+//! intent log, and in one write or flush of AGAIN of each replay the power goes off once more; TAKEN pools of each layout are taken over by the real engine.
 //!
 //! `torture hostile [SEED] [IMAGES]`: images of pools that lie with right checksums.
 //!
@@ -95,7 +95,7 @@ fn cuts(layout: Layout, seed: u64, operations: usize, threads: usize) -> Verdict
 }
 
 /// Cuts a program that makes durable what it does, at every write and flush, and its replays; the real engine takes some of the pools over.
-fn logs(seed: u64, operations: usize, (again, taken): (u64, u64), threads: usize) -> Verdict {
+fn logs(seed: u64, operations: usize, (again, taken, every): (u64, u64, u64), threads: usize) -> Verdict {
     let mut total = Verdict::default();
     println!("layout     ops   cuts  images  replayed  records  beyond  cut again  taken over by the real engine");
     for layout in LOG_LAYOUTS {
@@ -107,13 +107,21 @@ fn logs(seed: u64, operations: usize, (again, taken): (u64, u64), threads: usize
             }
         };
         let (mut report, tried) = (durable::check::LogReport::default(), recorded.clone());
-        for part in in_parallel(threads, move |rest| durable::check::try_cuts(&tried, Share { every: threads, rest }, again as usize)) {
+        for part in in_parallel(threads, move |rest| durable::check::try_cuts(&tried, Share { every: threads * every as usize, rest }, again as usize)) {
             report.add(part);
         }
         let (verdict, counts) = durable::engine::take_over(&recorded, taken);
         println!(
             "{layout:<10} {operations:>3} {:>6} {:>7} {:>9} {:>8} {:>7} {:>10}  {} pools, {} with records: {}",
-            report.cuts, report.images, report.replayed, report.records, report.beyond, report.again, counts.pools, counts.pending, counts.records
+            report.cuts,
+            report.images,
+            report.replayed,
+            report.records,
+            report.beyond,
+            report.again,
+            counts.pools,
+            counts.pending,
+            counts.records
         );
         total.add(report.verdict);
         total.add(verdict);
@@ -230,7 +238,7 @@ fn end(verdict: &Verdict) -> ExitCode {
     if verdict.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-const USAGE: &str = "usage: torture [SEED] [OPERATIONS] | log [SEED] [OPERATIONS] [AGAIN] [TAKEN] | direct [SEED] [OPERATIONS] | hostile [SEED] [IMAGES] | lives [SEED] [PROGRAMS] [EVERY] | \
+const USAGE: &str = "usage: torture [SEED] [OPERATIONS] | log [SEED] [OPERATIONS] [AGAIN] [TAKEN] [EVERY] | direct [SEED] [OPERATIONS] | hostile [SEED] [IMAGES] | lives [SEED] [PROGRAMS] [EVERY] | \
      life SEED [FOLDER] | zia [RECORDS] [ROW] | liars [BLOCKS]";
 
 /// Does what the words ask for; None when they make no sense.
@@ -248,9 +256,9 @@ fn obey(words: &[&str]) -> Option<Verdict> {
         ("lives", 0..=3) => {
             campaign::run(Campaign { seed: number(0, 1), programs: number(1, LIVES), judged_every: number(2, JUDGED_EVERY), threads })
         }
-        ("log", 0..=4) => {
-            let (operations, again, taken) = (number(1, LOG_OPERATIONS), number(2, LOG_AGAIN), number(3, LOG_TAKEN));
-            logs(number(0, 1), operations as usize, (again, taken), threads)
+        ("log", 0..=5) => {
+            let (again, taken, every) = (number(2, LOG_AGAIN), number(3, LOG_TAKEN), number(4, 1));
+            logs(number(0, 1), number(1, LOG_OPERATIONS) as usize, (again, taken, every), threads)
         }
         ("liars", 0..=1) => badly(number(0, LIARS_BLOCKS), threads),
         ("zia", 0..=2) => providers(number(0, zia::RECORDS), numbers.get(1).copied(), threads),

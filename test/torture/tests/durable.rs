@@ -16,20 +16,20 @@ fn cut(layout: Layout, every: usize, again: usize) {
 
 #[test]
 fn one_disk_keeps_what_was_made_durable() {
-    cut(Layout::Stripe1, 7, 31);
+    cut(Layout::Stripe1, 19, 31);
 }
 
 #[test]
 fn a_log_device_keeps_what_was_made_durable() {
-    cut(Layout::Logged, 17, 41);
+    cut(Layout::Logged, 41, 41);
 }
 
 #[test]
 fn a_mirror_of_log_devices_keeps_what_was_made_durable() {
-    cut(Layout::MirroredLog, 19, 43);
+    cut(Layout::MirroredLog, 47, 43);
 }
 
 #[test]
 fn raidz_keeps_what_was_made_durable() {
-    cut(Layout::Raidz1x3, 37, 97);
+    cut(Layout::Raidz1x3, 97, 97);
 }

@@ -25,8 +25,8 @@ mod verbs;
 
 pub use create::{CreateDataset, DatasetInit};
 pub use facts::SnapshotEntry;
-pub use logs::{IntentLogs, LostLogs, PendingLogs};
 use logs::Knows;
+pub use logs::{IntentLogs, LostLogs, PendingLogs};
 pub use mos::Mos;
 
 use crate::DslError;

@@ -58,7 +58,12 @@ impl Place {
     }
 
     fn make(&self) -> Result<(), Failure> {
-        let output = self.program("initdb").arg("-D").arg(&self.data).args(["-A", "trust", "-U", "postgres", "--no-locale", "--wal-segsize=1"]).output()?;
+        let output = self
+            .program("initdb")
+            .arg("-D")
+            .arg(&self.data)
+            .args(["-A", "trust", "-U", "postgres", "--no-locale", "--wal-segsize=1"])
+            .output()?;
         if !output.status.success() {
             return Err(format!("      initdb: {}", String::from_utf8_lossy(&output.stderr)).into());
         }

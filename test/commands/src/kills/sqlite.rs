@@ -48,7 +48,8 @@ impl Client {
     /// Shell with the database open, and the directory as it was when it was opened.
     fn open(&self) -> Option<(Dialog, OwnedFd)> {
         let directory = rustix::fs::open(&self.folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        let mut dialog = Dialog::start(Command::new("stdbuf").args(["-oL", SHELL, "-batch", "-bail"]).arg(database(&self.folder, self.journal)))?;
+        let mut dialog =
+            Dialog::start(Command::new("stdbuf").args(["-oL", SHELL, "-batch", "-bail"]).arg(database(&self.folder, self.journal)))?;
         let begin = format!(
             "PRAGMA busy_timeout=2000; PRAGMA synchronous=FULL; PRAGMA journal_mode={}; \
              CREATE TABLE IF NOT EXISTS t (n INTEGER PRIMARY KEY, pad TEXT); \

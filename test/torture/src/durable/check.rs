@@ -1,6 +1,7 @@
 //! Cuts of a recording, each judged, and cut again while its log is replayed.
 
 use super::ledger::Change;
+use super::program::Op;
 use super::{Moment, Recorded, mount, words};
 use crate::cuts::{Share, check_space};
 use crate::machine::{Machine, Trouble, read_state};
@@ -75,6 +76,12 @@ impl Recorded {
         format!("operation {}, {}", moment.started, last.map(words).unwrap_or_default())
     }
 
+    /// First operation after the txg `base` that changed something and was on disk with `synced`. A txg without changes is not written.
+    fn lost_by_txg(&self, base: Txg, synced: Txg) -> Option<usize> {
+        let changes = |op: &Op| !matches!(op, Op::Fsync(_) | Op::SyncAll | Op::Txg);
+        self.ops.iter().zip(&self.txgs).position(|(op, txg)| base < *txg && *txg <= synced && changes(op))
+    }
+
     /// Model of what was done in the txgs up to this one, if it began so far.
     fn at_txg(&self, txg: Txg) -> &Model {
         &self.models[self.txgs.iter().take_while(|one| **one <= txg).count()]
@@ -97,8 +104,8 @@ impl Trial<'_> {
         let machine = Machine::with(self.recorded.seed + 1, images.clone());
         let pool = machine.import(true).map_err(said("cannot be imported read-only"))?;
         let base = pool.txg();
-        if base < self.moment.synced {
-            return Err(format!("{base:?} is the last txg, {:?} was acknowledged", self.moment.synced));
+        if let Some(number) = self.recorded.lost_by_txg(base, self.moment.synced) {
+            return Err(format!("{base:?} is the last txg, operation {number} was acknowledged with {:?}", self.moment.synced));
         }
         let (found, model) = (read_state(&pool).map_err(said("cannot be read"))?, self.recorded.at_txg(base));
         if found != model.state() {

@@ -111,9 +111,8 @@ impl Ledger {
 
     /// Fails unless every operation on the node, on all without one, is on disk with its txg or in the log.
     pub fn check_promise(&self, node: Option<NodeId>, synced: Txg) -> Result<(), String> {
-        let is_broken = |owed: &&Owed| {
-            node.is_none_or(|node| owed.nodes.contains(&node)) && owed.txg > synced && !self.numbers.contains(&owed.number)
-        };
+        let is_broken =
+            |owed: &&Owed| node.is_none_or(|node| owed.nodes.contains(&node)) && owed.txg > synced && !self.numbers.contains(&owed.number);
         match self.owed.iter().find(is_broken) {
             None => Ok(()),
             Some(owed) => Err(format!("operation {} of txg {:?} is neither in the log nor on disk ({synced:?})", owed.number, owed.txg)),

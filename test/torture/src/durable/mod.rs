@@ -148,7 +148,8 @@ pub fn record(layout: Layout, seed: u64, operations: usize) -> Result<Recorded, 
     .map_err(said)?;
     let clerk = clerk.ok_or("no log")?;
     machine.sim.start_recording();
-    let mut runner = Runner { pool: &pool, zfs, clerk: clerk.clone(), objects: HashMap::new(), models: Vec::new(), txgs: Vec::new(), ops: Vec::new() };
+    let mut runner =
+        Runner { pool: &pool, zfs, clerk: clerk.clone(), objects: HashMap::new(), models: Vec::new(), txgs: Vec::new(), ops: Vec::new() };
     let root = runner.zfs.root();
     runner.meet(0, root);
     runner.models.push(clerk.book.lock().model.clone());
