@@ -43,7 +43,28 @@ impl Stress {
         let layout = [["-v", "1"], ["-v", "3"]][number as usize % 2];
         let child = Command::new(program)
             .args(layout)
-            .args(["-m", "1", "-r", "1", "-t", "5", "-d", "1", "-s", "256M", "-T", "3000", "-P", "3000", "-k", "0", "-C", "special=off"])
+            .args([
+                "-m",
+                "1",
+                "-r",
+                "1",
+                "-K",
+                "raidz",
+                "-t",
+                "5",
+                "-d",
+                "1",
+                "-s",
+                "256M",
+                "-T",
+                "3000",
+                "-P",
+                "3000",
+                "-k",
+                "0",
+                "-C",
+                "special=off",
+            ])
             .arg("-f")
             .arg(folder)
             .args(["-p", POOL])
@@ -124,7 +145,7 @@ fn stress(oracle: &Oracle, program: &Path, base: &Path, (number, pools): (u64, u
             return Ok(());
         }
         test.copy(&left)?;
-        if oracle.logs(&left, POOL).is_ok_and(|logs| logs.is_some_and(|logs| logs.len() > 1)) {
+        if oracle.logs(&left, POOL).is_ok_and(|logs| logs.is_some_and(|logs| !logs.is_empty())) {
             break;
         }
         if begun.elapsed() > BEGINNING {
@@ -138,6 +159,7 @@ fn stress(oracle: &Oracle, program: &Path, base: &Path, (number, pools): (u64, u
         match judged(oracle, &left, &work).map_err(|error| format!("{error}; it is in {}", left.display()))? {
             Ok(taken) => counts.taken.add(taken),
             Err(why) => {
+                println!("      not compared: {why}");
                 let is_for_good = why.contains("encryption");
                 *counts.apart.entry(why).or_default() += 1;
                 if is_for_good {
@@ -156,15 +178,15 @@ fn stress(oracle: &Oracle, program: &Path, base: &Path, (number, pools): (u64, u
 /// Judges one pool; the inner error says why it could not be compared.
 fn judged(oracle: &Oracle, left: &Path, work: &Path) -> Result<Result<Taken, String>, Failure> {
     let exec = driver::executor();
+    let pool = match driver::import(&exec, left, POOL, true) {
+        Ok(pool) => pool,
+        Err(error) => return Ok(Err(format!("we do not open it: {}", first_line(&error.to_string())))),
+    };
     // It may have been stopped in the middle of something that its own engine does not get over.
     if let Err(error) = oracle.zdb_clean(left, POOL) {
         return Ok(Err(format!("zdb complains of what ztest left: {}", first_line(&error.to_string()))));
     }
     let logs = oracle.logs(left, POOL)?.ok_or("zdb is missing")?;
-    let pool = match driver::import(&exec, left, POOL, true) {
-        Ok(pool) => pool,
-        Err(error) => return Ok(Err(format!("we do not open it: {}", first_line(&error.to_string())))),
-    };
     let waits = taken::waiting(&logs, pool.txg().0);
     let before = manifest::of_pool(&pool)?;
     pool.export()?;

@@ -11,8 +11,9 @@ use std::os::unix::fs::{DirBuilderExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Folder of Debian's packages, which has one for each version.
 const VERSIONS: &str = "/usr/lib/postgresql";
@@ -20,8 +21,8 @@ const VERSIONS: &str = "/usr/lib/postgresql";
 const NOBODY: u32 = 65_534;
 /// Number of clients.
 const CLIENTS: u64 = 2;
-/// Number of failures of clients after which the server is started anew.
-const FAILURES_MAX: u64 = 40;
+/// Time without a transaction after which the server is started anew: its own folder may be in a mount that is dead.
+const IDLE_MAX: Duration = Duration::from_secs(15);
 /// Way in which it is synced, in turns.
 const METHODS: [&str; 3] = ["fdatasync", "open_datasync", "fsync"];
 
@@ -46,7 +47,8 @@ struct Place {
     full_pages: bool,
     /// The server, while it is to run.
     server: Mutex<Option<Child>>,
-    failures: AtomicU64,
+    /// Time of the last start or transaction.
+    served: Mutex<Instant>,
     ends: AtomicBool,
 }
 
@@ -86,6 +88,10 @@ impl Place {
         self.program("postgres").arg("-D").arg(&self.data).stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said).spawn()
     }
 
+    fn serves(&self) {
+        *self.served.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
     fn client(&self) -> Option<Dialog> {
         Dialog::start(self.program("psql").args(["-qAtX", "-v", "ON_ERROR_STOP=1", "-d", "postgres"]))
     }
@@ -98,13 +104,13 @@ impl Place {
         }
         if let Some(child) = server.as_mut() {
             let is_over = child.try_wait().is_ok_and(|status| status.is_some());
-            if !is_over && self.failures.load(Ordering::Acquire) < FAILURES_MAX {
+            if !is_over && self.served.lock().unwrap_or_else(PoisonError::into_inner).elapsed() < IDLE_MAX {
                 return;
             }
             let _ = child.kill();
             let _ = child.wait();
         }
-        self.failures.store(0, Ordering::Release);
+        self.serves();
         *server = self.start().ok();
     }
 
@@ -142,7 +148,7 @@ impl Postgres {
             method: METHODS[seed as usize % METHODS.len()],
             full_pages: seed.is_multiple_of(2),
             server: Mutex::new(None),
-            failures: AtomicU64::new(0),
+            served: Mutex::new(Instant::now()),
             ends: AtomicBool::new(false),
         };
         place.make()?;
@@ -158,13 +164,10 @@ impl Postgres {
             Worker::start(move || {
                 let done = commit(&place, &mut session, &mut number);
                 match done {
-                    Some(_) => place.failures.store(0, Ordering::Release),
+                    Some(_) => place.serves(),
                     None => session = None,
                 }
-                done.or_else(|| {
-                    place.failures.fetch_add(1, Ordering::AcqRel);
-                    None
-                })
+                done
             })
         };
         let clients = (0..CLIENTS).map(client).collect();

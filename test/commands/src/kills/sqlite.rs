@@ -1,7 +1,8 @@
 //! SQLite: transactions in a database with a rollback journal and in one with a write-ahead log, which is synced at every commit.
 //!
-//! With a rollback journal a commit is the unlinking of the journal, and the syncing of its directory after that. When the daemon dies between the
-//! two, opening the directory fails; SQLite says yes all the same. So a commit there counts when the daemon still answers after it.
+//! With a rollback journal a commit is the unlinking of the journal, and the syncing of its directory after that, but only with `synchronous=EXTRA`: with
+//! FULL the last commit may be taken back by a crash. When the daemon dies between the two, opening the directory fails, and SQLite says yes all the
+//! same. So a commit there counts when the daemon still answers after it.
 
 use super::load::{Dialog, Load, Worker};
 use crate::world::Failure;
@@ -51,7 +52,7 @@ impl Client {
         let mut dialog =
             Dialog::start(Command::new("stdbuf").args(["-oL", SHELL, "-batch", "-bail"]).arg(database(&self.folder, self.journal)))?;
         let begin = format!(
-            "PRAGMA busy_timeout=2000; PRAGMA synchronous=FULL; PRAGMA journal_mode={}; \
+            "PRAGMA busy_timeout=2000; PRAGMA synchronous=EXTRA; PRAGMA journal_mode={}; \
              CREATE TABLE IF NOT EXISTS t (n INTEGER PRIMARY KEY, pad TEXT); \
              CREATE TABLE IF NOT EXISTS sums (k INTEGER PRIMARY KEY, n INTEGER); SELECT 'ready';",
             self.journal
