@@ -107,7 +107,9 @@ fn logs(seed: u64, operations: usize, (again, taken, every): (u64, u64, u64), th
             }
         };
         let (mut report, tried) = (durable::check::LogReport::default(), recorded.clone());
-        for part in in_parallel(threads, move |rest| durable::check::try_cuts(&tried, Share { every: threads * every as usize, rest }, again as usize)) {
+        for part in in_parallel(threads, move |rest| {
+            durable::check::try_cuts(&tried, Share { every: threads * every as usize, rest }, again as usize)
+        }) {
             report.add(part);
         }
         let (verdict, counts) = durable::engine::take_over(&recorded, taken);
