@@ -28,6 +28,7 @@ demo: deps ## from nothing to a mounted, scrubbed, exported and verified raidz2 
 interop: build ## the whole interoperability matrix against OpenZFS (slow)
 	$(CARGO) xtask interop write --all
 	$(CARGO) xtask interop read --all
+	$(CARGO) xtask interop crashed
 
 bench: ## speed against the peer, in one run (slow; installs fio)
 	ZIRCONIA_FIO=1 tools/deps.sh
@@ -35,7 +36,9 @@ bench: ## speed against the peer, in one run (slow; installs fio)
 	tools/bench.sh
 
 torture: build ## power cuts, faults, direct I/O and lives of devices against models; kills and dead devices under the commands (slow)
+	ZIRCONIA_DATABASES=1 tools/deps.sh
 	$(CARGO) xtask torture
+	$(CARGO) xtask torture log
 	$(CARGO) xtask campaign
 	$(CARGO) xtask kills
 	$(CARGO) xtask torture direct

@@ -11,7 +11,7 @@ use ondisk::zil::{
 use ondisk::{BlockPtr, ByteOrder, Field, ObjectId, Txg, ZilHeader};
 use pool::{Pool, PoolError, Runtime};
 use replay_bed::{Bed, FS, NewLog, RECORD_BYTES, VOLUME, listing, node, pattern, runtime};
-use sim::{CrashChoice, Image};
+use sim::{CrashChoice, Image, cuts_every};
 use std::collections::BTreeMap;
 use zil::testing::record;
 use zpl::{NewNode, Settings, Zfs};
@@ -240,19 +240,15 @@ fn logs_are_replayed_by_the_import() {
 
 #[test]
 fn a_power_cut_in_claim_or_replay_loses_nothing() {
-    let every = std::env::var("POWER_CUTS_EVERY").ok().and_then(|text| text.parse().ok()).unwrap_or(29usize).max(1);
+    let every = cuts_every(29);
     let (images, crashed) = crashed();
     for (runtime, every) in [(runtime(), every), (small_txgs(), 4 * every + 1)] {
         let recording = recovered(images.clone(), &runtime, &crashed, "without a cut");
-        let mut walk = recording.walk();
-        for (index, cut) in recording.cuts().into_iter().enumerate() {
-            walk.advance(cut);
-            if index % every == 0 {
-                for choice in [CrashChoice::Lost, CrashChoice::Random(cut as u64)] {
-                    recovered(walk.images(choice), &runtime, &crashed, &format!("cut {cut} {choice:?}"));
-                }
+        recording.each_cut((every, 0), &mut |cut| {
+            for choice in [CrashChoice::Lost, CrashChoice::Random(cut.events as u64)] {
+                recovered(cut.images(choice), &runtime, &crashed, &format!("cut {} {choice:?}", cut.events));
             }
-        }
+        });
     }
 }
 

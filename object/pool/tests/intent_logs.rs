@@ -10,12 +10,12 @@ use dsl::TxSpace;
 use kernels::checksum::{Verifier, embed};
 use metaslab::AllocRequest;
 use ondisk::zil::{LrCommon, LrWrite, TxType};
-use ondisk::{BlockPtr, Checksum, Compression, Field, ObjectType, Txg, ZilChain, ZilHeader, ZioEck};
+use ondisk::{BlockPtr, Checksum, Field, Txg, ZilChain, ZilHeader, ZioEck};
 use pool::{Pool, PoolError};
 use std::sync::Arc;
 use vdev::TopKind;
+use zil::testing::{LOG_BYTES, log_pointer};
 
-const LOG_BYTES: usize = 4096;
 const LABEL_START_BYTES: u64 = 4 << 20;
 const FS: &str = "tank/fs";
 
@@ -41,17 +41,7 @@ impl Bench {
     fn block(&self, seq: u64, txg: Txg) -> BlockPtr {
         let request = AllocRequest { psize: LOG_BYTES as u64, copies: 1, txg, hint: 0 };
         let dvas = self.pool().zio().view().allocator.alloc(&request).expect("room");
-        let mut bp = BlockPtr::HOLE;
-        bp.set_dva(0, dvas[0]);
-        bp.set_lsize(LOG_BYTES);
-        bp.set_psize(LOG_BYTES);
-        bp.set_compression(Compression::OFF);
-        bp.set_checksum_kind(Checksum::ZILOG2);
-        bp.set_object_type(ObjectType::INTENT_LOG);
-        bp.set_little_endian(true);
-        bp.set_birth(txg, txg);
-        bp.set_checksum([0x1234, 0x5678, self.objset, seq]);
-        bp
+        log_pointer(self.objset, seq, dvas[0], txg)
     }
     /// A block with this number, and the txg that it was allocated in, which is synced.
     fn synced_block(&self, seq: u64) -> BlockPtr {

@@ -7,7 +7,7 @@ use exec::{Exec, Inline};
 use ondisk::zil::{LrCommon, LrWrite, TxType};
 use ondisk::{Field, ObjectId, ObjsetType, Txg, ZilHeader};
 use pool::{AddSpec, Host, ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
-use sim::{CrashChoice, Event, Fault, FaultKind, Image, OpKind, Recording, Sim, SimDevice};
+use sim::{Event, Fault, FaultKind, Image, OpKind, Recording, Sim, SimDevice, cuts_every};
 use std::sync::{Arc, Weak};
 use vdev::{LeafKind, TopKind};
 use zil::{Filled, Itx, Log, LogSource, Payload, Range};
@@ -252,19 +252,11 @@ fn check(images: Vec<Image>, least: u64, what: &str) {
 }
 
 fn cut(bench: Bench, what: &str, every: usize) {
-    let every = std::env::var("POWER_CUTS_EVERY").ok().and_then(|text| text.parse().ok()).unwrap_or(every).max(1);
     let recording = record(bench);
-    let mut walk = recording.walk();
-    for (index, cut) in recording.cuts().into_iter().enumerate() {
-        walk.advance(cut);
-        if index % every != 0 {
-            continue;
-        }
-        let least = recording.mark_at(cut).unwrap_or(0);
-        for choice in [CrashChoice::Lost, CrashChoice::Applied, CrashChoice::Random(cut as u64)] {
-            check(walk.images(choice), least, &format!("{what} cut {cut} {choice:?}"));
-        }
-    }
+    recording.each_cut((cuts_every(every), 0), &mut |cut| {
+        let least = cut.mark.unwrap_or(0);
+        cut.each_image(0, &mut |choice, images| check(images, least, &format!("{what} cut {} {choice:?}", cut.events)));
+    });
 }
 
 #[test]

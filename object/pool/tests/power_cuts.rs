@@ -7,7 +7,7 @@ use dsl::CreateDataset;
 use exec::{Exec, Inline};
 use ondisk::ObjsetType;
 use pool::{Host, ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
-use sim::{CrashChoice, Image, Recording, Sim, SimDevice};
+use sim::{Image, Recording, Sim, SimDevice, cuts_every};
 use std::sync::Arc;
 use vdev::{LeafKind, TopKind};
 
@@ -97,19 +97,11 @@ fn check(images: Vec<Image>, least: u64, what: &str) {
 }
 
 fn cut(kind: TopKind, count: usize, every: usize) {
-    let every = std::env::var("POWER_CUTS_EVERY").ok().and_then(|text| text.parse().ok()).unwrap_or(every).max(1);
     let (recording, _) = record(kind, count);
-    let mut walk = recording.walk();
-    for (index, cut) in recording.cuts().into_iter().enumerate() {
-        walk.advance(cut);
-        if index % every != 0 {
-            continue;
-        }
-        let least = recording.mark_at(cut).unwrap_or(0);
-        for choice in [CrashChoice::Lost, CrashChoice::Applied, CrashChoice::Random(cut as u64)] {
-            check(walk.images(choice), least, &format!("{kind:?} cut {cut} {choice:?}"));
-        }
-    }
+    recording.each_cut((cuts_every(every), 0), &mut |cut| {
+        let least = cut.mark.unwrap_or(0);
+        cut.each_image(0, &mut |choice, images| check(images, least, &format!("{kind:?} cut {} {choice:?}", cut.events)));
+    });
 }
 
 #[test]

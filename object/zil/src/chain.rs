@@ -2,11 +2,29 @@
 
 use dmu::{BlockError, BlockIo};
 use ondisk::zil::{LogRecords, LrCommon, ZIL_ZC_OBJSET, ZIL_ZC_SEQ};
-use ondisk::{BlockId, BlockPtr, Bookmark, ByteOrder, Checksum, Level, ObjectId, ObjsetId, Txg, ZilChain, ZilHeader, ZioEck};
+use ondisk::{
+    BlockId, BlockPtr, Bookmark, ByteOrder, Checksum, Compression, Dva, Level, ObjectId, ObjectType, ObjsetId, Txg, ZilChain, ZilHeader,
+    ZioEck,
+};
 use std::ops::{ControlFlow, Range};
 
 /// Level of log blocks in bookmarks (OpenZFS: `ZB_ZIL_LEVEL`, -2).
 const LOG_LEVEL: Level = Level(u8::MAX - 1);
+
+/// Pointer of a log block of so many bytes at an address: `words` say which log it is of, and its number, in the place of a checksum.
+pub(crate) fn log_pointer(dva: Dva, bytes: usize, words: [u64; 4], txg: Txg) -> BlockPtr {
+    let mut bp = BlockPtr::HOLE;
+    bp.set_dva(0, dva);
+    bp.set_lsize(bytes);
+    bp.set_psize(bytes);
+    bp.set_compression(Compression::OFF);
+    bp.set_checksum_kind(Checksum::ZILOG2);
+    bp.set_object_type(ObjectType::INTENT_LOG);
+    bp.set_little_endian(true);
+    bp.set_birth(txg, txg);
+    bp.set_checksum(words);
+    bp
+}
 
 /// One block of the chain, read.
 struct LogBlock {

@@ -1,7 +1,7 @@
 //! Logs as OpenZFS writes them, for tests: records, blocks of records, pointers of blocks. Checksums are for whoever has them.
 
 use ondisk::zil::{LrCommon, TxType, ZIL_ZC_OBJSET, ZIL_ZC_SEQ};
-use ondisk::{BlockPtr, ByteOrder, Checksum, Compression, Dva, Field, ObjectType, Txg, ZilChain, ZioEck};
+use ondisk::{BlockPtr, ByteOrder, Dva, Field, Txg, ZilChain, ZioEck};
 
 /// Bytes of a log block.
 pub const LOG_BYTES: usize = 4096;
@@ -10,19 +10,9 @@ const IDENTITY: [u64; 2] = [0x1234, 0x5678];
 
 /// Pointer of the log block with this number at an address.
 pub fn log_pointer(objset: u64, seq: u64, dva: Dva, txg: Txg) -> BlockPtr {
-    let mut bp = BlockPtr::HOLE;
-    bp.set_dva(0, dva);
-    bp.set_lsize(LOG_BYTES);
-    bp.set_psize(LOG_BYTES);
-    bp.set_compression(Compression::OFF);
-    bp.set_checksum_kind(Checksum::ZILOG2);
-    bp.set_object_type(ObjectType::INTENT_LOG);
-    bp.set_little_endian(true);
-    bp.set_birth(txg, txg);
     let mut words = [IDENTITY[0], IDENTITY[1], 0, 0];
     (words[ZIL_ZC_OBJSET], words[ZIL_ZC_SEQ]) = (objset, seq);
-    bp.set_checksum(words);
-    bp
+    crate::chain::log_pointer(dva, LOG_BYTES, words, txg)
 }
 
 /// Bytes of a log block with these records, which are as long as they are, before its checksum is put in.

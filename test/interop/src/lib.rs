@@ -1,9 +1,10 @@
-//! `zirconia-interop write|read [--all] [NAME…]`: the exchange with the real OpenZFS, in both directions.
+//! `zirconia-interop write|read [--all] [NAME…] | crashed [POOLS]`: the exchange with the real OpenZFS, in both directions.
 //!
 //! * `write`: we make pools, fill and change them; `zdb` finds no error and no leak, the real engine imports, scrubs and lists
 //!   them exactly as we do, and after it wrote to them we read them again.
 //! * `read`: the real engine makes pools; we list them exactly, also with devices missing or full of noise; then we write to
 //!   them and the real engine finds them clean. Pools with features we lack are refused by the features' names.
+//! * `crashed`: pools that OpenZFS's stress test had open when it was stopped, with intent logs: read, claimed and given up by us.
 //!
 //! Without `--all` a quick subset runs; names pick single pools. `ZIRCONIA_INTEROP_DIR` is where the pools' files go
 //! (default `/var/tmp`), `ZIRCONIA_PEER` where the sources of `zpfix` are. Without the oracles the checks that need them are
@@ -12,6 +13,7 @@
 mod accelerated;
 mod accounting;
 mod churn;
+mod crashed;
 mod damage;
 mod direct;
 mod driver;
@@ -28,6 +30,7 @@ mod read;
 mod report;
 mod shadow;
 mod storm;
+pub mod taken;
 mod touch;
 mod write;
 
@@ -71,7 +74,7 @@ pub fn run() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (options, words): (Vec<String>, Vec<String>) = arguments.into_iter().partition(|word| word.starts_with("--"));
     let Some((verb, names)) = words.split_first().filter(|_| options.iter().all(|option| option == "--all")) else {
-        eprintln!("usage: zirconia-interop write|read [--all] [NAME…]");
+        eprintln!("usage: zirconia-interop write|read [--all] [NAME…] | crashed [POOLS]");
         return ExitCode::from(2);
     };
     let wanted = Wanted { all: !options.is_empty(), names: names.to_vec() };
@@ -87,8 +90,15 @@ pub fn run() -> ExitCode {
     match verb.as_str() {
         "write" => write::run(&oracle, &wanted, &table),
         "read" => read::run(&oracle, &root, &wanted, &table),
+        "crashed" => match scratch() {
+            Ok(base) => crashed::run(&oracle, &base, names.first().and_then(|count| count.parse().ok()), &table),
+            Err(error) => {
+                eprintln!("{error}");
+                return ExitCode::FAILURE;
+            }
+        },
         _ => {
-            eprintln!("usage: zirconia-interop write|read [--all] [NAME…]");
+            eprintln!("usage: zirconia-interop write|read [--all] [NAME…] | crashed [POOLS]");
             return ExitCode::from(2);
         }
     }

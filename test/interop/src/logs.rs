@@ -6,8 +6,7 @@ use crate::kernel;
 use crate::manifest;
 use crate::oracle::Oracle;
 use crate::report::Table;
-use crate::{Failure, driver};
-use dsl::{DatasetHandle, ReplayError, ReplayFiles, ReplayRecords};
+use crate::{Failure, driver, taken};
 use exec::Exec;
 use ondisk::ObjectId;
 use pool::Pool;
@@ -122,18 +121,9 @@ fn judged(exec: &Exec, oracle: &Oracle, folder: &Path, pool_name: &str) -> Resul
     }
 }
 
-/// Replayer whose machine stops before it begins.
-struct Stops;
-
-impl ReplayFiles for Stops {
-    fn open(&self, _: &DatasetHandle) -> Result<Box<dyn ReplayRecords>, ReplayError> {
-        Err(ReplayError::Stopped)
-    }
-}
-
 /// Stops an import between claim and replay: the real engine finds what was claimed in its place, and takes the pool over.
 fn interrupt(exec: &Exec, folder: &Path, oracle: &Oracle) -> Result<(), Failure> {
-    if driver::import_under(exec, folder, (KERNEL_POOL, false), Arc::new(Stops)).is_ok() {
+    if driver::import_under(exec, folder, (KERNEL_POOL, false), Arc::new(taken::Stops)).is_ok() {
         return Err("an import that was stopped ended well".into());
     }
     oracle.zdb_clean(folder, KERNEL_POOL)?;

@@ -3,6 +3,7 @@
 use crate::Failure;
 use crate::manifest::{self, Lines};
 use need::{Missing, Need};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -197,6 +198,21 @@ impl Oracle {
         Ok(Some(writes))
     }
 
+    /// Intent logs of the datasets of a pool that have one; None without a zdb.
+    pub fn logs(&self, folder: &Path, pool: &str) -> Result<Option<BTreeMap<String, LogListed>>, Failure> {
+        let Some(zdb) = &self.zdb else { return Ok(None) };
+        let said = run(Command::new(zdb).args(["-e", "-p"]).arg(folder).args(["-ivvv", pool]), ZDB_SECONDS)?;
+        if said.code != Some(0) {
+            return Err(format!("zdb -ivvv ended with {:?}:\n      {}", said.code, tail(&said.text)).into());
+        }
+        Ok(Some(LogListed::all(&said.text)))
+    }
+
+    /// Has the real engine list a pool that it only reads; None without it.
+    pub fn looked_at(&self, folder: &Path, pool: &str) -> Result<Option<Lines>, Failure> {
+        Ok(self.checked(folder, pool, &[])?.map(|text| manifest::parse(&text)))
+    }
+
     /// Makes a fixture.
     pub fn make(&self, name: &str, folder: &Path) -> Result<(), Failure> {
         let zpfix = self.zpfix.as_ref().ok_or("zpfix is missing")?;
@@ -230,6 +246,42 @@ impl Oracle {
             return Err(format!("zpfix check {how:?} ended with {:?}: {what}\n      {}", said.code, tail(&said.text)).into());
         }
         Ok(Some(said.text))
+    }
+}
+
+/// Intent log as `zdb -ivvv` lists it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogListed {
+    /// Txg that claimed it; 0 when nobody did.
+    pub claim_txg: u64,
+    /// Number of the last record that was claimed.
+    pub claim_lr_seq: u64,
+    /// Number of the last record that was replayed.
+    pub replay_seq: u64,
+    /// Records, each with its txg and number.
+    pub records: Vec<(u64, u64)>,
+}
+
+impl LogListed {
+    fn all(text: &str) -> BTreeMap<String, LogListed> {
+        let (mut logs, mut name) = (BTreeMap::<String, LogListed>::new(), String::new());
+        for line in text.lines() {
+            let number = |word: &str| -> Option<u64> {
+                let (_, rest) = line.split_once(word)?;
+                rest.trim_start().split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+            };
+            if let Some((dataset, _)) = line.strip_prefix("Dataset ").and_then(|rest| rest.split_once(" [")) {
+                name = dataset.to_string();
+            } else if line.contains("ZIL header:") {
+                let log = logs.entry(name.clone()).or_default();
+                log.claim_txg = number("claim_txg").unwrap_or(0);
+                log.claim_lr_seq = number("claim_lr_seq").unwrap_or(0);
+                log.replay_seq = number("replay_seq").unwrap_or(0);
+            } else if let (true, Some(txg), Some(seq)) = (line.trim_start().starts_with("TX_"), number(" txg "), number(" seq ")) {
+                logs.entry(name.clone()).or_default().records.push((txg, seq));
+            }
+        }
+        logs
     }
 }
 

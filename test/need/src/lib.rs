@@ -68,6 +68,8 @@ needs! {
     Uring = "uring", "io_uring with direct I/O", "sysctl kernel.io_uring_disabled=0, in a container a seccomp profile that allows it, and a TMPDIR whose file system has O_DIRECT";
     /// NVIDIA's compiler and library.
     Wheels = "wheels", "NVIDIA's packages", "pip (tools/deps.sh), a package index that can be reached, and no ZIRCONIA_NO_NVRTC";
+    /// Servers and shells of databases.
+    Databases = "databases", "PostgreSQL and SQLite", "ZIRCONIA_DATABASES=1 tools/deps.sh (Debian's postgresql and sqlite3)";
     /// Programs of ours, beside the test's.
     Programs = "programs", "our own programs", "cargo build --release --bins";
     /// `cargo fmt`.

@@ -20,7 +20,7 @@ pub use crash::{CrashChoice, CrashWalker};
 pub use device::{Latency, Sim, SimDevice};
 pub use fault::{Fault, FaultKind, OpKind};
 pub use pages::Image;
-pub use record::{DeviceIndex, Event, Recording, WriteId};
+pub use record::{Cut, DeviceIndex, Event, Recording, WriteId, cuts_every};
 
 /// Unit in bytes in which a write may be torn.
 pub const SECTOR_BYTES: usize = 512;

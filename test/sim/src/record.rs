@@ -1,6 +1,6 @@
 //! The recording: every write and flush of all devices in the order they happened, for building crash images later.
 
-use crate::crash::CrashWalker;
+use crate::crash::{CrashChoice, CrashWalker};
 use crate::pages::Image;
 use abd::Abd;
 
@@ -79,4 +79,46 @@ impl Recording {
     pub fn walk(&self) -> CrashWalker<'_> {
         CrashWalker::new(self)
     }
+
+    /// Visits the moments of [`Recording::cuts`] whose number leaves `rest` when divided by `every`, in their order.
+    pub fn each_cut(&self, (every, rest): (usize, usize), each: &mut dyn FnMut(&Cut<'_>)) {
+        let mut walk = self.walk();
+        for (number, events) in self.cuts().into_iter().enumerate() {
+            walk.advance(events);
+            if number % every.max(1) == rest {
+                each(&Cut { number, events, mark: self.mark_at(events), walk: &walk });
+            }
+        }
+    }
+}
+
+/// Moment at which the power goes off.
+#[derive(Debug)]
+pub struct Cut<'a> {
+    /// Number among all moments.
+    pub number: usize,
+    /// Number of events that happened before.
+    pub events: usize,
+    /// Last mark before.
+    pub mark: Option<u64>,
+    walk: &'a CrashWalker<'a>,
+}
+
+impl Cut<'_> {
+    /// The image of every device, if these writes reached the medium.
+    pub fn images(&self, choice: CrashChoice) -> Vec<Image> {
+        self.walk.images(choice)
+    }
+
+    /// Images of the three kinds: everything that was not flushed is lost, written, or torn and chosen at random.
+    pub fn each_image(&self, seed: u64, each: &mut dyn FnMut(CrashChoice, Vec<Image>)) {
+        for choice in [CrashChoice::Lost, CrashChoice::Applied, CrashChoice::Random(seed ^ self.events as u64)] {
+            each(choice, self.images(choice));
+        }
+    }
+}
+
+/// Number of moments of which a test visits one: `$POWER_CUTS_EVERY` (1 for all of them), else `usual`.
+pub fn cuts_every(usual: usize) -> usize {
+    std::env::var("POWER_CUTS_EVERY").ok().and_then(|text| text.parse().ok()).unwrap_or(usual).max(1)
 }

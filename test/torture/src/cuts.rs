@@ -4,12 +4,12 @@
 //! the block pointers, before and after the pool is used again.
 
 use crate::machine::{Layout, Machine, Trouble, mount, read_state};
-use crate::model::State;
+use crate::model::{Owner, Seen, State};
 use crate::outcome::Verdict;
 use crate::program::{Program, Runner};
 use abd::Abd;
 use pool::Pool;
-use sim::{CrashChoice, Image, Recording};
+use sim::{Image, Recording};
 use std::sync::Arc;
 use zpl::{NewNode, WriteData};
 
@@ -103,24 +103,18 @@ impl Share {
 /// torn and chosen at random.
 pub fn try_cuts(recorded: &Recorded, share: Share) -> CutReport {
     let mut report = CutReport::default();
-    let mut walk = recorded.recording.walk();
-    for (index, cut) in recorded.recording.cuts().into_iter().enumerate() {
-        walk.advance(cut);
-        if index % share.every != share.rest {
-            continue;
-        }
+    recorded.recording.each_cut((share.every, share.rest), &mut |cut| {
         report.cuts += 1;
-        let reached = recorded.recording.mark_at(cut).unwrap_or(0);
+        let reached = cut.mark.unwrap_or(0);
         let moment = Moment { started: (reached >> 32) as usize, acknowledged: (reached & 0xFFFF_FFFF) as usize };
-        for choice in [CrashChoice::Lost, CrashChoice::Applied, CrashChoice::Random(recorded.seed ^ cut as u64)] {
-            let what = format!("{} seed {} cut {cut} {choice:?}", recorded.layout, recorded.seed);
+        cut.each_image(recorded.seed, &mut |choice, images| {
+            let what = format!("{} seed {} cut {} {choice:?}", recorded.layout, recorded.seed, cut.events);
             report.images += 1;
-            let images = walk.images(choice);
             let mut verdict = std::mem::take(&mut report.verdict);
             verdict.trial(&what, || check_image(recorded, images, moment, &mut report));
             report.verdict = verdict;
-        }
-    }
+        });
+    });
     report
 }
 
@@ -175,7 +169,8 @@ pub fn go_on(machine: &Machine, found: State) -> Result<(), String> {
     pool.export().map_err(|error| format!("cannot be exported: {error}"))?;
     let pool = machine.import(true).map_err(said("cannot be imported after the export"))?;
     let mut wanted = found;
-    let after = crate::model::Seen { kind: 'f', data: Arc::new(contents), links: 1, attributes: std::collections::BTreeMap::new() };
+    let attributes = std::collections::BTreeMap::new();
+    let after = Seen { kind: 'f', data: Arc::new(contents), links: 1, attributes, owner: Owner::root(0o600) };
     Arc::make_mut(&mut wanted.head).insert(NAME.to_string(), after);
     let now = read_state(&pool).map_err(said("cannot be read after the export"))?;
     if now != wanted {

@@ -1,20 +1,24 @@
 //! A machine of simulated devices with one pool on it: making, importing, reading everything back.
 
-use crate::model::{Seen, State, Tree};
+use crate::model::{Owner, Seen, State, Tree};
 use device::BlockDevice;
 use dsl::{CreateDataset, DslError};
 use exec::{Exec, Inline};
 use ondisk::{ObjectId, ObjsetType};
-use pool::{Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, Runtime, TopSpec};
+use pool::{AddSpec, Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, Runtime, TopSpec};
 use sim::{Image, Sim, SimDevice};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 use vdev::{LeafKind, TopKind};
-use zpl::{Node, Settings, Zfs, ZplError};
+use zpl::{FileReplay, Node, Settings, Zfs, ZplError};
 
 /// Bytes of every device: the least that a pool takes.
 pub const DEVICE_BYTES: usize = 64 << 20;
+/// Bytes of zeros that are left out of files.
+const HOLE_BYTES: usize = 4096;
 /// Name of the file system that programs work in.
 pub const FILE_SYSTEM: &str = "tank/fs";
 /// Property `recordsize` of that file system: small, so that small files have indirect blocks.
@@ -31,6 +35,14 @@ pub enum Layout {
     Mirror2,
     /// RAID-Z1 of three.
     Raidz1x3,
+    /// One device, with a log device.
+    Logged,
+    /// One device, with a mirror of two log devices.
+    MirroredLog,
+}
+
+fn leaf(device: &Arc<SimDevice>) -> LeafSpec {
+    LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device: device.clone() }
 }
 
 impl Layout {
@@ -38,8 +50,8 @@ impl Layout {
     pub fn devices(self) -> usize {
         match self {
             Layout::Stripe1 => 1,
-            Layout::Stripe2 | Layout::Mirror2 => 2,
-            Layout::Raidz1x3 => 3,
+            Layout::Stripe2 | Layout::Mirror2 | Layout::Logged => 2,
+            Layout::Raidz1x3 | Layout::MirroredLog => 3,
         }
     }
 
@@ -49,8 +61,6 @@ impl Layout {
     }
 
     fn tops(self, devices: &[Arc<SimDevice>]) -> Vec<TopSpec> {
-        let leaf =
-            |device: &Arc<SimDevice>| LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device: device.clone() };
         let together = |kind| vec![TopSpec { kind, leaves: devices.iter().map(leaf).collect() }];
         match self {
             Layout::Stripe1 | Layout::Stripe2 => {
@@ -58,6 +68,17 @@ impl Layout {
             }
             Layout::Mirror2 => together(TopKind::Mirror),
             Layout::Raidz1x3 => together(TopKind::Raidz(1)),
+            Layout::Logged | Layout::MirroredLog => vec![TopSpec { kind: TopKind::Leaf, leaves: vec![leaf(&devices[0])] }],
+        }
+    }
+
+    /// Log vdevs: what comes behind the first device.
+    fn logs(self, devices: &[Arc<SimDevice>]) -> Vec<TopSpec> {
+        let leaves = || devices.iter().skip(1).map(leaf).collect();
+        match self {
+            Layout::Logged => vec![TopSpec { kind: TopKind::Leaf, leaves: leaves() }],
+            Layout::MirroredLog => vec![TopSpec { kind: TopKind::Mirror, leaves: leaves() }],
+            _ => Vec::new(),
         }
     }
 }
@@ -69,6 +90,8 @@ impl fmt::Display for Layout {
             Layout::Stripe2 => "stripe2",
             Layout::Mirror2 => "mirror2",
             Layout::Raidz1x3 => "raidz1x3",
+            Layout::Logged => "log",
+            Layout::MirroredLog => "log mirror",
         })
     }
 }
@@ -157,15 +180,34 @@ impl Machine {
 
     /// Makes the pool and its file system.
     pub fn create(&self, layout: Layout) -> Result<Pool, Trouble> {
-        with_file_system(make(&self.exec, layout.tops(&self.devices), file_system(&[]))?)
+        let pool = make(&self.exec, layout.tops(&self.devices), file_system(&[]))?;
+        let logs = layout.logs(&self.devices);
+        if !logs.is_empty() {
+            pool.add(AddSpec { logs, ..AddSpec::default() })?;
+        }
+        with_file_system(pool)
     }
 
     /// Imports the pool.
     pub fn import(&self, read_only: bool) -> Result<Pool, Trouble> {
         let devices = self.devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect();
         let options = ImportOptions { host: host(), read_only, ..ImportOptions::default() };
-        Ok(Pool::import(&self.exec, devices, &options, &Runtime::new())?)
+        let runtime = Runtime { replay: Some(Arc::new(FileReplay)), ..Runtime::new() };
+        Ok(Pool::import(&self.exec, devices, &options, &runtime)?)
     }
+}
+
+/// Writes what a device holds into a sparse file.
+pub fn write_image(image: &Image, path: &Path) -> std::io::Result<()> {
+    let file = std::fs::File::create(path)?;
+    file.set_len(image.size_bytes() as u64)?;
+    for (offset, bytes) in image.written() {
+        let pieces = bytes.chunks(HOLE_BYTES).enumerate().filter(|(_, piece)| !abd::slice_is_zero(piece));
+        for (index, piece) in pieces {
+            file.write_all_at(piece, (offset + index * HOLE_BYTES) as u64)?;
+        }
+    }
+    Ok(())
 }
 
 /// Makes the pool and its file system on one device, under another executor than a machine's.
@@ -265,5 +307,6 @@ fn see(zfs: &Arc<Zfs>, node: &Node) -> Result<Seen, Trouble> {
         let value = zfs.get_xattr(node, &name)?;
         attributes.insert(String::from_utf8_lossy(&name).into_owned(), value);
     }
-    Ok(Seen { kind, data: Arc::new(data), links: fields.links, attributes })
+    let owner = Owner { mode: fields.mode & 0o7777, uid: fields.uid, gid: fields.gid };
+    Ok(Seen { kind, data: Arc::new(data), links: fields.links, attributes, owner })
 }

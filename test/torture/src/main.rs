@@ -4,6 +4,9 @@
 //! judges one of EVERY (10; 0 for none). `torture life SEED [FOLDER]`: one of them again, step by step; its devices are left
 //! in FOLDER.
 //!
+//! `torture log [SEED] [OPERATIONS] [AGAIN] [TAKEN] [EVERY]`: every power cut (one in EVERY) of a program that makes durable what it does, through the
+//! intent log, and in one write or flush of AGAIN of each replay the power goes off once more; TAKEN pools of each layout are taken over by the real engine.
+//!
 //! `torture hostile [SEED] [IMAGES]`: images of pools that lie with right checksums.
 //!
 //! `torture zia [RECORDS] [ROW]`: a provider that fails, lies, gives less, stalls, is late or dies at every operation of a hundred records, on every
@@ -22,7 +25,7 @@ use torture::direct::{Report, race, torture as torture_direct};
 use torture::faults::{Blow, try_faults};
 use torture::machine::Layout;
 use torture::outcome::Verdict;
-use torture::{liars, zia};
+use torture::{durable, liars, zia};
 
 const OPERATIONS: u64 = 200;
 const DIRECT_OPERATIONS: u64 = 1_000_000;
@@ -33,6 +36,13 @@ const JUDGED_EVERY: u64 = 10;
 const LIARS_BLOCKS: u64 = 100_000;
 const FAULT_OPERATIONS: usize = 14;
 const HOSTILE_IMAGES: u64 = 2000;
+/// Number of operations of a program that makes durable what it does.
+const LOG_OPERATIONS: u64 = 300;
+/// Number of writes and flushes of a replay of which the power goes off at one.
+const LOG_AGAIN: u64 = 23;
+/// Number of pools of a layout that the real engine takes over.
+const LOG_TAKEN: u64 = 20;
+const LOG_LAYOUTS: [Layout; 4] = [Layout::Stripe1, Layout::Logged, Layout::MirroredLog, Layout::Raidz1x3];
 const LAYOUTS: [Layout; 4] = [Layout::Stripe1, Layout::Stripe2, Layout::Mirror2, Layout::Raidz1x3];
 
 /// Runs `part(0) … part(count - 1)` on as many threads as there are processors; returns what they give, in that order.
@@ -82,6 +92,43 @@ fn cuts(layout: Layout, seed: u64, operations: usize, threads: usize) -> Verdict
     );
     verdict.add(total.verdict);
     verdict
+}
+
+/// Cuts a program that makes durable what it does, at every write and flush, and its replays; the real engine takes some of the pools over.
+fn logs(seed: u64, operations: usize, (again, taken, every): (u64, u64, u64), threads: usize) -> Verdict {
+    let mut total = Verdict::default();
+    println!("layout     ops   cuts  images  replayed  records  beyond  cut again  taken over by the real engine");
+    for layout in LOG_LAYOUTS {
+        let recorded = match durable::record(layout, seed, operations) {
+            Ok(recorded) => Arc::new(recorded),
+            Err(why) => {
+                total.trial(&format!("{layout} seed {seed}: the program"), || Err(why));
+                continue;
+            }
+        };
+        let (mut report, tried) = (durable::check::LogReport::default(), recorded.clone());
+        for part in in_parallel(threads, move |rest| {
+            durable::check::try_cuts(&tried, Share { every: threads * every as usize, rest }, again as usize)
+        }) {
+            report.add(part);
+        }
+        let (verdict, counts) = durable::engine::take_over(&recorded, taken);
+        println!(
+            "{layout:<10} {operations:>3} {:>6} {:>7} {:>9} {:>8} {:>7} {:>10}  {} pools, {} with records: {}",
+            report.cuts,
+            report.images,
+            report.replayed,
+            report.records,
+            report.beyond,
+            report.again,
+            counts.pools,
+            counts.pending,
+            counts.records
+        );
+        total.add(report.verdict);
+        total.add(verdict);
+    }
+    total
 }
 
 fn faults(layout: Layout, seed: u64, threads: usize) -> Verdict {
@@ -193,7 +240,7 @@ fn end(verdict: &Verdict) -> ExitCode {
     if verdict.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-const USAGE: &str = "usage: torture [SEED] [OPERATIONS] | direct [SEED] [OPERATIONS] | hostile [SEED] [IMAGES] | lives [SEED] [PROGRAMS] [EVERY] | \
+const USAGE: &str = "usage: torture [SEED] [OPERATIONS] | log [SEED] [OPERATIONS] [AGAIN] [TAKEN] [EVERY] | direct [SEED] [OPERATIONS] | hostile [SEED] [IMAGES] | lives [SEED] [PROGRAMS] [EVERY] | \
      life SEED [FOLDER] | zia [RECORDS] [ROW] | liars [BLOCKS]";
 
 /// Does what the words ask for; None when they make no sense.
@@ -202,7 +249,7 @@ fn obey(words: &[&str]) -> Option<Verdict> {
     let (kind, rest) = match words {
         ["life", seed] => return Some(campaign::retell(seed.parse().ok()?, None)),
         ["life", seed, folder] => return Some(campaign::retell(seed.parse().ok()?, Some(folder.as_ref()))),
-        [kind @ ("direct" | "hostile" | "lives" | "zia" | "liars"), rest @ ..] => (*kind, rest),
+        [kind @ ("log" | "direct" | "hostile" | "lives" | "zia" | "liars"), rest @ ..] => (*kind, rest),
         rest => ("cuts", rest),
     };
     let numbers = rest.iter().map(|word| word.parse()).collect::<Result<Vec<u64>, _>>().ok()?;
@@ -210,6 +257,10 @@ fn obey(words: &[&str]) -> Option<Verdict> {
     Some(match (kind, numbers.len()) {
         ("lives", 0..=3) => {
             campaign::run(Campaign { seed: number(0, 1), programs: number(1, LIVES), judged_every: number(2, JUDGED_EVERY), threads })
+        }
+        ("log", 0..=5) => {
+            let (again, taken, every) = (number(2, LOG_AGAIN), number(3, LOG_TAKEN), number(4, 1));
+            logs(number(0, 1), number(1, LOG_OPERATIONS) as usize, (again, taken, every), threads)
         }
         ("liars", 0..=1) => badly(number(0, LIARS_BLOCKS), threads),
         ("zia", 0..=2) => providers(number(0, zia::RECORDS), numbers.get(1).copied(), threads),

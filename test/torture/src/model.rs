@@ -23,6 +23,25 @@ struct ModelNode {
     contents: Contents,
     links: u64,
     attributes: BTreeMap<String, Vec<u8>>,
+    owner: Owner,
+}
+
+/// Permission bits and owner of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Permission bits.
+    pub mode: u64,
+    /// User id.
+    pub uid: u64,
+    /// Group id.
+    pub gid: u64,
+}
+
+impl Owner {
+    /// Root, with these permission bits.
+    pub const fn root(mode: u64) -> Owner {
+        Owner { mode, uid: 0, gid: 0 }
+    }
 }
 
 /// View of what a path shows; compared between the model and a pool.
@@ -36,6 +55,8 @@ pub struct Seen {
     pub links: u64,
     /// Extended attributes.
     pub attributes: BTreeMap<String, Vec<u8>>,
+    /// Owner and permissions.
+    pub owner: Owner,
 }
 
 /// Tree of all paths of one file system or snapshot; the root is the empty path.
@@ -73,6 +94,9 @@ fn tree_difference(ours: &Tree, theirs: &Tree) -> Option<String> {
         if (seen.kind, seen.links, &seen.attributes) != (wanted.kind, wanted.links, &wanted.attributes) {
             return Some(format!("/{path}: {} with {} links instead of {} with {}", seen.kind, seen.links, wanted.kind, wanted.links));
         }
+        if seen.owner != wanted.owner {
+            return Some(format!("/{path}: {:?} instead of {:?}", seen.owner, wanted.owner));
+        }
         if seen.data != wanted.data {
             let at = seen.data.iter().zip(wanted.data.iter()).position(|(a, b)| a != b);
             return Some(format!("/{path}: {} bytes instead of {}, first differing byte {at:?}", seen.data.len(), wanted.data.len()));
@@ -90,7 +114,8 @@ pub struct Model {
 
 impl Default for Model {
     fn default() -> Model {
-        let root = ModelNode { contents: Contents::Directory(BTreeMap::new()), links: 2, attributes: BTreeMap::new() };
+        let contents = Contents::Directory(BTreeMap::new());
+        let root = ModelNode { contents, links: 2, attributes: BTreeMap::new(), owner: Owner::root(0o755) };
         Model { nodes: vec![root], snapshots: BTreeMap::new() }
     }
 }
@@ -118,7 +143,7 @@ impl Model {
 
     /// Paths and nodes of the directories that can be reached.
     pub fn directories(&self) -> Vec<(String, NodeId)> {
-        self.walk().into_iter().filter(|(_, node)| matches!(self.nodes[*node].contents, Contents::Directory(_))).collect()
+        self.paths().into_iter().filter(|(_, node)| matches!(self.nodes[*node].contents, Contents::Directory(_))).collect()
     }
 
     /// Entries of every path but the root: directory, name and node.
@@ -130,7 +155,8 @@ impl Model {
         self.directories().into_iter().flat_map(names).collect()
     }
 
-    fn walk(&self) -> Vec<(String, NodeId)> {
+    /// Paths and nodes of all that can be reached.
+    pub fn paths(&self) -> Vec<(String, NodeId)> {
         let mut found = vec![(String::new(), 0)];
         let mut next = 0;
         while let Some((path, node)) = found.get(next).cloned() {
@@ -146,7 +172,12 @@ impl Model {
     /// Enters a new node.
     pub fn create(&mut self, directory: NodeId, name: &str, contents: Contents) -> NodeId {
         let is_directory = matches!(contents, Contents::Directory(_));
-        self.nodes.push(ModelNode { contents, links: if is_directory { 2 } else { 1 }, attributes: BTreeMap::new() });
+        let owner = Owner::root(match contents {
+            Contents::Directory(_) => 0o755,
+            Contents::File(_) => 0o644,
+            Contents::Symlink(_) => 0o777,
+        });
+        self.nodes.push(ModelNode { contents, links: if is_directory { 2 } else { 1 }, attributes: BTreeMap::new(), owner });
         let new = self.nodes.len() - 1;
         self.nodes[directory].links += u64::from(is_directory);
         if let Some(names) = self.names(directory) {
@@ -186,6 +217,13 @@ impl Model {
         self.nodes[to.0].links += is_directory;
     }
 
+    /// Lets two names that are no directories change places.
+    pub fn exchange(&mut self, one: (NodeId, &str), other: (NodeId, &str)) {
+        let (Some(first), Some(second)) = (self.lookup(one.0, one.1), self.lookup(other.0, other.1)) else { return };
+        self.names(one.0).map(|names| names.insert(one.1.to_string(), second));
+        self.names(other.0).map(|names| names.insert(other.1.to_string(), first));
+    }
+
     /// True when `node` is `above` or lies under it.
     pub fn is_under(&self, node: NodeId, above: NodeId) -> bool {
         let below = |directory: NodeId| match &self.nodes[directory].contents {
@@ -205,6 +243,26 @@ impl Model {
     /// Sets an extended attribute.
     pub fn set_attribute(&mut self, node: NodeId, name: &str, value: Vec<u8>) {
         self.nodes[node].attributes.insert(name.to_string(), value);
+    }
+
+    /// Takes an extended attribute away.
+    pub fn remove_attribute(&mut self, node: NodeId, name: &str) {
+        self.nodes[node].attributes.remove(name);
+    }
+
+    /// Extended attributes of a node.
+    pub fn attributes(&self, node: NodeId) -> &BTreeMap<String, Vec<u8>> {
+        &self.nodes[node].attributes
+    }
+
+    /// Gives a node another owner and other permissions.
+    pub fn set_owner(&mut self, node: NodeId, owner: Owner) {
+        self.nodes[node].owner = owner;
+    }
+
+    /// Number of names of a node, those of itself included.
+    pub fn links(&self, node: NodeId) -> u64 {
+        self.nodes[node].links
     }
 
     /// Remembers everything under a name.
@@ -231,9 +289,9 @@ impl Model {
                 Contents::File(data) => ('f', data.clone()),
                 Contents::Symlink(target) => ('l', Arc::new(target.as_bytes().to_vec())),
             };
-            (path, Seen { kind, data, links: node.links, attributes: node.attributes.clone() })
+            (path, Seen { kind, data, links: node.links, attributes: node.attributes.clone(), owner: node.owner })
         };
-        self.walk().into_iter().map(show).collect()
+        self.paths().into_iter().map(show).collect()
     }
 
     /// State that a user should see now.

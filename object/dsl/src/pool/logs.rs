@@ -23,6 +23,9 @@ struct Pending {
     cut: Option<String>,
 }
 
+/// Question whether somebody replays the logs of object sets of a kind.
+pub type Knows<'a> = &'a dyn Fn(ObjsetType) -> bool;
+
 /// Vdevs for logs that are not in use: what logs have there is given up (OpenZFS: `SPA_LOG_CLEAR`).
 #[derive(Clone, Debug, Default)]
 pub struct LostLogs {
@@ -52,11 +55,11 @@ pub struct PendingLogs {
 
 impl IntentLogs {
     /// Looks at the logs of all datasets of a pool whose last txg on disk is `synced`. Those of file systems can be replayed only with
-    /// somebody who knows files; those that end on a device that was lost are given up.
+    /// somebody who knows them; those that end on a device that was lost are given up.
     ///
     /// # Errors
     /// The names of the datasets that have something to be replayed which cannot be.
-    pub(super) fn look(tree: &Tree, synced: Txg, knows_files: bool, lost: &LostLogs) -> Result<IntentLogs, Vec<String>> {
+    pub(super) fn look(tree: &Tree, synced: Txg, knows: Knows<'_>, lost: &LostLogs) -> Result<IntentLogs, Vec<String>> {
         let (mut logs, mut refused) = (IntentLogs { newest: synced, ..IntentLogs::default() }, Vec::new());
         let mut waiting = vec![tree.root_dir.clone()];
         while let Some(dir) = waiting.pop() {
@@ -77,7 +80,7 @@ impl IntentLogs {
                 continue;
             }
             let name = dir.full_name();
-            let is_known = objset.kind() == ObjsetType::ZVOL || objset.kind() == ObjsetType::ZFS && knows_files;
+            let is_known = objset.kind() == ObjsetType::ZVOL || knows(objset.kind());
             if let Some(obstacle) = log.obstacle {
                 tracing::warn!("the intent log of {name} cannot be replayed: {obstacle}");
             }

@@ -25,6 +25,7 @@ mod verbs;
 
 pub use create::{CreateDataset, DatasetInit};
 pub use facts::SnapshotEntry;
+use logs::Knows;
 pub use logs::{IntentLogs, LostLogs, PendingLogs};
 pub use mos::Mos;
 
@@ -204,14 +205,14 @@ impl DslPool {
     }
 
     /// Looks at the logs of all datasets of a pool that is being opened: those to be replayed, and those to be given up with its first
-    /// txg. With `knows_files` somebody is there who replays those of file systems; logs that end on a device that was `lost` are given up.
+    /// txg. What somebody `knows` can be replayed; logs that end on a device that was `lost` are given up.
     ///
     /// # Errors
     /// The names of the datasets that have something to be replayed which cannot be. The log of a dataset that can't be read can't be
     /// told; nothing can be written there either.
-    pub fn look_at_logs(&self, knows_files: bool, lost: &LostLogs) -> Result<IntentLogs, Vec<String>> {
+    pub fn look_at_logs(&self, knows: Knows<'_>, lost: &LostLogs) -> Result<IntentLogs, Vec<String>> {
         let _config = self.config();
-        IntentLogs::look(&self.tree, self.txgs.synced_txg(), knows_files, lost)
+        IntentLogs::look(&self.tree, self.txgs.synced_txg(), knows, lost)
     }
 
     /// Claims the space of logs that are to be replayed, in the pool's first txg: before anything else is allocated.

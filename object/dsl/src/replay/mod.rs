@@ -39,6 +39,11 @@ pub trait ReplayRecords {
 
 /// Whoever knows files.
 pub trait ReplayFiles: Send + Sync {
+    /// True when it replays the logs of object sets of this kind. Those of volumes are none of its business.
+    fn knows(&self, kind: ObjsetType) -> bool {
+        kind == ObjsetType::ZFS
+    }
+
     /// Opens a file system whose log is to be replayed; what was deleted before the crash is gone for good.
     ///
     /// # Errors
@@ -110,7 +115,7 @@ fn replay_one(dataset: &DatasetHandle, cut: Option<String>, files: Option<&dyn R
     let (objset, name) = (dataset.objset()?, dataset.name());
     let opened = match (objset.kind(), files) {
         (ObjsetType::ZVOL, _) => Ok(Box::new(Volume::open(&objset)?) as Box<dyn ReplayRecords>),
-        (ObjsetType::ZFS, Some(files)) => files.open(dataset),
+        (kind, Some(files)) if files.knows(kind) => files.open(dataset),
         _ => return Err(DslError::Unsupported),
     };
     let target = opened.map_err(|error| match error {

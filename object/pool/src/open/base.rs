@@ -7,7 +7,7 @@ use crate::zia::Providers;
 use dmu::TxgConfig;
 use dsl::{IntentLogs, ReplayFiles};
 use kstat::EventSink;
-use ondisk::ObjectId;
+use ondisk::{ObjectId, ObjsetType};
 use std::sync::Arc;
 
 /// Settings by which the engine runs a pool.
@@ -32,6 +32,11 @@ pub struct Runtime {
 }
 
 impl Runtime {
+    /// True when somebody is there who replays the logs of object sets of this kind, beside those of volumes.
+    pub(crate) fn replays(&self, kind: ObjsetType) -> bool {
+        self.replay.as_deref().is_some_and(|files| files.knows(kind))
+    }
+
     /// Defaults: 4 allocators, a cache of 256 MiB, OpenZFS's txg tunables, no events, no accelerators, nobody who knows files.
     pub fn new() -> Runtime {
         Runtime {

@@ -286,7 +286,7 @@ impl Start {
         let services = self.services(features, &ImportOptions { read_only: true, ..ImportOptions::default() }, runtime)?;
         let txgs = TxgManager::new(self.exec.clone(), ub.txg(), runtime.txg);
         let dsl = DslPool::open(self.mos.clone(), services as Arc<dyn PoolServices>, txgs)?;
-        dsl.look_at_logs(runtime.replay.is_some(), &lost_logs(&self.tree)).map(drop).map_err(PoolError::IntentLogs)
+        dsl.look_at_logs(&|kind| runtime.replays(kind), &lost_logs(&self.tree)).map(drop).map_err(PoolError::IntentLogs)
     }
 
     /// Loads space and datasets.
@@ -302,7 +302,7 @@ impl Start {
         // A pool that was exported may have logs too: of file systems that nobody mounted since their system crashed.
         let mut logs = match options.read_only {
             true => IntentLogs::default(),
-            false => dsl.look_at_logs(runtime.replay.is_some(), &lost_logs(&self.tree)).map_err(PoolError::IntentLogs)?,
+            false => dsl.look_at_logs(&|kind| runtime.replays(kind), &lost_logs(&self.tree)).map_err(PoolError::IntentLogs)?,
         };
         let mos_features = opened.features.mos_features();
         // What was on vdevs that are missing is not coming back: nobody is to wait for it.

@@ -1,11 +1,12 @@
 //! A log that is being written: its blocks from the oldest that is needed to the one that waits for the next records.
 
 use super::pack::Packed;
+use crate::chain::log_pointer;
 use crate::stats::count_block;
 use dmu::{BlockError, BlockIo, LogIo};
 use exec::{Completion, completion};
 use ondisk::zil::{ZIL_ZC_OBJSET, ZIL_ZC_SEQ};
-use ondisk::{BlockPtr, Checksum, Compression, Field, ObjectType, ObjsetId, Txg, ZilChain, ZilHeader, ZioEck};
+use ondisk::{BlockPtr, Field, ObjsetId, Txg, ZilChain, ZilHeader, ZioEck};
 use std::collections::VecDeque;
 
 /// One block of the chain.
@@ -54,18 +55,9 @@ impl LiveChain {
     fn allocate(&mut self, log: &dyn LogIo, bytes: usize, txg: Txg) -> Result<(), BlockError> {
         let room = log.allocate(txg, bytes, ObjsetId(self.objset))?;
         self.block_seq += 1;
-        let mut bp = BlockPtr::HOLE;
-        bp.set_dva(0, room.dva);
-        bp.set_lsize(bytes);
-        bp.set_psize(bytes);
-        bp.set_compression(Compression::OFF);
-        bp.set_checksum_kind(Checksum::ZILOG2);
-        bp.set_object_type(ObjectType::INTENT_LOG);
-        bp.set_little_endian(true);
-        bp.set_birth(txg, txg);
         let mut words = [self.identity[0], self.identity[1], 0, 0];
         (words[ZIL_ZC_OBJSET], words[ZIL_ZC_SEQ]) = (self.objset, self.block_seq);
-        bp.set_checksum(words);
+        let bp = log_pointer(room.dva, bytes, words, txg);
         self.blocks.push_back(LiveBlock { bp, is_separate: room.is_separate, newest: Txg::ZERO, is_stable: false });
         Ok(())
     }

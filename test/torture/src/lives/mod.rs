@@ -17,20 +17,18 @@ mod survival;
 mod verbs;
 mod written;
 
+use crate::machine::write_image;
 use life::Life;
 use ondisk::Guid;
 use sim::Image;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use vdev::{DraidConfig, TopKind};
 use written::said;
 
 /// Bytes of a device. With 64 MiB the part that a distributed spare has of them is less than OpenZFS opens (`SPA_MINDEVSIZE`).
 const DEVICE_BYTES: usize = 72 << 20;
-/// Bytes of zeros that are left out of files.
-const HOLE_BYTES: usize = 4096;
 
 /// Shape of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,17 +115,7 @@ pub struct Ended {
 impl Ended {
     /// Writes the devices into sparse files in `folder`.
     pub fn write_to(&self, folder: &Path) -> std::io::Result<()> {
-        for (name, image) in &self.images {
-            let file = std::fs::File::create(folder.join(name))?;
-            file.set_len(image.size_bytes() as u64)?;
-            for (offset, bytes) in image.written() {
-                let pieces = bytes.chunks(HOLE_BYTES).enumerate().filter(|(_, piece)| !abd::slice_is_zero(piece));
-                for (index, piece) in pieces {
-                    file.write_all_at(piece, (offset + index * HOLE_BYTES) as u64)?;
-                }
-            }
-        }
-        Ok(())
+        self.images.iter().try_for_each(|(name, image)| write_image(image, &folder.join(name)))
     }
 }
 

@@ -5,10 +5,19 @@
 //! daemon, the mounts come back by themselves, and the programs open their files again as soon as they can, making them where they are
 //! missing: so a file system that is not there for a moment, while the one around it is, shows as a loss. In the end every cell and file
 //! is there, nothing lies beneath the mountpoints, and `zdb` finds no leak.
+//!
+//! Beside them programs of others do what they are trusted for: messages are delivered ([`mail`]), and in the campaign transactions are committed to
+//! SQLite ([`sqlite`]) and PostgreSQL ([`postgres`]), which are asked afterwards for what they acknowledged, and whether they are sound.
+
+mod load;
+mod mail;
+mod postgres;
+mod sqlite;
 
 use crate::campaign::writer::Writer;
 use crate::world::{Failure, Options, World, same};
 use need::Need;
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -149,35 +158,54 @@ fn until(what: &str, mut is_so: impl FnMut() -> Result<bool, Failure>) -> Result
 struct Load {
     cells: Vec<Cells>,
     files: Writer,
+    others: Vec<Box<dyn load::Load>>,
 }
 
 impl Load {
-    fn start(world: &World, forwards: bool, seed: u64) -> Load {
+    fn start(world: &World, forwards: bool, seed: u64, others: Vec<Box<dyn load::Load>>) -> Load {
         let cells = |name: &str, how| Cells::start(world.path(&format!("mnt/tank/{name}")), how);
         let mut list = vec![cells("cells", Acknowledged::ByFsync), cells("fsync/cells", Acknowledged::ByFsync)];
         list.push(cells("noauto/cells", Acknowledged::ByFsync));
         if forwards {
             list.push(cells("syncfs/cells", Acknowledged::BySyncfs));
         }
-        Load { cells: list, files: Writer::start(world.path("mnt/tank/files"), seed) }
+        Load { cells: list, files: Writer::start(world.path("mnt/tank/files"), seed), others }
     }
 
     /// Waits until every program got something acknowledged that it had not before.
     fn goes_on(&self) -> Result<(), Failure> {
-        let before: Vec<usize> = self.cells.iter().map(Cells::count).collect();
-        until("what programs write is acknowledged again", || {
-            Ok(self.cells.iter().zip(&before).all(|(cells, before)| cells.count() > before + 1))
-        })
+        let counts = || -> Vec<(&'static str, usize)> {
+            let cells = self.cells.iter().map(|cells| ("cells", cells.count()));
+            let others = self.others.iter().flat_map(|other| other.acknowledged().into_iter().map(|count| (other.name(), count)));
+            cells.chain(others).collect()
+        };
+        let (before, begun) = (counts(), Instant::now());
+        loop {
+            let waits = counts().iter().zip(&before).find(|((_, now), (_, before))| *now <= before + 1).map(|((name, _), _)| *name);
+            let Some(name) = waits else { return Ok(()) };
+            if begun.elapsed() > PATIENCE {
+                return Err(format!("      {name} are not acknowledged again").into());
+            }
+            std::thread::sleep(STEP);
+        }
     }
 
     fn finish(&mut self) -> Result<(), Failure> {
         self.cells.iter_mut().try_for_each(Cells::finish)?;
+        self.others.iter_mut().try_for_each(|other| other.finish())?;
         self.files.finish(PATIENCE)
     }
 
-    fn check(&self, when: &str) -> Result<(), Failure> {
+    fn check(&mut self, when: &str) -> Result<(), Failure> {
         self.cells.iter().try_for_each(|cells| cells.check(when))?;
+        self.others.iter_mut().try_for_each(|other| other.check(when))?;
         self.files.check(when)
+    }
+
+    /// Numbers of what was acknowledged, by its name.
+    fn acknowledged(&self) -> BTreeMap<&'static str, usize> {
+        let others = self.others.iter().map(|other| (other.name(), other.acknowledged().iter().sum()));
+        [("cells", self.cells.iter().map(Cells::count).sum()), ("files", self.files.promised())].into_iter().chain(others).collect()
     }
 }
 
@@ -188,8 +216,26 @@ fn names_in(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Runs some kills of one pool, and the judgement. Returns how many cells and files were acknowledged.
-fn pool(world: &World, kills: u64, seed: u64) -> Result<(usize, usize), Failure> {
+/// Starts programs of others, each in a file system of its own; messages alone for the gate.
+fn others(world: &World, has_databases: bool, seed: u64) -> Result<Vec<Box<dyn load::Load>>, Failure> {
+    world.ok("zfs create tank/mail")?;
+    let mut others: Vec<Box<dyn load::Load>> = vec![Box::new(mail::Mail::start(world.path("mnt/tank/mail"), seed)?)];
+    if !has_databases {
+        return Ok(others);
+    }
+    if !sqlite::is_missing()? {
+        world.ok("zfs create -o recordsize=8K tank/sqlite")?;
+        others.push(Box::new(sqlite::Sqlite::start(world.path("mnt/tank/sqlite"))));
+    }
+    if let Some(programs) = postgres::find()? {
+        world.ok("zfs create -o recordsize=8K tank/postgres")?;
+        others.push(Box::new(postgres::Postgres::start(world, programs, &world.path("mnt/tank/postgres"), seed)?));
+    }
+    Ok(others)
+}
+
+/// Runs some kills of one pool, and the judgement. Returns how much was acknowledged, by its name.
+fn pool(world: &World, kills: u64, seed: u64, has_databases: bool) -> Result<BTreeMap<&'static str, usize>, Failure> {
     let mut chance = Chance(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     world.vdevs(&["a", "b", "c"])?;
     world.ok("zpool create -m {mnt}/tank tank raidz {vdevs}/a {vdevs}/b {vdevs}/c")?;
@@ -202,7 +248,7 @@ fn pool(world: &World, kills: u64, seed: u64) -> Result<(usize, usize), Failure>
         world.ok("zfs create -o canmount=noauto tank/syncfs")?;
         world.ok("zfs mount -o syncfs tank/syncfs")?;
     }
-    let mut load = Load::start(world, forwards, seed);
+    let mut load = Load::start(world, forwards, seed, others(world, has_databases, seed)?);
     load.goes_on()?;
     for _ in 0..kills {
         let daemon = world.daemon()?;
@@ -219,17 +265,17 @@ fn pool(world: &World, kills: u64, seed: u64) -> Result<(usize, usize), Failure>
     load.goes_on()?;
     load.finish()?;
     load.check("through the mounts that came back")?;
-    judge(world, &load, forwards)?;
-    Ok((load.cells.iter().map(Cells::count).sum(), load.files.promised()))
+    judge(world, &mut load, forwards)?;
+    Ok(load.acknowledged())
 }
 
 /// Checks that nothing is beneath the mounts, everything is there after an import, and zdb agrees.
-fn judge(world: &World, load: &Load, forwards: bool) -> Result<(), Failure> {
+fn judge(world: &World, load: &mut Load, forwards: bool) -> Result<(), Failure> {
     world.ok("zpool export tank")?;
     same("names beneath the pool's mount", names_in(&world.path("mnt/tank")), Vec::new())?;
     world.ok("zpool import -N -d {vdevs} tank")?;
     world.ok("zfs mount tank")?;
-    for child in ["fsync", "files", "noauto", "syncfs"] {
+    for child in ["fsync", "files", "noauto", "syncfs", "mail", "sqlite", "postgres"] {
         same(&format!("names beneath the mount of {child}"), names_in(&world.path(&format!("mnt/tank/{child}"))), Vec::new())?;
     }
     world.ok("zfs mount -a")?;
@@ -244,17 +290,19 @@ fn judge(world: &World, load: &Load, forwards: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn run(world: &World, kills: u64, seed: u64) -> Result<(usize, usize), Failure> {
-    pool(world, kills, seed).inspect_err(|_| {
-        if let Ok(log) = std::fs::read_to_string(world.path("state/zirconiad.log")) {
-            println!("--- the daemon's log\n{log}");
+fn run(world: &World, kills: u64, seed: u64, has_databases: bool) -> Result<BTreeMap<&'static str, usize>, Failure> {
+    pool(world, kills, seed, has_databases).inspect_err(|_| {
+        for log in ["state/zirconiad.log", "pg/log"] {
+            if let Ok(text) = std::fs::read_to_string(world.path(log)) {
+                println!("--- {log}\n{text}");
+            }
         }
     })
 }
 
 /// Runs three kills, for the gate. Without root there is a moment without a mount after each.
 pub fn sample(world: &World) -> Result<(), Failure> {
-    run(world, KILLS_OF_A_POOL, world.options().seed.unwrap_or(1)).map(drop)
+    run(world, KILLS_OF_A_POOL, world.options().seed.unwrap_or(1), false).map(drop)
 }
 
 fn wish(mut words: impl Iterator<Item = String>) -> Option<(u64, u64)> {
@@ -277,7 +325,7 @@ pub fn main(words: impl Iterator<Item = String>) -> bool {
     if let Err(ended) = crate::needs::begins(crate::needs::ROOT, "the kills") {
         return ended;
     }
-    let (mut done, mut failed, mut cells, mut files) = (0, 0, 0, 0);
+    let (mut done, mut failed, mut total) = (0, 0, BTreeMap::new());
     for seed in seed.. {
         if done >= kills {
             break;
@@ -285,11 +333,10 @@ pub fn main(words: impl Iterator<Item = String>) -> bool {
         let now = KILLS_OF_A_POOL.min(kills - done);
         done += now;
         let begun = Instant::now();
-        match World::new(Options::default()).and_then(|world| run(&world, now, seed)) {
+        match World::new(Options::default()).and_then(|world| run(&world, now, seed, true)) {
             Ok(acknowledged) => {
-                (cells, files) = (cells + acknowledged.0, files + acknowledged.1);
-                let seconds = begun.elapsed().as_secs_f64();
-                println!("ok    {done} of {kills} kills ({seconds:.1} s; {} cells, {} files acknowledged)", acknowledged.0, acknowledged.1);
+                println!("ok    {done} of {kills} kills ({:.1} s; acknowledged: {})", begun.elapsed().as_secs_f64(), told(&acknowledged));
+                acknowledged.into_iter().for_each(|(name, count)| *total.entry(name).or_default() += count);
             }
             Err(failure) => {
                 println!("FAIL  kills up to {done}\n{failure}\n      again: cargo xtask kills {now} --seed {seed}");
@@ -297,6 +344,10 @@ pub fn main(words: impl Iterator<Item = String>) -> bool {
             }
         }
     }
-    println!("{done} kills, {failed} pools failed; {cells} cells and {files} files were acknowledged");
+    println!("{done} kills, {failed} pools failed; acknowledged were {}", told(&total));
     failed == 0 && done > 0
+}
+
+fn told(acknowledged: &BTreeMap<&'static str, usize>) -> String {
+    acknowledged.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
 }

@@ -1,0 +1,35 @@
+//! Power cuts while programs make durable what they do, through the intent log, and while that is replayed. What users lose when these fail: what
+//! fsync(2), O_DSYNC or msync(2) promised, or the pool's space.
+
+use torture::cuts::Share;
+use torture::durable::{check::try_cuts, record};
+use torture::machine::Layout;
+
+/// Visits one cut in `every`, and in one of `again` the power goes off once more; `cargo xtask torture log` visits all of a longer program.
+fn cut(layout: Layout, every: usize, again: usize) {
+    let recorded = record(layout, 7, 100).unwrap_or_else(|why| panic!("{why}"));
+    let every = sim::cuts_every(every);
+    let report = try_cuts(&recorded, Share { every, rest: 0 }, again);
+    assert_eq!(report.verdict.failed, 0, "{}", report.verdict);
+    assert!(report.replayed > report.images / 2 && report.records > 4 * report.replayed && report.beyond > 0, "{report:?}");
+}
+
+#[test]
+fn one_disk_keeps_what_was_made_durable() {
+    cut(Layout::Stripe1, 19, 31);
+}
+
+#[test]
+fn a_log_device_keeps_what_was_made_durable() {
+    cut(Layout::Logged, 41, 41);
+}
+
+#[test]
+fn a_mirror_of_log_devices_keeps_what_was_made_durable() {
+    cut(Layout::MirroredLog, 47, 43);
+}
+
+#[test]
+fn raidz_keeps_what_was_made_durable() {
+    cut(Layout::Raidz1x3, 97, 97);
+}
