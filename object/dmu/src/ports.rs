@@ -93,6 +93,12 @@ pub trait LogIo: Send + Sync {
     fn allocate(&self, txg: Txg, bytes: usize, objset: ObjsetId) -> Result<LogRoom, BlockError>;
     /// Writes a block, of which `used` bytes count, with its checksum put in; returns at once, with the number of bytes that the devices get.
     fn write(&self, bp: &BlockPtr, block: Vec<u8>, used: usize, done: LogDone) -> usize;
+    /// Does [`LogIo::write`] and makes the block durable, on this thread, which waits for the device: the number of bytes that it gets, and the outcome.
+    /// None where that cannot be had in one step; `block` then has nothing that matters put into it.
+    fn write_durably(&self, bp: &BlockPtr, block: &mut [u8], used: usize) -> Option<(usize, Result<(), BlockError>)> {
+        let _ = (bp, block, used);
+        None
+    }
     /// Makes durable what was written where these blocks lie.
     fn flush(&self, blocks: &[BlockPtr], done: LogDone);
 }

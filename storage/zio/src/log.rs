@@ -10,10 +10,12 @@ use abd::Abd;
 use device::{DeviceError, DeviceOp};
 use exec::TaskClass;
 use kernels::checksum::{Verifier, embed};
+use leaf::FailedIo;
 use metaslab::AllocRequest;
 use ondisk::{BlockPtr, Bookmark, Dva, Txg, VdevId};
 use std::collections::BTreeSet;
-use vdev::{LeafId, TopVdev};
+use vdev::{LeafId, TopVdev, WritePlan};
+use vdev_queue::IoKind;
 
 /// Unit of a log block's write in bytes: its checksum covers whole ones.
 const UNIT_BYTES: usize = 4096;
@@ -77,6 +79,33 @@ impl LogBlocks<'_> {
         let done = move |result: Result<(), ErrorKind>| then(result.map_err(fail));
         write_all(core, &snapshot, (bp.birth(), Priority::SyncWrite), planned, done);
         length
+    }
+
+    /// Writes a block as [`LogBlocks::write`] does, and makes it durable, on this thread, which waits for the device; gives the number of bytes that
+    /// the device gets, and the outcome. None where a block lies on more than one leaf, or its leaf has no such way: then it is written and
+    /// flushed.
+    pub fn write_durably(&self, bp: &BlockPtr, bookmark: Bookmark, block: &mut [u8], used: usize) -> Option<(usize, Result<(), ZioError>)> {
+        let (core, snapshot) = (&self.0.core, self.0.core.snapshot());
+        let top = snapshot.view.tree.top(bp.dva(0).vdev)?;
+        let length = used.next_multiple_of(UNIT_BYTES).min(block.len());
+        let plan = WritePlan::new(&snapshot.view.tree, top, bp.dva(0).offset, length);
+        let [io] = &plan.ios[..] else { return None };
+        if top.parity() > 0 || !plan.skipped.is_empty() || plan.length != length || block.len() != bp.psize() {
+            return None;
+        }
+        embed(bp.checksum_kind(), block, Verifier::log_block(bp.checksum())).ok()?;
+        let (leaf, planned_ns) = (io.leaf, core.exec.now_ns());
+        let result = snapshot.leaf(leaf)?.write_durably(io.offset, &Abd::from_slice(&block[..length]), planned_ns)?;
+        let outcome = result.map_err(|error| {
+            let class = Priority::SyncWrite.class(IoKind::Write);
+            let io = FailedIo { kind: IoKind::Write, class, offset: io.offset, bytes: length as u64 };
+            core.leaf_failed(&snapshot, leaf, &io, error);
+            core.note_missing(&snapshot, leaf, bp.birth());
+            // What others wrote may be lost as well, and a flush that comes after this one need not say so.
+            core.lacking.note_unflushed(std::iter::once(snapshot.guid(leaf)));
+            ZioError::new(if error == DeviceError::Gone { ErrorKind::NoDevice } else { ErrorKind::Io }, bookmark)
+        });
+        Some((length, outcome))
     }
 
     /// Makes durable what was written to the vdevs that these blocks lie on; `then` gets an error when one of them has more leaves that did not flush

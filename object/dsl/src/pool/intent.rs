@@ -150,4 +150,7 @@ impl Log for DatasetLog {
         }
         self.live.writer.commit(object)
     }
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        self.live.writer.counts()
+    }
 }

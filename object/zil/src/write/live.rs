@@ -1,7 +1,7 @@
 //! A log that is being written: its blocks from the oldest that is needed to the one that waits for the next records.
 
 use super::pack::Packed;
-use crate::stats::count_block;
+use crate::stats::LogCounts;
 use dmu::{BlockError, BlockIo, LogIo};
 use exec::{Completion, completion};
 use ondisk::zil::{ZIL_ZC_OBJSET, ZIL_ZC_SEQ};
@@ -151,9 +151,21 @@ fn log_of(io: &dyn BlockIo) -> Result<&dyn LogIo, BlockError> {
     io.log().ok_or(BlockError::Unsupported)
 }
 
-/// Writes blocks, and flushes their devices and those of `others` once all are written. Waits.
-pub(super) fn write_out(io: &dyn BlockIo, outgoing: Vec<Outgoing>, others: Vec<BlockPtr>) -> Result<(), BlockError> {
+/// Writes blocks, and flushes their devices and those of `others` once all are written. Waits. One block alone goes to its device from this thread,
+/// where it can be durable in one step.
+pub(super) fn write_out(
+    io: &dyn BlockIo,
+    mut outgoing: Vec<Outgoing>,
+    others: Vec<BlockPtr>,
+    counts: &LogCounts,
+) -> Result<(), BlockError> {
     let log = log_of(io)?;
+    if let ([block], true) = (&mut outgoing[..], others.is_empty())
+        && let Some((written, outcome)) = log.write_durably(&block.bp, &mut block.bytes, block.used)
+    {
+        counts.add_block(block.is_separate, [block.used, written, block.bytes.len()].map(|bytes| bytes as u64));
+        return outcome;
+    }
     let mut blocks = others;
     blocks.extend(outgoing.iter().map(|block| block.bp));
     let mut waits: Vec<Completion<Result<(), BlockError>>> = Vec::with_capacity(outgoing.len());
@@ -164,7 +176,7 @@ pub(super) fn write_out(io: &dyn BlockIo, outgoing: Vec<Outgoing>, others: Vec<B
             let (done, wait) = completion();
             let allocated = block.bytes.len();
             let written = log.write(&block.bp, block.bytes, block.used, Box::new(move |result| done.complete(result)));
-            count_block(block.is_separate, [block.used, written, allocated].map(|bytes| bytes as u64));
+            counts.add_block(block.is_separate, [block.used, written, allocated].map(|bytes| bytes as u64));
             waits.push(wait);
         }
     });
