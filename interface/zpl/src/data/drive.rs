@@ -145,12 +145,13 @@ impl Driver {
             Ok(Prepared::Nothing) => then(Ok(0)),
             Ok(Prepared::Done(writing, tx)) => {
                 let result = writing.finish(&self.store, node, &tx, Ok(()));
-                if !synchronous || !self.logs() {
-                    return self.answer(node.object, tx, result, synchronous, then);
+                match result {
+                    Ok((length, txg)) if synchronous && self.logs() => {
+                        drop(tx);
+                        self.stable.commit_or_answer(Unstable { object: node.object, txg, length, then });
+                    }
+                    result => self.answer(node.object, tx, result, synchronous, then),
                 }
-                // Whoever wrote through the cache may wait, as he would for memory: the commit is his, and no thread is started for it.
-                drop(tx);
-                then(result.and_then(|(length, txg)| self.store.wait_for_stable(node.object, txg).map(|()| length)));
             }
             Ok(Prepared::Direct(writing, tx, data)) => {
                 let (driver, kept) = (self.clone(), node.kept());
