@@ -332,6 +332,27 @@ fn a_commit_costs_one_write_and_one_flush() {
     }
 }
 
+/// If this fails, whoever wants log devices kept for others (`logbias=throughput`) shares them.
+#[test]
+fn a_log_spares_log_devices_where_it_is_told_to() {
+    let bench = Bench::new(TopKind::Leaf, 1, true);
+    let volume = Volume::open(&bench.pool);
+    volume.begin();
+    for (value, used) in [("throughput", [1, 0]), ("latency", [0, 1])] {
+        volume.handle.set_props(&[("logbias".to_string(), value.to_string())]).expect("set");
+        // The block that waits was allocated before.
+        for age in 0..2 {
+            volume.write(Write { offset: 8192, length: 4096, age });
+            volume.commit();
+        }
+        let before = bench.pool.txg();
+        volume.write(Write { offset: 8192, length: 4096, age: 3 });
+        let costs = cost(&bench, || volume.commit());
+        assert_eq!([costs[0].0, costs[1].0], used, "{value}");
+        assert_eq!(bench.pool.txg(), before, "{value}: no txg was waited for");
+    }
+}
+
 /// If this fails, an exported pool still has a log, or one of its datasets that is gone.
 #[test]
 fn logs_end_with_their_dataset_and_with_the_pool() {

@@ -34,11 +34,12 @@ pub struct LogRoom {
 pub struct LogBlocks<'a>(pub &'a Zio);
 
 impl LogBlocks<'_> {
-    /// Room for a block of so many bytes in one piece, on a log vdev that works where there is one; blocks of logs with other hints may go elsewhere.
+    /// Room for a block of so many bytes in one piece, on a log vdev that works where there is one and these are not spared; blocks of logs with
+    /// other hints may go elsewhere.
     ///
     /// # Errors
     /// `NoSpace`, and `ReadOnly` for a pool that is not written.
-    pub fn allocate(&self, txg: Txg, bytes: usize, hint: u64) -> Result<LogRoom, ErrorKind> {
+    pub fn allocate(&self, (txg, hint): (Txg, u64), bytes: usize, spares_log_devices: bool) -> Result<LogRoom, ErrorKind> {
         let view = &self.0.core.snapshot().view;
         if !view.facts.writeable {
             return Err(ErrorKind::ReadOnly);
@@ -48,7 +49,7 @@ impl LogBlocks<'_> {
         let logs = view.tree.tops.iter().filter(|top| top.is_log && top.is_concrete());
         let (all, any_works) = logs.fold((0, false), |(all, any), top| (all + 1, any || works(top)));
         // Each is asked in its turn: a dead one only passes it on.
-        for _ in 0..if any_works { all } else { 0 } {
+        for _ in 0..if any_works && !spares_log_devices { all } else { 0 } {
             let Ok([dva, ..]) = view.allocator.alloc_log(&request) else { break };
             if view.tree.top(dva.vdev).is_some_and(works) {
                 return Ok(LogRoom { dva, is_separate: true });

@@ -4,7 +4,7 @@
 
 use abd::{Abd, AbdPart};
 use arc::Cache;
-use dmu::{BlockError, BlockIo, BlockWrite, Keep, Landed, LandedDone, LogDone, LogIo, LogRoom, WriteDone};
+use dmu::{BlockError, BlockIo, BlockWrite, Keep, Landed, LandedDone, LogDone, LogIo, LogOwner, LogRoom, WriteDone};
 use exec::{Exec, Mutex, RwLock};
 use kstat::IoStats;
 use ondisk::zil::{ZIL_ZC_OBJSET, ZIL_ZC_SEQ};
@@ -218,8 +218,8 @@ fn log_bookmark(bp: &BlockPtr) -> Bookmark {
 }
 
 impl LogIo for PoolIo {
-    fn allocate(&self, txg: Txg, bytes: usize, objset: ObjsetId) -> Result<LogRoom, BlockError> {
-        let room = LogBlocks(self.cache.zio()).allocate(txg, bytes, objset.0);
+    fn allocate(&self, txg: Txg, bytes: usize, log: LogOwner) -> Result<LogRoom, BlockError> {
+        let room = LogBlocks(self.cache.zio()).allocate((txg, log.objset.0), bytes, log.spares_log_devices);
         let room = room.map_err(|kind| block_error(ZioError::new(kind, Bookmark::default())))?;
         Ok(LogRoom { dva: room.dva, is_separate: room.is_separate })
     }

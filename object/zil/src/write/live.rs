@@ -2,7 +2,7 @@
 
 use super::pack::Packed;
 use crate::stats::LogCounts;
-use dmu::{BlockError, BlockIo, LogIo};
+use dmu::{BlockError, BlockIo, LogIo, LogOwner};
 use exec::{Completion, completion};
 use ondisk::zil::{ZIL_ZC_OBJSET, ZIL_ZC_SEQ};
 use ondisk::{BlockPtr, Checksum, Compression, Field, ObjectType, ObjsetId, Txg, ZilChain, ZilHeader, ZioEck};
@@ -32,6 +32,8 @@ pub(super) struct Outgoing {
 #[derive(Debug)]
 pub(super) struct LiveChain {
     objset: u64,
+    /// Blocks that are allocated from now on lie where data does.
+    pub spares_log_devices: bool,
     /// Random words that all blocks have.
     identity: [u64; 2],
     blocks: VecDeque<LiveBlock>,
@@ -43,16 +45,17 @@ pub(super) struct LiveChain {
 
 impl LiveChain {
     /// A chain of one block of so many bytes, allocated in `txg`, which the caller holds.
-    pub(super) fn begin(io: &dyn BlockIo, objset: u64, bytes: usize, txg: Txg) -> Result<LiveChain, BlockError> {
+    pub(super) fn begin(io: &dyn BlockIo, owner: LogOwner, bytes: usize, txg: Txg) -> Result<LiveChain, BlockError> {
         let identity = [io.exec().random_u64(), io.exec().random_u64()];
-        let mut chain = LiveChain { objset, identity, blocks: VecDeque::new(), block_seq: 0, record_seq: 0 };
+        let LogOwner { objset: ObjsetId(objset), spares_log_devices } = owner;
+        let mut chain = LiveChain { objset, spares_log_devices, identity, blocks: VecDeque::new(), block_seq: 0, record_seq: 0 };
         chain.allocate(log_of(io)?, bytes, txg)?;
         Ok(chain)
     }
 
     /// Puts an unwritten block at the end.
     fn allocate(&mut self, log: &dyn LogIo, bytes: usize, txg: Txg) -> Result<(), BlockError> {
-        let room = log.allocate(txg, bytes, ObjsetId(self.objset))?;
+        let room = log.allocate(txg, bytes, LogOwner { objset: ObjsetId(self.objset), spares_log_devices: self.spares_log_devices })?;
         self.block_seq += 1;
         let mut bp = BlockPtr::HOLE;
         bp.set_dva(0, room.dva);

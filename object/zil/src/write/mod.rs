@@ -19,12 +19,12 @@ mod tests;
 
 use crate::stats::{LogCounts, ZilEvent};
 use crate::{Itx, LogSource};
-use dmu::{BlockError, BlockIo, DmuError, Tx, TxgManager};
+use dmu::{BlockError, BlockIo, DmuError, LogOwner, Tx, TxgManager};
 use exec::{Exec, Mutex, WaitQueue};
 use filled::{Ready, expected_bytes, fill};
 use live::{LiveChain, write_out};
 use noted::{Lists, Noted};
-use ondisk::{BlockPtr, ObjectId, Txg, ZilHeader};
+use ondisk::{BlockPtr, ObjectId, ObjsetId, Txg, ZilHeader};
 use pack::{Bursts, Packer};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -79,6 +79,8 @@ pub struct LogWriter {
     settled: WaitQueue,
     /// Something happened of which nothing was noted.
     has_gap: AtomicBool,
+    /// Log devices are left to others.
+    spares_log_devices: AtomicBool,
     counts: LogCounts,
 }
 
@@ -102,6 +104,7 @@ impl LogWriter {
             ended: Default::default(),
             settled: WaitQueue::new(),
             has_gap: AtomicBool::new(false),
+            spares_log_devices: AtomicBool::new(false),
             counts: LogCounts::default(),
         }
     }
@@ -118,6 +121,11 @@ impl LogWriter {
     /// Replaces whoever knows the bytes of objects.
     pub fn set_source(&self, source: Weak<dyn LogSource>) {
         *self.source.lock() = source;
+    }
+
+    /// Says whether blocks that are allocated from now on leave log devices to others.
+    pub fn set_spares_log_devices(&self, spares: bool) {
+        self.spares_log_devices.store(spares, Ordering::Relaxed);
     }
 
     /// See [`crate::Log::note`].
@@ -264,7 +272,8 @@ impl LogWriter {
         let mut state = self.state.lock();
         let Ok(tx) = held else { return Unlogged { txg: self.txgs.open_txg(), is_broken: false } };
         state.bursts.note(noted.iter().map(expected_bytes).sum());
-        match LiveChain::begin(&*self.io, self.objset, state.bursts.predict(), tx.txg()) {
+        let owner = LogOwner { objset: ObjsetId(self.objset), spares_log_devices: self.spares_log_devices.load(Ordering::Relaxed) };
+        match LiveChain::begin(&*self.io, owner, state.bursts.predict(), tx.txg()) {
             Ok(chain) => {
                 state.chain = Some(chain);
                 Unlogged { txg: tx.txg(), is_broken: false }
@@ -283,6 +292,7 @@ impl LogWriter {
             let Some(chain) = chain.as_mut().filter(|_| !*is_closed && *barrier < tx.txg()) else {
                 return Err(Unlogged { txg: tx.txg(), is_broken: false });
             };
+            chain.spares_log_devices = self.spares_log_devices.load(Ordering::Relaxed);
             let mut packer = Packer::new(chain.waiting_bytes(), chain.record_seq());
             ready.iter().try_for_each(|ready| packer.add(ready)).map_err(open)?;
             bursts.note(ready.iter().map(Ready::bytes).sum());

@@ -6,10 +6,12 @@ use super::pack::{BLOCK_MAX_BYTES, BLOCK_MIN_BYTES, Bursts, Packer};
 use crate::testing::record;
 use crate::{End, Filled, Itx, LogSource, Payload, Range, Visit, walk};
 use abd::Abd;
-use dmu::{BlockError, BlockIo, BlockWrite, DmuError, LogDone, LogIo, LogRoom, SyncError, TxgConfig, TxgManager, TxgSync, WriteDone};
+use dmu::{
+    BlockError, BlockIo, BlockWrite, DmuError, LogDone, LogIo, LogOwner, LogRoom, SyncError, TxgConfig, TxgManager, TxgSync, WriteDone,
+};
 use exec::{Exec, Inline, Lockstep, Mutex, Pool, TaskClass};
 use ondisk::zil::{LrCommon, LrRemove, LrWrite, TxType};
-use ondisk::{BlockPtr, Bookmark, ByteOrder, Dva, Field, ObjectId, ObjsetId, Txg, VdevId, ZilHeader};
+use ondisk::{BlockPtr, Bookmark, ByteOrder, Dva, Field, ObjectId, Txg, VdevId, ZilHeader};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
@@ -89,7 +91,7 @@ impl BlockIo for Store {
 }
 
 impl LogIo for Store {
-    fn allocate(&self, _: Txg, bytes: usize, _: ObjsetId) -> Result<LogRoom, BlockError> {
+    fn allocate(&self, _: Txg, bytes: usize, _: LogOwner) -> Result<LogRoom, BlockError> {
         let mut disk = self.disk.lock();
         if disk.failing == Failing::Room {
             return Err(BlockError::NoSpace);
