@@ -32,6 +32,7 @@ check direct
 check fuse
 check memory
 check depth
+check fsync
 check locks
 check bandwidth
 check zia --json "$out/zia.jsonl"
@@ -42,6 +43,6 @@ check zia --json "$out/zia.jsonl"
 "$zbench" matrix --devices-are loops --layers raw,library,fuse --seconds 0.4 --minutes 6 --json "$out/matrix.jsonl" ||
     missed="$missed matrix"
 outputs=()
-for name in kernels engine direct fuse memory depth locks bandwidth zia; do outputs+=(--output "$out/$name.txt"); done
+for name in kernels engine direct fuse memory depth fsync locks bandwidth zia; do outputs+=(--output "$out/$name.txt"); done
 "$zbench" report --json "$out/matrix.jsonl" --json "$out/zia.jsonl" "${outputs[@]}" "$html" && printf '\nwritten: %s\n' "$html"
 [ -z "$missed" ] || { printf 'missed or failed:%s\n' "$missed"; exit 1; }

@@ -68,6 +68,12 @@ impl WaitQueue {
         self.changed.notify_all();
     }
 
+    /// Wakes one waiter, of several that wait for the same. The others look at their predicates when somebody calls again.
+    pub fn notify_one(&self) {
+        *self.epoch.lock() += 1;
+        self.changed.notify_one();
+    }
+
     /// Waits until `predicate` holds.
     pub fn wait_until(&self, exec: &Exec, predicate: &dyn Fn() -> bool) {
         // The epoch is read before the predicate, so a notify between the two is never lost.

@@ -82,6 +82,8 @@ struct Thread {
 
 struct State {
     random: SplitMix,
+    /// True when participants are preempted at free locks.
+    preempts: bool,
     jobs: Vec<Job>,
     /// Jobs by due time, then by the order of their start; without a job a timer only moves the clock.
     timers: BTreeMap<(u64, u64), Option<Job>>,
@@ -174,10 +176,13 @@ pub(crate) struct Participant {
 impl Participant {
     /// Lets another run here, sometimes.
     pub(crate) fn preempt(&self) {
-        if PROBING.get() || !self.baton.state.lock().random.chance(PREEMPT_ONE_IN) {
-            return;
+        let is_chosen = || {
+            let mut state = self.baton.state.lock();
+            state.preempts && state.random.chance(PREEMPT_ONE_IN)
+        };
+        if !PROBING.get() && is_chosen() {
+            self.give_up(None);
         }
-        self.give_up(None);
     }
 
     /// Lets others run until `ready` holds; returns at once when it does.
@@ -290,8 +295,19 @@ impl Lockstep {
     /// Panics with the seed on deadlock, when an operation does not end once the program did and nothing else runs, and
     /// when a thread panics. The value is what `program` returned.
     pub fn run<T>(seed: u64, program: impl FnOnce(&Exec) -> T) -> T {
+        Lockstep::run_as(seed, true, program)
+    }
+
+    /// Does [`Lockstep::run`] with threads that run until they wait: for programs whose virtual time is measured, in which each turn takes a
+    /// microsecond and what a thread computes takes none.
+    pub fn run_calmly<T>(seed: u64, program: impl FnOnce(&Exec) -> T) -> T {
+        Lockstep::run_as(seed, false, program)
+    }
+
+    fn run_as<T>(seed: u64, preempts: bool, program: impl FnOnce(&Exec) -> T) -> T {
         let state = State {
             random: SplitMix::new(seed),
+            preempts,
             jobs: Vec::new(),
             timers: BTreeMap::new(),
             timers_started: 0,

@@ -9,6 +9,7 @@ mod direct;
 mod engine;
 mod files;
 mod fio;
+mod fsync;
 mod fuse_line;
 mod kernels;
 mod latency;
@@ -49,6 +50,8 @@ enum Command {
     Engine(engine::Args),
     /// What the mount adds to the engine, beside an in-memory file system behind the same FUSE server
     Fuse(fuse_line::Args),
+    /// Small writes made durable: on devices in virtual time, or through the mount beside ext4
+    Fsync(fsync::Args),
     /// The daemon's peak memory while 10 GiB go through a small cache
     Memory(memory::Args),
     /// Every layer, number of devices, request size, pattern and mode, with latencies, CPU and the share of the raw devices
@@ -78,6 +81,7 @@ fn main() -> std::process::ExitCode {
         Command::Kernels(args) => kernels::run(&args),
         Command::Engine(args) => engine::run(&args),
         Command::Fuse(args) => fuse_line::run(&args),
+        Command::Fsync(args) => fsync::run(&args),
         Command::Memory(args) => memory::run(&args),
         Command::Matrix(args) => matrix::run(&args),
         Command::Direct(args) => direct::run(&args),

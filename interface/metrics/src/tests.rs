@@ -69,6 +69,7 @@ fn view(pool: &Pool) -> PoolView {
             name: "tank/a b".into(),
             objset: 54,
             counts: [1, 2, 3, 4, 5, 6],
+            log: vec![("zil_commit_count", 9), ("zil_itx_metaslab_slog_bytes", 4096)],
             direct: vec![DirectRow { name: "head", requests: 7, bytes: 8192 }],
         }],
         direct: vec![
@@ -133,6 +134,9 @@ fn a_pool_has_its_files_while_it_is_open() {
     assert!(of("iostats").unwrap().contains("\ndirect_write_count              4    0\n"), "writing zeroes it");
     let objset = of("objset-0x36").unwrap();
     assert!(objset.contains("\ndataset_name                    7    tank/a b\nwrites                          4    1\nnwritten                        4    2\nreads "));
+    for (name, count) in [("zil_commit_count", 9), ("zil_itx_count", 0), ("zil_itx_metaslab_slog_bytes", 4096)] {
+        assert!(objset.contains(&format!("\n{name:<31} 4    {count}\n")), "{name} of the file system's own log: {objset}");
+    }
     let direct = of("direct-0x36").unwrap();
     assert!(
         direct.contains("\ndataset_name                    7    tank/a b\nhead_requests                   4    7\nhead_bytes "),

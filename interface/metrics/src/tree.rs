@@ -44,6 +44,8 @@ pub struct DatasetView {
     pub objset: u64,
     /// Counters `writes nwritten reads nread nunlinks nunlinked`, in this order.
     pub counts: [u64; 6],
+    /// Counters of its intent log by their names; those that are not there are 0.
+    pub log: Vec<(&'static str, u64)>,
     /// Counts of the file system's direct I/O.
     pub direct: Vec<DirectRow>,
 }
@@ -356,12 +358,13 @@ impl AcceleratorView {
 }
 
 impl DatasetView {
-    /// Rows of `objset-…`; intent logs are counted for all datasets together.
+    /// Rows of `objset-…`.
     fn rows(&self) -> Vec<(&str, Value)> {
         let names = ["writes", "nwritten", "reads", "nread", "nunlinks", "nunlinked"];
         let mut rows = vec![("dataset_name", Value::Text(self.name.clone()))];
         rows.extend(names.into_iter().zip(self.counts.map(Value::U64)));
-        rows.extend(words(ZIL).map(|name| (name, Value::U64(0))));
+        let counted = |name: &str| self.log.iter().find(|(of, _)| *of == name).map_or(0, |(_, count)| *count);
+        rows.extend(words(ZIL).map(|name| (name, Value::U64(counted(name)))));
         rows
     }
 }

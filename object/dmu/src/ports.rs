@@ -78,6 +78,15 @@ pub struct BlockWrite {
 /// The callback of [`LogIo`]: done, or why not. Runs exactly once and never waits.
 pub type LogDone = Box<dyn FnOnce(Result<(), BlockError>) + Send>;
 
+/// Log that a block is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogOwner {
+    /// Object set whose log it is.
+    pub objset: ObjsetId,
+    /// True when it is to lie where data does.
+    pub spares_log_devices: bool,
+}
+
 /// Room for a block of an intent log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRoom {
@@ -90,9 +99,15 @@ pub struct LogRoom {
 /// The store of blocks of intent logs. They are never gangs, and nobody is charged for them; they are given up by [`BlockIo::free`].
 pub trait LogIo: Send + Sync {
     /// Room for a block of so many bytes of the log of an object set; the caller holds `txg`.
-    fn allocate(&self, txg: Txg, bytes: usize, objset: ObjsetId) -> Result<LogRoom, BlockError>;
+    fn allocate(&self, txg: Txg, bytes: usize, log: LogOwner) -> Result<LogRoom, BlockError>;
     /// Writes a block, of which `used` bytes count, with its checksum put in; returns at once, with the number of bytes that the devices get.
     fn write(&self, bp: &BlockPtr, block: Vec<u8>, used: usize, done: LogDone) -> usize;
+    /// Does [`LogIo::write`] and makes the block durable, on this thread, which waits for the device: the number of bytes that it gets, and the outcome.
+    /// None where that cannot be had in one step; `block` then has nothing that matters put into it.
+    fn write_durably(&self, bp: &BlockPtr, block: &mut [u8], used: usize) -> Option<(usize, Result<(), BlockError>)> {
+        let _ = (bp, block, used);
+        None
+    }
     /// Makes durable what was written where these blocks lie.
     fn flush(&self, blocks: &[BlockPtr], done: LogDone);
 }

@@ -83,6 +83,8 @@ pub struct ObjsetProps {
     pub metadata_compression: Compression,
     /// The `sync` property.
     pub sync: SyncMode,
+    /// True when the intent log leaves log devices to others: `logbias=throughput`.
+    pub spares_log_devices: bool,
     /// Blocks that may stay in the cache: the `primarycache` property.
     pub primary_cache: PrimaryCache,
 }
@@ -102,6 +104,7 @@ impl Default for ObjsetProps {
             hole_birth: true,
             metadata_compression: Compression::LZ4,
             sync: SyncMode::Standard,
+            spares_log_devices: false,
             primary_cache: PrimaryCache::All,
         }
     }

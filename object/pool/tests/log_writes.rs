@@ -269,6 +269,16 @@ fn what_was_committed_to_a_log_device_survives_power_cuts() {
     cut(Bench::new(TopKind::Leaf, 1, true), "log device", 7);
 }
 
+/// If this fails, a disk that is written and flushed in one step keeps less of a log than one that is flushed on its own.
+#[test]
+fn what_was_committed_in_one_step_survives_power_cuts() {
+    for (has_log, what) in [(false, "one disk in one step"), (true, "log device in one step")] {
+        let bench = Bench::new(TopKind::Leaf, 1, has_log);
+        bench.sim.set_writes_durably();
+        cut(bench, what, 13);
+    }
+}
+
 #[test]
 fn what_was_committed_to_raidz_survives_power_cuts() {
     cut(Bench::new(TopKind::Raidz(1), 3, false), "raidz", 29);
@@ -290,17 +300,20 @@ fn cost(bench: &Bench, action: impl FnOnce()) -> Vec<(usize, usize)> {
 /// If this fails, every fsync of a database waits for more than it must.
 #[test]
 fn a_commit_costs_one_write_and_one_flush() {
-    for has_log in [false, true] {
+    for (has_log, in_one_step) in [(false, false), (true, false), (false, true), (true, true)] {
         let bench = Bench::new(TopKind::Leaf, 1, has_log);
+        if in_one_step {
+            bench.sim.set_writes_durably();
+        }
         let volume = Volume::open(&bench.pool);
         volume.begin();
         volume.write(Write { offset: 4096, length: 4096, age: 1 });
         volume.commit();
-        let before = bench.pool.txg();
+        let (before, flushes) = (bench.pool.txg(), usize::from(!in_one_step));
         for age in 0..5 {
             volume.write(Write { offset: 8192, length: 4096, age });
             let costs = cost(&bench, || volume.commit());
-            let expected = if has_log { vec![(0, 0), (1, 1)] } else { vec![(1, 1)] };
+            let expected = if has_log { vec![(0, 0), (1, flushes)] } else { vec![(1, flushes)] };
             assert_eq!(costs, expected, "commit {age}");
         }
         volume.write_direct(20, 9);
@@ -308,6 +321,27 @@ fn a_commit_costs_one_write_and_one_flush() {
         assert!(cost(&bench, || volume.commit()).iter().all(|cost| *cost == (0, 0)), "nothing is new");
         assert_eq!(bench.pool.txg(), before, "no txg was waited for");
         let _ = &bench.exec;
+    }
+}
+
+/// If this fails, whoever wants log devices kept for others (`logbias=throughput`) shares them.
+#[test]
+fn a_log_spares_log_devices_where_it_is_told_to() {
+    let bench = Bench::new(TopKind::Leaf, 1, true);
+    let volume = Volume::open(&bench.pool);
+    volume.begin();
+    for (value, used) in [("throughput", [1, 0]), ("latency", [0, 1])] {
+        volume.handle.set_props(&[("logbias".to_string(), value.to_string())]).expect("set");
+        // The block that waits was allocated before.
+        for age in 0..2 {
+            volume.write(Write { offset: 8192, length: 4096, age });
+            volume.commit();
+        }
+        let before = bench.pool.txg();
+        volume.write(Write { offset: 8192, length: 4096, age: 3 });
+        let costs = cost(&bench, || volume.commit());
+        assert_eq!([costs[0].0, costs[1].0], used, "{value}");
+        assert_eq!(bench.pool.txg(), before, "{value}: no txg was waited for");
     }
 }
 
@@ -350,8 +384,11 @@ fn logs_end_with_their_dataset_and_with_the_pool() {
 /// If this fails, a log device that dies takes with it what was committed, or every fsync that comes after.
 #[test]
 fn a_log_device_that_fails_costs_time_and_nothing_else() {
-    for op in [OpKind::Write, OpKind::Flush] {
+    for (op, in_one_step) in [(OpKind::Write, false), (OpKind::Flush, false), (OpKind::Write, true)] {
         let bench = Bench::new(TopKind::Leaf, 1, true);
+        if in_one_step {
+            bench.sim.set_writes_durably();
+        }
         let volume = Volume::open(&bench.pool);
         volume.begin();
         volume.write(Write { offset: 8192, length: 4096, age: 1 });

@@ -76,4 +76,8 @@ pub trait Log: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`DmuError::Stopped`] when the pool takes no more changes: nothing is promised then.
     fn commit(&self, object: Option<ObjectId>) -> Result<(), DmuError>;
+    /// Counters of the log, by OpenZFS's names; none where nobody counts.
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 }

@@ -2,6 +2,7 @@
 
 use kstat::Sheet;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counted {
     ($($(#[$about:meta])* $variant:ident = $name:literal,)*) => {
@@ -61,23 +62,33 @@ counted! {
 
 static SHEET: LazyLock<Sheet> = LazyLock::new(|| Sheet::new(ALL.len()));
 
-impl ZilEvent {
-    /// Adds to the counter of this event.
-    pub(crate) fn add(self, amount: u64) {
-        SHEET.row().add(self as usize, amount);
+/// Counters of one log. What they count, those of the process count as well.
+#[derive(Debug, Default)]
+pub(crate) struct LogCounts([AtomicU64; ALL.len()]);
+
+impl LogCounts {
+    /// Adds to the counter of an event.
+    pub(crate) fn add(&self, event: ZilEvent, amount: u64) {
+        SHEET.row().add(event as usize, amount);
+        self.0[event as usize].fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// Counts a block that was written: the bytes of it that count, that went to the devices, and that it occupies.
+    pub(crate) fn add_block(&self, is_separate: bool, [used, written, allocated]: [u64; 3]) {
+        let events = match is_separate {
+            false => [ZilEvent::NormalCount, ZilEvent::NormalBytes, ZilEvent::NormalWrite, ZilEvent::NormalAlloc],
+            true => [ZilEvent::SlogCount, ZilEvent::SlogBytes, ZilEvent::SlogWrite, ZilEvent::SlogAlloc],
+        };
+        events.into_iter().zip([1, used, written, allocated]).for_each(|(event, amount)| self.add(event, amount));
+    }
+
+    /// The counters, by OpenZFS's names.
+    pub(crate) fn all(&self) -> Vec<(&'static str, u64)> {
+        ALL.iter().map(|(event, name)| (*name, self.0[*event as usize].load(Ordering::Relaxed))).collect()
     }
 }
 
-/// Counts a block that was written: the bytes of it that count, that went to the devices, and that it occupies.
-pub(crate) fn count_block(is_separate: bool, [used, written, allocated]: [u64; 3]) {
-    let events = match is_separate {
-        false => [ZilEvent::NormalCount, ZilEvent::NormalBytes, ZilEvent::NormalWrite, ZilEvent::NormalAlloc],
-        true => [ZilEvent::SlogCount, ZilEvent::SlogBytes, ZilEvent::SlogWrite, ZilEvent::SlogAlloc],
-    };
-    events.into_iter().zip([1, used, written, allocated]).for_each(|(event, amount)| event.add(amount));
-}
-
-/// The counters of intent logs, by OpenZFS's names.
+/// The counters of all intent logs of this process together, by OpenZFS's names.
 pub fn zil_counts() -> Vec<(&'static str, u64)> {
     ALL.iter().map(|(event, name)| (*name, SHEET.get(*event as usize))).collect()
 }

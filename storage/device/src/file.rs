@@ -3,19 +3,17 @@
 //! It costs the least CPU where an I/O is a memory copy (tmpfs, page cache). On a device with latency it holds the
 //! submitting worker for the duration; use the ring engine there.
 
+use crate::calls;
 use crate::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, DeviceReply};
 use abd::{Abd, AbdPart, io_slices_mut};
 use rustix::fs::{FallocateFlags, fallocate};
-use rustix::io::{Errno, preadv, pwritev};
+use rustix::io::{Errno, preadv};
 use std::fs::File;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSliceMut;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Most runs one system call takes (Linux: `UIO_MAXIOV`).
-const RUNS_PER_CALL_MAX: usize = 1024;
 
 /// A file, or anything that can be opened as one, behind the device trait.
 #[derive(Debug)]
@@ -53,31 +51,12 @@ impl FileDevice {
         let mut rest: &mut [IoSliceMut<'_>] = &mut slices;
         let mut position = offset;
         while !rest.is_empty() {
-            let calls = rest.len().min(RUNS_PER_CALL_MAX);
-            match preadv(&self.file, &mut rest[..calls], position) {
+            let runs = rest.len().min(calls::RUNS_PER_CALL_MAX);
+            match preadv(&self.file, &mut rest[..runs], position) {
                 Ok(0) => return Err(DeviceError::Short),
                 Ok(count) => {
                     position += count as u64;
                     IoSliceMut::advance_slices(&mut rest, count);
-                }
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-        Ok(())
-    }
-
-    fn write(&self, data: &Abd, offset: u64) -> Result<(), DeviceError> {
-        let mut slices = data.io_slices();
-        let mut rest: &mut [IoSlice<'_>] = &mut slices;
-        let mut position = offset;
-        while !rest.is_empty() {
-            let calls = rest.len().min(RUNS_PER_CALL_MAX);
-            match pwritev(&self.file, &rest[..calls], position) {
-                Ok(0) => return Err(DeviceError::Short),
-                Ok(count) => {
-                    position += count as u64;
-                    IoSlice::advance_slices(&mut rest, count);
                 }
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
@@ -102,10 +81,19 @@ impl BlockDevice for FileDevice {
         let DeviceIo { op, offset, then } = io;
         then(match op {
             DeviceOp::Read(mut parts) => DeviceReply { outcome: self.read(&mut parts, offset), parts },
-            DeviceOp::Write(data) => DeviceReply::of(self.write(&data, offset)),
+            DeviceOp::Write(data) => DeviceReply::of(calls::write_all(&self.file, &data, offset)),
             DeviceOp::Flush => DeviceReply::of(self.file.sync_data().map_err(DeviceError::from)),
             DeviceOp::Trim { length_bytes } => DeviceReply::of(self.trim_file(offset, length_bytes)),
         });
+    }
+
+    fn can_write_durably(&self) -> bool {
+        true
+    }
+
+    fn write_durably(&self, offset: u64, data: &Abd) -> Result<(), DeviceError> {
+        self.facts.check((offset, data.len() as u64), true, self.size_bytes())?;
+        calls::write_durably(&self.file, data, offset, self.facts.whole_disk)
     }
 
     fn facts(&self) -> &DeviceFacts {

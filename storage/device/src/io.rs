@@ -91,14 +91,7 @@ impl DeviceIo {
     /// Checks the range against a device of `size_bytes` and its mode.
     pub fn check(&self, facts: &DeviceFacts, size_bytes: u64) -> Result<(), DeviceError> {
         let changes = matches!(self.op, DeviceOp::Write(_) | DeviceOp::Trim { .. });
-        if changes && facts.read_only {
-            return Err(DeviceError::ReadOnly);
-        }
-        let length = self.op.length_bytes();
-        if length > 0 && self.offset.checked_add(length).is_none_or(|end| end > size_bytes) {
-            return Err(DeviceError::OutOfRange);
-        }
-        Ok(())
+        facts.check((self.offset, self.op.length_bytes()), changes, size_bytes)
     }
 }
 
@@ -130,6 +123,17 @@ pub struct DeviceFacts {
 }
 
 impl DeviceFacts {
+    /// Checks an offset and a number of bytes against a device of `size_bytes`, and its mode for what `changes` it.
+    pub fn check(&self, (offset, length): (u64, u64), changes: bool, size_bytes: u64) -> Result<(), DeviceError> {
+        if changes && self.read_only {
+            return Err(DeviceError::ReadOnly);
+        }
+        if length > 0 && offset.checked_add(length).is_none_or(|end| end > size_bytes) {
+            return Err(DeviceError::OutOfRange);
+        }
+        Ok(())
+    }
+
     /// Facts of a solid-state device with 512-byte sectors that can be written.
     pub fn solid(path: impl Into<PathBuf>, engine: &'static str) -> DeviceFacts {
         DeviceFacts {
@@ -153,6 +157,21 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// Starts several I/Os; engines that can, hand them over in one go.
     fn submit_batch(&self, ios: Vec<DeviceIo>) {
         ios.into_iter().for_each(|io| self.submit(io));
+    }
+
+    /// True when [`BlockDevice::write_durably`] is to be had.
+    fn can_write_durably(&self) -> bool {
+        false
+    }
+
+    /// Writes bytes that are durable when it returns, others perhaps not, on this thread, which waits for the device: no thread is woken, and no
+    /// queue gone through.
+    ///
+    /// # Errors
+    /// As those of a write and of a flush after it: after an error a flush may succeed although what others wrote is lost.
+    fn write_durably(&self, offset: u64, data: &Abd) -> Result<(), DeviceError> {
+        let _ = (offset, data);
+        Err(DeviceError::Unsupported)
     }
 
     /// Facts that opening the device told.

@@ -9,6 +9,7 @@
 #![deny(unsafe_code)]
 
 mod buffers;
+mod calls;
 mod claim;
 mod error;
 mod file;

@@ -74,8 +74,12 @@ fn agrees_with_an_array(device: &dyn BlockDevice, step: usize) {
         let offset = random.below(SIZE / step) * step;
         let length = (step * (1 + random.below(200_000 / step))).min(SIZE - offset);
         if round % 3 == 0 {
-            let bytes = pattern(length, round);
-            device.write_at(&exec, offset as u64, &gang(&bytes, round)).unwrap();
+            let (bytes, offset) = (pattern(length, round), offset as u64);
+            match device.can_write_durably() && round % 2 == 0 {
+                true => device.write_durably(offset, &gang(&bytes, round)).unwrap(),
+                false => device.write_at(&exec, offset, &gang(&bytes, round)).unwrap(),
+            }
+            let offset = offset as usize;
             model[offset..offset + length].copy_from_slice(&bytes);
             continue;
         }
@@ -92,6 +96,9 @@ fn agrees_with_an_array(device: &dyn BlockDevice, step: usize) {
     assert!(device.read_at(&exec, 8192, 65_536).unwrap().is_zero());
     assert_eq!(device.read_at(&exec, SIZE as u64 - 512, 1024), Err(DeviceError::OutOfRange));
     assert_eq!(device.read_at(&exec, u64::MAX, 512), Err(DeviceError::OutOfRange));
+    if device.can_write_durably() {
+        assert_eq!(device.write_durably(SIZE as u64 - 512, &Abd::from_slice(&[1; 1024])), Err(DeviceError::OutOfRange));
+    }
     assert!(device.read_at(&exec, 512, 0).unwrap().is_empty());
 }
 

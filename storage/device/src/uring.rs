@@ -4,10 +4,11 @@
 //! bounce buffer, and a read of part of a sector reads the sector. A write of part of a sector is an error of the caller.
 //! Completions come on the ring's thread, so this engine does not serve the inline executor.
 
+use crate::calls;
 use crate::ring::{Request, Ring};
 use crate::sys::{self, DirectAlignment};
 use crate::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, DeviceReply};
-use abd::{AbdPart, fill_parts};
+use abd::{Abd, AbdPart, fill_parts};
 use std::fmt;
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,9 +66,7 @@ impl UringDevice {
             Ok(Fit::AsIs) => io,
             Ok(Fit::CopyWrite) => {
                 let DeviceIo { op: DeviceOp::Write(data), offset, then } = io else { return None };
-                let mut aligned = AbdPart::scratch(data.len());
-                aligned.copy_from_abd(&data);
-                DeviceIo { op: DeviceOp::Write(aligned.freeze()), offset, then }
+                DeviceIo { op: DeviceOp::Write(aligned_copy(&data)), offset, then }
             }
             Ok(Fit::BounceRead) => self.bounce_read(io),
             Err(error) => {
@@ -91,9 +90,20 @@ impl UringDevice {
         match &io.op {
             DeviceOp::Read(parts) if whole && parts.iter().all(|part| fits((part.as_ptr(), part.len()))) => Ok(Fit::AsIs),
             DeviceOp::Read(_) => Ok(Fit::BounceRead),
-            DeviceOp::Write(_) | DeviceOp::Trim { .. } if !whole => Err(DeviceError::Misaligned),
-            DeviceOp::Write(data) if !data.extents().all(fits) => Ok(Fit::CopyWrite),
+            DeviceOp::Trim { .. } if !whole => Err(DeviceError::Misaligned),
+            DeviceOp::Write(data) => self.fit_write(io.offset, data),
             _ => Ok(Fit::AsIs),
+        }
+    }
+
+    fn fit_write(&self, offset: u64, data: &Abd) -> Result<Fit, DeviceError> {
+        let DirectAlignment { memory, offset: sector } = self.alignment;
+        let in_sectors = |value: u64| value.is_multiple_of(u64::from(sector));
+        let fits = |(address, length): (*const u8, usize)| address.addr().is_multiple_of(memory as usize) && in_sectors(length as u64);
+        match in_sectors(offset) && in_sectors(data.len() as u64) {
+            false => Err(DeviceError::Misaligned),
+            true if data.extents().all(fits) => Ok(Fit::AsIs),
+            true => Ok(Fit::CopyWrite),
         }
     }
 
@@ -124,6 +134,13 @@ enum Fit {
     AsIs,
     CopyWrite,
     BounceRead,
+}
+
+/// The same bytes in memory that fits every device.
+fn aligned_copy(data: &Abd) -> Abd {
+    let mut aligned = AbdPart::scratch(data.len());
+    aligned.copy_from_abd(data);
+    aligned.freeze()
 }
 
 fn finish_empty(io: DeviceIo) {
@@ -167,6 +184,19 @@ impl BlockDevice for UringDevice {
         let requests: Vec<Request> = ios.into_iter().filter_map(|io| self.prepare(io)).collect();
         if !requests.is_empty() {
             self.ring.send(requests);
+        }
+    }
+
+    fn can_write_durably(&self) -> bool {
+        true
+    }
+
+    fn write_durably(&self, offset: u64, data: &Abd) -> Result<(), DeviceError> {
+        self.facts.check((offset, data.len() as u64), true, self.size_bytes())?;
+        let whole_disk = self.facts.whole_disk;
+        match self.fit_write(offset, data)? {
+            Fit::CopyWrite => calls::write_durably(&self.file, &aligned_copy(data), offset, whole_disk),
+            Fit::AsIs | Fit::BounceRead => calls::write_durably(&self.file, data, offset, whole_disk),
         }
     }
 

@@ -22,6 +22,7 @@ use crate::shared::Shared;
 use crate::stats::LeafStats;
 use crate::tuning::Tuning;
 use crate::{merged, plug};
+use abd::Abd;
 use device::{BlockDevice, DeviceError, DeviceIo, DeviceOp, DeviceReply};
 use exec::{Mutex, TaskClass};
 use ondisk::Guid;
@@ -221,6 +222,23 @@ impl LeafDevice {
             Route::Straight => self.straight((class, kind, planned_ns), (op, offset), waiter),
             Route::Queued => self.enqueue((class, kind), DeviceIo::new(op, offset, move |reply| waiter.done(reply))),
         }
+    }
+
+    /// Writes bytes that are durable when it returns, on this thread, which waits for the device. None where an I/O does not go straight to the
+    /// device now, or the device has no such way: then it is written and flushed as everything else.
+    pub fn write_durably(&self, offset: u64, data: &Abd, planned_ns: u64) -> Option<Result<(), DeviceError>> {
+        let (shared, class, kind) = (&self.shared, Class::SyncWrite, IoKind::Write);
+        let is_meddled_with = shared.injection.is_set() || shared.flights.is_on();
+        if is_meddled_with || self.route(class, kind) == Route::Queued || !self.device.can_write_durably() {
+            return None;
+        }
+        let issued_ns = shared.exec.now_ns();
+        let queued_ns = issued_ns.saturating_sub(planned_ns);
+        let timing = LeafTiming { kind, class, offset, bytes: data.len() as u64, merged: false, queued_ns, issued_ns, disk_ns: 0 };
+        self.stats.issued(&timing);
+        let outcome = self.device.write_durably(offset, data);
+        self.returned(timing, &outcome);
+        Some(outcome)
     }
 
     /// Hands an I/O to its device past the queue.

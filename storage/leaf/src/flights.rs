@@ -59,9 +59,14 @@ impl Flights {
         self.on.store(mode == DeadmanFailMode::Continue, Ordering::Relaxed);
     }
 
+    /// True when I/Os that devices get now can be given up.
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
     /// The I/O, such that it can be given up.
     pub(crate) fn noted(self: &Arc<Self>, exec: &Exec, leaf: Guid, io: DeviceIo) -> DeviceIo {
-        if !self.on.load(Ordering::Relaxed) {
+        if !self.is_on() {
             return io;
         }
         let DeviceIo { op, offset, then } = io;

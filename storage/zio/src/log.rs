@@ -10,10 +10,12 @@ use abd::Abd;
 use device::{DeviceError, DeviceOp};
 use exec::TaskClass;
 use kernels::checksum::{Verifier, embed};
+use leaf::FailedIo;
 use metaslab::AllocRequest;
 use ondisk::{BlockPtr, Bookmark, Dva, Txg, VdevId};
 use std::collections::BTreeSet;
-use vdev::{LeafId, TopVdev};
+use vdev::{LeafId, TopVdev, WritePlan};
+use vdev_queue::IoKind;
 
 /// Unit of a log block's write in bytes: its checksum covers whole ones.
 const UNIT_BYTES: usize = 4096;
@@ -32,11 +34,12 @@ pub struct LogRoom {
 pub struct LogBlocks<'a>(pub &'a Zio);
 
 impl LogBlocks<'_> {
-    /// Room for a block of so many bytes in one piece, on a log vdev that works where there is one; blocks of logs with other hints may go elsewhere.
+    /// Room for a block of so many bytes in one piece, on a log vdev that works where there is one and these are not spared; blocks of logs with
+    /// other hints may go elsewhere.
     ///
     /// # Errors
     /// `NoSpace`, and `ReadOnly` for a pool that is not written.
-    pub fn allocate(&self, txg: Txg, bytes: usize, hint: u64) -> Result<LogRoom, ErrorKind> {
+    pub fn allocate(&self, (txg, hint): (Txg, u64), bytes: usize, spares_log_devices: bool) -> Result<LogRoom, ErrorKind> {
         let view = &self.0.core.snapshot().view;
         if !view.facts.writeable {
             return Err(ErrorKind::ReadOnly);
@@ -46,7 +49,7 @@ impl LogBlocks<'_> {
         let logs = view.tree.tops.iter().filter(|top| top.is_log && top.is_concrete());
         let (all, any_works) = logs.fold((0, false), |(all, any), top| (all + 1, any || works(top)));
         // Each is asked in its turn: a dead one only passes it on.
-        for _ in 0..if any_works { all } else { 0 } {
+        for _ in 0..if any_works && !spares_log_devices { all } else { 0 } {
             let Ok([dva, ..]) = view.allocator.alloc_log(&request) else { break };
             if view.tree.top(dva.vdev).is_some_and(works) {
                 return Ok(LogRoom { dva, is_separate: true });
@@ -77,6 +80,33 @@ impl LogBlocks<'_> {
         let done = move |result: Result<(), ErrorKind>| then(result.map_err(fail));
         write_all(core, &snapshot, (bp.birth(), Priority::SyncWrite), planned, done);
         length
+    }
+
+    /// Writes a block as [`LogBlocks::write`] does, and makes it durable, on this thread, which waits for the device; gives the number of bytes that
+    /// the device gets, and the outcome. None where a block lies on more than one leaf, or its leaf has no such way: then it is written and
+    /// flushed.
+    pub fn write_durably(&self, bp: &BlockPtr, bookmark: Bookmark, block: &mut [u8], used: usize) -> Option<(usize, Result<(), ZioError>)> {
+        let (core, snapshot) = (&self.0.core, self.0.core.snapshot());
+        let top = snapshot.view.tree.top(bp.dva(0).vdev)?;
+        let length = used.next_multiple_of(UNIT_BYTES).min(block.len());
+        let plan = WritePlan::new(&snapshot.view.tree, top, bp.dva(0).offset, length);
+        let [io] = &plan.ios[..] else { return None };
+        if top.parity() > 0 || !plan.skipped.is_empty() || plan.length != length || block.len() != bp.psize() {
+            return None;
+        }
+        embed(bp.checksum_kind(), block, Verifier::log_block(bp.checksum())).ok()?;
+        let (leaf, planned_ns) = (io.leaf, core.exec.now_ns());
+        let result = snapshot.leaf(leaf)?.write_durably(io.offset, &Abd::from_slice(&block[..length]), planned_ns)?;
+        let outcome = result.map_err(|error| {
+            let class = Priority::SyncWrite.class(IoKind::Write);
+            let io = FailedIo { kind: IoKind::Write, class, offset: io.offset, bytes: length as u64 };
+            core.leaf_failed(&snapshot, leaf, &io, error);
+            core.note_missing(&snapshot, leaf, bp.birth());
+            // What others wrote may be lost as well, and a flush that comes after this one need not say so.
+            core.lacking.note_unflushed(std::iter::once(snapshot.guid(leaf)));
+            ZioError::new(if error == DeviceError::Gone { ErrorKind::NoDevice } else { ErrorKind::Io }, bookmark)
+        });
+        Some((length, outcome))
     }
 
     /// Makes durable what was written to the vdevs that these blocks lie on; `then` gets an error when one of them has more leaves that did not flush

@@ -68,6 +68,18 @@ impl<'a> CrashWalker<'a> {
                         !covered
                     });
                 }
+                Event::Durable { id } => {
+                    for (image, all) in self.durable.iter_mut().zip(&mut self.pending) {
+                        let Some(at) = all.iter().position(|pending| pending.id == *id) else { continue };
+                        let bytes = all[at].offset..all[at].offset + all[at].data.len();
+                        // What the cache has of the same bytes from before does not come after it.
+                        let is_older = |pending: &mut Pending| {
+                            let is_done = pending.id <= *id && pending.done.is_some();
+                            is_done && pending.offset < bytes.end && bytes.start < pending.offset + pending.data.len()
+                        };
+                        all.extract_if(..=at, is_older).for_each(|pending| image.write_abd(pending.offset, &pending.data));
+                    }
+                }
                 Event::Mark(_) => {}
             }
         }

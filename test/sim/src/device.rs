@@ -25,6 +25,7 @@ impl Latency {
 struct World {
     random: SplitMix,
     latency: Latency,
+    writes_durably: bool,
     faults: Vec<Armed>,
     hung: Vec<(Arc<SimDevice>, DeviceIo)>,
     operations: u64,
@@ -80,6 +81,7 @@ impl Sim {
         let world = World {
             random: SplitMix::new(seed),
             latency: Latency::NONE,
+            writes_durably: false,
             faults: Vec::new(),
             hung: Vec::new(),
             operations: 0,
@@ -113,6 +115,11 @@ impl Sim {
     /// Sets how long operations take from now on.
     pub fn set_latency(&self, latency: Latency) {
         self.world.lock().latency = latency;
+    }
+
+    /// Lets devices write durably in one step from now on.
+    pub fn set_writes_durably(&self) {
+        self.world.lock().writes_durably = true;
     }
 
     /// Arms a fault; of several that strike the same operation the one armed first counts.
@@ -321,6 +328,31 @@ impl BlockDevice for SimDevice {
             0 => self.sim.exec.spawn(TaskClass::Interrupt, job),
             _ => self.sim.exec.spawn_after(delay_ns, TaskClass::Interrupt, job),
         }
+    }
+
+    fn can_write_durably(&self) -> bool {
+        self.sim.world.lock().writes_durably
+    }
+
+    /// Writes durably on the calling thread; what would hang fails.
+    fn write_durably(&self, offset: u64, data: &abd::Abd) -> Result<(), DeviceError> {
+        self.facts.check((offset, data.len() as u64), true, self.size_bytes)?;
+        let outcome = Arc::new(Mutex::new(Err(DeviceError::TimedOut)));
+        let told = outcome.clone();
+        let io = DeviceIo::new(DeviceOp::Write(data.clone()), offset, move |reply| *told.lock() = reply.outcome);
+        let decided = self.decide(&io).ok_or(DeviceError::Gone)?;
+        if decided.fault == Some(FaultKind::Hang) {
+            return Err(DeviceError::TimedOut);
+        }
+        if decided.delay_ns > 0 {
+            self.sim.exec.sleep_ns(decided.delay_ns);
+        }
+        self.complete(io, &decided);
+        let outcome = *outcome.lock();
+        if let (Ok(()), Some(id)) = (outcome, decided.write) {
+            self.sim.world.lock().record(Event::Durable { id });
+        }
+        outcome
     }
 
     fn facts(&self) -> &DeviceFacts {

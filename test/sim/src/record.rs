@@ -35,6 +35,11 @@ pub enum Event {
         /// Writes whose `Done` event has a lower index than this are durable.
         covers: usize,
     },
+    /// A write is durable by itself: no flush is needed.
+    Durable {
+        /// Number of the write.
+        id: WriteId,
+    },
     /// The program said something, such as "fsync number n returned".
     Mark(u64),
 }
@@ -64,9 +69,9 @@ impl Recording {
     }
 
     /// The moments worth cutting at, as numbers of events that happened: before everything, and after each write and each
-    /// flush (marks change no image).
+    /// flush, and once a write is durable by itself (marks change no image).
     pub fn cuts(&self) -> Vec<usize> {
-        let changes = |event: &Event| matches!(event, Event::Write { .. } | Event::Flushed { .. });
+        let changes = |event: &Event| matches!(event, Event::Write { .. } | Event::Flushed { .. } | Event::Durable { .. });
         std::iter::once(0).chain(self.events.iter().enumerate().filter(|(_, event)| changes(event)).map(|(index, _)| index + 1)).collect()
     }
 

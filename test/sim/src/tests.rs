@@ -21,6 +21,29 @@ fn first(image: &Image) -> u8 {
     out[0]
 }
 
+/// If this fails, a crash test believes that a durable write makes others durable too, or that it is lost itself.
+#[test]
+fn a_durable_write_survives_alone() {
+    let exec = inline(1);
+    let sim = Sim::new(&exec, 2);
+    let disk = sim.device("disk0", 1 << 20);
+    assert!(!disk.can_write_durably());
+    sim.set_writes_durably();
+    assert!(disk.can_write_durably());
+    sim.start_recording();
+    disk.write_at(&exec, 0, &bytes(1, 8192)).unwrap();
+    disk.write_at(&exec, 16_384, &bytes(2, 4096)).unwrap();
+    disk.write_durably(4096, &bytes(3, 4096)).unwrap();
+    disk.write_at(&exec, 32_768, &bytes(4, 4096)).unwrap();
+    sim.arm(Fault::always(FaultKind::Error(DeviceError::Io)).only(OpKind::Write));
+    assert_eq!(disk.write_durably(4096, &bytes(5, 4096)), Err(DeviceError::Io));
+    let recording = sim.take_recording();
+    let mut walker = recording.walk();
+    walker.advance(recording.events().len());
+    let image = walker.images(CrashChoice::Lost).remove(0).to_vec();
+    assert_eq!([0, 4096, 16_384, 32_768].map(|at| image[at]), [1, 3, 0, 0]);
+}
+
 /// What was flushed is on every image after it; what was not is on some and missing on others, torn on yet others.
 #[test]
 fn only_flushed_bytes_survive_every_cut() {

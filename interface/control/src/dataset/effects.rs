@@ -61,7 +61,7 @@ const OF_DATASETS: &[(&str, Effect)] = &[
     ("refreservation", Works),
     ("primarycache", Works),
     ("secondarycache", Stored(&["all"], "there are no cache devices in this version")),
-    ("logbias", Stored(&["latency"], "intent logs of this version hold whatever is to be durable, on log devices too")),
+    ("logbias", Works),
     ("dedup", Works),
     ("mlslabel", Stored(NONE, "labels of security are not looked at")),
     ("sync", Works),

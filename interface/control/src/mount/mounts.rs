@@ -310,6 +310,7 @@ impl Mounts {
             name: mounted.name(),
             objset: mounted.zfs.objset().id().0,
             counts: mounted.zfs.counts(),
+            log: mounted.zfs.log_counts(),
             direct: direct_rows::rows(
                 &self.direct_of(&mounted.name()).snapshot(),
                 zio.changed_buffers(Some(mounted.zfs.objset().id()), None),

@@ -145,7 +145,13 @@ impl Driver {
             Ok(Prepared::Nothing) => then(Ok(0)),
             Ok(Prepared::Done(writing, tx)) => {
                 let result = writing.finish(&self.store, node, &tx, Ok(()));
-                self.answer(node.object, tx, result, synchronous, then);
+                match result {
+                    Ok((length, txg)) if synchronous && self.logs() => {
+                        drop(tx);
+                        self.stable.commit_or_answer(Unstable { object: node.object, txg, length, then });
+                    }
+                    result => self.answer(node.object, tx, result, synchronous, then),
+                }
             }
             Ok(Prepared::Direct(writing, tx, data)) => {
                 let (driver, kept) = (self.clone(), node.kept());
@@ -162,11 +168,15 @@ impl Driver {
         }
     }
 
+    /// True when what is to be durable goes into a log.
+    fn logs(&self) -> bool {
+        self.store.journal.log().is_some() && !self.store.exec.is_inline()
+    }
+
     /// Tells `then` how a write to an object ended: when `synchronous`, once it is durable.
     fn answer(&self, object: ObjectId, tx: Tx, result: Result<(u64, Txg), ZplError>, synchronous: bool, then: WriteThen) {
-        let logs = self.store.journal.log().is_some() && !self.store.exec.is_inline();
         match result {
-            Ok((length, txg)) if synchronous && logs => {
+            Ok((length, txg)) if synchronous && self.logs() => {
                 drop(tx);
                 self.stable.answer(Unstable { object, txg, length, then });
             }

@@ -153,6 +153,11 @@ impl Zfs {
         self.store.counts.all()
     }
 
+    /// Counters of the intent log, by OpenZFS's names; none without one.
+    pub fn log_counts(&self) -> Vec<(&'static str, u64)> {
+        self.store.journal.log().map_or_else(Vec::new, |log| log.counts())
+    }
+
     pub(crate) fn now(&self) -> Time {
         self.store.now()
     }

@@ -122,8 +122,8 @@ impl Zfs {
         self.data.write(node, write, access)
     }
 
-    /// Does [`Zfs::write_with`] without waiting for the disks: neither of the direct part nor, when the write is
-    /// synchronous, of the txg.
+    /// Does [`Zfs::write_with`] without waiting for the disks of the direct part, nor for a txg. A synchronous write through the cache may
+    /// wait for the log.
     pub fn write_then(&self, node: &Node, write: WriteData, access: Access, then: WriteThen) {
         self.data.write_then(node, write, access, then);
     }

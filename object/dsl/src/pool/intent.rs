@@ -148,6 +148,10 @@ impl Log for DatasetLog {
         if self.is_replaying() {
             return self.logs.txgs.wait_synced(self.logs.txgs.open_txg()).map_err(|_| DmuError::Stopped);
         }
+        self.live.writer.set_spares_log_devices(self.live.objset.props().spares_log_devices);
         self.live.writer.commit(object)
+    }
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        self.live.writer.counts()
     }
 }

@@ -124,6 +124,7 @@ impl Stored {
                 2 => SyncMode::Disabled,
                 _ => SyncMode::Standard,
             },
+            spares_log_devices: number("logbias")? == 1,
             ..base
         })
     }

@@ -4,7 +4,7 @@
 
 use abd::{Abd, AbdPart};
 use arc::Cache;
-use dmu::{BlockError, BlockIo, BlockWrite, Keep, Landed, LandedDone, LogDone, LogIo, LogRoom, WriteDone};
+use dmu::{BlockError, BlockIo, BlockWrite, Keep, Landed, LandedDone, LogDone, LogIo, LogOwner, LogRoom, WriteDone};
 use exec::{Exec, Mutex, RwLock};
 use kstat::IoStats;
 use ondisk::zil::{ZIL_ZC_OBJSET, ZIL_ZC_SEQ};
@@ -210,17 +210,25 @@ impl BlockIo for PoolIo {
 /// Level of log blocks in bookmarks (OpenZFS: `ZB_ZIL_LEVEL`, -2).
 const LOG_LEVEL: Level = Level(u8::MAX - 1);
 
+/// Name of a log block.
+fn log_bookmark(bp: &BlockPtr) -> Bookmark {
+    let words = bp.checksum();
+    let (objset, block) = (ObjsetId(words[ZIL_ZC_OBJSET]), BlockId(words[ZIL_ZC_SEQ]));
+    Bookmark { objset, level: LOG_LEVEL, block, ..Bookmark::default() }
+}
+
 impl LogIo for PoolIo {
-    fn allocate(&self, txg: Txg, bytes: usize, objset: ObjsetId) -> Result<LogRoom, BlockError> {
-        let room = LogBlocks(self.cache.zio()).allocate(txg, bytes, objset.0);
+    fn allocate(&self, txg: Txg, bytes: usize, log: LogOwner) -> Result<LogRoom, BlockError> {
+        let room = LogBlocks(self.cache.zio()).allocate((txg, log.objset.0), bytes, log.spares_log_devices);
         let room = room.map_err(|kind| block_error(ZioError::new(kind, Bookmark::default())))?;
         Ok(LogRoom { dva: room.dva, is_separate: room.is_separate })
     }
     fn write(&self, bp: &BlockPtr, block: Vec<u8>, used: usize, done: LogDone) -> usize {
-        let words = bp.checksum();
-        let objset = ObjsetId(words[ZIL_ZC_OBJSET]);
-        let at = Bookmark { objset, level: LOG_LEVEL, block: BlockId(words[ZIL_ZC_SEQ]), ..Bookmark::default() };
-        LogBlocks(self.cache.zio()).write(bp, at, block, used, Box::new(move |result| done(result.map_err(block_error))))
+        LogBlocks(self.cache.zio()).write(bp, log_bookmark(bp), block, used, Box::new(move |result| done(result.map_err(block_error))))
+    }
+    fn write_durably(&self, bp: &BlockPtr, block: &mut [u8], used: usize) -> Option<(usize, Result<(), BlockError>)> {
+        let (bytes, outcome) = LogBlocks(self.cache.zio()).write_durably(bp, log_bookmark(bp), block, used)?;
+        Some((bytes, outcome.map_err(block_error)))
     }
     fn flush(&self, blocks: &[BlockPtr], done: LogDone) {
         LogBlocks(self.cache.zio()).flush(blocks, Box::new(move |result| done(result.map_err(block_error))));

@@ -1,7 +1,7 @@
 //! Operations ready for the log: their bytes, or the pointers of their blocks, asked of whoever knows the objects.
 
 use super::noted::Noted;
-use crate::stats::ZilEvent;
+use crate::stats::{LogCounts, ZilEvent};
 use crate::{Filled, LogSource, Payload};
 use dmu::DmuError;
 use ondisk::zil::{LrCommon, LrWrite, TX_CI, TxType};
@@ -49,7 +49,11 @@ pub(super) fn expected_bytes(noted: &Noted) -> usize {
 ///
 /// # Errors
 /// Those of reading, and [`DmuError::Invalid`] for what is no record.
-pub(super) fn fill(noted: Noted, source: Option<&dyn LogSource>, blocks: &mut Vec<BlockPtr>) -> Result<Option<Ready>, DmuError> {
+pub(super) fn fill(
+    noted: Noted,
+    source: Option<&dyn LogSource>,
+    (blocks, counts): (&mut Vec<BlockPtr>, &LogCounts),
+) -> Result<Option<Ready>, DmuError> {
     let Noted { txg, itx, .. } = noted;
     let bytes = itx.record.len();
     if bytes < LrCommon::SIZE || !bytes.is_multiple_of(8) {
@@ -59,8 +63,8 @@ pub(super) fn fill(noted: Noted, source: Option<&dyn LogSource>, blocks: &mut Ve
     if itx.payload == Payload::None {
         let common = LrCommon::decode_order(&itx.record, ByteOrder::Little).map_err(|_| DmuError::Invalid)?;
         if TxType(common.lrc_txtype & !TX_CI) == TxType::WRITE {
-            ZilEvent::CopiedCount.add(1);
-            ZilEvent::CopiedBytes.add((bytes - LrWrite::SIZE.min(bytes)) as u64);
+            counts.add(ZilEvent::CopiedCount, 1);
+            counts.add(ZilEvent::CopiedBytes, (bytes - LrWrite::SIZE.min(bytes)) as u64);
         }
         return Ok(Some(record(itx.record)));
     }
@@ -68,13 +72,13 @@ pub(super) fn fill(noted: Noted, source: Option<&dyn LogSource>, blocks: &mut Ve
     match source.ok_or(DmuError::NotSupported)?.fill(&itx.payload, txg)? {
         Filled::Nothing => Ok(None),
         Filled::Bytes(data) => {
-            ZilEvent::NeedCopyCount.add(1);
-            ZilEvent::NeedCopyBytes.add(data.len() as u64);
+            counts.add(ZilEvent::NeedCopyCount, 1);
+            counts.add(ZilEvent::NeedCopyBytes, data.len() as u64);
             Ok((!data.is_empty()).then_some(Ready { txg, body: Body::Write(data), fixed }))
         }
         Filled::Block(bp) => {
-            ZilEvent::IndirectCount.add(1);
-            ZilEvent::IndirectBytes.add(fixed.lr_length);
+            counts.add(ZilEvent::IndirectCount, 1);
+            counts.add(ZilEvent::IndirectBytes, fixed.lr_length);
             if !bp.is_hole() && !bp.is_embedded() {
                 blocks.push(bp);
             }

@@ -2,8 +2,8 @@
 
 use super::pack::Packed;
 use crate::chain::log_pointer;
-use crate::stats::count_block;
-use dmu::{BlockError, BlockIo, LogIo};
+use crate::stats::LogCounts;
+use dmu::{BlockError, BlockIo, LogIo, LogOwner};
 use exec::{Completion, completion};
 use ondisk::zil::{ZIL_ZC_OBJSET, ZIL_ZC_SEQ};
 use ondisk::{BlockPtr, Field, ObjsetId, Txg, ZilChain, ZilHeader, ZioEck};
@@ -33,6 +33,8 @@ pub(super) struct Outgoing {
 #[derive(Debug)]
 pub(super) struct LiveChain {
     objset: u64,
+    /// Blocks that are allocated from now on lie where data does.
+    pub spares_log_devices: bool,
     /// Random words that all blocks have.
     identity: [u64; 2],
     blocks: VecDeque<LiveBlock>,
@@ -44,16 +46,17 @@ pub(super) struct LiveChain {
 
 impl LiveChain {
     /// A chain of one block of so many bytes, allocated in `txg`, which the caller holds.
-    pub(super) fn begin(io: &dyn BlockIo, objset: u64, bytes: usize, txg: Txg) -> Result<LiveChain, BlockError> {
+    pub(super) fn begin(io: &dyn BlockIo, owner: LogOwner, bytes: usize, txg: Txg) -> Result<LiveChain, BlockError> {
         let identity = [io.exec().random_u64(), io.exec().random_u64()];
-        let mut chain = LiveChain { objset, identity, blocks: VecDeque::new(), block_seq: 0, record_seq: 0 };
+        let LogOwner { objset: ObjsetId(objset), spares_log_devices } = owner;
+        let mut chain = LiveChain { objset, spares_log_devices, identity, blocks: VecDeque::new(), block_seq: 0, record_seq: 0 };
         chain.allocate(log_of(io)?, bytes, txg)?;
         Ok(chain)
     }
 
     /// Puts an unwritten block at the end.
     fn allocate(&mut self, log: &dyn LogIo, bytes: usize, txg: Txg) -> Result<(), BlockError> {
-        let room = log.allocate(txg, bytes, ObjsetId(self.objset))?;
+        let room = log.allocate(txg, bytes, LogOwner { objset: ObjsetId(self.objset), spares_log_devices: self.spares_log_devices })?;
         self.block_seq += 1;
         let mut words = [self.identity[0], self.identity[1], 0, 0];
         (words[ZIL_ZC_OBJSET], words[ZIL_ZC_SEQ]) = (self.objset, self.block_seq);
@@ -143,9 +146,21 @@ fn log_of(io: &dyn BlockIo) -> Result<&dyn LogIo, BlockError> {
     io.log().ok_or(BlockError::Unsupported)
 }
 
-/// Writes blocks, and flushes their devices and those of `others` once all are written. Waits.
-pub(super) fn write_out(io: &dyn BlockIo, outgoing: Vec<Outgoing>, others: Vec<BlockPtr>) -> Result<(), BlockError> {
+/// Writes blocks, and flushes their devices and those of `others` once all are written. Waits. One block alone goes to its device from this thread,
+/// where it can be durable in one step.
+pub(super) fn write_out(
+    io: &dyn BlockIo,
+    mut outgoing: Vec<Outgoing>,
+    others: Vec<BlockPtr>,
+    counts: &LogCounts,
+) -> Result<(), BlockError> {
     let log = log_of(io)?;
+    if let ([block], true) = (&mut outgoing[..], others.is_empty())
+        && let Some((written, outcome)) = log.write_durably(&block.bp, &mut block.bytes, block.used)
+    {
+        counts.add_block(block.is_separate, [block.used, written, block.bytes.len()].map(|bytes| bytes as u64));
+        return outcome;
+    }
     let mut blocks = others;
     blocks.extend(outgoing.iter().map(|block| block.bp));
     let mut waits: Vec<Completion<Result<(), BlockError>>> = Vec::with_capacity(outgoing.len());
@@ -156,7 +171,7 @@ pub(super) fn write_out(io: &dyn BlockIo, outgoing: Vec<Outgoing>, others: Vec<B
             let (done, wait) = completion();
             let allocated = block.bytes.len();
             let written = log.write(&block.bp, block.bytes, block.used, Box::new(move |result| done.complete(result)));
-            count_block(block.is_separate, [block.used, written, allocated].map(|bytes| bytes as u64));
+            counts.add_block(block.is_separate, [block.used, written, allocated].map(|bytes| bytes as u64));
             waits.push(wait);
         }
     });

@@ -17,14 +17,14 @@ mod pack;
 #[cfg(test)]
 mod tests;
 
-use crate::stats::ZilEvent;
+use crate::stats::{LogCounts, ZilEvent};
 use crate::{Itx, LogSource};
-use dmu::{BlockError, BlockIo, DmuError, Tx, TxgManager};
+use dmu::{BlockError, BlockIo, DmuError, LogOwner, Tx, TxgManager};
 use exec::{Exec, Mutex, WaitQueue};
 use filled::{Ready, expected_bytes, fill};
 use live::{LiveChain, write_out};
 use noted::{Lists, Noted};
-use ondisk::{BlockPtr, ObjectId, Txg, ZilHeader};
+use ondisk::{BlockPtr, ObjectId, ObjsetId, Txg, ZilHeader};
 use pack::{Bursts, Packer};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,10 +73,15 @@ pub struct LogWriter {
     objset: u64,
     source: Mutex<Weak<dyn LogSource>>,
     state: Mutex<State>,
-    /// Wait queue of those who wait for a batch.
-    changed: WaitQueue,
+    /// Wait queues of those who wait for batches with even and with odd numbers: they need not all be woken when another one ends.
+    ended: [WaitQueue; 2],
+    /// Wait queue of the syncs of txgs.
+    settled: WaitQueue,
     /// Something happened of which nothing was noted.
     has_gap: AtomicBool,
+    /// Log devices are left to others.
+    spares_log_devices: AtomicBool,
+    counts: LogCounts,
 }
 
 impl fmt::Debug for LogWriter {
@@ -96,8 +101,11 @@ impl LogWriter {
             objset,
             source: Mutex::new(source),
             state: Mutex::new(state),
-            changed: WaitQueue::new(),
+            ended: Default::default(),
+            settled: WaitQueue::new(),
             has_gap: AtomicBool::new(false),
+            spares_log_devices: AtomicBool::new(false),
+            counts: LogCounts::default(),
         }
     }
 
@@ -105,9 +113,19 @@ impl LogWriter {
         self.io.exec()
     }
 
+    /// Counters of this log, by OpenZFS's names.
+    pub fn counts(&self) -> Vec<(&'static str, u64)> {
+        self.counts.all()
+    }
+
     /// Replaces whoever knows the bytes of objects.
     pub fn set_source(&self, source: Weak<dyn LogSource>) {
         *self.source.lock() = source;
+    }
+
+    /// Says whether blocks that are allocated from now on leave log devices to others.
+    pub fn set_spares_log_devices(&self, spares: bool) {
+        self.spares_log_devices.store(spares, Ordering::Relaxed);
     }
 
     /// See [`crate::Log::note`].
@@ -117,7 +135,7 @@ impl LogWriter {
             // Whoever commits waits for the txg.
             return;
         }
-        ZilEvent::Noted.add(1);
+        self.counts.add(ZilEvent::Noted, 1);
         if !state.lists.add(itx, tx.txg()) {
             state.lists.clear();
             state.wait_for(tx.txg());
@@ -145,7 +163,7 @@ impl LogWriter {
     /// # Errors
     /// [`DmuError::Stopped`] when the pool takes no more changes.
     pub fn commit(&self, object: Option<ObjectId>) -> Result<(), DmuError> {
-        ZilEvent::Commits.add(1);
+        self.counts.add(ZilEvent::Commits, 1);
         let mine = {
             let mut state = self.state.lock();
             state.lists.promote(object);
@@ -155,7 +173,7 @@ impl LogWriter {
             }
             if state.is_closed || state.barrier > self.txgs.synced_txg() {
                 drop(state);
-                ZilEvent::Suspended.add(1);
+                self.counts.add(ZilEvent::Suspended, 1);
                 return self.wait_synced(self.txgs.open_txg());
             }
             // What was noted may be in the batch that is being written, or in the one after it.
@@ -180,7 +198,7 @@ impl LogWriter {
                     continue;
                 }
             }
-            self.changed.wait_until(self.exec(), &|| {
+            self.ended_of(mine).wait_until(self.exec(), &|| {
                 let state = self.state.lock();
                 state.done >= mine || !state.is_writing
             });
@@ -208,7 +226,14 @@ impl LogWriter {
             }
             (state.done, state.is_writing, state.in_flight) = (batch, false, None);
         }
-        self.changed.notify_all();
+        self.ended_of(batch).notify_all();
+        // Of those who wait for the next one somebody has to write it, unless somebody who comes now does.
+        self.ended_of(batch + 1).notify_one();
+        self.settled.notify_all();
+    }
+
+    fn ended_of(&self, batch: u64) -> &WaitQueue {
+        &self.ended[(batch % 2) as usize]
     }
 
     /// Logs what was noted.
@@ -218,14 +243,14 @@ impl LogWriter {
         if noted.is_empty() {
             return Ok(());
         }
-        ZilEvent::Writers.add(1);
+        self.counts.add(ZilEvent::Writers, 1);
         if self.state.lock().chain.is_none() {
             return Err(self.begin(&noted));
         }
         let mut blocks = Vec::new();
         let ready = self.fill(noted, &mut blocks).map_err(|error| {
             tracing::debug!("an operation of object set {} cannot be logged: {error}", self.objset);
-            ZilEvent::Errors.add(1);
+            self.counts.add(ZilEvent::Errors, 1);
             Unlogged { txg: self.txgs.open_txg(), is_broken: false }
         })?;
         if ready.is_empty() { Ok(()) } else { self.write_ready(&ready, blocks) }
@@ -236,7 +261,7 @@ impl LogWriter {
         let source = self.source.lock().upgrade();
         let mut ready = Vec::with_capacity(noted.len());
         for noted in noted {
-            ready.extend(fill(noted, source.as_deref(), blocks)?);
+            ready.extend(fill(noted, source.as_deref(), (blocks, &self.counts))?);
         }
         Ok(ready)
     }
@@ -247,7 +272,8 @@ impl LogWriter {
         let mut state = self.state.lock();
         let Ok(tx) = held else { return Unlogged { txg: self.txgs.open_txg(), is_broken: false } };
         state.bursts.note(noted.iter().map(expected_bytes).sum());
-        match LiveChain::begin(&*self.io, self.objset, state.bursts.predict(), tx.txg()) {
+        let owner = LogOwner { objset: ObjsetId(self.objset), spares_log_devices: self.spares_log_devices.load(Ordering::Relaxed) };
+        match LiveChain::begin(&*self.io, owner, state.bursts.predict(), tx.txg()) {
             Ok(chain) => {
                 state.chain = Some(chain);
                 Unlogged { txg: tx.txg(), is_broken: false }
@@ -266,6 +292,7 @@ impl LogWriter {
             let Some(chain) = chain.as_mut().filter(|_| !*is_closed && *barrier < tx.txg()) else {
                 return Err(Unlogged { txg: tx.txg(), is_broken: false });
             };
+            chain.spares_log_devices = self.spares_log_devices.load(Ordering::Relaxed);
             let mut packer = Packer::new(chain.waiting_bytes(), chain.record_seq());
             ready.iter().try_for_each(|ready| packer.add(ready)).map_err(open)?;
             bursts.note(ready.iter().map(Ready::bytes).sum());
@@ -275,12 +302,12 @@ impl LogWriter {
                     (tx.txg(), outgoing)
                 }
                 Err(error) => {
-                    ZilEvent::Stalls.add(1);
+                    self.counts.add(ZilEvent::Stalls, 1);
                     return Err(self.tell(&mut state, tx.txg(), error));
                 }
             }
         };
-        let result = write_out(&*self.io, outgoing, blocks);
+        let result = write_out(&*self.io, outgoing, blocks, &self.counts);
         let mut state = self.state.lock();
         match (result, &mut state.chain) {
             (Ok(()), Some(chain)) => {
@@ -295,7 +322,7 @@ impl LogWriter {
 
     /// Says, once, that the log cannot be written.
     fn tell(&self, state: &mut State, txg: Txg, error: BlockError) -> Unlogged {
-        ZilEvent::Errors.add(1);
+        self.counts.add(ZilEvent::Errors, 1);
         if !std::mem::replace(&mut state.is_told, true) {
             let objset = self.objset;
             tracing::warn!(
@@ -309,7 +336,7 @@ impl LogWriter {
     /// with it, if that changed. Before the object set is synced.
     pub fn sync(&self, txg: Txg) -> Option<ZilHeader> {
         // The txg has blocks that nothing on disk leads to until these are.
-        self.changed.wait_until(self.exec(), &|| self.state.lock().in_flight.is_none_or(|newest| newest > txg));
+        self.settled.wait_until(self.exec(), &|| self.state.lock().in_flight.is_none_or(|newest| newest > txg));
         let mut state = self.state.lock();
         state.lists.drop_synced(Txg(txg.0.saturating_sub(1)));
         let is_over = (state.given_up.is_some_and(|last| last <= txg) || state.is_closed) && state.in_flight.is_none();
