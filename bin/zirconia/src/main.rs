@@ -146,6 +146,8 @@ fn info(client: &Client) -> Result<DaemonInfo, Failure> {
 
 fn upgrade(client: &Client, program: Option<&Path>) -> Result<u8, Failure> {
     const WHAT: &str = "cannot replace the daemon";
+    /// Time that pools may take to be open again.
+    const OPENING: Duration = Duration::from_secs(30);
     let path = program.map_or_else(cli::daemon_program, Path::to_path_buf);
     let failed = |kind, why: String| Failure::new(kind, WHAT, why);
     let path = std::fs::canonicalize(&path).map_err(|error| failed(ErrorKind::NotFound, format!("{}: {error}", path.display())))?;
@@ -158,7 +160,9 @@ fn upgrade(client: &Client, program: Option<&Path>) -> Result<u8, Failure> {
     let begun = Instant::now();
     let after = loop {
         match info(client) {
-            Ok(after) if after.pid != before.pid => break after,
+            Ok(after) if after.pid != before.pid && before.pools.iter().all(|pool| after.pools.contains(pool)) => break after,
+            // Pools are missing, which the daemon's log and 'zpool status' say.
+            Ok(after) if after.pid != before.pid && begun.elapsed() > OPENING => break after,
             _ if begun.elapsed() > Duration::from_secs(60) => {
                 return Err(failed(ErrorKind::Timeout, "the next one does not answer after 60 s".to_string()));
             }

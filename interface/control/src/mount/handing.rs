@@ -155,6 +155,7 @@ impl Handing {
             because(ErrorKind::Invalid, WHAT, "nobody keeps its mounts, since no command started it")
                 .advise("a service manager's daemon, or one in front, is stopped and started instead")
         })?;
+        self.opening.wait_for_end(&self.exec);
         if self.opening.is_running() {
             return Err(busy("pools of the last time are still being opened").advise("try again"));
         }
