@@ -333,7 +333,8 @@ fn nothing(request: &Request) -> Result<Response, Failure> {
     }
 }
 
-fn daemon_program() -> PathBuf {
+/// Path of `zirconiad`: beside this program, else by name.
+pub fn daemon_program() -> PathBuf {
     std::env::current_exe()
         .ok()
         .and_then(|own| own.parent().map(|folder| folder.join("zirconiad")))

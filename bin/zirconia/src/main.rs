@@ -7,7 +7,7 @@ mod provider;
 
 use clap::{Parser, Subcommand};
 use cli::Client;
-use control_api::{ErrorKind, Failure, Request, Response};
+use control_api::{DaemonInfo, ErrorKind, Failure, Request, Response, Upgrade};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -31,6 +31,13 @@ enum Verb {
     Status,
     /// Unmount, sync and close every pool, and end the daemon. Of a suspended pool what could not be written is given up, which is said.
     Stop,
+    /// Replace the running daemon by the zirconiad beside this program, or another one. What is mounted stays mounted, and programs that use it
+    /// wait a moment.
+    Upgrade {
+        /// The program that is to be the daemon.
+        #[arg(value_name = "path")]
+        program: Option<PathBuf>,
+    },
     /// Accelerators that stages of the write pipeline run on.
     #[command(subcommand)]
     Provider(provider::Verb),
@@ -60,6 +67,12 @@ fn run(verb: &Verb) -> Result<u8, Failure> {
             Ok(0)
         }
         Verb::Stop => stop(&client),
+        Verb::Upgrade { .. } if client.is_foreign() => Err(upgrade_request(String::new()).refusal()),
+        Verb::Upgrade { .. } if !client.is_running() => {
+            cli::outln!("not running");
+            Ok(0)
+        }
+        Verb::Upgrade { program } => upgrade(&client, program.as_deref()),
         _ => describe(&client),
     }
 }
@@ -118,6 +131,49 @@ fn stop(client: &Client) -> Result<u8, Failure> {
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(0)
+}
+
+fn upgrade_request(program: String) -> Request {
+    Request::Upgrade(Upgrade { program })
+}
+
+fn info(client: &Client) -> Result<DaemonInfo, Failure> {
+    match client.call_running(&Request::Info)? {
+        Response::Info(info) => Ok(info),
+        other => Err(cli::unexpected("cannot ask the daemon", other)),
+    }
+}
+
+fn upgrade(client: &Client, program: Option<&Path>) -> Result<u8, Failure> {
+    const WHAT: &str = "cannot replace the daemon";
+    /// Time that pools may take to be open again.
+    const OPENING: Duration = Duration::from_secs(30);
+    let path = program.map_or_else(cli::daemon_program, Path::to_path_buf);
+    let failed = |kind, why: String| Failure::new(kind, WHAT, why);
+    let path = std::fs::canonicalize(&path).map_err(|error| failed(ErrorKind::NotFound, format!("{}: {error}", path.display())))?;
+    let asked = path.to_str().ok_or_else(|| failed(ErrorKind::Invalid, format!("{}: its name is not UTF-8", path.display())))?;
+    let before = info(client)?;
+    match client.call_running(&upgrade_request(asked.to_string()))? {
+        Response::Done { remarks } => remarks.iter().for_each(|remark| cli::errln!("{remark}")),
+        other => return Err(cli::unexpected(WHAT, other)),
+    }
+    let begun = Instant::now();
+    let after = loop {
+        match info(client) {
+            Ok(after) if after.pid != before.pid && before.pools.iter().all(|pool| after.pools.contains(pool)) => break after,
+            // Pools are missing, which the daemon's log and 'zpool status' say.
+            Ok(after) if after.pid != before.pid && begun.elapsed() > OPENING => break after,
+            _ if begun.elapsed() > Duration::from_secs(60) => {
+                return Err(failed(ErrorKind::Timeout, "the next one does not answer after 60 s".to_string()));
+            }
+            _ => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    if after.program != asked {
+        let advice = format!("see {}", client.state().log().display());
+        return Err(failed(ErrorKind::Io, format!("{asked} did not start; {} goes on", after.program)).advise(advice));
+    }
+    describe(client)
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 #![forbid(unsafe_code)]
 
 mod everyone;
+mod keeper;
+mod line;
 mod place;
 mod server;
 mod supervisor;
@@ -12,9 +14,10 @@ use clap::Parser;
 use control::Control;
 use control_api::{ErrorKind, Failure, StateDir, distrusted};
 use exec::{Exec, Pool};
+use keeper::{Begin, Line};
 use place::{Place, START};
 use rustix::fs::{Mode, OFlags};
-use server::Door;
+use server::{Door, Ending};
 use service::trust;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -83,7 +86,11 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         supervisor::run(&state);
     }
     let (metrics, level) = (metrics_address(arguments)?, log_level()?);
-    let lock = place::lock(&state)?;
+    let failed = |error: std::io::Error| Failure::new(ErrorKind::Io, START, error.to_string());
+    let socket = if arguments.supervised { line::taken_from(std::io::stdin()) } else { None };
+    let Begin { heritage, lock } = socket.as_ref().map_or_else(|| Ok(Begin::default()), keeper::begin).map_err(failed)?;
+    let lock = place::lock(&state, lock)?;
+    let line = socket.map(|socket| Line::new(socket, &lock)).transpose().map_err(failed)?;
     let log = arguments.background.then(|| trust::log(&state.log()).map_err(|why| distrusted(START, &why))).transpose()?;
     // The door is open before anything is looked at that takes time: who started it goes on, and what is said from here on is for the log.
     let door = Door::open(&state, metrics)?;
@@ -91,7 +98,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(log) = log {
         // Already a session leader is as good.
         let _ = rustix::process::setsid();
-        service::take_log(&log).map_err(|error| Failure::new(ErrorKind::Io, START, error.to_string()))?;
+        service::take_log(&log).map_err(failed)?;
     }
     logging::tell(level);
     tracing::info!("zirconiad {} begins, process {}", env!("CARGO_PKG_VERSION"), std::process::id());
@@ -101,8 +108,16 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     control.mount_tree();
     control.watch();
     let everyone = everyone::serve(&state, control.clone())?;
+    if let Some(line) = line {
+        control.inherit(Arc::new(line), heritage);
+    }
     control.open_pools();
     let served = door.serve(&control, &mut place);
+    if let Ok(Ending::Replaced) = served {
+        // Whatever is under way: everything that counts is on disk, and programs wait.
+        tracing::info!("zirconiad leaves its mounts to the next daemon");
+        std::process::exit(0);
+    }
     tracing::info!("zirconiad ends");
     let _ = std::fs::remove_file(state.reader_socket());
     if let Some(runtime) = everyone {
@@ -116,7 +131,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         std::thread::sleep(END);
         std::process::exit(1);
     });
-    served
+    served.map(drop)
 }
 
 /// Address where the metrics are served besides the socket: the option, else `ZIRCONIA_METRICS` (daemons that commands start).

@@ -7,7 +7,7 @@ use control_api::{ErrorKind, Failure, StateDir, distrusted};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use service::trust;
 use std::fs::{File, Metadata};
-use std::io::Write;
+use std::io::{Seek, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::PermissionsExt;
@@ -31,9 +31,14 @@ fn identity(metadata: std::io::Result<Metadata>) -> Option<Identity> {
 const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// Takes the state directory's lock, or says who has it.
-pub fn lock(state: &StateDir) -> Result<File, Failure> {
+/// Takes the state directory's lock, or says who has it. `left` is the lock of a daemon that this one replaces.
+pub fn lock(state: &StateDir, left: Option<File>) -> Result<File, Failure> {
     let path = state.lock();
+    let is_the_lock = |file: &File| identity(file.metadata()) == identity(std::fs::symlink_metadata(&path));
+    if let Some(mut file) = left.filter(is_the_lock) {
+        let _ = file.rewind();
+        return Ok(signed(file));
+    }
     let take = || trust::lock(&path).map_err(|why| distrusted(START, &why));
     let (mut file, mut is_ours) = take()?;
     for _ in 0..LOCK_TRIES {
@@ -48,9 +53,14 @@ pub fn lock(state: &StateDir) -> Result<File, Failure> {
         return Err(Failure::new(ErrorKind::Busy, START, format!("process {} owns {}", owner.trim(), state.path().display()))
             .advise("stop it with 'zirconia stop', or set ZIRCONIA_STATE to another directory"));
     }
+    Ok(signed(file))
+}
+
+/// Writes into the lock whose it is.
+fn signed(mut file: File) -> File {
     let _ = file.set_len(0);
     let _ = writeln!(file, "{}", std::process::id());
-    Ok(file)
+    file
 }
 
 fn failed(why: String) -> Failure {
@@ -144,7 +154,7 @@ impl Place {
     fn take_again(&mut self) -> Result<UnixListener, Failure> {
         self.state.prepare("cannot put back the state directory")?;
         if !self.has_lock() {
-            self.lock = lock(&self.state)?;
+            self.lock = lock(&self.state, None)?;
         }
         let listener = listen(&self.state)?;
         self.socket = identity(std::fs::symlink_metadata(self.state.socket()));

@@ -15,7 +15,9 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -111,6 +113,34 @@ impl<S: Source> Gate<S> {
     }
 }
 
+/// Why the daemon ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Somebody said so.
+    Stopped,
+    /// Another daemon goes on with the mounts.
+    Replaced,
+}
+
+/// End of the daemon, for who asks for it.
+#[derive(Default)]
+struct Stop {
+    wanted: Notify,
+    is_replaced: AtomicBool,
+}
+
+impl Stop {
+    /// Ends the daemon when the answer is out: ending the loop ends the connections.
+    fn soon(self: &Arc<Self>, ending: Ending) {
+        let own = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            own.is_replaced.store(ending == Ending::Replaced, Ordering::Release);
+            own.wanted.notify_one();
+        });
+    }
+}
+
 /// Sockets of the daemon, open: who connects waits until [`Door::serve`].
 pub struct Door {
     runtime: Runtime,
@@ -141,13 +171,13 @@ impl Door {
     }
 
     /// Serves until a signal or a stop request, at its place.
-    pub fn serve(self, control: &Arc<Control>, place: &mut Place) -> Result<(), Failure> {
+    pub fn serve(self, control: &Arc<Control>, place: &mut Place) -> Result<Ending, Failure> {
         let Door { runtime, mut commands, readers } = self;
         let result = runtime.block_on(async {
             let mut terminate = signal(SignalKind::terminate()).map_err(|error| failed(error.to_string()))?;
             let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| failed(error.to_string()))?;
             let mut hangup = signal(SignalKind::hangup()).map_err(|error| failed(error.to_string()))?;
-            let stop = Arc::new(Notify::new());
+            let stop = Arc::new(Stop::default());
             if let Some(readers) = readers {
                 tokio::spawn(serve_metrics(readers, control.clone()));
             }
@@ -168,17 +198,20 @@ impl Door {
                             drop(place);
                         });
                     }
-                    () = stop.notified() => break,
+                    () = stop.wanted.notified() => break,
                     _ = terminate.recv() => break,
                     _ = interrupt.recv() => break,
                     // The terminal is gone that it ran on; without one it is what has other daemons read their files again.
                     _ = hangup.recv() => if place.has_terminal() { break } else { tracing::info!("SIGHUP: there are no files to read again") },
                 }
             }
-            Ok(())
+            Ok(if stop.is_replaced.load(Ordering::Acquire) { Ending::Replaced } else { Ending::Stopped })
         });
-        // Requests that still run get to the end of what they do; the pools are closed after them.
-        runtime.shutdown_timeout(Duration::from_secs(5));
+        match result {
+            Ok(Ending::Replaced) => runtime.shutdown_background(),
+            // Requests that still run get to the end of what they do; the pools are closed after them.
+            _ => runtime.shutdown_timeout(Duration::from_secs(5)),
+        }
         result
     }
 }
@@ -219,7 +252,7 @@ async fn metrics(control: Arc<Control>) -> hyper::Response<Full<Bytes>> {
 async fn answer(
     request: hyper::Request<Incoming>,
     control: Arc<Control>,
-    stop: Arc<Notify>,
+    stop: Arc<Stop>,
 ) -> Result<hyper::Response<Full<Bytes>>, Infallible> {
     let [(_, requests), (_, document), (_, numbers)] = control_api::ROUTES;
     let reply = match (request.method(), request.uri().path()) {
@@ -249,7 +282,7 @@ fn reply(status: StatusCode, kind: &'static str, body: Vec<u8>) -> hyper::Respon
     response
 }
 
-async fn perform(request: hyper::Request<Incoming>, control: Arc<Control>, stop: Arc<Notify>) -> Response {
+async fn perform(request: hyper::Request<Incoming>, control: Arc<Control>, stop: Arc<Stop>) -> Response {
     let invalid = |why: String| Response::Failed(Failure::new(ErrorKind::Invalid, "cannot read the request", why));
     let command = request.headers().get("zirconia-command").and_then(|value| value.to_str().ok()).map(String::from);
     let caller = Caller { command, uid: rustix::process::getuid().as_raw() };
@@ -265,12 +298,19 @@ async fn perform(request: hyper::Request<Incoming>, control: Arc<Control>, stop:
     };
     if request == Request::Stop {
         let remarks = control.unwritten();
-        // The answer goes out first: ending the loop ends the connections.
-        tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            stop.notify_one();
-        });
+        stop.soon(Ending::Stopped);
         return Response::Done { remarks };
+    }
+    if let Request::Upgrade(upgrade) = request {
+        let replaced = tokio::task::spawn_blocking(move || control.hand_over(Path::new(&upgrade.program))).await;
+        return match replaced {
+            Ok(Ok(())) => {
+                stop.soon(Ending::Replaced);
+                Response::Done { remarks: Vec::new() }
+            }
+            Ok(Err(failure)) => Response::Failed(failure),
+            Err(error) => Response::Failed(Failure::new(ErrorKind::Internal, "cannot replace the daemon", error.to_string())),
+        };
     }
     execute(control, request, caller).await
 }

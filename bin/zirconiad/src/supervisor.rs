@@ -1,12 +1,21 @@
 //! Starts the daemon again when it dies (`--background` only; service managers do that themselves): what was mounted comes back without
 //! anybody typing a command. It ends when the daemon ended in order, was told to end, or dies again and again.
+//!
+//! A daemon that another one is to replace leaves its mounts here until the other goes on with them ([`crate::keeper`]).
 
+use crate::keeper::Kept;
+use crate::line;
 use crate::place::START;
 use control_api::StateDir;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::{Pid, Signal, kill_process};
+use std::future::pending;
+use std::os::unix::net::UnixDatagram as StdDatagram;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+use tokio::net::UnixDatagram;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Pauses before the first, second, … start after a death; after as many deaths within [`MEMORY`] it is left alone.
@@ -66,7 +75,8 @@ async fn watch(state: &StateDir) -> std::io::Result<u8> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
     let (mut deaths, mut is_told) = (Deaths::default(), false);
-    let mut child = start()?;
+    let (mut kept, mut program) = (Kept::default(), Program::default());
+    let mut child = Daemon::start(&program, &kept)?;
     // What the daemon says before it has its log is for whoever started it; this process has nothing to say to them.
     let _ = rustix::process::setsid();
     let log = service::trust::log(&state.log()).map_err(|why| std::io::Error::other(why.to_string()));
@@ -78,23 +88,125 @@ async fn watch(state: &StateDir) -> std::io::Result<u8> {
             _ = ends.recv() => {}
             // The daemon says what it makes of its own.
             _ = hangup.recv() => {}
-            _ = terminate.recv() => is_told = tell(&child),
-            _ = interrupt.recv() => is_told = tell(&child),
+            _ = terminate.recv() => is_told = tell(&child.process),
+            _ = interrupt.recv() => is_told = tell(&child.process),
+            () = child.speaks() => {}
+            () = at(kept.deadline()) => {
+                tracing::error!("the next daemon did not go on with all mounts in time: what is left is cut off");
+                kept.clear();
+            }
         }
-        let Some(status) = child.try_wait()? else { continue };
-        match deaths.judge(status, is_told, Instant::now()) {
-            Verdict::End(code) => return Ok(code),
-            Verdict::Again(pause) => tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                _ = terminate.recv() => return Ok(0),
-                _ = interrupt.recv() => return Ok(0),
+        child.hear(&mut kept);
+        let Some(status) = child.process.try_wait()? else { continue };
+        // What it said last.
+        child.hear(&mut kept);
+        let next = kept.ended();
+        let pause = match program.follow(next, kept.is_waiting() && !is_told) {
+            true => Duration::ZERO,
+            false => match deaths.judge(status, is_told, Instant::now()) {
+                Verdict::End(code) => return Ok(code),
+                Verdict::Again(pause) => pause,
             },
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = terminate.recv() => return Ok(0),
+            _ = interrupt.recv() => return Ok(0),
         }
         // A command started one meanwhile, and may have stopped it; or the state directory is gone.
-        if std::fs::read_to_string(state.lock()).ok().is_none_or(|owner| owner.trim() != child.id().to_string()) {
+        let owner = std::fs::read_to_string(state.lock()).ok();
+        if !kept.has_lock() && owner.is_none_or(|owner| owner.trim() != child.process.id().to_string()) {
             return Ok(0);
         }
-        child = start()?;
+        child = Daemon::start(&program, &kept)?;
+    }
+}
+
+/// Waits until that time; for ever where there is none.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time.into()).await,
+        None => pending().await,
+    }
+}
+
+/// Program of the daemon.
+#[derive(Default)]
+struct Program {
+    /// Path that was asked for; None for that of this process.
+    now: Option<PathBuf>,
+    before: Option<PathBuf>,
+    /// True while it has not gone on with what the one before left.
+    is_tried: bool,
+}
+
+impl Program {
+    /// Follows the end of a daemon; true when the next one is to begin at once. That is the one which was asked for, or when mounts wait for it
+    /// and it ended without them, the one before, once.
+    fn follow(&mut self, next: Option<PathBuf>, is_waited_for: bool) -> bool {
+        if let Some(next) = next {
+            tracing::info!("{} replaces the daemon", next.display());
+            self.before = self.now.replace(next);
+            self.is_tried = true;
+            return true;
+        }
+        if is_waited_for && std::mem::take(&mut self.is_tried) {
+            let path = self.now.as_deref().unwrap_or(Path::new("")).display();
+            tracing::error!("{path} ended before it went on with the mounts: the program before it does");
+            self.now = self.before.take();
+            return true;
+        }
+        self.is_tried &= is_waited_for;
+        false
+    }
+}
+
+/// Daemon that was started.
+struct Daemon {
+    process: Child,
+    /// Line to the daemon; None when nobody is at its other end any more.
+    line: Option<UnixDatagram>,
+}
+
+impl Daemon {
+    fn start(program: &Program, kept: &Kept) -> std::io::Result<Daemon> {
+        let (ours, theirs) = line::pair()?;
+        let process = start(program.now.as_deref(), theirs)?;
+        let (words, speaker) = (kept.words()?, ours.try_clone()?);
+        // It waits until the daemon has heard, or is gone.
+        std::thread::spawn(move || words.iter().try_for_each(|word| line::say(&speaker, word)));
+        let line = StdDatagram::from(ours);
+        line.set_nonblocking(true)?;
+        Ok(Daemon { process, line: Some(UnixDatagram::from_std(line)?) })
+    }
+
+    /// Waits until the daemon has said something.
+    async fn speaks(&self) {
+        match &self.line {
+            Some(line) => drop(line.readable().await),
+            None => pending().await,
+        }
+    }
+
+    /// Hears what the daemon has said.
+    fn hear(&mut self, kept: &mut Kept) {
+        let Some(line) = &self.line else { return };
+        // What is there counts also when the runtime does not know of it yet; the second look is for the runtime.
+        let mut heard = kept.hear(line.as_fd());
+        let _ = line.try_io(tokio::io::Interest::READABLE, || {
+            if matches!(heard, Ok(false)) {
+                heard = kept.hear(line.as_fd());
+            }
+            if matches!(heard, Ok(false)) { Err(std::io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        });
+        match heard {
+            Ok(false) => {}
+            Ok(true) => self.line = None,
+            Err(error) => {
+                tracing::error!("what the daemon says of its mounts is not understood: {error}");
+                self.line = None;
+            }
+        }
     }
 }
 
@@ -104,14 +216,33 @@ fn tell(child: &Child) -> bool {
     process.is_some_and(|process| kill_process(process, Signal::TERM).is_ok())
 }
 
-fn start() -> std::io::Result<Child> {
-    let own = std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or_else(|| "/proc/self/exe".into());
-    Command::new(own).args(std::env::args_os().skip(1)).arg("--supervised").spawn()
+/// Starts a daemon, with its end of the line as its standard input.
+fn start(program: Option<&Path>, line: OwnedFd) -> std::io::Result<Child> {
+    let own = || std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or_else(|| "/proc/self/exe".into());
+    let start = |path: &Path, line: OwnedFd| {
+        Command::new(path).args(std::env::args_os().skip(1)).arg("--supervised").stdin(Stdio::from(line)).spawn()
+    };
+    match program {
+        Some(program) if program.exists() => start(program, line),
+        _ => start(&own(), line),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An upgrade to something that does not work would leave file systems without a daemon.
+    #[test]
+    fn a_program_that_does_not_go_on_is_replaced_by_the_one_before_once() {
+        let (one, two) = (PathBuf::from("/one"), PathBuf::from("/two"));
+        let mut program = Program::default();
+        assert!(program.follow(Some(one.clone()), true) && program.now == Some(one.clone()), "handed over");
+        assert!(!program.follow(None, false), "it went on, and died later");
+        assert!(program.follow(Some(two.clone()), true) && program.now == Some(two), "handed over again");
+        assert!(program.follow(None, true) && program.now == Some(one.clone()), "the one before");
+        assert!(!program.follow(None, true) && program.now == Some(one), "that one's death is a death");
+    }
 
     /// A daemon that dies at once each time must not keep a machine busy, one that was stopped must not come back.
     #[test]

@@ -22,6 +22,7 @@ impl Request {
             | Request::Direct(_)
             | Request::Info
             | Request::Stop
+            | Request::Upgrade(_)
             | Request::PoolCreate(_)
             | Request::PoolDestroy(_)
             | Request::PoolExport(_)
@@ -100,6 +101,7 @@ impl Request {
             Request::Mount(request) => pools("mount", request.name.as_slice()),
             Request::Unmount(request) => pools("unmount", request.target.as_slice()),
             Request::Stop => "cannot stop the daemon".to_string(),
+            Request::Upgrade(_) => "cannot replace the daemon".to_string(),
             Request::Direct(_) => "cannot show direct I/O".to_string(),
             Request::ProviderList | Request::ProviderLoad(_) | Request::ProviderUnload(_) => "cannot reach providers".to_string(),
             Request::Info | Request::PoolQuery(_) | Request::PoolIostat(_) | Request::PoolWait(_) | Request::DatasetQuery(_) => {
@@ -126,6 +128,7 @@ mod tests {
         let file = DirectTarget::File { path: "/tank/secret".into(), inode: 7 };
         for closed in [
             Request::Stop,
+            Request::Upgrade(Upgrade { program: "/bin/true".into() }),
             Request::Mount(MountRequest { all: true, ..MountRequest::default() }),
             Request::Mount(MountRequest { name: Some("tank".into()), ..MountRequest::default() }),
             Request::Direct(DirectQuery { targets: vec![file] }),

@@ -52,6 +52,8 @@ pub enum Request {
     Info,
     /// Ends the daemon: exports nothing, unmounts everything and syncs every pool.
     Stop,
+    /// `zirconia upgrade`: another daemon takes the place of this one, and goes on with its mounts.
+    Upgrade(Upgrade),
     /// `zpool create`.
     PoolCreate(PoolCreate),
     /// `zpool destroy`.
@@ -220,6 +222,14 @@ pub enum Response {
     Providers(Vec<ProviderReport>),
 }
 
+/// `zirconia upgrade`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Upgrade {
+    /// Absolute path of the program that is to be the next daemon.
+    pub program: String,
+}
+
 /// State of the running daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -232,4 +242,7 @@ pub struct DaemonInfo {
     pub uptime_seconds: u64,
     /// Names of the pools that the daemon owns.
     pub pools: Vec<String>,
+    /// Path of the program; empty when it is not known.
+    #[serde(default)]
+    pub program: String,
 }

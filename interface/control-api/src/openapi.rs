@@ -11,6 +11,7 @@ use std::path::PathBuf;
 const ANSWERS: &[(&str, &str)] = &[
     ("info", "info"),
     ("stop", "done"),
+    ("upgrade", "done"),
     ("pool-create", "done"),
     ("pool-destroy", "done"),
     ("pool-export", "done"),

@@ -7,6 +7,7 @@ use crate::device::served::Served;
 use crate::events::Events;
 use crate::failure::suspended;
 use crate::inject::Injections;
+use crate::mount::handing::{Handing, Heritage, Keeper};
 use crate::mount::mounting::Mounter;
 use crate::mount::returning::{Returning, STAGE};
 use crate::mount::unmounting::Unmounter;
@@ -24,8 +25,9 @@ use crate::watch::policy::Care;
 use crate::watch::rounds::Rounds;
 use crate::watch::watcher::Watcher;
 use control_api::{DaemonInfo, Failure, Request, Response, StateDir};
-use exec::Exec;
-use std::sync::Arc;
+use exec::{Exec, Mutex};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
 /// State of the daemon: its parts, each with what is its own.
 pub struct Control {
@@ -39,6 +41,7 @@ pub struct Control {
     pub(crate) mounter: Arc<Mounter>,
     pub(crate) unmounter: Arc<Unmounter>,
     pub(crate) returning: Arc<Returning>,
+    pub(crate) handing: Arc<Handing>,
     pub(crate) datasets: Datasets,
     pub(crate) settings: Arc<Settings>,
     pub(crate) events: Arc<Events>,
@@ -135,6 +138,16 @@ impl Control {
             closer: closer.clone(),
             care: Arc::new(care),
         });
+        let handing = Arc::new(Handing {
+            exec: exec.clone(),
+            pools: pools.clone(),
+            opening: opening.clone(),
+            mounter: mounter.clone(),
+            returning: returning.clone(),
+            served: devices.served.clone(),
+            keeper: OnceLock::new(),
+            left: Mutex::default(),
+        });
         let reopening = Arc::new(Reopening {
             exec: exec.clone(),
             pools: pools.clone(),
@@ -142,6 +155,7 @@ impl Control {
             devices: devices.clone(),
             intake: intake.clone(),
             returning: returning.clone(),
+            handing: handing.clone(),
             accelerators: settings.accelerators.clone(),
         });
         Arc::new(Control {
@@ -169,6 +183,7 @@ impl Control {
             mounter,
             unmounter,
             returning,
+            handing,
             settings,
             events,
             injections,
@@ -281,12 +296,30 @@ impl Control {
             pid: std::process::id(),
             uptime_seconds: self.exec.now_ns().saturating_sub(self.started_ns) / 1_000_000_000,
             pools: self.pools.names(),
+            program: std::env::current_exe().map_or_else(|_| String::new(), |path| path.to_string_lossy().into_owned()),
         }
     }
 
     /// Writes down once more which pools are to be open, when somebody removed that.
     pub fn remember(&self) {
         self.file.remember();
+    }
+
+    /// Takes what the daemon before left, and names the process that keeps mounts between two daemons; before [`Control::open_pools`].
+    pub fn inherit(&self, keeper: Arc<dyn Keeper>, heritage: Heritage) {
+        self.handing.inherit(keeper, heritage);
+    }
+
+    /// Leaves all mounts to the next daemon, which runs `program`, with everything on disk. Nothing is served any more then, and the daemon has
+    /// to end at once, without [`Control::shutdown`].
+    ///
+    /// # Errors
+    /// Why that cannot be; the daemon goes on then.
+    pub fn hand_over(&self, program: &Path) -> Result<(), Failure> {
+        self.handing.hand_over(program)?;
+        self.watcher.stop();
+        self.statistics.end();
+        Ok(())
     }
 
     /// Unmounts, syncs and lets go of everything; the pools open again with the next daemon. The daemon ends, whatever has files open: what a

@@ -21,3 +21,4 @@ mod statistics;
 mod watch;
 
 pub use control::{Caller, Control};
+pub use mount::handing::{Heritage, Keeper};

@@ -53,6 +53,7 @@ pub(crate) fn about(request: &Request) -> About<'_> {
     let names = match request {
         Request::Info
         | Request::Stop
+        | Request::Upgrade(_)
         | Request::PoolEvents(_)
         | Request::InjectList
         | Request::ProviderList

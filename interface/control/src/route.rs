@@ -12,7 +12,8 @@ impl Control {
     pub(crate) fn perform(&self, request: &Request) -> Result<Response, Failure> {
         match request {
             Request::Info => Ok(Response::Info(self.info())),
-            Request::Stop => Ok(done()),
+            // The daemon's main loop does what these are about.
+            Request::Stop | Request::Upgrade(_) => Ok(done()),
             Request::PoolCreate(request) => {
                 let what = || format!("cannot create '{}'", request.pool);
                 effects::around(what, effects::of_creation(request), || create::create(&self.intake, request))

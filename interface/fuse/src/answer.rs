@@ -53,9 +53,14 @@ impl Owed {
         Debt(self.clone())
     }
 
+    /// True when nothing is owed.
+    pub fn is_paid(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
     /// Waits until nothing is owed.
     pub fn wait(&self, exec: &Exec) {
-        self.paid.wait_until(exec, &|| self.count.load(Ordering::Acquire) == 0);
+        self.paid.wait_until(exec, &|| self.is_paid());
     }
 }
 

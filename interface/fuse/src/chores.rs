@@ -48,6 +48,12 @@ impl Chores {
         drop(self.exec.spawn_operation(self.name, Box::new(move || own.run())));
     }
 
+    /// True when there is no work, and nobody is at any.
+    pub fn is_idle(&self) -> bool {
+        let state = self.state.lock();
+        state.queue.is_empty() && state.idle == state.threads
+    }
+
     fn run(&self) {
         loop {
             let job = {

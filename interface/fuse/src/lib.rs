@@ -31,7 +31,7 @@ pub use handler::*;
 pub use mount::{MountError, MountOptions, clear_dead_mount, is_dead};
 pub use notify::{Kernel, Notifier};
 pub use readers::Readers;
-pub use session::{Negotiated, Session};
+pub use session::{MountFacts, Negotiated, Session};
 pub use slide::Stage;
 pub use table::{MountRow, MountTable, covers, topmost};
 

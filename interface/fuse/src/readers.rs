@@ -49,6 +49,8 @@ pub(crate) struct Mount {
     /// Handler of the requests, taken away when the mount ends.
     handler: RwLock<Option<Arc<dyn Handler>>>,
     gone: AtomicBool,
+    /// True while nothing is read from it.
+    paused: AtomicBool,
     synced: AtomicBool,
     /// End of the mount: everything is answered and the handler was told.
     pub ended: Ended,
@@ -68,11 +70,17 @@ impl Serving {
 }
 
 impl Mount {
-    /// Begins to serve; None when the mount has ended.
+    /// Begins to serve; None when the mount has ended, or is paused.
     pub fn begin(&self) -> Option<Serving> {
         let handler = self.handler.read();
-        // Under the lock: the end, which asks for it, sees the debt.
-        handler.as_ref().map(|handler| Serving { handler: handler.clone(), _debt: self.owed.owe() })
+        // Under the lock: the end and the pause, which ask for it, see the debt.
+        let handler = handler.as_ref().filter(|_| !self.is_paused());
+        handler.map(|handler| Serving { handler: handler.clone(), _debt: self.owed.owe() })
+    }
+
+    /// True while nothing is read from it.
+    pub fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::Acquire)
     }
 
     /// Notes that a SYNCFS came.
@@ -169,22 +177,37 @@ impl Readers {
             syncs: shared.syncs.clone(),
             handler: RwLock::new(Some(handler)),
             gone: AtomicBool::new(false),
+            paused: AtomicBool::new(false),
             synced: AtomicBool::new(false),
             ended: Ended::default(),
         });
-        let added = state.threads.values().try_for_each(|set| watch(set, &mount));
-        if added.is_ok() {
-            state.mounts.insert(mount.number, mount.clone());
-        }
-        let started = added.and_then(|()| if state.threads.is_empty() { shared.start_thread(&mut state) } else { Ok(()) });
-        if let Err(errno) = started {
-            state.mounts.remove(&mount.number);
-            state.threads.values().for_each(|set| {
-                let _ = epoll::delete(set, &mount.device);
-            });
-            return Err(errno);
-        }
+        shared.enter(&mut state, &mount)?;
         Ok(mount)
+    }
+
+    /// Reads no more requests of a mount. What comes waits in the kernel.
+    pub(crate) fn pause(&self, mount: &Mount) {
+        {
+            let _nobody_begins = mount.handler.write();
+            mount.paused.store(true, Ordering::Release);
+        }
+        self.0.withdraw(&mut self.0.state.lock(), mount);
+    }
+
+    /// True when what was read from a paused mount is answered, and the kernel was told everything that it is to be told.
+    pub(crate) fn is_quiet(&self, mount: &Mount) -> bool {
+        mount.is_paused() && mount.owed.is_paid() && self.0.notices.is_idle() && self.0.syncs.is_idle()
+    }
+
+    /// Serves a mount again that was paused.
+    pub(crate) fn resume(&self, mount: &Arc<Mount>) -> Reply<()> {
+        let shared = &self.0;
+        let mut state = shared.state.lock();
+        mount.paused.store(false, Ordering::Release);
+        if !mount.is_connected() || state.mounts.contains_key(&mount.number) {
+            return Ok(());
+        }
+        shared.enter(&mut state, mount)
     }
 }
 
@@ -194,6 +217,27 @@ fn watch(set: &OwnedFd, mount: &Mount) -> Reply<()> {
 }
 
 impl Shared {
+    /// Puts a mount before all threads.
+    fn enter(self: &Arc<Self>, state: &mut State, mount: &Arc<Mount>) -> Reply<()> {
+        let added = state.threads.values().try_for_each(|set| watch(set, mount));
+        if added.is_ok() {
+            state.mounts.insert(mount.number, mount.clone());
+        }
+        let started = added.and_then(|()| if state.threads.is_empty() { self.start_thread(state) } else { Ok(()) });
+        started.inspect_err(|_| self.withdraw(state, mount))
+    }
+
+    /// Takes a mount away from all threads; those end that have nothing left.
+    fn withdraw(&self, state: &mut State, mount: &Mount) {
+        state.mounts.remove(&mount.number);
+        state.threads.values().for_each(|set| {
+            let _ = epoll::delete(set, &mount.device);
+        });
+        if state.mounts.is_empty() {
+            let _ = rustix::io::write(&self.bell, 1u64.as_bytes());
+        }
+    }
+
     fn start_thread(self: &Arc<Self>, state: &mut State) -> Reply<()> {
         let set = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         // Edges: the bell is never read, each ring is heard once by each thread.
@@ -278,16 +322,7 @@ impl Shared {
         if mount.gone.swap(true, Ordering::AcqRel) {
             return;
         }
-        {
-            let mut state = self.state.lock();
-            state.mounts.remove(&mount.number);
-            state.threads.values().for_each(|set| {
-                let _ = epoll::delete(set, &mount.device);
-            });
-            if state.mounts.is_empty() {
-                let _ = rustix::io::write(&self.bell, 1u64.as_bytes());
-            }
-        }
+        self.withdraw(&mut self.state.lock(), mount);
         let (mount, exec) = (mount.clone(), self.exec.clone());
         let end = move || {
             let handler = mount.handler.write().take();

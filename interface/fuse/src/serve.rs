@@ -84,7 +84,7 @@ impl Reader {
 
     /// Reads a request of the mount, if there is one, and serves it; false when the connection is gone.
     pub fn serve(&mut self, mount: &Mount) -> bool {
-        let Some(serving) = mount.begin() else { return false };
+        let Some(serving) = mount.begin() else { return mount.is_paused() };
         if self.payload.len() != mount.capacity || self.payload.get_mut().is_none() {
             self.payload = Abd::scratch(mount.capacity);
         }

@@ -35,9 +35,23 @@ pub struct Negotiated {
 /// Nanoseconds that dropping a session waits for requests that are being served.
 const DROP_NS: u64 = 5_000_000_000;
 
+/// What is known of a mount besides its connection.
+#[derive(Clone, Debug)]
+pub struct MountFacts {
+    /// Path at which it is mounted.
+    pub mountpoint: PathBuf,
+    /// Major and minor number of its device.
+    pub number: (u32, u32),
+    /// Limits and capabilities that INIT settled.
+    pub negotiated: Negotiated,
+    /// True when the user helper mounted it.
+    pub through_helper: bool,
+}
+
 /// Mount in use. Dropping it ends the mount, cutting off whoever has files open there.
 pub struct Session {
     mount: Arc<Mount>,
+    readers: Readers,
     exec: Exec,
     mountpoint: Mutex<PathBuf>,
     number: (u32, u32),
@@ -99,7 +113,50 @@ impl Session {
         let number = mount::device_number(mountpoint).unwrap_or_default();
         mount::raise_readahead(number, negotiated.max_write);
         let mountpoint = Mutex::new(mountpoint.to_path_buf());
-        Ok(Session { mount, exec: readers.exec().clone(), mountpoint, number, negotiated, through_helper })
+        let (readers, exec) = (readers.clone(), readers.exec().clone());
+        Ok(Session { mount, readers, exec, mountpoint, number, negotiated, through_helper })
+    }
+
+    /// Serves a mount that another server served before, over its connection: no INIT comes again.
+    ///
+    /// # Errors
+    /// [`MountError::Readers`]; the connection is closed then.
+    pub fn adopt(readers: &Readers, handler: Arc<dyn Handler>, connection: OwnedFd, facts: MountFacts) -> Result<Session, MountError> {
+        let MountFacts { mountpoint, number, negotiated, through_helper } = facts;
+        let device = Arc::new(connection);
+        handler.attached(readers.notifier(&device));
+        let capacity = (negotiated.max_write as usize).max(PAYLOAD_MIN);
+        let mount = readers.add(device, handler, capacity).map_err(MountError::Readers)?;
+        let (readers, exec, mountpoint) = (readers.clone(), readers.exec().clone(), Mutex::new(mountpoint));
+        Ok(Session { mount, readers, exec, mountpoint, number, negotiated, through_helper })
+    }
+
+    /// Stops to read requests: what programs ask from now on waits in the kernel.
+    pub fn pause(&self) {
+        self.readers.pause(&self.mount);
+    }
+
+    /// True when it is paused, what was read before is answered, and nothing more is told to the kernel; that of others with the same readers too.
+    pub fn is_quiet(&self) -> bool {
+        self.readers.is_quiet(&self.mount)
+    }
+
+    /// Reads requests again.
+    ///
+    /// # Errors
+    /// The errno of what threads need; nobody serves the mount then.
+    pub fn resume(&self) -> Reply<()> {
+        self.readers.resume(&self.mount)
+    }
+
+    /// Connection to the kernel and what is known of the mount, for another server of it. There must be one at a time: this one is paused.
+    ///
+    /// # Errors
+    /// The errno of dup(2).
+    pub fn connection(&self) -> Reply<(OwnedFd, MountFacts)> {
+        let device = rustix::io::fcntl_dupfd_cloexec(&*self.mount.device, 0)?;
+        let Session { number, negotiated, through_helper, .. } = *self;
+        Ok((device, MountFacts { mountpoint: self.mountpoint(), number, negotiated, through_helper }))
     }
 
     /// Runs work that uses mounts of this process, see [`crate::apart`].

@@ -357,6 +357,57 @@ fn what_was_detached_is_mounted_again_with_its_one_state() {
     assert_eq!(File::create(mounted.at.join("new")).map_err(|error| error.raw_os_error()).err(), Some(Some(libc::EROFS)));
 }
 
+/// If this fails, programs see errors, lose a write or do one twice while the daemon is upgraded.
+#[test]
+fn a_mount_goes_from_server_to_server_under_programs() {
+    let Some(mut mounted) = mount("handed") else { return };
+    let handler: Arc<dyn Handler> = Arc::new(fs::MemFs::new());
+    let first = mounted.session.take().expect("mounted");
+    // The file system that all of them serve.
+    while !first.unmount(false).is_ok_and(|()| first.wait_end(1_000_000_000)) {}
+    let exec: exec::Exec = Arc::new(exec::Pool::new(1));
+    let readers = || Readers::new(&exec).expect("readers");
+    let mut session =
+        Session::mount_with(&readers(), handler.clone(), &mounted.at, &fuse::MountOptions::default()).expect("it was mounted just now");
+    let stop = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = (0..3)
+        .map(|number| {
+            let (stop, path) = (stop.clone(), mounted.at.join(format!("log{number}")));
+            std::thread::spawn(move || {
+                let mut file = OpenOptions::new().create_new(true).append(true).open(&path).expect("create");
+                let mut count = 0u32;
+                while !stop.load(Ordering::Relaxed) {
+                    writeln!(file, "{count}").expect("append");
+                    let other = path.with_extension("new");
+                    std::fs::create_dir(&other).and_then(|()| std::fs::remove_dir(&other)).expect("a directory comes and goes");
+                    count += 1;
+                }
+                let wanted: String = (0..count).map(|line| format!("{line}\n")).collect();
+                assert_eq!(std::fs::read_to_string(&path).expect("read"), wanted, "a write was lost or done twice");
+            })
+        })
+        .collect();
+    for _ in 0..30 {
+        std::thread::sleep(Duration::from_millis(10));
+        session.pause();
+        while !session.is_quiet() {
+            std::thread::yield_now();
+        }
+        let (connection, facts) = session.connection().expect("a descriptor");
+        let next = Session::adopt(&readers(), handler.clone(), connection, facts).expect("adopted");
+        // As the end of its process would.
+        std::mem::forget(std::mem::replace(&mut session, next));
+    }
+    session.pause();
+    session.resume().expect("it goes on when nobody takes it");
+    stop.store(true, Ordering::Relaxed);
+    for writer in writers {
+        writer.join().expect("no program saw an error");
+    }
+    assert_eq!(session.mountpoint(), std::fs::canonicalize(&mounted.at).expect("there"));
+    mounted.session = Some(session);
+}
+
 /// Programs that outlive a server wrote into the directory beneath while its mount was replaced.
 #[test]
 fn a_new_mount_slides_beneath_a_dead_one() {

@@ -104,6 +104,17 @@ impl Opened {
     }
 }
 
+/// Snapshot that was entered under `.zfs/snapshot`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EnteredSnapshot {
+    /// Name of the snapshot.
+    pub name: String,
+    /// Number that marks its nodes.
+    pub number: u64,
+    /// Number of its files and directories that are open.
+    pub open_files: u64,
+}
+
 /// Directory `.zfs`, with the snapshots that were entered.
 pub(crate) struct Ctldir {
     source: Option<Arc<dyn SnapshotSource>>,
@@ -192,6 +203,29 @@ impl Ctldir {
             return Err(ZplError::Busy);
         }
         source.rename(from, to)
+    }
+
+    /// Snapshots that were entered.
+    pub(crate) fn entered(&self) -> Vec<EnteredSnapshot> {
+        let opened = self.opened.lock();
+        let entered = |(name, number): (&String, &u64)| {
+            let open_files = opened.by_number.get(number)?.open_files;
+            Some(EnteredSnapshot { name: name.clone(), number: *number, open_files })
+        };
+        opened.by_name.iter().filter_map(entered).collect()
+    }
+
+    /// Enters a snapshot as another server had entered it.
+    pub(crate) fn enter_again(&self, entered: &EnteredSnapshot, settings: Settings) -> Result<(), ZplError> {
+        let source = self.source.as_ref().ok_or(ZplError::NotFound)?;
+        let OpenSnapshot { objset, hold } = source.open(&entered.name)?;
+        let zfs = Zfs::open(&objset, None, Settings { atime: false, snapshot: true, ..settings })?;
+        let used_ns = objset.io().exec().now_ns();
+        let mut opened = self.opened.lock();
+        opened.last = opened.last.max(entered.number);
+        opened.by_name.insert(entered.name.clone(), entered.number);
+        opened.by_number.insert(entered.number, Entered { zfs, _hold: hold, open_files: entered.open_files, used_ns });
+        Ok(())
     }
 
     /// Closes all snapshots: the end of a mount.

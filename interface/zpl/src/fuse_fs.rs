@@ -5,7 +5,7 @@
 //! those. The kernel's lookup counts are references to nodes: the node of an open file that lost its last name stays until
 //! the kernel forgets it.
 
-use crate::ctldir::{ControlNode, Ctldir, SnapshotSource};
+use crate::ctldir::{ControlNode, Ctldir, EnteredSnapshot, SnapshotSource};
 use crate::device_number::{decode_device, encode_device};
 use crate::direct::{Access, Property};
 use crate::file_flags;
@@ -92,6 +92,19 @@ impl ZplFuse {
     /// Closes a snapshot that was entered under `.zfs/snapshot`, so that it can be destroyed; false when a file of it is open.
     pub fn close_snapshot(&self, name: &str) -> bool {
         self.control.close(name)
+    }
+
+    /// Snapshots that were entered under `.zfs/snapshot`, for another server of the file system.
+    pub fn entered(&self) -> Vec<EnteredSnapshot> {
+        self.control.entered()
+    }
+
+    /// Enters a snapshot again as another server had.
+    ///
+    /// # Errors
+    /// Those of opening it: it is stale to whoever uses it.
+    pub fn enter_again(&self, entered: &EnteredSnapshot) -> Result<(), ZplError> {
+        self.control.enter_again(entered, self.zfs.settings())
     }
 
     /// Adds the question `works_in` whether a program works in a snapshot, asked before one is destroyed or renamed by rmdir(2) or rename(2).

@@ -7,12 +7,28 @@
 //! forgotten, the write is answered; whoever reads for the cache in between reads the new bytes.
 
 use fuse::{Answer, NodeId, Notifier, Reply};
+use ondisk::ObjectId;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 const O_ACCMODE: u32 = 3;
 const O_RDWR: u32 = 2;
+
+/// What the kernel remembers of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    /// Object of the node.
+    pub object: u64,
+    /// Number of references that lookups gave.
+    pub references: u64,
+    /// Number of descriptors through which it may be mapped for writing.
+    pub writable: u32,
+    /// True when it may have pages of it.
+    pub has_pages: bool,
+    /// True when something was stored through a mapping.
+    pub has_stored: bool,
+}
 
 /// View of the kernel's pages of a node while it is in memory.
 #[derive(Debug, Default)]
@@ -53,6 +69,19 @@ impl KernelView {
     /// Counts the close of what [`KernelView::opened`] was told of.
     pub fn released(&self) {
         let _ = self.writable.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| Some(count.saturating_sub(1)));
+    }
+
+    /// Returns what the kernel remembers of the node.
+    pub fn remembered(&self, object: ObjectId, references: u64) -> Remembered {
+        let (has_pages, has_stored) = (self.has_pages(), self.has_stored());
+        Remembered { object: object.0, references, writable: self.writable.load(Ordering::Relaxed), has_pages, has_stored }
+    }
+
+    /// Sets what another server knew.
+    pub fn restore(&self, node: &Remembered) {
+        self.pages.store(node.has_pages, Ordering::SeqCst);
+        self.stored.store(node.has_stored, Ordering::Relaxed);
+        self.writable.store(node.writable, Ordering::Relaxed);
     }
 
     fn has_pages(&self) -> bool {

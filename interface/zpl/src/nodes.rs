@@ -5,6 +5,8 @@
 //! `zfs_zget`, `zfs_inactive`, `zfs_zinactive`). So a `Node` must not be dropped while a transaction is open.
 
 use crate::ZplError;
+use crate::inherited::Inherited;
+use crate::kernel::Remembered;
 use crate::store::Store;
 use crate::unlinked::keeps_unlinked;
 use crate::znode::{State as ZnodeState, Znode, decode_fields, flag};
@@ -147,6 +149,8 @@ pub(crate) struct Nodes {
     /// Objects of references that a job gave back and an operation has yet to.
     parked: Mutex<Vec<ObjectId>>,
     has_parked: AtomicBool,
+    /// What the kernel has from the server before this one.
+    pub(crate) inherited: Inherited,
 }
 
 impl std::fmt::Debug for Nodes {
@@ -164,6 +168,7 @@ impl Nodes {
             left: exec::WaitQueue::new(),
             parked: Mutex::new(Vec::new()),
             has_parked: AtomicBool::new(false),
+            inherited: Inherited::default(),
         }
     }
 
@@ -212,7 +217,8 @@ impl Nodes {
             let znode = Arc::new(loaded?);
             // Somebody else may have read it meanwhile: then theirs counts, also when they changed it and let go of it again.
             if let (true, Vacant(place)) = (is_fresh, shard.entries.entry(object.0)) {
-                place.insert(Entry { znode: znode.clone(), references: 1, leaving: false });
+                let references = 1 + self.inherited.take(object, &znode.kernel);
+                place.insert(Entry { znode: znode.clone(), references, leaving: false });
                 return Ok(Node { nodes: self.clone(), znode });
             }
         }
@@ -266,7 +272,9 @@ impl Nodes {
     pub(crate) fn release(self: &Arc<Self>, object: ObjectId, count: u64) {
         let znode = {
             let mut shard = self.shard(object).lock();
-            let Some(entry) = shard.entries.get_mut(&object.0).filter(|entry| !entry.leaving) else { return };
+            let Some(entry) = shard.entries.get_mut(&object.0).filter(|entry| !entry.leaving) else {
+                return self.inherited.forget(object, count);
+            };
             entry.references = entry.references.saturating_sub(count);
             if entry.references > 0 {
                 return;
@@ -320,8 +328,37 @@ impl Nodes {
         }
     }
 
+    /// Returns what the kernel remembers of all nodes; access times that are in memory only go into the open txg. Nothing may be under way.
+    ///
+    /// # Errors
+    /// Those of a transaction.
+    pub(crate) fn hand_over(self: &Arc<Self>) -> Result<Vec<Remembered>, ZplError> {
+        self.release_parked();
+        let mut all = self.inherited.all();
+        for (znode, references) in self.in_memory() {
+            let is_dirty = {
+                let state = znode.state.lock();
+                state.atime_dirty && !state.unlinked
+            };
+            if is_dirty && !self.store.room.is_read_only() {
+                self.retire(&znode)?;
+            }
+            all.push(znode.kernel.remembered(znode.object, references));
+        }
+        Ok(all)
+    }
+
+    /// Nodes in memory, each with the number of its references.
+    fn in_memory(&self) -> Vec<(Arc<Znode>, u64)> {
+        let of = |shard: &Mutex<Shard>| -> Vec<(Arc<Znode>, u64)> {
+            shard.lock().entries.values().map(|entry| (entry.znode.clone(), entry.references)).collect()
+        };
+        self.shards.iter().flat_map(of).collect()
+    }
+
     /// Gives back every reference: the end of a mount, whose client forgets everything without saying so.
     pub(crate) fn forget_all(self: &Arc<Self>) {
+        self.inherited.clear();
         self.release_parked();
         for shard in &self.shards {
             let objects: Vec<u64> = shard.lock().entries.keys().copied().collect();

@@ -480,6 +480,52 @@ fn unlinked_files_are_deleted_after_a_crash() {
     assert_eq!(zfs.drain_unlinked(), Ok(0));
 }
 
+/// If this fails, an upgrade of the daemon deletes files under programs that have them open, or leaks what those let go of later.
+#[test]
+fn what_the_kernel_refers_to_stays_with_another_server() {
+    let (pool, zfs) = make_fs(7, 4096, &CreateOptions::default());
+    let root = zfs.node(zfs.root()).expect("root");
+    let make = |name: &[u8]| {
+        let node = zfs.create_node(&root, name, &NewNode { mode: REG, ..NewNode::default() }).expect("create");
+        let write = WriteData { offset: 0, data: Abd::zeroed(10_000), may_keep: true, kill_suid: false, synchronous: false };
+        zfs.write(&node, write).expect("write");
+        // As by two lookups.
+        Zfs::keep(&node);
+        Zfs::keep(&node);
+        node.object()
+    };
+    let [nameless, named, untouched, forgotten] = [b"a", b"b", b"c", b"d"].map(|name| make(name));
+    zfs.unlink(&root, b"a").expect("unlink");
+    zfs.unlink(&root, b"d").expect("unlink");
+    drop(root);
+    let remembered = zfs.hand_over().expect("handed over");
+    let references = |object: ObjectId| remembered.iter().find(|node| node.object == object.0).map(|node| node.references);
+    assert_eq!([nameless, named, untouched, forgotten].map(references), [Some(2); 4]);
+    pool.sync().expect("synced");
+    // The daemon ends, and lets go of nothing.
+    std::mem::forget(zfs);
+    let pool = pool.reopen().expect("reopen");
+    let zfs = Zfs::open(&pool.objset, Some(pool.txgs.clone()), Settings::default()).expect("open");
+    zfs.take_over(&remembered);
+    zfs.drain_unlinked().expect("drained");
+    let is_there = |object: ObjectId| pool.objset.hold(object).is_ok();
+    zfs.release(forgotten, 2);
+    assert!(is_there(nameless) && !is_there(forgotten), "what is open stays, what nobody has goes");
+    let root = zfs.node(zfs.root()).expect("root");
+    zfs.unlink(&root, b"b").expect("unlink");
+    assert_eq!(zfs.node(named).and_then(|node| zfs.read(&node, 0, 10)).expect("it is open").len(), 10);
+    zfs.release(named, 1);
+    assert!(is_there(named), "one of two references is left");
+    zfs.release(named, 1);
+    zfs.release(nameless, 2);
+    assert!(!is_there(named) && !is_there(nameless), "nobody has them");
+    // What nobody asked for is handed on as it was.
+    let again = zfs.hand_over().expect("handed over once more");
+    assert_eq!(again.iter().find(|node| node.object == untouched.0), remembered.iter().find(|node| node.object == untouched.0));
+    zfs.release(untouched, 2);
+    assert!(zfs.hand_over().expect("once more").iter().all(|node| node.object != untouched.0) && is_there(untouched));
+}
+
 #[test]
 fn names_compare_as_the_properties_say() {
     let options = CreateOptions {

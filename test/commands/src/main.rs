@@ -34,6 +34,7 @@ mod recovery;
 mod sparse;
 mod strangers;
 mod sweeps;
+mod upgrade;
 mod users;
 mod vendors;
 mod volumes;
@@ -100,6 +101,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "mounts: at other places, syncs forwarded", needs: LOOPS, run: beside::forwarded },
     Scenario { name: "mounts: unmounted before a kill", needs: ROOT, run: hidden::stays_unmounted },
     Scenario { name: "mounts: killed while it waits for itself", needs: LOOPS, run: mounts::waits_for_itself },
+    Scenario { name: "upgrade: under programs that go on", needs: MOUNTS, run: upgrade::under_programs },
+    Scenario { name: "upgrade: refused, or to what is no daemon", needs: MOUNTS, run: upgrade::refused },
     Scenario { name: "files: written, listed, read after import", needs: MOUNTS, run: files::round_trip },
     Scenario { name: "files: quota", needs: MOUNTS, run: files::quota },
     Scenario { name: "files: fsync survives kill -9 of the daemon", needs: MOUNTS, run: files::kill },

@@ -1,6 +1,7 @@
 //! Mounted file systems: coming, going, and coming back after a daemon died.
 
 pub(crate) mod enclosed;
+pub(crate) mod handing;
 pub(crate) mod leaving;
 pub(crate) mod lifting;
 pub(crate) mod mounting;

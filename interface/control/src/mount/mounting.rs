@@ -6,7 +6,7 @@ use crate::dataset::properties::{self, text_of};
 use crate::failure::{self, because};
 use crate::mount::enclosed::check_enclosed;
 use crate::mount::lifting::lift_within;
-use crate::mount::mounts::MountPlan;
+use crate::mount::mounts::{Left, MountPlan, Opens};
 use crate::mount::options::Asked;
 use crate::mount::place::place_of;
 use crate::mount::turns::{Turn, Turns};
@@ -141,6 +141,14 @@ impl Mounter {
         failures
     }
 
+    /// Goes on with the mount of a file system that another daemon served; `begins` is called before the first request is served.
+    pub(crate) fn adopt(&self, _: &Turn<'_>, wish: Wish, left: Left, begins: impl FnOnce()) -> Result<(), Failure> {
+        let Some(Ready { wish, handle, plan }) = self.ready(&wish, true)? else {
+            return Err(because(ErrorKind::Invalid, format!("cannot go on with the mount of '{}'", wish.name), "it cannot be mounted"));
+        };
+        wish.pool.mounts.adopt(&self.exec, handle, wish.pool.txgs(), plan, left, begins)
+    }
+
     /// Mounts again what left, the last of them first.
     pub(crate) fn put_back(&self, turn: &Turn<'_>, wishes: Vec<Wish>) {
         let wishes = wishes.into_iter().rev().map(|wish| Wish { past_bar: true, ..wish });
@@ -232,15 +240,17 @@ impl Mounter {
             staged: None,
             must_be_empty: text_of(&handle, "overlay") == "off" && !overlay && !asked.remount,
             made_for_it: made_for_it && is_own,
-            settings,
-            direct: self.direct.clone(),
+            opens: Opens {
+                settings,
+                direct: self.direct.clone(),
+                is_suspended: is_suspended(pool),
+                works_in: works_in(pool, handle.object()),
+            },
             options,
             wishes: wish.options.clone(),
             by_hand: wish.by_hand,
             past_bar: wish.past_bar,
             elsewhere: wish.place.is_some() || wish.again,
-            is_suspended: is_suspended(pool),
-            works_in: works_in(pool, handle.object()),
         };
         Ok(Some(Ready { wish: wish.clone(), handle, plan }))
     }

@@ -12,8 +12,9 @@ use control_api::{ErrorKind, Failure};
 use dmu::TxgManager;
 use dsl::DatasetHandle;
 use exec::{Exec, Mutex};
-use fuse::{MountOptions, MountTable, Readers, Session};
+use fuse::{MountFacts, MountOptions, MountTable, Readers, Session};
 use ondisk::{ObjectId, ObjsetId};
+use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
@@ -21,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use zpl::direct::{Direct, DirectSnapshot, DirectStats, Tunables};
-use zpl::{Node, Settings, SnapshotSource, Zfs, ZplFuse};
+use zpl::{EnteredSnapshot, Node, Remembered, Settings, SnapshotSource, Zfs, ZplFuse};
 
 /// Nanoseconds that a mount waits for another one of the same file system that is leaving.
 const LEAVE_NS: u64 = 5_000_000_000;
@@ -33,7 +34,7 @@ pub(crate) struct Mounted {
     name: Mutex<String>,
     pub(crate) session: Session,
     zfs: Arc<Zfs>,
-    handler: Arc<ZplFuse>,
+    pub(crate) handler: Arc<ZplFuse>,
     /// Options that the mount was asked for beyond the properties.
     options: Mutex<Vec<String>>,
     /// Places at which it was asked to be mounted.
@@ -100,16 +101,10 @@ pub struct MountPlan {
     pub must_be_empty: bool,
     /// True when the place follows from the dataset's name (`mountpoint` is inherited or default), so the directory may be ours to remove.
     pub made_for_it: bool,
-    /// Behaviour that follows properties.
-    pub settings: Settings,
-    /// Parameters of direct I/O.
-    pub direct: Arc<Tunables>,
+    /// What the file system is opened with.
+    pub opens: Opens,
     /// Flags of the mount.
     pub options: MountOptions,
-    /// Question whether the pool is suspended.
-    pub is_suspended: Box<dyn Fn() -> bool + Send + Sync>,
-    /// Question whether a program works in a snapshot of the file system.
-    pub works_in: Box<dyn Fn(&str) -> bool + Send + Sync>,
     /// Options that were asked for beyond the properties.
     pub wishes: Vec<String>,
     /// True when the place was said by hand, not by the properties.
@@ -118,6 +113,29 @@ pub struct MountPlan {
     pub past_bar: bool,
     /// True when what is mounted elsewhere already gets one more place.
     pub elsewhere: bool,
+}
+
+/// What a file system is opened with, to be served.
+pub struct Opens {
+    /// Behaviour that follows properties.
+    pub settings: Settings,
+    /// Parameters of direct I/O.
+    pub direct: Arc<Tunables>,
+    /// Question whether the pool is suspended.
+    pub is_suspended: Box<dyn Fn() -> bool + Send + Sync>,
+    /// Question whether a program works in a snapshot of the file system.
+    pub works_in: Box<dyn Fn(&str) -> bool + Send + Sync>,
+}
+
+/// What another daemon left of a mount.
+pub(crate) struct Left {
+    /// Connection to the kernel.
+    pub connection: OwnedFd,
+    pub facts: MountFacts,
+    pub asked: Asked,
+    /// What the kernel remembers of nodes.
+    pub remembered: Vec<Remembered>,
+    pub snapshots: Vec<EnteredSnapshot>,
 }
 
 /// True for a dataset and what is below it.
@@ -412,13 +430,32 @@ impl Mounts {
         self.remember_made(&plan, &prepared);
         let mut asked = Asked::default();
         asked.add(&plan, prepared);
+        let (zfs, handler) = self.open(handle, txgs, plan.opens, &[])?;
+        let readers = self.readers(exec).map_err(|error| because(ErrorKind::Io, &*what, error))?;
+        let session = Session::mount_with(&readers, handler.clone(), &place, &plan.options).map_err(refused)?;
+        claim.fill(Mounted::new(name, session, (zfs, handler), plan.wishes, asked));
+        Ok(())
+    }
+
+    /// Opens a file system that is to be served; of `remembered` nodes whoever served it before knew.
+    fn open(
+        &self,
+        handle: DatasetHandle,
+        txgs: Option<Arc<TxgManager>>,
+        opens: Opens,
+        remembered: &[Remembered],
+    ) -> Result<(Arc<Zfs>, Arc<ZplFuse>), Failure> {
+        let name = handle.name();
+        let what = format!("cannot mount '{name}'");
         let objset = handle.objset().map_err(|error| failure::dataset("mount", &name, &error))?;
-        let zfs = Zfs::open(&objset, txgs.filter(|_| !handle.is_snapshot()), plan.settings)
+        let zfs = Zfs::open(&objset, txgs.filter(|_| !handle.is_snapshot()), opens.settings)
             .map_err(|error| because(ErrorKind::Damaged, &*what, error))?;
         let dataset = Arc::new(handle);
         zfs.set_space_source(dataset.clone());
-        zfs.set_direct(Direct { tunables: plan.direct, stats: self.direct_of(&name) });
-        if !zfs.is_read_only() && !plan.settings.read_only {
+        zfs.set_direct(Direct { tunables: opens.direct, stats: self.direct_of(&name) });
+        // Before what nobody has open is deleted.
+        zfs.take_over(remembered);
+        if !zfs.is_read_only() && !opens.settings.read_only {
             zfs.drain_unlinked().map_err(|error| because(ErrorKind::Io, &*what, error))?;
         }
         if !zfs.is_read_only() {
@@ -428,11 +465,37 @@ impl Mounts {
             zfs.set_log(log, false);
         }
         let snapshots: Option<Arc<dyn SnapshotSource>> = if dataset.is_snapshot() { None } else { Some(dataset) };
-        let handler = Arc::new(ZplFuse::new(zfs.clone(), snapshots).with_health(plan.is_suspended).with_workers(plan.works_in));
+        let handler = ZplFuse::new(zfs.clone(), snapshots).with_health(opens.is_suspended).with_workers(opens.works_in);
+        Ok((zfs, Arc::new(handler)))
+    }
+
+    /// Serves a file system that another daemon served, whose kernel's side is as it left it. `begins` is called when everything is there, before
+    /// the first request is served.
+    pub(crate) fn adopt(
+        &self,
+        exec: &Exec,
+        handle: DatasetHandle,
+        txgs: Option<Arc<TxgManager>>,
+        plan: MountPlan,
+        left: Left,
+        begins: impl FnOnce(),
+    ) -> Result<(), Failure> {
+        let Left { connection, facts, asked, remembered, snapshots } = left;
+        let name = handle.name();
+        let what = format!("cannot go on with the mount of '{name}'");
+        let Claimed::Free(claim) = self.claim(exec, &name, &facts.mountpoint, &plan)? else {
+            return Err(because(ErrorKind::Busy, what, "filesystem already mounted"));
+        };
+        let (zfs, handler) = self.open(handle, txgs, plan.opens, &remembered)?;
+        for snapshot in &snapshots {
+            if let Err(error) = handler.enter_again(snapshot) {
+                tracing::warn!("the snapshot {name}@{} that is in use cannot be opened again: {error}", snapshot.name);
+            }
+        }
         let readers = self.readers(exec).map_err(|error| because(ErrorKind::Io, &*what, error))?;
-        let session = Session::mount_with(&readers, handler.clone(), &place, &plan.options).map_err(refused)?;
-        let (name, options, asked, leaving) = (Mutex::new(name), Mutex::new(plan.wishes), Mutex::new(asked), AtomicBool::new(false));
-        claim.fill(Mounted { name, session, zfs, handler, options, asked, leaving });
+        begins();
+        let session = Session::adopt(&readers, handler.clone(), connection, facts).map_err(|error| because(ErrorKind::Io, what, error))?;
+        claim.fill(Mounted::new(name, session, (zfs, handler), plan.wishes, asked));
         Ok(())
     }
 
@@ -442,16 +505,16 @@ impl Mounts {
             return Ok(false);
         };
         let what = format!("cannot mount '{name}'");
-        if mounted.zfs.settings().read_only && !plan.settings.read_only {
+        if mounted.zfs.settings().read_only && !plan.opens.settings.read_only {
             mounted.zfs.drain_unlinked().map_err(|error| because(ErrorKind::Io, &*what, error))?;
         }
         // First what still works: a write must not be let through by the one and refused by the other.
-        if !plan.settings.read_only {
-            mounted.handler.set_settings(plan.settings);
+        if !plan.opens.settings.read_only {
+            mounted.handler.set_settings(plan.opens.settings);
         }
         // The path leads to what lies over it, whose flags would change.
         if self.is_covered(&mounted) {
-            mounted.handler.set_settings(plan.settings);
+            mounted.handler.set_settings(plan.opens.settings);
             return Err(because(ErrorKind::Busy, what, "something else is mounted over it")
                 .advise("the file system itself follows its properties; flags of its mount follow when it is mounted again"));
         }
@@ -462,7 +525,7 @@ impl Mounts {
             }
             other => other,
         };
-        mounted.handler.set_settings(plan.settings);
+        mounted.handler.set_settings(plan.opens.settings);
         *mounted.options.lock() = plan.wishes.iter().filter(|word| *word != "remount").cloned().collect();
         changed.map(|()| true).map_err(|errno| because(ErrorKind::Permission, what, format!("{errno}")))
     }
@@ -529,6 +592,11 @@ impl std::fmt::Debug for Mounted {
 }
 
 impl Mounted {
+    fn new(name: String, session: Session, (zfs, handler): (Arc<Zfs>, Arc<ZplFuse>), options: Vec<String>, asked: Asked) -> Mounted {
+        let (name, options, asked, leaving) = (Mutex::new(name), Mutex::new(options), Mutex::new(asked), AtomicBool::new(false));
+        Mounted { name, session, zfs, handler, options, asked, leaving }
+    }
+
     /// Calls [`ZplFuse::changed_beneath`].
     pub(crate) fn changed_beneath(&self, node: &Node, range: Range<u64>, then: impl FnOnce() + Send + 'static) {
         self.handler.changed_beneath(node, range, then);

@@ -3,6 +3,7 @@
 
 use crate::mount::mounts::{MountPlan, Mounted, Mounts, Prepared};
 use fuse::MountRow;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,7 +34,7 @@ pub(crate) enum Standing {
 }
 
 /// Place at which a file system was mounted because its properties said so.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Own {
     /// Path in the table of mounts.
     pub place: PathBuf,
@@ -46,7 +47,7 @@ pub(crate) struct Own {
 }
 
 /// Places at which a file system was asked to be mounted; it need not be there any more.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Asked {
     pub own: Option<Own>,
     by_hand: BTreeSet<PathBuf>,

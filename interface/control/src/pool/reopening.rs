@@ -3,6 +3,7 @@
 use crate::device::beneath;
 use crate::device::devices::Devices;
 use crate::failure::because;
+use crate::mount::handing::Handing;
 use crate::mount::returning::Returning;
 use crate::pool::Pools;
 use crate::pool::absent::{Trace, trace};
@@ -31,6 +32,7 @@ pub(crate) struct Reopening {
     pub devices: Arc<Devices>,
     pub intake: Arc<Intake>,
     pub returning: Arc<Returning>,
+    pub handing: Arc<Handing>,
     pub accelerators: Arc<Accelerators>,
 }
 
@@ -60,6 +62,7 @@ impl Reopening {
                 break;
             }
         }
+        self.handing.cut_off_rest();
         self.accelerators.set_opening(false);
         self.opening.end();
         self.returning.note_mounts();
@@ -74,6 +77,8 @@ impl Reopening {
                     if let Response::Done { remarks } = response {
                         remarks.iter().for_each(|remark| tracing::warn!("{name}: {remark}"));
                     }
+                    // Programs wait for their mounts.
+                    self.pools.get(name).iter().for_each(|pool| self.handing.adopt(pool));
                     opened.push(name.clone());
                 }
                 // Somebody imported it or let it go meanwhile.

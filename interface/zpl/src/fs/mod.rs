@@ -14,6 +14,7 @@ mod verbs;
 use crate::counts;
 use crate::data::Data;
 use crate::direct::Direct;
+use crate::kernel::Remembered;
 use crate::names::Directories;
 use crate::nodes::{Node, Nodes};
 use crate::room::{Space, SpaceSource};
@@ -180,6 +181,20 @@ impl Zfs {
     /// Gives back every reference: the end of a mount, whose client forgets everything without saying so.
     pub fn forget_all(&self) {
         self.nodes.forget_all();
+    }
+
+    /// Returns what the client remembers of all nodes, for another server of the file system; access times that are in memory only go into the
+    /// open txg. Nothing may be under way.
+    ///
+    /// # Errors
+    /// Those of a transaction.
+    pub fn hand_over(&self) -> Result<Vec<Remembered>, ZplError> {
+        self.nodes.hand_over()
+    }
+
+    /// Notes what the client remembers from the server before; before any other use of the file system.
+    pub fn take_over(&self, nodes: &[Remembered]) {
+        self.nodes.inherited.note(nodes);
     }
 
     /// Deletes what a crash left in the unlinked set; returns how many (OpenZFS: `zfs_unlinked_drain`).

@@ -1,0 +1,351 @@
+//! Mounts that outlive the daemon: one daemon leaves them to the next, with nothing under way and everything on disk (docs/adr/0018).
+//!
+//! Invariants: a mount is served by one daemon at a time, and by none between; whoever served a request of it has told the keeper before that
+//! nobody else gets it any more. What cannot go on is cut off, and comes back as after a death.
+
+use crate::device::served::Served;
+use crate::failure::{because, suspended};
+use crate::mount::mounting::Mounter;
+use crate::mount::mounts::{Left, Mounted, is_within};
+use crate::mount::returning::Returning;
+use crate::mount::whereabouts::Asked;
+use crate::mount::wish::Wish;
+use crate::pool::opening::Opening;
+use crate::pool::{OpenPool, Pools};
+use control_api::{ErrorKind, Failure};
+use exec::{Exec, Mutex};
+use fuse::{MountFacts, Negotiated};
+use rustix::fd::OwnedFd;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use zpl::{EnteredSnapshot, Remembered};
+
+/// Version of the notes; those of another one are not understood.
+const FORMAT: u32 = 1;
+/// Nanoseconds that requests which were read have to be answered before they are read again.
+const QUIET_NS: u64 = 1_500_000_000;
+/// Number of times that this is tried.
+const TRIES: u32 = 4;
+/// Nanoseconds that programs get between two tries.
+const BREATH_NS: u64 = 100_000_000;
+/// Nanoseconds that the pools have to write what they were given.
+const SYNC_NS: u64 = 20_000_000_000;
+/// Nanoseconds after which mounts that the next daemon does not go on with are cut off.
+const DEADLINE_NS: u64 = 60_000_000_000;
+const STEP_NS: u64 = 2_000_000;
+const WHAT: &str = "cannot replace the daemon";
+
+/// What one daemon leaves to the next.
+#[derive(Debug, Default)]
+pub struct Heritage {
+    /// Connections to the kernel, by their numbers.
+    pub connections: BTreeMap<u32, OwnedFd>,
+    /// Notes on them.
+    pub notes: Vec<u8>,
+}
+
+/// Process that has the connections between two daemons, and starts the next.
+pub trait Keeper: Send + Sync {
+    /// Gives everything to the keeper; `program` is to be the next daemon.
+    ///
+    /// # Errors
+    /// Those of the system; the keeper has nothing then.
+    fn keep(&self, heritage: Heritage, program: &Path) -> std::io::Result<()>;
+    /// Has the keeper let go of a connection: it is served from now on.
+    fn taken(&self, number: u32);
+    /// Has the keeper let go of all: nothing is left to be given.
+    fn done(&self);
+}
+
+/// Mount as it is noted.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Note {
+    number: u32,
+    name: String,
+    mountpoint: PathBuf,
+    device: (u32, u32),
+    minor: u32,
+    capabilities: u64,
+    max_write: u32,
+    through_helper: bool,
+    by_hand: bool,
+    options: Vec<String>,
+    asked: Asked,
+    /// Object, references, descriptors that may be mapped, and bits: pages, stores.
+    nodes: Vec<(u64, u64, u32, u8)>,
+    /// Name, number, open files.
+    snapshots: Vec<(String, u64, u64)>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Notes {
+    format: u32,
+    mounts: Vec<Note>,
+}
+
+const PAGES: u8 = 1;
+const STORED: u8 = 2;
+
+/// Handing over and taking over of mounts.
+pub(crate) struct Handing {
+    pub exec: Exec,
+    pub pools: Arc<Pools>,
+    pub opening: Arc<Opening>,
+    pub mounter: Arc<Mounter>,
+    pub returning: Arc<Returning>,
+    pub served: Arc<Served>,
+    pub keeper: OnceLock<Arc<dyn Keeper>>,
+    /// Mounts of the daemon before that nobody serves yet.
+    pub left: Mutex<Vec<(Note, OwnedFd)>>,
+}
+
+fn busy(why: &str) -> Failure {
+    because(ErrorKind::Busy, WHAT, why)
+}
+
+/// Runs `is_done` until it is so, as long as `patience_ns`; false when it is not.
+fn wait(exec: &Exec, patience_ns: u64, is_done: impl Fn() -> bool) -> bool {
+    let until = exec.now_ns().saturating_add(patience_ns);
+    while !is_done() {
+        if exec.now_ns() >= until {
+            return false;
+        }
+        exec.sleep_ns(STEP_NS);
+    }
+    true
+}
+
+/// Mounts whose requests are not read; they are again when this is dropped.
+struct Paused(Vec<Arc<Mounted>>);
+
+impl Paused {
+    fn stop(mounts: &[Arc<Mounted>]) -> Paused {
+        mounts.iter().for_each(|mounted| mounted.session.pause());
+        Paused(mounts.to_vec())
+    }
+
+    fn are_quiet(&self) -> bool {
+        self.0.iter().all(|mounted| mounted.session.is_quiet() || !mounted.session.is_alive())
+    }
+}
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        for mounted in &self.0 {
+            if let Err(errno) = mounted.session.resume() {
+                tracing::error!("the mount of '{}' is not served any more: {errno}", mounted.name());
+                // Whoever waits gets an error.
+                let _ = mounted.session.cut();
+            }
+        }
+    }
+}
+
+/// Leaving.
+impl Handing {
+    /// Leaves all mounts to the next daemon, which runs `program`. Nothing is served any more when this is done; the daemon has to end then.
+    ///
+    /// # Errors
+    /// Why that cannot be; everything is as it was then.
+    pub(crate) fn hand_over(&self, program: &Path) -> Result<(), Failure> {
+        let keeper = self.keeper.get().ok_or_else(|| {
+            because(ErrorKind::Invalid, WHAT, "nobody keeps its mounts, since no command started it")
+                .advise("a service manager's daemon, or one in front, is stopped and started instead")
+        })?;
+        self.opening.wait_for_end(&self.exec);
+        if self.opening.is_running() {
+            return Err(busy("pools of the last time are still being opened").advise("try again"));
+        }
+        let turn = self.mounter.turn();
+        let pools = self.pools.all();
+        let mounts: Vec<Arc<Mounted>> = pools.iter().flat_map(|pool| pool.mounts.all()).collect();
+        self.check(&pools, &mounts)?;
+        self.returning.note_mounts();
+        // Most of what is to be written is, while programs go on.
+        self.sync(&pools)?;
+        turn.step();
+        let paused = self.quiet(&mounts)?;
+        turn.step();
+        let heritage = self.note(&mounts)?;
+        self.sync(&pools)?;
+        turn.step();
+        keeper.keep(heritage, program).map_err(|error| because(ErrorKind::Io, WHAT, error))?;
+        self.pools.stop();
+        // Nobody here reads requests, mounts or unmounts any more.
+        std::mem::forget((paused, turn));
+        Ok(())
+    }
+
+    /// Refuses what could not go on.
+    fn check(&self, pools: &[Arc<OpenPool>], mounts: &[Arc<Mounted>]) -> Result<(), Failure> {
+        if pools.iter().any(|open| open.pool().zio().is_suspended() || open.pool().txgs().has_failed()) {
+            return Err(suspended(WHAT.to_string()).advise("bring its devices back and run 'zpool clear' first"));
+        }
+        self.served
+            .check_unserved(mounts)
+            .map_err(|failure| busy("devices of a pool are files in a mounted file system").advise(failure.next.unwrap_or(failure.why)))
+    }
+
+    /// Stops to read requests, and waits for those that were read. A write past the kernel's cache can wait for a read that nobody reads: then
+    /// everything goes on for a while.
+    fn quiet(&self, mounts: &[Arc<Mounted>]) -> Result<Paused, Failure> {
+        for _ in 0..TRIES {
+            let paused = Paused::stop(mounts);
+            if wait(&self.exec, QUIET_NS, || paused.are_quiet()) {
+                return Ok(paused);
+            }
+            drop(paused);
+            self.exec.sleep_ns(BREATH_NS);
+        }
+        Err(busy("requests to its mounts are not answered in time").advise("try again; 'zpool status' shows what holds them up"))
+    }
+
+    /// Notes what the next daemon has to know.
+    fn note(&self, mounts: &[Arc<Mounted>]) -> Result<Heritage, Failure> {
+        let mut heritage = Heritage::default();
+        let mut notes = Notes { format: FORMAT, mounts: Vec::new() };
+        for (mounted, number) in mounts.iter().filter(|mounted| mounted.session.is_alive()).zip(0..) {
+            let (connection, facts) = mounted.session.connection().map_err(|errno| because(ErrorKind::Io, WHAT, errno))?;
+            let remembered = mounted.zfs().hand_over().map_err(|error| because(ErrorKind::Io, WHAT, error))?;
+            let entered = mounted.handler.entered();
+            let Negotiated { minor, capabilities, max_write } = facts.negotiated;
+            notes.mounts.push(Note {
+                number,
+                name: mounted.name(),
+                by_hand: mounted.is_by_hand(),
+                mountpoint: facts.mountpoint,
+                device: facts.number,
+                minor,
+                capabilities,
+                max_write,
+                through_helper: facts.through_helper,
+                options: mounted.wishes(),
+                asked: mounted.asked.lock().clone(),
+                nodes: remembered.iter().map(noted).collect(),
+                snapshots: entered.into_iter().map(|one| (one.name, one.number, one.open_files)).collect(),
+            });
+            heritage.connections.insert(number, connection);
+        }
+        heritage.notes = serde_json::to_vec(&notes).map_err(|error| because(ErrorKind::Internal, WHAT, error))?;
+        Ok(heritage)
+    }
+
+    /// Writes what the pools were given, within a while.
+    fn sync(&self, pools: &[Arc<OpenPool>]) -> Result<(), Failure> {
+        let (left, failed) = (Arc::new(AtomicUsize::new(pools.len())), Arc::new(AtomicUsize::new(0)));
+        for open in pools {
+            let (open, left, failed) = (open.clone(), left.clone(), failed.clone());
+            let work = move || {
+                if let Err(error) = open.pool().sync() {
+                    tracing::error!("cannot sync '{}': {error}", open.name());
+                    failed.fetch_add(1, Ordering::AcqRel);
+                }
+                drop(open);
+                left.fetch_sub(1, Ordering::AcqRel);
+            };
+            drop(self.exec.spawn_operation("z-hand-over", Box::new(work)));
+        }
+        let is_done = wait(&self.exec, SYNC_NS, || left.load(Ordering::Acquire) == 0);
+        if !is_done || failed.load(Ordering::Acquire) > 0 {
+            return Err(busy("a pool could not write what it was given").advise("'zpool status' shows why"));
+        }
+        Ok(())
+    }
+}
+
+fn noted(node: &Remembered) -> (u64, u64, u32, u8) {
+    let pages = if node.has_pages { PAGES } else { 0 };
+    let stored = if node.has_stored { STORED } else { 0 };
+    (node.object, node.references, node.writable, pages | stored)
+}
+
+impl Note {
+    fn left(self, connection: OwnedFd) -> Left {
+        let Note { mountpoint, device, minor, capabilities, max_write, through_helper, asked, nodes, snapshots, .. } = self;
+        let negotiated = Negotiated { minor, capabilities, max_write };
+        let remembered = |(object, references, writable, bits): (u64, u64, u32, u8)| {
+            let (has_pages, has_stored) = (bits & PAGES != 0, bits & STORED != 0);
+            Remembered { object, references, writable, has_pages, has_stored }
+        };
+        let entered = |(name, number, open_files)| EnteredSnapshot { name, number, open_files };
+        Left {
+            connection,
+            facts: MountFacts { mountpoint, number: device, negotiated, through_helper },
+            asked,
+            remembered: nodes.into_iter().map(remembered).collect(),
+            snapshots: snapshots.into_iter().map(entered).collect(),
+        }
+    }
+}
+
+/// Going on.
+impl Handing {
+    /// Takes what the daemon before left; what is not understood is cut off.
+    pub(crate) fn inherit(self: &Arc<Self>, keeper: Arc<dyn Keeper>, heritage: Heritage) {
+        let Heritage { mut connections, notes } = heritage;
+        if !connections.is_empty() {
+            match serde_json::from_slice(&notes) {
+                Ok(Notes { format: FORMAT, mounts }) => {
+                    let with_connection = |note: Note| connections.remove(&note.number).map(|connection| (note, connection));
+                    *self.left.lock() = mounts.into_iter().filter_map(with_connection).collect();
+                }
+                Ok(Notes { format, .. }) => tracing::error!("mounts are cut off: their notes are of version {format}"),
+                Err(error) => tracing::error!("mounts are cut off: their notes are not understood: {error}"),
+            }
+        }
+        let has_any = !self.left.lock().is_empty();
+        // Those that were not understood.
+        if !has_any {
+            keeper.done();
+        }
+        let _ = self.keeper.set(keeper);
+        if has_any {
+            let own = self.clone();
+            let work = move || {
+                own.exec.sleep_ns(DEADLINE_NS);
+                own.cut_off_rest();
+            };
+            drop(self.exec.spawn_operation("z-heritage", Box::new(work)));
+        }
+    }
+
+    /// Goes on with the mounts of a pool that was opened.
+    pub(crate) fn adopt(&self, pool: &Arc<OpenPool>) {
+        let mine: Vec<(Note, OwnedFd)> = {
+            let mut left = self.left.lock();
+            let (mine, others) = std::mem::take(&mut *left).into_iter().partition(|(note, _)| is_within(&note.name, &pool.name()));
+            *left = others;
+            mine
+        };
+        let Some(keeper) = self.keeper.get().filter(|_| !mine.is_empty()) else { return };
+        let turn = self.mounter.turn();
+        for (note, connection) in mine {
+            let (number, name, place) = (note.number, note.name.clone(), Some(note.mountpoint.clone()));
+            let (by_hand, options) = (note.by_hand, note.options.clone());
+            let wish = Wish { place, by_hand, options, again: true, by_itself: false, ..Wish::by_itself(pool, &name) };
+            if let Err(failure) = self.mounter.adopt(&turn, wish, note.left(connection), || keeper.taken(number)) {
+                tracing::error!("a mount is cut off: {failure}");
+                keeper.taken(number);
+            }
+            turn.step();
+        }
+    }
+
+    /// Cuts off what nobody goes on with: who uses it gets errors, and it is mounted again as after a death.
+    pub(crate) fn cut_off_rest(&self) {
+        let rest = std::mem::take(&mut *self.left.lock());
+        if rest.is_empty() {
+            return;
+        }
+        for (note, _) in &rest {
+            tracing::error!("the mount of '{}' is cut off: its pool is not open", note.name);
+        }
+        drop(rest);
+        if let Some(keeper) = self.keeper.get() {
+            keeper.done();
+        }
+    }
+}
