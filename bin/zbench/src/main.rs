@@ -20,6 +20,7 @@ mod measure;
 #[path = "../../../interface/fuse/examples/memfs/fs.rs"]
 mod memfs;
 mod memory;
+mod mount;
 mod mounted;
 mod peer;
 mod pipeline;
@@ -49,6 +50,8 @@ enum Command {
     Engine(engine::Args),
     /// What the mount adds to the engine, beside an in-memory file system behind the same FUSE server
     Fuse(fuse_line::Args),
+    /// Many small files through the mount: untar, find, stat, grep, git status, rm, small writes; beside ext4 and an in-memory file system behind the same FUSE server
+    Mount(mount::Args),
     /// The daemon's peak memory while 10 GiB go through a small cache
     Memory(memory::Args),
     /// Every layer, number of devices, request size, pattern and mode, with latencies, CPU and the share of the raw devices
@@ -78,6 +81,7 @@ fn main() -> std::process::ExitCode {
         Command::Kernels(args) => kernels::run(&args),
         Command::Engine(args) => engine::run(&args),
         Command::Fuse(args) => fuse_line::run(&args),
+        Command::Mount(args) => mount::run(&args),
         Command::Memory(args) => memory::run(&args),
         Command::Matrix(args) => matrix::run(&args),
         Command::Direct(args) => direct::run(&args),

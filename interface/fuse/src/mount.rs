@@ -2,7 +2,7 @@
 //!
 //! Invariant: a descriptor returned by [`attach`] belongs to a mount that [`detach`] with the same `through_helper` removes.
 
-use crate::{Errno, Reply, blockmount};
+use crate::{Errno, Reply, Uring, blockmount};
 use exec::Exec;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
@@ -38,6 +38,8 @@ pub struct MountOptions {
     pub cache_symlinks: bool,
     /// True to have syncfs(2) and sync(1) forwarded, and umount(2) wait for the server: a mount on a block device, for root only.
     pub forwards_sync: bool,
+    /// Whether requests come through io_uring.
+    pub uring: Uring,
 }
 
 impl Default for MountOptions {
@@ -55,6 +57,7 @@ impl Default for MountOptions {
             max_write: 1 << 20,
             cache_symlinks: true,
             forwards_sync: false,
+            uring: Uring::Off,
         }
     }
 }
@@ -82,6 +85,8 @@ pub enum MountError {
     NotForwarded,
     /// Threads that serve the mount cannot watch it.
     Readers(Errno),
+    /// Kernel offered FUSE over io_uring, and then refused it.
+    Seats(Errno),
 }
 
 impl std::fmt::Display for MountError {
@@ -98,7 +103,7 @@ impl std::fmt::Display for MountError {
                 write!(f, "no loop device for a mount that forwards syncfs(2) ({errno}); it takes root and losetup of util-linux")
             }
             MountError::NotForwarded => f.write_str("this kernel does not forward syncfs(2) of FUSE mounts on block devices"),
-            MountError::Readers(errno) => write!(f, "the mount cannot be served: {errno}"),
+            MountError::Readers(errno) | MountError::Seats(errno) => write!(f, "the mount cannot be served: {errno}"),
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::chores::Chores;
 use crate::ending::Ended;
 use crate::handler::Handler;
 use crate::serve::Reader;
+use crate::uring::{Place, Rings, Uring};
 use crate::{Notifier, Reply};
 use exec::{Exec, Mutex, RwLock};
 use rustix::event::{EventfdFlags, Timespec, epoll};
@@ -50,6 +51,8 @@ pub(crate) struct Mount {
     handler: RwLock<Option<Arc<dyn Handler>>>,
     gone: AtomicBool,
     synced: AtomicBool,
+    /// Place among the rings, of a mount whose requests come that way.
+    place: Option<Place>,
     /// End of the mount: everything is answered and the handler was told.
     pub ended: Ended,
 }
@@ -85,6 +88,11 @@ impl Mount {
         self.synced.load(Ordering::Acquire)
     }
 
+    /// True when requests come through io_uring.
+    pub fn has_rings(&self) -> bool {
+        self.place.is_some()
+    }
+
     /// True until the kernel ended the connection.
     pub fn is_connected(&self) -> bool {
         !self.gone.load(Ordering::Acquire)
@@ -110,6 +118,7 @@ struct Shared {
     bell: OwnedFd,
     notices: Arc<Chores>,
     syncs: Arc<Chores>,
+    rings: Mutex<Weak<Rings>>,
 }
 
 /// Threads that serve the mounts of one owner. They begin with the first mount and end after the last, also when this is dropped
@@ -138,6 +147,7 @@ impl Readers {
             bell: rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             notices: Chores::new(exec, "z-fuse-notice", NOTICES_MAX),
             syncs: Chores::new(exec, "z-fuse-sync", SYNCS_MAX),
+            rings: Mutex::default(),
         })))
     }
 
@@ -154,8 +164,14 @@ impl Readers {
         Notifier::new(device.clone(), self.0.notices.clone())
     }
 
-    /// Serves a connection from now on.
-    pub(crate) fn add(&self, device: Arc<OwnedFd>, handler: Arc<dyn Handler>, capacity: usize) -> Reply<Arc<Mount>> {
+    /// Makes a place among the rings for a mount whose requests have `capacity` bytes at most, where it is wanted and can be had. That is to be
+    /// settled before the kernel hears of the mount.
+    pub(crate) fn place(&self, wanted: Uring, capacity: usize) -> Option<Place> {
+        Rings::place(&self.0.exec, &self.0.rings, wanted, capacity)
+    }
+
+    /// Serves a connection from now on; through io_uring when the kernel heard that there is a `place`.
+    pub(crate) fn add(&self, device: Arc<OwnedFd>, handler: Arc<dyn Handler>, capacity: usize, place: Option<Place>) -> Reply<Arc<Mount>> {
         let shared = &self.0;
         // Two threads may be woken for one request; the slower one must not wait in read(2).
         rustix::io::ioctl_fionbio(&device, true)?;
@@ -170,6 +186,7 @@ impl Readers {
             handler: RwLock::new(Some(handler)),
             gone: AtomicBool::new(false),
             synced: AtomicBool::new(false),
+            place,
             ended: Ended::default(),
         });
         let added = state.threads.values().try_for_each(|set| watch(set, &mount));
@@ -183,6 +200,11 @@ impl Readers {
                 let _ = epoll::delete(set, &mount.device);
             });
             return Err(errno);
+        }
+        drop(state);
+        if let Some(place) = &mount.place {
+            // Without seats the connection is of no use: whoever mounts takes it away, and its end is noticed as any other's.
+            place.seat(&mount)?;
         }
         Ok(mount)
     }

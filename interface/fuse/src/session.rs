@@ -7,6 +7,7 @@ use crate::handler::Handler;
 use crate::mount::{self, MountError, MountOptions};
 use crate::readers::{Mount, Readers};
 use crate::serve::HEAD;
+use crate::uring::Uring;
 use crate::{Errno, Reply};
 use exec::{Exec, Mutex};
 use rustix::fd::OwnedFd;
@@ -77,12 +78,25 @@ impl Session {
         let mountpoint = &*std::fs::canonicalize(mountpoint)
             .map_err(|error| MountError::Mountpoint(Errno(error.raw_os_error().unwrap_or(libc::ENOENT))))?;
         mount::raise_pages_limit(options.max_write);
+        match Session::mount_at(readers, handler.clone(), mountpoint, options) {
+            // The kernel took back what it offered.
+            Err(MountError::Seats(_)) => {
+                Session::mount_at(readers, handler, mountpoint, &MountOptions { uring: Uring::Off, ..options.clone() })
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Mounts at a path that is absolute.
+    fn mount_at(readers: &Readers, handler: Arc<dyn Handler>, mountpoint: &Path, options: &MountOptions) -> Result<Session, MountError> {
+        let place = readers.place(options.uring, capacity_of(options.max_write));
         let (device, through_helper) = mount::attach(readers.exec(), mountpoint, options)?;
         let device = Arc::new(device);
-        let started = handshake(&device, options).map_err(MountError::Handshake).and_then(|negotiated| {
+        let started = handshake(&device, options, place.is_some()).map_err(MountError::Handshake).and_then(|negotiated| {
             handler.attached(readers.notifier(&device));
-            let capacity = (negotiated.max_write as usize).max(PAYLOAD_MIN);
-            let mount = readers.add(device, handler, capacity).map_err(MountError::Readers)?;
+            let place = place.filter(|_| negotiated.capabilities & cap::OVER_IO_URING != 0);
+            let refused = if place.is_some() { MountError::Seats } else { MountError::Readers };
+            let mount = readers.add(device, handler, capacity_of(negotiated.max_write), place).map_err(refused)?;
             Ok((negotiated, mount))
         });
         let (negotiated, mount) = match started {
@@ -110,6 +124,11 @@ impl Session {
     /// Limits and capabilities that INIT settled.
     pub fn negotiated(&self) -> Negotiated {
         self.negotiated
+    }
+
+    /// True when requests come through io_uring.
+    pub fn has_rings(&self) -> bool {
+        self.mount.has_rings()
     }
 
     /// Path at which it was mounted, or was moved to.
@@ -228,8 +247,13 @@ fn detach(exec: &Exec, mountpoint: &Path, through_helper: bool, lazy: bool) -> R
     apart(exec, Err(Errno::EIO), move || mount::detach(&place, through_helper, lazy))
 }
 
-/// Reads INIT and answers it; on return the kernel may send requests.
-fn handshake(device: &OwnedFd, options: &MountOptions) -> Reply<Negotiated> {
+/// Bytes of room for a request.
+fn capacity_of(max_write: u32) -> usize {
+    (max_write as usize).max(PAYLOAD_MIN)
+}
+
+/// Reads INIT and answers it; on return the kernel may send requests, with `has_rings` once seats are registered.
+fn handshake(device: &OwnedFd, options: &MountOptions, has_rings: bool) -> Reply<Negotiated> {
     let mut buffer = vec![0u8; 1 << 20];
     let received = loop {
         match rustix::io::read(device, &mut buffer) {
@@ -248,13 +272,13 @@ fn handshake(device: &OwnedFd, options: &MountOptions) -> Reply<Negotiated> {
     if header.opcode != op::INIT || init.major != abi::KERNEL_MAJOR || init.minor < 31 {
         return Err(Errno(libc::EPROTO));
     }
-    let (reply, negotiated) = answer_init(&init, options);
+    let (reply, negotiated) = answer_init(&init, options, has_rings);
     let head = abi::OutHeader { len: (HEAD + size_of::<abi::InitOut>()) as u32, error: 0, unique: header.unique };
     rustix::io::writev(device, &[IoSlice::new(head.as_bytes()), IoSlice::new(reply.as_bytes())])?;
     Ok(negotiated)
 }
 
-fn answer_init(init: &abi::InitIn, options: &MountOptions) -> (abi::InitOut, Negotiated) {
+fn answer_init(init: &abi::InitIn, options: &MountOptions, has_rings: bool) -> (abi::InitOut, Negotiated) {
     let mut offered = u64::from(init.flags);
     if offered & cap::INIT_EXT != 0 {
         offered |= u64::from(init.flags2) << 32;
@@ -275,6 +299,9 @@ fn answer_init(init: &abi::InitIn, options: &MountOptions) -> (abi::InitOut, Neg
         | cap::DIRECT_IO_ALLOW_MMAP;
     if options.cache_symlinks {
         wanted |= cap::CACHE_SYMLINKS;
+    }
+    if has_rings {
+        wanted |= cap::OVER_IO_URING;
     }
     let capabilities = offered & wanted;
     let page = abd::PAGE_BYTES as u32;
