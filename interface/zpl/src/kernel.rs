@@ -7,9 +7,10 @@
 //! forgotten, the write is answered; whoever reads for the cache in between reads the new bytes.
 
 use fuse::{Answer, NodeId, Notifier, Reply};
+use ondisk::Txg;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 const O_ACCMODE: u32 = 3;
 const O_RDWR: u32 = 2;
@@ -22,6 +23,10 @@ pub(crate) struct KernelView {
     stored: AtomicBool,
     /// Number of descriptors through which it may be mapped for writing.
     writable: AtomicU32,
+    /// True when the kernel was shown attributes.
+    shown: AtomicBool,
+    /// Txg after which the kernel forgets attributes that it was shown last, 0 at first.
+    noted: AtomicU64,
 }
 
 impl KernelView {
@@ -31,6 +36,28 @@ impl KernelView {
         if !self.pages.load(Ordering::Relaxed) {
             self.pages.store(true, Ordering::SeqCst);
         }
+    }
+
+    /// Notes that the kernel is shown attributes.
+    pub fn note_shown(&self) {
+        if !self.shown.load(Ordering::Relaxed) {
+            self.shown.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Notes that the kernel will be told to forget attributes when this txg is written.
+    pub fn note_in(&self, txg: Txg) {
+        self.noted.store(txg.0, Ordering::Release);
+    }
+
+    /// True when [`KernelView::note_in`] was told of this txg last.
+    pub fn is_noted_in(&self, txg: Txg) -> bool {
+        self.noted.load(Ordering::Acquire) == txg.0
+    }
+
+    /// True when [`KernelView::note_in`] was told of any.
+    pub fn was_noted(&self) -> bool {
+        self.noted.load(Ordering::Acquire) != 0
     }
 
     /// Notes that the kernel wrote what was stored through a mapping.
@@ -87,6 +114,18 @@ impl PastCache {
     /// Answers once no page of the range shows what was there before. The write is done, and nothing is locked any more.
     pub fn answer<T: Send + 'static>(self, answer: Answer<T>, reply: Reply<T>) {
         self.forget(move || answer.send(reply));
+    }
+
+    /// Runs `then` once no page of the range and no attribute shows what was there before; of a change that the kernel knows nothing of.
+    pub fn forget_all(self, then: impl FnOnce() + Send + 'static) {
+        if self.view.has_pages() || !self.view.shown.load(Ordering::SeqCst) {
+            return self.forget(then);
+        }
+        let PastCache { notifier, id, .. } = self;
+        notifier.later(move |kernel| {
+            kernel.forget_attributes(id);
+            then();
+        });
     }
 
     /// Runs `then` once no page of the range shows what was there before.

@@ -24,6 +24,7 @@ mod file_flags;
 mod fs;
 mod fuse_fs;
 mod kernel;
+mod lifetimes;
 mod log;
 mod make;
 mod names;
