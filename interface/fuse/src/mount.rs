@@ -38,6 +38,8 @@ pub struct MountOptions {
     pub cache_symlinks: bool,
     /// True to have syncfs(2) and sync(1) forwarded, and umount(2) wait for the server: a mount on a block device, for root only.
     pub forwards_sync: bool,
+    /// True to let the kernel keep what programs write and tell it later (a write-back cache).
+    pub writes_back: bool,
     /// Whether requests come through io_uring.
     pub uring: Uring,
 }
@@ -57,6 +59,7 @@ impl Default for MountOptions {
             max_write: 1 << 20,
             cache_symlinks: true,
             forwards_sync: false,
+            writes_back: false,
             uring: Uring::Off,
         }
     }

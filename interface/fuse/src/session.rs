@@ -131,6 +131,19 @@ impl Session {
         self.mount.has_rings()
     }
 
+    /// True when the kernel keeps what programs write for a while before it tells.
+    pub fn writes_back(&self) -> bool {
+        self.negotiated.capabilities & cap::WRITEBACK_CACHE != 0
+    }
+
+    /// Has the kernel tell what it kept, and everything be durable, of a mount that forwards syncs.
+    ///
+    /// # Errors
+    /// The errno of open(2) or syncfs(2).
+    pub fn flush(&self) -> Reply<()> {
+        sync(&self.exec, &self.mountpoint())
+    }
+
     /// Path at which it was mounted, or was moved to.
     pub fn mountpoint(&self) -> PathBuf {
         self.mountpoint.lock().clone()
@@ -234,11 +247,15 @@ impl Drop for Session {
 
 /// Tries whether a syncfs(2) comes through: kernels differ.
 fn forwards_sync(exec: &Exec, mountpoint: &Path, mount: &Mount) -> bool {
+    // Its outcome is the pool's; what counts is that it was asked for.
+    let _ = sync(exec, mountpoint);
+    mount.was_synced()
+}
+
+fn sync(exec: &Exec, mountpoint: &Path) -> Reply<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let place = mountpoint.to_path_buf();
-    // Its outcome is the pool's; what counts is that it was asked for.
-    let _ = apart(exec, Err(Errno::EIO), move || Ok(rustix::fs::open(&place, flags, Mode::empty()).and_then(rustix::fs::syncfs)?));
-    mount.was_synced()
+    apart(exec, Err(Errno::EIO), move || Ok(rustix::fs::open(&place, flags, Mode::empty()).and_then(rustix::fs::syncfs)?))
 }
 
 /// Unmounts; on a block device that waits for the last sync.
@@ -299,6 +316,9 @@ fn answer_init(init: &abi::InitIn, options: &MountOptions, has_rings: bool) -> (
         | cap::DIRECT_IO_ALLOW_MMAP;
     if options.cache_symlinks {
         wanted |= cap::CACHE_SYMLINKS;
+    }
+    if options.writes_back {
+        wanted |= cap::WRITEBACK_CACHE;
     }
     if has_rings {
         wanted |= cap::OVER_IO_URING;

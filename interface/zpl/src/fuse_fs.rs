@@ -45,6 +45,8 @@ pub struct ZplFuse {
     lifetimes: Lifetimes,
     is_suspended: Option<Box<dyn Fn() -> bool + Send + Sync>>,
     works_in: Option<WorksIn>,
+    /// True when the kernel keeps what programs write for a while before it tells.
+    writes_back: bool,
 }
 
 impl std::fmt::Debug for ZplFuse {
@@ -79,7 +81,14 @@ fn stamp(time: Time) -> Timestamp {
 impl ZplFuse {
     /// Serves `zfs`; `snapshots` gives `.zfs/snapshot` its contents.
     pub fn new(zfs: Arc<Zfs>, snapshots: Option<Arc<dyn SnapshotSource>>) -> ZplFuse {
-        ZplFuse { control: Ctldir::new(snapshots), zfs, lifetimes: Lifetimes::default(), is_suspended: None, works_in: None }
+        ZplFuse {
+            control: Ctldir::new(snapshots),
+            zfs,
+            lifetimes: Lifetimes::default(),
+            is_suspended: None,
+            works_in: None,
+            writes_back: false,
+        }
     }
 
     /// Adds the question `is_suspended`, asked before it waits for the whole pool: the kernel holds every sync of the system up until it is answered.
@@ -95,6 +104,11 @@ impl ZplFuse {
     /// Adds the question `works_in` whether a program works in a snapshot, asked before one is destroyed or renamed by rmdir(2) or rename(2).
     pub fn with_workers(self, works_in: Box<dyn Fn(&str) -> bool + Send + Sync>) -> ZplFuse {
         ZplFuse { works_in: Some(works_in), ..self }
+    }
+
+    /// Notes that the kernel keeps what programs write for a while before it tells.
+    pub fn with_write_back(self, writes_back: bool) -> ZplFuse {
+        ZplFuse { writes_back, ..self }
     }
 
     /// Replaces the properties; the kernel asks again for what it knows and they change.
@@ -141,10 +155,10 @@ impl ZplFuse {
         }
     }
 
-    /// Notes that a file was opened or closed: one that may be mapped for writing is remembered.
+    /// Notes that a file was opened or closed: one of which the kernel may have what it does not tell, stored through a mapping or kept, is remembered.
     fn note_open(&self, id: NodeId, flags: u32, is_open: bool) {
         self.count_open(id, is_open);
-        if kernel::may_map(flags)
+        if (kernel::may_map(flags) || self.writes_back && kernel::may_change(flags))
             && let Ok(node) = self.node(id)
         {
             if is_open { node.kernel.opened() } else { node.kernel.released() }
@@ -309,7 +323,9 @@ impl ZplFuse {
     /// Flags of a file that was opened. Direct I/O bypasses the kernel's cache, its writes run in parallel. Without a cache of ours for data the kernel
     /// keeps none for those who open the file later either.
     fn opened(&self, flags: u32) -> Opened {
-        let direct_io = flags & fuse::O_DIRECT != 0 || self.zfs.settings().direct == Property::Always;
+        // What must be durable at the end of each write(2) cannot be kept.
+        let is_kept_from = self.writes_back && self.zfs.objset().props().sync == dmu::SyncMode::Always;
+        let direct_io = flags & fuse::O_DIRECT != 0 || self.zfs.settings().direct == Property::Always || is_kept_from;
         Opened { keep_cache: !direct_io && self.zfs.objset().props().primary_cache.keeps_data(), direct_io, ..Opened::default() }
     }
 

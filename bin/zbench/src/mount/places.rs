@@ -1,7 +1,6 @@
 //! The file systems that `zbench mount` compares: each made for one turn, and gone after it.
 
 use crate::cleanup::Guard;
-use crate::files::Scratch;
 use crate::measure::text;
 use crate::mounted::{Mounted, Server, wait_mounted};
 use rustix::fs::{Mode, OFlags};

@@ -427,11 +427,22 @@ impl Mounts {
             zfs.set_log(log, false);
         }
         let snapshots: Option<Arc<dyn SnapshotSource>> = if dataset.is_snapshot() { None } else { Some(dataset) };
-        let handler = Arc::new(ZplFuse::new(zfs.clone(), snapshots).with_health(plan.is_suspended).with_workers(plan.works_in));
+        let handler = ZplFuse::new(zfs.clone(), snapshots).with_health(plan.is_suspended).with_workers(plan.works_in);
+        let handler = Arc::new(handler.with_write_back(plan.options.writes_back));
         let readers = self.readers(exec).map_err(|error| because(ErrorKind::Io, &*what, error))?;
         let session = Session::mount_with(&readers, handler.clone(), &place, &plan.options).map_err(refused)?;
         let (name, options, asked, leaving) = (Mutex::new(name), Mutex::new(plan.wishes), Mutex::new(asked), AtomicBool::new(false));
         claim.fill(Mounted { name, session, zfs, handler, options, asked, leaving });
+        Ok(())
+    }
+
+    /// Has the kernel tell what it keeps of these file systems, where it may keep anything: what programs wrote is in a snapshot.
+    pub(crate) fn flush<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
+        for mounted in names.filter_map(|name| self.there(name)).filter(|mounted| mounted.session.writes_back()) {
+            mounted.session.flush().map_err(|errno| {
+                because(ErrorKind::Io, format!("cannot write what the kernel keeps of '{}'", mounted.name()), format!("{errno}"))
+            })?;
+        }
         Ok(())
     }
 
