@@ -13,7 +13,7 @@ use crate::answer::{Debt, Owed};
 use crate::chores::Chores;
 use crate::ending::Ended;
 use crate::handler::Handler;
-use crate::serve::Reader;
+use crate::serve::{Looked, Reader};
 use crate::uring::{Place, Rings, Uring};
 use crate::{Notifier, Reply};
 use exec::{Exec, Mutex, RwLock};
@@ -30,6 +30,9 @@ const THREADS_MAX: usize = 16;
 const THREADS_KEPT: usize = 2;
 /// Time without anything to do after which a thread beyond those ends.
 const LINGER: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+/// Nanoseconds for which what has no answer gathers, of mounts whose other requests come through io_uring: the kernel tells in one what it
+/// forgets, when it forgot more than one thing.
+const GATHER_NS: u64 = 1_000_000;
 /// Number of threads that tell the kernel something at a time.
 const NOTICES_MAX: usize = 4;
 /// Number of threads that sync for SYNCFS at a time.
@@ -251,12 +254,7 @@ impl Shared {
             let waited = epoll::wait(set, rustix::buffer::spare_capacity(&mut events), timeout);
             let is_last = self.idle.fetch_sub(1, Ordering::AcqRel) == 1;
             match events.first().map(|event| event.data.u64()) {
-                Some(wanted) if wanted != BELL => {
-                    if is_last {
-                        self.grow();
-                    }
-                    self.serve(&mut reader, wanted, &mut last);
-                }
+                Some(wanted) if wanted != BELL => self.serve(&mut reader, wanted, &mut last, is_last),
                 _ if waited.is_err_and(|errno| errno != rustix::io::Errno::INTR) => {
                     return self.leave(&mut self.state.lock(), number);
                 }
@@ -270,12 +268,23 @@ impl Shared {
         }
     }
 
-    /// Serves a request of the mount with this number; `last` is the mount that the thread served last.
-    fn serve(self: &Arc<Self>, reader: &mut Reader, wanted: u64, last: &mut Weak<Mount>) {
+    /// Serves a request of the mount with this number; `last` is the mount that the thread served last, `is_last` is true when no other waits.
+    fn serve(self: &Arc<Self>, reader: &mut Reader, wanted: u64, last: &mut Weak<Mount>, is_last: bool) {
         let known = last.upgrade().filter(|mount| mount.number == wanted);
-        let Some(mount) = known.or_else(|| self.state.lock().mounts.get(&wanted).cloned()) else { return };
+        let known = known.or_else(|| self.state.lock().mounts.get(&wanted).cloned());
+        if is_last && !known.as_ref().is_some_and(|mount| mount.has_rings()) {
+            self.grow();
+        }
+        let Some(mount) = known else { return };
         *last = Arc::downgrade(&mount);
-        if !reader.serve(&mount) {
+        if mount.has_rings() {
+            self.exec.sleep_ns(GATHER_NS);
+        }
+        let mut looked = reader.serve(&mount);
+        while looked == Looked::Served && mount.has_rings() {
+            looked = reader.serve(&mount);
+        }
+        if looked == Looked::Gone {
             self.lost(&mount);
         }
     }

@@ -33,6 +33,17 @@ pub(crate) struct Reader {
     out: Vec<u8>,
 }
 
+/// Outcome of a look for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Looked {
+    /// One was there, and is served or handed on.
+    Served,
+    /// None was there, or another thread was faster.
+    Nothing,
+    /// The connection is gone.
+    Gone,
+}
+
 /// Way on which the answer of one request goes.
 enum Link {
     /// Connection to which it is written.
@@ -91,21 +102,21 @@ impl Reader {
         Reader { head: [0; HEAD_BYTES], payload: Abd::default(), joined: Vec::new(), out: Vec::new() }
     }
 
-    /// Reads a request of the mount, if there is one, and serves it; false when the connection is gone.
-    pub fn serve(&mut self, mount: &Mount) -> bool {
-        let Some(serving) = mount.begin() else { return false };
+    /// Reads a request of the mount, if there is one, and serves it.
+    pub fn serve(&mut self, mount: &Mount) -> Looked {
+        let Some(serving) = mount.begin() else { return Looked::Gone };
         if self.payload.len() != mount.capacity || self.payload.get_mut().is_none() {
             self.payload = Abd::scratch(mount.capacity);
         }
-        let Some(room) = self.payload.get_mut() else { return true };
+        let Some(room) = self.payload.get_mut() else { return Looked::Nothing };
         let received = match rustix::io::readv(&mount.device, &mut [IoSliceMut::new(&mut self.head), IoSliceMut::new(room)]) {
             Ok(count) => count,
             // Another thread was faster. ENOENT: the request was interrupted before we got it.
-            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN | rustix::io::Errno::NOENT) => return true,
-            Err(_) => return false,
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN | rustix::io::Errno::NOENT) => return Looked::Nothing,
+            Err(_) => return Looked::Gone,
         };
         counts::came_by_read();
-        self.serve_one(mount, serving, received)
+        if self.serve_one(mount, serving, received) { Looked::Served } else { Looked::Gone }
     }
 
     /// Serves the request that was received; false when the connection is gone.

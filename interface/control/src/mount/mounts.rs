@@ -431,6 +431,8 @@ impl Mounts {
         let handler = Arc::new(handler.with_write_back(plan.options.writes_back));
         let readers = self.readers(exec).map_err(|error| because(ErrorKind::Io, &*what, error))?;
         let session = Session::mount_with(&readers, handler.clone(), &place, &plan.options).map_err(refused)?;
+        let way = if session.has_rings() { "io_uring" } else { "read(2)" };
+        tracing::debug!("'{name}' is mounted at {}; its requests come through {way}", place.display());
         let (name, options, asked, leaving) = (Mutex::new(name), Mutex::new(plan.wishes), Mutex::new(asked), AtomicBool::new(false));
         claim.fill(Mounted { name, session, zfs, handler, options, asked, leaving });
         Ok(())
