@@ -40,7 +40,7 @@ pub struct MountOptions {
     pub forwards_sync: bool,
     /// True to let the kernel keep what programs write and tell it later (a write-back cache).
     pub writes_back: bool,
-    /// Whether requests come through io_uring.
+    /// Way on which requests come.
     pub uring: Uring,
 }
 

@@ -10,7 +10,7 @@ use crate::device_number::{decode_device, encode_device};
 use crate::direct::{Access, Property};
 use crate::file_flags;
 use crate::kernel::{self, PastCache};
-use crate::lifetimes::{self, Lifetimes, NAME_TTL};
+use crate::lifetimes::{self, Lifetimes, name_ttl, no_entry};
 use crate::nodes::Node;
 use crate::seek::seek_then;
 use crate::setattr::{SetAttrs, Stat};
@@ -239,27 +239,7 @@ impl ZplFuse {
     }
 
     fn control_attr(&self, control: ControlNode) -> FileAttr {
-        let time = stamp(self.zfs.now());
-        // Programs that look for new snapshots look here (OpenZFS: `zpl_snapdir_getattr_impl`).
-        let changed = match control {
-            ControlNode::Root => time,
-            ControlNode::Snapshots => {
-                let (seconds, nanoseconds) = self.control.changed();
-                Timestamp { seconds: seconds as _, nanoseconds }
-            }
-        };
-        FileAttr {
-            ino: control.number(),
-            size: 2,
-            atime: time,
-            mtime: changed,
-            ctime: changed,
-            btime: time,
-            mode: 0o040_555,
-            nlink: 2,
-            blksize: 512,
-            ..FileAttr::default()
-        }
+        self.control.attr(control, stamp(self.zfs.now()))
     }
 
     fn lookup_control(&self, parent: ControlNode, name: &[u8]) -> Reply<Entry> {
@@ -387,16 +367,6 @@ impl ZplFuse {
 /// copied the data: what the alignment of the caller's memory was cannot be seen, and does not matter.
 fn access(open_flags: u32) -> Access {
     Access { flagged: open_flags & fuse::O_DIRECT != 0, ..Access::default() }
-}
-
-/// Time that names in a directory hold; none where one name finds several spellings.
-fn name_ttl(directory: &Node) -> Duration {
-    if directory.store().rules.norm.is_none() { NAME_TTL } else { Duration::ZERO }
-}
-
-/// Answer that says that a name is not there, and for how long.
-fn no_entry(ttl: Duration) -> Entry {
-    Entry { node: NodeId(0), generation: 0, attr: FileAttr::default(), attr_ttl: Duration::ZERO, entry_ttl: ttl }
 }
 
 /// Error of a node number that no longer means anything.

@@ -8,14 +8,14 @@
 use crate::kernel::KernelView;
 use crate::nodes::Node;
 use exec::{Condvar, Mutex};
-use fuse::{FileAttr, NodeId, Notifier};
+use fuse::{Entry, FileAttr, NodeId, Notifier};
 use ondisk::Txg;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Time that the kernel may keep names, also of what is not there.
-pub(crate) const NAME_TTL: Duration = Duration::from_secs(60);
+const NAME_TTL: Duration = Duration::from_secs(60);
 /// Time that the kernel may keep attributes that nothing changes but its own requests.
 const ATTR_TTL: Duration = Duration::from_secs(60);
 /// Time that the kernel may keep attributes that the next sync changes; it is told of that, but an answer may be on its way meanwhile.
@@ -97,6 +97,16 @@ impl Lifetimes {
 pub(crate) fn of_attributes(attr: &FileAttr, ttl: Duration) -> Duration {
     let is_regular = attr.mode & 0o170_000 == 0o100_000;
     if is_regular && attr.mode & 0o6000 != 0 { Duration::ZERO } else { ttl }
+}
+
+/// Time that names in a directory hold; none where one name finds several spellings.
+pub(crate) fn name_ttl(directory: &Node) -> Duration {
+    if directory.store().rules.norm.is_none() { NAME_TTL } else { Duration::ZERO }
+}
+
+/// Answer that says that a name is not there, and for how long.
+pub(crate) fn no_entry(ttl: Duration) -> Entry {
+    Entry { node: NodeId(0), generation: 0, attr: FileAttr::default(), attr_ttl: Duration::ZERO, entry_ttl: ttl }
 }
 
 /// Has the kernel forget what was shown before the txg was written.

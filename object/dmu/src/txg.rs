@@ -101,7 +101,7 @@ struct State {
     syncing_since_ns: Option<u64>,
     threaded: bool,
     callbacks: [Vec<Callback>; TXG_SLOTS],
-    /// What is to be done when a txg is written and nobody was told so yet.
+    /// Jobs to be done when a txg is written and nobody was told so yet.
     first: [Vec<Job>; TXG_SLOTS],
 }
 

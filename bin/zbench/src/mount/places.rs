@@ -19,7 +19,7 @@ pub enum Kind {
     Memory,
     /// A pool in a file, mounted by the daemon.
     Ours,
-    /// The same with a write-back cache.
+    /// A pool in a file, mounted by the daemon with a write-back cache.
     WriteBack,
 }
 

@@ -22,7 +22,7 @@ pub struct Step {
     pub name: &'static str,
     /// Multiple of ext4's time that is allowed.
     bound: f64,
-    /// The same with a write-back cache.
+    /// Multiple that is allowed with a write-back cache.
     bound_back: f64,
     /// Number of operations.
     pub operations: fn(&Work) -> usize,
@@ -30,7 +30,7 @@ pub struct Step {
     pub prepare: fn(&Work, &Path) -> Result<(), String>,
     /// Does it; false where this machine cannot.
     pub run: Run,
-    /// What a machine lacks that cannot.
+    /// Tool that a machine lacks that cannot.
     pub needs: &'static str,
 }
 
@@ -197,7 +197,8 @@ fn status(_: &Work, root: &Path) -> Result<bool, String> {
 
 fn forget_git(_: &Work, root: &Path) -> Result<(), String> {
     let place = root.join("tree/.git");
-    if place.exists() { std::fs::remove_dir_all(place).map_err(text) } else { Ok(()) }
+    // As rm(1) does it: the in-memory file system loses its place where names go while it lists them.
+    done(Command::new("rm").arg("-rf").arg(place), &[])
 }
 
 fn remove(_: &Work, root: &Path) -> Result<bool, String> {

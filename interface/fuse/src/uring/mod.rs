@@ -21,13 +21,13 @@ const SEAT_BYTES_MAX: usize = 256 << 20;
 
 static SEAT_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether a mount's requests come through io_uring.
+/// Way on which a mount's requests come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Uring {
-    /// They come through read(2).
+    /// Through read(2).
     #[default]
     Off,
-    /// They come through io_uring where the kernel offers it.
+    /// Through io_uring where the kernel offers it.
     Auto,
     /// As `Auto`; what the kernel's module does not offer is switched on there (root only).
     On,

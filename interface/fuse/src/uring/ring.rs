@@ -33,7 +33,7 @@ const COUNT_OFFSET: usize = 24;
 /// Number of buffers that a registration names: header and payload.
 const COUNT: u32 = 2;
 
-/// What the leader is to do.
+/// Task of the leader.
 enum Errand {
     /// Tell the kernel of seats, and whoever waits whether it took all.
     Register(Vec<Arc<Seat>>, mpsc::Sender<bool>),

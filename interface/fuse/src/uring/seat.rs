@@ -24,7 +24,7 @@ pub(crate) struct Area {
     seats: usize,
     /// Bytes of the largest payload.
     capacity: usize,
-    /// Where header and payload of each seat are, and their bytes: two `iovec` each.
+    /// Address and bytes of the header and of the payload of each seat: two `iovec` each.
     places: Box<[[usize; 4]]>,
     _share: Share,
 }
@@ -89,7 +89,9 @@ impl Seat {
 /// Request that came to a seat, and the duty to answer it.
 pub(crate) struct Turn {
     seat: Arc<Seat>,
-    header: abi::UringHeader,
+    head: abi::InHeader,
+    commit_id: u64,
+    payload_bytes: usize,
     is_answered: bool,
 }
 
@@ -97,8 +99,10 @@ impl Turn {
     /// Takes the turn of a seat to which a request came. Only its ring calls this, once for each completion.
     pub fn begin(seat: Arc<Seat>) -> Turn {
         // SAFETY: aligned (the stride is a power of two, the mapping begins on a page) and mapped, and nobody writes it until the turn ends.
-        let header = unsafe { seat.header().read() };
-        Turn { seat, header, is_answered: false }
+        let header = unsafe { &*seat.header() };
+        let head = abi::InHeader::read_from_prefix(&header.in_out).map(|(head, _)| head).unwrap_or_default();
+        let (commit_id, payload_bytes) = (header.commit_id, header.payload_bytes as usize);
+        Turn { seat, head, commit_id, payload_bytes, is_answered: false }
     }
 
     pub fn mount(&self) -> &Arc<Mount> {
@@ -107,17 +111,15 @@ impl Turn {
 
     /// Head of the request.
     pub fn head(&self) -> abi::InHeader {
-        abi::InHeader::read_from_prefix(&self.header.in_out).map(|(head, _)| head).unwrap_or_default()
+        self.head
     }
 
     /// Records of the request's kind, and what comes behind them: names, or the bytes of a WRITE. None when the kernel says what cannot be.
     pub fn body(&self) -> Option<(&[u8], &[u8])> {
-        let payload = self.header.payload_bytes as usize;
-        let records = (self.head().len as usize).checked_sub(size_of::<abi::InHeader>() + payload)?;
-        if payload > self.seat.area.capacity {
-            return None;
-        }
-        Some((self.header.op_in.get(..records)?, &self.memory()[..payload]))
+        let records = (self.head.len as usize).checked_sub(size_of::<abi::InHeader>() + self.payload_bytes)?;
+        // SAFETY: as in `begin`.
+        let header = unsafe { &*self.seat.header() };
+        Some((header.op_in.get(..records)?, self.memory().get(..self.payload_bytes)?))
     }
 
     fn memory(&self) -> &[u8] {
@@ -151,13 +153,13 @@ impl Turn {
                 data.copy_to(0, &mut memory[middle..]);
             }
         }
-        let head = abi::OutHeader { len: (size_of::<abi::OutHeader>() + length) as u32, error, unique: self.head().unique };
-        self.header.in_out[..size_of::<abi::OutHeader>()].copy_from_slice(head.as_bytes());
-        self.header.payload_bytes = length as u32;
-        // SAFETY: as in `begin`; the kernel looks at it after the commit that follows.
-        unsafe { self.seat.header().write(self.header) };
+        let head = abi::OutHeader { len: (size_of::<abi::OutHeader>() + length) as u32, error, unique: self.head.unique };
+        // SAFETY: as in `begin`, and the turn is borrowed alone; the kernel looks at it after the commit that follows.
+        let header = unsafe { &mut *self.seat.header() };
+        header.in_out[..size_of::<abi::OutHeader>()].copy_from_slice(head.as_bytes());
+        header.payload_bytes = length as u32;
         self.is_answered = true;
-        self.seat.ring.commit(self.seat.clone(), self.header.commit_id);
+        self.seat.ring.commit(self.seat.clone(), self.commit_id);
     }
 }
 
