@@ -19,6 +19,7 @@ mod mount;
 mod notify;
 mod readers;
 mod serve;
+mod served;
 mod session;
 mod slide;
 mod table;

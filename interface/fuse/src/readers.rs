@@ -6,21 +6,19 @@
 //! threads follow what is done at the same time, a request that waits for a disk holds up no other, and owners that share nothing
 //! (pools, of which one may be suspended) hold up each other never.
 //!
-//! Invariants: a mount is in `State::mounts` exactly as long as it is in every thread's epoll set; a thread that reads from a mount
-//! holds a [`Serving`], so the end of the mount, which takes the handler away, waits for it.
+//! Invariant: a mount is in `State::mounts` exactly as long as it is in every thread's epoll set.
 
-use crate::answer::{Debt, Owed};
 use crate::chores::Chores;
-use crate::ending::Ended;
 use crate::handler::Handler;
 use crate::serve::{Looked, Reader};
+use crate::served::{Hold, Mount};
 use crate::uring::{Place, Rings, Uring};
 use crate::{Notifier, Reply};
-use exec::{Exec, Mutex, RwLock};
+use exec::{Exec, Mutex};
 use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use zerocopy::IntoBytes;
 
@@ -39,68 +37,6 @@ const NOTICES_MAX: usize = 4;
 const SYNCS_MAX: usize = 4;
 /// Number of the bell in an epoll set; mounts have numbers from 1 on.
 const BELL: u64 = 0;
-
-/// Mount that is served.
-pub(crate) struct Mount {
-    number: u64,
-    /// Connection to the kernel.
-    pub device: Arc<OwnedFd>,
-    /// Bytes of the largest payload.
-    pub capacity: usize,
-    pub owed: Arc<Owed>,
-    /// Threads on which whole-pool syncs are done.
-    pub syncs: Arc<Chores>,
-    /// Handler of the requests, taken away when the mount ends.
-    handler: RwLock<Option<Arc<dyn Handler>>>,
-    gone: AtomicBool,
-    synced: AtomicBool,
-    /// Place among the rings, of a mount whose requests come that way.
-    place: Option<Place>,
-    /// End of the mount: everything is answered and the handler was told.
-    pub ended: Ended,
-}
-
-/// Right to use a mount's handler; the mount does not end before it is given back.
-pub(crate) struct Serving {
-    // In this order: who waits for the debt may count on the handler being let go of.
-    handler: Arc<dyn Handler>,
-    _debt: Debt,
-}
-
-impl Serving {
-    pub fn handler(&self) -> &dyn Handler {
-        &*self.handler
-    }
-}
-
-impl Mount {
-    /// Begins to serve; None when the mount has ended.
-    pub fn begin(&self) -> Option<Serving> {
-        let handler = self.handler.read();
-        // Under the lock: the end, which asks for it, sees the debt.
-        handler.as_ref().map(|handler| Serving { handler: handler.clone(), _debt: self.owed.owe() })
-    }
-
-    /// Notes that a SYNCFS came.
-    pub fn note_synced(&self) {
-        self.synced.store(true, Ordering::Release);
-    }
-
-    /// True when a SYNCFS ever came.
-    pub fn was_synced(&self) -> bool {
-        self.synced.load(Ordering::Acquire)
-    }
-
-    /// True when requests come through io_uring.
-    pub fn has_rings(&self) -> bool {
-        self.place.is_some()
-    }
-
-    /// True until the kernel ended the connection.
-    pub fn is_connected(&self) -> bool {
-        !self.gone.load(Ordering::Acquire)
-    }
-}
 
 #[derive(Default)]
 struct State {
@@ -169,29 +105,25 @@ impl Readers {
 
     /// Makes a place among the rings for a mount whose requests have `capacity` bytes at most, where it is wanted and can be had. That is to be
     /// settled before the kernel hears of the mount.
-    pub(crate) fn place(&self, wanted: Uring, capacity: usize) -> Option<Place> {
-        Rings::place(&self.0.exec, &self.0.rings, wanted, capacity)
+    pub(crate) fn place(&self, wanted: Uring, capacity: usize) -> Option<Arc<Place>> {
+        Rings::place(&self.0.exec, &self.0.rings, wanted, capacity).map(Arc::new)
     }
 
     /// Serves a connection from now on; through io_uring when the kernel heard that there is a `place`.
-    pub(crate) fn add(&self, device: Arc<OwnedFd>, handler: Arc<dyn Handler>, capacity: usize, place: Option<Place>) -> Reply<Arc<Mount>> {
+    pub(crate) fn add(
+        &self,
+        device: Arc<OwnedFd>,
+        handler: Arc<dyn Handler>,
+        capacity: usize,
+        place: Option<Arc<Place>>,
+    ) -> Reply<Arc<Mount>> {
         let shared = &self.0;
         // Two threads may be woken for one request; the slower one must not wait in read(2).
         rustix::io::ioctl_fionbio(&device, true)?;
         let mut state = shared.state.lock();
         state.last += 1;
-        let mount = Arc::new(Mount {
-            number: state.last,
-            device,
-            capacity,
-            owed: Arc::default(),
-            syncs: shared.syncs.clone(),
-            handler: RwLock::new(Some(handler)),
-            gone: AtomicBool::new(false),
-            synced: AtomicBool::new(false),
-            place,
-            ended: Ended::default(),
-        });
+        let hold = place.as_ref().map(|place| place.clone() as Hold);
+        let mount = Mount::new(state.last, device, handler, capacity, &shared.syncs, hold);
         let added = state.threads.values().try_for_each(|set| watch(set, &mount));
         if added.is_ok() {
             state.mounts.insert(mount.number, mount.clone());
@@ -205,7 +137,7 @@ impl Readers {
             return Err(errno);
         }
         drop(state);
-        if let Some(place) = &mount.place {
+        if let Some(place) = place {
             // Without seats the connection is of no use: whoever mounts takes it away, and its end is noticed as any other's.
             place.seat(&mount)?;
         }
@@ -306,7 +238,7 @@ impl Shared {
 
     /// Ends a mount whose connection the kernel ended: nobody reads from it any more, and once everything is answered its handler is told.
     fn lost(self: &Arc<Self>, mount: &Arc<Mount>) {
-        if mount.gone.swap(true, Ordering::AcqRel) {
+        if !mount.note_gone() {
             return;
         }
         {
@@ -320,14 +252,6 @@ impl Shared {
             }
         }
         let (mount, exec) = (mount.clone(), self.exec.clone());
-        let end = move || {
-            let handler = mount.handler.write().take();
-            mount.owed.wait(&exec);
-            if let Some(handler) = handler {
-                handler.destroy();
-            }
-            mount.ended.tell();
-        };
-        drop(self.exec.spawn_operation("z-fuse-end", Box::new(end)));
+        drop(self.exec.spawn_operation("z-fuse-end", Box::new(move || mount.end(&exec))));
     }
 }

@@ -9,7 +9,7 @@ use crate::answer::Debt;
 use crate::counts;
 use crate::dispatch::{HEAD_BYTES, Output, Request, Transfer, dispatch, transfer};
 use crate::handler::{Caller, Handler};
-use crate::readers::{Mount, Serving};
+use crate::served::{Mount, Serving};
 use crate::uring::Turn;
 use crate::{Answer, Reply};
 use abd::Abd;

@@ -9,7 +9,7 @@
 #![expect(unsafe_code, reason = "the kernel uses memory that submissions name after the submitting call returned")]
 
 use super::processors;
-use super::seat::{Seat, Turn};
+use super::seat::{GiveBack, Seat, Turn};
 use crate::Reply;
 use crate::abi::{self, op};
 use crate::serve::Reader;
@@ -138,11 +138,6 @@ impl Ring {
         outcome.recv().unwrap_or(false)
     }
 
-    /// Gives a reply back soon.
-    pub fn commit(&self, seat: Arc<Seat>, id: u64) {
-        self.errand(Errand::Commit(seat, id));
-    }
-
     fn errand(&self, errand: Errand) {
         self.errands.lock().push(errand);
         fence(Ordering::SeqCst);
@@ -230,6 +225,12 @@ impl Ring {
             self.wanted.wait(&mut state);
             state.spares -= 1;
         }
+    }
+}
+
+impl GiveBack for Ring {
+    fn give_back(&self, seat: Arc<Seat>, commit_id: u64) {
+        self.errand(Errand::Commit(seat, commit_id));
     }
 }
 

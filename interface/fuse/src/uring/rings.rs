@@ -4,7 +4,7 @@ use super::processors::Processors;
 use super::ring::{Crowd, Ring, Watcher};
 use super::seat::{Area, Seat};
 use super::{Share, Uring};
-use crate::readers::Mount;
+use crate::served::Mount;
 use crate::{Errno, Reply};
 use exec::{Condvar, Exec, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -152,7 +152,7 @@ impl Place {
             let ring = self.rings.of_queue(queue);
             let number = rings.iter().position(|other| Arc::ptr_eq(other, ring)).unwrap_or_default();
             for _ in 0..processors.seats_of(queue) {
-                by_ring[number].push(Seat::new(&area, index, queue as u16, ring, mount));
+                by_ring[number].push(Seat::new(&area, index, queue as u16, ring.clone(), mount));
                 index += 1;
             }
         }

@@ -5,9 +5,8 @@
 #![expect(unsafe_code, reason = "the kernel reads and writes buffers that it was told of before")]
 
 use super::Share;
-use super::ring::Ring;
 use crate::abi;
-use crate::readers::Mount;
+use crate::served::Mount;
 use abd::Abd;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::sync::Arc;
@@ -53,22 +52,28 @@ impl Drop for Area {
     }
 }
 
+/// Receiver of seats whose requests are answered.
+pub(crate) trait GiveBack: Send + Sync {
+    /// Gives the seat's reply, which has this number, to the kernel soon.
+    fn give_back(&self, seat: Arc<Seat>, commit_id: u64);
+}
+
 /// Buffer for one request of a mount, in one of the kernel's queues.
 pub(crate) struct Seat {
     area: Arc<Area>,
     index: usize,
     /// Number of the queue: that of a processor.
     pub queue: u16,
-    pub ring: Arc<Ring>,
+    ring: Arc<dyn GiveBack>,
     pub mount: Arc<Mount>,
     /// Number under which the ring knows it.
     pub slot: AtomicU32,
 }
 
 impl Seat {
-    pub fn new(area: &Arc<Area>, index: usize, queue: u16, ring: &Arc<Ring>, mount: &Arc<Mount>) -> Arc<Seat> {
+    pub fn new(area: &Arc<Area>, index: usize, queue: u16, ring: Arc<dyn GiveBack>, mount: &Arc<Mount>) -> Arc<Seat> {
         debug_assert!(index < area.seats);
-        Arc::new(Seat { area: area.clone(), index, queue, ring: ring.clone(), mount: mount.clone(), slot: AtomicU32::new(0) })
+        Arc::new(Seat { area: area.clone(), index, queue, ring, mount: mount.clone(), slot: AtomicU32::new(0) })
     }
 
     /// Address of the two `iovec` that say where its buffers are.
@@ -159,7 +164,7 @@ impl Turn {
         header.in_out[..size_of::<abi::OutHeader>()].copy_from_slice(head.as_bytes());
         header.payload_bytes = length as u32;
         self.is_answered = true;
-        self.seat.ring.commit(self.seat.clone(), self.commit_id);
+        self.seat.ring.give_back(self.seat.clone(), self.commit_id);
     }
 }
 
