@@ -108,6 +108,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "files: attributes: what changes by itself is seen", needs: MOUNTS, run: attributes::kept },
     Scenario { name: "files: direct-mmap: every way to the same bytes", needs: MOUNTS, run: coherency::coherency },
     Scenario { name: "files: on disk after syncfs, umount", needs: LOOPS, run: durable::forwarded },
+    Scenario { name: "files: write-back: what the kernel keeps", needs: LOOPS, run: durable::kept_back },
     Scenario { name: "files: read-only where syncfs is forwarded", needs: LOOPS, run: durable::read_only },
     Scenario { name: "files: on disk by themselves", needs: MOUNTS, run: durable::by_itself },
     Scenario { name: "files: sparse copies of mapped files", needs: MOUNTS, run: sparse::copies },
