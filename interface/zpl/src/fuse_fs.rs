@@ -162,6 +162,10 @@ impl ZplFuse {
             && let Ok(node) = self.node(id)
         {
             if is_open { node.kernel.opened() } else { node.kernel.released() }
+            if self.writes_back {
+                // Pages that the kernel keeps come into being without a word.
+                node.kernel.note_pages();
+            }
         }
     }
 

@@ -53,5 +53,6 @@ pub fn kept(world: &World) -> Result<(), Failure> {
     same("no .zfs", (control.exists(), control.exists()), (false, false))?;
     world.ok("zfs set snapdir=hidden tank")?;
     same(".zfs is back", control.exists(), true)?;
+    drop(file);
     world.ok("zpool destroy tank").map(drop)
 }
