@@ -161,10 +161,13 @@ impl ZplFuse {
         if (kernel::may_map(flags) || self.writes_back && kernel::may_change(flags))
             && let Ok(node) = self.node(id)
         {
-            if is_open { node.kernel.opened() } else { node.kernel.released() }
+            if is_open {
+                node.kernel.opened()
+            } else {
+                node.kernel.released()
+            }
             if self.writes_back {
-                // Pages that the kernel keeps come into being without a word.
-                node.kernel.note_pages();
+                node.kernel.note_keeps();
             }
         }
     }

@@ -21,7 +21,9 @@ pub(crate) struct KernelView {
     pages: AtomicBool,
     /// True when something was stored through a mapping.
     stored: AtomicBool,
-    /// Number of descriptors through which it may be mapped for writing.
+    /// True when the kernel may keep what write(2) wrote, and the end of the file with it.
+    keeps: AtomicBool,
+    /// Number of descriptors through which it may be mapped for writing, or written where the kernel keeps that.
     writable: AtomicU32,
     /// True when the kernel was shown attributes.
     shown: AtomicBool,
@@ -58,6 +60,17 @@ impl KernelView {
     /// True when [`KernelView::note_in`] was told of any.
     pub fn was_noted(&self) -> bool {
         self.noted.load(Ordering::Acquire) != 0
+    }
+
+    /// Notes that the kernel keeps what write(2) writes from now on, in pages that come into being without a word.
+    pub fn note_keeps(&self) {
+        self.note_pages();
+        self.keeps.store(true, Ordering::Relaxed);
+    }
+
+    /// True when the kernel may keep what write(2) wrote.
+    pub fn keeps_writes(&self) -> bool {
+        self.keeps.load(Ordering::Relaxed)
     }
 
     /// Notes that the kernel wrote what was stored through a mapping.

@@ -151,9 +151,12 @@ pub fn kept_back(world: &World) -> Result<(), Failure> {
     sparse.seek(SeekFrom::Start(512 << 10))?;
     sparse.write_all(&[b'd'; 4096])?;
     same("data that the kernel keeps", rustix::fs::seek(&sparse, rustix::fs::SeekFrom::Data(0))? <= 512 << 10, true)?;
+    let mut grown = File::create(place.join("grown"))?;
+    grown.write_all(&[b'g'; 4096])?;
+    same("the end of a file that the kernel keeps", rustix::fs::seek(&grown, rustix::fs::SeekFrom::Hole(0))?, 4096)?;
     write(world, "durable")?;
     File::open(place.join("durable"))?.sync_all()?;
-    drop((file, sparse));
+    drop((file, sparse, grown));
     kill(world)?;
     holds(world, "durable")?;
     same("it forwards syncs again", is_forwarding()?, true)?;
