@@ -243,9 +243,9 @@ pub(crate) fn detach(mountpoint: &Path, through_helper: bool, lazy: bool) -> Rep
 /// valid for a while after the death too. What waits for a server that lives and does not answer waits here as well.
 pub fn is_dead(mountpoint: &Path) -> bool {
     let flags = AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
-    // CONNABORTED: the connection was cut off while the question was under way.
+    // CONNABORTED: the connection was cut off while the question was under way; CANCELED: with the rings of a server that is being killed.
     let asked = rustix::fs::statx(rustix::fs::CWD, mountpoint, flags, StatxFlags::BASIC_STATS);
-    matches!(asked, Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED))
+    matches!(asked, Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED | rustix::io::Errno::CANCELED))
 }
 
 /// Takes away a mount whose server died, so that the directory can be used again; true when there was one. A mount that answers is

@@ -90,7 +90,9 @@ impl Session {
 
     /// Mounts at a path that is absolute.
     fn mount_at(readers: &Readers, handler: Arc<dyn Handler>, mountpoint: &Path, options: &MountOptions) -> Result<Session, MountError> {
-        let place = readers.place(options.uring, capacity_of(options.max_write));
+        // Whoever has syncs forwarded waits for his own mount, now and then: a process that is killed meanwhile would stay, its rings with it.
+        let uring = if options.forwards_sync { Uring::Off } else { options.uring };
+        let place = readers.place(uring, capacity_of(options.max_write));
         let (device, through_helper) = mount::attach(readers.exec(), mountpoint, options)?;
         let device = Arc::new(device);
         let started = handshake(&device, options, place.is_some()).map_err(MountError::Handshake).and_then(|negotiated| {

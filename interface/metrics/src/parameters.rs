@@ -297,7 +297,7 @@ pub const PARAMETERS: [Parameter; 108] = [
     new("zio_slow_io_ms", 30000, U32, When::Now, "an I/O that takes longer counts as slow, milliseconds; 0 counts none"),
     new(
         "zirconia_fuse_uring",
-        1,
+        0,
         (0, 2),
         When::Now,
         "requests of mounts that come from now on: 0 through read(2), 1 through io_uring where the kernel offers it, 2 likewise, and switch it on in the kernel's module",

@@ -161,14 +161,7 @@ impl ZplFuse {
         if (kernel::may_map(flags) || self.writes_back && kernel::may_change(flags))
             && let Ok(node) = self.node(id)
         {
-            if is_open {
-                node.kernel.opened()
-            } else {
-                node.kernel.released()
-            }
-            if self.writes_back {
-                node.kernel.note_keeps();
-            }
+            if is_open { node.kernel.opened(self.writes_back) } else { node.kernel.released() }
         }
     }
 

@@ -62,12 +62,6 @@ impl KernelView {
         self.noted.load(Ordering::Acquire) != 0
     }
 
-    /// Notes that the kernel keeps what write(2) writes from now on, in pages that come into being without a word.
-    pub fn note_keeps(&self) {
-        self.note_pages();
-        self.keeps.store(true, Ordering::Relaxed);
-    }
-
     /// True when the kernel may keep what write(2) wrote.
     pub fn keeps_writes(&self) -> bool {
         self.keeps.load(Ordering::Relaxed)
@@ -85,8 +79,13 @@ impl KernelView {
         self.stored.load(Ordering::Relaxed)
     }
 
-    /// Counts a file that was opened so that it may be mapped for writing.
-    pub fn opened(&self) {
+    /// Counts a file that was opened so that it may be mapped for writing; or be written, when the kernel `keeps` what write(2) writes, in pages
+    /// that come into being without a word.
+    pub fn opened(&self, keeps: bool) {
+        if keeps {
+            self.note_pages();
+            self.keeps.store(true, Ordering::Relaxed);
+        }
         self.writable.fetch_add(1, Ordering::Relaxed);
     }
 

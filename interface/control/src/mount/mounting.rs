@@ -230,9 +230,9 @@ impl Mounter {
         options.writes_back = !options.read_only && asked.writeback;
         options.forwards_sync = options.writes_back || !options.read_only && syncs();
         options.uring = match self.parameters.get("zirconia_fuse_uring") {
-            Some(0) => Uring::Off,
+            Some(1) => Uring::Auto,
             Some(2) => Uring::On,
-            _ => Uring::Auto,
+            _ => Uring::Off,
         };
         let plan = MountPlan {
             mountpoint: place,
