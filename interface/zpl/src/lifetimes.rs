@@ -50,6 +50,8 @@ impl Lifetimes {
         node.kernel.note_shown();
         match node.dnode.blocks_change_in() {
             None => ATTR_TTL,
+            // Nobody counts the blocks of directories; and paths through a mount whose server died lead on as long as its attributes hold.
+            Some(_) if node.fields().is_directory() => UNSETTLED_TTL,
             Some(txg) if self.note(node, id, txg) => UNSETTLED_TTL,
             Some(_) => Duration::ZERO,
         }
