@@ -50,11 +50,19 @@ pub struct Args {
 #[derive(ClapArgs, Debug)]
 pub struct MemfsArgs {
     mountpoint: PathBuf,
+    /// Whether requests come through io_uring: off, auto or on
+    #[arg(long, default_value = "off")]
+    uring: String,
 }
 
 /// Serves the in-memory file system until it is unmounted or told to end.
 pub fn serve_memfs(args: &MemfsArgs) -> ExitCode {
-    let options = fuse::MountOptions { source: "memfs".into(), ..Default::default() };
+    let uring = match args.uring.as_str() {
+        "auto" => fuse::Uring::Auto,
+        "on" => fuse::Uring::On,
+        _ => fuse::Uring::Off,
+    };
+    let options = fuse::MountOptions { source: "memfs".into(), uring, ..Default::default() };
     let exec: exec::Exec = Arc::new(exec::Pool::new(1));
     match fuse::Session::mount(&exec, Arc::new(crate::memfs::MemFs::new()), &args.mountpoint, &options) {
         Ok(session) => {

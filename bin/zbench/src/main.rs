@@ -21,6 +21,7 @@ mod measure;
 #[path = "../../../interface/fuse/examples/memfs/fs.rs"]
 mod memfs;
 mod memory;
+mod mount;
 mod mounted;
 mod peer;
 mod pipeline;
@@ -52,6 +53,8 @@ enum Command {
     Fuse(fuse_line::Args),
     /// Small writes made durable: on devices in virtual time, or through the mount beside ext4
     Fsync(fsync::Args),
+    /// Many small files through the mount: untar, find, stat, grep, git status, rm, small writes; beside ext4 and an in-memory file system behind the same FUSE server
+    Mount(mount::Args),
     /// The daemon's peak memory while 10 GiB go through a small cache
     Memory(memory::Args),
     /// Every layer, number of devices, request size, pattern and mode, with latencies, CPU and the share of the raw devices
@@ -82,6 +85,7 @@ fn main() -> std::process::ExitCode {
         Command::Engine(args) => engine::run(&args),
         Command::Fuse(args) => fuse_line::run(&args),
         Command::Fsync(args) => fsync::run(&args),
+        Command::Mount(args) => mount::run(&args),
         Command::Memory(args) => memory::run(&args),
         Command::Matrix(args) => matrix::run(&args),
         Command::Direct(args) => direct::run(&args),

@@ -44,6 +44,12 @@ impl Server {
         Ok(Server { pid, child, _guard: guard })
     }
 
+    /// Has all threads of the server, and those that they start, run on one processor, or on any.
+    pub fn pin(&self, processor: Option<usize>) {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid)).into_iter().flatten().flatten();
+        tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).for_each(|task| sys::pin(task, processor));
+    }
+
     /// CPU seconds of the server so far.
     pub fn cpu_seconds(&self) -> f64 {
         sys::cpu_seconds_of(self.pid)
@@ -108,12 +114,18 @@ pub struct Mounted {
 impl Mounted {
     /// Starts a daemon whose cache holds `arc_max` bytes.
     pub fn start(arc_max: u64) -> Result<Mounted, String> {
+        Mounted::start_with(arc_max, &[])
+    }
+
+    /// Starts one with more in its environment.
+    pub fn start_with(arc_max: u64, environment: &[(&str, &str)]) -> Result<Mounted, String> {
         let scratch = Scratch::new(&std::env::temp_dir())?;
         let (state, mountpoint) = (scratch.path.join("state"), scratch.path.join("mnt"));
         std::fs::create_dir_all(&state).map_err(text)?;
         let log = std::fs::File::create(scratch.path.join("zirconiad.log")).map_err(text)?;
         let mut command = Command::new(program("zirconiad")?);
         command.env("ZIRCONIA_STATE", &state).env("ZIRCONIA_ARC_MAX", arc_max.to_string());
+        command.envs(environment.iter().copied());
         let server = Server::spawn(command.stdout(log.try_clone().map_err(text)?).stderr(log), &scratch.path)?;
         let deadline = Instant::now() + Duration::from_secs(START_SECONDS);
         while !state.join("zirconiad.sock").exists() {
@@ -191,8 +203,18 @@ impl Mounted {
 
     /// Bytes that the daemon copied between its buffers since it started; None where it shows no statistics.
     pub fn copied_bytes(&self) -> Option<u64> {
+        self.count("abd_copied_bytes")
+    }
+
+    /// Number of FUSE requests since it started; None where it shows no statistics, or does not count them.
+    pub fn requests(&self) -> Option<u64> {
+        Some(self.count("fuse_requests_read")? + self.count("fuse_requests_uring")?)
+    }
+
+    /// One of the daemon's own counters.
+    fn count(&self, name: &str) -> Option<u64> {
         let text = std::fs::read_to_string(self.state.join("proc/spl/kstat/zfs/zirconia")).ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix("abd_copied_bytes "))?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name).filter(|rest| rest.starts_with(' ')))?;
         line.split_whitespace().last()?.parse().ok()
     }
 

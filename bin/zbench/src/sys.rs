@@ -26,6 +26,16 @@ pub fn end_with_us(command: &mut Command) {
     unsafe { command.pre_exec(ask) };
 }
 
+/// Has a thread (0: this one) run on one processor, or on any. A thread that is gone is left alone.
+pub fn pin(thread: i32, processor: Option<usize>) {
+    let mut set = rustix::thread::CpuSet::new();
+    match processor {
+        Some(processor) => set.set(processor),
+        None => (0..rustix::thread::CpuSet::MAX_CPU).for_each(|processor| set.set(processor)),
+    }
+    let _ = rustix::thread::sched_setaffinity(rustix::process::Pid::from_raw(thread), &set);
+}
+
 /// Asks a process to end.
 pub fn terminate(pid: u32) {
     // SAFETY: kill takes two integers and touches no memory of ours.

@@ -117,6 +117,31 @@ PollOut, 8 { revents: u32, padding: u32 });
 wire!(/// A notice that attributes and pages of a node are not what they were.
 NotifyInvalInodeOut, 24 { ino: u64, off: i64, len: i64 });
 
+/// Header of a request that comes through io_uring, and of its reply. The bytes of names and data lie apart.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct UringHeader {
+    /// Head of the request, or of the reply.
+    pub in_out: [u8; 128],
+    /// Records of the request's kind.
+    pub op_in: [u8; 128],
+    pub flags: u64,
+    /// Number that the reply names.
+    pub commit_id: u64,
+    /// Bytes of the rest, of the request or of the reply.
+    pub payload_bytes: u32,
+    pub padding: u32,
+    pub reserved: u64,
+}
+const _: () = assert!(size_of::<UringHeader>() == 288);
+wire!(/// Command in the second half of a submission to io_uring.
+UringCommand, 24 { flags: u64, commit_id: u64, queue: u16, padding: [u8; 6] });
+
+/// Command to io_uring: here is a seat; a request shall be put into it.
+pub const URING_REGISTER: u32 = 1;
+/// Command to io_uring: a seat has a reply; the next request shall be put into it.
+pub const URING_COMMIT_AND_FETCH: u32 = 2;
+
 /// Code in `OutHeader::error` of a notice: pages and attributes of a node.
 pub const NOTIFY_INVAL_INODE: i32 = 2;
 
@@ -175,6 +200,7 @@ pub mod cap {
     pub const DO_READDIRPLUS: u64 = 1 << 13;
     pub const READDIRPLUS_AUTO: u64 = 1 << 14;
     pub const ASYNC_DIO: u64 = 1 << 15;
+    pub const WRITEBACK_CACHE: u64 = 1 << 16;
     pub const PARALLEL_DIROPS: u64 = 1 << 18;
     pub const MAX_PAGES: u64 = 1 << 22;
     pub const CACHE_SYMLINKS: u64 = 1 << 23;
@@ -182,6 +208,7 @@ pub mod cap {
     pub const SETXATTR_EXT: u64 = 1 << 29;
     pub const INIT_EXT: u64 = 1 << 30;
     pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
+    pub const OVER_IO_URING: u64 = 1 << 41;
 }
 
 /// Bits of `SetattrIn::valid`.

@@ -2,13 +2,14 @@
 //!
 //! Invariants: this crate knows nothing of pools; WRITE payloads are handed over page-aligned and without a copy; READ data goes
 //! from the handler's buffer to the kernel without a copy; errno leaves the engine here and nowhere else.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod abi;
 mod answer;
 mod apart;
 mod blockmount;
 mod chores;
+mod counts;
 mod dispatch;
 mod encode;
 mod ending;
@@ -18,14 +19,17 @@ mod mount;
 mod notify;
 mod readers;
 mod serve;
+mod served;
 mod session;
 mod slide;
 mod table;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod uring;
 
 pub use answer::Answer;
 pub use apart::apart;
+pub use counts::{RequestCounts, request_counts};
 pub use errno::Errno;
 pub use handler::*;
 pub use mount::{MountError, MountOptions, clear_dead_mount, is_dead};
@@ -34,6 +38,7 @@ pub use readers::Readers;
 pub use session::{MountFacts, Negotiated, Session};
 pub use slide::Stage;
 pub use table::{MountRow, MountTable, covers, topmost};
+pub use uring::{Uring, uring_is_offered};
 
 /// Flag O_DIRECT of open(2), in [`ReadRequest::open_flags`], [`WriteRequest::open_flags`] and the flags of open.
 pub const O_DIRECT: u32 = libc::O_DIRECT as u32;

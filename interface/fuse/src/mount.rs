@@ -2,7 +2,7 @@
 //!
 //! Invariant: a descriptor returned by [`attach`] belongs to a mount that [`detach`] with the same `through_helper` removes.
 
-use crate::{Errno, Reply, blockmount};
+use crate::{Errno, Reply, Uring, blockmount};
 use exec::Exec;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
@@ -38,6 +38,10 @@ pub struct MountOptions {
     pub cache_symlinks: bool,
     /// True to have syncfs(2) and sync(1) forwarded, and umount(2) wait for the server: a mount on a block device, for root only.
     pub forwards_sync: bool,
+    /// True to let the kernel keep what programs write and tell it later (a write-back cache).
+    pub writes_back: bool,
+    /// Way on which requests come.
+    pub uring: Uring,
 }
 
 impl Default for MountOptions {
@@ -55,6 +59,8 @@ impl Default for MountOptions {
             max_write: 1 << 20,
             cache_symlinks: true,
             forwards_sync: false,
+            writes_back: false,
+            uring: Uring::Off,
         }
     }
 }
@@ -82,6 +88,8 @@ pub enum MountError {
     NotForwarded,
     /// Threads that serve the mount cannot watch it.
     Readers(Errno),
+    /// Kernel offered FUSE over io_uring, and then refused it.
+    Seats(Errno),
 }
 
 impl std::fmt::Display for MountError {
@@ -98,7 +106,7 @@ impl std::fmt::Display for MountError {
                 write!(f, "no loop device for a mount that forwards syncfs(2) ({errno}); it takes root and losetup of util-linux")
             }
             MountError::NotForwarded => f.write_str("this kernel does not forward syncfs(2) of FUSE mounts on block devices"),
-            MountError::Readers(errno) => write!(f, "the mount cannot be served: {errno}"),
+            MountError::Readers(errno) | MountError::Seats(errno) => write!(f, "the mount cannot be served: {errno}"),
         }
     }
 }
@@ -235,9 +243,9 @@ pub(crate) fn detach(mountpoint: &Path, through_helper: bool, lazy: bool) -> Rep
 /// valid for a while after the death too. What waits for a server that lives and does not answer waits here as well.
 pub fn is_dead(mountpoint: &Path) -> bool {
     let flags = AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
-    // CONNABORTED: the connection was cut off while the question was under way.
+    // CONNABORTED: the connection was cut off while the question was under way; CANCELED: with the rings of a server that is being killed.
     let asked = rustix::fs::statx(rustix::fs::CWD, mountpoint, flags, StatxFlags::BASIC_STATS);
-    matches!(asked, Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED))
+    matches!(asked, Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED | rustix::io::Errno::CANCELED))
 }
 
 /// Takes away a mount whose server died, so that the directory can be used again; true when there was one. A mount that answers is

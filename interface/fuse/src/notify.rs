@@ -32,9 +32,10 @@ impl Notifier {
         Notifier { kernel: Kernel { device }, chores }
     }
 
-    /// Makes the kernel ask for a node's attributes again. Waits for nothing: it has no pages to do with.
+    /// Makes the kernel ask for the attributes again of a node that is in use there (a root, an open file). Waits for nothing: it has no
+    /// pages to do with.
     pub fn forget_attributes(&self, node: NodeId) {
-        self.kernel.forget(node, -1, 0);
+        self.kernel.forget_attributes(node);
     }
 
     /// Runs `work` soon, on a thread that may talk to the kernel.
@@ -59,6 +60,11 @@ impl Kernel {
         }
         let length = (range.end - range.start).min(i64::MAX as u64) as i64;
         self.forget(node, range.start as i64, length);
+    }
+
+    /// Makes the kernel ask for a node's attributes again. Waits while it is about to forget the node itself.
+    pub fn forget_attributes(&self, node: NodeId) {
+        self.forget(node, -1, 0);
     }
 
     /// Forgets pages and attributes; with an offset below zero attributes only.

@@ -6,20 +6,19 @@
 //! threads follow what is done at the same time, a request that waits for a disk holds up no other, and owners that share nothing
 //! (pools, of which one may be suspended) hold up each other never.
 //!
-//! Invariants: a mount is in `State::mounts` exactly as long as it is in every thread's epoll set; a thread that reads from a mount
-//! holds a [`Serving`], so the end of the mount, which takes the handler away, waits for it.
+//! Invariant: a mount is in `State::mounts` exactly as long as it is in every thread's epoll set.
 
-use crate::answer::{Debt, Owed};
 use crate::chores::Chores;
-use crate::ending::Ended;
 use crate::handler::Handler;
-use crate::serve::Reader;
+use crate::serve::{Looked, Reader};
+use crate::served::{Hold, Mount};
+use crate::uring::{Place, Rings, Uring};
 use crate::{Notifier, Reply};
-use exec::{Exec, Mutex, RwLock};
+use exec::{Exec, Mutex};
 use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use zerocopy::IntoBytes;
 
@@ -29,75 +28,15 @@ const THREADS_MAX: usize = 16;
 const THREADS_KEPT: usize = 2;
 /// Time without anything to do after which a thread beyond those ends.
 const LINGER: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+/// Nanoseconds for which what has no answer gathers, of mounts whose other requests come through io_uring: the kernel tells in one what it
+/// forgets, when it forgot more than one thing.
+const GATHER_NS: u64 = 1_000_000;
 /// Number of threads that tell the kernel something at a time.
 const NOTICES_MAX: usize = 4;
 /// Number of threads that sync for SYNCFS at a time.
 const SYNCS_MAX: usize = 4;
 /// Number of the bell in an epoll set; mounts have numbers from 1 on.
 const BELL: u64 = 0;
-
-/// Mount that is served.
-pub(crate) struct Mount {
-    number: u64,
-    /// Connection to the kernel.
-    pub device: Arc<OwnedFd>,
-    /// Bytes of the largest payload.
-    pub capacity: usize,
-    pub owed: Arc<Owed>,
-    /// Threads on which whole-pool syncs are done.
-    pub syncs: Arc<Chores>,
-    /// Handler of the requests, taken away when the mount ends.
-    handler: RwLock<Option<Arc<dyn Handler>>>,
-    gone: AtomicBool,
-    /// True while nothing is read from it.
-    paused: AtomicBool,
-    synced: AtomicBool,
-    /// End of the mount: everything is answered and the handler was told.
-    pub ended: Ended,
-}
-
-/// Right to use a mount's handler; the mount does not end before it is given back.
-pub(crate) struct Serving {
-    // In this order: who waits for the debt may count on the handler being let go of.
-    handler: Arc<dyn Handler>,
-    _debt: Debt,
-}
-
-impl Serving {
-    pub fn handler(&self) -> &dyn Handler {
-        &*self.handler
-    }
-}
-
-impl Mount {
-    /// Begins to serve; None when the mount has ended, or is paused.
-    pub fn begin(&self) -> Option<Serving> {
-        let handler = self.handler.read();
-        // Under the lock: the end and the pause, which ask for it, see the debt.
-        let handler = handler.as_ref().filter(|_| !self.is_paused());
-        handler.map(|handler| Serving { handler: handler.clone(), _debt: self.owed.owe() })
-    }
-
-    /// True while nothing is read from it.
-    pub fn is_paused(&self) -> bool {
-        self.paused.load(Ordering::Acquire)
-    }
-
-    /// Notes that a SYNCFS came.
-    pub fn note_synced(&self) {
-        self.synced.store(true, Ordering::Release);
-    }
-
-    /// True when a SYNCFS ever came.
-    pub fn was_synced(&self) -> bool {
-        self.synced.load(Ordering::Acquire)
-    }
-
-    /// True until the kernel ended the connection.
-    pub fn is_connected(&self) -> bool {
-        !self.gone.load(Ordering::Acquire)
-    }
-}
 
 #[derive(Default)]
 struct State {
@@ -118,6 +57,7 @@ struct Shared {
     bell: OwnedFd,
     notices: Arc<Chores>,
     syncs: Arc<Chores>,
+    rings: Mutex<Weak<Rings>>,
 }
 
 /// Threads that serve the mounts of one owner. They begin with the first mount and end after the last, also when this is dropped
@@ -146,6 +86,7 @@ impl Readers {
             bell: rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             notices: Chores::new(exec, "z-fuse-notice", NOTICES_MAX),
             syncs: Chores::new(exec, "z-fuse-sync", SYNCS_MAX),
+            rings: Mutex::default(),
         })))
     }
 
@@ -162,35 +103,39 @@ impl Readers {
         Notifier::new(device.clone(), self.0.notices.clone())
     }
 
-    /// Serves a connection from now on.
-    pub(crate) fn add(&self, device: Arc<OwnedFd>, handler: Arc<dyn Handler>, capacity: usize) -> Reply<Arc<Mount>> {
+    /// Makes a place among the rings for a mount whose requests have `capacity` bytes at most, where it is wanted and can be had. That is to be
+    /// settled before the kernel hears of the mount.
+    pub(crate) fn place(&self, wanted: Uring, capacity: usize) -> Option<Arc<Place>> {
+        Rings::place(&self.0.exec, &self.0.rings, wanted, capacity).map(Arc::new)
+    }
+
+    /// Serves a connection from now on; through io_uring when the kernel heard that there is a `place`.
+    pub(crate) fn add(
+        &self,
+        device: Arc<OwnedFd>,
+        handler: Arc<dyn Handler>,
+        capacity: usize,
+        place: Option<Arc<Place>>,
+    ) -> Reply<Arc<Mount>> {
         let shared = &self.0;
         // Two threads may be woken for one request; the slower one must not wait in read(2).
         rustix::io::ioctl_fionbio(&device, true)?;
         let mut state = shared.state.lock();
         state.last += 1;
-        let mount = Arc::new(Mount {
-            number: state.last,
-            device,
-            capacity,
-            owed: Arc::default(),
-            syncs: shared.syncs.clone(),
-            handler: RwLock::new(Some(handler)),
-            gone: AtomicBool::new(false),
-            paused: AtomicBool::new(false),
-            synced: AtomicBool::new(false),
-            ended: Ended::default(),
-        });
+        let hold = place.as_ref().map(|place| place.clone() as Hold);
+        let mount = Mount::new(state.last, device, handler, capacity, &shared.syncs, hold);
         shared.enter(&mut state, &mount)?;
+        drop(state);
+        if let Some(place) = place {
+            // Without seats the connection is of no use: whoever mounts takes it away, and its end is noticed as any other's.
+            place.seat(&mount)?;
+        }
         Ok(mount)
     }
 
     /// Reads no more requests of a mount. What comes waits in the kernel.
     pub(crate) fn pause(&self, mount: &Mount) {
-        {
-            let _nobody_begins = mount.handler.write();
-            mount.paused.store(true, Ordering::Release);
-        }
+        mount.pause();
         self.0.withdraw(&mut self.0.state.lock(), mount);
     }
 
@@ -203,7 +148,7 @@ impl Readers {
     pub(crate) fn resume(&self, mount: &Arc<Mount>) -> Reply<()> {
         let shared = &self.0;
         let mut state = shared.state.lock();
-        mount.paused.store(false, Ordering::Release);
+        mount.go_on();
         if !mount.is_connected() || state.mounts.contains_key(&mount.number) {
             return Ok(());
         }
@@ -273,12 +218,7 @@ impl Shared {
             let waited = epoll::wait(set, rustix::buffer::spare_capacity(&mut events), timeout);
             let is_last = self.idle.fetch_sub(1, Ordering::AcqRel) == 1;
             match events.first().map(|event| event.data.u64()) {
-                Some(wanted) if wanted != BELL => {
-                    if is_last {
-                        self.grow();
-                    }
-                    self.serve(&mut reader, wanted, &mut last);
-                }
+                Some(wanted) if wanted != BELL => self.serve(&mut reader, wanted, &mut last, is_last),
                 _ if waited.is_err_and(|errno| errno != rustix::io::Errno::INTR) => {
                     return self.leave(&mut self.state.lock(), number);
                 }
@@ -292,12 +232,23 @@ impl Shared {
         }
     }
 
-    /// Serves a request of the mount with this number; `last` is the mount that the thread served last.
-    fn serve(self: &Arc<Self>, reader: &mut Reader, wanted: u64, last: &mut Weak<Mount>) {
+    /// Serves a request of the mount with this number; `last` is the mount that the thread served last, `is_last` is true when no other waits.
+    fn serve(self: &Arc<Self>, reader: &mut Reader, wanted: u64, last: &mut Weak<Mount>, is_last: bool) {
         let known = last.upgrade().filter(|mount| mount.number == wanted);
-        let Some(mount) = known.or_else(|| self.state.lock().mounts.get(&wanted).cloned()) else { return };
+        let known = known.or_else(|| self.state.lock().mounts.get(&wanted).cloned());
+        if is_last && !known.as_ref().is_some_and(|mount| mount.has_rings()) {
+            self.grow();
+        }
+        let Some(mount) = known else { return };
         *last = Arc::downgrade(&mount);
-        if !reader.serve(&mount) {
+        if mount.has_rings() {
+            self.exec.sleep_ns(GATHER_NS);
+        }
+        let mut looked = reader.serve(&mount);
+        while looked == Looked::Served && mount.has_rings() {
+            looked = reader.serve(&mount);
+        }
+        if looked == Looked::Gone {
             self.lost(&mount);
         }
     }
@@ -319,19 +270,11 @@ impl Shared {
 
     /// Ends a mount whose connection the kernel ended: nobody reads from it any more, and once everything is answered its handler is told.
     fn lost(self: &Arc<Self>, mount: &Arc<Mount>) {
-        if mount.gone.swap(true, Ordering::AcqRel) {
+        if !mount.note_gone() {
             return;
         }
         self.withdraw(&mut self.state.lock(), mount);
         let (mount, exec) = (mount.clone(), self.exec.clone());
-        let end = move || {
-            let handler = mount.handler.write().take();
-            mount.owed.wait(&exec);
-            if let Some(handler) = handler {
-                handler.destroy();
-            }
-            mount.ended.tell();
-        };
-        drop(self.exec.spawn_operation("z-fuse-end", Box::new(end)));
+        drop(self.exec.spawn_operation("z-fuse-end", Box::new(move || mount.end(&exec))));
     }
 }

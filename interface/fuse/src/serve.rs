@@ -5,10 +5,12 @@
 //! Buffers belong to threads. One whose payload the handler kept is left to it and replaced; otherwise it is used again.
 
 use crate::abi::{self, op};
-use crate::answer::{Debt, Owed};
+use crate::answer::Debt;
+use crate::counts;
 use crate::dispatch::{HEAD_BYTES, Output, Request, Transfer, dispatch, transfer};
 use crate::handler::{Caller, Handler};
-use crate::readers::{Mount, Serving};
+use crate::served::{Mount, Serving};
+use crate::uring::Turn;
 use crate::{Answer, Reply};
 use abd::Abd;
 use rustix::fd::OwnedFd;
@@ -31,37 +33,55 @@ pub(crate) struct Reader {
     out: Vec<u8>,
 }
 
-/// Connection to which answers go.
-#[derive(Clone)]
-struct Link {
-    device: Arc<OwnedFd>,
-    owed: Arc<Owed>,
+/// Outcome of a look for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Looked {
+    /// One was there, and is served or handed on.
+    Served,
+    /// None was there, or another thread was faster.
+    Nothing,
+    /// The connection is gone.
+    Gone,
+}
+
+/// Way on which the answer of one request goes.
+enum Link {
+    /// Connection to which it is written.
+    Device(Arc<OwnedFd>),
+    /// Seat in which the request lies.
+    Seat(Turn),
 }
 
 impl Link {
-    fn debt(&self) -> (Arc<OwnedFd>, Debt) {
-        (self.device.clone(), self.owed.owe())
+    /// Sends the answer, whose first [`HEAD`] bytes are left for its head; false when the connection is gone.
+    fn send(self, out: &mut [u8], data: Option<&Abd>, unique: u64, error: i32) -> bool {
+        match self {
+            Link::Device(device) => send(&device, out, data, unique, error),
+            Link::Seat(turn) => {
+                turn.answer(&out[HEAD..], data, error);
+                true
+            }
+        }
     }
 
-    fn answer_read(&self, unique: u64) -> Answer<Abd> {
-        let (device, debt) = self.debt();
+    fn answer_read(self, debt: Debt, unique: u64) -> Answer<Abd> {
         Answer::new(move |reply| {
             let _debt = debt;
             let mut head = [0; HEAD];
             match reply {
-                Ok(data) => send(&device, &mut head, Some(&data), unique, 0),
-                Err(errno) => send(&device, &mut head, None, unique, -errno.0),
+                Ok(data) => self.send(&mut head, Some(&data), unique, 0),
+                Err(errno) => self.send(&mut head, None, unique, -errno.0),
             };
         })
     }
 
     /// Makes an answer whose bytes `encode` makes.
     fn answer<T: 'static, R: IntoBytes + zerocopy::Immutable>(
-        &self,
+        self,
+        debt: Debt,
         unique: u64,
         encode: impl FnOnce(T) -> R + Send + 'static,
     ) -> Answer<T> {
-        let (device, debt) = self.debt();
         Answer::new(move |reply: Reply<T>| {
             let _debt = debt;
             let mut out = vec![0; HEAD];
@@ -72,7 +92,7 @@ impl Link {
                 }
                 Err(errno) => -errno.0,
             };
-            send(&device, &mut out, None, unique, error);
+            self.send(&mut out, None, unique, error);
         })
     }
 }
@@ -82,26 +102,26 @@ impl Reader {
         Reader { head: [0; HEAD_BYTES], payload: Abd::default(), joined: Vec::new(), out: Vec::new() }
     }
 
-    /// Reads a request of the mount, if there is one, and serves it; false when the connection is gone.
-    pub fn serve(&mut self, mount: &Mount) -> bool {
-        let Some(serving) = mount.begin() else { return mount.is_paused() };
+    /// Reads a request of the mount, if there is one, and serves it.
+    pub fn serve(&mut self, mount: &Mount) -> Looked {
+        let Some(serving) = mount.begin() else { return if mount.is_paused() { Looked::Nothing } else { Looked::Gone } };
         if self.payload.len() != mount.capacity || self.payload.get_mut().is_none() {
             self.payload = Abd::scratch(mount.capacity);
         }
-        let Some(room) = self.payload.get_mut() else { return true };
+        let Some(room) = self.payload.get_mut() else { return Looked::Nothing };
         let received = match rustix::io::readv(&mount.device, &mut [IoSliceMut::new(&mut self.head), IoSliceMut::new(room)]) {
             Ok(count) => count,
             // Another thread was faster. ENOENT: the request was interrupted before we got it.
-            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN | rustix::io::Errno::NOENT) => return true,
-            Err(_) => return false,
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN | rustix::io::Errno::NOENT) => return Looked::Nothing,
+            Err(_) => return Looked::Gone,
         };
-        self.serve_one(mount, serving, received)
+        counts::came_by_read();
+        if self.serve_one(mount, serving, received) { Looked::Served } else { Looked::Gone }
     }
 
     /// Serves the request that was received; false when the connection is gone.
     fn serve_one(&mut self, mount: &Mount, serving: Serving, received: usize) -> bool {
         let Reader { head, payload, joined, out } = self;
-        let link = Link { device: mount.device.clone(), owed: mount.owed.clone() };
         let Ok((header, _)) = abi::InHeader::read_from_prefix(&head[..]) else { return true };
         let payload_bytes = received.saturating_sub(HEAD_BYTES);
         let mut body = head.get(size_of::<abi::InHeader>()..received.min(HEAD_BYTES)).unwrap_or_default();
@@ -111,37 +131,72 @@ impl Reader {
             joined.extend_from_slice(payload.as_contiguous().and_then(|bytes| bytes.get(..payload_bytes)).unwrap_or_default());
             body = joined;
         }
-        out.clear();
-        out.resize(HEAD, 0);
-        let request = Request { header, payload, payload_bytes, body };
-        let result = match header.opcode {
-            op::READ | op::WRITE | op::LSEEK => {
-                transfer(&request).map(|(caller, transfer)| hand_on(&link, serving.handler(), &caller, header.unique, transfer))
-            }
-            op::SYNCFS | op::DESTROY => {
-                sync_later(mount, link.answer(header.unique, |()| ()), serving, &header);
-                Ok(Output::Nothing)
-            }
-            _ => dispatch(serving.handler(), &request, out),
-        };
-        match result {
-            Ok(Output::Nothing) => true,
-            Ok(Output::Small) => send(&mount.device, out, None, header.unique, 0),
-            Err(errno) => {
-                out.truncate(HEAD);
-                send(&mount.device, out, None, header.unique, -errno.0)
-            }
+        serve_request(mount, serving, &Request { header, payload, payload_bytes, body }, out, Link::Device(mount.device.clone()))
+    }
+
+    /// Serves the request that came to a seat.
+    pub fn serve_turn(&mut self, turn: Turn) {
+        counts::came_by_ring();
+        let Reader { joined, out, .. } = self;
+        let mount = turn.mount().clone();
+        let header = turn.head();
+        // Who has no turn any more has answered: with EIO.
+        let Some((serving, (records, rest))) = mount.begin().zip(turn.body()) else { return };
+        joined.clear();
+        joined.extend_from_slice(records);
+        let mut payload = Abd::default();
+        if header.opcode == op::WRITE {
+            // The seat takes the next request as soon as this one is answered; whoever keeps the bytes longer has them to himself.
+            payload = Abd::from_slice(rest);
+        } else {
+            joined.extend_from_slice(rest);
         }
+        let request = Request { header, payload_bytes: payload.len(), payload: &payload, body: joined };
+        serve_request(&mount, serving, &request, out, Link::Seat(turn));
     }
 }
 
-fn hand_on(link: &Link, handler: &dyn Handler, caller: &Caller, unique: u64, transfer: Transfer) -> Output {
-    match transfer {
-        Transfer::Read(read) => handler.read_then(caller, &read, link.answer_read(unique)),
-        Transfer::Write(write) => handler.write_then(caller, write, link.answer(unique, |size| abi::WriteOut { size, padding: 0 })),
-        Transfer::Seek(seek) => handler.lseek_then(caller, &seek, link.answer(unique, |offset| abi::LseekOut { offset })),
+/// Serves a request, whose answer is made in `out` where it is small; false when the connection is gone.
+fn serve_request(mount: &Mount, serving: Serving, request: &Request<'_>, out: &mut Vec<u8>, link: Link) -> bool {
+    let header = request.header;
+    let unique = header.unique;
+    let result = match header.opcode {
+        op::READ | op::WRITE | op::LSEEK => match transfer(request) {
+            Ok((caller, transfer)) => {
+                hand_on(link, mount.owed.owe(), serving.handler(), &caller, unique, transfer);
+                return true;
+            }
+            Err(errno) => Err(errno),
+        },
+        op::SYNCFS | op::DESTROY => {
+            sync_later(mount, link.answer(mount.owed.owe(), unique, |()| ()), serving, &header);
+            return true;
+        }
+        _ => {
+            out.clear();
+            out.resize(HEAD, 0);
+            dispatch(serving.handler(), request, out)
+        }
+    };
+    match result {
+        Ok(Output::Small) => link.send(out, None, unique, 0),
+        Ok(Output::Nothing) => match link {
+            Link::Device(_) => true,
+            // What has no answer does not come to seats; one is given back all the same.
+            seat @ Link::Seat(_) => seat.send(&mut [0; HEAD], None, unique, -libc::ENOSYS),
+        },
+        Err(errno) => link.send(&mut [0; HEAD], None, unique, -errno.0),
     }
-    Output::Nothing
+}
+
+fn hand_on(link: Link, debt: Debt, handler: &dyn Handler, caller: &Caller, unique: u64, transfer: Transfer) {
+    match transfer {
+        Transfer::Read(read) => handler.read_then(caller, &read, link.answer_read(debt, unique)),
+        Transfer::Write(write) => {
+            handler.write_then(caller, write, link.answer(debt, unique, |size| abi::WriteOut { size, padding: 0 }));
+        }
+        Transfer::Seek(seek) => handler.lseek_then(caller, &seek, link.answer(debt, unique, |offset| abi::LseekOut { offset })),
+    }
 }
 
 /// Serves SYNCFS, and DESTROY, which umount(2) of a mount on a block device waits for: whoever asks waits for the pool, no reader does.

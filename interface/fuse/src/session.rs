@@ -5,8 +5,10 @@ use crate::apart::apart;
 use crate::ending;
 use crate::handler::Handler;
 use crate::mount::{self, MountError, MountOptions};
-use crate::readers::{Mount, Readers};
+use crate::readers::Readers;
 use crate::serve::HEAD;
+use crate::served::Mount;
+use crate::uring::Uring;
 use crate::{Errno, Reply};
 use exec::{Exec, Mutex};
 use rustix::fd::OwnedFd;
@@ -91,12 +93,27 @@ impl Session {
         let mountpoint = &*std::fs::canonicalize(mountpoint)
             .map_err(|error| MountError::Mountpoint(Errno(error.raw_os_error().unwrap_or(libc::ENOENT))))?;
         mount::raise_pages_limit(options.max_write);
+        match Session::mount_at(readers, handler.clone(), mountpoint, options) {
+            // The kernel took back what it offered.
+            Err(MountError::Seats(_)) => {
+                Session::mount_at(readers, handler, mountpoint, &MountOptions { uring: Uring::Off, ..options.clone() })
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Mounts at a path that is absolute.
+    fn mount_at(readers: &Readers, handler: Arc<dyn Handler>, mountpoint: &Path, options: &MountOptions) -> Result<Session, MountError> {
+        // Whoever has syncs forwarded waits for his own mount, now and then: a process that is killed meanwhile would stay, its rings with it.
+        let uring = if options.forwards_sync { Uring::Off } else { options.uring };
+        let place = readers.place(uring, capacity_of(options.max_write));
         let (device, through_helper) = mount::attach(readers.exec(), mountpoint, options)?;
         let device = Arc::new(device);
-        let started = handshake(&device, options).map_err(MountError::Handshake).and_then(|negotiated| {
+        let started = handshake(&device, options, place.is_some()).map_err(MountError::Handshake).and_then(|negotiated| {
             handler.attached(readers.notifier(&device));
-            let capacity = (negotiated.max_write as usize).max(PAYLOAD_MIN);
-            let mount = readers.add(device, handler, capacity).map_err(MountError::Readers)?;
+            let place = place.filter(|_| negotiated.capabilities & cap::OVER_IO_URING != 0);
+            let refused = if place.is_some() { MountError::Seats } else { MountError::Readers };
+            let mount = readers.add(device, handler, capacity_of(negotiated.max_write), place).map_err(refused)?;
             Ok((negotiated, mount))
         });
         let (negotiated, mount) = match started {
@@ -125,8 +142,7 @@ impl Session {
         let MountFacts { mountpoint, number, negotiated, through_helper } = facts;
         let device = Arc::new(connection);
         handler.attached(readers.notifier(&device));
-        let capacity = (negotiated.max_write as usize).max(PAYLOAD_MIN);
-        let mount = readers.add(device, handler, capacity).map_err(MountError::Readers)?;
+        let mount = readers.add(device, handler, capacity_of(negotiated.max_write), None).map_err(MountError::Readers)?;
         let (readers, exec, mountpoint) = (readers.clone(), readers.exec().clone(), Mutex::new(mountpoint));
         Ok(Session { mount, readers, exec, mountpoint, number, negotiated, through_helper })
     }
@@ -167,6 +183,24 @@ impl Session {
     /// Limits and capabilities that INIT settled.
     pub fn negotiated(&self) -> Negotiated {
         self.negotiated
+    }
+
+    /// True when requests come through io_uring.
+    pub fn has_rings(&self) -> bool {
+        self.mount.has_rings()
+    }
+
+    /// True when the kernel keeps what programs write for a while before it tells.
+    pub fn writes_back(&self) -> bool {
+        self.negotiated.capabilities & cap::WRITEBACK_CACHE != 0
+    }
+
+    /// Has the kernel tell what it kept, and everything be durable, of a mount that forwards syncs.
+    ///
+    /// # Errors
+    /// The errno of open(2) or syncfs(2).
+    pub fn flush(&self) -> Reply<()> {
+        sync(&self.exec, &self.mountpoint())
     }
 
     /// Path at which it was mounted, or was moved to.
@@ -272,11 +306,15 @@ impl Drop for Session {
 
 /// Tries whether a syncfs(2) comes through: kernels differ.
 fn forwards_sync(exec: &Exec, mountpoint: &Path, mount: &Mount) -> bool {
+    // Its outcome is the pool's; what counts is that it was asked for.
+    let _ = sync(exec, mountpoint);
+    mount.was_synced()
+}
+
+fn sync(exec: &Exec, mountpoint: &Path) -> Reply<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let place = mountpoint.to_path_buf();
-    // Its outcome is the pool's; what counts is that it was asked for.
-    let _ = apart(exec, Err(Errno::EIO), move || Ok(rustix::fs::open(&place, flags, Mode::empty()).and_then(rustix::fs::syncfs)?));
-    mount.was_synced()
+    apart(exec, Err(Errno::EIO), move || Ok(rustix::fs::open(&place, flags, Mode::empty()).and_then(rustix::fs::syncfs)?))
 }
 
 /// Unmounts; on a block device that waits for the last sync.
@@ -285,8 +323,13 @@ fn detach(exec: &Exec, mountpoint: &Path, through_helper: bool, lazy: bool) -> R
     apart(exec, Err(Errno::EIO), move || mount::detach(&place, through_helper, lazy))
 }
 
-/// Reads INIT and answers it; on return the kernel may send requests.
-fn handshake(device: &OwnedFd, options: &MountOptions) -> Reply<Negotiated> {
+/// Bytes of room for a request.
+fn capacity_of(max_write: u32) -> usize {
+    (max_write as usize).max(PAYLOAD_MIN)
+}
+
+/// Reads INIT and answers it; on return the kernel may send requests, with `has_rings` once seats are registered.
+fn handshake(device: &OwnedFd, options: &MountOptions, has_rings: bool) -> Reply<Negotiated> {
     let mut buffer = vec![0u8; 1 << 20];
     let received = loop {
         match rustix::io::read(device, &mut buffer) {
@@ -305,13 +348,13 @@ fn handshake(device: &OwnedFd, options: &MountOptions) -> Reply<Negotiated> {
     if header.opcode != op::INIT || init.major != abi::KERNEL_MAJOR || init.minor < 31 {
         return Err(Errno(libc::EPROTO));
     }
-    let (reply, negotiated) = answer_init(&init, options);
+    let (reply, negotiated) = answer_init(&init, options, has_rings);
     let head = abi::OutHeader { len: (HEAD + size_of::<abi::InitOut>()) as u32, error: 0, unique: header.unique };
     rustix::io::writev(device, &[IoSlice::new(head.as_bytes()), IoSlice::new(reply.as_bytes())])?;
     Ok(negotiated)
 }
 
-fn answer_init(init: &abi::InitIn, options: &MountOptions) -> (abi::InitOut, Negotiated) {
+fn answer_init(init: &abi::InitIn, options: &MountOptions, has_rings: bool) -> (abi::InitOut, Negotiated) {
     let mut offered = u64::from(init.flags);
     if offered & cap::INIT_EXT != 0 {
         offered |= u64::from(init.flags2) << 32;
@@ -332,6 +375,12 @@ fn answer_init(init: &abi::InitIn, options: &MountOptions) -> (abi::InitOut, Neg
         | cap::DIRECT_IO_ALLOW_MMAP;
     if options.cache_symlinks {
         wanted |= cap::CACHE_SYMLINKS;
+    }
+    if options.writes_back {
+        wanted |= cap::WRITEBACK_CACHE;
+    }
+    if has_rings {
+        wanted |= cap::OVER_IO_URING;
     }
     let capabilities = offered & wanted;
     let page = abd::PAGE_BYTES as u32;

@@ -5,7 +5,7 @@
 mod fs;
 
 use exec::{Condvar, Mutex};
-use fuse::{Caller, DirSink, Entry, Errno, FileAttr, FileHandle, Handler, NodeId, Opened, ReadRequest, Readers, Reply, Session};
+use fuse::{Caller, DirSink, Entry, Errno, FileAttr, FileHandle, Handler, NodeId, Opened, ReadRequest, Readers, Reply, Session, Uring};
 use need::Need;
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -29,17 +29,26 @@ impl Drop for Mounted {
 }
 
 fn mount(name: &str) -> Option<Mounted> {
-    let at = std::env::temp_dir().join(format!("zirconia-fuse-{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&at).expect("the temporary folder is writable");
-    let exec: exec::Exec = Arc::new(exec::Pool::new(1));
-    match fuse::Session::mount(&exec, Arc::new(fs::MemFs::new()), &at, &fuse::MountOptions::default()) {
-        Ok(session) => Some(Mounted { session: Some(session), at }),
-        Err(error) => {
-            let _ = std::fs::remove_dir(&at);
-            need::missing(Need::Fuse, &format!("a mount ({name})"), error).unwrap();
-            None
-        }
+    mount_by(name, Uring::Off)
+}
+
+fn mount_by(name: &str, uring: Uring) -> Option<Mounted> {
+    let readers = Readers::new(&(Arc::new(exec::Pool::new(1)) as exec::Exec)).expect("a set of readers");
+    mount_on(&readers, Arc::new(fs::MemFs::new()), name, uring)
+}
+
+/// Ways on which requests come: all of which there are.
+fn ways() -> Vec<Uring> {
+    let has_rings = fuse::uring_is_offered();
+    if !has_rings {
+        need::missing(Need::Rings, "mounts whose requests come through io_uring", "enable_uring is off, or not there").unwrap();
     }
+    if has_rings { vec![Uring::Off, Uring::Auto] } else { vec![Uring::Off] }
+}
+
+/// Mounts that are the same but for the way on which requests come, one after the other.
+fn mounts(name: &str) -> impl Iterator<Item = Mounted> {
+    ways().into_iter().filter_map(move |uring| mount_by(name, uring))
 }
 
 fn pattern(length: usize, seed: u8) -> Vec<u8> {
@@ -69,87 +78,91 @@ fn exercise_data(at: &Path) {
 
 #[test]
 fn files_hold_what_was_written() {
-    let Some(mounted) = mount("data") else { return };
-    exercise_data(&mounted.at);
-    let direct = mounted.at.join("direct");
-    let bytes = pattern(3 << 20, 9);
-    // Program buffers of any alignment must work with O_DIRECT: databases and object stores refuse to start otherwise.
-    let mut file = OpenOptions::new().write(true).create_new(true).custom_flags(libc::O_DIRECT).open(&direct).expect("O_DIRECT open");
-    file.write_all(&bytes[..1000]).and_then(|()| file.write_all(&bytes[1000..])).expect("unaligned O_DIRECT writes");
-    let mut back = Vec::new();
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_DIRECT)
-        .open(&direct)
-        .and_then(|mut file| file.read_to_end(&mut back))
-        .expect("unaligned O_DIRECT reads");
-    assert!(back == bytes, "direct I/O lost bytes");
+    for mounted in mounts("data") {
+        exercise_data(&mounted.at);
+        let direct = mounted.at.join("direct");
+        let bytes = pattern(3 << 20, 9);
+        // Program buffers of any alignment must work with O_DIRECT: databases and object stores refuse to start otherwise.
+        let mut file = OpenOptions::new().write(true).create_new(true).custom_flags(libc::O_DIRECT).open(&direct).expect("O_DIRECT open");
+        file.write_all(&bytes[..1000]).and_then(|()| file.write_all(&bytes[1000..])).expect("unaligned O_DIRECT writes");
+        let mut back = Vec::new();
+        OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_DIRECT)
+            .open(&direct)
+            .and_then(|mut file| file.read_to_end(&mut back))
+            .expect("unaligned O_DIRECT reads");
+        assert!(back == bytes, "direct I/O lost bytes");
+    }
 }
 
 #[test]
 fn names_links_and_listing_behave() {
-    let Some(mounted) = mount("names") else { return };
-    let at = &mounted.at;
-    std::fs::create_dir(at.join("d")).expect("mkdir");
-    for index in 0..3000 {
-        File::create(at.join(format!("d/file-with-a-longer-name-{index}"))).expect("create");
+    for mounted in mounts("names") {
+        let at = &mounted.at;
+        std::fs::create_dir(at.join("d")).expect("mkdir");
+        for index in 0..3000 {
+            File::create(at.join(format!("d/file-with-a-longer-name-{index}"))).expect("create");
+        }
+        let mut listed: Vec<_> = std::fs::read_dir(at.join("d")).expect("opendir").map(|entry| entry.expect("entry").file_name()).collect();
+        listed.sort();
+        listed.dedup();
+        assert_eq!(listed.len(), 3000, "a listing over several replies lost or doubled names");
+        std::fs::hard_link(at.join("d/file-with-a-longer-name-1"), at.join("hard")).expect("link");
+        let (one, two) = (std::fs::metadata(at.join("hard")), std::fs::metadata(at.join("d/file-with-a-longer-name-1")));
+        assert_eq!(one.expect("stat").ino(), two.expect("stat").ino(), "hard links are one inode");
+        std::os::unix::fs::symlink("d/../hard", at.join("soft")).expect("symlink");
+        assert_eq!(std::fs::read_link(at.join("soft")).expect("readlink"), Path::new("d/../hard"));
+        std::fs::rename(at.join("hard"), at.join("moved")).expect("rename");
+        assert!(std::fs::metadata(at.join("soft")).is_err(), "the old name is still there after a rename");
+        assert_eq!(std::fs::remove_dir(at.join("d")).expect_err("not empty").raw_os_error(), Some(libc::ENOTEMPTY));
+        let path = CString::new(at.join("pipe").as_os_str().as_encoded_bytes()).expect("no zero byte");
+        rustix::fs::mknodat(rustix::fs::CWD, path.as_c_str(), rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).expect("mknod");
+        let statistics = rustix::fs::statvfs(at.as_path()).expect("statfs");
+        assert_eq!(statistics.f_namemax, 255);
     }
-    let mut listed: Vec<_> = std::fs::read_dir(at.join("d")).expect("opendir").map(|entry| entry.expect("entry").file_name()).collect();
-    listed.sort();
-    listed.dedup();
-    assert_eq!(listed.len(), 3000, "a listing over several replies lost or doubled names");
-    std::fs::hard_link(at.join("d/file-with-a-longer-name-1"), at.join("hard")).expect("link");
-    let (one, two) = (std::fs::metadata(at.join("hard")), std::fs::metadata(at.join("d/file-with-a-longer-name-1")));
-    assert_eq!(one.expect("stat").ino(), two.expect("stat").ino(), "hard links are one inode");
-    std::os::unix::fs::symlink("d/../hard", at.join("soft")).expect("symlink");
-    assert_eq!(std::fs::read_link(at.join("soft")).expect("readlink"), Path::new("d/../hard"));
-    std::fs::rename(at.join("hard"), at.join("moved")).expect("rename");
-    assert!(std::fs::metadata(at.join("soft")).is_err(), "the old name is still there after a rename");
-    assert_eq!(std::fs::remove_dir(at.join("d")).expect_err("not empty").raw_os_error(), Some(libc::ENOTEMPTY));
-    let path = CString::new(at.join("pipe").as_os_str().as_encoded_bytes()).expect("no zero byte");
-    rustix::fs::mknodat(rustix::fs::CWD, path.as_c_str(), rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).expect("mknod");
-    let statistics = rustix::fs::statvfs(at.as_path()).expect("statfs");
-    assert_eq!(statistics.f_namemax, 255);
 }
 
 #[test]
 fn attributes_travel_both_ways() {
-    let Some(mounted) = mount("attr") else { return };
-    let path = mounted.at.join("file");
-    std::fs::write(&path, b"x").expect("write");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).expect("chmod");
-    assert_eq!(std::fs::metadata(&path).expect("stat").mode() & 0o7777, 0o640);
-    let before_epoch = rustix::fs::Timestamps {
-        last_access: rustix::fs::Timespec { tv_sec: -5, tv_nsec: 7 },
-        last_modification: rustix::fs::Timespec { tv_sec: 1 << 33, tv_nsec: 9 },
-    };
-    rustix::fs::utimensat(rustix::fs::CWD, path.as_path(), &before_epoch, rustix::fs::AtFlags::empty()).expect("utimensat");
-    let stat = std::fs::metadata(&path).expect("stat");
-    assert_eq!(
-        (stat.atime(), stat.atime_nsec(), stat.mtime(), stat.mtime_nsec()),
-        (-5, 7, 1 << 33, 9),
-        "times outside 1970..2106 are lost"
-    );
-    let value = vec![7u8; 5000];
-    rustix::fs::setxattr(path.as_path(), c"user.note", &value, rustix::fs::XattrFlags::CREATE).expect("setxattr");
-    let mut room = vec![0u8; 8192];
-    let length = rustix::fs::getxattr(path.as_path(), c"user.note", &mut room).expect("getxattr");
-    assert_eq!(&room[..length], &value[..]);
-    let length = rustix::fs::listxattr(path.as_path(), &mut room).expect("listxattr");
-    assert_eq!(&room[..length], b"user.note\0");
-    assert_eq!(rustix::fs::getxattr(path.as_path(), c"user.none", &mut room).expect_err("absent"), rustix::io::Errno::NODATA);
+    for mounted in mounts("attr") {
+        let path = mounted.at.join("file");
+        std::fs::write(&path, b"x").expect("write");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).expect("chmod");
+        assert_eq!(std::fs::metadata(&path).expect("stat").mode() & 0o7777, 0o640);
+        let before_epoch = rustix::fs::Timestamps {
+            last_access: rustix::fs::Timespec { tv_sec: -5, tv_nsec: 7 },
+            last_modification: rustix::fs::Timespec { tv_sec: 1 << 33, tv_nsec: 9 },
+        };
+        rustix::fs::utimensat(rustix::fs::CWD, path.as_path(), &before_epoch, rustix::fs::AtFlags::empty()).expect("utimensat");
+        let stat = std::fs::metadata(&path).expect("stat");
+        assert_eq!(
+            (stat.atime(), stat.atime_nsec(), stat.mtime(), stat.mtime_nsec()),
+            (-5, 7, 1 << 33, 9),
+            "times outside 1970..2106 are lost"
+        );
+        let value = vec![7u8; 5000];
+        rustix::fs::setxattr(path.as_path(), c"user.note", &value, rustix::fs::XattrFlags::CREATE).expect("setxattr");
+        let mut room = vec![0u8; 8192];
+        let length = rustix::fs::getxattr(path.as_path(), c"user.note", &mut room).expect("getxattr");
+        assert_eq!(&room[..length], &value[..]);
+        let length = rustix::fs::listxattr(path.as_path(), &mut room).expect("listxattr");
+        assert_eq!(&room[..length], b"user.note\0");
+        assert_eq!(rustix::fs::getxattr(path.as_path(), c"user.none", &mut room).expect_err("absent"), rustix::io::Errno::NODATA);
+    }
 }
 
 #[test]
 fn an_unmount_waits_for_open_files_unless_lazy() {
-    let Some(mounted) = mount("unmount") else { return };
-    let file = File::create(mounted.at.join("open")).expect("create");
-    let session = mounted.session.as_ref().expect("mounted");
-    assert_eq!(session.unmount(false), Err(fuse::Errno::EBUSY), "an unmount pulled the rug from under an open file");
-    drop(file);
-    session.unmount(true).expect("a lazy unmount");
-    session.join();
-    assert!(!session.is_alive());
+    for mounted in mounts("unmount") {
+        let file = File::create(mounted.at.join("open")).expect("create");
+        let session = mounted.session.as_ref().expect("mounted");
+        assert_eq!(session.unmount(false), Err(fuse::Errno::EBUSY), "an unmount pulled the rug from under an open file");
+        drop(file);
+        session.unmount(true).expect("a lazy unmount");
+        session.join();
+        assert!(!session.is_alive());
+    }
 }
 
 /// Directory in which a lookup of a name that begins with `wait` lasts until it is let go.
@@ -192,11 +205,17 @@ impl Handler for Waiting {
     }
 }
 
-fn mount_on(readers: &Readers, handler: Arc<dyn Handler>, name: &str) -> Option<Mounted> {
-    let at = std::env::temp_dir().join(format!("zirconia-fuse-{name}-{}", std::process::id()));
+fn mount_on(readers: &Readers, handler: Arc<dyn Handler>, name: &str, uring: Uring) -> Option<Mounted> {
+    let at = std::env::temp_dir().join(format!("zirconia-fuse-{name}-{uring:?}-{}", std::process::id()));
     std::fs::create_dir_all(&at).expect("the temporary folder is writable");
-    match Session::mount_with(readers, handler, &at, &fuse::MountOptions::default()) {
-        Ok(session) => Some(Mounted { session: Some(session), at }),
+    // Many of them have memory for seats at once.
+    let max_write = if uring == Uring::Off { 1 << 20 } else { 128 << 10 };
+    match Session::mount_with(readers, handler, &at, &fuse::MountOptions { uring, max_write, ..fuse::MountOptions::default() }) {
+        Ok(session) => {
+            let wanted = uring != Uring::Off && fuse::uring_is_offered();
+            assert_eq!(session.has_rings(), wanted, "requests come on another way than was asked for");
+            Some(Mounted { session: Some(session), at })
+        }
         Err(error) => {
             let _ = std::fs::remove_dir(&at);
             need::missing(Need::Fuse, &format!("a mount ({name})"), error).unwrap();
@@ -209,6 +228,10 @@ fn mount_on(readers: &Readers, handler: Arc<dyn Handler>, name: &str) -> Option<
 /// this mount or another, nor may the end of a mount come before they are answered.
 #[test]
 fn a_few_threads_serve_many_mounts_and_who_waits_holds_up_nobody() {
+    ways().into_iter().for_each(serve_many);
+}
+
+fn serve_many(uring: Uring) {
     let exec: exec::Exec = Arc::new(exec::Pool::new(1));
     let readers = Readers::new(&exec).expect("a set of readers");
     let waiting = Arc::new(Waiting {
@@ -217,9 +240,9 @@ fn a_few_threads_serve_many_mounts_and_who_waits_holds_up_nobody() {
         waiting: AtomicUsize::new(0),
         told: AtomicBool::new(false),
     });
-    let Some(slow) = mount_on(&readers, waiting.clone(), "slow") else { return };
+    let Some(slow) = mount_on(&readers, waiting.clone(), "slow", uring) else { return };
     let others: Vec<Mounted> =
-        (0..40).map(|number| mount_on(&readers, Arc::new(fs::MemFs::new()), &format!("many{number}")).expect("mounted")).collect();
+        (0..40).map(|number| mount_on(&readers, Arc::new(fs::MemFs::new()), &format!("many{number}"), uring).expect("mounted")).collect();
     assert!(readers.threads() <= 3, "{readers:?}");
     let copy = pattern(200_000, 5);
     std::thread::scope(|scope| {
@@ -253,25 +276,26 @@ fn a_few_threads_serve_many_mounts_and_who_waits_holds_up_nobody() {
         std::thread::yield_now();
     }
     // The set serves again.
-    let again = mount_on(&readers, Arc::new(fs::MemFs::new()), "again").expect("mounted");
+    let again = mount_on(&readers, Arc::new(fs::MemFs::new()), "again", uring).expect("mounted");
     std::fs::write(again.at.join("file"), b"x").expect("written");
 }
 
 /// A forced unmount, an export, a stop would wait for as long as somebody has a file open.
 #[test]
 fn a_session_that_is_cut_ends_whatever_has_files_open() {
-    let Some(mounted) = mount("cut") else { return };
-    let mut file = File::create(mounted.at.join("open")).expect("create");
-    let session = mounted.session.as_ref().expect("mounted");
-    if need::lacks(Need::Root, "a_session_that_is_cut_ends_whatever_has_files_open").unwrap() {
-        return;
+    for mounted in mounts("cut") {
+        let mut file = File::create(mounted.at.join("open")).expect("create");
+        let session = mounted.session.as_ref().expect("mounted");
+        if need::lacks(Need::Root, "a_session_that_is_cut_ends_whatever_has_files_open").unwrap() {
+            return;
+        }
+        session.cut().expect("root can abort a connection");
+        assert!(session.wait_end(10_000_000_000), "it did not end");
+        assert_eq!(file.write(b"x").map_err(|error| error.raw_os_error()), Err(Some(libc::ENOTCONN)));
+        assert!(fuse::is_dead(&mounted.at));
+        session.detach().expect("detached");
+        assert!(!fuse::is_dead(&mounted.at));
     }
-    session.cut().expect("root can abort a connection");
-    assert!(session.wait_end(10_000_000_000), "it did not end");
-    assert_eq!(file.write(b"x").map_err(|error| error.raw_os_error()), Err(Some(libc::ENOTCONN)));
-    assert!(fuse::is_dead(&mounted.at));
-    session.detach().expect("detached");
-    assert!(!fuse::is_dead(&mounted.at));
 }
 
 /// The connections of mounts on block devices have other names: one that is cut by a wrong one goes on, and somebody else's ends.
@@ -295,6 +319,37 @@ fn a_mount_on_a_block_device_is_cut_by_its_own_number() {
     assert!(fuse::is_dead(&at));
     session.detach().expect("detached");
     let _ = std::fs::remove_dir(&at);
+}
+
+/// A snapshot would not have what programs had written before it was taken.
+#[test]
+fn what_the_kernel_keeps_is_told_by_a_flush() {
+    for uring in ways() {
+        let at = std::env::temp_dir().join(format!("zirconia-fuse-back-{uring:?}-{}", std::process::id()));
+        std::fs::create_dir_all(&at).expect("the temporary folder is writable");
+        let exec: exec::Exec = Arc::new(exec::Pool::new(1));
+        let options = fuse::MountOptions { writes_back: true, forwards_sync: true, uring, ..fuse::MountOptions::default() };
+        let server = Arc::new(fs::MemFs::new());
+        let session = match Session::mount(&exec, server.clone(), &at, &options) {
+            Ok(session) => session,
+            Err(error) => {
+                let _ = std::fs::remove_dir(&at);
+                need::missing(Need::Loops, "a mount with a write-back cache", error).unwrap();
+                return;
+            }
+        };
+        assert!(session.writes_back());
+        let told = || server.lookup(&Caller::default(), NodeId::ROOT, b"kept").expect("the file is there").attr.size;
+        let mut file = File::create(at.join("kept")).expect("create");
+        for _ in 0..500 {
+            file.write_all(&[7; 100]).expect("written");
+        }
+        assert_eq!(told(), 0, "each write was told at once: nothing is kept");
+        session.flush().expect("flushed");
+        assert_eq!(told(), 50_000);
+        drop((file, session));
+        let _ = std::fs::remove_dir(&at);
+    }
 }
 
 /// Directory whose attributes the kernel may keep for an hour.
@@ -323,7 +378,7 @@ impl Handler for Kept {
 #[test]
 fn a_dead_mount_is_known_while_its_attributes_are_cached() {
     let readers = Readers::new(&(Arc::new(exec::Pool::new(1)) as exec::Exec)).expect("a set of readers");
-    let Some(mounted) = mount_on(&readers, Arc::new(Kept), "kept") else { return };
+    let Some(mounted) = mount_on(&readers, Arc::new(Kept), "kept", Uring::Off) else { return };
     if need::lacks(Need::Root, "a_dead_mount_is_known_while_its_attributes_are_cached").unwrap() {
         return;
     }

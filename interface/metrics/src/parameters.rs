@@ -93,7 +93,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 107] = [
+pub const PARAMETERS: [Parameter; 108] = [
     new(
         "metaslab_force_ganging",
         (16 << 20) + 1,
@@ -295,6 +295,13 @@ pub const PARAMETERS: [Parameter; 107] = [
     new("zfs_zevent_retain_expire_secs", 900, U32, When::Now, "seconds for which the same error of a device is not told again"),
     new("zfs_zevent_retain_max", 2000, U32, When::Now, "errors of a device remembered so that they are not told again; 0: none"),
     new("zio_slow_io_ms", 30000, U32, When::Now, "an I/O that takes longer counts as slow, milliseconds; 0 counts none"),
+    new(
+        "zirconia_fuse_uring",
+        0,
+        (0, 2),
+        When::Now,
+        "requests of mounts that come from now on: 0 through read(2), 1 through io_uring where the kernel offers it, 2 likewise, and switch it on in the kernel's module",
+    ),
     new(
         "zirconia_mount_syncfs",
         0,

@@ -300,8 +300,8 @@ fn zfetchstats() -> Vec<(&'static str, Value)> {
 }
 
 /// Values that only this program counts.
-pub(crate) fn own() -> [(&'static str, Value); 8] {
-    let (ring, memory) = (device::ring_stats(), abd::memory_stats());
+pub(crate) fn own() -> [(&'static str, Value); 10] {
+    let (ring, memory, requests) = (device::ring_stats(), abd::memory_stats(), fuse::request_counts());
     [
         ("uring_fixed_ios", ring.fixed_ios),
         ("uring_plain_ios", ring.plain_ios),
@@ -311,6 +311,8 @@ pub(crate) fn own() -> [(&'static str, Value); 8] {
         ("abd_mapped_bytes", memory.mapped_bytes),
         ("abd_cached_bytes", memory.cached_bytes),
         ("abd_copied_bytes", memory.copied_bytes),
+        ("fuse_requests_read", requests.by_read),
+        ("fuse_requests_uring", requests.by_ring),
     ]
     .map(|(name, value)| (name, Value::U64(value)))
 }

@@ -7,7 +7,7 @@
 use crate::{Settings, Zfs, ZplError};
 use dmu::Objset;
 use exec::Mutex;
-use fuse::{Caller, DirEntry, DirSink, Reply};
+use fuse::{Caller, DirEntry, DirSink, FileAttr, Reply, Timestamp};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -124,6 +124,30 @@ pub(crate) struct Ctldir {
 impl Ctldir {
     pub(crate) fn new(source: Option<Arc<dyn SnapshotSource>>) -> Ctldir {
         Ctldir { source, opened: Mutex::default() }
+    }
+
+    /// Attributes of a control directory, of which nothing is stored.
+    pub fn attr(&self, control: ControlNode, now: Timestamp) -> FileAttr {
+        // Programs that look for new snapshots look here (OpenZFS: `zpl_snapdir_getattr_impl`).
+        let changed = match control {
+            ControlNode::Root => now,
+            ControlNode::Snapshots => {
+                let (seconds, nanoseconds) = self.changed();
+                Timestamp { seconds: seconds as _, nanoseconds }
+            }
+        };
+        FileAttr {
+            ino: control.number(),
+            size: 2,
+            atime: now,
+            mtime: changed,
+            ctime: changed,
+            btime: now,
+            mode: 0o040_555,
+            nlink: 2,
+            blksize: 512,
+            ..FileAttr::default()
+        }
     }
 
     /// True when there is a `.zfs`.

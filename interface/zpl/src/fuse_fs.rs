@@ -10,6 +10,7 @@ use crate::device_number::{decode_device, encode_device};
 use crate::direct::{Access, Property};
 use crate::file_flags;
 use crate::kernel::{self, PastCache};
+use crate::lifetimes::{self, Lifetimes, name_ttl, no_entry};
 use crate::nodes::Node;
 use crate::seek::seek_then;
 use crate::setattr::{SetAttrs, Stat};
@@ -22,14 +23,11 @@ use fuse::{
 };
 use ondisk::ObjectId;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 const OBJECT_BITS: u32 = 48;
 const OBJECT_MASK: u64 = (1 << OBJECT_BITS) - 1;
-/// Time that the kernel may keep attributes: the mount is the only way in, but allocation changes with each sync.
-const ATTR_TTL: Duration = Duration::from_secs(1);
-const ENTRY_TTL: Duration = Duration::from_secs(60);
 const O_SYNC_BITS: u32 = 0o4_010_000;
 /// Part of its receive buffer that a write must fill to keep it: one in so many.
 const KEEP_PART: usize = 2;
@@ -44,9 +42,11 @@ type WorksIn = Box<dyn Fn(&str) -> bool + Send + Sync>;
 pub struct ZplFuse {
     zfs: Arc<Zfs>,
     control: Ctldir,
-    notifier: OnceLock<Notifier>,
+    lifetimes: Lifetimes,
     is_suspended: Option<Box<dyn Fn() -> bool + Send + Sync>>,
     works_in: Option<WorksIn>,
+    /// True when the kernel keeps what programs write for a while before it tells.
+    writes_back: bool,
 }
 
 impl std::fmt::Debug for ZplFuse {
@@ -81,7 +81,14 @@ fn stamp(time: Time) -> Timestamp {
 impl ZplFuse {
     /// Serves `zfs`; `snapshots` gives `.zfs/snapshot` its contents.
     pub fn new(zfs: Arc<Zfs>, snapshots: Option<Arc<dyn SnapshotSource>>) -> ZplFuse {
-        ZplFuse { control: Ctldir::new(snapshots), zfs, notifier: OnceLock::new(), is_suspended: None, works_in: None }
+        ZplFuse {
+            control: Ctldir::new(snapshots),
+            zfs,
+            lifetimes: Lifetimes::default(),
+            is_suspended: None,
+            works_in: None,
+            writes_back: false,
+        }
     }
 
     /// Adds the question `is_suspended`, asked before it waits for the whole pool: the kernel holds every sync of the system up until it is answered.
@@ -112,11 +119,16 @@ impl ZplFuse {
         ZplFuse { works_in: Some(works_in), ..self }
     }
 
+    /// Notes that the kernel keeps what programs write for a while before it tells.
+    pub fn with_write_back(self, writes_back: bool) -> ZplFuse {
+        ZplFuse { writes_back, ..self }
+    }
+
     /// Replaces the properties; the kernel asks again for what it knows and they change.
     pub fn set_settings(&self, settings: Settings) {
         let before = self.zfs.settings();
         self.zfs.set_settings(settings);
-        if let Some(notifier) = self.notifier.get().filter(|_| before.snapdir != settings.snapdir) {
+        if let Some(notifier) = self.lifetimes.notifier().filter(|_| before.snapdir != settings.snapdir) {
             notifier.forget_attributes(NodeId::ROOT);
         }
     }
@@ -124,8 +136,8 @@ impl ZplFuse {
     /// Notes that bytes of a file were changed by somebody who did not ask the kernel to: runs `then` once it forgot what it has of the range,
     /// so that nobody who reads the file through the mount is shown what was there before.
     pub fn changed_beneath(&self, node: &Node, range: Range<u64>, then: impl FnOnce() + Send + 'static) {
-        let Some(notifier) = self.notifier.get() else { return then() };
-        PastCache { view: node.kernel.clone(), notifier: notifier.clone(), id: self.number(node, 0), range }.forget(then);
+        let Some(notifier) = self.lifetimes.notifier() else { return then() };
+        PastCache { view: node.kernel.clone(), notifier: notifier.clone(), id: self.number(node, 0), range }.forget_all(then);
     }
 
     /// Fails when a program works in the snapshot: the kernel keeps a working directory without keeping it open.
@@ -156,13 +168,13 @@ impl ZplFuse {
         }
     }
 
-    /// Notes that a file was opened or closed: one that may be mapped for writing is remembered.
+    /// Notes that a file was opened or closed: one of which the kernel may have what it does not tell, stored through a mapping or kept, is remembered.
     fn note_open(&self, id: NodeId, flags: u32, is_open: bool) {
         self.count_open(id, is_open);
-        if kernel::may_map(flags)
+        if (kernel::may_map(flags) || self.writes_back && kernel::may_change(flags))
             && let Ok(node) = self.node(id)
         {
-            if is_open { node.kernel.opened() } else { node.kernel.released() }
+            if is_open { node.kernel.opened(self.writes_back) } else { node.kernel.released() }
         }
     }
 
@@ -197,11 +209,13 @@ impl ZplFuse {
         if space == 0 && node.object() == self.zfs.root() { NodeId::ROOT } else { NodeId(node.object().0 | space << OBJECT_BITS) }
     }
 
-    fn attr(&self, node: &Node, space: u64) -> Reply<FileAttr> {
+    /// Attributes of a node, and the time that they hold.
+    fn attr(&self, node: &Node, space: u64) -> Reply<(FileAttr, Duration)> {
+        let ttl = self.lifetimes.begin(node, self.number(node, space));
         let Stat { fields, blocks, block_size } = Stat::of(node.store(), node)?;
         // A directory has a link for each directory that it lists (OpenZFS: `zfs_getattr_fast`).
         let control = u64::from(self.number(node, space) == NodeId::ROOT && self.shows_control());
-        Ok(FileAttr {
+        let attr = FileAttr {
             ino: node.object().0 | space << OBJECT_BITS,
             size: fields.size,
             blocks,
@@ -215,15 +229,16 @@ impl ZplFuse {
             gid: fields.gid as u32,
             rdev: encode_device(fields.rdev),
             blksize: block_size as u32,
-        })
+        };
+        Ok((attr, lifetimes::of_attributes(&attr, ttl)))
     }
 
     /// Reply that gives the kernel a reference to the node.
     fn entry(&self, node: &Node, space: u64) -> Reply<Entry> {
-        let attr = self.attr(node, space)?;
+        let (attr, attr_ttl) = self.attr(node, space)?;
         Zfs::keep(node);
-        let entry_ttl = if node.store().rules.norm.is_none() { ENTRY_TTL } else { Duration::ZERO };
-        Ok(Entry { node: self.number(node, space), generation: node.fields().generation, attr, attr_ttl: attr_ttl(node, &attr), entry_ttl })
+        let entry_ttl = name_ttl(node);
+        Ok(Entry { node: self.number(node, space), generation: node.fields().generation, attr, attr_ttl, entry_ttl })
     }
 
     fn control_entry(&self, control: ControlNode) -> Entry {
@@ -237,27 +252,7 @@ impl ZplFuse {
     }
 
     fn control_attr(&self, control: ControlNode) -> FileAttr {
-        let time = stamp(self.zfs.now());
-        // Programs that look for new snapshots look here (OpenZFS: `zpl_snapdir_getattr_impl`).
-        let changed = match control {
-            ControlNode::Root => time,
-            ControlNode::Snapshots => {
-                let (seconds, nanoseconds) = self.control.changed();
-                Timestamp { seconds: seconds as _, nanoseconds }
-            }
-        };
-        FileAttr {
-            ino: control.number(),
-            size: 2,
-            atime: time,
-            mtime: changed,
-            ctime: changed,
-            btime: time,
-            mode: 0o040_555,
-            nlink: 2,
-            blksize: 512,
-            ..FileAttr::default()
-        }
+        self.control.attr(control, stamp(self.zfs.now()))
     }
 
     fn lookup_control(&self, parent: ControlNode, name: &[u8]) -> Reply<Entry> {
@@ -321,7 +316,9 @@ impl ZplFuse {
     /// Flags of a file that was opened. Direct I/O bypasses the kernel's cache, its writes run in parallel. Without a cache of ours for data the kernel
     /// keeps none for those who open the file later either.
     fn opened(&self, flags: u32) -> Opened {
-        let direct_io = flags & fuse::O_DIRECT != 0 || self.zfs.settings().direct == Property::Always;
+        // What must be durable at the end of each write(2) cannot be kept.
+        let is_kept_from = self.writes_back && self.zfs.objset().props().sync == dmu::SyncMode::Always;
+        let direct_io = flags & fuse::O_DIRECT != 0 || self.zfs.settings().direct == Property::Always || is_kept_from;
         Opened { keep_cache: !direct_io && self.zfs.objset().props().primary_cache.keeps_data(), direct_io, ..Opened::default() }
     }
 
@@ -338,7 +335,7 @@ impl ZplFuse {
             node.kernel.note_pages();
             return None;
         }
-        let notifier = self.notifier.get()?.clone();
+        let notifier = self.lifetimes.notifier()?.clone();
         let range = request.offset..request.offset.saturating_add(request.data.len() as u64);
         Some(PastCache { view: node.kernel.clone(), notifier, id: request.node, range })
     }
@@ -385,13 +382,6 @@ fn access(open_flags: u32) -> Access {
     Access { flagged: open_flags & fuse::O_DIRECT != 0, ..Access::default() }
 }
 
-/// Time that attributes hold. Requests that take setuid or setgid away (the server does that) carry no attributes back, so the kernel
-/// asks each time for those of files that have them. So it does for those with data that are not synced: the sync changes what they take.
-fn attr_ttl(node: &Node, attr: &FileAttr) -> Duration {
-    let is_regular = attr.mode & 0o170_000 == 0o100_000;
-    if is_regular && (attr.mode & 0o6000 != 0 || node.dnode.has_dirty_blocks()) { Duration::ZERO } else { ATTR_TTL }
-}
-
 /// Error of a node number that no longer means anything.
 fn stale(error: ZplError) -> Errno {
     match error {
@@ -406,7 +396,7 @@ fn new_node<'a>(caller: &Caller, new: &fuse::NewNode, target: &'a [u8]) -> NewNo
 
 impl Handler for ZplFuse {
     fn attached(&self, notifier: Notifier) {
-        let _ = self.notifier.set(notifier);
+        self.lifetimes.attach(notifier);
     }
 
     fn destroy(&self) {
@@ -422,8 +412,12 @@ impl Handler for ZplFuse {
         if parent == NodeId::ROOT && name == b".zfs" && self.has_control() {
             return Ok(self.control_entry(ControlNode::Root));
         }
-        let node = directory.zfs.lookup(&directory, name)?;
-        self.entry(&node, space)
+        match directory.zfs.lookup(&directory, name) {
+            Ok(node) => self.entry(&node, space),
+            // The directory of snapshots comes and goes with a property.
+            Err(ZplError::NotFound) if name != b".zfs" && !name_ttl(&directory).is_zero() => Ok(no_entry(name_ttl(&directory))),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn forget(&self, node: NodeId, count: u64) {
@@ -442,10 +436,7 @@ impl Handler for ZplFuse {
 
     fn getattr(&self, _caller: &Caller, node: NodeId, _handle: Option<FileHandle>) -> Reply<(FileAttr, Duration)> {
         match self.target(node)? {
-            Target::Node(node, space) => {
-                let attr = self.attr(&node, space)?;
-                Ok((attr, attr_ttl(&node, &attr)))
-            }
+            Target::Node(node, space) => self.attr(&node, space),
             Target::Control(control) => Ok((self.control_attr(control), Duration::ZERO)),
         }
     }
@@ -473,8 +464,7 @@ impl Handler for ZplFuse {
             self.zfs.set_attrs(&node, &attrs)?;
         }
         self.finish(&node)?;
-        let attr = self.attr(&node, 0)?;
-        Ok((attr, attr_ttl(&node, &attr)))
+        self.attr(&node, 0)
     }
 
     fn readlink(&self, _caller: &Caller, node: NodeId) -> Reply<Vec<u8>> {
@@ -612,7 +602,11 @@ impl Handler for ZplFuse {
 
     fn fsync(&self, _caller: &Caller, node: NodeId, _handle: FileHandle, _data_only: bool) -> Reply<()> {
         match self.target(node)? {
-            Target::Node(node, 0) if node.zfs.objset().props().sync != dmu::SyncMode::Disabled => Ok(self.zfs.fsync(&node)?),
+            Target::Node(held, 0) if held.zfs.objset().props().sync != dmu::SyncMode::Disabled => {
+                self.zfs.fsync(&held)?;
+                self.lifetimes.synced(&held.kernel, node);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -694,6 +688,7 @@ impl Handler for ZplFuse {
         let node = self.node(id)?;
         file_flags::check_caller(caller, &node.fields(), change)?;
         self.zfs.change_flags(&node, change)?;
+        self.lifetimes.changed(id);
         self.finish(&node)?;
         Ok(Vec::new())
     }
@@ -718,7 +713,7 @@ impl Handler for ZplFuse {
 
     fn lseek_then(&self, _caller: &Caller, request: &SeekRequest, answer: Answer<u64>) {
         match self.any_node(request.node) {
-            Ok(node) => seek_then(node.zfs, node.node, request, self.notifier.get(), answer),
+            Ok(node) => seek_then(node.zfs, node.node, request, self.lifetimes.notifier(), answer),
             Err(errno) => answer.send(Err(errno)),
         }
     }

@@ -7,10 +7,10 @@
 //! forgotten, the write is answered; whoever reads for the cache in between reads the new bytes.
 
 use fuse::{Answer, NodeId, Notifier, Reply};
-use ondisk::ObjectId;
+use ondisk::{ObjectId, Txg};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 const O_ACCMODE: u32 = 3;
 const O_RDWR: u32 = 2;
@@ -36,8 +36,14 @@ pub(crate) struct KernelView {
     pages: AtomicBool,
     /// True when something was stored through a mapping.
     stored: AtomicBool,
-    /// Number of descriptors through which it may be mapped for writing.
+    /// True when the kernel may keep what write(2) wrote, and the end of the file with it.
+    keeps: AtomicBool,
+    /// Number of descriptors through which it may be mapped for writing, or written where the kernel keeps that.
     writable: AtomicU32,
+    /// True when the kernel was shown attributes.
+    shown: AtomicBool,
+    /// Txg after which the kernel forgets attributes that it was shown last, 0 at first.
+    noted: AtomicU64,
 }
 
 impl KernelView {
@@ -47,6 +53,33 @@ impl KernelView {
         if !self.pages.load(Ordering::Relaxed) {
             self.pages.store(true, Ordering::SeqCst);
         }
+    }
+
+    /// Notes that the kernel is shown attributes.
+    pub fn note_shown(&self) {
+        if !self.shown.load(Ordering::Relaxed) {
+            self.shown.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Notes that the kernel will be told to forget attributes when this txg is written.
+    pub fn note_in(&self, txg: Txg) {
+        self.noted.store(txg.0, Ordering::Release);
+    }
+
+    /// True when [`KernelView::note_in`] was told of this txg last.
+    pub fn is_noted_in(&self, txg: Txg) -> bool {
+        self.noted.load(Ordering::Acquire) == txg.0
+    }
+
+    /// True when [`KernelView::note_in`] was told of any.
+    pub fn was_noted(&self) -> bool {
+        self.noted.load(Ordering::Acquire) != 0
+    }
+
+    /// True when the kernel may keep what write(2) wrote.
+    pub fn keeps_writes(&self) -> bool {
+        self.keeps.load(Ordering::Relaxed)
     }
 
     /// Notes that the kernel wrote what was stored through a mapping.
@@ -61,8 +94,13 @@ impl KernelView {
         self.stored.load(Ordering::Relaxed)
     }
 
-    /// Counts a file that was opened so that it may be mapped for writing.
-    pub fn opened(&self) {
+    /// Counts a file that was opened so that it may be mapped for writing; or be written, when the kernel `keeps` what write(2) writes, in pages
+    /// that come into being without a word.
+    pub fn opened(&self, keeps: bool) {
+        if keeps {
+            self.note_pages();
+            self.keeps.store(true, Ordering::Relaxed);
+        }
         self.writable.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -116,6 +154,18 @@ impl PastCache {
     /// Answers once no page of the range shows what was there before. The write is done, and nothing is locked any more.
     pub fn answer<T: Send + 'static>(self, answer: Answer<T>, reply: Reply<T>) {
         self.forget(move || answer.send(reply));
+    }
+
+    /// Runs `then` once no page of the range and no attribute shows what was there before; of a change that the kernel knows nothing of.
+    pub fn forget_all(self, then: impl FnOnce() + Send + 'static) {
+        if self.view.has_pages() || !self.view.shown.load(Ordering::SeqCst) {
+            return self.forget(then);
+        }
+        let PastCache { notifier, id, .. } = self;
+        notifier.later(move |kernel| {
+            kernel.forget_attributes(id);
+            then();
+        });
     }
 
     /// Runs `then` once no page of the range shows what was there before.

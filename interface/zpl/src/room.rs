@@ -147,6 +147,11 @@ impl Room {
         }
     }
 
+    /// Does `job` when a txg is written, before anybody is told; false when it is already.
+    pub(crate) fn before_told(&self, txg: Txg, job: exec::Job) -> bool {
+        self.txgs.as_ref().is_some_and(|txgs| txgs.before_told(txg, job))
+    }
+
     /// Waits until every change so far is on disk.
     pub(crate) fn sync(&self) -> Result<(), ZplError> {
         match &self.txgs {

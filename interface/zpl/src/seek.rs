@@ -51,6 +51,10 @@ pub(crate) fn seek_then(zfs: Arc<Zfs>, node: Node, request: &SeekRequest, notifi
 
 fn settle(zfs: &Zfs, node: &Node, request: &SeekRequest, kernel: &Kernel) -> Result<u64, ZplError> {
     let mut written = 0..0;
+    if node.kernel.keeps_writes() {
+        // Where the file ends is not known here either.
+        kernel.forget_pages(request.node, 0..i64::MAX as u64);
+    }
     // Of data that zeros were stored over since nothing is known here.
     if node.kernel.has_stored() && zfs.store.compresses() {
         written = request.offset..node.fields().size.max(request.offset);

@@ -16,7 +16,7 @@
 use crate::budget::{DirtyBudget, TXG_SLOTS};
 use crate::txg_history::{Passed, TxgHistory, TxgRecord};
 use crate::{DmuError, SyncError, Tx, TxEvent, TxgSync};
-use exec::{Condvar, Exec, Mutex, OperationHandle, WaitQueue};
+use exec::{Condvar, Exec, Job, Mutex, OperationHandle, WaitQueue};
 use kstat::Records;
 use ondisk::Txg;
 use std::fmt;
@@ -101,6 +101,8 @@ struct State {
     syncing_since_ns: Option<u64>,
     threaded: bool,
     callbacks: [Vec<Callback>; TXG_SLOTS],
+    /// Jobs to be done when a txg is written and nobody was told so yet.
+    first: [Vec<Job>; TXG_SLOTS],
 }
 
 /// The txgs of one pool.
@@ -155,6 +157,7 @@ impl TxgManager {
                 syncing_since_ns: None,
                 threaded: false,
                 callbacks: Default::default(),
+                first: Default::default(),
             }),
             changed: WaitQueue::new(),
             kicked: Condvar::new(),
@@ -221,6 +224,7 @@ impl TxgManager {
             handle.join();
         }
         self.sync.lock().take();
+        self.state.lock().first.iter_mut().for_each(Vec::clear);
         let callbacks: Vec<Callback> = self.state.lock().callbacks.iter_mut().flat_map(std::mem::take).collect();
         for callback in callbacks {
             callback(false);
@@ -373,6 +377,28 @@ impl TxgManager {
         self.state.lock().callbacks[(txg.0 % TXG_SLOTS as u64) as usize].push(callback);
     }
 
+    /// Does `job` when the txg was written, or could not be, before anybody who waits for it is told; it holds up all of them. False when
+    /// the txg is over already, or none is written any more.
+    pub fn before_told(&self, txg: Txg, job: Job) -> bool {
+        let mut state = self.state.lock();
+        let comes = txg > state.synced && state.failed.is_none() && !state.stopping;
+        if comes {
+            state.first[(txg.0 % TXG_SLOTS as u64) as usize].push(job);
+        }
+        comes
+    }
+
+    /// Does what was asked for by [`TxgManager::before_told`].
+    fn do_first(&self, txg: Txg) {
+        loop {
+            let jobs = std::mem::take(&mut self.state.lock().first[(txg.0 % TXG_SLOTS as u64) as usize]);
+            if jobs.is_empty() {
+                return;
+            }
+            jobs.into_iter().for_each(|job| job());
+        }
+    }
+
     /// Sets after how many bytes of direct writes a txg is synced early. They cost no memory, but what they overwrite is not
     /// free before it is synced. `dirty_data_max` at most.
     pub fn set_direct_max(&self, bytes: u64) {
@@ -490,6 +516,7 @@ impl TxgManager {
         };
         self.changed.notify_all();
         let result = self.sync_closed(txg);
+        self.do_first(txg);
         let callbacks = {
             let mut state = self.state.lock();
             (state.driving, state.syncing_since_ns) = (false, None);

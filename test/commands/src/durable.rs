@@ -2,7 +2,7 @@
 
 use crate::world::{Failure, World, same};
 use std::fs::File;
-use std::io::Write;
+use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -128,4 +128,37 @@ pub fn by_itself(world: &World) -> Result<(), Failure> {
     until(|| Ok(!dirty()?))?;
     kill(world)?;
     holds(world, "left")
+}
+
+/// A mount on which the kernel keeps what is written: snapshots have it, seeks see it, fsync(2) makes it durable, and it comes back so.
+pub fn kept_back(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok("zfs unmount tank")?;
+    world.ok("zfs mount -o writeback tank")?;
+    let place = world.path("mnt/tank");
+    let is_forwarding = || Ok::<_, Failure>(mounted(&place)?.is_some_and(|(_, kind)| kind.starts_with("fuseblk.")));
+    same("it forwards syncs", is_forwarding()?, true)?;
+    let mut file = File::create(place.join("small"))?;
+    for _ in 0..1000 {
+        file.write_all(&[b's'; 100])?;
+    }
+    world.ok("zfs snapshot tank@taken")?;
+    let taken = std::fs::read(place.join(".zfs/snapshot/taken/small"))?;
+    same("bytes in the snapshot", taken == [b's'; 100_000], true)?;
+    let mut sparse = File::create(place.join("sparse"))?;
+    sparse.set_len(1 << 20)?;
+    sparse.seek(SeekFrom::Start(512 << 10))?;
+    sparse.write_all(&[b'd'; 4096])?;
+    same("data that the kernel keeps", rustix::fs::seek(&sparse, rustix::fs::SeekFrom::Data(0))? <= 512 << 10, true)?;
+    let mut grown = File::create(place.join("grown"))?;
+    grown.write_all(&[b'g'; 4096])?;
+    same("the end of a file that the kernel keeps", rustix::fs::seek(&grown, rustix::fs::SeekFrom::Hole(0))?, 4096)?;
+    write(world, "durable")?;
+    File::open(place.join("durable"))?.sync_all()?;
+    drop((file, sparse, grown));
+    kill(world)?;
+    holds(world, "durable")?;
+    same("it forwards syncs again", is_forwarding()?, true)?;
+    world.ok("zpool destroy tank").map(drop)
 }

@@ -6,6 +6,7 @@
 //! The programs are looked for beside this one, or in `ZIRCONIA_BIN`. A scenario whose needs the machine does not meet is skipped,
 //! and said so; with `ZIRCONIA_STRICT` it fails.
 
+mod attributes;
 mod beside;
 mod campaign;
 mod coherency;
@@ -107,8 +108,10 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "files: quota", needs: MOUNTS, run: files::quota },
     Scenario { name: "files: fsync survives kill -9 of the daemon", needs: MOUNTS, run: files::kill },
     Scenario { name: "files: the intent log, on a device of its own", needs: MOUNTS, run: logs::survives },
+    Scenario { name: "files: attributes: what changes by itself is seen", needs: MOUNTS, run: attributes::kept },
     Scenario { name: "files: direct-mmap: every way to the same bytes", needs: MOUNTS, run: coherency::coherency },
     Scenario { name: "files: on disk after syncfs, umount", needs: LOOPS, run: durable::forwarded },
+    Scenario { name: "files: write-back: what the kernel keeps", needs: LOOPS, run: durable::kept_back },
     Scenario { name: "files: read-only where syncfs is forwarded", needs: LOOPS, run: durable::read_only },
     Scenario { name: "files: on disk by themselves", needs: MOUNTS, run: durable::by_itself },
     Scenario { name: "files: sparse copies of mapped files", needs: MOUNTS, run: sparse::copies },

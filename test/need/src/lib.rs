@@ -66,6 +66,8 @@ needs! {
     Cgroup = "cgroup", "a control group of memory", "run it as root where the controller `memory` may be used; a container needs --privileged";
     /// io_uring with direct I/O.
     Uring = "uring", "io_uring with direct I/O", "sysctl kernel.io_uring_disabled=0, in a container a seccomp profile that allows it, and a TMPDIR whose file system has O_DIRECT";
+    /// FUSE over io_uring.
+    Rings = "rings", "FUSE over io_uring", "Linux 6.14, and as root: echo Y > /sys/module/fuse/parameters/enable_uring";
     /// NVIDIA's compiler and library.
     Wheels = "wheels", "NVIDIA's packages", "pip (tools/deps.sh), a package index that can be reached, and no ZIRCONIA_NO_NVRTC";
     /// Servers and shells of databases.

@@ -188,6 +188,7 @@ impl Datasets {
             return Err(because(ErrorKind::Invalid, what, "multiple snapshots of same fs not allowed"));
         }
         let properties = request.properties.clone().into_iter().collect();
+        pool.mounts.flush(filesystems.iter().copied())?;
         pool.dsl()
             .snapshot(&names, properties)
             .map_err(|error| failure::dataset("create snapshot", culprit(&pool, &names, &error).unwrap_or(&first), &error))?;

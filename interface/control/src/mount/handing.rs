@@ -184,6 +184,11 @@ impl Handing {
         if pools.iter().any(|open| open.pool().zio().is_suspended() || open.pool().txgs().has_failed()) {
             return Err(suspended(WHAT.to_string()).advise("bring its devices back and run 'zpool clear' first"));
         }
+        // The kernel takes rings back from a process that ends, and what came to them with it.
+        if let Some(ringed) = mounts.iter().find(|mounted| mounted.session.has_rings()) {
+            let why = format!("requests to the mount of '{}' come through io_uring, which ends with the daemon", ringed.name());
+            return Err(busy(&why).advise("set zirconia_fuse_uring to 0 and mount it again first"));
+        }
         self.served
             .check_unserved(mounts)
             .map_err(|failure| busy("devices of a pool are files in a mounted file system").advise(failure.next.unwrap_or(failure.why)))

@@ -16,7 +16,7 @@ use crate::requests::done;
 use control_api::{ErrorKind, Failure, MountReport, MountRequest, Response};
 use dsl::{DatasetHandle, PropEntry, PropValue};
 use exec::{Exec, Mutex};
-use fuse::{MountOptions, Stage};
+use fuse::{MountOptions, Stage, Uring};
 use metrics::Parameters;
 use ondisk::{ObjsetId, ObjsetType};
 use std::collections::BTreeSet;
@@ -234,7 +234,14 @@ impl Mounter {
         let (settings, mut options) = how(pool, &handle, &asked);
         // Where nothing is written there is nothing to sync, and the kernel forwards none.
         let syncs = || asked.syncfs.unwrap_or_else(|| self.parameters.get("zirconia_mount_syncfs") == Some(1));
-        options.forwards_sync = !options.read_only && syncs();
+        // What the kernel has not told yet reaches us only where its syncs do: a snapshot counts on that.
+        options.writes_back = !options.read_only && asked.writeback;
+        options.forwards_sync = options.writes_back || !options.read_only && syncs();
+        options.uring = match self.parameters.get("zirconia_fuse_uring") {
+            Some(1) => Uring::Auto,
+            Some(2) => Uring::On,
+            _ => Uring::Off,
+        };
         let plan = MountPlan {
             mountpoint: place,
             staged: None,
@@ -243,6 +250,7 @@ impl Mounter {
             opens: Opens {
                 settings,
                 direct: self.direct.clone(),
+                writes_back: options.writes_back,
                 is_suspended: is_suspended(pool),
                 works_in: works_in(pool, handle.object()),
             },

@@ -121,6 +121,8 @@ pub struct Opens {
     pub settings: Settings,
     /// Parameters of direct I/O.
     pub direct: Arc<Tunables>,
+    /// True when the kernel keeps what programs write for a while.
+    pub writes_back: bool,
     /// Question whether the pool is suspended.
     pub is_suspended: Box<dyn Fn() -> bool + Send + Sync>,
     /// Question whether a program works in a snapshot of the file system.
@@ -433,6 +435,8 @@ impl Mounts {
         let (zfs, handler) = self.open(handle, txgs, plan.opens, &[])?;
         let readers = self.readers(exec).map_err(|error| because(ErrorKind::Io, &*what, error))?;
         let session = Session::mount_with(&readers, handler.clone(), &place, &plan.options).map_err(refused)?;
+        let way = if session.has_rings() { "io_uring" } else { "read(2)" };
+        tracing::debug!("'{name}' is mounted at {}; its requests come through {way}", place.display());
         claim.fill(Mounted::new(name, session, (zfs, handler), plan.wishes, asked));
         Ok(())
     }
@@ -466,7 +470,7 @@ impl Mounts {
         }
         let snapshots: Option<Arc<dyn SnapshotSource>> = if dataset.is_snapshot() { None } else { Some(dataset) };
         let handler = ZplFuse::new(zfs.clone(), snapshots).with_health(opens.is_suspended).with_workers(opens.works_in);
-        Ok((zfs, Arc::new(handler)))
+        Ok((zfs, Arc::new(handler.with_write_back(opens.writes_back))))
     }
 
     /// Serves a file system that another daemon served, whose kernel's side is as it left it. `begins` is called when everything is there, before
@@ -496,6 +500,16 @@ impl Mounts {
         begins();
         let session = Session::adopt(&readers, handler.clone(), connection, facts).map_err(|error| because(ErrorKind::Io, what, error))?;
         claim.fill(Mounted::new(name, session, (zfs, handler), plan.wishes, asked));
+        Ok(())
+    }
+
+    /// Has the kernel tell what it keeps of these file systems, where it may keep anything: what programs wrote is in a snapshot.
+    pub(crate) fn flush<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
+        for mounted in names.filter_map(|name| self.there(name)).filter(|mounted| mounted.session.writes_back()) {
+            mounted.session.flush().map_err(|errno| {
+                because(ErrorKind::Io, format!("cannot write what the kernel keeps of '{}'", mounted.name()), format!("{errno}"))
+            })?;
+        }
         Ok(())
     }
 

@@ -41,7 +41,7 @@ const WITHOUT_EFFECT: [&str; 33] = [
 ];
 
 /// Options that do something: what they mean is in [`Asked::take`].
-const WITH_EFFECT: [&str; 18] = [
+const WITH_EFFECT: [&str; 20] = [
     "ro",
     "rw",
     "remount",
@@ -60,6 +60,8 @@ const WITH_EFFECT: [&str; 18] = [
     "nosyncfs",
     "xattr",
     "noxattr",
+    "writeback",
+    "nowriteback",
 ];
 
 /// Wishes of a mount's options; None leaves it to the property.
@@ -75,6 +77,8 @@ pub(crate) struct Asked {
     pub xattr: Option<bool>,
     /// Kernel may forward syncfs(2) (docs/semantics.md); counts when the mount is made.
     pub syncfs: Option<bool>,
+    /// Kernel may keep what is written for a while (docs/semantics.md); counts when the mount is made.
+    pub writeback: bool,
     /// True to change what is mounted.
     pub remount: bool,
 }
@@ -121,6 +125,8 @@ impl Asked {
             "noxattr" => self.xattr = Some(false),
             "syncfs" => self.syncfs = Some(true),
             "nosyncfs" => self.syncfs = Some(false),
+            "writeback" => self.writeback = true,
+            "nowriteback" => self.writeback = false,
             _ => {}
         }
     }
@@ -166,6 +172,8 @@ mod tests {
         assert_eq!(read("remount,strictatime").map(|asked| (asked.remount, asked.relatime)), Ok((true, Some(false))));
         assert_eq!(read("defaults,context=\"a\",user,noauto"), Ok(Asked::default()));
         assert_eq!(read("noxattr").map(|asked| (asked.xattr, asked.temporary("xattr"))), Ok((Some(false), Some(false))));
+        assert_eq!(read("writeback"), Ok(Asked { writeback: true, ..Asked::default() }));
+        assert_eq!(read("writeback,nowriteback"), Ok(Asked::default()), "the last one counts");
         assert_eq!(read("nonsense"), Err("nonsense".to_string()));
         assert_eq!(read("ro,zsh"), Err("zsh".to_string()));
         assert_eq!(Asked::known(&["ro,zsh,atime".to_string()]), ["ro", "atime"], "mount -s");

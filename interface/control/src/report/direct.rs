@@ -10,18 +10,24 @@ use zio::ChangedBuffers;
 use zpl::direct::{DirectSnapshot, Tunables};
 
 /// Parameters that the environment may set at the start of the daemon.
-const FROM_ENVIRONMENT: [(&str, &str); 3] = [
+const FROM_ENVIRONMENT: [(&str, &str); 4] = [
     ("zfs_dio_enabled", "ZIRCONIA_ZFS_DIO_ENABLED"),
     ("zfs_dio_strict", "ZIRCONIA_ZFS_DIO_STRICT"),
     ("zirconia_mount_syncfs", "ZIRCONIA_MOUNT_SYNCFS"),
+    ("zirconia_fuse_uring", "ZIRCONIA_FUSE_URING"),
 ];
 
-/// Parameters at the start of the daemon: those of [`FROM_ENVIRONMENT`], 0 or 1; gives those of direct I/O.
+/// Words for the values of `zirconia_fuse_uring` in the environment.
+const URING_WORDS: [(&str, &str); 3] = [("off", "0"), ("auto", "1"), ("on", "2")];
+
+/// Parameters at the start of the daemon: those of [`FROM_ENVIRONMENT`], numbers or [`URING_WORDS`]; gives those of direct I/O.
 pub(crate) fn tunables_from_environment(parameters: &Parameters) -> Arc<Tunables> {
     for (name, variable) in FROM_ENVIRONMENT {
         if let Ok(text) = std::env::var(variable) {
+            let number =
+                URING_WORDS.iter().find(|(word, _)| name == "zirconia_fuse_uring" && *word == text).map_or(&*text, |(_, number)| number);
             // What makes no sense leaves the default.
-            let _ = parameters.set(name, &text);
+            let _ = parameters.set(name, number);
         }
     }
     let tunables = Tunables::default();

@@ -9,7 +9,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const CHUNK: u64 = 1 << 20;
-const TTL: Duration = Duration::from_secs(1);
+const TTL: Duration = Duration::from_secs(60);
+/// Bytes of the smallest chunk that is kept.
+const CHUNK_MIN: usize = 4096;
+
+/// Name of an attribute that every node has: the number of requests so far.
+const REQUESTS: &[u8] = b"user.requests";
 
 struct Node {
     attr: FileAttr,
@@ -112,10 +117,21 @@ fn resize(node: &mut Node, size: u64) {
     if size < node.attr.size {
         drop(node.chunks.split_off(&size.div_ceil(CHUNK)));
         if let Some(last) = node.chunks.get_mut(&(size / CHUNK)) {
-            last.make_mut()[(size % CHUNK) as usize..].fill(0);
+            let from = last.len().min((size % CHUNK) as usize);
+            last.make_mut()[from..].fill(0);
         }
     }
     node.attr.size = size;
+}
+
+/// Chunk with room for `bytes`: those of small files are small.
+fn with_room(chunk: &mut Abd, bytes: usize) -> &mut [u8] {
+    if chunk.len() < bytes {
+        let mut larger = Abd::zeroed(bytes.next_power_of_two().max(CHUNK_MIN));
+        chunk.copy_to(0, &mut larger.make_mut()[..chunk.len()]);
+        *chunk = larger;
+    }
+    chunk.make_mut()
 }
 
 impl MemFs {
@@ -259,10 +275,14 @@ impl Handler for MemFs {
         let mut at = request.offset;
         while at < end {
             let (from, to) = (at % CHUNK, (end - at).min(CHUNK - at % CHUNK) + at % CHUNK);
-            parts.push(match node.chunks.get(&(at / CHUNK)) {
-                Some(chunk) => chunk.slice(from as usize..to as usize),
-                None => Abd::zeroed((to - from) as usize),
-            });
+            let chunk = node.chunks.get(&(at / CHUNK));
+            let held = chunk.map_or(0, Abd::len).clamp(from as usize, to as usize);
+            if let Some(chunk) = chunk.filter(|_| held > from as usize) {
+                parts.push(chunk.slice(from as usize..held));
+            }
+            if held < to as usize {
+                parts.push(Abd::zeroed(to as usize - held));
+            }
             at += to - from;
         }
         Ok(Abd::gang(&parts))
@@ -279,9 +299,10 @@ impl Handler for MemFs {
             if count == CHUNK {
                 node.chunks.insert(at / CHUNK, request.data.slice(done as usize..(done + count) as usize));
             } else {
-                let chunk = node.chunks.entry(at / CHUNK).or_insert_with(|| Abd::zeroed(CHUNK as usize));
+                let chunk = node.chunks.entry(at / CHUNK).or_default();
                 let from = (at % CHUNK) as usize;
-                request.data.copy_to(done as usize, &mut chunk.make_mut()[from..from + count as usize]);
+                let to = from + count as usize;
+                request.data.copy_to(done as usize, &mut with_room(chunk, to)[from..to]);
             }
             done += count;
         }
@@ -319,6 +340,10 @@ impl Handler for MemFs {
     }
 
     fn getxattr(&self, _: &Caller, node: NodeId, name: &[u8]) -> Reply<Vec<u8>> {
+        if name == REQUESTS {
+            let counts = request_counts();
+            return Ok((counts.by_read + counts.by_ring).to_string().into_bytes());
+        }
         self.0.lock().node(node)?.xattrs.get(name).cloned().ok_or(Errno::ENODATA)
     }
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().collect();
     let mountpoint = arguments.get(1).ok_or("usage: memfs MOUNTPOINT [MAX_WRITE_BYTES]")?;
-    let mut options = fuse::MountOptions { source: "memfs".into(), ..Default::default() };
+    let uring = std::env::var("URING").map_or(fuse::Uring::Off, |_| fuse::Uring::Auto);
+    let mut options = fuse::MountOptions { source: "memfs".into(), uring, ..Default::default() };
     if let Some(max_write) = arguments.get(2) {
         options.max_write = max_write.parse()?;
     }

@@ -168,9 +168,10 @@ impl Dnode {
         !self.contents.state.read().dirty.is_empty()
     }
 
-    /// True when the next sync changes which blocks it has.
-    pub fn has_dirty_blocks(&self) -> bool {
-        self.contents.state.read().dirty.iter().any(|entry| !entry.blocks.is_empty() || entry.freed.is_some())
+    /// The oldest txg whose sync will change which blocks it has.
+    pub fn blocks_change_in(&self) -> Option<Txg> {
+        let state = self.contents.state.read();
+        state.dirty.iter().find(|entry| !entry.blocks.is_empty() || entry.freed.is_some()).map(|entry| entry.txg)
     }
 
     /// The newest txg with changes that were not written yet; one that is being synced may not show any more.
