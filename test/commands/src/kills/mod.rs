@@ -13,6 +13,7 @@ mod load;
 mod mail;
 mod postgres;
 mod sqlite;
+mod waiting;
 
 use crate::campaign::writer::Writer;
 use crate::world::{Failure, Options, World, same};
@@ -25,13 +26,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use waiting::{PATIENCE, STEP, until};
 
 /// Number of kills of one pool: the supervisor waits longer after each, and leaves a daemon alone that died six times in ten minutes.
 const KILLS_OF_A_POOL: u64 = 3;
 const KILLS: u64 = 200;
-/// Time within which the daemon does what it does by itself.
-const PATIENCE: Duration = Duration::from_secs(60);
-const STEP: Duration = Duration::from_millis(5);
 /// Pause between two tries to open a file that cannot be opened.
 const AGAIN: Duration = Duration::from_micros(200);
 /// Bytes of a cell.
@@ -141,17 +140,6 @@ fn append(file: &mut Option<File>, path: &Path, number: u64, how: Acknowledged) 
         Acknowledged::ByFsync => open.sync_all(),
         Acknowledged::BySyncfs => Ok(rustix::fs::syncfs(&*open)?),
     }
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
-    let begun = Instant::now();
-    while !is_so()? {
-        if begun.elapsed() > PATIENCE {
-            return Err(format!("      {what}: does not come").into());
-        }
-        std::thread::sleep(STEP);
-    }
-    Ok(())
 }
 
 /// Load: everything that writes.
