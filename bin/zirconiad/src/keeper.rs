@@ -155,7 +155,7 @@ impl Keeper for Line {
     }
 }
 
-/// What a daemon begins with.
+/// Things that a daemon begins with.
 #[derive(Default)]
 pub struct Begin {
     pub heritage: Heritage,

@@ -113,7 +113,7 @@ impl<S: Source> Gate<S> {
     }
 }
 
-/// Why the daemon ends.
+/// Reason for the daemon's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// Somebody said so.

@@ -25,9 +25,9 @@ use crate::watch::policy::Care;
 use crate::watch::rounds::Rounds;
 use crate::watch::watcher::Watcher;
 use control_api::{DaemonInfo, Failure, Request, Response, StateDir};
-use exec::{Exec, Mutex};
+use exec::Exec;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// State of the daemon: its parts, each with what is its own.
 pub struct Control {
@@ -138,16 +138,7 @@ impl Control {
             closer: closer.clone(),
             care: Arc::new(care),
         });
-        let handing = Arc::new(Handing {
-            exec: exec.clone(),
-            pools: pools.clone(),
-            opening: opening.clone(),
-            mounter: mounter.clone(),
-            returning: returning.clone(),
-            served: devices.served.clone(),
-            keeper: OnceLock::new(),
-            left: Mutex::default(),
-        });
+        let handing = Arc::new(Handing::new(&exec, (&pools, &opening), &mounter, &returning, &devices.served));
         let reopening = Arc::new(Reopening {
             exec: exec.clone(),
             pools: pools.clone(),

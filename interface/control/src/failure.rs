@@ -52,7 +52,7 @@ pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
         PoolError::InUse { .. } => failure.advise("if no other system uses it now, import it with '-f'"),
         PoolError::MissingLogs(paths) => {
             let which = if paths.is_empty() { String::new() } else { format!(": {}", paths.join(", ")) };
-            failure.advise(format!("its log devices are missing or corrupted{which}; use '-m' to import the pool anyway"))
+            failure.advise(format!("{NO_LOGS}{which}; use '-m' to import the pool anyway"))
         }
         PoolError::Destroyed => failure.advise("import it with '-D' to bring it back"),
         PoolError::MissingDevices(_) | PoolError::MissingVdev(_) => failure
@@ -70,6 +70,14 @@ pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
         PoolError::NotFound => failure.advise("'zpool import -d DIR' lists what is found in a directory"),
         _ => failure,
     }
+}
+
+/// Beginning of the advice about a pool whose log devices are missing.
+const NO_LOGS: &str = "its log devices are missing or corrupted";
+
+/// True for the failure of a pool that would be open, but for its log devices.
+pub(crate) fn lacks_logs(failure: &Failure) -> bool {
+    failure.next.as_deref().is_some_and(|next| next.starts_with(NO_LOGS))
 }
 
 /// Failure of a request whose pool has to be brought back first.

@@ -37,7 +37,7 @@ pub struct Negotiated {
 /// Nanoseconds that dropping a session waits for requests that are being served.
 const DROP_NS: u64 = 5_000_000_000;
 
-/// What is known of a mount besides its connection.
+/// Facts about a mount, besides its connection.
 #[derive(Clone, Debug)]
 pub struct MountFacts {
     /// Path at which it is mounted.

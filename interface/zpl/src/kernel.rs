@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 const O_ACCMODE: u32 = 3;
 const O_RDWR: u32 = 2;
 
-/// What the kernel remembers of a node.
+/// Node as the kernel remembers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remembered {
     /// Object of the node.

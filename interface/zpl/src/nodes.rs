@@ -149,7 +149,7 @@ pub(crate) struct Nodes {
     /// Objects of references that a job gave back and an operation has yet to.
     parked: Mutex<Vec<ObjectId>>,
     has_parked: AtomicBool,
-    /// What the kernel has from the server before this one.
+    /// Nodes that the kernel has from the server before this one.
     pub(crate) inherited: Inherited,
 }
 

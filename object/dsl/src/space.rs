@@ -55,6 +55,12 @@ impl Space {
         space.usable_bytes.saturating_sub(slop)
     }
 
+    /// Bytes of the pool that may be taken when a block of an intent log is: what datasets announced and the reserve for frees are left to
+    /// them. Nobody is charged for logs, so that nothing else would keep these from using up what a txg needs that is on its way.
+    pub(crate) fn bytes_with_logs(&self) -> u64 {
+        self.pool_bytes(true).saturating_sub(self.root_dir.inflight())
+    }
+
     /// Checks that there is room for something new, which a full pool keeps for what gives some back (OpenZFS: `dsl_sync_task` with
     /// `ZFS_SPACE_CHECK_NORMAL`).
     pub(crate) fn check_room(&self) -> Result<(), DslError> {

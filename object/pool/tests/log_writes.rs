@@ -79,7 +79,11 @@ struct Volume {
 
 impl Volume {
     fn open(pool: &Pool) -> Volume {
-        let handle = pool.dsl().hold(VOLUME).expect("held");
+        Volume::open_as(pool, VOLUME)
+    }
+
+    fn open_as(pool: &Pool, name: &str) -> Volume {
+        let handle = pool.dsl().hold(name).expect("held");
         let data = handle.objset().expect("opened").hold(DATA).expect("held");
         let bytes = Arc::new(Bytes(data.clone()));
         let source: Weak<Bytes> = Arc::downgrade(&bytes);
@@ -474,6 +478,13 @@ fn a_pool_goes_on_without_a_log_device_that_is_away() {
     };
     let lost = images(1);
     assert!(import(lost.clone(), false).is_err(), "what was committed may be on it");
+    let idle = |images: Vec<Image>| {
+        let exec = exec();
+        let sim = Sim::new(&exec, 8);
+        let devices = images.into_iter().enumerate().map(|(index, image)| sim.device_from(&format!("d{index}"), image) as _).collect();
+        Pool::import(&exec, devices, &ImportOptions { host: host(), missing_idle_log: true, ..ImportOptions::default() }, &Runtime::new())
+    };
+    assert!(idle(lost.clone()).is_err(), "a daemon that comes back must not give up what was committed");
     let pool = import(lost, true).expect("without what was on it");
     pool.sync().expect("synced");
     assert_eq!(Volume::open(&pool).header(), ZilHeader::default());
@@ -492,4 +503,32 @@ fn a_pool_goes_on_without_a_log_device_that_is_away() {
     let pool = import(images(2), false).expect("the log is elsewhere");
     Volume::open(&pool).data.read(8192, &mut bytes).expect("read");
     assert_eq!(bytes, [5; 4096]);
+}
+
+/// If this fails, programs that make everything durable fill a pool with what its logs say, and the txg that they told of cannot be written: the
+/// pool writes nothing any more.
+#[test]
+fn logs_leave_a_full_pool_the_room_that_its_data_need() {
+    const PIECE: u64 = 128 << 10;
+    for (kind, count) in [(TopKind::Leaf, 1), (TopKind::Raidz(1), 3)] {
+        let bench = Bench::new(kind, count, false);
+        let names: Vec<String> = (0..24).map(|number| format!("tank/full{number}")).collect();
+        names.iter().for_each(|name| bench.pool.dsl().create_dataset(name, volume_dataset()).expect("made"));
+        let volumes: Vec<Volume> = names.iter().map(|name| Volume::open_as(&bench.pool, name)).collect();
+        volumes.iter().for_each(Volume::begin);
+        let mut pieces = (0..VOLUME_BYTES / PIECE).flat_map(|piece| volumes.iter().map(move |volume| (volume, piece * PIECE)));
+        let is_full = pieces.any(|(volume, offset)| {
+            let Ok(tx) = volume.handle.assign(TxSpace::Writes(PIECE)) else { return true };
+            volume.data.write(offset, &vec![(offset / PIECE) as u8 + 1; PIECE as usize], &tx).expect("written");
+            volume.note(Payload::Copied(Range { object: DATA, generation: 0, offset, length: PIECE }), &tx);
+            drop(tx);
+            volume.commit();
+            false
+        });
+        assert!(is_full, "{kind:?}");
+        assert!(!bench.pool.txgs().has_failed(), "{kind:?}: a txg could not be written");
+        bench.pool.sync().expect("synced");
+        volumes.iter().for_each(Volume::commit);
+        assert!(bench.pool.verify_space().expect("readable").is_clean(), "{kind:?}");
+    }
 }

@@ -136,7 +136,7 @@ enum Fit {
     BounceRead,
 }
 
-/// The same bytes in memory that fits every device.
+/// Copy of the bytes in memory that fits every device.
 fn aligned_copy(data: &Abd) -> Abd {
     let mut aligned = AbdPart::scratch(data.len());
     aligned.copy_from_abd(data);

@@ -35,11 +35,11 @@ pub struct LogBlocks<'a>(pub &'a Zio);
 
 impl LogBlocks<'_> {
     /// Room for a block of so many bytes in one piece, on a log vdev that works where there is one and these are not spared; blocks of logs with
-    /// other hints may go elsewhere.
+    /// other hints may go elsewhere. Among data it is had only as long as no more than `most` bytes of the data vdevs are taken then.
     ///
     /// # Errors
     /// `NoSpace`, and `ReadOnly` for a pool that is not written.
-    pub fn allocate(&self, (txg, hint): (Txg, u64), bytes: usize, spares_log_devices: bool) -> Result<LogRoom, ErrorKind> {
+    pub fn allocate(&self, (txg, hint): (Txg, u64), bytes: usize, spares_log_devices: bool, most: u64) -> Result<LogRoom, ErrorKind> {
         let view = &self.0.core.snapshot().view;
         if !view.facts.writeable {
             return Err(ErrorKind::ReadOnly);
@@ -55,6 +55,10 @@ impl LogBlocks<'_> {
                 return Ok(LogRoom { dva, is_separate: true });
             }
             view.allocator.unalloc(txg, &dva);
+        }
+        let taken = view.allocator.class_space().deflated_allocated.saturating_add(view.allocator.worst_dsize(bytes as u64));
+        if taken > most {
+            return Err(ErrorKind::NoSpace);
         }
         let [dva, ..] = view.allocator.alloc(&request).map_err(|_| ErrorKind::NoSpace)?;
         Ok(LogRoom { dva, is_separate: false })

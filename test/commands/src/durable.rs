@@ -1,14 +1,13 @@
 //! What is on disk when nobody called fsync(2): after syncfs(2), after umount(8), after a while.
 
+use crate::waiting::until;
 use crate::world::{Failure, World, same};
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 /// Seconds that are longer than any wait of these scenarios.
 const NEVER: &str = "3600";
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn set(world: &World, parameter: &str, value: &str) -> Result<(), Failure> {
     Ok(std::fs::write(world.path(&format!("state/sys/module/zfs/parameters/{parameter}")), value)?)
@@ -69,23 +68,12 @@ pub fn forwarded(world: &World) -> Result<(), Failure> {
     world.ok("zfs mount -o syncfs one")?;
     world.ok("zinject -d {vdevs}/b -e io -T write one")?;
     std::fs::write(world.path("mnt/one/lost"), b"lost")?;
-    until(|| Ok(world.ok("zpool status one")?.out.contains("state: SUSPENDED")))?;
+    until("the pool is suspended", || Ok(world.ok("zpool status one")?.out.contains("state: SUSPENDED")))?;
     let folder = File::open(world.path("mnt/one"))?;
     same("syncfs of a suspended pool", rustix::fs::syncfs(&folder), Err(rustix::io::Errno::IO))?;
     drop(folder);
     world.ok("zpool export -f one")?;
     world.ok("zpool export tank")?;
-    Ok(())
-}
-
-fn until(mut done: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
-    let start = Instant::now();
-    while !done()? {
-        if start.elapsed() > PATIENCE {
-            return Err("      it did not come to pass".into());
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
     Ok(())
 }
 
@@ -125,7 +113,7 @@ pub fn by_itself(world: &World) -> Result<(), Failure> {
         let row = table.lines().find(|line| line.starts_with("dirty_data ")).ok_or("      no dirty_data")?;
         Ok(row.split_whitespace().last() != Some("0"))
     };
-    until(|| Ok(!dirty()?))?;
+    until("everything is written", || Ok(!dirty()?))?;
     kill(world)?;
     holds(world, "left")
 }

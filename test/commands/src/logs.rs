@@ -1,5 +1,6 @@
 //! What was made durable by the intent log: after a kill, on a log device too, and as OpenZFS sees what the kill left.
 
+use crate::waiting::until;
 use crate::world::{Failure, World, judge, same, supervisor};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -88,5 +89,33 @@ pub fn survives(world: &World) -> Result<(), Failure> {
     same("lines that sync=always wrote", std::fs::read_to_string(folder.join("always"))?.lines().count(), 5)?;
     world.ok("zpool export tank")?;
     world.ok(&format!("{zdb} -e -p {{vdevs}} -bcc tank"))?.shows("No leaks")?;
+    Ok(())
+}
+
+/// The daemon dies, and comes back without the log device that what was made durable last is on: the pool waits for it, says so, and has every byte
+/// when the device is back. It never goes on without.
+pub fn waits_for_its_device(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a log {vdevs}/b")?;
+    let folder = world.path("mnt/tank");
+    for number in 0..6 {
+        written(&folder.join("file"), format!("state {number}").as_bytes())?;
+    }
+    kill(world)?;
+    let (there, away) = (world.path("vdevs/b"), world.path("away"));
+    std::fs::rename(&there, &away)?;
+    world.ok("zpool list -H -o health tank")?.shows("UNAVAIL")?;
+    until("the pool says what it waits for", || Ok(world.ok("zpool status tank")?.out.contains("log device is missing")))?;
+    world.ok("zpool status tank")?.shows("zpool import -m tank")?;
+    world.refused("zfs get used tank", 1, "zpool import -m tank")?;
+    std::fs::rename(&away, &there)?;
+    until("the pool is open again", || Ok(world.ok("zpool list -H -o health tank")?.out.contains("ONLINE")))?;
+    same("the file", std::fs::read_to_string(folder.join("file"))?, "state 5".to_string())?;
+    // What nobody logged to is not missed.
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    world.ok("zirconia stop")?;
+    std::fs::rename(&there, &away)?;
+    until("the pool is open without an idle log", || Ok(world.ok("zpool list -H -o health tank")?.out.contains("DEGRADED")))?;
     Ok(())
 }

@@ -27,7 +27,7 @@ const MANY: usize = 16;
 /// Most of a flush that a synchronous write to a log device takes, at the 99th percentile.
 const P99_MAX: f64 = 1.3;
 
-/// What a thread does again and again.
+/// Operation of a thread, again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// 4 KiB at the end of the file, then fsync.

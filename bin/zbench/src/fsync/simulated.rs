@@ -17,7 +17,7 @@ const DEVICE_BYTES: usize = 256 << 20;
 const SEED: u64 = 16;
 const DATASET: &str = "zbench/fs";
 
-/// What is run.
+/// Run of threads on simulated devices.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell {
     /// Time of a flush in µs.
@@ -28,11 +28,11 @@ pub struct Cell {
     pub threads: usize,
     /// Number of operations of all threads together.
     pub operations: usize,
-    /// What each thread does.
+    /// Operation of each thread.
     pub work: Work,
 }
 
-/// What came out.
+/// Outcome of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Row {
     /// Operations in a second.

@@ -38,7 +38,7 @@ const DEADLINE_NS: u64 = 60_000_000_000;
 const STEP_NS: u64 = 2_000_000;
 const WHAT: &str = "cannot replace the daemon";
 
-/// What one daemon leaves to the next.
+/// Notes that one daemon leaves to the next.
 #[derive(Debug, Default)]
 pub struct Heritage {
     /// Connections to the kernel, by their numbers.
@@ -91,15 +91,37 @@ const STORED: u8 = 2;
 
 /// Handing over and taking over of mounts.
 pub(crate) struct Handing {
-    pub exec: Exec,
-    pub pools: Arc<Pools>,
-    pub opening: Arc<Opening>,
-    pub mounter: Arc<Mounter>,
-    pub returning: Arc<Returning>,
-    pub served: Arc<Served>,
+    exec: Exec,
+    pools: Arc<Pools>,
+    opening: Arc<Opening>,
+    mounter: Arc<Mounter>,
+    returning: Arc<Returning>,
+    served: Arc<Served>,
     pub keeper: OnceLock<Arc<dyn Keeper>>,
     /// Mounts of the daemon before that nobody serves yet.
-    pub left: Mutex<Vec<(Note, OwnedFd)>>,
+    left: Mutex<Vec<(Note, OwnedFd)>>,
+}
+
+impl Handing {
+    /// Makes it, without anybody who keeps mounts between two daemons.
+    pub(crate) fn new(
+        exec: &Exec,
+        (pools, opening): (&Arc<Pools>, &Arc<Opening>),
+        mounter: &Arc<Mounter>,
+        returning: &Arc<Returning>,
+        served: &Arc<Served>,
+    ) -> Handing {
+        Handing {
+            exec: exec.clone(),
+            pools: pools.clone(),
+            opening: opening.clone(),
+            mounter: mounter.clone(),
+            returning: returning.clone(),
+            served: served.clone(),
+            keeper: OnceLock::new(),
+            left: Mutex::default(),
+        }
+    }
 }
 
 fn busy(why: &str) -> Failure {

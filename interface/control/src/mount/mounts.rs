@@ -101,7 +101,7 @@ pub struct MountPlan {
     pub must_be_empty: bool,
     /// True when the place follows from the dataset's name (`mountpoint` is inherited or default), so the directory may be ours to remove.
     pub made_for_it: bool,
-    /// What the file system is opened with.
+    /// Settings and questions that the file system is opened with.
     pub opens: Opens,
     /// Flags of the mount.
     pub options: MountOptions,
@@ -115,7 +115,7 @@ pub struct MountPlan {
     pub elsewhere: bool,
 }
 
-/// What a file system is opened with, to be served.
+/// Settings and questions that a file system is opened with, to be served.
 pub struct Opens {
     /// Behaviour that follows properties.
     pub settings: Settings,
@@ -129,13 +129,13 @@ pub struct Opens {
     pub works_in: Box<dyn Fn(&str) -> bool + Send + Sync>,
 }
 
-/// What another daemon left of a mount.
+/// Mount that another daemon left.
 pub(crate) struct Left {
     /// Connection to the kernel.
     pub connection: OwnedFd,
     pub facts: MountFacts,
     pub asked: Asked,
-    /// What the kernel remembers of nodes.
+    /// Nodes that the kernel remembers.
     pub remembered: Vec<Remembered>,
     pub snapshots: Vec<EnteredSnapshot>,
 }

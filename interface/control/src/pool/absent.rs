@@ -1,7 +1,7 @@
 //! Pools that this daemon is to have open and has not, because their devices were not there when it started: they stay remembered,
 //! are listed as UNAVAIL with the reason, and are opened when the devices return ([`crate::pool::reopening`]).
 
-use crate::failure::because;
+use crate::failure::{because, lacks_logs};
 use crate::pool::remembered::Remembered;
 use control_api::{ErrorKind, Failure, PoolReport, Property, Value, VdevReport};
 use exec::Mutex;
@@ -80,7 +80,10 @@ impl Absents {
     pub(crate) fn failure(&self, name: &str) -> Option<Failure> {
         let why = self.pools.lock().get(name)?.why.clone();
         let failure = because(ErrorKind::Busy, format!("cannot open '{name}'"), format!("pool is unavailable: {}", why.why));
-        Some(failure.advise("it is opened when its devices are there; 'zpool clear' tries at once, 'zpool export' forgets it"))
+        Some(failure.advise(match lacks_logs(&why) {
+            true => format!("it is opened when its log devices are there; {}", without_logs(name)),
+            false => "it is opened when its devices are there; 'zpool clear' tries at once, 'zpool export' forgets it".to_string(),
+        }))
     }
 
     /// Notes that a pool was tried in vain: why, what its vdevs look like, and what its paths led to before.
@@ -120,6 +123,11 @@ impl Absents {
     }
 }
 
+/// Advice how to have a pool without what its missing log devices have.
+fn without_logs(name: &str) -> String {
+    format!("'zpool export {name}' and 'zpool import -m {name}' open it without what is on them only")
+}
+
 fn report_of(absent: &Absent) -> PoolReport {
     const STATE: &str = "UNAVAIL";
     let entry = &absent.entry;
@@ -133,19 +141,23 @@ fn report_of(absent: &Absent) -> PoolReport {
     let bare = || VdevReport { children: entry.paths.iter().map(leaf).collect(), ..VdevReport::default() };
     let vdevs = absent.vdevs.clone().unwrap_or_else(bare);
     let text = |name: &str, text: &str| Property::fact(name, Value::Text(text.to_string()));
-    let (status, action) = if absent.why.why == BEING_OPENED {
-        ("The pool is being opened.".to_string(), "Wait until that is done.")
-    } else {
-        let action = "Make sure that its devices are connected: then it is opened by itself, or at once by 'zpool clear'. 'zpool export' forgets it.";
-        (format!("The pool could not be opened: {}.", absent.why.why), action)
+    let connect = "Make sure that its devices are connected: then it is opened by itself, or at once by 'zpool clear'.";
+    let (status, action) = match () {
+        () if absent.why.why == BEING_OPENED => ("The pool is being opened.".to_string(), "Wait until that is done.".to_string()),
+        () if lacks_logs(&absent.why) => {
+            let status =
+                "An intent log record could not be read: a log device is missing, and what programs made durable last may be on it only.";
+            (status.to_string(), format!("{connect} If it cannot be brought back, {}.", without_logs(&entry.name)))
+        }
+        () => (format!("The pool could not be opened: {}.", absent.why.why), format!("{connect} 'zpool export' forgets it.")),
     };
     PoolReport {
         name: entry.name.clone(),
         guid: entry.guid,
         state: STATE.into(),
         status: Some(status),
-        action: Some(action.into()),
-        message_id: Some("ZFS-8000-3C".into()),
+        action: Some(action),
+        message_id: Some(if lacks_logs(&absent.why) { "ZFS-8000-K4" } else { "ZFS-8000-3C" }.into()),
         vdevs: VdevReport { name: entry.name.clone(), kind: "root".into(), state: STATE.into(), ..vdevs },
         properties: vec![
             text("name", &entry.name),

@@ -89,7 +89,8 @@ impl Intake {
             read_only: wish.read_only,
             force: wish.request.force,
             destroyed: wish.request.search.destroyed,
-            missing_log: wish.request.missing_log || wish.is_tolerant,
+            missing_log: wish.request.missing_log,
+            missing_idle_log: wish.is_tolerant,
             host: host(),
             ..ImportOptions::default()
         };

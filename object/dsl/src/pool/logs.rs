@@ -41,6 +41,8 @@ pub struct IntentLogs {
     /// Logs that have nothing to replay, with the blocks that they occupy.
     empty: Vec<(Arc<Objset>, IntentLog)>,
     pending: Vec<Pending>,
+    /// Names of datasets whose logs go, with what is in them, because they end on a device that was lost.
+    given_up: Vec<String>,
     newest: Txg,
 }
 
@@ -71,7 +73,7 @@ impl IntentLogs {
             };
             let mut log = IntentLog::read(&*tree.meta.io, &header, head.object, synced);
             if log.unreadable.is_some_and(|bp| lost.unreadable.contains(&bp.dva(0).vdev)) {
-                tracing::warn!("the intent log of {} is given up: its log device is missing, or not in use", dir.full_name());
+                logs.given_up.push(dir.full_name());
                 log.blocks.retain(|bp| !lost.missing.contains(&bp.dva(0).vdev));
                 log.is_pending = false;
             }
@@ -97,6 +99,9 @@ impl IntentLogs {
     /// # Errors
     /// The names of the datasets whose logs could not be read.
     pub(super) fn claim(&mut self, tree: &Tree, synced: Txg) -> Result<(), Vec<String>> {
+        for name in &self.given_up {
+            tracing::warn!("the intent log of {name} is given up: its log device is missing, or not in use");
+        }
         let io = &*tree.meta.io;
         let mut unreadable = Vec::new();
         for log in &mut self.pending {
@@ -110,6 +115,11 @@ impl IntentLogs {
             tracing::info!("claimed the intent log of {name} up to block {}, record {}", header.zh_claim_blk_seq, header.zh_claim_lr_seq);
         }
         if unreadable.is_empty() { Ok(()) } else { Err(unreadable) }
+    }
+
+    /// True when logs go because they end on a device that was lost.
+    pub fn have_losses(&self) -> bool {
+        !self.given_up.is_empty()
     }
 
     /// Logs that are to be replayed once the claim is on disk.

@@ -204,6 +204,11 @@ impl DslPool {
         self.tree.snapshots_of(&head)
     }
 
+    /// Bytes of the pool that may be taken when a block of an intent log is that lies among data.
+    pub fn bytes_with_logs(&self) -> u64 {
+        self.space.bytes_with_logs()
+    }
+
     /// Looks at the logs of all datasets of a pool that is being opened: those to be replayed, and those to be given up with its first
     /// txg. What somebody `knows` can be replayed; logs that end on a device that was `lost` are given up.
     ///

@@ -95,6 +95,7 @@ pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Bas
     let services = create_services(exec, &spec, &mos, (&allocator, io.cache().zio(), runtime), &tx)?;
     let txgs = TxgManager::new(exec.clone(), Txg(Txg::INITIAL.0 - 1), runtime.txg);
     let dsl = DslPool::create(mos.clone(), services.clone() as Arc<dyn PoolServices>, txgs.clone(), &tx)?;
+    io.set_datasets(&dsl);
     dsl.create_root(spec.root, &tx)?;
     let objset = mos.objset().clone();
     let mut maps = SpaceMaps::new(&objset, &tree.tops);

@@ -61,6 +61,8 @@ pub struct ImportOptions {
     pub destroyed: bool,
     /// Import it without its log devices, where those are missing (`zpool import -m`).
     pub missing_log: bool,
+    /// Import it without its log devices, where those are missing and no intent log ends on them: nothing that was made durable is lost.
+    pub missing_idle_log: bool,
     /// Host that imports the pool.
     pub host: Host,
 }
@@ -98,7 +100,7 @@ pub(crate) fn read(exec: &Exec, found: &FoundPool, options: &ImportOptions, runt
         check_dedup(start.objset())?;
     }
     let config_object = start.trust_config(found, options, runtime)?;
-    if !options.missing_log {
+    if !options.missing_log && !options.missing_idle_log {
         check_logs(&start.tree)?;
     }
     start.finish(found, options, runtime, Opened { ub, features, config_object })
@@ -299,11 +301,15 @@ impl Start {
         let txgs = TxgManager::new(self.exec.clone(), opened.ub.txg(), runtime.txg);
         txgs.set_direct_max(services.allocator.class_space().deflated_capacity / DIRECT_SHARE);
         let dsl = DslPool::open(self.mos.clone(), services.clone() as Arc<dyn PoolServices>, txgs.clone())?;
+        self.io.set_datasets(&dsl);
         // A pool that was exported may have logs too: of file systems that nobody mounted since their system crashed.
         let mut logs = match options.read_only {
             true => IntentLogs::default(),
             false => dsl.look_at_logs(&|kind| runtime.replays(kind), &lost_logs(&self.tree)).map_err(PoolError::IntentLogs)?,
         };
+        if logs.have_losses() && !options.missing_log {
+            check_logs(&self.tree)?;
+        }
         let mos_features = opened.features.mos_features();
         // What was on vdevs that are missing is not coming back: nobody is to wait for it.
         let fail_mode = if self.tree.is_readable() { props::fail_mode(&objset)? } else { FailMode::Continue };

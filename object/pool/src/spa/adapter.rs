@@ -5,14 +5,15 @@
 use abd::{Abd, AbdPart};
 use arc::Cache;
 use dmu::{BlockError, BlockIo, BlockWrite, Keep, Landed, LandedDone, LogDone, LogIo, LogOwner, LogRoom, WriteDone};
+use dsl::DslPool;
 use exec::{Exec, Mutex, RwLock};
 use kstat::IoStats;
 use ondisk::zil::{ZIL_ZC_OBJSET, ZIL_ZC_SEQ};
 use ondisk::{BlockId, BlockPtr, Bookmark, Level, ObjsetId, Txg};
 use scan::{FreeLog, LostBlocks};
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use vdev::VdevTree;
 use zio::{ErrorKind, LogBlocks, PoolView, Priority, ReadFlags, ReadRequest, WriteRequest, ZioError};
 
@@ -57,6 +58,8 @@ pub(crate) struct PoolIo {
     lost: Arc<LostBlocks>,
     /// Failures of the sync that runs.
     failed: Arc<Mutex<Failed>>,
+    /// Datasets, which know what room logs have to leave.
+    dsl: OnceLock<Weak<DslPool>>,
 }
 
 /// Errors of blocks of a sync. Of writes the first, which ends the sync; of reads the last: the sync did without those before.
@@ -76,7 +79,13 @@ impl PoolIo {
             frees: Arc::default(),
             lost: Arc::default(),
             failed: Arc::default(),
+            dsl: OnceLock::new(),
         }
+    }
+    /// Has logs leave the room that datasets need.
+    pub fn set_datasets(&self, dsl: &Arc<DslPool>) {
+        // A pool that is looked at more than once while it is opened has the same datasets.
+        let _ = self.dsl.set(Arc::downgrade(dsl));
     }
     pub fn cache(&self) -> &Cache {
         &self.cache
@@ -219,7 +228,8 @@ fn log_bookmark(bp: &BlockPtr) -> Bookmark {
 
 impl LogIo for PoolIo {
     fn allocate(&self, txg: Txg, bytes: usize, log: LogOwner) -> Result<LogRoom, BlockError> {
-        let room = LogBlocks(self.cache.zio()).allocate((txg, log.objset.0), bytes, log.spares_log_devices);
+        let most = self.dsl.get().and_then(Weak::upgrade).map_or(0, |dsl| dsl.bytes_with_logs());
+        let room = LogBlocks(self.cache.zio()).allocate((txg, log.objset.0), bytes, log.spares_log_devices, most);
         let room = room.map_err(|kind| block_error(ZioError::new(kind, Bookmark::default())))?;
         Ok(LogRoom { dva: room.dva, is_separate: room.is_separate })
     }

@@ -1,6 +1,6 @@
 //! Loads that remember what was acknowledged, and programs of others that are told what to do line by line.
 
-use super::waiting::until;
+use crate::waiting::until;
 use crate::world::Failure;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};

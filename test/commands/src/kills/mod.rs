@@ -13,9 +13,9 @@ mod load;
 mod mail;
 mod postgres;
 mod sqlite;
-mod waiting;
 
 use crate::campaign::writer::Writer;
+use crate::waiting::{PATIENCE, STEP, until};
 use crate::world::{Failure, Options, World, same};
 use need::Need;
 use std::collections::BTreeMap;
@@ -26,7 +26,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use waiting::{PATIENCE, STEP, until};
 
 /// Number of kills of one pool: the supervisor waits longer after each, and leaves a daemon alone that died six times in ten minutes.
 const KILLS_OF_A_POOL: u64 = 3;

@@ -2,7 +2,7 @@
 //! as soon as that is possible.
 
 use super::load::{Dialog, Load, Worker, none_is_lost};
-use super::waiting::until;
+use crate::waiting::until;
 use crate::world::{Failure, World, same};
 use need::Need;
 use std::collections::BTreeSet;

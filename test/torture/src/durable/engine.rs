@@ -25,7 +25,7 @@ pub fn take_over(recorded: &Recorded, pools: u64) -> (Verdict, Taken) {
     let cuts = recorded.recording.cuts().len();
     let every = (cuts / pools as usize).max(1);
     recorded.recording.each_cut((every, every / 2), &mut |cut| {
-        let choice = if cut.number / every % 2 == 0 { CrashChoice::Lost } else { CrashChoice::Random(cut.events as u64) };
+        let choice = if (cut.number / every).is_multiple_of(2) { CrashChoice::Lost } else { CrashChoice::Random(cut.events as u64) };
         let what = format!("{} seed {} cut {} {choice:?}, taken over by the real engine", recorded.layout, recorded.seed, cut.events);
         verdict.trial(&what, || {
             let folder = folder().map_err(|error| error.to_string())?;

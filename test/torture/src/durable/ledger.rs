@@ -32,7 +32,7 @@ impl Change {
 pub struct Logged {
     /// Txg of the operation: once it is on disk, the record counts no more.
     pub txg: Txg,
-    /// What the record does.
+    /// Change that the record makes.
     pub change: Change,
 }
 

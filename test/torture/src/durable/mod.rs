@@ -61,7 +61,7 @@ pub struct Recorded {
     ops: Vec<Op>,
 }
 
-/// What is known while a program runs.
+/// Knowledge while a program runs.
 struct Book {
     model: Model,
     ledger: Ledger,

@@ -158,7 +158,7 @@ impl Program {
         Some(op)
     }
 
-    /// What a program of this kind does next: most want it durable at once.
+    /// Next operation of a program of this kind: most want it durable at once.
     fn plan_after(&mut self, model: &Model, op: &Op) {
         let wants = self.random.chance(2);
         match op {
