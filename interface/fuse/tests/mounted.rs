@@ -424,41 +424,39 @@ fn a_mount_goes_from_server_to_server_under_programs() {
     let readers = || Readers::new(&exec).expect("readers");
     let mut session =
         Session::mount_with(&readers(), handler.clone(), &mounted.at, &fuse::MountOptions::default()).expect("it was mounted just now");
-    let stop = Arc::new(AtomicBool::new(false));
-    let writers: Vec<_> = (0..3)
-        .map(|number| {
-            let (stop, path) = (stop.clone(), mounted.at.join(format!("log{number}")));
-            std::thread::spawn(move || {
-                let mut file = OpenOptions::new().create_new(true).append(true).open(&path).expect("create");
-                let mut count = 0u32;
-                while !stop.load(Ordering::Relaxed) {
-                    writeln!(file, "{count}").expect("append");
-                    let other = path.with_extension("new");
-                    std::fs::create_dir(&other).and_then(|()| std::fs::remove_dir(&other)).expect("a directory comes and goes");
-                    count += 1;
-                }
-                let wanted: String = (0..count).map(|line| format!("{line}\n")).collect();
-                assert_eq!(std::fs::read_to_string(&path).expect("read"), wanted, "a write was lost or done twice");
-            })
-        })
-        .collect();
-    for _ in 0..30 {
-        std::thread::sleep(Duration::from_millis(10));
-        session.pause();
-        while !session.is_quiet() {
-            std::thread::yield_now();
+    let stop = AtomicBool::new(false);
+    let writes = |number: u32| {
+        let path = mounted.at.join(format!("log{number}"));
+        let mut file = OpenOptions::new().create_new(true).append(true).open(&path).expect("create");
+        let mut count = 0u32;
+        while !stop.load(Ordering::Relaxed) {
+            writeln!(file, "{count}").expect("append");
+            let other = path.with_extension("new");
+            std::fs::create_dir(&other).and_then(|()| std::fs::remove_dir(&other)).expect("a directory comes and goes");
+            count += 1;
         }
-        let (connection, facts) = session.connection().expect("a descriptor");
-        let next = Session::adopt(&readers(), handler.clone(), connection, facts).expect("adopted");
-        // As the end of its process would.
-        std::mem::forget(std::mem::replace(&mut session, next));
-    }
-    session.pause();
-    session.resume().expect("it goes on when nobody takes it");
-    stop.store(true, Ordering::Relaxed);
-    for writer in writers {
-        writer.join().expect("no program saw an error");
-    }
+        let wanted: String = (0..count).map(|line| format!("{line}\n")).collect();
+        assert_eq!(std::fs::read_to_string(&path).expect("read"), wanted, "a write was lost or done twice");
+    };
+    // A program that sees an error ends the test.
+    std::thread::scope(|scope| {
+        let writes = &writes;
+        (0..3).for_each(|number| drop(scope.spawn(move || writes(number))));
+        for _ in 0..30 {
+            exec.sleep_ns(10_000_000);
+            session.pause();
+            while !session.is_quiet() {
+                std::thread::yield_now();
+            }
+            let (connection, facts) = session.connection().expect("a descriptor");
+            let next = Session::adopt(&readers(), handler.clone(), connection, facts).expect("adopted");
+            // As the end of its process would.
+            std::mem::forget(std::mem::replace(&mut session, next));
+        }
+        session.pause();
+        session.resume().expect("it goes on when nobody takes it");
+        stop.store(true, Ordering::Relaxed);
+    });
     assert_eq!(session.mountpoint(), std::fs::canonicalize(&mounted.at).expect("there"));
     mounted.session = Some(session);
 }
