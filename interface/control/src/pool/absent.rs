@@ -157,7 +157,10 @@ fn report_of(absent: &Absent) -> PoolReport {
         state: STATE.into(),
         status: Some(status),
         action: Some(action),
-        message_id: Some(if lacks_logs(&absent.why) { "ZFS-8000-K4" } else { "ZFS-8000-3C" }.into()),
+        message_id: match absent.why.why == BEING_OPENED {
+            true => None,
+            false => Some(if lacks_logs(&absent.why) { "ZFS-8000-K4" } else { "ZFS-8000-3C" }.into()),
+        },
         vdevs: VdevReport { name: entry.name.clone(), kind: "root".into(), state: STATE.into(), ..vdevs },
         properties: vec![
             text("name", &entry.name),
