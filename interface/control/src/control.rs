@@ -18,7 +18,7 @@ use crate::pool::opening::Opening;
 use crate::pool::reopening::Reopening;
 use crate::pool::vdevs::Vdevs;
 use crate::pool::{OpenPool, Pools, stopping};
-use crate::requests::changed_pool;
+use crate::requests::{About, about, changed_pool};
 use crate::settings::Settings;
 use crate::statistics::Statistics;
 use crate::watch::policy::Care;
@@ -204,11 +204,20 @@ impl Control {
         self.statistics.metrics()
     }
 
+    /// Waits for the end of pools that a request names and that are being closed; who forces their end does not wait for it.
+    fn await_departures(&self, request: &Request) {
+        let is_forced = matches!(request, Request::PoolExport(target) | Request::PoolDestroy(target) if target.force);
+        if let (false, About::Pools(names)) = (is_forced, about(request)) {
+            self.pools.leaving.wait(&self.exec, &names, || self.pools.has_suspended());
+        }
+    }
+
     /// Executes one request; it may take as long as its transaction group.
     pub fn execute(&self, request: &Request, caller: &Caller) -> Response {
         if let Err(failure) = self.opening.await_pools(&self.exec, request) {
             return Response::Failed(failure);
         }
+        self.await_departures(request);
         let pool = changed_pool(request);
         // A destroyed or exported pool cannot be written to afterwards.
         let before = matches!(request, Request::PoolDestroy(_) | Request::PoolExport(_));

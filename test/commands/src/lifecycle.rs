@@ -32,6 +32,27 @@ fn line_of(world: &World, pool: &str, device: &str) -> Result<String, Failure> {
     found.map(|line| line.split_whitespace().skip(1).collect::<Vec<_>>().join(" ")).ok_or_else(|| status.fault(format!("no {device}")))
 }
 
+/// If this fails, a script sees a pool that is on its way out, and fails when it then uses it.
+pub fn departures(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok("zinject -P export -s 3 tank")?;
+    let export = world.start("zpool export tank", PATIENCE)?;
+    // Unmounted means: beyond the point at which it could still be refused.
+    let is_mounted = || Ok::<_, Failure>(std::fs::read_to_string("/proc/self/mountinfo")?.contains(&world.at("mnt/tank ")));
+    let start = Instant::now();
+    while is_mounted()? && start.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // All pools are listed at once, those that are named when they are gone.
+    world.ok("zpool list")?.shows("tank")?;
+    world.refused("zpool get name tank", 1, "no such pool")?;
+    let (export, _) = export.finish()?;
+    same("exit status of the export", export.code, 0)?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    Ok(())
+}
+
 /// If this fails, a device that holds nothing takes its pool down, or keeps it closed for good.
 pub fn logs(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "l"])?;

@@ -133,6 +133,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "recovery: sequential rebuild", needs: MOUNTS, run: sweeps::rebuild },
     Scenario { name: "life: add, remove", needs: MOUNTS, run: lifecycle::add_and_remove },
     Scenario { name: "life: log devices that fail or are away", needs: MOUNTS, run: lifecycle::logs },
+    Scenario { name: "life: pools on their way out", needs: MOUNTS, run: lifecycle::departures },
     Scenario { name: "life: spares", needs: MOUNTS, run: lifecycle::spares },
     Scenario { name: "life: failing devices, suspended pools", needs: MOUNTS, run: lifecycle::failing },
     Scenario { name: "life: memory, in a control group and given back", needs: MOUNTS, run: memory::life },

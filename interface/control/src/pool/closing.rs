@@ -125,8 +125,10 @@ impl Closer {
         drop(open);
         let closing = Arc::new(Closing::default());
         let (own, told) = (self.clone(), closing.clone());
+        let departure = self.pools.leaving.begin(&target.pool);
         let work = move || {
             let outcome = own.close_now(&order, &told);
+            drop(departure);
             *told.outcome.lock() = Some(outcome);
             told.changed.notify_all();
         };
@@ -199,6 +201,7 @@ impl Closer {
         };
         mounts.remove_made_directories();
         drop(open);
+        self.injections.injected_delay(&target.pool, false, began_ns);
         let Some(open) = self.file.take_out(&target.pool, target.hard) else {
             return Err(because(ErrorKind::NotFound, order.what(), "no such pool"));
         };
@@ -244,7 +247,6 @@ impl Closer {
             self.events.tell("sysevent.fs.zfs.config_sync", &target.pool, guid);
         }
         self.file.remember();
-        self.injections.injected_delay(&target.pool, false, began_ns);
         remarks.map(|remarks| Response::Done { remarks: left.into_iter().chain(remarks).collect() })
     }
 

@@ -8,6 +8,7 @@ pub(crate) mod compatibility;
 pub(crate) mod create;
 pub(crate) mod import;
 pub(crate) mod intake;
+pub(crate) mod leaving;
 pub(crate) mod lifecycle;
 pub(crate) mod objections;
 pub(crate) mod open;

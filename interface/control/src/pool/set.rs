@@ -5,6 +5,7 @@ use crate::device::names::same_file;
 use crate::failure::because;
 use crate::pool::OpenPool;
 use crate::pool::absent::Absents;
+use crate::pool::leaving::Leaving;
 use control_api::{ErrorKind, Failure, pool_name_objection};
 use exec::{Mutex, RwLock};
 use ondisk::Guid;
@@ -21,6 +22,8 @@ pub(crate) struct Pools {
     pub(crate) absent: Absents,
     claims: Arc<Mutex<BTreeSet<String>>>,
     stopping: AtomicBool,
+    /// Pools that are being closed.
+    pub(crate) leaving: Arc<Leaving>,
 }
 
 /// Name that nobody else gets for a pool as long as this is there.
