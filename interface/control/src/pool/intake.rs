@@ -4,6 +4,7 @@ use crate::device::devices::Devices;
 use crate::events::Events;
 use crate::failure::pool_failure;
 use crate::inject::Injections;
+use crate::mount::holding::Holding;
 use crate::mount::mounting::Mounter;
 use crate::pool::cache_file::PoolsFile;
 use crate::pool::closing::Closer;
@@ -31,6 +32,7 @@ pub(crate) struct Intake {
     pub closer: Arc<Closer>,
     /// Policy that looks after the devices of open pools.
     pub care: Arc<Care>,
+    pub holding: Arc<Holding>,
 }
 
 /// Import as one request wants it.
