@@ -103,9 +103,12 @@ impl Arena {
         Ok(())
     }
 
-    /// Effect of a request that the process before did and perhaps did not answer, as far as it was taken over; None when it did not, or in part
-    /// only with what it wrote: [`Done::bytes`] are fewer than were to be written then, and it is to be done again as a whole. To be asked before
+    /// Effect of a request that the process before did and perhaps did not answer, as far as it was taken over. To be asked before
     /// [`Arena::begin`] of a request that is sent again.
+    ///
+    /// What makes, links, renames or removes a name, or a file without one, is known as a whole: the answer is made from the state. Of a write
+    /// it is done when [`Done::bytes`] are all that was to be written. Everything else, and a write of which there are fewer, may have been done
+    /// in part: it is to be done again as a whole, to the same effect, without regard to whether an attribute was to be there before.
     pub fn was_done(&self, objset: u64, unique: u64) -> Option<Done> {
         let _ = (objset, unique);
         None
