@@ -29,8 +29,8 @@ mod verify;
 mod zia;
 
 pub use error::{DeviceProblem, PoolError};
-pub use facade::Pool;
 pub use facade::status::{LeafStatus, PoolStatus};
+pub use facade::{ArenaOutcome, Pool};
 pub use metaslab::{BROKEN_ACTION, BrokenMetaslab};
 pub use open::ImportOptions;
 pub use open::base::Runtime;

@@ -197,6 +197,11 @@ impl Zfs {
         self.nodes.inherited.note(nodes);
     }
 
+    /// Notes that the client of a process that was killed goes on, and nobody knows which nodes it remembers: before [`Zfs::drain_unlinked`] and any
+    /// other use of the file system. Nodes without names stay until it forgets them, or all ([`Zfs::forget_all`]); who forgets more references
+    /// to a node than are known forgets all.
+    pub fn take_over_unknown(&self) {}
+
     /// Deletes what a crash left in the unlinked set; returns how many (OpenZFS: `zfs_unlinked_drain`).
     pub fn drain_unlinked(&self) -> Result<u64, ZplError> {
         self.nodes.drain_unlinked()

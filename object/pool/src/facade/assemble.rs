@@ -67,6 +67,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
         damaged_labels,
         damaged_uberblocks,
         replayed: Vec::new(),
+        arena_outcome: super::ArenaOutcome::None,
     })
 }
 

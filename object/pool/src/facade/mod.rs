@@ -38,7 +38,23 @@ use scan::Scan;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vdev::VdevTree;
+use zil::Arena;
 use zio::{DirectParameters, Zio};
+
+/// Outcome of an import with an arena that another process left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ArenaOutcome {
+    /// None was given.
+    #[default]
+    None,
+    /// All that was answered is there again, and on disk.
+    TakenOver {
+        /// Number of records that were replayed.
+        records: u64,
+    },
+    /// It was not used: the pool is as after a crash, and its mounts must not go on. In words.
+    Refused(String),
+}
 
 /// An open pool. Close it with [`Pool::export`] or [`Pool::destroy`]; a handle that is dropped without stops the txgs and leaves
 /// the pool as after a crash, which loses nothing that was synced.
@@ -58,6 +74,8 @@ pub struct Pool {
     damaged_uberblocks: usize,
     /// Intent logs that the import replayed.
     replayed: Vec<ReplayedLog>,
+    /// What became of the arena that the import was given.
+    arena_outcome: ArenaOutcome,
 }
 
 impl Drop for Pool {
@@ -121,6 +139,23 @@ impl Pool {
     /// Intent logs that the import replayed.
     pub fn replayed(&self) -> &[ReplayedLog] {
         &self.replayed
+    }
+    /// Names the arena that has what mounts change from now on, so that they outlive this process; once, before anything of the pool is mounted. False
+    /// when it has one already: the one that its import was given goes on being used.
+    pub fn set_arena(&self, arena: Arc<Arena>) -> bool {
+        self.dsl().set_arena(arena)
+    }
+    /// Arena of the pool: where there is one, its mounts can outlive this process.
+    pub fn arena(&self) -> Option<Arc<Arena>> {
+        self.dsl().arena().cloned()
+    }
+    /// What became of the arena that the import was given.
+    pub fn arena_outcome(&self) -> &ArenaOutcome {
+        &self.arena_outcome
+    }
+    /// True when the import was given an arena, and everything in it is there again: mounts of the process before can go on.
+    pub fn has_taken_over(&self) -> bool {
+        matches!(self.arena_outcome, ArenaOutcome::TakenOver { .. })
     }
     /// The executor that everything of the pool runs on.
     pub fn exec(&self) -> &Exec {
