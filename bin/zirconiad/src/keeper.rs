@@ -255,3 +255,56 @@ pub fn begin(socket: &OwnedFd) -> io::Result<Begin> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, a daemon that dies leaves its mounts to nobody, or another daemon takes its place before the next one.
+    #[test]
+    fn what_a_daemon_that_dies_had_held_arrives_at_the_next() {
+        let lock = || File::open("/dev/null").expect("there");
+        let (mut kept, (ours, theirs)) = (Kept::default(), line::pair().expect("a line"));
+        let daemon = Line::new(theirs, &lock(), true).expect("begun");
+        for (number, notes) in [(5, "old"), (6, "ended"), (5, "new")] {
+            daemon.hold(number, notes.as_bytes(), memory_of(b"thing").expect("memory").as_fd()).expect("held");
+        }
+        daemon.let_go(6);
+        drop(daemon);
+        assert!(kept.hear(&ours).expect("heard"), "the daemon is gone");
+        assert_eq!(kept.ended(Instant::now()), None);
+        assert!(kept.has_lock() && kept.deadline().is_some() && !kept.is_waiting());
+        let (ours, theirs) = line::pair().expect("a line");
+        kept.words().expect("words").iter().try_for_each(|word| line::say(&ours, word)).expect("said");
+        let Begin { mut heritage, lock, can_hold } = begin(&theirs).expect("heard");
+        assert!(lock.is_some() && can_hold && heritage.connections.is_empty());
+        let Heirloom { notes, descriptor } = heritage.held.remove(&5).expect("it was held");
+        assert_eq!((notes, bytes_of(descriptor).expect("read")), (b"new".to_vec(), b"thing".to_vec()));
+        assert!(heritage.held.is_empty());
+    }
+
+    /// If this fails, a daemon that was replaced leaves a mount twice: as one that was handed over, and as one of a daemon that died.
+    #[test]
+    fn what_is_handed_over_is_not_held_any_more() {
+        let nothing = || OwnedFd::from(File::open("/dev/null").expect("there"));
+        let (mut kept, (ours, theirs)) = (Kept::default(), line::pair().expect("a line"));
+        let daemon = Line::new(theirs, &File::open("/dev/null").expect("there"), true).expect("begun");
+        for number in [1, 2] {
+            daemon.hold(number, b"", nothing().as_fd()).expect("held");
+        }
+        let connections = BTreeMap::from([(1, nothing()), (2, nothing())]);
+        daemon.keep(Heritage { connections, ..Heritage::default() }, Path::new("/next")).expect("handed over");
+        drop(daemon);
+        assert!(kept.hear(&ours).expect("heard"));
+        assert_eq!(kept.ended(Instant::now()), Some("/next".into()));
+        assert!(kept.is_waiting() && !kept.held.has_any());
+        let (ours, theirs) = line::pair().expect("a line");
+        let next = Line::new(theirs, &File::open("/dev/null").expect("there"), true).expect("begun");
+        next.hold(1, b"", nothing().as_fd()).expect("held");
+        drop(next);
+        assert!(kept.hear(&ours).expect("heard"));
+        kept.ended(Instant::now());
+        // Each once: the one that it went on with, and the other.
+        assert!(kept.held.has_any() && kept.connections.keys().eq([&2]));
+    }
+}

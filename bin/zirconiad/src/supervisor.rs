@@ -25,7 +25,7 @@ const PAUSES: [Duration; 5] =
 const MEMORY: Duration = Duration::from_secs(600);
 /// Time that the process of a daemon may take to end after its descriptors are closed, before mounts are cut off: one of its threads may wait for
 /// a mount of its own.
-const LAST: Duration = Duration::from_secs(3);
+const LAST: Duration = Duration::from_secs(10);
 /// Numbers of signals by which somebody ends a process that is to stay so.
 const ORDERED: [i32; 2] = [2, 15];
 

@@ -141,6 +141,7 @@ impl Control {
             closer: closer.clone(),
             care: Arc::new(care),
             holding: holding.clone(),
+            parameters: settings.parameters.clone(),
         });
         let handing = Arc::new(Handing::new(&exec, (&pools, &opening), &mounter, &returning, (&devices.served, &holding)));
         let reopening = Arc::new(Reopening {

@@ -37,7 +37,10 @@ pub trait Lasting: Send + Sync {
     /// True when nothing that was done so far goes with the server. Waits for nothing.
     fn is_settled(&self) -> bool;
     /// Waits until what was done so far does not go with the server.
-    fn wait_settled(&self);
+    ///
+    /// # Errors
+    /// The errno for whoever asked: what was done may be gone.
+    fn wait_settled(&self) -> Reply<()>;
 }
 
 /// Rest of a request of a mount that outlives its server, until it is answered.
@@ -55,16 +58,15 @@ impl Rest {
         self.0.as_ref().is_some_and(|(lasting, ..)| !lasting.is_settled())
     }
 
-    /// Runs `send`, which gives the answer, when that may be given: now, or later on another thread. Waits for nothing.
-    pub fn settle(self, send: impl FnOnce() + Send + 'static) {
+    /// Runs `send`, which gives the answer, or an error instead of it, when that may be given: now, or later on another thread. Waits for nothing.
+    pub fn settle(self, send: impl FnOnce(Reply<()>) + Send + 'static) {
         match self.0 {
             Some((lasting, chores, underway)) if !lasting.is_settled() => chores.add(Box::new(move || {
-                lasting.wait_settled();
-                send();
+                send(lasting.wait_settled());
                 drop(underway);
             })),
             rest => {
-                send();
+                send(Ok(()));
                 drop(rest);
             }
         }

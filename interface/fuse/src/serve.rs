@@ -67,10 +67,10 @@ impl Link {
 
     fn answer_read(self, Duty { rest, debt }: Duty, unique: u64) -> Answer<Abd> {
         Answer::new(move |reply| {
-            rest.settle(move || {
+            rest.settle(move |settled| {
                 let _debt = debt;
                 let mut head = [0; HEAD];
-                match reply {
+                match settled.and(reply) {
                     Ok(data) => self.send(&mut head, Some(&data), unique, 0),
                     Err(errno) => self.send(&mut head, None, unique, -errno.0),
                 };
@@ -86,10 +86,10 @@ impl Link {
         encode: impl FnOnce(T) -> R + Send + 'static,
     ) -> Answer<T> {
         Answer::new(move |reply: Reply<T>| {
-            rest.settle(move || {
+            rest.settle(move |settled| {
                 let _debt = debt;
                 let mut out = vec![0; HEAD];
-                let error = match reply {
+                let error = match settled.and(reply) {
                     Ok(value) => {
                         out.extend_from_slice(encode(value).as_bytes());
                         0
@@ -206,8 +206,8 @@ fn serve_request(mount: &Mount, serving: Serving, request: &Request<'_>, out: &m
         return is_connected;
     }
     let mut out = std::mem::take(out);
-    rest.settle(move || {
-        answer(link, &result, &mut out, unique);
+    rest.settle(move |settled| {
+        answer(link, &settled.and(result), &mut out, unique);
         drop(serving);
     });
     true

@@ -47,13 +47,14 @@ impl Lasting for Shared {
     fn is_settled(&self) -> bool {
         self.settled.lock().0
     }
-    fn wait_settled(&self) {
+    fn wait_settled(&self) -> Reply<()> {
         let mut settled = self.settled.lock();
         settled.1 += 1;
         self.changed.notify_all();
         while !settled.0 {
             self.changed.wait(&mut settled);
         }
+        Ok(())
     }
 }
 

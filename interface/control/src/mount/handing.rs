@@ -37,6 +37,8 @@ const BREATH_NS: u64 = 100_000_000;
 const SYNC_NS: u64 = 20_000_000_000;
 /// Nanoseconds after which mounts that the next daemon does not go on with are cut off.
 const DEADLINE_NS: u64 = 60_000_000_000;
+/// Nanoseconds in which what the kernel sends again has come.
+const SENT_AGAIN_NS: u64 = 30_000_000_000;
 const STEP_NS: u64 = 2_000_000;
 const WHAT: &str = "cannot replace the daemon";
 
@@ -348,7 +350,9 @@ impl Handing {
             let again = note.again();
             let copy = connection.try_clone();
             let begins = || {
-                copy.iter().for_each(|copy| self.holding.hold_again(pool, again, copy));
+                if let Ok(copy) = &copy {
+                    self.holding.hold_again(pool, again, copy);
+                }
                 keeper.taken(number);
             };
             if let Err(failure) = self.mounter.adopt(&turn, wish, note.left(connection, is_of_dead), begins) {
@@ -357,6 +361,14 @@ impl Handing {
                 keeper.let_go(number);
             }
             turn.step();
+        }
+        if let Some(arena) = pool.pool().arena() {
+            let exec = self.exec.clone();
+            let work = move || {
+                exec.sleep_ns(SENT_AGAIN_NS);
+                arena.forget_inherited();
+            };
+            drop(self.exec.spawn_operation("z-sent-again", Box::new(work)));
         }
     }
 
@@ -370,6 +382,7 @@ impl Handing {
 
     /// Cuts off what nobody goes on with: who uses it gets errors, and it is mounted again as after a death.
     pub(crate) fn cut_off_rest(&self) {
+        self.holding.drop_left();
         let rest = std::mem::take(&mut *self.left.lock());
         if rest.is_empty() {
             return;

@@ -100,6 +100,14 @@ impl Holding {
         }
     }
 
+    /// Has the keeper let go of the arenas of pools that are not open: they are others by the time they are.
+    pub(crate) fn drop_left(&self) {
+        let left = std::mem::take(&mut self.state.lock().left);
+        if let Some(keeper) = self.keeper.get() {
+            left.values().for_each(|left| keeper.let_go(left.number));
+        }
+    }
+
     fn tell(&self, state: &mut State, number: u32, thing: Thing, descriptor: BorrowedFd<'_>) {
         let Some(keeper) = self.keeper.get() else { return };
         let Ok(notes) = serde_json::to_vec(&Notes { format: FORMAT, thing }) else { return };

@@ -264,7 +264,7 @@ impl Mounter {
                 writes_back: options.writes_back,
                 is_suspended: is_suspended(pool),
                 works_in: works_in(pool, handle.object()),
-                arena: pool.pool().arena(),
+                arena: pool.pool().arena().map(|arena| (arena, self.notes_snapshots(pool, handle.object()))),
             },
             options,
             wishes: wish.options.clone(),
@@ -274,6 +274,16 @@ impl Mounter {
             number: self.holding.next_number(),
         };
         Ok(Some(Ready { wish: wish.clone(), handle, plan }))
+    }
+
+    /// Returns who notes that a snapshot of a mounted file system was entered.
+    fn notes_snapshots(&self, pool: &Arc<OpenPool>, objset: u64) -> Box<dyn Fn() + Send + Sync> {
+        let (pool, holding) = (Arc::downgrade(pool), self.holding.clone());
+        Box::new(move || {
+            let Some(pool) = pool.upgrade() else { return };
+            let mounted = pool.mounts.all().into_iter().find(|mounted| mounted.zfs().objset().id().0 == objset);
+            mounted.iter().for_each(|mounted| holding.hold(&pool, mounted));
+        })
     }
 
     /// Gives mounted file systems at and below a name the flags that their properties ask for now; what their mounts were asked for

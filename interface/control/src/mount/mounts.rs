@@ -21,6 +21,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
+use zil::Arena;
 use zpl::direct::{Direct, DirectSnapshot, DirectStats, Tunables};
 use zpl::{EnteredSnapshot, Node, Remembered, Settings, SnapshotSource, Zfs, ZplFuse};
 
@@ -131,8 +132,8 @@ pub struct Opens {
     pub is_suspended: Box<dyn Fn() -> bool + Send + Sync>,
     /// Question whether a program works in a snapshot of the file system.
     pub works_in: Box<dyn Fn(&str) -> bool + Send + Sync>,
-    /// Arena of the pool, where mounts outlive a daemon that dies.
-    pub arena: Option<Arc<Arena>>,
+    /// Arena of the pool, where mounts outlive a daemon that dies, and who notes that a snapshot was entered.
+    pub arena: Option<(Arc<Arena>, Box<dyn Fn() + Send + Sync>)>,
 }
 
 /// Mount that another daemon left.
@@ -495,7 +496,7 @@ impl Mounts {
         let handler = ZplFuse::new(zfs.clone(), snapshots).with_health(opens.is_suspended).with_workers(opens.works_in);
         let handler = handler.with_write_back(opens.writes_back);
         let handler = match opens.arena {
-            Some(arena) => handler.with_arena(arena, number),
+            Some((arena, when_entered)) => handler.with_arena(arena, number, when_entered),
             None => handler,
         };
         Ok((zfs, Arc::new(handler)))
