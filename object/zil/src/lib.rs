@@ -22,7 +22,7 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use arena::{ARENA_BYTES, Arena, ArenaError, Done, Request, RequestScope, request_of_thread};
+pub use arena::{ARENA_BYTES, Arena, ArenaError, Done, Entry, EntryKind, Heritage, Noted, Request, RequestScope, request_of_thread};
 pub use chain::{End, Visit, Walked, walk};
 pub use claim::{Claim, claim};
 pub use itx::{Filled, Itx, Log, Payload, Range, Source as LogSource};

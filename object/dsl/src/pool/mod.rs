@@ -229,8 +229,9 @@ impl DslPool {
         logs.claim(&self.tree, self.txgs.synced_txg())
     }
 
-    /// Names the arena of the pool, before any dataset is used; false when it has one already.
-    pub fn set_arena(&self, arena: Arc<Arena>) -> bool {
+    /// Names the arena of the pool with this guid, before any dataset is used; false when it has one already.
+    pub fn set_arena(&self, arena: Arc<Arena>, guid: u64) -> bool {
+        arena.attach(guid, &self.txgs);
         self.live_logs.set_arena(arena)
     }
 

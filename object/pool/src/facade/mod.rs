@@ -17,6 +17,7 @@ use crate::spa::config::PoolState;
 use crate::spa::props::{PoolProp, is_provider_prop};
 use crate::spa::replay::replay_logs;
 use crate::spa::services::dsl_error;
+use crate::spa::takeover::{self, ArenaOutcome};
 use crate::spa::{Follow, Spa};
 use crate::sweep::Sweeps;
 use crate::sync::Syncer;
@@ -40,21 +41,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vdev::VdevTree;
 use zil::Arena;
 use zio::{DirectParameters, Zio};
-
-/// Outcome of an import with an arena that another process left.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ArenaOutcome {
-    /// None was given.
-    #[default]
-    None,
-    /// All that was answered is there again, and on disk.
-    TakenOver {
-        /// Number of records that were replayed.
-        records: u64,
-    },
-    /// It was not used: the pool is as after a crash, and its mounts must not go on. In words.
-    Refused(String),
-}
 
 /// An open pool. Close it with [`Pool::export`] or [`Pool::destroy`]; a handle that is dropped without stops the txgs and leaves
 /// the pool as after a crash, which loses nothing that was synced.
@@ -100,7 +86,16 @@ impl Pool {
 
     /// Imports the pool that `options` name from `devices` (any devices: those of other pools are ignored).
     pub fn import(exec: &Exec, devices: Vec<Device>, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
-        Pool::open(exec, &open::choose(exec, devices, options)?, options, runtime)
+        match Pool::open(exec, &open::choose(exec, devices.clone(), options)?, options, runtime) {
+            Err(PoolError::Takeover(why)) => {
+                // Nothing of it reached the disk.
+                let options = ImportOptions { arena: None, ..options.clone() };
+                let mut pool = Pool::open(exec, &open::choose(exec, devices, &options)?, &options, runtime)?;
+                pool.arena_outcome = ArenaOutcome::Refused(why);
+                Ok(pool)
+            }
+            result => result,
+        }
     }
 
     /// Imports a pool that [`crate::find_pools`] found.
@@ -118,7 +113,7 @@ impl Pool {
 
     /// Starts the txgs, and what an earlier import left to be done, unless nothing may be written.
     fn begin(base: Base, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
-        let pending = base.logs.pending();
+        let mut pending = base.logs.pending();
         let mut pool = assemble::assemble(base, runtime)?;
         pool.suspend_rebuilds(runtime.suspended_scans);
         pool.scan.set_tunables(scan::ScanTunables { suspended: runtime.suspended_scans, ..pool.scan.tunables() });
@@ -126,9 +121,13 @@ impl Pool {
         if options.read_only {
             return Ok(pool);
         }
+        // Before a txg is written: what the process before did in one of this number must not go with it.
+        let inherited = takeover::adopt(&pool.spa, options.arena.as_deref());
         pool.spa.txgs.start(pool.syncer.clone());
         pool.spa.first_sync()?;
+        let told = takeover::take_logs(&pool.spa, &mut pending, &inherited)?;
         pool.replayed = replay_logs(&pool.spa, &pending, runtime.replay.as_deref())?;
+        pool.arena_outcome = takeover::replay(&pool.spa, inherited, &told, runtime.replay.as_deref())?;
         pool.resilver_stale()?;
         pool.scan.spawn();
         pool.rebuilds.spawn();
@@ -143,7 +142,7 @@ impl Pool {
     /// Names the arena that has what mounts change from now on, so that they outlive this process; once, before anything of the pool is mounted. False
     /// when it has one already: the one that its import was given goes on being used.
     pub fn set_arena(&self, arena: Arc<Arena>) -> bool {
-        self.dsl().set_arena(arena)
+        self.dsl().set_arena(arena, self.guid().0)
     }
     /// Arena of the pool: where there is one, its mounts can outlive this process.
     pub fn arena(&self) -> Option<Arc<Arena>> {
