@@ -130,6 +130,9 @@ impl Handler for Mortal {
     fn readdir(&self, caller: &Caller, node: NodeId, handle: FileHandle, offset: u64, sink: &mut dyn DirSink) -> Reply<()> {
         self.shared.fs.readdir(caller, node, handle, offset, sink)
     }
+    fn readdirplus(&self, caller: &Caller, node: NodeId, handle: FileHandle, offset: u64, sink: &mut dyn DirSink) -> Reply<()> {
+        self.shared.fs.readdirplus(caller, node, handle, offset, sink)
+    }
     fn mkdir(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &NewNode) -> Reply<Entry> {
         self.change(|fs| fs.mkdir(caller, parent, name, new), made)
     }

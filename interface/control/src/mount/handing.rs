@@ -336,6 +336,14 @@ impl Handing {
             *left = others;
             mine
         };
+        if let (true, Some(arena)) = (pool.pool().has_taken_over(), pool.pool().arena()) {
+            let exec = self.exec.clone();
+            let work = move || {
+                exec.sleep_ns(SENT_AGAIN_NS);
+                arena.forget_inherited();
+            };
+            drop(self.exec.spawn_operation("z-sent-again", Box::new(work)));
+        }
         let Some(keeper) = self.keeper.get().filter(|_| !mine.is_empty()) else { return };
         let turn = self.mounter.turn();
         for Waiting { note, connection, is_of_dead } in mine {
@@ -361,14 +369,6 @@ impl Handing {
                 keeper.let_go(number);
             }
             turn.step();
-        }
-        if let Some(arena) = pool.pool().arena() {
-            let exec = self.exec.clone();
-            let work = move || {
-                exec.sleep_ns(SENT_AGAIN_NS);
-                arena.forget_inherited();
-            };
-            drop(self.exec.spawn_operation("z-sent-again", Box::new(work)));
         }
     }
 

@@ -146,18 +146,19 @@ pub(crate) struct Left {
     /// Nodes that the kernel remembers.
     pub remembered: Vec<Remembered>,
     pub snapshots: Vec<EnteredSnapshot>,
-    /// True when that daemon died: what the kernel remembers is not known.
+    /// True when that daemon died.
     pub is_of_dead: bool,
+    /// True when it is not known what the kernel remembers besides.
+    pub is_unknown: bool,
 }
 
-/// State in which the kernel's side of a file system is that is opened to be served.
-enum Kernels<'a> {
-    /// Kernel knows nothing of it.
-    New,
-    /// Kernel remembers these nodes.
-    Remembers(&'a [Remembered]),
-    /// Kernel remembers what nobody knows.
-    Unknown,
+/// Kernel's side of a file system that is opened to be served.
+#[derive(Default)]
+struct Kernels<'a> {
+    /// Nodes that it remembers.
+    remembered: &'a [Remembered],
+    /// True when it may remember others.
+    is_unknown: bool,
 }
 
 /// True for a dataset and what is below it.
@@ -452,7 +453,7 @@ impl Mounts {
         self.remember_made(&plan, &prepared);
         let mut asked = Asked::default();
         asked.add(&plan, prepared);
-        let (zfs, handler) = self.open(handle, txgs, plan.opens, (plan.number, Kernels::New))?;
+        let (zfs, handler) = self.open(handle, txgs, plan.opens, (plan.number, Kernels::default()))?;
         let readers = self.readers(exec).map_err(|error| because(ErrorKind::Io, &*what, error))?;
         let session = Session::mount_with(&readers, handler.clone(), &place, &plan.options).map_err(refused)?;
         let way = if session.has_rings() { "io_uring" } else { "read(2)" };
@@ -478,10 +479,11 @@ impl Mounts {
         zfs.set_space_source(dataset.clone());
         zfs.set_direct(Direct { tunables: opens.direct, stats: self.direct_of(&name) });
         // Before what nobody has open is deleted.
-        match kernels {
-            Kernels::New => {}
-            Kernels::Remembers(nodes) => zfs.take_over(nodes),
-            Kernels::Unknown => zfs.take_over_unknown(),
+        if !kernels.remembered.is_empty() {
+            zfs.take_over(kernels.remembered);
+        }
+        if kernels.is_unknown {
+            zfs.take_over_unknown();
         }
         if !zfs.is_read_only() && !opens.settings.read_only {
             zfs.drain_unlinked().map_err(|error| because(ErrorKind::Io, &*what, error))?;
@@ -513,13 +515,13 @@ impl Mounts {
         left: Left,
         begins: impl FnOnce(),
     ) -> Result<(), Failure> {
-        let Left { connection, facts, number, asked, remembered, snapshots, is_of_dead } = left;
+        let Left { connection, facts, number, asked, remembered, snapshots, is_of_dead, is_unknown } = left;
         let name = handle.name();
         let what = format!("cannot go on with the mount of '{name}'");
         let Claimed::Free(claim) = self.claim(exec, &name, &facts.mountpoint, &plan)? else {
             return Err(because(ErrorKind::Busy, what, "filesystem already mounted"));
         };
-        let kernels = if is_of_dead { Kernels::Unknown } else { Kernels::Remembers(&remembered) };
+        let kernels = Kernels { remembered: &remembered, is_unknown };
         let (zfs, handler) = self.open(handle, txgs, plan.opens, (number, kernels))?;
         for snapshot in &snapshots {
             if let Err(error) = handler.enter_again(snapshot) {

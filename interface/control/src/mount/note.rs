@@ -28,6 +28,9 @@ pub(crate) struct Note {
     nodes: Vec<(u64, u64, u32, u8)>,
     /// Name, number, open files.
     snapshots: Vec<(String, u64, u64)>,
+    /// True when a daemon before died: what the kernel remembers besides is not known.
+    #[serde(default)]
+    is_unknown: bool,
 }
 
 const PAGES: u8 = 1;
@@ -58,6 +61,7 @@ impl Note {
             options: mounted.wishes(),
             asked: mounted.asked.lock().clone(),
             nodes: remembered.iter().map(noted).collect(),
+            is_unknown: mounted.zfs().is_client_unknown(),
             snapshots: mounted.handler.entered().into_iter().map(|one| (one.name, one.number, one.open_files)).collect(),
         };
         Ok((note, connection))
@@ -70,7 +74,9 @@ impl Note {
 
     /// Mount that was noted, with its connection; `is_of_dead` says that its daemon died.
     pub(crate) fn left(self, connection: OwnedFd, is_of_dead: bool) -> Left {
-        let Note { number, mountpoint, device, minor, capabilities, max_write, through_helper, asked, nodes, snapshots, .. } = self;
+        let Note {
+            number, mountpoint, device, minor, capabilities, max_write, through_helper, asked, nodes, snapshots, is_unknown, ..
+        } = self;
         let negotiated = Negotiated { minor, capabilities, max_write };
         let remembered = |(object, references, writable, bits): (u64, u64, u32, u8)| {
             let (has_pages, has_stored) = (bits & PAGES != 0, bits & STORED != 0);
@@ -85,6 +91,7 @@ impl Note {
             remembered: nodes.into_iter().map(remembered).collect(),
             snapshots: snapshots.into_iter().map(entered).collect(),
             is_of_dead,
+            is_unknown: is_unknown || is_of_dead,
         }
     }
 }

@@ -17,7 +17,7 @@ use dsl::ReplayedLog;
 use exec::Exec;
 use metrics::Parameters;
 use ondisk::Guid;
-use pool::{ArenaOutcome, ImportOptions, Pool};
+use pool::{ArenaOutcome, ImportOptions, Pool, PoolError};
 use std::sync::Arc;
 use zil::{ARENA_BYTES, Arena};
 
@@ -80,8 +80,7 @@ impl Intake {
     fn keep(&self, pool: &Pool) {
         match pool.arena_outcome() {
             ArenaOutcome::Refused(why) => tracing::error!("{}: what the daemon that died had acknowledged is lost: {why}", pool.name()),
-            ArenaOutcome::TakenOver { records } => tracing::info!("{}: {records} changes of the daemon that died are there", pool.name()),
-            ArenaOutcome::None => {}
+            ArenaOutcome::TakenOver { .. } | ArenaOutcome::None => {}
         }
         let is_wanted = self.parameters.get("zirconia_keep_mounts") == Some(1) && self.holding.is_there() && pool.is_writeable();
         if pool.arena().is_some() || !is_wanted {
@@ -119,15 +118,23 @@ impl Intake {
             ..ImportOptions::default()
         };
         let has_arena = options.arena.is_some();
-        let pool = Pool::import(&self.exec, opened, &options, &self.settings.runtime()).map_err(|error| match failed.first() {
-            // A device that is there and can't be opened explains it better than that it is missing.
-            Some(failure) if error.is_of_missing_devices() => failure.clone(),
-            _ => pool_failure(wish.what.clone(), &error),
-        });
+        let pool = Pool::import(&self.exec, opened, &options, &self.settings.runtime());
         if has_arena && !pool.as_ref().is_ok_and(Pool::has_taken_over) {
             self.holding.drop_arena(guid.0);
         }
-        let pool = pool?;
+        let pool = match pool {
+            Ok(pool) => pool,
+            // As after a crash then.
+            Err(PoolError::Takeover(why)) => {
+                tracing::error!("{}: what the daemon that died had acknowledged is lost: {why}", wish.what);
+                return self.import_devices(paths, guid, wish);
+            }
+            // A device that is there and can't be opened explains it better than that it is missing.
+            Err(error) => {
+                let of_device = failed.into_iter().next().filter(|_| error.is_of_missing_devices());
+                return Err(of_device.unwrap_or_else(|| pool_failure(wish.what.clone(), &error)));
+            }
+        };
         self.injections.injected_delay(&pool.name(), true, began_ns);
         self.events.tell("sysevent.fs.zfs.config_sync", &pool.name(), pool.guid());
         self.events.tell("sysevent.fs.zfs.pool_import", &pool.name(), pool.guid());
