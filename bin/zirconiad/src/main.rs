@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod everyone;
+mod held;
 mod keeper;
 mod line;
 mod place;
@@ -88,9 +89,9 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (metrics, level) = (metrics_address(arguments)?, log_level()?);
     let failed = |error: std::io::Error| Failure::new(ErrorKind::Io, START, error.to_string());
     let socket = if arguments.supervised { line::taken_from(std::io::stdin()) } else { None };
-    let Begin { heritage, lock } = socket.as_ref().map_or_else(|| Ok(Begin::default()), keeper::begin).map_err(failed)?;
+    let Begin { heritage, lock, can_hold } = socket.as_ref().map_or_else(|| Ok(Begin::default()), keeper::begin).map_err(failed)?;
     let lock = place::lock(&state, lock)?;
-    let line = socket.map(|socket| Line::new(socket, &lock)).transpose().map_err(failed)?;
+    let line = socket.map(|socket| Line::new(socket, &lock, can_hold)).transpose().map_err(failed)?;
     let log = arguments.background.then(|| trust::log(&state.log()).map_err(|why| distrusted(START, &why))).transpose()?;
     // The door is open before anything is looked at that takes time: who started it goes on, and what is said from here on is for the log.
     let door = Door::open(&state, metrics)?;

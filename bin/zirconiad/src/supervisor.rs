@@ -1,7 +1,8 @@
 //! Starts the daemon again when it dies (`--background` only; service managers do that themselves): what was mounted comes back without
 //! anybody typing a command. It ends when the daemon ended in order, was told to end, or dies again and again.
 //!
-//! A daemon that another one is to replace leaves its mounts here until the other goes on with them ([`crate::keeper`]).
+//! A daemon that another one is to replace leaves its mounts here until the other goes on with them ([`crate::keeper`]). So does one that dies,
+//! where mounts are kept ([`crate::held`]): then the next one begins at once.
 
 use crate::keeper::Kept;
 use crate::line;
@@ -22,6 +23,9 @@ use tokio::signal::unix::{SignalKind, signal};
 const PAUSES: [Duration; 5] =
     [Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(8), Duration::from_secs(30)];
 const MEMORY: Duration = Duration::from_secs(600);
+/// Time that the process of a daemon may take to end after its descriptors are closed, before mounts are cut off: one of its threads may wait for
+/// a mount of its own.
+const LAST: Duration = Duration::from_secs(10);
 /// Numbers of signals by which somebody ends a process that is to stay so.
 const ORDERED: [i32; 2] = [2, 15];
 
@@ -39,10 +43,15 @@ enum Verdict {
 struct Deaths(Vec<Instant>);
 
 impl Deaths {
-    fn judge(&mut self, status: ExitStatus, is_told: bool, now: Instant) -> Verdict {
+    fn judge(&mut self, status: ExitStatus, is_told: bool, is_waited_for: bool, now: Instant) -> Verdict {
         let Some(number) = status.signal() else { return Verdict::End(status.code().unwrap_or(1) as u8) };
         if is_told || ORDERED.contains(&number) {
             return Verdict::End(128 + number as u8);
+        }
+        // Who waits has the deaths counted too: `Held::died`.
+        if is_waited_for {
+            tracing::error!("zirconiad was ended by signal {number}; its mounts wait for the next one");
+            return Verdict::Again(Duration::ZERO);
         }
         self.0.retain(|death| now.duration_since(*death) < MEMORY);
         let Some(pause) = PAUSES.get(self.0.len()) else {
@@ -93,17 +102,28 @@ async fn watch(state: &StateDir) -> std::io::Result<u8> {
             () = child.speaks() => {}
             () = at(kept.deadline()) => {
                 tracing::error!("the next daemon did not go on with all mounts in time: what is left is cut off");
-                kept.clear();
+                kept.clear_waiting();
+            }
+            () = at(child.last().filter(|_| kept.held.has_any())) => {
+                tracing::error!("the daemon does not end, perhaps it waits for a mount of its own: all are cut off");
+                kept.held.clear();
             }
         }
         child.hear(&mut kept);
         let Some(status) = child.process.try_wait()? else { continue };
         // What it said last.
         child.hear(&mut kept);
-        let next = kept.ended();
+        let next = kept.ended(Instant::now());
+        let is_handed = next.is_some();
         let pause = match program.follow(next, kept.is_waiting() && !is_told) {
-            true => Duration::ZERO,
-            false => match deaths.judge(status, is_told, Instant::now()) {
+            true => {
+                if !is_handed {
+                    // The program before may be one that holds nothing.
+                    kept.held.clear();
+                }
+                Duration::ZERO
+            }
+            false => match deaths.judge(status, is_told, kept.held.is_waiting(), Instant::now()) {
                 Verdict::End(code) => return Ok(code),
                 Verdict::Again(pause) => pause,
             },
@@ -166,6 +186,8 @@ struct Daemon {
     process: Child,
     /// Line to the daemon; None when nobody is at its other end any more.
     line: Option<UnixDatagram>,
+    /// Time at which the daemon's end was closed.
+    left: Option<Instant>,
 }
 
 impl Daemon {
@@ -177,7 +199,7 @@ impl Daemon {
         std::thread::spawn(move || words.iter().try_for_each(|word| line::say(&speaker, word)));
         let line = StdDatagram::from(ours);
         line.set_nonblocking(true)?;
-        Ok(Daemon { process, line: Some(UnixDatagram::from_std(line)?) })
+        Ok(Daemon { process, line: Some(UnixDatagram::from_std(line)?), left: None })
     }
 
     /// Waits until the daemon has said something.
@@ -186,6 +208,11 @@ impl Daemon {
             Some(line) => drop(line.readable().await),
             None => pending().await,
         }
+    }
+
+    /// Time until which its process should have ended, once its descriptors are closed.
+    fn last(&self) -> Option<Instant> {
+        self.left.map(|left| left + LAST)
     }
 
     /// Hears what the daemon has said.
@@ -201,7 +228,10 @@ impl Daemon {
         });
         match heard {
             Ok(false) => {}
-            Ok(true) => self.line = None,
+            Ok(true) => {
+                self.line = None;
+                self.left = Some(Instant::now());
+            }
             Err(error) => {
                 tracing::error!("what the daemon says of its mounts is not understood: {error}");
                 self.line = None;
@@ -250,18 +280,19 @@ mod tests {
         let (killed, ended) = (ExitStatus::from_raw(9), ExitStatus::from_raw(1 << 8));
         let mut deaths = Deaths::default();
         let begun = Instant::now();
-        assert_eq!(deaths.judge(ended, false, begun), Verdict::End(1));
-        assert_eq!(deaths.judge(ExitStatus::from_raw(15), false, begun), Verdict::End(143));
+        assert_eq!(deaths.judge(ended, false, false, begun), Verdict::End(1));
+        assert_eq!(deaths.judge(ExitStatus::from_raw(15), false, false, begun), Verdict::End(143));
         assert_eq!(
-            Deaths::default().judge(ExitStatus::from_raw(1), false, begun),
+            Deaths::default().judge(ExitStatus::from_raw(1), false, false, begun),
             Verdict::Again(PAUSES[0]),
             "nobody ends daemons with SIGHUP"
         );
-        assert_eq!(deaths.judge(killed, true, begun), Verdict::End(137), "told to end");
+        assert_eq!(deaths.judge(killed, true, true, begun), Verdict::End(137), "told to end");
         for pause in PAUSES {
-            assert_eq!(deaths.judge(killed, false, begun), Verdict::Again(pause));
+            assert_eq!(deaths.judge(killed, false, false, begun), Verdict::Again(pause));
         }
-        assert_eq!(deaths.judge(killed, false, begun), Verdict::End(137));
-        assert_eq!(deaths.judge(killed, false, begun + MEMORY), Verdict::Again(PAUSES[0]), "long ago does not count");
+        assert_eq!(deaths.judge(killed, false, false, begun), Verdict::End(137));
+        assert_eq!(deaths.judge(killed, false, true, begun), Verdict::Again(Duration::ZERO), "programs wait");
+        assert_eq!(deaths.judge(killed, false, false, begun + MEMORY), Verdict::Again(PAUSES[0]), "long ago does not count");
     }
 }

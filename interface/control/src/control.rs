@@ -8,6 +8,7 @@ use crate::events::Events;
 use crate::failure::suspended;
 use crate::inject::Injections;
 use crate::mount::handing::{Handing, Heritage, Keeper};
+use crate::mount::holding::Holding;
 use crate::mount::mounting::Mounter;
 use crate::mount::returning::{Returning, STAGE};
 use crate::mount::unmounting::Unmounter;
@@ -79,6 +80,7 @@ struct Ground {
     mounter: Arc<Mounter>,
     unmounter: Arc<Unmounter>,
     returning: Arc<Returning>,
+    holding: Arc<Holding>,
     settings: Arc<Settings>,
     events: Arc<Events>,
     injections: Arc<Injections>,
@@ -97,7 +99,8 @@ impl Ground {
         let devices = Arc::new(Devices { exec: exec.clone(), pools: pools.clone(), served: served.clone(), reserved });
         let injections = Arc::new(Injections::new(exec, &pools));
         let stage = state.path().join(STAGE);
-        let mounter = Arc::new(Mounter::new(exec, &pools, &settings.parameters, &settings.direct, stage));
+        let holding = Arc::<Holding>::default();
+        let mounter = Arc::new(Mounter::new(exec, &pools, (&settings.parameters, &settings.direct), &holding, stage));
         let unmounter = Arc::new(Unmounter { exec: exec.clone(), pools: pools.clone(), mounter: mounter.clone(), served });
         let returning = Arc::new(Returning::new(state.path(), &pools, &opening, &mounter));
         let closer = Arc::new(Closer {
@@ -110,14 +113,14 @@ impl Ground {
             events: events.clone(),
             injections: injections.clone(),
         });
-        Ground { pools, opening, file, devices, mounter, unmounter, returning, settings, events, injections, closer }
+        Ground { pools, opening, file, devices, mounter, unmounter, returning, holding, settings, events, injections, closer }
     }
 }
 
 impl Control {
     /// Makes a daemon without pools; [`Control::open_pools`] opens those that the state directory remembers.
     pub fn start(exec: Exec, state: StateDir) -> Arc<Control> {
-        let Ground { pools, opening, file, devices, mounter, unmounter, returning, settings, events, injections, closer } =
+        let Ground { pools, opening, file, devices, mounter, unmounter, returning, holding, settings, events, injections, closer } =
             Ground::lay(&exec, &state);
         let care = Care {
             exec: exec.clone(),
@@ -137,8 +140,10 @@ impl Control {
             injections: injections.clone(),
             closer: closer.clone(),
             care: Arc::new(care),
+            holding: holding.clone(),
+            parameters: settings.parameters.clone(),
         });
-        let handing = Arc::new(Handing::new(&exec, (&pools, &opening), &mounter, &returning, &devices.served));
+        let handing = Arc::new(Handing::new(&exec, (&pools, &opening), &mounter, &returning, (&devices.served, &holding)));
         let reopening = Arc::new(Reopening {
             exec: exec.clone(),
             pools: pools.clone(),
@@ -163,6 +168,7 @@ impl Control {
                 injections: injections.clone(),
                 file: file.clone(),
                 returning: returning.clone(),
+                handing: handing.clone(),
                 reopening: reopening.clone(),
             }),
             exec,
@@ -227,6 +233,7 @@ impl Control {
         let performed = self.refuse_suspended(request).and_then(|()| self.perform(request));
         if request.changes() {
             self.returning.note_mounts();
+            self.handing.hold();
         }
         match performed {
             Ok(response) => {

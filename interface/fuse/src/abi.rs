@@ -144,6 +144,10 @@ pub const URING_COMMIT_AND_FETCH: u32 = 2;
 
 /// Code in `OutHeader::error` of a notice: pages and attributes of a node.
 pub const NOTIFY_INVAL_INODE: i32 = 2;
+/// Code in `OutHeader::error` of a notice: requests that were read and not answered shall be sent again (Linux 6.9).
+pub const NOTIFY_RESEND: i32 = 7;
+/// Bit of `InHeader::unique` of a request that is sent again; its answer has it too.
+pub const RESENT: u64 = 1 << 63;
 
 /// Request numbers.
 pub mod op {

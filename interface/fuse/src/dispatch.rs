@@ -44,7 +44,7 @@ pub(crate) struct Request<'a> {
 }
 
 /// Splits a fixed record off the front of `bytes`.
-fn take<T: FromBytes>(bytes: &mut &[u8]) -> Reply<T> {
+pub(crate) fn take<T: FromBytes>(bytes: &mut &[u8]) -> Reply<T> {
     let input: &[u8] = bytes;
     let head = input.get(..size_of::<T>()).ok_or(Errno::EINVAL)?;
     *bytes = &input[size_of::<T>()..];
@@ -52,7 +52,7 @@ fn take<T: FromBytes>(bytes: &mut &[u8]) -> Reply<T> {
 }
 
 /// Splits a zero-terminated string off the front of `bytes`.
-fn take_name<'a>(bytes: &mut &'a [u8]) -> Reply<&'a [u8]> {
+pub(crate) fn take_name<'a>(bytes: &mut &'a [u8]) -> Reply<&'a [u8]> {
     let end = bytes.iter().position(|&byte| byte == 0).ok_or(Errno::EINVAL)?;
     let (name, rest) = bytes.split_at(end);
     *bytes = &rest[1..];

@@ -4,8 +4,10 @@
 //! Reads, writes and seeks come through [`Handler::read_then`], [`Handler::write_then`] and [`Handler::lseek_then`], which may
 //! answer later from any thread.
 
+use crate::lasting::Lasting;
 use crate::{Answer, Errno, Notifier};
 use abd::Abd;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Caller who makes a request.
@@ -300,6 +302,14 @@ pub trait Handler: Send + Sync + 'static {
     fn attached(&self, notifier: Notifier) {}
     /// Ends the mount: no request follows.
     fn destroy(&self) {}
+    /// Side of it that makes its mounts outlive this server; None when they go with it. The same from the first call on.
+    fn lasting(&self) -> Option<Arc<dyn Lasting>> {
+        None
+    }
+    /// Gives the kernel one more reference to a node that it, or another server, made; ESTALE when there is none.
+    fn refer(&self, caller: &Caller, node: NodeId) -> Reply<Entry> {
+        Err(Errno(libc::ESTALE))
+    }
     /// Finds `name`; ENOENT, or an entry with node 0 that the kernel may remember.
     fn lookup(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> Reply<Entry>;
     /// Drops `count` references that lookups gave the kernel.

@@ -88,6 +88,8 @@ pub enum MountError {
     NotForwarded,
     /// Threads that serve the mount cannot watch it.
     Readers(Errno),
+    /// Kernel does not send again what a server that died had read.
+    NotSentAgain(Errno),
     /// Kernel offered FUSE over io_uring, and then refused it.
     Seats(Errno),
 }
@@ -106,6 +108,7 @@ impl std::fmt::Display for MountError {
                 write!(f, "no loop device for a mount that forwards syncfs(2) ({errno}); it takes root and losetup of util-linux")
             }
             MountError::NotForwarded => f.write_str("this kernel does not forward syncfs(2) of FUSE mounts on block devices"),
+            MountError::NotSentAgain(errno) => write!(f, "the kernel does not send again what a daemon that died had read: {errno}"),
             MountError::Readers(errno) | MountError::Seats(errno) => write!(f, "the mount cannot be served: {errno}"),
         }
     }

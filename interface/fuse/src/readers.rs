@@ -35,6 +35,8 @@ const GATHER_NS: u64 = 1_000_000;
 const NOTICES_MAX: usize = 4;
 /// Number of threads that sync for SYNCFS at a time.
 const SYNCS_MAX: usize = 4;
+/// Number of threads on which answers wait at a time: they all wait for the same.
+const SETTLING_MAX: usize = 2;
 /// Number of the bell in an epoll set; mounts have numbers from 1 on.
 const BELL: u64 = 0;
 
@@ -57,6 +59,7 @@ struct Shared {
     bell: OwnedFd,
     notices: Arc<Chores>,
     syncs: Arc<Chores>,
+    settling: Arc<Chores>,
     rings: Mutex<Weak<Rings>>,
 }
 
@@ -86,6 +89,7 @@ impl Readers {
             bell: rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             notices: Chores::new(exec, "z-fuse-notice", NOTICES_MAX),
             syncs: Chores::new(exec, "z-fuse-sync", SYNCS_MAX),
+            settling: Chores::new(exec, "z-fuse-settle", SETTLING_MAX),
             rings: Mutex::default(),
         })))
     }
@@ -123,7 +127,7 @@ impl Readers {
         let mut state = shared.state.lock();
         state.last += 1;
         let hold = place.as_ref().map(|place| place.clone() as Hold);
-        let mount = Mount::new(state.last, device, handler, capacity, &shared.syncs, hold);
+        let mount = Mount::new(state.last, device, handler, capacity, (&shared.syncs, &shared.settling), hold);
         shared.enter(&mut state, &mount)?;
         drop(state);
         if let Some(place) = place {

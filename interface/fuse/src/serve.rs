@@ -9,6 +9,7 @@ use crate::answer::Debt;
 use crate::counts;
 use crate::dispatch::{HEAD_BYTES, Output, Request, Transfer, dispatch, transfer};
 use crate::handler::{Caller, Handler};
+use crate::lasting::{Done, Rest, done_before, repeat};
 use crate::served::{Mount, Serving};
 use crate::uring::Turn;
 use crate::{Answer, Reply};
@@ -64,37 +65,47 @@ impl Link {
         }
     }
 
-    fn answer_read(self, debt: Debt, unique: u64) -> Answer<Abd> {
+    fn answer_read(self, Duty { rest, debt }: Duty, unique: u64) -> Answer<Abd> {
         Answer::new(move |reply| {
-            let _debt = debt;
-            let mut head = [0; HEAD];
-            match reply {
-                Ok(data) => self.send(&mut head, Some(&data), unique, 0),
-                Err(errno) => self.send(&mut head, None, unique, -errno.0),
-            };
+            rest.settle(move |settled| {
+                let _debt = debt;
+                let mut head = [0; HEAD];
+                match settled.and(reply) {
+                    Ok(data) => self.send(&mut head, Some(&data), unique, 0),
+                    Err(errno) => self.send(&mut head, None, unique, -errno.0),
+                };
+            });
         })
     }
 
     /// Makes an answer whose bytes `encode` makes.
-    fn answer<T: 'static, R: IntoBytes + zerocopy::Immutable>(
+    fn answer<T: Send + 'static, R: IntoBytes + zerocopy::Immutable>(
         self,
-        debt: Debt,
+        Duty { rest, debt }: Duty,
         unique: u64,
         encode: impl FnOnce(T) -> R + Send + 'static,
     ) -> Answer<T> {
         Answer::new(move |reply: Reply<T>| {
-            let _debt = debt;
-            let mut out = vec![0; HEAD];
-            let error = match reply {
-                Ok(value) => {
-                    out.extend_from_slice(encode(value).as_bytes());
-                    0
-                }
-                Err(errno) => -errno.0,
-            };
-            self.send(&mut out, None, unique, error);
+            rest.settle(move |settled| {
+                let _debt = debt;
+                let mut out = vec![0; HEAD];
+                let error = match settled.and(reply) {
+                    Ok(value) => {
+                        out.extend_from_slice(encode(value).as_bytes());
+                        0
+                    }
+                    Err(errno) => -errno.0,
+                };
+                self.send(&mut out, None, unique, error);
+            });
         })
     }
+}
+
+/// Duty to answer a request later.
+struct Duty {
+    rest: Rest,
+    debt: Debt,
 }
 
 impl Reader {
@@ -109,6 +120,9 @@ impl Reader {
             self.payload = Abd::scratch(mount.capacity);
         }
         let Some(room) = self.payload.get_mut() else { return Looked::Nothing };
+        if mount.lasting.is_some() {
+            make_present(room);
+        }
         let received = match rustix::io::readv(&mount.device, &mut [IoSliceMut::new(&mut self.head), IoSliceMut::new(room)]) {
             Ok(count) => count,
             // Another thread was faster. ENOENT: the request was interrupted before we got it.
@@ -160,24 +174,47 @@ impl Reader {
 fn serve_request(mount: &Mount, serving: Serving, request: &Request<'_>, out: &mut Vec<u8>, link: Link) -> bool {
     let header = request.header;
     let unique = header.unique;
+    let done = done_before(mount.lasting.as_ref(), unique);
+    let rest = Rest::begin(mount.lasting.as_ref(), &mount.settling, unique);
     let result = match header.opcode {
         op::READ | op::WRITE | op::LSEEK => match transfer(request) {
             Ok((caller, transfer)) => {
-                hand_on(link, mount.owed.owe(), serving.handler(), &caller, unique, transfer);
+                let duty = Duty { rest, debt: mount.owed.owe() };
+                hand_on(link, duty, serving.handler(), &caller, unique, (transfer, done));
+                mount.lasting.iter().for_each(|lasting| lasting.left());
                 return true;
             }
             Err(errno) => Err(errno),
         },
         op::SYNCFS | op::DESTROY => {
-            sync_later(mount, link.answer(mount.owed.owe(), unique, |()| ()), serving, &header);
+            let duty = Duty { rest, debt: mount.owed.owe() };
+            sync_later(mount, link.answer(duty, unique, |()| ()), serving, &header);
+            mount.lasting.iter().for_each(|lasting| lasting.left());
             return true;
         }
         _ => {
             out.clear();
             out.resize(HEAD, 0);
-            dispatch(serving.handler(), request, out)
+            let repeated = done.and_then(|done| repeat(serving.handler(), request, done, out));
+            repeated.unwrap_or_else(|| dispatch(serving.handler(), request, out))
         }
     };
+    mount.lasting.iter().for_each(|lasting| lasting.left());
+    if !rest.waits() {
+        let is_connected = answer(link, &result, out, unique);
+        drop(rest);
+        return is_connected;
+    }
+    let mut out = std::mem::take(out);
+    rest.settle(move |settled| {
+        answer(link, &settled.and(result), &mut out, unique);
+        drop(serving);
+    });
+    true
+}
+
+/// Gives the answer of a request; false when the connection is gone.
+fn answer(link: Link, result: &Reply<Output>, out: &mut [u8], unique: u64) -> bool {
     match result {
         Ok(Output::Small) => link.send(out, None, unique, 0),
         Ok(Output::Nothing) => match link {
@@ -189,14 +226,24 @@ fn serve_request(mount: &Mount, serving: Serving, request: &Request<'_>, out: &m
     }
 }
 
-fn hand_on(link: Link, debt: Debt, handler: &dyn Handler, caller: &Caller, unique: u64, transfer: Transfer) {
+fn hand_on(link: Link, duty: Duty, handler: &dyn Handler, caller: &Caller, unique: u64, (transfer, done): (Transfer, Option<Done>)) {
     match transfer {
-        Transfer::Read(read) => handler.read_then(caller, &read, link.answer_read(debt, unique)),
+        Transfer::Read(read) => handler.read_then(caller, &read, link.answer_read(duty, unique)),
         Transfer::Write(write) => {
-            handler.write_then(caller, write, link.answer(debt, unique, |size| abi::WriteOut { size, padding: 0 }));
+            let answer = link.answer(duty, unique, |size| abi::WriteOut { size, padding: 0 });
+            match done {
+                // Another server wrote all of it; part of it is written once more with the rest.
+                Some(done) if done.bytes == write.data.len() as u64 => answer.send(Ok(done.bytes as u32)),
+                _ => handler.write_then(caller, write, answer),
+            }
         }
-        Transfer::Seek(seek) => handler.lseek_then(caller, &seek, link.answer(debt, unique, |offset| abi::LseekOut { offset })),
+        Transfer::Seek(seek) => handler.lseek_then(caller, &seek, link.answer(duty, unique, |offset| abi::LseekOut { offset })),
     }
+}
+
+/// Has the memory of a buffer be there before the kernel copies into it: it fails a request that it cannot copy because the server is being killed.
+fn make_present(buffer: &mut [u8]) {
+    buffer.iter_mut().step_by(abd::PAGE_BYTES).for_each(|byte| *byte = std::hint::black_box(*byte));
 }
 
 /// Serves SYNCFS, and DESTROY, which umount(2) of a mount on a block device waits for: whoever asks waits for the pool, no reader does.

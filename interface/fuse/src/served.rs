@@ -6,6 +6,7 @@ use crate::answer::{Debt, Owed};
 use crate::chores::Chores;
 use crate::ending::Ended;
 use crate::handler::Handler;
+use crate::lasting::Lasting;
 use exec::{Exec, RwLock};
 use rustix::fd::OwnedFd;
 use std::any::Any;
@@ -26,6 +27,10 @@ pub(crate) struct Mount {
     pub owed: Arc<Owed>,
     /// Threads on which whole-pool syncs are done.
     pub syncs: Arc<Chores>,
+    /// Threads on which answers wait that may not be given yet.
+    pub settling: Arc<Chores>,
+    /// Side of the handler that makes the mount outlive this server, if it does.
+    pub lasting: Option<Arc<dyn Lasting>>,
     /// Handler of the requests, taken away when the mount ends.
     handler: RwLock<Option<Arc<dyn Handler>>>,
     gone: AtomicBool,
@@ -58,7 +63,7 @@ impl Mount {
         device: Arc<OwnedFd>,
         handler: Arc<dyn Handler>,
         capacity: usize,
-        syncs: &Arc<Chores>,
+        (syncs, settling): (&Arc<Chores>, &Arc<Chores>),
         place: Option<Hold>,
     ) -> Arc<Mount> {
         Arc::new(Mount {
@@ -67,6 +72,8 @@ impl Mount {
             capacity,
             owed: Arc::default(),
             syncs: syncs.clone(),
+            settling: settling.clone(),
+            lasting: handler.lasting(),
             handler: RwLock::new(Some(handler)),
             gone: AtomicBool::new(false),
             paused: AtomicBool::new(false),

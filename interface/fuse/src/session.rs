@@ -147,6 +147,21 @@ impl Session {
         Ok(Session { mount, readers, exec, mountpoint, number, negotiated, through_helper })
     }
 
+    /// Serves a mount whose server died: what that one had read and not answered is sent again.
+    ///
+    /// # Errors
+    /// [`MountError::NotSentAgain`] before Linux 6.9, and for a mount that has ended; [`MountError::Readers`]. The connection is closed then.
+    pub fn adopt_from_dead(
+        readers: &Readers,
+        handler: Arc<dyn Handler>,
+        connection: OwnedFd,
+        facts: MountFacts,
+    ) -> Result<Session, MountError> {
+        let notice = abi::OutHeader { len: HEAD as u32, error: abi::NOTIFY_RESEND, unique: 0 };
+        rustix::io::write(&connection, notice.as_bytes()).map_err(|errno| MountError::NotSentAgain(errno.into()))?;
+        Session::adopt(readers, handler, connection, facts)
+    }
+
     /// Stops to read requests: what programs ask from now on waits in the kernel.
     pub fn pause(&self) {
         self.readers.pause(&self.mount);

@@ -93,7 +93,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 108] = [
+pub const PARAMETERS: [Parameter; 109] = [
     new(
         "metaslab_force_ganging",
         (16 << 20) + 1,
@@ -301,6 +301,13 @@ pub const PARAMETERS: [Parameter; 108] = [
         (0, 2),
         When::Now,
         "requests of mounts that come from now on: 0 through read(2), 1 through io_uring where the kernel offers it, 2 likewise, and switch it on in the kernel's module",
+    ),
+    new(
+        "zirconia_keep_mounts",
+        0,
+        BIT,
+        When::Now,
+        "1: mounts of pools that are opened from now on go on when the daemon is killed; costs memory and some time for each change",
     ),
     new(
         "zirconia_mount_syncfs",

@@ -124,7 +124,7 @@ impl Undo<'_> {
 
     /// Notes a change of a directory's names.
     pub(crate) fn count_names(&mut self, directory: &Arc<Znode>, names: i64, subdirectories: i64) -> Result<(), ZplError> {
-        let now = self.store.now();
+        let now = self.now();
         self.change(directory, |fields| {
             fields.size = fields.size.saturating_add_signed(names);
             fields.links = fields.links.saturating_add_signed(subdirectories);
@@ -141,7 +141,7 @@ impl Undo<'_> {
         if fields.is_directory() || fields.links <= 1 {
             return self.mark_unlinked(node);
         }
-        let now = self.store.now();
+        let now = self.now();
         self.change(node, |fields| {
             fields.links -= 1;
             fields.times[CTIME] = now;
@@ -161,7 +161,7 @@ impl Undo<'_> {
 
     /// Notes that a node got another place.
     pub(crate) fn stamp(&mut self, node: &Arc<Znode>) -> Result<(), ZplError> {
-        let now = self.store.now();
+        let now = self.now();
         self.change(node, |fields| {
             fields.times[CTIME] = now;
             fields.flags |= flag::ARCHIVE | flag::AV_MODIFIED;

@@ -10,6 +10,7 @@ use crate::device_number::{decode_device, encode_device};
 use crate::direct::{Access, Property};
 use crate::file_flags;
 use crate::kernel::{self, PastCache};
+use crate::lasting::Lasts;
 use crate::lifetimes::{self, Lifetimes, name_ttl, no_entry};
 use crate::nodes::Node;
 use crate::seek::seek_then;
@@ -18,13 +19,14 @@ use crate::znode::clear_suid;
 use crate::{Allocate, NewNode, Place, RenameMode, SetMode, Settings, Snapdir, Time, WriteData, Zfs, ZplError};
 use abd::Abd;
 use fuse::{
-    Answer, Caller, DirEntry, DirSink, Entry, Errno, FallocateRequest, FileAttr, FileHandle, Handler, NodeId, Notifier, Opened,
+    Answer, Caller, DirEntry, DirSink, Entry, Errno, FallocateRequest, FileAttr, FileHandle, Handler, Lasting, NodeId, Notifier, Opened,
     ReadRequest, RenameRequest, Reply, SeekRequest, SetAttr, SetTime, Statfs, Timestamp, WriteRequest,
 };
 use ondisk::ObjectId;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+use zil::Arena;
 
 const OBJECT_BITS: u32 = 48;
 const OBJECT_MASK: u64 = (1 << OBJECT_BITS) - 1;
@@ -47,6 +49,10 @@ pub struct ZplFuse {
     works_in: Option<WorksIn>,
     /// True when the kernel keeps what programs write for a while before it tells.
     writes_back: bool,
+    /// Requests in the arena of the pool, where the mount outlives the daemon.
+    lasts: Option<Arc<Lasts>>,
+    /// Listener to snapshots that are entered, before the kernel hears of them.
+    when_entered: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl std::fmt::Debug for ZplFuse {
@@ -88,6 +94,8 @@ impl ZplFuse {
             is_suspended: None,
             works_in: None,
             writes_back: false,
+            lasts: None,
+            when_entered: None,
         }
     }
 
@@ -122,6 +130,12 @@ impl ZplFuse {
     /// Notes that the kernel keeps what programs write for a while before it tells.
     pub fn with_write_back(self, writes_back: bool) -> ZplFuse {
         ZplFuse { writes_back, ..self }
+    }
+
+    /// Adds the arena of the pool: the mount, of this number, outlives the daemon. `when_entered` notes which snapshots were entered.
+    pub fn with_arena(self, arena: Arc<Arena>, mount: u32, when_entered: Box<dyn Fn() + Send + Sync>) -> ZplFuse {
+        let lasts = Arc::new(Lasts { arena, objset: self.zfs.objset().id().0, mount });
+        ZplFuse { lasts: Some(lasts), when_entered: Some(when_entered), ..self }
     }
 
     /// Replaces the properties; the kernel asks again for what it knows and they change.
@@ -262,7 +276,9 @@ impl ZplFuse {
             (ControlNode::Root, b"..") => self.entry(&self.zfs.node(self.zfs.root())?, 0),
             (ControlNode::Snapshots, b"..") => Ok(self.control_entry(ControlNode::Root)),
             (ControlNode::Snapshots, name) => {
+                let is_new = self.when_entered.as_ref().filter(|_| !self.control.has_entered(&String::from_utf8_lossy(name)));
                 let (space, zfs) = self.control.open(name, self.zfs.settings())?;
+                is_new.iter().for_each(|tell| tell());
                 let root = zfs.node(zfs.root())?;
                 let mut entry = self.entry(&root, space)?;
                 entry.entry_ttl = Duration::ZERO;
@@ -397,6 +413,17 @@ fn new_node<'a>(caller: &Caller, new: &fuse::NewNode, target: &'a [u8]) -> NewNo
 impl Handler for ZplFuse {
     fn attached(&self, notifier: Notifier) {
         self.lifetimes.attach(notifier);
+    }
+
+    fn lasting(&self) -> Option<Arc<dyn Lasting>> {
+        self.lasts.clone().map(|lasts| lasts as Arc<dyn Lasting>)
+    }
+
+    fn refer(&self, _caller: &Caller, id: NodeId) -> Reply<Entry> {
+        match self.target(id)? {
+            Target::Node(node, space) => self.entry(&node, space),
+            Target::Control(control) => Ok(self.control_entry(control)),
+        }
     }
 
     fn destroy(&self) {

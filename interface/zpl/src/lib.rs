@@ -25,6 +25,7 @@ mod fs;
 mod fuse_fs;
 mod inherited;
 mod kernel;
+mod lasting;
 mod lifetimes;
 mod log;
 mod make;

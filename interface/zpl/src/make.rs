@@ -159,7 +159,7 @@ impl Nodes {
             generation: new.recorded.map_or(tx.txg().0, |recorded| recorded.generation),
             ..Fields::default()
         };
-        let values = first_values(&first, new, new.recorded.map_or_else(|| self.store.now(), |recorded| recorded.crtime));
+        let values = first_values(&first, new, new.recorded.map_or_else(|| undo.now(), |recorded| recorded.crtime));
         let values: Vec<(Attr, &[u8])> = values.iter().map(|(attr, value)| (*attr, &value[..])).collect();
         let attrs = self.store.sa.build(&dnode, &values, tx)?;
         let fields = decode_fields(&self.store.sa, &attrs)?;

@@ -86,22 +86,19 @@ impl Directories {
             return Err(ZplError::Exists);
         }
         let tx = self.store().room.assign(TX_NAMES)?;
-        let (now, was_nameless) = (self.store().now(), node.state.lock().unlinked);
+        let was_nameless = node.state.lock().unlinked;
         Undo::run(self.store(), &tx, |undo| {
             undo.add_name(&directory.znode, &node.znode, name)?;
             if was_nameless {
                 undo.unmark_unlinked(&node.znode)?;
             }
+            let now = undo.now();
             undo.change(&node.znode, |fields| {
                 fields.links += 1;
                 fields.times[CTIME] = now;
             })
         })?;
-        // Nothing was noted of a node without names: no record could make it what it is.
-        match was_nameless {
-            true => self.store().journal.leave_out(&tx),
-            false => self.store().journal.note_linked(directory, name, node, &tx),
-        }
+        self.store().journal.note_linked(directory, name, (node, was_nameless), &tx);
         Ok(())
     }
 
@@ -200,6 +197,9 @@ impl Directories {
             let node = made.insert(self.nodes.make_node(Some(parent), &NewNode { nameless: true, ..*new }, undo)?);
             undo.mark_unlinked(&node.znode)
         });
+        if let (Ok(()), Some(node), false) = (&marked, &made, new.xattr) {
+            self.store().journal.note_nameless(parent, node, &tx);
+        }
         drop(tx);
         if let (Err(_), Some(node)) = (marked, &made) {
             // Its object is gone already: there is nothing to delete.

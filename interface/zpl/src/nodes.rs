@@ -21,9 +21,22 @@ const SHARDS: usize = 16;
 
 struct Entry {
     znode: Arc<Znode>,
+    /// References of operations.
     references: u64,
+    /// References of the kernel, as far as they are known.
+    kernel: u64,
+    /// Nobody knows whether the kernel has more.
+    is_unknown: bool,
     /// True while the node is being deleted or written back; it cannot be had.
     leaving: bool,
+}
+
+impl Entry {
+    /// True when somebody has the node, or may have it while it has no names: nobody but the kernel knows of that then, and of no hidden one.
+    fn is_held(&self, state: &ZnodeState) -> bool {
+        let may_be_open = self.is_unknown && state.unlinked && state.fields.flags & flag::XATTR == 0;
+        self.references > 0 || self.kernel > 0 || may_be_open
+    }
 }
 
 /// Part of the table of nodes.
@@ -78,7 +91,7 @@ impl std::ops::Deref for Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.nodes.release(self.znode.object, 1);
+        self.nodes.release(self.znode.object);
     }
 }
 
@@ -95,9 +108,11 @@ impl Node {
         &self.nodes.store
     }
 
-    /// Turns a reference into one that [`Nodes::release`] gives back: how a protocol counts what its client remembers.
+    /// Gives the client a reference, which [`Nodes::forget`] takes: how a protocol counts what its client remembers.
     pub(crate) fn keep(&self) {
-        self.nodes.add_reference(self.object);
+        if let Some(entry) = self.nodes.shard(self.object).lock().entries.get_mut(&self.object.0) {
+            entry.kernel += 1;
+        }
     }
 
     /// Returns a reference that a job may drop.
@@ -217,8 +232,8 @@ impl Nodes {
             let znode = Arc::new(loaded?);
             // Somebody else may have read it meanwhile: then theirs counts, also when they changed it and let go of it again.
             if let (true, Vacant(place)) = (is_fresh, shard.entries.entry(object.0)) {
-                let references = 1 + self.inherited.take(object, &znode.kernel);
-                place.insert(Entry { znode: znode.clone(), references, leaving: false });
+                let (kernel, is_unknown) = (self.inherited.take(object, &znode.kernel), self.inherited.is_unknown(false));
+                place.insert(Entry { znode: znode.clone(), references: 1, kernel, is_unknown, leaving: false });
                 return Ok(Node { nodes: self.clone(), znode });
             }
         }
@@ -257,7 +272,8 @@ impl Nodes {
     /// Puts a new node into the table.
     pub(crate) fn adopt(self: &Arc<Self>, znode: Znode) -> Node {
         let znode = Arc::new(znode);
-        let entry = Entry { znode: znode.clone(), references: 1, leaving: false };
+        let is_unknown = self.inherited.is_unknown(true);
+        let entry = Entry { znode: znode.clone(), references: 1, kernel: 0, is_unknown, leaving: false };
         self.shard(znode.object).lock().entries.insert(znode.object.0, entry);
         Node { nodes: self.clone(), znode }
     }
@@ -268,22 +284,36 @@ impl Nodes {
         }
     }
 
-    /// Gives back `count` references; the last one deletes the object when it has no links.
-    pub(crate) fn release(self: &Arc<Self>, object: ObjectId, count: u64) {
+    /// Gives back a reference; the last one deletes the object when it has no links.
+    pub(crate) fn release(self: &Arc<Self>, object: ObjectId) {
+        self.let_go(object, |entry| entry.references = entry.references.saturating_sub(1));
+    }
+
+    /// Takes `count` references of the kernel; where nobody knows how many it has, one who forgets all that are known forgets all.
+    pub(crate) fn forget(self: &Arc<Self>, object: ObjectId, count: u64) {
+        let is_there = self.let_go(object, |entry| {
+            entry.is_unknown &= count < entry.kernel;
+            entry.kernel = entry.kernel.saturating_sub(count);
+        });
+        if !is_there {
+            self.inherited.forget(object, count);
+        }
+    }
+
+    /// Takes references; the last one deletes the object when it has no links. False when the node is not in memory.
+    fn let_go(self: &Arc<Self>, object: ObjectId, take: impl FnOnce(&mut Entry)) -> bool {
         let znode = {
             let mut shard = self.shard(object).lock();
-            let Some(entry) = shard.entries.get_mut(&object.0).filter(|entry| !entry.leaving) else {
-                return self.inherited.forget(object, count);
-            };
-            entry.references = entry.references.saturating_sub(count);
-            if entry.references > 0 {
-                return;
-            }
+            let Some(entry) = shard.entries.get_mut(&object.0).filter(|entry| !entry.leaving) else { return false };
+            take(entry);
             let state = entry.znode.state.lock();
+            if entry.is_held(&state) {
+                return true;
+            }
             if !self.has_to_retire(&state) {
                 drop(state);
                 shard.remove(object);
-                return;
+                return true;
             }
             drop(state);
             entry.leaving = true;
@@ -293,6 +323,7 @@ impl Nodes {
         let _ = self.retire(&znode);
         self.shard(object).lock().remove(object);
         self.left.notify_all();
+        true
     }
 
     /// True when the end of a node needs a transaction.
@@ -305,15 +336,18 @@ impl Nodes {
     pub(crate) fn release_in_job(&self, object: ObjectId) {
         let mut shard = self.shard(object).lock();
         let Some(entry) = shard.entries.get_mut(&object.0).filter(|entry| !entry.leaving) else { return };
-        let idle = {
+        entry.references = entry.references.saturating_sub(1);
+        let (is_held, idle) = {
             let state = entry.znode.state.lock();
-            !self.has_to_retire(&state)
+            (entry.is_held(&state), !self.has_to_retire(&state))
         };
-        if entry.references > 1 {
-            entry.references -= 1;
-        } else if idle {
+        if is_held {
+            return;
+        }
+        if idle {
             shard.remove(object);
         } else {
+            entry.references += 1;
             drop(shard);
             self.parked.lock().push(object);
             self.has_parked.store(true, Ordering::Release);
@@ -324,7 +358,7 @@ impl Nodes {
     fn release_parked(self: &Arc<Self>) {
         if self.has_parked.swap(false, Ordering::AcqRel) {
             let parked = std::mem::take(&mut *self.parked.lock());
-            parked.into_iter().for_each(|object| self.release(object, 1));
+            parked.into_iter().for_each(|object| self.release(object));
         }
     }
 
@@ -343,15 +377,17 @@ impl Nodes {
             if is_dirty && !self.store.room.is_read_only() {
                 self.retire(&znode)?;
             }
-            all.push(znode.kernel.remembered(znode.object, references));
+            if references > 0 {
+                all.push(znode.kernel.remembered(znode.object, references));
+            }
         }
         Ok(all)
     }
 
-    /// Nodes in memory, each with the number of its references.
+    /// Nodes in memory, each with the number of the kernel's references.
     fn in_memory(&self) -> Vec<(Arc<Znode>, u64)> {
         let of = |shard: &Mutex<Shard>| -> Vec<(Arc<Znode>, u64)> {
-            shard.lock().entries.values().map(|entry| (entry.znode.clone(), entry.references)).collect()
+            shard.lock().entries.values().map(|entry| (entry.znode.clone(), entry.kernel)).collect()
         };
         self.shards.iter().flat_map(of).collect()
     }
@@ -362,7 +398,7 @@ impl Nodes {
         self.release_parked();
         for shard in &self.shards {
             let objects: Vec<u64> = shard.lock().entries.keys().copied().collect();
-            objects.into_iter().for_each(|object| self.release(ObjectId(object), u64::MAX));
+            objects.into_iter().for_each(|object| self.forget(ObjectId(object), u64::MAX));
         }
     }
 }

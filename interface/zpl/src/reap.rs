@@ -44,6 +44,9 @@ impl Nodes {
             }
             Ok(self.store.objset.free_object(znode.object, &tx)?)
         });
+        if freed.is_ok() {
+            self.store.journal.note_gone(znode.object, &tx);
+        }
         drop(tx);
         freed?;
         self.store.unlinked.count_deletion();

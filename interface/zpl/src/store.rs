@@ -13,6 +13,7 @@ use crate::{Accounting, ZplError};
 use dmu::{Objset, SyncMode, TxgManager};
 use exec::{Exec, RwLock};
 use ondisk::{Compression, ObjectId, Txg};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use zap::{Match, NormFlags, Zap};
 
@@ -51,6 +52,9 @@ pub(crate) struct Store {
     pub(crate) rules: NameRules,
     settings: RwLock<Settings>,
     direct: OnceLock<Direct>,
+    /// Time that counts instead of the clock's, while operations are done again as they were.
+    replayed_time: RwLock<Option<Time>>,
+    is_replayed: AtomicBool,
 }
 
 impl NameRules {
@@ -118,6 +122,8 @@ impl Store {
             rules,
             settings: RwLock::new(settings),
             direct: OnceLock::new(),
+            replayed_time: RwLock::new(None),
+            is_replayed: AtomicBool::new(false),
         })
     }
 
@@ -146,7 +152,14 @@ impl Store {
     }
 
     pub(crate) fn now(&self) -> Time {
-        self.exec.wall_clock()
+        let replayed = if self.is_replayed.load(Ordering::Relaxed) { *self.replayed_time.read() } else { None };
+        replayed.unwrap_or_else(|| self.exec.wall_clock())
+    }
+
+    /// Sets the time of an operation that is done again; None lets the clock go on.
+    pub(crate) fn set_replayed_time(&self, time: Option<Time>) {
+        *self.replayed_time.write() = time;
+        self.is_replayed.store(time.is_some(), Ordering::Relaxed);
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), ZplError> {

@@ -7,9 +7,10 @@
 
 use crate::ZplError;
 use crate::store::Store;
-use crate::znode::{Fields, Znode};
+use crate::znode::{Fields, Time, Znode};
 use dmu::Tx;
 use ondisk::ObjectId;
+use std::cell::OnceCell;
 use std::sync::Arc;
 use zap::Zap;
 
@@ -60,12 +61,14 @@ pub(crate) struct Undo<'a> {
     pub(crate) store: &'a Store,
     tx: &'a Tx,
     steps: Vec<Step>,
+    /// Time of the operation, once somebody asked for it.
+    now: OnceCell<Time>,
 }
 
 impl<'a> Undo<'a> {
     /// Does all of `act` or nothing: what it did before it failed is taken back. No lock of a node's state may be held.
     pub(crate) fn run<R>(store: &'a Store, tx: &'a Tx, act: impl FnOnce(&mut Undo<'a>) -> Result<R, ZplError>) -> Result<R, ZplError> {
-        let mut undo = Undo { store, tx, steps: Vec::new() };
+        let mut undo = Undo { store, tx, steps: Vec::new(), now: OnceCell::new() };
         let result = act(&mut undo);
         if result.is_err() {
             // What cannot be put back stays: there is nobody left to tell, and the rest is better put back.
@@ -79,6 +82,11 @@ impl<'a> Undo<'a> {
     /// Transaction of the operation.
     pub(crate) fn tx(&self) -> &'a Tx {
         self.tx
+    }
+
+    /// Time that the operation leaves on all that it changes: the same, so that it can be done again as it was.
+    pub(crate) fn now(&self) -> Time {
+        *self.now.get_or_init(|| self.store.now())
     }
 
     /// Notes that an object was made.

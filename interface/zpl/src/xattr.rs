@@ -303,7 +303,10 @@ impl Xattrs {
     pub(crate) fn note(&self, node: &Node, change: &XattrChange, made: Option<&Node>, tx: &Tx) {
         let journal = &self.store().journal;
         if node.state.lock().unlinked {
-            return;
+            return journal.note_xattrs_nameless(tx);
+        }
+        if let Some(file) = change.file.as_ref().filter(|file| file.fields().generation != tx.txg().0) {
+            journal.leave_out_value(file, tx);
         }
         let in_files = change.file.is_some() || !change.gone.is_empty();
         journal.note_xattrs(node, in_files, change.listed(), tx);
@@ -315,6 +318,9 @@ impl Xattrs {
         }
         if let (Some(file), Some(directory)) = (&change.file, made.or(change.directory.as_ref())) {
             journal.note_value(directory, file, &change.name, tx);
+        }
+        if in_files {
+            journal.note_touched(node, tx);
         }
     }
 

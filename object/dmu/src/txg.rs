@@ -502,6 +502,13 @@ impl TxgManager {
         self.changed.wait_until(&self.exec, &|| self.state.lock().holds == 0);
         let txg = {
             let mut state = self.state.lock();
+            if let (true, Some(error)) = (state.stopping, state.failed.clone()) {
+                // Given up while somebody held it: what it has must not reach the disk.
+                (state.driving, state.closing) = (false, false);
+                drop(state);
+                self.changed.notify_all();
+                return Err(error);
+            }
             let txg = state.open;
             debug_assert_eq!(state.holds, 0, "a closed txg is held by nobody");
             debug_assert!(state.closing && state.syncing_since_ns.is_none(), "one txg is synced at a time");

@@ -46,6 +46,6 @@ pub use handle::{DatasetHandle, DatasetSpace};
 pub use pool::{CreateDataset, DatasetInit, DslPool, IntentLogs, LostLogs, Mos, PendingLogs, SnapshotEntry};
 pub use ports::{HistoryEvent, PoolServices, PoolSpace};
 pub use prop::{PropEntry, PropSource, PropValue};
-pub use replay::{ReplayEnded, ReplayError, ReplayFiles, ReplayRecords, ReplayedLog};
+pub use replay::{ReplayEnded, ReplayError, ReplayFiles, ReplayRecords, ReplayTold, ReplayedLog, Told, replay_arena, take_told_logs};
 pub use space::TxSpace;
 pub use traverse::{Position, Walk};

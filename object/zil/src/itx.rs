@@ -1,8 +1,10 @@
 //! Operations that happened in a transaction: in memory until somebody wants them durable, then records of the log (OpenZFS: `itx_t`).
 
+use crate::Arena;
 use dmu::{DmuError, Tx};
 use ondisk::{BlockPtr, ObjectId, Txg};
 use std::fmt;
+use std::sync::Arc;
 
 /// Range of a file or volume whose bytes a record of a write holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +78,10 @@ pub trait Log: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`DmuError::Stopped`] when the pool takes no more changes: nothing is promised then.
     fn commit(&self, object: Option<ObjectId>) -> Result<(), DmuError>;
+    /// Arena of the pool, which is to have every change, whether the log wants it or not; None where mounts do not outlive the process.
+    fn arena(&self) -> Option<&Arc<Arena>> {
+        None
+    }
     /// Counters of the log, by OpenZFS's names; none where nobody counts.
     fn counts(&self) -> Vec<(&'static str, u64)> {
         Vec::new()

@@ -8,6 +8,7 @@
 //! same blocks always give the same walk, so that a replay that a crash cut short goes on where it was.
 #![forbid(unsafe_code)]
 
+mod arena;
 mod chain;
 mod claim;
 mod itx;
@@ -21,6 +22,7 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use arena::{ARENA_BYTES, Arena, ArenaError, Done, Entry, EntryKind, Heritage, Noted, Request, RequestScope, request_of_thread};
 pub use chain::{End, Visit, Walked, walk};
 pub use claim::{Claim, claim};
 pub use itx::{Filled, Itx, Log, Payload, Range, Source as LogSource};

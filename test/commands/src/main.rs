@@ -12,6 +12,7 @@ mod campaign;
 mod coherency;
 mod daemon;
 mod datasets;
+mod death;
 mod devices;
 mod durable;
 mod faults;
@@ -30,6 +31,7 @@ mod owners;
 mod parameters;
 mod pools;
 mod posix;
+mod programs;
 mod providers;
 mod recovery;
 mod sparse;
@@ -105,6 +107,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "mounts: killed while it waits for itself", needs: LOOPS, run: mounts::waits_for_itself },
     Scenario { name: "upgrade: under programs that go on", needs: MOUNTS, run: upgrade::under_programs },
     Scenario { name: "upgrade: refused, or to what is no daemon", needs: MOUNTS, run: upgrade::refused },
+    Scenario { name: "death: programs go on", needs: MOUNTS, run: death::programs_go_on },
     Scenario { name: "files: written, listed, read after import", needs: MOUNTS, run: files::round_trip },
     Scenario { name: "files: quota", needs: MOUNTS, run: files::quota },
     Scenario { name: "files: fsync survives kill -9 of the daemon", needs: MOUNTS, run: files::kill },

@@ -2,26 +2,28 @@
 //!
 //! Invariants: a mount is served by one daemon at a time, and by none between; whoever served a request of it has told the keeper before that
 //! nobody else gets it any more. What cannot go on is cut off, and comes back as after a death.
+//!
+//! A daemon that dies leaves what the keeper holds of it ([`crate::mount::holding`]), with the arena from which its pool is brought up to what was
+//! acknowledged.
 
 use crate::device::served::Served;
 use crate::failure::{because, suspended};
+use crate::mount::holding::{Holding, Thing, understood};
 use crate::mount::mounting::Mounter;
-use crate::mount::mounts::{Left, Mounted, is_within};
+use crate::mount::mounts::{Mounted, is_within};
+use crate::mount::note::Note;
 use crate::mount::returning::Returning;
-use crate::mount::whereabouts::Asked;
 use crate::mount::wish::Wish;
 use crate::pool::opening::Opening;
 use crate::pool::{OpenPool, Pools};
 use control_api::{ErrorKind, Failure};
 use exec::{Exec, Mutex};
-use fuse::{MountFacts, Negotiated};
-use rustix::fd::OwnedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use zpl::{EnteredSnapshot, Remembered};
 
 /// Version of the notes; those of another one are not understood.
 const FORMAT: u32 = 1;
@@ -35,6 +37,8 @@ const BREATH_NS: u64 = 100_000_000;
 const SYNC_NS: u64 = 20_000_000_000;
 /// Nanoseconds after which mounts that the next daemon does not go on with are cut off.
 const DEADLINE_NS: u64 = 60_000_000_000;
+/// Nanoseconds in which what the kernel sends again has come.
+const SENT_AGAIN_NS: u64 = 30_000_000_000;
 const STEP_NS: u64 = 2_000_000;
 const WHAT: &str = "cannot replace the daemon";
 
@@ -45,6 +49,17 @@ pub struct Heritage {
     pub connections: BTreeMap<u32, OwnedFd>,
     /// Notes on them.
     pub notes: Vec<u8>,
+    /// Things that a daemon which died had the keeper hold, by their numbers.
+    pub held: BTreeMap<u32, Heirloom>,
+}
+
+/// Something that a daemon which died had the keeper hold.
+#[derive(Debug)]
+pub struct Heirloom {
+    /// Notes on it.
+    pub notes: Vec<u8>,
+    /// Connection of a mount, or arena of a pool.
+    pub descriptor: OwnedFd,
 }
 
 /// Process that has the connections between two daemons, and starts the next.
@@ -56,28 +71,17 @@ pub trait Keeper: Send + Sync {
     fn keep(&self, heritage: Heritage, program: &Path) -> std::io::Result<()>;
     /// Has the keeper let go of a connection: it is served from now on.
     fn taken(&self, number: u32);
-    /// Has the keeper let go of all: nothing is left to be given.
+    /// Has the keeper let go of all that nobody went on with: nothing is left to be given.
     fn done(&self);
-}
-
-/// Mount as it is noted.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Note {
-    number: u32,
-    name: String,
-    mountpoint: PathBuf,
-    device: (u32, u32),
-    minor: u32,
-    capabilities: u64,
-    max_write: u32,
-    through_helper: bool,
-    by_hand: bool,
-    options: Vec<String>,
-    asked: Asked,
-    /// Object, references, descriptors that may be mapped, and bits: pages, stores.
-    nodes: Vec<(u64, u64, u32, u8)>,
-    /// Name, number, open files.
-    snapshots: Vec<(String, u64, u64)>,
+    /// True when it can hold things from their beginning.
+    fn can_hold(&self) -> bool;
+    /// Has the keeper hold something for the next daemon, should this one die; what it had by this number goes.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn hold(&self, number: u32, notes: &[u8], descriptor: BorrowedFd<'_>) -> std::io::Result<()>;
+    /// Has the keeper let go of something that has ended.
+    fn let_go(&self, number: u32);
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -86,8 +90,13 @@ struct Notes {
     mounts: Vec<Note>,
 }
 
-const PAGES: u8 = 1;
-const STORED: u8 = 2;
+/// Mount of the daemon before that nobody serves yet.
+struct Waiting {
+    note: Note,
+    connection: OwnedFd,
+    /// True when that daemon died.
+    is_of_dead: bool,
+}
 
 /// Handing over and taking over of mounts.
 pub(crate) struct Handing {
@@ -98,8 +107,8 @@ pub(crate) struct Handing {
     returning: Arc<Returning>,
     served: Arc<Served>,
     pub keeper: OnceLock<Arc<dyn Keeper>>,
-    /// Mounts of the daemon before that nobody serves yet.
-    left: Mutex<Vec<(Note, OwnedFd)>>,
+    holding: Arc<Holding>,
+    left: Mutex<Vec<Waiting>>,
 }
 
 impl Handing {
@@ -109,7 +118,7 @@ impl Handing {
         (pools, opening): (&Arc<Pools>, &Arc<Opening>),
         mounter: &Arc<Mounter>,
         returning: &Arc<Returning>,
-        served: &Arc<Served>,
+        (served, holding): (&Arc<Served>, &Arc<Holding>),
     ) -> Handing {
         Handing {
             exec: exec.clone(),
@@ -118,6 +127,7 @@ impl Handing {
             mounter: mounter.clone(),
             returning: returning.clone(),
             served: served.clone(),
+            holding: holding.clone(),
             keeper: OnceLock::new(),
             left: Mutex::default(),
         }
@@ -194,7 +204,12 @@ impl Handing {
         let heritage = self.note(&mounts)?;
         self.sync(&pools)?;
         turn.step();
-        keeper.keep(heritage, program).map_err(|error| because(ErrorKind::Io, WHAT, error))?;
+        if let Err(error) = keeper.keep(heritage, program) {
+            // The keeper may have let go of what it holds.
+            self.holding.forget();
+            self.hold();
+            return Err(because(ErrorKind::Io, WHAT, error));
+        }
         self.pools.stop();
         // Nobody here reads requests, mounts or unmounts any more.
         std::mem::forget((paused, turn));
@@ -234,27 +249,11 @@ impl Handing {
     fn note(&self, mounts: &[Arc<Mounted>]) -> Result<Heritage, Failure> {
         let mut heritage = Heritage::default();
         let mut notes = Notes { format: FORMAT, mounts: Vec::new() };
-        for (mounted, number) in mounts.iter().filter(|mounted| mounted.session.is_alive()).zip(0..) {
-            let (connection, facts) = mounted.session.connection().map_err(|errno| because(ErrorKind::Io, WHAT, errno))?;
+        for mounted in mounts.iter().filter(|mounted| mounted.session.is_alive()) {
             let remembered = mounted.zfs().hand_over().map_err(|error| because(ErrorKind::Io, WHAT, error))?;
-            let entered = mounted.handler.entered();
-            let Negotiated { minor, capabilities, max_write } = facts.negotiated;
-            notes.mounts.push(Note {
-                number,
-                name: mounted.name(),
-                by_hand: mounted.is_by_hand(),
-                mountpoint: facts.mountpoint,
-                device: facts.number,
-                minor,
-                capabilities,
-                max_write,
-                through_helper: facts.through_helper,
-                options: mounted.wishes(),
-                asked: mounted.asked.lock().clone(),
-                nodes: remembered.iter().map(noted).collect(),
-                snapshots: entered.into_iter().map(|one| (one.name, one.number, one.open_files)).collect(),
-            });
-            heritage.connections.insert(number, connection);
+            let (note, connection) = Note::of(mounted, &remembered)?;
+            heritage.connections.insert(note.number, connection);
+            notes.mounts.push(note);
         }
         heritage.notes = serde_json::to_vec(&notes).map_err(|error| because(ErrorKind::Internal, WHAT, error))?;
         Ok(heritage)
@@ -283,47 +282,37 @@ impl Handing {
     }
 }
 
-fn noted(node: &Remembered) -> (u64, u64, u32, u8) {
-    let pages = if node.has_pages { PAGES } else { 0 };
-    let stored = if node.has_stored { STORED } else { 0 };
-    (node.object, node.references, node.writable, pages | stored)
-}
-
-impl Note {
-    fn left(self, connection: OwnedFd) -> Left {
-        let Note { mountpoint, device, minor, capabilities, max_write, through_helper, asked, nodes, snapshots, .. } = self;
-        let negotiated = Negotiated { minor, capabilities, max_write };
-        let remembered = |(object, references, writable, bits): (u64, u64, u32, u8)| {
-            let (has_pages, has_stored) = (bits & PAGES != 0, bits & STORED != 0);
-            Remembered { object, references, writable, has_pages, has_stored }
-        };
-        let entered = |(name, number, open_files)| EnteredSnapshot { name, number, open_files };
-        Left {
-            connection,
-            facts: MountFacts { mountpoint, number: device, negotiated, through_helper },
-            asked,
-            remembered: nodes.into_iter().map(remembered).collect(),
-            snapshots: snapshots.into_iter().map(entered).collect(),
-        }
-    }
-}
-
 /// Going on.
 impl Handing {
     /// Takes what the daemon before left; what is not understood is cut off.
     pub(crate) fn inherit(self: &Arc<Self>, keeper: Arc<dyn Keeper>, heritage: Heritage) {
-        let Heritage { mut connections, notes } = heritage;
+        let Heritage { mut connections, notes, held } = heritage;
+        let last = connections.keys().chain(held.keys()).max().copied().unwrap_or_default();
+        self.holding.begin(&keeper, last);
+        let mut left: Vec<Waiting> = Vec::new();
         if !connections.is_empty() {
             match serde_json::from_slice(&notes) {
                 Ok(Notes { format: FORMAT, mounts }) => {
-                    let with_connection = |note: Note| connections.remove(&note.number).map(|connection| (note, connection));
-                    *self.left.lock() = mounts.into_iter().filter_map(with_connection).collect();
+                    let with_connection =
+                        |note: Note| connections.remove(&note.number).map(|connection| Waiting { note, connection, is_of_dead: false });
+                    left.extend(mounts.into_iter().filter_map(with_connection));
                 }
                 Ok(Notes { format, .. }) => tracing::error!("mounts are cut off: their notes are of version {format}"),
                 Err(error) => tracing::error!("mounts are cut off: their notes are not understood: {error}"),
             }
         }
-        let has_any = !self.left.lock().is_empty();
+        for (number, Heirloom { notes, descriptor }) in held {
+            match understood(&notes) {
+                Some(Thing::Mount(note)) => left.push(Waiting { note, connection: descriptor, is_of_dead: true }),
+                Some(Thing::Arena(pool)) => self.holding.inherit_arena(pool, number, descriptor),
+                None => {
+                    tracing::error!("a mount is cut off: notes of a daemon that died are not understood");
+                    keeper.let_go(number);
+                }
+            }
+        }
+        let has_any = !left.is_empty();
+        *self.left.lock() = left;
         // Those that were not understood.
         if !has_any {
             keeper.done();
@@ -341,34 +330,65 @@ impl Handing {
 
     /// Goes on with the mounts of a pool that was opened.
     pub(crate) fn adopt(&self, pool: &Arc<OpenPool>) {
-        let mine: Vec<(Note, OwnedFd)> = {
+        let mine: Vec<Waiting> = {
             let mut left = self.left.lock();
-            let (mine, others) = std::mem::take(&mut *left).into_iter().partition(|(note, _)| is_within(&note.name, &pool.name()));
+            let (mine, others) = std::mem::take(&mut *left).into_iter().partition(|one| is_within(&one.note.name, &pool.name()));
             *left = others;
             mine
         };
+        if let (true, Some(arena)) = (pool.pool().has_taken_over(), pool.pool().arena()) {
+            let exec = self.exec.clone();
+            let work = move || {
+                exec.sleep_ns(SENT_AGAIN_NS);
+                arena.forget_inherited();
+            };
+            drop(self.exec.spawn_operation("z-sent-again", Box::new(work)));
+        }
         let Some(keeper) = self.keeper.get().filter(|_| !mine.is_empty()) else { return };
         let turn = self.mounter.turn();
-        for (note, connection) in mine {
+        for Waiting { note, connection, is_of_dead } in mine {
             let (number, name, place) = (note.number, note.name.clone(), Some(note.mountpoint.clone()));
             let (by_hand, options) = (note.by_hand, note.options.clone());
+            if is_of_dead && !pool.pool().has_taken_over() {
+                tracing::error!("the mount of '{name}' is cut off: nobody knows what the daemon that died had acknowledged");
+                keeper.let_go(number);
+                continue;
+            }
             let wish = Wish { place, by_hand, options, again: true, by_itself: false, ..Wish::by_itself(pool, &name) };
-            if let Err(failure) = self.mounter.adopt(&turn, wish, note.left(connection), || keeper.taken(number)) {
+            let again = note.again();
+            let copy = connection.try_clone();
+            let begins = || {
+                if let Ok(copy) = &copy {
+                    self.holding.hold_again(pool, again, copy);
+                }
+                keeper.taken(number);
+            };
+            if let Err(failure) = self.mounter.adopt(&turn, wish, note.left(connection, is_of_dead), begins) {
                 tracing::error!("a mount is cut off: {failure}");
                 keeper.taken(number);
+                keeper.let_go(number);
             }
             turn.step();
         }
     }
 
+    /// Has the keeper hold what is mounted now, should this daemon die. Nothing while devices of a pool are files in these mounts.
+    pub(crate) fn hold(&self) {
+        let pools = self.pools.all();
+        let mounts: Vec<Arc<Mounted>> = pools.iter().flat_map(|pool| pool.mounts.all()).collect();
+        let lasts = self.served.check_unserved(&mounts).is_ok();
+        self.holding.renew(if lasts { &pools } else { &[] });
+    }
+
     /// Cuts off what nobody goes on with: who uses it gets errors, and it is mounted again as after a death.
     pub(crate) fn cut_off_rest(&self) {
+        self.holding.drop_left();
         let rest = std::mem::take(&mut *self.left.lock());
         if rest.is_empty() {
             return;
         }
-        for (note, _) in &rest {
-            tracing::error!("the mount of '{}' is cut off: its pool is not open", note.name);
+        for waiting in &rest {
+            tracing::error!("the mount of '{}' is cut off: its pool is not open", waiting.note.name);
         }
         drop(rest);
         if let Some(keeper) = self.keeper.get() {

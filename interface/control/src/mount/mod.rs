@@ -2,10 +2,12 @@
 
 pub(crate) mod enclosed;
 pub(crate) mod handing;
+pub(crate) mod holding;
 pub(crate) mod leaving;
 pub(crate) mod lifting;
 pub(crate) mod mounting;
 pub(crate) mod mounts;
+pub(crate) mod note;
 pub(crate) mod options;
 pub(crate) mod place;
 pub(crate) mod returning;

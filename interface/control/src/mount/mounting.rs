@@ -5,6 +5,7 @@ use crate::dataset::names::descendants;
 use crate::dataset::properties::{self, text_of};
 use crate::failure::{self, because};
 use crate::mount::enclosed::check_enclosed;
+use crate::mount::holding::Holding;
 use crate::mount::lifting::lift_within;
 use crate::mount::mounts::{Left, MountPlan, Opens};
 use crate::mount::options::Asked;
@@ -37,6 +38,7 @@ pub(crate) struct Mounter {
     pools: Arc<Pools>,
     parameters: Arc<Parameters>,
     direct: Arc<Tunables>,
+    holding: Arc<Holding>,
     turns: Turns,
     /// Folder in which trees of mounts are put together.
     pub stage: PathBuf,
@@ -46,9 +48,15 @@ pub(crate) struct Mounter {
 
 impl Mounter {
     /// Makes the mounter; `stage` is the folder in which trees of mounts are put together.
-    pub(crate) fn new(exec: &Exec, pools: &Arc<Pools>, parameters: &Arc<Parameters>, direct: &Arc<Tunables>, stage: PathBuf) -> Mounter {
+    pub(crate) fn new(
+        exec: &Exec,
+        pools: &Arc<Pools>,
+        (parameters, direct): (&Arc<Parameters>, &Arc<Tunables>),
+        holding: &Arc<Holding>,
+        stage: PathBuf,
+    ) -> Mounter {
         let (exec, pools, parameters, direct) = (exec.clone(), pools.clone(), parameters.clone(), direct.clone());
-        Mounter { exec, pools, parameters, direct, turns: Turns::default(), stage, staging: Mutex::default() }
+        Mounter { exec, pools, parameters, direct, holding: holding.clone(), turns: Turns::default(), stage, staging: Mutex::default() }
     }
 
     /// Waits for the turn to mount and unmount. Whoever has it does not ask again.
@@ -193,7 +201,10 @@ impl Mounter {
             let lifted = if staged.is_none() { lift_within(&self.pools, turn, &place) } else { Vec::new() };
             let allowed = check_enclosed(&self.pools, &format!("cannot mount '{}'", wish.name), &wish.name, &place);
             match allowed.and_then(|()| wish.pool.mounts.mount(&self.exec, handle, wish.pool.txgs(), plan)) {
-                Ok(()) => staged.iter_mut().for_each(|tree| tree.mounts.push((wish.pool.clone(), wish.name.clone(), place.clone()))),
+                Ok(()) => {
+                    wish.pool.mounts.mounted(&wish.name).iter().for_each(|mounted| self.holding.hold(&wish.pool, mounted));
+                    staged.iter_mut().for_each(|tree| tree.mounts.push((wish.pool.clone(), wish.name.clone(), place.clone())));
+                }
                 Err(failure) => {
                     failures.push(failure);
                     // The dead mount stays rather than that anything is written beneath it.
@@ -253,14 +264,26 @@ impl Mounter {
                 writes_back: options.writes_back,
                 is_suspended: is_suspended(pool),
                 works_in: works_in(pool, handle.object()),
+                arena: pool.pool().arena().map(|arena| (arena, self.notes_snapshots(pool, handle.object()))),
             },
             options,
             wishes: wish.options.clone(),
             by_hand: wish.by_hand,
             past_bar: wish.past_bar,
             elsewhere: wish.place.is_some() || wish.again,
+            number: self.holding.next_number(),
         };
         Ok(Some(Ready { wish: wish.clone(), handle, plan }))
+    }
+
+    /// Returns who notes that a snapshot of a mounted file system was entered.
+    fn notes_snapshots(&self, pool: &Arc<OpenPool>, objset: u64) -> Box<dyn Fn() + Send + Sync> {
+        let (pool, holding) = (Arc::downgrade(pool), self.holding.clone());
+        Box::new(move || {
+            let Some(pool) = pool.upgrade() else { return };
+            let mounted = pool.mounts.all().into_iter().find(|mounted| mounted.zfs().objset().id().0 == objset);
+            mounted.iter().for_each(|mounted| holding.hold(&pool, mounted));
+        })
     }
 
     /// Gives mounted file systems at and below a name the flags that their properties ask for now; what their mounts were asked for

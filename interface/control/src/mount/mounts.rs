@@ -21,6 +21,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
+use zil::Arena;
 use zpl::direct::{Direct, DirectSnapshot, DirectStats, Tunables};
 use zpl::{EnteredSnapshot, Node, Remembered, Settings, SnapshotSource, Zfs, ZplFuse};
 
@@ -31,6 +32,8 @@ pub(crate) const END_NS: u64 = 3_000_000_000;
 
 /// Mounted file system; dropping it unmounts.
 pub(crate) struct Mounted {
+    /// Number among all mounts of this daemon, and of those before with which it goes on.
+    pub(crate) number: u32,
     name: Mutex<String>,
     pub(crate) session: Session,
     zfs: Arc<Zfs>,
@@ -113,6 +116,8 @@ pub struct MountPlan {
     pub past_bar: bool,
     /// True when what is mounted elsewhere already gets one more place.
     pub elsewhere: bool,
+    /// Number of the mount, if it comes.
+    pub number: u32,
 }
 
 /// Settings and questions that a file system is opened with, to be served.
@@ -127,6 +132,8 @@ pub struct Opens {
     pub is_suspended: Box<dyn Fn() -> bool + Send + Sync>,
     /// Question whether a program works in a snapshot of the file system.
     pub works_in: Box<dyn Fn(&str) -> bool + Send + Sync>,
+    /// Arena of the pool, where mounts outlive a daemon that dies, and who notes that a snapshot was entered.
+    pub arena: Option<(Arc<Arena>, Box<dyn Fn() + Send + Sync>)>,
 }
 
 /// Mount that another daemon left.
@@ -134,10 +141,24 @@ pub(crate) struct Left {
     /// Connection to the kernel.
     pub connection: OwnedFd,
     pub facts: MountFacts,
+    pub number: u32,
     pub asked: Asked,
     /// Nodes that the kernel remembers.
     pub remembered: Vec<Remembered>,
     pub snapshots: Vec<EnteredSnapshot>,
+    /// True when that daemon died.
+    pub is_of_dead: bool,
+    /// True when it is not known what the kernel remembers besides.
+    pub is_unknown: bool,
+}
+
+/// Kernel's side of a file system that is opened to be served.
+#[derive(Default)]
+struct Kernels<'a> {
+    /// Nodes that it remembers.
+    remembered: &'a [Remembered],
+    /// True when it may remember others.
+    is_unknown: bool,
 }
 
 /// True for a dataset and what is below it.
@@ -432,22 +453,22 @@ impl Mounts {
         self.remember_made(&plan, &prepared);
         let mut asked = Asked::default();
         asked.add(&plan, prepared);
-        let (zfs, handler) = self.open(handle, txgs, plan.opens, &[])?;
+        let (zfs, handler) = self.open(handle, txgs, plan.opens, (plan.number, Kernels::default()))?;
         let readers = self.readers(exec).map_err(|error| because(ErrorKind::Io, &*what, error))?;
         let session = Session::mount_with(&readers, handler.clone(), &place, &plan.options).map_err(refused)?;
         let way = if session.has_rings() { "io_uring" } else { "read(2)" };
         tracing::debug!("'{name}' is mounted at {}; its requests come through {way}", place.display());
-        claim.fill(Mounted::new(name, session, (zfs, handler), plan.wishes, asked));
+        claim.fill(Mounted::new(plan.number, name, session, (zfs, handler), plan.wishes, asked));
         Ok(())
     }
 
-    /// Opens a file system that is to be served; of `remembered` nodes whoever served it before knew.
+    /// Opens a file system that is to be served by the mount of this number.
     fn open(
         &self,
         handle: DatasetHandle,
         txgs: Option<Arc<TxgManager>>,
         opens: Opens,
-        remembered: &[Remembered],
+        (number, kernels): (u32, Kernels<'_>),
     ) -> Result<(Arc<Zfs>, Arc<ZplFuse>), Failure> {
         let name = handle.name();
         let what = format!("cannot mount '{name}'");
@@ -458,7 +479,12 @@ impl Mounts {
         zfs.set_space_source(dataset.clone());
         zfs.set_direct(Direct { tunables: opens.direct, stats: self.direct_of(&name) });
         // Before what nobody has open is deleted.
-        zfs.take_over(remembered);
+        if !kernels.remembered.is_empty() {
+            zfs.take_over(kernels.remembered);
+        }
+        if kernels.is_unknown {
+            zfs.take_over_unknown();
+        }
         if !zfs.is_read_only() && !opens.settings.read_only {
             zfs.drain_unlinked().map_err(|error| because(ErrorKind::Io, &*what, error))?;
         }
@@ -470,7 +496,12 @@ impl Mounts {
         }
         let snapshots: Option<Arc<dyn SnapshotSource>> = if dataset.is_snapshot() { None } else { Some(dataset) };
         let handler = ZplFuse::new(zfs.clone(), snapshots).with_health(opens.is_suspended).with_workers(opens.works_in);
-        Ok((zfs, Arc::new(handler.with_write_back(opens.writes_back))))
+        let handler = handler.with_write_back(opens.writes_back);
+        let handler = match opens.arena {
+            Some((arena, when_entered)) => handler.with_arena(arena, number, when_entered),
+            None => handler,
+        };
+        Ok((zfs, Arc::new(handler)))
     }
 
     /// Serves a file system that another daemon served, whose kernel's side is as it left it. `begins` is called when everything is there, before
@@ -484,13 +515,14 @@ impl Mounts {
         left: Left,
         begins: impl FnOnce(),
     ) -> Result<(), Failure> {
-        let Left { connection, facts, asked, remembered, snapshots } = left;
+        let Left { connection, facts, number, asked, remembered, snapshots, is_of_dead, is_unknown } = left;
         let name = handle.name();
         let what = format!("cannot go on with the mount of '{name}'");
         let Claimed::Free(claim) = self.claim(exec, &name, &facts.mountpoint, &plan)? else {
             return Err(because(ErrorKind::Busy, what, "filesystem already mounted"));
         };
-        let (zfs, handler) = self.open(handle, txgs, plan.opens, &remembered)?;
+        let kernels = Kernels { remembered: &remembered, is_unknown };
+        let (zfs, handler) = self.open(handle, txgs, plan.opens, (number, kernels))?;
         for snapshot in &snapshots {
             if let Err(error) = handler.enter_again(snapshot) {
                 tracing::warn!("the snapshot {name}@{} that is in use cannot be opened again: {error}", snapshot.name);
@@ -498,8 +530,9 @@ impl Mounts {
         }
         let readers = self.readers(exec).map_err(|error| because(ErrorKind::Io, &*what, error))?;
         begins();
-        let session = Session::adopt(&readers, handler.clone(), connection, facts).map_err(|error| because(ErrorKind::Io, what, error))?;
-        claim.fill(Mounted::new(name, session, (zfs, handler), plan.wishes, asked));
+        let adopt = if is_of_dead { Session::adopt_from_dead } else { Session::adopt };
+        let session = adopt(&readers, handler.clone(), connection, facts).map_err(|error| because(ErrorKind::Io, what, error))?;
+        claim.fill(Mounted::new(number, name, session, (zfs, handler), plan.wishes, asked));
         Ok(())
     }
 
@@ -606,9 +639,16 @@ impl std::fmt::Debug for Mounted {
 }
 
 impl Mounted {
-    fn new(name: String, session: Session, (zfs, handler): (Arc<Zfs>, Arc<ZplFuse>), options: Vec<String>, asked: Asked) -> Mounted {
+    fn new(
+        number: u32,
+        name: String,
+        session: Session,
+        (zfs, handler): (Arc<Zfs>, Arc<ZplFuse>),
+        options: Vec<String>,
+        asked: Asked,
+    ) -> Mounted {
         let (name, options, asked, leaving) = (Mutex::new(name), Mutex::new(options), Mutex::new(asked), AtomicBool::new(false));
-        Mounted { name, session, zfs, handler, options, asked, leaving }
+        Mounted { number, name, session, zfs, handler, options, asked, leaving }
     }
 
     /// Calls [`ZplFuse::changed_beneath`].

@@ -4,6 +4,7 @@ use crate::device::devices::Devices;
 use crate::events::Events;
 use crate::failure::pool_failure;
 use crate::inject::Injections;
+use crate::mount::holding::Holding;
 use crate::mount::mounting::Mounter;
 use crate::pool::cache_file::PoolsFile;
 use crate::pool::closing::Closer;
@@ -14,9 +15,11 @@ use crate::watch::policy::{self, Care};
 use control_api::{ErrorKind, Failure, PoolImport, PoolTarget, Response, WITHOUT_EFFECT};
 use dsl::ReplayedLog;
 use exec::Exec;
+use metrics::Parameters;
 use ondisk::Guid;
-use pool::{ImportOptions, Pool};
+use pool::{ArenaOutcome, ImportOptions, Pool, PoolError};
 use std::sync::Arc;
+use zil::{ARENA_BYTES, Arena};
 
 /// Taking of pools into the daemon's care.
 pub(crate) struct Intake {
@@ -31,6 +34,8 @@ pub(crate) struct Intake {
     pub closer: Arc<Closer>,
     /// Policy that looks after the devices of open pools.
     pub care: Arc<Care>,
+    pub holding: Arc<Holding>,
+    pub parameters: Arc<Parameters>,
 }
 
 /// Import as one request wants it.
@@ -58,6 +63,7 @@ impl Intake {
     /// Takes a pool into the daemon's care: registers, remembers, mounts.
     pub(crate) fn adopt(&self, pool: Pool, (altroot, cachefile): (Option<String>, Option<Option<String>>), mount: bool) -> Vec<Failure> {
         self.settings.tune(&pool);
+        self.keep(&pool);
         // A pool that has its name, or its place, for now only is in nobody's cache file, unless somebody wants that.
         let is_for_now = pool.has_temporary_name() || altroot.is_some();
         let cachefile = cachefile.unwrap_or_else(|| is_for_now.then(|| "none".to_string()));
@@ -68,6 +74,22 @@ impl Intake {
         self.file.remember();
         policy::keep(&self.care, &open);
         if mount { self.mounter.mount_all(&[open]) } else { Vec::new() }
+    }
+
+    /// Gives a pool that was opened an arena, where its mounts are to outlive the daemon.
+    fn keep(&self, pool: &Pool) {
+        match pool.arena_outcome() {
+            ArenaOutcome::Refused(why) => tracing::error!("{}: what the daemon that died had acknowledged is lost: {why}", pool.name()),
+            ArenaOutcome::TakenOver { .. } | ArenaOutcome::None => {}
+        }
+        let is_wanted = self.parameters.get("zirconia_keep_mounts") == Some(1) && self.holding.is_there() && pool.is_writeable();
+        if pool.arena().is_some() || !is_wanted {
+            return;
+        }
+        match Arena::create(ARENA_BYTES) {
+            Ok(arena) => drop(pool.set_arena(arena)),
+            Err(error) => tracing::warn!("{}: mounts do not outlive the daemon: {error}", pool.name()),
+        }
     }
 
     /// Imports the pool of this guid from the devices at these paths.
@@ -92,13 +114,27 @@ impl Intake {
             missing_log: wish.request.missing_log,
             missing_idle_log: wish.is_tolerant,
             host: host(),
+            arena: self.holding.take_arena(guid.0).map(Arc::new),
             ..ImportOptions::default()
         };
-        let pool = Pool::import(&self.exec, opened, &options, &self.settings.runtime()).map_err(|error| match failed.first() {
+        let has_arena = options.arena.is_some();
+        let pool = Pool::import(&self.exec, opened, &options, &self.settings.runtime());
+        if has_arena && !pool.as_ref().is_ok_and(Pool::has_taken_over) {
+            self.holding.drop_arena(guid.0);
+        }
+        let pool = match pool {
+            Ok(pool) => pool,
+            // As after a crash then.
+            Err(PoolError::Takeover(why)) => {
+                tracing::error!("{}: what the daemon that died had acknowledged is lost: {why}", wish.what);
+                return self.import_devices(paths, guid, wish);
+            }
             // A device that is there and can't be opened explains it better than that it is missing.
-            Some(failure) if error.is_of_missing_devices() => failure.clone(),
-            _ => pool_failure(wish.what.clone(), &error),
-        })?;
+            Err(error) => {
+                let of_device = failed.into_iter().next().filter(|_| error.is_of_missing_devices());
+                return Err(of_device.unwrap_or_else(|| pool_failure(wish.what.clone(), &error)));
+            }
+        };
         self.injections.injected_delay(&pool.name(), true, began_ns);
         self.events.tell("sysevent.fs.zfs.config_sync", &pool.name(), pool.guid());
         self.events.tell("sysevent.fs.zfs.pool_import", &pool.name(), pool.guid());

@@ -10,9 +10,10 @@ use zio::ChangedBuffers;
 use zpl::direct::{DirectSnapshot, Tunables};
 
 /// Parameters that the environment may set at the start of the daemon.
-const FROM_ENVIRONMENT: [(&str, &str); 4] = [
+const FROM_ENVIRONMENT: [(&str, &str); 5] = [
     ("zfs_dio_enabled", "ZIRCONIA_ZFS_DIO_ENABLED"),
     ("zfs_dio_strict", "ZIRCONIA_ZFS_DIO_STRICT"),
+    ("zirconia_keep_mounts", "ZIRCONIA_KEEP_MOUNTS"),
     ("zirconia_mount_syncfs", "ZIRCONIA_MOUNT_SYNCFS"),
     ("zirconia_fuse_uring", "ZIRCONIA_FUSE_URING"),
 ];

@@ -3,6 +3,7 @@
 
 use crate::events::Events;
 use crate::inject::Injections;
+use crate::mount::handing::Handing;
 use crate::mount::returning::Returning;
 use crate::pool::Pools;
 use crate::pool::cache_file::PoolsFile;
@@ -25,6 +26,7 @@ pub(crate) struct Rounds {
     pub injections: Arc<Injections>,
     pub file: Arc<PoolsFile>,
     pub returning: Arc<Returning>,
+    pub handing: Arc<Handing>,
     pub reopening: Arc<Reopening>,
 }
 
@@ -76,6 +78,7 @@ fn run(rounds: &Weak<Rounds>, watcher: &Watcher, exec: &Exec) {
             rounds.file.remember();
             // Somebody may have unmounted what we mounted.
             rounds.returning.note_mounts();
+            rounds.handing.hold();
         }
         drop(rounds.injections.handlers());
     }

@@ -16,6 +16,7 @@ use abd::Abd;
 use dmu::{DmuError, Tx};
 use ondisk::Txg;
 use std::ops::Range;
+use zil::{RequestScope, request_of_thread};
 
 /// Largest file in bytes (OpenZFS: `MAXOFFSET_T`).
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
@@ -82,6 +83,8 @@ pub(super) struct Writing {
     grows: bool,
     /// Number of times that the write found no room.
     pub(super) tries: u32,
+    /// Request that it is for, wherever it ends.
+    request: u64,
 }
 
 /// Result of a write before anything was started.
@@ -123,7 +126,8 @@ impl Writing {
         }
         node.direct_stats(&node.store().direct().stats).count(&plan, length, true);
         let direct = plan.pieces().find(|piece| piece.how == How::Direct).map_or(range.end..range.end, |piece| piece.range.clone());
-        Writing { _guard: guard, write, plan, range, direct, block_size: facts.block_size, grows, tries: 0 }.begin(node)
+        Writing { _guard: guard, write, plan, range, direct, block_size: facts.block_size, grows, tries: 0, request: request_of_thread() }
+            .begin(node)
     }
 
     /// Opens the transaction and dirties the buffered parts.
@@ -164,6 +168,7 @@ impl Writing {
 
     /// Ends a write: attributes, then the locks go. Returns the bytes written and their txg.
     pub(super) fn finish(self, store: &Store, node: &Znode, tx: &Tx, result: Result<(), DmuError>) -> Result<(u64, Txg), ZplError> {
+        let _request = RequestScope::enter(self.request);
         match result {
             Ok(()) => self.update(store, node, tx, self.range.end)?,
             Err(error) => {
@@ -174,7 +179,7 @@ impl Writing {
             }
         }
         let wrote = Wrote { range: self.range.clone(), direct: self.direct.clone(), block_size: self.block_size };
-        store.journal.note_written(node, &wrote, tx);
+        store.journal.note_written(node, &wrote, Some(&self.write.data), tx);
         let length = self.range.end - self.range.start;
         store.counts.wrote(length);
         Ok((length, tx.txg()))

@@ -114,7 +114,8 @@ impl Data {
             Allocate::Zero => self.store.journal.note_zeroed(node, offset..end, &tx),
             Allocate::Punch | Allocate::ZeroKeepSize => self.store.journal.note_zeroed(node, offset..end.min(old), &tx),
             Allocate::Extend if extends => self.store.journal.note_resized(node, end, now, &tx),
-            Allocate::Extend | Allocate::KeepSize => {}
+            Allocate::Extend => self.store.journal.note_touched(node, &tx),
+            Allocate::KeepSize => {}
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ mod verbs;
 use crate::counts;
 use crate::data::Data;
 use crate::direct::Direct;
+use crate::inherited::Unknown;
 use crate::kernel::Remembered;
 use crate::names::Directories;
 use crate::nodes::{Node, Nodes};
@@ -175,7 +176,7 @@ impl Zfs {
 
     /// Gives back `count` references; the last one deletes the object when it has no links.
     pub fn release(&self, object: ObjectId, count: u64) {
-        self.nodes.release(object, count);
+        self.nodes.forget(object, count);
     }
 
     /// Gives back every reference: the end of a mount, whose client forgets everything without saying so.
@@ -197,6 +198,18 @@ impl Zfs {
         self.nodes.inherited.note(nodes);
     }
 
+    /// Notes that the client of a process that was killed goes on, and nobody knows which nodes it remembers: before [`Zfs::drain_unlinked`] and any
+    /// other use of the file system. Nodes without names stay until it forgets them, or all ([`Zfs::forget_all`]); who forgets more references
+    /// to a node than are known forgets all.
+    pub fn take_over_unknown(&self) {
+        self.nodes.inherited.set_unknown(Unknown::Old);
+    }
+
+    /// True when nobody knows which nodes the client remembers: whoever serves it next does not either.
+    pub fn is_client_unknown(&self) -> bool {
+        self.nodes.inherited.is_unknown(false)
+    }
+
     /// Deletes what a crash left in the unlinked set; returns how many (OpenZFS: `zfs_unlinked_drain`).
     pub fn drain_unlinked(&self) -> Result<u64, ZplError> {
         self.nodes.drain_unlinked()
@@ -205,7 +218,11 @@ impl Zfs {
     /// Names the intent log, which is empty: from now on it hears of what changes, and makes durable what has to be. It counts before any other
     /// use of the file system, not later. `tells_xattrs` says that its pool has the feature `zilsaxattr`, and the dataset uses it.
     pub fn set_log(&self, log: Arc<dyn Log>, tells_xattrs: bool) {
-        self.store.journal.connect(log, tells_xattrs, self.store.room.open_txg());
+        if log.arena().is_some() {
+            // What was freed and is made again is in two txgs then, of which the first is on disk.
+            self.store.objset.rest_numbers();
+        }
+        self.store.journal.connect((log, self.store.objset.id().0), tells_xattrs, self.store.room.open_txg());
     }
 
     /// Makes durable what changed the node, by the log where there is one, else with its txg; returns at once when it is on disk.

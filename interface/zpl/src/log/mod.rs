@@ -7,7 +7,12 @@
 //! before anything that builds on it can be noted, and commits look for one after they wrote the log. So nobody is promised what lies
 //! behind a record that cannot be replayed.
 
+//!
+//! Where mounts outlive the process, the pool's arena hears of everything, also where the log wants nothing, and of nodes without links too: there is
+//! little of which no entry can tell (docs/adr/0018).
+
 mod notes;
+mod told;
 
 pub(crate) use notes::{Moved, Wrote, switches};
 
@@ -17,7 +22,8 @@ use ondisk::{ObjectId, Txg};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use zil::Log;
+use told::Teller;
+use zil::{Done, Log};
 
 /// Number of txgs that are alive at a time, at most: what is older is on disk.
 const TXGS_ALIVE: u64 = 4;
@@ -25,8 +31,19 @@ const TXGS_ALIVE: u64 = 4;
 /// Log that the pool keeps for the file system.
 struct Port {
     log: Arc<dyn Log>,
+    /// Number of the object set.
+    objset: u64,
     /// True when the log can tell of extended attributes in system attributes (feature `zilsaxattr`).
     tells_xattrs: bool,
+}
+
+/// Whoever hears of a change.
+#[derive(Clone, Copy)]
+struct Listeners<'a> {
+    /// Log, where it wants changes and there are links to what was changed.
+    log: Option<&'a dyn Log>,
+    /// Arena of the pool.
+    teller: Option<Teller<'a>>,
 }
 
 /// Notes of the changes of a file system.
@@ -40,9 +57,9 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Names the log; nothing up to the txg `open` is in it.
-    pub(crate) fn connect(&self, log: Arc<dyn Log>, tells_xattrs: bool, open: Txg) {
-        if self.port.set(Port { log, tells_xattrs }).is_ok() {
+    /// Names the log of an object set; nothing up to the txg `open` is in it.
+    pub(crate) fn connect(&self, (log, objset): (Arc<dyn Log>, u64), tells_xattrs: bool, open: Txg) {
+        if self.port.set(Port { log, objset, tells_xattrs }).is_ok() {
             self.unlogged.fetch_max(open.0, Ordering::AcqRel);
         }
     }
@@ -52,25 +69,47 @@ impl Journal {
         self.port.get().map(|port| &port.log)
     }
 
-    /// Log in which changes of this transaction are to be noted. One that does not want them now may want later ones that build on them.
-    fn wanted(&self, tx: &Tx) -> Option<&dyn Log> {
-        let log = self.log()?;
-        if log.is_wanted() {
-            return Some(&**log);
-        }
-        self.leave_out(tx);
-        None
+    /// Arena of the pool, as the file system tells it of changes.
+    fn teller(&self) -> Option<Teller<'_>> {
+        let port = self.port.get()?;
+        port.log.arena().map(|arena| Teller { arena, objset: port.objset })
     }
 
-    /// Remembers a change that no record tells of: every commit waits for its txg.
-    pub(crate) fn leave_out(&self, tx: &Tx) {
+    /// Those who are to hear of changes of this transaction. A log that does not want them now may want later ones that build on them.
+    fn listeners(&self, tx: &Tx) -> Option<Listeners<'_>> {
+        let (log, teller) = (self.log()?, self.teller());
+        if log.is_wanted() {
+            return Some(Listeners { log: Some(&**log), teller });
+        }
+        self.leave_out_of_log(tx);
+        teller.map(|teller| Listeners { log: None, teller: Some(teller) })
+    }
+
+    /// Remembers a change that no record of the log tells of: every commit waits for its txg.
+    fn leave_out_of_log(&self, tx: &Tx) {
         if self.port.get().is_some() {
             self.unlogged.fetch_max(tx.txg().0, Ordering::AcqRel);
         }
     }
 
-    /// Remembers a change of one object that no record tells of and nobody builds on: commits of the object wait for its txg.
+    /// Remembers a change that nothing tells of.
+    fn leave_out(&self, done: Done, tx: &Tx) {
+        self.leave_out_of_log(tx);
+        if let Some(teller) = self.teller() {
+            teller.leave_out(done, tx);
+        }
+    }
+
+    /// Remembers a change of one object that nothing tells of and nobody builds on: commits of the object wait for its txg.
     pub(crate) fn leave_out_alone(&self, object: ObjectId, tx: &Tx) {
+        self.leave_alone_out_of_log(object, tx);
+        if let Some(teller) = self.teller() {
+            teller.leave_out(Done::default(), tx);
+        }
+    }
+
+    /// Remembers a change of one object that no record of the log tells of.
+    fn leave_alone_out_of_log(&self, object: ObjectId, tx: &Tx) {
         if self.port.get().is_some() {
             let mut alone = self.unlogged_alone.lock();
             alone.retain(|_, txg| txg.0 + TXGS_ALIVE > tx.txg().0);

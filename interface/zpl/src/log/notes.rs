@@ -1,12 +1,15 @@
 //! Operations as their records have them, and with whose commits they go: names with every commit, data and attributes with those of
 //! their object. What lies in a hidden directory goes with every commit: nobody commits it by its own number.
 
-use super::Journal;
-use crate::znode::{Fields, State, Time, Znode, flag};
+use super::{Journal, Listeners};
+use crate::znode::{CTIME, Fields, MTIME, State, Time, Znode, flag};
+use abd::Abd;
 use dmu::Tx;
 use ondisk::ObjectId;
 use std::ops::Range;
-use zil::{Create, Itx, Link, Log, Made, NewAttributes, Payload, Record, Remove, Rename, RenameKind, SetAttributes, write_header};
+use zil::{
+    Create, Done, EntryKind, Itx, Link, Made, NewAttributes, Payload, Record, Remove, Rename, RenameKind, SetAttributes, write_header,
+};
 
 /// Switches that records can set, as they have them (OpenZFS: `XAT0_*`), and as stored.
 const SWITCHES: [(u64, u64); 13] = [
@@ -61,8 +64,38 @@ pub(crate) struct Moved<'a> {
     pub left: Option<&'a Znode>,
 }
 
-fn put(log: &dyn Log, record: &Record<'_>, only_with: Option<ObjectId>, tx: &Tx) {
-    log.note(Itx { record: record.encode(), only_with, payload: Payload::None }, tx);
+impl Listeners<'_> {
+    /// Tells of a change, the log only for the commits of an object if there is one; with it goes the time that it left behind, and the object
+    /// that was made or linked.
+    fn hear(&self, record: &Record<'_>, only_with: Option<ObjectId>, (time, object): (Time, u64), tx: &Tx) {
+        let record = record.encode();
+        if let Some(teller) = self.teller {
+            teller.tell(EntryKind::Record, &record, (time, object), tx);
+        }
+        if let Some(log) = self.log {
+            log.note(Itx { record, only_with, payload: Payload::None }, tx);
+        }
+    }
+
+    /// Those among them who want to hear of a node that has no links, or may have.
+    fn of(self, state: &State) -> Self {
+        Listeners { log: self.log.filter(|_| !state.unlinked), ..self }
+    }
+
+    fn promote(&self, object: ObjectId) {
+        if let Some(log) = self.log {
+            log.promote(object);
+        }
+    }
+
+    /// Forgets what was noted for a node alone, once it has no links.
+    fn forget(&self, node: &Znode) {
+        if let Some(log) = self.log
+            && node.state.lock().unlinked
+        {
+            log.forget(node.object);
+        }
+    }
 }
 
 /// True for names that records can have.
@@ -104,80 +137,106 @@ fn created<'a>(directory: ObjectId, node: &Znode, name: &'a [u8], target: &'a [u
     })
 }
 
+/// Name that the record of a node without one has.
+const NO_NAME: &[u8] = b"nameless";
+
 /// Names.
 impl Journal {
     /// Notes a new node with a name; one without a name is the hidden directory of `directory`, which is no directory then.
     pub(crate) fn note_made(&self, directory: &Znode, node: &Znode, name: &[u8], target: &[u8], tx: &Tx) {
-        let Some(log) = self.wanted(tx) else { return };
+        let Some(listeners) = self.listeners(tx) else { return };
+        let object = node.object.0;
         match created(directory.object, node, name, target) {
-            Some(create) => put(log, &Record::Create(create), None, tx),
-            None => self.leave_out(tx),
+            Some(create) => listeners.hear(&Record::Create(create), None, (directory.fields().times[CTIME], object), tx),
+            None => self.leave_out(Done { object, bytes: 0 }, tx),
+        }
+    }
+
+    /// Notes a new file without a name, of which logs know nothing.
+    pub(crate) fn note_nameless(&self, directory: &Znode, node: &Znode, tx: &Tx) {
+        let Some(teller) = self.teller() else { return };
+        let (object, time) = (node.object.0, node.fields().times[CTIME]);
+        match created(directory.object, node, NO_NAME, &[]) {
+            Some(create) => teller.tell(EntryKind::Nameless, &Record::Create(create).encode(), (time, object), tx),
+            None => teller.leave_out(Done { object, bytes: 0 }, tx),
+        }
+    }
+
+    /// Notes that a node without names was deleted, of which logs know nothing.
+    pub(crate) fn note_gone(&self, object: ObjectId, tx: &Tx) {
+        if let Some(teller) = self.teller() {
+            teller.tell_gone(object, tx);
         }
     }
 
     /// Notes that a node lost a name, perhaps its last: what was to be made durable of it alone is forgotten then.
     pub(crate) fn note_removed(&self, directory: &Znode, name: &[u8], node: &Znode, tx: &Tx) {
-        let Some(log) = self.wanted(tx) else { return };
+        let Some(listeners) = self.listeners(tx) else { return };
         let remove = Remove { directory: directory.object, name, is_directory: node.fields().is_directory() };
         if can_be_told(name) {
-            put(log, &Record::Remove(remove), None, tx);
+            listeners.hear(&Record::Remove(remove), None, (directory.fields().times[CTIME], 0), tx);
         } else {
-            self.leave_out(tx);
+            self.leave_out(Done::default(), tx);
         }
-        forget(log, node);
+        listeners.forget(node);
     }
 
-    /// Notes that a node got a further name.
-    pub(crate) fn note_linked(&self, directory: &Znode, name: &[u8], node: &Znode, tx: &Tx) {
-        let Some(log) = self.wanted(tx) else { return };
-        put(log, &Record::Link(Link { directory: directory.object, object: node.object, name }), None, tx);
+    /// Notes that a node got a further name, or its first: of one without names nothing was logged, and no record of a log could make it what it is.
+    pub(crate) fn note_linked(&self, directory: &Znode, name: &[u8], (node, was_nameless): (&Znode, bool), tx: &Tx) {
+        let Some(listeners) = self.listeners(tx) else { return };
+        if was_nameless {
+            self.leave_out_of_log(tx);
+        }
+        let listeners = Listeners { log: listeners.log.filter(|_| !was_nameless), ..listeners };
+        let link = Link { directory: directory.object, object: node.object, name };
+        listeners.hear(&Record::Link(link), None, (directory.fields().times[CTIME], node.object.0), tx);
     }
 
     /// Notes that a node was renamed. What was noted for it alone comes before.
     pub(crate) fn note_moved(&self, moved: &Moved<'_>, tx: &Tx) {
-        let Some(log) = self.wanted(tx) else { return };
+        let Some(listeners) = self.listeners(tx) else { return };
         let (from, to) = ((moved.from.0.object, moved.from.1), (moved.to.0.object, moved.to.1));
         let kind = match moved.left {
             Some(left) => created(from.0, left, from.1, &[]).map(RenameKind::Whiteout),
             None if moved.is_exchange => Some(RenameKind::Exchange),
             None => Some(RenameKind::Replace),
         };
-        log.promote(moved.source.object);
+        listeners.promote(moved.source.object);
         match kind {
-            Some(kind) if can_be_told(from.1) && can_be_told(to.1) => put(log, &Record::Rename(Rename { from, to, kind }), None, tx),
-            _ => self.leave_out(tx),
+            Some(kind) if can_be_told(from.1) && can_be_told(to.1) => {
+                let time = moved.to.0.fields().times[CTIME];
+                listeners.hear(&Record::Rename(Rename { from, to, kind }), None, (time, 0), tx);
+            }
+            _ => self.leave_out(Done::default(), tx),
         }
         if let Some(target) = moved.target {
-            forget(log, target);
+            listeners.forget(target);
         }
-    }
-}
-
-/// Forgets what was noted for a node alone, once it has no links.
-fn forget(log: &dyn Log, node: &Znode) {
-    if node.state.lock().unlinked {
-        log.forget(node.object);
     }
 }
 
 /// Data and attributes.
 impl Journal {
-    /// Notes an operation of a node with links.
+    /// Notes an operation of a node.
     fn note_of(&self, node: &Znode, record: &Record<'_>, tx: &Tx) {
-        let Some(log) = self.wanted(tx) else { return };
+        let Some(listeners) = self.listeners(tx) else { return };
         let state = node.state.lock();
-        if !state.unlinked {
-            put(log, record, taken_along_by(node, &state.fields), tx);
-        }
+        listeners.of(&state).hear(record, taken_along_by(node, &state.fields), (state.fields.times[CTIME], 0), tx);
     }
 
-    /// Notes a write: the bytes are read, or the blocks looked up, when somebody wants them durable.
-    pub(crate) fn note_written(&self, node: &Znode, wrote: &Wrote, tx: &Tx) {
-        let Some(log) = self.wanted(tx) else { return };
+    /// Notes a write: for the log the bytes are read, or the blocks looked up, when somebody wants them durable; for the arena they are `data`, None
+    /// where a later note has them.
+    pub(crate) fn note_written(&self, node: &Znode, wrote: &Wrote, data: Option<&Abd>, tx: &Tx) {
+        let Some(listeners) = self.listeners(tx) else { return };
         let state = node.state.lock();
-        if state.unlinked {
-            return;
+        let Wrote { range, direct, block_size } = wrote;
+        // Of a value that is being made nobody knows before it has its name.
+        let is_hidden = state.unlinked && state.fields.flags & flag::XATTR != 0;
+        if let (Some(teller), Some(data), false) = (listeners.teller, data, is_hidden) {
+            let record = write_header(node.object, range.start, range.end - range.start);
+            teller.tell_write(&record, data, state.fields.times[MTIME], tx);
         }
+        let Some(log) = listeners.log.filter(|_| !state.unlinked) else { return };
         let only_with = taken_along_by(node, &state.fields);
         let note = |range: Range<u64>, payload: fn(zil::Range) -> Payload| {
             if range.start < range.end {
@@ -186,7 +245,6 @@ impl Journal {
                 log.note(Itx { record: write_header(node.object, offset, length), only_with, payload: payload(range) }, tx);
             }
         };
-        let Wrote { range, direct, block_size } = wrote;
         note(range.start..direct.start, Payload::Copied);
         let mut at = direct.start;
         while at < direct.end {
@@ -215,16 +273,26 @@ impl Journal {
     /// Notes changed attributes of a node whose state is locked.
     pub(crate) fn note_set(&self, state: &State, set: SetAttributes, tx: &Tx) {
         let nothing = SetAttributes { mode: None, uid: None, gid: None, size: None, atime: None, mtime: None, attributes: None, ..set };
-        if set == nothing || state.unlinked {
+        if (set == nothing || state.unlinked) && self.teller().is_none() {
             return;
         }
-        let Some(log) = self.wanted(tx) else { return };
+        let Some(listeners) = self.listeners(tx) else { return };
+        // Time passed at least, of which logs say nothing.
+        let listeners = Listeners { log: listeners.log.filter(|_| set != nothing && !state.unlinked), ..listeners };
         // With flags goes what others may do with the node and its names: in the order of those.
         let is_ordered = set.attributes.is_some() || state.fields.flags & flag::XATTR != 0;
         if is_ordered {
-            log.promote(set.object);
+            listeners.promote(set.object);
         }
-        put(log, &Record::SetAttributes(set), (!is_ordered).then_some(set.object), tx);
+        let time = state.fields.times[CTIME];
+        listeners.hear(&Record::SetAttributes(set), (!is_ordered).then_some(set.object), (time, 0), tx);
+    }
+
+    /// Notes that nothing but the time of a node's last change is another, which concerns the arena alone.
+    pub(crate) fn note_touched(&self, node: &Znode, tx: &Tx) {
+        let object = node.object;
+        let nothing = SetAttributes { object, mode: None, uid: None, gid: None, size: None, atime: None, mtime: None, attributes: None };
+        self.note_set(&node.state.lock(), nothing, tx);
     }
 
     /// Notes a mode that followed from something else, of a node whose state is locked.
@@ -252,36 +320,64 @@ impl Journal {
         changes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
         tx: &Tx,
     ) {
-        let Some(log) = self.wanted(tx) else { return };
-        if node.state.lock().unlinked {
-            return;
-        }
+        let Some(listeners) = self.listeners(tx) else { return };
         if is_ordered {
-            log.promote(node.object);
+            listeners.promote(node.object);
         }
-        let tells = self.port.get().is_some_and(|port| port.tells_xattrs);
+        let (tells, time) = (self.port.get().is_some_and(|port| port.tells_xattrs), node.fields().times[CTIME]);
+        let changes: Vec<_> = changes.collect();
+        // A record of an empty value says that the attribute goes.
+        let is_empty = |value: Option<&[u8]>| value.is_some_and(<[u8]>::is_empty);
+        if let Some(teller) = listeners.teller.filter(|_| changes.iter().any(|(_, value)| is_empty(*value))) {
+            teller.leave_out(Done::default(), tx);
+        }
         for (name, value) in changes {
-            // A record of an empty value says that the attribute goes.
-            if !tells || value.is_some_and(<[u8]>::is_empty) {
-                self.leave_out_alone(node.object, tx);
+            let is_empty = is_empty(value);
+            let log = listeners.log.filter(|_| tells && !is_empty);
+            if log.is_none() && listeners.log.is_some() {
+                self.leave_alone_out_of_log(node.object, tx);
+            }
+            if is_empty {
                 continue;
             }
             let record = Record::SetXattr { object: node.object, name, value: value.unwrap_or_default() };
-            put(log, &record, (!is_ordered).then_some(node.object), tx);
+            Listeners { log, ..listeners }.hear(&record, (!is_ordered).then_some(node.object), (time, 0), tx);
+        }
+    }
+
+    /// Notes that extended attributes were changed of a node without names.
+    pub(crate) fn note_xattrs_nameless(&self, tx: &Tx) {
+        if let Some(teller) = self.teller() {
+            teller.leave_out(Done::default(), tx);
+        }
+    }
+
+    /// Notes, before what comes with it, that no record can tell of a file with a value: it may be on disk already.
+    pub(crate) fn leave_out_value(&self, file: &Znode, tx: &Tx) {
+        let is_heard = self.listeners(tx).is_some();
+        if is_heard {
+            self.leave_out(Done { object: file.object.0, bytes: 0 }, tx);
         }
     }
 
     /// Notes a file with the value of an extended attribute that got its name in a hidden directory. It was made before, and the record
-    /// makes it: where that may be on disk already, no record can tell of it.
+    /// makes it: where that may be on disk already, [`Journal::leave_out_value`] was called.
     pub(crate) fn note_value(&self, directory: &Znode, file: &Znode, name: &[u8], tx: &Tx) {
-        if self.wanted(tx).is_none() {
+        if self.listeners(tx).is_none() {
             return;
         }
         let fields = file.fields();
         if fields.generation != tx.txg().0 {
-            return self.leave_out(tx);
+            return;
         }
         self.note_made(directory, file, name, &[], tx);
-        self.note_written(file, &Wrote { range: 0..fields.size, direct: fields.size..fields.size, block_size: 0 }, tx);
+        // It was written in this txg: all of it is in memory.
+        let data = self.teller().and_then(|_| file.dnode.read_abd(0, usize::try_from(fields.size).ok()?).ok());
+        if data.is_none()
+            && let Some(teller) = self.teller()
+        {
+            teller.leave_out(Done::default(), tx);
+        }
+        self.note_written(file, &Wrote { range: 0..fields.size, direct: fields.size..fields.size, block_size: 0 }, data.as_ref(), tx);
     }
 }

@@ -7,10 +7,12 @@
 mod attributes;
 mod data;
 mod names;
+mod told;
 
+use crate::inherited::Unknown;
 use crate::{Settings, Space, SpaceSource, TxKind, Zfs, ZplError};
 use dmu::{Tx, TxgManager};
-use dsl::{DatasetHandle, ReplayError, ReplayFiles, ReplayRecords};
+use dsl::{DatasetHandle, ReplayError, ReplayFiles, ReplayRecords, ReplayTold};
 use exec::Mutex;
 use ondisk::{ObjectId, objset_flags};
 use std::sync::Arc;
@@ -30,6 +32,8 @@ struct RecordRoom {
 struct Replay {
     zfs: Arc<Zfs>,
     room: Arc<RecordRoom>,
+    /// Files without names are there, since somebody has them open.
+    keeps_nameless: bool,
 }
 
 impl SpaceSource for RecordRoom {
@@ -67,24 +71,42 @@ impl FileReplay {
     pub fn records(zfs: Arc<Zfs>, beyond: Arc<dyn SpaceSource>) -> Box<dyn ReplayRecords> {
         let room = Arc::new(RecordRoom { beyond, record: Mutex::new(None) });
         zfs.set_space_source(room.clone());
-        Box::new(Replay { zfs, room })
+        Box::new(Replay { zfs, room, keeps_nameless: false })
+    }
+
+    /// Replayer of what an arena tells of a file system that is open, and that nobody else uses.
+    pub fn told(zfs: Arc<Zfs>, beyond: Arc<dyn SpaceSource>) -> Box<dyn ReplayTold> {
+        let room = Arc::new(RecordRoom { beyond, record: Mutex::new(None) });
+        zfs.set_space_source(room.clone());
+        zfs.nodes.inherited.set_unknown(Unknown::All);
+        Box::new(Replay { zfs, room, keeps_nameless: true })
     }
 }
 
 impl ReplayFiles for FileReplay {
     fn open(&self, dataset: &DatasetHandle) -> Result<Box<dyn ReplayRecords>, ReplayError> {
-        let objset = dataset.objset().map_err(|error| ReplayError::Failed(error.to_string()))?;
-        let txgs = dataset.pool().txgs().clone();
-        let zfs = Zfs::open(&objset, Some(txgs), settings(objset.flags())).map_err(failed)?;
-        if zfs.is_read_only() {
-            return Err(ReplayError::Failed("file systems of its version cannot be written".to_string()));
-        }
+        let zfs = open(dataset)?;
         let replay = FileReplay::records(zfs.clone(), Arc::new(dataset.clone()));
         // Numbers of what was deleted before the crash may be those of files in the log.
         zfs.drain_unlinked().map_err(failed)?;
         zfs.sync().map_err(failed)?;
         Ok(replay)
     }
+
+    fn open_told(&self, dataset: &DatasetHandle) -> Result<Box<dyn ReplayTold>, ReplayError> {
+        Ok(FileReplay::told(open(dataset)?, Arc::new(dataset.clone())))
+    }
+}
+
+/// Opens the file system of a dataset, for writing.
+fn open(dataset: &DatasetHandle) -> Result<Arc<Zfs>, ReplayError> {
+    let objset = dataset.objset().map_err(|error| ReplayError::Failed(error.to_string()))?;
+    let txgs = dataset.pool().txgs().clone();
+    let zfs = Zfs::open(&objset, Some(txgs), settings(objset.flags())).map_err(failed)?;
+    if zfs.is_read_only() {
+        return Err(ReplayError::Failed("file systems of its version cannot be written".to_string()));
+    }
+    Ok(zfs)
 }
 
 impl ReplayRecords for Replay {
@@ -116,10 +138,10 @@ impl Replay {
         }
     }
 
-    /// True for a file that is no more, or that only waits to be deleted.
+    /// True for a file that is no more, or that only waits to be deleted and nobody has open.
     fn is_gone(&self, object: ObjectId) -> Result<bool, ZplError> {
         match self.zfs.node(object) {
-            Ok(node) => Ok(node.fields().links == 0),
+            Ok(node) => Ok(node.fields().links == 0 && !self.keeps_nameless),
             Err(ZplError::NotFound) => Ok(true),
             Err(error) => Err(error),
         }

@@ -12,7 +12,7 @@ use zap::{Match, Zap};
 use zil::{Create, Link, Made, Remove, Rename, RenameKind};
 
 /// The new node of a record.
-fn new_node<'a>(create: &Create<'a>) -> NewNode<'a> {
+pub(super) fn new_node<'a>(create: &Create<'a>) -> NewNode<'a> {
     NewNode {
         mode: create.mode,
         uid: create.uid,

@@ -243,6 +243,12 @@ impl Objset {
         self.table.claim(object, new, tx)
     }
 
+    /// Has the numbers of objects that are freed rest until their txg is on disk, not only synced: the operations of all txgs that are not on disk
+    /// can be done again in one then.
+    pub fn rest_numbers(&self) {
+        self.table.rest_numbers();
+    }
+
     /// Frees an object and its blocks. Its number can be used again after the txg was synced. The accounting objects stay:
     /// [`DmuError::NotSupported`].
     pub fn free_object(&self, object: ObjectId, tx: &Tx) -> Result<(), DmuError> {

@@ -4,7 +4,7 @@
 //! through it. A freed number stays taken until its txg was synced, so the old and the new object never share a txg.
 
 use exec::Mutex;
-use ondisk::{DNODE_SLOT_BYTES, DNODE_SLOTS_PER_BLOCK, OBJECT_NUMBER_SHIFT, ObjectId, ObjectType};
+use ondisk::{DNODE_SLOT_BYTES, DNODE_SLOTS_PER_BLOCK, OBJECT_NUMBER_SHIFT, ObjectId, ObjectType, Txg};
 use std::collections::{BTreeMap, HashMap};
 
 /// Slots in a dnode block.
@@ -24,6 +24,21 @@ struct Slots {
     freed: Option<u64>,
     /// Objects allocated (true) or freed (false) whose dnodes are not synced yet.
     unsynced: BTreeMap<u64, bool>,
+    /// Freed objects, with the txgs that freed them, whose slots stay taken until these are on disk; None where being synced is enough.
+    resting: Option<Vec<(Txg, ObjectId, u8)>>,
+}
+
+impl Slots {
+    /// Lets slots be used again.
+    fn release(&mut self, object: ObjectId, slots: u8) {
+        let (block, index) = (object.0 / PER_BLOCK, object.0 % PER_BLOCK);
+        if let Some(taken) = self.blocks.get_mut(&block) {
+            debug_assert_eq!(*taken & mask(index, slots), mask(index, slots), "what is let go was taken");
+            *taken &= !mask(index, slots);
+        }
+        self.freed = Some(self.freed.map_or(block, |lowest| lowest.min(block)));
+        self.unsynced.remove(&object.0);
+    }
 }
 
 /// The allocator of object numbers.
@@ -64,26 +79,42 @@ pub(crate) fn count_dnodes(block: &[u8]) -> u64 {
 }
 
 impl Allocator {
-    /// A freed object was synced: its number can be used again.
-    pub(super) fn release(&self, object: ObjectId, slots: u8) {
+    /// Has numbers that are freed rest until their txg is on disk.
+    pub(super) fn rest(&self) {
+        self.0.lock().resting.get_or_insert_default();
+    }
+
+    /// A freed object was synced in `txg`: its number can be used again, at once or when that is on disk.
+    pub(super) fn release_in(&self, object: ObjectId, slots: u8, txg: Txg) {
         let mut state = self.0.lock();
-        let (block, index) = (object.0 / PER_BLOCK, object.0 % PER_BLOCK);
-        if let Some(taken) = state.blocks.get_mut(&block) {
-            debug_assert_eq!(*taken & mask(index, slots), mask(index, slots), "what is let go was taken");
-            *taken &= !mask(index, slots);
+        match &mut state.resting {
+            Some(resting) => resting.push((txg, object, slots)),
+            None => return state.release(object, slots),
         }
-        state.freed = Some(state.freed.map_or(block, |lowest| lowest.min(block)));
         state.unsynced.remove(&object.0);
     }
 
-    /// An object's dnode was synced.
-    pub(super) fn settle(&self, object: ObjectId) {
-        self.0.lock().unsynced.remove(&object.0);
+    /// A txg is being synced: what was freed before it is on disk.
+    pub(super) fn end_rest(&self, txg: Txg) {
+        let mut state = self.0.lock();
+        let Some(resting) = &mut state.resting else { return };
+        let (over, resting): (Vec<_>, Vec<_>) = resting.drain(..).partition(|(freed, _, _)| *freed < txg);
+        state.resting = Some(resting);
+        over.into_iter().for_each(|(_, object, slots)| state.release(object, slots));
+    }
+
+    /// A number that was taken and not used can be used again.
+    pub(super) fn release(&self, object: ObjectId, slots: u8) {
+        self.0.lock().release(object, slots);
     }
 
     /// The taken slots of a dnode block, when it was looked at before.
     pub(super) fn taken(&self, block: u64) -> Option<u32> {
         self.0.lock().blocks.get(&block).copied()
+    }
+    /// An object's dnode was synced.
+    pub(super) fn settle(&self, object: ObjectId) {
+        self.0.lock().unsynced.remove(&object.0);
     }
 
     /// The dnode block has these bytes: notes which of its slots are taken.

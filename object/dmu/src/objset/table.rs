@@ -10,7 +10,7 @@ use crate::special::special_index;
 use crate::{BlockError, DmuError, Dnode, DnodeEvent, Tx};
 use abd::Abd;
 use exec::Mutex;
-use ondisk::{BlockId, DNODE_SLOT_BYTES, DnodePhys, OBJECT_NUMBER_SHIFT, ObjectId};
+use ondisk::{BlockId, DNODE_SLOT_BYTES, DnodePhys, OBJECT_NUMBER_SHIFT, ObjectId, Txg};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -62,10 +62,20 @@ impl DnodeTable {
         self.has_large.load(Ordering::Relaxed)
     }
 
-    /// A freed object was synced: its number can be used again.
-    pub(crate) fn forget(&self, object: ObjectId, slots: u8) {
+    /// A freed object was synced in `txg`: its number can be used again, where it need not rest.
+    pub(crate) fn forget(&self, object: ObjectId, slots: u8, txg: Txg) {
         self.cache.remove(object);
-        self.allocator.release(object, slots);
+        self.allocator.release_in(object, slots, txg);
+    }
+
+    /// Has numbers that are freed rest until their txg is on disk.
+    pub(super) fn rest_numbers(&self) {
+        self.allocator.rest();
+    }
+
+    /// A txg is being synced: numbers that were freed before it can be used again.
+    pub(crate) fn end_rest(&self, txg: Txg) {
+        self.allocator.end_rest(txg);
     }
 
     /// An object's dnode was synced.
@@ -136,7 +146,8 @@ impl DnodeTable {
             self.has_large.store(true, Ordering::Relaxed);
         }
         if let Err(error) = dnode.change(tx, |_| Ok(())) {
-            self.forget(object, slots);
+            self.cache.remove(object);
+            self.allocator.release(object, slots);
             return Err(error);
         }
         Ok(dnode)

@@ -39,6 +39,7 @@ impl Objset {
     /// called again in the same txg. On error nothing of the failed part is referenced and the call can be repeated.
     pub fn sync(&self, txg: Txg) -> Result<BlockPtr, DmuError> {
         self.context().blocks.check_writable()?;
+        self.table().end_rest(txg);
         if !self.is_dirty(txg) {
             return Ok(self.root_bp());
         }
@@ -135,7 +136,7 @@ impl Objset {
             charges.add(&dnode, &before, &after);
         }
         match freed_slots {
-            Some(slots) => self.table().forget(object, slots),
+            Some(slots) => self.table().forget(object, slots, txg),
             None if !is_own => self.table().settle(object),
             None => {}
         }

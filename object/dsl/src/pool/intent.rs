@@ -7,8 +7,8 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
-use zil::{Itx, Log, LogSource, LogWriter};
+use std::sync::{Arc, OnceLock, Weak};
+use zil::{Arena, Itx, Log, LogSource, LogWriter};
 
 /// Log of a dataset, with the object set whose header names it.
 #[derive(Clone)]
@@ -25,11 +25,30 @@ pub(crate) struct LiveLogs {
     /// Logs of an earlier import are being replayed: nothing is logged.
     is_replaying: AtomicBool,
     is_closed: AtomicBool,
+    /// Arena of the pool.
+    arena: OnceLock<Arc<Arena>>,
 }
 
 impl LiveLogs {
     pub(super) fn new(io: Arc<dyn BlockIo>, txgs: Arc<TxgManager>) -> LiveLogs {
-        LiveLogs { io, txgs, logs: Mutex::default(), is_replaying: AtomicBool::new(false), is_closed: AtomicBool::new(false) }
+        LiveLogs {
+            io,
+            txgs,
+            logs: Mutex::default(),
+            is_replaying: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            arena: OnceLock::new(),
+        }
+    }
+
+    /// Names the arena of the pool; of those who opened their logs before, nothing is in it. False when there is one already.
+    pub(super) fn set_arena(&self, arena: Arc<Arena>) -> bool {
+        self.arena.set(arena).is_ok()
+    }
+
+    /// Arena of the pool.
+    pub(super) fn arena(&self) -> Option<&Arc<Arena>> {
+        self.arena.get()
     }
 
     /// Log of the head that has this object set; `hold` keeps the dataset from being destroyed as long as somebody has the log.
@@ -150,6 +169,9 @@ impl Log for DatasetLog {
         }
         self.live.writer.set_spares_log_devices(self.live.objset.props().spares_log_devices);
         self.live.writer.commit(object)
+    }
+    fn arena(&self) -> Option<&Arc<Arena>> {
+        self.logs.arena()
     }
     fn counts(&self) -> Vec<(&'static str, u64)> {
         self.live.writer.counts()

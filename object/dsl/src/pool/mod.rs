@@ -49,6 +49,7 @@ use snapshot::{ORIGIN_DIR, Snapshots};
 use std::sync::Arc;
 use task::Tasks;
 use tree::Tree;
+use zil::Arena;
 
 const MOS_DIR: &str = "$MOS";
 
@@ -226,6 +227,17 @@ impl DslPool {
     /// The names of the datasets whose logs could not be read.
     pub fn claim_logs(&self, logs: &mut IntentLogs) -> Result<(), Vec<String>> {
         logs.claim(&self.tree, self.txgs.synced_txg())
+    }
+
+    /// Names the arena of the pool with this guid, before any dataset is used; false when it has one already.
+    pub fn set_arena(&self, arena: Arc<Arena>, guid: u64) -> bool {
+        arena.attach(guid, &self.txgs);
+        self.live_logs.set_arena(arena)
+    }
+
+    /// Arena of the pool, where its mounts are to outlive the process.
+    pub fn arena(&self) -> Option<&Arc<Arena>> {
+        self.live_logs.arena()
     }
 
     /// Sets the name of the root dataset, after the pool was imported under another name.

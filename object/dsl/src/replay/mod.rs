@@ -5,7 +5,10 @@
 //! out. A record that fails is tried once more after a sync, since a number of an object can be used again only then; after that the
 //! log ends: what came before stands, and who imports is told.
 
+mod arena;
 mod volume;
+
+pub use arena::{ReplayTold, Told, replay_arena, take_told_logs};
 
 use crate::handle::DatasetHandle;
 use crate::pool::PendingLogs;
@@ -49,6 +52,14 @@ pub trait ReplayFiles: Send + Sync {
     /// # Errors
     /// Those of opening it, in words.
     fn open(&self, dataset: &DatasetHandle) -> Result<Box<dyn ReplayRecords>, ReplayError>;
+
+    /// Opens a file system of which an arena tells, whose users go on: nothing without names is deleted of it.
+    ///
+    /// # Errors
+    /// Those of opening it, in words.
+    fn open_told(&self, dataset: &DatasetHandle) -> Result<Box<dyn ReplayTold>, ReplayError> {
+        Err(ReplayError::Failed(format!("nobody knows the files of {}", dataset.name())))
+    }
 }
 
 /// Outcome of one log's replay.
@@ -154,13 +165,22 @@ fn replay_one(dataset: &DatasetHandle, cut: Option<String>, files: Option<&dyn R
 
 /// Takes a log off its dataset and frees what was its own.
 fn give_up(dataset: &DatasetHandle, objset: &Arc<Objset>) -> Result<(), DslError> {
+    let log = log_of(dataset, objset)?;
+    give_up_in(objset, &log, &dataset.assign(TxSpace::Frees)?)
+}
+
+/// Log of a dataset, all of which could be read.
+fn log_of(dataset: &DatasetHandle, objset: &Arc<Objset>) -> Result<IntentLog, DslError> {
     let synced = dataset.pool().txgs().synced_txg();
     let log = IntentLog::read(&**objset.io(), &objset.zil_header(), dataset.object(), synced);
     if log.obstacle == Some(zil::Obstacle::Unreadable) {
         return Err(DslError::Dmu(DmuError::Block(dmu::BlockError::Io)));
     }
-    let tx = dataset.assign(TxSpace::Frees)?;
-    objset.set_zil_header(ZilHeader::default(), &tx)?;
+    Ok(log)
+}
+
+fn give_up_in(objset: &Arc<Objset>, log: &IntentLog, tx: &Tx) -> Result<(), DslError> {
+    objset.set_zil_header(ZilHeader::default(), tx)?;
     log.blocks.iter().for_each(|bp| objset.io().free(tx.txg(), bp));
     Ok(())
 }

@@ -6,6 +6,7 @@ use crate::open::base::{Base, Runtime};
 use crate::rebuild::Rebuilds;
 use crate::rebuild::sync::RebuildStep;
 use crate::scans::{self, Resilvers, ScanStep};
+use crate::spa::takeover::ArenaOutcome;
 use crate::spa::{Spa, props};
 use crate::sweep::sync::SweepStep;
 use crate::sync::Syncer;
@@ -67,6 +68,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
         damaged_labels,
         damaged_uberblocks,
         replayed: Vec::new(),
+        arena_outcome: ArenaOutcome::None,
     })
 }
 

@@ -17,6 +17,7 @@ use crate::spa::config::PoolState;
 use crate::spa::props::{PoolProp, is_provider_prop};
 use crate::spa::replay::replay_logs;
 use crate::spa::services::dsl_error;
+use crate::spa::takeover::{self, ArenaOutcome};
 use crate::spa::{Follow, Spa};
 use crate::sweep::Sweeps;
 use crate::sync::Syncer;
@@ -38,6 +39,7 @@ use scan::Scan;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vdev::VdevTree;
+use zil::Arena;
 use zio::{DirectParameters, Zio};
 
 /// An open pool. Close it with [`Pool::export`] or [`Pool::destroy`]; a handle that is dropped without stops the txgs and leaves
@@ -58,6 +60,8 @@ pub struct Pool {
     damaged_uberblocks: usize,
     /// Intent logs that the import replayed.
     replayed: Vec<ReplayedLog>,
+    /// What became of the arena that the import was given.
+    arena_outcome: ArenaOutcome,
 }
 
 impl Drop for Pool {
@@ -82,7 +86,16 @@ impl Pool {
 
     /// Imports the pool that `options` name from `devices` (any devices: those of other pools are ignored).
     pub fn import(exec: &Exec, devices: Vec<Device>, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
-        Pool::open(exec, &open::choose(exec, devices, options)?, options, runtime)
+        match Pool::open(exec, &open::choose(exec, devices.clone(), options)?, options, runtime) {
+            Err(PoolError::Takeover(why)) => {
+                // Nothing of it reached the disk.
+                let options = ImportOptions { arena: None, ..options.clone() };
+                let mut pool = Pool::open(exec, &open::choose(exec, devices, &options)?, &options, runtime)?;
+                pool.arena_outcome = ArenaOutcome::Refused(why);
+                Ok(pool)
+            }
+            result => result,
+        }
     }
 
     /// Imports a pool that [`crate::find_pools`] found.
@@ -100,7 +113,7 @@ impl Pool {
 
     /// Starts the txgs, and what an earlier import left to be done, unless nothing may be written.
     fn begin(base: Base, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
-        let pending = base.logs.pending();
+        let mut pending = base.logs.pending();
         let mut pool = assemble::assemble(base, runtime)?;
         pool.suspend_rebuilds(runtime.suspended_scans);
         pool.scan.set_tunables(scan::ScanTunables { suspended: runtime.suspended_scans, ..pool.scan.tunables() });
@@ -108,9 +121,13 @@ impl Pool {
         if options.read_only {
             return Ok(pool);
         }
+        // Before a txg is written: what the process before did in one of this number must not go with it.
+        let inherited = takeover::adopt(&pool.spa, options.arena.as_deref());
         pool.spa.txgs.start(pool.syncer.clone());
         pool.spa.first_sync()?;
+        let told = takeover::take_logs(&pool.spa, &mut pending, &inherited)?;
         pool.replayed = replay_logs(&pool.spa, &pending, runtime.replay.as_deref())?;
+        pool.arena_outcome = takeover::replay(&pool.spa, inherited, &told, runtime.replay.as_deref())?;
         pool.resilver_stale()?;
         pool.scan.spawn();
         pool.rebuilds.spawn();
@@ -121,6 +138,23 @@ impl Pool {
     /// Intent logs that the import replayed.
     pub fn replayed(&self) -> &[ReplayedLog] {
         &self.replayed
+    }
+    /// Names the arena that has what mounts change from now on, so that they outlive this process; once, before anything of the pool is mounted. False
+    /// when it has one already: the one that its import was given goes on being used.
+    pub fn set_arena(&self, arena: Arc<Arena>) -> bool {
+        self.dsl().set_arena(arena, self.guid().0)
+    }
+    /// Arena of the pool: where there is one, its mounts can outlive this process.
+    pub fn arena(&self) -> Option<Arc<Arena>> {
+        self.dsl().arena().cloned()
+    }
+    /// What became of the arena that the import was given.
+    pub fn arena_outcome(&self) -> &ArenaOutcome {
+        &self.arena_outcome
+    }
+    /// True when the import was given an arena, and everything in it is there again: mounts of the process before can go on.
+    pub fn has_taken_over(&self) -> bool {
+        matches!(self.arena_outcome, ArenaOutcome::TakenOver { .. })
     }
     /// The executor that everything of the pool runs on.
     pub fn exec(&self) -> &Exec {

@@ -28,6 +28,7 @@ use exec::{Exec, Mutex, RwLock};
 use find::{FoundPool, find_pools};
 use metaslab::Allocator;
 use ondisk::{Guid, ObjectId, Txg, Uberblock};
+use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use vdev::{LeafState, TopKind, VdevTree};
 use zap::Zap;
@@ -65,6 +66,9 @@ pub struct ImportOptions {
     pub missing_idle_log: bool,
     /// Host that imports the pool.
     pub host: Host,
+    /// Arena that the process before left of it: what is in it is done again, and the pool goes on with it. One that is not sound, or cannot be
+    /// replayed, is as none ([`ArenaOutcome`]).
+    pub arena: Option<Arc<OwnedFd>>,
 }
 
 /// The pool among `devices` that `options` name.

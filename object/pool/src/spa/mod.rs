@@ -16,6 +16,7 @@ pub(crate) mod replay;
 pub(crate) mod services;
 mod settings;
 pub(crate) mod state;
+pub(crate) mod takeover;
 pub(crate) mod vdev_props;
 
 pub(crate) use settings::Follow;

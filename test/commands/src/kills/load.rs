@@ -5,7 +5,7 @@ use crate::world::Failure;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -19,6 +19,8 @@ pub trait Load {
     fn name(&self) -> &'static str;
     /// Numbers of what was acknowledged so far, for each of its programs.
     fn acknowledged(&self) -> Vec<usize>;
+    /// Number of times that something was not acknowledged.
+    fn failures(&self) -> usize;
     /// Ends the load.
     fn finish(&mut self) -> Result<(), Failure>;
     /// Checks that everything acknowledged is there.
@@ -29,6 +31,7 @@ pub trait Load {
 pub struct Worker<T> {
     stop: Arc<AtomicBool>,
     acknowledged: Arc<Mutex<Vec<T>>>,
+    failures: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -36,21 +39,30 @@ impl<T: Clone + Send + 'static> Worker<T> {
     /// Does `step` again and again; what it gives is acknowledged.
     pub fn start(mut step: impl FnMut() -> Option<T> + Send + 'static) -> Worker<T> {
         let (stop, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
-        let (told, kept) = (stop.clone(), acknowledged.clone());
+        let failures = Arc::<AtomicUsize>::default();
+        let (told, kept, failed) = (stop.clone(), acknowledged.clone(), failures.clone());
         let work = move || {
             while !told.load(Ordering::Acquire) {
                 match step() {
                     Some(done) => kept.lock().unwrap_or_else(PoisonError::into_inner).push(done),
-                    None => std::thread::sleep(PAUSE),
+                    None => {
+                        failed.fetch_add(1, Ordering::AcqRel);
+                        std::thread::sleep(PAUSE);
+                    }
                 }
             }
         };
-        Worker { stop, acknowledged, thread: Some(std::thread::spawn(work)) }
+        Worker { stop, acknowledged, failures, thread: Some(std::thread::spawn(work)) }
     }
 
     /// Number of things that were acknowledged.
     pub fn count(&self) -> usize {
         self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Number of times that nothing was acknowledged.
+    pub fn failures(&self) -> usize {
+        self.failures.load(Ordering::Acquire)
     }
 
     /// Things that were acknowledged.

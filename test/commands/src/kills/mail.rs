@@ -63,6 +63,9 @@ impl Load for Mail {
     fn acknowledged(&self) -> Vec<usize> {
         self.workers.iter().map(Worker::count).collect()
     }
+    fn failures(&self) -> usize {
+        self.workers.iter().map(Worker::failures).sum()
+    }
     fn finish(&mut self) -> Result<(), Failure> {
         self.workers.iter_mut().try_for_each(Worker::finish)
     }

@@ -1,4 +1,4 @@
-//! `zirconia-commands kills [N] [--seed S]`: the daemon is killed N times at random moments while programs write; nothing acknowledged is lost.
+//! `zirconia-commands kills [--keep] [N] [--seed S]`: the daemon is killed N times at random moments while programs write; nothing acknowledged is lost.
 //!
 //! A pool of a raidz1 has file systems in one another. Programs append cells to files that they keep open, and remember what fsync(2), or
 //! syncfs(2) on a mount that forwards it, acknowledged; others write whole files ([`Writer`]). After each kill the supervisor starts the
@@ -8,7 +8,10 @@
 //!
 //! Beside them programs of others do what they are trusted for: messages are delivered ([`mail`]), and in the campaign transactions are committed to
 //! SQLite ([`sqlite`]) and PostgreSQL ([`postgres`]), which are asked afterwards for what they acknowledged, and whether they are sound.
+//!
+//! With `--keep` the mounts outlive the daemon, and no program sees an error ([`keep`]).
 
+pub mod keep;
 mod load;
 mod mail;
 mod postgres;
@@ -36,10 +39,11 @@ const AGAIN: Duration = Duration::from_micros(200);
 const CELL: usize = 64;
 
 /// Numbers that follow from a seed.
-struct Chance(u64);
+pub struct Chance(pub u64);
 
 impl Chance {
-    fn below(&mut self, limit: u64) -> u64 {
+    /// Returns a number below a limit.
+    pub fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -292,26 +296,38 @@ pub fn sample(world: &World) -> Result<(), Failure> {
     run(world, KILLS_OF_A_POOL, world.options().seed.unwrap_or(1), false).map(drop)
 }
 
-fn wish(mut words: impl Iterator<Item = String>) -> Option<(u64, u64)> {
-    let (mut kills, mut seed) = (KILLS, 1);
+/// Wish of the command line.
+struct Wish {
+    kills: Option<u64>,
+    seed: u64,
+    keep: bool,
+}
+
+fn wish(mut words: impl Iterator<Item = String>) -> Option<Wish> {
+    let mut wish = Wish { kills: None, seed: 1, keep: false };
     while let Some(word) = words.next() {
         match word.as_str() {
-            "--seed" => seed = words.next()?.parse().ok()?,
-            number => kills = number.parse().ok()?,
+            "--seed" => wish.seed = words.next()?.parse().ok()?,
+            "--keep" => wish.keep = true,
+            number => wish.kills = Some(number.parse().ok()?),
         }
     }
-    Some((kills, seed))
+    Some(wish)
 }
 
 /// Runs the campaign; false when something was lost.
 pub fn main(words: impl Iterator<Item = String>) -> bool {
-    let Some((kills, seed)) = wish(words) else {
-        eprintln!("usage: zirconia-commands kills [N] [--seed S]");
+    let Some(Wish { kills, seed, keep }) = wish(words) else {
+        eprintln!("usage: zirconia-commands kills [--keep] [N] [--seed S]");
         return false;
     };
     if let Err(ended) = crate::needs::begins(crate::needs::ROOT, "the kills") {
         return ended;
     }
+    if keep {
+        return keep::main(kills, seed);
+    }
+    let kills = kills.unwrap_or(KILLS);
     let (mut done, mut failed, mut total) = (0, 0, BTreeMap::new());
     for seed in seed.. {
         if done >= kills {

@@ -205,6 +205,9 @@ impl Load for Postgres {
     fn acknowledged(&self) -> Vec<usize> {
         self.clients.iter().map(Worker::count).collect()
     }
+    fn failures(&self) -> usize {
+        self.clients.iter().map(Worker::failures).sum()
+    }
     fn finish(&mut self) -> Result<(), Failure> {
         self.clients.iter_mut().try_for_each(Worker::finish)?;
         self.attendant.finish()?;

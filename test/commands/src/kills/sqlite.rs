@@ -106,6 +106,9 @@ impl Load for Sqlite {
     fn acknowledged(&self) -> Vec<usize> {
         self.workers.iter().map(Worker::count).collect()
     }
+    fn failures(&self) -> usize {
+        self.workers.iter().map(Worker::failures).sum()
+    }
     fn finish(&mut self) -> Result<(), Failure> {
         self.workers.iter_mut().try_for_each(Worker::finish)
     }

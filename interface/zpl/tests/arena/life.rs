@@ -1,0 +1,1 @@
+//! Several lives, one after the other.

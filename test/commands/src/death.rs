@@ -1,0 +1,107 @@
+//! The daemon dies while its mounts are kept (`zirconia_keep_mounts`): what users lose if this fails is a program that sees an error, a write that is
+//! gone or done twice, a file that is deleted while it is open.
+
+use crate::kills::Chance;
+use crate::kills::keep::{KEEP, LIVES, kill};
+use crate::programs::{Held, append, store, trees};
+use crate::world::{Failure, World, judge, same};
+use need::Need;
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Number of kills under programs.
+const KILLS: u64 = 10;
+
+/// True when the kernel sends again what a daemon that died had read: before Linux 6.9 mounts are not kept.
+fn sends_again() -> Result<bool, Failure> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).flat_map(str::parse::<u32>);
+    if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 9) {
+        return Ok(true);
+    }
+    need::missing(Need::Fuse, "death: mounts that are kept", "the kernel has what that takes from Linux 6.9 on")?;
+    Ok(false)
+}
+
+fn create(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok_with((KEEP.0, Path::new(KEEP.1)), "zpool create -m {mnt}/tank tank {vdevs}/a").map(drop)
+}
+
+/// Writes a file that grows, piece after piece, and reads all of it now and then: nothing is synced.
+fn grow(path: &Path, stop: &AtomicBool) -> Result<(), String> {
+    use std::os::unix::fs::FileExt;
+    let why = |what: &'static str| move |error: std::io::Error| format!("      {what}: {error}");
+    let file = OpenOptions::new().create_new(true).read(true).write(true).open(path).map_err(why("create"))?;
+    let mut wanted = Vec::new();
+    for count in 0_usize.. {
+        if stop.load(Ordering::Acquire) {
+            break;
+        }
+        // A file of so many bytes begins anew.
+        if wanted.len() > 8 << 20 {
+            file.set_len(0).map_err(why("truncate"))?;
+            wanted.clear();
+        }
+        let piece: Vec<u8> = (0..count * 577 % 70_000).map(|at| (at ^ count ^ (at >> 8)) as u8).collect();
+        file.write_all_at(&piece, wanted.len() as u64).map_err(why("write"))?;
+        wanted.extend(piece);
+        if count.is_multiple_of(16) {
+            let mut found = vec![0; wanted.len()];
+            file.read_exact_at(&mut found, 0).map_err(why("read"))?;
+            if found != wanted {
+                return Err("      a file that grows has other bytes".into());
+            }
+        }
+    }
+    let found = std::fs::read(path).map_err(why("read"))?;
+    if found == wanted { Ok(()) } else { Err("      a file that grew has other bytes".into()) }
+}
+
+/// Programs go on, whatever they do, while one daemon after the other is killed.
+pub fn programs_go_on(world: &World) -> Result<(), Failure> {
+    if !sends_again()? {
+        return Ok(());
+    }
+    create(world)?;
+    for name in ["tank/append", "tank/trees", "tank/store", "tank/grow"] {
+        world.ok(&format!("zfs create {name}"))?;
+    }
+    world.ok("zfs create -o canmount=noauto tank/byhand")?;
+    world.ok("zfs mount -o ro tank/byhand")?;
+    let held = Held::take(world)?;
+    let stop = AtomicBool::new(false);
+    let at = |name: &str| world.path(&format!("mnt/tank/{name}"));
+    let outcome = std::thread::scope(|scope| {
+        let programs = [
+            scope.spawn(|| append(&at("append/log"), &stop)),
+            scope.spawn(|| trees(&at("trees"), &stop)),
+            scope.spawn(|| store(&at("store/mapped"), &stop)),
+            scope.spawn(|| grow(&at("grow/file"), &stop)),
+        ];
+        let mut chance = Chance(world.options().seed.unwrap_or(1) | 1);
+        let is_wrong = || programs.iter().any(|program| program.is_finished());
+        let killed = kill(world, KILLS, &mut chance, &is_wrong).and_then(|()| {
+            held.check(world, || {
+                std::thread::sleep(LIVES);
+                kill(world, 1, &mut chance, &is_wrong)
+            })
+        });
+        stop.store(true, Ordering::Release);
+        for program in programs {
+            program.join().map_err(|_| "      a program failed")??;
+        }
+        killed
+    });
+    if outcome.is_err() {
+        println!("--- the daemon's log\n{}", std::fs::read_to_string(world.path("state/zirconiad.log")).unwrap_or_default());
+    }
+    outcome?;
+    world.ok("zfs list -H -o mounted tank/byhand")?.prints("yes")?;
+    same("it is read-only", std::fs::write(at("byhand/f"), "").is_err(), true)?;
+    world.logged(&["its mounts wait for the next one"])?;
+    world.ok("zpool export tank")?;
+    let judged = world.ok(&format!("{} -e -p {{vdevs}} -bcc tank", judge("death: OpenZFS's judgement")?))?;
+    judged.shows("No leaks").map(drop)
+}
