@@ -135,6 +135,14 @@ impl Served {
         next
     }
 
+    /// Files that wait to be deleted.
+    pub fn waiting(&self) -> u64 {
+        let handle = self.pool.dsl().hold(FS).expect("held");
+        let txgs = Some(self.pool.txgs().clone());
+        let zfs = Zfs::open(&handle.objset().expect("objset"), txgs, settings()).expect("open");
+        zfs.drain_unlinked().expect("drained")
+    }
+
     /// Ends in good order, and finds the pool sound.
     pub fn end(self, what: &str) {
         let Served { exec, devices, zfs, pool, .. } = self;

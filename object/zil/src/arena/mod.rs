@@ -191,7 +191,7 @@ impl Arena {
         let mut ring = self.ring.lock();
         ring.header.inherited.txg = Some(tx.txg());
         ring.write_header(&self.store);
-        self.follow(&mut ring, tx, Some(heritage.start));
+        self.follow(&mut ring, tx, Some(heritage.start).filter(|_| !heritage.entries.is_empty()));
     }
 
     /// Forgets the requests of the process before: all that are sent again were. Until then their records take room.
@@ -214,7 +214,7 @@ impl Arena {
         if ring.knows(tx.txg()) {
             return;
         }
-        ring.begin(tx.txg(), from.unwrap_or(ring.head));
+        ring.begin(tx.txg(), from);
         let (arena, txg) = (self.clone(), tx.txg());
         tx.on_commit(Box::new(move |is_on_disk| {
             if is_on_disk {
