@@ -34,7 +34,7 @@ fn dataset(properties: &[(&str, &str)]) -> CreateDataset {
     CreateDataset { kind: ObjsetType::ZFS, properties, init: Box::new(init) }
 }
 
-/// What is left of a process that was killed.
+/// Remains of a process that was killed.
 #[derive(Debug)]
 pub struct Killed {
     pub images: Vec<Image>,
@@ -102,7 +102,7 @@ impl Served {
         Served { exec, sim, devices, objset: handle.object(), zfs, pool }
     }
 
-    /// What another process would find if this one were killed now.
+    /// Remains that another process would find if this one were killed now.
     pub fn killed(&self) -> Killed {
         Killed { images: self.images(), arena: copied(&*self.arena()) }
     }

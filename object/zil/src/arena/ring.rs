@@ -1,6 +1,6 @@
 //! The arena as this process writes it: where the next entry goes, what of it a txg that is on disk makes needless.
 
-use super::Done;
+use super::facts::Done;
 use super::layout::{ENTRY_BYTES, Entry, EntryKind, GAPS, Gap, Header};
 use super::requests::{Part, Requests};
 use super::store::Store;
@@ -22,7 +22,7 @@ pub(super) struct Ring {
     given_back: u64,
     /// Txgs that are not on disk.
     txgs: VecDeque<Alive>,
-    /// What the process before left: not to go until somebody says so.
+    /// First position that the process before left: not to go until somebody says so.
     pinned: Option<u64>,
     /// The system had no memory for a header: nothing that is noted counts any more.
     is_broken: bool,
@@ -34,7 +34,7 @@ struct Alive {
     txg: Txg,
     /// Position of its first entry.
     start: u64,
-    /// It changes something: there will be an uberblock of it.
+    /// True when it changes something: there will be an uberblock of it.
     is_written: bool,
 }
 

@@ -47,8 +47,10 @@ fn note(arena: &Arc<Arena>, unique: u64, payload: &[u8], tx: &Tx) {
     arena.note(&noted(&[payload]), tx);
 }
 
-/// Payloads that the next process is to do again.
-fn payloads(bytes: &[u8], synced: Txg) -> Result<(Arc<Arena>, Heritage, Vec<Vec<u8>>), ArenaError> {
+/// Arena that the next process took, with the payloads that it is to do again.
+type Taken = (Arc<Arena>, Heritage, Vec<Vec<u8>>);
+
+fn payloads(bytes: &[u8], synced: Txg) -> Result<Taken, ArenaError> {
     let (arena, heritage) = Arena::adopt(file_of(bytes), GUID, synced)?;
     let payloads = heritage.entries.iter().map(|entry| arena.payload(entry)).collect::<Result<_, _>>()?;
     Ok((arena, heritage, payloads))
