@@ -1,7 +1,8 @@
-//! Records of intent logs: decoded, and replayed in a file system in memory, which must be sound afterwards.
+//! Records of intent logs, and of arenas: decoded, and replayed in a file system in memory, which must be sound afterwards.
 
 use crate::objects::Files;
 use dmu::TxgManager;
+use dsl::Told;
 use ondisk::zil::{
     LogRecords, LrAttr, LrAttrEnd, LrCreate, LrLink, LrRemove, LrRename, LrRenameWhiteout, LrSetSaXattr, LrSetattr, LrTruncate, LrWrite,
     TX_CI, TxType,
@@ -13,6 +14,8 @@ use zil::testing::record;
 use zil::{Record, Source};
 use zpl::{FileReplay, Space, SpaceSource};
 
+/// Bit of the first byte: the records are told by an arena, and replayed in a file system of their own.
+const OF_ARENA: u8 = 2;
 /// Number of inputs that share a file system in memory.
 const INPUTS_PER_POOL: u64 = 100;
 
@@ -79,12 +82,19 @@ pub fn log_record_seeds() -> Vec<Vec<u8>> {
         ];
         seeds.extend(records.iter().map(|record| [&[flag][..], record].concat()));
         seeds.push([&[flag][..], &records.concat()].concat());
+        seeds.push([&[flag | OF_ARENA][..], &records.concat()].concat());
     }
     seeds
 }
 
-/// Decodes and replays records: the first byte says in which byte order they are.
+/// Decodes and replays records: the first byte says in which byte order they are, and who tells of them.
 pub fn log_record(data: &[u8]) {
+    if data.first().is_some_and(|flag| flag & OF_ARENA != 0) {
+        let files = Files::new();
+        replay_told(&files, data);
+        assert!(files.pool.sync().is_ok() && files.pool.check().is_ok(), "what a takeover leaves is sound");
+        return;
+    }
     INPUTS.set(INPUTS.get() + 1);
     FILES.with_borrow_mut(|slot| {
         if INPUTS.get().is_multiple_of(INPUTS_PER_POOL)
@@ -119,6 +129,32 @@ fn replay(files: &Files, data: &[u8]) -> (usize, usize) {
     (all, done)
 }
 
+/// Replays records as an arena tells of them, all in one transaction, up to the first that fails; gives how many could be replayed.
+fn replay_told(files: &Files, data: &[u8]) -> usize {
+    let [flag, records @ ..] = data else { return 0 };
+    let order = if flag % 2 == 0 { ByteOrder::Little } else { ByteOrder::Big };
+    let Ok(tx) = files.pool.txgs.assign(0) else { return 0 };
+    let mut replay = FileReplay::told(files.zfs.clone(), Arc::new(Boundless));
+    let mut done = 0;
+    for (common, bytes) in LogRecords::new(records, order) {
+        let told = match Record::decode(&common, bytes, order) {
+            Ok(Record::Create(create)) if flag & 4 != 0 => Told::Nameless(create),
+            Ok(Record::Link(link)) if flag & 4 != 0 => Told::Gone(link.object),
+            Ok(Record::Write(write)) => match write.source {
+                Source::Record(data) => Told::Record(Record::Write(write), data, false),
+                Source::Block(_) => continue,
+            },
+            Ok(record) => Told::Record(record, &[], common.lrc_txtype & TX_CI != 0),
+            Err(_) => continue,
+        };
+        if replay.replay_told(&told, (1, 2), &tx).is_err() {
+            break;
+        }
+        done += 1;
+    }
+    done
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,6 +167,8 @@ mod tests {
             let (records, replayed) = replay(&Files::new(), &seed);
             (all, done) = (all + records, done + replayed);
         }
+        let told = log_record_seeds().into_iter().filter(|seed| seed[0] & OF_ARENA != 0).map(|seed| replay_told(&Files::new(), &seed));
+        assert!(told.sum::<usize>() > 10, "arenas are replayed too");
         // Some are about what an earlier one makes or takes away.
         assert!(all > 60 && done > all * 3 / 4, "{done} of {all}");
     }

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 pub(crate) enum Unknown {
     /// None.
     None,
-    /// Those that the server before served.
+    /// Nodes that the server before served.
     Old,
     /// All: what is made now was made before, and is made again.
     All,

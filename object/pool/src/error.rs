@@ -2,7 +2,7 @@
 
 use device::DeviceError;
 use dmu::{Cause, DmuError, SyncError};
-use dsl::DslError;
+use dsl::{DslError, ReplayError};
 use ondisk::{Guid, ObjectId, VdevId};
 use scan::ScanError;
 use std::error::Error;
@@ -15,8 +15,8 @@ use zap::ZapError;
 pub enum PoolError {
     /// None of the devices has a label of the pool.
     NotFound,
-    /// What another process left of it, which was to go on, cannot be done again; in words.
-    Takeover(String),
+    /// Changes that another process left in its arena, which were to go on, cannot be done again.
+    Takeover(ReplayError),
     /// Several pools answer to the name; import one by its guid.
     Ambiguous(Vec<Guid>),
     /// No label holds a valid uberblock.
@@ -158,7 +158,7 @@ impl fmt::Display for PoolError {
                 write!(f, "the intent logs of {} hold writes that this release cannot replay; ", datasets.join(", "))?;
                 f.write_str("let OpenZFS import the pool, mount them and export it first, or import it read-only")
             }
-            PoolError::Takeover(why) => write!(f, "what the process before did cannot be done again: {why}"),
+            PoolError::Takeover(error) => write!(f, "what the process before did cannot be done again: {error}"),
             PoolError::Destroyed => f.write_str("the pool was destroyed"),
             PoolError::Device { path, problem } => match problem {
                 DeviceProblem::InUse => write!(f, "{path} is part of a pool that is not exported"),

@@ -75,7 +75,7 @@ impl Journal {
         port.log.arena().map(|arena| Teller { arena, objset: port.objset })
     }
 
-    /// Those who are to hear of changes of this transaction. A log that does not want them now may want later ones that build on them.
+    /// Returns who is to hear of changes of this transaction. A log that does not want them now may want later ones that build on them.
     fn listeners(&self, tx: &Tx) -> Option<Listeners<'_>> {
         let (log, teller) = (self.log()?, self.teller());
         if log.is_wanted() {

@@ -77,7 +77,7 @@ impl Listeners<'_> {
         }
     }
 
-    /// Those among them who want to hear of a node that has no links, or may have.
+    /// Returns who among them is to hear of a node in this state: logs know nothing of one without links.
     fn of(self, state: &State) -> Self {
         Listeners { log: self.log.filter(|_| !state.unlinked), ..self }
     }

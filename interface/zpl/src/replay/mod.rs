@@ -7,12 +7,11 @@
 mod attributes;
 mod data;
 mod names;
-mod told;
 
 use crate::inherited::Unknown;
 use crate::{Settings, Space, SpaceSource, TxKind, Zfs, ZplError};
 use dmu::{Tx, TxgManager};
-use dsl::{DatasetHandle, ReplayError, ReplayFiles, ReplayRecords, ReplayTold};
+use dsl::{DatasetHandle, ReplayError, ReplayFiles, ReplayRecords, ReplayTold, Told};
 use exec::Mutex;
 use ondisk::{ObjectId, objset_flags};
 use std::sync::Arc;
@@ -115,6 +114,32 @@ impl ReplayRecords for Replay {
         let result = self.apply(record, is_caseless, data, tx);
         *self.room.record.lock() = None;
         result.map_err(failed)
+    }
+}
+
+impl ReplayTold for Replay {
+    fn replay_told(&mut self, told: &Told<'_>, time: (i64, u32), tx: &Tx) -> Result<(), ReplayError> {
+        self.zfs.store.set_replayed_time(Some(time));
+        *self.room.record.lock() = Some(tx.again());
+        let result = match told {
+            Told::Record(record, data, is_caseless) => self.apply(record, *is_caseless, data, tx),
+            Told::Nameless(create) => self.make_nameless(create, tx),
+            Told::Gone(object) => self.let_go(*object),
+        };
+        *self.room.record.lock() = None;
+        self.zfs.store.set_replayed_time(None);
+        result.map_err(|error| match (failed(error), told) {
+            (ReplayError::Failed(why), told) => ReplayError::Failed(format!("{why}, of {}", described(told))),
+            (stopped, _) => stopped,
+        })
+    }
+}
+
+/// Short words for what failed.
+fn described(told: &Told<'_>) -> String {
+    match told {
+        Told::Record(record, data, _) if !data.is_empty() => format!("a write to {:?}", record.may_be_gone()),
+        other => format!("{other:?}"),
     }
 }
 

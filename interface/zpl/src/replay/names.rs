@@ -100,3 +100,33 @@ impl Replay {
         Ok(name.to_vec())
     }
 }
+
+/// Files without names: of those an arena tells, since somebody has them open.
+impl Replay {
+    /// Makes a file without a name.
+    pub(super) fn make_nameless(&self, create: &Create<'_>, tx: &Tx) -> Result<(), ZplError> {
+        let (store, nodes) = (&self.zfs.store, &self.zfs.nodes);
+        let above = self.zfs.node(create.directory)?;
+        let new = NewNode { nameless: true, ..new_node(create) };
+        let made = Undo::run(store, tx, |undo| {
+            let node = nodes.make_node(Some(&above), &new, undo)?;
+            undo.mark_unlinked(&node.znode)?;
+            Ok(node)
+        })?;
+        drop(made);
+        Ok(())
+    }
+
+    /// Deletes a file without names, which nobody has open any more. One with names is a value of a file that is to be deleted: it goes with that.
+    pub(super) fn let_go(&self, object: ObjectId) -> Result<(), ZplError> {
+        match self.zfs.node(object) {
+            Ok(node) if node.fields().links == 0 => {
+                node.state.lock().unlinked = true;
+                self.zfs.release(object, u64::MAX);
+                Ok(())
+            }
+            Ok(_) | Err(ZplError::NotFound) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -34,7 +34,7 @@ fn dataset(properties: &[(&str, &str)]) -> CreateDataset {
     CreateDataset { kind: ObjsetType::ZFS, properties, init: Box::new(init) }
 }
 
-/// What is left of a process that was killed.
+/// Remains of a process that was killed.
 #[derive(Debug)]
 pub struct Killed {
     pub images: Vec<Image>,
@@ -102,7 +102,7 @@ impl Served {
         Served { exec, sim, devices, objset: handle.object(), zfs, pool }
     }
 
-    /// What another process would find if this one were killed now.
+    /// Remains that another process would find if this one were killed now.
     pub fn killed(&self) -> Killed {
         Killed { images: self.images(), arena: copied(&*self.arena()) }
     }
@@ -133,6 +133,14 @@ impl Served {
         let next = Served::opened(killed.images, Some(killed.arena));
         assert!(matches!(next.pool.arena_outcome(), ArenaOutcome::TakenOver { .. }), "{:?}", next.pool.arena_outcome());
         next
+    }
+
+    /// Files that wait to be deleted.
+    pub fn waiting(&self) -> u64 {
+        let handle = self.pool.dsl().hold(FS).expect("held");
+        let txgs = Some(self.pool.txgs().clone());
+        let zfs = Zfs::open(&handle.objset().expect("objset"), txgs, settings()).expect("open");
+        zfs.drain_unlinked().expect("drained")
     }
 
     /// Ends in good order, and finds the pool sound.

@@ -42,7 +42,7 @@ impl Run {
         let effect = self.programs.step(&self.served);
         arena.left();
         let is_synced = self.served.pool.txg() > txg;
-        let nameless = self.programs.nameless();
+        let nameless = self.programs.nameless(&self.served.zfs);
         self.states.push((seen(&self.served.zfs, nameless.iter().copied()), nameless));
         if arena.is_settled() {
             self.answered = self.states.len() - 1;
@@ -102,7 +102,7 @@ fn kill_after_each(seed: u64, steps: u64, arena_bytes: u64, properties: &[(&str,
         run.answered = run.states.len() - 1;
     }
     let gaps = run.gaps;
-    run.programs.open.clear();
+    run.programs.close_all(&run.served.zfs);
     run.served.end(&format!("seed {seed}, at the end"));
     gaps
 }

@@ -14,8 +14,8 @@ const NODUMP: u64 = 0x80_0000_0000;
 /// Programs that use the file system.
 pub struct Programs {
     pub random: SplitMix,
-    /// Files that they have open.
-    pub open: Vec<Node>,
+    /// Files that they have open: the kernel has a reference to each, and nobody else.
+    pub open: Vec<ObjectId>,
 }
 
 /// Operation that was done: the object that it made or linked, and the bytes that it wrote; None when there is nothing to be known of it.
@@ -59,22 +59,41 @@ impl Programs {
     fn file(&mut self, zfs: &Arc<Zfs>) -> Option<Node> {
         if !self.open.is_empty() && self.below(3) == 0 {
             let index = self.below(self.open.len() as u64) as usize;
-            return Some(self.open[index].clone());
+            return zfs.node(self.open[index]).ok().filter(|node| node.fields().is_regular());
         }
         let (directory, name) = self.place(zfs);
         zfs.lookup(&directory, name.as_bytes()).ok().filter(|node| node.fields().is_regular())
     }
 
     /// Objects that are open and have no names.
-    pub fn nameless(&self) -> Vec<u64> {
-        self.open.iter().filter(|node| node.fields().links == 0).map(|node| node.object().0).collect()
+    pub fn nameless(&self, zfs: &Arc<Zfs>) -> Vec<u64> {
+        let has_none = |object: &&ObjectId| zfs.node(**object).expect("an open file").fields().links == 0;
+        self.open.iter().filter(has_none).map(|object| object.0).collect()
+    }
+
+    /// Closes all files.
+    pub fn close_all(&mut self, zfs: &Arc<Zfs>) {
+        self.open.drain(..).for_each(|object| zfs.release(object, 1));
+    }
+
+    /// The kernel gets a reference to a node that is about to lose a name, and gives it back afterwards.
+    fn losing(&self, zfs: &Arc<Zfs>, node: Option<Node>, lose: impl FnOnce() -> Result<(), ZplError>) -> Result<(), ZplError> {
+        let object = node.filter(|node| !self.open.contains(&node.object())).map(|node| {
+            Zfs::keep(&node);
+            node.object()
+        });
+        let result = lose();
+        if let Some(object) = object {
+            zfs.release(object, 1);
+        }
+        result
     }
 
     /// Opens a file: the kernel gets a reference.
     fn note_open(&mut self, node: Node) {
-        if !self.open.iter().any(|open| open.object() == node.object()) {
+        if !self.open.contains(&node.object()) {
             Zfs::keep(&node);
-            self.open.push(node);
+            self.open.push(node.object());
         }
     }
 
@@ -156,10 +175,11 @@ impl Programs {
 
     fn unlink(&mut self, zfs: &Arc<Zfs>) -> Result<Effect, ZplError> {
         if self.below(6) == 0 {
-            zfs.rmdir(&zfs.node(zfs.root())?, if self.below(2) == 0 { b"p" } else { b"q" })?;
+            let (root, name) = (zfs.node(zfs.root())?, if self.below(2) == 0 { b"p" } else { b"q" });
+            self.losing(zfs, zfs.lookup(&root, name).ok(), || zfs.rmdir(&root, name))?;
         } else {
             let (directory, name) = self.place(zfs);
-            zfs.unlink(&directory, name.as_bytes())?;
+            self.losing(zfs, zfs.lookup(&directory, name.as_bytes()).ok(), || zfs.unlink(&directory, name.as_bytes()))?;
         }
         Ok(Some((0, 0)))
     }
@@ -168,15 +188,17 @@ impl Programs {
         let ((from, old), (to, new)) = (self.place(zfs), self.place(zfs));
         let is_same = from.object() == to.object() && old == new;
         let found = (zfs.lookup(&from, old.as_bytes())?, zfs.lookup(&to, new.as_bytes()).ok());
-        if is_same || found.1.is_some_and(|node| node.object() == found.0.object()) {
+        if is_same || found.1.as_ref().is_some_and(|node| node.object() == found.0.object()) {
             return Ok(None);
         }
+        drop(found.0);
         let (from, to) = (Place { directory: &from, name: old.as_bytes() }, Place { directory: &to, name: new.as_bytes() });
-        match self.below(4) {
-            0 => zfs.rename(from, to, RenameMode::Exchange)?,
-            1 => zfs.rename_leaving(from, to, RenameMode::Replace, Some(&NewNode { mode: 0o020_000, ..NewNode::default() }))?,
-            _ => zfs.rename(from, to, RenameMode::Replace)?,
-        }
+        let kind = self.below(4);
+        self.losing(zfs, found.1, || match kind {
+            0 => zfs.rename(from, to, RenameMode::Exchange),
+            1 => zfs.rename_leaving(from, to, RenameMode::Replace, Some(&NewNode { mode: 0o020_000, ..NewNode::default() })),
+            _ => zfs.rename(from, to, RenameMode::Replace),
+        })?;
         Ok(Some((0, 0)))
     }
 
@@ -232,7 +254,7 @@ impl Programs {
     fn open_or_close(&mut self, zfs: &Arc<Zfs>) -> Result<Effect, ZplError> {
         if self.open.len() > 3 || (!self.open.is_empty() && self.below(2) == 0) {
             let index = self.below(self.open.len() as u64) as usize;
-            let object: ObjectId = self.open.swap_remove(index).object();
+            let object = self.open.swap_remove(index);
             zfs.release(object, 1);
         } else if let Some(node) = self.file(zfs) {
             self.note_open(node);

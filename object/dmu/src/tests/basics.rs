@@ -338,3 +338,31 @@ fn a_freed_number_is_free_again_after_the_sync_only() {
     pool.sync().expect("sync");
     assert_eq!(pool.check(), Ok(()));
 }
+
+/// If this fails, whoever takes over from a process that was killed finds a new file's number taken by one that was deleted before: both happened in
+/// txgs that are not on disk, and happen again in one.
+#[test]
+fn a_number_rests_until_the_txg_that_freed_it_is_on_disk() {
+    for rests in [false, true] {
+        let pool = pool();
+        if rests {
+            pool.objset.rest_numbers();
+        }
+        let object = file(&pool, 512).object();
+        pool.sync().expect("synced");
+        pool.objset.free_object(object, &pool.txgs.assign(0).expect("assign")).expect("free");
+        let claim =
+            move |objset: &Objset, tx: &Tx| objset.claim_object(object, NewObject::new(ObjectType::PLAIN_FILE_CONTENTS), tx).map(drop);
+        // The txg is written, and nobody knows yet whether that is on disk.
+        let (outcome, told) = (Arc::new(Mutex::new(None)), pool.txgs.open_txg());
+        let (objset, txgs, seen) = (pool.objset.clone(), pool.txgs.clone(), outcome.clone());
+        let job = move || *seen.lock() = Some(claim(&objset, &txgs.assign(0).expect("assign")));
+        assert!(pool.txgs.before_told(told, Box::new(job)));
+        pool.sync().expect("synced");
+        assert_eq!(*outcome.lock(), Some(if rests { Err(DmuError::ObjectExists) } else { Ok(()) }));
+        if rests {
+            pool.sync().expect("synced");
+            assert_eq!(claim(&pool.objset, &pool.txgs.assign(0).expect("assign")), Ok(()), "on disk it is free");
+        }
+    }
+}

@@ -207,3 +207,15 @@ fn tunables_count_for_open_pools() {
     txgs.set_config(slow);
     txgs.stop().expect("stopped");
 }
+
+/// If this fails, what a takeover did in part reaches the disk, although it was given up.
+#[test]
+fn a_txg_that_is_given_up_while_somebody_holds_it_is_not_synced() {
+    let (manager, recorder) = manager(Arc::new(Pool::new(2)), TxgConfig::default());
+    let held = manager.assign_now().expect("a transaction");
+    manager.kick();
+    manager.give_up();
+    drop(held);
+    manager.abandon();
+    assert_eq!(*recorder.synced.lock(), Vec::<Txg>::new());
+}

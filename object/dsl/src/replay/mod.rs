@@ -31,6 +31,15 @@ pub enum ReplayError {
     Failed(String),
 }
 
+impl std::fmt::Display for ReplayError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ReplayError::Stopped => f.write_str("the pool takes no more changes"),
+            ReplayError::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
 /// Replayer of the records of one dataset.
 pub trait ReplayRecords {
     /// Does what the record tells, all in this transaction. `data` are the bytes of a write; names are those of any case if `is_caseless`.

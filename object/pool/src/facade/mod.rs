@@ -60,7 +60,7 @@ pub struct Pool {
     damaged_uberblocks: usize,
     /// Intent logs that the import replayed.
     replayed: Vec<ReplayedLog>,
-    /// What became of the arena that the import was given.
+    /// Outcome of an import with an arena.
     arena_outcome: ArenaOutcome,
 }
 
@@ -87,11 +87,11 @@ impl Pool {
     /// Imports the pool that `options` name from `devices` (any devices: those of other pools are ignored).
     pub fn import(exec: &Exec, devices: Vec<Device>, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
         match Pool::open(exec, &open::choose(exec, devices.clone(), options)?, options, runtime) {
-            Err(PoolError::Takeover(why)) => {
+            Err(PoolError::Takeover(error)) => {
                 // Nothing of it reached the disk.
                 let options = ImportOptions { arena: None, ..options.clone() };
                 let mut pool = Pool::open(exec, &open::choose(exec, devices, &options)?, &options, runtime)?;
-                pool.arena_outcome = ArenaOutcome::Refused(why);
+                pool.arena_outcome = ArenaOutcome::Refused(error.to_string());
                 Ok(pool)
             }
             result => result,
@@ -148,7 +148,7 @@ impl Pool {
     pub fn arena(&self) -> Option<Arc<Arena>> {
         self.dsl().arena().cloned()
     }
-    /// What became of the arena that the import was given.
+    /// Outcome of an import with an arena.
     pub fn arena_outcome(&self) -> &ArenaOutcome {
         &self.arena_outcome
     }

@@ -18,11 +18,11 @@ pub enum ArenaOutcome {
         /// Number of records that were replayed.
         records: u64,
     },
-    /// It was not used: the pool is as after a crash, and its mounts must not go on. In words.
+    /// One was given and not used: the pool is as after a crash, and its mounts must not go on. In words.
     Refused(String),
 }
 
-/// What an import was given.
+/// Inheritance that an import was given.
 pub(crate) enum Inherited {
     None,
     Arena(Arc<Arena>, Heritage),
@@ -71,14 +71,10 @@ pub(crate) fn replay(
         Inherited::Refused(why) => return Ok(ArenaOutcome::Refused(why)),
         Inherited::Arena(arena, heritage) => (arena, heritage),
     };
-    let files = files.ok_or_else(|| PoolError::Takeover("nobody knows its files".to_string()))?;
+    let files = files.ok_or_else(|| PoolError::Takeover(ReplayError::Failed("nobody knows its files".to_string())))?;
     let records = replay_arena(&spa.dsl, (&arena, &heritage), logs, files).map_err(|error| {
-        let why = match error {
-            ReplayError::Stopped => "the pool takes no more changes".to_string(),
-            ReplayError::Failed(why) => why,
-        };
-        tracing::warn!("what the process before did to pool '{}' cannot be done again: {why}", spa.name());
-        PoolError::Takeover(why)
+        tracing::warn!("what the process before did to pool '{}' cannot be done again: {error}", spa.name());
+        PoolError::Takeover(error)
     })?;
     tracing::info!("pool '{}' goes on where the process before ended: {records} records of it were replayed", spa.name());
     spa.dsl.set_arena(arena, spa.guid().0);

@@ -2,7 +2,7 @@
 //!
 //! A position counts bytes from the arena's beginning and never comes again: what an earlier lap of the ring left is no entry of this one.
 
-use super::ArenaError;
+use super::facts::ArenaError;
 use ondisk::Txg;
 
 /// Bytes before the ring: the header's two places.

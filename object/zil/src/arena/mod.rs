@@ -8,6 +8,7 @@
 //! is a *gap*, and nothing that came with it or after it is answered before its txg is on disk; noting never waits; what is read from an arena
 //! that somebody else wrote is believed only as far as it proves itself.
 
+mod facts;
 mod layout;
 mod read;
 mod request;
@@ -17,6 +18,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+pub use facts::{ArenaError, Done};
 pub use layout::{Entry, EntryKind};
 pub use request::{Request, RequestScope, request_of_thread};
 
@@ -29,50 +31,12 @@ use requests::Requests;
 use ring::{Change, Ring};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use store::Store;
 
 /// Bytes that an arena has unless somebody wants another one.
 pub const ARENA_BYTES: u64 = 256 << 20;
-
-/// Reason why an arena cannot be made or used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ArenaError {
-    /// Error of the system.
-    System(rustix::io::Errno),
-    /// It does not prove itself; in words.
-    Unsound(&'static str),
-}
-
-impl fmt::Display for ArenaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ArenaError::System(errno) => fmt::Display::fmt(errno, f),
-            ArenaError::Unsound(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for ArenaError {}
-
-/// Effect of a request that was done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Done {
-    /// Object that was made or linked, 0 when none was.
-    pub object: u64,
-    /// Bytes that were written, in all its records.
-    pub bytes: u64,
-}
-
-impl Done {
-    /// Effect of what was noted before and after.
-    fn and(self, later: Done) -> Done {
-        let object = if later.object == 0 { self.object } else { later.object };
-        Done { object, bytes: self.bytes.saturating_add(later.bytes) }
-    }
-}
 
 /// Change of an object set, to be noted in its transaction and under the locks that order it.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +53,7 @@ pub struct Noted<'a> {
     pub payload: &'a [&'a [u8]],
 }
 
-/// What another process left, to be done again in one txg.
+/// Changes that another process left, to be done again in one txg.
 #[derive(Debug, Default)]
 pub struct Heritage {
     /// Entries, in their order.
@@ -191,7 +155,7 @@ impl Arena {
         let mut ring = self.ring.lock();
         ring.header.inherited.txg = Some(tx.txg());
         ring.write_header(&self.store);
-        self.follow(&mut ring, tx, Some(heritage.start));
+        self.follow(&mut ring, tx, Some(heritage.start).filter(|_| !heritage.entries.is_empty()));
     }
 
     /// Forgets the requests of the process before: all that are sent again were. Until then their records take room.
@@ -214,7 +178,7 @@ impl Arena {
         if ring.knows(tx.txg()) {
             return;
         }
-        ring.begin(tx.txg(), from.unwrap_or(ring.head));
+        ring.begin(tx.txg(), from);
         let (arena, txg) = (self.clone(), tx.txg());
         tx.on_commit(Box::new(move |is_on_disk| {
             if is_on_disk {
@@ -296,7 +260,7 @@ impl Arena {
         Request::begin(self.clone(), unique)
     }
 
-    /// This thread works for no request any more: the operation is done, or goes on elsewhere by itself.
+    /// Lets this thread work for no request any more: the operation is done, or goes on elsewhere by itself.
     pub fn left(&self) {
         Request::left();
     }

@@ -1,14 +1,14 @@
 //! What an arena proves that another process left: entries one after the other from the first on, as far as each is whole, of the pool, and in
 //! its place. Of what comes after, nobody knows whether it was; and nobody was answered.
 
+use super::facts::{ArenaError, Done};
 use super::layout::{ENTRY_BYTES, Entry, EntryKind, Header};
 use super::store::Store;
-use super::{ArenaError, Done};
 use ondisk::Txg;
 use std::collections::HashMap;
 
-/// No arena lives to see a position beyond this one.
-const POSITION_MAX: u64 = 1 << 60;
+/// No arena lives to see a position, or a number of its header, beyond this one.
+const NUMBER_MAX: u64 = 1 << 60;
 
 /// Contents of an arena.
 #[derive(Debug, Default)]
@@ -30,8 +30,8 @@ pub(super) struct Contents {
 impl Contents {
     /// Reads what counts, for a pool whose last txg on disk is `synced`.
     pub(super) fn read(store: &Store, header: &Header, synced: Txg) -> Result<Contents, ArenaError> {
-        if header.tail > POSITION_MAX {
-            return Err(ArenaError::Unsound("its positions are those of none"));
+        if header.tail.max(header.generation).max(header.epoch) > NUMBER_MAX {
+            return Err(ArenaError::Unsound("its numbers are those of none"));
         }
         if header.synced > synced {
             return Err(ArenaError::Unsound("the pool lacks what was on disk"));

@@ -1,6 +1,6 @@
 //! Requests that were begun and not answered yet, with what was noted for them: who goes on after a death has to know that they were done.
 
-use super::Done;
+use super::facts::Done;
 use exec::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Cells that tell, without a lock, that nothing was noted for a request.
 const CELLS: usize = 1024;
 
-/// What one entry tells of a request.
+/// Knowledge of a request that one entry has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     /// Position of the entry.
@@ -66,7 +66,7 @@ impl Requests {
         noted.iter().filter_map(told).collect()
     }
 
-    /// What entries before a position told of a request is told by another entry now.
+    /// Lets another entry tell what those before a position told of a request.
     pub(super) fn retold(&self, unique: u64, before: u64, part: Part) {
         if let Some((_, parts)) = self.noted.lock().get_mut(&unique) {
             parts.retain(|part| part.position >= before);

@@ -1,6 +1,6 @@
 //! The arena as this process writes it: where the next entry goes, what of it a txg that is on disk makes needless.
 
-use super::Done;
+use super::facts::Done;
 use super::layout::{ENTRY_BYTES, Entry, EntryKind, GAPS, Gap, Header};
 use super::requests::{Part, Requests};
 use super::store::Store;
@@ -20,12 +20,22 @@ pub(super) struct Ring {
     pub head: u64,
     /// Position from which on the memory is needed, or was not given back yet.
     given_back: u64,
-    /// First entries of txgs that are not on disk.
-    starts: VecDeque<(Txg, u64)>,
-    /// What the process before left: not to go until somebody says so.
+    /// Txgs that are not on disk.
+    txgs: VecDeque<Alive>,
+    /// First position that the process before left: not to go until somebody says so.
     pinned: Option<u64>,
     /// The system had no memory for a header: nothing that is noted counts any more.
     is_broken: bool,
+}
+
+/// Txg that is not on disk.
+#[derive(Debug)]
+struct Alive {
+    txg: Txg,
+    /// Position of its first entry.
+    start: u64,
+    /// True when it changes something: there will be an uberblock of it.
+    is_written: bool,
 }
 
 /// Change to be noted.
@@ -49,7 +59,7 @@ impl Change<'_> {
 
 impl Ring {
     pub(super) fn new(header: Header, head: u64, pinned: Option<u64>) -> Ring {
-        Ring { given_back: header.tail, header, head, starts: VecDeque::new(), pinned, is_broken: false }
+        Ring { given_back: header.tail, header, head, txgs: VecDeque::new(), pinned, is_broken: false }
     }
 
     /// Writes the header down.
@@ -60,12 +70,12 @@ impl Ring {
 
     /// True once something of the txg was noted.
     pub(super) fn knows(&self, txg: Txg) -> bool {
-        self.starts.back().is_some_and(|(last, _)| *last >= txg)
+        self.txgs.back().is_some_and(|last| last.txg >= txg)
     }
 
-    /// Entries of the txg come from now on, or from a position.
-    pub(super) fn begin(&mut self, txg: Txg, position: u64) {
-        self.starts.push_back((txg, position));
+    /// Entries of the txg come from now on, or from the position of some that are known to change something.
+    pub(super) fn begin(&mut self, txg: Txg, known: Option<u64>) {
+        self.txgs.push_back(Alive { txg, start: known.unwrap_or(self.head), is_written: known.is_some() });
     }
 
     /// Bytes of the ring in use.
@@ -87,6 +97,9 @@ impl Ring {
             return false;
         }
         self.head = entry.end();
+        if let Some(alive) = self.txgs.back_mut() {
+            alive.is_written |= !matches!(kind, EntryKind::Gap | EntryKind::Mark);
+        }
         if kind != EntryKind::Mark {
             requests.note(objset, unique, Part { position: entry.position, done: change.done });
         }
@@ -105,10 +118,9 @@ impl Ring {
     /// The txg is on disk: what tells of it goes, but for what tells of requests that were not answered. Returns memory to be given back, which is not
     /// to be written before [`Ring::gave_back`].
     pub(super) fn synced(&mut self, store: &Store, requests: &Requests, txg: Txg) -> Option<(u64, u64)> {
-        while self.starts.front().is_some_and(|(first, _)| *first <= txg) {
-            self.starts.pop_front();
+        while let Some(first) = self.txgs.pop_front_if(|first| first.txg <= txg) {
+            self.header.synced = if first.is_written { first.txg } else { self.header.synced };
         }
-        self.header.synced = self.header.synced.max(txg);
         self.move_on(store, requests)
     }
 
@@ -119,7 +131,7 @@ impl Ring {
     }
 
     fn move_on(&mut self, store: &Store, requests: &Requests) -> Option<(u64, u64)> {
-        let needed = self.starts.front().map_or(self.head, |(_, position)| *position);
+        let needed = self.txgs.front().map_or(self.head, |first| first.start);
         let tail = needed.min(self.pinned.unwrap_or(u64::MAX));
         if tail <= self.header.tail {
             return None;

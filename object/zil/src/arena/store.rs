@@ -1,6 +1,6 @@
 //! The file of an arena: a ring of bytes behind the header, addressed by positions that only grow.
 
-use super::ArenaError;
+use super::facts::ArenaError;
 use super::layout::{ENTRY_BYTES, Entry, Header, RING_START};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fstat, ftruncate, memfd_create};
