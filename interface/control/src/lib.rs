@@ -21,4 +21,4 @@ mod statistics;
 mod watch;
 
 pub use control::{Caller, Control};
-pub use mount::handing::{Heirloom, Heritage, Keeper};
+pub use mount::keeping::{Heirloom, Heritage, Keeper};

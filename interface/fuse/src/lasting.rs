@@ -4,15 +4,12 @@
 //! Invariants: an answer is given when nothing that it tells of goes with the server; a request that another server did is not done twice
 //! where that would show.
 
-use crate::abi::{self, op};
+use crate::Reply;
+use crate::abi;
 use crate::chores::Chores;
-use crate::dispatch::{Output, Request, take, take_name};
-use crate::encode::{entry_out, open_out};
-use crate::handler::{Caller, Handler, NodeId};
-use crate::{Errno, Reply};
+use crate::handler::NodeId;
 use std::any::Any;
 use std::sync::Arc;
-use zerocopy::IntoBytes;
 
 /// Guard of a request that is under way: it lasts until the kernel has the answer.
 pub type Underway = Box<dyn Any + Send>;
@@ -76,41 +73,4 @@ impl Rest {
 /// Outcome that another server had with a request, where it is one that was sent again and was done.
 pub(crate) fn done_before(lasting: Option<&Arc<dyn Lasting>>, unique: u64) -> Option<Done> {
     if unique & abi::RESENT == 0 { None } else { lasting?.done_before(unique & !abi::RESENT) }
-}
-
-/// Answers a request that another server did, without doing it; None where doing it once more comes to the same.
-pub(crate) fn repeat(handler: &dyn Handler, request: &Request<'_>, done: Done, out: &mut Vec<u8>) -> Option<Reply<Output>> {
-    let header = &request.header;
-    let caller = Caller { uid: header.uid, gid: header.gid, pid: header.pid };
-    let small = |reply: Reply<()>| Some(reply.map(|()| Output::Small));
-    let mut body = request.body;
-    match header.opcode {
-        op::CREATE | op::TMPFILE => small(take(&mut body).and_then(|input: abi::CreateIn| {
-            let opened = handler.open(&caller, done.node, input.flags)?;
-            out.extend_from_slice(entry_out(&handler.refer(&caller, done.node)?).as_bytes());
-            out.extend_from_slice(open_out(&opened).as_bytes());
-            Ok(())
-        })),
-        op::MKNOD | op::MKDIR | op::SYMLINK => small(handler.refer(&caller, done.node).map(|entry| {
-            out.extend_from_slice(entry_out(&entry).as_bytes());
-        })),
-        op::LINK => small(take(&mut body).and_then(|input: abi::LinkIn| {
-            out.extend_from_slice(entry_out(&handler.refer(&caller, NodeId(input.oldnodeid))?).as_bytes());
-            Ok(())
-        })),
-        op::UNLINK | op::RMDIR | op::RENAME | op::RENAME2 => small(Ok(())),
-        op::REMOVEXATTR => small(take_name(&mut body).and_then(|name| {
-            let node = NodeId(header.nodeid);
-            // What was there is gone, perhaps not all of it.
-            handler.removexattr(&caller, node, name).or_else(|errno| if errno == Errno(libc::ENODATA) { Ok(()) } else { Err(errno) })
-        })),
-        op::SETXATTR => small(take(&mut body).and_then(|input: abi::SetxattrIn| {
-            let _: abi::SetxattrExt = take(&mut body)?;
-            let name = take_name(&mut body)?;
-            let value = body.get(..input.size as usize).ok_or(Errno::EINVAL)?;
-            // Whether it was there before was looked at then.
-            handler.setxattr(&caller, NodeId(header.nodeid), name, value, 0)
-        })),
-        _ => None,
-    }
 }

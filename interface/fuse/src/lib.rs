@@ -19,6 +19,7 @@ mod lasting;
 mod mount;
 mod notify;
 mod readers;
+mod repeat;
 mod serve;
 mod served;
 mod session;

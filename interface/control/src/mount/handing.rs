@@ -9,6 +9,7 @@
 use crate::device::served::Served;
 use crate::failure::{because, suspended};
 use crate::mount::holding::{Holding, Thing, understood};
+use crate::mount::keeping::{Heirloom, Heritage, Keeper};
 use crate::mount::mounting::Mounter;
 use crate::mount::mounts::{Mounted, is_within};
 use crate::mount::note::Note;
@@ -18,9 +19,8 @@ use crate::pool::opening::Opening;
 use crate::pool::{OpenPool, Pools};
 use control_api::{ErrorKind, Failure};
 use exec::{Exec, Mutex};
-use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -41,48 +41,6 @@ const DEADLINE_NS: u64 = 60_000_000_000;
 const SENT_AGAIN_NS: u64 = 30_000_000_000;
 const STEP_NS: u64 = 2_000_000;
 const WHAT: &str = "cannot replace the daemon";
-
-/// Notes that one daemon leaves to the next.
-#[derive(Debug, Default)]
-pub struct Heritage {
-    /// Connections to the kernel, by their numbers.
-    pub connections: BTreeMap<u32, OwnedFd>,
-    /// Notes on them.
-    pub notes: Vec<u8>,
-    /// Things that a daemon which died had the keeper hold, by their numbers.
-    pub held: BTreeMap<u32, Heirloom>,
-}
-
-/// Something that a daemon which died had the keeper hold.
-#[derive(Debug)]
-pub struct Heirloom {
-    /// Notes on it.
-    pub notes: Vec<u8>,
-    /// Connection of a mount, or arena of a pool.
-    pub descriptor: OwnedFd,
-}
-
-/// Process that has the connections between two daemons, and starts the next.
-pub trait Keeper: Send + Sync {
-    /// Gives everything to the keeper; `program` is to be the next daemon.
-    ///
-    /// # Errors
-    /// Those of the system; the keeper has nothing then.
-    fn keep(&self, heritage: Heritage, program: &Path) -> std::io::Result<()>;
-    /// Has the keeper let go of a connection: it is served from now on.
-    fn taken(&self, number: u32);
-    /// Has the keeper let go of all that nobody went on with: nothing is left to be given.
-    fn done(&self);
-    /// True when it can hold things from their beginning.
-    fn can_hold(&self) -> bool;
-    /// Has the keeper hold something for the next daemon, should this one die; what it had by this number goes.
-    ///
-    /// # Errors
-    /// Those of the system.
-    fn hold(&self, number: u32, notes: &[u8], descriptor: BorrowedFd<'_>) -> std::io::Result<()>;
-    /// Has the keeper let go of something that has ended.
-    fn let_go(&self, number: u32);
-}
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Notes {
@@ -303,7 +261,7 @@ impl Handing {
         }
         for (number, Heirloom { notes, descriptor }) in held {
             match understood(&notes) {
-                Some(Thing::Mount(note)) => left.push(Waiting { note, connection: descriptor, is_of_dead: true }),
+                Some(Thing::Mount(note)) => left.push(Waiting { note: *note, connection: descriptor, is_of_dead: true }),
                 Some(Thing::Arena(pool)) => self.holding.inherit_arena(pool, number, descriptor),
                 None => {
                     tracing::error!("a mount is cut off: notes of a daemon that died are not understood");

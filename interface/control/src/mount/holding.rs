@@ -3,7 +3,7 @@
 //!
 //! Invariant: a mount is held only while its pool has an arena that is held.
 
-use crate::mount::handing::Keeper;
+use crate::mount::keeping::Keeper;
 use crate::mount::mounts::Mounted;
 use crate::mount::note::Note;
 use crate::pool::OpenPool;
@@ -20,7 +20,7 @@ const FORMAT: u32 = 1;
 /// Something that is held, as it is noted.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Thing {
-    Mount(Note),
+    Mount(Box<Note>),
     /// Arena of the pool of this guid.
     Arena(u64),
 }
@@ -137,14 +137,14 @@ impl Holding {
             return;
         }
         if let Ok((note, connection)) = Note::of(mounted, &[]) {
-            self.tell(&mut self.state.lock(), mounted.number, Thing::Mount(note), connection.as_fd());
+            self.tell(&mut self.state.lock(), mounted.number, Thing::Mount(Box::new(note)), connection.as_fd());
         }
     }
 
     /// Has the keeper hold a mount of the daemon before, with which this one goes on.
     pub(crate) fn hold_again(&self, open: &OpenPool, note: Note, connection: &OwnedFd) {
         if self.hold_arena(open) {
-            self.tell(&mut self.state.lock(), note.number, Thing::Mount(note), connection.as_fd());
+            self.tell(&mut self.state.lock(), note.number, Thing::Mount(Box::new(note)), connection.as_fd());
         }
     }
 

@@ -3,6 +3,7 @@
 pub(crate) mod enclosed;
 pub(crate) mod handing;
 pub(crate) mod holding;
+pub(crate) mod keeping;
 pub(crate) mod leaving;
 pub(crate) mod lifting;
 pub(crate) mod mounting;

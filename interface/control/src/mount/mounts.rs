@@ -120,6 +120,9 @@ pub struct MountPlan {
     pub number: u32,
 }
 
+/// Notes that a snapshot was entered.
+type Entered = Box<dyn Fn() + Send + Sync>;
+
 /// Settings and questions that a file system is opened with, to be served.
 pub struct Opens {
     /// Behaviour that follows properties.
@@ -133,7 +136,7 @@ pub struct Opens {
     /// Question whether a program works in a snapshot of the file system.
     pub works_in: Box<dyn Fn(&str) -> bool + Send + Sync>,
     /// Arena of the pool, where mounts outlive a daemon that dies, and who notes that a snapshot was entered.
-    pub arena: Option<(Arc<Arena>, Box<dyn Fn() + Send + Sync>)>,
+    pub arena: Option<(Arc<Arena>, Entered)>,
 }
 
 /// Mount that another daemon left.
