@@ -26,6 +26,8 @@ const MEMORY: Duration = Duration::from_secs(600);
 /// Time that the process of a daemon may take to end after its descriptors are closed, before mounts are cut off: one of its threads may wait for
 /// a mount of its own.
 const LAST: Duration = Duration::from_secs(10);
+/// Pause between looks whether threads are left of a daemon that was killed.
+const LOOK: Duration = Duration::from_secs(1);
 /// Numbers of signals by which somebody ends a process that is to stay so.
 const ORDERED: [i32; 2] = [2, 15];
 
@@ -104,6 +106,7 @@ async fn watch(state: &StateDir) -> std::io::Result<u8> {
                 tracing::error!("the next daemon did not go on with all mounts in time: what is left is cut off");
                 kept.clear_waiting();
             }
+            () = tokio::time::sleep(LOOK), if kept.held.has_any() && child.left.is_none() => child.look(),
             () = at(child.last().filter(|_| kept.held.has_any())) => {
                 tracing::error!("the daemon does not end, perhaps it waits for a mount of its own: all are cut off");
                 kept.held.clear();
@@ -186,7 +189,7 @@ struct Daemon {
     process: Child,
     /// Line to the daemon; None when nobody is at its other end any more.
     line: Option<UnixDatagram>,
-    /// Time at which the daemon's end was closed.
+    /// Time at which the daemon's end was closed, or it was killed.
     left: Option<Instant>,
 }
 
@@ -207,6 +210,14 @@ impl Daemon {
         match &self.line {
             Some(line) => drop(line.readable().await),
             None => pending().await,
+        }
+    }
+
+    /// Notes that it was killed, when threads of it are left: nobody is told of that, and they keep its descriptors.
+    fn look(&mut self) {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap_or_default();
+        if stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')) {
+            self.left.get_or_insert_with(Instant::now);
         }
     }
 

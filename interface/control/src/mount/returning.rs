@@ -141,7 +141,10 @@ impl Returning {
         let is_ours = |row: &&fuse::MountRow| KINDS.contains(&row.kind.as_str()) && !row.place.starts_with(&self.mounter.stage);
         for row in rows.iter().filter(is_ours) {
             let is_known = wishes.iter().any(|wish| wish.name == row.source || wish.place.as_ref() == Some(&row.place));
-            let Some(pool) = owner(&row.source).filter(|_| !is_known && fuse::is_dead(&row.place)) else { continue };
+            // Who asks what this daemon serves already waits for itself, beyond SIGKILL.
+            let is_served = |pool: &Arc<OpenPool>| pool.mounts.is_there_at(&row.source, &row.place);
+            let may_be_dead = |pool: &&Arc<OpenPool>| !is_known && !is_served(pool);
+            let Some(pool) = owner(&row.source).filter(|pool| may_be_dead(pool) && fuse::is_dead(&row.place)) else { continue };
             wishes.push(Wish { place: Some(row.place.clone()), by_hand: true, again: true, ..Wish::by_itself(pool, &row.source) });
         }
         self.mounter.mount_wishes(&turn, wishes).iter().for_each(|failure| tracing::warn!("{failure}"));
