@@ -12,7 +12,7 @@ const PLACES: [u64; 2] = [0, 2048];
 /// Bytes of a header.
 pub(super) const HEADER_BYTES: usize = 160;
 /// Bytes before an entry's payload.
-pub(super) const ENTRY_BYTES: usize = 96;
+pub(super) const ENTRY_BYTES: usize = 104;
 /// Bytes that entries are multiples of.
 const ALIGNMENT: u64 = 8;
 /// Txgs with changes that no record tells of: more than can be alive.
@@ -39,6 +39,13 @@ impl Sum {
             let word = u64::from_le_bytes(word.try_into().unwrap_or_default());
             *lane = (lane.rotate_left(23) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         }
+    }
+
+    /// Sum of all these parts together.
+    pub(super) fn of(parts: &[&[u8]]) -> u64 {
+        let mut sum = Sum::new();
+        parts.iter().for_each(|part| sum.add(part));
+        sum.end()
     }
 
     pub(super) fn add(&mut self, mut bytes: &[u8]) {
@@ -210,8 +217,8 @@ impl Entry {
         self.position + Entry::bytes_with(self.length)
     }
 
-    /// Bytes before the payload, whose sum they end with.
-    pub(super) fn encode<'a>(&self, payload: impl Iterator<Item = &'a [u8]>) -> [u8; ENTRY_BYTES] {
+    /// Bytes before the payload, of which this is the sum; they end with their own.
+    pub(super) fn encode(&self, payload_sum: u64) -> [u8; ENTRY_BYTES] {
         let kind = KINDS.iter().position(|kind| *kind == self.kind).unwrap_or_default() as u64;
         let words = [
             u64::from(ENTRY_MAGIC) | kind << 32,
@@ -225,13 +232,12 @@ impl Entry {
             u64::from(self.time.1),
             self.object,
             self.bytes,
+            payload_sum,
         ];
         let mut bytes = [0; ENTRY_BYTES];
         bytes.chunks_exact_mut(8).zip(words).for_each(|(place, word)| place.copy_from_slice(&word.to_le_bytes()));
-        let mut sum = Sum::new();
-        sum.add(&bytes[..ENTRY_BYTES - 8]);
-        payload.for_each(|part| sum.add(part));
-        bytes[ENTRY_BYTES - 8..].copy_from_slice(&sum.end().to_le_bytes());
+        let sum = Sum::of(&[&bytes[..ENTRY_BYTES - 8]]);
+        bytes[ENTRY_BYTES - 8..].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
 
@@ -255,12 +261,10 @@ impl Entry {
         })
     }
 
-    /// True when the sum of these bytes and of the payload is theirs.
+    /// True when the sums of these bytes and of the payload are theirs.
     pub(super) fn is_sound(bytes: &[u8; ENTRY_BYTES], payload: &[u8]) -> bool {
-        let mut sum = Sum::new();
-        sum.add(&bytes[..ENTRY_BYTES - 8]);
-        sum.add(payload);
-        word(bytes, ENTRY_BYTES / 8 - 1) == sum.end()
+        let words = ENTRY_BYTES / 8;
+        word(bytes, words - 1) == Sum::of(&[&bytes[..ENTRY_BYTES - 8]]) && word(bytes, words - 2) == Sum::of(&[payload])
     }
 }
 

@@ -24,7 +24,7 @@ pub use request::{Request, RequestScope, request_of_thread};
 
 use dmu::{DmuError, Tx, TxgManager};
 use exec::Mutex;
-use layout::{Header, Inherited};
+use layout::{Header, Inherited, Sum};
 use ondisk::Txg;
 use read::{Contents, payload_of};
 use requests::Requests;
@@ -192,7 +192,8 @@ impl Arena {
         let Noted { kind, objset, time, done, payload } = *noted;
         // Deletions follow from something else, which some request did.
         let unique = if kind == EntryKind::Gone { 0 } else { request_of_thread() };
-        let change = Change { kind, txg: tx.txg(), objset, unique, time, done, payload };
+        // Before the lock: it takes as long as the payload is.
+        let change = Change { kind, txg: tx.txg(), objset, unique, time, done, payload, sum: Sum::of(payload) };
         let mut ring = self.ring.lock();
         self.follow(&mut ring, tx, None);
         if !ring.add(&self.store, &self.requests, &change) {
@@ -217,7 +218,7 @@ impl Arena {
         self.gap.fetch_max(change.txg.0, Ordering::SeqCst);
         ring.add_gap(&self.store, change.txg);
         // Whoever goes on when the txg is on disk knows the request by it.
-        let told = Change { kind: EntryKind::Gap, payload: &[], ..*change };
+        let told = Change { kind: EntryKind::Gap, payload: &[], sum: Sum::of(&[]), ..*change };
         if change.unique != 0 {
             ring.add(&self.store, &self.requests, &told);
         }

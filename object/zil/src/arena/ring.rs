@@ -1,7 +1,7 @@
 //! The arena as this process writes it: where the next entry goes, what of it a txg that is on disk makes needless.
 
 use super::facts::Done;
-use super::layout::{ENTRY_BYTES, Entry, EntryKind, GAPS, Gap, Header};
+use super::layout::{ENTRY_BYTES, Entry, EntryKind, GAPS, Gap, Header, Sum};
 use super::requests::{Part, Requests};
 use super::store::Store;
 use ondisk::Txg;
@@ -48,12 +48,14 @@ pub(super) struct Change<'a> {
     pub time: (i64, u32),
     pub done: Done,
     pub payload: &'a [&'a [u8]],
+    /// Sum of the payload.
+    pub sum: u64,
 }
 
 impl Change<'_> {
     /// Mark that says what a request did, of none yet.
     pub(super) fn mark(objset: u64, done: Done) -> Change<'static> {
-        Change { kind: EntryKind::Mark, txg: Txg(0), objset, unique: 0, time: (0, 0), done, payload: &[] }
+        Change { kind: EntryKind::Mark, txg: Txg(0), objset, unique: 0, time: (0, 0), done, payload: &[], sum: Sum::of(&[]) }
     }
 }
 
@@ -90,9 +92,9 @@ impl Ring {
         if self.is_broken || Entry::bytes_with(length) + kept > store.capacity() - self.used() {
             return false;
         }
-        let Change { kind, txg, objset, unique, time, done: Done { object, bytes }, payload } = *change;
+        let Change { kind, txg, objset, unique, time, done: Done { object, bytes }, payload, sum } = *change;
         let entry = Entry { kind, position: self.head, length, epoch: self.header.epoch, txg, objset, unique, time, object, bytes };
-        let head: [u8; ENTRY_BYTES] = entry.encode(payload.iter().copied());
+        let head: [u8; ENTRY_BYTES] = entry.encode(sum);
         if !store.write(&entry, &head, payload) {
             return false;
         }
