@@ -42,16 +42,15 @@ fn births(pointers: &[BlockPtr]) -> BTreeSet<u64> {
     found
 }
 
-/// Does something on a family of lists for each of its reads, which fails with `error`.
-fn each_read_fails(error: BlockError, mut act: impl FnMut(&mut Lists, [(u64, Node); 2])) {
+/// Does something on a family of lists for each of its reads, which fails with `error`; `act` heals, and gives the reads until then.
+fn each_read_fails(error: BlockError, mut act: impl FnMut(&mut Lists, [(u64, Node); 2]) -> u64) {
     for read in 1.. {
         let mut lists = Lists::create(read, &[]);
         let family = family(&mut lists);
         lists.io.fail_with(error);
         let at = lists.io.operations() + read;
         lists.io.fail_after(read, false);
-        act(&mut lists, family);
-        if lists.io.operations() < at {
+        if act(&mut lists, family) < at {
             assert!(read > 5, "the test must let reads fail");
             return;
         }
@@ -63,13 +62,14 @@ fn each_read_fails(error: BlockError, mut act: impl FnMut(&mut Lists, [(u64, Nod
 fn merging_loses_nothing_that_cannot_be_read_now() {
     each_read_fails(BlockError::Io, |lists, [(from, model), (into, into_model)]| {
         let merged = lists.merge(into, from);
+        let reads = lists.io.operations();
         lists.io.heal();
         if let Err(error) = merged {
             assert_eq!(error, DslError::Dmu(DmuError::Block(BlockError::Io)));
             // Such a txg is never on disk.
             lists.crash();
             lists.check(&[(from, model.clone()), (into, into_model.clone())]);
-            return;
+            return reads;
         }
         let mut seen = BTreeSet::from([POOL_DIRECTORY]);
         let found = births(&lists.look(into, &mut seen).all());
@@ -77,6 +77,7 @@ fn merging_loses_nothing_that_cannot_be_read_now() {
         assert_eq!(lists.objects(), seen, "no object is nobody's");
         lists.reopen();
         assert_eq!(births(&lists.finish(into)), found);
+        reads
     });
 }
 
@@ -118,6 +119,7 @@ fn draining_loses_what_cannot_be_read_and_no_more() {
             assert!(said.expect("drains") <= 3 && more.len() <= 3);
             given.extend(more);
         }
+        let reads = lists.io.operations();
         lists.io.heal();
         let list = Bpobj::open(&lists.meta, object).expect("opens");
         assert!(list.is_empty() && list.usage().is_zero(), "{} pointers, {:?}", list.phys.bpo_num_blkptrs, list.usage());
@@ -131,6 +133,7 @@ fn draining_loses_what_cannot_be_read_and_no_more() {
         lists.meta.bpobj_release(object, &lists.tx()).expect("released");
         lists.reopen();
         assert_eq!(dmu::testing::verify_tree(&lists.io, lists.meta.objset.root_bp()), Ok(()));
+        reads
     });
     assert!(kinds.len() > 6, "{kinds:?}");
 }
@@ -141,15 +144,17 @@ fn a_pool_that_is_suspended_loses_nothing() {
     each_read_fails(BlockError::Suspended, |lists, [(object, model), (other, other_model)]| {
         let at = lists.io.operations();
         let (given, said) = lists.drain(object, 12);
+        let reads = lists.io.operations();
         lists.io.heal();
         if said.is_ok() {
             assert_eq!(given, model.all()[..12]);
-            return;
+            return reads;
         }
-        assert_eq!(said, Err(DslError::Dmu(DmuError::Block(BlockError::Suspended))), "after {} reads", lists.io.operations() - at);
+        assert_eq!(said, Err(DslError::Dmu(DmuError::Block(BlockError::Suspended))), "after {} reads", reads - at);
         lists.crash();
         lists.check(&[(object, model.clone()), (other, other_model)]);
         assert_eq!(lists.drain(object, u64::MAX).0, model.all());
+        reads
     });
 }
 
