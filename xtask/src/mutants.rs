@@ -18,6 +18,7 @@ const FILES: [(&str, &[&str]); 3] = [
     (
         "dsl",
         &[
+            "object/dsl/src/bpobj.rs",
             "object/dsl/src/dataset.rs",
             "object/dsl/src/deadlist.rs",
             "object/dsl/src/dir.rs",

@@ -195,7 +195,12 @@ impl Meta {
         }
         let mut raw = vec![0; count as usize * 8];
         array.read(0, &mut raw)?;
-        Ok(raw.chunks_exact(8).map(|word| word.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))).collect())
+        Ok(raw.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect())
+    }
+
+    /// Sums of lists, which are to be readable.
+    fn usages(&self, lists: &[u64]) -> Result<Vec<Usage>, DslError> {
+        lists.iter().map(|list| Ok(Bpobj::open(self, *list)?.usage())).collect()
     }
 
     fn add_subobjs(&self, list: &mut Bpobj, objects: &[u64], tx: &Tx) -> Result<(), DslError> {
@@ -229,16 +234,15 @@ impl Meta {
         let copy_pointers = copy_subs && from.phys.bpo_num_blkptrs <= block_pointers;
         // What can't be read can't be copied: such a list is referenced whole.
         let subs = if copy_subs { self.subobjs(&from) } else { Ok(Vec::new()) };
+        let subs = subs.and_then(|subs| Ok((self.usages(&subs)?, subs)));
         let pointers = if copy_pointers { from.raw_pointers(0, from.phys.bpo_num_blkptrs) } else { Ok(Vec::new()) };
         let (copy_subs, copy_pointers) = (copy_subs && subs.is_ok(), copy_pointers && subs.is_ok() && pointers.is_ok());
-        if let (true, Ok(subs)) = (copy_subs && from.phys.bpo_subobjs != 0, subs) {
+        if let (true, Ok((moved, subs))) = (copy_subs && from.phys.bpo_subobjs != 0, subs) {
             if !subs.is_empty() {
                 self.add_subobjs(&mut list, &subs, tx)?;
             }
             // What the moved lists hold is no longer this one's.
-            for moved in subs {
-                from.add_usage(-Bpobj::open(self, moved)?.usage());
-            }
+            moved.into_iter().for_each(|usage| from.add_usage(-usage));
             self.free_object(from.phys.bpo_subobjs, tx)?;
             from.phys.bpo_subobjs = 0;
             from.phys.bpo_num_subobjs = 0;
@@ -283,7 +287,7 @@ impl Meta {
                 }
                 continue;
             }
-            if current.phys.bpo_num_blkptrs > 0 {
+            if done >= most && !current.is_empty() {
                 break;
             }
             if current.phys.bpo_num_subobjs > 0 {
@@ -302,9 +306,6 @@ impl Meta {
                         self.lose_subobjs(&mut path, u64::MAX, tx)?;
                     }
                 }
-                if done >= most {
-                    break;
-                }
                 continue;
             }
             let subobjs = std::mem::take(&mut current.phys.bpo_subobjs);
@@ -319,14 +320,19 @@ impl Meta {
                 break;
             }
             path.pop();
-            self.free_object(emptied, tx)?;
+            self.free_object(emptied, tx).or_else(passes)?;
             if let Some(parent) = path.last_mut() {
                 parent.phys.bpo_num_subobjs -= 1;
-                self.hold(parent.phys.bpo_subobjs)?.write(parent.phys.bpo_num_subobjs * 8, &[0; 8], tx)?;
+                self.clear_subobj(parent, tx).or_else(passes)?;
                 parent.store(tx)?;
             }
         }
         Ok(done)
+    }
+
+    /// Writes zeros over the reference after the last one.
+    fn clear_subobj(&self, list: &Bpobj, tx: &Tx) -> Result<(), DslError> {
+        Ok(self.hold(list.phys.bpo_subobjs)?.write(list.phys.bpo_num_subobjs * 8, &[0; 8], tx)?)
     }
 
     /// Forgets the last so many references of the last list of the path.
@@ -390,6 +396,7 @@ fn drain_pointers(
         }
     }
     list.phys.bpo_num_blkptrs = first;
-    list.dnode.free_range(first * POINTER_BYTES, u64::MAX, tx)?;
+    // A block of which a part is left has to be read once more; what is behind the end is nobody's.
+    list.dnode.free_range(first * POINTER_BYTES, u64::MAX, tx).or_else(|error| passes(error.into()))?;
     Ok(usage)
 }

@@ -51,6 +51,7 @@ pub struct MemBlockIo {
     operations: AtomicU64,
     fail_at: AtomicU64,
     fail_for_good: AtomicBool,
+    fail_with: Mutex<BlockError>,
     caching: AtomicBool,
     /// True when a reader may be held up, by the machine, for longer than the space of what it reads stays untouched.
     late_readers: AtomicBool,
@@ -116,6 +117,7 @@ impl MemBlockIo {
             operations: AtomicU64::new(0),
             fail_at: AtomicU64::new(u64::MAX),
             fail_for_good: AtomicBool::new(false),
+            fail_with: Mutex::new(BlockError::Io),
             caching: AtomicBool::new(true),
             late_readers: AtomicBool::new(false),
             full_for: AtomicU64::new(0),
@@ -156,6 +158,11 @@ impl MemBlockIo {
         self.fail_at.store(self.operations() + count, Ordering::Relaxed);
     }
 
+    /// Sets the error of operations that fail; [`BlockError::Io`] without.
+    pub fn fail_with(&self, error: BlockError) {
+        *self.fail_with.lock() = error;
+    }
+
     /// The next `count` blocks that are written directly find no room.
     pub fn full_for(&self, count: u64) {
         self.full_for.store(count, Ordering::Relaxed);
@@ -181,10 +188,12 @@ impl MemBlockIo {
         self.fail_at.store(u64::MAX, Ordering::Relaxed);
     }
 
-    fn counts_as_failure(&self) -> bool {
+    /// Counts an operation, and fails when its turn has come.
+    fn count(&self) -> Result<(), BlockError> {
         let now = self.operations.fetch_add(1, Ordering::Relaxed) + 1;
         let at = self.fail_at.load(Ordering::Relaxed);
-        now == at || (now > at && self.fail_for_good.load(Ordering::Relaxed))
+        let fails = now == at || (now > at && self.fail_for_good.load(Ordering::Relaxed));
+        if fails { Err(*self.fail_with.lock()) } else { Ok(()) }
     }
 
     /// Faults of the store's users so far: double births, double frees, reads of unwritten blocks.
@@ -238,9 +247,7 @@ impl MemBlockIo {
 
     /// As a device would: in place when the target is as long as the block.
     fn fetch_into(&self, bp: &BlockPtr, mut target: Vec<AbdPart>) -> Result<Landed, BlockError> {
-        if self.counts_as_failure() {
-            return Err(BlockError::Io);
-        }
+        self.count()?;
         let data = self.fetch(bp)?;
         if target.is_empty() || target.iter().map(AbdPart::len).sum::<usize>() != data.len() {
             return Ok(Landed::Elsewhere(data));
@@ -299,17 +306,14 @@ impl BlockIo for Arc<MemBlockIo> {
         if let Some(hook) = hook {
             hook();
         }
-        if self.counts_as_failure() { Err(BlockError::Io) } else { self.fetch(bp) }
+        self.count()?;
+        self.fetch(bp)
     }
     fn prefetch(&self, _bp: &BlockPtr, _bookmark: &Bookmark) {}
     fn write(&self, write: BlockWrite, done: WriteDone) {
         let store = self.clone();
         let job = move || {
-            if store.counts_as_failure() {
-                done(Err(BlockError::Io));
-            } else {
-                done(Ok(store.place(&write)));
-            }
+            done(store.count().map(|()| store.place(&write)));
         };
         self.exec.spawn(TaskClass::Write, Box::new(job));
     }

@@ -2,6 +2,8 @@
 
 mod concurrent;
 mod hostile;
+mod lists;
+mod lost_lists;
 mod model;
 mod naming;
 mod properties;
@@ -33,6 +35,20 @@ pub(super) struct Services {
     without: &'static [&'static str],
     /// Blocks of what was destroyed that a txg frees.
     pub(super) frees_max: AtomicU64,
+}
+
+impl Services {
+    pub(super) fn new(without: &'static [&'static str]) -> Arc<Services> {
+        Arc::new(Services {
+            refs: Mutex::default(),
+            events: Mutex::default(),
+            space: Mutex::new(PoolSpace { usable_bytes: 1 << 40, slop_bytes: 1 << 30, deferred_bytes: 0 }),
+            read_only: AtomicBool::new(false),
+            settles: AtomicBool::new(false),
+            without,
+            frees_max: AtomicU64::new(7),
+        })
+    }
 }
 
 impl PoolServices for Services {
@@ -139,15 +155,7 @@ impl TestPool {
     }
 
     pub(super) fn create_without(io: Arc<MemBlockIo>, without: &'static [&'static str]) -> TestPool {
-        let services = Arc::new(Services {
-            refs: Mutex::default(),
-            events: Mutex::default(),
-            space: Mutex::new(PoolSpace { usable_bytes: 1 << 40, slop_bytes: 1 << 30, deferred_bytes: 0 }),
-            read_only: AtomicBool::new(false),
-            settles: AtomicBool::new(false),
-            without,
-            frees_max: AtomicU64::new(7),
-        });
+        let services = Services::new(without);
         let txgs = start(&io, Txg(3));
         let tx = Tx::syncing(Txg::INITIAL);
         let mos = Mos::create(Arc::new(io.clone()), ObjsetProps::mos(), &tx).expect("a MOS");
