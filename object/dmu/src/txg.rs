@@ -314,6 +314,12 @@ impl TxgManager {
         self.budget.total()
     }
 
+    /// True when the open txg takes no more holds and waits for those that there are.
+    #[cfg(test)]
+    pub(crate) fn is_closing(&self) -> bool {
+        self.state.lock().closing
+    }
+
     /// Asks for a sync of the open txg without waiting.
     pub fn kick(&self) {
         let mut state = self.state.lock();

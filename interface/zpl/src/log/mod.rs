@@ -125,7 +125,9 @@ impl Journal {
             Some(object) => alone.get(&object).copied(),
             None => alone.values().max().copied(),
         };
-        Txg(self.unlogged.load(Ordering::Acquire)).max(alone.unwrap_or(Txg(0)))
+        // A takeover does nothing again that came after what the arena has no entry of, whatever the log has.
+        let untold = self.teller().map_or(Txg(0), |teller| teller.arena.unsettled());
+        Txg(self.unlogged.load(Ordering::Acquire)).max(alone.unwrap_or(Txg(0))).max(untold)
     }
 }
 

@@ -83,6 +83,30 @@ fn what_the_kernel_forgets_stays_with_who_uses_it() {
     served.end("at the end");
 }
 
+/// If this fails, what a program made durable is gone when a daemon dies right after something that no entry tells of.
+#[test]
+fn what_is_durable_is_not_behind_a_gap() {
+    let served = Served::new(1 << 20, &[]);
+    let root = served.zfs.node(served.zfs.root()).expect("the root");
+    let new = NewNode { mode: 0o100_644, ..NewNode::default() };
+    let other = served.zfs.create_node(&root, b"other", &new).expect("made");
+    for size in 0..3 {
+        // The log begins, so that a commit needs no txg.
+        served.zfs.truncate(&other, size).expect("resized");
+        served.zfs.fsync(&other).expect("durable");
+    }
+    served.zfs.set_xattr(&other, b"user.empty", b"", zpl::SetMode::Any).expect("set");
+    assert!(!served.arena().is_settled(), "no entry tells of it");
+    let made = served.zfs.create_node(&root, b"durable", &new).expect("made");
+    // Whoever serves it may not ask the arena: of a mount that is not kept.
+    served.zfs.fsync(&made).expect("durable");
+    let next = Served::taken_over(served.killed());
+    let root = next.zfs.node(next.zfs.root()).expect("the root");
+    assert!(next.zfs.lookup(&root, b"durable").is_ok());
+    let after = Served::opened(served.images(), None);
+    assert!(after.zfs.lookup(&after.zfs.node(after.zfs.root()).expect("the root"), b"durable").is_ok(), "without the arena too");
+}
+
 /// If this fails, a pool whose arena is broken cannot be opened, or programs go on with something else than they had.
 #[test]
 fn what_does_not_prove_itself_is_as_none() {

@@ -214,6 +214,9 @@ fn a_txg_that_is_given_up_while_somebody_holds_it_is_not_synced() {
     let (manager, recorder) = manager(Arc::new(Pool::new(2)), TxgConfig::default());
     let held = manager.assign_now().expect("a transaction");
     manager.kick();
+    while !manager.is_closing() {
+        std::thread::yield_now();
+    }
     manager.give_up();
     drop(held);
     manager.abandon();

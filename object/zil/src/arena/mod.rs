@@ -277,6 +277,12 @@ impl Arena {
         self.gap.load(Ordering::SeqCst) == 0
     }
 
+    /// Txg that has to be on disk before anything that was changed so far is certain, 0 when it is: what somebody makes durable waits for it too, since a
+    /// takeover stops there.
+    pub fn unsettled(&self) -> Txg {
+        Txg(self.gap.load(Ordering::SeqCst))
+    }
+
     /// Waits until what was changed so far, and no record tells of, is on disk.
     ///
     /// # Errors
