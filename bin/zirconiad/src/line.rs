@@ -39,7 +39,7 @@ pub enum Word {
     Done,
     /// Something of this number that outlives a daemon that dies: notes on it in a file, and its descriptor. What had the number goes.
     Held(u32, OwnedFd, OwnedFd),
-    /// What was held by this number has ended.
+    /// End of what was held by this number.
     Let(u32),
     /// Lock of the state directory, which is to outlive the daemon with what is held.
     Lock(OwnedFd),

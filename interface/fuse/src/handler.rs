@@ -5,6 +5,7 @@
 //! answer later from any thread.
 
 use crate::lasting::Lasting;
+pub use crate::node::NodeId;
 use crate::{Answer, Errno, Notifier};
 use abd::Abd;
 use std::sync::Arc;
@@ -41,15 +42,6 @@ fn has_sys_admin(status: &str) -> bool {
     const CAP_SYS_ADMIN: u32 = 21;
     let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     capabilities.and_then(|word| u64::from_str_radix(word.trim(), 16).ok()).is_some_and(|bits| bits >> CAP_SYS_ADMIN & 1 == 1)
-}
-
-/// Node number of the protocol; 1 is the root.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeId(pub u64);
-
-impl NodeId {
-    /// Node number of the root directory.
-    pub const ROOT: NodeId = NodeId(1);
 }
 
 /// File handle chosen by the handler at open.

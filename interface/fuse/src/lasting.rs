@@ -7,7 +7,7 @@
 use crate::Reply;
 use crate::abi;
 use crate::chores::Chores;
-use crate::handler::NodeId;
+use crate::node::NodeId;
 use std::any::Any;
 use std::sync::Arc;
 

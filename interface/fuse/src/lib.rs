@@ -17,6 +17,7 @@ mod errno;
 mod handler;
 mod lasting;
 mod mount;
+mod node;
 mod notify;
 mod readers;
 mod repeat;

@@ -7,7 +7,7 @@
 
 use crate::abi;
 use crate::chores::Chores;
-use crate::handler::NodeId;
+use crate::node::NodeId;
 use rustix::fd::OwnedFd;
 use std::io::IoSlice;
 use std::ops::Range;

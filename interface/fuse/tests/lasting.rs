@@ -22,16 +22,16 @@ enum Dies {
     Never,
     /// Before anything is done.
     Before,
-    /// When it is done, and not answered.
+    /// Death after it is done, and before it is answered.
     After,
 }
 
-/// What servers of one file system share: what was done by which request.
+/// State that servers of one file system share: what was done by which request.
 struct Shared {
     fs: fs::MemFs,
     done: Mutex<HashMap<u64, Done>>,
     begun: Mutex<HashMap<ThreadId, u64>>,
-    /// Whether answers may be given, and the number of those that waited.
+    /// True when answers may be given, and the number of those that waited.
     settled: Mutex<(bool, usize)>,
     changed: Condvar,
 }

@@ -7,16 +7,17 @@
 
 use crate::ctldir::{ControlNode, Ctldir, EnteredSnapshot, SnapshotSource};
 use crate::device_number::{decode_device, encode_device};
-use crate::direct::{Access, Property};
+use crate::direct::Property;
 use crate::file_flags;
 use crate::kernel::{self, PastCache};
 use crate::lasting::Lasts;
 use crate::lifetimes::{self, Lifetimes, name_ttl, no_entry};
+use crate::moves;
 use crate::nodes::Node;
 use crate::seek::seek_then;
 use crate::setattr::{SetAttrs, Stat};
 use crate::znode::clear_suid;
-use crate::{Allocate, NewNode, Place, RenameMode, SetMode, Settings, Snapdir, Time, WriteData, Zfs, ZplError};
+use crate::{Allocate, NewNode, Place, RenameMode, SetMode, Settings, Snapdir, Time, Zfs, ZplError};
 use abd::Abd;
 use fuse::{
     Answer, Caller, DirEntry, DirSink, Entry, Errno, FallocateRequest, FileAttr, FileHandle, Handler, Lasting, NodeId, Notifier, Opened,
@@ -30,9 +31,6 @@ use zil::Arena;
 
 const OBJECT_BITS: u32 = 48;
 const OBJECT_MASK: u64 = (1 << OBJECT_BITS) - 1;
-const O_SYNC_BITS: u32 = 0o4_010_000;
-/// Part of its receive buffer that a write must fill to keep it: one in so many.
-const KEEP_PART: usize = 2;
 
 /// Cookie of `.zfs` in the listing of the root: after `..`.
 const CONTROL_COOKIE: u64 = 2;
@@ -345,33 +343,6 @@ impl ZplFuse {
         self.entry(&node, 0)
     }
 
-    /// Pages of the kernel that are to be forgotten when the write is done.
-    fn past_cache(&self, node: &Node, request: &WriteRequest) -> Option<PastCache> {
-        if !request.past_cache {
-            node.kernel.note_pages();
-            return None;
-        }
-        let notifier = self.lifetimes.notifier()?.clone();
-        let range = request.offset..request.offset.saturating_add(request.data.len() as u64);
-        Some(PastCache { view: node.kernel.clone(), notifier, id: request.node, range })
-    }
-
-    fn write_data(&self, node: &Node, request: WriteRequest) -> (WriteData, Access) {
-        let always = self.zfs.objset().props().sync == dmu::SyncMode::Always;
-        if request.from_cache {
-            node.kernel.note_stored();
-        }
-        let access = if request.from_cache { Access::default() } else { access(request.open_flags) };
-        let write = WriteData {
-            may_keep: request.data.len() * KEEP_PART >= request.pinned_bytes,
-            offset: request.offset,
-            data: request.data,
-            kill_suid: request.kill_suid,
-            synchronous: always || request.open_flags & O_SYNC_BITS != 0 && !request.from_cache,
-        };
-        (write, access)
-    }
-
     /// Takes setuid away for all but root, for fallocate(2): of other changes of data the kernel says whether they do.
     fn drop_suid(&self, caller: &Caller, node: &Node) -> Reply<()> {
         let old = node.fields().mode;
@@ -383,19 +354,17 @@ impl ZplFuse {
         Ok(())
     }
 
+    fn is_always(&self) -> bool {
+        self.zfs.objset().props().sync == dmu::SyncMode::Always
+    }
+
     /// Waits for the disk with `sync=always`, as every change does.
     fn finish(&self, node: &Node) -> Reply<()> {
-        if self.zfs.objset().props().sync == dmu::SyncMode::Always {
+        if self.is_always() {
             self.zfs.fsync(node)?;
         }
         Ok(())
     }
-}
-
-/// Way in which a request wants its data moved. Its flags are the file's at that moment, so fcntl(F_SETFL) counts at once. The kernel
-/// copied the data: what the alignment of the caller's memory was cannot be seen, and does not matter.
-fn access(open_flags: u32) -> Access {
-    Access { flagged: open_flags & fuse::O_DIRECT != 0, ..Access::default() }
 }
 
 /// Error of a node number that no longer means anything.
@@ -587,7 +556,7 @@ impl Handler for ZplFuse {
 
     fn read(&self, _caller: &Caller, request: &ReadRequest) -> Reply<Abd> {
         let node = self.any_node(request.node)?;
-        Ok(node.zfs.read_with(&node, request.offset, u64::from(request.size), access(request.open_flags))?)
+        Ok(node.zfs.read_with(&node, request.offset, u64::from(request.size), moves::access(request.open_flags))?)
     }
 
     fn read_then(&self, _caller: &Caller, request: &ReadRequest, answer: Answer<Abd>) {
@@ -597,7 +566,7 @@ impl Handler for ZplFuse {
                     node.kernel.note_pages();
                 }
                 let then = move |result: Result<Abd, ZplError>| answer.send(result.map_err(Errno::from));
-                node.zfs.read_then(&node, request.offset, u64::from(request.size), access(request.open_flags), Box::new(then));
+                node.zfs.read_then(&node, request.offset, u64::from(request.size), moves::access(request.open_flags), Box::new(then));
             }
             Err(errno) => answer.send(Err(errno)),
         }
@@ -605,15 +574,15 @@ impl Handler for ZplFuse {
 
     fn write(&self, _caller: &Caller, request: WriteRequest) -> Reply<u32> {
         let node = self.node(request.node)?;
-        let (write, access) = self.write_data(&node, request);
+        let (write, access) = moves::write_data(&node, request, self.is_always());
         Ok(self.zfs.write_with(&node, write, access)? as u32)
     }
 
     fn write_then(&self, _caller: &Caller, request: WriteRequest, answer: Answer<u32>) {
         match self.node(request.node) {
             Ok(node) => {
-                let past_cache = self.past_cache(&node, &request);
-                let (write, access) = self.write_data(&node, request);
+                let past_cache = moves::past_cache(self.lifetimes.notifier(), &node, &request);
+                let (write, access) = moves::write_data(&node, request, self.is_always());
                 let then = move |result: Result<u64, ZplError>| {
                     let reply = result.map(|bytes| bytes as u32).map_err(Errno::from);
                     match past_cache {

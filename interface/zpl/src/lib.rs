@@ -29,6 +29,7 @@ mod lasting;
 mod lifetimes;
 mod log;
 mod make;
+mod moves;
 mod names;
 mod nodes;
 mod posix_acl;

@@ -68,7 +68,7 @@ impl Node {
         taken
     }
 
-    /// What is small is copied, the rest referenced.
+    /// Merges a list: a small one is copied, the rest referenced.
     fn merge(&mut self, mut from: Node) {
         if from.is_empty() {
             return;

@@ -99,7 +99,7 @@ fn a_list_with_a_damaged_one_is_referenced() {
     assert_eq!(lists.finish(into), model.all());
 }
 
-/// What one read can cost: a block of pointers, a list, or all references of one.
+/// Pieces, each of which one read can cost: a block of pointers, a list, or all references of one.
 fn units(node: &Node, into: &mut Vec<BTreeSet<u64>>) {
     into.extend(node.own.chunks(PER_BLOCK).map(births));
     into.extend(node.subs.iter().map(|sub| births(&sub.all())));
