@@ -307,7 +307,7 @@ pub const PARAMETERS: [Parameter; 109] = [
         0,
         BIT,
         When::Now,
-        "1: mounts of pools that are opened from now on go on when the daemon is killed; costs memory and some time for each change",
+        "1: an experiment that loses data: mounts of pools that are opened from now on are to go on when the daemon is killed",
     ),
     new(
         "zirconia_mount_syncfs",

@@ -3,7 +3,7 @@
 
 use crate::kills::Chance;
 use crate::kills::keep::{KEEP, LIVES, kill};
-use crate::programs::{Held, append, store, trees};
+use crate::programs::{Held, append, ended, store, trees};
 use crate::world::{Failure, World, judge, same};
 use need::Need;
 use std::fs::OpenOptions;
@@ -88,15 +88,8 @@ pub fn programs_go_on(world: &World) -> Result<(), Failure> {
                 kill(world, 1, &mut chance, &is_wrong)
             })
         });
-        stop.store(true, Ordering::Release);
-        for program in programs {
-            program.join().map_err(|_| "      a program failed")??;
-        }
-        killed
+        ended(world, &stop, programs, killed)
     });
-    if outcome.is_err() {
-        println!("--- the daemon's log\n{}", std::fs::read_to_string(world.path("state/zirconiad.log")).unwrap_or_default());
-    }
     outcome?;
     world.ok("zfs list -H -o mounted tank/byhand")?.prints("yes")?;
     same("it is read-only", std::fs::write(at("byhand/f"), "").is_err(), true)?;

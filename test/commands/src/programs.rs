@@ -9,6 +9,7 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 /// Number of files of the directory that is listed meanwhile: many replies.
@@ -18,6 +19,25 @@ const BYTES: usize = 256 << 10;
 
 fn bytes_of(seed: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| (at.wrapping_mul(31) ^ (at >> 8) ^ seed) as u8).collect()
+}
+
+/// Stops programs, and waits for their ends: the first failure of one is that of all, else `outcome`; with a failure the daemon's log is shown.
+pub fn ended<const N: usize>(
+    world: &World,
+    stop: &AtomicBool,
+    programs: [ScopedJoinHandle<'_, Result<(), String>>; N],
+    outcome: Result<(), Failure>,
+) -> Result<(), Failure> {
+    stop.store(true, Ordering::Release);
+    let mut outcome = outcome;
+    for program in programs {
+        let ended = program.join().unwrap_or_else(|_| Err("      a program failed".to_string()));
+        outcome = ended.map_err(Failure::from).and(outcome);
+    }
+    if outcome.is_err() {
+        println!("--- the daemon's log\n{}", std::fs::read_to_string(world.path("state/zirconiad.log")).unwrap_or_default());
+    }
+    outcome
 }
 
 /// Error with what a program did.

@@ -1,7 +1,7 @@
 //! The daemon is replaced while programs use its mounts: what users lose if this fails is a program that sees an error, a write that is lost or
 //! done twice, a file that is deleted while it is open.
 
-use crate::programs::{Held, append, store, trees};
+use crate::programs::{Held, append, ended, store, trees};
 use crate::world::{Failure, World, judge, same};
 use need::Need;
 use std::fs::{File, OpenOptions};
@@ -45,15 +45,8 @@ pub fn under_programs(world: &World) -> Result<(), Failure> {
         let upgraded =
             (0..UPGRADES).try_for_each(|_| replaced(world, "zirconia upgrade").inspect_err(|_| stop.store(true, Ordering::Release)));
         let held = upgraded.and_then(|()| held.check(world, || replaced(world, "zirconia upgrade")));
-        stop.store(true, Ordering::Release);
-        for program in programs {
-            program.join().map_err(|_| "      a program failed")??;
-        }
-        held
+        ended(world, &stop, programs, held)
     });
-    if outcome.is_err() {
-        println!("--- the daemon's log\n{}", std::fs::read_to_string(world.path("state/zirconiad.log")).unwrap_or_default());
-    }
     outcome?;
     let (worked, _) = works.finish()?;
     if worked.code != 0 {

@@ -17,7 +17,7 @@ use dsl::ReplayedLog;
 use exec::Exec;
 use metrics::Parameters;
 use ondisk::Guid;
-use pool::{ArenaOutcome, ImportOptions, Pool, PoolError};
+use pool::{ArenaOutcome, ImportOptions, Pool};
 use std::sync::Arc;
 use zil::{ARENA_BYTES, Arena};
 
@@ -87,7 +87,10 @@ impl Intake {
             return;
         }
         match Arena::create(ARENA_BYTES) {
-            Ok(arena) => drop(pool.set_arena(arena)),
+            Ok(arena) => {
+                tracing::warn!("{}: zirconia_keep_mounts is an experiment that loses data when the daemon dies", pool.name());
+                pool.set_arena(arena);
+            }
             Err(error) => tracing::warn!("{}: mounts do not outlive the daemon: {error}", pool.name()),
         }
     }
@@ -122,19 +125,11 @@ impl Intake {
         if has_arena && !pool.as_ref().is_ok_and(Pool::has_taken_over) {
             self.holding.drop_arena(guid.0);
         }
-        let pool = match pool {
-            Ok(pool) => pool,
-            // As after a crash then.
-            Err(PoolError::Takeover(why)) => {
-                tracing::error!("{}: what the daemon that died had acknowledged is lost: {why}", wish.what);
-                return self.import_devices(paths, guid, wish);
-            }
+        let pool = pool.map_err(|error| match failed.first() {
             // A device that is there and can't be opened explains it better than that it is missing.
-            Err(error) => {
-                let of_device = failed.into_iter().next().filter(|_| error.is_of_missing_devices());
-                return Err(of_device.unwrap_or_else(|| pool_failure(wish.what.clone(), &error)));
-            }
-        };
+            Some(failure) if error.is_of_missing_devices() => failure.clone(),
+            _ => pool_failure(wish.what.clone(), &error),
+        })?;
         self.injections.injected_delay(&pool.name(), true, began_ns);
         self.events.tell("sysevent.fs.zfs.config_sync", &pool.name(), pool.guid());
         self.events.tell("sysevent.fs.zfs.pool_import", &pool.name(), pool.guid());

@@ -6,7 +6,6 @@
 //! What no record can tell of is remembered with its txg instead: commits end after that txg is on disk. Such a change is remembered
 //! before anything that builds on it can be noted, and commits look for one after they wrote the log. So nobody is promised what lies
 //! behind a record that cannot be replayed.
-
 //!
 //! Where mounts outlive the process, the pool's arena hears of everything, also where the log wants nothing, and of nodes without links too: there is
 //! little of which no entry can tell (docs/adr/0018).

@@ -1,5 +1,6 @@
 //! A pool on a simulated device with a mounted file system and an arena, killed at any moment: what is on the device and in the arena is copied.
 
+use super::seen::inside;
 use device::BlockDevice;
 use dsl::{CreateDataset, DslError};
 use exec::{Exec, Inline};
@@ -157,10 +158,6 @@ impl Served {
     }
 }
 
-fn sum(data: &[u8]) -> u64 {
-    data.iter().fold(data.len() as u64, |sum, byte| (sum.rotate_left(7) ^ u64::from(*byte)).wrapping_mul(0x9E37_79B9_7F4A_7C15))
-}
-
 /// A node as programs see it: all but its times, and those.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
@@ -184,19 +181,7 @@ pub fn look(zfs: &Arc<Zfs>, node: &Node) -> Seen {
         fields.flags,
         fields.rdev
     );
-    let mut attributes = zfs.list_xattrs(node).expect("attributes");
-    attributes.sort();
-    for name in attributes {
-        let value = zfs.get_xattr(node, &name).expect("a value");
-        whole += &format!(" {}={}:{:x}", String::from_utf8_lossy(&name), value.len(), sum(&value));
-    }
-    if fields.is_symlink() {
-        whole += &format!(" target {:?}", zfs.read_link(node));
-    }
-    if fields.is_regular() {
-        let data = zfs.read(node, 0, 1 << 30).expect("data").to_vec();
-        whole += &format!(" data {} {:x}", data.len(), sum(&data));
-    }
+    whole += &inside(zfs, node);
     Seen { whole, times: format!("{:?}", &fields.times[1..]) }
 }
 

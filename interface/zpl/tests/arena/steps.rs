@@ -31,14 +31,8 @@ impl Programs {
     }
 
     fn bytes(&mut self, length: u64) -> Vec<u8> {
-        let mut state = self.random.next_u64() | 1;
-        let mut next = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state as u8
-        };
-        (0..length).map(|_| next()).collect()
+        let mut data = SplitMix::new(self.random.next_u64());
+        std::iter::repeat_with(|| data.next_u64().to_le_bytes()).flatten().take(length as usize).collect()
     }
 
     /// A directory and a name in it.

@@ -1,5 +1,6 @@
 //! A file system over an object set in memory with a log that keeps what is committed, power cuts, and the replay into what the last sync left.
 
+use super::seen::inside;
 use abd::Abd;
 use dmu::testing::{MemBlockIo, TestPool};
 use dmu::{BlockIo, DmuError, ObjsetProps, Tx, TxgManager};
@@ -262,10 +263,6 @@ pub fn seen(zfs: &Arc<Zfs>) -> Tree {
     tree
 }
 
-fn sum(data: &[u8]) -> u64 {
-    data.iter().fold(data.len() as u64, |sum, byte| (sum.rotate_left(7) ^ u64::from(*byte)).wrapping_mul(0x9E37_79B9_7F4A_7C15))
-}
-
 fn look(zfs: &Arc<Zfs>, node: &Node, path: &str, tree: &mut Tree) {
     let fields = node.fields();
     let names = format!("{:o} links {} generation {} born {:?}", fields.mode >> 12, fields.links, fields.generation, fields.times[3]);
@@ -273,19 +270,7 @@ fn look(zfs: &Arc<Zfs>, node: &Node, path: &str, tree: &mut Tree) {
         "{names} {:o} {}:{} size {} flags {:x} rdev {} project {}",
         fields.mode, fields.uid, fields.gid, fields.size, fields.flags, fields.rdev, fields.project
     );
-    let mut attributes = zfs.list_xattrs(node).expect("attributes");
-    attributes.sort();
-    for name in attributes {
-        let value = zfs.get_xattr(node, &name).expect("a value");
-        whole += &format!(" {}={}:{:x}", String::from_utf8_lossy(&name), value.len(), sum(&value));
-    }
-    if fields.is_symlink() {
-        whole += &format!(" target {:?}", zfs.read_link(node));
-    }
-    if fields.is_regular() {
-        let data = zfs.read(node, 0, 1 << 30).expect("data").to_vec();
-        whole += &format!(" data {} {:x}", data.len(), sum(&data));
-    }
+    whole += &inside(zfs, node);
     tree.insert(path.to_string(), Seen { object: node.object(), names, whole });
     if fields.is_directory() {
         let mut entries = Vec::new();

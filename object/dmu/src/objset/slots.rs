@@ -112,6 +112,7 @@ impl Allocator {
     pub(super) fn taken(&self, block: u64) -> Option<u32> {
         self.0.lock().blocks.get(&block).copied()
     }
+
     /// An object's dnode was synced.
     pub(super) fn settle(&self, object: ObjectId) {
         self.0.lock().unsynced.remove(&object.0);

@@ -86,15 +86,16 @@ impl Pool {
 
     /// Imports the pool that `options` name from `devices` (any devices: those of other pools are ignored).
     pub fn import(exec: &Exec, devices: Vec<Device>, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
-        match Pool::open(exec, &open::choose(exec, devices.clone(), options)?, options, runtime) {
-            Err(PoolError::Takeover(error)) => {
-                // Nothing of it reached the disk.
+        let again = options.arena.is_some().then(|| devices.clone());
+        match (Pool::open(exec, &open::choose(exec, devices, options)?, options, runtime), again) {
+            (Err(PoolError::Takeover(error)), Some(devices)) => {
+                // As after a crash then: nothing of it reached the disk.
                 let options = ImportOptions { arena: None, ..options.clone() };
                 let mut pool = Pool::open(exec, &open::choose(exec, devices, &options)?, &options, runtime)?;
                 pool.arena_outcome = ArenaOutcome::Refused(error.to_string());
                 Ok(pool)
             }
-            result => result,
+            (result, _) => result,
         }
     }
 

@@ -4,10 +4,10 @@
 //! SQLite commits, messages are delivered, git commits, archives are unpacked and compared, `fsx` does what it does (where it is installed), and
 //! threads append, store through mappings, make, rename and remove, while two probes measure how long a call waits. In the end `zdb` finds no leak.
 
-use super::{Chance, KILLS, load, others, told};
+use super::{Chance, KILLS, by_pools, load, others, told};
 use crate::programs::{append, store, trees};
 use crate::waiting::until;
-use crate::world::{Failure, Options, Running, World};
+use crate::world::{Failure, Running, World};
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -188,40 +188,21 @@ fn judge(world: &World, loads: &mut [Box<dyn load::Load>], figures: &mut Figures
 /// Runs the campaign; false when a program saw an error.
 pub fn main(kills: Option<u64>, seed: u64) -> bool {
     let kills = kills.unwrap_or(KILLS);
-    let (mut done, mut total, mut failed) = (0, Figures::default(), 0);
-    for seed in seed.. {
-        if done >= kills {
-            break;
+    let mut total = Figures::default();
+    let run = |world: &World, now: u64, seed: u64| {
+        let outcome = pool(world, now, seed);
+        if outcome.as_ref().map_or(true, |figures| figures.errors > 0) {
+            println!("--- the daemon's log\n{}", std::fs::read_to_string(world.path("state/zirconiad.log")).unwrap_or_default());
         }
-        let now = KILLS_OF_A_POOL.min(kills - done);
-        done += now;
-        let begun = Instant::now();
-        let outcome = World::new(Options::default()).and_then(|world| {
-            let outcome = pool(&world, now, seed);
-            if outcome.as_ref().map_or(true, |figures| figures.errors > 0) {
-                println!("--- the daemon's log\n{}", std::fs::read_to_string(world.path("state/zirconiad.log")).unwrap_or_default());
-            }
-            outcome
-        });
-        match outcome {
-            Ok(figures) => {
-                let (word, longest) = (if figures.errors == 0 { "ok   " } else { "FAIL " }, figures.longest.as_secs_f64());
-                println!(
-                    "{word} {done} of {kills} kills ({:.1} s): {} errors, longest wait {longest:.2} s; acknowledged: {}",
-                    begun.elapsed().as_secs_f64(),
-                    figures.errors,
-                    told(&figures.acknowledged)
-                );
-                total.errors += figures.errors;
-                total.longest = total.longest.max(figures.longest);
-                figures.acknowledged.into_iter().for_each(|(name, count)| *total.acknowledged.entry(name).or_default() += count);
-            }
-            Err(failure) => {
-                println!("FAIL  kills up to {done}\n{failure}\n      again: cargo xtask kills --keep {now} --seed {seed}");
-                failed += 1;
-            }
-        }
-    }
+        outcome
+    };
+    let (done, failed) = by_pools((kills, KILLS_OF_A_POOL), seed, "--keep ", run, |figures, so_far| {
+        let (word, longest) = (if figures.errors == 0 { "ok   " } else { "FAIL " }, figures.longest.as_secs_f64());
+        println!("{word} {so_far}: {} errors, longest wait {longest:.2} s; acknowledged: {}", figures.errors, told(&figures.acknowledged));
+        total.errors += figures.errors;
+        total.longest = total.longest.max(figures.longest);
+        figures.acknowledged.into_iter().for_each(|(name, count)| *total.acknowledged.entry(name).or_default() += count);
+    });
     println!(
         "{done} kills, {failed} pools failed, {} errors of programs, longest wait {:.2} s; acknowledged were {}",
         total.errors,

@@ -328,27 +328,47 @@ pub fn main(words: impl Iterator<Item = String>) -> bool {
         return keep::main(kills, seed);
     }
     let kills = kills.unwrap_or(KILLS);
-    let (mut done, mut failed, mut total) = (0, 0, BTreeMap::new());
+    let mut total = BTreeMap::new();
+    let (done, failed) = by_pools(
+        (kills, KILLS_OF_A_POOL),
+        seed,
+        "",
+        |world, now, seed| run(world, now, seed, true),
+        |acknowledged, so_far| {
+            println!("ok    {so_far}; acknowledged: {}", told(&acknowledged));
+            acknowledged.into_iter().for_each(|(name, count)| *total.entry(name).or_default() += count);
+        },
+    );
+    println!("{done} kills, {failed} pools failed; acknowledged were {}", told(&total));
+    failed == 0 && done > 0
+}
+
+/// Runs kills, so many of each pool, in a world of its own; `option` is the one that a repetition needs. `tell` gets what each pool gave, and how
+/// far that is. Returns the number of kills, and of pools that failed.
+fn by_pools<T>(
+    (kills, of_a_pool): (u64, u64),
+    seed: u64,
+    option: &str,
+    pool: impl Fn(&World, u64, u64) -> Result<T, Failure>,
+    mut tell: impl FnMut(T, &str),
+) -> (u64, u64) {
+    let (mut done, mut failed) = (0, 0);
     for seed in seed.. {
         if done >= kills {
             break;
         }
-        let now = KILLS_OF_A_POOL.min(kills - done);
+        let now = of_a_pool.min(kills - done);
         done += now;
         let begun = Instant::now();
-        match World::new(Options::default()).and_then(|world| run(&world, now, seed, true)) {
-            Ok(acknowledged) => {
-                println!("ok    {done} of {kills} kills ({:.1} s; acknowledged: {})", begun.elapsed().as_secs_f64(), told(&acknowledged));
-                acknowledged.into_iter().for_each(|(name, count)| *total.entry(name).or_default() += count);
-            }
+        match World::new(Options::default()).and_then(|world| pool(&world, now, seed)) {
+            Ok(given) => tell(given, &format!("{done} of {kills} kills ({:.1} s)", begun.elapsed().as_secs_f64())),
             Err(failure) => {
-                println!("FAIL  kills up to {done}\n{failure}\n      again: cargo xtask kills {now} --seed {seed}");
+                println!("FAIL  kills up to {done}\n{failure}\n      again: cargo xtask kills {option}{now} --seed {seed}");
                 failed += 1;
             }
         }
     }
-    println!("{done} kills, {failed} pools failed; acknowledged were {}", told(&total));
-    failed == 0 && done > 0
+    (done, failed)
 }
 
 fn told(acknowledged: &BTreeMap<&'static str, usize>) -> String {
