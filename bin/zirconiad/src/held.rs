@@ -60,8 +60,9 @@ impl Held {
     fn goes_on(&mut self, number: u32) {
         if let Some(waiting) = &mut self.waiting {
             waiting.numbers.remove(&number);
-            if waiting.numbers.is_empty() {
-                waiting.over.get_or_insert_with(Instant::now);
+            if waiting.numbers.is_empty() && waiting.over.is_none() {
+                waiting.over = Some(Instant::now());
+                tracing::info!("the daemon goes on with all that the one before left: nothing waits");
             }
         }
     }

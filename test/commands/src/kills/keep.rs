@@ -71,24 +71,31 @@ fn probe(path: &Path, stop: &AtomicBool) -> Result<Duration, String> {
     Ok(longest)
 }
 
+/// True when no mount waits for a daemon to go on with it.
+fn nothing_waits(world: &World) -> Result<bool, Failure> {
+    let log = std::fs::read_to_string(world.path("state/zirconiad.log"))?;
+    Ok(log.rfind("goes on with all that the one before left") > log.rfind("its mounts wait for the next one"))
+}
+
 /// Kills the daemon so many times; the next one goes on each time.
 pub fn kill(world: &World, kills: u64, chance: &mut Chance, is_wrong: &dyn Fn() -> bool) -> Result<(), Failure> {
+    // One in four dies on the way to go on with what the one before left; not two in a row, which is the end of the mounts.
+    let mut is_early = false;
     for _ in 0..kills {
         if is_wrong() {
             return Ok(());
         }
         let daemon = world.daemon()?;
-        // One in four dies on the way to go on with what the one before left.
-        let early = chance.below(4) == 0;
-        std::thread::sleep(if early {
+        std::thread::sleep(if is_early {
             Duration::from_millis(chance.below(400))
         } else {
             LIVES + Duration::from_millis(chance.below(SPAN_MS))
         });
         world.ok(&format!("kill -9 {daemon}"))?;
         until("the daemon is started again", || Ok(world.daemon().is_ok_and(|next| next != daemon)))?;
-        if early {
-            std::thread::sleep(2 * LIVES);
+        is_early = !is_early && chance.below(4) == 0;
+        if !is_early {
+            until("a daemon goes on with the mounts", || Ok(is_wrong() || nothing_waits(world)?))?;
         }
     }
     Ok(())
