@@ -330,12 +330,17 @@ impl Handing {
         }
     }
 
-    /// Has the keeper hold what is mounted now, should this daemon die. Nothing while devices of a pool are files in these mounts.
+    /// Has the keeper hold what is mounted now, should this daemon die. Nothing while devices of a pool are files in these mounts; and not before
+    /// the pools of the last time are open: what of them is gone on with is held one by one.
     pub(crate) fn hold(&self) {
-        let pools = self.pools.all();
-        let mounts: Vec<Arc<Mounted>> = pools.iter().flat_map(|pool| pool.mounts.all()).collect();
-        let lasts = self.served.check_unserved(&mounts).is_ok();
-        self.holding.renew(if lasts { &pools } else { &[] });
+        if self.opening.is_running() {
+            return;
+        }
+        self.holding.renew(|| {
+            let pools = self.pools.all();
+            let mounts: Vec<Arc<Mounted>> = pools.iter().flat_map(|pool| pool.mounts.all()).collect();
+            if self.served.check_unserved(&mounts).is_ok() { pools } else { Vec::new() }
+        });
     }
 
     /// Cuts off what nobody goes on with: who uses it gets errors, and it is mounted again as after a death.

@@ -58,6 +58,8 @@ pub(crate) struct Holding {
     keeper: OnceLock<Arc<dyn Keeper>>,
     last: AtomicU32,
     state: Mutex<State>,
+    /// Held while all is looked at, so that nobody lets go of what somebody else holds meanwhile.
+    renewing: Mutex<()>,
 }
 
 impl Holding {
@@ -148,13 +150,14 @@ impl Holding {
         }
     }
 
-    /// Has the keeper hold the arena and the mounts of these pools, as they are now, and nothing else of this daemon's.
-    pub(crate) fn renew(&self, pools: &[Arc<OpenPool>]) {
+    /// Has the keeper hold the arena and the mounts of these pools, as they are now, and nothing else of what it was told of.
+    pub(crate) fn renew(&self, pools: impl FnOnce() -> Vec<Arc<OpenPool>>) {
         if !self.is_there() {
             return;
         }
+        let _one = self.renewing.lock();
         let mut numbers = BTreeSet::new();
-        for open in pools.iter().filter(|open| self.hold_arena(open)) {
+        for open in pools().iter().filter(|open| self.hold_arena(open)) {
             let mounts = open.mounts.all();
             mounts.iter().for_each(|mounted| self.hold(open, mounted));
             let lasts = |mounted: &&Arc<Mounted>| mounted.session.is_alive() && !mounted.session.has_rings();
@@ -164,16 +167,55 @@ impl Holding {
         let Some(keeper) = self.keeper.get() else { return };
         let mut state = self.state.lock();
         let over: Vec<u32> = state.told.keys().filter(|number| !numbers.contains(number)).copied().collect();
+        // The arena of a pool that is being opened has its number and was not told of yet.
+        state.arenas.retain(|_, number| !over.contains(number));
         for number in over {
             state.told.remove(&number);
             keeper.let_go(number);
         }
-        let State { told, arenas, .. } = &mut *state;
-        arenas.retain(|_, number| told.contains_key(number));
     }
 
     /// Forgets what the keeper has: all of it was handed over, or is not any more.
     pub(crate) fn forget(&self) {
         *self.state.lock() = State::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mount::keeping::Heritage;
+    use std::path::Path;
+
+    struct Nobody;
+
+    impl Keeper for Nobody {
+        fn keep(&self, _: Heritage, _: &Path) -> std::io::Result<()> {
+            Ok(())
+        }
+        fn taken(&self, _: u32) {}
+        fn done(&self) {}
+        fn can_hold(&self) -> bool {
+            true
+        }
+        fn hold(&self, _: u32, _: &[u8], _: BorrowedFd<'_>) -> std::io::Result<()> {
+            Ok(())
+        }
+        fn let_go(&self, _: u32) {}
+    }
+
+    /// If this fails, a look at what is mounted while a pool takes long to open has the keeper wait for its arena for ever, and cut all mounts off.
+    #[test]
+    fn an_arena_keeps_its_number_while_its_pool_is_being_opened() {
+        let holding = Holding::default();
+        holding.begin(&(Arc::new(Nobody) as Arc<dyn Keeper>), 7);
+        let arena: OwnedFd = std::fs::File::open("/dev/null").expect("there").into();
+        holding.inherit_arena(1, 7, arena.try_clone().expect("a copy"));
+        assert!(holding.take_arena(1).is_some());
+        holding.renew(Vec::new);
+        assert_eq!(holding.state.lock().arenas.get(&1), Some(&7));
+        holding.tell(&mut holding.state.lock(), 7, Thing::Arena(1), arena.as_fd());
+        holding.renew(Vec::new);
+        assert_eq!(holding.state.lock().arenas.get(&1), None, "the pool is not open any more");
     }
 }
