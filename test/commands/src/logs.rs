@@ -110,6 +110,8 @@ pub fn waits_for_its_device(world: &World) -> Result<(), Failure> {
     world.refused("zpool scrub tank", 1, "zpool import -m tank")?;
     std::fs::rename(&away, &there)?;
     until("the pool is open again", || Ok(world.ok("zpool list -H -o health tank")?.out.contains("ONLINE")))?;
+    // Its mounts come after it.
+    until("the file system is mounted again", || Ok(std::fs::read_to_string(folder.join("file")).is_ok()))?;
     same("the file", std::fs::read_to_string(folder.join("file"))?, "state 5".to_string())?;
     // What nobody logged to is not missed.
     world.ok("zpool export tank")?;
