@@ -1,6 +1,6 @@
 //! Keeping of mounts between two daemons: what the process that starts daemons has meanwhile, and the daemon's side of it.
 
-use crate::held::Held;
+use crate::held::{Death, Held};
 use crate::line::{self, DESCRIPTORS_MAX, KNOWN, Word};
 use control::{Heirloom, Heritage, Keeper};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -103,11 +103,11 @@ impl Kept {
 
     /// Notes that the daemon has ended: what it did not say to the end is nothing, what was held waits for the next. Returns the program of the next
     /// one if it has handed over.
-    pub fn ended(&mut self, now: Instant) -> Option<PathBuf> {
+    pub fn ended(&mut self, death: Death, now: Instant) -> Option<PathBuf> {
         if self.notes.is_none() {
             self.clear_handed();
         }
-        self.held.died(now);
+        self.held.died(death, now);
         self.next.take()
     }
 
@@ -272,7 +272,7 @@ mod tests {
         daemon.let_go(6);
         drop(daemon);
         assert!(kept.hear(&ours).expect("heard"), "the daemon is gone");
-        assert_eq!(kept.ended(Instant::now()), None);
+        assert_eq!(kept.ended(Death::Killed, Instant::now()), None);
         assert!(kept.has_lock() && kept.deadline().is_some() && !kept.is_waiting());
         let (ours, theirs) = line::pair().expect("a line");
         kept.words().expect("words").iter().try_for_each(|word| line::say(&ours, word)).expect("said");
@@ -296,14 +296,14 @@ mod tests {
         daemon.keep(Heritage { connections, ..Heritage::default() }, Path::new("/next")).expect("handed over");
         drop(daemon);
         assert!(kept.hear(&ours).expect("heard"));
-        assert_eq!(kept.ended(Instant::now()), Some("/next".into()));
+        assert_eq!(kept.ended(Death::Killed, Instant::now()), Some("/next".into()));
         assert!(kept.is_waiting() && !kept.held.has_any());
         let (ours, theirs) = line::pair().expect("a line");
         let next = Line::new(theirs, &File::open("/dev/null").expect("there"), true).expect("begun");
         next.hold(1, b"", nothing().as_fd()).expect("held");
         drop(next);
         assert!(kept.hear(&ours).expect("heard"));
-        kept.ended(Instant::now());
+        kept.ended(Death::Killed, Instant::now());
         // Each once: the one that it went on with, and the other.
         assert!(kept.held.has_any() && kept.connections.keys().eq([&2]));
     }

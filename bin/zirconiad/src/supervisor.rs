@@ -4,6 +4,7 @@
 //! A daemon that another one is to replace leaves its mounts here until the other goes on with them ([`crate::keeper`]). So does one that dies,
 //! where mounts are kept ([`crate::held`]): then the next one begins at once.
 
+use crate::held::Death;
 use crate::keeper::Kept;
 use crate::line;
 use crate::place::START;
@@ -116,7 +117,7 @@ async fn watch(state: &StateDir) -> std::io::Result<u8> {
         let Some(status) = child.process.try_wait()? else { continue };
         // What it said last.
         child.hear(&mut kept);
-        let next = kept.ended(Instant::now());
+        let next = kept.ended(Death::of(status), Instant::now());
         let is_handed = next.is_some();
         let pause = match program.follow(next, kept.is_waiting() && !is_told) {
             true => {

@@ -21,6 +21,7 @@ mod node;
 mod notify;
 mod readers;
 mod repeat;
+mod sent_again;
 mod serve;
 mod served;
 mod session;

@@ -10,6 +10,7 @@
 
 use crate::chores::Chores;
 use crate::handler::Handler;
+use crate::sent_again::SentAgain;
 use crate::serve::{Looked, Reader};
 use crate::served::{Hold, Mount};
 use crate::uring::{Place, Rings, Uring};
@@ -113,13 +114,14 @@ impl Readers {
         Rings::place(&self.0.exec, &self.0.rings, wanted, capacity).map(Arc::new)
     }
 
-    /// Serves a connection from now on; through io_uring when the kernel heard that there is a `place`.
+    /// Serves a connection from now on; through io_uring when the kernel heard that there is a `place`, and after `sent_again` was settled.
     pub(crate) fn add(
         &self,
         device: Arc<OwnedFd>,
         handler: Arc<dyn Handler>,
         capacity: usize,
         place: Option<Arc<Place>>,
+        sent_again: SentAgain,
     ) -> Reply<Arc<Mount>> {
         let shared = &self.0;
         // Two threads may be woken for one request; the slower one must not wait in read(2).
@@ -127,7 +129,7 @@ impl Readers {
         let mut state = shared.state.lock();
         state.last += 1;
         let hold = place.as_ref().map(|place| place.clone() as Hold);
-        let mount = Mount::new(state.last, device, handler, capacity, (&shared.syncs, &shared.settling), hold);
+        let mount = Mount::new(state.last, device, handler, capacity, (&shared.syncs, &shared.settling), (hold, sent_again));
         shared.enter(&mut state, &mount)?;
         drop(state);
         if let Some(place) = place {

@@ -11,6 +11,7 @@ use crate::dispatch::{HEAD_BYTES, Output, Request, Transfer, dispatch, transfer}
 use crate::handler::{Caller, Handler};
 use crate::lasting::{Done, Rest, done_before};
 use crate::repeat::repeat;
+use crate::sent_again::Look;
 use crate::served::{Mount, Serving};
 use crate::uring::Turn;
 use crate::{Answer, Reply};
@@ -124,18 +125,24 @@ impl Reader {
         if mount.lasting.is_some() {
             make_present(room);
         }
+        let look = mount.sent_again.look();
         let received = match rustix::io::readv(&mount.device, &mut [IoSliceMut::new(&mut self.head), IoSliceMut::new(room)]) {
             Ok(count) => count,
-            // Another thread was faster. ENOENT: the request was interrupted before we got it.
-            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN | rustix::io::Errno::NOENT) => return Looked::Nothing,
+            // Another thread was faster.
+            Err(rustix::io::Errno::AGAIN) => {
+                look.iter().for_each(Look::note_read);
+                return Looked::Nothing;
+            }
+            // ENOENT: the request was interrupted before we got it.
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::NOENT) => return Looked::Nothing,
             Err(_) => return Looked::Gone,
         };
         counts::came_by_read();
-        if self.serve_one(mount, serving, received) { Looked::Served } else { Looked::Gone }
+        if self.serve_one(mount, (serving, look), received) { Looked::Served } else { Looked::Gone }
     }
 
     /// Serves the request that was received; false when the connection is gone.
-    fn serve_one(&mut self, mount: &Mount, serving: Serving, received: usize) -> bool {
+    fn serve_one(&mut self, mount: &Mount, begun: (Serving, Option<Look<'_>>), received: usize) -> bool {
         let Reader { head, payload, joined, out } = self;
         let Ok((header, _)) = abi::InHeader::read_from_prefix(&head[..]) else { return true };
         let payload_bytes = received.saturating_sub(HEAD_BYTES);
@@ -146,7 +153,7 @@ impl Reader {
             joined.extend_from_slice(payload.as_contiguous().and_then(|bytes| bytes.get(..payload_bytes)).unwrap_or_default());
             body = joined;
         }
-        serve_request(mount, serving, &Request { header, payload, payload_bytes, body }, out, Link::Device(mount.device.clone()))
+        serve_request(mount, begun, &Request { header, payload, payload_bytes, body }, out, Link::Device(mount.device.clone()))
     }
 
     /// Serves the request that came to a seat.
@@ -167,16 +174,25 @@ impl Reader {
             joined.extend_from_slice(rest);
         }
         let request = Request { header, payload_bytes: payload.len(), payload: &payload, body: joined };
-        serve_request(&mount, serving, &request, out, Link::Seat(turn));
+        serve_request(&mount, (serving, None), &request, out, Link::Seat(turn));
     }
 }
 
 /// Serves a request, whose answer is made in `out` where it is small; false when the connection is gone.
-fn serve_request(mount: &Mount, serving: Serving, request: &Request<'_>, out: &mut Vec<u8>, link: Link) -> bool {
+fn serve_request(
+    mount: &Mount,
+    (serving, look): (Serving, Option<Look<'_>>),
+    request: &Request<'_>,
+    out: &mut Vec<u8>,
+    link: Link,
+) -> bool {
     let header = request.header;
     let unique = header.unique;
     let done = done_before(mount.lasting.as_ref(), unique);
     let rest = Rest::begin(mount.lasting.as_ref(), &mount.settling, unique);
+    if let Some(look) = look {
+        look.begun(&header, &mount.device);
+    }
     let result = match header.opcode {
         op::READ | op::WRITE | op::LSEEK => match transfer(request) {
             Ok((caller, transfer)) => {

@@ -7,6 +7,7 @@ use crate::chores::Chores;
 use crate::ending::Ended;
 use crate::handler::Handler;
 use crate::lasting::Lasting;
+use crate::sent_again::SentAgain;
 use exec::{Exec, RwLock};
 use rustix::fd::OwnedFd;
 use std::any::Any;
@@ -31,6 +32,8 @@ pub(crate) struct Mount {
     pub settling: Arc<Chores>,
     /// Side of the handler that makes the mount outlive this server, if it does.
     pub lasting: Option<Arc<dyn Lasting>>,
+    /// Wait for what the kernel sends again.
+    pub sent_again: SentAgain,
     /// Handler of the requests, taken away when the mount ends.
     handler: RwLock<Option<Arc<dyn Handler>>>,
     gone: AtomicBool,
@@ -64,7 +67,7 @@ impl Mount {
         handler: Arc<dyn Handler>,
         capacity: usize,
         (syncs, settling): (&Arc<Chores>, &Arc<Chores>),
-        place: Option<Hold>,
+        (place, sent_again): (Option<Hold>, SentAgain),
     ) -> Arc<Mount> {
         Arc::new(Mount {
             number,
@@ -74,6 +77,7 @@ impl Mount {
             syncs: syncs.clone(),
             settling: settling.clone(),
             lasting: handler.lasting(),
+            sent_again,
             handler: RwLock::new(Some(handler)),
             gone: AtomicBool::new(false),
             paused: AtomicBool::new(false),

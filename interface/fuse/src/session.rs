@@ -6,6 +6,7 @@ use crate::ending;
 use crate::handler::Handler;
 use crate::mount::{self, MountError, MountOptions};
 use crate::readers::Readers;
+use crate::sent_again::{SentAgain, has_waiting};
 use crate::serve::HEAD;
 use crate::served::Mount;
 use crate::uring::Uring;
@@ -113,7 +114,7 @@ impl Session {
             handler.attached(readers.notifier(&device));
             let place = place.filter(|_| negotiated.capabilities & cap::OVER_IO_URING != 0);
             let refused = if place.is_some() { MountError::Seats } else { MountError::Readers };
-            let mount = readers.add(device, handler, capacity_of(negotiated.max_write), place).map_err(refused)?;
+            let mount = readers.add(device, handler, capacity_of(negotiated.max_write), place, SentAgain::none()).map_err(refused)?;
             Ok((negotiated, mount))
         });
         let (negotiated, mount) = match started {
@@ -139,15 +140,26 @@ impl Session {
     /// # Errors
     /// [`MountError::Readers`]; the connection is closed then.
     pub fn adopt(readers: &Readers, handler: Arc<dyn Handler>, connection: OwnedFd, facts: MountFacts) -> Result<Session, MountError> {
+        Session::go_on(readers, handler, connection, facts, SentAgain::none())
+    }
+
+    fn go_on(
+        readers: &Readers,
+        handler: Arc<dyn Handler>,
+        connection: OwnedFd,
+        facts: MountFacts,
+        sent_again: SentAgain,
+    ) -> Result<Session, MountError> {
         let MountFacts { mountpoint, number, negotiated, through_helper } = facts;
         let device = Arc::new(connection);
         handler.attached(readers.notifier(&device));
-        let mount = readers.add(device, handler, capacity_of(negotiated.max_write), None).map_err(MountError::Readers)?;
+        let mount = readers.add(device, handler, capacity_of(negotiated.max_write), None, sent_again).map_err(MountError::Readers)?;
         let (readers, exec, mountpoint) = (readers.clone(), readers.exec().clone(), Mutex::new(mountpoint));
         Ok(Session { mount, readers, exec, mountpoint, number, negotiated, through_helper })
     }
 
-    /// Serves a mount whose server died: what that one had read and not answered is sent again.
+    /// Serves a mount whose server died: what that one had read and not answered is sent again. When all of that has begun, or the mount has ended,
+    /// `then` is done or dropped, perhaps by a thread that serves: it must not take long.
     ///
     /// # Errors
     /// [`MountError::NotSentAgain`] before Linux 6.9, and for a mount that has ended; [`MountError::Readers`]. The connection is closed then.
@@ -156,10 +168,18 @@ impl Session {
         handler: Arc<dyn Handler>,
         connection: OwnedFd,
         facts: MountFacts,
+        then: Box<dyn FnOnce() + Send>,
     ) -> Result<Session, MountError> {
         let notice = abi::OutHeader { len: HEAD as u32, error: abi::NOTIFY_RESEND, unique: 0 };
         rustix::io::write(&connection, notice.as_bytes()).map_err(|errno| MountError::NotSentAgain(errno.into()))?;
-        Session::adopt(readers, handler, connection, facts)
+        let sent_again = match has_waiting(&connection) {
+            true => SentAgain::comes(then),
+            false => {
+                then();
+                SentAgain::none()
+            }
+        };
+        Session::go_on(readers, handler, connection, facts, sent_again)
     }
 
     /// Stops to read requests: what programs ask from now on waits in the kernel.

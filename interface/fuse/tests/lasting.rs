@@ -208,9 +208,14 @@ impl Lasts {
             // As the end of its process would.
             std::mem::forget(old);
             self.server = Mortal::new(&self.shared, Dies::Never);
-            let next = Session::adopt_from_dead(&Readers::new(&self.exec).expect("readers"), self.server.clone(), connection, facts);
+            let (told, heard) = std::sync::mpsc::channel();
+            let all_came = Box::new(move || told.send(()).expect("heard"));
+            let readers = Readers::new(&self.exec).expect("readers");
+            let next = Session::adopt_from_dead(&readers, self.server.clone(), connection, facts, all_came);
             self.session = Some(next.expect("it goes on"));
-            asked.join().expect("the program has not failed")
+            let outcome = asked.join().expect("the program has not failed");
+            assert!(heard.recv_timeout(Duration::from_secs(20)).is_ok(), "all that was sent again has come");
+            outcome
         })
     }
 }

@@ -32,7 +32,7 @@ impl Lasting for Lasts {
     }
 
     fn done_before(&self, unique: u64) -> Option<Done> {
-        let done = self.arena.was_done(self.objset, self.number(unique))?;
+        let done = self.arena.take_done(self.objset, self.number(unique))?;
         Some(Done { node: NodeId(done.object), bytes: done.bytes })
     }
 

@@ -1,12 +1,14 @@
 //! The daemon dies while its mounts are kept (`zirconia_keep_mounts`): what users lose if this fails is a program that sees an error, a write that is
-//! gone or done twice, a file that is deleted while it is open.
+//! gone or done twice, a file that is deleted while it is open. Where the keeper dies too it is a crash: what was made durable is there.
 
 use crate::kills::Chance;
-use crate::kills::keep::{KEEP, LIVES, kill};
+use crate::kills::keep::{KEEP, REST, kill};
 use crate::programs::{Held, append, ended, store, trees};
+use crate::waiting::until;
 use crate::world::{Failure, World, judge, same};
 use need::Need;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -84,7 +86,7 @@ pub fn programs_go_on(world: &World) -> Result<(), Failure> {
         let is_wrong = || programs.iter().any(|program| program.is_finished());
         let killed = kill(world, KILLS, &mut chance, &is_wrong).and_then(|()| {
             held.check(world, || {
-                std::thread::sleep(LIVES);
+                std::thread::sleep(REST);
                 kill(world, 1, &mut chance, &is_wrong)
             })
         });
@@ -94,6 +96,49 @@ pub fn programs_go_on(world: &World) -> Result<(), Failure> {
     world.ok("zfs list -H -o mounted tank/byhand")?.prints("yes")?;
     same("it is read-only", std::fs::write(at("byhand/f"), "").is_err(), true)?;
     world.logged(&["its mounts wait for the next one"])?;
+    world.ok("zpool export tank")?;
+    let judged = world.ok(&format!("{} -e -p {{vdevs}} -bcc tank", judge("death: OpenZFS's judgement")?))?;
+    judged.shows("No leaks").map(drop)
+}
+
+/// Writes a file and makes it durable, with its name.
+fn make_durable(path: &Path) -> Result<(), Failure> {
+    let mut file = File::create_new(path)?;
+    write!(file, "{}", path.display())?;
+    file.sync_all()?;
+    Ok(path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())?)
+}
+
+/// Number of the process that started the daemon.
+fn keeper_of(daemon: &str) -> Result<String, Failure> {
+    let status = std::fs::read_to_string(format!("/proc/{daemon}/status"))?;
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    Ok(parent.ok_or("      a process without a parent")?.trim().to_string())
+}
+
+/// The keeper is killed, and the daemon with it or later: as after a crash, what was made durable is there, and the mounts come back with a command.
+pub fn keeper_is_killed(world: &World) -> Result<(), Failure> {
+    if !sends_again()? {
+        return Ok(());
+    }
+    create(world)?;
+    for (round, goes_on) in [true, false].into_iter().enumerate() {
+        let path = |name: &str| world.path(&format!("mnt/tank/{name}{round}"));
+        make_durable(&path("before"))?;
+        let daemon = world.daemon()?;
+        world.ok(&format!("kill -9 {}", keeper_of(&daemon)?))?;
+        if goes_on {
+            make_durable(&path("after"))?;
+        }
+        world.ok(&format!("kill -9 {daemon}"))?;
+        until("the daemon's process ends", || Ok(!Path::new(&format!("/proc/{daemon}")).exists()))?;
+        world.ok_with((KEEP.0, Path::new(KEEP.1)), "zpool list tank")?;
+        let names = if goes_on { &["before", "after"][..] } else { &["before"][..] };
+        for name in names {
+            let wanted = path(name).display().to_string();
+            until("what was durable is there", || Ok(std::fs::read_to_string(path(name)).is_ok_and(|found| found == wanted)))?;
+        }
+    }
     world.ok("zpool export tank")?;
     let judged = world.ok(&format!("{} -e -p {{vdevs}} -bcc tank", judge("death: OpenZFS's judgement")?))?;
     judged.shows("No leaks").map(drop)

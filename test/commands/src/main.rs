@@ -108,6 +108,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "upgrade: under programs that go on", needs: MOUNTS, run: upgrade::under_programs },
     Scenario { name: "upgrade: refused, or to what is no daemon", needs: MOUNTS, run: upgrade::refused },
     Scenario { name: "death: programs go on", needs: MOUNTS, run: death::programs_go_on },
+    Scenario { name: "death: of the keeper", needs: ROOT, run: death::keeper_is_killed },
     Scenario { name: "files: written, listed, read after import", needs: MOUNTS, run: files::round_trip },
     Scenario { name: "files: quota", needs: MOUNTS, run: files::quota },
     Scenario { name: "files: fsync survives kill -9 of the daemon", needs: MOUNTS, run: files::kill },

@@ -8,6 +8,7 @@
 
 use crate::device::served::Served;
 use crate::failure::{because, suspended};
+use crate::mount::heirs::Heirs;
 use crate::mount::holding::{Holding, Thing, understood};
 use crate::mount::keeping::{Heirloom, Heritage, Keeper};
 use crate::mount::mounting::Mounter;
@@ -37,8 +38,6 @@ const BREATH_NS: u64 = 100_000_000;
 const SYNC_NS: u64 = 20_000_000_000;
 /// Nanoseconds after which mounts that the next daemon does not go on with are cut off.
 const DEADLINE_NS: u64 = 60_000_000_000;
-/// Nanoseconds in which what the kernel sends again has come.
-const SENT_AGAIN_NS: u64 = 30_000_000_000;
 const STEP_NS: u64 = 2_000_000;
 const WHAT: &str = "cannot replace the daemon";
 
@@ -294,20 +293,13 @@ impl Handing {
             *left = others;
             mine
         };
-        if let (true, Some(arena)) = (pool.pool().has_taken_over(), pool.pool().arena()) {
-            let exec = self.exec.clone();
-            let work = move || {
-                exec.sleep_ns(SENT_AGAIN_NS);
-                arena.forget_inherited();
-            };
-            drop(self.exec.spawn_operation("z-sent-again", Box::new(work)));
-        }
+        let heirs = pool.pool().arena().filter(|_| pool.pool().has_taken_over()).map(|arena| Heirs::of(&self.exec, arena));
         let Some(keeper) = self.keeper.get().filter(|_| !mine.is_empty()) else { return };
         let turn = self.mounter.turn();
         for Waiting { note, connection, is_of_dead } in mine {
             let (number, name, place) = (note.number, note.name.clone(), Some(note.mountpoint.clone()));
             let (by_hand, options) = (note.by_hand, note.options.clone());
-            if is_of_dead && !pool.pool().has_taken_over() {
+            if is_of_dead && heirs.is_none() {
                 tracing::error!("the mount of '{name}' is cut off: nobody knows what the daemon that died had acknowledged");
                 keeper.let_go(number);
                 continue;
@@ -321,26 +313,26 @@ impl Handing {
                 }
                 keeper.taken(number);
             };
-            if let Err(failure) = self.mounter.adopt(&turn, wish, note.left(connection, is_of_dead), begins) {
-                tracing::error!("a mount is cut off: {failure}");
-                keeper.taken(number);
-                keeper.let_go(number);
+            match self.mounter.adopt(&turn, wish, note.left(connection, heirs.clone().filter(|_| is_of_dead)), begins) {
+                Ok(()) => self.holding.came(number),
+                Err(failure) => {
+                    tracing::error!("a mount is cut off: {failure}");
+                    keeper.taken(number);
+                    self.holding.let_go(number);
+                }
             }
             turn.step();
         }
     }
 
-    /// Has the keeper hold what is mounted now, should this daemon die. Nothing while devices of a pool are files in these mounts; and not before
-    /// the pools of the last time are open: what of them is gone on with is held one by one.
+    /// Has the keeper hold what is mounted now, should this daemon die. Nothing while devices of a pool are files in these mounts.
     pub(crate) fn hold(&self) {
-        if self.opening.is_running() {
-            return;
-        }
-        self.holding.renew(|| {
-            let pools = self.pools.all();
-            let mounts: Vec<Arc<Mounted>> = pools.iter().flat_map(|pool| pool.mounts.all()).collect();
-            if self.served.check_unserved(&mounts).is_ok() { pools } else { Vec::new() }
-        });
+        // First: what comes after this is not over.
+        let told = self.holding.told();
+        let pools = self.pools.all();
+        let mounts: Vec<Arc<Mounted>> = pools.iter().flat_map(|pool| pool.mounts.all()).collect();
+        let lasts = self.served.check_unserved(&mounts).is_ok();
+        self.holding.renew(&told, if lasts { &pools } else { &[] });
     }
 
     /// Cuts off what nobody goes on with: who uses it gets errors, and it is mounted again as after a death.

@@ -50,6 +50,49 @@ struct State {
     arenas: BTreeMap<u64, u32>,
     /// Arenas of the daemon before, by the guids of their pools.
     left: BTreeMap<u64, Left>,
+    /// Numbers of arenas of the daemon before whose pools are being opened with them: the keeper has them, and was not told of them yet.
+    taken: BTreeMap<u64, u32>,
+    /// Numbers of mounts of the daemon before that this one is going on with: the keeper has them again, and they are not among the mounts yet.
+    coming: BTreeSet<u32>,
+}
+
+impl State {
+    /// Takes the arena that the daemon before left of a pool. Its number stays what it is: the keeper waits for the next word of it.
+    fn take_arena(&mut self, pool: u64) -> Option<OwnedFd> {
+        let Left { number, arena } = self.left.remove(&pool)?;
+        self.taken.insert(pool, number);
+        Some(arena)
+    }
+
+    /// Number of a pool's arena; that of the daemon before, if it was taken over, else the one that it had, else a new one.
+    fn number_of_arena(&mut self, pool: u64, new: impl FnOnce() -> u32) -> u32 {
+        match self.taken.remove(&pool) {
+            Some(number) => {
+                self.arenas.insert(pool, number);
+                number
+            }
+            None => *self.arenas.entry(pool).or_insert_with(new),
+        }
+    }
+
+    /// Forgets an arena; returns the number by which the keeper has it.
+    fn forget_arena(&mut self, pool: u64) -> Option<u32> {
+        let left = self.left.remove(&pool).map(|left| left.number);
+        self.taken.remove(&pool).or_else(|| self.arenas.remove(&pool)).or(left)
+    }
+
+    /// Numbers of what the keeper was told of and can be over.
+    fn told(&self) -> BTreeSet<u32> {
+        self.told.keys().filter(|number| !self.coming.contains(number)).copied().collect()
+    }
+
+    /// Forgets what the keeper was told of before and is not any more; returns the numbers.
+    fn forget_over(&mut self, told_before: &BTreeSet<u32>, now: &BTreeSet<u32>) -> Vec<u32> {
+        let over: Vec<u32> = told_before.difference(now).filter(|number| self.told.remove(number).is_some()).copied().collect();
+        let State { told, arenas, .. } = self;
+        arenas.retain(|_, number| told.contains_key(number));
+        over
+    }
 }
 
 /// Holding of what outlives a daemon that dies.
@@ -58,8 +101,6 @@ pub(crate) struct Holding {
     keeper: OnceLock<Arc<dyn Keeper>>,
     last: AtomicU32,
     state: Mutex<State>,
-    /// Held while all is looked at, so that nobody lets go of what somebody else holds meanwhile.
-    renewing: Mutex<()>,
 }
 
 impl Holding {
@@ -86,17 +127,13 @@ impl Holding {
 
     /// Takes the arena that the daemon before left of a pool.
     pub(crate) fn take_arena(&self, pool: u64) -> Option<OwnedFd> {
-        let mut state = self.state.lock();
-        let Left { number, arena } = state.left.remove(&pool)?;
-        state.arenas.insert(pool, number);
-        Some(arena)
+        self.state.lock().take_arena(pool)
     }
 
     /// Has the keeper let go of the arena that a pool had before it was opened: nothing of it is known.
     pub(crate) fn drop_arena(&self, pool: u64) {
         let mut state = self.state.lock();
-        let number = state.arenas.remove(&pool).or_else(|| state.left.remove(&pool).map(|left| left.number));
-        if let (Some(number), Some(keeper)) = (number, self.keeper.get()) {
+        if let (Some(number), Some(keeper)) = (state.forget_arena(pool), self.keeper.get()) {
             state.told.remove(&number);
             keeper.let_go(number);
         }
@@ -127,7 +164,7 @@ impl Holding {
         let Some(arena) = open.pool().arena().filter(|_| self.is_there()) else { return false };
         let guid = open.pool().guid().0;
         let mut state = self.state.lock();
-        let number = *state.arenas.entry(guid).or_insert_with(|| self.next_number());
+        let number = state.number_of_arena(guid, || self.next_number());
         self.tell(&mut state, number, Thing::Arena(guid), arena.as_fd());
         true
     }
@@ -143,21 +180,43 @@ impl Holding {
         }
     }
 
-    /// Has the keeper hold a mount of the daemon before, with which this one goes on.
+    /// Has the keeper hold a mount of the daemon before, with which this one is going on: until [`Holding::came`] or [`Holding::let_go`].
     pub(crate) fn hold_again(&self, open: &OpenPool, note: Note, connection: &OwnedFd) {
         if self.hold_arena(open) {
-            self.tell(&mut self.state.lock(), note.number, Thing::Mount(Box::new(note)), connection.as_fd());
+            let mut state = self.state.lock();
+            state.coming.insert(note.number);
+            self.tell(&mut state, note.number, Thing::Mount(Box::new(note)), connection.as_fd());
         }
     }
 
-    /// Has the keeper hold the arena and the mounts of these pools, as they are now, and nothing else of what it was told of.
-    pub(crate) fn renew(&self, pools: impl FnOnce() -> Vec<Arc<OpenPool>>) {
+    /// Numbers of what the keeper was told of so far and can be over.
+    pub(crate) fn told(&self) -> BTreeSet<u32> {
+        self.state.lock().told()
+    }
+
+    /// Notes that this daemon goes on with a mount of the one before.
+    pub(crate) fn came(&self, number: u32) {
+        self.state.lock().coming.remove(&number);
+    }
+
+    /// Has the keeper let go of a mount of the daemon before with which this one could not go on.
+    pub(crate) fn let_go(&self, number: u32) {
+        let mut state = self.state.lock();
+        state.coming.remove(&number);
+        state.told.remove(&number);
+        if let Some(keeper) = self.keeper.get() {
+            keeper.let_go(number);
+        }
+    }
+
+    /// Has the keeper hold the arena and the mounts of these pools, as they are now, and nothing else of what it was told of before somebody looked
+    /// which pools there are.
+    pub(crate) fn renew(&self, told_before: &BTreeSet<u32>, pools: &[Arc<OpenPool>]) {
         if !self.is_there() {
             return;
         }
-        let _one = self.renewing.lock();
         let mut numbers = BTreeSet::new();
-        for open in pools().iter().filter(|open| self.hold_arena(open)) {
+        for open in pools.iter().filter(|open| self.hold_arena(open)) {
             let mounts = open.mounts.all();
             mounts.iter().for_each(|mounted| self.hold(open, mounted));
             let lasts = |mounted: &&Arc<Mounted>| mounted.session.is_alive() && !mounted.session.has_rings();
@@ -166,13 +225,7 @@ impl Holding {
         }
         let Some(keeper) = self.keeper.get() else { return };
         let mut state = self.state.lock();
-        let over: Vec<u32> = state.told.keys().filter(|number| !numbers.contains(number)).copied().collect();
-        // The arena of a pool that is being opened has its number and was not told of yet.
-        state.arenas.retain(|_, number| !over.contains(number));
-        for number in over {
-            state.told.remove(&number);
-            keeper.let_go(number);
-        }
+        state.forget_over(told_before, &numbers).into_iter().for_each(|number| keeper.let_go(number));
     }
 
     /// Forgets what the keeper has: all of it was handed over, or is not any more.
@@ -184,38 +237,43 @@ impl Holding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mount::keeping::Heritage;
-    use std::path::Path;
 
-    struct Nobody;
-
-    impl Keeper for Nobody {
-        fn keep(&self, _: Heritage, _: &Path) -> std::io::Result<()> {
-            Ok(())
-        }
-        fn taken(&self, _: u32) {}
-        fn done(&self) {}
-        fn can_hold(&self) -> bool {
-            true
-        }
-        fn hold(&self, _: u32, _: &[u8], _: BorrowedFd<'_>) -> std::io::Result<()> {
-            Ok(())
-        }
-        fn let_go(&self, _: u32) {}
+    fn arena() -> OwnedFd {
+        std::fs::File::open("/dev/null").expect("there").into()
     }
 
-    /// If this fails, a look at what is mounted while a pool takes long to open has the keeper wait for its arena for ever, and cut all mounts off.
+    /// If this fails, the keeper waits for ever for an arena that is there by another number, and cuts off what is served.
     #[test]
-    fn an_arena_keeps_its_number_while_its_pool_is_being_opened() {
-        let holding = Holding::default();
-        holding.begin(&(Arc::new(Nobody) as Arc<dyn Keeper>), 7);
-        let arena: OwnedFd = std::fs::File::open("/dev/null").expect("there").into();
-        holding.inherit_arena(1, 7, arena.try_clone().expect("a copy"));
-        assert!(holding.take_arena(1).is_some());
-        holding.renew(Vec::new);
-        assert_eq!(holding.state.lock().arenas.get(&1), Some(&7));
-        holding.tell(&mut holding.state.lock(), 7, Thing::Arena(1), arena.as_fd());
-        holding.renew(Vec::new);
-        assert_eq!(holding.state.lock().arenas.get(&1), None, "the pool is not open any more");
+    fn an_arena_keeps_its_number_however_long_its_pool_takes_to_open() {
+        let mut state = State::default();
+        state.left.insert(77, Left { number: 5, arena: arena() });
+        assert!(state.take_arena(77).is_some() && state.take_arena(77).is_none());
+        // Somebody looks what there is meanwhile: no pool yet.
+        assert!(state.forget_over(&BTreeSet::new(), &BTreeSet::new()).is_empty());
+        assert_eq!(state.number_of_arena(77, || 9), 5);
+        state.told.insert(5, Vec::new());
+        assert!(state.forget_over(&BTreeSet::from([5]), &BTreeSet::from([5])).is_empty());
+        assert_eq!(state.number_of_arena(77, || 9), 5);
+        assert_eq!(state.forget_arena(77), Some(5));
+        state.left.insert(77, Left { number: 6, arena: arena() });
+        assert!(state.take_arena(77).is_some());
+        assert_eq!(state.forget_arena(77), Some(6), "its pool could not be opened with it");
+        assert_eq!(state.number_of_arena(77, || 9), 9);
+    }
+
+    /// If this fails, a daemon that dies just after it mounted something leaves that mount to nobody.
+    #[test]
+    fn what_came_while_somebody_looked_is_not_let_go() {
+        let mut state = State { told: [1, 2].map(|number| (number, Vec::new())).into(), ..State::default() };
+        let before = BTreeSet::from([1, 2]);
+        state.told.insert(3, Vec::new());
+        assert_eq!(state.forget_over(&before, &BTreeSet::from([2])), [1]);
+        assert_eq!(state.told.keys().copied().collect::<Vec<_>>(), [2, 3]);
+        assert!(state.forget_over(&before, &BTreeSet::from([2])).is_empty(), "once");
+        // One that a daemon is going on with is told before it is among the mounts.
+        state.coming.insert(2);
+        let before = state.told();
+        state.coming.remove(&2);
+        assert_eq!((state.forget_over(&before, &BTreeSet::new()), state.told()), (vec![3], BTreeSet::from([2])));
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod enclosed;
 pub(crate) mod handing;
+pub(crate) mod heirs;
 pub(crate) mod holding;
 pub(crate) mod keeping;
 pub(crate) mod leaving;

@@ -5,6 +5,7 @@
 //! or destroy it. No lock of these is held while a mount comes or goes; whoever works on mounts has the turn ([`crate::mount::turns`]).
 
 use crate::failure::{self, because};
+use crate::mount::heirs::Heirs;
 use crate::mount::whereabouts::{Asked, Standing, resolved};
 use crate::mount::working;
 use crate::report::direct_rows;
@@ -149,8 +150,8 @@ pub(crate) struct Left {
     /// Nodes that the kernel remembers.
     pub remembered: Vec<Remembered>,
     pub snapshots: Vec<EnteredSnapshot>,
-    /// True when that daemon died.
-    pub is_of_dead: bool,
+    /// Share in what that daemon left if it died, which ends when all that the kernel sends again has come.
+    pub heir: Option<Arc<Heirs>>,
     /// True when it is not known what the kernel remembers besides.
     pub is_unknown: bool,
 }
@@ -518,7 +519,7 @@ impl Mounts {
         left: Left,
         begins: impl FnOnce(),
     ) -> Result<(), Failure> {
-        let Left { connection, facts, number, asked, remembered, snapshots, is_of_dead, is_unknown } = left;
+        let Left { connection, facts, number, asked, remembered, snapshots, heir, is_unknown } = left;
         let name = handle.name();
         let what = format!("cannot go on with the mount of '{name}'");
         let Claimed::Free(claim) = self.claim(exec, &name, &facts.mountpoint, &plan)? else {
@@ -533,8 +534,11 @@ impl Mounts {
         }
         let readers = self.readers(exec).map_err(|error| because(ErrorKind::Io, &*what, error))?;
         begins();
-        let adopt = if is_of_dead { Session::adopt_from_dead } else { Session::adopt };
-        let session = adopt(&readers, handler.clone(), connection, facts).map_err(|error| because(ErrorKind::Io, what, error))?;
+        let session = match heir {
+            Some(heir) => Session::adopt_from_dead(&readers, handler.clone(), connection, facts, Box::new(move || drop(heir))),
+            None => Session::adopt(&readers, handler.clone(), connection, facts),
+        };
+        let session = session.map_err(|error| because(ErrorKind::Io, what, error))?;
         claim.fill(Mounted::new(number, name, session, (zfs, handler), plan.wishes, asked));
         Ok(())
     }

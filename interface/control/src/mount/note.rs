@@ -1,6 +1,7 @@
 //! Notes on a mount for the next daemon: where it is, how it was asked for, and what is known of the kernel's side of it.
 
 use crate::failure::because;
+use crate::mount::heirs::Heirs;
 use crate::mount::mounts::{Left, Mounted};
 use crate::mount::whereabouts::Asked;
 use control_api::{ErrorKind, Failure};
@@ -8,6 +9,7 @@ use fuse::{MountFacts, Negotiated};
 use rustix::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::sync::Arc;
 use zpl::{EnteredSnapshot, Remembered};
 
 /// Mount as it is noted.
@@ -72,8 +74,8 @@ impl Note {
         Note { nodes: Vec::new(), ..self.clone() }
     }
 
-    /// Mount that was noted, with its connection; `is_of_dead` says that its daemon died.
-    pub(crate) fn left(self, connection: OwnedFd, is_of_dead: bool) -> Left {
+    /// Mount that was noted, with its connection, and its share in what its daemon left if that died.
+    pub(crate) fn left(self, connection: OwnedFd, heir: Option<Arc<Heirs>>) -> Left {
         let Note {
             number, mountpoint, device, minor, capabilities, max_write, through_helper, asked, nodes, snapshots, is_unknown, ..
         } = self;
@@ -90,8 +92,8 @@ impl Note {
             asked,
             remembered: nodes.into_iter().map(remembered).collect(),
             snapshots: snapshots.into_iter().map(entered).collect(),
-            is_of_dead,
-            is_unknown: is_unknown || is_of_dead,
+            is_unknown: is_unknown || heir.is_some(),
+            heir,
         }
     }
 }

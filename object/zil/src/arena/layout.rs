@@ -14,7 +14,7 @@ pub(super) const HEADER_BYTES: usize = 160;
 /// Bytes before an entry's payload.
 pub(super) const ENTRY_BYTES: usize = 104;
 /// Bytes that entries are multiples of.
-const ALIGNMENT: u64 = 8;
+pub(super) const ALIGNMENT: u64 = 8;
 /// Txgs with changes that no record tells of: more than can be alive.
 pub(super) const GAPS: usize = 4;
 
@@ -261,10 +261,14 @@ impl Entry {
         })
     }
 
+    /// True when the sum of these bytes is theirs.
+    pub(super) fn is_head_sound(bytes: &[u8; ENTRY_BYTES]) -> bool {
+        word(bytes, ENTRY_BYTES / 8 - 1) == Sum::of(&[&bytes[..ENTRY_BYTES - 8]])
+    }
+
     /// True when the sums of these bytes and of the payload are theirs.
     pub(super) fn is_sound(bytes: &[u8; ENTRY_BYTES], payload: &[u8]) -> bool {
-        let words = ENTRY_BYTES / 8;
-        word(bytes, words - 1) == Sum::of(&[&bytes[..ENTRY_BYTES - 8]]) && word(bytes, words - 2) == Sum::of(&[payload])
+        Entry::is_head_sound(bytes) && word(bytes, ENTRY_BYTES / 8 - 2) == Sum::of(&[payload])
     }
 }
 

@@ -27,7 +27,7 @@ use exec::Mutex;
 use layout::{Header, Inherited, Sum};
 use ondisk::Txg;
 use read::{Contents, payload_of};
-use requests::Requests;
+use requests::{Part, Requests};
 use ring::{Change, Ring};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::HashMap;
@@ -158,11 +158,12 @@ impl Arena {
         self.follow(&mut ring, tx, Some(heritage.start).filter(|_| !heritage.entries.is_empty()));
     }
 
-    /// Forgets the requests of the process before: all that are sent again were. Until then their records take room.
+    /// Forgets the requests of the process before: all that are sent again were, and what was done of them was asked for
+    /// ([`Arena::take_done`]). Until then their records take room.
     pub fn forget_inherited(&self) {
         self.inherited.lock().clear();
-        let needless = self.ring.lock().unpin(&self.store, &self.requests);
-        self.give_back(needless);
+        self.ring.lock().unpin(&self.store, &self.requests);
+        self.give_back();
     }
 
     /// Bytes in use.
@@ -232,17 +233,19 @@ impl Arena {
 
     /// A txg is on disk.
     fn synced(&self, txg: Txg) {
-        let needless = {
+        {
             let mut ring = self.ring.lock();
             let _ = self.gap.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |gap| (gap != 0 && gap <= txg.0).then_some(0));
-            ring.synced(&self.store, &self.requests, txg)
-        };
-        self.give_back(needless);
+            ring.synced(&self.store, &self.requests, txg);
+        }
+        self.give_back();
     }
 
-    /// Gives memory back that nothing tells of any more.
-    fn give_back(&self, needless: Option<(u64, u64)>) {
-        if let Some((from, to)) = needless {
+    /// Gives memory back that nothing tells of any more; not under the lock, since that takes as long as it is. Who finds somebody at it leaves him
+    /// the rest.
+    fn give_back(&self) {
+        loop {
+            let Some((from, to)) = self.ring.lock().take_needless(&self.store) else { return };
             self.store.give_back(from, to);
             self.ring.lock().gave_back(to);
         }
@@ -302,5 +305,15 @@ impl Arena {
     /// in part: it is to be done again as a whole, to the same effect, without regard to whether an attribute was to be there before.
     pub fn was_done(&self, objset: u64, unique: u64) -> Option<Done> {
         self.inherited.lock().get(&(objset, unique)).copied()
+    }
+
+    /// Effect as [`Arena::was_done`] has it, for whoever begins the request next: it stays known until it is answered, also when the others of the
+    /// process before are forgotten.
+    pub fn take_done(&self, objset: u64, unique: u64) -> Option<Done> {
+        let inherited = self.inherited.lock();
+        let done = *inherited.get(&(objset, unique))?;
+        // Under the lock, which who forgets the others takes first. Some entry before all of this process tells of it.
+        self.requests.note(objset, unique, Part { position: 0, done });
+        Some(done)
     }
 }

@@ -2,10 +2,15 @@
 //! its place. Of what comes after, nobody knows whether it was; and nobody was answered.
 
 use super::facts::{ArenaError, Done};
-use super::layout::{ENTRY_BYTES, Entry, EntryKind, Header};
+use super::layout::{ALIGNMENT, ENTRY_BYTES, Entry, EntryKind, Header};
 use super::store::Store;
 use ondisk::Txg;
 use std::collections::HashMap;
+
+/// Bytes that are looked at after the end for entries that come later: more than one entry has.
+const LOOKED_AT_BYTES: u64 = 32 << 20;
+/// Bytes of these that are read at once.
+const CHUNK_BYTES: usize = 256 << 10;
 
 /// No arena lives to see a position, or a number of its header, beyond this one.
 const NUMBER_MAX: u64 = 1 << 60;
@@ -77,6 +82,9 @@ impl Contents {
                 }
             }
         }
+        if position < header.inherited.end || has_more(store, header, position)? {
+            return Err(ArenaError::Unsound("there is a hole in it"));
+        }
         contents.start = start.unwrap_or(contents.end);
         Ok(contents)
     }
@@ -87,6 +95,27 @@ impl Contents {
             self.done.entry((entry.objset, entry.unique)).and_modify(|done| *done = done.and(told)).or_insert(told);
         }
     }
+}
+
+/// True when an entry of the last process comes after this position, where they seem to end. Each is written at once and after the one before: a kill
+/// tears the last, so what comes after one that is not whole was answered, and is not to be had.
+fn has_more(store: &Store, header: &Header, position: u64) -> Result<bool, ArenaError> {
+    let end = (header.tail + store.capacity()).min(position + LOOKED_AT_BYTES);
+    let mut at = position + ALIGNMENT;
+    let mut bytes = vec![0; CHUNK_BYTES + ENTRY_BYTES];
+    while at + ENTRY_BYTES as u64 <= end {
+        let length = bytes.len().min((end - at) as usize);
+        store.read(at, &mut bytes[..length])?;
+        for offset in (0..CHUNK_BYTES).step_by(ALIGNMENT as usize) {
+            let Some(head) = bytes[..length].get(offset..).and_then(<[u8]>::first_chunk::<ENTRY_BYTES>) else { break };
+            let is_later = |entry: Entry| entry.epoch == header.epoch && Entry::is_head_sound(head);
+            if Entry::decode(head, at + offset as u64).is_some_and(is_later) {
+                return Ok(true);
+            }
+        }
+        at += CHUNK_BYTES as u64;
+    }
+    Ok(false)
 }
 
 /// Entry at a position, None when there is no whole one.

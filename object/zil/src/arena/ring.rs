@@ -20,6 +20,8 @@ pub(super) struct Ring {
     pub head: u64,
     /// Position from which on the memory is needed, or was not given back yet.
     given_back: u64,
+    /// Somebody gives memory back: nobody else does meanwhile, or what he finds needless would be written anew while it goes.
+    is_giving: bool,
     /// Txgs that are not on disk.
     txgs: VecDeque<Alive>,
     /// First position that the process before left: not to go until somebody says so.
@@ -61,7 +63,7 @@ impl Change<'_> {
 
 impl Ring {
     pub(super) fn new(header: Header, head: u64, pinned: Option<u64>) -> Ring {
-        Ring { given_back: header.tail, header, head, txgs: VecDeque::new(), pinned, is_broken: false }
+        Ring { given_back: header.tail, is_giving: false, header, head, txgs: VecDeque::new(), pinned, is_broken: false }
     }
 
     /// Writes the header down.
@@ -117,44 +119,98 @@ impl Ring {
         }
     }
 
-    /// The txg is on disk: what tells of it goes, but for what tells of requests that were not answered. Returns memory to be given back, which is not
-    /// to be written before [`Ring::gave_back`].
-    pub(super) fn synced(&mut self, store: &Store, requests: &Requests, txg: Txg) -> Option<(u64, u64)> {
+    /// The txg is on disk: what tells of it goes, but for what tells of requests that were not answered.
+    pub(super) fn synced(&mut self, store: &Store, requests: &Requests, txg: Txg) {
         while let Some(first) = self.txgs.pop_front_if(|first| first.txg <= txg) {
             self.header.synced = if first.is_written { first.txg } else { self.header.synced };
         }
-        self.move_on(store, requests)
+        // A txg in which nothing was changed in the end is not on disk, and its gap is none all the same.
+        let over = |gap: &Gap| gap.txg != Txg(0) && gap.txg <= txg;
+        let has_over = self.header.gaps.iter().any(over);
+        self.header.gaps.iter_mut().filter(|gap| over(gap)).for_each(|gap| *gap = Gap::default());
+        if !self.move_on(store, requests) && has_over {
+            self.write_header(store);
+        }
     }
 
     /// Lets go of what the process before left.
-    pub(super) fn unpin(&mut self, store: &Store, requests: &Requests) -> Option<(u64, u64)> {
-        self.pinned.take()?;
-        self.move_on(store, requests)
+    pub(super) fn unpin(&mut self, store: &Store, requests: &Requests) {
+        if self.pinned.take().is_some() {
+            self.move_on(store, requests);
+        }
     }
 
-    fn move_on(&mut self, store: &Store, requests: &Requests) -> Option<(u64, u64)> {
+    /// Moves the first entry that is needed on, as far as that goes; true when the header was written.
+    fn move_on(&mut self, store: &Store, requests: &Requests) -> bool {
         let needed = self.txgs.front().map_or(self.head, |first| first.start);
         let tail = needed.min(self.pinned.unwrap_or(u64::MAX));
         if tail <= self.header.tail {
-            return None;
+            return false;
         }
         for (unique, objset, done) in requests.told_before(tail) {
             let position = self.head;
             let mark = Change { unique, ..Change::mark(objset, done) };
             if !self.add(store, requests, &mark) {
                 // Everything stays until there is room, or the request is answered.
-                return None;
+                return false;
             }
             requests.retold(unique, tail, Part { position, done });
         }
         self.header.tail = tail;
         self.write_header(store);
-        let is_worth_it = tail - self.given_back >= GIVE_BACK_BYTES.min(store.capacity() / 8);
-        (is_worth_it && !self.is_broken).then_some((self.given_back, tail))
+        true
+    }
+
+    /// Range of memory to be given back, if that is worth it. None is taken again, and nothing written there, before [`Ring::gave_back`].
+    pub(super) fn take_needless(&mut self, store: &Store) -> Option<(u64, u64)> {
+        let (from, to) = (self.given_back, self.header.tail);
+        if self.is_giving || self.is_broken || to - from < GIVE_BACK_BYTES.min(store.capacity() / 8) {
+            return None;
+        }
+        self.is_giving = true;
+        Some((from, to))
     }
 
     /// Memory up to a position was given back.
     pub(super) fn gave_back(&mut self, to: u64) {
-        self.given_back = self.given_back.max(to);
+        self.given_back = to;
+        self.is_giving = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::store::Store;
+
+    /// If this fails, what a program was told is done goes with memory that two threads give back at once: the one punches a hole where the ring
+    /// was written anew because the other was done.
+    #[test]
+    fn one_at_a_time_gives_memory_back() {
+        let (store, requests) = (Store::create(64 << 10).expect("memory"), Requests::default());
+        let mut ring = Ring::new(Header { size: store.size, ..Header::default() }, 0, Some(0));
+        let payload = [7; 1000];
+        let fill = |ring: &mut Ring, txg: u64, count: u64| {
+            ring.begin(Txg(txg), None);
+            let change = Change {
+                kind: EntryKind::Record,
+                txg: Txg(txg),
+                payload: &[&payload],
+                sum: Sum::of(&[&payload]),
+                ..Change::mark(1, Done::default())
+            };
+            (0..count).for_each(|_| assert!(ring.add(&store, &requests, &change)));
+        };
+        fill(&mut ring, 1, 30);
+        ring.synced(&store, &requests, Txg(1));
+        assert_eq!(ring.take_needless(&store), None, "the process before may be asked for it");
+        ring.unpin(&store, &requests);
+        let first = ring.take_needless(&store).expect("a range");
+        fill(&mut ring, 2, 10);
+        ring.synced(&store, &requests, Txg(2));
+        assert_eq!(ring.take_needless(&store), None, "somebody is at it");
+        ring.gave_back(first.1);
+        let second = ring.take_needless(&store).expect("the rest");
+        assert_eq!((first.0, first.1, second.1), (0, second.0, ring.head));
     }
 }

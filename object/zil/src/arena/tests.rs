@@ -195,6 +195,38 @@ fn an_arena_is_taken_over_again_and_again() {
     assert!(second.used_bytes() < SMALL / 4, "its room is free");
 }
 
+/// If this fails, a request that the next process was sent again is done twice when that one is killed before it answered it; or what the process
+/// before left takes the room of what this one changes.
+#[test]
+fn what_was_asked_for_is_known_until_it_was_answered() {
+    let pool = pool();
+    let arena = arena(&pool);
+    let tx = pool.txgs.assign(0).expect("a transaction");
+    (1..=20).for_each(|unique| note(&arena, unique, &[unique as u8; 500], &tx));
+    let (second, heritage, _) = payloads(&bytes_of(&*arena), pool.txgs.synced_txg()).expect("sound");
+    drop(tx);
+    let next = self::pool();
+    second.attach(GUID, &next.txgs);
+    second.inherit(&heritage, &next.txgs.assign(0).expect("a transaction"));
+    assert_eq!(second.take_done(OBJSET, 5).map(|done| done.bytes), Some(500));
+    assert_eq!(second.take_done(OBJSET, 99), None);
+    let request = second.begin(5);
+    second.left();
+    next.sync().expect("synced");
+    let before = second.used_bytes();
+    second.forget_inherited();
+    assert!(second.used_bytes() < before / 10, "{} of {before} bytes", second.used_bytes());
+    let known = |unique| {
+        let third = payloads(&bytes_of(&*second), next.txgs.synced_txg()).expect("sound").0;
+        third.was_done(OBJSET, unique).map(|done| done.bytes)
+    };
+    assert_eq!((known(5), known(6)), (Some(500), None));
+    drop(request);
+    note(&second, 0, b"later", &next.txgs.assign(0).expect("a transaction"));
+    next.sync().expect("synced");
+    assert_eq!(known(5), None, "it was answered");
+}
+
 /// If this fails, whoever broke the memory, or was killed while it wrote, has the next process do what nobody did, or end.
 #[test]
 fn whatever_is_in_the_file_the_beginning_counts_or_nothing() {
@@ -229,6 +261,29 @@ fn whatever_is_in_the_file_the_beginning_counts_or_nothing() {
     assert!(Arena::adopt(file_of(&sound), GUID + 1, synced).is_err(), "another pool's");
     let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
     assert!(Arena::adopt(reader, GUID, synced).is_err() && Arena::adopt(writer, GUID, synced).is_err(), "no file at all");
+}
+
+/// If this fails, what programs were told is done is gone behind their backs, when something in the middle of the memory is not what it was: they
+/// are to be cut off.
+#[test]
+fn what_comes_after_a_hole_is_not_left_out() {
+    let pool = pool();
+    let arena = arena(&pool);
+    let tx = pool.txgs.assign(0).expect("a transaction");
+    (1..=6).for_each(|unique| note(&arena, unique, &[unique as u8; 45], &tx));
+    let (sound, synced) = (bytes_of(&*arena), pool.txgs.synced_txg());
+    let entry = arena.used_bytes() as usize / 6;
+    for hole in 0..6 {
+        let mut bytes = sound.clone();
+        bytes[BEFORE_RING + hole * entry..][..entry].fill(0);
+        assert_eq!(payloads(&bytes, synced).is_err(), hole < 5, "entry {hole}");
+    }
+    // What one process found whole, the next one has to.
+    let mut bytes = bytes_of(&*payloads(&sound, synced).expect("sound").0);
+    assert_eq!(payloads(&bytes, synced).expect("sound").2.len(), 6);
+    bytes[BEFORE_RING + 5 * entry..][..entry].fill(0);
+    assert!(payloads(&bytes, synced).is_err());
+    drop(tx);
 }
 
 /// If this fails, what lies around the end of the ring is lost.

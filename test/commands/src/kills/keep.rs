@@ -1,8 +1,9 @@
 //! `zirconia-commands kills --keep [N] [--seed S]`: the daemon is killed N times at random moments while its mounts are kept
 //! (`zirconia_keep_mounts`); no program sees an error, and each finds what it wrote, synced or not.
 //!
-//! SQLite commits, messages are delivered, git commits, archives are unpacked and compared, `fsx` does what it does (where it is installed), and
-//! threads append, store through mappings, make, rename and remove, while two probes measure how long a call waits. In the end `zdb` finds no leak.
+//! SQLite and PostgreSQL commit (`pgbench` too), messages are delivered, git commits, archives are unpacked and compared, `fio` verifies, `fsx` does
+//! what it does (where they are installed), and threads append, store through mappings, make, rename and remove, while two probes measure how long
+//! a call waits. In the end `zdb` finds no leak.
 
 use super::{Chance, KILLS, by_pools, load, others, told};
 use crate::programs::{append, store, trees};
@@ -17,9 +18,10 @@ use std::time::{Duration, Instant};
 
 /// Number of kills of one pool.
 const KILLS_OF_A_POOL: u64 = 20;
-/// Time that a daemon lives at least, so that its death is one of a daemon that went on; and the span of random moments after that.
-pub const LIVES: Duration = Duration::from_millis(2500);
-const SPAN_MS: u64 = 1500;
+/// Milliseconds that a daemon lives, from its beginning: at least, and less than.
+const LIFE_MS: (u64, u64) = (100, 2000);
+/// Time in which a daemon has gone on with everything, and answered what waited.
+pub const REST: Duration = Duration::from_millis(5000);
 /// Longest time that the programs of one pool may take.
 const PATIENCE: Duration = Duration::from_secs(900);
 /// Variable that has mounts kept.
@@ -45,6 +47,20 @@ while [ ! -e {dir}/stop ]; do tar xf {dir}/tree.tar && sha256sum --quiet -c {dir
 /// Script that runs fsx, with all of its operations, again and again.
 const FSX: &str = "cd {mnt}/tank/fsx && n=0
 while [ ! -e {dir}/stop ]; do n=$((n + 1)); fsx -N 3000 -S $n file; rm -f file*; done";
+
+/// Script that writes, and compares what it reads with what it wrote.
+const FIO: &str = "cd {mnt}/tank/fio && n=0
+while [ ! -e {dir}/stop ]; do
+    n=$((n + 1)); fio --name=v --filename=file --randseed=$n --rw=randwrite --bsrange=1k-64k --size=16m --fallocate=none --verify=crc32c --verify_fatal=1
+    rm file
+done";
+
+/// Script that has `pgbench` do its transactions, of which the sums agree in the end.
+const PGBENCH: &str = "export PGHOST={dir}/pg PGUSER=postgres PGDATABASE=postgres && pgbench -q -i
+while [ ! -e {dir}/stop ]; do pgbench -n -c 2 -T 3 --exit-on-abort; done
+psql -qAtX -c 'SELECT (SELECT sum(abalance) FROM pgbench_accounts), (SELECT sum(bbalance) FROM pgbench_branches),
+    (SELECT sum(tbalance) FROM pgbench_tellers), (SELECT coalesce(sum(delta), 0) FROM pgbench_history)' > {dir}/sums.pgbench
+awk -F'|' '$1 != $2 || $2 != $3 || $3 != $4 { exit 1 }' {dir}/sums.pgbench";
 
 fn script(world: &World, name: &str, text: &str) -> Result<Running, Failure> {
     world.ok(&format!("zfs create tank/{name}"))?;
@@ -79,26 +95,17 @@ fn nothing_waits(world: &World) -> Result<bool, Failure> {
 
 /// Kills the daemon so many times; the next one goes on each time.
 pub fn kill(world: &World, kills: u64, chance: &mut Chance, is_wrong: &dyn Fn() -> bool) -> Result<(), Failure> {
-    // One in four dies on the way to go on with what the one before left; not two in a row, which is the end of the mounts.
-    let mut is_early = false;
     for _ in 0..kills {
         if is_wrong() {
             return Ok(());
         }
         let daemon = world.daemon()?;
-        std::thread::sleep(if is_early {
-            Duration::from_millis(chance.below(400))
-        } else {
-            LIVES + Duration::from_millis(chance.below(SPAN_MS))
-        });
+        // Many die on the way to go on with what the one before left.
+        std::thread::sleep(Duration::from_millis(LIFE_MS.0 + chance.below(LIFE_MS.1 - LIFE_MS.0)));
         world.ok(&format!("kill -9 {daemon}"))?;
         until("the daemon is started again", || Ok(world.daemon().is_ok_and(|next| next != daemon)))?;
-        is_early = !is_early && chance.below(4) == 0;
-        if !is_early {
-            until("a daemon goes on with the mounts", || Ok(is_wrong() || nothing_waits(world)?))?;
-        }
     }
-    Ok(())
+    until("a daemon goes on with the mounts", || Ok(is_wrong() || nothing_waits(world)?))
 }
 
 /// Figures of one pool.
@@ -119,13 +126,16 @@ fn pool(world: &World, kills: u64, seed: u64) -> Result<Figures, Failure> {
     for name in ["append", "trees", "store", "probe"] {
         world.ok(&format!("zfs create tank/{name}"))?;
     }
-    let mut loads = others(world, true, seed)?;
+    let mut loads = others(world, (true, true), seed)?;
     let mut scripts = vec![script(world, "tar", TAR)?];
-    for (program, text) in [("git", GIT), ("fsx", FSX)] {
+    for (program, text) in [("git", GIT), ("fsx", FSX), ("fio", FIO)] {
         match need::on_path(program) {
             Some(_) => scripts.push(script(world, program, text)?),
             None => println!("      there is no {program}: it is left out"),
         }
+    }
+    if need::on_path("pgbench").is_some() && world.path("pg").exists() {
+        scripts.push(script(world, "pgbench", PGBENCH)?);
     }
     let stop = AtomicBool::new(false);
     let at = |name: &str| world.path(&format!("mnt/tank/{name}"));
@@ -143,7 +153,7 @@ fn pool(world: &World, kills: u64, seed: u64) -> Result<Figures, Failure> {
         let is_wrong = || programs.iter().any(|program| program.is_finished()) || probes.iter().any(|probe| probe.is_finished());
         let killed = kill(world, kills, &mut chance, &is_wrong);
         // What the last one was asked is answered.
-        std::thread::sleep(2 * LIVES);
+        std::thread::sleep(REST);
         stop.store(true, Ordering::Release);
         std::fs::write(world.path("stop"), "")?;
         for program in programs {
@@ -199,7 +209,9 @@ pub fn main(kills: Option<u64>, seed: u64) -> bool {
     let run = |world: &World, now: u64, seed: u64| {
         let outcome = pool(world, now, seed);
         if outcome.as_ref().map_or(true, |figures| figures.errors > 0) {
-            println!("--- the daemon's log\n{}", std::fs::read_to_string(world.path("state/zirconiad.log")).unwrap_or_default());
+            for log in ["state/zirconiad.log", "pg/log"] {
+                println!("--- {log}\n{}", std::fs::read_to_string(world.path(log)).unwrap_or_default());
+            }
         }
         outcome
     };

@@ -208,7 +208,7 @@ fn names_in(folder: &Path) -> Vec<String> {
 }
 
 /// Starts programs of others, each in a file system of its own; messages alone for the gate.
-fn others(world: &World, has_databases: bool, seed: u64) -> Result<Vec<Box<dyn load::Load>>, Failure> {
+fn others(world: &World, (has_databases, are_kept): (bool, bool), seed: u64) -> Result<Vec<Box<dyn load::Load>>, Failure> {
     world.ok("zfs create tank/mail")?;
     let mut others: Vec<Box<dyn load::Load>> = vec![Box::new(mail::Mail::start(world.path("mnt/tank/mail"), seed)?)];
     if !has_databases {
@@ -220,7 +220,7 @@ fn others(world: &World, has_databases: bool, seed: u64) -> Result<Vec<Box<dyn l
     }
     if let Some(programs) = postgres::find()? {
         world.ok("zfs create -o recordsize=8K tank/postgres")?;
-        others.push(Box::new(postgres::Postgres::start(world, programs, &world.path("mnt/tank/postgres"), seed)?));
+        others.push(Box::new(postgres::Postgres::start(world, programs, &world.path("mnt/tank/postgres"), (seed, are_kept))?));
     }
     Ok(others)
 }
@@ -239,7 +239,7 @@ fn pool(world: &World, kills: u64, seed: u64, has_databases: bool) -> Result<BTr
         world.ok("zfs create -o canmount=noauto tank/syncfs")?;
         world.ok("zfs mount -o syncfs tank/syncfs")?;
     }
-    let mut load = Load::start(world, forwards, seed, others(world, has_databases, seed)?);
+    let mut load = Load::start(world, forwards, seed, others(world, (has_databases, false), seed)?);
     load.goes_on()?;
     for _ in 0..kills {
         let daemon = world.daemon()?;

@@ -45,6 +45,8 @@ struct Place {
     socket: PathBuf,
     method: &'static str,
     full_pages: bool,
+    /// True when the mount that it lies in outlives the daemon: then nothing is a reason to start it anew.
+    is_kept: bool,
     /// The server, while it is to run.
     server: Mutex<Option<Child>>,
     /// Time of the last start or transaction.
@@ -88,6 +90,20 @@ impl Place {
         self.program("postgres").arg("-D").arg(&self.data).stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said).spawn()
     }
 
+    /// Asks as a client of its own.
+    fn ask(&self, when: &str, question: &str) -> Result<String, Failure> {
+        let output = self.program("psql").args(["-qAtX", "-v", "ON_ERROR_STOP=1", "-d", "postgres", "-c", question]).output()?;
+        if !output.status.success() {
+            return Err(format!("      {when}: PostgreSQL: {question}: {}", String::from_utf8_lossy(&output.stderr)).into());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_string())
+    }
+
+    /// Waits until the server answers.
+    fn wait(&self, when: &str) -> Result<(), Failure> {
+        until("PostgreSQL is there", || Ok(self.ask(when, "SELECT 1;").is_ok()))
+    }
+
     fn serves(&self) {
         *self.served.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
@@ -104,7 +120,8 @@ impl Place {
         }
         if let Some(child) = server.as_mut() {
             let is_over = child.try_wait().is_ok_and(|status| status.is_some());
-            if !is_over && self.served.lock().unwrap_or_else(PoisonError::into_inner).elapsed() < IDLE_MAX {
+            let is_idle = self.served.lock().unwrap_or_else(PoisonError::into_inner).elapsed() >= IDLE_MAX;
+            if !is_over && (self.is_kept || !is_idle) {
                 return;
             }
             let _ = child.kill();
@@ -136,7 +153,7 @@ pub struct Postgres {
 
 impl Postgres {
     /// Makes a server's data in `folder`, and starts it and its clients.
-    pub fn start(world: &World, programs: PathBuf, folder: &Path, seed: u64) -> Result<Postgres, Failure> {
+    pub fn start(world: &World, programs: PathBuf, folder: &Path, (seed, is_kept): (u64, bool)) -> Result<Postgres, Failure> {
         chown(folder, Some(NOBODY), Some(NOBODY))?;
         let socket = world.path("pg");
         std::fs::DirBuilder::new().mode(0o777).create(&socket)?;
@@ -147,6 +164,7 @@ impl Postgres {
             socket,
             method: METHODS[seed as usize % METHODS.len()],
             full_pages: seed.is_multiple_of(2),
+            is_kept,
             server: Mutex::new(None),
             served: Mutex::new(Instant::now()),
             ends: AtomicBool::new(false),
@@ -158,6 +176,10 @@ impl Postgres {
             attended.attend();
             None::<()>
         });
+        // Clients that come before it answers, or make the same table at a time, are refused.
+        place.wait("at first")?;
+        place
+            .ask("at first", "CREATE TABLE orders (n bigint PRIMARY KEY, pad text); CREATE TABLE sums (k bigint PRIMARY KEY, n bigint);")?;
         let client = |client: u64| {
             let place = place.clone();
             let (mut number, mut session) = (client * 1_000_000_000, None);
@@ -179,11 +201,7 @@ impl Postgres {
 fn commit(place: &Place, session: &mut Option<Dialog>, number: &mut u64) -> Option<u64> {
     if session.is_none() {
         let mut new = place.client()?;
-        new.ask(
-            "CREATE TABLE IF NOT EXISTS orders (n bigint PRIMARY KEY, pad text); \
-             CREATE TABLE IF NOT EXISTS sums (k bigint PRIMARY KEY, n bigint); SELECT 'ready';",
-            "ready",
-        )?;
+        new.ask("SELECT 'ready';", "ready")?;
         *session = Some(new);
     }
     *number += 1;
@@ -217,14 +235,8 @@ impl Load for Postgres {
     /// Every transaction that was acknowledged is there, each whole, and the server's own check of tables and indexes finds nothing.
     fn check(&mut self, when: &str) -> Result<(), Failure> {
         *self.place.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.place.start()?);
-        let ask = |question: &str| -> Result<String, Failure> {
-            let output = self.place.program("psql").args(["-qAtX", "-v", "ON_ERROR_STOP=1", "-d", "postgres", "-c", question]).output()?;
-            if !output.status.success() {
-                return Err(format!("      {when}: PostgreSQL: {question}: {}", String::from_utf8_lossy(&output.stderr)).into());
-            }
-            Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_string())
-        };
-        until("PostgreSQL is there", || Ok(ask("SELECT 1;").is_ok()))?;
+        self.place.wait(when)?;
+        let ask = |question: &str| self.place.ask(when, question);
         let found: BTreeSet<u64> = ask("SELECT n FROM orders;")?.lines().filter_map(|line| line.parse().ok()).collect();
         let acknowledged: Vec<u64> = self.clients.iter().flat_map(Worker::list).collect();
         none_is_lost(&format!("{when}: PostgreSQL"), &acknowledged, &found)?;
