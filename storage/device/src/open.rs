@@ -46,6 +46,7 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>, 
     let mut held = Vec::new();
     if options.exclusive {
         sys::lock(&buffered, options.read_only)?;
+        sys::await_writes(&buffered, options.read_only)?;
         held = claim::claim(&buffered, options.read_only)?;
     }
     let held = Arc::new(held);
@@ -53,6 +54,9 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>, 
     let facts = facts_of(path, options, &buffered, whole_disk);
     if let Some(alignment) = direct_alignment(options, &buffered, &metadata, &facts) {
         let direct = open_file(path, options, whole_disk, libc::O_DIRECT).and_then(|file| same(file, &metadata));
+        if let (Ok(file), true) = (&direct, options.exclusive && !options.read_only) {
+            sys::writes_through(file)?;
+        }
         let facts = DeviceFacts { engine: "uring", ..facts.clone() };
         match direct.and_then(|file| UringDevice::new(file, &buffered, size_bytes, alignment, facts)) {
             Ok(device) => return Ok(Arc::new(device.holding(&held))),

@@ -3,12 +3,13 @@
 #![expect(unsafe_code, reason = "BLKDISCARD, BLKRRPART, LOOP_GET_STATUS64 and locks of open files have no safe wrapper")]
 
 use crate::DeviceError;
-use rustix::fs::{AtFlags, FlockOperation, StatxFlags, flock, fstatfs, statx};
+use rustix::fs::{AtFlags, FlockOperation, StatxFlags, Timespec, flock, fstatfs, statx};
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Request of an ioctl: `BLKDISCARD` of `linux/fs.h`.
 const BLKDISCARD: rustix::ioctl::Opcode = 0x1277;
@@ -103,11 +104,37 @@ pub(crate) fn loop_backing(file: &File) -> Option<LoopBacking> {
     Some(LoopBacking { device, inode, disk })
 }
 
+/// Byte that no device has, which is locked through the open file that a ring writes to. Requests under way hold that open file, so the lock outlives
+/// a process that was killed until the last of its writes is done.
+const UNDER_WAY: u64 = libc::off_t::MAX as u64 - 1;
+/// Longest time that writes of a process that is gone are waited for, and the time between two looks.
+const UNDER_WAY_WAIT: Duration = Duration::from_secs(10);
+const UNDER_WAY_STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+
+/// Notes that writes through this open file may be under way until nobody has it any more.
+pub(crate) fn writes_through(file: &File) -> Result<(), DeviceError> {
+    lock_bytes(file, UNDER_WAY, u64::MAX, false).map_err(|_| DeviceError::Busy)
+}
+
+/// Waits until no write is under way of a process that had this device and is gone: a label that is read before would be changed afterwards.
+/// `Busy` when that takes too long.
+pub(crate) fn await_writes(file: &File, read_only: bool) -> Result<(), DeviceError> {
+    let mut left = UNDER_WAY_WAIT;
+    while set_lock(file, if read_only { libc::F_RDLCK } else { libc::F_WRLCK }, UNDER_WAY, u64::MAX).is_err() {
+        left = left.checked_sub(Duration::from_nanos(UNDER_WAY_STEP.tv_nsec.unsigned_abs())).ok_or(DeviceError::Busy)?;
+        let _ = rustix::thread::nanosleep(&UNDER_WAY_STEP);
+    }
+    Ok(set_lock(file, libc::F_UNLCK, UNDER_WAY, u64::MAX)?)
+}
+
 /// Locks bytes of a file for whoever has this open file, until it is closed: for reading beside others, or alone.
 pub(crate) fn lock_bytes(file: &File, start: u64, end: u64, shared: bool) -> rustix::io::Result<()> {
+    set_lock(file, if shared { libc::F_RDLCK } else { libc::F_WRLCK }, start, end)
+}
+
+fn set_lock(file: &File, kind: libc::c_int, start: u64, end: u64) -> rustix::io::Result<()> {
     let offset = |bytes: u64| libc::off_t::try_from(bytes).unwrap_or(libc::off_t::MAX);
     let (start, end) = (offset(start), offset(end));
-    let kind = if shared { libc::F_RDLCK } else { libc::F_WRLCK };
     // No length is all that follows.
     let length = if end == libc::off_t::MAX { 0 } else { (end - start).max(1) };
     let lock =

@@ -245,6 +245,34 @@ fn an_exclusive_holder_keeps_others_out() {
     }
 }
 
+/// The kernel writes what a killed daemon had asked for after it is gone. If this fails, the next daemon reads labels and blocks that change later.
+#[test]
+fn writes_of_a_process_that_is_gone_are_waited_for() {
+    let file = Scratch::new("under-way", SIZE as u64);
+    for read_only in [false, true] {
+        // A request under way has the open file, and nothing else is left of its process.
+        let under_way = std::fs::File::options().write(true).open(&file.0).unwrap();
+        crate::sys::writes_through(&under_way).unwrap();
+        let options = OpenOptions { exclusive: true, read_only, ..OpenOptions::default() };
+        let is_done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| open(&file.0, &options).map(|_| is_done.load(std::sync::atomic::Ordering::Acquire)));
+            let _ = rustix::thread::nanosleep(&rustix::fs::Timespec { tv_sec: 0, tv_nsec: 50_000_000 });
+            is_done.store(true, std::sync::atomic::Ordering::Release);
+            drop(under_way);
+            assert!(next.join().unwrap().unwrap(), "it was opened before");
+        });
+    }
+    let Some(first) = opened(&file, Engine::Uring, "writes_of_a_process_that_is_gone_are_waited_for") else { return };
+    drop(first);
+    let options = OpenOptions { exclusive: true, engine: Engine::Uring, ..OpenOptions::default() };
+    let holder = open(&file.0, &options).unwrap();
+    let other = std::fs::File::options().write(true).open(&file.0).unwrap();
+    assert_eq!(crate::sys::writes_through(&other), Err(DeviceError::Busy), "a ring's open file has the lock");
+    drop(holder);
+    crate::sys::writes_through(&other).unwrap();
+}
+
 /// A loop device over a file, gone at the end.
 struct Loop(PathBuf);
 
