@@ -53,7 +53,10 @@ pub(crate) fn entry_out(entry: &Entry) -> abi::EntryOut {
 pub(crate) fn open_out(opened: &Opened) -> abi::OpenOut {
     let mut open_flags = 0;
     if opened.direct_io {
-        open_flags |= FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES;
+        open_flags |= FOPEN_DIRECT_IO;
+        if !opened.in_turn {
+            open_flags |= FOPEN_PARALLEL_DIRECT_WRITES;
+        }
     }
     if opened.keep_cache {
         open_flags |= FOPEN_KEEP_CACHE;

@@ -142,6 +142,8 @@ pub struct Opened {
     pub handle: FileHandle,
     /// True to bypass the page cache.
     pub direct_io: bool,
+    /// True to have writes that bypass it one after the other, as those that do not.
+    pub in_turn: bool,
     /// True to keep cached pages of earlier opens.
     pub keep_cache: bool,
     /// True to cache directory entries.

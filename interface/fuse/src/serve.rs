@@ -90,7 +90,8 @@ impl Link {
         Answer::new(move |reply: Reply<T>| {
             rest.settle(move |settled| {
                 let _debt = debt;
-                let mut out = vec![0; HEAD];
+                let mut out = Vec::with_capacity(HEAD + size_of::<R>());
+                out.resize(HEAD, 0);
                 let error = match settled.and(reply) {
                     Ok(value) => {
                         out.extend_from_slice(encode(value).as_bytes());

@@ -328,12 +328,15 @@ impl ZplFuse {
     }
 
     /// Flags of a file that was opened. Direct I/O bypasses the kernel's cache, its writes run in parallel. Without a cache of ours for data the kernel
-    /// keeps none for those who open the file later either.
+    /// keeps none for those who open the file later either. Who
+    /// can only write, and durably, goes past the kernel's cache too: after each write into it the kernel asks for a sync, a request that has nothing to do.
     fn opened(&self, flags: u32) -> Opened {
         // What must be durable at the end of each write(2) cannot be kept.
         let is_kept_from = self.writes_back && self.zfs.objset().props().sync == dmu::SyncMode::Always;
         let direct_io = flags & fuse::O_DIRECT != 0 || self.zfs.settings().direct == Property::Always || is_kept_from;
-        Opened { keep_cache: !direct_io && self.zfs.objset().props().primary_cache.keeps_data(), direct_io, ..Opened::default() }
+        let keep_cache = !direct_io && self.zfs.objset().props().primary_cache.keeps_data();
+        let in_turn = !direct_io && !self.writes_back && moves::is_log(flags);
+        Opened { keep_cache, direct_io: direct_io || in_turn, in_turn, ..Opened::default() }
     }
 
     fn make(&self, parent: NodeId, name: &[u8], new: &NewNode<'_>) -> Reply<Entry> {

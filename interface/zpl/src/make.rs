@@ -8,6 +8,7 @@ use crate::znode::{Fields, S_IFBLK, S_IFCHR, S_IFDIR, S_IFMT, S_IFREG, S_ISGID, 
 use crate::{ZplError, acl};
 use dmu::{NewObject, Tx};
 use ondisk::{ObjectId, ObjectType};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Attributes of a new node.
@@ -47,9 +48,34 @@ pub struct Recorded {
 /// Longest target of a symbolic link, in bytes (PATH_MAX with its zero byte).
 pub(crate) const TARGET_BYTES_MAX: usize = 4095;
 const SLOT_BYTES: usize = 512;
+/// Number of attributes of a new node, and their bytes, of most.
+const VALUES: usize = 16;
+const VALUES_BYTES: usize = 256;
+
+/// Values of attributes, one after the other.
+struct Values {
+    bytes: Vec<u8>,
+    places: Vec<(Attr, Range<usize>)>,
+}
+
+impl Values {
+    fn put(&mut self, attr: Attr, value: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.places.push((attr, start..self.bytes.len()));
+    }
+
+    fn put_word(&mut self, attr: Attr, value: u64) {
+        self.put(attr, &value.to_le_bytes());
+    }
+
+    fn list(&self) -> Vec<(Attr, &[u8])> {
+        self.places.iter().map(|(attr, place)| (*attr, &self.bytes[place.clone()])).collect()
+    }
+}
 
 /// Attributes of a new node in the order in which OpenZFS writes them (`zfs_mknode`): equal nodes share a layout.
-fn first_values(fields: &Fields, new: &NewNode<'_>, now: Time) -> Vec<(Attr, Vec<u8>)> {
+fn first_values(fields: &Fields, new: &NewNode<'_>, now: Time) -> Values {
     let symlink = fields.is_symlink();
     let (size, links) = match (fields.is_directory(), new.nameless) {
         (true, _) => (2, 2),
@@ -57,32 +83,27 @@ fn first_values(fields: &Fields, new: &NewNode<'_>, now: Time) -> Vec<(Attr, Vec
         (false, false) => (if symlink { new.target.len() as u64 } else { 0 }, 1),
     };
     let aces = acl::trivial(fields.mode, fields.is_directory());
-    let word = |value: u64| value.to_le_bytes().to_vec();
-    let now = encode_time(now).to_vec();
-    let mut values = vec![
-        (Attr::Mode, word(fields.mode)),
-        (Attr::Size, word(size)),
-        (Attr::Gen, word(fields.generation)),
-        (Attr::Uid, word(fields.uid)),
-        (Attr::Gid, word(fields.gid)),
-        (Attr::Parent, word(fields.parent)),
-        (Attr::Flags, word(fields.flags)),
-        (Attr::Atime, now.clone()),
-        (Attr::Mtime, now.clone()),
-        (Attr::Ctime, now.clone()),
-        (Attr::Crtime, now),
-        (Attr::Links, word(links)),
-    ];
+    let now = encode_time(now);
+    let mut values = Values { bytes: Vec::with_capacity(VALUES_BYTES), places: Vec::with_capacity(VALUES) };
+    values.put_word(Attr::Mode, fields.mode);
+    values.put_word(Attr::Size, size);
+    values.put_word(Attr::Gen, fields.generation);
+    values.put_word(Attr::Uid, fields.uid);
+    values.put_word(Attr::Gid, fields.gid);
+    values.put_word(Attr::Parent, fields.parent);
+    values.put_word(Attr::Flags, fields.flags);
+    [Attr::Atime, Attr::Mtime, Attr::Ctime, Attr::Crtime].into_iter().for_each(|attr| values.put(attr, &now));
+    values.put_word(Attr::Links, links);
     if fields.flags & flag::PROJID != 0 {
-        values.push((Attr::Projid, word(fields.project)));
+        values.put_word(Attr::Projid, fields.project);
     }
     if matches!(fields.mode & S_IFMT, S_IFBLK | S_IFCHR) {
-        values.push((Attr::Rdev, word(new.rdev)));
+        values.put_word(Attr::Rdev, new.rdev);
     }
-    values.push((Attr::DaclCount, word(aces.len() as u64 / 8)));
-    values.push((Attr::DaclAces, aces));
+    values.put_word(Attr::DaclCount, aces.len() as u64 / 8);
+    values.put(Attr::DaclAces, &aces);
     if symlink {
-        values.push((Attr::Symlink, new.target.to_vec()));
+        values.put(Attr::Symlink, new.target);
     }
     values
 }
@@ -160,8 +181,7 @@ impl Nodes {
             ..Fields::default()
         };
         let values = first_values(&first, new, new.recorded.map_or_else(|| undo.now(), |recorded| recorded.crtime));
-        let values: Vec<(Attr, &[u8])> = values.iter().map(|(attr, value)| (*attr, &value[..])).collect();
-        let attrs = self.store.sa.build(&dnode, &values, tx)?;
+        let attrs = self.store.sa.build(&dnode, &values.list(), tx)?;
         let fields = decode_fields(&self.store.sa, &attrs)?;
         let znode = Znode::new(object, dnode, attrs, fields);
         znode.touch(tx);

@@ -7,6 +7,9 @@ use crate::nodes::Node;
 use fuse::{Notifier, WriteRequest};
 
 const O_SYNC_BITS: u32 = 0o4_010_000;
+/// Mask of the access mode in flags of open(2).
+const O_ACCMODE: u32 = 3;
+const O_WRONLY: u32 = 1;
 /// Part of its receive buffer that a write must fill to keep it: one in so many.
 const KEEP_PART: usize = 2;
 
@@ -14,6 +17,11 @@ const KEEP_PART: usize = 2;
 /// copied the data: what the alignment of the caller's memory was cannot be seen, and does not matter.
 pub(crate) fn access(open_flags: u32) -> Access {
     Access { flagged: open_flags & fuse::O_DIRECT != 0, ..Access::default() }
+}
+
+/// True for flags of open(2) of whoever writes, durably, and can neither read nor map.
+pub(crate) fn is_log(flags: u32) -> bool {
+    flags & O_ACCMODE == O_WRONLY && flags & O_SYNC_BITS != 0
 }
 
 /// Pages of the kernel that are to be forgotten when the write is done.

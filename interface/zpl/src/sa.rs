@@ -313,22 +313,22 @@ impl Sa {
     /// Gives a new object its attributes, in this order (OpenZFS: `sa_replace_all_by_template`).
     pub(crate) fn build(&self, dnode: &Dnode, values: &[(Attr, &[u8])], tx: &Tx) -> Result<Attrs, ZplError> {
         self.register(tx)?;
-        let list: Vec<(u16, Vec<u8>)> = values.iter().map(|(attr, value)| (self.id(*attr), value.to_vec())).collect();
+        let list: Vec<(u16, &[u8])> = values.iter().map(|(attr, value)| (self.id(*attr), *value)).collect();
         let mut attrs = Attrs { legacy: false, bonus: Buffer::default(), spill: None, drop_spill: false };
-        self.lay_out(dnode, &mut attrs, list, tx)?;
+        self.lay_out(dnode, &mut attrs, &list, tx)?;
         self.store(dnode, &mut attrs, tx)?;
         Ok(attrs)
     }
 
     /// Distributes `list` over bonus and spill (OpenZFS: `sa_find_sizes`, `sa_build_layouts`).
-    fn lay_out(&self, dnode: &Dnode, attrs: &mut Attrs, list: Vec<(u16, Vec<u8>)>, tx: &Tx) -> Result<(), ZplError> {
+    fn lay_out<V: AsRef<[u8]>>(&self, dnode: &Dnode, attrs: &mut Attrs, list: &[(u16, V)], tx: &Tx) -> Result<(), ZplError> {
         let room = usize::from(dnode.info()?.slots.max(1)) * 512 - 64 - BLKPTR_BYTES;
         let state = self.state.read();
         let variable = |attr: u16| state.attrs.get(usize::from(attr)).is_none_or(|info| info.length == 0);
         let mut split = list.len();
         let (mut bytes, mut count, mut fits) = (0usize, 0, 0);
         for (index, (attr, value)) in list.iter().enumerate() {
-            bytes = bytes.next_multiple_of(8) + value.len();
+            bytes = bytes.next_multiple_of(8) + value.as_ref().len();
             count += usize::from(variable(*attr));
             if bytes + header_bytes(count) <= room - BLKPTR_BYTES && fits == index {
                 fits = index + 1;
@@ -337,9 +337,9 @@ impl Sa {
         if bytes + header_bytes(count) > room {
             split = fits;
         }
-        let part = |range: &[(u16, Vec<u8>)]| -> (usize, usize) {
+        let part = |range: &[(u16, V)]| -> (usize, usize) {
             let count = range.iter().filter(|(attr, _)| variable(*attr)).count();
-            (header_bytes(count), range.iter().fold(header_bytes(count), |sum, (_, value)| sum.next_multiple_of(8) + value.len()))
+            (header_bytes(count), range.iter().fold(header_bytes(count), |sum, (_, value)| sum.next_multiple_of(8) + value.as_ref().len()))
         };
         let (inside, outside) = list.split_at(split);
         let (inside_plan, outside_plan) = (part(inside), part(outside));
@@ -360,7 +360,7 @@ impl Sa {
         Ok(())
     }
 
-    fn compose(&self, list: &[(u16, Vec<u8>)], variable: &[bool], plan: (usize, usize), tx: &Tx) -> Result<Buffer, ZplError> {
+    fn compose<V: AsRef<[u8]>>(&self, list: &[(u16, V)], variable: &[bool], plan: (usize, usize), tx: &Tx) -> Result<Buffer, ZplError> {
         let (header, total) = plan;
         let layout: Vec<u16> = list.iter().map(|(attr, _)| *attr).collect();
         let number = self.layout_number(&layout, tx)?;
@@ -370,6 +370,7 @@ impl Sa {
         let mut slots = Vec::with_capacity(list.len());
         let (mut offset, mut length_at) = (header, 6);
         for ((attr, value), variable) in list.iter().zip(variable) {
+            let value = value.as_ref();
             offset = offset.next_multiple_of(8);
             let length = u16::try_from(value.len()).map_err(|_| ZplError::TooBig)?;
             if *variable {
@@ -408,7 +409,7 @@ impl Sa {
             Some((_, old)) => *old = value.to_vec(),
             None => list.push((id, value.to_vec())),
         }
-        self.lay_out(dnode, attrs, list, tx)
+        self.lay_out(dnode, attrs, &list, tx)
     }
 
     /// Hands the buffers that changed to the dnode.

@@ -9,8 +9,9 @@
 //! Straight goes what somebody may wait for (reads, writes of users and transaction groups) on a device that is not rotational, as long as
 //! no background work has used it in the last second: that costs one relaxed load of a word that nobody writes, no lock and no allocation.
 //! While background work is there the queue sees everything, so that it can keep the latency promise (docs/adr/0005), but still lets
-//! what somebody may wait for through at once; what went straight before tells it what the idle device does (`idle`). Background work, and everything on a rotational device, waits for its turn. Flushes
-//! are never queued: they follow what was written.
+//! what somebody may wait for through at once; what went straight before tells it what the idle device does (`idle`). Background work, and
+//! everything on a rotational device, waits for its turn; who writes durably on his own thread has it where nothing waits, and no other way.
+//! Flushes are never queued: they follow what was written.
 //!
 //! Invariants: the lock is held for decisions only, never while a device or a continuation runs; whoever frees a place starts what is next,
 //! in a job of its own, because the thread of a completion may not be able to submit and a device may do its work in `submit`.
@@ -224,21 +225,38 @@ impl LeafDevice {
         }
     }
 
-    /// Writes bytes that are durable when it returns, on this thread, which waits for the device. None where an I/O does not go straight to the
-    /// device now, or the device has no such way: then it is written and flushed as everything else.
-    pub fn write_durably(&self, offset: u64, data: &Abd, planned_ns: u64) -> Option<Result<(), DeviceError>> {
+    /// Writes bytes that are durable when it returns, on this thread, which waits for the device. None where an I/O would not go to the device now,
+    /// or background work is about, or the device has no such way: then it is written and flushed as everything else.
+    pub fn write_durably(self: &Arc<Self>, offset: u64, data: &Abd, planned_ns: u64) -> Option<Result<(), DeviceError>> {
         let (shared, class, kind) = (&self.shared, Class::SyncWrite, IoKind::Write);
         let is_meddled_with = shared.injection.is_set() || shared.flights.is_on();
-        if is_meddled_with || self.route(class, kind) == Route::Queued || !self.device.can_write_durably() {
+        if is_meddled_with || !self.device.can_write_durably() {
             return None;
         }
+        let issue = match self.route(class, kind) {
+            Route::Straight => None,
+            Route::Queued => Some(self.admit_alone(Io::new(class, kind, offset, data.len() as u64))?),
+        };
         let issued_ns = shared.exec.now_ns();
         let queued_ns = issued_ns.saturating_sub(planned_ns);
         let timing = LeafTiming { kind, class, offset, bytes: data.len() as u64, merged: false, queued_ns, issued_ns, disk_ns: 0 };
         self.stats.issued(&timing);
         let outcome = self.device.write_durably(offset, data);
-        self.returned(timing, &outcome);
+        match issue {
+            None => drop(self.returned(timing, &outcome)),
+            Some(issue) => self.finished(&issue, timing, &outcome),
+        }
         Some(outcome)
+    }
+
+    /// Has the queue let an I/O through that is done on this thread, where the device is free for it and nobody is watched.
+    fn admit_alone(&self, io: Io) -> Option<Issue> {
+        if self.flags.load(Ordering::Relaxed) & WATCHED != 0 {
+            return None;
+        }
+        let mut state = self.state.lock();
+        state.refresh(&self.shared.tuning);
+        state.queue.admit_alone(io, self.shared.exec.now_ns())
     }
 
     /// Hands an I/O to its device past the queue.
@@ -371,15 +389,15 @@ impl LeafDevice {
         let Some(DeviceIo { op, offset, then }) = merged::join(&self.shared.exec, &self.device, ios) else { return };
         let leaf = self.clone();
         let done = move |reply: DeviceReply| {
-            leaf.finished(&issue, timing, &reply);
+            leaf.finished(&issue, timing, &reply.outcome);
             then(reply);
         };
         self.hand_over(DeviceIo::new(op, offset, done));
     }
 
-    fn finished(self: &Arc<Self>, issue: &Issue, timing: LeafTiming, reply: &DeviceReply) {
+    fn finished(self: &Arc<Self>, issue: &Issue, timing: LeafTiming, outcome: &Result<(), DeviceError>) {
         let now = self.shared.exec.now_ns();
-        self.returned(timing, &reply.outcome);
+        self.returned(timing, outcome);
         let (ready, timer, calls) = {
             let mut state = self.state.lock();
             state.queue.done(issue.id, now);

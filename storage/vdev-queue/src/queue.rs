@@ -53,6 +53,8 @@ struct Active {
     arrival: Arrival,
     /// Bytes that had come back when it was issued, by [`Flight::launched`].
     delivered_before: u64,
+    /// True when the time that it takes says something of the device.
+    is_seen: bool,
 }
 
 /// Result of [`VdevQueue::admit`].
@@ -166,6 +168,23 @@ impl VdevQueue {
         Admitted::Issued(self.issue(vec![(id, io)], arrival, now_ns))
     }
 
+    /// Hands out at once an I/O that its caller does on his own thread, where `add` and `next` would do so, too: nothing waits, the device has room,
+    /// and no background work is about. It is one of the I/Os that the device has until [`VdevQueue::done`], and as it may take longer than one (a
+    /// flush goes with it), the promise learns nothing from it.
+    pub fn admit_alone(&mut self, io: Io, now_ns: u64) -> Option<Issue> {
+        let class = io.class.for_kind(io.kind);
+        let has_room = self.active.len() < self.tunables.max_active as usize && self.active(class) < self.tunables.limits(class).max;
+        if !has_room || !self.waiting.is_empty() || self.background_active > 0 || self.roamer.is_about() {
+            return None;
+        }
+        let id = self.name_io();
+        self.last_class = class as usize;
+        let arrival = Arrival { at_ns: now_ns, alone_at: None };
+        let issue = self.issue(vec![(id, Io { class, ..io })], arrival, now_ns);
+        self.active.entry(issue.id).and_modify(|active| active.is_seen = false);
+        Some(issue)
+    }
+
     /// Returns the next I/O for the device; to be asked until there is none after every `add`, `admit`, `done` and at [`VdevQueue::wake_at`].
     pub fn next(&mut self, now_ns: u64) -> Option<Issue> {
         let class = self.class_to_issue(now_ns)?;
@@ -212,11 +231,11 @@ impl VdevQueue {
         }
         let slow = device_ns >= self.tunables.slow_io_ms.saturating_mul(1_000_000);
         self.slow_ios += u64::from(slow);
-        if ended.class.is_promised() {
+        if ended.class.is_promised() && !self.serves() {
+            self.roamer.left(ended.offset.saturating_add(ended.size_bytes));
+        }
+        if ended.class.is_promised() && ended.is_seen {
             self.gather.ended();
-            if !self.serves() {
-                self.roamer.left(ended.offset.saturating_add(ended.size_bytes));
-            }
             let alone = self.background_active == 0 && ended.arrival.alone_at == Some(self.background_issued);
             let latency_ns = now_ns.saturating_sub(ended.arrival.at_ns);
             let seen = Seen { arrived_ns: ended.arrival.at_ns, latency_ns, alone, background: self.background_active };
@@ -633,7 +652,8 @@ impl VdevQueue {
         }
         self.last_offset = last.end();
         let parts = issue.parts.len() as u32;
-        self.active.insert(id, Active { class, kind, offset, size_bytes, parts, issued_ns: now_ns, arrival, delivered_before });
+        let active = Active { class, kind, offset, size_bytes, parts, issued_ns: now_ns, arrival, delivered_before, is_seen: true };
+        self.active.insert(id, active);
         issue
     }
 }

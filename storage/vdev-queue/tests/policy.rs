@@ -248,6 +248,34 @@ fn an_idle_device_that_does_not_rotate_bypasses_the_queue() {
     assert!(go(true, Scheduler::Off, 5000), "no scheduler, no limits");
 }
 
+/// Who writes and flushes on his own thread must not take what is another's turn, and what he does counts against the limits; as a flush goes with
+/// it the promise would think of a slower device than there is.
+#[test]
+fn who_does_an_io_alone_gets_what_the_queue_would_give() {
+    let alone = |queue: &mut VdevQueue, at: u64| queue.admit_alone(lonely(Class::SyncWrite, 1), at);
+    let mut tunables = plain();
+    for (name, value) in [("zfs_vdev_sync_write_min_active", 1), ("zfs_vdev_sync_write_max_active", 2)] {
+        tunables.set(name, value).expect("a parameter");
+    }
+    let mut queue = queue(true, tunables);
+    let first = alone(&mut queue, 0).expect("nothing is about");
+    assert_eq!((first.parts.len(), queue.active(Class::SyncWrite)), (1, 1));
+    let second = alone(&mut queue, 0).expect("the device has room for two");
+    assert_eq!(alone(&mut queue, 0), None, "and for no more");
+    queue.add(lonely(Class::SyncWrite, 2), 0);
+    assert_eq!(queue.next(0), None, "nor for one that is queued");
+    assert_eq!(queue.done(first.id, 20 * MS).map(|ended| ended.device_ns), Some(20 * MS));
+    assert_eq!(queue.promise(20 * MS).alone_p99_ns, None, "the time of the flush says nothing of reads");
+    assert_eq!(alone(&mut queue, 20 * MS), None, "somebody waits");
+    let third = queue.next(20 * MS).expect("his turn");
+    assert!([second, third].iter().all(|issue| queue.done(issue.id, 21 * MS).is_some()));
+    queue.add(lonely(Class::Scrub, 3), 21 * MS);
+    let scrub = queue.next(21 * MS).expect("nobody else is there");
+    assert_eq!(alone(&mut queue, 21 * MS), None, "background work is about");
+    queue.done(scrub.id, 30 * MS);
+    assert!(alone(&mut queue, 30 * MS).is_some());
+}
+
 /// Hung and slow devices are found by these counts.
 #[test]
 fn slow_and_overdue_io_is_told() {

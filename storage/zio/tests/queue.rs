@@ -9,10 +9,10 @@ use device::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, MemDevic
 use exec::{Exec, Inline, Mutex, SplitMix};
 use kstat::EventLog;
 use metaslab::Allocator;
-use ondisk::Guid;
+use ondisk::{BlockPtr, Bookmark, Checksum, Compression, Dva, Guid, ObjectType, Txg, VdevId};
 use std::sync::Arc;
 use vdev::{LeafId, TopKind, VdevTree};
-use zio::{Class, DeadmanFailMode, Facts, IoKind, LatencyTarget, LeafRequest, PoolView, Priority, Scheduler, Zio};
+use zio::{Class, DeadmanFailMode, Facts, IoKind, LatencyTarget, LeafRequest, LogBlocks, PoolView, Priority, Scheduler, Zio};
 
 const BLOCK: u64 = 4096;
 /// First byte behind the labels.
@@ -33,6 +33,13 @@ struct Holding {
 impl BlockDevice for Holding {
     fn submit(&self, io: DeviceIo) {
         self.held.lock().push(io);
+    }
+    fn can_write_durably(&self) -> bool {
+        true
+    }
+    fn write_durably(&self, offset: u64, data: &Abd) -> Result<(), DeviceError> {
+        self.mem.submit(DeviceIo::new(DeviceOp::Write(data.clone()), offset, drop));
+        Ok(())
     }
     fn facts(&self) -> &DeviceFacts {
         &self.facts
@@ -107,6 +114,23 @@ impl Bench {
         self.ask(priority, DeviceOp::read(BLOCK as usize), START + block * BLOCK);
     }
 
+    /// Writes a block of an intent log on this thread; true when it is durable, false when it is to be queued.
+    fn write_log(&self) -> bool {
+        let mut bp = BlockPtr::HOLE;
+        bp.set_dva(0, Dva { vdev: VdevId(0), offset: 1 << 20, asize: BLOCK, gang: false });
+        bp.set_lsize(BLOCK as usize);
+        bp.set_psize(BLOCK as usize);
+        bp.set_compression(Compression::OFF);
+        bp.set_checksum_kind(Checksum::ZILOG);
+        bp.set_object_type(ObjectType::INTENT_LOG);
+        bp.set_little_endian(true);
+        bp.set_birth(Txg(1), Txg(1));
+        let mut block = vec![0; BLOCK as usize];
+        let written = LogBlocks(&self.zio).write_durably(&bp, Bookmark::default(), &mut block, BLOCK as usize);
+        self.inline.run_ready();
+        written.is_some_and(|(bytes, outcome)| bytes == BLOCK as usize && outcome.is_ok())
+    }
+
     fn release(&self, index: usize) {
         self.device.release(index);
         self.inline.run_ready();
@@ -150,6 +174,30 @@ fn a_rotational_device_gets_no_more_than_its_limits() {
     bench.finish(40);
     bench.assert_right();
     assert_eq!(bench.zio.leaf_stats_of(bench.leaf).counts().ops[IoKind::Read as usize], 40);
+}
+
+/// If this fails, each fsync on a disk that says of itself that it turns (virtual ones do) goes through a ring and its threads, twice; or it goes
+/// before what waits, or disturbs background work, or nobody counts it.
+#[test]
+fn a_log_is_written_in_one_step_where_nothing_else_is_about() {
+    for rotational in [true, false] {
+        let bench = Bench::new(rotational);
+        let active = || bench.zio.queue_state(bench.leaf).expect("it has a device").active[Class::SyncWrite as usize];
+        let count = || bench.zio.leaf_stats_of(bench.leaf).counts().ops[IoKind::Write as usize];
+        assert!(bench.write_log());
+        assert_eq!((count(), active(), bench.device.held()), (1, 0, 0));
+        (0..11).for_each(|block| bench.read(Priority::SyncRead, block * 37));
+        assert_eq!(bench.write_log(), !rotational, "one of the reads waits for its turn");
+        bench.release(0);
+        assert!(bench.write_log(), "nobody waits");
+        bench.finish(11);
+        bench.read(Priority::Scrub, 1000);
+        assert!(!bench.write_log(), "background work is about");
+        bench.finish(12);
+        assert!(!bench.write_log(), "and was just now");
+        bench.assert_right();
+        assert_eq!(count(), 2 + u64::from(!rotational));
+    }
 }
 
 /// Neighbours that wait become one request; a bad sector costs only the block that it belongs to.

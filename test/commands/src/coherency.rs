@@ -1,5 +1,5 @@
-//! Every way to a file's bytes at once, through a real mount: buffered, O_DIRECT, a descriptor that fcntl(2) makes direct, and
-//! shared mappings; truncated, appended to, overwritten after snapshots; by several threads on common files and blocks. What is
+//! Every way to a file's bytes at once, through a real mount: buffered, O_DIRECT, a descriptor that fcntl(2) makes direct, one that writes with
+//! O_DSYNC, and shared mappings; truncated, appended to, overwritten after snapshots; by several threads on common files and blocks. What is
 //! read is compared with a model of bytes after each step, and the whole after an export and import.
 //!
 //! The model's answer is defined because threads take turns in a region of a file, and regions are pages of their own: what
@@ -102,6 +102,7 @@ struct Counts {
     direct: AtomicU64,
     switched: AtomicU64,
     mapped: AtomicU64,
+    durable: AtomicU64,
     refused: AtomicU64,
     truncated: AtomicU64,
     appended: AtomicU64,
@@ -135,9 +136,11 @@ enum Way {
     Direct,
     Switched,
     Mapped,
+    /// Written with O_DSYNC by a descriptor that cannot read; read as any other.
+    Durable,
 }
 
-const WAYS: [Way; 4] = [Way::Buffered, Way::Direct, Way::Switched, Way::Mapped];
+const WAYS: [Way; 5] = [Way::Buffered, Way::Direct, Way::Switched, Way::Mapped, Way::Durable];
 
 /// Descriptors and mapping of a file that one thread has.
 struct Handles {
@@ -146,6 +149,7 @@ struct Handles {
     switched: File,
     append: File,
     append_direct: File,
+    durable: File,
     mapped: Mapped,
 }
 
@@ -174,7 +178,8 @@ impl Target {
         let mapped = Mapped::new(if through_direct { &direct } else { &buffered }, self.bytes_max())?;
         let append = |flags: OFlags| File::options().append(true).custom_flags(flags.bits() as i32).open(&path);
         let (append, append_direct) = (append(OFlags::empty())?, append(OFlags::DIRECT)?);
-        Ok(Handles { buffered, direct, switched: open(&path, OFlags::empty())?, append, append_direct, mapped })
+        let durable = File::options().write(true).custom_flags(OFlags::DSYNC.bits() as i32).open(&path)?;
+        Ok(Handles { buffered, direct, switched: open(&path, OFlags::empty())?, append, append_direct, durable, mapped })
     }
 
     /// True when a misaligned request that asks for direct is refused.
@@ -229,7 +234,7 @@ impl Handles {
         match way {
             Way::Direct => &self.direct,
             Way::Switched => &self.switched,
-            Way::Buffered | Way::Mapped => &self.buffered,
+            Way::Buffered | Way::Mapped | Way::Durable => &self.buffered,
         }
     }
 
@@ -244,7 +249,11 @@ impl Handles {
         if way == Way::Mapped {
             return Ok(self.mapped.read(range));
         }
-        let wide = if way == Way::Buffered { range.clone() } else { range.start / PAGE * PAGE..range.end.next_multiple_of(PAGE) };
+        let wide = if matches!(way, Way::Buffered | Way::Durable) {
+            range.clone()
+        } else {
+            range.start / PAGE * PAGE..range.end.next_multiple_of(PAGE)
+        };
         let mut buffer = Buffer::new(wide.len());
         let mut done = 0;
         while done < range.end - wide.start {
@@ -262,7 +271,8 @@ impl Handles {
             self.mapped.write(at, bytes);
             return Ok(());
         }
-        match self.file(way).write_at(bytes, at as u64)? {
+        let file = if way == Way::Durable { &self.durable } else { self.file(way) };
+        match file.write_at(bytes, at as u64)? {
             written if written == bytes.len() => Ok(()),
             written => Err(std::io::Error::other(format!("{written} of {} bytes written", bytes.len()))),
         }
@@ -373,6 +383,7 @@ impl Worker<'_> {
                 Way::Direct => &run.counts.direct,
                 Way::Switched => &run.counts.switched,
                 Way::Mapped => &run.counts.mapped,
+                Way::Durable => &run.counts.durable,
             });
         }
         let again = WAYS[dice.below(WAYS.len())];

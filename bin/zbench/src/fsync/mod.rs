@@ -5,6 +5,7 @@
 
 mod device;
 mod mounted;
+mod postgres;
 mod simulated;
 
 use crate::devices::DeviceKind;
@@ -69,6 +70,12 @@ pub struct Args {
     /// Rows inserted by each run of SQLite
     #[arg(long, default_value_t = 200)]
     rows: usize,
+    /// Size of the tables of pgbench, in 100,000 rows (16 MB)
+    #[arg(long, default_value_t = 10)]
+    scale: u32,
+    /// Only rows beside ext4 whose title has this in it
+    #[arg(long)]
+    only: Option<String>,
     /// Bytes of each device beside ext4, in MiB
     #[arg(long, default_value_t = 1536)]
     device_mib: u64,

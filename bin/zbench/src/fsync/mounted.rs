@@ -1,5 +1,6 @@
 //! Small durable writes through our mount, and on ext4 beside it in turns: both on a disk of the same kind in one directory.
 
+use super::postgres::{self, Postgres};
 use super::{Args, FILE_BYTES, IO_BYTES};
 use crate::cleanup::Guard;
 use crate::devices::{DeviceKind, DeviceSet, remove_stale};
@@ -17,9 +18,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Least part of ext4's rate, for our own writers and for SQLite.
+/// Least part of ext4's rate, for our own writers and for databases.
 const SHARE_MIN: f64 = 0.8;
-const SQLITE_MIN: f64 = 0.7;
+const DATABASE_MIN: f64 = 0.7;
 const ARC_BYTES: u64 = 256 << 20;
 const PAUSE: Duration = Duration::from_millis(300);
 
@@ -29,9 +30,20 @@ enum Job {
     Append(usize),
     Overwrite,
     Sqlite(&'static str),
+    /// PostgreSQL with four clients, in a file system of ours with records of so many KiB.
+    Postgres(u32),
 }
 
-const JOBS: [Job; 6] = [Job::Append(1), Job::Append(4), Job::Append(16), Job::Overwrite, Job::Sqlite("wal"), Job::Sqlite("delete")];
+const JOBS: [Job; 8] = [
+    Job::Append(1),
+    Job::Append(4),
+    Job::Append(16),
+    Job::Overwrite,
+    Job::Sqlite("wal"),
+    Job::Sqlite("delete"),
+    Job::Postgres(8),
+    Job::Postgres(16),
+];
 
 impl Job {
     fn title(self) -> String {
@@ -39,11 +51,24 @@ impl Job {
             Job::Append(threads) => format!("append 4K + fsync, {threads} thread{}", if threads == 1 { "" } else { "s" }),
             Job::Overwrite => "overwrite 4K O_DSYNC, 1 thread".to_string(),
             Job::Sqlite(mode) => format!("SQLite inserts, journal {mode}"),
+            Job::Postgres(kib) => format!("pgbench -c4, recordsize {kib}K"),
         }
     }
 
     fn least(self) -> f64 {
-        if let Job::Sqlite(_) = self { SQLITE_MIN } else { SHARE_MIN }
+        if let Job::Sqlite(_) | Job::Postgres(_) = self { DATABASE_MIN } else { SHARE_MIN }
+    }
+
+    /// Program that it needs and this machine lacks.
+    fn lacks(self) -> Option<&'static str> {
+        match self {
+            Job::Sqlite(_) => {
+                let found = Command::new("sqlite3").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+                found.is_err().then_some("no program sqlite3")
+            }
+            Job::Postgres(_) => postgres::find().is_none().then_some("no PostgreSQL"),
+            Job::Append(_) | Job::Overwrite => None,
+        }
     }
 }
 
@@ -61,6 +86,19 @@ struct Figures {
 struct Side<'a> {
     folder: PathBuf,
     server: Option<&'a Mounted>,
+}
+
+impl Side<'_> {
+    /// Folder for the data of a job.
+    fn folder_for(&self, job: Job) -> Result<PathBuf, String> {
+        let (Job::Postgres(kib), Some(mounted)) = (job, self.server) else { return Ok(self.folder.clone()) };
+        let place = mounted.mountpoint.join(format!("pg{kib}"));
+        if !place.exists() {
+            let (size, name) = (format!("recordsize={kib}K"), format!("zbench/pg{kib}"));
+            mounted.command("zfs", &["create", "-o", "atime=off", "-o", &size, &name])?;
+        }
+        Ok(place)
+    }
 }
 
 fn open(path: &Path, flags: i32) -> Result<File, String> {
@@ -125,21 +163,37 @@ fn insert(folder: &Path, mode: &str, rows: usize) -> Result<f64, String> {
 
 fn turn(side: &Side<'_>, job: Job, args: &Args, figures: &mut Figures) -> Result<(), String> {
     let server = || side.server.map_or(0.0, |mounted| mounted.server.cpu_seconds());
+    let folder = side.folder_for(job)?;
+    // It runs while nobody else is measured.
+    let database = match (job, postgres::find()) {
+        (Job::Postgres(_), Some(programs)) => Some(Postgres::start(&programs, &folder, args.scale)?),
+        _ => None,
+    };
     let before = server();
-    let count = if let Job::Sqlite(mode) = job {
-        figures.rate.push(args.rows as f64 / insert(&side.folder, mode, args.rows)?);
-        args.rows as f64
-    } else {
-        let (latencies, cost) = measure(|| write_all(side, job, args))?;
-        let count = latencies.len() as f64;
-        figures.rate.push(count / cost.seconds);
-        figures.client_us.push(cost.cpu * 1e6 / count);
-        let [p50, p99, _] = percentiles(latencies).ok_or("nothing was written")?;
-        figures.p50_us.push(p50);
-        figures.p99_us.push(p99);
-        count
+    let count = match (job, &database) {
+        (Job::Sqlite(mode), _) => {
+            figures.rate.push(args.rows as f64 / insert(&folder, mode, args.rows)?);
+            args.rows as f64
+        }
+        (_, Some(database)) => {
+            let begun = Instant::now();
+            let rate = database.run(args.seconds)?;
+            figures.rate.push(rate);
+            rate * begun.elapsed().as_secs_f64()
+        }
+        _ => {
+            let (latencies, cost) = measure(|| write_all(side, job, args))?;
+            let count = latencies.len() as f64;
+            figures.rate.push(count / cost.seconds);
+            figures.client_us.push(cost.cpu * 1e6 / count);
+            let [p50, p99, _] = percentiles(latencies).ok_or("nothing was written")?;
+            figures.p50_us.push(p50);
+            figures.p99_us.push(p99);
+            count
+        }
     };
     figures.server_us.push((server() - before) * 1e6 / count);
+    drop(database);
     std::thread::sleep(PAUSE);
     Ok(())
 }
@@ -176,13 +230,16 @@ pub fn measure_all(args: &Args, folder: &Path, verdicts: &mut Verdicts) -> Resul
     let layout: Layout = "stripe:1".parse()?;
     mounted.create(layout, &devices.paths[1..], &["atime=off".to_string()])?;
     let sides = [Side { folder: place, server: None }, Side { folder: mounted.file(""), server: Some(&mounted) }];
-    let has_sqlite = Command::new("sqlite3").arg("--version").stdout(Stdio::null()).status().is_ok();
     println!("on {} ({:?}), ext4 and ours in turns; medians of {}, spread in %", folder.display(), args.devices_are, args.reps);
     println!(
         "\n{:<32} {:>13} {:>13} {:>7} | {:>8} {:>8} {:>8} {:>8} | {:>9} {:>9} {:>9}",
         "", "ext4 op/s ±%", "ours op/s ±%", "ratio", "ext4 p50", "p99 µs", "ours p50", "p99 µs", "CPU ext4", "CPU ours", "server µs"
     );
-    for job in JOBS.into_iter().filter(|job| has_sqlite || !matches!(job, Job::Sqlite(_))) {
+    for job in JOBS.into_iter().filter(|job| args.only.as_ref().is_none_or(|only| job.title().contains(only.as_str()))) {
+        if let Some(lack) = job.lacks() {
+            println!("{:<32} - ({lack})", job.title());
+            continue;
+        }
         let mut figures = [Figures::default(), Figures::default()];
         for _ in 0..args.reps.max(1) {
             for (side, figures) in sides.iter().zip(&mut figures) {
@@ -190,9 +247,6 @@ pub fn measure_all(args: &Args, folder: &Path, verdicts: &mut Verdicts) -> Resul
             }
         }
         print(job, &figures, verdicts);
-    }
-    if !has_sqlite {
-        println!("SQLite: - (no program sqlite3)");
     }
     mounted.command("zpool", &["export", "zbench"])?;
     drop(beside);

@@ -2,6 +2,7 @@
 //! Where `/dev/fuse` cannot be used the tests say so and check nothing.
 
 use crate::bed::{Bed, pattern};
+use fuse::Handler;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -113,6 +114,23 @@ fn the_flag_counts_per_request() {
     fcntl_setfl(&file, fcntl_getfl(&file).expect("flags") - OFlags::DIRECT).expect("cleared");
     put(&file, 0, &bytes).expect("overwritten");
     assert_eq!(bed.pool.iostats().direct_write.get().0, 4);
+}
+
+/// If this fails, each write of whoever writes a log costs a request more, for a sync that has nothing to do; or one who also reads has nothing
+/// from the kernel's cache any more, or opening a file empties it.
+#[test]
+fn who_only_writes_durably_goes_past_the_kernels_cache() {
+    let bed = Bed::threaded();
+    let handler = ZplFuse::new(bed.zfs.clone(), None);
+    let (root, caller) = (fuse::NodeId::ROOT, fuse::Caller::default());
+    let new = fuse::NewNode { mode: 0o100_644, rdev: 0 };
+    let (entry, opened) = handler.create(&caller, root, b"log", &new, (OFlags::WRONLY | OFlags::DSYNC).bits()).expect("made");
+    assert!((opened.direct_io, opened.in_turn, opened.keep_cache) == (true, true, true), "{opened:?}");
+    let passes = |flags: OFlags| handler.open(&caller, entry.node, flags.bits()).map(|opened| (opened.direct_io, opened.in_turn));
+    assert_eq!(passes(OFlags::WRONLY | OFlags::SYNC), Ok((true, true)));
+    assert_eq!(passes(OFlags::RDWR | OFlags::DSYNC), Ok((false, false)));
+    assert_eq!(passes(OFlags::WRONLY), Ok((false, false)));
+    assert_eq!(passes(OFlags::WRONLY | OFlags::DSYNC | OFlags::DIRECT), Ok((true, false)));
 }
 
 /// Buffered and direct descriptors of one file see each other's bytes at once: the kernel's cache and ours are kept in step.
