@@ -30,7 +30,7 @@ mod resilver;
 mod simulated;
 mod subject;
 mod sys;
-#[path = "../../../storage/vdev-queue/tests/world/mod.rs"]
+#[path = "../../../storage/vdev-queue/tests/it/world/mod.rs"]
 mod world;
 mod zia;
 

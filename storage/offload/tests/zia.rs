@@ -3,7 +3,7 @@
 //! Every operation of a hundred records, each stage by itself, is what `torture zia` goes through.
 
 /// The small pool of the pipeline's own tests.
-#[path = "../../zio/tests/common/mod.rs"]
+#[path = "../../zio/tests/it/common/mod.rs"]
 mod common;
 mod scene;
 

@@ -1,7 +1,7 @@
 //! Prints what the latency promise is worth on the models of devices: tables with the throttle off, with OpenZFS's credit and with the
 //! promise, of each figure the worst of eight seeds. `cargo run -p vdev-queue --example latency [part of a name]`.
 
-#[path = "../tests/world/mod.rs"]
+#[path = "../tests/it/world/mod.rs"]
 mod world;
 
 use world::table::{Table, Throttle, hdd_scans, hdd_scenarios, nvme_scenarios, print, print_ceiling, print_rows, print_targets};

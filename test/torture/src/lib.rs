@@ -17,7 +17,7 @@
 #![forbid(unsafe_code)]
 
 /// Small pool of the pipeline's own tests, and its blocks on a provider.
-#[path = "../../../storage/zio/tests/common/mod.rs"]
+#[path = "../../../storage/zio/tests/it/common/mod.rs"]
 mod common;
 #[path = "../../../storage/offload/tests/scene/mod.rs"]
 mod scene;

@@ -1,0 +1,4 @@
+//! Trees of vdevs, judged from outside: failures of leaves, and rebuilds. One program: each file of tests by itself would be linked with all that is below.
+
+mod failures;
+mod rebuild;

@@ -1,0 +1,439 @@
+//! What becomes of a block on its way to disk: holes, embedding, rounding, gangs, rewriting in place, copies.
+
+use crate::common::*;
+use abd::Abd;
+use device::DeviceError;
+use metaslab::Allocator;
+use ondisk::{BlockPtr, Checksum, Compression, ObjectType, Txg, VdevId};
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use vdev::{LeafId, TopKind, VdevTree};
+use zio::{ErrorKind, FailMode, ReadRequest, WriteRequest};
+
+const MIRROR: [(TopKind, usize); 1] = [(TopKind::Mirror, 2)];
+
+fn with(data: Abd, compression: Compression) -> WriteRequest {
+    WriteRequest { compression, ..request(data, 1) }
+}
+
+/// Zeros must cost no space, and a hole that replaces data must carry its birth, or incremental sends miss it.
+#[test]
+fn zeros_become_holes() {
+    let rig = Rig::new(inline(), &MIRROR, 12);
+    let zeros = Abd::zeroed(131_072);
+    assert_eq!(rig.write(with(zeros.clone(), Compression::LZ4)), Ok(BlockPtr::HOLE));
+    let previous = rig.write(with(noise(1, 131_072), Compression::LZ4)).expect("the write succeeds");
+    let later = WriteRequest { previous, txg: Txg(11), ..with(zeros.clone(), Compression::LZ4) };
+    let hole = rig.write(later).expect("the write succeeds");
+    assert!(hole.is_hole() && hole.birth() == Txg(11) && hole.lsize() == 131_072, "{hole:?}");
+    assert!(rig.read(&hole).is_ok_and(|back| back == zeros));
+    let kept = rig.write(with(zeros, Compression::OFF)).expect("the write succeeds");
+    assert!(!kept.is_hole() && kept.psize() == 131_072, "compression=off stores zeros as they are");
+}
+
+/// Tiny payloads live in the pointer, but only where OpenZFS looks for them.
+#[test]
+fn small_compressed_blocks_are_embedded() {
+    let rig = Rig::new(inline(), &MIRROR, 12);
+    let mut bytes = vec![0; 4096];
+    bytes[17] = 9;
+    let data = Abd::from_slice(&bytes);
+    let bp = rig.write(with(data.clone(), Compression::LZ4)).expect("the write succeeds");
+    assert!(bp.is_embedded() && bp.lsize() == 4096 && bp.psize() <= 112 && bp.birth() == TXG, "{bp:?}");
+    assert!(rig.read(&bp).is_ok_and(|back| back == data));
+    for refused in [
+        WriteRequest { object_type: ObjectType::DNODE, ..with(data.clone(), Compression::LZ4) },
+        WriteRequest { level: 1, ..with(data.clone(), Compression::LZ4) },
+    ] {
+        let bp = rig.write(refused).expect("the write succeeds");
+        assert!(!bp.is_embedded(), "{bp:?}");
+        assert!(rig.read(&bp).is_ok_and(|back| back == data));
+    }
+}
+
+/// Compression counts only in whole sectors and must save an eighth; otherwise the block is stored as it is.
+#[test]
+fn compressed_sizes_are_whole_sectors() {
+    for ashift in [9, 12] {
+        let rig = Rig::new(inline(), &MIRROR, ashift);
+        let bp = rig.write(with(text(1, 131_072), Compression::LZ4)).expect("the write succeeds");
+        assert!(bp.compression() == Compression::LZ4 && bp.psize().is_multiple_of(1 << ashift) && bp.psize() <= 114_688, "{bp:?}");
+        let bp = rig.write(with(noise(1, 131_072), Compression::LZ4)).expect("the write succeeds");
+        assert!(bp.compression() == Compression::OFF && bp.psize() == 131_072, "{bp:?}");
+        let bp = rig.write(with(text(1, 4096), Compression::LZ4)).expect("the write succeeds");
+        assert_eq!(bp.psize() < 4096, ashift == 9, "a 4 KiB sector can't be halved: {bp:?}");
+    }
+}
+
+/// Copies must lie apart and each must do.
+#[test]
+fn any_copy_is_enough_and_a_bad_one_is_repaired() {
+    let rig = Rig::new(inline(), &[(TopKind::Leaf, 1), (TopKind::Leaf, 1), (TopKind::Leaf, 1)], 12);
+    let data = noise(1, 16384);
+    let bp = rig.write(WriteRequest { copies: 3, ..request(data.clone(), 1) }).expect("the write succeeds");
+    assert_eq!(bp.dvas().count(), 3, "{bp:?}");
+    let intact = rig.contents();
+    for bad in [vec![0], vec![1], vec![2], vec![0, 1], vec![1, 2], vec![0, 2]] {
+        rig.corrupt(&bad);
+        assert!(rig.read(&bp).is_ok_and(|back| back == data), "{bad:?}");
+        assert!(rig.scrub(&bp).is_ok(), "{bad:?}");
+        let before: Vec<u64> = (0..3).map(|leaf| rig.checksum_errors(leaf)).collect();
+        assert!(rig.scrub(&bp).is_ok(), "{bad:?}");
+        assert_eq!(before, (0..3).map(|leaf| rig.checksum_errors(leaf)).collect::<Vec<_>>(), "{bad:?}: repaired by the first scrub");
+        for (device, bytes) in rig.devices.iter().zip(&intact) {
+            device.mem.tamper(|now| now[HEAD].copy_from_slice(bytes));
+        }
+    }
+    rig.corrupt(&[0, 1, 2]);
+    assert_eq!(rig.read(&bp).map_err(|error| error.kind), Err(ErrorKind::Checksum));
+}
+
+/// Blocks of the syncing txg are rewritten where they are from pass 2 on, or syncing never ends.
+#[test]
+fn late_passes_rewrite_in_place() {
+    let rig = Rig::new(inline(), &[(TopKind::Raidz(1), 3)], 12);
+    let previous = rig.write(request(noise(1, 16384), 1)).expect("the write succeeds");
+    let data = noise(2, 16384);
+    let again = WriteRequest { previous, pass: 2, ..request(data.clone(), 1) };
+    let bp = rig.write(again.clone()).expect("the write succeeds");
+    assert_eq!(bp.dva(0), previous.dva(0));
+    assert!(rig.read(&bp).is_ok_and(|back| back == data));
+    let first_pass = rig.write(WriteRequest { pass: 1, ..again.clone() }).expect("the write succeeds");
+    assert_ne!(first_pass.dva(0), previous.dva(0));
+    let other_txg = rig.write(WriteRequest { txg: Txg(11), ..again.clone() }).expect("the write succeeds");
+    assert_ne!(other_txg.dva(0), previous.dva(0));
+    let packed = WriteRequest { data: text(1, 16384), compression: Compression::LZ4, pass: 8, ..again };
+    assert_eq!(rig.write(packed).map(|bp| (bp.dva(0), bp.compression())), Ok((previous.dva(0), Compression::OFF)));
+}
+
+fn allocated(rig: &Rig) -> u64 {
+    rig.allocator.class_space().allocated
+}
+
+/// Free space in pieces of `piece` bytes, `count` of them, and nothing else.
+fn fragmented(layout: &[(TopKind, usize)], ashift: u32, piece: u64, count: u64) -> Rig {
+    Rig::with(inline(), layout, ashift, FailMode::Never, &|tree: &VdevTree, allocator: &Allocator| {
+        for top in &tree.tops {
+            let size = 1u64 << top.ms_shift;
+            let mut left = count;
+            for metaslab in 0..allocator.metaslab_count(top.id) {
+                let (start, end) = (u64::from(metaslab) * size, u64::from(metaslab + 1) * size);
+                let mut allocated: Vec<Range<u64>> = Vec::new();
+                let mut position = start;
+                while position < end {
+                    let taken = if left > 0 { (position + 4 * piece).min(end) } else { end };
+                    allocated.push(position..taken);
+                    position = if left > 0 && taken + piece <= end { taken + piece } else { end };
+                    if left > 0 && taken + piece <= end {
+                        left -= 1;
+                    } else if taken < end {
+                        allocated.push(taken..end);
+                    }
+                }
+                allocator.load(top.id, metaslab, &allocated).expect("sorted segments load");
+            }
+        }
+    })
+}
+
+/// When no free segment holds a block, it must be stored in pieces, and reading, healing, rewriting and freeing must know.
+#[test]
+fn fragmented_pools_write_gangs() {
+    for (name, layout) in layouts() {
+        for (ashift, piece) in [(9, 8192 * 4), (12, 16384 * 4)] {
+            let what = format!("{name} ashift {ashift}");
+            let rig = fragmented(&layout, ashift, piece, 200);
+            let before = allocated(&rig);
+            let data = noise(5, 131_072);
+            let bp = rig.write(request(data.clone(), 1)).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert!(bp.is_gang() && bp.psize() == 131_072, "{what}: {bp:?}");
+            assert_eq!(bp.checksum(), kernels::checksum(Checksum::FLETCHER_4, &[&data.to_vec()], kernels::ByteOrder::Little).unwrap());
+            assert!(rig.read(&bp).is_ok_and(|back| back == data), "{what}");
+            assert!(rig.scrub(&bp).is_ok_and(|back| back == data), "{what}");
+            let used = allocated(&rig) - before;
+            assert!(used >= 131_072 && used <= 4 * bp.asize(), "{what}: {used} {bp:?}");
+
+            let other = noise(6, 131_072);
+            let again = WriteRequest { previous: bp, pass: 3, ..request(other.clone(), 1) };
+            let rewritten = rig.write(again).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!((rewritten.dva(0), rewritten.dva(1)), (bp.dva(0), bp.dva(1)), "{what}");
+            assert!(rig.read(&rewritten).is_ok_and(|back| back == other), "{what}: rewritten");
+            assert!(rig.read(&bp).is_err(), "{what}: the old sums no longer hold");
+
+            rig.zio.free(TXG, &rewritten);
+            rig.zio.wait_frees();
+            let freed: u64 = rig.allocator.take_deltas(TXG).iter().flat_map(|delta| delta.frees.clone()).map(|r| r.end - r.start).sum();
+            let never = allocated(&rig) - before;
+            assert!(freed == used || never == 0, "{what}: freed {freed} of {used}, {never} left");
+        }
+    }
+}
+
+/// A gang within a gang.
+#[test]
+fn gangs_nest() {
+    let rig = fragmented(&MIRROR, 9, 8192, 600);
+    let data = noise(5, 131_072);
+    let bp = rig.write(request(data.clone(), 1)).expect("the write succeeds");
+    assert!(bp.is_gang());
+    assert!(rig.read(&bp).is_ok_and(|back| back == data));
+    for leaf in 0..2 {
+        rig.kill(&[leaf], DeviceError::Io);
+        assert!(rig.read(&bp).is_ok_and(|back| back == data), "one leg is enough");
+        rig.revive();
+    }
+    let packed = rig.write(with(text(2, 131_072), Compression::GZIP_1)).expect("the write succeeds");
+    assert!(packed.is_gang() && packed.compression() == Compression::GZIP_1);
+    assert!(rig.read(&packed).is_ok_and(|back| back == text(2, 131_072)), "compressed gangs decompress");
+}
+
+/// A large block in the smallest pieces makes thousands of headers: that must not exhaust a thread's stack.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a thread with a small stack")]
+fn a_gang_of_thousands_of_pieces_reads_and_frees() {
+    let rig = fragmented(&[(TopKind::Leaf, 1)], 9, 512, 9000);
+    let data = noise(5, 1 << 20);
+    let bp = rig.write(request(data.clone(), 1)).expect("the write succeeds");
+    assert!(bp.is_gang());
+    let run = std::thread::Builder::new().stack_size(256 << 10);
+    let rig = run
+        .spawn(move || {
+            assert!(rig.read(&bp).is_ok_and(|back| back == data));
+            rig.zio.free(TXG, &bp);
+            rig.zio.wait_frees();
+            rig
+        })
+        .expect("a thread starts")
+        .join()
+        .expect("the stack suffices");
+    drop(rig);
+}
+
+/// Blocks found at import must be claimed once, gangs with all their members, and never over somebody else's space.
+#[test]
+fn claims_take_exactly_the_blocks_space() {
+    for make in [&|| Rig::new(inline(), &MIRROR, 12) as Rig, &|| fragmented(&MIRROR, 12, 16384, 200)] as [&dyn Fn() -> Rig; 2] {
+        let rig = make();
+        let before = allocated(&rig);
+        let bp = rig.write(request(noise(1, 131_072), 1)).expect("the write succeeds");
+        let used = allocated(&rig) - before;
+        let claim = || {
+            let (done, wait) = exec::completion();
+            rig.zio.claim(Txg(30), &bp, Box::new(move |result| done.complete(result)));
+            wait.wait(&rig.exec)
+        };
+        assert_eq!(claim().map_err(|error| error.kind), Err(ErrorKind::Corrupt), "the space is taken");
+        rig.zio.free(TXG, &bp);
+        rig.zio.wait_frees();
+        for txg in 10..14 {
+            rig.allocator.take_deltas(Txg(txg));
+            rig.allocator.sync_done(Txg(txg));
+        }
+        assert_eq!(allocated(&rig), before);
+        assert_eq!(claim(), Ok(()));
+        assert_eq!(allocated(&rig), before + used);
+    }
+}
+
+/// The block of a dedup table entry may have other owners: freeing it without the table would give away their data.
+#[test]
+fn dedup_blocks_are_not_freed_without_the_table() {
+    let rig = Rig::new(inline(), &MIRROR, 12);
+    let mut bp = rig.write(request(noise(1, 16384), 1)).expect("the write succeeds");
+    let used = allocated(&rig);
+    bp.0[6] |= 1 << 62;
+    rig.zio.free(TXG, &bp);
+    assert!(rig.allocator.take_deltas(TXG).iter().all(|delta| delta.frees.is_empty()));
+    assert_eq!(allocated(&rig), used);
+}
+
+/// A full pool must say so, and must not lose the space of what it tried.
+#[test]
+fn a_full_pool_refuses_and_leaks_nothing() {
+    let rig = fragmented(&MIRROR, 12, 16384, 3);
+    let before = allocated(&rig);
+    assert_eq!(rig.write(request(noise(1, 1 << 20), 1)).map_err(|error| error.kind), Err(ErrorKind::NoSpace));
+    assert_eq!(allocated(&rig), before);
+    assert!(rig.write(request(noise(1, 8192), 1)).is_ok(), "what fits is still taken");
+}
+
+/// Failing each device operation in turn must give right bytes or an error, never a lie, and never a leak.
+#[test]
+fn every_single_device_failure_is_survived_or_reported() {
+    let gang = |layout: &[(TopKind, usize)]| fragmented(layout, 12, 16384 * 4, 100);
+    let plain = |layout: &[(TopKind, usize)]| Rig::new(inline(), layout, 12);
+    for (name, layout) in layouts() {
+        for (form, make) in [("plain", &plain as &dyn Fn(&[(TopKind, usize)]) -> Rig), ("gang", &gang)] {
+            let rig = make(&layout);
+            for k in 0..200 {
+                let what = format!("{name} {form} failing operation {k}");
+                let txg = Txg(TXG.0 + k);
+                rig.faults.count.store(0, Ordering::Relaxed);
+                *rig.faults.fail.lock() = [k].into();
+                let data = noise(k, 131_072);
+                let space = allocated(&rig);
+                match rig.write(WriteRequest { txg, ..request(data.clone(), 1) }) {
+                    Ok(bp) => {
+                        match rig.read(&bp) {
+                            Ok(back) => assert!(back == data, "{what}"),
+                            Err(error) => assert!(name == "stripe" && error.kind == ErrorKind::Io, "{what}: {error}"),
+                        }
+                        rig.faults.fail.lock().clear();
+                        assert!(rig.read(&bp).is_ok_and(|back| back == data), "{what}: afterwards");
+                        assert!(rig.scrub(&bp).is_ok_and(|back| back == data), "{what}: scrub afterwards");
+                        rig.zio.free(txg, &bp);
+                        rig.zio.wait_frees();
+                    }
+                    Err(error) => assert_eq!(allocated(&rig), space, "{what}: {error}"),
+                }
+                rig.allocator.take_deltas(txg);
+                rig.allocator.sync_done(txg);
+                if rig.faults.count.load(Ordering::Relaxed) < k {
+                    break;
+                }
+            }
+            for txg in 300..303 {
+                rig.allocator.sync_done(Txg(txg));
+            }
+            assert_eq!(allocated(&rig), allocated(&make(&layout)), "{name} {form}: everything was given back");
+        }
+    }
+}
+
+/// Leaves that missed a write must be reported, or a resilver would not know.
+#[test]
+fn missed_writes_are_reported_by_leaf_and_txg() {
+    let rig = Rig::new(inline(), &MIRROR, 12);
+    rig.kill(&[1], DeviceError::Gone);
+    let data = noise(1, 16384);
+    let bp = rig.write(request(data.clone(), 1)).expect("one leg takes it");
+    let guid = rig.zio.view().tree.leaf(LeafId(1)).guid;
+    assert_eq!(rig.zio.take_missing(), vec![(guid, TXG)]);
+    assert_eq!(rig.zio.take_missing(), vec![]);
+    rig.revive();
+    assert!(rig.read(&bp).is_ok_and(|back| back == data));
+}
+
+/// With failmode=wait a pool that lost its devices holds I/O until they are back; with continue it reports the error.
+#[test]
+fn suspension_holds_io_until_resume() {
+    let rig = Rig::with(inline(), &MIRROR, 12, FailMode::Wait, &|tree, allocator| {
+        for metaslab in 0..allocator.metaslab_count(VdevId(0)) {
+            allocator.load(tree.tops[0].id, metaslab, &[]).expect("an empty metaslab loads");
+        }
+    });
+    let data = noise(1, 16384);
+    let early = rig.write(request(data.clone(), 1)).expect("the write succeeds");
+    rig.kill(&[0, 1], DeviceError::Gone);
+    let (done, wait) = exec::completion();
+    rig.zio.write(request(data.clone(), 2), Box::new(move |result| done.complete(result)));
+    let (read_done, read_wait) = exec::completion();
+    rig.zio.read(ReadRequest::new(early, bookmark(1)), Box::new(move |result| read_done.complete(result)));
+    rig.exec.wait(&|| rig.zio.is_suspended(), &|| {});
+    let probe = ReadRequest { flags: zio::ReadFlags { speculative: true, ..Default::default() }, ..ReadRequest::new(early, bookmark(1)) };
+    assert_eq!(rig.zio.read_wait(probe).map_err(|error| error.kind), Err(ErrorKind::NoDevice), "a probe does not wait");
+    rig.revive();
+    rig.zio.resume();
+    let bp = wait.wait(&rig.exec).expect("the write succeeds after resume");
+    assert!(read_wait.wait(&rig.exec).is_ok_and(|back| back == data));
+    assert!(rig.read(&bp).is_ok_and(|back| back == data));
+    assert!(!rig.zio.is_suspended());
+}
+
+/// A pointer that names space which the pool does not have is a lie that no device's return makes true: whoever waited for one would wait
+/// for ever, and everybody else with him.
+#[test]
+fn lies_in_pointers_suspend_nothing() {
+    let rig = Rig::with(inline(), &MIRROR, 12, FailMode::Wait, &|tree, allocator| {
+        for metaslab in 0..allocator.metaslab_count(VdevId(0)) {
+            allocator.load(tree.tops[0].id, metaslab, &[]).expect("an empty metaslab loads");
+        }
+    });
+    let true_one = rig.write(request(noise(1, 16384), 1)).expect("the write succeeds");
+    let dva = true_one.dva(0);
+    let elsewhere = |vdev| ondisk::Dva { vdev: VdevId(vdev), ..dva };
+    let lies = [
+        elsewhere(1),
+        elsewhere(0xFF_FFFF),
+        ondisk::Dva { gang: true, ..elsewhere(7) },
+        ondisk::Dva { offset: 1 << 54, ..dva },
+        ondisk::Dva { offset: dva.offset + 512, ..dva },
+    ];
+    for lie in lies {
+        let mut bp = true_one;
+        (0..3).for_each(|copy| bp.set_dva(copy, ondisk::Dva::default()));
+        bp.set_dva(0, lie);
+        let read = rig.zio.read_wait(ReadRequest::new(bp, bookmark(1))).map_err(|error| error.kind);
+        assert_eq!(read.map(|_| ()), Err(ErrorKind::Corrupt), "{lie:?}");
+        rig.zio.free(TXG, &bp);
+        rig.zio.wait_frees();
+        assert!(!rig.zio.is_suspended(), "{lie:?}");
+        // A true copy beside it is found.
+        bp.set_dva(1, dva);
+        if !lie.gang {
+            assert!(rig.read(&bp).is_ok(), "{lie:?}");
+        }
+    }
+}
+
+/// A read-only import must not write, not even to repair.
+#[test]
+fn a_read_only_pool_is_never_written() {
+    let rig = Rig::new(inline(), &MIRROR, 12);
+    let data = noise(1, 16384);
+    let bp = rig.write(request(data.clone(), 1)).expect("the write succeeds");
+    let mut view = rig.zio.view();
+    view.facts.writeable = false;
+    rig.zio.set_view(view);
+    rig.corrupt(&[0]);
+    let bytes = rig.contents();
+    assert!(rig.scrub(&bp).is_ok_and(|back| back == data));
+    assert_eq!(rig.contents(), bytes);
+    assert_eq!(rig.write(request(data, 2)).map_err(|error| error.kind), Err(ErrorKind::ReadOnly));
+}
+
+/// Pointers from a damaged disk must give errors, not panics, whatever their bits.
+#[test]
+fn wild_pointers_are_refused() {
+    let rig = Rig::new(inline(), &[(TopKind::Raidz(1), 3)], 12);
+    let good = rig.write(request(noise(1, 16384), 1)).expect("the write succeeds");
+    let mut random = 1u64;
+    for round in 0..20_000 {
+        let mut bp = good;
+        for _ in 0..1 + round % 4 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            bp.0[(random >> 33) as usize % 16] ^= 1 << (random >> 40 & 63);
+        }
+        if let Ok(data) = rig.read(&bp) {
+            assert_eq!(data.len(), bp.lsize(), "{bp:?}");
+        }
+        rig.zio.free(TXG, &bp);
+        rig.zio.wait_frees();
+    }
+}
+
+/// Flush must report a top-level vdev that lost more than its redundancy, and only then.
+#[test]
+fn flush_fails_only_beyond_redundancy() {
+    let rig = Rig::new(inline(), &[(TopKind::Raidz(1), 3)], 12);
+    assert_eq!(rig.zio.flush_wait(), Ok(()));
+    rig.kill(&[0], DeviceError::Io);
+    assert_eq!(rig.zio.flush_wait(), Ok(()));
+    rig.kill(&[1], DeviceError::Io);
+    assert_eq!(rig.zio.flush_wait().map_err(|error| error.kind), Err(ErrorKind::Io));
+}
+
+/// Tests of gangs on ordinary pools rest on it: forced gangs must be whole ones, and small blocks none.
+#[test]
+fn gangs_can_be_forced() {
+    let rig = Rig::new(inline(), &MIRROR, 12);
+    rig.zio.set_forced_ganging(32_768, 100);
+    let before = allocated(&rig);
+    let (small, large) = (noise(1, 16_384), noise(2, 131_072));
+    let (one, gang) = (rig.write(request(small, 1)).expect("written"), rig.write(request(large.clone(), 2)).expect("written"));
+    assert!(!one.is_gang() && gang.is_gang());
+    assert!(rig.read(&gang).is_ok_and(|back| back == large));
+    rig.zio.set_forced_ganging(32_768, 0);
+    assert!(!rig.write(request(large, 3)).expect("written").is_gang());
+    assert!(allocated(&rig) > before);
+}

@@ -1,0 +1,9 @@
+//! The pipeline, judged from outside: blocks, injected faults, layouts, queues, stages, threads. One program: each file of tests by itself would be linked with all that is below.
+
+mod blocks;
+mod common;
+mod inject;
+mod layouts;
+mod queue;
+mod stage;
+mod threads;
