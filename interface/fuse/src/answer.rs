@@ -58,6 +58,11 @@ impl Owed {
         self.count.load(Ordering::Acquire) == 0
     }
 
+    /// Number of answers that are owed.
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
     /// Waits until nothing is owed.
     pub fn wait(&self, exec: &Exec) {
         self.paid.wait_until(exec, &|| self.is_paid());

@@ -192,6 +192,11 @@ impl Session {
         self.readers.is_quiet(&self.mount)
     }
 
+    /// Number of answers that are owed to the kernel, or will be to what is being read: two for a request that another thread may answer.
+    pub fn answers_owed(&self) -> usize {
+        self.mount.owed.count()
+    }
+
     /// Reads requests again.
     ///
     /// # Errors

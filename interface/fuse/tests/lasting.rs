@@ -62,7 +62,8 @@ impl Lasting for Shared {
 struct Mortal {
     shared: Arc<Shared>,
     dies: Mutex<Dies>,
-    has_died: Arc<(Mutex<bool>, Condvar)>,
+    /// Number of answers that the thread owes with which it died.
+    has_died: Arc<(Mutex<Option<usize>>, Condvar)>,
 }
 
 impl Mortal {
@@ -72,30 +73,39 @@ impl Mortal {
 
     /// Does a change, or dies: a thread of a dead process never comes back.
     fn change<T>(&self, work: impl FnOnce(&fs::MemFs) -> Reply<T>, outcome: impl FnOnce(&T) -> Done) -> Reply<T> {
+        self.change_owing(1, work, outcome)
+    }
+
+    /// Does a change whose answer may be given by another thread: that counts as one more.
+    fn change_owing<T>(&self, owed: usize, work: impl FnOnce(&fs::MemFs) -> Reply<T>, outcome: impl FnOnce(&T) -> Done) -> Reply<T> {
         let dies = *self.dies.lock();
         if dies == Dies::Before {
-            self.die();
+            self.die(owed);
         }
         let unique = self.shared.begun.lock()[&std::thread::current().id()];
         let reply = work(&self.shared.fs)?;
         self.shared.done.lock().insert(unique, outcome(&reply));
         if dies == Dies::After {
-            self.die();
+            self.die(owed);
         }
         Ok(reply)
     }
 
-    fn die(&self) -> ! {
-        *self.has_died.0.lock() = true;
+    fn die(&self, owed: usize) -> ! {
+        *self.has_died.0.lock() = Some(owed);
         self.has_died.1.notify_all();
         loop {
             std::thread::park();
         }
     }
 
-    fn wait_for_death(&self) {
+    /// Waits until a thread has died, and gives the number of answers that it owes.
+    fn wait_for_death(&self) -> usize {
         let mut has_died = self.has_died.0.lock();
-        while !*has_died {
+        loop {
+            if let Some(owed) = *has_died {
+                return owed;
+            }
             self.has_died.1.wait(&mut has_died);
         }
     }
@@ -164,7 +174,7 @@ impl Handler for Mortal {
         self.shared.fs.getxattr(caller, node, name)
     }
     fn write(&self, caller: &Caller, request: WriteRequest) -> Reply<u32> {
-        self.change(|fs| fs.write(caller, request), |bytes| Done { node: NodeId(0), bytes: u64::from(*bytes) })
+        self.change_owing(2, |fs| fs.write(caller, request), |bytes| Done { node: NodeId(0), bytes: u64::from(*bytes) })
     }
 }
 
@@ -201,9 +211,13 @@ impl Lasts {
         *self.server.dies.lock() = dies;
         std::thread::scope(|scope| {
             let asked = scope.spawn(move || program(&at));
-            self.server.wait_for_death();
+            let owed_by_the_dead = self.server.wait_for_death();
             let old = self.session.take().expect("served");
             old.pause();
+            // A thread of it that was just looking for a request would take what is sent again; those of a dead process do not.
+            while old.answers_owed() != owed_by_the_dead {
+                std::thread::yield_now();
+            }
             let (connection, facts) = old.connection().expect("the keeper's descriptor");
             // As the end of its process would.
             std::mem::forget(old);

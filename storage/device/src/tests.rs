@@ -289,6 +289,80 @@ impl Drop for Loop {
     }
 }
 
+/// Variable that makes this program the process that is killed, and names the device to which it writes.
+const DOOMED: &str = "DEVICE_TEST_DOOMED";
+const DOOMED_BYTES: usize = 4 << 20;
+
+/// Bound on what is written to a loop device, taken away at the end.
+struct Slow(String);
+
+impl Slow {
+    const BYTES_PER_SECOND: &str = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
+
+    fn down(device: &Loop, bytes_per_second: u64) -> std::io::Result<Slow> {
+        let name = device.0.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let number = std::fs::read_to_string(format!("/sys/block/{name}/dev"))?.trim().to_owned();
+        std::fs::write(Slow::BYTES_PER_SECOND, format!("{number} {bytes_per_second}"))?;
+        Ok(Slow(number))
+    }
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        let _ = std::fs::write(Slow::BYTES_PER_SECOND, format!("{} 0", self.0));
+    }
+}
+
+fn sleep_ms(milliseconds: i64) {
+    let _ = rustix::thread::nanosleep(&rustix::fs::Timespec { tv_sec: milliseconds / 1000, tv_nsec: milliseconds % 1000 * 1_000_000 });
+}
+
+/// The same with a process that was really killed, and a device that takes its time. If this fails, a label that the next daemon has read is another
+/// one a second later.
+#[test]
+fn a_killed_process_writes_no_more_once_its_device_is_open_again() {
+    const NAME: &str = "a_killed_process_writes_no_more_once_its_device_is_open_again";
+    let options = OpenOptions { exclusive: true, engine: Engine::Uring, ..OpenOptions::default() };
+    if let Some(device) = std::env::var_os(DOOMED) {
+        let device = open(std::path::Path::new(&device), &options).unwrap();
+        println!("it writes");
+        device.write_at(&exec(), 0, &Abd::from_slice(&pattern(DOOMED_BYTES, 1))).unwrap();
+        return;
+    }
+    let file = Scratch::new("doomed", DOOMED_BYTES as u64 + SIZE as u64);
+    let Some(device) = Loop::over(&file.0, &["--direct-io=on"]) else {
+        return need::missing(need::Need::Loops, NAME, "losetup made none").unwrap();
+    };
+    if let Err(why) = open(&device.0, &options) {
+        return need::missing(need::Need::Uring, NAME, format!("{why:?}")).unwrap();
+    }
+    let slow = match Slow::down(&device, 1 << 20) {
+        Ok(slow) => slow,
+        Err(why) => return need::missing(need::Need::Cgroup, NAME, format!("{}: {why}", Slow::BYTES_PER_SECOND)).unwrap(),
+    };
+    let mut doomed = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("tests::{NAME}"), "--nocapture"])
+        .env(DOOMED, &device.0)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let said = std::io::BufReader::new(doomed.stdout.take().unwrap());
+    assert!(std::io::BufRead::lines(said).map_while(Result::ok).any(|line| line.contains("it writes")), "it has not begun");
+    sleep_ms(500);
+    assert!(doomed.try_wait().unwrap().is_none(), "the device is not slow: nothing is tested");
+    doomed.kill().unwrap();
+    doomed.wait().unwrap();
+    let next = open(&device.0, &options).expect("the device, once the writes have ended");
+    let read = || {
+        let bytes = next.read_at(&exec(), 0, DOOMED_BYTES).unwrap();
+        bytes.to_contiguous().as_contiguous().unwrap_or_default().to_vec()
+    };
+    let first = read();
+    sleep_ms(2000);
+    assert!(read() == first, "the device changes under who has it");
+    drop(slow);
+}
+
 /// If this fails, two daemons have one pool open, one through the file and one through a loop device over it: the pool is lost.
 #[test]
 fn one_file_by_several_ways_has_one_holder() {
