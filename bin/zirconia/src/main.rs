@@ -43,6 +43,9 @@ enum Verb {
     Provider(provider::Verb),
 }
 
+/// Words for an upgrade that fails.
+const REPLACE: &str = "cannot replace the daemon";
+
 fn main() -> ExitCode {
     cli::run::<Arguments>(|arguments| Ok(run(&arguments.verb)?))
 }
@@ -68,10 +71,6 @@ fn run(verb: &Verb) -> Result<u8, Failure> {
         }
         Verb::Stop => stop(&client),
         Verb::Upgrade { .. } if client.is_foreign() => Err(upgrade_request(String::new()).refusal()),
-        Verb::Upgrade { .. } if !client.is_running() => {
-            cli::outln!("not running");
-            Ok(0)
-        }
         Verb::Upgrade { program } => upgrade(&client, program.as_deref()),
         _ => describe(&client),
     }
@@ -144,18 +143,36 @@ fn info(client: &Client) -> Result<DaemonInfo, Failure> {
     }
 }
 
+/// Failure of what was asked of a daemon that went away meanwhile.
+fn gone(failure: Failure) -> Failure {
+    if failure.kind != ErrorKind::Disconnected {
+        return failure;
+    }
+    let why = "it ended meanwhile: another 'zirconia upgrade' is replacing it, or it was stopped";
+    Failure::new(failure.kind, REPLACE, why).advise("see 'zirconia status'")
+}
+
 fn upgrade(client: &Client, program: Option<&Path>) -> Result<u8, Failure> {
-    const WHAT: &str = "cannot replace the daemon";
     /// Time that pools may take to be open again.
     const OPENING: Duration = Duration::from_secs(30);
+    /// Time after which a daemon should answer: one that does not get on is given up before, and the program before it goes on.
+    const PATIENCE: Duration = Duration::from_secs(120);
     let path = program.map_or_else(cli::daemon_program, Path::to_path_buf);
-    let failed = |kind, why: String| Failure::new(kind, WHAT, why);
+    let failed = |kind, why: String| Failure::new(kind, REPLACE, why);
     let path = std::fs::canonicalize(&path).map_err(|error| failed(ErrorKind::NotFound, format!("{}: {error}", path.display())))?;
     let asked = path.to_str().ok_or_else(|| failed(ErrorKind::Invalid, format!("{}: its name is not UTF-8", path.display())))?;
-    let before = info(client)?;
-    match client.call_running(&upgrade_request(asked.to_string()))? {
+    if !client.is_running() {
+        return Err(match client.owner() {
+            Some(owner) => failed(ErrorKind::Busy, format!("process {owner} is just starting, ending or being replaced"))
+                .advise(format!("see 'zirconia status' and {}", client.state().log().display())),
+            None => failed(ErrorKind::NotFound, "it is not running: there is nothing to replace".to_string())
+                .advise("'zirconia start' starts the zirconiad beside this program"),
+        });
+    }
+    let before = info(client).map_err(gone)?;
+    match client.call_running(&upgrade_request(asked.to_string())).map_err(gone)? {
         Response::Done { remarks } => remarks.iter().for_each(|remark| cli::errln!("{remark}")),
-        other => return Err(cli::unexpected(WHAT, other)),
+        other => return Err(cli::unexpected(REPLACE, other)),
     }
     let begun = Instant::now();
     let after = loop {
@@ -163,15 +180,19 @@ fn upgrade(client: &Client, program: Option<&Path>) -> Result<u8, Failure> {
             Ok(after) if after.pid != before.pid && before.pools.iter().all(|pool| after.pools.contains(pool)) => break after,
             // Pools are missing, which the daemon's log and 'zpool status' say.
             Ok(after) if after.pid != before.pid && begun.elapsed() > OPENING => break after,
-            _ if begun.elapsed() > Duration::from_secs(60) => {
-                return Err(failed(ErrorKind::Timeout, "the next one does not answer after 60 s".to_string()));
+            _ if begun.elapsed() > PATIENCE => {
+                let who = client.owner().map_or_else(|| asked.to_string(), |owner| format!("process {owner}"));
+                let why = format!("{who} does not answer after {} s", PATIENCE.as_secs());
+                return Err(failed(ErrorKind::Timeout, why).advise(format!("see {}", client.state().log().display())));
             }
             _ => std::thread::sleep(Duration::from_millis(20)),
         }
     };
     if after.program != asked {
         let advice = format!("see {}", client.state().log().display());
-        return Err(failed(ErrorKind::Io, format!("{asked} did not start; {} goes on", after.program)).advise(advice));
+        return Err(
+            failed(ErrorKind::Io, format!("{asked} did not start; {} goes on, process {}", after.program, after.pid)).advise(advice)
+        );
     }
     describe(client)
 }

@@ -16,6 +16,10 @@ use std::time::{Duration, Instant};
 
 /// Time that the next daemon has to go on with mounts; then they are cut off.
 pub const DEADLINE: Duration = Duration::from_secs(60);
+/// Time that the process of a next daemon has to say that it has begun: that is the first thing that one does.
+const BEGINNING: Duration = Duration::from_secs(20);
+/// Time that a next daemon which has begun has to go on with mounts or to cut them off: it does the latter itself, [`DEADLINE`] after it began.
+const LAST: Duration = Duration::from_secs(90);
 
 /// Notes on kept connections.
 struct Notes {
@@ -23,6 +27,8 @@ struct Notes {
     /// Lock of the state directory, until the next daemon has it.
     lock: Option<OwnedFd>,
     since: Instant,
+    /// True when the process that is to go on is a daemon, and has begun.
+    has_begun: bool,
 }
 
 /// Mounts that no daemon serves.
@@ -53,13 +59,13 @@ impl Kept {
         match word {
             Word::Connections(first, connections) => self.connections.extend((first..).zip(connections)),
             Word::Notes(memory, lock, program, _) => {
-                self.notes = Some(Notes { memory, lock, since: Instant::now() });
+                self.notes = Some(Notes { memory, lock, since: Instant::now(), has_begun: false });
                 self.next = Some(PathBuf::from(OsStr::from_bytes(&program)));
                 // All of it is among what was said, and on disk.
                 self.held.clear();
             }
             Word::Begun => {
-                self.notes.iter_mut().for_each(|notes| notes.lock = None);
+                self.notes.iter_mut().for_each(|notes| (notes.lock, notes.has_begun) = (None, true));
                 self.clear_if_empty();
             }
             Word::Taken(number) => self.take(number),
@@ -101,6 +107,11 @@ impl Kept {
         self.held.clear_waiting();
     }
 
+    /// Begins the time anew in which a process has to go on with what was handed over: another one gets it.
+    pub fn renew(&mut self, now: Instant) {
+        self.notes.iter_mut().for_each(|notes| (notes.since, notes.has_begun) = (now, false));
+    }
+
     /// Notes that the daemon has ended: what it did not say to the end is nothing, what was held waits for the next. Returns the program of the next
     /// one if it has handed over.
     pub fn ended(&mut self, death: Death, now: Instant) -> Option<PathBuf> {
@@ -121,10 +132,9 @@ impl Kept {
         self.notes.as_ref().is_some_and(|notes| notes.lock.is_some()) || self.held.has_lock()
     }
 
-    /// Time at which mounts are cut off.
-    pub fn deadline(&self) -> Option<Instant> {
-        let handed = self.notes.as_ref().map(|notes| notes.since + DEADLINE);
-        handed.into_iter().chain(self.held.deadline()).min()
+    /// Time at which the process that was to go on with what was handed over has not got on.
+    pub fn stuck(&self) -> Option<Instant> {
+        self.notes.as_ref().map(|notes| notes.since + if notes.has_begun { LAST } else { BEGINNING })
     }
 
     /// Words for a daemon that begins.
@@ -273,7 +283,7 @@ mod tests {
         drop(daemon);
         assert!(kept.hear(&ours).expect("heard"), "the daemon is gone");
         assert_eq!(kept.ended(Death::Killed, Instant::now()), None);
-        assert!(kept.has_lock() && kept.deadline().is_some() && !kept.is_waiting());
+        assert!(kept.has_lock() && kept.held.deadline().is_some() && kept.stuck().is_none() && !kept.is_waiting());
         let (ours, theirs) = line::pair().expect("a line");
         kept.words().expect("words").iter().try_for_each(|word| line::say(&ours, word)).expect("said");
         let Begin { mut heritage, lock, can_hold } = begin(&theirs).expect("heard");
@@ -298,11 +308,15 @@ mod tests {
         assert!(kept.hear(&ours).expect("heard"));
         assert_eq!(kept.ended(Death::Killed, Instant::now()), Some("/next".into()));
         assert!(kept.is_waiting() && !kept.held.has_any());
+        let now = Instant::now();
+        kept.renew(now);
+        assert_eq!(kept.stuck(), Some(now + BEGINNING), "programs wait for a process that says nothing");
         let (ours, theirs) = line::pair().expect("a line");
         let next = Line::new(theirs, &File::open("/dev/null").expect("there"), true).expect("begun");
         next.hold(1, b"", nothing().as_fd()).expect("held");
         drop(next);
         assert!(kept.hear(&ours).expect("heard"));
+        assert_eq!(kept.stuck(), Some(now + LAST), "a daemon opens pools meanwhile");
         kept.ended(Death::Killed, Instant::now());
         // Each once: the one that it went on with, and the other.
         assert!(kept.held.has_any() && kept.connections.keys().eq([&2]));

@@ -10,10 +10,10 @@ use crate::line;
 use crate::place::START;
 use control_api::StateDir;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::future::pending;
 use std::os::unix::net::UnixDatagram as StdDatagram;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -89,6 +89,8 @@ async fn watch(state: &StateDir) -> std::io::Result<u8> {
     let (mut deaths, mut is_told) = (Deaths::default(), false);
     let (mut kept, mut program) = (Kept::default(), Program::default());
     let mut child = Daemon::start(&program, &kept)?;
+    // Process that signed the lock last.
+    let mut signed = None;
     // What the daemon says before it has its log is for whoever started it; this process has nothing to say to them.
     let _ = rustix::process::setsid();
     let log = service::trust::log(&state.log()).map_err(|why| std::io::Error::other(why.to_string()));
@@ -103,9 +105,10 @@ async fn watch(state: &StateDir) -> std::io::Result<u8> {
             _ = terminate.recv() => is_told = tell(&child.process),
             _ = interrupt.recv() => is_told = tell(&child.process),
             () = child.speaks() => {}
-            () = at(kept.deadline()) => {
+            () = at(kept.stuck()) => child.give_up(&mut kept, &program),
+            () = at(kept.held.deadline()) => {
                 tracing::error!("the next daemon did not go on with all mounts in time: what is left is cut off");
-                kept.clear_waiting();
+                kept.held.clear_waiting();
             }
             () = tokio::time::sleep(LOOK), if kept.held.has_any() && child.left.is_none() => child.look(),
             () = at(child.last().filter(|_| kept.held.has_any())) => {
@@ -117,6 +120,7 @@ async fn watch(state: &StateDir) -> std::io::Result<u8> {
         let Some(status) = child.process.try_wait()? else { continue };
         // What it said last.
         child.hear(&mut kept);
+        kept.renew(Instant::now());
         let next = kept.ended(Death::of(status), Instant::now());
         let is_handed = next.is_some();
         let pause = match program.follow(next, kept.is_waiting() && !is_told) {
@@ -138,11 +142,25 @@ async fn watch(state: &StateDir) -> std::io::Result<u8> {
             _ = interrupt.recv() => return Ok(0),
         }
         // A command started one meanwhile, and may have stopped it; or the state directory is gone.
-        let owner = std::fs::read_to_string(state.lock()).ok();
-        if !kept.has_lock() && owner.is_none_or(|owner| owner.trim() != child.process.id().to_string()) {
+        let owner = std::fs::read_to_string(state.lock()).ok().and_then(|owner| owner.trim().parse::<u32>().ok());
+        signed = owner.filter(|owner| *owner == child.process.id()).or(signed);
+        if !kept.has_lock() && (owner.is_none() || owner != signed) {
             return Ok(0);
         }
-        child = Daemon::start(&program, &kept)?;
+        child = next_daemon(&mut program, &kept)?;
+    }
+}
+
+/// Starts the next daemon: of the programs that it may be the first that can be started.
+fn next_daemon(program: &mut Program, kept: &Kept) -> std::io::Result<Daemon> {
+    loop {
+        match Daemon::start(program, kept) {
+            Err(error) if program.now.is_some() => {
+                tracing::error!("{} cannot be started: {error}; the program before it goes on", program.path());
+                program.step_back();
+            }
+            started => return started,
+        }
     }
 }
 
@@ -175,13 +193,22 @@ impl Program {
             return true;
         }
         if is_waited_for && std::mem::take(&mut self.is_tried) {
-            let path = self.now.as_deref().unwrap_or(Path::new("")).display();
-            tracing::error!("{path} ended before it went on with the mounts: the program before it does");
+            tracing::error!("{} ended before it went on with the mounts: the program before it does", self.path());
             self.now = self.before.take();
             return true;
         }
         self.is_tried &= is_waited_for;
         false
+    }
+
+    /// Goes back from one that cannot be started.
+    fn step_back(&mut self) {
+        self.now = self.before.take();
+        self.is_tried = false;
+    }
+
+    fn path(&self) -> String {
+        self.now.as_ref().map_or_else(|| "zirconiad".to_string(), |path| path.display().to_string())
     }
 }
 
@@ -192,18 +219,36 @@ struct Daemon {
     line: Option<UnixDatagram>,
     /// Time at which the daemon's end was closed, or it was killed.
     left: Option<Instant>,
+    /// True when it has a group of its own, with whatever it started.
+    has_group: bool,
+    /// True when it was killed because it did not get on.
+    is_given_up: bool,
 }
 
 impl Daemon {
     fn start(program: &Program, kept: &Kept) -> std::io::Result<Daemon> {
         let (ours, theirs) = line::pair()?;
-        let process = start(program.now.as_deref(), theirs)?;
+        let process = start(program, theirs)?;
         let (words, speaker) = (kept.words()?, ours.try_clone()?);
         // It waits until the daemon has heard, or is gone.
         std::thread::spawn(move || words.iter().try_for_each(|word| line::say(&speaker, word)));
         let line = StdDatagram::from(ours);
         line.set_nonblocking(true)?;
-        Ok(Daemon { process, line: Some(UnixDatagram::from_std(line)?), left: None })
+        Ok(Daemon { process, line: Some(UnixDatagram::from_std(line)?), left: None, has_group: program.is_tried, is_given_up: false })
+    }
+
+    /// Kills the process, which was to go on with mounts and does not get on, with whatever it started: nobody else could go on, and programs
+    /// would wait for ever. The one before has another try; where there is none, or the process stays, the mounts are cut off.
+    fn give_up(&mut self, kept: &mut Kept, program: &Program) {
+        let (path, number) = (program.path(), self.process.id());
+        let goes_on = program.is_tried && !self.is_given_up;
+        let next = if goes_on { "the program before it goes on" } else { "the mounts are cut off" };
+        tracing::error!("{path}, process {number}, did not go on with the mounts in time: it is killed, {next}");
+        if let Some(process) = i32::try_from(number).ok().and_then(Pid::from_raw) {
+            let _ = if self.has_group { kill_process_group(process, Signal::KILL) } else { kill_process(process, Signal::KILL) };
+        }
+        self.is_given_up = true;
+        if goes_on { kept.renew(Instant::now()) } else { kept.clear_waiting() }
     }
 
     /// Waits until the daemon has said something.
@@ -258,13 +303,18 @@ fn tell(child: &Child) -> bool {
     process.is_some_and(|process| kill_process(process, Signal::TERM).is_ok())
 }
 
-/// Starts a daemon, with its end of the line as its standard input.
-fn start(program: Option<&Path>, line: OwnedFd) -> std::io::Result<Child> {
+/// Starts a daemon, with its end of the line as its standard input. One that is tried has a group of its own: what it starts could keep the line,
+/// and with it the connections that were sent.
+fn start(program: &Program, line: OwnedFd) -> std::io::Result<Child> {
     let own = || std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or_else(|| "/proc/self/exe".into());
     let start = |path: &Path, line: OwnedFd| {
-        Command::new(path).args(std::env::args_os().skip(1)).arg("--supervised").stdin(Stdio::from(line)).spawn()
+        let mut command = Command::new(path);
+        if program.is_tried {
+            command.process_group(0);
+        }
+        command.args(std::env::args_os().skip(1)).arg("--supervised").stdin(Stdio::from(line)).spawn()
     };
-    match program {
+    match program.now.as_deref() {
         Some(program) if program.exists() => start(program, line),
         _ => start(&own(), line),
     }
@@ -284,6 +334,33 @@ mod tests {
         assert!(program.follow(Some(two.clone()), true) && program.now == Some(two), "handed over again");
         assert!(program.follow(None, true) && program.now == Some(one.clone()), "the one before");
         assert!(!program.follow(None, true) && program.now == Some(one), "that one's death is a death");
+    }
+
+    /// If this fails, `zirconia upgrade` to what the system does not run ends the service: every mount is dead, and nothing starts again.
+    #[test]
+    fn a_program_that_cannot_be_started_is_stepped_back_from() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let _inside = runtime.enter();
+        let (folder, before) = (std::env::temp_dir(), PathBuf::from("/bin/true"));
+        let mut program = Program { now: Some(before.clone()), ..Program::default() };
+        program.follow(Some(folder), true);
+        let mut daemon = next_daemon(&mut program, &Kept::default()).expect("started");
+        let ended = daemon.process.wait().expect("waited for");
+        assert!(ended.success() && program.now == Some(before) && !program.is_tried);
+    }
+
+    /// If this fails, programs wait for ever for a next daemon that says nothing, and what it started keeps their mounts.
+    #[test]
+    fn a_process_that_does_not_get_on_is_killed_with_what_it_started() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let _inside = runtime.enter();
+        let mut program = Program::default();
+        // It copies what it hears, which is nothing.
+        program.follow(Some("/bin/yes".into()), true);
+        let (mut kept, mut daemon) = (Kept::default(), next_daemon(&mut program, &Kept::default()).expect("started"));
+        daemon.give_up(&mut kept, &program);
+        assert_eq!(daemon.process.wait().expect("waited for").signal(), Some(9));
+        assert!(daemon.is_given_up && program.follow(None, true) && program.now.is_none(), "the one before");
     }
 
     /// A daemon that dies at once each time must not keep a machine busy, one that was stopped must not come back.

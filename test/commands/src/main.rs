@@ -107,6 +107,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "mounts: killed while it waits for itself", needs: LOOPS, run: mounts::waits_for_itself },
     Scenario { name: "upgrade: under programs that go on", needs: MOUNTS, run: upgrade::under_programs },
     Scenario { name: "upgrade: refused, or to what is no daemon", needs: MOUNTS, run: upgrade::refused },
+    Scenario { name: "upgrade: to what does not get on", needs: MOUNTS, run: upgrade::stuck },
     Scenario { name: "death: programs go on", needs: MOUNTS, run: death::programs_go_on },
     Scenario { name: "death: of the keeper", needs: ROOT, run: death::keeper_is_killed },
     Scenario { name: "files: written, listed, read after import", needs: MOUNTS, run: files::round_trip },

@@ -62,6 +62,33 @@ pub fn under_programs(world: &World) -> Result<(), Failure> {
     judged.shows("No leaks").map(drop)
 }
 
+/// A program that starts and says nothing must not keep programs waiting for ever; a second upgrade meanwhile, and one without a daemon, say why
+/// they do nothing.
+pub fn stuck(world: &World) -> Result<(), Failure> {
+    world.refused("zirconia upgrade", 1, "there is nothing to replace")?;
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    let mut log = OpenOptions::new().create_new(true).append(true).open(world.path("mnt/tank/log"))?;
+    log.write_all(b"1")?;
+    std::fs::write(world.path("sleeps"), "#!/bin/sh\nsleep 1000\nexit 0\n")?;
+    world.ok("chmod 755 {dir}/sleeps")?;
+    let upgrade = world.start("zirconia upgrade {dir}/sleeps", PATIENCE)?;
+    let begun = Instant::now();
+    while world.logged(&["replaces the daemon"]).is_err() {
+        same("the daemon leaves in time", begun.elapsed() < PATIENCE, true)?;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    world.refused("zirconia upgrade", 1, "being replaced")?;
+    // It waits, and sees no error.
+    log.write_all(b"2")?;
+    let (upgraded, _) = upgrade.finish()?;
+    same("its exit status", upgraded.code, 1)?;
+    upgraded.says("did not start")?;
+    world.logged(&["did not go on with the mounts in time"])?;
+    same("what was written", std::fs::read_to_string(world.path("mnt/tank/log"))?.as_str(), "12")?;
+    replaced(world, "zirconia upgrade")
+}
+
 /// A program that is no daemon, one that is not there, mounts that cannot be left: programs see no error, and the daemon goes on.
 pub fn refused(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a"])?;
@@ -70,6 +97,17 @@ pub fn refused(world: &World) -> Result<(), Failure> {
     let mut log = OpenOptions::new().create_new(true).append(true).open(&path)?;
     log.write_all(b"1")?;
     world.refused("zirconia upgrade {dir}/nowhere", 1, "cannot replace the daemon")?;
+    // The service would end, and every mount with it.
+    world.ok("mkfifo {dir}/fifo")?;
+    std::fs::write(world.path("plain"), "text\n")?;
+    for program in ["{dir}/plain", "{dir}/mnt", "{dir}/fifo"] {
+        world.refused(&format!("zirconia upgrade {program}"), 1, "nothing was changed")?;
+        same("it is served", std::fs::read(&path)?.as_slice(), b"1".as_slice())?;
+    }
+    // No format that the system runs.
+    std::fs::write(world.path("garbage"), [0x7f, b'E', b'L', b'F', 0, 1, 2, 3])?;
+    world.ok("chmod 755 {dir}/garbage")?;
+    world.refused("zirconia upgrade {dir}/garbage", 1, "did not start")?;
     for program in ["/bin/false", "/bin/true"] {
         let program = std::fs::canonicalize(program)?.display().to_string();
         world.refused(&format!("zirconia upgrade {program}"), 1, "did not start")?;

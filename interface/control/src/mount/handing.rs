@@ -23,7 +23,7 @@ use exec::{Exec, Mutex};
 use rustix::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Version of the notes; those of another one are not understood.
@@ -66,6 +66,8 @@ pub(crate) struct Handing {
     pub keeper: OnceLock<Arc<dyn Keeper>>,
     holding: Arc<Holding>,
     left: Mutex<Vec<Waiting>>,
+    /// True while mounts are being left.
+    is_leaving: AtomicBool,
 }
 
 impl Handing {
@@ -87,7 +89,42 @@ impl Handing {
             holding: holding.clone(),
             keeper: OnceLock::new(),
             left: Mutex::default(),
+            is_leaving: AtomicBool::new(false),
         }
+    }
+}
+
+/// Refuses a program that the system cannot run: nobody would go on with the mounts.
+fn check_program(program: &Path) -> Result<(), Failure> {
+    let refuse = |kind, why: &str| {
+        let advice = "nothing was changed; name a zirconiad that may be executed, or none for the one beside 'zirconia'";
+        Err(because(kind, WHAT, format!("{}: {why}", program.display())).advise(advice))
+    };
+    match std::fs::metadata(program) {
+        Err(error) => refuse(ErrorKind::NotFound, &error.to_string()),
+        Ok(found) if !found.is_file() => refuse(ErrorKind::Invalid, "it is no regular file"),
+        Ok(_) => match rustix::fs::access(program, rustix::fs::Access::EXEC_OK) {
+            Ok(()) => Ok(()),
+            Err(_) => refuse(ErrorKind::Permission, "it may not be executed"),
+        },
+    }
+}
+
+/// Sign that mounts are being left; it is gone when this is dropped.
+struct Leaving<'a>(&'a AtomicBool);
+
+impl Leaving<'_> {
+    fn begin(is_leaving: &AtomicBool) -> Result<Leaving<'_>, Failure> {
+        if is_leaving.swap(true, Ordering::AcqRel) {
+            return Err(busy("another 'zirconia upgrade' is replacing it").advise("wait for that one; see 'zirconia status'"));
+        }
+        Ok(Leaving(is_leaving))
+    }
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 
@@ -144,6 +181,8 @@ impl Handing {
             because(ErrorKind::Invalid, WHAT, "nobody keeps its mounts, since no command started it")
                 .advise("a service manager's daemon, or one in front, is stopped and started instead")
         })?;
+        check_program(program)?;
+        let leaving = Leaving::begin(&self.is_leaving)?;
         self.opening.wait_for_end(&self.exec);
         if self.opening.is_running() {
             return Err(busy("pools of the last time are still being opened").advise("try again"));
@@ -167,9 +206,10 @@ impl Handing {
             self.hold();
             return Err(because(ErrorKind::Io, WHAT, error));
         }
+        tracing::info!("{} is to be the daemon: parameters, counters and events begin anew", program.display());
         self.pools.stop();
         // Nobody here reads requests, mounts or unmounts any more.
-        std::mem::forget((paused, turn));
+        std::mem::forget((paused, turn, leaving));
         Ok(())
     }
 
