@@ -352,12 +352,10 @@ mod tests {
     /// If this fails, programs wait for ever for a next daemon that says nothing, and what it started keeps their mounts.
     #[test]
     fn a_process_that_does_not_get_on_is_killed_with_what_it_started() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let _inside = runtime.enter();
-        let mut program = Program::default();
-        // It copies what it hears, which is nothing.
-        program.follow(Some("/bin/yes".into()), true);
-        let (mut kept, mut daemon) = (Kept::default(), next_daemon(&mut program, &Kept::default()).expect("started"));
+        let (mut program, mut kept) = (Program::default(), Kept::default());
+        program.follow(Some("/bin/sh".into()), true);
+        let process = Command::new("/bin/sh").args(["-c", "sleep 1000; exit 0"]).process_group(0).spawn().expect("started");
+        let mut daemon = Daemon { process, line: None, left: None, has_group: true, is_given_up: false };
         daemon.give_up(&mut kept, &program);
         assert_eq!(daemon.process.wait().expect("waited for").signal(), Some(9));
         assert!(daemon.is_given_up && program.follow(None, true) && program.now.is_none(), "the one before");
