@@ -39,7 +39,8 @@ struct Column {
     fresh: usize,
     /// Usable leaves that lack the block's txg and are to have it: the last of the candidates.
     lacking: usize,
-    /// Bytes from candidates that were asked because nothing that the one read first brought made the block verify.
+    /// Candidates beside the one that was read first or last: with no bytes those before it that did not answer, then what those brought
+    /// that were asked because nothing that the first one brought made the block verify.
     others: Vec<(LeafId, Option<Abd>)>,
     /// Version whose bytes count: 0 for those read first, else the others' with that number.
     version: usize,
@@ -90,7 +91,10 @@ impl Raidz {
             }
             column.state = match bytes {
                 Some(bytes) => State::Read(bytes),
-                None if column.tried < column.candidates.len() => State::Idle,
+                None if column.tried < column.candidates.len() => {
+                    column.others.push((column.leaf, None));
+                    State::Idle
+                }
                 None => State::Failed,
             };
         }
@@ -434,7 +438,7 @@ impl Raidz {
         let is_wanted = |number: usize| {
             let column = &self.columns[first + number];
             let is_compared = matches!(&column.state, State::Read(bytes) if !is_proven || bytes.len() != column.data_length);
-            is_compared || !column.others.is_empty() || column.is_to_be_repaired()
+            is_compared || column.is_to_be_repaired()
         };
         let wanted: Vec<usize> = (0..self.map.parity).filter(|&number| is_wanted(number)).collect();
         if wanted.is_empty() {
@@ -464,14 +468,14 @@ impl Raidz {
             // Leaves of the slot that lack the block and were not looked at.
             let lacking = &column.candidates[column.tried.max(column.candidates.len() - column.lacking)..];
             repairs.extend(lacking.iter().map(|&leaf| repair(leaf, false)));
-            let first = match &column.state {
-                State::Idle | State::Pending => continue,
-                State::Failed if column.candidates.is_empty() => continue,
-                State::Failed => None,
-                State::Read(bytes) => Some(bytes),
+            let asked = match &column.state {
+                State::Idle | State::Pending => None,
+                State::Failed if column.candidates.is_empty() => None,
+                State::Failed => Some((column.leaf, None)),
+                State::Read(bytes) => Some((column.leaf, Some(bytes))),
             };
             let others = column.others.iter().map(|(leaf, bytes)| (*leaf, bytes.as_ref()));
-            for (leaf, bytes) in std::iter::once((column.leaf, first)).chain(others) {
+            for (leaf, bytes) in asked.into_iter().chain(others) {
                 let lacks = column.lacks(leaf);
                 let is_fine = |bytes: &Abd| (lacks && common.mode == ReadMode::Normal) || column.is_right(bytes, right);
                 if !bytes.is_some_and(is_fine) {
@@ -510,9 +514,9 @@ impl Column {
         Column { candidates, tried: 0, state, leaf, fresh, lacking, others: Vec::new(), version: 0, offset, length, data_length, padded }
     }
 
-    /// True when every usable leaf lacks the block's txg: read only when nothing else helps.
+    /// True when every usable leaf that was not asked yet lacks the block's txg: read only when nothing else helps.
     fn is_stale(&self) -> bool {
-        self.fresh == 0 && !self.candidates.is_empty()
+        self.tried >= self.fresh && !self.candidates.is_empty()
     }
 
     fn lacks(&self, leaf: LeafId) -> bool {
@@ -526,7 +530,7 @@ impl Column {
 
     /// True when a leaf lacks it and is to have it, or did not deliver it.
     fn is_to_be_repaired(&self) -> bool {
-        self.lacking > 0 || (matches!(self.state, State::Failed) && !self.candidates.is_empty())
+        self.lacking > 0 || !self.others.is_empty() || (matches!(self.state, State::Failed) && !self.candidates.is_empty())
     }
 
     /// The bytes that count.

@@ -187,13 +187,15 @@ impl Pool {
     }
 
     /// Brings a leaf back, with `device` if it could be opened; what it missed is resilvered by itself. The answer is the state
-    /// it has now: [`LeafState::Missing`] when there is no device, or one with another label.
+    /// it has now: [`LeafState::Missing`] when there is no device, or one with another label. One that left the pool at once, since
+    /// what took its place has everything, is answered with the state that it came back in.
     ///
     /// Errors: [`PoolError::NoSuchDevice`].
     pub fn online(&self, leaf: Guid, device: Option<Device>) -> Result<LeafState, PoolError> {
-        self.bring_back(vec![(leaf, device)])?;
+        let (_, came_back) = self.take_back(vec![(leaf, device)])?;
         let tree = self.tree();
-        Ok(tree.leaf(tree.leaf_by_guid(leaf).ok_or(PoolError::NoSuchDevice)?).state)
+        let now = tree.leaf_by_guid(leaf).map(|id| tree.leaf(id).state);
+        now.or_else(|| came_back.first().copied()).ok_or(PoolError::NoSuchDevice)
     }
 
     /// Brings leaves back together, as [`Pool::online`] does one: a suspended pool that lacks several goes on when the last is there.
@@ -201,11 +203,15 @@ impl Pool {
     ///
     /// Errors: [`PoolError::NoSuchDevice`].
     pub fn bring_back(&self, leaves: Vec<(Guid, Option<Device>)>) -> Result<bool, PoolError> {
+        self.take_back(leaves).map(|(works, _)| works)
+    }
+
+    /// Does [`Pool::bring_back`]; gives also the state that each came back in.
+    fn take_back(&self, leaves: Vec<(Guid, Option<Device>)>) -> Result<(bool, Vec<LeafState>), PoolError> {
         self.spa.check_writeable()?;
         let _arrival = self.vdevs.arrival();
-        for (leaf, device) in leaves {
-            self.leaves.take_in(leaf, device)?;
-        }
+        let take_in = |(leaf, device)| self.leaves.take_in(leaf, device);
+        let states = leaves.into_iter().map(take_in).collect::<Result<_, _>>()?;
         // What a provider had open of it may be another file by now.
         self.zio().open_stores();
         self.zio().resume();
@@ -217,7 +223,7 @@ impl Pool {
             self.vdevs.end_spares()?;
         }
         self.sweeps.spawn();
-        Ok(works)
+        Ok((works, states))
     }
 
     /// Forgets the errors of one leaf or of all, and begins the resilver that may have waited for that. Faulted and missing

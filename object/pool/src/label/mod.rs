@@ -89,13 +89,16 @@ impl KnownRings {
 /// Reads the labels of `device`. Unreadable and invalid parts are skipped. `known` is of the device before, and then of this one.
 pub(crate) fn read_labels(exec: &Exec, device: &Device, known: &mut KnownRings) -> DeviceLabels {
     let mut labels = DeviceLabels::default();
-    let rings = read_configs_into(exec, device, (0, LABEL_BYTES), &mut labels);
+    let Copies { valid, damaged } = read_configs_into(exec, device, (0, LABEL_BYTES), &mut labels);
     let ashift = labels.configs.first().and_then(|config| config.get_nvlist("vdev_tree")?.get_u64("ashift"));
     let mut seen = Vec::new();
-    for (start, label) in rings {
+    for (start, label) in valid {
         let label = label.to_contiguous();
         let sound = uberblocks_of(&label, (start, ashift), known, &mut labels);
         seen.push(KnownRing { start, label, sound });
+    }
+    if !labels.configs.is_empty() {
+        add_beside_damaged(damaged, ashift, known, &mut labels);
     }
     if !seen.is_empty() {
         known.0 = seen;
@@ -105,6 +108,28 @@ pub(crate) fn read_labels(exec: &Exec, device: &Device, known: &mut KnownRings) 
     labels
 }
 
+/// Adds the uberblocks of rings whose label lost its configuration: power that goes off while configurations are written may damage those
+/// of L0 and L2, and the newest uberblock may be beside them only, when it was written as the power went off once before. OpenZFS looks at
+/// every ring (`vdev_uberblock_load`). Without a configuration nobody says whose the ring is: taken are those with the vdevs of an uberblock
+/// in a valid label.
+fn add_beside_damaged(rings: Vec<(u64, Abd)>, ashift: Option<u64>, known: &KnownRings, labels: &mut DeviceLabels) {
+    let mut beside = DeviceLabels::default();
+    for (start, label) in rings {
+        uberblocks_of(&label.to_contiguous(), (start, ashift), known, &mut beside);
+    }
+    beside.uberblocks.retain(|ub| labels.uberblocks.iter().any(|sound| sound.ub_guid_sum == ub.ub_guid_sum));
+    labels.uberblocks.append(&mut beside.uberblocks);
+}
+
+/// Copies of the label of one device: where each begins, in bytes, and what was read of it.
+#[derive(Default)]
+pub(crate) struct Copies {
+    /// Copies with a valid configuration.
+    pub valid: Vec<(u64, Abd)>,
+    /// Copies that could be read, but have no valid configuration.
+    pub damaged: Vec<(u64, Abd)>,
+}
+
 /// The valid configurations of `device`, newest txg first, without a look at its uberblocks.
 pub(crate) fn read_configs(exec: &Exec, device: &Device) -> Vec<NvList> {
     let mut labels = DeviceLabels::default();
@@ -112,27 +137,20 @@ pub(crate) fn read_configs(exec: &Exec, device: &Device) -> Vec<NvList> {
     labels.configs
 }
 
-/// Reads `length` bytes from `from` of each label, with the configuration in them; gives those of valid labels, with their places.
-pub(crate) fn read_configs_into(
-    exec: &Exec,
-    device: &Device,
-    (from, length): (usize, usize),
-    labels: &mut DeviceLabels,
-) -> Vec<(u64, Abd)> {
-    let (size, mut known, mut found) = (device.size_bytes(), None, Vec::new());
+/// Reads `length` bytes from `from` of each label, with the configuration in them.
+pub(crate) fn read_configs_into(exec: &Exec, device: &Device, (from, length): (usize, usize), labels: &mut DeviceLabels) -> Copies {
+    let (size, mut known, mut found) = (device.size_bytes(), None, Copies::default());
     if size < (LABELS * LABEL_BYTES) as u64 {
         return found;
     }
     let place = CONFIG_OFFSET - from..CONFIG_OFFSET - from + CONFIG_BYTES;
     for start in (0..LABELS).map(|index| label_offset(size, index)) {
         let label = device.read_at(exec, start + from as u64, length).ok();
-        match label.and_then(|label| Some((config_of(&label.slice(place.clone()), start, &mut known)?, label))) {
-            Some((config, label)) => {
-                labels.configs.push(config);
-                found.push((start, label));
-            }
-            None => labels.damaged += 1,
-        }
+        let config = label.as_ref().and_then(|label| config_of(&label.slice(place.clone()), start, &mut known));
+        labels.damaged += usize::from(config.is_none());
+        let copies = if config.is_some() { &mut found.valid } else { &mut found.damaged };
+        copies.extend(label.map(|label| (start, label)));
+        labels.configs.extend(config);
     }
     labels.configs.sort_by_key(|config| std::cmp::Reverse(config.get_u64("txg")));
     found

@@ -1,7 +1,7 @@
 //! Looking at and erasing the labels of a device that belongs to no open pool (OpenZFS: `zpool labelclear`, `zdb -l`).
 
 use crate::PoolError;
-use crate::label::{Device, DeviceLabels, KnownRings, LabelWrite, flush_all, read_configs_into, read_labels, write_all};
+use crate::label::{Copies, Device, DeviceLabels, KnownRings, LabelWrite, flush_all, read_configs_into, read_labels, write_all};
 use crate::spa::config::{PoolFacts, PoolState};
 use abd::Abd;
 use exec::Exec;
@@ -32,7 +32,7 @@ pub fn inspect_labels(exec: &Exec, device: &Device) -> LabelReport {
 /// Erases the labels of `device` that are valid, and says how many; the caller made sure that nobody needs them. What lies where others
 /// were is somebody else's (OpenZFS: `zpool_clear_label`).
 pub fn clear_labels(exec: &Exec, device: &Device) -> Result<usize, PoolError> {
-    let valid = read_configs_into(exec, device, (0, LABEL_BYTES), &mut DeviceLabels::default());
+    let Copies { valid, .. } = read_configs_into(exec, device, (0, LABEL_BYTES), &mut DeviceLabels::default());
     let blank = Abd::zeroed(LABEL_BYTES);
     let erase = |(offset, _): &(u64, Abd)| LabelWrite { device: device.clone(), offset: *offset, data: blank.clone() };
     write_all(exec, valid.iter().map(erase).collect()).into_iter().collect::<Result<(), _>>()?;

@@ -200,8 +200,8 @@ impl Leaves {
         }
     }
 
-    /// Brings a leaf back, with `device` if it could be opened and is that leaf's; else it is missing.
-    pub fn take_in(&self, leaf: Guid, device: Option<Device>) -> Result<(), PoolError> {
+    /// Brings a leaf back, with `device` if it could be opened and is that leaf's; else it is missing. Gives the state that it has then.
+    pub fn take_in(&self, leaf: Guid, device: Option<Device>) -> Result<LeafState, PoolError> {
         let least = self.least_bytes(leaf)?;
         let device = device.filter(|device| self.is_device_of(device, leaf, least));
         let mut config = self.spa.config.lock();
@@ -226,7 +226,7 @@ impl Leaves {
         if is_back {
             self.spa.notify("sysevent.fs.zfs.vdev_online", Some(leaf));
         }
-        Ok(())
+        Ok(state)
     }
 
     /// Leaves in use that had errors, or are of a suspended pool, and whose devices do not answer (OpenZFS: `vdev_probe`): a disk

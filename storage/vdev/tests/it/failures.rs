@@ -449,6 +449,40 @@ fn a_resilver_brings_every_lacking_leaf_what_it_lacks_and_needs_nothing_from_it(
     }
 }
 
+/// A device fails while a spare stands in for what is to take its place, and some of them do not answer. If this fails, the resilver ends in the
+/// belief that those have what was never written to them: with the next failure it is gone.
+#[test]
+fn who_was_asked_in_vain_gets_the_block_too() {
+    let (count, replaced) = (5, 1);
+    let mut tree = replacing(TopKind::Raidz(2), count, replaced);
+    let (mut tops, mut leaves) = (tree.tops.clone(), tree.leaves.clone());
+    leaves.push(vdev::Leaf { guid: Guid(99), ..leaves[count].clone() });
+    let spare = Node { kind: NodeKind::Leaf(LeafId(count as u32 + 1)), id: 1, guid: Guid(99), create_txg: Txg(4), children: vec![] };
+    let pair = &mut tops[0].node.as_mut().unwrap().children[replaced].children;
+    let new = Node { id: 0, ..pair[1].clone() };
+    pair[1] = Node { kind: NodeKind::Spare, guid: Guid(98), children: vec![new, spare], ..pair[1].clone() };
+    tree = VdevTree::assemble(tree.guid, tops, leaves).unwrap();
+    let holders = [replaced, count, count + 1];
+    for sectors in [1, 2, count, 2 * count + 1] {
+        let data = pattern(sectors * 512 - 100);
+        let clean = write(&tree, 4096, &data);
+        for (stale, dead) in subsets(3, 3).into_iter().flat_map(|stale| subsets(3, 3).into_iter().map(move |dead| (stale.clone(), dead))) {
+            let of = |set: &[usize]| set.iter().map(|&index| LeafId(holders[index] as u32)).collect::<Vec<_>>();
+            let (stale, dead) = (of(&stale), of(&dead));
+            let mut view = tree.clone();
+            stale.iter().for_each(|leaf| view.leaves[leaf.0 as usize].missing_txgs = vec![(Txg(9), Txg(9))]);
+            let view = Arc::new(view);
+            for (mode, other) in [(ReadMode::Resilver, None), (ReadMode::Scrub, None), (ReadMode::Resilver, Some(LeafId(3)))] {
+                let mut media = clean.clone();
+                media.iter_mut().filter(|((leaf, _), _)| stale.contains(leaf)).for_each(|(_, bytes)| bytes.fill(0xEE));
+                let found = read(&view, (4096, data.len()), mode, &mut media, &[&dead[..], other.as_slice()].concat(), &data);
+                assert_eq!(found, Some(vec![]), "{sectors} sectors, stale {stale:?}, dead {dead:?}, {mode:?}");
+                assert_eq!(media, clean, "{sectors} sectors, stale {stale:?}, dead {dead:?}, {mode:?}");
+            }
+        }
+    }
+}
+
 /// If this fails, a scrub clears the log of a device that it never wrote to.
 #[test]
 fn a_scrub_too_brings_a_replacement_what_it_lacks() {

@@ -33,3 +33,12 @@ fn a_mirror_of_log_devices_keeps_what_was_made_durable() {
 fn raidz_keeps_what_was_made_durable() {
     cut(Layout::Raidz1x3, 97, 97);
 }
+
+/// Power that goes off while an uberblock is written, so that few labels have it, and again while the next txg writes configurations into
+/// those labels: what the first import found must be there for the second.
+#[test]
+fn an_uberblock_in_few_labels_outlives_the_next_cut() {
+    let recorded = record(Layout::Raidz1x3, 1, 300).unwrap_or_else(|why| panic!("{why}"));
+    let report = try_cuts(&recorded, Share { every: 100_000, rest: 279 }, 23);
+    assert_eq!((report.verdict.failed, report.again > 0), (0, true), "{}", report.verdict);
+}

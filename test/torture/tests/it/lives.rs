@@ -23,6 +23,22 @@ fn what_a_distributed_spare_has_on_a_device_that_is_away_comes_with_the_device()
     }
 }
 
+/// A device failed, then the one that was to take its place, beside a distributed spare: the resilver left out whom it had asked in vain.
+#[test]
+fn a_replacement_that_fails_beside_its_spare_gets_everything_in_the_end() {
+    let shape = shapes().into_iter().find(|shape| shape.to_string() == "draid2:2d:6c:1s").expect("a shape with a distributed spare");
+    live(shape, 1_005_208, 16).expect("all is there without any two devices");
+}
+
+/// A spare whose device had been declared good left the pool while it was brought back: who did that was told that there is no such device.
+#[test]
+fn a_spare_that_goes_as_it_comes_back_was_there() {
+    let shape = shapes().into_iter().find(|shape| shape.kind == TopKind::Leaf).expect("a disk");
+    for seed in [1_019_770, 1_032_090, 1_039_080] {
+        live(shape, seed, 16).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
+}
+
 #[test]
 fn whatever_happens_to_devices_nothing_promised_is_lost() {
     let mut total = Report::default();
