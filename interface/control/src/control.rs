@@ -144,7 +144,7 @@ impl Control {
             holding: holding.clone(),
             parameters: settings.parameters.clone(),
         });
-        let handing = Arc::new(Handing::new(&exec, (&pools, &opening), &mounter, &returning, (&devices.served, &holding)));
+        let handing = Arc::new(Handing::new(&exec, (&pools, &opening), &mounter, &returning, (&devices.served, &holding, &settings)));
         let reopening = Arc::new(Reopening {
             exec: exec.clone(),
             pools: pools.clone(),

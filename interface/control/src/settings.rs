@@ -8,6 +8,7 @@ use control_api::StateDir;
 use exec::Exec;
 use kstat::EventLog;
 use metrics::Parameters;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zpl::direct::Tunables;
@@ -30,6 +31,8 @@ pub(crate) struct Settings {
     events: Arc<EventLog>,
     /// Bytes that the cache of each pool may hold where nobody says another number.
     arc_max: u64,
+    /// Values of the parameters before anybody set one.
+    initial: BTreeMap<&'static str, String>,
 }
 
 impl Settings {
@@ -48,7 +51,24 @@ impl Settings {
         }
         let direct = direct::tunables_from_environment(&parameters);
         let accelerators = Accelerators::new(exec, state, events.clone(), parameters.clone());
-        Settings { parameters, direct, accelerators, events: events.clone(), arc_max: room.arc_max(usual.arc_max) }
+        let initial = parameters.values().collect();
+        Settings { parameters, direct, accelerators, events: events.clone(), arc_max: room.arc_max(usual.arc_max), initial }
+    }
+
+    /// Parameters that somebody set to another value than the daemon began with, for the one that takes its place.
+    pub(crate) fn set_by_hand(&self) -> Vec<(String, String)> {
+        let changed = self.parameters.values().filter(|(name, value)| self.initial.get(name) != Some(value));
+        changed.map(|(name, value)| (name.to_string(), value)).collect()
+    }
+
+    /// Sets the parameters that were set in the daemon before. What this one does not have, or does not let be set so, begins anew.
+    pub(crate) fn inherit(&self, set: &[(String, String)], pools: &Pools) {
+        for (name, text) in set {
+            match self.parameters.set(name, text) {
+                Ok(value) => self.changed(name, value, pools),
+                Err(error) => tracing::warn!("parameter '{name}' is not {text}, as it was in the daemon before: {error}"),
+            }
+        }
     }
 
     /// Follows a parameter that was changed in the tree of statistics and parameters.

@@ -400,6 +400,16 @@ impl Parameters {
         Parameters::index(name).map(|index| PARAMETERS[index].text(self.0[index].load(Ordering::Relaxed)))
     }
 
+    /// Names and values of the parameters that can be changed, as texts that [`Parameters::set`] takes.
+    pub fn values(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let can_change = |(parameter, _): &(&Parameter, u64)| parameter.when != When::Fixed;
+        let text = |(parameter, value): (&Parameter, u64)| {
+            let word = parameter.words.get(value as usize).map(ToString::to_string);
+            (parameter.name, word.unwrap_or_else(|| value.to_string()))
+        };
+        PARAMETERS.iter().zip(self.0.iter().map(|value| value.load(Ordering::Relaxed))).filter(can_change).map(text)
+    }
+
     /// Sets a parameter from text, as written to its file: a word, a decimal number, or a hexadecimal one with `0x`. Returns the new value; passing
     /// it on to what runs is the caller's part.
     pub fn set(&self, name: &str, text: &str) -> Result<u64, ParameterError> {

@@ -5,6 +5,7 @@ use crate::hidden::comes_back;
 use crate::mounts::kill_both;
 use crate::world::{Failure, World, same};
 use std::fs::File;
+use std::os::unix::fs::DirBuilderExt;
 
 /// Error number of a write to a file in this folder, if it fails.
 fn write(world: &World, folder: &str) -> Option<i32> {
@@ -125,6 +126,40 @@ pub fn come_back(world: &World) -> Result<(), Failure> {
     world.ok("zpool export t")?;
     is_left(world, "second")?;
     is_left(world, "only")
+}
+
+/// Two daemons have pools of the same name, and one of them dies. If this fails, the other one mounts its own file system there when it starts
+/// next, and what programs write and make durable lands in the wrong pool.
+pub fn of_another_daemon(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -m {mnt}/one tank {vdevs}/a")?;
+    world.ok("zfs create tank/child")?;
+    let state = world.path("other");
+    let other = |line: &str| world.ok_with(("ZIRCONIA_STATE", &state), line);
+    std::fs::DirBuilder::new().mode(0o700).create(&state)?;
+    other("zpool create -m {mnt}/two tank {vdevs}/b")?;
+    other("zfs create tank/child")?;
+    kill_both(world)?;
+    other("zirconia upgrade")?;
+    for line in ["zirconia stop", "zpool list -H -o name tank", "zfs unmount -a", "zirconia upgrade", "zfs mount -a"] {
+        other(line)?;
+        same(&format!("a write to the dead mount after {line}"), write(world, "mnt/one"), CUT_OFF)?;
+        same(&format!("and to the one in it after {line}"), write(world, "mnt/one/child").is_some(), true)?;
+    }
+    for folder in ["mnt/two", "mnt/two/child"] {
+        same("a write to what is the other's", write(world, folder), None)?;
+    }
+    world.ok("zpool list -H -o name tank")?;
+    comes_back(world, "tank/child")?;
+    world.ok("zfs mount -a")?;
+    for folder in ["mnt/one", "mnt/one/child"] {
+        same("a write to what came back", write(world, folder), None)?;
+        other("zpool export tank")?;
+        same("it is in its own pool", world.path(&format!("{folder}/file")).exists(), true)?;
+        other("zpool import -d {vdevs}/b tank")?;
+    }
+    other("zpool export tank")?;
+    other("zirconia stop").map(drop)
 }
 
 /// If this fails, a file system that forwards syncs is nowhere after a rename, because a bind mount shows it too.

@@ -35,6 +35,9 @@ pub fn listing(world: &World) -> Result<(), Failure> {
     }
     let moved = world.ok("zpool import -d {dir}/moved")?;
     moved.shows("/moved/a  ONLINE")?.shows("/moved/b  ONLINE")?.hides("/vdevs/a")?;
+    world.ok("zpool import -d {dir}/moved -o readonly=on tank")?;
+    world.ok("zpool status -P tank")?.shows("/moved/a  ONLINE")?.shows("/moved/b  ONLINE")?.hides("/vdevs/a")?;
+    world.ok("zpool export tank")?;
     for name in ["a", "b"] {
         std::fs::rename(world.path(&format!("moved/{name}")), world.path(&format!("vdevs/{name}")))?;
     }

@@ -106,8 +106,13 @@ pub fn waits_for_its_device(world: &World) -> Result<(), Failure> {
     std::fs::rename(&there, &away)?;
     world.ok("zpool list -H -o health tank")?.shows("UNAVAIL")?;
     until("the pool says what it waits for", || Ok(world.ok("zpool status tank")?.out.contains("log device is missing")))?;
-    world.ok("zpool status tank")?.shows("zpool import -m tank")?;
-    world.refused("zpool scrub tank", 1, "zpool import -m tank")?;
+    let (status, advice) = (world.ok("zpool status tank")?, format!("'zpool import -d {} -m tank'", world.at("vdevs")));
+    status.shows(&advice)?.hides("missing-")?;
+    let (_, logs) = status.out.split_once("\n\tlogs").ok_or_else(|| status.fault("it should show the log device as one".to_string()))?;
+    if !logs.contains(&world.at("vdevs/b")) || !logs.contains("UNAVAIL") {
+        return Err(status.fault("it should show the path of the log device".to_string()));
+    }
+    world.refused("zpool scrub tank", 1, &advice)?;
     std::fs::rename(&away, &there)?;
     until("the pool is open again", || Ok(world.ok("zpool list -H -o health tank")?.out.contains("ONLINE")))?;
     // Its mounts come after it.

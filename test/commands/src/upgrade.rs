@@ -19,6 +19,25 @@ fn replaced(world: &World, line: &str) -> Result<(), Failure> {
     same("the daemon is another one", world.daemon()? == before, false)
 }
 
+/// If this fails, a machine that was tuned is not any more after an upgrade, and nobody notices.
+fn parameters_stay(world: &World) -> Result<(), Failure> {
+    let file = |name: &str| world.path(&format!("state/sys/module/zfs/parameters/{name}"));
+    let usual = std::fs::read_to_string(file("zfs_scan_checkpoint_intval"))?;
+    for (name, value) in [("zfs_txg_timeout", "7"), ("zfs_vdev_raidz_impl", "scalar"), ("zfs_arc_max", "100000000")] {
+        std::fs::write(file(name), value)?;
+    }
+    let shown = |name: &str| std::fs::read_to_string(file(name));
+    let words = shown("zfs_vdev_raidz_impl")?;
+    replaced(world, "zirconia upgrade")?;
+    same("a parameter that was set", shown("zfs_txg_timeout")?.trim(), "7")?;
+    same("a word that was chosen", shown("zfs_vdev_raidz_impl")?, words)?;
+    same("the size of caches", shown("zfs_arc_max")?.trim(), "100000000")?;
+    same("a parameter that nobody set", shown("zfs_scan_checkpoint_intval")?, usual)?;
+    let cache = world.ok("cat {dir}/state/proc/spl/kstat/zfs/arcstats")?;
+    same("what runs follows it", cache.out.lines().any(|line| line.starts_with("c_max") && line.ends_with(" 100000000")), true)?;
+    Ok(())
+}
+
 /// Programs that write, store, make and remove, hold files and locks, and list, go on under one daemon after the other.
 pub fn under_programs(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a"])?;
@@ -55,7 +74,12 @@ pub fn under_programs(world: &World) -> Result<(), Failure> {
     world.ok("zfs list -H -o mounted tank/byhand")?.prints("yes")?;
     same("it is read-only", std::fs::write(world.path("mnt/tank/byhand/f"), "").is_err(), true)?;
     world.logged(&["leaves its mounts to the next daemon", "replaces the daemon"])?;
+    parameters_stay(world)?;
     world.ok("zpool export tank")?;
+    // Nothing is mounted: there is nothing to leave, but this.
+    replaced(world, "zirconia upgrade")?;
+    let timeout = std::fs::read_to_string(world.path("state/sys/module/zfs/parameters/zfs_txg_timeout"))?;
+    same("a parameter that was set, without mounts", timeout.trim(), "7")?;
     world.ok("zpool import -d {vdevs} tank")?;
     world.ok("zpool export tank")?;
     let judged = world.ok(&format!("{} -e -p {{vdevs}} -bcc tank", judge("upgrade: OpenZFS's judgement")?))?;

@@ -18,6 +18,7 @@ use crate::mount::returning::Returning;
 use crate::mount::wish::Wish;
 use crate::pool::opening::Opening;
 use crate::pool::{OpenPool, Pools};
+use crate::settings::Settings;
 use control_api::{ErrorKind, Failure};
 use exec::{Exec, Mutex};
 use rustix::fd::OwnedFd;
@@ -45,6 +46,9 @@ const WHAT: &str = "cannot replace the daemon";
 struct Notes {
     format: u32,
     mounts: Vec<Note>,
+    /// Names and values of the parameters that were set.
+    #[serde(default)]
+    parameters: Vec<(String, String)>,
 }
 
 /// Mount of the daemon before that nobody serves yet.
@@ -65,6 +69,7 @@ pub(crate) struct Handing {
     served: Arc<Served>,
     pub keeper: OnceLock<Arc<dyn Keeper>>,
     holding: Arc<Holding>,
+    settings: Arc<Settings>,
     left: Mutex<Vec<Waiting>>,
     /// True while mounts are being left.
     is_leaving: AtomicBool,
@@ -77,7 +82,7 @@ impl Handing {
         (pools, opening): (&Arc<Pools>, &Arc<Opening>),
         mounter: &Arc<Mounter>,
         returning: &Arc<Returning>,
-        (served, holding): (&Arc<Served>, &Arc<Holding>),
+        (served, holding, settings): (&Arc<Served>, &Arc<Holding>, &Arc<Settings>),
     ) -> Handing {
         Handing {
             exec: exec.clone(),
@@ -87,6 +92,7 @@ impl Handing {
             returning: returning.clone(),
             served: served.clone(),
             holding: holding.clone(),
+            settings: settings.clone(),
             keeper: OnceLock::new(),
             left: Mutex::default(),
             is_leaving: AtomicBool::new(false),
@@ -206,7 +212,7 @@ impl Handing {
             self.hold();
             return Err(because(ErrorKind::Io, WHAT, error));
         }
-        tracing::info!("{} is to be the daemon: parameters, counters and events begin anew", program.display());
+        tracing::info!("{} is to be the daemon: counters and events begin anew", program.display());
         self.pools.stop();
         // Nobody here reads requests, mounts or unmounts any more.
         std::mem::forget((paused, turn, leaving));
@@ -245,7 +251,7 @@ impl Handing {
     /// Notes what the next daemon has to know.
     fn note(&self, mounts: &[Arc<Mounted>]) -> Result<Heritage, Failure> {
         let mut heritage = Heritage::default();
-        let mut notes = Notes { format: FORMAT, mounts: Vec::new() };
+        let mut notes = Notes { format: FORMAT, mounts: Vec::new(), parameters: self.settings.set_by_hand() };
         for mounted in mounts.iter().filter(|mounted| mounted.session.is_alive()) {
             let remembered = mounted.zfs().hand_over().map_err(|error| because(ErrorKind::Io, WHAT, error))?;
             let (note, connection) = Note::of(mounted, &remembered)?;
@@ -287,9 +293,10 @@ impl Handing {
         let last = connections.keys().chain(held.keys()).max().copied().unwrap_or_default();
         self.holding.begin(&keeper, last);
         let mut left: Vec<Waiting> = Vec::new();
-        if !connections.is_empty() {
+        if !notes.is_empty() {
             match serde_json::from_slice(&notes) {
-                Ok(Notes { format: FORMAT, mounts }) => {
+                Ok(Notes { format: FORMAT, mounts, parameters }) => {
+                    self.settings.inherit(&parameters, &self.pools);
                     let with_connection =
                         |note: Note| connections.remove(&note.number).map(|connection| Waiting { note, connection, is_of_dead: false });
                     left.extend(mounts.into_iter().filter_map(with_connection));

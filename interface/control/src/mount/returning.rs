@@ -7,6 +7,7 @@
 use crate::failure::believable;
 use crate::mount::mounting::Mounter;
 use crate::mount::mounts::{Mounted, is_within};
+use crate::mount::place::place_of;
 use crate::mount::wish::Wish;
 use crate::pool::opening::Opening;
 use crate::pool::{OpenPool, Pools};
@@ -136,14 +137,15 @@ impl Returning {
             let (place, options) = (Some(note.place.clone()), note.options.clone());
             wishes.push(Wish { place, by_hand: note.by_hand, options, again: true, ..Wish::by_itself(pool, &note.name) });
         }
-        // What nobody noted. A second mount of one that comes anyway (a bind mount) stays as it is.
+        // What nobody noted: the daemon died while it mounted that. Another daemon may have a pool of the same name, and a dead mount of it is
+        // no place of ours: only where the properties say. A second mount of one that comes anyway (a bind mount) stays as it is.
         let rows = fuse::MountTable::default().rows().unwrap_or_default();
         let is_ours = |row: &&fuse::MountRow| KINDS.contains(&row.kind.as_str()) && !row.place.starts_with(&self.mounter.stage);
         for row in rows.iter().filter(is_ours) {
             let is_known = wishes.iter().any(|wish| wish.name == row.source || wish.place.as_ref() == Some(&row.place));
             // Who asks what this daemon serves already waits for itself, beyond SIGKILL.
             let is_served = |pool: &Arc<OpenPool>| pool.mounts.is_there_at(&row.source, &row.place);
-            let may_be_dead = |pool: &&Arc<OpenPool>| !is_known && !is_served(pool);
+            let may_be_dead = |pool: &&Arc<OpenPool>| !is_known && !is_served(pool) && belongs_at(pool, &row.source, &row.place);
             let Some(pool) = owner(&row.source).filter(|pool| may_be_dead(pool) && fuse::is_dead(&row.place)) else { continue };
             wishes.push(Wish { place: Some(row.place.clone()), by_hand: true, again: true, ..Wish::by_itself(pool, &row.source) });
         }
@@ -153,6 +155,12 @@ impl Returning {
             owner(&note.name).into_iter().for_each(|pool| pool.mounts.choose(&note.name, &note.place));
         }
     }
+}
+
+/// True when this is where the properties of a file system say that it is mounted.
+fn belongs_at(pool: &OpenPool, name: &str, place: &Path) -> bool {
+    let said = pool.dsl().hold(name).ok().and_then(|handle| place_of(pool, &handle).ok());
+    said.is_some_and(|(said, _)| Path::new(&said) == place)
 }
 
 fn pool_of(name: &str) -> &str {

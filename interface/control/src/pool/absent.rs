@@ -6,8 +6,9 @@ use crate::pool::remembered::Remembered;
 use control_api::{ErrorKind, Failure, PoolReport, Property, Value, VdevReport};
 use exec::Mutex;
 use ondisk::Guid;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Reason why a pool is not open that was not tried yet.
@@ -78,10 +79,10 @@ impl Absents {
 
     /// Failure of requests for the pool of this name; None when it is not one of the absent.
     pub(crate) fn failure(&self, name: &str) -> Option<Failure> {
-        let why = self.pools.lock().get(name)?.why.clone();
+        let Absent { entry, why, .. } = self.pools.lock().get(name)?.clone();
         let failure = because(ErrorKind::Busy, format!("cannot open '{name}'"), format!("pool is unavailable: {}", why.why));
         Some(failure.advise(match lacks_logs(&why) {
-            true => format!("it is opened when its log devices are there; {}", without_logs(name)),
+            true => format!("it is opened when its log devices are there; {}", without_logs(&entry)),
             false => "it is opened when its devices are there; 'zpool clear' tries at once, 'zpool export' forgets it".to_string(),
         }))
     }
@@ -123,23 +124,50 @@ impl Absents {
     }
 }
 
-/// Advice how to have a pool without what its missing log devices have.
-fn without_logs(name: &str) -> String {
-    format!("'zpool export {name}' and 'zpool import -m {name}' open it without what is on them only")
+/// Advice how to have a pool without what its missing log devices have. Folders are named that an import does not look into by itself.
+fn without_logs(entry: &Remembered) -> String {
+    let name = &entry.name;
+    let folders: BTreeSet<&Path> = entry.paths.iter().filter_map(|path| Path::new(path).parent()).collect();
+    let unknown = folders.into_iter().filter(|folder| !folder.starts_with("/dev"));
+    let places: String = unknown.map(|folder| format!("-d {} ", folder.display())).collect();
+    format!("'zpool export {name}' and 'zpool import {places}-m {name}' open it without what is on them only")
 }
 
+/// Puts log devices that are missing where labels of the others say only that there is something.
+fn name_logs(vdevs: &mut VdevReport, entry: &Remembered) {
+    fn shows(vdev: &VdevReport, path: &String) -> bool {
+        vdev.path.as_ref() == Some(path) || vdev.children.iter().any(|child| shows(child, path))
+    }
+    let (missing, there): (Vec<_>, Vec<_>) = std::mem::take(&mut vdevs.children).into_iter().partition(|child| child.kind == "missing");
+    vdevs.children = there;
+    let hidden: Vec<&String> = entry.paths.iter().filter(|path| !shows(vdevs, path)).collect();
+    let leaf = |path: &&String| VdevReport { note: Some("cannot open".into()), is_log: true, ..unavailable(path) };
+    match &missing[..] {
+        // Devices of one mirror, or of what else it was.
+        [only] if hidden.len() > 1 => {
+            let children = hidden.iter().map(leaf).collect();
+            vdevs.children.push(VdevReport { is_log: true, children, ..only.clone() });
+        }
+        _ => vdevs.children.extend(hidden.iter().map(leaf)),
+    }
+}
+
+/// Report of a device that could not be opened.
+fn unavailable(path: &str) -> VdevReport {
+    let kind = if path.starts_with("/dev/") { "disk" } else { "file" };
+    VdevReport { kind: kind.into(), name: path.into(), path: Some(path.into()), state: UNAVAILABLE.into(), ..VdevReport::default() }
+}
+
+/// State of pools that are not there, and of their devices.
+const UNAVAILABLE: &str = "UNAVAIL";
+
 fn report_of(absent: &Absent) -> PoolReport {
-    const STATE: &str = "UNAVAIL";
     let entry = &absent.entry;
-    let leaf = |path: &String| VdevReport {
-        kind: "disk".into(),
-        name: path.clone(),
-        path: Some(path.clone()),
-        state: STATE.into(),
-        ..VdevReport::default()
-    };
-    let bare = || VdevReport { children: entry.paths.iter().map(leaf).collect(), ..VdevReport::default() };
-    let vdevs = absent.vdevs.clone().unwrap_or_else(bare);
+    let bare = || VdevReport { children: entry.paths.iter().map(|path| unavailable(path)).collect(), ..VdevReport::default() };
+    let mut vdevs = absent.vdevs.clone().unwrap_or_else(bare);
+    if lacks_logs(&absent.why) {
+        name_logs(&mut vdevs, entry);
+    }
     let text = |name: &str, text: &str| Property::fact(name, Value::Text(text.to_string()));
     let connect = "Make sure that its devices are connected: then it is opened by itself, or at once by 'zpool clear'.";
     let (status, action) = match () {
@@ -147,24 +175,24 @@ fn report_of(absent: &Absent) -> PoolReport {
         () if lacks_logs(&absent.why) => {
             let status =
                 "An intent log record could not be read: a log device is missing, and what programs made durable last may be on it only.";
-            (status.to_string(), format!("{connect} If it cannot be brought back, {}.", without_logs(&entry.name)))
+            (status.to_string(), format!("{connect} If it cannot be brought back, {}.", without_logs(entry)))
         }
         () => (format!("The pool could not be opened: {}.", absent.why.why), format!("{connect} 'zpool export' forgets it.")),
     };
     PoolReport {
         name: entry.name.clone(),
         guid: entry.guid,
-        state: STATE.into(),
+        state: UNAVAILABLE.into(),
         status: Some(status),
         action: Some(action),
         message_id: match absent.why.why == BEING_OPENED {
             true => None,
             false => Some(if lacks_logs(&absent.why) { "ZFS-8000-K4" } else { "ZFS-8000-3C" }.into()),
         },
-        vdevs: VdevReport { name: entry.name.clone(), kind: "root".into(), state: STATE.into(), ..vdevs },
+        vdevs: VdevReport { name: entry.name.clone(), kind: "root".into(), state: UNAVAILABLE.into(), ..vdevs },
         properties: vec![
             text("name", &entry.name),
-            text("health", STATE),
+            text("health", UNAVAILABLE),
             Property::fact("guid", Value::Number(entry.guid)),
             text("altroot", entry.altroot.as_deref().unwrap_or("-")),
         ],

@@ -243,7 +243,7 @@ impl Start {
         }
         // Paths may have changed since the configuration was written.
         for (leaf, device) in tree.leaves.iter_mut().zip(&self.devices) {
-            if let (Some(device), false) = (device, options.read_only) {
+            if let Some(device) = device {
                 leaf.path = device.path().to_string_lossy().into_owned();
             }
         }
