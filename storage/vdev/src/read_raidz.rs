@@ -63,6 +63,8 @@ pub(crate) struct Raidz {
     mismatch: bool,
     /// True when what other leaves hold of columns that were read came back last.
     has_others: bool,
+    /// True when a scrub has asked all leaves that should have a column, not only the first of each.
+    has_asked_all: bool,
     /// Rows that somebody else computed.
     computed: Vec<ComputedRow>,
 }
@@ -71,7 +73,8 @@ impl Raidz {
     pub(crate) fn start(common: &Common, top: &TopVdev, offset: u64) -> (Raidz, ReadStep) {
         let map = RaidzMap::new(top, offset, common.length);
         let columns = map.columns.iter().map(|column| Column::new(common, top, column)).collect();
-        let mut raidz = Raidz { map, columns, pending: Vec::new(), mismatch: false, has_others: false, computed: Vec::new() };
+        let (pending, computed) = (Vec::new(), Vec::new());
+        let mut raidz = Raidz { map, columns, pending, mismatch: false, has_others: false, has_asked_all: false, computed };
         let step = raidz.advance(common, &mut |_| false);
         (raidz, step)
     }
@@ -103,7 +106,12 @@ impl Raidz {
 
     /// Goes on with what came back.
     pub(crate) fn proceed(&mut self, common: &Common, verify: Verify<'_>) -> ReadStep {
-        if self.has_others { self.search_mixtures(common, verify) } else { self.advance(common, verify) }
+        // A scrub asked before anything was tried.
+        if self.has_others && (self.mismatch || common.mode != ReadMode::Scrub) {
+            self.search_mixtures(common, verify)
+        } else {
+            self.advance(common, verify)
+        }
     }
 
     /// True when a data column is known to have failed, or is on leaves only that lack the block, or a leaf is to have a parity column that
@@ -225,13 +233,16 @@ impl Raidz {
 
     /// Asks the leaves that hold the same columns as those that were read; None when there are none, or they could not help.
     fn ask_others(&mut self) -> Option<ReadStep> {
-        if !self.is_complete() {
-            return None;
-        }
+        if self.is_complete() { self.ask(|column| column.data_length > 0, |column| column.candidates.len()) } else { None }
+    }
+
+    /// Asks, of the columns that were read and for which `counts` holds, the leaves that were not asked up to the number `until`; None when there
+    /// are none.
+    fn ask(&mut self, counts: impl Fn(&Column) -> bool, until: impl Fn(&Column) -> usize) -> Option<ReadStep> {
         let (mut pending, mut ios) = (Vec::new(), Vec::new());
-        for index in (0..self.columns.len()).filter(|&index| self.counts(index) && self.is_read(index)) {
+        for index in (0..self.columns.len()).filter(|&index| self.is_read(index) && counts(&self.columns[index])) {
             let column = &self.columns[index];
-            for &leaf in &column.candidates[column.tried..] {
+            for &leaf in column.candidates.get(column.tried..until(column)).unwrap_or_default() {
                 pending.push(index);
                 ios.push(self.io(index, leaf));
             }
@@ -245,6 +256,13 @@ impl Raidz {
             let wanted = self.wanted(common);
             if !wanted.is_empty() {
                 return self.issue(wanted);
+            }
+            // What a device and its spare have is looked at on both (OpenZFS: `vdev_mirror_io_start`): a rebuild may have copied what is wrong.
+            if common.mode == ReadMode::Scrub && !std::mem::replace(&mut self.has_asked_all, true) {
+                let step = self.ask(|column| column.length > 0, |column| column.fresh);
+                if let Some(step) = step {
+                    return step;
+                }
             }
             if let Some(step) = self.attempt(common, &[], verify) {
                 return step;
@@ -270,8 +288,10 @@ impl Raidz {
 
     /// Looks for columns that are wrong; when that does not help, for leaves that hold them too.
     fn search(&mut self, common: &Common, verify: Verify<'_>) -> ReadStep {
-        let found = self.suspect(common, verify).or_else(|| self.ask_others());
-        found.unwrap_or_else(|| self.lost())
+        if let Some(step) = self.suspect(common, verify).or_else(|| self.ask_others()) {
+            return step;
+        }
+        if self.has_asked_all { self.search_mixtures(common, verify) } else { self.lost() }
     }
 
     /// Searches with what other leaves hold in place of what was read first, in every mixture.

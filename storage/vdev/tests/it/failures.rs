@@ -483,6 +483,36 @@ fn who_was_asked_in_vain_gets_the_block_too() {
     }
 }
 
+/// A rebuild looks at no checksum, and copies to a spare what is wrong on the device. If this fails, the scrub after it says that all is well, and the
+/// block is gone when the device leaves and the next one fails.
+#[test]
+fn a_scrub_looks_at_every_leaf_that_should_have_a_column() {
+    let trees = [(1, 2, 1, 4), (2, 4, 2, 9)].map(with_spare).into_iter();
+    let replaced = [(TopKind::Raidz(1), 3, 1), (TopKind::Raidz(2), 5, 0)].map(|(kind, count, at)| replacing(kind, count, at));
+    for tree in trees.chain(replaced).map(Arc::new) {
+        for sectors in [1, 3, 8, 19] {
+            let data = pattern(sectors * 512 - 100);
+            let clean = write(&tree, 0, &data);
+            let twins = |place: &(LeafId, u64)| clean.iter().filter(|(other, bytes)| *other != place && **bytes == clean[place]).count();
+            for place in clean.keys() {
+                let what = format!("{:?}, {sectors} sectors, {place:?}", tree.tops[0].kind);
+                let mut media = clean.clone();
+                media.get_mut(place).unwrap().iter_mut().for_each(|byte| *byte ^= 0x55);
+                let found = read(&tree, (0, data.len()), ReadMode::Scrub, &mut media, &[], &data).expect("readable");
+                assert_eq!((found, &media), (vec![place.0], &clean), "{what}");
+                // The same wrong bytes in the place of the device and its spare.
+                let mut media = clean.clone();
+                let same: Vec<_> = clean.keys().filter(|other| clean[*other] == clean[place]).copied().collect();
+                if twins(place) == 1 {
+                    same.iter().for_each(|other| media.get_mut(other).unwrap()[0] ^= 0x55);
+                    let found = read(&tree, (0, data.len()), ReadMode::Scrub, &mut media, &[], &data).expect("readable");
+                    assert_eq!((found.len(), &media), (2, &clean), "{what}, twice");
+                }
+            }
+        }
+    }
+}
+
 /// If this fails, a scrub clears the log of a device that it never wrote to.
 #[test]
 fn a_scrub_too_brings_a_replacement_what_it_lacks() {
