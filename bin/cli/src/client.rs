@@ -17,8 +17,12 @@ const START_STEP: Duration = Duration::from_millis(20);
 const CANNOT_START: &str = "cannot start the daemon";
 /// Bytes that are read of what a daemon that did not start says.
 const SAID_BYTES_MAX: u64 = 64 << 10;
+/// Time after which somebody who waits for a daemon that is just starting, ending or being replaced is told so.
+const PATIENCE: Duration = Duration::from_secs(4);
 /// Time without an answer after which the daemon is asked whether it still lives.
 const SILENCE: Duration = Duration::from_secs(10);
+/// Longest time until a daemon that is just being replaced can be asked to end: one that does not get on is given up before.
+const STOP_DEADLINE: Duration = Duration::from_secs(120);
 /// Longest time for one request; long work is asked for in pieces (`zpool wait`).
 const REQUEST_DEADLINE: Duration = Duration::from_secs(600);
 
@@ -124,10 +128,65 @@ impl Client {
                 Err(failure) if failure.kind == ErrorKind::Disconnected && !request.changes() => {
                     std::thread::sleep(RETRY_PAUSE);
                 }
+                Err(failure) if failure.kind == ErrorKind::Disconnected => return Err(self.unsure(failure)),
                 answer => return answer,
             }
         }
         self.call_running(request)
+    }
+
+    /// Failure of what may or may not have been done: the daemon went away before it said.
+    fn unsure(&self, failure: Failure) -> Failure {
+        let why = format!("it ended, or was replaced, before it answered ({}): this may have been done, or not", failure.why);
+        Failure { why, ..failure }.advise(format!("look whether it was, else do it again; {}", self.advice()))
+    }
+
+    /// Asks the daemon to end, also one that is just starting or being replaced: that is waited for. Returns its remarks; None where there is none,
+    /// and none comes back.
+    pub fn stop(&self) -> Result<Option<Vec<Remark>>, Failure> {
+        const WHAT: &str = "cannot stop the daemon";
+        let mut waiting = Waiting::begin();
+        loop {
+            match self.is_running() {
+                true => match self.call_running(&Request::Stop) {
+                    Ok(Response::Done { remarks }) => return Ok(Some(remarks)),
+                    Ok(other) => return Err(unexpected(WHAT, other)),
+                    // It is just ending, or left its place to another one.
+                    Err(failure) if failure.kind == ErrorKind::Disconnected => {}
+                    Err(failure) => return Err(failure),
+                },
+                false if !self.is_owned() && self.forget_owner() => return Ok(None),
+                false => {}
+            }
+            if waiting.begun.elapsed() > STOP_DEADLINE {
+                let who = self.owner().map_or_else(|| "it".to_string(), |owner| format!("process {owner}"));
+                let why = format!("{who} neither listens nor ends after {} s", STOP_DEADLINE.as_secs());
+                return Err(Failure::new(ErrorKind::Timeout, WHAT, why).advise(self.advice()));
+            }
+            waiting.say(self);
+            std::thread::sleep(START_STEP);
+        }
+    }
+
+    /// Takes the name of the daemon out of its lock: whoever waits to start it again after it died lets it be. False when it has begun meanwhile.
+    fn forget_owner(&self) -> bool {
+        let path = self.state.lock();
+        if !path.exists() {
+            return true;
+        }
+        match service::trust::lock(&path) {
+            Ok((file, true)) if file.metadata().is_ok_and(|found| found.len() == 0) => true,
+            Ok((file, true)) => {
+                let _ = file.set_len(0);
+                drop(file);
+                // One that was just being started takes the lock now.
+                std::thread::sleep(START_STEP);
+                false
+            }
+            Ok((_, false)) => false,
+            // Nobody who distrusts it either has a daemon there.
+            Err(_) => true,
+        }
     }
 
     /// True when a look at this state directory's pools would show none: an ordinary user's, with no pool to open again.
@@ -224,9 +283,9 @@ impl Client {
     fn start(&self) -> Result<(), Failure> {
         let failed = |why: String| Failure::new(ErrorKind::Io, CANNOT_START, why);
         self.state.prepare(CANNOT_START)?;
-        let started = Instant::now();
+        let mut waiting = Waiting::begin();
         let mut child: Option<Child> = None;
-        while started.elapsed() < START_DEADLINE {
+        while waiting.begun.elapsed() < START_DEADLINE {
             if self.is_running() {
                 return Ok(());
             }
@@ -244,6 +303,7 @@ impl Client {
                     }
                 }
             }
+            waiting.say(self);
             std::thread::sleep(START_STEP);
         }
         let seconds = START_DEADLINE.as_secs();
@@ -287,6 +347,28 @@ impl Client {
     /// Process id of the daemon that has the state directory.
     pub fn owner(&self) -> Option<u32> {
         if self.is_owned() { std::fs::read_to_string(self.state.lock()).ok()?.trim().parse().ok() } else { None }
+    }
+}
+
+/// Wait for a daemon that is just starting, ending or being replaced.
+struct Waiting {
+    begun: Instant,
+    is_said: bool,
+}
+
+impl Waiting {
+    fn begin() -> Waiting {
+        Waiting { begun: Instant::now(), is_said: false }
+    }
+
+    /// Says, once and after a while, who is waited for.
+    fn say(&mut self, client: &Client) {
+        if self.is_said || self.begun.elapsed() < PATIENCE {
+            return;
+        }
+        self.is_said = true;
+        let who = client.owner().map_or_else(|| "the daemon".to_string(), |owner| format!("process {owner}"));
+        crate::errln!("waiting: {who} is just starting, ending or being replaced; see {}", client.state.log().display());
     }
 }
 

@@ -29,7 +29,8 @@ enum Verb {
     Start,
     /// Say whether the daemon runs, and what it owns.
     Status,
-    /// Unmount, sync and close every pool, and end the daemon. Of a suspended pool what could not be written is given up, which is said.
+    /// Unmount, sync and close every pool, and end the daemon. Of a suspended pool what could not be written is given up, which is said. A daemon
+    /// that is just starting or being replaced is waited for; one that died does not start again.
     Stop,
     /// Replace the running daemon by the zirconiad beside this program, or another one. What is mounted stays mounted, and programs that use it
     /// wait a moment.
@@ -64,10 +65,6 @@ fn run(verb: &Verb) -> Result<u8, Failure> {
         Verb::Status if !client.is_running() => {
             cli::outln!("not running ({})", client.state().path().display());
             Ok(3)
-        }
-        Verb::Stop if !client.is_running() => {
-            cli::outln!("not running");
-            Ok(0)
         }
         Verb::Stop => stop(&client),
         Verb::Upgrade { .. } if client.is_foreign() => Err(upgrade_request(String::new()).refusal()),
@@ -117,10 +114,11 @@ fn describe(client: &Client) -> Result<u8, Failure> {
 }
 
 fn stop(client: &Client) -> Result<u8, Failure> {
-    match client.call_running(&Request::Stop)? {
-        Response::Done { remarks } => remarks.iter().for_each(|remark| cli::errln!("{remark}")),
-        other => return Err(cli::unexpected("cannot stop the daemon", other)),
-    }
+    let Some(remarks) = client.stop()? else {
+        cli::outln!("not running");
+        return Ok(0);
+    };
+    remarks.iter().for_each(|remark| cli::errln!("{remark}"));
     // It answers no more before it has unmounted and synced; it lets go of its lock when all of that is done.
     let begun = Instant::now();
     while client.is_running() || client.is_owned() {
@@ -152,6 +150,15 @@ fn gone(failure: Failure) -> Failure {
     Failure::new(failure.kind, REPLACE, why).advise("see 'zirconia status'")
 }
 
+/// True when there is no daemon, and none comes: while it is replaced, somebody has its lock, and one that died starts again soon.
+fn is_gone(client: &Client) -> bool {
+    let is_there = |pause| {
+        std::thread::sleep(Duration::from_millis(pause));
+        client.is_owned() || client.is_running()
+    };
+    ![0, 100, 300, 600].into_iter().any(is_there)
+}
+
 fn upgrade(client: &Client, program: Option<&Path>) -> Result<u8, Failure> {
     /// Time that pools may take to be open again.
     const OPENING: Duration = Duration::from_secs(30);
@@ -180,6 +187,10 @@ fn upgrade(client: &Client, program: Option<&Path>) -> Result<u8, Failure> {
             Ok(after) if after.pid != before.pid && before.pools.iter().all(|pool| after.pools.contains(pool)) => break after,
             // Pools are missing, which the daemon's log and 'zpool status' say.
             Ok(after) if after.pid != before.pid && begun.elapsed() > OPENING => break after,
+            Err(_) if is_gone(client) => {
+                let why = "it ended meanwhile: somebody stopped it, or it died".to_string();
+                return Err(failed(ErrorKind::NotFound, why).advise(format!("see {}", client.state().log().display())));
+            }
             _ if begun.elapsed() > PATIENCE => {
                 let who = client.owner().map_or_else(|| asked.to_string(), |owner| format!("process {owner}"));
                 let why = format!("{who} does not answer after {} s", PATIENCE.as_secs());

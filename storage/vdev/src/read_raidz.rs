@@ -61,7 +61,7 @@ pub(crate) struct Raidz {
     pending: Vec<usize>,
     /// True when the data as it came back did not verify.
     mismatch: bool,
-    /// True when what other leaves hold of columns that were read came back last.
+    /// True when what other leaves hold of columns that were read came back last, after what was read first did not verify.
     has_others: bool,
     /// True when a scrub has asked all leaves that should have a column, not only the first of each.
     has_asked_all: bool,
@@ -101,17 +101,13 @@ impl Raidz {
                 None => State::Failed,
             };
         }
-        self.has_others = has_others;
+        // A scrub asks all of them before anything was tried.
+        self.has_others = has_others && self.mismatch;
     }
 
     /// Goes on with what came back.
     pub(crate) fn proceed(&mut self, common: &Common, verify: Verify<'_>) -> ReadStep {
-        // A scrub asked before anything was tried.
-        if self.has_others && (self.mismatch || common.mode != ReadMode::Scrub) {
-            self.search_mixtures(common, verify)
-        } else {
-            self.advance(common, verify)
-        }
+        if self.has_others { self.search_mixtures(common, verify) } else { self.advance(common, verify) }
     }
 
     /// True when a data column is known to have failed, or is on leaves only that lack the block, or a leaf is to have a parity column that
@@ -129,7 +125,7 @@ impl Raidz {
     /// The rows whose lost columns can be computed now; none when something is still to be read, or when wrong bytes are being
     /// looked for.
     pub(crate) fn lost_rows(&self, common: &Common) -> Vec<LostRow> {
-        if self.mismatch || self.has_others || !self.wanted(common).is_empty() {
+        if self.mismatch || self.is_to_ask_all(common) || !self.wanted(common).is_empty() {
             return Vec::new();
         }
         (0..self.map.rows()).filter_map(|row| self.lost_row(row)).collect()
@@ -179,6 +175,12 @@ impl Raidz {
     }
     fn is_idle(&self, index: usize) -> bool {
         matches!(self.columns[index].state, State::Idle)
+    }
+
+    /// True for a scrub while leaves that should have a column that was read were not asked for it.
+    fn is_to_ask_all(&self, common: &Common) -> bool {
+        let is_unasked = |index: usize| self.is_read(index) && self.columns[index].tried < self.columns[index].fresh;
+        common.mode == ReadMode::Scrub && !self.has_asked_all && (0..self.columns.len()).any(is_unasked)
     }
 
     /// Picks the columns to read next; empty when everything that can help was read.
@@ -258,9 +260,9 @@ impl Raidz {
                 return self.issue(wanted);
             }
             // What a device and its spare have is looked at on both (OpenZFS: `vdev_mirror_io_start`): a rebuild may have copied what is wrong.
-            if common.mode == ReadMode::Scrub && !std::mem::replace(&mut self.has_asked_all, true) {
-                let step = self.ask(|column| column.length > 0, |column| column.fresh);
-                if let Some(step) = step {
+            if self.is_to_ask_all(common) {
+                self.has_asked_all = true;
+                if let Some(step) = self.ask(|_| true, |column| column.fresh) {
                     return step;
                 }
             }
@@ -288,6 +290,7 @@ impl Raidz {
 
     /// Looks for columns that are wrong; when that does not help, for leaves that hold them too.
     fn search(&mut self, common: &Common, verify: Verify<'_>) -> ReadStep {
+        self.mismatch = true;
         if let Some(step) = self.suspect(common, verify).or_else(|| self.ask_others()) {
             return step;
         }

@@ -292,6 +292,22 @@ pub fn check_files(world: &World, numbers: std::ops::Range<u32>) -> Result<(), F
     Ok(())
 }
 
+/// The target is not there when the daemon starts, and comes later. Gives the one that came.
+fn away_at_the_start(world: &World, target: Target) -> Result<Target, Failure> {
+    target.kill()?;
+    world.ok("zirconia stop")?;
+    world.ok("zirconia provider list -H")?.shows("target\tdown\t")?;
+    // That waits for no pool; this does.
+    world.ok("zfs mount -a")?;
+    check_files(world, 0..52)?;
+    write_files(world, 52..56)?;
+    let target = Target::start(world)?;
+    until_listed(world, "target\tactive\t1\t")?;
+    write_files(world, 56..60)?;
+    same("it compresses for the new daemon", counter(world, "target", "compress_blocks")? > 0, true)?;
+    Ok(target)
+}
+
 /// A target as the provider of a pool: loaded by its address, killed while files are written, started again, not there when the daemon starts.
 /// Nothing that was acknowledged is lost, and it is used whenever it is there.
 pub fn target(world: &World) -> Result<(), Failure> {
@@ -344,16 +360,7 @@ pub fn target(world: &World) -> Result<(), Failure> {
     write_files(world, 44..52)?;
     same("it compresses again", counter(world, "target", "compress_blocks")? > compressed, true)?;
     same("it writes again", counter(world, "target", "store_blocks")? > stored, true)?;
-    // Not there when the daemon starts.
-    target.kill()?;
-    world.ok("zirconia stop")?;
-    world.ok("zirconia provider list -H")?.shows("target\tdown\t")?;
-    check_files(world, 0..52)?;
-    write_files(world, 52..56)?;
-    let target = Target::start(world)?;
-    until_listed(world, "target\tactive\t1\t")?;
-    write_files(world, 56..60)?;
-    same("it compresses for the new daemon", counter(world, "target", "compress_blocks")? > 0, true)?;
+    let target = away_at_the_start(world, target)?;
     world.refused("zirconia provider unload target", 1, "unload it with -f")?;
     world.ok("zirconia provider unload -f target")?;
     world.ok("zirconia provider list -H")?.hides("target")?;

@@ -131,6 +131,8 @@ pub fn replace(world: &World) -> Result<(), Failure> {
     world.ok("zpool create -m {mnt}/z z raidz {vdevs}/x {vdevs}/y {vdevs}/z")?;
     std::fs::write(world.path("mnt/z/file"), &data)?;
     world.refused("zpool attach z {vdevs}/x {vdevs}/d", 1, "can only attach to mirrors and top-level disks")?;
+    world.refused("zpool attach z raidz1-0 {vdevs}/d", 1, "expansion of RAID-Z is not supported")?;
+    world.refused("zpool offline z raidz1-0", 1, "name one of its devices")?;
     world.refused("zpool replace z {vdevs}/x {vdevs}/c", 1, "is part of active pool 'tank'")?;
     world.ok("zpool offline z {vdevs}/y")?;
     std::fs::write(world.path("mnt/z/more"), &data)?;
@@ -172,7 +174,7 @@ pub fn wrong_devices(world: &World) -> Result<(), Failure> {
 pub fn scans(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b"])?;
     world.ok("zpool create -m {mnt}/tank -O compression=off tank mirror {vdevs}/a {vdevs}/b")?;
-    world.ok("zpool scrub -p tank")?;
+    world.ok("zpool scrub -p tank")?.says("no active scrub to pause")?;
     world.refused("zpool scrub -s tank", 1, "cannot cancel scrubbing tank: there is no active scrub")?;
     world.refused("zpool scrub -s -p tank", 2, "-s and -p are mutually exclusive")?;
     world.refused("zpool scrub -e -C tank", 2, "-e and -C are mutually exclusive")?;

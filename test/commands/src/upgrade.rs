@@ -2,7 +2,7 @@
 //! done twice, a file that is deleted while it is open.
 
 use crate::programs::{Held, append, ended, store, trees};
-use crate::world::{Failure, World, judge, same};
+use crate::world::{Failure, Running, World, judge, same};
 use need::Need;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -86,6 +86,58 @@ pub fn under_programs(world: &World) -> Result<(), Failure> {
     judged.shows("No leaks").map(drop)
 }
 
+/// Begins to replace the daemon by a program that says nothing; the daemon is gone.
+fn to_what_sleeps(world: &World) -> Result<Running, Failure> {
+    std::fs::write(world.path("sleeps"), "#!/bin/sh\nsleep 1000\nexit 0\n")?;
+    world.ok("chmod 755 {dir}/sleeps")?;
+    let daemon = world.daemon()?;
+    let upgrade = world.start("zirconia upgrade {dir}/sleeps", PATIENCE)?;
+    let begun = Instant::now();
+    while std::path::Path::new(&format!("/proc/{daemon}/fd/0")).exists() {
+        same("the daemon leaves in time", begun.elapsed() < PATIENCE, true)?;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(upgrade)
+}
+
+/// If this fails, somebody stops the service while it is being replaced, is told that it does not run, and a moment later all is back.
+pub fn stopped_meanwhile(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    std::fs::write(world.path("mnt/tank/file"), "1")?;
+    let upgrade = to_what_sleeps(world)?;
+    world.ok("zirconia stop")?.says("being replaced")?;
+    same("the status, not running", world.run("zirconia status")?.code, 3)?;
+    same("it is unmounted", world.path("mnt/tank/file").exists(), false)?;
+    // It says which goes on, or, when it did not see that one, that it ended meanwhile.
+    same("the exit status of the upgrade", upgrade.finish()?.0.code, 1)?;
+    world.ok("zirconia stop")?.prints("not running")?;
+    world.ok("zpool list -H -o name")?.prints("tank")?;
+    world.ok("zfs mount -a")?;
+    same("what was written", std::fs::read_to_string(world.path("mnt/tank/file"))?.as_str(), "1")
+}
+
+/// If this fails, a daemon that dies again and again comes back after somebody stopped it.
+pub fn stopped_between_deaths(world: &World) -> Result<(), Failure> {
+    world.ok("zpool list")?;
+    // The pauses grow: after the third death it is two seconds.
+    let mut before = String::new();
+    for _ in 0..3 {
+        let begun = Instant::now();
+        let mut daemon = world.daemon();
+        while !daemon.as_ref().is_ok_and(|now| *now != before) || world.run("zirconia status")?.code != 0 {
+            same("the daemon starts again", begun.elapsed() < PATIENCE, true)?;
+            std::thread::sleep(Duration::from_millis(20));
+            daemon = world.daemon();
+        }
+        before = daemon?;
+        world.ok(&format!("kill -9 {before}"))?;
+    }
+    world.ok("zirconia stop")?.prints("not running")?;
+    std::thread::sleep(Duration::from_secs(4));
+    same("the status, not running", world.run("zirconia status")?.code, 3)
+}
+
 /// A program that starts and says nothing must not keep programs waiting for ever; a second upgrade meanwhile, and one without a daemon, say why
 /// they do nothing.
 pub fn stuck(world: &World) -> Result<(), Failure> {
@@ -94,20 +146,16 @@ pub fn stuck(world: &World) -> Result<(), Failure> {
     world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
     let mut log = OpenOptions::new().create_new(true).append(true).open(world.path("mnt/tank/log"))?;
     log.write_all(b"1")?;
-    std::fs::write(world.path("sleeps"), "#!/bin/sh\nsleep 1000\nexit 0\n")?;
-    world.ok("chmod 755 {dir}/sleeps")?;
-    let upgrade = world.start("zirconia upgrade {dir}/sleeps", PATIENCE)?;
-    let begun = Instant::now();
-    while world.logged(&["replaces the daemon"]).is_err() {
-        same("the daemon leaves in time", begun.elapsed() < PATIENCE, true)?;
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let upgrade = to_what_sleeps(world)?;
     world.refused("zirconia upgrade", 1, "being replaced")?;
+    let looks = world.start("zpool list -H -o name", PATIENCE)?;
     // It waits, and sees no error.
     log.write_all(b"2")?;
     let (upgraded, _) = upgrade.finish()?;
     same("its exit status", upgraded.code, 1)?;
     upgraded.says("did not start")?;
+    let (looked, _) = looks.finish()?;
+    looked.prints("tank")?.says("being replaced")?;
     world.logged(&["did not go on with the mounts in time"])?;
     same("what was written", std::fs::read_to_string(world.path("mnt/tank/log"))?.as_str(), "12")?;
     replaced(world, "zirconia upgrade")

@@ -2,7 +2,7 @@
 
 use crate::device::devices::Devices;
 use crate::device::inuse::{check_contents, partitioned, unforceable, wipe_contents};
-use crate::device::names::{find_aux, find_leaf, same_file};
+use crate::device::names::{find_aux, find_leaf, find_top, same_file};
 use crate::events::Events;
 use crate::failure::{because, pool_failure, suspended};
 use crate::pool::cache_file::PoolsFile;
@@ -12,7 +12,7 @@ use control_api::{ErrorKind, Failure, NewDevice, PoolClear, PoolReopen, Response
 use exec::Exec;
 use pool::{LeafSpec, PoolError};
 use std::sync::Arc;
-use vdev::{Leaf, LeafKind, LeafState, Pairing};
+use vdev::{Leaf, LeafKind, LeafState, Pairing, TopKind};
 
 /// Changes of single devices of open pools.
 pub(crate) struct Vdevs {
@@ -21,6 +21,21 @@ pub(crate) struct Vdevs {
     pub devices: Arc<Devices>,
     pub file: Arc<PoolsFile>,
     pub events: Arc<Events>,
+}
+
+/// Failure of a change to what is no device of the pool's vdevs.
+fn no_leaf(open: &OpenPool, request: &VdevChange, what: &str) -> Failure {
+    let tree = open.pool().tree();
+    match (find_aux(open, &request.device), find_top(&tree, &request.device)) {
+        (Some(aux), _) if aux.kind == "cache" => because(ErrorKind::Busy, what, "device is in use as a cache"),
+        (Some(_), _) => because(ErrorKind::Busy, what, "device is reserved as a hot spare"),
+        (None, Some(top)) if matches!((&top.kind, &request.change), (TopKind::Raidz(_), VdevVerb::Attach(_))) => {
+            because(ErrorKind::Unsupported, what, "expansion of RAID-Z is not supported")
+                .advise("'zpool add' adds another vdev; OpenZFS 2.3 can expand this pool when it is exported and imported there")
+        }
+        (None, Some(_)) => because(ErrorKind::Unsupported, what, "it is a vdev of several devices").advise("name one of its devices"),
+        (None, None) => because(ErrorKind::NotFound, what, "no such device in pool"),
+    }
 }
 
 impl Vdevs {
@@ -38,11 +53,7 @@ impl Vdevs {
             VdevVerb::Detach => format!("cannot detach {}", request.device),
         };
         let tree = open.pool().tree();
-        let leaf = find_leaf(&tree, &request.device).ok_or_else(|| match find_aux(&open, &request.device) {
-            Some(aux) if aux.kind == "cache" => because(ErrorKind::Busy, &*what, "device is in use as a cache"),
-            Some(_) => because(ErrorKind::Busy, &*what, "device is reserved as a hot spare"),
-            None => because(ErrorKind::NotFound, &*what, "no such device in pool"),
-        })?;
+        let leaf = find_leaf(&tree, &request.device).ok_or_else(|| no_leaf(&open, request, &what))?;
         let result = match &request.change {
             VdevVerb::Offline { temporary } => open.pool().offline(leaf.guid, *temporary).map(|()| Vec::new()),
             VdevVerb::Fault { temporary } => {

@@ -493,7 +493,6 @@ fn a_scrub_looks_at_every_leaf_that_should_have_a_column() {
         for sectors in [1, 3, 8, 19] {
             let data = pattern(sectors * 512 - 100);
             let clean = write(&tree, 0, &data);
-            let twins = |place: &(LeafId, u64)| clean.iter().filter(|(other, bytes)| *other != place && **bytes == clean[place]).count();
             for place in clean.keys() {
                 let what = format!("{:?}, {sectors} sectors, {place:?}", tree.tops[0].kind);
                 let mut media = clean.clone();
@@ -501,15 +500,59 @@ fn a_scrub_looks_at_every_leaf_that_should_have_a_column() {
                 let found = read(&tree, (0, data.len()), ReadMode::Scrub, &mut media, &[], &data).expect("readable");
                 assert_eq!((found, &media), (vec![place.0], &clean), "{what}");
                 // The same wrong bytes in the place of the device and its spare.
-                let mut media = clean.clone();
                 let same: Vec<_> = clean.keys().filter(|other| clean[*other] == clean[place]).copied().collect();
-                if twins(place) == 1 {
+                if same.len() == 2 {
+                    let mut media = clean.clone();
                     same.iter().for_each(|other| media.get_mut(other).unwrap()[0] ^= 0x55);
                     let found = read(&tree, (0, data.len()), ReadMode::Scrub, &mut media, &[], &data).expect("readable");
                     assert_eq!((found.len(), &media), (2, &clean), "{what}, twice");
                 }
             }
         }
+    }
+}
+
+/// An accelerator computes what a dead device had. If this fails, a scrub is content with that, and does not see what is wrong on a spare.
+#[test]
+fn a_scrub_looks_at_spares_also_where_somebody_else_computes() {
+    let (shape, length) = ((2, 4, 2, 9), 4 * 512);
+    let (group, tree, data) = (draid(shape).1, Arc::new(with_spare(shape)), pattern(length));
+    let twins = |media: &Media| -> Vec<(LeafId, u64)> {
+        let has_twin = |place: &&(LeafId, u64)| media.iter().any(|(other, bytes)| other != *place && *bytes == media[*place]);
+        media.keys().filter(has_twin).copied().collect()
+    };
+    let mut blocks = (0..9).map(|number| (number * group, write(&tree, number * group, &data)));
+    let (offset, clean) = blocks.find(|(_, media)| twins(media).len() == 2).expect("a column on a device and on its spare");
+    let (extent, plan) = ((offset, length), WritePlan::new(&tree, &tree.tops[0], offset, length));
+    let leaves: Vec<LeafId> = clean.keys().map(|(leaf, _)| *leaf).collect();
+    let cases = twins(&clean).into_iter().flat_map(|place| leaves.iter().map(move |dead| (place, *dead)));
+    for (place, dead) in cases.filter(|(place, dead)| place.0 != *dead) {
+        let mut media = clean.clone();
+        media.get_mut(&place).unwrap()[0] ^= 0x55;
+        let (mut job, mut step) = ReadJob::start(&tree, &tree.tops[0], extent, Txg(9), ReadMode::Scrub, &|_| 0);
+        let mut verify = |block: &Abd| *block == data;
+        while let ReadStep::Issue(ios) = step {
+            let read = |io: &vdev::LeafIo| Some(Abd::from_slice(&media[&(io.leaf, io.offset)])).filter(|_| io.leaf != dead);
+            step = match job.to_compute(ios.iter().map(read).collect()) {
+                Err(results) => job.complete(results, &mut verify),
+                Ok(rows) => {
+                    let computed = |row: &vdev::LostRow| {
+                        let mut at = 0;
+                        let column = |length: &usize| {
+                            at += length;
+                            data.slice(at - length..at)
+                        };
+                        let (columns, parity) = (row.lengths.iter().map(column).collect(), plan.parity(&data));
+                        let parity = row.wanted_parity.iter().map(|&number| (number, parity[number].clone())).collect();
+                        vdev::ComputedRow { row: row.row, data: columns, parity }
+                    };
+                    job.go_on(rows.iter().map(computed).collect(), &mut verify)
+                }
+            };
+        }
+        let ReadStep::Done(outcome) = step else { panic!("{place:?} wrong, {dead:?} dead: {step:?}") };
+        let found: Vec<_> = outcome.repairs.iter().filter(|repair| repair.corrupt).map(|repair| repair.leaf).collect();
+        assert_eq!(found, vec![place.0], "{place:?} wrong, {dead:?} dead");
     }
 }
 
