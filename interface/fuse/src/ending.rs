@@ -2,6 +2,8 @@
 
 use crate::{Errno, Reply};
 use exec::{Condvar, Exec, Mutex};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::AsFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 use std::time::Duration;
@@ -41,20 +43,31 @@ impl Ended {
     }
 }
 
-/// Aborts the connection of the mount on this device (major and minor number; its name is the kernel's own number of it): what waits for an
-/// answer, and everything later, gets an error. It must still exist: numbers are used again.
+/// True until the kernel ended the connection, whether or not somebody has read that (Linux: `fuse_dev_poll`).
+pub(crate) fn is_connected(connection: impl AsFd) -> bool {
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut looks = [PollFd::new(&connection, PollFlags::empty())];
+    poll(&mut looks, Some(&at_once)).is_err() || !looks[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+}
+
+/// Aborts the connection, which is that of the mount on this device (major and minor number; its name is the kernel's own number of it): what waits
+/// for an answer, and everything later, gets an error. Nothing is done for one that has ended: its number may be somebody else's by now.
 ///
 /// # Errors
 /// There is no way: the control file system is not mounted, and this process may not do that itself.
-pub(crate) fn abort((major, minor): (u32, u32)) -> Reply<()> {
-    let file = format!("{}/abort", major << MINOR_BITS | minor);
-    if std::fs::write(format!("{CONTROL}/{file}"), "1").is_ok() {
+pub(crate) fn abort(connection: impl AsFd, (major, minor): (u32, u32)) -> Reply<()> {
+    let path = format!("{}/abort", major << MINOR_BITS | minor);
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(format!("{CONTROL}/{path}"), flags, Mode::empty()).or_else(|_| {
+        // A mount of it that is on no path.
+        let context = rustix::mount::fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        rustix::mount::fsconfig_create(&context)?;
+        let mount = rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+        rustix::fs::openat(&mount, path.as_str(), flags, Mode::empty())
+    });
+    // The file stays that of the connection which had the number when it was opened: this one, if it goes on still.
+    if !is_connected(connection) {
         return Ok(());
     }
-    // A mount of it that is on no path.
-    let context = rustix::mount::fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    rustix::mount::fsconfig_create(&context)?;
-    let mount = rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
-    let file = rustix::fs::openat(&mount, file.as_str(), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::io::write(&file, b"1").map(drop).map_err(Errno::from)
+    rustix::io::write(&file?, b"1").map(drop).map_err(Errno::from)
 }

@@ -260,7 +260,7 @@ impl Session {
 
     /// True while the kernel sends requests: false from an unmount or an abort on, also by somebody else.
     pub fn is_alive(&self) -> bool {
-        self.mount.is_connected()
+        self.mount.is_connected() && ending::is_connected(&*self.mount.device)
     }
 
     /// True when every request was answered and the handler was told of the end.
@@ -281,7 +281,16 @@ impl Session {
         if !self.is_alive() {
             return Ok(());
         }
-        detach(&self.exec, &self.mountpoint(), self.through_helper, lazy)
+        self.take_from(&self.mountpoint(), lazy)
+    }
+
+    /// Unmounts what is at a place where this is mounted. EINVAL where something else is, which came there, or over it, meanwhile.
+    fn take_from(&self, place: &Path, lazy: bool) -> Reply<()> {
+        let (place, number, through_helper) = (place.to_path_buf(), self.number, self.through_helper);
+        apart(&self.exec, Err(Errno::EIO), move || match mount::device_number(&place) {
+            Some(other) if number != (0, 0) && other != number => Err(Errno::EINVAL),
+            _ => mount::detach(&place, through_helper, lazy),
+        })
     }
 
     /// Ends the connection, whatever has files open there: they get errors from now on. The mount stays, dead, until it is
@@ -290,8 +299,7 @@ impl Session {
     /// # Errors
     /// This system has no way for this user.
     pub fn cut(&self) -> Reply<()> {
-        // Numbers are used again: that of one that is over may be somebody else's.
-        if self.is_alive() && self.number != (0, 0) { ending::abort(self.number) } else { Ok(()) }
+        if self.number == (0, 0) { Ok(()) } else { ending::abort(&*self.mount.device, self.number) }
     }
 
     /// Takes a mount away that was cut.
@@ -299,7 +307,7 @@ impl Session {
     /// # Errors
     /// The errno of umount2(2), or EIO when the user helper failed.
     pub fn detach(&self) -> Reply<()> {
-        detach(&self.exec, &self.mountpoint(), self.through_helper, true)
+        self.take_from(&self.mountpoint(), true)
     }
 
     /// Mounts the same file system once more: what was detached while files were open there comes back with its one state, what is mounted

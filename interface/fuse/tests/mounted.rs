@@ -298,6 +298,41 @@ fn a_session_that_is_cut_ends_whatever_has_files_open() {
     }
 }
 
+/// If this fails, whoever ends a mount of theirs (a daemon that stops, or is replaced) cuts off that of somebody else, which the kernel gave its number.
+#[test]
+fn a_mount_that_is_over_does_not_end_the_next_one_of_its_number() {
+    let exec: exec::Exec = Arc::new(exec::Pool::new(1));
+    let [ours, theirs] = [0, 1].map(|_| Readers::new(&exec).expect("a set of readers"));
+    let fresh = |readers: &Readers, name: &str| mount_on(readers, Arc::new(fs::MemFs::new()), name, Uring::Off);
+    // Other programs that mount something at this moment may get it.
+    for _ in 0..100 {
+        let Some(mut over) = fresh(&ours, "over") else { return };
+        if need::lacks(Need::Root, "a_mount_that_is_over_does_not_end_the_next_one_of_its_number").unwrap() {
+            return;
+        }
+        let session = over.session.take().expect("mounted");
+        // Nobody reads that it is over.
+        session.pause();
+        rustix::mount::unmount(&over.at, rustix::mount::UnmountFlags::DETACH).expect("unmounted");
+        let next = fresh(&theirs, "next").expect("mounted");
+        // Somebody else's is at its place, too.
+        let covering = fresh(&theirs, "over").expect("mounted");
+        let is_same = next.session.as_ref().expect("mounted").number() == session.number();
+        assert!(!session.is_alive(), "it is believed to go on");
+        session.cut().expect("nothing is to be done");
+        let _ = session.detach();
+        drop(session);
+        for other in [&next, &covering] {
+            assert!(std::fs::write(other.at.join("file"), b"x").is_ok(), "{} was cut off, or taken away", other.at.display());
+            assert!(other.session.as_ref().expect("mounted").is_alive(), "{} was taken away", other.at.display());
+        }
+        if is_same {
+            return;
+        }
+    }
+    panic!("the kernel gave no number again");
+}
+
 /// The connections of mounts on block devices have other names: one that is cut by a wrong one goes on, and somebody else's ends.
 #[test]
 fn a_mount_on_a_block_device_is_cut_by_its_own_number() {
