@@ -274,6 +274,15 @@ pub fn slice_is_zero(bytes: &[u8]) -> bool {
     bytes.first().is_none_or(|byte| *byte == 0) && blocks.iter().all(|block| zero(block)) && zero(rest)
 }
 
+/// Number that bytes fold into, from that of the bytes before them (or any other): equal bytes give equal numbers, others nearly always others. For
+/// models and tests, which compare what they saw with it; no checksum of a format.
+pub fn fingerprint(before: u64, bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31);
+    let hash = words.iter().fold(before, |hash, word| mix(hash, u64::from_le_bytes(*word)));
+    rest.iter().fold(hash, |hash, byte| mix(hash, u64::from(*byte)))
+}
+
 impl PartialEq for Abd {
     fn eq(&self, other: &Abd) -> bool {
         if self.length != other.length {

@@ -20,7 +20,7 @@ mod stats;
 mod tests;
 mod watch;
 
-pub use abd::{Abd, slice_is_zero, with_lent};
+pub use abd::{Abd, fingerprint, slice_is_zero, with_lent};
 pub use heap::trim_heap;
 pub use parts::{AbdPart, fill_parts, io_slices_mut, with_lent_mut};
 pub use shared::SharedPages;

@@ -44,6 +44,8 @@ enum Verb {
     Provider(provider::Verb),
 }
 
+/// Time that pools may take to be open again.
+const OPENING: Duration = Duration::from_secs(30);
 /// Words for an upgrade that fails.
 const REPLACE: &str = "cannot replace the daemon";
 
@@ -69,8 +71,22 @@ fn run(verb: &Verb) -> Result<u8, Failure> {
         Verb::Stop => stop(&client),
         Verb::Upgrade { .. } if client.is_foreign() => Err(upgrade_request(String::new()).refusal()),
         Verb::Upgrade { program } => upgrade(&client, program.as_deref()),
+        Verb::Start => {
+            client.call(&Request::Info)?;
+            until_open(&client)?;
+            describe(&client)
+        }
         _ => describe(&client),
     }
+}
+
+/// Waits until pools of the last time are open, and mounted: what is written before that lies beneath their mounts.
+fn until_open(client: &Client) -> Result<(), Failure> {
+    let begun = Instant::now();
+    while info(client)?.is_opening && begun.elapsed() < OPENING {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 fn shellenv() -> Result<u8, Failure> {
@@ -106,7 +122,11 @@ fn describe(client: &Client) -> Result<u8, Failure> {
                 info.uptime_seconds,
                 client.state().path().display()
             );
-            cli::outln!("pools: {}", if info.pools.is_empty() { "none".to_string() } else { info.pools.join(", ") });
+            let none = if info.is_opening { "none yet" } else { "none" };
+            cli::outln!("pools: {}", if info.pools.is_empty() { none.to_string() } else { info.pools.join(", ") });
+            if info.is_opening {
+                cli::outln!("others are being opened or mounted: see 'zpool list'");
+            }
             Ok(0)
         }
         other => Err(cli::unexpected("cannot ask the daemon", other)),
@@ -160,8 +180,6 @@ fn is_gone(client: &Client) -> bool {
 }
 
 fn upgrade(client: &Client, program: Option<&Path>) -> Result<u8, Failure> {
-    /// Time that pools may take to be open again.
-    const OPENING: Duration = Duration::from_secs(30);
     /// Time after which a daemon should answer: one that does not get on is given up before, and the program before it goes on.
     const PATIENCE: Duration = Duration::from_secs(120);
     let path = program.map_or_else(cli::daemon_program, Path::to_path_buf);
@@ -184,7 +202,7 @@ fn upgrade(client: &Client, program: Option<&Path>) -> Result<u8, Failure> {
     let begun = Instant::now();
     let after = loop {
         match info(client) {
-            Ok(after) if after.pid != before.pid && before.pools.iter().all(|pool| after.pools.contains(pool)) => break after,
+            Ok(after) if after.pid != before.pid && !after.is_opening => break after,
             // Pools are missing, which the daemon's log and 'zpool status' say.
             Ok(after) if after.pid != before.pid && begun.elapsed() > OPENING => break after,
             Err(_) if is_gone(client) => {

@@ -207,6 +207,11 @@ impl Door {
             }
             Ok(if stop.is_replaced.load(Ordering::Acquire) { Ending::Replaced } else { Ending::Stopped })
         });
+        // A signal may come while another daemon takes this one's place.
+        let result = match result {
+            Ok(Ending::Stopped) if !control.end() => Ok(Ending::Replaced),
+            result => result,
+        };
         match result {
             Ok(Ending::Replaced) => runtime.shutdown_background(),
             // Requests that still run get to the end of what they do; the pools are closed after them.
@@ -297,6 +302,11 @@ async fn perform(request: hyper::Request<Incoming>, control: Arc<Control>, stop:
         Err(error) => return invalid(error.to_string()),
     };
     if request == Request::Stop {
+        let asked = control.clone();
+        if !tokio::task::spawn_blocking(move || asked.end()).await.unwrap_or(true) {
+            // The connection ends with this process: the next one is asked again.
+            return std::future::pending().await;
+        }
         let remarks = control.unwritten();
         stop.soon(Ending::Stopped);
         return Response::Done { remarks };

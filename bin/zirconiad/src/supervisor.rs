@@ -110,6 +110,8 @@ async fn watch(state: &StateDir) -> std::io::Result<u8> {
                 tracing::error!("the next daemon did not go on with all mounts in time: what is left is cut off");
                 kept.held.clear_waiting();
             }
+            // It was told to the one before, which had left already.
+            () = tokio::time::sleep(LOOK), if is_told && !kept.is_waiting() => is_told = tell(&child.process),
             () = tokio::time::sleep(LOOK), if kept.held.has_any() && child.left.is_none() => child.look(),
             () = at(child.last().filter(|_| kept.held.has_any())) => {
                 tracing::error!("the daemon does not end, perhaps it waits for a mount of its own: all are cut off");

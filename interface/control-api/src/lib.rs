@@ -242,6 +242,9 @@ pub struct DaemonInfo {
     pub uptime_seconds: u64,
     /// Names of the pools that the daemon owns.
     pub pools: Vec<String>,
+    /// True while pools of the last time are being opened, and what they had mounted is.
+    #[serde(default)]
+    pub is_opening: bool,
     /// Path of the program; empty when it is not known.
     #[serde(default)]
     pub program: String,

@@ -304,6 +304,7 @@ impl Control {
             pid: std::process::id(),
             uptime_seconds: self.exec.now_ns().saturating_sub(self.started_ns) / 1_000_000_000,
             pools: self.pools.names(),
+            is_opening: self.opening.is_running(),
             program: std::env::current_exe().map_or_else(|_| String::new(), |path| path.to_string_lossy().into_owned()),
         }
     }
@@ -328,6 +329,12 @@ impl Control {
         self.watcher.stop();
         self.statistics.end();
         Ok(())
+    }
+
+    /// Lets the daemon end: from now on no other one replaces it. One that is just doing so is waited for; false when the mounts are left to it, and the
+    /// daemon has to end as after [`Control::hand_over`].
+    pub fn end(&self) -> bool {
+        self.handing.phases.end(&self.exec)
     }
 
     /// Unmounts, syncs and lets go of everything; the pools open again with the next daemon. The daemon ends, whatever has files open: what a

@@ -225,6 +225,9 @@ impl Target {
 }
 
 fn differs(found: &[u8], wanted: &[u8]) -> Option<usize> {
+    if found == wanted {
+        return None;
+    }
     let first = found.iter().zip(wanted).position(|(found, wanted)| found != wanted);
     first.or_else(|| (found.len() != wanted.len()).then_some(found.len().min(wanted.len())))
 }

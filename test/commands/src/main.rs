@@ -110,6 +110,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "upgrade: refused, or to what is no daemon", needs: MOUNTS, run: upgrade::refused },
     Scenario { name: "upgrade: to what does not get on", needs: MOUNTS, run: upgrade::stuck },
     Scenario { name: "upgrade: stopped meanwhile", needs: MOUNTS, run: upgrade::stopped_meanwhile },
+    Scenario { name: "upgrade: stopped as it begins", needs: MOUNTS, run: upgrade::stopped_as_it_begins },
     Scenario { name: "upgrade: stopped between deaths", needs: &[], run: upgrade::stopped_between_deaths },
     Scenario { name: "death: programs go on", needs: MOUNTS, run: death::programs_go_on },
     Scenario { name: "death: of the keeper", needs: ROOT, run: death::keeper_is_killed },

@@ -117,6 +117,32 @@ pub fn stopped_meanwhile(world: &World) -> Result<(), Failure> {
     same("what was written", std::fs::read_to_string(world.path("mnt/tank/file"))?.as_str(), "1")
 }
 
+/// If this fails, `zirconia stop` just as an upgrade begins waits a minute and fails, or mounts are left that nobody serves.
+pub fn stopped_as_it_begins(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    for name in ["tank/a", "tank/b", "tank/c"] {
+        world.ok(&format!("zfs create {name}"))?;
+    }
+    for round in 0..12 {
+        let text = round.to_string();
+        std::fs::write(world.path("mnt/tank/c/file"), &text)?;
+        let upgrade = world.start("zirconia upgrade", PATIENCE)?;
+        std::thread::sleep(Duration::from_millis(10 * (round % 6)));
+        let (stopped, took) = world.start("zirconia stop", PATIENCE)?.finish()?;
+        same("the exit status of the stop", stopped.code, 0)?;
+        same("it is stopped in time", took < Duration::from_secs(20), true)?;
+        // It came before the stop, was refused, or its daemon was stopped.
+        upgrade.finish()?;
+        same("the status, not running", world.run("zirconia status")?.code, 3)?;
+        same("it is unmounted", world.path("mnt/tank/c/file").exists(), false)?;
+        // What is written from here on is not beneath the mount.
+        world.ok("zirconia start")?.shows("tank")?;
+        same("what was written", std::fs::read_to_string(world.path("mnt/tank/c/file"))?, text)?;
+    }
+    Ok(())
+}
+
 /// If this fails, a daemon that dies again and again comes back after somebody stopped it.
 pub fn stopped_between_deaths(world: &World) -> Result<(), Failure> {
     world.ok("zpool list")?;

@@ -236,7 +236,7 @@ impl SimDevice {
         let mut write = None;
         if let (DeviceOp::Write(data), false) = (&io.op, fault == Some(FaultKind::Lie)) {
             if world.traced {
-                let hash = data.fold(0, |hash, bytes| Some(hash_bytes(hash, bytes))).unwrap_or_default();
+                let hash = data.fold(0, |hash, bytes| Some(abd::fingerprint(hash, bytes))).unwrap_or_default();
                 world.note(&[hash]);
             }
             if let Some(recording) = &mut world.recording {
@@ -362,12 +362,4 @@ impl BlockDevice for SimDevice {
     fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
-}
-
-/// Folds bytes into a hash, eight at a time.
-fn hash_bytes(seed: u64, bytes: &[u8]) -> u64 {
-    let (words, rest) = bytes.as_chunks::<8>();
-    let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31);
-    let hash = words.iter().fold(seed, |hash, word| mix(hash, u64::from_le_bytes(*word)));
-    rest.iter().fold(hash, |hash, byte| mix(hash, u64::from(*byte)))
 }

@@ -14,6 +14,7 @@ use crate::mount::keeping::{Heirloom, Heritage, Keeper};
 use crate::mount::mounting::Mounter;
 use crate::mount::mounts::{Mounted, is_within};
 use crate::mount::note::Note;
+use crate::mount::phase::{Phases, Refused};
 use crate::mount::returning::Returning;
 use crate::mount::wish::Wish;
 use crate::pool::opening::Opening;
@@ -24,7 +25,7 @@ use exec::{Exec, Mutex};
 use rustix::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Version of the notes; those of another one are not understood.
@@ -71,8 +72,7 @@ pub(crate) struct Handing {
     holding: Arc<Holding>,
     settings: Arc<Settings>,
     left: Mutex<Vec<Waiting>>,
-    /// True while mounts are being left.
-    is_leaving: AtomicBool,
+    pub phases: Phases,
 }
 
 impl Handing {
@@ -95,7 +95,7 @@ impl Handing {
             settings: settings.clone(),
             keeper: OnceLock::new(),
             left: Mutex::default(),
-            is_leaving: AtomicBool::new(false),
+            phases: Phases::default(),
         }
     }
 }
@@ -113,24 +113,6 @@ fn check_program(program: &Path) -> Result<(), Failure> {
             Ok(()) => Ok(()),
             Err(_) => refuse(ErrorKind::Permission, "it may not be executed"),
         },
-    }
-}
-
-/// Sign that mounts are being left; it is gone when this is dropped.
-struct Leaving<'a>(&'a AtomicBool);
-
-impl Leaving<'_> {
-    fn begin(is_leaving: &AtomicBool) -> Result<Leaving<'_>, Failure> {
-        if is_leaving.swap(true, Ordering::AcqRel) {
-            return Err(busy("another 'zirconia upgrade' is replacing it").advise("wait for that one; see 'zirconia status'"));
-        }
-        Ok(Leaving(is_leaving))
-    }
-}
-
-impl Drop for Leaving<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
     }
 }
 
@@ -188,7 +170,10 @@ impl Handing {
                 .advise("a service manager's daemon, or one in front, is stopped and started instead")
         })?;
         check_program(program)?;
-        let leaving = Leaving::begin(&self.is_leaving)?;
+        let leaving = self.phases.leave().map_err(|refused| match refused {
+            Refused::Leaves => busy("another 'zirconia upgrade' is replacing it").advise("wait for that one; see 'zirconia status'"),
+            Refused::Ends => busy("it is being stopped"),
+        })?;
         self.opening.wait_for_end(&self.exec);
         if self.opening.is_running() {
             return Err(busy("pools of the last time are still being opened").advise("try again"));
@@ -215,7 +200,8 @@ impl Handing {
         tracing::info!("{} is to be the daemon: counters and events begin anew", program.display());
         self.pools.stop();
         // Nobody here reads requests, mounts or unmounts any more.
-        std::mem::forget((paused, turn, leaving));
+        std::mem::forget((paused, turn));
+        leaving.done();
         Ok(())
     }
 

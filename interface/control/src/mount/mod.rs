@@ -11,6 +11,7 @@ pub(crate) mod mounting;
 pub(crate) mod mounts;
 pub(crate) mod note;
 pub(crate) mod options;
+pub(crate) mod phase;
 pub(crate) mod place;
 pub(crate) mod returning;
 pub(crate) mod turns;

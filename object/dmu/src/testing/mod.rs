@@ -74,16 +74,8 @@ impl std::fmt::Debug for MemBlockIo {
 }
 
 fn sum(data: &Abd) -> [u64; 4] {
-    let mut state = [0x9E37_79B9_7F4A_7C15u64, data.len() as u64, 3, 4];
-    for chunk in data.chunks() {
-        for raw in chunk.chunks(8) {
-            let mut word = [0; 8];
-            word[..raw.len()].copy_from_slice(raw);
-            state[0] = (state[0] ^ u64::from_le_bytes(word)).wrapping_mul(0xBF58_476D_1CE4_E5B9).rotate_left(23);
-            state[1] = state[1].wrapping_add(state[0]);
-        }
-    }
-    state
+    let length = data.len() as u64;
+    [data.chunks().fold(length, abd::fingerprint), length, 3, 4]
 }
 
 /// The blocks that a block of metadata refers to.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use zpl::{Node, Zfs};
 
 fn sum(data: &[u8]) -> u64 {
-    data.iter().fold(data.len() as u64, |sum, byte| (sum.rotate_left(7) ^ u64::from(*byte)).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    abd::fingerprint(data.len() as u64, data)
 }
 
 /// Attributes, target and data of a node, in words.
