@@ -13,7 +13,7 @@ enum Phase {
     Leaves,
     /// Mounts are left: what is asked for now is for the next one.
     HasLeft,
-    /// Its end was asked for.
+    /// End of the daemon was asked for.
     Ends,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Phases(Mutex<Phase>);
 /// Reason why mounts are not left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// They are being left already, or are.
+    /// Mounts are being left already, or are.
     Leaves,
     /// The daemon is being stopped.
     Ends,
