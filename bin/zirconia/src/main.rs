@@ -203,7 +203,7 @@ fn upgrade(client: &Client, program: Option<&Path>) -> Result<u8, Failure> {
     let after = loop {
         match info(client) {
             Ok(after) if after.pid != before.pid && !after.is_opening => break after,
-            // Pools are missing, which the daemon's log and 'zpool status' say.
+            // Pools are still being opened: 'zpool list' says which.
             Ok(after) if after.pid != before.pid && begun.elapsed() > OPENING => break after,
             Err(_) if is_gone(client) => {
                 let why = "it ended meanwhile: somebody stopped it, or it died".to_string();
