@@ -64,8 +64,31 @@ impl Space {
     /// Checks that there is room for something new, which a full pool keeps for what gives some back (OpenZFS: `dsl_sync_task` with
     /// `ZFS_SPACE_CHECK_NORMAL`).
     pub(crate) fn check_room(&self) -> Result<(), DslError> {
-        let offered = self.pool_bytes(false).saturating_sub(self.meta.services.space().deferred_bytes);
-        if self.root_dir.used().saturating_add(TASK_BYTES) > offered { Err(DslError::NoSpace) } else { Ok(()) }
+        match self.room() {
+            Verdict::Fits => Ok(()),
+            Verdict::Wait(error) | Verdict::Refused(error) => Err(error),
+        }
+    }
+
+    /// Waits until there is room for something new, as long as writers would: what was just freed is about to come. Not in syncing context.
+    pub(crate) fn wait_for_room(&self) -> Result<(), DslError> {
+        let mut waits = 0;
+        while waits < WAITS_MAX && self.meta.services.is_writeable() && matches!(self.room(), Verdict::Wait(_)) {
+            waits += 1;
+            self.txgs.wait_synced(self.txgs.open_txg())?;
+        }
+        Ok(())
+    }
+
+    fn room(&self) -> Verdict {
+        let deferred = self.meta.services.space().deferred_bytes;
+        let offered = self.pool_bytes(false).saturating_sub(deferred);
+        let lacking = self.root_dir.used().saturating_add(TASK_BYTES).saturating_sub(offered);
+        match lacking {
+            0 => Verdict::Fits,
+            _ if lacking <= deferred || self.root_dir.is_unsettled() => Verdict::Wait(DslError::NoSpace),
+            _ => Verdict::Refused(DslError::NoSpace),
+        }
     }
 
     /// A transaction for `dataset`. May wait.

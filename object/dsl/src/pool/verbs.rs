@@ -32,6 +32,7 @@ impl DslPool {
         let name = name.to_string();
         let CreateDataset { kind, properties, init } = options;
         let flags = creation_flags(&properties);
+        self.space.wait_for_room()?;
         self.sync_task(
             move |pool, _| pool.creation.check_create(&name, kind, &properties),
             move |pool, wanted, tx| pool.creation.create(&wanted, kind, flags, init, tx),
@@ -41,6 +42,7 @@ impl DslPool {
     /// Makes a dataset that starts as the snapshot `origin`.
     pub fn clone_snapshot(self: &Arc<Self>, name: &str, origin: &str, properties: Vec<(String, String)>) -> Result<(), DslError> {
         let (name, origin) = (name.to_string(), origin.to_string());
+        self.space.wait_for_room()?;
         self.sync_task(
             move |pool, _| pool.creation.check_clone(&name, &origin, &properties),
             |pool, wanted, tx| pool.creation.clone_origin(&wanted, tx),
@@ -51,6 +53,7 @@ impl DslPool {
     pub fn snapshot(self: &Arc<Self>, names: &[String], properties: Vec<(String, String)>) -> Result<(), DslError> {
         loop {
             let (names, properties) = (names.to_vec(), properties.clone());
+            self.space.wait_for_room()?;
             let taken = self.sync_task(
                 move |pool, tx| pool.snapshots.check(&names, &properties, tx),
                 |pool, wanted, tx| pool.snapshots.take_all(&wanted, tx),

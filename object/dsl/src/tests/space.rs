@@ -94,6 +94,33 @@ fn who_waited_for_freed_space_is_told_whether_some_came() {
     assert!(waited(1, true), "all of it came");
 }
 
+/// If this fails, whoever removes files of a full pool is told for some seconds that there is no room for a snapshot, a file system or a clone.
+#[test]
+fn who_makes_something_waits_for_freed_space_as_writers_do() {
+    let pool = TestPool::create(31);
+    pool.dsl.snapshot(&["tank@origin".to_string()], Vec::new()).expect("snapshots");
+    let snapshot = |name: &str| pool.dsl.snapshot(&[format!("tank@{name}")], Vec::new());
+    let create = |name: &str| pool.dsl.create_dataset(&format!("tank/{name}"), filesystem());
+    let clone = |name: &str| pool.dsl.clone_snapshot(&format!("tank/{name}-clone"), "tank@origin", Vec::new());
+    let verbs: [&dyn Fn(&str) -> Result<(), DslError>; 3] = [&snapshot, &create, &clone];
+    for make in verbs {
+        for (settles, made) in [(true, Ok(())), (false, Err(DslError::NoSpace))] {
+            offer(&pool, 1 << 20);
+            pool.services.space.lock().deferred_bytes = 2 << 20;
+            pool.services.settles.store(settles, Ordering::Relaxed);
+            let before = pool.txgs.open_txg().0;
+            assert_eq!(make(if settles { "a" } else { "b" }), made);
+            assert!((2..100).contains(&(pool.txgs.open_txg().0 - before)), "it waits, and not for ever");
+        }
+        // Nothing rests: waiting cannot help.
+        pool.services.space.lock().deferred_bytes = 0;
+        offer(&pool, 0);
+        let before = pool.txgs.open_txg().0;
+        assert_eq!(make("c"), Err(DslError::NoSpace));
+        assert_eq!(pool.txgs.open_txg().0 - before, 1, "the txg of the look itself");
+    }
+}
+
 /// If this fails, a refusal for a quota takes the time of many syncs, or a writer below it waits for others without need.
 #[test]
 fn a_quota_refuses_at_once_and_holds_nobody_below_it() {
