@@ -34,6 +34,7 @@ impl Names {
     fn raw(self, vdev: &VdevReport) -> String {
         match &vdev.path {
             _ if self.guids && vdev.kind != "root" => vdev.guid.to_string(),
+            Some(_) if former_path(vdev).is_some() => vdev.guid.to_string(),
             Some(path) => {
                 let real = std::fs::canonicalize(path).ok().filter(|_| self.follow_links);
                 let path = real.map_or_else(|| path.clone(), |real| real.to_string_lossy().into_owned());
@@ -43,6 +44,11 @@ impl Names {
             None => vdev.name.clone(),
         }
     }
+}
+
+/// Path at which a device was that an import did not find: whatever is there now is not it (OpenZFS: `ZPOOL_CONFIG_NOT_PRESENT`).
+pub fn former_path(vdev: &VdevReport) -> Option<&str> {
+    vdev.note.as_deref()?.strip_prefix("was ")
 }
 
 /// Names of the tree, indented, depth first, with their vdevs.
@@ -56,4 +62,24 @@ pub fn tree(vdev: &VdevReport, names: Names) -> Vec<(String, &VdevReport)> {
     let mut rows = Vec::new();
     walk(vdev, 0, names, &mut rows);
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, a device that is missing has the name of whatever is at its path by now, or is said to have been where it is shown.
+    #[test]
+    fn what_an_import_did_not_find_goes_by_its_guid() {
+        let leaf = |note: &str| VdevReport {
+            kind: "disk".into(),
+            guid: 7,
+            path: Some("/dev/sdb".into()),
+            note: Some(note.into()),
+            ..VdevReport::default()
+        };
+        assert_eq!(Names::default().of(&leaf("was /dev/sdb")), "7");
+        assert_eq!(Names::default().of(&leaf("cannot open")), "sdb", "it was there when the pool was opened");
+        assert_eq!((former_path(&leaf("was /dev/sdb")), former_path(&leaf("cannot open"))), (Some("/dev/sdb"), None));
+    }
 }

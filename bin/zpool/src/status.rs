@@ -1,6 +1,6 @@
 //! `zpool status`: health, scan line, the vdev tree with its error counts, damaged files.
 
-use crate::names::{Names, tree};
+use crate::names::{Names, former_path, tree};
 use crate::{args, list, rebuild, scripts, sweeps};
 use cli::color::{Color, paint};
 use cli::number::{duration, nice_bytes, nice_count, nice_time_ns};
@@ -466,7 +466,7 @@ impl Picture<'_> {
         if self.direct {
             entry.insert("dio_verify_errors".into(), json::count(vdev.dio_verify_errors, self.output));
         }
-        if let Some(was) = vdev.note.as_deref().and_then(|note| note.strip_prefix("was ")) {
+        if let Some(was) = former_path(vdev) {
             entry.insert("not_present".into(), json::number(1, self.output.json.json_int));
             entry.insert("was".into(), json!(was));
         }

@@ -279,6 +279,7 @@ fn leaf_from_config(list: &NvList, kind: LeafKind, leaves: &mut Vec<Leaf>) -> Re
         guid: Guid(list.get_u64("guid").ok_or(TreeError::Entry("guid"))?),
         path: list.get_str("path").unwrap_or_default().to_string(),
         state,
+        is_not_present: number("not_present") != 0,
         identity: IDENTITY.map(|name| list.get_str(name).map(str::to_string)),
         whole_disk: match list.get("whole_disk") {
             Some(Value::Uint64(value)) => Some(*value != 0),

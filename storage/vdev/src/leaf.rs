@@ -67,6 +67,8 @@ pub struct Leaf {
     pub state: LeafState,
     /// True when the state is not kept: the next import forgets that the leaf was taken offline or faulted.
     pub is_state_temporary: bool,
+    /// True when an import did not find its device, and none came since: its path may lead to something else (OpenZFS: `vdev_not_present`).
+    pub is_not_present: bool,
     /// Device id, physical path and enclosure path, as the configuration has them.
     pub identity: [Option<String>; 3],
     /// `whole_disk`, when the configuration has it.

@@ -91,7 +91,7 @@ pub fn offline(world: &World) -> Result<(), Failure> {
     world.ok("zpool offline tank c")?;
     std::fs::rename(world.path("vdevs/c"), world.path("away"))?;
     world.ok("zpool online tank c")?.shows("onlined, but remains in faulted state")?.shows("zpool replace")?;
-    world.ok("zpool status tank")?.shows("UNAVAIL")?.shows("was ")?;
+    world.ok("zpool status tank")?.shows("vdevs/c  UNAVAIL")?.shows("cannot open")?.hides("was /")?;
     std::fs::rename(world.path("away"), world.path("vdevs/c"))?;
     world.ok("zpool offline -f tank c")?;
     world.ok("zpool status tank")?.shows("FAULTED")?;

@@ -87,7 +87,8 @@ fn leaf_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, id: LeafId) -> Vd
     let leaf = tree.leaf(id);
     let counts = leaves.and_then(|leaves| leaves.iter().find(|status| status.leaf == id)).map(|status| &status.counts);
     let note = match leaf.state {
-        LeafState::Missing => Some(format!("was {}", leaf.path)),
+        LeafState::Missing if leaf.is_not_present && !leaf.path.is_empty() => Some(format!("was {}", leaf.path)),
+        LeafState::Missing => Some("cannot open".to_string()),
         LeafState::Faulted | LeafState::Degraded if leaf.too_many_errors => Some("too many errors".to_string()),
         LeafState::Faulted => Some("external device fault".to_string()),
         state if state.is_usable() && leaf.resilver_txg.0 + leaf.rebuild_txg.0 != 0 && !leaf.missing_txgs.is_empty() => {

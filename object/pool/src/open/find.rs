@@ -220,7 +220,7 @@ impl FoundPool {
         for (leaf, device) in tree.leaves.iter_mut().zip(devices).filter(|(leaf, _)| has_device(leaf)) {
             let bytes = device.and_then(|device| vdev::leaf_asize(device.size_bytes())).unwrap_or(0);
             if bytes == 0 || bytes < least[leaf.top.0 as usize] {
-                leaf.state = vdev::LeafState::Missing;
+                (leaf.state, leaf.is_not_present) = (vdev::LeafState::Missing, true);
             }
         }
     }

@@ -220,6 +220,7 @@ impl Leaves {
         }
         self.change(&mut config, id, |leaf| {
             (leaf.state, leaf.is_state_temporary, leaf.too_many_errors) = (state, false, false);
+            leaf.is_not_present &= !state.is_usable();
             leaf.path = path.unwrap_or_else(|| leaf.path.clone());
         });
         drop(config);

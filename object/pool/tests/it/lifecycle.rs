@@ -148,6 +148,7 @@ fn missing_devices_are_survived_up_to_the_redundancy() {
                     assert!(lost <= tolerated, "{layout:?} without {lost}");
                     let missing = pool.status().leaves.iter().filter(|leaf| leaf.state == LeafState::Missing).count();
                     assert_eq!(missing, lost);
+                    assert_eq!(pool.tree().leaves.iter().filter(|leaf| leaf.is_not_present).count(), lost, "never there");
                 }
                 Err(error) => {
                     assert!(lost > tolerated, "{layout:?} without {lost}: {error}");
