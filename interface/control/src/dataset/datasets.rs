@@ -187,6 +187,9 @@ impl Datasets {
             let what = format!("cannot create snapshot '{first}'");
             return Err(because(ErrorKind::Invalid, what, "multiple snapshots of same fs not allowed"));
         }
+        if let Some(why) = request.properties.iter().find_map(|(name, value)| table::users_objection(name, value)) {
+            return Err(because(ErrorKind::Invalid, format!("cannot create snapshot '{first}'"), why));
+        }
         let properties = request.properties.clone().into_iter().collect();
         pool.mounts.flush(filesystems.iter().copied())?;
         pool.dsl()

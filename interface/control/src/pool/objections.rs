@@ -114,11 +114,13 @@ fn of_comment(text: &str) -> Option<String> {
     (text.len() > COMMENT_MAX).then(|| format!("comment must not exceed {COMMENT_MAX} characters"))
 }
 
-fn of_users(name: &str, value: &str) -> Option<String> {
+/// Objection to the length of the name or the value of a user's property.
+pub(crate) fn of_users(name: &str, value: &str) -> Option<String> {
     if name.len() > pool::USER_NAME_BYTES_MAX {
-        return Some(format!("property name '{name}' is too long"));
+        return Some(format!("property name '{name}' is too long: {} bytes at most", pool::USER_NAME_BYTES_MAX));
     }
-    (value.len() > pool::USER_VALUE_BYTES_MAX).then(|| format!("property value '{value}' is too long"))
+    let most = pool::USER_VALUE_BYTES_MAX;
+    (value.len() > most).then(|| format!("property value '{value}' is too long: {most} bytes at most"))
 }
 
 #[cfg(test)]
@@ -153,6 +155,9 @@ mod tests {
         let long = "x".repeat(33);
         assert_eq!(objection("comment", &long, Creation).as_deref(), Some("comment must not exceed 32 characters"));
         assert_eq!(objection("comment", &long[..32], Creation), None);
+        let (name, value) = (format!("org.example:{}", "x".repeat(244)), "y".repeat(8192));
+        assert!(objection(&name, "", Later).is_some_and(|why| why.ends_with("' is too long: 255 bytes at most")));
+        assert!(objection("org.example:x", &value, Later).is_some_and(|why| why.ends_with("' is too long: 8191 bytes at most")));
     }
 
     /// Each property has its time: what is set too late or too early would be believed.

@@ -2,6 +2,7 @@
 
 use crate::failure::{because, pool_failure};
 use crate::pool::OpenPool;
+use crate::pool::objections::of_users;
 use crate::requests::done;
 use control_api::{ErrorKind, Failure, PoolSet, Property, Response, Source, Value, VdevReport};
 use ondisk::Guid;
@@ -20,6 +21,9 @@ pub(crate) fn set(open: &OpenPool, guid: Guid, request: &PoolSet) -> Result<Resp
     let name = &request.property;
     if let Some((_, why)) = WITHOUT_EFFECT.iter().find(|(known, _)| known == name) {
         return Err(because(ErrorKind::Unsupported, what, *why));
+    }
+    if let Some(why) = Some(name).filter(|name| pool::is_user_prop(name)).and_then(|name| of_users(name, &request.value)) {
+        return Err(because(ErrorKind::Invalid, what, why));
     }
     open.set_vdev_prop(guid, name, &request.value).map_err(|error| match error {
         PoolError::BadProperty => because(ErrorKind::Invalid, &*what, format!("'{name}' is readonly")),

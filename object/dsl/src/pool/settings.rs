@@ -54,7 +54,7 @@ impl Settings {
                     }
                     continue;
                 }
-            } else if value.len() >= 8192 {
+            } else if value.len() > table::USER_VALUE_BYTES_MAX {
                 return Err(DslError::BadValue);
             }
             checked.push((prop, value.clone()));
@@ -83,7 +83,11 @@ impl Settings {
     pub(super) fn check_snapshot_props(&self, properties: &[(String, String)]) -> Result<Vec<Setting>, DslError> {
         let checked: Vec<Setting> =
             properties.iter().map(|(name, value)| Ok((table::find(name)?, value.clone()))).collect::<Result<_, DslError>>()?;
-        if checked.iter().any(|(prop, _)| matches!(prop, Prop::Native(_))) { Err(DslError::ReadOnlyProperty) } else { Ok(checked) }
+        if checked.iter().any(|(prop, _)| matches!(prop, Prop::Native(_))) {
+            return Err(DslError::ReadOnlyProperty);
+        }
+        let is_too_long = |(_, value): &Setting| value.len() > table::USER_VALUE_BYTES_MAX;
+        if checked.iter().any(is_too_long) { Err(DslError::BadValue) } else { Ok(checked) }
     }
 
     // ---- setting ----

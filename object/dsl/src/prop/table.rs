@@ -13,6 +13,10 @@ pub const VOLUME: u8 = 2;
 pub const SNAPSHOT: u8 = 4;
 /// Longest text of a property, in bytes, final zero byte included.
 const TEXT_BYTES_MAX: usize = 1024;
+/// Longest name of a user's property, in bytes (OpenZFS: `ZAP_MAXNAMELEN`, with its end).
+pub const USER_NAME_BYTES_MAX: usize = 255;
+/// Longest value of a user's property, in bytes (OpenZFS: `ZAP_MAXVALUELEN`, with its end).
+pub const USER_VALUE_BYTES_MAX: usize = 8191;
 const ALL: u8 = FILESYSTEM | VOLUME | SNAPSHOT;
 const DATA: u8 = FILESYSTEM | VOLUME;
 const FILES: u8 = FILESYSTEM | SNAPSHOT;
@@ -116,18 +120,31 @@ pub fn find(name: &str) -> Result<Prop, DslError> {
     if let Some(desc) = TABLE.iter().find(|desc| desc.name == name) {
         return Ok(Prop::Native(desc));
     }
+    if is_users(name) && name.len() <= USER_NAME_BYTES_MAX { Ok(Prop::User(name.to_string())) } else { Err(DslError::BadProperty) }
+}
+
+/// True for a name that a user's property could have, were it short enough.
+fn is_users(name: &str) -> bool {
     let valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_' | '.' | ':');
-    if name.contains(':') && name.len() < 256 && name.chars().all(valid) {
-        Ok(Prop::User(name.to_string()))
-    } else {
-        Err(DslError::BadProperty)
+    name.contains(':') && name.chars().all(valid)
+}
+
+/// Objection to the length of the name or the value of a user's property, in OpenZFS's words and with the limit; none to other properties.
+pub fn users_objection(name: &str, text: &str) -> Option<String> {
+    if !is_users(name) {
+        return None;
     }
+    if name.len() > USER_NAME_BYTES_MAX {
+        return Some(format!("property name '{name}' is too long: {USER_NAME_BYTES_MAX} bytes at most"));
+    }
+    (text.len() > USER_VALUE_BYTES_MAX).then(|| format!("property value too long: '{name}' takes {USER_VALUE_BYTES_MAX} bytes at most"))
 }
 
 /// Reason why `name` of a dataset of this kind ([`FILESYSTEM`], [`VOLUME`] or [`SNAPSHOT`]) cannot be set to `text` by a user, in the
 /// words of OpenZFS's commands; none when it is possible.
 pub fn objection(name: &str, text: &str, kind: u8, creating: bool) -> Option<String> {
     match find(name) {
+        Err(_) if is_users(name) => users_objection(name, text),
         Err(_) if is_owners(name) => owners_objection(name, text, kind),
         Err(_) => {
             Some(format!("invalid property '{name}' ('zfs get all' lists the properties; the user's own have a colon in their names)"))
@@ -135,7 +152,7 @@ pub fn objection(name: &str, text: &str, kind: u8, creating: bool) -> Option<Str
         Ok(Prop::Native(_)) if kind == SNAPSHOT => Some("this property can not be modified for snapshots".to_string()),
         Ok(Prop::Native(desc)) if desc.applies & kind == 0 => Some(format!("'{name}' does not apply to datasets of this type")),
         Ok(Prop::Native(desc)) => desc.objection(text, creating),
-        Ok(Prop::User(_)) => None,
+        Ok(Prop::User(_)) => users_objection(name, text),
     }
 }
 
@@ -444,5 +461,16 @@ mod tests {
         }
         assert_eq!(find("com.example:backup"), Ok(Prop::User("com.example:backup".to_string())));
         assert_eq!(find("nonsense"), Err(DslError::BadProperty));
+    }
+
+    /// If this fails, whoever keeps notes in properties has to find out by trial how long they may be.
+    #[test]
+    fn what_is_too_long_is_told_with_its_limit() {
+        let (name, value) = (format!("org.example:{}", "x".repeat(243)), "y".repeat(8191));
+        assert_eq!((name.len(), objection(&name, &value, FILESYSTEM, false)), (255, None));
+        let (name, said) = (format!("{name}x"), |name: &str, value: &str| objection(name, value, SNAPSHOT, false));
+        assert_eq!(said(&name, "").as_deref(), Some(format!("property name '{name}' is too long: 255 bytes at most").as_str()));
+        let why = "property value too long: 'org.example:x' takes 8191 bytes at most";
+        assert_eq!(said("org.example:x", &format!("{value}y")).as_deref(), Some(why));
     }
 }

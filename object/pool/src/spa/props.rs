@@ -11,6 +11,8 @@ use std::sync::Arc;
 use zap::Zap;
 use zio::{FailMode, LatencyTarget};
 
+pub use dsl::prop::table::{USER_NAME_BYTES_MAX, USER_VALUE_BYTES_MAX};
+
 /// Longest comment (OpenZFS: `ZPROP_MAX_COMMENT`).
 pub(super) const COMMENT_BYTES_MAX: usize = 32;
 
@@ -76,10 +78,6 @@ pub(super) fn own(name: &str) -> Option<&'static Own> {
     let name = name.strip_prefix(OWN_PREFIX).unwrap_or(name);
     OWN.iter().find(|own| own.name == name)
 }
-/// Longest name of a user's property (OpenZFS: `ZAP_MAXNAMELEN`, with its end).
-pub const USER_NAME_BYTES_MAX: usize = 255;
-/// Longest value of a user's property (OpenZFS: `ZAP_MAXVALUELEN`).
-pub const USER_VALUE_BYTES_MAX: usize = 8191;
 
 /// A stored property as `zpool get` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
