@@ -31,7 +31,7 @@ pub fn run(client: &Client, arguments: &args::Add) -> Result<u8, Stop> {
         together.or_else(|| spec::differs_from_pool(&report.vdevs, &wanted.vdevs))
     };
     if let (false, Some(why)) = (allow_replication_mismatch, forceable()) {
-        return Ok(spec::say_forceable(&why));
+        return Ok(spec::say_forceable(&wanted, &why));
     }
     let request = PoolAdd {
         pool: arguments.pool.clone(),

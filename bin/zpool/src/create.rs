@@ -22,7 +22,7 @@ pub fn run(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
     }
     let forceable = spec::mismatch(&wanted.vdevs).or_else(|| spec::unequal(&wanted.vdevs));
     if let (false, Some(why)) = (arguments.force, forceable) {
-        return Ok(spec::say_forceable(&why));
+        return Ok(spec::say_forceable(&wanted, &why));
     }
     let (pool, dry_run) = (arguments.pool.clone(), arguments.dry_run);
     let request = PoolCreate {

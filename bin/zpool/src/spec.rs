@@ -258,10 +258,20 @@ pub fn unequal(vdevs: &[VdevSpec]) -> Option<String> {
     vdevs.iter().find_map(|vdev| different_sizes(vdev, &size_of))
 }
 
-/// Says what keeps a command from going on that `-f` would let pass.
-pub fn say_forceable(why: &str) -> u8 {
-    cli::errln!("invalid vdev specification\nuse '-f' to override the following errors:\n{why}");
+/// Says what keeps a command from going on that `-f` would let pass. A device that is not there comes first: `-f` brings none, and without it the
+/// others may go together.
+pub fn say_forceable(wanted: &NewVdevs, why: &str) -> u8 {
+    match absent(wanted) {
+        Some(path) => cli::errln!("cannot resolve path '{path}'"),
+        None => cli::errln!("invalid vdev specification\nuse '-f' to override the following errors:\n{why}"),
+    }
     cli::EXIT_FAILURE
+}
+
+/// Path of the first device, spares included, that is not there.
+fn absent(wanted: &NewVdevs) -> Option<&str> {
+    let is_absent = |path: &&str| std::fs::metadata(path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+    wanted.paths().chain(wanted.spares.iter().map(String::as_str)).find(is_absent)
 }
 
 /// Lines of a dry run for some vdevs, as deep as the children of a pool (OpenZFS: `print_vdev_tree`).
@@ -349,6 +359,16 @@ mod tests {
         let sizes = |large: u64| move |path: &str| Some(if path == "/a" { 64 << 20 } else { large });
         assert_eq!(different_sizes(&mirror, &sizes(128 << 20)).as_deref(), Some("mirror contains devices of different sizes"));
         assert_eq!(different_sizes(&mirror, &sizes(70 << 20)), None, "a few MiB are nothing");
+    }
+
+    /// If this fails, whoever mistypes a path reads of mismatched replication, and is told to use force.
+    #[test]
+    fn a_device_that_is_not_there_is_told_of_first() {
+        let there = std::env::current_exe().expect("a program").display().to_string();
+        let absent_of = |text: &str| absent(&parse(&words(text)).expect("parses")).map(str::to_string);
+        assert_eq!(absent_of(&format!("mirror {there} /nowhere/b")).as_deref(), Some("/nowhere/b"));
+        assert_eq!(absent_of(&format!("{there} spare /nowhere/s")).as_deref(), Some("/nowhere/s"));
+        assert_eq!(absent_of(&format!("{there} log {there}")), None);
     }
 
     #[test]

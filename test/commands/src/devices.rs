@@ -58,6 +58,9 @@ pub fn foreign(world: &World) -> Result<(), Failure> {
     world.refused("zpool create two vdevs/a", 1, "must be a full path or shorthand device name")?;
     world.refused("zpool create two nosuchdisk", 1, "must be a full path or shorthand device name")?;
     world.refused("zpool create two {vdevs}/nowhere", 1, "cannot resolve path")?;
+    // Also where it makes the others look as if they did not go together.
+    let absent = world.refused("zpool create two mirror {vdevs}/xfs {vdevs}/nowhere", 1, "cannot resolve path")?;
+    same("advice to use force", absent.err.contains("'-f'"), false)?;
     Ok(())
 }
 
