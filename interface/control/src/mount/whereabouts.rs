@@ -132,11 +132,13 @@ impl Mounts {
         if mounted.session.has_ended() {
             return Standing::Gone;
         }
+        // Rows are its own when it is alive after they were read: else somebody else may have its number in them.
+        let rows = self.rows();
         if mounted.leaving.load(Ordering::Acquire) || !mounted.session.is_alive() {
             return Standing::Leaving;
         }
         let recorded = mounted.session.mountpoint();
-        let Some(rows) = self.rows() else { return Standing::Mounted(recorded) };
+        let Some(rows) = rows else { return Standing::Mounted(recorded) };
         if mounted.rows(&rows).any(|row| row.place == recorded) {
             return Standing::Mounted(recorded);
         }
@@ -155,9 +157,10 @@ impl Mounts {
         self.rows().is_some_and(|rows| mounted.is_at(&rows, place))
     }
 
-    /// True when it is mounted anywhere that this process sees, whether or not a path leads to it.
+    /// True when it goes on anywhere that this process sees, whether or not a path leads to it. What has its number and is there when its
+    /// connection is over may be somebody else's.
     pub(crate) fn is_anywhere(&self, mounted: &Mounted) -> bool {
-        self.rows().is_some_and(|rows| mounted.rows(&rows).next().is_some())
+        self.rows().is_some_and(|rows| mounted.rows(&rows).next().is_some()) && mounted.session.is_alive()
     }
 
     /// Places at which it is mounted, wherever a path leads to it.
