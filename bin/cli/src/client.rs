@@ -1,7 +1,7 @@
 //! The connection to the daemon: found by the state directory, started when nobody listens, every call with a deadline. Whoever does not
 //! own it asks at the door that it opens to everybody, and starts none.
 
-use control_api::{ErrorKind, Failure, Named, Request, Response, StateDir, name_objection, pool_name_objection};
+use control_api::{ErrorKind, Failure, Interlude, Named, Request, Response, StateDir, name_objection, pool_name_objection};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
@@ -338,16 +338,35 @@ impl Client {
 
     /// True while a daemon has the state directory: also one that does not listen yet, or not any more.
     pub fn is_owned(&self) -> bool {
-        // What is no file there (a FIFO) is not waited for.
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let Ok(file) = rustix::fs::open(self.state.lock(), flags, Mode::empty()) else { return false };
-        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockShared).is_err()
+        is_held(&self.state.lock())
+    }
+
+    /// Notice of the process that is about to start the daemon again, with the time of the last death in seconds since the epoch; None when
+    /// nobody is.
+    pub fn interlude(&self) -> Option<(Interlude, i64)> {
+        let path = self.state.interlude();
+        if !is_held(&path) {
+            return None;
+        }
+        let time = std::fs::metadata(&path).map(|found| std::os::unix::fs::MetadataExt::mtime(&found)).ok()?;
+        let notice: Interlude = serde_json::from_slice(&service::trust::read(&path).ok()??).ok()?;
+        // Who stopped it meanwhile took its name out of the lock, who started another one put that one's there.
+        let owner = service::trust::read(&self.state.lock()).ok()??;
+        (String::from_utf8_lossy(&owner).trim() == notice.process.to_string()).then_some((notice, time))
     }
 
     /// Process id of the daemon that has the state directory.
     pub fn owner(&self) -> Option<u32> {
         if self.is_owned() { std::fs::read_to_string(self.state.lock()).ok()?.trim().parse().ok() } else { None }
     }
+}
+
+/// True while somebody holds the lock at this path.
+fn is_held(path: &Path) -> bool {
+    // What is no file there (a FIFO) is not waited for.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return false };
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockShared).is_err()
 }
 
 /// Wait for a daemon that is just starting, ending or being replaced.

@@ -7,7 +7,7 @@ mod provider;
 
 use clap::{Parser, Subcommand};
 use cli::Client;
-use control_api::{DaemonInfo, ErrorKind, Failure, Request, Response, Upgrade};
+use control_api::{DaemonInfo, ErrorKind, Failure, Interlude, Request, Response, Upgrade};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -66,6 +66,9 @@ fn run(verb: &Verb) -> Result<u8, Failure> {
         Verb::Status if client.is_foreign() => Err(Request::Info.refusal()),
         Verb::Status if !client.is_running() => {
             cli::outln!("not running ({})", client.state().path().display());
+            if let Some(why) = awaited(&client) {
+                cli::outln!("{why}; see {}", client.state().log().display());
+            }
             Ok(3)
         }
         Verb::Stop => stop(&client),
@@ -78,6 +81,16 @@ fn run(verb: &Verb) -> Result<u8, Failure> {
         }
         _ => describe(&client),
     }
+}
+
+/// Reason why a daemon that does not listen now will soon; none when there is none.
+fn awaited(client: &Client) -> Option<String> {
+    if let Some((Interlude { deaths, pause_ms, .. }, last)) = client.interlude() {
+        let times = if deaths == 1 { "died".to_string() } else { format!("died {deaths} times, the last time") };
+        let (last, pause) = (cli::time::long(last), Duration::from_millis(pause_ms));
+        return Some(format!("the daemon {times} on {last}, and is started again {pause:?} after that"));
+    }
+    client.owner().map(|owner| format!("process {owner} is just starting, ending or being replaced"))
 }
 
 /// Waits until pools of the last time are open, and mounted: what is written before that lies beneath their mounts.

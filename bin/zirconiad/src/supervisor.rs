@@ -8,9 +8,10 @@ use crate::held::Death;
 use crate::keeper::Kept;
 use crate::line;
 use crate::place::START;
-use control_api::StateDir;
+use control_api::{Interlude, StateDir};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::fs::File;
 use std::future::pending;
 use std::os::unix::net::UnixDatagram as StdDatagram;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -138,10 +139,9 @@ async fn watch(state: &StateDir) -> std::io::Result<u8> {
                 Verdict::Again(pause) => pause,
             },
         };
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            _ = terminate.recv() => return Ok(0),
-            _ = interrupt.recv() => return Ok(0),
+        let interlude = Interlude { process: child.process.id(), deaths: deaths.0.len(), pause_ms: pause.as_millis() as u64 };
+        if !rest(state, &interlude, [&mut terminate, &mut interrupt]).await {
+            return Ok(0);
         }
         // A command started one meanwhile, and may have stopped it; or the state directory is gone.
         let owner = std::fs::read_to_string(state.lock()).ok().and_then(|owner| owner.trim().parse::<u32>().ok());
@@ -150,6 +150,43 @@ async fn watch(state: &StateDir) -> std::io::Result<u8> {
             return Ok(0);
         }
         child = next_daemon(&mut program, &kept)?;
+    }
+}
+
+/// Lets the pause before the next start pass, in which commands can read that one comes; false when this process is told to end meanwhile.
+async fn rest(state: &StateDir, interlude: &Interlude, ends: [&mut tokio::signal::unix::Signal; 2]) -> bool {
+    let _notice = if interlude.pause_ms == 0 { None } else { Notice::put(state, interlude) };
+    let [terminate, interrupt] = ends;
+    tokio::select! {
+        () = tokio::time::sleep(Duration::from_millis(interlude.pause_ms)) => true,
+        _ = terminate.recv() => false,
+        _ = interrupt.recv() => false,
+    }
+}
+
+/// Notice in the state directory that a daemon is started again soon: true as long as somebody holds its lock, and it goes with its holder.
+struct Notice {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Notice {
+    /// Puts the notice there; None where it cannot be: nobody depends on it.
+    fn put(state: &StateDir, interlude: &Interlude) -> Option<Notice> {
+        let path = state.interlude();
+        let (mut lock, is_ours) = service::trust::lock(&path).ok()?;
+        if !is_ours {
+            return None;
+        }
+        lock.set_len(0).ok()?;
+        serde_json::to_writer(&mut lock, interlude).ok()?;
+        Some(Notice { path, _lock: lock })
+    }
+}
+
+impl Drop for Notice {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -361,6 +398,22 @@ mod tests {
         daemon.give_up(&mut kept, &program);
         assert_eq!(daemon.process.wait().expect("waited for").signal(), Some(9));
         assert!(daemon.is_given_up && program.follow(None, true) && program.now.is_none(), "the one before");
+    }
+
+    /// If this fails, whoever asks between two lives of a daemon reads that none runs, or after the last one that another one comes.
+    #[test]
+    fn a_notice_is_held_as_long_as_the_next_start_is_to_come() {
+        use std::os::unix::fs::DirBuilderExt;
+        let folder = std::env::temp_dir().join(format!("zirconia-notice-{}", std::process::id()));
+        std::fs::DirBuilder::new().mode(0o700).create(&folder).expect("a temporary directory");
+        let (state, interlude) = (StateDir::at(&folder), Interlude { process: 7, deaths: 3, pause_ms: 2000 });
+        let notice = Notice::put(&state, &interlude).expect("put");
+        let read = || service::trust::read(&state.interlude()).expect("read");
+        assert_eq!(serde_json::from_slice::<Interlude>(&read().expect("there")).ok(), Some(interlude));
+        assert!(Notice::put(&state, &interlude).is_none(), "somebody holds it");
+        drop(notice);
+        assert_eq!(read(), None);
+        std::fs::remove_dir_all(&folder).expect("a temporary directory");
     }
 
     /// A daemon that dies at once each time must not keep a machine busy, one that was stopped must not come back.

@@ -33,7 +33,7 @@ pub use property::{Property, Source, Value};
 pub use provider::*;
 pub use shown::{shown, shown_lines};
 pub use spec::*;
-pub use state_dir::{StateDir, StateDirError, distrusted};
+pub use state_dir::{Interlude, StateDir, StateDirError, distrusted};
 pub use sweep::*;
 pub use vdev::*;
 

@@ -1,6 +1,7 @@
 //! The state directory: where a daemon keeps its socket, lock, cache file and proc-like tree.
 
 use crate::{ErrorKind, Failure};
+use serde::{Deserialize, Serialize};
 use service::trust::{Distrust, make_folder};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -85,6 +86,11 @@ impl StateDir {
         self.0.join("zirconiad.lock")
     }
 
+    /// Path of the [`Interlude`]: between two lives of a daemon the process that starts it again holds a lock on it.
+    pub fn interlude(&self) -> PathBuf {
+        self.0.join("zirconiad.again")
+    }
+
     /// Path of the log: what an auto-started daemon says.
     pub fn log(&self) -> PathBuf {
         self.0.join("zirconiad.log")
@@ -94,6 +100,17 @@ impl StateDir {
     pub fn cache_file(&self) -> PathBuf {
         self.0.join("pools.json")
     }
+}
+
+/// Notice that a daemon died, as its file was written last, and is about to be started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interlude {
+    /// Process id of the daemon that died last.
+    pub process: u32,
+    /// Number of deaths that count.
+    pub deaths: usize,
+    /// Milliseconds from the last of them to the next start.
+    pub pause_ms: u64,
 }
 
 /// Failure because a file or folder is not believed.

@@ -159,7 +159,15 @@ pub fn stopped_between_deaths(world: &World) -> Result<(), Failure> {
         before = daemon?;
         world.ok(&format!("kill -9 {before}"))?;
     }
+    // Nobody has to guess whether another one comes.
+    let begun = Instant::now();
+    while !world.run("zirconia status")?.out.contains("died 3 times") {
+        same("the status tells of the deaths", begun.elapsed() < PATIENCE, true)?;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    world.run("zirconia status")?.shows("is started again 2s after that")?;
     world.ok("zirconia stop")?.prints("not running")?;
+    world.run("zirconia status")?.hides("started again")?;
     std::thread::sleep(Duration::from_secs(4));
     same("the status, not running", world.run("zirconia status")?.code, 3)
 }
