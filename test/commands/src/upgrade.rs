@@ -130,7 +130,7 @@ pub fn stopped_as_it_begins(world: &World) -> Result<(), Failure> {
         let upgrade = world.start("zirconia upgrade", PATIENCE)?;
         std::thread::sleep(Duration::from_millis(10 * (round % 6)));
         let (stopped, took) = world.start("zirconia stop", PATIENCE)?.finish()?;
-        same("the exit status of the stop", stopped.code, 0)?;
+        same("the exit status of the stop, and what it says", (stopped.code, stopped.err), (0, String::new()))?;
         same("it is stopped in time", took < Duration::from_secs(20), true)?;
         // It came before the stop, was refused, or its daemon was stopped.
         upgrade.finish()?;

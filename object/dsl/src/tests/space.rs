@@ -94,6 +94,9 @@ fn who_waited_for_freed_space_is_told_whether_some_came() {
     assert!(waited(1, true), "all of it came");
 }
 
+/// A verb that makes something of the name it gets.
+type Verb<'a> = &'a dyn Fn(&str) -> Result<(), DslError>;
+
 /// If this fails, whoever removes files of a full pool is told for some seconds that there is no room for a snapshot, a file system or a clone.
 #[test]
 fn who_makes_something_waits_for_freed_space_as_writers_do() {
@@ -102,8 +105,7 @@ fn who_makes_something_waits_for_freed_space_as_writers_do() {
     let snapshot = |name: &str| pool.dsl.snapshot(&[format!("tank@{name}")], Vec::new());
     let create = |name: &str| pool.dsl.create_dataset(&format!("tank/{name}"), filesystem());
     let clone = |name: &str| pool.dsl.clone_snapshot(&format!("tank/{name}-clone"), "tank@origin", Vec::new());
-    let verbs: [&dyn Fn(&str) -> Result<(), DslError>; 3] = [&snapshot, &create, &clone];
-    for make in verbs {
+    for make in [&snapshot as Verb, &create, &clone] {
         for (settles, made) in [(true, Ok(())), (false, Err(DslError::NoSpace))] {
             offer(&pool, 1 << 20);
             pool.services.space.lock().deferred_bytes = 2 << 20;
