@@ -1,13 +1,13 @@
 //! The circuit breaker of one operation of one provider: a pure state machine, with the time passed in.
 //!
 //! ```text
-//! closed ──failures_max failures within window (failed)──► open until now + back-off
+//! closed ──failures_max failures within window (failed), or slow_max slow answers in a row (slow)──► open until now + back-off
 //! open ──back-off is over (admit: one probe goes)──► half open
 //! half open ──probes_to_close successes in a row (succeeded)──► closed, back-off as at first
-//! half open ──a probe failed (failed)──► open, back-off doubled up to its maximum
+//! half open ──a probe failed (failed) or was slow (slow)──► open, back-off doubled up to its maximum
 //! half open ──a probe gave no answer either way (abandoned)──► half open, the next admit probes again
 //! ```
-//! It is for what fails or is late: a provider that lies is not used any more at all ([`crate::Device::note_verified`]).
+//! It is for what fails, is late, or so slow that software is quicker: a provider that lies is not used any more at all ([`crate::Device::note_verified`]).
 //! Work that was admitted while the breaker was closed and ends later changes nothing any more.
 
 use std::collections::VecDeque;
@@ -19,6 +19,8 @@ pub struct BreakerPolicy {
     pub failures_max: u32,
     /// Length of the window, in nanoseconds.
     pub window_ns: u64,
+    /// Number of slow answers in a row that open it (at least one).
+    pub slow_max: u32,
     /// First back-off, in nanoseconds.
     pub backoff_ns: u64,
     /// Longest back-off, in nanoseconds.
@@ -30,7 +32,14 @@ pub struct BreakerPolicy {
 impl Default for BreakerPolicy {
     fn default() -> BreakerPolicy {
         const SECOND: u64 = 1_000_000_000;
-        BreakerPolicy { failures_max: 5, window_ns: 10 * SECOND, backoff_ns: SECOND, backoff_max_ns: 300 * SECOND, probes_to_close: 3 }
+        BreakerPolicy {
+            failures_max: 5,
+            window_ns: 10 * SECOND,
+            slow_max: 3,
+            backoff_ns: SECOND,
+            backoff_max_ns: 300 * SECOND,
+            probes_to_close: 3,
+        }
     }
 }
 
@@ -39,7 +48,7 @@ impl Default for BreakerPolicy {
 pub enum Admission {
     /// Yes: the operation goes to the provider.
     Go,
-    /// Yes, and its outcome decides: say it with [`Breaker::succeeded`], [`Breaker::failed`] or [`Breaker::abandoned`].
+    /// Yes, and its outcome decides: say it with [`Breaker::succeeded`], [`Breaker::slow`], [`Breaker::failed`] or [`Breaker::abandoned`].
     Probe,
     /// No: do it in software.
     Refuse,
@@ -71,6 +80,8 @@ pub struct Breaker {
     state: BreakerState,
     /// Times of the last failures, at most `failures_max`.
     failures: VecDeque<u64>,
+    /// Number of slow answers since the last one that was not.
+    slow: u32,
     next_backoff_ns: u64,
     trips: u64,
 }
@@ -78,7 +89,8 @@ pub struct Breaker {
 impl Breaker {
     /// A closed breaker.
     pub fn new(policy: BreakerPolicy) -> Breaker {
-        Breaker { policy, state: BreakerState::Closed, failures: VecDeque::new(), next_backoff_ns: policy.backoff_ns, trips: 0 }
+        let state = BreakerState::Closed;
+        Breaker { policy, state, failures: VecDeque::new(), slow: 0, next_backoff_ns: policy.backoff_ns, trips: 0 }
     }
 
     /// State of the breaker; one whose back-off is over is open until somebody asks to be admitted.
@@ -116,6 +128,7 @@ impl Breaker {
 
     /// An operation succeeded; `probe` if it was admitted as one.
     pub fn succeeded(&mut self, probe: bool) {
+        self.slow = 0;
         let BreakerState::HalfOpen { probing: true, successes } = self.state else { return };
         if !probe {
             return;
@@ -145,6 +158,20 @@ impl Breaker {
         }
     }
 
+    /// An operation succeeded, and took so long that software had been quicker.
+    pub fn slow(&mut self, now_ns: u64, probe: bool) {
+        match self.state {
+            BreakerState::Closed => {
+                self.slow = self.slow.saturating_add(1);
+                if self.slow >= self.policy.slow_max {
+                    self.trip(now_ns);
+                }
+            }
+            BreakerState::HalfOpen { probing: true, .. } if probe => self.trip(now_ns),
+            BreakerState::Open { .. } | BreakerState::HalfOpen { .. } => {}
+        }
+    }
+
     /// A probe ended without an answer to the question (cancelled, not supported, not run).
     pub fn abandoned(&mut self, probe: bool) {
         if let (true, BreakerState::HalfOpen { probing: true, successes }) = (probe, self.state) {
@@ -156,6 +183,7 @@ impl Breaker {
         self.state = BreakerState::Open { until_ns: now_ns.saturating_add(self.next_backoff_ns) };
         self.next_backoff_ns = self.next_backoff_ns.saturating_mul(2).min(self.policy.backoff_max_ns.max(self.policy.backoff_ns));
         self.failures.clear();
+        self.slow = 0;
         self.trips += 1;
     }
 }

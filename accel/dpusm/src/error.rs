@@ -38,6 +38,8 @@ pub enum OpError {
     Invalid,
     /// A write to a file or disk failed with this errno.
     Io(i32),
+    /// The provider changed host memory that it was not to write to.
+    WroteOutside,
 }
 
 /// Action of a provider's user after an error. The data is safe either way.
@@ -51,7 +53,7 @@ pub enum Verdict {
 
 impl OpError {
     /// Number of different errors, all errnos counted as one.
-    pub const COUNT: usize = 15;
+    pub const COUNT: usize = 16;
 
     /// One error of each kind, by [`OpError::index`]; without errno.
     pub const ALL: [OpError; OpError::COUNT] = [
@@ -70,6 +72,7 @@ impl OpError {
         OpError::Failed,
         OpError::Invalid,
         OpError::Io(0),
+        OpError::WroteOutside,
     ];
 
     /// Action of the user after the error.
@@ -79,7 +82,7 @@ impl OpError {
 
     /// True when the provider is to blame, so that it counts for the circuit breaker.
     pub fn is_fault(self) -> bool {
-        matches!(self, OpError::BadResult | OpError::Down | OpError::Timeout | OpError::Failed | OpError::Io(_))
+        matches!(self, OpError::BadResult | OpError::Down | OpError::Timeout | OpError::Failed | OpError::Io(_) | OpError::WroteOutside)
     }
 
     /// A number below [`OpError::COUNT`].
@@ -100,6 +103,7 @@ impl OpError {
             OpError::Failed => 12,
             OpError::Invalid => 13,
             OpError::Io(_) => 14,
+            OpError::WroteOutside => 15,
         }
     }
 
@@ -120,6 +124,7 @@ impl OpError {
         "failed",
         "invalid",
         "io",
+        "wrote_outside",
     ];
 }
 
@@ -140,6 +145,7 @@ impl fmt::Display for OpError {
             OpError::NoMemory => "the provider has no memory left",
             OpError::Failed => "the operation failed",
             OpError::Invalid => "the graph is malformed",
+            OpError::WroteOutside => "the provider changed host memory that it was not to write to",
             OpError::Io(errno) => return write!(f, "the write failed (errno {errno})"),
         })
     }
@@ -205,6 +211,8 @@ pub enum Fault {
     WrongAnswer,
     /// The operation wrote to bytes beside those that it was given.
     WroteOutside,
+    /// The operation changed bytes that it was to read only.
+    ChangedSource,
     /// The capability admits no size that can be tested.
     Untestable,
 }
@@ -215,6 +223,7 @@ impl fmt::Display for Fault {
             Fault::Error(error) => error.fmt(f),
             Fault::WrongAnswer => f.write_str("the answer was wrong"),
             Fault::WroteOutside => f.write_str("bytes outside of the operand were changed"),
+            Fault::ChangedSource => f.write_str("bytes that it only reads were changed"),
             Fault::Untestable => f.write_str("it cannot be tested here"),
         }
     }
@@ -222,6 +231,6 @@ impl fmt::Display for Fault {
 
 impl From<OpError> for Fault {
     fn from(error: OpError) -> Fault {
-        Fault::Error(error)
+        if error == OpError::WroteOutside { Fault::WroteOutside } else { Fault::Error(error) }
     }
 }

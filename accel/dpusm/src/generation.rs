@@ -191,15 +191,21 @@ impl Generation {
     /// Tells a breaker how an operation ended: None when nothing was learnt.
     pub(crate) fn learn(&self, kind: OpKind, probe: bool, good: Option<bool>) {
         let now = self.exec.now_ns();
-        self.change_breaker(kind, |breaker| match good {
+        self.change_breaker(kind, "failures", |breaker| match good {
             Some(true) => breaker.succeeded(probe),
             Some(false) => breaker.failed(now, probe),
             None => breaker.abandoned(probe),
         });
     }
 
-    /// Changes a breaker, and tells when it opened or closed; another back-off of one that had opened is nothing new.
-    fn change_breaker(&self, kind: OpKind, change: impl FnOnce(&mut Breaker)) {
+    /// Tells a breaker that an operation went well, and took far too long.
+    pub(crate) fn learn_slow(&self, kind: OpKind, probe: bool) {
+        let now = self.exec.now_ns();
+        self.change_breaker(kind, "slow", |breaker| breaker.slow(now, probe));
+    }
+
+    /// Changes a breaker, and tells when it opened (for `reason`) or closed; another back-off of one that had opened is nothing new.
+    fn change_breaker(&self, kind: OpKind, reason: &'static str, change: impl FnOnce(&mut Breaker)) {
         let (before, after) = {
             let breaker = &mut self.breakers.lock()[kind as usize];
             let before = breaker.state();
@@ -208,8 +214,8 @@ impl Generation {
         };
         let was_closed = before == BreakerState::Closed;
         if was_closed != (after == BreakerState::Closed) {
-            let class = if was_closed { BREAKER_OPEN } else { BREAKER_CLOSE };
-            self.events.event(self.event(class).with("operation", kind.name()));
+            let event = self.event(if was_closed { BREAKER_OPEN } else { BREAKER_CLOSE }).with("operation", kind.name());
+            self.events.event(if was_closed { event.with("reason", reason) } else { event });
         }
     }
 

@@ -1,12 +1,13 @@
 //! Known-answer tests: before a capability is used, it has to agree with software on blocks of several kinds and sizes.
 //!
 //! Everything runs through [`Device::run`], so time-outs and the form of answers are judged too. Results go into the middle of a
-//! buffer full of a known byte, and what lies beside them must stay. Sizes are the smallest, the largest and some that the
+//! buffer full of a known byte, and what lies beside them must stay, on the host's side too; so must what is only read. Sizes are the smallest, the largest and some that the
 //! capability admits; blocks are words, runs, noise and zeros.
 
 use crate::device::Device;
 use crate::graph::{Compress, Graph};
 use crate::handle::{HostDone, HostStore, RaidContext, StoreTarget};
+use crate::host_guard::{HostRoom, HostSource};
 use crate::verify::{Claim, checksum, parity_of, verify};
 use crate::{Buffer, Capability, Fault, Feature, OpError, Sizes, StoreKind, View};
 use abd::{Abd, AbdPart};
@@ -112,6 +113,11 @@ impl Bench<'_> {
         Ok(all.slice(MARGIN..end))
     }
 
+    /// Checks that an operation left alone what it was to read.
+    fn unchanged(&self, source: &Guarded, bytes: &Abd) -> Result<(), Fault> {
+        if self.bytes_within(source)? == *bytes { Ok(()) } else { Err(Fault::ChangedSource) }
+    }
+
     /// Tests one capability.
     pub(crate) fn test(&self, capability: &Capability) -> Result<(), Fault> {
         let sizes_of = &capability.sizes;
@@ -132,21 +138,26 @@ impl Bench<'_> {
 
     fn copies(&self, admitted: &Sizes, scatter_in: bool, scatter_out: bool) -> Result<(), Fault> {
         for bytes in self.sizes(admitted)? {
+            let whole = vec![bytes];
+            let pieces = if bytes >= 1024 { vec![512, bytes - 512] } else { whole.clone() };
             for sample in samples(bytes) {
-                let block = Abd::from_slice(&sample);
-                let guarded = self.guarded(bytes)?;
-                let mut graph = Graph::new();
-                let pieces: Vec<usize> = if bytes >= 1024 { vec![512, bytes - 512] } else { vec![bytes] };
-                let source = if scatter_in { gang(&block, &pieces) } else { block.clone() };
-                graph.copy_in(&source, &guarded.view);
-                let parts =
-                    if scatter_out { pieces.iter().map(|bytes| AbdPart::scratch(*bytes)).collect() } else { vec![AbdPart::scratch(bytes)] };
-                let node = graph.copy_out(&guarded.view, parts);
-                let back = self.run(graph)?.take_bytes(node)?;
-                right(back == block && self.bytes_within(&guarded)? == block)?;
+                self.copy(&sample, if scatter_in { &pieces } else { &whole }, if scatter_out { &pieces } else { &whole })?;
             }
         }
         Ok(())
+    }
+
+    /// Copies a block there and back, from and to pieces of these lengths, and looks at all memory of both sides.
+    fn copy(&self, sample: &[u8], pieces_in: &[usize], pieces_out: &[usize]) -> Result<(), Fault> {
+        let (block, guarded) = (Abd::from_slice(sample), self.guarded(sample.len())?);
+        let (source, (parts, room)) = (HostSource::new(sample, pieces_in), HostRoom::new(pieces_out));
+        let mut graph = Graph::new();
+        graph.copy_in(&source.bytes(), &guarded.view);
+        let node = graph.copy_out(&guarded.view, parts);
+        let back = self.run(graph)?.take_bytes(node)?;
+        room.check()?;
+        source.check()?;
+        right(back == block && self.bytes_within(&guarded)? == block)
     }
 
     fn zero_fill(&self, admitted: &Sizes) -> Result<(), Fault> {
@@ -165,10 +176,12 @@ impl Bench<'_> {
             for set in [None, Some(0), Some(bytes / 2), Some(bytes - 1)] {
                 let mut block = vec![0; bytes];
                 set.into_iter().for_each(|at| block[at] = 0x80);
-                let guarded = self.holding(&Abd::from_slice(&block))?;
+                let block = Abd::from_slice(&block);
+                let guarded = self.holding(&block)?;
                 let mut graph = Graph::new();
                 let node = graph.zero_test(&guarded.view);
                 right(self.run(graph)?.flag(node)? == set.is_none())?;
+                self.unchanged(&guarded, &block)?;
             }
         }
         Ok(())
@@ -177,14 +190,18 @@ impl Bench<'_> {
     fn compare(&self, admitted: &Sizes) -> Result<(), Fault> {
         for bytes in self.sizes(admitted)? {
             let [block, ..] = samples(bytes);
-            let left = self.holding(&Abd::from_slice(&block))?;
+            let left_bytes = Abd::from_slice(&block);
+            let left = self.holding(&left_bytes)?;
             for changed in [None, Some(0), Some(bytes / 2), Some(bytes - 1)] {
                 let mut other = block.clone();
                 changed.into_iter().for_each(|at| other[at] ^= 1);
-                let other = self.holding(&Abd::from_slice(&other))?;
+                let other_bytes = Abd::from_slice(&other);
+                let other = self.holding(&other_bytes)?;
                 let mut graph = Graph::new();
                 let node = graph.compare(&left.view, &other.view);
                 right(self.run(graph)?.flag(node)? == changed.is_some())?;
+                self.unchanged(&left, &left_bytes)?;
+                self.unchanged(&other, &other_bytes)?;
             }
         }
         Ok(())
@@ -213,7 +230,7 @@ impl Bench<'_> {
         let mut graph = Graph::new();
         let packed = graph.compress(&source.view, &target.view, how);
         let length = self.run(graph)?.compressed(packed)?;
-        right(self.bytes_within(&source)? == *block)?;
+        self.unchanged(&source, block)?;
         let written = self.bytes_within(&target)?;
         let Some(length) = length else { return Ok(false) };
         right(verify(&Claim::Compress { kind: how.kind, source: block, output: &written.slice(0..length) }))?;
@@ -228,11 +245,13 @@ impl Bench<'_> {
                 // Stored with padding, as on disk.
                 packed.truncate(length.next_multiple_of(512));
                 packed[length..].fill(0);
-                let (source, target) = (self.holding(&Abd::from_slice(&packed))?, self.guarded(bytes)?);
+                let packed = Abd::from_slice(&packed);
+                let (source, target) = (self.holding(&packed)?, self.guarded(bytes)?);
                 let mut graph = Graph::new();
                 graph.decompress(&source.view, &target.view, kind);
                 self.run(graph)?;
                 right(self.bytes_within(&target)?.to_vec() == sample)?;
+                self.unchanged(&source, &packed)?;
             }
         }
         Ok(())
@@ -247,6 +266,7 @@ impl Bench<'_> {
                 let mut graph = Graph::new();
                 let node = graph.checksum(&source.view, kind, order);
                 right(self.run(graph)?.checksum(node)? == wanted)?;
+                self.unchanged(&source, &block)?;
             }
         }
         Ok(())
@@ -293,8 +313,12 @@ impl Bench<'_> {
             graph.raid_reconstruct(&row, lost);
         }
         self.run(graph)?;
-        for (column, wanted) in columns.iter().zip(all) {
-            right(self.bytes_within(column)? == *wanted)?;
+        for (index, (column, wanted)) in columns.iter().zip(all).enumerate() {
+            if lost.contains(&index) {
+                right(self.bytes_within(column)? == *wanted)?;
+            } else {
+                self.unchanged(column, wanted)?;
+            }
         }
         Ok(())
     }
@@ -307,31 +331,19 @@ impl Bench<'_> {
         let mut at = 0;
         for bytes in self.sizes(admitted)? {
             let [words, ..] = samples(bytes);
-            let source = self.holding(&Abd::from_slice(&words))?;
+            let block = Abd::from_slice(&words);
+            let source = self.holding(&block)?;
             let mut graph = Graph::new();
             graph.store(&source.view, &store, at);
             graph.flush(&store);
             self.run(graph)?;
             let mut back = vec![0; bytes];
             right(scratch.file.0.read_exact_at(&mut back, at).is_ok() && back == words)?;
+            self.unchanged(&source, &block)?;
             at += bytes.next_multiple_of(MARGIN) as u64;
         }
         Ok(())
     }
-}
-
-/// The bytes in separate pieces of these lengths.
-fn gang(block: &Abd, pieces: &[usize]) -> Abd {
-    let mut at = 0;
-    let parts: Vec<Abd> = pieces
-        .iter()
-        .map(|bytes| {
-            let part = Abd::from_slice(&block.slice(at..at + bytes).to_vec());
-            at += bytes;
-            part
-        })
-        .collect();
-    Abd::gang(&parts)
 }
 
 /// Sets of up to `most` columns of `columns`: all of them for narrow rows, those with the first and last columns for wide ones.

@@ -23,6 +23,7 @@ mod error;
 mod generation;
 mod graph;
 mod handle;
+mod host_guard;
 mod in_flight;
 mod known_answers;
 mod program;

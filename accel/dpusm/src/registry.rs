@@ -252,7 +252,7 @@ impl Registry {
             number: self.0.generations.fetch_add(1, Ordering::Relaxed) + 1,
             capabilities: provider.capabilities(),
             disabled: Vec::new(),
-            policy: BreakerPolicy { failures_max: u32::MAX, ..BreakerPolicy::default() },
+            policy: BreakerPolicy { failures_max: u32::MAX, slow_max: u32::MAX, ..BreakerPolicy::default() },
             stats: Arc::default(),
             trust: Arc::default(),
             proofs: 0,
@@ -295,7 +295,7 @@ impl Registry {
     ) -> Result<Arc<Generation>, RegistryError> {
         let declared = provider.capabilities();
         // One failure must not hide what is wrong with the next capability.
-        let lenient = BreakerPolicy { failures_max: u32::MAX, ..options.breaker };
+        let lenient = BreakerPolicy { failures_max: u32::MAX, slow_max: u32::MAX, ..options.breaker };
         let parts = |capabilities: Capabilities, disabled, policy, (stats, trust), is_trial| Parts {
             exec: self.0.exec.clone(),
             provider: provider.clone(),

@@ -4,8 +4,9 @@
 //! graphs are in flight at a time. A seed gives the same shapes again.
 
 use crate::device::{Buffer, Device};
-use crate::graph::{Compress, Graph, Operand, Report};
+use crate::graph::{Compress, Graph, NodeId, Report};
 use crate::handle::RaidContext;
+use crate::host_guard::{HostRoom, HostSource};
 use crate::submit::ReportFn;
 use crate::verify::{Claim, checksum, parity_of, verify};
 use crate::{Capability, Fault, Feature, OpError, Sizes, View};
@@ -86,6 +87,20 @@ impl Slot {
         let (all, start) = (all.to_vec(), self.view.offset());
         let end = start + self.view.len();
         all[..start] == self.image[..start] && all[end..] == self.image[end..]
+    }
+
+    /// Adds a copy of all bytes of the buffer, to be looked at with [`Slot::check`].
+    fn look(&self, graph: &mut Graph) -> NodeId {
+        graph.copy_out(self.buffer.whole(), vec![AbdPart::scratch(self.image.len())])
+    }
+
+    /// Checks that the buffer is its image; `otherwise` is the fault when the operand is not.
+    fn check(&self, report: &mut Report, look: NodeId, otherwise: Fault) -> Result<(), Fault> {
+        let all = report.take_bytes(look)?;
+        if !self.is_clean(&all) {
+            return Err(Fault::WroteOutside);
+        }
+        if all.to_vec() == self.image { Ok(()) } else { Err(otherwise) }
     }
 }
 
@@ -247,17 +262,17 @@ impl Maker<'_> {
     fn copy_in(&mut self, sizes: &Sizes, bytes: usize, scatter: bool) -> Result<Case, Fault> {
         let (mut graph, before, data) = (Graph::new(), self.content(bytes), self.content(bytes));
         let mut slot = self.slot(&mut graph, sizes.align_bytes, &before)?;
-        let (pieces, mut at) = (self.pieces(bytes, scatter), 0);
-        let parts: Vec<Abd> = pieces
-            .iter()
-            .map(|piece| {
-                at += piece;
-                Abd::from_slice(&data[at - piece..at])
-            })
-            .collect();
-        graph.copy_in(&Abd::gang(&parts), &slot.view);
+        let pieces = self.pieces(bytes, scatter);
+        let source = HostSource::new(&data, &pieces);
+        graph.copy_in(&source.bytes(), &slot.view);
         slot.put(&data);
-        Ok(whole(graph, format!("{bytes} bytes at {} in {} pieces", slot.view.offset(), pieces.len()), slot))
+        let look = slot.look(&mut graph);
+        let shape = format!("{bytes} bytes at {} in {} pieces", slot.view.offset(), pieces.len());
+        let judge = move |report: &mut Report| {
+            slot.check(report, look, Fault::WrongAnswer)?;
+            source.check()
+        };
+        Ok(Case { graph, shape, judge: Box::new(judge) })
     }
 
     fn copy_out(&mut self, sizes: &Sizes, bytes: usize, scatter: bool) -> Result<Case, Fault> {
@@ -268,8 +283,14 @@ impl Maker<'_> {
             pieces.push(100);
         }
         let shape = format!("{bytes} bytes at {} to {} pieces", slot.view.offset(), pieces.len());
-        let node = graph.copy_out(&slot.view, pieces.iter().map(|piece| AbdPart::scratch(*piece)).collect());
-        let judge = move |report: &mut Report| right(report.take_bytes(node)?.to_vec() == slot.bytes());
+        let (parts, room) = HostRoom::new(&pieces);
+        let node = graph.copy_out(&slot.view, parts);
+        let look = slot.look(&mut graph);
+        let judge = move |report: &mut Report| {
+            right(report.take_bytes(node)?.to_vec() == slot.bytes())?;
+            room.check()?;
+            slot.check(report, look, Fault::ChangedSource)
+        };
         Ok(Case { graph, shape, judge: Box::new(judge) })
     }
 
@@ -278,7 +299,7 @@ impl Maker<'_> {
         let mut slot = self.slot(&mut graph, sizes.align_bytes, &data)?;
         graph.zero_fill(&slot.view);
         slot.put(&vec![0; bytes]);
-        Ok(whole(graph, format!("{bytes} bytes at {}", slot.view.offset()), slot))
+        Ok(whole(graph, format!("{bytes} bytes at {}", slot.view.offset()), slot, None))
     }
 
     fn zero_test(&mut self, sizes: &Sizes, bytes: usize) -> Result<Case, Fault> {
@@ -289,8 +310,13 @@ impl Maker<'_> {
         }
         let slot = self.slot(&mut graph, sizes.align_bytes, &data)?;
         let node = graph.zero_test(&slot.view);
+        let look = slot.look(&mut graph);
         let shape = format!("{bytes} bytes at {}", slot.view.offset());
-        Ok(Case { graph, shape, judge: Box::new(move |report| right(report.flag(node)? == is_zero && !slot.buffer.is_empty())) })
+        let judge = move |report: &mut Report| {
+            right(report.flag(node)? == is_zero)?;
+            slot.check(report, look, Fault::ChangedSource)
+        };
+        Ok(Case { graph, shape, judge: Box::new(judge) })
     }
 
     fn compare(&mut self, sizes: &Sizes, bytes: usize) -> Result<Case, Fault> {
@@ -302,8 +328,13 @@ impl Maker<'_> {
         }
         let right_slot = self.slot(&mut graph, sizes.align_bytes, &other)?;
         let node = graph.compare(&left.view, &right_slot.view);
+        let looks = [left.look(&mut graph), right_slot.look(&mut graph)];
         let shape = format!("{bytes} bytes at {} and {}", left.view.offset(), right_slot.view.offset());
-        let judge = move |report: &mut Report| right(report.flag(node)? == differ && left.view.len() == right_slot.view.len());
+        let judge = move |report: &mut Report| {
+            right(report.flag(node)? == differ)?;
+            left.check(report, looks[0], Fault::ChangedSource)?;
+            right_slot.check(report, looks[1], Fault::ChangedSource)
+        };
         Ok(Case { graph, shape, judge: Box::new(judge) })
     }
 
@@ -311,9 +342,14 @@ impl Maker<'_> {
         let (mut graph, data) = (Graph::new(), self.content(bytes));
         let slot = self.slot(&mut graph, sizes.align_bytes, &data)?;
         let node = graph.checksum(&slot.view, kind, order);
+        let look = slot.look(&mut graph);
         let wanted = checksum(kind, order, &Abd::from_slice(&data)).ok_or(Fault::Untestable)?;
         let shape = format!("{bytes} bytes at {}", slot.view.offset());
-        Ok(Case { graph, shape, judge: Box::new(move |report| right(report.checksum(node)? == wanted && !slot.buffer.is_empty())) })
+        let judge = move |report: &mut Report| {
+            right(report.checksum(node)? == wanted)?;
+            slot.check(report, look, Fault::ChangedSource)
+        };
+        Ok(Case { graph, shape, judge: Box::new(judge) })
     }
 
     /// A compression with all that belongs to a write: padding, and the checksum and the bytes of what is stored.
@@ -337,7 +373,7 @@ impl Maker<'_> {
         let sums = self.device.has(&Feature::Checksum { kind: fletcher, order });
         let sum = sums.then(|| graph.checksum(packed.result(), fletcher, order));
         let stored = graph.copy_out(packed.result(), vec![AbdPart::scratch(bytes)]);
-        let all = graph.copy_out(target.buffer.whole(), vec![AbdPart::scratch(target.image.len())]);
+        let (all, read) = (target.look(&mut graph), source.look(&mut graph));
         let shape = format!("{bytes} bytes to at most {limit_bytes}, rounded to {round_to_bytes}");
         let judge = move |report: &mut Report| {
             let stored = report.take_bytes(stored)?;
@@ -352,7 +388,10 @@ impl Maker<'_> {
                     right(!pads || stored.slice(length..stored.len()).is_zero())?;
                 }
             }
-            if target.is_clean(&report.take_bytes(all)?) { Ok(()) } else { Err(Fault::WroteOutside) }
+            if !target.is_clean(&report.take_bytes(all)?) {
+                return Err(Fault::WroteOutside);
+            }
+            source.check(report, read, Fault::ChangedSource)
         };
         Ok(Case { graph, shape, judge: Box::new(judge) })
     }
@@ -374,7 +413,7 @@ impl Maker<'_> {
         let mut target = self.slot(&mut graph, sizes.align_bytes, &before)?;
         graph.decompress(&source.view, &target.view, kind);
         target.put(&data);
-        Ok(whole(graph, format!("{} bytes to {bytes}", packed.len()), target))
+        Ok(whole(graph, format!("{} bytes to {bytes}", packed.len()), target, Some(source)))
     }
 
     fn row(&mut self, sizes: &Sizes, bytes: usize, parity: u8, columns_max: u16, reconstruct: bool) -> Result<Case, Fault> {
@@ -427,18 +466,12 @@ impl Maker<'_> {
         }
         let lengths: Vec<usize> = columns.iter().map(Abd::len).take(8).collect();
         let shape = format!("{} columns ({lengths:?}…), missing {lost:?}", columns.len());
-        let looked_at: Vec<_> = lost
-            .iter()
-            .map(|index| graph.copy_out(Operand::View(slots[*index].buffer.whole()), vec![AbdPart::scratch(slots[*index].image.len())]))
-            .collect();
+        let looks: Vec<NodeId> = slots.iter().map(|slot| slot.look(&mut graph)).collect();
         let lost = lost.to_vec();
         let judge = move |report: &mut Report| {
-            for (node, index) in looked_at.into_iter().zip(lost) {
-                let all = report.take_bytes(node)?;
-                if !slots[index].is_clean(&all) {
-                    return Err(Fault::WroteOutside);
-                }
-                right(all.to_vec() == slots[index].image)?;
+            for (index, (slot, look)) in slots.iter().zip(looks).enumerate() {
+                let otherwise = if lost.contains(&index) { Fault::WrongAnswer } else { Fault::ChangedSource };
+                slot.check(report, look, otherwise)?;
             }
             Ok(())
         };
@@ -446,15 +479,13 @@ impl Maker<'_> {
     }
 }
 
-/// A case after which all of the slot's buffer must be its image.
-fn whole(mut graph: Graph, shape: String, slot: Slot) -> Case {
-    let node = graph.copy_out(slot.buffer.whole(), vec![AbdPart::scratch(slot.image.len())]);
+/// A case after which all of the slot's buffer must be its image, and that of what is only read.
+fn whole(mut graph: Graph, shape: String, slot: Slot, source: Option<Slot>) -> Case {
+    let look = slot.look(&mut graph);
+    let source = source.map(|source| (source.look(&mut graph), source));
     let judge = move |report: &mut Report| {
-        let all = report.take_bytes(node)?;
-        if !slot.is_clean(&all) {
-            return Err(Fault::WroteOutside);
-        }
-        right(all.to_vec() == slot.image)
+        slot.check(report, look, Fault::WrongAnswer)?;
+        source.iter().try_for_each(|(look, source)| source.check(report, *look, Fault::ChangedSource))
     };
     Case { graph, shape, judge: Box::new(judge) }
 }

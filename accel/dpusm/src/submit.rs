@@ -16,6 +16,9 @@ use crate::{OpError, OpKind};
 use exec::{Mutex, TaskClass};
 use std::sync::{Arc, Weak};
 
+/// Part of a graph's deadline after which a right answer is slow.
+const SLOW_PART: u64 = 5;
+
 /// Takes the report of a graph.
 pub type ReportFn = Box<dyn FnOnce(Report) + Send>;
 
@@ -225,6 +228,13 @@ impl Ticket {
         self.deliver(done, Report { outcomes, times, settled: true, is_probe: self.is_probe(), queue_ns: self.queue_ns(), device_ns });
     }
 
+    /// True when its answer comes so late that the processors had been quicker. What waits for disks is as slow as they are.
+    fn is_slow(&self) -> bool {
+        let waits_for_disks = self.expected.iter().any(|expected| matches!(expected.kind, OpKind::Store | OpKind::Flush));
+        let took_ns = self.generation.exec.now_ns().saturating_sub(self.submitted_ns);
+        !waits_for_disks && took_ns > self.due_ns.saturating_sub(self.submitted_ns) / SLOW_PART
+    }
+
     fn is_probe(&self) -> bool {
         !self.probes.is_empty()
     }
@@ -261,12 +271,17 @@ impl Ticket {
                 Err(error) => stats.add(kind, Tally::Error(*error), 1),
             }
         }
+        let is_slow = self.is_slow();
         for kind in self.kinds() {
             let own = || self.expected.iter().zip(outcomes).filter(|(expected, _)| expected.kind == kind).map(|(_, outcome)| outcome);
             let faulty = own().any(|outcome| outcome.as_ref().is_err_and(|error| error.is_fault()));
             let good = own().any(Result::is_ok);
-            let learnt = if faulty { Some(false) } else { good.then_some(true) };
-            self.generation.learn(kind, self.probes.contains(&kind), learnt);
+            let probe = self.probes.contains(&kind);
+            match (faulty, good) {
+                (true, _) => self.generation.learn(kind, probe, Some(false)),
+                (false, true) if is_slow => self.generation.learn_slow(kind, probe),
+                (false, good) => self.generation.learn(kind, probe, good.then_some(true)),
+            }
         }
     }
 

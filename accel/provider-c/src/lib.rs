@@ -9,6 +9,7 @@
 
 mod error;
 mod ffi;
+mod guard;
 mod host;
 mod pending;
 mod provider;

@@ -3,6 +3,7 @@
 //! A cookie is a number, not an address: a second answer, or one to a program of long ago, finds nothing and does nothing.
 
 use crate::ffi::{self, CNode, COperand, COwn, CPiece, CProgram, CResult, CView};
+use crate::guard::{Copies, Guarded};
 use abd::{Abd, AbdPart};
 use dpusm::{NodeResult, Op, OpError, Operand, Outcome, Program, RaidContext, Store, View};
 use exec::Mutex;
@@ -18,6 +19,8 @@ struct Held {
     lost: Vec<Vec<u32>>,
     sources: Vec<Abd>,
     targets: BTreeMap<usize, Vec<AbdPart>>,
+    /// Memory that C has in the place of sources and targets, by node.
+    guarded: BTreeMap<usize, Guarded>,
 }
 
 /// A program that C has.
@@ -51,12 +54,12 @@ pub(crate) struct Sent {
     pub(crate) entry: CProgram,
 }
 
-/// Brings a program into C's form. One for which that can't be done is answered, with the reason, and None.
-pub(crate) fn send(program: Program) -> Option<Sent> {
+/// Brings a program into C's form; `copies` says which are guarded. One for which that can't be done is answered, with the reason, and None.
+pub(crate) fn send(program: Program, copies: &Copies) -> Option<Sent> {
     let mut held = Held::default();
     let mut nodes = Vec::with_capacity(program.nodes().len());
     for node in 0..program.nodes().len() {
-        match c_node(&program, node, &mut held) {
+        match c_node(&program, node, &mut held, copies) {
             Ok(c) => nodes.push(c),
             Err(error) => {
                 let results = program.nodes().iter().map(|_| Err(error).into()).collect();
@@ -96,7 +99,10 @@ impl Pending {
         let Pending { program, nodes, mut held } = self;
         let results = nodes.iter().enumerate().map(|(node, c)| match answers.get(node) {
             Some(answer) => {
-                let outcome = outcome(c.op, answer, held.targets.remove(&node));
+                let mut parts = held.targets.remove(&node);
+                let guarded = held.guarded.remove(&node);
+                let is_clean = guarded.is_none_or(|guarded| guarded.end(parts.as_deref_mut().unwrap_or_default()));
+                let outcome = if is_clean { outcome(c.op, answer, parts) } else { Err(OpError::WroteOutside) };
                 NodeResult { outcome, device_ns: answer.device_ns }
             }
             None => Err(OpError::BadResult).into(),
@@ -150,6 +156,13 @@ fn hold<T>(lists: &mut Vec<Vec<T>>, list: Vec<T>) -> (*const T, u64) {
     found
 }
 
+/// Holds guarded memory; its pieces.
+fn guard(held: &mut Held, node: usize, mut guarded: Guarded) -> Vec<CPiece> {
+    let pieces = guarded.c_pieces();
+    held.guarded.insert(node, guarded);
+    pieces
+}
+
 fn put_pieces(c: &mut CNode, held: &mut Held, pieces: Vec<CPiece>) {
     (c.pieces, c.pieces_count) = hold(&mut held.pieces, pieces);
 }
@@ -162,7 +175,7 @@ fn put_row(c: &mut CNode, held: &mut Held, row: &RaidContext) -> Result<(), OpEr
     Ok(())
 }
 
-fn c_node(program: &Program, node: usize, held: &mut Held) -> Result<CNode, OpError> {
+fn c_node(program: &Program, node: usize, held: &mut Held, copies: &Copies) -> Result<CNode, OpError> {
     let op = &program.nodes()[node];
     let mut c = CNode::new(number(op));
     match op {
@@ -170,7 +183,11 @@ fn c_node(program: &Program, node: usize, held: &mut Held) -> Result<CNode, OpEr
             c.target = of_view(target)?;
             // C must not see memory that changes under it.
             let source = program.source(node)?.to_stable();
-            let pieces = source.extents().map(|(bytes, length)| CPiece { bytes: bytes.cast_mut().cast(), length: length as u64 }).collect();
+            let pieces = if copies.is_next_guarded() {
+                guard(held, node, Guarded::of_source(&source))
+            } else {
+                source.extents().map(|(bytes, length)| CPiece { bytes: bytes.cast_mut().cast(), length: length as u64 }).collect()
+            };
             put_pieces(&mut c, held, pieces);
             held.sources.push(source);
         }
@@ -180,7 +197,11 @@ fn c_node(program: &Program, node: usize, held: &mut Held) -> Result<CNode, OpEr
             if parts.iter().any(AbdPart::is_unstable) {
                 return Err(OpError::NotSupported);
             }
-            let pieces = parts.iter_mut().map(|part| CPiece { bytes: part.as_mut_ptr().cast(), length: part.len() as u64 }).collect();
+            let pieces = if copies.is_next_guarded() {
+                guard(held, node, Guarded::of_targets(&parts))
+            } else {
+                parts.iter_mut().map(|part| CPiece { bytes: part.as_mut_ptr().cast(), length: part.len() as u64 }).collect()
+            };
             put_pieces(&mut c, held, pieces);
             held.targets.insert(node, parts);
         }

@@ -3,6 +3,7 @@
 
 use crate::error::LoadError;
 use crate::ffi::{self, CCapability, CMemory, COwn, CProgram, CTable, status};
+use crate::guard::Copies;
 use crate::{host, pending};
 use dpusm::{
     Capabilities, Capability, DeviceHandle, Feature, MemoryCount, MemoryStats, OpError, Program, Provider, QueueLimits, Sizes, StoreKind,
@@ -29,6 +30,7 @@ pub struct CProvider {
     name: String,
     about: String,
     table: CTable,
+    copies: Copies,
     is_shut_down: AtomicBool,
 }
 
@@ -78,7 +80,7 @@ impl CProvider {
         match (text(table.name), is_complete) {
             (Some(name), true) => {
                 let about = text(table.about).unwrap_or_default();
-                Ok(Arc::new(CProvider { name, about, table, is_shut_down: AtomicBool::new(false) }))
+                Ok(Arc::new(CProvider { name, about, table, copies: Copies::default(), is_shut_down: AtomicBool::new(false) }))
             }
             _ => Err(LoadError::Incomplete),
         }
@@ -155,7 +157,7 @@ impl Provider for CProvider {
         let Some(submit) = self.table.submit else { return Err(programs) };
         let mut sent: Vec<(u64, CProgram)> = Vec::with_capacity(programs.len());
         for program in programs {
-            sent.extend(pending::send(program).map(|sent| (sent.cookie, sent.entry)));
+            sent.extend(pending::send(program, &self.copies).map(|sent| (sent.cookie, sent.entry)));
         }
         let (cookies, entries): (Vec<u64>, Vec<CProgram>) = sent.into_iter().unzip();
         if entries.is_empty() {

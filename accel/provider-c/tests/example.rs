@@ -4,7 +4,9 @@ mod common;
 
 use abd::{Abd, AbdPart};
 use common::{Folder, build, root};
-use dpusm::{Claim, Device, Feature, Graph, OpError, OpKind, Provider, RaidContext, RegisterOptions, Registry, Tally, verify};
+use dpusm::{
+    Claim, Device, Fault, Feature, Graph, OpError, OpKind, Provider, RaidContext, RegisterOptions, Registry, RegistryError, Tally, verify,
+};
 use exec::{Exec, Inline, Pool};
 use ondisk::{ByteOrder, Checksum};
 use provider_c::{CProvider, LoadError};
@@ -72,6 +74,36 @@ fn a_wrong_library_is_found_out() {
     let device = register(&exec, &build(&folder, &path, &[]));
     let disabled: Vec<String> = device.disabled().iter().map(|one| format!("{}: {}", one.capability.feature, one.fault)).collect();
     assert_eq!(disabled, ["raidz1 generate: the answer was wrong"]);
+}
+
+/// A library that changes memory which it was only lent would be tested, loaded, and damage whatever lies there in the process that it runs in.
+#[test]
+fn a_library_that_writes_beside_its_memory_is_found_out() {
+    let source = std::fs::read_to_string(root().join("examples/provider-c/provider.c")).unwrap();
+    let (copy_in, copy_out) = ("memcpy(to, node->pieces[n].bytes, node->pieces[n].length);", "memcpy(node->pieces[n].bytes, from, count);");
+    let sum = "result->checksum[0] = a;";
+    let exec: Exec = Arc::new(Inline::new(1));
+    let register = |place: &str, harm: &str| {
+        let folder = Folder::new("beside");
+        let harmful = source.replace(place, &format!("{place}\n\t{harm}"));
+        assert_ne!(harmful, source);
+        let path = folder.0.join("harmful.c");
+        std::fs::write(&path, harmful).unwrap();
+        let provider = CProvider::load(&exec, &build(&folder, &path, &[])).unwrap();
+        Registry::new(&exec).register(provider, &RegisterOptions::default())
+    };
+    for (place, harm) in [
+        (copy_in, "((unsigned char *)node->pieces[n].bytes)[0] ^= 1;"),
+        (copy_in, "((unsigned char *)node->pieces[n].bytes)[node->pieces[n].length] = 1;"),
+        (copy_out, "((unsigned char *)node->pieces[n].bytes)[node->pieces[n].length] = 1;"),
+        (copy_out, "((unsigned char *)node->pieces[n].bytes)[-1] = 1;"),
+    ] {
+        assert_eq!(register(place, harm).map(|_| ()), Err(RegistryError::CannotCopy(Fault::WroteOutside)), "{harm}");
+    }
+    let device = register(sum, "at(&node->source.view)[0] ^= 1;").unwrap();
+    let disabled: Vec<Fault> = device.disabled().iter().map(|one| one.fault).collect();
+    assert_eq!(disabled, [Fault::ChangedSource]);
+    assert_eq!(device.disabled()[0].fault.to_string(), "bytes that it only reads were changed");
 }
 
 /// Answers that are missing, too many, repeated or too late must not reach memory that is gone.

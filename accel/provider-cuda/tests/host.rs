@@ -33,7 +33,7 @@ fn world_on(exec: Exec, batching: Batching) -> World {
     let options = CudaOptions { batching, ..CudaOptions::default() };
     let cuda = Cuda::on(&exec, fake.clone(), &options).unwrap();
     let registry = Registry::new(&exec);
-    let breaker = BreakerPolicy { failures_max: u32::MAX, ..BreakerPolicy::default() };
+    let breaker = BreakerPolicy { failures_max: u32::MAX, slow_max: u32::MAX, ..BreakerPolicy::default() };
     let options = RegisterOptions { breaker, test_bytes_max: 4096, ..RegisterOptions::default() };
     let device = registry.register(cuda.clone(), &options).unwrap();
     assert_eq!(device.disabled(), []);

@@ -57,7 +57,7 @@ fn emulated_with(nvcomp: &Path, test_bytes_max: usize) -> Emulated {
     let (driver, nvrtc, nvcomp) = (library().into(), Some(library().into()), Some(nvcomp.into()));
     let options = CudaOptions { driver, nvrtc, nvcomp, memory_bytes_max: Some(256 << 20), batching };
     let cuda = Cuda::open(&exec, &options).unwrap_or_else(|error| panic!("{error}"));
-    let breaker = BreakerPolicy { failures_max: u32::MAX, ..BreakerPolicy::default() };
+    let breaker = BreakerPolicy { failures_max: u32::MAX, slow_max: u32::MAX, ..BreakerPolicy::default() };
     let options = RegisterOptions { breaker, test_bytes_max, ..RegisterOptions::default() };
     let device = Registry::new(&exec).register(cuda.clone(), &options).unwrap();
     Emulated { cuda, device }

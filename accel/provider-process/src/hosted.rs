@@ -1,6 +1,7 @@
 //! The user's side: a provider whose library is in another process, which is watched, and killed when it owes an answer for too long.
 
 use crate::hello::Hello;
+use crate::words::Words;
 use crate::{SECRET, WORD};
 use dpusm::{Capabilities, DeviceHandle, MemoryStats, OpError, Program, Provider, StoreTarget};
 use exec::{Condvar, Exec, Mutex};
@@ -8,7 +9,7 @@ use provider_target::{ConnectError, LinkStats, TargetOptions, TargetProvider};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
@@ -33,6 +34,8 @@ pub struct HostedOptions {
     pub library: PathBuf,
     /// Time that loading, and each answer, may take.
     pub deadline: Duration,
+    /// Called with each line that the library prints, up to a limit in each minute, from a thread of its own.
+    pub say: fn(&str),
 }
 
 /// Reason why there is no provider.
@@ -51,7 +54,7 @@ pub enum StartError {
     Ended(ExitStatus),
     /// The helper's words were not understood.
     Connection(ConnectError),
-    /// The system has no more sockets.
+    /// The system has no more sockets, or pipes.
     Socket(io::Error),
     /// The constant of both sides is none.
     Secret(SecretError),
@@ -96,33 +99,40 @@ impl fmt::Display for StartError {
 impl std::error::Error for StartError {}
 
 /// A helper's process; killed, with what it started, when this goes.
-struct Helper(Child);
+struct Helper {
+    child: Child,
+    words: Words,
+}
 
 impl Helper {
     fn kill(&mut self) {
-        if let Some(group) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
+        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process_group(group, Signal::KILL);
         }
-        let _ = self.0.kill();
+        let _ = self.child.kill();
     }
 
-    /// Ends the helper, and returns its status: by itself, with a moment to do so, or by force.
+    /// Ends the helper, and returns its status: by itself, with a moment to do so, or by force. What it printed last is said before.
     fn end(&mut self, exec: &Exec) -> Option<ExitStatus> {
         for _ in 0..END_LOOKS {
-            if let Ok(Some(status)) = self.0.try_wait() {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                self.words.wait();
                 return Some(status);
             }
             exec.sleep_ns(END_STEP_NS);
         }
         self.kill();
-        self.0.wait().ok()
+        let status = self.child.wait().ok();
+        self.words.wait();
+        status
     }
 }
 
 impl Drop for Helper {
     fn drop(&mut self) {
         self.kill();
-        let _ = self.0.wait();
+        let _ = self.child.wait();
+        self.words.wait();
     }
 }
 
@@ -148,16 +158,18 @@ impl fmt::Debug for Hosted {
 }
 
 /// Starts the process, with one end of a pair as its standard input.
-fn spawn(options: &HostedOptions) -> Result<(Helper, UnixStream), StartError> {
+fn spawn(exec: &Exec, options: &HostedOptions) -> Result<(Helper, UnixStream), StartError> {
     let (ours, theirs) = UnixStream::pair().map_err(StartError::Socket)?;
+    // What a library prints is no answer to anybody, and may be without end.
+    let (printed, output) = io::pipe().map_err(StartError::Socket)?;
+    let errors = output.try_clone().map_err(StartError::Socket)?;
     let mut command = Command::new(&options.program);
-    command.arg(WORD).arg(&options.library).current_dir("/").process_group(0).stdin(Stdio::from(OwnedFd::from(theirs)));
-    // What a library prints is no answer to anybody.
-    if let Ok(errors) = io::stderr().as_fd().try_clone_to_owned() {
-        command.stdout(Stdio::from(errors));
-    }
+    command.arg(WORD).arg(&options.library).current_dir("/").process_group(0);
+    command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::from(output)).stderr(Stdio::from(errors));
     let child = command.spawn().map_err(|error| StartError::Program(options.program.clone(), error))?;
-    Ok((Helper(child), ours))
+    let name = options.library.file_name().unwrap_or(options.library.as_os_str()).to_string_lossy().into_owned();
+    let words = Words::follow(exec, name, options.say, printed);
+    Ok((Helper { child, words }, ours))
 }
 
 impl Hosted {
@@ -166,7 +178,11 @@ impl Hosted {
     /// # Errors
     /// Why there is no provider.
     pub fn start(exec: &Exec, options: &HostedOptions) -> Result<Arc<Hosted>, StartError> {
-        let (mut helper, mut ours) = spawn(options)?;
+        // The link needs threads, and so does who listens to the library.
+        if exec.is_inline() {
+            return Err(StartError::Connection(ConnectError::NoThreads));
+        }
+        let (mut helper, mut ours) = spawn(exec, options)?;
         let set_timeout = |stream: &UnixStream, left| stream.set_read_timeout(Some(left));
         let (name, about) = match Hello::read(&mut ours, options.deadline, set_timeout) {
             Ok(Hello::Loaded { name, about }) => (name, about),
@@ -224,7 +240,7 @@ fn watch(exec: &Exec, provider: &TargetProvider, helper: &mut Helper, deadline: 
         if is_late && was_late {
             helper.kill();
             provider.give_up();
-            let _ = helper.0.wait();
+            let _ = helper.child.wait();
             return format!("it gave no answer within {} ms; its process was ended", deadline.as_millis());
         }
         was_late = is_late;

@@ -13,6 +13,7 @@
 mod hello;
 pub mod helper;
 mod hosted;
+mod words;
 
 pub use hosted::{Hosted, HostedOptions, StartError};
 

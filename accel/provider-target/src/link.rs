@@ -95,7 +95,12 @@ fn reconnect(shared: &Shared) -> Option<Link> {
                 return Some(link);
             }
             Err(ConnectError::Refused(Refusal::Session | Refusal::Secret | Refusal::Version) | ConnectError::Impostor) => return None,
-            Err(_) => shared.exec.sleep_ns(pause_ns),
+            Err(error) => {
+                if matches!(error, ConnectError::Unreachable(_)) {
+                    shared.note_away();
+                }
+                shared.exec.sleep_ns(pause_ns);
+            }
         }
         pause_ns = (pause_ns * 2).min(PAUSE_NS_MAX);
     }

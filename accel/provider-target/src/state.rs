@@ -4,6 +4,7 @@
 //! submit ──► unsent ──writer──► sent ──completion──► gone         sent ──damaged, connection lost──► unsent, same number
 //! given up by its user before it is sent (again): it becomes a question without operations, so that what it frees still arrives
 //! slots in shared memory: taken with the first sending, had until the answer is taken; sent again: everything in the frame
+//! nobody can be reached where the target was: all ends with Down but what was sent and may be writing to disks, and so does what comes
 //! lease over, session refused, closed: everything ends with Down
 //! ```
 
@@ -12,7 +13,7 @@ use crate::options::TargetOptions;
 use crate::slots::{Run, Slots};
 use crate::stats::{Counters, add};
 use abd::Abd;
-use dpusm::{MemoryStats, OpError, Program, StoreTarget};
+use dpusm::{MemoryStats, Op, OpError, Program, StoreTarget};
 use exec::{Completer, Condvar, Exec, Mutex, completion};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -65,6 +66,8 @@ struct State {
     memory: MemoryStats,
     /// True when the connection has failed.
     is_broken: bool,
+    /// True when there is none, and nobody can be reached where the target was.
+    is_away: bool,
     /// Time in ns at which the target may last have renewed the lease, at the latest.
     sent_ns: u64,
     /// Time in ns at which it was last heard.
@@ -118,6 +121,7 @@ impl Shared {
             closed: Vec::new(),
             memory: MemoryStats::default(),
             is_broken: false,
+            is_away: false,
             sent_ns: now,
             heard_ns: now,
         };
@@ -137,7 +141,7 @@ impl Shared {
     pub(crate) fn alloc(&self, bytes: usize) -> Result<RemoteBuffer, OpError> {
         let bytes = bytes as u64;
         let mut state = self.state.lock();
-        if state.phase != Phase::Up {
+        if !state.is_usable() {
             return Err(OpError::Down);
         }
         let after = state.memory.active.requested_bytes.checked_add(bytes);
@@ -180,7 +184,7 @@ impl Shared {
     pub(crate) fn submit(&self, programs: Vec<Program>) {
         let now = self.exec.now_ns();
         let mut state = self.state.lock();
-        if state.phase != Phase::Up {
+        if !state.is_usable() {
             drop(state);
             return drop(programs);
         }
@@ -195,7 +199,7 @@ impl Shared {
     pub(crate) fn open(&self, target: &StoreTarget) -> Result<RemoteStore, OpError> {
         let (completer, opened) = completion();
         let mut state = self.state.lock();
-        if state.phase != Phase::Up {
+        if !state.is_usable() {
             return Err(OpError::Down);
         }
         let number = state.take_number();
@@ -335,10 +339,21 @@ impl Shared {
         self.changed.notify_one();
     }
 
+    /// Notes that nobody can be reached where the target was, which is dead or cut off: nobody waits for what it was to compute. What may be
+    /// writing to disks is waited for until the end of the lease, so that it does not write after its user did.
+    pub(crate) fn note_away(&self) {
+        let mut state = self.state.lock();
+        state.is_away = true;
+        let ended = state.let_go();
+        drop(state);
+        // Programs that are dropped end with `Down`.
+        drop(ended);
+    }
+
     /// There is a new connection: everything that was not answered is sent again.
     pub(crate) fn note_connected(&self) {
         let mut state = self.state.lock();
-        state.is_broken = false;
+        (state.is_broken, state.is_away) = (false, false);
         state.unsent = state.pending.keys().copied().collect();
         (state.sent_ns, state.heard_ns) = (self.exec.now_ns(), self.exec.now_ns());
         add(&self.counters.reconnects, 1);
@@ -408,6 +423,25 @@ impl Shared {
 }
 
 impl State {
+    /// False when whatever is asked for ends with `Down`.
+    fn is_usable(&self) -> bool {
+        self.phase == Phase::Up && !self.is_away
+    }
+
+    /// Takes the programs that are not waited for when nobody can be reached: all but those that were sent and write to disks. A sign of life
+    /// has the place of each, so that what it frees still arrives.
+    fn let_go(&mut self) -> Vec<Program> {
+        let writes = |program: &Program| program.nodes().iter().any(|op| matches!(op, Op::Store { .. } | Op::Flush { .. }));
+        let mut ended = Vec::new();
+        for pending in self.pending.values_mut() {
+            let is_free = matches!(&pending.work, Work::Program(program) if !(pending.was_sent && writes(program)));
+            if is_free && let Work::Program(program) = std::mem::replace(&mut pending.work, Work::Renew) {
+                ended.push(program);
+            }
+        }
+        ended
+    }
+
     fn take_number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number - 1

@@ -175,10 +175,18 @@ pub fn usage(command: &Command, verb: Option<&Command>) -> String {
     )
 }
 
-/// Synopsis `\tverb [-flags] [-o value] ... <positional> ...`, broken into lines.
+/// Synopsis of a verb, or of those below it.
 fn synopsis(verb: &Command) -> String {
+    if verb.has_subcommands() {
+        return verb.get_subcommands().map(|below| synopsis_of(&format!("{} {}", verb.get_name(), below.get_name()), below)).collect();
+    }
+    synopsis_of(verb.get_name(), verb)
+}
+
+/// Synopsis `\tname [-flags] [-o value] ... <positional> ...` of a verb, broken into lines.
+fn synopsis_of(name: &str, verb: &Command) -> String {
     let shown = |arg: &&Arg| !arg.is_hide_set() && !matches!(arg.get_id().as_str(), "help" | "version");
-    let mut words = vec![verb.get_name().to_string()];
+    let mut words = vec![name.to_string()];
     let options: Vec<&Arg> = verb.get_arguments().filter(shown).filter(|arg| !arg.is_positional()).collect();
     let (flags, valued): (Vec<&Arg>, Vec<&Arg>) = options.into_iter().partition(|arg| !arg.get_action().takes_values());
     let mut letters: Vec<char> = flags.iter().filter_map(|arg| arg.get_short()).collect();
@@ -240,6 +248,8 @@ fn explain(error: &clap::Error, verb: Option<&Command>) -> String {
             format!("invalid option '{}'", argument.trim_start_matches('-'))
         }
         ErrorKind::UnknownArgument | ErrorKind::TooManyValues => "too many arguments".to_string(),
+        ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => "missing command".to_string(),
+        ErrorKind::InvalidSubcommand => format!("unrecognized command '{}'", context(ContextKind::InvalidSubcommand)),
         ErrorKind::MissingRequiredArgument => {
             let name = argument.trim_start_matches('<').rsplit_once('>').map_or(argument.as_str(), |(name, _)| name).to_lowercase();
             format!("missing {}", spoken(verb, &name))
@@ -280,6 +290,20 @@ mod tests {
         assert_eq!(words("zfs get -ro name -oname all"), "zfs get -ro name -oname -- all");
         assert_eq!(words("zfs get -r -- -x"), "zfs get -r -- -x");
         assert_eq!(words("zfs get"), "zfs get --");
+    }
+
+    /// Users of a verb that has verbs of its own could not find out which, nor what is wrong with theirs.
+    #[test]
+    fn verbs_below_a_verb_are_named() {
+        let list = Command::new("list").arg(Arg::new("scripted").short('H').action(clap::ArgAction::SetTrue));
+        let load = Command::new("load").arg(Arg::new("path").required(true));
+        let provider = Command::new("provider").subcommand_required(true).arg_required_else_help(true).subcommands([list, load]);
+        let program = Command::new("zirconia").subcommand(provider);
+        let verb = find(&program, "provider");
+        assert_eq!(usage(&program, verb), "usage:\n\tprovider list [-H]\n\tprovider load <path>\n");
+        let why = |line: &str| explain(&program.clone().try_get_matches_from(line.split(' ')).unwrap_err(), verb);
+        assert_eq!(why("zirconia provider"), "missing command");
+        assert_eq!(why("zirconia provider lst"), "unrecognized command 'lst'");
     }
 
     /// Users who type what OpenZFS has would look for their slip.

@@ -195,7 +195,8 @@ fn own(exec: &Exec, name: &str) -> Result<Own, Failure> {
     if !Location::is_meant(&path) {
         // Its process stands elsewhere.
         let library = std::path::absolute(&path).map_err(|error| failed(&error))?;
-        let options = HostedOptions { program: provider_process::program(), library, deadline: LIBRARY_DEADLINE };
+        let say = |line: &str| cli::errln!("{line}");
+        let options = HostedOptions { program: provider_process::program(), library, deadline: LIBRARY_DEADLINE, say };
         let provider = Hosted::start(exec, &options).map_err(|error| failed(&error))?;
         return Ok((provider.clone(), Some(provider)));
     }

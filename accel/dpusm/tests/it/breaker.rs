@@ -8,6 +8,7 @@ enum Event {
     Admit,
     Good { probe: bool },
     Bad { probe: bool },
+    Slow { probe: bool },
     Nothing { probe: bool },
 }
 
@@ -16,6 +17,8 @@ fn model(policy: &BreakerPolicy, history: &[(u64, Event)]) -> (BreakerState, u64
     let mut state = BreakerState::Closed;
     // Where in the history the breaker last closed, and how often it opened since (and ever).
     let (mut since, mut in_a_row, mut trips) = (0, 0u32, 0);
+    // Slow answers in a row.
+    let mut slow = 0;
     for (place, (now, event)) in history.iter().enumerate() {
         let open = |times: u32| {
             let doubled = policy.backoff_ns.saturating_mul(1 << times.min(40));
@@ -27,7 +30,13 @@ fn model(policy: &BreakerPolicy, history: &[(u64, Event)]) -> (BreakerState, u64
             *trips += 1;
             state
         };
+        match event {
+            Event::Slow { .. } => slow += 1,
+            Event::Good { .. } => slow = 0,
+            _ => {}
+        }
         state = match (state, event) {
+            (BreakerState::Closed, Event::Slow { .. }) if slow >= policy.slow_max => trip(&mut in_a_row, &mut trips),
             (BreakerState::Closed, Event::Bad { .. }) => {
                 let failures = history[since..=place]
                     .iter()
@@ -37,7 +46,9 @@ fn model(policy: &BreakerPolicy, history: &[(u64, Event)]) -> (BreakerState, u64
             }
             (BreakerState::Open { until_ns }, Event::Admit) if *now >= until_ns => BreakerState::HalfOpen { probing: true, successes: 0 },
             (BreakerState::HalfOpen { probing: false, successes }, Event::Admit) => BreakerState::HalfOpen { probing: true, successes },
-            (BreakerState::HalfOpen { probing: true, .. }, Event::Bad { probe: true }) => trip(&mut in_a_row, &mut trips),
+            (BreakerState::HalfOpen { probing: true, .. }, Event::Bad { probe: true } | Event::Slow { probe: true }) => {
+                trip(&mut in_a_row, &mut trips)
+            }
             (BreakerState::HalfOpen { probing: true, successes }, Event::Nothing { probe: true }) => {
                 BreakerState::HalfOpen { probing: false, successes }
             }
@@ -51,6 +62,9 @@ fn model(policy: &BreakerPolicy, history: &[(u64, Event)]) -> (BreakerState, u64
             }
             (state, _) => state,
         };
+        if state != BreakerState::Closed {
+            slow = 0;
+        }
     }
     (state, trips)
 }
@@ -64,6 +78,7 @@ fn every_history_ends_where_the_model_says() {
         let policy = BreakerPolicy {
             failures_max: 1 + random.below(4) as u32,
             window_ns: 10 + random.below(50) as u64,
+            slow_max: 1 + random.below(4) as u32,
             backoff_ns: 1 + random.below(40) as u64,
             backoff_max_ns: 100,
             probes_to_close: 1 + random.below(3) as u32,
@@ -74,10 +89,11 @@ fn every_history_ends_where_the_model_says() {
         for _ in 0..60 {
             now += random.below(12) as u64;
             let probe = random.chance(2);
-            let event = match random.below(20) {
+            let event = match random.below(24) {
                 0..=7 => Event::Admit,
                 8..=12 => Event::Good { probe },
                 13..=17 => Event::Bad { probe },
+                18..=21 => Event::Slow { probe },
                 _ => Event::Nothing { probe },
             };
             let (before, _) = model(&policy, &history);
@@ -96,6 +112,7 @@ fn every_history_ends_where_the_model_says() {
                 }
                 Event::Good { probe } => breaker.succeeded(probe),
                 Event::Bad { probe } => breaker.failed(now, probe),
+                Event::Slow { probe } => breaker.slow(now, probe),
                 Event::Nothing { probe } => breaker.abandoned(probe),
             }
             history.push((now, event));

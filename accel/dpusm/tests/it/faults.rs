@@ -22,7 +22,7 @@ fn world() -> World {
     let exec: Exec = Arc::new(Inline::new(5));
     let inner = Software::new(&exec, SoftwareOptions { features: features(), ..SoftwareOptions::default() });
     let faulty = Faulty::new(&exec, "faulty", inner.clone());
-    let breaker = BreakerPolicy { failures_max: u32::MAX, ..BreakerPolicy::default() };
+    let breaker = BreakerPolicy { failures_max: u32::MAX, slow_max: u32::MAX, ..BreakerPolicy::default() };
     let options = RegisterOptions { breaker, ..crate::common::options() };
     let device = Registry::new(&exec).register(faulty.clone(), &options).unwrap();
     assert!(device.disabled().is_empty(), "{:?}", device.disabled());

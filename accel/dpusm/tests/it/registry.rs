@@ -268,6 +268,44 @@ fn a_sick_one_is_switched_off_and_probed() {
     assert_eq!(stats.get(OpKind::ZeroTest, Tally::Blocks), 2);
 }
 
+/// A provider that answers just in time, each time, would make a resilver take many times as long as without it.
+#[test]
+fn one_that_is_slow_again_and_again_is_switched_off() {
+    const SECOND: u64 = 1_000_000_000;
+    let exec = inline();
+    let faulty = Faulty::new(&exec, "slow", small(&exec));
+    let device = Registry::new(&exec).register(faulty.clone(), &options()).unwrap();
+    let buffer = device.alloc(4096).unwrap();
+    let test = || {
+        let mut graph = Graph::new();
+        let node = graph.zero_test(buffer.whole());
+        device.run(graph, 5 * SECOND).map_err(|refused| refused.error).and_then(|report| report.status(node))
+    };
+    let delay = |delay_ns| {
+        faulty.inject(Some(Fault { harm: Harm::Slow(delay_ns), when: When::Kind { kind: OpKind::ZeroTest, skip: 0 } }));
+    };
+    let tripped = Err(OpError::Tripped);
+    delay(SECOND / 2);
+    assert_eq!([test(), test(), test(), test()], [Ok(()); 4], "that is slow, and no reason");
+    delay(3 * SECOND);
+    assert_eq!([test(), test()], [Ok(()); 2]);
+    // A quick one: the others were chance.
+    faulty.inject(None);
+    assert_eq!(test(), Ok(()));
+    delay(3 * SECOND);
+    assert_eq!([test(), test(), test(), test(), test()], [Ok(()), Ok(()), Ok(()), tripped, tripped]);
+    assert!(device.would_admit(OpKind::Checksum), "each operation for itself");
+    // Its probe is as slow: twice as long.
+    exec.sleep_ns(SECOND);
+    assert_eq!([test(), test()], [Ok(()), tripped]);
+    faulty.inject(None);
+    exec.sleep_ns(SECOND);
+    assert_eq!(test(), tripped);
+    exec.sleep_ns(SECOND);
+    assert_eq!([test(), test(), test()], [Ok(()); 3]);
+    assert_eq!(device.breaker(OpKind::ZeroTest), (BreakerState::Closed, 2));
+}
+
 /// One lie is the end of trust: in every operation, for every session, for what is in flight, over a reconnection and in the next life of the
 /// process; somebody who loads the provider again begins anew. If time made it good again, it would go on losing data now and then.
 #[test]

@@ -117,6 +117,30 @@ fn deaths(is_local: bool) {
     assert_eq!(least, Some(0));
 }
 
+/// A target that died would hold up everybody who reads, until a deadline or the end of its lease, although software could do it at once.
+#[test]
+fn what_waits_for_a_dead_target_ends_at_once() {
+    for is_local in [false, true] {
+        let side = Side::new("away", features(), setup(3_600_000));
+        let listening = side.listen(is_local);
+        let is_cut = Arc::new(AtomicU64::new(0));
+        let own = is_cut.clone();
+        let judge = move || if own.load(Ordering::Acquire) == 1 { Fate::Cut } else { Fate::Pass };
+        let proxy = Proxy::new(listening.address(), Arc::new(judge));
+        let host = Host::new(&exec(), &proxy.address, &side.folder.0, 512);
+        let buffer = host.device.alloc(BLOCK).unwrap();
+        is_cut.store(1, Ordering::Release);
+        let mut graph = Graph::new();
+        graph.zero_fill(buffer.whole());
+        assert_eq!(host.device.run(graph, DEADLINE_NS).unwrap().all(), Err(OpError::Down), "in flight");
+        let mut graph = Graph::new();
+        graph.zero_fill(buffer.whole());
+        assert_eq!(host.device.run(graph, DEADLINE_NS).unwrap().all(), Err(OpError::Down), "later");
+        assert_eq!(host.device.alloc(512).map(|_| ()), Err(OpError::Down));
+        assert!(!host.provider.is_down(), "its lease goes on: what it was writing may land");
+    }
+}
+
 /// A host that dies, or is cut off, leaves nothing behind: its memory is others' after a lease.
 #[test]
 fn a_lease_that_runs_out_frees_all_memory() {

@@ -147,7 +147,8 @@ pub(crate) fn start(owner: &Accelerators, name: &str, place: &Place) -> Result<R
         Place::Library(path) => {
             // Its code runs with this process's rights, whoever wrote it.
             let library = service::trust::file(path).map_err(|why| believable(&why))?;
-            let options = HostedOptions { program: provider_process::program(), library, deadline: owner.deadline() };
+            let say = |line: &str| tracing::info!("{line}");
+            let options = HostedOptions { program: provider_process::program(), library, deadline: owner.deadline(), say };
             Hosted::start(owner.exec(), &options).map(Running::Library).map_err(|error| error.to_string())
         }
     }

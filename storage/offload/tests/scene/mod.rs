@@ -49,7 +49,7 @@ pub fn faulty(exec: &Exec) -> Arc<Faulty> {
 }
 
 pub fn options(failures_max: u32) -> RegisterOptions {
-    let breaker = BreakerPolicy { failures_max, ..BreakerPolicy::default() };
+    let breaker = BreakerPolicy { failures_max, slow_max: failures_max.max(3), ..BreakerPolicy::default() };
     RegisterOptions { breaker, test_bytes_max: 8192, scratch: Some(std::env::temp_dir()), ..RegisterOptions::default() }
 }
 
