@@ -54,33 +54,47 @@ fn main() -> ExitCode {
 }
 
 fn run(verb: &Verb) -> Result<u8, Failure> {
-    if matches!(verb, Verb::Shellenv) {
-        return shellenv();
-    }
-    if let Verb::Provider(verb) = verb {
-        return provider::run(verb);
-    }
-    let client = Client::from_environment()?;
+    let client = Client::from_environment;
     match verb {
-        Verb::Stop if client.is_foreign() => Err(Request::Stop.refusal()),
-        Verb::Status if client.is_foreign() => Err(Request::Info.refusal()),
-        Verb::Status if !client.is_running() => {
-            cli::outln!("not running ({})", client.state().path().display());
-            if let Some(why) = awaited(&client) {
-                cli::outln!("{why}; see {}", client.state().log().display());
-            }
-            Ok(3)
-        }
-        Verb::Stop => stop(&client),
-        Verb::Upgrade { .. } if client.is_foreign() => Err(upgrade_request(String::new()).refusal()),
-        Verb::Upgrade { program } => upgrade(&client, program.as_deref()),
-        Verb::Start => {
-            client.call(&Request::Info)?;
-            until_open(&client)?;
-            describe(&client)
-        }
-        _ => describe(&client),
+        Verb::Shellenv => shellenv(),
+        Verb::Start => start(&client()?),
+        Verb::Status => status(&client()?),
+        Verb::Stop => stop(&client()?),
+        Verb::Upgrade { program } => upgrade(&client()?, program.as_deref()),
+        Verb::Provider(verb) => provider::run(verb),
     }
+}
+
+/// Refuses what is asked of another user's daemon.
+fn check_own(client: &Client, request: &Request) -> Result<(), Failure> {
+    if client.is_foreign() { Err(request.refusal()) } else { Ok(()) }
+}
+
+fn start(client: &Client) -> Result<u8, Failure> {
+    client.call(&Request::Info)?;
+    describe(client, &until_open(client)?);
+    Ok(0)
+}
+
+/// Tells whether a daemon runs, and starts none.
+fn status(client: &Client) -> Result<u8, Failure> {
+    check_own(client, &Request::Info)?;
+    if client.is_running() {
+        match info(client) {
+            Ok(info) => {
+                describe(client, &info);
+                return Ok(0);
+            }
+            // It has just ended.
+            Err(failure) if failure.kind == ErrorKind::Disconnected => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    cli::outln!("not running ({})", client.state().path().display());
+    if let Some(why) = awaited(client) {
+        cli::outln!("{why}; see {}", client.state().log().display());
+    }
+    Ok(3)
 }
 
 /// Reason why a daemon that does not listen now will soon; none when there is none.
@@ -94,12 +108,15 @@ fn awaited(client: &Client) -> Option<String> {
 }
 
 /// Waits until pools of the last time are open, and mounted: what is written before that lies beneath their mounts.
-fn until_open(client: &Client) -> Result<(), Failure> {
+fn until_open(client: &Client) -> Result<DaemonInfo, Failure> {
     let begun = Instant::now();
-    while info(client)?.is_opening && begun.elapsed() < OPENING {
+    loop {
+        let info = info(client)?;
+        if !info.is_opening || begun.elapsed() > OPENING {
+            return Ok(info);
+        }
         std::thread::sleep(Duration::from_millis(20));
     }
-    Ok(())
 }
 
 fn shellenv() -> Result<u8, Failure> {
@@ -125,36 +142,33 @@ fn manuals(programs: &Path) -> Option<PathBuf> {
     installed.into_iter().chain(in_tree).find(|folder| folder.join("man8/zpool.8").is_file())
 }
 
-fn describe(client: &Client) -> Result<u8, Failure> {
-    match client.call(&Request::Info)? {
-        Response::Info(info) => {
-            cli::outln!(
-                "zirconiad {} (process {}) has run for {} s; state in {}",
-                info.version,
-                info.pid,
-                info.uptime_seconds,
-                client.state().path().display()
-            );
-            let none = if info.is_opening { "none yet" } else { "none" };
-            cli::outln!("pools: {}", if info.pools.is_empty() { none.to_string() } else { info.pools.join(", ") });
-            if info.is_opening {
-                cli::outln!("others are being opened or mounted: see 'zpool list'");
-            }
-            Ok(0)
-        }
-        other => Err(cli::unexpected("cannot ask the daemon", other)),
+/// Tells what a daemon says of itself.
+fn describe(client: &Client, info: &DaemonInfo) {
+    cli::outln!(
+        "zirconiad {} (process {}) has run for {} s; state in {}",
+        info.version,
+        info.pid,
+        info.uptime_seconds,
+        client.state().path().display()
+    );
+    let none = if info.is_opening { "none yet" } else { "none" };
+    cli::outln!("pools: {}", if info.pools.is_empty() { none.to_string() } else { info.pools.join(", ") });
+    if info.is_opening {
+        cli::outln!("others are being opened or mounted: see 'zpool list'");
     }
 }
 
 fn stop(client: &Client) -> Result<u8, Failure> {
+    check_own(client, &Request::Stop)?;
     let Some(remarks) = client.stop()? else {
         cli::outln!("not running");
         return Ok(0);
     };
     remarks.iter().for_each(|remark| cli::errln!("{remark}"));
-    // It answers no more before it has unmounted and synced; it lets go of its lock when all of that is done.
-    let begun = Instant::now();
-    while client.is_running() || client.is_owned() {
+    // It answers no more before it has unmounted and synced; it lets go of its lock when all of that is done. One that another command starts
+    // meanwhile is none of ours.
+    let (begun, stopped) = (Instant::now(), client.owner());
+    while client.is_owned() && client.owner() == stopped {
         if begun.elapsed() > Duration::from_secs(60) {
             return Err(Failure::new(ErrorKind::Timeout, "cannot stop the daemon", "it is still at work after 60 s"));
         }
@@ -195,6 +209,7 @@ fn is_gone(client: &Client) -> bool {
 fn upgrade(client: &Client, program: Option<&Path>) -> Result<u8, Failure> {
     /// Time after which a daemon should answer: one that does not get on is given up before, and the program before it goes on.
     const PATIENCE: Duration = Duration::from_secs(120);
+    check_own(client, &upgrade_request(String::new()))?;
     let path = program.map_or_else(cli::daemon_program, Path::to_path_buf);
     let failed = |kind, why: String| Failure::new(kind, REPLACE, why);
     let path = std::fs::canonicalize(&path).map_err(|error| failed(ErrorKind::NotFound, format!("{}: {error}", path.display())))?;
@@ -236,7 +251,9 @@ fn upgrade(client: &Client, program: Option<&Path>) -> Result<u8, Failure> {
             failed(ErrorKind::Io, format!("{asked} did not start; {} goes on, process {}", after.program, after.pid)).advise(advice)
         );
     }
-    describe(client)
+    // It may be stopped again by now, and nobody asked for another one.
+    describe(client, &after);
+    Ok(0)
 }
 
 #[cfg(test)]
