@@ -45,9 +45,13 @@ pub(crate) struct Bench<'a> {
 fn samples(bytes: usize) -> [Vec<u8>; 4] {
     let mut random = SplitMix::new(bytes as u64);
     const WORDS: [&[u8]; 8] = [b"checksum ", b"parity ", b"compress ", b"the ", b"accelerator\n", b"of a ", b"provider ", b"column, "];
-    let words = std::iter::repeat_with(|| WORDS[random.below(8)]).flatten().copied().take(bytes).collect();
+    let mut words = Vec::with_capacity(bytes + 16);
+    while words.len() < bytes {
+        words.extend_from_slice(WORDS[random.below(8)]);
+    }
+    words.truncate(bytes);
     let runs = (0..bytes).map(|at| (at / 61 % 251) as u8).collect();
-    let noise = (0..bytes).map(|_| random.next_u64() as u8).collect();
+    let noise = random.bytes(bytes);
     [words, runs, noise, vec![0; bytes]]
 }
 

@@ -197,7 +197,7 @@ impl Maker<'_> {
         let random = &mut self.random;
         match random.below(6) {
             0 => vec![0; bytes],
-            1 => (0..bytes).map(|_| random.next_u64() as u8).collect(),
+            1 => random.bytes(bytes),
             2 => std::iter::repeat_with(|| WORDS[random.below(WORDS.len())]).flatten().copied().take(bytes).collect(),
             3 => {
                 let run = 1 + random.below(300);
@@ -205,7 +205,8 @@ impl Maker<'_> {
             }
             4 => (0..bytes).map(|at| if at / 100 % 3 == 0 { random.next_u64() as u8 } else { 0xFF }).collect(),
             _ => {
-                let period: Vec<u8> = (0..1 + random.below(40_000)).map(|_| random.next_u64() as u8).collect();
+                let period = 1 + random.below(40_000);
+                let period = random.bytes(period);
                 (0..bytes).map(|at| period[at % period.len()]).collect()
             }
         }
@@ -218,7 +219,7 @@ impl Maker<'_> {
         let total = (offset + bytes.len() + self.random.below(300)).max(self.copy_min).next_multiple_of(self.copy_align);
         let buffer = self.device.alloc(total)?;
         let view = buffer.view(offset..offset + bytes.len())?;
-        let mut slot = Slot { buffer, view, image: (0..total).map(|_| self.random.next_u64() as u8).collect() };
+        let mut slot = Slot { buffer, view, image: self.random.bytes(total) };
         slot.put(bytes);
         graph.copy_in(&Abd::from_slice(&slot.image), &slot.buffer.whole());
         Ok(slot)

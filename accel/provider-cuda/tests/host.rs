@@ -63,7 +63,7 @@ fn random_shapes_equal_software() {
 fn blocks() -> Vec<Abd> {
     let words = |at: usize| b"compress me, or else "[at % 21];
     let mut random = exec::SplitMix::new(9);
-    let noise = (0..12_288).map(|_| random.next_u64() as u8).collect::<Vec<u8>>();
+    let noise = random.bytes(12_288);
     vec![Abd::from_slice(&(0..16_384).map(words).collect::<Vec<u8>>()), Abd::from_slice(&noise), Abd::zeroed(8192)]
 }
 

@@ -84,7 +84,7 @@ fn compression_holds_at_every_edge() {
     let mut random = SplitMix::new(5);
     let sizes = (1..40).chain((8180..8210).step_by(3)).chain([16_383, 16_384, 16_385, 24_577, 2 << 20, 4 << 20]);
     for bytes in sizes {
-        let noise = |random: &mut SplitMix| (0..bytes).map(|_| random.next_u64() as u8).collect::<Vec<u8>>();
+        let noise = |random: &mut SplitMix| random.bytes(bytes);
         let text = (0..bytes).map(|at| b"a block of a pool, and "[at % 23]).collect();
         let late: Vec<u8> = noise(&mut random).iter().enumerate().map(|(at, byte)| if at + 100 > bytes { 7 } else { *byte }).collect();
         for block in [vec![0; bytes], text, noise(&mut random), late] {
@@ -169,7 +169,7 @@ fn gzip_and_zstd_go_both_ways() {
     let Emulated { device, .. } = emulated();
     let mut random = SplitMix::new(6);
     for bytes in [512, 516, 1024, 4096, 4100, 131_072, 131_584, 1 << 20, 4 << 20] {
-        let noise: Vec<u8> = (0..bytes).map(|_| random.next_u64() as u8).collect();
+        let noise: Vec<u8> = random.bytes(bytes);
         let text: Vec<u8> = (0..bytes).map(|at| b"a block of a pool, and "[at % 23] ^ (at / 4099) as u8).collect();
         let late: Vec<u8> = noise.iter().enumerate().map(|(at, byte)| if at > bytes / 2 { 7 } else { *byte }).collect();
         for block in [vec![0; bytes], text, noise, late] {

@@ -24,6 +24,16 @@ impl SplitMix {
         (self.next_u64() % bound.max(1) as u64) as usize
     }
 
+    /// Returns the next `count` bytes.
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(count.next_multiple_of(8));
+        while bytes.len() < count {
+            bytes.extend_from_slice(&self.next_u64().to_le_bytes());
+        }
+        bytes.truncate(count);
+        bytes
+    }
+
     /// True once in `one_in` times on average.
     pub fn chance(&mut self, one_in: usize) -> bool {
         self.below(one_in) == 0

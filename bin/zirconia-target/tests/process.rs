@@ -130,7 +130,7 @@ fn kill(is_local: bool) {
             process.signal(Signal::KILL);
         });
         loop {
-            let record: Vec<u8> = (0..2 * COLUMN).map(|_| random.next_u64() as u8).collect();
+            let record: Vec<u8> = random.bytes(2 * COLUMN);
             let at = (records.len() % 4000 * COLUMN) as u64;
             match write(&device, &stores, &Abd::from_slice(&record), at) {
                 Ok(words) => records.push((at, record, words)),

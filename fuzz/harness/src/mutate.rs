@@ -24,7 +24,7 @@ pub fn mutated(seeds: &[Vec<u8>], random: &mut SplitMix) -> Vec<u8> {
 fn noise(random: &mut SplitMix) -> Vec<u8> {
     let limit = 1 << (1 + random.below(10));
     let length = random.below(limit);
-    (0..length).map(|_| random.next_u64() as u8).collect()
+    random.bytes(length)
 }
 
 fn change(bytes: &mut Vec<u8>, seeds: &[Vec<u8>], random: &mut SplitMix) {

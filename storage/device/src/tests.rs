@@ -49,7 +49,7 @@ fn exec() -> Exec {
 
 fn pattern(length: usize, seed: u64) -> Vec<u8> {
     let mut random = SplitMix::new(seed);
-    (0..length).map(|_| random.next_u64() as u8).collect()
+    random.bytes(length)
 }
 
 /// A buffer of several runs of uneven (sector multiple) lengths.

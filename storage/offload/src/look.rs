@@ -50,7 +50,7 @@ mod tests {
 
     fn noise(bytes: usize) -> Vec<u8> {
         let mut random = SplitMix::new(5);
-        (0..bytes).map(|_| random.next_u64() as u8).collect()
+        random.bytes(bytes)
     }
 
     fn hopeless(bytes: &[u8]) -> bool {

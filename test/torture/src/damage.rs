@@ -136,7 +136,7 @@ pub fn try_uberblocks(specimen: &Specimen) -> Verdict {
                     (0..LABELS).for_each(|label| {
                         let start = raw::slot_offset(label, *slot);
                         let mut random = SplitMix::new(specimen.seed);
-                        let bytes: Vec<u8> = (0..raw::slot_bytes()).map(|_| random.next_u64() as u8).collect();
+                        let bytes: Vec<u8> = random.bytes(raw::slot_bytes());
                         image.write(start, &bytes);
                     });
                 }

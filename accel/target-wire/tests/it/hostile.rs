@@ -145,7 +145,8 @@ fn no_bytes_make_a_decoder_panic() {
     let mut read = 0;
     for round in 0..40_000 {
         let mut bytes = if round % 4 == 0 {
-            (0..random.below(64)).map(|_| random.next_u64() as u8).collect()
+            let count = random.below(64);
+            random.bytes(count)
         } else {
             seeds[random.below(seeds.len())].clone()
         };
@@ -171,8 +172,8 @@ fn no_bytes_make_a_decoder_panic() {
 }
 
 fn frame(random: &mut SplitMix) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
-    let message: Vec<u8> = (0..random.below(300)).map(|_| random.next_u64() as u8).collect();
-    let payload: Vec<u8> = (0..random.below(5000)).map(|_| random.next_u64() as u8).collect();
+    let (message, payload) = (random.below(300), random.below(5000));
+    let (message, payload) = (random.bytes(message), random.bytes(payload));
     let mut link = Vec::new();
     let header = Header { kind: Kind::Execute, epoch: 5, op: 6, floor: 4 };
     let (head, tail) = payload.split_at(payload.len() / 3);

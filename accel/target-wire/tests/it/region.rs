@@ -67,7 +67,7 @@ fn both_sides_see_the_same_bytes_and_no_others() {
     let mut random = SplitMix::new(4);
     for _ in 0..200 {
         let bytes = random.below(9000) + 1;
-        let data: Vec<u8> = (0..bytes).map(|_| random.next_u64() as u8).collect();
+        let data: Vec<u8> = random.bytes(bytes);
         let payload = Abd::gang(&[Abd::from_slice(&data[..bytes / 3]), Abd::from_slice(&data[bytes / 3..])]);
         let offset = random.below(BYTES as usize - bytes + 1) as u64;
         let crc = own.write(offset, &payload).unwrap();
@@ -142,7 +142,8 @@ fn places_come_back_as_they_were() {
         assert_eq!(ExecutePlaces::decode(&places.encode(b"rest")), Ok((places, &b"rest"[..])));
         let room = CompletionRoom { bytes: one.bytes, crc: random.next_u64() as u32 };
         assert_eq!(CompletionRoom::decode(&room.encode(b"rest")), Ok((room, &b"rest"[..])));
-        let bytes: Vec<u8> = (0..random.below(20)).map(|_| random.next_u64() as u8).collect();
+        let count = random.below(20);
+        let bytes = random.bytes(count);
         if let Ok((places, rest)) = ExecutePlaces::decode(&bytes) {
             assert_eq!(places.encode(rest), bytes, "two forms of the same places");
         }

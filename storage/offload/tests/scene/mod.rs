@@ -17,6 +17,8 @@ use zio::WriteRequest;
 pub const DEADLINE_NS: u64 = 1_000_000_000;
 /// The compressions of the program.
 pub const KINDS: [Compression; 4] = [Compression::LZ4, Compression::GZIP_6, Compression::ZSTD, Compression::OFF];
+/// Level of zstd in the program.
+const ZSTD_LEVEL: u8 = 3;
 /// Checksums of the program.
 pub const SUMS: [Checksum; 2] = [Checksum::FLETCHER_4, Checksum::SHA256];
 
@@ -33,6 +35,16 @@ fn used(feature: &Feature) -> bool {
     }
 }
 
+/// The feature at the level that the tests use: the highest ones take long to be tried.
+fn quick(feature: Feature) -> Feature {
+    match feature {
+        Feature::Compress { kind: Compression::ZSTD, .. } => {
+            Feature::Compress { kind: Compression::ZSTD, level_min: ZSTD_LEVEL, level_max: ZSTD_LEVEL }
+        }
+        other => other,
+    }
+}
+
 /// A pool whose stages run on a provider that can be told to misbehave.
 pub struct World {
     pub rig: Rig,
@@ -44,7 +56,7 @@ pub struct World {
 }
 
 pub fn faulty(exec: &Exec) -> Arc<Faulty> {
-    let features = features().into_iter().filter(used).collect();
+    let features = features().into_iter().filter(used).map(quick).collect();
     Faulty::new(exec, "faulty", Software::new(exec, SoftwareOptions { features, ..SoftwareOptions::default() }))
 }
 
@@ -110,7 +122,7 @@ pub fn record(number: u64) -> WriteRequest {
         _ => Abd::from_slice(&vec![7; bytes]),
     };
     let compression = KINDS[(number / 2 % 4) as usize];
-    let zstd_level = if compression == Compression::ZSTD { 3 } else { 0 };
+    let zstd_level = if compression == Compression::ZSTD { ZSTD_LEVEL } else { 0 };
     WriteRequest { compression, zstd_level, checksum: SUMS[(number / 3 % 2) as usize], ..request(data, number) }
 }
 

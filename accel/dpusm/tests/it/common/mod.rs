@@ -56,7 +56,7 @@ pub fn blocks(count: usize, bytes: usize) -> Vec<Abd> {
         .map(|number| {
             let block: Vec<u8> = match number % 3 {
                 0 => std::iter::repeat_with(|| WORDS[random.below(4)]).flatten().copied().take(bytes).collect(),
-                1 => (0..bytes).map(|_| random.next_u64() as u8).collect(),
+                1 => random.bytes(bytes),
                 _ => (0..bytes).map(|at| (at / 100 + number) as u8).collect(),
             };
             Abd::from_slice(&block)

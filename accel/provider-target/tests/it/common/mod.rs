@@ -197,7 +197,7 @@ pub fn blocks(count: usize, bytes: usize, compressible: bool) -> Vec<Abd> {
         if compressible && number.is_multiple_of(2) {
             std::iter::repeat_with(|| words[random.below(4)]).flatten().copied().take(bytes).collect()
         } else {
-            (0..bytes).map(|_| random.next_u64() as u8).collect()
+            random.bytes(bytes)
         }
     };
     (0..count).map(one).map(|block| Abd::from_slice(&block)).collect()
