@@ -60,6 +60,8 @@ pub struct Heritage {
     pub entries: Vec<Entry>,
     /// True when changes came after them that are not to be done: nobody was answered. What logs on disk have of file systems is not to be done either.
     pub is_cut: bool,
+    /// Number of these changes, as far as entries tell of them.
+    pub left_out: u64,
     /// Position of the first entry.
     start: u64,
 }
@@ -116,7 +118,7 @@ impl Arena {
         if header.guid != guid {
             return Err(ArenaError::Unsound("it is of another pool"));
         }
-        let Contents { replay, start, end, done, is_cut, beyond } = Contents::read(&store, &header, synced)?;
+        let Contents { replay, start, end, done, is_cut, left_out, beyond } = Contents::read(&store, &header, synced)?;
         header.inherited = Inherited { start, end, txg: None };
         (header.gaps, header.synced) = (Default::default(), synced);
         header.epoch += 1;
@@ -130,7 +132,7 @@ impl Arena {
                 return Err(ArenaError::Unsound("it has no room for what it tells"));
             }
         }
-        Ok((Arena::assemble(store, ring, done), Heritage { entries: replay, is_cut, start }))
+        Ok((Arena::assemble(store, ring, done), Heritage { entries: replay, is_cut, left_out, start }))
     }
 
     /// Names the pool whose arena it is: its guid and txgs. Once, before anything is noted.
