@@ -237,8 +237,9 @@ impl Arena {
     fn synced(&self, txg: Txg) {
         {
             let mut ring = self.ring.lock();
-            let _ = self.gap.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |gap| (gap != 0 && gap <= txg.0).then_some(0));
             ring.synced(&self.store, &self.requests, txg);
+            // After the header says so: what is answered from now on counts on that.
+            let _ = self.gap.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |gap| (gap != 0 && gap <= txg.0).then_some(0));
         }
         self.give_back();
     }
@@ -295,7 +296,12 @@ impl Arena {
     pub fn wait_settled(&self) -> Result<(), DmuError> {
         match self.gap.load(Ordering::SeqCst) {
             0 => Ok(()),
-            gap => self.txgs().ok_or(DmuError::Stopped)?.wait_synced(Txg(gap)).map_err(|_| DmuError::Stopped),
+            gap => {
+                self.txgs().ok_or(DmuError::Stopped)?.wait_synced(Txg(gap)).map_err(|_| DmuError::Stopped)?;
+                // Who waits may be told before the arena is, and of a txg that was not written in the end no uberblock tells.
+                self.ring.lock().end_gaps(&self.store, Txg(gap));
+                Ok(())
+            }
         }
     }
 
