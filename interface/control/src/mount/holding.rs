@@ -42,10 +42,18 @@ struct Left {
     arena: OwnedFd,
 }
 
+/// Thing that the keeper has.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Told {
+    notes: Vec<u8>,
+    /// Device and inode of its descriptor: a pool that was closed and opened again has another arena, with the same notes.
+    file: String,
+}
+
 #[derive(Default)]
 struct State {
-    /// Notes that the keeper has, by their numbers.
-    told: BTreeMap<u32, Vec<u8>>,
+    /// Things that the keeper has, by their numbers.
+    told: BTreeMap<u32, Told>,
     /// Numbers of arenas, by the guids of their pools.
     arenas: BTreeMap<u64, u32>,
     /// Arenas of the daemon before, by the guids of their pools.
@@ -150,11 +158,13 @@ impl Holding {
     fn tell(&self, state: &mut State, number: u32, thing: Thing, descriptor: BorrowedFd<'_>) {
         let Some(keeper) = self.keeper.get() else { return };
         let Ok(notes) = serde_json::to_vec(&Notes { format: FORMAT, thing }) else { return };
-        if state.told.get(&number) == Some(&notes) {
+        let file = rustix::fs::fstat(descriptor).map(|file| format!("{}:{}", file.st_dev, file.st_ino)).unwrap_or_default();
+        let told = Told { notes, file };
+        if state.told.get(&number) == Some(&told) {
             return;
         }
-        match keeper.hold(number, &notes, descriptor) {
-            Ok(()) => drop(state.told.insert(number, notes)),
+        match keeper.hold(number, &told.notes, descriptor) {
+            Ok(()) => drop(state.told.insert(number, told)),
             Err(error) => tracing::warn!("a mount does not outlive the daemon: {error}"),
         }
     }
@@ -237,6 +247,43 @@ impl Holding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mount::keeping::Heritage;
+    use std::path::Path;
+
+    /// Keeper that remembers the numbers of what it was to hold.
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<u32>>);
+
+    impl Keeper for Heard {
+        fn keep(&self, _: Heritage, _: &Path) -> std::io::Result<()> {
+            Ok(())
+        }
+        fn taken(&self, _: u32) {}
+        fn done(&self) {}
+        fn can_hold(&self) -> bool {
+            true
+        }
+        fn hold(&self, number: u32, _: &[u8], _: BorrowedFd<'_>) -> std::io::Result<()> {
+            self.0.lock().push(number);
+            Ok(())
+        }
+        fn let_go(&self, _: u32) {}
+    }
+
+    /// If this fails, a daemon that closed a pool and opened it again (`zinject -u`) leaves the arena of before to the next one, which goes on with the
+    /// mounts and without anything that programs were told is done since.
+    #[test]
+    fn another_arena_is_held_though_its_notes_are_the_same() {
+        let (heard, holding) = (Arc::new(Heard::default()), Holding::default());
+        let keeper: Arc<dyn Keeper> = heard.clone();
+        holding.begin(&keeper, 0);
+        let file = |name: &str| rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC).expect("a file in memory");
+        let (before, after) = (file("before"), file("after"));
+        for (arena, count) in [(&before, 1), (&before, 1), (&after, 2), (&after, 2)] {
+            holding.tell(&mut holding.state.lock(), 5, Thing::Arena(77), arena.as_fd());
+            assert_eq!(heard.0.lock().len(), count);
+        }
+    }
 
     fn arena() -> OwnedFd {
         std::fs::File::open("/dev/null").expect("there").into()
@@ -251,7 +298,7 @@ mod tests {
         // Somebody looks what there is meanwhile: no pool yet.
         assert!(state.forget_over(&BTreeSet::new(), &BTreeSet::new()).is_empty());
         assert_eq!(state.number_of_arena(77, || 9), 5);
-        state.told.insert(5, Vec::new());
+        state.told.insert(5, Told::default());
         assert!(state.forget_over(&BTreeSet::from([5]), &BTreeSet::from([5])).is_empty());
         assert_eq!(state.number_of_arena(77, || 9), 5);
         assert_eq!(state.forget_arena(77), Some(5));
@@ -264,9 +311,9 @@ mod tests {
     /// If this fails, a daemon that dies just after it mounted something leaves that mount to nobody.
     #[test]
     fn what_came_while_somebody_looked_is_not_let_go() {
-        let mut state = State { told: [1, 2].map(|number| (number, Vec::new())).into(), ..State::default() };
+        let mut state = State { told: [1, 2].map(|number| (number, Told::default())).into(), ..State::default() };
         let before = BTreeSet::from([1, 2]);
-        state.told.insert(3, Vec::new());
+        state.told.insert(3, Told::default());
         assert_eq!(state.forget_over(&before, &BTreeSet::from([2])), [1]);
         assert_eq!(state.told.keys().copied().collect::<Vec<_>>(), [2, 3]);
         assert!(state.forget_over(&before, &BTreeSet::from([2])).is_empty(), "once");

@@ -489,14 +489,15 @@ impl Mounts {
         if kernels.is_unknown {
             zfs.take_over_unknown();
         }
-        if !zfs.is_read_only() && !opens.settings.read_only {
-            zfs.drain_unlinked().map_err(|error| because(ErrorKind::Io, &*what, error))?;
-        }
         if !zfs.is_read_only() {
             let source: Weak<Zfs> = Arc::downgrade(&zfs);
             let log = dataset.intent_log(source).map_err(|error| failure::dataset("mount", &name, &error))?;
             // Extended attributes wait for their txg: `zilsaxattr` is not made active here.
             zfs.set_log(log, false);
+        }
+        // The arena hears of it, and numbers that become free rest.
+        if !zfs.is_read_only() && !opens.settings.read_only {
+            zfs.drain_unlinked().map_err(|error| because(ErrorKind::Io, &*what, error))?;
         }
         let snapshots: Option<Arc<dyn SnapshotSource>> = if dataset.is_snapshot() { None } else { Some(dataset) };
         let handler = ZplFuse::new(zfs.clone(), snapshots).with_health(opens.is_suspended).with_workers(opens.works_in);

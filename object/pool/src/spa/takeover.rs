@@ -77,6 +77,13 @@ pub(crate) fn replay(
         PoolError::Takeover(error)
     })?;
     tracing::info!("pool '{}' goes on where the process before ended: {records} records of it were replayed", spa.name());
+    if heritage.left_out > 0 {
+        let left_out = heritage.left_out;
+        tracing::info!(
+            "pool '{}': {left_out} changes that nobody was answered are left out, since what came before them is not known",
+            spa.name()
+        );
+    }
     spa.dsl.set_arena(arena, spa.guid().0);
     Ok(ArenaOutcome::TakenOver { records })
 }

@@ -37,6 +37,10 @@ use zio::{ErrorKind, IoKind, Zio, ZioError};
 /// More passes than any pool needs: something keeps changing.
 const PASSES_MAX: u32 = 64;
 
+/// Number of txgs without changes after which the uberblock is written all the same: what is logged next is of the txg that is open, and whoever
+/// imports the pool after a crash takes a log of very many txgs later for one that never was (`zil::claim`).
+const IDLE_TXGS_MAX: u64 = 10_000;
+
 /// State that only the sync touches.
 struct Work {
     maps: SpaceMaps,
@@ -150,7 +154,8 @@ impl Syncer {
         let mut at = Syncing { tx: &tx, pass: 1, maps, root: None, config_dirty: false, unsettled: false };
         self.run(&mut steps.once, &mut at)?;
         self.converge(&mut steps.passes, &mut at, 1)?;
-        if at.root.is_some() || at.config_dirty {
+        let is_far = txg.0.saturating_sub(self.spa.config.lock().uberblock.ub_txg) >= IDLE_TXGS_MAX;
+        if at.root.is_some() || at.config_dirty || is_far {
             while self.flush(txg, silent)? {
                 self.converge(&mut steps.passes, &mut at, 2)?;
             }

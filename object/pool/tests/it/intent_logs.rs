@@ -182,3 +182,22 @@ fn a_log_that_holds_writes_keeps_the_pool_read_only() {
         bench.clean("after it was refused");
     }
 }
+
+/// If this fails, what was made durable after a pool had nothing to do for a week is lost with a crash: its log seems to be of txgs that never were.
+#[test]
+fn a_pool_with_nothing_to_do_says_now_and_then_how_far_it_is() {
+    let devices = devices(1);
+    let pool = create(&devices, TopKind::Leaf);
+    let said = || pool.uberblock().ub_txg;
+    let stays = |_| {
+        let before = said();
+        pool.sync().expect("synced");
+        (said() == before).then_some(before)
+    };
+    let begun = (0..1000).find_map(stays).expect("nothing is written of a txg without changes");
+    (0..10_000).for_each(|_| pool.sync().expect("synced"));
+    let (said, now) = (said(), pool.txg().0);
+    assert!(said > begun && now < said + 10_000, "{said} of {now}");
+    drop(pool);
+    assert_eq!(import(&devices, true).expect("imported").uberblock().ub_txg, said);
+}

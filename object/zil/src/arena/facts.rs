@@ -37,4 +37,9 @@ impl Done {
         let object = if later.object == 0 { self.object } else { later.object };
         Done { object, bytes: self.bytes.saturating_add(later.bytes) }
     }
+
+    /// Effect of what was noted before, and of a mark that tells it once more, all of it or what came first.
+    pub(super) fn told_again(self, mark: Done) -> Done {
+        Done { bytes: self.bytes.max(mark.bytes), ..self.and(mark) }
+    }
 }

@@ -60,6 +60,8 @@ pub struct Heritage {
     pub entries: Vec<Entry>,
     /// True when changes came after them that are not to be done: nobody was answered. What logs on disk have of file systems is not to be done either.
     pub is_cut: bool,
+    /// Number of these changes, as far as entries tell of them.
+    pub left_out: u64,
     /// Position of the first entry.
     start: u64,
 }
@@ -116,7 +118,7 @@ impl Arena {
         if header.guid != guid {
             return Err(ArenaError::Unsound("it is of another pool"));
         }
-        let Contents { replay, start, end, done, is_cut, beyond } = Contents::read(&store, &header, synced)?;
+        let Contents { replay, start, end, done, is_cut, left_out, beyond } = Contents::read(&store, &header, synced)?;
         header.inherited = Inherited { start, end, txg: None };
         (header.gaps, header.synced) = (Default::default(), synced);
         header.epoch += 1;
@@ -130,7 +132,7 @@ impl Arena {
                 return Err(ArenaError::Unsound("it has no room for what it tells"));
             }
         }
-        Ok((Arena::assemble(store, ring, done), Heritage { entries: replay, is_cut, start }))
+        Ok((Arena::assemble(store, ring, done), Heritage { entries: replay, is_cut, left_out, start }))
     }
 
     /// Names the pool whose arena it is: its guid and txgs. Once, before anything is noted.
@@ -235,8 +237,9 @@ impl Arena {
     fn synced(&self, txg: Txg) {
         {
             let mut ring = self.ring.lock();
-            let _ = self.gap.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |gap| (gap != 0 && gap <= txg.0).then_some(0));
             ring.synced(&self.store, &self.requests, txg);
+            // After the header says so: what is answered from now on counts on that.
+            let _ = self.gap.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |gap| (gap != 0 && gap <= txg.0).then_some(0));
         }
         self.give_back();
     }
@@ -293,7 +296,12 @@ impl Arena {
     pub fn wait_settled(&self) -> Result<(), DmuError> {
         match self.gap.load(Ordering::SeqCst) {
             0 => Ok(()),
-            gap => self.txgs().ok_or(DmuError::Stopped)?.wait_synced(Txg(gap)).map_err(|_| DmuError::Stopped),
+            gap => {
+                self.txgs().ok_or(DmuError::Stopped)?.wait_synced(Txg(gap)).map_err(|_| DmuError::Stopped)?;
+                // Who waits may be told before the arena is, and of a txg that was not written in the end no uberblock tells.
+                self.ring.lock().end_gaps(&self.store, Txg(gap));
+                Ok(())
+            }
         }
     }
 

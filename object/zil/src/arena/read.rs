@@ -28,6 +28,8 @@ pub(super) struct Contents {
     pub done: HashMap<(u64, u64), Done>,
     /// True when something came after that does not count: logs on disk may have more than the arena.
     pub is_cut: bool,
+    /// Number of changes that do not count.
+    pub left_out: u64,
     /// Marks among what does not count: they tell of what is on disk.
     pub beyond: Vec<Entry>,
 }
@@ -57,6 +59,7 @@ impl Contents {
                 contents.beyond.push(entry);
             }
             if is_beyond && entry.kind != EntryKind::Mark {
+                contents.left_out += u64::from(entry.kind != EntryKind::Gap);
                 continue;
             }
             contents.tell(&entry);
@@ -92,7 +95,9 @@ impl Contents {
     fn tell(&mut self, entry: &Entry) {
         if entry.unique != 0 {
             let told = Done { object: entry.object, bytes: entry.bytes };
-            self.done.entry((entry.objset, entry.unique)).and_modify(|done| *done = done.and(told)).or_insert(told);
+            // A kill may leave a mark beside the entries that it is there for.
+            let with = |done: &mut Done| *done = if entry.kind == EntryKind::Mark { done.told_again(told) } else { done.and(told) };
+            self.done.entry((entry.objset, entry.unique)).and_modify(with).or_insert(told);
         }
     }
 }

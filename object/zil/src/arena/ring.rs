@@ -124,11 +124,24 @@ impl Ring {
         while let Some(first) = self.txgs.pop_front_if(|first| first.txg <= txg) {
             self.header.synced = if first.is_written { first.txg } else { self.header.synced };
         }
-        // A txg in which nothing was changed in the end is not on disk, and its gap is none all the same.
+        let has_over = self.forget_gaps(txg);
+        if !self.move_on(store, requests) && has_over {
+            self.write_header(store);
+        }
+    }
+
+    /// Forgets the gaps of txgs up to this one; true when there were any. A txg in which nothing was changed in the end is not on disk, and its gap is
+    /// none all the same.
+    fn forget_gaps(&mut self, txg: Txg) -> bool {
         let over = |gap: &Gap| gap.txg != Txg(0) && gap.txg <= txg;
         let has_over = self.header.gaps.iter().any(over);
         self.header.gaps.iter_mut().filter(|gap| over(gap)).for_each(|gap| *gap = Gap::default());
-        if !self.move_on(store, requests) && has_over {
+        has_over
+    }
+
+    /// The txg is on disk: what came after its gap counts from now on, before [`Ring::synced`] is told.
+    pub(super) fn end_gaps(&mut self, store: &Store, txg: Txg) {
+        if self.forget_gaps(txg) {
             self.write_header(store);
         }
     }

@@ -137,6 +137,45 @@ fn what_has_no_room_is_answered_when_it_is_on_disk() {
     assert!(arena.is_settled(), "there is room again");
 }
 
+/// If this fails, the log of a takeover does not say that changes were left out, by which a loss would be traced.
+#[test]
+fn what_is_left_out_behind_a_gap_is_counted() {
+    let pool = pool();
+    let arena = arena(&pool);
+    let tx = pool.txgs.assign(0).expect("a transaction");
+    note(&arena, 1, b"before", &tx);
+    arena.note_gap(OBJSET, Done::default(), &tx);
+    note(&arena, 2, b"after", &tx);
+    let killed = bytes_of(&*arena);
+    for (synced, counts) in [(pool.txgs.synced_txg(), (1, true, 1)), (tx.txg(), (0, false, 0))] {
+        let (_, heritage, found) = payloads(&killed, synced).expect("sound");
+        assert_eq!((found.len(), heritage.is_cut, heritage.left_out), counts);
+    }
+    drop(tx);
+}
+
+/// If this fails, what programs were told is done after a gap is left out by the next process, where the gap's txg was not written in the end.
+#[test]
+fn a_gap_that_was_waited_for_cuts_nothing_off() {
+    let pool = pool();
+    let arena = arena(&pool);
+    let synced = pool.txgs.synced_txg();
+    let tx = pool.txgs.assign(0).expect("a transaction");
+    let (told, heard) = std::sync::mpsc::channel();
+    let own = arena.clone();
+    // Whoever waits is told before the arena is.
+    tx.on_commit(Box::new(move |_| {
+        own.wait_settled().expect("synced");
+        told.send(bytes_of(&*own)).expect("heard");
+    }));
+    arena.note_gap(OBJSET, Done::default(), &tx);
+    drop(tx);
+    pool.sync().expect("synced");
+    let answered = heard.recv().expect("told");
+    assert!(!payloads(&answered, synced).expect("sound").1.is_cut);
+    assert!(arena.is_settled());
+}
+
 /// If this fails, what a killed process left unanswered before something without a record is lost to the next.
 #[test]
 fn marks_behind_a_gap_are_kept() {
@@ -157,6 +196,26 @@ fn marks_behind_a_gap_are_kept() {
     assert!(next.was_done(OBJSET, 3).is_some());
     let third = payloads(&bytes_of(&*next), pool.txgs.synced_txg()).expect("sound").0;
     assert!(third.was_done(OBJSET, 3).is_some(), "the one after that knows it too");
+    drop(request);
+}
+
+/// If this fails, a write that was done is done once more after a death, over what others wrote since: what tells of it counts twice.
+#[test]
+fn what_is_told_once_more_counts_once() {
+    let pool = pool();
+    let arena = arena(&pool);
+    let request = arena.begin(7);
+    arena.note(&noted(&[b"first"]), &pool.txgs.assign(0).expect("a transaction"));
+    arena.left();
+    let before = bytes_of(&*arena);
+    pool.sync().expect("synced");
+    // Killed when the mark was there, and the header still had the entry.
+    let mut killed = bytes_of(&*arena);
+    killed[..BEFORE_RING].copy_from_slice(&before[..BEFORE_RING]);
+    for bytes in [killed, bytes_of(&*arena)] {
+        let (next, ..) = payloads(&bytes, pool.txgs.synced_txg()).expect("sound");
+        assert_eq!(next.was_done(OBJSET, 7).map(|done| done.bytes), Some(5));
+    }
     drop(request);
 }
 

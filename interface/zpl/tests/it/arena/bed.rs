@@ -98,9 +98,16 @@ impl Served {
         if pool.has_taken_over() {
             zfs.take_over_unknown();
         }
-        zfs.drain_unlinked().expect("drained");
         zfs.set_log(handle.intent_log(Arc::downgrade(&zfs) as _).expect("a log"), false);
+        zfs.drain_unlinked().expect("drained");
         Served { exec, sim, devices, objset: handle.object(), zfs, pool }
+    }
+
+    /// The same process, which serves the file system anew: as after a mount that ended without a word.
+    pub fn mounted_again(self) -> Served {
+        let Served { exec, sim, devices, zfs, pool, .. } = self;
+        drop(zfs);
+        Served::mount(exec, sim, devices, pool)
     }
 
     /// Remains that another process would find if this one were killed now.

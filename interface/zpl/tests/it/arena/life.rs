@@ -66,6 +66,26 @@ fn a_file_without_names_stays_until_the_kernel_forgets_it() {
     next.end("at the end");
 }
 
+/// If this fails, what a mount deletes at its beginning is there again after a death, and takes room until it is unmounted; or its number is given to
+/// another file before it is free on disk, and all that programs were told is done since is lost, since the next one cannot take over.
+#[test]
+fn what_a_mount_deletes_first_is_told() {
+    let served = Served::new(1 << 20, &[]);
+    let root = served.zfs.node(served.zfs.root()).expect("the root");
+    let made = served.zfs.create_node(&root, b"a", &NewNode { mode: 0o100_644, ..NewNode::default() }).expect("made");
+    let object = made.object();
+    Zfs::keep(&made);
+    drop(made);
+    served.zfs.unlink(&root, b"a").expect("removed");
+    drop(root);
+    served.pool.sync().expect("synced");
+    let served = served.mounted_again();
+    assert!(served.zfs.node(object).is_err(), "nobody has it open");
+    let next = Served::taken_over(served.killed());
+    assert!(next.zfs.node(object).is_err(), "nobody has it open");
+    next.end("at the end");
+}
+
 /// If this fails, somebody who looks a node up while the kernel forgets it has one that is deleted under him.
 #[test]
 fn what_the_kernel_forgets_stays_with_who_uses_it() {
