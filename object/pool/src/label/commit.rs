@@ -61,7 +61,9 @@ impl<'a> LabelWriter<'a> {
     /// Puts the uberblocks that devices have into all of their labels (OpenZFS: `vdev_copy_uberblocks`). What fails costs copies only.
     pub fn copy_uberblocks(&self) {
         for (leaf, device) in &self.leaves {
-            let known = read_labels(self.exec, device, &mut KnownRings::default()).uberblocks;
+            let mut known = read_labels(self.exec, device, &mut KnownRings::default()).uberblocks;
+            // A heartbeat has the txg of the uberblock that it repeats, and here its place: one of them goes there.
+            known.dedup_by_key(|ub| ub.ub_txg);
             let writes = known.iter().flat_map(|ub| uberblock_writes(device, ub, self.ashift(*leaf))).collect();
             let _ = self.write(writes);
         }
