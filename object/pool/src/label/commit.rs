@@ -86,8 +86,11 @@ impl<'a> LabelWriter<'a> {
         owner.map_or(Guid(0), |(leaf, _)| self.tree.leaf(*leaf).guid)
     }
 
-    /// Writes to labels, as simulated faults allow; results in any order.
+    /// Writes to labels, as simulated faults allow, and nothing to a pool that must not be written; results in any order.
     fn write(&self, mut writes: Vec<LabelWrite>) -> Vec<Result<(), DeviceError>> {
+        if self.zio.is_fenced() {
+            return vec![Err(DeviceError::Gone); writes.len()];
+        }
         let (mut injected, mut struck) = (Vec::new(), Vec::new());
         writes.retain(|write| {
             let guid = self.guid_of(&write.device);
