@@ -167,7 +167,9 @@ impl fmt::Display for PoolError {
             }
             PoolError::Active { hostid, hostname } => write!(f, "pool is imported on {hostname} (hostid: {hostid:#x})"),
             PoolError::ActiveElsewhere => f.write_str("pool is imported on a different host"),
-            PoolError::NoHostid => f.write_str("requires a non-zero system hostid"),
+            PoolError::NoHostid => f.write_str(
+                "pool has the multihost property on and the\nsystem's hostid is not set. Set a unique hostid with the zgenhostid(8) command.",
+            ),
             PoolError::IntentLogs(datasets) => {
                 write!(f, "the intent logs of {} hold writes that this release cannot replay; ", datasets.join(", "))?;
                 f.write_str("let OpenZFS import the pool, mount them and export it first, or import it read-only")

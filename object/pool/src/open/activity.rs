@@ -19,6 +19,8 @@ const MS_NS: u64 = 1_000_000;
 const STEP_NS: u64 = SECOND_NS;
 /// Factor of the time after which the other host suspends the pool, in percent (OpenZFS: `MMP_IMPORT_SAFETY_FACTOR`).
 const SAFETY_PERCENT: u64 = 200;
+/// Longest time that is waited, in nanoseconds: nobody who has a pool is silent for so long, whatever a damaged uberblock promises.
+const LONGEST_NS: u64 = 3600 * SECOND_NS;
 /// Most that is waited beyond that, in thousandths: hosts that begin at the same time end at different ones.
 const RANDOM_MILLI: u64 = 250;
 /// Number of looks after which the log is told once more how long it takes.
@@ -57,13 +59,14 @@ pub(crate) fn duration_ns(ub: &Uberblock, tunables: &MultihostTunables) -> u64 {
     let intervals = tunables.import_intervals.max(1);
     let least = intervals.saturating_mul(tunables.interval_ns()).max(SECOND_NS);
     let with_delay = |interval_ns: u64| interval_ns.saturating_add(ub.ub_mmp_delay).saturating_mul(intervals).max(least);
-    match (ub.mmp_interval_ms(), ub.mmp_fail_intervals()) {
+    let promised = match (ub.mmp_interval_ms(), ub.mmp_fail_intervals()) {
         (Some(interval), Some(fails)) if fails > 0 => (fails * interval).saturating_mul(MS_NS * SAFETY_PERCENT / 100),
         (Some(interval), Some(_)) => with_delay(interval * MS_NS),
         // Of 0.7, which did not say how often it wrote.
         _ if ub.mmp_valid() => with_delay(tunables.interval_ns()),
         _ => least,
-    }
+    };
+    promised.min(LONGEST_NS)
 }
 
 /// Host that no label tells.
