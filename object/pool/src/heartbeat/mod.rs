@@ -175,7 +175,7 @@ impl Heartbeat {
         let (exec, zio, begun_ns) = (self.spa.exec(), self.spa.zio(), self.spa.exec().now_ns());
         let label = (exec.random_u64() % LABELS as u64) as usize;
         let write = heartbeat_write(&target.device, &due.uberblock, target.ashift, label);
-        self.spa.multihost.remember(due, (target.guid, &target.path), label);
+        self.spa.multihost.remember(due, (target.guid, target.path.as_str()), label);
         // One that hangs keeps nothing of the pool, which may be closed meanwhile.
         let (spa, id, guid) = (Arc::downgrade(&self.spa), due.id, target.guid);
         let done = move |outcome: Result<(), DeviceError>| {
