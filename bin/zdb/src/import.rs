@@ -102,7 +102,8 @@ pub fn open(exec: &Exec, name: &str, paths: &[PathBuf]) -> Result<Pool, OpenErro
     let by_name = found.iter().find(|pool| pool.name() == name);
     let by_guid = || found.iter().find(|pool| name.parse() == Ok(pool.guid().0));
     let chosen = by_name.or_else(by_guid).ok_or(OpenError::NotFound)?;
-    let wanted = ImportOptions { guid: Some(Guid(chosen.guid().0)), read_only: true, force: true, ..ImportOptions::default() };
+    let wanted =
+        ImportOptions { guid: Some(Guid(chosen.guid().0)), read_only: true, force: true, skip_activity: true, ..ImportOptions::default() };
     Pool::open(exec, chosen, &wanted, &Runtime::new()).map_err(OpenError::Pool)
 }
 

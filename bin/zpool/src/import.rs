@@ -4,6 +4,11 @@ use crate::args;
 use crate::names::{Names, tree};
 use cli::{Client, Stop, absolute};
 use control_api::{Failure, ImportCandidate, ImportSearch, PoolImport, Request, Response, VdevReport};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
+/// Time after which somebody who waits is told what for.
+const PATIENCE: Duration = Duration::from_secs(4);
 
 /// Runs the verb.
 pub fn run(client: &Client, arguments: args::Import) -> Result<u8, Stop> {
@@ -43,11 +48,26 @@ pub fn run(client: &Client, arguments: args::Import) -> Result<u8, Stop> {
         dry_run: arguments.dry_run,
         missing_log: arguments.missing_log,
     };
-    Ok(cli::done(client, &Request::PoolImport(request))?)
+    Ok(patiently(client, || cli::done(client, &Request::PoolImport(request)))?)
+}
+
+/// Does what may take its time, and says after a while what for: nobody should take the look for another system's activity for a command that hangs.
+fn patiently<R>(client: &Client, work: impl FnOnce() -> R) -> R {
+    let (done, waiting) = std::sync::mpsc::channel::<()>();
+    let log = client.state().log().display().to_string();
+    let teller = std::thread::spawn(move || {
+        if waiting.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            cli::errln!("waiting: a pool that another system may have imported is watched for a while before it is opened; see {log}");
+        }
+    });
+    let result = work();
+    drop(done);
+    let _ = teller.join();
+    result
 }
 
 fn show(client: &Client, search: ImportSearch) -> Result<u8, Failure> {
-    let candidates = match client.call(&Request::PoolImportScan(search))? {
+    let candidates = match patiently(client, || client.call(&Request::PoolImportScan(search)))? {
         Response::Importable(candidates) => candidates,
         other => return Err(cli::unexpected("cannot search for pools", other)),
     };

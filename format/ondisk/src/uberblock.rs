@@ -82,6 +82,12 @@ impl Uberblock {
     pub fn mmp_fail_intervals(&self) -> Option<u64> {
         (self.mmp_valid() && self.ub_mmp_config & 4 != 0).then_some(self.ub_mmp_config >> 48)
     }
+    /// Word of [`Uberblock::ub_mmp_config`] with all three parts valid: milliseconds between heartbeats (24 bits of them), number of the heartbeat in
+    /// its second, and failed intervals (OpenZFS: `MMP_INTERVAL_SET`, `MMP_SEQ_SET`, `MMP_FAIL_INT_SET`).
+    pub fn mmp_config_of(interval_ms: u64, sequence: u16, fail_intervals: u16) -> u64 {
+        let valid_bits = 0b111;
+        ((interval_ms & 0x00FF_FFFF) << 8) | (u64::from(sequence) << 32) | (u64::from(fail_intervals) << 48) | valid_bits
+    }
     /// Offset of a RAID-Z expansion's reflow, in bytes.
     pub fn raidz_reflow_offset(&self) -> u64 {
         (self.ub_raidz_reflow_info & ((1 << 55) - 1)) << 9

@@ -44,7 +44,7 @@ pub fn label(data: &[u8]) {
         let _ = (found.tree(), found.name().len(), found.comment().map(str::len), found.version());
     }
     let _ = inspect_labels(&exec, &opened()[0]);
-    let options = ImportOptions { read_only: true, force: true, ..ImportOptions::default() };
+    let options = ImportOptions { read_only: true, force: true, skip_activity: true, ..ImportOptions::default() };
     let _ = Pool::import(&exec, opened(), &options, &Runtime::new());
 }
 
@@ -105,7 +105,7 @@ pub fn block(data: &[u8]) {
         let (device, pool) = slot.get_or_insert_with(|| {
             let (device, pool) = populated();
             drop(pool.export());
-            let options = ImportOptions { read_only: true, ..ImportOptions::default() };
+            let options = ImportOptions { read_only: true, skip_activity: true, ..ImportOptions::default() };
             let again = Pool::import(&exec(), vec![device.clone() as Arc<dyn BlockDevice>], &options, &Runtime::new());
             (device, again.expect("it opens again"))
         });

@@ -284,7 +284,9 @@ impl Control {
             Request::PoolExport(_) | Request::PoolDestroy(_) | Request::PoolWait(_) | Request::PoolImport(_) => return None,
             other => changed_pool(other),
         };
-        let is_suspended = |open: &Arc<OpenPool>| open.pool().zio().is_suspended();
+        // Whoever clears a pool with `multihost` waits until it is sure that no other host has it.
+        let makes_sure = |open: &Arc<OpenPool>| matches!(request, Request::PoolClear(_)) && open.pool().zio().is_fenced();
+        let is_suspended = |open: &Arc<OpenPool>| open.pool().zio().is_suspended() && !makes_sure(open);
         let open = match own {
             Some(name) => self.pools.get(name).filter(is_suspended),
             None => self.pools.find(is_suspended),

@@ -42,6 +42,7 @@ pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
         PoolError::Unremovable(_) => ErrorKind::Unsupported,
         PoolError::Ambiguous(_) | PoolError::Invalid(_) | PoolError::BadProperty | PoolError::BadValue => ErrorKind::Invalid,
         PoolError::UnsupportedFeatures { .. } | PoolError::UnsupportedVersion(_) | PoolError::OldVersion(_) => ErrorKind::Unsupported,
+        PoolError::Active { .. } | PoolError::ActiveElsewhere | PoolError::NoHostid => ErrorKind::Busy,
         PoolError::InUse { .. } | PoolError::Destroyed | PoolError::Device { .. } | PoolError::Closed => ErrorKind::Busy,
         PoolError::ReadOnly => ErrorKind::Permission,
         PoolError::NoUberblock | PoolError::Corrupt(_) | PoolError::SpaceMap(..) | PoolError::Object(..) => ErrorKind::Damaged,
@@ -50,6 +51,10 @@ pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
     let failure = Failure::new(kind, what, error.to_string());
     match error {
         PoolError::InUse { .. } => failure.advise("if no other system uses it now, import it with '-f'"),
+        PoolError::Active { .. } => failure.advise("Export the pool on the other system, then run 'zpool import'."),
+        PoolError::ActiveElsewhere => {
+            failure.advise("it has changed since this system was sure that it has it: 'zpool export -f' gives it up here")
+        }
         PoolError::MissingLogs(paths) => {
             let which = if paths.is_empty() { String::new() } else { format!(": {}", paths.join(", ")) };
             failure.advise(format!("{NO_LOGS}{which}; use '-m' to import the pool anyway"))

@@ -137,6 +137,7 @@ impl Settings {
             defer_percent: (get("zfs_resilver_disable_defer") == 0).then(|| get("zfs_resilver_defer_percent")),
             in_tree_order: get("zfs_scan_legacy") != 0,
         });
+        pool.tune_multihost(runtime.multihost);
         pool.suspend_rebuilds(get("zfs_scan_suspend_progress") != 0);
         pool.set_frees_max(get("zfs_async_block_max_blocks"));
         let direct = pool.zio().direct_parameters();
@@ -183,6 +184,12 @@ impl Settings {
         runtime.replay = Some(Arc::new(zpl::FileReplay));
         runtime.max_missing_tops = get("zfs_max_missing_tvds") as usize;
         runtime.suspended_scans = get("zfs_scan_suspend_progress") != 0;
+        runtime.multihost = pool::MultihostTunables {
+            interval_ms: get("zfs_multihost_interval"),
+            fail_intervals: get("zfs_multihost_fail_intervals"),
+            import_intervals: get("zfs_multihost_import_intervals"),
+            history: get("zfs_multihost_history") as usize,
+        };
         let accelerators = self.accelerators.clone();
         runtime.providers = Some(pool::Providers::new(move |name| accelerators.session(name)));
         runtime

@@ -56,6 +56,7 @@ fn view(open: &OpenPool) -> PoolView {
         state,
         cache: open.pool().cache().clone(),
         txgs: open.pool().txgs().clone(),
+        heartbeats: open.pool().heartbeats().clone(),
         objsets: std::iter::once(open.pool().mos().clone()).chain(open.mounts.objsets()).collect(),
         accelerator: offload::view(open),
         datasets: open.mounts.counts(open.pool().zio()),

@@ -93,7 +93,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 109] = [
+pub const PARAMETERS: [Parameter; 113] = [
     new(
         "metaslab_force_ganging",
         (16 << 20) + 1,
@@ -183,6 +183,28 @@ pub const PARAMETERS: [Parameter; 109] = [
     new("zfs_initialize_value", 0xdead_beef_dead_beee, ANY, When::Now, "what initializing fills free space with"),
     new("zfs_max_dataset_nesting", 50, U32, When::Now, "how deep datasets that are made or renamed may be nested"),
     new("zfs_max_missing_tvds", 0, U32, When::Now, "top-level vdevs that may be missing at a read-only import; what was on them is lost"),
+    new(
+        "zfs_multihost_fail_intervals",
+        10,
+        (0, u16::MAX as u64),
+        When::Now,
+        "intervals without a heartbeat after which a pool with multihost=on is suspended; 0 never, 1 is 2",
+    ),
+    new("zfs_multihost_history", 0, U32, When::Now, "heartbeats that a pool's statistic multihost has"),
+    new(
+        "zfs_multihost_import_intervals",
+        20,
+        (1, u32::MAX as u64),
+        When::Now,
+        "intervals that an import looks for another host's heartbeats, where the pool does not say how long",
+    ),
+    new(
+        "zfs_multihost_interval",
+        1000,
+        (100, u32::MAX as u64),
+        When::Now,
+        "milliseconds in which each device gets a heartbeat, of pools with multihost=on",
+    ),
     new("zfs_prefetch_disable", 0, BIT, When::Now, "1 reads nothing ahead of readers"),
     new("zfs_rebuild_max_segment", 1 << 20, (4 << 10, 16 << 20), When::Now, "bytes that a sequential rebuild reads of a device at once"),
     new("zfs_rebuild_scrub_enabled", 1, BIT, When::Now, "a scrub follows a sequential rebuild"),

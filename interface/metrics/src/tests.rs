@@ -64,6 +64,7 @@ fn view(pool: &Pool) -> PoolView {
         }),
         cache: pool.cache().clone(),
         txgs: pool.txgs().clone(),
+        heartbeats: pool.heartbeats().clone(),
         objsets: vec![pool.mos().clone()],
         datasets: vec![DatasetView {
             name: "tank/a b".into(),
@@ -164,6 +165,8 @@ fn a_pool_has_its_files_while_it_is_open() {
     assert_ne!(rows[rows.len() - 2][5], "0", "a sync writes");
     assert_eq!(tree.write("spl/kstat/zfs/tank/txgs", "0\n"), Ok(()));
     assert_eq!(of("txgs").unwrap().lines().count(), 1, "writing forgets them");
+    let heartbeats = of("multihost").unwrap();
+    assert!(heartbeats.starts_with("id         txg        timestamp  error  duration   mmp_delay    vdev_guid"), "{heartbeats}");
     fake.pools.lock().clear();
     assert_eq!((of("state"), tree.write("spl/kstat/zfs/tank/iostats", "0")), (None, Err(WriteError::NotFound)));
     assert_eq!(tree.write("spl/kstat/zfs/arcstats", "0"), Err(WriteError::ReadOnly));
@@ -322,7 +325,7 @@ fn the_page_of_parameters_is_true() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/parameters.md");
     let mut page = String::from(
         "# Parameters\nFiles of `STATE/sys/module/zfs/parameters`, with OpenZFS's names, units and defaults where it has them. Those of OpenZFS that are not here have \
-         no mechanism here (multihost, removal of vdevs, a second level of the cache, logs on devices of their own, livelists), or no effect that could be had.\n\n\
+         no mechanism here (removal of vdevs, a second level of the cache, logs on devices of their own, livelists), or no effect that could be had.\n\n\
          | name | default | range | what it does |\n| --- | --- | --- | --- |\n",
     );
     for parameter in &PARAMETERS {

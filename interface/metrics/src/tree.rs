@@ -78,6 +78,8 @@ pub struct PoolView {
     pub objsets: Vec<Arc<Objset>>,
     /// Transaction groups of the pool.
     pub txgs: Arc<TxgManager>,
+    /// Newest heartbeats of the pool (OpenZFS: `spa_mmp_history`).
+    pub heartbeats: Arc<dyn Listing>,
     /// Provider of accelerated stages, if the pool names one.
     pub accelerator: Option<AcceleratorView>,
     /// Mounted file systems of the pool.
@@ -117,7 +119,7 @@ pub struct Tree(Arc<dyn Source>);
 pub(crate) const KSTAT: &str = "spl/kstat/zfs";
 /// Path below which version and parameters lie.
 pub(crate) const MODULE: &str = "module/zfs";
-const POOL_FILES: [&str; 5] = ["direct", "guid", "iostats", "state", "txgs"];
+const POOL_FILES: [&str; 6] = ["direct", "guid", "iostats", "multihost", "state", "txgs"];
 const OWN: &str = "zirconia";
 const DEBUG: &str = "dbgmsg";
 /// Names of the statistics of the process.
@@ -182,9 +184,14 @@ impl Tree {
         if name == DEBUG {
             return DebugLog::get().map(|log| log.messages() as Arc<dyn Listing>);
         }
-        let pool = name.strip_suffix("/txgs")?;
+        let (pool, list) = name.split_once('/')?;
         let pools = self.0.pools();
-        Some(pools.iter().find(|known| known.name == pool)?.txgs.history().clone())
+        let pool = pools.iter().find(|known| known.name == pool)?;
+        match list {
+            "txgs" => Some(pool.txgs.history().clone()),
+            "multihost" => Some(pool.heartbeats.clone()),
+            _ => None,
+        }
     }
 
     fn kstat(&self, name: &str) -> Option<String> {
@@ -223,7 +230,7 @@ impl Tree {
             return PARAMETERS.iter().any(|parameter| parameter.name == name && parameter.when != When::Fixed);
         }
         let name = path.strip_prefix(KSTAT).unwrap_or_default();
-        ["/iostats", "/txgs", "/dbgmsg"].iter().any(|end| name.ends_with(end))
+        ["/iostats", "/multihost", "/txgs", "/dbgmsg"].iter().any(|end| name.ends_with(end))
     }
 
     /// True when only the owner may read a file: messages have names of files and commands of everybody in them.

@@ -38,7 +38,8 @@ fn create(exec: &Exec, folder: &Path, name: &str, record_size: &str) -> Result<p
 
 fn import(exec: &Exec, folder: &Path, name: &str, writable: bool) -> Result<pool::Pool, Failure> {
     let devices = devices(folder, writable)?;
-    let options = pool::ImportOptions { name: Some(name.into()), read_only: !writable, force: true, ..Default::default() };
+    let options =
+        pool::ImportOptions { name: Some(name.into()), read_only: !writable, force: true, skip_activity: true, ..Default::default() };
     Ok(pool::Pool::import(exec, devices, &options, &pool::Runtime::new())?)
 }
 

@@ -47,6 +47,17 @@ pub enum PoolError {
         /// Name of that host.
         hostname: String,
     },
+    /// Another host has the pool open: its heartbeats, or txgs, were seen.
+    Active {
+        /// Id of that host, 0 where it is not known.
+        hostid: u64,
+        /// Name of that host.
+        hostname: String,
+    },
+    /// The pool is suspended, and what is on its devices is not what this host wrote last.
+    ActiveElsewhere,
+    /// The pool is protected against a second host, and this one has no id.
+    NoHostid,
     /// The pool was destroyed; it can be imported as such.
     Destroyed,
     /// Datasets have an intent log that must be replayed first; the pool can be imported read-only.
@@ -154,6 +165,11 @@ impl fmt::Display for PoolError {
             PoolError::InUse { hostid, hostname } => {
                 write!(f, "the pool was last used by the host '{hostname}' (hostid {hostid:x}) and not exported")
             }
+            PoolError::Active { hostid, hostname } => write!(f, "pool is imported on {hostname} (hostid: {hostid:#x})"),
+            PoolError::ActiveElsewhere => f.write_str("pool is imported on a different host"),
+            PoolError::NoHostid => f.write_str(
+                "pool has the multihost property on and the\nsystem's hostid is not set. Set a unique hostid with the zgenhostid(8) command.",
+            ),
             PoolError::IntentLogs(datasets) => {
                 write!(f, "the intent logs of {} hold writes that this release cannot replay; ", datasets.join(", "))?;
                 f.write_str("let OpenZFS import the pool, mount them and export it first, or import it read-only")

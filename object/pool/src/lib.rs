@@ -6,6 +6,7 @@
 //! * The sync of a txg writes the datasets, runs their sync tasks, then syncs the MOS in passes until writing down the
 //!   allocations of one pass changes nothing more, then flushes, and moves the uberblock.
 //! * Leaves go offline and come back while the pool is open; what they missed is in their dirty time logs, and a resilver brings it.
+//! * A pool with the property `multihost` tells other hosts by heartbeats that this one has it, and looks for theirs before it is opened.
 //! * The vdev tree is an immutable snapshot; whoever changes it replaces it as a whole.
 //!
 //! # Invariants
@@ -17,6 +18,7 @@
 
 mod error;
 mod facade;
+mod heartbeat;
 mod label;
 mod open;
 mod rebuild;
@@ -42,6 +44,7 @@ pub use rebuild::{RebuildParameters, RebuildState, RebuildStatus};
 pub use scan::{Damaged, ErrorScrubStatus, ScanError, ScanFunction, ScanState, ScanStatus, ScanTunables};
 pub use spa::config::{Host, PoolState, VERSION as VERSION_WITH_FEATURES};
 pub use spa::feature_table::{FEATURES, Feature, Support, feature_by_guid, feature_by_name};
+pub use spa::multihost::{BeatRecord, MultihostTunables};
 pub use spa::props::{
     PoolProp, USER_NAME_BYTES_MAX, USER_VALUE_BYTES_MAX, is_own_value, is_stored_prop, is_user_prop, prop_words, settable_props,
 };

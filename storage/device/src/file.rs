@@ -10,6 +10,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::{Errno, preadv};
 use std::fs::File;
 use std::io::IoSliceMut;
+use std::num::NonZeroU64;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -94,6 +95,11 @@ impl BlockDevice for FileDevice {
     fn write_durably(&self, offset: u64, data: &Abd) -> Result<(), DeviceError> {
         self.facts.check((offset, data.len() as u64), true, self.size_bytes())?;
         calls::write_durably(&self.file, data, offset, self.facts.whole_disk)
+    }
+
+    fn forget_cached(&self, offset: u64, length_bytes: u64) {
+        // Where the kernel cannot, the device is asked whenever it is.
+        let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(length_bytes), rustix::fs::Advice::DontNeed);
     }
 
     fn facts(&self) -> &DeviceFacts {

@@ -185,6 +185,11 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         self.size_bytes()
     }
 
+    /// Lets go of what this host remembers of these bytes, so that the next read asks the device: another host may have written there.
+    fn forget_cached(&self, offset: u64, length_bytes: u64) {
+        let _ = (offset, length_bytes);
+    }
+
     /// Path at which it was opened.
     fn path(&self) -> &Path {
         &self.facts().path

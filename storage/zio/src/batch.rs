@@ -59,7 +59,7 @@ struct Batch<F> {
     state: Mutex<State<F>>,
 }
 
-/// Issues `ops`; `then` gets their results in the same order.
+/// Issues `ops`; `then` gets their results in the same order. What would change devices to which nothing may be written is as if they were gone.
 pub(crate) fn issue<F>(core: &Arc<Core>, snapshot: &Arc<Snapshot>, options: BatchOptions, ops: Vec<LeafOp>, then: F)
 where
     F: FnOnce(Vec<LeafResult>) + Send + 'static,
@@ -73,8 +73,10 @@ where
         remaining: AtomicUsize::new(ops.len() + 1),
         state: Mutex::new(State { results, then: Some(then) }),
     });
+    let is_fenced = core.suspension.is_fenced();
     for (index, LeafOp { leaf, offset, op }) in ops.into_iter().enumerate() {
-        let Some(device) = snapshot.leaf(leaf) else {
+        let is_kept_back = is_fenced && matches!(op, DeviceOp::Write(_) | DeviceOp::Trim { .. });
+        let Some(device) = snapshot.leaf(leaf).filter(|_| !is_kept_back) else {
             batch.remaining.fetch_sub(1, Ordering::AcqRel);
             continue;
         };

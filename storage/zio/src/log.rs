@@ -69,6 +69,10 @@ impl LogBlocks<'_> {
     pub fn write(&self, bp: &BlockPtr, bookmark: Bookmark, mut block: Vec<u8>, used: usize, then: UnitThen) -> usize {
         let (core, snapshot) = (&self.0.core, self.0.core.snapshot());
         let fail = move |kind| ZioError::new(kind, bookmark);
+        if core.suspension.is_fenced() {
+            then(Err(fail(ErrorKind::Suspended)));
+            return 0;
+        }
         let Some(top) = snapshot.view.tree.top(bp.dva(0).vdev) else {
             then(Err(fail(ErrorKind::NoDevice)));
             return 0;
@@ -91,6 +95,9 @@ impl LogBlocks<'_> {
     /// flushed.
     pub fn write_durably(&self, bp: &BlockPtr, bookmark: Bookmark, block: &mut [u8], used: usize) -> Option<(usize, Result<(), ZioError>)> {
         let (core, snapshot) = (&self.0.core, self.0.core.snapshot());
+        if core.suspension.is_fenced() {
+            return Some((0, Err(ZioError::new(ErrorKind::Suspended, bookmark))));
+        }
         let top = snapshot.view.tree.top(bp.dva(0).vdev)?;
         let length = used.next_multiple_of(UNIT_BYTES).min(block.len());
         let plan = WritePlan::new(&snapshot.view.tree, top, bp.dva(0).offset, length);

@@ -251,9 +251,25 @@ impl Zio {
         roam::may_roam(&self.core.snapshot(), vdev, next)
     }
 
-    /// True while I/Os wait for [`Zio::resume`].
+    /// True while I/Os wait for [`Zio::resume`], or would.
     pub fn is_suspended(&self) -> bool {
         self.core.suspension.is_on()
+    }
+
+    /// Suspends the pool such that nothing more is written to its devices, as far as that was not handed to them, until [`Zio::lift_fence`]; reads
+    /// go on. False when that is so already (OpenZFS: `zio_suspend` with `ZIO_SUSPEND_MMP`). Labels are the caller's matter.
+    pub fn fence(&self) -> bool {
+        self.core.suspension.fence()
+    }
+
+    /// True when nothing may be written to the devices.
+    pub fn is_fenced(&self) -> bool {
+        self.core.suspension.is_fenced()
+    }
+
+    /// Lets the pool be written again; what is held waits for [`Zio::resume`].
+    pub fn lift_fence(&self) {
+        self.core.suspension.lift_fence();
     }
 
     /// True while the pool's `failmode` wants new writes refused: it is suspended, and nobody is to wait for it.
@@ -261,8 +277,11 @@ impl Zio {
         self.is_suspended() && matches!(self.core.snapshot().view.facts.fail_mode, FailMode::Continue | FailMode::Panic)
     }
 
-    /// Tries the held I/Os again (`zpool clear`).
+    /// Tries the held I/Os again (`zpool clear`); not while nothing may be written.
     pub fn resume(&self) {
+        if self.is_fenced() {
+            return;
+        }
         let held = self.core.suspension.take();
         if !held.is_empty() {
             tracing::info!("pool '{}' goes on with {} held I/Os", self.core.snapshot().view.facts.name, held.len());

@@ -1,4 +1,5 @@
-//! Suspension: I/Os that cannot succeed now wait here for [`crate::Zio::resume`] (OpenZFS: `zio_suspend`, `zio_resume`).
+//! Suspension: I/Os that cannot succeed now wait here for [`crate::Zio::resume`] (OpenZFS: `zio_suspend`, `zio_resume`). With a fence nothing more
+//! is written until it is lifted, and whoever resumes the pool without lifting it changes nothing: another host may have the devices by now.
 
 use crate::view::FailMode;
 use crate::{ErrorKind, ReadRequest, ReadThen, WriteRequest, WriteThen, ZioError};
@@ -49,14 +50,36 @@ pub(crate) struct Suspension {
     suspended: AtomicBool,
     /// True when nothing is held any more: the pool is given up.
     abandoned: AtomicBool,
+    /// True when nothing may be written: to be looked at without the lock.
+    fenced: AtomicBool,
     /// Error that suspended the pool, as far as that is of a block; kept when the pool is given up.
     cause: Mutex<Option<ZioError>>,
 }
 
 impl Suspension {
-    /// True while something is held.
+    /// True while something is held, or would be.
     pub(crate) fn is_on(&self) -> bool {
-        self.suspended.load(Ordering::Acquire)
+        self.suspended.load(Ordering::Acquire) || self.is_fenced() && !self.abandoned.load(Ordering::Acquire)
+    }
+
+    /// True while nothing may be written.
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.fenced.load(Ordering::Acquire)
+    }
+
+    /// Lets nothing be written any more; false when that is so already.
+    pub(crate) fn fence(&self) -> bool {
+        let held = self.held.lock();
+        let is_new = !self.fenced.swap(true, Ordering::AcqRel);
+        if is_new && held.is_empty() {
+            *self.cause.lock() = None;
+        }
+        is_new
+    }
+
+    /// Lets be written again.
+    pub(crate) fn lift_fence(&self) {
+        self.fenced.store(false, Ordering::Release);
     }
 
     /// Keeps the I/O when the pool's `failmode` says so, else gives it back. A write is kept in any mode: were it given up, what
@@ -75,7 +98,7 @@ impl Suspension {
             return Hold::Refused(held);
         }
         waiting.push(held);
-        let is_first = waiting.len() == 1;
+        let is_first = waiting.len() == 1 && !self.is_fenced();
         if is_first {
             *self.cause.lock() = why;
         }

@@ -60,6 +60,13 @@ fn run(core: &Arc<Core>, request: WriteRequest, then: WriteThen, again: bool) {
     if let Err(kind) = refuse(&snapshot, &request) {
         return fail(core, &request, then, kind);
     }
+    if core.suspension.is_fenced() && !request.can_fail {
+        if let Some(held) = core.hold(&snapshot, Held::Write(Box::new(request), then), None) {
+            core.stats.write_failures.bump();
+            held.fail(ErrorKind::Suspended);
+        }
+        return;
+    }
     let round = core.stages.write(&snapshot.view, &request);
     Block { core: core.clone(), snapshot, request, then, again }.compress(round);
 }

@@ -209,10 +209,7 @@ pub fn on_itself(world: &World) -> Result<(), Failure> {
 /// What properties and devices do not do here is said each time; what looks like protection and is none is refused.
 pub fn without_effect(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b", "log"])?;
-    let why = "multihost protection is not available in this version";
-    world.refused("zpool create -o multihost=on tank {vdevs}/a", 1, why)?;
     world.ok("zpool create -O sharenfs=on -O canmount=off tank {vdevs}/a")?.says("warning: without effect: property 'sharenfs'")?;
-    world.refused("zpool set multihost=on tank", 1, why)?;
     world.ok("zpool set multihost=off tank")?.prints("")?;
     world.ok("zpool set delegation=off tank")?.says("nothing is delegated")?;
     same("what adding a log device says", world.ok("zpool add tank log {vdevs}/log")?.err, String::new())?;

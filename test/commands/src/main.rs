@@ -25,6 +25,7 @@ mod logs;
 mod mapped;
 mod memory;
 mod mounts;
+mod multihost;
 mod needs;
 mod output;
 mod owners;
@@ -72,6 +73,9 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "pool: import by name, id, new name, altroot, read-only", needs: MOUNTS, run: pools::imports },
     Scenario { name: "pool: what an import says", needs: NOTHING, run: imports::listing },
     Scenario { name: "pool: where an import looks", needs: NOTHING, run: imports::places },
+    Scenario { name: "two hosts: one dies, the other takes over", needs: NOTHING, run: multihost::takes_over },
+    Scenario { name: "two hosts: one stood still", needs: NOTHING, run: multihost::stood_still },
+    Scenario { name: "two hosts: one has no id", needs: NOTHING, run: multihost::without_id },
     Scenario { name: "strangers: files that have no end, or never answer", needs: NOTHING, run: strangers::endless },
     Scenario { name: "strangers: copies beside devices", needs: NOTHING, run: strangers::copies },
     Scenario { name: "strangers: lists that are damaged", needs: NOTHING, run: strangers::damaged_lists },

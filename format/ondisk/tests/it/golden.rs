@@ -36,6 +36,21 @@ fn uberblocks_are_read_as_zdb_reads_them() {
     assert_eq!([9, 12, 16].map(ring_slot_shift), [10, 12, 13]);
 }
 
+/// If this fails, OpenZFS waits too short a time before it imports a pool that this host has open.
+#[test]
+fn the_words_of_heartbeats_are_where_openzfs_looks_for_them() {
+    let ub = Uberblock {
+        ub_magic: Uberblock::MAGIC,
+        ub_mmp_magic: Uberblock::MMP_MAGIC,
+        ub_mmp_config: Uberblock::mmp_config_of(1000, 3, 10),
+        ..Uberblock::default()
+    };
+    assert_eq!(ub.ub_mmp_config, 0x000a_0003_0003_e807);
+    assert_eq!((ub.mmp_interval_ms(), ub.mmp_sequence(), ub.mmp_fail_intervals()), (Some(1000), Some(3), Some(10)));
+    let before = Uberblock { ub_mmp_magic: 0, ..ub };
+    assert_eq!((before.mmp_interval_ms(), before.mmp_sequence(), before.mmp_fail_intervals()), (None, None, None));
+}
+
 #[test]
 fn a_big_endian_uberblock_reads_the_same() {
     let (_, slot, _) = uberblock!("raidz2");

@@ -104,7 +104,7 @@ const OF_POOLS: &[(&str, Effect)] = &[
     ("failmode", Works),
     ("listsnapshots", Stored(OFF, "'zfs list -t all' lists snapshots")),
     ("listsnaps", Stored(OFF, "'zfs list -t all' lists snapshots")),
-    ("multihost", Refused(OFF, "multihost protection is not available in this version")),
+    ("multihost", Works),
 ];
 
 /// Warning about a value that is going to be stored; the error says why it must not be.
@@ -201,10 +201,9 @@ mod tests {
         }
     }
 
-    /// If this fails, two hosts write one pool that was said to be protected from that.
+    /// If this fails, somebody relies on a property of a pool that does nothing.
     #[test]
     fn every_property_of_pools_is_known() {
-        assert!(of_pool([(&"multihost".to_string(), &"on".to_string())]).is_err());
         for name in pool::settable_props().filter(|name| !name.starts_with("zia_")) {
             assert!(OF_POOLS.iter().any(|(known, _)| *known == name), "'{name}': what does it do?");
         }

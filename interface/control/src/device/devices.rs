@@ -16,6 +16,9 @@ use std::sync::Arc;
 /// Folders in which devices are looked for when nothing is named.
 const DEFAULT_DIRECTORIES: [&str; 3] = ["/dev/disk/by-vdev", "/dev/disk/by-id", "/dev"];
 
+/// Environment variable that, set to 1, leaves the devices of pools to others on this machine, too: only `multihost` keeps two daemons apart then.
+const SHARED: &str = "ZIRCONIA_SHARED_DEVICES";
+
 /// Number of times that opening a device is tried: who held it before may still be letting go.
 const OPEN_TRIES: u32 = 20;
 const OPEN_STEP_NS: u64 = 25_000_000;
@@ -31,12 +34,13 @@ pub(crate) struct Devices {
 }
 
 impl Devices {
-    /// Opens a device for a pool: exclusively, for writing unless `read_only`.
+    /// Opens a device for a pool: exclusively, unless the environment wants them shared, and for writing unless `read_only`.
     pub(crate) fn open_device(&self, path: &str, read_only: bool, what: &str) -> Result<Arc<dyn BlockDevice>, Failure> {
         if let Some(device) = self.reserved.at(path).filter(|_| !read_only) {
             return Ok(device);
         }
-        let options = OpenOptions { read_only, exclusive: true, ..OpenOptions::default() };
+        let exclusive = std::env::var_os(SHARED).is_none_or(|word| word != "1");
+        let options = OpenOptions { read_only, exclusive, ..OpenOptions::default() };
         self.open_at(path, &options, what)?.map_err(|error| self.not_opened(path, error, what))
     }
 

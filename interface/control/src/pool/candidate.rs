@@ -16,6 +16,9 @@ const DESTROYED: &str = "The pool was destroyed, but can be imported using the '
 const WITH_FORCE: &str = "The pool can be imported using its name or numeric identifier and\n\tthe '-f' flag.";
 const WITHOUT_SOME: &str = "The pool can be imported using its name or numeric identifier, though\n\tsome features will not be available without an explicit 'zpool upgrade'.";
 const READ_ONLY: &str = "The pool can be imported read-only using its name or numeric identifier.";
+const ACTIVE: &str = "The pool is currently imported by another system.";
+const NO_HOSTID: &str = "The pool has the multihost property on.  It cannot\n\tbe safely imported when the system hostid is not set.";
+const SET_HOSTID: &str = "Set a unique system hostid with the zgenhostid(8) command.";
 const LEGACY: &str = "The pool is formatted using a legacy on-disk version.";
 
 /// Words about a pool in the listing.
@@ -70,6 +73,14 @@ fn refused(problem: &PoolError) -> Said {
             Said { message_id: Some("ZFS-8000-3C"), state: unavailable("insufficient replicas"), ..said(MISSING, ATTACH) }
         }
         PoolError::OldVersion(_) => said(LEGACY, READ_ONLY),
+        PoolError::Active { hostid, hostname } => {
+            let from =
+                format!("The pool must be exported from {} (hostid={hostid:x})\n\tbefore it can be safely imported.", shown(hostname));
+            Said { message_id: Some("ZFS-8000-EY"), state: unavailable("currently in use"), ..said(ACTIVE, &from) }
+        }
+        PoolError::NoHostid => {
+            Said { message_id: Some("ZFS-8000-EY"), state: unavailable("currently in use"), ..said(NO_HOSTID, SET_HOSTID) }
+        }
         PoolError::IntentLogs(datasets) => {
             let status = format!("The intent logs of the following file systems cannot be replayed here:\n\t{}", datasets.join("\n\t"));
             let action = "The pool cannot be imported in read-write mode. Import the pool with\n\t\"-o readonly=on\", or import it with OpenZFS, mount them and export it.";
@@ -112,7 +123,7 @@ fn annotate(vdev: &mut VdevReport) {
     };
 }
 
-/// Entry of one pool in the listing.
+/// Entry of one pool in the listing. Waits, as an import does, where another system may have the pool.
 pub(crate) fn candidate(exec: &Exec, runtime: pool::Runtime, found: &FoundPool, hostid: u64) -> ImportCandidate {
     // Nobody is told of what is wrong with a pool that is not open.
     let runtime = pool::Runtime { events: Arc::new(kstat::NoEvents), providers: None, ..runtime };
@@ -120,17 +131,19 @@ pub(crate) fn candidate(exec: &Exec, runtime: pool::Runtime, found: &FoundPool, 
     let name = shown(found.name()).into_owned();
     let mut vdevs = examined.tree.as_ref().map(|tree| pictures::tree(&name, tree, None)).unwrap_or_default();
     annotate(&mut vdevs);
-    let mut said = match &examined.problem {
+    let activity = found.look_for_activity(exec, hostid, &runtime.multihost).err();
+    let problem = activity.as_ref().or(examined.problem.as_ref());
+    let mut said = match problem {
         Some(problem) => refused(problem),
         None => welcome(found, &examined, &vdevs),
     };
     let (last, hostname) = found.host();
-    if examined.problem.is_none() && found.state() == PoolState::Active && last != 0 && last != hostid {
+    if problem.is_none() && found.state() == PoolState::Active && last != 0 && last != hostid {
         said.status = Some(format!("The pool was last accessed by another system ('{}', hostid {last:x}).", shown(hostname)));
         said.message_id = Some("ZFS-8000-EY");
         said.action = if vdevs.state == "ONLINE" { WITH_FORCE.to_string() } else { said.action };
     }
-    if found.state() == PoolState::Destroyed && examined.problem.is_none() {
+    if found.state() == PoolState::Destroyed && problem.is_none() {
         said.action = DESTROYED.to_string();
     }
     if let Some((state, note)) = said.state {
@@ -171,6 +184,8 @@ mod tests {
             (PoolError::MissingDevices(Vec::new()), Some("UNAVAIL"), "Attach the missing"),
             (PoolError::MissingVdev(ondisk::VdevId(1)), Some("UNAVAIL"), "Attach the missing"),
             (PoolError::OldVersion(10), None, "can be imported read-only"),
+            (PoolError::Active { hostid: 26, hostname: "other".into() }, Some("UNAVAIL"), "exported from other (hostid=1a)"),
+            (PoolError::NoHostid, Some("UNAVAIL"), "zgenhostid(8)"),
             (PoolError::IntentLogs(vec!["tank/a".into()]), None, "\"-o readonly=on\""),
             (PoolError::NoUberblock, Some("FAULTED"), "due to damaged devices or data"),
         ] {

@@ -3,9 +3,10 @@
 use crate::failure::{because, joined, pool_failure};
 use crate::pool::cache_file::read_cache;
 use crate::pool::candidate::candidate;
+use crate::pool::hostid::host;
 use crate::pool::intake::{ImportWish, Intake};
 use crate::pool::objections::{Occasion, objection};
-use crate::pool::properties::{altroot_of, cachefile_of, host, set_stored};
+use crate::pool::properties::{altroot_of, cachefile_of, set_stored};
 use crate::requests::done;
 use control_api::{ErrorKind, Failure, ImportSearch, PoolImport, Response, new_pool_name_objection, shown};
 use ondisk::Guid;

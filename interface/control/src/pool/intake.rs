@@ -8,11 +8,12 @@ use crate::mount::holding::Holding;
 use crate::mount::mounting::Mounter;
 use crate::pool::cache_file::PoolsFile;
 use crate::pool::closing::Closer;
-use crate::pool::properties::{altroot_of, cachefile_of, host};
+use crate::pool::hostid::host;
+use crate::pool::properties::{altroot_of, cachefile_of};
 use crate::pool::{OpenPool, Pools};
 use crate::settings::Settings;
 use crate::watch::policy::{self, Care};
-use control_api::{ErrorKind, Failure, PoolImport, PoolTarget, Response, WITHOUT_EFFECT};
+use control_api::{ErrorKind, Failure, PoolImport, PoolTarget, Response};
 use dsl::ReplayedLog;
 use exec::Exec;
 use metrics::Parameters;
@@ -140,14 +141,10 @@ impl Intake {
         let cachefile = properties.get("cachefile").map(|value| cachefile_of(value, &wish.what)).transpose()?;
         let altroot = altroot_of(wish.request.altroot.as_ref(), properties, &wish.what)?;
         let lost = lost_records(pool.replayed());
-        let is_protected = pool.has_switch("multihost").unwrap_or(false);
         let failures = self.adopt(pool, (altroot, cachefile), !wish.request.no_mount);
         let mut remarks: Vec<String> = failures.iter().map(Failure::to_string).collect();
         if !remarks.is_empty() {
             remarks.push("Import was successful, but unable to mount some datasets".to_string());
-        }
-        if is_protected {
-            remarks.push(format!("{WITHOUT_EFFECT}the pool's multihost=on: make sure that no other host imports it meanwhile"));
         }
         remarks.extend(lost);
         remarks.extend(failed.iter().map(|failure| format!("warning: the pool is opened without a device: {}", failure.why)));

@@ -6,6 +6,7 @@ pub(crate) mod candidate;
 pub(crate) mod closing;
 pub(crate) mod compatibility;
 pub(crate) mod create;
+pub(crate) mod hostid;
 pub(crate) mod import;
 pub(crate) mod intake;
 pub(crate) mod leaving;

@@ -1,6 +1,7 @@
 //! What is wrong with a property of a pool that is asked for, in the words of OpenZFS's commands (`zpool_valid_proplist`).
 
 use crate::pool::compatibility;
+use crate::pool::hostid::{NO_HOSTID, host};
 
 /// Occasion on which a property is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +72,7 @@ pub(crate) fn objection(name: &str, value: &str, occasion: Occasion) -> Option<S
             wrong(format!("property '{name}' can be set once the pool is there ('zpool set')"))
         }
         "dedup_table_quota" => wrong(format!("property '{name}' cannot be set in this version: there is no deduplication")),
+        "multihost" if value == "on" && host().id == 0 => wrong(NO_HOSTID.to_string()),
         "ashift" => ashift_of(value).err(),
         "comment" => of_comment(value),
         "compatibility" => compatibility::allowed(value).err(),

@@ -2,6 +2,7 @@
 
 use crate::failure::{because, pool_failure};
 use crate::pool::cache_file::PoolsFile;
+use crate::pool::hostid::NO_HOSTID;
 use crate::pool::objections::{self, Occasion};
 use crate::pool::{OpenPool, Pools};
 use crate::provider::accelerators::Accelerators;
@@ -9,19 +10,9 @@ use crate::report::vdev_props;
 use crate::requests::done;
 use control_api::{ErrorKind, Failure, PoolSet, Response};
 use ondisk::Guid;
-use pool::{Host, PoolError};
+use pool::PoolError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// Id and name of this system, by which other systems know it.
-pub(crate) fn host() -> Host {
-    let id = std::fs::read("/etc/hostid")
-        .ok()
-        .and_then(|bytes| bytes.first_chunk::<4>().map(|raw| u64::from(u32::from_le_bytes(*raw))))
-        .unwrap_or(0);
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_string();
-    Host { id, name }
-}
 
 /// Alternate root, by `-R` or else the property (OpenZFS: `spa_prop_validate`, of `altroot`).
 pub(crate) fn altroot_of(option: Option<&String>, properties: &BTreeMap<String, String>, what: &str) -> Result<Option<String>, Failure> {
@@ -84,6 +75,8 @@ pub(crate) fn set_stored(open: &OpenPool, name: &str, value: &str, what: &str) -
         PoolError::BadProperty => because(ErrorKind::Unsupported, what, format!("property '{name}' cannot be set in this version")),
         PoolError::BadValue if name == "bootfs" => because(ErrorKind::Invalid, what, format!("'{value}' is an invalid name")),
         PoolError::BadValue => because(ErrorKind::Invalid, what, format!("'{value}' is no value for '{name}'")),
+        PoolError::NoHostid => because(ErrorKind::Invalid, what, NO_HOSTID)
+            .advise("the pool was imported, or made, while this system had none: export it and import it again"),
         PoolError::NoProvider { .. } => because(ErrorKind::Invalid, what, "given provider does not exist")
             .advise("'zirconia provider list' shows those that do; 'zirconia provider load PATH' adds one"),
         other => pool_failure(what.to_string(), &other),

@@ -197,10 +197,18 @@ impl Vdevs {
         };
         let failure = |error| pool_failure(what.clone(), &error);
         let gone = |leaf: &Leaf| matches!(leaf.state, LeafState::Faulted | LeafState::Missing | LeafState::Removed);
-        if !self.revive(&open, &|leaf| only.is_none_or(|only| only == leaf.guid), &gone).map_err(failure)? {
-            return Err(suspended(what).advise("not all of the devices that the pool cannot do without answer"));
+        let unanswered = || suspended(what.clone()).advise("not all of the devices that the pool cannot do without answer");
+        let works = self.revive(&open, &|leaf| only.is_none_or(|only| only == leaf.guid), &gone).map_err(failure)?;
+        // Until it is sure that no other host has the pool, nothing brings it back.
+        let is_fenced = open.pool().zio().is_fenced();
+        if !works && !is_fenced {
+            return Err(unanswered());
         }
+        open.pool().make_sure_of_devices().map_err(failure)?;
         open.pool().clear(only).map_err(failure)?;
+        if is_fenced && open.pool().zio().is_suspended() {
+            return Err(unanswered());
+        }
         // Whether or not there was something to clear, as in OpenZFS (`spa_vdev_state_exit`).
         self.events.tell("sysevent.fs.zfs.config_sync", &open.name(), open.pool().guid());
         Ok(done())

@@ -35,6 +35,11 @@ const SUSPENDED: &str = "One or more devices are faulted in response to IO failu
 const RECONNECT: &str = zio::SUSPENDED_ACTION;
 const SUSPENDED_WAIT: Diagnosis = problem(Some("ZFS-8000-HC"), SUSPENDED, RECONNECT);
 const SUSPENDED_CONTINUE: Diagnosis = problem(Some("ZFS-8000-JQ"), SUSPENDED, RECONNECT);
+const SUSPENDED_MULTIHOST: Diagnosis = problem(
+    Some("ZFS-8000-MM"),
+    "The pool is suspended because multihost writes failed or were delayed;\n\tanother system could import the pool undetected.",
+    "Make sure the pool's devices are connected, then reboot your system and\n\timport the pool or run 'zpool clear' to resume the pool.",
+);
 const FAULTED_NO_REPLICAS: Diagnosis = problem(
     None,
     "One or more devices are faulted in response to persistent errors.  There are insufficient replicas for the pool to\n\tcontinue functioning.",
@@ -105,6 +110,8 @@ pub(crate) struct Facts<'a> {
     pub vdevs: &'a VdevReport,
     /// Flag of a pool that waits for its devices, None of others: true when it goes on with errors meanwhile (`failmode=continue`).
     pub suspended: Option<bool>,
+    /// True of one that is suspended because its heartbeats failed or were late.
+    pub has_missed_heartbeats: bool,
     /// Number of damaged blocks.
     pub error_count: u64,
     /// Report of the last scan.
@@ -149,6 +156,7 @@ pub(crate) fn diagnose(facts: &Facts<'_>) -> Option<Diagnosis> {
         }
     }
     match facts.suspended {
+        Some(_) if facts.has_missed_heartbeats => return Some(SUSPENDED_MULTIHOST),
         Some(true) => return Some(SUSPENDED_CONTINUE),
         Some(false) => return Some(SUSPENDED_WAIT),
         None => {}
@@ -189,7 +197,16 @@ mod tests {
     }
 
     fn id<'a>(vdevs: &'a VdevReport, change: impl FnOnce(&mut Facts<'a>)) -> (Option<&'static str>, &'static str) {
-        let mut facts = Facts { vdevs, suspended: None, error_count: 0, scan: None, rebuilds: &[], version: 5000, lacks_features: false };
+        let mut facts = Facts {
+            vdevs,
+            suspended: None,
+            has_missed_heartbeats: false,
+            error_count: 0,
+            scan: None,
+            rebuilds: &[],
+            version: 5000,
+            lacks_features: false,
+        };
         change(&mut facts);
         diagnose(&facts).map_or((None, ""), |found| (found.message_id, found.action.split(' ').next().unwrap_or_default()))
     }
@@ -211,6 +228,8 @@ mod tests {
         assert_eq!(id(&healthy, |facts| facts.error_count = 1), (Some("ZFS-8000-8A"), "Restore"));
         assert_eq!(id(&degraded("OFFLINE"), |facts| facts.suspended = Some(false)), (Some("ZFS-8000-HC"), "Make"));
         assert_eq!(id(&degraded("OFFLINE"), |facts| facts.suspended = Some(true)), (Some("ZFS-8000-JQ"), "Make"));
+        let missed = |facts: &mut Facts<'_>| (facts.suspended, facts.has_missed_heartbeats) = (Some(false), true);
+        assert_eq!(id(&degraded("OFFLINE"), missed), (Some("ZFS-8000-MM"), "Make"));
         assert_eq!(id(&healthy, |facts| facts.version = 28), (None, "Upgrade"));
         assert_eq!(id(&healthy, |facts| facts.lacks_features = true), (None, "Enable"));
         let here = VdevReport { path: Some("/dev/null".into()), ..leaf("UNAVAIL") };

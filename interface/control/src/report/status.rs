@@ -47,6 +47,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
     let diagnosis = diagnose(&Facts {
         vdevs: &vdevs,
         suspended: status.suspended.then(|| open.pool().zio().view().facts.fail_mode == zio::FailMode::Continue),
+        has_missed_heartbeats: status.has_missed_heartbeats,
         error_count,
         scan: scan.as_ref(),
         rebuilds: &rebuilds,

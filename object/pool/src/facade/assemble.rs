@@ -2,6 +2,7 @@
 
 use super::Pool;
 use crate::PoolError;
+use crate::heartbeat::Heartbeat;
 use crate::open::base::{Base, Runtime};
 use crate::rebuild::Rebuilds;
 use crate::rebuild::sync::RebuildStep;
@@ -58,6 +59,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
         syncer: Arc::new(Syncer::new(spa.clone(), tree, maps, steps)),
         vdevs: VdevOps::new(spa.clone(), changes.clone()),
         leaves: Leaves::new(spa.clone()),
+        heartbeat: Heartbeat::new(spa.clone()),
         resilvers: Resilvers { spa: spa.clone(), scan: scan.clone(), changes },
         spa,
         scan,

@@ -6,6 +6,7 @@ pub(crate) mod status;
 mod vdevs;
 mod work;
 
+use crate::heartbeat::Heartbeat;
 use crate::label::Device;
 use crate::open::base::{Base, Runtime};
 use crate::open::create::{self, PoolSpec};
@@ -53,6 +54,7 @@ pub struct Pool {
     resilvers: Resilvers,
     rebuilds: Arc<Rebuilds>,
     sweeps: Arc<Sweeps>,
+    heartbeat: Arc<Heartbeat>,
     zia: Followed,
     /// Blocks of destroyed datasets freed in one txg; 0 until somebody says how many.
     frees_max: Arc<AtomicU64>,
@@ -67,6 +69,7 @@ pub struct Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.zio().abandon();
+        self.heartbeat.halt();
         self.sweeps.halt();
         self.rebuilds.halt();
         self.scan.halt();
@@ -124,6 +127,8 @@ impl Pool {
         }
         // Before a txg is written: what the process before did in one of this number must not go with it.
         let inherited = takeover::adopt(&pool.spa, options.arena.as_deref());
+        // What follows may take its time, and from now on another host has to see that the pool is taken.
+        pool.heartbeat.spawn();
         pool.spa.txgs.start(pool.syncer.clone());
         pool.spa.first_sync()?;
         let told = takeover::take_logs(&pool.spa, &mut pending, &inherited)?;
@@ -344,6 +349,12 @@ impl Pool {
                 self.sweeps.spawn();
             }
             Follow::Providers => self.follow_providers()?,
+            Follow::Multihost(on) => {
+                self.spa.multihost.set_on(on, self.exec().now_ns());
+                self.heartbeat.spawn();
+                // Other hosts go by the newest uberblock.
+                self.sync_forced()?;
+            }
         }
         Ok(())
     }
@@ -410,6 +421,7 @@ impl Pool {
             config.dirty = true;
         }
         self.sync()?;
+        self.heartbeat.halt();
         Ok(self.spa.txgs.stop()?)
     }
 }

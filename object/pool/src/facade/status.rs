@@ -38,6 +38,8 @@ pub struct PoolStatus {
     pub read_only: bool,
     /// Pool I/O waits for devices to come back.
     pub suspended: bool,
+    /// Pool is suspended because its heartbeats failed or were late: another host may have imported it.
+    pub has_missed_heartbeats: bool,
     /// Block that the pool is suspended for, of which dataset and why, in words, where it is suspended for one.
     pub suspended_for: Option<String>,
     /// Reason why nothing is written any more, if that is so; whoever exports the pool by force and imports it again has what was on disk.
@@ -87,6 +89,7 @@ impl Pool {
             txg,
             read_only: !self.is_writeable(),
             suspended: self.zio().is_suspended() || self.spa.txgs.has_failed(),
+            has_missed_heartbeats: self.zio().is_fenced() && self.spa.multihost.has_missed(),
             suspended_for: self.suspended_for(),
             sync_failure: self.syncer.failure(),
             broken_metaslabs: allocator.broken(),

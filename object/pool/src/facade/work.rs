@@ -1,11 +1,14 @@
 //! Work that goes on beside everything else, as commands see it: scrubs and resilvers, sequential rebuilds, sweeps.
 
 use super::Pool;
-use crate::PoolError;
 use crate::rebuild::{RebuildParameters, RebuildStatus};
+use crate::spa::multihost::{BeatRecord, MultihostTunables};
 use crate::sweep::{SweepAction, SweepKind, SweepParameters, SweepStatus};
+use crate::{PoolError, heartbeat};
+use kstat::Records;
 use ondisk::{Guid, Txg};
 use scan::{Damaged, ErrorScrubStatus, ScanError, ScanStatus, ScanTunables};
+use std::sync::Arc;
 
 impl Pool {
     /// Begins a resilver when leaves in use lack what none that runs brings them; it goes on by itself, except under executors
@@ -141,6 +144,27 @@ impl Pool {
         self.spa.check_writeable()?;
         self.rebuilds.run(Some(parts));
         Ok(())
+    }
+    /// Writes a heartbeat of a pool whose property `multihost` is on, and says after how many nanoseconds the next one is due; by itself where there
+    /// are threads. Suspends the pool when heartbeats have failed for too long.
+    pub fn beat(&self) -> u64 {
+        self.heartbeat.beat()
+    }
+    /// Changes how often heartbeats are written, and for how long they may fail.
+    pub fn tune_multihost(&self, tunables: MultihostTunables) {
+        self.spa.multihost.tune(tunables);
+    }
+    /// The newest heartbeats, as many as the tunables say (OpenZFS: the statistic `multihost`).
+    pub fn heartbeats(&self) -> &Arc<Records<BeatRecord>> {
+        self.spa.multihost.history()
+    }
+    /// Looks, where a pool with the property `multihost` was suspended, whether another host has written to its devices, and lets it be written again if
+    /// none has; [`Pool::clear`] resumes it then. Waits for as long as an import looks for activity.
+    ///
+    /// # Errors
+    /// [`PoolError::ActiveElsewhere`].
+    pub fn make_sure_of_devices(&self) -> Result<(), PoolError> {
+        heartbeat::make_sure(&self.spa)
     }
     /// Starts, stops or ends sweeps of leaves, and waits until that is written; the answers are in their order.
     pub fn sweep(&self, kind: SweepKind, leaves: &[Guid], action: SweepAction) -> Result<Vec<Result<(), PoolError>>, PoolError> {

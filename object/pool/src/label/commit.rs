@@ -61,7 +61,9 @@ impl<'a> LabelWriter<'a> {
     /// Puts the uberblocks that devices have into all of their labels (OpenZFS: `vdev_copy_uberblocks`). What fails costs copies only.
     pub fn copy_uberblocks(&self) {
         for (leaf, device) in &self.leaves {
-            let known = read_labels(self.exec, device, &mut KnownRings::default()).uberblocks;
+            let mut known = read_labels(self.exec, device, &mut KnownRings::default()).uberblocks;
+            // A heartbeat has the txg of the uberblock that it repeats, and here its place: one of them goes there.
+            known.dedup_by_key(|ub| ub.ub_txg);
             let writes = known.iter().flat_map(|ub| uberblock_writes(device, ub, self.ashift(*leaf))).collect();
             let _ = self.write(writes);
         }
@@ -84,8 +86,11 @@ impl<'a> LabelWriter<'a> {
         owner.map_or(Guid(0), |(leaf, _)| self.tree.leaf(*leaf).guid)
     }
 
-    /// Writes to labels, as simulated faults allow; results in any order.
+    /// Writes to labels, as simulated faults allow, and nothing to a pool that must not be written; results in any order.
     fn write(&self, mut writes: Vec<LabelWrite>) -> Vec<Result<(), DeviceError>> {
+        if self.zio.is_fenced() {
+            return vec![Err(DeviceError::Gone); writes.len()];
+        }
         let (mut injected, mut struck) = (Vec::new(), Vec::new());
         writes.retain(|write| {
             let guid = self.guid_of(&write.device);

@@ -302,16 +302,24 @@ impl ConfigBlock {
     }
 }
 
-/// The writes of `ub` to its slot in all four labels of one device.
+/// The writes of `ub` to its slot in all four labels of one device. The last slot of a ring is that of heartbeats in a pool that has them
+/// (OpenZFS: `vdev_uberblock_sync`).
 pub(crate) fn uberblock_writes(device: &Device, ub: &Uberblock, ashift: u32) -> Vec<LabelWrite> {
-    let slot = (ub.ub_txg % ring_slots(ashift) as u64) as usize;
-    let write = |index| {
-        let offset = label_offset(device.size_bytes(), index) + ring_slot_offset(ashift, slot) as u64;
-        let mut block = ub.encode_slot(ring_slot_bytes(ashift));
-        seal(&mut block, offset);
-        LabelWrite { device: device.clone(), offset, data: Abd::from_slice(&block) }
-    };
-    (0..LABELS).map(write).collect()
+    let of_heartbeats = usize::from(ub.ub_mmp_delay != 0);
+    let slot = (ub.ub_txg % (ring_slots(ashift) - of_heartbeats) as u64) as usize;
+    (0..LABELS).map(|label| slot_write(device, ub, (ashift, slot), label)).collect()
+}
+
+/// The write of `ub` as a heartbeat to one label of a device (OpenZFS: `mmp_write_uberblock`).
+pub(crate) fn heartbeat_write(device: &Device, ub: &Uberblock, ashift: u32, label: usize) -> LabelWrite {
+    slot_write(device, ub, (ashift, ring_slots(ashift) - 1), label)
+}
+
+fn slot_write(device: &Device, ub: &Uberblock, (ashift, slot): (u32, usize), label: usize) -> LabelWrite {
+    let offset = label_offset(device.size_bytes(), label) + ring_slot_offset(ashift, slot) as u64;
+    let mut block = ub.encode_slot(ring_slot_bytes(ashift));
+    seal(&mut block, offset);
+    LabelWrite { device: device.clone(), offset, data: Abd::from_slice(&block) }
 }
 
 /// The write that empties what is behind the last label, where copies of partition tables and the labels of other systems are.

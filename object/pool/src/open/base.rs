@@ -1,6 +1,7 @@
 //! How the engine runs a pool, and what a pool consists of once it was read or made, before anything of it runs.
 
 use crate::spa::Spa;
+use crate::spa::multihost::MultihostTunables;
 use crate::sync::log_spacemap::LoggedChanges;
 use crate::sync::spacemap::SpaceMaps;
 use crate::zia::Providers;
@@ -29,6 +30,8 @@ pub struct Runtime {
     pub replay: Option<Arc<dyn ReplayFiles>>,
     /// Number of top-level vdevs that a pool may lack when it is imported read-only (OpenZFS: `zfs_max_missing_tvds`).
     pub max_missing_tops: usize,
+    /// Tunables of the protection against a second host, from the beginning.
+    pub multihost: MultihostTunables,
 }
 
 impl Runtime {
@@ -48,6 +51,7 @@ impl Runtime {
             suspended_scans: false,
             replay: None,
             max_missing_tops: 0,
+            multihost: MultihostTunables::default(),
         }
     }
 }

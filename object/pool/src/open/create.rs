@@ -10,6 +10,7 @@ use crate::spa::config::{Host, PoolFacts, PoolState, VERSION, is_written};
 use crate::spa::features::{DIRECTORY, DRAID, Features};
 use crate::spa::history::History;
 use crate::spa::mos_objects::{create_deferred_frees, create_packed, create_vdev_zaps};
+use crate::spa::multihost::Multihost;
 use crate::spa::services::Services;
 use crate::spa::state::Config;
 use crate::sync::spacemap::SpaceMaps;
@@ -116,8 +117,9 @@ pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Bas
         aux,
     };
     io.set_view(config.view(&services));
+    let multihost = Multihost::new(runtime.multihost, false, exec.now_ns());
     Ok(Base {
-        spa: Spa { services, io, mos: objset, dsl, txgs, config: Mutex::new(config) },
+        spa: Spa { services, io, mos: objset, dsl, txgs, config: Mutex::new(config), multihost },
         maps,
         config_object,
         deferred: None,

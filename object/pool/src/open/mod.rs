@@ -1,5 +1,6 @@
 //! Opening a pool that exists: labels, uberblock, MOS, the trusted configuration, space (OpenZFS: `spa_load_impl`).
 
+pub(crate) mod activity;
 pub(crate) mod base;
 pub(crate) mod create;
 pub(crate) mod examine;
@@ -14,6 +15,7 @@ use crate::spa::config::{Host, PoolFacts, PoolState, VERSION, VERSION_BEFORE_FEA
 use crate::spa::features::{DIRECTORY, Features};
 use crate::spa::history::History;
 use crate::spa::mos_objects::read_packed;
+use crate::spa::multihost::Multihost;
 use crate::spa::services::Services;
 use crate::spa::state::Config;
 use crate::spa::{Spa, props};
@@ -64,6 +66,8 @@ pub struct ImportOptions {
     pub missing_log: bool,
     /// Import it without its log devices, where those are missing and no intent log ends on them: nothing that was made durable is lost.
     pub missing_idle_log: bool,
+    /// Do not look whether another host has the pool open: for those who only look at what is there (`zdb`).
+    pub skip_activity: bool,
     /// Host that imports the pool.
     pub host: Host,
     /// Arena that the process before left of it: what is in it is done again, and the pool goes on with it. One that is not sound, or cannot be
@@ -94,6 +98,13 @@ pub(crate) fn read(exec: &Exec, found: &FoundPool, options: &ImportOptions, runt
     check_version(ub.ub_version, options.read_only)?;
     if ub.ub_txg > TXG_MAX {
         return Err(PoolError::Corrupt("the uberblock's txg"));
+    }
+    if !found.has_heartbeats() {
+        // Nobody waits for an answer that is no.
+        check_host(found, options)?;
+    }
+    if !options.skip_activity {
+        found.look_for_activity(exec, options.host.id, &runtime.multihost)?;
     }
     check_host(found, options)?;
     check_label_features(found)?;
@@ -317,6 +328,8 @@ impl Start {
         let mos_features = opened.features.mos_features();
         // What was on vdevs that are missing is not coming back: nobody is to wait for it.
         let fail_mode = if self.tree.is_readable() { props::fail_mode(&objset)? } else { FailMode::Continue };
+        let is_multihost = props::is_multihost(&objset, &opened.ub);
+        let multihost = Multihost::new(runtime.multihost, is_multihost, self.exec.now_ns());
         let config = Config {
             tree: Arc::new(self.tree),
             devices: self.devices,
@@ -332,7 +345,7 @@ impl Start {
         dsl.claim_logs(&mut logs).map_err(PoolError::IntentLogs)?;
         let deferred = Zap::hold(&objset, DIRECTORY)?.try_lookup_u64("sync_bplist")?.map(ObjectId);
         Ok(Base {
-            spa: Spa { services, io: self.io, mos: objset, dsl, txgs, config: Mutex::new(config) },
+            spa: Spa { services, io: self.io, mos: objset, dsl, txgs, config: Mutex::new(config), multihost },
             maps,
             config_object: opened.config_object,
             deferred,

@@ -10,6 +10,7 @@ pub(crate) mod features;
 pub(crate) mod history;
 pub(crate) mod latency;
 pub(crate) mod mos_objects;
+pub(crate) mod multihost;
 pub(crate) mod news;
 pub(crate) mod props;
 pub(crate) mod replay;
@@ -27,6 +28,7 @@ use dmu::{Objset, TxgManager};
 use dsl::DslPool;
 use exec::{Exec, Mutex};
 use kstat::Event;
+use multihost::Multihost;
 use ondisk::Guid;
 use services::Services;
 use state::Config;
@@ -47,6 +49,7 @@ pub(crate) struct Spa {
     pub dsl: Arc<DslPool>,
     pub txgs: Arc<TxgManager>,
     pub config: Mutex<Config>,
+    pub multihost: Multihost,
 }
 
 impl Spa {

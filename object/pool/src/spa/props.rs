@@ -6,7 +6,7 @@ use super::features::{DIRECTORY, create_linked_zap};
 use super::latency::target_of;
 use crate::PoolError;
 use dmu::{Objset, Tx};
-use ondisk::{ObjectId, ObjectType};
+use ondisk::{ObjectId, ObjectType, Uberblock};
 use std::sync::Arc;
 use zap::Zap;
 use zio::{FailMode, LatencyTarget};
@@ -30,9 +30,12 @@ pub(super) const NUMERIC: &[Numeric] = &[
     Numeric { name: "listsnapshots", values: SWITCH, default: 0 },
     Numeric { name: "autoexpand", values: SWITCH, default: 0 },
     Numeric { name: "failmode", values: &["wait", "continue", "panic"], default: 0 },
-    Numeric { name: "multihost", values: SWITCH, default: 0 },
+    Numeric { name: MULTIHOST, values: SWITCH, default: 0 },
     Numeric { name: "autotrim", values: SWITCH, default: 0 },
 ];
+
+/// Name of the property that protects against a second host.
+pub(crate) const MULTIHOST: &str = "multihost";
 
 /// Name of the property that says which dataset to boot from.
 pub(crate) const BOOTFS: &str = "bootfs";
@@ -161,6 +164,17 @@ pub(super) fn text_of(zap: &Zap, name: &str) -> Result<Option<String>, PoolError
 /// True when a switch is on; what cannot be read is off.
 pub(crate) fn is_on(mos: &Arc<Objset>, name: &str) -> bool {
     matches!(props_zap(mos).map(|zap| zap.map(|zap| zap.try_lookup_u64(name))), Ok(Some(Ok(Some(1)))))
+}
+
+/// True when the pool is protected against a second host; its uberblock tells where the property cannot be read.
+pub(crate) fn is_multihost(mos: &Arc<Objset>, ub: &Uberblock) -> bool {
+    let read = || -> Result<Option<u64>, PoolError> {
+        match props_zap(mos)? {
+            Some(zap) => Ok(zap.try_lookup_u64(MULTIHOST)?),
+            None => Ok(None),
+        }
+    };
+    read().map_or(ub.ub_mmp_delay != 0, |stored| stored == Some(1))
 }
 
 pub(super) fn mode_of(number: u64) -> FailMode {

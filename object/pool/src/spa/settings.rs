@@ -4,7 +4,7 @@ use super::Spa;
 use super::bootfs;
 use super::latency::target_of;
 use super::props::{
-    ASHIFT, BOOTFS, COMMENT_BYTES_MAX, LATENCY_TARGET, NUMERIC, OWN, OWN_PREFIX, Own, PROVIDER, PoolProp, USER_NAME_BYTES_MAX,
+    ASHIFT, BOOTFS, COMMENT_BYTES_MAX, LATENCY_TARGET, MULTIHOST, NUMERIC, OWN, OWN_PREFIX, Own, PROVIDER, PoolProp, USER_NAME_BYTES_MAX,
     USER_VALUE_BYTES_MAX, is_none, is_user_prop, mode_of, numeric, own, props_zap, store, text_of,
 };
 use super::services::dsl_error;
@@ -24,6 +24,8 @@ pub(crate) enum Follow {
     Autotrim(bool),
     /// Whoever gives the stages to providers.
     Providers,
+    /// Whoever writes heartbeats: they are wanted, or not.
+    Multihost(bool),
 }
 
 impl Spa {
@@ -123,9 +125,15 @@ impl Spa {
         }
         let numeric = numeric(name).ok_or(PoolError::BadProperty)?;
         let number = numeric.values.iter().position(|known| *known == value).ok_or(PoolError::BadValue)? as u64;
+        if numeric.name == MULTIHOST && number == 1 && self.config.lock().facts.host.id == 0 {
+            return Err(PoolError::NoHostid);
+        }
         self.store_logged(numeric.name, zap::Value::U64(vec![number]), format!("{}={number}", numeric.name))?;
         if numeric.name == "autotrim" {
             return Ok(Follow::Autotrim(number == 1));
+        }
+        if numeric.name == MULTIHOST {
+            return Ok(Follow::Multihost(number == 1));
         }
         if numeric.name == "failmode" {
             let mut config = self.config.lock();

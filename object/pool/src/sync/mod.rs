@@ -17,6 +17,7 @@ pub(crate) mod tree;
 pub(crate) use dtl::load as load_dtls;
 
 use crate::PoolError;
+use crate::heartbeat;
 use crate::label::commit::LabelWriter;
 use crate::spa::Spa;
 use crate::spa::adapter::{Patience, WaitsFor};
@@ -213,6 +214,10 @@ impl Syncer {
 
     /// Moves the pool to the new root, in an order that is safe against a crash at any point.
     fn commit(&self, txg: Txg, (root, config_dirty): (Option<BlockPtr>, bool), silent: &mut BTreeSet<Guid>) -> Result<(), PoolError> {
+        // The thread of the heartbeats may hang itself.
+        if heartbeat::stop_if_overdue(&self.spa) || self.zio().is_fenced() {
+            return Err(PoolError::Io(DeviceError::Gone));
+        }
         let (tree, devices, facts, mut ub, grown) = {
             let mut config = self.spa.config.lock();
             let grown = std::mem::take(&mut config.grown);
@@ -224,8 +229,8 @@ impl Syncer {
         ub.ub_guid_sum = guid_sum(&tree);
         ub.ub_timestamp = self.spa.exec().wall_clock().0 as u64;
         ub.ub_software_version = VERSION;
-        ub.ub_mmp_magic = Uberblock::MMP_MAGIC;
-        (ub.ub_mmp_delay, ub.ub_mmp_config, ub.ub_checkpoint_txg) = (0, 0, 0);
+        ub.ub_checkpoint_txg = 0;
+        self.spa.multihost.stamp(&mut ub);
         if let Some(root) = root {
             ub.ub_rootbp = root;
         }
@@ -237,6 +242,7 @@ impl Syncer {
         let written = labels.commit(&ub, config_dirty.then_some(&config_of));
         silent.extend(labels.take_silent());
         written?;
+        self.spa.multihost.note_synced(&ub, self.spa.exec().now_ns(), tree.leaves.len());
         self.spa.config.lock().uberblock = ub;
         Ok(())
     }

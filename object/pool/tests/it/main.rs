@@ -9,6 +9,7 @@ mod intent_logs;
 mod life;
 mod lifecycle;
 mod log_writes;
+mod multihost;
 mod power_cuts;
 mod progress;
 mod pulled;

@@ -2,13 +2,13 @@
 
 use crate::common::*;
 use abd::Abd;
-use device::DeviceError;
+use device::{DeviceError, DeviceOp};
 use metaslab::Allocator;
 use ondisk::{BlockPtr, Checksum, Compression, ObjectType, Txg, VdevId};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use vdev::{LeafId, TopKind, VdevTree};
-use zio::{ErrorKind, FailMode, ReadRequest, WriteRequest};
+use zio::{ErrorKind, FailMode, LeafRequest, ReadRequest, WriteRequest};
 
 const MIRROR: [(TopKind, usize); 1] = [(TopKind::Mirror, 2)];
 
@@ -338,6 +338,37 @@ fn suspension_holds_io_until_resume() {
     assert!(read_wait.wait(&rig.exec).is_ok_and(|back| back == data));
     assert!(rig.read(&bp).is_ok_and(|back| back == data));
     assert!(!rig.zio.is_suspended());
+}
+
+/// If this fails, a host that lost sight of its devices goes on writing to a pool that another host has imported by now.
+#[test]
+fn behind_a_fence_nothing_is_written_until_it_is_lifted() {
+    let rig = Rig::with(inline(), &MIRROR, 12, FailMode::Wait, &|tree, allocator| {
+        for metaslab in 0..allocator.metaslab_count(VdevId(0)) {
+            allocator.load(tree.tops[0].id, metaslab, &[]).expect("an empty metaslab loads");
+        }
+    });
+    let data = noise(1, 16384);
+    let early = rig.write(request(data.clone(), 1)).expect("the write succeeds");
+    let before = rig.contents();
+    assert!(rig.zio.fence() && !rig.zio.fence(), "it is there once");
+    assert!(rig.zio.is_suspended());
+    let (done, wait) = exec::completion();
+    rig.zio.write(request(noise(2, 16384), 2), Box::new(move |result| done.complete(result)));
+    assert!(rig.read(&early).is_ok_and(|back| back == data), "reads go on");
+    // A device that comes back resumes other pools.
+    rig.zio.resume();
+    let guid = rig.zio.view().tree.leaf(LeafId(0)).guid;
+    let op = DeviceOp::Write(noise(3, 4096));
+    let (written, result) = exec::completion();
+    let leaf_write = LeafRequest { leaf: guid, offset: 4 << 20, op, priority: zio::Priority::AsyncWrite, speculative: true };
+    rig.zio.leaf_io(leaf_write, Box::new(move |result| written.complete(result.map(drop))));
+    assert_eq!(result.wait(&rig.exec), Err(DeviceError::Gone), "repairs, trims and the like are kept back");
+    assert!(rig.contents() == before && !wait.is_done() && rig.zio.is_suspended());
+    rig.zio.lift_fence();
+    rig.zio.resume();
+    let bp = wait.wait(&rig.exec).expect("the write succeeds after that");
+    assert!(rig.read(&bp).is_ok_and(|back| back == noise(2, 16384)) && !rig.zio.is_suspended());
 }
 
 /// A pointer that names space which the pool does not have is a lie that no device's return makes true: whoever waited for one would wait

@@ -1,0 +1,277 @@
+//! Two hosts that reach the same devices, in virtual time: whoever has a pool with `multihost=on` shows it all the time, whoever wants it looks first, and
+//! who can't show it stops writing. What the user loses when these fail: the pool, as two hosts write it at once.
+
+use crate::common::{BLOCKS, check, create_under, dataset, devices, host, new_object, write};
+use device::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
+use exec::{Exec, Inline};
+use ondisk::label::{LABELS, RING_OFFSET, label_offset, ring_slot_bytes, ring_slots};
+use ondisk::{ByteOrder, Uberblock};
+use pool::{Host, ImportOptions, LeafSpec, MultihostTunables, Pool, PoolError, PoolSpec, Runtime, TopSpec, find_pools};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use vdev::{LeafKind, TopKind};
+
+const SECOND_NS: u64 = 1_000_000_000;
+const ASHIFT: u32 = 9;
+
+fn inline(seed: u64) -> Exec {
+    Arc::new(Inline::new(seed))
+}
+
+fn opened(devices: &[Arc<MemDevice>]) -> Vec<Arc<dyn BlockDevice>> {
+    devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect()
+}
+
+/// Options of a second host that imports by force.
+fn elsewhere() -> ImportOptions {
+    ImportOptions { host: Host { id: 2, name: "other".to_string() }, force: true, ..ImportOptions::default() }
+}
+
+/// Uberblocks of a device with the numbers of their slots.
+fn slots(device: &MemDevice) -> Vec<(usize, Uberblock)> {
+    let bytes = device.contents();
+    let slot_bytes = ring_slot_bytes(ASHIFT);
+    let at = |label: usize, slot: usize| label_offset(bytes.len() as u64, label) as usize + RING_OFFSET + slot * slot_bytes;
+    let all = (0..LABELS).flat_map(|label| (0..ring_slots(ASHIFT)).map(move |slot| (label, slot)));
+    let read = |(label, slot): (usize, usize)| match Uberblock::decode_slot(&bytes[at(label, slot)..][..slot_bytes]) {
+        Ok(Some((ub, ByteOrder::Little))) => Some((slot, ub)),
+        _ => None,
+    };
+    all.filter_map(read).collect()
+}
+
+/// If this fails, a heartbeat is written over the newest uberblock, or nobody sees it.
+#[test]
+fn heartbeats_and_txgs_have_slots_of_their_own() {
+    let (exec, disks) = (inline(3), devices(2));
+    let pool = create_under(&exec, &disks, TopKind::Mirror);
+    pool.sync().expect("synced");
+    assert!(disks.iter().flat_map(|disk| slots(disk)).all(|(_, ub)| ub.mmp_valid() && ub.ub_mmp_delay == 0 && ub.ub_mmp_config == 0));
+    assert!(pool.beat() > 0, "nothing is to be written yet");
+    pool.set_prop("multihost", "on").expect("set");
+    pool.tune_multihost(MultihostTunables { history: 500, ..MultihostTunables::default() });
+    let last = ring_slots(ASHIFT) - 1;
+    for _ in 0..ring_slots(ASHIFT) + 3 {
+        pool.sync_forced().expect("synced");
+        exec.sleep_ns(pool.beat());
+    }
+    for disk in &disks {
+        let (beats, txgs): (Vec<_>, Vec<_>) = slots(disk).into_iter().partition(|(slot, _)| *slot == last);
+        assert_eq!(beats.len(), LABELS, "each label had one");
+        for (_, ub) in &beats {
+            assert!(ub.mmp_sequence() > Some(0) && ub.ub_mmp_delay > 0, "{ub:?}");
+            assert_eq!((ub.mmp_interval_ms(), ub.mmp_fail_intervals()), (Some(1000), Some(10)));
+        }
+        // Those from before the property was set had the whole ring.
+        let newest = pool.txg().0 - last as u64;
+        let with_property = txgs.iter().filter(|(_, ub)| ub.ub_txg > newest);
+        with_property.for_each(|(slot, ub)| assert_eq!((*slot as u64, ub.mmp_sequence()), (ub.ub_txg % last as u64, Some(0))));
+    }
+    let beats = kstat::Listing::lines(&**pool.heartbeats(), 0, usize::MAX).expect("all are there").0;
+    assert_eq!(beats.lines().count(), ring_slots(ASHIFT) + 3);
+    let found = find_pools(&inline(4), opened(&disks));
+    assert_eq!(found[0].damaged_uberblocks(), 0);
+    // Turned off, nobody has to wait for anything.
+    pool.set_prop("multihost", "off").expect("set");
+    drop(pool);
+    let other = inline(5);
+    let pool = Pool::import(&other, opened(&disks), &elsewhere(), &Runtime::new()).expect("imported");
+    assert!(other.now_ns() < SECOND_NS);
+    pool.export().expect("exported");
+}
+
+/// A device that another host has, too: whenever this one reads, the other one goes on for a while.
+struct Shared {
+    disk: Arc<MemDevice>,
+    other: Weak<Pool>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("disk", &self.disk).finish_non_exhaustive()
+    }
+}
+
+impl BlockDevice for Shared {
+    fn submit(&self, io: DeviceIo) {
+        if let (DeviceOp::Read(_), Some(other)) = (&io.op, self.other.upgrade()) {
+            other.exec().sleep_ns(other.beat());
+        }
+        self.disk.submit(io);
+    }
+    fn facts(&self) -> &DeviceFacts {
+        self.disk.facts()
+    }
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
+    }
+}
+
+/// If this fails, `zpool import -f` destroys a pool that another host has open, or a dead host's pool can't be had.
+#[test]
+fn an_import_looks_whether_another_host_lives() {
+    let disks = devices(2);
+    let pool = Arc::new(create_under(&inline(3), &disks, TopKind::Mirror));
+    let object = new_object(&pool);
+    pool.set_prop("multihost", "on").expect("set");
+    write(&pool, object, 0..BLOCKS, 1);
+    pool.sync().expect("synced");
+    let shared = |disk: &Arc<MemDevice>| Arc::new(Shared { disk: disk.clone(), other: Arc::downgrade(&pool) }) as Arc<dyn BlockDevice>;
+    for (force, read_only) in [(true, false), (false, false), (true, true)] {
+        let options = ImportOptions { force, read_only, ..elsewhere() };
+        let refused = Pool::import(&inline(5), disks.iter().map(shared).collect(), &options, &Runtime::new()).err();
+        let expected = PoolError::Active { hostid: host().id, hostname: host().name };
+        assert_eq!(refused, Some(expected), "force {force}, read-only {read_only}");
+    }
+    let nobody = ImportOptions { host: Host::default(), ..elsewhere() };
+    let refused = Pool::import(&inline(5), opened(&disks), &nobody, &Runtime::new()).err();
+    assert_eq!(refused, Some(PoolError::NoHostid), "whoever has no id can't be told from others");
+    // For those who only look.
+    let options = ImportOptions { read_only: true, skip_activity: true, ..elsewhere() };
+    drop(Pool::import(&inline(5), disks.iter().map(shared).collect(), &options, &Runtime::new()).expect("looked at"));
+    check(&pool, object, &[1; BLOCKS as usize], "the one who has it goes on");
+    pool.sync_forced().expect("synced");
+    drop(pool);
+
+    // It is dead now.
+    let without = ImportOptions { force: false, ..elsewhere() };
+    let refused = Pool::import(&inline(6), opened(&disks), &without, &Runtime::new()).err();
+    assert!(matches!(refused, Some(PoolError::InUse { hostid: 1, .. })), "{refused:?}");
+    let other = inline(6);
+    let pool = Pool::import(&other, opened(&disks), &elsewhere(), &Runtime::new()).expect("imported");
+    assert!((20 * SECOND_NS..26 * SECOND_NS).contains(&other.now_ns()), "{} ns", other.now_ns());
+    check(&pool, object, &[1; BLOCKS as usize], "nothing is lost");
+    pool.sync().expect("synced");
+    drop(pool);
+    // And so is the second one; it knows its own pool.
+    let again = inline(7);
+    let own = ImportOptions { force: false, ..elsewhere() };
+    let pool = Pool::import(&again, opened(&disks), &own, &Runtime::new()).expect("its own");
+    assert!(again.now_ns() < SECOND_NS);
+    assert_eq!(pool.has_switch("multihost"), Ok(true));
+    pool.export().expect("exported");
+    // What was exported is nobody's.
+    let first = inline(8);
+    let options = ImportOptions { host: host(), ..ImportOptions::default() };
+    Pool::import(&first, opened(&disks), &options, &Runtime::new()).expect("imported").export().expect("exported");
+    assert!(first.now_ns() < SECOND_NS);
+}
+
+/// A device of which nothing can be written while it is away.
+#[derive(Debug)]
+struct Cut {
+    disk: Arc<MemDevice>,
+    is_cut: AtomicBool,
+}
+
+impl BlockDevice for Cut {
+    fn submit(&self, io: DeviceIo) {
+        let is_write = matches!(io.op, DeviceOp::Write(_));
+        if is_write && self.is_cut.load(Ordering::Acquire) { io.fail(DeviceError::Io) } else { self.disk.submit(io) }
+    }
+    fn facts(&self) -> &DeviceFacts {
+        self.disk.facts()
+    }
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
+    }
+}
+
+fn cuttable(disks: &[Arc<MemDevice>]) -> Vec<Arc<Cut>> {
+    disks.iter().map(|disk| Arc::new(Cut { disk: disk.clone(), is_cut: AtomicBool::new(false) })).collect()
+}
+
+/// Makes a mirror with `multihost=on`.
+fn protected(exec: &Exec, handles: &[Arc<Cut>], tunables: MultihostTunables) -> Pool {
+    let leaf = |handle: &Arc<Cut>| LeafSpec { path: handle.path().display().to_string(), kind: LeafKind::File, device: handle.clone() };
+    let tops = vec![TopSpec { kind: TopKind::Mirror, leaves: handles.iter().map(leaf).collect() }];
+    let runtime = Runtime { multihost: tunables, ..Runtime::new() };
+    let pool = Pool::create(exec, PoolSpec { host: host(), ..PoolSpec::new("tank", tops, dataset()) }, &runtime).expect("created");
+    pool.set_prop("multihost", "on").expect("set");
+    pool
+}
+
+/// Writes heartbeats for so long.
+fn live(pool: &Pool, time_ns: u64) {
+    let until = pool.exec().now_ns() + time_ns;
+    while pool.exec().now_ns() < until {
+        pool.exec().sleep_ns(pool.beat());
+    }
+}
+
+/// If this fails, a host that lost its devices goes on with a pool that another host has taken over.
+#[test]
+fn a_pool_without_heartbeats_is_suspended_and_stays_so_when_another_host_took_it() {
+    let disks = devices(2);
+    let (exec, handles) = (inline(3), cuttable(&disks));
+    let pool = protected(&exec, &handles, MultihostTunables::default());
+    live(&pool, 30 * SECOND_NS);
+    handles[0].is_cut.store(true, Ordering::Release);
+    live(&pool, 30 * SECOND_NS);
+    assert!(!pool.zio().is_suspended(), "the other one has them");
+    handles[1].is_cut.store(true, Ordering::Release);
+    live(&pool, 8 * SECOND_NS);
+    assert!(!pool.zio().is_suspended());
+    live(&pool, 4 * SECOND_NS);
+    assert!(pool.zio().is_suspended() && pool.status().has_missed_heartbeats);
+    // The devices are back; nobody else was there.
+    handles.iter().for_each(|handle| handle.is_cut.store(false, Ordering::Release));
+    let begun = exec.now_ns();
+    pool.make_sure_of_devices().expect("nobody else wrote");
+    assert!((20 * SECOND_NS..26 * SECOND_NS).contains(&(exec.now_ns() - begun)));
+    assert!(!pool.zio().is_suspended() && !pool.status().has_missed_heartbeats);
+    pool.clear(None).expect("cleared");
+    pool.sync_forced().expect("synced");
+    live(&pool, 15 * SECOND_NS);
+    assert!(!pool.zio().is_suspended());
+
+    handles.iter().for_each(|handle| handle.is_cut.store(true, Ordering::Release));
+    live(&pool, 12 * SECOND_NS);
+    assert!(pool.zio().is_suspended());
+    let second = Pool::import(&inline(6), opened(&disks), &elsewhere(), &Runtime::new()).expect("taken over");
+    second.sync_forced().expect("synced");
+    handles.iter().for_each(|handle| handle.is_cut.store(false, Ordering::Release));
+    let before: Vec<_> = disks.iter().map(|disk| disk.contents()).collect();
+    assert_eq!(pool.make_sure_of_devices(), Err(PoolError::ActiveElsewhere));
+    live(&pool, 5 * SECOND_NS);
+    pool.zio().resume();
+    assert!(pool.zio().is_suspended());
+    drop(pool);
+    assert!(disks.iter().map(|disk| disk.contents()).eq(before), "the first host wrote to it");
+    second.export().expect("exported");
+}
+
+/// If this fails, what waits for a pool that was suspended for want of heartbeats never ends, or is lost.
+#[test]
+fn what_waited_goes_on_when_it_is_sure_that_nobody_else_was_there() {
+    let exec: Exec = Arc::new(exec::Pool::new(2));
+    let disks = devices(2);
+    let handles = cuttable(&disks);
+    let tunables = MultihostTunables { interval_ms: 200, fail_intervals: 10, ..MultihostTunables::default() };
+    let pool = Arc::new(protected(&exec, &handles, tunables));
+    let object = new_object(&pool);
+    write(&pool, object, 0..BLOCKS, 1);
+    pool.sync().expect("synced");
+    handles.iter().for_each(|handle| handle.is_cut.store(true, Ordering::Release));
+    write(&pool, object, 0..BLOCKS, 2);
+    let until = |what: &str, is_so: &dyn Fn() -> bool| {
+        let is_in_time = (0..60_000).any(|_| {
+            exec.sleep_ns(1_000_000);
+            is_so()
+        });
+        assert!(is_in_time, "{what} does not come");
+    };
+    until("the fence", &|| pool.zio().is_fenced());
+    let waiter = pool.clone();
+    let synced = exec.spawn_operation("sync", Box::new(move || waiter.sync().expect("synced in the end")));
+    handles.iter().for_each(|handle| handle.is_cut.store(false, Ordering::Release));
+    // Nobody resumes it without a look.
+    pool.clear(None).expect("tried");
+    assert!(pool.zio().is_suspended());
+    pool.make_sure_of_devices().expect("nobody else wrote");
+    pool.clear(None).expect("cleared");
+    synced.join();
+    check(&pool, object, &[2; BLOCKS as usize], "after the wait");
+    assert!(!pool.zio().is_suspended());
+    Arc::into_inner(pool).expect("nobody else has it").export().expect("exported");
+}

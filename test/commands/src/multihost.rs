@@ -1,0 +1,148 @@
+//! Two hosts with the same devices: two daemons with ids of their own, on files that they do not keep from each other. What users lose is a pool that both
+//! write, or one that nobody can have when its host died.
+
+use crate::mounts::kill_both;
+use crate::waiting::until;
+use crate::world::{Failure, World, judge};
+use std::time::{Duration, Instant};
+
+/// Number of times that the host which has the pool dies.
+const DEATHS: usize = 3;
+/// Longest time until another host has the pool of one that died.
+const TAKEOVER: Duration = Duration::from_secs(30);
+
+/// A host: its daemon's surroundings, and its id.
+struct Side<'a> {
+    world: &'a World,
+    id: &'static str,
+}
+
+impl Side<'_> {
+    /// Starts the daemon, with the host's id, on devices that it leaves to others.
+    fn begin(&self) -> Result<(), Failure> {
+        let program = self.world.program("zirconia");
+        self.world.ok(&format!("env ZFS_HOSTID={} ZIRCONIA_SHARED_DEVICES=1 {program} start", self.id)).map(drop)
+    }
+
+    /// Has heartbeats written more often, where parameters can be set: what is waited for becomes shorter.
+    fn hurry(&self) {
+        let parameter = self.world.path("state/sys/module/zfs/parameters/zfs_multihost_interval");
+        if parameter.exists() {
+            let _ = std::fs::write(parameter, "300");
+        }
+    }
+
+    /// Checks that this host sees that another one has the pool, also by force.
+    fn is_refused(&self, vdevs: &str) -> Result<(), Failure> {
+        for import in ["zpool import", "zpool import -f"] {
+            self.world.refused(&format!("{import} -d {vdevs} tank"), 1, "cannot import 'tank': pool is imported on ")?;
+        }
+        Ok(())
+    }
+
+    /// Checks that the pool has every dataset whose creation was answered.
+    fn has_all(&self, answered: &[String]) -> Result<(), Failure> {
+        let listed = self.world.ok("zfs list -H -o name -r tank")?;
+        match answered.iter().find(|name| !listed.out.lines().any(|line| line == name.as_str())) {
+            Some(lost) => Err(listed.fault(format!("{lost} was made, and is lost"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Makes a pool that is protected on one host; gives the folder of its devices.
+fn shared_pool(owner: &Side<'_>) -> Result<String, Failure> {
+    owner.world.vdevs(&["a", "b"])?;
+    owner.world.ok("zpool create -m none -o multihost=on tank mirror {vdevs}/a {vdevs}/b")?;
+    owner.world.ok("zpool get -H -o value multihost tank")?.prints("on")?;
+    Ok(owner.world.at("vdevs"))
+}
+
+/// The host that has the pool dies, again and again: the other one is refused before, by force too, and has the pool with all that was
+/// answered soon after; the one that comes back is refused.
+pub fn takes_over(world: &World) -> Result<(), Failure> {
+    let zdb = judge("two hosts: OpenZFS's judgement")?;
+    let elsewhere = World::new(world.options())?;
+    let (mut owner, mut other) = (Side { world, id: "0x11" }, Side { world: &elsewhere, id: "0x12" });
+    owner.begin()?;
+    other.begin()?;
+    let vdevs = shared_pool(&owner)?;
+    let mut answered = Vec::new();
+    for round in 0..DEATHS {
+        for number in 0..10 {
+            let name = format!("tank/r{round}-{number}");
+            owner.world.ok(&format!("zfs create -o canmount=off {name}"))?;
+            answered.push(name);
+        }
+        let list = other.world.ok(&format!("zpool import -d {vdevs}"))?;
+        list.shows("status: The pool is currently imported by another system.")?.shows("UNAVAIL")?.shows("must be exported from ")?;
+        other.is_refused(&vdevs)?;
+        owner.world.ok("zpool status -x")?.shows("all pools are healthy")?;
+        kill_both(owner.world)?;
+        let begun = Instant::now();
+        other.world.ok(&format!("zpool import -f -N -d {vdevs} tank"))?;
+        if begun.elapsed() > TAKEOVER {
+            return Err(format!("      the pool of a dead host was had after {:?}", begun.elapsed()).into());
+        }
+        other.has_all(&answered)?;
+        // The one that died remembers the pool, and must not go on with it.
+        owner.begin()?;
+        let log = owner.world.path("state/zirconiad.log");
+        until("a refusal of the host that came back", || Ok(std::fs::read_to_string(&log)?.contains("pool is imported on ")))?;
+        owner.is_refused(&vdevs)?;
+        std::mem::swap(&mut owner, &mut other);
+        owner.hurry();
+    }
+    other.world.ok(&format!("{zdb} -luuuu {vdevs}/a"))?.shows("mmp_write = ")?.shows("mmp_fail = 10")?;
+    owner.world.ok("zpool export tank")?;
+    other.world.ok(&format!("{zdb} -e -p {vdevs} -bcc tank"))?;
+    other.world.ok(&format!("zpool import -N -d {vdevs} tank"))?;
+    other.has_all(&answered)?;
+    Ok(())
+}
+
+/// A host that stood still while another one took its pool writes nothing when it goes on, says so, and cannot be talked into it.
+pub fn stood_still(world: &World) -> Result<(), Failure> {
+    let zdb = judge("two hosts, one stood still: OpenZFS's judgement")?;
+    let elsewhere = World::new(world.options())?;
+    let (owner, other) = (Side { world, id: "0x11" }, Side { world: &elsewhere, id: "0x12" });
+    owner.begin()?;
+    other.begin()?;
+    let vdevs = shared_pool(&owner)?;
+    let daemon = owner.world.daemon()?;
+    owner.world.ok(&format!("kill -STOP {daemon}"))?;
+    let taken =
+        other.world.ok(&format!("zpool import -f -N -d {vdevs} tank")).and_then(|_| other.world.ok("zfs create -o canmount=off tank/new"));
+    owner.world.ok(&format!("kill -CONT {daemon}"))?;
+    taken?;
+    until("the suspension of the host that stood still", || {
+        Ok(owner.world.ok("zpool status tank")?.out.contains("multihost writes failed or were delayed"))
+    })?;
+    owner.world.ok("zpool status tank")?.shows("SUSPENDED")?.shows("ZFS-8000-MM")?;
+    owner.world.refused("zpool clear tank", 1, "pool is imported on a different host")?;
+    owner.world.refused("zfs create -o canmount=off tank/old", 1, "suspended")?;
+    owner.world.ok("zpool export -f tank")?;
+    other.has_all(&["tank/new".to_string()])?;
+    other.world.ok("zpool export tank")?;
+    other.world.ok(&format!("{zdb} -e -p {vdevs} -bcc tank")).map(drop)
+}
+
+/// A host without an id protects nothing, and takes nothing that is protected.
+pub fn without_id(world: &World) -> Result<(), Failure> {
+    let elsewhere = World::new(world.options())?;
+    let (owner, nobody) = (Side { world, id: "0x11" }, Side { world: &elsewhere, id: "0" });
+    owner.begin()?;
+    nobody.begin()?;
+    let vdevs = shared_pool(&owner)?;
+    let why = "requires a non-zero system hostid";
+    nobody.world.vdevs(&["c"])?;
+    nobody.world.refused("zpool create -o multihost=on other {vdevs}/c", 1, why)?;
+    nobody.world.ok("zpool create -m none other {vdevs}/c")?;
+    nobody.world.refused("zpool set multihost=on other", 1, why)?;
+    nobody.world.refused(&format!("zpool import -f -d {vdevs} tank"), 1, "the zgenhostid(8) command")?;
+    let list = nobody.world.ok(&format!("zpool import -d {vdevs}"))?;
+    list.shows("The pool has the multihost property on.")?.shows("Set a unique system hostid")?;
+    owner.world.ok("zpool set multihost=off tank")?;
+    owner.world.ok("zpool export tank")?;
+    nobody.world.ok(&format!("zpool import -N -d {vdevs} tank")).map(drop)
+}
