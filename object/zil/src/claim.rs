@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 
 /// Txgs that a crash can have lost, at most: a block that claims to be younger belongs to no log. Pools that are frozen for tests go on
 /// for long, others lose three.
-const LOST_TXGS_MAX: u64 = 100_000;
+const LOST_TXGS_MAX: u64 = 1_000_000;
 
 /// Result of claiming a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
