@@ -8,11 +8,16 @@ use crate::mount::mounts::{Mounts, is_within};
 use crate::report::direct_rows;
 use control_api::{ErrorKind, Failure};
 use dsl::{DatasetHandle, DslError};
-use exec::Mutex;
+use exec::{Exec, Mutex};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use zpl::direct::{Direct, Tunables};
 use zvol::{Settings, Volume};
+
+/// Nanoseconds for which a file that was closed may still count as open.
+const CLOSE_NS: u64 = 1_000_000_000;
+/// Nanoseconds between two looks.
+const AGAIN_NS: u64 = 5_000_000;
 
 /// Place of an open volume; empty once it was taken away.
 #[derive(Default)]
@@ -79,9 +84,16 @@ impl Shelf {
         volumes.filter(|volume| is_within(&volume.dataset().name(), name)).collect()
     }
 
-    /// Name of a volume, or of a snapshot of one, that is in use at or below this name.
-    pub(crate) fn in_use(&self, name: &str) -> Option<String> {
-        self.open(name).first().map(|volume| volume.dataset().name())
+    /// Name of a volume, or of a snapshot of one, that is in use at or below this name; the kernel says a little later that a file was closed.
+    pub(crate) fn in_use(&self, exec: &Exec, name: &str) -> Option<String> {
+        let until = exec.now_ns().saturating_add(CLOSE_NS);
+        loop {
+            let found = self.open(name).first().map(|volume| volume.dataset().name());
+            if found.is_none() || exec.now_ns() >= until {
+                return found;
+            }
+            exec.sleep_ns(AGAIN_NS);
+        }
     }
 
     /// Makes sure that nobody uses a volume at or below this name, for a change that `what` says cannot be; by force whoever does is cut off: his
@@ -89,12 +101,12 @@ impl Shelf {
     ///
     /// # Errors
     /// "dataset is busy" while somebody does.
-    pub(crate) fn leave(&self, name: &str, what: String, force: bool) -> Result<(), Failure> {
+    pub(crate) fn leave(&self, exec: &Exec, name: &str, what: String, force: bool) -> Result<(), Failure> {
         if force {
             self.take_away(name);
             return Ok(());
         }
-        match self.in_use(name) {
+        match self.in_use(exec, name) {
             None => Ok(()),
             Some(volume) => Err(because(ErrorKind::Busy, what, "dataset is busy")
                 .advise(format!("close what has the volume '{volume}' open (losetup, lsof, fuser), or use '-f' to cut it off"))),
