@@ -23,6 +23,7 @@ use crate::pool::{OpenPool, Pools, stopping};
 use crate::requests::{About, about, changed_pool};
 use crate::settings::Settings;
 use crate::statistics::Statistics;
+use crate::volume::door::Door;
 use crate::watch::policy::Care;
 use crate::watch::rounds::Rounds;
 use crate::watch::watcher::Watcher;
@@ -53,6 +54,7 @@ pub struct Control {
     pub(crate) reopening: Arc<Reopening>,
     pub(crate) vdevs: Vdevs,
     pub(crate) statistics: Statistics,
+    pub(crate) door: Door,
     pub(crate) watcher: Arc<Watcher>,
     pub(crate) rounds: Arc<Rounds>,
 }
@@ -123,13 +125,6 @@ impl Control {
     pub fn start(exec: Exec, state: StateDir) -> Arc<Control> {
         let Ground { pools, opening, file, devices, mounter, unmounter, returning, holding, settings, events, injections, closer } =
             Ground::lay(&exec, &state);
-        let care = Care {
-            exec: exec.clone(),
-            pools: pools.clone(),
-            devices: devices.clone(),
-            parameters: settings.parameters.clone(),
-            closer: closer.clone(),
-        };
         let intake = Arc::new(Intake {
             exec: exec.clone(),
             pools: pools.clone(),
@@ -140,7 +135,13 @@ impl Control {
             events: events.clone(),
             injections: injections.clone(),
             closer: closer.clone(),
-            care: Arc::new(care),
+            care: Arc::new(Care {
+                exec: exec.clone(),
+                pools: pools.clone(),
+                devices: devices.clone(),
+                parameters: settings.parameters.clone(),
+                closer: closer.clone(),
+            }),
             holding: holding.clone(),
             parameters: settings.parameters.clone(),
         });
@@ -160,6 +161,7 @@ impl Control {
             datasets: Datasets { pools: pools.clone(), mounter: mounter.clone(), unmounter: unmounter.clone() },
             vdevs: Vdevs { exec: exec.clone(), pools: pools.clone(), devices: devices.clone(), file: file.clone(), events: events.clone() },
             statistics: Statistics::new(&exec, &state, &pools, &settings),
+            door: Door::new(&exec, &state, &pools, &settings.direct),
             watcher: Arc::default(),
             rounds: Arc::new(Rounds {
                 exec: exec.clone(),
@@ -201,9 +203,10 @@ impl Control {
         self.rounds.start(&self.watcher);
     }
 
-    /// Mounts the tree of statistics and parameters in the state directory, in place of what a killed daemon left there.
+    /// Mounts the tree of statistics and parameters, and the files of volumes, in the state directory, in place of what a killed daemon left there.
     pub fn mount_tree(&self) {
         self.statistics.mount_tree();
+        self.door.mount();
     }
 
     /// Returns the metrics of the daemon in OpenMetrics text.
@@ -330,6 +333,7 @@ impl Control {
         self.handing.hand_over(program)?;
         self.watcher.stop();
         self.statistics.end();
+        self.door.end();
         Ok(())
     }
 
@@ -346,6 +350,7 @@ impl Control {
         self.pools.stop();
         self.opening.wait_for_end(&self.exec);
         self.statistics.end();
+        self.door.end();
         // Files in one are the devices of another.
         for layer in self.devices.served.in_layers(self.pools.all()) {
             let names: Vec<String> = layer.iter().map(|open| open.name()).collect();

@@ -18,6 +18,7 @@ mod requests;
 mod route;
 mod settings;
 mod statistics;
+mod volume;
 mod watch;
 
 pub use control::{Caller, Control};

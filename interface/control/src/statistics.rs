@@ -59,7 +59,7 @@ fn view(open: &OpenPool) -> PoolView {
         heartbeats: open.pool().heartbeats().clone(),
         objsets: std::iter::once(open.pool().mos().clone()).chain(open.mounts.objsets()).collect(),
         accelerator: offload::view(open),
-        datasets: open.mounts.counts(open.pool().zio()),
+        datasets: [open.mounts.counts(open.pool().zio()), open.volumes.counts(&open.name(), &open.mounts, open.pool().zio())].concat(),
         direct: direct_rows::rows(&open.mounts.direct_of_pool().snapshot(), open.pool().zio().changed_buffers(None, None)),
     }
 }

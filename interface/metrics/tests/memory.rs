@@ -76,6 +76,7 @@ fn figures_add_up_and_go_back_when_the_work_ends() {
         state: "ONLINE".into(),
         cache: pool.cache().clone(),
         txgs: pool.txgs().clone(),
+        heartbeats: pool.heartbeats().clone(),
         objsets: vec![pool.mos().clone()],
         accelerator: None,
         datasets: Vec::new(),

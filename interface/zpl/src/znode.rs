@@ -3,13 +3,13 @@
 use crate::ZplError;
 use crate::direct::{DirectSnapshot, DirectStats};
 use crate::kernel::KernelView;
-use crate::range_lock::{RangeGuard, RangeLock};
 use crate::sa::{Attr, Attrs, Sa};
 use crate::userspace::Owner;
 use dmu::{Dnode, Tx};
 use exec::{Exec, Mutex, RwLock};
 use nvlist::NvList;
 use ondisk::ObjectId;
+use range_lock::{RangeGuard, RangeLock};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

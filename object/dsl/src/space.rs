@@ -3,11 +3,12 @@
 //! A transaction announces what it may write; the sum over transactions of unsynced txgs counts against quotas together
 //! with what is on disk. Near a limit the writer waits for the txg in flight, which may free space, and looks again.
 
-use crate::DslError;
 use crate::dataset::Dataset;
 use crate::dir::{Dir, TXG_SLOTS};
 use crate::meta::Meta;
-use dmu::{Tx, TxgManager};
+use crate::{DslError, volume};
+use dmu::{Objset, Tx, TxgManager};
+use ondisk::ObjsetType;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -25,6 +26,12 @@ pub enum TxSpace {
     Writes(u64),
     /// Frees more than it writes: allowed until the very last reserve is used.
     Frees,
+}
+
+/// Bytes of the blocks that a dataset's data are written in: records of files at most, blocks of a volume.
+fn block_bytes(objset: &Arc<Objset>) -> u64 {
+    let of_volume = if objset.kind() == ObjsetType::ZVOL { volume::block_size(objset).ok() } else { None };
+    of_volume.unwrap_or_else(|| objset.props().record_size as u64).max(1)
 }
 
 /// Result of a check of the limits.
@@ -103,7 +110,7 @@ impl Space {
         // What it may take of the pool (OpenZFS counts 24 times the bytes for everything: `spa_get_worst_case_asize`).
         let taken = dataset.open_objset().map_or(bytes, |objset| {
             let props = objset.props();
-            let (block, copies) = (props.record_size.max(1) as u64, u64::from(props.copies.max(1)));
+            let (block, copies) = (block_bytes(&objset), u64::from(props.copies.max(1)));
             let one = self.meta.services.worst_dsize(block).max(block);
             bytes.div_ceil(block).saturating_mul(one.saturating_mul(copies)).max(bytes)
         });

@@ -44,6 +44,17 @@ pub(crate) fn set_size(properties: &Zap, bytes: u64, tx: &Tx) -> Result<(), DslE
     Ok(properties.update_u64(SIZE, bytes, tx)?)
 }
 
+/// Object with the data of a volume.
+///
+/// # Errors
+/// As of [`size`].
+pub fn data(objset: &Arc<Objset>) -> Result<Arc<Dnode>, DslError> {
+    if objset.kind() != ObjsetType::ZVOL {
+        return Err(DslError::BadProperty);
+    }
+    Ok(objset.hold(DATA)?)
+}
+
 /// Bytes of a volume.
 ///
 /// # Errors
@@ -60,8 +71,5 @@ pub fn size(objset: &Arc<Objset>) -> Result<u64, DslError> {
 /// # Errors
 /// As of [`size`].
 pub fn block_size(objset: &Arc<Objset>) -> Result<u64, DslError> {
-    if objset.kind() != ObjsetType::ZVOL {
-        return Err(DslError::BadProperty);
-    }
-    Ok(objset.hold(DATA)?.info()?.block_size as u64)
+    Ok(data(objset)?.info()?.block_size as u64)
 }

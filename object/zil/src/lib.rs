@@ -16,6 +16,7 @@ mod log;
 mod record;
 mod stats;
 mod write;
+mod written;
 
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -33,3 +34,4 @@ pub use record::{
 };
 pub use stats::zil_counts;
 pub use write::LogWriter;
+pub use written::{Wrote, blocks_around, fill_block, fill_bytes};

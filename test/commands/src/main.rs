@@ -41,6 +41,7 @@ mod sweeps;
 mod upgrade;
 mod users;
 mod vendors;
+mod volume_files;
 mod volumes;
 mod waiting;
 mod ways;
@@ -93,6 +94,9 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "dataset: create, list, destroy", needs: NOTHING, run: datasets::life },
     Scenario { name: "dataset: properties, inheritance, refusals", needs: NOTHING, run: datasets::properties },
     Scenario { name: "dataset: volumes", needs: NOTHING, run: volumes::life },
+    Scenario { name: "volumes: bytes of their files", needs: MOUNTS, run: volume_files::bytes },
+    Scenario { name: "volumes: sizes, names, snapshots and holes under who uses them", needs: MOUNTS, run: volume_files::changes },
+    Scenario { name: "volumes: a file system over a loop device", needs: LOOPS, run: volume_files::loops },
     Scenario { name: "dataset: snapshots", needs: MOUNTS, run: datasets::snapshots },
     Scenario { name: "dataset: mount directories follow", needs: MOUNTS, run: datasets::directories },
     Scenario { name: "mounts: what is forced ends", needs: MOUNTS, run: mounts::forced_ends },

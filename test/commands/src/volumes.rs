@@ -24,7 +24,7 @@ pub fn life(world: &World) -> Result<(), Failure> {
 }
 
 fn creation(world: &World) -> Result<(), Failure> {
-    world.ok("zfs create -V 16m tank/vol")?.says("warning: without effect: volume 'tank/vol' has no block device")?;
+    world.ok("zfs create -V 16m tank/vol")?.says("volume 'tank/vol' is the file dev/zvol/tank/vol in the daemon's state directory")?;
     // 16 MiB, and twice 8 indirect blocks of 128 KiB.
     world.ok("zfs get -Hp -o value,source refreservation tank/vol")?.prints("18874368\tlocal")?;
     world.ok("zfs create -s -p -b 64K -o compression=lz4 -V 1000001 tank/a/sparse")?;

@@ -3,13 +3,15 @@
 use crate::world::{Failure, World};
 
 /// Loop device, gone at the end.
-struct Loop<'a> {
+pub struct Loop<'a> {
     world: &'a World,
-    device: String,
+    /// Path of the device.
+    pub device: String,
 }
 
 impl Loop<'_> {
-    fn over<'a>(world: &'a World, options: &str, file: &str) -> Result<Loop<'a>, Failure> {
+    /// Makes a loop device over a file, with these options of losetup(8).
+    pub fn over<'a>(world: &'a World, options: &str, file: &str) -> Result<Loop<'a>, Failure> {
         let said = world.ok(&format!("losetup --find --show {options} {file}"))?;
         Ok(Loop { world, device: said.out.trim().to_string() })
     }

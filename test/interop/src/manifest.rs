@@ -4,6 +4,7 @@
 
 use crate::{Failure, accounting, driver};
 use dmu::{Dnode, Objset};
+use dsl::DatasetHandle;
 use ondisk::{ObjectId, ObjsetType};
 use pool::Pool;
 use sha2::{Digest, Sha256};
@@ -11,13 +12,14 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::sync::Arc;
 use zap::Zap;
+use zpl::direct::Direct;
 use zpl::{Attr, Settings, Zfs};
+use zvol::{Access, Volume};
 
 const CHUNK: u64 = 1 << 20;
 /// Number of bytes at the start of objects outside file systems that count.
 const OTHER_BYTES_MAX: u64 = 16 << 20;
 const DEPTH_MAX: usize = 64;
-const VOLUME: ObjectId = ObjectId(1);
 
 /// Lines of a manifest.
 pub type Lines = BTreeSet<String>;
@@ -112,10 +114,15 @@ fn file_system(objset: &Arc<Objset>, dataset: &str, lines: &mut Lines) -> Result
     Walk { zfs: &zfs, dataset, lines }.directory(root, "", 0)
 }
 
-fn volume(objset: &Arc<Objset>, dataset: &str, lines: &mut Lines) -> Result<(), Failure> {
-    let size = dsl::volume::size(objset)?;
-    let sha = digest_object(&*objset.hold(VOLUME)?, size)?;
-    lines.insert(format!("{dataset}\tzvol\tsize={size}\tsha256={sha}"));
+fn volume(handle: DatasetHandle, dataset: &str, lines: &mut Lines) -> Result<(), Failure> {
+    let volume = Volume::open(handle, zvol::Settings { read_only: true, ..zvol::Settings::default() }, Direct::default())?;
+    let (mut sha, mut at) = (Sha256::new(), 0);
+    while at < volume.size() {
+        let part = volume.read(at, CHUNK, Access::default())?;
+        part.chunks().for_each(|bytes| sha.update(bytes));
+        at += part.len() as u64;
+    }
+    lines.insert(format!("{dataset}\tzvol\tsize={}\tsha256={}", volume.size(), hex(&sha.finalize())));
     Ok(())
 }
 
@@ -135,12 +142,13 @@ fn other(objset: &Arc<Objset>, dataset: &str, lines: &mut Lines) -> Result<(), F
 
 /// Adds the manifest of one dataset or snapshot.
 pub fn of_dataset(pool: &Pool, name: &str, lines: &mut Lines) -> Result<(), Failure> {
-    let objset = pool.dsl().hold(name)?.objset()?;
+    let handle = pool.dsl().hold(name)?;
+    let objset = handle.objset()?;
     match objset.kind() {
         // Pools made without the kernel may have a root dataset without a file system.
         ObjsetType::ZFS if !name.contains('/') && !has_file_system(&objset) => Ok(()),
         ObjsetType::ZFS => file_system(&objset, name, lines),
-        ObjsetType::ZVOL => volume(&objset, name, lines),
+        ObjsetType::ZVOL => volume(handle, name, lines),
         _ => other(&objset, name, lines),
     }
 }

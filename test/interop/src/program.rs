@@ -5,13 +5,14 @@ use crate::churn::Churn;
 use crate::shadow::{Expected, Kind, Shadow, content};
 use crate::touch::{DIRECTORY, new_file, write};
 use crate::{Failure, driver, manifest};
-use dsl::TxSpace;
+use abd::Abd;
 use exec::SplitMix;
-use ondisk::ObjectId;
 use pool::Pool;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
+use zpl::direct::Direct;
 use zpl::{Allocate, NewNode, Node, SetAttrs, SetMode, Zfs};
+use zvol::{Access, Volume};
 
 const SNAPSHOTS_KEPT: usize = 4;
 const HUGE_BYTES: u64 = 1 << 30;
@@ -179,25 +180,28 @@ impl<'a> Program<'a> {
         Ok(())
     }
 
-    /// Makes volumes with blocks of several sizes: written, in part in a snapshot only, made smaller and larger again.
+    /// Makes volumes with blocks of several sizes: written through the cache and past it, in part in a snapshot only, made smaller and larger again,
+    /// and with holes.
     fn volumes(&mut self) -> Result<(), Failure> {
         for block in [512, 16 << 10, 128 << 10] {
             let name = self.name(&format!("vol-{block}"));
             let size = 4 << 20;
             self.pool.dsl().create_dataset(&name, driver::volume(size, block)).map_err(|error| format!("create {name}: {error}"))?;
-            let handle = self.pool.dsl().hold(&name)?;
-            let data = handle.objset()?.hold(ObjectId(1))?;
-            let put = |offset: u64, seed: u64| -> Result<(), Failure> {
-                let bytes = content(300_000, seed, Kind::Half);
-                Ok(data.write(offset, &bytes, &handle.assign(TxSpace::Writes(bytes.len() as u64))?)?)
+            let volume = Volume::open(self.pool.dsl().hold(&name)?, zvol::Settings::default(), Direct::default())?;
+            let put = |(offset, length): (u64, usize), seed: u64, access: Access| -> Result<(), Failure> {
+                Ok(volume.write(offset, Abd::from_slice(&content(length, seed, Kind::Half)), access, seed.is_multiple_of(2))?)
             };
-            put(0, block)?;
-            put(3 << 20, block + 1)?;
+            put((0, 300_000), block, Access::default())?;
+            put((3 << 20, 512 << 10), block + 1, Access::DIRECT)?;
             self.pool.dsl().snapshot(&[format!("{name}@s")], Vec::new())?;
-            put(100_000, block + 2)?;
-            handle.resize_volume(size / 2)?;
-            handle.resize_volume(size * 2)?;
-            put(7 << 20, block + 3)?;
+            put((100_000, 300_000), block + 2, Access::default())?;
+            volume.resize(size / 2)?;
+            volume.resize(size * 2)?;
+            put((7 << 20, 300_000), block + 3, Access::default())?;
+            put((1 << 20, 640 << 10), block + 4, Access::DIRECT)?;
+            volume.discard((1 << 20) + 1000, 300_000)?;
+            volume.write_zeroes(7 << 20, 100_001)?;
+            volume.flush()?;
         }
         Ok(())
     }

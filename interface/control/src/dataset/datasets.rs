@@ -143,10 +143,16 @@ impl Datasets {
         };
         self.follower().follow(&pool, &follows, || {
             let set = if pairs.is_empty() { Ok(()) } else { handle.set_props(&pairs) };
-            set.and_then(|()| change.size.map_or(Ok(()), |bytes| handle.resize_volume(bytes)))
+            set.and_then(|()| change.size.map_or(Ok(()), |bytes| self.resize(&pool, &handle, bytes)))
                 .and_then(|()| owners::set(&pool.mounts, &handle, &limits))
                 .map_err(|error| property_failure(&request.name, &change.properties, kind, &error))
         })
+    }
+
+    /// Gives a volume another size, while nobody reads or writes it.
+    fn resize(&self, pool: &OpenPool, handle: &DatasetHandle, bytes: u64) -> Result<(), DslError> {
+        let loan = pool.volumes.lend(handle.clone(), self.mounter.tunables(), &pool.mounts)?;
+        loan.volume().ok_or(DslError::Busy)?.resize(bytes)
     }
 
     pub(crate) fn inherit(&self, request: &DatasetInherit) -> Result<Response, Failure> {
@@ -227,6 +233,8 @@ impl Datasets {
             return Err(failed(DslError::HasChildren).advise(format!("use '-r' to destroy the following datasets:\n{others}")));
         }
         if !request.dry_run {
+            let what = format!("cannot destroy '{}'", request.name);
+            pool.volumes.leave(pool.pool().exec(), &request.name, what, request.force)?;
             let turn = self.mounter.turn();
             let _bar = pool.mounts.bar(&request.name, "destroyed", false)?;
             // What leaves first comes back last, if it stays after all.
@@ -292,6 +300,7 @@ impl Datasets {
             return Err(failed(DslError::Exists));
         }
         self.check_new_parent(&pool, request)?;
+        pool.volumes.leave(pool.pool().exec(), &request.from, format!("cannot rename '{}'", request.from), request.force)?;
         if let (true, Some((parent, _))) = (request.parents, request.to.rsplit_once('/')) {
             self.create(&DatasetCreate { name: parent.to_string(), parents: true, ..DatasetCreate::default() })?;
         }

@@ -25,7 +25,6 @@ const ENCRYPTED: &str = "encryption is not available in this version";
 const LABELS: &str = "mounts have no SELinux contexts in this version";
 const LIMITS: &str = "limits are not enforced in this version";
 const SHARES: &str = "nothing is shared by this version";
-const VOLUMES: &str = "no block devices of volumes are served by this version";
 
 /// Properties of datasets that can be set.
 const OF_DATASETS: &[(&str, Effect)] = &[
@@ -66,10 +65,10 @@ const OF_DATASETS: &[(&str, Effect)] = &[
     ("mlslabel", Stored(NONE, "labels of security are not looked at")),
     ("sync", Works),
     ("dnodesize", Works),
-    ("volmode", Stored(&["default"], VOLUMES)),
+    ("volmode", Works),
     ("filesystem_limit", Stored(NONE, LIMITS)),
     ("snapshot_limit", Stored(NONE, LIMITS)),
-    ("snapdev", Stored(&["hidden"], VOLUMES)),
+    ("snapdev", Works),
     ("acltype", Stored(&["off", "disabled", "noacl"], "ACLs are kept and shown, but not evaluated or inherited in this version")),
     ("context", Stored(NONE, LABELS)),
     ("fscontext", Stored(NONE, LABELS)),

@@ -122,11 +122,12 @@ fn follows(pool: &OpenPool, below: &str, name: &str) -> bool {
         }
 }
 
-/// Gives mounted file systems their properties as they are now.
+/// Gives mounted file systems and open volumes their properties as they are now.
 fn apply_settings(pool: &OpenPool) {
     for (name, _) in pool.mounts.list() {
         if let Ok(handle) = pool.dsl().hold(&name) {
             pool.mounts.apply(&name, settings_of(pool, &handle, &pool.mounts.wishes(&name)));
         }
     }
+    pool.volumes.apply_settings(&pool.name());
 }

@@ -2,7 +2,7 @@
 //! `zvol_volsize_to_reservation`, `zfs_add_synthetic_resv`, `zfs_fix_auto_resv`).
 
 use crate::failure::because;
-use control_api::{ErrorKind, Failure, WITHOUT_EFFECT};
+use control_api::{ErrorKind, Failure};
 use dsl::prop::table::{Parsed, native, size as size_of};
 use dsl::volume::DEFAULT_BLOCK_BYTES;
 use dsl::{DatasetHandle, DslError};
@@ -70,7 +70,7 @@ impl NewVolume {
 
 /// Remark on a volume that was made.
 pub(crate) fn notice(name: &str) -> String {
-    format!("{WITHOUT_EFFECT}volume '{name}' has no block device: this version keeps volumes and does not serve them")
+    format!("volume '{name}' is the file dev/zvol/{name} in the daemon's state directory, and no block device: 'losetup' makes one of it")
 }
 
 /// Block size in bytes of a volume that is made without one, and the smallest amount that the vdevs allocate (OpenZFS: `default_volblocksize`).

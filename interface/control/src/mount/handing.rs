@@ -182,6 +182,10 @@ impl Handing {
         let pools = self.pools.all();
         let mounts: Vec<Arc<Mounted>> = pools.iter().flat_map(|pool| pool.mounts.all()).collect();
         self.check(&pools, &mounts)?;
+        if let Some(volume) = pools.iter().find_map(|pool| pool.volumes.in_use(&self.exec, &pool.name())) {
+            let why = format!("the volume '{volume}' is in use, and is cut off when its daemon is replaced");
+            return Err(busy(&why).advise("close what has it open (losetup, lsof, fuser)"));
+        }
         self.returning.note_mounts();
         // Most of what is to be written is, while programs go on.
         self.sync(&pools)?;

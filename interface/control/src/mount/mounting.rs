@@ -59,6 +59,11 @@ impl Mounter {
         Mounter { exec, pools, parameters, direct, holding: holding.clone(), turns: Turns::default(), stage, staging: Mutex::default() }
     }
 
+    /// Parameters of direct I/O, which file systems and volumes follow.
+    pub(crate) fn tunables(&self) -> &Arc<Tunables> {
+        &self.direct
+    }
+
     /// Waits for the turn to mount and unmount. Whoever has it does not ask again.
     pub(crate) fn turn(&self) -> Turn<'_> {
         self.turns.turn(&self.exec, &|| self.pools.has_suspended())

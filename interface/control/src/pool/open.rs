@@ -2,6 +2,7 @@
 
 use crate::device::workers::Workers;
 use crate::mount::mounts::Mounts;
+use crate::volume::Shelf;
 use dmu::TxgManager;
 use dsl::DslPool;
 use exec::Mutex;
@@ -13,6 +14,8 @@ use std::sync::{Arc, Weak};
 /// Pool that is open, with its mounts and what the daemon knows of it.
 pub struct OpenPool {
     pub(crate) mounts: Arc<Mounts>,
+    /// Volumes that somebody has open.
+    pub(crate) volumes: Arc<Shelf>,
     pool: Pool,
     altroot: Option<String>,
     /// Value of `cachefile=`: a path, `none`, or what is the default.
@@ -33,6 +36,7 @@ impl OpenPool {
         let (opened_ns, load_guid) = (pool.exec().now_ns(), pool.exec().random_u64());
         OpenPool {
             mounts: Arc::default(),
+            volumes: Arc::default(),
             pool,
             altroot,
             cachefile: Mutex::default(),
@@ -45,7 +49,8 @@ impl OpenPool {
     }
     /// Returns the engine's pool, when this was the last holder.
     pub fn into_pool(self) -> Pool {
-        let OpenPool { mounts, pool, .. } = self;
+        let OpenPool { mounts, volumes, pool, .. } = self;
+        volumes.close();
         if !mounts.all().is_empty() {
             // Mounts that were forced to leave and whose requests do not end: they wait for a device, not we for them.
             drop(pool.exec().spawn_operation("z-unmount", Box::new(move || drop(mounts))));

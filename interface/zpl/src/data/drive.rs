@@ -15,12 +15,12 @@ use super::stable::{Stable, Unstable};
 use crate::ZplError;
 use crate::direct::{How, Plan};
 use crate::nodes::{Kept, Node};
-use crate::range_lock::RangeGuard;
 use crate::store::Store;
 use abd::Abd;
 use dmu::{BlockError, DmuError, Tx};
 use exec::{Mutex, completion};
 use ondisk::{ObjectId, Txg};
+use range_lock::RangeGuard;
 use std::ops::Range;
 use std::sync::Arc;
 

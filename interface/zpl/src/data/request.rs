@@ -6,17 +6,16 @@
 
 use crate::ZplError;
 use crate::direct::{Access, Facts, How, Operation, Plan, Property, Reason, decide};
-use crate::log::Wrote;
 use crate::nodes::Node;
-use crate::range_lock::RangeGuard;
 use crate::room::TX_NAMES;
 use crate::store::Store;
 use crate::znode::{CTIME, Fields, MTIME, State, Znode, clear_suid, flag};
 use abd::Abd;
 use dmu::{DmuError, Tx};
 use ondisk::Txg;
+use range_lock::RangeGuard;
 use std::ops::Range;
-use zil::{RequestScope, request_of_thread};
+use zil::{RequestScope, Wrote, request_of_thread};
 
 /// Largest file in bytes (OpenZFS: `MAXOFFSET_T`).
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;

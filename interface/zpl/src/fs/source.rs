@@ -4,8 +4,8 @@ use super::Zfs;
 use crate::ZplError;
 use crate::nodes::Kept;
 use dmu::{BlockError, DmuError};
-use ondisk::{BlockPtr, Txg};
-use zil::{Filled, LogSource, Payload, Range};
+use ondisk::Txg;
+use zil::{Filled, LogSource, Payload, Range, blocks_around, fill_block, fill_bytes};
 
 /// Error in the words of the log.
 fn failed(error: ZplError) -> DmuError {
@@ -14,11 +14,6 @@ fn failed(error: ZplError) -> DmuError {
         ZplError::Io => DmuError::Block(BlockError::Io),
         _ => DmuError::Corrupt,
     }
-}
-
-/// True for blocks that a record can name: they are the file's alone, and lie in one piece.
-fn can_be_named(bp: &BlockPtr) -> bool {
-    !bp.is_embedded() && !bp.is_dedup() && !bp.is_gang()
 }
 
 impl LogSource for Zfs {
@@ -44,28 +39,13 @@ impl LogSource for Zfs {
 impl Zfs {
     fn fill_bytes(&self, node: &Kept, range: &Range) -> Result<Filled, DmuError> {
         let _guard = node.lock_range(&self.store.exec, range.offset..range.offset.saturating_add(range.length), false);
-        read(node, range)
+        if is_there(node, range) { fill_bytes(&node.dnode, range, node.fields().size) } else { Ok(Filled::Nothing) }
     }
 
     /// Block of a direct write, if it is still there; else what is there now.
     fn fill_block(&self, node: &Kept, range: &Range) -> Result<Filled, DmuError> {
-        let block = node.dnode.info()?.block_size as u64;
-        let start = range.offset - range.offset % block;
-        let end = start.saturating_add(block).max(range.offset.saturating_add(range.length));
-        let _guard = node.lock_range(&self.store.exec, start..end, false);
-        if !is_there(node, range) {
-            return Ok(Filled::Nothing);
-        }
-        let is_one_block = range.offset + range.length <= start + block;
-        match node.dnode.unsynced_direct_block(range.offset).filter(|bp| is_one_block && can_be_named(bp)) {
-            Some(bp) if bp.is_hole() => {
-                let mut hole = BlockPtr::HOLE;
-                hole.set_lsize(block as usize);
-                Ok(Filled::Block(hole))
-            }
-            Some(bp) => Ok(Filled::Block(bp)),
-            None => read(node, range),
-        }
+        let _guard = node.lock_range(&self.store.exec, blocks_around(&node.dnode, range)?, false);
+        if is_there(node, range) { fill_block(&node.dnode, range, node.fields().size) } else { Ok(Filled::Nothing) }
     }
 }
 
@@ -73,16 +53,4 @@ impl Zfs {
 fn is_there(node: &Kept, range: &Range) -> bool {
     let state = node.state.lock();
     !state.unlinked && state.fields.generation == range.generation && range.offset < state.fields.size
-}
-
-/// Bytes of a range that is locked.
-fn read(node: &Kept, range: &Range) -> Result<Filled, DmuError> {
-    if !is_there(node, range) {
-        return Ok(Filled::Nothing);
-    }
-    let length = usize::try_from(range.length).map_err(|_| DmuError::Invalid)?;
-    let have = (node.fields().size - range.offset).min(range.length) as usize;
-    let mut bytes = vec![0; length];
-    node.dnode.read(range.offset, &mut bytes[..have])?;
-    Ok(Filled::Bytes(bytes))
 }

@@ -1,6 +1,7 @@
 //! What is done to files and directories: each verb is handed to its owner.
 
 use super::Zfs;
+use crate::alignment::direct_alignment;
 use crate::data::{Allocate, ReadThen, WriteData, WriteThen};
 use crate::direct::{Access, DirectAlignment, DirectSnapshot};
 use crate::entries::Listed;
@@ -156,7 +157,7 @@ impl Zfs {
 
     /// Alignment that makes direct I/O of the file efficient; None while it can't be direct (OpenZFS: `zfs_get_direct_alignment`).
     pub fn direct_alignment(&self, node: &Znode) -> Result<Option<DirectAlignment>, ZplError> {
-        DirectAlignment::of(&self.store, node)
+        direct_alignment(&self.store, node)
     }
 
     /// Counts of direct I/O of one file since it came into memory; None when nothing of it asked for direct.

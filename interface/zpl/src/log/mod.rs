@@ -13,7 +13,7 @@
 mod notes;
 mod told;
 
-pub(crate) use notes::{Moved, Wrote, switches};
+pub(crate) use notes::{Moved, switches};
 
 use dmu::Tx;
 use exec::Mutex;

@@ -8,7 +8,8 @@ use dmu::Tx;
 use ondisk::ObjectId;
 use std::ops::Range;
 use zil::{
-    Create, Done, EntryKind, Itx, Link, Made, NewAttributes, Payload, Record, Remove, Rename, RenameKind, SetAttributes, write_header,
+    Create, Done, EntryKind, Itx, Link, Made, NewAttributes, Payload, Record, Remove, Rename, RenameKind, SetAttributes, Wrote,
+    write_header,
 };
 
 /// Switches that records can set, as they have them (OpenZFS: `XAT0_*`), and as stored.
@@ -36,16 +37,6 @@ pub(crate) fn switches(recorded: u64) -> impl Iterator<Item = (u64, u64)> {
 /// Flags as stored in the bits of records.
 fn recorded(flags: u64) -> u64 {
     SWITCHES.iter().filter(|(_, stored)| flags & stored != 0).fold(0, |bits, (bit, _)| bits | bit)
-}
-
-/// Write that is done.
-pub(crate) struct Wrote {
-    /// Bytes that were written.
-    pub range: Range<u64>,
-    /// Part of them that was written directly, in whole blocks; empty at the end of the others when none was.
-    pub direct: Range<u64>,
-    /// Bytes of the file's blocks.
-    pub block_size: u64,
 }
 
 /// Renaming that is done.
@@ -229,7 +220,7 @@ impl Journal {
     pub(crate) fn note_written(&self, node: &Znode, wrote: &Wrote, data: Option<&Abd>, tx: &Tx) {
         let Some(listeners) = self.listeners(tx) else { return };
         let state = node.state.lock();
-        let Wrote { range, direct, block_size } = wrote;
+        let range = &wrote.range;
         // Of a value that is being made nobody knows before it has its name.
         let is_hidden = state.unlinked && state.fields.flags & flag::XATTR != 0;
         if let (Some(teller), Some(data), false) = (listeners.teller, data, is_hidden) {
@@ -238,21 +229,7 @@ impl Journal {
         }
         let Some(log) = listeners.log.filter(|_| !state.unlinked) else { return };
         let only_with = taken_along_by(node, &state.fields);
-        let note = |range: Range<u64>, payload: fn(zil::Range) -> Payload| {
-            if range.start < range.end {
-                let (offset, length) = (range.start, range.end - range.start);
-                let range = zil::Range { object: node.object, generation: state.fields.generation, offset, length };
-                log.note(Itx { record: write_header(node.object, offset, length), only_with, payload: payload(range) }, tx);
-            }
-        };
-        note(range.start..direct.start, Payload::Copied);
-        let mut at = direct.start;
-        while at < direct.end {
-            let end = at.saturating_add(*block_size).min(direct.end);
-            note(at..end, Payload::Block);
-            at = end;
-        }
-        note(direct.end..range.end, Payload::Copied);
+        wrote.each((node.object, state.fields.generation), only_with, &mut |itx| log.note(itx, tx));
     }
 
     /// Notes that a file was made shorter or longer.

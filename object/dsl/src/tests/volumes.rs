@@ -80,6 +80,24 @@ fn what_is_beyond_a_new_size_is_freed_and_reads_as_zeros() {
     pool.check();
 }
 
+/// If this fails, small writes to a volume near a limit wait for a txg every few, as if each were a whole record of a file.
+#[test]
+fn a_small_write_announces_blocks_of_the_volume() {
+    let pool = TestPool::create(4);
+    pool.dsl.create_dataset("tank/vol", volume(1024 * KIB, 4 * KIB)).expect("creates");
+    let _open = pool.dsl.hold("tank/vol").and_then(|handle| handle.objset()).expect("opens");
+    let tank = pool.dsl.hold("tank").expect("holds");
+    let quota = tank.space().used + 1024 * KIB;
+    tank.set_props(&[("quota".to_string(), quota.to_string())]).expect("sets");
+    let before = pool.txgs.open_txg();
+    for block in 0..100 {
+        write(&pool, "tank/vol", block * 4 * KIB, &[1; 4096]);
+    }
+    assert_eq!(pool.txgs.open_txg(), before, "400 KiB of 1 MiB");
+    pool.sync();
+    pool.check();
+}
+
 /// If this fails, file systems come to be inside volumes, which no system opens, or space is promised that is not there.
 #[test]
 fn a_volume_has_no_children_and_its_space_must_be_there() {

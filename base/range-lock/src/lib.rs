@@ -1,6 +1,7 @@
-//! Byte-range locks of one file: any number of readers, or one writer, of overlapping ranges (OpenZFS: `zfs_rlock.c`).
+//! Byte-range locks of one file or volume: any number of readers, or one writer, of overlapping ranges (OpenZFS: `zfs_rlock.c`).
 //!
-//! Operations wait here; jobs only let go (a direct transfer keeps its range until the disks are done). The list holds one entry per operation in progress on the file.
+//! Operations wait here; jobs only let go (a direct transfer keeps its range until the disks are done). The list holds one entry per operation in progress on it.
+#![forbid(unsafe_code)]
 
 use exec::{Exec, Mutex, WaitQueue};
 use std::ops::Range;
@@ -20,16 +21,16 @@ struct State {
     waiting: u32,
 }
 
-/// Locks of ranges of a file.
+/// Locks of ranges of a file or volume.
 #[derive(Debug, Default)]
-pub(crate) struct RangeLock {
+pub struct RangeLock {
     state: Mutex<State>,
     freed: WaitQueue,
 }
 
 /// Lock that is held; dropping it, on any thread, lets the next one in.
 #[derive(Debug)]
-pub(crate) struct RangeGuard {
+pub struct RangeGuard {
     lock: Arc<RangeLock>,
     ticket: u64,
 }
@@ -47,8 +48,8 @@ impl RangeLock {
         Some(ticket)
     }
 
-    /// Waits until nobody holds a clashing range.
-    pub(crate) fn lock(self: &Arc<Self>, exec: &Exec, range: Range<u64>, writer: bool) -> RangeGuard {
+    /// Locks a range of bytes, shared among readers or for one `writer`; waits until nobody holds a clashing one.
+    pub fn lock(self: &Arc<Self>, exec: &Exec, range: Range<u64>, writer: bool) -> RangeGuard {
         if let Some(ticket) = self.try_lock(&range, writer) {
             return RangeGuard { lock: self.clone(), ticket };
         }

@@ -1,9 +1,10 @@
-//! Direct I/O of files: which parts of a request go straight between the caller's memory and the disks, and why the others
+//! Direct I/O of files and volumes: which parts of a request go straight between the caller's memory and the disks, and why the others
 //! don't.
 //!
 //! [`decide`] is the whole policy as a pure function; [`DirectStats`] counts what it decided, so that no request that asked
-//! for direct is served otherwise without a trace; `crate::data` performs plans. OpenZFS: `zfs_setup_direct`, `zfs_read`,
+//! for direct is served otherwise without a trace; `zpl` and `zvol` perform plans. OpenZFS: `zfs_setup_direct`, `zfs_read`,
 //! `zfs_write` (`zfs_vnops.c`), `dmu_write_uio_dnode` (`dmu.c`).
+#![forbid(unsafe_code)]
 
 mod decide;
 mod stats;
@@ -65,7 +66,7 @@ impl Tunables {
     }
 }
 
-/// Parameters and counts of direct I/O that a file system has besides its properties.
+/// Parameters and counts of direct I/O that a file system or volume has besides its properties.
 #[derive(Clone, Debug)]
 pub struct Direct {
     /// Parameters in effect.

@@ -1,0 +1,162 @@
+//! Volumes of a pool that somebody has open: of each dataset one, whatever door it is used through.
+//!
+//! Whoever has a [`Loan`] uses the volume until it is taken away by force; it is closed with the last loan. The list is locked while a volume is
+//! opened, which reads.
+
+use crate::failure::because;
+use crate::mount::mounts::{Mounts, is_within};
+use crate::report::direct_rows;
+use control_api::{ErrorKind, Failure};
+use dsl::{DatasetHandle, DslError};
+use exec::{Exec, Mutex};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use zpl::direct::{Direct, Tunables};
+use zvol::{Settings, Volume};
+
+/// Nanoseconds for which a file that was closed may still count as open.
+const CLOSE_NS: u64 = 1_000_000_000;
+/// Nanoseconds between two looks.
+const AGAIN_NS: u64 = 5_000_000;
+
+/// Place of an open volume; empty once it was taken away.
+#[derive(Default)]
+struct Place(Mutex<Option<Arc<Volume>>>);
+
+struct Lent {
+    place: Arc<Place>,
+    /// Number of loans.
+    users: usize,
+}
+
+/// Open volumes of a pool, by the objects of their datasets.
+#[derive(Default)]
+pub(crate) struct Shelf(Mutex<BTreeMap<u64, Lent>>);
+
+/// Right to use a volume; the last one closes it when it is dropped.
+pub(crate) struct Loan {
+    shelf: Arc<Shelf>,
+    object: u64,
+    place: Arc<Place>,
+}
+
+impl Loan {
+    /// Volume that was lent; None once it was taken away.
+    pub(crate) fn volume(&self) -> Option<Arc<Volume>> {
+        self.place.0.lock().clone()
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        let mut lent = self.shelf.0.lock();
+        let Some(known) = lent.get_mut(&self.object).filter(|known| Arc::ptr_eq(&known.place, &self.place)) else { return };
+        known.users -= 1;
+        let closed = if known.users == 0 { lent.remove(&self.object) } else { None };
+        drop(lent);
+        drop(closed);
+    }
+}
+
+impl Shelf {
+    /// Lends a volume, which is opened if nobody has it; its direct I/O follows `tunables` and is counted among the pool's `mounts`.
+    ///
+    /// # Errors
+    /// Those of opening it.
+    pub(crate) fn lend(self: &Arc<Self>, dataset: DatasetHandle, tunables: &Arc<Tunables>, mounts: &Mounts) -> Result<Loan, DslError> {
+        let object = dataset.object();
+        let mut lent = self.0.lock();
+        if let Some(known) = lent.get_mut(&object) {
+            known.users += 1;
+            return Ok(Loan { shelf: self.clone(), object, place: known.place.clone() });
+        }
+        let settings = Settings::of(&dataset)?;
+        let direct = Direct { tunables: tunables.clone(), stats: mounts.direct_of(&dataset.name()) };
+        let place = Arc::new(Place(Mutex::new(Some(Volume::open(dataset, settings, direct)?))));
+        lent.insert(object, Lent { place: place.clone(), users: 1 });
+        Ok(Loan { shelf: self.clone(), object, place })
+    }
+
+    /// Volumes that are open, at and below a name.
+    fn open(&self, name: &str) -> Vec<Arc<Volume>> {
+        let lent = self.0.lock();
+        let volumes = lent.values().filter_map(|lent| lent.place.0.lock().clone());
+        volumes.filter(|volume| is_within(&volume.dataset().name(), name)).collect()
+    }
+
+    /// Name of a volume, or of a snapshot of one, that is in use at or below this name; the kernel says a little later that a file was closed.
+    pub(crate) fn in_use(&self, exec: &Exec, name: &str) -> Option<String> {
+        let until = exec.now_ns().saturating_add(CLOSE_NS);
+        loop {
+            let found = self.open(name).first().map(|volume| volume.dataset().name());
+            if found.is_none() || exec.now_ns() >= until {
+                return found;
+            }
+            exec.sleep_ns(AGAIN_NS);
+        }
+    }
+
+    /// Makes sure that nobody uses a volume at or below this name, for a change that `what` says cannot be; by force whoever does is cut off: his
+    /// requests fail from now on.
+    ///
+    /// # Errors
+    /// "dataset is busy" while somebody does.
+    pub(crate) fn leave(&self, exec: &Exec, name: &str, what: String, force: bool) -> Result<(), Failure> {
+        if force {
+            self.take_away(name);
+            return Ok(());
+        }
+        match self.in_use(exec, name) {
+            None => Ok(()),
+            Some(volume) => Err(because(ErrorKind::Busy, what, "dataset is busy")
+                .advise(format!("close what has the volume '{volume}' open (losetup, lsof, fuser), or use '-f' to cut it off"))),
+        }
+    }
+
+    /// Takes volumes at and below a name away from whoever has them.
+    pub(crate) fn take_away(&self, name: &str) {
+        let mut taken = Vec::new();
+        self.0.lock().retain(|_, lent| {
+            let mut place = lent.place.0.lock();
+            let goes = place.as_ref().is_none_or(|volume| is_within(&volume.dataset().name(), name));
+            if goes {
+                taken.push(place.take());
+            }
+            !goes
+        });
+        drop(taken);
+    }
+
+    /// Takes every volume away.
+    pub(crate) fn close(&self) {
+        let lent = std::mem::take(&mut *self.0.lock());
+        for known in lent.into_values() {
+            let volume = known.place.0.lock().take();
+            drop(volume);
+        }
+    }
+
+    /// Gives open volumes their properties as they are now.
+    pub(crate) fn apply_settings(&self, pool: &str) {
+        for volume in self.open(pool) {
+            if let Ok(settings) = Settings::of(volume.dataset()) {
+                volume.set_settings(settings);
+            }
+        }
+    }
+
+    /// Counts of what users did to each open volume of a pool.
+    pub(crate) fn counts(&self, pool: &str, mounts: &Mounts, zio: &zio::Zio) -> Vec<metrics::DatasetView> {
+        let view = |volume: Arc<Volume>| {
+            let (name, [writes, nwritten, reads, nread]) = (volume.dataset().name(), volume.counts());
+            metrics::DatasetView {
+                objset: volume.objset().id().0,
+                counts: [writes, nwritten, reads, nread, 0, 0],
+                log: volume.log_counts(),
+                direct: direct_rows::rows(&mounts.direct_of(&name).snapshot(), zio.changed_buffers(Some(volume.objset().id()), None)),
+                name,
+            }
+        };
+        self.open(pool).into_iter().filter(|volume| !volume.dataset().is_snapshot()).map(view).collect()
+    }
+}
