@@ -30,10 +30,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         pictures::overlay_growth(&mut vdevs, &status.tree, &grown);
     }
     vdev_props::show(&mut vdevs, &open.vdev_props());
-    let mut state = vdevs.state.clone();
-    if status.suspended {
-        state = "SUSPENDED".to_string();
-    }
+    let state = if status.suspended { "SUSPENDED".to_string() } else { vdevs.state.clone() };
     let (error_count, damaged, errors_unavailable) = match open.errors(errors) {
         Ok((count, damaged)) => (count, damaged, None),
         Err(error) => (0, Vec::new(), Some(error.to_string())),

@@ -103,7 +103,7 @@ impl Served {
         Served { exec, sim, devices, objset: handle.object(), zfs, pool }
     }
 
-    /// The same process, which serves the file system anew: as after a mount that ended without a word.
+    /// Process that goes on, and serves the file system anew: as after a mount that ended without a word.
     pub fn mounted_again(self) -> Served {
         let Served { exec, sim, devices, zfs, pool, .. } = self;
         drop(zfs);
