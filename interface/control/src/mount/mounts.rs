@@ -494,9 +494,9 @@ impl Mounts {
         }
         if !zfs.is_read_only() {
             let source: Weak<Zfs> = Arc::downgrade(&zfs);
+            let tells_xattrs = dataset.logs_xattrs();
             let log = dataset.intent_log(source).map_err(|error| failure::dataset("mount", &name, &error))?;
-            // Extended attributes wait for their txg: `zilsaxattr` is not made active here.
-            zfs.set_log(log, false);
+            zfs.set_log(log, tells_xattrs);
         }
         let snapshots: Option<Arc<dyn SnapshotSource>> = if dataset.is_snapshot() { None } else { Some(dataset) };
         let handler = ZplFuse::new(zfs.clone(), snapshots).with_health(opens.is_suspended).with_workers(opens.works_in);

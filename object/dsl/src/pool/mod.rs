@@ -113,7 +113,7 @@ impl DslPool {
         let tree = Arc::new(Tree::new(meta.clone(), root.clone()));
         let freeing = Arc::new(Freeing::open(tree.clone())?);
         let limits = Arc::new(Limits::new(tree.clone()));
-        let live_logs = Arc::new(LiveLogs::new(meta.io.clone(), txgs.clone()));
+        let live_logs = Arc::new(LiveLogs::new(meta.clone(), txgs.clone()));
         let space = Arc::new(Space::new(meta, txgs.clone(), root));
         let settings = Arc::new(Settings::new(tree.clone(), limits.clone(), space.clone()));
         Ok(Arc::new(DslPool {

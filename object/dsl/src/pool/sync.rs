@@ -33,9 +33,9 @@ impl DslPool {
     /// waits for log blocks that belong to the txg and are on their way.
     ///
     /// # Errors
-    /// Those of the object sets.
+    /// Those of the object sets, and of counting the datasets whose log may tell of extended attributes.
     pub fn sync_logs(&self, txg: Txg) -> Result<(), SyncError> {
-        self.live_logs.sync(txg).map_err(|error| fatal(error.into()))
+        self.live_logs.sync(txg).map_err(fatal)
     }
 
     /// Ends all intent logs, before the pool is closed or where they lie leaves it: the next sync frees them, and whoever wants something durable

@@ -356,7 +356,12 @@ impl LogWriter {
         is_new.then_some(next)
     }
 
-    /// Gives the log up with the open txg, since where it lies is lost; it begins anew after that.
+    /// True when the object set has a header that leads to a log, or gets one with the txg that is being synced.
+    pub fn is_begun(&self) -> bool {
+        self.state.lock().header != ZilHeader::default()
+    }
+
+    /// Gives the log up with the open txg, since where it lies is lost, or what is to be in it was not announced; it begins anew after that.
     pub fn restart(&self) {
         let mut state = self.state.lock();
         if state.chain.is_some() {
