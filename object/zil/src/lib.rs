@@ -32,4 +32,4 @@ pub use record::{
     kind_name, write_header,
 };
 pub use stats::zil_counts;
-pub use write::LogWriter;
+pub use write::{LogName, LogWriter};

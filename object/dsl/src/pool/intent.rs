@@ -3,7 +3,7 @@
 use crate::dataset::Dataset;
 use crate::meta::Meta;
 use crate::{DslError, features};
-use dmu::{BlockIo, DmuError, Objset, SyncMode, Tx, TxgManager};
+use dmu::{BlockError, BlockIo, DmuError, Objset, SyncMode, Tx, TxgManager};
 use exec::Mutex;
 use ondisk::{ObjectId, ObjsetType, Txg};
 use std::any::Any;
@@ -11,7 +11,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use zil::{Arena, Itx, Log, LogSource, LogWriter};
+use zil::{Arena, Itx, Log, LogName, LogSource, LogWriter};
+
+/// Intent log that cannot be written: what is to be durable waits for the txg.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedLog {
+    /// Name of the dataset.
+    pub dataset: String,
+    /// Reason of the last failure.
+    pub error: BlockError,
+}
 
 /// Log of a dataset, with the object set whose header names it.
 #[derive(Clone)]
@@ -90,7 +99,9 @@ impl LiveLogs {
     ) -> Arc<dyn Log> {
         let object = objset.id().0;
         let make = || {
-            let writer = LogWriter::new(self.io.clone(), self.txgs.clone(), object, source.clone());
+            let named = dataset.clone();
+            let name: LogName = Box::new(move || named.dir.full_name());
+            let writer = LogWriter::new(self.io.clone(), self.txgs.clone(), (object, name), source.clone());
             Live { dataset, objset, writer: Arc::new(writer) }
         };
         let mut logs = self.logs.lock();
@@ -120,6 +131,13 @@ impl LiveLogs {
             live.count_feature(&self.meta, &tx)?;
         }
         Ok(())
+    }
+
+    /// Logs in use that cannot be written, by the names of their datasets.
+    pub(super) fn failed(&self) -> Vec<FailedLog> {
+        let all: Vec<Live> = self.logs.lock().values().cloned().collect();
+        let failed = all.iter().filter_map(|live| Some(FailedLog { error: live.writer.failure()?, dataset: live.dataset.dir.full_name() }));
+        failed.collect()
     }
 
     /// Ends all logs: the syncs to come free them.

@@ -25,6 +25,7 @@ mod verbs;
 
 pub use create::{CreateDataset, DatasetInit};
 pub use facts::SnapshotEntry;
+pub use intent::FailedLog;
 use logs::Knows;
 pub use logs::{IntentLogs, LostLogs, PendingLogs};
 pub use mos::Mos;
