@@ -27,7 +27,7 @@ program() { # NAME: a script on standard input. Never written through a link to 
     rm -f "$path/$1"; cat >"$path/$1"; chmod 755 "$path/$1"
 }
 
-for name in zpool zfs zdb zinject arcstat zirconia zirconiad zirconia-target; do ln -s "$programs/$name" "$path/$name"; done
+for name in zpool zfs zdb zinject arcstat zilstat zirconia zirconiad zirconia-target; do ln -s "$programs/$name" "$path/$name"; done
 # The daemon plays zed's part: this one answers to being started and ended.
 program zed <<'S'
 #!/bin/sh
@@ -51,7 +51,7 @@ for a in "$@"; do
 done
 exec /bin/rm "$@"
 S
-for name in arc_summary zilstat dbufstat; do
+for name in arc_summary dbufstat; do
     found=$(PATH=/usr/sbin:/usr/bin:/sbin command -v $name) && sed 's#/proc/spl#/run/zts/spl#g' "$found" | program $name
 done
 ln -sf /usr/bin/python3 "$path/python3"

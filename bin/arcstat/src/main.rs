@@ -7,8 +7,9 @@
 mod columns;
 
 use clap::{CommandFactory, Parser};
+use cli::kstat::failed;
 use columns::{Column, Look, complete};
-use control_api::{ErrorKind, Failure, StateDir};
+use control_api::Failure;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -88,13 +89,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn failed(why: impl ToString) -> Failure {
-    Failure::new(ErrorKind::Io, "cannot show statistics", why.to_string())
-}
-
 fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let state = StateDir::from_environment(rustix::process::geteuid().is_root()).map_err(failed)?;
-    let folder = state.kstat();
+    let folder = cli::kstat::folder()?;
     let mut now = look(&folder)?;
     let columns = chosen(arguments, now.get("l2_size").is_some_and(|size| *size > 0.0))?;
     let mut output: Box<dyn Write> = match &arguments.output {
@@ -111,7 +107,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             let cells = columns.iter().map(|column| if arguments.parsable { column.name.clone() } else { column.heading() });
             emit(&mut output, &arguments.separator, cells)?;
         }
-        let time = time_of_day();
+        let time = cli::time::clock();
         let cells = columns.iter().map(|column| {
             let value = column.value(&now, &old, seconds.max(1.0), &time);
             if arguments.parsable { value.exact() } else { column.pretty(&value, seconds) }
@@ -154,25 +150,12 @@ fn chosen(arguments: &Arguments, second_level: bool) -> Result<Vec<Column>, Fail
 fn look(folder: &Path) -> Result<Look, Failure> {
     let mut look = Look::new();
     for (file, prefix) in [("arcstats", ""), ("zfetchstats", "zfetch_")] {
-        let path = folder.join(file);
-        let text = std::fs::read_to_string(&path).map_err(|error| {
-            failed(format!("{}: {error}", path.display()))
-                .advise("start the daemon ('zirconia start'); it needs FUSE to show statistics as files")
-        })?;
-        // Two lines of headings.
-        for line in text.lines().skip(2) {
-            let mut words = line.split_whitespace();
-            if let (Some(name), Some(Ok(value))) = (words.next(), words.nth(1).map(str::parse::<f64>)) {
+        for (name, value) in cli::kstat::read(&folder.join(file))? {
+            if let Ok(value) = value.parse::<f64>() {
                 look.insert(format!("{prefix}{name}"), value);
             }
         }
     }
     complete(&mut look);
     Ok(look)
-}
-
-fn time_of_day() -> String {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs() as i64);
-    let text = cli::time::history(now);
-    text.rsplit('.').next().unwrap_or_default().to_string()
 }

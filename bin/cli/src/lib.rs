@@ -7,6 +7,7 @@ mod client;
 pub mod color;
 pub mod direct;
 pub mod json;
+pub mod kstat;
 pub mod manual;
 pub mod number;
 pub mod options;

@@ -3,6 +3,7 @@
 use jiff::fmt::strtime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Text of a time for `zfs get creation`: `Sat Nov 21 22:00 2026`.
 pub fn short(seconds: i64) -> String {
@@ -17,6 +18,12 @@ pub fn long(seconds: i64) -> String {
 /// Text of a time for history: `2026-11-21.22:00:00`.
 pub fn history(seconds: i64) -> String {
     local(seconds, "%Y-%m-%d.%H:%M:%S")
+}
+
+/// Text of the time of day now: `22:00:00`.
+pub fn clock() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs() as i64);
+    local(now, "%H:%M:%S")
 }
 
 /// Text of a time for events: `Nov 21 2026 22:00:00`.

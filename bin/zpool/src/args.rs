@@ -111,7 +111,7 @@ pub enum Verb {
         #[arg(value_name = "pool")]
         pools: Vec<String>,
     },
-    /// Clear error counts; resume a suspended pool.
+    /// Clear error counts; resume a suspended pool; open one that waits for its devices, without log devices that are missing.
     Clear {
         /// Pool.
         #[arg(long_help = "pool name")]

@@ -554,6 +554,9 @@ pub struct IostatVdev {
     pub guid: u64,
     /// Nanoseconds since the pool was opened: what the counters cover. Only for the root.
     pub age_ns: u64,
+    /// True for a top-level vdev of the intent log.
+    #[serde(default)]
+    pub is_log: bool,
     /// Bytes allocated; only for root and top-levels.
     pub allocated_bytes: Option<u64>,
     /// Bytes free; only for root and top-levels.

@@ -76,7 +76,7 @@ impl Control {
     /// Opens a pool that is not open, or has one that is forget its errors.
     fn clear(&self, request: &PoolClear) -> Result<Response, Failure> {
         if self.pools.absent.contains(&request.pool) {
-            return self.reopening.try_again(&request.pool);
+            return self.reopening.clear(&request.pool);
         }
         self.vdevs.clear(request)
     }

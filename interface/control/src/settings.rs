@@ -98,6 +98,7 @@ impl Settings {
             count_default: get("zfs_vdev_default_ms_count"),
             count_limit: get("zfs_vdev_ms_count_limit"),
             shift_default: shift("zfs_vdev_default_ms_shift"),
+            count_without_logs: get("zfs_embedded_slog_min_ms"),
         });
         zpl::set_unlink_suspended(get("zfs_unlink_suspend_progress") != 0);
         zpl::set_admin_snapshot(get("zfs_admin_snapshot") != 0);

@@ -172,6 +172,7 @@ pub const PARAMETERS: [Parameter; 113] = [
     ),
     new("zfs_dirty_data_sync_percent", 20, (0, 100), When::Now, "percent of zfs_dirty_data_max at which a sync starts early"),
     new("zfs_dmu_offset_next_sync", 1, BIT, When::Now, "0: files that have changes that are not synced show no holes"),
+    new("zfs_embedded_slog_min_ms", 64, U32, When::Now, "most metaslabs of a vdev that sets none aside for intent logs, when it is opened"),
     new("zfs_flags", 0, (0, 0), When::Fixed, "debugging flags"),
     implementation(
         "zfs_fletcher_4_impl",

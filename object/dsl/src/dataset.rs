@@ -176,16 +176,19 @@ impl Dataset {
         Ok(())
     }
 
-    /// Takes the dataset off the counts of all its features, before it is freed.
-    pub(crate) fn deactivate_all(&self, meta: &Meta, tx: &Tx) -> Result<(), DslError> {
-        let bits = self.features.swap(0, Ordering::Relaxed);
-        for (index, guid) in features::PER_DATASET.iter().enumerate() {
-            if bits & 1 << index != 0 {
-                meta.zap(self.object)?.remove(guid, tx)?;
-                meta.services.feature_add(guid, -1, tx)?;
-            }
+    /// Takes the dataset off the count of a feature, if it is in it (OpenZFS: `dsl_dataset_deactivate_feature`).
+    pub(crate) fn deactivate(&self, meta: &Meta, guid: &'static str, tx: &Tx) -> Result<(), DslError> {
+        let bit = features::bit(guid);
+        if self.features.fetch_and(!bit, Ordering::Relaxed) & bit != 0 {
+            meta.zap(self.object)?.remove(guid, tx)?;
+            meta.services.feature_add(guid, -1, tx)?;
         }
         Ok(())
+    }
+
+    /// Takes the dataset off the counts of all its features, before it is freed.
+    pub(crate) fn deactivate_all(&self, meta: &Meta, tx: &Tx) -> Result<(), DslError> {
+        features::PER_DATASET.iter().try_for_each(|guid| self.deactivate(meta, guid, tx))
     }
 
     // ---- accounting ----

@@ -122,7 +122,12 @@ impl DatasetHandle {
         if objset.is_read_only() {
             return Err(DslError::ReadOnly);
         }
-        Ok(self.pool.live_logs.open(Box::new(self.clone()), objset, source))
+        Ok(self.pool.live_logs.open(Box::new(self.clone()), (self.dataset.clone(), objset), source))
+    }
+    /// True when a log that is opened from now on may tell of extended attributes in system attributes: the pool has the feature `zilsaxattr`,
+    /// and the dataset is counted among its users while it has a log. Ask before [`DatasetHandle::intent_log`].
+    pub fn logs_xattrs(&self) -> bool {
+        self.pool.tree.meta.services.feature_enabled(features::ZILSAXATTR)
     }
     /// A transaction, after a look at quotas and at the pool's space. May wait.
     pub fn assign(&self, space: TxSpace) -> Result<Tx, DslError> {

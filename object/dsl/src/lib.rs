@@ -43,7 +43,7 @@ mod tests;
 
 pub use error::DslError;
 pub use handle::{DatasetHandle, DatasetSpace};
-pub use pool::{CreateDataset, DatasetInit, DslPool, IntentLogs, LostLogs, Mos, PendingLogs, SnapshotEntry};
+pub use pool::{CreateDataset, DatasetInit, DslPool, FailedLog, IntentLogs, LostLogs, Mos, PendingLogs, SnapshotEntry};
 pub use ports::{HistoryEvent, PoolServices, PoolSpace};
 pub use prop::{PropEntry, PropSource, PropValue};
 pub use replay::{ReplayEnded, ReplayError, ReplayFiles, ReplayRecords, ReplayTold, ReplayedLog, Told, replay_arena, take_told_logs};

@@ -33,5 +33,5 @@ pub use record::{
     kind_name, write_header,
 };
 pub use stats::zil_counts;
-pub use write::LogWriter;
+pub use write::{LogName, LogWriter};
 pub use written::{Wrote, blocks_around, fill_block, fill_bytes};

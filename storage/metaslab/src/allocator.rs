@@ -91,6 +91,7 @@ impl Allocator {
                     for metaslab in space.metaslabs.iter().skip(had).filter(|metaslab| metaslab.load(&[]).is_none()) {
                         tracing::debug!("vdev {}, metaslab {}: new, and loaded already", metaslab.place.0, metaslab.place.1);
                     }
+                    space.set_aside(had);
                     Arc::new(space)
                 }
             });
@@ -121,6 +122,12 @@ impl Allocator {
         let bytes = space.metaslabs.get(metaslab as usize).ok_or(error)?.load(allocated).ok_or(error)?;
         space.allocated.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Sets aside for intent logs the emptiest metaslab of each data vdev that has enough of them ([`vdev::has_log_metaslab`]): once all are loaded, and
+    /// before anything is allocated. What lies there already stays (OpenZFS: `vdev_metaslab_init`).
+    pub fn set_aside_for_logs(&self) {
+        self.spaces().iter().for_each(|space| space.set_aside(0));
     }
 
     /// Makes a metaslab known of which nobody knows what is free, because of `why`: nothing is allocated there, and what is freed stays
@@ -158,10 +165,22 @@ impl Allocator {
         self.alloc_in(Class::Log, request)
     }
 
+    /// Allocates one copy in the metaslabs that data vdevs set aside for intent logs, of each vdev in its turn (OpenZFS: `spa_embedded_log_class`).
+    ///
+    /// # Errors
+    /// [`NoSpace`], also where none is set aside.
+    pub fn alloc_embedded_log(&self, request: &AllocRequest) -> Result<Copies, NoSpace> {
+        self.alloc_in(Class::EmbeddedLog, request)
+    }
+
     fn alloc_in(&self, class: Class, request: &AllocRequest) -> Result<Copies, NoSpace> {
         let mut dirtied = Vec::new();
-        let shard = &self.shards[(request.hint % self.shards.len() as u64) as usize];
-        let copies = shard.lock().alloc(request, class, &mut dirtied);
+        let mut shard = self.shards[(request.hint % self.shards.len() as u64) as usize].lock();
+        let copies = match class {
+            Class::EmbeddedLog => shard.alloc_aside(request, &mut dirtied),
+            Class::Normal | Class::Log => shard.alloc(request, class, &mut dirtied),
+        };
+        drop(shard);
         if !dirtied.is_empty() {
             self.dirty[request.txg.0 as usize % TXG_SLOTS].lock().append(&mut dirtied);
         }
@@ -338,12 +357,13 @@ impl Allocator {
     pub fn class_space(&self) -> ClassSpace {
         let mut class = ClassSpace::default();
         for space in self.spaces().iter().filter(|space| space.top.is_concrete() && !space.top.is_log) {
-            let vdev = space.usage();
+            let (vdev, aside) = (space.usage(), space.usage_aside());
             class.allocated += vdev.allocated;
             class.capacity += vdev.capacity;
             class.deferred += vdev.deferred;
-            class.deflated_allocated += space.top.dsize(vdev.allocated);
-            class.deflated_capacity += space.top.dsize(vdev.capacity);
+            class.deflated_allocated += space.top.dsize(vdev.allocated.saturating_sub(aside.allocated));
+            class.deflated_capacity += space.top.dsize(vdev.capacity - aside.capacity);
+            class.deflated_logs += space.top.dsize(aside.capacity);
         }
         class
     }

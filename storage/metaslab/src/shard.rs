@@ -5,7 +5,7 @@ use crate::{AllocRequest, Copies, VdevSpace};
 use ondisk::{Dva, Txg, VdevId};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vdev::{TopKind, TopVdev};
 
 /// Bytes that a shard allocates from one leaf's worth of a vdev before it moves on (OpenZFS: `metaslab_aliquot`).
@@ -19,6 +19,26 @@ pub(crate) enum Class {
     Normal,
     /// Blocks of intent logs.
     Log,
+    /// Blocks of intent logs, in the metaslabs that vdevs of [`Class::Normal`] set aside.
+    EmbeddedLog,
+}
+
+/// Number that no metaslab has.
+const NO_METASLAB: u32 = u32::MAX;
+
+/// Counters of a vdev that stay when it grows, and what it set aside.
+#[derive(Clone, Debug)]
+struct Lasting {
+    allocated: Arc<AtomicU64>,
+    deferred: Arc<AtomicU64>,
+    /// Number of the metaslab for intent logs, or [`NO_METASLAB`].
+    aside: Arc<AtomicU32>,
+}
+
+impl Lasting {
+    fn new() -> Lasting {
+        Lasting { allocated: Arc::default(), deferred: Arc::default(), aside: Arc::new(AtomicU32::new(NO_METASLAB)) }
+    }
 }
 
 /// A top-level vdev with its metaslabs. One that grew shares the metaslabs that it had, and the counters.
@@ -32,6 +52,8 @@ pub(crate) struct Space {
     pub(crate) capacity: u64,
     pub(crate) allocated: Arc<AtomicU64>,
     pub(crate) deferred: Arc<AtomicU64>,
+    /// Number of the metaslab for intent logs, or [`NO_METASLAB`].
+    aside: Arc<AtomicU32>,
     /// Balance of the children of a dRAID.
     balance: Option<Arc<Balance>>,
 }
@@ -42,22 +64,16 @@ pub(crate) type Spaces = Arc<Vec<Arc<Space>>>;
 impl Space {
     pub(crate) fn new(top: &TopVdev) -> Space {
         let balance = Balance::of(top).map(Arc::new);
-        Space::with(top, Vec::new(), Arc::default(), Arc::default(), balance)
+        Space::with(top, Vec::new(), Lasting::new(), balance)
     }
     /// Makes the same vdev as `top` has it now: with more metaslabs, or with none when it left.
     pub(crate) fn changed(&self, top: &TopVdev) -> Space {
         let kept = if top.is_concrete() { self.metaslabs.clone() } else { Vec::new() };
-        let counter = |counter: &Arc<AtomicU64>| if top.is_concrete() { counter.clone() } else { Arc::default() };
+        let lasting = || Lasting { allocated: self.allocated.clone(), deferred: self.deferred.clone(), aside: self.aside.clone() };
         let balance = self.balance.clone().or_else(|| Balance::of(top).map(Arc::new));
-        Space::with(top, kept, counter(&self.allocated), counter(&self.deferred), balance)
+        Space::with(top, kept, if top.is_concrete() { lasting() } else { Lasting::new() }, balance)
     }
-    fn with(
-        top: &TopVdev,
-        mut metaslabs: Vec<Arc<Metaslab>>,
-        allocated: Arc<AtomicU64>,
-        deferred: Arc<AtomicU64>,
-        balance: Option<Arc<Balance>>,
-    ) -> Space {
+    fn with(top: &TopVdev, mut metaslabs: Vec<Arc<Metaslab>>, lasting: Lasting, balance: Option<Arc<Balance>>) -> Space {
         let count = if top.is_concrete() { u32::try_from(top.metaslab_count()).unwrap_or(u32::MAX) } else { 0 };
         metaslabs.extend((metaslabs.len() as u32..count).map(|index| {
             let range = top.metaslab_range(index);
@@ -67,7 +83,36 @@ impl Space {
         let capacity = metaslabs.iter().map(|metaslab| metaslab.range.end - metaslab.range.start).sum();
         let class = if top.is_log { Class::Log } else { Class::Normal };
         let class = (top.is_concrete() && !top.nonallocating).then_some(class);
-        Space { top: top.clone(), metaslabs, class, capacity, allocated, deferred, balance }
+        let Lasting { allocated, deferred, aside } = lasting;
+        Space { top: top.clone(), metaslabs, class, capacity, allocated, deferred, aside, balance }
+    }
+    /// Sets the emptiest of the metaslabs from `first` on aside for intent logs, unless the vdev has too few of them, or one aside already
+    /// (OpenZFS: `vdev_metaslab_init`).
+    pub(crate) fn set_aside(&self, first: usize) {
+        if self.top.is_log || self.aside().is_some() || !vdev::has_log_metaslab(self.metaslabs.len()) {
+            return;
+        }
+        let usable = self.metaslabs.iter().enumerate().skip(first).filter(|(_, metaslab)| metaslab.largest.load(Ordering::Relaxed) > 0);
+        // Of equals the first.
+        let emptiest = usable.rev().max_by_key(|(_, metaslab)| metaslab.free_bytes.load(Ordering::Relaxed));
+        if let Some((index, _)) = emptiest {
+            self.aside.store(index as u32, Ordering::Relaxed);
+        }
+    }
+    /// The metaslab that is set aside for intent logs, with its number.
+    pub(crate) fn aside(&self) -> Option<(u32, &Metaslab)> {
+        let index = self.aside.load(Ordering::Relaxed);
+        Some((index, self.metaslabs.get(index as usize)?))
+    }
+    fn is_aside(&self, index: u32) -> bool {
+        index == self.aside.load(Ordering::Relaxed)
+    }
+    /// Space of the metaslab that is set aside, in bytes; what is lent to somebody counts as allocated, deferred frees are not told apart.
+    pub(crate) fn usage_aside(&self) -> VdevSpace {
+        self.aside().map_or_else(VdevSpace::default, |(_, metaslab)| {
+            let capacity = metaslab.range.end - metaslab.range.start;
+            VdevSpace { allocated: capacity.saturating_sub(metaslab.free_bytes.load(Ordering::Relaxed)), capacity, deferred: 0 }
+        })
     }
     /// Space that the vdev holds now, in bytes.
     pub(crate) fn usage(&self) -> VdevSpace {
@@ -94,7 +139,7 @@ pub(crate) type Dirtied = (VdevId, u32);
 pub(crate) struct Shard {
     pub(crate) spaces: Spaces,
     /// The vdevs that get first copies now, by class.
-    rotors: [Rotor; 2],
+    rotors: [Rotor; 3],
     /// The metaslabs in use, by vdev.
     active: Vec<Active>,
 }
@@ -162,7 +207,7 @@ enum Distance {
 impl Shard {
     pub(crate) fn new(spaces: Spaces, number: usize) -> Shard {
         let active: Vec<Active> = spaces.iter().map(|space| Active::new(&space.top)).collect();
-        Shard { rotors: [Rotor { vdev: number % active.len().max(1), used: 0 }; 2], spaces, active }
+        Shard { rotors: [Rotor { vdev: number % active.len().max(1), used: 0 }; 3], spaces, active }
     }
 
     /// Goes on with these vdevs.
@@ -198,7 +243,23 @@ impl Shard {
         Some(copies)
     }
 
-    /// Moves the rotor on after enough bytes; that of logs after each block, since somebody waits for it.
+    /// Allocates one copy in a metaslab that a data vdev set aside for intent logs, of each vdev in its turn.
+    pub(crate) fn alloc_aside(&mut self, request: &AllocRequest, dirtied: &mut Vec<Dirtied>) -> Option<Copies> {
+        let spaces = self.spaces.clone();
+        let first = self.rotors[Class::EmbeddedLog as usize].vdev;
+        for vdev in (0..spaces.len()).map(|step| (first + step) % spaces.len()) {
+            let space: &Space = &spaces[vdev];
+            let Some((index, metaslab)) = space.aside().filter(|_| space.class == Some(Class::Normal)) else { continue };
+            let asize = space.top.asize_for_psize(request.psize);
+            let Some(found) = metaslab.alloc(asize, request.txg) else { continue };
+            let dva = address((vdev, space), index, found, asize, dirtied);
+            self.turn(&spaces, Class::EmbeddedLog, &dva);
+            return Some([dva, Dva::default(), Dva::default()]);
+        }
+        None
+    }
+
+    /// Moves the rotor on after enough bytes; those of logs after each block, since somebody waits for it.
     fn turn(&mut self, spaces: &[Arc<Space>], class: Class, first: &Dva) {
         let vdev = first.vdev.0 as usize;
         let rotor = &mut self.rotors[class as usize];
@@ -206,7 +267,7 @@ impl Shard {
             *rotor = Rotor { vdev, used: 0 };
         }
         rotor.used += first.asize;
-        if class == Class::Log || rotor.used >= ALIQUOT_BYTES * spaces[vdev].top.columns().max(1) as u64 {
+        if class != Class::Normal || rotor.used >= ALIQUOT_BYTES * spaces[vdev].top.columns().max(1) as u64 {
             *rotor = Rotor { vdev: (vdev + 1) % spaces.len(), used: 0 };
         }
     }
@@ -248,7 +309,7 @@ impl Shard {
         (earlier, distance): (&[Dva], Distance),
         dirtied: &mut Vec<Dirtied>,
     ) -> Option<Dva> {
-        let allowed = |index: u32| is_far_enough(space, vdev, index, earlier, distance);
+        let allowed = |index: u32| !space.is_aside(index) && is_far_enough(space, vdev, index, earlier, distance);
         let copy = earlier.len();
         if copy == 0 && self.active[vdev].is_turn_over() {
             self.next_set(vdev, space, asize);
@@ -260,15 +321,10 @@ impl Shard {
                 None => choose(space, asize, &allowed)?,
             };
             let metaslab = &space.metaslabs[index as usize];
-            if let Some((offset, clean)) = metaslab.alloc(asize, txg) {
+            if let Some(found) = metaslab.alloc(asize, txg) {
                 self.activate(vdev, space, copy, index);
                 self.active[vdev].used += asize;
-                let id = VdevId(vdev as u32);
-                if clean {
-                    dirtied.push((id, index));
-                }
-                space.allocated.fetch_add(asize, Ordering::Relaxed);
-                return Some(Dva { vdev: id, offset, asize, gang: false });
+                return Some(address((vdev, space), index, found, asize, dirtied));
             }
             // Its bound on the largest segment is exact now, so it is not chosen again for this size.
             candidate = None;
@@ -312,7 +368,8 @@ impl Shard {
     /// Adds a set with a metaslab that no other set has; false when there is none.
     fn add_set(&mut self, vdev: usize, space: &Space, asize: u64) -> bool {
         let sets = &mut self.active[vdev].sets;
-        let Some(index) = choose(space, asize, &|index| sets.iter().all(|set| set[0] != Some(index))) else { return false };
+        let is_other = |index: u32| !space.is_aside(index) && sets.iter().all(|set| set[0] != Some(index));
+        let Some(index) = choose(space, asize, &is_other) else { return false };
         space.metaslabs[index as usize].join();
         sets.push([Some(index), None, None]);
         true
@@ -327,6 +384,16 @@ impl Shard {
             space.metaslabs[index as usize].join();
         }
     }
+}
+
+/// Address of what was found in a metaslab, and counted; `dirtied` gets the metaslab if it must go on the txg's dirty list.
+fn address((vdev, space): (usize, &Space), index: u32, (offset, clean): (u64, bool), asize: u64, dirtied: &mut Vec<Dirtied>) -> Dva {
+    let id = VdevId(vdev as u32);
+    if clean {
+        dirtied.push((id, index));
+    }
+    space.allocated.fetch_add(asize, Ordering::Relaxed);
+    Dva { vdev: id, offset, asize, gang: false }
 }
 
 fn undo(spaces: &[Arc<Space>], txg: Txg, dva: &Dva) {

@@ -100,10 +100,12 @@ pub struct ClassSpace {
     pub allocated: u64,
     /// Capacity of the metaslabs.
     pub capacity: u64,
-    /// Allocated bytes of user data: deflated.
+    /// Allocated bytes of user data: deflated, without what is set aside for intent logs.
     pub deflated_allocated: u64,
     /// Capacity for user data (OpenZFS: `metaslab_class_get_dspace`).
     pub deflated_capacity: u64,
+    /// Capacity that is set aside for intent logs, deflated alike.
+    pub deflated_logs: u64,
     /// Freed, but not yet reusable.
     pub deferred: u64,
 }

@@ -163,7 +163,8 @@ impl VdevTree {
         self.renumbered(all, &together)
     }
 
-    /// The tree with a hole where a top-level vdev was (OpenZFS: `vdev_remove_make_hole_and_free`).
+    /// The tree with a hole where a top-level vdev was (OpenZFS: `vdev_remove_make_hole_and_free`). It stays for good, at the end too, and no other
+    /// vdev gets its number: pool-wide logs of space maps, which OpenZFS writes, name vdevs by number.
     pub fn without_top(&self, id: VdevId) -> Result<VdevTree, TreeError> {
         let mut tops = self.tops.clone();
         let place = tops.get_mut(id.0 as usize).ok_or(TreeError::Geometry("number of a top-level vdev"))?;

@@ -35,8 +35,8 @@ pub use read::{ComputedRow, LostRow, ReadFailure, ReadJob, ReadMode, ReadOutcome
 pub use read_copies::mirror_choices;
 pub use rebuild::{RebuildJob, RebuildNeed, RebuildStep, Spared};
 pub use size::{
-    ASHIFT_MAX, ASHIFT_MIN, DEVICE_BYTES_MIN, LABEL_BYTES, LABEL_END_BYTES, LABEL_START_BYTES, MetaslabTunables, label_offset, leaf_asize,
-    metaslab_shift, set_metaslab_tunables,
+    ASHIFT_MAX, ASHIFT_MIN, DEVICE_BYTES_MIN, LABEL_BYTES, LABEL_END_BYTES, LABEL_START_BYTES, MetaslabTunables, has_log_metaslab,
+    label_offset, leaf_asize, metaslab_shift, set_metaslab_tunables,
 };
 pub use tree::{Node, NodeKind, TopKind, TopVdev, VdevTree};
 pub use write::{LeafIo, ParityRow, Part, WriteOutcome, WritePlan};

@@ -43,11 +43,13 @@ pub struct MetaslabTunables {
     pub count_limit: u64,
     /// Usual size, as a shift (`zfs_vdev_default_ms_shift`, 29).
     pub shift_default: u32,
+    /// Most metaslabs of a vdev that sets none aside for intent logs (`zfs_embedded_slog_min_ms`, 64).
+    pub count_without_logs: u64,
 }
 
 impl Default for MetaslabTunables {
     fn default() -> Self {
-        MetaslabTunables { count_min: 16, count_default: 200, count_limit: 1 << 17, shift_default: 29 }
+        MetaslabTunables { count_min: 16, count_default: 200, count_limit: 1 << 17, shift_default: 29, count_without_logs: 64 }
     }
 }
 
@@ -55,13 +57,16 @@ static COUNT_MIN: AtomicU64 = AtomicU64::new(16);
 static COUNT_DEFAULT: AtomicU64 = AtomicU64::new(200);
 static COUNT_LIMIT: AtomicU64 = AtomicU64::new(1 << 17);
 static SHIFT_DEFAULT: AtomicU32 = AtomicU32::new(29);
+static COUNT_WITHOUT_LOGS: AtomicU64 = AtomicU64::new(64);
 
-/// Sets how top-level vdevs that are made from now on are divided; zeros count as one.
+/// Sets how top-level vdevs that are made from now on are divided, zeros count as one; and which of those that are opened set something aside
+/// for intent logs.
 pub fn set_metaslab_tunables(tunables: MetaslabTunables) {
     COUNT_MIN.store(tunables.count_min.max(1), Ordering::Relaxed);
     COUNT_DEFAULT.store(tunables.count_default.max(1), Ordering::Relaxed);
     COUNT_LIMIT.store(tunables.count_limit.max(1), Ordering::Relaxed);
     SHIFT_DEFAULT.store(tunables.shift_default.min(MS_SHIFT_MAX), Ordering::Relaxed);
+    COUNT_WITHOUT_LOGS.store(tunables.count_without_logs, Ordering::Relaxed);
 }
 
 fn metaslab_tunables() -> MetaslabTunables {
@@ -70,7 +75,13 @@ fn metaslab_tunables() -> MetaslabTunables {
         count_default: COUNT_DEFAULT.load(Ordering::Relaxed),
         count_limit: COUNT_LIMIT.load(Ordering::Relaxed),
         shift_default: SHIFT_DEFAULT.load(Ordering::Relaxed),
+        count_without_logs: COUNT_WITHOUT_LOGS.load(Ordering::Relaxed),
     }
+}
+
+/// True when a data vdev of so many metaslabs sets one of them aside for intent logs.
+pub fn has_log_metaslab(count: usize) -> bool {
+    count as u64 > metaslab_tunables().count_without_logs
 }
 
 fn highbit(value: u64) -> u32 {

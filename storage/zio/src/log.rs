@@ -34,8 +34,9 @@ pub struct LogRoom {
 pub struct LogBlocks<'a>(pub &'a Zio);
 
 impl LogBlocks<'_> {
-    /// Room for a block of so many bytes in one piece, on a log vdev that works where there is one and these are not spared; blocks of logs with
-    /// other hints may go elsewhere. Among data it is had only as long as no more than `most` bytes of the data vdevs are taken then.
+    /// Room for a block of so many bytes in one piece (OpenZFS: `zio_alloc_zil`): on a log vdev that works where there is one and these are not spared,
+    /// else where data vdevs set something aside for logs, else among data; blocks of logs with other hints may go elsewhere. Among data it is had
+    /// only as long as no more than `most` bytes of the data vdevs are taken then.
     ///
     /// # Errors
     /// `NoSpace`, and `ReadOnly` for a pool that is not written.
@@ -55,6 +56,9 @@ impl LogBlocks<'_> {
                 return Ok(LogRoom { dva, is_separate: true });
             }
             view.allocator.unalloc(txg, &dva);
+        }
+        if let Ok([dva, ..]) = view.allocator.alloc_embedded_log(&request) {
+            return Ok(LogRoom { dva, is_separate: false });
         }
         let taken = view.allocator.class_space().deflated_allocated.saturating_add(view.allocator.worst_dsize(bytes as u64));
         if taken > most {

@@ -208,6 +208,12 @@ pub fn scheduler(world: &World) -> Result<(), Failure> {
     world.ok("zpool status tank")?.shows("scrub repaired 0B")?.shows("with 0 errors")?;
     same("the file", std::fs::read(world.path("mnt/tank/file"))? == data, true)?;
     world.ok("zpool iostat -r -H tank")?;
+    // Who asks which file system makes so much durable gets its name.
+    world.ok("sync {mnt}/tank/file")?;
+    world.ok("zilstat -d tank -s , -f ds,obj,cc")?.shows("          ds,         obj,   cc,\n        tank,")?;
+    world.ok("zilstat -v")?.says("zil_commit_count")?;
+    world.refused("zilstat -d tank/nothing", 1, "there is no dataset 'tank/nothing'")?;
+    world.refused("zilstat -a -p tank", 2, "cannot be used with")?;
     world.ok("zpool get -H -o value,source background_latency_target tank")?.prints("auto\tdefault")?;
     world.refused("zpool set background_latency_target=soon tank", 1, "'soon' is no value for 'background_latency_target'")?;
     world.ok("zpool set background_latency_target=p99=2ms tank")?;

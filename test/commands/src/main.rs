@@ -127,6 +127,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "files: fsync survives kill -9 of the daemon", needs: MOUNTS, run: files::kill },
     Scenario { name: "files: the intent log, on a device of its own", needs: MOUNTS, run: logs::survives },
     Scenario { name: "files: the intent log's device is away when the daemon comes back", needs: MOUNTS, run: logs::waits_for_its_device },
+    Scenario { name: "files: the intent log's device is lost", needs: MOUNTS, run: logs::goes_on_without_its_device },
     Scenario { name: "files: attributes: what changes by itself is seen", needs: MOUNTS, run: attributes::kept },
     Scenario { name: "files: direct-mmap: every way to the same bytes", needs: MOUNTS, run: coherency::coherency },
     Scenario { name: "files: on disk after syncfs, umount", needs: LOOPS, run: durable::forwarded },

@@ -135,3 +135,24 @@ fn named_vdevs_stand_alone() {
     assert!(style.header().contains("\nvdev        alloc"));
     assert_eq!(rows(&style, &pool(), None, 10), "sda             -      -      0    100      0  12.5M\n");
 }
+
+/// Whoever looks for the reason of slow syncs finds the log devices, and sees which they are.
+#[test]
+fn log_devices_stand_below_a_line_of_their_own() {
+    let mut tank = pool();
+    let mut log = IostatVdev { is_log: true, allocated_bytes: Some(0), free_bytes: Some(1 << 30), ..vdev("/dev/sdc", "disk", Vec::new()) };
+    log.write_operations = 20;
+    tank.children.insert(0, log);
+    let style = style(&[Group::Default]);
+    assert_eq!(
+        rows(&style, &tank, None, 10),
+        "tank        1.50G    10G      0    100      0  12.5M\n  \
+           mirror-0  1.50G    10G      0    100      0  12.5M\n    \
+             sda         -      -      0    100      0  12.5M\n    \
+             sdb         -      -      0      0      0      0\n\
+         logs            -      -      -      -      -      -\n  \
+           sdc           0     1G      0      2      0      0\n"
+    );
+    let scripted = rows(&Style { scripted: true, ..style }, &tank, None, 10);
+    assert!(!scripted.contains("logs"), "programs get devices only: {scripted}");
+}

@@ -118,13 +118,38 @@ impl Style {
             printed += 1;
         }
         if self.verbose {
-            let known = span.old.map_or(usize::MAX, |old| old.children.len());
-            for (index, child) in span.now.children.iter().enumerate().take(known) {
+            printed += self.children(out, span, name_of, depth + 2);
+        }
+        printed
+    }
+
+    /// Adds the lines of the vdevs below one: those of logs behind the others, with a line above them.
+    fn children(&self, out: &mut String, span: Span<'_>, name_of: &dyn Fn(&IostatVdev) -> String, depth: usize) -> usize {
+        let known = span.old.map_or(usize::MAX, |old| old.children.len());
+        let all = span.now.children.iter().enumerate().take(known);
+        let (logs, others): (Vec<_>, Vec<_>) = all.partition(|(_, child)| child.is_log);
+        let is_table = !self.scripted && self.only.is_empty() && !self.groups.iter().any(|group| group.is_histogram());
+        let mut printed = 0;
+        for (class, list) in [(None, others), (Some("logs"), logs)] {
+            if let Some(class) = class.filter(|_| is_table && !list.is_empty()) {
+                out.push_str(&self.class_line(class));
+            }
+            for (index, child) in list {
                 let old = span.old.and_then(|old| old.children.get(index));
-                printed += self.vdev(out, Span { now: child, old, ..span }, name_of, depth + 2);
+                printed += self.vdev(out, Span { now: child, old, ..span }, name_of, depth);
             }
         }
         printed
+    }
+
+    /// Line above the vdevs of a class.
+    fn class_line(&self, class: &str) -> String {
+        let mut line = format!("{class:width$}", width = self.title().len().max(self.name_width).max(class.len()));
+        for &group in &self.groups {
+            let width = self.width(group);
+            group.bottom().iter().for_each(|_| line.push_str(&format!("  {:>width$}", "-")));
+        }
+        line + "\n"
     }
 
     fn one(&self, out: &mut String, span: Span<'_>, name: &str, depth: usize) {

@@ -491,9 +491,9 @@ impl Mounts {
         }
         if !zfs.is_read_only() {
             let source: Weak<Zfs> = Arc::downgrade(&zfs);
+            let tells_xattrs = dataset.logs_xattrs();
             let log = dataset.intent_log(source).map_err(|error| failure::dataset("mount", &name, &error))?;
-            // Extended attributes wait for their txg: `zilsaxattr` is not made active here.
-            zfs.set_log(log, false);
+            zfs.set_log(log, tells_xattrs);
         }
         // The arena hears of it, and numbers that become free rest.
         if !zfs.is_read_only() && !opens.settings.read_only {

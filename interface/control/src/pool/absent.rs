@@ -6,9 +6,8 @@ use crate::pool::remembered::Remembered;
 use control_api::{ErrorKind, Failure, PoolReport, Property, Value, VdevReport};
 use exec::Mutex;
 use ondisk::Guid;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Reason why a pool is not open that was not tried yet.
@@ -67,6 +66,11 @@ impl Absents {
         self.pools.lock().get(name).map(|absent| absent.entry.clone())
     }
 
+    /// True for an absent pool that would be open, but for its log devices: as far as it was tried.
+    pub(crate) fn lacks_logs(&self, name: &str) -> bool {
+        self.pools.lock().get(name).is_some_and(|absent| lacks_logs(&absent.why))
+    }
+
     /// Guid of the absent pool of this name.
     pub(crate) fn guid(&self, name: &str) -> Option<Guid> {
         self.pools.lock().get(name).map(|absent| Guid(absent.entry.guid))
@@ -82,7 +86,7 @@ impl Absents {
         let Absent { entry, why, .. } = self.pools.lock().get(name)?.clone();
         let failure = because(ErrorKind::Busy, format!("cannot open '{name}'"), format!("pool is unavailable: {}", why.why));
         Some(failure.advise(match lacks_logs(&why) {
-            true => format!("it is opened when its log devices are there; {}", without_logs(&entry)),
+            true => format!("it is opened when its log devices are there; {}", without_logs(&entry.name)),
             false => "it is opened when its devices are there; 'zpool clear' tries at once, 'zpool export' forgets it".to_string(),
         }))
     }
@@ -124,13 +128,9 @@ impl Absents {
     }
 }
 
-/// Advice how to have a pool without what its missing log devices have. Folders are named that an import does not look into by itself.
-fn without_logs(entry: &Remembered) -> String {
-    let name = &entry.name;
-    let folders: BTreeSet<&Path> = entry.paths.iter().filter_map(|path| Path::new(path).parent()).collect();
-    let unknown = folders.into_iter().filter(|folder| !folder.starts_with("/dev"));
-    let places: String = unknown.map(|folder| format!("-d {} ", folder.display())).collect();
-    format!("'zpool export {name}' and 'zpool import {places}-m {name}' open it without what is on them only")
+/// Advice how to have a pool without what its missing log devices have.
+fn without_logs(name: &str) -> String {
+    format!("'zpool clear {name}' opens it without what is on them only")
 }
 
 /// Puts log devices that are missing where labels of the others say only that there is something.
@@ -169,15 +169,18 @@ fn report_of(absent: &Absent) -> PoolReport {
         name_logs(&mut vdevs, entry);
     }
     let text = |name: &str, text: &str| Property::fact(name, Value::Text(text.to_string()));
-    let connect = "Make sure that its devices are connected: then it is opened by itself, or at once by 'zpool clear'.";
+    let connect = "Make sure that its devices are connected: then it is opened by itself";
     let (status, action) = match () {
         () if absent.why.why == BEING_OPENED => ("The pool is being opened.".to_string(), "Wait until that is done.".to_string()),
         () if lacks_logs(&absent.why) => {
             let status =
                 "An intent log record could not be read: a log device is missing, and what programs made durable last may be on it only.";
-            (status.to_string(), format!("{connect} If it cannot be brought back, {}.", without_logs(entry)))
+            (status.to_string(), format!("{connect}. If the log device cannot be brought back, {}.", without_logs(&entry.name)))
         }
-        () => (format!("The pool could not be opened: {}.", absent.why.why), format!("{connect} 'zpool export' forgets it.")),
+        () => {
+            let action = format!("{connect}, or at once by 'zpool clear'. 'zpool export' forgets it.");
+            (format!("The pool could not be opened: {}.", absent.why.why), action)
+        }
     };
     PoolReport {
         name: entry.name.clone(),

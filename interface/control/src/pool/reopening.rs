@@ -2,7 +2,7 @@
 
 use crate::device::beneath;
 use crate::device::devices::Devices;
-use crate::failure::because;
+use crate::failure::{because, lacks_logs};
 use crate::mount::handing::Handing;
 use crate::mount::returning::Returning;
 use crate::pool::Pools;
@@ -72,7 +72,7 @@ impl Reopening {
     fn open_round(&self, names: &[String]) -> Vec<String> {
         let mut opened = Vec::new();
         for name in names.iter().take_while(|_| !self.pools.is_stopping()) {
-            match self.open(name) {
+            match self.open(name, false) {
                 Ok(response) => {
                     if let Response::Done { remarks } = response {
                         remarks.iter().for_each(|remark| tracing::warn!("{name}: {remark}"));
@@ -97,16 +97,29 @@ impl Reopening {
             .is_some_and(|entry| entry.paths.iter().any(|path| beneath::own_dataset_under(&self.pools, path).is_some()))
     }
 
-    /// Tries once more to open a pool that is not open.
-    pub(crate) fn try_again(&self, name: &str) -> Result<Response, Failure> {
-        let opened = self.open(name)?;
+    /// Does `zpool clear` of a pool that is not open: tries once more. One of which everybody could know that only its log devices are missing
+    /// is opened without what is on them, where they still are (OpenZFS: `zfs_ioc_clear`).
+    pub(crate) fn clear(&self, name: &str) -> Result<Response, Failure> {
+        let was_known = self.pools.absent.lacks_logs(name);
+        match self.try_again(name, false) {
+            Err(failure) if was_known && lacks_logs(&failure) => {
+                tracing::warn!("'{name}' is opened without its log devices, since somebody cleared it: what is on them only is given up");
+                self.try_again(name, true)
+            }
+            result => result,
+        }
+    }
+
+    /// Tries once more to open a pool that is not open; with `missing_log` also without its log devices.
+    fn try_again(&self, name: &str, missing_log: bool) -> Result<Response, Failure> {
+        let opened = self.open(name, missing_log)?;
         let pool = self.pools.open_pool(name)?;
         self.returning.mount_after_start(&[pool]);
         Ok(opened)
     }
 
-    /// Opens one of the absent pools, and mounts nothing.
-    fn open(&self, name: &str) -> Result<Response, Failure> {
+    /// Opens one of the absent pools, with `missing_log` also without its log devices, and mounts nothing.
+    fn open(&self, name: &str, missing_log: bool) -> Result<Response, Failure> {
         let what = format!("cannot open '{name}' again");
         let Some(entry) = self.pools.absent.entry(name) else {
             return Err(because(ErrorKind::NotFound, what, "no such pool"));
@@ -135,6 +148,7 @@ impl Reopening {
             properties,
             temporary: entry.temporary,
             new_name: entry.temporary.then(|| entry.name.clone()),
+            missing_log,
             ..PoolImport::default()
         };
         let opened = self.intake.import_devices(&paths, guid, &ImportWish::new(&request, entry.read_only, true, what));
@@ -189,7 +203,7 @@ impl Reopening {
         let own = self.clone();
         let work = move || {
             for name in wanting {
-                match own.try_again(&name) {
+                match own.try_again(&name, false) {
                     Ok(_) => tracing::info!("'{name}' is open again"),
                     Err(failure) => tracing::warn!("{failure}"),
                 }

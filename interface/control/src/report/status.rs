@@ -61,7 +61,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         status: said,
         action: todo,
         message_id,
-        only_remarks: status.broken_metaslabs.is_empty() && diagnosis.is_some_and(|d| d.is_remark),
+        only_remarks: status.broken_metaslabs.is_empty() && status.failed_logs.is_empty() && diagnosis.is_some_and(|d| d.is_remark),
         scan,
         throttled: throttled(open),
         accelerator: offload::report(open),
@@ -79,6 +79,9 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
     }
 }
 
+/// Advice about an intent log that cannot be written, where nothing else is wrong.
+const LOG_ACTION: &str = "Make sure that the pool has room, and replace devices that fail; 'zpool events' tells what failed.";
+
 /// Texts that say what is wrong and what to do, and the number of OpenZFS's page about it.
 type Words = (Option<String>, Option<String>, Option<String>);
 
@@ -89,14 +92,21 @@ fn words(status: &pool::PoolStatus, diagnosis: Option<&Diagnosis>) -> Option<Wor
     }
     let waits_for = status.suspended_for.iter().map(|block| format!("The pool waits for a block: {block}."));
     let broken = status.broken_metaslabs.iter().map(|broken| format!("Nothing is allocated any more in {broken}."));
-    let also: Vec<String> = waits_for.chain(broken).collect();
+    let logs = status
+        .failed_logs
+        .iter()
+        .map(|log| format!("The intent log of '{}' cannot be written: {}; what is to be durable waits for a txg.", log.dataset, log.error));
+    let also: Vec<String> = waits_for.chain(broken).chain(logs).collect();
     match diagnosis.filter(|found| !found.is_remark || also.is_empty()) {
         Some(found) => {
             let said = std::iter::once(found.status.to_string()).chain(also).collect::<Vec<_>>().join("\n\t");
             Some((Some(said), Some(found.action.to_string()), found.message_id.map(String::from)))
         }
         None if also.is_empty() => None,
-        None => Some((Some(also.join("\n\t")), Some(pool::BROKEN_ACTION.to_string()), None)),
+        None => {
+            let todo = if status.broken_metaslabs.is_empty() { LOG_ACTION } else { pool::BROKEN_ACTION };
+            Some((Some(also.join("\n\t")), Some(todo.to_string()), None))
+        }
     }
 }
 
@@ -286,6 +296,10 @@ mod tests {
                      Nothing is allocated any more in vdev 0, metaslab 5: its map is lost.";
         assert_eq!(said.as_deref(), Some(lines));
         status.broken_metaslabs.clear();
+        status.failed_logs = vec![dsl::FailedLog { dataset: "tank/db".to_string(), error: dmu::BlockError::NoSpace }];
+        let line = "The intent log of 'tank/db' cannot be written: no space for a block; what is to be durable waits for a txg.";
+        assert_eq!(words(&status, None), Some((Some(line.to_string()), Some(LOG_ACTION.to_string()), None)));
+        status.failed_logs.clear();
         status.suspended_for = Some("device I/O failed (objset 54 object 2 level 0 block 1) of 'tank/fs'".to_string());
         let suspended = Diagnosis { message_id: Some("ZFS-8000-HC"), status: "Faulted.", action: zio::SUSPENDED_ACTION, is_remark: false };
         let (said, todo, number) = words(&status, Some(&suspended)).expect("something is wrong");

@@ -216,7 +216,8 @@ impl Zfs {
     }
 
     /// Names the intent log, which is empty: from now on it hears of what changes, and makes durable what has to be. It counts before any other
-    /// use of the file system, not later. `tells_xattrs` says that its pool has the feature `zilsaxattr`, and the dataset uses it.
+    /// use of the file system, not later. `tells_xattrs` says that its pool has the feature `zilsaxattr`, and that the dataset
+    /// is counted among its users before anything is in the log.
     pub fn set_log(&self, log: Arc<dyn Log>, tells_xattrs: bool) {
         if log.arena().is_some() {
             // What was freed and is made again is in two txgs then, of which the first is on disk.

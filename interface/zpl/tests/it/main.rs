@@ -11,6 +11,7 @@ mod model;
 mod pool;
 mod replay;
 mod replay_bed;
+mod saxattr;
 mod seen;
 mod steps;
 mod threads;

@@ -1,24 +1,62 @@
 //! Intent logs that are being written: one of each dataset that somebody wants durable (docs/adr/0016).
 
-use dmu::{BlockIo, DmuError, Objset, SyncMode, Tx, TxgManager};
+use crate::dataset::Dataset;
+use crate::meta::Meta;
+use crate::{DslError, features};
+use dmu::{BlockError, BlockIo, DmuError, Objset, SyncMode, Tx, TxgManager};
 use exec::Mutex;
-use ondisk::{ObjectId, Txg};
+use ondisk::{ObjectId, ObjsetType, Txg};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use zil::{Arena, Itx, Log, LogSource, LogWriter};
+use zil::{Arena, Itx, Log, LogName, LogSource, LogWriter};
+
+/// Intent log that cannot be written: what is to be durable waits for the txg.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedLog {
+    /// Name of the dataset.
+    pub dataset: String,
+    /// Reason of the last failure.
+    pub error: BlockError,
+}
 
 /// Log of a dataset, with the object set whose header names it.
 #[derive(Clone)]
 struct Live {
+    dataset: Arc<Dataset>,
     objset: Arc<Objset>,
     writer: Arc<LogWriter>,
 }
 
+impl Live {
+    /// True when the log may tell of extended attributes once the dataset is counted among those whose log does. Volumes have none.
+    fn may_tell_xattrs(&self, meta: &Meta) -> bool {
+        self.objset.kind() != ObjsetType::ZVOL && meta.services.feature_enabled(features::ZILSAXATTR)
+    }
+
+    /// Counts the dataset among those whose log may tell of extended attributes, as long as it has a log: with the header that begins the log, so
+    /// that no record of them is on disk without (OpenZFS: `zil_create`, `zil_sync`).
+    fn count_feature(&self, meta: &Meta, tx: &Tx) -> Result<(), DslError> {
+        match self.writer.is_begun() {
+            false => self.dataset.deactivate(meta, features::ZILSAXATTR, tx),
+            true if self.may_tell_xattrs(meta) => self.dataset.activate(meta, features::bit(features::ZILSAXATTR), tx),
+            true => Ok(()),
+        }
+    }
+
+    /// Has a log begin anew that began before its pool had the feature: nothing is in it until the dataset is counted.
+    fn catch_up(&self, meta: &Meta) {
+        if self.may_tell_xattrs(meta) && self.dataset.features() & features::bit(features::ZILSAXATTR) == 0 {
+            self.writer.restart();
+        }
+    }
+}
+
 /// Logs of a pool, by the object of their datasets.
 pub(crate) struct LiveLogs {
+    meta: Arc<Meta>,
     io: Arc<dyn BlockIo>,
     txgs: Arc<TxgManager>,
     logs: Mutex<BTreeMap<u64, Live>>,
@@ -30,9 +68,10 @@ pub(crate) struct LiveLogs {
 }
 
 impl LiveLogs {
-    pub(super) fn new(io: Arc<dyn BlockIo>, txgs: Arc<TxgManager>) -> LiveLogs {
+    pub(super) fn new(meta: Arc<Meta>, txgs: Arc<TxgManager>) -> LiveLogs {
         LiveLogs {
-            io,
+            io: meta.io.clone(),
+            meta,
             txgs,
             logs: Mutex::default(),
             is_replaying: AtomicBool::new(false),
@@ -51,17 +90,19 @@ impl LiveLogs {
         self.arena.get()
     }
 
-    /// Log of the head that has this object set; `hold` keeps the dataset from being destroyed as long as somebody has the log.
+    /// Log of a head and its object set; `hold` keeps the dataset from being destroyed as long as somebody has the log.
     pub(crate) fn open(
         self: &Arc<Self>,
         hold: Box<dyn Any + Send + Sync>,
-        objset: Arc<Objset>,
+        (dataset, objset): (Arc<Dataset>, Arc<Objset>),
         source: Weak<dyn LogSource>,
     ) -> Arc<dyn Log> {
         let object = objset.id().0;
         let make = || {
-            let writer = LogWriter::new(self.io.clone(), self.txgs.clone(), object, source.clone());
-            Live { objset, writer: Arc::new(writer) }
+            let named = dataset.clone();
+            let name: LogName = Box::new(move || named.dir.full_name());
+            let writer = LogWriter::new(self.io.clone(), self.txgs.clone(), (object, name), source.clone());
+            Live { dataset, objset, writer: Arc::new(writer) }
         };
         let mut logs = self.logs.lock();
         let live = logs.entry(object).or_insert_with(make).clone();
@@ -69,6 +110,7 @@ impl LiveLogs {
             live.writer.close();
         }
         drop(logs);
+        live.catch_up(&self.meta);
         live.writer.set_source(source);
         Arc::new(DatasetLog { logs: self.clone(), live, _hold: hold })
     }
@@ -79,14 +121,23 @@ impl LiveLogs {
     }
 
     /// Does the logs' part of the sync of `txg`, before the object sets are synced.
-    pub(super) fn sync(&self, txg: Txg) -> Result<(), DmuError> {
+    pub(super) fn sync(&self, txg: Txg) -> Result<(), DslError> {
         let all: Vec<Live> = self.logs.lock().values().cloned().collect();
+        let tx = Tx::syncing(txg);
         for live in all {
             if let Some(header) = live.writer.sync(txg) {
-                live.objset.set_zil_header(header, &Tx::syncing(txg))?;
+                live.objset.set_zil_header(header, &tx)?;
             }
+            live.count_feature(&self.meta, &tx)?;
         }
         Ok(())
+    }
+
+    /// Logs in use that cannot be written, by the names of their datasets.
+    pub(super) fn failed(&self) -> Vec<FailedLog> {
+        let all: Vec<Live> = self.logs.lock().values().cloned().collect();
+        let failed = all.iter().filter_map(|live| Some(FailedLog { error: live.writer.failure()?, dataset: live.dataset.dir.full_name() }));
+        failed.collect()
     }
 
     /// Ends all logs: the syncs to come free them.

@@ -25,6 +25,7 @@ mod verbs;
 
 pub use create::{CreateDataset, DatasetInit};
 pub use facts::SnapshotEntry;
+pub use intent::FailedLog;
 use logs::Knows;
 pub use logs::{IntentLogs, LostLogs, PendingLogs};
 pub use mos::Mos;
@@ -113,7 +114,7 @@ impl DslPool {
         let tree = Arc::new(Tree::new(meta.clone(), root.clone()));
         let freeing = Arc::new(Freeing::open(tree.clone())?);
         let limits = Arc::new(Limits::new(tree.clone()));
-        let live_logs = Arc::new(LiveLogs::new(meta.io.clone(), txgs.clone()));
+        let live_logs = Arc::new(LiveLogs::new(meta.clone(), txgs.clone()));
         let space = Arc::new(Space::new(meta, txgs.clone(), root));
         let settings = Arc::new(Settings::new(tree.clone(), limits.clone(), space.clone()));
         Ok(Arc::new(DslPool {

@@ -1,7 +1,7 @@
 //! The dataset side of a txg's sync, called by the pool's loop (OpenZFS: `dsl_pool_sync`, `dsl_process_async_destroys`).
 
 use super::create::CreateDataset;
-use super::{DslPool, IntentLogs};
+use super::{DslPool, FailedLog, IntentLogs};
 use crate::DslError;
 use crate::error::fatal;
 use dmu::{SyncError, Tx};
@@ -33,9 +33,14 @@ impl DslPool {
     /// waits for log blocks that belong to the txg and are on their way.
     ///
     /// # Errors
-    /// Those of the object sets.
+    /// Those of the object sets, and of counting the datasets whose log may tell of extended attributes.
     pub fn sync_logs(&self, txg: Txg) -> Result<(), SyncError> {
-        self.live_logs.sync(txg).map_err(|error| fatal(error.into()))
+        self.live_logs.sync(txg).map_err(fatal)
+    }
+
+    /// Intent logs in use that cannot be written, and why.
+    pub fn failed_logs(&self) -> Vec<FailedLog> {
+        self.live_logs.failed()
     }
 
     /// Ends all intent logs, before the pool is closed or where they lie leaves it: the next sync frees them, and whoever wants something durable

@@ -2,6 +2,7 @@
 
 use super::Pool;
 use crate::sync::failure::SyncFailure;
+use dsl::FailedLog;
 use metaslab::{BrokenMetaslab, ClassSpace, VdevSpace};
 use ondisk::{Guid, Txg};
 use std::sync::Arc;
@@ -46,6 +47,8 @@ pub struct PoolStatus {
     pub sync_failure: Option<SyncFailure>,
     /// Metaslabs that nothing is allocated from any more, and why.
     pub broken_metaslabs: Vec<BrokenMetaslab>,
+    /// Intent logs that cannot be written, and why.
+    pub failed_logs: Vec<FailedLog>,
     /// Vdevs of the pool.
     pub tree: Arc<VdevTree>,
     /// Space by top-level vdev, in the tree's order.
@@ -93,6 +96,7 @@ impl Pool {
             suspended_for: self.suspended_for(),
             sync_failure: self.syncer.failure(),
             broken_metaslabs: allocator.broken(),
+            failed_logs: self.dsl().failed_logs(),
             vdev_space: tree.tops.iter().map(|top| allocator.vdev_space(top.id)).collect(),
             dio_verify_errors: tree.tops.iter().map(|top| self.zio().dio_verify_errors(top.id)).collect(),
             space: allocator.class_space(),

@@ -83,6 +83,7 @@ pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Bas
             allocator.load(top.id, metaslab, &[]).map_err(|_| PoolError::SpaceMap(top.id, metaslab, None))?;
         }
     }
+    allocator.set_aside_for_logs();
     let view = zio::PoolView {
         tree: Arc::new(tree.clone()),
         devices: devices.clone(),

@@ -313,6 +313,7 @@ impl Start {
         let maps = SpaceMaps::open(&objset, &self.tree.tops)?;
         let services = self.services(&opened.features, options, runtime)?;
         space::load(&services, &maps, &logged, &self.tree)?;
+        services.allocator.set_aside_for_logs();
         let txgs = TxgManager::new(self.exec.clone(), opened.ub.txg(), runtime.txg);
         txgs.set_direct_max(services.allocator.class_space().deflated_capacity / DIRECT_SHARE);
         let dsl = DslPool::open(self.mos.clone(), services.clone() as Arc<dyn PoolServices>, txgs.clone())?;

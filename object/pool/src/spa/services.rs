@@ -9,7 +9,7 @@ use dmu::{Objset, ObjsetProps, Tx};
 use dsl::{DslError, HistoryEvent, PoolServices, PoolSpace};
 use exec::{Exec, Mutex, RwLock};
 use kstat::{Event, EventSink};
-use metaslab::Allocator;
+use metaslab::{Allocator, ClassSpace};
 use nvlist::NvList;
 use ondisk::{Compression, Txg};
 use std::sync::Arc;
@@ -46,9 +46,12 @@ pub(crate) struct Services {
     pub forget_rebuilds: AtomicBool,
 }
 
-/// Bytes kept back of `usable` (OpenZFS: `spa_get_slop_space`).
-pub(crate) fn slop(usable: u64) -> u64 {
-    (usable >> SLOP_SHIFT).min(SLOP_MAX).max((usable >> 1).min(SLOP_MIN))
+/// Bytes kept back of what is for data: less by what is set aside for intent logs, which is not for data either, but at least half of it
+/// (OpenZFS: `spa_get_slop_space`).
+fn slop(class: &ClassSpace) -> u64 {
+    let (usable, logs) = (class.deflated_capacity, class.deflated_logs);
+    let slop = (usable >> SLOP_SHIFT).min(SLOP_MAX);
+    (slop - logs.min(slop >> 1)).max((usable >> 1).min(SLOP_MIN))
 }
 
 impl Services {
@@ -141,7 +144,7 @@ impl PoolServices for Services {
     }
     fn space(&self) -> PoolSpace {
         let class = self.allocator.class_space();
-        PoolSpace { usable_bytes: class.deflated_capacity, slop_bytes: slop(class.deflated_capacity), deferred_bytes: class.deferred }
+        PoolSpace { usable_bytes: class.deflated_capacity, slop_bytes: slop(&class), deferred_bytes: class.deferred }
     }
     fn worst_dsize(&self, block_bytes: u64) -> u64 {
         self.allocator.worst_dsize(block_bytes)
@@ -169,5 +172,19 @@ impl PoolServices for Services {
     }
     fn is_writeable(&self) -> bool {
         self.writeable
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, `zfs list` shows another room than with OpenZFS where a metaslab is set aside for logs, or too little is kept to remove files with.
+    #[test]
+    fn what_is_set_aside_for_logs_is_part_of_what_is_kept_back() {
+        let class = |usable: u64, logs: u64| ClassSpace { deflated_capacity: usable, deflated_logs: logs, ..ClassSpace::default() };
+        const GIB: u64 = 1 << 30;
+        assert_eq!([0, 8, 20].map(|logs| slop(&class(1024 * GIB, logs * GIB))), [32 * GIB, 24 * GIB, 16 * GIB], "half of it at least");
+        assert_eq!([GIB, GIB / 8].map(|usable| slop(&class(usable, 0))), [GIB / 8, GIB / 16], "small pools");
     }
 }

@@ -134,7 +134,7 @@ impl VdevOps {
         Ok(flush_all(self.spa.exec(), &added.devices).into_iter().collect::<Result<(), _>>()?)
     }
 
-    /// Takes a log vdev out of the pool; a hole stays in its place. Other top-level vdevs can't be removed.
+    /// Takes a log vdev out of the pool; a hole stays in its place for good, as with OpenZFS 2.0 and later. Other top-level vdevs can't be removed.
     ///
     /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::Unremovable`] with the reason, [`PoolError::NoReplicas`] while
     /// something is in it.

@@ -402,6 +402,8 @@ fn a_log_device_that_fails_costs_time_and_nothing_else() {
         volume.write(Write { offset: 8192, length: 4096, age: 2 });
         volume.commit();
         assert!(bench.pool.txg() > before, "{op:?}: the txg was waited for");
+        let failed = dsl::FailedLog { dataset: VOLUME.to_string(), error: dmu::BlockError::Io };
+        assert_eq!(bench.pool.status().failed_logs, [failed], "{op:?}: the owner of the pool is told which log, and why");
         for age in 3..20 {
             volume.write(Write { offset: 8192, length: 4096, age });
             volume.commit();
@@ -415,6 +417,7 @@ fn a_log_device_that_fails_costs_time_and_nothing_else() {
         volume.write(Write { offset: 8192, length: 4096, age: 40 });
         volume.commit();
         assert_eq!(bench.pool.txg(), before, "{op:?}: it is logged again");
+        assert!(bench.pool.status().failed_logs.is_empty(), "{op:?}");
         let images: Vec<Image> = bench.devices.iter().map(|device| device.image()).collect();
         drop(volume);
         drop(bench);

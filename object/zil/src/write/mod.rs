@@ -62,15 +62,21 @@ struct State {
     /// The log is given up by the sync of this txg.
     given_up: Option<Txg>,
     is_closed: bool,
+    /// Reason why the last batch could not be written.
+    failure: Option<BlockError>,
     /// The failure was told.
     is_told: bool,
 }
+
+/// Name of a log's dataset, for messages; asked for without locks.
+pub type LogName = Box<dyn Fn() -> String + Send + Sync>;
 
 /// Writer of one dataset's log.
 pub struct LogWriter {
     io: Arc<dyn BlockIo>,
     txgs: Arc<TxgManager>,
     objset: u64,
+    name: LogName,
     source: Mutex<Weak<dyn LogSource>>,
     state: Mutex<State>,
     /// Wait queues of those who wait for batches with even and with odd numbers: they need not all be woken when another one ends.
@@ -91,14 +97,15 @@ impl fmt::Debug for LogWriter {
 }
 
 impl LogWriter {
-    /// Writer for the object set with this number, which has no log; `source` knows the bytes of its objects.
+    /// Writer for the object set with this number and the name of its dataset, which has no log; `source` knows the bytes of its objects.
     /// What happened before is not in any log: its txg is waited for.
-    pub fn new(io: Arc<dyn BlockIo>, txgs: Arc<TxgManager>, objset: u64, source: Weak<dyn LogSource>) -> LogWriter {
+    pub fn new(io: Arc<dyn BlockIo>, txgs: Arc<TxgManager>, (objset, name): (u64, LogName), source: Weak<dyn LogSource>) -> LogWriter {
         let state = State { barrier: txgs.open_txg(), ..State::default() };
         LogWriter {
             io,
             txgs,
             objset,
+            name,
             source: Mutex::new(source),
             state: Mutex::new(state),
             ended: Default::default(),
@@ -116,6 +123,12 @@ impl LogWriter {
     /// Counters of this log, by OpenZFS's names.
     pub fn counts(&self) -> Vec<(&'static str, u64)> {
         self.counts.all()
+    }
+
+    /// Reason why what somebody wanted durable last could not be logged, while anybody uses the log.
+    pub fn failure(&self) -> Option<BlockError> {
+        let is_used = self.source.lock().strong_count() > 0;
+        self.state.lock().failure.filter(|_| is_used)
     }
 
     /// Replaces whoever knows the bytes of objects.
@@ -211,7 +224,7 @@ impl LogWriter {
 
     /// Writes down how a batch ended, and lets those go on who wait for it.
     fn end_batch(&self, batch: u64, result: Result<(), Unlogged>) {
-        {
+        let untold = {
             let mut state = self.state.lock();
             match result {
                 Ok(()) => {}
@@ -225,11 +238,18 @@ impl LogWriter {
                 }
             }
             (state.done, state.is_writing, state.in_flight) = (batch, false, None);
-        }
+            let failure = state.failure;
+            let is_told = std::mem::replace(&mut state.is_told, failure.is_some());
+            failure.filter(|_| !is_told)
+        };
         self.ended_of(batch).notify_all();
         // Of those who wait for the next one somebody has to write it, unless somebody who comes now does.
         self.ended_of(batch + 1).notify_one();
         self.settled.notify_all();
+        if let Some(error) = untold {
+            let name = (self.name)();
+            tracing::warn!("the intent log of '{name}' cannot be written: {error}; what is to be durable waits for the txg until it can");
+        }
     }
 
     fn ended_of(&self, batch: u64) -> &WaitQueue {
@@ -278,7 +298,7 @@ impl LogWriter {
                 state.chain = Some(chain);
                 Unlogged { txg: tx.txg(), is_broken: false }
             }
-            Err(error) => self.tell(&mut state, tx.txg(), error),
+            Err(error) => self.fail(&mut state, tx.txg(), error),
         }
     }
 
@@ -303,7 +323,7 @@ impl LogWriter {
                 }
                 Err(error) => {
                     self.counts.add(ZilEvent::Stalls, 1);
-                    return Err(self.tell(&mut state, tx.txg(), error));
+                    return Err(self.fail(&mut state, tx.txg(), error));
                 }
             }
         };
@@ -312,23 +332,18 @@ impl LogWriter {
         match (result, &mut state.chain) {
             (Ok(()), Some(chain)) => {
                 chain.settle();
-                state.is_told = false;
+                state.failure = None;
                 Ok(())
             }
             (Ok(()), None) => Err(Unlogged { txg, is_broken: true }),
-            (Err(error), _) => Err(self.tell(&mut state, txg, error)),
+            (Err(error), _) => Err(self.fail(&mut state, txg, error)),
         }
     }
 
-    /// Says, once, that the log cannot be written.
-    fn tell(&self, state: &mut State, txg: Txg, error: BlockError) -> Unlogged {
+    /// Remembers why the log cannot be written: it is told once until it can.
+    fn fail(&self, state: &mut State, txg: Txg, error: BlockError) -> Unlogged {
         self.counts.add(ZilEvent::Errors, 1);
-        if !std::mem::replace(&mut state.is_told, true) {
-            let objset = self.objset;
-            tracing::warn!(
-                "the intent log of object set {objset} cannot be written: {error}; what is to be durable waits for the txg until it can"
-            );
-        }
+        state.failure = Some(error);
         Unlogged { txg, is_broken: true }
     }
 
@@ -356,7 +371,12 @@ impl LogWriter {
         is_new.then_some(next)
     }
 
-    /// Gives the log up with the open txg, since where it lies is lost; it begins anew after that.
+    /// True when the object set has a header that leads to a log, or gets one with the txg that is being synced.
+    pub fn is_begun(&self) -> bool {
+        self.state.lock().header != ZilHeader::default()
+    }
+
+    /// Gives the log up with the open txg, since where it lies is lost, or what is to be in it was not announced; it begins anew after that.
     pub fn restart(&self) {
         let mut state = self.state.lock();
         if state.chain.is_some() {
@@ -369,7 +389,7 @@ impl LogWriter {
     /// Ends the log: the next syncs free it, and whoever commits waits for the txg from now on.
     pub fn close(&self) {
         let mut state = self.state.lock();
-        state.is_closed = true;
+        (state.is_closed, state.failure) = (true, None);
         state.lists.clear();
     }
 

@@ -222,7 +222,7 @@ impl Bench {
         let (store, source) = (Store::new(exec), Arc::new(Pattern));
         let txgs = TxgManager::new(exec.clone(), SYNCED, TxgConfig::default());
         let weak: Weak<Pattern> = Arc::downgrade(&source);
-        let writer = Arc::new(LogWriter::new(store.clone(), txgs.clone(), OBJSET, weak));
+        let writer = Arc::new(LogWriter::new(store.clone(), txgs.clone(), (OBJSET, Box::new(|| "tank/fs".to_string())), weak));
         let root = Arc::new(Root { writer: Arc::downgrade(&writer), disk: Mutex::new((ZilHeader::default(), SYNCED)) });
         txgs.start(root.clone());
         Bench { store, txgs, writer, root, _source: source }
@@ -453,6 +453,7 @@ fn what_cannot_be_logged_waits_for_its_txg() {
             let open = bench.txgs.open_txg();
             bench.commit();
             assert!(bench.txgs.synced_txg() >= open, "{failing:?}");
+            assert!(bench.writer.failure().is_some(), "{failing:?}: the owner of the pool is told");
             assert_eq!(bench.left(), [], "{failing:?}: nothing is left on top of what is not there");
         }
         bench.set_failing(Failing::Nothing);

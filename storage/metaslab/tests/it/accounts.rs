@@ -330,3 +330,73 @@ fn blocks_follow_each_other() {
         assert_eq!(next(&allocator).offset, first[0].offset + number * 65536, "the hole in front is for later");
     }
 }
+
+/// Bytes of the metaslabs of [`many`].
+const SMALL: u64 = 1 << 22;
+
+/// Vdevs with so many metaslabs that one is set aside.
+fn many(layout: &[(TopKind, usize)]) -> VdevTree {
+    let mut tree = tree(layout);
+    tree.tops.iter_mut().for_each(|top| top.ms_shift = SMALL.trailing_zeros());
+    tree
+}
+
+fn request(psize: u64) -> AllocRequest {
+    AllocRequest { psize, copies: 1, txg: TXG, hint: 0 }
+}
+
+/// If this fails, log blocks lie between those of files, and programs that sync wait for it; or files get what is kept for logs, or `zfs list` shows
+/// room that they cannot have.
+#[test]
+fn a_metaslab_of_each_data_vdev_is_set_aside_for_logs() {
+    let tree = many(&[(TopKind::Leaf, 1), (TopKind::Leaf, 1)]);
+    let allocator = Allocator::new(&tree, 2);
+    for top in &tree.tops {
+        for metaslab in 0..allocator.metaslab_count(top.id) {
+            // The sixth is the emptiest.
+            let start = u64::from(metaslab) * SMALL;
+            let taken = start..start + if metaslab == 5 { 4096 } else { 8192 };
+            allocator.load(top.id, metaslab, std::slice::from_ref(&taken)).expect("valid");
+        }
+    }
+    let before = allocator.class_space();
+    assert!(allocator.alloc_embedded_log(&request(4096)).is_err(), "nothing is set aside");
+    allocator.set_aside_for_logs();
+    let deflated = |bytes: u64| tree.tops.iter().map(|top| top.dsize(bytes)).sum::<u64>();
+    let expected = ClassSpace {
+        deflated_allocated: before.deflated_allocated - deflated(4096),
+        deflated_capacity: before.deflated_capacity - deflated(SMALL),
+        deflated_logs: deflated(SMALL),
+        ..before
+    };
+    assert_eq!(allocator.class_space(), expected);
+    let logs: Vec<Dva> = (0..4).map(|_| allocator.alloc_embedded_log(&request(4096)).expect("room")[0]).collect();
+    assert!(logs.iter().all(|dva| dva.offset / SMALL == 5), "{logs:?}");
+    assert_eq!(logs.iter().map(|dva| dva.vdev.0).collect::<Vec<_>>(), [0, 1, 0, 1], "each in its turn");
+    // One such block fits into each of the others.
+    let mut count = 0;
+    while let Ok([dva, ..]) = allocator.alloc(&request(SMALL / 2)) {
+        assert_ne!(dva.offset / SMALL, 5, "a file in what is kept for logs");
+        count += 1;
+    }
+    assert_eq!(count, 2 * (allocator.metaslab_count(VdevId(0)) - 1));
+    let rest = request(SMALL - 3 * 4096);
+    assert!(allocator.alloc_embedded_log(&rest).is_ok() && allocator.alloc_embedded_log(&rest).is_ok(), "logs have all of it");
+    assert!(allocator.alloc_embedded_log(&request(4096)).is_err(), "and no more");
+}
+
+/// Small vdevs keep what they have for files; one that grows sets aside what is new, since the rest may be in use.
+#[test]
+fn vdevs_set_nothing_aside_before_they_have_enough() {
+    let mut tree = many(&[(TopKind::Leaf, 1)]);
+    let large = tree.clone();
+    tree.tops[0].asize = 40 * SMALL;
+    let allocator = loaded(&tree, 1);
+    allocator.set_aside_for_logs();
+    assert!(allocator.alloc_embedded_log(&request(4096)).is_err());
+    assert_eq!(allocator.class_space().deflated_logs, 0);
+    allocator.follow(&large);
+    let [dva, ..] = allocator.alloc_embedded_log(&request(4096)).expect("room");
+    assert_eq!(dva.offset / SMALL, 40);
+    assert_eq!(allocator.class_space().deflated_logs, tree.tops[0].dsize(SMALL));
+}

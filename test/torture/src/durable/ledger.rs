@@ -1,7 +1,7 @@
 //! The ledger: what an intent log holds, in terms of the model. It says in which order operations get into the log, and which of them are safe.
 //!
-//! Names go with every commit; bytes, sizes and owners with the commits of their object, or with all once it was renamed; what an object is deleted
-//! with is forgotten. A commit takes what is its in the order of the operations. Bytes are those of the moment of the commit.
+//! Names go with every commit; bytes, sizes, owners and extended attributes with the commits of their object, or with all once it was renamed; what an
+//! object is deleted with is forgotten. A commit takes what is its in the order of the operations. Bytes are those of the moment of the commit.
 
 use super::program::{Op, put};
 use crate::model::{Contents, Model, NodeId};
@@ -75,9 +75,9 @@ impl Ledger {
                 let moved = [one, other].map(|at| after.lookup(at.0, &at.1));
                 (None, [Some(one.0), Some(other.0)].into_iter().chain(moved).flatten().collect())
             }
-            Op::Write(node, ..) | Op::Truncate(node, _) | Op::Punch(node, ..) | Op::Own(node, _) => (Some(*node), vec![*node]),
-            // No record tells of it: its txg is waited for.
-            Op::Attribute(node, ..) => return self.owed.push(Owed { number, txg, nodes: vec![*node] }),
+            Op::Write(node, ..) | Op::Truncate(node, _) | Op::Punch(node, ..) | Op::Attribute(node, ..) | Op::Own(node, _) => {
+                (Some(*node), vec![*node])
+            }
             Op::Fsync(_) | Op::SyncAll | Op::Txg => return,
         };
         if let Op::Rename(_, to) = op {

@@ -125,7 +125,8 @@ pub fn mount(pool: &Pool, dress: impl FnOnce(Arc<dyn Log>) -> Arc<dyn Log>) -> R
     let zfs = Zfs::open(&handle.objset()?, Some(pool.txgs().clone()), Settings { atime: false, ..Settings::default() })?;
     zfs.drain_unlinked()?;
     let source: Weak<Zfs> = Arc::downgrade(&zfs);
-    zfs.set_log(dress(handle.intent_log(source)?), false);
+    let tells_xattrs = handle.logs_xattrs();
+    zfs.set_log(dress(handle.intent_log(source)?), tells_xattrs);
     zfs.set_space_source(Arc::new(handle));
     Ok(zfs)
 }
