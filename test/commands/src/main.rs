@@ -171,6 +171,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "providers: a liar in C", needs: MOUNTS, run: providers::liar },
     Scenario { name: "providers: a GPU, missing and emulated", needs: MOUNTS, run: providers::cuda },
     Scenario { name: "providers: a target, killed and there again", needs: MOUNTS, run: providers::target },
+    Scenario { name: "providers: a target that may not write", needs: MOUNTS, run: providers::unallowed },
+    Scenario { name: "providers: a target that hangs at the start", needs: MOUNTS, run: providers::hanging },
     Scenario { name: "providers: libraries that crash and hang", needs: MOUNTS, run: vendors::harmful },
     Scenario { name: "daemon: takes nothing over", needs: NOTHING, run: daemon::takes_nothing_over },
     Scenario { name: "daemon: its log", needs: NOTHING, run: daemon::log },
