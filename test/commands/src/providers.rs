@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub fn life(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b", "c"])?;
     world.ok("zpool create -m {mnt}/tank -O compression=gzip tank raidz1 {vdevs}/a {vdevs}/b {vdevs}/c")?;
-    world.ok("zpool get -H -o value,source zia_available,zia_provider,zia_compress tank")?.prints("yes\t-\n-\tdefault\noff\tdefault")?;
+    world.ok("zpool get -H -o value,source zia_available,zia_provider,zia_compress tank")?.prints("yes\t-\noff\tdefault\noff\tdefault")?;
     world.ok("zirconia provider list -H")?.shows("software\tactive\t0\t")?;
     world.refused("zpool set zia_provider=nobody tank", 1, "given provider does not exist")?;
     world.refused("zpool set zia_verify=200 tank", 1, "'200' is no value for 'zia_verify'")?;

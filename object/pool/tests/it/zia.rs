@@ -95,7 +95,7 @@ fn properties_are_followed_and_kept() {
         pool.sync().expect("synced");
         assert!(blocks(&registry, OpKind::RaidGenerate) >= BLOCKS, "the property was forgotten");
         pool.set_prop("zia_provider", "off").expect("set");
-        assert_eq!(prop(&pool, "zia_provider"), "-");
+        assert_eq!(prop(&pool, "zia_provider"), "off");
         pool.sync().expect("synced");
         let before = compressions(&registry);
         write(&pool, object, 0..BLOCKS, 4);
