@@ -175,7 +175,8 @@ struct zp_provider {
 	uint64_t graphs_max; /* most programs at a time; 0: 256 */
 	uint64_t bytes_max;  /* most bytes of operands at a time; 0: 1 GiB */
 
-	/* Writes up to max entries, returns how many there are. Called twice at registration. */
+	/* Writes up to max entries, returns how many there are: 1024 at most. Called twice when the library is loaded, first with max 0; who then
+	 * returns more than before is refused. An entry that is there twice counts once. */
 	uint64_t (*capabilities)(void *self, struct zp_capability *list, uint64_t max);
 	/* Device memory with any contents; bytes > 0. ZP_OK, or why not. */
 	int32_t (*alloc)(void *self, uint64_t bytes, void **buffer);

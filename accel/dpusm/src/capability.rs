@@ -234,6 +234,17 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
+    /// Capabilities without those that are there once more.
+    pub(crate) fn distinct(self) -> Capabilities {
+        let mut list: Vec<Capability> = Vec::with_capacity(self.list.len());
+        for capability in self.list {
+            if !list.contains(&capability) {
+                list.push(capability);
+            }
+        }
+        Capabilities { list, queue: self.queue }
+    }
+
     /// The entry for a feature exactly as given.
     pub fn find(&self, feature: &Feature) -> Option<&Capability> {
         self.list.iter().find(|capability| capability.feature == *feature)

@@ -293,7 +293,8 @@ impl Registry {
         stats: Arc<OpStats>,
         trust: Arc<Trust>,
     ) -> Result<Arc<Generation>, RegistryError> {
-        let declared = provider.capabilities();
+        // One that is there a thousand times is not tested a thousand times.
+        let declared = provider.capabilities().distinct();
         // One failure must not hide what is wrong with the next capability.
         let lenient = BreakerPolicy { failures_max: u32::MAX, slow_max: u32::MAX, ..options.breaker };
         let parts = |capabilities: Capabilities, disabled, policy, (stats, trust), is_trial| Parts {

@@ -17,6 +17,13 @@ pub enum LoadError {
     NoDevice(OpError),
     /// A function that every provider needs is missing, or its name is no text.
     Incomplete,
+    /// The library says that it has more capabilities than it may.
+    Capabilities {
+        /// Number that it says.
+        said: u64,
+        /// Number that it may have, or that it said before.
+        most: u64,
+    },
 }
 
 impl std::fmt::Display for LoadError {
@@ -26,6 +33,7 @@ impl std::fmt::Display for LoadError {
             LoadError::Version { found } => write!(f, "its interface has version {found}, not {}", ffi::VERSION),
             LoadError::NoDevice(error) => write!(f, "not available: {error}"),
             LoadError::Incomplete => f.write_str("its table of functions is incomplete"),
+            LoadError::Capabilities { said, most } => write!(f, "it says that it has {said} capabilities, and may have {most}"),
         }
     }
 }

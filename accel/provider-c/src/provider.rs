@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Most capabilities that are read.
+/// Most capabilities of a library; one that says more is refused.
 const CAPABILITIES_MAX: u64 = 1024;
 /// Limits of a provider that names none.
 const GRAPHS_MAX: u64 = 256;
@@ -30,6 +30,7 @@ pub struct CProvider {
     name: String,
     about: String,
     table: CTable,
+    capabilities: Vec<Capability>,
     copies: Copies,
     is_shut_down: AtomicBool,
 }
@@ -80,11 +81,27 @@ impl CProvider {
         match (text(table.name), is_complete) {
             (Some(name), true) => {
                 let about = text(table.about).unwrap_or_default();
-                Ok(Arc::new(CProvider { name, about, table, copies: Copies::default(), is_shut_down: AtomicBool::new(false) }))
+                let capabilities = capabilities_of(&table)?;
+                let (copies, is_shut_down) = (Copies::default(), AtomicBool::new(false));
+                Ok(Arc::new(CProvider { name, about, table, capabilities, copies, is_shut_down }))
             }
             _ => Err(LoadError::Incomplete),
         }
     }
+}
+
+/// Capabilities of a library, which is asked how many there are and then for the list. A number that cannot be is no reason to believe any of them.
+fn capabilities_of(table: &CTable) -> Result<Vec<Capability>, LoadError> {
+    let Some(capabilities) = table.capabilities else { return Err(LoadError::Incomplete) };
+    let at_most = |said: u64, most: u64| if said > most { Err(LoadError::Capabilities { said, most }) } else { Ok(said) };
+    // SAFETY: no entry is to be written.
+    let said = unsafe { capabilities(table.own, std::ptr::null_mut(), 0) };
+    let count = at_most(said, CAPABILITIES_MAX)?;
+    let mut entries = vec![CCapability::default(); count as usize];
+    // SAFETY: the list has room for `count` entries.
+    let said = unsafe { capabilities(table.own, entries.as_mut_ptr(), count) };
+    let written = at_most(said, count)?;
+    Ok(entries[..written as usize].iter().filter_map(capability).collect())
 }
 
 /// A capability as C has it; None for one that names nothing.
@@ -126,16 +143,7 @@ impl Provider for CProvider {
         let or = |value: u64, usual: u64| if value == 0 { usual } else { value };
         let graphs_max = usize::try_from(or(self.table.graphs_max, GRAPHS_MAX)).unwrap_or(usize::MAX);
         let queue = QueueLimits { graphs_max, bytes_max: or(self.table.bytes_max, BYTES_MAX) };
-        let mut list = Vec::new();
-        if let Some(capabilities) = self.table.capabilities {
-            // SAFETY: no entry is to be written.
-            let count = unsafe { capabilities(self.table.own, std::ptr::null_mut(), 0) }.min(CAPABILITIES_MAX);
-            let mut entries = vec![CCapability::default(); count as usize];
-            // SAFETY: the list has room for `count` entries.
-            let written = unsafe { capabilities(self.table.own, entries.as_mut_ptr(), count) }.min(count);
-            list.extend(entries[..written as usize].iter().filter_map(capability));
-        }
-        Capabilities { list, queue }
+        Capabilities { list: self.capabilities.clone(), queue }
     }
 
     fn alloc(&self, bytes: usize) -> Result<DeviceHandle, OpError> {

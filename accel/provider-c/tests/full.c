@@ -46,13 +46,20 @@ static const struct zp_capability offered[] = {
 	{.op = 99},
 };
 #define OFFERED (sizeof(offered) / sizeof(offered[0]))
+/* A test of numbers that cannot be gives others. */
+#ifndef SAID_AT_FIRST
+#define SAID_AT_FIRST OFFERED
+#endif
+#ifndef SAID_AT_LAST
+#define SAID_AT_LAST OFFERED
+#endif
 
 static uint64_t capabilities(void *self, struct zp_capability *list, uint64_t max)
 {
 	(void)self;
 	for (uint64_t n = 0; n < OFFERED && n < max; n++)
 		list[n] = offered[n];
-	return OFFERED;
+	return max ? SAID_AT_LAST : SAID_AT_FIRST;
 }
 
 static int32_t buffer_alloc(void *self, uint64_t bytes, void **out)

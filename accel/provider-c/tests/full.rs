@@ -5,7 +5,7 @@ mod common;
 use abd::{Abd, AbdPart};
 use common::{Folder, build};
 use dpusm::{
-    Claim, Compress, Device, Graph, HostDone, HostStore, MemoryCount, OpError, RaidContext, RegisterOptions, Registry, StoreKind,
+    Claim, Compress, Device, Graph, HostDone, HostStore, MemoryCount, OpError, Provider, RaidContext, RegisterOptions, Registry, StoreKind,
     StoreTarget, verify,
 };
 use exec::{Exec, Pool, completion};
@@ -99,6 +99,24 @@ fn a_record_is_written_by_a_provider_in_c() {
     let mut missing = file(&folder, "gone").1;
     missing.path = folder.0.join("other");
     assert_eq!(device.open(&missing).map(|_| ()), Err(OpError::Io(5)));
+}
+
+/// A library that answers with a number that cannot be (an error's -1): its entries are memory that nobody wrote, and testing a thousand of them held
+/// up whoever loaded it for a minute.
+#[test]
+fn a_number_of_capabilities_that_cannot_be_is_refused() {
+    let folder = Folder::new("many");
+    let exec: Exec = Arc::new(Pool::new(2));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/full.c");
+    let refusal = |define: &str| {
+        let library = build(&folder, &source, &["-pthread", define]);
+        CProvider::load(&exec, &library).map(|provider| provider.capabilities().list.len()).map_err(|error| error.to_string())
+    };
+    let said = |count: u64, most: u64| Err(format!("it says that it has {count} capabilities, and may have {most}"));
+    assert_eq!(refusal("-DSAID_AT_FIRST=UINT64_MAX"), said(u64::MAX, 1024));
+    assert_eq!(refusal("-DSAID_AT_FIRST=1025"), said(1025, 1024));
+    assert_eq!(refusal("-DSAID_AT_LAST=15"), said(15, 14));
+    assert_eq!(refusal("-DSAID_AT_LAST=3"), Ok(3), "fewer than it said at first are those that it wrote");
 }
 
 /// A device that is declared dead while its own thread is at work: every graph ends, once, and nothing of it is touched later.

@@ -194,7 +194,9 @@ impl Hosted {
         let link = TargetOptions { timeout: options.deadline, ..TargetOptions::private(&name, secret) };
         let inner = match TargetProvider::over(exec, &link, Connection::Unix(ours)) {
             Ok(inner) => inner,
-            Err(ConnectError::Broken(_)) => return Err(helper.end(exec).map_or(StartError::Late(options.deadline), StartError::Ended)),
+            Err(ConnectError::Broken(_) | ConnectError::Silent(_)) => {
+                return Err(helper.end(exec).map_or(StartError::Late(options.deadline), StartError::Ended));
+            }
             Err(error) => return Err(StartError::Connection(error)),
         };
         let end = Arc::new(End::default());

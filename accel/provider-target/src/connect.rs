@@ -22,6 +22,8 @@ pub enum ConnectError {
     Unreachable(io::Error),
     /// The connection was lost, or what came over it was damaged.
     Broken(ReadError),
+    /// The target did not answer for so long.
+    Silent(Duration),
     /// The target refused.
     Refused(Refusal),
     /// The target did not prove that it has the secret: it is another one, or somebody in its place.
@@ -37,6 +39,7 @@ impl fmt::Display for ConnectError {
         match self {
             ConnectError::Unreachable(error) => write!(f, "the target cannot be reached: {error}"),
             ConnectError::Broken(error) => write!(f, "the handshake was not completed: {error}"),
+            ConnectError::Silent(time) => write!(f, "the target did not answer within {} s", time.as_secs_f64()),
             ConnectError::Refused(why) => why.fmt(f),
             ConnectError::Impostor => f.write_str("who answered does not have the secret"),
             ConnectError::NotATarget => f.write_str("what answered is no target"),
@@ -67,7 +70,17 @@ fn nonce() -> Result<Nonce, ConnectError> {
     }
 }
 
-fn read(link: &mut BufReader<Connection>, kind: Kind) -> Result<Frame, ConnectError> {
+/// Error of reading, where each answer may take `timeout`.
+fn unread(error: ReadError, timeout: Duration) -> ConnectError {
+    match error {
+        ReadError::Io(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+            ConnectError::Silent(timeout)
+        }
+        error => ConnectError::Broken(error),
+    }
+}
+
+fn read(link: &mut BufReader<Connection>, kind: Kind, timeout: Duration) -> Result<Frame, ConnectError> {
     match read_frame(link, &Limits::HANDSHAKE) {
         Ok(Received::Whole(frame)) if frame.header.kind == kind => Ok(frame),
         Ok(Received::Whole(frame)) if frame.header.kind == Kind::Refused => match Refused::decode(&frame.message) {
@@ -76,14 +89,14 @@ fn read(link: &mut BufReader<Connection>, kind: Kind) -> Result<Frame, ConnectEr
         },
         Ok(Received::Whole(_)) => Err(ConnectError::NotATarget),
         Ok(Received::Damaged(..)) => Err(ConnectError::Broken(ReadError::NoHeader)),
-        Err(error) => Err(ConnectError::Broken(error)),
+        Err(error) => Err(unread(error, timeout)),
     }
 }
 
 /// Offers memory to a target that would use it; None when it does not after all.
-fn share(slots: Arc<Slots>, reader: &mut BufReader<Connection>) -> Result<Option<Arc<Slots>>, ConnectError> {
+fn share(slots: Arc<Slots>, reader: &mut BufReader<Connection>, timeout: Duration) -> Result<Option<Arc<Slots>>, ConnectError> {
     slots.region.offer(reader.get_ref()).map_err(broken)?;
-    let answer = RegionAnswer::decode(&read(reader, Kind::Region)?.message).map_err(|_| ConnectError::NotATarget)?;
+    let answer = RegionAnswer::decode(&read(reader, Kind::Region, timeout)?.message).map_err(|_| ConnectError::NotATarget)?;
     Ok(answer.is_taken.then_some(slots))
 }
 
@@ -115,16 +128,16 @@ pub(crate) fn shake_hands(
     let hello = Hello { version: VERSION, session, nonce: nonce()? }.encode();
     let mut say = |header, message: &[u8]| write_frame(&mut writer, &header, message, &Abd::default()).map_err(broken);
     say(Header::with_features(Kind::Hello, if slots.is_some() { SHARED_MEMORY } else { 0 }), &hello)?;
-    let challenge = read(&mut reader, Kind::Challenge)?.message;
+    let challenge = read(&mut reader, Kind::Challenge, timeout)?.message;
     proved();
     say(Header::of(Kind::Proof), &Proof { mac: secret.proof(Side::Host, &hello, &challenge) }.encode())?;
-    let answer = read(&mut reader, Kind::Welcome)?;
+    let answer = read(&mut reader, Kind::Welcome, timeout)?;
     let welcome = Welcome::decode(&answer.message).map_err(|_| ConnectError::NotATarget)?;
     if !secret.accepts(&welcome.mac, Side::Target, &hello, &challenge) {
         return Err(ConnectError::Impostor);
     }
     let slots = match slots {
-        Some(slots) if answer.header.has_feature(SHARED_MEMORY) => share(slots, &mut reader)?,
+        Some(slots) if answer.header.has_feature(SHARED_MEMORY) => share(slots, &mut reader, timeout)?,
         _ => None,
     };
     // A target that takes nothing for so long is not there.

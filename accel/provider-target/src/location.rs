@@ -32,6 +32,8 @@ pub enum LocationError {
     NoSecretFile,
     /// A word that is not known after the question mark.
     Unknown(String),
+    /// An option that is not known behind the file.
+    UnknownOption(String),
 }
 
 impl fmt::Display for LocationError {
@@ -40,6 +42,7 @@ impl fmt::Display for LocationError {
             LocationError::Address(error) => error.fmt(f),
             LocationError::NoSecretFile => f.write_str("the address of a target ends with '?secret-file=FILE'"),
             LocationError::Unknown(text) => write!(f, "'{text}' is not 'secret-file=FILE'"),
+            LocationError::UnknownOption(text) => write!(f, "'{text}' is no option of a target's address: 'shared-memory=off' is"),
         }
     }
 }
@@ -72,6 +75,12 @@ fn shared_memory(text: &str) -> (bool, &str) {
     found.unwrap_or((true, text))
 }
 
+/// First part of a text, behind a `&`, that is meant as an option: `word=…`. Files have other names.
+fn option_in(file: &str) -> Option<&str> {
+    let is_word = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || matches!(c, '-' | '_'));
+    file.split('&').skip(1).find(|part| part.split_once('=').is_some_and(|(word, _)| is_word(word)))
+}
+
 impl FromStr for Location {
     type Err = LocationError;
 
@@ -80,7 +89,10 @@ impl FromStr for Location {
         let address = address.parse().map_err(LocationError::Address)?;
         let (shared_memory, rest) = shared_memory(rest);
         match rest.strip_prefix(SECRET_FILE) {
-            Some(file) if !file.is_empty() => Ok(Location { address, secret_file: file.into(), shared_memory }),
+            Some(file) if !file.is_empty() => match option_in(file) {
+                Some(option) => Err(LocationError::UnknownOption(option.to_string())),
+                None => Ok(Location { address, secret_file: file.into(), shared_memory }),
+            },
             None if !rest.is_empty() => Err(LocationError::Unknown(rest.to_string())),
             _ => Err(LocationError::NoSecretFile),
         }
@@ -118,6 +130,11 @@ mod tests {
         assert_eq!(error("unix:/a?secret=b"), Err("'secret=b' is not 'secret-file=FILE'".to_string()));
         let wrong = "shared-memory=perhaps&secret-file=/b";
         assert_eq!(error(&format!("unix:/a?{wrong}")), Err(format!("'{wrong}' is not 'secret-file=FILE'")));
+        let unknown = "'foo=bar' is no option of a target's address: 'shared-memory=off' is";
+        for text in ["unix:/a?secret-file=/b&foo=bar", "unix:/a?shared-memory=off&secret-file=/b&foo=bar"] {
+            assert_eq!(error(text), Err(unknown.to_string()));
+        }
+        assert!("unix:/a?secret-file=/salt&pepper".parse::<Location>().is_ok(), "a file may be called so");
         assert_eq!(error("tcp:storage?secret-file=b"), Err("'tcp:storage' is neither unix:PATH nor tcp:HOST:PORT".to_string()));
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use target_wire::{Connection, Welcome};
 
 /// Most attempts of the first connection: a damaged handshake is tried again.
-const ATTEMPTS: usize = 5;
+const ATTEMPTS: u32 = 5;
 
 /// See the crate.
 pub struct TargetProvider {
@@ -42,7 +42,8 @@ impl TargetProvider {
         let (link, welcome): (Link, _) = loop {
             match open_link(options, None, options.timeout, &mut || {}) {
                 Ok(opened) => break opened,
-                Err(ConnectError::Broken(_)) if attempt < ATTEMPTS => attempt += 1,
+                Err(ConnectError::Broken(_) | ConnectError::Silent(_)) if attempt < ATTEMPTS => attempt += 1,
+                Err(ConnectError::Silent(time)) => return Err(ConnectError::Silent(time * attempt)),
                 Err(error) => return Err(error),
             }
         };

@@ -44,8 +44,22 @@ pub enum Distrust {
         /// True when anybody can, false when its group can.
         anybody: bool,
     },
-    /// A place that is a link, or something else than what it should be.
+    /// A place that somebody named and that is something else than what it should be.
     Wrong {
+        /// Path of the place.
+        path: PathBuf,
+        /// Description of what it should be.
+        wanted: &'static str,
+    },
+    /// A folder that is a link.
+    Link {
+        /// Path of the link.
+        path: PathBuf,
+        /// Path that it leads to.
+        target: PathBuf,
+    },
+    /// A place under a name of this program's own at which something else lies than it puts there.
+    InTheWay {
         /// Path of the place.
         path: PathBuf,
         /// Description of what it should be.
@@ -66,7 +80,8 @@ impl fmt::Display for Distrust {
             Distrust::Foreign { path, owner } => write!(f, "{} belongs to user {owner}", path.display()),
             Distrust::Writable { path, anybody: true } => write!(f, "{} can be written by everybody", path.display()),
             Distrust::Writable { path, anybody: false } => write!(f, "{} can be written by its group", path.display()),
-            Distrust::Wrong { path, wanted } => write!(f, "{} is not {wanted}", path.display()),
+            Distrust::Wrong { path, wanted } | Distrust::InTheWay { path, wanted } => write!(f, "{} is not {wanted}", path.display()),
+            Distrust::Link { path, .. } => write!(f, "{} is not a folder but a link", path.display()),
             Distrust::Io { path, error } => write!(f, "{}: {error}", path.display()),
         }
     }
@@ -85,8 +100,10 @@ impl Distrust {
             Distrust::Writable { path, .. } => {
                 Some(format!("whoever can change it decides what this program does: 'chmod go-w {}'", path.display()))
             }
-            Distrust::Wrong { path, .. } => Some(format!("remove {} when it is not needed", path.display())),
-            Distrust::Io { .. } => None,
+            Distrust::Link { target, .. } => Some(format!("use what it leads to: {}", target.display())),
+            Distrust::InTheWay { path, .. } => Some(format!("remove {} when it is not needed", path.display())),
+            // Who named it by mistake must not be led to remove it.
+            Distrust::Wrong { .. } | Distrust::Io { .. } => None,
         }
     }
 }
@@ -188,6 +205,10 @@ pub fn file(path: &Path) -> Result<PathBuf, Distrust> {
 /// Why it is not believed.
 pub fn folder(path: &Path) -> Result<(), Distrust> {
     let metadata = std::fs::symlink_metadata(path).map_err(failed(path))?;
+    if metadata.is_symlink() {
+        let target = std::fs::canonicalize(path).map_err(failed(path))?;
+        return Err(Distrust::Link { path: path.to_path_buf(), target });
+    }
     if !metadata.is_dir() {
         return Err(Distrust::Wrong { path: path.to_path_buf(), wanted: "a folder" });
     }
@@ -228,12 +249,12 @@ fn open(path: &Path, options: &mut OpenOptions) -> Result<File, Distrust> {
     // A link is refused, and what would wait for another end (a FIFO) is not waited for.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
     let file = options.custom_flags(flags).mode(0o600).open(path).map_err(|error| match error.raw_os_error() {
-        Some(libc::ELOOP) => Distrust::Wrong { path: path.to_path_buf(), wanted: "a file but a link" },
+        Some(libc::ELOOP) => Distrust::InTheWay { path: path.to_path_buf(), wanted: "a file but a link" },
         _ => failed(path)(error),
     })?;
     let metadata = file.metadata().map_err(failed(path))?;
     if !metadata.is_file() {
-        return Err(Distrust::Wrong { path: path.to_path_buf(), wanted: "a file" });
+        return Err(Distrust::InTheWay { path: path.to_path_buf(), wanted: "a file" });
     }
     own(path, &metadata)?;
     Ok(file)
@@ -347,8 +368,27 @@ mod tests {
         assert!(folder(&below).is_ok() && folder(&open).is_err());
         assert!(make_folder(&scratch.at("a/b/c")).is_ok());
         symlink(scratch.at("own"), scratch.at("link")).unwrap();
-        assert!(matches!(folder(&scratch.at("link")), Err(Distrust::Wrong { .. })));
+        assert!(matches!(folder(&scratch.at("link")), Err(Distrust::Link { .. })));
         assert!(make_folder(&scratch.at("link/inside")).is_ok(), "a link of our own on the way is as good as what it names");
+    }
+
+    /// Who names a device, a folder or their own data by mistake follows the advice, and has lost it.
+    #[test]
+    fn nobody_is_advised_to_remove_what_they_named() {
+        let scratch = Scratch::new("named");
+        let own = scratch.folder("own", 0o755);
+        symlink(&own, scratch.at("link")).unwrap();
+        std::fs::write(scratch.at("file"), "").unwrap();
+        let advice = |outcome: Result<(), Distrust>| outcome.unwrap_err().advice();
+        assert_eq!(advice(file(Path::new("/dev/zero")).map(drop)), None);
+        assert_eq!(advice(file(&own).map(drop)), None);
+        assert_eq!(advice(folder(&scratch.at("file"))), None);
+        assert_eq!(advice(make_folder(&scratch.at("file/below"))), None);
+        let real = std::fs::canonicalize(&own).unwrap();
+        assert_eq!(advice(make_folder(&scratch.at("link"))), Some(format!("use what it leads to: {}", real.display())));
+        // A lock, a log or a list of ours is named by nobody.
+        let in_the_way = advice(read(&own).map(drop)).unwrap_or_default();
+        assert!(in_the_way.starts_with("remove "), "{in_the_way}");
     }
 
     #[test]
@@ -381,9 +421,9 @@ mod tests {
         let scratch = Scratch::new("files");
         std::fs::write(scratch.at("victim"), "precious").unwrap();
         symlink(scratch.at("victim"), scratch.at("link")).unwrap();
-        assert!(matches!(lock(&scratch.at("link")), Err(Distrust::Wrong { .. })));
-        assert!(matches!(log(&scratch.at("link")), Err(Distrust::Wrong { .. })));
-        assert!(matches!(read(&scratch.at("link")), Err(Distrust::Wrong { .. })));
+        assert!(matches!(lock(&scratch.at("link")), Err(Distrust::InTheWay { .. })));
+        assert!(matches!(log(&scratch.at("link")), Err(Distrust::InTheWay { .. })));
+        assert!(matches!(read(&scratch.at("link")), Err(Distrust::InTheWay { .. })));
         assert_eq!(std::fs::read(scratch.at("victim")).unwrap(), b"precious");
         let mode = |name: &str| std::fs::metadata(scratch.at(name)).unwrap().mode() & 0o777;
         assert!(lock(&scratch.at("lock")).unwrap().1);

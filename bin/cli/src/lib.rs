@@ -5,6 +5,7 @@
 
 mod client;
 pub mod color;
+pub mod dead;
 pub mod direct;
 pub mod json;
 pub mod kstat;

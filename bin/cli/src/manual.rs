@@ -53,7 +53,8 @@ fn verb(command: &Command, is_program: bool) -> String {
     }
     for arg in options.iter().filter(|arg| arg.get_action().takes_values() || arg.get_short().is_none()) {
         let dots = if matches!(arg.get_action(), ArgAction::Append) && arg.get_value_delimiter().is_none() { " ..." } else { "" };
-        text.push_str(&format!(".Op {}{dots}\n", macros(arg)));
+        let brackets = if arg.is_required_set() { "" } else { "Op " };
+        text.push_str(&format!(".{brackets}{}{dots}\n", macros(arg)));
     }
     for arg in positionals.iter() {
         let dots = if matches!(arg.get_action(), ArgAction::Append) { " ..." } else { "" };
@@ -131,14 +132,17 @@ mod tests {
 
     fn program() -> Command {
         let option = Arg::new("o").short('o').action(ArgAction::Append).value_name("property=value").help("A property");
+        let needed = Arg::new("secret").long("secret").required(true).value_name("file").help("A secret");
         let pool = Arg::new("pool").required(true);
-        Command::new("zpool").subcommand(Command::new("create").about("Make a pool.").arg(option).arg(pool))
+        Command::new("zpool").subcommand(Command::new("create").about("Make a pool.").arg(option).arg(needed).arg(pool))
     }
 
     #[test]
     fn an_option_of_the_program_stands_on_the_page() {
         let text = generated(&program());
-        assert!(text.contains(".Cm create\n.Op Fl o Ar property=value ...\n.Ar pool\n.Xc\nMake a pool.\n"), "{text}");
+        // What has to be there is in no brackets: who leaves it out is refused.
+        let wanted = ".Cm create\n.Op Fl o Ar property=value ...\n.Fl -secret Ar file\n.Ar pool\n.Xc\nMake a pool.\n";
+        assert!(text.contains(wanted), "{text}");
         assert!(text.contains(".It Fl o Ar property=value\nA property.\n"), "{text}");
     }
 

@@ -36,13 +36,13 @@ struct Arguments {
     /// A device or file that hosts may write, or a folder of such; may be given several times.
     #[arg(long, required = true, value_name = "path")]
     allow: Vec<PathBuf>,
-    /// Most memory of a session, in bytes, with K, M or G behind it in units of 1024.
+    /// Most memory of a session, in bytes, with K, M or G behind it in units of 1024; the default is 1G.
     #[arg(long, default_value = "1G", value_name = "bytes", value_parser = bytes)]
     memory: u64,
-    /// Seconds after which a session ends whose host says nothing.
+    /// Seconds after which a session ends whose host says nothing, 1 to 3600; the default is 30.
     #[arg(long, default_value_t = 30, value_name = "seconds", value_parser = clap::value_parser!(u32).range(1..=3600))]
     lease: u32,
-    /// Most sessions.
+    /// Most sessions; the default is 16.
     #[arg(long, default_value_t = 16, value_name = "count")]
     sessions: usize,
     /// Worker threads; the default is one per core, at least four.

@@ -71,9 +71,26 @@ fn check_own(client: &Client, request: &Request) -> Result<(), Failure> {
 }
 
 fn start(client: &Client) -> Result<u8, Failure> {
-    client.call(&Request::Info)?;
-    describe(client, &until_open(client)?);
+    let info = until_started(OPENING, || {
+        client.call(&Request::Info)?;
+        until_open(client)
+    })?;
+    describe(client, &info);
     Ok(0)
+}
+
+/// Starts a daemon and waits for its pools, by `start`. One that ends meanwhile was stopped by somebody else, or died: then it begins again, as long
+/// as `patience`.
+fn until_started(patience: Duration, mut start: impl FnMut() -> Result<DaemonInfo, Failure>) -> Result<DaemonInfo, Failure> {
+    let begun = Instant::now();
+    loop {
+        match start() {
+            Err(failure) if failure.kind == ErrorKind::Disconnected && begun.elapsed() < patience => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            other => return other,
+        }
+    }
 }
 
 /// Tells whether a daemon runs, and starts none.
@@ -91,10 +108,16 @@ fn status(client: &Client) -> Result<u8, Failure> {
         }
     }
     cli::outln!("not running ({})", client.state().path().display());
-    if let Some(why) = awaited(client) {
-        cli::outln!("{why}; see {}", client.state().log().display());
+    match awaited(client) {
+        Some(why) => cli::outln!("{why}; see {}", client.state().log().display()),
+        None => say_dead(client),
     }
     Ok(3)
+}
+
+/// Says which mounts are dead of a daemon that is not there, and does not come by itself.
+fn say_dead(client: &Client) {
+    cli::dead::words(client.state()).iter().for_each(|words| cli::errln!("{words}"));
 }
 
 /// Reason why a daemon that does not listen now will soon; none when there is none.
@@ -162,6 +185,7 @@ fn stop(client: &Client) -> Result<u8, Failure> {
     check_own(client, &Request::Stop)?;
     let Some(remarks) = client.stop()? else {
         cli::outln!("not running");
+        say_dead(client);
         return Ok(0);
     };
     remarks.iter().for_each(|remark| cli::errln!("{remark}"));
@@ -193,7 +217,7 @@ fn gone(failure: Failure) -> Failure {
     if failure.kind != ErrorKind::Disconnected {
         return failure;
     }
-    let why = "it ended meanwhile: another 'zirconia upgrade' is replacing it, or it was stopped";
+    let why = "it ended meanwhile: another 'zirconia upgrade' is replacing it, it was stopped, or it died";
     Failure::new(failure.kind, REPLACE, why).advise("see 'zirconia status'")
 }
 
@@ -215,9 +239,10 @@ fn upgrade(client: &Client, program: Option<&Path>) -> Result<u8, Failure> {
     let path = std::fs::canonicalize(&path).map_err(|error| failed(ErrorKind::NotFound, format!("{}: {error}", path.display())))?;
     let asked = path.to_str().ok_or_else(|| failed(ErrorKind::Invalid, format!("{}: its name is not UTF-8", path.display())))?;
     if !client.is_running() {
-        return Err(match client.owner() {
-            Some(owner) => failed(ErrorKind::Busy, format!("process {owner} is just starting, ending or being replaced"))
-                .advise(format!("see 'zirconia status' and {}", client.state().log().display())),
+        return Err(match awaited(client) {
+            Some(why) => {
+                failed(ErrorKind::Busy, why).advise(format!("try again then; see 'zirconia status' and {}", client.state().log().display()))
+            }
             None => failed(ErrorKind::NotFound, "it is not running: there is nothing to replace".to_string())
                 .advise("'zirconia start' starts the zirconiad beside this program"),
         });
@@ -266,6 +291,36 @@ mod tests {
     fn the_manual_page_has_every_verb_and_option() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../man/man8/zirconia.8");
         assert_eq!(cli::manual::check(&Arguments::command(), page.as_ref()), Ok(()));
+    }
+
+    fn info(pid: u32) -> DaemonInfo {
+        DaemonInfo { version: String::new(), pid, uptime_seconds: 0, pools: Vec::new(), is_opening: false, program: String::new() }
+    }
+
+    /// Who starts the service while somebody else stops it would be left without one, with an error of a socket.
+    #[test]
+    fn a_start_begins_again_when_its_daemon_is_stopped_meanwhile() {
+        let gone = |kind| Failure::new(kind, "cannot talk to the daemon", "Connection refused");
+        let mut outcomes = vec![Ok(info(3)), Err(gone(ErrorKind::Disconnected)), Err(gone(ErrorKind::Disconnected))];
+        let started = until_started(Duration::from_secs(60), || outcomes.pop().expect("another try"));
+        assert_eq!(started.map(|info| info.pid), Ok(3));
+        let mut tries = 0;
+        let mut fail = |kind, patience| {
+            tries += 1;
+            until_started(patience, || Err(gone(kind))).map_err(|failure| failure.kind)
+        };
+        assert_eq!(fail(ErrorKind::Permission, Duration::from_secs(60)), Err(ErrorKind::Permission));
+        assert_eq!(fail(ErrorKind::Disconnected, Duration::ZERO), Err(ErrorKind::Disconnected));
+        assert_eq!(tries, 2);
+    }
+
+    /// Who is told that somebody stopped it looks for that person, and not for a crash.
+    #[test]
+    fn an_upgrade_whose_daemon_went_away_says_that_it_may_have_died() {
+        let said = gone(Failure::new(ErrorKind::Disconnected, "cannot talk to the daemon", "Broken pipe"));
+        assert!(said.why.contains("or it died"), "{said}");
+        let other = gone(Failure::new(ErrorKind::Permission, "cannot talk to the daemon", "no"));
+        assert_eq!(other.why, "no");
     }
 
     /// `man zpool` in a shell that evaluated `shellenv` would find the page of another program, or none.

@@ -5,7 +5,7 @@
 use abd::{Abd, AbdPart};
 use clap::Subcommand;
 use cli::Client;
-use control_api::{ErrorKind, Failure, ProviderLoad, ProviderReport, ProviderUnload, Request, Response};
+use control_api::{DisabledCapability, ErrorKind, Failure, ProviderLoad, ProviderReport, ProviderUnload, Request, Response};
 use dpusm::{Compress, Device, Feature, Graph, OpError, Provider, RaidContext, RegisterOptions, Registry, Shapes, View};
 use exec::Exec;
 use ondisk::Compression;
@@ -167,7 +167,11 @@ fn absolute(path: &str) -> Result<String, Failure> {
 fn load(path: &str, name: Option<&str>, replace: bool) -> Result<u8, Failure> {
     let request = Request::ProviderLoad(ProviderLoad { path: absolute(path)?, name: name.map(str::to_string), replace });
     match Client::from_environment()?.call(&request)? {
-        Response::Providers(reports) => reports.iter().for_each(info),
+        Response::Providers(reports) => reports.iter().for_each(|report| {
+            info(report);
+            let off = |one: &DisabledCapability| cli::errln!("provider '{}' does not do {}: {}", report.name, one.capability, one.reason);
+            report.disabled.iter().for_each(off);
+        }),
         other => return Err(cli::unexpected("cannot load a provider", other)),
     }
     Ok(0)

@@ -22,7 +22,7 @@ pub fn run(client: &Client, arguments: &args::Add) -> Result<u8, Stop> {
         Ok(wanted) => wanted,
         Err(wrong) => return wrong.end(),
     };
-    if let Some(why) = spec::unknown_of(&arguments.vdevs) {
+    if let Some(why) = spec::unknown_of(&arguments.vdevs).or_else(|| spec::unresolved(&wanted)) {
         cli::errln!("{why}");
         return Ok(cli::EXIT_FAILURE);
     }
@@ -31,7 +31,8 @@ pub fn run(client: &Client, arguments: &args::Add) -> Result<u8, Stop> {
         together.or_else(|| spec::differs_from_pool(&report.vdevs, &wanted.vdevs))
     };
     if let (false, Some(why)) = (allow_replication_mismatch, forceable()) {
-        return Ok(spec::say_forceable(&wanted, &why));
+        cli::errln!("{}", spec::forceable(&why));
+        return Ok(cli::EXIT_FAILURE);
     }
     let request = PoolAdd {
         pool: arguments.pool.clone(),

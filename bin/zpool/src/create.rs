@@ -12,7 +12,7 @@ pub fn run(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
         Ok(wanted) => wanted,
         Err(wrong) => return wrong.end(),
     };
-    if let Some(why) = spec::unknown_of(&arguments.vdevs) {
+    if let Some(why) = spec::unknown_of(&arguments.vdevs).or_else(|| spec::unresolved(&wanted)) {
         cli::errln!("{why}");
         return Ok(cli::EXIT_FAILURE);
     }
@@ -22,7 +22,8 @@ pub fn run(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
     }
     let forceable = spec::mismatch(&wanted.vdevs).or_else(|| spec::unequal(&wanted.vdevs));
     if let (false, Some(why)) = (arguments.force, forceable) {
-        return Ok(spec::say_forceable(&wanted, &why));
+        cli::errln!("{}", spec::forceable(&why));
+        return Ok(cli::EXIT_FAILURE);
     }
     let (pool, dry_run) = (arguments.pool.clone(), arguments.dry_run);
     let request = PoolCreate {

@@ -258,17 +258,17 @@ pub fn unequal(vdevs: &[VdevSpec]) -> Option<String> {
     vdevs.iter().find_map(|vdev| different_sizes(vdev, &size_of))
 }
 
-/// Says what keeps a command from going on that `-f` would let pass. A device that is not there comes first: `-f` brings none, and without it the
-/// others may go together.
-pub fn say_forceable(wanted: &NewVdevs, why: &str) -> u8 {
-    match absent(wanted) {
-        Some(path) => cli::errln!("cannot resolve path '{path}'"),
-        None => cli::errln!("invalid vdev specification\nuse '-f' to override the following errors:\n{why}"),
-    }
-    cli::EXIT_FAILURE
+/// Words on what keeps a command from going on and `-f` would let pass.
+pub fn forceable(why: &str) -> String {
+    format!("invalid vdev specification\nuse '-f' to override the following errors:\n{why}")
 }
 
-/// Path of the first device, spares included, that is not there.
+/// Words on the first device, spares included, that is not there, as OpenZFS has them for each (`make_leaf_vdev`); None when all are. To be said before
+/// anything that `-f` would let pass: it brings none, and without it the others may go together.
+pub fn unresolved(wanted: &NewVdevs) -> Option<String> {
+    absent(wanted).map(|path| format!("cannot resolve path '{path}'"))
+}
+
 fn absent(wanted: &NewVdevs) -> Option<&str> {
     let is_absent = |path: &&str| std::fs::metadata(path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
     wanted.paths().chain(wanted.spares.iter().map(String::as_str)).find(is_absent)

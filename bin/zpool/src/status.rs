@@ -7,7 +7,7 @@ use cli::number::{duration, nice_bytes, nice_count, nice_time_ns};
 use cli::options::Output;
 use cli::repeat::{Repeat, timestamp};
 use cli::{Client, Stop, json, time};
-use control_api::{AcceleratorReport, ErrorScrubReport, PoolReport, ScanReport, Throttled, VdevReport};
+use control_api::{AcceleratorReport, ErrorScrubReport, PoolReport, ScanReport, Throttled, UnservedProperty, VdevReport};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -245,8 +245,12 @@ fn accelerator_lines(one: &AcceleratorReport) -> String {
     let list = |counts: &BTreeMap<String, u64>| counts.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ");
     let fallbacks: u64 = one.fallbacks.values().sum();
     let mut text = format!("   zia: provider {} is {}\n", one.provider, one.state);
+    one.problem.iter().for_each(|why| text.push_str(&format!("\t{why}\n")));
     if let Some(operation) = &one.lied_at {
         text.push_str(&format!("\ta result of {operation} was wrong: nothing goes there until 'zirconia provider load' brings it back\n"));
+    }
+    for UnservedProperty { property, reason } in &one.unserved {
+        text.push_str(&format!("\t{property} is on, and the provider does not do that: {reason}\n"));
     }
     if !one.operations.is_empty() {
         text.push_str(&format!("\t{} operations: {}\n", one.operations.values().sum::<u64>(), list(&one.operations)));
@@ -604,6 +608,12 @@ mod tests {
         };
         let gone = AcceleratorReport { provider: "card".into(), state: "absent".into(), ..AcceleratorReport::default() };
         assert_eq!(accelerator_lines(&gone), "   zia: provider card is absent\n");
+        let down = AcceleratorReport { state: "down".into(), problem: Some("it cannot be reached".into()), ..gone.clone() };
+        assert_eq!(accelerator_lines(&down), "   zia: provider card is down\n\tit cannot be reached\n");
+        let unserved = vec![UnservedProperty { property: "zia_file_write".into(), reason: "the write failed (errno 13)".into() }];
+        let partial = AcceleratorReport { state: "active".into(), unserved, ..gone.clone() };
+        let expected = "\tzia_file_write is on, and the provider does not do that: the write failed (errno 13)\n";
+        assert_eq!(accelerator_lines(&partial), format!("   zia: provider card is active\n{expected}"));
         let liar = AcceleratorReport { state: "distrusted".into(), lied_at: Some("checksum".into()), ..gone.clone() };
         let expected = "   zia: provider card is distrusted\n\ta result of checksum was wrong: nothing goes there until";
         assert!(accelerator_lines(&liar).starts_with(expected), "{}", accelerator_lines(&liar));

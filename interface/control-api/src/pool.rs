@@ -1,6 +1,6 @@
 //! Requests and reports about pools, their vdevs, scans and history.
 
-use crate::{NewVdevs, Property, SweepReport};
+use crate::{AcceleratorReport, NewVdevs, Property, SweepReport};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -215,31 +215,6 @@ pub struct PoolReport {
     /// Reason why the stored properties are missing: their object cannot be read.
     #[serde(default)]
     pub properties_unavailable: Option<String>,
-}
-
-/// Work of a pool's provider. The numbers are the provider's, over all pools that use it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct AcceleratorReport {
-    /// Name of the provider.
-    pub provider: String,
-    /// State of the provider: `active`, `down`, `distrusted`, or `absent` when no provider of that name is loaded.
-    pub state: String,
-    /// Name of the operation that the provider was caught lying at, when it is distrusted.
-    #[serde(default)]
-    pub lied_at: Option<String>,
-    /// Number of operations that the provider did, by stage.
-    pub operations: BTreeMap<String, u64>,
-    /// Number of operations that were done in software instead, by reason.
-    pub fallbacks: BTreeMap<String, u64>,
-    /// Number of blocks that began again from the original data.
-    pub restarts: u64,
-    /// Number of results that were checked.
-    pub verified: u64,
-    /// Number of checked results that were wrong.
-    pub verify_failures: u64,
-    /// Names of operations that are switched off for a while, after failures.
-    pub breakers_open: Vec<String>,
 }
 
 /// Device on which background work (scrub, resilver, rebuild, …) waits for reads and writes that somebody waits for.

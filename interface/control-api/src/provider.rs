@@ -53,7 +53,7 @@ pub struct ProviderReport {
     pub problem: Option<String>,
     /// Number of its generation.
     pub generation: u64,
-    /// Number of sessions with it.
+    /// Number of open pools that name it.
     pub sessions: u64,
     /// Number of buffers and stores that are alive.
     pub live_handles: u64,
@@ -63,4 +63,45 @@ pub struct ProviderReport {
     pub disabled: Vec<DisabledCapability>,
     /// Counters that are not zero, by their names.
     pub counters: BTreeMap<String, u64>,
+}
+
+/// Property of a pool that gives work to its provider, which does not do it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct UnservedProperty {
+    /// Name of the property.
+    pub property: String,
+    /// Reason why the provider does not do the work.
+    pub reason: String,
+}
+
+/// Work of a pool's provider. The numbers are the provider's, over all pools that use it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct AcceleratorReport {
+    /// Name of the provider.
+    pub provider: String,
+    /// State of the provider: `active`, `starting`, `down`, `distrusted`, or `absent` when no provider of that name is loaded.
+    pub state: String,
+    /// Reason of a state other than `active`, when that is known.
+    #[serde(default)]
+    pub problem: Option<String>,
+    /// Properties that are on and whose work the provider does not do.
+    #[serde(default)]
+    pub unserved: Vec<UnservedProperty>,
+    /// Name of the operation that the provider was caught lying at, when it is distrusted.
+    #[serde(default)]
+    pub lied_at: Option<String>,
+    /// Number of operations that the provider did, by stage.
+    pub operations: BTreeMap<String, u64>,
+    /// Number of operations that were done in software instead, by reason.
+    pub fallbacks: BTreeMap<String, u64>,
+    /// Number of blocks that began again from the original data.
+    pub restarts: u64,
+    /// Number of results that were checked.
+    pub verified: u64,
+    /// Number of checked results that were wrong.
+    pub verify_failures: u64,
+    /// Names of operations that are switched off for a while, after failures.
+    pub breakers_open: Vec<String>,
 }

@@ -6,6 +6,8 @@ use service::trust::{Distrust, make_folder};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+/// Bytes that the path of a socket has at most (Linux: `sun_path`, without the zero behind it).
+const SOCKET_BYTES_MAX: usize = 107;
 /// Path of the state directory of root.
 const SYSTEM: &str = "/run/zirconia";
 
@@ -58,7 +60,19 @@ impl StateDir {
     /// # Errors
     /// Why it is not to be used, for `what`.
     pub fn prepare(&self, what: &str) -> Result<(), Failure> {
+        self.check_length(what)?;
         make_folder(&self.0).map_err(|why| distrusted(what, &why))
+    }
+
+    /// Refuses a directory whose socket would have a path that the system does not take.
+    fn check_length(&self, what: &str) -> Result<(), Failure> {
+        let socket = self.socket();
+        let bytes = socket.as_os_str().len();
+        if bytes <= SOCKET_BYTES_MAX {
+            return Ok(());
+        }
+        let why = format!("{}: the path of a socket has at most {SOCKET_BYTES_MAX} bytes, this one {bytes}", socket.display());
+        Err(Failure::new(ErrorKind::Invalid, what, why).advise("name a state directory with a shorter path (ZIRCONIA_STATE)"))
     }
 
     /// Path of the directory.
@@ -96,6 +110,11 @@ impl StateDir {
         self.0.join("zirconiad.log")
     }
 
+    /// Path of the list of what is mounted, which a daemon that ends in order empties.
+    pub fn mounts_list(&self) -> PathBuf {
+        self.0.join("mounts.json")
+    }
+
     /// Path of the list of pools to open again at start.
     pub fn cache_file(&self) -> PathBuf {
         self.0.join("pools.json")
@@ -119,5 +138,22 @@ pub fn distrusted(what: &str, why: &Distrust) -> Failure {
     match why.advice() {
         Some(advice) => failure.advise(advice),
         None => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who chose a place deep in a tree would be told of a constant of the system's headers, and not what to change.
+    #[test]
+    fn a_path_that_is_too_long_for_a_socket_is_refused_with_the_limit() {
+        let dir = |bytes: usize| StateDir::at(Path::new(&format!("/{}", "x".repeat(bytes - 1))));
+        let room = SOCKET_BYTES_MAX - "/zirconiad.sock".len();
+        assert_eq!(dir(room).check_length("cannot start"), Ok(()));
+        let refused = dir(room + 1).check_length("cannot start").unwrap_err();
+        assert!(
+            refused.why.ends_with("at most 107 bytes, this one 108") && refused.next.is_some_and(|next| next.contains("ZIRCONIA_STATE"))
+        );
     }
 }

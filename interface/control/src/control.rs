@@ -105,7 +105,7 @@ impl Ground {
         let holding = Arc::<Holding>::default();
         let mounter = Arc::new(Mounter::new(exec, &pools, (&settings.parameters, &settings.direct), &holding, stage));
         let unmounter = Arc::new(Unmounter { exec: exec.clone(), pools: pools.clone(), mounter: mounter.clone(), served });
-        let returning = Arc::new(Returning::new(state.path(), &pools, &opening, &mounter));
+        let returning = Arc::new(Returning::new(state.mounts_list(), &pools, &opening, &mounter));
         let closer = Arc::new(Closer {
             exec: exec.clone(),
             pools: pools.clone(),

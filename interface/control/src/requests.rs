@@ -51,14 +51,12 @@ fn pool_of(name: &str) -> &str {
 pub(crate) fn about(request: &Request) -> About<'_> {
     let all = |names: &[String]| names.is_empty();
     let names = match request {
-        Request::Info
-        | Request::Stop
-        | Request::Upgrade(_)
-        | Request::PoolEvents(_)
-        | Request::InjectList
-        | Request::ProviderList
-        | Request::ProviderLoad(_)
-        | Request::ProviderUnload(_) => return About::Nothing,
+        Request::Info | Request::Stop | Request::Upgrade(_) | Request::PoolEvents(_) | Request::InjectList | Request::ProviderLoad(_) => {
+            return About::Nothing;
+        }
+        Request::ProviderUnload(request) if request.force => return About::Nothing,
+        // Pools that are not open yet may name it.
+        Request::ProviderList | Request::ProviderUnload(_) => return About::Everything,
         // Devices are taken, and nobody knows yet whose they are.
         Request::PoolCreate(_) | Request::PoolImport(_) | Request::PoolAdd(_) | Request::VdevChange(_) | Request::LabelClear(_) => {
             return About::Everything;

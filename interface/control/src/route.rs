@@ -6,7 +6,7 @@ use crate::device::labels;
 use crate::pool::{create, import, lifecycle, properties, queries, reguid, scrub, sweeps};
 use crate::report::direct;
 use crate::requests::done;
-use control_api::{Failure, InjectAdd, PoolClear, ProviderLoad, ProviderUnload, Request, Response};
+use control_api::{Failure, InjectAdd, PoolClear, ProviderLoad, ProviderReport, ProviderUnload, Request, Response};
 
 impl Control {
     pub(crate) fn perform(&self, request: &Request) -> Result<Response, Failure> {
@@ -67,7 +67,7 @@ impl Control {
             Request::Mount(request) => self.mounter.mount(request),
             Request::Unmount(request) => self.unmounter.unmount(request),
             Request::Direct(query) => direct::query(&self.pools, query),
-            Request::ProviderList => Ok(Response::Providers(self.settings.accelerators.reports())),
+            Request::ProviderList => Ok(Response::Providers(self.provider_reports())),
             Request::ProviderLoad(request) => self.provider_load(request),
             Request::ProviderUnload(request) => self.provider_unload(request),
         }
@@ -90,19 +90,25 @@ impl Control {
         self.injections.add(request, pool.as_deref())
     }
 
+    /// Reports of all providers. Pools that name one count as its users also while it is not there.
+    fn provider_reports(&self) -> Vec<ProviderReport> {
+        let mut reports = self.settings.accelerators.reports();
+        reports.iter_mut().for_each(|report| report.sessions = self.pools.naming(&report.name) as u64);
+        reports
+    }
+
     /// Does `zirconia provider load`: pools that name it in `zia_provider` go on with it.
     fn provider_load(&self, request: &ProviderLoad) -> Result<Response, Failure> {
-        let accelerators = &self.settings.accelerators;
-        let name = accelerators.load(request)?;
+        let name = self.settings.accelerators.load(request)?;
         self.pools.follow_providers();
-        let mut reports = accelerators.reports();
+        let mut reports = self.provider_reports();
         reports.retain(|report| report.name == name);
         Ok(Response::Providers(reports))
     }
 
     /// Does `zirconia provider unload`.
     fn provider_unload(&self, request: &ProviderUnload) -> Result<Response, Failure> {
-        self.settings.accelerators.unload(request)?;
+        self.settings.accelerators.unload(request, self.pools.naming(&request.name))?;
         self.pools.follow_providers();
         Ok(done())
     }

@@ -191,8 +191,9 @@ impl Settings {
             import_intervals: get("zfs_multihost_import_intervals"),
             history: get("zfs_multihost_history") as usize,
         };
-        let accelerators = self.accelerators.clone();
-        runtime.providers = Some(pool::Providers::new(move |name| accelerators.session(name)));
+        let (accelerators, known) = (self.accelerators.clone(), self.accelerators.clone());
+        let providers = pool::Providers::new(move |name| accelerators.session(name)).awaiting(move |name| known.awaited(name));
+        runtime.providers = Some(providers);
         runtime
     }
 }

@@ -125,7 +125,7 @@ fn of_direct(out: &mut String, pools: &[PoolView]) {
 }
 
 /// States of a provider that are told one by one.
-const PROVIDER_STATES: [&str; 4] = ["active", "down", "distrusted", "absent"];
+const PROVIDER_STATES: [&str; 5] = ["active", "starting", "down", "distrusted", "absent"];
 
 /// Tells which pools use which provider, and the counters of each provider once.
 fn of_accelerators(out: &mut String, pools: &[PoolView]) {

@@ -55,7 +55,7 @@ pub struct DatasetView {
 pub struct AcceleratorView {
     /// Name of the provider.
     pub provider: String,
-    /// `active`, `down` or `absent`.
+    /// State of the provider: `active`, `starting`, `down`, `distrusted` or `absent`.
     pub state: &'static str,
     /// Counters per operation: `compress_blocks`, `compress_fallback_full` ….
     pub counters: Vec<(String, u64)>,

@@ -95,7 +95,7 @@ pub enum PoolError {
     BadProperty,
     /// The value is not possible for the property.
     BadValue,
-    /// No accelerator has this name.
+    /// No accelerator of this name is known.
     NoProvider {
         /// The name.
         name: String,

@@ -56,4 +56,4 @@ pub use vdev_ops::add::AddSpec;
 pub use vdev_ops::spares::Spare;
 pub use vdev_ops::spec::{LeafSpec, Membership, TopSpec, label_guid, membership};
 pub use verify::{Reading, SpaceReport};
-pub use zia::Providers;
+pub use zia::{Awaited, Providers};

@@ -16,14 +16,35 @@ use zio::Zio;
 /// Gives sessions with providers by name; may take as long as the tests of one that is registered only now.
 type OpenSession = dyn Fn(&str) -> Result<Session, RegistryError> + Send + Sync;
 
+/// State of a provider that is known and does no work now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    /// Word for the state: `starting`, `down` or `distrusted`.
+    pub state: &'static str,
+    /// Reason of the state, where it is known.
+    pub why: Option<String>,
+}
+
+/// Tells of a provider by name that it is known and does no work now; None of others.
+type Look = dyn Fn(&str) -> Option<Awaited> + Send + Sync;
+
 /// Source of the providers that a pool's properties name.
 #[derive(Clone)]
-pub struct Providers(Arc<OpenSession>);
+pub struct Providers {
+    open: Arc<OpenSession>,
+    look: Arc<Look>,
+}
 
 impl Providers {
-    /// Providers by this way to them.
+    /// Providers by this way to them, which are there or unknown.
     pub fn new(open: impl Fn(&str) -> Result<Session, RegistryError> + Send + Sync + 'static) -> Providers {
-        Providers(Arc::new(open))
+        Providers { open: Arc::new(open), look: Arc::new(|_: &str| None) }
+    }
+
+    /// Providers of which `look` tells, besides, which are known and do no work now: pools may name these, and follow when they are there.
+    #[must_use]
+    pub fn awaiting(self, look: impl Fn(&str) -> Option<Awaited> + Send + Sync + 'static) -> Providers {
+        Providers { open: self.open, look: Arc::new(look) }
     }
 }
 
@@ -96,11 +117,20 @@ impl Followed {
     fn session(&self, name: &str) -> Result<Session, PoolError> {
         let unknown = || PoolError::NoProvider { name: name.to_string() };
         let providers = self.providers.as_ref().ok_or_else(unknown)?;
-        (providers.0)(name).map_err(|_| unknown())
+        (providers.open)(name).map_err(|_| unknown())
     }
 
-    /// Refuses a provider that is not there.
+    /// State of the provider that the properties name, when it is known and does no work now.
+    pub(crate) fn awaited(&self) -> Option<Awaited> {
+        self.look(&self.provider()?)
+    }
+
+    fn look(&self, name: &str) -> Option<Awaited> {
+        (self.providers.as_ref()?.look)(name)
+    }
+
+    /// Refuses a provider that nobody knows; one that is known and not there yet is followed when it is.
     pub(crate) fn check(&self, name: &str) -> Result<(), PoolError> {
-        if is_none(name) { Ok(()) } else { self.session(name).map(drop) }
+        if is_none(name) || self.look(name).is_some() { Ok(()) } else { self.session(name).map(drop) }
     }
 }

@@ -305,3 +305,21 @@ fn in_a_full_place(world: &World) -> Result<(), Failure> {
     }
     world.ok("rm {dir}/state/fill").map(drop)
 }
+
+/// A daemon that died with who would start it again leaves dead mounts: `stop` and `status` say which, and what helps, instead of "not running" alone.
+pub fn dead_mounts(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    std::fs::write(world.path("mnt/tank/file"), "1")?;
+    let daemon = world.daemon()?;
+    let other = supervisor(&daemon).ok_or("      no process starts the daemon again")?;
+    world.ok(&format!("kill -9 {other} {daemon}"))?;
+    let place = format!("its mount at {} is dead", world.at("mnt/tank"));
+    world.ok("zirconia stop")?.prints("not running")?.says(&place)?.says("'zirconia start' brings it back")?;
+    world.refused("zirconia status", 3, &place)?;
+    world.ok("zirconia start")?.shows("tank")?;
+    same("what was written", std::fs::read_to_string(world.path("mnt/tank/file"))?.as_str(), "1")?;
+    world.ok("zirconia stop")?;
+    let again = world.ok("zirconia stop")?;
+    same("nothing is dead", (again.out.trim(), again.err.as_str()), ("not running", ""))
+}

@@ -57,7 +57,15 @@ pub fn foreign(world: &World) -> Result<(), Failure> {
     exported.says("/vdevs/xfs is part of exported pool 'tank'")?;
     world.refused("zpool create two vdevs/a", 1, "must be a full path or shorthand device name")?;
     world.refused("zpool create two nosuchdisk", 1, "must be a full path or shorthand device name")?;
-    world.refused("zpool create two {vdevs}/nowhere", 1, "cannot resolve path")?;
+    // In the same words, wherever it stands.
+    for line in [
+        "zpool create two {vdevs}/nowhere",
+        "zpool create two mirror {vdevs}/xfs {vdevs}/nowhere",
+        "zpool create -f two {vdevs}/xfs log {vdevs}/nowhere",
+    ] {
+        let refused = world.refused(line, 1, "cannot resolve path")?;
+        same("what it says", refused.err, format!("cannot resolve path '{}'\n", world.at("vdevs/nowhere")))?;
+    }
     // Also where it makes the others look as if they did not go together.
     let absent = world.refused("zpool create two mirror {vdevs}/xfs {vdevs}/nowhere", 1, "cannot resolve path")?;
     same("advice to use force", absent.err.contains("'-f'"), false)?;

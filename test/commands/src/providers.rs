@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub fn life(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b", "c"])?;
     world.ok("zpool create -m {mnt}/tank -O compression=gzip tank raidz1 {vdevs}/a {vdevs}/b {vdevs}/c")?;
-    world.ok("zpool get -H -o value,source zia_available,zia_provider,zia_compress tank")?.prints("yes\t-\n-\tdefault\noff\tdefault")?;
+    world.ok("zpool get -H -o value,source zia_available,zia_provider,zia_compress tank")?.prints("yes\t-\noff\tdefault\noff\tdefault")?;
     world.ok("zirconia provider list -H")?.shows("software\tactive\t0\t")?;
     world.refused("zpool set zia_provider=nobody tank", 1, "given provider does not exist")?;
     world.refused("zpool set zia_verify=200 tank", 1, "'200' is no value for 'zia_verify'")?;
@@ -204,16 +204,20 @@ pub fn cuda(world: &World) -> Result<(), Failure> {
 struct Target(Child);
 
 impl Target {
-    /// Starts a target that listens at `{dir}/target.sock`, with a lease of two seconds.
+    /// Starts a target that listens at `{dir}/target.sock`, with a lease of two seconds, and may write everything in `{dir}`.
     fn start(world: &World) -> Result<Target, Failure> {
+        Target::allowing(world, &["."])
+    }
+
+    /// Starts a target that may write these paths below `{dir}`, and nothing else.
+    fn allowing(world: &World, paths: &[&str]) -> Result<Target, Failure> {
         let folder = world.path(".").canonicalize()?;
         let mut child = Command::new(world.program("zirconia-target"))
             .args(["--lease", "2", "--memory", "256M", "--listen"])
             .arg(format!("unix:{}", folder.join("target.sock").display()))
             .arg("--secret-file")
             .arg(folder.join("secret"))
-            .arg("--allow")
-            .arg(folder)
+            .args(paths.iter().flat_map(|path| [std::path::PathBuf::from("--allow"), folder.join(path)]))
             .stdout(Stdio::piped())
             .spawn()?;
         let said = child.stdout.take().map(BufReader::new).and_then(|out| out.lines().next());
@@ -229,6 +233,13 @@ impl Target {
         self.0.kill()?;
         self.0.wait()?;
         Ok(())
+    }
+
+    /// Has the target hang from now on, or go on.
+    fn hang(&self, hangs: bool) -> Result<(), Failure> {
+        let target = rustix::process::Pid::from_child(&self.0);
+        let signal = if hangs { rustix::process::Signal::STOP } else { rustix::process::Signal::CONT };
+        Ok(rustix::process::kill_process(target, signal)?)
     }
 }
 
@@ -369,4 +380,70 @@ pub fn target(world: &World) -> Result<(), Failure> {
     world.ok("zpool scrub -w tank")?;
     world.ok("zpool status tank")?.shows("with 0 errors")?;
     Ok(())
+}
+
+/// A target that may write a pool's devices, and not where that is tried out, writes nothing: who set it up is told so by each command, and what has
+/// to be allowed; with that it writes.
+pub fn unallowed(world: &World) -> Result<(), Failure> {
+    std::fs::write(world.path("secret"), "correct horse battery staple\n")?;
+    world.vdevs(&["a", "b", "c"])?;
+    let devices = ["vdevs/a", "vdevs/b", "vdevs/c"];
+    let target = Target::allowing(world, &devices)?;
+    let loaded = world.ok("zirconia provider load unix:target.sock?secret-file=secret")?;
+    let reason = format!("file write: the write failed (errno 13): it is tried out in {}", world.at("state/provider-tests"));
+    loaded.shows(&format!("disabled:     {reason}"))?.says(&format!("provider 'target' does not do {reason}"))?;
+    world.ok("zpool create -m {mnt}/tank -O recordsize=128K tank raidz1 {vdevs}/a {vdevs}/b {vdevs}/c")?;
+    for property in ["zia_file_write=on", "zia_checksum=on", "zia_raidz1_gen=on"] {
+        world.ok(&format!("zpool set {property} tank"))?;
+    }
+    let refusal = "zia_file_write is on, and provider 'target' does not do that: the write failed (errno 13)";
+    world.ok("zpool set zia_provider=target tank")?.says(refusal)?.says("which a target has to see and be allowed to write ('--allow')")?;
+    world.ok("zpool set zia_file_write=on tank")?.says(refusal)?;
+    world.ok("zpool status tank")?.shows("\tzia_file_write is on, and the provider does not do that: the write failed (errno 13)")?;
+    write_files(world, 0..4)?;
+    same("nothing is written by it", counter(world, "target", "store_blocks")?, 0)?;
+    target.kill()?;
+    until_listed(world, "target\tdown\t1\t")?;
+    let target = Target::allowing(world, &[&devices[..], &["state/provider-tests"]].concat())?;
+    until_listed(world, "target\tactive\t1\t")?;
+    let set = world.ok("zpool set zia_file_write=on tank")?;
+    same("remarks", &*set.err, "")?;
+    world.ok("zpool status tank")?.hides("does not do that")?;
+    write_files(world, 4..8)?;
+    same("it writes", counter(world, "target", "store_blocks")? > 0, true)?;
+    check_files(world, 0..8)?;
+    target.kill()
+}
+
+/// A target that hangs when the daemon starts is a provider of its pool all the same: it can be named, is let go by force only, and is used as soon as
+/// it answers.
+pub fn hanging(world: &World) -> Result<(), Failure> {
+    std::fs::write(world.path("secret"), "correct horse battery staple\n")?;
+    world.vdevs(&["a", "b", "c"])?;
+    world.ok("zpool create -m {mnt}/tank tank raidz1 {vdevs}/a {vdevs}/b {vdevs}/c")?;
+    let target = Target::start(world)?;
+    world.ok("zirconia provider load unix:target.sock?secret-file=secret")?;
+    for property in ["zia_provider=target", "zia_compress=on", "zia_checksum=on"] {
+        world.ok(&format!("zpool set {property} tank"))?;
+    }
+    world.ok("zirconia stop")?;
+    target.hang(true)?;
+    world.ok("zirconia start")?;
+    let shown = world.ok("zpool status tank")?;
+    let is_shown = ["starting", "down"].iter().any(|state| shown.out.contains(&format!("   zia: provider target is {state}\n")));
+    same("it is shown as starting or down", is_shown, true)?;
+    world.refused("zirconia provider unload target", 1, "1 pool names it")?.says("unload it with -f")?;
+    let list = world.ok("zirconia provider list -H")?;
+    let is_listed = ["starting", "down"].iter().any(|state| list.out.contains(&format!("target\t{state}\t1\t")));
+    same("it is listed with its pool", is_listed, true)?;
+    world.ok("zpool set zia_provider=target tank")?.says("the pool goes on in software until it is there")?;
+    target.hang(false)?;
+    until_listed(world, "target\tactive\t1\t")?;
+    write_files(world, 0..4)?;
+    same("it computes checksums", counter(world, "target", "checksum_blocks")? > 0, true)?;
+    check_files(world, 0..4)?;
+    world.ok("zirconia provider unload -f target")?;
+    world.ok("zpool status tank")?.shows("   zia: provider target is absent\n")?;
+    world.refused("zpool set zia_provider=target tank", 1, "given provider does not exist")?;
+    target.kill()
 }

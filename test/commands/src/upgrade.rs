@@ -2,7 +2,7 @@
 //! done twice, a file that is deleted while it is open.
 
 use crate::programs::{Held, append, ended, store, trees};
-use crate::world::{Failure, Running, World, judge, same};
+use crate::world::{Failure, Running, World, judge, same, supervisor};
 use need::Need;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -166,6 +166,7 @@ pub fn stopped_between_deaths(world: &World) -> Result<(), Failure> {
         std::thread::sleep(Duration::from_millis(20));
     }
     world.run("zirconia status")?.shows("is started again 2s after that")?;
+    world.refused("zirconia upgrade", 1, "is started again 2s after that")?;
     world.ok("zirconia stop")?.prints("not running")?;
     world.run("zirconia status")?.hides("started again")?;
     std::thread::sleep(Duration::from_secs(4));
@@ -192,6 +193,23 @@ pub fn stuck(world: &World) -> Result<(), Failure> {
     looked.prints("tank")?.says("being replaced")?;
     world.logged(&["did not go on with the mounts in time"])?;
     same("what was written", std::fs::read_to_string(world.path("mnt/tank/log"))?.as_str(), "12")?;
+    replaced(world, "zirconia upgrade")
+}
+
+/// Without the process that starts daemons again nobody can keep the mounts: an upgrade says so and what helps, and programs see no error.
+pub fn without_keeper(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    std::fs::write(world.path("mnt/tank/file"), "1")?;
+    let daemon = world.daemon()?;
+    let keeper = supervisor(&daemon).ok_or("      no process starts the daemon again")?;
+    world.ok(&format!("kill -9 {keeper}"))?;
+    world.refused("zirconia upgrade", 1, "starts it again when it dies, is gone")?.says("'zirconia stop' and 'zirconia start'")?;
+    same("the daemon", world.daemon()?, daemon)?;
+    same("it is served", std::fs::read_to_string(world.path("mnt/tank/file"))?.as_str(), "1")?;
+    world.ok("zirconia stop")?;
+    world.ok("zirconia start")?.shows("tank")?;
+    same("what was written", std::fs::read_to_string(world.path("mnt/tank/file"))?.as_str(), "1")?;
     replaced(world, "zirconia upgrade")
 }
 

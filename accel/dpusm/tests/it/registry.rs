@@ -35,6 +35,17 @@ fn software_stands_every_test() {
     assert_eq!(device.live_handles(), 0);
 }
 
+/// A list in which an entry stands again and again, as one that was never filled in: each was tested, and whoever loaded it waited for a minute.
+#[test]
+fn a_capability_that_is_there_again_and_again_counts_once() {
+    let exec = inline();
+    let again: Vec<Feature> = features().into_iter().chain(std::iter::repeat_n(Feature::CopyIn { scatter: false }, 1000)).collect();
+    let software = Software::new(&exec, SoftwareOptions { features: again, ..SoftwareOptions::default() });
+    let device = Registry::new(&exec).register(software, &options()).unwrap();
+    assert_eq!(device.capabilities().list.len(), features().len() + 1);
+    assert_eq!(device.disabled(), []);
+}
+
 /// A capability that lies must never see a user's block; the others stay.
 #[test]
 fn liars_are_refused_by_name() {

@@ -154,6 +154,15 @@ fn a_wrong_secret_is_refused_by_name() {
     let address = target_wire::Address::Unix(nobody.0.join("socket"));
     let error = TargetProvider::connect(&exec(), &TargetOptions::new("target", address, secret())).unwrap_err();
     assert!(matches!(error, ConnectError::Unreachable(_)), "{error}");
+    // It takes connections, and that is all.
+    let path = nobody.0.join("silent");
+    let _silent = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let silent = TargetOptions {
+        timeout: std::time::Duration::from_millis(50),
+        ..TargetOptions::new("target", target_wire::Address::Unix(path), secret())
+    };
+    let error = TargetProvider::connect(&exec(), &silent).unwrap_err();
+    assert_eq!(error.to_string(), "the target did not answer within 0.25 s");
     let inline: Exec = Arc::new(exec::Inline::new(1));
     let error = TargetProvider::connect(&inline, &crate::common::options(listening.address())).unwrap_err();
     assert!(matches!(error, ConnectError::NoThreads), "{error}");

@@ -98,9 +98,24 @@ impl Devices {
                 let kind = kind.unwrap_or("unknown");
                 because(ErrorKind::Busy, what, format!("{path} is in use and contains a {kind} filesystem"))
             }
-            error => because(ErrorKind::Io, what, format!("cannot use '{path}': {error}"))
-                .advise("is it there, of at least 64 MiB, writable, and free of other users?"),
+            error => {
+                let failure = because(ErrorKind::Io, what, format!("cannot use '{path}': {error}"));
+                match advice(error) {
+                    Some(advice) => failure.advise(advice),
+                    None => failure,
+                }
+            }
         }
+    }
+}
+
+/// Advice on a device that cannot be opened; none where the reason says enough.
+fn advice(error: DeviceError) -> Option<&'static str> {
+    match error {
+        DeviceError::Busy => Some("another program or daemon has it: have that let it go first"),
+        DeviceError::Denied => Some("the daemon's user has to be able to read and to write it"),
+        DeviceError::ReadOnly => Some("it, or the file system that it lies in, is write-protected"),
+        _ => None,
     }
 }
 
@@ -148,4 +163,18 @@ fn entries(folder: &Path, devices_only: bool) -> Vec<PathBuf> {
             std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device() || (!devices_only && metadata.is_file()))
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who is asked four questions at once looks for the answer to three that are none.
+    #[test]
+    fn a_device_that_cannot_be_used_is_asked_only_what_fits() {
+        let about = |error: DeviceError| advice(error).unwrap_or_default();
+        assert!(about(DeviceError::Busy).contains("another program") && about(DeviceError::Denied).contains("daemon's user"));
+        assert!(about(DeviceError::ReadOnly).contains("write-protected"));
+        assert_eq!(advice(DeviceError::Io), None);
+    }
 }

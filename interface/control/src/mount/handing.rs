@@ -24,6 +24,7 @@ use control_api::{ErrorKind, Failure};
 use exec::{Exec, Mutex};
 use rustix::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -116,6 +117,17 @@ fn check_program(program: &Path) -> Result<(), Failure> {
     }
 }
 
+/// Failure of giving the mounts to their keeper.
+fn not_kept(error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset | io::ErrorKind::NotConnected => {
+            because(ErrorKind::Invalid, WHAT, "the process that keeps its mounts meanwhile, and starts it again when it dies, is gone")
+                .advise("the daemon goes on; 'zirconia stop' and 'zirconia start' replace both, with the mounts away in between")
+        }
+        _ => because(ErrorKind::Io, WHAT, error),
+    }
+}
+
 fn busy(why: &str) -> Failure {
     because(ErrorKind::Busy, WHAT, why)
 }
@@ -199,7 +211,7 @@ impl Handing {
             // The keeper may have let go of what it holds.
             self.holding.forget();
             self.hold();
-            return Err(because(ErrorKind::Io, WHAT, error));
+            return Err(not_kept(&error));
         }
         tracing::info!("{} is to be the daemon: counters and events begin anew", program.display());
         self.pools.stop();
@@ -386,5 +398,20 @@ impl Handing {
         if let Some(keeper) = self.keeper.get() {
             keeper.done();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who is told of a broken pipe does not know what broke, nor that the daemon goes on, nor what helps.
+    #[test]
+    fn a_keeper_that_is_gone_is_named_with_what_helps() {
+        for kind in [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionRefused] {
+            let said = not_kept(&kind.into());
+            assert!(said.why.starts_with("the process that keeps its mounts") && said.next.is_some(), "{said}");
+        }
+        assert_eq!(not_kept(&io::Error::other("no memory")).why, "no memory");
     }
 }

@@ -22,7 +22,6 @@ use std::sync::Arc;
 const KINDS: [&str; 3] = ["fuse.zfs", "fuseblk.zfs", "fuse.zirconia"];
 /// Path of the id that the system has for each time it runs.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
-const FILE: &str = "mounts.json";
 /// Folder in the state directory in which a tree of mounts is put together.
 pub(crate) const STAGE: &str = "stage";
 
@@ -61,9 +60,9 @@ fn boot() -> String {
 }
 
 impl Returning {
-    /// Makes it; the file lies in the folder `state`.
-    pub(crate) fn new(state: &Path, pools: &Arc<Pools>, opening: &Arc<Opening>, mounter: &Arc<Mounter>) -> Returning {
-        let (path, written) = (state.join(FILE), Mutex::default());
+    /// Makes it, for the file at `path`.
+    pub(crate) fn new(path: PathBuf, pools: &Arc<Pools>, opening: &Arc<Opening>, mounter: &Arc<Mounter>) -> Returning {
+        let written = Mutex::default();
         Returning { path, pools: pools.clone(), opening: opening.clone(), mounter: mounter.clone(), written }
     }
 

@@ -6,6 +6,7 @@ use crate::pool::hostid::NO_HOSTID;
 use crate::pool::objections::{self, Occasion};
 use crate::pool::{OpenPool, Pools};
 use crate::provider::accelerators::Accelerators;
+use crate::provider::unserved;
 use crate::report::vdev_props;
 use crate::requests::done;
 use control_api::{ErrorKind, Failure, PoolSet, Response};
@@ -46,9 +47,8 @@ pub(crate) fn set(pools: &Pools, file: &PoolsFile, accelerators: &Arc<Accelerato
     if let Some(vdev) = request.vdev {
         return vdev_props::set(&open, Guid(vdev), request);
     }
-    if request.property == "zia_provider" && !accelerators.await_tests(&request.value) {
-        let why = format!("provider '{}' is still being tested", request.value);
-        return Err(because(ErrorKind::Busy, what, why).advise("'zirconia provider info' shows it; try again"));
+    if request.property == "zia_provider" {
+        accelerators.await_tests(&request.value);
     }
     if request.property == "cachefile" {
         open.set_cachefile(cachefile_of(&request.value, &what)?);
@@ -59,7 +59,7 @@ pub(crate) fn set(pools: &Pools, file: &PoolsFile, accelerators: &Arc<Accelerato
         return Err(because(ErrorKind::Invalid, what, why));
     }
     set_stored(&open, &request.property, &request.value, &what)?;
-    Ok(done())
+    Ok(Response::Done { remarks: unserved::remarks(&open, &request.property) })
 }
 
 /// Sets a property that the pool keeps, feature flags included.

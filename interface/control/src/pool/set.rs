@@ -115,6 +115,11 @@ impl Pools {
         self.any(|open| open.pool().zio().is_suspended())
     }
 
+    /// Number of open pools that name a provider.
+    pub(crate) fn naming(&self, provider: &str) -> usize {
+        self.all().iter().filter(|open| open.pool().provider().as_deref() == Some(provider)).count()
+    }
+
     /// Has pools follow the providers that came and went.
     pub(crate) fn follow_providers(&self) {
         for open in self.all() {

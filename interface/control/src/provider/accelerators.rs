@@ -12,6 +12,7 @@ use dpusm::{Device, DeviceState, OpKind, Provider, ProviderInfo, RegisterOptions
 use exec::{Condvar, Exec, Mutex};
 use kstat::EventSink;
 use metrics::Parameters;
+use pool::Awaited;
 use provider_cuda::{Cuda, CudaOptions};
 use provider_software::{Software, SoftwareOptions};
 use provider_target::{Location, LocationError};
@@ -19,6 +20,8 @@ use serde::{Deserialize, Serialize};
 use service::trust;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -32,6 +35,8 @@ const TARGET: &str = "target";
 const SOFTWARE_TEST_BYTES_MAX: usize = 16 << 10;
 /// Longest time that a person who names a provider waits for its tests, of which each has a deadline of its own.
 const TESTS: Duration = Duration::from_secs(30);
+/// Folder of the state directory in which providers' writes to files and disks are tried out: the only one that a target has to be allowed for that.
+const TRIALS: &str = "provider-tests";
 
 /// Source of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +101,8 @@ pub(crate) struct Accelerators {
     exec: Exec,
     registry: Registry,
     remembered: PathBuf,
+    /// Folder in which writes are tried out.
+    trials: PathBuf,
     /// Sources of providers, by their names.
     sources: Mutex<BTreeMap<String, Source>>,
     /// Keepers of the providers that have a process of their own and were needed, by their names.
@@ -162,13 +169,16 @@ fn why_distrusted(operation: OpKind, from: &str) -> String {
 impl Accelerators {
     /// Makes the providers: knows what was loaded before, without having loaded it yet.
     pub fn new(exec: &Exec, state: &StateDir, events: Arc<dyn EventSink>, parameters: Arc<Parameters>) -> Arc<Accelerators> {
-        let path = state.path().join("providers.json");
+        let (path, trials) = (state.path().join("providers.json"), state.path().join(TRIALS));
+        // Now: a target has to be allowed to write there before it is loaded. What cannot be made, or is no folder, costs those tests.
+        let _ = DirBuilder::new().mode(0o700).create(&trials);
         let registry = Registry::with_events(exec, events);
         let sources = Mutex::new(remembered(&path, &registry));
         let own = Arc::new(Accelerators {
             exec: exec.clone(),
             registry,
             remembered: path,
+            trials,
             sources,
             keepers: Mutex::default(),
             problems: Mutex::default(),
@@ -289,11 +299,27 @@ impl Accelerators {
         self.registry.get(name)
     }
 
-    /// Waits for a provider that is being tested; false when that takes too long.
-    pub(crate) fn await_tests(self: &Arc<Self>, name: &str) -> bool {
+    /// Waits for a provider that is being tested, up to a time.
+    pub(crate) fn await_tests(self: &Arc<Self>, name: &str) {
         drop(self.session(name));
         self.wait_for(&[name.to_string()], TESTS);
-        self.registry.get(name).is_ok() || !self.busy.lock().contains(name)
+    }
+
+    /// State of a provider that was loaded and does no work now.
+    pub(crate) fn awaited(&self, name: &str) -> Option<Awaited> {
+        match self.registry.list().into_iter().find(|info| info.name == name) {
+            Some(ProviderInfo { lie: Some(kind), .. }) => {
+                Some(Awaited { state: "distrusted", why: Some(why_distrusted(kind, &self.from(name))) })
+            }
+            Some(info) => (info.state == DeviceState::Down).then(|| Awaited { state: "down", why: self.problem(name) }),
+            None => (name == SOFTWARE || self.sources.lock().contains_key(name)).then(|| self.unregistered(name)),
+        }
+    }
+
+    /// State of a provider that was loaded before, and is not registered.
+    fn unregistered(&self, name: &str) -> Awaited {
+        let state = if self.busy.lock().contains(name) { "starting" } else { "down" };
+        Awaited { state, why: self.problem(name) }
     }
 
     /// Makes and tests what was loaded before, unless somebody is at it. Does not wait for that.
@@ -394,7 +420,7 @@ impl Accelerators {
     }
 
     pub(crate) fn options(&self) -> RegisterOptions {
-        RegisterOptions { scratch: self.remembered.parent().map(Path::to_path_buf), ..RegisterOptions::default() }
+        RegisterOptions { scratch: Some(self.trials.clone()), ..RegisterOptions::default() }
     }
 
     /// Loads a library, opens a GPU, or connects to a target; returns the name of the provider.
@@ -438,11 +464,18 @@ impl Accelerators {
         Ok(name)
     }
 
-    /// Lets a provider go; one that pools use only by force.
-    pub(crate) fn unload(self: &Arc<Self>, request: &ProviderUnload) -> Result<(), Failure> {
+    /// Lets a provider go; one that pools use only by force. `users` are the pools that name it, whether it is there for them or not.
+    pub(crate) fn unload(self: &Arc<Self>, request: &ProviderUnload, users: usize) -> Result<(), Failure> {
         let what = format!("cannot unload provider '{}'", request.name);
         if request.name == SOFTWARE {
             return Err(Failure::new(ErrorKind::Invalid, what, "it is built in"));
+        }
+        let in_use = |why: String| {
+            let advice = "set zia_provider=off on the pools that use it, or unload it with -f: they go on in software";
+            Failure::new(ErrorKind::Busy, &*what, why).advise(advice)
+        };
+        if users > 0 && !request.force && (self.registry.get(&request.name).is_ok() || self.awaited(&request.name).is_some()) {
+            return Err(in_use(format!("{users} {} it", if users == 1 { "pool names" } else { "pools name" })));
         }
         let _turn = self.turn(&request.name);
         let was_remembered = self.sources.lock().contains_key(&request.name);
@@ -450,10 +483,7 @@ impl Accelerators {
             Ok(()) => {}
             // Not needed since the daemon started, or not there.
             Err(RegistryError::Unknown { .. }) if was_remembered => {}
-            Err(error @ RegistryError::InUse { .. }) => {
-                let advice = "set zia_provider=off on the pools that use it, or unload it with -f: they go on in software";
-                return Err(Failure::new(ErrorKind::Busy, what, error.to_string()).advise(advice));
-            }
+            Err(error @ RegistryError::InUse { .. }) => return Err(in_use(error.to_string())),
             Err(error) => return Err(Failure::new(ErrorKind::NotFound, what, error.to_string())),
         }
         self.let_go(&request.name);
@@ -500,12 +530,13 @@ impl Accelerators {
 
     /// Report of a provider that could not be registered.
     fn absent(&self, name: &str, source: &Source) -> ProviderReport {
+        let Awaited { state, why } = self.unregistered(name);
         ProviderReport {
             name: name.to_string(),
             version: String::new(),
             path: Some(source.to_string()),
-            state: if self.busy.lock().contains(name) { "starting" } else { "down" }.to_string(),
-            problem: self.problems.lock().get(name).cloned(),
+            state: state.to_string(),
+            problem: why,
             generation: 0,
             sessions: 0,
             live_handles: 0,
@@ -544,7 +575,7 @@ impl Accelerators {
                 .iter()
                 .map(|disabled| DisabledCapability {
                     capability: disabled.capability.feature.to_string(),
-                    reason: disabled.fault.to_string(),
+                    reason: targets::why(disabled, &self.trials.display().to_string()),
                 })
                 .collect(),
             counters,

@@ -3,3 +3,4 @@
 pub(crate) mod accelerators;
 pub(crate) mod offload;
 pub(crate) mod targets;
+pub(crate) mod unserved;

@@ -4,9 +4,11 @@
 //! The numbers are the provider's, over all pools that use it and all of its generations.
 
 use crate::pool::OpenPool;
-use control_api::AcceleratorReport;
+use crate::provider::unserved;
+use control_api::{AcceleratorReport, UnservedProperty};
 use dpusm::{BreakerState, Device, FallbackReason, OpKind, OpStats, Tally};
 use metrics::AcceleratorView;
+use pool::Awaited;
 use std::sync::Arc;
 
 /// Operations that stages of the pipeline consist of; the others only serve them.
@@ -19,6 +21,7 @@ struct Seen {
     lie: Option<OpKind>,
     stats: Option<Arc<OpStats>>,
     device: Option<Device>,
+    awaited: Option<Awaited>,
 }
 
 impl Seen {
@@ -32,17 +35,26 @@ impl Seen {
             lie: session.and_then(|session| session.lie()),
             stats: session.map(|session| session.stats().clone()),
             device: session.and_then(|session| session.device().ok()),
+            awaited: open.pool().awaited_provider(),
         })
     }
 
-    /// State of the provider: `active`; `down` when it died; `distrusted` when it was caught lying; `absent` when nobody knows it.
+    /// State of the provider: `active`; `starting` while it is loaded and tested; `down` when it died, or is not there; `distrusted` when it was
+    /// caught lying; `absent` when nobody knows it.
     fn state(&self) -> &'static str {
-        match (&self.stats, &self.device) {
-            (None, _) => "absent",
+        match (&self.device, &self.awaited) {
             _ if self.lie.is_some() => "distrusted",
-            (_, None) => "down",
-            _ => "active",
+            (Some(_), _) => "active",
+            (None, Some(awaited)) => awaited.state,
+            (None, None) if self.stats.is_some() => "down",
+            (None, None) => "absent",
         }
+    }
+
+    /// Reason of a state other than `active`; that of a lie is told otherwise.
+    fn problem(&self) -> Option<String> {
+        let awaited = self.awaited.as_ref().filter(|_| self.device.is_none() && self.lie.is_none());
+        awaited?.why.clone()
     }
 
     /// Operations, each with the state of its breaker and the number of times that it opened.
@@ -69,6 +81,11 @@ pub(crate) fn report(open: &OpenPool) -> Option<AcceleratorReport> {
     let positive = |(name, count): (&str, u64)| (count > 0).then(|| (name.to_string(), count));
     Some(AcceleratorReport {
         state: seen.state().to_string(),
+        problem: seen.problem(),
+        unserved: unserved::unserved(open)
+            .into_iter()
+            .map(|(property, reason)| UnservedProperty { property: property.to_string(), reason })
+            .collect(),
         lied_at: seen.lie.map(|kind| kind.name().to_string()),
         operations: STAGES.iter().filter_map(|kind| positive((kind.name(), get(*kind, Tally::Blocks)))).collect(),
         fallbacks: FallbackReason::ALL.iter().filter_map(|reason| positive((reason.name(), total(Tally::Fallback(*reason))))).collect(),

@@ -9,7 +9,7 @@
 
 use crate::failure::believable;
 use crate::provider::accelerators::Accelerators;
-use dpusm::{Provider, RegisterOptions, RegistryError};
+use dpusm::{Disabled, Fault, Feature, OpError, Provider, RegisterOptions, RegistryError};
 use exec::{Condvar, Mutex};
 use provider_process::{Hosted, HostedOptions};
 use provider_target::{LinkStats, Location, TargetProvider};
@@ -26,6 +26,9 @@ const TEST_BYTES_MAX: usize = 16 << 10;
 const FAILURES_MAX: u32 = 5;
 /// Nanoseconds after which a process that ends had not failed at its start.
 const STEADY_NS: u64 = 60_000_000_000;
+/// Errnos of a place that a target may not write, or does not see: EACCES and ENOENT.
+const EACCES: i32 = 13;
+const ENOENT: i32 = 2;
 
 /// Place of a provider outside of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,6 +165,17 @@ pub(crate) fn options(owner: &Accelerators, place: &Place) -> RegisterOptions {
     }
 }
 
+/// Reason why a capability is not used; of a write that was refused also what has to be allowed: `folder` is where it was tried out.
+pub(crate) fn why(disabled: &Disabled, folder: &str) -> String {
+    let is_store = matches!(disabled.capability.feature, Feature::Store { .. });
+    match disabled.fault {
+        Fault::Error(OpError::Io(EACCES | ENOENT)) if is_store => {
+            format!("{}: it is tried out in {folder}, which a target has to see and be allowed to write ('--allow')", disabled.fault)
+        }
+        fault => fault.to_string(),
+    }
+}
+
 /// Starts the keeper's operation; `running` is the session that it begins with.
 pub(crate) fn keep(owner: &Arc<Accelerators>, keeper: &Arc<Keeper>, running: Option<Running>) {
     let (weak, keeper) = (Arc::downgrade(owner), keeper.clone());
@@ -254,5 +268,26 @@ impl Accelerators {
         }
         self.changed();
         Ok(running)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dpusm::{Capability, StoreKind};
+
+    /// A target that nobody allowed to write where that is tried out never writes: who set it up would look for the reason in vain.
+    #[test]
+    fn a_write_that_was_refused_says_what_has_to_be_allowed() {
+        let disabled = |feature, fault| Disabled { capability: Capability::any(feature), fault };
+        let store = Feature::Store { kind: StoreKind::File };
+        let refused = Fault::Error(OpError::Io(EACCES));
+        let text = why(&disabled(store, refused), "/state/provider-tests");
+        assert!(
+            text.starts_with("the write failed (errno 13)") && text.contains("/state/provider-tests, which a target has to see"),
+            "{text}"
+        );
+        assert_eq!(why(&disabled(store, Fault::WrongAnswer), "/x"), "the answer was wrong");
+        assert_eq!(why(&disabled(Feature::ZeroFill, refused), "/x"), refused.to_string());
     }
 }

@@ -299,7 +299,7 @@ pub fn properties(status: &PoolStatus, health: &str, altroot: Option<&str>, feat
         fixed("compatibility", text("off")),
         fixed("background_latency_target", text("auto")),
         Property::fact("zia_available", text("yes")),
-        fixed("zia_provider", Value::None),
+        fixed("zia_provider", text("off")),
     ];
     let switches = ["zia_compress", "zia_decompress", "zia_checksum"];
     let raidz = ["zia_raidz1_gen", "zia_raidz2_gen", "zia_raidz3_gen", "zia_raidz1_rec", "zia_raidz2_rec", "zia_raidz3_rec"];

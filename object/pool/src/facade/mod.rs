@@ -25,7 +25,7 @@ use crate::sync::Syncer;
 use crate::vdev_ops::VdevOps;
 use crate::vdev_ops::leaves::Leaves;
 use crate::verify::{Reading, SpaceReport, Verifier};
-use crate::zia::Followed;
+use crate::zia::{Awaited, Followed};
 use crate::{FEATURES, PoolError, Support, feature_by_guid, feature_by_name};
 use arc::Cache;
 use dmu::{Objset, Tx, TxgManager};
@@ -376,6 +376,11 @@ impl Pool {
     /// The provider that the properties name, whether it is there or not.
     pub fn provider(&self) -> Option<String> {
         self.zia.provider()
+    }
+
+    /// State of the provider that the properties name, when it is known and does no work now.
+    pub fn awaited_provider(&self) -> Option<Awaited> {
+        self.zia.awaited()
     }
 
     /// Walks every block of the pool, which must not change meanwhile: a read-only import is best.

@@ -60,7 +60,7 @@ const fn switch(name: &'static str) -> Own {
 
 pub(super) const OWN: &[Own] = &[
     Own { name: LATENCY_TARGET, default: "auto", is_valid: |text| target_of(text).is_some() },
-    Own { name: PROVIDER, default: "-", is_valid: |_| true },
+    Own { name: PROVIDER, default: "off", is_valid: |_| true },
     switch("zia_compress"),
     switch("zia_decompress"),
     switch("zia_checksum"),

@@ -6,7 +6,7 @@ use dpusm::{FallbackReason, OpKind, RegisterOptions, Registry, Tally};
 use dsl::CreateDataset;
 use exec::Exec;
 use ondisk::ObjsetType;
-use pool::{ImportOptions, Pool, PoolError, PoolSpec, Providers, Runtime, TopSpec};
+use pool::{Awaited, ImportOptions, Pool, PoolError, PoolSpec, Providers, Runtime, TopSpec};
 use provider_faulty::{Fault, Faulty, Harm, When};
 use provider_software::{Software, SoftwareOptions};
 use std::sync::Arc;
@@ -95,7 +95,7 @@ fn properties_are_followed_and_kept() {
         pool.sync().expect("synced");
         assert!(blocks(&registry, OpKind::RaidGenerate) >= BLOCKS, "the property was forgotten");
         pool.set_prop("zia_provider", "off").expect("set");
-        assert_eq!(prop(&pool, "zia_provider"), "-");
+        assert_eq!(prop(&pool, "zia_provider"), "off");
         pool.sync().expect("synced");
         let before = compressions(&registry);
         write(&pool, object, 0..BLOCKS, 4);
@@ -108,6 +108,38 @@ fn properties_are_followed_and_kept() {
     check(&pool, object, &[4; BLOCKS as usize], "imported without the provider");
     write(&pool, object, 0..BLOCKS, 5);
     assert!(pool.verify_space().expect("readable").is_clean());
+}
+
+/// A target that does not answer just now: who names it would be told that it does not exist, and the pool would do without it for good.
+#[test]
+fn a_provider_that_is_not_there_yet_can_be_named_and_is_followed_when_it_is() {
+    let (exec, devices) = (exec(12), devices(5));
+    let registry = Registry::new(&exec);
+    let (sessions, known) = (registry.clone(), registry.clone());
+    let starting = || Awaited { state: "starting", why: None };
+    let look = move |name: &str| (name == "software" && known.get(name).is_err()).then(starting);
+    let providers = Providers::new(move |name| sessions.get(name)).awaiting(look);
+    let pool = create(&exec, &devices, &Runtime { providers: Some(providers), ..Runtime::new() });
+    let object = new_object(&pool);
+    assert_eq!(pool.awaited_provider(), None, "nothing was asked for");
+    assert!(matches!(pool.set_prop("zia_provider", "nobody"), Err(PoolError::NoProvider { .. })));
+    let properties =
+        [("zia_provider", "software"), ("zia_compress", "on"), ("zia_checksum", "on"), ("zia_raidz2_gen", "on"), ("zia_verify", "100")];
+    for (name, value) in properties {
+        pool.set_prop(name, value).expect("set");
+    }
+    assert_eq!((pool.provider().as_deref(), pool.awaited_provider()), (Some("software"), Some(starting())));
+    write(&pool, object, 0..BLOCKS, 1);
+    pool.sync().expect("synced");
+    let options = RegisterOptions { test_bytes_max: 4096, ..RegisterOptions::default() };
+    registry.register(Software::new(&exec, SoftwareOptions::default()), &options).expect("software behaves");
+    pool.follow_providers().expect("followed");
+    assert_eq!(pool.awaited_provider(), None);
+    let before = blocks(&registry, OpKind::RaidGenerate);
+    write(&pool, object, 0..BLOCKS, 2);
+    pool.sync().expect("synced");
+    assert!(blocks(&registry, OpKind::RaidGenerate) >= before + BLOCKS, "it was not followed");
+    check(&pool, object, &[2; BLOCKS as usize], "after all");
 }
 
 /// A device that takes another's place must be written as the others are: if the provider does not know it, every block goes back through the
