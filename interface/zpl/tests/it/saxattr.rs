@@ -76,7 +76,6 @@ impl Machine {
     fn again(self) -> Machine {
         let Machine { exec, device, pool } = self;
         pool.export().expect("exported");
-        drop(pool);
         Machine::import(exec, device)
     }
 
