@@ -598,13 +598,13 @@ mod tests {
         let busy = AcceleratorReport {
             provider: "card".into(),
             state: "active".into(),
-            lied_at: None,
             operations: counts(&[("checksum", 7), ("compress", 5)]),
             fallbacks: counts(&[("timeout", 2), ("tripped", 1)]),
             restarts: 1,
             verified: 9,
             verify_failures: 2,
             breakers_open: vec!["compress".into()],
+            ..AcceleratorReport::default()
         };
         let gone = AcceleratorReport { provider: "card".into(), state: "absent".into(), ..AcceleratorReport::default() };
         assert_eq!(accelerator_lines(&gone), "   zia: provider card is absent\n");
