@@ -15,7 +15,8 @@ pub fn done(client: &Client, request: &Request) -> Result<u8, Failure> {
 /// Prints a remark: warnings, and what was not possible, where errors go. What `zpool online` warns of is its output in OpenZFS.
 pub fn say(remark: &str) {
     let is_output = remark.starts_with("warning: device '");
-    if !is_output && ["warning: ", "Warning: ", "cannot ", "property may be set"].iter().any(|start| remark.starts_with(start)) {
+    if !is_output && ["warning: ", "Warning: ", "cannot ", "property may be set", "volume '"].iter().any(|start| remark.starts_with(start))
+    {
         crate::errln!("{remark}");
     } else {
         crate::outln!("{remark}");

@@ -311,6 +311,7 @@ pub fn dead_mounts(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a"])?;
     world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
     std::fs::write(world.path("mnt/tank/file"), "1")?;
+    world.ok("zpool sync tank")?;
     let daemon = world.daemon()?;
     let other = supervisor(&daemon).ok_or("      no process starts the daemon again")?;
     world.ok(&format!("kill -9 {other} {daemon}"))?;

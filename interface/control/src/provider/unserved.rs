@@ -52,11 +52,11 @@ pub(crate) fn remarks(open: &OpenPool, property: &str) -> Vec<String> {
     let Some(provider) = open.pool().provider().filter(|_| property.starts_with("zia_")) else { return Vec::new() };
     if let Some(awaited) = open.pool().awaited_provider().filter(|_| property == "zia_provider") {
         let why = awaited.why.map(|why| format!(" ({why})")).unwrap_or_default();
-        return vec![format!("provider '{provider}' is {}{why}: the pool goes on in software until it is there", awaited.state)];
+        return vec![format!("warning: provider '{provider}' is {}{why}: the pool goes on in software until it is there", awaited.state)];
     }
     let is_meant = |name: &str| property == "zia_provider" || property == name;
     let unserved = unserved(open).into_iter().filter(|(name, _)| is_meant(name));
-    unserved.map(|(name, why)| format!("{name} is on, and provider '{provider}' does not do that: {why}")).collect()
+    unserved.map(|(name, why)| format!("warning: {name} is on, and provider '{provider}' does not do that: {why}")).collect()
 }
 
 #[cfg(test)]

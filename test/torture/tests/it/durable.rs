@@ -31,7 +31,7 @@ fn a_mirror_of_log_devices_keeps_what_was_made_durable() {
 
 #[test]
 fn raidz_keeps_what_was_made_durable() {
-    cut(Layout::Raidz1x3, 97, 97);
+    cut(Layout::Raidz1x3, 89, 97);
 }
 
 /// Power that goes off while an uberblock is written, so that few labels have it, and again while the next txg writes configurations into
