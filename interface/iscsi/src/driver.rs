@@ -89,6 +89,8 @@ pub(crate) async fn drive(
     let result = driver.run(&mut finished, &mut letters, stop).await;
     let why = driver.closing.unwrap_or("the connection was lost");
     tracing::info!("iSCSI connection of {peer} ended: {why}");
+    // The peer learns of the end at once, not when the last task has ended. It may have gone first.
+    let _ = rustix::net::shutdown(&driver.stream, rustix::net::Shutdown::Both);
     driver.act();
     while !driver.connection.abandon() {
         let Some(result) = finished.recv().await else { break };

@@ -2,6 +2,7 @@
 
 mod commands;
 mod initiator;
+mod late;
 mod login;
 mod reservations;
 mod sessions;
