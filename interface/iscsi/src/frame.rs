@@ -56,7 +56,7 @@ struct Segment {
 
 /// Cuts the bytes of a connection into PDUs.
 ///
-/// [`Framer::spaces`] says where the next bytes go, [`Framer::filled`] how many came, [`Framer::next`] gives PDUs until there is no whole one.
+/// [`Framer::spaces`] says where the next bytes go, [`Framer::filled`] how many came, [`Framer::next_pdu`] gives PDUs until there is no whole one.
 pub struct Framer {
     stage: Vec<u8>,
     start: usize,

@@ -71,7 +71,7 @@ pub enum Action {
     Send(Outgoing),
     /// Drive a job; its result is given to [`Connection::finished`](crate::Connection::finished).
     Run(Job),
-    /// Ask for a session; the answer is given to [`Connection::admitted`](crate::Connection::admitted).
+    /// Ask for a session; the answer is given back to the connection.
     Admit(Box<Request>),
     /// From here on, in both directions: digests of headers and data, and the longest data segment in bytes that comes in.
     Negotiated(Parameters),
@@ -460,7 +460,7 @@ impl Full {
         for nexus in units {
             if attention == UNIT_RESET {
                 nexus.disk.change(|state| state.reserved = None);
-                // Who asked for the reset is told, too, as Linux's target does it.
+                // Who asked for the reset is told, too: libiscsi's tests expect it.
                 nexus.disk.tell_all(None, attention);
                 nexus.disk.abort_others(self.session.id, None, &token);
             } else {

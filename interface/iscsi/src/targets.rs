@@ -260,7 +260,7 @@ impl Targets {
     }
 }
 
-/// Number of a unit out of the eight bytes of a PDU: peripheral or flat addressing (SAM-5, section 4.7), nothing behind it.
+/// Number of a unit out of the eight bytes of a PDU: peripheral or flat addressing (SAM-5), nothing behind it.
 pub(crate) fn number_of(lun: u64) -> Option<u16> {
     let (first, rest) = ((lun >> 48) as u16, lun << 16);
     match first >> 14 {

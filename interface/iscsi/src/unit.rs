@@ -126,7 +126,7 @@ pub struct Kept {
     pub generation: u32,
     /// Registered initiator ports.
     pub registrations: Vec<Registration>,
-    /// Transport identifier of the holder and type of the reservation (SPC-4, section 5.12.6), if there is one.
+    /// Transport identifier of the holder and type of the reservation (SPC-4), if there is one.
     pub reservation: Option<(String, u8)>,
 }
 

@@ -1,4 +1,4 @@
-//! Commands that read, write, compare, fill and unmap blocks (SBC-3, section 5), over the port of the unit.
+//! Commands that read, write, compare, fill and unmap blocks (SBC-3), over the port of the unit.
 
 use crate::bytes::{be8, be16, be32, be64};
 use crate::scsi::disk::{Disk, Nexus};
@@ -271,7 +271,7 @@ impl Work<'_> {
         self.disk().unit.prefetch(Extent { at: span.first * self.block(), bytes });
     }
 
-    /// Carries out UNMAP with its parameter list (SBC-3, section 5.25).
+    /// Carries out UNMAP with its parameter list (SBC-3).
     pub(crate) async fn unmap(&self, list: &[u8]) -> Result<(), Fault> {
         if be16(self.cdb, 7) == 0 {
             return Ok(());

@@ -1,4 +1,4 @@
-//! READ CAPACITY and GET LBA STATUS (SBC-3, sections 5.15, 5.16 and 5.6).
+//! READ CAPACITY and GET LBA STATUS (SBC-3).
 
 use crate::bytes::{be32, be64, put};
 use crate::scsi::sense::{Fault, Sense};

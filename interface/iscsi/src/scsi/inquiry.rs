@@ -1,4 +1,4 @@
-//! INQUIRY and its pages of vital product data (SPC-4, sections 6.6 and 7.8; SBC-3, section 6.5).
+//! INQUIRY and its pages of vital product data (SPC-4; SBC-3).
 
 use crate::bytes::{be16, put};
 use crate::scsi::sense::{Fault, Sense};

@@ -1,4 +1,4 @@
-//! MODE SENSE and MODE SELECT: the caching page, the control page, and informational exceptions (SPC-4, section 7.5; SBC-3, section 6.4).
+//! MODE SENSE and MODE SELECT: the caching page, the control page, and informational exceptions (SPC-4; SBC-3).
 
 use crate::bytes::{be8, be16};
 use crate::scsi::sense::{Fault, Sense};

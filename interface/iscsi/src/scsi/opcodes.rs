@@ -1,4 +1,4 @@
-//! REPORT SUPPORTED OPERATION CODES (SPC-4, section 6.35), out of the table of commands.
+//! REPORT SUPPORTED OPERATION CODES (SPC-4), out of the table of commands.
 
 use crate::bytes::{be16, be32};
 use crate::scsi::sense::{Fault, Sense};

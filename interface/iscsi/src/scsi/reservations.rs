@@ -1,9 +1,9 @@
-//! Reservations of a unit as a state and what changes it (SPC-4, section 5.12; RESERVE(6) of SPC-2). No I/O, no locks.
+//! Reservations of a unit as a state and what changes it (SPC-4; RESERVE(6) of SPC-2). No I/O, no locks.
 
 use crate::scsi::table::Class;
 use crate::unit::{Kept, Registration};
 
-/// Types of persistent reservations (SPC-4, table 216).
+/// Types of persistent reservations (SPC-4).
 pub(crate) mod kind {
     pub(crate) const WRITE_EXCLUSIVE: u8 = 1;
     pub(crate) const EXCLUSIVE_ACCESS: u8 = 3;

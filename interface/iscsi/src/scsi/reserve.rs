@@ -27,7 +27,7 @@ impl From<Refused> for Fault {
     }
 }
 
-/// Carries out PERSISTENT RESERVE IN (SPC-4, section 6.15).
+/// Carries out PERSISTENT RESERVE IN (SPC-4).
 pub(crate) fn read(cdb: &[u8; 16], state: &Reservations) -> Vec<u8> {
     let kept = &state.kept;
     let mut bytes = kept.generation.to_be_bytes().to_vec();
@@ -93,7 +93,7 @@ pub(crate) fn check(cdb: &[u8; 16]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Carries out PERSISTENT RESERVE OUT (SPC-4, section 6.16): what is to be kept is stored before anybody sees the change.
+/// Carries out PERSISTENT RESERVE OUT (SPC-4): what is to be kept is stored before anybody sees the change.
 pub(crate) async fn write(nexus: &Nexus, cdb: &[u8; 16], list: &[u8]) -> Result<(), Fault> {
     if list.len() < LIST_BYTES {
         return Err(Sense::PARAMETER_LENGTH.into());

@@ -1,8 +1,8 @@
-//! Status and sense data: why a command failed (SPC-4, section 4.5).
+//! Status and sense data: why a command failed (SPC-4).
 
 use crate::unit::UnitError;
 
-/// Status codes (SAM-5, section 5.3).
+/// Status codes (SAM-5).
 pub(crate) mod status {
     pub(crate) const GOOD: u8 = 0x00;
     pub(crate) const CHECK_CONDITION: u8 = 0x02;

@@ -33,7 +33,7 @@ pub(crate) enum Kind {
     Prefetch,
 }
 
-/// Classes of commands as far as reservations of others are concerned (SPC-4, tables 64 and 65; SBC-3, table 13).
+/// Classes of commands as far as reservations of others are concerned (SPC-4; SBC-3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// Allowed always.
@@ -57,7 +57,7 @@ pub(crate) struct Entry {
     pub(crate) has_action: bool,
     /// True for commands of thin units only.
     pub(crate) is_thin: bool,
-    /// Bits that may be set, byte by byte; the operation code and the service action as they are (SPC-4, section 6.35.3).
+    /// Bits that may be set, byte by byte; the operation code and the service action as they are (SPC-4).
     pub(crate) usage: &'static [u8],
 }
 
