@@ -1,0 +1,12 @@
+//! Scripted initiators against a target over TCP: what they rely on, and what they must not get away with.
+
+mod commands;
+mod initiator;
+mod late;
+mod login;
+mod reservations;
+mod sessions;
+mod transfer;
+#[path = "../../examples/ram/unit.rs"]
+mod unit;
+mod world;
