@@ -6,6 +6,8 @@ mod names;
 mod requests;
 mod reservations;
 mod rights;
+#[cfg(test)]
+mod tests;
 mod unit;
 
 pub(crate) use door::Portal;
