@@ -13,7 +13,7 @@ const SECRET_FILE_BYTES_MAX: u64 = 4096;
 /// Words for a secret that cannot be read.
 const READ_SECRET: &str = "cannot read the secret";
 
-/// What can be done with targets.
+/// Verbs of `zirconia target`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// The targets: their volumes, sessions, and who may use them.

@@ -271,7 +271,7 @@ impl Portal {
         let pool = self.pools.get(&wanted.pool).filter(|pool| pool.load_guid() == wanted.which.1)?;
         let handle = pool.dsl().hold(&wanted.volume).ok()?;
         let Some(target) = open.targets.add(name) else {
-            tracing::warn!("the volume '{}' is not served: the name of its target, {name}, is too long or still in use", wanted.volume);
+            tracing::warn!("the volume '{}' is not served: {name} is too long for the name of a target", wanted.volume);
             return None;
         };
         let weak = Arc::downgrade(&target);

@@ -37,7 +37,26 @@ struct Lent {
 
 /// Open volumes of a pool, by the objects of their datasets.
 #[derive(Default)]
-pub(crate) struct Shelf(Mutex<BTreeMap<u64, Lent>>);
+pub(crate) struct Shelf {
+    lent: Mutex<BTreeMap<u64, Lent>>,
+    /// Names at and below which nobody stands ready to serve a volume.
+    barred: Mutex<Vec<String>>,
+}
+
+/// Bar that keeps volumes at and below a name from being lent as standing loans while it lives.
+pub(crate) struct Away {
+    shelf: Arc<Shelf>,
+    name: String,
+}
+
+impl Drop for Away {
+    fn drop(&mut self) {
+        let mut barred = self.shelf.barred.lock();
+        if let Some(at) = barred.iter().position(|name| *name == self.name) {
+            barred.swap_remove(at);
+        }
+    }
+}
 
 /// Right to use a volume; the last one closes it when it is dropped.
 pub(crate) struct Loan {
@@ -56,7 +75,7 @@ impl Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        let mut lent = self.shelf.0.lock();
+        let mut lent = self.shelf.lent.lock();
         let Some(known) = lent.get_mut(&self.object).filter(|known| Arc::ptr_eq(&known.place, &self.place)) else { return };
         match self.is_standing {
             true => known.standing = None,
@@ -80,7 +99,7 @@ impl Shelf {
     /// Does [`Shelf::lend`] for who serves the volume to others, one at a time: it is in use while `is_served` says so.
     ///
     /// # Errors
-    /// Those of opening it.
+    /// [`DslError::Busy`] while it is about to go, those of opening it.
     pub(crate) fn lend_standing(
         self: &Arc<Self>,
         dataset: DatasetHandle,
@@ -99,7 +118,11 @@ impl Shelf {
         standing: Option<IsServed>,
     ) -> Result<Loan, DslError> {
         let (object, is_standing) = (dataset.object(), standing.is_some());
-        let mut lent = self.0.lock();
+        let mut lent = self.lent.lock();
+        // Whoever bars the name takes away afterwards what is lent here.
+        if is_standing && self.barred.lock().iter().any(|name| is_within(&dataset.name(), name)) {
+            return Err(DslError::Busy);
+        }
         if let Some(known) = lent.get_mut(&object) {
             match standing {
                 Some(is_served) => known.standing = Some(is_served),
@@ -116,7 +139,7 @@ impl Shelf {
 
     /// Volumes that are open, at and below a name.
     fn open(&self, name: &str) -> Vec<Arc<Volume>> {
-        let lent = self.0.lock();
+        let lent = self.lent.lock();
         let volumes = lent.values().filter_map(|lent| lent.place.0.lock().clone());
         volumes.filter(|volume| is_within(&volume.dataset().name(), name)).collect()
     }
@@ -124,7 +147,7 @@ impl Shelf {
     /// Name of a volume at or below a name that somebody uses at this moment.
     fn used(&self, name: &str) -> Option<String> {
         let open: Vec<(Arc<Volume>, usize, Option<IsServed>)> = {
-            let lent = self.0.lock();
+            let lent = self.lent.lock();
             lent.values().filter_map(|lent| Some((lent.place.0.lock().clone()?, lent.users, lent.standing.clone()))).collect()
         };
         // Not while the list is locked: who is asked may let go of what it has.
@@ -146,20 +169,21 @@ impl Shelf {
     }
 
     /// Makes sure that nobody uses a volume at or below this name, for a change that `what` says cannot be; by force whoever does is cut off: his
-    /// requests fail from now on.
+    /// requests fail from now on. Who only stands ready to serve one gives way until the change is done, and what is returned is dropped.
     ///
     /// # Errors
     /// "dataset is busy" while somebody does.
-    pub(crate) fn leave(&self, exec: &Exec, name: &str, what: String, force: bool) -> Result<(), Failure> {
+    pub(crate) fn leave(self: &Arc<Self>, exec: &Exec, name: &str, what: String, force: bool) -> Result<Away, Failure> {
+        let away = Away { shelf: self.clone(), name: name.to_string() };
+        self.barred.lock().push(name.to_string());
         if force {
             self.take_away(name, true);
-            return Ok(());
+            return Ok(away);
         }
         match self.in_use(exec, name) {
             None => {
-                // Who only stands ready gives way.
                 self.take_away(name, false);
-                Ok(())
+                Ok(away)
             }
             Some(volume) => Err(because(ErrorKind::Busy, what, "dataset is busy").advise(format!(
                 "close what has the volume '{volume}' open (losetup, lsof, fuser, 'zirconia target sessions'), or use '-f' to cut it off"
@@ -170,7 +194,7 @@ impl Shelf {
     /// Takes volumes at and below a name away from who stands ready to serve them, and by force from whoever has them.
     fn take_away(&self, name: &str, force: bool) {
         let mut taken = Vec::new();
-        self.0.lock().retain(|_, lent| {
+        self.lent.lock().retain(|_, lent| {
             let may_go = force || lent.users == 0;
             let mut place = lent.place.0.lock();
             let goes = may_go && place.as_ref().is_none_or(|volume| is_within(&volume.dataset().name(), name));
@@ -184,7 +208,7 @@ impl Shelf {
 
     /// Takes every volume away.
     pub(crate) fn close(&self) {
-        let lent = std::mem::take(&mut *self.0.lock());
+        let lent = std::mem::take(&mut *self.lent.lock());
         for known in lent.into_values() {
             let volume = known.place.0.lock().take();
             drop(volume);
