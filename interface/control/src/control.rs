@@ -122,6 +122,12 @@ impl Ground {
     }
 }
 
+/// Makes what looks after devices that fail.
+fn care(exec: &Exec, (pools, devices): (&Arc<Pools>, &Arc<Devices>), settings: &Settings, closer: &Arc<Closer>) -> Arc<Care> {
+    let (pools, devices, closer) = (pools.clone(), devices.clone(), closer.clone());
+    Arc::new(Care { exec: exec.clone(), pools, devices, parameters: settings.parameters.clone(), closer })
+}
+
 impl Control {
     /// Makes a daemon without pools; [`Control::open_pools`] opens those that the state directory remembers.
     pub fn start(exec: Exec, state: StateDir) -> Arc<Control> {
@@ -137,13 +143,7 @@ impl Control {
             events: events.clone(),
             injections: injections.clone(),
             closer: closer.clone(),
-            care: Arc::new(Care {
-                exec: exec.clone(),
-                pools: pools.clone(),
-                devices: devices.clone(),
-                parameters: settings.parameters.clone(),
-                closer: closer.clone(),
-            }),
+            care: care(&exec, (&pools, &devices), &settings, &closer),
             holding: holding.clone(),
             parameters: settings.parameters.clone(),
         });
