@@ -4,6 +4,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod provider;
+mod target;
 
 use clap::{Parser, Subcommand};
 use cli::Client;
@@ -42,6 +43,9 @@ enum Verb {
     /// Accelerators that stages of the write pipeline run on.
     #[command(subcommand)]
     Provider(provider::Verb),
+    /// Volumes that the network sees as disks of iSCSI, and who may use them.
+    #[command(subcommand)]
+    Target(target::Verb),
 }
 
 /// Time that pools may take to be open again.
@@ -62,6 +66,7 @@ fn run(verb: &Verb) -> Result<u8, Failure> {
         Verb::Stop => stop(&client()?),
         Verb::Upgrade { program } => upgrade(&client()?, program.as_deref()),
         Verb::Provider(verb) => provider::run(verb),
+        Verb::Target(verb) => target::run(verb),
     }
 }
 

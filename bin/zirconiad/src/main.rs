@@ -20,7 +20,7 @@ use place::{Place, START};
 use rustix::fs::{Mode, OFlags};
 use server::{Door, Ending};
 use service::trust;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -45,6 +45,9 @@ struct Arguments {
     /// Serve the metrics (GET /metrics) at this address and port too, to whoever can reach it.
     #[arg(long, value_name = "address:port")]
     metrics: Option<SocketAddr>,
+    /// Serve volumes over iSCSI at this address and port, or at this port of 127.0.0.1, to initiators that 'zirconia target allow' named.
+    #[arg(long, value_name = "address:port", value_parser = portal_address)]
+    iscsi: Option<SocketAddr>,
 }
 
 /// Opens the descriptor behind the standard ones on nothing: it is the first that is opened here, and the only one that programs which are run on
@@ -87,6 +90,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         supervisor::run(&state);
     }
     let (metrics, level) = (metrics_address(arguments)?, log_level()?);
+    let portal = portal_listener(arguments)?;
     let failed = |error: std::io::Error| Failure::new(ErrorKind::Io, START, error.to_string());
     let socket = if arguments.supervised { line::taken_from(std::io::stdin()) } else { None };
     let Begin { heritage, lock, can_hold } = socket.as_ref().map_or_else(|| Ok(Begin::default()), keeper::begin).map_err(failed)?;
@@ -108,6 +112,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let control = Control::start(exec, state.clone());
     control.mount_tree();
     control.watch();
+    portal.map_or(Ok(()), |listener| control.serve_iscsi(listener)).map_err(failed)?;
     let everyone = everyone::serve(&state, control.clone())?;
     if let Some(line) = line {
         control.inherit(Arc::new(line), heritage);
@@ -148,10 +153,40 @@ fn metrics_address(arguments: &Arguments) -> Result<Option<SocketAddr>, Failure>
     }
 }
 
+/// Address and port, or a port of this machine alone.
+fn portal_address(text: &str) -> Result<SocketAddr, String> {
+    let own = || text.parse::<u16>().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    text.parse::<SocketAddr>().or_else(|_| own()).map_err(|_| "it is neither address:port nor a port".to_string())
+}
+
+/// Listener for initiators of iSCSI, where the option says, else `ZIRCONIA_ISCSI` (daemons that commands start); none where neither does.
+fn portal_listener(arguments: &Arguments) -> Result<Option<TcpListener>, Failure> {
+    let from_environment = || std::env::var("ZIRCONIA_ISCSI").ok().filter(|text| !text.is_empty());
+    let address = match (arguments.iscsi, from_environment()) {
+        (Some(address), _) => address,
+        (None, Some(text)) => {
+            portal_address(&text).map_err(|why| Failure::new(ErrorKind::Invalid, START, format!("ZIRCONIA_ISCSI is '{text}': {why}")))?
+        }
+        (None, None) => return Ok(None),
+    };
+    let listener = TcpListener::bind(address);
+    listener.map(Some).map_err(|error| Failure::new(ErrorKind::Io, START, format!("{address}: {error}")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::CommandFactory;
+
+    /// Who says a port only means this machine: a disk that everybody in the network finds is said in full.
+    #[test]
+    fn a_port_alone_is_of_this_machine() {
+        let address = |text: &str| portal_address(text).map(|address| address.to_string());
+        assert_eq!(address("3260"), Ok("127.0.0.1:3260".to_string()));
+        assert_eq!(address("0.0.0.0:3260"), Ok("0.0.0.0:3260".to_string()));
+        assert_eq!(address("[::1]:3260"), Ok("[::1]:3260".to_string()));
+        assert!(address("host").is_err() && address("127.0.0.1").is_err() && address("70000").is_err());
+    }
 
     /// Users would look for an option that is not described, or try one that is not there.
     #[test]

@@ -55,7 +55,11 @@ impl Request {
             | Request::Unmount(_)
             | Request::ProviderList
             | Request::ProviderLoad(_)
-            | Request::ProviderUnload(_) => None,
+            | Request::ProviderUnload(_)
+            | Request::IscsiList
+            | Request::IscsiAllow(_)
+            | Request::IscsiDeny(_)
+            | Request::IscsiChap(_) => None,
         }
     }
 
@@ -104,6 +108,9 @@ impl Request {
             Request::Upgrade(_) => "cannot replace the daemon".to_string(),
             Request::Direct(_) => "cannot show direct I/O".to_string(),
             Request::ProviderList | Request::ProviderLoad(_) | Request::ProviderUnload(_) => "cannot reach providers".to_string(),
+            Request::IscsiList | Request::IscsiAllow(_) | Request::IscsiDeny(_) | Request::IscsiChap(_) => {
+                "cannot reach targets".to_string()
+            }
             Request::Info | Request::PoolQuery(_) | Request::PoolIostat(_) | Request::PoolWait(_) | Request::DatasetQuery(_) => {
                 "cannot ask the daemon".to_string()
             }
@@ -136,6 +143,7 @@ mod tests {
             Request::PoolEvents(PoolEvents::default()),
             Request::PoolImportScan(ImportSearch::default()),
             Request::ProviderList,
+            Request::IscsiList,
         ] {
             assert_eq!(closed.for_everyone(), None, "{closed:?}");
             assert_eq!(closed.refusal().kind, ErrorKind::Permission);

@@ -10,6 +10,7 @@ mod direct;
 mod error;
 mod events;
 mod inject;
+mod iscsi;
 mod names;
 #[cfg(test)]
 mod openapi;
@@ -27,6 +28,7 @@ pub use direct::*;
 pub use error::{ErrorKind, Failure, WITHOUT_EFFECT, os_error};
 pub use events::*;
 pub use inject::*;
+pub use iscsi::*;
 pub use names::{Named, name_objection, new_pool_name_objection, pool_name_objection};
 pub use pool::*;
 pub use property::{Property, Source, Value};
@@ -135,6 +137,14 @@ pub enum Request {
     ProviderLoad(ProviderLoad),
     /// `zirconia provider unload`.
     ProviderUnload(ProviderUnload),
+    /// `zirconia target list`, `sessions`; answers [`Response::Iscsi`].
+    IscsiList,
+    /// `zirconia target allow`.
+    IscsiAllow(IscsiAllow),
+    /// `zirconia target deny`: ends the initiator's sessions with the target, too.
+    IscsiDeny(IscsiDeny),
+    /// `zirconia target chap`.
+    IscsiChap(IscsiChap),
 }
 
 impl Request {
@@ -154,6 +164,7 @@ impl Request {
                 | Request::Userspace(_)
                 | Request::Direct(_)
                 | Request::ProviderList
+                | Request::IscsiList
         )
     }
 }
@@ -220,6 +231,8 @@ pub enum Response {
     Direct(Vec<DirectReport>),
     /// Reports of accelerators.
     Providers(Vec<ProviderReport>),
+    /// Volumes that the network sees.
+    Iscsi(IscsiReport),
 }
 
 /// `zirconia upgrade`.

@@ -51,6 +51,10 @@ const ANSWERS: &[(&str, &str)] = &[
     ("provider-list", "providers"),
     ("provider-load", "providers"),
     ("provider-unload", "done"),
+    ("iscsi-list", "iscsi"),
+    ("iscsi-allow", "done"),
+    ("iscsi-deny", "done"),
+    ("iscsi-chap", "done"),
 ];
 
 /// Variants of a tagged enum: tag, description, schema of the content.

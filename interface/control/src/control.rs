@@ -20,6 +20,7 @@ use crate::pool::opening::Opening;
 use crate::pool::reopening::Reopening;
 use crate::pool::vdevs::Vdevs;
 use crate::pool::{OpenPool, Pools, stopping};
+use crate::portal::{Portal, changes_volumes};
 use crate::requests::{About, about, changed_pool};
 use crate::settings::Settings;
 use crate::statistics::Statistics;
@@ -55,6 +56,7 @@ pub struct Control {
     pub(crate) vdevs: Vdevs,
     pub(crate) statistics: Statistics,
     pub(crate) door: Door,
+    pub(crate) portal: Arc<Portal>,
     pub(crate) watcher: Arc<Watcher>,
     pub(crate) rounds: Arc<Rounds>,
 }
@@ -120,6 +122,12 @@ impl Ground {
     }
 }
 
+/// Makes what looks after devices that fail.
+fn care(exec: &Exec, (pools, devices): (&Arc<Pools>, &Arc<Devices>), settings: &Settings, closer: &Arc<Closer>) -> Arc<Care> {
+    let (pools, devices, closer) = (pools.clone(), devices.clone(), closer.clone());
+    Arc::new(Care { exec: exec.clone(), pools, devices, parameters: settings.parameters.clone(), closer })
+}
+
 impl Control {
     /// Makes a daemon without pools; [`Control::open_pools`] opens those that the state directory remembers.
     pub fn start(exec: Exec, state: StateDir) -> Arc<Control> {
@@ -135,13 +143,7 @@ impl Control {
             events: events.clone(),
             injections: injections.clone(),
             closer: closer.clone(),
-            care: Arc::new(Care {
-                exec: exec.clone(),
-                pools: pools.clone(),
-                devices: devices.clone(),
-                parameters: settings.parameters.clone(),
-                closer: closer.clone(),
-            }),
+            care: care(&exec, (&pools, &devices), &settings, &closer),
             holding: holding.clone(),
             parameters: settings.parameters.clone(),
         });
@@ -162,6 +164,7 @@ impl Control {
             vdevs: Vdevs { exec: exec.clone(), pools: pools.clone(), devices: devices.clone(), file: file.clone(), events: events.clone() },
             statistics: Statistics::new(&exec, &state, &pools, &settings),
             door: Door::new(&exec, &state, &pools, &settings.direct),
+            portal: Portal::new(&exec, &state, &pools, &settings.direct),
             watcher: Arc::default(),
             rounds: Arc::new(Rounds {
                 exec: exec.clone(),
@@ -209,6 +212,14 @@ impl Control {
         self.door.mount();
     }
 
+    /// Serves volumes to initiators of iSCSI that connect from now on.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn serve_iscsi(&self, listener: std::net::TcpListener) -> std::io::Result<()> {
+        self.portal.serve(listener)
+    }
+
     /// Returns the metrics of the daemon in OpenMetrics text.
     pub fn metrics(&self) -> String {
         self.statistics.metrics()
@@ -238,6 +249,9 @@ impl Control {
         if request.changes() {
             self.returning.note_mounts();
             self.handing.hold();
+        }
+        if changes_volumes(request) {
+            self.portal.follow();
         }
         match performed {
             Ok(response) => {
@@ -331,6 +345,7 @@ impl Control {
     /// Why that cannot be; the daemon goes on then.
     pub fn hand_over(&self, program: &Path) -> Result<(), Failure> {
         self.handing.hand_over(program)?;
+        self.portal.cut();
         self.watcher.stop();
         self.statistics.end();
         self.door.end();
@@ -350,6 +365,7 @@ impl Control {
         self.pools.stop();
         self.opening.wait_for_end(&self.exec);
         self.statistics.end();
+        self.portal.end();
         self.door.end();
         // Files in one are the devices of another.
         for layer in self.devices.served.in_layers(self.pools.all()) {

@@ -12,6 +12,7 @@ mod failure;
 mod inject;
 mod mount;
 mod pool;
+mod portal;
 mod provider;
 mod report;
 mod requests;

@@ -70,6 +70,10 @@ impl Control {
             Request::ProviderList => Ok(Response::Providers(self.provider_reports())),
             Request::ProviderLoad(request) => self.provider_load(request),
             Request::ProviderUnload(request) => self.provider_unload(request),
+            Request::IscsiList => Ok(self.portal.report()),
+            Request::IscsiAllow(request) => self.portal.allow(request),
+            Request::IscsiDeny(request) => self.portal.deny(request),
+            Request::IscsiChap(request) => self.portal.chap(request),
         }
     }
 

@@ -120,6 +120,14 @@ impl Target {
         self.disks.read().clone()
     }
 
+    /// Ends the sessions of an initiator; returns when none of them touches data any more.
+    pub async fn end_sessions_of(&self, initiator: &str) {
+        let (token, gate) = gate();
+        self.sessions().iter().filter(|session| session.initiator == initiator).for_each(|session| session.end(token.clone()));
+        drop(token);
+        gate.opened().await;
+    }
+
     /// Sessions at this moment.
     pub fn sessions(&self) -> Vec<Arc<Session>> {
         self.sessions.lock().clone()

@@ -234,7 +234,7 @@ impl Datasets {
         }
         if !request.dry_run {
             let what = format!("cannot destroy '{}'", request.name);
-            pool.volumes.leave(pool.pool().exec(), &request.name, what, request.force)?;
+            let _away = pool.volumes.leave(pool.pool().exec(), &request.name, what, request.force)?;
             let turn = self.mounter.turn();
             let _bar = pool.mounts.bar(&request.name, "destroyed", false)?;
             // What leaves first comes back last, if it stays after all.
@@ -300,7 +300,7 @@ impl Datasets {
             return Err(failed(DslError::Exists));
         }
         self.check_new_parent(&pool, request)?;
-        pool.volumes.leave(pool.pool().exec(), &request.from, format!("cannot rename '{}'", request.from), request.force)?;
+        let _away = pool.volumes.leave(pool.pool().exec(), &request.from, format!("cannot rename '{}'", request.from), request.force)?;
         if let (true, Some((parent, _))) = (request.parents, request.to.rsplit_once('/')) {
             self.create(&DatasetCreate { name: parent.to_string(), parents: true, ..DatasetCreate::default() })?;
         }

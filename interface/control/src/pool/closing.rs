@@ -192,7 +192,7 @@ impl Closer {
         let mounts = open.mounts.clone();
         // Who gives a pool up does not wait for whoever waits for its devices.
         let bar = mounts.bar(&open.name(), if *verb == "destroy" { "destroyed" } else { "exported" }, target.force)?;
-        open.volumes.leave(&self.exec, &open.name(), order.what(), target.force)?;
+        let _away = open.volumes.leave(&self.exec, &open.name(), order.what(), target.force)?;
         let turn = self.mounter.turn();
         let unmounted = self.unmounter.unmount_tree(&turn, &open, &open.name(), target.force, Directory::RemoveMade).map(drop);
         drop(turn);

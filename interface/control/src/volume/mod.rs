@@ -1,8 +1,8 @@
-//! Volumes as programs use them: those that are open, and the file that each of them is (docs/adr/0020).
+//! Volumes as programs use them: those that are open, the file that each of them is, and which the network sees (docs/adr/0020).
 
 pub(crate) mod door;
 mod file_system;
 mod shelf;
-mod there;
+pub(crate) mod there;
 
-pub(crate) use shelf::Shelf;
+pub(crate) use shelf::{IsServed, Loan, Shelf};

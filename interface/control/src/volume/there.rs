@@ -28,6 +28,28 @@ pub(crate) fn find(pools: &Pools, path: &str) -> Option<Found> {
     }
 }
 
+/// Property that has volumes served to the network where it is `on`. OpenZFS has none for that, and its own properties no room for another: it
+/// is the user's, inherited as those are.
+pub(crate) const SHARE: &str = "zirconia:share.iscsi";
+
+/// Volumes of a pool that the network is to see; no snapshots.
+pub(crate) fn shared(pool: &OpenPool) -> Vec<DatasetHandle> {
+    let mut found = Vec::new();
+    let mut folders = vec![pool.name()];
+    while let Some(folder) = folders.pop() {
+        for child in pool.dsl().children(&folder).unwrap_or_default() {
+            let full = format!("{folder}/{child}");
+            let Ok(handle) = pool.dsl().hold(&full) else { continue };
+            match kind(&handle) {
+                Some(ObjsetType::ZVOL) if is_shown(&handle) && text_of(&handle, SHARE) == "on" => found.push(handle),
+                Some(ObjsetType::ZFS) => folders.push(full),
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
 /// Names in a folder, and true for those that are folders: only what has volumes somewhere.
 pub(crate) fn names(pools: &Pools, path: &str) -> Vec<(String, bool)> {
     if path.is_empty() {

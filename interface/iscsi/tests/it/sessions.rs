@@ -156,3 +156,16 @@ fn numbers_without_a_unit_say_so() {
     assert_eq!(initiator.command_on(7, &write10(0, 1), &[1; 512], 0, 512).sense(), (5, 0x25, 0));
     assert_eq!(initiator.command_on(7, &[0xA0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0], &[], 16, 0).data.len(), 16);
 }
+
+/// If this fails, an initiator whose right was taken away goes on writing, or others are thrown out with it.
+#[test]
+fn sessions_of_one_initiator_end_and_those_of_others_go_on() {
+    let world = World::new();
+    let (mut one, mut other) = (Initiator::session(&world, "a"), Initiator::session(&world, "b"));
+    let target = world.targets.get(TARGET).expect("it is there");
+    world.runtime.block_on(target.end_sessions_of("a"));
+    assert!(one.is_closed());
+    assert!(other.command(&TEST_UNIT_READY, &[], 0).is_good());
+    let left: Vec<String> = target.sessions().iter().map(|session| session.initiator.clone()).collect();
+    assert_eq!(left, ["b"]);
+}

@@ -1,0 +1,193 @@
+//! `zirconia target`: volumes that the network sees as disks of iSCSI, and who may use them.
+
+use clap::Subcommand;
+use cli::Client;
+use cli::table::{Align, Column, Table};
+use control_api::{ChapSecret, ErrorKind, Failure, IscsiAllow, IscsiChap, IscsiDeny, IscsiReport, IscsiRight, Request, Response};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Bytes of a file with a secret, at most.
+const SECRET_FILE_BYTES_MAX: u64 = 4096;
+/// Words for a secret that cannot be read.
+const READ_SECRET: &str = "cannot read the secret";
+
+/// Verbs of `zirconia target`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// The targets: their volumes, sessions, and who may use them.
+    List {
+        /// Separated by tabs, for scripts.
+        #[arg(short = 'H')]
+        scripted: bool,
+    },
+    /// Initiators that are logged in.
+    Sessions {
+        /// Separated by tabs, for scripts.
+        #[arg(short = 'H')]
+        scripted: bool,
+    },
+    /// Let an initiator use a target; secrets that it had stay.
+    Allow {
+        /// Let it only read.
+        #[arg(long)]
+        read_only: bool,
+        /// The target, or its volume.
+        target: String,
+        /// The initiator's name (iqn…).
+        initiator: String,
+    },
+    /// Take the right, and the secrets, from an initiator, and end its sessions.
+    Deny {
+        /// The target, or its volume.
+        target: String,
+        /// The initiator's name (iqn…).
+        initiator: String,
+    },
+    /// Have an initiator prove that it knows a secret (CHAP), from its next login on.
+    Chap {
+        /// A file with the secret, which only its owner may read; - is the standard input.
+        #[arg(long, value_name = "file")]
+        secret_file: PathBuf,
+        /// A file with another secret, which the target proves to know.
+        #[arg(long, value_name = "file")]
+        mutual_secret_file: Option<PathBuf>,
+        /// The target, or its volume.
+        target: String,
+        /// The initiator's name (iqn…), which is its name in CHAP too.
+        initiator: String,
+    },
+}
+
+pub(crate) fn run(verb: &Verb) -> Result<u8, Failure> {
+    match verb {
+        Verb::List { scripted } => list(*scripted),
+        Verb::Sessions { scripted } => sessions(*scripted),
+        Verb::Allow { read_only, target, initiator } => {
+            done(&Request::IscsiAllow(IscsiAllow { target: target.clone(), initiator: initiator.clone(), read_only: *read_only }))
+        }
+        Verb::Deny { target, initiator } => done(&Request::IscsiDeny(IscsiDeny { target: target.clone(), initiator: initiator.clone() })),
+        Verb::Chap { secret_file, mutual_secret_file, target, initiator } => done(&Request::IscsiChap(IscsiChap {
+            target: target.clone(),
+            initiator: initiator.clone(),
+            secret: secret(secret_file)?,
+            mutual: mutual_secret_file.as_deref().map(secret).transpose()?,
+        })),
+    }
+}
+
+fn done(request: &Request) -> Result<u8, Failure> {
+    match Client::from_environment()?.call(request)? {
+        Response::Done { remarks } => remarks.iter().for_each(|remark| cli::errln!("{remark}")),
+        other => return Err(cli::unexpected("cannot change rights to targets", other)),
+    }
+    Ok(0)
+}
+
+fn report() -> Result<IscsiReport, Failure> {
+    match Client::from_environment()?.call(&Request::IscsiList)? {
+        Response::Iscsi(report) => Ok(report),
+        other => Err(cli::unexpected("cannot ask for targets", other)),
+    }
+}
+
+/// Right in a list: `iqn.2026-11.example:a(ro,chap)`.
+fn worded(right: &IscsiRight) -> String {
+    let words = [(right.read_only, "ro"), (right.chap && !right.mutual, "chap"), (right.mutual, "mutual-chap")];
+    let words: Vec<&str> = words.into_iter().filter_map(|(is_so, word)| is_so.then_some(word)).collect();
+    if words.is_empty() { right.initiator.clone() } else { format!("{}({})", right.initiator, words.join(",")) }
+}
+
+fn listed(words: &[String]) -> String {
+    if words.is_empty() { "-".to_string() } else { words.join(" ") }
+}
+
+fn list(scripted: bool) -> Result<u8, Failure> {
+    let report = report()?;
+    let columns = [("TARGET", Align::Left), ("VOLUME", Align::Left), ("SESSIONS", Align::Right), ("ALLOWED", Align::Left)];
+    let mut table = Table::new(columns.map(|(heading, align)| Column::new(heading, align)));
+    for target in &report.targets {
+        let rights: Vec<String> = target.rights.iter().map(worded).collect();
+        let volume = target.volume.clone().unwrap_or_else(|| "-".to_string());
+        table.row(vec![target.name.clone(), volume, target.sessions.len().to_string(), listed(&rights)]);
+    }
+    if !scripted {
+        match &report.address {
+            Some(address) => cli::outln!("served at {address}"),
+            None => cli::outln!("not served: ZIRCONIA_ISCSI in the daemon's environment says where (zirconiad(8))"),
+        }
+    }
+    if scripted || !table.is_empty() {
+        cli::out!("{}", table.render(scripted));
+    }
+    Ok(0)
+}
+
+fn sessions(scripted: bool) -> Result<u8, Failure> {
+    let headings = ["TARGET", "INITIATOR", "ISID"];
+    let mut table = Table::new(headings.map(|heading| Column::new(heading, Align::Left)));
+    for target in &report()?.targets {
+        for session in &target.sessions {
+            table.row(vec![target.name.clone(), session.initiator.clone(), format!("{:012x}", session.isid)]);
+        }
+    }
+    if !table.is_empty() {
+        cli::out!("{}", table.render(scripted));
+    }
+    Ok(0)
+}
+
+/// Reads a secret from a file that is its owner's alone, or from the standard input; the end of its line is none of it.
+fn secret(path: &Path) -> Result<ChapSecret, Failure> {
+    let refused = |why: String| Failure::new(ErrorKind::Invalid, READ_SECRET, format!("{}: {why}", path.display()));
+    let bytes = if path == Path::new("-") {
+        let mut bytes = Vec::new();
+        let read = std::io::stdin().lock().take(SECRET_FILE_BYTES_MAX).read_to_end(&mut bytes);
+        read.map(|_| bytes).map_err(|error| refused(error.to_string()))?
+    } else {
+        let real = service::trust::file(path).map_err(|why| Failure::new(ErrorKind::Invalid, READ_SECRET, why.to_string()))?;
+        let mode = std::fs::metadata(&real).map_err(|error| refused(error.to_string()))?.permissions().mode();
+        if mode & 0o077 != 0 {
+            return Err(
+                refused("others than its owner can read it".to_string()).advise(format!("'chmod 600 {}' ends that", path.display()))
+            );
+        }
+        service::given::read(&real, SECRET_FILE_BYTES_MAX).map_err(|error| refused(error.to_string()))?
+    };
+    let text = String::from_utf8(bytes).map_err(|_| refused("it is not text".to_string()))?;
+    Ok(ChapSecret(text.strip_suffix('\n').unwrap_or(&text).to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::DirBuilderExt;
+
+    /// If this fails, everybody on the machine can read the secret that guards a disk, and nobody says so.
+    #[test]
+    fn a_secret_comes_from_a_file_that_nobody_else_can_read() {
+        let folder = std::env::temp_dir().join(format!("zirconia-secret-{}", std::process::id()));
+        // Whatever the umask is: a folder that others can write is not believed.
+        std::fs::DirBuilder::new().mode(0o755).create(&folder).expect("a temporary directory");
+        let path = folder.join("secret");
+        std::fs::write(&path, "a secret of 23 bytes...\n").expect("a file");
+        let set_mode = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("its mode");
+        for mode in [0o644, 0o640, 0o604, 0o620] {
+            set_mode(mode);
+            assert_eq!(secret(&path).map_err(|failure| failure.kind), Err(ErrorKind::Invalid), "{mode:o}");
+        }
+        set_mode(0o600);
+        assert_eq!(secret(&path), Ok(ChapSecret("a secret of 23 bytes...".to_string())));
+        assert!(secret(&folder.join("none")).is_err() && secret(Path::new("/dev/zero")).is_err());
+        std::fs::remove_dir_all(&folder).expect("a temporary directory");
+    }
+
+    #[test]
+    fn rights_are_worded() {
+        let right = IscsiRight { initiator: "iqn.a".to_string(), ..IscsiRight::default() };
+        assert_eq!(worded(&right), "iqn.a");
+        assert_eq!(worded(&IscsiRight { read_only: true, chap: true, ..right.clone() }), "iqn.a(ro,chap)");
+        assert_eq!(worded(&IscsiRight { chap: true, mutual: true, ..right }), "iqn.a(mutual-chap)");
+    }
+}

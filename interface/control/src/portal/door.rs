@@ -1,0 +1,296 @@
+//! The listener, and the targets behind it: one for each volume that the network is to see, as long as it is there.
+//!
+//! ```text
+//! a request changed volumes, or a pool came or went ──► look: what is wanted and not shown is shown, what is shown and not wanted ends
+//! ```
+//! One thread looks; nobody waits long for it. A target has its volume as a standing loan: the volume is in use while an initiator has a session, and
+//! else gives way to who destroys, renames or exports it. What a suspended pool shows stays, as nobody can look there.
+
+use super::names;
+use super::reservations;
+use super::rights::Rights;
+use super::unit::VolumeUnit;
+use crate::pool::Pools;
+use crate::volume::{IsServed, there};
+use control_api::StateDir;
+use exec::{Condvar, Exec, Mutex};
+use iscsi::{Disk, Options, Target, Targets};
+use ondisk::Guid;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use zpl::direct::Tunables;
+
+/// File in the state directory with the rights.
+const RIGHTS: &str = "iscsi.json";
+/// Threads that move data between sockets and volumes.
+const THREADS: usize = 4;
+/// Pause between looks whether a pool came or went.
+const LOOK: Duration = Duration::from_secs(2);
+/// Time that a request waits for what it changed to be seen.
+const FOLLOW: Duration = Duration::from_secs(2);
+/// Time for sessions that are told to end; requests of theirs that wait for a suspended pool end when that does.
+pub(super) const SESSIONS_END: Duration = Duration::from_secs(5);
+/// Time that initiators have to log out when the daemon ends.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// Listener that serves.
+pub(super) struct Open {
+    pub(super) handle: Handle,
+    pub(super) address: SocketAddr,
+    targets: Arc<Targets>,
+}
+
+/// Threads of the listener, and its end.
+struct Running {
+    runtime: Runtime,
+    served: JoinHandle<()>,
+    stop: watch::Sender<bool>,
+}
+
+/// Volume that is to be seen.
+struct Wanted {
+    volume: String,
+    pool: String,
+    /// Guid of the dataset, and number of the pool's opening: another one is another disk.
+    which: (u64, u64),
+}
+
+/// Target that is seen.
+pub(super) struct Shown {
+    pub(super) target: Arc<Target>,
+    pub(super) volume: String,
+    unit: Arc<VolumeUnit>,
+    pool: String,
+    which: (u64, u64),
+}
+
+impl Shown {
+    fn is(&self, wanted: &Wanted) -> bool {
+        self.volume == wanted.volume && self.which == wanted.which && self.unit.is_there()
+    }
+}
+
+/// Looks that were asked for, and done.
+#[derive(Default)]
+struct Turns {
+    asked: u64,
+    done: u64,
+    is_ending: bool,
+    is_over: bool,
+}
+
+/// Door of volumes to the network.
+pub(crate) struct Portal {
+    exec: Exec,
+    pools: Arc<Pools>,
+    tunables: Arc<Tunables>,
+    pub(super) rights: Arc<Rights>,
+    running: Mutex<Option<Running>>,
+    pub(super) open: Mutex<Option<Arc<Open>>>,
+    /// Targets by their names.
+    pub(super) shown: Mutex<BTreeMap<String, Shown>>,
+    turns: Mutex<Turns>,
+    changed: Condvar,
+}
+
+impl Portal {
+    /// Makes it, with rights as they were given before, and nothing served yet.
+    pub(crate) fn new(exec: &Exec, state: &StateDir, pools: &Arc<Pools>, tunables: &Arc<Tunables>) -> Arc<Portal> {
+        Arc::new(Portal {
+            exec: exec.clone(),
+            pools: pools.clone(),
+            tunables: tunables.clone(),
+            rights: Arc::new(Rights::new(state.path().join(RIGHTS))),
+            running: Mutex::default(),
+            open: Mutex::default(),
+            shown: Mutex::default(),
+            turns: Mutex::default(),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// Serves volumes to whoever connects from now on.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn serve(self: &Arc<Self>, listener: std::net::TcpListener) -> io::Result<()> {
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let runtime = Builder::new_multi_thread().worker_threads(THREADS).thread_name("z-iscsi").enable_all().build()?;
+        let listener = {
+            let _inside = runtime.enter();
+            TcpListener::from_std(listener)?
+        };
+        let targets = Targets::new(self.rights.clone());
+        let (stop, stopped) = watch::channel(false);
+        let options = Options { drain: DRAIN, ..Options::default() };
+        let served = runtime.spawn(iscsi::serve(listener, targets.clone(), options, stopped));
+        let open = Arc::new(Open { handle: runtime.handle().clone(), address, targets });
+        *self.running.lock() = Some(Running { runtime, served, stop });
+        *self.open.lock() = Some(open.clone());
+        tracing::info!("volumes are served at {address} (iSCSI)");
+        let own = self.clone();
+        // It is told when to end.
+        drop(self.exec.spawn_operation("z-iscsi-look", Box::new(move || own.run(&open))));
+        Ok(())
+    }
+
+    /// Ends the listener: initiators are asked to log out first.
+    pub(crate) fn end(&self) {
+        let Some(Running { runtime, served, stop }) = self.stop_looking() else { return };
+        // Nobody listens when it has ended by itself.
+        let _ = stop.send(true);
+        let end = async { tokio::time::timeout(2 * DRAIN, served).await.is_ok() };
+        if !runtime.block_on(end) {
+            tracing::warn!("requests of initiators are given up: they do not end");
+        }
+        runtime.shutdown_background();
+    }
+
+    /// Ends the listener at once.
+    pub(crate) fn cut(&self) {
+        if let Some(Running { runtime, .. }) = self.stop_looking() {
+            runtime.shutdown_background();
+        }
+    }
+
+    /// Ends the thread that looks; gives what is left to be ended, once.
+    fn stop_looking(&self) -> Option<Running> {
+        let running = self.running.lock().take()?;
+        *self.open.lock() = None;
+        let mut turns = self.turns.lock();
+        turns.is_ending = true;
+        self.changed.notify_all();
+        let until = self.exec.now_ns().saturating_add(2 * SESSIONS_END.as_nanos() as u64);
+        while !turns.is_over && self.exec.now_ns() < until {
+            self.changed.wait_for(&mut turns, LOOK);
+        }
+        Some(running)
+    }
+
+    /// Has targets follow what a request changed, and waits a while for it.
+    pub(crate) fn follow(&self) {
+        if self.open.lock().is_none() {
+            return;
+        }
+        let mut turns = self.turns.lock();
+        turns.asked += 1;
+        let own = turns.asked;
+        self.changed.notify_all();
+        let until = self.exec.now_ns().saturating_add(FOLLOW.as_nanos() as u64);
+        while turns.done < own && !turns.is_ending && self.exec.now_ns() < until {
+            self.changed.wait_for(&mut turns, FOLLOW);
+        }
+    }
+
+    fn run(&self, open: &Open) {
+        let mut seen = None;
+        while let Some((asked, is_asked)) = self.next_turn() {
+            let now = self.pools_now();
+            if is_asked || seen.as_ref() != Some(&now) {
+                self.look(open);
+            }
+            seen = Some(now);
+            self.turns.lock().done = asked;
+            self.changed.notify_all();
+        }
+        let shown = std::mem::take(&mut *self.shown.lock());
+        drop(shown);
+        self.turns.lock().is_over = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until somebody asks for a look, or a while; None at the end.
+    fn next_turn(&self) -> Option<(u64, bool)> {
+        let mut turns = self.turns.lock();
+        if turns.asked == turns.done && !turns.is_ending {
+            self.changed.wait_for(&mut turns, LOOK);
+        }
+        (!turns.is_ending).then_some((turns.asked, turns.asked != turns.done))
+    }
+
+    /// Pools that are open, each with the number of its opening, and true for those that cannot be looked at.
+    fn pools_now(&self) -> Vec<(String, u64, bool)> {
+        self.pools.all().iter().map(|pool| (pool.name(), pool.load_guid(), pool.pool().zio().is_suspended())).collect()
+    }
+
+    /// Shows what is to be seen, and nothing else.
+    fn look(&self, open: &Open) {
+        if self.pools.is_stopping() {
+            return;
+        }
+        let (mut wanted, mut unknown) = (BTreeMap::new(), BTreeSet::new());
+        for pool in self.pools.all() {
+            if pool.pool().zio().is_suspended() {
+                unknown.insert(pool.name());
+                continue;
+            }
+            for handle in there::shared(&pool) {
+                let (volume, which) = (handle.name(), (handle.guid(), pool.load_guid()));
+                wanted.insert(names::target(&volume), Wanted { volume, pool: pool.name(), which });
+            }
+        }
+        // Nothing of a pool is held from here on while sessions end.
+        let is_over = |name: &str, shown: &Shown| !unknown.contains(&shown.pool) && wanted.get(name).is_none_or(|wanted| !shown.is(wanted));
+        let over: Vec<String> =
+            self.shown.lock().iter().filter(|(name, shown)| is_over(name, shown)).map(|(name, _)| name.clone()).collect();
+        over.iter().for_each(|name| self.hide(open, name));
+        for (name, wanted) in wanted {
+            if self.shown.lock().contains_key(&name) {
+                continue;
+            }
+            if let Some(shown) = self.show(open, &name, wanted) {
+                self.shown.lock().insert(name, shown);
+            }
+        }
+    }
+
+    /// Takes a target away, and ends its sessions.
+    fn hide(&self, open: &Open, name: &str) {
+        let hidden = self.shown.lock().remove(name);
+        self.remove(open, name);
+        drop(hidden);
+    }
+
+    fn remove(&self, open: &Open, name: &str) {
+        let removal = async { tokio::time::timeout(SESSIONS_END, open.targets.remove(name)).await.is_ok() };
+        if !open.handle.block_on(removal) {
+            tracing::warn!("requests of initiators of {name} do not end");
+        }
+    }
+
+    /// Makes the target of a volume.
+    fn show(&self, open: &Open, name: &str, wanted: Wanted) -> Option<Shown> {
+        let pool = self.pools.get(&wanted.pool).filter(|pool| pool.load_guid() == wanted.which.1)?;
+        let handle = pool.dsl().hold(&wanted.volume).ok()?;
+        let Some(target) = open.targets.add(name) else {
+            tracing::warn!("the volume '{}' is not served: {name} is too long for the name of a target", wanted.volume);
+            return None;
+        };
+        let weak = Arc::downgrade(&target);
+        let is_served: IsServed = Arc::new(move || weak.upgrade().is_some_and(|target| !target.sessions().is_empty()));
+        let (kept, identity) = (reservations::load(&handle), names::identity(pool.pool().guid(), Guid(handle.guid())));
+        let lent = pool.volumes.lend_standing(handle, &self.tunables, &pool.mounts, is_served);
+        let unit = lent
+            .map_err(|error| error.to_string())
+            .and_then(|loan| VolumeUnit::new(&self.exec, loan, identity).ok_or_else(|| "it was taken away".to_string()));
+        let unit = match unit {
+            Ok(unit) => Arc::new(unit),
+            Err(why) => {
+                tracing::warn!("the volume '{}' is not served: {why}", wanted.volume);
+                self.remove(open, name);
+                return None;
+            }
+        };
+        target.attach(0, Arc::new(Disk::new(unit.clone(), unit.clone(), kept)));
+        let Wanted { volume, pool, which } = wanted;
+        Some(Shown { target, volume, unit, pool, which })
+    }
+}

@@ -1,0 +1,98 @@
+//! `zirconia target`: which volumes the network sees, and who may use them.
+
+use super::door::{Portal, SESSIONS_END, Shown};
+use super::names;
+use crate::volume::there::SHARE;
+use control_api::{Failure, IscsiAllow, IscsiChap, IscsiDeny, IscsiReport, IscsiSession, IscsiTarget, Request, Response};
+use std::collections::BTreeMap;
+
+/// True for requests after which other volumes may have to be served than before.
+pub(crate) fn changes_volumes(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::DatasetCreate(_)
+            | Request::DatasetDestroy(_)
+            | Request::DatasetSet(_)
+            | Request::DatasetInherit(_)
+            | Request::DatasetRename(_)
+            | Request::PoolCreate(_)
+            | Request::PoolDestroy(_)
+            | Request::PoolExport(_)
+            | Request::PoolImport(_)
+    )
+}
+
+fn sessions(shown: &Shown) -> Vec<IscsiSession> {
+    let sessions = shown.target.sessions();
+    sessions.iter().map(|session| IscsiSession { initiator: session.initiator.clone(), isid: session.isid }).collect()
+}
+
+impl Portal {
+    /// Does `zirconia target list` and `sessions`.
+    pub(crate) fn report(&self) -> Response {
+        let mut targets: BTreeMap<String, IscsiTarget> = BTreeMap::new();
+        for (name, rights) in self.rights.list() {
+            targets.entry(name).or_default().rights = rights;
+        }
+        for (name, shown) in self.shown.lock().iter() {
+            let target = targets.entry(name.clone()).or_default();
+            (target.volume, target.sessions) = (Some(shown.volume.clone()), sessions(shown));
+        }
+        targets.iter_mut().for_each(|(name, target)| target.name.clone_from(name));
+        let address = self.open.lock().as_ref().map(|open| open.address.to_string());
+        Response::Iscsi(IscsiReport { address, targets: targets.into_values().collect() })
+    }
+
+    /// Does `zirconia target allow`.
+    ///
+    /// # Errors
+    /// Names that nobody can have, and those of writing it down.
+    pub(crate) fn allow(&self, request: &IscsiAllow) -> Result<Response, Failure> {
+        let target = names::meant(&request.target);
+        self.rights.allow(&target, &request.initiator, request.read_only)?;
+        Ok(self.changed_right(&target, &request.initiator))
+    }
+
+    /// Does `zirconia target deny`.
+    ///
+    /// # Errors
+    /// A right that there is not, and those of writing it down.
+    pub(crate) fn deny(&self, request: &IscsiDeny) -> Result<Response, Failure> {
+        let target = names::meant(&request.target);
+        self.rights.deny(&target, &request.initiator)?;
+        self.end_sessions(&target, &request.initiator);
+        Ok(Response::Done { remarks: Vec::new() })
+    }
+
+    /// Does `zirconia target chap`.
+    ///
+    /// # Errors
+    /// A right that there is not, a secret that cannot be one, and those of writing it down.
+    pub(crate) fn chap(&self, request: &IscsiChap) -> Result<Response, Failure> {
+        let target = names::meant(&request.target);
+        self.rights.set_chap(&target, &request.initiator, &request.secret, request.mutual.as_ref())?;
+        Ok(self.changed_right(&target, &request.initiator))
+    }
+
+    /// Ends sessions that began with another right; initiators log in again. The answer says what is missing for that.
+    fn changed_right(&self, target: &str, initiator: &str) -> Response {
+        self.end_sessions(target, initiator);
+        let mut remarks = Vec::new();
+        if self.open.lock().is_none() {
+            remarks.push("no volume is served now: ZIRCONIA_ISCSI in the daemon's environment says where (zirconiad(8))".to_string());
+        } else if !self.shown.lock().contains_key(target) {
+            remarks.push(format!("no volume is served as {target} now: 'zfs set {SHARE}=on POOL/VOLUME' has that done"));
+        }
+        Response::Done { remarks }
+    }
+
+    fn end_sessions(&self, target: &str, initiator: &str) {
+        let shown = self.shown.lock().get(target).map(|shown| shown.target.clone());
+        let open = self.open.lock().clone();
+        let (Some(shown), Some(open)) = (shown, open) else { return };
+        let end = async { tokio::time::timeout(SESSIONS_END, shown.end_sessions_of(initiator)).await.is_ok() };
+        if !open.handle.block_on(end) {
+            tracing::warn!("requests of {initiator} to {target} do not end");
+        }
+    }
+}

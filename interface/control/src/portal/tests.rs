@@ -1,0 +1,190 @@
+//! The disk of a volume, in a pool on a simulated device: its bytes, its shape, its reservations, and who may take it away.
+
+use super::unit::VolumeUnit;
+use super::{names, reservations};
+use crate::mount::mounts::Mounts;
+use crate::volume::{IsServed, Shelf};
+use abd::Abd;
+use control_api::ErrorKind;
+use device::BlockDevice;
+use dsl::{CreateDataset, DatasetHandle, DslError};
+use exec::{Exec, Inline, SplitMix};
+use iscsi::{Done, Extent, Kept, LogicalUnit, Registration, ReservationStore, Run, UnitError};
+use ondisk::{Guid, ObjsetType};
+use pool::{Host, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
+use sim::Sim;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use vdev::{LeafKind, TopKind};
+use zpl::direct::Tunables;
+
+const NAME: &str = "tank/vol";
+const BLOCK: u64 = 8 << 10;
+const BYTES: u64 = 512 << 10;
+
+/// Pool with a volume, and what lends it.
+struct Bed {
+    exec: Exec,
+    pool: Pool,
+    shelf: Arc<Shelf>,
+    mounts: Mounts,
+    tunables: Arc<Tunables>,
+    is_served: Arc<AtomicBool>,
+}
+
+impl Bed {
+    fn new() -> Bed {
+        let exec: Exec = Arc::new(Inline::new(11));
+        let device = Sim::new(&exec, 5).device("d0", 64 << 20);
+        let leaf = LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device };
+        let tops = vec![TopSpec { kind: TopKind::Leaf, leaves: vec![leaf] }];
+        let root = CreateDataset { kind: ObjsetType::ZFS, properties: Vec::new(), init: Box::new(|_, _| Ok(())) };
+        let host = Host { id: 1, name: "testhost".to_string() };
+        let spec = PoolSpec { ashift: Some(9), host, ..PoolSpec::new("tank", tops, root) };
+        let pool = Pool::create(&exec, spec, &Runtime::new()).expect("a pool");
+        let properties = [("volsize", BYTES), ("volblocksize", BLOCK)].map(|(name, bytes)| (name.to_string(), bytes.to_string())).to_vec();
+        let init = Box::new(|objset: &Arc<dmu::Objset>, tx: &dmu::Tx| dsl::volume::create(objset, BYTES, BLOCK, tx));
+        pool.dsl().create_dataset(NAME, CreateDataset { kind: ObjsetType::ZVOL, properties, init }).expect("a volume");
+        let (shelf, mounts, tunables, is_served) = (Arc::default(), Mounts::default(), Arc::default(), Arc::default());
+        Bed { exec, pool, shelf, mounts, tunables, is_served }
+    }
+
+    fn handle(&self) -> DatasetHandle {
+        self.pool.dsl().hold(NAME).expect("held")
+    }
+
+    fn unit(&self) -> VolumeUnit {
+        let served = self.is_served.clone();
+        let is_served: IsServed = Arc::new(move || served.load(Ordering::Relaxed));
+        let loan = self.shelf.lend_standing(self.handle(), &self.tunables, &self.mounts, is_served).expect("lent");
+        VolumeUnit::new(&self.exec, loan, names::identity(Guid(1), Guid(2))).expect("it is there")
+    }
+
+    fn volume(&self) -> Arc<zvol::Volume> {
+        let loan = self.shelf.lend(self.handle(), &self.tunables, &self.mounts).expect("lent");
+        loan.volume().expect("it is there")
+    }
+
+    /// Kind of the failure of a change that nobody may use the volume for.
+    fn leave(&self, force: bool) -> Option<ErrorKind> {
+        self.shelf.leave(&self.exec, NAME, "cannot destroy".to_string(), force).err().map(|failure| failure.kind)
+    }
+}
+
+/// Answer to a request; nothing waits under one thread.
+fn ask<T: Send + 'static>(start: impl FnOnce(Done<T>)) -> Result<T, UnitError> {
+    let (sender, receiver) = mpsc::channel();
+    start(Box::new(move |result| sender.send(result).expect("somebody asked")));
+    receiver.try_recv().expect("it is answered")
+}
+
+fn read(unit: &VolumeUnit, at: u64, bytes: u64) -> Result<Vec<u8>, UnitError> {
+    ask(|done| unit.read(Extent { at, bytes }, done)).map(|data| data.to_vec())
+}
+
+fn write(unit: &VolumeUnit, at: u64, bytes: &[u8]) -> Result<(), UnitError> {
+    ask(|done| unit.write(at, Abd::from_slice(bytes), true, done))
+}
+
+fn pattern(length: u64) -> Vec<u8> {
+    let mut random = SplitMix::new(3);
+    (0..length).map(|_| random.next_u64() as u8).collect()
+}
+
+/// If this fails, a guest reads other bytes than it wrote, or what it discarded comes back, or goes beside it.
+#[test]
+fn a_disk_has_the_bytes_of_its_volume() {
+    let bed = Bed::new();
+    let unit = bed.unit();
+    let mut model = vec![0; BYTES as usize];
+    let data = pattern(5 * BLOCK);
+    write(&unit, BLOCK + 512, &data).expect("written");
+    model[BLOCK as usize + 512..][..data.len()].copy_from_slice(&data);
+    assert!(read(&unit, 0, BYTES) == Ok(model.clone()));
+    let extents = vec![Extent { at: 2 * BLOCK - 512, bytes: BLOCK + 1024 }, Extent { at: 4 * BLOCK, bytes: 512 }];
+    for extent in &extents {
+        model[extent.at as usize..][..extent.bytes as usize].fill(0);
+    }
+    assert_eq!(ask(|done| unit.unmap(extents, done)), Ok(()));
+    assert!(read(&unit, 0, BYTES) == Ok(model.clone()));
+    model[5 * BLOCK as usize..][..BLOCK as usize].fill(0);
+    assert_eq!(ask(|done| unit.write_zeroes(Extent { at: 5 * BLOCK, bytes: BLOCK }, false, true, done)), Ok(()));
+    assert_eq!(ask(|done| unit.flush(done)), Ok(()));
+    bed.pool.sync().expect("synced");
+    assert!(read(&unit, 0, BYTES) == Ok(model));
+    let status = ask(|done| unit.status(Extent { at: 512, bytes: 7 * BLOCK - 512 }, done)).expect("known");
+    let runs = [(BLOCK - 512, false), (BLOCK, true), (BLOCK, false), (2 * BLOCK, true), (BLOCK, false), (BLOCK, true)];
+    assert_eq!(status, runs.map(|(bytes, is_mapped)| Run { bytes, is_mapped }));
+    assert_eq!(ask(|done| unit.status(Extent { at: BYTES, bytes: 512 }, done)), Err(UnitError::OutOfRange));
+}
+
+/// If this fails, a guest writes behind the end of its disk, or never sees that it grew.
+#[test]
+fn a_disk_has_the_shape_of_its_volume() {
+    let bed = Bed::new();
+    let unit = bed.unit();
+    let shape = unit.geometry();
+    assert_eq!((shape.blocks, shape.block_bytes, shape.physical_exponent), (BYTES / 512, 512, 4));
+    assert!(shape.is_thin && !shape.is_read_only);
+    let volume = bed.volume();
+    volume.resize(2 * BYTES).expect("larger");
+    assert_eq!(unit.geometry().blocks, 2 * BYTES / 512);
+    assert_eq!(write(&unit, 2 * BYTES - 512, &[1; 512]), Ok(()));
+    volume.resize(BYTES / 2).expect("smaller");
+    assert_eq!(unit.geometry().blocks, BYTES / 2 / 512);
+    assert_eq!(write(&unit, BYTES / 2, &[1; 512]), Err(UnitError::OutOfRange));
+    assert_eq!(read(&unit, BYTES / 2 - 512, 1024), Err(UnitError::OutOfRange));
+    volume.set_settings(zvol::Settings { read_only: true, ..zvol::Settings::default() });
+    assert!(unit.geometry().is_read_only);
+    assert_eq!(write(&unit, 0, &[1; 512]), Err(UnitError::ReadOnly));
+}
+
+/// If this fails, a cluster's reservations are lost with the daemon, or come from another volume.
+#[test]
+fn reservations_are_kept_with_the_volume() {
+    let bed = Bed::new();
+    let unit = bed.unit();
+    let kept = Kept {
+        generation: 3,
+        registrations: vec![Registration { transport: "iqn.2026-11.example:a,i,0x000000000001".to_string(), key: 7 }],
+        reservation: None,
+    };
+    assert_eq!(reservations::load(&bed.handle()), None);
+    assert_eq!(ask(|done| unit.save(Some(kept.clone()), done)), Ok(()));
+    assert_eq!(reservations::load(&bed.handle()), Some(kept.clone()));
+    let many = vec![Registration { transport: "x".repeat(100), key: 1 }; 100];
+    assert_eq!(ask(|done| unit.save(Some(Kept { registrations: many, ..kept.clone() }), done)), Err(UnitError::Unwritable));
+    assert_eq!(reservations::load(&bed.handle()), Some(kept), "what does not fit changes nothing");
+    assert_eq!(ask(|done| unit.save(None, done)), Ok(()));
+    assert_eq!(reservations::load(&bed.handle()), None);
+}
+
+/// If this fails, a volume is destroyed under a guest that uses it, or none can be that is merely offered.
+#[test]
+fn a_volume_that_is_offered_gives_way_and_one_that_is_used_does_not() {
+    let bed = Bed::new();
+    let unit = bed.unit();
+    bed.is_served.store(true, Ordering::Relaxed);
+    assert_eq!(bed.leave(false), Some(ErrorKind::Busy));
+    assert_eq!(read(&unit, 0, 512), Ok(vec![0; 512]));
+    bed.is_served.store(false, Ordering::Relaxed);
+    // A file of it is open.
+    let loan = bed.shelf.lend(bed.handle(), &bed.tunables, &bed.mounts).expect("lent");
+    assert_eq!(bed.leave(false), Some(ErrorKind::Busy));
+    drop(loan);
+    assert!(unit.is_there());
+    assert_eq!(bed.leave(false), None);
+    assert!(!unit.is_there());
+    assert_eq!(read(&unit, 0, 512), Err(UnitError::Gone));
+    assert_eq!(unit.geometry().blocks, BYTES / 512, "what initiators know stays until they are told");
+    drop(unit);
+    let away = bed.shelf.leave(&bed.exec, "tank", "cannot export".to_string(), false);
+    let lent = bed.shelf.lend_standing(bed.handle(), &bed.tunables, &bed.mounts, Arc::new(|| false));
+    assert_eq!(lent.map(drop), Err(DslError::Busy), "it is about to go");
+    drop(away);
+    let unit = bed.unit();
+    bed.is_served.store(true, Ordering::Relaxed);
+    assert_eq!(bed.leave(true), None);
+    assert_eq!(read(&unit, 0, 512), Err(UnitError::Gone));
+    bed.pool.dsl().destroy_dataset(NAME).expect("nobody holds it");
+}
