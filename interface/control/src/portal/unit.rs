@@ -74,7 +74,8 @@ fn runs(volume: &Volume, extent: Extent) -> Result<Vec<Run>, UnitError> {
 impl VolumeUnit {
     /// Makes the disk of a volume; None when that was taken away already.
     pub(super) fn new(exec: &Exec, loan: Loan, identity: Identity) -> Option<VolumeUnit> {
-        let last = Mutex::new(shape(&loan.volume()?));
+        let volume = loan.volume()?;
+        let last = Mutex::new(shape(&volume));
         Some(VolumeUnit { loan, identity, hands: Hands::new(exec), last })
     }
 
