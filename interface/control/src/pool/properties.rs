@@ -2,7 +2,7 @@
 
 use crate::failure::{because, pool_failure};
 use crate::pool::cache_file::PoolsFile;
-use crate::pool::hostid::NO_HOSTID;
+use crate::pool::hostid::{NO_HOSTID, host};
 use crate::pool::objections::{self, Occasion};
 use crate::pool::{OpenPool, Pools};
 use crate::provider::accelerators::Accelerators;
@@ -71,12 +71,15 @@ pub(crate) fn set_stored(open: &OpenPool, name: &str, value: &str, what: &str) -
             other => pool_failure(what.to_string(), &other),
         });
     }
+    if name == "multihost" {
+        // It may have got an id since the pool was opened.
+        open.pool().set_host(host());
+    }
     open.pool().set_prop(name, value).map_err(|error| match error {
         PoolError::BadProperty => because(ErrorKind::Unsupported, what, format!("property '{name}' cannot be set in this version")),
         PoolError::BadValue if name == "bootfs" => because(ErrorKind::Invalid, what, format!("'{value}' is an invalid name")),
         PoolError::BadValue => because(ErrorKind::Invalid, what, format!("'{value}' is no value for '{name}'")),
-        PoolError::NoHostid => because(ErrorKind::Invalid, what, NO_HOSTID)
-            .advise("the pool was imported, or made, while this system had none: export it and import it again"),
+        PoolError::NoHostid => because(ErrorKind::Invalid, what, NO_HOSTID).advise("zgenhostid(8) gives this system one"),
         PoolError::NoProvider { .. } => because(ErrorKind::Invalid, what, "given provider does not exist")
             .advise("'zirconia provider list' shows those that do; 'zirconia provider load PATH' adds one"),
         other => pool_failure(what.to_string(), &other),

@@ -14,7 +14,7 @@ use crate::open::find::FoundPool;
 use crate::open::{self, ImportOptions};
 use crate::rebuild::Rebuilds;
 use crate::scans::Resilvers;
-use crate::spa::config::PoolState;
+use crate::spa::config::{Host, PoolState};
 use crate::spa::props::{PoolProp, is_provider_prop};
 use crate::spa::replay::replay_logs;
 use crate::spa::services::dsl_error;
@@ -331,6 +331,13 @@ impl Pool {
     /// True when a stored property that can be on or off is on.
     pub fn has_switch(&self, name: &'static str) -> Result<bool, PoolError> {
         self.spa.has_switch(name)
+    }
+
+    /// Names the host that has the pool: its labels say so from the next configuration on.
+    pub fn set_host(&self, host: Host) {
+        let mut config = self.spa.config.lock();
+        config.dirty |= config.facts.host != host;
+        config.facts.host = host;
     }
 
     /// Sets a stored property and waits until it is on disk.

@@ -115,10 +115,11 @@ impl FoundPool {
     /// # Errors
     /// [`PoolError::Active`] with the host, and [`PoolError::NoHostid`] where this one has no id and the pool is protected.
     pub fn look_for_activity(&self, exec: &Exec, hostid: u64, tunables: &MultihostTunables) -> Result<(), PoolError> {
-        let Some(ub) = self.best.as_ref().filter(|ub| self.may_be_active(ub, hostid)) else { return Ok(()) };
+        // Also one that was exported: nobody could tell this host from others while it has the pool.
         if self.has_heartbeats() && hostid == 0 {
             return Err(PoolError::NoHostid);
         }
+        let Some(ub) = self.best.as_ref().filter(|ub| self.may_be_active(ub, hostid)) else { return Ok(()) };
         let devices: Vec<Device> = self.devices().cloned().collect();
         match watch(exec, self.name(), &devices, ub, tunables) {
             None => Ok(()),

@@ -15,6 +15,8 @@ const INTERVAL_MS_MIN: u64 = 100;
 const PAST: u64 = 127;
 /// Weight of the past where the time without heartbeats is to become shorter (OpenZFS: `mmp_thread`).
 const PAST_OF_LIMIT: u64 = 31;
+/// Error of the record of a heartbeat that was due while each leaf still had one under way (OpenZFS: `MMP_FAIL_WRITE_PENDING`).
+const WRITE_PENDING: i32 = 2;
 
 /// Tunables of the protection against a second host, by OpenZFS's names and defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -246,6 +248,16 @@ impl Multihost {
         let free = (1..=count).map(|step| (from + step) % count).find(|turn| !beats.pending.contains(&leaves[*turn]));
         let Some(turn) = free else {
             self.update(&mut beats, false, now_ns, count);
+            beats.count += 1;
+            self.history.add(BeatRecord {
+                id: beats.count,
+                txg: synced.ub_txg,
+                timestamp: second,
+                error: WRITE_PENDING,
+                delay_ns: beats.delay_ns,
+                path: "-".to_string(),
+                ..BeatRecord::default()
+            });
             return None;
         };
         beats.advance(synced, second);

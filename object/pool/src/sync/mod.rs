@@ -156,7 +156,8 @@ impl Syncer {
         self.run(&mut steps.once, &mut at)?;
         self.converge(&mut steps.passes, &mut at, 1)?;
         let is_far = txg.0.saturating_sub(self.spa.config.lock().uberblock.ub_txg) >= IDLE_TXGS_MAX;
-        if at.root.is_some() || at.config_dirty || is_far {
+        // Heartbeats repeat the newest uberblock, and tell how often they come: so does each txg (OpenZFS: `vdev_config_sync`).
+        if at.root.is_some() || at.config_dirty || is_far || self.spa.multihost.is_on() {
             while self.flush(txg, silent)? {
                 self.converge(&mut steps.passes, &mut at, 2)?;
             }
