@@ -77,7 +77,7 @@ fn not_there(why: &str) -> ExitCode {
 }
 
 fn run_words<A: Parser>(lacking: &Lacking, run: impl FnOnce(A) -> Result<u8, Stop>) -> ExitCode {
-    let command = A::command();
+    let command = as_getopt(A::command());
     let words = match words() {
         Ok(words) => words,
         Err(why) => return not_text(&why, EXIT_USAGE),
@@ -96,7 +96,7 @@ fn run_words<A: Parser>(lacking: &Lacking, run: impl FnOnce(A) -> Result<u8, Sto
     }
     let verb = words.get(1).and_then(|verb| find(&command, verb));
     let words = if std::env::var_os("POSIXLY_CORRECT").is_some() { operands_last(verb, words.clone()) } else { words.clone() };
-    let arguments = match A::try_parse_from(words) {
+    let arguments = match command.clone().try_get_matches_from(words).and_then(|found| A::from_arg_matches(&found)) {
         Ok(arguments) => arguments,
         Err(error) if !error.use_stderr() => {
             let _ = error.print();
@@ -121,6 +121,12 @@ fn run_words<A: Parser>(lacking: &Lacking, run: impl FnOnce(A) -> Result<u8, Sto
             ExitCode::from(EXIT_FAILURE)
         }
     }
+}
+
+/// Command whose options take the next word for their value whatever it begins with, as getopt(3) does.
+fn as_getopt(command: Command) -> Command {
+    let has_one_value = |arg: &Arg| !arg.is_positional() && arg.get_action().takes_values() && arg.get_num_args().is_none();
+    command.mut_args(|arg| if has_one_value(&arg) { arg.allow_hyphen_values(true) } else { arg }).mut_subcommands(as_getopt)
 }
 
 /// Words with a `--` before the first operand, behind which getopt(3) takes nothing for an option when `POSIXLY_CORRECT` is set.
@@ -290,6 +296,16 @@ mod tests {
         assert_eq!(words("zfs get -ro name -oname all"), "zfs get -ro name -oname -- all");
         assert_eq!(words("zfs get -r -- -x"), "zfs get -r -- -x");
         assert_eq!(words("zfs get"), "zfs get --");
+    }
+
+    /// A mistyped value of an option would be told as an option that does not exist.
+    #[test]
+    fn values_may_begin_with_a_dash() {
+        let create = Command::new("create").arg(Arg::new("size").short('V')).arg(Arg::new("name"));
+        let program = as_getopt(Command::new("zfs").subcommand(create));
+        let found = program.try_get_matches_from(["zfs", "create", "-V", "-1", "tank/a"]).expect("a value");
+        let (_, create) = found.subcommand().expect("a verb");
+        assert_eq!(create.get_one::<String>("size").map(String::as_str), Some("-1"));
     }
 
     /// Users of a verb that has verbs of its own could not find out which, nor what is wrong with theirs.

@@ -29,9 +29,13 @@ pub fn create(objset: &Arc<Objset>, size: u64, block_size: u64, tx: &Tx) -> Resu
     Ok(Zap::hold(objset, PROPERTIES)?.update_u64(SIZE, size, tx)?)
 }
 
-/// Whole blocks, and at least one (OpenZFS: `zvol_check_volsize`).
+/// Largest size in bytes of a volume: what a file of Linux, an offset of 63 bits, reaches.
+pub const SIZE_MAX: u64 = i64::MAX as u64;
+
+/// Whole blocks, at least one, and no more than anybody can address (OpenZFS: `zvol_check_volsize`).
 pub(crate) fn check_size(size: u64, block_size: u64) -> Result<(), DslError> {
-    if size == 0 || block_size == 0 || !size.is_multiple_of(block_size) { Err(DslError::BadValue) } else { Ok(()) }
+    let is_whole = size != 0 && block_size != 0 && size.is_multiple_of(block_size);
+    if is_whole && size <= SIZE_MAX { Ok(()) } else { Err(DslError::BadValue) }
 }
 
 /// The objects with the properties and the data.

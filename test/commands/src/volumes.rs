@@ -64,6 +64,9 @@ fn refusals(world: &World) -> Result<(), Failure> {
     world.refused("zfs create -V 1T tank/large", 1, "cannot create 'tank/large': out of space")?;
     world.refused("zfs create -V 0 tank/none", 1, "volume size cannot be zero")?;
     world.refused("zfs create -V big tank/none", 1, "bad volume size 'big'")?;
+    world.refused("zfs create -V -1 tank/none", 1, "bad volume size '-1'")?;
+    world.refused("zfs create -s -V 8E tank/none", 1, "volume size exceeds limit for this system")?;
+    world.refused("zfs set volsize=8E tank/vol", 1, "volume size exceeds limit for this system")?;
     world.refused("zfs create -s tank/none", 2, "'-s' and '-b' can only be used when creating a volume")?;
     world.refused("zfs create -u -V 1M tank/none", 2, "'-u' can only be used when creating a filesystem")?;
     world.refused("zfs create -V 1M -o mountpoint=/x tank/none", 1, "'mountpoint' does not apply to datasets of this type")?;

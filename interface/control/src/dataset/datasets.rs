@@ -219,6 +219,7 @@ impl Datasets {
         }
         let handle = pool.dsl().hold(&request.name).map_err(failed)?;
         let reclaim_bytes = handle.space().used;
+        let is_volume = kind_of(&handle) == table::VOLUME;
         drop(handle);
         let datasets = descendants(&pool, &request.name)?;
         let mut names = Vec::new();
@@ -230,7 +231,9 @@ impl Datasets {
         if !request.recursive && names.len() > 1 {
             // The dataset itself comes last.
             let others = names[..names.len() - 1].join("\n");
-            return Err(failed(DslError::HasChildren).advise(format!("use '-r' to destroy the following datasets:\n{others}")));
+            let has_children = if is_volume { "volume has children" } else { "filesystem has children" };
+            return Err(because(ErrorKind::Busy, format!("cannot destroy '{}'", request.name), has_children)
+                .advise(format!("use '-r' to destroy the following datasets:\n{others}")));
         }
         if !request.dry_run {
             let what = format!("cannot destroy '{}'", request.name);

@@ -4,7 +4,7 @@
 use crate::failure::because;
 use control_api::{ErrorKind, Failure};
 use dsl::prop::table::{Parsed, native, size as size_of};
-use dsl::volume::DEFAULT_BLOCK_BYTES;
+use dsl::volume::{DEFAULT_BLOCK_BYTES, SIZE_MAX};
 use dsl::{DatasetHandle, DslError};
 use std::collections::BTreeMap;
 use vdev::{TopKind, VdevTree};
@@ -15,6 +15,8 @@ const MEASURE_BYTES: u64 = 128 << 10;
 const POINTERS_PER_INDIRECT: u64 = 1024;
 /// Bytes of an indirect block.
 const INDIRECT_BYTES: u64 = 128 << 10;
+/// Reason for which a size cannot be (OpenZFS: `EZFS_VOLTOOBIG`).
+const TOO_LARGE: &str = "volume size exceeds limit for this system";
 /// Number of blocks of the dnodes' object from its root down to the volume's dnode.
 const DNODE_PATH: u64 = 7;
 
@@ -53,7 +55,7 @@ impl NewVolume {
         if !is_possible {
             return Err(wrong("'volblocksize' must be power of 2 from 512B to 16M"));
         }
-        let size = size.checked_next_multiple_of(block_size).ok_or_else(|| wrong("volume size is too large"))?;
+        let size = size.checked_next_multiple_of(block_size).filter(|size| *size <= SIZE_MAX).ok_or_else(|| wrong(TOO_LARGE))?;
         let mut properties = asked.clone();
         properties.insert("volsize".to_string(), size.to_string());
         if given.is_some() || block_size != DEFAULT_BLOCK_BYTES {
@@ -154,6 +156,9 @@ pub(crate) fn change(handle: &DatasetHandle, tree: &VdevTree, asked: &BTreeMap<S
         if size == 0 {
             return Err(Refusal::Words("'volsize' cannot be zero".to_string()));
         }
+        if size > SIZE_MAX {
+            return Err(Refusal::Words(TOO_LARGE.to_string()));
+        }
     }
     let kept = handle.prop_u64("refreservation")?.0;
     let follows = size.is_some() && !properties.contains_key("refreservation") && kept == reservation(tree, old_size, block_size);
@@ -236,6 +241,7 @@ mod tests {
         let why = |words: &[(&str, &str)]| plan(words, false).expect_err("refused").to_string();
         assert_eq!(why(&[("volsize", "0")]), "cannot create 'tank/vol': volume size cannot be zero");
         assert_eq!(why(&[]), "cannot create 'tank/vol': missing volume size");
+        assert_eq!(why(&[("volsize", "8E")]), "cannot create 'tank/vol': volume size exceeds limit for this system");
         assert_eq!(why(&[("volsize", "big")]), "bad volume size 'big': bad numeric value 'big'");
         assert!(why(&[("volsize", "1M"), ("volblocksize", "3K")]).contains("power of 2 from 512B to 16M"));
     }

@@ -133,7 +133,8 @@ impl VolumeFs {
             Found::Folder => Ok(FileAttr { mode: DIRECTORY, nlink: 2, blksize: 4096, ..attr }),
             Found::Volume(pool, handle) => {
                 let objset = handle.objset().map_err(|_| Errno::EIO)?;
-                let size = dsl::volume::size(&objset).map_err(|_| Errno::EIO)?;
+                // Pools of others may have larger ones: the kernel would refuse to show them.
+                let size = dsl::volume::size(&objset).map_err(|_| Errno::EIO)?.min(dsl::volume::SIZE_MAX);
                 let block = dsl::volume::block_size(&objset).map_err(|_| Errno::EIO)?;
                 let time = Timestamp { seconds: handle.creation_time() as i64, nanoseconds: 0 };
                 let mode = if is_read_only(&pool, &handle) { READ_ONLY } else { READ_WRITE };

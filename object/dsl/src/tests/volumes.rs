@@ -67,6 +67,7 @@ fn what_is_beyond_a_new_size_is_freed_and_reads_as_zeros() {
     let resize = |pool: &TestPool, bytes| pool.dsl.hold("tank/vol").expect("holds").resize_volume(bytes);
     assert_eq!(resize(&pool, 10 * KIB), Err(DslError::BadValue));
     assert_eq!(resize(&pool, 0), Err(DslError::BadValue));
+    assert_eq!(resize(&pool, 1 << 63), Err(DslError::BadValue), "no file can be as large");
     resize(&pool, 32 * KIB).expect("shrinks");
     pool.drain();
     assert!(used(&pool) < before, "the tail's space is free");
