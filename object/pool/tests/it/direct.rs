@@ -6,6 +6,7 @@ use dmu::{BlockError, DmuError, Dnode, NewObject};
 use dsl::{CreateDataset, TxSpace};
 use exec::{Exec, Inline, Mutex};
 use kstat::EventLog;
+use need::pattern;
 use ondisk::{ObjectId, ObjectType, ObjsetType};
 use pool::{Host, ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
 use std::sync::Arc;
@@ -132,18 +133,6 @@ fn file(pool: &Pool, object: ObjectId) -> Arc<Dnode> {
 
 fn tx(pool: &Pool, bytes: usize) -> dmu::Tx {
     pool.dsl().hold("tank/fs").expect("held").assign(TxSpace::Writes(bytes as u64)).expect("a transaction")
-}
-
-fn pattern(length: usize, salt: u64) -> Vec<u8> {
-    let mut state = salt.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    (0..length)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 24) as u8
-        })
-        .collect()
 }
 
 fn check_clean(pool: &Pool) {
