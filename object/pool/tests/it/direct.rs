@@ -1,5 +1,6 @@
 //! Direct I/O on whole pools: mixed with everything else on every layout; failing devices; and users who change their buffers
 //! underneath. What is lost when these fail: acknowledged data, or a healthy device that is called broken.
+use crate::common::{host, opened, tops};
 use abd::{Abd, SharedPages};
 use device::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
 use dmu::{BlockError, DmuError, Dnode, NewObject};
@@ -8,10 +9,10 @@ use exec::{Exec, Inline, Mutex};
 use kstat::EventLog;
 use need::pattern;
 use ondisk::{ObjectId, ObjectType, ObjsetType};
-use pool::{Host, ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
+use pool::{ImportOptions, Pool, PoolSpec, Runtime};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use vdev::{LeafKind, TopKind};
+use vdev::TopKind;
 use zio::ChangedBuffers;
 
 /// Called with each I/O before (false) and after (true) the device did it; an error takes the device's place.
@@ -84,19 +85,13 @@ impl Machine {
 
     fn create(&self, layout: &Layout, properties: &[(&str, &str)]) -> Pool {
         let exec: Exec = Arc::new(Inline::new(7));
-        let mut rest = self.devices.iter();
-        let mut leaf = || {
-            let device = rest.next().expect("enough devices").clone();
-            LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device }
-        };
-        let tops = layout.iter().map(|&(kind, count)| TopSpec { kind, leaves: (0..count).map(|_| leaf()).collect() }).collect();
+        let tops = tops(layout, &self.devices);
         let dataset = |properties: &[(&str, &str)]| CreateDataset {
             kind: ObjsetType::ZFS,
             properties: properties.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
             init: Box::new(|_, _| Ok(())),
         };
-        let spec =
-            PoolSpec { ashift: Some(12), host: Host { id: 1, name: "testhost".to_string() }, ..PoolSpec::new("tank", tops, dataset(&[])) };
+        let spec = PoolSpec { ashift: Some(12), host: host(), ..PoolSpec::new("tank", tops, dataset(&[])) };
         let pool = Pool::create(&exec, spec, &self.runtime()).expect("created");
         pool.dsl().create_dataset("tank/fs", dataset(properties)).expect("a file system");
         pool
@@ -104,9 +99,8 @@ impl Machine {
 
     fn import(&self) -> Pool {
         let exec: Exec = Arc::new(Inline::new(8));
-        let devices = self.devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect();
-        let options = ImportOptions { host: Host { id: 1, name: "testhost".to_string() }, ..ImportOptions::default() };
-        Pool::import(&exec, devices, &options, &self.runtime()).expect("imported")
+        let options = ImportOptions { host: host(), ..ImportOptions::default() };
+        Pool::import(&exec, opened(&self.devices), &options, &self.runtime()).expect("imported")
     }
 
     fn interfere(&self, hook: impl FnMut(&DeviceOp, bool) -> Result<(), DeviceError> + Send + 'static) {

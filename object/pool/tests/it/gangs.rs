@@ -1,5 +1,6 @@
 //! A fragmented pool: blocks that no free segment holds become gangs, whose every sector must be accounted for. OpenZFS's zdb,
 //! where it is installed, judges the result. What the user loses when this fails: a nearly full pool.
+use crate::common::host;
 use device::{BlockDevice, FileDevice};
 use dmu::NewObject;
 use dsl::{CreateDataset, DatasetHandle, TxSpace};
@@ -7,17 +8,13 @@ use exec::{Exec, Inline};
 use metaslab::{AllocRequest, Allocator};
 use need::pattern;
 use ondisk::{Dva, ObjectType, ObjsetType, Txg};
-use pool::{Host, ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
+use pool::{ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vdev::{LeafKind, TopKind};
 
 const BLOCK: usize = 131_072;
 const BLOCKS: u64 = 24;
-
-fn host() -> Host {
-    Host { id: 1, name: "testhost".into() }
-}
 
 fn files(dir: &Path, count: usize) -> Vec<(PathBuf, Arc<dyn BlockDevice>)> {
     (0..count)
