@@ -25,7 +25,7 @@ struct Entry {
     references: u64,
     /// References of the kernel, as far as they are known.
     kernel: u64,
-    /// Nobody knows whether the kernel has more.
+    /// True when nobody knows whether the kernel has more.
     is_unknown: bool,
     /// True while the node is being deleted or written back; it cannot be had.
     leaving: bool,

@@ -31,7 +31,7 @@ pub enum PoolError {
     UnsupportedFeatures {
         /// Guids of the features.
         features: Vec<String>,
-        /// All of them allow reading.
+        /// True when all of them allow reading.
         read_only: bool,
     },
     /// A pool version that was never released, or too old to be read.
