@@ -94,13 +94,13 @@ fn assigning(error: DslError) -> ZplError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dmu::{BlockError, DmuError};
+    use dmu::BlockError;
 
     /// If this fails, a snapshot whose records cannot be read for now looks as if somebody had destroyed it, and backups go on without it.
     #[test]
     fn a_snapshot_that_cannot_be_read_is_not_taken_for_one_that_is_not_there() {
         assert_eq!(reading(DslError::NotFound), ZplError::NotFound);
-        assert_eq!(reading(DslError::Dmu(DmuError::Block(BlockError::Io))), ZplError::Io);
+        assert_eq!(reading(DslError::Dmu(BlockError::Io.into())), ZplError::Io);
         assert_eq!(reading(DslError::Corrupt { object: ondisk::ObjectId(3), what: "its record is short" }), ZplError::Corrupt);
     }
 }

@@ -87,8 +87,8 @@ impl From<DmuError> for ZplError {
             DmuError::Corrupt | DmuError::Record(_) => ZplError::Corrupt,
             DmuError::ReadOnly => ZplError::ReadOnly,
             DmuError::TxgOrder | DmuError::Stopped => ZplError::Stopped,
-            DmuError::Block(BlockError::NoSpace) => ZplError::NoSpace,
-            DmuError::Block(_) => ZplError::Io,
+            DmuError::Block(BlockError::NoSpace, _) => ZplError::NoSpace,
+            DmuError::Block(..) => ZplError::Io,
         }
     }
 }
@@ -112,7 +112,7 @@ impl From<SyncError> for ZplError {
     fn from(error: SyncError) -> Self {
         match error {
             SyncError::Dmu(error) => error.into(),
-            SyncError::Block(error, _) => DmuError::Block(error).into(),
+            SyncError::Block(error, _) => DmuError::from(error).into(),
             SyncError::Pool(_) | SyncError::Damaged(_) | SyncError::Stopped => ZplError::Stopped,
         }
     }

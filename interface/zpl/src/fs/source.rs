@@ -11,7 +11,7 @@ use zil::{Filled, LogSource, Payload, Range, blocks_around, fill_block, fill_byt
 fn failed(error: ZplError) -> DmuError {
     match error {
         ZplError::Stopped => DmuError::Stopped,
-        ZplError::Io => DmuError::Block(BlockError::Io),
+        ZplError::Io => BlockError::Io.into(),
         _ => DmuError::Corrupt,
     }
 }

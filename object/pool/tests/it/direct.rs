@@ -305,7 +305,7 @@ fn a_failed_direct_write_keeps_what_was_there() {
         });
         let result = dnode.write_direct(0, &pattern(LENGTH, 2), &tx(&pool, LENGTH));
         machine.stop();
-        assert_eq!(result, Err(DmuError::Block(BlockError::Io)));
+        assert_eq!(result, Err(DmuError::from(BlockError::Io)));
         assert!(!pool.status().suspended, "a write that somebody waits for does not suspend the pool");
         for number in 0..2 {
             let mut out = vec![0; old.len()];
@@ -340,7 +340,7 @@ fn no_space_is_an_error_of_the_write() {
             Err(error) => break Some(error),
         }
     };
-    assert!(error.is_none_or(|error| error == DmuError::Block(BlockError::NoSpace)), "{error:?}");
+    assert!(error.is_none_or(|error| error == DmuError::from(BlockError::NoSpace)), "{error:?}");
     assert!(written > 10 && !pool.status().suspended);
     check_clean(&pool);
     for number in 0..written {
@@ -417,7 +417,7 @@ fn a_buffer_changed_during_a_write_is_written_from_a_copy() {
         });
         let result = dnode.write_direct_abd(0, pages.abd(0..128 << 10), &tx(&pool, 128 << 10));
         machine.stop();
-        assert_eq!(result, Err(DmuError::Block(BlockError::Io)));
+        assert_eq!(result, Err(DmuError::from(BlockError::Io)));
         assert!(dnode.read_direct(0, 512 << 10).expect("read").to_vec() == now);
         check_clean(&pool);
     }
@@ -441,7 +441,7 @@ fn the_check_is_what_protects() {
     });
     dnode.write_direct_abd(0, pages.abd(0..128 << 10), &tx(&pool, 128 << 10)).expect("written");
     machine.stop();
-    assert_eq!(dnode.read_direct(0, 4096).err(), Some(DmuError::Block(BlockError::Checksum)));
+    assert_eq!(dnode.read_direct(0, 4096).err(), Some(DmuError::from(BlockError::Checksum)));
     assert_eq!(sum_of_verify_errors(&pool), 0);
 }
 
