@@ -181,7 +181,7 @@ impl Driver {
                 self.stable.answer(Unstable { object, txg, length, then });
             }
             Ok((length, _)) if synchronous => {
-                tx.on_commit(Box::new(move |stable| then(if stable { Ok(length) } else { Err(ZplError::Stopped) })));
+                tx.on_commit(Box::new(move |stable| then(if stable { Ok(length) } else { Err(ZplError::STOPPED) })));
                 drop(tx);
                 self.store.room.kick();
             }

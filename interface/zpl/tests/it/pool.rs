@@ -212,7 +212,7 @@ impl SpaceSource for Full {
         if kind == TxKind::Frees {
             return Ok(txgs.assign(bytes)?);
         }
-        let zfs = self.zfs.upgrade().ok_or(ZplError::Stopped)?;
+        let zfs = self.zfs.upgrade().ok_or(ZplError::STOPPED)?;
         match self.refusals.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
             0 => Err(ZplError::OverQuota),
             1 => {
