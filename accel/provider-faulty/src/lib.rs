@@ -112,7 +112,7 @@ impl Faulty {
         Arc::new(Faulty { name: name.to_string(), shared: Arc::new(shared) })
     }
 
-    /// From now on operations are counted anew, and `fault` strikes; None: none does. A dead provider lives again.
+    /// Counts operations anew from now on, and has `fault` strike; None: none does. A dead provider lives again.
     pub fn inject(&self, fault: Option<Fault>) {
         let mut state = self.shared.state.lock();
         (state.fault, state.counted, state.of_kind, state.struck, state.is_dead) = (fault, 0, 0, 0, false);

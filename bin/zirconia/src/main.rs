@@ -193,7 +193,7 @@ fn stop(client: &Client) -> Result<u8, Failure> {
         say_dead(client);
         return Ok(0);
     };
-    remarks.iter().for_each(|remark| cli::errln!("{remark}"));
+    remarks.iter().for_each(cli::say);
     // It answers no more before it has unmounted and synced; it lets go of its lock when all of that is done. One that another command starts
     // meanwhile is none of ours.
     let (begun, stopped) = (Instant::now(), client.owner());
@@ -254,7 +254,7 @@ fn upgrade(client: &Client, program: Option<&Path>) -> Result<u8, Failure> {
     }
     let before = info(client).map_err(gone)?;
     match client.call_running(&upgrade_request(asked.to_string())).map_err(gone)? {
-        Response::Done { remarks } => remarks.iter().for_each(|remark| cli::errln!("{remark}")),
+        Response::Done { remarks } => remarks.iter().for_each(cli::say),
         other => return Err(cli::unexpected(REPLACE, other)),
     }
     let begun = Instant::now();

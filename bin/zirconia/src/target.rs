@@ -79,7 +79,7 @@ pub(crate) fn run(verb: &Verb) -> Result<u8, Failure> {
 
 fn done(request: &Request) -> Result<u8, Failure> {
     match Client::from_environment()?.call(request)? {
-        Response::Done { remarks } => remarks.iter().for_each(|remark| cli::errln!("{remark}")),
+        Response::Done { remarks } => remarks.iter().for_each(cli::say),
         other => return Err(cli::unexpected("cannot change rights to targets", other)),
     }
     Ok(0)

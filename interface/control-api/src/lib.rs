@@ -17,6 +17,7 @@ mod openapi;
 mod pool;
 mod property;
 mod provider;
+mod remark;
 mod shown;
 mod spec;
 mod state_dir;
@@ -33,6 +34,7 @@ pub use names::{Named, name_objection, new_pool_name_objection, pool_name_object
 pub use pool::*;
 pub use property::{Property, Source, Value};
 pub use provider::*;
+pub use remark::Remark;
 pub use shown::{shown, shown_lines};
 pub use spec::*;
 pub use state_dir::{Interlude, StateDir, StateDirError, distrusted};
@@ -179,10 +181,10 @@ pub enum Response {
         /// Failures of single devices.
         failures: Vec<Failure>,
     },
-    /// Request was done; there may be remarks for the user (one line each).
+    /// Request was done; there may be remarks for the user.
     Done {
-        /// Remarks for the user, one line each.
-        remarks: Vec<String>,
+        /// Remarks for the user, in the order in which they are printed.
+        remarks: Vec<Remark>,
     },
     /// Request failed.
     Failed(Failure),
@@ -214,7 +216,7 @@ pub enum Response {
         /// Properties that are set on the dataset: those that were asked for and those that follow from them.
         properties: BTreeMap<String, String>,
         /// Remarks, as of [`Response::Done`].
-        remarks: Vec<String>,
+        remarks: Vec<Remark>,
     },
     /// Datasets that were (or would be) destroyed, and the bytes that frees.
     Destroyed {

@@ -28,7 +28,7 @@ use crate::volume::door::Door;
 use crate::watch::policy::Care;
 use crate::watch::rounds::Rounds;
 use crate::watch::watcher::Watcher;
-use control_api::{DaemonInfo, Failure, Request, Response, StateDir};
+use control_api::{DaemonInfo, Failure, Remark, Request, Response, StateDir};
 use exec::Exec;
 use std::path::Path;
 use std::sync::Arc;
@@ -376,7 +376,7 @@ impl Control {
     }
 
     /// Data that ending now gives up: a sentence for each pool that cannot write what it was given.
-    pub fn unwritten(&self) -> Vec<String> {
+    pub fn unwritten(&self) -> Vec<Remark> {
         stopping::unwritten(&self.pools.all())
     }
 }

@@ -31,7 +31,7 @@ pub enum PoolError {
     UnsupportedFeatures {
         /// Guids of the features.
         features: Vec<String>,
-        /// All of them allow reading.
+        /// True when all of them allow reading.
         read_only: bool,
     },
     /// A pool version that was never released, or too old to be read.
@@ -279,6 +279,11 @@ mod tests {
             assert_eq!(error.to_string(), SyncError::from(BlockError::Checksum).to_string(), "users read what they always read");
             assert_eq!(error.source().and_then(|cause| cause.downcast_ref()), Some(&lost), "{error:?}");
             assert_eq!(error.into_sync(), sync);
+        }
+        let read = DmuError::of_block(BlockError::Checksum, Bookmark::default());
+        for error in [PoolError::Dmu(read), PoolError::Zap(ZapError::Dmu(read)), PoolError::Dsl(DslError::Dmu(read))] {
+            assert_eq!(error.to_string(), BlockError::Checksum.to_string(), "users read what they always read");
+            assert!(with_causes(&error).ends_with("objset 0 object 0 level 0 block 0"), "{}", with_causes(&error));
         }
         let contradiction = PoolError::SpaceMap(VdevId(3), 5, None);
         let words = contradiction.to_string();

@@ -432,7 +432,7 @@ impl LeafDevice {
         self.decide(|state, _| state.queue.give_way());
     }
 
-    /// There is no such work any more.
+    /// Notes that no such work is left.
     pub fn end_roaming(self: &Arc<Self>) {
         self.decide(|state, _| {
             state.queue.set_roaming(false);

@@ -4,6 +4,10 @@
 //! `ZIRCONIA_STRICT=1` asks for everything, `ZIRCONIA_STRICT=zdb,fuse` for what is named ([`Need::NAMES`]), unset or `0` for nothing. What was
 //! not run is also added to the file `ZIRCONIA_NOT_RUN`, of which `cargo xtask ci` makes its last line ([`summary`]).
 
+mod bytes;
+
+pub use bytes::pattern;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write;

@@ -265,7 +265,7 @@ fn read_dataset(pool: &Pool, name: &str) -> Result<Tree, Trouble> {
         }
         // A hostile image may name a directory in itself.
         if tree.len() > TREE_ENTRIES_MAX || path.len() > PATH_BYTES_MAX {
-            return Err(Trouble::Zpl(ZplError::Corrupt));
+            return Err(Trouble::Zpl(ZplError::CORRUPT));
         }
         let seen = see(&zfs, &node)?;
         tree.insert(path, seen);

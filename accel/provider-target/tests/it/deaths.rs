@@ -1,10 +1,10 @@
 //! Targets that die, links that are cut for good, leases that run out: what was acknowledged is on the disks, the rest is software's.
 
 use crate::common::proxy::{Fate, Proxy};
-use crate::common::{DEADLINE_NS, Host, Side, blocks, features, is_on, options, setup, software, until, write_in_software, write_on};
+use crate::common::{DEADLINE_NS, Host, Side, blocks, exec, features, is_on, options, setup, software, until, write_in_software, write_on};
 use abd::Abd;
 use dpusm::{Graph, OpError, Submission};
-use exec::{Exec, Mutex, Pool};
+use exec::Mutex;
 use provider_target::TargetProvider;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,10 +14,6 @@ const BLOCK: usize = 32 << 10;
 const NEVER: u64 = u64::MAX;
 /// Long enough for a slow machine between two frames, short enough for many deaths.
 const LEASE_MS: u64 = 1000;
-
-fn exec() -> Exec {
-    Arc::new(Pool::new(3))
-}
 
 /// Writes records, by software where the target does not; how many the target acknowledged. Those were on the disks already
 /// when it said so.

@@ -3,7 +3,7 @@
 use super::door::{Portal, SESSIONS_END, Shown};
 use super::names;
 use crate::volume::there::SHARE;
-use control_api::{Failure, IscsiAllow, IscsiChap, IscsiDeny, IscsiReport, IscsiSession, IscsiTarget, Request, Response};
+use control_api::{Failure, IscsiAllow, IscsiChap, IscsiDeny, IscsiReport, IscsiSession, IscsiTarget, Remark, Request, Response};
 use std::collections::BTreeMap;
 
 /// True for requests after which other volumes may have to be served than before.
@@ -79,9 +79,11 @@ impl Portal {
         self.end_sessions(target, initiator);
         let mut remarks = Vec::new();
         if self.open.lock().is_none() {
-            remarks.push("no volume is served now: ZIRCONIA_ISCSI in the daemon's environment says where (zirconiad(8))".to_string());
+            let why = "ZIRCONIA_ISCSI in the daemon's environment says where (zirconiad(8))";
+            remarks.push(Remark::Warning(format!("no volume is served now: {why}")));
         } else if !self.shown.lock().contains_key(target) {
-            remarks.push(format!("no volume is served as {target} now: 'zfs set {SHARE}=on POOL/VOLUME' has that done"));
+            let next = format!("'zfs set {SHARE}=on POOL/VOLUME' has that done");
+            remarks.push(Remark::Warning(format!("no volume is served as {target} now: {next}")));
         }
         Response::Done { remarks }
     }

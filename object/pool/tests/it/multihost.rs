@@ -1,25 +1,21 @@
 //! Two hosts that reach the same devices, in virtual time: whoever has a pool with `multihost=on` shows it all the time, whoever wants it looks first, and
 //! who can't show it stops writing. What the user loses when these fail: the pool, as two hosts write it at once.
 
-use crate::common::{BLOCKS, check, create_under, dataset, devices, host, new_object, write};
+use crate::common::{BLOCKS, check, create_under, dataset, devices, host, leaf, new_object, opened, write};
 use device::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
 use exec::{Exec, Inline};
 use ondisk::label::{LABELS, RING_OFFSET, label_offset, ring_slot_bytes, ring_slots};
 use ondisk::{ByteOrder, Uberblock};
-use pool::{Host, ImportOptions, LeafSpec, MultihostTunables, Pool, PoolError, PoolSpec, Runtime, TopSpec, find_pools};
+use pool::{Host, ImportOptions, MultihostTunables, Pool, PoolError, PoolSpec, Runtime, TopSpec, find_pools};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use vdev::{LeafKind, TopKind};
+use vdev::TopKind;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const ASHIFT: u32 = 9;
 
 fn inline(seed: u64) -> Exec {
     Arc::new(Inline::new(seed))
-}
-
-fn opened(devices: &[Arc<MemDevice>]) -> Vec<Arc<dyn BlockDevice>> {
-    devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect()
 }
 
 /// Options of a second host that imports by force.
@@ -183,7 +179,6 @@ fn cuttable(disks: &[Arc<MemDevice>]) -> Vec<Arc<Cut>> {
 
 /// Makes a mirror with `multihost=on`.
 fn protected(exec: &Exec, handles: &[Arc<Cut>], tunables: MultihostTunables) -> Pool {
-    let leaf = |handle: &Arc<Cut>| LeafSpec { path: handle.path().display().to_string(), kind: LeafKind::File, device: handle.clone() };
     let tops = vec![TopSpec { kind: TopKind::Mirror, leaves: handles.iter().map(leaf).collect() }];
     let runtime = Runtime { multihost: tunables, ..Runtime::new() };
     let pool = Pool::create(exec, PoolSpec { host: host(), ..PoolSpec::new("tank", tops, dataset()) }, &runtime).expect("created");

@@ -144,9 +144,13 @@ fn a_broken_space_map_stops_allocation_there_and_says_so() {
         let rotten = Rotten::new(&disk, bad);
         let pool = import(rotten.clone(), false, &ear).unwrap_or_else(|error| panic!("{damage:?}: {error}"));
 
-        // It is told.
-        let why =
-            if damage == Damage::Checksum { "cannot be read: checksum mismatch in every copy of a block" } else { "contradicts itself" };
+        // It is told, with the block.
+        let why = if damage == Damage::Checksum {
+            let (_, map) = mapped(&pool);
+            format!("cannot be read: checksum mismatch in every copy of a block: objset 0 object {map} level 0 block 0")
+        } else {
+            "contradicts itself".to_string()
+        };
         let why = format!("the space map of metaslab {metaslab} of vdev 0 {why}");
         let broken = pool.status().broken_metaslabs;
         assert_eq!(

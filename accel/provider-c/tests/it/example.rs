@@ -1,9 +1,7 @@
 //! The example provider in C, built here and loaded: the promise to vendors that the header is enough.
 
-mod common;
-
+use crate::common::{Folder, build, root};
 use abd::{Abd, AbdPart};
-use common::{Folder, build, root};
 use dpusm::{
     Claim, Device, Fault, Feature, Graph, OpError, OpKind, Provider, RaidContext, RegisterOptions, Registry, RegistryError, Tally, verify,
 };
