@@ -137,6 +137,27 @@ fn what_waits_for_a_dead_target_ends_at_once() {
     }
 }
 
+/// What a target that cannot be reached may be writing is waited for: were it given up, its user would write in software, and the target once more
+/// after that, over what others wrote there since.
+#[test]
+fn what_a_dead_target_may_be_writing_is_waited_for() {
+    /// Time for which that is seen.
+    const WAIT_NS: u64 = 1_000_000_000;
+    let side = Side::new("writing", features(), setup(3_600_000));
+    let listening = side.tcp();
+    let is_cut = Arc::new(AtomicU64::new(0));
+    let own = is_cut.clone();
+    let judge = move || if own.load(Ordering::Acquire) == 1 { Fate::Cut } else { Fate::Pass };
+    let proxy = Proxy::new(listening.address(), Arc::new(judge));
+    let host = Host::new(&exec(), &proxy.address, &side.folder.0, 512);
+    let stores = host.open(&side.disks("written")).unwrap();
+    let buffer = host.device.alloc(BLOCK).unwrap();
+    is_cut.store(1, Ordering::Release);
+    let mut graph = Graph::new();
+    graph.store(buffer.whole(), &stores[0], 0);
+    assert_eq!(host.device.run(graph, WAIT_NS).unwrap().all(), Err(OpError::Timeout));
+}
+
 /// A host that dies, or is cut off, leaves nothing behind: its memory is others' after a lease.
 #[test]
 fn a_lease_that_runs_out_frees_all_memory() {

@@ -105,6 +105,18 @@ fn temporary_states_end_with_the_pool_and_faults_do_not() {
     assert!(pool.tree().leaves.iter().all(|leaf| leaf.missing_txgs.is_empty()));
 }
 
+/// If this fails, a device that came after an import goes by its guid when it goes away again, as if it had never been at its path.
+#[test]
+fn a_device_that_came_after_an_import_is_there() {
+    let devices = devices(3);
+    create(&devices, TopKind::Raidz(1)).export().expect("exported");
+    let pool = import(&devices[..2], false).expect("imported");
+    let leaf = guids(&pool)[2];
+    let absent = || pool.tree().leaves.iter().filter(|leaf| leaf.is_not_present).map(|leaf| leaf.guid).collect::<Vec<_>>();
+    assert_eq!((pool.online(leaf, None), absent()), (Ok(LeafState::Missing), vec![leaf]));
+    assert_eq!((pool.online(leaf, Some(devices[2].clone())), absent()), (Ok(LeafState::Online), Vec::new()));
+}
+
 /// If this fails, a scrub that is under way keeps a device from being resilvered, or clears the log of one that was not.
 #[test]
 fn a_resilver_takes_the_place_of_a_scrub() {
