@@ -101,6 +101,11 @@ pub fn profile(scratch: &Scratch, work: impl FnOnce() -> Result<u64, String>) ->
     if profile.samples == 0 { Err("perf recorded nothing".to_string()) } else { Ok(profile) }
 }
 
+/// True when the profiler is installed.
+pub fn has_profiler() -> bool {
+    Command::new("perf").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
 /// Waits until the profiler has its events open, ten seconds at most.
 fn wait_attached(perf: u32) {
     let events = || {
