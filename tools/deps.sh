@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building and testing need on Debian 12 and is not there yet. Prints only what it does.
 #   ZIRCONIA_FIO=1         install fio and perf too (make bench needs them; building and testing don't)
+#   ZIRCONIA_TGT=1         install tgt, the iSCSI target that ours is measured beside (zbench block)
 #   ZIRCONIA_ZTS=1         install what OpenZFS's own test suite uses (cargo xtask zts)
 #   ZIRCONIA_DATABASES=1   install PostgreSQL and SQLite, whose commits the kills of the daemon must not lose (make torture, cargo xtask kills)
 #   ZIRCONIA_NO_NVRTC=1    leave pip out, with which a test fetches the compiler of CUDA's kernels (tools/nvrtc.sh) and another one nvCOMP (tools/nvcomp.sh);
@@ -31,6 +32,7 @@ have c++ || want+=(g++)
 [ "${ZIRCONIA_NO_NVRTC:-0}" != 0 ] || python3 -m pip --version >/dev/null 2>&1 || want+=(python3-pip)
 [ -z "${ZIRCONIA_FIO:-}" ] || have fio || want+=(fio)
 [ -z "${ZIRCONIA_FIO:-}" ] || have perf || want+=(linux-perf)
+[ -z "${ZIRCONIA_TGT:-}" ] || [ -x /usr/sbin/tgtd ] || want+=(tgt)
 [ -z "${ZIRCONIA_ZTS:-}" ] || want+=(ksh fio bc jq pax cpio xxhash acl attr parted sudo)
 [ -z "${ZIRCONIA_DATABASES:-}" ] || ls /usr/lib/postgresql/*/bin/pg_amcheck >/dev/null 2>&1 || want+=(postgresql)
 [ -z "${ZIRCONIA_DATABASES:-}" ] || have sqlite3 || want+=(sqlite3)

@@ -263,3 +263,17 @@ fn pdus_come_out_as_they_went_in() {
         }
     }
 }
+
+/// If this fails, a measurement says of writes that their bytes were copied less often than they were.
+#[test]
+fn bytes_that_were_staged_count_as_copied() {
+    let bytes = Outgoing::new(opcode::NOP_OUT, 0x80, 1).with(Body::Bytes(vec![7; 40_000])).encode(false, false);
+    let before = abd::copied();
+    for _ in 0..500 {
+        let mut framer = Framer::new(262_144);
+        assert_eq!(framer.push(&bytes), bytes.len());
+        assert!(framer.next_pdu().expect("it is whole").is_some_and(|pdu| pdu.data.len() == 40_000));
+    }
+    // Other tests copy meanwhile, but not as much.
+    assert!(abd::copied() - before >= 500 * 40_000);
+}
