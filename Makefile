@@ -39,6 +39,7 @@ torture: build ## power cuts, faults, direct I/O and lives of devices against mo
 	ZIRCONIA_DATABASES=1 tools/deps.sh
 	$(CARGO) xtask torture
 	$(CARGO) xtask torture log
+	$(CARGO) xtask torture volumes
 	$(CARGO) xtask campaign
 	$(CARGO) xtask kills
 	$(CARGO) xtask torture direct
