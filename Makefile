@@ -39,8 +39,10 @@ torture: build ## power cuts, faults, direct I/O and lives of devices against mo
 	ZIRCONIA_DATABASES=1 tools/deps.sh
 	$(CARGO) xtask torture
 	$(CARGO) xtask torture log
+	$(CARGO) xtask torture volumes
 	$(CARGO) xtask campaign
 	$(CARGO) xtask kills
+	$(CARGO) xtask targets
 	$(CARGO) xtask torture direct
 	$(CARGO) xtask torture lives
 	$(CARGO) xtask torture zia

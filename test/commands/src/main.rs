@@ -1,5 +1,5 @@
 //! `zirconia-commands [-j JOBS] [--seed N] [--steps N] [NAME…]`: the programs as users run them; `zirconia-commands campaign`: the same, disturbed;
-//! `zirconia-commands kills`: the daemon killed under programs that write.
+//! `zirconia-commands kills`: the daemon killed under programs that write; `zirconia-commands targets`: connections of iSCSI cut off at any byte.
 //!
 //! Every scenario gets a daemon, a state directory and file vdevs of its own, runs the built commands and looks at what users
 //! see: exit codes, messages, tables, JSON, files through the mount, and what is left after a kill. No engine code is linked.
@@ -19,6 +19,7 @@ mod faults;
 mod files;
 mod hidden;
 mod imports;
+mod initiator;
 mod iscsi;
 mod kills;
 mod lifecycle;
@@ -39,6 +40,7 @@ mod recovery;
 mod sparse;
 mod strangers;
 mod sweeps;
+mod targets;
 mod upgrade;
 mod users;
 mod vendors;
@@ -98,6 +100,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "volumes: bytes of their files", needs: MOUNTS, run: volume_files::bytes },
     Scenario { name: "volumes: sizes, names, snapshots and holes under who uses them", needs: MOUNTS, run: volume_files::changes },
     Scenario { name: "volumes: disks of iSCSI", needs: NOTHING, run: iscsi::disks },
+    Scenario { name: "volumes: connections cut off, daemons killed: a sample", needs: NOTHING, run: targets::sample },
     Scenario { name: "volumes: a file system over a loop device", needs: LOOPS, run: volume_files::loops },
     Scenario { name: "dataset: snapshots", needs: MOUNTS, run: datasets::snapshots },
     Scenario { name: "dataset: mount directories follow", needs: MOUNTS, run: datasets::directories },
@@ -306,6 +309,7 @@ fn main() -> ExitCode {
     let long: Option<fn(_) -> bool> = match words.next().as_deref() {
         Some("campaign") => Some(campaign::main),
         Some("kills") => Some(kills::main),
+        Some("targets") => Some(targets::main),
         _ => None,
     };
     if let Some(long) = long {
