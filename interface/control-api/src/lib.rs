@@ -12,6 +12,7 @@ mod events;
 mod inject;
 mod iscsi;
 mod names;
+mod nbd;
 #[cfg(test)]
 mod openapi;
 mod pool;
@@ -30,6 +31,7 @@ pub use events::*;
 pub use inject::*;
 pub use iscsi::*;
 pub use names::{Named, name_objection, new_pool_name_objection, pool_name_objection};
+pub use nbd::*;
 pub use pool::*;
 pub use property::{Property, Source, Value};
 pub use provider::*;
@@ -145,6 +147,8 @@ pub enum Request {
     IscsiDeny(IscsiDeny),
     /// `zirconia target chap`.
     IscsiChap(IscsiChap),
+    /// `zirconia target list`, `sessions`, as far as they are about NBD; answers [`Response::Nbd`].
+    NbdList,
 }
 
 impl Request {
@@ -165,6 +169,7 @@ impl Request {
                 | Request::Direct(_)
                 | Request::ProviderList
                 | Request::IscsiList
+                | Request::NbdList
         )
     }
 }
@@ -233,6 +238,8 @@ pub enum Response {
     Providers(Vec<ProviderReport>),
     /// Volumes that the network sees.
     Iscsi(IscsiReport),
+    /// Volumes that clients of NBD can have.
+    Nbd(NbdReport),
 }
 
 /// `zirconia upgrade`.

@@ -2,7 +2,7 @@
 
 use super::door::{Portal, SESSIONS_END, Shown};
 use super::names;
-use crate::volume::there::SHARE;
+use crate::volume::there::SHARE_ISCSI;
 use control_api::{Failure, IscsiAllow, IscsiChap, IscsiDeny, IscsiReport, IscsiSession, IscsiTarget, Request, Response};
 use std::collections::BTreeMap;
 
@@ -81,7 +81,7 @@ impl Portal {
         if self.open.lock().is_none() {
             remarks.push("no volume is served now: ZIRCONIA_ISCSI in the daemon's environment says where (zirconiad(8))".to_string());
         } else if !self.shown.lock().contains_key(target) {
-            remarks.push(format!("no volume is served as {target} now: 'zfs set {SHARE}=on POOL/VOLUME' has that done"));
+            remarks.push(format!("no volume is served as {target} now: 'zfs set {SHARE_ISCSI}=on POOL/VOLUME' has that done"));
         }
         Response::Done { remarks }
     }
