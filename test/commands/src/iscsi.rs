@@ -136,7 +136,7 @@ fn status_of_login(port: u16) -> Result<u16, Failure> {
 }
 
 /// Waits for something that comes by itself.
-fn await_that(what: &str, mut is_so: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
+pub fn await_that(what: &str, mut is_so: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
     let begun = Instant::now();
     while !is_so()? {
         if begun.elapsed() > PATIENCE {
@@ -148,7 +148,7 @@ fn await_that(what: &str, mut is_so: impl FnMut() -> Result<bool, Failure>) -> R
 }
 
 /// A port that nobody uses now.
-fn free_port() -> Result<u16, Failure> {
+pub fn free_port() -> Result<u16, Failure> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 

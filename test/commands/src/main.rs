@@ -27,6 +27,7 @@ mod mapped;
 mod memory;
 mod mounts;
 mod multihost;
+mod nbd;
 mod needs;
 mod output;
 mod owners;
@@ -50,7 +51,7 @@ mod words;
 mod world;
 
 use need::Need;
-use needs::{LOOPS, MOUNTS, NOTHING, ROOT, SHM, lacks_any};
+use needs::{LOOPS, MOUNTS, NOTHING, QEMU, ROOT, SHM, lacks_any};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -98,6 +99,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "volumes: bytes of their files", needs: MOUNTS, run: volume_files::bytes },
     Scenario { name: "volumes: sizes, names, snapshots and holes under who uses them", needs: MOUNTS, run: volume_files::changes },
     Scenario { name: "volumes: disks of iSCSI", needs: NOTHING, run: iscsi::disks },
+    Scenario { name: "volumes: exports of NBD", needs: NOTHING, run: nbd::exports },
+    Scenario { name: "volumes: QEMU over NBD", needs: QEMU, run: nbd::qemu },
     Scenario { name: "volumes: a file system over a loop device", needs: LOOPS, run: volume_files::loops },
     Scenario { name: "dataset: snapshots", needs: MOUNTS, run: datasets::snapshots },
     Scenario { name: "dataset: mount directories follow", needs: MOUNTS, run: datasets::directories },
