@@ -12,6 +12,7 @@ mod events;
 mod inject;
 mod iscsi;
 mod names;
+mod nbd;
 #[cfg(test)]
 mod openapi;
 mod pool;
@@ -31,6 +32,7 @@ pub use events::*;
 pub use inject::*;
 pub use iscsi::*;
 pub use names::{Named, name_objection, new_pool_name_objection, pool_name_objection};
+pub use nbd::*;
 pub use pool::*;
 pub use property::{Property, Source, Value};
 pub use provider::*;
@@ -147,6 +149,8 @@ pub enum Request {
     IscsiDeny(IscsiDeny),
     /// `zirconia target chap`.
     IscsiChap(IscsiChap),
+    /// `zirconia target list`, `sessions`, as far as they are about NBD; answers [`Response::Nbd`].
+    NbdList,
 }
 
 impl Request {
@@ -167,6 +171,7 @@ impl Request {
                 | Request::Direct(_)
                 | Request::ProviderList
                 | Request::IscsiList
+                | Request::NbdList
         )
     }
 }
@@ -235,6 +240,8 @@ pub enum Response {
     Providers(Vec<ProviderReport>),
     /// Volumes that the network sees.
     Iscsi(IscsiReport),
+    /// Volumes that clients of NBD can have.
+    Nbd(NbdReport),
 }
 
 /// `zirconia upgrade`.

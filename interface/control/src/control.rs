@@ -20,7 +20,7 @@ use crate::pool::opening::Opening;
 use crate::pool::reopening::Reopening;
 use crate::pool::vdevs::Vdevs;
 use crate::pool::{OpenPool, Pools, stopping};
-use crate::portal::{Portal, changes_volumes};
+use crate::portal::{NbdDoor, Portal, changes_volumes};
 use crate::requests::{About, about, changed_pool};
 use crate::settings::Settings;
 use crate::statistics::Statistics;
@@ -57,6 +57,7 @@ pub struct Control {
     pub(crate) statistics: Statistics,
     pub(crate) door: Door,
     pub(crate) portal: Arc<Portal>,
+    pub(crate) nbd: NbdDoor,
     pub(crate) watcher: Arc<Watcher>,
     pub(crate) rounds: Arc<Rounds>,
 }
@@ -165,6 +166,7 @@ impl Control {
             statistics: Statistics::new(&exec, &state, &pools, &settings),
             door: Door::new(&exec, &state, &pools, &settings.direct),
             portal: Portal::new(&exec, &state, &pools, &settings.direct),
+            nbd: NbdDoor::new(&exec, &state, &pools, &settings.direct),
             watcher: Arc::default(),
             rounds: Arc::new(Rounds {
                 exec: exec.clone(),
@@ -220,6 +222,14 @@ impl Control {
         self.portal.serve(listener)
     }
 
+    /// Serves volumes to clients of NBD that connect from now on, at the socket in the state directory, and at a port if there is one.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn serve_nbd(&self, port: Option<std::net::TcpListener>) -> std::io::Result<()> {
+        self.nbd.serve(port)
+    }
+
     /// Returns the metrics of the daemon in OpenMetrics text.
     pub fn metrics(&self) -> String {
         self.statistics.metrics()
@@ -252,6 +262,7 @@ impl Control {
         }
         if changes_volumes(request) {
             self.portal.follow();
+            self.nbd.follow();
         }
         match performed {
             Ok(response) => {
@@ -346,6 +357,7 @@ impl Control {
     pub fn hand_over(&self, program: &Path) -> Result<(), Failure> {
         self.handing.hand_over(program)?;
         self.portal.cut();
+        self.nbd.cut();
         self.watcher.stop();
         self.statistics.end();
         self.door.end();
@@ -366,6 +378,7 @@ impl Control {
         self.opening.wait_for_end(&self.exec);
         self.statistics.end();
         self.portal.end();
+        self.nbd.end();
         self.door.end();
         // Files in one are the devices of another.
         for layer in self.devices.served.in_layers(self.pools.all()) {

@@ -16,7 +16,7 @@ fn status_of_login(port: u16) -> Result<u16, Failure> {
 }
 
 /// Waits for something that comes by itself.
-fn await_that(what: &str, mut is_so: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
+pub fn await_that(what: &str, mut is_so: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
     let begun = Instant::now();
     while !is_so()? {
         if begun.elapsed() > PATIENCE {

@@ -28,6 +28,7 @@ mod mapped;
 mod memory;
 mod mounts;
 mod multihost;
+mod nbd;
 mod needs;
 mod output;
 mod owners;
@@ -52,7 +53,7 @@ mod words;
 mod world;
 
 use need::Need;
-use needs::{LOOPS, MOUNTS, NOTHING, ROOT, SHM, lacks_any};
+use needs::{LOOPS, MOUNTS, NOTHING, QEMU, ROOT, SHM, lacks_any};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -101,6 +102,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "volumes: sizes, names, snapshots and holes under who uses them", needs: MOUNTS, run: volume_files::changes },
     Scenario { name: "volumes: disks of iSCSI", needs: NOTHING, run: iscsi::disks },
     Scenario { name: "volumes: connections cut off, daemons killed: a sample", needs: NOTHING, run: targets::sample },
+    Scenario { name: "volumes: exports of NBD", needs: NOTHING, run: nbd::exports },
+    Scenario { name: "volumes: QEMU over NBD", needs: QEMU, run: nbd::qemu },
     Scenario { name: "volumes: a file system over a loop device", needs: LOOPS, run: volume_files::loops },
     Scenario { name: "dataset: snapshots", needs: MOUNTS, run: datasets::snapshots },
     Scenario { name: "dataset: mount directories follow", needs: MOUNTS, run: datasets::directories },

@@ -2,7 +2,7 @@
 
 use super::door::{Portal, SESSIONS_END, Shown};
 use super::names;
-use crate::volume::there::SHARE;
+use crate::volume::there::SHARE_ISCSI;
 use control_api::{Failure, IscsiAllow, IscsiChap, IscsiDeny, IscsiReport, IscsiSession, IscsiTarget, Remark, Request, Response};
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ impl Portal {
             let why = "ZIRCONIA_ISCSI in the daemon's environment says where (zirconiad(8))";
             remarks.push(Remark::Warning(format!("no volume is served now: {why}")));
         } else if !self.shown.lock().contains_key(target) {
-            let next = format!("'zfs set {SHARE}=on POOL/VOLUME' has that done");
+            let next = format!("'zfs set {SHARE_ISCSI}=on POOL/VOLUME' has that done");
             remarks.push(Remark::Warning(format!("no volume is served as {target} now: {next}")));
         }
         Response::Done { remarks }

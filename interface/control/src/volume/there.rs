@@ -28,12 +28,18 @@ pub(crate) fn find(pools: &Pools, path: &str) -> Option<Found> {
     }
 }
 
-/// Property that has volumes served to the network where it is `on`. OpenZFS has none for that, and its own properties no room for another: it
-/// is the user's, inherited as those are.
-pub(crate) const SHARE: &str = "zirconia:share.iscsi";
+/// Properties that have volumes served to the network where they are `on`. OpenZFS has none for that, and its own properties no room for another:
+/// they are the user's, inherited as those are.
+pub(crate) const SHARE_ISCSI: &str = "zirconia:share.iscsi";
+pub(crate) const SHARE_NBD: &str = "zirconia:share.nbd";
 
-/// Volumes of a pool that the network is to see; no snapshots.
-pub(crate) fn shared(pool: &OpenPool) -> Vec<DatasetHandle> {
+/// True for a volume that this property has served.
+pub(crate) fn is_shared(handle: &DatasetHandle, property: &str) -> bool {
+    text_of(handle, property) == "on"
+}
+
+/// Volumes of a pool that the network is to see because of this property; no snapshots.
+pub(crate) fn shared(pool: &OpenPool, property: &str) -> Vec<DatasetHandle> {
     let mut found = Vec::new();
     let mut folders = vec![pool.name()];
     while let Some(folder) = folders.pop() {
@@ -41,7 +47,7 @@ pub(crate) fn shared(pool: &OpenPool) -> Vec<DatasetHandle> {
             let full = format!("{folder}/{child}");
             let Ok(handle) = pool.dsl().hold(&full) else { continue };
             match kind(&handle) {
-                Some(ObjsetType::ZVOL) if is_shown(&handle) && text_of(&handle, SHARE) == "on" => found.push(handle),
+                Some(ObjsetType::ZVOL) if is_shown(&handle) && is_shared(&handle, property) => found.push(handle),
                 Some(ObjsetType::ZFS) => folders.push(full),
                 _ => {}
             }
