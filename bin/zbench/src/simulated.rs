@@ -156,7 +156,7 @@ impl BlockDevice for SimulatedNvme {
             DeviceOp::Flush | DeviceOp::Trim { .. } => None,
         };
         let Some(kind) = kind else { return self.inner.submit(io) };
-        let DeviceIo { op, offset, then } = io;
+        let DeviceIo { op, offset, then, .. } = io;
         let (length, shared, commands, index) = (op.length_bytes(), self.shared.clone(), self.commands.clone(), self.index);
         let later = move |reply: DeviceReply| {
             SimulatedNvme::later(index, &shared, &commands, kind, (offset, length), Box::new(move || then(reply)));

@@ -249,22 +249,24 @@ pub(crate) fn kind_of(op: &DeviceOp) -> IoKind {
 
 /// The I/O, whose reply comes no sooner than that.
 fn delayed(exec: &Exec, io: DeviceIo, until: u64) -> DeviceIo {
-    let DeviceIo { op, offset, then } = io;
+    let DeviceIo { op, offset, then, priority } = io;
     let exec = exec.clone();
-    DeviceIo::new(op, offset, move |reply| {
+    let later = move |reply: DeviceReply| {
         let left = until.saturating_sub(exec.now_ns());
         exec.spawn_after(left, TaskClass::Interrupt, Box::new(move || then(reply)));
-    })
+    };
+    DeviceIo::new(op, offset, later).with_priority(priority)
 }
 
 /// The I/O, with one bit of what it reads flipped.
 fn corrupted(random: u64, io: DeviceIo) -> DeviceIo {
-    let DeviceIo { op, offset, then } = io;
-    DeviceIo::new(op, offset, move |mut reply| {
+    let DeviceIo { op, offset, then, priority } = io;
+    let flip = move |mut reply: DeviceReply| {
         if let Some(part) = reply.parts.iter_mut().find(|part| !part.is_unstable() && !part.is_empty()) {
             let place = (random >> 3) as usize % part.len();
             part[place] ^= 1 << (random & 7);
         }
         then(reply);
-    })
+    };
+    DeviceIo::new(op, offset, flip).with_priority(priority)
 }

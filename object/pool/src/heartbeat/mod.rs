@@ -11,7 +11,7 @@ use crate::label::{Device, heartbeat_write};
 use crate::open::activity::{newest, watch};
 use crate::spa::Spa;
 use crate::spa::multihost::Due;
-use device::{DeviceError, DeviceIo, DeviceOp};
+use device::{DeviceError, DeviceIo, DeviceOp, IoPriority};
 use exec::Crew;
 use ondisk::Guid;
 use ondisk::label::LABELS;
@@ -190,7 +190,7 @@ impl Heartbeat {
             None if target.device.facts().engine == BUFFERED => done(target.device.write_durably(write.offset, &write.data)),
             None => {
                 let io = DeviceIo::new(DeviceOp::Write(write.data), write.offset, move |reply| done(reply.outcome));
-                zio.hand_to(guid, &target.device, io);
+                zio.hand_to(guid, &target.device, io.with_priority(IoPriority::Awaited));
             }
         }
     }

@@ -46,7 +46,7 @@ impl BlockDevice for Hooked {
         if let Err(error) = call(&io.op, false) {
             return io.fail(error);
         }
-        let DeviceIo { op, offset, then } = io;
+        let DeviceIo { op, offset, then, .. } = io;
         let after = shape(&op);
         let hook = self.hook.clone();
         self.inner.submit(DeviceIo::new(op, offset, move |reply| {

@@ -36,7 +36,7 @@ impl BlockDevice for Rotten {
         let range = io.offset..io.offset + io.op.length_bytes();
         self.reads.lock().push(range.clone());
         let bad = self.bad.lock().clone();
-        let DeviceIo { op, offset, then } = io;
+        let DeviceIo { op, offset, then, .. } = io;
         self.disk.submit(DeviceIo::new(op, offset, move |mut reply| {
             let bytes = reply.parts.iter_mut().flat_map(|part| part.iter_mut());
             for (at, byte) in range.clone().zip(bytes) {
