@@ -224,6 +224,15 @@ impl Injection {
         self.is_set() && self.find(matches).is_some()
     }
 
+    /// Nanoseconds for which a handler keeps back what is written to a label of the leaf now; 0 if none does.
+    pub fn label_delay_ns(&self, exec: &Exec, leaf: Guid) -> u64 {
+        if !self.is_set() {
+            return 0;
+        }
+        let target = Target { guid: leaf, kind: IoKind::Write, in_labels: true, exec };
+        self.delayed_until(&target).map_or(0, |until| until.saturating_sub(exec.now_ns()))
+    }
+
     /// Fault of a handler that makes the write of these bytes of a label of the leaf fail, or get lost; the offset is within the label.
     pub fn label_fault(&self, exec: &Exec, leaf: Guid, offset: u64) -> Option<FaultError> {
         if !self.is_set() {

@@ -228,6 +228,11 @@ impl Zio {
         self.core.leaves.injection().label_fault(&self.core.exec, leaf, offset)
     }
 
+    /// Nanoseconds for which a handler keeps back what is written to a label of the leaf now; 0 if none does.
+    pub fn label_delay_ns(&self, leaf: Guid) -> u64 {
+        self.core.leaves.injection().label_delay_ns(&self.core.exec, leaf)
+    }
+
     /// True when a leaf of the vdev is rotational: whoever has background work that can go on anywhere is to ask [`Zio::may_roam`].
     pub fn has_heads(&self, top: VdevId) -> bool {
         roam::has_heads(&self.core.snapshot(), top)

@@ -1,7 +1,7 @@
 //! Two hosts that reach the same devices, in virtual time: whoever has a pool with `multihost=on` shows it all the time, whoever wants it looks first, and
 //! who can't show it stops writing. What the user loses when these fail: the pool, as two hosts write it at once.
 
-use crate::common::{BLOCKS, check, create_under, dataset, devices, host, leaf, new_object, opened, write};
+use crate::common::{BLOCKS, check, create_under, dataset, devices, guids, host, leaf, new_object, opened, write};
 use device::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
 use exec::{Exec, Inline};
 use ondisk::label::{LABELS, RING_OFFSET, label_offset, ring_slot_bytes, ring_slots};
@@ -10,6 +10,7 @@ use pool::{Host, ImportOptions, MultihostTunables, Pool, PoolError, PoolSpec, Ru
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use vdev::TopKind;
+use zio::{Fault, LeafFault};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const ASHIFT: u32 = 9;
@@ -234,6 +235,28 @@ fn a_pool_without_heartbeats_is_suspended_and_stays_so_when_another_host_took_it
     drop(pool);
     assert!(disks.iter().map(|disk| disk.contents()).eq(before), "the first host wrote to it");
     second.export().expect("exported");
+}
+
+/// If this fails, nobody can try out what slow devices do to heartbeats, or sees that some were left out.
+#[test]
+fn heartbeats_that_are_kept_back_leave_out_others() {
+    let (clock, disks) = (Arc::new(Inline::new(3)), devices(2));
+    let exec: Exec = clock.clone();
+    let pool = create_under(&exec, &disks, TopKind::Mirror);
+    pool.tune_multihost(MultihostTunables { history: 500, ..MultihostTunables::default() });
+    pool.set_prop("multihost", "on").expect("set");
+    for (id, leaf) in guids(&pool).into_iter().enumerate() {
+        let delay = LeafFault::Delay { leaf, delay_ns: 2 * SECOND_NS, lanes: 10, kind: None };
+        pool.zio().inject(id as u64, Fault::Leaf(delay), 0);
+    }
+    for _ in 0..12 {
+        exec.sleep_ns(pool.beat());
+        clock.run_ready();
+    }
+    let beats = kstat::Listing::lines(&**pool.heartbeats(), 0, usize::MAX).expect("all are there").0;
+    let left_out = beats.lines().filter(|line| line.ends_with(" -")).count();
+    assert!(left_out >= 2 && beats.lines().count() > left_out + 2, "{beats}");
+    assert!(!pool.zio().is_suspended(), "they come late, and not too late");
 }
 
 /// If this fails, what waits for a pool that was suspended for want of heartbeats never ends, or is lost.
