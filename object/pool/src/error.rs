@@ -54,6 +54,8 @@ pub enum PoolError {
         /// Name of that host.
         hostname: String,
     },
+    /// The pool is protected against a second host, another one had it last, and too few devices could be written to to claim it.
+    Unclaimed,
     /// The pool is suspended, and what is on its devices is not what this host wrote last.
     ActiveElsewhere,
     /// The pool is protected against a second host, and this one has no id.
@@ -163,9 +165,10 @@ impl fmt::Display for PoolError {
             }
             PoolError::Tree(error) => fmt::Display::fmt(error, f),
             PoolError::InUse { hostid, hostname } => {
-                write!(f, "the pool was last used by the host '{hostname}' (hostid {hostid:x}) and not exported")
+                write!(f, "pool was previously in use from another system.\nLast accessed by {hostname} (hostid={hostid:x})")
             }
             PoolError::Active { hostid, hostname } => write!(f, "pool is imported on {hostname} (hostid: {hostid:#x})"),
+            PoolError::Unclaimed => f.write_str("I/O errors occurred while writing the multihost claim"),
             PoolError::ActiveElsewhere => f.write_str("pool is imported on a different host"),
             PoolError::NoHostid => f.write_str(
                 "pool has the multihost property on and the\nsystem's hostid is not set. Set a unique hostid with the zgenhostid(8) command.",

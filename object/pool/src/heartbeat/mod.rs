@@ -6,6 +6,8 @@
 //! 2. A pool that is behind with its heartbeats, or suspended, is fenced: nothing of it is written until [`make_sure`] found that its devices are as
 //!    this host left them.
 
+pub(crate) mod claim;
+
 use crate::PoolError;
 use crate::label::{Device, heartbeat_write};
 use crate::open::activity::{newest, watch};

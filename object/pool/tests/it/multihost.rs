@@ -3,7 +3,7 @@
 
 use crate::common::{BLOCKS, check, create_under, dataset, devices, guids, host, leaf, new_object, opened, write};
 use device::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
-use exec::{Exec, Inline};
+use exec::{Exec, Inline, Mutex};
 use ondisk::label::{LABELS, RING_OFFSET, label_offset, ring_slot_bytes, ring_slots};
 use ondisk::{ByteOrder, Uberblock};
 use pool::{Host, ImportOptions, MultihostTunables, Pool, PoolError, PoolSpec, Runtime, TopSpec, find_pools};
@@ -136,7 +136,8 @@ fn an_import_looks_whether_another_host_lives() {
     assert!(matches!(refused, Some(PoolError::InUse { hostid: 1, .. })), "{refused:?}");
     let other = inline(6);
     let pool = Pool::import(&other, opened(&disks), &elsewhere(), &Runtime::new()).expect("imported");
-    assert!((20 * SECOND_NS..26 * SECOND_NS).contains(&other.now_ns()), "{} ns", other.now_ns());
+    // The look, and three claims.
+    assert!((23 * SECOND_NS..29 * SECOND_NS).contains(&other.now_ns()), "{} ns", other.now_ns());
     check(&pool, object, &[1; BLOCKS as usize], "nothing is lost");
     pool.sync().expect("synced");
     drop(pool);
@@ -147,11 +148,92 @@ fn an_import_looks_whether_another_host_lives() {
     assert!(again.now_ns() < SECOND_NS);
     assert_eq!(pool.has_switch("multihost"), Ok(true));
     pool.export().expect("exported");
-    // What was exported is nobody's.
-    let first = inline(8);
-    let options = ImportOptions { host: host(), ..ImportOptions::default() };
-    Pool::import(&first, opened(&disks), &options, &Runtime::new()).expect("imported").export().expect("exported");
-    assert!(first.now_ns() < SECOND_NS);
+    // What was exported is nobody's: whoever had it last has it at once, and others claim it.
+    for (seed, options, seconds) in [(8, elsewhere(), 0), (9, ImportOptions { host: host(), ..elsewhere() }, 3)] {
+        let next = inline(seed);
+        let pool = Pool::import(&next, opened(&disks), &ImportOptions { force: false, ..options }, &Runtime::new()).expect("imported");
+        pool.export().expect("exported");
+        assert_eq!(next.now_ns() / SECOND_NS, seconds);
+    }
+}
+
+/// Something that is done once.
+type Once = Box<dyn FnOnce() + Send>;
+
+/// A device on which another host does something of its own as soon as this one has written.
+struct Raced {
+    disk: Arc<MemDevice>,
+    other: Mutex<Option<Once>>,
+}
+
+impl std::fmt::Debug for Raced {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Raced").field("disk", &self.disk).finish_non_exhaustive()
+    }
+}
+
+impl BlockDevice for Raced {
+    fn submit(&self, io: DeviceIo) {
+        let is_write = matches!(io.op, DeviceOp::Write(_));
+        self.disk.submit(io);
+        let other = self.other.lock().take_if(|_| is_write);
+        if let Some(other) = other {
+            other();
+        }
+    }
+    fn facts(&self) -> &DeviceFacts {
+        self.disk.facts()
+    }
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
+    }
+}
+
+/// If this fails, two hosts that import a pool at the same moment both have it, after their host before died or exported it.
+#[test]
+fn of_two_hosts_that_begin_together_one_has_the_pool() {
+    for is_exported in [false, true] {
+        let disks = devices(2);
+        let pool = create_under(&inline(3), &disks, TopKind::Mirror);
+        let object = new_object(&pool);
+        pool.set_prop("multihost", "on").expect("set");
+        write(&pool, object, 0..BLOCKS, 1);
+        pool.sync().expect("synced");
+        match is_exported {
+            true => pool.export().expect("exported"),
+            false => drop(pool),
+        }
+        // The third host looks, claims and imports while the second one is at its first claim: nothing of it was to be seen before.
+        let (winner, of_third) = (Arc::new(Mutex::new(None)), disks.clone());
+        let won = winner.clone();
+        let third: Once = Box::new(move || {
+            let options = ImportOptions { host: Host { id: 3, name: "third".to_string() }, ..elsewhere() };
+            *won.lock() = Some(Pool::import(&inline(7), opened(&of_third), &options, &Runtime::new()).expect("nobody else is seen"));
+        });
+        let raced: Vec<Arc<dyn BlockDevice>> =
+            vec![Arc::new(Raced { disk: disks[0].clone(), other: Mutex::new(Some(third)) }), disks[1].clone()];
+        let refused = Pool::import(&inline(6), raced, &elsewhere(), &Runtime::new()).err();
+        assert_eq!(refused, Some(PoolError::Active { hostid: 3, hostname: "third".to_string() }), "exported: {is_exported}");
+        let third = winner.lock().take().expect("it got that far");
+        check(&third, object, &[1; BLOCKS as usize], "the one who has it");
+        third.sync_forced().expect("synced");
+        third.export().expect("exported");
+    }
+}
+
+/// If this fails, a host takes a pool whose devices it cannot write to, and where others cannot see it.
+#[test]
+fn what_cannot_be_claimed_is_not_imported() {
+    let disks = devices(2);
+    let pool = create_under(&inline(3), &disks, TopKind::Mirror);
+    pool.set_prop("multihost", "on").expect("set");
+    pool.export().expect("exported");
+    let handles = cuttable(&disks);
+    handles[0].is_cut.store(true, Ordering::Release);
+    let refused = Pool::import(&inline(6), opened(&handles), &elsewhere(), &Runtime::new()).err();
+    assert_eq!(refused, Some(PoolError::Unclaimed), "another host may see this device only");
+    let one = vec![disks[1].clone() as Arc<dyn BlockDevice>];
+    Pool::import(&inline(7), one, &elsewhere(), &Runtime::new()).expect("a pool that lost a device can be had").export().expect("exported");
 }
 
 /// A device of which nothing can be written while it is away.
