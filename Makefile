@@ -42,6 +42,7 @@ torture: build ## power cuts, faults, direct I/O and lives of devices against mo
 	$(CARGO) xtask torture volumes
 	$(CARGO) xtask campaign
 	$(CARGO) xtask kills
+	$(CARGO) xtask takeover
 	$(CARGO) xtask targets
 	$(CARGO) xtask torture direct
 	$(CARGO) xtask torture lives

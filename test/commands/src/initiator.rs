@@ -14,6 +14,11 @@ pub const INITIATOR: &str = "iqn.2026-11.example:a";
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes that go with one command without being asked for, and with each PDU after that.
 pub const IMMEDIATE_BYTES: usize = 8192;
+/// Actions of PERSISTENT RESERVE OUT: REGISTER AND IGNORE EXISTING KEY, and RESERVE.
+const REGISTER: u8 = 6;
+const RESERVE: u8 = 1;
+/// Type of a reservation under which its holder alone writes.
+pub const WRITE_EXCLUSIVE: u8 = 1;
 
 /// End that the initiator brings about.
 #[derive(Clone, Debug, Default)]
@@ -53,15 +58,19 @@ impl Session {
 
     /// Does [`Session::log_in`] with a number of one's own, so that it takes the place of the session with the same one, and with an end.
     pub fn log_in_as(port: u16, isid: u32, end: End) -> Result<Result<Session, u16>, Failure> {
+        Session::begin((INITIATOR, isid), port, PATIENCE, end)
+    }
+
+    fn begin((initiator, isid): (&str, u32), port: u16, patience: Duration, end: End) -> Result<Result<Session, u16>, Failure> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(patience))?;
         stream.set_nodelay(true)?;
         let mut session = Session { stream, number: 1, end };
         let mut header = [0; 48];
         (header[0], header[1]) = (0x43, 0x87);
         set(&mut header, 8, 0x8000_0000 | isid);
         set(&mut header, 24, session.number);
-        let keys = format!("InitiatorName={INITIATOR}\0TargetName={TARGET}\0SessionType=Normal\0");
+        let keys = format!("InitiatorName={initiator}\0TargetName={TARGET}\0SessionType=Normal\0");
         session.send(header, keys.as_bytes())?;
         let (answer, _) = session.receive()?.ok_or("      a login is not answered")?;
         match u16::from_be_bytes([answer[36], answer[37]]) {
@@ -72,7 +81,13 @@ impl Session {
 
     /// Logs in, and takes the news that the session is new.
     pub fn new(port: u16) -> Result<Session, Failure> {
-        let mut session = Session::log_in(port)?.map_err(|status| format!("      the login is refused: {status:#06x}"))?;
+        Session::of(INITIATOR, port, PATIENCE)
+    }
+
+    /// Does [`Session::new`] with this name; no answer takes longer than `patience`.
+    pub fn of(initiator: &str, port: u16, patience: Duration) -> Result<Session, Failure> {
+        let session = Session::begin((initiator, 1), port, patience, End::Never)?;
+        let mut session = session.map_err(|status| format!("      the login is refused: {status:#06x}"))?;
         session.command(&[0; 6], &[], 0)?;
         Ok(session)
     }
@@ -198,6 +213,35 @@ impl Session {
         while self.receive()?.is_some() {}
         Ok(())
     }
+
+    /// Registers a key, such that it outlives a loss of power, and reserves writing for itself.
+    pub fn reserve(&mut self, key: u64) -> Result<(), Failure> {
+        let list = |own: u64, new: u64| {
+            let mut list = [0; 24];
+            list[..8].copy_from_slice(&own.to_be_bytes());
+            list[8..16].copy_from_slice(&new.to_be_bytes());
+            list[20] = u8::from(new != 0);
+            list
+        };
+        for (action, list) in [(REGISTER, list(0, key)), (RESERVE, list(key, 0))] {
+            let done = self.command(&[0x5F, action, WRITE_EXCLUSIVE, 0, 0, 0, 0, 0, 24, 0], &list, 0)?;
+            same("the status of a reservation", done.0, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Keys that are registered, and the key and the type of the reservation.
+    pub fn reservations(&mut self) -> Result<(Vec<u64>, Option<(u64, u8)>), Failure> {
+        let (_, keys) = self.command(&[0x5E, 0, 0, 0, 0, 0, 0, 1, 0, 0], &[], 256)?;
+        let (_, held) = self.command(&[0x5E, 1, 0, 0, 0, 0, 0, 1, 0, 0], &[], 256)?;
+        let keys = keys.get(8..).unwrap_or_default().chunks_exact(8).map(be64).collect();
+        let holder = held.get(8..16).map(be64).zip(held.get(21).map(|kind| kind & 0xF));
+        Ok((keys, holder))
+    }
+}
+
+fn be64(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
 /// READ(10) or WRITE(10).

@@ -1,5 +1,6 @@
 //! `zirconia-commands [-j JOBS] [--seed N] [--steps N] [NAME…]`: the programs as users run them; `zirconia-commands campaign`: the same, disturbed;
-//! `zirconia-commands kills`: the daemon killed under programs that write; `zirconia-commands targets`: connections of iSCSI cut off at any byte.
+//! `zirconia-commands kills`: the daemon killed under programs that write; `zirconia-commands targets`: connections of iSCSI cut off at any byte;
+//! `zirconia-commands takeover`: a pool that goes from host to host.
 //!
 //! Every scenario gets a daemon, a state directory and file vdevs of its own, runs the built commands and looks at what users
 //! see: exit codes, messages, tables, JSON, files through the mount, and what is left after a kill. No engine code is linked.
@@ -41,6 +42,7 @@ mod recovery;
 mod sparse;
 mod strangers;
 mod sweeps;
+mod takeover;
 mod targets;
 mod upgrade;
 mod users;
@@ -81,6 +83,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "two hosts: one dies, the other takes over", needs: NOTHING, run: multihost::takes_over },
     Scenario { name: "two hosts: one stood still", needs: NOTHING, run: multihost::stood_still },
     Scenario { name: "two hosts: one has no id", needs: NOTHING, run: multihost::without_id },
+    Scenario { name: "two hosts: a sample of take-overs", needs: NOTHING, run: takeover::sample },
     Scenario { name: "strangers: files that have no end, or never answer", needs: NOTHING, run: strangers::endless },
     Scenario { name: "strangers: copies beside devices", needs: NOTHING, run: strangers::copies },
     Scenario { name: "strangers: lists that are damaged", needs: NOTHING, run: strangers::damaged_lists },
@@ -312,6 +315,7 @@ fn main() -> ExitCode {
     let long: Option<fn(_) -> bool> = match words.next().as_deref() {
         Some("campaign") => Some(campaign::main),
         Some("kills") => Some(kills::main),
+        Some("takeover") => Some(takeover::main),
         Some("targets") => Some(targets::main),
         _ => None,
     };
