@@ -125,8 +125,8 @@ impl Pool {
         if options.read_only {
             return Ok(pool);
         }
-        if found.is_to_be_claimed(options.host.id) {
-            claim::claim(&pool.spa)?;
+        if found.has_heartbeats() && !options.skip_activity {
+            claim::claim(&pool.spa, found.is_to_be_claimed(options.host.id))?;
         }
         // Before a txg is written: what the process before did in one of this number must not go with it.
         let inherited = takeover::adopt(&pool.spa, options.arena.as_deref());

@@ -8,7 +8,7 @@
 use super::{MS_NS, Target, targets};
 use crate::PoolError;
 use crate::label::{Device, heartbeat_write};
-use crate::open::activity::{newest, nobody};
+use crate::open::activity::{Newest, newest, nobody};
 use crate::spa::Spa;
 use device::DeviceError;
 use exec::Exec;
@@ -20,41 +20,49 @@ const ROUNDS: u32 = 3;
 /// Longest time from a claim to the look at it, in nanoseconds, however seldom the pool's host before wrote heartbeats.
 const ROUND_NS_MAX: u64 = 10_000_000_000;
 
-/// Claims the pool, and waits meanwhile: three times as long as its host before let pass between heartbeats, 3 s with OpenZFS's defaults.
+/// Makes sure, before anything of a pool is changed, that nobody changed it since it was read. Where another host had it last, also claims it, and waits
+/// meanwhile: three times as long as that host let pass between heartbeats, 3 s with OpenZFS's defaults.
 ///
 /// # Errors
 /// [`PoolError::Active`] when another host writes to it, [`PoolError::Unclaimed`] when too few devices could be written to.
-pub(crate) fn claim(spa: &Spa) -> Result<(), PoolError> {
+pub(crate) fn claim(spa: &Spa, is_from_elsewhere: bool) -> Result<(), PoolError> {
     let (tree, targets, seen) = {
         let config = spa.config.lock();
         (config.tree.clone(), targets(&config.tree, &config.devices), config.uberblock.clone())
     };
-    let (Some(interval_ms), Some(fails)) = (seen.mmp_interval_ms(), seen.mmp_fail_intervals()) else {
-        // Of 0.7, whose heartbeats have no numbers.
+    let exec = spa.exec();
+    let devices: Vec<Device> = targets.iter().map(|target| target.device.clone()).collect();
+    let changed = newest(exec, &devices).filter(|found| found.mark > seen.preference());
+    if changed.is_some() {
+        return Err(taken(spa, changed, seen.ub_txg));
+    }
+    let (Some(interval_ms), Some(fails), true) = (seen.mmp_interval_ms(), seen.mmp_fail_intervals(), is_from_elsewhere) else {
+        // Its own, or of 0.7, whose heartbeats have no numbers.
         return Ok(());
     };
-    let (exec, name) = (spa.exec(), spa.name());
-    let devices: Vec<Device> = targets.iter().map(|target| target.device.clone()).collect();
-    tracing::info!("pool '{}': claiming it, as another host had it", name.escape_debug());
+    tracing::info!("pool '{}': claiming it, as another host had it", spa.name());
     let mut claimed = seen.clone();
     for _ in 0..ROUNDS {
         let sequence = drawn(seen.mmp_sequence().unwrap_or(0), exec.random_u64());
         claimed.ub_mmp_config = Uberblock::mmp_config_of(interval_ms, sequence, fails as u16);
         write(exec, (&tree, &targets), &claimed)?;
         exec.sleep_ns(interval_ms.saturating_mul(MS_NS).min(ROUND_NS_MAX));
-        match newest(exec, &devices) {
-            Some(found) if found.uberblock == claimed => {}
-            found => {
-                // The host of the labels had it before: only a txg has others.
-                let host = found.filter(|found| found.mark.0 > claimed.ub_txg).map_or_else(nobody, |found| found.host);
-                tracing::warn!("pool '{}' is claimed by another host, too", name.escape_debug());
-                return Err(PoolError::Active { hostid: host.id, hostname: host.name });
-            }
+        let found = newest(exec, &devices);
+        if found.as_ref().is_none_or(|found| found.uberblock != claimed) {
+            return Err(taken(spa, found, seen.ub_txg));
         }
     }
     // What is written from now on has to be newer.
     spa.config.lock().uberblock = claimed;
     Ok(())
+}
+
+/// The error of a pool that another host has, or claims; `found` is the newest uberblock now, `txg` the one that this host read.
+fn taken(spa: &Spa, found: Option<Newest>, txg: u64) -> PoolError {
+    // The labels name who had it before, until a txg.
+    let host = found.filter(|found| found.mark.0 > txg).map_or_else(nobody, |found| found.host);
+    tracing::warn!("pool '{}' was taken, or claimed, by another host ({}) meanwhile", spa.name(), host.name.escape_debug());
+    PoolError::Active { hostid: host.id, hostname: host.name }
 }
 
 /// Number of a claim, above that of the newest heartbeat; any when there is none above.

@@ -66,7 +66,7 @@ pub struct ImportOptions {
     pub missing_log: bool,
     /// Import it without its log devices, where those are missing and no intent log ends on them: nothing that was made durable is lost.
     pub missing_idle_log: bool,
-    /// Do not look whether another host has the pool open: for those who only look at what is there (`zdb`).
+    /// Do not look whether another host has the pool open, and do not claim it: for those who only look at what is there (`zdb`), or know that none has.
     pub skip_activity: bool,
     /// Host that imports the pool.
     pub host: Host,

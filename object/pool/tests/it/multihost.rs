@@ -5,7 +5,7 @@ use crate::common::{BLOCKS, check, create_under, dataset, devices, guids, host, 
 use device::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
 use exec::{Exec, Inline, Mutex};
 use ondisk::label::{LABELS, RING_OFFSET, label_offset, ring_slot_bytes, ring_slots};
-use ondisk::{ByteOrder, Uberblock};
+use ondisk::{ByteOrder, ObjectId, Uberblock};
 use pool::{Host, ImportOptions, MultihostTunables, Pool, PoolError, PoolSpec, Runtime, TopSpec, find_pools};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -189,35 +189,63 @@ impl BlockDevice for Raced {
     }
 }
 
+/// A pool whose host died, or exported it, and an object in it.
+fn left_behind(is_exported: bool) -> (Vec<Arc<MemDevice>>, ObjectId) {
+    let disks = devices(2);
+    let pool = create_under(&inline(3), &disks, TopKind::Mirror);
+    let object = new_object(&pool);
+    pool.set_prop("multihost", "on").expect("set");
+    write(&pool, object, 0..BLOCKS, 1);
+    pool.sync().expect("synced");
+    match is_exported {
+        true => pool.export().expect("exported"),
+        false => drop(pool),
+    }
+    (disks, object)
+}
+
+/// Has a third host import a pool, which sees nobody else.
+fn third_host(disks: &[Arc<MemDevice>]) -> Pool {
+    let options = ImportOptions { host: Host { id: 3, name: "third".to_string() }, ..elsewhere() };
+    Pool::import(&inline(7), opened(disks), &options, &Runtime::new()).expect("nobody else is seen")
+}
+
+/// Checks that another host was refused the pool that the third one has, and that it goes on.
+fn check_third(refused: Option<PoolError>, third: Pool, object: ObjectId, what: &str) {
+    assert_eq!(refused, Some(PoolError::Active { hostid: 3, hostname: "third".to_string() }), "{what}");
+    check(&third, object, &[1; BLOCKS as usize], what);
+    third.sync_forced().expect("synced");
+    third.export().expect("exported");
+}
+
 /// If this fails, two hosts that import a pool at the same moment both have it, after their host before died or exported it.
 #[test]
 fn of_two_hosts_that_begin_together_one_has_the_pool() {
     for is_exported in [false, true] {
-        let disks = devices(2);
-        let pool = create_under(&inline(3), &disks, TopKind::Mirror);
-        let object = new_object(&pool);
-        pool.set_prop("multihost", "on").expect("set");
-        write(&pool, object, 0..BLOCKS, 1);
-        pool.sync().expect("synced");
-        match is_exported {
-            true => pool.export().expect("exported"),
-            false => drop(pool),
-        }
+        let (disks, object) = left_behind(is_exported);
         // The third host looks, claims and imports while the second one is at its first claim: nothing of it was to be seen before.
         let (winner, of_third) = (Arc::new(Mutex::new(None)), disks.clone());
         let won = winner.clone();
-        let third: Once = Box::new(move || {
-            let options = ImportOptions { host: Host { id: 3, name: "third".to_string() }, ..elsewhere() };
-            *won.lock() = Some(Pool::import(&inline(7), opened(&of_third), &options, &Runtime::new()).expect("nobody else is seen"));
-        });
-        let raced: Vec<Arc<dyn BlockDevice>> =
-            vec![Arc::new(Raced { disk: disks[0].clone(), other: Mutex::new(Some(third)) }), disks[1].clone()];
-        let refused = Pool::import(&inline(6), raced, &elsewhere(), &Runtime::new()).err();
-        assert_eq!(refused, Some(PoolError::Active { hostid: 3, hostname: "third".to_string() }), "exported: {is_exported}");
+        let third: Once = Box::new(move || *won.lock() = Some(third_host(&of_third)));
+        let raced: Arc<dyn BlockDevice> = Arc::new(Raced { disk: disks[0].clone(), other: Mutex::new(Some(third)) });
+        let devices = opened(&disks[1..]).into_iter().chain([raced]).collect();
+        let refused = Pool::import(&inline(6), devices, &elsewhere(), &Runtime::new()).err();
         let third = winner.lock().take().expect("it got that far");
-        check(&third, object, &[1; BLOCKS as usize], "the one who has it");
-        third.sync_forced().expect("synced");
-        third.export().expect("exported");
+        check_third(refused, third, object, &format!("exported: {is_exported}"));
+    }
+}
+
+/// If this fails, a host that comes back to its own pool writes to it although another one took it a moment ago.
+#[test]
+fn a_host_that_comes_back_sees_who_took_its_pool_meanwhile() {
+    for is_exported in [false, true] {
+        let (disks, object) = left_behind(is_exported);
+        let first = inline(6);
+        let found = find_pools(&first, opened(&disks));
+        let third = third_host(&disks);
+        let own = ImportOptions { host: host(), ..ImportOptions::default() };
+        let refused = Pool::open(&first, &found[0], &own, &Runtime::new()).err();
+        check_third(refused, third, object, &format!("exported: {is_exported}"));
     }
 }
 
@@ -232,8 +260,10 @@ fn what_cannot_be_claimed_is_not_imported() {
     handles[0].is_cut.store(true, Ordering::Release);
     let refused = Pool::import(&inline(6), opened(&handles), &elsewhere(), &Runtime::new()).err();
     assert_eq!(refused, Some(PoolError::Unclaimed), "another host may see this device only");
-    let one = vec![disks[1].clone() as Arc<dyn BlockDevice>];
-    Pool::import(&inline(7), one, &elsewhere(), &Runtime::new()).expect("a pool that lost a device can be had").export().expect("exported");
+    Pool::import(&inline(7), opened(&disks[1..]), &elsewhere(), &Runtime::new())
+        .expect("a pool that lost a device can be had")
+        .export()
+        .expect("exported");
 }
 
 /// A device of which nothing can be written while it is away.
