@@ -3,6 +3,7 @@
 // `println!` panics when its reader is gone: see `cli::print`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod hostid;
 mod provider;
 mod target;
 
@@ -46,6 +47,8 @@ enum Verb {
     /// Volumes that the network sees as disks of iSCSI, and who may use them.
     #[command(subcommand)]
     Target(target::Verb),
+    /// Give this system an id by which others know it, as pools with multihost=on need it.
+    Hostid(hostid::Wish),
 }
 
 /// Time that pools may take to be open again.
@@ -67,6 +70,7 @@ fn run(verb: &Verb) -> Result<u8, Failure> {
         Verb::Upgrade { program } => upgrade(&client()?, program.as_deref()),
         Verb::Provider(verb) => provider::run(verb),
         Verb::Target(verb) => target::run(verb),
+        Verb::Hostid(wish) => hostid::run(wish),
     }
 }
 
