@@ -38,6 +38,7 @@ pub(crate) fn claim(spa: &Spa, is_from_elsewhere: bool) -> Result<(), PoolError>
     }
     let (Some(interval_ms), Some(fails), true) = (seen.mmp_interval_ms(), seen.mmp_fail_intervals(), is_from_elsewhere) else {
         // Its own, or of 0.7, whose heartbeats have no numbers.
+        spa.multihost.begin_anew(exec.now_ns());
         return Ok(());
     };
     tracing::info!("pool '{}': claiming it, as another host had it", spa.name());
@@ -54,6 +55,8 @@ pub(crate) fn claim(spa: &Spa, is_from_elsewhere: bool) -> Result<(), PoolError>
     }
     // What is written from now on has to be newer.
     spa.config.lock().uberblock = claimed;
+    // The time of the claim is none without heartbeats.
+    spa.multihost.begin_anew(exec.now_ns());
     Ok(())
 }
 

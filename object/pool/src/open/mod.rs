@@ -330,7 +330,7 @@ impl Start {
         // What was on vdevs that are missing is not coming back: nobody is to wait for it.
         let fail_mode = if self.tree.is_readable() { props::fail_mode(&objset)? } else { FailMode::Continue };
         let is_multihost = props::is_multihost(&objset, &opened.ub);
-        let multihost = Multihost::new(runtime.multihost, is_multihost, self.exec.now_ns());
+        let multihost = Multihost::new(runtime.multihost, is_multihost, self.exec.now_ns(), services.zio.write_limit());
         let config = Config {
             tree: Arc::new(self.tree),
             devices: self.devices,

@@ -6,7 +6,7 @@ use kstat::Records;
 use ondisk::{Guid, Uberblock};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const MS_NS: u64 = 1_000_000;
 /// Least time between two heartbeats of a leaf, in milliseconds (OpenZFS: `MMP_MIN_INTERVAL`).
@@ -160,17 +160,21 @@ pub(crate) struct Multihost {
     /// True when the pool is suspended because of its heartbeats.
     has_missed: AtomicBool,
     beats: Mutex<Beats>,
+    /// Time in nanoseconds until which others believe that this host has the pool; 0 where they are not told.
+    limit_ns: Arc<AtomicU64>,
     history: Arc<Records<BeatRecord>>,
 }
 
 impl Multihost {
-    /// Makes the state of a pool whose property says whether it is `on`.
-    pub fn new(tunables: MultihostTunables, on: bool, now_ns: u64) -> Multihost {
+    /// Makes the state of a pool whose property says whether it is `on`; `limit_ns` gets the time until which others believe that this host has the
+    /// pool, and 0 where they are not told.
+    pub fn new(tunables: MultihostTunables, on: bool, now_ns: u64, limit_ns: Arc<AtomicU64>) -> Multihost {
         let multihost = Multihost {
             tunables: Mutex::new(tunables),
             is_on: AtomicBool::new(false),
             has_missed: AtomicBool::new(false),
             beats: Mutex::default(),
+            limit_ns,
             history: Arc::new(Records::new(head(), BeatRecord::show, |_| 1, tunables.history)),
         };
         multihost.set_on(on, now_ns);
@@ -191,6 +195,13 @@ impl Multihost {
             self.beats.lock().delay_ns = 0;
         }
         self.is_on.store(on, Ordering::Release);
+        self.promise(&self.beats.lock());
+    }
+
+    /// Notes until when others believe that this host has the pool.
+    fn promise(&self, beats: &Beats) {
+        let is_told = self.is_on() && beats.has_begun && beats.limit_ns > 0;
+        self.limit_ns.store(if is_told { beats.last_ns.saturating_add(beats.limit_ns) } else { 0 }, Ordering::Release);
     }
 
     /// Gives heartbeats the whole time again: none was written of late.
@@ -199,6 +210,7 @@ impl Multihost {
         let mut beats = self.beats.lock();
         (beats.last_ns, beats.delay_ns, beats.limit_ns) = (now_ns, tunables.interval_ns(), tunables.fail_ns());
         self.has_missed.store(false, Ordering::Release);
+        self.promise(&beats);
     }
 
     /// The tunables as of now.
@@ -254,6 +266,7 @@ impl Multihost {
         let mut beats = self.beats.lock();
         beats.has_begun = true;
         beats.smooth(tunables.fail_ns());
+        self.promise(&beats);
         let (from, count) = (beats.turn, leaves.len());
         let free = (1..=count).map(|step| (from + step) % count).find(|turn| !beats.pending.contains(&leaves[*turn]));
         let Some(turn) = free else {
@@ -358,6 +371,7 @@ impl Multihost {
             return;
         }
         beats.last_ns = now_ns;
+        self.promise(beats);
         if delay < beats.delay_ns {
             let average = beats.delay_ns / (PAST + 1) * PAST + delay / (PAST + 1);
             beats.delay_ns = average.max(self.pause_ns(leaves));
@@ -378,7 +392,7 @@ mod tests {
     /// If this fails, another host sees no change where this one lives, or waits too short a time.
     #[test]
     fn each_heartbeat_is_newer_than_the_one_before() {
-        let multihost = Multihost::new(MultihostTunables { history: 3, ..MultihostTunables::default() }, true, 0);
+        let multihost = Multihost::new(MultihostTunables { history: 3, ..MultihostTunables::default() }, true, 0, Arc::default());
         let leaves = [Guid(5), Guid(6)];
         let mut last = synced().preference();
         for (step, second) in [100, 100, 101, 101, 102].into_iter().enumerate() {
@@ -402,7 +416,7 @@ mod tests {
     /// If this fails, a host whose clock was set back looks dead to others.
     #[test]
     fn a_clock_that_was_set_back_makes_no_heartbeat_older() {
-        let multihost = Multihost::new(MultihostTunables::default(), true, 0);
+        let multihost = Multihost::new(MultihostTunables::default(), true, 0, Arc::default());
         let mut last = synced().preference();
         for second in [90, 101, 95, 96] {
             let due = multihost.due(&synced(), (&[Guid(5)], true), (1, second)).expect("it is free");
@@ -415,7 +429,7 @@ mod tests {
     /// If this fails, one disk that hangs keeps all others from being written to, or one heartbeat is written over another.
     #[test]
     fn a_leaf_that_hangs_is_passed_over() {
-        let multihost = Multihost::new(MultihostTunables::default(), true, 0);
+        let multihost = Multihost::new(MultihostTunables::default(), true, 0, Arc::default());
         let leaves = [Guid(5), Guid(6)];
         let first = multihost.due(&synced(), (&leaves, true), (1, 100)).expect("both are free");
         let second = multihost.due(&synced(), (&leaves, true), (2, 100)).expect("one is free");
@@ -428,7 +442,7 @@ mod tests {
     /// If this fails, whoever looks why a pool was suspended sees a long list of one reason, or none.
     #[test]
     fn heartbeats_that_are_left_out_are_told_in_one_record_for_each_reason() {
-        let multihost = Multihost::new(MultihostTunables { history: 9, ..MultihostTunables::default() }, true, 0);
+        let multihost = Multihost::new(MultihostTunables { history: 9, ..MultihostTunables::default() }, true, 0, Arc::default());
         let leaves = [Guid(5)];
         let due = multihost.due(&synced(), (&leaves, true), (SECOND_NS, 100)).expect("it is free");
         multihost.remember(&due, (leaves[0], "/a"), 3);
@@ -459,7 +473,9 @@ mod tests {
     /// If this fails, a pool goes on without heartbeats for longer than another host waits, or stops although it has them.
     #[test]
     fn it_is_overdue_after_the_intervals_that_were_promised() {
-        let multihost = Multihost::new(MultihostTunables::default(), true, 0);
+        let limit_ns = Arc::new(AtomicU64::new(7));
+        let multihost = Multihost::new(MultihostTunables::default(), true, 0, limit_ns.clone());
+        assert_eq!(limit_ns.load(Ordering::Acquire), 0, "nobody was told yet");
         assert_eq!(multihost.overdue_ns(60 * SECOND_NS), None, "nobody writes them yet");
         let due = multihost.due(&synced(), (&[Guid(5)], true), (SECOND_NS, 101)).expect("it is free");
         multihost.note_done((due.id, Guid(5)), 5, (SECOND_NS, SECOND_NS), 1);
@@ -469,6 +485,7 @@ mod tests {
         assert_eq!(multihost.overdue_ns(11 * SECOND_NS), Some(11 * SECOND_NS), "what comes too late does not count");
         multihost.note_synced(&synced(), 9 * SECOND_NS, 1);
         assert_eq!(multihost.overdue_ns(19 * SECOND_NS), None, "a txg counts");
+        assert_eq!(limit_ns.load(Ordering::Acquire), 19 * SECOND_NS, "and is the limit of what is written");
         multihost.tune(MultihostTunables { fail_intervals: 1, ..MultihostTunables::default() });
         let _ = multihost.due(&synced(), (&[Guid(5)], true), (10 * SECOND_NS, 110));
         assert_eq!(multihost.overdue_ns(18 * SECOND_NS), None, "it becomes shorter slowly");
@@ -476,6 +493,7 @@ mod tests {
         multihost.note_done((2, Guid(5)), 5, (0, 0), 1);
         let _ = multihost.due(&synced(), (&[Guid(5)], true), (11 * SECOND_NS, 111));
         assert_eq!(multihost.overdue_ns(1000 * SECOND_NS), None, "never");
+        assert_eq!(limit_ns.load(Ordering::Acquire), 0, "never");
         let mut ub = synced();
         multihost.set_on(false, 0);
         multihost.stamp(&mut ub);
