@@ -141,8 +141,11 @@ fn add(tgt: &mut Tgt, path: &Path, bytes: u64) -> Result<String, String> {
     tgt.add(path)
 }
 
+/// The peer while it runs, and the names of its two disks of each kind.
+type Peer = (Tgt, Vec<[String; 2]>);
+
 /// Starts tgt with two disks of each kind: in a file system of the pool, and in memory. None where it is not installed.
-fn start_peer(args: &Args, mounted: &Mounted, memory: &Path) -> Result<Option<(Tgt, Vec<[String; 2]>)>, String> {
+fn start_peer(args: &Args, mounted: &Mounted, memory: &Path) -> Result<Option<Peer>, String> {
     if let Some(name) = tgt::lacks() {
         args.leave_out(
             "tgt beside our iSCSI, and the bounds that compare with it",

@@ -188,7 +188,8 @@ mod tests {
     #[test]
     fn what_a_replay_lost_is_told() {
         let log = |failure: Option<&str>| ReplayedLog { dataset: "tank/a".into(), records: 3, failure: failure.map(str::to_string) };
-        assert_eq!(lost_records(&[log(None)]), Vec::<String>::new());
-        assert_eq!(lost_records(&[log(None), log(Some("record 4"))]), ["warning: the intent log of 'tank/a': record 4"]);
+        assert_eq!(lost_records(&[log(None)]), []);
+        let told = Remark::Warning("warning: the intent log of 'tank/a': record 4".to_string());
+        assert_eq!(lost_records(&[log(None), log(Some("record 4"))]), [told]);
     }
 }

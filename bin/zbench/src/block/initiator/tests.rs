@@ -56,8 +56,8 @@ fn world() -> World {
 
 /// Requests for the whole disk, from its end to its beginning.
 fn all(is_write: bool) -> impl Iterator<Item = Request> {
-    let offsets = (0..DISK_BYTES).step_by(REQUEST_BYTES as usize).rev();
-    offsets.map(move |offset| Request { is_write, offset, bytes: REQUEST_BYTES })
+    let requests = DISK_BYTES / u64::from(REQUEST_BYTES);
+    (0..requests).rev().map(move |index| Request { is_write, offset: index * u64::from(REQUEST_BYTES), bytes: REQUEST_BYTES })
 }
 
 /// If this fails, rates are of requests that moved other bytes than they say, or a target is measured that takes data in other ways than it may.
