@@ -231,7 +231,7 @@ impl Session {
     }
 
     /// Keys that are registered, and the key and the type of the reservation.
-    pub fn reservations(&mut self) -> Result<(Vec<u64>, Option<(u64, u8)>), Failure> {
+    pub fn reservations(&mut self) -> Result<Reservations, Failure> {
         let (_, keys) = self.command(&[0x5E, 0, 0, 0, 0, 0, 0, 1, 0, 0], &[], 256)?;
         let (_, held) = self.command(&[0x5E, 1, 0, 0, 0, 0, 0, 1, 0, 0], &[], 256)?;
         let keys = keys.get(8..).unwrap_or_default().chunks_exact(8).map(be64).collect();
@@ -239,6 +239,9 @@ impl Session {
         Ok((keys, holder))
     }
 }
+
+/// Keys that are registered, and the key and the type of the reservation.
+pub type Reservations = (Vec<u64>, Option<(u64, u8)>);
 
 fn be64(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))

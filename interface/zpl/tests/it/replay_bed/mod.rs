@@ -6,6 +6,7 @@ use dsl::{CreateDataset, DslError, TxSpace};
 use exec::{Exec, Inline};
 use kernels::checksum::{Verifier, checksum, embed};
 use metaslab::AllocRequest;
+use need::pattern;
 use ondisk::{BlockPtr, ByteOrder, Checksum, Compression, Dva, ObjectType, ObjsetType, Txg, ZilHeader};
 use pool::{ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, Runtime, TopSpec};
 use sim::{Image, Sim, SimDevice};
