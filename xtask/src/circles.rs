@@ -237,6 +237,9 @@ impl<'ast> Visit<'ast> for Reader {
         }
     }
 
+    /// Who may name something is no import: `pub(crate)` needs nothing of the root.
+    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
+
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let parts: Vec<String> = path.segments.iter().map(|part| part.ident.to_string()).collect();
         if (parts.len() > 1 || parts.first().is_some_and(|part| part == "crate")) && path.leading_colon.is_none() {

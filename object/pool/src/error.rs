@@ -160,9 +160,7 @@ impl fmt::Display for PoolError {
                 f.write_str(if *read_only { "; it can be imported read-only" } else { "" })
             }
             PoolError::UnsupportedVersion(version) => write!(f, "pool version {version} is not supported"),
-            PoolError::OldVersion(version) => {
-                write!(f, "pool version {version} is too old to be written; it can be imported read-only")
-            }
+            PoolError::OldVersion(version) => write!(f, "pool version {version} is too old to be written; it can be imported read-only"),
             PoolError::Tree(error) => fmt::Display::fmt(error, f),
             PoolError::InUse { hostid, hostname } => {
                 write!(f, "pool was previously in use from another system.\nLast accessed by {hostname} (hostid={hostid:x})")
