@@ -61,8 +61,10 @@ pub struct Request {
     pub isid: u64,
     /// Name of the target; None for a discovery session.
     pub target: Option<String>,
-    /// True when nothing may be written.
-    pub is_read_only: bool,
+    /// Address of the peer.
+    pub peer: IpAddr,
+    /// Access that it had when its login began: the session begins only if it still has just that.
+    pub grant: Grant,
     /// Parameters that were negotiated.
     pub parameters: Parameters,
     /// Number of the first command.
@@ -263,7 +265,8 @@ impl Login {
             initiator: claim.initiator.clone(),
             isid: self.isid.unwrap_or_default(),
             target: claim.target.clone(),
-            is_read_only: claim.grant.is_read_only,
+            peer: self.around.peer,
+            grant: claim.grant.clone(),
             parameters: self.parameters.clone(),
             first_command: pdu.word(24),
             connection_id: pdu.half(20),

@@ -65,6 +65,15 @@ impl TaskOwner for Session {
     }
 }
 
+/// Result of an attempt to begin a session.
+enum Beginning {
+    Session(Arc<Session>),
+    /// Another one has its place, and was asked to end.
+    Occupied,
+    /// The right to it has gone meanwhile.
+    NoRight,
+}
+
 /// Numbers and disks of a target at one moment.
 pub(crate) type Disks = Arc<BTreeMap<u16, Arc<Disk>>>;
 
@@ -211,7 +220,7 @@ impl Targets {
     }
 
     /// Begins a session: ends the one whose place it takes first, and waits until that touches no data any more (RFC 7143, section 6.3.5).
-    /// None when the target has gone meanwhile.
+    /// None when the target has gone meanwhile, or the right to it.
     pub(crate) async fn admit(&self, request: &Request, mail: UnboundedSender<Mail>) -> Option<Arc<Session>> {
         let target = match &request.target {
             Some(name) => Some(self.get(name)?),
@@ -220,12 +229,23 @@ impl Targets {
         let mut attention = POWER_ON;
         loop {
             let (token, gate) = gate();
-            if let Some(session) = self.begin(request, target.clone(), &mail, &mut attention, &token) {
-                return Some(session);
+            match self.begin(request, target.clone(), &mail, &mut attention, &token) {
+                Beginning::Session(session) => return Some(session),
+                Beginning::NoRight => return None,
+                Beginning::Occupied => {}
             }
             drop(token);
             gate.opened().await;
         }
+    }
+
+    /// True while the initiator has the access that its login began with.
+    fn is_granted(&self, request: &Request) -> bool {
+        let now = match &request.target {
+            Some(name) => self.access.target(&request.initiator, request.peer, name),
+            None => self.access.discovery(&request.initiator, request.peer),
+        };
+        now.as_ref() == Some(&request.grant)
     }
 
     /// Begins a session if its place is free; else asks who has it to end.
@@ -236,20 +256,24 @@ impl Targets {
         mail: &UnboundedSender<Mail>,
         attention: &mut (u8, u8),
         token: &Token,
-    ) -> Option<Arc<Session>> {
+    ) -> Beginning {
         let mut sessions = target.as_ref().map(|target| target.sessions.lock());
+        // Under the lock: whoever takes a right away ends the sessions afterwards, this one among them, or it is noticed here.
+        if !self.is_granted(request) {
+            return Beginning::NoRight;
+        }
         let same = |session: &&Arc<Session>| session.isid == request.isid && session.initiator == request.initiator;
         if let Some(old) = sessions.as_ref().and_then(|sessions| sessions.iter().find(same)) {
             *attention = NEXUS_LOSS;
             old.end(token.clone());
-            return None;
+            return Beginning::Occupied;
         }
         let session = Arc::new(Session {
             id: self.next_session.fetch_add(1, Ordering::Relaxed),
             initiator: request.initiator.clone(),
             isid: request.isid,
             transport: format!("{},i,0x{:012x}", request.initiator, request.isid).into(),
-            is_read_only: request.is_read_only,
+            is_read_only: request.grant.is_read_only,
             attention: *attention,
             target: target.clone(),
             mail: mail.clone(),
@@ -257,7 +281,7 @@ impl Targets {
         if let Some(sessions) = &mut sessions {
             sessions.push(session.clone());
         }
-        Some(session)
+        Beginning::Session(session)
     }
 
     /// Forgets a session that has ended.

@@ -158,6 +158,24 @@ fn the_target_proves_itself_but_not_with_its_own_challenge() {
     }
 }
 
+/// If this fails, who is in the middle of a login when a right is taken away, or changed, has it nevertheless.
+#[test]
+fn a_right_that_goes_during_a_login_is_gone() {
+    let read_only = Grant { chap: None, is_read_only: true };
+    for now in [None, Some(read_only), Some(chap())] {
+        let world = World::new();
+        let mut initiator = Initiator::connect(&world);
+        assert_eq!(initiator.log_in_with(0x04, &text(&names("a")), 1).login_status(), 0);
+        match now {
+            Some(grant) => world.access.allow("a", TARGET, grant),
+            None => world.access.0.lock().clear(),
+        }
+        assert_eq!(initiator.log_in_with(0x87, &[], 1).login_status(), 0x0203);
+        assert!(initiator.is_closed());
+        assert!(world.targets.get(TARGET).expect("it is there").sessions().is_empty());
+    }
+}
+
 /// Without a limit, connections that never log in take all there are.
 #[test]
 fn connections_that_do_not_log_in_are_few() {
