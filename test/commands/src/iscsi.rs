@@ -9,11 +9,14 @@ use std::time::{Duration, Instant};
 
 const TARGET: &str = "iqn.2026-01.zirconia:tank:vol";
 const INITIATOR: &str = "iqn.2026-11.example:a";
+const OTHER: &str = "iqn.2026-11.example:b";
 /// Time by which a daemon that can do something has done it.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Status of a login that needs a proof, and of one to a target that the initiator may not see.
 const UNPROVED: u16 = 0x0201;
 const NOT_FOUND: u16 = 0x0203;
+/// Status of a command that a reservation forbids.
+const CONFLICT: u8 = 0x18;
 /// Bytes that go with one command without being asked for.
 const IMMEDIATE_BYTES: usize = 8192;
 
@@ -33,6 +36,10 @@ type Received = ([u8; 48], Vec<u8>);
 impl Session {
     /// Logs in without a proof; the status of the answer where that is refused.
     fn log_in(port: u16) -> Result<Result<Session, u16>, Failure> {
+        Session::log_in_as(INITIATOR, port)
+    }
+
+    fn log_in_as(initiator: &str, port: u16) -> Result<Result<Session, u16>, Failure> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut session = Session { stream, number: 1 };
@@ -40,7 +47,7 @@ impl Session {
         (header[0], header[1]) = (0x43, 0x87);
         set(&mut header, 8, 0x8000_0001);
         set(&mut header, 24, session.number);
-        let keys = format!("InitiatorName={INITIATOR}\0TargetName={TARGET}\0SessionType=Normal\0");
+        let keys = format!("InitiatorName={initiator}\0TargetName={TARGET}\0SessionType=Normal\0");
         session.send(header, keys.as_bytes())?;
         let (answer, _) = session.receive()?.ok_or("      a login is not answered")?;
         match u16::from_be_bytes([answer[36], answer[37]]) {
@@ -51,7 +58,11 @@ impl Session {
 
     /// Logs in, and takes the news that the session is new.
     fn new(port: u16) -> Result<Session, Failure> {
-        let mut session = Session::log_in(port)?.map_err(|status| format!("      the login is refused: {status:#06x}"))?;
+        Session::new_as(INITIATOR, port)
+    }
+
+    fn new_as(initiator: &str, port: u16) -> Result<Session, Failure> {
+        let mut session = Session::log_in_as(initiator, port)?.map_err(|status| format!("      the login is refused: {status:#06x}"))?;
         session.command(&[0; 6], &[], 0)?;
         Ok(session)
     }
@@ -116,6 +127,24 @@ impl Session {
         let (status, bytes) = self.command(&moving(0x28, 0, block, length), &[], length)?;
         same("the status of a read", status, 0)?;
         Ok(bytes)
+    }
+
+    /// Status of PERSISTENT RESERVE OUT with a key, its own or a new one, kept through a loss of power.
+    fn reserve_out(&mut self, action: u8, key: u64, new: u64) -> Result<u8, Failure> {
+        let kept = u8::from(action == 0);
+        let list = [&key.to_be_bytes()[..], &new.to_be_bytes(), &[0, 0, 0, 0, kept, 0, 0, 0]].concat();
+        Ok(self.command(&[0x5F, action, 1, 0, 0, 0, 0, 0, 24, 0], &list, 0)?.0)
+    }
+
+    /// Registers, and reserves the disk so that nobody else writes.
+    fn reserve(&mut self) -> Result<(), Failure> {
+        same("the status of a registration", self.reserve_out(0, 0, 7)?, 0)?;
+        same("the status of a reservation", self.reserve_out(1, 7, 0)?, 0)
+    }
+
+    /// Status of a write.
+    fn status_of_write(&mut self) -> Result<u8, Failure> {
+        Ok(self.command(&moving(0x2A, 0, 0, 512), &[1; 512], 0)?.0)
     }
 
     /// Waits for the end of the connection, which the target brings about.
@@ -202,8 +231,7 @@ fn rights(world: &World, port: u16, session: Session) -> Result<(), Failure> {
     same("who is not allowed any more", status_of_login(port)?, NOT_FOUND)?;
     world.ok(&format!("zirconia target allow --read-only tank/vol {INITIATOR}"))?;
     let mut session = Session::new(port)?;
-    let refused = session.command(&moving(0x2A, 0, 0, 512), &[1; 512], 0)?.0;
-    same("the status of a write of who may only read", refused, 2)?;
+    same("the status of a write of who may only read", session.status_of_write()?, 2)?;
     let secret = "a-secret-of-24-bytes....";
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(world.path("secret"))?;
     file.write_all(secret.as_bytes())?;
@@ -214,4 +242,38 @@ fn rights(world: &World, port: u16, session: Session) -> Result<(), Failure> {
     same("the secret in the log", std::fs::read_to_string(world.path("state/zirconiad.log"))?.contains(secret), false)?;
     world.ok(&format!("zirconia target deny tank/vol {INITIATOR}"))?;
     world.ok(&format!("zirconia target allow tank/vol {INITIATOR}")).map(drop)
+}
+
+/// If this fails, an initiator that may only read, or that may nothing any more, locks those out who may write, and nobody can help them.
+pub fn reservations(world: &World) -> Result<(), Failure> {
+    const KEPT: &str = "zirconia:iscsi.reservations";
+    world.vdevs(&["a"])?;
+    let port = free_port()?;
+    world.ok_with(("ZIRCONIA_ISCSI", Path::new(&port.to_string())), "zpool create -O mountpoint=none tank {vdevs}/a")?;
+    world.ok("zfs set zirconia:share.iscsi=on tank")?;
+    world.ok("zfs create -s -V 16m tank/vol")?;
+    let allow = |initiator: &str| world.ok(&format!("zirconia target allow tank/vol {initiator}")).map(drop);
+    allow(INITIATOR)?;
+    allow(OTHER)?;
+    let mut other = Session::new_as(OTHER, port)?;
+    Session::new(port)?.reserve()?;
+    same("a write beside a reservation", other.status_of_write()?, CONFLICT)?;
+    world.ok(&format!("zfs get -H -o value {KEPT} tank/vol"))?.shows(INITIATOR)?;
+    world.ok(&format!("zirconia target deny tank/vol {INITIATOR}"))?;
+    same("a write after the holder's right has gone", other.status_of_write()?, 0)?;
+    world.ok(&format!("zfs get -H -o value {KEPT} tank/vol"))?.hides(INITIATOR)?;
+    allow(INITIATOR)?;
+    Session::new(port)?.reserve()?;
+    same("a write beside a second reservation", other.status_of_write()?, CONFLICT)?;
+    world.ok(&format!("zfs inherit {KEPT} tank/vol"))?;
+    same("a write after the property was taken away", other.status_of_write()?, 0)?;
+    world.ok(&format!("zirconia target allow --read-only tank/vol {INITIATOR}"))?;
+    same("a registration of who may only read", Session::new(port)?.reserve_out(0, 0, 7)?, 2)?;
+    // Nobody is served: what is on disk goes nevertheless.
+    allow(INITIATOR)?;
+    Session::new(port)?.reserve()?;
+    world.ok("zfs set zirconia:share.iscsi=off tank")?;
+    world.ok(&format!("zirconia target deny tank/vol {INITIATOR}"))?;
+    world.ok(&format!("zfs get -H -o value {KEPT} tank/vol"))?.hides(INITIATOR)?;
+    world.ok("zirconia stop").map(drop)
 }

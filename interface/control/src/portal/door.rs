@@ -66,6 +66,7 @@ struct Wanted {
 pub(super) struct Shown {
     pub(super) target: Arc<Target>,
     pub(super) volume: String,
+    pub(super) disk: Arc<Disk>,
     unit: Arc<VolumeUnit>,
     pool: String,
     which: (u64, u64),
@@ -89,7 +90,7 @@ struct Turns {
 /// Door of volumes to the network.
 pub(crate) struct Portal {
     exec: Exec,
-    pools: Arc<Pools>,
+    pub(super) pools: Arc<Pools>,
     tunables: Arc<Tunables>,
     pub(super) rights: Arc<Rights>,
     running: Mutex<Option<Running>>,
@@ -250,6 +251,23 @@ impl Portal {
                 self.shown.lock().insert(name, shown);
             }
         }
+        self.follow_kept(open, &unknown);
+    }
+
+    /// Has reservations follow the properties that keep them, but in pools that cannot be looked at.
+    fn follow_kept(&self, open: &Open, unknown: &BTreeSet<String>) {
+        let disks: Vec<(String, Arc<VolumeUnit>, Arc<Disk>)> = {
+            let shown = self.shown.lock();
+            let known = shown.values().filter(|shown| !unknown.contains(&shown.pool));
+            known.map(|shown| (shown.volume.clone(), shown.unit.clone(), shown.disk.clone())).collect()
+        };
+        for (volume, unit, disk) in disks {
+            // Who stores them may wait for a pool that is suspended meanwhile.
+            let follow = async { tokio::time::timeout(SESSIONS_END, unit.follow_kept(&disk)).await.unwrap_or(false) };
+            if open.handle.block_on(follow) {
+                tracing::info!("reservations of the volume '{volume}' are from now on those of its property, which somebody changed");
+            }
+        }
     }
 
     /// Takes a target away, and ends its sessions.
@@ -276,21 +294,25 @@ impl Portal {
         };
         let weak = Arc::downgrade(&target);
         let is_served: IsServed = Arc::new(move || weak.upgrade().is_some_and(|target| !target.sessions().is_empty()));
-        let (kept, identity) = (reservations::load(&handle), names::identity(pool.pool().guid(), Guid(handle.guid())));
-        let lent = pool.volumes.lend_standing(handle, &self.tunables, &pool.mounts, is_served);
-        let unit = lent
-            .map_err(|error| error.to_string())
-            .and_then(|loan| VolumeUnit::new(&self.exec, loan, identity).ok_or_else(|| "it was taken away".to_string()));
-        let unit = match unit {
-            Ok(unit) => Arc::new(unit),
+        let identity = names::identity(pool.pool().guid(), Guid(handle.guid()));
+        // Without its reservations it is not served: they keep others off.
+        let lent = reservations::load(&handle)
+            .and_then(|kept| Ok((kept, pool.volumes.lend_standing(handle, &self.tunables, &pool.mounts, is_served)?)));
+        let made = lent.map_err(|error| error.to_string()).and_then(|(kept, loan)| {
+            let unit = VolumeUnit::new(&self.exec, loan, identity).ok_or_else(|| "it was taken away".to_string())?;
+            Ok((Arc::new(unit), kept))
+        });
+        let (unit, kept) = match made {
+            Ok(made) => made,
             Err(why) => {
                 tracing::warn!("the volume '{}' is not served: {why}", wanted.volume);
                 self.remove(open, name);
                 return None;
             }
         };
-        target.attach(0, Arc::new(Disk::new(unit.clone(), unit.clone(), kept)));
+        let disk = Arc::new(Disk::new(unit.clone(), unit.clone(), kept));
+        target.attach(0, disk.clone());
         let Wanted { volume, pool, which } = wanted;
-        Some(Shown { target, volume, unit, pool, which })
+        Some(Shown { target, volume, disk, unit, pool, which })
     }
 }

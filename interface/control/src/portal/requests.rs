@@ -1,9 +1,11 @@
 //! `zirconia target`: which volumes the network sees, and who may use them.
 
 use super::door::{Portal, SESSIONS_END, Shown};
-use super::names;
-use crate::volume::there::SHARE;
+use super::{names, reservations};
+use crate::volume::there::{SHARE, volumes};
 use control_api::{Failure, IscsiAllow, IscsiChap, IscsiDeny, IscsiReport, IscsiSession, IscsiTarget, Request, Response};
+use dsl::DatasetHandle;
+use iscsi::UnitError;
 use std::collections::BTreeMap;
 
 /// True for requests after which other volumes may have to be served than before.
@@ -50,7 +52,8 @@ impl Portal {
     pub(crate) fn allow(&self, request: &IscsiAllow) -> Result<Response, Failure> {
         let target = names::meant(&request.target);
         self.rights.allow(&target, &request.initiator, request.read_only)?;
-        Ok(self.changed_right(&target, &request.initiator))
+        let stripped = if request.read_only { self.strip(&target, &request.initiator) } else { None };
+        Ok(self.changed_right(&target, &request.initiator, stripped))
     }
 
     /// Does `zirconia target deny`.
@@ -60,8 +63,8 @@ impl Portal {
     pub(crate) fn deny(&self, request: &IscsiDeny) -> Result<Response, Failure> {
         let target = names::meant(&request.target);
         self.rights.deny(&target, &request.initiator)?;
-        self.end_sessions(&target, &request.initiator);
-        Ok(Response::Done { remarks: Vec::new() })
+        let stripped = self.strip(&target, &request.initiator);
+        Ok(Response::Done { remarks: stripped.into_iter().collect() })
     }
 
     /// Does `zirconia target chap`.
@@ -71,19 +74,53 @@ impl Portal {
     pub(crate) fn chap(&self, request: &IscsiChap) -> Result<Response, Failure> {
         let target = names::meant(&request.target);
         self.rights.set_chap(&target, &request.initiator, &request.secret, request.mutual.as_ref())?;
-        Ok(self.changed_right(&target, &request.initiator))
+        Ok(self.changed_right(&target, &request.initiator, None))
     }
 
     /// Ends sessions that began with another right; initiators log in again. The answer says what is missing for that.
-    fn changed_right(&self, target: &str, initiator: &str) -> Response {
+    fn changed_right(&self, target: &str, initiator: &str, remark: Option<String>) -> Response {
         self.end_sessions(target, initiator);
-        let mut remarks = Vec::new();
+        let mut remarks: Vec<String> = remark.into_iter().collect();
         if self.open.lock().is_none() {
             remarks.push("no volume is served now: ZIRCONIA_ISCSI in the daemon's environment says where (zirconiad(8))".to_string());
         } else if !self.shown.lock().contains_key(target) {
             remarks.push(format!("no volume is served as {target} now: 'zfs set {SHARE}=on POOL/VOLUME' has that done"));
         }
         Response::Done { remarks }
+    }
+
+    /// Ends the sessions of an initiator that may not write any more, and takes its reservations from it, on disk too: nobody else could release
+    /// them. Gives words for who has to know that this could not be.
+    fn strip(&self, target: &str, initiator: &str) -> Option<String> {
+        self.end_sessions(target, initiator);
+        let disk = self.shown.lock().get(target).map(|shown| shown.disk.clone());
+        let open = self.open.lock().clone();
+        let stripped = match (disk, open) {
+            (Some(disk), Some(open)) => {
+                let strip = async { tokio::time::timeout(SESSIONS_END, disk.strip(initiator)).await.unwrap_or(Err(UnitError::Gone)) };
+                open.handle.block_on(strip)
+            }
+            _ => self.volume_of(target).map_or(Ok(false), |volume| reservations::strip(&volume, initiator)),
+        };
+        match stripped {
+            Ok(is_less) => {
+                if is_less {
+                    tracing::info!("reservations of {initiator} on {target} are gone with its right");
+                }
+                None
+            }
+            Err(_) => Some(format!(
+                "reservations of {initiator} on {target} may still be on disk: 'zfs inherit {} POOL/VOLUME' releases all of the volume's",
+                reservations::PROPERTY
+            )),
+        }
+    }
+
+    /// Volume of a target that nobody is served at, if its pool is open and can be looked at.
+    fn volume_of(&self, target: &str) -> Option<DatasetHandle> {
+        let pools = self.pools.all();
+        let awake = pools.iter().filter(|pool| !pool.pool().zio().is_suspended());
+        awake.flat_map(|pool| volumes(pool)).find(|volume| names::target(&volume.name()) == target)
     }
 
     fn end_sessions(&self, target: &str, initiator: &str) {

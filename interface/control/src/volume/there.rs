@@ -34,6 +34,13 @@ pub(crate) const SHARE: &str = "zirconia:share.iscsi";
 
 /// Volumes of a pool that the network is to see; no snapshots.
 pub(crate) fn shared(pool: &OpenPool) -> Vec<DatasetHandle> {
+    let mut volumes = volumes(pool);
+    volumes.retain(|volume| is_shown(volume) && text_of(volume, SHARE) == "on");
+    volumes
+}
+
+/// All volumes of a pool; no snapshots.
+pub(crate) fn volumes(pool: &OpenPool) -> Vec<DatasetHandle> {
     let mut found = Vec::new();
     let mut folders = vec![pool.name()];
     while let Some(folder) = folders.pop() {
@@ -41,7 +48,7 @@ pub(crate) fn shared(pool: &OpenPool) -> Vec<DatasetHandle> {
             let full = format!("{folder}/{child}");
             let Ok(handle) = pool.dsl().hold(&full) else { continue };
             match kind(&handle) {
-                Some(ObjsetType::ZVOL) if is_shown(&handle) && text_of(&handle, SHARE) == "on" => found.push(handle),
+                Some(ObjsetType::ZVOL) => found.push(handle),
                 Some(ObjsetType::ZFS) => folders.push(full),
                 _ => {}
             }
