@@ -164,7 +164,7 @@ impl Control {
             vdevs: Vdevs { exec: exec.clone(), pools: pools.clone(), devices: devices.clone(), file: file.clone(), events: events.clone() },
             statistics: Statistics::new(&exec, &state, &pools, &settings),
             door: Door::new(&exec, &state, &pools, &settings.direct),
-            portal: Portal::new(&exec, &state, &pools, &settings.direct),
+            portal: Portal::new(&exec, &state, (&pools, &opening), &settings.direct),
             watcher: Arc::default(),
             rounds: Arc::new(Rounds {
                 exec: exec.clone(),

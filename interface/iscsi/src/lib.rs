@@ -34,7 +34,7 @@ pub use connection::Connection;
 pub use frame::{FrameError, Framer};
 pub use full::{Action, Finished, Job};
 pub use keys::{KeyError, Keys};
-pub use login::{Login, LoginStep, Request, Surroundings};
+pub use login::{Login, LoginStep, Look, Presence, Request, Surroundings};
 pub use negotiate::Parameters;
 pub use pdu::{Body, Outgoing, Pdu, opcode};
 pub use scsi::disk::Disk;

@@ -3,13 +3,13 @@
 use crate::access::Access;
 use crate::chap::Challenges;
 use crate::gate::{Token, gate};
-use crate::login::{self, PORTAL_GROUP, Request};
+use crate::login::{self, PORTAL_GROUP, Presence, Request};
 use crate::scsi::disk::{Disk, NEXUS_LOSS, POWER_ON, TaskOwner};
 use exec::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::mpsc::UnboundedSender;
 
 /// Number of units of a target, at most: numbers of 14 bits.
@@ -149,6 +149,7 @@ pub struct Targets {
     access: Arc<dyn Access>,
     challenges: Challenges,
     next_session: AtomicU64,
+    is_coming: AtomicBool,
 }
 
 impl std::fmt::Debug for Targets {
@@ -169,7 +170,13 @@ fn random(bytes: &mut [u8]) {
 impl Targets {
     /// No targets yet; `access` says who may use those that come.
     pub fn new(access: Arc<dyn Access>) -> Arc<Targets> {
-        Arc::new(Targets { targets: RwLock::default(), access, challenges: Challenges::default(), next_session: AtomicU64::new(1) })
+        Arc::new(Targets {
+            targets: RwLock::default(),
+            access,
+            challenges: Challenges::default(),
+            next_session: AtomicU64::new(1),
+            is_coming: AtomicBool::new(false),
+        })
     }
 
     /// Adds a target; None when the name is taken or is none (223 bytes of `iqn.`, `eui.` or `naa.` names, RFC 7143 section 4.2.7).
@@ -205,10 +212,32 @@ impl Targets {
         let targets = self.clone();
         login::Surroundings {
             access: self.access.clone(),
-            is_target: Box::new(move |name| targets.targets.read().contains_key(name)),
+            look: Box::new(move |initiator, target| targets.presence(initiator, peer, target)),
             random,
             peer,
             challenges: self.challenges.clone(),
+        }
+    }
+
+    /// Says whether all targets are there that are to be: until then, logins to those that are not are told to try again later. They are, where nobody
+    /// says anything.
+    pub fn set_coming(&self, is_coming: bool) {
+        self.is_coming.store(is_coming, Ordering::Release);
+    }
+
+    /// Presence of a target, or of a list of targets: a part of them is better than none.
+    fn presence(&self, initiator: &str, peer: IpAddr, target: Option<&str>) -> Presence {
+        // Before the targets: the last one is there when this becomes false.
+        let is_coming = self.is_coming.load(Ordering::Acquire);
+        let targets = self.targets.read();
+        let is_there = match target {
+            Some(name) => targets.contains_key(name),
+            None => !is_coming || targets.keys().any(|name| self.access.target(initiator, peer, name).is_some()),
+        };
+        match (is_there, is_coming) {
+            (true, _) => Presence::There,
+            (false, true) => Presence::Coming,
+            (false, false) => Presence::Nowhere,
         }
     }
 

@@ -11,6 +11,7 @@ use super::reservations;
 use super::rights::Rights;
 use super::unit::VolumeUnit;
 use crate::pool::Pools;
+use crate::pool::opening::Opening;
 use crate::volume::{IsServed, there};
 use control_api::StateDir;
 use exec::{Condvar, Exec, Mutex};
@@ -33,6 +34,8 @@ const RIGHTS: &str = "iscsi.json";
 const THREADS: usize = 4;
 /// Pause between looks whether a pool came or went.
 const LOOK: Duration = Duration::from_secs(2);
+/// Pause between looks while the pools of the last time are being opened: initiators wait for them.
+const LOOK_AT_START: Duration = Duration::from_millis(50);
 /// Time that a request waits for what it changed to be seen.
 const FOLLOW: Duration = Duration::from_secs(2);
 /// Time for sessions that are told to end; requests of theirs that wait for a suspended pool end when that does.
@@ -91,6 +94,7 @@ struct Turns {
 pub(crate) struct Portal {
     exec: Exec,
     pub(super) pools: Arc<Pools>,
+    opening: Arc<Opening>,
     tunables: Arc<Tunables>,
     pub(super) rights: Arc<Rights>,
     running: Mutex<Option<Running>>,
@@ -103,10 +107,16 @@ pub(crate) struct Portal {
 
 impl Portal {
     /// Makes it, with rights as they were given before, and nothing served yet.
-    pub(crate) fn new(exec: &Exec, state: &StateDir, pools: &Arc<Pools>, tunables: &Arc<Tunables>) -> Arc<Portal> {
+    pub(crate) fn new(
+        exec: &Exec,
+        state: &StateDir,
+        (pools, opening): (&Arc<Pools>, &Arc<Opening>),
+        tunables: &Arc<Tunables>,
+    ) -> Arc<Portal> {
         Arc::new(Portal {
             exec: exec.clone(),
             pools: pools.clone(),
+            opening: opening.clone(),
             tunables: tunables.clone(),
             rights: Arc::new(Rights::new(state.path().join(RIGHTS))),
             running: Mutex::default(),
@@ -130,6 +140,7 @@ impl Portal {
             TcpListener::from_std(listener)?
         };
         let targets = Targets::new(self.rights.clone());
+        targets.set_coming(true);
         let (stop, stopped) = watch::channel(false);
         let options = Options { drain: DRAIN, ..Options::default() };
         let served = runtime.spawn(iscsi::serve(listener, targets.clone(), options, stopped));
@@ -192,13 +203,19 @@ impl Portal {
     }
 
     fn run(&self, open: &Open) {
-        let mut seen = None;
-        while let Some((asked, is_asked)) = self.next_turn() {
+        let (mut seen, mut are_coming) = (None, true);
+        while let Some((asked, is_asked)) = self.next_turn(if are_coming { LOOK_AT_START } else { LOOK }) {
+            // Asked first: the pools are all there then.
+            let are_open = self.opening.is_over();
             let now = self.pools_now();
             if is_asked || seen.as_ref() != Some(&now) {
                 self.look(open);
             }
             seen = Some(now);
+            if are_coming && are_open {
+                are_coming = false;
+                open.targets.set_coming(false);
+            }
             self.turns.lock().done = asked;
             self.changed.notify_all();
         }
@@ -209,10 +226,10 @@ impl Portal {
     }
 
     /// Waits until somebody asks for a look, or a while; None at the end.
-    fn next_turn(&self) -> Option<(u64, bool)> {
+    fn next_turn(&self, pause: Duration) -> Option<(u64, bool)> {
         let mut turns = self.turns.lock();
         if turns.asked == turns.done && !turns.is_ending {
-            self.changed.wait_for(&mut turns, LOOK);
+            self.changed.wait_for(&mut turns, pause);
         }
         (!turns.is_ending).then_some((turns.asked, turns.asked != turns.done))
     }

@@ -158,6 +158,29 @@ fn the_target_proves_itself_but_not_with_its_own_challenge() {
     }
 }
 
+/// If this fails, initiators give up for good on a target that is there a second later, or learn of those that are none of theirs.
+#[test]
+fn targets_that_are_still_coming_are_unavailable_to_who_may_use_them() {
+    let world = World::new();
+    let late = "iqn.2026-11.example:late";
+    let status = |initiator: &str, target: &str| {
+        let keys = [("InitiatorName", initiator), ("TargetName", target)];
+        Initiator::connect(&world).log_in_with(0x87, &text(&keys), 1).login_status()
+    };
+    let discovery = || {
+        let keys = [("InitiatorName", "a"), ("SessionType", "Discovery")];
+        Initiator::connect(&world).log_in_with(0x87, &text(&keys), 1).login_status()
+    };
+    world.access.allow("a", late, Grant::default());
+    world.targets.set_coming(true);
+    assert_eq!((status("a", late), status("b", late), status("x", TARGET), status("a", TARGET)), (0x0301, 0x0203, 0x0203, 0));
+    assert_eq!(discovery(), 0, "there is something to list");
+    world.runtime.block_on(world.targets.remove(TARGET));
+    assert_eq!((status("a", TARGET), discovery()), (0x0301, 0x0301));
+    world.targets.set_coming(false);
+    assert_eq!((status("a", late), status("a", TARGET), discovery()), (0x0203, 0x0203, 0));
+}
+
 /// If this fails, who is in the middle of a login when a right is taken away, or changed, has it nevertheless.
 #[test]
 fn a_right_that_goes_during_a_login_is_gone() {
