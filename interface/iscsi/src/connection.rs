@@ -43,6 +43,14 @@ impl Connection {
         matches!(self.phase, Phase::Full(_))
     }
 
+    /// True while no command is under way.
+    pub fn is_idle(&self) -> bool {
+        match &self.phase {
+            Phase::Full(full) => full.is_idle(),
+            _ => true,
+        }
+    }
+
     /// The next thing to do.
     pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()

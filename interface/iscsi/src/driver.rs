@@ -117,7 +117,7 @@ impl Driver<'_> {
             if self.closing.is_some() {
                 return self.last_words().await;
             }
-            let interest = self.interest();
+            let (interest, last_call) = (self.interest(), self.last_call());
             tokio::select! {
                 ready = self.stream.ready(interest) => {
                     if ready?.is_readable() && !self.fill()? {
@@ -137,6 +137,9 @@ impl Driver<'_> {
                     self.connection.admitted(session);
                 }
                 _ = ticks.tick() => self.tick(),
+                () = silence(last_call) => {
+                    self.closing.get_or_insert("the server stops");
+                }
                 () = stopped(&mut stop), if !is_told => {
                     is_told = true;
                     self.stopping_s = Some(0);
@@ -152,6 +155,11 @@ impl Driver<'_> {
             (false, false) => Interest::READABLE | Interest::WRITABLE,
             (false, true) => Interest::WRITABLE,
         }
+    }
+
+    /// Silence after which the connection ends since the server stops; none while it does not, or something is under way.
+    fn last_call(&self) -> Option<Duration> {
+        (self.stopping_s.is_some() && self.connection.is_idle()).then_some(self.options.farewell)
     }
 
     /// Does what the connection wants.
@@ -299,6 +307,14 @@ impl Driver<'_> {
         if self.silent_s > 3 * ping_s {
             self.closing.get_or_insert("it answers no pings");
         }
+    }
+}
+
+/// The end of a time; never, where there is none.
+async fn silence(time: Option<Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -278,6 +278,11 @@ impl Full {
         self.respond(answer, actions);
     }
 
+    /// True while no command is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.tasks.len() == 0
+    }
+
     /// Sends a ping.
     pub(crate) fn ping(&mut self, actions: &mut VecDeque<Action>) {
         let tag = self.numbers.transfer_tag();

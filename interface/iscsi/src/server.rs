@@ -27,6 +27,8 @@ pub struct Options {
     pub ping_after: Duration,
     /// Time that initiators have to log out when the server stops, in whole seconds.
     pub drain: Duration,
+    /// Silence after which an initiator without commands under way is given up when the server stops, below a second: it loses nothing.
+    pub farewell: Duration,
 }
 
 impl Default for Options {
@@ -37,6 +39,7 @@ impl Default for Options {
             login_time: Duration::from_secs(30),
             ping_after: Duration::from_secs(10),
             drain: Duration::from_secs(10),
+            farewell: Duration::from_millis(500),
         }
     }
 }
@@ -76,7 +79,7 @@ impl Drop for HalfOpen {
 }
 
 /// Serves `targets` on `listener` until `stop` is true (or its sender is gone) and all connections have ended: initiators are asked to log
-/// out, have [`Options::drain`] for it, and what runs then ends before this returns.
+/// out, have [`Options::drain`] for it, or [`Options::farewell`] with nothing under way, and what runs then ends before this returns.
 pub async fn serve(listener: TcpListener, targets: Arc<Targets>, options: Options, mut stop: watch::Receiver<bool>) {
     let mut connections = JoinSet::new();
     let counts = Counts::default();
