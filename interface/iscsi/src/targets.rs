@@ -2,6 +2,7 @@
 
 use crate::access::Access;
 use crate::chap::Challenges;
+use crate::crowd::{Crowd, Waiting};
 use crate::gate::{Token, gate};
 use crate::login::{self, PORTAL_GROUP, Presence, Request};
 use crate::scsi::disk::{Disk, NEXUS_LOSS, POWER_ON, TaskOwner};
@@ -150,6 +151,7 @@ pub struct Targets {
     challenges: Challenges,
     next_session: AtomicU64,
     is_coming: AtomicBool,
+    crowd: Arc<Crowd>,
 }
 
 impl std::fmt::Debug for Targets {
@@ -176,6 +178,7 @@ impl Targets {
             challenges: Challenges::default(),
             next_session: AtomicU64::new(1),
             is_coming: AtomicBool::new(false),
+            crowd: Arc::default(),
         })
     }
 
@@ -217,6 +220,15 @@ impl Targets {
             peer,
             challenges: self.challenges.clone(),
         }
+    }
+
+    /// Connections that have not logged in.
+    pub fn waiting(&self) -> Waiting {
+        self.crowd.waiting()
+    }
+
+    pub(crate) fn crowd(&self) -> &Arc<Crowd> {
+        &self.crowd
     }
 
     /// Says whether all targets are there that are to be: until then, logins to those that are not are told to try again later. They are, where nobody

@@ -252,14 +252,20 @@ fn rights(world: &World, port: u16, session: Session) -> Result<(), Failure> {
     world.ok(&format!("zirconia target allow tank/vol {INITIATOR}")).map(drop)
 }
 
-/// If this fails, an initiator that may only read, or that may nothing any more, locks those out who may write, and nobody can help them.
-pub fn reservations(world: &World) -> Result<(), Failure> {
-    const KEPT: &str = "zirconia:iscsi.reservations";
+/// Port at which a volume is served that nobody has a right to yet.
+fn shared_volume(world: &World) -> Result<u16, Failure> {
     world.vdevs(&["a"])?;
     let port = free_port()?;
     world.ok_with(("ZIRCONIA_ISCSI", Path::new(&port.to_string())), "zpool create -O mountpoint=none tank {vdevs}/a")?;
     world.ok("zfs set zirconia:share.iscsi=on tank")?;
     world.ok("zfs create -s -V 16m tank/vol")?;
+    Ok(port)
+}
+
+/// If this fails, an initiator that may only read, or that may nothing any more, locks those out who may write, and nobody can help them.
+pub fn reservations(world: &World) -> Result<(), Failure> {
+    const KEPT: &str = "zirconia:iscsi.reservations";
+    let port = shared_volume(world)?;
     let allow = |initiator: &str| world.ok(&format!("zirconia target allow tank/vol {initiator}")).map(drop);
     allow(INITIATOR)?;
     allow(OTHER)?;
@@ -284,4 +290,18 @@ pub fn reservations(world: &World) -> Result<(), Failure> {
     world.ok(&format!("zirconia target deny tank/vol {INITIATOR}"))?;
     world.ok(&format!("zfs get -H -o value {KEPT} tank/vol"))?.hides(INITIATOR)?;
     world.ok("zirconia stop").map(drop)
+}
+
+/// If this fails, connections that say nothing keep every initiator of their address from its disks, and nobody learns why.
+pub fn crowds(world: &World) -> Result<(), Failure> {
+    let port = shared_volume(world)?;
+    world.ok(&format!("zirconia target allow tank/vol {INITIATOR}"))?;
+    let _silent: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(("127.0.0.1", port))).collect::<Result<_, _>>()?;
+    let mut session = Session::new(port)?;
+    same("a read among them", session.read(0, 512)?, vec![0; 512])?;
+    world.ok("zirconia target sessions")?.shows("not logged in: 15; closed for others, or refused, since the daemon began: 5")?;
+    world.ok("zirconia target sessions -H")?.hides("closed")?;
+    same("the log", std::fs::read_to_string(world.path("state/zirconiad.log"))?.contains("iSCSI connections do not log in"), true)?;
+    world.ok("zirconia stop")?;
+    session.ends()
 }

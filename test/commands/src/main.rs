@@ -99,6 +99,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "volumes: sizes, names, snapshots and holes under who uses them", needs: MOUNTS, run: volume_files::changes },
     Scenario { name: "volumes: disks of iSCSI", needs: NOTHING, run: iscsi::disks },
     Scenario { name: "volumes: reservations of iSCSI", needs: NOTHING, run: iscsi::reservations },
+    Scenario { name: "volumes: crowds of iSCSI", needs: NOTHING, run: iscsi::crowds },
     Scenario { name: "volumes: a file system over a loop device", needs: LOOPS, run: volume_files::loops },
     Scenario { name: "dataset: snapshots", needs: MOUNTS, run: datasets::snapshots },
     Scenario { name: "dataset: mount directories follow", needs: MOUNTS, run: datasets::directories },

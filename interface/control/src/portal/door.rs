@@ -47,7 +47,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 pub(super) struct Open {
     pub(super) handle: Handle,
     pub(super) address: SocketAddr,
-    targets: Arc<Targets>,
+    pub(super) targets: Arc<Targets>,
 }
 
 /// Threads of the listener, and its end.

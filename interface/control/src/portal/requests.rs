@@ -41,8 +41,14 @@ impl Portal {
             (target.volume, target.sessions) = (Some(shown.volume.clone()), sessions(shown));
         }
         targets.iter_mut().for_each(|(name, target)| target.name.clone_from(name));
-        let address = self.open.lock().as_ref().map(|open| open.address.to_string());
-        Response::Iscsi(IscsiReport { address, targets: targets.into_values().collect() })
+        let open = self.open.lock().clone();
+        let crowd = open.as_ref().map(|open| open.targets.waiting()).unwrap_or_default();
+        Response::Iscsi(IscsiReport {
+            address: open.map(|open| open.address.to_string()),
+            targets: targets.into_values().collect(),
+            waiting: crowd.connections as u64,
+            turned_away: crowd.turned_away,
+        })
     }
 
     /// Does `zirconia target allow`.

@@ -2,7 +2,7 @@
 
 use crate::initiator::{Initiator, text};
 use crate::world::{TARGET, World};
-use iscsi::{Account, Chap, Grant, Options};
+use iscsi::{Account, Chap, Grant, Options, Waiting};
 use md5::Md5;
 use sha2::{Digest, Sha256};
 
@@ -199,17 +199,30 @@ fn a_right_that_goes_during_a_login_is_gone() {
     }
 }
 
-/// Without a limit, connections that never log in take all there are.
+/// Without a limit, connections that never log in take all there are; if it counts against all alike, they lock out who wants to log in.
 #[test]
-fn connections_that_do_not_log_in_are_few() {
+fn connections_that_do_not_log_in_are_few_and_the_silent_ones_go() {
     let world = World::with(Options { logins_per_address_max: 2, ..Options::default() }, None);
     let mut waiting: Vec<Initiator> = (0..2).map(|_| Initiator::connect(&world)).collect();
     for initiator in &mut waiting {
         assert_eq!(initiator.log_in_with(0x04, &text(&names("a")), 1).login_status(), 0);
     }
-    assert!(Initiator::connect(&world).is_closed());
-    assert_eq!(waiting[0].log_in_with(0x87, &[], 1).header[1], 0x87);
+    assert_eq!(world.targets.waiting(), Waiting { connections: 2, turned_away: 0 });
     Initiator::session(&world, "b");
+    assert!(waiting[0].is_closed());
+    assert_eq!(waiting[1].log_in_with(0x87, &[], 1).header[1], 0x87);
+    assert_eq!(world.targets.waiting(), Waiting { connections: 0, turned_away: 1 });
+}
+
+/// If this fails, connections that say nothing, from however many addresses, keep everybody else from their disks.
+#[test]
+fn a_full_server_has_room_for_who_says_something() {
+    let world = World::with(Options { connections_max: 2, logins_per_address_max: 8, ..Options::default() }, None);
+    let mut silent = [Initiator::connect(&world), Initiator::connect(&world)];
+    let sessions = [Initiator::session(&world, "a"), Initiator::session(&world, "b")];
+    assert!(silent.iter_mut().all(Initiator::is_closed));
+    assert!(Initiator::connect(&world).is_closed(), "nobody who has a session goes for it");
+    drop(sessions);
 }
 
 /// Discovery shows what may be used, in pieces when it is long.
