@@ -215,7 +215,7 @@ impl Targets {
         let targets = self.clone();
         login::Surroundings {
             access: self.access.clone(),
-            look: Box::new(move |initiator, target| targets.presence(initiator, peer, target)),
+            look: Box::new(move |initiator: &str, target: Option<&str>| targets.presence(initiator, peer, target)),
             random,
             peer,
             challenges: self.challenges.clone(),
@@ -231,8 +231,8 @@ impl Targets {
         &self.crowd
     }
 
-    /// Says whether all targets are there that are to be: until then, logins to those that are not are told to try again later. They are, where nobody
-    /// says anything.
+    /// Says whether targets are still coming: until they are there, who wants to log in is told to try again later. None are, where nobody says
+    /// anything.
     pub fn set_coming(&self, is_coming: bool) {
         self.is_coming.store(is_coming, Ordering::Release);
     }

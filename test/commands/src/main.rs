@@ -169,6 +169,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "pool: what has no effect says so", needs: NOTHING, run: devices::without_effect },
     Scenario { name: "devices: in a file system of the same daemon", needs: MOUNTS, run: devices::on_itself },
     Scenario { name: "devices: several that lead to the same bytes", needs: LOOPS, run: ways::to_the_same },
+    Scenario { name: "devices: what another daemon has", needs: NOTHING, run: ways::held },
     Scenario { name: "recovery: labels of other things", needs: NOTHING, run: recovery::wrong_devices },
     Scenario { name: "faults: zinject", needs: MOUNTS, run: faults::inject },
     Scenario { name: "faults: metadata that cannot be read", needs: MOUNTS, run: faults::unreadable },

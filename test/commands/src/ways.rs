@@ -46,6 +46,21 @@ pub fn to_the_same(world: &World) -> Result<(), Failure> {
     mounted(world, c)
 }
 
+/// If this fails, a listing advises to force in what another daemon has.
+pub fn held(world: &World) -> Result<(), Failure> {
+    let other = World::new(world.options())?;
+    let paths = world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -O mountpoint=none one mirror {vdevs}/a {vdevs}/b")?;
+    for path in &paths {
+        let listed = other.ok(&format!("zpool import -d {path}"))?;
+        listed.shows("UNAVAIL  currently in use")?.shows("in use by another process of this system")?.hides("can be imported")?;
+    }
+    other.refused(&format!("zpool import -f -d {} -d {} one", paths[0], paths[1]), 1, "in use")?;
+    world.ok("zpool export one")?;
+    other.ok(&format!("zpool import -d {} -d {}", paths[0], paths[1]))?.shows("The pool can be imported")?.hides("in use")?;
+    other.ok("zirconia stop").map(drop)
+}
+
 /// Checks that the file of a pool is refused to the other daemon, as are links to it and loop devices over it.
 fn refuses_file(world: &World, other: &World, file: &str, link: &str) -> Result<(), Failure> {
     world.ok(&format!("zpool create -O canmount=off one {file}"))?;
