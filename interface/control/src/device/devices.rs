@@ -1,6 +1,6 @@
 //! Finding and opening devices for pools: files, block devices, directories of them.
 
-use crate::device::beneath::own_dataset_under;
+use crate::device::beneath::{VOLUMES, own_dataset_under};
 use crate::device::contents::kind_of;
 use crate::device::reserved::Reserved;
 use crate::device::served::Served;
@@ -9,6 +9,7 @@ use crate::pool::Pools;
 use control_api::{ErrorKind, Failure, ImportSearch};
 use device::{BlockDevice, DeviceError, OpenOptions};
 use exec::Exec;
+use std::fs::{DirEntry, FileType};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -83,6 +84,10 @@ impl Devices {
         what: &str,
     ) -> Result<Result<Arc<dyn BlockDevice>, DeviceError>, Failure> {
         let Some(dataset) = own_dataset_under(&self.pools, path) else { return Ok(device::open(Path::new(path), options)) };
+        if dataset == VOLUMES {
+            let why = format!("{path} is a volume that this daemon serves, or rests on one: the pool would wait for itself");
+            return Err(because(ErrorKind::Invalid, what, why).advise("use a file in a file system, or a volume of another daemon"));
+        }
         if std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
             match self.served.open(path, &dataset, options) {
                 Err(DeviceError::NotADevice | DeviceError::Gone) => {}
@@ -189,15 +194,17 @@ fn paths(search: &ImportSearch) -> Result<Vec<PathBuf>, Failure> {
     Ok(found)
 }
 
-/// Devices in a folder; regular files too unless `devices_only`.
+/// Devices in a folder; regular files too unless `devices_only`. The folder itself says what is a folder in it: a file system that is mounted there is
+/// not asked, as whoever serves it may not answer.
 fn entries(folder: &Path, devices_only: bool) -> Vec<PathBuf> {
+    let is_one = |kind: FileType| kind.is_block_device() || (!devices_only && kind.is_file());
     let listed = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    listed
-        .map(|entry| entry.path())
-        .filter(|path| {
-            std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device() || (!devices_only && metadata.is_file()))
-        })
-        .collect()
+    let may_be = |entry: &DirEntry| match entry.file_type() {
+        Ok(kind) if kind.is_symlink() => std::fs::metadata(entry.path()).is_ok_and(|metadata| is_one(metadata.file_type())),
+        Ok(kind) => is_one(kind),
+        Err(_) => false,
+    };
+    listed.filter(may_be).map(|entry| entry.path()).collect()
 }
 
 #[cfg(test)]
