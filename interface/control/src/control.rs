@@ -114,6 +114,7 @@ impl Ground {
             file: file.clone(),
             mounter: mounter.clone(),
             unmounter: unmounter.clone(),
+            returning: returning.clone(),
             served: devices.served.clone(),
             events: events.clone(),
             injections: injections.clone(),
