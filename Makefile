@@ -30,8 +30,8 @@ interop: build ## the whole interoperability matrix against OpenZFS (slow)
 	$(CARGO) xtask interop read --all
 	$(CARGO) xtask interop crashed
 
-bench: ## speed against the peer, in one run (slow; installs fio)
-	ZIRCONIA_FIO=1 tools/deps.sh
+bench: ## speed against the peer, in one run (slow; installs fio and tgt)
+	ZIRCONIA_FIO=1 ZIRCONIA_TGT=1 tools/deps.sh
 	$(CARGO) build --release --locked --bins
 	tools/bench.sh
 
@@ -39,8 +39,11 @@ torture: build ## power cuts, faults, direct I/O and lives of devices against mo
 	ZIRCONIA_DATABASES=1 tools/deps.sh
 	$(CARGO) xtask torture
 	$(CARGO) xtask torture log
+	$(CARGO) xtask torture volumes
 	$(CARGO) xtask campaign
 	$(CARGO) xtask kills
+	$(CARGO) xtask takeover
+	$(CARGO) xtask targets
 	$(CARGO) xtask torture direct
 	$(CARGO) xtask torture lives
 	$(CARGO) xtask torture zia

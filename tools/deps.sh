@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Installs what building and testing need on Debian 12 and is not there yet. Prints only what it does.
 #   ZIRCONIA_FIO=1         install fio and perf too (make bench needs them; building and testing don't)
+#   ZIRCONIA_TGT=1         install tgt, the iSCSI target that ours is measured beside (zbench block)
 #   ZIRCONIA_ZTS=1         install what OpenZFS's own test suite uses (cargo xtask zts)
 #   ZIRCONIA_DATABASES=1   install PostgreSQL and SQLite, whose commits the kills of the daemon must not lose (make torture, cargo xtask kills)
+#   ZIRCONIA_QEMU=1        install QEMU's and libnbd's tools, which use volumes over NBD (make torture)
 #   ZIRCONIA_NO_NVRTC=1    leave pip out, with which a test fetches the compiler of CUDA's kernels (tools/nvrtc.sh) and another one nvCOMP (tools/nvcomp.sh);
 #                          these tests then say that they skip (0: they must not skip, not even where the package index cannot be reached)
 #   ZIRCONIA_NO_ORACLE=1   leave the real OpenZFS (zdb and friends) out; the tests that need it then say that they skip, or fail with ZIRCONIA_STRICT=1
@@ -31,9 +33,12 @@ have c++ || want+=(g++)
 [ "${ZIRCONIA_NO_NVRTC:-0}" != 0 ] || python3 -m pip --version >/dev/null 2>&1 || want+=(python3-pip)
 [ -z "${ZIRCONIA_FIO:-}" ] || have fio || want+=(fio)
 [ -z "${ZIRCONIA_FIO:-}" ] || have perf || want+=(linux-perf)
+[ -z "${ZIRCONIA_TGT:-}" ] || [ -x /usr/sbin/tgtd ] || want+=(tgt)
 [ -z "${ZIRCONIA_ZTS:-}" ] || want+=(ksh fio bc jq pax cpio xxhash acl attr parted sudo)
 [ -z "${ZIRCONIA_DATABASES:-}" ] || ls /usr/lib/postgresql/*/bin/pg_amcheck >/dev/null 2>&1 || want+=(postgresql)
 [ -z "${ZIRCONIA_DATABASES:-}" ] || have sqlite3 || want+=(sqlite3)
+[ -z "${ZIRCONIA_QEMU:-}" ] || have qemu-img || want+=(qemu-utils)
+[ -z "${ZIRCONIA_QEMU:-}" ] || have nbdinfo || want+=(libnbd-bin)
 [ ${#want[@]} -eq 0 ] || apt_install "${want[@]}"
 
 rust_ok() { have cargo && have rustc && [ "$(printf '1.95.0\n%s\n' "$(rustc --version | awk '{print $2}' | cut -d- -f1)" | sort -V | head -1)" = 1.95.0 ]; }

@@ -189,7 +189,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Any size at any place.
+    /// Operands of any size at any place.
     pub const ANY: Sizes = Sizes { min_bytes: 0, max_bytes: usize::MAX, align_bytes: 1 };
 
     /// True when an operand of `bytes` bytes at `offset` of its buffer may be given.

@@ -207,12 +207,12 @@ impl Buffer {
         self.memory.len() == 0
     }
 
-    /// All of it.
+    /// View of the whole buffer.
     pub fn whole(&self) -> View {
         self.memory.whole()
     }
 
-    /// A part of it.
+    /// View of a part of the buffer.
     ///
     /// # Errors
     /// `Invalid` when the range is not inside the buffer.

@@ -65,3 +65,32 @@ impl HostRoom {
         if all_clean { Ok(()) } else { Err(Fault::WroteOutside) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A provider that writes beside the memory which it was lent, or to what it only copies, would stand the tests, and damage the process that uses it.
+    #[test]
+    fn what_lies_around_a_providers_memory_is_looked_at() {
+        let (bytes, lengths) = ((0..100).collect::<Vec<u8>>(), [60_usize, 40]);
+        let source = HostSource::new(&bytes, &lengths);
+        assert_eq!((source.bytes().to_vec(), source.check()), (bytes.clone(), Ok(())));
+        let (parts, room) = HostRoom::new(&lengths);
+        assert_eq!((parts.iter().map(|part| part.len()).collect::<Vec<_>>(), room.check()), (lengths.to_vec(), Ok(())));
+        for (piece, length) in lengths.into_iter().enumerate() {
+            for at in [MARGIN - 1, MARGIN, MARGIN + length] {
+                let mut source = HostSource::new(&bytes, &lengths);
+                let (all, image) = &mut source.pieces[piece];
+                let mut changed = image.clone();
+                changed[at] ^= 1;
+                *all = Abd::from_slice(&changed);
+                assert_eq!(source.check(), Err(Fault::ChangedSource), "byte {at} of piece {piece}");
+            }
+            let mut rooms = [HostRoom::new(&lengths).1, HostRoom::new(&lengths).1];
+            rooms[0].around[piece].0[MARGIN - 1] ^= 1;
+            rooms[1].around[piece].1[0] ^= 1;
+            assert_eq!(rooms.map(|room| room.check()), [Err(Fault::WroteOutside); 2], "around piece {piece}");
+        }
+    }
+}

@@ -137,7 +137,7 @@ pub struct WrapJob {
     pub word: u64,
     /// Address for the result.
     pub target: u64,
-    /// Most bytes of it, at most as many as the block has.
+    /// Most bytes of the result, at most as many as the block has.
     pub limit: u64,
     /// Address of two words: bytes of the result, 0: more than the limit; 1 when the library failed.
     pub answer: u64,

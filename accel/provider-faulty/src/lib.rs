@@ -19,6 +19,8 @@ pub enum Harm {
     Fail(OpError),
     /// The operation is carried out, says so, and wrote wrong bytes or a wrong answer.
     Lie,
+    /// The operation is carried out, and changed bytes that it was only to read.
+    Spoil,
     /// The operation gives less than it should: too small a length, fewer bytes.
     Short,
     /// The operation never answers (until the provider is shut down).
@@ -112,7 +114,7 @@ impl Faulty {
         Arc::new(Faulty { name: name.to_string(), shared: Arc::new(shared) })
     }
 
-    /// From now on operations are counted anew, and `fault` strikes; None: none does. A dead provider lives again.
+    /// Counts operations anew from now on, and has `fault` strike; None: none does. A dead provider lives again.
     pub fn inject(&self, fault: Option<Fault>) {
         let mut state = self.shared.state.lock();
         (state.fault, state.counted, state.of_kind, state.struck, state.is_dead) = (fault, 0, 0, 0, false);
@@ -165,7 +167,8 @@ impl Shared {
 fn drive(shared: Arc<Shared>, mut run: Run) {
     let Some(node) = run.next_node() else { return run.finish() };
     match shared.count(run.program().nodes()[node].kind()) {
-        None => perform(shared, run, node, false),
+        None => perform(shared, run, node, Spoilt::Nothing),
+        Some(Harm::Spoil) => perform(shared, run, node, Spoilt::Source),
         Some(Harm::Fail(error)) => {
             run.record(Err(error).into());
             drive(shared, run);
@@ -174,21 +177,35 @@ fn drive(shared: Arc<Shared>, mut run: Run) {
         Some(Harm::Stall) => shared.state.lock().stalled.push(run),
         Some(Harm::Slow(delay_ns)) => {
             let exec = shared.exec.clone();
-            exec.spawn_after(delay_ns, TaskClass::Write, Box::new(move || perform(shared, run, node, false)));
+            exec.spawn_after(delay_ns, TaskClass::Write, Box::new(move || perform(shared, run, node, Spoilt::Nothing)));
         }
         // The program is dropped unfinished.
         Some(Harm::Die) => {}
     }
 }
 
-/// Has a node carried out; with `spoil` what it wrote is overwritten afterwards.
-fn perform(shared: Arc<Shared>, run: Run, node: usize, spoil: bool) {
+/// Bytes of an operation that are overwritten after it.
+#[derive(Clone, Copy)]
+enum Spoilt {
+    Nothing,
+    /// Bytes that it wrote.
+    Target,
+    /// Bytes that it only read.
+    Source,
+}
+
+/// Has a node carried out, and some of its bytes overwritten afterwards.
+fn perform(shared: Arc<Shared>, run: Run, node: usize, spoilt: Spoilt) {
     let slot: Arc<Mutex<Option<Run>>> = Arc::new(Mutex::new(Some(run)));
     let (own, next) = (slot.clone(), shared.clone());
     let done = Box::new(move |mut results: Vec<NodeResult>| {
         let Some(mut run) = own.lock().take() else { return };
         let result = results.pop().unwrap_or_else(|| Err(OpError::Down).into());
-        let spoiled = if spoil { target_of(&run, node, &result) } else { None };
+        let spoiled = match spoilt {
+            Spoilt::Nothing => None,
+            Spoilt::Target => target_of(&run, node, &result),
+            Spoilt::Source => source_of(&run, node),
+        };
         run.record(result);
         match spoiled {
             Some(view) => overwrite(next, run, &view),
@@ -234,7 +251,25 @@ fn target_of(run: &Run, node: usize, result: &NodeResult) -> Option<View> {
     (!view.is_empty()).then_some(view)
 }
 
-/// Writes garbage over the last bytes of what an operation wrote.
+/// Part of a buffer that a node only reads, if there is one.
+fn source_of(run: &Run, node: usize) -> Option<View> {
+    let program = run.program();
+    let view = match &program.nodes()[node] {
+        Op::CopyOut { source } | Op::ZeroTest { source } | Op::Checksum { source, .. } | Op::Store { source, .. } => {
+            program.resolve(source, run.results()).ok()?
+        }
+        Op::Compress { source, .. } | Op::Decompress { source, .. } | Op::Compare { left: source, .. } => source.clone(),
+        Op::RaidGenerate { row } => row.data().iter().find(|column| !column.is_empty())?.clone(),
+        Op::RaidReconstruct { row, targets } => {
+            let is_read = |(index, column): &(usize, &View)| !targets.contains(index) && !column.is_empty();
+            row.columns().iter().enumerate().find(is_read)?.1.clone()
+        }
+        _ => return None,
+    };
+    (!view.is_empty()).then_some(view)
+}
+
+/// Writes garbage over the last bytes of a part of a buffer.
 fn overwrite(shared: Arc<Shared>, run: Run, view: &View) {
     let count = view.len().min(16);
     let Ok(last) = view.slice(view.len() - count..view.len()) else { return carry_on(shared, run) };
@@ -269,7 +304,7 @@ fn lie(shared: Arc<Shared>, mut run: Run, node: usize, is_short: bool) {
             let bytes = parts.iter().map(|part| part.len()).sum::<usize>();
             Outcome::Copied { parts, bytes: if is_short { bytes - 1 } else { bytes } }
         }),
-        _ => return perform(shared, run, node, true),
+        _ => return perform(shared, run, node, Spoilt::Target),
     };
     run.record(answer.into());
     carry_on(shared, run);
@@ -293,7 +328,7 @@ impl Provider for Faulty {
             Some(Harm::Fail(error)) => Err(error),
             Some(Harm::Die) => Err(OpError::Down),
             // Allocations have no answer to lie about, and do not wait.
-            Some(Harm::Short | Harm::Lie | Harm::Stall) => Err(OpError::NoMemory),
+            Some(Harm::Short | Harm::Spoil | Harm::Lie | Harm::Stall) => Err(OpError::NoMemory),
             Some(Harm::Slow(_)) | None => self.shared.inner.alloc(bytes),
         }
     }

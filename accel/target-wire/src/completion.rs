@@ -40,9 +40,9 @@ impl From<Result<WireOutcome, OpError>> for WireResult {
 /// The answer to a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WireCompletion {
-    /// One for each store that was to be opened.
+    /// Outcome of each store that was to be opened.
     pub opens: Vec<Result<(), OpError>>,
-    /// One for each operation.
+    /// Result of each operation.
     pub results: Vec<WireResult>,
 }
 

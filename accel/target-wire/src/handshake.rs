@@ -110,7 +110,7 @@ impl Hello {
         to.done()
     }
 
-    /// From a message.
+    /// Decodes a message.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -130,7 +130,7 @@ impl Challenge {
         self.nonce.to_vec()
     }
 
-    /// From a message.
+    /// Decodes a message.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -148,7 +148,7 @@ impl Proof {
         self.mac.to_vec()
     }
 
-    /// From a message.
+    /// Decodes a message.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -166,7 +166,7 @@ impl Refused {
         vec![self.why as u8]
     }
 
-    /// From a message.
+    /// Decodes a message.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -240,7 +240,7 @@ impl Welcome {
         to.done()
     }
 
-    /// From a message.
+    /// Decodes a message.
     ///
     /// # Errors
     /// What is wrong with it.

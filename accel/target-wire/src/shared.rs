@@ -59,7 +59,7 @@ impl RegionOffer {
         to.done()
     }
 
-    /// From a message.
+    /// Decodes a message.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -77,7 +77,7 @@ impl RegionAnswer {
         vec![u8::from(self.is_taken)]
     }
 
-    /// From a message.
+    /// Decodes a message.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -103,7 +103,7 @@ impl ExecutePlaces {
         to.done()
     }
 
-    /// From a message, with the program's bytes.
+    /// Decodes a message, with the program's bytes.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -129,7 +129,7 @@ impl CompletionRoom {
         to.done()
     }
 
-    /// From a message, with the completion's bytes.
+    /// Decodes a message, with the completion's bytes.
     ///
     /// # Errors
     /// What is wrong with it.

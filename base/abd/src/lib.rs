@@ -25,7 +25,7 @@ pub use heap::trim_heap;
 pub use parts::{AbdPart, fill_parts, io_slices_mut, with_lent_mut};
 pub use shared::SharedPages;
 pub use slab::{set_cache_bytes_max, trim_cache, trim_idle};
-pub use stats::{MemoryStats, copied, memory_stats};
+pub use stats::{MemoryStats, copied, memory_stats, note_copied};
 pub use watch::{MappingWatcher, watch_mappings};
 
 /// Alignment of every allocation, in bytes: one page, as O_DIRECT and DMA need.

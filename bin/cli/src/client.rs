@@ -1,7 +1,7 @@
 //! The connection to the daemon: found by the state directory, started when nobody listens, every call with a deadline. Whoever does not
 //! own it asks at the door that it opens to everybody, and starts none.
 
-use control_api::{ErrorKind, Failure, Interlude, Named, Request, Response, StateDir, name_objection, pool_name_objection};
+use control_api::{ErrorKind, Failure, Interlude, Named, Remark, Request, Response, StateDir, name_objection, pool_name_objection};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
@@ -29,9 +29,6 @@ const REQUEST_DEADLINE: Duration = Duration::from_secs(600);
 /// Number of times that a question is asked again when the daemon went away meanwhile.
 const RETRIES: u32 = 50;
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
-
-/// Remark that the daemon sent along with success.
-pub type Remark = String;
 
 /// Turns an unexpected answer into a failure.
 pub fn unexpected(what: &str, response: Response) -> Failure {

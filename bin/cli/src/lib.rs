@@ -22,7 +22,7 @@ pub mod table;
 pub mod time;
 mod value;
 
-pub use client::{Client, Remark, daemon_program, unexpected};
+pub use client::{Client, daemon_program, unexpected};
 pub use program::{Lacking, refuse_bytes, run, run_with, usage, words};
 pub use request::{absolute, assignments, done, invalid, place_of_path, properties, say};
 pub use stop::{EXIT_FAILURE, EXIT_USAGE, Stop};

@@ -2,24 +2,21 @@
 
 use crate::property::{self, Described, described};
 use crate::{Client, Stop};
-use control_api::{ErrorKind, Failure, Request};
+use control_api::{ErrorKind, Failure, Remark, Request};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 
 /// Performs a request and prints its remarks.
 pub fn done(client: &Client, request: &Request) -> Result<u8, Failure> {
-    client.perform(request)?.iter().for_each(|remark| say(remark));
+    client.perform(request)?.iter().for_each(say);
     Ok(0)
 }
 
-/// Prints a remark: warnings, and what was not possible, where errors go. What `zpool online` warns of is its output in OpenZFS.
-pub fn say(remark: &str) {
-    let is_output = remark.starts_with("warning: device '");
-    if !is_output && ["warning: ", "Warning: ", "cannot ", "property may be set", "volume '"].iter().any(|start| remark.starts_with(start))
-    {
-        crate::errln!("{remark}");
-    } else {
-        crate::outln!("{remark}");
+/// Prints a remark where it says that it belongs.
+pub fn say(remark: &Remark) {
+    match remark {
+        Remark::Output(text) => crate::outln!("{text}"),
+        Remark::Warning(text) => crate::errln!("{text}"),
     }
 }
 

@@ -6,8 +6,7 @@
 //! assertions on, so its CPU counts 0.9 ×. Direct phases are measured on files in huge pages: what the kernel pays for finding 4 KiB
 //! pages is a property of tmpfs that no device has, and it would hide what the paths above cost.
 
-use crate::cleanup::Guard;
-use crate::files::{AlignedBuffer, DATA_START, Pages, VdevFiles, mount_huge_pages, pattern};
+use crate::files::{AlignedBuffer, DATA_START, Pages, VdevFiles, pattern};
 use crate::fio;
 use crate::layout::Layout;
 use crate::machine::Machine;
@@ -129,15 +128,6 @@ pub struct Phase {
 }
 
 impl Options {
-    /// Mounts huge pages below the files, as asked for; without being asked, for direct phases and where the machine lets us.
-    fn huge_pages(&self, specs: &[PhaseSpec]) -> Result<Option<Guard>, String> {
-        match self.pages {
-            Some(Pages::Huge) => mount_huge_pages(&self.dir).map(Some),
-            None if is_direct(specs) => Ok(mount_huge_pages(&self.dir).inspect_err(|error| eprintln!("{error}")).ok()),
-            _ => Ok(None),
-        }
-    }
-
     /// Bytes of the object, in MiB.
     fn size_mib(&self, specs: &[PhaseSpec]) -> u64 {
         self.size_mib.unwrap_or(if is_direct(specs) { 2048 } else { 512 })
@@ -423,7 +413,7 @@ pub fn run(
     let program = if args.alone { None } else { peer::find_or_say(args.peer.as_deref()) };
     println!("{}", Machine::describe().header());
     let specs: Vec<PhaseSpec> = records.iter().flat_map(|(_, specs)| specs).copied().collect();
-    let huge = args.huge_pages(&specs)?;
+    let huge = Pages::provide(args.pages, is_direct(&specs), &args.dir)?;
     println!(
         "{}, compression {}; files in {} pages; medians of {} interleaved turns; ±% is the spread (largest − smallest)",
         args.checksum,

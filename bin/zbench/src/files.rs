@@ -74,11 +74,26 @@ pub enum Pages {
     Huge,
 }
 
+impl Pages {
+    /// Mounts huge pages on `folder` where they were asked for; where nobody said anything, if they are wanted and the machine lets us. None for small
+    /// ones.
+    ///
+    /// # Errors
+    /// As [`mount_huge_pages`], where they were asked for.
+    pub fn provide(asked: Option<Pages>, are_huge_wanted: bool, folder: &Path) -> Result<Option<Guard>, String> {
+        match asked {
+            Some(Pages::Huge) => mount_huge_pages(folder).map(Some),
+            None if are_huge_wanted => Ok(mount_huge_pages(folder).inspect_err(|error| eprintln!("{error}")).ok()),
+            _ => Ok(None),
+        }
+    }
+}
+
 /// Mounts a tmpfs of huge pages on `folder`, which is made; both go with the guard.
 ///
 /// # Errors
 /// Whatever the kernel says: only root mounts, and not every kernel has huge pages for tmpfs.
-pub fn mount_huge_pages(folder: &Path) -> Result<Guard, String> {
+fn mount_huge_pages(folder: &Path) -> Result<Guard, String> {
     let said = |error: &dyn std::fmt::Display| format!("{}: no tmpfs of huge pages: {error}", folder.display());
     std::fs::create_dir_all(folder).map_err(|error| said(&error))?;
     let flags = MountFlags::NODEV | MountFlags::NOSUID;

@@ -81,7 +81,7 @@ impl Drop for LatencyDevice {
 impl BlockDevice for LatencyDevice {
     fn submit(&self, io: DeviceIo) {
         let at = Instant::now() + self.latency;
-        let DeviceIo { op, offset, then } = io;
+        let DeviceIo { op, offset, then, .. } = io;
         let shared = self.shared.clone();
         let later = move |reply: DeviceReply| {
             let (queue, changed) = &*shared;

@@ -73,32 +73,37 @@ impl Load<'_> {
             threads.into_iter().map(|thread| thread.join().map_err(|_| "a submitter panicked".to_string())?).sum()
         })
     }
+}
 
-    /// Runs under the profiler; returns (symbol, percent of samples) and the number of samples.
-    fn profile(&self, direction: Direction, scratch: &Scratch) -> Result<Profile, String> {
-        let data = scratch.path.join("perf.data");
-        let mut perf = Command::new("perf")
-            .args(["record", "--quiet", "--event=cpu-clock", "--freq=1997", "--pid", &std::process::id().to_string(), "--output"])
-            .arg(&data)
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(|error| format!("perf cannot be started ({error}): apt-get install linux-perf"))?;
-        wait_attached(perf.id());
-        let result = measure(|| self.run(direction));
-        crate::sys::interrupt(perf.id());
-        let _ = perf.wait();
-        let (bytes, cost) = result?;
-        let report = Command::new("perf")
-            .args(["report", "--stdio", "--no-children", "--sort=symbol", "--percent-limit=0.01", "--show-nr-samples", "--no-inline", "-i"])
-            .arg(&data)
-            .stdin(Stdio::null())
-            .output()
-            .map_err(text)?;
-        let mut profile = parse(&String::from_utf8_lossy(&report.stdout));
-        profile.rate = bytes as f64 / 1e6 / cost.seconds;
-        if profile.samples == 0 { Err("perf recorded nothing".to_string()) } else { Ok(profile) }
-    }
+/// Runs `work`, which gives the bytes that it moved, under the profiler.
+pub fn profile(scratch: &Scratch, work: impl FnOnce() -> Result<u64, String>) -> Result<Profile, String> {
+    let data = scratch.path.join("perf.data");
+    let mut perf = Command::new("perf")
+        .args(["record", "--quiet", "--event=cpu-clock", "--freq=1997", "--pid", &std::process::id().to_string(), "--output"])
+        .arg(&data)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| format!("perf cannot be started ({error}): apt-get install linux-perf"))?;
+    wait_attached(perf.id());
+    let result = measure(work);
+    crate::sys::interrupt(perf.id());
+    let _ = perf.wait();
+    let (bytes, cost) = result?;
+    let report = Command::new("perf")
+        .args(["report", "--stdio", "--no-children", "--sort=symbol", "--percent-limit=0.01", "--show-nr-samples", "--no-inline", "-i"])
+        .arg(&data)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(text)?;
+    let mut profile = parse(&String::from_utf8_lossy(&report.stdout));
+    profile.rate = bytes as f64 / 1e6 / cost.seconds;
+    if profile.samples == 0 { Err("perf recorded nothing".to_string()) } else { Ok(profile) }
+}
+
+/// True when the profiler is installed.
+pub fn has_profiler() -> bool {
+    Command::new("perf").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
 /// Waits until the profiler has its events open, ten seconds at most.
@@ -120,8 +125,9 @@ fn wait_attached(perf: u32) {
     }
 }
 
+/// Samples of a profile, by symbols.
 #[derive(Debug, Default)]
-struct Profile {
+pub struct Profile {
     symbols: Vec<(f64, String)>,
     samples: u64,
     rate: f64,
@@ -146,7 +152,8 @@ fn is_one_of(symbol: &str, parts: &[&str]) -> bool {
     parts.iter().any(|part| symbol.contains(part))
 }
 
-fn judge(title: &str, profile: &Profile, verdicts: &mut Verdicts) {
+/// Prints what part of a profile lies in locks, and judges it.
+pub fn judge(title: &str, profile: &Profile, verdicts: &mut Verdicts) {
     println!("\n{title}: {:.0} MB/s, {} samples", profile.rate, profile.samples);
     let sum =
         |parts: &[&str]| profile.symbols.iter().filter(|(_, symbol)| is_one_of(symbol, parts)).fold(0.0, |sum, (percent, _)| sum + percent);
@@ -191,7 +198,7 @@ fn measure_all(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
         subject.settle()?;
         let load = Load { args, subject: &subject, objects, size: kib << 10, data: &data };
         for (name, direction) in [("writes", Direction::Write), ("reads", Direction::Read)] {
-            judge(&format!("{kib} KiB {name}"), &load.profile(direction, &scratch)?, verdicts);
+            judge(&format!("{kib} KiB {name}"), &profile(&scratch, || load.run(direction))?, verdicts);
             subject.settle()?;
         }
         drop(load);

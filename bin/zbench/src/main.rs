@@ -1,6 +1,7 @@
 //! The `zbench` program: measurements of Zirconia beside OpenZFS's own tools, each in one run on one machine.
 
 mod bandwidth;
+mod block;
 mod cleanup;
 mod compare;
 mod depth;
@@ -67,6 +68,8 @@ enum Command {
     Depth(depth::Args),
     /// The share of a profile's samples that lies in locks
     Locks(locks::Args),
+    /// Volumes as disks: over the library, as files, and over iSCSI beside tgt, with CPU, copies, locks and latencies
+    Block(block::Args),
     /// A device is lost and replaced: the share of its write bandwidth that the resilver reaches, with and without load; CPU beside the peer's
     Resilver(resilver::Args),
     /// The write pipeline on accelerators: software beside providers, with data that stays on the device and without
@@ -92,6 +95,7 @@ fn main() -> std::process::ExitCode {
         Command::Bandwidth(args) => bandwidth::run(&args),
         Command::Depth(args) => depth::run(&args),
         Command::Locks(args) => locks::run(&args),
+        Command::Block(args) => block::run(&args),
         Command::Resilver(args) => resilver::run(&args),
         Command::Zia(args) => zia::run(&args),
         Command::Report(args) => report::run(&args),

@@ -218,6 +218,11 @@ impl Mounted {
         line.split_whitespace().last()?.parse().ok()
     }
 
+    /// Path of the file of a volume of the pool.
+    pub fn volume(&self, name: &str) -> PathBuf {
+        self.state.join("dev/zvol/zbench").join(name)
+    }
+
     /// Path of a file in the dataset.
     pub fn file(&self, name: &str) -> PathBuf {
         self.mountpoint.join("fs").join(name)

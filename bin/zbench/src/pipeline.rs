@@ -57,26 +57,58 @@ pub fn run_over<'a>(
     depth: usize,
     size: u64,
     data: &Abd,
-    mut places: impl Iterator<Item = (&'a Dnode, u64)>,
+    places: impl Iterator<Item = (&'a Dnode, u64)>,
 ) -> Result<Stream, String> {
-    let (told, replies) = mpsc::channel::<Result<u32, String>>();
+    keep_in_flight(depth, size, places, |(object, offset), number, ending| {
+        let done = move |result: Result<(), String>| ending.tell(result);
+        match direction {
+            Direction::Read => {
+                subject.read_direct_then(object, offset, size as usize, done);
+                Ok(())
+            }
+            Direction::Write => subject.write_direct_then(object, offset, part(data, size, number), done),
+        }
+    })
+}
+
+/// Bytes that the write of a number writes: parts of `data`, which is at least as long, in turn.
+pub fn part(data: &Abd, size: u64, number: u64) -> Abd {
+    let records = (data.len() as u64 / size).max(1);
+    let start = (number % records * size) as usize;
+    data.slice(start..start + size as usize)
+}
+
+/// End of a request that is under way.
+#[derive(Debug)]
+pub struct Ending {
+    told: mpsc::Sender<Result<u32, String>>,
+    begun: Instant,
+}
+
+impl Ending {
+    /// Tells how the request ended.
+    pub fn tell(self, result: Result<(), String>) {
+        let took = nanoseconds(self.begun);
+        // Whoever waited may have given up.
+        let _ = self.told.send(result.map(|()| took));
+    }
+}
+
+/// Starts requests of `size` bytes at `places`, at most `depth` in flight; `start` gets the place, the number of the request and its end. Returns
+/// when all are done.
+pub fn keep_in_flight<P>(
+    depth: usize,
+    size: u64,
+    mut places: impl Iterator<Item = P>,
+    mut start: impl FnMut(P, u64, Ending) -> Result<(), String>,
+) -> Result<Stream, String> {
+    let (told, replies) = mpsc::channel();
     let mut stream = Stream::default();
     let (mut in_flight, mut started) = (0, 0);
-    let records = (data.len() as u64 / size).max(1);
     loop {
         while in_flight < depth.max(1) {
-            let Some((object, offset)) = places.next() else { break };
-            let (told, begun) = (told.clone(), Instant::now());
-            let done = move |result: Result<(), String>| {
-                let _ = told.send(result.map(|()| nanoseconds(begun)));
-            };
-            match direction {
-                Direction::Read => subject.read_direct_then(object, offset, size as usize, done),
-                Direction::Write => {
-                    let start = (started % records * size) as usize;
-                    subject.write_direct_then(object, offset, data.slice(start..start + size as usize), done)?;
-                }
-            }
+            let Some(place) = places.next() else { break };
+            start(place, started, Ending { told: told.clone(), begun: Instant::now() })?;
             in_flight += 1;
             started += 1;
         }

@@ -5,10 +5,12 @@
 //! Time and answers have a thread each. The first owns the models and asks the engine for nothing, so that no lock that the engine holds makes
 //! a device late; the second calls back, as the thread of a ring of the kernel's does, and what it is kept from by the engine delays answers only.
 
+use crate::subject::Opener;
 use crate::world::{Model, Nvme};
 use device::{BlockDevice, DeviceFacts, DeviceIo, DeviceOp, DeviceReply, MemDevice};
 use std::collections::HashMap;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -154,7 +156,7 @@ impl BlockDevice for SimulatedNvme {
             DeviceOp::Flush | DeviceOp::Trim { .. } => None,
         };
         let Some(kind) = kind else { return self.inner.submit(io) };
-        let DeviceIo { op, offset, then } = io;
+        let DeviceIo { op, offset, then, .. } = io;
         let (length, shared, commands, index) = (op.length_bytes(), self.shared.clone(), self.commands.clone(), self.index);
         let later = move |reply: DeviceReply| {
             SimulatedNvme::later(index, &shared, &commands, kind, (offset, length), Box::new(move || then(reply)));
@@ -206,6 +208,20 @@ impl Simulated {
     /// Device with this number.
     pub fn device(&self, index: usize) -> Arc<dyn BlockDevice> {
         self.devices[index].clone()
+    }
+
+    /// Names of the devices, as paths.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        self.devices.iter().map(|device| device.facts().path.clone()).collect()
+    }
+
+    /// Opener of the devices by their names.
+    pub fn opener(self: &Arc<Self>) -> Opener {
+        let (set, paths) = (self.clone(), self.paths());
+        Opener::new(move |path: &Path| {
+            let index = paths.iter().position(|known| known == path).ok_or_else(|| format!("{}: no such device", path.display()))?;
+            Ok(set.device(index))
+        })
     }
 
     /// Bytes per second that each device reads and writes.

@@ -132,6 +132,11 @@ impl Subject {
         &self.exec
     }
 
+    /// Pool itself.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
     /// Gives stages of the pipeline to a provider, or to none any more.
     pub fn set_accelerator(&self, accelerator: Option<Accelerator>) {
         self.pool.zio().set_stage(accelerator.map(Accelerator::into_stage));

@@ -6,8 +6,7 @@
 //! shown beside it; throughput stays a lower bound, because it occupies the same cores. How much of the time the busiest part of the cards was in
 //! use says what a row is bound by: near 100 % the cards, else the host. docs/bench/zia.md has figures.
 
-use crate::cleanup::Guard;
-use crate::files::{Pages, VdevFiles, mount_huge_pages};
+use crate::files::{Pages, VdevFiles};
 use crate::layout::Layout;
 use crate::machine::Machine;
 use crate::measure::{GIB, Samples, Verdicts, measure, text};
@@ -273,21 +272,12 @@ impl Bench<'_> {
     }
 }
 
-/// Mounts huge pages below the files, as asked for; without being asked, where the machine lets us.
-fn huge_pages(args: &Args) -> Result<Option<Guard>, String> {
-    match args.pages {
-        Some(Pages::Huge) => mount_huge_pages(&args.dir).map(Some),
-        Some(Pages::Small) => Ok(None),
-        None => Ok(mount_huge_pages(&args.dir).inspect_err(|error| eprintln!("{error}")).ok()),
-    }
-}
-
 fn measure_all(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
     let machine = Machine::describe();
     println!("{}", machine.header());
     let bytes = args.files * (args.file_mib << 20);
     let per_device = 3 * bytes / args.layout.data_devices().max(1) as u64 + (192 << 20);
-    let _pages = huge_pages(args)?;
+    let _pages = Pages::provide(args.pages, true, &args.dir)?;
     let files = VdevFiles::create(&args.dir, args.layout.full_devices().max(args.layout.data_devices()), per_device)?;
     let bench = prepare(args, &files)?;
     let rows: Vec<(&str, Who)> = ROWS.iter().chain(GPU_ROWS.iter().filter(|_| args.cuda)).copied().collect();

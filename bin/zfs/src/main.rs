@@ -142,7 +142,7 @@ fn create(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
         cli::outln!("{would} {name}");
         properties.iter().for_each(|(property, value)| cli::outln!("\t{property}={value}"));
     }
-    remarks.iter().for_each(|remark| cli::say(remark));
+    remarks.iter().for_each(cli::say);
     Ok(0)
 }
 

@@ -3,6 +3,7 @@
 // `println!` panics when its reader is gone: see `cli::print`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod hostid;
 mod provider;
 mod target;
 
@@ -46,6 +47,8 @@ enum Verb {
     /// Volumes that the network sees as disks of iSCSI, and who may use them.
     #[command(subcommand)]
     Target(target::Verb),
+    /// Give this system an id by which others know it, as pools with multihost=on need it.
+    Hostid(hostid::Wish),
 }
 
 /// Time that pools may take to be open again.
@@ -67,6 +70,7 @@ fn run(verb: &Verb) -> Result<u8, Failure> {
         Verb::Upgrade { program } => upgrade(&client()?, program.as_deref()),
         Verb::Provider(verb) => provider::run(verb),
         Verb::Target(verb) => target::run(verb),
+        Verb::Hostid(wish) => hostid::run(wish),
     }
 }
 
@@ -193,7 +197,7 @@ fn stop(client: &Client) -> Result<u8, Failure> {
         say_dead(client);
         return Ok(0);
     };
-    remarks.iter().for_each(|remark| cli::errln!("{remark}"));
+    remarks.iter().for_each(cli::say);
     // It answers no more before it has unmounted and synced; it lets go of its lock when all of that is done. One that another command starts
     // meanwhile is none of ours.
     let (begun, stopped) = (Instant::now(), client.owner());
@@ -254,7 +258,7 @@ fn upgrade(client: &Client, program: Option<&Path>) -> Result<u8, Failure> {
     }
     let before = info(client).map_err(gone)?;
     match client.call_running(&upgrade_request(asked.to_string())).map_err(gone)? {
-        Response::Done { remarks } => remarks.iter().for_each(|remark| cli::errln!("{remark}")),
+        Response::Done { remarks } => remarks.iter().for_each(cli::say),
         other => return Err(cli::unexpected(REPLACE, other)),
     }
     let begun = Instant::now();

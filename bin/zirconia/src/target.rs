@@ -1,9 +1,11 @@
-//! `zirconia target`: volumes that the network sees as disks of iSCSI, and who may use them.
+//! `zirconia target`: volumes that the network sees as disks of iSCSI, and who may use them; and those that clients of NBD can have.
 
 use clap::Subcommand;
 use cli::Client;
 use cli::table::{Align, Column, Table};
-use control_api::{ChapSecret, ErrorKind, Failure, IscsiAllow, IscsiChap, IscsiDeny, IscsiReport, IscsiRight, Request, Response};
+use control_api::{
+    ChapSecret, ErrorKind, Failure, IscsiAllow, IscsiChap, IscsiDeny, IscsiReport, IscsiRight, NbdReport, Request, Response,
+};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -22,7 +24,7 @@ pub(crate) enum Verb {
         #[arg(short = 'H')]
         scripted: bool,
     },
-    /// Initiators that are logged in.
+    /// Initiators that are logged in, and clients of NBD.
     Sessions {
         /// Separated by tabs, for scripts.
         #[arg(short = 'H')]
@@ -79,17 +81,23 @@ pub(crate) fn run(verb: &Verb) -> Result<u8, Failure> {
 
 fn done(request: &Request) -> Result<u8, Failure> {
     match Client::from_environment()?.call(request)? {
-        Response::Done { remarks } => remarks.iter().for_each(|remark| cli::errln!("{remark}")),
+        Response::Done { remarks } => remarks.iter().for_each(cli::say),
         other => return Err(cli::unexpected("cannot change rights to targets", other)),
     }
     Ok(0)
 }
 
-fn report() -> Result<IscsiReport, Failure> {
-    match Client::from_environment()?.call(&Request::IscsiList)? {
-        Response::Iscsi(report) => Ok(report),
-        other => Err(cli::unexpected("cannot ask for targets", other)),
+fn report() -> Result<(IscsiReport, NbdReport), Failure> {
+    let client = Client::from_environment()?;
+    match (client.call(&Request::IscsiList)?, client.call(&Request::NbdList)?) {
+        (Response::Iscsi(iscsi), Response::Nbd(nbd)) => Ok((iscsi, nbd)),
+        (Response::Iscsi(_), other) | (other, _) => Err(cli::unexpected("cannot ask for targets", other)),
     }
+}
+
+/// Name of an export of NBD among targets.
+fn nbd_name(volume: &str) -> String {
+    format!("nbd:{volume}")
 }
 
 /// Right in a list: `iqn.2026-11.example:a(ro,chap)`.
@@ -104,7 +112,7 @@ fn listed(words: &[String]) -> String {
 }
 
 fn list(scripted: bool) -> Result<u8, Failure> {
-    let report = report()?;
+    let (report, nbd) = report()?;
     let columns = [("TARGET", Align::Left), ("VOLUME", Align::Left), ("SESSIONS", Align::Right), ("ALLOWED", Align::Left)];
     let mut table = Table::new(columns.map(|(heading, align)| Column::new(heading, align)));
     for target in &report.targets {
@@ -112,10 +120,18 @@ fn list(scripted: bool) -> Result<u8, Failure> {
         let volume = target.volume.clone().unwrap_or_else(|| "-".to_string());
         table.row(vec![target.name.clone(), volume, target.sessions.len().to_string(), listed(&rights)]);
     }
+    for export in &nbd.exports {
+        // Whoever reaches it.
+        table.row(vec![nbd_name(&export.volume), export.volume.clone(), export.clients.len().to_string(), "*".to_string()]);
+    }
     if !scripted {
         match &report.address {
-            Some(address) => cli::outln!("served at {address}"),
-            None => cli::outln!("not served: ZIRCONIA_ISCSI in the daemon's environment says where (zirconiad(8))"),
+            Some(address) => cli::outln!("iSCSI is served at {address}"),
+            None => cli::outln!("iSCSI is not served: ZIRCONIA_ISCSI in the daemon's environment says where (zirconiad(8))"),
+        }
+        let places: Vec<&str> = [&nbd.socket, &nbd.address].into_iter().flatten().map(String::as_str).collect();
+        if !places.is_empty() {
+            cli::outln!("NBD is served at {}", places.join(" and "));
         }
     }
     if scripted || !table.is_empty() {
@@ -127,10 +143,15 @@ fn list(scripted: bool) -> Result<u8, Failure> {
 fn sessions(scripted: bool) -> Result<u8, Failure> {
     let headings = ["TARGET", "INITIATOR", "ISID"];
     let mut table = Table::new(headings.map(|heading| Column::new(heading, Align::Left)));
-    let report = report()?;
+    let (report, nbd) = report()?;
     for target in &report.targets {
         for session in &target.sessions {
             table.row(vec![target.name.clone(), session.initiator.clone(), format!("{:012x}", session.isid)]);
+        }
+    }
+    for export in &nbd.exports {
+        for client in &export.clients {
+            table.row(vec![nbd_name(&export.volume), client.clone(), "-".to_string()]);
         }
     }
     if !table.is_empty() {

@@ -48,6 +48,9 @@ struct Arguments {
     /// Serve volumes over iSCSI at this address and port, or at this port of 127.0.0.1, to initiators that 'zirconia target allow' named.
     #[arg(long, value_name = "address:port", value_parser = portal_address)]
     iscsi: Option<SocketAddr>,
+    /// Serve volumes over NBD at this address and port, or at this port of 127.0.0.1, to whoever can reach it, besides the socket of the state directory.
+    #[arg(long, value_name = "address:port", value_parser = portal_address)]
+    nbd: Option<SocketAddr>,
 }
 
 /// Opens the descriptor behind the standard ones on nothing: it is the first that is opened here, and the only one that programs which are run on
@@ -90,7 +93,8 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         supervisor::run(&state);
     }
     let (metrics, level) = (metrics_address(arguments)?, log_level()?);
-    let portal = portal_listener(arguments)?;
+    let portal = portal_listener(arguments.iscsi, "ZIRCONIA_ISCSI")?;
+    let port = portal_listener(arguments.nbd, "ZIRCONIA_NBD")?;
     let failed = |error: std::io::Error| Failure::new(ErrorKind::Io, START, error.to_string());
     let socket = if arguments.supervised { line::taken_from(std::io::stdin()) } else { None };
     let Begin { heritage, lock, can_hold } = socket.as_ref().map_or_else(|| Ok(Begin::default()), keeper::begin).map_err(failed)?;
@@ -113,6 +117,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     control.mount_tree();
     control.watch();
     portal.map_or(Ok(()), |listener| control.serve_iscsi(listener)).map_err(failed)?;
+    control.serve_nbd(port).map_err(failed)?;
     let everyone = everyone::serve(&state, control.clone())?;
     if let Some(line) = line {
         control.inherit(Arc::new(line), heritage);
@@ -159,13 +164,13 @@ fn portal_address(text: &str) -> Result<SocketAddr, String> {
     text.parse::<SocketAddr>().or_else(|_| own()).map_err(|_| "it is neither address:port nor a port".to_string())
 }
 
-/// Listener for initiators of iSCSI, where the option says, else `ZIRCONIA_ISCSI` (daemons that commands start); none where neither does.
-fn portal_listener(arguments: &Arguments) -> Result<Option<TcpListener>, Failure> {
-    let from_environment = || std::env::var("ZIRCONIA_ISCSI").ok().filter(|text| !text.is_empty());
-    let address = match (arguments.iscsi, from_environment()) {
+/// Listener for who wants volumes, where the option says, else the variable (daemons that commands start); none where neither does.
+fn portal_listener(option: Option<SocketAddr>, variable: &str) -> Result<Option<TcpListener>, Failure> {
+    let from_environment = || std::env::var(variable).ok().filter(|text| !text.is_empty());
+    let address = match (option, from_environment()) {
         (Some(address), _) => address,
         (None, Some(text)) => {
-            portal_address(&text).map_err(|why| Failure::new(ErrorKind::Invalid, START, format!("ZIRCONIA_ISCSI is '{text}': {why}")))?
+            portal_address(&text).map_err(|why| Failure::new(ErrorKind::Invalid, START, format!("{variable} is '{text}': {why}")))?
         }
         (None, None) => return Ok(None),
     };

@@ -10,7 +10,7 @@ pub const MOS: u8 = 1 << 1;
 pub const ACTIVATE_ON_ENABLE: u8 = 1 << 2;
 /// Active when some dataset uses it; that dataset's ZAP names it too.
 pub const PER_DATASET: u8 = 1 << 3;
-/// In a dataset's ZAP the value is an array of u64, not a mark.
+/// Value in a dataset's ZAP that is an array of u64, not a mark.
 pub const U64_ARRAY: u8 = 1 << 4;
 
 /// Description of a feature.

@@ -5,7 +5,9 @@
 //! the target makes it right.
 #![forbid(unsafe_code)]
 
+mod blocks;
 mod format;
+mod initiators;
 mod mutate;
 mod objects;
 mod pools;
@@ -51,7 +53,9 @@ pub const TARGETS: &[Target] = &[
     target("block", pools::block, pools::block_seeds, 3_000),
     target("mos", pools::mos, pools::mos_seeds, 20),
     target("fuse", wire::fuse_request, wire::fuse_seeds, 3_000),
+    target("nbd", nbd::testing::serve, nbd::testing::conversations, 5_000),
     target("target-frame", wire::frame, wire::frame_seeds, 50_000),
+    target("iscsi", initiators::streams, initiators::stream_seeds, 4_000),
     target("request", wire::request, wire::request_seeds, 50_000),
     target("values", wire::values, wire::value_seeds, 5_000),
 ];

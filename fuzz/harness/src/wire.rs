@@ -108,8 +108,8 @@ pub fn request_seeds() -> Vec<Vec<u8>> {
         r#"{"op":"dataset-list","args":{"names":["tank"],"depth":3,"kinds":["filesystem"],"columns":["name","used"]}}"#,
         r#"{"op":"dataset-create","args":{"name":"tank/a","properties":{"compression":"lz4"},"parents":true}}"#,
         r#"{"op":"snapshot","args":{"names":["tank@a"],"recursive":true}}"#,
-        r#"{"done":{"remarks":["a","b"]}}"#,
-        r#"{"failed":{"kind":"busy","what":"cannot","why":"busy"}}"#,
+        r#"{"kind":"done","data":{"remarks":[{"to":"output","text":"a"},{"to":"warning","text":"b"}]}}"#,
+        r#"{"kind":"failed","data":{"kind":"busy","what":"cannot","why":"busy"}}"#,
     ];
     texts.map(|text| text.as_bytes().to_vec()).to_vec()
 }

@@ -59,7 +59,8 @@ impl Request {
             | Request::IscsiList
             | Request::IscsiAllow(_)
             | Request::IscsiDeny(_)
-            | Request::IscsiChap(_) => None,
+            | Request::IscsiChap(_)
+            | Request::NbdList => None,
         }
     }
 
@@ -108,7 +109,7 @@ impl Request {
             Request::Upgrade(_) => "cannot replace the daemon".to_string(),
             Request::Direct(_) => "cannot show direct I/O".to_string(),
             Request::ProviderList | Request::ProviderLoad(_) | Request::ProviderUnload(_) => "cannot reach providers".to_string(),
-            Request::IscsiList | Request::IscsiAllow(_) | Request::IscsiDeny(_) | Request::IscsiChap(_) => {
+            Request::IscsiList | Request::IscsiAllow(_) | Request::IscsiDeny(_) | Request::IscsiChap(_) | Request::NbdList => {
                 "cannot reach targets".to_string()
             }
             Request::Info | Request::PoolQuery(_) | Request::PoolIostat(_) | Request::PoolWait(_) | Request::DatasetQuery(_) => {
@@ -144,6 +145,7 @@ mod tests {
             Request::PoolImportScan(ImportSearch::default()),
             Request::ProviderList,
             Request::IscsiList,
+            Request::NbdList,
         ] {
             assert_eq!(closed.for_everyone(), None, "{closed:?}");
             assert_eq!(closed.refusal().kind, ErrorKind::Permission);

@@ -49,7 +49,7 @@ pub struct Failure {
     pub next: Option<String>,
 }
 
-/// Beginning of a remark that says that something was accepted and does nothing: for standard error.
+/// Beginning of a warning that says that something was accepted and does nothing.
 pub const WITHOUT_EFFECT: &str = "warning: without effect: ";
 
 impl Failure {

@@ -12,11 +12,13 @@ mod events;
 mod inject;
 mod iscsi;
 mod names;
+mod nbd;
 #[cfg(test)]
 mod openapi;
 mod pool;
 mod property;
 mod provider;
+mod remark;
 mod shown;
 mod spec;
 mod state_dir;
@@ -30,9 +32,11 @@ pub use events::*;
 pub use inject::*;
 pub use iscsi::*;
 pub use names::{Named, name_objection, new_pool_name_objection, pool_name_objection};
+pub use nbd::*;
 pub use pool::*;
 pub use property::{Property, Source, Value};
 pub use provider::*;
+pub use remark::Remark;
 pub use shown::{shown, shown_lines};
 pub use spec::*;
 pub use state_dir::{Interlude, StateDir, StateDirError, distrusted};
@@ -145,6 +149,8 @@ pub enum Request {
     IscsiDeny(IscsiDeny),
     /// `zirconia target chap`.
     IscsiChap(IscsiChap),
+    /// `zirconia target list`, `sessions`, as far as they are about NBD; answers [`Response::Nbd`].
+    NbdList,
 }
 
 impl Request {
@@ -165,6 +171,7 @@ impl Request {
                 | Request::Direct(_)
                 | Request::ProviderList
                 | Request::IscsiList
+                | Request::NbdList
         )
     }
 }
@@ -179,10 +186,10 @@ pub enum Response {
         /// Failures of single devices.
         failures: Vec<Failure>,
     },
-    /// Request was done; there may be remarks for the user (one line each).
+    /// Request was done; there may be remarks for the user.
     Done {
-        /// Remarks for the user, one line each.
-        remarks: Vec<String>,
+        /// Remarks for the user, in the order in which they are printed.
+        remarks: Vec<Remark>,
     },
     /// Request failed.
     Failed(Failure),
@@ -214,7 +221,7 @@ pub enum Response {
         /// Properties that are set on the dataset: those that were asked for and those that follow from them.
         properties: BTreeMap<String, String>,
         /// Remarks, as of [`Response::Done`].
-        remarks: Vec<String>,
+        remarks: Vec<Remark>,
     },
     /// Datasets that were (or would be) destroyed, and the bytes that frees.
     Destroyed {
@@ -233,6 +240,8 @@ pub enum Response {
     Providers(Vec<ProviderReport>),
     /// Volumes that the network sees.
     Iscsi(IscsiReport),
+    /// Volumes that clients of NBD can have.
+    Nbd(NbdReport),
 }
 
 /// `zirconia upgrade`.

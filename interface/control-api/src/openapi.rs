@@ -55,6 +55,7 @@ const ANSWERS: &[(&str, &str)] = &[
     ("iscsi-allow", "done"),
     ("iscsi-deny", "done"),
     ("iscsi-chap", "done"),
+    ("nbd-list", "nbd"),
 ];
 
 /// Variants of a tagged enum: tag, description, schema of the content.

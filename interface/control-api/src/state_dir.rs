@@ -95,6 +95,11 @@ impl StateDir {
         self.0.join("zirconiad.read.sock")
     }
 
+    /// Path of the socket at which clients of NBD find volumes.
+    pub fn nbd_socket(&self) -> PathBuf {
+        self.0.join("nbd.sock")
+    }
+
     /// Path of the lock that the daemon holds while it lives.
     pub fn lock(&self) -> PathBuf {
         self.0.join("zirconiad.lock")

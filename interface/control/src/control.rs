@@ -20,7 +20,7 @@ use crate::pool::opening::Opening;
 use crate::pool::reopening::Reopening;
 use crate::pool::vdevs::Vdevs;
 use crate::pool::{OpenPool, Pools, stopping};
-use crate::portal::{Portal, changes_volumes};
+use crate::portal::{NbdDoor, Portal, changes_volumes};
 use crate::requests::{About, about, changed_pool};
 use crate::settings::Settings;
 use crate::statistics::Statistics;
@@ -28,7 +28,7 @@ use crate::volume::door::Door;
 use crate::watch::policy::Care;
 use crate::watch::rounds::Rounds;
 use crate::watch::watcher::Watcher;
-use control_api::{DaemonInfo, Failure, Request, Response, StateDir};
+use control_api::{DaemonInfo, Failure, Remark, Request, Response, StateDir};
 use exec::Exec;
 use std::path::Path;
 use std::sync::Arc;
@@ -57,6 +57,7 @@ pub struct Control {
     pub(crate) statistics: Statistics,
     pub(crate) door: Door,
     pub(crate) portal: Arc<Portal>,
+    pub(crate) nbd: NbdDoor,
     pub(crate) watcher: Arc<Watcher>,
     pub(crate) rounds: Arc<Rounds>,
 }
@@ -166,6 +167,7 @@ impl Control {
             statistics: Statistics::new(&exec, &state, &pools, &settings),
             door: Door::new(&exec, &state, &pools, &settings.direct),
             portal: Portal::new(&exec, &state, (&pools, &opening), &settings.direct),
+            nbd: NbdDoor::new(&exec, &state, &pools, &settings.direct),
             watcher: Arc::default(),
             rounds: Arc::new(Rounds {
                 exec: exec.clone(),
@@ -221,6 +223,14 @@ impl Control {
         self.portal.serve(listener)
     }
 
+    /// Serves volumes to clients of NBD that connect from now on, at the socket in the state directory, and at a port if there is one.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn serve_nbd(&self, port: Option<std::net::TcpListener>) -> std::io::Result<()> {
+        self.nbd.serve(port)
+    }
+
     /// Returns the metrics of the daemon in OpenMetrics text.
     pub fn metrics(&self) -> String {
         self.statistics.metrics()
@@ -253,6 +263,7 @@ impl Control {
         }
         if changes_volumes(request) {
             self.portal.follow();
+            self.nbd.follow();
         }
         match performed {
             Ok(response) => {
@@ -347,6 +358,7 @@ impl Control {
     pub fn hand_over(&self, program: &Path) -> Result<(), Failure> {
         self.handing.hand_over(program)?;
         self.portal.cut();
+        self.nbd.cut();
         self.watcher.stop();
         self.statistics.end();
         self.door.end();
@@ -367,6 +379,7 @@ impl Control {
         self.opening.wait_for_end(&self.exec);
         self.statistics.end();
         self.portal.end();
+        self.nbd.end();
         self.door.end();
         // Files in one are the devices of another.
         for layer in self.devices.served.in_layers(self.pools.all()) {
@@ -377,7 +390,7 @@ impl Control {
     }
 
     /// Data that ending now gives up: a sentence for each pool that cannot write what it was given.
-    pub fn unwritten(&self) -> Vec<String> {
+    pub fn unwritten(&self) -> Vec<Remark> {
         stopping::unwritten(&self.pools.all())
     }
 }

@@ -50,8 +50,9 @@ pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
     };
     let failure = Failure::new(kind, what, error.to_string());
     match error {
-        PoolError::InUse { .. } => failure.advise("if no other system uses it now, import it with '-f'"),
+        PoolError::InUse { .. } => failure.advise("The pool can be imported, use 'zpool import -f' to import the pool."),
         PoolError::Active { .. } => failure.advise("Export the pool on the other system, then run 'zpool import'."),
+        PoolError::Unclaimed => failure.advise("Clear the device errors, then run 'zpool import'."),
         PoolError::ActiveElsewhere => {
             failure.advise("it has changed since this system was sure that it has it: 'zpool export -f' gives it up here")
         }

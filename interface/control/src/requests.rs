@@ -54,7 +54,9 @@ pub(crate) fn about(request: &Request) -> About<'_> {
         Request::Info | Request::Stop | Request::Upgrade(_) | Request::PoolEvents(_) | Request::InjectList | Request::ProviderLoad(_) => {
             return About::Nothing;
         }
-        Request::IscsiList | Request::IscsiAllow(_) | Request::IscsiDeny(_) | Request::IscsiChap(_) => return About::Nothing,
+        Request::IscsiList | Request::IscsiAllow(_) | Request::IscsiDeny(_) | Request::IscsiChap(_) | Request::NbdList => {
+            return About::Nothing;
+        }
         Request::ProviderUnload(request) if request.force => return About::Nothing,
         // Pools that are not open yet may name it.
         Request::ProviderList | Request::ProviderUnload(_) => return About::Everything,

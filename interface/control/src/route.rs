@@ -74,6 +74,7 @@ impl Control {
             Request::IscsiAllow(request) => self.portal.allow(request),
             Request::IscsiDeny(request) => self.portal.deny(request),
             Request::IscsiChap(request) => self.portal.chap(request),
+            Request::NbdList => Ok(self.nbd.report()),
         }
     }
 

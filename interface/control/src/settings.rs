@@ -76,6 +76,9 @@ impl Settings {
         if name == "zirconia_uring_fixed_buffers" {
             device::set_ring_buffers_registered(value != 0);
         }
+        if name == "zirconia_vdev_ioprio" && !device::set_io_priorities(value) {
+            tracing::warn!("{name} is as 1 in effect: the real-time class needs CAP_SYS_NICE");
+        }
         direct::apply(&self.direct, &self.parameters);
         let get = |name: &str| self.parameters.get(name).unwrap_or_default();
         dmu::set_zfetch_tunables(dmu::ZfetchTunables {

@@ -16,7 +16,7 @@ pub(crate) type Then = Box<dyn FnOnce() + Send>;
 struct State {
     /// Number of threads that may be reading something that is sent again, and have not begun it.
     looking: usize,
-    /// Nothing that is sent again waits any more.
+    /// True when nothing that is sent again waits any more.
     is_read: bool,
     then: Option<Then>,
 }
@@ -37,12 +37,12 @@ pub(crate) fn has_waiting(connection: impl AsFd) -> bool {
 }
 
 impl SentAgain {
-    /// Nothing is sent again.
+    /// State of a connection on which nothing is sent again.
     pub fn none() -> SentAgain {
         SentAgain { is_over: AtomicBool::new(true), state: Mutex::default() }
     }
 
-    /// Something is; `then` is done when all of it has come.
+    /// State of a connection on which something is; `then` is done when all of it has come.
     pub fn comes(then: Then) -> SentAgain {
         SentAgain { is_over: AtomicBool::new(false), state: Mutex::new(State { then: Some(then), ..State::default() }) }
     }

@@ -141,6 +141,15 @@ impl Connection {
         }
     }
 
+    /// Tags of the tasks, and bytes of data and text that are kept for them.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn census(&self) -> (Vec<u32>, usize) {
+        match &self.phase {
+            Phase::Full(full) => full.census(),
+            _ => (Vec::new(), 0),
+        }
+    }
+
     /// Gives the session up. True when none of its tasks runs any more; before that, results have still to be given to
     /// [`Connection::finished`], and this to be asked again.
     pub fn abandon(&mut self) -> bool {

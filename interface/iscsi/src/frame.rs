@@ -97,6 +97,7 @@ impl Framer {
     /// Places for the next bytes of the connection, in order; never without room.
     pub fn spaces(&mut self) -> [IoSliceMut<'_>; 2] {
         if self.start > 0 {
+            abd::note_copied(self.end - self.start);
             self.stage.copy_within(self.start..self.end, 0);
             self.end -= self.start;
             self.start = 0;
@@ -183,6 +184,8 @@ impl Framer {
         let after = self.start + whole.len();
         let have = length.min(self.end - after);
         let mut part = AbdPart::scratch(length);
+        // What came with the header, or with those before it, has no other way: of small PDUs all of it, of large ones a part.
+        abd::note_copied(have);
         part[..have].copy_from_slice(&self.stage[after..after + have]);
         self.start = after + have;
         self.segment = Some(Segment { pdu, part, filled: have });

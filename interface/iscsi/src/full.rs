@@ -516,6 +516,13 @@ impl Full {
         }
     }
 
+    /// Tags of the tasks, and bytes of data and text that are kept for them.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn census(&self) -> (Vec<u32>, usize) {
+        let (tags, kept) = self.tasks.census();
+        (tags, kept + self.text_in.len())
+    }
+
     /// Ends the session: what waits is dropped, what runs is told to stop. True when nothing runs any more.
     pub(crate) fn abandon(&mut self) -> bool {
         self.is_leaving = true;

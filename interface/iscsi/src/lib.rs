@@ -25,6 +25,8 @@ mod scsi;
 mod server;
 mod targets;
 mod tasks;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 mod unit;

@@ -93,6 +93,13 @@ impl Tasks {
         self.tasks.len()
     }
 
+    /// Tags of the tasks, and bytes of written data that they keep.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn census(&self) -> (Vec<u32>, usize) {
+        let kept = self.tasks.values().flat_map(|task| &task.parts).map(Abd::len).sum();
+        (self.tasks.keys().copied().collect(), kept)
+    }
+
     pub(crate) fn contains(&self, tag: u32) -> bool {
         self.tasks.contains_key(&tag)
     }

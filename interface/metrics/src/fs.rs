@@ -8,7 +8,8 @@ use crate::{Tree, WriteError};
 use abd::Abd;
 use exec::Mutex;
 use fuse::{
-    Caller, DirEntry, DirSink, Entry, Errno, FileAttr, FileHandle, Handler, NodeId, Opened, ReadRequest, Reply, SetAttr, WriteRequest,
+    Caller, DirEntry, DirSink, Entry, Errno, FileAttr, FileHandle, Handler, NodeId, Opened, PathNodes, ReadRequest, Reply, SetAttr,
+    WriteRequest,
 };
 use kstat::Cursor;
 use std::collections::{BTreeSet, HashMap};
@@ -19,8 +20,6 @@ const DIRECTORY: u32 = 0o040_555;
 const READ_ONLY: u32 = 0o100_444;
 const READ_WRITE: u32 = 0o100_644;
 const PRIVATE: u32 = 0o100_600;
-/// Types of directory entries: `DT_DIR`, `DT_REG`.
-const KINDS: (u32, u32) = (4, 8);
 /// Time that the kernel may remember something: none, as pools come and go.
 const TTL: Duration = Duration::ZERO;
 /// Bytes of the longest text that a file takes.
@@ -37,9 +36,6 @@ enum Open {
 
 #[derive(Default)]
 struct State {
-    /// Paths of the nodes, below the root of this file system; the root is node 1.
-    paths: Vec<String>,
-    nodes: HashMap<String, u64>,
     open: HashMap<u64, Open>,
     last_handle: u64,
 }
@@ -49,34 +45,18 @@ pub struct TreeFs {
     tree: Tree,
     root: String,
     owner: (u32, u32),
+    paths: PathNodes,
     state: Mutex<State>,
 }
 
 impl TreeFs {
     /// Makes the file system of the part below `root` (`spl/kstat`, `module/zfs`); files belong to `owner` (user, group).
     pub fn new(tree: Tree, root: &str, owner: (u32, u32)) -> TreeFs {
-        let state = State { paths: vec![String::new()], nodes: HashMap::from([(String::new(), 1)]), ..State::default() };
-        TreeFs { tree, root: root.to_string(), owner, state: Mutex::new(state) }
+        TreeFs { tree, root: root.to_string(), owner, paths: PathNodes::default(), state: Mutex::default() }
     }
 
     fn full(&self, path: &str) -> String {
         if path.is_empty() { self.root.clone() } else { format!("{}/{path}", self.root) }
-    }
-
-    fn path(&self, node: NodeId) -> Reply<String> {
-        let index = usize::try_from(node.0).ok().and_then(|number| number.checked_sub(1)).ok_or(Errno::ESTALE)?;
-        self.state.lock().paths.get(index).cloned().ok_or(Errno::ESTALE)
-    }
-
-    fn node(&self, path: &str) -> u64 {
-        let mut state = self.state.lock();
-        if let Some(node) = state.nodes.get(path) {
-            return *node;
-        }
-        state.paths.push(path.to_string());
-        let node = state.paths.len() as u64;
-        state.nodes.insert(path.to_string(), node);
-        node
     }
 
     /// Attributes of what is at a path now.
@@ -96,7 +76,7 @@ impl TreeFs {
             return Err(Errno::ENOENT);
         };
         let nlink = if mode == DIRECTORY { 2 } else { 1 };
-        Ok(FileAttr { ino: self.node(path), mode, nlink, uid: self.owner.0, gid: self.owner.1, blksize: 4096, ..FileAttr::default() })
+        Ok(FileAttr { ino: self.paths.node(path), mode, nlink, uid: self.owner.0, gid: self.owner.1, blksize: 4096, ..FileAttr::default() })
     }
 
     /// Names in a directory and whether each is one itself.
@@ -114,35 +94,19 @@ impl TreeFs {
 impl TreeFs {
     /// Hands the names from `offset` on to `take`, until it has had enough.
     fn list(&self, node: NodeId, offset: u64, take: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Reply<()> {
-        let path = self.path(node)?;
-        let mut all = vec![(".".to_string(), true), ("..".to_string(), true)];
-        all.extend(self.names(&path));
-        for (index, (name, is_directory)) in all.iter().enumerate().skip(offset as usize) {
-            let ino = match (index, path.is_empty()) {
-                (0 | 1, _) => node.0,
-                (_, true) => self.node(name),
-                (_, false) => self.node(&format!("{path}/{name}")),
-            };
-            let kind = if *is_directory { KINDS.0 } else { KINDS.1 };
-            if !take(DirEntry { ino, next: index as u64 + 1, kind, name: name.as_bytes() }) {
-                break;
-            }
-        }
-        Ok(())
+        self.paths.list(node, offset, |path| self.names(path), take)
     }
 }
 
 impl Handler for TreeFs {
     fn lookup(&self, _: &Caller, parent: NodeId, name: &[u8]) -> Reply<Entry> {
-        let name = std::str::from_utf8(name).map_err(|_| Errno::ENOENT)?;
-        let above = self.path(parent)?;
-        let path = if above.is_empty() { name.to_string() } else { format!("{above}/{name}") };
+        let path = self.paths.below(parent, name)?;
         let attr = self.attr(&path)?;
         Ok(Entry { node: NodeId(attr.ino), generation: 1, attr, attr_ttl: TTL, entry_ttl: TTL })
     }
 
     fn getattr(&self, _: &Caller, node: NodeId, _: Option<FileHandle>) -> Reply<(FileAttr, Duration)> {
-        Ok((self.attr(&self.path(node)?)?, TTL))
+        Ok((self.attr(&self.paths.path(node)?)?, TTL))
     }
 
     /// Ignores truncation, which comes before a write and means nothing here.
@@ -151,11 +115,11 @@ impl Handler for TreeFs {
         if changes_more {
             return Err(Errno::EPERM);
         }
-        Ok((self.attr(&self.path(node)?)?, TTL))
+        Ok((self.attr(&self.paths.path(node)?)?, TTL))
     }
 
     fn open(&self, _: &Caller, node: NodeId, _: u32) -> Reply<Opened> {
-        let path = self.full(&self.path(node)?);
+        let path = self.full(&self.paths.path(node)?);
         let open = match self.tree.listing(&path) {
             Some(listing) => Open::List(Arc::new(Mutex::new(Cursor::new(listing)))),
             None => Open::Text(Abd::from_slice(self.tree.read(&path).ok_or(Errno::ENOENT)?.as_bytes())),
@@ -182,7 +146,7 @@ impl Handler for TreeFs {
     }
 
     fn write(&self, _: &Caller, request: WriteRequest) -> Reply<u32> {
-        let path = self.full(&self.path(request.node)?);
+        let path = self.full(&self.paths.path(request.node)?);
         if request.offset != 0 || request.data.len() > WRITE_BYTES_MAX {
             return Err(Errno::EINVAL);
         }

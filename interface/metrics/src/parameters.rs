@@ -93,7 +93,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 114] = [
+pub const PARAMETERS: [Parameter; 115] = [
     new(
         "metaslab_force_ganging",
         (16 << 20) + 1,
@@ -361,6 +361,13 @@ pub const PARAMETERS: [Parameter; 114] = [
         "no spare stands in unasked for a device that 'zpool offline -f' declared faulted so recently, milliseconds",
     ),
     new("zirconia_uring_fixed_buffers", 1, BIT, When::Now, "register memory with io_uring"),
+    new(
+        "zirconia_vdev_ioprio",
+        0,
+        (0, 2),
+        When::Now,
+        "the kernel's disk schedulers (bfq, mq-deadline) are told 0 nothing, 1 what is background work, 2 also what somebody waits for (CAP_SYS_NICE)",
+    ),
     new(
         "zirconia_vdev_scheduler",
         0,

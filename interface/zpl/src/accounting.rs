@@ -230,7 +230,7 @@ mod tests {
             assert_eq!(error.to_string(), DmuError::Corrupt.to_string(), "users read what they always read");
             assert!(error.source().is_some_and(|cause| cause.to_string().contains(words)), "{error:?}");
         }
-        let lost = DmuError::Block(dmu::BlockError::Checksum);
+        let lost = DmuError::from(dmu::BlockError::Checksum);
         assert_eq!(dmu_error(ObjectId(5), ZapError::Dmu(lost)), lost);
     }
 }

@@ -1,7 +1,7 @@
 //! A dataset as the place where a file system's space and snapshots are known: limits and quotas decide what a transaction may dirty.
 
 use crate::{OpenSnapshot, SnapshotSource, Space, SpaceSource, TxKind, ZplError};
-use dmu::{Tx, TxgManager};
+use dmu::{DamagedRecord, Tx, TxgManager};
 use dsl::{DatasetHandle, DslError, TxSpace};
 use std::sync::Arc;
 
@@ -74,8 +74,8 @@ fn reading(error: DslError) -> ZplError {
         DslError::NotFound | DslError::BadName | DslError::NameTooLong => ZplError::NotFound,
         DslError::Dmu(error) => error.into(),
         DslError::Zap(error) => error.into(),
-        DslError::Corrupt { .. } => ZplError::Corrupt,
-        _ => ZplError::Io,
+        DslError::Corrupt { object, what } => ZplError::Corrupt(DamagedRecord { object, what }.into()),
+        _ => ZplError::IO,
     }
 }
 
@@ -87,20 +87,20 @@ fn assigning(error: DslError) -> ZplError {
         DslError::ReadOnly => ZplError::ReadOnly,
         DslError::Dmu(error) => error.into(),
         DslError::Sync(error) => error.into(),
-        _ => ZplError::Stopped,
+        _ => ZplError::STOPPED,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dmu::{BlockError, DmuError};
+    use dmu::BlockError;
 
     /// If this fails, a snapshot whose records cannot be read for now looks as if somebody had destroyed it, and backups go on without it.
     #[test]
     fn a_snapshot_that_cannot_be_read_is_not_taken_for_one_that_is_not_there() {
         assert_eq!(reading(DslError::NotFound), ZplError::NotFound);
-        assert_eq!(reading(DslError::Dmu(DmuError::Block(BlockError::Io))), ZplError::Io);
-        assert_eq!(reading(DslError::Corrupt { object: ondisk::ObjectId(3), what: "its record is short" }), ZplError::Corrupt);
+        assert_eq!(reading(DslError::Dmu(BlockError::Io.into())), ZplError::IO);
+        assert_eq!(reading(DslError::Corrupt { object: ondisk::ObjectId(3), what: "its record is short" }), ZplError::CORRUPT);
     }
 }

@@ -47,7 +47,7 @@ impl Store {
         match self.rules.matching() {
             Match::Exact => Ok(zap.try_lookup_u64(name)?.map(|value| (name.to_vec(), value))),
             matching => match zap.lookup_norm(name, matching) {
-                Ok(found) => Ok(Some((found.name, found.value.as_u64().ok_or(ZplError::Corrupt)?))),
+                Ok(found) => Ok(Some((found.name, found.value.as_u64().ok_or(ZplError::CORRUPT)?))),
                 Err(zap::ZapError::NotFound) => Ok(None),
                 Err(error) => Err(error.into()),
             },

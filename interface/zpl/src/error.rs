@@ -1,22 +1,23 @@
 //! What can go wrong in the file system, and the errno that says it.
 
-use dmu::{BlockError, DmuError, SyncError};
+use dmu::{BlockError, DamagedRecord, DmuError, RecordError, SyncError};
+use std::error::Error;
 use std::fmt;
 use zap::ZapError;
 
 macro_rules! errors {
-    ($($(#[$doc:meta])* $name:ident = $errno:ident, $text:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident $(($why:ty))? = $errno:ident, $text:literal;)*) => {
         /// Error of a file-system operation.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum ZplError { $($(#[$doc])* $name,)* }
+        pub enum ZplError { $($(#[$doc])* $name $(($why))?,)* }
         impl fmt::Display for ZplError {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $(ZplError::$name => $text,)* })
+                f.write_str(match self { $(ZplError::$name { .. } => $text,)* })
             }
         }
         impl From<ZplError> for fuse::Errno {
             fn from(error: ZplError) -> fuse::Errno {
-                match error { $(ZplError::$name => fuse::Errno::$errno,)* }
+                match error { $(ZplError::$name { .. } => fuse::Errno::$errno,)* }
             }
         }
     };
@@ -68,14 +69,65 @@ errors! {
     /// Namespace of extended attributes that nobody handles.
     CrossDevice = EXDEV, "not within one file system";
     /// Record that was read does not decode.
-    Corrupt = EIO, "damaged metadata";
+    Corrupt(Why) = EIO, "damaged metadata";
     /// Devices failed or a checksum did not match.
-    Io = EIO, "input/output error";
+    Io(Why) = EIO, "input/output error";
     /// Pool is suspended or being closed.
-    Stopped = EIO, "the pool no longer takes changes";
+    Stopped(Why) = EIO, "the pool no longer takes changes";
 }
 
-impl std::error::Error for ZplError {}
+#[derive(Clone, Copy, Debug)]
+enum Known {
+    Dmu(DmuError),
+    Record(DamagedRecord),
+}
+
+/// Cause of an error, as far as it is known. Errors are equal when the same went wrong, whatever for.
+#[derive(Clone, Copy, Debug)]
+pub struct Why(Option<Known>);
+
+impl Why {
+    /// No cause: the error says it all.
+    pub const UNKNOWN: Why = Why(None);
+}
+
+impl PartialEq for Why {
+    fn eq(&self, _: &Why) -> bool {
+        true
+    }
+}
+impl Eq for Why {}
+
+impl From<DmuError> for Why {
+    fn from(error: DmuError) -> Why {
+        Why(Some(Known::Dmu(error)))
+    }
+}
+
+impl From<DamagedRecord> for Why {
+    fn from(record: DamagedRecord) -> Why {
+        Why(Some(Known::Record(record)))
+    }
+}
+
+impl ZplError {
+    /// Damaged metadata of which there is no more to say.
+    pub const CORRUPT: ZplError = ZplError::Corrupt(Why::UNKNOWN);
+    /// Failure of devices of which there is no more to say.
+    pub const IO: ZplError = ZplError::Io(Why::UNKNOWN);
+    /// End of the pool of which there is no more to say.
+    pub const STOPPED: ZplError = ZplError::Stopped(Why::UNKNOWN);
+}
+
+impl Error for ZplError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        let (ZplError::Corrupt(why) | ZplError::Io(why) | ZplError::Stopped(why)) = self else { return None };
+        match why.0.as_ref()? {
+            Known::Dmu(error) => Some(error),
+            Known::Record(record) => Some(record),
+        }
+    }
+}
 
 impl From<DmuError> for ZplError {
     fn from(error: DmuError) -> Self {
@@ -84,11 +136,11 @@ impl From<DmuError> for ZplError {
             DmuError::ObjectExists => ZplError::Exists,
             DmuError::Invalid => ZplError::Invalid,
             DmuError::NotSupported => ZplError::NotSupported,
-            DmuError::Corrupt | DmuError::Record(_) => ZplError::Corrupt,
+            DmuError::Corrupt | DmuError::Record(_) => ZplError::Corrupt(error.into()),
             DmuError::ReadOnly => ZplError::ReadOnly,
-            DmuError::TxgOrder | DmuError::Stopped => ZplError::Stopped,
-            DmuError::Block(BlockError::NoSpace) => ZplError::NoSpace,
-            DmuError::Block(_) => ZplError::Io,
+            DmuError::TxgOrder | DmuError::Stopped => ZplError::Stopped(error.into()),
+            DmuError::Block(BlockError::NoSpace, _) => ZplError::NoSpace,
+            DmuError::Block(..) => ZplError::Io(error.into()),
         }
     }
 }
@@ -102,7 +154,8 @@ impl From<ZapError> for ZplError {
             ZapError::BadName => ZplError::Invalid,
             ZapError::ValueTooBig => ZplError::ValueTooBig,
             ZapError::Full => ZplError::NoSpace,
-            ZapError::WrongType | ZapError::NotSupported | ZapError::Corrupt { .. } => ZplError::Corrupt,
+            ZapError::WrongType | ZapError::NotSupported => ZplError::CORRUPT,
+            ZapError::Corrupt { object, what, .. } => DmuError::Record(RecordError::Table { object, what }).into(),
             ZapError::Dmu(error) => error.into(),
         }
     }
@@ -112,8 +165,39 @@ impl From<SyncError> for ZplError {
     fn from(error: SyncError) -> Self {
         match error {
             SyncError::Dmu(error) => error.into(),
-            SyncError::Block(error, _) => DmuError::Block(error).into(),
-            SyncError::Pool(_) | SyncError::Damaged(_) | SyncError::Stopped => ZplError::Stopped,
+            SyncError::Block(error, _) => DmuError::from(error).into(),
+            SyncError::Damaged(record) => ZplError::Stopped(record.into()),
+            SyncError::Pool(_) | SyncError::Stopped => ZplError::STOPPED,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dmu::with_causes;
+    use ondisk::{Bookmark, ObjectId};
+
+    /// If this fails, nobody learns which block or record of a file system is lost: all that is left of it is "input/output error".
+    #[test]
+    fn causes_are_kept_and_said_behind_the_words_that_users_know() {
+        let at = Bookmark { object: ObjectId(7), ..Bookmark::default() };
+        let damaged = ZapError::Corrupt { object: ObjectId(9), block: 0, what: "no header" };
+        let record = DamagedRecord { object: ObjectId(5), what: "its bonus is short" };
+        let errors: [(ZplError, ZplError, &str); 5] = [
+            (DmuError::of_block(BlockError::Checksum, at).into(), ZplError::IO, "object 7 level 0 block 0"),
+            (damaged.into(), ZplError::CORRUPT, "object 9 is damaged: no header"),
+            (SyncError::Damaged(record).into(), ZplError::STOPPED, "object 5 is damaged: its bonus is short"),
+            (DmuError::Stopped.into(), ZplError::STOPPED, "transaction groups no longer sync"),
+            (ZapError::Dmu(DmuError::from(BlockError::Io)).into(), ZplError::IO, "the devices failed"),
+        ];
+        for (error, plain, cause) in errors {
+            assert_eq!((error, error.to_string()), (plain, plain.to_string()), "users read what they always read");
+            let said = with_causes(&error);
+            assert!(said.starts_with(&plain.to_string()) && said.ends_with(cause), "{said}");
+            assert!(plain.source().is_none(), "there is no more to say");
+        }
+        assert_eq!(ZplError::from(DmuError::from(BlockError::NoSpace)), ZplError::NoSpace);
+        assert!(ZplError::NoSpace.source().is_none());
     }
 }

@@ -53,7 +53,7 @@ pub use accounting::Accounting;
 pub use ctldir::{EnteredSnapshot, OpenSnapshot, SnapshotSource, set_admin_snapshot};
 pub use data::{Allocate, FILE_BYTES_MAX, ReadThen, WriteData, WriteThen, set_reports_holes};
 pub use entries::{Dirent, Listed};
-pub use error::ZplError;
+pub use error::{Why, ZplError};
 pub use file_flags::FlagChange;
 pub use fs::Zfs;
 pub use fuse_fs::ZplFuse;

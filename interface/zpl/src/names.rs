@@ -149,7 +149,7 @@ impl Directories {
                 let child = self.lookup(directory, name)?;
                 // Only damage puts a hidden directory among names: it would be locked before the node whose attributes it holds.
                 let is_astray = child.fields().flags & !directory.fields().flags & flag::XATTR != 0;
-                if is_astray { Err(ZplError::Corrupt) } else { Ok(child) }
+                if is_astray { Err(ZplError::CORRUPT) } else { Ok(child) }
             }
         }
     }
@@ -205,7 +205,7 @@ impl Directories {
             // Its object is gone already: there is nothing to delete.
             node.state.lock().unlinked = false;
         }
-        marked.and_then(|()| made.ok_or(ZplError::Corrupt))
+        marked.and_then(|()| made.ok_or(ZplError::CORRUPT))
     }
 
     /// Target of a symbolic link (OpenZFS: `zfs_readlink`).
@@ -218,7 +218,7 @@ impl Directories {
             return Ok(target.to_vec());
         }
         // Old file systems: behind the record when it fits, else in the data.
-        let size = usize::try_from(state.fields.size).map_err(|_| ZplError::Corrupt)?;
+        let size = usize::try_from(state.fields.size).map_err(|_| ZplError::CORRUPT)?;
         if let Some(target) = state.attrs.legacy_tail().get(..size).filter(|_| state.attrs.is_legacy()) {
             return Ok(target.to_vec());
         }

@@ -25,7 +25,7 @@ struct Entry {
     references: u64,
     /// References of the kernel, as far as they are known.
     kernel: u64,
-    /// Nobody knows whether the kernel has more.
+    /// True when nobody knows whether the kernel has more.
     is_unknown: bool,
     /// True while the node is being deleted or written back; it cannot be had.
     leaving: bool,
@@ -210,12 +210,12 @@ impl Nodes {
         let fields = node.fields();
         match fields.xattr {
             0 => Ok(None),
-            _ if fields.flags & flag::XATTR != 0 => Err(ZplError::Corrupt),
+            _ if fields.flags & flag::XATTR != 0 => Err(ZplError::CORRUPT),
             object => {
                 let directory = self.node(ObjectId(object))?;
                 let found = directory.fields();
                 let is_hidden = found.is_directory() && found.flags & flag::XATTR != 0;
-                if is_hidden { Ok(Some(directory)) } else { Err(ZplError::Corrupt) }
+                if is_hidden { Ok(Some(directory)) } else { Err(ZplError::CORRUPT) }
             }
         }
     }

@@ -219,6 +219,6 @@ impl Directories {
             at = parent;
             parent = if at == moved.object { parent } else { ObjectId(self.nodes.node(at)?.fields().parent) };
         }
-        Err(ZplError::Corrupt)
+        Err(ZplError::CORRUPT)
     }
 }

@@ -247,7 +247,7 @@ impl Sa {
         let bonus = dnode.bonus()?.to_vec();
         if info.bonus_type == ObjectType::ZNODE {
             if bonus.len() < ZNODE_PHYS_BYTES {
-                return Err(ZplError::Corrupt);
+                return Err(ZplError::CORRUPT);
             }
             let mut offset = 0;
             let slots = TABLE[..LEGACY].iter().enumerate().map(|(attr, row)| {
@@ -259,7 +259,7 @@ impl Sa {
             return Ok(Attrs { legacy: true, bonus: Buffer { bytes: bonus, slots, dirty: false }, spill: None, drop_spill: false });
         }
         if info.bonus_type != ObjectType::SA {
-            return Err(ZplError::Corrupt);
+            return Err(ZplError::CORRUPT);
         }
         let bonus = self.index(bonus)?;
         let spill = match dnode.spill()? {
@@ -270,33 +270,33 @@ impl Sa {
     }
 
     fn index(&self, mut bytes: Vec<u8>) -> Result<Buffer, ZplError> {
-        let magic = bytes.get(..4).ok_or(ZplError::Corrupt)?;
+        let magic = bytes.get(..4).ok_or(ZplError::CORRUPT)?;
         let foreign = magic == MAGIC.to_be_bytes();
         if !foreign && magic != MAGIC.to_le_bytes() {
-            return Err(ZplError::Corrupt);
+            return Err(ZplError::CORRUPT);
         }
         if foreign {
             self.swap(&mut bytes)?;
         }
-        let info = u16_at(&bytes, 4).ok_or(ZplError::Corrupt)?;
+        let info = u16_at(&bytes, 4).ok_or(ZplError::CORRUPT)?;
         let (number, header) = (info & LAYOUT_MAX, usize::from(info >> 10) * 8);
         let state = self.state.read();
-        let layout = state.layouts.get(&number).ok_or(ZplError::Corrupt)?;
+        let layout = state.layouts.get(&number).ok_or(ZplError::CORRUPT)?;
         let slots = state.place(layout, &bytes, header)?;
         Ok(Buffer { bytes, slots, dirty: false })
     }
 
     /// Turns a buffer of the other byte order into ours (OpenZFS: `sa_byteswap`).
     fn swap(&self, bytes: &mut [u8]) -> Result<(), ZplError> {
-        bytes.get_mut(..4).ok_or(ZplError::Corrupt)?.reverse();
-        bytes.get_mut(4..6).ok_or(ZplError::Corrupt)?.reverse();
-        let info = u16_at(bytes, 4).ok_or(ZplError::Corrupt)?;
+        bytes.get_mut(..4).ok_or(ZplError::CORRUPT)?.reverse();
+        bytes.get_mut(4..6).ok_or(ZplError::CORRUPT)?.reverse();
+        let info = u16_at(bytes, 4).ok_or(ZplError::CORRUPT)?;
         let header = usize::from(info >> 10) * 8;
-        for length in bytes.get_mut(6..header).ok_or(ZplError::Corrupt)?.chunks_exact_mut(2) {
+        for length in bytes.get_mut(6..header).ok_or(ZplError::CORRUPT)?.chunks_exact_mut(2) {
             length.reverse();
         }
         let state = self.state.read();
-        let layout = state.layouts.get(&(info & LAYOUT_MAX)).ok_or(ZplError::Corrupt)?;
+        let layout = state.layouts.get(&(info & LAYOUT_MAX)).ok_or(ZplError::CORRUPT)?;
         for slot in state.place(layout, bytes, header)? {
             let value = &mut bytes[slot.offset as usize..slot.offset as usize + usize::from(slot.length)];
             match state.attrs[usize::from(slot.attr)].byteswap {
@@ -448,19 +448,19 @@ impl State {
         let mut slots = Vec::with_capacity(layout.len());
         let (mut offset, mut length_at) = (header, 6);
         if header < HEADER_BYTES {
-            return Err(ZplError::Corrupt);
+            return Err(ZplError::CORRUPT);
         }
         for attr in layout {
-            let mut length = self.attrs.get(usize::from(*attr)).ok_or(ZplError::Corrupt)?.length;
+            let mut length = self.attrs.get(usize::from(*attr)).ok_or(ZplError::CORRUPT)?.length;
             if length == 0 {
                 if length_at + 2 > header {
-                    return Err(ZplError::Corrupt);
+                    return Err(ZplError::CORRUPT);
                 }
-                length = u16_at(bytes, length_at).ok_or(ZplError::Corrupt)?;
+                length = u16_at(bytes, length_at).ok_or(ZplError::CORRUPT)?;
                 length_at += 2;
             }
             if offset + usize::from(length) > bytes.len() {
-                return Err(ZplError::Corrupt);
+                return Err(ZplError::CORRUPT);
             }
             slots.push(Slot { attr: *attr, offset: offset as u32, length });
             offset = (offset + usize::from(length)).next_multiple_of(8);
@@ -541,7 +541,7 @@ fn read_registry(objset: &Arc<Objset>, object: ObjectId, attrs: &mut Vec<AttrInf
     for (encoded, name) in rows {
         let number = (encoded & 0xFFFF) as usize;
         if number > usize::from(LAYOUT_MAX) {
-            return Err(ZplError::Corrupt);
+            return Err(ZplError::CORRUPT);
         }
         while attrs.len() <= number {
             attrs.push(AttrInfo { name: String::new(), length: 0, byteswap: U8, registered: true });
@@ -559,10 +559,10 @@ fn read_layouts(objset: &Arc<Objset>, object: ObjectId, state: &mut State) -> Re
         Ok(())
     })?;
     for name in names {
-        let number = std::str::from_utf8(&name).ok().and_then(|text| text.parse::<u16>().ok()).ok_or(ZplError::Corrupt)?;
+        let number = std::str::from_utf8(&name).ok().and_then(|text| text.parse::<u16>().ok()).ok_or(ZplError::CORRUPT)?;
         match layouts.lookup(&name)? {
             Value::U16(attrs) if number <= LAYOUT_MAX => state.remember(number, attrs.into()),
-            _ => return Err(ZplError::Corrupt),
+            _ => return Err(ZplError::CORRUPT),
         }
     }
     Ok(())

@@ -64,7 +64,7 @@ impl NameRules {
             0 => CaseSensitivity::Sensitive,
             1 => CaseSensitivity::Insensitive,
             2 => CaseSensitivity::Mixed,
-            _ => return Err(ZplError::Corrupt),
+            _ => return Err(ZplError::CORRUPT),
         };
         let mut norm = NormFlags(property("normalization")?);
         if case != CaseSensitivity::Sensitive {

@@ -32,7 +32,7 @@ impl UnlinkedSet {
 
     /// Opens the set on disk.
     pub(crate) fn zap(&self) -> Result<&Zap, ZplError> {
-        self.zap.as_ref().ok_or(ZplError::Corrupt)
+        self.zap.as_ref().ok_or(ZplError::CORRUPT)
     }
 
     /// Number of nodes that wait.

@@ -104,7 +104,7 @@ impl Xattrs {
             return Ok(list.clone());
         }
         let list = match self.store().sa.get(&state.attrs, Attr::Dxattr) {
-            Some(packed) if !packed.is_empty() => NvList::decode(packed).map_err(|_| ZplError::Corrupt)?,
+            Some(packed) if !packed.is_empty() => NvList::decode(packed).map_err(|_| ZplError::CORRUPT)?,
             _ => NvList::new(),
         };
         let list = Arc::new(list);
@@ -327,7 +327,7 @@ impl Xattrs {
     /// Makes the part of a change that is in the hidden directory; gives that if it had to be made.
     pub(crate) fn enter_files(&self, node: &Node, change: &XattrChange, undo: &mut Undo<'_>) -> Result<Option<Node>, ZplError> {
         for (name, old) in &change.gone {
-            let directory = change.directory.as_ref().ok_or(ZplError::Corrupt)?;
+            let directory = change.directory.as_ref().ok_or(ZplError::CORRUPT)?;
             undo.drop_name(&directory.znode, &old.znode, name)?;
             undo.drop_link(&old.znode)?;
         }

@@ -137,11 +137,11 @@ fn decode_time(bytes: &[u8]) -> Option<Time> {
 }
 
 pub(crate) fn decode_fields(sa: &Sa, attrs: &Attrs) -> Result<Fields, ZplError> {
-    let must = |attr| sa.get_u64(attrs, attr).ok_or(ZplError::Corrupt);
+    let must = |attr| sa.get_u64(attrs, attr).ok_or(ZplError::CORRUPT);
     let may = |attr| sa.get_u64(attrs, attr).unwrap_or(0);
     let mut times = [(0, 0); 4];
     for (time, attr) in times.iter_mut().zip([Attr::Atime, Attr::Mtime, Attr::Ctime, Attr::Crtime]) {
-        *time = sa.get(attrs, attr).and_then(decode_time).ok_or(ZplError::Corrupt)?;
+        *time = sa.get(attrs, attr).and_then(decode_time).ok_or(ZplError::CORRUPT)?;
     }
     Ok(Fields {
         mode: must(Attr::Mode)?,

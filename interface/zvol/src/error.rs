@@ -43,9 +43,9 @@ impl From<DmuError> for VolumeError {
     fn from(error: DmuError) -> VolumeError {
         match error {
             DmuError::ReadOnly => VolumeError::ReadOnly,
-            DmuError::Block(BlockError::NoSpace) => VolumeError::NoSpace,
-            DmuError::Block(BlockError::Suspended) | DmuError::TxgOrder | DmuError::Stopped => VolumeError::Stopped,
-            DmuError::Block(_) => VolumeError::Io,
+            DmuError::Block(BlockError::NoSpace, _) => VolumeError::NoSpace,
+            DmuError::Block(BlockError::Suspended, _) | DmuError::TxgOrder | DmuError::Stopped => VolumeError::Stopped,
+            DmuError::Block(..) => VolumeError::Io,
             DmuError::NoSuchObject
             | DmuError::ObjectExists
             | DmuError::Invalid
@@ -60,7 +60,7 @@ impl From<SyncError> for VolumeError {
     fn from(error: SyncError) -> VolumeError {
         match error {
             SyncError::Dmu(error) => error.into(),
-            SyncError::Block(error, _) => DmuError::Block(error).into(),
+            SyncError::Block(error, _) => DmuError::from(error).into(),
             SyncError::Pool(_) | SyncError::Damaged(_) | SyncError::Stopped => VolumeError::Stopped,
         }
     }

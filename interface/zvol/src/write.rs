@@ -9,7 +9,7 @@
 use crate::{Access, Volume, VolumeError};
 use abd::Abd;
 use direct_io::{How, Operation, Plan};
-use dmu::{BlockError, DmuError, Tx};
+use dmu::{BlockError, DmuError, Tx, Which};
 use dsl::TxSpace;
 use exec::Mutex;
 use range_lock::RangeGuard;
@@ -24,7 +24,7 @@ pub(crate) const OVERHEAD_BYTES: u64 = 64 << 10;
 const TRIES_MAX: u32 = 8;
 /// Threads that commit their own writes at a time, at most: those that serve requests are few, and others want them too.
 const OWN_MAX: usize = 4;
-const NO_ROOM: Result<(), DmuError> = Err(DmuError::Block(BlockError::NoSpace));
+const NO_ROOM: Result<(), DmuError> = Err(DmuError::Block(BlockError::NoSpace, Which::UNKNOWN));
 
 /// Continuation that learns how a write ended; must not wait.
 pub type WriteThen = Box<dyn FnOnce(Result<(), VolumeError>) + Send>;

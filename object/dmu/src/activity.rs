@@ -12,7 +12,7 @@ macro_rules! counted {
         }
 
         impl $what {
-            /// All, with OpenZFS's names.
+            /// Events of this kind, all of them, with OpenZFS's names.
             pub const ALL: &'static [($what, &'static str)] = &[$(($what::$variant, $name),)*];
         }
     };

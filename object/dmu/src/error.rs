@@ -1,6 +1,6 @@
 //! Errors of the crate: what failed, in terms that the layer above can act on; no strings.
 
-use ondisk::{DnodeError, ObjectId, ObjsetError};
+use ondisk::{Bookmark, DnodeError, ObjectId, ObjsetError};
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -35,6 +35,40 @@ impl fmt::Display for BlockError {
     }
 }
 impl Error for BlockError {}
+
+/// Block that could not be read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostBlock(pub Bookmark);
+
+impl fmt::Display for LostBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Bookmark { objset, object, level, block } = self.0;
+        write!(f, "objset {objset} object {object} level {level} block {block}")
+    }
+}
+
+impl Error for LostBlock {}
+
+/// Block that an error is about, as far as it is known. Errors are equal when the same went wrong, whichever block it was.
+#[derive(Clone, Copy, Debug)]
+pub struct Which(Option<LostBlock>);
+
+impl Which {
+    /// Block that nobody knows, or none in particular: there is no room for one.
+    pub const UNKNOWN: Which = Which(None);
+
+    /// Place of the block, where it is known.
+    pub fn bookmark(self) -> Option<Bookmark> {
+        self.0.map(|block| block.0)
+    }
+}
+
+impl PartialEq for Which {
+    fn eq(&self, _: &Which) -> bool {
+        true
+    }
+}
+impl Eq for Which {}
 
 /// Part of an object set that is not as the format wants it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,14 +121,21 @@ pub enum DmuError {
     Corrupt,
     /// The record of an object, or the objset block, does not decode.
     Record(RecordError),
-    /// A block failed.
-    Block(BlockError),
+    /// A block failed; its place is the error's cause.
+    Block(BlockError, Which),
     /// The object set can't be modified (a snapshot).
     ReadOnly,
     /// A modification came with a txg older than one that already modified the object.
     TxgOrder,
     /// Txgs no longer sync: the pool failed or is being closed.
     Stopped,
+}
+
+impl DmuError {
+    /// Makes the error of the block at a place.
+    pub fn of_block(error: BlockError, at: Bookmark) -> DmuError {
+        DmuError::Block(error, Which(Some(LostBlock(at))))
+    }
 }
 
 impl fmt::Display for DmuError {
@@ -105,7 +146,7 @@ impl fmt::Display for DmuError {
             DmuError::Invalid => "argument out of range",
             DmuError::NotSupported => "not possible in the object's present state",
             DmuError::Corrupt | DmuError::Record(_) => "an object's metadata is malformed",
-            DmuError::Block(error) => return fmt::Display::fmt(error, f),
+            DmuError::Block(error, _) => return fmt::Display::fmt(error, f),
             DmuError::ReadOnly => "the object set is read-only",
             DmuError::TxgOrder => "modification with an older transaction group",
             DmuError::Stopped => "transaction groups no longer sync",
@@ -117,8 +158,8 @@ impl Error for DmuError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             DmuError::Record(error) => Some(error),
-            // Its words are this error's own.
-            DmuError::Block(error) => error.source(),
+            // The other's words are this error's own.
+            DmuError::Block(_, Which(block)) => block.as_ref().map(|block| block as &(dyn Error + 'static)),
             _ => None,
         }
     }
@@ -138,7 +179,7 @@ impl From<ObjsetError> for DmuError {
 
 impl From<BlockError> for DmuError {
     fn from(error: BlockError) -> Self {
-        DmuError::Block(error)
+        DmuError::Block(error, Which::UNKNOWN)
     }
 }
 
@@ -234,7 +275,7 @@ impl From<DmuError> for SyncError {
 
 impl From<BlockError> for SyncError {
     fn from(error: BlockError) -> Self {
-        SyncError::Dmu(DmuError::Block(error))
+        SyncError::Dmu(error.into())
     }
 }
 
@@ -253,7 +294,14 @@ mod tests {
         let block = SyncError::Block(BlockError::Checksum, Cause::new(record));
         assert_eq!(block.to_string(), SyncError::from(BlockError::Checksum).to_string());
         let table = DmuError::Record(RecordError::Table { object: ObjectId(9), what: "no header" });
-        let errors: [(&dyn Error, Option<&str>); 8] = [
+        let at = Bookmark { object: ObjectId(9), ..Bookmark::default() };
+        let lost = DmuError::of_block(BlockError::Checksum, at);
+        assert_eq!(
+            (lost.to_string(), lost),
+            (BlockError::Checksum.to_string(), DmuError::from(BlockError::Checksum)),
+            "the same, wherever it is"
+        );
+        let errors: [(&dyn Error, Option<&str>); 10] = [
             (&pool, Some("MOS object 7 is damaged: its bonus is short")),
             (&block, Some("MOS object 7 is damaged: its bonus is short")),
             (&table, Some("the name table in object 9 is damaged: no header")),
@@ -262,6 +310,8 @@ mod tests {
             (&SyncError::Dmu(decode), Some("an object set without a meta dnode")),
             (&SyncError::Damaged(record), Some("MOS object 7 is damaged: its bonus is short")),
             (&SyncError::from(BlockError::Checksum), None),
+            (&lost, Some("objset 0 object 9 level 0 block 0")),
+            (&SyncError::Dmu(lost), Some("objset 0 object 9 level 0 block 0")),
         ];
         for (error, cause) in errors {
             let source = error.source().map(ToString::to_string);

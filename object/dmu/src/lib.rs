@@ -25,7 +25,7 @@ mod error;
 mod ports;
 mod props;
 
-pub use error::{BlockError, Cause, DamagedRecord, DmuError, RecordError, SyncError, with_causes};
+pub use error::{BlockError, Cause, DamagedRecord, DmuError, LostBlock, RecordError, SyncError, Which, with_causes};
 pub use memory::{MemoryUse, memory_use};
 pub use ports::{BlockIo, BlockLedger, BlockWrite, Keep, Landed, LandedDone, LogDone, LogIo, LogOwner, LogRoom, TxgSync, WriteDone};
 pub use props::{ObjsetProps, PrimaryCache, RedundantMetadata, SyncMode};

@@ -359,7 +359,7 @@ impl Meta {
 /// An error that may end is one still; what is lost for good is passed over.
 fn passes(error: DslError) -> Result<(), DslError> {
     match error {
-        DslError::Dmu(DmuError::Block(BlockError::Suspended) | DmuError::Stopped) | DslError::Sync(_) => Err(error),
+        DslError::Dmu(DmuError::Block(BlockError::Suspended, _) | DmuError::Stopped) | DslError::Sync(_) => Err(error),
         _ => Ok(()),
     }
 }

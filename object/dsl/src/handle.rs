@@ -387,8 +387,8 @@ impl DatasetHandle {
         Ok(DatasetHandle::new(self.pool.clone(), snapshot))
     }
 
-    /// Makes a volume larger or smaller, in bytes; what is beyond the new size is freed once the size is on disk, and what a crash left
-    /// beyond the old one too (OpenZFS: `zvol_set_volsize`).
+    /// Makes a volume larger or smaller, in bytes; it is on disk when this returns. What is beyond the smaller of both sizes is freed in the txg of the
+    /// new one (OpenZFS, `zvol_update_volsize`, in a later one): bytes that were given up are not there again, whenever the power goes off.
     ///
     /// # Errors
     /// [`DslError::ReadOnly`] with `readonly=on`, [`DslError::BadValue`] for a size that is no multiple of the block size, those of
@@ -401,13 +401,13 @@ impl DatasetHandle {
         volume::check_size(bytes, volume::block_size(&objset)?)?;
         let (properties, data) = volume::objects(&objset)?;
         let freed_from = bytes.min(volume::size(&objset)?);
+        data.prepare_free(freed_from, u64::MAX)?;
         let tx = self.assign(TxSpace::Frees)?;
+        // What can fail for want of a block comes first.
+        data.free_range(freed_from, u64::MAX, &tx)?;
         volume::set_size(&properties, bytes, &tx)?;
         let txg = tx.txg();
         drop(tx);
-        self.pool().txgs().wait_synced(txg)?;
-        data.prepare_free(freed_from, u64::MAX)?;
-        let tx = self.assign(TxSpace::Frees)?;
-        Ok(data.free_range(freed_from, u64::MAX, &tx)?)
+        Ok(self.pool().txgs().wait_synced(txg)?)
     }
 }

@@ -89,7 +89,7 @@ impl Traverse<'_> {
             // The read that waits shares this one, and so its place among the I/Os of the device.
             self.walk.io.prefetch_destroyed(bp, at);
         }
-        Ok(self.walk.io.read(bp, at).map_err(dmu::DmuError::from)?.to_vec())
+        Ok(self.walk.io.read(bp, at).map_err(|error| dmu::DmuError::of_block(error, *at))?.to_vec())
     }
 
     fn is_to_pause(&self) -> bool {

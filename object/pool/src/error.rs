@@ -31,7 +31,7 @@ pub enum PoolError {
     UnsupportedFeatures {
         /// Guids of the features.
         features: Vec<String>,
-        /// All of them allow reading.
+        /// True when all of them allow reading.
         read_only: bool,
     },
     /// A pool version that was never released, or too old to be read.
@@ -54,6 +54,8 @@ pub enum PoolError {
         /// Name of that host.
         hostname: String,
     },
+    /// The pool is protected against a second host, another one had it last, and too few devices could be written to to claim it.
+    Unclaimed,
     /// The pool is suspended, and what is on its devices is not what this host wrote last.
     ActiveElsewhere,
     /// The pool is protected against a second host, and this one has no id.
@@ -163,9 +165,10 @@ impl fmt::Display for PoolError {
             }
             PoolError::Tree(error) => fmt::Display::fmt(error, f),
             PoolError::InUse { hostid, hostname } => {
-                write!(f, "the pool was last used by the host '{hostname}' (hostid {hostid:x}) and not exported")
+                write!(f, "pool was previously in use from another system.\nLast accessed by {hostname} (hostid={hostid:x})")
             }
             PoolError::Active { hostid, hostname } => write!(f, "pool is imported on {hostname} (hostid: {hostid:#x})"),
+            PoolError::Unclaimed => f.write_str("I/O errors occurred while writing the multihost claim"),
             PoolError::ActiveElsewhere => f.write_str("pool is imported on a different host"),
             PoolError::NoHostid => f.write_str(
                 "pool has the multihost property on and the\nsystem's hostid is not set. Set a unique hostid with the zgenhostid(8) command.",
@@ -279,6 +282,11 @@ mod tests {
             assert_eq!(error.to_string(), SyncError::from(BlockError::Checksum).to_string(), "users read what they always read");
             assert_eq!(error.source().and_then(|cause| cause.downcast_ref()), Some(&lost), "{error:?}");
             assert_eq!(error.into_sync(), sync);
+        }
+        let read = DmuError::of_block(BlockError::Checksum, Bookmark::default());
+        for error in [PoolError::Dmu(read), PoolError::Zap(ZapError::Dmu(read)), PoolError::Dsl(DslError::Dmu(read))] {
+            assert_eq!(error.to_string(), BlockError::Checksum.to_string(), "users read what they always read");
+            assert!(with_causes(&error).ends_with("objset 0 object 0 level 0 block 0"), "{}", with_causes(&error));
         }
         let contradiction = PoolError::SpaceMap(VdevId(3), 5, None);
         let words = contradiction.to_string();

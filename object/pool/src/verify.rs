@@ -154,7 +154,7 @@ impl Verifier<'_> {
             let phys = DslDatasetPhys::decode(&dnode.bonus()?).map_err(|_| PoolError::Object(object, "a dataset"))?;
             if !phys.ds_bp.is_hole() {
                 let at = Bookmark { objset: ObjsetId(object.0), ..Bookmark::default() };
-                let root = io.read(&phys.ds_bp, &at).map_err(dmu::DmuError::from)?.to_vec();
+                let root = io.read(&phys.ds_bp, &at).map_err(|error| dmu::DmuError::of_block(error, at))?.to_vec();
                 let root = ObjsetPhys::decode(&root).map_err(|_| PoolError::Object(object, "an object set"))?;
                 // A snapshot has the header as it was when it was taken; the log is its head's.
                 if phys.ds_num_children == 0 {

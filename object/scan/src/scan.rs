@@ -50,9 +50,9 @@ const UNSORTED_BLOCKS: usize = 128;
 pub struct ScanTunables {
     /// Bytes of memory for blocks that were found and not read yet; 0 is the larger of 64 MiB and a quarter of what the cache may hold.
     pub memory_max: u64,
-    /// After so many seconds everything found is read, so that a restart can go on from there (OpenZFS: `zfs_scan_checkpoint_intval`).
+    /// Seconds after which everything found is read, so that a restart can go on from there (OpenZFS: `zfs_scan_checkpoint_intval`).
     pub checkpoint_seconds: u64,
-    /// Scans make no progress (OpenZFS: `zfs_scan_suspend_progress`).
+    /// True when scans make no progress (OpenZFS: `zfs_scan_suspend_progress`).
     pub suspended: bool,
     /// A resilver that has come this far, in percent, is not begun again for devices that come later (OpenZFS:
     /// `zfs_resilver_defer_percent`); None begins it again at any time (`zfs_resilver_disable_defer`).
@@ -105,7 +105,7 @@ pub(crate) struct Shared {
     pub(crate) halted: bool,
     /// True while somebody is in [`Scan::run`].
     pub(crate) running: bool,
-    /// Everything was read: the next sync finishes the scan.
+    /// True when everything was read: the next sync finishes the scan.
     pub(crate) complete: bool,
     pub(crate) paused_since: Option<u64>,
     pub(crate) pass: Pass,

@@ -31,7 +31,7 @@ pub struct Attribute {
     pub integers: u64,
     /// The first integer, widened; 0 when there is none.
     pub first_integer: u64,
-    /// Another entry has the same normalized name.
+    /// True when another entry has the same normalized name.
     pub conflict: bool,
 }
 

@@ -20,7 +20,7 @@ const WORDS: usize = 13;
 pub struct ZapFlags(pub u64);
 
 impl ZapFlags {
-    /// None: string keys, 28 bits of hash.
+    /// No flags: string keys, 28 bits of hash.
     pub const NONE: ZapFlags = ZapFlags(0);
     /// 48 bits of hash.
     pub const HASH64: ZapFlags = ZapFlags(1);

@@ -63,7 +63,7 @@ pub struct Found {
     pub value: Value,
     /// Name of the entry as stored.
     pub name: Vec<u8>,
-    /// Another entry has the same normalized name.
+    /// True when another entry has the same normalized name.
     pub conflict: bool,
 }
 

@@ -82,7 +82,7 @@ impl Value {
         if stored.len() > VALUE_BYTES_MAX { Err(ZapError::ValueTooBig) } else { Ok(stored) }
     }
 
-    /// From the stored form; None for a size that the format does not have.
+    /// Decodes the stored form; None for a size that the format does not have.
     pub(crate) fn from_stored(integer_size: u8, stored: Vec<u8>) -> Option<Value> {
         Some(match integer_size {
             1 => Value::U8(stored),

@@ -157,6 +157,17 @@ fn what_cannot_be_had_ends_the_log_and_is_told() {
     assert!(claimed.cut.is_some() && claimed.newest == SYNCED);
 }
 
+/// If this fails, what was made durable on a pool that had nothing to do for long is lost with a crash: its uberblock is of many txgs before.
+#[test]
+fn a_log_may_begin_many_txgs_after_the_newest_uberblock() {
+    for (ahead, is_log) in [(3, true), (999_999, true), (1_000_002, false)] {
+        let (mut store, txg) = (Store::new(), SYNCED.0 + ahead);
+        store.put(&pointer(1, txg), log_block(&[remove(txg, 1)], pointer(2, txg), ByteOrder::Little));
+        let claimed = claim(&store, &header(pointer(1, txg)), OBJSET, SYNCED, &mut |_| Ok(()));
+        assert_eq!((claimed.cut.is_none(), claimed.header.zh_claim_lr_seq), (is_log, u64::from(is_log)), "{ahead} txgs later");
+    }
+}
+
 #[test]
 fn a_write_whose_data_never_reached_the_disk_ends_the_log_in_silence() {
     let mut store = Store::new();

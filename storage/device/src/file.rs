@@ -4,7 +4,8 @@
 //! submitting worker for the duration; use the ring engine there.
 
 use crate::calls;
-use crate::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, DeviceReply};
+use crate::priority;
+use crate::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, DeviceReply, IoPriority};
 use abd::{Abd, AbdPart, io_slices_mut};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::{Errno, preadv};
@@ -79,7 +80,8 @@ impl BlockDevice for FileDevice {
         if let Err(error) = io.check(&self.facts, self.size_bytes()) {
             return io.fail(error);
         }
-        let DeviceIo { op, offset, then } = io;
+        let DeviceIo { op, offset, then, priority } = io;
+        priority::take_on(priority);
         then(match op {
             DeviceOp::Read(mut parts) => DeviceReply { outcome: self.read(&mut parts, offset), parts },
             DeviceOp::Write(data) => DeviceReply::of(calls::write_all(&self.file, &data, offset)),
@@ -94,6 +96,7 @@ impl BlockDevice for FileDevice {
 
     fn write_durably(&self, offset: u64, data: &Abd) -> Result<(), DeviceError> {
         self.facts.check((offset, data.len() as u64), true, self.size_bytes())?;
+        priority::take_on(IoPriority::Awaited);
         calls::write_durably(&self.file, data, offset, self.facts.whole_disk)
     }
 

@@ -1,6 +1,6 @@
 //! The trait of devices, and the requests and replies that cross it.
 
-use crate::DeviceError;
+use crate::{DeviceError, IoPriority};
 use abd::{Abd, AbdPart};
 use exec::Exec;
 use std::fmt;
@@ -74,12 +74,19 @@ pub struct DeviceIo {
     pub offset: u64,
     /// Callback for when it is done.
     pub then: DeviceThen,
+    /// Urgency of the I/O, for the kernel's scheduler.
+    pub priority: IoPriority,
 }
 
 impl DeviceIo {
     /// An I/O with its continuation.
     pub fn new(op: DeviceOp, offset: u64, then: impl FnOnce(DeviceReply) + Send + 'static) -> DeviceIo {
-        DeviceIo { op, offset, then: Box::new(then) }
+        DeviceIo { op, offset, then: Box::new(then), priority: IoPriority::default() }
+    }
+
+    /// Makes the I/O as urgent as that.
+    pub fn with_priority(self, priority: IoPriority) -> DeviceIo {
+        DeviceIo { priority, ..self }
     }
 
     /// Ends the I/O without having done it.

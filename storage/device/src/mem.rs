@@ -65,7 +65,7 @@ impl BlockDevice for MemDevice {
         if let Err(error) = io.check(&self.facts, self.size_bytes()) {
             return io.fail(error);
         }
-        let DeviceIo { op, offset, then } = io;
+        let DeviceIo { op, offset, then, .. } = io;
         then(match self.run(op, offset) {
             Ok(parts) => DeviceReply { outcome: Ok(()), parts },
             Err(error) => DeviceReply::of(Err(error)),

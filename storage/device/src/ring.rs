@@ -217,6 +217,8 @@ impl Slot {
         let io = &self.request.io;
         let fd = types::Fd(self.request.file.as_raw_fd());
         let position = io.offset + self.transferred as u64;
+        // What is flushed or freed has no priority in the kernel, which refuses a word there.
+        let word = io.priority.current_word();
         let count = self.runs.len().min(RUNS_MAX) as u32;
         match (&io.op, self.runs.as_slice()) {
             (DeviceOp::Flush, _) => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
@@ -226,20 +228,21 @@ impl Slot {
             }
             (DeviceOp::Read(_), [run]) if let Some(index) = registered => {
                 let length = run.iov_len.min(TRANSFER_BYTES_MAX) as u32;
-                opcode::ReadFixed::new(fd, run.iov_base.cast(), length, index).offset(position).build()
+                opcode::ReadFixed::new(fd, run.iov_base.cast(), length, index).offset(position).ioprio(word).build()
             }
             (DeviceOp::Write(_), [run]) if let Some(index) = registered => {
                 let length = run.iov_len.min(TRANSFER_BYTES_MAX) as u32;
-                opcode::WriteFixed::new(fd, run.iov_base.cast(), length, index).offset(position).build()
+                opcode::WriteFixed::new(fd, run.iov_base.cast(), length, index).offset(position).ioprio(word).build()
             }
             (DeviceOp::Read(_), [run]) => {
-                opcode::Read::new(fd, run.iov_base.cast(), run.iov_len.min(TRANSFER_BYTES_MAX) as u32).offset(position).build()
+                opcode::Read::new(fd, run.iov_base.cast(), run.iov_len.min(TRANSFER_BYTES_MAX) as u32).offset(position).ioprio(word).build()
             }
-            (DeviceOp::Write(_), [run]) => {
-                opcode::Write::new(fd, run.iov_base.cast(), run.iov_len.min(TRANSFER_BYTES_MAX) as u32).offset(position).build()
-            }
-            (DeviceOp::Read(_), runs) => opcode::Readv::new(fd, runs.as_ptr(), count).offset(position).build(),
-            (DeviceOp::Write(_), runs) => opcode::Writev::new(fd, runs.as_ptr(), count).offset(position).build(),
+            (DeviceOp::Write(_), [run]) => opcode::Write::new(fd, run.iov_base.cast(), run.iov_len.min(TRANSFER_BYTES_MAX) as u32)
+                .offset(position)
+                .ioprio(word)
+                .build(),
+            (DeviceOp::Read(_), runs) => opcode::Readv::new(fd, runs.as_ptr(), count).offset(position).ioprio(word).build(),
+            (DeviceOp::Write(_), runs) => opcode::Writev::new(fd, runs.as_ptr(), count).offset(position).ioprio(word).build(),
         }
     }
 
@@ -424,5 +427,49 @@ impl Owner {
             }
             let _ = self.uring.submit();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{IoPriority, set_io_priorities};
+    use abd::{Abd, AbdPart};
+
+    /// Priority in an entry, as the kernel reads it: the third and fourth byte of `struct io_uring_sqe`.
+    fn word_of(entry: &squeue::Entry) -> u16 {
+        // SAFETY: an entry is a `struct io_uring_sqe` alone, of 64 bytes, which all have a value.
+        let words = unsafe { std::ptr::from_ref(entry).cast::<[u16; 32]>().read() };
+        words[1]
+    }
+
+    /// If this fails, the kernel's scheduler takes all for equally urgent, or refuses what can have no priority.
+    #[test]
+    fn an_entry_has_the_priority_of_its_request() {
+        // Other tests turn it on, too, and nobody off.
+        assert!(set_io_priorities(1));
+        let file = Arc::new(File::open("/dev/null").expect("it is always there"));
+        let word = |op: DeviceOp, registered: Option<u16>| {
+            let io = DeviceIo::new(op, 0, drop).with_priority(IoPriority::Background);
+            word_of(&Slot::new(Request { file: file.clone(), io }).entry(registered))
+        };
+        let two = || Abd::gang(&[Abd::from_slice(&[1; 512]), Abd::from_slice(&[2; 512])]);
+        let scattered = || DeviceOp::Read(vec![AbdPart::scratch(512), AbdPart::scratch(512)]);
+        let transfers = [
+            (DeviceOp::read(512), None),
+            (DeviceOp::read(512), Some(0)),
+            (scattered(), None),
+            (DeviceOp::Write(Abd::from_slice(&[1; 512])), None),
+            (DeviceOp::Write(Abd::from_slice(&[1; 512])), Some(0)),
+            (DeviceOp::Write(two()), None),
+        ];
+        for (op, registered) in transfers {
+            let what = format!("{op:?} {registered:?}");
+            assert_eq!(word(op, registered), 2 << 13 | 7, "{what}");
+        }
+        assert_eq!(word(DeviceOp::Flush, None), 0);
+        assert_eq!(word(DeviceOp::Trim { length_bytes: 512 }, None), 0);
+        let unsaid = Request { file: file.clone(), io: DeviceIo::new(DeviceOp::read(512), 0, drop) };
+        assert_eq!(word_of(&Slot::new(unsaid).entry(None)), 0);
     }
 }

@@ -5,9 +5,10 @@
 //! Completions come on the ring's thread, so this engine does not serve the inline executor.
 
 use crate::calls;
+use crate::priority;
 use crate::ring::{Request, Ring};
 use crate::sys::{self, DirectAlignment};
-use crate::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, DeviceReply};
+use crate::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, DeviceReply, IoPriority};
 use abd::{Abd, AbdPart, fill_parts};
 use std::fmt;
 use std::fs::File;
@@ -65,8 +66,8 @@ impl UringDevice {
         let io = match io.check(&self.facts, self.size_bytes()).and_then(|()| self.fit(&io)) {
             Ok(Fit::AsIs) => io,
             Ok(Fit::CopyWrite) => {
-                let DeviceIo { op: DeviceOp::Write(data), offset, then } = io else { return None };
-                DeviceIo { op: DeviceOp::Write(aligned_copy(&data)), offset, then }
+                let DeviceIo { op: DeviceOp::Write(data), offset, then, priority } = io else { return None };
+                DeviceIo { op: DeviceOp::Write(aligned_copy(&data)), offset, then, priority }
             }
             Ok(Fit::BounceRead) => self.bounce_read(io),
             Err(error) => {
@@ -110,9 +111,9 @@ impl UringDevice {
     /// The read of the sectors around it, into memory that fits, followed by a copy.
     fn bounce_read(&self, io: DeviceIo) -> DeviceIo {
         let sector = u64::from(self.alignment.offset);
-        let DeviceIo { op, offset, then } = io;
+        let DeviceIo { op, offset, then, priority } = io;
         let length = op.length_bytes();
-        let DeviceOp::Read(mut parts) = op else { return DeviceIo { op, offset, then } };
+        let DeviceOp::Read(mut parts) = op else { return DeviceIo { op, offset, then, priority } };
         let start = offset - offset % sector;
         let end = (offset + length).next_multiple_of(sector);
         let skip = (offset - start) as usize;
@@ -125,7 +126,7 @@ impl UringDevice {
             });
             then(DeviceReply { outcome, parts });
         };
-        DeviceIo::new(DeviceOp::Read(vec![AbdPart::scratch((end - start) as usize)]), start, copy)
+        DeviceIo::new(DeviceOp::Read(vec![AbdPart::scratch((end - start) as usize)]), start, copy).with_priority(priority)
     }
 }
 
@@ -193,6 +194,7 @@ impl BlockDevice for UringDevice {
 
     fn write_durably(&self, offset: u64, data: &Abd) -> Result<(), DeviceError> {
         self.facts.check((offset, data.len() as u64), true, self.size_bytes())?;
+        priority::take_on(IoPriority::Awaited);
         let whole_disk = self.facts.whole_disk;
         match self.fit_write(offset, data)? {
             Fit::CopyWrite => calls::write_durably(&self.file, &aligned_copy(data), offset, whole_disk),

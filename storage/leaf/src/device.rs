@@ -19,6 +19,7 @@
 use crate::extended::LeafTiming;
 use crate::idle::IdleLatencies;
 use crate::inject::kind_of;
+use crate::priority::io_priority;
 use crate::shared::Shared;
 use crate::stats::LeafStats;
 use crate::tuning::Tuning;
@@ -221,7 +222,10 @@ impl LeafDevice {
         let kind = kind_of(&op);
         match self.route(class, kind) {
             Route::Straight => self.straight((class, kind, planned_ns), (op, offset), waiter),
-            Route::Queued => self.enqueue((class, kind), DeviceIo::new(op, offset, move |reply| waiter.done(reply))),
+            Route::Queued => {
+                let io = DeviceIo::new(op, offset, move |reply| waiter.done(reply));
+                self.enqueue((class, kind), io.with_priority(io_priority(class)));
+            }
         }
     }
 
@@ -272,7 +276,7 @@ impl LeafDevice {
             }
             waiter.done(reply);
         };
-        self.hand_over(DeviceIo::new(op, offset, done));
+        self.hand_over(DeviceIo::new(op, offset, done).with_priority(io_priority(class)));
     }
 
     /// Gives an I/O to the device, now or at the end of a plug.
@@ -386,13 +390,13 @@ impl LeafDevice {
         let Ready { waited, timing, issue, ios } = ready;
         self.stats.dequeued(timing.class, waited);
         self.stats.issued(&timing);
-        let Some(DeviceIo { op, offset, then }) = merged::join(&self.shared.exec, &self.device, ios) else { return };
+        let Some(DeviceIo { op, offset, then, priority }) = merged::join(&self.shared.exec, &self.device, ios) else { return };
         let leaf = self.clone();
         let done = move |reply: DeviceReply| {
             leaf.finished(&issue, timing, &reply.outcome);
             then(reply);
         };
-        self.hand_over(DeviceIo::new(op, offset, done));
+        self.hand_over(DeviceIo::new(op, offset, done).with_priority(priority));
     }
 
     fn finished(self: &Arc<Self>, issue: &Issue, timing: LeafTiming, outcome: &Result<(), DeviceError>) {
@@ -432,7 +436,7 @@ impl LeafDevice {
         self.decide(|state, _| state.queue.give_way());
     }
 
-    /// There is no such work any more.
+    /// Notes that no such work is left.
     pub fn end_roaming(self: &Arc<Self>) {
         self.decide(|state, _| {
             state.queue.set_roaming(false);

@@ -69,14 +69,14 @@ impl Flights {
         if !self.is_on() {
             return io;
         }
-        let DeviceIo { op, offset, then } = io;
+        let DeviceIo { op, offset, then, priority } = io;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let waiter: Waiter = Arc::new(Mutex::new(Some(then)));
         let flight = Flight { leaf, issued_ns: exec.now_ns(), waiter: waiter.clone() };
         self.shard(number).lock().insert(number, flight);
         // One that was given up keeps nothing of the pool, which may be closed meanwhile.
         let owner = Arc::downgrade(self);
-        DeviceIo::new(op, offset, move |reply| {
+        let done = move |reply: DeviceReply| {
             if let Some(owner) = owner.upgrade() {
                 owner.shard(number).lock().remove(&number);
             }
@@ -84,7 +84,8 @@ impl Flights {
             if let Some(then) = then {
                 then(reply);
             }
-        })
+        };
+        DeviceIo::new(op, offset, done).with_priority(priority)
     }
 
     /// Gives up what devices have had for longer than `age_ns`; says how many I/Os of which leaves.

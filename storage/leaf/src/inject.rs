@@ -224,6 +224,15 @@ impl Injection {
         self.is_set() && self.find(matches).is_some()
     }
 
+    /// Nanoseconds for which a handler keeps back what is written to a label of the leaf now; 0 if none does.
+    pub fn label_delay_ns(&self, exec: &Exec, leaf: Guid) -> u64 {
+        if !self.is_set() {
+            return 0;
+        }
+        let target = Target { guid: leaf, kind: IoKind::Write, in_labels: true, exec };
+        self.delayed_until(&target).map_or(0, |until| until.saturating_sub(exec.now_ns()))
+    }
+
     /// Fault of a handler that makes the write of these bytes of a label of the leaf fail, or get lost; the offset is within the label.
     pub fn label_fault(&self, exec: &Exec, leaf: Guid, offset: u64) -> Option<FaultError> {
         if !self.is_set() {
@@ -249,22 +258,24 @@ pub(crate) fn kind_of(op: &DeviceOp) -> IoKind {
 
 /// The I/O, whose reply comes no sooner than that.
 fn delayed(exec: &Exec, io: DeviceIo, until: u64) -> DeviceIo {
-    let DeviceIo { op, offset, then } = io;
+    let DeviceIo { op, offset, then, priority } = io;
     let exec = exec.clone();
-    DeviceIo::new(op, offset, move |reply| {
+    let later = move |reply: DeviceReply| {
         let left = until.saturating_sub(exec.now_ns());
         exec.spawn_after(left, TaskClass::Interrupt, Box::new(move || then(reply)));
-    })
+    };
+    DeviceIo::new(op, offset, later).with_priority(priority)
 }
 
 /// The I/O, with one bit of what it reads flipped.
 fn corrupted(random: u64, io: DeviceIo) -> DeviceIo {
-    let DeviceIo { op, offset, then } = io;
-    DeviceIo::new(op, offset, move |mut reply| {
+    let DeviceIo { op, offset, then, priority } = io;
+    let flip = move |mut reply: DeviceReply| {
         if let Some(part) = reply.parts.iter_mut().find(|part| !part.is_unstable() && !part.is_empty()) {
             let place = (random >> 3) as usize % part.len();
             part[place] ^= 1 << (random & 7);
         }
         then(reply);
-    })
+    };
+    DeviceIo::new(op, offset, flip).with_priority(priority)
 }

@@ -4,7 +4,7 @@
 //! took too long is not.
 
 use abd::{Abd, AbdPart};
-use device::{BlockDevice, DeviceError, DeviceIo, DeviceOp, DeviceReply, DeviceThen};
+use device::{BlockDevice, DeviceError, DeviceIo, DeviceOp, DeviceReply, DeviceThen, IoPriority};
 use exec::{Exec, TaskClass};
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ struct Piece {
     gap: bool,
     parts: usize,
     then: DeviceThen,
+    priority: IoPriority,
 }
 
 /// One request that serves all of `ios`, which are reads or writes, all of one kind, sorted by offset and without overlap; the bytes
@@ -30,7 +31,7 @@ pub(crate) fn join(exec: &Exec, device: &Arc<dyn BlockDevice>, mut ios: Vec<Devi
     let mut end = start;
     for io in ios {
         let bytes = io.op.length_bytes();
-        let DeviceIo { op, offset, then } = io;
+        let DeviceIo { op, offset, then, priority } = io;
         let between = usize::try_from(offset.saturating_sub(end)).unwrap_or(0);
         let gap = between > 0 && matches!(op, DeviceOp::Read(_));
         let (data, parts) = match op {
@@ -46,12 +47,14 @@ pub(crate) fn join(exec: &Exec, device: &Arc<dyn BlockDevice>, mut ios: Vec<Devi
             }
             DeviceOp::Flush | DeviceOp::Trim { .. } => (None, 0),
         };
-        pieces.push(Piece { offset, data, gap, parts, then });
+        pieces.push(Piece { offset, data, gap, parts, then, priority });
         end = offset + bytes;
     }
     let op = if writes.is_empty() { DeviceOp::Read(reads) } else { DeviceOp::Write(Abd::gang(&writes)) };
     let (exec, again) = (exec.clone(), device.clone());
-    Some(DeviceIo::new(op, start, move |reply| give_out(&exec, again, pieces, reply)))
+    // Whoever waits for one of them waits for all.
+    let priority = pieces.iter().map(|piece| piece.priority).max().unwrap_or_default();
+    Some(DeviceIo::new(op, start, move |reply| give_out(&exec, again, pieces, reply)).with_priority(priority))
 }
 
 fn give_out(exec: &Exec, device: Arc<dyn BlockDevice>, pieces: Vec<Piece>, reply: DeviceReply) {
@@ -76,7 +79,7 @@ fn give_out(exec: &Exec, device: Arc<dyn BlockDevice>, pieces: Vec<Piece>, reply
     let job = move || {
         for (piece, parts) in pieces {
             let op = piece.data.map_or_else(|| DeviceOp::Read(parts), DeviceOp::Write);
-            device.submit(DeviceIo { op, offset: piece.offset, then: piece.then });
+            device.submit(DeviceIo { op, offset: piece.offset, then: piece.then, priority: piece.priority });
         }
     };
     exec.spawn(TaskClass::Interrupt, Box::new(job));

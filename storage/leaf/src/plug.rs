@@ -127,7 +127,7 @@ fn issue(mut run: Vec<Waiting>) {
 mod tests {
     use super::*;
     use abd::Abd;
-    use device::{DeviceError, DeviceFacts, MemDevice};
+    use device::{DeviceError, DeviceFacts, IoPriority, MemDevice};
     use exec::{Inline, Mutex};
 
     /// Notes what arrives; refuses every request that covers `bad`.
@@ -211,6 +211,16 @@ mod tests {
             let failed: Vec<u64> = go(&exec, &device, ops).into_iter().filter(|(_, result)| result.is_err()).map(|(at, _)| at).collect();
             assert_eq!(failed, [4096]);
         }
+    }
+
+    /// If this fails, who waits for a block waits in the kernel behind what has time, since both were read together.
+    #[test]
+    fn a_merged_request_is_as_urgent_as_its_most_urgent_part() {
+        let exec: Exec = Arc::new(Inline::new(1));
+        let device: Arc<dyn BlockDevice> = Noting::new(None);
+        let io = |offset: u64, priority| DeviceIo::new(DeviceOp::read(512), offset, drop).with_priority(priority);
+        let ios = vec![io(0, IoPriority::Background), io(512, IoPriority::Awaited), io(1024, IoPriority::Batch)];
+        assert_eq!(merged::join(&exec, &device, ios).map(|io| io.priority), Some(IoPriority::Awaited));
     }
 
     /// A merged request larger than devices like would be slower than its parts.

@@ -1,5 +1,6 @@
 //! Urgency of an I/O: on whose behalf it is, and which class of the scheduler that makes it.
 
+use device::IoPriority;
 use vdev_queue::{Class, IoKind};
 
 /// Urgency of an I/O (OpenZFS: `zio_priority_t`).
@@ -52,5 +53,32 @@ impl Priority {
             Priority::Trim => Class::Trim,
         };
         class.for_kind(kind)
+    }
+}
+
+/// Urgency of a class for the kernel's scheduler of the device.
+pub(crate) fn io_priority(class: Class) -> IoPriority {
+    match class {
+        Class::SyncRead | Class::SyncWrite => IoPriority::Awaited,
+        Class::AsyncRead => IoPriority::Ahead,
+        Class::AsyncWrite => IoPriority::Batch,
+        Class::Rebuild => IoPriority::Repair,
+        Class::Scrub | Class::Removal | Class::Trim => IoPriority::Background,
+        Class::Initializing => IoPriority::Idle,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, the kernel lets background work go before what somebody waits for.
+    #[test]
+    fn what_is_waited_for_comes_first() {
+        for class in Class::ALL {
+            let priority = io_priority(class);
+            assert_eq!(priority == IoPriority::Awaited, class.is_promised(), "{class:?}");
+            assert_eq!(priority < IoPriority::Unsaid, class.is_background(), "{class:?}");
+        }
     }
 }

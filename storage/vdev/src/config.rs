@@ -327,6 +327,17 @@ mod tests {
         assert!(!label.contains("com.delphix:vdev_zap_top"));
     }
 
+    /// If this fails, a device that OpenZFS did not find when it imported the pool is told as one that was at its path.
+    #[test]
+    fn what_another_import_did_not_find_is_missing() {
+        let mut list = sample().to_config(ConfigScope::Mos);
+        let mirror = &mut list.get_nvlist_array_mut("children").expect("children")[1];
+        mirror.get_nvlist_array_mut("children").expect("children")[0].set("not_present", 1u64);
+        let tree = VdevTree::from_config(&list).expect("valid");
+        let found = tree.leaves.iter().filter(|leaf| leaf.is_not_present).map(|leaf| leaf.state);
+        assert_eq!(found.collect::<Vec<_>>(), [LeafState::Missing]);
+    }
+
     /// A hostile label must end in an error, not in a panic or a wrong geometry.
     #[test]
     fn contradictions_are_refused() {

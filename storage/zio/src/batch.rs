@@ -73,7 +73,7 @@ where
         remaining: AtomicUsize::new(ops.len() + 1),
         state: Mutex::new(State { results, then: Some(then) }),
     });
-    let is_fenced = core.suspension.is_fenced();
+    let is_fenced = core.keeps_writes_back();
     for (index, LeafOp { leaf, offset, op }) in ops.into_iter().enumerate() {
         let is_kept_back = is_fenced && matches!(op, DeviceOp::Write(_) | DeviceOp::Trim { .. });
         let Some(device) = snapshot.leaf(leaf).filter(|_| !is_kept_back) else {

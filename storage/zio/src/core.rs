@@ -92,6 +92,11 @@ pub(crate) struct Core {
 pub type ObjsetNames = Box<dyn Fn(ObjsetId) -> Option<String> + Send + Sync>;
 
 impl Core {
+    /// True when nothing may be written now: somebody said so, or the time has come when another host may have the pool.
+    pub(crate) fn keeps_writes_back(&self) -> bool {
+        self.suspension.is_fenced() || self.suspension.is_late(|| self.exec.now_ns())
+    }
+
     /// Makes what the I/Os over the devices of `view` share; it tells `events` what goes wrong.
     pub(crate) fn new(exec: Exec, view: PoolView, events: Arc<dyn EventSink>) -> Arc<Core> {
         Arc::new_cyclic(|core: &Weak<Core>| {

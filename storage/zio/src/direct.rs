@@ -17,7 +17,7 @@ pub struct DirectParameters {
     /// `zfs_vdev_direct_write_verify`: other than 0, the buffer of a direct write that others can change is compared with the
     /// block's checksum once the devices have it. Default 1.
     pub write_verify: AtomicU32,
-    /// Other than 0, a buffer that was changed makes the write fail with an I/O error, as OpenZFS does; else a stable copy of
+    /// Switch: other than 0, a buffer that was changed makes the write fail with an I/O error, as OpenZFS does; else a stable copy of
     /// it is written. Default 0.
     pub write_verify_strict: AtomicU32,
     /// `zfs_dio_write_verify_events_per_second`: events above this rate are not posted, per vdev. Default 20.

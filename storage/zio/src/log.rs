@@ -73,7 +73,7 @@ impl LogBlocks<'_> {
     pub fn write(&self, bp: &BlockPtr, bookmark: Bookmark, mut block: Vec<u8>, used: usize, then: UnitThen) -> usize {
         let (core, snapshot) = (&self.0.core, self.0.core.snapshot());
         let fail = move |kind| ZioError::new(kind, bookmark);
-        if core.suspension.is_fenced() {
+        if core.keeps_writes_back() {
             then(Err(fail(ErrorKind::Suspended)));
             return 0;
         }
@@ -99,7 +99,7 @@ impl LogBlocks<'_> {
     /// flushed.
     pub fn write_durably(&self, bp: &BlockPtr, bookmark: Bookmark, block: &mut [u8], used: usize) -> Option<(usize, Result<(), ZioError>)> {
         let (core, snapshot) = (&self.0.core, self.0.core.snapshot());
-        if core.suspension.is_fenced() {
+        if core.keeps_writes_back() {
             return Some((0, Err(ZioError::new(ErrorKind::Suspended, bookmark))));
         }
         let top = snapshot.view.tree.top(bp.dva(0).vdev)?;

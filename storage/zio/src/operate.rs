@@ -16,6 +16,7 @@ use kstat::Kstat;
 use leaf::{DeadmanFailMode, DirtySource, FaultError, LeafStats, QueueState, Roaming};
 use ondisk::{Bookmark, Guid, ObjectId, ObjsetId, Txg, VdevId};
 use std::collections::BTreeSet;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use vdev::{LABEL_START_BYTES, LeafId};
 use vdev_queue::Tunables;
@@ -228,6 +229,11 @@ impl Zio {
         self.core.leaves.injection().label_fault(&self.core.exec, leaf, offset)
     }
 
+    /// Nanoseconds for which a handler keeps back what is written to a label of the leaf now; 0 if none does.
+    pub fn label_delay_ns(&self, leaf: Guid) -> u64 {
+        self.core.leaves.injection().label_delay_ns(&self.core.exec, leaf)
+    }
+
     /// True when a leaf of the vdev is rotational: whoever has background work that can go on anywhere is to ask [`Zio::may_roam`].
     pub fn has_heads(&self, top: VdevId) -> bool {
         roam::has_heads(&self.core.snapshot(), top)
@@ -265,6 +271,17 @@ impl Zio {
     /// True when nothing may be written to the devices.
     pub fn is_fenced(&self) -> bool {
         self.core.suspension.is_fenced()
+    }
+
+    /// True when something may be written to the devices now: neither is there a fence, nor is it later than [`Zio::write_limit`].
+    pub fn may_write(&self) -> bool {
+        !self.core.keeps_writes_back()
+    }
+
+    /// Cell of the time in nanoseconds after which nothing is handed to devices any more, as behind a fence, though nobody has said [`Zio::fence`] yet:
+    /// whoever does may have stood still as well. 0 for none.
+    pub fn write_limit(&self) -> Arc<AtomicU64> {
+        self.core.suspension.limit().clone()
     }
 
     /// Lets the pool be written again; what is held waits for [`Zio::resume`].

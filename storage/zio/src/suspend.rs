@@ -4,7 +4,8 @@
 use crate::view::FailMode;
 use crate::{ErrorKind, ReadRequest, ReadThen, WriteRequest, WriteThen, ZioError};
 use exec::{Completer, Mutex};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// An I/O that waits for the pool to be resumed.
 pub(crate) enum Held {
@@ -52,6 +53,8 @@ pub(crate) struct Suspension {
     abandoned: AtomicBool,
     /// True when nothing may be written: to be looked at without the lock.
     fenced: AtomicBool,
+    /// Time in ns after which nothing may be written though nobody has said so yet; 0 for none.
+    limit_ns: Arc<AtomicU64>,
     /// Error that suspended the pool, as far as that is of a block; kept when the pool is given up.
     cause: Mutex<Option<ZioError>>,
 }
@@ -65,6 +68,17 @@ impl Suspension {
     /// True while nothing may be written.
     pub(crate) fn is_fenced(&self) -> bool {
         self.fenced.load(Ordering::Acquire)
+    }
+
+    /// Cell of the time in ns after which nothing may be written though nobody has said so yet; 0 for none.
+    pub(crate) fn limit(&self) -> &Arc<AtomicU64> {
+        &self.limit_ns
+    }
+
+    /// True after that time.
+    pub(crate) fn is_late(&self, now_ns: impl FnOnce() -> u64) -> bool {
+        let limit = self.limit_ns.load(Ordering::Acquire);
+        limit != 0 && now_ns() > limit
     }
 
     /// Lets nothing be written any more; false when that is so already.

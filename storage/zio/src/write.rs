@@ -60,7 +60,7 @@ fn run(core: &Arc<Core>, request: WriteRequest, then: WriteThen, again: bool) {
     if let Err(kind) = refuse(&snapshot, &request) {
         return fail(core, &request, then, kind);
     }
-    if core.suspension.is_fenced() && !request.can_fail {
+    if core.keeps_writes_back() && !request.can_fail {
         if let Some(held) = core.hold(&snapshot, Held::Write(Box::new(request), then), None) {
             core.stats.write_failures.bump();
             held.fail(ErrorKind::Suspended);

@@ -37,6 +37,8 @@ pub fn foreign(world: &World) -> Result<(), Failure> {
         world.refused(&format!("zpool {verb} {{vdevs}}/xfs"), 1, &of("xfs"))?;
     }
     world.refused("zpool add tank {vdevs}/mbr", 1, "contains a partition table of type 'dos'")?;
+    let absent = world.refused("zpool add tank mirror {vdevs}/xfs {vdevs}/nowhere", 1, "cannot resolve path")?;
+    same("what it says of a mistyped path", absent.err, format!("cannot resolve path '{}'\n", world.at("vdevs/nowhere")))?;
     same("what was refused", (get(world, "xfs", 0, 4)?, get(world, "lvm", 512, 8)?), (b"XFSB".to_vec(), b"LABELONE".to_vec()))?;
     // A blank device may take the place of one that is gone by itself; one with somebody's data not.
     world.ok("zpool attach -w tank {vdevs}/a {vdevs}/gone")?;

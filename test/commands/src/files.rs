@@ -1,18 +1,8 @@
 //! Files through the mount: what was written is read again, also after the daemon was killed.
 
 use crate::world::{Failure, World, same};
+use need::pattern;
 use std::io::Write;
-
-fn bytes(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..length).map(|_| next()).collect()
-}
 
 /// Sizes around every edge, in many directories, equal after export and import.
 pub fn round_trip(world: &World) -> Result<(), Failure> {
@@ -22,7 +12,7 @@ pub fn round_trip(world: &World) -> Result<(), Failure> {
     for (index, size) in sizes.into_iter().enumerate() {
         let folder = world.path(&format!("mnt/tank/{index}/deep"));
         std::fs::create_dir_all(&folder)?;
-        std::fs::write(folder.join("file"), bytes(index as u64 + 1, size))?;
+        std::fs::write(folder.join("file"), pattern(size, index as u64 + 1))?;
     }
     std::os::unix::fs::symlink("0/deep/file", world.path("mnt/tank/link"))?;
     std::fs::hard_link(world.path("mnt/tank/3/deep/file"), world.path("mnt/tank/hard"))?;
@@ -31,7 +21,7 @@ pub fn round_trip(world: &World) -> Result<(), Failure> {
     world.ok("zpool import -d {vdevs} tank")?;
     for (index, size) in sizes.into_iter().enumerate() {
         let read = std::fs::read(world.path(&format!("mnt/tank/{index}/deep/file")))?;
-        if read != bytes(index as u64 + 1, size) {
+        if read != pattern(size, index as u64 + 1) {
             return Err(format!("      the file of {size} bytes reads differently").into());
         }
     }
@@ -47,11 +37,11 @@ pub fn quota(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a"])?;
     world.ok("zpool create -m {mnt}/tank -O compression=off tank {vdevs}/a")?;
     world.ok("zfs create -o quota=8M tank/q")?;
-    let full = std::fs::write(world.path("mnt/tank/q/big"), bytes(7, 20 << 20));
+    let full = std::fs::write(world.path("mnt/tank/q/big"), pattern(20 << 20, 7));
     same("a write beyond the quota", full.map_err(|error| error.raw_os_error()), Err(Some(122)))?;
     std::fs::remove_file(world.path("mnt/tank/q/big"))?;
     world.ok("zpool sync tank").or_else(|_| world.run("sync"))?;
-    std::fs::write(world.path("mnt/tank/q/small"), bytes(8, 1 << 20))?;
+    std::fs::write(world.path("mnt/tank/q/small"), pattern(1 << 20, 8))?;
     same("what fits", std::fs::read(world.path("mnt/tank/q/small"))?.len(), 1 << 20)
 }
 
@@ -117,18 +107,18 @@ pub fn kill(world: &World) -> Result<(), Failure> {
     world.ok("zpool create -m {mnt}/tank tank mirror {vdevs}/a {vdevs}/b")?;
     for round in 0..3_u64 {
         let mut file = std::fs::File::create(world.path(&format!("mnt/tank/kept{round}")))?;
-        file.write_all(&bytes(round + 1, 300_000))?;
+        file.write_all(&pattern(300_000, round + 1))?;
         file.sync_all()?;
         std::fs::File::open(world.path("mnt/tank"))?.sync_all()?;
         // Not synced: may be lost, may not.
-        std::fs::write(world.path(&format!("mnt/tank/loose{round}")), bytes(round + 50, 100_000))?;
+        std::fs::write(world.path(&format!("mnt/tank/loose{round}")), pattern(100_000, round + 50))?;
         drop(file);
         let daemon = world.daemon()?;
         world.ok(&format!("kill -9 {daemon}"))?;
         world.ok("zpool status tank")?.shows("state: ONLINE")?;
         for earlier in 0..=round {
             let read = std::fs::read(world.path(&format!("mnt/tank/kept{earlier}")))?;
-            same("bytes that fsync acknowledged", read == bytes(earlier + 1, 300_000), true)?;
+            same("bytes that fsync acknowledged", read == pattern(300_000, earlier + 1), true)?;
         }
     }
     world.ok("zpool scrub -w tank")?;

@@ -1,5 +1,6 @@
 //! `zirconia-commands [-j JOBS] [--seed N] [--steps N] [NAME…]`: the programs as users run them; `zirconia-commands campaign`: the same, disturbed;
-//! `zirconia-commands kills`: the daemon killed under programs that write.
+//! `zirconia-commands kills`: the daemon killed under programs that write; `zirconia-commands targets`: connections of iSCSI cut off at any byte;
+//! `zirconia-commands takeover`: a pool that goes from host to host.
 //!
 //! Every scenario gets a daemon, a state directory and file vdevs of its own, runs the built commands and looks at what users
 //! see: exit codes, messages, tables, JSON, files through the mount, and what is left after a kill. No engine code is linked.
@@ -19,6 +20,7 @@ mod faults;
 mod files;
 mod hidden;
 mod imports;
+mod initiator;
 mod iscsi;
 mod kills;
 mod lifecycle;
@@ -27,6 +29,7 @@ mod mapped;
 mod memory;
 mod mounts;
 mod multihost;
+mod nbd;
 mod needs;
 mod output;
 mod owners;
@@ -39,6 +42,8 @@ mod recovery;
 mod sparse;
 mod strangers;
 mod sweeps;
+mod takeover;
+mod targets;
 mod upgrade;
 mod users;
 mod vendors;
@@ -50,7 +55,7 @@ mod words;
 mod world;
 
 use need::Need;
-use needs::{LOOPS, MOUNTS, NOTHING, ROOT, SHM, lacks_any};
+use needs::{LOOPS, MOUNTS, NOTHING, QEMU, ROOT, SHM, lacks_any};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -78,6 +83,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "two hosts: one dies, the other takes over", needs: NOTHING, run: multihost::takes_over },
     Scenario { name: "two hosts: one stood still", needs: NOTHING, run: multihost::stood_still },
     Scenario { name: "two hosts: one has no id", needs: NOTHING, run: multihost::without_id },
+    Scenario { name: "two hosts: a sample of take-overs", needs: NOTHING, run: takeover::sample },
     Scenario { name: "strangers: files that have no end, or never answer", needs: NOTHING, run: strangers::endless },
     Scenario { name: "strangers: copies beside devices", needs: NOTHING, run: strangers::copies },
     Scenario { name: "strangers: lists that are damaged", needs: NOTHING, run: strangers::damaged_lists },
@@ -101,6 +107,9 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "volumes: disks of iSCSI", needs: NOTHING, run: iscsi::disks },
     Scenario { name: "volumes: reservations of iSCSI", needs: NOTHING, run: iscsi::reservations },
     Scenario { name: "volumes: crowds of iSCSI", needs: NOTHING, run: iscsi::crowds },
+    Scenario { name: "volumes: connections cut off, daemons killed: a sample", needs: NOTHING, run: targets::sample },
+    Scenario { name: "volumes: exports of NBD", needs: NOTHING, run: nbd::exports },
+    Scenario { name: "volumes: QEMU over NBD", needs: QEMU, run: nbd::qemu },
     Scenario { name: "volumes: a file system over a loop device", needs: LOOPS, run: volume_files::loops },
     Scenario { name: "dataset: snapshots", needs: MOUNTS, run: datasets::snapshots },
     Scenario { name: "dataset: mount directories follow", needs: MOUNTS, run: datasets::directories },
@@ -312,6 +321,8 @@ fn main() -> ExitCode {
     let long: Option<fn(_) -> bool> = match words.next().as_deref() {
         Some("campaign") => Some(campaign::main),
         Some("kills") => Some(kills::main),
+        Some("takeover") => Some(takeover::main),
+        Some("targets") => Some(targets::main),
         _ => None,
     };
     if let Some(long) = long {

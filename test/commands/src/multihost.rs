@@ -12,28 +12,60 @@ const DEATHS: usize = 3;
 const TAKEOVER: Duration = Duration::from_secs(30);
 
 /// A host: its daemon's surroundings, and its id.
-struct Side<'a> {
-    world: &'a World,
-    id: &'static str,
+pub struct Side<'a> {
+    pub world: &'a World,
+    pub id: &'static str,
 }
 
 impl Side<'_> {
-    /// Starts the daemon, with the host's id, on devices that it leaves to others.
     fn begin(&self) -> Result<(), Failure> {
-        let program = self.world.program("zirconia");
-        self.world.ok(&format!("env ZFS_HOSTID={} ZIRCONIA_SHARED_DEVICES=1 {program} start", self.id)).map(drop)
+        self.begin_with("")
     }
 
-    /// Has heartbeats written more often, where parameters can be set: what is waited for becomes shorter.
-    fn hurry(&self) {
+    /// Starts the daemon, with the host's id and these variables, on devices that it leaves to others.
+    pub fn begin_with(&self, variables: &str) -> Result<(), Failure> {
+        let program = self.world.program("zirconia");
+        self.world.ok(&format!("env {variables} ZFS_HOSTID={} ZIRCONIA_SHARED_DEVICES=1 {program} start", self.id)).map(drop)
+    }
+
+    /// Has heartbeats written more often, every so many milliseconds, where parameters can be set: what is waited for becomes shorter.
+    pub fn hurry(&self, interval_ms: &str) {
         let parameter = self.world.path("state/sys/module/zfs/parameters/zfs_multihost_interval");
         if parameter.exists() {
-            let _ = std::fs::write(parameter, "300");
+            let _ = std::fs::write(parameter, interval_ms);
         }
     }
 
+    /// Takes the pool over from a host that died, or stands still since `begun`: not later than [`TAKEOVER`] after that.
+    pub fn take(&self, vdevs: &str, begun: Instant) -> Result<(), Failure> {
+        self.world.ok(&format!("zpool import -f -N -d {vdevs} tank"))?;
+        if begun.elapsed() > TAKEOVER {
+            return Err(format!("      the pool of a dead host was had after {:?}", begun.elapsed()).into());
+        }
+        Ok(())
+    }
+
+    /// Comes back after another host took its pool, which it remembers, and must not go on with it.
+    pub fn comes_back(&self, vdevs: &str, variables: &str) -> Result<(), Failure> {
+        self.begin_with(variables)?;
+        let log = self.world.path("state/zirconiad.log");
+        until("a refusal of the host that came back", || Ok(std::fs::read_to_string(&log)?.contains("pool is imported on ")))?;
+        self.is_refused(vdevs)
+    }
+
+    /// Stood still while another host took its pool, and goes on: it writes nothing, says so, and cannot be talked into it.
+    pub fn goes_on(&self) -> Result<(), Failure> {
+        until("the suspension of the host that stood still", || {
+            Ok(self.world.ok("zpool status tank")?.out.contains("multihost writes failed or were delayed"))
+        })?;
+        self.world.ok("zpool status tank")?.shows("SUSPENDED")?.shows("ZFS-8000-MM")?;
+        self.world.refused("zpool clear tank", 1, "pool is imported on a different host")?;
+        self.world.refused("zfs create -o canmount=off tank/old", 1, "suspended")?;
+        self.world.ok("zpool export -f tank").map(drop)
+    }
+
     /// Checks that this host sees that another one has the pool, also by force.
-    fn is_refused(&self, vdevs: &str) -> Result<(), Failure> {
+    pub fn is_refused(&self, vdevs: &str) -> Result<(), Failure> {
         for import in ["zpool import", "zpool import -f"] {
             self.world.refused(&format!("{import} -d {vdevs} tank"), 1, "cannot import 'tank': pool is imported on ")?;
         }
@@ -41,7 +73,7 @@ impl Side<'_> {
     }
 
     /// Checks that the pool has every dataset whose creation was answered.
-    fn has_all(&self, answered: &[String]) -> Result<(), Failure> {
+    pub fn has_all(&self, answered: &[String]) -> Result<(), Failure> {
         let listed = self.world.ok("zfs list -H -o name -r tank")?;
         match answered.iter().find(|name| !listed.out.lines().any(|line| line == name.as_str())) {
             Some(lost) => Err(listed.fault(format!("{lost} was made, and is lost"))),
@@ -51,7 +83,7 @@ impl Side<'_> {
 }
 
 /// Makes a pool that is protected on one host; gives the folder of its devices.
-fn shared_pool(owner: &Side<'_>) -> Result<String, Failure> {
+pub fn shared_pool(owner: &Side<'_>) -> Result<String, Failure> {
     owner.world.vdevs(&["a", "b"])?;
     owner.world.ok("zpool create -m none -o multihost=on tank mirror {vdevs}/a {vdevs}/b")?;
     owner.world.ok("zpool get -H -o value multihost tank")?.prints("on")?;
@@ -79,19 +111,11 @@ pub fn takes_over(world: &World) -> Result<(), Failure> {
         other.is_refused(&vdevs)?;
         owner.world.ok("zpool status -x")?.shows("all pools are healthy")?;
         kill_both(owner.world)?;
-        let begun = Instant::now();
-        other.world.ok(&format!("zpool import -f -N -d {vdevs} tank"))?;
-        if begun.elapsed() > TAKEOVER {
-            return Err(format!("      the pool of a dead host was had after {:?}", begun.elapsed()).into());
-        }
+        other.take(&vdevs, Instant::now())?;
         other.has_all(&answered)?;
-        // The one that died remembers the pool, and must not go on with it.
-        owner.begin()?;
-        let log = owner.world.path("state/zirconiad.log");
-        until("a refusal of the host that came back", || Ok(std::fs::read_to_string(&log)?.contains("pool is imported on ")))?;
-        owner.is_refused(&vdevs)?;
+        owner.comes_back(&vdevs, "")?;
         std::mem::swap(&mut owner, &mut other);
-        owner.hurry();
+        owner.hurry("300");
     }
     other.world.ok(&format!("{zdb} -luuuu {vdevs}/a"))?.shows("mmp_write = ")?.shows("mmp_fail = 10")?;
     owner.world.ok("zpool export tank")?;
@@ -115,13 +139,7 @@ pub fn stood_still(world: &World) -> Result<(), Failure> {
         other.world.ok(&format!("zpool import -f -N -d {vdevs} tank")).and_then(|_| other.world.ok("zfs create -o canmount=off tank/new"));
     owner.world.ok(&format!("kill -CONT {daemon}"))?;
     taken?;
-    until("the suspension of the host that stood still", || {
-        Ok(owner.world.ok("zpool status tank")?.out.contains("multihost writes failed or were delayed"))
-    })?;
-    owner.world.ok("zpool status tank")?.shows("SUSPENDED")?.shows("ZFS-8000-MM")?;
-    owner.world.refused("zpool clear tank", 1, "pool is imported on a different host")?;
-    owner.world.refused("zfs create -o canmount=off tank/old", 1, "suspended")?;
-    owner.world.ok("zpool export -f tank")?;
+    owner.goes_on()?;
     other.has_all(&["tank/new".to_string()])?;
     other.world.ok("zpool export tank")?;
     other.world.ok(&format!("{zdb} -e -p {vdevs} -bcc tank")).map(drop)

@@ -307,8 +307,8 @@ pub fn check_files(world: &World, numbers: std::ops::Range<u32>) -> Result<(), F
 fn away_at_the_start(world: &World, target: Target) -> Result<Target, Failure> {
     target.kill()?;
     world.ok("zirconia stop")?;
-    world.ok("zirconia provider list -H")?.shows("target\tdown\t")?;
-    // That waits for no pool; this does.
+    // It waits for the pools, which may name it; the other for what was mounted.
+    world.ok("zirconia provider list -H")?.shows("target\tdown\t1\t")?;
     world.ok("zfs mount -a")?;
     check_files(world, 0..52)?;
     write_files(world, 52..56)?;

@@ -143,6 +143,15 @@ pub fn properties(world: &World) -> Result<(), Failure> {
     for (word, why) in &slips {
         world.refused(&format!("zpool set {word} tank"), 1, why)?;
     }
+    let (name, value) = (format!("org.example:{}", "x".repeat(244)), "y".repeat(8192));
+    for (line, why) in [
+        (format!("zfs snapshot -o {name}=1 tank@a"), "' is too long: 255 bytes at most"),
+        (format!("zfs snapshot -o org.example:x={value} tank@a"), "property value too long: 'org.example:x' takes 8191 bytes at most"),
+        (format!("zpool set {name}=1 tank {{vdevs}}/a"), "' is too long: 255 bytes at most"),
+        (format!("zpool set org.example:x={value} tank {{vdevs}}/a"), "' is too long: 8191 bytes at most"),
+    ] {
+        world.refused(&line, 1, why)?;
+    }
     world.refused("zpool set foo=1 tank", 1, "cannot set property for 'tank': invalid property 'foo'")?;
     world.refused("zpool set altroot=/mnt tank", 1, "property 'altroot' can only be set during pool creation or import")?;
     world.refused("zpool set feature@lz4_compress=disabled tank", 1, "can only be set to 'disabled' at creation time")?;

@@ -10,7 +10,8 @@ const LOOK: Duration = Duration::from_secs(5);
 /// Time by which what is done by itself is done.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Code by which the library harms itself, by what stands in a file: `abort` or `sleep`, and where; with `once` before it, the file goes first.
+/// Code by which the library harms itself, by what stands in a file: `abort` or `sleep`, and where; with `once` before it, the file goes first. It says
+/// when it is opened.
 const HARM: &str = r#"
 #include <pthread.h>
 #include <stdio.h>
@@ -20,6 +21,8 @@ const HARM: &str = r#"
 static void harm(const char *where)
 {
 	char how[16] = "", place[32] = "", once[8] = "";
+	if (strcmp(where, "open") == 0)
+		fputs("no licence, but never mind\n", stderr);
 	FILE *file = fopen(HARM_FILE, "r");
 	int words = file ? fscanf(file, "%15s %31s %7s", how, place, once) : 0;
 	if (file)
@@ -125,13 +128,16 @@ pub fn harmful(world: &World) -> Result<(), Failure> {
     std::fs::write(world.path("state/sys/module/zfs/parameters/zirconia_provider_deadline_ms"), "700")?;
     // Before the daemon has it.
     set_harm(world, "abort submit")?;
-    world.refused("zirconia provider test {dir}/harmful.so", 1, "its process was ended by signal 6 (SIGABRT)")?;
+    let tested = world.refused("zirconia provider test {dir}/harmful.so", 1, "its process was ended by signal 6 (SIGABRT)")?;
+    // Nobody takes what it prints for our words, and it is not lost.
+    tested.says("library 'harmful.so' says: no licence, but never mind\n")?;
     set_harm(world, "abort open")?;
     world.refused("zirconia provider load {dir}/harmful.so", 1, "ended by signal 6 (SIGABRT) while it was loaded")?;
     set_harm(world, "sleep capabilities")?;
     world.refused("zirconia provider load {dir}/harmful.so", 1, "it was not loaded within 700 ms, and was ended")?;
     set_harm(world, "")?;
     world.ok("zirconia provider load {dir}/harmful.so")?.shows("name:         example")?.shows("state:        active")?;
+    world.logged(&["library 'harmful.so' says: no licence, but never mind"])?;
     for property in ["zia_checksum=on", "zia_raidz1_gen=on", "zia_provider=example"] {
         world.ok(&format!("zpool set {property} tank"))?;
     }

@@ -2,6 +2,7 @@
 
 use crate::ways::Loop;
 use crate::world::{Failure, World, same};
+use need::pattern;
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -18,18 +19,6 @@ fn file(world: &World, name: &str) -> PathBuf {
 
 fn open(world: &World, name: &str) -> Result<File, Failure> {
     Ok(OpenOptions::new().read(true).write(true).open(file(world, name))?)
-}
-
-/// Bytes that no two seeds share.
-fn pattern(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed << 8 | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..length).map(|_| next()).collect()
 }
 
 fn reads(file: &File, offset: u64, length: usize) -> Result<Vec<u8>, Failure> {

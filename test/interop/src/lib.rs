@@ -16,7 +16,7 @@ mod churn;
 mod crashed;
 mod damage;
 mod direct;
-mod driver;
+pub mod driver;
 mod kernel;
 mod life;
 mod logs;

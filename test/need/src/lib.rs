@@ -4,6 +4,10 @@
 //! `ZIRCONIA_STRICT=1` asks for everything, `ZIRCONIA_STRICT=zdb,fuse` for what is named ([`Need::NAMES`]), unset or `0` for nothing. What was
 //! not run is also added to the file `ZIRCONIA_NOT_RUN`, of which `cargo xtask ci` makes its last line ([`summary`]).
 
+mod bytes;
+
+pub use bytes::pattern;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write;
@@ -72,6 +76,8 @@ needs! {
     Wheels = "wheels", "NVIDIA's packages", "pip (tools/deps.sh), a package index that can be reached, and no ZIRCONIA_NO_NVRTC";
     /// Servers and shells of databases.
     Databases = "databases", "PostgreSQL and SQLite", "ZIRCONIA_DATABASES=1 tools/deps.sh (Debian's postgresql and sqlite3)";
+    /// QEMU's tools for images.
+    Qemu = "qemu", "qemu-img", "ZIRCONIA_QEMU=1 tools/deps.sh (Debian's qemu-utils and libnbd-bin)";
     /// Programs of ours, beside the test's.
     Programs = "programs", "our own programs", "cargo build --release --bins";
     /// `cargo fmt`.
@@ -148,6 +154,7 @@ fn absent(need: Need) -> Option<String> {
         Need::Fuse => std::fs::File::options().read(true).write(true).open("/dev/fuse").err().map(|error| format!("/dev/fuse: {error}")),
         Need::Root if !is_root() => Some("somebody else runs this".into()),
         Need::Loops => loops().clone(),
+        Need::Qemu if on_path("qemu-img").is_none() => Some("it is not on PATH".into()),
         Need::Shm if !Path::new("/dev/shm").is_dir() => Some("it is not there".into()),
         _ => None,
     }

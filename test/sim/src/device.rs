@@ -270,7 +270,7 @@ impl SimDevice {
         if let Err(error) = outcome {
             return io.fail(error);
         }
-        let DeviceIo { op, offset, then } = io;
+        let DeviceIo { op, offset, then, .. } = io;
         then(self.perform(op, offset as usize, decided));
     }
 

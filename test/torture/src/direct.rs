@@ -192,7 +192,7 @@ impl Run {
     }
 
     fn pool(&self) -> Result<&Pool, Trouble> {
-        self.pool.as_ref().ok_or(Trouble::Zpl(ZplError::Stopped))
+        self.pool.as_ref().ok_or(Trouble::Zpl(ZplError::STOPPED))
     }
 
     fn mounted(&mut self) -> Result<Arc<Zfs>, Trouble> {

@@ -1,7 +1,7 @@
 //! Torture: whole pools through power cuts, faulty devices, damaged labels and hostile images, judged against a model.
 //!
 //! * [`cuts`]: every moment of a program at which the power may go off;
-//! * [`durable`]: the same of a program that makes durable what it does, and of the replay of its intent log;
+//! * [`durable`]: the same of a program that makes durable what it does, in a file system or on a volume, and of the replay of its intent log;
 //! * [`faults`]: the k-th device operation fails, for every k;
 //! * [`direct`]: direct and buffered requests of the same bytes, compared with a model after each;
 //! * [`lives`]: devices that fail, come back and are replaced, in any order, with a model of what must survive;

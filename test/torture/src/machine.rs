@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use vdev::{LeafKind, TopKind};
 use zpl::{FileReplay, Node, Settings, Zfs, ZplError};
+use zvol::VolumeError;
 
 /// Bytes of every device: the least that a pool takes.
 pub const DEVICE_BYTES: usize = 64 << 20;
@@ -105,6 +106,8 @@ pub enum Trouble {
     Dsl(DslError),
     /// Error of the file system.
     Zpl(ZplError),
+    /// Error of a volume.
+    Volume(VolumeError),
 }
 
 impl fmt::Display for Trouble {
@@ -113,6 +116,7 @@ impl fmt::Display for Trouble {
             Trouble::Pool(error) => write!(f, "pool: {error}"),
             Trouble::Dsl(error) => write!(f, "dataset: {error}"),
             Trouble::Zpl(error) => write!(f, "file system: {error}"),
+            Trouble::Volume(error) => write!(f, "volume: {error}"),
         }
     }
 }
@@ -131,6 +135,11 @@ impl From<DslError> for Trouble {
 impl From<ZplError> for Trouble {
     fn from(error: ZplError) -> Trouble {
         Trouble::Zpl(error)
+    }
+}
+impl From<VolumeError> for Trouble {
+    fn from(error: VolumeError) -> Trouble {
+        Trouble::Volume(error)
     }
 }
 
@@ -265,7 +274,7 @@ fn read_dataset(pool: &Pool, name: &str) -> Result<Tree, Trouble> {
         }
         // A hostile image may name a directory in itself.
         if tree.len() > TREE_ENTRIES_MAX || path.len() > PATH_BYTES_MAX {
-            return Err(Trouble::Zpl(ZplError::Corrupt));
+            return Err(Trouble::Zpl(ZplError::CORRUPT));
         }
         let seen = see(&zfs, &node)?;
         tree.insert(path, seen);

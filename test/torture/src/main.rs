@@ -7,6 +7,9 @@
 //! `torture log [SEED] [OPERATIONS] [AGAIN] [TAKEN] [EVERY]`: every power cut (one in EVERY) of a program that makes durable what it does, through the
 //! intent log, and in one write or flush of AGAIN of each replay the power goes off once more; TAKEN pools of each layout are taken over by the real engine.
 //!
+//! `torture volumes [SEED] [OPERATIONS] [AGAIN] [JUDGED] [EVERY]`: the same of a program on a volume, in which every change is durable when SEED is even; one image
+//! in JUDGED (500; 0 for none) is taken over by the real engine.
+//!
 //! `torture hostile [SEED] [IMAGES]`: images of pools that lie with right checksums.
 //!
 //! `torture zia [RECORDS] [ROW]`: a provider that fails, lies, gives less, stalls, is late or dies at every operation of a hundred records, on every
@@ -19,9 +22,10 @@ use exec::{Executor, Mutex};
 use std::process::ExitCode;
 use std::sync::Arc;
 use torture::campaign::{self, Campaign};
-use torture::cuts::{CutReport, Recorded, Share, record, try_cuts};
+use torture::cuts::{CutReport, Share, record, try_cuts};
 use torture::damage::{specimen, try_devices, try_hostile, try_labels, try_uberblocks};
 use torture::direct::{Report, race, torture as torture_direct};
+use torture::durable::{Recorded, Subject};
 use torture::faults::{Blow, try_faults};
 use torture::machine::Layout;
 use torture::outcome::Verdict;
@@ -42,6 +46,10 @@ const LOG_OPERATIONS: u64 = 300;
 const LOG_AGAIN: u64 = 23;
 /// Number of pools of a layout that the real engine takes over.
 const LOG_TAKEN: u64 = 20;
+/// Number of images of volumes of which the real engine takes one over.
+const VOLUMES_JUDGED: u64 = 500;
+/// Number of images of one cut.
+const IMAGES_OF_A_CUT: u64 = 3;
 const LOG_LAYOUTS: [Layout; 4] = [Layout::Stripe1, Layout::Logged, Layout::MirroredLog, Layout::Raidz1x3];
 const LAYOUTS: [Layout; 4] = [Layout::Stripe1, Layout::Stripe2, Layout::Mirror2, Layout::Raidz1x3];
 
@@ -67,7 +75,7 @@ fn in_parallel<T: Send + 'static>(count: usize, part: impl Fn(usize) -> T + Send
 
 fn cuts(layout: Layout, seed: u64, operations: usize, threads: usize) -> Verdict {
     let mut verdict = Verdict::default();
-    let recorded: Option<Recorded> = match (record(layout, seed, operations), record(layout, seed, operations)) {
+    let recorded: Option<torture::cuts::Recorded> = match (record(layout, seed, operations), record(layout, seed, operations)) {
         (Ok(first), Ok(second)) => {
             let same = first.trace_hash == second.trace_hash;
             verdict
@@ -94,12 +102,24 @@ fn cuts(layout: Layout, seed: u64, operations: usize, threads: usize) -> Verdict
     verdict
 }
 
-/// Cuts a program that makes durable what it does, at every write and flush, and its replays; the real engine takes some of the pools over.
-fn logs(seed: u64, operations: usize, (again, taken, every): (u64, u64, u64), threads: usize) -> Verdict {
+/// Parts of a campaign of power cuts: one write or flush in `again` of each replay is cut off, too, and one cut in `every` is tried.
+#[derive(Clone, Copy)]
+struct Cutting {
+    subject: Subject,
+    seed: u64,
+    operations: usize,
+    again: u64,
+    every: u64,
+}
+
+/// Cuts a program that makes durable what it does, at every write and flush, and its replays; the real engine takes over so many pools of each
+/// recording as `taken` says.
+fn logs(cutting: Cutting, taken: impl Fn(&Recorded) -> u64, threads: usize) -> Verdict {
+    let Cutting { subject, seed, operations, again, every } = cutting;
     let mut total = Verdict::default();
     println!("layout     ops   cuts  images  replayed  records  beyond  cut again  taken over by the real engine");
     for layout in LOG_LAYOUTS {
-        let recorded = match durable::record(layout, seed, operations) {
+        let recorded = match durable::record(layout, subject, seed, operations) {
             Ok(recorded) => Arc::new(recorded),
             Err(why) => {
                 total.trial(&format!("{layout} seed {seed}: the program"), || Err(why));
@@ -112,7 +132,7 @@ fn logs(seed: u64, operations: usize, (again, taken, every): (u64, u64, u64), th
         }) {
             report.add(part);
         }
-        let (verdict, counts) = durable::engine::take_over(&recorded, taken);
+        let (verdict, counts) = durable::engine::take_over(&recorded, taken(&recorded));
         println!(
             "{layout:<10} {operations:>3} {:>6} {:>7} {:>9} {:>8} {:>7} {:>10}  {} pools, {} with records: {}",
             report.cuts,
@@ -240,7 +260,7 @@ fn end(verdict: &Verdict) -> ExitCode {
     if verdict.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-const USAGE: &str = "usage: torture [SEED] [OPERATIONS] | log [SEED] [OPERATIONS] [AGAIN] [TAKEN] [EVERY] | direct [SEED] [OPERATIONS] | hostile [SEED] [IMAGES] | lives [SEED] [PROGRAMS] [EVERY] | \
+const USAGE: &str = "usage: torture [SEED] [OPERATIONS] | log [SEED] [OPERATIONS] [AGAIN] [TAKEN] [EVERY] | volumes [SEED] [OPERATIONS] [AGAIN] [JUDGED] [EVERY] | direct [SEED] [OPERATIONS] | hostile [SEED] [IMAGES] | lives [SEED] [PROGRAMS] [EVERY] | \
      life SEED [FOLDER] | zia [RECORDS] [ROW] | liars [BLOCKS]";
 
 /// Does what the words ask for; None when they make no sense.
@@ -249,7 +269,7 @@ fn obey(words: &[&str]) -> Option<Verdict> {
     let (kind, rest) = match words {
         ["life", seed] => return Some(campaign::retell(seed.parse().ok()?, None)),
         ["life", seed, folder] => return Some(campaign::retell(seed.parse().ok()?, Some(folder.as_ref()))),
-        [kind @ ("log" | "direct" | "hostile" | "lives" | "zia" | "liars"), rest @ ..] => (*kind, rest),
+        [kind @ ("log" | "volumes" | "direct" | "hostile" | "lives" | "zia" | "liars"), rest @ ..] => (*kind, rest),
         rest => ("cuts", rest),
     };
     let numbers = rest.iter().map(|word| word.parse()).collect::<Result<Vec<u64>, _>>().ok()?;
@@ -258,9 +278,18 @@ fn obey(words: &[&str]) -> Option<Verdict> {
         ("lives", 0..=3) => {
             campaign::run(Campaign { seed: number(0, 1), programs: number(1, LIVES), judged_every: number(2, JUDGED_EVERY), threads })
         }
-        ("log", 0..=5) => {
-            let (again, taken, every) = (number(2, LOG_AGAIN), number(3, LOG_TAKEN), number(4, 1));
-            logs(number(0, 1), number(1, LOG_OPERATIONS) as usize, (again, taken, every), threads)
+        ("log" | "volumes", 0..=5) => {
+            let subject = if kind == "log" { Subject::Files } else { Subject::Volume };
+            let (operations, again) = (number(1, LOG_OPERATIONS) as usize, number(2, LOG_AGAIN));
+            let cutting = Cutting { subject, seed: number(0, 1), operations, again, every: number(4, 1) };
+            let taken = |recorded: &Recorded| match subject {
+                Subject::Files => number(3, LOG_TAKEN),
+                Subject::Volume => {
+                    let images = recorded.recording.cuts().len() as u64 * IMAGES_OF_A_CUT;
+                    images.checked_div(number(3, VOLUMES_JUDGED)).unwrap_or(0)
+                }
+            };
+            logs(cutting, taken, threads)
         }
         ("liars", 0..=1) => badly(number(0, LIARS_BLOCKS), threads),
         ("zia", 0..=2) => providers(number(0, zia::RECORDS), numbers.get(1).copied(), threads),

@@ -4,7 +4,7 @@ use crate::common::{Disk, Place, blocks, features, options, software, write_reco
 use abd::Abd;
 use dpusm::{
     BreakerPolicy, BreakerState, Capabilities, DeviceHandle, DeviceState, Fault as TestFault, Feature, Graph, OpError, OpKind, Program,
-    Provider, RegisterOptions, Registry, RegistryError, Sizes, Tally,
+    Provider, RegisterOptions, Registry, RegistryError, Shapes, Sizes, Tally, random_shapes,
 };
 use exec::{Exec, Inline, Lockstep, Pool, completion};
 use ondisk::{ByteOrder, Checksum, Compression};
@@ -73,6 +73,31 @@ fn liars_are_refused_by_name() {
             }
             faulty.release_stalled();
         }
+    }
+}
+
+/// A provider that changes what it was only to read would pass: its answers are right, and what is written after them is not.
+#[test]
+fn who_changes_what_it_only_reads_is_found_out() {
+    let kinds = [OpKind::ZeroTest, OpKind::Compare, OpKind::Compress, OpKind::Decompress, OpKind::Checksum];
+    for kind in kinds.into_iter().chain([OpKind::RaidGenerate, OpKind::RaidReconstruct, OpKind::Store]) {
+        let exec = inline();
+        let spoil = Some(Fault { harm: Harm::Spoil, when: When::Kind { kind, skip: 0 } });
+        let faulty = || Faulty::new(&exec, "spoiler", small(&exec));
+        let tested = faulty();
+        tested.inject(spoil);
+        let device = Registry::new(&exec).register(tested, &options()).unwrap();
+        let faults: Vec<TestFault> = device.disabled().iter().map(|one| one.fault).collect();
+        assert!(!faults.is_empty() && faults.iter().all(|fault| *fault == TestFault::ChangedSource), "{kind:?}: {faults:?}");
+        // Random shapes have no write to a disk, and sum up what they read afterwards.
+        if matches!(kind, OpKind::Store | OpKind::Checksum) {
+            continue;
+        }
+        let later = faulty();
+        let device = Registry::new(&exec).register(later.clone(), &options()).unwrap();
+        later.inject(spoil);
+        let found = random_shapes(&device, &Shapes { count: 400, bytes_max: 8192, ..Shapes::default() }).unwrap_err();
+        assert_eq!(found.fault, TestFault::ChangedSource, "{kind:?}: {found}");
     }
 }
 

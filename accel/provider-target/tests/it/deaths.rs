@@ -1,10 +1,10 @@
 //! Targets that die, links that are cut for good, leases that run out: what was acknowledged is on the disks, the rest is software's.
 
 use crate::common::proxy::{Fate, Proxy};
-use crate::common::{DEADLINE_NS, Host, Side, blocks, features, is_on, options, setup, software, until, write_in_software, write_on};
+use crate::common::{DEADLINE_NS, Host, Side, blocks, exec, features, is_on, options, setup, software, until, write_in_software, write_on};
 use abd::Abd;
 use dpusm::{Graph, OpError, Submission};
-use exec::{Exec, Mutex, Pool};
+use exec::Mutex;
 use provider_target::TargetProvider;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,10 +14,6 @@ const BLOCK: usize = 32 << 10;
 const NEVER: u64 = u64::MAX;
 /// Long enough for a slow machine between two frames, short enough for many deaths.
 const LEASE_MS: u64 = 1000;
-
-fn exec() -> Exec {
-    Arc::new(Pool::new(3))
-}
 
 /// Writes records, by software where the target does not; how many the target acknowledged. Those were on the disks already
 /// when it said so.
@@ -139,6 +135,27 @@ fn what_waits_for_a_dead_target_ends_at_once() {
         assert_eq!(host.device.alloc(512).map(|_| ()), Err(OpError::Down));
         assert!(!host.provider.is_down(), "its lease goes on: what it was writing may land");
     }
+}
+
+/// What a target that cannot be reached may be writing is waited for: were it given up, its user would write in software, and the target once more
+/// after that, over what others wrote there since.
+#[test]
+fn what_a_dead_target_may_be_writing_is_waited_for() {
+    /// Time for which that is seen.
+    const WAIT_NS: u64 = 1_000_000_000;
+    let side = Side::new("writing", features(), setup(3_600_000));
+    let listening = side.tcp();
+    let is_cut = Arc::new(AtomicU64::new(0));
+    let own = is_cut.clone();
+    let judge = move || if own.load(Ordering::Acquire) == 1 { Fate::Cut } else { Fate::Pass };
+    let proxy = Proxy::new(listening.address(), Arc::new(judge));
+    let host = Host::new(&exec(), &proxy.address, &side.folder.0, 512);
+    let stores = host.open(&side.disks("written")).unwrap();
+    let buffer = host.device.alloc(BLOCK).unwrap();
+    is_cut.store(1, Ordering::Release);
+    let mut graph = Graph::new();
+    graph.store(buffer.whole(), &stores[0], 0);
+    assert_eq!(host.device.run(graph, WAIT_NS).unwrap().all(), Err(OpError::Timeout));
 }
 
 /// A host that dies, or is cut off, leaves nothing behind: its memory is others' after a lease.

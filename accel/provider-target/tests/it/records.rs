@@ -1,18 +1,14 @@
 //! Records through a target: what crosses the link, over every kind of socket, also one that damages frames.
 
 use crate::common::proxy::{Fate, Proxy};
-use crate::common::{Host, Side, blocks, features, is_on, secret, setup, software, until, write_on};
+use crate::common::{Host, Side, blocks, exec, features, is_on, secret, setup, software, until, write_on};
 use abd::{Abd, AbdPart};
 use dpusm::{Graph, OpError};
-use exec::{Exec, Mutex, Pool, SplitMix};
+use exec::{Exec, Mutex, SplitMix};
 use provider_target::{ConnectError, TargetOptions, TargetProvider};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use target_wire::{Refusal, Secret};
-
-fn exec() -> Exec {
-    Arc::new(Pool::new(3))
-}
 
 /// Everything that software can do, done by a target: a capability that differs over the link would write what cannot be read.
 #[test]
@@ -48,14 +44,7 @@ fn a_record_crosses_the_link_once_in_two_round_trips() {
     let stores = host.open(&disks).unwrap();
     for bytes in [128 << 10, 1 << 20] {
         let blocks = blocks(8, bytes, false);
-        let before = host.provider.stats();
-        for (number, block) in blocks.iter().enumerate() {
-            write_on(&host.device, &stores, block, (number * bytes) as u64).unwrap();
-        }
-        let crossed = host.provider.stats().since(&before);
-        for (number, block) in blocks.iter().enumerate() {
-            assert!(is_on(&disks, &software(block), (number * bytes) as u64), "record {number} of {bytes}");
-        }
+        let crossed = host.write_all(&disks, &stores, &blocks);
         let logical = (blocks.len() * bytes) as f64;
         let (ratio, trips) = (crossed.bytes() as f64 / logical, crossed.round_trips as f64 / blocks.len() as f64);
         println!("records of {bytes}: {ratio:.4} bytes per logical byte, {trips} round trips per record, {crossed:?}");
@@ -71,13 +60,7 @@ fn a_record_crosses_the_link_once_in_two_round_trips() {
     host.device.run(graph, crate::common::DEADLINE_NS).unwrap().all().unwrap();
     let stats = side.target.stats();
     assert_eq!((stats.buffers, stats.buffer_bytes), (1, 512), "{stats:?}");
-    assert_eq!(host.provider_memory(), 1);
-}
-
-impl Host {
-    fn provider_memory(&self) -> u64 {
-        self.device.memory().unwrap().active.buffers
-    }
+    assert_eq!(host.device.memory().unwrap().active.buffers, 1);
 }
 
 /// One frame in a hundred with a flipped bit, anywhere in it: every record is right, nothing ran twice, nobody noticed.
@@ -122,11 +105,7 @@ fn damage(is_local: bool) {
         assert_eq!(sum, Ok(wanted.checksum), "record {number}");
         assert!(is_on(&disks, &wanted, (number * 4096) as u64), "record {number}");
         // What comes back is under a CRC as well.
-        let buffer = host.device.alloc(block.len()).unwrap();
-        let mut graph = Graph::new();
-        graph.copy_in(block, &buffer.whole());
-        let node = graph.copy_out(buffer.whole(), vec![AbdPart::scratch(1000), AbdPart::scratch(block.len() - 1000)]);
-        let back = host.device.run(graph, crate::common::DEADLINE_NS).unwrap().take_bytes(node).unwrap();
+        let back = host.round_trip_into(block, vec![AbdPart::scratch(1000), AbdPart::scratch(block.len() - 1000)]);
         assert!(back == *block, "record {number} came back changed");
     }
     let (stats, target) = (host.provider.stats(), side.target.stats());

@@ -1,10 +1,9 @@
 //! Memory that host and target share: records cross no socket, and whatever is wrong with that memory costs speed, nothing else.
 
 use crate::common::proxy::{Fate, Proxy};
-use crate::common::{DEADLINE_NS, Host, Side, blocks, features, is_on, options, setup, software, write_on};
-use abd::{Abd, AbdPart};
+use crate::common::{DEADLINE_NS, Host, Side, blocks, exec, features, options, setup};
+use abd::AbdPart;
 use dpusm::Graph;
-use exec::{Exec, Pool};
 use provider_target::{LinkStats, TargetOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,21 +11,8 @@ use target_server::TargetSetup;
 
 const SLOT: usize = 64 << 10;
 
-fn exec() -> Exec {
-    Arc::new(Pool::new(3))
-}
-
 fn shared(stats: &LinkStats) -> u64 {
     stats.shared_out + stats.shared_in + stats.shared_full
-}
-
-/// There and back, in one program; what came back.
-fn round_trip(host: &Host, block: &Abd) -> Abd {
-    let buffer = host.device.alloc(block.len()).unwrap();
-    let mut graph = Graph::new();
-    graph.copy_in(block, &buffer.whole());
-    let node = graph.copy_out(buffer.whole(), vec![AbdPart::scratch(block.len())]);
-    host.device.run(graph, DEADLINE_NS).unwrap().take_bytes(node).unwrap()
 }
 
 /// The point of it: on one machine a record does not cross the socket at all, in either direction.
@@ -40,20 +26,13 @@ fn a_record_does_not_cross_the_socket() {
     for bytes in [128 << 10, 1 << 20] {
         let blocks = blocks(8, bytes, false);
         let logical = (blocks.len() * bytes) as u64;
-        let before = host.provider.stats();
-        for (number, block) in blocks.iter().enumerate() {
-            write_on(&host.device, &stores, block, (number * bytes) as u64).unwrap();
-        }
-        let crossed = host.provider.stats().since(&before);
-        for (number, block) in blocks.iter().enumerate() {
-            assert!(is_on(&disks, &software(block), (number * bytes) as u64), "record {number} of {bytes}");
-        }
+        let crossed = host.write_all(&disks, &stores, &blocks);
         println!("records of {bytes}: {} of {logical} bytes crossed the socket, {crossed:?}", crossed.bytes());
         assert!(crossed.bytes() < logical / 50, "{crossed:?}");
         assert_eq!((crossed.shared_out, crossed.shared_in, crossed.shared_full), (logical, 0, 0));
         assert_eq!(crossed.round_trips, 2 * blocks.len() as u64);
         let before = host.provider.stats();
-        assert!(blocks.iter().all(|block| round_trip(&host, block) == *block));
+        assert!(blocks.iter().all(|block| host.round_trip(block) == *block));
         let crossed = host.provider.stats().since(&before);
         assert!(crossed.bytes() < logical / 50, "{crossed:?}");
         assert_eq!((crossed.shared_out, crossed.shared_in, crossed.resent), (logical, logical, 0));
@@ -70,7 +49,7 @@ fn without_shared_memory_everything_is_as_before() {
         let own = if host_shares { own } else { TargetOptions { shared_bytes: 0, ..own } };
         let host = Host::with(&exec(), &own, &side.folder.0, 512);
         let block = &blocks(1, 128 << 10, false)[0];
-        assert!(round_trip(&host, block) == *block);
+        assert!(host.round_trip(block) == *block);
         let stats = host.provider.stats();
         assert!(stats.bytes_out > block.len() as u64 && stats.bytes_in > block.len() as u64, "{stats:?}");
         assert_eq!((shared(&stats), stats.resent, stats.reconnects), (0, 0, 0), "{stats:?}");
@@ -87,7 +66,7 @@ fn records_that_find_no_slot_are_in_frames() {
     // One after another: each finds its slots free again.
     let some = blocks(50, SLOT, false);
     let before = host.provider.stats();
-    assert!(some.iter().all(|block| round_trip(&host, block) == *block));
+    assert!(some.iter().all(|block| host.round_trip(block) == *block));
     let crossed = host.provider.stats().since(&before);
     assert_eq!((crossed.shared_out, crossed.shared_in, crossed.shared_full), (50 * SLOT as u64, 50 * SLOT as u64, 0));
     // All at once, and some that are longer than all slots together.
@@ -113,7 +92,7 @@ fn records_that_find_no_slot_are_in_frames() {
     assert!(crossed.shared_full >= 40 && crossed.bytes_out > 20 * 3 * SLOT as u64 && crossed.resent == 0, "{crossed:?}");
     // And free again afterwards.
     let before = host.provider.stats();
-    assert!(round_trip(&host, &some[0]) == some[0]);
+    assert!(host.round_trip(&some[0]) == some[0]);
     assert_eq!(host.provider.stats().since(&before).shared_out, SLOT as u64);
 }
 
@@ -131,7 +110,7 @@ fn a_target_that_lies_about_its_room_is_not_believed() {
         let host = Host::new(&exec(), &proxy.address, &side.folder.0, 512);
         lies.store(true, Ordering::Release);
         let executed = side.target.stats().executed;
-        assert!(round_trip(&host, block) == *block, "{length}");
+        assert!(host.round_trip(block) == *block, "{length}");
         let stats = host.provider.stats();
         // Asked again, for an answer in a frame; it was not run again.
         assert_eq!((stats.resent, side.target.stats().executed), (1, executed + 1), "{length}: {stats:?}");

@@ -1,6 +1,7 @@
 //! Plots of rows as SVG text, drawn by the library `plotters`.
 
 use crate::matrix::cell::{Layer, Mode, Pattern, Row, name_of, size_name};
+use plotters::coord::Shift;
 use plotters::prelude::*;
 use std::collections::BTreeMap;
 
@@ -52,76 +53,74 @@ impl Quantity {
 /// Line of a plot: a layer and its points (place on the axis, value).
 type Line = (Layer, Vec<(f64, f64)>);
 
+/// Area that a plot is drawn in.
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+fn said<E: std::error::Error + Send + Sync>(error: DrawingAreaErrorKind<E>) -> String {
+    error.to_string()
+}
+
+/// Text of an image that `fill` draws on white ground; empty where the largest value, `most`, is none.
+fn image(most: f64, fill: impl FnOnce(&Area<'_>) -> Result<(), String>) -> Result<String, String> {
+    let mut svg = String::new();
+    if most > 0.0 {
+        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        area.fill(&WHITE).map_err(said)?;
+        fill(&area)?;
+        area.present().map_err(said)?;
+    }
+    Ok(svg)
+}
+
+/// Begins a chart with its title, and room for what is written below it.
+fn chart<'a, 'b>(area: &'a Area<'b>, title: &str) -> ChartBuilder<'a, 'static, SVGBackend<'b>> {
+    let mut chart = ChartBuilder::on(area);
+    chart.caption(title, ("sans-serif", 13)).margin(8).x_label_area_size(24);
+    chart
+}
+
 fn draw(title: &str, names: &[String], lines: &[Line]) -> Result<String, String> {
     let most = lines.iter().flat_map(|(_, points)| points).map(|(_, value)| *value).fold(0.0, f64::max);
-    if most <= 0.0 {
-        return Ok(String::new());
-    }
-    let mut svg = String::new();
-    let failed = |error: DrawingAreaErrorKind<_>| error.to_string();
-    {
-        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        area.fill(&WHITE).map_err(failed)?;
+    image(most, |area| {
         let right = (names.len() as f64 - 1.0).max(0.5);
-        let mut chart = ChartBuilder::on(&area)
-            .caption(title, ("sans-serif", 13))
-            .margin(8)
-            .x_label_area_size(24)
-            .y_label_area_size(46)
-            .build_cartesian_2d(0.0..right, 0.0..most * 1.1)
-            .map_err(failed)?;
+        let mut chart = chart(area, title).y_label_area_size(46).build_cartesian_2d(0.0..right, 0.0..most * 1.1).map_err(said)?;
         let label = |place: &f64| match (place - place.round()).abs() < 0.01 {
             true => names.get(place.round() as usize).cloned().unwrap_or_default(),
             false => String::new(),
         };
-        chart.configure_mesh().x_labels(names.len().max(2)).y_labels(5).x_label_formatter(&label).draw().map_err(failed)?;
+        chart.configure_mesh().x_labels(names.len().max(2)).y_labels(5).x_label_formatter(&label).draw().map_err(said)?;
         for (layer, points) in lines {
             let colour = COLOURS.iter().find(|(known, _)| known == layer).map_or(BLACK, |(_, colour)| *colour);
             chart
                 .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)).point_size(3))
-                .map_err(failed)?
+                .map_err(said)?
                 .label(name_of(*layer))
                 .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 12, y)], colour.stroke_width(2)));
         }
         let mut labels = chart.configure_series_labels();
         labels.background_style(WHITE.mix(0.7)).label_font(("sans-serif", 10)).position(SeriesLabelPosition::UpperLeft);
-        labels.draw().map_err(failed)?;
-        area.present().map_err(failed)?;
-    }
-    Ok(svg)
+        labels.draw().map_err(said)
+    })
 }
 
 /// Plot with one bar for each name, with its value beside it.
 pub fn bars(title: &str, bars: &[(&str, f64)]) -> Result<String, String> {
     let most = bars.iter().map(|(_, value)| *value).fold(0.0, f64::max);
-    if most <= 0.0 {
-        return Ok(String::new());
-    }
-    let mut svg = String::new();
-    let failed = |error: DrawingAreaErrorKind<_>| error.to_string();
-    {
-        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        area.fill(&WHITE).map_err(failed)?;
+    image(most, |area| {
         let count = bars.len();
-        let mut chart = ChartBuilder::on(&area)
-            .caption(title, ("sans-serif", 13))
-            .margin(8)
-            .x_label_area_size(24)
-            .build_cartesian_2d(0.0..most * 1.05, 0.0..count as f64)
-            .map_err(failed)?;
-        chart.configure_mesh().disable_y_mesh().x_labels(5).draw().map_err(failed)?;
+        let mut chart = chart(area, title).build_cartesian_2d(0.0..most * 1.05, 0.0..count as f64).map_err(said)?;
+        chart.configure_mesh().disable_y_mesh().x_labels(5).draw().map_err(said)?;
         for (index, (name, value)) in bars.iter().enumerate() {
             let top = (count - index) as f64;
             let colour = COLOURS[index % COLOURS.len()].1;
             let bar = Rectangle::new([(0.0, top - 0.92), (*value, top - 0.5)], colour.mix(0.75).filled());
             let digits = if most < 10.0 { 2 } else { 0 };
             let label = Text::new(format!("{name}: {value:.digits$}"), (0.0, top - 0.12), ("sans-serif", 12));
-            chart.draw_series(std::iter::once(bar)).map_err(failed)?;
-            chart.draw_series(std::iter::once(label)).map_err(failed)?;
+            chart.draw_series(std::iter::once(bar)).map_err(said)?;
+            chart.draw_series(std::iter::once(label)).map_err(said)?;
         }
-        area.present().map_err(failed)?;
-    }
-    Ok(svg)
+        Ok(())
+    })
 }
 
 /// Plots of rows, one for each (kind of devices, layout, pattern, mode, size, streams); its axis is the number of devices.

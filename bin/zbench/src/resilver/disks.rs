@@ -10,7 +10,7 @@ use crate::simulated::Simulated;
 use crate::subject::Opener;
 use abd::Abd;
 use device::{BlockDevice, DeviceError, DeviceIo, DeviceOp, DeviceReply};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
@@ -41,8 +41,7 @@ impl Disks {
     pub fn create(args: &Args, count: usize, bytes: u64, slower: u64) -> Result<Disks, String> {
         if args.devices_are == DisksAre::Simulated {
             let set = Arc::new(Simulated::create(count, bytes, args.slower * slower));
-            let paths = (0..count).map(|index| set.device(index).facts().path.clone()).collect();
-            return Ok(Disks { bandwidth: set.bandwidth(), kind: Kind::Simulated(set), paths, bytes });
+            return Ok(Disks { bandwidth: set.bandwidth(), paths: set.paths(), kind: Kind::Simulated(set), bytes });
         }
         let set = DeviceSet::create(DeviceKind::Loops, &args.backing, count, bytes, None)?;
         let bandwidth = [args.read_cap_mb, args.write_cap_mb].map(|cap| (cap * 1_000_000 / slower).max(1_000_000));
@@ -61,12 +60,10 @@ impl Disks {
 
     /// Opener of the devices by their paths.
     pub fn opener(&self) -> Opener {
-        let Kind::Simulated(set) = &self.kind else { return Opener::default() };
-        let (set, paths) = (set.clone(), self.paths.clone());
-        Opener::new(move |path: &Path| {
-            let index = paths.iter().position(|known| known == path).ok_or(format!("{}: no such device", path.display()))?;
-            Ok(set.device(index))
-        })
+        match &self.kind {
+            Kind::Loops(_) => Opener::default(),
+            Kind::Simulated(set) => set.opener(),
+        }
     }
 
     /// Makes the devices as slow as they are to be, or as fast as the machine.

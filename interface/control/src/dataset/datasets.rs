@@ -13,7 +13,9 @@ use crate::mount::unmounting::Unmounter;
 use crate::mount::wish::Wish;
 use crate::pool::{OpenPool, Pools};
 use crate::requests::done;
-use control_api::{DatasetCreate, DatasetDestroy, DatasetInherit, DatasetRename, DatasetSet, ErrorKind, Failure, Response, SnapshotCreate};
+use control_api::{
+    DatasetCreate, DatasetDestroy, DatasetInherit, DatasetRename, DatasetSet, ErrorKind, Failure, Remark, Response, SnapshotCreate,
+};
 use dsl::prop::table;
 use dsl::{CreateDataset, DatasetHandle, DslError};
 use exec::Exec;
@@ -413,7 +415,7 @@ struct Planned {
     options: CreateDataset,
     properties: BTreeMap<String, String>,
     /// Remarks on the properties, for the answer.
-    remarks: Vec<String>,
+    remarks: Vec<Remark>,
 }
 
 fn plan(pool: &OpenPool, request: &DatasetCreate) -> Result<Planned, Failure> {

@@ -3,7 +3,7 @@
 
 use crate::failure::because;
 use crate::pool::objections::of_word;
-use control_api::{ErrorKind, Failure, Response, WITHOUT_EFFECT};
+use control_api::{ErrorKind, Failure, Remark, Response, WITHOUT_EFFECT};
 use std::collections::BTreeMap;
 
 /// Effect of a property here.
@@ -127,7 +127,7 @@ pub(crate) fn around(
     let warnings = said.map_err(|why| because(ErrorKind::Unsupported, what(), why))?;
     let mut response = work()?;
     if let Response::Done { remarks } | Response::Created { remarks, .. } = &mut response {
-        remarks.extend(warnings);
+        remarks.extend(warnings.into_iter().map(Remark::Warning));
     }
     Ok(response)
 }

@@ -9,7 +9,7 @@ use crate::mount::turns::Turn;
 use crate::mount::unmounting::Unmounter;
 use crate::mount::wish::Wish;
 use crate::pool::OpenPool;
-use control_api::{ErrorKind, Failure, Response};
+use control_api::{ErrorKind, Failure, Remark, Response};
 use dsl::PropSource;
 use std::sync::Arc;
 
@@ -71,8 +71,8 @@ impl Follower<'_> {
         // The property is what was asked for, whether or not something can be mounted there (OpenZFS: `set_callback`).
         again.extend(new.into_iter().filter(|_| changed.is_ok()));
         let unable = self.mounter.mount_wishes(&turn, again);
-        let mut remarks: Vec<String> = unable.iter().map(Failure::to_string).collect();
-        remarks.extend((!unable.is_empty()).then(|| UNABLE.to_string()));
+        let mut remarks: Vec<Remark> = unable.iter().map(|failure| Remark::Warning(failure.to_string())).collect();
+        remarks.extend((!unable.is_empty()).then(|| Remark::Warning(UNABLE.to_string())));
         let mut failures = Vec::new();
         changed?;
         apply_settings(pool);
@@ -89,14 +89,14 @@ impl Follower<'_> {
     }
 
     /// Mounts anew what is not in use, as users can't change mounts in place; for the rest the answer says what has to wait.
-    fn mount_anew(&self, turn: &Turn<'_>, pool: &Arc<OpenPool>, name: &str, flags: &[&str]) -> Result<Option<String>, Failure> {
+    fn mount_anew(&self, turn: &Turn<'_>, pool: &Arc<OpenPool>, name: &str, flags: &[&str]) -> Result<Option<Remark>, Failure> {
         match self.unmounter.unmount_tree(turn, pool, name, false, Directory::Keep) {
             Ok(again) => failure::joined(self.mounter.mount_wishes(turn, again)).map(|()| None),
             Err(failure) if failure.kind == ErrorKind::Busy => {
                 // The server itself refuses writes and leaves times alone.
                 let later: Vec<&str> = flags.iter().copied().filter(|flag| !["readonly", "atime", "relatime"].contains(flag)).collect();
                 let remark = format!("{}: takes effect when the file systems that are in use are mounted again", later.join(", "));
-                Ok((!later.is_empty()).then_some(remark))
+                Ok((!later.is_empty()).then_some(Remark::Output(remark)))
             }
             Err(failure) => Err(failure),
         }

@@ -2,7 +2,7 @@
 //! `zvol_volsize_to_reservation`, `zfs_add_synthetic_resv`, `zfs_fix_auto_resv`).
 
 use crate::failure::because;
-use control_api::{ErrorKind, Failure};
+use control_api::{ErrorKind, Failure, Remark};
 use dsl::prop::table::{Parsed, native, size as size_of};
 use dsl::volume::{DEFAULT_BLOCK_BYTES, SIZE_MAX};
 use dsl::{DatasetHandle, DslError};
@@ -30,7 +30,7 @@ pub(crate) struct NewVolume {
     /// Properties that are set: what was asked for, and the space that is kept.
     pub properties: BTreeMap<String, String>,
     /// Remarks on its properties, for the answer.
-    pub remarks: Vec<String>,
+    pub remarks: Vec<Remark>,
 }
 
 impl NewVolume {
@@ -65,14 +65,15 @@ impl NewVolume {
         if is_auto || !sparse && !properties.contains_key("refreservation") {
             properties.insert("refreservation".to_string(), reservation(tree, size, block_size).to_string());
         }
-        let remarks = given.and_then(|given| waste(given, usual, least)).into_iter().collect();
+        let remarks = given.and_then(|given| waste(given, usual, least)).map(Remark::Warning).into_iter().collect();
         Ok(NewVolume { size, block_size, properties, remarks })
     }
 }
 
 /// Remark on a volume that was made.
-pub(crate) fn notice(name: &str) -> String {
-    format!("volume '{name}' is the file dev/zvol/{name} in the daemon's state directory, and no block device: 'losetup' makes one of it")
+pub(crate) fn notice(name: &str) -> Remark {
+    let file = format!("the file dev/zvol/{name} in the daemon's state directory");
+    Remark::Warning(format!("volume '{name}' is {file}, and no block device: 'losetup' makes one of it"))
 }
 
 /// Block size in bytes of a volume that is made without one, and the smallest amount that the vdevs allocate (OpenZFS: `default_volblocksize`).

@@ -111,7 +111,7 @@ impl BlockDevice for ServedFile {
         if let Err(error) = io.check(&self.file.facts, self.size_bytes()) {
             return io.fail(error);
         }
-        let DeviceIo { op, offset, then } = io;
+        let DeviceIo { op, offset, then, .. } = io;
         let file = self.file.clone();
         self.workers.push(Box::new(move || file.run(op, offset, then)));
     }

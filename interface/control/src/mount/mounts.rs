@@ -493,11 +493,7 @@ impl Mounts {
             let source: Weak<Zfs> = Arc::downgrade(&zfs);
             let tells_xattrs = dataset.logs_xattrs();
             let log = dataset.intent_log(source).map_err(|error| failure::dataset("mount", &name, &error))?;
-            zfs.set_log(log, tells_xattrs);
-        }
-        // The arena hears of it, and numbers that become free rest.
-        if !zfs.is_read_only() && !opens.settings.read_only {
-            zfs.drain_unlinked().map_err(|error| because(ErrorKind::Io, &*what, error))?;
+            zfs.begin(log, tells_xattrs, !opens.settings.read_only).map_err(|error| because(ErrorKind::Io, &*what, error))?;
         }
         let snapshots: Option<Arc<dyn SnapshotSource>> = if dataset.is_snapshot() { None } else { Some(dataset) };
         let handler = ZplFuse::new(zfs.clone(), snapshots).with_health(opens.is_suspended).with_workers(opens.works_in);

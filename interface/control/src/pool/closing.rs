@@ -15,7 +15,7 @@ use crate::mount::unmounting::Unmounter;
 use crate::pool::cache_file::PoolsFile;
 use crate::pool::{OpenPool, Pools};
 use crate::requests::done;
-use control_api::{ErrorKind, Failure, PoolTarget, Response};
+use control_api::{ErrorKind, Failure, PoolTarget, Remark, Response};
 use exec::{Condvar, Exec, Mutex};
 use pool::{Pool, PoolError};
 use std::sync::Arc;
@@ -185,7 +185,8 @@ impl Closer {
             // Letting go of it waits for the device.
             drop(self.exec.spawn_operation("z-close", Box::new(move || drop(open))));
         }
-        Response::Done { remarks: vec![format!("warning: a device of pool '{name}' does not answer; the pool is given up")] }
+        let remark = format!("warning: a device of pool '{name}' does not answer; the pool is given up");
+        Response::Done { remarks: vec![Remark::Warning(remark)] }
     }
 
     fn close_now(&self, order: &Order, closing: &Closing) -> Result<Response, Failure> {
@@ -200,7 +201,7 @@ impl Closer {
         let unmounted = self.unmounter.unmount_tree(&turn, &open, &open.name(), target.force, Directory::RemoveMade).map(drop);
         drop(turn);
         let left = match unmounted {
-            Err(failure) if target.force => Some(format!("warning: {failure}")),
+            Err(failure) if target.force => Some(Remark::Warning(format!("warning: {failure}"))),
             unmounted => unmounted.map(|()| None)?,
         };
         mounts.remove_made_directories();
@@ -231,9 +232,9 @@ impl Closer {
             // As in OpenZFS, where nobody is told (`spa_export_common`).
             Ok(()) if is_kept => {
                 let name = &target.pool;
-                Ok(vec![format!(
+                Ok(vec![Remark::Warning(format!(
                     "warning: '{name}' was imported read-only: it is closed now, and still on its devices; import it to destroy it"
-                )])
+                ))])
             }
             Ok(()) => Ok(Vec::new()),
             Err(_) if target.force && *verb == "destroy" => {
@@ -241,7 +242,8 @@ impl Closer {
                 Err(because(ErrorKind::Io, order.what(), why).advise("it is not open any more; import and destroy it when they are back"))
             }
             Err(_) if target.force => {
-                Ok(vec![format!("warning: pool '{}' could not be written; what was not synced is lost", target.pool)])
+                let name = &target.pool;
+                Ok(vec![Remark::Warning(format!("warning: pool '{name}' could not be written; what was not synced is lost"))])
             }
             Err(error) => Err(pool_failure(order.what(), &error)),
         };

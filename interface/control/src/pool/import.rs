@@ -8,7 +8,7 @@ use crate::pool::intake::{ImportWish, Intake};
 use crate::pool::objections::{Occasion, objection};
 use crate::pool::properties::{altroot_of, cachefile_of, set_stored};
 use crate::requests::done;
-use control_api::{ErrorKind, Failure, ImportSearch, PoolImport, Response, new_pool_name_objection, shown};
+use control_api::{ErrorKind, Failure, ImportSearch, PoolImport, Remark, Response, new_pool_name_objection, shown};
 use ondisk::Guid;
 use pool::{FoundPool, PoolError, PoolState};
 
@@ -77,9 +77,10 @@ pub(crate) fn import(intake: &Intake, request: &PoolImport) -> Result<Response, 
     Ok(Response::Done { remarks })
 }
 
-fn remarked(mut failure: Failure, remarks: &[String]) -> Failure {
+fn remarked(mut failure: Failure, remarks: &[Remark]) -> Failure {
     if !remarks.is_empty() {
         let next = failure.next.take().map(|next| format!("{next}\n")).unwrap_or_default();
+        let remarks: Vec<String> = remarks.iter().map(Remark::to_string).collect();
         failure.next = Some(next + &remarks.join("\n"));
     }
     failure
@@ -117,7 +118,8 @@ fn import_one(intake: &Intake, found: &FoundPool, request: &PoolImport, read_onl
     let mut response = intake.import_devices(&paths, found.guid(), &ImportWish::new(request, read_only, false, what.clone()))?;
     if let (Response::Done { remarks }, true) = (&mut response, is_too_old) {
         let version = found.version();
-        remarks.push(format!("'{name}' was imported read-only: pool version {version} is too old to be written (26 and later are)"));
+        let why = format!("pool version {version} is too old to be written (26 and later are)");
+        remarks.push(Remark::Output(format!("'{name}' was imported read-only: {why}")));
     }
     let unset = set_asked(intake, request, &name, read_only, &what)?;
     if let Response::Done { remarks } = &mut response {
@@ -127,10 +129,11 @@ fn import_one(intake: &Intake, found: &FoundPool, request: &PoolImport, read_onl
 }
 
 /// Sets the properties that an import was asked for and that the pool keeps; tells which it could not (OpenZFS: `spa_import`).
-fn set_asked(intake: &Intake, request: &PoolImport, name: &str, read_only: bool, what: &str) -> Result<Vec<String>, Failure> {
+fn set_asked(intake: &Intake, request: &PoolImport, name: &str, read_only: bool, what: &str) -> Result<Vec<Remark>, Failure> {
     let kept = || request.properties.iter().filter(|(property, _)| !matches!(property.as_str(), "readonly" | "cachefile" | "altroot"));
     if read_only {
-        return Ok(kept().map(|(property, _)| format!("warning: property '{property}' was not set: '{name}' is read-only")).collect());
+        let unset = |(property, _)| Remark::Warning(format!("warning: property '{property}' was not set: '{name}' is read-only"));
+        return Ok(kept().map(unset).collect());
     }
     let Some(open) = intake.pools.get(name).filter(|_| kept().next().is_some()) else { return Ok(Vec::new()) };
     let what = format!("{what} with its properties");

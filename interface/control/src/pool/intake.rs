@@ -13,7 +13,7 @@ use crate::pool::properties::{altroot_of, cachefile_of};
 use crate::pool::{OpenPool, Pools};
 use crate::settings::Settings;
 use crate::watch::policy::{self, Care};
-use control_api::{ErrorKind, Failure, PoolImport, PoolTarget, Response};
+use control_api::{ErrorKind, Failure, PoolImport, PoolTarget, Remark, Response};
 use dsl::ReplayedLog;
 use exec::Exec;
 use metrics::Parameters;
@@ -55,8 +55,11 @@ impl<'a> ImportWish<'a> {
 }
 
 /// Warnings of logs that an import could not replay to their ends.
-fn lost_records(replayed: &[ReplayedLog]) -> Vec<String> {
-    let warning = |log: &ReplayedLog| Some(format!("warning: the intent log of '{}': {}", log.dataset, log.failure.as_ref()?));
+fn lost_records(replayed: &[ReplayedLog]) -> Vec<Remark> {
+    let warning = |log: &ReplayedLog| {
+        let failure = log.failure.as_ref()?;
+        Some(Remark::Warning(format!("warning: the intent log of '{}': {failure}", log.dataset)))
+    };
     replayed.iter().filter_map(warning).collect()
 }
 
@@ -142,14 +145,16 @@ impl Intake {
         let altroot = altroot_of(wish.request.altroot.as_ref(), properties, &wish.what)?;
         let lost = lost_records(pool.replayed());
         let failures = self.adopt(pool, (altroot, cachefile), !wish.request.no_mount);
-        let mut remarks: Vec<String> = failures.iter().map(Failure::to_string).collect();
+        let mut remarks: Vec<Remark> = failures.iter().map(|failure| Remark::Warning(failure.to_string())).collect();
         if !remarks.is_empty() {
-            remarks.push("Import was successful, but unable to mount some datasets".to_string());
+            remarks.push(Remark::Output("Import was successful, but unable to mount some datasets".to_string()));
         }
         remarks.extend(lost);
-        remarks.extend(failed.iter().map(|failure| format!("warning: the pool is opened without a device: {}", failure.why)));
+        let without = |failure: &Failure| Remark::Warning(format!("warning: the pool is opened without a device: {}", failure.why));
+        remarks.extend(failed.iter().map(without));
         if damaged > 0 {
-            remarks.push(format!("{damaged} damaged labels or uberblocks were passed over; 'zpool scrub' and 'zpool status' tell more"));
+            let more = "'zpool scrub' and 'zpool status' tell more";
+            remarks.push(Remark::Output(format!("{damaged} damaged labels or uberblocks were passed over; {more}")));
         }
         Ok(Response::Done { remarks })
     }

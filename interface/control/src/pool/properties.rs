@@ -79,7 +79,7 @@ pub(crate) fn set_stored(open: &OpenPool, name: &str, value: &str, what: &str) -
         PoolError::BadProperty => because(ErrorKind::Unsupported, what, format!("property '{name}' cannot be set in this version")),
         PoolError::BadValue if name == "bootfs" => because(ErrorKind::Invalid, what, format!("'{value}' is an invalid name")),
         PoolError::BadValue => because(ErrorKind::Invalid, what, format!("'{value}' is no value for '{name}'")),
-        PoolError::NoHostid => because(ErrorKind::Invalid, what, NO_HOSTID).advise("zgenhostid(8) gives this system one"),
+        PoolError::NoHostid => because(ErrorKind::Invalid, what, NO_HOSTID).advise("'zirconia hostid' gives this system one"),
         PoolError::NoProvider { .. } => because(ErrorKind::Invalid, what, "given provider does not exist")
             .advise("'zirconia provider list' shows those that do; 'zirconia provider load PATH' adds one"),
         other => pool_failure(what.to_string(), &other),

@@ -4,7 +4,7 @@ use crate::device::devices::Devices;
 use crate::device::names::find_leaf;
 use crate::failure::{because, pool_failure};
 use crate::pool::OpenPool;
-use control_api::{ErrorKind, ErrorScrubReport, Failure, PoolScrub, Response, ScanReport, ScrubAction, WITHOUT_EFFECT};
+use control_api::{ErrorKind, ErrorScrubReport, Failure, PoolScrub, Remark, Response, ScanReport, ScrubAction, WITHOUT_EFFECT};
 use device::{DeviceError, OpenOptions};
 use dmu::Objset;
 use pool::{Damaged, Pool, PoolError, ScanError, ScanFunction, ScanState, SweepKind, SweepState, SweepStatus};
@@ -209,7 +209,8 @@ pub(crate) fn scrub(devices: &Devices, request: &PoolScrub) -> Result<Response, 
         Ok(()) => {}
         // Nothing to pause is no error (OpenZFS: `zpool_scan`).
         Err(PoolError::Scan(ScanError::NotRunning)) if request.action == ScrubAction::Pause => {
-            return Ok(Response::Done { remarks: vec![format!("{WITHOUT_EFFECT}there is no active scrub to pause")] });
+            let remark = format!("{WITHOUT_EFFECT}there is no active scrub to pause");
+            return Ok(Response::Done { remarks: vec![Remark::Warning(remark)] });
         }
         Err(PoolError::Scan(error)) if kind_of(&error).is_some() => {
             return Err(because(kind_of(&error).unwrap_or(ErrorKind::Busy), what, error.to_string()));

@@ -4,6 +4,7 @@ use crate::mount::leaving::unmount_for_good;
 use crate::mount::returning::Returning;
 use crate::pool::OpenPool;
 use crate::report::iostat;
+use control_api::Remark;
 use exec::{Condvar, Exec, Mutex};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +21,12 @@ struct Open {
 }
 
 /// Data that ending now gives up: a sentence for each pool that cannot write what it was given.
-pub(crate) fn unwritten(pools: &[Arc<OpenPool>]) -> Vec<String> {
+pub(crate) fn unwritten(pools: &[Arc<OpenPool>]) -> Vec<Remark> {
     let cannot_write =
         |open: &&Arc<OpenPool>| !open.is_read_only() && (open.pool().zio().is_suspended() || open.pool().txgs().has_failed());
     let sentence = |open: &Arc<OpenPool>| {
-        format!("'{}' is suspended: what it could not write is given up, and it is left as after a crash", open.name())
+        let name = open.name();
+        Remark::Warning(format!("'{name}' is suspended: what it could not write is given up, and it is left as after a crash"))
     };
     pools.iter().filter(cannot_write).map(sentence).collect()
 }

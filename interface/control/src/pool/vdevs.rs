@@ -8,7 +8,7 @@ use crate::failure::{because, pool_failure, suspended};
 use crate::pool::cache_file::PoolsFile;
 use crate::pool::{OpenPool, Pools};
 use crate::requests::done;
-use control_api::{ErrorKind, Failure, NewDevice, PoolClear, PoolReopen, Response, VdevChange, VdevVerb};
+use control_api::{ErrorKind, Failure, NewDevice, PoolClear, PoolReopen, Remark, Response, VdevChange, VdevVerb};
 use exec::Exec;
 use pool::{LeafSpec, PoolError};
 use std::sync::Arc;
@@ -71,16 +71,16 @@ impl Vdevs {
     }
 
     /// Opens the leaf's device and brings it back; says when that does not help.
-    fn online(&self, open: &OpenPool, leaf: &Leaf, word: &str, expand: bool) -> Result<Vec<String>, PoolError> {
+    fn online(&self, open: &OpenPool, leaf: &Leaf, word: &str, expand: bool) -> Result<Vec<Remark>, PoolError> {
         self.revive(open, &|other| other.guid == leaf.guid, &|_| !leaf.state.is_usable())?;
         let state = open.pool().online(leaf.guid, None)?;
         if state != LeafState::Online {
             let mut remarks = vec![
-                format!("warning: device '{word}' onlined, but remains in faulted state"),
-                "use 'zpool replace' to replace devices that are no longer present".to_string(),
+                Remark::Output(format!("warning: device '{word}' onlined, but remains in faulted state")),
+                Remark::Output("use 'zpool replace' to replace devices that are no longer present".to_string()),
             ];
             if expand {
-                remarks.push(format!("warning: failed to expand usable space on unhealthy device '{word}'"));
+                remarks.push(Remark::Warning(format!("warning: failed to expand usable space on unhealthy device '{word}'")));
             }
             return Ok(remarks);
         }

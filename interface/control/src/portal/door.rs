@@ -9,10 +9,12 @@
 use super::names;
 use super::reservations;
 use super::rights::Rights;
+use super::running::{DRAIN, Running};
 use super::unit::VolumeUnit;
 use crate::pool::Pools;
 use crate::pool::opening::Opening;
-use crate::volume::{IsServed, there};
+use crate::volume::IsServed;
+use crate::volume::there::{self, SHARE_ISCSI};
 use control_api::StateDir;
 use exec::{Condvar, Exec, Mutex};
 use iscsi::{Disk, Options, Target, Targets};
@@ -23,15 +25,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::runtime::Handle;
 use zpl::direct::Tunables;
 
 /// File in the state directory with the rights.
 const RIGHTS: &str = "iscsi.json";
-/// Threads that move data between sockets and volumes.
-const THREADS: usize = 4;
 /// Pause between looks whether a pool came or went.
 const LOOK: Duration = Duration::from_secs(2);
 /// Pause between looks while the pools of the last time are being opened: initiators wait for them.
@@ -40,21 +38,12 @@ const LOOK_AT_START: Duration = Duration::from_millis(50);
 const FOLLOW: Duration = Duration::from_secs(2);
 /// Time for sessions that are told to end; requests of theirs that wait for a suspended pool end when that does.
 pub(super) const SESSIONS_END: Duration = Duration::from_secs(5);
-/// Time that initiators have to log out when the daemon ends.
-const DRAIN: Duration = Duration::from_secs(5);
 
 /// Listener that serves.
 pub(super) struct Open {
     pub(super) handle: Handle,
     pub(super) address: SocketAddr,
     pub(super) targets: Arc<Targets>,
-}
-
-/// Threads of the listener, and its end.
-struct Running {
-    runtime: Runtime,
-    served: JoinHandle<()>,
-    stop: watch::Sender<bool>,
 }
 
 /// Volume that is to be seen.
@@ -134,18 +123,18 @@ impl Portal {
     pub(crate) fn serve(self: &Arc<Self>, listener: std::net::TcpListener) -> io::Result<()> {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let runtime = Builder::new_multi_thread().worker_threads(THREADS).thread_name("z-iscsi").enable_all().build()?;
+        let mut running = Running::new("z-iscsi")?;
         let listener = {
-            let _inside = runtime.enter();
+            let _inside = running.handle().enter();
             TcpListener::from_std(listener)?
         };
         let targets = Targets::new(self.rights.clone());
         targets.set_coming(true);
-        let (stop, stopped) = watch::channel(false);
         let options = Options { drain: DRAIN, ..Options::default() };
-        let served = runtime.spawn(iscsi::serve(listener, targets.clone(), options, stopped));
-        let open = Arc::new(Open { handle: runtime.handle().clone(), address, targets });
-        *self.running.lock() = Some(Running { runtime, served, stop });
+        let stop = running.stop();
+        running.serve(iscsi::serve(listener, targets.clone(), options, stop));
+        let open = Arc::new(Open { handle: running.handle().clone(), address, targets });
+        *self.running.lock() = Some(running);
         *self.open.lock() = Some(open.clone());
         tracing::info!("volumes are served at {address} (iSCSI)");
         let own = self.clone();
@@ -156,20 +145,15 @@ impl Portal {
 
     /// Ends the listener: initiators are asked to log out first.
     pub(crate) fn end(&self) {
-        let Some(Running { runtime, served, stop }) = self.stop_looking() else { return };
-        // Nobody listens when it has ended by itself.
-        let _ = stop.send(true);
-        let end = async { tokio::time::timeout(2 * DRAIN, served).await.is_ok() };
-        if !runtime.block_on(end) {
-            tracing::warn!("requests of initiators are given up: they do not end");
+        if let Some(running) = self.stop_looking() {
+            running.end("initiators");
         }
-        runtime.shutdown_background();
     }
 
     /// Ends the listener at once.
     pub(crate) fn cut(&self) {
-        if let Some(Running { runtime, .. }) = self.stop_looking() {
-            runtime.shutdown_background();
+        if let Some(running) = self.stop_looking() {
+            running.cut();
         }
     }
 
@@ -250,7 +234,7 @@ impl Portal {
                 unknown.insert(pool.name());
                 continue;
             }
-            for handle in there::shared(&pool) {
+            for handle in there::shared(&pool, SHARE_ISCSI) {
                 let (volume, which) = (handle.name(), (handle.guid(), pool.load_guid()));
                 wanted.insert(names::target(&volume), Wanted { volume, pool: pool.name(), which });
             }

@@ -23,13 +23,15 @@ struct State {
 /// Work of a disk, and those who do it.
 pub(super) struct Hands {
     exec: Exec,
+    /// Name of the threads.
+    name: &'static str,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 impl Hands {
-    pub(super) fn new(exec: &Exec) -> Arc<Hands> {
-        Arc::new(Hands { exec: exec.clone(), state: Mutex::default(), changed: Condvar::new() })
+    pub(super) fn new(exec: &Exec, name: &'static str) -> Arc<Hands> {
+        Arc::new(Hands { exec: exec.clone(), name, state: Mutex::default(), changed: Condvar::new() })
     }
 
     /// Has a job done that may wait; at once, where nothing runs in the background.
@@ -50,7 +52,7 @@ impl Hands {
         drop(state);
         let own = self.clone();
         // Detached: it ends when there is nothing to do.
-        drop(self.exec.spawn_operation("z-iscsi-disk", Box::new(move || own.work())));
+        drop(self.exec.spawn_operation(self.name, Box::new(move || own.work())));
     }
 
     fn work(&self) {
@@ -86,7 +88,7 @@ mod tests {
     #[test]
     fn all_work_is_done_also_while_some_of_it_waits() {
         let exec: Exec = Arc::new(exec::Pool::new(2));
-        let hands = Hands::new(&exec);
+        let hands = Hands::new(&exec, "z-test");
         let (done, results) = mpsc::channel();
         let (go, held) = mpsc::channel::<()>();
         hands.give(Box::new(move || {

@@ -1,14 +1,18 @@
-//! The door of volumes to the network: targets of iSCSI, who may use them, and what of a volume each of them shows (docs/adr/0020).
+//! The doors of volumes to the network (docs/adr/0020): targets of iSCSI, who may use them, and what of a volume each of them shows; and exports of NBD.
 
 mod door;
+mod export;
+mod exports;
 mod hands;
 mod names;
 mod requests;
 mod reservations;
 mod rights;
+mod running;
 #[cfg(test)]
 mod tests;
 mod unit;
 
 pub(crate) use door::Portal;
+pub(crate) use exports::NbdDoor;
 pub(crate) use requests::changes_volumes;

@@ -2,8 +2,8 @@
 
 use super::door::{Portal, SESSIONS_END, Shown};
 use super::{names, reservations};
-use crate::volume::there::{SHARE, volumes};
-use control_api::{Failure, IscsiAllow, IscsiChap, IscsiDeny, IscsiReport, IscsiSession, IscsiTarget, Request, Response};
+use crate::volume::there::{SHARE_ISCSI, volumes};
+use control_api::{Failure, IscsiAllow, IscsiChap, IscsiDeny, IscsiReport, IscsiSession, IscsiTarget, Remark, Request, Response};
 use dsl::DatasetHandle;
 use iscsi::UnitError;
 use std::collections::BTreeMap;
@@ -84,20 +84,22 @@ impl Portal {
     }
 
     /// Ends sessions that began with another right; initiators log in again. The answer says what is missing for that.
-    fn changed_right(&self, target: &str, initiator: &str, remark: Option<String>) -> Response {
+    fn changed_right(&self, target: &str, initiator: &str, remark: Option<Remark>) -> Response {
         self.end_sessions(target, initiator);
-        let mut remarks: Vec<String> = remark.into_iter().collect();
+        let mut remarks: Vec<Remark> = remark.into_iter().collect();
         if self.open.lock().is_none() {
-            remarks.push("no volume is served now: ZIRCONIA_ISCSI in the daemon's environment says where (zirconiad(8))".to_string());
+            let why = "ZIRCONIA_ISCSI in the daemon's environment says where (zirconiad(8))";
+            remarks.push(Remark::Warning(format!("no volume is served now: {why}")));
         } else if !self.shown.lock().contains_key(target) {
-            remarks.push(format!("no volume is served as {target} now: 'zfs set {SHARE}=on POOL/VOLUME' has that done"));
+            let next = format!("'zfs set {SHARE_ISCSI}=on POOL/VOLUME' has that done");
+            remarks.push(Remark::Warning(format!("no volume is served as {target} now: {next}")));
         }
         Response::Done { remarks }
     }
 
     /// Ends the sessions of an initiator that may not write any more, and takes its reservations from it, on disk too: nobody else could release
     /// them. Gives words for who has to know that this could not be.
-    fn strip(&self, target: &str, initiator: &str) -> Option<String> {
+    fn strip(&self, target: &str, initiator: &str) -> Option<Remark> {
         self.end_sessions(target, initiator);
         let disk = self.shown.lock().get(target).map(|shown| shown.disk.clone());
         let open = self.open.lock().clone();
@@ -115,10 +117,10 @@ impl Portal {
                 }
                 None
             }
-            Err(_) => Some(format!(
-                "reservations of {initiator} on {target} may still be on disk: 'zfs inherit {} POOL/VOLUME' releases all of the volume's",
-                reservations::PROPERTY
-            )),
+            Err(_) => {
+                let next = format!("'zfs inherit {} POOL/VOLUME' releases all of the volume's", reservations::PROPERTY);
+                Some(Remark::Warning(format!("reservations of {initiator} on {target} may still be on disk: {next}")))
+            }
         }
     }
 

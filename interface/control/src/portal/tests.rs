@@ -1,5 +1,6 @@
-//! The disk of a volume, in a pool on a simulated device: its bytes, its shape, its reservations, and who may take it away.
+//! The disk of a volume, and its export, in a pool on a simulated device: bytes, shape, reservations, and who may take it away.
 
+use super::export::VolumeExport;
 use super::unit::VolumeUnit;
 use super::{names, reservations};
 use crate::mount::mounts::Mounts;
@@ -9,7 +10,8 @@ use control_api::ErrorKind;
 use device::BlockDevice;
 use dsl::{CreateDataset, DatasetHandle, DslError};
 use exec::{Exec, Inline, SplitMix};
-use iscsi::{Disk, Done, Extent, Kept, LogicalUnit, Registration, ReservationStore, Run, UnitError};
+use iscsi::{Disk, Extent, Kept, LogicalUnit, Registration, ReservationStore, Run, UnitError};
+use nbd::{Export, ExportError, Piece};
 use ondisk::{Guid, ObjsetType};
 use pool::{Host, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
 use sim::Sim;
@@ -60,6 +62,11 @@ impl Bed {
         VolumeUnit::new(&self.exec, loan, names::identity(Guid(1), Guid(2))).expect("it is there")
     }
 
+    fn export(&self) -> VolumeExport {
+        let loan = self.shelf.lend(self.handle(), &self.tunables, &self.mounts).expect("lent");
+        VolumeExport::new(&self.exec, loan).expect("it is there")
+    }
+
     fn volume(&self) -> Arc<zvol::Volume> {
         let loan = self.shelf.lend(self.handle(), &self.tunables, &self.mounts).expect("lent");
         loan.volume().expect("it is there")
@@ -71,8 +78,11 @@ impl Bed {
     }
 }
 
+/// Receiver of an answer, of either door.
+type Answer<T, E> = Box<dyn FnOnce(Result<T, E>) + Send>;
+
 /// Answer to a request; nothing waits under one thread.
-fn ask<T: Send + 'static>(start: impl FnOnce(Done<T>)) -> Result<T, UnitError> {
+fn ask<T: Send + 'static, E: Send + 'static>(start: impl FnOnce(Answer<T, E>)) -> Result<T, E> {
     let (sender, receiver) = mpsc::channel();
     start(Box::new(move |result| sender.send(result).expect("somebody asked")));
     receiver.try_recv().expect("it is answered")
@@ -214,4 +224,66 @@ fn a_volume_that_is_offered_gives_way_and_one_that_is_used_does_not() {
     assert_eq!(bed.leave(true), None);
     assert_eq!(read(&unit, 0, 512), Err(UnitError::Gone));
     bed.pool.dsl().destroy_dataset(NAME).expect("nobody holds it");
+}
+
+/// Bytes of a range of an export; in pieces, or as one.
+fn pieces(export: &VolumeExport, range: std::ops::Range<u64>, is_whole: bool) -> Result<(Vec<Piece>, Vec<u8>), ExportError> {
+    let pieces = ask(|done| export.read(range, is_whole, done))?;
+    let bytes = |piece: &Piece| match piece {
+        Piece::Data(data) => data.to_vec(),
+        Piece::Hole(bytes) => vec![0; *bytes as usize],
+        Piece::Lost(..) => panic!("nothing is lost here"),
+    };
+    let all = pieces.iter().flat_map(bytes).collect();
+    Ok((pieces, all))
+}
+
+/// If this fails, a client of NBD reads other bytes than it wrote, or takes holes for data, or data for holes.
+#[test]
+fn an_export_has_the_bytes_and_holes_of_its_volume() {
+    let bed = Bed::new();
+    let export = bed.export();
+    let mut model = vec![0; BYTES as usize];
+    let data = pattern(20 * BLOCK);
+    let put = |at: u64, bytes: &[u8]| ask(|done| export.write(at, Abd::from_slice(bytes), true, done));
+    assert_eq!(put(4 * BLOCK + 100, &data), Ok(()));
+    model[4 * BLOCK as usize + 100..][..data.len()].copy_from_slice(&data);
+    for is_synced in [false, true] {
+        let (found, all) = pieces(&export, 0..BYTES, false).expect("read");
+        assert!(all == model, "{is_synced}");
+        assert_eq!((&found[0], found.len()), (&Piece::Hole(4 * BLOCK), 3));
+        let (found, all) = pieces(&export, 0..BYTES, true).expect("read");
+        assert!(found.len() == 1 && all == model);
+        bed.pool.sync().expect("synced");
+    }
+    // Whole blocks are let go, and nothing else.
+    assert_eq!(ask(|done| export.trim(5 * BLOCK - 10..6 * BLOCK + 10, false, done)), Ok(()));
+    model[5 * BLOCK as usize..6 * BLOCK as usize].fill(0);
+    for (range, keeps_space) in [(7 * BLOCK + 1..9 * BLOCK, false), (11 * BLOCK..12 * BLOCK + 5, true)] {
+        model[range.start as usize..range.end as usize].fill(0);
+        assert_eq!(ask(|done| export.write_zeroes(range, keeps_space, true, done)), Ok(()));
+    }
+    assert_eq!(ask(|done| export.flush(done)), Ok(()));
+    assert_eq!(ask(|done| export.cache(0..BYTES, done)), Ok(()));
+    assert!(pieces(&export, 0..BYTES, false).is_ok_and(|(_, all)| all == model));
+    let runs = ask(|done| export.status(4 * BLOCK..7 * BLOCK, 2, done)).expect("known");
+    assert_eq!(runs, [(BLOCK, true), (BLOCK, false)].map(|(bytes, is_stored)| nbd::Run { bytes, is_stored }));
+    assert_eq!(put(BYTES - 1, &[1; 2]), Err(ExportError::OutOfRange));
+}
+
+/// If this fails, a volume goes while a client of NBD uses it, or the client never hears that it went.
+#[test]
+fn an_export_keeps_its_volume_until_it_is_taken_away() {
+    let bed = Bed::new();
+    let export = bed.export();
+    assert_eq!(bed.leave(false), Some(ErrorKind::Busy));
+    assert_eq!((export.shape().bytes, export.shape().block_bytes, export.shape().is_read_only), (BYTES, BLOCK as u32, false));
+    bed.volume().set_settings(zvol::Settings { read_only: true, ..zvol::Settings::default() });
+    assert!(export.shape().is_read_only);
+    assert_eq!(ask(|done| export.trim(0..BLOCK, false, done)), Err(ExportError::ReadOnly));
+    assert_eq!(bed.leave(true), None);
+    assert_eq!(pieces(&export, 0..512, true).err(), Some(ExportError::Gone));
+    assert_eq!(export.shape().bytes, BYTES, "what the client knows stays");
+    drop(export);
+    assert_eq!(bed.leave(false), None);
 }

@@ -2,7 +2,7 @@
 
 use super::hands::Hands;
 use super::reservations;
-use crate::volume::Loan;
+use crate::volume::{Loan, stored};
 use abd::Abd;
 use exec::{Exec, Mutex};
 use iscsi::{Disk, Done, Extent, Geometry, Identity, Kept, LogicalUnit, ReservationStore, Run, UnitError};
@@ -55,20 +55,9 @@ fn shape(volume: &Volume) -> Geometry {
 
 /// Parts of an extent that are stored, and that are not.
 fn runs(volume: &Volume, extent: Extent) -> Result<Vec<Run>, UnitError> {
-    let end = extent.at.saturating_add(extent.bytes);
-    if end > volume.size() || extent.bytes == 0 {
-        return Err(UnitError::OutOfRange);
-    }
-    let (mut at, mut runs) = (extent.at, Vec::new());
-    while at < end && runs.len() < RUNS_MAX {
-        let data = volume.seek_data(at).map_err(of_read)?.unwrap_or(end);
-        let next = if data > at { data } else { volume.seek_hole(at).map_err(of_read)?.unwrap_or(end) };
-        // A block may become a hole between the two questions.
-        let next = next.max(at.saturating_add(u64::from(BLOCK_BYTES))).min(end);
-        runs.push(Run { bytes: next - at, is_mapped: data <= at });
-        at = next;
-    }
-    Ok(runs)
+    let range = extent.at..extent.at.saturating_add(extent.bytes);
+    let parts = stored(volume, &range, RUNS_MAX).map_err(of_read)?;
+    Ok(parts.into_iter().map(|(bytes, is_mapped)| Run { bytes, is_mapped }).collect())
 }
 
 impl VolumeUnit {
@@ -76,7 +65,7 @@ impl VolumeUnit {
     pub(super) fn new(exec: &Exec, loan: Loan, identity: Identity) -> Option<VolumeUnit> {
         let volume = loan.volume()?;
         let last = Mutex::new(shape(&volume));
-        Some(VolumeUnit { loan, identity, hands: Hands::new(exec), last })
+        Some(VolumeUnit { loan, identity, hands: Hands::new(exec, "z-iscsi-disk"), last })
     }
 
     /// Has `disk`, through which initiators see it, follow reservations that `zfs set` or `zfs inherit` changed where they are kept. True when it had

@@ -2,6 +2,7 @@
 
 use crate::pool::OpenPool;
 use crate::provider::targets;
+use control_api::Remark;
 use dpusm::{Device, Feature, StoreKind};
 
 /// Words for the folder in which writes are tried out, where nobody can say which that is.
@@ -48,15 +49,17 @@ pub(crate) fn unserved(open: &OpenPool) -> Vec<(&'static str, String)> {
 }
 
 /// Remarks after a property of an open pool was set: what of it happens later, or not at all.
-pub(crate) fn remarks(open: &OpenPool, property: &str) -> Vec<String> {
+pub(crate) fn remarks(open: &OpenPool, property: &str) -> Vec<Remark> {
     let Some(provider) = open.pool().provider().filter(|_| property.starts_with("zia_")) else { return Vec::new() };
     if let Some(awaited) = open.pool().awaited_provider().filter(|_| property == "zia_provider") {
         let why = awaited.why.map(|why| format!(" ({why})")).unwrap_or_default();
-        return vec![format!("warning: provider '{provider}' is {}{why}: the pool goes on in software until it is there", awaited.state)];
+        let until = "the pool goes on in software until it is there";
+        return vec![Remark::Warning(format!("warning: provider '{provider}' is {}{why}: {until}", awaited.state))];
     }
     let is_meant = |name: &str| property == "zia_provider" || property == name;
     let unserved = unserved(open).into_iter().filter(|(name, _)| is_meant(name));
-    unserved.map(|(name, why)| format!("warning: {name} is on, and provider '{provider}' does not do that: {why}")).collect()
+    let said = |(name, why)| Remark::Warning(format!("warning: {name} is on, and provider '{provider}' does not do that: {why}"));
+    unserved.map(said).collect()
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use abd::Abd;
 use dsl::DatasetHandle;
 use exec::Mutex;
 use fuse::{
-    Answer, Caller, DirEntry, DirSink, Entry, Errno, FallocateRequest, FileAttr, FileHandle, Handler, NewNode, NodeId, Opened, ReadRequest,
-    Reply, SeekRequest, SetAttr, Timestamp, WriteRequest,
+    Answer, Caller, DirEntry, DirSink, Entry, Errno, FallocateRequest, FileAttr, FileHandle, Handler, NewNode, NodeId, Opened, PathNodes,
+    ReadRequest, Reply, SeekRequest, SetAttr, Timestamp, WriteRequest,
 };
 use std::collections::HashMap;
 use std::ops::Range;
@@ -24,8 +24,6 @@ use zvol::{Access, Volume, VolumeError};
 const DIRECTORY: u32 = 0o040_555;
 const READ_ONLY: u32 = 0o100_400;
 const READ_WRITE: u32 = 0o100_600;
-/// Types of directory entries: `DT_DIR`, `DT_REG`.
-const KINDS: (u32, u32) = (4, 8);
 /// Time that the kernel may remember something: none, as volumes come, go and change their size.
 const TTL: Duration = Duration::ZERO;
 /// Mask of the access mode in flags of open(2).
@@ -41,9 +39,6 @@ const ZERO_RANGE: u32 = 16;
 
 #[derive(Default)]
 struct State {
-    /// Paths of the nodes; the root is node 1.
-    paths: Vec<String>,
-    nodes: HashMap<String, u64>,
     open: HashMap<u64, Arc<Loan>>,
     last_handle: u64,
 }
@@ -53,6 +48,7 @@ pub(super) struct VolumeFs {
     pools: Arc<Pools>,
     tunables: Arc<Tunables>,
     owner: (u32, u32),
+    paths: PathNodes,
     state: Mutex<State>,
 }
 
@@ -105,30 +101,13 @@ fn kept(request: &WriteRequest, length: usize) -> Abd {
 impl VolumeFs {
     /// Makes the file system; files belong to `owner` (user, group).
     pub(super) fn new(pools: &Arc<Pools>, tunables: &Arc<Tunables>, owner: (u32, u32)) -> VolumeFs {
-        let state = State { paths: vec![String::new()], nodes: HashMap::from([(String::new(), 1)]), ..State::default() };
-        VolumeFs { pools: pools.clone(), tunables: tunables.clone(), owner, state: Mutex::new(state) }
-    }
-
-    fn path(&self, node: NodeId) -> Reply<String> {
-        let index = usize::try_from(node.0).ok().and_then(|number| number.checked_sub(1)).ok_or(Errno::ESTALE)?;
-        self.state.lock().paths.get(index).cloned().ok_or(Errno::ESTALE)
-    }
-
-    fn node(&self, path: &str) -> u64 {
-        let mut state = self.state.lock();
-        if let Some(node) = state.nodes.get(path) {
-            return *node;
-        }
-        state.paths.push(path.to_string());
-        let node = state.paths.len() as u64;
-        state.nodes.insert(path.to_string(), node);
-        node
+        VolumeFs { pools: pools.clone(), tunables: tunables.clone(), owner, paths: PathNodes::default(), state: Mutex::default() }
     }
 
     /// Attributes of what is at a path now.
     fn attr(&self, path: &str) -> Reply<FileAttr> {
         let found = there::find(&self.pools, path).ok_or(Errno::ENOENT)?;
-        let attr = FileAttr { ino: self.node(path), uid: self.owner.0, gid: self.owner.1, ..FileAttr::default() };
+        let attr = FileAttr { ino: self.paths.node(path), uid: self.owner.0, gid: self.owner.1, ..FileAttr::default() };
         match found {
             Found::Folder => Ok(FileAttr { mode: DIRECTORY, nlink: 2, blksize: 4096, ..attr }),
             Found::Volume(pool, handle) => {
@@ -153,21 +132,7 @@ impl VolumeFs {
 
     /// Hands the names from `offset` on to `take`, until it has had enough.
     fn list(&self, node: NodeId, offset: u64, take: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Reply<()> {
-        let path = self.path(node)?;
-        let mut all = vec![(".".to_string(), true), ("..".to_string(), true)];
-        all.extend(there::names(&self.pools, &path));
-        for (index, (name, is_folder)) in all.iter().enumerate().skip(offset as usize) {
-            let ino = match (index, path.is_empty()) {
-                (0 | 1, _) => node.0,
-                (_, true) => self.node(name),
-                (_, false) => self.node(&format!("{path}/{name}")),
-            };
-            let kind = if *is_folder { KINDS.0 } else { KINDS.1 };
-            if !take(DirEntry { ino, next: index as u64 + 1, kind, name: name.as_bytes() }) {
-                break;
-            }
-        }
-        Ok(())
+        self.paths.list(node, offset, |path| there::names(&self.pools, path), take)
     }
 }
 
@@ -178,15 +143,13 @@ fn is_read_only(pool: &OpenPool, handle: &DatasetHandle) -> bool {
 
 impl Handler for VolumeFs {
     fn lookup(&self, _: &Caller, parent: NodeId, name: &[u8]) -> Reply<Entry> {
-        let name = std::str::from_utf8(name).map_err(|_| Errno::ENOENT)?;
-        let above = self.path(parent)?;
-        let path = if above.is_empty() { name.to_string() } else { format!("{above}/{name}") };
+        let path = self.paths.below(parent, name)?;
         let attr = self.attr(&path)?;
         Ok(Entry { node: NodeId(attr.ino), generation: 1, attr, attr_ttl: TTL, entry_ttl: TTL })
     }
 
     fn getattr(&self, _: &Caller, node: NodeId, _: Option<FileHandle>) -> Reply<(FileAttr, Duration)> {
-        Ok((self.attr(&self.path(node)?)?, TTL))
+        Ok((self.attr(&self.paths.path(node)?)?, TTL))
     }
 
     /// Refuses another size. What open(2) does with O_TRUNC is ignored, as it is for disks: it asks for size 0, and through no handle.
@@ -194,7 +157,7 @@ impl Handler for VolumeFs {
         if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
             return Err(Errno::EPERM);
         }
-        let attr = self.attr(&self.path(node)?)?;
+        let attr = self.attr(&self.paths.path(node)?)?;
         let is_open = set.handle.is_some();
         match set.size {
             Some(size) if size != attr.size && (size != 0 || is_open) => Err(Errno::EINVAL),
@@ -215,7 +178,7 @@ impl Handler for VolumeFs {
     }
 
     fn open(&self, _: &Caller, node: NodeId, flags: u32) -> Reply<Opened> {
-        let path = self.path(node)?;
+        let path = self.paths.path(node)?;
         let Some(Found::Volume(pool, handle)) = there::find(&self.pools, &path) else { return Err(Errno::ENOENT) };
         if flags & O_ACCMODE != 0 && is_read_only(&pool, &handle) {
             return Err(Errno::EROFS);

@@ -3,6 +3,8 @@
 pub(crate) mod door;
 mod file_system;
 mod shelf;
+mod stored;
 pub(crate) mod there;
 
 pub(crate) use shelf::{IsServed, Loan, Shelf};
+pub(crate) use stored::stored;

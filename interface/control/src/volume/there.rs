@@ -28,14 +28,20 @@ pub(crate) fn find(pools: &Pools, path: &str) -> Option<Found> {
     }
 }
 
-/// Property that has volumes served to the network where it is `on`. OpenZFS has none for that, and its own properties no room for another: it
-/// is the user's, inherited as those are.
-pub(crate) const SHARE: &str = "zirconia:share.iscsi";
+/// Properties that have volumes served to the network where they are `on`. OpenZFS has none for that, and its own properties no room for another:
+/// they are the user's, inherited as those are.
+pub(crate) const SHARE_ISCSI: &str = "zirconia:share.iscsi";
+pub(crate) const SHARE_NBD: &str = "zirconia:share.nbd";
 
-/// Volumes of a pool that the network is to see; no snapshots.
-pub(crate) fn shared(pool: &OpenPool) -> Vec<DatasetHandle> {
+/// True for a volume that this property has served.
+pub(crate) fn is_shared(handle: &DatasetHandle, property: &str) -> bool {
+    text_of(handle, property) == "on"
+}
+
+/// Volumes of a pool that the network is to see because of this property; no snapshots.
+pub(crate) fn shared(pool: &OpenPool, property: &str) -> Vec<DatasetHandle> {
     let mut volumes = volumes(pool);
-    volumes.retain(|volume| is_shown(volume) && text_of(volume, SHARE) == "on");
+    volumes.retain(|volume| is_shown(volume) && is_shared(volume, property));
     volumes
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct Modes {
     pub(crate) has_write_cache: AtomicBool,
     /// Sense data come in descriptor format.
     pub(crate) is_descriptor: AtomicBool,
-    /// Nothing may be written.
+    /// True when nothing may be written.
     pub(crate) is_protected: AtomicBool,
 }
 

@@ -181,7 +181,7 @@ impl Driver {
                 self.stable.answer(Unstable { object, txg, length, then });
             }
             Ok((length, _)) if synchronous => {
-                tx.on_commit(Box::new(move |stable| then(if stable { Ok(length) } else { Err(ZplError::Stopped) })));
+                tx.on_commit(Box::new(move |stable| then(if stable { Ok(length) } else { Err(ZplError::STOPPED) })));
                 drop(tx);
                 self.store.room.kick();
             }
@@ -269,7 +269,7 @@ fn start_read(node: &Node, guard: RangeGuard, plan: &Plan, then: ReadThen) {
 fn start_write(node: &Node, mut writing: Writing, tx: Tx, data: Abd, ended: impl FnOnce(Ended) + Send + 'static) {
     let (start, kept) = (writing.direct.start, node.kept());
     node.dnode.write_direct_then(start, data, tx, move |tx, result| {
-        if result == Err(DmuError::Block(BlockError::NoSpace)) && writing.tries < TRIES_MAX {
+        if result == Err(DmuError::from(BlockError::NoSpace)) && writing.tries < TRIES_MAX {
             let undone = writing.undo(kept.store(), &kept, &tx);
             writing.tries += 1;
             return ended(match undone {

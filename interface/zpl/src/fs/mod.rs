@@ -226,6 +226,19 @@ impl Zfs {
         self.store.journal.connect((log, self.store.objset.id().0), tells_xattrs, self.store.room.open_txg());
     }
 
+    /// Begins to serve with an intent log ([`Zfs::set_log`]); `deletes` what a crash left in the unlinked set too, for a mount that may. In this
+    /// order: an arena hears of what is deleted, and the numbers that it frees rest.
+    ///
+    /// # Errors
+    /// Those of reading the unlinked set.
+    pub fn begin(&self, log: Arc<dyn Log>, tells_xattrs: bool, deletes: bool) -> Result<(), ZplError> {
+        self.set_log(log, tells_xattrs);
+        if deletes {
+            self.drain_unlinked()?;
+        }
+        Ok(())
+    }
+
     /// Makes durable what changed the node, by the log where there is one, else with its txg; returns at once when it is on disk.
     pub fn fsync(&self, node: &Znode) -> Result<(), ZplError> {
         self.store.commit(&[node.object], Txg(node.last_txg()))

@@ -10,8 +10,8 @@ use zil::{Filled, LogSource, Payload, Range, blocks_around, fill_block, fill_byt
 /// Error in the words of the log.
 fn failed(error: ZplError) -> DmuError {
     match error {
-        ZplError::Stopped => DmuError::Stopped,
-        ZplError::Io => DmuError::Block(BlockError::Io),
+        ZplError::Stopped(_) => DmuError::Stopped,
+        ZplError::Io(_) => BlockError::Io.into(),
         _ => DmuError::Corrupt,
     }
 }

@@ -49,7 +49,7 @@ impl SpaceSource for RecordRoom {
 /// Error in the words of the replay.
 fn failed(error: ZplError) -> ReplayError {
     match error {
-        ZplError::Stopped => ReplayError::Stopped,
+        ZplError::Stopped(_) => ReplayError::Stopped,
         error => ReplayError::Failed(error.to_string()),
     }
 }

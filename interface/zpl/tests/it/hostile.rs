@@ -58,9 +58,9 @@ fn a_node_that_is_its_own_hidden_directory_stops_nobody() {
         let (_pool, zfs) = forged(flags, |own, _| own);
         let root = zfs.node(zfs.root()).expect("its root");
         let node = zfs.lookup(&root, b"forged").expect("it is found");
-        assert_eq!(zfs.set_xattr(&node, b"user.new", b"value", SetMode::Any), Err(ZplError::Corrupt));
-        assert_eq!(zfs.get_xattr(&node, b"user.new"), Err(ZplError::Corrupt));
-        assert_eq!(zfs.list_xattrs(&node), Err(ZplError::Corrupt));
+        assert_eq!(zfs.set_xattr(&node, b"user.new", b"value", SetMode::Any), Err(ZplError::CORRUPT));
+        assert_eq!(zfs.get_xattr(&node, b"user.new"), Err(ZplError::CORRUPT));
+        assert_eq!(zfs.list_xattrs(&node), Err(ZplError::CORRUPT));
     }
 }
 
@@ -84,8 +84,8 @@ fn what_is_no_hidden_directory_is_neither_searched_nor_deleted_with_a_node() {
 fn a_hidden_directory_among_names_is_neither_moved_nor_removed() {
     let (_pool, zfs) = forged(IS_HIDDEN, |_, _| 0);
     let root = zfs.node(zfs.root()).expect("its root");
-    assert_eq!(zfs.rmdir(&root, b"forged"), Err(ZplError::Corrupt));
+    assert_eq!(zfs.rmdir(&root, b"forged"), Err(ZplError::CORRUPT));
     let place = |name| zpl::Place { directory: &root, name };
-    assert_eq!(zfs.rename(place(b"forged"), place(b"other"), zpl::RenameMode::Replace), Err(ZplError::Corrupt));
-    assert_eq!(zfs.rename(place(b"file"), place(b"forged"), zpl::RenameMode::Exchange), Err(ZplError::Corrupt));
+    assert_eq!(zfs.rename(place(b"forged"), place(b"other"), zpl::RenameMode::Replace), Err(ZplError::CORRUPT));
+    assert_eq!(zfs.rename(place(b"file"), place(b"forged"), zpl::RenameMode::Exchange), Err(ZplError::CORRUPT));
 }

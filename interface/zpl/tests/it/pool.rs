@@ -6,6 +6,7 @@ use device::{BlockDevice, MemDevice};
 use dsl::{CreateDataset, DslError};
 use exec::{Exec, Inline};
 use fuse::{Caller, DirEntry, DirSink, Entry, Errno, FileHandle, Handler, NodeId};
+use need::pattern;
 use ondisk::ObjsetType;
 use pool::{ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
 use std::process::Command;
@@ -52,17 +53,6 @@ fn file() -> NewNode<'static> {
 fn write(zfs: &Arc<Zfs>, node: &Node, offset: u64, bytes: &[u8]) -> Result<u64, ZplError> {
     let data = Abd::from_slice(bytes);
     zfs.write(node, WriteData { offset, data, may_keep: true, kill_suid: false, synchronous: false })
-}
-
-fn pattern(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..length).map(|_| next()).collect()
 }
 
 fn fill(zfs: &Arc<Zfs>) {
@@ -222,7 +212,7 @@ impl SpaceSource for Full {
         if kind == TxKind::Frees {
             return Ok(txgs.assign(bytes)?);
         }
-        let zfs = self.zfs.upgrade().ok_or(ZplError::Stopped)?;
+        let zfs = self.zfs.upgrade().ok_or(ZplError::STOPPED)?;
         match self.refusals.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
             0 => Err(ZplError::OverQuota),
             1 => {

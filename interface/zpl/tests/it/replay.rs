@@ -2,8 +2,9 @@
 //! leak, whatever happens meanwhile. What users lose when these fail: what their programs had made durable, the blocks of somebody
 //! else, or the pool.
 
-use crate::replay_bed::{Bed, FS, NewLog, RECORD_BYTES, VOLUME, listing, node, pattern, runtime};
+use crate::replay_bed::{Bed, FS, NewLog, RECORD_BYTES, VOLUME, listing, node, runtime};
 use dmu::TxgConfig;
+use need::pattern;
 use ondisk::zil::{
     LrAcl, LrAttr, LrAttrEnd, LrCreate, LrLink, LrRemove, LrRename, LrRenameWhiteout, LrSetSaXattr, LrSetattr, LrTruncate, LrWrite, TxType,
 };

@@ -90,13 +90,19 @@ pub fn import(exec: &Exec, device: Arc<SimDevice>, read_only: bool) -> Result<Po
 
 /// Imports the pool that a crash left, on another machine.
 pub fn after_crash(images: Vec<Image>) -> Pool {
+    machine_after_crash(images).1
+}
+
+/// Does [`after_crash`], and gives the machine, too.
+pub fn machine_after_crash(images: Vec<Image>) -> (Sim, Pool) {
     let exec: Exec = Arc::new(Inline::new(12));
     let sim = Sim::new(&exec, 6);
     sim.stop_tracing();
     let devices: Vec<Arc<dyn BlockDevice>> =
         images.into_iter().enumerate().map(|(index, image)| sim.device_from(&format!("d{index}"), image) as Arc<dyn BlockDevice>).collect();
     let options = ImportOptions { host: host(), ..ImportOptions::default() };
-    Pool::import(&exec, devices, &options, &Runtime::new()).expect("imported")
+    let pool = Pool::import(&exec, devices, &options, &Runtime::new()).expect("imported");
+    (sim, pool)
 }
 
 /// Opens the volume of a pool, as its properties are.

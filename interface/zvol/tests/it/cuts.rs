@@ -1,9 +1,9 @@
 //! Power cuts: a program of operations runs, and the power goes off at writes and flushes of the device. What users lose when these fail: what a
 //! guest's file system was told is on its disk, or the order of what it wrote.
 
-use crate::bed::{BLOCK, Bed, CACHED, VOLUME_BYTES, after_crash, contents, open, write};
+use crate::bed::{BLOCK, Bed, CACHED, VOLUME_BYTES, after_crash, contents, machine_after_crash, open, write};
 use abd::Abd;
-use sim::{Recording, cuts_every};
+use sim::{CrashChoice, Image, Recording, cuts_every};
 use std::sync::Arc;
 use zvol::{Access, Volume};
 
@@ -107,7 +107,7 @@ fn record(properties: &[(&str, &str)]) -> Recording {
     recording
 }
 
-fn check(states: &[Vec<u8>], images: Vec<sim::Image>, least: u64, what: &str) {
+fn check(states: &[Vec<u8>], images: Vec<Image>, least: u64, what: &str) {
     let pool = after_crash(images);
     assert!(pool.replayed().iter().all(|log| log.failure.is_none()), "{what}: {:?}", pool.replayed());
     let volume = open(&pool);
@@ -143,4 +143,35 @@ fn what_was_made_durable_survives_power_cuts() {
 #[test]
 fn what_was_written_with_sync_always_survives_power_cuts() {
     cut(&[("compression", "lz4"), ("sync", "always")], 7);
+}
+
+/// If this fails, a guest sees bytes again that it gave up when its disk became smaller: the power went off right after that, and again while the disk
+/// became larger.
+#[test]
+fn what_lay_behind_the_end_is_never_seen_again() {
+    const HALF: u64 = VOLUME_BYTES / 2;
+    let bed = Bed::new(&[("compression", "off")]);
+    let volume = bed.open();
+    write(&volume, 0, &vec![7; VOLUME_BYTES as usize]).expect("written");
+    bed.pool.sync().expect("synced");
+    bed.sim.start_recording();
+    volume.resize(HALF).expect("smaller");
+    let mut left = Vec::new();
+    bed.sim.take_recording().each_cut((1, 0), &mut |cut| left = cut.images(CrashChoice::Applied));
+    drop(volume);
+    let (sim, pool) = machine_after_crash(left);
+    let volume = open(&pool);
+    assert_eq!(volume.size(), HALF);
+    sim.start_recording();
+    volume.resize(VOLUME_BYTES).expect("larger");
+    let recording = sim.take_recording();
+    drop((volume, pool));
+    recording.each_cut((cuts_every(3), 0), &mut |cut| {
+        cut.each_image(0, &mut |choice, images| {
+            let pool = after_crash(images);
+            let bytes = contents(&open(&pool));
+            assert!(bytes[..HALF as usize].iter().all(|byte| *byte == 7), "cut {} {choice:?}", cut.events);
+            assert!(bytes[HALF as usize..].iter().all(|byte| *byte == 0), "cut {} {choice:?}: it is there again", cut.events);
+        });
+    });
 }

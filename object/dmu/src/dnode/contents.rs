@@ -179,7 +179,7 @@ impl Contents {
             Ok(data) => Ok(Some(Fetched::Clean(data))),
             Err(error) if self.still_has(block, written) => {
                 io.lost(&written.bp, &bookmark, error);
-                Err(error.into())
+                Err(DmuError::of_block(error, bookmark))
             }
             Err(_) => Ok(None),
         }

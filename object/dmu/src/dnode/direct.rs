@@ -124,9 +124,9 @@ impl Dnode {
     /// Everything is on the devices, or something failed: new records, or none.
     fn install(&self, first: u64, outcome: Outcome, tx: &Tx) -> Result<(), DmuError> {
         let written: Vec<BlockPtr> = outcome.iter().filter_map(|result| result.as_ref().ok()).copied().collect();
-        let failed = outcome.into_iter().find_map(Result::err);
+        let failed = (first..).zip(outcome).find_map(|(block, result)| Some((block, result.err()?)));
         let result = match failed {
-            Some(error) => Err(error.into()),
+            Some((block, error)) => Err(DmuError::of_block(error, self.context.blocks.bookmark(self.object(), 0, block))),
             None => self.replace_records(first, &written, tx),
         };
         if result.is_err() {

@@ -332,18 +332,18 @@ impl Gather {
     fn failed(self: &Arc<Self>, mut want: Want, device: &Device, error: BlockError) {
         want.tries += 1;
         let block = want.segment.block;
+        let bookmark = self.request.blocks.bookmark(self.request.object, 0, block);
         let is_current = !self.request.sources.moved(block, &device.found);
         if is_current {
-            let blocks = &self.request.blocks;
-            blocks.io().lost(&device.bp, &blocks.bookmark(self.request.object, 0, block), error);
+            self.request.blocks.io().lost(&device.bp, &bookmark, error);
         }
         if is_current || want.tries >= TRIES_MAX {
-            return self.done(want.index, Err(error.into()));
+            return self.done(want.index, Err(DmuError::of_block(error, bookmark)));
         }
         match self.request.sources.source_now(block) {
             Ok(Some(Source::Device(device))) => self.take_from_device(want, device),
             Ok(Some(source)) => self.take_from_memory(want, source),
-            Ok(None) => self.done(want.index, Err(error.into())),
+            Ok(None) => self.done(want.index, Err(DmuError::of_block(error, bookmark))),
             Err(error) => self.done(want.index, Err(error)),
         }
     }

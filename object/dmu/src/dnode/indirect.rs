@@ -6,9 +6,9 @@
 use super::kept::{Kept, decode_pointer};
 use super::pins::Pins;
 use super::tree::Tree;
-use crate::BlockError;
 use crate::blocks::Blocks;
 use crate::memory::{Counted, What};
+use crate::{BlockError, DmuError};
 use abd::Abd;
 use exec::RwLock;
 use ondisk::{BlockPtr, ObjectId};
@@ -128,23 +128,24 @@ impl TreeReader {
     }
 
     /// After a failed read: `Ok` when the tree was replaced meanwhile, so that looking again may help.
-    pub(crate) fn retry_if_stale(&self, tree: &Tree, tries: &mut u32, error: BlockError) -> Result<(), BlockError> {
+    pub(crate) fn retry_if_stale(&self, tree: &Tree, tries: &mut u32, error: DmuError) -> Result<(), DmuError> {
         *tries += 1;
         if *tries < TRIES_MAX && !self.is_current(tree) { Ok(()) } else { Err(error) }
     }
 
     /// Reads the block (level, number) that `tree` points to. A failure is reported as damage only while the tree is current:
     /// what an older one pointed to may be another's by now.
-    pub(crate) fn read(&self, tree: &Tree, bp: &BlockPtr, at: Place) -> Result<Abd, BlockError> {
+    pub(crate) fn read(&self, tree: &Tree, bp: &BlockPtr, at: Place) -> Result<Abd, DmuError> {
         if let Some(data) = self.pins.as_ref().and_then(|pins| pins.get(at, bp)) {
             return Ok(data);
         }
         let io = self.blocks.io();
         let bookmark = self.blocks.bookmark(self.object, at.0, at.1);
-        io.read_kept(bp, &bookmark, self.blocks.keep_of(bp)).inspect_err(|&error| {
+        io.read_kept(bp, &bookmark, self.blocks.keep_of(bp)).map_err(|error| {
             if self.is_current(tree) {
                 io.lost(bp, &bookmark, error);
             }
+            DmuError::of_block(error, bookmark)
         })
     }
 
@@ -164,7 +165,7 @@ impl TreeReader {
     }
 
     /// The pointer to block `id` of `level` in `tree`; reads indirect blocks as needed (waits).
-    pub(crate) fn pointer(&self, tree: &Tree, level: u8, id: u64) -> Result<BlockPtr, BlockError> {
+    pub(crate) fn pointer(&self, tree: &Tree, level: u8, id: u64) -> Result<BlockPtr, DmuError> {
         if level + 1 >= tree.levels {
             return Ok(if level + 1 == tree.levels { tree.root(id) } else { BlockPtr::HOLE });
         }
@@ -179,7 +180,7 @@ impl TreeReader {
     }
 
     /// An indirect block of `tree`, or `None` for a hole.
-    pub(crate) fn indirect(&self, tree: &Tree, level: u8, id: u64) -> Result<Option<Abd>, BlockError> {
+    pub(crate) fn indirect(&self, tree: &Tree, level: u8, id: u64) -> Result<Option<Abd>, DmuError> {
         if let Some(block) = self.remembered.block(tree, level, id) {
             return Ok(Some(block));
         }
@@ -189,14 +190,14 @@ impl TreeReader {
         }
         let block = self.read(tree, &bp, (level, id))?;
         if block.len() != 1 << tree.indirect_shift {
-            return Err(BlockError::Corrupt);
+            return Err(DmuError::of_block(BlockError::Corrupt, self.blocks.bookmark(self.object, level, id)));
         }
         self.remembered.remember(tree, level, id, &block);
         Ok(Some(block))
     }
 
     /// Has an indirect block of `tree` in memory, as [`TreeReader::indirect`] would give it.
-    pub(crate) fn warm(&self, tree: &Tree, level: u8, id: u64) -> Result<(), BlockError> {
+    pub(crate) fn warm(&self, tree: &Tree, level: u8, id: u64) -> Result<(), DmuError> {
         if self.remembered.has(tree, level, id) { Ok(()) } else { self.indirect(tree, level, id).map(drop) }
     }
 

@@ -39,7 +39,7 @@ pub struct ZfetchTunables {
     pub hole_shift: u64,
     /// Streams per object (`zfetch_max_streams`).
     pub max_streams: u64,
-    /// Nothing is read ahead (`zfs_prefetch_disable`).
+    /// True to read nothing ahead (`zfs_prefetch_disable`).
     pub disable: bool,
 }
 

@@ -4,7 +4,7 @@ use super::contents::Contents;
 use super::indirect::TreeReader;
 use super::pins::{Bytes, Pinned, Pins};
 use super::tree::Tree;
-use crate::{BlockError, DmuError};
+use crate::DmuError;
 use ondisk::{DNODE_SLOTS_PER_BLOCK, ObjectId, Txg};
 
 /// Has the block that holds the object's record, and those above it, kept until `txg` is synced. Gives the bytes of
@@ -31,7 +31,7 @@ pub(super) fn pin_record(pins: &Pins, meta: &Contents, object: ObjectId, txg: Tx
 }
 
 /// The blocks from the root down to data block `block` that are not kept yet.
-fn read_path(pins: &Pins, reader: &TreeReader, tree: &Tree, block: u64, txg: Txg) -> Result<Vec<Pinned>, BlockError> {
+fn read_path(pins: &Pins, reader: &TreeReader, tree: &Tree, block: u64, txg: Txg) -> Result<Vec<Pinned>, DmuError> {
     let shift = tree.pointer_shift();
     let id_at = |level: u8| block.checked_shr(shift * u32::from(level)).unwrap_or(0);
     let mut found = Vec::new();

@@ -3,7 +3,7 @@
 use super::indirect::TreeReader;
 use super::kept::decode_pointer;
 use super::tree::Tree;
-use crate::BlockError;
+use crate::DmuError;
 
 /// Level-1 blocks whose reads are started together.
 const PREFETCH_INDIRECTS: u64 = 64;
@@ -17,7 +17,7 @@ pub(crate) enum Wanted {
 
 impl TreeReader {
     /// The first block of `level` ≥ `first` that is `wanted`. A hole beyond the tree's reach is found, too.
-    pub(crate) fn search(&self, tree: &Tree, level: u8, first: u64, wanted: Wanted) -> Result<Option<u64>, BlockError> {
+    pub(crate) fn search(&self, tree: &Tree, level: u8, first: u64, wanted: Wanted) -> Result<Option<u64>, DmuError> {
         let top = tree.levels - 1;
         if level > top {
             return Ok((wanted == Wanted::Hole).then_some(first));
@@ -34,7 +34,7 @@ impl TreeReader {
     }
 
     /// Has the level-1 blocks `first ..= last` in memory. What has one block in a range of 2^62 bytes costs one block.
-    pub(super) fn warm_between(&self, tree: &Tree, first: u64, last: u64) -> Result<(), BlockError> {
+    pub(super) fn warm_between(&self, tree: &Tree, first: u64, last: u64) -> Result<(), DmuError> {
         if first == last {
             return self.warm(tree, 1, first);
         }
@@ -51,7 +51,7 @@ impl TreeReader {
     }
 
     /// Searches below block `id` of level `at` for a block of the goal's level from the goal's start on.
-    fn search_below(&self, tree: &Tree, at: u8, id: u64, goal: (u8, u64), wanted: Wanted) -> Result<Option<u64>, BlockError> {
+    fn search_below(&self, tree: &Tree, at: u8, id: u64, goal: (u8, u64), wanted: Wanted) -> Result<Option<u64>, DmuError> {
         let (level, start) = goal;
         let bp = self.pointer(tree, at, id)?;
         if bp.is_hole() {

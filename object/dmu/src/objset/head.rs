@@ -44,7 +44,7 @@ impl Head {
         }))
     }
 
-    /// From the block at `root`.
+    /// Makes the head that the block at `root` describes.
     pub(super) fn from_phys(phys: &ObjsetPhys, root: BlockPtr) -> Head {
         Head(Mutex::new(Facts {
             zil_header: phys.zil_header.clone(),

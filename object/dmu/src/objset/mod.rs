@@ -70,8 +70,11 @@ impl Objset {
         let context = Context::new(env, props);
         let blocks = &context.blocks;
         let bookmark = blocks.bookmark(META_DNODE_OBJECT, u8::MAX, 0);
-        let lost = |&error: &_| blocks.io().lost(&root, &blocks.bookmark(META_DNODE_OBJECT, 0, 0), error);
-        let block = blocks.io().read(&root, &bookmark).inspect_err(lost)?;
+        let lost = |error| {
+            blocks.io().lost(&root, &blocks.bookmark(META_DNODE_OBJECT, 0, 0), error);
+            DmuError::of_block(error, bookmark)
+        };
+        let block = blocks.io().read(&root, &bookmark).map_err(lost)?;
         let phys = ObjsetPhys::decode(&block.to_vec())?;
         let special = [&phys.userused_dnode, &phys.groupused_dnode, &phys.projectused_dnode];
         let mut dnodes = [None, None, None];

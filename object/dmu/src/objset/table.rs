@@ -113,7 +113,7 @@ impl DnodeTable {
     fn advance_cursor(&self, from: u64) -> Result<(), DmuError> {
         DnodeEvent::NextBlock.count();
         let next = self.block_with_room(from + 1)?;
-        if self.allocator.advance(from, next) { Ok(()) } else { Err(DmuError::Block(BlockError::NoSpace)) }
+        if self.allocator.advance(from, next) { Ok(()) } else { Err(BlockError::NoSpace.into()) }
     }
 
     /// The first dnode block from `block` on that is at most a quarter full by its fill count (OpenZFS looks for the same:

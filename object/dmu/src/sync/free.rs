@@ -9,8 +9,8 @@
 
 use super::node::NodeSync;
 use super::pointer::{Shape, finish_pointer};
-use crate::BlockError;
 use crate::dnode::{Wanted, decode_pointer};
+use crate::{BlockError, DmuError};
 use ondisk::BlockPtr;
 use range_tree::RangeTree;
 
@@ -19,7 +19,7 @@ const PREFETCH_BLOCKS: usize = 64;
 
 impl NodeSync {
     /// Frees all blocks of the ranges that the tree has.
-    pub(super) fn free_ranges(&mut self, freed: &RangeTree) -> Result<(), BlockError> {
+    pub(super) fn free_ranges(&mut self, freed: &RangeTree) -> Result<(), DmuError> {
         let mut from = 0;
         while let Some(range) = freed.first_overlap(from..u64::MAX) {
             from = range.end;
@@ -53,7 +53,7 @@ impl NodeSync {
         Shape { lsize: old.lsize(), object_type: old.object_type(), level: old.level(), ..self.indirect_shape(0) }
     }
 
-    fn free_in_indirects(&mut self, range: std::ops::Range<u64>) -> Result<(), BlockError> {
+    fn free_in_indirects(&mut self, range: std::ops::Range<u64>) -> Result<(), DmuError> {
         let tree = self.tree.clone();
         let shift = tree.pointer_shift();
         let mut next = range.start >> shift;
@@ -74,7 +74,7 @@ impl NodeSync {
     }
 
     /// Frees the children of one level-1 block that lie in the range.
-    fn free_in_block(&mut self, id: u64, range: &std::ops::Range<u64>) -> Result<(), BlockError> {
+    fn free_in_block(&mut self, id: u64, range: &std::ops::Range<u64>) -> Result<(), DmuError> {
         let tree = self.tree.clone();
         let shift = tree.pointer_shift();
         let Some(block) = readable(self.dnode.contents.reader.indirect(&tree, 1, id))?.flatten() else { return Ok(()) };
@@ -101,7 +101,7 @@ impl NodeSync {
     }
 
     /// Frees every block, the spill block and all indirect blocks.
-    pub(super) fn free_everything(&mut self) -> Result<(), BlockError> {
+    pub(super) fn free_everything(&mut self) -> Result<(), DmuError> {
         let tree = self.tree.clone();
         if let Some(spill) = tree.spill {
             self.replace(&spill, &BlockPtr::HOLE);
@@ -112,7 +112,7 @@ impl NodeSync {
         Ok(())
     }
 
-    fn free_below(&mut self, level: u8, id: u64, bp: &BlockPtr) -> Result<(), BlockError> {
+    fn free_below(&mut self, level: u8, id: u64, bp: &BlockPtr) -> Result<(), DmuError> {
         if bp.is_hole() {
             return Ok(());
         }
@@ -148,10 +148,10 @@ impl NodeSync {
 }
 
 /// `None` for a block of which every copy is lost; other failures may pass and stay errors.
-fn readable<T>(read: Result<T, BlockError>) -> Result<Option<T>, BlockError> {
+fn readable<T>(read: Result<T, DmuError>) -> Result<Option<T>, DmuError> {
     match read {
         Ok(block) => Ok(Some(block)),
-        Err(BlockError::Checksum | BlockError::Corrupt) => Ok(None),
+        Err(DmuError::Block(BlockError::Checksum | BlockError::Corrupt, _)) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -180,10 +180,11 @@ impl Objset {
         };
         let policy = write_policy(&props, kind);
         let shape = Shape { txg, lsize: data.len(), object_type: kind.object_type, level: 0, fill, hole_birth: false };
+        let bookmark = self.context().blocks.bookmark(META_DNODE_OBJECT, u8::MAX, 0);
         let mut set = WriteSet::new(self.context().blocks.env.io.clone());
         set.submit(BlockWrite {
             txg,
-            bookmark: self.context().blocks.bookmark(META_DNODE_OBJECT, u8::MAX, 0),
+            bookmark,
             data,
             object_type: kind.object_type,
             level: 0,
@@ -195,7 +196,7 @@ impl Objset {
             previous: old,
             keep: Keep::Kept,
         });
-        let new = set.wait().into_iter().next().ok_or(DmuError::Corrupt)??;
+        let new = set.wait().into_iter().next().ok_or(DmuError::Corrupt)?.map_err(|error| DmuError::of_block(error, bookmark))?;
         let new = finish_pointer(new, &old, &shape);
         if let Some(ledger) = &self.context().blocks.env.ledger
             && !is_in_place(&old, &new)

@@ -114,13 +114,13 @@ impl NodeSync {
         self.note(result);
     }
 
-    fn note(&mut self, result: Result<(), BlockError>) {
+    fn note(&mut self, result: Result<(), DmuError>) {
         if let Err(error) = result {
-            self.error.get_or_insert(error.into());
+            self.error.get_or_insert(error);
         }
     }
 
-    fn start_level0(&mut self, set: &mut WriteSet) -> Result<(), BlockError> {
+    fn start_level0(&mut self, set: &mut WriteSet) -> Result<(), DmuError> {
         if let Some(freed) = self.freed.take() {
             self.free_ranges(&freed)?;
         }
@@ -208,7 +208,10 @@ impl NodeSync {
     pub(super) fn collect(&mut self, results: &[Result<BlockPtr, BlockError>]) {
         for pending in std::mem::take(&mut self.pending) {
             match results[pending.index] {
-                Err(error) => self.note(Err(error)),
+                Err(error) => {
+                    let at = self.store().bookmark(self.dnode.object(), pending.shape.level, pending.id);
+                    self.note(Err(DmuError::of_block(error, at)));
+                }
                 Ok(new) => {
                     let new = finish_pointer(new, &pending.old, &pending.shape);
                     self.replace(&pending.old, &new);
@@ -237,7 +240,7 @@ impl NodeSync {
         self.note(result);
     }
 
-    fn build_level(&mut self, level: u8, set: &mut WriteSet) -> Result<(), BlockError> {
+    fn build_level(&mut self, level: u8, set: &mut WriteSet) -> Result<(), DmuError> {
         debug_assert!(self.pending.is_empty(), "nothing is referenced before it is written");
         debug_assert!(0 < level && level < self.levels, "indirect blocks lie between data and dnode");
         let shift = self.core.pointer_shift();
@@ -264,7 +267,7 @@ impl NodeSync {
     }
 
     /// Builds one indirect block: the old one with new pointers.
-    fn build_block(&mut self, at: (u8, u64), children: &[(u64, BlockPtr)], set: &mut WriteSet) -> Result<(), BlockError> {
+    fn build_block(&mut self, at: (u8, u64), children: &[(u64, BlockPtr)], set: &mut WriteSet) -> Result<(), DmuError> {
         let (level, id) = at;
         let (old, mut block) = self.parent_block(level, id)?;
         let shift = self.core.pointer_shift();
@@ -297,7 +300,7 @@ impl NodeSync {
     }
 
     /// An indirect block before the changes, and its pointer.
-    fn parent_block(&self, level: u8, id: u64) -> Result<(BlockPtr, Abd), BlockError> {
+    fn parent_block(&self, level: u8, id: u64) -> Result<(BlockPtr, Abd), DmuError> {
         let size = 1usize << self.core.indirect_shift;
         if level >= self.tree.levels {
             let mut block = Abd::zeroed(size);

@@ -76,7 +76,7 @@ fn a_failure_at_every_operation_leaves_what_was_there() {
             let mut after = expected;
             match result {
                 Ok(()) => after[BLOCK..5 * BLOCK].copy_from_slice(&bytes(4, 7)),
-                Err(error) => assert_eq!(error, DmuError::Block(BlockError::Io)),
+                Err(error) => assert_eq!(error, DmuError::from(BlockError::Io)),
             }
             assert!(read(&dnode, 6 * BLOCK) == after, "record {before}, operation {count}");
             pool.sync().expect("sync");

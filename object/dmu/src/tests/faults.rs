@@ -2,7 +2,7 @@
 
 use super::model::Program;
 use crate::testing::{MemBlockIo, TestPool, TreeFaultKind, verify_tree};
-use crate::{BlockError, DmuError, NewObject, ObjectOwner, Objset, ObjsetHook, ObjsetProps, OwnerDelta, SyncError, Tx};
+use crate::{BlockError, DmuError, NewObject, ObjectOwner, Objset, ObjsetHook, ObjsetProps, OwnerDelta, SyncError, Tx, with_causes};
 use abd::Abd;
 use exec::Mutex;
 use ondisk::{ObjectId, ObjectType, ObjsetType};
@@ -39,7 +39,7 @@ fn a_failed_sync_leaves_the_synced_state_as_it_was() {
         pool.io.heal();
         match result {
             Ok(()) => break,
-            Err(error) => assert_eq!(error, SyncError::Dmu(DmuError::Block(BlockError::Io)), "operation {count}"),
+            Err(error) => assert_eq!(error, SyncError::Dmu(DmuError::from(BlockError::Io)), "operation {count}"),
         }
         failures += 1;
         assert!(pool.txgs.assign(0).is_err(), "nothing goes on after a failed txg");
@@ -86,8 +86,10 @@ fn a_damaged_block_is_an_error_where_it_is_and_nowhere_else() {
     let tree = pool.objset.hold(ObjectId(victim)).expect("hold").contents.tree();
     pool.io.corrupt(tree.block_ptrs.iter().find(|bp| !bp.is_hole()).expect("it has data"));
     let mut out = vec![0; model.data.len()];
-    let error = objset.hold(ObjectId(victim)).expect("hold").read(0, &mut out);
-    assert_eq!(error, Err(DmuError::Block(BlockError::Checksum)));
+    let error = objset.hold(ObjectId(victim)).expect("hold").read(0, &mut out).expect_err("a block of it is damaged");
+    assert_eq!(error, DmuError::from(BlockError::Checksum));
+    let DmuError::Block(_, which) = error else { panic!("{error:?}") };
+    assert_eq!(which.bookmark().map(|at| at.object), Some(ObjectId(victim)), "the block is named: {}", with_causes(&error));
     for (&object, model) in synced.models.iter().filter(|(object, _)| **object != victim) {
         let mut out = vec![0; model.data.len()];
         objset.hold(ObjectId(object)).expect("hold").read(0, &mut out).expect("undamaged objects are readable");
@@ -112,7 +114,7 @@ fn a_modification_that_fails_changes_nothing() {
         match result {
             Ok(()) => dnode.write(3, &program.models[&object].expect(3, 5), &tx).expect("the block is in memory now"),
             Err(error) => {
-                assert_eq!(error, DmuError::Block(BlockError::Io));
+                assert_eq!(error, DmuError::from(BlockError::Io));
                 failures += 1;
             }
         }
@@ -140,7 +142,9 @@ fn a_damaged_indirect_block_is_an_error_for_the_user_and_does_not_stop_the_sync(
     drop(dnode);
     let pool = pool.reopen().expect("reopen");
     let dnode = pool.objset.hold(object).expect("hold");
-    let lost = Err(DmuError::Block(BlockError::Checksum));
+    let lost = Err(DmuError::from(BlockError::Checksum));
+    let said = with_causes(&dnode.prepare_write(0, 512).expect_err("damaged"));
+    assert!(said.ends_with(&format!("object {object} level 1 block 0")), "{said}");
     assert_eq!(dnode.prepare_write(0, 512), lost);
     assert_eq!(dnode.prepare_free(0, u64::MAX), lost);
     assert_eq!(dnode.prepare_write(512 * 40, 512), Ok(()), "the other half is there");
@@ -171,7 +175,7 @@ fn dirty_bytes_count_until_their_memory_is_given_up() {
     assert!(pool.txgs.dirty_bytes() >= 4096 * 40);
     // All data is written; the indirect block above it is not.
     pool.io.fail_after(41, false);
-    assert_eq!(pool.objset.sync(txg).err(), Some(DmuError::Block(BlockError::Io)));
+    assert_eq!(pool.objset.sync(txg).err(), Some(DmuError::from(BlockError::Io)));
     assert!(pool.txgs.dirty_bytes() >= 4096 * 40, "the repeated sync needs it all: it is still in memory");
     pool.objset.sync(txg).expect("the second try works");
     assert!(pool.txgs.dirty_bytes() < 4096 * 40);

@@ -2,14 +2,14 @@
 //! before is written, whatever becomes of the block.
 
 use crate::testing::{MemBlockIo, TestPool};
-use crate::{BlockError, DmuError, NewObject, ObjectOwner, Objset, ObjsetHook, ObjsetProps, OwnerDelta, Tx};
+use crate::{BlockError, DmuError, NewObject, ObjectOwner, Objset, ObjsetHook, ObjsetProps, OwnerDelta, Tx, Which};
 use abd::Abd;
 use exec::Mutex;
 use ondisk::{BlockPtr, DNODE_SLOTS_PER_BLOCK, ObjectId, ObjectType, ObjsetType};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-const LOST: Result<(), DmuError> = Err(DmuError::Block(BlockError::Checksum));
+const LOST: Result<(), DmuError> = Err(DmuError::Block(BlockError::Checksum, Which::UNKNOWN));
 /// More than one block of records.
 const OBJECTS: u64 = 2 * DNODE_SLOTS_PER_BLOCK as u64;
 

@@ -152,7 +152,7 @@ fn replay_one(dataset: &DatasetHandle, cut: Option<String>, files: Option<&dyn R
         return Err(DslError::Dmu(DmuError::Stopped));
     }
     if walked.end == End::Unreadable {
-        return Err(DslError::Dmu(DmuError::Block(dmu::BlockError::Io)));
+        return Err(DslError::Dmu(dmu::BlockError::Io.into()));
     }
     let malformed = (walked.end == End::Malformed)
         .then(|| format!("block {} of its intent log has a record of a wrong length or number", walked.last_block));
@@ -183,7 +183,7 @@ fn log_of(dataset: &DatasetHandle, objset: &Arc<Objset>) -> Result<IntentLog, Ds
     let synced = dataset.pool().txgs().synced_txg();
     let log = IntentLog::read(&**objset.io(), &objset.zil_header(), dataset.object(), synced);
     if log.obstacle == Some(zil::Obstacle::Unreadable) {
-        return Err(DslError::Dmu(DmuError::Block(dmu::BlockError::Io)));
+        return Err(DslError::Dmu(dmu::BlockError::Io.into()));
     }
     Ok(log)
 }

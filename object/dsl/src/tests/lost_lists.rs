@@ -5,7 +5,7 @@ use crate::DslError;
 use crate::bpobj::Bpobj;
 use crate::meta::POOL_DIRECTORY;
 use crate::traverse::Walk;
-use dmu::{BlockError, DmuError};
+use dmu::BlockError;
 use ondisk::{BlockPtr, ObjectType};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ fn merging_loses_nothing_that_cannot_be_read_now() {
         let reads = lists.io.operations();
         lists.io.heal();
         if let Err(error) = merged {
-            assert_eq!(error, DslError::Dmu(DmuError::Block(BlockError::Io)));
+            assert_eq!(error, DslError::Dmu(BlockError::Io.into()));
             // Such a txg is never on disk.
             lists.crash();
             lists.check(&[(from, model.clone()), (into, into_model.clone())]);
@@ -150,7 +150,7 @@ fn a_pool_that_is_suspended_loses_nothing() {
             assert_eq!(given, model.all()[..12]);
             return reads;
         }
-        assert_eq!(said, Err(DslError::Dmu(DmuError::Block(BlockError::Suspended))), "after {} reads", reads - at);
+        assert_eq!(said, Err(DslError::Dmu(BlockError::Suspended.into())), "after {} reads", reads - at);
         lists.crash();
         lists.check(&[(object, model.clone()), (other, other_model)]);
         assert_eq!(lists.drain(object, u64::MAX).0, model.all());

@@ -50,6 +50,12 @@ fn values_are_inherited_with_their_source() {
     ] {
         assert_eq!(set(&pool, "tank/a", property, value), Err(error), "{property}");
     }
+    let snapshot =
+        |name: &str, value: &str| pool.dsl.snapshot(&[format!("tank/a@{name}")], vec![("com.x:y".to_string(), value.to_string())]);
+    let longest = "z".repeat(8191);
+    assert_eq!((snapshot("long", &longest), set(&pool, "tank/a/b", "com.x:y", &longest)), (Ok(()), Ok(())));
+    let longer = format!("{longest}z");
+    assert_eq!((snapshot("longer", &longer), set(&pool, "tank/a", "com.x:y", &longer)), (Err(DslError::BadValue), Err(DslError::BadValue)));
     let names: Vec<String> =
         pool.dsl.hold("tank/a").and_then(|handle| handle.props()).expect("all").into_iter().map(|entry| entry.name).collect();
     assert_eq!(names[..3], ["type", "creation", "used"]);

@@ -6,7 +6,7 @@ pub(crate) mod status;
 mod vdevs;
 mod work;
 
-use crate::heartbeat::Heartbeat;
+use crate::heartbeat::{Heartbeat, claim};
 use crate::label::Device;
 use crate::open::base::{Base, Runtime};
 use crate::open::create::{self, PoolSpec};
@@ -105,7 +105,7 @@ impl Pool {
     /// Imports a pool that [`crate::find_pools`] found.
     pub fn open(exec: &Exec, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
         found.describe();
-        let result = open::read(exec, found, options, runtime).and_then(|base| Pool::begin(base, options, runtime));
+        let result = open::read(exec, found, options, runtime).and_then(|base| Pool::begin(base, found, options, runtime));
         match &result {
             Ok(pool) => {
                 tracing::info!("pool '{}' is open in txg {}{}", pool.name(), pool.txg(), if options.read_only { ", read-only" } else { "" })
@@ -116,7 +116,7 @@ impl Pool {
     }
 
     /// Starts the txgs, and what an earlier import left to be done, unless nothing may be written.
-    fn begin(base: Base, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
+    fn begin(base: Base, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
         let mut pending = base.logs.pending();
         let mut pool = assemble::assemble(base, runtime)?;
         pool.suspend_rebuilds(runtime.suspended_scans);
@@ -124,6 +124,9 @@ impl Pool {
         pool.follow_providers()?;
         if options.read_only {
             return Ok(pool);
+        }
+        if found.has_heartbeats() && !options.skip_activity {
+            claim::claim(&pool.spa, found.is_to_be_claimed(options.host.id))?;
         }
         // Before a txg is written: what the process before did in one of this number must not go with it.
         let inherited = takeover::adopt(&pool.spa, options.arena.as_deref());

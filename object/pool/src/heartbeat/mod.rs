@@ -6,13 +6,15 @@
 //! 2. A pool that is behind with its heartbeats, or suspended, is fenced: nothing of it is written until [`make_sure`] found that its devices are as
 //!    this host left them.
 
+pub(crate) mod claim;
+
 use crate::PoolError;
 use crate::label::{Device, heartbeat_write};
 use crate::open::activity::{newest, watch};
 use crate::spa::Spa;
 use crate::spa::multihost::Due;
-use device::{DeviceError, DeviceIo, DeviceOp};
-use exec::Crew;
+use device::{DeviceError, DeviceIo, DeviceOp, IoPriority};
+use exec::{Crew, TaskClass};
 use ondisk::Guid;
 use ondisk::label::LABELS;
 use std::sync::Arc;
@@ -25,8 +27,9 @@ const MS_NS: u64 = 1_000_000;
 const SLICE_NS: u64 = 50 * MS_NS;
 /// Name of the engine whose writes stay in this host's memory until they are flushed.
 const BUFFERED: &str = "psync";
-/// Number that an error has in the statistic (`EIO`).
+/// Numbers that errors have in the statistic (`EIO`, `ENXIO`).
 const EIO: i32 = 5;
+const ENXIO: i32 = 6;
 
 /// Advice about a pool that is suspended for want of heartbeats, in OpenZFS's words.
 const ACTION: &str =
@@ -48,6 +51,11 @@ fn targets(tree: &VdevTree, devices: &[Option<Device>]) -> Vec<Target> {
         Some(Target { guid: leaf.guid, path: leaf.path.clone(), ashift, device })
     };
     tree.leaves.iter().zip(devices).filter_map(target).collect()
+}
+
+/// Number of an error in the statistic.
+fn number(error: DeviceError) -> i32 {
+    if error == DeviceError::Gone { ENXIO } else { EIO }
 }
 
 /// Suspends a pool whose heartbeats are overdue, such that nothing more is written; true when that is so.
@@ -150,9 +158,13 @@ impl Heartbeat {
     /// Writes one heartbeat, does not wait for it, and says after how many nanoseconds the next one is due. Suspends the pool when it is behind.
     pub fn beat(&self) -> u64 {
         let (spa, multihost) = (&self.spa, &self.spa.multihost);
-        let (targets, synced) = {
+        let (targets, are_all, synced) = {
             let config = spa.config.lock();
-            (targets(&config.tree, &config.devices), config.uberblock.clone())
+            let targets = targets(&config.tree, &config.devices);
+            // Distributed spares never take any.
+            let count = config.tree.leaves.iter().filter(|leaf| leaf.kind != LeafKind::DraidSpare).count();
+            let are_all = targets.len() == count;
+            (targets, are_all, config.uberblock.clone())
         };
         let pause = multihost.pause_ns(targets.len());
         if !self.is_wanted() || synced.ub_txg == 0 || spa.zio().is_fenced() || stop_if_overdue(spa) {
@@ -165,7 +177,7 @@ impl Heartbeat {
         }
         let leaves: Vec<Guid> = targets.iter().map(|target| target.guid).collect();
         let now = (spa.exec().now_ns(), u64::try_from(spa.exec().wall_clock().0).unwrap_or(0));
-        if let Some(due) = multihost.due(&synced, &leaves, now) {
+        if let Some(due) = multihost.due(&synced, (&leaves, are_all), now) {
             self.write(&targets[due.turn], &due, leaves.len());
         }
         pause
@@ -180,8 +192,12 @@ impl Heartbeat {
         let (spa, id, guid) = (Arc::downgrade(&self.spa), due.id, target.guid);
         let done = move |outcome: Result<(), DeviceError>| {
             let Some(spa) = spa.upgrade() else { return };
-            let error = if outcome.is_ok() { 0 } else { EIO };
-            spa.multihost.note_done((id, guid), error, (begun_ns, spa.exec().now_ns()), leaves);
+            spa.multihost.note_done((id, guid), outcome.map_or_else(number, |()| 0), (begun_ns, spa.exec().now_ns()), leaves);
+        };
+        let (held_ns, later) = (zio.label_delay_ns(guid), exec.clone());
+        let done = move |outcome: Result<(), DeviceError>| match held_ns {
+            0 => done(outcome),
+            _ => later.spawn_after(held_ns, TaskClass::Interrupt, Box::new(move || done(outcome))),
         };
         match zio.label_fault(guid, write.offset_in_label()) {
             Some(FaultError::Noop) => done(Ok(())),
@@ -190,7 +206,7 @@ impl Heartbeat {
             None if target.device.facts().engine == BUFFERED => done(target.device.write_durably(write.offset, &write.data)),
             None => {
                 let io = DeviceIo::new(DeviceOp::Write(write.data), write.offset, move |reply| done(reply.outcome));
-                zio.hand_to(guid, &target.device, io);
+                zio.hand_to(guid, &target.device, io.with_priority(IoPriority::Awaited));
             }
         }
     }

@@ -88,7 +88,7 @@ impl<'a> LabelWriter<'a> {
 
     /// Writes to labels, as simulated faults allow, and nothing to a pool that must not be written; results in any order.
     fn write(&self, mut writes: Vec<LabelWrite>) -> Vec<Result<(), DeviceError>> {
-        if self.zio.is_fenced() {
+        if !self.zio.may_write() {
             return vec![Err(DeviceError::Gone); writes.len()];
         }
         let (mut injected, mut struck) = (Vec::new(), Vec::new());

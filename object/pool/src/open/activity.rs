@@ -1,8 +1,9 @@
 //! Another host that has a pool open is noticed before anything of it is opened here: its uberblocks change (OpenZFS: `spa_activity_check`).
 //!
 //! It is looked for where the pool is one that another host may have: its newest uberblock tells of heartbeats, or is from before them, its labels
-//! name another host, and it was not exported. Whoever has it suspends it when its own heartbeats fail for as long as its uberblocks say
-//! (`zfs_multihost_fail_intervals`), which is half of the time that is waited here.
+//! name another host, and it was not exported. Then it is claimed ([`crate::heartbeat::claim`]), and so is an exported one with heartbeats. Whoever
+//! has it suspends it when its own heartbeats fail for as long as its uberblocks say (`zfs_multihost_fail_intervals`), which is half of the time that
+//! is waited here.
 
 use super::find::FoundPool;
 use crate::PoolError;
@@ -70,7 +71,7 @@ pub(crate) fn duration_ns(ub: &Uberblock, tunables: &MultihostTunables) -> u64 {
 }
 
 /// Host that no label tells.
-fn nobody() -> Host {
+pub(crate) fn nobody() -> Host {
     Host { id: 0, name: UNKNOWN.to_string() }
 }
 
@@ -107,6 +108,11 @@ impl FoundPool {
     fn may_be_active(&self, ub: &Uberblock, hostid: u64) -> bool {
         let has_none = ub.mmp_valid() && ub.ub_mmp_delay == 0;
         !has_none && self.facts.host.id != hostid && self.state() == PoolState::Active
+    }
+
+    /// True when a host with this id has to claim the pool before it changes anything: another host had it last, with heartbeats, exported or not.
+    pub(crate) fn is_to_be_claimed(&self, hostid: u64) -> bool {
+        self.has_heartbeats() && self.facts.host.id != hostid && self.state() != PoolState::Destroyed
     }
 
     /// Looks whether another host has the pool open, as an import does, with or without force; waits for as long as that takes: 20 s and up to a

@@ -118,7 +118,7 @@ pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Bas
         aux,
     };
     io.set_view(config.view(&services));
-    let multihost = Multihost::new(runtime.multihost, false, exec.now_ns());
+    let multihost = Multihost::new(runtime.multihost, false, exec.now_ns(), services.zio.write_limit());
     Ok(Base {
         spa: Spa { services, io, mos: objset, dsl, txgs, config: Mutex::new(config), multihost },
         maps,

@@ -66,7 +66,7 @@ pub struct ImportOptions {
     pub missing_log: bool,
     /// Import it without its log devices, where those are missing and no intent log ends on them: nothing that was made durable is lost.
     pub missing_idle_log: bool,
-    /// Do not look whether another host has the pool open: for those who only look at what is there (`zdb`).
+    /// Do not look whether another host has the pool open, and do not claim it: for those who only look at what is there (`zdb`), or know that none has.
     pub skip_activity: bool,
     /// Host that imports the pool.
     pub host: Host,
@@ -330,7 +330,7 @@ impl Start {
         // What was on vdevs that are missing is not coming back: nobody is to wait for it.
         let fail_mode = if self.tree.is_readable() { props::fail_mode(&objset)? } else { FailMode::Continue };
         let is_multihost = props::is_multihost(&objset, &opened.ub);
-        let multihost = Multihost::new(runtime.multihost, is_multihost, self.exec.now_ns());
+        let multihost = Multihost::new(runtime.multihost, is_multihost, self.exec.now_ns(), services.zio.write_limit());
         let config = Config {
             tree: Arc::new(self.tree),
             devices: self.devices,

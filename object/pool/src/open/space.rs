@@ -48,7 +48,7 @@ fn load_one(allocator: &Allocator, maps: &SpaceMaps, logged: &LoggedChanges, (vd
 
 /// False when a device that works again may make it good.
 fn is_for_good(error: &PoolError) -> bool {
-    !matches!(error, PoolError::Dmu(DmuError::Block(BlockError::Io | BlockError::Suspended)) | PoolError::Closed)
+    !matches!(error, PoolError::Dmu(DmuError::Block(BlockError::Io | BlockError::Suspended, _)) | PoolError::Closed)
 }
 
 /// Has nothing allocated in a metaslab any more, and says so.

@@ -6,7 +6,7 @@ use kstat::Records;
 use ondisk::{Guid, Uberblock};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const MS_NS: u64 = 1_000_000;
 /// Least time between two heartbeats of a leaf, in milliseconds (OpenZFS: `MMP_MIN_INTERVAL`).
@@ -15,7 +15,9 @@ const INTERVAL_MS_MIN: u64 = 100;
 const PAST: u64 = 127;
 /// Weight of the past where the time without heartbeats is to become shorter (OpenZFS: `mmp_thread`).
 const PAST_OF_LIMIT: u64 = 31;
-/// Error of the record of a heartbeat that was due while each leaf still had one under way (OpenZFS: `MMP_FAIL_WRITE_PENDING`).
+/// Bits of the error of a record of heartbeats that were left out, since no leaf could take one: some are not there or cannot be written to
+/// (OpenZFS: `MMP_FAIL_NOT_WRITABLE`), some still have one under way (`MMP_FAIL_WRITE_PENDING`).
+const NOT_WRITABLE: i32 = 1;
 const WRITE_PENDING: i32 = 2;
 
 /// Tunables of the protection against a second host, by OpenZFS's names and defaults.
@@ -59,26 +61,32 @@ impl MultihostTunables {
     }
 }
 
-/// A heartbeat, or one that was due, as the statistic shows it.
+/// A heartbeat, or several in a row that were left out for one reason, as the statistic shows them (OpenZFS: `spa_mmp_history_t`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BeatRecord {
     id: u64,
     txg: u64,
-    /// Seconds since the epoch.
+    /// Seconds since the epoch, of the first one.
     timestamp: u64,
+    /// Number of the error of a write; of those left out, bits that say why.
     error: i32,
+    /// Time that the write took, or since the first one was left out.
     duration_ns: u64,
     delay_ns: u64,
+    /// Guid of the leaf, or the number of heartbeats that were left out.
     leaf: Guid,
     label: usize,
     path: String,
+    /// Time at which the first one was left out; None for a heartbeat that was written.
+    left_out_ns: Option<u64>,
 }
 
 impl BeatRecord {
     fn show(&self) -> String {
+        let error = if self.left_out_ns.is_some() { format!("{:#x}", self.error) } else { self.error.to_string() };
         format!(
-            "{:<10} {:<10} {:>10} {:>6} {:>10} {:>12} {:<24} {:<10} {}\n",
-            self.id, self.txg, self.timestamp, self.error, self.duration_ns, self.delay_ns, self.leaf.0, self.label, self.path
+            "{:<10} {:<10} {:>10} {error:>6} {:>10} {:>12} {:<24} {:<10} {}\n",
+            self.id, self.txg, self.timestamp, self.duration_ns, self.delay_ns, self.leaf.0, self.label, self.path
         )
     }
 }
@@ -119,6 +127,8 @@ struct Beats {
     /// Newest txg and newest timestamp of the uberblocks that were handed to devices.
     handed: (u64, u64),
     count: u64,
+    /// Number and error of the record of those that are being left out.
+    left_out: Option<(u64, i32)>,
 }
 
 impl Beats {
@@ -150,17 +160,21 @@ pub(crate) struct Multihost {
     /// True when the pool is suspended because of its heartbeats.
     has_missed: AtomicBool,
     beats: Mutex<Beats>,
+    /// Time in nanoseconds until which others believe that this host has the pool; 0 where they are not told.
+    limit_ns: Arc<AtomicU64>,
     history: Arc<Records<BeatRecord>>,
 }
 
 impl Multihost {
-    /// Makes the state of a pool whose property says whether it is `on`.
-    pub fn new(tunables: MultihostTunables, on: bool, now_ns: u64) -> Multihost {
+    /// Makes the state of a pool whose property says whether it is `on`; `limit_ns` gets the time until which others believe that this host has the
+    /// pool, and 0 where they are not told.
+    pub fn new(tunables: MultihostTunables, on: bool, now_ns: u64, limit_ns: Arc<AtomicU64>) -> Multihost {
         let multihost = Multihost {
             tunables: Mutex::new(tunables),
             is_on: AtomicBool::new(false),
             has_missed: AtomicBool::new(false),
             beats: Mutex::default(),
+            limit_ns,
             history: Arc::new(Records::new(head(), BeatRecord::show, |_| 1, tunables.history)),
         };
         multihost.set_on(on, now_ns);
@@ -181,6 +195,13 @@ impl Multihost {
             self.beats.lock().delay_ns = 0;
         }
         self.is_on.store(on, Ordering::Release);
+        self.promise(&self.beats.lock());
+    }
+
+    /// Notes until when others believe that this host has the pool.
+    fn promise(&self, beats: &Beats) {
+        let is_told = self.is_on() && beats.has_begun && beats.limit_ns > 0;
+        self.limit_ns.store(if is_told { beats.last_ns.saturating_add(beats.limit_ns) } else { 0 }, Ordering::Release);
     }
 
     /// Gives heartbeats the whole time again: none was written of late.
@@ -189,6 +210,7 @@ impl Multihost {
         let mut beats = self.beats.lock();
         (beats.last_ns, beats.delay_ns, beats.limit_ns) = (now_ns, tunables.interval_ns(), tunables.fail_ns());
         self.has_missed.store(false, Ordering::Release);
+        self.promise(&beats);
     }
 
     /// The tunables as of now.
@@ -237,29 +259,23 @@ impl Multihost {
         self.update(&mut beats, true, now_ns, leaves);
     }
 
-    /// The heartbeat that is due now, of the uberblock `synced`, on the next of the leaves that has none under way; None when each of them has
-    /// (OpenZFS: `mmp_next_leaf`).
-    pub fn due(&self, synced: &Uberblock, leaves: &[Guid], (now_ns, second): (u64, u64)) -> Option<Due> {
+    /// The heartbeat that is due now, of the uberblock `synced`, on the next of the leaves that has none under way; None when each of them has. The pool
+    /// may have leaves that cannot be written to besides: `are_all` is false then (OpenZFS: `mmp_next_leaf`).
+    pub fn due(&self, synced: &Uberblock, (leaves, are_all): (&[Guid], bool), (now_ns, second): (u64, u64)) -> Option<Due> {
         let tunables = self.tunables();
         let mut beats = self.beats.lock();
         beats.has_begun = true;
         beats.smooth(tunables.fail_ns());
+        self.promise(&beats);
         let (from, count) = (beats.turn, leaves.len());
         let free = (1..=count).map(|step| (from + step) % count).find(|turn| !beats.pending.contains(&leaves[*turn]));
         let Some(turn) = free else {
             self.update(&mut beats, false, now_ns, count);
-            beats.count += 1;
-            self.history.add(BeatRecord {
-                id: beats.count,
-                txg: synced.ub_txg,
-                timestamp: second,
-                error: WRITE_PENDING,
-                delay_ns: beats.delay_ns,
-                path: "-".to_string(),
-                ..BeatRecord::default()
-            });
+            let pending = if leaves.is_empty() { 0 } else { WRITE_PENDING };
+            self.leave_out(&mut beats, synced.ub_txg, pending | if are_all { 0 } else { NOT_WRITABLE }, (now_ns, second));
             return None;
         };
+        beats.left_out = None;
         beats.advance(synced, second);
         beats.turn = turn;
         beats.pending.insert(leaves[turn]);
@@ -269,6 +285,34 @@ impl Multihost {
         (uberblock.ub_mmp_delay, uberblock.ub_mmp_config) = (beats.delay_ns.max(1), tunables.word(beats.sequence));
         beats.hand(&uberblock);
         Some(Due { id: beats.count, turn, uberblock })
+    }
+
+    /// Remembers a heartbeat that is left out: one more of a record, when the one before was left out for the same reason.
+    fn leave_out(&self, beats: &mut Beats, txg: u64, error: i32, (now_ns, second): (u64, u64)) {
+        if let Some((id, _)) = beats.left_out.filter(|(_, last)| *last == error) {
+            self.history.change(|record| {
+                let is_it = record.id == id;
+                if is_it {
+                    record.duration_ns = now_ns.saturating_sub(record.left_out_ns.unwrap_or(now_ns));
+                    record.leaf.0 += 1;
+                }
+                is_it
+            });
+            return;
+        }
+        beats.count += 1;
+        beats.left_out = Some((beats.count, error));
+        self.history.add(BeatRecord {
+            id: beats.count,
+            txg,
+            timestamp: second,
+            error,
+            delay_ns: beats.delay_ns,
+            leaf: Guid(1),
+            path: "-".to_string(),
+            left_out_ns: Some(now_ns),
+            ..BeatRecord::default()
+        });
     }
 
     /// Remembers a heartbeat that is being written to this label of a leaf.
@@ -327,6 +371,7 @@ impl Multihost {
             return;
         }
         beats.last_ns = now_ns;
+        self.promise(beats);
         if delay < beats.delay_ns {
             let average = beats.delay_ns / (PAST + 1) * PAST + delay / (PAST + 1);
             beats.delay_ns = average.max(self.pause_ns(leaves));
@@ -347,11 +392,11 @@ mod tests {
     /// If this fails, another host sees no change where this one lives, or waits too short a time.
     #[test]
     fn each_heartbeat_is_newer_than_the_one_before() {
-        let multihost = Multihost::new(MultihostTunables { history: 3, ..MultihostTunables::default() }, true, 0);
+        let multihost = Multihost::new(MultihostTunables { history: 3, ..MultihostTunables::default() }, true, 0, Arc::default());
         let leaves = [Guid(5), Guid(6)];
         let mut last = synced().preference();
         for (step, second) in [100, 100, 101, 101, 102].into_iter().enumerate() {
-            let due = multihost.due(&synced(), &leaves, (step as u64 * SECOND_NS / 2, second)).expect("a leaf is free");
+            let due = multihost.due(&synced(), (&leaves, true), (step as u64 * SECOND_NS / 2, second)).expect("a leaf is free");
             assert_eq!(due.turn, (step + 1) % 2, "one after the other");
             let ub = &due.uberblock;
             assert!(ub.preference() > last, "{last:?} {:?}", ub.preference());
@@ -371,10 +416,10 @@ mod tests {
     /// If this fails, a host whose clock was set back looks dead to others.
     #[test]
     fn a_clock_that_was_set_back_makes_no_heartbeat_older() {
-        let multihost = Multihost::new(MultihostTunables::default(), true, 0);
+        let multihost = Multihost::new(MultihostTunables::default(), true, 0, Arc::default());
         let mut last = synced().preference();
         for second in [90, 101, 95, 96] {
-            let due = multihost.due(&synced(), &[Guid(5)], (1, second)).expect("it is free");
+            let due = multihost.due(&synced(), (&[Guid(5)], true), (1, second)).expect("it is free");
             assert!(due.uberblock.preference() > last, "{second}");
             last = due.uberblock.preference();
             multihost.note_done((due.id, Guid(5)), 0, (1, 2), 1);
@@ -384,22 +429,55 @@ mod tests {
     /// If this fails, one disk that hangs keeps all others from being written to, or one heartbeat is written over another.
     #[test]
     fn a_leaf_that_hangs_is_passed_over() {
-        let multihost = Multihost::new(MultihostTunables::default(), true, 0);
+        let multihost = Multihost::new(MultihostTunables::default(), true, 0, Arc::default());
         let leaves = [Guid(5), Guid(6)];
-        let first = multihost.due(&synced(), &leaves, (1, 100)).expect("both are free");
-        let second = multihost.due(&synced(), &leaves, (2, 100)).expect("one is free");
+        let first = multihost.due(&synced(), (&leaves, true), (1, 100)).expect("both are free");
+        let second = multihost.due(&synced(), (&leaves, true), (2, 100)).expect("one is free");
         assert_ne!(first.turn, second.turn);
-        assert!(multihost.due(&synced(), &leaves, (3, 100)).is_none(), "none is");
+        assert!(multihost.due(&synced(), (&leaves, true), (3, 100)).is_none(), "none is");
         multihost.note_done((second.id, leaves[second.turn]), 0, (2, 4), 2);
-        assert_eq!(multihost.due(&synced(), &leaves, (5, 100)).map(|due| due.turn), Some(second.turn));
+        assert_eq!(multihost.due(&synced(), (&leaves, true), (5, 100)).map(|due| due.turn), Some(second.turn));
+    }
+
+    /// If this fails, whoever looks why a pool was suspended sees a long list of one reason, or none.
+    #[test]
+    fn heartbeats_that_are_left_out_are_told_in_one_record_for_each_reason() {
+        let multihost = Multihost::new(MultihostTunables { history: 9, ..MultihostTunables::default() }, true, 0, Arc::default());
+        let leaves = [Guid(5)];
+        let due = multihost.due(&synced(), (&leaves, true), (SECOND_NS, 100)).expect("it is free");
+        multihost.remember(&due, (leaves[0], "/a"), 3);
+        for second in 2..5 {
+            assert!(multihost.due(&synced(), (&leaves, true), (second * SECOND_NS, 100 + second)).is_none(), "it hangs");
+        }
+        assert!(multihost.due(&synced(), (&leaves, false), (5 * SECOND_NS, 105)).is_none(), "another one went");
+        assert!(multihost.due(&synced(), (&[], false), (6 * SECOND_NS, 106)).is_none(), "and so did this");
+        multihost.note_done((due.id, leaves[0]), 5, (SECOND_NS, 7 * SECOND_NS), 1);
+        let due = multihost.due(&synced(), (&leaves, false), (8 * SECOND_NS, 108)).expect("it is back");
+        multihost.remember(&due, (leaves[0], "/a"), 0);
+        assert!(multihost.due(&synced(), (&[], false), (9 * SECOND_NS, 109)).is_none(), "it went again");
+        let text = kstat::Listing::lines(&**multihost.history(), 0, usize::MAX).expect("nobody read them before").0;
+        let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        // Number, error, how long, guid or how many, path.
+        let told: Vec<[&str; 5]> = rows.iter().map(|row| [row[0], row[3], row[4], row[6], row[8]]).collect();
+        let expected = [
+            ["1", "5", "6000000000", "5", "/a"],
+            ["2", "0x2", "2000000000", "3", "-"],
+            ["3", "0x3", "0", "1", "-"],
+            ["4", "0x1", "0", "1", "-"],
+            ["5", "0", "0", "5", "/a"],
+            ["6", "0x1", "0", "1", "-"],
+        ];
+        assert_eq!(told, expected, "{text}");
     }
 
     /// If this fails, a pool goes on without heartbeats for longer than another host waits, or stops although it has them.
     #[test]
     fn it_is_overdue_after_the_intervals_that_were_promised() {
-        let multihost = Multihost::new(MultihostTunables::default(), true, 0);
+        let limit_ns = Arc::new(AtomicU64::new(7));
+        let multihost = Multihost::new(MultihostTunables::default(), true, 0, limit_ns.clone());
+        assert_eq!(limit_ns.load(Ordering::Acquire), 0, "nobody was told yet");
         assert_eq!(multihost.overdue_ns(60 * SECOND_NS), None, "nobody writes them yet");
-        let due = multihost.due(&synced(), &[Guid(5)], (SECOND_NS, 101)).expect("it is free");
+        let due = multihost.due(&synced(), (&[Guid(5)], true), (SECOND_NS, 101)).expect("it is free");
         multihost.note_done((due.id, Guid(5)), 5, (SECOND_NS, SECOND_NS), 1);
         assert_eq!(multihost.overdue_ns(10 * SECOND_NS), None);
         assert_eq!(multihost.overdue_ns(10 * SECOND_NS + 1), Some(10 * SECOND_NS + 1), "what failed does not count");
@@ -407,13 +485,15 @@ mod tests {
         assert_eq!(multihost.overdue_ns(11 * SECOND_NS), Some(11 * SECOND_NS), "what comes too late does not count");
         multihost.note_synced(&synced(), 9 * SECOND_NS, 1);
         assert_eq!(multihost.overdue_ns(19 * SECOND_NS), None, "a txg counts");
+        assert_eq!(limit_ns.load(Ordering::Acquire), 19 * SECOND_NS, "and is the limit of what is written");
         multihost.tune(MultihostTunables { fail_intervals: 1, ..MultihostTunables::default() });
-        let _ = multihost.due(&synced(), &[Guid(5)], (10 * SECOND_NS, 110));
+        let _ = multihost.due(&synced(), (&[Guid(5)], true), (10 * SECOND_NS, 110));
         assert_eq!(multihost.overdue_ns(18 * SECOND_NS), None, "it becomes shorter slowly");
         multihost.tune(MultihostTunables { fail_intervals: 0, ..MultihostTunables::default() });
         multihost.note_done((2, Guid(5)), 5, (0, 0), 1);
-        let _ = multihost.due(&synced(), &[Guid(5)], (11 * SECOND_NS, 111));
+        let _ = multihost.due(&synced(), (&[Guid(5)], true), (11 * SECOND_NS, 111));
         assert_eq!(multihost.overdue_ns(1000 * SECOND_NS), None, "never");
+        assert_eq!(limit_ns.load(Ordering::Acquire), 0, "never");
         let mut ub = synced();
         multihost.set_on(false, 0);
         multihost.stamp(&mut ub);

@@ -129,7 +129,7 @@ impl Syncer {
         failure.tell(&self.spa.services);
         *self.failure.lock() = Some(failure);
         match (sync_error, block) {
-            (SyncError::Dmu(DmuError::Block(error)), Some(block)) => SyncError::Block(error, Cause::new(block)),
+            (SyncError::Dmu(DmuError::Block(error, _)), Some(block)) => SyncError::Block(error, Cause::new(block)),
             (error, _) => error,
         }
     }

@@ -57,7 +57,7 @@ impl SyncStep for ApplyChanges {
 }
 
 impl TreeWriter {
-    /// Nothing has left yet.
+    /// Makes the writer; nothing has left yet.
     pub fn new(spa: Arc<Spa>) -> TreeWriter {
         TreeWriter { spa, detached: Mutex::default() }
     }

@@ -31,11 +31,11 @@ pub struct AddSpec {
     pub shared: Vec<Spare>,
     /// log2 of the sector size; None takes what the pool has, or what the devices need.
     pub ashift: Option<u32>,
-    /// Also devices that belong to another pool.
+    /// True to take devices, too, that belong to another pool.
     pub force: bool,
-    /// Also vdevs with other sector sizes than the pool has.
+    /// True to take vdevs, too, with other sector sizes than the pool has.
     pub allow_ashift_mismatch: bool,
-    /// The spares come before those that there are: a pool is made with them, and its distributed ones are to be used after them (OpenZFS:
+    /// True when the spares come before those that there are: a pool is made with them, and its distributed ones are to be used after them (OpenZFS:
     /// `vdev_draid_spare_create`).
     pub spares_first: bool,
 }

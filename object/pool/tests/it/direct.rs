@@ -1,16 +1,18 @@
 //! Direct I/O on whole pools: mixed with everything else on every layout; failing devices; and users who change their buffers
 //! underneath. What is lost when these fail: acknowledged data, or a healthy device that is called broken.
+use crate::common::{host, opened, tops};
 use abd::{Abd, SharedPages};
 use device::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
 use dmu::{BlockError, DmuError, Dnode, NewObject};
 use dsl::{CreateDataset, TxSpace};
 use exec::{Exec, Inline, Mutex};
 use kstat::EventLog;
+use need::pattern;
 use ondisk::{ObjectId, ObjectType, ObjsetType};
-use pool::{Host, ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
+use pool::{ImportOptions, Pool, PoolSpec, Runtime};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use vdev::{LeafKind, TopKind};
+use vdev::TopKind;
 use zio::ChangedBuffers;
 
 /// Called with each I/O before (false) and after (true) the device did it; an error takes the device's place.
@@ -44,7 +46,7 @@ impl BlockDevice for Hooked {
         if let Err(error) = call(&io.op, false) {
             return io.fail(error);
         }
-        let DeviceIo { op, offset, then } = io;
+        let DeviceIo { op, offset, then, .. } = io;
         let after = shape(&op);
         let hook = self.hook.clone();
         self.inner.submit(DeviceIo::new(op, offset, move |reply| {
@@ -83,19 +85,13 @@ impl Machine {
 
     fn create(&self, layout: &Layout, properties: &[(&str, &str)]) -> Pool {
         let exec: Exec = Arc::new(Inline::new(7));
-        let mut rest = self.devices.iter();
-        let mut leaf = || {
-            let device = rest.next().expect("enough devices").clone();
-            LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device }
-        };
-        let tops = layout.iter().map(|&(kind, count)| TopSpec { kind, leaves: (0..count).map(|_| leaf()).collect() }).collect();
+        let tops = tops(layout, &self.devices);
         let dataset = |properties: &[(&str, &str)]| CreateDataset {
             kind: ObjsetType::ZFS,
             properties: properties.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
             init: Box::new(|_, _| Ok(())),
         };
-        let spec =
-            PoolSpec { ashift: Some(12), host: Host { id: 1, name: "testhost".to_string() }, ..PoolSpec::new("tank", tops, dataset(&[])) };
+        let spec = PoolSpec { ashift: Some(12), host: host(), ..PoolSpec::new("tank", tops, dataset(&[])) };
         let pool = Pool::create(&exec, spec, &self.runtime()).expect("created");
         pool.dsl().create_dataset("tank/fs", dataset(properties)).expect("a file system");
         pool
@@ -103,9 +99,8 @@ impl Machine {
 
     fn import(&self) -> Pool {
         let exec: Exec = Arc::new(Inline::new(8));
-        let devices = self.devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect();
-        let options = ImportOptions { host: Host { id: 1, name: "testhost".to_string() }, ..ImportOptions::default() };
-        Pool::import(&exec, devices, &options, &self.runtime()).expect("imported")
+        let options = ImportOptions { host: host(), ..ImportOptions::default() };
+        Pool::import(&exec, opened(&self.devices), &options, &self.runtime()).expect("imported")
     }
 
     fn interfere(&self, hook: impl FnMut(&DeviceOp, bool) -> Result<(), DeviceError> + Send + 'static) {
@@ -132,18 +127,6 @@ fn file(pool: &Pool, object: ObjectId) -> Arc<Dnode> {
 
 fn tx(pool: &Pool, bytes: usize) -> dmu::Tx {
     pool.dsl().hold("tank/fs").expect("held").assign(TxSpace::Writes(bytes as u64)).expect("a transaction")
-}
-
-fn pattern(length: usize, salt: u64) -> Vec<u8> {
-    let mut state = salt.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    (0..length)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 24) as u8
-        })
-        .collect()
 }
 
 fn check_clean(pool: &Pool) {
@@ -322,7 +305,7 @@ fn a_failed_direct_write_keeps_what_was_there() {
         });
         let result = dnode.write_direct(0, &pattern(LENGTH, 2), &tx(&pool, LENGTH));
         machine.stop();
-        assert_eq!(result, Err(DmuError::Block(BlockError::Io)));
+        assert_eq!(result, Err(DmuError::from(BlockError::Io)));
         assert!(!pool.status().suspended, "a write that somebody waits for does not suspend the pool");
         for number in 0..2 {
             let mut out = vec![0; old.len()];
@@ -357,7 +340,7 @@ fn no_space_is_an_error_of_the_write() {
             Err(error) => break Some(error),
         }
     };
-    assert!(error.is_none_or(|error| error == DmuError::Block(BlockError::NoSpace)), "{error:?}");
+    assert!(error.is_none_or(|error| error == DmuError::from(BlockError::NoSpace)), "{error:?}");
     assert!(written > 10 && !pool.status().suspended);
     check_clean(&pool);
     for number in 0..written {
@@ -434,7 +417,7 @@ fn a_buffer_changed_during_a_write_is_written_from_a_copy() {
         });
         let result = dnode.write_direct_abd(0, pages.abd(0..128 << 10), &tx(&pool, 128 << 10));
         machine.stop();
-        assert_eq!(result, Err(DmuError::Block(BlockError::Io)));
+        assert_eq!(result, Err(DmuError::from(BlockError::Io)));
         assert!(dnode.read_direct(0, 512 << 10).expect("read").to_vec() == now);
         check_clean(&pool);
     }
@@ -458,7 +441,7 @@ fn the_check_is_what_protects() {
     });
     dnode.write_direct_abd(0, pages.abd(0..128 << 10), &tx(&pool, 128 << 10)).expect("written");
     machine.stop();
-    assert_eq!(dnode.read_direct(0, 4096).err(), Some(DmuError::Block(BlockError::Checksum)));
+    assert_eq!(dnode.read_direct(0, 4096).err(), Some(DmuError::from(BlockError::Checksum)));
     assert_eq!(sum_of_verify_errors(&pool), 0);
 }
 

@@ -1,33 +1,20 @@
 //! A fragmented pool: blocks that no free segment holds become gangs, whose every sector must be accounted for. OpenZFS's zdb,
 //! where it is installed, judges the result. What the user loses when this fails: a nearly full pool.
+use crate::common::host;
 use device::{BlockDevice, FileDevice};
 use dmu::NewObject;
 use dsl::{CreateDataset, DatasetHandle, TxSpace};
 use exec::{Exec, Inline};
 use metaslab::{AllocRequest, Allocator};
+use need::pattern;
 use ondisk::{Dva, ObjectType, ObjsetType, Txg};
-use pool::{Host, ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
+use pool::{ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vdev::{LeafKind, TopKind};
 
 const BLOCK: usize = 131_072;
 const BLOCKS: u64 = 24;
-
-fn noise(seed: u64) -> Vec<u8> {
-    let mut z = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let words = (0..BLOCK / 8).flat_map(|_| {
-        z ^= z << 13;
-        z ^= z >> 7;
-        z ^= z << 17;
-        z.to_le_bytes()
-    });
-    words.collect()
-}
-
-fn host() -> Host {
-    Host { id: 1, name: "testhost".into() }
-}
 
 fn files(dir: &Path, count: usize) -> Vec<(PathBuf, Arc<dyn BlockDevice>)> {
     (0..count)
@@ -74,12 +61,12 @@ fn write_gangs(pool: &Pool, handle: &DatasetHandle) -> ondisk::ObjectId {
     let kept = fragment(&alloc, tx.txg());
     let new = NewObject { block_size: BLOCK, ..NewObject::new(ObjectType::UINT64_OTHER) };
     let object = os.allocate_object(new, &tx).expect("allocated");
-    (0..BLOCKS).for_each(|block| object.write(block * BLOCK as u64, &noise(block), &tx).expect("written"));
+    (0..BLOCKS).for_each(|block| object.write(block * BLOCK as u64, &pattern(BLOCK, block), &tx).expect("written"));
     drop(tx);
     pool.sync().expect("synced");
     assert!(pool.zio().stats().gang_writes.get() >= BLOCKS);
     let tx = handle.assign(TxSpace::Writes(1 << 20)).expect("assigned");
-    (0..5).for_each(|block| object.write(block * BLOCK as u64, &noise(100 + block), &tx).expect("written"));
+    (0..5).for_each(|block| object.write(block * BLOCK as u64, &pattern(BLOCK, 100 + block), &tx).expect("written"));
     kept.iter().for_each(|dva| assert!(alloc.free(tx.txg(), dva)));
     drop(tx);
     (0..4).for_each(|_| pool.sync().expect("synced"));
@@ -112,7 +99,7 @@ fn gangs_are_written_read_freed_and_accounted_for() {
         for block in 0..BLOCKS {
             let mut bytes = vec![0; BLOCK];
             dnode.read(block * BLOCK as u64, &mut bytes).expect("read");
-            assert!(bytes == noise(if block < 5 { 100 + block } else { block }), "{kind:?} block {block}");
+            assert!(bytes == pattern(BLOCK, if block < 5 { 100 + block } else { block }), "{kind:?} block {block}");
         }
         drop(dnode);
         pool.export().expect("exported again");

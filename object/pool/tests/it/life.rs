@@ -1,8 +1,8 @@
 //! Vdevs and spares join and leave a pool in use, devices grow, fail and come back. What the user loses when these fail: blocks on
 //! a vdev that the next import does not know, or a spare that is not there when it is needed.
 use crate::common::{
-    BLOCK_BYTES, BLOCKS, DEVICE_BYTES, check, check_redundancy, checksum_errors, create, devices, guids, import, import_under, leaf,
-    new_object, write,
+    BLOCK_BYTES, BLOCKS, DEVICE_BYTES, check, check_redundancy, checksum_errors, create, devices, filled, guids, import, import_under,
+    leaf, new_object, write,
 };
 use device::{BlockDevice, MemDevice};
 use exec::Mutex;
@@ -41,10 +41,7 @@ fn a_vdev_that_is_added_is_used_at_once_and_after_a_crash() {
     for (kind, count) in [(TopKind::Leaf, 1), (TopKind::Mirror, 2), (TopKind::Raidz(1), 3)] {
         let what = format!("{kind:?}");
         let all = devices(3 + count);
-        let pool = create(&all[..3], TopKind::Raidz(1));
-        let object = new_object(&pool);
-        write(&pool, object, 0..BLOCKS, 1);
-        pool.sync().expect("synced");
+        let (pool, object) = filled(&all[..3], TopKind::Raidz(1));
         let before = pool.status().space;
         pool.add(AddSpec { tops: vec![top(kind, &all[3..])], ..AddSpec::default() }).expect("added");
         let after = pool.status().space;
@@ -315,10 +312,7 @@ fn a_pool_grows_with_its_devices() {
     for (kind, count) in [(TopKind::Leaf, 1), (TopKind::Mirror, 2), (TopKind::Raidz(1), 3)] {
         let what = format!("{kind:?}");
         let mut all = devices(count);
-        let pool = create(&all, kind);
-        let object = new_object(&pool);
-        write(&pool, object, 0..BLOCKS, 1);
-        pool.sync().expect("synced");
+        let (pool, object) = filled(&all, kind);
         let before = pool.status().space.capacity;
         assert_eq!(pool.expand(None), Ok(false), "{what}: there is no room yet");
         for (device, leaf) in all.iter_mut().zip(guids(&pool)) {
@@ -383,10 +377,7 @@ fn a_stale_device_never_wins_at_import() {
             for crash in [false, true] {
                 let what = format!("{kind:?} {away:?} crash {crash}");
                 let mut all = devices(count + 1);
-                let pool = create(&all[..count], kind);
-                let object = new_object(&pool);
-                write(&pool, object, 0..BLOCKS, 1);
-                pool.sync().expect("synced");
+                let (pool, object) = filled(&all[..count], kind);
                 // As it is now it comes back in the end.
                 let stale = resized(&all[0], DEVICE_BYTES);
                 let first = guids(&pool)[0];

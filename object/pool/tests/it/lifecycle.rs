@@ -1,12 +1,13 @@
 //! A pool's life on memory devices: made, synced, closed, opened again, with devices missing and labels damaged. What the user
 //! loses when these fail: the pool.
-use device::{BlockDevice, MemDevice};
+use crate::common::{devices_of, leaf, opened, tops};
+use device::MemDevice;
 use dsl::CreateDataset;
 use exec::{Exec, Inline};
 use ondisk::ObjsetType;
-use pool::{Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, PoolState, Runtime, ScanFunction, ScanState, TopSpec, find_pools};
+use pool::{Host, ImportOptions, Pool, PoolError, PoolSpec, PoolState, Runtime, ScanFunction, ScanState, find_pools};
 use std::sync::Arc;
-use vdev::{DraidConfig, LeafKind, LeafState, TopKind};
+use vdev::{DraidConfig, LeafState, TopKind};
 
 const DEVICE_BYTES: usize = 128 << 20;
 
@@ -15,11 +16,7 @@ fn exec() -> Exec {
 }
 
 fn devices(count: usize) -> Vec<Arc<MemDevice>> {
-    (0..count).map(|index| Arc::new(MemDevice::new(&format!("d{index}"), DEVICE_BYTES))).collect()
-}
-
-fn opened(devices: &[Arc<MemDevice>]) -> Vec<Arc<dyn BlockDevice>> {
-    devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect()
+    devices_of(count, DEVICE_BYTES)
 }
 
 fn host(id: u64) -> Host {
@@ -27,16 +24,10 @@ fn host(id: u64) -> Host {
 }
 
 fn spec(devices: &[Arc<MemDevice>], layout: &[(TopKind, usize)]) -> PoolSpec {
-    let mut rest = devices.iter();
-    let mut leaf = || {
-        let device = rest.next().expect("enough devices").clone();
-        LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device }
-    };
-    let tops = layout.iter().map(|&(kind, count)| TopSpec { kind, leaves: (0..count).map(|_| leaf()).collect() }).collect();
     PoolSpec {
         stored_name: None,
         name: "tank".to_string(),
-        tops,
+        tops: tops(layout, devices),
         ashift: None,
         features: None,
         comment: Some("a test".to_string()),
@@ -175,9 +166,11 @@ fn distributed_spares_are_listed_and_the_feature_counts_their_vdevs() {
     assert!(pool.features().iter().any(|(name, _, count)| name == "draid" && *count == Some(2)));
     // A whole device that was kept for this is used before room that all devices share.
     let more = ["s0", "s1"].map(|name| Arc::new(MemDevice::new(name, DEVICE_BYTES)));
-    let spare = |device: &Arc<MemDevice>, spares_first| {
-        let spare = LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device: device.clone() };
-        pool::AddSpec { spares: vec![spare], spares_first, force: true, ..pool::AddSpec::default() }
+    let spare = |device: &Arc<MemDevice>, spares_first| pool::AddSpec {
+        spares: vec![leaf(device)],
+        spares_first,
+        force: true,
+        ..pool::AddSpec::default()
     };
     pool.add(spare(&more[0], true)).expect("added");
     pool.add(spare(&more[1], false)).expect("added");

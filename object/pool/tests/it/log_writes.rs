@@ -1,15 +1,16 @@
 //! Intent logs as they are written here: volumes are written to, some writes are committed, and the power goes off at every write and flush of
 //! the devices. What users lose when these fail: what a database was told is safe; or the pool's space, to logs that nobody finds again.
 
+use crate::common::{host, leaf};
 use dmu::{DmuError, Dnode};
 use dsl::{CreateDataset, DatasetHandle, TxSpace};
 use exec::{Exec, Inline};
 use ondisk::zil::{LrCommon, LrWrite, TxType};
 use ondisk::{Field, ObjectId, ObjsetType, Txg, ZilHeader};
-use pool::{AddSpec, Host, ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
+use pool::{AddSpec, ImportOptions, Pool, PoolSpec, Runtime, TopSpec};
 use sim::{Event, Fault, FaultKind, Image, OpKind, Recording, Sim, SimDevice, cuts_every};
 use std::sync::{Arc, Weak};
-use vdev::{LeafKind, TopKind};
+use vdev::TopKind;
 use zil::{Filled, Itx, Log, LogSource, Payload, Range};
 
 const DEVICE_BYTES: usize = 64 << 20;
@@ -24,10 +25,6 @@ fn exec() -> Exec {
     Arc::new(Inline::new(11))
 }
 
-fn host() -> Host {
-    Host { id: 1, name: "testhost".to_string() }
-}
-
 fn root() -> CreateDataset {
     CreateDataset { kind: ObjsetType::ZFS, properties: Vec::new(), init: Box::new(|_, _| Ok(())) }
 }
@@ -38,11 +35,6 @@ fn volume_dataset() -> CreateDataset {
     properties.push(("compression".to_string(), "off".to_string()));
     let init = Box::new(|objset: &Arc<dmu::Objset>, tx: &dmu::Tx| dsl::volume::create(objset, VOLUME_BYTES, BLOCK_BYTES, tx));
     CreateDataset { kind: ObjsetType::ZVOL, properties, init }
-}
-
-fn leaf(device: &Arc<SimDevice>) -> LeafSpec {
-    use device::BlockDevice;
-    LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device: device.clone() }
 }
 
 /// Reader of the volume's bytes for its log.

@@ -1,25 +1,22 @@
 //! Two hosts that reach the same devices, in virtual time: whoever has a pool with `multihost=on` shows it all the time, whoever wants it looks first, and
 //! who can't show it stops writing. What the user loses when these fail: the pool, as two hosts write it at once.
 
-use crate::common::{BLOCKS, check, create_under, dataset, devices, host, new_object, write};
+use crate::common::{BLOCKS, check, create_under, dataset, devices, guids, host, leaf, new_object, opened, write};
 use device::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
-use exec::{Exec, Inline};
+use exec::{Exec, Inline, Mutex};
 use ondisk::label::{LABELS, RING_OFFSET, label_offset, ring_slot_bytes, ring_slots};
-use ondisk::{ByteOrder, Uberblock};
-use pool::{Host, ImportOptions, LeafSpec, MultihostTunables, Pool, PoolError, PoolSpec, Runtime, TopSpec, find_pools};
+use ondisk::{ByteOrder, ObjectId, Uberblock};
+use pool::{Host, ImportOptions, MultihostTunables, Pool, PoolError, PoolSpec, Runtime, TopSpec, find_pools};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use vdev::{LeafKind, TopKind};
+use vdev::TopKind;
+use zio::{Fault, LeafFault};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const ASHIFT: u32 = 9;
 
 fn inline(seed: u64) -> Exec {
     Arc::new(Inline::new(seed))
-}
-
-fn opened(devices: &[Arc<MemDevice>]) -> Vec<Arc<dyn BlockDevice>> {
-    devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect()
 }
 
 /// Options of a second host that imports by force.
@@ -139,7 +136,8 @@ fn an_import_looks_whether_another_host_lives() {
     assert!(matches!(refused, Some(PoolError::InUse { hostid: 1, .. })), "{refused:?}");
     let other = inline(6);
     let pool = Pool::import(&other, opened(&disks), &elsewhere(), &Runtime::new()).expect("imported");
-    assert!((20 * SECOND_NS..26 * SECOND_NS).contains(&other.now_ns()), "{} ns", other.now_ns());
+    // The look, and three claims.
+    assert!((23 * SECOND_NS..29 * SECOND_NS).contains(&other.now_ns()), "{} ns", other.now_ns());
     check(&pool, object, &[1; BLOCKS as usize], "nothing is lost");
     pool.sync().expect("synced");
     drop(pool);
@@ -150,11 +148,122 @@ fn an_import_looks_whether_another_host_lives() {
     assert!(again.now_ns() < SECOND_NS);
     assert_eq!(pool.has_switch("multihost"), Ok(true));
     pool.export().expect("exported");
-    // What was exported is nobody's.
-    let first = inline(8);
-    let options = ImportOptions { host: host(), ..ImportOptions::default() };
-    Pool::import(&first, opened(&disks), &options, &Runtime::new()).expect("imported").export().expect("exported");
-    assert!(first.now_ns() < SECOND_NS);
+    // What was exported is nobody's: whoever had it last has it at once, and others claim it.
+    for (seed, options, seconds) in [(8, elsewhere(), 0), (9, ImportOptions { host: host(), ..elsewhere() }, 3)] {
+        let next = inline(seed);
+        let pool = Pool::import(&next, opened(&disks), &ImportOptions { force: false, ..options }, &Runtime::new()).expect("imported");
+        pool.export().expect("exported");
+        assert_eq!(next.now_ns() / SECOND_NS, seconds);
+    }
+}
+
+/// Something that is done once.
+type Once = Box<dyn FnOnce() + Send>;
+
+/// A device on which another host does something of its own as soon as this one has written.
+struct Raced {
+    disk: Arc<MemDevice>,
+    other: Mutex<Option<Once>>,
+}
+
+impl std::fmt::Debug for Raced {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Raced").field("disk", &self.disk).finish_non_exhaustive()
+    }
+}
+
+impl BlockDevice for Raced {
+    fn submit(&self, io: DeviceIo) {
+        let is_write = matches!(io.op, DeviceOp::Write(_));
+        self.disk.submit(io);
+        let other = self.other.lock().take_if(|_| is_write);
+        if let Some(other) = other {
+            other();
+        }
+    }
+    fn facts(&self) -> &DeviceFacts {
+        self.disk.facts()
+    }
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
+    }
+}
+
+/// A pool whose host died, or exported it, and an object in it.
+fn left_behind(is_exported: bool) -> (Vec<Arc<MemDevice>>, ObjectId) {
+    let disks = devices(2);
+    let pool = create_under(&inline(3), &disks, TopKind::Mirror);
+    let object = new_object(&pool);
+    pool.set_prop("multihost", "on").expect("set");
+    write(&pool, object, 0..BLOCKS, 1);
+    pool.sync().expect("synced");
+    match is_exported {
+        true => pool.export().expect("exported"),
+        false => drop(pool),
+    }
+    (disks, object)
+}
+
+/// Has a third host import a pool, which sees nobody else.
+fn third_host(disks: &[Arc<MemDevice>]) -> Pool {
+    let options = ImportOptions { host: Host { id: 3, name: "third".to_string() }, ..elsewhere() };
+    Pool::import(&inline(7), opened(disks), &options, &Runtime::new()).expect("nobody else is seen")
+}
+
+/// Checks that another host was refused the pool that the third one has, and that it goes on.
+fn check_third(refused: Option<PoolError>, third: Pool, object: ObjectId, what: &str) {
+    assert_eq!(refused, Some(PoolError::Active { hostid: 3, hostname: "third".to_string() }), "{what}");
+    check(&third, object, &[1; BLOCKS as usize], what);
+    third.sync_forced().expect("synced");
+    third.export().expect("exported");
+}
+
+/// If this fails, two hosts that import a pool at the same moment both have it, after their host before died or exported it.
+#[test]
+fn of_two_hosts_that_begin_together_one_has_the_pool() {
+    for is_exported in [false, true] {
+        let (disks, object) = left_behind(is_exported);
+        // The third host looks, claims and imports while the second one is at its first claim: nothing of it was to be seen before.
+        let (winner, of_third) = (Arc::new(Mutex::new(None)), disks.clone());
+        let won = winner.clone();
+        let third: Once = Box::new(move || *won.lock() = Some(third_host(&of_third)));
+        let raced: Arc<dyn BlockDevice> = Arc::new(Raced { disk: disks[0].clone(), other: Mutex::new(Some(third)) });
+        let devices = opened(&disks[1..]).into_iter().chain([raced]).collect();
+        let refused = Pool::import(&inline(6), devices, &elsewhere(), &Runtime::new()).err();
+        let third = winner.lock().take().expect("it got that far");
+        check_third(refused, third, object, &format!("exported: {is_exported}"));
+    }
+}
+
+/// If this fails, a host that comes back to its own pool writes to it although another one took it a moment ago.
+#[test]
+fn a_host_that_comes_back_sees_who_took_its_pool_meanwhile() {
+    for is_exported in [false, true] {
+        let (disks, object) = left_behind(is_exported);
+        let first = inline(6);
+        let found = find_pools(&first, opened(&disks));
+        let third = third_host(&disks);
+        let own = ImportOptions { host: host(), ..ImportOptions::default() };
+        let refused = Pool::open(&first, &found[0], &own, &Runtime::new()).err();
+        check_third(refused, third, object, &format!("exported: {is_exported}"));
+    }
+}
+
+/// If this fails, a host takes a pool whose devices it cannot write to, and where others cannot see it.
+#[test]
+fn what_cannot_be_claimed_is_not_imported() {
+    let disks = devices(2);
+    let pool = create_under(&inline(3), &disks, TopKind::Mirror);
+    pool.set_prop("multihost", "on").expect("set");
+    pool.export().expect("exported");
+    let handles = cuttable(&disks);
+    handles[0].is_cut.store(true, Ordering::Release);
+    let refused = Pool::import(&inline(6), opened(&handles), &elsewhere(), &Runtime::new()).err();
+    assert_eq!(refused, Some(PoolError::Unclaimed), "another host may see this device only");
+    Pool::import(&inline(7), opened(&disks[1..]), &elsewhere(), &Runtime::new())
+        .expect("a pool that lost a device can be had")
+        .export()
+        .expect("exported");
 }
 
 /// A device of which nothing can be written while it is away.
@@ -183,7 +292,6 @@ fn cuttable(disks: &[Arc<MemDevice>]) -> Vec<Arc<Cut>> {
 
 /// Makes a mirror with `multihost=on`.
 fn protected(exec: &Exec, handles: &[Arc<Cut>], tunables: MultihostTunables) -> Pool {
-    let leaf = |handle: &Arc<Cut>| LeafSpec { path: handle.path().display().to_string(), kind: LeafKind::File, device: handle.clone() };
     let tops = vec![TopSpec { kind: TopKind::Mirror, leaves: handles.iter().map(leaf).collect() }];
     let runtime = Runtime { multihost: tunables, ..Runtime::new() };
     let pool = Pool::create(exec, PoolSpec { host: host(), ..PoolSpec::new("tank", tops, dataset()) }, &runtime).expect("created");
@@ -239,6 +347,28 @@ fn a_pool_without_heartbeats_is_suspended_and_stays_so_when_another_host_took_it
     drop(pool);
     assert!(disks.iter().map(|disk| disk.contents()).eq(before), "the first host wrote to it");
     second.export().expect("exported");
+}
+
+/// If this fails, nobody can try out what slow devices do to heartbeats, or sees that some were left out.
+#[test]
+fn heartbeats_that_are_kept_back_leave_out_others() {
+    let (clock, disks) = (Arc::new(Inline::new(3)), devices(2));
+    let exec: Exec = clock.clone();
+    let pool = create_under(&exec, &disks, TopKind::Mirror);
+    pool.tune_multihost(MultihostTunables { history: 500, ..MultihostTunables::default() });
+    pool.set_prop("multihost", "on").expect("set");
+    for (id, leaf) in guids(&pool).into_iter().enumerate() {
+        let delay = LeafFault::Delay { leaf, delay_ns: 2 * SECOND_NS, lanes: 10, kind: None };
+        pool.zio().inject(id as u64, Fault::Leaf(delay), 0);
+    }
+    for _ in 0..12 {
+        exec.sleep_ns(pool.beat());
+        clock.run_ready();
+    }
+    let beats = kstat::Listing::lines(&**pool.heartbeats(), 0, usize::MAX).expect("all are there").0;
+    let left_out = beats.lines().filter(|line| line.ends_with(" -")).count();
+    assert!(left_out >= 2 && beats.lines().count() > left_out + 2, "{beats}");
+    assert!(!pool.zio().is_suspended(), "they come late, and not too late");
 }
 
 /// If this fails, what waits for a pool that was suspended for want of heartbeats never ends, or is lost.

@@ -2,14 +2,15 @@
 //! each image must import, hold a state between the last
 //! acknowledged operation and the end, and have space maps that agree with its blocks. What the user loses when these fail:
 //! the pool, after an outage.
+use crate::common::{host, leaf};
 use device::BlockDevice;
 use dsl::CreateDataset;
 use exec::{Exec, Inline};
 use ondisk::ObjsetType;
-use pool::{Host, ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
+use pool::{ImportOptions, Pool, PoolSpec, Runtime, TopSpec};
 use sim::{Image, Recording, Sim, SimDevice, cuts_every};
 use std::sync::Arc;
-use vdev::{LeafKind, TopKind};
+use vdev::TopKind;
 
 const DEVICE_BYTES: usize = 64 << 20;
 const OPERATIONS: u64 = 6;
@@ -22,13 +23,7 @@ fn dataset() -> CreateDataset {
     CreateDataset { kind: ObjsetType::ZFS, properties: Vec::new(), init: Box::new(|_, _| Ok(())) }
 }
 
-fn host() -> Host {
-    Host { id: 1, name: "testhost".to_string() }
-}
-
 fn spec(devices: &[Arc<SimDevice>], kind: TopKind) -> PoolSpec {
-    let leaf =
-        |device: &Arc<SimDevice>| LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device: device.clone() };
     PoolSpec {
         ashift: Some(9),
         host: host(),

@@ -2,7 +2,6 @@
 //! when these fail: the only way to tell whether to wait for a scan.
 use crate::common::Random;
 use crate::scan_pools::*;
-#[allow(dead_code, reason = "each test uses some of it")]
 use device::{BlockDevice, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
 use exec::{Exec, Inline, Mutex, TaskClass};
 use ondisk::ObjectId;

@@ -1,13 +1,13 @@
 //! Disks that are pulled out while the pool is in use and come back as other devices: what their old handles did is no guide, and
 //! nothing that was accepted may be lost by it.
 
-use crate::common::{BLOCKS, check, dataset, devices, host, new_object, write};
+use crate::common::{BLOCKS, check, dataset, devices, host, leaf, new_object, until, write};
 use device::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
 use exec::Exec;
-use pool::{ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, Runtime, TopSpec};
+use pool::{ImportOptions, Pool, PoolError, PoolSpec, Runtime, TopSpec};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use vdev::{LeafKind, LeafState, TopKind};
+use vdev::{LeafState, TopKind};
 
 /// A handle of a disk: once that was pulled out, it never works again.
 #[derive(Debug)]
@@ -54,26 +54,12 @@ impl BlockDevice for Full {
     }
 }
 
-/// Waits for what other threads do.
-fn until(exec: &Exec, what: &str, is_so: impl Fn() -> bool) {
-    const STEP_NS: u64 = 1_000_000;
-    const STEPS: u32 = 60_000;
-    for _ in 0..STEPS {
-        if is_so() {
-            return;
-        }
-        exec.sleep_ns(STEP_NS);
-    }
-    panic!("{what} does not come");
-}
-
 /// If this fails, a pool whose disks lost power for a moment stays suspended until the machine is restarted.
 #[test]
 fn two_pulled_disks_that_return_bring_a_suspended_pool_back() {
     let exec: Exec = Arc::new(exec::Pool::new(2));
     let disks = devices(3);
     let handles: Vec<Arc<Plugged>> = disks.iter().map(Plugged::new).collect();
-    let leaf = |handle: &Arc<Plugged>| LeafSpec { path: handle.path().display().to_string(), kind: LeafKind::File, device: handle.clone() };
     let tops = vec![TopSpec { kind: TopKind::Raidz(1), leaves: handles.iter().map(leaf).collect() }];
     let pool = Pool::create(&exec, PoolSpec { host: host(), ..PoolSpec::new("tank", tops, dataset()) }, &Runtime::new());
     let pool = Arc::new(pool.expect("created"));

@@ -1,6 +1,6 @@
 //! Devices are filled by sequential rebuild, between writes, crashes and imports. What the user loses when these fail: data, when
 //! the next device fails after a rebuild that was not one.
-use crate::common::{BLOCKS, check, check_redundancy, create, devices, guids, import, leaf, new_object, write};
+use crate::common::{BLOCKS, check, check_redundancy, create, devices, filled, guids, import, leaf, new_object, write};
 use device::{BlockDevice, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
 use exec::{Exec, Mutex};
 use pool::{
@@ -23,10 +23,7 @@ fn a_replaced_device_is_rebuilt_and_a_scrub_follows() {
     for (kind, count) in [(TopKind::Leaf, 1), (TopKind::Mirror, 2), (TopKind::Mirror, 3), (draid(1, 2, 4), 4), (draid(2, 3, 7), 7)] {
         let what = format!("{kind:?} of {count}");
         let devices = devices(count + 1);
-        let pool = create(&devices[..count], kind);
-        let object = new_object(&pool);
-        write(&pool, object, 0..BLOCKS, 1);
-        pool.sync().expect("synced");
+        let (pool, object) = filled(&devices[..count], kind);
         let old = guids(&pool)[0];
         pool.attach_sequential(old, &leaf(&devices[count]), Pairing::Replacing, false).unwrap_or_else(|error| panic!("{what}: {error}"));
         let [status] = pool.rebuild_status()[..] else { panic!("{what}: one vdev is rebuilt") };
@@ -83,10 +80,7 @@ fn what_cannot_be_rebuilt_is_refused_by_name() {
 #[test]
 fn a_second_device_makes_the_rebuild_begin_again() {
     let devices = devices(4);
-    let pool = create(&devices[..2], TopKind::Mirror);
-    let object = new_object(&pool);
-    write(&pool, object, 0..BLOCKS, 1);
-    pool.sync().expect("synced");
+    let (pool, object) = filled(&devices[..2], TopKind::Mirror);
     let first = guids(&pool)[0];
     pool.attach_sequential(first, &leaf(&devices[2]), Pairing::Mirror, false).expect("attached");
     pool.rebuild_parameters().max_segment.store(64 << 10, std::sync::atomic::Ordering::Relaxed);
@@ -107,10 +101,7 @@ fn a_second_device_makes_the_rebuild_begin_again() {
 #[test]
 fn a_rebuild_that_nothing_needs_any_more_is_canceled() {
     let devices = devices(3);
-    let pool = create(&devices[..2], TopKind::Mirror);
-    let object = new_object(&pool);
-    write(&pool, object, 0..BLOCKS, 1);
-    pool.sync().expect("synced");
+    let (pool, object) = filled(&devices[..2], TopKind::Mirror);
     pool.attach_sequential(guids(&pool)[0], &leaf(&devices[2]), Pairing::Replacing, false).expect("attached");
     pool.rebuild_parameters().max_segment.store(64 << 10, std::sync::atomic::Ordering::Relaxed);
     pool.rebuild_drive_part(3).expect("driven");
@@ -302,10 +293,7 @@ fn a_distributed_spare_stands_in_until_the_device_is_replaced() {
         let kind = TopKind::Draid(DraidConfig::new(parity, data, 1, children).expect("a shape"));
         let what = format!("{kind:?}, sequential {sequential}");
         let devices = devices(children + 1);
-        let pool = create(&devices[..children], kind);
-        let object = new_object(&pool);
-        write(&pool, object, 0..BLOCKS, 1);
-        pool.sync().expect("synced");
+        let (pool, object) = filled(&devices[..children], kind);
         let spare = pool.spares()[0].clone();
         assert!(!spare.in_use && spare.is_distributed(), "{what}");
         let leaves = guids(&pool);
@@ -354,10 +342,7 @@ fn what_only_the_spare_has_is_found_at_import_and_outlives_the_rebuild() {
         let what = format!("devices 0 and {other} fail");
         let kind = TopKind::Draid(DraidConfig::new(1, 2, 1, 4).expect("a shape"));
         let devices = devices(4);
-        let pool = create(&devices, kind);
-        let object = new_object(&pool);
-        write(&pool, object, 0..BLOCKS, 1);
-        pool.sync().expect("synced");
+        let (pool, object) = filled(&devices, kind);
         let (leaves, spare) = (guids(&pool), pool.spares()[0].guid);
         pool.spare_in(leaves[0], spare, None, true).expect("a spare");
         pool.rebuild_parameters().max_segment.store(64 << 10, std::sync::atomic::Ordering::Relaxed);

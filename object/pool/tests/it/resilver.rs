@@ -1,8 +1,7 @@
 //! Leaves go offline and come back at any time, between writes, crashes and imports, and whatever they missed is brought to them.
 //! What the user loses when these fail: everything, when the next device fails after a resilver that was not one.
 use crate::common::{
-    BLOCK_BYTES, BLOCKS, check, check_redundancy, checksum_errors, create, devices, exec, guids, import, leaf, new_object, redundancy,
-    write,
+    BLOCK_BYTES, BLOCKS, check, check_redundancy, checksum_errors, create, devices, exec, filled, guids, import, leaf, redundancy, write,
 };
 use device::{BlockDevice, MemDevice};
 use nvlist::NvList;
@@ -33,10 +32,7 @@ fn a_device_that_was_offline_is_resilvered_when_it_comes_back() {
     {
         let what = format!("{kind:?} of {count}");
         let devices = devices(count);
-        let pool = create(&devices, kind);
-        let object = new_object(&pool);
-        write(&pool, object, 0..BLOCKS, 1);
-        pool.sync().expect("synced");
+        let (pool, object) = filled(&devices, kind);
         let leaves = guids(&pool);
         let parity = redundancy(kind, count);
         for &leaf in &leaves[..parity] {
@@ -109,14 +105,23 @@ fn temporary_states_end_with_the_pool_and_faults_do_not() {
     assert!(pool.tree().leaves.iter().all(|leaf| leaf.missing_txgs.is_empty()));
 }
 
+/// If this fails, a device that came after an import goes by its guid when it goes away again, as if it had never been at its path.
+#[test]
+fn a_device_that_came_after_an_import_is_there() {
+    let devices = devices(3);
+    create(&devices, TopKind::Raidz(1)).export().expect("exported");
+    let pool = import(&devices[..2], false).expect("imported");
+    let leaf = guids(&pool)[2];
+    let absent = || pool.tree().leaves.iter().filter(|leaf| leaf.is_not_present).map(|leaf| leaf.guid).collect::<Vec<_>>();
+    assert_eq!((pool.online(leaf, None), absent()), (Ok(LeafState::Missing), vec![leaf]));
+    assert_eq!((pool.online(leaf, Some(devices[2].clone())), absent()), (Ok(LeafState::Online), Vec::new()));
+}
+
 /// If this fails, a scrub that is under way keeps a device from being resilvered, or clears the log of one that was not.
 #[test]
 fn a_resilver_takes_the_place_of_a_scrub() {
     let devices = devices(3);
-    let pool = create(&devices, TopKind::Raidz(1));
-    let object = new_object(&pool);
-    write(&pool, object, 0..BLOCKS, 1);
-    pool.sync().expect("synced");
+    let (pool, object) = filled(&devices, TopKind::Raidz(1));
     let leaves = guids(&pool);
     pool.offline(leaves[2], false).expect("offline");
     write(&pool, object, 0..BLOCKS, 2);
@@ -133,10 +138,7 @@ fn a_resilver_takes_the_place_of_a_scrub() {
 
 /// A pool in the middle of a resilver of its first leaf, which its second needs too; and the ages of its blocks.
 fn half_way(devices: &[Arc<MemDevice>]) -> (Pool, ObjectId, Vec<Guid>) {
-    let pool = create(devices, TopKind::Raidz(2));
-    let object = new_object(&pool);
-    write(&pool, object, 0..BLOCKS, 1);
-    pool.sync().expect("synced");
+    let (pool, object) = filled(devices, TopKind::Raidz(2));
     let leaves = guids(&pool);
     pool.offline(leaves[0], false).expect("offline");
     pool.offline(leaves[1], false).expect("offline");
@@ -208,10 +210,7 @@ fn a_resilver_begins_again_with_everybody_when_it_is_told_to() {
 #[test]
 fn a_disk_becomes_a_mirror_and_is_replaced() {
     let devices = devices(5);
-    let pool = create(&devices[..1], TopKind::Leaf);
-    let object = new_object(&pool);
-    write(&pool, object, 0..BLOCKS, 1);
-    pool.sync().expect("synced");
+    let (pool, object) = filled(&devices[..1], TopKind::Leaf);
     let first = guids(&pool)[0];
     assert_eq!(pool.detach(first), Err(PoolError::Target("only applicable to mirror and replacing vdevs")));
     let small = Arc::new(MemDevice::new("small", 66 << 20));
@@ -279,10 +278,7 @@ fn a_degraded_read_feeds_the_resilver() {
     for (kind, count) in [(TopKind::Mirror, 2), (TopKind::Raidz(1), 3), (TopKind::Raidz(2), 5)] {
         let what = format!("{kind:?} of {count}");
         let devices = devices(count + 1);
-        let pool = create(&devices[..count], kind);
-        let object = new_object(&pool);
-        write(&pool, object, 0..BLOCKS, 1);
-        pool.sync().expect("synced");
+        let (pool, object) = filled(&devices[..count], kind);
         let fed = |pool: &Pool| pool.zio().stats().fed_bytes.get();
         check(&pool, object, &[1; BLOCKS as usize], &what);
         assert_eq!(fed(&pool), 0, "{what}: nothing is lacking");
@@ -317,10 +313,7 @@ fn what_a_device_that_did_not_flush_may_lack_is_on_disk_with_the_same_txg() {
     for (kind, count) in [(TopKind::Mirror, 2), (TopKind::Raidz(1), 3), (TopKind::Raidz(2), 5)] {
         let what = format!("{kind:?} of {count}");
         let devices = devices(count);
-        let pool = create(&devices, kind);
-        let object = new_object(&pool);
-        write(&pool, object, 0..BLOCKS, 1);
-        pool.sync().expect("synced");
+        let (pool, object) = filled(&devices, kind);
         let leaves = guids(&pool);
         pool.zio().inject(1, Fault::Leaf(LeafFault::Device { leaf: leaves[0], error: FaultError::Io, kind: Some(IoKind::Flush) }), 0);
         write(&pool, object, 0..4, 2);

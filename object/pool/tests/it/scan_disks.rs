@@ -1,14 +1,14 @@
 //! Scrubs of disks that somebody uses: they go where the heads are, so they read in no order. What the user loses when these fail: damage
 //! that was passed over, or a scrub that never ends.
+use crate::common::leaf;
 use crate::scan_pools::*;
-#[allow(dead_code, reason = "each test uses some of it")]
 use device::{BlockDevice, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
 use exec::{Exec, Inline, Mutex, SplitMix, TaskClass};
 use ondisk::Guid;
-use pool::{ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, ScanState, TopSpec};
+use pool::{ImportOptions, Pool, PoolSpec, Runtime, ScanState, TopSpec};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use vdev::{LeafKind, TopKind};
+use vdev::TopKind;
 use zio::{LeafRequest, Priority, Zio};
 
 const MIB: u64 = 1 << 20;
@@ -65,7 +65,6 @@ fn disks(exec: &Exec, devices: &[Arc<MemDevice>]) -> Vec<Arc<Disk>> {
 }
 
 fn create(exec: &Exec, disks: &[Arc<Disk>], kind: TopKind) -> Pool {
-    let leaf = |disk: &Arc<Disk>| LeafSpec { path: disk.path().display().to_string(), kind: LeafKind::File, device: disk.clone() };
     let tops = vec![TopSpec { kind, leaves: disks.iter().map(leaf).collect() }];
     let spec = PoolSpec { host: host(), ..PoolSpec::new("tank", tops, dataset()) };
     Pool::create(exec, spec, &Runtime::new()).expect("created")

@@ -2,7 +2,6 @@
 //! sector is found and repaired. What the user loses when these fail: the redundancy that a scrub said was there.
 use crate::common::Random;
 use crate::scan_pools::*;
-#[allow(dead_code, reason = "each test uses some of it")]
 use device::MemDevice;
 use exec::{Exec, Inline};
 use ondisk::ObjectId;

@@ -1,7 +1,6 @@
 //! Scrubs on memory devices: what they read, what they repair, what they report, and that they survive crashes. What the user
 //! loses when these fail: the damage that a scrub should have found, or data that it should have left alone.
 use crate::scan_pools::*;
-#[allow(dead_code, reason = "each test uses some of it")]
 use exec::{Exec, Inline};
 use ondisk::{BlockId, Level, ObjectId, ObjsetId};
 use pool::{Damaged, Pool, PoolError, ScanError, ScanState, ScanStatus};

@@ -36,7 +36,7 @@ impl BlockDevice for Rotten {
         let range = io.offset..io.offset + io.op.length_bytes();
         self.reads.lock().push(range.clone());
         let bad = self.bad.lock().clone();
-        let DeviceIo { op, offset, then } = io;
+        let DeviceIo { op, offset, then, .. } = io;
         self.disk.submit(DeviceIo::new(op, offset, move |mut reply| {
             let bytes = reply.parts.iter_mut().flat_map(|part| part.iter_mut());
             for (at, byte) in range.clone().zip(bytes) {
@@ -144,9 +144,13 @@ fn a_broken_space_map_stops_allocation_there_and_says_so() {
         let rotten = Rotten::new(&disk, bad);
         let pool = import(rotten.clone(), false, &ear).unwrap_or_else(|error| panic!("{damage:?}: {error}"));
 
-        // It is told.
-        let why =
-            if damage == Damage::Checksum { "cannot be read: checksum mismatch in every copy of a block" } else { "contradicts itself" };
+        // It is told, with the block.
+        let why = if damage == Damage::Checksum {
+            let (_, map) = mapped(&pool);
+            format!("cannot be read: checksum mismatch in every copy of a block: objset 0 object {map} level 0 block 0")
+        } else {
+            "contradicts itself".to_string()
+        };
         let why = format!("the space map of metaslab {metaslab} of vdev 0 {why}");
         let broken = pool.status().broken_metaslabs;
         assert_eq!(

@@ -1,6 +1,6 @@
 //! Free space is initialized and trimmed while files come and go, across crashes and imports. What the user loses when these fail:
 //! whatever lay where a sweep took used space for free.
-use crate::common::{BLOCKS, Random, check, create, devices, guids, import, leaf, new_object, write};
+use crate::common::{BLOCKS, Random, check, create, devices, filled, guids, import, leaf, new_object, write};
 use device::{BlockDevice, MemDevice};
 use exec::{Exec, Inline};
 use ondisk::{Guid, ObjectId};
@@ -66,10 +66,7 @@ fn all_free_space_is_initialized_and_nothing_else() {
     for (kind, count) in shapes() {
         let what = format!("{kind:?}");
         let devices = devices(count);
-        let pool = create(&devices, kind);
-        let object = new_object(&pool);
-        write(&pool, object, 0..BLOCKS, 1);
-        pool.sync().expect("synced");
+        let (pool, object) = filled(&devices, kind);
         let leaves = guids(&pool);
         assert!(sweep(&pool, SweepKind::Initialize, &leaves, START).iter().all(Result::is_ok), "{what}");
         assert_eq!(sweep(&pool, SweepKind::Initialize, &leaves[..1], START), [Err(PoolError::Target("currently initializing"))]);

@@ -82,7 +82,7 @@ impl BlockDevice for Trap {
         match self.springs(&io) {
             None => self.disk.submit(io),
             Some(Harm::Rot) => {
-                let DeviceIo { op, offset, then } = io;
+                let DeviceIo { op, offset, then, .. } = io;
                 self.disk.submit(DeviceIo::new(op, offset, move |mut reply| {
                     for part in &mut reply.parts {
                         part.iter_mut().step_by(64).for_each(|byte| *byte ^= 0x5A);

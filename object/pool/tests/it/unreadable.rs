@@ -1,24 +1,11 @@
 //! Metadata that cannot be read while a txg is synced: what was accepted waits with the pool until it can, and is not lost.
 
-use crate::common::{BLOCKS, check, create_under, devices, new_object, write};
+use crate::common::{BLOCKS, check, create_under, devices, new_object, until, write};
 use exec::Exec;
 use pool::Pool;
 use std::sync::Arc;
 use vdev::TopKind;
 use zio::{FailMode, Fault, FaultError};
-
-/// Waits for what other threads do.
-fn until(exec: &Exec, what: &str, is_so: impl Fn() -> bool) {
-    const STEP_NS: u64 = 1_000_000;
-    const STEPS: u32 = 60_000;
-    for _ in 0..STEPS {
-        if is_so() {
-            return;
-        }
-        exec.sleep_ns(STEP_NS);
-    }
-    panic!("{what} does not come");
-}
 
 fn fault(pool: &Pool) {
     pool.zio().inject(1, Fault::Meta { object_type: None, error: FaultError::Io }, 0);

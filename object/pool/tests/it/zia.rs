@@ -1,7 +1,7 @@
 //! A pool whose stages run on a provider, by its properties: followed at once, kept over an import, never a condition for reading it.
 
-use crate::common::{BLOCKS, check, devices, exec, host, leaf, new_object, write};
-use device::{BlockDevice, MemDevice};
+use crate::common::{BLOCKS, check, devices, exec, host, leaf, new_object, opened, write};
+use device::MemDevice;
 use dpusm::{FallbackReason, OpKind, RegisterOptions, Registry, Tally};
 use dsl::CreateDataset;
 use exec::Exec;
@@ -33,8 +33,7 @@ fn create(exec: &Exec, devices: &[Arc<MemDevice>], runtime: &Runtime) -> Pool {
 }
 
 fn import(exec: &Exec, devices: &[Arc<MemDevice>], runtime: &Runtime) -> Pool {
-    let opened = devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect();
-    Pool::import(exec, opened, &ImportOptions { host: host(), ..ImportOptions::default() }, runtime).expect("imported")
+    Pool::import(exec, opened(devices), &ImportOptions { host: host(), ..ImportOptions::default() }, runtime).expect("imported")
 }
 
 fn blocks(registry: &Registry, kind: OpKind) -> u64 {

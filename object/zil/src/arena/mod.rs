@@ -152,7 +152,7 @@ impl Arena {
         payload_of(&self.store, entry)
     }
 
-    /// Everything that was inherited is done again in this transaction: it goes when its txg is on disk.
+    /// Notes that everything inherited is done again in this transaction: it goes when its txg is on disk.
     pub fn inherit(self: &Arc<Self>, heritage: &Heritage, tx: &Tx) {
         let mut ring = self.ring.lock();
         ring.header.inherited.txg = Some(tx.txg());

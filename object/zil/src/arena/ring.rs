@@ -20,7 +20,7 @@ pub(super) struct Ring {
     pub head: u64,
     /// Position from which on the memory is needed, or was not given back yet.
     given_back: u64,
-    /// Somebody gives memory back: nobody else does meanwhile, or what he finds needless would be written anew while it goes.
+    /// True while somebody gives memory back: nobody else does meanwhile, or what he finds needless would be written anew while it goes.
     is_giving: bool,
     /// Txgs that are not on disk.
     txgs: VecDeque<Alive>,

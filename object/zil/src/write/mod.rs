@@ -83,7 +83,7 @@ pub struct LogWriter {
     ended: [WaitQueue; 2],
     /// Wait queue of the syncs of txgs.
     settled: WaitQueue,
-    /// Something happened of which nothing was noted.
+    /// True when something happened of which nothing was noted.
     has_gap: AtomicBool,
     /// Log devices are left to others.
     spares_log_devices: AtomicBool,

@@ -172,7 +172,7 @@ impl LogSource for Pattern {
         match payload {
             Payload::Copied(range) if range.generation == 0 => Ok(Filled::Bytes(pattern(range))),
             Payload::Copied(range) if range.generation == 1 => Ok(Filled::Nothing),
-            _ => Err(DmuError::Block(BlockError::Io)),
+            _ => Err(BlockError::Io.into()),
         }
     }
 }

@@ -371,6 +371,36 @@ fn behind_a_fence_nothing_is_written_until_it_is_lifted() {
     assert!(rig.read(&bp).is_ok_and(|back| back == noise(2, 16384)) && !rig.zio.is_suspended());
 }
 
+/// If this fails, a host that stood still while another one took its pool writes what its threads had in their hands, before one of them looks.
+#[test]
+fn after_its_time_nothing_is_written_although_nobody_said_so() {
+    let rig = Rig::with(inline(), &MIRROR, 12, FailMode::Wait, &|tree, allocator| {
+        for metaslab in 0..allocator.metaslab_count(VdevId(0)) {
+            allocator.load(tree.tops[0].id, metaslab, &[]).expect("an empty metaslab loads");
+        }
+    });
+    let limit = rig.zio.write_limit();
+    limit.store(rig.exec.now_ns() + 1_000_000_000, Ordering::Release);
+    let early = rig.write(request(noise(1, 16384), 1)).expect("it has time");
+    rig.exec.sleep_ns(2_000_000_000);
+    let before = rig.contents();
+    let (done, wait) = exec::completion();
+    rig.zio.write(request(noise(2, 16384), 2), Box::new(move |result| done.complete(result)));
+    assert!(rig.read(&early).is_ok_and(|back| back == noise(1, 16384)), "reads go on");
+    let guid = rig.zio.view().tree.leaf(LeafId(0)).guid;
+    let op = DeviceOp::Write(noise(3, 4096));
+    let (written, result) = exec::completion();
+    let leaf_write = LeafRequest { leaf: guid, offset: 4 << 20, op, priority: zio::Priority::AsyncWrite, speculative: true };
+    rig.zio.leaf_io(leaf_write, Box::new(move |result| written.complete(result.map(drop))));
+    assert_eq!(result.wait(&rig.exec), Err(DeviceError::Gone), "repairs, trims and the like are kept back");
+    rig.zio.resume();
+    assert!(!rig.zio.may_write() && rig.contents() == before && !wait.is_done() && rig.zio.is_suspended());
+    limit.store(0, Ordering::Release);
+    rig.zio.resume();
+    let bp = wait.wait(&rig.exec).expect("the write succeeds after that");
+    assert!(rig.read(&bp).is_ok_and(|back| back == noise(2, 16384)) && !rig.zio.is_suspended());
+}
+
 /// A pointer that names space which the pool does not have is a lie that no device's return makes true: whoever waited for one would wait
 /// for ever, and everybody else with him.
 #[test]

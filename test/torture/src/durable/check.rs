@@ -1,21 +1,14 @@
 //! Cuts of a recording, each judged, and cut again while its log is replayed.
 
 use super::ledger::Change;
-use super::program::Op;
-use super::{Moment, Recorded, mount, words};
+use super::{Moment, Recorded, words};
 use crate::cuts::{Share, check_space};
-use crate::machine::{Machine, Trouble, read_state};
+use crate::machine::Machine;
 use crate::model::{Contents, Model, State};
 use crate::outcome::Verdict;
-use abd::Abd;
 use ondisk::Txg;
 use pool::Pool;
 use sim::{CrashChoice, Image};
-use std::sync::Arc;
-use zpl::{NewNode, WriteData};
-
-/// Number of files that are made durable, one by one, after an image was judged.
-const LATER: usize = 4;
 
 /// Counts of the cuts of one recording.
 #[derive(Clone, Debug, Default)]
@@ -78,8 +71,7 @@ impl Recorded {
 
     /// First operation after the txg `base` that changed something and was on disk with `synced`. A txg without changes is not written.
     fn lost_by_txg(&self, base: Txg, synced: Txg) -> Option<usize> {
-        let changes = |op: &Op| !matches!(op, Op::Fsync(_) | Op::SyncAll | Op::Txg);
-        self.ops.iter().zip(&self.txgs).position(|(op, txg)| base < *txg && *txg <= synced && changes(op))
+        self.changes.iter().zip(&self.txgs).position(|(changes, txg)| *changes && base < *txg && *txg <= synced)
     }
 
     /// Model of what was done in the txgs up to this one, if it began so far.
@@ -107,7 +99,7 @@ impl Trial<'_> {
         if let Some(number) = self.recorded.lost_by_txg(base, self.moment.synced) {
             return Err(format!("{base:?} is the last txg, operation {number} was acknowledged with {:?}", self.moment.synced));
         }
-        let (found, model) = (read_state(&pool).map_err(said("cannot be read"))?, self.recorded.at_txg(base));
+        let (found, model) = (self.recorded.subject.state(&pool).map_err(said("cannot be read"))?, self.recorded.at_txg(base));
         if found != model.state() {
             return Err(format!("as of {base:?}: {}", found.difference(&model.state())));
         }
@@ -117,7 +109,7 @@ impl Trial<'_> {
         let pool = machine.import(false).map_err(said("cannot be imported"))?;
         report.replayed += u64::from(!pool.replayed().is_empty());
         report.records += pool.replayed().iter().map(|log| log.records).sum::<u64>();
-        let found = replayed(&pool)?;
+        let found = self.replayed(&pool)?;
         report.beyond += u64::from(self.judge(base, model.clone(), &found)?);
         drop(pool);
         let recording = machine.sim.take_recording();
@@ -164,55 +156,32 @@ impl Trial<'_> {
     fn once_more(&self, images: Vec<Image>, wanted: &State) -> Result<(), String> {
         let machine = Machine::with(self.recorded.seed + 2, images);
         let pool = machine.import(false).map_err(said("cannot be imported"))?;
-        let found = replayed(&pool)?;
+        let found = self.replayed(&pool)?;
         if found == *wanted { Ok(()) } else { Err(found.difference(wanted)) }
     }
 
-    /// Makes files durable, stops without an export, and finds them.
+    /// Makes something durable, stops without an export, and finds it.
     fn go_on(&self, machine: &Machine, mut wanted: State) -> Result<(), String> {
         let pool = machine.import(false).map_err(said("cannot be imported again"))?;
-        let later = |pool: &Pool| -> Result<(), Trouble> {
-            let zfs = mount(pool, |log| log)?;
-            let root = zfs.node(zfs.root())?;
-            for index in 0..LATER {
-                let new = NewNode { mode: 0o100_644, ..NewNode::default() };
-                let node = zfs.create_node(&root, format!("later{index}").as_bytes(), &new)?;
-                let data = Abd::from_slice(&later_bytes(index));
-                zfs.write(&node, WriteData { offset: 0, data, may_keep: false, kill_suid: true, synchronous: false })?;
-                zfs.fsync(&node)?;
-            }
-            Ok(())
-        };
-        later(&pool).map_err(said("cannot be written"))?;
+        self.recorded.subject.go_on(&pool, &mut wanted).map_err(said("cannot be written"))?;
         drop(pool);
-        let head = Arc::make_mut(&mut wanted.head);
-        let mut model = Model::default();
-        for index in 0..LATER {
-            let name = format!("later{index}");
-            model.create(0, &name, Contents::File(Arc::new(later_bytes(index))));
-        }
-        head.extend(model.state().head.iter().filter(|(path, _)| !path.is_empty()).map(|(path, seen)| (path.clone(), seen.clone())));
         let pool = machine.import(false).map_err(said("cannot be imported after more work"))?;
-        let found = replayed(&pool)?;
+        let found = self.replayed(&pool)?;
         if found != wanted {
             return Err(format!("after more work: {}", found.difference(&wanted)));
         }
         pool.export().map_err(said("cannot be exported"))
     }
-}
 
-fn later_bytes(index: usize) -> Vec<u8> {
-    format!("file {index} after the power came back ").into_bytes().repeat(1 + 300 * index)
-}
-
-/// State of a pool whose logs the import replayed, all of them whole; its space maps are right.
-fn replayed(pool: &Pool) -> Result<State, String> {
-    if let Some(why) = pool.replayed().iter().find_map(|log| log.failure.as_ref()) {
-        return Err(format!("a log was not replayed: {why}"));
+    /// State of a pool whose logs the import replayed, all of them whole; its space maps are right.
+    fn replayed(&self, pool: &Pool) -> Result<State, String> {
+        if let Some(why) = pool.replayed().iter().find_map(|log| log.failure.as_ref()) {
+            return Err(format!("a log was not replayed: {why}"));
+        }
+        let found = self.recorded.subject.state(pool).map_err(said("cannot be read after the replay"))?;
+        check_space(pool)?;
+        Ok(found)
     }
-    let found = read_state(pool).map_err(said("cannot be read after the replay"))?;
-    check_space(pool)?;
-    Ok(found)
 }
 
 /// True when the state is the model's with a beginning of the change's bytes.

@@ -75,10 +75,13 @@ impl Ledger {
                 let moved = [one, other].map(|at| after.lookup(at.0, &at.1));
                 (None, [Some(one.0), Some(other.0)].into_iter().chain(moved).flatten().collect())
             }
-            Op::Write(node, ..) | Op::Truncate(node, _) | Op::Punch(node, ..) | Op::Attribute(node, ..) | Op::Own(node, _) => {
-                (Some(*node), vec![*node])
-            }
-            Op::Fsync(_) | Op::SyncAll | Op::Txg => return,
+            Op::Write(node, ..)
+            | Op::Truncate(node, _)
+            | Op::Punch(node, ..)
+            | Op::Discard(node, ..)
+            | Op::Attribute(node, ..)
+            | Op::Own(node, _) => (Some(*node), vec![*node]),
+            Op::Fsync(_) | Op::SyncAll | Op::Snapshot(_) | Op::Txg => return,
         };
         if let Op::Rename(_, to) = op {
             self.promote(after.lookup(to.0, &to.1));

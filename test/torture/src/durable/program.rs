@@ -53,6 +53,8 @@ pub enum Op {
     Truncate(NodeId, usize),
     /// Punches a hole of a length at an offset, which ends with the file.
     Punch(NodeId, usize, usize),
+    /// Gives whole blocks of a length at an offset back, which read as zeros then.
+    Discard(NodeId, usize, usize),
     /// Moves a name; what stood at the target is replaced.
     Rename(At, At),
     /// Lets two names change places.
@@ -69,6 +71,8 @@ pub enum Op {
     Fsync(NodeId),
     /// Waits until all of the file system is durable.
     SyncAll,
+    /// Takes a snapshot.
+    Snapshot(String),
     /// Syncs a txg.
     Txg,
 }
@@ -212,6 +216,32 @@ impl Program {
         }
     }
 
+    /// Chooses the next operation on a volume with blocks of `block` bytes, of at most `blocks_max` blocks: the file `node` of the model.
+    pub fn plan_volume(&mut self, model: &Model, node: NodeId, (block, blocks_max): (usize, usize)) -> Op {
+        let size = size(model, node);
+        match self.random.below(100) {
+            0..=54 => {
+                let how = [How::Buffered, How::Synchronous, How::Direct, How::DirectSynchronous][self.random.below(4)];
+                let unit = [1, 512, PAGE, block][self.random.below(4)];
+                let offset = self.random.below(size / unit) * unit;
+                let length = self.length().next_multiple_of(unit).min(size - offset);
+                Op::Write(node, offset, self.bytes(length), how)
+            }
+            55..=64 => {
+                let first = self.random.below(size / block);
+                Op::Discard(node, first * block, (1 + self.random.below(6)).min(size / block - first) * block)
+            }
+            65..=73 => {
+                let offset = self.random.below(size);
+                Op::Punch(node, offset, (1 + self.random.below(5 * block)).min(size - offset))
+            }
+            74..=88 => Op::SyncAll,
+            89..=92 => Op::Truncate(node, (blocks_max / 2 + self.random.below(blocks_max / 2 + 1)) * block),
+            93..=94 => Op::Snapshot(self.fresh_name()),
+            _ => Op::Txg,
+        }
+    }
+
     fn plan_attribute(&mut self, model: &Model, files: &[NodeId]) -> Option<Op> {
         let node = self.pick(files)?;
         let names: Vec<String> = model.attributes(node).keys().cloned().collect();
@@ -254,7 +284,7 @@ pub fn imagine(model: &mut Model, op: &Op) {
         }
         Op::Write(node, offset, bytes, _) => put(model, *node, *offset, bytes),
         Op::Truncate(node, size) => model.edit(*node, |data| data.resize(*size, 0)),
-        Op::Punch(node, offset, length) => put(model, *node, *offset, &vec![0; *length]),
+        Op::Punch(node, offset, length) | Op::Discard(node, offset, length) => put(model, *node, *offset, &vec![0; *length]),
         Op::Rename(from, to) => model.rename((from.0, &from.1), (to.0, &to.1)),
         Op::Exchange(one, other) => model.exchange((one.0, &one.1), (other.0, &other.1)),
         Op::Remove(directory, name) => model.remove(*directory, name),
@@ -262,6 +292,7 @@ pub fn imagine(model: &mut Model, op: &Op) {
         Op::Attribute(node, name, Some(value)) => model.set_attribute(*node, name, value.clone()),
         Op::Attribute(node, name, None) => model.remove_attribute(*node, name),
         Op::Own(node, owner) => model.set_owner(*node, *owner),
+        Op::Snapshot(name) => model.snapshot(name),
         Op::Fsync(_) | Op::SyncAll | Op::Txg => {}
     }
 }

@@ -2,12 +2,12 @@
 //! fsync(2), O_DSYNC or msync(2) promised, or the pool's space.
 
 use torture::cuts::Share;
-use torture::durable::{check::try_cuts, record};
+use torture::durable::{Subject, check::try_cuts, record};
 use torture::machine::Layout;
 
 /// Visits one cut in `every`, and in one of `again` the power goes off once more; `cargo xtask torture log` visits all of a longer program.
 fn cut(layout: Layout, every: usize, again: usize) {
-    let recorded = record(layout, 7, 100).unwrap_or_else(|why| panic!("{why}"));
+    let recorded = record(layout, Subject::Files, 7, 100).unwrap_or_else(|why| panic!("{why}"));
     let every = sim::cuts_every(every);
     let report = try_cuts(&recorded, Share { every, rest: 0 }, again);
     assert_eq!(report.verdict.failed, 0, "{}", report.verdict);
@@ -38,7 +38,31 @@ fn raidz_keeps_what_was_made_durable() {
 /// those labels: what the first import found must be there for the second.
 #[test]
 fn an_uberblock_in_few_labels_outlives_the_next_cut() {
-    let recorded = record(Layout::Raidz1x3, 1, 300).unwrap_or_else(|why| panic!("{why}"));
+    let recorded = record(Layout::Raidz1x3, Subject::Files, 1, 300).unwrap_or_else(|why| panic!("{why}"));
     let report = try_cuts(&recorded, Share { every: 100_000, rest: 279 }, 23);
     assert_eq!((report.verdict.failed, report.again > 0), (0, true), "{}", report.verdict);
+}
+
+/// Visits one cut in `every` of a program on a volume; `cargo xtask torture volumes` visits all of a longer one. What users lose when this fails: what
+/// a guest's file system was told is on its disk, or bytes that it gave back and sees again.
+fn cut_volume(layout: Layout, seed: u64, every: usize) {
+    let recorded = record(layout, Subject::Volume, seed, 60).unwrap_or_else(|why| panic!("{why}"));
+    let report = try_cuts(&recorded, Share { every: sim::cuts_every(every), rest: 0 }, 37);
+    assert_eq!(report.verdict.failed, 0, "{}", report.verdict);
+    assert!(report.replayed > report.images / 4 && report.records > report.replayed && report.beyond > 0, "{report:?}");
+}
+
+#[test]
+fn a_volume_keeps_what_was_made_durable() {
+    cut_volume(Layout::Stripe1, 7, 19);
+}
+
+#[test]
+fn a_volume_with_a_log_device_keeps_what_was_made_durable() {
+    cut_volume(Layout::Logged, 5, 31);
+}
+
+#[test]
+fn a_volume_of_which_every_change_is_durable_keeps_it() {
+    cut_volume(Layout::Stripe1, 8, 41);
 }

@@ -2,7 +2,7 @@
 
 pub mod proxy;
 
-use abd::Abd;
+use abd::{Abd, AbdPart};
 use dpusm::{
     Compress, Device, Feature, Graph, HostDone, HostStore, OpError, RaidContext, RegisterOptions, Registry, Store, StoreKind, StoreTarget,
     View,
@@ -10,7 +10,7 @@ use dpusm::{
 use exec::{Exec, Pool, SplitMix};
 use ondisk::{ByteOrder, Checksum, Compression};
 use provider_software::{Software, SoftwareOptions};
-use provider_target::{TargetOptions, TargetProvider};
+use provider_target::{LinkStats, TargetOptions, TargetProvider};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,10 @@ pub const PARITY: usize = 2;
 const SECTOR: usize = 512;
 /// Time that a graph may take, in nanoseconds: longer than anything here takes.
 pub const DEADLINE_NS: u64 = 120_000_000_000;
+
+pub fn exec() -> Exec {
+    Arc::new(Pool::new(3))
+}
 
 /// A folder that goes away again.
 pub struct Folder(pub PathBuf);
@@ -102,7 +106,7 @@ pub fn setup(lease_ms: u64) -> TargetSetup {
 
 impl Side {
     pub fn new(name: &str, features: Vec<Feature>, setup: TargetSetup) -> Side {
-        let exec: Exec = Arc::new(Pool::new(3));
+        let exec = exec();
         let folder = Folder::new(name);
         let software = Software::new(&exec, SoftwareOptions { features, ..SoftwareOptions::default() });
         let options = RegisterOptions { scratch: Some(folder.0.clone()), test_bytes_max: 512, ..RegisterOptions::default() };
@@ -169,6 +173,34 @@ impl Host {
 
     pub fn open(&self, disks: &[PathBuf]) -> Result<Vec<Store>, OpError> {
         disks.iter().map(|path| self.device.open(&file(path))).collect()
+    }
+
+    /// Writes records of one length through the target, and looks that they lie on the disks as they must; what crossed the link.
+    pub fn write_all(&self, disks: &[PathBuf], stores: &[Store], blocks: &[Abd]) -> LinkStats {
+        let offset = |number: usize| (number * blocks[0].len()) as u64;
+        let before = self.provider.stats();
+        for (number, block) in blocks.iter().enumerate() {
+            write_on(&self.device, stores, block, offset(number)).unwrap();
+        }
+        let crossed = self.provider.stats().since(&before);
+        for (number, block) in blocks.iter().enumerate() {
+            assert!(is_on(disks, &software(block), offset(number)), "record {number} of {}", block.len());
+        }
+        crossed
+    }
+
+    /// There and back, in one program; what came back.
+    pub fn round_trip(&self, block: &Abd) -> Abd {
+        self.round_trip_into(block, vec![AbdPart::scratch(block.len())])
+    }
+
+    /// As [`Host::round_trip`], into these parts.
+    pub fn round_trip_into(&self, block: &Abd, parts: Vec<AbdPart>) -> Abd {
+        let buffer = self.device.alloc(block.len()).unwrap();
+        let mut graph = Graph::new();
+        graph.copy_in(block, &buffer.whole());
+        let node = graph.copy_out(buffer.whole(), parts);
+        self.device.run(graph, DEADLINE_NS).unwrap().take_bytes(node).unwrap()
     }
 }
 

@@ -98,8 +98,7 @@ impl Served {
         if pool.has_taken_over() {
             zfs.take_over_unknown();
         }
-        zfs.set_log(handle.intent_log(Arc::downgrade(&zfs) as _).expect("a log"), false);
-        zfs.drain_unlinked().expect("drained");
+        zfs.begin(handle.intent_log(Arc::downgrade(&zfs) as _).expect("a log"), false, true).expect("drained");
         Served { exec, sim, devices, objset: handle.object(), zfs, pool }
     }
 

@@ -1,8 +1,9 @@
 //! Direct I/O through a real mount: O_DIRECT of files, beside buffered descriptors of the same files, as programs use them.
 //! Where `/dev/fuse` cannot be used the tests say so and check nothing.
 
-use crate::direct::bed::{Bed, pattern};
+use crate::direct::bed::Bed;
 use fuse::Handler;
+use need::pattern;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};

@@ -2,8 +2,9 @@
 //! `direct_read_count`, `direct_write_count` and `arc_write_count` with the same minimum counts, and against our own exact
 //! counts by reason. Where these fail, programs that align their I/O get the cache, or get EINVAL where OpenZFS serves them.
 
-use crate::direct::bed::{Bed, pattern};
+use crate::direct::bed::Bed;
 use abd::{Abd, SharedPages};
+use need::pattern;
 use zpl::direct::{Access, Memory, Property, Reason};
 use zpl::{Node, Settings, WriteData, ZplError};
 

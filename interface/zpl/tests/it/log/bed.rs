@@ -236,17 +236,6 @@ pub fn at(zfs: &Arc<Zfs>, path: &str) -> Result<Node, ZplError> {
     Ok(node)
 }
 
-pub fn bytes(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..length).map(|_| next()).collect()
-}
-
 /// A node as it is seen: by its path what goes with every commit (object, type, links), and all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {

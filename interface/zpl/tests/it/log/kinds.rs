@@ -1,7 +1,8 @@
 //! Each operation by itself: done, made durable, and there after a power cut.
 
-use super::bed::{RECORD, World, abd, at, bytes, missing, seen};
+use super::bed::{RECORD, World, abd, at, missing, seen};
 use dmu::testing::MemBlockIo;
+use need::pattern;
 use ondisk::zil::TxType;
 use std::sync::Arc;
 use zpl::direct::Access;
@@ -42,7 +43,7 @@ fn rename(zfs: &Arc<Zfs>, from: (&str, &str), to: (&str, &str), mode: RenameMode
 }
 
 fn attribute(zfs: &Arc<Zfs>, path: &str, name: &[u8], length: usize) -> Outcome {
-    zfs.set_xattr(&at(zfs, path)?, name, &bytes(length, 9), SetMode::Any)
+    zfs.set_xattr(&at(zfs, path)?, name, &pattern(length, 9), SetMode::Any)
 }
 
 fn allocate(zfs: &Arc<Zfs>, range: (u64, u64), how: Allocate) -> Outcome {
@@ -74,7 +75,7 @@ fn fill(zfs: &Arc<Zfs>) -> Outcome {
     }
     for (directory, name) in [("a", "f"), ("a", "g"), ("b", "f"), ("b", "h")] {
         make(zfs, directory, name, FILE)?;
-        write(zfs, &format!("{directory}/{name}"), 0, &bytes(3 * RECORD as usize + 700, u64::from(name.as_bytes()[0])), false)?;
+        write(zfs, &format!("{directory}/{name}"), 0, &pattern(3 * RECORD as usize + 700, u64::from(name.as_bytes()[0])), false)?;
     }
     for (directory, name) in [("a", "empty"), ("a", "full"), ("b", "empty")] {
         make(zfs, directory, name, DIRECTORY)?;
@@ -142,21 +143,21 @@ const OPERATIONS: &[Operation] = &[
     op("whiteout of a directory over another", "b", WHITEOUT, |zfs| rename(zfs, ("a", "full"), ("b", "empty"), RenameMode::Replace, true)),
     op("exchange", "a/f", SWAP, |zfs| rename(zfs, ("a", "f"), ("a", "g"), RenameMode::Exchange, false)),
     op("exchange across", "b", SWAP, |zfs| rename(zfs, ("a", "full"), ("b", "f"), RenameMode::Exchange, false)),
-    op("write", "a/f", WRITE, |zfs| write(zfs, "a/f", RECORD - 7, &bytes(3000, 4), false)),
+    op("write", "a/f", WRITE, |zfs| write(zfs, "a/f", RECORD - 7, &pattern(3000, 4), false)),
     op("write beyond the end", "a/f", WRITE, |zfs| write(zfs, "a/f", 9 * RECORD, b"end", false)),
     op("write into a new file", "a/new", &[TxType::CREATE, TxType::WRITE], |zfs| {
         make(zfs, "a", "new", FILE)?;
-        write(zfs, "a/new", 0, &bytes(700, 4), false)
+        write(zfs, "a/new", 0, &pattern(700, 4), false)
     }),
-    op("synchronous write", "", WRITE, |zfs| write(zfs, "a/f", RECORD - 7, &bytes(3000, 4), true)),
+    op("synchronous write", "", WRITE, |zfs| write(zfs, "a/f", RECORD - 7, &pattern(3000, 4), true)),
     op("write that takes setuid away", "b/f", &[TxType::SETATTR, TxType::WRITE], |zfs| {
         zfs.write(&at(zfs, "b/f")?, WriteData { offset: 0, data: abd(b"x"), may_keep: true, kill_suid: true, synchronous: false }).map(drop)
     }),
-    op("direct write", "a/f", WRITES, |zfs| write_direct(zfs, "a/f", 0, &bytes(3 * RECORD as usize, 6))),
-    op("direct write with head and tail", "a/f", WRITES, |zfs| write_direct(zfs, "a/f", 4096, &bytes(2 * RECORD as usize, 6))),
+    op("direct write", "a/f", WRITES, |zfs| write_direct(zfs, "a/f", 0, &pattern(3 * RECORD as usize, 6))),
+    op("direct write with head and tail", "a/f", WRITES, |zfs| write_direct(zfs, "a/f", 4096, &pattern(2 * RECORD as usize, 6))),
     op("direct write of zeros", "a/f", WRITE, |zfs| write_direct(zfs, "a/f", RECORD, &vec![0; RECORD as usize])),
     op("direct write that is overwritten", "a/f", &[TxType::WRITE; 4], |zfs| {
-        write_direct(zfs, "a/f", 0, &bytes(3 * RECORD as usize, 6))?;
+        write_direct(zfs, "a/f", 0, &pattern(3 * RECORD as usize, 6))?;
         write(zfs, "a/f", RECORD + 5, b"over", false)
     }),
     op("truncate", "a/f", SET, |zfs| zfs.truncate(&at(zfs, "a/f")?, RECORD + 5)),
@@ -198,7 +199,7 @@ const OPERATIONS: &[Operation] = &[
     op("setxattr, long", "a/f", &[TxType::MKXATTR, TxType::CREATE, TxType::WRITE], |zfs| attribute(zfs, "a/f", b"user.new", 40_000)),
     op("setxattr, long, with a slash", "a/f", &[], |zfs| attribute(zfs, "a/f", b"user.new/er", 40_000)),
     op("setxattr, long over long", "b/h", &[TxType::REMOVE, TxType::CREATE, TxType::WRITE], |zfs| {
-        zfs.set_xattr(&at(zfs, "b/h")?, b"user.large", &bytes(60_000, 3), SetMode::Replace)
+        zfs.set_xattr(&at(zfs, "b/h")?, b"user.large", &pattern(60_000, 3), SetMode::Replace)
     }),
     op("setxattr, short over long", "b/h", &[TxType::SETSAXATTR, TxType::REMOVE], |zfs| attribute(zfs, "b/h", b"user.large", 60)),
     op("setxattr, long over short", "b/h", &[TxType::SETSAXATTR, TxType::CREATE, TxType::WRITE], |zfs| {
@@ -333,7 +334,7 @@ fn nothing_is_noted_of_what_changes_nothing() {
     zfs.write(&late, WriteData { offset: 0, data: abd(b"12345"), may_keep: true, kill_suid: false, synchronous: false }).expect("written");
     zfs.truncate(&late, 3).expect("shorter");
     zfs.set_attrs(&late, &SetAttrs { mode: Some(0o600), ..SetAttrs::default() }).expect("set");
-    zfs.set_xattr(&late, b"user.x", &bytes(40_000, 1), SetMode::Any).expect("set");
+    zfs.set_xattr(&late, b"user.x", &pattern(40_000, 1), SetMode::Any).expect("set");
     assert_eq!(world.log.waiting(), 0);
     // What was done to a file that is gone for good is forgotten with it.
     write(zfs, "a/f", 0, b"lost", false).expect("written");

@@ -1,6 +1,7 @@
 //! Random programs with fsync(2) at random places, and a power cut at the end.
 
-use super::bed::{RECORD, Seen, Tree, World, abd, bytes, missing, seen};
+use super::bed::{RECORD, Seen, Tree, World, abd, missing, seen};
+use need::pattern;
 use ondisk::ObjectId;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -178,7 +179,7 @@ impl Program {
         let (kind, result) = match self.rng.below(8) {
             0..4 => {
                 let synchronous = self.rng.below(6) == 0;
-                let data = abd(&bytes(length as usize, seed));
+                let data = abd(&pattern(length as usize, seed));
                 let kill_suid = self.rng.below(2) == 0;
                 let written = zfs.write(&node, WriteData { offset, data, may_keep: seed.is_multiple_of(2), kill_suid, synchronous });
                 if synchronous && written.is_ok() {
@@ -188,7 +189,7 @@ impl Program {
             }
             4 => {
                 let offset = offset / 4096 * 4096;
-                let data = if seed.is_multiple_of(5) { vec![0; 2 * RECORD as usize] } else { bytes(2 * RECORD as usize, seed) };
+                let data = if seed.is_multiple_of(5) { vec![0; 2 * RECORD as usize] } else { pattern(2 * RECORD as usize, seed) };
                 let write = WriteData { offset, data: abd(&data), may_keep: true, kill_suid: false, synchronous: false };
                 ("direct write", zfs.write_with(&node, write, Access::DIRECT).map(drop))
             }
@@ -218,7 +219,7 @@ impl Program {
                 let xattr_sa = self.rng.below(3) != 0;
                 zfs.set_settings(Settings { xattr_sa, ..super::bed::settings() });
                 let length = self.rng.one_of(&[0, 10, 2000, 33_000, 50_000]);
-                ("setxattr", zfs.set_xattr(&node, name, &bytes(length, self.rng.next()), SetMode::Any))
+                ("setxattr", zfs.set_xattr(&node, name, &pattern(length, self.rng.next()), SetMode::Any))
             }
         };
         format!("{kind} {}, {}: {result:?}", node.object(), String::from_utf8_lossy(name))

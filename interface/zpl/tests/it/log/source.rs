@@ -1,9 +1,10 @@
 //! Bytes that the log asks for when it is written, the order of what is noted, and synchronous writes.
 
-use super::bed::{RECORD, World, abd, at, bytes, contents, missing, seen};
+use super::bed::{RECORD, World, abd, at, contents, missing, seen};
 use super::kinds::write;
 use dmu::testing::MemBlockIo;
 use exec::completion;
+use need::pattern;
 use ondisk::ObjectId;
 use ondisk::zil::TxType;
 use std::sync::Arc;
@@ -32,11 +33,11 @@ fn only_what_is_still_the_files_is_written() {
     let world = World::new(true);
     let zfs = &world.zfs;
     let node = file(zfs, b"f");
-    write(zfs, "f", 0, &bytes(300, 1), false).expect("written");
+    write(zfs, "f", 0, &pattern(300, 1), false).expect("written");
     let range = range_of(&node, 100, 100);
-    assert_eq!(filled(&world, Payload::Copied(range)), Filled::Bytes(bytes(300, 1)[100..200].to_vec()));
+    assert_eq!(filled(&world, Payload::Copied(range)), Filled::Bytes(pattern(300, 1)[100..200].to_vec()));
     zfs.truncate(&node, 150).expect("shorter");
-    let cut = [&bytes(300, 1)[100..150], &[0; 50]].concat();
+    let cut = [&pattern(300, 1)[100..150], &[0; 50]].concat();
     assert_eq!(filled(&world, Payload::Copied(range)), Filled::Bytes(cut), "zeros behind the end");
     zfs.truncate(&node, 100).expect("shorter");
     assert_eq!(filled(&world, Payload::Copied(range)), Filled::Nothing, "cut off before");
@@ -58,15 +59,15 @@ fn blocks_that_were_written_directly_are_named() {
     let world = World::new(true);
     let zfs = &world.zfs;
     let node = file(zfs, b"f");
-    write(zfs, "f", 0, &bytes(4 * RECORD as usize, 1), false).expect("written");
-    let data = abd(&[bytes(2 * RECORD as usize, 2), vec![0; RECORD as usize]].concat());
+    write(zfs, "f", 0, &pattern(4 * RECORD as usize, 1), false).expect("written");
+    let data = abd(&[pattern(2 * RECORD as usize, 2), vec![0; RECORD as usize]].concat());
     let direct = WriteData { offset: 0, data, may_keep: true, kill_suid: false, synchronous: false };
     zfs.write_with(&node, direct, Access::DIRECT).expect("written");
     let block = |index: u64| filled(&world, Payload::Block(range_of(&node, index * RECORD, RECORD)));
     let Filled::Block(bp) = block(0) else { panic!("{:?}", block(0)) };
     assert_eq!((bp.lsize() as u64, bp.birth()), (RECORD, world.pool.txgs.open_txg()));
     write(zfs, "f", RECORD, b"over", false).expect("written");
-    let over = [b"over", &bytes(2 * RECORD as usize, 2)[RECORD as usize + 4..]].concat();
+    let over = [b"over", &pattern(2 * RECORD as usize, 2)[RECORD as usize + 4..]].concat();
     assert_eq!(block(1), Filled::Bytes(over), "the block is the file's no more");
     let Filled::Block(hole) = block(2) else { panic!("{:?}", block(2)) };
     assert_eq!((hole.is_hole(), hole.lsize() as u64), (true, RECORD));
@@ -139,7 +140,7 @@ fn synchronous_writes_that_nobody_waits_for_are_answered_when_they_are_durable()
     for round in 0..20u64 {
         for node in &nodes {
             let (done, waiter) = completion();
-            let data = abd(&bytes(RECORD as usize, round));
+            let data = abd(&pattern(RECORD as usize, round));
             let access = if round % 2 == 0 { Access::default() } else { Access::DIRECT };
             let write = WriteData { offset: round * RECORD, data, may_keep: true, kill_suid: false, synchronous: true };
             let log = world.log.clone();

@@ -24,17 +24,6 @@ const VOLUME_BYTES: u64 = 1 << 20;
 /// Txgs between the last on disk and the youngest block of a log.
 const LOST_TXGS: u64 = 40;
 
-pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed << 8 | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..length).map(|_| next()).collect()
-}
-
 pub fn runtime() -> Runtime {
     Runtime { replay: Some(Arc::new(FileReplay)), ..Runtime::new() }
 }

@@ -34,8 +34,19 @@ pub fn dataset() -> CreateDataset {
     CreateDataset { kind: ObjsetType::OTHER, properties, init: Box::new(|_, _| Ok(())) }
 }
 
-pub fn leaf(device: &Arc<MemDevice>) -> LeafSpec {
+pub fn leaf<D: BlockDevice + 'static>(device: &Arc<D>) -> LeafSpec {
     LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device: device.clone() }
+}
+
+/// Top-level vdevs of these kinds and numbers of leaves, over the devices in their order.
+pub fn tops<D: BlockDevice + 'static>(layout: &[(TopKind, usize)], devices: &[Arc<D>]) -> Vec<TopSpec> {
+    let mut rest = devices.iter().map(leaf);
+    let mut next = |_: usize| rest.next().expect("enough devices");
+    layout.iter().map(|&(kind, count)| TopSpec { kind, leaves: (0..count).map(&mut next).collect() }).collect()
+}
+
+pub fn opened<D: BlockDevice + 'static>(devices: &[Arc<D>]) -> Vec<Arc<dyn BlockDevice>> {
+    devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect()
 }
 
 pub fn create(devices: &[Arc<MemDevice>], kind: TopKind) -> Pool {
@@ -54,8 +65,7 @@ pub fn import(devices: &[Arc<MemDevice>], read_only: bool) -> Result<Pool, PoolE
 
 pub fn import_under(devices: &[Arc<MemDevice>], read_only: bool, runtime: &Runtime) -> Result<Pool, PoolError> {
     let options = ImportOptions { host: host(), read_only, ..ImportOptions::default() };
-    let opened = devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect();
-    Pool::import(&exec(8), opened, &options, runtime)
+    Pool::import(&exec(8), opened(devices), &options, runtime)
 }
 
 /// Numbers that follow from a seed.
@@ -98,6 +108,28 @@ pub fn new_object(pool: &Pool) -> ObjectId {
     let tx = handle.assign(TxSpace::Writes(4 << 20)).expect("assigned");
     let new = NewObject { block_size: BLOCK_BYTES, ..NewObject::new(ObjectType::UINT64_OTHER) };
     handle.objset().expect("objset").allocate_object(new, &tx).expect("allocated").object()
+}
+
+/// A pool with one object whose blocks have age 1, on the devices.
+pub fn filled(devices: &[Arc<MemDevice>], kind: TopKind) -> (Pool, ObjectId) {
+    let pool = create(devices, kind);
+    let object = new_object(&pool);
+    write(&pool, object, 0..BLOCKS, 1);
+    pool.sync().expect("synced");
+    (pool, object)
+}
+
+/// Waits for what other threads do.
+pub fn until(exec: &Exec, what: &str, is_so: impl Fn() -> bool) {
+    const STEP_NS: u64 = 1_000_000;
+    const STEPS: u32 = 60_000;
+    for _ in 0..STEPS {
+        if is_so() {
+            return;
+        }
+        exec.sleep_ns(STEP_NS);
+    }
+    panic!("{what} does not come");
 }
 
 /// Every block is what was written last.

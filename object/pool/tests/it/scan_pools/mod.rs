@@ -1,6 +1,6 @@
 //! Pools on memory devices for the tests of scans: file systems, snapshots and a clone that share blocks, and damage to them.
-pub use crate::common::{create_under as create, dataset, host};
-use device::{BlockDevice, MemDevice};
+pub use crate::common::{checksum_errors, create_under as create, dataset, host, opened};
+use device::MemDevice;
 use dmu::{NewObject, Objset};
 use dsl::TxSpace;
 use exec::{Exec, Inline};
@@ -15,10 +15,6 @@ pub const BLOCKS: u64 = 40;
 
 pub fn devices(count: usize) -> Vec<Arc<MemDevice>> {
     crate::common::devices_of(count, DEVICE_BYTES)
-}
-
-pub fn opened(devices: &[Arc<MemDevice>]) -> Vec<Arc<dyn BlockDevice>> {
-    devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect()
 }
 
 pub fn import(devices: &[Arc<MemDevice>]) -> Pool {
@@ -76,10 +72,6 @@ pub fn scrub(pool: &Pool) -> ScanStatus {
 
 pub fn leaf_bytes_read(pool: &Pool) -> u64 {
     pool.status().leaves.iter().map(|leaf| leaf.counts.bytes[0]).sum()
-}
-
-pub fn checksum_errors(pool: &Pool) -> u64 {
-    pool.status().leaves.iter().map(|leaf| leaf.counts.checksum_errors).sum()
 }
 
 /// Overwrites what looks like `needle` on the devices; gives how often it was found.

@@ -1,9 +1,7 @@
 //! The example provider in C, built here and loaded: the promise to vendors that the header is enough.
 
-mod common;
-
+use crate::common::{Folder, build, root};
 use abd::{Abd, AbdPart};
-use common::{Folder, build, root};
 use dpusm::{
     Claim, Device, Fault, Feature, Graph, OpError, OpKind, Provider, RaidContext, RegisterOptions, Registry, RegistryError, Tally, verify,
 };
@@ -104,6 +102,36 @@ fn a_library_that_writes_beside_its_memory_is_found_out() {
     let disabled: Vec<Fault> = device.disabled().iter().map(|one| one.fault).collect();
     assert_eq!(disabled, [Fault::ChangedSource]);
     assert_eq!(device.disabled()[0].fault.to_string(), "bytes that it only reads were changed");
+}
+
+/// Only the first copies of a library are made with memory of their own: a library that begins later to change what it copies from is found out by
+/// whoever tests it then.
+#[test]
+fn a_library_that_changes_what_it_copies_later_is_found_out_too() {
+    /// Copies after which it begins: more than are guarded, and than tests make.
+    const LATER: usize = 30_000;
+    let (folder, exec) = (Folder::new("later"), Arc::new(Inline::new(1)) as Exec);
+    let source = std::fs::read_to_string(root().join("examples/provider-c/provider.c")).unwrap();
+    let place = "memcpy(to, node->pieces[n].bytes, node->pieces[n].length);";
+    let begins = format!("static long copies;\n\t\tif (++copies > {LATER})");
+    let later = source.replace(place, &format!("{place}\n\t\t{begins}\n\t\t\t((unsigned char *)node->pieces[n].bytes)[0] ^= 1;"));
+    assert_ne!(later, source);
+    let path = folder.0.join("later.c");
+    std::fs::write(&path, later).unwrap();
+    let provider = CProvider::load(&exec, &build(&folder, &path, &[])).unwrap();
+    let registries = [(); 2].map(|()| Registry::new(&exec));
+    let device = registries[0].register(provider.clone(), &RegisterOptions::default()).unwrap();
+    assert_eq!(device.disabled(), []);
+    let (block, buffer) = (Abd::from_slice(&[7; 512]), device.alloc(512).unwrap());
+    for _ in 0..LATER / 10 {
+        let mut graph = Graph::new();
+        for _ in 0..10 {
+            graph.copy_in(&block, &buffer.whole());
+        }
+        device.run(graph, 10_000_000_000).unwrap().all().unwrap();
+    }
+    let again = registries[1].register(provider, &RegisterOptions::default());
+    assert_eq!(again.map(|_| ()), Err(RegistryError::CannotCopy(Fault::ChangedSource)));
 }
 
 /// Answers that are missing, too many, repeated or too late must not reach memory that is gone.

@@ -1,9 +1,7 @@
 //! The host's side on a model of a GPU: results equal to software's, whatever is batched with what, and every call that can fail failing.
 
-mod common;
-
+use crate::common::{Fake, Harm, Lie};
 use abd::{Abd, AbdPart};
-use common::{Fake, Harm, Lie};
 use dpusm::{
     BreakerPolicy, Claim, Compress, Device, Graph, OpError, Program, Provider, RaidContext, RegisterOptions, Registry, Report, Shapes,
     random_shapes, verify,

@@ -1,9 +1,7 @@
 //! A provider in C that uses every part of the interface and answers from a thread of its own.
 
-mod common;
-
+use crate::common::{Folder, build};
 use abd::{Abd, AbdPart};
-use common::{Folder, build};
 use dpusm::{
     Claim, Compress, Device, Graph, HostDone, HostStore, MemoryCount, OpError, Provider, RaidContext, RegisterOptions, Registry, StoreKind,
     StoreTarget, verify,

@@ -9,7 +9,10 @@ pub struct Folder(pub PathBuf);
 
 impl Folder {
     pub fn new(name: &str) -> Folder {
-        let folder = std::env::temp_dir().join(format!("provider-c-{}-{name}", std::process::id()));
+        // Two tests may take the same name.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("provider-c-{}-{number}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         Folder(folder)
     }
@@ -22,7 +25,6 @@ impl Drop for Folder {
 }
 
 /// The top of the tree.
-#[allow(dead_code, reason = "not every test needs it")]
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }

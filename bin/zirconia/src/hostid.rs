@@ -1,0 +1,99 @@
+//! `zirconia hostid`: gives this system the id by which others know it, as OpenZFS's zgenhostid(8) does.
+
+use clap::Args;
+use control_api::{ErrorKind, Failure, os_error};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// File that has the id, as gethostid(3) reads it.
+const HOSTID: &str = "/etc/hostid";
+/// Words for an id that is not given.
+const WHAT: &str = "cannot give this system an id";
+
+/// Options and arguments of the verb.
+#[derive(Debug, Args)]
+pub(crate) struct Wish {
+    /// Write it although there is one.
+    #[arg(short = 'f')]
+    force: bool,
+    /// Another file than /etc/hostid.
+    #[arg(short = 'o', value_name = "file")]
+    output: Option<PathBuf>,
+    /// The id, of up to eight hexadecimal digits; a random one otherwise.
+    #[arg(value_name = "id")]
+    id: Option<String>,
+}
+
+/// Writes the id, and prints it.
+///
+/// # Errors
+/// An id that cannot be one, a file that is there, and those of writing it.
+pub(crate) fn run(wish: &Wish) -> Result<u8, Failure> {
+    let asked = wish.id.as_deref().map_or(Ok(0), parse)?;
+    let id = if asked == 0 { random().map_err(|error| failed(&error))? } else { asked };
+    write(wish.output.as_deref().unwrap_or(Path::new(HOSTID)), id, wish.force)?;
+    cli::outln!("{id:08x}");
+    Ok(0)
+}
+
+fn failed(error: &io::Error) -> Failure {
+    let kind = if error.kind() == io::ErrorKind::PermissionDenied { ErrorKind::Permission } else { ErrorKind::Io };
+    Failure::new(kind, WHAT, os_error(error))
+}
+
+fn parse(text: &str) -> Result<u32, Failure> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    let is_one = (1..=8).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let id = u32::from_str_radix(digits, 16).ok().filter(|_| is_one);
+    id.ok_or_else(|| Failure::new(ErrorKind::Invalid, WHAT, format!("'{text}' is no hexadecimal number of up to eight digits")))
+}
+
+fn random() -> io::Result<u32> {
+    let mut source = File::open("/dev/urandom")?;
+    let mut bytes = [0; 4];
+    // 0 is none.
+    while bytes == [0; 4] {
+        source.read_exact(&mut bytes)?;
+    }
+    Ok(u32::from_le_bytes(bytes))
+}
+
+fn write(path: &Path, id: u32, force: bool) -> Result<(), Failure> {
+    let mut options = OpenOptions::new();
+    options.write(true).mode(0o644).create(force).truncate(force).create_new(!force);
+    match options.open(path).and_then(|mut file| file.write_all(&id.to_le_bytes())) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            Err(Failure::new(ErrorKind::Exists, WHAT, format!("it has one: {} is there", path.display()))
+                .advise("'-f' gives it another one; pools that it did not export are another system's then"))
+        }
+        Err(error) => Err(failed(&error)),
+        Ok(()) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, a system gets another id than it was told, or loses the one that its pools know.
+    #[test]
+    fn an_id_is_written_once() {
+        let path = std::env::temp_dir().join(format!("zirconia-hostid-{}", std::process::id()));
+        let wish = |id: Option<&str>, force| Wish { force, output: Some(path.clone()), id: id.map(String::from) };
+        assert_eq!(run(&wish(Some("89abcdef"), false)), Ok(0));
+        assert_eq!(std::fs::read(&path).expect("it was written"), [0xEF, 0xCD, 0xAB, 0x89]);
+        assert_eq!(run(&wish(Some("1"), false)).map_err(|failure| failure.kind), Err(ErrorKind::Exists));
+        assert_eq!(std::fs::read(&path).expect("it is there"), [0xEF, 0xCD, 0xAB, 0x89]);
+        assert_eq!(run(&wish(Some("0x1a"), true)), Ok(0));
+        assert_eq!(std::fs::read(&path).expect("it was written"), [0x1A, 0, 0, 0]);
+        assert_eq!(run(&wish(None, true)), Ok(0));
+        let drawn = std::fs::read(&path).expect("it was written");
+        assert!(drawn.len() == 4 && drawn != [0; 4], "{drawn:?}");
+        for wrong in ["", "0x", "123456789", "+1", "g"] {
+            assert_eq!(run(&wish(Some(wrong), true)).map_err(|failure| failure.kind), Err(ErrorKind::Invalid), "{wrong}");
+        }
+        std::fs::remove_file(&path).expect("a temporary file");
+    }
+}
