@@ -157,7 +157,21 @@ fn sessions(scripted: bool) -> Result<u8, Failure> {
     if !table.is_empty() {
         cli::out!("{}", table.render(scripted));
     }
+    if !scripted {
+        crowd(report.waiting, report.turned_away).iter().for_each(|line| cli::outln!("{line}"));
+    }
     Ok(0)
+}
+
+/// Words about connections that have not logged in, and those that had to go for others.
+fn crowd(waiting: u64, turned_away: u64) -> Option<String> {
+    match (waiting, turned_away) {
+        (0, 0) => None,
+        (waiting, 0) => Some(format!("connections that have not logged in: {waiting}")),
+        (waiting, gone) => {
+            Some(format!("connections that have not logged in: {waiting}; closed for others, or refused, since the daemon began: {gone}"))
+        }
+    }
 }
 
 /// Reads a secret from a file that is its owner's alone, or from the standard input; the end of its line is none of it.
@@ -203,6 +217,14 @@ mod tests {
         assert_eq!(secret(&path), Ok(ChapSecret("a secret of 23 bytes...".to_string())));
         assert!(secret(&folder.join("none")).is_err() && secret(Path::new("/dev/zero")).is_err());
         std::fs::remove_dir_all(&folder).expect("a temporary directory");
+    }
+
+    /// If this fails, nobody learns that connections which say nothing are why initiators are cut off.
+    #[test]
+    fn crowds_are_worded() {
+        assert_eq!(crowd(0, 0), None);
+        assert!(crowd(3, 0).is_some_and(|line| line.ends_with("in: 3")));
+        assert!(crowd(0, 7).is_some_and(|line| line.ends_with("began: 7")));
     }
 
     #[test]

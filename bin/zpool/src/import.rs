@@ -57,7 +57,9 @@ fn patiently<R>(client: &Client, work: impl FnOnce() -> R) -> R {
     let log = client.state().log().display().to_string();
     let teller = std::thread::spawn(move || {
         if waiting.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            cli::errln!("waiting: a pool that another system may have imported is watched for a while before it is opened; see {log}");
+            cli::errln!(
+                "waiting: devices are searched, and a pool that another system may have imported is watched for a while; see {log}"
+            );
         }
     });
     let result = work();

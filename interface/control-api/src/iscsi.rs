@@ -61,6 +61,12 @@ pub struct IscsiReport {
     pub address: Option<String>,
     /// Targets that are there, and those that somebody has a right to.
     pub targets: Vec<IscsiTarget>,
+    /// Number of connections that have not logged in.
+    #[serde(default)]
+    pub waiting: u64,
+    /// Number of connections that did not log in and were closed since there were too many, or got no place, since the daemon began.
+    #[serde(default)]
+    pub turned_away: u64,
 }
 
 /// Report of a target.

@@ -115,6 +115,7 @@ impl Ground {
             file: file.clone(),
             mounter: mounter.clone(),
             unmounter: unmounter.clone(),
+            returning: returning.clone(),
             served: devices.served.clone(),
             events: events.clone(),
             injections: injections.clone(),
@@ -165,7 +166,7 @@ impl Control {
             vdevs: Vdevs { exec: exec.clone(), pools: pools.clone(), devices: devices.clone(), file: file.clone(), events: events.clone() },
             statistics: Statistics::new(&exec, &state, &pools, &settings),
             door: Door::new(&exec, &state, &pools, &settings.direct),
-            portal: Portal::new(&exec, &state, &pools, &settings.direct),
+            portal: Portal::new(&exec, &state, (&pools, &opening), &settings.direct),
             nbd: NbdDoor::new(&exec, &state, &pools, &settings.direct),
             watcher: Arc::default(),
             rounds: Arc::new(Rounds {

@@ -43,6 +43,14 @@ impl Connection {
         matches!(self.phase, Phase::Full(_))
     }
 
+    /// True while no command is under way.
+    pub fn is_idle(&self) -> bool {
+        match &self.phase {
+            Phase::Full(full) => full.is_idle(),
+            _ => true,
+        }
+    }
+
     /// The next thing to do.
     pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
@@ -80,7 +88,7 @@ impl Connection {
         }
     }
 
-    /// Takes the answer to [`Action::Admit`]: a session, or none when its target has gone.
+    /// Takes the answer to [`Action::Admit`]: a session, or none when its target, or its right to it, has gone.
     pub(crate) fn admitted(&mut self, session: Option<Arc<Session>>) {
         let Phase::Admitting(answer, request, next_status) = std::mem::replace(&mut self.phase, Phase::Closed) else {
             return session.iter().for_each(Targets::forget);
@@ -88,7 +96,7 @@ impl Connection {
         let Some(session) = session else {
             let refusal = Outgoing { body: crate::Body::default(), ..answer }.with(crate::Body::default());
             let refusal = refusal.byte(1, 0).byte(36, (status::NOT_FOUND >> 8) as u8).byte(37, status::NOT_FOUND as u8);
-            return self.actions.extend([Action::Send(refusal), Action::Close("its target has gone")]);
+            return self.actions.extend([Action::Send(refusal), Action::Close("its target has gone, or its right")]);
         };
         let [high, low] = session.handle().to_be_bytes();
         let full = Full::new(self.targets.clone(), session, (self.peer.ip(), self.local), &request, next_status);

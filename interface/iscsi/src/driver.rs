@@ -1,10 +1,11 @@
 //! The thin driver of a [`Connection`]: one task owns the socket, reads many PDUs at a time, writes many with one call, and runs jobs.
 
 use crate::connection::Connection;
+use crate::crowd::HalfOpen;
 use crate::frame::{Framer, Wire};
 use crate::full::{Action, Finished, Job};
 use crate::negotiate::{RECEIVE_BYTES_DEFAULT, RECEIVE_BYTES_MAX};
-use crate::server::{HalfOpen, Options, stopped};
+use crate::server::{Options, stopped};
 use crate::targets::{Mail, Session, Targets};
 use std::collections::VecDeque;
 use std::future::Future;
@@ -15,7 +16,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 /// Bytes that wait to be sent before nothing more is read.
 const OUT_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -26,6 +27,8 @@ const READS_MAX: usize = 16;
 /// Time for the last PDUs of a connection that is closed.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_secs(1);
+/// Reason to close a connection that says nothing; there may be very many of them.
+const CROWDED: &str = "it was silent, and another one needs its place";
 
 type Admission = Pin<Box<dyn Future<Output = Option<Arc<Session>>> + Send>>;
 
@@ -88,7 +91,11 @@ pub(crate) async fn drive(
     };
     let result = driver.run(&mut finished, &mut letters, stop).await;
     let why = driver.closing.unwrap_or("the connection was lost");
-    tracing::info!("iSCSI connection of {peer} ended: {why}");
+    if why == CROWDED {
+        tracing::debug!("iSCSI connection of {peer} ended: {why}");
+    } else {
+        tracing::info!("iSCSI connection of {peer} ended: {why}");
+    }
     // The peer learns of the end at once, not when the last task has ended. It may have gone first.
     let _ = rustix::net::shutdown(&driver.stream, rustix::net::Shutdown::Both);
     driver.act();
@@ -117,7 +124,8 @@ impl Driver<'_> {
             if self.closing.is_some() {
                 return self.last_words().await;
             }
-            let interest = self.interest();
+            let (interest, last_call) = (self.interest(), self.last_call());
+            let leave = self.half_open.as_ref().map(HalfOpen::leave);
             tokio::select! {
                 ready = self.stream.ready(interest) => {
                     if ready?.is_readable() && !self.fill()? {
@@ -137,6 +145,12 @@ impl Driver<'_> {
                     self.connection.admitted(session);
                 }
                 _ = ticks.tick() => self.tick(),
+                () = rung(leave) => {
+                    self.closing.get_or_insert(CROWDED);
+                }
+                () = silence(last_call) => {
+                    self.closing.get_or_insert("the server stops");
+                }
                 () = stopped(&mut stop), if !is_told => {
                     is_told = true;
                     self.stopping_s = Some(0);
@@ -154,6 +168,11 @@ impl Driver<'_> {
         }
     }
 
+    /// Silence after which the connection ends since the server stops; none while it does not, or something is under way.
+    fn last_call(&self) -> Option<Duration> {
+        (self.stopping_s.is_some() && self.connection.is_idle()).then_some(self.options.farewell)
+    }
+
     /// Does what the connection wants.
     fn act(&mut self) {
         while let Some(action) = self.connection.next_action() {
@@ -165,6 +184,7 @@ impl Driver<'_> {
                 }
                 Action::Run(job) => self.start(job),
                 Action::Admit(request) => {
+                    self.half_open.iter().for_each(HalfOpen::admitting);
                     let (targets, mail) = (self.targets.clone(), self.mail.clone());
                     self.admission = Some(Box::pin(async move { targets.admit(&request, mail).await }));
                 }
@@ -206,6 +226,7 @@ impl Driver<'_> {
                 Err(error) => return Err(error),
             }
             self.silent_s = 0;
+            self.half_open.iter().for_each(HalfOpen::heard);
             loop {
                 match self.framer.next_pdu() {
                     Ok(Some(pdu)) => self.connection.receive(pdu),
@@ -299,6 +320,22 @@ impl Driver<'_> {
         if self.silent_s > 3 * ping_s {
             self.closing.get_or_insert("it answers no pings");
         }
+    }
+}
+
+/// A bell that rings; never, where there is none.
+async fn rung(bell: Option<Arc<Notify>>) {
+    match bell {
+        Some(bell) => bell.notified().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The end of a time; never, where there is none.
+async fn silence(time: Option<Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
     }
 }
 

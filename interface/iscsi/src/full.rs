@@ -278,6 +278,11 @@ impl Full {
         self.respond(answer, actions);
     }
 
+    /// True while no command is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.tasks.len() == 0
+    }
+
     /// Sends a ping.
     pub(crate) fn ping(&mut self, actions: &mut VecDeque<Action>) {
         let tag = self.numbers.transfer_tag();
@@ -439,6 +444,8 @@ impl Full {
                 self.after_abort(answer(0), false, actions, |tag, _| tag == referenced);
             }
             (2 | 4 | 5, None) => self.respond(answer(2), actions),
+            // They end what others do.
+            (4..=6, _) if self.session.is_read_only => self.respond(answer(6), actions),
             (2, Some(_)) => {
                 self.after_abort(answer(0), false, actions, |_, other| number_of(other) == number_of(lun));
             }

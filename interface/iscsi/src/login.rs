@@ -29,15 +29,30 @@ pub(crate) mod status {
     pub(crate) const SESSION_TYPE: u16 = 0x0209;
     pub(crate) const NO_SESSION: u16 = 0x020A;
     pub(crate) const INVALID_REQUEST: u16 = 0x020B;
+    pub(crate) const UNAVAILABLE: u16 = 0x0301;
     pub(crate) const OUT_OF_RESOURCES: u16 = 0x0302;
 }
+
+/// Presence of what an initiator with a right wants to log in to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// There is such a target, or a list of targets.
+    There,
+    /// Targets are still coming; it may be among them.
+    Coming,
+    /// All targets are there, and this is none of them.
+    Nowhere,
+}
+
+/// Answer to the question of an initiator, by its name, for a target, or for the list of its targets.
+pub type Look = Box<dyn Fn(&str, Option<&str>) -> Presence + Send>;
 
 /// Surroundings of a login.
 pub struct Surroundings {
     /// Rights of initiators.
     pub access: Arc<dyn Access>,
-    /// True for a name that a target has.
-    pub is_target: Box<dyn Fn(&str) -> bool + Send>,
+    /// Presence of targets.
+    pub look: Look,
     /// Fills a slice with bytes that nobody can foretell.
     pub random: fn(&mut [u8]),
     /// Address of the peer.
@@ -61,8 +76,10 @@ pub struct Request {
     pub isid: u64,
     /// Name of the target; None for a discovery session.
     pub target: Option<String>,
-    /// True when nothing may be written.
-    pub is_read_only: bool,
+    /// Address of the peer.
+    pub peer: IpAddr,
+    /// Access that it had when its login began: the session begins only if it still has just that.
+    pub grant: Grant,
     /// Parameters that were negotiated.
     pub parameters: Parameters,
     /// Number of the first command.
@@ -206,12 +223,18 @@ impl Login {
         };
         let (peer, access) = (self.around.peer, &self.around.access);
         let grant = match target {
-            Some(name) if (self.around.is_target)(name) => access.target(initiator, peer, name),
-            Some(_) => None,
+            Some(name) => access.target(initiator, peer, name),
             None => access.discovery(initiator, peer),
         };
-        // Who may not use a target does not learn that it exists.
-        let grant = grant.ok_or((status::NOT_FOUND, "there is no such target, or it may not use it"))?;
+        let nothing = (status::NOT_FOUND, "there is no such target, or it may not use it");
+        // Who may not use a target does not learn that it exists, or that it is coming.
+        let grant = grant.ok_or(nothing)?;
+        match (self.around.look)(initiator, target) {
+            Presence::There => {}
+            // It tries again, where it would give up on a target that is not found.
+            Presence::Coming => return Err((status::UNAVAILABLE, "targets are still coming")),
+            Presence::Nowhere => return Err(nothing),
+        }
         if target.is_some() {
             answers.push("TargetPortalGroupTag", PORTAL_GROUP.to_string());
         }
@@ -263,7 +286,8 @@ impl Login {
             initiator: claim.initiator.clone(),
             isid: self.isid.unwrap_or_default(),
             target: claim.target.clone(),
-            is_read_only: claim.grant.is_read_only,
+            peer: self.around.peer,
+            grant: claim.grant.clone(),
             parameters: self.parameters.clone(),
             first_command: pdu.word(24),
             connection_id: pdu.half(20),

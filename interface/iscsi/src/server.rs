@@ -1,9 +1,8 @@
 //! The listener: who may connect, how many, and an end that lets initiators log out.
 
+use crate::crowd::{Crowd, HalfOpen};
 use crate::driver::drive;
 use crate::targets::Targets;
-use exec::Mutex;
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +16,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Limits of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Connections at the same time.
+    /// Connections at the same time. With one more, that which did not log in and was silent longest is closed.
     pub connections_max: usize,
-    /// Connections of one address that have not logged in yet.
+    /// Connections of one address that have not logged in yet; so with them.
     pub logins_per_address_max: usize,
     /// Time for a login, in whole seconds.
     pub login_time: Duration,
@@ -27,6 +26,8 @@ pub struct Options {
     pub ping_after: Duration,
     /// Time that initiators have to log out when the server stops, in whole seconds.
     pub drain: Duration,
+    /// Silence after which an initiator without commands under way is given up when the server stops, below a second: it loses nothing.
+    pub farewell: Duration,
 }
 
 impl Default for Options {
@@ -37,60 +38,23 @@ impl Default for Options {
             login_time: Duration::from_secs(30),
             ping_after: Duration::from_secs(10),
             drain: Duration::from_secs(10),
-        }
-    }
-}
-
-type Counts = Arc<Mutex<HashMap<IpAddr, usize>>>;
-
-/// A connection that has not logged in; counted until this is dropped.
-#[derive(Debug)]
-pub(crate) struct HalfOpen {
-    address: IpAddr,
-    counts: Counts,
-}
-
-impl HalfOpen {
-    /// Counts a connection of `address`; None when it has too many.
-    fn begin(address: IpAddr, counts: &Counts, most: usize) -> Option<HalfOpen> {
-        let mut table = counts.lock();
-        let count = table.entry(address).or_default();
-        if *count >= most {
-            return None;
-        }
-        *count += 1;
-        Some(HalfOpen { address, counts: counts.clone() })
-    }
-}
-
-impl Drop for HalfOpen {
-    fn drop(&mut self) {
-        let mut table = self.counts.lock();
-        if let Some(count) = table.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                table.remove(&self.address);
-            }
+            farewell: Duration::from_millis(500),
         }
     }
 }
 
 /// Serves `targets` on `listener` until `stop` is true (or its sender is gone) and all connections have ended: initiators are asked to log
-/// out, have [`Options::drain`] for it, and what runs then ends before this returns.
+/// out, have [`Options::drain`] for it, or [`Options::farewell`] with nothing under way, and what runs then ends before this returns.
 pub async fn serve(listener: TcpListener, targets: Arc<Targets>, options: Options, mut stop: watch::Receiver<bool>) {
     let mut connections = JoinSet::new();
-    let counts = Counts::default();
     let (told, is_stopping) = watch::channel(false);
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
-                    let begin = || HalfOpen::begin(peer.ip(), &counts, options.logins_per_address_max);
-                    match (connections.len() < options.connections_max).then(begin).flatten() {
-                        Some(half_open) => {
-                            connections.spawn(one(stream, targets.clone(), options.clone(), half_open, is_stopping.clone()));
-                        }
-                        None => tracing::warn!("iSCSI connection of {peer} refused: there are too many"),
+                    while connections.try_join_next().is_some() {}
+                    if let Some(half_open) = enter(targets.crowd(), peer.ip(), connections.len(), &options) {
+                        connections.spawn(one(stream, targets.clone(), options.clone(), half_open, is_stopping.clone()));
                     }
                 }
                 Err(error) => {
@@ -106,6 +70,16 @@ pub async fn serve(listener: TcpListener, targets: Arc<Targets>, options: Option
     // Nobody listens when there is no connection.
     let _ = told.send(true);
     while connections.join_next().await.is_some() {}
+}
+
+/// Place for one more connection beside `count`; None when it cannot be served.
+fn enter(crowd: &Arc<Crowd>, address: IpAddr, count: usize, options: &Options) -> Option<HalfOpen> {
+    // Those that make room are not all gone yet.
+    if count >= options.connections_max + options.logins_per_address_max {
+        crowd.refuse(address);
+        return None;
+    }
+    crowd.enter(address, options.logins_per_address_max, count >= options.connections_max)
 }
 
 /// Waits until the value is true, or nobody can change it any more.

@@ -2,14 +2,15 @@
 
 use crate::access::Access;
 use crate::chap::Challenges;
+use crate::crowd::{Crowd, Waiting};
 use crate::gate::{Token, gate};
-use crate::login::{self, PORTAL_GROUP, Request};
+use crate::login::{self, PORTAL_GROUP, Presence, Request};
 use crate::scsi::disk::{Disk, NEXUS_LOSS, POWER_ON, TaskOwner};
 use exec::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::mpsc::UnboundedSender;
 
 /// Number of units of a target, at most: numbers of 14 bits.
@@ -63,6 +64,15 @@ impl TaskOwner for Session {
     fn abort(&self, disk: &Arc<Disk>, token: Token) {
         let _ = self.mail.send(Mail::Abort(disk.clone(), token));
     }
+}
+
+/// Result of an attempt to begin a session.
+enum Beginning {
+    Session(Arc<Session>),
+    /// Another one has its place, and was asked to end.
+    Occupied,
+    /// The right to it has gone meanwhile.
+    NoRight,
 }
 
 /// Numbers and disks of a target at one moment.
@@ -140,6 +150,8 @@ pub struct Targets {
     access: Arc<dyn Access>,
     challenges: Challenges,
     next_session: AtomicU64,
+    is_coming: AtomicBool,
+    crowd: Arc<Crowd>,
 }
 
 impl std::fmt::Debug for Targets {
@@ -160,7 +172,14 @@ fn random(bytes: &mut [u8]) {
 impl Targets {
     /// No targets yet; `access` says who may use those that come.
     pub fn new(access: Arc<dyn Access>) -> Arc<Targets> {
-        Arc::new(Targets { targets: RwLock::default(), access, challenges: Challenges::default(), next_session: AtomicU64::new(1) })
+        Arc::new(Targets {
+            targets: RwLock::default(),
+            access,
+            challenges: Challenges::default(),
+            next_session: AtomicU64::new(1),
+            is_coming: AtomicBool::new(false),
+            crowd: Arc::default(),
+        })
     }
 
     /// Adds a target; None when the name is taken or is none (223 bytes of `iqn.`, `eui.` or `naa.` names, RFC 7143 section 4.2.7).
@@ -196,10 +215,41 @@ impl Targets {
         let targets = self.clone();
         login::Surroundings {
             access: self.access.clone(),
-            is_target: Box::new(move |name| targets.targets.read().contains_key(name)),
+            look: Box::new(move |initiator: &str, target: Option<&str>| targets.presence(initiator, peer, target)),
             random,
             peer,
             challenges: self.challenges.clone(),
+        }
+    }
+
+    /// Connections that have not logged in.
+    pub fn waiting(&self) -> Waiting {
+        self.crowd.waiting()
+    }
+
+    pub(crate) fn crowd(&self) -> &Arc<Crowd> {
+        &self.crowd
+    }
+
+    /// Says whether targets are still coming: until they are there, who wants to log in is told to try again later. None are, where nobody says
+    /// anything.
+    pub fn set_coming(&self, is_coming: bool) {
+        self.is_coming.store(is_coming, Ordering::Release);
+    }
+
+    /// Presence of a target, or of a list of targets: a part of them is better than none.
+    fn presence(&self, initiator: &str, peer: IpAddr, target: Option<&str>) -> Presence {
+        // Before the targets: the last one is there when this becomes false.
+        let is_coming = self.is_coming.load(Ordering::Acquire);
+        let targets = self.targets.read();
+        let is_there = match target {
+            Some(name) => targets.contains_key(name),
+            None => !is_coming || targets.keys().any(|name| self.access.target(initiator, peer, name).is_some()),
+        };
+        match (is_there, is_coming) {
+            (true, _) => Presence::There,
+            (false, true) => Presence::Coming,
+            (false, false) => Presence::Nowhere,
         }
     }
 
@@ -211,7 +261,7 @@ impl Targets {
     }
 
     /// Begins a session: ends the one whose place it takes first, and waits until that touches no data any more (RFC 7143, section 6.3.5).
-    /// None when the target has gone meanwhile.
+    /// None when the target has gone meanwhile, or the right to it.
     pub(crate) async fn admit(&self, request: &Request, mail: UnboundedSender<Mail>) -> Option<Arc<Session>> {
         let target = match &request.target {
             Some(name) => Some(self.get(name)?),
@@ -220,12 +270,23 @@ impl Targets {
         let mut attention = POWER_ON;
         loop {
             let (token, gate) = gate();
-            if let Some(session) = self.begin(request, target.clone(), &mail, &mut attention, &token) {
-                return Some(session);
+            match self.begin(request, target.clone(), &mail, &mut attention, &token) {
+                Beginning::Session(session) => return Some(session),
+                Beginning::NoRight => return None,
+                Beginning::Occupied => {}
             }
             drop(token);
             gate.opened().await;
         }
+    }
+
+    /// True while the initiator has the access that its login began with.
+    fn is_granted(&self, request: &Request) -> bool {
+        let now = match &request.target {
+            Some(name) => self.access.target(&request.initiator, request.peer, name),
+            None => self.access.discovery(&request.initiator, request.peer),
+        };
+        now.as_ref() == Some(&request.grant)
     }
 
     /// Begins a session if its place is free; else asks who has it to end.
@@ -236,20 +297,24 @@ impl Targets {
         mail: &UnboundedSender<Mail>,
         attention: &mut (u8, u8),
         token: &Token,
-    ) -> Option<Arc<Session>> {
+    ) -> Beginning {
         let mut sessions = target.as_ref().map(|target| target.sessions.lock());
+        // Under the lock: whoever takes a right away ends the sessions afterwards, this one among them, or it is noticed here.
+        if !self.is_granted(request) {
+            return Beginning::NoRight;
+        }
         let same = |session: &&Arc<Session>| session.isid == request.isid && session.initiator == request.initiator;
         if let Some(old) = sessions.as_ref().and_then(|sessions| sessions.iter().find(same)) {
             *attention = NEXUS_LOSS;
             old.end(token.clone());
-            return None;
+            return Beginning::Occupied;
         }
         let session = Arc::new(Session {
             id: self.next_session.fetch_add(1, Ordering::Relaxed),
             initiator: request.initiator.clone(),
             isid: request.isid,
             transport: format!("{},i,0x{:012x}", request.initiator, request.isid).into(),
-            is_read_only: request.is_read_only,
+            is_read_only: request.grant.is_read_only,
             attention: *attention,
             target: target.clone(),
             mail: mail.clone(),
@@ -257,7 +322,7 @@ impl Targets {
         if let Some(sessions) = &mut sessions {
             sessions.push(session.clone());
         }
-        Some(session)
+        Beginning::Session(session)
     }
 
     /// Forgets a session that has ended.

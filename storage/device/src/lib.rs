@@ -31,7 +31,7 @@ pub use file::FileDevice;
 pub use foreign::{Partition, Signature, partitions, signatures};
 pub use io::{BlockDevice, DeviceFacts, DeviceIo, DeviceOp, DeviceReply, DeviceThen};
 pub use mem::MemDevice;
-pub use open::{Engine, OpenOptions, forget_partitions, open};
+pub use open::{Engine, OpenOptions, forget_partitions, is_held, open};
 pub use priority::{IoPriority, set_io_priorities};
 pub use ring::{RingStats, ring_buffers_registered, ring_stats, set_ring_buffers_registered};
 pub use sectors::{AshiftTunables, set_ashift_tunables};

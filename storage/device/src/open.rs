@@ -70,6 +70,18 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>, 
     Ok(Arc::new(FileDevice::from_file(buffered, size_bytes, facts).holding(&held)))
 }
 
+/// True when somebody has what is at `path`, or what leads to the same bytes, for themselves. Asks as who only reads would, for a moment; what cannot
+/// be opened at all is held by nobody.
+pub fn is_held(path: &Path) -> bool {
+    let ask = || -> Result<(), DeviceError> {
+        let options = OpenOptions { read_only: true, exclusive: true, ..OpenOptions::default() };
+        let file = open_file(path, &options, is_disk(&std::fs::metadata(path)?)?, 0)?;
+        sys::lock(&file, true)?;
+        claim::claim(&file, true).map(drop)
+    };
+    ask() == Err(DeviceError::Busy)
+}
+
 /// Has the kernel look at a disk's partition table again, which was there when it looked last; a disk in use keeps what it has.
 pub fn forget_partitions(path: &Path) {
     if let Ok(file) = File::open(path) {

@@ -1,6 +1,6 @@
 //! Every engine against the same programs; what fails here is data written to the wrong place or an I/O that never ends.
 
-use crate::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, Engine, MemDevice, OpenOptions, open};
+use crate::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, Engine, MemDevice, OpenOptions, is_held, open};
 use abd::{Abd, AbdPart};
 use exec::{Exec, Mutex, Pool, SplitMix, completion};
 use std::path::PathBuf;
@@ -237,12 +237,13 @@ fn an_exclusive_holder_keeps_others_out() {
         let read_only = OpenOptions { read_only: true, ..options };
         assert_eq!(open(&file.0, &read_only).map(|_| ()), Err(DeviceError::Busy));
         assert!(open(&file.0, &OpenOptions::default()).is_ok(), "looking at labels is not refused");
+        assert!(is_held(&file.0));
         drop(holder);
         // A process that another test starts has all descriptors for a moment, and their locks.
         let exec = exec();
         let again = || open(&file.0, &read_only).map_err(|_| exec.sleep_ns(10_000_000));
         let reader = (0..200).find_map(|_| again().ok()).expect("nobody has it");
-        assert!(open(&file.0, &read_only).is_ok());
+        assert!(open(&file.0, &read_only).is_ok() && !is_held(&file.0));
         let refused = reader.write_at(&exec, 0, &Abd::zeroed(4096));
         assert_eq!(refused, Err(DeviceError::ReadOnly));
     }

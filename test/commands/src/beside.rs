@@ -128,6 +128,20 @@ pub fn come_back(world: &World) -> Result<(), Failure> {
     is_left(world, "only")
 }
 
+/// If this fails, what died with a daemon stays when its pool is given up: programs get errors there, and nothing names it any more.
+pub fn dead_with_their_pool(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/t t {vdevs}/a")?;
+    world.ok("zfs create t/child")?;
+    std::fs::rename(world.path("vdevs/a"), world.path("hidden"))?;
+    kill_both(world)?;
+    world.ok("zpool status t")?.shows("UNAVAIL")?;
+    same("a write, while the pool is not there", write(world, "mnt/t"), CUT_OFF)?;
+    world.ok("zpool export t")?;
+    let table = std::fs::read_to_string("/proc/self/mountinfo")?;
+    same("mounts that are left", table.contains(&world.at("mnt/t")), false)
+}
+
 /// Two daemons have pools of the same name, and one of them dies. If this fails, the other one mounts its own file system there when it starts
 /// next, and what programs write and make durable lands in the wrong pool.
 pub fn of_another_daemon(world: &World) -> Result<(), Failure> {

@@ -9,6 +9,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 
 const MIB: u64 = 1 << 20;
+/// Words about a device that is a volume of the same daemon.
+const ITSELF: &str = "the pool would wait for itself";
 
 /// Path of a volume's file.
 fn file(world: &World, name: &str) -> PathBuf {
@@ -181,6 +183,7 @@ pub fn loops(world: &World) -> Result<(), Failure> {
         written?;
         refused?;
         world.ok(&format!("e2fsck -f -n {}", device.device))?;
+        world.refused(&format!("zpool create -f two {}", device.device), 1, ITSELF)?;
     }
     world.ok("zpool export tank")?;
     world.ok("zpool import -d {vdevs} tank")?;
@@ -195,4 +198,22 @@ pub fn loops(world: &World) -> Result<(), Failure> {
     world.ok(&format!("e2fsck -f -n {}", device.device))?;
     drop(device);
     world.ok("zfs destroy tank/vol").map(drop)
+}
+
+/// If this fails, a daemon that is killed waits for its own answer, where not even SIGKILL reaches, and no pool of it comes back.
+pub fn beneath(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -O mountpoint=none tank {vdevs}/a")?;
+    world.ok("zfs create -s -V 128m tank/vol")?;
+    let path = file(world, "tank/vol").display().to_string();
+    std::os::unix::fs::symlink(&path, world.path("link"))?;
+    for device in [path.as_str(), "{dir}/link"] {
+        world.refused(&format!("zpool create -f -O mountpoint=none two {device}"), 1, ITSELF)?;
+    }
+    world.ok("zpool create -O mountpoint=none two {vdevs}/b")?;
+    for verb in ["add -f two", "add -f two log", "add -f two spare", "attach -f two {vdevs}/b", "replace -f two {vdevs}/b"] {
+        world.refused(&format!("zpool {verb} {path}"), 1, ITSELF)?;
+    }
+    world.ok(&format!("kill -9 {}", world.daemon()?))?;
+    world.ok("zpool status tank two")?.shows("pool: tank")?.shows("pool: two").map(drop)
 }

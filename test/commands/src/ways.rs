@@ -1,6 +1,10 @@
 //! Devices that lead to the same bytes: whoever has one of them open has them all, also when another daemon asks.
 
-use crate::world::{Failure, World};
+use crate::world::{Failure, Running, World, same};
+use std::time::Duration;
+
+/// Time by which an import that waits for nobody has ended.
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// Loop device, gone at the end.
 pub struct Loop<'a> {
@@ -44,6 +48,37 @@ pub fn to_the_same(world: &World) -> Result<(), Failure> {
     drop(gone);
     parts(world, &other, b)?;
     mounted(world, c)
+}
+
+/// If this fails, a listing advises to force in what another daemon has.
+pub fn held(world: &World) -> Result<(), Failure> {
+    let other = World::new(world.options())?;
+    let paths = world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -O mountpoint=none one mirror {vdevs}/a {vdevs}/b")?;
+    for path in &paths {
+        let listed = other.ok(&format!("zpool import -d {path}"))?;
+        listed.shows("UNAVAIL  currently in use")?.shows("in use by another process of this system")?.hides("can be imported")?;
+    }
+    other.refused(&format!("zpool import -f -d {} -d {} one", paths[0], paths[1]), 1, "in use")?;
+    world.ok("zpool export one")?;
+    other.ok(&format!("zpool import -d {} -d {}", paths[0], paths[1]))?.shows("The pool can be imported")?.hides("in use")?;
+    other.ok("zirconia stop").map(drop)
+}
+
+/// If this fails, nobody can import what lies beside the mount of a daemon that does not answer, which is when somebody has to.
+pub fn beside_silence(world: &World) -> Result<(), Failure> {
+    let other = World::new(world.options())?;
+    let paths = world.vdevs(&["a", "b"])?;
+    other.ok(&format!("zpool create -O mountpoint=none two {}", paths[1]))?;
+    other.ok("zpool export two")?;
+    world.ok("zpool create -m {vdevs}/mounted one {vdevs}/a")?;
+    let daemon = world.daemon()?;
+    // The kernel has to ask for the attributes of a folder that changed.
+    std::fs::write(world.path("vdevs/mounted/file"), "text")?;
+    world.ok(&format!("kill -STOP {daemon}"))?;
+    let imported = other.start(&format!("zpool import -d {} two", world.at("vdevs")), SILENCE).and_then(Running::finish);
+    world.ok(&format!("kill -CONT {daemon}"))?;
+    same("the status of an import", imported?.0.code, 0)
 }
 
 /// Checks that the file of a pool is refused to the other daemon, as are links to it and loop devices over it.

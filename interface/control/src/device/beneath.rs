@@ -1,6 +1,6 @@
 //! What a file or device rests on: a pool whose devices lie in a file system of this same daemon would wait for itself, where not
 //! even SIGKILL reaches. A file in one is used without the kernel, also behind bind mounts; loop devices, mapped devices and overlays
-//! over one are refused.
+//! over one are refused, and so are the files of its volumes and what is over them.
 
 use crate::pool::Pools;
 use rustix::fs::{major, makedev, minor};
@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 
 /// Number of devices, one below the other, that something may rest on.
 const DEPTH_MAX: u32 = 16;
+
+/// Stands for the name of a dataset where something rests on the files of this daemon's volumes.
+pub(crate) const VOLUMES: &str = "(volumes of this daemon)";
 
 /// Line of `/proc/self/mountinfo`, as far as it is needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,9 +122,10 @@ impl Mounts {
     }
 }
 
-/// Name of this daemon's dataset that a path rests on.
+/// Name of this daemon's dataset that a path rests on, or [`VOLUMES`].
 pub(crate) fn own_dataset_under(pools: &Pools, path: &str) -> Option<String> {
-    let own = pools.mounts();
+    let mut own = pools.mounts();
+    own.extend(pools.volumes_at.get().map(|place| (VOLUMES.to_string(), place.clone())));
     if own.is_empty() {
         return None;
     }
@@ -137,16 +141,18 @@ mod tests {
         41 27 0:52 /sub /elsewhere rw - fuse.zfs tank/a\\040b rw\n\
         42 27 0:60 / /other rw - fuse.sshfs host: rw\n\
         43 27 7:3 / /mnt/c rw - fuseblk /dev/loop3 rw\n\
-        44 27 0:61 / /merged rw - overlay overlay rw,lowerdir=/x,upperdir=/y\n";
+        44 27 0:61 / /merged rw - overlay overlay rw,lowerdir=/x,upperdir=/y\n\
+        45 27 0:62 / /run/z/dev/zvol rw - fuse.zfs zirconia-zvol rw\n\
+        46 27 0:63 / /run/other/dev/zvol rw - fuse.zfs zirconia-zvol rw\n";
 
     /// If this fails, a pool may wait for a file system that waits for the pool, beyond SIGKILL.
     #[test]
     fn own_mounts_are_known_by_their_device_wherever_they_are_mounted() {
-        let own = [("tank/a b".to_string(), "/mnt/a b".to_string()), ("tank/c".to_string(), "/mnt/c".to_string())];
-        let mounts = Mounts::of(TEXT, &own);
-        assert_eq!(mounts.lines.len(), 6);
+        let own = [("tank/a b", "/mnt/a b"), ("tank/c", "/mnt/c"), (VOLUMES, "/run/z/dev/zvol")];
+        let mounts = Mounts::of(TEXT, &own.map(|(name, place)| (name.to_string(), place.to_string())));
+        assert_eq!(mounts.lines.len(), 8);
         let known: Vec<(u64, &str)> = mounts.own.iter().map(|(device, name)| (*device, name.as_str())).collect();
-        let mut expected = vec![(makedev(0, 52), "tank/a b"), (makedev(7, 3), "tank/c")];
+        let mut expected = vec![(makedev(0, 52), "tank/a b"), (makedev(7, 3), "tank/c"), (makedev(0, 62), VOLUMES)];
         expected.sort_unstable();
         assert_eq!(known, expected);
         assert_eq!(mounts.under(makedev(0, 52), None, 1).as_deref(), Some("tank/a b"));

@@ -1,6 +1,6 @@
 //! Finding and opening devices for pools: files, block devices, directories of them.
 
-use crate::device::beneath::own_dataset_under;
+use crate::device::beneath::{VOLUMES, own_dataset_under};
 use crate::device::contents::kind_of;
 use crate::device::reserved::Reserved;
 use crate::device::served::Served;
@@ -9,6 +9,7 @@ use crate::pool::Pools;
 use control_api::{ErrorKind, Failure, ImportSearch};
 use device::{BlockDevice, DeviceError, OpenOptions};
 use exec::Exec;
+use std::fs::{DirEntry, FileType};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +23,9 @@ const SHARED: &str = "ZIRCONIA_SHARED_DEVICES";
 /// Number of times that opening a device is tried: who held it before may still be letting go.
 const OPEN_TRIES: u32 = 20;
 const OPEN_STEP_NS: u64 = 25_000_000;
+/// Number of looks at a device that somebody has, the last of which counts: who had it may be letting go, and who lists pools asks for
+/// each for a moment.
+const LOOKS: u32 = 4;
 
 /// Opening of devices for pools.
 pub(crate) struct Devices {
@@ -36,12 +40,39 @@ pub(crate) struct Devices {
 impl Devices {
     /// Opens a device for a pool: exclusively, unless the environment wants them shared, and for writing unless `read_only`.
     pub(crate) fn open_device(&self, path: &str, read_only: bool, what: &str) -> Result<Arc<dyn BlockDevice>, Failure> {
-        if let Some(device) = self.reserved.at(path).filter(|_| !read_only) {
-            return Ok(device);
+        let mut opened = self.try_open(path, read_only, what)?;
+        for _ in 1..LOOKS {
+            if !matches!(opened, Err(DeviceError::Busy)) {
+                break;
+            }
+            self.exec.sleep_ns(OPEN_STEP_NS);
+            opened = self.try_open(path, read_only, what)?;
         }
-        let exclusive = std::env::var_os(SHARED).is_none_or(|word| word != "1");
-        let options = OpenOptions { read_only, exclusive, ..OpenOptions::default() };
-        self.open_at(path, &options, what)?.map_err(|error| self.not_opened(path, error, what))
+        opened.map_err(|error| self.not_opened(path, error, what))
+    }
+
+    /// Opens a device for a pool, and waits for nobody.
+    fn try_open(&self, path: &str, read_only: bool, what: &str) -> Result<Result<Arc<dyn BlockDevice>, DeviceError>, Failure> {
+        if let Some(device) = self.reserved.at(path).filter(|_| !read_only) {
+            return Ok(Ok(device));
+        }
+        let options = OpenOptions { read_only, exclusive: keeps_others_off(), ..OpenOptions::default() };
+        self.open_at(path, &options, what)
+    }
+
+    /// True when somebody else has a device, so that this daemon cannot have it.
+    pub(crate) fn is_held(&self, path: &Path) -> bool {
+        let text = path.to_string_lossy();
+        if !keeps_others_off() || self.reserved.at(&text).is_some() || own_dataset_under(&self.pools, &text).is_some() {
+            return false;
+        }
+        for _ in 1..LOOKS {
+            if !device::is_held(path) {
+                return false;
+            }
+            self.exec.sleep_ns(OPEN_STEP_NS);
+        }
+        device::is_held(path)
     }
 
     /// Opens what is at a path; a file of the daemon's own file systems without the kernel ([`crate::device::served`]). What rests on one of them in
@@ -53,6 +84,10 @@ impl Devices {
         what: &str,
     ) -> Result<Result<Arc<dyn BlockDevice>, DeviceError>, Failure> {
         let Some(dataset) = own_dataset_under(&self.pools, path) else { return Ok(device::open(Path::new(path), options)) };
+        if dataset == VOLUMES {
+            let why = format!("{path} is a volume that this daemon serves, or rests on one: the pool would wait for itself");
+            return Err(because(ErrorKind::Invalid, what, why).advise("use a file in a file system, or a volume of another daemon"));
+        }
         if std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
             match self.served.open(path, &dataset, options) {
                 Err(DeviceError::NotADevice | DeviceError::Gone) => {}
@@ -68,10 +103,10 @@ impl Devices {
     /// Opens a device for writing; tries for a while, if anything is at the path.
     pub(crate) fn reopen_leaf(&self, path: &str) -> Option<Arc<dyn BlockDevice>> {
         for attempt in 0..OPEN_TRIES {
-            match self.open_device(path, false, "") {
-                Ok(device) => return Some(device),
-                Err(_) if attempt + 1 < OPEN_TRIES && std::path::Path::new(path).exists() => self.exec.sleep_ns(OPEN_STEP_NS),
-                Err(_) => return None,
+            match self.try_open(path, false, "") {
+                Ok(Ok(device)) => return Some(device),
+                _ if attempt + 1 < OPEN_TRIES && std::path::Path::new(path).exists() => self.exec.sleep_ns(OPEN_STEP_NS),
+                _ => return None,
             }
         }
         None
@@ -107,6 +142,11 @@ impl Devices {
             }
         }
     }
+}
+
+/// True unless the environment wants devices shared.
+fn keeps_others_off() -> bool {
+    std::env::var_os(SHARED).is_none_or(|word| word != "1")
 }
 
 /// Advice on a device that cannot be opened; none where the reason says enough.
@@ -154,15 +194,17 @@ fn paths(search: &ImportSearch) -> Result<Vec<PathBuf>, Failure> {
     Ok(found)
 }
 
-/// Devices in a folder; regular files too unless `devices_only`.
+/// Devices in a folder; regular files too unless `devices_only`. The folder itself says what is a folder in it: a file system that is mounted there is
+/// not asked, as whoever serves it may not answer.
 fn entries(folder: &Path, devices_only: bool) -> Vec<PathBuf> {
+    let is_one = |kind: FileType| kind.is_block_device() || (!devices_only && kind.is_file());
     let listed = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    listed
-        .map(|entry| entry.path())
-        .filter(|path| {
-            std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device() || (!devices_only && metadata.is_file()))
-        })
-        .collect()
+    let may_be = |entry: &DirEntry| match entry.file_type() {
+        Ok(kind) if kind.is_symlink() => std::fs::metadata(entry.path()).is_ok_and(|metadata| is_one(metadata.file_type())),
+        Ok(kind) => is_one(kind),
+        Err(_) => false,
+    };
+    listed.filter(may_be).map(|entry| entry.path()).collect()
 }
 
 #[cfg(test)]

@@ -109,6 +109,19 @@ impl Returning {
         }
     }
 
+    /// Takes away what a daemon that was killed had mounted, of a pool that is let go before it was opened again: nothing else would.
+    pub(crate) fn clear_dead(&self, pool: &str) {
+        let rows = fuse::MountTable::default().rows().unwrap_or_default();
+        let noted = self.noted();
+        // What is mounted in another one comes first.
+        for note in noted.mounts.iter().rev().filter(|note| pool_of(&note.name) == pool) {
+            let is_it = |row: &fuse::MountRow| row.place == note.place && row.source == note.name && KINDS.contains(&row.kind.as_str());
+            if rows.iter().any(is_it) && fuse::clear_dead_mount(&note.place) {
+                tracing::info!("the dead mount of '{}' at {} is taken away with its pool", note.name, note.place.display());
+            }
+        }
+    }
+
     fn noted(&self) -> Notes {
         let text = trust::read(&self.path).unwrap_or_else(|why| {
             tracing::warn!("{}", believable(&why));

@@ -17,6 +17,8 @@ const WITH_FORCE: &str = "The pool can be imported using its name or numeric ide
 const WITHOUT_SOME: &str = "The pool can be imported using its name or numeric identifier, though\n\tsome features will not be available without an explicit 'zpool upgrade'.";
 const READ_ONLY: &str = "The pool can be imported read-only using its name or numeric identifier.";
 const ACTIVE: &str = "The pool is currently imported by another system.";
+const HELD: &str = "The pool, or a device of it, is in use by another process of this system.";
+const LET_GO: &str = "The pool cannot be imported until that process has let it go: export it\n\tthere, or end what has its devices open.";
 const NO_HOSTID: &str = "The pool has the multihost property on.  It cannot\n\tbe safely imported when the system hostid is not set.";
 const SET_HOSTID: &str = "Set a unique system hostid with the zgenhostid(8) command.";
 const LEGACY: &str = "The pool is formatted using a legacy on-disk version.";
@@ -94,6 +96,11 @@ fn refused(problem: &PoolError) -> Said {
     }
 }
 
+/// Words about a pool whose devices somebody else on this machine has.
+fn held() -> Said {
+    Said { message_id: Some("ZFS-8000-EY"), state: Some(("UNAVAIL", "currently in use")), ..said(HELD, LET_GO) }
+}
+
 /// Words about a pool that can be imported.
 fn welcome(found: &FoundPool, examined: &Examined, vdevs: &VdevReport) -> Said {
     if vdevs.state != "ONLINE" {
@@ -123,27 +130,30 @@ fn annotate(vdev: &mut VdevReport) {
     };
 }
 
-/// Entry of one pool in the listing. Waits, as an import does, where another system may have the pool.
-pub(crate) fn candidate(exec: &Exec, runtime: pool::Runtime, found: &FoundPool, hostid: u64) -> ImportCandidate {
+/// Entry of one pool in the listing, which somebody else on this machine has where it `is_held`. Waits, as an import does, where another
+/// system may have the pool.
+pub(crate) fn candidate(exec: &Exec, runtime: pool::Runtime, found: &FoundPool, hostid: u64, is_held: bool) -> ImportCandidate {
     // Nobody is told of what is wrong with a pool that is not open.
     let runtime = pool::Runtime { events: Arc::new(kstat::NoEvents), providers: None, ..runtime };
     let examined = found.examine(exec, &runtime);
     let name = shown(found.name()).into_owned();
     let mut vdevs = examined.tree.as_ref().map(|tree| pictures::tree(&name, tree, None)).unwrap_or_default();
     annotate(&mut vdevs);
-    let activity = found.look_for_activity(exec, hostid, &runtime.multihost).err();
+    let activity = if is_held { None } else { found.look_for_activity(exec, hostid, &runtime.multihost).err() };
     let problem = activity.as_ref().or(examined.problem.as_ref());
     let mut said = match problem {
+        _ if is_held => held(),
         Some(problem) => refused(problem),
         None => welcome(found, &examined, &vdevs),
     };
+    let is_free = problem.is_none() && !is_held;
     let (last, hostname) = found.host();
-    if problem.is_none() && found.state() == PoolState::Active && last != 0 && last != hostid {
+    if is_free && found.state() == PoolState::Active && last != 0 && last != hostid {
         said.status = Some(format!("The pool was last accessed by another system ('{}', hostid {last:x}).", shown(hostname)));
         said.message_id = Some("ZFS-8000-EY");
         said.action = if vdevs.state == "ONLINE" { WITH_FORCE.to_string() } else { said.action };
     }
-    if found.state() == PoolState::Destroyed && problem.is_none() {
+    if found.state() == PoolState::Destroyed && is_free {
         said.action = DESTROYED.to_string();
     }
     if let Some((state, note)) = said.state {

@@ -10,6 +10,7 @@ use crate::failure::{because, pool_failure, suspended};
 use crate::inject::Injections;
 use crate::mount::mounting::Mounter;
 use crate::mount::mounts::Directory;
+use crate::mount::returning::Returning;
 use crate::mount::unmounting::Unmounter;
 use crate::pool::cache_file::PoolsFile;
 use crate::pool::{OpenPool, Pools};
@@ -60,6 +61,7 @@ pub(crate) struct Closer {
     pub file: Arc<PoolsFile>,
     pub mounter: Arc<Mounter>,
     pub unmounter: Arc<Unmounter>,
+    pub returning: Arc<Returning>,
     pub served: Arc<Served>,
     pub events: Arc<Events>,
     pub injections: Arc<Injections>,
@@ -74,6 +76,7 @@ impl Closer {
     /// Does `zpool export`.
     pub(crate) fn export(self: &Arc<Self>, target: &PoolTarget) -> Result<Response, Failure> {
         if self.pools.absent.forget(|entry| entry.name == target.pool) {
+            self.returning.clear_dead(&target.pool);
             self.file.remember();
             return Ok(done());
         }

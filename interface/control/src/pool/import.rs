@@ -28,7 +28,10 @@ fn found(intake: &Intake, search: &ImportSearch) -> Result<Vec<FoundPool>, Failu
 /// Does `zpool import` without a pool: lists what could be imported.
 pub(crate) fn scan(intake: &Intake, search: &ImportSearch) -> Result<Response, Failure> {
     let found = found(intake, search)?;
-    let report = |found: &FoundPool| candidate(&intake.exec, intake.settings.runtime(), found, host().id);
+    let report = |found: &FoundPool| {
+        let is_held = found.devices().any(|device| intake.devices.is_held(device.path()));
+        candidate(&intake.exec, intake.settings.runtime(), found, host().id, is_held)
+    };
     Ok(Response::Importable(found.iter().map(report).collect()))
 }
 

@@ -22,6 +22,7 @@ struct State {
     /// Names of pools that were not tried yet.
     left: BTreeSet<String>,
     is_running: bool,
+    has_begun: bool,
 }
 
 /// Pools of the last time that are being opened at the daemon's start.
@@ -58,6 +59,12 @@ impl Opening {
         self.state.lock().is_running
     }
 
+    /// True once all pools of the last time were opened, or tried.
+    pub(crate) fn is_over(&self) -> bool {
+        let state = self.state.lock();
+        state.has_begun && !state.is_running
+    }
+
     /// Waits for the end, up to a while.
     pub(crate) fn wait_for_end(&self, exec: &exec::Exec) {
         self.wait(exec, END_NS, |state| !state.is_running);
@@ -65,12 +72,12 @@ impl Opening {
 
     /// Begins the opening of these pools.
     pub(crate) fn begin(&self, names: &[String]) {
-        *self.state.lock() = State { left: names.iter().cloned().collect(), is_running: true };
+        *self.state.lock() = State { left: names.iter().cloned().collect(), is_running: true, has_begun: true };
     }
 
     /// Ends the opening of all pools.
     pub(crate) fn end(&self) {
-        *self.state.lock() = State::default();
+        *self.state.lock() = State { has_begun: true, ..State::default() };
         self.changed.notify_all();
     }
 

@@ -11,8 +11,8 @@ use exec::{Mutex, RwLock};
 use ondisk::Guid;
 use pool::Spare;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Pools of the daemon: those that are open, by name, and those that are to be.
 #[derive(Default)]
@@ -24,6 +24,8 @@ pub(crate) struct Pools {
     stopping: AtomicBool,
     /// Pools that are being closed.
     pub(crate) leaving: Arc<Leaving>,
+    /// Place at which the files of volumes are mounted, as the table of mounts has it; nothing where they are not.
+    pub(crate) volumes_at: OnceLock<String>,
 }
 
 /// Name that nobody else gets for a pool as long as this is there.

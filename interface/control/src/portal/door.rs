@@ -12,6 +12,7 @@ use super::rights::Rights;
 use super::running::{DRAIN, Running};
 use super::unit::VolumeUnit;
 use crate::pool::Pools;
+use crate::pool::opening::Opening;
 use crate::volume::IsServed;
 use crate::volume::there::{self, SHARE_ISCSI};
 use control_api::StateDir;
@@ -31,6 +32,8 @@ use zpl::direct::Tunables;
 const RIGHTS: &str = "iscsi.json";
 /// Pause between looks whether a pool came or went.
 const LOOK: Duration = Duration::from_secs(2);
+/// Pause between looks while the pools of the last time are being opened: initiators wait for them.
+const LOOK_AT_START: Duration = Duration::from_millis(50);
 /// Time that a request waits for what it changed to be seen.
 const FOLLOW: Duration = Duration::from_secs(2);
 /// Time for sessions that are told to end; requests of theirs that wait for a suspended pool end when that does.
@@ -40,7 +43,7 @@ pub(super) const SESSIONS_END: Duration = Duration::from_secs(5);
 pub(super) struct Open {
     pub(super) handle: Handle,
     pub(super) address: SocketAddr,
-    targets: Arc<Targets>,
+    pub(super) targets: Arc<Targets>,
 }
 
 /// Volume that is to be seen.
@@ -55,6 +58,7 @@ struct Wanted {
 pub(super) struct Shown {
     pub(super) target: Arc<Target>,
     pub(super) volume: String,
+    pub(super) disk: Arc<Disk>,
     unit: Arc<VolumeUnit>,
     pool: String,
     which: (u64, u64),
@@ -78,7 +82,8 @@ struct Turns {
 /// Door of volumes to the network.
 pub(crate) struct Portal {
     exec: Exec,
-    pools: Arc<Pools>,
+    pub(super) pools: Arc<Pools>,
+    opening: Arc<Opening>,
     tunables: Arc<Tunables>,
     pub(super) rights: Arc<Rights>,
     running: Mutex<Option<Running>>,
@@ -91,10 +96,16 @@ pub(crate) struct Portal {
 
 impl Portal {
     /// Makes it, with rights as they were given before, and nothing served yet.
-    pub(crate) fn new(exec: &Exec, state: &StateDir, pools: &Arc<Pools>, tunables: &Arc<Tunables>) -> Arc<Portal> {
+    pub(crate) fn new(
+        exec: &Exec,
+        state: &StateDir,
+        (pools, opening): (&Arc<Pools>, &Arc<Opening>),
+        tunables: &Arc<Tunables>,
+    ) -> Arc<Portal> {
         Arc::new(Portal {
             exec: exec.clone(),
             pools: pools.clone(),
+            opening: opening.clone(),
             tunables: tunables.clone(),
             rights: Arc::new(Rights::new(state.path().join(RIGHTS))),
             running: Mutex::default(),
@@ -118,6 +129,7 @@ impl Portal {
             TcpListener::from_std(listener)?
         };
         let targets = Targets::new(self.rights.clone());
+        targets.set_coming(true);
         let options = Options { drain: DRAIN, ..Options::default() };
         let stop = running.stop();
         running.serve(iscsi::serve(listener, targets.clone(), options, stop));
@@ -175,13 +187,19 @@ impl Portal {
     }
 
     fn run(&self, open: &Open) {
-        let mut seen = None;
-        while let Some((asked, is_asked)) = self.next_turn() {
+        let (mut seen, mut are_coming) = (None, true);
+        while let Some((asked, is_asked)) = self.next_turn(if are_coming { LOOK_AT_START } else { LOOK }) {
+            // Asked first: the pools are all there then.
+            let are_open = self.opening.is_over();
             let now = self.pools_now();
             if is_asked || seen.as_ref() != Some(&now) {
                 self.look(open);
             }
             seen = Some(now);
+            if are_coming && are_open {
+                are_coming = false;
+                open.targets.set_coming(false);
+            }
             self.turns.lock().done = asked;
             self.changed.notify_all();
         }
@@ -192,10 +210,10 @@ impl Portal {
     }
 
     /// Waits until somebody asks for a look, or a while; None at the end.
-    fn next_turn(&self) -> Option<(u64, bool)> {
+    fn next_turn(&self, pause: Duration) -> Option<(u64, bool)> {
         let mut turns = self.turns.lock();
         if turns.asked == turns.done && !turns.is_ending {
-            self.changed.wait_for(&mut turns, LOOK);
+            self.changed.wait_for(&mut turns, pause);
         }
         (!turns.is_ending).then_some((turns.asked, turns.asked != turns.done))
     }
@@ -234,6 +252,23 @@ impl Portal {
                 self.shown.lock().insert(name, shown);
             }
         }
+        self.follow_kept(open, &unknown);
+    }
+
+    /// Has reservations follow the properties that keep them, but in pools that cannot be looked at.
+    fn follow_kept(&self, open: &Open, unknown: &BTreeSet<String>) {
+        let disks: Vec<(String, Arc<VolumeUnit>, Arc<Disk>)> = {
+            let shown = self.shown.lock();
+            let known = shown.values().filter(|shown| !unknown.contains(&shown.pool));
+            known.map(|shown| (shown.volume.clone(), shown.unit.clone(), shown.disk.clone())).collect()
+        };
+        for (volume, unit, disk) in disks {
+            // Who stores them may wait for a pool that is suspended meanwhile.
+            let follow = async { tokio::time::timeout(SESSIONS_END, unit.follow_kept(&disk)).await.unwrap_or(false) };
+            if open.handle.block_on(follow) {
+                tracing::info!("reservations of the volume '{volume}' are from now on those of its property, which somebody changed");
+            }
+        }
     }
 
     /// Takes a target away, and ends its sessions.
@@ -260,21 +295,25 @@ impl Portal {
         };
         let weak = Arc::downgrade(&target);
         let is_served: IsServed = Arc::new(move || weak.upgrade().is_some_and(|target| !target.sessions().is_empty()));
-        let (kept, identity) = (reservations::load(&handle), names::identity(pool.pool().guid(), Guid(handle.guid())));
-        let lent = pool.volumes.lend_standing(handle, &self.tunables, &pool.mounts, is_served);
-        let unit = lent
-            .map_err(|error| error.to_string())
-            .and_then(|loan| VolumeUnit::new(&self.exec, loan, identity).ok_or_else(|| "it was taken away".to_string()));
-        let unit = match unit {
-            Ok(unit) => Arc::new(unit),
+        let identity = names::identity(pool.pool().guid(), Guid(handle.guid()));
+        // Without its reservations it is not served: they keep others off.
+        let lent = reservations::load(&handle)
+            .and_then(|kept| Ok((kept, pool.volumes.lend_standing(handle, &self.tunables, &pool.mounts, is_served)?)));
+        let made = lent.map_err(|error| error.to_string()).and_then(|(kept, loan)| {
+            let unit = VolumeUnit::new(&self.exec, loan, identity).ok_or_else(|| "it was taken away".to_string())?;
+            Ok((Arc::new(unit), kept))
+        });
+        let (unit, kept) = match made {
+            Ok(made) => made,
             Err(why) => {
                 tracing::warn!("the volume '{}' is not served: {why}", wanted.volume);
                 self.remove(open, name);
                 return None;
             }
         };
-        target.attach(0, Arc::new(Disk::new(unit.clone(), unit.clone(), kept)));
+        let disk = Arc::new(Disk::new(unit.clone(), unit.clone(), kept));
+        target.attach(0, disk.clone());
         let Wanted { volume, pool, which } = wanted;
-        Some(Shown { target, volume, unit, pool, which })
+        Some(Shown { target, volume, disk, unit, pool, which })
     }
 }

@@ -1,13 +1,13 @@
 //! Persistent reservations of a disk, kept with its volume, so that they are there on every host that imports the pool.
 //!
-//! They are a property of the user's kind on the dataset. Who takes it away releases the reservations with the next start of the daemon.
+//! They are a property of the user's kind on the dataset. Who takes it away releases the reservations, and who sets it sets them.
 
-use dsl::{DatasetHandle, PropSource};
+use dsl::{DatasetHandle, DslError, PropSource};
 use iscsi::{Kept, Registration, UnitError};
 use serde::{Deserialize, Serialize};
 
 /// Property that has them; a value of such a property has at most 8191 bytes.
-const PROPERTY: &str = "zirconia:iscsi.reservations";
+pub(super) const PROPERTY: &str = "zirconia:iscsi.reservations";
 
 /// Reservations as they are written.
 #[derive(Deserialize, Serialize)]
@@ -30,17 +30,44 @@ fn decode(text: &str) -> Result<Kept, serde_json::Error> {
     Ok(Kept { generation, registrations, reservation })
 }
 
-/// Reservations that a volume has kept.
-pub(super) fn load(dataset: &DatasetHandle) -> Option<Kept> {
-    // What is inherited is another volume's.
-    let Ok((text, PropSource::Local)) = dataset.prop_text(PROPERTY) else { return None };
-    match decode(&text) {
-        Ok(kept) => Some(kept),
-        Err(error) => {
-            tracing::warn!("reservations of '{}' are not understood, and do not count: {error}", dataset.name());
-            None
-        }
+/// Text of the reservations that a volume has kept.
+fn text(dataset: &DatasetHandle) -> Result<Option<String>, DslError> {
+    match dataset.prop_text(PROPERTY) {
+        Ok((text, PropSource::Local)) => Ok(Some(text)),
+        // What is inherited is another volume's.
+        Ok(_) | Err(DslError::NotFound) => Ok(None),
+        Err(error) => Err(error),
     }
+}
+
+/// Reservations that a volume has kept; what is not understood does not count, which is said.
+///
+/// # Errors
+/// Those of reading them.
+pub(super) fn load(dataset: &DatasetHandle) -> Result<Option<Kept>, DslError> {
+    let Some(text) = text(dataset)? else { return Ok(None) };
+    let kept = decode(&text);
+    let warn = |error: &serde_json::Error| {
+        tracing::warn!("reservations of '{}' are not understood, and do not count: {error}", dataset.name());
+    };
+    Ok(kept.inspect_err(warn).ok())
+}
+
+/// Reservations that a volume has kept by now, which somebody may have set or taken away.
+///
+/// # Errors
+/// Those of reading them.
+pub(super) fn now(dataset: &DatasetHandle) -> Result<Option<Kept>, DslError> {
+    Ok(text(dataset)?.and_then(|text| decode(&text).ok()))
+}
+
+/// Takes what an initiator has reserved and registered from what a volume, which nobody is served, has kept. True when there was any.
+pub(super) fn strip(dataset: &DatasetHandle, initiator: &str) -> Result<bool, UnitError> {
+    let Some(mut kept) = now(dataset).map_err(|_| UnitError::Unwritable)? else { return Ok(false) };
+    if !kept.strip(initiator) {
+        return Ok(false);
+    }
+    store(dataset, Some(&kept)).map(|()| true)
 }
 
 /// Keeps reservations in place of what was kept; on disk when it returns.

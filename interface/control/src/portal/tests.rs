@@ -10,7 +10,7 @@ use control_api::ErrorKind;
 use device::BlockDevice;
 use dsl::{CreateDataset, DatasetHandle, DslError};
 use exec::{Exec, Inline, SplitMix};
-use iscsi::{Extent, Kept, LogicalUnit, Registration, ReservationStore, Run, UnitError};
+use iscsi::{Disk, Extent, Kept, LogicalUnit, Registration, ReservationStore, Run, UnitError};
 use nbd::{Export, ExportError, Piece};
 use ondisk::{Guid, ObjsetType};
 use pool::{Host, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
@@ -159,14 +159,41 @@ fn reservations_are_kept_with_the_volume() {
         registrations: vec![Registration { transport: "iqn.2026-11.example:a,i,0x000000000001".to_string(), key: 7 }],
         reservation: None,
     };
-    assert_eq!(reservations::load(&bed.handle()), None);
+    assert_eq!(reservations::load(&bed.handle()), Ok(None));
     assert_eq!(ask(|done| unit.save(Some(kept.clone()), done)), Ok(()));
-    assert_eq!(reservations::load(&bed.handle()), Some(kept.clone()));
+    assert_eq!(reservations::load(&bed.handle()), Ok(Some(kept.clone())));
     let many = vec![Registration { transport: "x".repeat(100), key: 1 }; 100];
     assert_eq!(ask(|done| unit.save(Some(Kept { registrations: many, ..kept.clone() }), done)), Err(UnitError::Unwritable));
-    assert_eq!(reservations::load(&bed.handle()), Some(kept), "what does not fit changes nothing");
+    assert_eq!(reservations::load(&bed.handle()), Ok(Some(kept)), "what does not fit changes nothing");
     assert_eq!(ask(|done| unit.save(None, done)), Ok(()));
-    assert_eq!(reservations::load(&bed.handle()), None);
+    assert_eq!(reservations::load(&bed.handle()), Ok(None));
+}
+
+/// If this fails, reservations that nothing shows any more lock initiators out, or those of an initiator without a right stay on disk.
+#[test]
+fn reservations_follow_the_property_and_the_right() {
+    const PROPERTY: &str = "zirconia:iscsi.reservations";
+    let bed = Bed::new();
+    let unit = Arc::new(bed.unit());
+    let transport = "iqn.2026-11.example:a,i,0x000000000001".to_string();
+    let registrations = vec![Registration { transport: transport.clone(), key: 7 }];
+    let kept = Kept { generation: 1, registrations, reservation: Some((transport, 1)) };
+    let save = || assert_eq!(ask(|done| unit.save(Some(kept.clone()), done)), Ok(()));
+    let disk = Disk::new(unit.clone(), unit.clone(), Some(kept.clone()));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let follow = || runtime.block_on(unit.follow_kept(&disk));
+    save();
+    assert!(!follow(), "it is as it was written");
+    bed.handle().inherit_prop(PROPERTY).expect("removed");
+    assert!(follow() && !follow());
+    save();
+    assert!(follow() && !follow());
+    bed.handle().set_props(&[(PROPERTY.to_string(), "nonsense".to_string())]).expect("set");
+    assert!(follow() && !follow());
+    save();
+    assert_eq!(reservations::strip(&bed.handle(), "iqn.2026-11.example:b"), Ok(false));
+    assert_eq!(reservations::strip(&bed.handle(), "iqn.2026-11.example:a"), Ok(true));
+    assert!(reservations::load(&bed.handle()).is_ok_and(|kept| kept.is_some_and(|kept| kept.registrations.is_empty())));
 }
 
 /// If this fails, a volume is destroyed under a guest that uses it, or none can be that is merely offered.

@@ -5,7 +5,7 @@ use super::reservations;
 use crate::volume::{Loan, stored};
 use abd::Abd;
 use exec::{Exec, Mutex};
-use iscsi::{Done, Extent, Geometry, Identity, Kept, LogicalUnit, ReservationStore, Run, UnitError};
+use iscsi::{Disk, Done, Extent, Geometry, Identity, Kept, LogicalUnit, ReservationStore, Run, UnitError};
 use std::sync::Arc;
 use zvol::{Access, Volume, VolumeError};
 
@@ -66,6 +66,13 @@ impl VolumeUnit {
         let volume = loan.volume()?;
         let last = Mutex::new(shape(&volume));
         Some(VolumeUnit { loan, identity, hands: Hands::new(exec, "z-iscsi-disk"), last })
+    }
+
+    /// Has `disk`, through which initiators see it, follow reservations that `zfs set` or `zfs inherit` changed where they are kept. True when it had
+    /// others.
+    pub(super) async fn follow_kept(&self, disk: &Disk) -> bool {
+        let Some(volume) = self.loan.volume() else { return false };
+        disk.follow(|| reservations::now(volume.dataset()).map_err(|_| UnitError::Gone)).await
     }
 
     /// True until the volume is taken away.

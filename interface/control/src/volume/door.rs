@@ -55,7 +55,11 @@ impl Door {
             atime: false,
             ..MountOptions::default()
         };
-        Session::mount_with(&readers, handler, place, &options).map_err(|error| error.to_string())
+        let real = std::fs::canonicalize(place).map_err(|error| error.to_string())?;
+        let session = Session::mount_with(&readers, handler, place, &options).map_err(|error| error.to_string())?;
+        // It is mounted once.
+        let _ = self.pools.volumes_at.set(real.to_string_lossy().into_owned());
+        Ok(session)
     }
 
     /// Takes it away, whoever has files open.

@@ -40,6 +40,13 @@ pub(crate) fn is_shared(handle: &DatasetHandle, property: &str) -> bool {
 
 /// Volumes of a pool that the network is to see because of this property; no snapshots.
 pub(crate) fn shared(pool: &OpenPool, property: &str) -> Vec<DatasetHandle> {
+    let mut volumes = volumes(pool);
+    volumes.retain(|volume| is_shown(volume) && is_shared(volume, property));
+    volumes
+}
+
+/// All volumes of a pool; no snapshots.
+pub(crate) fn volumes(pool: &OpenPool) -> Vec<DatasetHandle> {
     let mut found = Vec::new();
     let mut folders = vec![pool.name()];
     while let Some(folder) = folders.pop() {
@@ -47,7 +54,7 @@ pub(crate) fn shared(pool: &OpenPool, property: &str) -> Vec<DatasetHandle> {
             let full = format!("{folder}/{child}");
             let Ok(handle) = pool.dsl().hold(&full) else { continue };
             match kind(&handle) {
-                Some(ObjsetType::ZVOL) if is_shown(&handle) && is_shared(&handle, property) => found.push(handle),
+                Some(ObjsetType::ZVOL) => found.push(handle),
                 Some(ObjsetType::ZFS) => folders.push(full),
                 _ => {}
             }

@@ -93,6 +93,9 @@ fn looked_at(nexus: &Nexus, cdb: &Cdb, sent_bytes: u64) -> Result<Plan, Fault> {
     if writes && (nexus.is_read_only || geometry.is_read_only) {
         return Err(Sense::PROTECTED.into());
     }
+    if nexus.is_read_only && entry.rules() {
+        return Err(Sense::PROTECTED.into());
+    }
     let mut plan = Plan { entry, out_bytes: block::list_bytes(entry, cdb), in_bytes: 0, span: None };
     match entry.kind {
         Kind::Read

@@ -234,6 +234,30 @@ impl Reservations {
         Ok(effects)
     }
 
+    /// Takes everything from an initiator, through whatever port it has it; gives what others are told.
+    pub(crate) fn strip(&mut self, initiator: &str) -> Vec<Told> {
+        let is_own = |transport: &str| transport.rsplit_once(",i,").is_some_and(|(name, _)| name == initiator);
+        let ports: Vec<String> =
+            self.kept.registrations.iter().filter(|one| is_own(&one.transport)).map(|one| one.transport.clone()).collect();
+        let mut effects = Effects::default();
+        for port in &ports {
+            self.unregister(port, &mut effects);
+            self.changed();
+        }
+        if self.reserved.as_deref().is_some_and(is_own) {
+            self.reserved = None;
+        }
+        effects.told
+    }
+
+    /// Takes over what is kept in place of what was; gives what those who lost something are told.
+    pub(crate) fn replace(&mut self, kept: Option<Kept>) -> Vec<Told> {
+        self.is_kept = kept.is_some();
+        let before = std::mem::replace(&mut self.kept, kept.unwrap_or_default());
+        let lost = before.registrations.into_iter().filter(|one| self.key(&one.transport).is_none());
+        lost.map(|one| (one.transport, PREEMPTED)).collect()
+    }
+
     /// RESERVE(6).
     pub(crate) fn reserve_whole(&mut self, who: &str) -> Result<(), Refused> {
         if !self.kept.registrations.is_empty() || self.reserved.as_ref().is_some_and(|holder| holder != who) {
@@ -248,6 +272,18 @@ impl Reservations {
         if self.reserved.as_deref() == Some(who) {
             self.reserved = None;
         }
+    }
+}
+
+impl Kept {
+    /// Takes the registrations and the reservation from an initiator, through whatever port it has them. True when it had any.
+    pub fn strip(&mut self, initiator: &str) -> bool {
+        let before = self.registrations.len();
+        let mut state = Reservations { kept: std::mem::take(self), ..Reservations::default() };
+        // Nobody is connected who could be told.
+        state.strip(initiator);
+        *self = state.kept;
+        self.registrations.len() != before
     }
 }
 
@@ -299,6 +335,31 @@ mod tests {
         state.reserve("a", 1, kind::WRITE_EXCLUSIVE_ALL).expect("nobody holds it");
         state.register("a", 1, 0, false).expect("the key is right");
         assert!(state.kept.reservation.is_some(), "the others hold it, too");
+    }
+
+    /// If this fails, who was locked out by an initiator that has no right any more stays locked out, or others lose what is theirs.
+    #[test]
+    fn what_an_initiator_has_goes_with_it_and_that_of_others_stays() {
+        for (kind, told) in [(1, 0), (5, 1), (7, 0)] {
+            let mut state = Reservations::default();
+            for (who, key) in [("iqn.a,i,0x1", 1), ("iqn.a,i,0x2", 2), ("iqn.ab,i,0x1", 3)] {
+                state.register(who, 0, key, false).expect("nobody is registered yet");
+            }
+            state.reserve("iqn.a,i,0x2", 2, kind).expect("nobody holds it");
+            let mut kept = state.kept.clone();
+            let to_other = state.strip("iqn.a").iter().filter(|(who, what)| who == "iqn.ab,i,0x1" && *what == RELEASED).count();
+            assert_eq!(to_other, told, "type {kind}");
+            assert_eq!((state.kept.registrations.len(), state.key("iqn.ab,i,0x1")), (1, Some(3)));
+            assert!(!state.forbids("iqn.ab,i,0x1", Class::Write));
+            assert!(kept.strip("iqn.a") && !kept.strip("iqn.a"), "once");
+            assert_eq!(kept, state.kept);
+        }
+        let mut state = Reservations::default();
+        state.reserve_whole("iqn.a,i,0x1").expect("nobody holds it");
+        state.strip("iqn.b");
+        assert!(state.forbids("x", Class::Read));
+        state.strip("iqn.a");
+        assert!(!state.forbids("x", Class::Read));
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use crate::bytes::{be16, be32, be64, put};
 use crate::gate::gate;
-use crate::scsi::disk::Nexus;
+use crate::scsi::disk::{Disk, Nexus};
 use crate::scsi::reservations::{Effects, Refused, Reservations, kind};
 use crate::scsi::sense::{Fault, Sense};
-use crate::unit::ask;
+use crate::unit::{Kept, UnitError, ask};
 
 /// Length in bytes of the parameter list of PERSISTENT RESERVE OUT.
 const LIST_BYTES: usize = 24;
@@ -113,11 +113,7 @@ pub(crate) async fn write(nexus: &Nexus, cdb: &[u8; 16], list: &[u8]) -> Result<
     if registers {
         after.is_kept = flags & 1 != 0;
     }
-    if (after.is_kept && after.kept != before.kept) || after.is_kept != before.is_kept {
-        let kept = after.is_kept.then(|| after.kept.clone());
-        let saved = ask(|done| disk.store.save(kept, done)).await;
-        saved.map_err(|_| Fault::Check(Sense::NO_REGISTRATIONS))?;
-    }
+    save(disk, &before, &after).await.map_err(|_| Fault::Check(Sense::NO_REGISTRATIONS))?;
     // RESERVE(6) may have changed meanwhile: it is not kept, and none of what is.
     disk.change(|state| {
         state.kept = after.kept;
@@ -133,6 +129,46 @@ pub(crate) async fn write(nexus: &Nexus, cdb: &[u8; 16], list: &[u8]) -> Result<
         gate.opened().await;
     }
     Ok(())
+}
+
+/// Stores what is to be kept, where that has changed.
+async fn save(disk: &Disk, before: &Reservations, after: &Reservations) -> Result<(), UnitError> {
+    let has_changed = (after.is_kept && after.kept != before.kept) || after.is_kept != before.is_kept;
+    if !has_changed {
+        return Ok(());
+    }
+    let kept = after.is_kept.then(|| after.kept.clone());
+    ask(|done| disk.store.save(kept, done)).await
+}
+
+impl Disk {
+    /// Takes registrations and reservations from an initiator that has no right to them any more, through whatever port it has them. True when it
+    /// had any.
+    ///
+    /// # Errors
+    /// Those of storing that; nobody here is held up by them nevertheless.
+    pub async fn strip(&self, initiator: &str) -> Result<bool, UnitError> {
+        let _changing = self.changing.lock().await;
+        let before = self.reservations();
+        let told = self.change(|state| state.strip(initiator));
+        self.tell(&told);
+        let after = self.reservations();
+        save(self, &before, &after).await.map(|()| after.kept != before.kept)
+    }
+
+    /// Follows what is kept, where somebody else than an initiator changed that: `load` tells what it is by now, and is asked while nobody here
+    /// changes it. True when it was another one; reservations that are not kept stay where nothing is, and all do while that cannot be read.
+    pub async fn follow(&self, load: impl FnOnce() -> Result<Option<Kept>, UnitError>) -> bool {
+        let _changing = self.changing.lock().await;
+        let known = self.reservations();
+        let Ok(kept) = load() else { return false };
+        if kept == known.is_kept.then_some(known.kept) {
+            return false;
+        }
+        let told = self.change(|state| state.replace(kept));
+        self.tell(&told);
+        true
+    }
 }
 
 fn change(state: &mut Reservations, who: &str, cdb: &[u8; 16], list: &[u8]) -> Result<Effects, Refused> {

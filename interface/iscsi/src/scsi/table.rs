@@ -72,6 +72,11 @@ impl Entry {
         if self.has_action { self.usage[1] & 0x1F } else { 0 }
     }
 
+    /// True for commands that decide what others may do with the unit (reservations, modes): they need the right to write, as writes do.
+    pub(crate) fn rules(&self) -> bool {
+        matches!(self.kind, Kind::Reserve | Kind::PersistentOut | Kind::ModeSelect)
+    }
+
     /// True when `cdb` sets no bit that it may not.
     pub(crate) fn accepts(&self, cdb: &[u8; 16]) -> bool {
         self.usage.iter().zip(cdb).all(|(allowed, byte)| byte & !allowed == 0)

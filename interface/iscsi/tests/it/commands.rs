@@ -253,3 +253,27 @@ fn who_may_only_read_cannot_write() {
     assert!(initiator.command(&read10(0, 1), &[], 512).is_good());
     assert_eq!(initiator.command(&[0x1A, 8, 0x3F, 0, 255, 0], &[], 255).data[2], 0x90);
 }
+
+/// If this fails, an initiator that may only read locks those out who may write, or ends what they do.
+#[test]
+fn who_may_only_read_decides_nothing_for_others() {
+    let world = World::new();
+    world.access.allow("a", crate::world::TARGET, iscsi::Grant { chap: None, is_read_only: true });
+    let (mut reader, mut writer) = (Initiator::session(&world, "a"), Initiator::session(&world, "b"));
+    // A registration that is kept, RESERVE(6), and the bit that has nobody write (SWP).
+    let register = [&0u64.to_be_bytes()[..], &7u64.to_be_bytes(), &[0, 0, 0, 0, 1, 0, 0, 0]].concat();
+    let protect = vec![0, 0, 0, 0, 0x0A, 0x0A, 0, 0x10, 0x08, 0, 0, 0, 0xFF, 0xFF, 0, 0];
+    for (command, list) in [
+        (vec![0x5F, 0, 0, 0, 0, 0, 0, 0, 24, 0], register.clone()),
+        (vec![0x5F, 6, 0, 0, 0, 0, 0, 0, 24, 0], register),
+        (vec![0x16, 0, 0, 0, 0, 0], Vec::new()),
+        (vec![0x15, 0x10, 0, 0, 16, 0], protect),
+    ] {
+        assert_eq!(reader.command(&command, &list, 0).sense(), (7, 0x27, 0), "{command:02x?}");
+    }
+    for function in [4, 5, 6] {
+        assert_eq!(reader.manage(function, u32::MAX), 6, "function {function}");
+    }
+    assert!(writer.command(&write10(0, 1), &[1; 512], 0).is_good());
+    assert!(reader.command(&[0x5E, 0, 0, 0, 0, 0, 0, 1, 0, 0], &[], 256).is_good(), "it may look");
+}

@@ -2,7 +2,7 @@
 
 use crate::initiator::{Initiator, text};
 use crate::world::{TARGET, World};
-use iscsi::{Account, Chap, Grant, Options};
+use iscsi::{Account, Chap, Grant, Options, Waiting};
 use md5::Md5;
 use sha2::{Digest, Sha256};
 
@@ -158,17 +158,71 @@ fn the_target_proves_itself_but_not_with_its_own_challenge() {
     }
 }
 
-/// Without a limit, connections that never log in take all there are.
+/// If this fails, initiators give up for good on a target that is there a second later, or learn of those that are none of theirs.
 #[test]
-fn connections_that_do_not_log_in_are_few() {
+fn targets_that_are_still_coming_are_unavailable_to_who_may_use_them() {
+    let world = World::new();
+    let late = "iqn.2026-11.example:late";
+    let status = |initiator: &str, target: &str| {
+        let keys = [("InitiatorName", initiator), ("TargetName", target)];
+        Initiator::connect(&world).log_in_with(0x87, &text(&keys), 1).login_status()
+    };
+    let discovery = || {
+        let keys = [("InitiatorName", "a"), ("SessionType", "Discovery")];
+        Initiator::connect(&world).log_in_with(0x87, &text(&keys), 1).login_status()
+    };
+    world.access.allow("a", late, Grant::default());
+    world.targets.set_coming(true);
+    assert_eq!((status("a", late), status("b", late), status("x", TARGET), status("a", TARGET)), (0x0301, 0x0203, 0x0203, 0));
+    assert_eq!(discovery(), 0, "there is something to list");
+    world.runtime.block_on(world.targets.remove(TARGET));
+    assert_eq!((status("a", TARGET), discovery()), (0x0301, 0x0301));
+    world.targets.set_coming(false);
+    assert_eq!((status("a", late), status("a", TARGET), discovery()), (0x0203, 0x0203, 0));
+}
+
+/// If this fails, who is in the middle of a login when a right is taken away, or changed, has it nevertheless.
+#[test]
+fn a_right_that_goes_during_a_login_is_gone() {
+    let read_only = Grant { chap: None, is_read_only: true };
+    for now in [None, Some(read_only), Some(chap())] {
+        let world = World::new();
+        let mut initiator = Initiator::connect(&world);
+        assert_eq!(initiator.log_in_with(0x04, &text(&names("a")), 1).login_status(), 0);
+        match now {
+            Some(grant) => world.access.allow("a", TARGET, grant),
+            None => world.access.0.lock().clear(),
+        }
+        assert_eq!(initiator.log_in_with(0x87, &[], 1).login_status(), 0x0203);
+        assert!(initiator.is_closed());
+        assert!(world.targets.get(TARGET).expect("it is there").sessions().is_empty());
+    }
+}
+
+/// Without a limit, connections that never log in take all there are; if it counts against all alike, they lock out who wants to log in.
+#[test]
+fn connections_that_do_not_log_in_are_few_and_the_silent_ones_go() {
     let world = World::with(Options { logins_per_address_max: 2, ..Options::default() }, None);
     let mut waiting: Vec<Initiator> = (0..2).map(|_| Initiator::connect(&world)).collect();
     for initiator in &mut waiting {
         assert_eq!(initiator.log_in_with(0x04, &text(&names("a")), 1).login_status(), 0);
     }
-    assert!(Initiator::connect(&world).is_closed());
-    assert_eq!(waiting[0].log_in_with(0x87, &[], 1).header[1], 0x87);
+    assert_eq!(world.targets.waiting(), Waiting { connections: 2, turned_away: 0 });
     Initiator::session(&world, "b");
+    assert!(waiting[0].is_closed());
+    assert_eq!(waiting[1].log_in_with(0x87, &[], 1).header[1], 0x87);
+    assert_eq!(world.targets.waiting(), Waiting { connections: 0, turned_away: 1 });
+}
+
+/// If this fails, connections that say nothing, from however many addresses, keep everybody else from their disks.
+#[test]
+fn a_full_server_has_room_for_who_says_something() {
+    let world = World::with(Options { connections_max: 2, logins_per_address_max: 8, ..Options::default() }, None);
+    let mut silent = [Initiator::connect(&world), Initiator::connect(&world)];
+    let sessions = [Initiator::session(&world, "a"), Initiator::session(&world, "b")];
+    assert!(silent.iter_mut().all(Initiator::is_closed));
+    assert!(Initiator::connect(&world).is_closed(), "nobody who has a session goes for it");
+    drop(sessions);
 }
 
 /// Discovery shows what may be used, in pieces when it is long.

@@ -2,7 +2,7 @@
 
 use crate::initiator::{Initiator, Reply, read10, write10};
 use crate::world::World;
-use iscsi::Options;
+use iscsi::{Kept, Options, UnitError};
 
 /// PERSISTENT RESERVE OUT.
 fn out(initiator: &mut Initiator, action: u8, kind: u8, key: u64, second: u64, flags: u8) -> Reply {
@@ -92,4 +92,39 @@ fn lists_and_types_that_are_wrong_are_refused() {
     assert_eq!(a.command(&[0x5E, 9, 0, 0, 0, 0, 0, 1, 0, 0], &[], 256).sense(), (5, 0x24, 0));
     assert!(out(&mut a, 0, 0, 0, 1, 0).is_good());
     assert_eq!(a.command(&[0x16, 0, 0, 0, 0, 0], &[], 0).status, 0x18, "the old way is closed meanwhile");
+}
+
+/// If this fails, a right that is taken away leaves a reservation behind that locks out everybody else, also after a restart.
+#[test]
+fn reservations_go_with_the_right_of_who_has_them() {
+    let world = World::new();
+    let (mut a, mut b) = (Initiator::session(&world, "a"), Initiator::session(&world, "b"));
+    assert!(out(&mut a, 0, 0, 0, 0xA, 1).is_good() && out(&mut a, 1, 1, 0xA, 0, 0).is_good());
+    assert_eq!(world.runtime.block_on(world.disk.strip("b")), Ok(false));
+    assert_eq!(b.command(&write10(0, 1), &[1; 512], 0).status, 0x18);
+    assert_eq!(world.runtime.block_on(world.disk.strip("a")), Ok(true));
+    assert!(b.command(&write10(0, 1), &[1; 512], 0).is_good());
+    let kept = world.store.0.lock().clone().expect("they are to be kept");
+    assert_eq!((kept.registrations.len(), kept.reservation), (0, None));
+}
+
+/// If this fails, reservations that were taken away where they are kept go on, and what is shown there is not true.
+#[test]
+fn what_is_kept_counts_as_it_is_now() {
+    let world = World::new();
+    let (mut a, mut b) = (Initiator::session(&world, "a"), Initiator::session(&world, "b"));
+    let follow = |kept: Option<Kept>| world.runtime.block_on(world.disk.follow(move || Ok(kept)));
+    assert!(out(&mut a, 0, 0, 0, 0xA, 1).is_good() && out(&mut a, 1, 1, 0xA, 0, 0).is_good());
+    let kept = world.store.0.lock().clone();
+    assert!(!follow(kept.clone()));
+    assert!(!world.runtime.block_on(world.disk.follow(|| Err(UnitError::Gone))));
+    assert_eq!(b.command(&write10(0, 1), &[1; 512], 0).status, 0x18);
+    assert!(follow(None));
+    assert!(b.command(&write10(0, 1), &[1; 512], 0).is_good());
+    assert_eq!(a.command(&[0; 6], &[], 0).sense(), (6, 0x2A, 0x03), "it is told");
+    assert!(follow(kept));
+    assert_eq!(b.command(&write10(0, 1), &[1; 512], 0).status, 0x18);
+    assert!(out(&mut a, 0, 0, 0xA, 0xA, 0).is_good());
+    assert!(!follow(None), "nothing is kept any more, and nobody asked for that");
+    assert_eq!(b.command(&write10(0, 1), &[1; 512], 0).status, 0x18);
 }

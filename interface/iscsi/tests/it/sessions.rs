@@ -3,8 +3,9 @@
 use crate::initiator::{Initiator, header, set, write10};
 use crate::unit::{RamStore, RamUnit};
 use crate::world::{TARGET, World};
-use iscsi::{Disk, Geometry};
+use iscsi::{Disk, Geometry, Options};
 use std::sync::Arc;
+use std::time::Duration;
 
 const TEST_UNIT_READY: [u8; 6] = [0; 6];
 
@@ -110,7 +111,7 @@ fn task_management_answers_what_it_can_do() {
 /// A server that ends asks initiators to log out, and has ended when they did; what they wrote is answered before.
 #[test]
 fn a_server_that_stops_lets_initiators_log_out() {
-    let mut world = World::new();
+    let mut world = World::with(Options { farewell: Duration::from_secs(60), ..Options::default() }, None);
     let mut initiator = Initiator::session(&world, "a");
     world.stop.send(true).expect("the server runs");
     let asked = initiator.receive().expect("it is asked");
@@ -122,6 +123,21 @@ fn a_server_that_stops_lets_initiators_log_out() {
     assert_eq!(initiator.receive().expect("it is answered").opcode(), 0x26);
     let served = world.served.take().expect("it was started");
     world.runtime.block_on(served).expect("the server ends");
+}
+
+/// If this fails, whoever stops the server waits for initiators that say nothing as long as others have for what is under way.
+#[test]
+fn a_server_that_stops_does_not_wait_for_silence() {
+    let options = Options { drain: Duration::from_secs(3600), farewell: Duration::from_millis(1), ..Options::default() };
+    let mut world = World::with(options, None);
+    let mut silent = Initiator::session(&world, "a");
+    let _unknown = Initiator::connect(&world);
+    world.stop.send(true).expect("the server runs");
+    assert_eq!(silent.receive().expect("it is asked").opcode(), 0x32);
+    assert!(silent.is_closed());
+    let served = world.served.take().expect("it was started");
+    let end = async { tokio::time::timeout(Duration::from_secs(60), served).await };
+    world.runtime.block_on(end).expect("the server ends").expect("it does not fail");
 }
 
 /// Units that come, go and grow are noticed; if they are not, a file system is mounted on the wrong one, or ends where it should not.

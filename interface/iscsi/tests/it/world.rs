@@ -43,6 +43,7 @@ pub struct World {
     pub targets: Arc<Targets>,
     pub unit: Arc<RamUnit>,
     pub store: Arc<RamStore>,
+    pub disk: Arc<Disk>,
     pub stop: watch::Sender<bool>,
     pub served: Option<tokio::task::JoinHandle<()>>,
 }
@@ -65,12 +66,13 @@ impl World {
         let unit = Arc::new(RamUnit::new("serial-1", geometry));
         let store = Arc::new(RamStore::default());
         let target = targets.add(TARGET).expect("the name is free");
-        assert!(target.attach(0, Arc::new(Disk::new(unit.clone(), store.clone(), kept))));
+        let disk = Arc::new(Disk::new(unit.clone(), store.clone(), kept));
+        assert!(target.attach(0, disk.clone()));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let (stop, stopped) = watch::channel(false);
         let served = Some(runtime.spawn(serve(listener, targets.clone(), options, stopped)));
-        World { runtime, address, access, targets, unit, store, stop, served }
+        World { runtime, address, access, targets, unit, store, disk, stop, served }
     }
 }
