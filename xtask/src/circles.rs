@@ -237,7 +237,7 @@ impl<'ast> Visit<'ast> for Reader {
         }
     }
 
-    /// Who may name something is no import: `pub(crate)` needs nothing of the root.
+    /// Visibility, which is no import: `pub(crate)` needs nothing of the root.
     fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
 
     fn visit_path(&mut self, path: &'ast syn::Path) {

@@ -17,9 +17,9 @@ const TELL_AGAIN: Duration = Duration::from_secs(60);
 /// Numbers of connections that have not logged in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
-    /// Those of this moment.
+    /// Number that are open now.
     pub connections: usize,
-    /// Those that were closed so far to make room for others, or that got no place.
+    /// Number that were closed so far to make room for others, or that got no place.
     pub turned_away: u64,
 }
 
