@@ -6,7 +6,7 @@
 //! the kernel forgets it.
 
 use crate::ctldir::{ControlNode, Ctldir, EnteredSnapshot, SnapshotSource};
-use crate::device_number::{decode_device, encode_device};
+use crate::device_number::encode_device;
 use crate::direct::Property;
 use crate::file_flags;
 use crate::kernel::{self, PastCache};
@@ -14,14 +14,15 @@ use crate::lasting::Lasts;
 use crate::lifetimes::{self, Lifetimes, name_ttl, no_entry};
 use crate::moves;
 use crate::nodes::Node;
+use crate::requests::{allocation, attributes, new_node, set_mode};
 use crate::seek::seek_then;
 use crate::setattr::{SetAttrs, Stat};
 use crate::znode::clear_suid;
-use crate::{Allocate, NewNode, Place, RenameMode, SetMode, Settings, Snapdir, Time, Zfs, ZplError};
+use crate::{NewNode, Place, RenameMode, Settings, Snapdir, Time, Zfs, ZplError};
 use abd::Abd;
 use fuse::{
     Answer, Caller, DirEntry, DirSink, Entry, Errno, FallocateRequest, FileAttr, FileHandle, Handler, Lasting, NodeId, Notifier, Opened,
-    ReadRequest, RenameRequest, Reply, SeekRequest, SetAttr, SetTime, Statfs, Timestamp, WriteRequest,
+    ReadRequest, RenameRequest, Reply, SeekRequest, SetAttr, SetXattr, Statfs, Timestamp, WriteRequest,
 };
 use ondisk::ObjectId;
 use std::ops::Range;
@@ -378,10 +379,6 @@ fn stale(error: ZplError) -> Errno {
     }
 }
 
-fn new_node<'a>(caller: &Caller, new: &fuse::NewNode, target: &'a [u8]) -> NewNode<'a> {
-    NewNode { mode: u64::from(new.mode), uid: caller.uid, gid: caller.gid, rdev: decode_device(new.rdev), target, ..NewNode::default() }
-}
-
 impl Handler for ZplFuse {
     fn attached(&self, notifier: Notifier) {
         self.lifetimes.attach(notifier);
@@ -442,25 +439,11 @@ impl Handler for ZplFuse {
 
     fn setattr(&self, _caller: &Caller, id: NodeId, set: &SetAttr) -> Reply<(FileAttr, Duration)> {
         let node = self.node(id)?;
-        let time = |time: SetTime| match time {
-            SetTime::Now => self.zfs.now(),
-            SetTime::At(at) => (at.seconds, at.nanoseconds),
-        };
         if let Some(size) = set.size {
             self.zfs.truncate(&node, size)?;
         }
-        let attrs = SetAttrs {
-            mode: set.mode.map(u64::from),
-            uid: set.uid,
-            gid: set.gid,
-            atime: set.atime.map(time),
-            mtime: set.mtime.map(time),
-            kill_suid: set.kill_suid,
-            touches: ![set.atime, set.mtime].iter().any(|time| matches!(time, Some(SetTime::At(_)))),
-        };
-        let more = set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.atime.is_some() || set.mtime.is_some();
-        if more || set.kill_suid {
-            self.zfs.set_attrs(&node, &attrs)?;
+        if let Some(changed) = attributes(set, self.zfs.now()) {
+            self.zfs.set_attrs(&node, &changed)?;
         }
         self.finish(&node)?;
         self.attr(&node, 0)
@@ -474,7 +457,7 @@ impl Handler for ZplFuse {
     }
 
     fn symlink(&self, caller: &Caller, parent: NodeId, name: &[u8], target: &[u8]) -> Reply<Entry> {
-        self.make(parent, name, &new_node(caller, &fuse::NewNode { mode: 0o120_777, rdev: 0 }, target))
+        self.make(parent, name, &new_node(caller, &fuse::NewNode { mode: 0o120_777, ..fuse::NewNode::default() }, target))
     }
 
     fn mknod(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &fuse::NewNode) -> Reply<Entry> {
@@ -512,7 +495,7 @@ impl Handler for ZplFuse {
             return Ok(self.control.rename(caller, request.name, request.new_name)?);
         }
         const WHITEOUT: u32 = 4;
-        let whiteout = new_node(caller, &fuse::NewNode { mode: 0o020_000, rdev: 0 }, &[]);
+        let whiteout = new_node(caller, &fuse::NewNode { mode: 0o020_000, ..fuse::NewNode::default() }, &[]);
         let leaves = (request.flags & WHITEOUT != 0).then_some(&whiteout);
         let mode = match request.flags & !WHITEOUT {
             0 => RenameMode::Replace,
@@ -639,14 +622,9 @@ impl Handler for ZplFuse {
         Ok(self.zfs.statfs(self.node(node).ok().as_deref())?)
     }
 
-    fn setxattr(&self, _caller: &Caller, node: NodeId, name: &[u8], value: &[u8], flags: u32) -> Reply<()> {
+    fn setxattr(&self, _caller: &Caller, node: NodeId, set: &SetXattr<'_>) -> Reply<()> {
         let node = self.node(node)?;
-        let mode = match flags {
-            1 => SetMode::Create,
-            2 => SetMode::Replace,
-            _ => SetMode::Any,
-        };
-        self.zfs.set_xattr(&node, name, value, mode)?;
+        self.zfs.set_xattr(&node, set.name, set.value, set_mode(set.flags))?;
         self.finish(&node)
     }
 
@@ -693,17 +671,7 @@ impl Handler for ZplFuse {
     }
 
     fn fallocate(&self, caller: &Caller, request: &FallocateRequest) -> Reply<()> {
-        const KEEP_SIZE: u32 = 1;
-        const PUNCH_HOLE: u32 = 2;
-        const ZERO_RANGE: u32 = 16;
-        let how = match request.mode {
-            0 => Allocate::Extend,
-            KEEP_SIZE => Allocate::KeepSize,
-            mode if mode == PUNCH_HOLE | KEEP_SIZE => Allocate::Punch,
-            ZERO_RANGE => Allocate::Zero,
-            mode if mode == ZERO_RANGE | KEEP_SIZE => Allocate::ZeroKeepSize,
-            _ => return Err(Errno::EOPNOTSUPP),
-        };
+        let how = allocation(request.mode).ok_or(Errno::EOPNOTSUPP)?;
         let node = self.node(request.node)?;
         self.drop_suid(caller, &node)?;
         self.zfs.allocate(&node, request.offset, request.length, how)?;
@@ -727,7 +695,7 @@ impl Handler for ZplFuse {
 
 #[cfg(test)]
 mod tests {
-    use super::{decode_device, encode_device};
+    use crate::device_number::{decode_device, encode_device};
 
     /// A device node whose number changes on the way points to another device.
     #[test]
