@@ -14,6 +14,7 @@ use crate::lasting::Lasts;
 use crate::lifetimes::{self, Lifetimes, name_ttl, no_entry};
 use crate::moves;
 use crate::nodes::Node;
+use crate::posix_acl::is_list;
 use crate::requests::{allocation, attributes, new_node, set_mode};
 use crate::seek::seek_then;
 use crate::setattr::{SetAttrs, Stat};
@@ -48,6 +49,8 @@ pub struct ZplFuse {
     works_in: Option<WorksIn>,
     /// True when the kernel keeps what programs write for a while before it tells.
     writes_back: bool,
+    /// True when the kernel keeps to POSIX access control lists, and has asked for some.
+    enforces_lists: bool,
     /// Requests in the arena of the pool, where the mount outlives the daemon.
     lasts: Option<Arc<Lasts>>,
     /// Listener to snapshots that are entered, before the kernel hears of them.
@@ -93,6 +96,7 @@ impl ZplFuse {
             is_suspended: None,
             works_in: None,
             writes_back: false,
+            enforces_lists: false,
             lasts: None,
             when_entered: None,
         }
@@ -131,15 +135,21 @@ impl ZplFuse {
         ZplFuse { writes_back, ..self }
     }
 
+    /// Notes that the kernel keeps to POSIX access control lists ([`fuse::MountOptions::posix_acl`]): they can be set, and are inherited.
+    pub fn with_lists(self, enforces_lists: bool) -> ZplFuse {
+        ZplFuse { enforces_lists, ..self }
+    }
+
     /// Adds the arena of the pool: the mount, of this number, outlives the daemon. `when_entered` notes which snapshots were entered.
     pub fn with_arena(self, arena: Arc<Arena>, mount: u32, when_entered: Box<dyn Fn() + Send + Sync>) -> ZplFuse {
         let lasts = Arc::new(Lasts { arena, objset: self.zfs.objset().id().0, mount });
         ZplFuse { lasts: Some(lasts), when_entered: Some(when_entered), ..self }
     }
 
-    /// Replaces the properties; the kernel asks again for what it knows and they change.
+    /// Replaces the properties; the kernel asks again for what it knows and they change. To lists that it keeps to it keeps as long as the mount lasts.
     pub fn set_settings(&self, settings: Settings) {
         let before = self.zfs.settings();
+        let settings = Settings { posix_acl: settings.posix_acl || self.enforces_lists, ..settings };
         self.zfs.set_settings(settings);
         if let Some(notifier) = self.lifetimes.notifier().filter(|_| before.snapdir != settings.snapdir) {
             notifier.forget_attributes(NodeId::ROOT);
@@ -342,9 +352,19 @@ impl ZplFuse {
 
     fn make(&self, parent: NodeId, name: &[u8], new: &NewNode<'_>) -> Reply<Entry> {
         let directory = self.node(parent)?;
-        let node = self.zfs.create_node(&directory, name, new)?;
+        let node = self.zfs.create_node(&directory, name, &self.masked(new))?;
         self.finish(&directory)?;
         self.entry(&node, 0)
+    }
+
+    /// New node without the umask where the kernel applied it.
+    fn masked<'a>(&self, new: &NewNode<'a>) -> NewNode<'a> {
+        NewNode { umask: new.umask.filter(|_| self.enforces_lists), ..*new }
+    }
+
+    /// Sets or removes a list of those that the kernel keeps to.
+    fn set_list(&self, node: &Node, name: &[u8], value: Option<&[u8]>, kill_sgid: bool) -> Reply<()> {
+        if self.enforces_lists { Ok(self.zfs.set_list(node, name, value, kill_sgid)?) } else { Err(Errno::EOPNOTSUPP) }
     }
 
     /// Takes setuid away for all but root, for fallocate(2): of other changes of data the kernel says whether they do.
@@ -534,7 +554,7 @@ impl Handler for ZplFuse {
 
     fn tmpfile(&self, caller: &Caller, parent: NodeId, new: &fuse::NewNode, flags: u32) -> Reply<(Entry, Opened)> {
         let directory = self.node(parent)?;
-        let node = self.zfs.create_nameless(&directory, &new_node(caller, new, &[]))?;
+        let node = self.zfs.create_nameless(&directory, &self.masked(&new_node(caller, new, &[])))?;
         let entry = self.entry(&node, 0)?;
         self.note_open(entry.node, flags, true);
         Ok((entry, self.opened(flags)))
@@ -624,7 +644,10 @@ impl Handler for ZplFuse {
 
     fn setxattr(&self, _caller: &Caller, node: NodeId, set: &SetXattr<'_>) -> Reply<()> {
         let node = self.node(node)?;
-        self.zfs.set_xattr(&node, set.name, set.value, set_mode(set.flags))?;
+        match is_list(set.name) {
+            true => self.set_list(&node, set.name, Some(set.value), set.kill_sgid)?,
+            false => self.zfs.set_xattr(&node, set.name, set.value, set_mode(set.flags))?,
+        }
         self.finish(&node)
     }
 
@@ -653,7 +676,10 @@ impl Handler for ZplFuse {
 
     fn removexattr(&self, _caller: &Caller, node: NodeId, name: &[u8]) -> Reply<()> {
         let node = self.node(node)?;
-        self.zfs.remove_xattr(&node, name)?;
+        match is_list(name) {
+            true => self.set_list(&node, name, None, false)?,
+            false => self.zfs.remove_xattr(&node, name)?,
+        }
         self.finish(&node)
     }
 

@@ -6,7 +6,15 @@ use fuse::{Caller, SetAttr, SetTime};
 
 /// New node that a caller asks for.
 pub(crate) fn new_node<'a>(caller: &Caller, new: &fuse::NewNode, target: &'a [u8]) -> NewNode<'a> {
-    NewNode { mode: u64::from(new.mode), uid: caller.uid, gid: caller.gid, rdev: decode_device(new.rdev), target, ..NewNode::default() }
+    NewNode {
+        mode: u64::from(new.mode),
+        uid: caller.uid,
+        gid: caller.gid,
+        rdev: decode_device(new.rdev),
+        target,
+        umask: Some(u64::from(new.umask)),
+        ..NewNode::default()
+    }
 }
 
 /// Attributes besides the size that are to be changed at this time; None where there are none.
