@@ -28,6 +28,7 @@ fi
 want=()
 have cc || want+=(gcc libc6-dev)
 have fusermount3 || want+=(fuse3)
+have setfacl || want+=(acl)
 have pkg-config || want+=(pkg-config)
 have c++ || want+=(g++)
 [ "${ZIRCONIA_NO_NVRTC:-0}" != 0 ] || python3 -m pip --version >/dev/null 2>&1 || want+=(python3-pip)

@@ -266,7 +266,7 @@ fn output_of(out: &Path, test: &str) -> String {
 }
 
 /// Reasons by what the lines around the first error tell; the first that fits.
-const REASONS: [(&str, &[&str]); 22] = [
+const REASONS: [(&str, &[&str]); 21] = [
     (
         "needs hardware or a service that is not there",
         &["scsi_debug", "modprobe", "exportfs", "Platform does not have", "io_uring support"],
@@ -290,7 +290,6 @@ const REASONS: [(&str, &[&str]); 22] = [
     ("missing: RAID-Z expansion", &["raidz1-0: no such device", "RAIDZ_EXPAND"]),
     ("missing: deduplication, block cloning", &["dedup", "FICLONE", "clonefile"]),
     ("missing: a parameter", &["Function not implemented", "parameters/", "set_tunable", "save_tunable"]),
-    ("missing: POSIX ACLs", &["setfacl"]),
     ("missing: an option of zdb", &["Usage:\tzdb", "zdb detected"]),
 ];
 

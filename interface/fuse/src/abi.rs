@@ -201,11 +201,13 @@ pub mod cap {
     pub const ASYNC_READ: u64 = 1 << 0;
     pub const EXPORT_SUPPORT: u64 = 1 << 4;
     pub const BIG_WRITES: u64 = 1 << 5;
+    pub const DONT_MASK: u64 = 1 << 6;
     pub const DO_READDIRPLUS: u64 = 1 << 13;
     pub const READDIRPLUS_AUTO: u64 = 1 << 14;
     pub const ASYNC_DIO: u64 = 1 << 15;
     pub const WRITEBACK_CACHE: u64 = 1 << 16;
     pub const PARALLEL_DIROPS: u64 = 1 << 18;
+    pub const POSIX_ACL: u64 = 1 << 20;
     pub const MAX_PAGES: u64 = 1 << 22;
     pub const CACHE_SYMLINKS: u64 = 1 << 23;
     pub const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
@@ -241,5 +243,7 @@ pub const WRITE_CACHE: u32 = 1;
 pub const WRITE_LOCKOWNER: u32 = 1 << 1;
 /// Bit of `WriteIn::write_flags`: clear setuid and setgid.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// Bit of `SetxattrExt::setxattr_flags`: clear setgid, with an access control list that is set by somebody who is not of the file's group.
+pub const SETXATTR_ACL_KILL_SGID: u32 = 1;
 /// Bit of `FsyncIn::fsync_flags`: data only.
 pub const FSYNC_FDATASYNC: u32 = 1;

@@ -7,7 +7,7 @@
 use crate::abi::{self, op};
 use crate::encode::{self, Listing, attr_out, entry_out, open_out};
 use crate::handler::{Caller, FallocateRequest, FileHandle, Handler, NewNode, NodeId, ReadRequest, RenameRequest, SeekRequest, SetAttr};
-use crate::handler::{SetTime, Timestamp, WriteRequest};
+use crate::handler::{SetTime, SetXattr, Timestamp, WriteRequest};
 use crate::{Errno, Reply};
 use abd::Abd;
 use zerocopy::{FromBytes, IntoBytes};
@@ -216,14 +216,15 @@ fn rename_to(call: &mut Call<'_>, new_parent: u64, flags: u32) -> Reply<Output> 
 fn mknod(call: &mut Call<'_>) -> Reply<Output> {
     let input: abi::MknodIn = call.take()?;
     let name = call.name()?;
-    let entry = call.handler.mknod(&call.caller, call.node, name, &NewNode { mode: input.mode, rdev: input.rdev })?;
+    let entry = call.handler.mknod(&call.caller, call.node, name, &NewNode { mode: input.mode, umask: input.umask, rdev: input.rdev })?;
     call.put(&entry_out(&entry))
 }
 
 fn mkdir(call: &mut Call<'_>) -> Reply<Output> {
     let input: abi::MkdirIn = call.take()?;
     let name = call.name()?;
-    let entry = call.handler.mkdir(&call.caller, call.node, name, &NewNode { mode: libc::S_IFDIR | input.mode, rdev: 0 })?;
+    let new = NewNode { mode: libc::S_IFDIR | input.mode, umask: input.umask, rdev: 0 };
+    let entry = call.handler.mkdir(&call.caller, call.node, name, &new)?;
     call.put(&entry_out(&entry))
 }
 
@@ -256,7 +257,7 @@ fn tmpfile(call: &mut Call<'_>) -> Reply<Output> {
 }
 
 fn new_file(input: &abi::CreateIn) -> NewNode {
-    NewNode { mode: libc::S_IFREG | (input.mode & !libc::S_IFMT), rdev: 0 }
+    NewNode { mode: libc::S_IFREG | (input.mode & !libc::S_IFMT), umask: input.umask, rdev: 0 }
 }
 
 // ---- attributes ----
@@ -403,11 +404,17 @@ fn readdirplus(call: &mut Call<'_>) -> Reply<Output> {
 // ---- extended attributes ----
 
 fn setxattr(call: &mut Call<'_>) -> Reply<Output> {
-    let input: abi::SetxattrIn = call.take()?;
-    call.take::<abi::SetxattrExt>()?;
-    let name = call.name()?;
-    let value = call.body.get(..input.size as usize).ok_or(Errno::EINVAL)?;
-    done(call.handler.setxattr(&call.caller, call.node, name, value, input.flags))
+    let set = set_xattr(&mut call.body)?;
+    done(call.handler.setxattr(&call.caller, call.node, &set))
+}
+
+/// Parses SETXATTR.
+pub(crate) fn set_xattr<'a>(body: &mut &'a [u8]) -> Reply<SetXattr<'a>> {
+    let input: abi::SetxattrIn = take(body)?;
+    let more: abi::SetxattrExt = take(body)?;
+    let name = take_name(body)?;
+    let value = body.get(..input.size as usize).ok_or(Errno::EINVAL)?;
+    Ok(SetXattr { name, value, flags: input.flags, kill_sgid: more.setxattr_flags & abi::SETXATTR_ACL_KILL_SGID != 0 })
 }
 
 fn removexattr(call: &mut Call<'_>) -> Reply<Output> {
@@ -497,7 +504,7 @@ fn write(request: &Request<'_>, node: NodeId) -> Reply<WriteRequest> {
 #[cfg(test)]
 mod tests {
     use super::{Request, dispatch, transfer};
-    use crate::handler::{Caller, DirSink, Entry, FileAttr, FileHandle, Handler, NodeId, Opened, ReadRequest};
+    use crate::handler::{Caller, DirSink, Entry, FileAttr, FileHandle, Handler, NewNode, NodeId, Opened, ReadRequest, SetXattr};
     use crate::{Errno, Reply, abi};
     use abd::Abd;
     use std::time::Duration;
@@ -505,7 +512,7 @@ mod tests {
 
     struct Nothing;
 
-    /// Handler that answers the ioctl 7 with what came along.
+    /// Handler that answers the ioctl 7 with what came along, and other requests with errors that say what they came with.
     struct Echo;
 
     impl Handler for Echo {
@@ -526,6 +533,19 @@ mod tests {
         }
         fn ioctl(&self, _: &Caller, _: NodeId, command: u32, argument: &[u8]) -> Reply<Vec<u8>> {
             if command == 7 { Ok(argument.to_vec()) } else { Err(Errno::ENOTTY) }
+        }
+        fn setxattr(&self, _: &Caller, _: NodeId, set: &SetXattr<'_>) -> Reply<()> {
+            assert_eq!((set.name, set.value, set.flags), (&b"user.a"[..], &b"abc"[..], 2));
+            Err(if set.kill_sgid { Errno::EACCES } else { Errno::EPERM })
+        }
+        fn mkdir(&self, _: &Caller, _: NodeId, _: &[u8], new: &NewNode) -> Reply<Entry> {
+            Err(Errno(new.umask as i32))
+        }
+        fn mknod(&self, _: &Caller, _: NodeId, _: &[u8], new: &NewNode) -> Reply<Entry> {
+            Err(Errno(new.umask as i32))
+        }
+        fn create(&self, _: &Caller, _: NodeId, _: &[u8], new: &NewNode, _: u32) -> Reply<(Entry, Opened)> {
+            Err(Errno(new.umask as i32))
         }
     }
 
@@ -562,6 +582,29 @@ mod tests {
         assert_eq!(ask(7, 4, 0, b"abcd").unwrap_err(), Errno::EINVAL);
         assert_eq!(ask(7, 5, 8, b"abcd").unwrap_err(), Errno::EINVAL);
         assert_eq!(ask(8, 0, 0, b"").unwrap_err(), Errno::ENOTTY);
+    }
+
+    /// If this fails, setgid stays where it must go with a list, and new files are open to whom the umask of their maker shuts out.
+    #[test]
+    fn lists_and_new_nodes_come_with_what_belongs_to_them() {
+        let payload = Abd::zeroed(0);
+        let ask = |opcode: u32, parts: &[&[u8]]| {
+            let header = abi::InHeader { opcode, nodeid: 1, ..abi::InHeader::default() };
+            let request = Request { header, payload: &payload, payload_bytes: 0, body: &parts.concat() };
+            dispatch(&Echo, &request, &mut Vec::new()).map(drop)
+        };
+        for setxattr_flags in [0, abi::SETXATTR_ACL_KILL_SGID] {
+            let (head, tail) = (abi::SetxattrIn { size: 3, flags: 2 }, abi::SetxattrExt { setxattr_flags, padding: 0 });
+            let wanted = if setxattr_flags == 0 { Errno::EPERM } else { Errno::EACCES };
+            assert_eq!(ask(abi::op::SETXATTR, &[head.as_bytes(), tail.as_bytes(), b"user.a\0abc"]), Err(wanted));
+            assert_eq!(ask(abi::op::SETXATTR, &[head.as_bytes(), tail.as_bytes(), b"user.a\0ab"]), Err(Errno::EINVAL), "cut short");
+        }
+        let mkdir = abi::MkdirIn { mode: 0o777, umask: 0o27 };
+        assert_eq!(ask(abi::op::MKDIR, &[mkdir.as_bytes(), b"a\0"]), Err(Errno(0o27)));
+        let mknod = abi::MknodIn { mode: 0o100_666, rdev: 0, umask: 0o26, padding: 0 };
+        assert_eq!(ask(abi::op::MKNOD, &[mknod.as_bytes(), b"a\0"]), Err(Errno(0o26)));
+        let create = abi::CreateIn { flags: 0, mode: 0o666, umask: 0o25, open_flags: 0 };
+        assert_eq!(ask(abi::op::CREATE, &[create.as_bytes(), b"a\0"]), Err(Errno(0o25)));
     }
 
     /// A request that is cut short or garbled must be refused: a panic would take every mount of the process with it.

@@ -208,10 +208,25 @@ pub struct RenameRequest<'a> {
 /// Kind of a new node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NewNode {
-    /// Type and permissions, umask applied.
+    /// Type and permissions; the umask is applied unless the mount has [`crate::MountOptions::posix_acl`].
     pub mode: u32,
+    /// Umask of the caller.
+    pub umask: u32,
     /// Device number for device nodes.
     pub rdev: u32,
+}
+
+/// Extended attribute to be set.
+#[derive(Clone, Copy, Debug)]
+pub struct SetXattr<'a> {
+    /// Name with its namespace.
+    pub name: &'a [u8],
+    /// Bytes of the value.
+    pub value: &'a [u8],
+    /// Flags: XATTR_CREATE (1), XATTR_REPLACE (2).
+    pub flags: u32,
+    /// True to clear setgid too: the attribute is an access control list, and whoever sets it is not of the file's group.
+    pub kill_sgid: bool,
 }
 
 /// Request of fallocate(2).
@@ -404,8 +419,8 @@ pub trait Handler: Send + Sync + 'static {
     fn statfs(&self, caller: &Caller, node: NodeId) -> Reply<Statfs> {
         Ok(Statfs { bsize: 4096, frsize: 4096, namelen: 255, ..Statfs::default() })
     }
-    /// Sets an extended attribute; `flags` are XATTR_CREATE (1) and XATTR_REPLACE (2).
-    fn setxattr(&self, caller: &Caller, node: NodeId, name: &[u8], value: &[u8], flags: u32) -> Reply<()> {
+    /// Sets an extended attribute.
+    fn setxattr(&self, caller: &Caller, node: NodeId, set: &SetXattr<'_>) -> Reply<()> {
         Err(Errno::ENOSYS)
     }
     /// Value of an extended attribute; ENODATA when there is none.

@@ -24,6 +24,9 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// True to let the kernel check mode bits (with the caller's supplementary groups).
     pub default_permissions: bool,
+    /// True to let the kernel keep to POSIX access control lists, too: it asks for them as extended attributes, and leaves it to the server to apply
+    /// umasks, for new nodes that inherit none.
+    pub posix_acl: bool,
     /// True to honour setuid bits.
     pub suid: bool,
     /// True to honour device nodes.
@@ -52,6 +55,7 @@ impl Default for MountOptions {
             read_only: false,
             allow_other: rustix::process::geteuid().is_root(),
             default_permissions: true,
+            posix_acl: false,
             suid: true,
             devices: true,
             exec: true,

@@ -1,9 +1,9 @@
 //! Answers to requests that another server did and the kernel sends again (docs/adr/0018).
 
 use crate::abi::{self, op};
-use crate::dispatch::{Output, Request, take, take_name};
+use crate::dispatch::{Output, Request, set_xattr, take, take_name};
 use crate::encode::{entry_out, open_out};
-use crate::handler::{Caller, Handler, NodeId};
+use crate::handler::{Caller, Handler, NodeId, SetXattr};
 use crate::lasting::Done;
 use crate::{Errno, Reply};
 use zerocopy::IntoBytes;
@@ -34,12 +34,9 @@ pub(crate) fn repeat(handler: &dyn Handler, request: &Request<'_>, done: Done, o
             // What was there is gone, perhaps not all of it.
             handler.removexattr(&caller, node, name).or_else(|errno| if errno == Errno(libc::ENODATA) { Ok(()) } else { Err(errno) })
         })),
-        op::SETXATTR => small(take(&mut body).and_then(|input: abi::SetxattrIn| {
-            let _: abi::SetxattrExt = take(&mut body)?;
-            let name = take_name(&mut body)?;
-            let value = body.get(..input.size as usize).ok_or(Errno::EINVAL)?;
+        op::SETXATTR => small(set_xattr(&mut body).and_then(|set| {
             // Whether it was there before was looked at then.
-            handler.setxattr(&caller, NodeId(header.nodeid), name, value, 0)
+            handler.setxattr(&caller, NodeId(header.nodeid), &SetXattr { flags: 0, ..set })
         })),
         _ => None,
     }

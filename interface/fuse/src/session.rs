@@ -35,6 +35,13 @@ pub struct Negotiated {
     pub max_write: u32,
 }
 
+impl Negotiated {
+    /// True when the kernel keeps to POSIX access control lists, which it asks for.
+    pub fn has_posix_acl(&self) -> bool {
+        self.capabilities & cap::POSIX_ACL != 0
+    }
+}
+
 /// Nanoseconds that dropping a session waits for requests that are being served.
 const DROP_NS: u64 = 5_000_000_000;
 
@@ -397,6 +404,10 @@ fn handshake(device: &OwnedFd, options: &MountOptions, has_rings: bool) -> Reply
         return Err(Errno(libc::EPROTO));
     }
     let (reply, negotiated) = answer_init(&init, options, has_rings);
+    // Lists that nobody keeps to must not seem to count.
+    if options.posix_acl && !negotiated.has_posix_acl() {
+        return Err(Errno::EOPNOTSUPP);
+    }
     let head = abi::OutHeader { len: (HEAD + size_of::<abi::InitOut>()) as u32, error: 0, unique: header.unique };
     rustix::io::writev(device, &[IoSlice::new(head.as_bytes()), IoSlice::new(reply.as_bytes())])?;
     Ok(negotiated)
@@ -426,6 +437,9 @@ fn answer_init(init: &abi::InitIn, options: &MountOptions, has_rings: bool) -> (
     }
     if options.writes_back {
         wanted |= cap::WRITEBACK_CACHE;
+    }
+    if options.posix_acl {
+        wanted |= cap::POSIX_ACL | cap::DONT_MASK;
     }
     if has_rings {
         wanted |= cap::OVER_IO_URING;

@@ -6,7 +6,7 @@ mod fs;
 
 use exec::{Condvar, Mutex};
 use fuse::{Caller, DirSink, Done, Entry, FileAttr, FileHandle, Handler, Lasting, NewNode, NodeId, Opened, ReadRequest, Readers};
-use fuse::{RenameRequest, Reply, Session, SetAttr, Underway, WriteRequest};
+use fuse::{RenameRequest, Reply, Session, SetAttr, SetXattr, Underway, WriteRequest};
 use need::Need;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -167,8 +167,8 @@ impl Handler for Mortal {
     fn setattr(&self, caller: &Caller, node: NodeId, set: &SetAttr) -> Reply<(FileAttr, Duration)> {
         self.change(|fs| fs.setattr(caller, node, set), |_| NOTHING)
     }
-    fn setxattr(&self, caller: &Caller, node: NodeId, name: &[u8], value: &[u8], flags: u32) -> Reply<()> {
-        self.change(|fs| fs.setxattr(caller, node, name, value, flags), |()| NOTHING)
+    fn setxattr(&self, caller: &Caller, node: NodeId, set: &SetXattr<'_>) -> Reply<()> {
+        self.change(|fs| fs.setxattr(caller, node, set), |()| NOTHING)
     }
     fn getxattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> Reply<Vec<u8>> {
         self.shared.fs.getxattr(caller, node, name)

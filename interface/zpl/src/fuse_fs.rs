@@ -6,7 +6,7 @@
 //! the kernel forgets it.
 
 use crate::ctldir::{ControlNode, Ctldir, EnteredSnapshot, SnapshotSource};
-use crate::device_number::{decode_device, encode_device};
+use crate::device_number::encode_device;
 use crate::direct::Property;
 use crate::file_flags;
 use crate::kernel::{self, PastCache};
@@ -14,14 +14,16 @@ use crate::lasting::Lasts;
 use crate::lifetimes::{self, Lifetimes, name_ttl, no_entry};
 use crate::moves;
 use crate::nodes::Node;
+use crate::posix_acl::is_list;
+use crate::requests::{allocation, attributes, new_node, set_mode};
 use crate::seek::seek_then;
 use crate::setattr::{SetAttrs, Stat};
 use crate::znode::clear_suid;
-use crate::{Allocate, NewNode, Place, RenameMode, SetMode, Settings, Snapdir, Time, Zfs, ZplError};
+use crate::{NewNode, Place, RenameMode, Settings, Snapdir, Time, Zfs, ZplError};
 use abd::Abd;
 use fuse::{
     Answer, Caller, DirEntry, DirSink, Entry, Errno, FallocateRequest, FileAttr, FileHandle, Handler, Lasting, NodeId, Notifier, Opened,
-    ReadRequest, RenameRequest, Reply, SeekRequest, SetAttr, SetTime, Statfs, Timestamp, WriteRequest,
+    ReadRequest, RenameRequest, Reply, SeekRequest, SetAttr, SetXattr, Statfs, Timestamp, WriteRequest,
 };
 use ondisk::ObjectId;
 use std::ops::Range;
@@ -47,6 +49,8 @@ pub struct ZplFuse {
     works_in: Option<WorksIn>,
     /// True when the kernel keeps what programs write for a while before it tells.
     writes_back: bool,
+    /// True when the kernel keeps to POSIX access control lists, and has asked for some.
+    enforces_lists: bool,
     /// Requests in the arena of the pool, where the mount outlives the daemon.
     lasts: Option<Arc<Lasts>>,
     /// Listener to snapshots that are entered, before the kernel hears of them.
@@ -92,6 +96,7 @@ impl ZplFuse {
             is_suspended: None,
             works_in: None,
             writes_back: false,
+            enforces_lists: false,
             lasts: None,
             when_entered: None,
         }
@@ -130,15 +135,21 @@ impl ZplFuse {
         ZplFuse { writes_back, ..self }
     }
 
+    /// Notes that the kernel keeps to POSIX access control lists ([`fuse::MountOptions::posix_acl`]): they can be set, and are inherited.
+    pub fn with_lists(self, enforces_lists: bool) -> ZplFuse {
+        ZplFuse { enforces_lists, ..self }
+    }
+
     /// Adds the arena of the pool: the mount, of this number, outlives the daemon. `when_entered` notes which snapshots were entered.
     pub fn with_arena(self, arena: Arc<Arena>, mount: u32, when_entered: Box<dyn Fn() + Send + Sync>) -> ZplFuse {
         let lasts = Arc::new(Lasts { arena, objset: self.zfs.objset().id().0, mount });
         ZplFuse { lasts: Some(lasts), when_entered: Some(when_entered), ..self }
     }
 
-    /// Replaces the properties; the kernel asks again for what it knows and they change.
+    /// Replaces the properties; the kernel asks again for what it knows and they change. To lists that it keeps to it keeps as long as the mount lasts.
     pub fn set_settings(&self, settings: Settings) {
         let before = self.zfs.settings();
+        let settings = Settings { posix_acl: settings.posix_acl || self.enforces_lists, ..settings };
         self.zfs.set_settings(settings);
         if let Some(notifier) = self.lifetimes.notifier().filter(|_| before.snapdir != settings.snapdir) {
             notifier.forget_attributes(NodeId::ROOT);
@@ -341,9 +352,19 @@ impl ZplFuse {
 
     fn make(&self, parent: NodeId, name: &[u8], new: &NewNode<'_>) -> Reply<Entry> {
         let directory = self.node(parent)?;
-        let node = self.zfs.create_node(&directory, name, new)?;
+        let node = self.zfs.create_node(&directory, name, &self.masked(new))?;
         self.finish(&directory)?;
         self.entry(&node, 0)
+    }
+
+    /// New node without the umask where the kernel applied it.
+    fn masked<'a>(&self, new: &NewNode<'a>) -> NewNode<'a> {
+        NewNode { umask: new.umask.filter(|_| self.enforces_lists), ..*new }
+    }
+
+    /// Sets or removes a list of those that the kernel keeps to.
+    fn set_list(&self, node: &Node, name: &[u8], value: Option<&[u8]>, kill_sgid: bool) -> Reply<()> {
+        if self.enforces_lists { Ok(self.zfs.set_list(node, name, value, kill_sgid)?) } else { Err(Errno::EOPNOTSUPP) }
     }
 
     /// Takes setuid away for all but root, for fallocate(2): of other changes of data the kernel says whether they do.
@@ -376,10 +397,6 @@ fn stale(error: ZplError) -> Errno {
         ZplError::NotFound => Errno::ESTALE,
         other => other.into(),
     }
-}
-
-fn new_node<'a>(caller: &Caller, new: &fuse::NewNode, target: &'a [u8]) -> NewNode<'a> {
-    NewNode { mode: u64::from(new.mode), uid: caller.uid, gid: caller.gid, rdev: decode_device(new.rdev), target, ..NewNode::default() }
 }
 
 impl Handler for ZplFuse {
@@ -442,25 +459,11 @@ impl Handler for ZplFuse {
 
     fn setattr(&self, _caller: &Caller, id: NodeId, set: &SetAttr) -> Reply<(FileAttr, Duration)> {
         let node = self.node(id)?;
-        let time = |time: SetTime| match time {
-            SetTime::Now => self.zfs.now(),
-            SetTime::At(at) => (at.seconds, at.nanoseconds),
-        };
         if let Some(size) = set.size {
             self.zfs.truncate(&node, size)?;
         }
-        let attrs = SetAttrs {
-            mode: set.mode.map(u64::from),
-            uid: set.uid,
-            gid: set.gid,
-            atime: set.atime.map(time),
-            mtime: set.mtime.map(time),
-            kill_suid: set.kill_suid,
-            touches: ![set.atime, set.mtime].iter().any(|time| matches!(time, Some(SetTime::At(_)))),
-        };
-        let more = set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.atime.is_some() || set.mtime.is_some();
-        if more || set.kill_suid {
-            self.zfs.set_attrs(&node, &attrs)?;
+        if let Some(changed) = attributes(set, self.zfs.now()) {
+            self.zfs.set_attrs(&node, &changed)?;
         }
         self.finish(&node)?;
         self.attr(&node, 0)
@@ -474,7 +477,7 @@ impl Handler for ZplFuse {
     }
 
     fn symlink(&self, caller: &Caller, parent: NodeId, name: &[u8], target: &[u8]) -> Reply<Entry> {
-        self.make(parent, name, &new_node(caller, &fuse::NewNode { mode: 0o120_777, rdev: 0 }, target))
+        self.make(parent, name, &new_node(caller, &fuse::NewNode { mode: 0o120_777, ..fuse::NewNode::default() }, target))
     }
 
     fn mknod(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &fuse::NewNode) -> Reply<Entry> {
@@ -512,7 +515,7 @@ impl Handler for ZplFuse {
             return Ok(self.control.rename(caller, request.name, request.new_name)?);
         }
         const WHITEOUT: u32 = 4;
-        let whiteout = new_node(caller, &fuse::NewNode { mode: 0o020_000, rdev: 0 }, &[]);
+        let whiteout = new_node(caller, &fuse::NewNode { mode: 0o020_000, ..fuse::NewNode::default() }, &[]);
         let leaves = (request.flags & WHITEOUT != 0).then_some(&whiteout);
         let mode = match request.flags & !WHITEOUT {
             0 => RenameMode::Replace,
@@ -551,7 +554,7 @@ impl Handler for ZplFuse {
 
     fn tmpfile(&self, caller: &Caller, parent: NodeId, new: &fuse::NewNode, flags: u32) -> Reply<(Entry, Opened)> {
         let directory = self.node(parent)?;
-        let node = self.zfs.create_nameless(&directory, &new_node(caller, new, &[]))?;
+        let node = self.zfs.create_nameless(&directory, &self.masked(&new_node(caller, new, &[])))?;
         let entry = self.entry(&node, 0)?;
         self.note_open(entry.node, flags, true);
         Ok((entry, self.opened(flags)))
@@ -639,14 +642,12 @@ impl Handler for ZplFuse {
         Ok(self.zfs.statfs(self.node(node).ok().as_deref())?)
     }
 
-    fn setxattr(&self, _caller: &Caller, node: NodeId, name: &[u8], value: &[u8], flags: u32) -> Reply<()> {
+    fn setxattr(&self, _caller: &Caller, node: NodeId, set: &SetXattr<'_>) -> Reply<()> {
         let node = self.node(node)?;
-        let mode = match flags {
-            1 => SetMode::Create,
-            2 => SetMode::Replace,
-            _ => SetMode::Any,
-        };
-        self.zfs.set_xattr(&node, name, value, mode)?;
+        match is_list(set.name) {
+            true => self.set_list(&node, set.name, Some(set.value), set.kill_sgid)?,
+            false => self.zfs.set_xattr(&node, set.name, set.value, set_mode(set.flags))?,
+        }
         self.finish(&node)
     }
 
@@ -675,7 +676,10 @@ impl Handler for ZplFuse {
 
     fn removexattr(&self, _caller: &Caller, node: NodeId, name: &[u8]) -> Reply<()> {
         let node = self.node(node)?;
-        self.zfs.remove_xattr(&node, name)?;
+        match is_list(name) {
+            true => self.set_list(&node, name, None, false)?,
+            false => self.zfs.remove_xattr(&node, name)?,
+        }
         self.finish(&node)
     }
 
@@ -693,17 +697,7 @@ impl Handler for ZplFuse {
     }
 
     fn fallocate(&self, caller: &Caller, request: &FallocateRequest) -> Reply<()> {
-        const KEEP_SIZE: u32 = 1;
-        const PUNCH_HOLE: u32 = 2;
-        const ZERO_RANGE: u32 = 16;
-        let how = match request.mode {
-            0 => Allocate::Extend,
-            KEEP_SIZE => Allocate::KeepSize,
-            mode if mode == PUNCH_HOLE | KEEP_SIZE => Allocate::Punch,
-            ZERO_RANGE => Allocate::Zero,
-            mode if mode == ZERO_RANGE | KEEP_SIZE => Allocate::ZeroKeepSize,
-            _ => return Err(Errno::EOPNOTSUPP),
-        };
+        let how = allocation(request.mode).ok_or(Errno::EOPNOTSUPP)?;
         let node = self.node(request.node)?;
         self.drop_suid(caller, &node)?;
         self.zfs.allocate(&node, request.offset, request.length, how)?;
@@ -727,7 +721,7 @@ impl Handler for ZplFuse {
 
 #[cfg(test)]
 mod tests {
-    use super::{decode_device, encode_device};
+    use crate::device_number::{decode_device, encode_device};
 
     /// A device node whose number changes on the way points to another device.
     #[test]

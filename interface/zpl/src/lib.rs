@@ -35,6 +35,7 @@ mod posix_acl;
 mod reap;
 mod rename;
 mod replay;
+mod requests;
 mod room;
 mod sa;
 mod seek;

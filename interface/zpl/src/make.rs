@@ -1,12 +1,14 @@
 //! Making nodes: files, directories, links, device nodes (OpenZFS: `zfs_mknode`).
 
 use crate::nodes::{Node, Nodes};
+use crate::posix_acl::Heritage;
 use crate::sa::Attr;
 use crate::undo::Undo;
 use crate::userspace::Owner;
 use crate::znode::{Fields, S_IFBLK, S_IFCHR, S_IFDIR, S_IFMT, S_IFREG, S_ISGID, Time, Znode, decode_fields, encode_time, flag};
 use crate::{ZplError, acl};
 use dmu::{NewObject, Tx};
+use nvlist::{Bytes, Encoding, NvList};
 use ondisk::{ObjectId, ObjectType};
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,6 +32,11 @@ pub struct NewNode<'a> {
     pub nameless: bool,
     /// Identity that an intent log recorded; None for a node that is new indeed.
     pub recorded: Option<Recorded>,
+    /// Umask of whoever makes it, which a default list of the directory overrules (`acltype=posix`); None where the mode is the whole truth: no
+    /// list is inherited then.
+    pub umask: Option<u64>,
+    /// Access control lists that it begins with: names and values of extended attributes, which lie in the system attributes.
+    pub lists: &'a [(&'static [u8], Vec<u8>)],
 }
 
 /// Identity that a node got when it was made first: it is made again, with nothing inherited, as its record says.
@@ -105,10 +112,22 @@ fn first_values(fields: &Fields, new: &NewNode<'_>, now: Time) -> Values {
     if symlink {
         values.put(Attr::Symlink, new.target);
     }
+    if !new.lists.is_empty() {
+        let mut list = NvList::new();
+        for (name, value) in new.lists {
+            list.set(*name, Bytes(value.clone()));
+        }
+        values.put(Attr::Dxattr, &list.encode(Encoding::Xdr));
+    }
     values
 }
 
-impl NewNode<'_> {
+impl<'a> NewNode<'a> {
+    /// Returns the node as it is with what it inherits.
+    pub(crate) fn inheriting(self, heritage: &'a Heritage) -> NewNode<'a> {
+        NewNode { mode: heritage.mode, lists: &heritage.lists, umask: None, ..self }
+    }
+
     /// Owner who is charged for a new node below `parent`.
     pub(crate) fn owner_below(&self, parent: &Znode, project_quota: bool) -> Owner {
         let above = parent.fields();

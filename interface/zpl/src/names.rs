@@ -175,6 +175,10 @@ impl Directories {
         });
         if let Ok(node) = &made {
             self.store().journal.note_made(directory, node, name, new.target, &tx);
+            if !new.lists.is_empty() {
+                let lists = new.lists.iter().map(|(name, value)| (*name, Some(&value[..])));
+                self.store().journal.note_xattrs(node, true, lists, &tx);
+            }
         }
         drop(tx);
         made
@@ -199,6 +203,9 @@ impl Directories {
         });
         if let (Ok(()), Some(node), false) = (&marked, &made, new.xattr) {
             self.store().journal.note_nameless(parent, node, &tx);
+            if !new.lists.is_empty() {
+                self.store().journal.note_xattrs_nameless(&tx);
+            }
         }
         drop(tx);
         if let (Err(_), Some(node)) = (marked, &made) {

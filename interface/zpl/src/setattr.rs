@@ -1,16 +1,17 @@
 //! Changing attributes (OpenZFS: `zfs_setattr`), and what stat(2) shows.
 //!
 //! Who may change what is decided by the kernel's checks of a mount with `default_permissions`; here are the consequences:
-//! the access control list follows the mode, setuid goes with a change of owner, times follow.
+//! access control lists and the mode follow each other, setuid goes with a change of owner, times follow.
 
 use crate::nodes::{Node, Nodes};
+use crate::posix_acl::{ACCESS, DEFAULT, List};
 use crate::room::TX_NAMES;
 use crate::sa::Attr;
 use crate::store::Store;
 use crate::undo::Undo;
 use crate::userspace::Owner;
-use crate::xattr::{XattrChange, Xattrs};
-use crate::znode::{ATIME, CTIME, MTIME, S_IFMT, State, Time, Znode, clear_suid, flag};
+use crate::xattr::{VALUE_BYTES_MAX, XattrChange, Xattrs};
+use crate::znode::{ATIME, CTIME, MTIME, S_IFMT, S_ISGID, State, Time, Znode, clear_suid, flag};
 use crate::{ZplError, acl};
 use dmu::Tx;
 use std::cell::Cell;
@@ -93,10 +94,48 @@ impl Attributes {
             Some(mode) if _names.is_some() => self.xattrs.chmod_list(node, mode)?,
             _ => None,
         };
-        let _files = list.as_ref().and_then(XattrChange::lock);
-        let tx = self.store().room.assign(2 * TX_NAMES)?;
+        self.carry_out(node, set, list.as_ref())
+    }
+
+    /// Sets an access control list of `acltype=posix`, or removes it without a value (OpenZFS: `zpl_set_acl`). The permission bits follow the one
+    /// that decides about access; setgid goes then where `kill_sgid` says so. Whether there was one before does not matter.
+    ///
+    /// # Errors
+    /// [`ZplError::NotSupported`] with another `acltype`, and for links; [`ZplError::Invalid`] for what is no list; [`ZplError::AccessDenied`] for a
+    /// default list of what is no directory.
+    pub(crate) fn set_list(&self, node: &Node, name: &[u8], value: Option<&[u8]>, kill_sgid: bool) -> Result<(), ZplError> {
+        self.store().check_writable()?;
+        node.check_attributes_change()?;
+        let (fields, value) = (node.fields(), value.unwrap_or_default());
+        if !self.store().settings().posix_acl || fields.is_symlink() {
+            return Err(ZplError::NotSupported);
+        }
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(ZplError::ValueTooBig);
+        }
+        let list = List::decode(value)?;
+        if name == DEFAULT && !fields.is_directory() {
+            return if list.is_some() { Err(ZplError::AccessDenied) } else { Ok(()) };
+        }
+        let stored = list.as_ref().filter(|list| name == DEFAULT || !list.is_trivial()).map(List::encode);
+        // Nodes found on the way are let go of after the lock.
+        let change;
+        let _names = node.names.write();
+        change = self.xattrs.stage_xattr(node, name, stored.as_deref())?;
+        let now = node.fields().mode & 0o7777;
+        let kept = now & if kill_sgid { !(S_ISGID | 0o777) } else { !0o777 };
+        let mode = list.filter(|_| name == ACCESS).map(|list| kept | list.mode()).filter(|mode| *mode != now);
+        self.carry_out(node, &SetAttrs { mode, ..SetAttrs::default() }, Some(&change))
+    }
+
+    /// Changes attributes, and a list with them. The caller holds `names` where there is one.
+    fn carry_out(&self, node: &Node, set: &SetAttrs, list: Option<&XattrChange>) -> Result<(), ZplError> {
+        let _files = list.and_then(XattrChange::lock);
+        let room = &self.store().room;
+        let frees = list.is_some_and(XattrChange::is_removal);
+        let tx = if frees { room.assign_frees(2 * TX_NAMES)? } else { room.assign(2 * TX_NAMES)? };
         Undo::run(self.store(), &tx, |undo| {
-            let hidden = match &list {
+            let hidden = match list {
                 Some(list) => self.xattrs.enter_files(node, list, undo)?,
                 None => None,
             };
@@ -104,10 +143,10 @@ impl Attributes {
             let edit = |state: &mut State| {
                 before.set(state.fields.mode);
                 self.apply_attrs(node, set, state, &tx)?;
-                list.as_ref().map_or(Ok(()), |list| self.xattrs.enter_list(node, list, state, &tx))
+                list.map_or(Ok(()), |list| self.xattrs.enter_list(node, list, state, &tx))
             };
             node.edit_then(&self.store().sa, &tx, edit, |state| self.note(node, set, (before.get(), state), &tx))?;
-            if let Some(list) = &list {
+            if let Some(list) = list {
                 self.xattrs.note(node, list, hidden.as_ref(), &tx);
             }
             Ok(())

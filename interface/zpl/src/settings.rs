@@ -57,7 +57,7 @@ pub struct Settings {
     pub project_quota: bool,
     /// Property `snapdir`.
     pub snapdir: Snapdir,
-    /// Property `acltype` is `posix`: stored lists are shown and follow the mode.
+    /// Property `acltype` is `posix`: access control lists are shown, set and inherited, and follow the mode.
     pub posix_acl: bool,
     /// Property `longname`: files can get names of more than [`crate::NAME_BYTES_MAX`] bytes.
     pub longname: bool,

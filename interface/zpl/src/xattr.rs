@@ -8,12 +8,13 @@ use crate::data::{Data, WriteData};
 use crate::direct::Access;
 use crate::names::Directories;
 use crate::nodes::{Node, Nodes};
+use crate::posix_acl::{self, Heritage, List};
 use crate::room::TX_NAMES;
 use crate::sa::Attr;
 use crate::store::Store;
 use crate::undo::Undo;
-use crate::znode::{CTIME, S_IFDIR, S_IFREG, State, Znode, flag};
-use crate::{NewNode, ZplError, posix_acl};
+use crate::znode::{CTIME, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, State, Znode, flag};
+use crate::{NewNode, ZplError};
 use abd::Abd;
 use dmu::Tx;
 use exec::RwLockWriteGuard;
@@ -26,7 +27,7 @@ const SA_VALUE_BYTES_MAX: usize = 32768;
 /// Bytes of the largest packed list in the system attributes (OpenZFS: `SA_ATTR_MAX_LEN`).
 pub(crate) const SA_LIST_BYTES_MAX: usize = 65535;
 /// Bytes of the largest value at all: Linux's limit.
-const VALUE_BYTES_MAX: usize = 64 << 10;
+pub(crate) const VALUE_BYTES_MAX: usize = 64 << 10;
 /// Namespaces that are stored as part of the name; anything else belongs to `user.` (OpenZFS: `KNOWN_NS`).
 const NAMESPACES: [&[u8]; 4] = [b"user.", b"security.", b"system.", b"trusted."];
 
@@ -168,7 +169,7 @@ impl Xattrs {
         Ok(names)
     }
 
-    /// Sets an extended attribute.
+    /// Sets an extended attribute that is no access control list.
     pub(crate) fn set_xattr(&self, node: &Node, name: &[u8], value: &[u8], mode: SetMode) -> Result<(), ZplError> {
         self.store().check_writable()?;
         node.check_attributes_change()?;
@@ -178,10 +179,6 @@ impl Xattrs {
         }
         if value.len() > VALUE_BYTES_MAX {
             return Err(ZplError::ValueTooBig);
-        }
-        // Lists are not evaluated here: programs that would copy them fall back to the mode.
-        if posix_acl::is_list(name) {
-            return Err(ZplError::NotSupported);
         }
         // Nodes found on the way are let go of after the lock.
         let change;
@@ -195,7 +192,7 @@ impl Xattrs {
         self.carry_out_xattr(node, &change)
     }
 
-    /// Removes an extended attribute.
+    /// Removes an extended attribute that is no access control list.
     pub(crate) fn remove_xattr(&self, node: &Node, name: &[u8]) -> Result<(), ZplError> {
         self.store().check_writable()?;
         node.check_attributes_change()?;
@@ -268,6 +265,21 @@ impl Xattrs {
         let Some(old) = self.get_stored(node, posix_acl::ACCESS)? else { return Ok(None) };
         let list = posix_acl::followed(&old, mode);
         list.map(|list| self.stage_xattr(node, posix_acl::ACCESS, Some(&list))).transpose()
+    }
+
+    /// Returns what a new node inherits in a directory (OpenZFS: `zpl_init_acl`). Without a default list there the umask counts.
+    pub(crate) fn heritage(&self, directory: &Node, new: &NewNode<'_>) -> Result<Heritage, ZplError> {
+        let kind = new.mode & S_IFMT;
+        let Some(umask) = new.umask.filter(|_| kind != S_IFLNK) else { return Ok(Heritage { mode: new.mode, ..Heritage::default() }) };
+        let stored = if self.store().settings().posix_acl {
+            let _names = directory.names.read();
+            self.get_stored(directory, posix_acl::DEFAULT)?
+        } else {
+            None
+        };
+        let default = List::decode(&stored.unwrap_or_default()).map_err(|_| ZplError::CORRUPT)?;
+        let masked = || Heritage { mode: new.mode & !umask, ..Heritage::default() };
+        Ok(default.map_or_else(masked, |default| Heritage::of(&default, new.mode, kind == S_IFDIR)))
     }
 
     /// Makes a nameless file that holds a value.
@@ -386,7 +398,8 @@ impl XattrChange {
         gone.chain(set.map(|value| (&self.name[..], Some(value))))
     }
 
-    fn is_removal(&self) -> bool {
+    /// True when nothing is stored that was not.
+    pub(crate) fn is_removal(&self) -> bool {
         self.file.is_none() && self.list.as_ref().is_none_or(|(list, _)| list.get_bytes(&self.name).is_none())
     }
 }

@@ -24,6 +24,7 @@ mod initiator;
 mod iscsi;
 mod kills;
 mod lifecycle;
+mod lists;
 mod logs;
 mod mapped;
 mod memory;
@@ -55,7 +56,7 @@ mod words;
 mod world;
 
 use need::Need;
-use needs::{LOOPS, MOUNTS, NOTHING, QEMU, ROOT, SHM, lacks_any};
+use needs::{LISTS, LOOPS, MOUNTS, NOTHING, QEMU, ROOT, SHM, lacks_any};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -156,6 +157,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "posix: loops of links (generic/005)", needs: MOUNTS, run: posix::loops },
     Scenario { name: "posix: synced directories after a crash (generic/034)", needs: MOUNTS, run: posix::synced_directories },
     Scenario { name: "posix: room that is promised (generic/213)", needs: MOUNTS, run: posix::room },
+    Scenario { name: "posix: access control lists", needs: ROOT, run: lists::posix },
+    Scenario { name: "posix: access control lists of an ordinary user's mount", needs: LISTS, run: lists::ordinary_user },
     Scenario { name: "posix: direct writes beside readers (generic/451)", needs: MOUNTS, run: posix::direct_beside_readers },
     Scenario { name: "files: an ordinary user's pool", needs: MOUNTS, run: files::ordinary_user },
     Scenario { name: "recovery: damaged device, scrub, clear", needs: MOUNTS, run: recovery::scrub },

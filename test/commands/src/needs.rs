@@ -12,6 +12,8 @@ pub const ROOT: &[Need] = &[Need::Fuse, Need::Root];
 pub const LOOPS: &[Need] = &[Need::Fuse, Need::Root, Need::Loops];
 /// Needs of scenarios with QEMU as a client.
 pub const QEMU: &[Need] = &[Need::Qemu];
+/// Needs of scenarios with mounts, and programs for access control lists.
+pub const LISTS: &[Need] = &[Need::Fuse, Need::Acl];
 /// Needs of scenarios with files in memory.
 pub const SHM: &[Need] = &[Need::Shm];
 

@@ -78,6 +78,8 @@ needs! {
     Databases = "databases", "PostgreSQL and SQLite", "ZIRCONIA_DATABASES=1 tools/deps.sh (Debian's postgresql and sqlite3)";
     /// QEMU's tools for images.
     Qemu = "qemu", "qemu-img", "ZIRCONIA_QEMU=1 tools/deps.sh (Debian's qemu-utils and libnbd-bin)";
+    /// Programs that set and show access control lists.
+    Acl = "acl", "setfacl and getfacl", "tools/deps.sh installs them (Debian's acl)";
     /// Programs of ours, beside the test's.
     Programs = "programs", "our own programs", "cargo build --release --bins";
     /// `cargo fmt`.
@@ -154,6 +156,7 @@ fn absent(need: Need) -> Option<String> {
         Need::Fuse => std::fs::File::options().read(true).write(true).open("/dev/fuse").err().map(|error| format!("/dev/fuse: {error}")),
         Need::Root if !is_root() => Some("somebody else runs this".into()),
         Need::Loops => loops().clone(),
+        Need::Acl if on_path("setfacl").is_none() => Some("it is not on PATH".into()),
         Need::Qemu if on_path("qemu-img").is_none() => Some("it is not on PATH".into()),
         Need::Shm if !Path::new("/dev/shm").is_dir() => Some("it is not there".into()),
         _ => None,

@@ -4,7 +4,7 @@
 use crate::dataset::names::descendants;
 use crate::failure;
 use crate::mount::mounting::{Mounter, settings_of};
-use crate::mount::mounts::{Directory, is_within};
+use crate::mount::mounts::{Directory, Mounted, is_within};
 use crate::mount::turns::Turn;
 use crate::mount::unmounting::Unmounter;
 use crate::mount::wish::Wish;
@@ -18,6 +18,9 @@ const UNABLE: &str = "property may be set but unable to remount filesystem";
 
 /// Properties that are flags of the mount.
 const FLAGS: [&str; 6] = ["readonly", "exec", "setuid", "devices", "atime", "relatime"];
+
+/// Property that the kernel is told of when a mount is made.
+const LISTS: &str = "acltype";
 
 /// Datasets whose properties change, and how mounts follow.
 pub(crate) struct Following<'a> {
@@ -84,23 +87,32 @@ impl Follower<'_> {
                 remarks.extend(self.mount_anew(&turn, pool, name, &flags)?);
             }
         }
+        for name in following.names.iter().filter(|name| changes(LISTS) && !following.no_mount && has_other_lists(pool, name)) {
+            let said = self.mount_anew(&turn, pool, name, &[LISTS])?;
+            // What is mounted at several places stays the same mount.
+            remarks.extend(said.or_else(|| has_other_lists(pool, name).then(|| waits(&[LISTS]))));
+        }
         failure::joined(failures)?;
         Ok(Response::Done { remarks })
     }
 
-    /// Mounts anew what is not in use, as users can't change mounts in place; for the rest the answer says what has to wait.
+    /// Mounts anew what is not in use, for what can't be changed in place; for the rest the answer says what has to wait.
     fn mount_anew(&self, turn: &Turn<'_>, pool: &Arc<OpenPool>, name: &str, flags: &[&str]) -> Result<Option<Remark>, Failure> {
         match self.unmounter.unmount_tree(turn, pool, name, false, Directory::Keep) {
             Ok(again) => failure::joined(self.mounter.mount_wishes(turn, again)).map(|()| None),
             Err(failure) if failure.kind == ErrorKind::Busy => {
                 // The server itself refuses writes and leaves times alone.
                 let later: Vec<&str> = flags.iter().copied().filter(|flag| !["readonly", "atime", "relatime"].contains(flag)).collect();
-                let remark = format!("{}: takes effect when the file systems that are in use are mounted again", later.join(", "));
-                Ok((!later.is_empty()).then_some(Remark::Output(remark)))
+                Ok((!later.is_empty()).then(|| waits(&later)))
             }
             Err(failure) => Err(failure),
         }
     }
+}
+
+/// Remark that properties have to wait.
+fn waits(properties: &[&str]) -> Remark {
+    Remark::Output(format!("{}: takes effect when the file systems that are in use are mounted again", properties.join(", ")))
 }
 
 /// Advises `zfs unmount -f` instead of `-f`, which the commands that change properties don't have.
@@ -120,6 +132,15 @@ fn follows(pool: &OpenPool, below: &str, name: &str) -> bool {
             Ok(PropSource::Inherited(from)) => is_within(name, &from),
             _ => false,
         }
+}
+
+/// True when the kernel keeps to access control lists of something that is mounted at or below a name though the property says otherwise, or does not
+/// keep to them.
+fn has_other_lists(pool: &OpenPool, name: &str) -> bool {
+    let wanted = |name: &str| pool.dsl().hold(name).map(|handle| settings_of(pool, &handle, &[]).posix_acl);
+    let differs =
+        |mounted: &Arc<Mounted>| wanted(&mounted.name()).is_ok_and(|wanted| wanted != mounted.session.negotiated().has_posix_acl());
+    pool.mounts.below(name).iter().any(differs)
 }
 
 /// Gives mounted file systems and open volumes their properties as they are now.

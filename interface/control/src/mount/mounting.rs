@@ -267,6 +267,7 @@ impl Mounter {
                 settings,
                 direct: self.direct.clone(),
                 writes_back: options.writes_back,
+                enforces_lists: options.posix_acl,
                 is_suspended: is_suspended(pool),
                 works_in: works_in(pool, handle.object()),
                 arena: pool.pool().arena().map(|arena| (arena, self.notes_snapshots(pool, handle.object()))),
@@ -398,6 +399,7 @@ fn how(pool: &OpenPool, handle: &DatasetHandle, asked: &Asked) -> (zpl::Settings
         devices: on("devices", asked.devices),
         exec: on("exec", asked.exec),
         atime: settings.atime,
+        posix_acl: settings.posix_acl,
         max_write: request_bytes_max(handle),
         ..MountOptions::default()
     };

@@ -132,6 +132,8 @@ pub struct Opens {
     pub direct: Arc<Tunables>,
     /// True when the kernel keeps what programs write for a while.
     pub writes_back: bool,
+    /// True when the kernel keeps to POSIX access control lists.
+    pub enforces_lists: bool,
     /// Question whether the pool is suspended.
     pub is_suspended: Box<dyn Fn() -> bool + Send + Sync>,
     /// Question whether a program works in a snapshot of the file system.
@@ -477,7 +479,9 @@ impl Mounts {
         let name = handle.name();
         let what = format!("cannot mount '{name}'");
         let objset = handle.objset().map_err(|error| failure::dataset("mount", &name, &error))?;
-        let zfs = Zfs::open(&objset, txgs.filter(|_| !handle.is_snapshot()), opens.settings)
+        // The kernel asks as long as the mount lasts.
+        let settings = Settings { posix_acl: opens.settings.posix_acl || opens.enforces_lists, ..opens.settings };
+        let zfs = Zfs::open(&objset, txgs.filter(|_| !handle.is_snapshot()), settings)
             .map_err(|error| because(ErrorKind::Damaged, &*what, error))?;
         let dataset = Arc::new(handle);
         zfs.set_space_source(dataset.clone());
@@ -497,7 +501,7 @@ impl Mounts {
         }
         let snapshots: Option<Arc<dyn SnapshotSource>> = if dataset.is_snapshot() { None } else { Some(dataset) };
         let handler = ZplFuse::new(zfs.clone(), snapshots).with_health(opens.is_suspended).with_workers(opens.works_in);
-        let handler = handler.with_write_back(opens.writes_back);
+        let handler = handler.with_write_back(opens.writes_back).with_lists(opens.enforces_lists);
         let handler = match opens.arena {
             Some((arena, when_entered)) => handler.with_arena(arena, number, when_entered),
             None => handler,
@@ -523,7 +527,8 @@ impl Mounts {
             return Err(because(ErrorKind::Busy, what, "filesystem already mounted"));
         };
         let kernels = Kernels { remembered: &remembered, is_unknown };
-        let (zfs, handler) = self.open(handle, txgs, plan.opens, (number, kernels))?;
+        let opens = Opens { enforces_lists: facts.negotiated.has_posix_acl(), ..plan.opens };
+        let (zfs, handler) = self.open(handle, txgs, opens, (number, kernels))?;
         for snapshot in &snapshots {
             if let Err(error) = handler.enter_again(snapshot) {
                 tracing::warn!("the snapshot {name}@{} that is in use cannot be opened again: {error}", snapshot.name);

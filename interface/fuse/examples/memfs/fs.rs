@@ -202,7 +202,7 @@ impl Handler for MemFs {
 
     fn symlink(&self, caller: &Caller, parent: NodeId, name: &[u8], target: &[u8]) -> Reply<Entry> {
         let mut state = self.0.lock();
-        let entry = state.add(caller, parent, Some(name), &NewNode { mode: 0o120_777, rdev: 0 })?;
+        let entry = state.add(caller, parent, Some(name), &NewNode { mode: 0o120_777, ..NewNode::default() })?;
         let node = state.node(entry.node)?;
         node.target = target.to_vec();
         node.attr.size = target.len() as u64;
@@ -327,15 +327,15 @@ impl Handler for MemFs {
         self.list(node, offset, true, sink)
     }
 
-    fn setxattr(&self, _: &Caller, node: NodeId, name: &[u8], value: &[u8], flags: u32) -> Reply<()> {
+    fn setxattr(&self, _: &Caller, node: NodeId, set: &SetXattr<'_>) -> Reply<()> {
         let mut state = self.0.lock();
         let node = state.node(node)?;
-        match (flags, node.xattrs.contains_key(name)) {
+        match (set.flags, node.xattrs.contains_key(set.name)) {
             (1, true) => return Err(Errno::EEXIST),
             (2, false) => return Err(Errno::ENODATA),
             _ => {}
         }
-        node.xattrs.insert(name.to_vec(), value.to_vec());
+        node.xattrs.insert(set.name.to_vec(), set.value.to_vec());
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use crate::direct::{Access, DirectAlignment, DirectSnapshot};
 use crate::entries::Listed;
 use crate::file_flags::FlagChange;
 use crate::nodes::Node;
+use crate::posix_acl::is_list;
 use crate::rename::{Place, RenameMode};
 use crate::setattr::{SetAttrs, Stat};
 use crate::statfs;
@@ -32,13 +33,15 @@ impl Zfs {
 
     /// Makes a node with a name (OpenZFS: `zfs_create`, `zfs_mkdir`, `zfs_symlink`).
     pub fn create_node(&self, directory: &Node, name: &[u8], new: &NewNode<'_>) -> Result<Node, ZplError> {
-        self.directories.create_node(directory, name, new)
+        let heritage = self.xattrs.heritage(directory, new)?;
+        self.directories.create_node(directory, name, &new.inheriting(&heritage))
     }
 
     /// Makes a file without a name, as O_TMPFILE does; it goes with its last reference unless it gets one
     /// (OpenZFS: `zfs_tmpfile`).
     pub fn create_nameless(&self, directory: &Node, new: &NewNode<'_>) -> Result<Node, ZplError> {
-        self.directories.create_nameless(directory, new)
+        let heritage = self.xattrs.heritage(directory, new)?;
+        self.directories.create_nameless(directory, &new.inheriting(&heritage))
     }
 
     /// Gives a node another name (OpenZFS: `zfs_link`).
@@ -199,14 +202,24 @@ impl Zfs {
         self.xattrs.list_xattrs(node)
     }
 
-    /// Sets an extended attribute.
+    /// Sets an extended attribute; of an access control list it does not matter whether there was one.
     pub fn set_xattr(&self, node: &Node, name: &[u8], value: &[u8], mode: SetMode) -> Result<(), ZplError> {
-        self.xattrs.set_xattr(node, name, value, mode)
+        if is_list(name) { self.set_list(node, name, Some(value), false) } else { self.xattrs.set_xattr(node, name, value, mode) }
     }
 
-    /// Removes an extended attribute.
+    /// Removes an extended attribute; an access control list that is not there is removed already.
     pub fn remove_xattr(&self, node: &Node, name: &[u8]) -> Result<(), ZplError> {
-        self.xattrs.remove_xattr(node, name)
+        if is_list(name) { self.set_list(node, name, None, false) } else { self.xattrs.remove_xattr(node, name) }
+    }
+
+    /// Sets an access control list of `acltype=posix` by the name of its extended attribute, or removes it without a value (OpenZFS:
+    /// `zpl_set_acl`). The permission bits follow; `kill_sgid` says that whoever sets it is not of the file's group, so setgid goes.
+    ///
+    /// # Errors
+    /// [`ZplError::NotSupported`] with another `acltype`, and for links; [`ZplError::Invalid`] for what is no list; [`ZplError::AccessDenied`] for a
+    /// default list of what is no directory.
+    pub fn set_list(&self, node: &Node, name: &[u8], value: Option<&[u8]>, kill_sgid: bool) -> Result<(), ZplError> {
+        self.attributes.set_list(node, name, value, kill_sgid)
     }
 
     /// Extended attributes that lie in the system attributes, as stored, and their packed length in bytes; None without any.

@@ -311,8 +311,11 @@ impl Journal {
         for (name, value) in changes {
             let is_empty = is_empty(value);
             let log = listeners.log.filter(|_| tells && !is_empty);
-            if log.is_none() && listeners.log.is_some() {
-                self.leave_alone_out_of_log(node.object, tx);
+            match listeners.log.is_some() && log.is_none() {
+                // What comes before it in the order of names must not come without it.
+                true if is_ordered => self.leave_out_of_log(tx),
+                true => self.leave_alone_out_of_log(node.object, tx),
+                false => {}
             }
             if is_empty {
                 continue;

@@ -21,6 +21,8 @@ pub(super) fn new_node<'a>(create: &Create<'a>) -> NewNode<'a> {
         target: create.target,
         xattr: create.made == Made::XattrDirectory,
         nameless: false,
+        umask: None,
+        lists: &[],
         recorded: Some(Recorded { object: create.object, slots: create.slots, generation: create.generation, crtime: create.crtime }),
     }
 }

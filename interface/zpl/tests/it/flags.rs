@@ -4,7 +4,7 @@
 use abd::Abd;
 use dmu::ObjsetProps;
 use dmu::testing::{MemBlockIo, TestPool};
-use fuse::{Caller, Handler, NodeId};
+use fuse::{Caller, Errno, Handler, NodeId, SetXattr};
 use ondisk::ObjsetType;
 use std::sync::Arc;
 use zpl::{
@@ -265,4 +265,31 @@ fn names_of_the_administrators_attributes_are_the_administrators() {
     };
     assert_eq!(names(0), ["security.c", "trusted.b", "user.a"]);
     assert_eq!(names(7), ["security.c", "user.a"]);
+}
+
+/// If this fails, somebody sets a list that nobody keeps to, or a new file is open to whom nobody let in: the kernel applied the umask already, or left
+/// that to us.
+#[test]
+fn lists_count_where_the_kernel_keeps_to_them() {
+    const DEFAULT: &[u8] = b"system.posix_acl_default";
+    // u::rwx,g::rwx,o::rwx, which says that no umask counts.
+    let value: Vec<u8> =
+        [2u32, 0x0007_0001, u32::MAX, 0x0007_0004, u32::MAX, 0x0007_0020, u32::MAX].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let set = SetXattr { name: DEFAULT, value: &value, flags: 0, kill_sgid: false };
+    let new = fuse::NewNode { mode: 0o100_666, umask: 0o027, ..fuse::NewNode::default() };
+    for is_kept in [false, true] {
+        let bed = bed();
+        let zfs = &bed.zfs;
+        zfs.set_settings(Settings { posix_acl: true, ..zfs.settings() });
+        let (handler, caller) = (ZplFuse::new(zfs.clone(), None).with_lists(is_kept), Caller::default());
+        let mode = |name: &[u8]| handler.mknod(&caller, NodeId::ROOT, name, &new).map(|entry| entry.attr.mode);
+        assert_eq!(mode(b"before"), Ok(if is_kept { 0o100_640 } else { 0o100_666 }));
+        assert_eq!(handler.setxattr(&caller, NodeId::ROOT, &set), if is_kept { Ok(()) } else { Err(Errno::EOPNOTSUPP) });
+        assert_eq!(mode(b"after"), Ok(0o100_666));
+        // What the kernel asks as long as the mount lasts.
+        handler.set_settings(Settings { posix_acl: false, ..zfs.settings() });
+        assert_eq!(zfs.settings().posix_acl, is_kept);
+        assert_eq!(handler.getxattr(&caller, NodeId::ROOT, DEFAULT), if is_kept { Ok(value.clone()) } else { Err(Errno::EOPNOTSUPP) });
+        assert_eq!(handler.removexattr(&caller, NodeId::ROOT, DEFAULT), if is_kept { Ok(()) } else { Err(Errno::EOPNOTSUPP) });
+    }
 }

@@ -17,6 +17,14 @@ type Outcome = Result<(), ZplError>;
 const FILE: u64 = 0o100_644;
 const DIRECTORY: u64 = 0o040_755;
 const RECORD: usize = 4096;
+/// Name of the list that decides about access, and of the one that is inherited.
+const ACCESS: &[u8] = b"system.posix_acl_access";
+const DEFAULT: &[u8] = b"system.posix_acl_default";
+/// Linux's encoding of u::rwx,u:77:rw-,g::r-x,m::rwx,o::---.
+const LIST: &[u8] = &[
+    2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 2, 0, 6, 0, 77, 0, 0, 0, 4, 0, 5, 0, 255, 255, 255, 255, 16, 0, 7, 0, 255, 255, 255, 255,
+    32, 0, 0, 0, 255, 255, 255, 255,
+];
 
 struct World {
     pool: TestPool,
@@ -86,6 +94,7 @@ impl World {
             let name = format!("{}-{index}", "a name that is too long for the small format of directories");
             make(zfs, "big", &name, FILE)?;
         }
+        zfs.set_xattr(&at(zfs, "b")?, DEFAULT, LIST, SetMode::Any)?;
         let node = at(zfs, "b/h")?;
         zfs.set_xattr(&node, b"user.small", &bytes(50, 1), SetMode::Any)?;
         zfs.set_xattr(&node, b"user.large", &bytes(50_000, 2), SetMode::Any)
@@ -170,6 +179,11 @@ fn allocate(zfs: &Arc<Zfs>, range: (u64, u64), how: Allocate) -> Outcome {
     zfs.allocate(&at(zfs, "a/f")?, range.0, range.1, how)
 }
 
+/// Makes something below a default list.
+fn heir(mode: u64) -> NewNode<'static> {
+    NewNode { umask: Some(0o077), ..new(mode) }
+}
+
 const LONG: &str = "another name that is too long for the small format of directories";
 
 const OPERATIONS: &[Operation] = &[
@@ -200,6 +214,11 @@ const OPERATIONS: &[Operation] = &[
     ("chattr", |zfs| zfs.change_flags(&at(zfs, "a/f")?, FlagChange { mask: 0x10 << 32, set: 0x10 << 32, project: None })),
     ("exchange", |zfs| rename(zfs, ("a", "f"), ("a", "g"), RenameMode::Exchange)),
     ("exchange across of a file and a directory", |zfs| rename(zfs, ("a", "full"), ("b", "f"), RenameMode::Exchange)),
+    ("create below a default list", |zfs| zfs.create_node(&at(zfs, "b")?, b"new", &heir(FILE)).map(drop)),
+    ("mkdir below a default list", |zfs| zfs.create_node(&at(zfs, "b")?, b"new", &heir(DIRECTORY)).map(drop)),
+    ("tmpfile below a default list", |zfs| zfs.create_nameless(&at(zfs, "b")?, &heir(FILE)).map(drop)),
+    ("an access list", |zfs| zfs.set_xattr(&at(zfs, "a/f")?, ACCESS, LIST, SetMode::Any)),
+    ("no default list", |zfs| zfs.remove_xattr(&at(zfs, "b")?, DEFAULT)),
     ("chmod", |zfs| zfs.set_attrs(&at(zfs, "a/f")?, &SetAttrs { mode: Some(0o7711), ..SetAttrs::default() })),
     ("chown", |zfs| zfs.set_attrs(&at(zfs, "a/f")?, &SetAttrs { uid: Some(70), gid: Some(80), ..SetAttrs::default() })),
     ("setxattr, short", |zfs| attribute(zfs, "a/f", b"user.new", 30)),

@@ -124,7 +124,7 @@ fn who_only_writes_durably_goes_past_the_kernels_cache() {
     let bed = Bed::threaded();
     let handler = ZplFuse::new(bed.zfs.clone(), None);
     let (root, caller) = (fuse::NodeId::ROOT, fuse::Caller::default());
-    let new = fuse::NewNode { mode: 0o100_644, rdev: 0 };
+    let new = fuse::NewNode { mode: 0o100_644, ..fuse::NewNode::default() };
     let (entry, opened) = handler.create(&caller, root, b"log", &new, (OFlags::WRONLY | OFlags::DSYNC).bits()).expect("made");
     assert!((opened.direct_io, opened.in_turn, opened.keep_cache) == (true, true, true), "{opened:?}");
     let passes = |flags: OFlags| handler.open(&caller, entry.node, flags.bits()).map(|opened| (opened.direct_io, opened.in_turn));

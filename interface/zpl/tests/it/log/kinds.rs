@@ -17,6 +17,16 @@ const DIRECTORY: u64 = 0o040_755;
 const IMMUTABLE: u64 = 0x10 << 32;
 const NODUMP: u64 = 0x80 << 32;
 const PROJINHERIT: u64 = 0x4000 << 32;
+/// Name of the list that decides about access, and of the one that is inherited.
+const ACCESS: &[u8] = b"system.posix_acl_access";
+const DEFAULT: &[u8] = b"system.posix_acl_default";
+/// Linux's encoding of u::rwx,u:77:rw-,g::r-x,m::rwx,o::---.
+const LIST: &[u8] = &[
+    2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 2, 0, 6, 0, 77, 0, 0, 0, 4, 0, 5, 0, 255, 255, 255, 255, 16, 0, 7, 0, 255, 255, 255, 255,
+    32, 0, 0, 0, 255, 255, 255, 255,
+];
+/// Linux's encoding of u::rwx,g::r--,o::---, which permission bits say as well.
+const PLAIN: &[u8] = &[2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 4, 0, 4, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255];
 const LONG: &str = "a name that is too long for the small format of directories, and longer than any that there was in the olden days";
 
 fn new(mode: u64) -> NewNode<'static> {
@@ -44,6 +54,18 @@ fn rename(zfs: &Arc<Zfs>, from: (&str, &str), to: (&str, &str), mode: RenameMode
 
 fn attribute(zfs: &Arc<Zfs>, path: &str, name: &[u8], length: usize) -> Outcome {
     zfs.set_xattr(&at(zfs, path)?, name, &pattern(length, 9), SetMode::Any)
+}
+
+fn list(zfs: &Arc<Zfs>, path: &str, name: &[u8], value: &[u8]) -> Outcome {
+    zfs.set_xattr(&at(zfs, path)?, name, value, SetMode::Any)
+}
+
+/// Makes something below a default list that is committed.
+fn make_heir(zfs: &Arc<Zfs>, mode: u64) -> Outcome {
+    list(zfs, "a/full", DEFAULT, LIST)?;
+    let directory = at(zfs, "a/full")?;
+    zfs.fsync(&directory)?;
+    zfs.create_node(&directory, b"new", &NewNode { umask: Some(0o077), ..new(mode) }).map(drop)
 }
 
 fn allocate(zfs: &Arc<Zfs>, range: (u64, u64), how: Allocate) -> Outcome {
@@ -207,6 +229,19 @@ const OPERATIONS: &[Operation] = &[
     }),
     op("removexattr, short", "b/h", LISTED, |zfs| zfs.remove_xattr(&at(zfs, "b/h")?, b"user.small")),
     op("removexattr, long", "b/h", &[TxType::REMOVE], |zfs| zfs.remove_xattr(&at(zfs, "b/h")?, b"user.large")),
+    op("an access list", "a/f", &[TxType::SETATTR, TxType::SETSAXATTR], |zfs| list(zfs, "a/f", ACCESS, LIST)),
+    op("a default list", "a", LISTED, |zfs| list(zfs, "a", DEFAULT, LIST)),
+    op("an access list that the mode says", "a/f", SET, |zfs| list(zfs, "a/f", ACCESS, PLAIN)),
+    op("an access list of xattr=dir", "a/f", &[TxType::SETATTR, TxType::MKXATTR, TxType::CREATE, TxType::WRITE], |zfs| {
+        zfs.set_settings(Settings { xattr_sa: false, ..super::bed::settings() });
+        list(zfs, "a/f", ACCESS, LIST)
+    }),
+    op("create below a default list", "a/full/new", &[TxType::SETSAXATTR, TxType::CREATE, TxType::SETSAXATTR], |zfs| {
+        make_heir(zfs, FILE | 0o777)
+    }),
+    op("mkdir below a default list", "a/full/new", &[TxType::SETSAXATTR, TxType::MKDIR, TxType::SETSAXATTR, TxType::SETSAXATTR], |zfs| {
+        make_heir(zfs, DIRECTORY)
+    }),
     op("setxattr of xattr=dir", "a/f", &[TxType::MKXATTR, TxType::CREATE, TxType::WRITE], |zfs| {
         zfs.set_settings(Settings { xattr_sa: false, ..super::bed::settings() });
         attribute(zfs, "a/f", b"user.new", 30)
