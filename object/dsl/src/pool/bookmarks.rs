@@ -227,9 +227,7 @@ impl Bookmarks {
         let meta = &self.tree.meta;
         let Some(table) = self.table(head)? else { return Err(DslError::NotFound) };
         table.remove(&stored.name, tx)?;
-        if stored.words > WORDS_V1 {
-            meta.services.feature_add(features::BOOKMARK_V2, -1, tx)?;
-        }
+        self.uncount_long(std::slice::from_ref(stored), tx)?;
         if table.count() == 0 {
             meta.zap(head.object)?.remove(TABLE, tx)?;
             self.free_table(&table, tx)?;
@@ -240,11 +238,18 @@ impl Bookmarks {
     /// Destroys all bookmarks of a dataset that goes itself.
     pub(super) fn destroy_all(&self, head: &Dataset, tx: &Tx) -> Result<(), DslError> {
         let Some(table) = self.table(head)? else { return Ok(()) };
-        let long = self.all(head)?.iter().filter(|stored| stored.words > WORDS_V1).count() as i64;
-        if long != 0 {
-            self.tree.meta.services.feature_add(features::BOOKMARK_V2, -long, tx)?;
-        }
+        self.uncount_long(&self.all(head)?, tx)?;
         self.free_table(&table, tx)
+    }
+
+    /// Takes those of the bookmarks that have longer records off the count of their feature, which damaged pools have too low.
+    fn uncount_long(&self, bookmarks: &[Stored], tx: &Tx) -> Result<(), DslError> {
+        let services = &self.tree.meta.services;
+        let long = bookmarks.iter().filter(|stored| stored.words > WORDS_V1).count() as u64;
+        match long.min(services.feature_refs(features::BOOKMARK_V2)) {
+            0 => Ok(()),
+            long => services.feature_add(features::BOOKMARK_V2, -(long as i64), tx),
+        }
     }
 
     fn free_table(&self, table: &Zap, tx: &Tx) -> Result<(), DslError> {

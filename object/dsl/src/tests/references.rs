@@ -231,6 +231,36 @@ fn bookmarks_that_count_or_redact_are_left_alone() {
     assert_eq!(pool.dsl.create_bookmark("tank#m", "tank@s"), Err(DslError::Unsupported));
 }
 
+/// If this fails, a damaged pool takes the daemon down, or a snapshot goes that nobody could look after.
+#[test]
+fn damaged_bookmarks_give_errors() {
+    for value in [Value::U64(vec![1]), Value::U64(vec![1, 2]), Value::U8(vec![0; 24])] {
+        let pool = pool_with_snapshot(60);
+        pool.dsl.create_bookmark("tank/a#m", "tank/a@s").expect("makes a bookmark");
+        change(&pool, move |dsl, tx| {
+            let own = dsl.tree.find("tank/a")?.zap(&dsl.tree.meta)?.ok_or(DslError::NotFound)?;
+            let table = dsl.tree.meta.zap(own.lookup_u64("com.delphix:bookmarks")?)?;
+            table.add("a/b", &Value::U64(vec![1, 2, 3]), tx)?;
+            Ok(table.update("m", &value, tx)?)
+        });
+        let is_damage = |error: Option<DslError>| matches!(error, Some(DslError::Corrupt { .. }));
+        assert!(is_damage(pool.dsl.bookmarks("tank/a").err()), "listed");
+        assert!(is_damage(pool.dsl.create_bookmark("tank/a#n", "tank/a#m").err()), "copied");
+        assert!(is_damage(pool.dsl.destroy_bookmark("tank/a#m").err()), "destroyed");
+        assert!(is_damage(pool.dsl.destroy_snapshots(&strings(&["tank/a@s"]), false).err()), "beside a snapshot");
+        change(&pool, move |dsl, tx| {
+            let own = dsl.tree.find("tank/a")?.zap(&dsl.tree.meta)?.ok_or(DslError::NotFound)?;
+            Ok(dsl.tree.meta.zap(own.lookup_u64("com.delphix:bookmarks")?)?.remove("m", tx)?)
+        });
+        assert_eq!(pool.dsl.bookmarks("tank/a"), Ok(Vec::new()), "no bookmark may have the other one's name");
+        assert_eq!(pool.dsl.destroy_snapshots(&strings(&["tank/a@s"]), false), Ok(()));
+        assert_eq!(pool.dsl.destroy_dataset("tank/a"), Ok(()));
+        pool.drain();
+        pool.check();
+        pool.check_features();
+    }
+}
+
 /// If this fails, bookmarks of a file system that ignores case are there twice, or are not found.
 #[test]
 fn a_dataset_that_ignores_case_does_so_for_bookmarks() {
