@@ -266,7 +266,7 @@ fn output_of(out: &Path, test: &str) -> String {
 }
 
 /// Reasons by what the lines around the first error tell; the first that fits.
-const REASONS: [(&str, &[&str]); 21] = [
+const REASONS: [(&str, &[&str]); 19] = [
     (
         "needs hardware or a service that is not there",
         &["scsi_debug", "modprobe", "exportfs", "Platform does not have", "io_uring support"],
@@ -277,8 +277,6 @@ const REASONS: [(&str, &[&str]); 21] = [
     ("missing: rollback", &["zfs rollback"]),
     ("missing: send and receive", &["zfs send", "zfs receive", "zfs recv"]),
     ("missing: promote", &["zfs promote"]),
-    ("missing: holds", &["zfs hold", "zfs holds", "zfs release"]),
-    ("missing: bookmarks", &["zfs bookmark"]),
     ("missing: delegation", &["zfs allow", "zfs unallow", "delegation"]),
     ("missing: channel programs", &["zfs program"]),
     ("missing: split", &["zpool split"]),

@@ -1,7 +1,9 @@
 //! The connection to the daemon: found by the state directory, started when nobody listens, every call with a deadline. Whoever does not
 //! own it asks at the door that it opens to everybody, and starts none.
 
-use control_api::{ErrorKind, Failure, Interlude, Named, Remark, Request, Response, StateDir, name_objection, pool_name_objection};
+use control_api::{
+    DatasetQuery, ErrorKind, Failure, Interlude, Named, Remark, Request, Response, StateDir, name_objection, pool_name_objection,
+};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
@@ -417,13 +419,20 @@ fn nothing(request: &Request) -> Result<Response, Failure> {
         None => Ok(()),
     };
     let pools = |names: &[String]| named(names, &pool_name_objection, "no such pool");
-    let datasets = |names: &[String]| named(names, &|name| name_objection(name, Named::Either, false), "dataset does not exist");
+    let datasets = |names: &[String], kind: Named| named(names, &|name| name_objection(name, kind, false), "dataset does not exist");
+    let is_bookmark = |query: &DatasetQuery| {
+        query.types.iter().any(|kind| kind == "bookmark") && query.names.first().is_some_and(|name| name.contains('#'))
+    };
     match request {
         Request::PoolQuery(query) => pools(&query.pools).map(|()| Response::Pools(Vec::new())),
         Request::PoolIostat(names) => {
             pools(&names.pools).map(|()| Response::Iostat(control_api::IostatReport { time_ns: 0, pools: Vec::new() }))
         }
-        Request::DatasetQuery(query) => datasets(&query.names).map(|()| Response::Datasets(Vec::new())),
+        Request::DatasetQuery(query) => {
+            let kind = if is_bookmark(query) { Named::Bookmark } else { Named::Either };
+            datasets(&query.names, kind).map(|()| Response::Datasets(Vec::new()))
+        }
+        Request::Holds(query) => datasets(std::slice::from_ref(&query.name), Named::Snapshot).map(|()| Response::Holds(Vec::new())),
         Request::PoolWait(wait) => pools(std::slice::from_ref(&wait.pool)).map(|()| Response::Busy(Vec::new())),
         Request::Mount(_) => Ok(Response::Mounts(Vec::new())),
         Request::Direct(_) => Ok(Response::Direct(Vec::new())),

@@ -10,6 +10,11 @@ pub fn short(seconds: i64) -> String {
     local(seconds, "%a %b %e %k:%M %Y")
 }
 
+/// Text of a time for `zfs holds`: `Sat Nov 21 09:00 2026`.
+pub fn hold(seconds: i64) -> String {
+    local(seconds, "%a %b %e %H:%M %Y")
+}
+
 /// Text of a time for scan lines: `Sat Nov 21 22:00:00 2026` (C: `ctime`).
 pub fn long(seconds: i64) -> String {
     local(seconds, "%a %b %e %H:%M:%S %Y")

@@ -17,7 +17,7 @@ pub struct Arguments {
 pub enum Verb {
     /// Create a file system.
     Create(Create),
-    /// Destroy a file system or snapshots.
+    /// Destroy a file system, snapshots or a bookmark.
     Destroy(Destroy),
     /// List datasets.
     List(List),
@@ -79,6 +79,21 @@ pub enum Verb {
         /// New name.
         #[arg(value_name = "new name", long_help = "target dataset argument")]
         to: String,
+    },
+    /// Hold snapshots under a tag: none is destroyed before every hold on it is released.
+    Hold(Hold),
+    /// Show who holds snapshots.
+    Holds(Holds),
+    /// Release the holds of a tag on snapshots.
+    Release(Hold),
+    /// Make a bookmark of a snapshot or of another bookmark; one of both may be named without the dataset.
+    Bookmark {
+        /// Snapshot or bookmark.
+        #[arg(value_name = "snapshot|bookmark", long_help = "source argument")]
+        source: String,
+        /// New bookmark.
+        #[arg(value_name = "newbookmark", long_help = "bookmark argument")]
+        bookmark: String,
     },
     /// Mount file systems, or list what is mounted.
     Mount {
@@ -188,6 +203,37 @@ pub struct Owners {
     pub sort: Sort,
 }
 
+/// `zfs hold`, `zfs release`.
+#[derive(Debug, Args)]
+pub struct Hold {
+    /// Snapshots of this name of descendants too.
+    #[arg(short)]
+    pub recursive: bool,
+    /// Tag.
+    #[arg(value_name = "tag", long_help = "tag argument")]
+    pub tag: String,
+    /// file system@name.
+    #[arg(required = true, value_name = "snapshot", long_help = "snapshot argument")]
+    pub names: Vec<String>,
+}
+
+/// `zfs holds`.
+#[derive(Debug, Args)]
+pub struct Holds {
+    /// Snapshots of this name of descendants too.
+    #[arg(short)]
+    pub recursive: bool,
+    /// No headings, tabs between fields.
+    #[arg(short = 'H')]
+    pub scripted: bool,
+    /// Times in seconds since 1970.
+    #[arg(short = 'p')]
+    pub parsable: bool,
+    /// file system@name.
+    #[arg(required = true, value_name = "snapshot", long_help = "snapshot argument")]
+    pub names: Vec<String>,
+}
+
 /// `zfs direct-stats`.
 #[derive(Debug, Args)]
 pub struct DirectStats {
@@ -255,11 +301,11 @@ pub struct Destroy {
     /// Say what is done.
     #[arg(short)]
     pub verbose: bool,
-    /// Later when it is held; without holds it goes at once.
+    /// Snapshots that are held or have clones go with the last hold or clone; others go at once.
     #[arg(short = 'd')]
     pub defer: bool,
-    /// Dataset, or file system@snapshot[,snapshot][%snapshot].
-    #[arg(value_name = "filesystem|volume|snapshot", long_help = "dataset argument")]
+    /// Dataset, file system@snapshot[,snapshot][%snapshot], or file system#bookmark.
+    #[arg(value_name = "filesystem|volume|snapshot|bookmark", long_help = "dataset argument")]
     pub name: String,
 }
 
@@ -352,8 +398,8 @@ pub struct Get {
     /// `all`, or properties separated by commas.
     #[arg(value_name = "all | property[,...]", long_help = "property argument")]
     pub properties: String,
-    /// Datasets.
-    #[arg(value_name = "filesystem|volume|snapshot")]
+    /// Datasets and bookmarks.
+    #[arg(value_name = "filesystem|volume|snapshot|bookmark")]
     pub names: Vec<String>,
 }
 

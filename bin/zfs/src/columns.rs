@@ -10,7 +10,7 @@ use control_api::DatasetQuery;
 pub enum Default {
     /// Types for `list`: file systems and volumes; a snapshot when it is named.
     Data,
-    /// Types for `get`: snapshots too.
+    /// Types for `get`: snapshots and bookmarks too.
     All,
 }
 
@@ -28,7 +28,7 @@ fn types(words: &[String], default: Default) -> Result<Vec<&'static str>, Stop> 
     if words.is_empty() {
         return Ok(match default {
             Default::Data => vec!["filesystem", "volume"],
-            Default::All => vec!["filesystem", "volume", "snapshot"],
+            Default::All => vec!["filesystem", "volume", "snapshot", "bookmark"],
         });
     }
     let mut types = Vec::new();
@@ -92,6 +92,9 @@ mod tests {
         assert_eq!((asked.depth, asked.types), (Some(1), vec!["snapshot".to_string()]));
         assert_eq!(query(Some("tank"), &select(&[], None), Default::Data).expect("valid").depth, Some(0));
         assert_eq!(query(None, &select(&[], None), Default::Data).expect("valid").depth, None);
+        assert_eq!(query(Some("tank"), &select(&["bookmark"], None), Default::Data).expect("valid").depth, Some(1));
+        let every = query(Some("tank#a"), &select(&[], None), Default::All).expect("valid");
+        assert_eq!((every.depth, every.types.last().map(String::as_str)), (Some(0), Some("bookmark")));
     }
 
     #[test]

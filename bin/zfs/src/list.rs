@@ -65,7 +65,7 @@ fn as_named(report: &mut DatasetReport, words: &[&String], numbered: &[String]) 
     report.properties.extend(shown);
 }
 
-/// Orders file systems by name, each followed by its snapshots, oldest first (OpenZFS: `zfs_compare`).
+/// Orders file systems by name, each followed by its snapshots, oldest first, and its bookmarks, by name (OpenZFS: `zfs_compare`).
 fn natural(a: &DatasetReport, b: &DatasetReport) -> Ordering {
     let key = |report: &DatasetReport| match report.name.split_once('@') {
         Some((filesystem, snapshot)) => (filesystem.to_string(), 1, report.create_txg, snapshot.to_string()),
@@ -226,6 +226,10 @@ mod tests {
             vec![report("tank/b", 3, 1), report("tank@z", 4, 7), report("tank@a", 8, 7), report("tank", 1, 9), report("tank/a-b", 2, 5)];
         reports.sort_by(natural);
         assert_eq!(names(&reports), ["tank", "tank@z", "tank@a", "tank/a-b", "tank/b"]);
+        reports.insert(0, report("tank#b", 4, 0));
+        reports.sort_by(natural);
+        assert_eq!(names(&reports), ["tank", "tank@z", "tank@a", "tank#b", "tank/a-b", "tank/b"]);
+        reports.remove(3);
         sort(&mut reports, &[("used".to_string(), false)]);
         assert_eq!(names(&reports), ["tank/b", "tank/a-b", "tank@z", "tank@a", "tank"]);
         sort(&mut reports, &[("available".to_string(), true)]);

@@ -4,9 +4,11 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
+mod bookmark;
 mod columns;
 mod direct_stats;
 mod get;
+mod holds;
 mod list;
 mod mount_zfs;
 mod userspace;
@@ -17,7 +19,7 @@ use cli::property::{self, DATASET};
 use cli::{Client, Lacking, Stop, done, properties};
 use control_api::{
     DatasetCreate, DatasetDestroy, DatasetInherit, DatasetRename, DatasetSet, Failure, MountRequest, Request, Response, SnapshotCreate,
-    UnmountRequest,
+    SnapshotHold, UnmountRequest,
 };
 use serde_json::{Map, json};
 use std::process::ExitCode;
@@ -38,11 +40,7 @@ const LACKING: Lacking = Lacking {
         "send",
         "receive",
         "recv",
-        "hold",
-        "holds",
-        "release",
         "diff",
-        "bookmark",
         "program",
         "load-key",
         "unload-key",
@@ -81,6 +79,11 @@ fn run(verb: Verb) -> Result<u8, Stop> {
             }
             Ok(done(&client, &Request::DatasetRename(DatasetRename { from, to, parents, recursive, force, no_unmount }))?)
         }
+        Verb::Hold(arguments) if arguments.tag.starts_with('.') => Err(Stop::usage("tag may not start with '.'")),
+        Verb::Hold(arguments) => hold(&client, arguments, Request::Hold),
+        Verb::Release(arguments) => hold(&client, arguments, Request::Release),
+        Verb::Holds(arguments) => holds::run(&client, &arguments),
+        Verb::Bookmark { source, bookmark } => bookmark::run(&client, &source, &bookmark),
         Verb::Mount { all, overlay, options, names, recursive, json, verbose } => {
             if names.len() > 1 && !recursive {
                 return Err(Stop::usage("too many arguments"));
@@ -146,17 +149,31 @@ fn create(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
     Ok(0)
 }
 
+/// Exit code of what cannot be done with bookmarks, as OpenZFS's command has it.
+const EXIT_NOT_WITH_BOOKMARKS: u8 = 255;
+
 fn destroy(client: &Client, arguments: &args::Destroy) -> Result<u8, Failure> {
+    let is_bookmark = arguments.name.contains('#');
+    let recursive = arguments.recursive || arguments.recursive_clones;
+    let refused = [(arguments.dry_run, "dryrun"), (arguments.defer, "defer destroy"), (recursive, "recursive")];
+    if let (true, Some((_, what))) = (is_bookmark, refused.iter().find(|(is_given, _)| *is_given)) {
+        cli::errln!("{what} is not supported with bookmark");
+        return Ok(EXIT_NOT_WITH_BOOKMARKS);
+    }
     let request = DatasetDestroy {
         name: arguments.name.clone(),
-        recursive: arguments.recursive || arguments.recursive_clones,
+        recursive,
         force: arguments.force,
         dry_run: arguments.dry_run,
+        defer: arguments.defer,
     };
     let (names, reclaim_bytes) = match client.call(&Request::DatasetDestroy(request))? {
         Response::Destroyed { names, reclaim_bytes } => (names, reclaim_bytes),
         other => return Err(cli::unexpected("cannot destroy", other)),
     };
+    if is_bookmark {
+        return Ok(0);
+    }
     let is_snapshot = arguments.name.contains('@');
     let verb = if arguments.dry_run { "would" } else { "will" };
     if arguments.parsable {
@@ -219,6 +236,12 @@ fn snapshot(client: &Client, recursive: bool, properties: &[String], names: Vec<
         }
         other => Ok(other?),
     }
+}
+
+/// Takes or releases holds, as `request` says, on one snapshot after the other.
+fn hold(client: &Client, arguments: args::Hold, request: fn(SnapshotHold) -> Request) -> Result<u8, Stop> {
+    let args::Hold { recursive, tag, names } = arguments;
+    each(names, |name| done(client, &request(SnapshotHold { name, tag: tag.clone(), recursive })))
 }
 
 /// Options of `zfs mount` that are the command's own business.

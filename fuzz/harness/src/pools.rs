@@ -151,6 +151,9 @@ pub fn mos(data: &[u8]) {
     let _ = pool.dsl().sync_task(|_, _| Ok(()), change);
     let dsl = pool.dsl().clone();
     let _ = (dsl.children("tank"), dsl.snapshots("tank/a"), dsl.leaked_bytes(), dsl.hold("tank/c").map(|clone| clone.space()));
+    let _ = (dsl.bookmarks("tank/a"), dsl.user_holds("tank/a@1"), dsl.create_bookmark("tank/a#m", "tank/a@0"));
+    let held = ["tank/a@2".to_string()];
+    let _ = (dsl.hold_snapshots(&held, "tag"), dsl.destroy_snapshots(&held, true), dsl.release_snapshots(&held, "tag"));
     let _ = pool.verify_space();
     for snapshot in ["tank/a@1", "tank/a@0", "tank/a@2"] {
         let _ = dsl.destroy_snapshots(&[snapshot.to_string()], false);

@@ -11,7 +11,7 @@ impl Request {
     pub fn for_everyone(&self) -> Option<Request> {
         match self {
             Request::PoolQuery(query) => Some(Request::PoolQuery(crate::PoolQuery { errors: false, ..query.clone() })),
-            Request::PoolIostat(_) | Request::DatasetQuery(_) => Some(self.clone()),
+            Request::PoolIostat(_) | Request::DatasetQuery(_) | Request::Holds(_) => Some(self.clone()),
             Request::PoolWait(wait) => {
                 Some(Request::PoolWait(crate::PoolWait { deadline_ms: wait.deadline_ms.min(WAIT_MS_MAX), ..wait.clone() }))
             }
@@ -52,6 +52,9 @@ impl Request {
             | Request::DatasetInherit(_)
             | Request::Snapshot(_)
             | Request::DatasetRename(_)
+            | Request::Hold(_)
+            | Request::Release(_)
+            | Request::Bookmark(_)
             | Request::Unmount(_)
             | Request::ProviderList
             | Request::ProviderLoad(_)
@@ -103,6 +106,9 @@ impl Request {
             Request::DatasetInherit(request) => format!("cannot inherit {} for '{}'", request.property, request.name),
             Request::Snapshot(request) => pools("create snapshot", &request.names),
             Request::DatasetRename(request) => format!("cannot rename '{}'", request.from),
+            Request::Hold(request) => format!("cannot hold snapshot '{}'", request.name),
+            Request::Release(request) => format!("cannot release hold from snapshot '{}'", request.name),
+            Request::Bookmark(request) => format!("cannot create bookmark '{}'", request.bookmark),
             Request::Mount(request) => pools("mount", request.name.as_slice()),
             Request::Unmount(request) => pools("unmount", request.target.as_slice()),
             Request::Stop => "cannot stop the daemon".to_string(),
@@ -112,9 +118,12 @@ impl Request {
             Request::IscsiList | Request::IscsiAllow(_) | Request::IscsiDeny(_) | Request::IscsiChap(_) | Request::NbdList => {
                 "cannot reach targets".to_string()
             }
-            Request::Info | Request::PoolQuery(_) | Request::PoolIostat(_) | Request::PoolWait(_) | Request::DatasetQuery(_) => {
-                "cannot ask the daemon".to_string()
-            }
+            Request::Info
+            | Request::PoolQuery(_)
+            | Request::PoolIostat(_)
+            | Request::PoolWait(_)
+            | Request::DatasetQuery(_)
+            | Request::Holds(_) => "cannot ask the daemon".to_string(),
         }
     }
 }
@@ -133,6 +142,8 @@ mod tests {
             |deadline_ms| Request::PoolWait(PoolWait { pool: "tank".into(), activities: Vec::new(), devices: Vec::new(), deadline_ms });
         assert_eq!(wait(60_000).for_everyone(), Some(wait(WAIT_MS)));
         assert_eq!(Request::Mount(MountRequest::default()).for_everyone(), Some(Request::Mount(MountRequest::default())));
+        let holds = Request::Holds(HoldsQuery { name: "tank@s".into(), recursive: true });
+        assert_eq!(holds.for_everyone(), Some(holds.clone()));
         let file = DirectTarget::File { path: "/tank/secret".into(), inode: 7 };
         for closed in [
             Request::Stop,
@@ -143,6 +154,9 @@ mod tests {
             Request::PoolHistory(PoolHistory::default()),
             Request::PoolEvents(PoolEvents::default()),
             Request::PoolImportScan(ImportSearch::default()),
+            Request::Hold(SnapshotHold::default()),
+            Request::Release(SnapshotHold::default()),
+            Request::Bookmark(BookmarkCreate::default()),
             Request::ProviderList,
             Request::IscsiList,
             Request::NbdList,

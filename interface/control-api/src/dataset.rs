@@ -30,7 +30,7 @@ pub struct DatasetCreate {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DatasetDestroy {
-    /// Name of a dataset, or of snapshots: `fs@a`, `fs@a,b`, `fs@a%c`.
+    /// Name of a dataset, of a bookmark, or of snapshots: `fs@a`, `fs@a,b`, `fs@a%c`.
     pub name: String,
     /// `-r`: everything below too.
     pub recursive: bool,
@@ -38,6 +38,9 @@ pub struct DatasetDestroy {
     pub force: bool,
     /// `-n`: only check, and answer what would be destroyed.
     pub dry_run: bool,
+    /// `-d`: snapshots that are held or have clones go with the last hold or clone.
+    #[serde(default)]
+    pub defer: bool,
 }
 
 /// Datasets to report.
@@ -61,11 +64,11 @@ pub struct DatasetQuery {
 pub struct DatasetReport {
     /// Full name of the dataset.
     pub name: String,
-    /// Kind of the dataset: `filesystem`, `snapshot`, `volume`.
+    /// Kind of the dataset: `filesystem`, `snapshot`, `volume`, `bookmark`.
     pub kind: String,
     /// Name of its pool.
     pub pool: String,
-    /// Txg in which the dataset was created.
+    /// Txg in which the dataset was created; of a bookmark that of its snapshot.
     pub create_txg: u64,
     /// Properties, every one, in `zfs get all` order; user properties last.
     pub properties: Vec<Property>,

@@ -18,6 +18,7 @@ mod openapi;
 mod pool;
 mod property;
 mod provider;
+mod reference;
 mod remark;
 mod shown;
 mod spec;
@@ -36,6 +37,7 @@ pub use nbd::*;
 pub use pool::*;
 pub use property::{Property, Source, Value};
 pub use provider::*;
+pub use reference::*;
 pub use remark::Remark;
 pub use shown::{shown, shown_lines};
 pub use spec::*;
@@ -129,6 +131,14 @@ pub enum Request {
     Snapshot(SnapshotCreate),
     /// `zfs rename`.
     DatasetRename(DatasetRename),
+    /// `zfs hold`.
+    Hold(SnapshotHold),
+    /// `zfs release`.
+    Release(SnapshotHold),
+    /// `zfs holds`; answers [`Response::Holds`].
+    Holds(HoldsQuery),
+    /// `zfs bookmark`.
+    Bookmark(BookmarkCreate),
     /// `zfs mount`; answers [`Response::Mounts`] when nothing is named.
     Mount(MountRequest),
     /// `zfs unmount`.
@@ -168,6 +178,7 @@ impl Request {
                 | Request::InjectList
                 | Request::DatasetQuery(_)
                 | Request::Userspace(_)
+                | Request::Holds(_)
                 | Request::Direct(_)
                 | Request::ProviderList
                 | Request::IscsiList
@@ -232,6 +243,8 @@ pub enum Response {
     },
     /// Use and limits of users, groups and projects.
     Owners(Vec<OwnerReport>),
+    /// Holds on snapshots.
+    Holds(Vec<HoldsReport>),
     /// Mounted file systems.
     Mounts(Vec<MountReport>),
     /// Counts of direct I/O.

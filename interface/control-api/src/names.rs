@@ -15,6 +15,8 @@ pub enum Named {
     Dataset,
     /// Snapshot.
     Snapshot,
+    /// Bookmark.
+    Bookmark,
     /// File system, volume or snapshot.
     Either,
 }
@@ -28,15 +30,19 @@ fn is_allowed(letter: char) -> bool {
 pub fn name_objection(name: &str, named: Named, is_new: bool) -> Option<String> {
     let wrong = |why: &str| Some(why.to_string());
     match named {
-        Named::Dataset if name.contains('@') => return wrong("snapshot delimiter '@' is not expected here"),
+        Named::Dataset | Named::Bookmark if name.contains('@') => return wrong("snapshot delimiter '@' is not expected here"),
         Named::Snapshot if !name.contains('@') => return wrong("missing '@' delimiter in snapshot name"),
-        _ if name.contains('#') => return wrong("bookmark delimiter '#' is not expected here"),
+        Named::Bookmark if !name.contains('#') => return wrong("missing '#' delimiter in bookmark name"),
+        Named::Dataset | Named::Snapshot | Named::Either if name.contains('#') => {
+            return wrong("bookmark delimiter '#' is not expected here");
+        }
         _ if is_new && name.contains('%') => return wrong("invalid character % in name"),
         _ if name.len() >= DATASET_BYTES_MAX => return wrong("name is too long"),
         _ if name.starts_with('/') => return wrong("leading slash in name"),
         _ => {}
     }
-    let (dataset, snapshot) = name.split_once('@').map_or((name, None), |(dataset, snapshot)| (dataset, Some(snapshot)));
+    let delimiter = if named == Named::Bookmark { '#' } else { '@' };
+    let (dataset, snapshot) = name.split_once(delimiter).map_or((name, None), |(dataset, snapshot)| (dataset, Some(snapshot)));
     let mut components: Vec<&str> = dataset.split('/').collect();
     if snapshot.is_none() && components.len() > 1 && components.last() == Some(&"") {
         components.pop();
@@ -55,11 +61,11 @@ fn component_objection(component: &str) -> Option<String> {
     }
 }
 
-/// Objection to what follows the `@`.
+/// Objection to what follows the `@` or `#`.
 fn snapshot_objection(snapshot: &str) -> Option<String> {
-    let end = snapshot.find(['/', '@']).unwrap_or(snapshot.len());
+    let end = snapshot.find(['/', '@', '#']).unwrap_or(snapshot.len());
     component_objection(&snapshot[..end]).or_else(|| match snapshot[end..].chars().next() {
-        Some('@') => Some("multiple '@' and/or '#' delimiters in name".to_string()),
+        Some('@' | '#') => Some("multiple '@' and/or '#' delimiters in name".to_string()),
         Some(_) => Some("trailing slash in name".to_string()),
         None => None,
     })
@@ -126,6 +132,18 @@ mod tests {
         for (name, why) in snapshots {
             assert_eq!(name_objection(name, Named::Snapshot, true).as_deref(), Some(why), "{name:?}");
         }
+        let bookmarks = [
+            ("t/x", "missing '#' delimiter in bookmark name"),
+            ("t@a#b", "snapshot delimiter '@' is not expected here"),
+            ("t#", empty),
+            ("t#a#b", "multiple '@' and/or '#' delimiters in name"),
+            ("t#a/b", "trailing slash in name"),
+            ("t#a*", "invalid character '*' in name"),
+        ];
+        for (name, why) in bookmarks {
+            assert_eq!(name_objection(name, Named::Bookmark, true).as_deref(), Some(why), "{name:?}");
+        }
+        assert_eq!(name_objection("t/x#a-b", Named::Bookmark, true), None);
         for name in ["t", "t/a-b_c.d:e f", "t/..a", "t@a", "t/x@..a", "t/%recv"] {
             assert_eq!(name_objection(name, Named::Either, false), None, "{name:?}");
         }

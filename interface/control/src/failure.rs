@@ -21,8 +21,9 @@ pub fn dataset(verb: &str, name: &str, error: &DslError) -> Failure {
 fn kind(error: &DslError) -> ErrorKind {
     match error {
         DslError::NotFound => ErrorKind::NotFound,
-        DslError::Exists => ErrorKind::Exists,
-        DslError::Busy | DslError::HasChildren | DslError::HasSnapshots | DslError::HasClones => ErrorKind::Busy,
+        DslError::Exists | DslError::TagExists => ErrorKind::Exists,
+        DslError::NoSuchTag => ErrorKind::NotFound,
+        DslError::Busy | DslError::HasChildren | DslError::HasSnapshots | DslError::HasClones | DslError::Held => ErrorKind::Busy,
         DslError::Quota | DslError::NoSpace => ErrorKind::NoSpace,
         DslError::ReadOnly | DslError::ReadOnlyProperty => ErrorKind::Permission,
         DslError::Unsupported => ErrorKind::Unsupported,

@@ -27,9 +27,11 @@ pub(crate) fn changed_pool(request: &Request) -> Option<&str> {
         Request::DatasetInherit(request) => &request.name,
         Request::Snapshot(request) => request.names.first()?,
         Request::DatasetRename(request) => &request.from,
+        Request::Hold(request) | Request::Release(request) => &request.name,
+        Request::Bookmark(request) => &request.bookmark,
         _ => return None,
     };
-    name.split(['/', '@']).next()
+    name.split(['/', '@', '#']).next()
 }
 
 /// Pools that a request is about.
@@ -71,6 +73,7 @@ pub(crate) fn about(request: &Request) -> About<'_> {
         Request::PoolReopen(query) if !all(&query.pools) => &query.pools,
         Request::DatasetQuery(query) if !all(&query.names) => &query.names,
         Request::Userspace(query) => std::slice::from_ref(&query.name),
+        Request::Holds(query) => std::slice::from_ref(&query.name),
         Request::PoolWait(query) => std::slice::from_ref(&query.pool),
         other => match changed_pool(other) {
             Some(name) => return About::Pools(vec![name]),

@@ -1,12 +1,14 @@
 //! Which of the daemon's parts does what a request asks for.
 
 use crate::control::Control;
-use crate::dataset::{effects, listing, owners};
+use crate::dataset::{effects, listing, owners, references};
 use crate::device::labels;
 use crate::pool::{create, import, lifecycle, properties, queries, reguid, scrub, sweeps};
 use crate::report::direct;
 use crate::requests::done;
-use control_api::{Failure, InjectAdd, PoolClear, ProviderLoad, ProviderReport, ProviderUnload, Request, Response};
+use control_api::{
+    DatasetCreate, DatasetSet, Failure, InjectAdd, PoolClear, PoolSet, ProviderLoad, ProviderReport, ProviderUnload, Request, Response,
+};
 
 impl Control {
     pub(crate) fn perform(&self, request: &Request) -> Result<Response, Failure> {
@@ -26,12 +28,7 @@ impl Control {
                 effects::around(what, effects::of_pool(&request.properties), || import::import(&self.intake, request))
             }
             Request::PoolQuery(query) => queries::query(&self.pools, query),
-            Request::PoolSet(request) => {
-                let what = || format!("cannot set property for '{}'", request.pool);
-                effects::around(what, effects::of_pool([(&request.property, &request.value)]), || {
-                    properties::set(&self.pools, &self.file, &self.settings.accelerators, request)
-                })
-            }
+            Request::PoolSet(request) => self.set_pool(request),
             Request::PoolReguid(request) => reguid::reguid(&self.pools, &self.file, request),
             Request::PoolScrub(request) => scrub::scrub(&self.devices, request),
             Request::PoolSweep(request) => sweeps::sweep(&self.pools, request),
@@ -50,20 +47,18 @@ impl Control {
             Request::InjectAdd(request) => self.inject(request),
             Request::InjectClear { id } => self.injections.clear(*id),
             Request::LabelClear(request) => labels::clear(&self.devices, request),
-            Request::DatasetCreate(request) => {
-                let what = || format!("cannot create '{}'", request.name);
-                effects::around(what, effects::of_dataset(&request.properties), || self.datasets.create(request))
-            }
+            Request::DatasetCreate(request) => self.create_dataset(request),
             Request::DatasetDestroy(request) => self.datasets.destroy(request),
             Request::DatasetQuery(query) => listing::query(&self.pools, query),
             Request::Userspace(query) => owners::userspace(&self.pools, query),
-            Request::DatasetSet(request) => {
-                let what = || format!("cannot set property for '{}'", request.name);
-                effects::around(what, effects::of_dataset(&request.properties), || self.datasets.set(request))
-            }
+            Request::DatasetSet(request) => self.set_dataset(request),
             Request::DatasetInherit(request) => self.datasets.inherit(request),
             Request::Snapshot(request) => self.datasets.snapshot(request),
             Request::DatasetRename(request) => self.datasets.rename(request),
+            Request::Hold(request) => references::hold(&self.pools, request),
+            Request::Release(request) => references::release(&self.pools, request),
+            Request::Holds(query) => references::holds(&self.pools, query),
+            Request::Bookmark(request) => references::bookmark(&self.pools, request),
             Request::Mount(request) => self.mounter.mount(request),
             Request::Unmount(request) => self.unmounter.unmount(request),
             Request::Direct(query) => direct::query(&self.pools, query),
@@ -76,6 +71,26 @@ impl Control {
             Request::IscsiChap(request) => self.portal.chap(request),
             Request::NbdList => Ok(self.nbd.report()),
         }
+    }
+
+    /// Sets a property of a pool.
+    fn set_pool(&self, request: &PoolSet) -> Result<Response, Failure> {
+        let what = || format!("cannot set property for '{}'", request.pool);
+        effects::around(what, effects::of_pool([(&request.property, &request.value)]), || {
+            properties::set(&self.pools, &self.file, &self.settings.accelerators, request)
+        })
+    }
+
+    /// Makes a file system or volume.
+    fn create_dataset(&self, request: &DatasetCreate) -> Result<Response, Failure> {
+        let what = || format!("cannot create '{}'", request.name);
+        effects::around(what, effects::of_dataset(&request.properties), || self.datasets.create(request))
+    }
+
+    /// Sets properties of a dataset.
+    fn set_dataset(&self, request: &DatasetSet) -> Result<Response, Failure> {
+        let what = || format!("cannot set property for '{}'", request.name);
+        effects::around(what, effects::of_dataset(&request.properties), || self.datasets.set(request))
     }
 
     /// Opens a pool that is not open, or has one that is forget its errors.

@@ -63,7 +63,7 @@ fn changing(error: DslError) -> ZplError {
         DslError::Exists => ZplError::Exists,
         DslError::BadName => ZplError::Invalid,
         DslError::NameTooLong => ZplError::NameTooLong,
-        DslError::Busy | DslError::HasClones => ZplError::Busy,
+        DslError::Busy | DslError::HasClones | DslError::Held => ZplError::Busy,
         other => assigning(other),
     }
 }

@@ -25,8 +25,18 @@ pub enum DslError {
     HasChildren,
     /// The file system has snapshots.
     HasSnapshots,
-    /// The snapshot has clones or holds.
+    /// The snapshot has clones.
     HasClones,
+    /// Users hold the snapshot.
+    Held,
+    /// The snapshot has a hold of this tag already.
+    TagExists,
+    /// The snapshot has no hold of this tag.
+    NoSuchTag,
+    /// The tag of a hold is longer than 255 bytes (OpenZFS: `MAXNAMELEN`).
+    TagTooLong,
+    /// The bookmark's source is no earlier point of what the dataset was.
+    NotAncestor,
     /// Not possible in this txg, but in the next.
     Again,
     /// A snapshot was given where a file system or volume is wanted.
@@ -77,7 +87,12 @@ impl fmt::Display for DslError {
             DslError::ParentNotFilesystem => "parent is not a filesystem",
             DslError::HasChildren => "filesystem has children",
             DslError::HasSnapshots => "filesystem has snapshots",
-            DslError::HasClones => "snapshot has dependent clones or holds",
+            DslError::HasClones => "snapshot has dependent clones",
+            DslError::Held => "dataset is busy",
+            DslError::TagExists => "tag already exists on this dataset",
+            DslError::NoSuchTag => "no such tag on this dataset",
+            DslError::TagTooLong => "tag too long",
+            DslError::NotAncestor => "source is not an ancestor of the new bookmark's dataset",
             DslError::Again => "try again in the next transaction group",
             DslError::IsSnapshot => "operation not applicable to snapshots",
             DslError::NotSnapshot => "operation applicable to snapshots only",

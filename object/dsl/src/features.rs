@@ -36,6 +36,10 @@ pub const LARGE_MICROZAP: &str = "com.klarasystems:large_microzap";
 pub const ZILSAXATTR: &str = "org.openzfs:zilsaxattr";
 /// Names of files above 255 bytes.
 pub const LONGNAME: &str = "org.zfsonlinux:longname";
+/// Bookmarks; active once for each dataset that has some.
+pub const BOOKMARKS: &str = "com.delphix:bookmarks";
+/// Bookmarks whose record is longer than the first version's; active once for each of them.
+pub const BOOKMARK_V2: &str = "com.datto:bookmark_v2";
 /// Limits on the number of file systems and snapshots.
 pub const FS_SS_LIMIT: &str = "com.joyent:filesystem_limits";
 

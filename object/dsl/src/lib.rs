@@ -1,7 +1,7 @@
 //! DSL: the datasets of a pool — directories, file systems, volumes, snapshots, their space, properties and history.
 //!
 //! Everything here lives in the meta object set (MOS) exactly as OpenZFS keeps it (`dsl_pool.c`, `dsl_dir.c`,
-//! `dsl_dataset.c`, `dsl_deadlist.c`, `bpobj.c`, `dsl_destroy.c`, `dsl_prop.c`).
+//! `dsl_dataset.c`, `dsl_deadlist.c`, `bpobj.c`, `dsl_destroy.c`, `dsl_prop.c`, `dsl_userhold.c`, `dsl_bookmark.c`).
 //!
 //! # How it works
 //! * A [`DslPool`] keeps a directory (`dsl_dir`) and a dataset object in memory for everything that was looked at; their
@@ -43,7 +43,9 @@ mod tests;
 
 pub use error::DslError;
 pub use handle::{DatasetHandle, DatasetSpace};
-pub use pool::{CreateDataset, DatasetInit, DslPool, FailedLog, IntentLogs, LostLogs, Mos, PendingLogs, SnapshotEntry};
+pub use pool::{
+    BookmarkEntry, CreateDataset, DatasetInit, DslPool, FailedLog, IntentLogs, LostLogs, Mos, PendingLogs, SnapshotEntry, UserHold,
+};
 pub use ports::{HistoryEvent, PoolServices, PoolSpace};
 pub use prop::{PropEntry, PropSource, PropValue};
 pub use replay::{ReplayEnded, ReplayError, ReplayFiles, ReplayRecords, ReplayTold, ReplayedLog, Told, replay_arena, take_told_logs};

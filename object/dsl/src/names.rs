@@ -30,6 +30,17 @@ pub fn split(name: &str) -> Result<(&str, Option<&str>), DslError> {
     Ok((dataset, snapshot))
 }
 
+/// Checks a bookmark's full name and splits it at `#` (OpenZFS: `bookmark_namecheck`).
+pub fn split_bookmark(name: &str) -> Result<(&str, &str), DslError> {
+    if name.len() >= NAME_BYTES_MAX {
+        return Err(DslError::NameTooLong);
+    }
+    let (dataset, bookmark) = name.split_once('#').ok_or(DslError::BadName)?;
+    dataset.split('/').try_for_each(check_component)?;
+    check_component(bookmark)?;
+    Ok((dataset, bookmark))
+}
+
 /// The parent's name and the last component.
 pub fn split_parent(dataset: &str) -> Result<(&str, &str), DslError> {
     dataset.rsplit_once('/').ok_or(DslError::Exists)
@@ -66,5 +77,10 @@ mod tests {
         }
         assert_eq!(split(&"a".repeat(256)), Err(DslError::NameTooLong));
         assert_eq!(split_parent("tank/a/b"), Ok(("tank/a", "b")));
+        assert_eq!(split_bookmark("tank/a#m"), Ok(("tank/a", "m")));
+        for bad in ["tank/a", "tank/a#", "#m", "tank/a@s#m", "tank/a#m#n", "tank/a#m/n"] {
+            assert_eq!(split_bookmark(bad), Err(DslError::BadName), "{bad}");
+        }
+        assert_eq!(split_bookmark(&format!("tank#{}", "a".repeat(251))), Err(DslError::NameTooLong));
     }
 }

@@ -40,6 +40,7 @@ mod posix;
 mod programs;
 mod providers;
 mod recovery;
+mod references;
 mod sparse;
 mod strangers;
 mod sweeps;
@@ -113,6 +114,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "volumes: QEMU over NBD", needs: QEMU, run: nbd::qemu },
     Scenario { name: "volumes: a file system over a loop device", needs: LOOPS, run: volume_files::loops },
     Scenario { name: "dataset: snapshots", needs: MOUNTS, run: datasets::snapshots },
+    Scenario { name: "dataset: holds, and destruction that waits for them", needs: NOTHING, run: references::holds },
+    Scenario { name: "dataset: bookmarks", needs: NOTHING, run: references::bookmarks },
     Scenario { name: "dataset: mount directories follow", needs: MOUNTS, run: datasets::directories },
     Scenario { name: "mounts: what is forced ends", needs: MOUNTS, run: mounts::forced_ends },
     Scenario { name: "mounts: places, notices, options", needs: MOUNTS, run: mounts::places },

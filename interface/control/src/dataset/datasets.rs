@@ -4,6 +4,7 @@ use crate::dataset::following::{Follower, Following};
 use crate::dataset::names::{check_name, descendants, filesystem_of, nameless, select_range, target_of};
 use crate::dataset::owners;
 use crate::dataset::properties::new_filesystem;
+use crate::dataset::references;
 use crate::dataset::volumes::{self, NewVolume, Refusal};
 use crate::failure::{self, because};
 use crate::mount::enclosed::check_new_place;
@@ -14,7 +15,8 @@ use crate::mount::wish::Wish;
 use crate::pool::{OpenPool, Pools};
 use crate::requests::done;
 use control_api::{
-    DatasetCreate, DatasetDestroy, DatasetInherit, DatasetRename, DatasetSet, ErrorKind, Failure, Remark, Response, SnapshotCreate,
+    DatasetCreate, DatasetDestroy, DatasetInherit, DatasetRename, DatasetSet, ErrorKind, Failure, Named, Remark, Response, SnapshotCreate,
+    name_objection,
 };
 use dsl::prop::table;
 use dsl::{CreateDataset, DatasetHandle, DslError};
@@ -33,7 +35,10 @@ fn destroy_each(pool: &OpenPool, names: &[String]) -> Result<(), Failure> {
                 pool.dsl().destroy_dataset(name)
             }
         });
-        gone.map_err(|error| failure::dataset("destroy", name, &error))?;
+        gone.map_err(|error| match error {
+            DslError::Held => references::held(pool, std::slice::from_ref(name)),
+            other => failure::dataset("destroy", name, &other),
+        })?;
     }
     Ok(())
 }
@@ -45,7 +50,7 @@ const AGAIN_NS: u64 = 5_000_000;
 
 /// Repeats what is refused because somebody holds the dataset. A user's hold is another error: these are the daemon's own, of statistics that are
 /// being gathered, or of the last answer of a mount that is gone already.
-fn once_nobody_looks<T>(exec: &Exec, mut attempt: impl FnMut() -> Result<T, DslError>) -> Result<T, DslError> {
+pub(crate) fn once_nobody_looks<T>(exec: &Exec, mut attempt: impl FnMut() -> Result<T, DslError>) -> Result<T, DslError> {
     let until = exec.now_ns().saturating_add(LOOK_NS);
     loop {
         match attempt() {
@@ -207,9 +212,16 @@ impl Datasets {
     }
 
     pub(crate) fn destroy(&self, request: &DatasetDestroy) -> Result<Response, Failure> {
+        if request.name.contains('#') {
+            return references::destroy_bookmark(&self.pools, request);
+        }
         let pool = self.pools.pool_of(&request.name, "destroy")?;
         if request.name.contains('@') {
             return destroy_snapshots(&pool, request);
+        }
+        // Only snapshots go later.
+        if let (true, Some(why)) = (request.defer, name_objection(&request.name, Named::Snapshot, false)) {
+            return Err(because(ErrorKind::Invalid, format!("cannot open '{}'", request.name), why));
         }
         let failed = |error: DslError| failure::dataset("destroy", &request.name, &error);
         // The pool's own file system stays: everything in it goes.
@@ -370,8 +382,10 @@ fn destroy_snapshots(pool: &OpenPool, request: &DatasetDestroy) -> Result<Respon
     let reclaim_bytes = held.map_or(0, |handles| handles.iter().map(|handle| handle.space().used).sum());
     if !request.dry_run {
         pool.mounts.close_snapshots(&names, "destroy")?;
-        once_nobody_looks(pool.pool().exec(), || pool.dsl().destroy_snapshots(&names, false))
-            .map_err(|error| failure::dataset("destroy snapshots", &request.name, &error))?;
+        once_nobody_looks(pool.pool().exec(), || pool.dsl().destroy_snapshots(&names, request.defer)).map_err(|error| match error {
+            DslError::Held => references::held(pool, &names),
+            other => failure::dataset("destroy snapshots", &request.name, &other),
+        })?;
     }
     Ok(Response::Destroyed { names, reclaim_bytes })
 }

@@ -1,7 +1,8 @@
-//! `zfs list` and `zfs get`: datasets and their properties.
+//! `zfs list` and `zfs get`: datasets and bookmarks, and their properties.
 
 use crate::dataset::asked::add_asked;
 use crate::dataset::properties::property;
+use crate::dataset::references;
 use crate::failure;
 use crate::mount::options::Asked;
 use crate::mount::place::effective_mountpoint;
@@ -17,6 +18,10 @@ pub(crate) fn query(pools: &Pools, query: &DatasetQuery) -> Result<Response, Fai
     for name in names {
         // A mountpoint stands for its dataset.
         let name = if name.starts_with('/') { pools.by_mountpoint(&name)? } else { name };
+        if name.contains('#') && query.types.iter().any(|kind| kind == "bookmark") {
+            reports.push(references::named(pools, &name)?);
+            continue;
+        }
         let pool = pools.pool_of(&name, "open")?;
         let named_directly = !query.names.is_empty();
         collect(&pool, &name, query, 0, named_directly, &mut reports)?;
@@ -50,6 +55,9 @@ fn collect(
                 out.push(report_of(pool, &handle)?);
             }
         }
+    }
+    if query.types.iter().any(|kind| kind == "bookmark") {
+        out.extend(references::bookmarks_of(pool, name)?);
     }
     let mut children = pool.dsl().children(name).map_err(|error| failure::dataset("list children of", name, &error))?;
     children.sort();

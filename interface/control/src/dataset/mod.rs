@@ -8,4 +8,5 @@ pub(crate) mod listing;
 pub(crate) mod names;
 pub(crate) mod owners;
 pub(crate) mod properties;
+pub(crate) mod references;
 pub(crate) mod volumes;

@@ -3,6 +3,7 @@
 //! A snapshot's blocks that nobody else has are on the next snapshot's deadlist; they move to the pool's list of blocks to
 //! free, which [`Freeing::drain`] drains in bounded steps. A dataset's own blocks are queued by its root pointer.
 
+use super::bookmarks::Bookmarks;
 use super::freeing::Freeing;
 use super::intent::LiveLogs;
 use super::limits::Limits;
@@ -24,29 +25,24 @@ pub(crate) struct Destruction {
     limits: Arc<Limits>,
     freeing: Arc<Freeing>,
     live_logs: Arc<LiveLogs>,
+    bookmarks: Arc<Bookmarks>,
 }
 
 impl Destruction {
-    pub(super) fn new(tree: Arc<Tree>, limits: Arc<Limits>, freeing: Arc<Freeing>, live_logs: Arc<LiveLogs>) -> Destruction {
-        Destruction { tree, limits, freeing, live_logs }
+    pub(super) fn new(
+        tree: Arc<Tree>,
+        limits: Arc<Limits>,
+        freeing: Arc<Freeing>,
+        live_logs: Arc<LiveLogs>,
+        bookmarks: Arc<Bookmarks>,
+    ) -> Destruction {
+        Destruction { tree, limits, freeing, live_logs, bookmarks }
     }
 
     /// The snapshots of these full names that are there, after a look that they can be destroyed.
     pub(super) fn check_snapshots(&self, names: &[String], defer: bool) -> Result<Vec<Arc<Dataset>>, DslError> {
-        let mut found = Vec::new();
-        for name in names {
-            if names::split(name)?.1.is_none() {
-                return Err(DslError::NotSnapshot);
-            }
-            match self.tree.find(name) {
-                Ok(snapshot) => {
-                    self.check_destroy_snapshot(&snapshot, defer)?;
-                    found.push(snapshot);
-                }
-                Err(DslError::NotFound) => {}
-                Err(error) => return Err(error),
-            }
-        }
+        let found = self.tree.snapshots_named(names)?;
+        found.iter().try_for_each(|snapshot| self.check_destroy_snapshot(snapshot, defer))?;
         Ok(found)
     }
 
@@ -54,25 +50,20 @@ impl Destruction {
         if snapshot.holds.load(Ordering::Acquire) > 0 {
             return Err(DslError::Busy);
         }
-        if !defer && (snapshot.user_refs(&self.tree.meta)? > 0 || snapshot.phys().ds_num_children > 1) {
+        if !defer && snapshot.user_refs(&self.tree.meta)? > 0 {
+            return Err(DslError::Held);
+        }
+        if !defer && snapshot.phys().ds_num_children > 1 {
             return Err(DslError::HasClones);
         }
         let head = self.tree.head(&snapshot.dir)?;
-        self.check_no_bookmarks(&head)?;
+        self.bookmarks.check_plain(&head)?;
         // A list that can't be read is found here, where it is the caller's error: in the sync it would be the pool's.
         let next = self.tree.dataset(snapshot.phys().ds_next_snap_obj)?;
         for list in [snapshot.phys().ds_deadlist_obj, next.phys().ds_deadlist_obj, head.phys().ds_deadlist_obj] {
             Deadlist::open(&self.tree.meta, list)?.usage_between(0, u64::MAX)?;
         }
         self.freeing.check_list()
-    }
-
-    /// A bookmark keeps keys of deadlists alive that destroying would merge, which this does not do yet.
-    fn check_no_bookmarks(&self, head: &Dataset) -> Result<(), DslError> {
-        match head.zap(&self.tree.meta)? {
-            Some(zap) if zap.contains("com.delphix:bookmarks")? => Err(DslError::Unsupported),
-            _ => Ok(()),
-        }
     }
 
     /// Destroys a snapshot, or marks it when it is in use and `defer` says so.
@@ -237,7 +228,7 @@ impl Destruction {
         if self.tree.meta.zap(head.dir.phys().dd_child_dir_zapobj)?.count() > 0 {
             return Err(DslError::HasChildren);
         }
-        self.check_no_bookmarks(head)
+        self.bookmarks.check_plain(head)
     }
 
     /// Destroys a file system or volume.
@@ -248,6 +239,7 @@ impl Destruction {
         self.tree.meta.services.dataset_destroyed(&self.tree.meta.objset, head.object, tx)?;
         head.set_refreservation(0, tx)?;
         head.deactivate_all(&self.tree.meta, tx)?;
+        self.bookmarks.destroy_all(head, tx)?;
         let origin = self.unlink_clone(head, tx)?;
         Deadlist::open(&self.tree.meta, phys.ds_deadlist_obj)?.free(tx)?;
         self.live_logs.destroy(head.object, tx);
@@ -285,8 +277,23 @@ impl Destruction {
     }
 
     fn is_deferred_and_unused(&self, snapshot: &Dataset) -> Result<bool, DslError> {
+        self.is_deferred_with(snapshot, 0)
+    }
+
+    /// True for a snapshot that is marked for destruction and that so many holds keep, and nothing else.
+    fn is_deferred_with(&self, snapshot: &Dataset, holds: u64) -> Result<bool, DslError> {
         let phys = snapshot.phys();
-        Ok(phys.ds_flags & ds_flags::DEFER_DESTROY != 0 && phys.ds_num_children == 1 && snapshot.user_refs(&self.tree.meta)? == 0)
+        Ok(phys.ds_flags & ds_flags::DEFER_DESTROY != 0 && phys.ds_num_children == 1 && snapshot.user_refs(&self.tree.meta)? == holds)
+    }
+
+    /// A look that a snapshot whose hold is released can be destroyed, if it goes with that (OpenZFS: `dsl_dataset_user_release_check_one`).
+    pub(super) fn check_released(&self, snapshot: &Dataset) -> Result<(), DslError> {
+        if self.is_deferred_with(snapshot, 1)? { self.check_destroy_snapshot(snapshot, true) } else { Ok(()) }
+    }
+
+    /// Destroys a snapshot of which a hold was released, if nothing keeps it any more that was marked.
+    pub(super) fn destroy_released(&self, snapshot: &Arc<Dataset>, tx: &Tx) -> Result<(), DslError> {
+        if self.is_deferred_and_unused(snapshot)? { self.destroy_snapshot(snapshot, false, tx) } else { Ok(()) }
     }
 
     /// Takes a head out of its origin's links.

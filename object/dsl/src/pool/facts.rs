@@ -1,9 +1,11 @@
-//! Facts about datasets that commands ask for: origin, clones, holds, what was written since a snapshot.
+//! Facts about datasets that commands ask for: origin, clones, snapshots, what was written since one.
 
 use super::tree::Tree;
-use crate::DslError;
 use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
+use crate::{DslError, names};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// A snapshot in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +74,22 @@ impl Tree {
             at = self.dataset(object)?.phys();
         }
         Ok(u64::try_from(written).unwrap_or(0))
+    }
+
+    /// The snapshots of these full names that are there, each once.
+    pub(crate) fn snapshots_named(&self, names: &[String]) -> Result<Vec<Arc<Dataset>>, DslError> {
+        let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
+        for name in names {
+            if names::split(name)?.1.is_none() {
+                return Err(DslError::NotSnapshot);
+            }
+            match self.find(name) {
+                Ok(snapshot) if seen.insert(snapshot.object) => found.push(snapshot),
+                Ok(_) | Err(DslError::NotFound) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
     }
 
     /// The snapshots of a head, oldest first.

@@ -6,11 +6,13 @@
 //! The configuration lock orders looks at the name space against sync tasks, which take it for writing. It may be held for
 //! reading while the MOS is read; nobody who holds it waits for a txg.
 
+mod bookmarks;
 mod bptree;
 mod create;
 mod destroy;
 mod facts;
 mod freeing;
+mod holds;
 mod intent;
 mod limits;
 mod logs;
@@ -23,8 +25,10 @@ mod task;
 mod tree;
 mod verbs;
 
+pub use bookmarks::BookmarkEntry;
 pub use create::{CreateDataset, DatasetInit};
 pub use facts::SnapshotEntry;
+pub use holds::UserHold;
 pub use intent::FailedLog;
 use logs::Knows;
 pub use logs::{IntentLogs, LostLogs, PendingLogs};
@@ -36,11 +40,13 @@ use crate::dir::{Dir, NewDir};
 use crate::handle::DatasetHandle;
 use crate::meta::Meta;
 use crate::space::Space;
+use bookmarks::Bookmarks;
 use create::Creation;
 use destroy::Destruction;
 use dmu::{Objset, Tx, TxgManager};
 use exec::{RwLock, RwLockReadGuard};
 use freeing::{FREE_DIR, Freeing};
+use holds::Holds;
 pub(crate) use intent::LiveLogs;
 use limits::Limits;
 use ondisk::BlockPtr;
@@ -72,6 +78,8 @@ pub struct DslPool {
     snapshots: Snapshots,
     renaming: Renaming,
     destruction: Destruction,
+    holds: Holds,
+    bookmarks: Arc<Bookmarks>,
 }
 
 impl std::fmt::Debug for DslPool {
@@ -117,6 +125,7 @@ impl DslPool {
         let live_logs = Arc::new(LiveLogs::new(meta.clone(), txgs.clone()));
         let space = Arc::new(Space::new(meta, txgs.clone(), root));
         let settings = Arc::new(Settings::new(tree.clone(), limits.clone(), space.clone()));
+        let bookmarks = Arc::new(Bookmarks::new(tree.clone()));
         Ok(Arc::new(DslPool {
             mos,
             txgs,
@@ -126,7 +135,9 @@ impl DslPool {
             creation: Creation::new(tree.clone(), limits.clone(), space.clone(), settings.clone()),
             snapshots: Snapshots::new(tree.clone(), limits.clone(), space.clone(), settings.clone()),
             renaming: Renaming::new(tree.clone(), limits.clone(), space.clone()),
-            destruction: Destruction::new(tree.clone(), limits.clone(), freeing.clone(), live_logs.clone()),
+            destruction: Destruction::new(tree.clone(), limits.clone(), freeing.clone(), live_logs.clone(), bookmarks.clone()),
+            holds: Holds::new(tree.clone()),
+            bookmarks,
             tree,
             space,
             limits,
@@ -204,6 +215,26 @@ impl DslPool {
         let _config = self.config();
         let head = self.tree.head(&*self.tree.find_dir(name)?)?;
         self.tree.snapshots_of(&head)
+    }
+
+    /// The bookmarks of a dataset, oldest first.
+    ///
+    /// # Errors
+    /// [`DslError::NotFound`], those of reading the MOS.
+    pub fn bookmarks(&self, name: &str) -> Result<Vec<BookmarkEntry>, DslError> {
+        let _config = self.config();
+        let head = self.tree.head(&*self.tree.find_dir(name)?)?;
+        self.bookmarks.list(&head)
+    }
+
+    /// The holds of users on a snapshot (full name), sorted by tag.
+    ///
+    /// # Errors
+    /// [`DslError::NotSnapshot`], [`DslError::NotFound`], those of reading the MOS.
+    pub fn user_holds(&self, name: &str) -> Result<Vec<UserHold>, DslError> {
+        let _config = self.config();
+        let found = self.tree.snapshots_named(&[name.to_string()])?;
+        self.holds.list(found.first().ok_or(DslError::NotFound)?)
     }
 
     /// Bytes of the pool that may be taken when a block of an intent log is that lies among data.

@@ -253,7 +253,8 @@ pub(super) fn inheritable(name: &str) -> Result<Prop, DslError> {
     }
 }
 
-fn remove_if_there(zap: &Zap, name: &str, tx: &Tx) -> Result<(), DslError> {
+/// Removes an entry of a table that may lack it.
+pub(super) fn remove_if_there(zap: &Zap, name: &str, tx: &Tx) -> Result<(), DslError> {
     match zap.remove(name, tx) {
         Ok(()) | Err(zap::ZapError::NotFound) => Ok(()),
         Err(error) => Err(error.into()),

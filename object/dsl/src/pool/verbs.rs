@@ -119,6 +119,64 @@ impl DslPool {
         )
     }
 
+    /// Takes a hold on snapshots (full names), on all or none; a snapshot that is not there is passed over (OpenZFS: `dsl_dataset_user_hold`).
+    ///
+    /// # Errors
+    /// [`DslError::NotFound`] when none is there, [`DslError::TagExists`] when one has a hold of this tag, [`DslError::TagTooLong`].
+    pub fn hold_snapshots(self: &Arc<Self>, names: &[String], tag: &str) -> Result<(), DslError> {
+        let (names, tag) = (names.to_vec(), tag.to_string());
+        self.sync_task(
+            move |pool, _| Ok((pool.holds.check_hold(&names, &tag)?, tag)),
+            |pool, (snapshots, tag), tx| pool.holds.hold(&snapshots, &tag, tx),
+        )
+    }
+
+    /// Releases the holds of this tag on snapshots (full names); one that has none is passed over, and one that was marked for destruction goes
+    /// with its last hold (OpenZFS: `dsl_dataset_user_release`).
+    ///
+    /// # Errors
+    /// [`DslError::NotFound`] when none of the snapshots is there, [`DslError::NoSuchTag`] when none has such a hold, [`DslError::Busy`] when one
+    /// that would go is in use: none is released then.
+    pub fn release_snapshots(self: &Arc<Self>, names: &[String], tag: &str) -> Result<(), DslError> {
+        let (names, tag) = (names.to_vec(), tag.to_string());
+        self.sync_task(
+            move |pool, _| {
+                let held = pool.holds.check_release(&names, &tag)?;
+                held.iter().try_for_each(|snapshot| pool.destruction.check_released(snapshot))?;
+                Ok((held, tag))
+            },
+            |pool, (held, tag), tx| {
+                held.iter().try_for_each(|snapshot| {
+                    pool.holds.release(snapshot, &tag, tx)?;
+                    pool.destruction.destroy_released(snapshot, tx)
+                })
+            },
+        )
+    }
+
+    /// Makes a bookmark (full name) of a snapshot, or of another bookmark (OpenZFS: `dsl_bookmark_create`).
+    ///
+    /// # Errors
+    /// [`DslError::Exists`]; [`DslError::NotFound`] for a source or a dataset that is not there; [`DslError::NotAncestor`] for a source that is no
+    /// earlier point of what the dataset was; [`DslError::Unsupported`] without the feature.
+    pub fn create_bookmark(self: &Arc<Self>, bookmark: &str, source: &str) -> Result<(), DslError> {
+        let (bookmark, source) = (bookmark.to_string(), source.to_string());
+        self.space.wait_for_room()?;
+        self.sync_task(
+            move |pool, _| pool.bookmarks.check_create(&bookmark, &source),
+            |pool, wanted, tx| pool.bookmarks.create(&wanted, tx),
+        )
+    }
+
+    /// Destroys a bookmark (full name).
+    ///
+    /// # Errors
+    /// [`DslError::NotFound`].
+    pub fn destroy_bookmark(self: &Arc<Self>, name: &str) -> Result<(), DslError> {
+        let name = name.to_string();
+        self.sync_task(move |pool, _| pool.bookmarks.check_destroy(&name), |pool, found, tx| pool.bookmarks.destroy(&found, tx))
+    }
+
     /// Sets properties of a dataset or snapshot, all or none.
     pub(crate) fn set_props_of(self: &Arc<Self>, object: u64, properties: Vec<(String, String)>) -> Result<(), DslError> {
         // What cannot be is refused before anything waits, and what others are just writing counts for the limits as it did before.

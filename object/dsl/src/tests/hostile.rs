@@ -68,7 +68,7 @@ fn damage(pool: &TestPool, random: &mut Random) {
 /// Does a bit of everything; errors are fine.
 fn exercise(dsl: &Arc<DslPool>) {
     for name in ["tank", "tank/a", "tank/a/b", "tank/c", "tank/a@0", "tank/a@1", "tank@2"] {
-        let _ = (dsl.children(name), dsl.snapshots(name));
+        let _ = (dsl.children(name), dsl.snapshots(name), dsl.bookmarks(name), dsl.user_holds(name));
         let Ok(handle) = dsl.hold(name) else { continue };
         let _ = (handle.name(), handle.space(), handle.props());
         if let Ok(tx) = handle.assign(TxSpace::Writes(1000))
@@ -82,6 +82,9 @@ fn exercise(dsl: &Arc<DslPool>) {
     }
     let _ = dsl.snapshot(&["tank/a@new".to_string()], Vec::new());
     let _ = dsl.rename("tank/a/b", "tank/moved");
+    let _ = (dsl.create_bookmark("tank/c#m", "tank/a@1"), dsl.create_bookmark("tank/a#m", "tank/a@0"));
+    let held = ["tank/a@2".to_string()];
+    let _ = (dsl.hold_snapshots(&held, "tag"), dsl.destroy_snapshots(&held, true), dsl.release_snapshots(&held, "tag"));
     for name in ["tank/a@0", "tank/a@2", "tank@1"] {
         let _ = dsl.destroy_snapshots(&[name.to_string()], false);
     }

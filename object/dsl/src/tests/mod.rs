@@ -7,6 +7,7 @@ mod lost_lists;
 mod model;
 mod naming;
 mod properties;
+mod references;
 mod space;
 mod volumes;
 mod walks;
@@ -344,6 +345,9 @@ impl TestPool {
         for guid in features::PER_DATASET {
             assert_eq!(self.services.feature_refs(guid), wanted.get(guid).copied().unwrap_or(0), "{guid}");
         }
+        let has_bookmarks = |name: &str| !name.contains('@') && !self.dsl.bookmarks(name).expect("lists").is_empty();
+        let with_bookmarks = self.all_datasets().iter().filter(|(name, _)| has_bookmarks(name)).count() as u64;
+        assert_eq!(self.services.feature_refs(features::BOOKMARKS), with_bookmarks, "datasets with bookmarks");
     }
 }
 

@@ -11,7 +11,8 @@ use std::sync::atomic::Ordering;
 
 type Content = BTreeMap<u64, Vec<u8>>;
 
-struct Random(u64);
+/// Numbers that follow from a seed.
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -21,10 +22,10 @@ impl Random {
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         z ^ (z >> 31)
     }
-    fn below(&mut self, limit: u64) -> u64 {
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
-    fn pick<'a>(&mut self, names: &'a [String]) -> &'a str {
+    pub(super) fn pick<'a>(&mut self, names: &'a [String]) -> &'a str {
         &names[self.below(names.len() as u64) as usize]
     }
 }
@@ -234,6 +235,11 @@ fn comes_back(pool: &TestPool) {
         }
         pool.dsl.clone_snapshot("tank/b", "tank/a@3", Vec::new()).expect("clones");
         write(pool, "tank/b", object, 0, &[77; 50000]).expect("writes");
+        for bookmark in ["tank/a#one", "tank/a#two", "tank/b#one"] {
+            pool.dsl.create_bookmark(bookmark, "tank/a@1").expect("makes a bookmark");
+        }
+        pool.dsl.hold_snapshots(&["tank/a@3".to_string()], "tag").expect("holds");
+        pool.dsl.release_snapshots(&["tank/a@3".to_string()], "tag").expect("releases");
         assert_eq!(pool.dsl.destroy_snapshots(&["tank/a@3".to_string()], false), Err(DslError::HasClones));
         pool.dsl.destroy_snapshots(&["tank/a@3".to_string()], true).expect("is marked");
         pool.dsl.destroy_dataset("tank/b").expect("destroys the clone and the marked snapshot");

@@ -1,0 +1,272 @@
+//! Bookmarks: what is remembered of a snapshot without keeping any of its blocks (OpenZFS: `dsl_bookmark.c`).
+//!
+//! A dataset's bookmarks are a ZAP that its own names. Their records are of the first version, three words, unless they were copied from a
+//! longer one: what the second one has besides belongs to encryption, to redaction, and to the feature `bookmark_written`, which counts what
+//! is freed behind each bookmark. Without that nothing has to follow when blocks or snapshots go.
+
+use super::tree::Tree;
+use crate::dataset::Dataset;
+use crate::dir::Dir;
+use crate::meta::damaged;
+use crate::{DslError, features, names};
+use dmu::Tx;
+use ondisk::{DslBookmarkPhys, ObjectType, ds_flags};
+use std::sync::Arc;
+use zap::{CreateOptions, Match, NormFlags, Value, Zap};
+
+/// OpenZFS: `DS_FIELD_BOOKMARK_NAMES`.
+const TABLE: &str = "com.delphix:bookmarks";
+/// Number of words of a record of the first version.
+const WORDS_V1: usize = DslBookmarkPhys::BYTES_V1 / 8;
+/// OpenZFS: `ZBM_FLAG_HAS_FBN`.
+const COUNTS_FREED: u64 = 1;
+
+/// A bookmark in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BookmarkEntry {
+    /// The part behind `#`.
+    pub name: String,
+    /// Globally unique id of the snapshot that it is of.
+    pub guid: u64,
+    /// Txg in which that snapshot was taken.
+    pub creation_txg: u64,
+    /// Seconds since the epoch at which it was taken.
+    pub creation_time: u64,
+}
+
+/// A bookmark as its table has it.
+struct Stored {
+    /// Name as it is written there.
+    name: Vec<u8>,
+    record: DslBookmarkPhys,
+    /// Number of words of the record.
+    words: usize,
+}
+
+/// A bookmark that is to be made.
+pub(super) struct NewBookmark {
+    head: Arc<Dataset>,
+    name: String,
+    record: DslBookmarkPhys,
+    /// Words of the history about its source.
+    source: String,
+}
+
+/// A bookmark that is to go, and the dataset that has it.
+pub(super) struct OldBookmark {
+    head: Arc<Dataset>,
+    stored: Stored,
+}
+
+/// Bookmarks, with the part of the pool that they need.
+pub(crate) struct Bookmarks {
+    tree: Arc<Tree>,
+}
+
+impl Bookmarks {
+    pub(super) fn new(tree: Arc<Tree>) -> Bookmarks {
+        Bookmarks { tree }
+    }
+
+    /// The table of a dataset's bookmarks, if it has some.
+    fn table(&self, head: &Dataset) -> Result<Option<Zap>, DslError> {
+        let Some(own) = head.zap(&self.tree.meta)? else { return Ok(None) };
+        own.try_lookup_u64(TABLE)?.map(|object| self.tree.meta.zap(object)).transpose()
+    }
+
+    /// The bookmark of this name, as a dataset that ignores case or not finds it.
+    fn find(&self, head: &Dataset, name: &str) -> Result<Option<Stored>, DslError> {
+        let Some(table) = self.table(head)? else { return Ok(None) };
+        let ignores_case = head.phys().ds_flags & ds_flags::CI_DATASET != 0;
+        match table.lookup_norm(name, if ignores_case { Match::Normalize } else { Match::Exact }) {
+            Ok(found) => Ok(Some(stored(&table, found.name, &found.value)?)),
+            Err(zap::ZapError::NotFound) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Every bookmark of a dataset.
+    fn all(&self, head: &Dataset) -> Result<Vec<Stored>, DslError> {
+        let Some(table) = self.table(head)? else { return Ok(Vec::new()) };
+        let mut names = Vec::new();
+        table.for_each(|entry| {
+            names.push(entry.name.clone());
+            Ok(())
+        })?;
+        let found = names.into_iter().map(|name| {
+            let value = table.lookup(&name)?;
+            stored(&table, name, &value)
+        });
+        found.collect()
+    }
+
+    /// The bookmarks of a dataset, oldest first. Names that no bookmark may have come from hostile or damaged pools, and are left out.
+    pub(super) fn list(&self, head: &Dataset) -> Result<Vec<BookmarkEntry>, DslError> {
+        let entry = |stored: Stored| BookmarkEntry {
+            name: String::from_utf8_lossy(&stored.name).into_owned(),
+            guid: stored.record.zbm_guid,
+            creation_txg: stored.record.zbm_creation_txg,
+            creation_time: stored.record.zbm_creation_time,
+        };
+        let mut entries: Vec<BookmarkEntry> = self.all(head)?.into_iter().map(entry).collect();
+        entries.retain(|entry| names::check_component(&entry.name).is_ok());
+        entries.sort_by(|a, b| (a.creation_txg, &a.name).cmp(&(b.creation_txg, &b.name)));
+        Ok(entries)
+    }
+
+    /// A look that no bookmark counts what is freed behind it: those need the keys of deadlists that destroying merges, which is not done yet.
+    pub(super) fn check_plain(&self, head: &Dataset) -> Result<(), DslError> {
+        self.all(head)?.iter().try_for_each(|stored| check_record(&stored.record))
+    }
+
+    /// A look that a bookmark of this full name can be made of a snapshot or of another bookmark.
+    pub(super) fn check_create(&self, bookmark: &str, source: &str) -> Result<NewBookmark, DslError> {
+        if !self.tree.meta.services.feature_enabled(features::BOOKMARKS) {
+            return Err(DslError::Unsupported);
+        }
+        let (dataset, name) = names::split_bookmark(bookmark)?;
+        let head = self.tree.find(dataset)?;
+        if self.find(&head, name)?.is_some() {
+            return Err(DslError::Exists);
+        }
+        let (of, record, source) = self.source(source)?;
+        check_record(&record)?;
+        if !self.is_before(&head.dir, &of, record.zbm_creation_txg)? {
+            return Err(DslError::NotAncestor);
+        }
+        Ok(NewBookmark { head, name: name.to_string(), record, source })
+    }
+
+    /// Record that a bookmark of `source` gets, the directory of the source, and the history's words about it.
+    fn source(&self, source: &str) -> Result<(Arc<Dir>, DslBookmarkPhys, String), DslError> {
+        if source.contains('#') {
+            let (dataset, name) = names::split_bookmark(source)?;
+            let head = self.tree.find(dataset)?;
+            let record = self.find(&head, name)?.ok_or(DslError::NotFound)?.record;
+            // What was redacted of the one is not known of the other.
+            let record = DslBookmarkPhys { zbm_redaction_obj: 0, ..record };
+            let text = format!("source_guid={}", record.zbm_guid);
+            return Ok((head.dir.clone(), record, text));
+        }
+        if names::split(source)?.1.is_none() {
+            return Err(DslError::NotSnapshot);
+        }
+        let snapshot = self.tree.find(source)?;
+        let phys = snapshot.phys();
+        let record = DslBookmarkPhys {
+            zbm_guid: phys.ds_guid,
+            zbm_creation_txg: phys.ds_creation_txg,
+            zbm_creation_time: phys.ds_creation_time,
+            ..DslBookmarkPhys::default()
+        };
+        Ok((snapshot.dir.clone(), record, format!("target_snap={} redact_obj=0", snapshot.object)))
+    }
+
+    /// True when what `earlier` was in this txg is an earlier point of what `dir` is now (OpenZFS: `dsl_dataset_is_before`).
+    fn is_before(&self, dir: &Arc<Dir>, earlier: &Dir, txg: u64) -> Result<bool, DslError> {
+        if dir.object == earlier.object {
+            return Ok(true);
+        }
+        let (mut dir, mut newest) = (dir.clone(), u64::MAX);
+        while self.tree.is_clone(&dir) {
+            let origin = self.tree.dataset(dir.phys().dd_origin_obj)?;
+            let created = origin.phys().ds_creation_txg;
+            // An origin is older than what began there, but in damaged pools.
+            if txg > created || created >= newest {
+                return Ok(false);
+            }
+            if origin.dir.object == earlier.object {
+                return Ok(true);
+            }
+            (dir, newest) = (origin.dir.clone(), created);
+        }
+        Ok(false)
+    }
+
+    /// Makes a bookmark.
+    pub(super) fn create(&self, new: &NewBookmark, tx: &Tx) -> Result<(), DslError> {
+        let NewBookmark { head, name, record, source } = new;
+        let table = match self.table(head)? {
+            Some(table) => table,
+            None => self.new_table(head, tx)?,
+        };
+        let services = &self.tree.meta.services;
+        let mut words = vec![record.zbm_guid, record.zbm_creation_txg, record.zbm_creation_time];
+        // As short as it can be, for software that knows the first version only.
+        if record.zbm_ivset_guid != 0 && services.feature_enabled(features::BOOKMARK_V2) {
+            words.resize(DslBookmarkPhys::SIZE / 8 - 1, 0);
+            words.push(record.zbm_ivset_guid);
+            services.feature_add(features::BOOKMARK_V2, 1, tx)?;
+        }
+        table.add(name, &Value::U64(words), tx)?;
+        self.tree.log("bookmark", head.object, format!("name={name} creation_txg={} {source}", record.zbm_creation_txg), tx)
+    }
+
+    /// Gives a dataset its table of bookmarks.
+    fn new_table(&self, head: &Dataset, tx: &Tx) -> Result<Zap, DslError> {
+        let meta = &self.tree.meta;
+        let options = CreateOptions { norm: NormFlags::TOUPPER, ..CreateOptions::new(ObjectType::OTN_ZAP_METADATA) };
+        let table = zap::create_with(&meta.objset, options, tx)?.0;
+        meta.services.feature_add(features::BOOKMARKS, 1, tx)?;
+        meta.zapify(&meta.hold(head.object)?, tx)?;
+        meta.zap(head.object)?.add_u64(TABLE, table, tx)?;
+        meta.zap(table)
+    }
+
+    /// The bookmark of this full name, after a look that it can be destroyed.
+    pub(super) fn check_destroy(&self, name: &str) -> Result<OldBookmark, DslError> {
+        let (dataset, name) = names::split_bookmark(name)?;
+        let head = self.tree.find(dataset)?;
+        let stored = self.find(&head, name)?.ok_or(DslError::NotFound)?;
+        check_record(&stored.record)?;
+        Ok(OldBookmark { head, stored })
+    }
+
+    /// Destroys a bookmark; with the last one its dataset's table goes (OpenZFS: `dsl_bookmark_destroy_sync_impl`).
+    pub(super) fn destroy(&self, OldBookmark { head, stored }: &OldBookmark, tx: &Tx) -> Result<(), DslError> {
+        let meta = &self.tree.meta;
+        let Some(table) = self.table(head)? else { return Err(DslError::NotFound) };
+        table.remove(&stored.name, tx)?;
+        self.uncount_long(std::slice::from_ref(stored), tx)?;
+        if table.count() == 0 {
+            meta.zap(head.object)?.remove(TABLE, tx)?;
+            self.free_table(&table, tx)?;
+        }
+        self.tree.log("remove bookmark", head.object, format!("name={}", String::from_utf8_lossy(&stored.name)), tx)
+    }
+
+    /// Destroys all bookmarks of a dataset that goes itself.
+    pub(super) fn destroy_all(&self, head: &Dataset, tx: &Tx) -> Result<(), DslError> {
+        let Some(table) = self.table(head)? else { return Ok(()) };
+        self.uncount_long(&self.all(head)?, tx)?;
+        self.free_table(&table, tx)
+    }
+
+    /// Takes those of the bookmarks that have longer records off the count of their feature, which damaged pools have too low.
+    fn uncount_long(&self, bookmarks: &[Stored], tx: &Tx) -> Result<(), DslError> {
+        let services = &self.tree.meta.services;
+        let long = bookmarks.iter().filter(|stored| stored.words > WORDS_V1).count() as u64;
+        match long.min(services.feature_refs(features::BOOKMARK_V2)) {
+            0 => Ok(()),
+            long => services.feature_add(features::BOOKMARK_V2, -(long as i64), tx),
+        }
+    }
+
+    fn free_table(&self, table: &Zap, tx: &Tx) -> Result<(), DslError> {
+        self.tree.meta.services.feature_add(features::BOOKMARKS, -1, tx)?;
+        self.tree.meta.free_object(table.object().0, tx)
+    }
+}
+
+/// Decodes an entry of a table of bookmarks.
+fn stored(table: &Zap, name: Vec<u8>, value: &Value) -> Result<Stored, DslError> {
+    let Value::U64(words) = value else { return Err(damaged(table.object().0, "a bookmark has no words")) };
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let record = DslBookmarkPhys::decode_value(&bytes).map_err(|_| damaged(table.object().0, "a bookmark is short"))?;
+    Ok(Stored { name, record, words: words.len() })
+}
+
+/// Refuses bookmarks that have more than a place in the history of their dataset.
+fn check_record(record: &DslBookmarkPhys) -> Result<(), DslError> {
+    if record.zbm_flags & COUNTS_FREED != 0 || record.zbm_redaction_obj != 0 { Err(DslError::Unsupported) } else { Ok(()) }
+}

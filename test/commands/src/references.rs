@@ -1,0 +1,103 @@
+//! What keeps snapshots and what remembers them: holds of users, destruction that waits for them, and bookmarks.
+
+use crate::world::{Failure, World, judge, same};
+
+fn pool(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -O mountpoint=none tank {vdevs}/a")?;
+    world.ok("zfs create -p tank/a/b")?;
+    Ok(())
+}
+
+/// Has OpenZFS look at the pool: its blocks, and how often each feature is counted.
+fn judged(world: &World) -> Result<(), Failure> {
+    let zdb = judge("holds and bookmarks: OpenZFS's judgement")?;
+    world.ok("zpool export tank")?;
+    world.ok(&format!("{zdb} -e -p {{vdevs}} -bcc tank"))?;
+    world.ok(&format!("{zdb} -e -p {{vdevs}} -d tank"))?.hides("refcount mismatch")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    Ok(())
+}
+
+/// Names and tags of the holds that are listed.
+fn listed(world: &World, options: &str) -> Result<String, Failure> {
+    let text = world.ok(&format!("zfs holds -H {options}"))?.out;
+    let lines = text.lines().map(|line| line.split('\t').take(2).collect::<Vec<_>>().join(" "));
+    Ok(lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// Snapshots that are held stay until the last hold is released, and no longer where they were given up.
+pub fn holds(world: &World) -> Result<(), Failure> {
+    pool(world)?;
+    world.ok("zfs snapshot -r tank/a@s")?;
+    world.ok("zfs hold -r keep tank/a@s")?;
+    world.refused("zfs hold keep tank/a@s", 1, "cannot hold snapshot 'tank/a@s': tag already exists on this dataset")?;
+    world.refused("zfs hold -r keep tank/a@s", 1, "cannot hold snapshot 'tank/a/b@s': tag already exists on this dataset")?;
+    world.ok("zfs hold other tank/a@s")?;
+    world.ok("zfs get -H -o value userrefs tank/a@s tank/a/b@s")?.prints("2\n1")?;
+    same("those of all", listed(world, "-r tank/a@s")?, "tank/a@s keep\ntank/a@s other\ntank/a/b@s keep".to_string())?;
+    let time: i64 = world.ok("zfs holds -Hp tank/a/b@s")?.out.split_whitespace().last().ok_or("no time")?.parse()?;
+    same("a time", time > 1_700_000_000, true)?;
+    world.ok("zfs holds tank/a/b@s")?.shows("NAME")?.shows("TIMESTAMP")?;
+    world.refused("zfs destroy tank/a@s", 1, "cannot destroy snapshot tank/a@s: dataset is busy")?;
+    world.refused("zfs destroy -r tank/a@s", 1, "cannot destroy snapshot tank/a/b@s: dataset is busy")?;
+    world.refused("zfs destroy -d tank/a", 1, "cannot open 'tank/a': missing '@' delimiter in snapshot name")?;
+    world.refused("zfs hold .x tank/a@s", 2, "tag may not start with '.'")?;
+    world.refused("zfs hold x tank/a", 1, "'tank/a' is not a snapshot")?;
+    world.refused("zfs hold x tank/a@missing", 1, "cannot hold snapshot 'tank/a@missing': dataset does not exist")?;
+    world.refused("zfs hold x tank/missing@s", 1, "cannot open 'tank/missing': dataset does not exist")?;
+    world.refused("zfs release x tank/a@s", 1, "cannot release hold from snapshot 'tank/a@s': no such tag on this dataset")?;
+    world.ok("zfs rename tank/a@s tank/a@t")?;
+    judged(world)?;
+    same("after an import", listed(world, "tank/a@t")?, "tank/a@t keep\ntank/a@t other".to_string())?;
+    world.ok("zfs destroy -d tank/a@t")?;
+    world.ok("zfs get -H -o value defer_destroy tank/a@t")?.prints("on")?;
+    world.ok("zfs release keep tank/a@t")?;
+    world.ok("zfs list -H -o name -t snapshot tank/a")?.prints("tank/a@t")?;
+    world.ok("zfs release other tank/a@t")?;
+    world.refused("zfs list tank/a@t", 1, "dataset does not exist")?;
+    world.ok("zfs release -r keep tank/a@s")?;
+    world.ok("zfs destroy tank/a/b@s")?;
+    world.refused("zfs holds tank/a/b@s", 1, "cannot open 'tank/a/b@s': dataset does not exist")?.says("no datasets available")?;
+    world.ok("zpool history -i tank")?.shows("tag=other temp=0 refs=2")?.shows("tag=other refs=0")?.shows("zfs release other tank/a@t")?;
+    judged(world)
+}
+
+/// Bookmarks outlive their snapshots, and go with their dataset.
+pub fn bookmarks(world: &World) -> Result<(), Failure> {
+    pool(world)?;
+    world.ok("zfs snapshot tank/a@s")?;
+    let facts = world.ok("zfs get -Hp -o value guid,createtxg,creation tank/a@s")?.out;
+    world.ok("zfs bookmark tank/a@s #m")?;
+    world.ok("zfs bookmark #m tank/a#copy")?;
+    world.refused("zfs bookmark tank/a@s tank/a#m", 1, "cannot create bookmark 'tank/a#m': bookmark exists")?;
+    let elsewhere = "cannot create bookmark 'tank/a/b#m': source is not an ancestor of the new bookmark's dataset";
+    world.refused("zfs bookmark tank/a@s tank/a/b#m", 1, elsewhere)?;
+    world.refused("zfs bookmark tank/a@s tank/nope#m", 1, "cannot create bookmark 'tank/nope#m': dataset does not exist")?;
+    world.refused("zfs bookmark tank/a@s other/a#m", 1, "cannot create bookmark 'other/a#m': bookmark is in a different pool")?;
+    world.refused("zfs bookmark tank/a@s tank/a#m*", 1, "cannot create bookmark 'tank/a#m*': invalid argument")?;
+    world.refused("zfs bookmark tank/a@nope tank/a#n", 2, "cannot open 'tank/a@nope': dataset does not exist")?;
+    world.refused("zfs bookmark tank/a@s", 2, "missing bookmark argument")?;
+    world.ok("zfs destroy tank/a@s")?;
+    same("what is remembered", world.ok("zfs get -Hp -o value guid,createtxg,creation tank/a#m")?.out, facts)?;
+    world.ok("zfs get -H -o property all tank/a#m")?.prints("type\ncreation\ncreatetxg\nguid")?;
+    world.ok("zfs list -H -o name,type,used -t bookmark -r tank")?.prints("tank/a#copy\tbookmark\t-\ntank/a#m\tbookmark\t-")?;
+    world.ok("zfs list -H -o name -t bookmark tank/a")?.prints("tank/a#copy\ntank/a#m")?;
+    world.ok("zfs list -H -o name -t bookmark tank/a#m")?.prints("tank/a#m")?;
+    world.ok("zfs list -H -o name -t all")?.prints("tank\ntank/a\ntank/a#copy\ntank/a#m\ntank/a/b")?;
+    world.ok("zfs list -H -o name")?.prints("tank\ntank/a\ntank/a/b")?;
+    world.refused("zfs list tank/a#m", 1, "cannot open 'tank/a#m': bookmark delimiter '#' is not expected here")?;
+    world.refused("zfs get guid tank/a#nope", 1, "cannot open 'tank/a#nope': dataset does not exist")?;
+    world.ok("zpool get -H -o value feature@bookmarks,feature@bookmark_v2 tank")?.prints("active\nenabled")?;
+    world.ok("zfs rename tank/a tank/c")?;
+    judged(world)?;
+    world.refused("zfs destroy -n tank/c#m", 255, "dryrun is not supported with bookmark")?;
+    world.refused("zfs destroy -d tank/c#m", 255, "defer destroy is not supported with bookmark")?;
+    world.refused("zfs destroy -r tank/c#m", 255, "recursive is not supported with bookmark")?;
+    world.ok("zfs destroy tank/c#m")?;
+    world.refused("zfs destroy tank/c#m", 1, "bookmark 'tank/c#m' does not exist.")?;
+    world.ok("zfs list -H -o name -t bookmark -r tank")?.prints("tank/c#copy")?;
+    world.ok("zfs destroy -r tank/c")?;
+    world.ok("zpool get -H -o value feature@bookmarks tank")?.prints("enabled")?;
+    judged(world)
+}
