@@ -296,7 +296,7 @@ impl Zio {
 
     /// Tries the held I/Os again (`zpool clear`); not while nothing may be written.
     pub fn resume(&self) {
-        if self.is_fenced() {
+        if !self.may_write() {
             return;
         }
         let held = self.core.suspension.take();
