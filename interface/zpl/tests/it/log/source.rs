@@ -13,7 +13,18 @@ use zil::{Filled, LogSource, Payload, Range};
 use zpl::direct::Access;
 use zpl::{CreateOptions, NewNode, Node, Place, RenameMode, WriteData, Zfs};
 
-const FILE: NewNode<'_> = NewNode { mode: 0o100_644, uid: 0, gid: 0, rdev: 0, target: &[], xattr: false, nameless: false, recorded: None };
+const FILE: NewNode<'_> = NewNode {
+    mode: 0o100_644,
+    uid: 0,
+    gid: 0,
+    rdev: 0,
+    target: &[],
+    xattr: false,
+    nameless: false,
+    recorded: None,
+    umask: None,
+    lists: &[],
+};
 
 fn file(zfs: &Arc<Zfs>, name: &[u8]) -> Node {
     zfs.create_node(&at(zfs, "").expect("the root"), name, &FILE).expect("made")
