@@ -27,6 +27,10 @@ pub enum DslError {
     HasSnapshots,
     /// The snapshot has clones or holds.
     HasClones,
+    /// The dataset is no clone.
+    NotClone,
+    /// A snapshot of this name would be there twice.
+    Conflict(String),
     /// Not possible in this txg, but in the next.
     Again,
     /// A snapshot was given where a file system or volume is wanted.
@@ -78,6 +82,8 @@ impl fmt::Display for DslError {
             DslError::HasChildren => "filesystem has children",
             DslError::HasSnapshots => "filesystem has snapshots",
             DslError::HasClones => "snapshot has dependent clones or holds",
+            DslError::NotClone => "not a cloned filesystem",
+            DslError::Conflict(name) => return write!(f, "conflicting snapshot '{name}'"),
             DslError::Again => "try again in the next transaction group",
             DslError::IsSnapshot => "operation not applicable to snapshots",
             DslError::NotSnapshot => "operation applicable to snapshots only",

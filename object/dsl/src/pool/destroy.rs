@@ -11,10 +11,9 @@ use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
 use crate::dir::Dir;
 use crate::meta::{Usage, bump};
-use crate::traverse::Walk;
 use crate::{DslError, changed, features, names};
 use dmu::Tx;
-use ondisk::{BlockPtr, dd_used, ds_flags};
+use ondisk::{dd_used, ds_flags};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -58,21 +57,14 @@ impl Destruction {
             return Err(DslError::HasClones);
         }
         let head = self.tree.head(&snapshot.dir)?;
-        self.check_no_bookmarks(&head)?;
+        // A bookmark keeps keys of deadlists alive that destroying would merge.
+        self.tree.check_no_bookmarks(&head)?;
         // A list that can't be read is found here, where it is the caller's error: in the sync it would be the pool's.
         let next = self.tree.dataset(snapshot.phys().ds_next_snap_obj)?;
         for list in [snapshot.phys().ds_deadlist_obj, next.phys().ds_deadlist_obj, head.phys().ds_deadlist_obj] {
             Deadlist::open(&self.tree.meta, list)?.usage_between(0, u64::MAX)?;
         }
         self.freeing.check_list()
-    }
-
-    /// A bookmark keeps keys of deadlists alive that destroying would merge, which this does not do yet.
-    fn check_no_bookmarks(&self, head: &Dataset) -> Result<(), DslError> {
-        match head.zap(&self.tree.meta)? {
-            Some(zap) if zap.contains("com.delphix:bookmarks")? => Err(DslError::Unsupported),
-            _ => Ok(()),
-        }
     }
 
     /// Destroys a snapshot, or marks it when it is in use and `defer` says so.
@@ -158,12 +150,7 @@ impl Destruction {
             if clones == 0 {
                 continue;
             }
-            let mut objects = Vec::new();
-            self.tree.meta.zap(clones)?.for_each(|entry| {
-                objects.push(entry.first_integer);
-                Ok(())
-            })?;
-            for object in objects {
+            for object in self.tree.meta.integers(clones)? {
                 let clone = self.tree.dataset(object)?;
                 if self.tree.origin_txg(&clone.dir)? > mintxg {
                     Deadlist::open(&self.tree.meta, clone.phys().ds_deadlist_obj)?.remove_key(mintxg, tx)?;
@@ -237,7 +224,7 @@ impl Destruction {
         if self.tree.meta.zap(head.dir.phys().dd_child_dir_zapobj)?.count() > 0 {
             return Err(DslError::HasChildren);
         }
-        self.check_no_bookmarks(head)
+        self.tree.check_no_bookmarks(head)
     }
 
     /// Destroys a file system or volume.
@@ -255,11 +242,7 @@ impl Destruction {
         let own = dir.phys();
         let usage = Usage::new(own.dd_used_bytes, own.dd_compressed_bytes, own.dd_uncompressed_bytes);
         dir.charge(dd_used::HEAD, -usage, tx)?;
-        if self.tree.meta.services.feature_enabled(features::ASYNC_DESTROY) {
-            self.freeing.queue(&phys.ds_bp, phys.ds_prev_snap_txg, usage, tx)?;
-        } else {
-            self.free_now(head.object, &phys.ds_bp, phys.ds_prev_snap_txg, tx)?;
-        }
+        self.freeing.give_up(head.object, (&phys.ds_bp, phys.ds_prev_snap_txg), usage, tx)?;
         dir.update(tx, |phys| phys.dd_head_dataset_obj = 0)?;
         self.tree.meta.free_object(phys.ds_snapnames_zapobj, tx)?;
         self.tree.forget(head);
@@ -269,19 +252,6 @@ impl Destruction {
             Some(origin) if self.is_deferred_and_unused(&origin)? => self.destroy_snapshot(&origin, false, tx),
             _ => Ok(()),
         }
-    }
-
-    /// Frees all blocks of a dataset in this txg, for pools without the feature to do it in steps.
-    fn free_now(&self, object: u64, root: &BlockPtr, after: u64, tx: &Tx) -> Result<(), DslError> {
-        let io = &*self.tree.meta.io;
-        let walk = Walk { skip_unreadable: true, ..Walk::all(io, object, root, after) };
-        walk.run(&mut |bp| {
-            if !bp.is_embedded() {
-                io.free(tx.txg(), bp);
-            }
-            Ok(())
-        })?;
-        Ok(())
     }
 
     fn is_deferred_and_unused(&self, snapshot: &Dataset) -> Result<bool, DslError> {
@@ -334,12 +304,7 @@ impl Destruction {
         if table == 0 {
             return Ok(());
         }
-        let mut sets = Vec::new();
-        self.tree.meta.zap(table)?.for_each(|entry| {
-            sets.push(entry.first_integer);
-            Ok(())
-        })?;
-        for set in sets {
+        for set in self.tree.meta.integers(table)? {
             self.tree.meta.free_object(set, tx)?;
         }
         self.tree.meta.free_object(table, tx)
