@@ -80,6 +80,42 @@ pub enum Verb {
         #[arg(value_name = "new name", long_help = "target dataset argument")]
         to: String,
     },
+    /// Make a file system or volume that starts as a snapshot and shares its space.
+    Clone {
+        /// Create missing parents.
+        #[arg(short)]
+        parents: bool,
+        /// property=value.
+        #[arg(short = 'o', value_name = "property=value")]
+        properties: Vec<String>,
+        /// Snapshot.
+        #[arg(value_name = "snapshot", long_help = "source dataset argument")]
+        origin: String,
+        /// Name.
+        #[arg(value_name = "filesystem|volume", long_help = "target dataset argument")]
+        name: String,
+    },
+    /// Give a clone the snapshots that it shares with what it was made from, which becomes its clone.
+    Promote {
+        /// Clone.
+        #[arg(value_name = "clone-filesystem", long_help = "clone filesystem argument")]
+        name: String,
+    },
+    /// Go back to a snapshot: what was written since is lost.
+    Rollback {
+        /// Destroy newer snapshots.
+        #[arg(short)]
+        recursive: bool,
+        /// Destroy newer snapshots and their clones.
+        #[arg(short = 'R')]
+        clones: bool,
+        /// Unmount by force, also what is rolled back.
+        #[arg(short)]
+        force: bool,
+        /// Snapshot.
+        #[arg(value_name = "snapshot", long_help = "dataset argument")]
+        name: String,
+    },
     /// Mount file systems, or list what is mounted.
     Mount {
         /// All.
@@ -255,7 +291,7 @@ pub struct Destroy {
     /// Say what is done.
     #[arg(short)]
     pub verbose: bool,
-    /// Later when it is held; without holds it goes at once.
+    /// Snapshots that have clones go with the last of them; others go at once.
     #[arg(short = 'd')]
     pub defer: bool,
     /// Dataset, or file system@snapshot[,snapshot][%snapshot].

@@ -16,8 +16,8 @@ use cli::number::nice_bytes;
 use cli::property::{self, DATASET};
 use cli::{Client, Lacking, Stop, done, properties};
 use control_api::{
-    DatasetCreate, DatasetDestroy, DatasetInherit, DatasetRename, DatasetSet, Failure, MountRequest, Request, Response, SnapshotCreate,
-    UnmountRequest,
+    DatasetClone, DatasetCreate, DatasetDestroy, DatasetInherit, DatasetPromote, DatasetRename, DatasetRollback, DatasetSet, Failure,
+    MountRequest, Request, Response, SnapshotCreate, UnmountRequest,
 };
 use serde_json::{Map, json};
 use std::process::ExitCode;
@@ -32,9 +32,6 @@ fn main() -> ExitCode {
 /// Verbs and options that `zfs` of OpenZFS 2.3 has besides.
 const LACKING: Lacking = Lacking {
     verbs: &[
-        "clone",
-        "promote",
-        "rollback",
         "send",
         "receive",
         "recv",
@@ -80,6 +77,14 @@ fn run(verb: Verb) -> Result<u8, Stop> {
                 return Err(Stop::usage("source dataset for recursive rename must be a snapshot"));
             }
             Ok(done(&client, &Request::DatasetRename(DatasetRename { from, to, parents, recursive, force, no_unmount }))?)
+        }
+        Verb::Clone { parents, properties, origin, name } => {
+            let properties = cli::properties(DATASET, &properties)?;
+            Ok(done(&client, &Request::DatasetClone(DatasetClone { origin, name, properties, parents }))?)
+        }
+        Verb::Promote { name } => Ok(done(&client, &Request::DatasetPromote(DatasetPromote { name }))?),
+        Verb::Rollback { recursive, clones, force, name } => {
+            Ok(done(&client, &Request::DatasetRollback(DatasetRollback { name, recursive, clones, force }))?)
         }
         Verb::Mount { all, overlay, options, names, recursive, json, verbose } => {
             if names.len() > 1 && !recursive {
@@ -150,6 +155,8 @@ fn destroy(client: &Client, arguments: &args::Destroy) -> Result<u8, Failure> {
     let request = DatasetDestroy {
         name: arguments.name.clone(),
         recursive: arguments.recursive || arguments.recursive_clones,
+        clones: arguments.recursive_clones,
+        defer: arguments.defer,
         force: arguments.force,
         dry_run: arguments.dry_run,
     };

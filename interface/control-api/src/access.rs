@@ -52,6 +52,9 @@ impl Request {
             | Request::DatasetInherit(_)
             | Request::Snapshot(_)
             | Request::DatasetRename(_)
+            | Request::DatasetClone(_)
+            | Request::DatasetPromote(_)
+            | Request::DatasetRollback(_)
             | Request::Unmount(_)
             | Request::ProviderList
             | Request::ProviderLoad(_)
@@ -103,6 +106,9 @@ impl Request {
             Request::DatasetInherit(request) => format!("cannot inherit {} for '{}'", request.property, request.name),
             Request::Snapshot(request) => pools("create snapshot", &request.names),
             Request::DatasetRename(request) => format!("cannot rename '{}'", request.from),
+            Request::DatasetClone(request) => format!("cannot create '{}'", request.name),
+            Request::DatasetPromote(request) => format!("cannot promote '{}'", request.name),
+            Request::DatasetRollback(request) => format!("cannot rollback to '{}'", request.name),
             Request::Mount(request) => pools("mount", request.name.as_slice()),
             Request::Unmount(request) => pools("unmount", request.target.as_slice()),
             Request::Stop => "cannot stop the daemon".to_string(),

@@ -129,6 +129,12 @@ pub enum Request {
     Snapshot(SnapshotCreate),
     /// `zfs rename`.
     DatasetRename(DatasetRename),
+    /// `zfs clone`.
+    DatasetClone(DatasetClone),
+    /// `zfs promote`.
+    DatasetPromote(DatasetPromote),
+    /// `zfs rollback`.
+    DatasetRollback(DatasetRollback),
     /// `zfs mount`; answers [`Response::Mounts`] when nothing is named.
     Mount(MountRequest),
     /// `zfs unmount`.

@@ -21,7 +21,7 @@ pub fn dataset(verb: &str, name: &str, error: &DslError) -> Failure {
 fn kind(error: &DslError) -> ErrorKind {
     match error {
         DslError::NotFound => ErrorKind::NotFound,
-        DslError::Exists => ErrorKind::Exists,
+        DslError::Exists | DslError::Conflict(_) => ErrorKind::Exists,
         DslError::Busy | DslError::HasChildren | DslError::HasSnapshots | DslError::HasClones => ErrorKind::Busy,
         DslError::Quota | DslError::NoSpace => ErrorKind::NoSpace,
         DslError::ReadOnly | DslError::ReadOnlyProperty => ErrorKind::Permission,

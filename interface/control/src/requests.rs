@@ -27,6 +27,9 @@ pub(crate) fn changed_pool(request: &Request) -> Option<&str> {
         Request::DatasetInherit(request) => &request.name,
         Request::Snapshot(request) => request.names.first()?,
         Request::DatasetRename(request) => &request.from,
+        Request::DatasetClone(request) => &request.name,
+        Request::DatasetPromote(request) => &request.name,
+        Request::DatasetRollback(request) => &request.name,
         _ => return None,
     };
     name.split(['/', '@']).next()

@@ -64,6 +64,12 @@ impl Control {
             Request::DatasetInherit(request) => self.datasets.inherit(request),
             Request::Snapshot(request) => self.datasets.snapshot(request),
             Request::DatasetRename(request) => self.datasets.rename(request),
+            Request::DatasetClone(request) => {
+                let what = || format!("cannot create '{}'", request.name);
+                effects::around(what, effects::of_dataset(&request.properties), || self.datasets.clone_snapshot(request))
+            }
+            Request::DatasetPromote(request) => self.datasets.promote(request),
+            Request::DatasetRollback(request) => self.datasets.roll_back(request),
             Request::Mount(request) => self.mounter.mount(request),
             Request::Unmount(request) => self.unmounter.unmount(request),
             Request::Direct(query) => direct::query(&self.pools, query),

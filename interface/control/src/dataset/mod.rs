@@ -1,11 +1,16 @@
 //! Datasets: their properties, their names, what is done to them.
 
 pub(crate) mod asked;
+mod clearing;
+mod clones;
 pub(crate) mod datasets;
+mod dependents;
+mod destroying;
 pub(crate) mod effects;
 pub(crate) mod following;
 pub(crate) mod listing;
 pub(crate) mod names;
 pub(crate) mod owners;
 pub(crate) mod properties;
+mod rollback;
 pub(crate) mod volumes;
