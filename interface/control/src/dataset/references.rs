@@ -1,6 +1,6 @@
 //! `zfs hold`, `release`, `holds` and `bookmark`: what keeps snapshots from being destroyed, and what remembers them.
 
-use crate::dataset::datasets::once_nobody_looks;
+use crate::dataset::destroying::once_nobody_looks;
 use crate::dataset::names::{descendants, filesystem_of};
 use crate::dataset::properties::text_of;
 use crate::failure::{self, because};

@@ -12,10 +12,9 @@ use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
 use crate::dir::Dir;
 use crate::meta::{Usage, bump};
-use crate::traverse::Walk;
 use crate::{DslError, changed, features, names};
 use dmu::Tx;
-use ondisk::{BlockPtr, dd_used, ds_flags};
+use ondisk::{dd_used, ds_flags};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -149,12 +148,7 @@ impl Destruction {
             if clones == 0 {
                 continue;
             }
-            let mut objects = Vec::new();
-            self.tree.meta.zap(clones)?.for_each(|entry| {
-                objects.push(entry.first_integer);
-                Ok(())
-            })?;
-            for object in objects {
+            for object in self.tree.meta.integers(clones)? {
                 let clone = self.tree.dataset(object)?;
                 if self.tree.origin_txg(&clone.dir)? > mintxg {
                     Deadlist::open(&self.tree.meta, clone.phys().ds_deadlist_obj)?.remove_key(mintxg, tx)?;
@@ -247,11 +241,7 @@ impl Destruction {
         let own = dir.phys();
         let usage = Usage::new(own.dd_used_bytes, own.dd_compressed_bytes, own.dd_uncompressed_bytes);
         dir.charge(dd_used::HEAD, -usage, tx)?;
-        if self.tree.meta.services.feature_enabled(features::ASYNC_DESTROY) {
-            self.freeing.queue(&phys.ds_bp, phys.ds_prev_snap_txg, usage, tx)?;
-        } else {
-            self.free_now(head.object, &phys.ds_bp, phys.ds_prev_snap_txg, tx)?;
-        }
+        self.freeing.give_up(head.object, (&phys.ds_bp, phys.ds_prev_snap_txg), usage, tx)?;
         dir.update(tx, |phys| phys.dd_head_dataset_obj = 0)?;
         self.tree.meta.free_object(phys.ds_snapnames_zapobj, tx)?;
         self.tree.forget(head);
@@ -261,19 +251,6 @@ impl Destruction {
             Some(origin) if self.is_deferred_and_unused(&origin)? => self.destroy_snapshot(&origin, false, tx),
             _ => Ok(()),
         }
-    }
-
-    /// Frees all blocks of a dataset in this txg, for pools without the feature to do it in steps.
-    fn free_now(&self, object: u64, root: &BlockPtr, after: u64, tx: &Tx) -> Result<(), DslError> {
-        let io = &*self.tree.meta.io;
-        let walk = Walk { skip_unreadable: true, ..Walk::all(io, object, root, after) };
-        walk.run(&mut |bp| {
-            if !bp.is_embedded() {
-                io.free(tx.txg(), bp);
-            }
-            Ok(())
-        })?;
-        Ok(())
     }
 
     fn is_deferred_and_unused(&self, snapshot: &Dataset) -> Result<bool, DslError> {
@@ -341,12 +318,7 @@ impl Destruction {
         if table == 0 {
             return Ok(());
         }
-        let mut sets = Vec::new();
-        self.tree.meta.zap(table)?.for_each(|entry| {
-            sets.push(entry.first_integer);
-            Ok(())
-        })?;
-        for set in sets {
+        for set in self.tree.meta.integers(table)? {
             self.tree.meta.free_object(set, tx)?;
         }
         self.tree.meta.free_object(table, tx)
