@@ -39,7 +39,7 @@ pub enum DslError {
     NotAncestor,
     /// The dataset is no clone.
     NotClone,
-    /// A snapshot of this name would be there twice.
+    /// A snapshot or bookmark of this name would be there twice.
     Conflict(String),
     /// Not possible in this txg, but in the next.
     Again,

@@ -1,8 +1,10 @@
 //! Promoting clones: the snapshots up to the one that a clone was made from become its own, and the file system or volume that had them becomes
 //! its clone (OpenZFS: `dsl_dataset_promote_sync`).
 //!
-//! No block changes, and no snapshot gets another one before it: only directories, links between snapshots and clones, and the sums of space do.
+//! No block changes, and no snapshot gets another one before it: only directories, links between snapshots and clones, bookmarks of what changes
+//! hands, and the sums of space do.
 
+use super::bookmarks::{Bookmarks, Stored};
 use super::limits::Limits;
 use super::tree::Tree;
 use crate::dataset::Dataset;
@@ -30,6 +32,8 @@ pub(super) struct Promoted {
     first: Arc<Dataset>,
     /// Snapshot that the oldest of those that change hands came from.
     before: Arc<Dataset>,
+    /// Bookmarks of the other one that go along with the snapshots.
+    bookmarks: Vec<Stored>,
     sums: Sums,
 }
 
@@ -49,11 +53,12 @@ pub(crate) struct Promotion {
     tree: Arc<Tree>,
     limits: Arc<Limits>,
     space: Arc<Space>,
+    bookmarks: Arc<Bookmarks>,
 }
 
 impl Promotion {
-    pub(super) fn new(tree: Arc<Tree>, limits: Arc<Limits>, space: Arc<Space>) -> Promotion {
-        Promotion { tree, limits, space }
+    pub(super) fn new(tree: Arc<Tree>, limits: Arc<Limits>, space: Arc<Space>, bookmarks: Arc<Bookmarks>) -> Promotion {
+        Promotion { tree, limits, space, bookmarks }
     }
 
     /// The clone of this name, after a look that it can be promoted.
@@ -76,15 +81,14 @@ impl Promotion {
         if is_temporary || before.dir.phys().dd_clones == 0 || origin.dir.phys().dd_clones == 0 {
             return Err(DslError::Unsupported);
         }
-        self.tree.check_no_bookmarks(&other)?;
-        self.tree.check_no_bookmarks(&clone)?;
         let shared = self.chain(&origin, before.object)?;
         self.check_names(&clone, &other, &shared)?;
+        let bookmarks = self.bookmarks.check_move(&other, &clone, origin.phys().ds_creation_txg)?;
         let own = self.chain(&clone, origin.object)?;
         let first = own.last().cloned().ok_or(DslError::NotFound)?;
         let sums = self.sums((&shared, &own, &self.chain(&other, origin.object)?), &first, &before)?;
         self.space.check_transfer(&origin.dir, &clone.dir, sums.moved.used.max(0) as u64)?;
-        Ok(Promoted { clone, origin, other, shared, first, before, sums })
+        Ok(Promoted { clone, origin, other, shared, first, before, bookmarks, sums })
     }
 
     /// A dataset and those before it up to the one with this object, which is left out (OpenZFS: `snaplist_make`).
@@ -163,7 +167,7 @@ impl Promotion {
 
     /// Promotes the clone.
     pub(super) fn promote(&self, promoted: &Promoted, tx: &Tx) -> Result<(), DslError> {
-        let Promoted { clone, origin, other, shared, sums, .. } = promoted;
+        let Promoted { clone, origin, other, shared, bookmarks, sums, .. } = promoted;
         let passed = origin.phys().ds_next_snap_obj;
         self.relink(promoted, passed, tx)?;
         for snapshot in shared {
@@ -172,6 +176,7 @@ impl Promotion {
             // It is another directory's from now on.
             self.tree.forget(snapshot);
         }
+        self.bookmarks.move_all(bookmarks, other, clone, tx)?;
         let Usage { used, comp, uncomp } = sums.moved;
         let gained = snapshots_gain(&clone.dir, sums.clone_snapshots);
         clone.dir.charge(dd_used::SNAP, Usage { used: gained, comp: 0, uncomp: 0 }, tx)?;

@@ -3,6 +3,7 @@
 //! OpenZFS makes a clone of the snapshot, has it change places with the head, and destroys it with what the head had. Here the head takes over
 //! what the clone would have; on disk it is the same.
 
+use super::bookmarks::Bookmarks;
 use super::freeing::Freeing;
 use super::intent::LiveLogs;
 use super::logs;
@@ -26,11 +27,18 @@ pub(crate) struct Rollback {
     space: Arc<Space>,
     freeing: Arc<Freeing>,
     live_logs: Arc<LiveLogs>,
+    bookmarks: Arc<Bookmarks>,
 }
 
 impl Rollback {
-    pub(super) fn new(tree: Arc<Tree>, space: Arc<Space>, freeing: Arc<Freeing>, live_logs: Arc<LiveLogs>) -> Rollback {
-        Rollback { tree, space, freeing, live_logs }
+    pub(super) fn new(
+        tree: Arc<Tree>,
+        space: Arc<Space>,
+        freeing: Arc<Freeing>,
+        live_logs: Arc<LiveLogs>,
+        bookmarks: Arc<Bookmarks>,
+    ) -> Rollback {
+        Rollback { tree, space, freeing, live_logs, bookmarks }
     }
 
     /// The head and the snapshot of this full name, after a look that the one can go back to the other in this txg.
@@ -47,10 +55,10 @@ impl Rollback {
         if phys.ds_prev_snap_txg >= tx.txg().0 {
             return Err(DslError::Again);
         }
+        self.bookmarks.check_none_after(&head, phys.ds_prev_snap_txg)?;
         if head.holds.load(Ordering::Acquire) > 0 {
             return Err(DslError::Busy);
         }
-        self.tree.check_no_bookmarks(&head)?;
         let quota = head.refquota.load(Ordering::Relaxed);
         if quota != 0 && target.referenced() > quota {
             return Err(DslError::Quota);

@@ -133,14 +133,6 @@ impl Tree {
         }
     }
 
-    /// Refuses what would have to change bookmarks with the snapshots that they stand for, which this does not do yet.
-    pub(super) fn check_no_bookmarks(&self, head: &Dataset) -> Result<(), DslError> {
-        match head.zap(&self.meta)? {
-            Some(zap) if zap.contains("com.delphix:bookmarks")? => Err(DslError::Unsupported),
-            _ => Ok(()),
-        }
-    }
-
     /// True when the directory is a real clone: its origin is not the pool's empty one (OpenZFS: `dsl_dir_is_clone`).
     pub(crate) fn is_clone(&self, dir: &Dir) -> bool {
         let origin = dir.phys().dd_origin_obj;

@@ -49,11 +49,12 @@ impl DslPool {
         )
     }
 
-    /// Makes the snapshots that a clone shares with what it was made from its own, and that one its clone.
+    /// Makes the snapshots that a clone shares with what it was made from its own, with the bookmarks up to the newest of them, and that one its
+    /// clone.
     ///
     /// # Errors
-    /// [`DslError::NotClone`], [`DslError::Conflict`] with the name of a snapshot that the clone has too, [`DslError::Busy`] while one of the snapshots
-    /// is used, [`DslError::NoSpace`] where a quota has no room for them.
+    /// [`DslError::NotClone`], [`DslError::Conflict`] with the name of a snapshot or bookmark that the clone has too, [`DslError::Busy`] while
+    /// one of the snapshots is used, [`DslError::NoSpace`] where a quota has no room for them.
     pub fn promote(self: &Arc<Self>, name: &str) -> Result<(), DslError> {
         let name = name.to_string();
         self.sync_task(move |pool, _| pool.promotion.check(&name), |pool, promoted, tx| pool.promotion.promote(&promoted, tx))
@@ -62,8 +63,9 @@ impl DslPool {
     /// Has a dataset go back to its newest snapshot, by the snapshot's full name. What was written since is lost, also what is not on disk yet.
     ///
     /// # Errors
-    /// [`DslError::NotFound`] without such a snapshot, [`DslError::Exists`] when there is a newer one, [`DslError::Busy`] while the dataset is used,
-    /// [`DslError::Quota`] when it had more than it may refer to, [`DslError::NoSpace`] without room for what is reserved.
+    /// [`DslError::NotFound`] without such a snapshot, [`DslError::Exists`] when there is a newer one or a newer bookmark, [`DslError::Busy`]
+    /// while the dataset is used, [`DslError::Quota`] when it had more than it may refer to, [`DslError::NoSpace`] without room for what is
+    /// reserved.
     pub fn rollback(self: &Arc<Self>, snapshot: &str) -> Result<(), DslError> {
         // In the txg in which the snapshot was taken it is too early.
         until_possible(|| {
