@@ -118,10 +118,10 @@ pub enum Verb {
     },
     /// Go back to a snapshot: what was written since is lost.
     Rollback {
-        /// Destroy newer snapshots.
+        /// Destroy newer snapshots and bookmarks.
         #[arg(short)]
         recursive: bool,
-        /// Destroy newer snapshots and their clones.
+        /// Destroy newer snapshots and bookmarks, and their clones.
         #[arg(short = 'R')]
         clones: bool,
         /// Unmount by force, also what is rolled back.

@@ -189,9 +189,9 @@ pub struct DatasetPromote {
 pub struct DatasetRollback {
     /// Full name of the snapshot to go back to.
     pub name: String,
-    /// `-r`: destroy newer snapshots.
+    /// `-r`: destroy newer snapshots and bookmarks.
     pub recursive: bool,
-    /// `-R`: destroy newer snapshots and their clones.
+    /// `-R`: destroy newer snapshots and bookmarks, and their clones.
     pub clones: bool,
     /// `-f`: unmount by force.
     pub force: bool,

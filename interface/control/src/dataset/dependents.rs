@@ -23,7 +23,7 @@ pub(super) fn dependents_of_all(pool: &OpenPool, names: &[String]) -> Result<Vec
 
 /// File systems and volumes among these that lie in none of the others.
 pub(super) fn roots(names: &[String]) -> Vec<String> {
-    let is_dataset = |name: &&String| !name.contains('@');
+    let is_dataset = |name: &&String| !name.contains(['@', '#']);
     let is_inside = |name: &String| names.iter().filter(is_dataset).any(|other| other != name && is_within(name, other));
     names.iter().filter(|name| is_dataset(name) && !is_inside(name)).cloned().collect()
 }
@@ -65,7 +65,7 @@ mod tests {
     /// If this fails, `zfs destroy -R` unmounts the same file system twice, or leaves one mounted that goes.
     #[test]
     fn roots_are_the_datasets_that_all_others_lie_in() {
-        let names = ["t/a/b", "t/a@s", "t/a", "t/ab", "t/c/d@s", "t/c/d"].map(String::from);
+        let names = ["t/a/b", "t/a@s", "t/a", "t/ab", "t/c/d@s", "t/c/d", "t/e#m"].map(String::from);
         assert_eq!(roots(&names), ["t/a", "t/ab", "t/c/d"]);
         assert!(roots(&names[1..2]).is_empty(), "a snapshot is none");
     }

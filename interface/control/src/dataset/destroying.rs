@@ -31,12 +31,14 @@ pub(super) fn once_nobody_looks<T>(exec: &Exec, mut attempt: impl FnMut() -> Res
     }
 }
 
-/// Destroys datasets and snapshots, in this order, up to the first that stays.
+/// Destroys datasets, snapshots and bookmarks, in this order, up to the first that stays.
 fn destroy_each(pool: &OpenPool, names: &[String]) -> Result<(), Failure> {
     for name in names {
         let gone = once_nobody_looks(pool.pool().exec(), || {
             if name.contains('@') {
                 pool.dsl().destroy_snapshots(std::slice::from_ref(name), false)
+            } else if name.contains('#') {
+                pool.dsl().destroy_bookmark(name)
             } else {
                 pool.dsl().destroy_dataset(name)
             }
@@ -120,7 +122,7 @@ impl Datasets {
         Ok(Response::Destroyed { names, reclaim_bytes })
     }
 
-    /// Destroys datasets and snapshots, in this order, once nobody uses them; what is still there when one stays is mounted again. What lies in
+    /// Destroys datasets, snapshots and bookmarks, in this order, once nobody uses them; what is still there when one stays is mounted again. What lies in
     /// `cleared`, if that is a dataset, nobody uses already.
     pub(super) fn destroy_all(
         &self,

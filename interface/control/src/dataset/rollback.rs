@@ -5,6 +5,7 @@ use crate::dataset::datasets::{Datasets, kind_of};
 use crate::dataset::dependents::dependents_of_all;
 use crate::dataset::destroying::once_nobody_looks;
 use crate::dataset::names::{check_opened, filesystem_of};
+use crate::dataset::references;
 use crate::failure::{self, because};
 use crate::mount::mounts::Directory;
 use crate::pool::OpenPool;
@@ -13,13 +14,15 @@ use control_api::{DatasetRollback, ErrorKind, Failure, Named, Response};
 use dsl::prop::table;
 use dsl::{DatasetHandle, DslError};
 
-/// Newer snapshots that are named when a rollback is refused because of them.
+/// Newer snapshots and bookmarks that are named when a rollback is refused because of them.
 const NAMED_MAX: usize = 32;
 
-/// Snapshots newer than the one that a dataset goes back to, and their clones.
+/// Snapshots and bookmarks newer than the snapshot that a dataset goes back to, and clones of them.
 struct Newer {
     /// Full names of the snapshots, oldest first.
     snapshots: Vec<String>,
+    /// Full names of the bookmarks, oldest first.
+    bookmarks: Vec<String>,
     /// Full names of what depends on them, in an order in which it can be destroyed.
     clones: Vec<String>,
 }
@@ -32,17 +35,27 @@ impl Newer {
         let all = pool.dsl().snapshots(filesystem).map_err(failed)?;
         let newer = all.iter().filter(|snapshot| snapshot.creation_txg > taken);
         let snapshots: Vec<String> = newer.map(|snapshot| format!("{filesystem}@{}", snapshot.name)).collect();
+        let marks = pool.dsl().bookmarks(filesystem).map_err(failed)?;
+        let newer = marks.iter().filter(|mark| mark.creation_txg > taken);
+        let bookmarks = newer.map(|mark| format!("{filesystem}#{}", mark.name)).collect();
         let clones = dependents_of_all(pool, &snapshots)?;
-        Ok(Newer { snapshots, clones })
+        Ok(Newer { snapshots, bookmarks, clones })
+    }
+
+    /// Failure of destroying those that users hold, in OpenZFS's words; without one of them nothing is destroyed.
+    fn held(&self, pool: &OpenPool) -> Result<(), Failure> {
+        let snapshots = self.clones.iter().filter(|name| name.contains('@')).chain(&self.snapshots);
+        let held = snapshots.filter(|name| references::is_held(pool, name));
+        failure::joined(held.map(|name| failure::dataset("destroy", name, &DslError::Held)).collect())
+            .map_err(|failure| failure.advise("'zfs holds' shows who holds a snapshot"))
     }
 
     /// Objection to a rollback that was not told to destroy them, in OpenZFS's words (`rollback_check`).
     fn objection(&self, request: &DatasetRollback) -> Option<Failure> {
         let refused =
             |why: &str, next: String| Some(because(ErrorKind::Busy, format!("cannot rollback to '{}'", request.name), why).advise(next));
-        let may_snapshots = request.recursive || request.clones;
-        if !may_snapshots && !self.snapshots.is_empty() {
-            let mut list: Vec<String> = self.snapshots.iter().take(NAMED_MAX).cloned().collect();
+        let mut list: Vec<String> = self.snapshots.iter().chain(&self.bookmarks).take(NAMED_MAX).cloned().collect();
+        if !request.recursive && !request.clones && !list.is_empty() {
             let is_limited = list.len() == NAMED_MAX;
             list.extend(is_limited.then(|| format!("Output limited to {NAMED_MAX} snapshots/bookmarks")));
             let next = format!("use '-r' to force deletion of the following snapshots and bookmarks:\n{}", list.join("\n"));
@@ -72,6 +85,7 @@ impl Datasets {
         if let Some(failure) = newer.objection(request) {
             return Err(failure);
         }
+        newer.held(&pool)?;
         // Before anything is destroyed for it.
         let filesystem = filesystem_of(&request.name).to_string();
         let handle = pool.dsl().hold(&filesystem).map_err(|error| failure::dataset("open", &filesystem, &error))?;
@@ -82,7 +96,7 @@ impl Datasets {
         let directory = if request.force { Directory::RemoveMade } else { Directory::Keep };
         let purpose = Purpose { what, verb: "rolled back", directory, force: request.force, volumes };
         let cleared = Cleared::clear(self, &pool, std::slice::from_ref(&filesystem), &purpose)?;
-        let newer: Vec<String> = newer.clones.into_iter().chain(newer.snapshots).collect();
+        let newer: Vec<String> = newer.clones.into_iter().chain(newer.snapshots).chain(newer.bookmarks).collect();
         let what = format!("cannot rollback to '{}'", request.name);
         let gone = self.destroy_all(&pool, &newer, Some(&filesystem), (what, request.force));
         let went_back = gone.and_then(|()| go_back(&pool, &filesystem, &request.name));
