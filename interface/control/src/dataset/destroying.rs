@@ -4,6 +4,7 @@ use crate::dataset::clearing::{Cleared, Purpose};
 use crate::dataset::datasets::{Datasets, kind_of};
 use crate::dataset::dependents::{dependents, dependents_of_all, roots};
 use crate::dataset::names::{check_opened, descendants, select_range};
+use crate::dataset::properties::text_of;
 use crate::dataset::references;
 use crate::failure::{self, because};
 use crate::mount::mounts::{Directory, is_within};
@@ -49,6 +50,13 @@ fn destroy_each(pool: &OpenPool, names: &[String]) -> Result<(), Failure> {
         })?;
     }
     Ok(())
+}
+
+/// Snapshots that were marked for destruction and that clones among these started as: they may go with them.
+fn marked_origins(pool: &OpenPool, names: &[String]) -> Vec<String> {
+    let origin = |name: &String| pool.dsl().hold(name).and_then(|handle| handle.origin()).ok().flatten();
+    let is_marked = |snapshot: &String| pool.dsl().hold(snapshot).is_ok_and(|handle| text_of(&handle, "defer_destroy") == "on");
+    names.iter().filter(|name| !name.contains(['@', '#'])).filter_map(origin).filter(is_marked).collect()
 }
 
 /// Failure of destroying what has clones, which are named.
@@ -139,7 +147,7 @@ impl Datasets {
         roots.retain(|root| !is_cleared(root));
         // Those of what stays are browsed there.
         let is_browsed = |name: &str| name.contains('@') && !is_cleared(name) && !roots.iter().any(|root| is_within(name, root));
-        let snapshots: Vec<String> = names.iter().filter(|name| is_browsed(name)).cloned().collect();
+        let snapshots: Vec<String> = names.iter().filter(|name| is_browsed(name)).cloned().chain(marked_origins(pool, names)).collect();
         let purpose = Purpose { what, verb: "destroyed", directory: Directory::Remove, force, volumes: true };
         let cleared = Cleared::clear(self, pool, &roots, &purpose)?;
         let destroyed = pool.mounts.close_snapshots(&snapshots, "destroy").and_then(|()| destroy_each(pool, names));

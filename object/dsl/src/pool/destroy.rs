@@ -222,7 +222,17 @@ impl Destruction {
         if self.tree.meta.zap(head.dir.phys().dd_child_dir_zapobj)?.count() > 0 {
             return Err(DslError::HasChildren);
         }
-        self.bookmarks.check_plain(head)
+        self.bookmarks.check_plain(head)?;
+        self.check_origin(head)
+    }
+
+    /// A look that the origin of a clone that goes can be destroyed, if it goes with that (OpenZFS: `dsl_destroy_head_check_impl`).
+    fn check_origin(&self, head: &Dataset) -> Result<(), DslError> {
+        if !self.tree.is_clone(&head.dir) {
+            return Ok(());
+        }
+        let origin = self.tree.dataset(head.dir.phys().dd_origin_obj)?;
+        if self.is_deferred_with(&origin, 0, 1)? { self.check_destroy_snapshot(&origin, true) } else { Ok(()) }
     }
 
     /// Destroys a file system or volume.
@@ -254,18 +264,19 @@ impl Destruction {
     }
 
     fn is_deferred_and_unused(&self, snapshot: &Dataset) -> Result<bool, DslError> {
-        self.is_deferred_with(snapshot, 0)
+        self.is_deferred_with(snapshot, 0, 0)
     }
 
-    /// True for a snapshot that is marked for destruction and that so many holds keep, and nothing else.
-    fn is_deferred_with(&self, snapshot: &Dataset, holds: u64) -> Result<bool, DslError> {
+    /// True for a snapshot that is marked for destruction and that so many holds and clones keep, and nothing else.
+    fn is_deferred_with(&self, snapshot: &Dataset, holds: u64, clones: u64) -> Result<bool, DslError> {
         let phys = snapshot.phys();
-        Ok(phys.ds_flags & ds_flags::DEFER_DESTROY != 0 && phys.ds_num_children == 1 && snapshot.user_refs(&self.tree.meta)? == holds)
+        let is_marked = phys.ds_flags & ds_flags::DEFER_DESTROY != 0;
+        Ok(is_marked && phys.ds_num_children == 1 + clones && snapshot.user_refs(&self.tree.meta)? == holds)
     }
 
     /// A look that a snapshot whose hold is released can be destroyed, if it goes with that (OpenZFS: `dsl_dataset_user_release_check_one`).
     pub(super) fn check_released(&self, snapshot: &Dataset) -> Result<(), DslError> {
-        if self.is_deferred_with(snapshot, 1)? { self.check_destroy_snapshot(snapshot, true) } else { Ok(()) }
+        if self.is_deferred_with(snapshot, 1, 0)? { self.check_destroy_snapshot(snapshot, true) } else { Ok(()) }
     }
 
     /// Destroys a snapshot of which a hold was released, if nothing keeps it any more that was marked.

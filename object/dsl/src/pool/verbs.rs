@@ -100,7 +100,10 @@ impl DslPool {
         )
     }
 
-    /// Destroys a file system or volume without children and snapshots.
+    /// Destroys a file system or volume without children and snapshots, and with the last clone the snapshot that was marked for that.
+    ///
+    /// # Errors
+    /// [`DslError::HasSnapshots`], [`DslError::HasChildren`], [`DslError::Busy`] while it, or the snapshot that would go with it, is in use.
     pub fn destroy_dataset(self: &Arc<Self>, name: &str) -> Result<(), DslError> {
         let name = name.to_string();
         self.sync_task(move |pool, _| pool.destruction.check_dataset(&name), |pool, head, tx| pool.destruction.destroy_head(&head, tx))

@@ -261,6 +261,24 @@ fn what_goes_back_has_no_bookmarks_of_what_came_later() {
     pool.check_features();
 }
 
+/// If this fails, a snapshot is freed under whoever reads it, with the last clone of it.
+#[test]
+fn a_marked_snapshot_that_is_read_keeps_its_last_clone() {
+    let pool = pool_with_snapshot(63);
+    for clone in ["tank/b", "tank/c"] {
+        pool.dsl.clone_snapshot(clone, "tank/a@s", Vec::new()).expect("clones");
+    }
+    assert_eq!(pool.dsl.destroy_snapshots(&strings(&["tank/a@s"]), true), Ok(()), "it is marked");
+    let handle = pool.dsl.hold("tank/a@s").expect("exists");
+    assert_eq!(pool.dsl.destroy_dataset("tank/c"), Ok(()), "another clone is left");
+    assert_eq!(pool.dsl.destroy_dataset("tank/b"), Err(DslError::Busy));
+    drop(handle);
+    assert_eq!(pool.dsl.destroy_dataset("tank/b"), Ok(()));
+    assert_eq!(pool.dsl.hold("tank/a@s").map(|_| ()), Err(DslError::NotFound));
+    pool.drain();
+    pool.check();
+}
+
 /// If this fails, destroying a snapshot ruins what OpenZFS has counted behind a bookmark.
 #[test]
 fn bookmarks_that_count_or_redact_are_left_alone() {
