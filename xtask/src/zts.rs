@@ -266,17 +266,14 @@ fn output_of(out: &Path, test: &str) -> String {
 }
 
 /// Reasons by what the lines around the first error tell; the first that fits.
-const REASONS: [(&str, &[&str]); 19] = [
+const REASONS: [(&str, &[&str]); 16] = [
     (
         "needs hardware or a service that is not there",
         &["scsi_debug", "modprobe", "exportfs", "Platform does not have", "io_uring support"],
     ),
     ("the kernel module itself", &["/dev/zfs", "ZFS_ABORT"]),
     ("volumes: block devices", &["/dev/zvol", "zvol"]),
-    ("missing: clones", &["zfs clone", "'clone'"]),
-    ("missing: rollback", &["zfs rollback"]),
     ("missing: send and receive", &["zfs send", "zfs receive", "zfs recv"]),
-    ("missing: promote", &["zfs promote"]),
     ("missing: delegation", &["zfs allow", "zfs unallow", "delegation"]),
     ("missing: channel programs", &["zfs program"]),
     ("missing: split", &["zpool split"]),

@@ -95,6 +95,42 @@ pub enum Verb {
         #[arg(value_name = "newbookmark", long_help = "bookmark argument")]
         bookmark: String,
     },
+    /// Make a file system or volume that starts as a snapshot and shares its space.
+    Clone {
+        /// Create missing parents.
+        #[arg(short)]
+        parents: bool,
+        /// property=value.
+        #[arg(short = 'o', value_name = "property=value")]
+        properties: Vec<String>,
+        /// Snapshot.
+        #[arg(value_name = "snapshot", long_help = "source dataset argument")]
+        origin: String,
+        /// Name.
+        #[arg(value_name = "filesystem|volume", long_help = "target dataset argument")]
+        name: String,
+    },
+    /// Give a clone the snapshots that it shares with what it was made from, which becomes its clone.
+    Promote {
+        /// Clone.
+        #[arg(value_name = "clone-filesystem", long_help = "clone filesystem argument")]
+        name: String,
+    },
+    /// Go back to a snapshot: what was written since is lost.
+    Rollback {
+        /// Destroy newer snapshots and bookmarks.
+        #[arg(short)]
+        recursive: bool,
+        /// Destroy newer snapshots and bookmarks, and their clones.
+        #[arg(short = 'R')]
+        clones: bool,
+        /// Unmount by force, also what is rolled back.
+        #[arg(short)]
+        force: bool,
+        /// Snapshot.
+        #[arg(value_name = "snapshot", long_help = "dataset argument")]
+        name: String,
+    },
     /// Mount file systems, or list what is mounted.
     Mount {
         /// All.

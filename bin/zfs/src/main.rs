@@ -18,8 +18,8 @@ use cli::number::nice_bytes;
 use cli::property::{self, DATASET};
 use cli::{Client, Lacking, Stop, done, properties};
 use control_api::{
-    DatasetCreate, DatasetDestroy, DatasetInherit, DatasetRename, DatasetSet, Failure, MountRequest, Request, Response, SnapshotCreate,
-    SnapshotHold, UnmountRequest,
+    DatasetClone, DatasetCreate, DatasetDestroy, DatasetInherit, DatasetPromote, DatasetRename, DatasetRollback, DatasetSet, Failure,
+    MountRequest, Request, Response, SnapshotCreate, SnapshotHold, UnmountRequest,
 };
 use serde_json::{Map, json};
 use std::process::ExitCode;
@@ -34,9 +34,6 @@ fn main() -> ExitCode {
 /// Verbs and options that `zfs` of OpenZFS 2.3 has besides.
 const LACKING: Lacking = Lacking {
     verbs: &[
-        "clone",
-        "promote",
-        "rollback",
         "send",
         "receive",
         "recv",
@@ -84,6 +81,14 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::Release(arguments) => hold(&client, arguments, Request::Release),
         Verb::Holds(arguments) => holds::run(&client, &arguments),
         Verb::Bookmark { source, bookmark } => bookmark::run(&client, &source, &bookmark),
+        Verb::Clone { parents, properties, origin, name } => {
+            let properties = cli::properties(DATASET, &properties)?;
+            Ok(done(&client, &Request::DatasetClone(DatasetClone { origin, name, properties, parents }))?)
+        }
+        Verb::Promote { name } => Ok(done(&client, &Request::DatasetPromote(DatasetPromote { name }))?),
+        Verb::Rollback { recursive, clones, force, name } => {
+            Ok(done(&client, &Request::DatasetRollback(DatasetRollback { name, recursive, clones, force }))?)
+        }
         Verb::Mount { all, overlay, options, names, recursive, json, verbose } => {
             if names.len() > 1 && !recursive {
                 return Err(Stop::usage("too many arguments"));
@@ -163,6 +168,7 @@ fn destroy(client: &Client, arguments: &args::Destroy) -> Result<u8, Failure> {
     let request = DatasetDestroy {
         name: arguments.name.clone(),
         recursive,
+        clones: arguments.recursive_clones,
         force: arguments.force,
         dry_run: arguments.dry_run,
         defer: arguments.defer,

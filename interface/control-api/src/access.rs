@@ -55,6 +55,9 @@ impl Request {
             | Request::Hold(_)
             | Request::Release(_)
             | Request::Bookmark(_)
+            | Request::DatasetClone(_)
+            | Request::DatasetPromote(_)
+            | Request::DatasetRollback(_)
             | Request::Unmount(_)
             | Request::ProviderList
             | Request::ProviderLoad(_)
@@ -109,6 +112,9 @@ impl Request {
             Request::Hold(request) => format!("cannot hold snapshot '{}'", request.name),
             Request::Release(request) => format!("cannot release hold from snapshot '{}'", request.name),
             Request::Bookmark(request) => format!("cannot create bookmark '{}'", request.bookmark),
+            Request::DatasetClone(request) => format!("cannot create '{}'", request.name),
+            Request::DatasetPromote(request) => format!("cannot promote '{}'", request.name),
+            Request::DatasetRollback(request) => format!("cannot rollback to '{}'", request.name),
             Request::Mount(request) => pools("mount", request.name.as_slice()),
             Request::Unmount(request) => pools("unmount", request.target.as_slice()),
             Request::Stop => "cannot stop the daemon".to_string(),

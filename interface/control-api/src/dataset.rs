@@ -34,6 +34,9 @@ pub struct DatasetDestroy {
     pub name: String,
     /// `-r`: everything below too.
     pub recursive: bool,
+    /// `-R`: everything below, and clones wherever they are.
+    #[serde(default)]
+    pub clones: bool,
     /// `-f`: unmount by force.
     pub force: bool,
     /// `-n`: only check, and answer what would be destroyed.
@@ -156,6 +159,42 @@ pub struct DatasetRename {
     /// `-u`: what is mounted stays where it is.
     #[serde(default)]
     pub no_unmount: bool,
+}
+
+/// `zfs clone`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DatasetClone {
+    /// Full name of the snapshot that the clone starts as.
+    pub origin: String,
+    /// Full name of the clone.
+    pub name: String,
+    /// `-o`: properties to set.
+    pub properties: BTreeMap<String, String>,
+    /// `-p`: create missing parents, and do not mind if the clone exists.
+    pub parents: bool,
+}
+
+/// `zfs promote`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DatasetPromote {
+    /// Name of the clone.
+    pub name: String,
+}
+
+/// `zfs rollback`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DatasetRollback {
+    /// Full name of the snapshot to go back to.
+    pub name: String,
+    /// `-r`: destroy newer snapshots and bookmarks.
+    pub recursive: bool,
+    /// `-R`: destroy newer snapshots and bookmarks, and their clones.
+    pub clones: bool,
+    /// `-f`: unmount by force.
+    pub force: bool,
 }
 
 /// `zfs mount`.

@@ -139,6 +139,12 @@ pub enum Request {
     Holds(HoldsQuery),
     /// `zfs bookmark`.
     Bookmark(BookmarkCreate),
+    /// `zfs clone`.
+    DatasetClone(DatasetClone),
+    /// `zfs promote`.
+    DatasetPromote(DatasetPromote),
+    /// `zfs rollback`.
+    DatasetRollback(DatasetRollback),
     /// `zfs mount`; answers [`Response::Mounts`] when nothing is named.
     Mount(MountRequest),
     /// `zfs unmount`.

@@ -29,6 +29,9 @@ pub(crate) fn changed_pool(request: &Request) -> Option<&str> {
         Request::DatasetRename(request) => &request.from,
         Request::Hold(request) | Request::Release(request) => &request.name,
         Request::Bookmark(request) => &request.bookmark,
+        Request::DatasetClone(request) => &request.name,
+        Request::DatasetPromote(request) => &request.name,
+        Request::DatasetRollback(request) => &request.name,
         _ => return None,
     };
     name.split(['/', '@', '#']).next()

@@ -59,6 +59,12 @@ impl Control {
             Request::Release(request) => references::release(&self.pools, request),
             Request::Holds(query) => references::holds(&self.pools, query),
             Request::Bookmark(request) => references::bookmark(&self.pools, request),
+            Request::DatasetClone(request) => {
+                let what = || format!("cannot create '{}'", request.name);
+                effects::around(what, effects::of_dataset(&request.properties), || self.datasets.clone_snapshot(request))
+            }
+            Request::DatasetPromote(request) => self.datasets.promote(request),
+            Request::DatasetRollback(request) => self.datasets.roll_back(request),
             Request::Mount(request) => self.mounter.mount(request),
             Request::Unmount(request) => self.unmounter.unmount(request),
             Request::Direct(query) => direct::query(&self.pools, query),

@@ -115,6 +115,11 @@ impl Dataset {
     pub(crate) fn referenced(&self) -> u64 {
         self.referenced.load(Ordering::Relaxed)
     }
+    /// Space of all that it refers to.
+    pub(crate) fn contents(&self) -> Usage {
+        let phys = self.phys.lock();
+        Usage::new(phys.ds_referenced_bytes, phys.ds_compressed_bytes, phys.ds_uncompressed_bytes)
+    }
     pub(crate) fn unique(&self) -> u64 {
         self.unique.load(Ordering::Relaxed)
     }
@@ -184,6 +189,13 @@ impl Dataset {
             meta.services.feature_add(guid, -1, tx)?;
         }
         Ok(())
+    }
+
+    /// Counts the dataset among the users of exactly those features that `other` is counted for, whose blocks it has from now on.
+    pub(crate) fn take_features_of(&self, meta: &Meta, other: &Dataset, tx: &Tx) -> Result<(), DslError> {
+        let kept = other.features();
+        features::PER_DATASET.iter().filter(|guid| kept & features::bit(guid) == 0).try_for_each(|guid| self.deactivate(meta, guid, tx))?;
+        self.activate(meta, kept, tx)
     }
 
     /// Takes the dataset off the counts of all its features, before it is freed.

@@ -203,6 +203,18 @@ impl Dir {
         })
     }
 
+    /// Table of the clones of this directory's snapshots, made when there is none.
+    pub(crate) fn clones_table(&self, meta: &Meta, tx: &Tx) -> Result<u64, DslError> {
+        match self.phys().dd_clones {
+            0 => {
+                let clones = meta.create_zap(ObjectType::DSL_CLONES, tx)?;
+                self.update(tx, |phys| phys.dd_clones = clones)?;
+                Ok(clones)
+            }
+            clones => Ok(clones),
+        }
+    }
+
     /// Sets the quota.
     pub(crate) fn set_quota(&self, bytes: u64, tx: &Tx) -> Result<(), DslError> {
         self.update(tx, |phys| phys.dd_quota = bytes)

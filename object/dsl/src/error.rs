@@ -37,6 +37,10 @@ pub enum DslError {
     TagTooLong,
     /// The bookmark's source is no earlier point of what the dataset was.
     NotAncestor,
+    /// The dataset is no clone.
+    NotClone,
+    /// A snapshot or bookmark of this name would be there twice.
+    Conflict(String),
     /// Not possible in this txg, but in the next.
     Again,
     /// A snapshot was given where a file system or volume is wanted.
@@ -93,6 +97,8 @@ impl fmt::Display for DslError {
             DslError::NoSuchTag => "no such tag on this dataset",
             DslError::TagTooLong => "tag too long",
             DslError::NotAncestor => "source is not an ancestor of the new bookmark's dataset",
+            DslError::NotClone => "not a cloned filesystem",
+            DslError::Conflict(name) => return write!(f, "conflicting snapshot '{name}'"),
             DslError::Again => "try again in the next transaction group",
             DslError::IsSnapshot => "operation not applicable to snapshots",
             DslError::NotSnapshot => "operation applicable to snapshots only",

@@ -380,6 +380,16 @@ impl DatasetHandle {
         let _config = self.pool.config();
         self.pool.tree.snapshots_of(&self.dataset)
     }
+    /// Full names of the clones of the snapshot, sorted.
+    pub fn clones(&self) -> Result<Vec<String>, DslError> {
+        let _config = self.pool.config();
+        self.pool.tree.clone_names(&self.dataset)
+    }
+    /// Full name of the snapshot that the dataset is a clone of; None for what is no clone.
+    pub fn origin(&self) -> Result<Option<String>, DslError> {
+        let _config = self.pool.config();
+        self.pool.tree.origin_name(&self.dataset)
+    }
     /// Holds one of its snapshots by the part behind `@`.
     pub fn hold_snapshot(&self, name: &str) -> Result<DatasetHandle, DslError> {
         let _config = self.pool.config();

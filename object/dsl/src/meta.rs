@@ -77,6 +77,15 @@ impl Meta {
     pub(crate) fn zap(&self, object: u64) -> Result<Zap, DslError> {
         Ok(Zap::hold(&self.objset, ObjectId(object))?)
     }
+    /// First integers of all entries of a ZAP: the objects that it names.
+    pub(crate) fn integers(&self, object: u64) -> Result<Vec<u64>, DslError> {
+        let mut integers = Vec::new();
+        self.zap(object)?.for_each(|entry| {
+            integers.push(entry.first_integer);
+            Ok(())
+        })?;
+        Ok(integers)
+    }
     pub(crate) fn create_zap(&self, kind: ObjectType, tx: &Tx) -> Result<u64, DslError> {
         Ok(zap::create(&self.objset, kind, tx)?.0)
     }

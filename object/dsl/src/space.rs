@@ -87,6 +87,25 @@ impl Space {
         Ok(())
     }
 
+    /// Checks that a refreservation is still possible once nothing is the head's own any more (OpenZFS: `dsl_dataset_snapshot_reserve_space`).
+    pub(crate) fn check_promise(&self, head: &Dataset) -> Result<(), DslError> {
+        let wanted = head.unique().min(head.reserved());
+        if wanted > head.dir.available(self.pool_bytes(false), None) { Err(DslError::NoSpace) } else { Ok(()) }
+    }
+
+    /// Checks that there is room at `to` for bytes that are at `from` until then; what is above both has them either way (OpenZFS:
+    /// `dsl_dir_transfer_possible`).
+    pub(crate) fn check_transfer(&self, from: &Arc<Dir>, to: &Arc<Dir>, bytes: u64) -> Result<(), DslError> {
+        let mut ancestor = Some(to.clone());
+        while let Some(candidate) = &ancestor
+            && !from.is_within(candidate)
+        {
+            ancestor = candidate.parent();
+        }
+        let shared = ancestor.map(|ancestor| (ancestor.object, bytes));
+        if to.available(self.pool_bytes(false), shared) < bytes { Err(DslError::NoSpace) } else { Ok(()) }
+    }
+
     fn room(&self) -> Verdict {
         let deferred = self.meta.services.space().deferred_bytes;
         let offered = self.pool_bytes(false).saturating_sub(deferred);

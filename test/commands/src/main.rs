@@ -9,6 +9,7 @@
 
 mod attributes;
 mod beside;
+mod branches;
 mod campaign;
 mod coherency;
 mod daemon;
@@ -116,6 +117,9 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "dataset: snapshots", needs: MOUNTS, run: datasets::snapshots },
     Scenario { name: "dataset: holds, and destruction that waits for them", needs: NOTHING, run: references::holds },
     Scenario { name: "dataset: bookmarks", needs: NOTHING, run: references::bookmarks },
+    Scenario { name: "dataset: holds and bookmarks beside clones and rollbacks", needs: NOTHING, run: references::beside_clones },
+    Scenario { name: "dataset: clones, promoted, destroyed with what they were made from", needs: MOUNTS, run: branches::clones },
+    Scenario { name: "dataset: back to a snapshot", needs: MOUNTS, run: branches::rollbacks },
     Scenario { name: "dataset: mount directories follow", needs: MOUNTS, run: datasets::directories },
     Scenario { name: "mounts: what is forced ends", needs: MOUNTS, run: mounts::forced_ends },
     Scenario { name: "mounts: places, notices, options", needs: MOUNTS, run: mounts::places },

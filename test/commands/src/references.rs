@@ -101,3 +101,46 @@ pub fn bookmarks(world: &World) -> Result<(), Failure> {
     world.ok("zpool get -H -o value feature@bookmarks tank")?.prints("enabled")?;
     judged(world)
 }
+
+fn bookmarks_are(world: &World, expected: &str) -> Result<(), Failure> {
+    world.ok("zfs list -H -o name -t bookmark -r tank")?.prints(expected).map(drop)
+}
+
+/// Holds and bookmarks go along with a clone that is promoted, and stand in the way of rollbacks.
+pub fn beside_clones(world: &World) -> Result<(), Failure> {
+    pool(world)?;
+    world.ok("zfs snapshot tank/a@one")?;
+    world.ok("zfs hold keep tank/a@one")?;
+    world.ok("zfs bookmark tank/a@one #m")?;
+    world.ok("zfs clone tank/a@one tank/c")?;
+    world.ok("zfs bookmark tank/a@one tank/c#m")?;
+    world.refused("zfs promote tank/c", 1, "cannot promote 'tank/c': conflicting snapshot 'm' from parent 'tank/a@one'")?;
+    bookmarks_are(world, "tank/a#m\ntank/c#m")?;
+    world.ok("zfs destroy tank/c#m")?;
+    world.ok("zfs promote tank/c")?;
+    bookmarks_are(world, "tank/c#m")?;
+    same("the hold", listed(world, "tank/c@one")?, "tank/c@one keep".to_string())?;
+    judged(world)?;
+    world.ok("zfs snapshot tank/c@two")?;
+    world.ok("zfs bookmark tank/c@two #two")?;
+    world.ok("zfs destroy tank/c@two")?;
+    let newer = "use '-r' to force deletion of the following snapshots and bookmarks:\ntank/c#two\n";
+    world
+        .refused("zfs rollback tank/c@one", 1, "cannot rollback to 'tank/c@one': more recent snapshots or bookmarks exist")?
+        .says(newer)?;
+    world.ok("zfs snapshot tank/c@three tank/c@four")?;
+    world.ok("zfs hold keep tank/c@four")?;
+    world.refused("zfs rollback -r tank/c@one", 1, "cannot destroy 'tank/c@four': dataset is busy")?;
+    world.ok("zfs list -H -o name -t snapshot -r tank/c")?.prints("tank/c@one\ntank/c@four\ntank/c@three")?;
+    bookmarks_are(world, "tank/c#m\ntank/c#two")?;
+    world.ok("zfs release keep tank/c@four")?;
+    world.ok("zfs rollback -r tank/c@one")?;
+    world.ok("zfs list -H -o name -t snapshot -r tank")?.prints("tank/c@one")?;
+    bookmarks_are(world, "tank/c#m")?;
+    world.ok("zfs destroy tank/a/b")?;
+    world.ok("zfs destroy tank/a")?;
+    world.ok("zfs destroy -d tank/c@one")?;
+    world.ok("zfs release keep tank/c@one")?;
+    world.refused("zfs list tank/c@one", 1, "dataset does not exist")?;
+    judged(world)
+}

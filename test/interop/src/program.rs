@@ -121,6 +121,7 @@ impl<'a> Program<'a> {
         if self.size.huge {
             self.huge()?;
         }
+        self.branches()?;
         self.datasets_that_go("lz4")
     }
 
@@ -133,6 +134,7 @@ impl<'a> Program<'a> {
         self.tree("copies", &[("copies", "3"), ("recordsize", "8K")], 8 << 10)?;
         self.large_directory()?;
         self.volumes()?;
+        self.branches()?;
         self.datasets_that_go("gzip-1")
     }
 
@@ -218,6 +220,40 @@ impl<'a> Program<'a> {
             write(&zfs, &node, index << 20, &bytes)?;
         }
         self.expected.add_digest(format!("{}/gib", self.name("huge")), HUGE_BYTES, manifest::hex(&sha.finalize()));
+        Ok(())
+    }
+
+    /// Makes clones, one of which is promoted, and a file system that goes back to a snapshot.
+    fn branches(&mut self) -> Result<(), Failure> {
+        let dsl = self.pool.dsl().clone();
+        let (trunk, branch, twig) = (self.name("trunk"), self.name("branch"), self.name("twig"));
+        self.tree("trunk", &[], 128 << 10)?;
+        for snapshot in [format!("{trunk}@a"), format!("{trunk}@b")] {
+            self.another(&trunk, snapshot.rsplit('@').next().unwrap_or_default())?;
+            dsl.snapshot(std::slice::from_ref(&snapshot), Vec::new())?;
+            self.expected.copy(&trunk, &snapshot);
+        }
+        for (clone, origin) in [(&branch, "a"), (&twig, "b")] {
+            let origin = format!("{trunk}@{origin}");
+            dsl.clone_snapshot(clone, &origin, Vec::new())?;
+            self.expected.copy(&origin, clone);
+            self.another(clone, "own")?;
+        }
+        dsl.promote(&branch).map_err(|error| format!("promote {branch}: {error}"))?;
+        self.expected.rename(&format!("{trunk}@a"), &format!("{branch}@a"));
+        self.another(&trunk, "lost")?;
+        dsl.rollback(&format!("{trunk}@b")).map_err(|error| format!("rollback {trunk}: {error}"))?;
+        self.expected.forget_file(&format!("{trunk}/lost"));
+        Ok(())
+    }
+
+    /// Adds a file to a dataset.
+    fn another(&mut self, dataset: &str, name: &str) -> Result<(), Failure> {
+        let zfs = driver::open(self.pool, dataset)?;
+        let root = zfs.node(zfs.root())?;
+        let bytes = content(200_000, self.random.next_u64(), Kind::Half);
+        drop(new_file(&zfs, &root, name.as_bytes(), &bytes)?);
+        self.expected.add(dataset, &Shadow { files: [(format!("/{name}"), bytes)].into() });
         Ok(())
     }
 

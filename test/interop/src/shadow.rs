@@ -72,6 +72,13 @@ impl Expected {
         let start = format!("{dataset}/");
         self.files.retain(|path, _| !path.starts_with(&start));
     }
+    /// Notes that a snapshot or clone has what a dataset or snapshot has now.
+    pub fn copy(&mut self, from: &str, to: &str) {
+        let start = format!("{from}/");
+        let copied = self.files.iter().filter_map(|(path, file)| Some((format!("{to}/{}", path.strip_prefix(&start)?), file.clone())));
+        let copies: Vec<_> = copied.collect();
+        self.files.extend(copies);
+    }
     /// Forgets one file.
     pub fn forget_file(&mut self, path: &str) {
         self.files.remove(path);

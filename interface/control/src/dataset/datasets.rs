@@ -1,10 +1,9 @@
 //! `zfs …`: datasets, their properties and snapshots.
 
 use crate::dataset::following::{Follower, Following};
-use crate::dataset::names::{check_name, descendants, filesystem_of, nameless, select_range, target_of};
+use crate::dataset::names::{check_name, descendants, filesystem_of, nameless, target_of};
 use crate::dataset::owners;
 use crate::dataset::properties::new_filesystem;
-use crate::dataset::references;
 use crate::dataset::volumes::{self, NewVolume, Refusal};
 use crate::failure::{self, because};
 use crate::mount::enclosed::check_new_place;
@@ -14,51 +13,12 @@ use crate::mount::unmounting::Unmounter;
 use crate::mount::wish::Wish;
 use crate::pool::{OpenPool, Pools};
 use crate::requests::done;
-use control_api::{
-    DatasetCreate, DatasetDestroy, DatasetInherit, DatasetRename, DatasetSet, ErrorKind, Failure, Named, Remark, Response, SnapshotCreate,
-    name_objection,
-};
+use control_api::{DatasetCreate, DatasetInherit, DatasetRename, DatasetSet, ErrorKind, Failure, Remark, Response, SnapshotCreate};
 use dsl::prop::table;
 use dsl::{CreateDataset, DatasetHandle, DslError};
-use exec::Exec;
 use ondisk::ObjsetType;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// Destroys datasets and snapshots, in this order, up to the first that stays.
-fn destroy_each(pool: &OpenPool, names: &[String]) -> Result<(), Failure> {
-    for name in names {
-        let gone = once_nobody_looks(pool.pool().exec(), || {
-            if name.contains('@') {
-                pool.dsl().destroy_snapshots(std::slice::from_ref(name), false)
-            } else {
-                pool.dsl().destroy_dataset(name)
-            }
-        });
-        gone.map_err(|error| match error {
-            DslError::Held => references::held(pool, std::slice::from_ref(name)),
-            other => failure::dataset("destroy", name, &other),
-        })?;
-    }
-    Ok(())
-}
-
-/// Nanoseconds for which a dataset that is to go may still be looked at.
-const LOOK_NS: u64 = 2_000_000_000;
-/// Nanoseconds between two attempts.
-const AGAIN_NS: u64 = 5_000_000;
-
-/// Repeats what is refused because somebody holds the dataset. A user's hold is another error: these are the daemon's own, of statistics that are
-/// being gathered, or of the last answer of a mount that is gone already.
-pub(crate) fn once_nobody_looks<T>(exec: &Exec, mut attempt: impl FnMut() -> Result<T, DslError>) -> Result<T, DslError> {
-    let until = exec.now_ns().saturating_add(LOOK_NS);
-    loop {
-        match attempt() {
-            Err(DslError::Busy) if exec.now_ns() < until => exec.sleep_ns(AGAIN_NS),
-            result => return result,
-        }
-    }
-}
 
 /// Creation, changes and destruction of datasets; mounts follow.
 pub(crate) struct Datasets {
@@ -106,21 +66,25 @@ impl Datasets {
         // Somebody may give it another name meanwhile.
         let above = pool.dsl().hold(parent).ok();
         pool.dsl().create_dataset(&request.name, options).map_err(|error| match error {
-            DslError::NotFound => because(ErrorKind::NotFound, format!("cannot create '{}'", request.name), "parent does not exist")
-                .advise("use '-p' to create missing parents"),
+            DslError::NotFound => parentless(&request.name),
             other => failure::dataset("create", &request.name, &other),
         })?;
         if request.no_mount || request.volume {
             return Ok(created);
         }
-        let turn = self.mounter.turn();
         let name = above.map_or_else(|| request.name.clone(), |above| request.name.replacen(parent, &above.name(), 1));
-        failure::joined(self.mounter.mount_wishes(&turn, vec![Wish::by_itself(&pool, &name)])).map_err(|failure| {
+        self.mount_new(&pool, &name)?;
+        Ok(created)
+    }
+
+    /// Mounts what was just made, unless it is not meant to be (OpenZFS: `zfs_mount_and_share`).
+    pub(super) fn mount_new(&self, pool: &Arc<OpenPool>, name: &str) -> Result<(), Failure> {
+        let turn = self.mounter.turn();
+        failure::joined(self.mounter.mount_wishes(&turn, vec![Wish::by_itself(pool, name)])).map_err(|failure| {
             let next = failure.next.map(|next| format!("\n{next}")).unwrap_or_default();
             let why = format!("{}{next}\nfilesystem successfully created, but not mounted", failure.why);
             because(ErrorKind::NotMounted, failure.what, why)
-        })?;
-        Ok(created)
+        })
     }
 
     pub(crate) fn set(&self, request: &DatasetSet) -> Result<Response, Failure> {
@@ -211,72 +175,6 @@ impl Datasets {
         Ok(done())
     }
 
-    pub(crate) fn destroy(&self, request: &DatasetDestroy) -> Result<Response, Failure> {
-        if request.name.contains('#') {
-            return references::destroy_bookmark(&self.pools, request);
-        }
-        let pool = self.pools.pool_of(&request.name, "destroy")?;
-        if request.name.contains('@') {
-            return destroy_snapshots(&pool, request);
-        }
-        // Only snapshots go later.
-        if let (true, Some(why)) = (request.defer, name_objection(&request.name, Named::Snapshot, false)) {
-            return Err(because(ErrorKind::Invalid, format!("cannot open '{}'", request.name), why));
-        }
-        let failed = |error: DslError| failure::dataset("destroy", &request.name, &error);
-        // The pool's own file system stays: everything in it goes.
-        let is_pool = !request.name.contains('/');
-        if is_pool && !request.recursive {
-            let next = "use 'zfs destroy -r {}' to destroy all datasets in the pool\nuse 'zpool destroy {}' to destroy the pool itself";
-            return Err(because(ErrorKind::Invalid, format!("cannot destroy '{}'", request.name), "operation does not apply to pools")
-                .advise(next.replace("{}", &request.name)));
-        }
-        let handle = pool.dsl().hold(&request.name).map_err(failed)?;
-        let reclaim_bytes = handle.space().used;
-        let is_volume = kind_of(&handle) == table::VOLUME;
-        drop(handle);
-        let datasets = descendants(&pool, &request.name)?;
-        let mut names = Vec::new();
-        for dataset in datasets.iter().rev() {
-            let snapshots = pool.dsl().snapshots(dataset).map_err(failed)?;
-            names.extend(snapshots.into_iter().map(|snapshot| format!("{dataset}@{}", snapshot.name)));
-            names.extend(Some(dataset.clone()).filter(|dataset| !is_pool || *dataset != request.name));
-        }
-        if !request.recursive && names.len() > 1 {
-            // The dataset itself comes last.
-            let others = names[..names.len() - 1].join("\n");
-            let has_children = if is_volume { "volume has children" } else { "filesystem has children" };
-            return Err(because(ErrorKind::Busy, format!("cannot destroy '{}'", request.name), has_children)
-                .advise(format!("use '-r' to destroy the following datasets:\n{others}")));
-        }
-        if !request.dry_run {
-            let what = format!("cannot destroy '{}'", request.name);
-            let _away = pool.volumes.leave(pool.pool().exec(), &request.name, what, request.force)?;
-            let turn = self.mounter.turn();
-            let _bar = pool.mounts.bar(&request.name, "destroyed", false)?;
-            // What leaves first comes back last, if it stays after all.
-            let mut left = Vec::new();
-            let mut outcome = Ok(());
-            for tree in datasets.iter().filter(|name| if is_pool { name.matches('/').count() == 1 } else { **name == request.name }) {
-                match self.unmounter.unmount_tree(&turn, &pool, tree, request.force, Directory::Remove) {
-                    Ok(wishes) => left.extend(wishes.into_iter().rev()),
-                    Err(failure) => {
-                        outcome = Err(failure);
-                        break;
-                    }
-                }
-            }
-            drop(turn);
-            if let Err(failure) = outcome.and_then(|()| destroy_each(&pool, &names)) {
-                // Those that are still there go on where they were.
-                left.retain(|wish| pool.dsl().hold(&wish.name).is_ok());
-                self.mounter.put_back(&self.mounter.turn(), left);
-                return Err(failure);
-            }
-        }
-        Ok(Response::Destroyed { names, reclaim_bytes })
-    }
-
     /// Refuses a new name in another pool, or below a dataset that is not there and is not to be made (OpenZFS: `check_parents`).
     fn check_new_parent(&self, pool: &Arc<OpenPool>, request: &DatasetRename) -> Result<(), Failure> {
         if !Arc::ptr_eq(pool, &self.pools.pool_of(&request.to, "create")?) {
@@ -285,8 +183,7 @@ impl Datasets {
         }
         let parent = request.to.rsplit_once('/').map_or("", |(parent, _)| parent);
         if !request.parents && pool.dsl().hold(parent).is_err() {
-            return Err(because(ErrorKind::NotFound, format!("cannot create '{}'", request.to), "parent does not exist")
-                .advise("use '-p' to create missing parents"));
+            return Err(parentless(&request.to));
         }
         Ok(())
     }
@@ -341,6 +238,11 @@ impl Datasets {
     }
 }
 
+/// Failure of making a dataset below what is not there.
+pub(super) fn parentless(name: &str) -> Failure {
+    because(ErrorKind::NotFound, format!("cannot create '{name}'"), "parent does not exist").advise("use '-p' to create missing parents")
+}
+
 fn dry_create(pool: &OpenPool, name: &str, parent: &str) -> Result<(), Failure> {
     if pool.dsl().hold(name).is_ok() {
         return Err(failure::dataset("create", name, &DslError::Exists));
@@ -357,37 +259,6 @@ fn culprit<'a>(pool: &OpenPool, names: &'a [String], error: &DslError) -> Option
         _ => false,
     };
     names.iter().map(String::as_str).find(|name| is_it(name))
-}
-
-/// Destroys snapshots: `fs@a`, `fs@a,b`, `fs@a%c`, `fs@%c`, `fs@a%`.
-fn destroy_snapshots(pool: &OpenPool, request: &DatasetDestroy) -> Result<Response, Failure> {
-    let (filesystem, list) = request.name.split_once('@').unwrap_or((&request.name, ""));
-    let filesystems = if request.recursive { descendants(pool, filesystem)? } else { vec![filesystem.to_string()] };
-    let mut names = Vec::new();
-    for filesystem in filesystems {
-        let known = pool.dsl().snapshots(&filesystem).map_err(|error| failure::dataset("destroy", &request.name, &error))?;
-        let known: Vec<String> = known.into_iter().map(|snapshot| snapshot.name).collect();
-        for word in list.split(',') {
-            names.extend(select_range(&known, word).into_iter().map(|name| format!("{filesystem}@{name}")));
-        }
-    }
-    if names.is_empty() {
-        return Err(because(
-            ErrorKind::NotFound,
-            format!("could not find any snapshots to destroy: '{}'", request.name),
-            "check snapshot names",
-        ));
-    }
-    let held = names.iter().map(|name| pool.dsl().hold(name)).collect::<Result<Vec<_>, _>>();
-    let reclaim_bytes = held.map_or(0, |handles| handles.iter().map(|handle| handle.space().used).sum());
-    if !request.dry_run {
-        pool.mounts.close_snapshots(&names, "destroy")?;
-        once_nobody_looks(pool.pool().exec(), || pool.dsl().destroy_snapshots(&names, request.defer)).map_err(|error| match error {
-            DslError::Held => references::held(pool, &names),
-            other => failure::dataset("destroy snapshots", &request.name, &other),
-        })?;
-    }
-    Ok(Response::Destroyed { names, reclaim_bytes })
 }
 
 fn property_failure(name: &str, properties: &BTreeMap<String, String>, kind: u8, error: &DslError) -> Failure {
@@ -407,19 +278,19 @@ fn property_failure(name: &str, properties: &BTreeMap<String, String>, kind: u8,
 }
 
 /// Objection to the first property that cannot be set so for a dataset of this kind, with what to do.
-fn objection(properties: &BTreeMap<String, String>, kind: u8, creating: bool) -> Option<String> {
+pub(super) fn objection(properties: &BTreeMap<String, String>, kind: u8, creating: bool) -> Option<String> {
     // A volume's space may be worked out.
     let is_auto = |name: &str, value: &str| kind == table::VOLUME && name == "refreservation" && value == "auto";
     properties.iter().filter(|(name, value)| !is_auto(name, value)).find_map(|(name, value)| table::objection(name, value, kind, creating))
 }
 
 /// Kind of a new dataset, as the table of properties has it.
-fn kind(is_volume: bool) -> u8 {
+pub(super) fn kind(is_volume: bool) -> u8 {
     if is_volume { table::VOLUME } else { table::FILESYSTEM }
 }
 
 /// Kind of a dataset, as the table of properties has it.
-fn kind_of(handle: &DatasetHandle) -> u8 {
+pub(super) fn kind_of(handle: &DatasetHandle) -> u8 {
     let is_volume = || handle.objset().is_ok_and(|objset| objset.kind() == ObjsetType::ZVOL);
     if handle.is_snapshot() { table::SNAPSHOT } else { kind(is_volume()) }
 }
@@ -446,27 +317,4 @@ fn plan(pool: &OpenPool, request: &DatasetCreate) -> Result<Planned, Failure> {
         init: Box::new(move |objset, tx| dsl::volume::create(objset, size, block_size, tx)),
     };
     Ok(Planned { options, properties, remarks })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// If this fails, `zfs destroy -rf` of a file system that somebody has just written to, or whose statistics are being read, ends with "dataset is busy".
-    #[test]
-    fn a_dataset_that_is_looked_at_for_a_moment_is_destroyed_all_the_same() {
-        let exec: Exec = Arc::new(exec::Inline::new(1));
-        let mut attempts = 0;
-        let outcome = once_nobody_looks(&exec, || {
-            attempts += 1;
-            if attempts < 4 { Err(DslError::Busy) } else { Ok(attempts) }
-        });
-        assert_eq!(outcome, Ok(4));
-        assert_eq!(
-            once_nobody_looks(&exec, || Err::<(), _>(DslError::HasClones)),
-            Err(DslError::HasClones),
-            "other refusals are told at once"
-        );
-        assert_eq!(once_nobody_looks(&exec, || Err::<(), _>(DslError::Busy)), Err(DslError::Busy), "whoever stays is told of");
-    }
 }

@@ -1,7 +1,11 @@
 //! Datasets: their properties, their names, what is done to them.
 
 pub(crate) mod asked;
+mod clearing;
+mod clones;
 pub(crate) mod datasets;
+mod dependents;
+mod destroying;
 pub(crate) mod effects;
 pub(crate) mod following;
 pub(crate) mod listing;
@@ -9,4 +13,5 @@ pub(crate) mod names;
 pub(crate) mod owners;
 pub(crate) mod properties;
 pub(crate) mod references;
+mod rollback;
 pub(crate) mod volumes;

@@ -22,6 +22,14 @@ pub(crate) fn check_name(name: &str, verb: &str) -> Result<(), Failure> {
     objection.map_or(Ok(()), |why| Err(because(ErrorKind::Invalid, format!("cannot {verb} '{name}'"), why)))
 }
 
+/// Refuses what can be no name of what a command opens first.
+pub(crate) fn check_opened(name: &str, named: Named) -> Result<(), Failure> {
+    match name_objection(name, named, false) {
+        Some(why) => Err(because(ErrorKind::Invalid, format!("cannot open '{name}'"), why)),
+        None => Ok(()),
+    }
+}
+
 /// New name that a dataset or snapshot is to get, in full: a snapshot's may be what follows the `@` alone (OpenZFS: `zfs_rename`).
 pub(crate) fn target_of(from: &str, to: &str) -> Result<String, Failure> {
     let refused = |why: String| because(ErrorKind::Invalid, format!("cannot rename to '{to}'"), why);

@@ -1,6 +1,6 @@
 //! `zfs hold`, `release`, `holds` and `bookmark`: what keeps snapshots from being destroyed, and what remembers them.
 
-use crate::dataset::datasets::once_nobody_looks;
+use crate::dataset::destroying::once_nobody_looks;
 use crate::dataset::names::{descendants, filesystem_of};
 use crate::dataset::properties::text_of;
 use crate::failure::{self, because};
@@ -65,11 +65,15 @@ pub(crate) fn holds(pools: &Pools, query: &HoldsQuery) -> Result<Response, Failu
     Ok(Response::Holds(reports))
 }
 
+/// True when users hold the snapshot.
+pub(crate) fn is_held(pool: &OpenPool, snapshot: &str) -> bool {
+    pool.dsl().user_holds(snapshot).is_ok_and(|holds| !holds.is_empty())
+}
+
 /// Failure of destroying snapshots, some of which users hold: a line for each of these.
 pub(crate) fn held(pool: &OpenPool, names: &[String]) -> Failure {
     let line = |name: &str| because(ErrorKind::Busy, format!("cannot destroy snapshot {name}"), DslError::Held);
-    let is_held = |name: &&String| pool.dsl().user_holds(name).is_ok_and(|holds| !holds.is_empty());
-    let lines = names.iter().filter(is_held).map(|name| line(name)).collect();
+    let lines = names.iter().filter(|name| is_held(pool, name)).map(|name| line(name)).collect();
     let first = names.first().map(String::as_str).unwrap_or_default();
     let failure = failure::joined(lines).err().unwrap_or_else(|| line(first));
     failure.advise("'zfs holds' shows who holds a snapshot; 'zfs destroy -d' has it go with the last hold")

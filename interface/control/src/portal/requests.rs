@@ -17,6 +17,8 @@ pub(crate) fn changes_volumes(request: &Request) -> bool {
             | Request::DatasetSet(_)
             | Request::DatasetInherit(_)
             | Request::DatasetRename(_)
+            | Request::DatasetClone(_)
+            | Request::DatasetRollback(_)
             | Request::PoolCreate(_)
             | Request::PoolDestroy(_)
             | Request::PoolExport(_)

@@ -6,5 +6,5 @@ mod shelf;
 mod stored;
 pub(crate) mod there;
 
-pub(crate) use shelf::{IsServed, Loan, Shelf};
+pub(crate) use shelf::{Away, IsServed, Loan, Shelf};
 pub(crate) use stored::stored;

@@ -35,7 +35,7 @@ pub struct BookmarkEntry {
 }
 
 /// A bookmark as its table has it.
-struct Stored {
+pub(super) struct Stored {
     /// Name as it is written there.
     name: Vec<u8>,
     record: DslBookmarkPhys,
@@ -75,7 +75,7 @@ impl Bookmarks {
     }
 
     /// The bookmark of this name, as a dataset that ignores case or not finds it.
-    fn find(&self, head: &Dataset, name: &str) -> Result<Option<Stored>, DslError> {
+    fn find(&self, head: &Dataset, name: impl AsRef<[u8]>) -> Result<Option<Stored>, DslError> {
         let Some(table) = self.table(head)? else { return Ok(None) };
         let ignores_case = head.phys().ds_flags & ds_flags::CI_DATASET != 0;
         match table.lookup_norm(name, if ignores_case { Match::Normalize } else { Match::Exact }) {
@@ -117,6 +117,35 @@ impl Bookmarks {
     /// A look that no bookmark counts what is freed behind it: those need the keys of deadlists that destroying merges, which is not done yet.
     pub(super) fn check_plain(&self, head: &Dataset) -> Result<(), DslError> {
         self.all(head)?.iter().try_for_each(|stored| check_record(&stored.record))
+    }
+
+    /// A look that a dataset can go back to what it was in this txg: no bookmark is of anything later (OpenZFS: `dsl_bookmark_latest_txg`).
+    pub(super) fn check_none_after(&self, head: &Dataset, txg: u64) -> Result<(), DslError> {
+        for stored in self.all(head)? {
+            if stored.record.zbm_creation_txg > txg {
+                return Err(DslError::Exists);
+            }
+            check_record(&stored.record)?;
+        }
+        Ok(())
+    }
+
+    /// The bookmarks of `from` that stand for what it was up to a txg, after a look that `to` can have them (OpenZFS: `dsl_dataset_promote_check`).
+    pub(super) fn check_move(&self, from: &Dataset, to: &Dataset, until: u64) -> Result<Vec<Stored>, DslError> {
+        self.check_plain(from)?;
+        self.check_plain(to)?;
+        let room = names::NAME_BYTES_MAX.saturating_sub(to.dir.full_name().len() + 1);
+        let mut moving = self.all(from)?;
+        moving.retain(|stored| stored.record.zbm_creation_txg <= until);
+        for stored in &moving {
+            if stored.name.len() >= room {
+                return Err(DslError::NameTooLong);
+            }
+            if self.find(to, &stored.name)?.is_some() {
+                return Err(DslError::Conflict(String::from_utf8_lossy(&stored.name).into_owned()));
+            }
+        }
+        Ok(moving)
     }
 
     /// A look that a bookmark of this full name can be made of a snapshot or of another bookmark.
@@ -186,10 +215,7 @@ impl Bookmarks {
     /// Makes a bookmark.
     pub(super) fn create(&self, new: &NewBookmark, tx: &Tx) -> Result<(), DslError> {
         let NewBookmark { head, name, record, source } = new;
-        let table = match self.table(head)? {
-            Some(table) => table,
-            None => self.new_table(head, tx)?,
-        };
+        let table = self.table_or_new(head, tx)?;
         let services = &self.tree.meta.services;
         let mut words = vec![record.zbm_guid, record.zbm_creation_txg, record.zbm_creation_time];
         // As short as it can be, for software that knows the first version only.
@@ -202,8 +228,25 @@ impl Bookmarks {
         self.tree.log("bookmark", head.object, format!("name={name} creation_txg={} {source}", record.zbm_creation_txg), tx)
     }
 
-    /// Gives a dataset its table of bookmarks.
-    fn new_table(&self, head: &Dataset, tx: &Tx) -> Result<Zap, DslError> {
+    /// Moves bookmarks to another dataset, as they are; with the last one the table of the first goes (OpenZFS: `dsl_dataset_promote_sync`).
+    pub(super) fn move_all(&self, moving: &[Stored], from: &Dataset, to: &Dataset, tx: &Tx) -> Result<(), DslError> {
+        if moving.is_empty() {
+            return Ok(());
+        }
+        let Some(source) = self.table(from)? else { return Err(DslError::NotFound) };
+        let target = self.table_or_new(to, tx)?;
+        for Stored { name, .. } in moving {
+            target.add(name, &source.lookup(name)?, tx)?;
+            source.remove(name, tx)?;
+        }
+        self.free_if_empty(from, &source, tx)
+    }
+
+    /// The table of a dataset's bookmarks, which it gets if it has none.
+    fn table_or_new(&self, head: &Dataset, tx: &Tx) -> Result<Zap, DslError> {
+        if let Some(table) = self.table(head)? {
+            return Ok(table);
+        }
         let meta = &self.tree.meta;
         let options = CreateOptions { norm: NormFlags::TOUPPER, ..CreateOptions::new(ObjectType::OTN_ZAP_METADATA) };
         let table = zap::create_with(&meta.objset, options, tx)?.0;
@@ -224,14 +267,10 @@ impl Bookmarks {
 
     /// Destroys a bookmark; with the last one its dataset's table goes (OpenZFS: `dsl_bookmark_destroy_sync_impl`).
     pub(super) fn destroy(&self, OldBookmark { head, stored }: &OldBookmark, tx: &Tx) -> Result<(), DslError> {
-        let meta = &self.tree.meta;
         let Some(table) = self.table(head)? else { return Err(DslError::NotFound) };
         table.remove(&stored.name, tx)?;
         self.uncount_long(std::slice::from_ref(stored), tx)?;
-        if table.count() == 0 {
-            meta.zap(head.object)?.remove(TABLE, tx)?;
-            self.free_table(&table, tx)?;
-        }
+        self.free_if_empty(head, &table, tx)?;
         self.tree.log("remove bookmark", head.object, format!("name={}", String::from_utf8_lossy(&stored.name)), tx)
     }
 
@@ -250,6 +289,15 @@ impl Bookmarks {
             0 => Ok(()),
             long => services.feature_add(features::BOOKMARK_V2, -(long as i64), tx),
         }
+    }
+
+    /// Frees the table of a dataset whose last bookmark is gone.
+    fn free_if_empty(&self, head: &Dataset, table: &Zap, tx: &Tx) -> Result<(), DslError> {
+        if table.count() > 0 {
+            return Ok(());
+        }
+        self.tree.meta.zap(head.object)?.remove(TABLE, tx)?;
+        self.free_table(table, tx)
     }
 
     fn free_table(&self, table: &Zap, tx: &Tx) -> Result<(), DslError> {

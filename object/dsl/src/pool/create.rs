@@ -87,7 +87,6 @@ impl Creation {
 
     /// A look that a clone of this name is possible.
     pub(super) fn check_clone(&self, name: &str, origin: &str, properties: &[(String, String)]) -> Result<Wanted, DslError> {
-        let checked = self.settings.check_props(properties, ObjsetType::ZFS, false)?;
         let (name, snapshot) = names::split(name)?;
         if snapshot.is_some() {
             return Err(DslError::BadName);
@@ -100,6 +99,8 @@ impl Creation {
         if !origin.is_snapshot {
             return Err(DslError::NotSnapshot);
         }
+        let checked = self.settings.check_props(properties, self.tree.kind_of(&origin)?, false)?;
+        self.settings.check_reserved(&parent, &checked)?;
         Ok(Wanted { parent, last: last.to_string(), origin: Some(origin), checked })
     }
 
@@ -176,14 +177,7 @@ impl Creation {
             phys.ds_num_children += 1;
             phys.ds_next_clones_obj = next_clones;
         })?;
-        let clones = match origin.dir.phys().dd_clones {
-            0 => {
-                let clones = self.tree.meta.create_zap(ObjectType::DSL_CLONES, tx)?;
-                origin.dir.update(tx, |phys| phys.dd_clones = clones)?;
-                clones
-            }
-            clones => clones,
-        };
+        let clones = origin.dir.clones_table(&self.tree.meta, tx)?;
         self.tree.meta.zap(clones)?.add_int(object, tx)?;
         dir.update(tx, |phys| phys.dd_origin_obj = origin.object)
     }

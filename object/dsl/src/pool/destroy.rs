@@ -12,10 +12,9 @@ use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
 use crate::dir::Dir;
 use crate::meta::{Usage, bump};
-use crate::traverse::Walk;
 use crate::{DslError, changed, features, names};
 use dmu::Tx;
-use ondisk::{BlockPtr, dd_used, ds_flags};
+use ondisk::{dd_used, ds_flags};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -149,12 +148,7 @@ impl Destruction {
             if clones == 0 {
                 continue;
             }
-            let mut objects = Vec::new();
-            self.tree.meta.zap(clones)?.for_each(|entry| {
-                objects.push(entry.first_integer);
-                Ok(())
-            })?;
-            for object in objects {
+            for object in self.tree.meta.integers(clones)? {
                 let clone = self.tree.dataset(object)?;
                 if self.tree.origin_txg(&clone.dir)? > mintxg {
                     Deadlist::open(&self.tree.meta, clone.phys().ds_deadlist_obj)?.remove_key(mintxg, tx)?;
@@ -228,7 +222,17 @@ impl Destruction {
         if self.tree.meta.zap(head.dir.phys().dd_child_dir_zapobj)?.count() > 0 {
             return Err(DslError::HasChildren);
         }
-        self.bookmarks.check_plain(head)
+        self.bookmarks.check_plain(head)?;
+        self.check_origin(head)
+    }
+
+    /// A look that the origin of a clone that goes can be destroyed, if it goes with that (OpenZFS: `dsl_destroy_head_check_impl`).
+    fn check_origin(&self, head: &Dataset) -> Result<(), DslError> {
+        if !self.tree.is_clone(&head.dir) {
+            return Ok(());
+        }
+        let origin = self.tree.dataset(head.dir.phys().dd_origin_obj)?;
+        if self.is_deferred_with(&origin, 0, 1)? { self.check_destroy_snapshot(&origin, true) } else { Ok(()) }
     }
 
     /// Destroys a file system or volume.
@@ -247,11 +251,7 @@ impl Destruction {
         let own = dir.phys();
         let usage = Usage::new(own.dd_used_bytes, own.dd_compressed_bytes, own.dd_uncompressed_bytes);
         dir.charge(dd_used::HEAD, -usage, tx)?;
-        if self.tree.meta.services.feature_enabled(features::ASYNC_DESTROY) {
-            self.freeing.queue(&phys.ds_bp, phys.ds_prev_snap_txg, usage, tx)?;
-        } else {
-            self.free_now(head.object, &phys.ds_bp, phys.ds_prev_snap_txg, tx)?;
-        }
+        self.freeing.give_up(head.object, (&phys.ds_bp, phys.ds_prev_snap_txg), usage, tx)?;
         dir.update(tx, |phys| phys.dd_head_dataset_obj = 0)?;
         self.tree.meta.free_object(phys.ds_snapnames_zapobj, tx)?;
         self.tree.forget(head);
@@ -263,32 +263,20 @@ impl Destruction {
         }
     }
 
-    /// Frees all blocks of a dataset in this txg, for pools without the feature to do it in steps.
-    fn free_now(&self, object: u64, root: &BlockPtr, after: u64, tx: &Tx) -> Result<(), DslError> {
-        let io = &*self.tree.meta.io;
-        let walk = Walk { skip_unreadable: true, ..Walk::all(io, object, root, after) };
-        walk.run(&mut |bp| {
-            if !bp.is_embedded() {
-                io.free(tx.txg(), bp);
-            }
-            Ok(())
-        })?;
-        Ok(())
-    }
-
     fn is_deferred_and_unused(&self, snapshot: &Dataset) -> Result<bool, DslError> {
-        self.is_deferred_with(snapshot, 0)
+        self.is_deferred_with(snapshot, 0, 0)
     }
 
-    /// True for a snapshot that is marked for destruction and that so many holds keep, and nothing else.
-    fn is_deferred_with(&self, snapshot: &Dataset, holds: u64) -> Result<bool, DslError> {
+    /// True for a snapshot that is marked for destruction and that so many holds and clones keep, and nothing else.
+    fn is_deferred_with(&self, snapshot: &Dataset, holds: u64, clones: u64) -> Result<bool, DslError> {
         let phys = snapshot.phys();
-        Ok(phys.ds_flags & ds_flags::DEFER_DESTROY != 0 && phys.ds_num_children == 1 && snapshot.user_refs(&self.tree.meta)? == holds)
+        let is_marked = phys.ds_flags & ds_flags::DEFER_DESTROY != 0;
+        Ok(is_marked && phys.ds_num_children == 1 + clones && snapshot.user_refs(&self.tree.meta)? == holds)
     }
 
     /// A look that a snapshot whose hold is released can be destroyed, if it goes with that (OpenZFS: `dsl_dataset_user_release_check_one`).
     pub(super) fn check_released(&self, snapshot: &Dataset) -> Result<(), DslError> {
-        if self.is_deferred_with(snapshot, 1)? { self.check_destroy_snapshot(snapshot, true) } else { Ok(()) }
+        if self.is_deferred_with(snapshot, 1, 0)? { self.check_destroy_snapshot(snapshot, true) } else { Ok(()) }
     }
 
     /// Destroys a snapshot of which a hold was released, if nothing keeps it any more that was marked.
@@ -341,12 +329,7 @@ impl Destruction {
         if table == 0 {
             return Ok(());
         }
-        let mut sets = Vec::new();
-        self.tree.meta.zap(table)?.for_each(|entry| {
-            sets.push(entry.first_integer);
-            Ok(())
-        })?;
-        for set in sets {
+        for set in self.tree.meta.integers(table)? {
             self.tree.meta.free_object(set, tx)?;
         }
         self.tree.meta.free_object(table, tx)

@@ -32,14 +32,10 @@ impl Tree {
 
     /// Names of the clones of a snapshot, sorted.
     pub(crate) fn clone_names(&self, snapshot: &Dataset) -> Result<Vec<String>, DslError> {
-        let mut objects = Vec::new();
-        let table = snapshot.phys().ds_next_clones_obj;
-        if table != 0 {
-            self.meta.zap(table)?.for_each(|entry| {
-                objects.push(entry.first_integer);
-                Ok(())
-            })?;
-        }
+        let objects = match snapshot.phys().ds_next_clones_obj {
+            0 => Vec::new(),
+            table => self.meta.integers(table)?,
+        };
         let mut names =
             objects.into_iter().map(|object| Ok(self.dataset(object)?.dir.full_name())).collect::<Result<Vec<String>, DslError>>()?;
         names.sort();

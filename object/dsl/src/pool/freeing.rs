@@ -3,10 +3,11 @@
 
 use super::bptree::Bptree;
 use super::tree::Tree;
-use crate::DslError;
 use crate::bpobj::Bpobj;
 use crate::dir::{Dir, NewDir};
 use crate::meta::{Meta, Usage};
+use crate::traverse::Walk;
+use crate::{DslError, features};
 use dmu::Tx;
 use ondisk::{BlockPtr, dd_used};
 use std::sync::Arc;
@@ -91,10 +92,22 @@ impl Freeing {
         dir.charge(dd_used::HEAD, left, tx)
     }
 
-    /// Queues the blocks at `root` born after `mintxg`, which sum up to `usage`.
-    pub(super) fn queue(&self, root: &BlockPtr, mintxg: u64, usage: Usage, tx: &Tx) -> Result<(), DslError> {
-        self.bptree.add(root, mintxg, usage, tx)?;
-        self.charge(usage, tx)
+    /// Gives up the blocks of a dataset that its root leads to and that were born after a txg, which sum up to `usage`: they are queued, or, in
+    /// pools without the feature for that, freed in this txg.
+    pub(super) fn give_up(&self, dataset: u64, (root, after): (&BlockPtr, u64), usage: Usage, tx: &Tx) -> Result<(), DslError> {
+        if self.tree.meta.services.feature_enabled(features::ASYNC_DESTROY) {
+            self.bptree.add(root, after, usage, tx)?;
+            return self.charge(usage, tx);
+        }
+        let io = &*self.tree.meta.io;
+        let walk = Walk { skip_unreadable: true, ..Walk::all(io, dataset, root, after) };
+        walk.run(&mut |bp| {
+            if !bp.is_embedded() {
+                io.free(tx.txg(), bp);
+            }
+            Ok(())
+        })?;
+        Ok(())
     }
 
     /// Calls `visit` on every block of destroyed datasets that waits.

@@ -17,7 +17,9 @@ mod intent;
 mod limits;
 mod logs;
 mod mos;
+mod promote;
 mod rename;
+mod rollback;
 mod settings;
 mod snapshot;
 mod sync;
@@ -50,7 +52,9 @@ use holds::Holds;
 pub(crate) use intent::LiveLogs;
 use limits::Limits;
 use ondisk::BlockPtr;
+use promote::Promotion;
 use rename::Renaming;
+use rollback::Rollback;
 use settings::Settings;
 use snapshot::{ORIGIN_DIR, Snapshots};
 use std::sync::Arc;
@@ -77,6 +81,8 @@ pub struct DslPool {
     creation: Creation,
     snapshots: Snapshots,
     renaming: Renaming,
+    rollback: Rollback,
+    promotion: Promotion,
     destruction: Destruction,
     holds: Holds,
     bookmarks: Arc<Bookmarks>,
@@ -135,6 +141,8 @@ impl DslPool {
             creation: Creation::new(tree.clone(), limits.clone(), space.clone(), settings.clone()),
             snapshots: Snapshots::new(tree.clone(), limits.clone(), space.clone(), settings.clone()),
             renaming: Renaming::new(tree.clone(), limits.clone(), space.clone()),
+            rollback: Rollback::new(tree.clone(), space.clone(), freeing.clone(), live_logs.clone(), bookmarks.clone()),
+            promotion: Promotion::new(tree.clone(), limits.clone(), space.clone(), bookmarks.clone()),
             destruction: Destruction::new(tree.clone(), limits.clone(), freeing.clone(), live_logs.clone(), bookmarks.clone()),
             holds: Holds::new(tree.clone()),
             bookmarks,

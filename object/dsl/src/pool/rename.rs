@@ -92,7 +92,7 @@ impl Renaming {
         if longer > 0 && self.longest_name(&dir)? + longer >= names::NAME_BYTES_MAX {
             return Err(DslError::NameTooLong);
         }
-        self.check_move(&dir, &old_parent, &parent)?;
+        self.space.check_transfer(&old_parent, &parent, dir.used().max(dir.reserved()))?;
         Ok(Move { dir, from: old_parent, to: parent, last: last.to_string() })
     }
 
@@ -140,19 +140,6 @@ impl Renaming {
             }
         }
         Ok(longest)
-    }
-
-    /// The new parent must have room (OpenZFS: `dsl_dir_transfer_possible`).
-    fn check_move(&self, dir: &Arc<Dir>, from: &Arc<Dir>, to: &Arc<Dir>) -> Result<(), DslError> {
-        let space = dir.used().max(dir.reserved());
-        let mut ancestor = Some(to.clone());
-        while let Some(candidate) = &ancestor
-            && !from.is_within(candidate)
-        {
-            ancestor = candidate.parent();
-        }
-        let shared = ancestor.map(|ancestor| (ancestor.object, space));
-        if to.available(self.space.pool_bytes(false), shared) < space { Err(DslError::NoSpace) } else { Ok(()) }
     }
 
     /// Moves a directory's space from one parent to another.

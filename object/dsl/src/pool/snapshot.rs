@@ -68,14 +68,12 @@ impl Snapshots {
         Ok(())
     }
 
-    /// A refreservation must still be possible once the snapshot holds what is unique now
-    /// (OpenZFS: `dsl_dataset_snapshot_reserve_space`).
+    /// A refreservation must still be possible once the snapshot holds what is unique now.
     fn check_snapshot_space(&self, head: &Arc<Dataset>, tx: &Tx) -> Result<(), DslError> {
         if head.phys().ds_prev_snap_txg >= tx.txg().0 {
             return Err(DslError::Again);
         }
-        let wanted = head.unique().min(head.reserved());
-        if wanted > head.dir.available(self.space.pool_bytes(false), None) { Err(DslError::NoSpace) } else { Ok(()) }
+        self.space.check_promise(head)
     }
 
     /// Takes a snapshot of a dataset that is not dirty.

@@ -109,11 +109,16 @@ impl Tree {
         Some(if dataset.is_snapshot { format!("{name}@") } else { name })
     }
 
-    /// Drops a destroyed dataset from memory. It may be dirty in the open txg too: that dirt is gone with it.
+    /// Drops a dataset from memory that was destroyed, or whose record is to be read anew.
     pub(super) fn forget(&self, dataset: &Dataset) {
+        self.forget_contents(dataset);
+        self.datasets.lock().remove(&dataset.object);
+    }
+
+    /// Drops the contents of a dataset from memory. It may be dirty in the open txg too: that dirt is gone with them.
+    pub(super) fn forget_contents(&self, dataset: &Dataset) {
         dataset.set_objset(None);
         self.dirty.remove(dataset.object);
-        self.datasets.lock().remove(&dataset.object);
     }
 
     /// The head dataset of a directory.
@@ -251,12 +256,7 @@ impl Tree {
 
     /// Objects of the directories below one, those of the pool itself among them.
     pub(super) fn children_of(&self, dir: &Dir) -> Result<Vec<u64>, DslError> {
-        let mut children = Vec::new();
-        self.meta.zap(dir.phys().dd_child_dir_zapobj)?.for_each(|entry| {
-            children.push(entry.first_integer);
-            Ok(())
-        })?;
-        Ok(children)
+        self.meta.integers(dir.phys().dd_child_dir_zapobj)
     }
 
     /// Drops a destroyed directory from memory.

@@ -49,21 +49,45 @@ impl DslPool {
         )
     }
 
+    /// Makes the snapshots that a clone shares with what it was made from its own, with the bookmarks up to the newest of them, and that one its
+    /// clone.
+    ///
+    /// # Errors
+    /// [`DslError::NotClone`], [`DslError::Conflict`] with the name of a snapshot or bookmark that the clone has too, [`DslError::Busy`] while
+    /// one of the snapshots is used, [`DslError::NoSpace`] where a quota has no room for them.
+    pub fn promote(self: &Arc<Self>, name: &str) -> Result<(), DslError> {
+        let name = name.to_string();
+        self.sync_task(move |pool, _| pool.promotion.check(&name), |pool, promoted, tx| pool.promotion.promote(&promoted, tx))
+    }
+
+    /// Has a dataset go back to its newest snapshot, by the snapshot's full name. What was written since is lost, also what is not on disk yet.
+    ///
+    /// # Errors
+    /// [`DslError::NotFound`] without such a snapshot, [`DslError::Exists`] when there is a newer one or a newer bookmark, [`DslError::Busy`]
+    /// while the dataset is used, [`DslError::Quota`] when it had more than it may refer to, [`DslError::NoSpace`] without room for what is
+    /// reserved.
+    pub fn rollback(self: &Arc<Self>, snapshot: &str) -> Result<(), DslError> {
+        // In the txg in which the snapshot was taken it is too early.
+        until_possible(|| {
+            let name = snapshot.to_string();
+            self.sync_task(
+                move |pool, tx| pool.rollback.check(&name, tx),
+                |pool, (head, target), tx| pool.rollback.roll_back(&head, &target, tx),
+            )
+        })
+    }
+
     /// Takes snapshots (full names), all in one txg or none.
     pub fn snapshot(self: &Arc<Self>, names: &[String], properties: Vec<(String, String)>) -> Result<(), DslError> {
-        loop {
+        // Another snapshot of the same dataset may be taken in the same txg.
+        until_possible(|| {
             let (names, properties) = (names.to_vec(), properties.clone());
             self.space.wait_for_room()?;
-            let taken = self.sync_task(
+            self.sync_task(
                 move |pool, tx| pool.snapshots.check(&names, &properties, tx),
                 |pool, wanted, tx| pool.snapshots.take_all(&wanted, tx),
-            );
-            match taken {
-                // Another snapshot of the same dataset was taken in that txg.
-                Err(DslError::Again) => {}
-                result => return result,
-            }
-        }
+            )
+        })
     }
 
     /// Destroys snapshots (full names), all in one txg or none; `defer` marks those that are in use. A snapshot that is
@@ -76,7 +100,10 @@ impl DslPool {
         )
     }
 
-    /// Destroys a file system or volume without children and snapshots.
+    /// Destroys a file system or volume without children and snapshots, and with the last clone the snapshot that was marked for that.
+    ///
+    /// # Errors
+    /// [`DslError::HasSnapshots`], [`DslError::HasChildren`], [`DslError::Busy`] while it, or the snapshot that would go with it, is in use.
     pub fn destroy_dataset(self: &Arc<Self>, name: &str) -> Result<(), DslError> {
         let name = name.to_string();
         self.sync_task(move |pool, _| pool.destruction.check_dataset(&name), |pool, head, tx| pool.destruction.destroy_head(&head, tx))
@@ -194,5 +221,15 @@ impl DslPool {
     pub(crate) fn inherit_prop_of(self: &Arc<Self>, object: u64, name: &str) -> Result<(), DslError> {
         let prop = settings::inheritable(name)?;
         self.sync_task(move |pool, _| pool.tree.dataset(object), move |pool, dataset, tx| pool.settings.inherit(&dataset, &prop, tx))
+    }
+}
+
+/// Repeats what is not possible in one txg, but in the next.
+fn until_possible(mut attempt: impl FnMut() -> Result<(), DslError>) -> Result<(), DslError> {
+    loop {
+        match attempt() {
+            Err(DslError::Again) => {}
+            result => return result,
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Tests on an in-memory block store: a small pool that syncs datasets, tasks and MOS, and checks of space and leaks.
 
+mod branches;
 mod concurrent;
 mod hostile;
 mod lists;

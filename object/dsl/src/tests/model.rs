@@ -1,5 +1,5 @@
-//! Random programs of writes, snapshots, clones, destroys and renames against a model of contents, with every counter of
-//! space recomputed from the blocks.
+//! Random programs of writes, snapshots, clones, promotions, rollbacks, destroys and renames against a model of contents, with every
+//! counter of space recomputed from the blocks.
 
 use super::{TestPool, filesystem, write};
 use crate::{DslError, PoolServices, TxSpace, features};
@@ -56,7 +56,7 @@ impl Model {
 }
 
 fn step(pool: &TestPool, model: &mut Model, random: &mut Random) {
-    match random.below(23) {
+    match random.below(29) {
         0..=8 => write_something(pool, model, random),
         9 => {
             let name = format!("{}/{}", random.pick(&model.heads()), model.fresh("f"));
@@ -75,6 +75,8 @@ fn step(pool: &TestPool, model: &mut Model, random: &mut Random) {
         16..=17 => destroy_head(pool, model, random),
         18 => rename(pool, model, random),
         19..=21 => reserve(pool, model, random),
+        22..=24 => promote(pool, model, random),
+        25..=27 => roll_back(pool, model, random),
         _ => pool.sync(),
     }
 }
@@ -141,6 +143,53 @@ fn destroy_head(pool: &TestPool, model: &mut Model, random: &mut Random) {
     }
 }
 
+/// Number by which a snapshot is older or younger than others.
+fn age(snapshot: &str) -> u64 {
+    let (_, name) = snapshot.split_once('@').expect("a snapshot");
+    name[1..].parse().expect("a number")
+}
+
+/// Has a clone take the snapshots up to its origin, and what it was made from become its clone.
+fn promote(pool: &TestPool, model: &mut Model, random: &mut Random) {
+    let heads = model.heads();
+    let clone = random.pick(&heads).to_string();
+    let Some(origin) = model.origins.get(&clone).cloned() else {
+        assert_eq!(pool.dsl.promote(&clone), Err(DslError::NotClone));
+        return;
+    };
+    assert_eq!(pool.dsl.promote(&clone), Ok(()), "{clone} of {origin}");
+    let (other, _) = origin.split_once('@').expect("a snapshot");
+    let moved = |name: &str| match name.split_once('@') {
+        Some((of, snapshot)) if of == other && age(name) <= age(&origin) => format!("{clone}@{snapshot}"),
+        _ => name.to_string(),
+    };
+    model.contents = std::mem::take(&mut model.contents).into_iter().map(|(name, content)| (moved(&name), content)).collect();
+    model.origins = std::mem::take(&mut model.origins).into_iter().map(|(name, origin)| (name, moved(&origin))).collect();
+    match model.origins.remove(other) {
+        Some(above) => model.origins.insert(clone.clone(), above),
+        None => model.origins.remove(&clone),
+    };
+    model.origins.insert(other.to_string(), moved(&origin));
+}
+
+/// Has a head go back to one of its snapshots, which has to be the newest.
+fn roll_back(pool: &TestPool, model: &mut Model, random: &mut Random) {
+    let snapshots = model.snapshots();
+    if snapshots.is_empty() {
+        return;
+    }
+    let name = random.pick(&snapshots).to_string();
+    let (head, _) = name.split_once('@').expect("a snapshot");
+    let is_newest = !snapshots.iter().any(|other| other.starts_with(&format!("{head}@")) && age(other) > age(&name));
+    if !is_newest {
+        assert_eq!(pool.dsl.rollback(&name), Err(DslError::Exists), "{name} is not the newest");
+        return;
+    }
+    assert_eq!(pool.dsl.rollback(&name), Ok(()), "{name}");
+    let content = model.contents[&name].clone();
+    model.contents.insert(head.to_string(), content);
+}
+
 /// Keeps some room for a dataset, more or less than it has, or none any longer.
 fn reserve(pool: &TestPool, model: &Model, random: &mut Random) {
     let property = ["reservation", "refreservation"][random.below(2) as usize];
@@ -194,7 +243,7 @@ fn random_programs_match_the_model() {
         let mut pool = TestPool::create(seed);
         let mut model = Model::default();
         model.contents.insert("tank".to_string(), Content::new());
-        for index in 0..120 {
+        for index in 0..150 {
             step(&pool, &mut model, &mut random);
             if index % 20 == 19 {
                 // In the middle of whatever is being freed.

@@ -200,6 +200,85 @@ fn bookmarks_go_with_their_dataset() {
     assert_eq!((pool.dsl.mos().object_count(), refs(features::BOOKMARKS), refs(features::BOOKMARK_V2)), (objects, 0, 0));
 }
 
+/// If this fails, a backup cannot go on where a clone took the place of what it was made from, or zdb finds features counted wrong.
+#[test]
+fn bookmarks_change_hands_with_the_snapshots_before_them() {
+    let mut pool = pool_with_snapshot(61);
+    let txg = pool.dsl.hold("tank/a@s").expect("exists").creation_txg();
+    let refs = |pool: &TestPool| (pool.services.feature_refs(features::BOOKMARKS), pool.services.feature_refs(features::BOOKMARK_V2));
+    let names =
+        |pool: &TestPool, name: &str| pool.dsl.bookmarks(name).expect("lists").into_iter().map(|mark| mark.name).collect::<Vec<_>>();
+    pool.dsl.create_bookmark("tank/a#old", "tank/a@s").expect("makes a bookmark");
+    pool.dsl.clone_snapshot("tank/b", "tank/a@s", Vec::new()).expect("clones");
+    pool.dsl.snapshot(&strings(&["tank/a@t"]), Vec::new()).expect("snapshots");
+    pool.dsl.create_bookmark("tank/a#new", "tank/a@t").expect("makes a bookmark");
+    pool.dsl.create_bookmark("tank/b#old", "tank/a@s").expect("makes a bookmark");
+    assert_eq!(pool.dsl.promote("tank/b"), Err(DslError::Conflict("old".to_string())));
+    assert_eq!((names(&pool, "tank/a"), names(&pool, "tank/b")), (strings(&["old", "new"]), strings(&["old"])), "nothing changed");
+    pool.dsl.destroy_bookmark("tank/b#old").expect("destroys");
+    pool.dsl.hold_snapshots(&strings(&["tank/a@s"]), "tag").expect("holds");
+    let words = vec![1, txg, 3, 0, 0, 0, 0, 0, 0, 0, 0, 77];
+    let long = Value::U64(words.clone());
+    change(&pool, move |dsl, tx| {
+        let own = dsl.tree.find("tank/a")?.zap(&dsl.tree.meta)?.ok_or(DslError::NotFound)?;
+        dsl.tree.meta.services.feature_add(features::BOOKMARK_V2, 1, tx)?;
+        Ok(dsl.tree.meta.zap(own.lookup_u64("com.delphix:bookmarks")?)?.add("long", &long, tx)?)
+    });
+    assert_eq!(refs(&pool), (1, 1));
+    assert_eq!(pool.dsl.promote("tank/b"), Ok(()));
+    pool = pool.reopen();
+    assert_eq!((names(&pool, "tank/a"), names(&pool, "tank/b")), (strings(&["new"]), strings(&["long", "old"])));
+    assert_eq!((refs(&pool), tags(&pool, "tank/b@s")), ((2, 1), strings(&["tag"])), "a hold is the snapshot's");
+    let own = pool.dsl.tree.find("tank/b").expect("exists").zap(&pool.dsl.tree.meta).expect("opens").expect("a table of its own");
+    let table = pool.dsl.tree.meta.zap(own.lookup_u64("com.delphix:bookmarks").expect("is named")).expect("opens");
+    assert_eq!(table.lookup("long"), Ok(Value::U64(words)), "not a word less");
+    drop((table, own));
+    assert_eq!(pool.dsl.promote("tank/a"), Ok(()));
+    assert_eq!((names(&pool, "tank/a"), names(&pool, "tank/b")), (strings(&["long", "old", "new"]), strings(&[])));
+    assert_eq!(refs(&pool), (1, 1), "no empty table is left");
+    pool.drain();
+    pool.check();
+    pool.check_features();
+}
+
+/// If this fails, a bookmark stands for a moment that its dataset never had.
+#[test]
+fn what_goes_back_has_no_bookmarks_of_what_came_later() {
+    let pool = pool_with_snapshot(62);
+    pool.dsl.create_bookmark("tank/a#s", "tank/a@s").expect("makes a bookmark");
+    pool.dsl.snapshot(&strings(&["tank/a@t"]), Vec::new()).expect("snapshots");
+    pool.dsl.create_bookmark("tank/a#t", "tank/a@t").expect("makes a bookmark");
+    assert_eq!(pool.dsl.rollback("tank/a@t"), Ok(()), "that is not newer");
+    pool.dsl.destroy_snapshots(&strings(&["tank/a@t"]), false).expect("destroys");
+    assert_eq!(pool.dsl.rollback("tank/a@s"), Err(DslError::Exists));
+    pool.dsl.destroy_bookmark("tank/a#t").expect("destroys");
+    pool.dsl.hold_snapshots(&strings(&["tank/a@s"]), "tag").expect("holds");
+    assert_eq!(pool.dsl.rollback("tank/a@s"), Ok(()));
+    let names: Vec<String> = pool.dsl.bookmarks("tank/a").expect("lists").into_iter().map(|mark| mark.name).collect();
+    assert_eq!((names, tags(&pool, "tank/a@s")), (strings(&["s"]), strings(&["tag"])));
+    pool.drain();
+    pool.check();
+    pool.check_features();
+}
+
+/// If this fails, a snapshot is freed under whoever reads it, with the last clone of it.
+#[test]
+fn a_marked_snapshot_that_is_read_keeps_its_last_clone() {
+    let pool = pool_with_snapshot(63);
+    for clone in ["tank/b", "tank/c"] {
+        pool.dsl.clone_snapshot(clone, "tank/a@s", Vec::new()).expect("clones");
+    }
+    assert_eq!(pool.dsl.destroy_snapshots(&strings(&["tank/a@s"]), true), Ok(()), "it is marked");
+    let handle = pool.dsl.hold("tank/a@s").expect("exists");
+    assert_eq!(pool.dsl.destroy_dataset("tank/c"), Ok(()), "another clone is left");
+    assert_eq!(pool.dsl.destroy_dataset("tank/b"), Err(DslError::Busy));
+    drop(handle);
+    assert_eq!(pool.dsl.destroy_dataset("tank/b"), Ok(()));
+    assert_eq!(pool.dsl.hold("tank/a@s").map(|_| ()), Err(DslError::NotFound));
+    pool.drain();
+    pool.check();
+}
+
 /// If this fails, destroying a snapshot ruins what OpenZFS has counted behind a bookmark.
 #[test]
 fn bookmarks_that_count_or_redact_are_left_alone() {
@@ -216,6 +295,9 @@ fn bookmarks_that_count_or_redact_are_left_alone() {
         let copied = if name == "redacts" { Ok(()) } else { Err(DslError::Unsupported) };
         assert_eq!(pool.dsl.create_bookmark("tank/a#copy", "tank/a#odd"), copied, "{name}");
         assert_eq!(pool.dsl.bookmarks("tank/a").expect("lists").len(), 2 + usize::from(copied.is_ok()), "all are shown");
+        assert_eq!(pool.dsl.rollback("tank/a@s"), Err(DslError::Unsupported), "{name}");
+        pool.dsl.clone_snapshot("tank/b", "tank/a@s", Vec::new()).expect("clones");
+        assert_eq!(pool.dsl.promote("tank/b"), Err(DslError::Unsupported), "{name}");
     }
     let pool = TestPool::create(57);
     pool.dsl.create_dataset("tank/a", filesystem()).expect("creates");
@@ -337,7 +419,7 @@ fn step(pool: &TestPool, model: &mut Model, random: &mut Random) {
     let bookmarks: Vec<String> = model.bookmarks.keys().cloned().collect();
     let (head, snapshot) = (random.pick(&heads).to_string(), random.pick(&snapshots).to_string());
     let tag = ["x", "y z", "\u{e9}"][random.below(3) as usize];
-    match random.below(17) {
+    match random.below(22) {
         0..=2 => {
             write(pool, &head, 0, 0, &[1 + random.below(255) as u8; 5000]).expect("writes");
         }
@@ -359,6 +441,12 @@ fn step(pool: &TestPool, model: &mut Model, random: &mut Random) {
             model.heads.insert(name, Some(snapshot));
         }
         16 => rename(pool, model, &head),
+        17..=19 => {
+            let clones: Vec<String> = heads.into_iter().filter(|name| model.heads[name].is_some()).collect();
+            let clone = if clones.is_empty() { head } else { random.pick(&clones).to_string() };
+            promote(pool, model, &clone);
+        }
+        20..=21 => roll_back(pool, model, &snapshot),
         _ => {}
     }
 }
@@ -424,6 +512,35 @@ fn destroy_clone(pool: &TestPool, model: &mut Model, head: &str) {
             model.settle(&origin);
         }
     }
+}
+
+/// Has a clone take the snapshots up to its origin and the bookmarks up to then, and what it was made from become its clone.
+fn promote(pool: &TestPool, model: &mut Model, clone: &str) {
+    let Some(origin) = model.heads[clone].clone() else {
+        assert_eq!(pool.dsl.promote(clone), Err(DslError::NotClone), "{clone}");
+        return;
+    };
+    assert_eq!(pool.dsl.promote(clone), Ok(()), "{clone} of {origin}");
+    let (other, last) = (of(&origin), model.snapshots[&origin].txg);
+    let moved = |name: &str, txg: u64| if of(name) == other && txg <= last { name.replacen(other, clone, 1) } else { name.to_string() };
+    for began in model.heads.values_mut().flatten() {
+        let txg = model.snapshots[began.as_str()].txg;
+        *began = moved(began.as_str(), txg);
+    }
+    model.snapshots = std::mem::take(&mut model.snapshots).into_iter().map(|(name, known)| (moved(&name, known.txg), known)).collect();
+    model.bookmarks = std::mem::take(&mut model.bookmarks).into_iter().map(|(name, known)| (moved(&name, known.0), known)).collect();
+    let above = model.heads.insert(other.to_string(), Some(moved(&origin, last))).flatten();
+    model.heads.insert(clone.to_string(), above);
+}
+
+/// Has a head go back to a snapshot, which has to be newer than all others and than what is remembered.
+fn roll_back(pool: &TestPool, model: &Model, name: &str) {
+    let txg = model.snapshots[name].txg;
+    let is_newer = |other: &str, its: u64| of(other) == of(name) && its > txg;
+    let has_newer = model.snapshots.iter().any(|(other, known)| is_newer(other, known.txg))
+        || model.bookmarks.iter().any(|(other, known)| is_newer(other, known.0));
+    let expected = if has_newer { Err(DslError::Exists) } else { Ok(()) };
+    assert_eq!(pool.dsl.rollback(name), expected, "{name}");
 }
 
 fn rename(pool: &TestPool, model: &mut Model, head: &str) {

@@ -377,6 +377,37 @@ fn logs_end_with_their_dataset_and_with_the_pool() {
     assert!(pool.verify_space().expect("readable").is_clean(), "after an export");
 }
 
+/// If this fails, what was made durable before a rollback is replayed into what it went back to, or the log's space is lost, or somebody else's.
+#[test]
+fn a_log_ends_with_what_a_rollback_gives_up() {
+    let bench = Bench::new(TopKind::Leaf, 1, true);
+    let (dsl, snapshot) = (bench.pool.dsl(), format!("{VOLUME}@s"));
+    let volume = Volume::open(&bench.pool);
+    volume.begin();
+    // The object set that it goes back to names a log, too.
+    dsl.snapshot(std::slice::from_ref(&snapshot), Vec::new()).expect("taken");
+    volume.write(Write { offset: 8192, length: 300_000, age: 9 });
+    volume.commit();
+    assert_ne!(volume.header(), ZilHeader::default());
+    assert!(dsl.rollback(&snapshot).is_err(), "it is in use");
+    drop(volume);
+    for round in 0..2 {
+        dsl.rollback(&snapshot).expect("went back");
+        while dsl.has_frees() {
+            bench.pool.sync().expect("synced");
+        }
+        assert!(bench.pool.verify_space().expect("readable").is_clean(), "round {round}");
+        let volume = Volume::open(&bench.pool);
+        assert_eq!(volume.header(), ZilHeader::default(), "round {round}");
+        let mut byte = [1];
+        volume.data.read(8192, &mut byte).expect("read");
+        assert_eq!(byte, [0], "round {round}");
+        volume.begin();
+        volume.write(Write { offset: 8192, length: 300_000, age: 10 });
+        volume.commit();
+    }
+}
+
 /// If this fails, a log device that dies takes with it what was committed, or every fsync that comes after.
 #[test]
 fn a_log_device_that_fails_costs_time_and_nothing_else() {

@@ -193,11 +193,12 @@ fn prepare(disk: &Arc<MemDevice>) {
 /// A change that a pool is asked for.
 type Action = fn(&Pool);
 
-const ACTIONS: [(&str, Action); 7] = [
+const ACTIONS: [(&str, Action); 8] = [
     ("writes", |_| {}),
     ("snapshots", |pool| drop(pool.dsl().snapshot(&at("d"), Vec::new()))),
     ("snapshots destroyed", |pool| drop(pool.dsl().destroy_snapshots(&at("a"), false))),
     ("a dataset destroyed", |pool| drop(pool.dsl().destroy_dataset("tank/clone"))),
+    ("a clone promoted", |pool| drop(pool.dsl().promote("tank/clone"))),
     ("a dataset made", |pool| drop(pool.dsl().create_dataset("tank/new", dataset()))),
     ("a scrub", |pool| drop(pool.scrub_start())),
     ("a property", |pool| drop(pool.set_prop("comment", "words"))),

@@ -1,0 +1,117 @@
+//! `zfs clone` and `zfs promote`.
+
+use crate::dataset::datasets::{Datasets, kind, kind_of, objection, parentless};
+use crate::dataset::destroying::once_nobody_looks;
+use crate::dataset::names::{check_name, check_opened, nameless};
+use crate::dataset::{owners, volumes};
+use crate::failure::{self, because};
+use crate::mount::enclosed::check_new_place;
+use crate::pool::OpenPool;
+use crate::requests::done;
+use control_api::{DatasetClone, DatasetCreate, DatasetPromote, ErrorKind, Failure, Named, Response};
+use dsl::prop::table;
+use dsl::{DatasetHandle, DslError};
+use ondisk::ObjsetType;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Snapshot that a clone is to start as.
+struct Origin {
+    pool: Arc<OpenPool>,
+    is_volume: bool,
+    /// Properties of the clone; the space that is kept for a volume may have been asked to be worked out.
+    properties: BTreeMap<String, String>,
+}
+
+/// Properties of a clone in which the space to keep for it is a number (OpenZFS: `zfs_fix_auto_resv`).
+fn worked_out(pool: &OpenPool, origin: &DatasetHandle, asked: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>, DslError> {
+    let mut properties = asked.clone();
+    if asked.get("refreservation").is_some_and(|text| text == "auto") {
+        let (size, block_size) = (origin.prop_u64("volsize")?.0, origin.prop_u64("volblocksize")?.0);
+        let bytes = volumes::reservation(&pool.pool().tree(), size, block_size);
+        properties.insert("refreservation".to_string(), bytes.to_string());
+    }
+    Ok(properties)
+}
+
+impl Datasets {
+    /// Looks at the snapshot that a clone is to start as, and whether the clone may have its properties.
+    fn origin(&self, request: &DatasetClone) -> Result<Origin, Failure> {
+        check_opened(&request.origin, Named::Snapshot)?;
+        let pool = self.pools.pool_of(&request.origin, "open")?;
+        let failed = |error: DslError| failure::dataset("open", &request.origin, &error);
+        let origin = pool.dsl().hold(&request.origin).map_err(failed)?;
+        let is_volume = origin.objset().map_err(failed)?.kind() == ObjsetType::ZVOL;
+        if let Some(why) = objection(&request.properties, kind(is_volume), false) {
+            return Err(because(ErrorKind::Invalid, format!("cannot create '{}'", request.name), why));
+        }
+        let properties =
+            if is_volume { worked_out(&pool, &origin, &request.properties).map_err(failed)? } else { request.properties.clone() };
+        drop(origin);
+        Ok(Origin { pool, is_volume, properties })
+    }
+
+    pub(crate) fn clone_snapshot(&self, request: &DatasetClone) -> Result<Response, Failure> {
+        let origin = self.origin(request)?;
+        check_name(&request.name, "create")?;
+        let Some((parent, _)) = request.name.rsplit_once('/') else { return Err(nameless(&request.name)) };
+        let pool = self.pools.pool_of(&request.name, "create")?;
+        if request.parents && pool.dsl().hold(&request.name).is_ok() {
+            return Ok(done());
+        }
+        if request.parents && pool.dsl().hold(parent).is_err() {
+            self.create(&DatasetCreate { name: parent.to_string(), parents: true, ..DatasetCreate::default() })?;
+        }
+        if pool.dsl().hold(parent).is_err() {
+            return Err(parentless(&request.name));
+        }
+        if !Arc::ptr_eq(&pool, &origin.pool) {
+            let what = format!("cannot create '{}'", request.name);
+            return Err(because(ErrorKind::Invalid, what, "source and target pools differ"));
+        }
+        if !origin.is_volume {
+            let new = DatasetCreate { name: request.name.clone(), properties: request.properties.clone(), ..DatasetCreate::default() };
+            check_new_place(&self.pools, &pool, &new)?;
+        }
+        let failed = |error: DslError| failure::dataset("create", &request.name, &error);
+        let (limits, properties) = owners::split(&origin.properties);
+        pool.dsl().clone_snapshot(&request.name, &request.origin, properties.into_iter().collect()).map_err(failed)?;
+        if !limits.is_empty() {
+            pool.dsl().hold(&request.name).and_then(|handle| owners::set(&pool.mounts, &handle, &limits)).map_err(failed)?;
+        }
+        if origin.is_volume {
+            return Ok(Response::Done { remarks: vec![volumes::notice(&request.name)] });
+        }
+        self.mount_new(&pool, &request.name)?;
+        Ok(done())
+    }
+
+    pub(crate) fn promote(&self, request: &DatasetPromote) -> Result<Response, Failure> {
+        let name = &request.name;
+        check_opened(name, Named::Dataset)?;
+        let pool = self.pools.pool_of(name, "open")?;
+        let failed = |error: DslError| failure::dataset("promote", name, &error);
+        let handle = pool.dsl().hold(name).map_err(|error| failure::dataset("open", name, &error))?;
+        let is_volume = kind_of(&handle) == table::VOLUME;
+        let Some(origin) = handle.origin().map_err(failed)? else { return Err(failed(DslError::NotClone)) };
+        drop(handle);
+        let (other, _) = origin.split_once('@').unwrap_or((&origin, ""));
+        let taken = pool.dsl().hold(&origin).map_err(failed)?.creation_txg();
+        let snapshots = pool.dsl().snapshots(other).map_err(failed)?;
+        let moving = snapshots.iter().filter(|snapshot| snapshot.creation_txg <= taken);
+        let moving: Vec<String> = moving.map(|snapshot| format!("{other}@{}", snapshot.name)).collect();
+        if is_volume && let Some(used) = moving.iter().find_map(|snapshot| pool.volumes.in_use(pool.pool().exec(), snapshot)) {
+            return Err(failed(DslError::Busy).advise(format!("close what has the volume '{used}' open (losetup, lsof, fuser)")));
+        }
+        pool.mounts.close_snapshots(&moving, "promote")?;
+        once_nobody_looks(pool.pool().exec(), || pool.dsl().promote(name)).map_err(|error| match error {
+            DslError::Conflict(snapshot) => because(
+                ErrorKind::Exists,
+                format!("cannot promote '{name}'"),
+                format!("conflicting snapshot '{snapshot}' from parent '{origin}'"),
+            ),
+            error => failed(error),
+        })?;
+        Ok(done())
+    }
+}
