@@ -197,15 +197,20 @@ pub fn names(world: &World) -> Result<(), Failure> {
         world.refused(&format!("zfs create {name}"), 1, &format!("cannot create '{name}': {why}"))?;
         world.refused(&format!("zfs create -p {name}"), 1, &format!("cannot create '{name}': {why}"))?;
         world.refused(&format!("zfs rename tank {name}"), 1, &format!("cannot rename to '{name}': {why}"))?;
-        for verb in ["destroy", "set compression=off", "inherit compression", "rename -f"] {
+        // Bookmarks can be destroyed, and have properties that can be looked at.
+        let is_bookmark = |verb: &&str| name.contains('#') && matches!(*verb, "destroy" | "get all");
+        for verb in ["destroy", "set compression=off", "inherit compression", "rename -f"].into_iter().filter(|verb| !is_bookmark(verb)) {
             let more = if verb.starts_with("rename") { " tank/y" } else { "" };
             world.refused(&format!("zfs {verb} {name}{more}"), 1, &format!("cannot open '{name}': {why}"))?;
         }
         // Paths mean something there.
-        for verb in ["list", "get all", "userspace", "mount"].into_iter().filter(|_| !name.starts_with('/')) {
+        let verbs = ["list", "get all", "userspace", "mount"].into_iter().filter(|verb| !name.starts_with('/') && !is_bookmark(verb));
+        for verb in verbs {
             world.refused(&format!("zfs {verb} {name}"), 1, &format!("cannot open '{name}': {why}"))?;
         }
     }
+    world.refused("zfs destroy tank/x#y", 1, "bookmark 'tank/x#y' does not exist")?;
+    world.refused("zfs get all tank/x#y", 1, "cannot open 'tank/x#y': dataset does not exist")?;
     world.refused("zfs create tank/x@y", 1, "cannot create 'tank/x@y': snapshot delimiter '@' is not expected here")?;
     world.refused("zfs create tank/x%y", 1, "cannot create 'tank/x%y': invalid character % in name")?;
     world.refused("zfs create other", 1, "cannot create 'other': missing dataset name")?;
