@@ -86,7 +86,7 @@ impl Promotion {
         let bookmarks = self.bookmarks.check_move(&other, &clone, origin.phys().ds_creation_txg)?;
         let own = self.chain(&clone, origin.object)?;
         let first = own.last().cloned().ok_or(DslError::NotFound)?;
-        let sums = self.sums((&shared, &own, &self.chain(&other, origin.object)?), &first, &before)?;
+        let sums = self.sums([&shared, &own, &self.chain(&other, origin.object)?], &first, &before)?;
         self.space.check_transfer(&origin.dir, &clone.dir, sums.moved.used.max(0) as u64)?;
         Ok(Promoted { clone, origin, other, shared, first, before, bookmarks, sums })
     }
@@ -132,12 +132,7 @@ impl Promotion {
     }
 
     /// Works out the sums, for what changes hands, what is the clone's own, and what stays the other one's.
-    fn sums(
-        &self,
-        (shared, own, left): (&[Arc<Dataset>], &[Arc<Dataset>], &[Arc<Dataset>]),
-        first: &Dataset,
-        before: &Dataset,
-    ) -> Result<Sums, DslError> {
+    fn sums(&self, [shared, own, left]: [&[Arc<Dataset>]; 3], first: &Dataset, before: &Dataset) -> Result<Sums, DslError> {
         let origin = shared.first().ok_or(DslError::NotFound)?;
         // Every snapshot gave birth to what it refers to, less what the one before does, and what died in between.
         let mut moved = origin.contents() + -before.contents();
