@@ -40,7 +40,10 @@ pub enum DslError {
     /// The dataset is no clone.
     NotClone,
     /// A snapshot or bookmark of this name would be there twice.
-    Conflict(String),
+    Conflict {
+        /// Name that both have.
+        name: String,
+    },
     /// Not possible in this txg, but in the next.
     Again,
     /// A snapshot was given where a file system or volume is wanted.
@@ -98,7 +101,7 @@ impl fmt::Display for DslError {
             DslError::TagTooLong => "tag too long",
             DslError::NotAncestor => "source is not an ancestor of the new bookmark's dataset",
             DslError::NotClone => "not a cloned filesystem",
-            DslError::Conflict(name) => return write!(f, "conflicting snapshot '{name}'"),
+            DslError::Conflict { name } => return write!(f, "conflicting snapshot '{name}'"),
             DslError::Again => "try again in the next transaction group",
             DslError::IsSnapshot => "operation not applicable to snapshots",
             DslError::NotSnapshot => "operation applicable to snapshots only",

@@ -128,10 +128,11 @@ pub fn beside_clones(world: &World) -> Result<(), Failure> {
     world
         .refused("zfs rollback tank/c@one", 1, "cannot rollback to 'tank/c@one': more recent snapshots or bookmarks exist")?
         .says(newer)?;
-    world.ok("zfs snapshot tank/c@three tank/c@four")?;
+    world.ok("zfs snapshot tank/c@three")?;
+    world.ok("zfs snapshot tank/c@four")?;
     world.ok("zfs hold keep tank/c@four")?;
     world.refused("zfs rollback -r tank/c@one", 1, "cannot destroy 'tank/c@four': dataset is busy")?;
-    world.ok("zfs list -H -o name -t snapshot -r tank/c")?.prints("tank/c@one\ntank/c@four\ntank/c@three")?;
+    world.ok("zfs list -H -o name -t snapshot -r tank/c")?.prints("tank/c@one\ntank/c@three\ntank/c@four")?;
     bookmarks_are(world, "tank/c#m\ntank/c#two")?;
     world.ok("zfs release keep tank/c@four")?;
     world.ok("zfs rollback -r tank/c@one")?;

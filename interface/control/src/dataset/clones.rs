@@ -1,4 +1,4 @@
-//! `zfs clone` and `zfs promote`.
+//! `zfs clone` and `zfs promote`: file systems and volumes that begin as a snapshot.
 
 use crate::dataset::datasets::{Datasets, kind, kind_of, objection, parentless};
 use crate::dataset::destroying::once_nobody_looks;

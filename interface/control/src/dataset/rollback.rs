@@ -1,4 +1,4 @@
-//! `zfs rollback`.
+//! `zfs rollback`: a dataset that goes back to one of its snapshots.
 
 use crate::dataset::clearing::{Cleared, Purpose};
 use crate::dataset::datasets::{Datasets, kind_of};

@@ -142,7 +142,7 @@ impl Bookmarks {
                 return Err(DslError::NameTooLong);
             }
             if self.find(to, &stored.name)?.is_some() {
-                return Err(DslError::Conflict(String::from_utf8_lossy(&stored.name).into_owned()));
+                return Err(DslError::Conflict { name: String::from_utf8_lossy(&stored.name).into_owned() });
             }
         }
         Ok(moving)

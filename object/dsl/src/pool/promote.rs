@@ -118,7 +118,7 @@ impl Promotion {
                 return Err(DslError::NameTooLong);
             }
             match self.tree.find_snapshot(clone, &name) {
-                Ok(_) => return Err(DslError::Conflict(name)),
+                Ok(_) => return Err(DslError::Conflict { name }),
                 Err(DslError::NotFound) => {}
                 Err(error) => return Err(error),
             }

@@ -99,7 +99,7 @@ fn a_promotion_that_cannot_be_changes_nothing() {
     snapshot(&pool, "tank/b@1");
     assert_eq!(pool.dsl.promote("tank/a"), Err(DslError::NotClone));
     assert_eq!(pool.dsl.promote("tank/a@1"), Err(DslError::IsSnapshot));
-    assert_eq!(pool.dsl.promote("tank/b"), Err(DslError::Conflict("1".to_string())));
+    assert_eq!(pool.dsl.promote("tank/b"), Err(DslError::Conflict { name: "1".to_string() }));
     assert_eq!(destroy(&pool, "tank/b@1"), Ok(()));
     let handle = pool.dsl.hold("tank/a@1").expect("holds");
     assert_eq!(pool.dsl.promote("tank/b"), Err(DslError::Busy));

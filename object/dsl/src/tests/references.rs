@@ -213,7 +213,7 @@ fn bookmarks_change_hands_with_the_snapshots_before_them() {
     pool.dsl.snapshot(&strings(&["tank/a@t"]), Vec::new()).expect("snapshots");
     pool.dsl.create_bookmark("tank/a#new", "tank/a@t").expect("makes a bookmark");
     pool.dsl.create_bookmark("tank/b#old", "tank/a@s").expect("makes a bookmark");
-    assert_eq!(pool.dsl.promote("tank/b"), Err(DslError::Conflict("old".to_string())));
+    assert_eq!(pool.dsl.promote("tank/b"), Err(DslError::Conflict { name: "old".to_string() }));
     assert_eq!((names(&pool, "tank/a"), names(&pool, "tank/b")), (strings(&["old", "new"]), strings(&["old"])), "nothing changed");
     pool.dsl.destroy_bookmark("tank/b#old").expect("destroys");
     pool.dsl.hold_snapshots(&strings(&["tank/a@s"]), "tag").expect("holds");
