@@ -21,7 +21,7 @@ pub fn dataset(verb: &str, name: &str, error: &DslError) -> Failure {
 fn kind(error: &DslError) -> ErrorKind {
     match error {
         DslError::NotFound => ErrorKind::NotFound,
-        DslError::Exists | DslError::TagExists | DslError::Conflict(_) => ErrorKind::Exists,
+        DslError::Exists | DslError::TagExists | DslError::Conflict { .. } => ErrorKind::Exists,
         DslError::NoSuchTag => ErrorKind::NotFound,
         DslError::Busy | DslError::HasChildren | DslError::HasSnapshots | DslError::HasClones | DslError::Held => ErrorKind::Busy,
         DslError::Quota | DslError::NoSpace => ErrorKind::NoSpace,

@@ -105,7 +105,7 @@ impl Datasets {
         }
         pool.mounts.close_snapshots(&moving, "promote")?;
         once_nobody_looks(pool.pool().exec(), || pool.dsl().promote(name)).map_err(|error| match error {
-            DslError::Conflict(snapshot) => because(
+            DslError::Conflict { name: snapshot } => because(
                 ErrorKind::Exists,
                 format!("cannot promote '{name}'"),
                 format!("conflicting snapshot '{snapshot}' from parent '{origin}'"),
