@@ -219,9 +219,9 @@ impl Driver<'_> {
     /// Reads what has come. False at the end of the stream.
     fn fill(&mut self) -> io::Result<bool> {
         for _ in 0..READS_MAX {
-            match self.stream.try_read_vectored(&mut self.framer.spaces()) {
+            match self.stream.try_read_vectored(&mut self.framer.incoming.spaces()) {
                 Ok(0) => return Ok(false),
-                Ok(count) => self.framer.filled(count),
+                Ok(count) => self.framer.incoming.filled(count),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
                 Err(error) => return Err(error),
             }

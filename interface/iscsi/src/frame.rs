@@ -2,11 +2,10 @@
 
 use crate::bytes::field;
 use crate::pdu::{Body, HEADER_BYTES, Outgoing, Pdu};
-use abd::{Abd, AbdPart};
-use std::io::{IoSlice, IoSliceMut};
+use abd::Abd;
+use framing::Incoming;
+use std::io::IoSlice;
 
-/// Size in bytes of the buffer that small PDUs and headers are read into, many at a time.
-const STAGE_BYTES: usize = 64 * 1024;
 /// Length in bytes of a digest.
 const DIGEST_BYTES: usize = 4;
 
@@ -47,44 +46,21 @@ fn padding(length: usize) -> usize {
     length.next_multiple_of(4) - length
 }
 
-/// A data segment that is being received.
-struct Segment {
-    pdu: Pdu,
-    part: AbdPart,
-    filled: usize,
-}
-
-/// Cuts the bytes of a connection into PDUs.
-///
-/// [`Framer::spaces`] says where the next bytes go, [`Framer::filled`] how many came, [`Framer::next_pdu`] gives PDUs until there is no whole one.
+/// Cuts the bytes of a connection into PDUs: [`Framer::next_pdu`] gives them until there is no whole one.
 pub struct Framer {
-    stage: Vec<u8>,
-    start: usize,
-    end: usize,
-    segment: Option<Segment>,
+    /// Bytes that came; never without room when all PDUs that are whole were taken.
+    pub incoming: Incoming,
+    /// PDU whose header was taken.
+    begun: Option<Pdu>,
     has_header_digest: bool,
     has_data_digest: bool,
     data_bytes_max: usize,
 }
 
-impl std::fmt::Debug for Framer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Framer").field("staged", &(self.end - self.start)).field("limit", &self.data_bytes_max).finish_non_exhaustive()
-    }
-}
-
 impl Framer {
     /// A framer without digests that accepts data segments of at most `data_bytes_max` bytes.
     pub fn new(data_bytes_max: usize) -> Framer {
-        Framer {
-            stage: vec![0; STAGE_BYTES],
-            start: 0,
-            end: 0,
-            segment: None,
-            has_header_digest: false,
-            has_data_digest: false,
-            data_bytes_max,
-        }
+        Framer { incoming: Incoming::default(), begun: None, has_header_digest: false, has_data_digest: false, data_bytes_max }
     }
 
     /// Sets what holds from the next PDU on: digests of headers and data, and the longest data segment in bytes.
@@ -94,84 +70,36 @@ impl Framer {
         self.data_bytes_max = data_bytes_max;
     }
 
-    /// Places for the next bytes of the connection, in order; never without room.
-    pub fn spaces(&mut self) -> [IoSliceMut<'_>; 2] {
-        if self.start > 0 {
-            abd::note_copied(self.end - self.start);
-            self.stage.copy_within(self.start..self.end, 0);
-            self.end -= self.start;
-            self.start = 0;
-        }
-        let rest: &mut [u8] = match &mut self.segment {
-            Some(segment) => &mut segment.part[segment.filled..],
-            None => &mut [],
-        };
-        [IoSliceMut::new(rest), IoSliceMut::new(&mut self.stage[self.end..])]
-    }
-
-    /// Notes that `count` bytes were put into what [`Framer::spaces`] gave.
-    pub fn filled(&mut self, count: usize) {
-        let mut count = count;
-        if let Some(segment) = &mut self.segment {
-            let into = count.min(segment.part.len() - segment.filled);
-            segment.filled += into;
-            count -= into;
-        }
-        self.end = (self.end + count).min(self.stage.len());
-    }
-
-    /// Copies `bytes` in, as if they had been received; for tests and whatever has no vectored read.
-    pub fn push(&mut self, bytes: &[u8]) -> usize {
-        let mut done = 0;
-        for mut space in self.spaces() {
-            let count = space.len().min(bytes.len() - done);
-            space[..count].copy_from_slice(&bytes[done..done + count]);
-            done += count;
-        }
-        self.filled(done);
-        done
-    }
-
-    fn staged(&self) -> &[u8] {
-        &self.stage[self.start..self.end]
-    }
-
     /// The next whole PDU, if it is there. After an error nothing more can be had.
     pub fn next_pdu(&mut self) -> Result<Option<Pdu>, FrameError> {
-        if self.segment.is_none() && !self.begin()? {
-            return Ok(None);
+        if self.begun.is_none() {
+            self.begun = self.begin()?;
         }
-        let Some(segment) = &self.segment else { return Ok(None) };
-        let length = segment.part.len();
+        let Some(mut pdu) = self.begun.take() else { return Ok(None) };
+        if let Some(data) = self.incoming.payload() {
+            pdu.data = data;
+        }
+        let length = pdu.data.len();
         let digest = if self.has_data_digest && length > 0 { DIGEST_BYTES } else { 0 };
-        let trailer = padding(length) + digest;
-        if segment.filled < length || self.staged().len() < trailer {
+        let Some(tail) = self.incoming.take(padding(length) + digest) else {
+            self.begun = Some(pdu);
             return Ok(None);
-        }
-        let tail = self.staged()[..trailer].to_vec();
-        self.start += trailer;
-        let Some(segment) = self.segment.take() else { return Ok(None) };
-        let mut pdu = segment.pdu;
-        if length > 0 {
-            pdu.data = segment.part.freeze();
-        }
-        if digest > 0 {
-            let (pad, sent) = tail.split_at(padding(length));
-            let sum = crc32c::crc32c_append(digest_of(0, &pdu.data), pad);
-            if sum.to_le_bytes() != sent {
-                return Err(FrameError::DataDigest);
-            }
+        };
+        let (pad, sent) = tail.split_at(padding(length));
+        let sum = || crc32c::crc32c_append(digest_of(0, &pdu.data), pad).to_le_bytes();
+        if digest > 0 && sum() != sent {
+            return Err(FrameError::DataDigest);
         }
         Ok(Some(pdu))
     }
 
-    /// Takes a header from what is staged, and makes room for its data. False when the header is not whole yet.
-    fn begin(&mut self) -> Result<bool, FrameError> {
-        let staged = self.staged();
-        let Some(header) = staged.first_chunk::<HEADER_BYTES>().copied() else { return Ok(false) };
+    /// Takes a header from what is staged, and expects its data. None when the header is not whole yet.
+    fn begin(&mut self) -> Result<Option<Pdu>, FrameError> {
+        let staged = self.incoming.staged();
+        let Some(header) = staged.first_chunk::<HEADER_BYTES>().copied() else { return Ok(None) };
         let additional = usize::from(header[4]) * 4;
         let digest = if self.has_header_digest { DIGEST_BYTES } else { 0 };
-        let Some(whole) = staged.get(..HEADER_BYTES + additional + digest) else { return Ok(false) };
+        let Some(whole) = staged.get(..HEADER_BYTES + additional + digest) else { return Ok(None) };
         let (covered, sent) = whole.split_at(HEADER_BYTES + additional);
         if digest > 0 && crc32c::crc32c(covered).to_le_bytes() != sent {
             return Err(FrameError::HeaderDigest);
@@ -181,15 +109,12 @@ impl Framer {
             return Err(FrameError::TooLong { bytes: length, limit: self.data_bytes_max });
         }
         let pdu = Pdu { header, additional: covered[HEADER_BYTES..].to_vec(), data: Abd::default() };
-        let after = self.start + whole.len();
-        let have = length.min(self.end - after);
-        let mut part = AbdPart::scratch(length);
-        // What came with the header, or with those before it, has no other way: of small PDUs all of it, of large ones a part.
-        abd::note_copied(have);
-        part[..have].copy_from_slice(&self.stage[after..after + have]);
-        self.start = after + have;
-        self.segment = Some(Segment { pdu, part, filled: have });
-        Ok(true)
+        let taken = whole.len();
+        self.incoming.take(taken);
+        if length > 0 {
+            self.incoming.expect(length);
+        }
+        Ok(Some(pdu))
     }
 }
 

@@ -89,7 +89,7 @@ impl Bench {
     pub fn take(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         while !rest.is_empty() && !self.is_closed {
-            rest = &rest[self.framer.push(rest)..];
+            rest = &rest[self.framer.incoming.push(rest)..];
             while !self.is_closed {
                 match (self.framer.next_pdu(), &mut self.connection) {
                     (Ok(Some(pdu)), Some(connection)) => connection.receive(pdu),

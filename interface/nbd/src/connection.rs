@@ -2,7 +2,6 @@
 
 use crate::export::{Export, ExportError, Refusal};
 use crate::haggle::{self, Agreed, Wish, answer, understand};
-use crate::incoming::Incoming;
 use crate::outbox::Outbox;
 use crate::proto::{
     HANDSHAKE_FLAGS, INIT_MAGIC, OPTION_BYTES, OPTION_BYTES_MAX, OPTION_MAGIC, PAYLOAD_BYTES_MAX, REQUEST_BYTES, command, field, option,
@@ -10,6 +9,7 @@ use crate::proto::{
 };
 use crate::transmit::{Finished, Request, Terms, Work};
 use abd::Abd;
+use framing::Incoming;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ impl Connection {
         out.push(greeting, None);
         Connection {
             phase: Phase::Flags,
-            incoming: Incoming::new(),
+            incoming: Incoming::default(),
             out,
             agreed: Agreed::default(),
             options: 0,
@@ -128,11 +128,11 @@ impl Connection {
     fn step(&mut self) -> Option<()> {
         match &self.phase {
             Phase::Flags => {
-                let flags = self.incoming.take::<4>()?;
+                let flags = self.incoming.head::<4>()?;
                 self.take_flags(u32::from_be_bytes(flags));
             }
             Phase::Option => {
-                let header = self.incoming.take::<OPTION_BYTES>()?;
+                let header = self.incoming.head::<OPTION_BYTES>()?;
                 self.take_option(&header);
             }
             Phase::OptionData(number) => {
@@ -141,7 +141,7 @@ impl Connection {
                 self.grant(number, &data.to_vec());
             }
             Phase::Request if self.has_room() => {
-                let header = self.incoming.take::<REQUEST_BYTES>()?;
+                let header = self.incoming.head::<REQUEST_BYTES>()?;
                 self.take_request(&header);
             }
             Phase::RequestData(request) => {

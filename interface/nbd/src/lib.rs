@@ -10,7 +10,6 @@ mod driver;
 mod export;
 mod guests;
 mod haggle;
-mod incoming;
 mod outbox;
 mod proto;
 mod server;
