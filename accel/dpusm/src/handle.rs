@@ -234,6 +234,23 @@ pub trait HostStore: Send + Sync {
     fn flush(&self, done: HostDone);
 }
 
+/// Errno of what is not supported: ENOTSUP.
+const ENOTSUP: i32 = 95;
+
+/// The host's way where there is none: for providers that open paths by themselves, or write nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct NoHost;
+
+impl HostStore for NoHost {
+    fn write(&self, _offset: u64, _data: abd::Abd, done: HostDone) {
+        done(Err(ENOTSUP));
+    }
+
+    fn flush(&self, done: HostDone) {
+        done(Err(ENOTSUP));
+    }
+}
+
 /// File or disk that a store is opened on.
 #[derive(Clone)]
 pub struct StoreTarget {

@@ -2,8 +2,7 @@
 
 use crate::SECRET;
 use crate::hello::Hello;
-use abd::Abd;
-use dpusm::{HostDone, HostStore, QueueLimits, Registry, StoreKind};
+use dpusm::{HostStore, NoHost, QueueLimits, Registry, StoreKind};
 use exec::{Exec, Pool};
 use provider_c::CProvider;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -22,27 +21,13 @@ const LEASE_NS: u64 = 3_600_000_000_000;
 const MEMORY_BYTES_MAX: u64 = 1 << 40;
 /// Programs at a time, if the library says more.
 const GRAPHS_MAX: usize = 1024;
-/// Errno of what is not supported: ENOTSUP.
-const ENOTSUP: i32 = 95;
 
 /// Libraries open files and disks themselves, or not at all.
 struct OwnStores;
 
-struct NoStore;
-
-impl HostStore for NoStore {
-    fn write(&self, _offset: u64, _data: Abd, done: HostDone) {
-        done(Err(ENOTSUP));
-    }
-
-    fn flush(&self, done: HostDone) {
-        done(Err(ENOTSUP));
-    }
-}
-
 impl Stores for OwnStores {
     fn open(&self, _kind: StoreKind, _path: &Path) -> Result<Arc<dyn HostStore>, i32> {
-        Ok(Arc::new(NoStore))
+        Ok(Arc::new(NoHost))
     }
 }
 

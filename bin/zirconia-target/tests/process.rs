@@ -1,7 +1,7 @@
 //! The program as it is run: killed with its hosts at work, ended by a signal, started wrongly.
 
 use abd::Abd;
-use dpusm::{Device, Graph, HostDone, HostStore, OpError, RaidContext, RegisterOptions, Registry, Store, StoreKind, StoreTarget};
+use dpusm::{Device, Graph, NoHost, OpError, RaidContext, RegisterOptions, Registry, Store, StoreKind, StoreTarget};
 use exec::{Exec, Pool, SplitMix};
 use ondisk::{ByteOrder, Checksum};
 use provider_target::{TargetOptions, TargetProvider};
@@ -72,18 +72,6 @@ fn disks(folder: &Path) -> Vec<PathBuf> {
     (0..3).map(|number| folder.join(format!("disk{number}"))).collect()
 }
 
-struct Nowhere;
-
-impl HostStore for Nowhere {
-    fn write(&self, _offset: u64, _data: Abd, done: HostDone) {
-        done(Err(5));
-    }
-
-    fn flush(&self, done: HostDone) {
-        done(Err(5));
-    }
-}
-
 /// Writes a record of two columns and their parity, in two programs.
 fn write(device: &Device, stores: &[Store], record: &Abd, at: u64) -> Result<[u64; 4], OpError> {
     let (block, parity) = (device.alloc(2 * COLUMN)?, device.alloc(COLUMN)?);
@@ -119,7 +107,7 @@ fn kill(is_local: bool) {
     let process = Process::new(if is_local { "killed-local" } else { "killed" }, is_local);
     let exec: Exec = Arc::new(Pool::new(2));
     let (provider, device) = process.connect(&exec);
-    let open = |path: &PathBuf| device.open(&StoreTarget { kind: StoreKind::File, path: path.clone(), host: Arc::new(Nowhere) });
+    let open = |path: &PathBuf| device.open(&StoreTarget { kind: StoreKind::File, path: path.clone(), host: Arc::new(NoHost) });
     let stores: Vec<Store> = disks(&process.folder).iter().map(|path| open(path).unwrap()).collect();
     let mut random = SplitMix::new(1);
     let mut records = Vec::new();

@@ -3,8 +3,8 @@
 use crate::common::{Folder, build};
 use abd::{Abd, AbdPart};
 use dpusm::{
-    Claim, Compress, Device, Graph, HostDone, HostStore, MemoryCount, OpError, Provider, RaidContext, RegisterOptions, Registry, StoreKind,
-    StoreTarget, verify,
+    Claim, Compress, Device, Graph, MemoryCount, NoHost, OpError, Provider, RaidContext, RegisterOptions, Registry, StoreKind, StoreTarget,
+    verify,
 };
 use exec::{Exec, Pool, completion};
 use ondisk::{ByteOrder, Checksum, Compression};
@@ -21,23 +21,10 @@ fn register(exec: &Exec, registry: &Registry, folder: &Folder) -> Device {
     registry.register(provider, &options).unwrap()
 }
 
-/// The host's way must not be used: this provider opens paths.
-struct Nowhere;
-
-impl HostStore for Nowhere {
-    fn write(&self, _offset: u64, _data: Abd, done: HostDone) {
-        done(Err(5));
-    }
-
-    fn flush(&self, done: HostDone) {
-        done(Err(5));
-    }
-}
-
 fn file(folder: &Folder, name: &str) -> (PathBuf, StoreTarget) {
     let path = folder.0.join(name);
     std::fs::write(&path, []).unwrap();
-    (path.clone(), StoreTarget { kind: StoreKind::File, path, host: Arc::new(Nowhere) })
+    (path.clone(), StoreTarget { kind: StoreKind::File, path, host: Arc::new(NoHost) })
 }
 
 /// Every operation and operand of the interface, as a record is written: what is in the files is the record and its parity.

@@ -4,8 +4,8 @@ pub mod proxy;
 
 use abd::{Abd, AbdPart};
 use dpusm::{
-    Compress, Device, Feature, Graph, HostDone, HostStore, OpError, RaidContext, RegisterOptions, Registry, Store, StoreKind, StoreTarget,
-    View,
+    Compress, Device, Feature, Graph, HostDone, HostStore, NoHost, OpError, RaidContext, RegisterOptions, Registry, Store, StoreKind,
+    StoreTarget, View,
 };
 use exec::{Exec, Pool, SplitMix};
 use ondisk::{ByteOrder, Checksum, Compression};
@@ -205,20 +205,7 @@ impl Host {
 }
 
 pub fn file(path: &Path) -> StoreTarget {
-    StoreTarget { kind: StoreKind::File, path: path.to_path_buf(), host: Arc::new(Nowhere) }
-}
-
-/// The host's way must not be used.
-struct Nowhere;
-
-impl HostStore for Nowhere {
-    fn write(&self, _offset: u64, _data: Abd, done: HostDone) {
-        done(Err(5));
-    }
-
-    fn flush(&self, done: HostDone) {
-        done(Err(5));
-    }
+    StoreTarget { kind: StoreKind::File, path: path.to_path_buf(), host: Arc::new(NoHost) }
 }
 
 /// Blocks of words, which shrink, and of noise, which do not.
