@@ -3,6 +3,7 @@
 use crate::common::*;
 use abd::Abd;
 use device::{DeviceError, DeviceOp};
+use exec::Exec;
 use metaslab::Allocator;
 use ondisk::{BlockPtr, Checksum, Compression, ObjectType, Txg, VdevId};
 use std::ops::Range;
@@ -315,14 +316,19 @@ fn missed_writes_are_reported_by_leaf_and_txg() {
     assert!(rig.read(&bp).is_ok_and(|back| back == data));
 }
 
-/// With failmode=wait a pool that lost its devices holds I/O until they are back; with continue it reports the error.
-#[test]
-fn suspension_holds_io_until_resume() {
-    let rig = Rig::with(inline(), &MIRROR, 12, FailMode::Wait, &|tree, allocator| {
+/// A pool with failmode=wait.
+fn waiting(exec: Exec) -> Rig {
+    Rig::with(exec, &MIRROR, 12, FailMode::Wait, &|tree, allocator| {
         for metaslab in 0..allocator.metaslab_count(VdevId(0)) {
             allocator.load(tree.tops[0].id, metaslab, &[]).expect("an empty metaslab loads");
         }
-    });
+    })
+}
+
+/// With failmode=wait a pool that lost its devices holds I/O until they are back; with continue it reports the error.
+#[test]
+fn suspension_holds_io_until_resume() {
+    let rig = waiting(inline());
     let data = noise(1, 16384);
     let early = rig.write(request(data.clone(), 1)).expect("the write succeeds");
     rig.kill(&[0, 1], DeviceError::Gone);
@@ -341,50 +347,13 @@ fn suspension_holds_io_until_resume() {
     assert!(!rig.zio.is_suspended());
 }
 
-/// If this fails, a host that lost sight of its devices goes on writing to a pool that another host has imported by now.
-#[test]
-fn behind_a_fence_nothing_is_written_until_it_is_lifted() {
-    let rig = Rig::with(inline(), &MIRROR, 12, FailMode::Wait, &|tree, allocator| {
-        for metaslab in 0..allocator.metaslab_count(VdevId(0)) {
-            allocator.load(tree.tops[0].id, metaslab, &[]).expect("an empty metaslab loads");
-        }
-    });
-    let data = noise(1, 16384);
-    let early = rig.write(request(data.clone(), 1)).expect("the write succeeds");
-    let before = rig.contents();
-    assert!(rig.zio.fence() && !rig.zio.fence(), "it is there once");
-    assert!(rig.zio.is_suspended());
-    let (done, wait) = exec::completion();
-    rig.zio.write(request(noise(2, 16384), 2), Box::new(move |result| done.complete(result)));
-    assert!(rig.read(&early).is_ok_and(|back| back == data), "reads go on");
-    // A device that comes back resumes other pools.
-    rig.zio.resume();
-    let guid = rig.zio.view().tree.leaf(LeafId(0)).guid;
-    let op = DeviceOp::Write(noise(3, 4096));
-    let (written, result) = exec::completion();
-    let leaf_write = LeafRequest { leaf: guid, offset: 4 << 20, op, priority: zio::Priority::AsyncWrite, speculative: true };
-    rig.zio.leaf_io(leaf_write, Box::new(move |result| written.complete(result.map(drop))));
-    assert_eq!(result.wait(&rig.exec), Err(DeviceError::Gone), "repairs, trims and the like are kept back");
-    assert!(rig.contents() == before && !wait.is_done() && rig.zio.is_suspended());
-    rig.zio.lift_fence();
-    rig.zio.resume();
-    let bp = wait.wait(&rig.exec).expect("the write succeeds after that");
-    assert!(rig.read(&bp).is_ok_and(|back| back == noise(2, 16384)) && !rig.zio.is_suspended());
-}
-
-/// If this fails, a host that stood still while another one took its pool writes what its threads had in their hands, before one of them looks.
-#[test]
-fn after_its_time_nothing_is_written_although_nobody_said_so() {
+/// Nothing is written between `close` and `open`, blocks or what lies beside them, whoever resumes the pool; reads go on, and writes wait.
+fn nothing_is_written_until(begin: impl FnOnce(&Rig), close: impl FnOnce(&Rig), open: impl FnOnce(&Rig)) {
     let jobs = Arc::new(exec::Inline::new(7));
-    let rig = Rig::with(jobs.clone(), &MIRROR, 12, FailMode::Wait, &|tree, allocator| {
-        for metaslab in 0..allocator.metaslab_count(VdevId(0)) {
-            allocator.load(tree.tops[0].id, metaslab, &[]).expect("an empty metaslab loads");
-        }
-    });
-    let limit = rig.zio.write_limit();
-    limit.store(rig.exec.now_ns() + 1_000_000_000, Ordering::Release);
-    let early = rig.write(request(noise(1, 16384), 1)).expect("it has time");
-    rig.exec.sleep_ns(2_000_000_000);
+    let rig = waiting(jobs.clone());
+    begin(&rig);
+    let early = rig.write(request(noise(1, 16384), 1)).expect("nothing keeps it back yet");
+    close(&rig);
     let before = rig.contents();
     let (done, wait) = exec::completion();
     rig.zio.write(request(noise(2, 16384), 2), Box::new(move |result| done.complete(result)));
@@ -395,26 +364,41 @@ fn after_its_time_nothing_is_written_although_nobody_said_so() {
     let leaf_write = LeafRequest { leaf: guid, offset: 4 << 20, op, priority: zio::Priority::AsyncWrite, speculative: true };
     rig.zio.leaf_io(leaf_write, Box::new(move |result| written.complete(result.map(drop))));
     assert_eq!(result.wait(&rig.exec), Err(DeviceError::Gone), "repairs, trims and the like are kept back");
+    // A device that comes back resumes other pools.
     rig.zio.resume();
     // Whatever can run does.
     jobs.run_ready();
     assert!(!rig.zio.may_write() && rig.contents() == before, "something was written");
     assert!(!wait.is_done() && rig.zio.is_suspended(), "the write does not wait");
-    limit.store(0, Ordering::Release);
+    open(&rig);
     rig.zio.resume();
     let bp = wait.wait(&rig.exec).expect("the write succeeds after that");
     assert!(rig.read(&bp).is_ok_and(|back| back == noise(2, 16384)) && !rig.zio.is_suspended());
+}
+
+/// If this fails, a host that lost sight of its devices goes on writing to a pool that another host has imported by now.
+#[test]
+fn behind_a_fence_nothing_is_written_until_it_is_lifted() {
+    let close = |rig: &Rig| {
+        assert!(rig.zio.fence() && !rig.zio.fence(), "it is there once");
+        assert!(rig.zio.is_suspended());
+    };
+    nothing_is_written_until(|_| (), close, |rig| rig.zio.lift_fence());
+}
+
+/// If this fails, a host that stood still while another one took its pool writes what its threads had in their hands, before one of them looks.
+#[test]
+fn after_its_time_nothing_is_written_although_nobody_said_so() {
+    let limit = |rig: &Rig, at_ns| rig.zio.write_limit().store(at_ns, Ordering::Release);
+    let begin = |rig: &Rig| limit(rig, rig.exec.now_ns() + 1_000_000_000);
+    nothing_is_written_until(begin, |rig| rig.exec.sleep_ns(2_000_000_000), |rig| limit(rig, 0));
 }
 
 /// A pointer that names space which the pool does not have is a lie that no device's return makes true: whoever waited for one would wait
 /// for ever, and everybody else with him.
 #[test]
 fn lies_in_pointers_suspend_nothing() {
-    let rig = Rig::with(inline(), &MIRROR, 12, FailMode::Wait, &|tree, allocator| {
-        for metaslab in 0..allocator.metaslab_count(VdevId(0)) {
-            allocator.load(tree.tops[0].id, metaslab, &[]).expect("an empty metaslab loads");
-        }
-    });
+    let rig = waiting(inline());
     let true_one = rig.write(request(noise(1, 16384), 1)).expect("the write succeeds");
     let dva = true_one.dva(0);
     let elsewhere = |vdev| ondisk::Dva { vdev: VdevId(vdev), ..dva };
