@@ -4,12 +4,10 @@
 //! made right of it (lengths, digests and numbers, where a mutation would stop at the door), the header, two bytes for the length of the data, the
 //! data. What was answered GOOD is compared with a model, what is read with what was written.
 
-#[path = "../../../interface/iscsi/examples/ram/unit.rs"]
-mod unit;
-
 use crate::blocks::{BLOCK, BLOCKS, Blocks, Command};
 use abd::Abd;
 use exec::Mutex;
+use iscsi::ram::{RamStore, RamUnit};
 use iscsi::testing::{Bench, has_action, usages};
 use iscsi::{
     Access, Account, Body, Chap, Disk, Done, Extent, Geometry, Grant, Identity, LogicalUnit, Outgoing, Run, Targets, UnitError, opcode,
@@ -17,7 +15,6 @@ use iscsi::{
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use unit::{RamStore, RamUnit};
 
 const TARGET: &str = "iqn.2026-11.example:fuzz";
 /// Bytes of a header, and of a record without its data.

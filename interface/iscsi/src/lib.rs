@@ -5,9 +5,6 @@
 //! written data from the socket to the unit without a copy; the protocol ([`Connection`]) does no I/O: a thin driver ([`serve`]) runs it.
 #![forbid(unsafe_code)]
 
-#[cfg(test)]
-extern crate self as iscsi;
-
 mod access;
 mod bytes;
 mod chap;
@@ -21,6 +18,7 @@ mod keys;
 mod login;
 mod negotiate;
 mod pdu;
+pub mod ram;
 mod scsi;
 mod server;
 mod targets;

@@ -1,33 +1,17 @@
 //! Hostile bytes: whatever comes, nothing panics, nothing is allocated for a length that is not allowed, and no memory stays held.
 
-#[path = "../examples/ram/unit.rs"]
-mod unit;
-
 use crate::frame::{FrameError, Framer};
 use crate::pdu::{Outgoing, Pdu, opcode};
+use crate::ram::{Anybody, RamStore, RamUnit};
 use crate::testing::Bench;
-use crate::{Access, Body, Disk, Geometry, Grant, Targets};
+use crate::{Body, Disk, Geometry, Targets};
 use exec::SplitMix;
-use std::net::IpAddr;
 use std::sync::Arc;
-use unit::{RamStore, RamUnit};
 
 const TARGET: &str = "iqn.2026-11.example:fuzz";
 
-struct Anybody;
-
-impl Access for Anybody {
-    fn target(&self, _initiator: &str, _peer: IpAddr, _target: &str) -> Option<Grant> {
-        Some(Grant::default())
-    }
-
-    fn discovery(&self, _initiator: &str, _peer: IpAddr) -> Option<Grant> {
-        Some(Grant::default())
-    }
-}
-
 fn bench() -> Bench {
-    let targets = Targets::new(Arc::new(Anybody));
+    let targets = Targets::new(Arc::new(Anybody(None)));
     let geometry = Geometry { blocks: 4096, block_bytes: 512, physical_exponent: 3, is_thin: true, is_read_only: false };
     let unit = Arc::new(RamUnit::new("fuzz", geometry));
     let target = targets.add(TARGET).expect("the name is free");

@@ -1,10 +1,10 @@
 //! A unit that answers late: what is under way when somebody aborts, resets, comes back, or asks for more than memory allows.
 
 use crate::initiator::{Initiator, long, read10, set, text, write10};
-use crate::unit::{RamStore, RamUnit};
 use crate::world::{TARGET, World};
 use abd::Abd;
 use exec::Mutex;
+use iscsi::ram::{RamStore, RamUnit};
 use iscsi::{Disk, Done, Extent, Geometry, Identity, LogicalUnit, Run};
 use std::sync::Arc;
 

@@ -7,6 +7,4 @@ mod login;
 mod reservations;
 mod sessions;
 mod transfer;
-#[path = "../../examples/ram/unit.rs"]
-mod unit;
 mod world;

@@ -1,8 +1,8 @@
 //! Sessions: order of commands, pings, task management, logout, one session in another's place, an end of the server.
 
 use crate::initiator::{Initiator, header, set, write10};
-use crate::unit::{RamStore, RamUnit};
 use crate::world::{TARGET, World};
+use iscsi::ram::{RamStore, RamUnit};
 use iscsi::{Disk, Geometry, Options};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! A server with one target of one unit in memory, and who may use it.
 
-use crate::unit::{RamStore, RamUnit};
 use exec::Mutex;
+use iscsi::ram::{RamStore, RamUnit};
 use iscsi::{Access, Disk, Geometry, Grant, Kept, Options, Targets, serve};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};

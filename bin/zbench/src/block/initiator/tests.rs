@@ -1,31 +1,15 @@
 //! The initiator against the target of this tree, in one process: what it says that it moved, it moved.
 
-#[path = "../../../../../interface/iscsi/examples/ram/unit.rs"]
-mod unit;
-
 use super::*;
-use iscsi::{Access, Disk, Geometry, Grant, Options, Targets, serve};
-use std::net::IpAddr;
+use iscsi::ram::{Anybody, RamStore, RamUnit};
+use iscsi::{Disk, Geometry, Options, Targets, serve};
 use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
-use unit::{RamStore, RamUnit};
 
 const TARGET: &str = "iqn.2026-11.example:disk";
 const DISK_BYTES: u64 = 4 << 20;
 const REQUEST_BYTES: u32 = 64 << 10;
-
-struct Anybody;
-
-impl Access for Anybody {
-    fn target(&self, _initiator: &str, _peer: IpAddr, _target: &str) -> Option<Grant> {
-        Some(Grant::default())
-    }
-
-    fn discovery(&self, _initiator: &str, _peer: IpAddr) -> Option<Grant> {
-        Some(Grant::default())
-    }
-}
 
 /// Server with a disk in memory; it ends with the value.
 struct World {
@@ -35,7 +19,7 @@ struct World {
 }
 
 fn world() -> World {
-    let targets = Targets::new(Arc::new(Anybody));
+    let targets = Targets::new(Arc::new(Anybody(None)));
     let geometry = Geometry {
         blocks: DISK_BYTES / u64::from(BLOCK_BYTES),
         block_bytes: BLOCK_BYTES,

@@ -1,9 +1,12 @@
-//! A logical unit in memory, thin: what was never written takes no space, and reads as zeros.
+//! A logical unit in memory, thin: what was never written takes no space, and reads as zeros. For trying initiators, tests and fuzzing, with rights for
+//! anybody.
 
+use crate::access::{Access, Chap, Grant};
+use crate::unit::{Done, Extent, Geometry, Identity, Kept, LogicalUnit, ReservationStore, Run, UnitError};
 use abd::{Abd, AbdPart};
 use exec::Mutex;
-use iscsi::{Done, Extent, Geometry, Identity, Kept, LogicalUnit, ReservationStore, Run, UnitError};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// Blocks in memory, by physical blocks.
 pub struct RamUnit {
@@ -19,7 +22,6 @@ impl RamUnit {
     }
 
     /// Changes the shape of the unit.
-    #[allow(dead_code, reason = "tests resize, the example does not")]
     pub fn reshape(&self, change: impl FnOnce(&mut Geometry)) {
         change(&mut self.geometry.lock());
     }
@@ -140,5 +142,19 @@ impl ReservationStore for RamStore {
     fn save(&self, kept: Option<Kept>, done: Done<()>) {
         *self.0.lock() = kept;
         done(Ok(()));
+    }
+}
+
+/// Rights of anybody to everything, or of anybody who knows the secret.
+#[derive(Clone, Debug, Default)]
+pub struct Anybody(pub Option<Chap>);
+
+impl Access for Anybody {
+    fn target(&self, _initiator: &str, _peer: IpAddr, _target: &str) -> Option<Grant> {
+        Some(Grant { chap: self.0.clone(), is_read_only: false })
+    }
+
+    fn discovery(&self, _initiator: &str, _peer: IpAddr) -> Option<Grant> {
+        Some(Grant::default())
     }
 }

@@ -1,27 +1,11 @@
 //! An iSCSI target whose units lie in memory, for trying initiators and test programs: `ram ADDRESS MIB UNITS EXPONENT [USER SECRET]`; a physical
 //! block is 2 to the power of EXPONENT blocks of 512 bytes.
 
-mod unit;
-
-use iscsi::{Access, Account, Chap, Disk, Geometry, Grant, Options, Targets, serve};
-use std::net::IpAddr;
+use iscsi::ram::{Anybody, RamStore, RamUnit};
+use iscsi::{Account, Chap, Disk, Geometry, Options, Targets, serve};
 use std::sync::Arc;
-use unit::{RamStore, RamUnit};
 
 const NAME: &str = "iqn.2026-11.example.zirconia:ram";
-
-/// Anybody who knows the secret, or anybody.
-struct Anybody(Option<Chap>);
-
-impl Access for Anybody {
-    fn target(&self, _initiator: &str, _peer: IpAddr, _target: &str) -> Option<Grant> {
-        Some(Grant { chap: self.0.clone(), is_read_only: false })
-    }
-
-    fn discovery(&self, _initiator: &str, _peer: IpAddr) -> Option<Grant> {
-        Some(Grant::default())
-    }
-}
 
 fn main() -> std::io::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
