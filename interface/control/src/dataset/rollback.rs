@@ -54,10 +54,12 @@ impl Newer {
     fn objection(&self, request: &DatasetRollback) -> Option<Failure> {
         let refused =
             |why: &str, next: String| Some(because(ErrorKind::Busy, format!("cannot rollback to '{}'", request.name), why).advise(next));
-        let mut list: Vec<String> = self.snapshots.iter().chain(&self.bookmarks).take(NAMED_MAX).cloned().collect();
+        let mut list: Vec<String> = self.snapshots.iter().chain(&self.bookmarks).cloned().collect();
         if !request.recursive && !request.clones && !list.is_empty() {
-            let is_limited = list.len() == NAMED_MAX;
-            list.extend(is_limited.then(|| format!("Output limited to {NAMED_MAX} snapshots/bookmarks")));
+            if list.len() > NAMED_MAX {
+                list.truncate(NAMED_MAX);
+                list.push(format!("Output limited to {NAMED_MAX} snapshots/bookmarks"));
+            }
             let next = format!("use '-r' to force deletion of the following snapshots and bookmarks:\n{}", list.join("\n"));
             return refused("more recent snapshots or bookmarks exist", next);
         }
@@ -126,4 +128,23 @@ fn go_back(pool: &OpenPool, filesystem: &str, snapshot: &str) -> Result<(), Fail
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, somebody who is about to destroy all that is listed is told that there is more, or not told.
+    #[test]
+    fn a_list_says_that_it_is_limited_where_it_is() {
+        let request = DatasetRollback { name: "tank@0".into(), recursive: false, clones: false, force: false };
+        for (snapshots, bookmarks) in [(1, 0), (0, NAMED_MAX), (NAMED_MAX, 0), (20, NAMED_MAX - 20), (NAMED_MAX, 1), (20, 20)] {
+            let names = |kind: char, count| (0..count).map(|number| format!("tank{kind}{number}")).collect::<Vec<_>>();
+            let newer = Newer { snapshots: names('@', snapshots), bookmarks: names('#', bookmarks), clones: Vec::new() };
+            let said = newer.objection(&request).and_then(|failure| failure.next).expect("there are newer ones");
+            let named = said.lines().filter(|line| line.starts_with("tank")).count();
+            assert_eq!(named, (snapshots + bookmarks).min(NAMED_MAX));
+            assert_eq!(said.contains("Output limited"), named < snapshots + bookmarks, "{snapshots} and {bookmarks}");
+        }
+    }
 }
