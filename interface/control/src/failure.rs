@@ -33,6 +33,10 @@ fn kind(error: &DslError) -> ErrorKind {
     }
 }
 
+/// Advice where this system has no id: OpenZFS's words, and the command of ours.
+pub(crate) const GIVE_HOSTID: [&str; 2] =
+    ["Set a unique system hostid with the zgenhostid(8) command.", "'zirconia hostid' does that, too."];
+
 /// Failure with one clear message for a pool's error.
 pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
     let kind = match error {
@@ -54,6 +58,7 @@ pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
         PoolError::InUse { .. } => failure.advise("The pool can be imported, use 'zpool import -f' to import the pool."),
         PoolError::Active { .. } => failure.advise("Export the pool on the other system, then run 'zpool import'."),
         PoolError::Unclaimed => failure.advise("Clear the device errors, then run 'zpool import'."),
+        PoolError::NoHostid => failure.advise(GIVE_HOSTID[1]),
         PoolError::ActiveElsewhere => {
             failure.advise("it has changed since this system was sure that it has it: 'zpool export -f' gives it up here")
         }

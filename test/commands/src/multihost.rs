@@ -152,14 +152,14 @@ pub fn without_id(world: &World) -> Result<(), Failure> {
     owner.begin()?;
     nobody.begin()?;
     let vdevs = shared_pool(&owner)?;
-    let why = "requires a non-zero system hostid";
+    let (why, ours) = ("requires a non-zero system hostid", "'zirconia hostid' does that, too.");
     nobody.world.vdevs(&["c"])?;
-    nobody.world.refused("zpool create -o multihost=on other {vdevs}/c", 1, why)?;
+    nobody.world.refused("zpool create -o multihost=on other {vdevs}/c", 1, why)?.says(ours)?;
     nobody.world.ok("zpool create -m none other {vdevs}/c")?;
-    nobody.world.refused("zpool set multihost=on other", 1, why)?;
-    nobody.world.refused(&format!("zpool import -f -d {vdevs} tank"), 1, "the zgenhostid(8) command")?;
+    nobody.world.refused("zpool set multihost=on other", 1, why)?.says(ours)?;
+    nobody.world.refused(&format!("zpool import -f -d {vdevs} tank"), 1, "the zgenhostid(8) command")?.says(ours)?;
     let list = nobody.world.ok(&format!("zpool import -d {vdevs}"))?;
-    list.shows("The pool has the multihost property on.")?.shows("Set a unique system hostid")?;
+    list.shows("The pool has the multihost property on.")?.shows("Set a unique system hostid")?.shows(ours)?;
     owner.world.ok("zpool set multihost=off tank")?;
     owner.world.ok("zpool export tank")?;
     nobody.world.ok(&format!("zpool import -N -d {vdevs} tank")).map(drop)

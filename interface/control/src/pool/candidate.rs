@@ -1,6 +1,7 @@
 //! What `zpool import` says of a pool that is not open: its state, whether it can be imported, why not, and what to do (OpenZFS:
 //! `zpool_import_status`, `show_import`; its words, with their line breaks, since scripts look for lines).
 
+use crate::failure::GIVE_HOSTID;
 use crate::report::pictures;
 use control_api::{ImportCandidate, VdevReport, shown};
 use exec::Exec;
@@ -20,7 +21,6 @@ const ACTIVE: &str = "The pool is currently imported by another system.";
 const HELD: &str = "The pool, or a device of it, is in use by another process of this system.";
 const LET_GO: &str = "The pool cannot be imported until that process has let it go: export it\n\tthere, or end what has its devices open.";
 const NO_HOSTID: &str = "The pool has the multihost property on.  It cannot\n\tbe safely imported when the system hostid is not set.";
-const SET_HOSTID: &str = "Set a unique system hostid with the zgenhostid(8) command.";
 const LEGACY: &str = "The pool is formatted using a legacy on-disk version.";
 
 /// Words about a pool in the listing.
@@ -81,7 +81,7 @@ fn refused(problem: &PoolError) -> Said {
             Said { message_id: Some("ZFS-8000-EY"), state: unavailable("currently in use"), ..said(ACTIVE, &from) }
         }
         PoolError::NoHostid => {
-            Said { message_id: Some("ZFS-8000-EY"), state: unavailable("currently in use"), ..said(NO_HOSTID, SET_HOSTID) }
+            Said { message_id: Some("ZFS-8000-EY"), state: unavailable("currently in use"), ..said(NO_HOSTID, &GIVE_HOSTID.join("\n\t")) }
         }
         PoolError::IntentLogs(datasets) => {
             let status = format!("The intent logs of the following file systems cannot be replayed here:\n\t{}", datasets.join("\n\t"));
@@ -195,7 +195,7 @@ mod tests {
             (PoolError::MissingVdev(ondisk::VdevId(1)), Some("UNAVAIL"), "Attach the missing"),
             (PoolError::OldVersion(10), None, "can be imported read-only"),
             (PoolError::Active { hostid: 26, hostname: "other".into() }, Some("UNAVAIL"), "exported from other (hostid=1a)"),
-            (PoolError::NoHostid, Some("UNAVAIL"), "zgenhostid(8)"),
+            (PoolError::NoHostid, Some("UNAVAIL"), "zgenhostid(8) command.\n\t'zirconia hostid' does that"),
             (PoolError::IntentLogs(vec!["tank/a".into()]), None, "\"-o readonly=on\""),
             (PoolError::NoUberblock, Some("FAULTED"), "due to damaged devices or data"),
         ] {

@@ -6,7 +6,7 @@ use crate::failure::{self, because, pool_failure};
 use crate::pool::compatibility;
 use crate::pool::hostid::host;
 use crate::pool::intake::Intake;
-use crate::pool::objections::{Occasion, ashift_of, objection};
+use crate::pool::objections::{Occasion, ashift_of, objected, objection};
 use crate::pool::properties::{altroot_of, cachefile_of};
 use crate::requests::done;
 use control_api::{ErrorKind, Failure, PoolCreate, Response, new_pool_name_objection};
@@ -54,7 +54,7 @@ fn create_properties(request: &PoolCreate, what: &str) -> Result<CreatePropertie
     let mut wanted = CreateProperties { features: request.no_features.then(Vec::new), ..CreateProperties::default() };
     for (name, value) in &request.properties {
         if let Some(why) = objection(name, value, Occasion::Creation) {
-            return Err(invalid(why));
+            return Err(objected(what, &why));
         }
         match (name.as_str(), value.as_str()) {
             ("ashift", value) => {

@@ -5,7 +5,7 @@ use crate::pool::cache_file::read_cache;
 use crate::pool::candidate::candidate;
 use crate::pool::hostid::host;
 use crate::pool::intake::{ImportWish, Intake};
-use crate::pool::objections::{Occasion, objection};
+use crate::pool::objections::{Occasion, objected, objection};
 use crate::pool::properties::{altroot_of, cachefile_of, set_stored};
 use crate::requests::done;
 use control_api::{ErrorKind, Failure, ImportSearch, PoolImport, Remark, Response, new_pool_name_objection, shown};
@@ -39,7 +39,7 @@ pub(crate) fn scan(intake: &Intake, search: &ImportSearch) -> Result<Response, F
 pub(crate) fn import(intake: &Intake, request: &PoolImport) -> Result<Response, Failure> {
     let what = request.pool.as_ref().map_or_else(|| "cannot import".to_string(), |word| format!("cannot import '{word}'"));
     if let Some(why) = request.properties.iter().find_map(|(name, value)| objection(name, value, Occasion::Import)) {
-        return Err(because(ErrorKind::Invalid, what, why));
+        return Err(objected(&what, &why));
     }
     request.properties.get("cachefile").map(|value| cachefile_of(value, &what)).transpose()?;
     let read_only = request.properties.get("readonly").is_some_and(|value| value == "on");

@@ -1,7 +1,9 @@
 //! What is wrong with a property of a pool that is asked for, in the words of OpenZFS's commands (`zpool_valid_proplist`).
 
+use crate::failure::{GIVE_HOSTID, because};
 use crate::pool::compatibility;
 use crate::pool::hostid::{NO_HOSTID, host};
+use control_api::{ErrorKind, Failure};
 
 /// Occasion on which a property is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +86,12 @@ pub(crate) fn objection(name: &str, value: &str, occasion: Occasion) -> Option<S
     }
 }
 
+/// Failure of a request that wants a property so, for the reason that [`objection`] gives.
+pub(crate) fn objected(what: &str, why: &str) -> Failure {
+    let failure = because(ErrorKind::Invalid, what, why);
+    if why == NO_HOSTID { failure.advise(GIVE_HOSTID.join(" ")) } else { failure }
+}
+
 /// Objection to a value that is none of a property's words.
 pub(crate) fn of_word(name: &str, value: &str) -> Option<String> {
     let words: &[&str] = match name {
@@ -128,7 +136,18 @@ pub(crate) fn of_users(name: &str, value: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::pool_failure;
     use Occasion::{Creation, Import, Later};
+
+    /// If this fails, a system without an id is told of a command that may not be there, and not of ours, or the other way round.
+    #[test]
+    fn who_has_no_id_is_told_everywhere_what_gives_one() {
+        for failure in [objected("cannot set", NO_HOSTID), pool_failure("cannot import".into(), &pool::PoolError::NoHostid)] {
+            let said = format!("{} {}", failure.why, failure.next.unwrap_or_default());
+            assert!(said.contains("zgenhostid(8)") && said.contains("'zirconia hostid'"), "{said}");
+        }
+        assert_eq!(objected("cannot set", "'size' is readonly").next, None);
+    }
 
     /// Who mistypes a property or its value would look for what this version lacks instead of for the slip.
     #[test]

@@ -56,7 +56,7 @@ pub(crate) fn set(pools: &Pools, file: &PoolsFile, accelerators: &Arc<Accelerato
         return Ok(done());
     }
     if let Some(why) = objections::objection(&request.property, &request.value, Occasion::Later) {
-        return Err(because(ErrorKind::Invalid, what, why));
+        return Err(objections::objected(&what, &why));
     }
     set_stored(&open, &request.property, &request.value, &what)?;
     Ok(Response::Done { remarks: unserved::remarks(&open, &request.property) })
@@ -79,7 +79,7 @@ pub(crate) fn set_stored(open: &OpenPool, name: &str, value: &str, what: &str) -
         PoolError::BadProperty => because(ErrorKind::Unsupported, what, format!("property '{name}' cannot be set in this version")),
         PoolError::BadValue if name == "bootfs" => because(ErrorKind::Invalid, what, format!("'{value}' is an invalid name")),
         PoolError::BadValue => because(ErrorKind::Invalid, what, format!("'{value}' is no value for '{name}'")),
-        PoolError::NoHostid => because(ErrorKind::Invalid, what, NO_HOSTID).advise("'zirconia hostid' gives this system one"),
+        PoolError::NoHostid => objections::objected(what, NO_HOSTID),
         PoolError::NoProvider { .. } => because(ErrorKind::Invalid, what, "given provider does not exist")
             .advise("'zirconia provider list' shows those that do; 'zirconia provider load PATH' adds one"),
         other => pool_failure(what.to_string(), &other),
