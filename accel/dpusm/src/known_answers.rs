@@ -82,22 +82,28 @@ impl Bench<'_> {
         Ok(report)
     }
 
+    /// A guarded part full of the known byte.
     fn guarded(&self, bytes: usize) -> Result<Guarded, Fault> {
-        let buffer = self.device.alloc(bytes + 2 * MARGIN)?;
-        let mut graph = Graph::new();
-        graph.copy_in(&Abd::from_slice(&vec![GUARD; bytes + 2 * MARGIN]), &buffer.whole());
-        self.run(graph)?;
-        let view = buffer.view(MARGIN..MARGIN + bytes)?;
-        Ok(Guarded { buffer, view })
+        self.around(&vec![GUARD; bytes])
     }
 
     /// A guarded part with these bytes.
     fn holding(&self, bytes: &Abd) -> Result<Guarded, Fault> {
-        let guarded = self.guarded(bytes.len())?;
+        self.around(&bytes.to_vec())
+    }
+
+    fn around(&self, bytes: &[u8]) -> Result<Guarded, Fault> {
+        let margin = &[GUARD; MARGIN][..];
+        let buffer = self.device.alloc(bytes.len() + 2 * MARGIN)?;
+        self.put(&[margin, bytes, margin].concat(), &buffer.whole())?;
+        let view = buffer.view(MARGIN..MARGIN + bytes.len())?;
+        Ok(Guarded { buffer, view })
+    }
+
+    fn put(&self, bytes: &[u8], view: &View) -> Result<(), Fault> {
         let mut graph = Graph::new();
-        graph.copy_in(&bytes.to_contiguous(), &guarded.view);
-        self.run(graph)?;
-        Ok(guarded)
+        graph.copy_in(&Abd::from_slice(bytes), view);
+        self.run(graph).map(drop)
     }
 
     fn bytes_of(&self, view: &View) -> Result<Abd, Fault> {
@@ -290,31 +296,27 @@ impl Bench<'_> {
                 .collect();
             let parity = parity_of(&data, parities).ok_or(Fault::Untestable)?;
             let all: Vec<Abd> = parity.iter().chain(&data).cloned().collect();
-            if !reconstruct {
-                self.row(&all, parities, &(0..parities).collect::<Vec<_>>(), true)?;
-                continue;
-            }
-            for lost in losses(all.len(), parities) {
-                self.row(&all, parities, &lost, false)?;
+            let columns: Vec<Guarded> = all.iter().map(|column| self.holding(column)).collect::<Result<_, _>>()?;
+            let sets = if reconstruct { losses(all.len(), parities) } else { vec![(0..parities).collect()] };
+            for lost in sets {
+                self.row((&columns[..], &all[..]), parities, &lost, reconstruct)?;
             }
         }
         Ok(())
     }
 
-    /// Puts a row onto the device, with guard bytes in the columns that are lost, has them computed, and looks at all of it.
-    fn row(&self, all: &[Abd], parities: usize, lost: &[usize], generate: bool) -> Result<(), Fault> {
-        let columns: Vec<Guarded> = all
-            .iter()
-            .enumerate()
-            .map(|(index, column)| if lost.contains(&index) { self.guarded(column.len()) } else { self.holding(column) })
-            .collect::<Result<_, _>>()?;
+    /// Puts guard bytes into the columns of a row that are lost, has them computed, and looks at all of it.
+    fn row(&self, (columns, all): (&[Guarded], &[Abd]), parities: usize, lost: &[usize], reconstruct: bool) -> Result<(), Fault> {
+        for index in lost {
+            self.put(&vec![GUARD; all[*index].len()], &columns[*index].view)?;
+        }
         let views = |range: &[Guarded]| range.iter().map(|column| column.view.clone()).collect();
         let row = RaidContext::new(views(&columns[..parities]), views(&columns[parities..]))?;
         let mut graph = Graph::new();
-        if generate {
-            graph.raid_generate(&row);
-        } else {
+        if reconstruct {
             graph.raid_reconstruct(&row, lost);
+        } else {
+            graph.raid_generate(&row);
         }
         self.run(graph)?;
         for (index, (column, wanted)) in columns.iter().zip(all).enumerate() {
