@@ -9,6 +9,8 @@ use offload::{Accelerator, ZiaPolicy};
 use ondisk::{BlockPtr, Checksum, Compression};
 use provider_faulty::{Faulty, Harm};
 use provider_software::{Software, SoftwareOptions, features};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use vdev::TopKind;
 use zio::WriteRequest;
@@ -17,6 +19,8 @@ use zio::WriteRequest;
 pub const DEADLINE_NS: u64 = 1_000_000_000;
 /// The compressions of the program.
 pub const KINDS: [Compression; 4] = [Compression::LZ4, Compression::GZIP_6, Compression::ZSTD, Compression::OFF];
+/// Data columns of the widest layout: a raidz3 of seven.
+const DATA_COLUMNS_MAX: u16 = 4;
 /// Level of zstd in the program.
 const ZSTD_LEVEL: u8 = 3;
 /// Checksums of the program.
@@ -35,9 +39,13 @@ fn used(feature: &Feature) -> bool {
     }
 }
 
-/// The feature at the level that the tests use: the highest ones take long to be tried.
+/// The feature at the level and for the widths that the tests use: the highest ones, and wide rows, take long to be tried, and a liar's successor is
+/// tried anew.
 fn quick(feature: Feature) -> Feature {
+    let data_columns_max = DATA_COLUMNS_MAX;
     match feature {
+        Feature::RaidGenerate { parity, .. } => Feature::RaidGenerate { parity, data_columns_max },
+        Feature::RaidReconstruct { parity, .. } => Feature::RaidReconstruct { parity, data_columns_max },
         Feature::Compress { kind: Compression::ZSTD, .. } => {
             Feature::Compress { kind: Compression::ZSTD, level_min: ZSTD_LEVEL, level_max: ZSTD_LEVEL }
         }
@@ -62,7 +70,7 @@ pub fn faulty(exec: &Exec) -> Arc<Faulty> {
 
 pub fn options(failures_max: u32) -> RegisterOptions {
     let breaker = BreakerPolicy { failures_max, slow_max: failures_max.max(3), ..BreakerPolicy::default() };
-    RegisterOptions { breaker, test_bytes_max: 8192, scratch: Some(std::env::temp_dir()), ..RegisterOptions::default() }
+    RegisterOptions { breaker, test_bytes_max: 4096, scratch: Some(std::env::temp_dir()), ..RegisterOptions::default() }
 }
 
 pub fn world(layout: &[(TopKind, usize)], policy: ZiaPolicy, breaker: u32) -> World {
@@ -111,16 +119,26 @@ pub fn everything() -> ZiaPolicy {
     }
 }
 
-/// A record of the program: text, noise, runs, zeros, and some that end in the pointer or are small.
-pub fn record(number: u64) -> WriteRequest {
+/// Bytes of a record of the program: text, noise, runs, zeros, and some that end in the pointer or are small.
+fn bytes_of(number: u64) -> Vec<u8> {
     let bytes = [16 << 10, 8 << 10, 512, 32 << 10][(number % 4) as usize];
-    let data = match number % 7 {
-        0 | 1 | 5 => text(number, bytes),
-        2 => noise(number, bytes),
-        3 => Abd::from_slice(&(0..bytes).map(|at| (at / 1000) as u8).collect::<Vec<u8>>()),
-        4 => Abd::zeroed(bytes),
-        _ => Abd::from_slice(&vec![7; bytes]),
-    };
+    match number % 7 {
+        0 | 1 | 5 => text(number, bytes).to_vec(),
+        2 => noise(number, bytes).to_vec(),
+        3 => (0..bytes).map(|at| (at / 1000) as u8).collect(),
+        4 => vec![0; bytes],
+        _ => vec![7; bytes],
+    }
+}
+
+thread_local! {
+    /// Bytes of the records that were used: they are written and compared for every fault again.
+    static MADE: RefCell<BTreeMap<u64, Vec<u8>>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// A record of the program, in memory of its own.
+pub fn record(number: u64) -> WriteRequest {
+    let data = MADE.with_borrow_mut(|made| Abd::from_slice(made.entry(number).or_insert_with(|| bytes_of(number))));
     let compression = KINDS[(number / 2 % 4) as usize];
     let zstd_level = if compression == Compression::ZSTD { ZSTD_LEVEL } else { 0 };
     WriteRequest { compression, zstd_level, checksum: SUMS[(number / 3 % 2) as usize], ..request(data, number) }

@@ -44,6 +44,13 @@ impl TestDevice {
         self.mem.tamper(|bytes| head = bytes[HEAD].to_vec());
         head
     }
+
+    /// True when the bytes of [`HEAD`] are these.
+    pub fn holds(&self, head: &[u8]) -> bool {
+        let mut is_same = false;
+        self.mem.tamper(|bytes| is_same = bytes[HEAD] == *head);
+        is_same
+    }
 }
 
 impl BlockDevice for TestDevice {
@@ -153,6 +160,10 @@ impl Rig {
     pub fn contents(&self) -> Vec<Vec<u8>> {
         self.devices.iter().map(|device| device.head()).collect()
     }
+    /// True when the bytes in [`HEAD`] of every leaf are these.
+    pub fn holds(&self, contents: &[Vec<u8>]) -> bool {
+        self.devices.len() == contents.len() && self.devices.iter().zip(contents).all(|(device, bytes)| device.holds(bytes))
+    }
     pub fn kill(&self, leaves: &[usize], error: DeviceError) {
         for &leaf in leaves {
             *self.devices[leaf].dead.lock() = Some(error);
@@ -173,23 +184,23 @@ pub fn bookmark(block: u64) -> Bookmark {
 /// Bytes that no algorithm compresses.
 pub fn noise(seed: u64, length: usize) -> Abd {
     let mut z = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let bytes: Vec<u8> = (0..length.div_ceil(8))
-        .flat_map(|_| {
-            z ^= z << 13;
-            z ^= z >> 7;
-            z ^= z << 17;
-            z.to_le_bytes()
-        })
-        .take(length)
-        .collect();
-    Abd::from_slice(&bytes)
+    let mut bytes = vec![0; length.next_multiple_of(8)];
+    for word in bytes.chunks_exact_mut(8) {
+        z ^= z << 13;
+        z ^= z >> 7;
+        z ^= z << 17;
+        word.copy_from_slice(&z.to_le_bytes());
+    }
+    Abd::from_slice(&bytes[..length])
 }
 
 /// Bytes that compress to about a third.
 pub fn text(seed: u64, length: usize) -> Abd {
-    let noise = noise(seed, length).to_vec();
-    let bytes: Vec<u8> =
-        noise.iter().enumerate().map(|(index, byte)| if index % 8 < 2 { *byte } else { b'a' + (index % 8) as u8 }).collect();
+    let mut bytes = noise(seed, length).to_vec();
+    for word in bytes.chunks_mut(8).filter(|word| word.len() > 2) {
+        let letters = word.len() - 2;
+        word[2..].copy_from_slice(&b"cdefgh"[..letters]);
+    }
     Abd::from_slice(&bytes)
 }
 
