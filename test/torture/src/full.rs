@@ -18,8 +18,7 @@ const ROOM: u64 = 2 << 20;
 const DEPTH: u64 = 6;
 
 fn noise(seed: u64) -> Vec<u8> {
-    let mut random = SplitMix::new(seed);
-    (0..REQUEST / 8).flat_map(|_| random.next_u64().to_le_bytes()).collect()
+    SplitMix::new(seed).bytes(REQUEST as usize)
 }
 
 fn request(offset: u64, seed: u64) -> WriteData {

@@ -253,7 +253,7 @@ impl MemBlockIo {
     }
 
     fn place(&self, write: &BlockWrite) -> BlockPtr {
-        let is_zero = write.data.chunks().all(|chunk| chunk.iter().all(|&byte| byte == 0));
+        let is_zero = write.data.is_zero();
         if is_zero && write.compression != Compression::OFF {
             return BlockPtr::HOLE;
         }

@@ -49,8 +49,17 @@ impl Model {
         self.data[offset..end].copy_from_slice(bytes);
     }
     pub(super) fn expect(&self, offset: usize, length: usize) -> Vec<u8> {
-        (offset..offset + length).map(|at| self.data.get(at).copied().unwrap_or(0)).collect()
+        let mut bytes = vec![0; length];
+        let have = self.data.get(offset..).unwrap_or_default();
+        let count = have.len().min(length);
+        bytes[..count].copy_from_slice(&have[..count]);
+        bytes
     }
+}
+
+/// Place of the first byte that is another one.
+fn first_of(have: &[u8], want: &[u8]) -> Option<usize> {
+    have.iter().zip(want).position(|(have, want)| have != want)
 }
 
 /// Objects reach over this many blocks at most.
@@ -226,8 +235,9 @@ impl Program {
         let length = self.random.below(5000) as usize;
         let mut out = vec![0xAA; length];
         dnode.read(offset, &mut out).expect("read");
-        let first = out.iter().zip(model.expect(offset as usize, length)).position(|(have, want)| *have != want);
-        assert!(first.is_none(), "object {object}: {length} bytes at {offset} differ from {first:?} on: {:?}", dnode.info());
+        let want = model.expect(offset as usize, length);
+        let first = || first_of(&out, &want);
+        assert!(out == want, "object {object}: {length} bytes at {offset} differ from {:?} on: {:?}", first(), dnode.info());
         let abd = dnode.read_abd(offset, length).expect("read_abd");
         assert_eq!(abd.to_vec(), out);
         let mut direct = vec![0x55; length];
@@ -244,12 +254,12 @@ impl Program {
         let data = dnode.next_data(offset).expect("next_data");
         let end = data.unwrap_or(model.data.len() as u64).max(offset);
         let skipped = model.expect(offset as usize, (end - offset) as usize);
-        assert!(skipped.iter().all(|&byte| byte == 0), "object {object}: next_data({offset}) = {data:?} skips data");
+        assert!(abd::slice_is_zero(&skipped), "object {object}: next_data({offset}) = {data:?} skips data");
         let hole = dnode.next_hole(offset).expect("next_hole");
         assert!(hole >= offset);
         let block_end = (hole / size + 1) * size;
         let in_hole = model.expect(hole as usize, (block_end - hole) as usize);
-        assert!(in_hole.iter().all(|&byte| byte == 0), "object {object}: next_hole({offset}) = {hole} has data");
+        assert!(abd::slice_is_zero(&in_hole), "object {object}: next_hole({offset}) = {hole} has data");
     }
 
     pub(super) fn check_all(&self, pool: &TestPool) {
@@ -264,8 +274,8 @@ impl Program {
             let dnode = pool.objset.hold(ObjectId(object)).expect("hold");
             let mut out = vec![0; model.data.len() + 3000];
             dnode.read(0, &mut out).expect("read");
-            let first = out.iter().zip(model.expect(0, out.len())).position(|(have, want)| *have != want);
-            assert!(first.is_none(), "object {object} differs from byte {first:?} on: {:?}", dnode.info());
+            let want = model.expect(0, out.len());
+            assert!(out == want, "object {object} differs from byte {:?} on: {:?}", first_of(&out, &want), dnode.info());
             assert_eq!(*dnode.bonus().expect("bonus"), *model.bonus);
             assert_eq!(dnode.spill().expect("spill").map(|spill| spill.to_vec()), model.spill);
         }

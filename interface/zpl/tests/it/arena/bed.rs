@@ -56,7 +56,7 @@ pub fn copied(arena: impl AsFd) -> OwnedFd {
     let (mut at, mut bytes) = (0, vec![0; COPY_BYTES]);
     while at < size {
         let count = rustix::io::pread(&arena, &mut bytes[..], at).expect("bytes");
-        if bytes[..count].iter().any(|byte| *byte != 0) {
+        if !abd::slice_is_zero(&bytes[..count]) {
             assert_eq!(rustix::io::pwrite(&copy, &bytes[..count], at).expect("room"), count);
         }
         at += count as u64;

@@ -138,9 +138,8 @@ fn power_cut(run: &Run, killed: Killed, what: &str) {
             let found = Served::opened(cut.images(choice), None);
             let tree = seen(&found.zfs, []);
             let is_any = (run.durable..run.states.len()).rev().any(|state| {
-                let mut wanted = run.states[state].0.clone();
-                wanted.retain(|path, _| path.starts_with('/'));
-                difference(&wanted, &tree, false).is_none()
+                let wanted = run.states[state].0.iter().filter(|(path, _)| path.starts_with('/'));
+                wanted.map(|(path, seen)| (path, &seen.whole)).eq(tree.iter().map(|(path, seen)| (path, &seen.whole)))
             });
             let last = difference(&run.states[run.durable].0, &tree, false);
             assert!(is_any, "{what}, {choice:?} at {}: nothing from state {} on; {last:?}", cut.events, run.durable);

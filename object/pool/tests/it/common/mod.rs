@@ -86,12 +86,12 @@ pub fn pattern(seed: u64, block: u64) -> Vec<u8> {
 /// As [`pattern`], of this length.
 pub fn pattern_of(length: usize, seed: u64, block: u64) -> Vec<u8> {
     let mut state = seed << 32 | block;
-    (0..length / 8)
-        .flat_map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            state.to_le_bytes()
-        })
-        .collect()
+    let mut bytes = vec![0; length / 8 * 8];
+    for word in bytes.chunks_exact_mut(8) {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        word.copy_from_slice(&state.to_le_bytes());
+    }
+    bytes
 }
 
 pub fn write(pool: &Pool, object: ObjectId, blocks: std::ops::Range<u64>, seed: u64) {
