@@ -60,7 +60,7 @@ impl HostRoom {
 
     /// Checks that nothing was written beside the parts.
     pub(crate) fn check(&self) -> Result<(), Fault> {
-        let is_clean = |part: &AbdPart| part.iter().all(|byte| *byte == GUARD);
+        let is_clean = |part: &AbdPart| part[..] == [GUARD; MARGIN];
         let all_clean = self.around.iter().all(|(before, after)| is_clean(before) && is_clean(after));
         if all_clean { Ok(()) } else { Err(Fault::WroteOutside) }
     }

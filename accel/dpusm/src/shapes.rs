@@ -172,6 +172,16 @@ fn run(device: &Device, cases: Vec<Case>, first: u64, deadline_ns: u64) -> Resul
     Ok(count)
 }
 
+/// Bytes of parts, one behind the other, up to a length.
+fn joined<'a>(bytes: usize, mut next: impl FnMut() -> &'a [u8]) -> Vec<u8> {
+    let mut block = Vec::with_capacity(bytes);
+    while block.len() < bytes {
+        block.extend_from_slice(next());
+    }
+    block.truncate(bytes);
+    block
+}
+
 fn right(is_right: bool) -> Result<(), Fault> {
     if is_right { Ok(()) } else { Err(Fault::WrongAnswer) }
 }
@@ -198,16 +208,17 @@ impl Maker<'_> {
         match random.below(6) {
             0 => vec![0; bytes],
             1 => random.bytes(bytes),
-            2 => std::iter::repeat_with(|| WORDS[random.below(WORDS.len())]).flatten().copied().take(bytes).collect(),
+            2 => joined(bytes, || WORDS[random.below(WORDS.len())]),
             3 => {
-                let run = 1 + random.below(300);
-                (0..bytes).map(|at| (at / run % 251) as u8).collect()
+                let mut block = vec![0; bytes];
+                block.chunks_mut(1 + random.below(300)).enumerate().for_each(|(run, part)| part.fill((run % 251) as u8));
+                block
             }
             4 => (0..bytes).map(|at| if at / 100 % 3 == 0 { random.next_u64() as u8 } else { 0xFF }).collect(),
             _ => {
                 let period = 1 + random.below(40_000);
                 let period = random.bytes(period);
-                (0..bytes).map(|at| period[at % period.len()]).collect()
+                joined(bytes, || &period[..])
             }
         }
     }
