@@ -1,6 +1,6 @@
 //! What devices hold before they become part of a pool, and pools whose devices are not there.
 
-use crate::world::{Failure, World, same};
+use crate::world::{Failure, World, mebibytes, same};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
@@ -166,7 +166,7 @@ pub fn on_itself(world: &World) -> Result<(), Failure> {
         world.refused(&format!("zpool {verb} {{mnt}}/tank/more"), 1, "which rests on 'tank': the pool would wait for itself")?;
     }
     world.refused("zpool create two {mnt}/tank/x", 1, "is part of active pool 'inner'")?;
-    let data: Vec<u8> = (0..20 << 20).map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let data = mebibytes(20);
     // What the kernel has of a device's file from a look at it must not be what a later one is shown.
     let device = world.path("mnt/inner/file");
     std::fs::read(&device)?;

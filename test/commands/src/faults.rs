@@ -1,6 +1,6 @@
 //! Simulated faults and what follows from them: `zinject`, slow devices, parameters of the I/O scheduler, programs run on events.
 
-use crate::world::{Failure, World, same};
+use crate::world::{Failure, World, mebibytes, same};
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 pub fn inject(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b"])?;
     world.ok("zpool create -m {mnt}/tank -O compression=off tank mirror {vdevs}/a {vdevs}/b")?;
-    let data: Vec<u8> = (0..1_u32 << 18).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let data = mebibytes(1);
     std::fs::write(world.path("mnt/tank/file"), &data)?;
     world.ok("zpool sync tank")?;
     world.ok("zinject")?.shows("No handlers registered.")?.shows("Run 'zinject -h' for usage information.")?;
@@ -202,7 +202,7 @@ pub fn scheduler(world: &World) -> Result<(), Failure> {
     same("a parameter that was set", read("zfs_vdev_scrub_max_active"), "8\n".to_string())?;
     // Everything through the queue, for once: files and a scrub are as right as ever.
     std::fs::write(parameters.join("zirconia_vdev_scheduler"), "1")?;
-    let data: Vec<u8> = (0..5_u32 << 18).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let data = mebibytes(5);
     std::fs::write(world.path("mnt/tank/file"), &data)?;
     world.ok("zpool scrub -w tank")?;
     world.ok("zpool status tank")?.shows("scrub repaired 0B")?.shows("with 0 errors")?;

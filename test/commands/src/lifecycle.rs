@@ -1,14 +1,10 @@
 //! Vdevs and spares that join and leave, devices that grow, fail and come back, as users meet them.
 
-use crate::world::{Failure, VDEV_BYTES, World, same};
+use crate::world::{Failure, VDEV_BYTES, World, mebibytes, same};
 use std::time::{Duration, Instant};
 
 /// Time within which the daemon does what it does by itself.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-fn data(words: u32) -> Vec<u8> {
-    (0..words << 18).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect()
-}
 
 /// Waits until a command shows something.
 fn until(world: &World, line: &str, text: &str) -> Result<(), Failure> {
@@ -71,7 +67,7 @@ pub fn logs(world: &World) -> Result<(), Failure> {
 pub fn add_and_remove(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b", "c", "d", "e", "s", "t", "log", "x"])?;
     world.ok("zpool create -m {mnt}/tank -O compression=off tank mirror {vdevs}/a {vdevs}/b")?;
-    let file = data(10);
+    let file = mebibytes(10);
     std::fs::write(world.path("mnt/tank/file"), &file)?;
     world.refused("zpool add", 2, "missing pool name argument")?;
     world.refused("zpool add tank", 2, "missing vdev specification")?;
@@ -136,7 +132,7 @@ pub fn add_and_remove(world: &World) -> Result<(), Failure> {
 pub fn spares(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b", "c", "d", "e", "s", "m", "n"])?;
     world.ok("zpool create -m {mnt}/tank -O compression=off tank raidz {vdevs}/a {vdevs}/b {vdevs}/c spare {vdevs}/s")?;
-    let file = data(10);
+    let file = mebibytes(10);
     std::fs::write(world.path("mnt/tank/file"), &file)?;
     // Taken offline by hand: nobody replaces that.
     world.ok("zpool offline tank a")?;
@@ -214,7 +210,7 @@ fn spare_at_import(world: &World) -> Result<(), Failure> {
 pub fn grow(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b", "c"])?;
     world.ok("zpool create -m {mnt}/tank -O compression=off tank mirror {vdevs}/a {vdevs}/b")?;
-    let file = data(10);
+    let file = mebibytes(10);
     std::fs::write(world.path("mnt/tank/file"), &file)?;
     let size = || -> Result<u64, Failure> { Ok(world.ok("zpool get -Hp -o value size tank")?.out.trim().parse()?) };
     let enlarge = |name: &str, bytes: u64| std::fs::OpenOptions::new().write(true).open(world.path(name))?.set_len(bytes);
@@ -231,7 +227,7 @@ pub fn grow(world: &World) -> Result<(), Failure> {
     enlarge("vdevs/b", 3 * VDEV_BYTES)?;
     world.ok("zpool reopen tank")?;
     same("by itself", size()? > grown, true)?;
-    let fill = data(100);
+    let fill = mebibytes(100);
     for name in ["one", "two", "three"] {
         std::fs::write(world.path(&format!("mnt/tank/{name}")), &fill)?;
     }
@@ -270,7 +266,7 @@ pub fn grow(world: &World) -> Result<(), Failure> {
 pub fn failing(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b", "s", "y"])?;
     world.ok("zpool create -m {mnt}/tank -O compression=off tank mirror {vdevs}/a {vdevs}/b spare {vdevs}/s")?;
-    let file = data(5);
+    let file = mebibytes(5);
     world.ok("zinject -d {vdevs}/b -e io -T write tank")?;
     std::fs::write(world.path("mnt/tank/file"), &file)?;
     world.ok("zpool sync tank")?;

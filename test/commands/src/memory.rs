@@ -1,6 +1,6 @@
 //! Memory: a daemon in a small control group lives within it, and what it does not need any more it gives back.
 
-use crate::world::{Failure, World, same};
+use crate::world::{Failure, World, mebibytes, same};
 use need::Need;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -85,7 +85,7 @@ pub fn life(world: &World) -> Result<(), Failure> {
         let parameter = std::fs::read_to_string(world.path("state/sys/module/zfs/parameters/zfs_dirty_data_max"))?;
         same("dirty data fit into the group", parameter.trim().parse::<u64>()? < LIMIT_BYTES / 4, true)?;
     }
-    let block: Vec<u8> = (0..1_u32 << 18).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let block = mebibytes(1);
     let mut file = std::fs::File::create(world.path("mnt/tank/large"))?;
     for _ in 0..WRITTEN_MIB {
         file.write_all(&block)?;

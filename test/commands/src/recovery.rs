@@ -1,6 +1,6 @@
 //! Damage: devices full of noise, missing devices, devices that are something else.
 
-use crate::world::{Failure, VDEV_BYTES, World, same};
+use crate::world::{Failure, VDEV_BYTES, World, mebibytes, same};
 use std::os::unix::fs::FileExt;
 
 fn noise(world: &World, vdev: &str, from: u64, bytes: u64) -> Result<(), Failure> {
@@ -16,7 +16,7 @@ fn noise(world: &World, vdev: &str, from: u64, bytes: u64) -> Result<(), Failure
 pub fn scrub(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b", "c"])?;
     world.ok("zpool create -m {mnt}/tank -O compression=off tank raidz {vdevs}/a {vdevs}/b {vdevs}/c")?;
-    let data: Vec<u8> = (0..40_u32 << 18).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let data = mebibytes(40);
     std::fs::write(world.path("mnt/tank/file"), &data)?;
     world.ok("zpool export tank")?;
     noise(world, "b", 8 << 20, VDEV_BYTES - (16 << 20))?;
@@ -63,7 +63,7 @@ pub fn missing(world: &World) -> Result<(), Failure> {
 pub fn offline(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b", "c", "d"])?;
     world.ok("zpool create -m {mnt}/tank -O compression=off tank raidz {vdevs}/a {vdevs}/b {vdevs}/c")?;
-    let data: Vec<u8> = (0..20_u32 << 18).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let data = mebibytes(20);
     std::fs::write(world.path("mnt/tank/before"), &data)?;
     world.ok("zpool offline tank {vdevs}/b")?.prints("")?;
     world.refused("zpool offline tank {vdevs}/a", 1, "no valid replicas")?;
@@ -108,7 +108,7 @@ pub fn replace(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b", "c", "d", "x", "y", "z"])?;
     std::fs::File::create(world.path("vdevs/small"))?.set_len(65 << 20)?;
     world.ok("zpool create -m {mnt}/tank -O compression=off tank {vdevs}/a")?;
-    let data: Vec<u8> = (0..10_u32 << 18).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let data = mebibytes(10);
     std::fs::write(world.path("mnt/tank/file"), &data)?;
     world.refused("zpool attach tank {vdevs}/a {vdevs}/small", 1, "device is too small")?;
     world.refused("zpool attach tank {vdevs}/a {vdevs}/a", 1, "is busy")?;
@@ -235,7 +235,7 @@ pub fn scans(world: &World) -> Result<(), Failure> {
 pub fn deferred(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b", "c", "d", "x", "y", "z"])?;
     world.ok("zpool create -m {mnt}/tank -O compression=off tank raidz2 {vdevs}/a {vdevs}/b {vdevs}/c {vdevs}/d")?;
-    let data: Vec<u8> = (0..10_u32 << 18).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let data = mebibytes(10);
     std::fs::write(world.path("mnt/tank/file"), &data)?;
     let set = |name: &str, value: &str| std::fs::write(world.path(&format!("state/sys/module/zfs/parameters/{name}")), value);
     set("zfs_scan_suspend_progress", "1")?;

@@ -1,12 +1,12 @@
 //! Sweeps over the devices of a pool in use: sequential rebuild, initializing, trimming.
 
-use crate::world::{Failure, World, same};
+use crate::world::{Failure, World, mebibytes, same};
 
 /// Devices are filled by sequential rebuild, a scrub follows, and every command says so.
 pub fn rebuild(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b", "c", "d", "e", "f", "g", "h"])?;
     world.ok("zpool create -m {mnt}/tank -O compression=off tank {vdevs}/a")?;
-    let data: Vec<u8> = (0..10_u32 << 18).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let data = mebibytes(10);
     std::fs::write(world.path("mnt/tank/file"), &data)?;
     world.ok("zpool attach -s -w tank {vdevs}/a {vdevs}/b")?.prints("")?;
     world.ok("zpool wait -t scrub tank")?;
@@ -52,7 +52,7 @@ pub fn rebuild(world: &World) -> Result<(), Failure> {
 pub fn free_space(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b", "c", "d"])?;
     world.ok("zpool create -m {mnt}/tank -O compression=off tank mirror {vdevs}/a {vdevs}/b")?;
-    let data: Vec<u8> = (0..10_u32 << 18).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let data = mebibytes(10);
     std::fs::write(world.path("mnt/tank/file"), &data)?;
     world.ok("zpool sync tank")?;
     world.ok("zpool status -i tank")?.shows("(uninitialized)")?;

@@ -288,6 +288,19 @@ impl Drop for World {
     }
 }
 
+/// Bytes that do not compress, of a number of MiB; the same ones each time.
+pub fn mebibytes(mib: usize) -> Vec<u8> {
+    let (mut bytes, mut word) = (vec![0; mib << 20], 0x9E37_79B9_7F4A_7C15_u64);
+    // Compiled quickly, this is slow: eight at a time.
+    for eight in bytes.as_chunks_mut::<8>().0 {
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        *eight = word.to_le_bytes();
+    }
+    bytes
+}
+
 /// Fails unless the two are equal.
 pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, left: T, right: T) -> Result<(), Failure> {
     if left == right { Ok(()) } else { Err(format!("      {what}: {left:?} is not {right:?}").into()) }
