@@ -61,8 +61,7 @@ pub fn bring_back(from: &Path, to: &Path, count: usize) -> Result<(), Failure> {
 fn noise(path: &Path) -> Result<(), Failure> {
     let file = File::options().write(true).open(path)?;
     let end = file.metadata()?.len().saturating_sub(BACK_BYTES);
-    let mut random = SplitMix::new(end);
-    let bytes: Vec<u8> = (0..CHUNK / 8).flat_map(|_| random.next_u64().to_le_bytes()).collect();
+    let bytes = SplitMix::new(end).bytes(CHUNK);
     let mut at = FRONT_BYTES;
     while at < end {
         let part = &bytes[..CHUNK.min((end - at) as usize)];

@@ -25,20 +25,13 @@ pub const KINDS: [Kind; 5] = [Kind::Random, Kind::Half, Kind::Text, Kind::Zeros,
 
 /// Bytes that only `seed` decides.
 pub fn content(size: usize, seed: u64, kind: Kind) -> Vec<u8> {
-    let mut random = SplitMix::new(seed);
-    let mut bytes = Vec::with_capacity(size + 8);
-    while bytes.len() < size {
-        bytes.extend_from_slice(&random.next_u64().to_le_bytes());
-    }
-    bytes.truncate(size);
-    for (index, byte) in bytes.iter_mut().enumerate() {
-        *byte = match kind {
-            Kind::Random => *byte,
-            Kind::Half => *byte * u8::from(index % 512 < 256),
-            Kind::Text => b"the quick brown fox jumps over it"[usize::from(*byte % 33)],
-            Kind::Zeros => 0,
-            Kind::Letter => b'A',
-        };
+    let mut bytes = SplitMix::new(seed).bytes(size);
+    match kind {
+        Kind::Random => {}
+        Kind::Half => bytes.chunks_mut(512).for_each(|part| part.iter_mut().skip(256).for_each(|byte| *byte = 0)),
+        Kind::Text => bytes.iter_mut().for_each(|byte| *byte = b"the quick brown fox jumps over it"[usize::from(*byte % 33)]),
+        Kind::Zeros => bytes.fill(0),
+        Kind::Letter => bytes.fill(b'A'),
     }
     bytes
 }
