@@ -1,6 +1,6 @@
 //! Waiting for what a daemon or a program does by itself.
 
-use crate::world::Failure;
+use crate::world::{Failure, pause};
 use std::time::{Duration, Instant};
 
 /// Time within which the daemon does what it does by itself.
@@ -15,7 +15,7 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> Result<bool, Failure>) -> Re
         if begun.elapsed() > PATIENCE {
             return Err(format!("      {what}: does not come").into());
         }
-        std::thread::sleep(STEP);
+        pause(begun.elapsed());
     }
     Ok(())
 }

@@ -201,7 +201,7 @@ impl World {
                     child.wait()?;
                     return Ok((None, started.elapsed()));
                 }
-                None => std::thread::sleep(Duration::from_millis(2)),
+                None => pause(started.elapsed()),
             }
         };
         Ok(Running { line, watcher: std::thread::spawn(watch), output, deadline })
@@ -299,6 +299,11 @@ pub fn mebibytes(mib: usize) -> Vec<u8> {
         *eight = word.to_le_bytes();
     }
     bytes
+}
+
+/// Pauses before the next look of somebody who has waited so long: longer where it takes long, since a look costs time too.
+pub fn pause(waited: Duration) {
+    std::thread::sleep((waited / 20).clamp(Duration::from_millis(2), Duration::from_millis(20)));
 }
 
 /// Fails unless the two are equal.
