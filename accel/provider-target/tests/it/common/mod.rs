@@ -85,7 +85,7 @@ pub fn features() -> Vec<Feature> {
         Feature::ZeroFill,
         Feature::Compress { kind: Compression::LZ4, level_min: 0, level_max: 0 },
         Feature::Checksum { kind: Checksum::FLETCHER_4, order: ByteOrder::Little },
-        Feature::RaidGenerate { parity: 2, data_columns_max: 255 },
+        Feature::RaidGenerate { parity: 2, data_columns_max: DATA as u16 },
         Feature::Store { kind: StoreKind::File },
     ]
 }
