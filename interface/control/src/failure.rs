@@ -46,7 +46,9 @@ pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
         PoolError::Active { .. } | PoolError::ActiveElsewhere | PoolError::NoHostid => ErrorKind::Busy,
         PoolError::InUse { .. } | PoolError::Destroyed | PoolError::Device { .. } | PoolError::Closed => ErrorKind::Busy,
         PoolError::ReadOnly => ErrorKind::Permission,
-        PoolError::NoUberblock | PoolError::Corrupt(_) | PoolError::SpaceMap(..) | PoolError::Object(..) => ErrorKind::Damaged,
+        PoolError::NoUberblock | PoolError::Corrupt(_) | PoolError::Salt { .. } | PoolError::SpaceMap(..) | PoolError::Object(..) => {
+            ErrorKind::Damaged
+        }
         _ => ErrorKind::Io,
     };
     let failure = Failure::new(kind, what, error.to_string());

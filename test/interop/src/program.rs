@@ -43,7 +43,11 @@ pub struct Program<'a> {
 }
 
 fn checksums(every: bool) -> &'static [&'static str] {
-    if every { &["off", "on", "fletcher2", "fletcher4", "sha256", "sha512"] } else { &["off", "fletcher2", "sha256"] }
+    if every {
+        &["off", "on", "fletcher2", "fletcher4", "sha256", "sha512", "skein", "edonr", "blake3"]
+    } else {
+        &["off", "fletcher2", "sha256", "skein", "edonr", "blake3"]
+    }
 }
 
 fn compressions(every: bool) -> &'static [&'static str] {

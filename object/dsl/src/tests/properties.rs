@@ -46,7 +46,7 @@ fn values_are_inherited_with_their_source() {
         ("casesensitivity", "mixed", DslError::ReadOnlyProperty),
         ("nonsense", "1", DslError::BadProperty),
         ("recordsize", "3000", DslError::BadValue),
-        ("checksum", "skein", DslError::Unsupported),
+        ("dedup", "skein", DslError::Unsupported),
     ] {
         assert_eq!(set(&pool, "tank/a", property, value), Err(error), "{property}");
     }
@@ -129,6 +129,40 @@ fn a_compression_that_needs_a_feature_makes_it_active_when_it_is_set() {
     pool.dsl.destroy_dataset("tank/a/b").expect("destroys");
     pool.dsl.destroy_dataset("tank/a").expect("destroys");
     assert_eq!(refs(), 1);
+}
+
+/// If this fails, a pool whose blocks only newer software can check is opened by software that takes all of them for damaged; or everything that has no such
+/// block says that it does.
+#[test]
+fn salted_checksums_need_their_feature_and_are_told_by_it() {
+    use crate::PoolServices;
+    use crate::features::{BLAKE3, EDONR, SKEIN};
+    const SALTED: [(&str, &str); 3] = [("skein", SKEIN), ("edonr", EDONR), ("blake3", BLAKE3)];
+    let without = TestPool::create_without(dmu::testing::MemBlockIo::inline(3), &[SKEIN, EDONR, BLAKE3]);
+    without.dsl.create_dataset("tank/a", filesystem()).expect("creates");
+    for (checksum, _) in SALTED {
+        assert_eq!(set(&without, "tank/a", "checksum", checksum), Err(DslError::Unsupported), "{checksum}");
+        let new = with_props(&[("checksum", checksum)]);
+        assert_eq!(without.dsl.create_dataset("tank/b", new), Err(DslError::Unsupported), "{checksum}");
+    }
+    let pool = TestPool::create(12);
+    let refs = || SALTED.map(|(_, guid)| pool.services.feature_refs(guid));
+    for (number, (checksum, _)) in SALTED.into_iter().enumerate() {
+        let name = format!("tank/{checksum}");
+        pool.dsl.create_dataset(&name, filesystem()).expect("creates");
+        pool.sync();
+        set(&pool, &name, "checksum", checksum).expect("sets");
+        pool.drain();
+        let count = |index: usize| u64::from(index < number);
+        assert_eq!(refs(), [0, 1, 2].map(count), "{checksum}: nothing was written with it");
+        write(&pool, &name, 0, 0, &[1; 512]).expect("writes");
+        pool.sync();
+        assert_eq!(refs()[number], 1, "{checksum}: a block has it");
+    }
+    pool.check_features();
+    pool.dsl.destroy_dataset("tank/edonr").expect("destroys");
+    pool.drain();
+    assert_eq!(refs(), [1, 0, 1]);
 }
 
 /// OpenZFS steps from slot to slot in a dataset that does not say it has large dnodes, and trips over their inner slots: it could neither

@@ -118,8 +118,8 @@ pub const FEATURES: &[Feature] = &[
         &["com.delphix:extensible_dataset"],
     ),
     row("org.illumos:sha512", "sha512", "SHA-512/256 hash algorithm.", NEW, Support::Full, &["com.delphix:extensible_dataset"]),
-    row("org.illumos:skein", "skein", "Skein hash algorithm.", 0, Support::None, &["com.delphix:extensible_dataset"]),
-    row("org.illumos:edonr", "edonr", "Edon-R hash algorithm.", 0, Support::None, &["com.delphix:extensible_dataset"]),
+    row("org.illumos:skein", "skein", "Skein hash algorithm.", NEW, Support::Full, &["com.delphix:extensible_dataset"]),
+    row("org.illumos:edonr", "edonr", "Edon-R hash algorithm.", NEW, Support::Full, &["com.delphix:extensible_dataset"]),
     row(
         "org.zfsonlinux:userobj_accounting",
         "userobj_accounting",
@@ -252,7 +252,7 @@ pub const FEATURES: &[Feature] = &[
         &["com.delphix:extensible_dataset"],
     ),
     row("com.delphix:head_errlog", "head_errlog", "Support for per-dataset on-disk error logs.", ACT | NEW, Support::Full, &[]),
-    row("org.openzfs:blake3", "blake3", "BLAKE3 hash algorithm.", 0, Support::None, &["com.delphix:extensible_dataset"]),
+    row("org.openzfs:blake3", "blake3", "BLAKE3 hash algorithm.", NEW, Support::Full, &["com.delphix:extensible_dataset"]),
     row("com.fudosecurity:block_cloning", "block_cloning", "Support for block cloning via Block Reference Table.", RO, Support::Read, &[]),
     row("com.klarasystems:vdev_zaps_v2", "vdev_zaps_v2", "Support for root vdev ZAP.", MOS | NEW, Support::Full, &[]),
     row(
@@ -265,7 +265,14 @@ pub const FEATURES: &[Feature] = &[
     ),
     row("org.openzfs:raidz_expansion", "raidz_expansion", "Support for raidz expansion", MOS, Support::None, &[]),
     row("com.klarasystems:fast_dedup", "fast_dedup", "Support for advanced deduplication", RO, Support::Read, &[]),
-    row("org.zfsonlinux:longname", "longname", "support filename up to 1024 bytes", 0, Support::Full, &["com.delphix:extensible_dataset"]),
+    row(
+        "org.zfsonlinux:longname",
+        "longname",
+        "support filename up to 1024 bytes",
+        NEW,
+        Support::Full,
+        &["com.delphix:extensible_dataset"],
+    ),
     row(
         "com.klarasystems:large_microzap",
         "large_microzap",

@@ -293,7 +293,8 @@ fn an_import_with_a_stale_device_brings_it_up_to_date() {
 /// If this fails, a property value that `zfs` lists makes a file system that cannot be written to, or not be read again.
 #[test]
 fn datasets_without_checksums_are_made_written_and_read() {
-    for (checksum, number) in [("off", 2), ("noparity", 10), ("fletcher2", 6), ("sha512", 11)] {
+    for (checksum, number) in [("off", 2), ("noparity", 10), ("fletcher2", 6), ("sha512", 11), ("skein", 12), ("edonr", 13), ("blake3", 14)]
+    {
         let devices = devices(3);
         let pool = Pool::create(&exec(), spec(&devices, &[(TopKind::Raidz(1), 3)]), &Runtime::new()).expect("created");
         let properties = vec![("checksum".to_string(), checksum.to_string()), ("compression".to_string(), "off".to_string())];
