@@ -205,6 +205,33 @@ fn long_names_are_told_by_the_feature() {
     pool.check_features();
 }
 
+/// OpenZFS splits large blocks when it sends to where there are none, and would send a directory in pieces that nobody puts together.
+#[test]
+fn large_micro_zaps_are_told_by_the_feature() {
+    use crate::PoolServices;
+    use crate::features::{LARGE_BLOCKS, LARGE_MICROZAP};
+    zap::set_micro_bytes_max(1 << 20);
+    let pool = TestPool::create(12);
+    pool.dsl.create_dataset("tank/a", filesystem()).expect("creates");
+    let refs = || [LARGE_MICROZAP, LARGE_BLOCKS].map(|guid| pool.services.feature_refs(guid));
+    let add = |from: u64, to: u64, object: Option<ondisk::ObjectId>| {
+        let handle = pool.dsl.hold("tank/a").expect("holds");
+        let tx = handle.assign(crate::TxSpace::Writes(1 << 20)).expect("room");
+        let objset = handle.objset().expect("it opens");
+        let object = object.unwrap_or_else(|| zap::create(&objset, ondisk::ObjectType::DIRECTORY_CONTENTS, &tx).expect("a directory"));
+        let directory = zap::Zap::hold(&objset, object).expect("opens");
+        (from..to).for_each(|index| directory.add_u64(format!("{index}"), index, &tx).expect("added"));
+        object
+    };
+    let object = add(0, 2047, None);
+    pool.sync();
+    assert_eq!(refs(), [0, 0], "128 KiB need no feature");
+    add(2047, 2100, Some(object));
+    pool.sync();
+    assert_eq!(refs(), [1, 1]);
+    pool.check_features();
+}
+
 /// If this fails, whoever deletes a file because the quota or the pool is full is told so again for the next seconds.
 #[test]
 fn what_is_being_freed_is_waited_for() {

@@ -277,7 +277,7 @@ pub const FEATURES: &[Feature] = &[
         "com.klarasystems:large_microzap",
         "large_microzap",
         "Support for microzaps larger than 128KB.",
-        RO,
+        RO | NEW,
         Support::Full,
         &["com.delphix:extensible_dataset", "org.open-zfs:large_blocks"],
     ),
