@@ -26,7 +26,7 @@ fn kind(error: &DslError) -> ErrorKind {
         DslError::Busy | DslError::HasChildren | DslError::HasSnapshots | DslError::HasClones | DslError::Held => ErrorKind::Busy,
         DslError::Quota | DslError::NoSpace => ErrorKind::NoSpace,
         DslError::ReadOnly | DslError::ReadOnlyProperty => ErrorKind::Permission,
-        DslError::Unsupported => ErrorKind::Unsupported,
+        DslError::Unsupported | DslError::NeedsFeature(_) => ErrorKind::Unsupported,
         DslError::Corrupt { .. } => ErrorKind::Damaged,
         DslError::Dmu(_) | DslError::Zap(_) | DslError::Sync(_) | DslError::Suspended => ErrorKind::Io,
         _ => ErrorKind::Invalid,

@@ -79,7 +79,7 @@ impl Settings {
             ("filesystem_limit" | "snapshot_limit", number) if number != u64::MAX => crate::features::FS_SS_LIMIT,
             _ => return Ok(()),
         };
-        if self.tree.meta.services.feature_enabled(feature) { Ok(()) } else { Err(DslError::Unsupported) }
+        if self.tree.meta.services.feature_enabled(feature) { Ok(()) } else { Err(DslError::NeedsFeature(feature)) }
     }
 
     /// Snapshots take user properties only.

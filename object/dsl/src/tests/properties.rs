@@ -140,10 +140,13 @@ fn salted_checksums_need_their_feature_and_are_told_by_it() {
     const SALTED: [(&str, &str); 3] = [("skein", SKEIN), ("edonr", EDONR), ("blake3", BLAKE3)];
     let without = TestPool::create_without(dmu::testing::MemBlockIo::inline(3), &[SKEIN, EDONR, BLAKE3]);
     without.dsl.create_dataset("tank/a", filesystem()).expect("creates");
-    for (checksum, _) in SALTED {
-        assert_eq!(set(&without, "tank/a", "checksum", checksum), Err(DslError::Unsupported), "{checksum}");
+    for (checksum, guid) in SALTED {
+        let refused = set(&without, "tank/a", "checksum", checksum);
+        assert_eq!(refused, Err(DslError::NeedsFeature(guid)), "{checksum}");
+        let words = format!("the value needs feature@{checksum}, which is not enabled on the pool");
+        assert_eq!(refused.map_err(|error| error.to_string()), Err(words));
         let new = with_props(&[("checksum", checksum)]);
-        assert_eq!(without.dsl.create_dataset("tank/b", new), Err(DslError::Unsupported), "{checksum}");
+        assert_eq!(without.dsl.create_dataset("tank/b", new), Err(DslError::NeedsFeature(guid)), "{checksum}");
     }
     let pool = TestPool::create(12);
     let refs = || SALTED.map(|(_, guid)| pool.services.feature_refs(guid));
