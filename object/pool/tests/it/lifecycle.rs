@@ -320,6 +320,18 @@ fn datasets_without_checksums_are_made_written_and_read() {
     }
 }
 
+/// If this fails, what a feature allows is not done in file systems that were mounted when it was enabled.
+#[test]
+fn open_object_sets_follow_the_pools_features() {
+    let devices = devices(1);
+    let spec = PoolSpec { features: Some(vec!["large_blocks".to_string()]), ..spec(&devices, &[(TopKind::Leaf, 1)]) };
+    let pool = Pool::create(&exec(), spec, &Runtime::new()).expect("created");
+    let objset = pool.dsl().hold("tank").and_then(|handle| handle.objset()).expect("it opens");
+    assert!(!objset.props().large_micro_zaps);
+    pool.enable_feature("large_microzap").expect("enabled");
+    assert!(objset.props().large_micro_zaps);
+}
+
 /// Whoever lost a disk of a stripe for good wants what is on the others; a pool that can be written must be whole.
 #[test]
 fn a_stripe_without_one_disk_is_read_when_asked_for() {
