@@ -103,6 +103,7 @@ impl Settings {
             shift_default: shift("zfs_vdev_default_ms_shift"),
             count_without_logs: get("zfs_embedded_slog_min_ms"),
         });
+        zap::set_micro_bytes_max(get("zap_micro_max_size"));
         zpl::set_unlink_suspended(get("zfs_unlink_suspend_progress") != 0);
         zpl::set_admin_snapshot(get("zfs_admin_snapshot") != 0);
         zpl::set_xattr_compat(get("zfs_xattr_compat") != 0);

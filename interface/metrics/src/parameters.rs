@@ -105,6 +105,13 @@ pub const PARAMETERS: [Parameter; 115] = [
     new("spa_slop_shift", 5, ANY, When::Fixed, "share of a pool that is kept back, as a shift"),
     new("vdev_file_logical_ashift", 9, SHIFT, When::Now, "sectors of files that are opened from now on, as a shift"),
     new("vdev_file_physical_ashift", 9, SHIFT, When::Now, "sectors that new vdevs on files should have, as a shift"),
+    new(
+        "zap_micro_max_size",
+        128 << 10,
+        (512, u32::MAX as u64),
+        When::Now,
+        "bytes up to which the table of a directory is one block; above 128 KiB, to 1 MiB, with the feature large_microzap only",
+    ),
     new("zfetch_array_rd_sz", 1 << 20, ANY, When::Fixed, "reads longer than this are not prefetched, bytes"),
     new("zfetch_hole_shift", 2, U32, When::Now, "part of a stream that may be gaps, as a shift; 16 allows none"),
     new("zfetch_max_distance", 64 << 20, U32, When::Now, "most bytes read ahead per stream"),

@@ -243,11 +243,15 @@ impl Dataset {
         if !sums.dead.is_empty() {
             self.bury(meta, &sums.dead, before, tx)?;
         }
-        let has_large_dnodes = self.open_objset().is_some_and(|objset| objset.has_large_dnodes());
-        let large_dnode = if has_large_dnodes { features::bit(features::LARGE_DNODE) } else { 0 };
-        let has_long_names = self.open_objset().is_some_and(|objset| objset.has_long_names());
-        let longname = if has_long_names { features::bit(features::LONGNAME) } else { 0 };
-        self.activate(meta, sums.features | large_dnode | longname, tx)
+        let noted = self.open_objset().map_or(0, |objset| {
+            let used = [
+                (objset.has_large_dnodes(), features::LARGE_DNODE),
+                (objset.has_long_names(), features::LONGNAME),
+                (objset.has_large_micro_zaps(), features::LARGE_MICROZAP),
+            ];
+            used.iter().filter(|(is_used, _)| *is_used).fold(0, |bits, (_, guid)| bits | features::bit(guid))
+        });
+        self.activate(meta, sums.features | noted, tx)
     }
 
     /// Puts blocks that a snapshot still has on the deadlist.

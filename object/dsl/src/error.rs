@@ -68,6 +68,8 @@ pub enum DslError {
     ReadOnlyProperty,
     /// The pool lacks a feature that this needs, or this build does.
     Unsupported,
+    /// The value of a property needs the feature with this guid, which is not enabled.
+    NeedsFeature(&'static str),
     /// A record of the MOS is damaged.
     Corrupt {
         /// The object.
@@ -114,6 +116,10 @@ impl fmt::Display for DslError {
             DslError::BadValue => "invalid value for the property",
             DslError::ReadOnlyProperty => "property is readonly",
             DslError::Unsupported => "not supported by the pool's features or by this version",
+            DslError::NeedsFeature(guid) => {
+                let name = guid.split_once(':').map_or(*guid, |(_, name)| name);
+                return write!(f, "the value needs feature@{name}, which is not enabled on the pool");
+            }
             DslError::Corrupt { object, what } => return write!(f, "MOS object {object} is damaged: {what}"),
             DslError::Dmu(error) => return fmt::Display::fmt(error, f),
             DslError::Zap(error) => return fmt::Display::fmt(error, f),

@@ -446,7 +446,7 @@ impl Cache {
         let Some((second, name)) = second.zip(BlockName::of(&wanted.bp)) else { return self.start_pool(wanted, priority) };
         let cache = self.clone();
         let then = move |found: Option<Abd>| {
-            let (given, intact) = (found.is_some(), found.filter(|physical| zio::is_intact(&wanted.bp, physical)));
+            let (given, intact) = (found.is_some(), found.filter(|physical| cache.0.zio.is_intact(&wanted.bp, physical)));
             {
                 let counters = &mut cache.state(&wanted.key).shard.counters;
                 match &intact {

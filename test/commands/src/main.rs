@@ -11,6 +11,7 @@ mod attributes;
 mod beside;
 mod branches;
 mod campaign;
+mod checksums;
 mod coherency;
 mod daemon;
 mod datasets;
@@ -148,6 +149,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "death: of the keeper", needs: ROOT, run: death::keeper_is_killed },
     Scenario { name: "files: written, listed, read after import", needs: MOUNTS, run: files::round_trip },
     Scenario { name: "files: quota", needs: MOUNTS, run: files::quota },
+    Scenario { name: "files: checksums with a salt", needs: MOUNTS, run: checksums::salted },
+    Scenario { name: "files: long names", needs: MOUNTS, run: checksums::long_names },
     Scenario { name: "files: fsync survives kill -9 of the daemon", needs: MOUNTS, run: files::kill },
     Scenario { name: "files: the intent log, on a device of its own", needs: MOUNTS, run: logs::survives },
     Scenario { name: "files: the intent log's device is away when the daemon comes back", needs: MOUNTS, run: logs::waits_for_its_device },

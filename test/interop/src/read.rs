@@ -22,7 +22,7 @@ const fn fixture(name: &'static str, parity: usize, quick: bool) -> Fixture {
     Fixture { name, parity, quick }
 }
 
-const FIXTURES: [Fixture; 30] = [
+const FIXTURES: [Fixture; 31] = [
     fixture("stripe1", 0, true),
     fixture("stripe3", 0, false),
     fixture("mirror2", 1, true),
@@ -49,6 +49,7 @@ const FIXTURES: [Fixture; 30] = [
     fixture("bigfile", 0, false),
     fixture("gang", 0, true),
     fixture("comps", 0, false),
+    fixture("cksums", 0, true),
     fixture("v28", 1, true),
     fixture("v5000", 1, false),
     fixture("degraded", 1, false),
@@ -72,19 +73,19 @@ const fn refusal(name: &'static str, quick: bool, readable: bool, says: &'static
     Refusal { name, says, readable, quick }
 }
 
-const REFUSALS: [Refusal; 9] = [
+const REFUSALS: [Refusal; 8] = [
     refusal("encrypt", true, false, "the pool uses features that are not supported: com.datto:encryption"),
     refusal(
         "dedupfast",
         false,
-        false,
-        "the pool uses features that are not supported: com.klarasystems:fast_dedup, org.illumos:edonr, org.illumos:skein, org.openzfs:blake3",
+        true,
+        "the pool uses features that are not supported: com.klarasystems:fast_dedup; it can be imported read-only",
     ),
     refusal(
         "deduplegacy",
         false,
-        false,
-        "the pool uses features that are not supported: org.illumos:edonr, org.illumos:skein, org.openzfs:blake3",
+        true,
+        "the pool uses features that are not supported: DDT-blake3-zap-duplicate, DDT-edonr-zap-duplicate, DDT-sha256-zap-duplicate, DDT-sha512-zap-duplicate, DDT-skein-zap-duplicate; it can be imported read-only",
     ),
     refusal("removal", true, false, "the pool uses features that are not supported: com.delphix:device_removal"),
     refusal(
@@ -99,12 +100,6 @@ const REFUSALS: [Refusal; 9] = [
         true,
         true,
         "the pool uses features that are not supported: com.delphix:zpool_checkpoint; it can be imported read-only",
-    ),
-    refusal(
-        "cksums",
-        false,
-        false,
-        "the pool uses features that are not supported: org.illumos:edonr, org.illumos:skein, org.openzfs:blake3",
     ),
     refusal(
         "snapclone",

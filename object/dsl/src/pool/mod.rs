@@ -166,6 +166,10 @@ impl DslPool {
     pub(crate) fn config(&self) -> RwLockReadGuard<'_, ()> {
         self.config.read()
     }
+    /// Gives the object sets in memory what follows from the pool's features, as these changed. In syncing context.
+    pub fn features_changed(&self) -> Result<(), DslError> {
+        self.tree.refresh_props(&self.tree.root_dir)
+    }
     /// Bytes used in the pool: what the root directory counts.
     pub fn used_bytes(&self) -> u64 {
         self.tree.root_dir.used()

@@ -67,7 +67,10 @@ impl Settings {
         let Parsed::Number(number) = *value else { return Ok(()) };
         let feature = match (name, number) {
             ("checksum", 11) => crate::features::SHA512,
-            ("checksum", 12..=14) | ("dedup", 0x100.. | 1 | 3..) => return Err(DslError::Unsupported),
+            ("checksum", 12) => crate::features::SKEIN,
+            ("checksum", 13) => crate::features::EDONR,
+            ("checksum", 14) => crate::features::BLAKE3,
+            ("dedup", 0x100.. | 1 | 3..) => return Err(DslError::Unsupported),
             ("encryption", number) if number != 2 => return Err(DslError::Unsupported),
             ("compression", number) if number & 0x7F == 16 => crate::features::ZSTD_COMPRESS,
             ("recordsize" | "volblocksize", 131_073..) => crate::features::LARGE_BLOCKS,
@@ -76,7 +79,7 @@ impl Settings {
             ("filesystem_limit" | "snapshot_limit", number) if number != u64::MAX => crate::features::FS_SS_LIMIT,
             _ => return Ok(()),
         };
-        if self.tree.meta.services.feature_enabled(feature) { Ok(()) } else { Err(DslError::Unsupported) }
+        if self.tree.meta.services.feature_enabled(feature) { Ok(()) } else { Err(DslError::NeedsFeature(feature)) }
     }
 
     /// Snapshots take user properties only.

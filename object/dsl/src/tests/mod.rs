@@ -83,7 +83,7 @@ impl PoolServices for Services {
         self.events.lock().push(event);
     }
     fn objset_props(&self) -> ObjsetProps {
-        ObjsetProps::default()
+        ObjsetProps { large_micro_zaps: self.feature_enabled(features::LARGE_MICROZAP), ..ObjsetProps::default() }
     }
     fn is_writeable(&self) -> bool {
         !self.read_only.load(Ordering::Relaxed)

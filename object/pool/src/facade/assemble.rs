@@ -25,7 +25,7 @@ use zio::Dirty;
 
 /// The pool of `base`; nothing of it runs yet.
 pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError> {
-    let Base { spa, maps, config_object, deferred, logged, logs, damaged_labels, damaged_uberblocks } = base;
+    let Base { spa, maps, config_object, deferred, logged, new_salt, logs, damaged_labels, damaged_uberblocks } = base;
     let spa = Arc::new(spa);
     attach_queues(&spa)?;
     let scan = scans::open(&spa)?;
@@ -45,7 +45,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
             Box::new(ScanStep(scan.clone())),
             Box::new(RebuildStep(rebuilds.clone())),
             Box::new(SweepStep(sweeps.clone())),
-            Box::new(AfterImport { spa: spa.clone(), deferred, logged }),
+            Box::new(AfterImport { spa: spa.clone(), deferred, logged, new_salt }),
             Box::new(WriteHistory(spa.services.clone())),
         ],
         passes: vec![

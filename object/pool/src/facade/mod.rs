@@ -285,10 +285,10 @@ impl Pool {
             return Err(PoolError::BadValue);
         }
         let services = self.spa.services.clone();
-        let enable = move |_: &Arc<DslPool>, (), tx: &Tx| {
+        let enable = move |dsl: &Arc<DslPool>, (), tx: &Tx| {
             services.features.enable(feature.guid, tx).map_err(dsl_error)?;
             services.log_internal("set", &format!("feature@{}=enabled", feature.name), tx);
-            Ok(())
+            dsl.features_changed()
         };
         Ok(self.dsl().sync_task(|_, _| Ok(()), enable)?)
     }

@@ -7,6 +7,7 @@ use crate::sync::spacemap::SpaceMaps;
 use crate::zia::Providers;
 use dmu::TxgConfig;
 use dsl::{IntentLogs, ReplayFiles};
+use kernels::checksum::Salt;
 use kstat::EventSink;
 use ondisk::{ObjectId, ObjsetType};
 use std::sync::Arc;
@@ -70,6 +71,8 @@ pub(crate) struct Base {
     pub deferred: Option<ObjectId>,
     /// Changes of log space maps that are to be folded back.
     pub logged: Option<LoggedChanges>,
+    /// Salt that the pool is to get.
+    pub new_salt: Option<Arc<Salt>>,
     /// Intent logs: those claimed, and those with nothing in them, to be given up with the first txg.
     pub logs: IntentLogs,
     /// Labels that did not verify.

@@ -11,6 +11,7 @@ use crate::spa::features::{DIRECTORY, DRAID, Features};
 use crate::spa::history::History;
 use crate::spa::mos_objects::{create_deferred_frees, create_packed, create_vdev_zaps};
 use crate::spa::multihost::Multihost;
+use crate::spa::salt;
 use crate::spa::services::Services;
 use crate::spa::state::Config;
 use crate::sync::spacemap::SpaceMaps;
@@ -20,11 +21,12 @@ use arc::Cache;
 use dmu::{ObjsetProps, Tx, TxgManager};
 use dsl::{CreateDataset, DslPool, IntentLogs, Mos, PoolServices};
 use exec::{Exec, Mutex, RwLock};
+use kernels::checksum::Salt;
 use metaslab::Allocator;
 use ondisk::{Guid, ObjectId, Txg, Uberblock};
 use std::sync::Arc;
 use vdev::{LeafId, TopKind, VdevTree};
-use zap::{Value, Zap};
+use zap::Zap;
 use zio::{FailMode, Zio};
 
 /// A pool to make.
@@ -101,7 +103,7 @@ pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Bas
     dsl.create_root(spec.root, &tx)?;
     let objset = mos.objset().clone();
     let mut maps = SpaceMaps::new(&objset, &tree.tops);
-    let config_object = create_objects(&objset, (&services.features, facts.version), &mut tree, exec, &tx)?;
+    let (config_object, salt) = create_objects(&objset, (&services.features, facts.version), &mut tree, exec, &tx)?;
     for index in 0..tree.tops.len() {
         tree.tops[index].ms_array = maps.create_array(tree.tops[index].id, &tx)?;
     }
@@ -116,6 +118,7 @@ pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Bas
         uberblock: Uberblock::default(),
         fail_mode: FailMode::Wait,
         aux,
+        salt: Some(salt),
     };
     io.set_view(config.view(&services));
     let multihost = Multihost::new(runtime.multihost, false, exec.now_ns(), services.zio.write_limit());
@@ -125,6 +128,7 @@ pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Bas
         config_object,
         deferred: None,
         logged: None,
+        new_salt: None,
         logs: IntentLogs::default(),
         damaged_labels: 0,
         damaged_uberblocks: 0,
@@ -230,26 +234,26 @@ fn create_services(
     }))
 }
 
-/// The other objects of the directory; gives the config object.
+/// The other objects of the directory; gives the config object, and the salt of checksums.
 fn create_objects(
     objset: &Arc<dmu::Objset>,
     (features, version): (&Features, u64),
     tree: &mut VdevTree,
     exec: &Exec,
     tx: &Tx,
-) -> Result<ObjectId, PoolError> {
+) -> Result<(ObjectId, Arc<Salt>), PoolError> {
     let directory = Zap::hold(objset, DIRECTORY)?;
     let config = create_packed(objset, tx)?;
     directory.add_u64("config", config.0, tx)?;
     directory.add_u64("creation_version", version, tx)?;
     directory.add_u64("deflate", 1, tx)?;
     create_deferred_frees(objset, tx)?;
-    let salt = (0..4).flat_map(|_| exec.random_u64().to_le_bytes()).collect();
-    directory.add("org.illumos:checksum_salt", &Value::U8(salt), tx)?;
+    let salt = salt::fresh(exec);
+    salt::write(objset, &salt, tx)?;
     create_vdev_zaps(objset, features, tree, tx)?;
     let draids = tree.tops.iter().filter(|top| matches!(top.kind, TopKind::Draid(_))).count();
     if draids > 0 {
         features.add(DRAID, draids as i64, tx)?;
     }
-    Ok(config)
+    Ok((config, salt))
 }

@@ -16,6 +16,7 @@ use crate::spa::features::{DIRECTORY, Features};
 use crate::spa::history::History;
 use crate::spa::mos_objects::read_packed;
 use crate::spa::multihost::Multihost;
+use crate::spa::salt::{self, StoredSalt};
 use crate::spa::services::Services;
 use crate::spa::state::Config;
 use crate::spa::{Spa, props};
@@ -115,6 +116,9 @@ pub(crate) fn read(exec: &Exec, found: &FoundPool, options: &ImportOptions, runt
         check_dedup(start.objset())?;
     }
     let config_object = start.trust_config(found, options, runtime)?;
+    if !options.read_only {
+        start.salt.check(&features)?;
+    }
     if !options.missing_log && !options.missing_idle_log {
         check_logs(&start.tree)?;
     }
@@ -151,6 +155,7 @@ pub(crate) fn check_dedup(mos: &Arc<Objset>) -> Result<(), PoolError> {
         }
         Ok(())
     })?;
+    tables.sort();
     if tables.is_empty() { Ok(()) } else { Err(PoolError::UnsupportedFeatures { features: tables, read_only: true }) }
 }
 
@@ -198,6 +203,8 @@ pub(crate) struct Start {
     mos: Mos,
     /// As the MOS config object has them.
     facts: PoolFacts,
+    /// Salt of keyed checksums, which nothing of the MOS has.
+    pub salt: StoredSalt,
 }
 
 impl Start {
@@ -219,7 +226,8 @@ impl Start {
         let zio = Zio::new(exec.clone(), view, runtime.events.clone());
         let io = Arc::new(PoolIo::new(Cache::new(zio, runtime.arc_max)));
         let mos = Mos::open(io.clone(), ub.ub_rootbp, ObjsetProps::mos()).map_err(|error| lost(&tree, error))?;
-        Ok(Start { exec: exec.clone(), tree, devices, io, mos, facts: found.facts.clone() })
+        let salt = StoredSalt::read(mos.objset())?;
+        Ok(Start { exec: exec.clone(), tree, devices, io, mos, facts: found.facts.clone(), salt })
     }
 
     pub fn objset(&self) -> &Arc<Objset> {
@@ -276,7 +284,9 @@ impl Start {
     }
 
     fn view(&self, tree: &VdevTree) -> PoolView {
-        PoolView { tree: Arc::new(tree.clone()), devices: self.devices.clone(), ..self.io.cache().zio().view() }
+        let view = self.io.cache().zio().view();
+        let facts = zio::Facts { salt: self.salt.known().cloned(), ..view.facts };
+        PoolView { tree: Arc::new(tree.clone()), devices: self.devices.clone(), facts, ..view }
     }
 
     /// Services that datasets rely on.
@@ -327,6 +337,9 @@ impl Start {
             check_logs(&self.tree)?;
         }
         let mos_features = opened.features.mos_features();
+        // One from before these checksums: it gets a salt before anybody can use it (OpenZFS: spa_sync_upgrades).
+        let lacks_salt = !options.read_only && self.salt == StoredSalt::Missing && opened.features.exist();
+        let new_salt = lacks_salt.then(|| salt::fresh(&self.exec));
         // What was on vdevs that are missing is not coming back: nobody is to wait for it.
         let fail_mode = if self.tree.is_readable() { props::fail_mode(&objset)? } else { FailMode::Continue };
         let is_multihost = props::is_multihost(&objset, &opened.ub);
@@ -340,6 +353,7 @@ impl Start {
             uberblock: opened.ub,
             fail_mode,
             aux: AuxDevices::load(&objset)?,
+            salt: self.salt.known().or(new_salt.as_ref()).cloned(),
         };
         self.io.set_view(config.view(&services));
         // Nothing was allocated yet: what logs need is still theirs.
@@ -351,6 +365,7 @@ impl Start {
             config_object: opened.config_object,
             deferred,
             logged: logged.exist.then_some(logged),
+            new_salt,
             logs,
             damaged_labels: found.damaged_labels(),
             damaged_uberblocks: found.damaged_uberblocks(),

@@ -14,6 +14,7 @@ pub(crate) mod multihost;
 pub(crate) mod news;
 pub(crate) mod props;
 pub(crate) mod replay;
+pub(crate) mod salt;
 pub(crate) mod services;
 mod settings;
 pub(crate) mod state;

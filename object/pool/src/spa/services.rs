@@ -163,6 +163,7 @@ impl PoolServices for Services {
         let lz4 = !self.features.exist() || self.features.refs("org.illumos:lz4_compress") != 0;
         ObjsetProps {
             hole_birth: self.features.refs("com.delphix:hole_birth") != 0,
+            large_micro_zaps: self.features.is_enabled(dsl::features::LARGE_MICROZAP),
             metadata_compression: if lz4 && self.features.exist() { Compression::LZ4 } else { Compression::LZJB },
             ..ObjsetProps::default()
         }

@@ -15,6 +15,7 @@ mod progress;
 mod pulled;
 mod rebuild;
 mod resilver;
+mod salts;
 mod scan_disks;
 mod scan_pools;
 mod scans;
