@@ -24,6 +24,8 @@ const OUT_BYTES_MAX: usize = 8 * 1024 * 1024;
 const PIECES_MAX: usize = 128;
 /// Vectored reads before what came of them is sent.
 const READS_MAX: usize = 16;
+/// Reads that end where they were begun, before others have their turn at this thread.
+const READ_HERE_MAX: usize = 64;
 /// Time for the last PDUs of a connection that is closed.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_secs(1);
@@ -49,6 +51,8 @@ struct Driver<'a> {
     admission: Option<Admission>,
     half_open: Option<HalfOpen>,
     closing: Option<&'static str>,
+    /// Number of reads that ended where they were begun, since the connection waited.
+    read_here: usize,
     /// Ticks since anything was received, since the login began, and since the end was announced.
     silent_s: u64,
     login_s: u64,
@@ -85,6 +89,7 @@ pub(crate) async fn drive(
         admission: None,
         half_open: Some(half_open),
         closing: None,
+        read_here: 0,
         silent_s: 0,
         login_s: 0,
         stopping_s: None,
@@ -124,6 +129,7 @@ impl Driver<'_> {
             if self.closing.is_some() {
                 return self.last_words().await;
             }
+            self.read_here = 0;
             let (interest, last_call) = (self.interest(), self.last_call());
             let leave = self.half_open.as_ref().map(HalfOpen::leave);
             tokio::select! {
@@ -200,20 +206,30 @@ impl Driver<'_> {
         }
     }
 
-    /// Runs a job here as far as it goes without waiting; what has to wait gets a task of its own.
+    /// Runs a job here as far as it goes without waiting; what has to wait gets a task of its own. So does a read once many have ended here: those of what is in
+    /// memory must not keep what came behind them waiting, nor other connections.
     fn start(&mut self, mut job: Job) {
+        if job.is_read && self.read_here >= READ_HERE_MAX {
+            return self.start_apart(job);
+        }
         // Whoever polls last is woken: the task, if there is one.
         match Pin::new(&mut job).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(finished) => self.connection.finished(finished),
-            Poll::Pending => {
-                let results = self.results.clone();
-                tokio::spawn(async move {
-                    let finished = job.await;
-                    // The connection may have ended.
-                    let _ = results.send(finished);
-                });
+            Poll::Ready(finished) => {
+                self.read_here += usize::from(job.is_read);
+                self.connection.finished(finished);
             }
+            Poll::Pending => self.start_apart(job),
         }
+    }
+
+    /// Gives a job a task of its own.
+    fn start_apart(&self, job: Job) {
+        let results = self.results.clone();
+        tokio::spawn(async move {
+            let finished = job.await;
+            // The connection may have ended.
+            let _ = results.send(finished);
+        });
     }
 
     /// Reads what has come. False at the end of the stream.
