@@ -235,12 +235,15 @@ impl Driver<'_> {
     /// Reads what has come. False at the end of the stream.
     fn fill(&mut self) -> io::Result<bool> {
         for _ in 0..READS_MAX {
-            match self.stream.try_read_vectored(&mut self.framer.spaces()) {
-                Ok(0) => return Ok(false),
-                Ok(count) => self.framer.filled(count),
+            let is_drained = match self.take_bytes() {
+                Ok((0, _)) => return Ok(false),
+                Ok((count, is_drained)) => {
+                    self.framer.filled(count);
+                    is_drained
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
                 Err(error) => return Err(error),
-            }
+            };
             self.silent_s = 0;
             self.half_open.iter().for_each(HalfOpen::heard);
             loop {
@@ -262,8 +265,32 @@ impl Driver<'_> {
                 break;
             }
             self.flush()?;
+            if is_drained {
+                break;
+            }
         }
         Ok(true)
+    }
+
+    /// Takes bytes from the socket: their number, and true when it has no more. That is seen when fewer came than there is room for, and saves the call
+    /// that would say so; whatever comes afterwards makes the socket ready anew.
+    fn take_bytes(&mut self) -> io::Result<(usize, bool)> {
+        let (stream, mut spaces) = (&self.stream, self.framer.spaces());
+        let room: usize = spaces.iter().map(|space| space.len()).sum();
+        let mut last = None;
+        let taken = stream.try_io(Interest::READABLE, || {
+            let count = rustix::io::readv(stream, &mut spaces)?;
+            if (1..room).contains(&count) {
+                last = Some(count);
+                // Said from in here, it is of what was there before the call.
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            Ok(count)
+        });
+        match last {
+            Some(count) => Ok((count, true)),
+            None => taken.map(|count| (count, false)),
+        }
     }
 
     /// Sends as much as the socket takes.
