@@ -5,6 +5,7 @@ use crate::crowd::HalfOpen;
 use crate::frame::{Framer, Wire};
 use crate::full::{Action, Finished, Job};
 use crate::negotiate::{RECEIVE_BYTES_DEFAULT, RECEIVE_BYTES_MAX};
+use crate::parked::Parked;
 use crate::server::{Options, stopped};
 use crate::targets::{Mail, Session, Targets};
 use std::collections::VecDeque;
@@ -47,6 +48,7 @@ struct Driver<'a> {
     /// Bytes of the first of `out` that were sent.
     skip: usize,
     results: mpsc::UnboundedSender<Finished>,
+    parked: Parked,
     mail: mpsc::UnboundedSender<Mail>,
     admission: Option<Admission>,
     half_open: Option<HalfOpen>,
@@ -72,6 +74,7 @@ pub(crate) async fn drive(
     // A peer that takes nothing for so long is dead.
     rustix::net::sockopt::set_tcp_user_timeout(&stream, options.ping_after.as_millis() as u32 * 2)?;
     let (results, mut finished) = mpsc::unbounded_channel();
+    let (parked, mut bells) = Parked::new();
     let (mail, mut letters) = mpsc::unbounded_channel();
     let mut driver = Driver {
         connection: Connection::new(targets.clone(), peer, local),
@@ -85,6 +88,7 @@ pub(crate) async fn drive(
         out_bytes: 0,
         skip: 0,
         results,
+        parked,
         mail,
         admission: None,
         half_open: Some(half_open),
@@ -94,7 +98,7 @@ pub(crate) async fn drive(
         login_s: 0,
         stopping_s: None,
     };
-    let result = driver.run(&mut finished, &mut letters, stop).await;
+    let result = driver.run((&mut finished, &mut bells), &mut letters, stop).await;
     let why = driver.closing.unwrap_or("the connection was lost");
     if why == CROWDED {
         tracing::debug!("iSCSI connection of {peer} ended: {why}");
@@ -105,8 +109,11 @@ pub(crate) async fn drive(
     let _ = rustix::net::shutdown(&driver.stream, rustix::net::Shutdown::Both);
     driver.act();
     while !driver.connection.abandon() {
-        let Some(result) = finished.recv().await else { break };
-        driver.connection.finished(result);
+        tokio::select! {
+            Some(result) = finished.recv() => driver.connection.finished(result),
+            Some(number) = bells.recv() => driver.go_on(number),
+            else => break,
+        }
     }
     // The session is forgotten before nobody reads its mail any more: who waits for its end looks again only then.
     drop(driver);
@@ -117,7 +124,7 @@ pub(crate) async fn drive(
 impl Driver<'_> {
     async fn run(
         &mut self,
-        finished: &mut mpsc::UnboundedReceiver<Finished>,
+        (finished, bells): (&mut mpsc::UnboundedReceiver<Finished>, &mut mpsc::UnboundedReceiver<u64>),
         letters: &mut mpsc::UnboundedReceiver<Mail>,
         mut stop: watch::Receiver<bool>,
     ) -> io::Result<()> {
@@ -127,7 +134,7 @@ impl Driver<'_> {
             self.act();
             self.flush()?;
             if self.closing.is_some() {
-                return self.last_words().await;
+                return self.last_words(bells).await;
             }
             self.read_here = 0;
             let (interest, last_call) = (self.interest(), self.last_call());
@@ -142,6 +149,12 @@ impl Driver<'_> {
                     self.connection.finished(result);
                     while let Ok(result) = finished.try_recv() {
                         self.connection.finished(result);
+                    }
+                }
+                Some(number) = bells.recv() => {
+                    self.go_on(number);
+                    while let Ok(number) = bells.try_recv() {
+                        self.go_on(number);
                     }
                 }
                 Some(letter) = letters.recv() => self.connection.mail(letter),
@@ -206,8 +219,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Runs a job here as far as it goes without waiting; what has to wait gets a task of its own. So does a read once many have ended here: those of what is in
-    /// memory must not keep what came behind them waiting, nor other connections.
+    /// Runs a job here as far as it goes without waiting; what has to wait and then has much to do gets a task of its own. So does a read once many have ended
+    /// here: those of what is in memory must not keep what came behind them waiting, nor other connections.
     fn start(&mut self, mut job: Job) {
         if job.is_read && self.read_here >= READ_HERE_MAX {
             return self.start_apart(job);
@@ -218,8 +231,18 @@ impl Driver<'_> {
                 self.read_here += usize::from(job.is_read);
                 self.connection.finished(finished);
             }
+            Poll::Pending if job.is_light => {
+                let finished = self.parked.add(job);
+                finished.into_iter().for_each(|finished| self.connection.finished(finished));
+            }
             Poll::Pending => self.start_apart(job),
         }
+    }
+
+    /// Goes on with a job that waited here.
+    fn go_on(&mut self, number: u64) {
+        let finished = self.parked.go_on(number);
+        finished.into_iter().for_each(|finished| self.connection.finished(finished));
     }
 
     /// Gives a job a task of its own.
@@ -326,11 +349,20 @@ impl Driver<'_> {
         }
     }
 
-    async fn last_words(&mut self) -> io::Result<()> {
+    async fn last_words(&mut self, bells: &mut mpsc::UnboundedReceiver<u64>) -> io::Result<()> {
         let send = async {
             while !self.out.is_empty() {
-                self.stream.writable().await?;
-                self.flush()?;
+                tokio::select! {
+                    ready = self.stream.writable() => {
+                        ready?;
+                        self.flush()?;
+                    }
+                    // What has ended lets go of its blocks, also where the initiator does not take its last words; nothing else begins.
+                    Some(number) = bells.recv() => {
+                        let finished = self.parked.go_on(number);
+                        finished.into_iter().for_each(|finished| drop(self.results.send(finished)));
+                    }
+                }
             }
             Ok(())
         };

@@ -34,11 +34,13 @@ pub struct Job {
     work: Pin<Box<dyn Future<Output = Finished> + Send>>,
     /// True for a task that reads blocks and changes nothing: it may be begun later than what comes behind it.
     pub(crate) is_read: bool,
+    /// True when little is to be done behind what it waits for: it needs no task of its own.
+    pub(crate) is_light: bool,
 }
 
 impl Job {
     pub(crate) fn new(work: impl Future<Output = Finished> + Send + 'static) -> Job {
-        Job { work: Box::pin(work), is_read: false }
+        Job { work: Box::pin(work), is_read: false, is_light: false }
     }
 }
 

@@ -20,6 +20,7 @@ mod gate;
 mod keys;
 mod login;
 mod negotiate;
+mod parked;
 mod pdu;
 mod scsi;
 mod server;

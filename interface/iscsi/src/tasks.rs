@@ -219,7 +219,7 @@ impl Tasks {
         let (serial, cdb, is_aborted) = (task.serial, task.cdb, task.is_aborted.clone());
         let work = command::run(plan, nexus, cdb, data, context.around.clone(), is_aborted);
         let mut job = Job::new(async move { Finished(Ended::Task { tag, serial, outcome: work.await }) });
-        job.is_read = plan.in_bytes > 0;
+        (job.is_read, job.is_light) = (plan.in_bytes > 0, plan.is_transfer());
         context.actions.push_back(Action::Run(job));
     }
 
