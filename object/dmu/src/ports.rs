@@ -132,6 +132,10 @@ pub trait BlockIo: Send + Sync {
     fn cached(&self, _bp: &BlockPtr) -> Option<Abd> {
         None
     }
+    /// As [`BlockIo::cached`], when the bytes are in memory as they are: nothing is computed for them.
+    fn at_hand(&self, bp: &BlockPtr) -> Option<Abd> {
+        self.cached(bp)
+    }
     /// A read of a block that is still referenced failed: its contents are lost to whoever asked (OpenZFS: `spa_log_error`).
     fn lost(&self, _bp: &BlockPtr, _bookmark: &Bookmark, _error: BlockError) {}
     /// Lets go of a block's bytes in memory: nobody is expected to want them again.

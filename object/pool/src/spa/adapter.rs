@@ -158,6 +158,9 @@ impl BlockIo for PoolIo {
     fn cached(&self, bp: &BlockPtr) -> Option<Abd> {
         self.cache.cached(bp)
     }
+    fn at_hand(&self, bp: &BlockPtr) -> Option<Abd> {
+        self.cache.at_hand(bp)
+    }
     fn forget(&self, bp: &BlockPtr) {
         self.cache.forget(bp);
     }
