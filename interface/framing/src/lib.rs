@@ -156,6 +156,7 @@ mod tests {
         // Other tests copy meanwhile, but not as much.
         assert!(abd::copied() - before >= 500 * 40_000);
     }
+
     /// If this fails, large writes over a network cost a copy of a good part of their bytes.
     #[test]
     fn large_payloads_do_not_come_by_way_of_the_stage() {
