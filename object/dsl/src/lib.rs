@@ -28,6 +28,7 @@ mod error;
 pub mod features;
 mod handle;
 mod ledger;
+mod livelist;
 mod meta;
 pub mod names;
 mod pool;
@@ -36,6 +37,7 @@ pub mod prop;
 mod replay;
 mod space;
 mod traverse;
+mod tuning;
 pub mod volume;
 
 #[cfg(test)]

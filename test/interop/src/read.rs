@@ -110,7 +110,7 @@ const REFUSALS: [Refusal; 9] = [
         "snapclone",
         false,
         true,
-        "the pool uses features that are not supported: com.delphix:bookmark_written, com.delphix:livelist; it can be imported read-only",
+        "the pool uses features that are not supported: com.delphix:bookmark_written; it can be imported read-only",
     ),
 ];
 

@@ -239,19 +239,27 @@ impl Destruction {
     pub(super) fn destroy_head(&self, head: &Arc<Dataset>, tx: &Tx) -> Result<(), DslError> {
         let phys = head.phys();
         let dir = head.dir.clone();
-        self.tree.log("destroy", head.object, format!("(bptree, mintxg={})", phys.ds_prev_snap_txg), tx)?;
-        self.tree.meta.services.dataset_destroyed(&self.tree.meta.objset, head.object, tx)?;
         head.set_refreservation(0, tx)?;
+        let own = dir.phys();
+        let usage = Usage::new(own.dd_used_bytes, own.dd_compressed_bytes, own.dd_uncompressed_bytes);
+        let livelist = head.part_with_livelist(&self.tree.meta, usage, tx)?;
+        let how = match &livelist {
+            Some((_, _, after)) => format!("(livelist, mintxg={after})"),
+            None => format!("(bptree, mintxg={})", phys.ds_prev_snap_txg),
+        };
+        self.tree.log("destroy", head.object, how, tx)?;
+        self.tree.meta.services.dataset_destroyed(&self.tree.meta.objset, head.object, tx)?;
         head.deactivate_all(&self.tree.meta, tx)?;
         self.bookmarks.destroy_all(head, tx)?;
         let origin = self.unlink_clone(head, tx)?;
         Deadlist::open(&self.tree.meta, phys.ds_deadlist_obj)?.free(tx)?;
         self.live_logs.destroy(head.object, tx);
         head.set_objset(None);
-        let own = dir.phys();
-        let usage = Usage::new(own.dd_used_bytes, own.dd_compressed_bytes, own.dd_uncompressed_bytes);
         dir.charge(dd_used::HEAD, -usage, tx)?;
-        self.freeing.give_up(head.object, (&phys.ds_bp, phys.ds_prev_snap_txg), usage, tx)?;
+        match livelist {
+            Some((list, listed, _)) => self.freeing.give_up_list(list, listed, tx)?,
+            None => self.freeing.give_up(head.object, (&phys.ds_bp, phys.ds_prev_snap_txg), usage, tx)?,
+        }
         dir.update(tx, |phys| phys.dd_head_dataset_obj = 0)?;
         self.tree.meta.free_object(phys.ds_snapnames_zapobj, tx)?;
         self.tree.forget(head);

@@ -15,6 +15,7 @@ mod freeing;
 mod holds;
 mod intent;
 mod limits;
+mod livelists;
 mod logs;
 mod mos;
 mod promote;
@@ -192,6 +193,12 @@ impl DslPool {
     /// Calls `visit` on every block of destroyed datasets that waits to be freed, for checks of space.
     pub fn for_each_queued(&self, visit: &mut dyn FnMut(&BlockPtr) -> Result<(), DslError>) -> Result<(), DslError> {
         self.freeing.for_each_queued(visit)
+    }
+
+    /// Sets limits of the livelists of clones: the number of blocks born that a part of one is left at for the next (OpenZFS:
+    /// `zfs_livelist_max_entries`), and the percentage of a clone that it has to share with its origin (`zfs_livelist_min_percent_shared`).
+    pub fn tune_livelists(&self, entries_max: u64, min_percent_shared: u64) {
+        self.tree.meta.livelists.set(entries_max, min_percent_shared);
     }
 
     /// Holds a dataset by its full name (`pool/fs` or `pool/fs@snapshot`).

@@ -164,6 +164,9 @@ impl Promotion {
     pub(super) fn promote(&self, promoted: &Promoted, tx: &Tx) -> Result<(), DslError> {
         let Promoted { clone, origin, other, shared, bookmarks, sums, .. } = promoted;
         let passed = origin.phys().ds_next_snap_obj;
+        // They tell of what came after origins that are not the datasets' any more.
+        clone.drop_livelist(&self.tree.meta, tx)?;
+        other.drop_livelist(&self.tree.meta, tx)?;
         self.relink(promoted, passed, tx)?;
         for snapshot in shared {
             self.take_over(promoted, snapshot, tx)?;

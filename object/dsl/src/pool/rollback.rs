@@ -76,6 +76,8 @@ impl Rollback {
         let (old, goal) = (head.phys(), target.phys());
         self.tree.log("clone swap", head.object, format!("parent={}", head.dir.name()), tx)?;
         self.live_logs.destroy(head.object, tx);
+        // It tells of blocks that are given up here.
+        head.drop_livelist(meta, tx)?;
         self.tree.forget_contents(head);
         let dead = Deadlist::open(meta, old.ds_deadlist_obj)?;
         let returns = dead.usage_between(self.tree.origin_txg(&head.dir)?, u64::MAX)?;

@@ -4,6 +4,7 @@ mod branches;
 mod concurrent;
 mod hostile;
 mod lists;
+mod livelists;
 mod lost_lists;
 mod model;
 mod naming;
@@ -13,6 +14,8 @@ mod space;
 mod volumes;
 mod walks;
 
+use crate::deadlist::Deadlist;
+use crate::livelist;
 use crate::meta::{Usage, usage};
 use crate::pool::{CreateDataset, Mos};
 use crate::traverse::Walk;
@@ -247,6 +250,7 @@ impl TestPool {
                 kept += self.check_dir(name, &datasets, &blocks);
             }
         }
+        self.check_livelists(&datasets, &blocks);
         let data = sum(blocks.values().flatten().collect::<BTreeMap<_, _>>().into_values());
         let root = self.dsl.tree.find_dir("tank").expect("exists").phys();
         assert_eq!(root.dd_used_bytes, (data.used + sum(mos.values()).used) as u64 + kept, "the root directory counts every block once");
@@ -299,6 +303,32 @@ impl TestPool {
         // Those of snapshots keep keys of others that went after them.
         assert!(keys.is_superset(&expected), "keys {keys:?} of the deadlist of {name} lack some of {expected:?}");
         assert!(name.contains('@') || keys == expected, "keys {keys:?} of the deadlist of {name}, not {expected:?}");
+    }
+
+    /// A livelist has the blocks that the clone got since its origin, once each, and every livelist is counted.
+    fn check_livelists(&self, datasets: &[(String, u64)], blocks: &BTreeMap<u64, Blocks>) {
+        let (tree, mut count) = (&self.dsl.tree, 0);
+        for (name, object) in datasets.iter().filter(|(name, _)| !name.contains('@')) {
+            let head = tree.dataset(*object).expect("loads");
+            let list = livelist::of(&tree.meta, &head.dir).expect("looks").unwrap_or(0);
+            assert_eq!(head.livelist(), list, "livelist of {name}");
+            if list == 0 {
+                continue;
+            }
+            count += 1;
+            let origin = tree.origin_txg(&head.dir).expect("known");
+            let own: Blocks = blocks[object].iter().filter(|(_, (birth, _))| *birth > origin).map(|(at, block)| (*at, *block)).collect();
+            let mut listed = Blocks::new();
+            for (_, sublist) in Deadlist::open(&tree.meta, list).expect("opens").entries() {
+                for bp in livelist::live_blocks(&tree.meta, sublist).expect("reads") {
+                    let before = listed.insert(bp.dva(0).offset, (bp.birth().0, tree.meta.usage(&bp)));
+                    assert_eq!(before, None, "a block of {name} is listed twice");
+                }
+            }
+            assert_eq!(listed, own, "blocks of {name}");
+            assert_eq!(Deadlist::usage_of(&tree.meta, list), Ok(sum(own.values())), "sums of the livelist of {name}");
+        }
+        assert_eq!(self.services.feature_refs(features::LIVELIST), count, "livelists");
     }
 
     /// Kinds of space of a directory, from its blocks and from what is below it; gives the bytes that reservations keep.

@@ -37,7 +37,7 @@ fn history(pool: &TestPool, seen: usize) -> Vec<(String, String)> {
 }
 
 /// Changes the MOS as other software would have.
-fn change(pool: &TestPool, sync: impl FnOnce(&Arc<DslPool>, &Tx) -> Result<(), DslError> + Send + 'static) {
+pub(super) fn change(pool: &TestPool, sync: impl FnOnce(&Arc<DslPool>, &Tx) -> Result<(), DslError> + Send + 'static) {
     pool.dsl.sync_task(|_, _| Ok(()), move |dsl, (), tx| sync(dsl, tx)).expect("changes");
 }
 

@@ -225,7 +225,14 @@ pub const FEATURES: &[Feature] = &[
         Support::Full,
         &["com.delphix:spacemap_v2"],
     ),
-    row("com.delphix:livelist", "livelist", "Improved clone deletion performance.", RO, Support::Read, &["com.delphix:extensible_dataset"]),
+    row(
+        "com.delphix:livelist",
+        "livelist",
+        "Improved clone deletion performance.",
+        RO | NEW,
+        Support::Full,
+        &["com.delphix:extensible_dataset"],
+    ),
     row(
         "org.openzfs:device_rebuild",
         "device_rebuild",
