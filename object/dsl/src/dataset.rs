@@ -6,10 +6,11 @@ use crate::dir::Dir;
 use crate::ledger::{DirtySets, Ledger, Settlement};
 use crate::livelist::Changes;
 use crate::meta::{Meta, Usage, bump, damaged};
-use crate::{DslError, features, livelist};
+use crate::{DslError, features, livelist, marks};
 use dmu::{Dnode, NewObject, Objset, ObjsetEnv, ObjsetProps, Tx};
 use exec::{Mutex, RwLock};
 use ondisk::{BlockPtr, DslDatasetPhys, ObjectType, ObjsetId, dd_used};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use zap::CreateOptions;
@@ -87,6 +88,11 @@ impl Dataset {
         let livelist = if is_written { livelist::of(meta, &dir)? } else { None };
         if livelist.is_some() {
             ledger.list_after(livelist::origin_txg(meta, &dir)?);
+        }
+        if is_written {
+            // A table that cannot be read is found where somebody asks for bookmarks.
+            let from = marks::counted_from(meta, object, phys.ds_prev_snap_txg);
+            ledger.mark(&from.or_else(|error| passes(error).map(|()| BTreeSet::new()))?);
         }
         let dataset = Dataset {
             object,
@@ -256,6 +262,9 @@ impl Dataset {
         if !sums.dead.is_empty() {
             self.bury(meta, &sums.dead, before, tx)?;
         }
+        if !sums.marked.is_empty() {
+            marks::add_freed(meta, self.object, &sums.marked, tx).or_else(passes)?;
+        }
         let has_large_dnodes = self.open_objset().is_some_and(|objset| objset.has_large_dnodes());
         let large_dnode = if has_large_dnodes { features::bit(features::LARGE_DNODE) } else { 0 };
         let has_long_names = self.open_objset().is_some_and(|objset| objset.has_long_names());
@@ -290,6 +299,12 @@ impl Dataset {
             prev.update(tx, |phys| bump(&mut phys.ds_unique_bytes, unique))?;
         }
         self.dir.transfer(to_snap, dd_used::HEAD, dd_used::SNAP, tx)
+    }
+
+    /// Counts from now on what is given up behind the bookmarks that count it and that no snapshot came after.
+    pub(crate) fn follow_bookmarks(&self, meta: &Meta) -> Result<(), DslError> {
+        self.ledger.mark(&marks::counted_from(meta, self.object, self.phys().ds_prev_snap_txg)?);
+        Ok(())
     }
 
     // ---- the livelist ----
@@ -393,11 +408,6 @@ impl Dataset {
         let old = self.refreservation.swap(bytes, Ordering::Relaxed);
         let delta = bytes.saturating_sub(unique) as i64 - old.saturating_sub(unique) as i64;
         self.dir.charge(dd_used::REFRSRV, Usage { used: delta, comp: 0, uncomp: 0 }, tx)
-    }
-
-    /// The dataset object's own ZAP, when it has one.
-    pub(crate) fn zap(&self, meta: &Meta) -> Result<Option<zap::Zap>, DslError> {
-        if self.dnode.info()?.kind == ObjectType::OTN_ZAP_METADATA { Ok(Some(meta.zap(self.object)?)) } else { Ok(None) }
     }
 }
 

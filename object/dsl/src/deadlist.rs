@@ -139,6 +139,11 @@ impl<'m> Deadlist<'m> {
         self.add_usage(if freed { -sum } else { sum }, tx)
     }
 
+    /// True when this is a key.
+    pub(crate) fn has_key(&self, mintxg: u64) -> bool {
+        self.tree.contains_key(&mintxg)
+    }
+
     /// Adds a key above all others (OpenZFS: `dsl_deadlist_add_key`).
     pub(crate) fn add_key(&mut self, mintxg: u64, tx: &Tx) -> Result<(), DslError> {
         let list = self.meta.bpobj_alloc_empty(tx)?;

@@ -4,7 +4,7 @@
 use crate::features;
 use crate::meta::{Usage, usage};
 use dmu::{BlockIo, BlockLedger};
-use exec::Mutex;
+use exec::{Mutex, RwLock};
 use ondisk::{BlockPtr, Txg};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -91,6 +91,8 @@ pub(crate) struct Settlement {
     pub(crate) listed: Vec<BlockPtr>,
     /// Blocks of the livelist that were given up, whether a snapshot has them or not.
     pub(crate) unlisted: Vec<BlockPtr>,
+    /// Space of blocks given up that were there in these txgs.
+    pub(crate) marked: Vec<(u64, Usage)>,
     /// Per-dataset features that the blocks need.
     pub(crate) features: u32,
 }
@@ -109,6 +111,10 @@ pub(crate) struct Ledger {
     listed_after: AtomicU64,
     listed: Mutex<Vec<BlockPtr>>,
     unlisted: Mutex<Vec<BlockPtr>>,
+    /// Txgs of bookmarks that count what is freed, with what was.
+    marked: RwLock<Vec<(u64, Sum)>>,
+    /// The last of these txgs; 0 without one.
+    marked_until: AtomicU64,
     features: AtomicU32,
 }
 
@@ -125,6 +131,8 @@ impl Ledger {
             listed_after: AtomicU64::new(u64::MAX),
             listed: Mutex::default(),
             unlisted: Mutex::default(),
+            marked: RwLock::new(Vec::new()),
+            marked_until: AtomicU64::new(0),
             features: AtomicU32::new(0),
         }
     }
@@ -146,6 +154,21 @@ impl Ledger {
         }
     }
 
+    /// Counts what is given up of that which was there in these txgs from now on; between syncs only.
+    pub(crate) fn mark(&self, txgs: &BTreeSet<u64>) {
+        *self.marked.write() = txgs.iter().map(|txg| (*txg, Sum::default())).collect();
+        self.marked_until.store(txgs.last().copied().unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// Counts a block that is given up at the bookmarks that it was there at.
+    fn count_marked(&self, bp: &BlockPtr) {
+        let birth = bp.birth().0;
+        if birth <= self.marked_until.load(Ordering::Relaxed) {
+            let usage = usage(&*self.io, bp);
+            self.marked.read().iter().filter(|(txg, _)| birth <= *txg).for_each(|(_, sum)| sum.add(usage));
+        }
+    }
+
     /// Wants features (bits) counted at the next settlement.
     pub(crate) fn want_features(&self, bits: u32) {
         self.features.fetch_or(bits, Ordering::Relaxed);
@@ -158,6 +181,7 @@ impl Ledger {
             dead: std::mem::take(&mut *self.dead.lock()),
             listed: std::mem::take(&mut *self.listed.lock()),
             unlisted: std::mem::take(&mut *self.unlisted.lock()),
+            marked: self.marked.read().iter().map(|(txg, sum)| (*txg, sum.take())).filter(|(_, usage)| !usage.is_zero()).collect(),
             features: self.features.swap(0, Ordering::Relaxed),
         }
     }
@@ -175,6 +199,7 @@ impl BlockLedger for Ledger {
 
     fn kill(&self, txg: Txg, bp: &BlockPtr) {
         self.list(&self.unlisted, bp);
+        self.count_marked(bp);
         if bp.birth().0 > self.prev_snap_txg.load(Ordering::Relaxed) {
             self.freed.add(usage(&*self.io, bp));
             if !bp.is_embedded() {

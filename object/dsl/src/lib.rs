@@ -29,6 +29,7 @@ pub mod features;
 mod handle;
 mod ledger;
 mod livelist;
+mod marks;
 mod meta;
 pub mod names;
 mod pool;
@@ -46,7 +47,7 @@ mod tests;
 pub use error::DslError;
 pub use handle::{DatasetHandle, DatasetSpace};
 pub use pool::{
-    BookmarkEntry, CreateDataset, DatasetInit, DslPool, FailedLog, IntentLogs, LostLogs, Mos, PendingLogs, SnapshotEntry, UserHold,
+    BookmarkEntry, BookmarkSpace, CreateDataset, DatasetInit, DslPool, FailedLog, IntentLogs, LostLogs, Mos, PendingLogs, SnapshotEntry, UserHold,
 };
 pub use ports::{HistoryEvent, PoolServices, PoolSpace};
 pub use prop::{PropEntry, PropSource, PropValue};

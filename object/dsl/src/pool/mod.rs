@@ -14,6 +14,7 @@ mod facts;
 mod freeing;
 mod holds;
 mod intent;
+mod keys;
 mod limits;
 mod livelists;
 mod logs;
@@ -28,7 +29,7 @@ mod task;
 mod tree;
 mod verbs;
 
-pub use bookmarks::BookmarkEntry;
+pub use bookmarks::{BookmarkEntry, BookmarkSpace};
 pub use create::{CreateDataset, DatasetInit};
 pub use facts::SnapshotEntry;
 pub use holds::UserHold;
@@ -86,7 +87,7 @@ pub struct DslPool {
     promotion: Promotion,
     destruction: Destruction,
     holds: Holds,
-    bookmarks: Arc<Bookmarks>,
+    pub(crate) bookmarks: Arc<Bookmarks>,
 }
 
 impl std::fmt::Debug for DslPool {

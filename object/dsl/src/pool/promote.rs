@@ -175,6 +175,9 @@ impl Promotion {
             self.tree.forget(snapshot);
         }
         self.bookmarks.move_all(bookmarks, other, clone, tx)?;
+        self.bookmarks.next_changed(clone, origin, tx)?;
+        clone.follow_bookmarks(&self.tree.meta)?;
+        other.follow_bookmarks(&self.tree.meta)?;
         let Usage { used, comp, uncomp } = sums.moved;
         let gained = snapshots_gain(&clone.dir, sums.clone_snapshots);
         clone.dir.charge(dd_used::SNAP, Usage { used: gained, comp: 0, uncomp: 0 }, tx)?;

@@ -93,6 +93,7 @@ impl Rollback {
             phys.ds_unique_bytes = 0;
         })?;
         target.update(tx, |phys| phys.ds_unique_bytes = 0)?;
+        self.bookmarks.next_changed(head, target, tx)?;
         head.dir.charge(dd_used::HEAD, -given_up, tx)?;
         head.dir.transfer(returns.used, dd_used::SNAP, dd_used::HEAD, tx)?;
         // The refreservation is to hold what was the head's own once more.

@@ -6,6 +6,7 @@ mod hostile;
 mod lists;
 mod livelists;
 mod lost_lists;
+mod marked;
 mod model;
 mod naming;
 mod properties;
@@ -300,9 +301,29 @@ impl TestPool {
             expected.insert(before.ds_prev_snap_txg);
             walk = before.ds_prev_snap_obj;
         }
+        if !name.contains('@') {
+            expected.extend(self.marked_before(phys));
+        }
         // Those of snapshots keep keys of others that went after them.
         assert!(keys.is_superset(&expected), "keys {keys:?} of the deadlist of {name} lack some of {expected:?}");
         assert!(name.contains('@') || keys == expected, "keys {keys:?} of the deadlist of {name}, not {expected:?}");
+    }
+
+    /// Txgs before a head's last snapshot of bookmarks that count what is freed: its own, and those of what it is a clone of.
+    fn marked_before(&self, head: &DslDatasetPhys) -> BTreeSet<u64> {
+        let tree = &self.dsl.tree;
+        let (mut dir, mut until) = (tree.dir(head.ds_dir_obj).expect("loads"), head.ds_prev_snap_txg);
+        let mut found = BTreeSet::new();
+        loop {
+            let marked = crate::marks::counted_from(&tree.meta, dir.phys().dd_head_dataset_obj, 0).expect("reads");
+            found.extend(marked.into_iter().filter(|txg| *txg < until));
+            if !tree.is_clone(&dir) {
+                return found;
+            }
+            let origin = tree.dataset(dir.phys().dd_origin_obj).expect("loads");
+            until = until.min(origin.phys().ds_creation_txg);
+            dir = origin.dir.clone();
+        }
     }
 
     /// A livelist has the blocks that the clone got since its origin, once each, and every livelist is counted.
@@ -379,6 +400,9 @@ impl TestPool {
         let has_bookmarks = |name: &str| !name.contains('@') && !self.dsl.bookmarks(name).expect("lists").is_empty();
         let with_bookmarks = self.all_datasets().iter().filter(|(name, _)| has_bookmarks(name)).count() as u64;
         assert_eq!(self.services.feature_refs(features::BOOKMARKS), with_bookmarks, "datasets with bookmarks");
+        let heads = self.all_datasets().into_iter().filter(|(name, _)| !name.contains('@'));
+        let counting = heads.flat_map(|(name, _)| self.dsl.bookmarks(&name).expect("lists")).filter(|mark| mark.space.is_some()).count();
+        assert_eq!(self.services.feature_refs(features::BOOKMARK_WRITTEN), counting as u64, "bookmarks that count what is freed");
     }
 }
 

@@ -213,8 +213,8 @@ pub const FEATURES: &[Feature] = &[
         "com.delphix:bookmark_written",
         "bookmark_written",
         "Additional accounting, enabling the written#<bookmark> property (space written since a bookmark), and estimates of send stream sizes for incrementals from bookmarks.",
-        0,
-        Support::Read,
+        NEW,
+        Support::Full,
         &["com.datto:bookmark_v2", "com.delphix:extensible_dataset", "com.delphix:bookmarks"],
     ),
     row(
