@@ -59,9 +59,12 @@ pub(crate) fn detach(meta: &Meta, dir: &Dir, tx: &Tx) -> Result<(), DslError> {
     Ok(meta.zap(dir.object)?.remove(NAME, tx)?)
 }
 
-/// Frees a livelist, not the blocks.
+/// Frees a livelist, not the blocks, and takes it off the count, which damaged pools have too low.
 pub(crate) fn free(meta: &Meta, list: u64, tx: &Tx) -> Result<(), DslError> {
     Deadlist::open(meta, list).and_then(|list| list.free(tx)).or_else(passes)?;
+    if meta.services.feature_refs(features::LIVELIST) == 0 {
+        return Ok(());
+    }
     meta.services.feature_add(features::LIVELIST, -1, tx)
 }
 

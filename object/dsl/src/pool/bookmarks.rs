@@ -378,7 +378,7 @@ impl Bookmarks {
         Ok(is_marked)
     }
 
-    /// What comes after a snapshot is another dataset from now on: the bookmarks of the snapshot count anew (OpenZFS:
+    /// Has the bookmarks of a snapshot count anew, since another dataset comes after it from now on (OpenZFS:
     /// `dsl_bookmark_next_changed`).
     pub(super) fn next_changed(&self, head: &Dataset, snapshot: &Dataset, tx: &Tx) -> Result<(), DslError> {
         let Some((table, counting)) = self.counting(head)? else { return Ok(()) };
