@@ -106,7 +106,9 @@ impl Livelists {
 
     /// Removes a livelist that has no sublists any more.
     fn remove(&self, list: u64, tx: &Tx) -> Result<(), DslError> {
-        self.meta.zap(self.object.load(Ordering::Relaxed))?.remove_int(list, tx)?;
+        // A damaged queue may have it under another name.
+        let queue = self.meta.zap(self.object.load(Ordering::Relaxed))?;
+        queue.remove_int(list, tx).map_err(DslError::from).or_else(passes)?;
         livelist::free(&self.meta, list, tx)
     }
 
