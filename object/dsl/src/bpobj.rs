@@ -115,7 +115,7 @@ impl Bpobj {
         self.dnode.write(self.phys.bpo_num_blkptrs * POINTER_BYTES, &raw, tx)?;
         self.phys.bpo_num_blkptrs += bps.len() as u64;
         if freed {
-            self.phys.bpo_num_freed += bps.len() as u64;
+            self.phys.bpo_num_freed = self.phys.bpo_num_freed.saturating_add(bps.len() as u64);
         }
         self.add_usage(if freed { -sum } else { sum });
         self.store(tx)

@@ -131,6 +131,10 @@ pub(crate) fn live_blocks(meta: &Meta, sublist: u64) -> Result<Vec<BlockPtr>, Ds
     let mut freed: HashMap<(u32, u64), (Traits, u64)> = HashMap::new();
     let mut live = Vec::new();
     list.for_each_backwards(|bp, is_freed| {
+        // A list that claims to be longer than it is has holes at its end.
+        if bp.is_hole() || bp.is_embedded() {
+            return Err(damaged(sublist, "a livelist has what is no block"));
+        }
         let dva = bp.dva(0);
         let traits: Traits = (bp.psize(), bp.checksum_kind(), bp.physical_birth());
         match freed.entry((dva.vdev.0, dva.offset)) {
