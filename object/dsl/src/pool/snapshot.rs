@@ -51,6 +51,8 @@ impl Snapshots {
                 Err(error) => return Err(error),
             }
             self.check_snapshot_space(&head, tx)?;
+            // Bookmarks that can't be read are found here, where they are the caller's error: in the sync they would be the pool's.
+            marks::counted_from(&self.tree.meta, head.object, 0)?;
             heads.push((head, snapshot.to_string()));
         }
         // One snapshot of a dataset a txg: a second would be born in the same txg as the first.
