@@ -56,7 +56,7 @@ pub struct DatasetQuery {
     pub depth: Option<u32>,
     /// Kinds of datasets: `filesystem`, `snapshot`, `volume`, `bookmark`.
     pub types: Vec<String>,
-    /// Properties that are only worked out when they are named: `written@SNAPSHOT`, `userused@UID` and their kind.
+    /// Properties that are only worked out when they are named: `written@SNAPSHOT`, `written#BOOKMARK`, `userused@UID` and their kind.
     #[serde(default)]
     pub asked: Vec<String>,
 }

@@ -93,7 +93,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 115] = [
+pub const PARAMETERS: [Parameter; 117] = [
     new(
         "metaslab_force_ganging",
         (16 << 20) + 1,
@@ -189,6 +189,14 @@ pub const PARAMETERS: [Parameter; 115] = [
     ),
     new("zfs_initialize_chunk_size", 1 << 20, (1, 16 << 20), When::Now, "bytes of a write of initializing, a sector at least"),
     new("zfs_initialize_value", 0xdead_beef_dead_beee, ANY, When::Now, "what initializing fills free space with"),
+    new("zfs_livelist_max_entries", 500_000, ANY, When::Now, "blocks born that a part of a clone's livelist is left at for the next"),
+    new(
+        "zfs_livelist_min_percent_shared",
+        75,
+        (0, 100),
+        When::Now,
+        "a clone that shares no more percent of what it refers to with its origin has no livelist any more",
+    ),
     new("zfs_max_dataset_nesting", 50, U32, When::Now, "how deep datasets that are made or renamed may be nested"),
     new("zfs_max_missing_tvds", 0, U32, When::Now, "top-level vdevs that may be missing at a read-only import; what was on them is lost"),
     new(

@@ -2,7 +2,7 @@
 
 use crate::dataset::Dataset;
 use crate::prop::table::{self, Kind, Prop, PropDesc};
-use crate::space::TxSpace;
+use crate::space::{TxSpace, ratio};
 use crate::{DslError, DslPool, PropEntry, PropSource, PropValue, SnapshotEntry, changed, features, volume};
 use dmu::{BlockLedger, Objset, Tx};
 use ondisk::{ObjectId, ObjsetType, dd_used, ds_flags};
@@ -61,13 +61,6 @@ impl Clone for DatasetHandle {
 impl Drop for DatasetHandle {
     fn drop(&mut self) {
         self.dataset.holds.fetch_sub(1, Ordering::Release);
-    }
-}
-
-fn ratio(uncompressed: u64, compressed: u64) -> u64 {
-    match compressed {
-        0 => 100,
-        compressed => (u128::from(uncompressed) * 100 / u128::from(compressed)) as u64,
     }
 }
 
@@ -185,6 +178,16 @@ impl DatasetHandle {
         let name = if snapshot.contains('@') { snapshot.to_string() } else { format!("{filesystem}@{snapshot}") };
         let old = self.pool.tree.find(&name)?;
         self.pool.tree.written_since_snapshot(&self.dataset, &old)
+    }
+
+    /// Bytes written since a bookmark of the same file system, by the part behind `#` or its full name (OpenZFS: `written#BOOKMARK`).
+    ///
+    /// # Errors
+    /// [`DslError::NotFound`] for none of an earlier time; [`DslError::Unsupported`] for one that does not count what is freed.
+    pub fn written_since_bookmark(&self, bookmark: &str) -> Result<u64, DslError> {
+        let _config = self.pool.config();
+        let name = if bookmark.contains('#') { bookmark.to_string() } else { format!("{}#{bookmark}", self.dataset.dir.full_name()) };
+        self.pool.bookmarks.written_since(&self.dataset, &name)
     }
 
     /// Bytes that can be written here (OpenZFS: `dsl_dataset_space`).

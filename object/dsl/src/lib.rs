@@ -28,6 +28,8 @@ mod error;
 pub mod features;
 mod handle;
 mod ledger;
+mod livelist;
+mod marks;
 mod meta;
 pub mod names;
 mod pool;
@@ -36,6 +38,7 @@ pub mod prop;
 mod replay;
 mod space;
 mod traverse;
+mod tuning;
 pub mod volume;
 
 #[cfg(test)]
@@ -44,7 +47,7 @@ mod tests;
 pub use error::DslError;
 pub use handle::{DatasetHandle, DatasetSpace};
 pub use pool::{
-    BookmarkEntry, CreateDataset, DatasetInit, DslPool, FailedLog, IntentLogs, LostLogs, Mos, PendingLogs, SnapshotEntry, UserHold,
+    BookmarkEntry, BookmarkSpace, CreateDataset, DatasetInit, DslPool, FailedLog, IntentLogs, LostLogs, Mos, PendingLogs, SnapshotEntry, UserHold,
 };
 pub use ports::{HistoryEvent, PoolServices, PoolSpace};
 pub use prop::{PropEntry, PropSource, PropValue};

@@ -54,6 +54,7 @@ const FIXTURES: [Fixture; 31] = [
     fixture("v5000", 1, false),
     fixture("degraded", 1, false),
     fixture("unlinked", 0, true),
+    fixture("snapclone", 1, false),
 ];
 
 /// Names of fixtures of the quick subset that are also healed, and written to while devices are away.
@@ -73,7 +74,7 @@ const fn refusal(name: &'static str, quick: bool, readable: bool, says: &'static
     Refusal { name, says, readable, quick }
 }
 
-const REFUSALS: [Refusal; 8] = [
+const REFUSALS: [Refusal; 7] = [
     refusal("encrypt", true, false, "the pool uses features that are not supported: com.datto:encryption"),
     refusal(
         "dedupfast",
@@ -100,12 +101,6 @@ const REFUSALS: [Refusal; 8] = [
         true,
         true,
         "the pool uses features that are not supported: com.delphix:zpool_checkpoint; it can be imported read-only",
-    ),
-    refusal(
-        "snapclone",
-        false,
-        true,
-        "the pool uses features that are not supported: com.delphix:bookmark_written, com.delphix:livelist; it can be imported read-only",
     ),
 ];
 

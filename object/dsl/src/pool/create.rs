@@ -109,6 +109,7 @@ impl Creation {
         let origin = wanted.origin.as_ref().ok_or(DslError::NotSnapshot)?;
         let object = self.create_record(&wanted.parent, &wanted.last, Some(origin), 0, tx)?;
         let clone = self.tree.dataset(object)?;
+        clone.begin_livelist(&self.tree.meta, tx)?;
         self.settings.store_props(&clone, &wanted.checked, tx)?;
         logs::disown(&self.tree, &clone, tx)?;
         let text = format!("origin={} ({})", self.tree.full_name(origin)?, origin.object);

@@ -3,7 +3,9 @@
 use super::tree::Tree;
 use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
+use crate::meta::damaged;
 use crate::{DslError, names};
+use ondisk::DslBookmarkPhys;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -68,6 +70,26 @@ impl Tree {
                 return Err(DslError::NotFound);
             }
             at = self.dataset(object)?.phys();
+        }
+        Ok(u64::try_from(written).unwrap_or(0))
+    }
+
+    /// Bytes that `dataset` has and that were not there at a bookmark which counts what is freed (OpenZFS:
+    /// `dsl_dataset_space_written_bookmark`).
+    pub(super) fn written_since_bookmark(&self, dataset: &Dataset, mark: &DslBookmarkPhys) -> Result<u64, DslError> {
+        let (mut at, txg) = (dataset.phys(), mark.zbm_creation_txg);
+        if dataset.is_snapshot && at.ds_creation_txg <= txg {
+            return Err(DslError::NotFound);
+        }
+        let mut written = i128::from(at.ds_referenced_bytes) - i128::from(mark.zbm_referenced_bytes_refd);
+        written += i128::from(mark.zbm_referenced_freed_before_next_snap);
+        while at.ds_prev_snap_txg > txg {
+            written += i128::from(Deadlist::open(&self.meta, at.ds_deadlist_obj)?.usage_between(0, txg)?.used);
+            let (object, before) = (at.ds_prev_snap_obj, at.ds_prev_snap_txg);
+            at = self.dataset(object)?.phys();
+            if at.ds_prev_snap_txg >= before {
+                return Err(damaged(object, "a snapshot is no younger than the one before it"));
+            }
         }
         Ok(u64::try_from(written).unwrap_or(0))
     }

@@ -14,7 +14,9 @@ mod facts;
 mod freeing;
 mod holds;
 mod intent;
+mod keys;
 mod limits;
+mod livelists;
 mod logs;
 mod mos;
 mod promote;
@@ -27,7 +29,7 @@ mod task;
 mod tree;
 mod verbs;
 
-pub use bookmarks::BookmarkEntry;
+pub use bookmarks::{BookmarkEntry, BookmarkSpace};
 pub use create::{CreateDataset, DatasetInit};
 pub use facts::SnapshotEntry;
 pub use holds::UserHold;
@@ -85,7 +87,7 @@ pub struct DslPool {
     promotion: Promotion,
     destruction: Destruction,
     holds: Holds,
-    bookmarks: Arc<Bookmarks>,
+    pub(crate) bookmarks: Arc<Bookmarks>,
 }
 
 impl std::fmt::Debug for DslPool {
@@ -196,6 +198,12 @@ impl DslPool {
     /// Calls `visit` on every block of destroyed datasets that waits to be freed, for checks of space.
     pub fn for_each_queued(&self, visit: &mut dyn FnMut(&BlockPtr) -> Result<(), DslError>) -> Result<(), DslError> {
         self.freeing.for_each_queued(visit)
+    }
+
+    /// Sets limits of the livelists of clones: the number of blocks born that a part of one is left at for the next (OpenZFS:
+    /// `zfs_livelist_max_entries`), and the percentage of a clone that it has to share with its origin (`zfs_livelist_min_percent_shared`).
+    pub fn tune_livelists(&self, entries_max: u64, min_percent_shared: u64) {
+        self.tree.meta.livelists.set(entries_max, min_percent_shared);
     }
 
     /// Holds a dataset by its full name (`pool/fs` or `pool/fs@snapshot`).

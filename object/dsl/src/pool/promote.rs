@@ -164,6 +164,9 @@ impl Promotion {
     pub(super) fn promote(&self, promoted: &Promoted, tx: &Tx) -> Result<(), DslError> {
         let Promoted { clone, origin, other, shared, bookmarks, sums, .. } = promoted;
         let passed = origin.phys().ds_next_snap_obj;
+        // They tell of what came after origins that are not the datasets' any more.
+        clone.drop_livelist(&self.tree.meta, tx)?;
+        other.drop_livelist(&self.tree.meta, tx)?;
         self.relink(promoted, passed, tx)?;
         for snapshot in shared {
             self.take_over(promoted, snapshot, tx)?;
@@ -172,6 +175,9 @@ impl Promotion {
             self.tree.forget(snapshot);
         }
         self.bookmarks.move_all(bookmarks, other, clone, tx)?;
+        self.bookmarks.next_changed(clone, origin, tx)?;
+        clone.follow_bookmarks(&self.tree.meta)?;
+        other.follow_bookmarks(&self.tree.meta)?;
         let Usage { used, comp, uncomp } = sums.moved;
         let gained = snapshots_gain(&clone.dir, sums.clone_snapshots);
         clone.dir.charge(dd_used::SNAP, Usage { used: gained, comp: 0, uncomp: 0 }, tx)?;

@@ -213,8 +213,8 @@ pub const FEATURES: &[Feature] = &[
         "com.delphix:bookmark_written",
         "bookmark_written",
         "Additional accounting, enabling the written#<bookmark> property (space written since a bookmark), and estimates of send stream sizes for incrementals from bookmarks.",
-        0,
-        Support::Read,
+        NEW,
+        Support::Full,
         &["com.datto:bookmark_v2", "com.delphix:extensible_dataset", "com.delphix:bookmarks"],
     ),
     row(
@@ -225,7 +225,14 @@ pub const FEATURES: &[Feature] = &[
         Support::Full,
         &["com.delphix:spacemap_v2"],
     ),
-    row("com.delphix:livelist", "livelist", "Improved clone deletion performance.", RO, Support::Read, &["com.delphix:extensible_dataset"]),
+    row(
+        "com.delphix:livelist",
+        "livelist",
+        "Improved clone deletion performance.",
+        RO | NEW,
+        Support::Full,
+        &["com.delphix:extensible_dataset"],
+    ),
     row(
         "org.openzfs:device_rebuild",
         "device_rebuild",
