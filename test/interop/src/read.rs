@@ -22,7 +22,7 @@ const fn fixture(name: &'static str, parity: usize, quick: bool) -> Fixture {
     Fixture { name, parity, quick }
 }
 
-const FIXTURES: [Fixture; 31] = [
+const FIXTURES: [Fixture; 33] = [
     fixture("stripe1", 0, true),
     fixture("stripe3", 0, false),
     fixture("mirror2", 1, true),
@@ -54,6 +54,7 @@ const FIXTURES: [Fixture; 31] = [
     fixture("v5000", 1, false),
     fixture("degraded", 1, false),
     fixture("unlinked", 0, true),
+    fixture("brt", 0, true),
     fixture("snapclone", 1, false),
 ];
 

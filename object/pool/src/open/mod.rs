@@ -20,6 +20,7 @@ use crate::spa::salt::{self, StoredSalt};
 use crate::spa::services::Services;
 use crate::spa::state::Config;
 use crate::spa::{Spa, props};
+use crate::sync::brt::SharedBlocks;
 use crate::sync::log_spacemap;
 use crate::sync::spacemap::SpaceMaps;
 use crate::{PoolError, Support, feature_by_guid};
@@ -298,6 +299,7 @@ impl Start {
             history: Arc::new(History::open(self.objset(), &options.host.name)?),
             features: features.clone(),
             allocator: zio.view().allocator,
+            brt: self.io.brt().clone(),
             writeable: !options.read_only,
             events: runtime.events.clone(),
             scan_is_resilver: Default::default(),
@@ -323,6 +325,8 @@ impl Start {
         let maps = SpaceMaps::open(&objset, &self.tree.tops)?;
         let services = self.services(&opened.features, options, runtime)?;
         space::load(&services, &maps, &logged, &self.tree)?;
+        let shared = SharedBlocks::load(&objset, &self.tree, &services)?;
+        services.brt.set_features(&opened.features);
         services.allocator.set_aside_for_logs();
         let txgs = TxgManager::new(self.exec.clone(), opened.ub.txg(), runtime.txg);
         txgs.set_direct_max(services.allocator.class_space().deflated_capacity / DIRECT_SHARE);
@@ -365,6 +369,7 @@ impl Start {
             config_object: opened.config_object,
             deferred,
             logged: logged.exist.then_some(logged),
+            shared,
             new_salt,
             logs,
             damaged_labels: found.damaged_labels(),
