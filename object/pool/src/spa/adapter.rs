@@ -219,7 +219,7 @@ impl BlockIo for PoolIo {
         if self.brt.may_be_shared(bp) { self.brt.give_up(txg, bp) } else { self.free_unshared(txg, bp) }
     }
     fn clones(&self) -> Option<&dyn CloneIo> {
-        Some(&*self.brt)
+        Some(self)
     }
     fn log(&self) -> Option<&dyn LogIo> {
         Some(self)
@@ -231,6 +231,20 @@ impl BlockIo for PoolIo {
     }
     fn dsize(&self, bp: &BlockPtr) -> u64 {
         self.tree.read().dsize(bp)
+    }
+}
+
+impl CloneIo for PoolIo {
+    /// False also while leaves are resilvered: the walk may have passed the place where a block that a leaf lacks would be, and would not find it where it
+    /// was, if that goes meanwhile.
+    fn is_enabled(&self) -> bool {
+        self.brt.is_enabled() && self.tree.read().leaves.iter().all(|leaf| leaf.resilver_txg == Txg::ZERO)
+    }
+    fn add(&self, txg: Txg, bp: &BlockPtr) {
+        self.brt.add(txg, bp);
+    }
+    fn take_back(&self, txg: Txg, bp: &BlockPtr) {
+        self.brt.take_back(txg, bp);
     }
 }
 

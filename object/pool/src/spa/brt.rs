@@ -5,7 +5,6 @@
 //! before the txg gives up anything: a block that is shared and given up in one txg stays.
 
 use super::features::{BLOCK_CLONING, Features};
-use dmu::CloneIo;
 use exec::{Mutex, RwLock};
 use ondisk::{BlockPtr, Txg, VdevId};
 use std::collections::BTreeMap;
@@ -107,6 +106,30 @@ impl Brt {
         self.saved_bytes.store(space.saved_bytes, Ordering::Relaxed);
     }
 
+    /// True when blocks may be shared.
+    pub fn is_enabled(&self) -> bool {
+        self.features.get().is_some_and(|features| features.is_enabled(BLOCK_CLONING))
+    }
+
+    /// Adds a reference to a block with a txg that is open.
+    pub fn add(&self, txg: Txg, bp: &BlockPtr) {
+        let mut added = self.added.lock();
+        added.entry(txg).or_default().entry(Place::of(bp)).or_insert(Added { bp: *bp, count: 0 }).count += 1;
+    }
+
+    /// Takes a reference back that was added with the same txg (OpenZFS: `brt_pending_remove`).
+    pub fn take_back(&self, txg: Txg, bp: &BlockPtr) {
+        let mut added = self.added.lock();
+        let Some(of_txg) = added.get_mut(&txg) else { return };
+        let place = Place::of(bp);
+        if let Some(known) = of_txg.get_mut(&place) {
+            known.count = known.count.saturating_sub(1);
+            if known.count == 0 {
+                of_txg.remove(&place);
+            }
+        }
+    }
+
     /// True when the table of the block's vdev may count references of it: then it takes a look to know whether it is free (OpenZFS:
     /// `brt_maybe_exists`).
     pub fn may_be_shared(&self, bp: &BlockPtr) -> bool {
@@ -150,27 +173,6 @@ impl Brt {
         let mut all = self.ranges.write();
         all.remove(&vdev);
         self.is_used.store(!all.is_empty(), Ordering::Release);
-    }
-}
-
-impl CloneIo for Brt {
-    fn is_enabled(&self) -> bool {
-        self.features.get().is_some_and(|features| features.is_enabled(BLOCK_CLONING))
-    }
-    fn add(&self, txg: Txg, bp: &BlockPtr) {
-        let mut added = self.added.lock();
-        added.entry(txg).or_default().entry(Place::of(bp)).or_insert(Added { bp: *bp, count: 0 }).count += 1;
-    }
-    fn take_back(&self, txg: Txg, bp: &BlockPtr) {
-        let mut added = self.added.lock();
-        let Some(of_txg) = added.get_mut(&txg) else { return };
-        let place = Place::of(bp);
-        if let Some(known) = of_txg.get_mut(&place) {
-            known.count = known.count.saturating_sub(1);
-            if known.count == 0 {
-                of_txg.remove(&place);
-            }
-        }
     }
 }
 
