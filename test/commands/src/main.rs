@@ -12,6 +12,7 @@ mod beside;
 mod branches;
 mod campaign;
 mod checksums;
+mod cloned;
 mod coherency;
 mod daemon;
 mod datasets;
@@ -162,6 +163,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "files: write-back: what the kernel keeps", needs: LOOPS, run: durable::kept_back },
     Scenario { name: "files: read-only where syncfs is forwarded", needs: LOOPS, run: durable::read_only },
     Scenario { name: "files: on disk by themselves", needs: MOUNTS, run: durable::by_itself },
+    Scenario { name: "files: copies that share blocks", needs: MOUNTS, run: cloned::copies },
     Scenario { name: "files: sparse copies of mapped files", needs: MOUNTS, run: sparse::copies },
     Scenario { name: "posix: access times (generic/003)", needs: MOUNTS, run: posix::access_times },
     Scenario { name: "posix: files without a name (generic/004)", needs: MOUNTS, run: posix::nameless },

@@ -1,6 +1,6 @@
 //! Blocks that objects share. What users lose when these fail: files, to others that were deleted; or the pool's space, which no deletion gives back.
 
-use crate::common::{BLOCK_BYTES, Random, create, dataset, devices, exec, host, import, leaf, pattern};
+use crate::common::{BLOCK_BYTES, Random, create, dataset, devices, exec, guids, host, import, leaf, pattern};
 use device::MemDevice;
 use dmu::{DmuError, Dnode, NewObject};
 use dsl::TxSpace;
@@ -9,7 +9,7 @@ use pool::{FEATURES, Pool, PoolSpec, Runtime, SharedSpace, TopSpec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
-use vdev::TopKind;
+use vdev::{Pairing, TopKind};
 
 const FS: &str = "tank/fs";
 const OBJECTS: usize = 3;
@@ -299,6 +299,25 @@ fn a_clone_that_does_not_last_leaves_nothing() {
     }
     pool.sync().expect("synced");
     assert_eq!(pool.shared_space(), SharedSpace { used_bytes: 2 * SIZE, saved_bytes: 2 * SIZE });
+    assert!(pool.verify_space().expect("readable").is_clean());
+}
+
+/// If this fails, a device that came back is taken for whole though it lacks blocks: they came to be shared where the resilver had been, and went where it
+/// was yet to come.
+#[test]
+fn nothing_comes_to_be_shared_while_a_device_is_resilvered() {
+    let devices = devices(2);
+    let pool = create(&devices[..1], TopKind::Leaf);
+    let [first, second, _] = made(&pool)[..] else { panic!("three objects") };
+    change(&pool, first, |dnode, tx| dnode.write(0, &pattern(1, 0), tx)).expect("written");
+    let pointers = settled(&pool, first, &(0..1));
+    let cloned = || change(&pool, second, |dnode, tx| dnode.clone_blocks(0, &pointers, tx));
+    pool.attach(guids(&pool)[0], &leaf(&devices[1]), Pairing::Mirror, false).expect("attached");
+    assert_eq!(cloned(), Err(DmuError::NotSupported));
+    pool.scrub_wait().expect("resilvered");
+    pool.sync().expect("synced");
+    assert_eq!(cloned(), Ok(()));
+    pool.sync().expect("synced");
     assert!(pool.verify_space().expect("readable").is_clean());
 }
 
