@@ -12,6 +12,7 @@ use std::sync::Arc;
 use vdev::{Pairing, TopKind};
 
 const FS: &str = "tank/fs";
+const BRANCH: &str = "tank/branch";
 const OBJECTS: usize = 3;
 const BLOCKS: u64 = 12;
 const FEATURE: &str = "block_cloning";
@@ -162,13 +163,36 @@ impl History {
         self.head = files;
     }
 
+    /// Has a clone of a snapshot come to share blocks of its own and of its origin, and go: nothing is left of it.
+    fn branch(&mut self) {
+        let Some(number) = self.snapshots.last_key_value().map(|(number, _)| *number) else { return };
+        let pool = self.pool();
+        pool.dsl().clone_snapshot(BRANCH, &format!("{FS}@{number}"), Vec::new()).expect("cloned");
+        for pair in self.objects.windows(2) {
+            let handle = pool.dsl().hold(BRANCH).expect("held");
+            let objset = handle.objset().expect("objset");
+            let [source, target] = [pair[0], pair[1]].map(|object| objset.hold(object).expect("object"));
+            let pointers = loop {
+                match source.settled_blocks(0..BLOCKS).expect("readable") {
+                    Some(pointers) => break pointers,
+                    None => pool.sync().expect("synced"),
+                }
+            };
+            let tx = handle.assign(TxSpace::Writes(4 << 20)).expect("assigned");
+            target.clone_blocks(0, &pointers, &tx).expect("shared");
+        }
+        pool.sync().expect("synced");
+        assert!(pool.verify_space().expect("readable").is_clean(), "with a clone");
+        pool.dsl().destroy_dataset(BRANCH).expect("destroyed");
+    }
+
     fn reopen(&mut self) {
         self.pool.take().expect("open").export().expect("exported");
         self.pool = Some(import(&self.devices, false).expect("imported"));
     }
 
     fn step(&mut self) {
-        match self.random.below(16) {
+        match self.random.below(17) {
             0..4 => self.write(),
             4 => self.write_part(),
             5..10 => self.clone_run(),
@@ -176,6 +200,7 @@ impl History {
             11 | 12 => self.snapshot(),
             13 => self.destroy_snapshot(),
             14 => self.roll_back(),
+            15 => self.branch(),
             _ => self.reopen(),
         }
     }
