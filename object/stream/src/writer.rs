@@ -20,12 +20,14 @@ impl<W: io::Write> Writer<W> {
         Writer { sink, sum: Fletcher4::new(ByteOrder::Little), written: 0 }
     }
 
-    /// Begins a substream, or a package: the checksum starts again. `list` follows the record, as XDR.
+    /// Begins a substream, or a package: the checksum starts again. `list` follows the record, as XDR, with zeros up to a multiple of 8 bytes.
     ///
     /// # Errors
     /// Those of the sink.
     pub fn begin(&mut self, begin: Begin, list: Option<&NvList>) -> io::Result<()> {
-        let packed = list.map(|list| list.encode(Encoding::Xdr)).unwrap_or_default();
+        let mut packed = list.map(|list| list.encode(Encoding::Xdr)).unwrap_or_default();
+        // Receivers with assertions want payloads of whole words.
+        packed.resize(packed.len().next_multiple_of(8), 0);
         self.sum = Fletcher4::new(ByteOrder::Little);
         let payload_bytes = u32::try_from(packed.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         self.record(&Record::Begin(Begin { payload_bytes, ..begin }), &packed)
