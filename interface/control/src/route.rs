@@ -1,6 +1,7 @@
 //! Which of the daemon's parts does what a request asks for.
 
 use crate::control::Control;
+use crate::dataset::sending::{self, Outgoing};
 use crate::dataset::{effects, listing, owners, references};
 use crate::device::labels;
 use crate::pool::{create, import, lifecycle, properties, queries, reguid, scrub, sweeps};
@@ -8,6 +9,7 @@ use crate::report::direct;
 use crate::requests::done;
 use control_api::{
     DatasetCreate, DatasetSet, Failure, InjectAdd, PoolClear, PoolSet, ProviderLoad, ProviderReport, ProviderUnload, Request, Response,
+    SendRequest,
 };
 
 impl Control {
@@ -65,6 +67,9 @@ impl Control {
             }
             Request::DatasetPromote(request) => self.datasets.promote(request),
             Request::DatasetRollback(request) => self.datasets.roll_back(request),
+            // Streams go out by another door: see [`Control::send`].
+            Request::Send(_) => Ok(done()),
+            Request::SendPlan(request) => sending::plan(&self.pools, request),
             Request::Mount(request) => self.mounter.mount(request),
             Request::Unmount(request) => self.unmounter.unmount(request),
             Request::Direct(query) => direct::query(&self.pools, query),
@@ -77,6 +82,15 @@ impl Control {
             Request::IscsiChap(request) => self.portal.chap(request),
             Request::NbdList => Ok(self.nbd.report()),
         }
+    }
+
+    /// Makes ready what `zfs send` asked for; [`Outgoing::run`] then waits for whoever takes it.
+    ///
+    /// # Errors
+    /// What cannot be sent, and why.
+    pub fn send(&self, request: &SendRequest) -> Result<Outgoing, Failure> {
+        self.opening.await_pools(&self.exec, &Request::Send(request.clone()))?;
+        sending::prepare(&self.pools, request)
     }
 
     /// Sets a property of a pool.
