@@ -117,8 +117,10 @@ pub fn packages(world: &World) -> Result<(), Failure> {
 
 /// Whoever stops reading ends the sender, and what was held for it can go.
 fn gone(world: &World) -> Result<(), Failure> {
-    let mut child = zfs(world, "send -R tank/a@five").stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-    drop(child.stdout.take());
+    // A pipe that nobody can read any more, from the beginning.
+    let (reader, writer) = std::io::pipe()?;
+    drop(reader);
+    let mut child = zfs(world, "send -R tank/a@five").stdout(writer).stderr(Stdio::null()).spawn()?;
     let begun = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
@@ -131,6 +133,7 @@ fn gone(world: &World) -> Result<(), Failure> {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
+    world.ok("zfs release keep tank/a@one")?;
     world.ok("zfs destroy -R tank/a")?;
     world.ok("zpool export tank")?;
     Ok(())
