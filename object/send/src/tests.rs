@@ -233,7 +233,9 @@ fn changes_arrive_and_nothing_else_does() {
         let victim = objects[random.below(objects.len() - 2)];
         let offset = 512 * random.below(600) as u64;
         match step % 4 {
-            0 => drop(object(&pool, NewObject { block_size: 4096, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) })),
+            0 => {
+                object(&pool, NewObject { block_size: 4096, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) });
+            }
             1 | 2 => write(&pool, victim, offset, &noise(step, 1 + random.below(3000))),
             _ => change(&pool, |objset, tx| objset.hold(victim).expect("there").free_range(offset, 200_000, tx).expect("freed")),
         }

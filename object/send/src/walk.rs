@@ -63,7 +63,8 @@ impl<'a, 'w, W: io::Write> Walk<'a, 'w, W> {
                 return Err(self.damaged(ObjectId(0), "the root block of an object set is not valid"));
             };
             // Numbers that no old receiver can have are not named as free: some never came to the end of those.
-            self.out.set_objects_max(DNODE_SLOTS_PER_BLOCK as u64 * phys.meta_dnode.max_block.0.saturating_add(1));
+            let blocks = phys.meta_dnode.max_block.0.saturating_add(1);
+            self.out.set_objects_max(blocks.saturating_mul(DNODE_SLOTS_PER_BLOCK as u64));
             let tree = Tree { object: ObjectId(0), dnode: &phys.meta_dnode };
             self.pointers(&tree)?;
         }
