@@ -259,7 +259,7 @@ pub enum Response {
     Owners(Vec<OwnerReport>),
     /// Holds on snapshots.
     Holds(Vec<HoldsReport>),
-    /// What would be sent.
+    /// Plan of what would be sent.
     SendPlan(SendPlan),
     /// Mounted file systems.
     Mounts(Vec<MountReport>),

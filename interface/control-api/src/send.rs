@@ -55,7 +55,7 @@ pub struct SendStep {
     pub bytes: u64,
 }
 
-/// What a request to send comes to.
+/// Plan of a request to send: what it comes to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SendPlan {

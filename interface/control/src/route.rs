@@ -16,8 +16,8 @@ impl Control {
     pub(crate) fn perform(&self, request: &Request) -> Result<Response, Failure> {
         match request {
             Request::Info => Ok(Response::Info(self.info())),
-            // The daemon's main loop does what these are about.
-            Request::Stop | Request::Upgrade(_) => Ok(done()),
+            // The daemon's main loop does what these are about; streams: see [`Control::send`].
+            Request::Stop | Request::Upgrade(_) | Request::Send(_) => Ok(done()),
             Request::PoolCreate(request) => {
                 let what = || format!("cannot create '{}'", request.pool);
                 effects::around(what, effects::of_creation(request), || create::create(&self.intake, request))
@@ -67,8 +67,6 @@ impl Control {
             }
             Request::DatasetPromote(request) => self.datasets.promote(request),
             Request::DatasetRollback(request) => self.datasets.roll_back(request),
-            // Streams go out by another door: see [`Control::send`].
-            Request::Send(_) => Ok(done()),
             Request::SendPlan(request) => sending::plan(&self.pools, request),
             Request::Mount(request) => self.mounter.mount(request),
             Request::Unmount(request) => self.unmounter.unmount(request),

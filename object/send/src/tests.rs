@@ -154,7 +154,7 @@ fn trim(data: &mut Vec<u8>) {
     data.truncate(used);
 }
 
-/// What the snapshot is.
+/// Model of a snapshot, read from itself.
 fn model_of(snapshot: &DatasetHandle) -> Model {
     let objset = snapshot.objset().expect("objset");
     let (mut model, mut at) = (Model::new(), ObjectId(0));

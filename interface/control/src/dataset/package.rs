@@ -46,7 +46,7 @@ pub(super) fn members(
     Ok(found)
 }
 
-/// The same datasets, clones behind what they are of.
+/// Datasets in the order in which they are sent: clones behind what they are of.
 pub(super) fn in_order(pool: &OpenPool, names: &[String]) -> Result<Vec<String>, Failure> {
     let all: BTreeSet<&str> = names.iter().map(String::as_str).collect();
     let (mut ordered, mut left) = (Vec::<String>::new(), names.to_vec());
@@ -123,7 +123,7 @@ struct Member<'a> {
 }
 
 impl Member<'_> {
-    /// Its part of the list, and the guid of its base, of its own snapshot where it has no base.
+    /// Part of the list, and the guid of its base, of its own snapshot where it has no base.
     fn list(&self, parent: u64) -> Result<(NvList, u64), DslError> {
         let mut list = NvList::new().with("name", self.name).with("parentfromsnap", parent);
         if let Some(origin) = self.handle.origin()? {
