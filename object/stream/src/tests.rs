@@ -190,6 +190,19 @@ fn list_bytes(package: &[u8]) -> usize {
 }
 
 #[test]
+fn who_does_not_compare_checksums_reads_what_is_damaged() {
+    let mut bad = package();
+    let payload = bad.len() - 3 * RECORD_BYTES - 8;
+    bad[payload] ^= 1;
+    assert!(read_all(&bad).1.is_some());
+    let (mut reader, mut payload, mut records) = (Reader::new(&bad[..]).ignoring_checksums(), Vec::new(), 0);
+    while reader.read_record(&mut payload).expect("lengths are right").is_some() {
+        records += 1;
+    }
+    assert_eq!(records, every_record().len() + 5);
+}
+
+#[test]
 fn every_early_end_is_told_from_damage() {
     let good = package();
     let outside: Vec<usize> = vec![0, 2 * RECORD_BYTES + list_bytes(&good), good.len() - RECORD_BYTES];

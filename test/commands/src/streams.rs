@@ -38,6 +38,8 @@ fn dumped(world: &World, words: &str, file: &str) -> Result<String, Failure> {
     }
     let ran = world.ok(&format!("{} dump {}", zstream.display(), path.display()))?;
     ran.shows("SUMMARY")?.hides("checksum differs")?;
+    let length = ran.out.lines().find(|line| line.contains("Total stream length")).unwrap_or_default();
+    world.ok(&format!("zstream dump -v {}", path.display()))?.shows(length)?;
     Ok(ran.out)
 }
 
@@ -75,6 +77,9 @@ pub fn words(world: &World) -> Result<(), Failure> {
     world.refused("zfs send -S tank/a", 1, "option '-S' of 'zfs send' is not available in this version")?;
     world.refused("zfs send -i @one -t 1-0-0-0", 2, "invalid flags combined with -t")?;
     world.refused("zfs send -t 1-0-0-00", 255, "resume token is corrupt")?;
+    world.refused("zstream token 1-0-0-00", 1, "Unable to parse resume token: resume token is corrupt")?;
+    world.refused("zstream redup x", 1, "'zstream redup' is not available in this version")?;
+    world.refused("zstream dump /proc/version", 1, "cannot read the stream")?;
     // What is sent, as OpenZFS reads it.
     let whole = dumped(world, "send tank/a@one", "whole")?;
     shows(&whole, &["hdrtype = 1", "toname = tank/a@one", "fromguid = 0", "Total DRR_OBJECT records"])?;

@@ -6,7 +6,7 @@ use crate::failure::{self, because};
 use crate::pool::{OpenPool, Pools};
 use control_api::{ErrorKind, Failure, Response, SendNote, SendPlan, SendRequest, SendStep};
 use dsl::{DatasetHandle, DslError};
-use nvlist::{NvList, Value};
+use nvlist::NvList;
 use send::{Base, SendError, SendOptions, Sending};
 use std::collections::BTreeSet;
 use std::io;
@@ -256,7 +256,7 @@ fn resumed(pools: &Pools, text: &str, options: SendOptions) -> Result<Outgoing, 
         resume: Some((object, offset)),
     };
     let legs = vec![Leg { to, from: made, shown: from }];
-    let resumed = Some((shown(&list), bytes));
+    let resumed = Some((list.listing(), bytes));
     Ok(Outgoing { legs, options, package: None, warnings: Vec::new(), resumed, _pool: pool })
 }
 
@@ -279,22 +279,6 @@ fn named(pool: &OpenPool, snapshot: &str, guid: u64) -> Result<Option<String>, D
         }
     }
     Ok(None)
-}
-
-/// List as `nvlist_print` shows it, as far as tokens go.
-fn shown(list: &NvList) -> String {
-    let mut text = String::from("nvlist version: 0\n");
-    for (name, value) in list.iter() {
-        let name = String::from_utf8_lossy(name.as_bytes());
-        let value = match value {
-            Value::Uint64(number) => format!("{number:#x}"),
-            Value::String(string) => String::from_utf8_lossy(string.as_bytes()).into_owned(),
-            Value::Boolean => "1".to_string(),
-            other => format!("{other:?}"),
-        };
-        text.push_str(&format!("\t{name} = {value}\n"));
-    }
-    text
 }
 
 /// Names of a dataset and all below it.
