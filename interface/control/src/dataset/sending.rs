@@ -87,7 +87,7 @@ impl Outgoing {
 
     /// Writes the streams; the failure is None when nobody takes them any more.
     fn write(self, writer: &mut Writer<Data<'_>>) -> Result<(), Option<Failure>> {
-        let gone = |_: io::Error| None;
+        let gone = |_: io::Error| -> Option<Failure> { None };
         for text in &self.warnings {
             writer.sink().0.note(&SendNote::Warning { text: text.clone() }).map_err(gone)?;
         }
