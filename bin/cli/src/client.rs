@@ -1,8 +1,9 @@
 //! The connection to the daemon: found by the state directory, started when nobody listens, every call with a deadline. Whoever does not
 //! own it asks at the door that it opens to everybody, and starts none.
 
+use crate::streaming;
 use control_api::{
-    DatasetQuery, ErrorKind, Failure, Interlude, Named, Remark, Request, Response, StateDir, name_objection, pool_name_objection,
+    DatasetQuery, ErrorKind, Failure, Interlude, Named, Piece, Remark, Request, Response, StateDir, name_objection, pool_name_objection,
 };
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -263,6 +264,31 @@ impl Client {
                 sign = sign => if sign.is_err() { return Err(Unanswered::Hung) },
             }
         }
+    }
+
+    /// Sends a request whose answer is a stream, and hands on what comes of it, as fast as `take` does. There is no deadline: as long as the
+    /// daemon lives, whoever reads may take their time.
+    ///
+    /// # Errors
+    /// Those of `take`, and of the request; [`ErrorKind::Disconnected`] when the daemon goes away in the middle.
+    pub fn stream(&self, request: &Request, take: &mut dyn FnMut(Piece<'_>) -> Result<(), Failure>) -> Result<(), Failure> {
+        match self.door() {
+            Door::Own => {}
+            Door::Foreign => return Err(request.refusal()),
+            Door::Closed => self.start()?,
+        }
+        let failed = |why: String| Failure::new(ErrorKind::Disconnected, "cannot talk to the daemon", why).advise(self.advice());
+        let body = serde_json::to_vec(request).map_err(|error| failed(error.to_string()))?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| failed(error.to_string()))?;
+        runtime.block_on(async {
+            let socket = self.state.socket();
+            let stream = Peer { socket: &socket, host: None }.connect().await.map_err(|why| match why {
+                Unanswered::Broken(why) => failed(why),
+                _ => failed("somebody else listens there".to_string()),
+            })?;
+            let request = hyper::Request::post(control_api::ROUTES[0].1).header("content-type", "application/json");
+            streaming::receive(stream, request.header("zirconia-command", command_line()), body, take, &failed).await
+        })
     }
 
     /// Sends a request whose answer is plain success; returns its remarks.

@@ -131,6 +131,8 @@ pub enum Verb {
         #[arg(value_name = "snapshot", long_help = "dataset argument")]
         name: String,
     },
+    /// Write a snapshot, or what changed since an earlier one, to the standard output as a stream.
+    Send(crate::send::SendArguments),
     /// Mount file systems, or list what is mounted.
     Mount {
         /// All.

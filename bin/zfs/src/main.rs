@@ -11,6 +11,7 @@ mod get;
 mod holds;
 mod list;
 mod mount_zfs;
+mod send;
 mod userspace;
 
 use args::{Arguments, Verb};
@@ -34,7 +35,6 @@ fn main() -> ExitCode {
 /// Verbs and options that `zfs` of OpenZFS 2.3 has besides.
 const LACKING: Lacking = Lacking {
     verbs: &[
-        "send",
         "receive",
         "recv",
         "diff",
@@ -53,7 +53,7 @@ const LACKING: Lacking = Lacking {
         "zone",
         "unzone",
     ],
-    options: &[("mount", &["f", "l"]), ("unmount", &["u"])],
+    options: &[("mount", &["f", "l"]), ("unmount", &["u"]), ("send", &["S", "-saved", "d", "-redact"])],
 };
 
 fn run(verb: Verb) -> Result<u8, Stop> {
@@ -89,6 +89,7 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::Rollback { recursive, clones, force, name } => {
             Ok(done(&client, &Request::DatasetRollback(DatasetRollback { name, recursive, clones, force }))?)
         }
+        Verb::Send(arguments) => send::run(&client, &arguments),
         Verb::Mount { all, overlay, options, names, recursive, json, verbose } => {
             if names.len() > 1 && !recursive {
                 return Err(Stop::usage("too many arguments"));

@@ -4,6 +4,7 @@
 //! taken (out of descriptors) is no reason to end: others give some back.
 
 use crate::place::{Place, listen};
+use crate::streaming::{self, Reply};
 use control::{Caller, Control};
 use control_api::{ErrorKind, Failure, Request, Response, StateDir};
 use http_body_util::{BodyExt, Full, Limited};
@@ -254,19 +255,19 @@ async fn metrics(control: Arc<Control>) -> hyper::Response<Full<Bytes>> {
     reply(StatusCode::OK, OPENMETRICS, text.into_bytes())
 }
 
-async fn answer(
-    request: hyper::Request<Incoming>,
-    control: Arc<Control>,
-    stop: Arc<Stop>,
-) -> Result<hyper::Response<Full<Bytes>>, Infallible> {
+async fn answer(request: hyper::Request<Incoming>, control: Arc<Control>, stop: Arc<Stop>) -> Result<hyper::Response<Reply>, Infallible> {
     let [(_, requests), (_, document), (_, numbers)] = control_api::ROUTES;
     let reply = match (request.method(), request.uri().path()) {
-        (&Method::POST, path) if path == requests => reply_with(&perform(request, control, stop).await),
+        (&Method::POST, path) if path == requests => match asked(request).await {
+            Ok((Request::Send(request), _)) => return Ok(streaming::send(request, control).await),
+            Ok((request, caller)) => reply_with(&perform(request, caller, control, stop).await),
+            Err(failure) => reply_with(&Response::Failed(failure)),
+        },
         (&Method::GET, path) if path == document => json(StatusCode::OK, OPENAPI.as_bytes().to_vec()),
         (&Method::GET, path) if path == numbers => metrics(control).await,
         _ => json(StatusCode::NOT_FOUND, b"{}".to_vec()),
     };
-    Ok(reply)
+    Ok(reply.map(Reply::Whole))
 }
 
 /// Answer as HTTP has it.
@@ -287,20 +288,21 @@ fn reply(status: StatusCode, kind: &'static str, body: Vec<u8>) -> hyper::Respon
     response
 }
 
-async fn perform(request: hyper::Request<Incoming>, control: Arc<Control>, stop: Arc<Stop>) -> Response {
-    let invalid = |why: String| Response::Failed(Failure::new(ErrorKind::Invalid, "cannot read the request", why));
+/// Request in a body, and who sent it.
+async fn asked(request: hyper::Request<Incoming>) -> Result<(Request, Caller), Failure> {
+    let invalid = |why: String| Failure::new(ErrorKind::Invalid, "cannot read the request", why);
     let command = request.headers().get("zirconia-command").and_then(|value| value.to_str().ok()).map(String::from);
     let caller = Caller { command, uid: rustix::process::getuid().as_raw() };
     let body = Limited::new(request.into_body(), BODY_BYTES_MAX).collect();
     let body = match tokio::time::timeout(SAYING_MAX, body).await {
         Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) => return invalid(error.to_string()),
-        Err(_) => return invalid(format!("it was not there within {} s", SAYING_MAX.as_secs())),
+        Ok(Err(error)) => return Err(invalid(error.to_string())),
+        Err(_) => return Err(invalid(format!("it was not there within {} s", SAYING_MAX.as_secs()))),
     };
-    let request: Request = match serde_json::from_slice(&body) {
-        Ok(request) => request,
-        Err(error) => return invalid(error.to_string()),
-    };
+    Ok((serde_json::from_slice(&body).map_err(|error| invalid(error.to_string()))?, caller))
+}
+
+async fn perform(request: Request, caller: Caller, control: Arc<Control>, stop: Arc<Stop>) -> Response {
     if request == Request::Stop {
         let asked = control.clone();
         if !tokio::task::spawn_blocking(move || asked.end()).await.unwrap_or(true) {

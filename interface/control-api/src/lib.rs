@@ -20,6 +20,7 @@ mod property;
 mod provider;
 mod reference;
 mod remark;
+mod send;
 mod shown;
 mod spec;
 mod state_dir;
@@ -39,6 +40,7 @@ pub use property::{Property, Source, Value};
 pub use provider::*;
 pub use reference::*;
 pub use remark::Remark;
+pub use send::*;
 pub use shown::{shown, shown_lines};
 pub use spec::*;
 pub use state_dir::{Interlude, StateDir, StateDirError, distrusted};
@@ -145,6 +147,10 @@ pub enum Request {
     DatasetPromote(DatasetPromote),
     /// `zfs rollback`.
     DatasetRollback(DatasetRollback),
+    /// `zfs send`; answers with frames of a stream, or [`Response::Failed`].
+    Send(SendRequest),
+    /// `zfs send -nv`: what would be sent; answers [`Response::SendPlan`].
+    SendPlan(SendRequest),
     /// `zfs mount`; answers [`Response::Mounts`] when nothing is named.
     Mount(MountRequest),
     /// `zfs unmount`.
@@ -185,6 +191,8 @@ impl Request {
                 | Request::DatasetQuery(_)
                 | Request::Userspace(_)
                 | Request::Holds(_)
+                | Request::Send(_)
+                | Request::SendPlan(_)
                 | Request::Direct(_)
                 | Request::ProviderList
                 | Request::IscsiList
@@ -251,6 +259,8 @@ pub enum Response {
     Owners(Vec<OwnerReport>),
     /// Holds on snapshots.
     Holds(Vec<HoldsReport>),
+    /// Plan of what would be sent.
+    SendPlan(SendPlan),
     /// Mounted file systems.
     Mounts(Vec<MountReport>),
     /// Counts of direct I/O.

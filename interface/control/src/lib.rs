@@ -23,4 +23,5 @@ mod volume;
 mod watch;
 
 pub use control::{Caller, Control};
+pub use dataset::sending::{Outgoing, Outlet};
 pub use mount::keeping::{Heirloom, Heritage, Keeper};

@@ -1,6 +1,7 @@
 //! Which of the daemon's parts does what a request asks for.
 
 use crate::control::Control;
+use crate::dataset::sending::{self, Outgoing};
 use crate::dataset::{effects, listing, owners, references};
 use crate::device::labels;
 use crate::pool::{create, import, lifecycle, properties, queries, reguid, scrub, sweeps};
@@ -8,14 +9,15 @@ use crate::report::direct;
 use crate::requests::done;
 use control_api::{
     DatasetCreate, DatasetSet, Failure, InjectAdd, PoolClear, PoolSet, ProviderLoad, ProviderReport, ProviderUnload, Request, Response,
+    SendRequest,
 };
 
 impl Control {
     pub(crate) fn perform(&self, request: &Request) -> Result<Response, Failure> {
         match request {
             Request::Info => Ok(Response::Info(self.info())),
-            // The daemon's main loop does what these are about.
-            Request::Stop | Request::Upgrade(_) => Ok(done()),
+            // The daemon's main loop does what these are about; streams: see [`Control::send`].
+            Request::Stop | Request::Upgrade(_) | Request::Send(_) => Ok(done()),
             Request::PoolCreate(request) => {
                 let what = || format!("cannot create '{}'", request.pool);
                 effects::around(what, effects::of_creation(request), || create::create(&self.intake, request))
@@ -65,6 +67,7 @@ impl Control {
             }
             Request::DatasetPromote(request) => self.datasets.promote(request),
             Request::DatasetRollback(request) => self.datasets.roll_back(request),
+            Request::SendPlan(request) => sending::plan(&self.pools, request),
             Request::Mount(request) => self.mounter.mount(request),
             Request::Unmount(request) => self.unmounter.unmount(request),
             Request::Direct(query) => direct::query(&self.pools, query),
@@ -77,6 +80,15 @@ impl Control {
             Request::IscsiChap(request) => self.portal.chap(request),
             Request::NbdList => Ok(self.nbd.report()),
         }
+    }
+
+    /// Makes ready what `zfs send` asked for; [`Outgoing::run`] then waits for whoever takes it.
+    ///
+    /// # Errors
+    /// What cannot be sent, and why.
+    pub fn send(&self, request: &SendRequest) -> Result<Outgoing, Failure> {
+        self.opening.await_pools(&self.exec, &Request::Send(request.clone()))?;
+        sending::prepare(&self.pools, request)
     }
 
     /// Sets a property of a pool.

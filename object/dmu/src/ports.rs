@@ -32,6 +32,9 @@ impl Landed {
 /// The callback of [`BlockIo::read_direct`]. Runs exactly once and never waits.
 pub type LandedDone = Box<dyn FnOnce(Result<Landed, BlockError>) + Send>;
 
+/// The callback of [`BlockIo::read_physical`]: the bytes, or why there are none. Runs exactly once and never waits.
+pub type PhysicalDone = Box<dyn FnOnce(Result<Abd, BlockError>) + Send>;
+
 /// Time for which the store may hold a block's bytes in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keep {
@@ -138,6 +141,11 @@ pub trait BlockIo: Send + Sync {
     fn read_kept(&self, bp: &BlockPtr, bookmark: &Bookmark, keep: Keep) -> Result<Abd, BlockError> {
         let _ = keep;
         self.read(bp, bookmark)
+    }
+    /// Reads a block's bytes as they lie on devices: verified, and still compressed. Returns at once. Unless implemented, there are none.
+    fn read_physical(&self, bp: &BlockPtr, bookmark: &Bookmark, done: PhysicalDone) {
+        let _ = (bp, bookmark);
+        done(Err(BlockError::Unsupported));
     }
     /// The block's logical bytes when they are in memory.
     fn cached(&self, _bp: &BlockPtr) -> Option<Abd> {

@@ -46,6 +46,7 @@ mod recovery;
 mod references;
 mod sparse;
 mod strangers;
+mod streams;
 mod sweeps;
 mod takeover;
 mod targets;
@@ -117,6 +118,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "volumes: QEMU over NBD", needs: QEMU, run: nbd::qemu },
     Scenario { name: "volumes: a file system over a loop device", needs: LOOPS, run: volume_files::loops },
     Scenario { name: "dataset: snapshots", needs: MOUNTS, run: datasets::snapshots },
+    Scenario { name: "dataset: streams that are sent, and words about them", needs: NOTHING, run: streams::words },
+    Scenario { name: "dataset: streams of several datasets, and where one broke off", needs: NOTHING, run: streams::packages },
     Scenario { name: "dataset: holds, and destruction that waits for them", needs: NOTHING, run: references::holds },
     Scenario { name: "dataset: bookmarks", needs: NOTHING, run: references::bookmarks },
     Scenario { name: "dataset: holds and bookmarks beside clones and rollbacks", needs: NOTHING, run: references::beside_clones },

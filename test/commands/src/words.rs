@@ -53,7 +53,7 @@ pub fn properties(world: &World) -> Result<(), Failure> {
     world.ok("zpool get -H -o value load_guid tank").and_then(|ran| same("load_guid", ran.out.trim().parse::<u64>().is_ok(), true))?;
     world.ok("zpool sync -f tank")?;
     // What is lacking is said by name.
-    world.refused("zfs send tank/fs@a", 1, "'zfs send' is not available in this version")?;
+    world.refused("zfs diff tank/fs@a", 1, "'zfs diff' is not available in this version")?;
     world.refused("zpool split tank other", 1, "'zpool split' is not available in this version")?;
     world.refused("zpool import -l tank", 1, "option '-l' of 'zpool import' is not available in this version")?;
     world.refused("zfs frobnicate", 2, "unrecognized command 'frobnicate'")?;

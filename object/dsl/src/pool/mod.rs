@@ -247,6 +247,13 @@ impl DslPool {
         self.bookmarks.list(&head)
     }
 
+    /// True when what the dataset `earlier` was in this txg is an earlier point of what `dir` is now.
+    pub(crate) fn is_before(&self, dir: &Arc<Dir>, earlier: &str, txg: u64) -> Result<bool, DslError> {
+        let _config = self.config();
+        let earlier = self.tree.find_dir(earlier)?;
+        self.bookmarks.is_before(dir, &earlier, txg)
+    }
+
     /// The holds of users on a snapshot (full name), sorted by tag.
     ///
     /// # Errors

@@ -5,7 +5,7 @@
 use super::brt::Brt;
 use abd::{Abd, AbdPart};
 use arc::Cache;
-use dmu::{BlockError, BlockIo, BlockWrite, CloneIo, Keep, Landed, LandedDone, LogDone, LogIo, LogOwner, LogRoom, WriteDone};
+use dmu::{BlockError, BlockIo, BlockWrite, CloneIo, Keep, Landed, LandedDone, LogDone, LogIo, LogOwner, LogRoom, PhysicalDone, WriteDone};
 use dsl::DslPool;
 use exec::{Exec, Mutex, RwLock};
 use kstat::IoStats;
@@ -166,6 +166,11 @@ impl BlockIo for PoolIo {
     }
     fn read_kept(&self, bp: &BlockPtr, bookmark: &Bookmark, keep: Keep) -> Result<Abd, BlockError> {
         self.patiently(|| self.cache.read_kept(bp, bookmark, kept(keep)))
+    }
+    fn read_physical(&self, bp: &BlockPtr, bookmark: &Bookmark, done: PhysicalDone) {
+        let flags = ReadFlags { raw: true, ..ReadFlags::default() };
+        let request = ReadRequest { flags, ..ReadRequest::new(*bp, *bookmark) };
+        self.cache.zio().read(request, Box::new(move |result| done(result.map_err(block_error))));
     }
     fn cached(&self, bp: &BlockPtr) -> Option<Abd> {
         self.cache.cached(bp)
