@@ -6,6 +6,7 @@ use crate::dir::Dir;
 use crate::features;
 use crate::ledger::{DirtySets, Ledger};
 use crate::meta::{Meta, Usage, bump, damaged};
+use crate::resume::Reached;
 use dmu::{Dnode, NewObject, Objset, ObjsetEnv, ObjsetProps, Tx};
 use exec::{Mutex, RwLock};
 use ondisk::{BlockPtr, DslDatasetPhys, ObjectType, ObjsetId, dd_used};
@@ -33,6 +34,8 @@ pub(crate) struct Dataset {
     pub(crate) refreservation: AtomicU64,
     referenced: AtomicU64,
     unique: AtomicU64,
+    /// Places that a receive into it came to.
+    pub(crate) reached: Mutex<Reached>,
 }
 
 impl Dataset {
@@ -91,6 +94,7 @@ impl Dataset {
             refreservation: AtomicU64::new(0),
             referenced: AtomicU64::new(phys.ds_referenced_bytes),
             unique: AtomicU64::new(phys.ds_unique_bytes),
+            reached: Mutex::default(),
             phys: Mutex::new(phys),
         };
         Ok(Arc::new(dataset))
@@ -125,6 +129,11 @@ impl Dataset {
     }
     pub(crate) fn reserved(&self) -> u64 {
         self.refreservation.load(Ordering::Relaxed)
+    }
+
+    /// True for a dataset that was not received to its end, or is just being received.
+    pub(crate) fn is_inconsistent(&self) -> bool {
+        self.phys.lock().ds_flags & ondisk::ds_flags::INCONSISTENT != 0
     }
 
     /// The object set when it is open.
@@ -193,7 +202,11 @@ impl Dataset {
 
     /// Counts the dataset among the users of exactly those features that `other` is counted for, whose blocks it has from now on.
     pub(crate) fn take_features_of(&self, meta: &Meta, other: &Dataset, tx: &Tx) -> Result<(), DslError> {
-        let kept = other.features();
+        self.take_features(meta, other.features(), tx)
+    }
+
+    /// Counts the dataset among the users of exactly these features (bits).
+    pub(crate) fn take_features(&self, meta: &Meta, kept: u32, tx: &Tx) -> Result<(), DslError> {
         features::PER_DATASET.iter().filter(|guid| kept & features::bit(guid) == 0).try_for_each(|guid| self.deactivate(meta, guid, tx))?;
         self.activate(meta, kept, tx)
     }

@@ -44,6 +44,10 @@ pub enum DslError {
         /// Name that both have.
         name: String,
     },
+    /// The dataset lacks the snapshot that a stream goes on from, or cannot go back to it.
+    NotIncremental,
+    /// The dataset was changed since the snapshot that a stream goes on from.
+    Modified,
     /// Not possible in this txg, but in the next.
     Again,
     /// A snapshot was given where a file system or volume is wanted.
@@ -102,6 +106,8 @@ impl fmt::Display for DslError {
             DslError::NotAncestor => "source is not an ancestor of the new bookmark's dataset",
             DslError::NotClone => "not a cloned filesystem",
             DslError::Conflict { name } => return write!(f, "conflicting snapshot '{name}'"),
+            DslError::NotIncremental => "the most recent snapshot does not match the incremental source",
+            DslError::Modified => "the dataset has been modified since its most recent snapshot",
             DslError::Again => "try again in the next transaction group",
             DslError::IsSnapshot => "operation not applicable to snapshots",
             DslError::NotSnapshot => "operation applicable to snapshots only",

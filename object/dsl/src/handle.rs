@@ -3,7 +3,7 @@
 use crate::dataset::Dataset;
 use crate::prop::table::{self, Kind, Prop, PropDesc};
 use crate::space::TxSpace;
-use crate::{DslError, DslPool, PropEntry, PropSource, PropValue, SnapshotEntry, changed, features, volume};
+use crate::{DslError, DslPool, PropEntry, PropSource, PropValue, ResumePoint, SnapshotEntry, changed, features, volume};
 use dmu::{BlockLedger, Objset, Tx};
 use ondisk::{BlockPtr, ObjectId, ObjsetType, dd_used, ds_flags};
 use std::sync::atomic::Ordering;
@@ -108,6 +108,15 @@ impl DatasetHandle {
     /// The txg of the creation.
     pub fn creation_txg(&self) -> u64 {
         self.dataset.phys().ds_creation_txg
+    }
+    /// True for what was not received to its end, or is just being received: nobody can use it.
+    pub fn is_inconsistent(&self) -> bool {
+        self.dataset.is_inconsistent()
+    }
+    /// Notes how far a receive came in a transaction, so that it can be resumed there.
+    pub fn note_received(&self, point: ResumePoint, tx: &Tx) {
+        self.dataset.reached.lock().note(tx.txg(), point);
+        self.dataset.ledger.dirtied(tx.txg());
     }
     /// The object set; of a snapshot it cannot be modified.
     pub fn objset(&self) -> Result<Arc<Objset>, DslError> {

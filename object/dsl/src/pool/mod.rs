@@ -18,6 +18,7 @@ mod limits;
 mod logs;
 mod mos;
 mod promote;
+mod receive;
 mod rename;
 mod rollback;
 mod settings;
@@ -35,6 +36,7 @@ pub use intent::FailedLog;
 use logs::Knows;
 pub use logs::{IntentLogs, LostLogs, PendingLogs};
 pub use mos::Mos;
+pub use receive::{ReceiveBegin, ReceiveEnd};
 
 use crate::DslError;
 use crate::PoolServices;
@@ -53,6 +55,7 @@ pub(crate) use intent::LiveLogs;
 use limits::Limits;
 use ondisk::BlockPtr;
 use promote::Promotion;
+use receive::Receiving;
 use rename::Renaming;
 use rollback::Rollback;
 use settings::Settings;
@@ -83,6 +86,7 @@ pub struct DslPool {
     renaming: Renaming,
     rollback: Rollback,
     promotion: Promotion,
+    receiving: Receiving,
     destruction: Destruction,
     holds: Holds,
     bookmarks: Arc<Bookmarks>,
@@ -143,6 +147,7 @@ impl DslPool {
             renaming: Renaming::new(tree.clone(), limits.clone(), space.clone()),
             rollback: Rollback::new(tree.clone(), space.clone(), freeing.clone(), live_logs.clone(), bookmarks.clone()),
             promotion: Promotion::new(tree.clone(), limits.clone(), space.clone(), bookmarks.clone()),
+            receiving: Receiving::new(tree.clone(), live_logs.clone(), bookmarks.clone()),
             destruction: Destruction::new(tree.clone(), limits.clone(), freeing.clone(), live_logs.clone(), bookmarks.clone()),
             holds: Holds::new(tree.clone()),
             bookmarks,
