@@ -107,6 +107,10 @@ impl Receiving {
             Err(DslError::NotFound) => self.check_new(begin, creation)?,
             Err(error) => return Err(error),
         };
+        let has_large = |origin: &Arc<Dataset>| origin.features() & features::bit(features::LARGE_BLOCKS) != 0;
+        if begin.from_guid != 0 && origin.as_ref().is_some_and(has_large) && !begin.features.contains(&features::LARGE_BLOCKS) {
+            return Err(DslError::LargeBlocks);
+        }
         // What the clone gets in this txg would be born in the snapshot's.
         if origin.as_ref().is_some_and(|origin| origin.phys().ds_creation_txg >= tx.txg().0) {
             return Err(DslError::Again);
