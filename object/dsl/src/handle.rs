@@ -3,7 +3,7 @@
 use crate::dataset::Dataset;
 use crate::prop::table::{self, Kind, Prop, PropDesc};
 use crate::space::TxSpace;
-use crate::{DslError, DslPool, PropEntry, PropSource, PropValue, ResumePoint, SnapshotEntry, changed, features, volume};
+use crate::{DslError, DslPool, PropEntry, PropSource, PropValue, ReceivedValue, ResumePoint, SnapshotEntry, changed, features, volume};
 use dmu::{BlockLedger, Objset, Tx};
 use ondisk::{BlockPtr, ObjectId, ObjsetType, dd_used, ds_flags};
 use std::sync::atomic::Ordering;
@@ -417,7 +417,15 @@ impl DatasetHandle {
     }
     /// Removes a local value, so that the property is inherited.
     pub fn inherit_prop(&self, name: &str) -> Result<(), DslError> {
-        self.pool.inherit_prop_of(self.dataset.object, name)
+        self.pool.inherit_prop_of(self.dataset.object, name, false)
+    }
+    /// Removes a local value, so that the received one counts, if there is one.
+    pub fn revert_prop(&self, name: &str) -> Result<(), DslError> {
+        self.pool.inherit_prop_of(self.dataset.object, name, true)
+    }
+    /// Replaces all received values; gives the names of those that this pool or dataset cannot have.
+    pub fn receive_props(&self, properties: Vec<(String, ReceivedValue)>) -> Result<Vec<String>, DslError> {
+        self.pool.receive_props_of(self.dataset.object, properties)
     }
     /// Counts the dataset among the users of a feature (see [`crate::features::PER_DATASET`]) from this txg on.
     pub fn activate_feature(&self, guid: &'static str, tx: &Tx) {

@@ -46,7 +46,7 @@ pub use error::DslError;
 pub use handle::{DatasetHandle, DatasetSpace};
 pub use pool::{
     BookmarkEntry, CreateDataset, DatasetInit, DslPool, FailedLog, IntentLogs, LostLogs, Mos, PendingLogs, ReceiveBegin, ReceiveEnd,
-    SnapshotEntry, UserHold,
+    ReceivedValue, SnapshotEntry, UserHold,
 };
 pub use ports::{HistoryEvent, PoolServices, PoolSpace};
 pub use prop::{PropEntry, PropSource, PropValue};

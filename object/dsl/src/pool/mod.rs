@@ -58,6 +58,7 @@ use promote::Promotion;
 use receive::Receiving;
 use rename::Renaming;
 use rollback::Rollback;
+pub use settings::ReceivedValue;
 use settings::Settings;
 use snapshot::{ORIGIN_DIR, Snapshots};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! What users change: each verb is a look that it is possible and the change itself, run as one sync task.
 
 use super::create::{CreateDataset, creation_flags};
-use super::{DslPool, ReceiveBegin, ReceiveEnd, rename, settings};
+use super::{DslPool, ReceiveBegin, ReceiveEnd, ReceivedValue, rename, settings};
 use crate::resume::ResumeState;
 use crate::{DatasetHandle, DslError, names};
 use dmu::Tx;
@@ -321,10 +321,25 @@ impl DslPool {
         )
     }
 
-    /// Removes a local value.
-    pub(crate) fn inherit_prop_of(self: &Arc<Self>, object: u64, name: &str) -> Result<(), DslError> {
+    /// Removes a local value, to inherit or to go back to the received one.
+    pub(crate) fn inherit_prop_of(self: &Arc<Self>, object: u64, name: &str, to_received: bool) -> Result<(), DslError> {
         let prop = settings::inheritable(name)?;
-        self.sync_task(move |pool, _| pool.tree.dataset(object), move |pool, dataset, tx| pool.settings.inherit(&dataset, &prop, tx))
+        self.sync_task(
+            move |pool, _| pool.tree.dataset(object),
+            move |pool, dataset, tx| pool.settings.inherit(&dataset, (&prop, to_received), tx),
+        )
+    }
+
+    /// Replaces received values; gives the names of those that cannot be had here.
+    pub(crate) fn receive_props_of(
+        self: &Arc<Self>,
+        object: u64,
+        properties: Vec<(String, ReceivedValue)>,
+    ) -> Result<Vec<String>, DslError> {
+        self.sync_task(
+            move |pool, _| pool.settings.check_received(object, &properties),
+            |pool, (dataset, taken, refused), tx| pool.settings.receive(&dataset, &taken, tx).map(|()| refused),
+        )
     }
 }
 
