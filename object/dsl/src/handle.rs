@@ -373,7 +373,11 @@ impl DatasetHandle {
             },
             "clones" => text(&self.pool.tree.clone_names(&self.dataset)?.join(",")),
             "mounted" => text("no"),
-            "keystatus" | "encryptionroot" | "receive_resume_token" | "redact_snaps" => PropValue::None,
+            "receive_resume_token" => match self.pool.resume_state(&self.name()) {
+                Ok(Some(state)) => PropValue::Text(state.token()),
+                _ => PropValue::None,
+            },
+            "keystatus" | "encryptionroot" | "redact_snaps" => PropValue::None,
             "snapshots_changed" => match self.snapshots_changed()? {
                 Some((seconds, _)) => PropValue::Time(seconds),
                 None => PropValue::None,

@@ -6,6 +6,7 @@ use crate::DslError;
 use crate::dataset::Dataset;
 use crate::meta::Meta;
 use dmu::Tx;
+use nvlist::NvList;
 use ondisk::Txg;
 use zap::{Value, Zap, ZapError};
 
@@ -82,6 +83,21 @@ impl ResumeState {
             embedded: zap.contains(EMBEDDED)?,
             compressed: zap.contains(COMPRESSED)?,
         }))
+    }
+
+    /// The token by which a sender goes on from here (OpenZFS: `get_receive_resume_token_impl`).
+    pub fn token(&self) -> String {
+        let mut list = NvList::new();
+        if self.from_guid != 0 {
+            list.add("fromguid", self.from_guid);
+        }
+        list.add("object", self.point.object).add("offset", self.point.offset).add("bytes", self.point.bytes);
+        list.add("toguid", self.to_guid).add("toname", self.to_name.as_str());
+        let flags = [(self.large_blocks, "largeblockok"), (self.embedded, "embedok"), (self.compressed, "compressok")];
+        for (_, name) in flags.iter().filter(|(is_set, _)| *is_set) {
+            list.add_boolean(*name);
+        }
+        stream::token::encode(&list)
     }
 
     /// Takes the state off a dataset, if it has one.

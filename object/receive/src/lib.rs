@@ -18,4 +18,4 @@ mod receiver;
 mod tests;
 
 pub use error::ReceiveError;
-pub use receiver::{Receiver, Target};
+pub use receiver::{Receiver, Target, Through};

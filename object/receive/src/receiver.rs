@@ -135,7 +135,7 @@ impl Receiver {
     /// # Errors
     /// Those of [`Reader::read_record`], [`Receiver::apply`] and [`Receiver::end`].
     pub fn run<R: Read>(mut self, reader: &mut Reader<R>) -> Result<(), ReceiveError> {
-        match self.apply_all(reader) {
+        match self.apply_rest(reader) {
             Ok(()) => self.end(),
             Err(error) => {
                 self.abandon();
@@ -144,8 +144,12 @@ impl Receiver {
         }
     }
 
-    /// The checksum of a record's payload comes with the next record: only then is it applied (OpenZFS: `receive_read_payload_and_next_header`).
-    fn apply_all<R: Read>(&mut self, reader: &mut Reader<R>) -> Result<(), ReceiveError> {
+    /// Applies the rest of a substream, up to its END. The checksum of a record's payload comes with the next record: only then is it applied
+    /// (OpenZFS: `receive_read_payload_and_next_header`).
+    ///
+    /// # Errors
+    /// Those of [`Reader::read_record`] and [`Receiver::apply`]; [`Receiver::abandon`] it then.
+    pub fn apply_rest<R: Read>(&mut self, reader: &mut Reader<R>) -> Result<(), ReceiveError> {
         let (mut payload, mut next_payload) = (Vec::new(), Vec::new());
         let mut waiting: Option<(Record, u64)> = None;
         loop {
@@ -167,16 +171,17 @@ impl Receiver {
     /// # Errors
     /// Those of [`DslPool::receive_end`]. Nothing has changed then; what came is gone unless it can be resumed.
     pub fn end(self) -> Result<(), ReceiveError> {
-        let Receiver { dsl, handle, objset, end, is_resumable, .. } = self;
-        drop(objset);
-        drop(handle);
-        match dsl.receive_end(&end) {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                give_up(&dsl, end.received, is_resumable);
-                Err(error.into())
-            }
-        }
+        let through = self.through();
+        through.end().map_err(|error| {
+            through.give_up();
+            error.into()
+        })
+    }
+
+    /// Lets go of the dataset that was received into, after its END was read.
+    pub fn through(self) -> Through {
+        let Receiver { dsl, end, is_resumable, .. } = self;
+        Through { dsl, end, is_resumable }
     }
 
     /// Gives the receive up: what came is gone, unless it can be resumed.
@@ -203,6 +208,28 @@ impl Receiver {
         if self.is_resumable {
             self.handle.note_received(ResumePoint { object, offset, bytes: self.bytes_before + bytes }, tx);
         }
+    }
+}
+
+/// A receive whose stream is through, and whose dataset nobody holds.
+pub struct Through {
+    dsl: Arc<DslPool>,
+    end: ReceiveEnd,
+    is_resumable: bool,
+}
+
+impl Through {
+    /// Has what came take its place; may be tried again after [`DslError::Busy`].
+    ///
+    /// # Errors
+    /// Those of [`DslPool::receive_end`].
+    pub fn end(&self) -> Result<(), DslError> {
+        self.dsl.receive_end(&self.end)
+    }
+
+    /// Gives up what came, unless it can be resumed.
+    pub fn give_up(&self) {
+        give_up(&self.dsl, self.end.received, self.is_resumable);
     }
 }
 
