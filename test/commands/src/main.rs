@@ -40,6 +40,7 @@ mod pools;
 mod posix;
 mod programs;
 mod providers;
+mod receives;
 mod recovery;
 mod references;
 mod sparse;
@@ -123,6 +124,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "dataset: holds and bookmarks beside clones and rollbacks", needs: NOTHING, run: references::beside_clones },
     Scenario { name: "dataset: clones, promoted, destroyed with what they were made from", needs: MOUNTS, run: branches::clones },
     Scenario { name: "dataset: back to a snapshot", needs: MOUNTS, run: branches::rollbacks },
+    Scenario { name: "dataset: streams received, refused, resumed", needs: NOTHING, run: receives::receives },
     Scenario { name: "dataset: mount directories follow", needs: MOUNTS, run: datasets::directories },
     Scenario { name: "mounts: what is forced ends", needs: MOUNTS, run: mounts::forced_ends },
     Scenario { name: "mounts: places, notices, options", needs: MOUNTS, run: mounts::places },
