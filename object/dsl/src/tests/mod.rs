@@ -8,6 +8,7 @@ mod lost_lists;
 mod model;
 mod naming;
 mod properties;
+mod receive;
 mod references;
 mod space;
 mod volumes;
