@@ -205,7 +205,7 @@ pub struct DatasetRollback {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum SentName {
-    /// What lies below the dataset that was sent.
+    /// Names below the dataset that was sent.
     #[default]
     Below,
     /// `-d`: all but the pool.

@@ -2,7 +2,7 @@
 
 use crate::control::{Caller, Control};
 use crate::dataset::sending::{self, Outgoing};
-use crate::dataset::{effects, listing, owners, references};
+use crate::dataset::{effects, listing, owners, receiving, references};
 use crate::device::labels;
 use crate::pool::{create, import, lifecycle, properties, queries, reguid, scrub, sweeps};
 use crate::report::direct;
@@ -68,7 +68,7 @@ impl Control {
             Request::DatasetPromote(request) => self.datasets.promote(request),
             Request::DatasetRollback(request) => self.datasets.roll_back(request),
             Request::SendPlan(request) => sending::plan(&self.pools, request),
-            Request::Receive(request) => self.datasets.receive(request, caller.attached.as_ref()),
+            Request::Receive(request) => receiving::receive(&self.datasets, request, caller.attached.as_ref()),
             Request::Mount(request) => self.mounter.mount(request),
             Request::Unmount(request) => self.unmounter.unmount(request),
             Request::Direct(query) => direct::query(&self.pools, query),

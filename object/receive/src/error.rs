@@ -54,7 +54,7 @@ impl From<DslError> for ReceiveError {
     }
 }
 impl From<DmuError> for ReceiveError {
-    /// What the object layer refuses as impossible is the stream's fault.
+    /// Reason behind an error of the object layer: things that it refuses as impossible are the stream's fault.
     fn from(error: DmuError) -> ReceiveError {
         match error {
             DmuError::NoSuchObject => ReceiveError::Invalid("a record is about an object that is not there"),

@@ -146,7 +146,7 @@ pub fn receives(world: &World) -> Result<(), Failure> {
     world.ok(&format!("{zdb} -e -p {{vdevs}} -bcc tank"))?.shows("No leaks").map(drop)
 }
 
-/// What goes on from a snapshot is received on top of it, and nothing else is.
+/// Streams that go on from a snapshot are received on top of it, and no others.
 fn increments(world: &World) -> Result<(), Failure> {
     let second = changes("far/deep/v@two", (0x1111, 0x2222), 2);
     let stranger = changes("far/deep/v@two", (0x9999, 0x2222), 2);
@@ -167,7 +167,7 @@ fn increments(world: &World) -> Result<(), Failure> {
     world.ok("zfs list -H -o name -t snapshot -r tank/v")?.prints("tank/v@one\ntank/v@three").map(drop)
 }
 
-/// What was interrupted is kept where that was asked for, and can be given up.
+/// Interrupted streams are kept where that was asked for, and can be given up.
 fn resumed(world: &World) -> Result<(), Failure> {
     let fourth = changes("far/deep/v@four", (0x4444, 0x5555), 5);
     refused(world, "receive -s tank/v", &fourth[..fourth.len() - RECORD_BYTES], "    zfs send -t 1-")?;

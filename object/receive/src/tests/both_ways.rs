@@ -1,7 +1,7 @@
 //! What is sent of random objects and received again, whole, since snapshots, and where a stream broke off: every object is what it was.
 
-use super::pool;
-use crate::{ReceiveError, Receiver, Target};
+use super::{pool, receive};
+use crate::{ReceiveError, Target};
 use dmu::{NewObject, Objset, Tx};
 use dsl::{CreateDataset, DatasetHandle, TxSpace};
 use exec::SplitMix;
@@ -10,7 +10,7 @@ use pool::Pool;
 use send::{Base, SendOptions, Sending};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use stream::{Reader, Record, StreamError, Writer, begin_list};
+use stream::{StreamError, Writer};
 
 const SOURCE: &str = "tank/source";
 const COPY: &str = "tank/fs";
@@ -98,13 +98,6 @@ fn sent(pool: &Pool, from: Option<&str>, to: &str, options: SendOptions) -> Vec<
     let mut writer = Writer::new(Vec::new());
     Sending::new(to, base, options).expect("it can be sent").run(&mut writer).expect("sent");
     writer.into_sink()
-}
-
-fn receive(pool: &Pool, bytes: &[u8], target: &Target) -> Result<(), ReceiveError> {
-    let (mut reader, mut payload) = (Reader::new(bytes), Vec::new());
-    let Some(Record::Begin(begin)) = reader.read_record(&mut payload)? else { panic!("no head") };
-    let list = begin_list(&payload).expect("a list");
-    Receiver::begin(pool.dsl(), &begin, &list, target, &|_| {})?.run(&mut reader)
 }
 
 /// Receives a stream that breaks off at random places and goes on there each time.

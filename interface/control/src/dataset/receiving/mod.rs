@@ -16,7 +16,7 @@ use dsl::DslError;
 use std::sync::Arc;
 use stream::{HeaderType, Reader, Record, begin_list};
 
-/// What a receive is called as long as nobody knows more of it.
+/// Words for a receive as long as nobody knows more of it.
 const RECEIVE: &str = "cannot receive";
 
 /// One run of `zfs receive`.
@@ -83,33 +83,32 @@ impl Receiving<'_> {
     }
 }
 
-impl Datasets {
-    pub(crate) fn receive(&self, request: &DatasetReceive, input: Option<&Attached>) -> Result<Response, Failure> {
-        if request.abort {
-            return self.abort_receive(request);
-        }
-        let input = input.ok_or_else(|| because(ErrorKind::Invalid, RECEIVE, "no stream came with the request"))?;
-        let reader = Reader::new(input.clone());
-        let mut run = Receiving { datasets: self, request, reader, payload: Vec::new(), remarks: Vec::new(), made: Vec::new() };
-        let received = run.all();
-        let failures = run.mount_made();
-        received?;
-        failure::joined(failures)?;
-        Ok(Response::Done { remarks: run.remarks })
+/// Receives the streams that come from a command, or gives up what an interrupted one left.
+pub(crate) fn receive(datasets: &Datasets, request: &DatasetReceive, input: Option<&Attached>) -> Result<Response, Failure> {
+    if request.abort {
+        return abort(datasets, request);
     }
+    let input = input.ok_or_else(|| because(ErrorKind::Invalid, RECEIVE, "no stream came with the request"))?;
+    let reader = Reader::new(input.clone());
+    let mut run = Receiving { datasets, request, reader, payload: Vec::new(), remarks: Vec::new(), made: Vec::new() };
+    let received = run.all();
+    let failures = run.mount_made();
+    received?;
+    failure::joined(failures)?;
+    Ok(Response::Done { remarks: run.remarks })
+}
 
-    /// Destroys what an interrupted receive left (`zfs receive -A`).
-    fn abort_receive(&self, request: &DatasetReceive) -> Result<Response, Failure> {
-        let name = &request.target;
-        let pool = self.pools.pool_of(name, "open")?;
-        let failed = |error: DslError| failure::dataset("open", name, &error);
-        let state = pool.dsl().resume_state(name).map_err(failed)?;
-        let partial = pool.dsl().partial_receive(name).map_err(failed)?.map(|handle| handle.object());
-        let (Some(object), Some(_)) = (partial, state) else {
-            let what = format!("'{name}' does not have any resumable receive state to abort");
-            return Err(Failure::new(ErrorKind::NotFound, what, ""));
-        };
-        pool.dsl().receive_abort(object).map_err(|error| failure::dataset("destroy", name, &error))?;
-        Ok(crate::requests::done())
-    }
+/// Destroys what an interrupted receive left (`zfs receive -A`).
+fn abort(datasets: &Datasets, request: &DatasetReceive) -> Result<Response, Failure> {
+    let name = &request.target;
+    let pool = datasets.pools.pool_of(name, "open")?;
+    let failed = |error: DslError| failure::dataset("open", name, &error);
+    let state = pool.dsl().resume_state(name).map_err(failed)?;
+    let partial = pool.dsl().partial_receive(name).map_err(failed)?.map(|handle| handle.object());
+    let (Some(object), Some(_)) = (partial, state) else {
+        let what = format!("'{name}' does not have any resumable receive state to abort");
+        return Err(Failure::new(ErrorKind::NotFound, what, ""));
+    };
+    pool.dsl().receive_abort(object).map_err(|error| failure::dataset("destroy", name, &error))?;
+    Ok(crate::requests::done())
 }
