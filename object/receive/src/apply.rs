@@ -90,7 +90,17 @@ impl Receiver {
 
     fn free_objects(&mut self, objects: &FreeObjects) -> Result<(), ReceiveError> {
         let end = objects.firstobj.checked_add(objects.numobjs).ok_or(ReceiveError::Invalid("freed objects go beyond the last number"))?;
-        let mut after = ObjectId(objects.firstobj.saturating_sub(1));
+        self.free_between(objects.firstobj.saturating_sub(1), end)
+    }
+
+    /// Frees all objects above a number.
+    pub(crate) fn free_above(&self, number: u64) -> Result<(), ReceiveError> {
+        self.free_between(number, u64::MAX)
+    }
+
+    /// Frees the objects above a number and below another one.
+    fn free_between(&self, number: u64, end: u64) -> Result<(), ReceiveError> {
+        let mut after = ObjectId(number);
         while let Some(object) = self.objset.next_object(after)?.filter(|object| object.0 < end) {
             self.free_object(object)?;
             after = object;

@@ -35,6 +35,7 @@ impl Receiver {
     pub(crate) fn object(&mut self, record: &Object, payload: &[u8], order: ByteOrder) -> Result<(), ReceiveError> {
         let wanted = self.wanted(record, payload, order)?;
         let object = ordinary(record.object)?;
+        self.highest = self.highest.max(object.0);
         match self.objset.hold(object) {
             Ok(dnode) => self.change(&dnode, &wanted),
             Err(DmuError::NoSuchObject) => self.claim(object, &wanted),

@@ -58,6 +58,10 @@ pub struct Receiver {
     bytes_before: u64,
     /// Object and offset of the last write.
     pub(crate) last: (u64, u64),
+    /// Highest object of the stream.
+    pub(crate) highest: u64,
+    /// True for a full stream into a clone: what it does not name goes.
+    is_over_origin: bool,
 }
 
 /// Looks at what a stream is made of.
@@ -122,6 +126,8 @@ impl Receiver {
             is_resumable,
             bytes_before,
             last: (0, 0),
+            highest: 0,
+            is_over_origin: begin.fromguid == 0 && target.origin.is_some(),
         })
     }
 
@@ -158,6 +164,7 @@ impl Receiver {
                 self.apply(&record, &payload, reader.order(), bytes)?;
             }
             match next {
+                Some(Record::End(_)) if self.is_over_origin => return self.free_above(self.highest),
                 Some(Record::End(_)) => return Ok(()),
                 Some(record) => waiting = Some((record, reader.offset())),
                 None => return Err(StreamError::Truncated { offset: reader.offset() }.into()),

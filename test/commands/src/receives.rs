@@ -86,15 +86,15 @@ fn full(name: &str, guid: u64, byte: u8) -> Vec<u8> {
     table[..8].copy_from_slice(&((1u64 << 63) + 3).to_le_bytes());
     table[64..72].copy_from_slice(&(16 * BLOCK_BYTES).to_le_bytes());
     table[78..82].copy_from_slice(b"size");
-    let data = Stream::begin(name, (0, guid)).object(1, 23, BLOCK_BYTES).write((1, 23), 0, &vec![byte; BLOCK_BYTES as usize]);
+    let data = Stream::begin(name, (0, guid)).object(1, 23, BLOCK_BYTES).write((1, 23), 0, &[byte; BLOCK_BYTES as usize]);
     data.object(2, 24, 512).write((2, 24), 0, &table).end()
 }
 
 /// Changes of such a volume.
 fn changes(name: &str, guids: (u64, u64), byte: u8) -> Vec<u8> {
     let begun = Stream::begin(name, guids).object(1, 23, BLOCK_BYTES);
-    let written = begun.write((1, 23), 0, &vec![byte; BLOCK_BYTES as usize]);
-    written.write((1, 23), BLOCK_BYTES, &vec![byte; BLOCK_BYTES as usize]).end()
+    let written = begun.write((1, 23), 0, &[byte; BLOCK_BYTES as usize]);
+    written.write((1, 23), BLOCK_BYTES, &[byte; BLOCK_BYTES as usize]).end()
 }
 
 /// Runs `zfs` with these words and a stream on its standard input.
