@@ -199,7 +199,11 @@ impl Door {
                     (stream, place) = commands.next() => {
                         let (control, stop, saying_max) = (control.clone(), stop.clone(), commands.saying_max());
                         tokio::spawn(async move {
-                            let (attached, alive) = attached(&stream, saying_max).await.unzip();
+                            // Whoever says nothing is not waited for.
+                            if tokio::time::timeout(saying_max, stream.readable()).await.is_err() {
+                                return;
+                            }
+                            let (attached, alive) = attached(&stream).unzip();
                             let service = service_fn(move |request| answer(request, control.clone(), stop.clone(), attached.clone()));
                             // A client that goes away in the middle is its own business; whoever works for it hears of it.
                             let _ = http(saying_max).serve_connection(TokioIo::new(stream), service).await;
@@ -230,8 +234,7 @@ impl Door {
 }
 
 /// Descriptor that came with the first bytes of a connection, which are left to be read, and the end of a pipe that is to be closed with it.
-async fn attached(stream: &UnixStream, longest: Duration) -> Option<(Attached, OwnedFd)> {
-    tokio::time::timeout(longest, stream.readable()).await.ok()?.ok()?;
+fn attached(stream: &UnixStream) -> Option<(Attached, OwnedFd)> {
     let descriptor = stream.try_io(Interest::READABLE, || peek(stream)).ok()??;
     let (gone, alive) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).ok()?;
     Some((Attached::new(descriptor, gone), alive))
