@@ -184,3 +184,73 @@ fn resumed(world: &World) -> Result<(), Failure> {
     received(world, "receive tank/v", &fourth)?;
     world.ok("zfs destroy -r tank/v").map(drop)
 }
+
+/// Runs a line of the shell in which `zfs` is ours.
+fn shell(world: &World, line: &str) -> Result<Ran, Failure> {
+    std::fs::write(world.path("job"), line.replace("zfs ", &format!("{} ", world.program("zfs"))))?;
+    world.run("sh {dir}/job")
+}
+
+fn piped(world: &World, line: &str) -> Result<Ran, Failure> {
+    let ran = shell(world, line)?;
+    if ran.code == 0 { Ok(ran) } else { Err(ran.fault("it should be received")) }
+}
+
+fn text(world: &World, path: &str) -> Result<String, Failure> {
+    Ok(std::fs::read_to_string(world.path(path))?)
+}
+
+fn with_source(world: &World, property: &str, name: &str) -> Result<String, Failure> {
+    Ok(world.ok(&format!("zfs get -H -o value,source {property} {name}"))?.out.trim().to_string())
+}
+
+/// File systems that are sent are received in another pool, while they are mounted there, with what they are set to.
+pub fn file_systems(world: &World) -> Result<(), Failure> {
+    let zdb = judge("receive: OpenZFS's judgement of file systems")?;
+    world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok("zpool create -m {mnt}/copy copy {vdevs}/b")?;
+    world.ok("zfs create -o compression=zstd -o org:tag=mine tank/a")?;
+    world.ok("zfs create tank/a/b")?;
+    std::fs::write(world.path("mnt/tank/a/file"), "first")?;
+    std::fs::write(world.path("mnt/tank/a/large"), vec![7; 700_000])?;
+    std::fs::write(world.path("mnt/tank/a/b/inner"), "inside")?;
+    world.ok("zfs snapshot -r tank/a@one")?;
+    piped(world, "zfs send tank/a@one | zfs receive -o readonly=on copy/a")?;
+    same("the copy", text(world, "mnt/copy/a/file")?, "first".to_string())?;
+    std::fs::write(world.path("mnt/tank/a/file"), "second")?;
+    std::fs::remove_file(world.path("mnt/tank/a/large"))?;
+    world.ok("zfs snapshot -r tank/a@two")?;
+    piped(world, "zfs send -c -i @one tank/a@two | zfs receive copy/a")?;
+    same("the copy goes on", text(world, "mnt/copy/a/file")?, "second".to_string())?;
+    same("what was removed", world.path("mnt/copy/a/large").exists(), false)?;
+    same("the older snapshot", text(world, "mnt/copy/a/.zfs/snapshot/one/file")?, "first".to_string())?;
+    packages(world)?;
+    world.ok("zpool export copy")?;
+    world.ok(&format!("{zdb} -e -p {{vdevs}} -bcc copy"))?.shows("No leaks").map(drop)
+}
+
+/// Packages bring properties, what lies below, and what the sender has no more.
+fn packages(world: &World) -> Result<(), Failure> {
+    world.ok("zfs create copy/r")?;
+    piped(world, "zfs send -R tank/a@two | zfs receive -d -v copy/r")?
+        .shows("receiving full stream of tank/a/b@one into copy/r/a/b@one")?;
+    same("what lies below", text(world, "mnt/copy/r/a/b/inner")?, "inside".to_string())?;
+    world.ok("zfs list -H -o name -t snapshot -r copy/r")?.prints("copy/r/a@one\ncopy/r/a@two\ncopy/r/a/b@one\ncopy/r/a/b@two")?;
+    same("a received property", with_source(world, "compression", "copy/r/a")?, "zstd\treceived".to_string())?;
+    world.ok("zfs set compression=off copy/r/a")?;
+    same("set here", with_source(world, "compression", "copy/r/a")?, "off\tlocal".to_string())?;
+    world.ok("zfs inherit -S compression copy/r/a")?;
+    same("as received again", with_source(world, "compression", "copy/r/a")?, "zstd\treceived".to_string())?;
+    piped(world, "zfs send -p tank/a@two | zfs receive -x compression -o org:tag=yours -u copy/x")?;
+    same("left out", with_source(world, "compression", "copy/x")?.contains("zstd"), false)?;
+    same("set on the command line", with_source(world, "org:tag", "copy/x")?, "yours\tlocal".to_string())?;
+    same("not mounted", value(world, "mounted", "copy/x")?, "no".to_string())?;
+    world.ok("zfs destroy -r tank/a/b")?;
+    world.ok("zfs snapshot tank/a@three")?;
+    piped(world, "zfs send -R -I @two tank/a@three | zfs receive -F -d copy/r")?;
+    world
+        .ok("zfs list -H -o name -r -t filesystem,snapshot copy/r")?
+        .prints("copy/r\ncopy/r/a\ncopy/r/a@one\ncopy/r/a@two\ncopy/r/a@three")?;
+    Ok(())
+}
