@@ -66,7 +66,7 @@ impl Bench<'_> {
             let mut before: Option<&str> = None;
             for (snapshot, expected) in snapshots {
                 let file = self.work.with_extension("stream");
-                self.oracle.send(&self.made, &source, (before, snapshot), (&file, flags))?;
+                self.oracle.send(&self.made, &source, (before, snapshot.as_str()), (file.as_path(), flags))?;
                 let part = snapshot.split('@').nth(1).unwrap_or_default();
                 receive(&pool, &file, &target, part).map_err(|error| format!("{snapshot}: {error}"))?;
                 let full = format!("{target}@{part}");
@@ -76,7 +76,7 @@ impl Bench<'_> {
                 manifest::compare(snapshot, &expected, &found)?;
                 accounting::check(&pool.dsl().hold(&full)?.objset()?).map_err(|error| format!("{full}: {error}"))?;
                 all.extend(found);
-                before = Some(snapshot);
+                before = Some(snapshot.as_str());
             }
         }
         pool.export()?;
