@@ -246,7 +246,12 @@ fn packages(world: &World) -> Result<(), Failure> {
     same("left out", with_source(world, "compression", "copy/x")?.contains("zstd"), false)?;
     same("set on the command line", with_source(world, "org:tag", "copy/x")?, "yours\tlocal".to_string())?;
     same("not mounted", value(world, "mounted", "copy/x")?, "no".to_string())?;
-    world.ok("zfs destroy -r tank/a/b")?;
+    world.ok("zfs rename tank/a/b tank/a/c")?;
+    world.ok("zfs snapshot -r tank/a@moved")?;
+    piped(world, "zfs send -R -I @two tank/a@moved | zfs receive -F -d copy/r")?;
+    same("under its new name", text(world, "mnt/copy/r/a/c/inner")?, "inside".to_string())?;
+    world.ok("zfs destroy -r tank/a/c")?;
+    world.ok("zfs destroy tank/a@moved")?;
     world.ok("zfs snapshot tank/a@three")?;
     piped(world, "zfs send -R -I @two tank/a@three | zfs receive -F -d copy/r")?;
     world

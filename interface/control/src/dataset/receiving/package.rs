@@ -2,9 +2,12 @@
 
 use super::{RECEIVE, Receiving, names};
 use crate::failure::{self, because};
-use control_api::{ErrorKind, Failure};
+use crate::pool::OpenPool;
+use control_api::{DatasetRename, ErrorKind, Failure};
+use dsl::DslError;
 use nvlist::{NvList, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use stream::{Begin, Record, begin_list};
 
 /// List of a package, as far as its streams need it.
@@ -43,16 +46,45 @@ impl Part {
         sent.split('@').next() == Some(self.top.as_str())
     }
 
-    /// Guids of all snapshots that the package knows, and names of its datasets.
-    fn known(&self) -> (BTreeSet<u64>, BTreeSet<String>) {
-        let (mut guids, mut datasets) = (BTreeSet::new(), BTreeSet::new());
+    /// Names of the datasets of the package, sorted, with the guids of all snapshots that it knows of each.
+    fn members(&self) -> BTreeMap<String, BTreeSet<u64>> {
+        let mut members = BTreeMap::new();
         for (_, dataset) in self.datasets.iter() {
             let Value::NvList(dataset) = dataset else { continue };
-            datasets.extend(dataset.get_str("name").map(str::to_string));
             let snapshots = dataset.get_nvlist("snaps").into_iter().flat_map(NvList::iter);
-            guids.extend(snapshots.filter_map(|(_, value)| if let Value::Uint64(guid) = value { Some(*guid) } else { None }));
+            let guids = snapshots.filter_map(|(_, value)| if let Value::Uint64(guid) = value { Some(*guid) } else { None });
+            members.extend(dataset.get_str("name").map(|name| (name.to_string(), guids.collect())));
         }
-        (guids, datasets)
+        members
+    }
+}
+
+/// Dataset that a package is received at, and all that is there.
+struct There {
+    pool: Arc<OpenPool>,
+    name: String,
+    /// Full names, what lies deeper behind what it lies in, with the names and guids of their snapshots.
+    datasets: Vec<(String, Vec<(String, u64)>)>,
+}
+
+impl There {
+    fn look(pool: Arc<OpenPool>, name: String) -> Result<There, DslError> {
+        let (mut datasets, mut waiting) = (Vec::new(), vec![name.clone()]);
+        while let Some(name) = waiting.pop() {
+            let mut snapshots = Vec::new();
+            for snapshot in pool.dsl().snapshots(&name)? {
+                snapshots.push((snapshot.name, pool.dsl().hold_object(snapshot.object)?.guid()));
+            }
+            waiting.extend(pool.dsl().children(&name)?.into_iter().rev().map(|child| format!("{name}/{child}")));
+            datasets.push((name, snapshots));
+        }
+        Ok(There { pool, name, datasets })
+    }
+
+    /// Name of the dataset that has one of these snapshots.
+    fn with_snapshot(&self, guids: &BTreeSet<u64>) -> Option<&str> {
+        let has_one = |(_, snapshots): &&(String, Vec<(String, u64)>)| snapshots.iter().any(|(_, guid)| guids.contains(guid));
+        self.datasets.iter().find(has_one).map(|(name, _)| name.as_str())
     }
 }
 
@@ -71,8 +103,11 @@ impl Receiving<'_> {
         }
         let part = Part { top, datasets: list.get_nvlist("fss").cloned().unwrap_or_default() };
         let is_recursive = !list.get_flag("not_recursive");
-        if self.request.force && list.contains("fromsnap") && is_recursive {
-            self.destroy_absent(&sent, &part)?;
+        if list.contains("fromsnap") && is_recursive {
+            self.rename_moved(&sent, &part)?;
+            if self.request.force {
+                self.destroy_absent(&sent, &part)?;
+            }
         }
         loop {
             match self.next_record()? {
@@ -88,31 +123,50 @@ impl Receiving<'_> {
         }
     }
 
-    /// Destroys snapshots that the sender has no more, of datasets that a package with `-F` replaces, and datasets that it lacks (OpenZFS:
-    /// `recv_incremental_replication`).
-    fn destroy_absent(&mut self, sent: &str, part: &Part) -> Result<(), Failure> {
+    /// Looks at what is there of a package; None where nothing is.
+    fn there(&self, sent: &str, part: &Part) -> Result<Option<There>, Failure> {
         let full = names::destination(self.request, sent, &part.top)?;
         let here = full.split('@').next().unwrap_or(&full).to_string();
         let pool = self.datasets.pools.pool_of(&here, "open")?;
         if pool.dsl().hold(&here).is_err() {
-            return Ok(());
+            return Ok(None);
         }
-        let (guids, datasets) = part.known();
-        let failed = |error: dsl::DslError| failure::dataset("receive", &here, &error);
-        let (mut absent, mut waiting) = (Vec::new(), vec![here.clone()]);
-        while let Some(name) = waiting.pop() {
-            let snapshots = pool.dsl().snapshots(&name).map_err(failed)?;
-            for snapshot in &snapshots {
-                let guid = pool.dsl().hold_object(snapshot.object).map_err(failed)?.guid();
-                if !guids.contains(&guid) {
-                    absent.push(format!("{name}@{}", snapshot.name));
-                }
+        There::look(pool, here.clone()).map(Some).map_err(|error| failure::dataset("receive", &here, &error))
+    }
+
+    /// Gives datasets the names that they have where they come from; they are known by their snapshots (OpenZFS:
+    /// `recv_incremental_replication`).
+    fn rename_moved(&mut self, sent: &str, part: &Part) -> Result<(), Failure> {
+        for (name, guids) in part.members() {
+            // One may lie in another one that just moved.
+            let Some(there) = self.there(sent, part)? else { return Ok(()) };
+            let wanted = name.replacen(&part.top, &there.name, 1);
+            let parent = wanted.rsplit_once('/').map_or("", |(parent, _)| parent);
+            let is_possible = there.pool.dsl().hold(&wanted).is_err() && there.pool.dsl().hold(parent).is_ok();
+            let Some(found) = there.with_snapshot(&guids).filter(|_| is_possible) else { continue };
+            let from = found.to_string();
+            self.say(format!("attempting rename {from} to {wanted}"));
+            if !self.request.dry_run {
+                let force = self.request.force_unmount;
+                let rename = DatasetRename { from, to: wanted, parents: false, recursive: false, force, no_unmount: false };
+                self.datasets.rename(&rename)?;
             }
-            let there = name.replacen(&here, &part.top, 1);
-            if !datasets.contains(&there) && name != here {
+        }
+        Ok(())
+    }
+
+    /// Destroys snapshots that the sender has no more, of datasets that a package with `-F` replaces, and datasets that it lacks (OpenZFS:
+    /// `recv_incremental_replication`).
+    fn destroy_absent(&mut self, sent: &str, part: &Part) -> Result<(), Failure> {
+        let Some(there) = self.there(sent, part)? else { return Ok(()) };
+        let members = part.members();
+        let is_known = |guid: u64| members.values().any(|guids| guids.contains(&guid));
+        let mut absent = Vec::new();
+        for (name, snapshots) in &there.datasets {
+            absent.extend(snapshots.iter().filter(|(_, guid)| !is_known(*guid)).map(|(snapshot, _)| format!("{name}@{snapshot}")));
+            if *name != there.name && !members.contains_key(&name.replacen(&there.name, &part.top, 1)) {
                 absent.push(name.clone());
             }
-            waiting.extend(pool.dsl().children(&name).map_err(failed)?.into_iter().map(|child| format!("{name}/{child}")));
         }
         // What lies deepest goes first, and the snapshots of a dataset before it.
         absent.sort_by(|a, b| b.cmp(a));
@@ -121,6 +175,6 @@ impl Receiving<'_> {
         if self.request.dry_run {
             return Ok(());
         }
-        self.datasets.destroy_all(&pool, &absent, None, (RECEIVE.to_string(), self.request.force_unmount))
+        self.datasets.destroy_all(&there.pool, &absent, None, (RECEIVE.to_string(), self.request.force_unmount))
     }
 }
