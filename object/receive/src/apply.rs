@@ -139,10 +139,13 @@ pub(crate) fn free_range(receiver: &Receiver, dnode: &Dnode, offset: u64, length
     Ok(dnode.free_range(offset, length, &tx)?)
 }
 
-/// Type that a record names.
+/// Type that a record names. Those whose blocks hold pointers of the pool's own are no object's: whoever walks over them would follow what the
+/// stream put there, and free it.
 pub(crate) fn object_type(number: u32) -> Result<ObjectType, ReceiveError> {
+    const OF_POOLS: [ObjectType; 3] = [ObjectType::INTENT_LOG, ObjectType::DNODE, ObjectType::OBJSET];
     let kind = u8::try_from(number).ok().map(ObjectType);
-    kind.filter(|kind| kind.is_valid()).ok_or(ReceiveError::Invalid("an object of an unknown type"))
+    let kind = kind.filter(|kind| kind.is_valid() && !OF_POOLS.contains(kind));
+    kind.ok_or(ReceiveError::Invalid("an object of an impossible type"))
 }
 
 /// Number of an object that streams may have: neither the dnode of dnodes nor an object that counts what users have.

@@ -238,6 +238,8 @@ fn records_are_not_believed() {
         ("a type that nobody knows", as_object(&|object| object.kind = 99)),
         ("a type of no byte", as_object(&|object| object.kind = 0x1_0013)),
         ("no type", as_object(&|object| object.kind = 0)),
+        ("dnodes of its own", as_object(&|object| object.kind = 10)),
+        ("a spill block of dnodes", as_object(&|object| object.bonustype = 10)),
         ("a large dnode", as_object(&|object| object.dn_slots = 200)),
         ("an object that is not there", vec![write(77, 0, 1)]),
         ("a freed object", vec![free_objects(5, 1), write(5, 0, 1)]),
