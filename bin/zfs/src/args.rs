@@ -316,9 +316,9 @@ pub struct Receive {
     /// Receive below the name given, at the last part of the sent name.
     #[arg(short = 'e')]
     pub last: bool,
-    /// Give up what an interrupted receive left, and receive nothing.
-    #[arg(short = 'A')]
-    pub abort: bool,
+    /// Give up what an interrupted receive left of this file system or volume, and receive nothing.
+    #[arg(short = 'A', value_name = "<filesystem|volume>")]
+    pub abort: Option<String>,
     /// Set this property, whatever the stream says; origin=snapshot makes a clone of that out of a full stream.
     #[arg(short = 'o', value_name = "property=value")]
     pub properties: Vec<String>,
@@ -327,7 +327,7 @@ pub struct Receive {
     pub excluded: Vec<String>,
     /// File system, volume, or snapshot to make.
     #[arg(value_name = "filesystem|volume|snapshot", long_help = "snapshot argument")]
-    pub name: String,
+    pub name: Option<String>,
 }
 
 /// `zfs create`.

@@ -10,14 +10,20 @@ use std::os::fd::AsFd;
 /// Runs the verb.
 pub fn run(client: Client, arguments: Receive) -> Result<u8, Stop> {
     let has_others = arguments.resumable || arguments.no_mount || arguments.dry_run || arguments.without_pool || arguments.last;
-    if arguments.abort && has_others {
+    let is_abort = arguments.abort.is_some();
+    if is_abort && has_others {
         return Err(Stop::usage("invalid option combination: '-A' goes with none of -s, -n, -u, -d, -e"));
     }
-    if !arguments.abort && std::io::stdin().is_terminal() {
+    if is_abort && arguments.name.is_some() {
+        return Err(Stop::usage("too many arguments"));
+    }
+    if !is_abort && arguments.name.is_none() {
+        return Err(Stop::usage("missing snapshot argument"));
+    }
+    if !is_abort && std::io::stdin().is_terminal() {
         cli::errln!("Error: Backup stream can not be read from a terminal.\nYou must redirect standard input.");
         return Ok(cli::EXIT_FAILURE);
     }
-    let is_abort = arguments.abort;
     let request = Request::Receive(request(arguments)?);
     if is_abort {
         return Ok(done(&client, &request)?);
@@ -41,7 +47,8 @@ fn request(arguments: Receive) -> Result<DatasetReceive, Stop> {
         (false, false) => SentName::Below,
     };
     Ok(DatasetReceive {
-        target: arguments.name,
+        abort: arguments.abort.is_some(),
+        target: arguments.abort.or(arguments.name).unwrap_or_default(),
         sent_name,
         properties,
         excluded,
@@ -52,7 +59,6 @@ fn request(arguments: Receive) -> Result<DatasetReceive, Stop> {
         no_mount: arguments.no_mount,
         dry_run: arguments.dry_run,
         verbose: arguments.verbose || arguments.dry_run,
-        abort: arguments.abort,
     })
 }
 
@@ -67,6 +73,16 @@ mod tests {
             Verb::Receive(arguments) => request(arguments),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// If this fails, zrepl takes it that receives cannot be resumed (it looks for these words in the usage), or the wrong dataset is given up.
+    #[test]
+    fn a_receive_is_given_up_by_its_name() {
+        use clap::CommandFactory;
+        let command = Arguments::command();
+        assert!(cli::usage(&command, command.find_subcommand("receive")).contains("-A <filesystem|volume>"));
+        let asked = of(&["zfs", "receive", "-A", "b/x"]).expect("valid");
+        assert_eq!((asked.abort, asked.target.as_str()), (true, "b/x"));
     }
 
     /// If this fails, a replica is mounted over what it is a copy of, or gets other properties than it was told.
