@@ -11,6 +11,7 @@ mod get;
 mod holds;
 mod list;
 mod mount_zfs;
+mod receive;
 mod send;
 mod userspace;
 
@@ -35,8 +36,6 @@ fn main() -> ExitCode {
 /// Verbs and options that `zfs` of OpenZFS 2.3 has besides.
 const LACKING: Lacking = Lacking {
     verbs: &[
-        "receive",
-        "recv",
         "diff",
         "program",
         "load-key",
@@ -53,7 +52,7 @@ const LACKING: Lacking = Lacking {
         "zone",
         "unzone",
     ],
-    options: &[("mount", &["f", "l"]), ("unmount", &["u"]), ("send", &["S", "-saved", "d", "-redact"])],
+    options: &[("mount", &["f", "l"]), ("unmount", &["u"]), ("send", &["S", "-saved", "d", "-redact"]), ("receive", &["c"])],
 };
 
 fn run(verb: Verb) -> Result<u8, Stop> {
@@ -64,7 +63,7 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::List(arguments) => list::run(&client, &arguments),
         Verb::Get(arguments) => get::run(&client, &arguments),
         Verb::Set { words, no_mount } => set(&client, &words, no_mount),
-        Verb::Inherit { recursive, property, names, .. } => inherit(&client, recursive, &property, names),
+        Verb::Inherit { recursive, received, property, names } => inherit(&client, (recursive, received), &property, names),
         Verb::Snapshot { recursive, properties, names } => snapshot(&client, recursive, &properties, names),
         Verb::Rename { parents, recursive, force, no_unmount, from, to } => {
             let conflict = [(parents && recursive, "-p and -r"), (no_unmount && parents, "-u and -p")];
@@ -90,6 +89,7 @@ fn run(verb: Verb) -> Result<u8, Stop> {
             Ok(done(&client, &Request::DatasetRollback(DatasetRollback { name, recursive, clones, force }))?)
         }
         Verb::Send(arguments) => send::run(&client, &arguments),
+        Verb::Receive(arguments) => receive::run(client, arguments),
         Verb::Mount { all, overlay, options, names, recursive, json, verbose } => {
             if names.len() > 1 && !recursive {
                 return Err(Stop::usage("too many arguments"));
@@ -226,11 +226,11 @@ fn each(names: Vec<String>, mut work: impl FnMut(String) -> Result<u8, Failure>)
     Ok(code)
 }
 
-fn inherit(client: &Client, recursive: bool, property: &str, names: Vec<String>) -> Result<u8, Stop> {
+fn inherit(client: &Client, (recursive, received): (bool, bool), property: &str, names: Vec<String>) -> Result<u8, Stop> {
     let Ok(property) = property::canonical(DATASET, property) else {
         return Err(Stop::usage(format!("invalid property '{property}'")));
     };
-    each(names, |name| done(client, &Request::DatasetInherit(DatasetInherit { name, property: property.clone(), recursive })))
+    each(names, |name| done(client, &Request::DatasetInherit(DatasetInherit { name, property: property.clone(), recursive, received })))
 }
 
 fn snapshot(client: &Client, recursive: bool, properties: &[String], names: Vec<String>) -> Result<u8, Stop> {

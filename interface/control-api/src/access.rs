@@ -60,6 +60,7 @@ impl Request {
             | Request::DatasetRollback(_)
             | Request::Send(_)
             | Request::SendPlan(_)
+            | Request::Receive(_)
             | Request::Unmount(_)
             | Request::ProviderList
             | Request::ProviderLoad(_)
@@ -118,6 +119,7 @@ impl Request {
             Request::DatasetPromote(request) => format!("cannot promote '{}'", request.name),
             Request::DatasetRollback(request) => format!("cannot rollback to '{}'", request.name),
             Request::Send(request) | Request::SendPlan(request) => format!("warning: cannot send '{}'", request.name),
+            Request::Receive(_) => "cannot receive".to_string(),
             Request::Mount(request) => pools("mount", request.name.as_slice()),
             Request::Unmount(request) => pools("unmount", request.target.as_slice()),
             Request::Stop => "cannot stop the daemon".to_string(),

@@ -151,6 +151,8 @@ pub enum Request {
     Send(SendRequest),
     /// `zfs send -nv`: what would be sent; answers [`Response::SendPlan`].
     SendPlan(SendRequest),
+    /// `zfs receive`; the stream is read from the descriptor that comes with the request.
+    Receive(DatasetReceive),
     /// `zfs mount`; answers [`Response::Mounts`] when nothing is named.
     Mount(MountRequest),
     /// `zfs unmount`.

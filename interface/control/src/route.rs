@@ -1,8 +1,8 @@
 //! Which of the daemon's parts does what a request asks for.
 
-use crate::control::Control;
+use crate::control::{Caller, Control};
 use crate::dataset::sending::{self, Outgoing};
-use crate::dataset::{effects, listing, owners, references};
+use crate::dataset::{effects, listing, owners, receiving, references};
 use crate::device::labels;
 use crate::pool::{create, import, lifecycle, properties, queries, reguid, scrub, sweeps};
 use crate::report::direct;
@@ -13,7 +13,7 @@ use control_api::{
 };
 
 impl Control {
-    pub(crate) fn perform(&self, request: &Request) -> Result<Response, Failure> {
+    pub(crate) fn perform(&self, request: &Request, caller: &Caller) -> Result<Response, Failure> {
         match request {
             Request::Info => Ok(Response::Info(self.info())),
             // The daemon's main loop does what these are about; streams: see [`Control::send`].
@@ -68,6 +68,7 @@ impl Control {
             Request::DatasetPromote(request) => self.datasets.promote(request),
             Request::DatasetRollback(request) => self.datasets.roll_back(request),
             Request::SendPlan(request) => sending::plan(&self.pools, request),
+            Request::Receive(request) => receiving::receive(&self.datasets, request, caller.attached.as_ref()),
             Request::Mount(request) => self.mounter.mount(request),
             Request::Unmount(request) => self.unmounter.unmount(request),
             Request::Direct(query) => direct::query(&self.pools, query),

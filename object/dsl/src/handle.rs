@@ -3,7 +3,7 @@
 use crate::dataset::Dataset;
 use crate::prop::table::{self, Kind, Prop, PropDesc};
 use crate::space::{TxSpace, ratio};
-use crate::{DslError, DslPool, PropEntry, PropSource, PropValue, SnapshotEntry, changed, features, volume};
+use crate::{DslError, DslPool, PropEntry, PropSource, PropValue, ReceivedValue, ResumePoint, SnapshotEntry, changed, features, volume};
 use dmu::{BlockLedger, Objset, Tx};
 use ondisk::{BlockPtr, ObjectId, ObjsetType, dd_used, ds_flags};
 use std::sync::atomic::Ordering;
@@ -101,6 +101,15 @@ impl DatasetHandle {
     /// The txg of the creation.
     pub fn creation_txg(&self) -> u64 {
         self.dataset.phys().ds_creation_txg
+    }
+    /// True for what was not received to its end, or is just being received: nobody can use it.
+    pub fn is_inconsistent(&self) -> bool {
+        self.dataset.is_inconsistent()
+    }
+    /// Notes how far a receive came in a transaction, so that it can be resumed there.
+    pub fn note_received(&self, point: ResumePoint, tx: &Tx) {
+        self.dataset.reached.lock().note(tx.txg(), point);
+        self.dataset.ledger.dirtied(tx.txg());
     }
     /// The object set; of a snapshot it cannot be modified.
     pub fn objset(&self) -> Result<Arc<Objset>, DslError> {
@@ -367,7 +376,11 @@ impl DatasetHandle {
             },
             "clones" => text(&self.pool.tree.clone_names(&self.dataset)?.join(",")),
             "mounted" => text("no"),
-            "keystatus" | "encryptionroot" | "receive_resume_token" | "redact_snaps" => PropValue::None,
+            "receive_resume_token" => match self.pool.resume_state(&self.name()) {
+                Ok(Some(state)) => PropValue::Text(state.token()),
+                _ => PropValue::None,
+            },
+            "keystatus" | "encryptionroot" | "redact_snaps" => PropValue::None,
             "snapshots_changed" => match self.snapshots_changed()? {
                 Some((seconds, _)) => PropValue::Time(seconds),
                 None => PropValue::None,
@@ -411,7 +424,15 @@ impl DatasetHandle {
     }
     /// Removes a local value, so that the property is inherited.
     pub fn inherit_prop(&self, name: &str) -> Result<(), DslError> {
-        self.pool.inherit_prop_of(self.dataset.object, name)
+        self.pool.inherit_prop_of(self.dataset.object, name, false)
+    }
+    /// Removes a local value, so that the received one counts, if there is one.
+    pub fn revert_prop(&self, name: &str) -> Result<(), DslError> {
+        self.pool.inherit_prop_of(self.dataset.object, name, true)
+    }
+    /// Replaces all received values; gives the names of those that this pool or dataset cannot have.
+    pub fn receive_props(&self, properties: Vec<(String, ReceivedValue)>) -> Result<Vec<String>, DslError> {
+        self.pool.receive_props_of(self.dataset.object, properties)
     }
     /// Counts the dataset among the users of a feature (see [`crate::features::PER_DATASET`]) from this txg on.
     pub fn activate_feature(&self, guid: &'static str, tx: &Tx) {

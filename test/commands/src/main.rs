@@ -42,6 +42,7 @@ mod pools;
 mod posix;
 mod programs;
 mod providers;
+mod receives;
 mod recovery;
 mod references;
 mod sparse;
@@ -126,6 +127,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "dataset: clones, promoted, destroyed with what they were made from", needs: MOUNTS, run: branches::clones },
     Scenario { name: "dataset: livelists of clones, as OpenZFS counts them", needs: MOUNTS, run: branches::livelists },
     Scenario { name: "dataset: back to a snapshot", needs: MOUNTS, run: branches::rollbacks },
+    Scenario { name: "dataset: streams received, refused, resumed", needs: NOTHING, run: receives::receives },
+    Scenario { name: "dataset: file systems sent and received", needs: MOUNTS, run: receives::file_systems },
     Scenario { name: "dataset: mount directories follow", needs: MOUNTS, run: datasets::directories },
     Scenario { name: "mounts: what is forced ends", needs: MOUNTS, run: mounts::forced_ends },
     Scenario { name: "mounts: places, notices, options", needs: MOUNTS, run: mounts::places },

@@ -27,6 +27,7 @@ pub mod oracle;
 mod program;
 mod providers;
 mod read;
+mod received;
 mod report;
 mod shadow;
 mod storm;

@@ -221,6 +221,24 @@ impl Oracle {
         if said.code == Some(0) { Ok(()) } else { Err(format!("zpfix make {name}: {}", tail(&said.text)).into()) }
     }
 
+    /// Has the real engine send a snapshot, since another one if that is given, into a file, with the flags that zpfix knows.
+    pub fn send(
+        &self,
+        folder: &Path,
+        pool: &str,
+        (from, snapshot): (Option<&str>, &str),
+        (out, flags): (&Path, &str),
+    ) -> Result<(), Failure> {
+        let zpfix = self.zpfix.as_ref().ok_or("zpfix is missing")?;
+        let send = || {
+            let mut command = Command::new(zpfix);
+            command.args(["send", pool]).arg(folder).arg(snapshot).arg(out).args([from.unwrap_or("-"), flags]);
+            run(&mut command, ZPFIX_SECONDS)
+        };
+        let said = persist(send)?;
+        if said.code == Some(0) { Ok(()) } else { Err(format!("zpfix send {snapshot}: {}", tail(&said.text)).into()) }
+    }
+
     /// Has the real engine import the pool read-write and scrub it without an error; returns its manifest.
     pub fn check(&self, folder: &Path, pool: &str) -> Result<Option<Lines>, Failure> {
         let Some(text) = self.checked(folder, pool, &["--rw", "--scrub"])? else { return Ok(None) };

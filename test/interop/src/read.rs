@@ -5,7 +5,7 @@ use crate::driver::{self, ImportError};
 use crate::manifest::{self, Lines};
 use crate::oracle::Oracle;
 use crate::report::{Job, Table};
-use crate::{Failure, Wanted, kernel, logs, touch};
+use crate::{Failure, Wanted, kernel, logs, received, touch};
 use exec::Exec;
 use std::path::{Path, PathBuf};
 
@@ -149,6 +149,9 @@ pub fn run(oracle: &Oracle, root: &Path, wanted: &Wanted, table: &Table) {
         }
     }
     table.run(jobs);
+    if oracle.has_zpfix() {
+        received::run(&base, &exec, oracle, wanted, table);
+    }
     if wanted.includes("old", true) {
         crate::old::run(&base, &exec, table);
     }

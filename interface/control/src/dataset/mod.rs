@@ -13,6 +13,7 @@ pub(crate) mod names;
 pub(crate) mod owners;
 mod package;
 pub(crate) mod properties;
+pub(crate) mod receiving;
 pub(crate) mod references;
 mod rollback;
 pub(crate) mod sending;

@@ -20,6 +20,7 @@ mod livelists;
 mod logs;
 mod mos;
 mod promote;
+mod receive;
 mod rename;
 mod rollback;
 mod settings;
@@ -37,6 +38,7 @@ pub use intent::FailedLog;
 use logs::Knows;
 pub use logs::{IntentLogs, LostLogs, PendingLogs};
 pub use mos::Mos;
+pub use receive::{ReceiveBegin, ReceiveEnd};
 
 use crate::DslError;
 use crate::PoolServices;
@@ -55,8 +57,10 @@ pub(crate) use intent::LiveLogs;
 use limits::Limits;
 use ondisk::BlockPtr;
 use promote::Promotion;
+use receive::Receiving;
 use rename::Renaming;
 use rollback::Rollback;
+pub use settings::ReceivedValue;
 use settings::Settings;
 use snapshot::{ORIGIN_DIR, Snapshots};
 use std::sync::Arc;
@@ -85,6 +89,7 @@ pub struct DslPool {
     renaming: Renaming,
     rollback: Rollback,
     promotion: Promotion,
+    receiving: Receiving,
     destruction: Destruction,
     holds: Holds,
     pub(crate) bookmarks: Arc<Bookmarks>,
@@ -145,6 +150,7 @@ impl DslPool {
             renaming: Renaming::new(tree.clone(), limits.clone(), space.clone()),
             rollback: Rollback::new(tree.clone(), space.clone(), freeing.clone(), live_logs.clone(), bookmarks.clone()),
             promotion: Promotion::new(tree.clone(), limits.clone(), space.clone(), bookmarks.clone()),
+            receiving: Receiving::new(tree.clone(), live_logs.clone(), bookmarks.clone()),
             destruction: Destruction::new(tree.clone(), limits.clone(), freeing.clone(), live_logs.clone(), bookmarks.clone()),
             holds: Holds::new(tree.clone()),
             bookmarks,
