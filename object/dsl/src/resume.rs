@@ -4,6 +4,7 @@
 
 use crate::DslError;
 use crate::dataset::Dataset;
+use crate::marks;
 use crate::meta::Meta;
 use dmu::Tx;
 use nvlist::NvList;
@@ -70,7 +71,7 @@ impl ResumeState {
 
     /// State of the receive into a dataset; None where there is nothing to be resumed.
     pub(crate) fn of(meta: &Meta, dataset: &Dataset) -> Result<Option<ResumeState>, DslError> {
-        let Some(zap) = dataset.zap(meta)? else { return Ok(None) };
+        let Some(zap) = marks::own_table(meta, dataset.object)? else { return Ok(None) };
         let Some(to_guid) = zap.try_lookup_u64(TO_GUID)? else { return Ok(None) };
         let number = |field: &str| Ok::<u64, DslError>(zap.try_lookup_u64(field)?.unwrap_or(0));
         let name = zap.try_lookup(TO_NAME)?;
@@ -102,7 +103,7 @@ impl ResumeState {
 
     /// Takes the state off a dataset, if it has one.
     pub(crate) fn remove(meta: &Meta, dataset: &Dataset, tx: &Tx) -> Result<(), DslError> {
-        let Some(zap) = dataset.zap(meta)? else { return Ok(()) };
+        let Some(zap) = marks::own_table(meta, dataset.object)? else { return Ok(()) };
         FIELDS.iter().try_for_each(|field| match zap.remove(field, tx) {
             Ok(()) | Err(ZapError::NotFound) => Ok(()),
             Err(error) => Err(error.into()),
@@ -116,7 +117,7 @@ impl ResumePoint {
 
     /// Writes how far a receive came, where it can be resumed.
     pub(crate) fn store(&self, meta: &Meta, dataset: &Dataset, tx: &Tx) -> Result<(), DslError> {
-        match dataset.zap(meta)? {
+        match marks::own_table(meta, dataset.object)? {
             Some(zap) if zap.contains(TO_GUID)? => self.write(&zap, tx),
             _ => Ok(()),
         }

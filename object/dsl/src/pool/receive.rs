@@ -243,7 +243,7 @@ impl Receiving {
             at = self.previous(&at)?.ok_or(DslError::NotIncremental)?;
             newer.push(at.clone());
         }
-        if !force && (!newer.is_empty() || self.is_modified(head, &self.tree.dataset(origin)?)?) {
+        if !force && (!newer.is_empty() || self.is_modified(head, &*self.tree.dataset(origin)?)?) {
             return Err(DslError::Modified);
         }
         newer.iter().try_for_each(|snapshot| destruction.check_destroy_snapshot(snapshot, false))?;
