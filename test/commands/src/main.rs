@@ -86,6 +86,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "pool: where an import looks", needs: NOTHING, run: imports::places },
     Scenario { name: "two hosts: one dies, the other takes over", needs: NOTHING, run: multihost::takes_over },
     Scenario { name: "two hosts: one stood still", needs: NOTHING, run: multihost::stood_still },
+    Scenario { name: "two hosts: one comes back, without heartbeats", needs: NOTHING, run: multihost::comes_back_without_heartbeats },
     Scenario { name: "two hosts: one has no id", needs: NOTHING, run: multihost::without_id },
     Scenario { name: "two hosts: a sample of take-overs", needs: NOTHING, run: takeover::sample },
     Scenario { name: "strangers: files that have no end, or never answer", needs: NOTHING, run: strangers::endless },
