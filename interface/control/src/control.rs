@@ -21,7 +21,7 @@ use crate::pool::reopening::Reopening;
 use crate::pool::vdevs::Vdevs;
 use crate::pool::{OpenPool, Pools, stopping};
 use crate::portal::{NbdDoor, Portal, changes_volumes};
-use crate::requests::{About, about, changed_pool};
+use crate::requests::{About, about, changed_pool, changes_pools};
 use crate::settings::Settings;
 use crate::statistics::Statistics;
 use crate::volume::door::Door;
@@ -256,7 +256,7 @@ impl Control {
         if before {
             self.log(pool, caller);
         }
-        let performed = self.refuse_suspended(request).and_then(|()| self.perform(request));
+        let performed = self.refuse_suspended(request).and_then(|()| self.perform(request)).map(|response| self.warned(request, response));
         if request.changes() {
             self.returning.note_mounts();
             self.handing.hold();
@@ -279,6 +279,14 @@ impl Control {
                 Response::Failed(failure)
             }
         }
+    }
+
+    /// Answer with a warning where what was done could not be written down for the next daemon.
+    fn warned(&self, request: &Request, mut response: Response) -> Response {
+        if let (Response::Done { remarks }, true) = (&mut response, changes_pools(request)) {
+            remarks.extend(self.file.warning());
+        }
+        response
     }
 
     fn log(&self, pool: Option<&str>, caller: &Caller) {

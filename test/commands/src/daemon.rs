@@ -1,5 +1,7 @@
 //! The daemon as a service: what it takes over from whoever starts it, whom it believes, and what strangers can cost it.
 
+use crate::mounts::kill_both;
+use crate::waiting::until;
 use crate::world::{Failure, Ran, World, same, supervisor};
 use need::Need;
 use std::io::{Read, Write};
@@ -277,13 +279,47 @@ pub fn without_room(world: &World) -> Result<(), Failure> {
     if need::lacks(Need::Root, "daemon: a state directory without room")? {
         return Ok(());
     }
-    world.vdevs(&["a"])?;
+    with_little_room(world, in_a_full_place)
+}
+
+/// If this fails, a pool that was exported while the file system below the state directory was full is open again after a crash, perhaps on two hosts, or
+/// nobody is told that a new one will not be.
+pub fn unwritten_list(world: &World) -> Result<(), Failure> {
+    if need::lacks(Need::Root, "daemon: a list of pools that cannot be written")? {
+        return Ok(());
+    }
+    with_little_room(world, changed_in_a_full_place)
+}
+
+/// Does something with a state directory in a file system of its own, which has room for little.
+fn with_little_room(world: &World, work: fn(&World) -> Result<(), Failure>) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
     std::fs::create_dir_all(world.path("state"))?;
     world.ok("mount -t tmpfs -o size=64k,mode=700 tmpfs {dir}/state")?;
-    let done = in_a_full_place(world);
+    let done = work(world);
     let ended = world.ok("zirconia stop").map(drop);
     world.run("umount -l {dir}/state")?;
     done.and(ended)
+}
+
+fn changed_in_a_full_place(world: &World) -> Result<(), Failure> {
+    let warning = format!("warning: which pools are open is not written down: {}: No space left on device", world.at("state/pools.json"));
+    world.ok("zpool create -m none tank {vdevs}/a")?;
+    world.run("dd if=/dev/zero of={dir}/state/fill bs=1k")?;
+    world.ok("zpool create -m none two {vdevs}/b")?.says(&warning)?;
+    world.ok("zpool sync two")?.hides("warning")?;
+    world.ok("rm {dir}/state/fill")?;
+    // Once there is room, without anybody asking for it.
+    until("the list of pools", || Ok(std::fs::read_to_string(world.path("state/pools.json"))?.contains("\"two\"")))?;
+    world.run("dd if=/dev/zero of={dir}/state/fill bs=1k")?;
+    world.ok("zpool export tank")?.says(&warning)?;
+    kill_both(world)?;
+    world.ok("rm {dir}/state/fill")?;
+    // The list still has both: what the labels say counts.
+    world.ok("zpool list -H -o name")?.prints("two")?;
+    world.logged(&["pool 'tank' is forgotten: the pool was exported"])?;
+    let imported = world.ok("zpool import -N -d {vdevs} tank")?;
+    same("warnings once there is room", imported.err.as_str(), "")
 }
 
 fn in_a_full_place(world: &World) -> Result<(), Failure> {
