@@ -8,6 +8,7 @@ mod held;
 mod keeper;
 mod line;
 mod place;
+mod ports;
 mod server;
 mod supervisor;
 
@@ -17,10 +18,11 @@ use control_api::{ErrorKind, Failure, StateDir, distrusted};
 use exec::{Exec, Pool};
 use keeper::{Begin, Line};
 use place::{Place, START};
+use ports::{Ports, Service};
 use rustix::fs::{Mode, OFlags};
 use server::{Door, Ending};
 use service::trust;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -93,16 +95,17 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         supervisor::run(&state);
     }
     let (metrics, level) = (metrics_address(arguments)?, log_level()?);
-    let portal = portal_listener(arguments.iscsi, "ZIRCONIA_ISCSI")?;
-    let port = portal_listener(arguments.nbd, "ZIRCONIA_NBD")?;
+    let (iscsi, nbd) = (portal_wish(arguments.iscsi, "ZIRCONIA_ISCSI")?, portal_wish(arguments.nbd, "ZIRCONIA_NBD")?);
     let failed = |error: std::io::Error| Failure::new(ErrorKind::Io, START, error.to_string());
     let socket = if arguments.supervised { line::taken_from(std::io::stdin()) } else { None };
     let Begin { heritage, lock, can_hold } = socket.as_ref().map_or_else(|| Ok(Begin::default()), keeper::begin).map_err(failed)?;
     let lock = place::lock(&state, lock)?;
+    // Who connects from now on waits. Nobody has them any more who had this state directory before.
+    let ports = Ports::open([(Service::Iscsi, iscsi), (Service::Nbd, nbd), (Service::Metrics, metrics)]);
     let line = socket.map(|socket| Line::new(socket, &lock, can_hold)).transpose().map_err(failed)?;
     let log = arguments.background.then(|| trust::log(&state.log()).map_err(|why| distrusted(START, &why))).transpose()?;
     // The door is open before anything is looked at that takes time: who started it goes on, and what is said from here on is for the log.
-    let door = Door::open(&state, metrics)?;
+    let door = Door::open(&state)?;
     let mut place = Place::new(&state, lock, log.is_some());
     if let Some(log) = log {
         // Already a session leader is as good.
@@ -116,14 +119,15 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let control = Control::start(exec, state.clone());
     control.mount_tree();
     control.watch();
-    portal.map_or(Ok(()), |listener| control.serve_iscsi(listener)).map_err(failed)?;
-    control.serve_nbd(port).map_err(failed)?;
+    control.serve_nbd().map_err(failed)?;
+    let (usher, readers) = ports.serve(&control).map_err(failed)?;
     let everyone = everyone::serve(&state, control.clone())?;
     if let Some(line) = line {
         control.inherit(Arc::new(line), heritage);
     }
     control.open_pools();
-    let served = door.serve(&control, &mut place);
+    let served = door.serve(&control, &mut place, readers);
+    usher.end();
     if let Ok(Ending::Replaced) = served {
         // Whatever is under way: everything that counts is on disk, and programs wait.
         tracing::info!("zirconiad leaves its mounts to the next daemon");
@@ -164,18 +168,16 @@ fn portal_address(text: &str) -> Result<SocketAddr, String> {
     text.parse::<SocketAddr>().or_else(|_| own()).map_err(|_| "it is neither address:port nor a port".to_string())
 }
 
-/// Listener for who wants volumes, where the option says, else the variable (daemons that commands start); none where neither does.
-fn portal_listener(option: Option<SocketAddr>, variable: &str) -> Result<Option<TcpListener>, Failure> {
+/// Address for who wants volumes, where the option says, else the variable (daemons that commands start); none where neither does.
+fn portal_wish(option: Option<SocketAddr>, variable: &str) -> Result<Option<SocketAddr>, Failure> {
     let from_environment = || std::env::var(variable).ok().filter(|text| !text.is_empty());
-    let address = match (option, from_environment()) {
-        (Some(address), _) => address,
+    match (option, from_environment()) {
+        (Some(address), _) => Ok(Some(address)),
         (None, Some(text)) => {
-            portal_address(&text).map_err(|why| Failure::new(ErrorKind::Invalid, START, format!("{variable} is '{text}': {why}")))?
+            portal_address(&text).map(Some).map_err(|why| Failure::new(ErrorKind::Invalid, START, format!("{variable} is '{text}': {why}")))
         }
-        (None, None) => return Ok(None),
-    };
-    let listener = TcpListener::bind(address);
-    listener.map(Some).map_err(|error| Failure::new(ErrorKind::Io, START, format!("{address}: {error}")))
+        (None, None) => Ok(None),
+    }
 }
 
 #[cfg(test)]

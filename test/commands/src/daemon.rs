@@ -342,6 +342,35 @@ fn in_a_full_place(world: &World) -> Result<(), Failure> {
     world.ok("rm {dir}/state/fill").map(drop)
 }
 
+/// If this fails, a port that another program has when the daemon starts takes all pools and mounts away, or nobody can find out why a door is shut.
+pub fn taken_ports(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m none tank {vdevs}/a")?;
+    world.ok("zirconia stop")?;
+    let taken: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
+    let addresses: Vec<String> =
+        taken.iter().map(|listener| listener.local_addr().map(|address| address.to_string())).collect::<Result<_, _>>()?;
+    let names = ["ZIRCONIA_ISCSI", "ZIRCONIA_NBD", "ZIRCONIA_METRICS"];
+    let variables: String = names.iter().zip(&addresses).map(|(name, address)| format!("{name}={address} ")).collect();
+    world.ok(&format!("env {variables}{} start", world.program("zirconia")))?.shows("pools: tank")?;
+    let services = ["iSCSI", "NBD", "metrics"].iter().zip(&addresses);
+    let sentences: Vec<String> = services
+        .map(|(service, address)| format!("{service}: not served at {address}: Address already in use; it is tried again"))
+        .collect();
+    let status = world.ok("zirconia status")?;
+    sentences.iter().try_for_each(|sentence| status.shows(sentence).map(drop))?;
+    let list = world.ok("zirconia target list")?;
+    list.shows(&sentences[0])?.shows(&sentences[1])?.hides("metrics")?.hides("ZIRCONIA_ISCSI")?;
+    world.ok("zpool events")?.shows("zirconia_port_closed")?;
+    world.logged(&[sentences[2].as_str()])?;
+    drop(taken);
+    until("the ports that are free again", || Ok(!world.ok("zirconia status")?.out.contains("not served")))?;
+    let list = world.ok("zirconia target list")?;
+    list.shows(&format!("iSCSI is served at {}", addresses[0]))?.shows(&format!(" and {}\n", addresses[1]))?;
+    addresses.iter().try_for_each(|address| TcpStream::connect(address).map(drop))?;
+    world.ok("zpool events")?.shows("zirconia_port_opened").map(drop)
+}
+
 /// A daemon that died with who would start it again leaves dead mounts: `stop` and `status` say which, and what helps, instead of "not running" alone.
 pub fn dead_mounts(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a"])?;

@@ -218,6 +218,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "daemon: a state directory that goes", needs: NOTHING, run: daemon::keeps_its_place },
     Scenario { name: "daemon: a state directory without room", needs: MOUNTS, run: daemon::without_room },
     Scenario { name: "daemon: a list of pools that cannot be written", needs: MOUNTS, run: daemon::unwritten_list },
+    Scenario { name: "daemon: ports that others have", needs: NOTHING, run: daemon::taken_ports },
     Scenario { name: "daemon: dead mounts", needs: MOUNTS, run: daemon::dead_mounts },
     Scenario { name: "daemon: out of descriptors", needs: NOTHING, run: daemon::out_of_descriptors },
     Scenario { name: "output: JSON", needs: NOTHING, run: output::json },
