@@ -199,7 +199,14 @@ pub fn comes_back_without_heartbeats(world: &World) -> Result<(), Failure> {
     world.ok(&format!("{zdb} -e -p {vdevs} -bcc tank"))?;
     world.ok(&format!("zpool import -N -d {vdevs} tank"))?;
     owner.has_all(&["tank/new".to_string()])?;
-    world.ok("zpool export tank").map(drop)
+    // Nor is another pool taken for it.
+    kill_both(world)?;
+    other.world.ok(&format!("zpool create -f -m none new {vdevs}/a"))?;
+    owner.begin()?;
+    world.ok("zpool status tank")?.shows("state: UNAVAIL")?.shows("its devices are another pool's by now: 'new' (guid ")?;
+    world.ok("zpool export tank")?;
+    other.world.ok("zpool scrub -w new")?;
+    other.world.ok("zpool status -x")?.shows("all pools are healthy").map(drop)
 }
 
 /// Starts a daemon that remembers the pool, and checks that it does not open it, says why and what to do, and goes on remembering it.

@@ -13,7 +13,7 @@ use crate::pool::opening::Opening;
 use crate::pool::remembered::Remembered;
 use crate::provider::accelerators::Accelerators;
 use crate::report::pictures;
-use control_api::{ErrorKind, Failure, ImportSearch, PoolImport, Response};
+use control_api::{ErrorKind, Failure, ImportSearch, PoolImport, Response, shown};
 use device::BlockDevice;
 use exec::Exec;
 use ondisk::Guid;
@@ -140,7 +140,11 @@ impl Reopening {
         }
         // Who only reads a pool does it no harm, and what the daemon before had until it left its mounts to this one is this system's, whatever its id is.
         let is_sure = entry.read_only || self.handing.takes_over(guid);
-        let refused = found.as_ref().filter(|_| !is_sure).and_then(|found| objection(found, &what));
+        let refused = match &found {
+            Some(_) if is_sure => None,
+            Some(found) => objection(found, &what),
+            None => self.replaced(&entry, &what),
+        };
         let vdevs = found.and_then(|found| found.tree().ok().map(|tree| pictures::tree(&entry.name, &tree, None)));
         if let Some(failure) = refused {
             self.pools.absent.failed(name, &failure, vdevs, tried);
@@ -200,12 +204,25 @@ impl Reopening {
     }
 
     fn find_remembered(&self, entry: &Remembered, paths: &[String]) -> Option<FoundPool> {
+        self.pools_at(paths).into_iter().find(|found| found.guid().0 == entry.guid)
+    }
+
+    /// Pools of which a device is at one of these paths.
+    fn pools_at(&self, paths: &[String]) -> Vec<FoundPool> {
         let search = |path: &String| {
             let search = ImportSearch { paths: vec![path.clone()], ..ImportSearch::default() };
             self.devices.candidates(&search).unwrap_or_default()
         };
         let devices: Vec<Arc<dyn BlockDevice>> = paths.iter().filter(|path| Path::new(path).is_absolute()).flat_map(search).collect();
-        pool::find_pools(&self.exec, devices).into_iter().find(|found| found.guid().0 == entry.guid)
+        pool::find_pools(&self.exec, devices)
+    }
+
+    /// Failure of a pool that is nowhere, and whose devices are another pool's by now. None for others.
+    fn replaced(&self, entry: &Remembered, what: &str) -> Option<Failure> {
+        let others = self.pools_at(&entry.paths);
+        let names: Vec<String> = others.iter().map(|other| format!("'{}' (guid {})", shown(other.name()), other.guid())).collect();
+        let why = format!("its devices are another pool's by now: {}", names.join(", "));
+        (!names.is_empty()).then(|| because(ErrorKind::NotFound, what, why).advise("'zpool export' forgets the one that was there"))
     }
 
     /// Tries pools whose devices changed since they were tried last. Does not wait for that.
