@@ -2,7 +2,7 @@
 //! (OpenZFS: `zutil_import.c`, `spa_tryimport`).
 
 use crate::PoolError;
-use crate::label::{Device, DeviceLabels, KnownRings, any_names, read_labels};
+use crate::label::{Device, DeviceLabels, KnownRings, any_names, forget_labels, read_labels};
 use crate::spa::config::{PoolFacts, PoolState, VERSION_WRITTEN_MIN};
 use exec::Exec;
 use nvlist::NvList;
@@ -150,6 +150,7 @@ pub fn find_pools(exec: &Exec, devices: Vec<Device>) -> Vec<FoundPool> {
     let mut pools: BTreeMap<Guid, Vec<Member>> = BTreeMap::new();
     let mut known = KnownRings::default();
     for device in devices {
+        forget_labels(&device);
         let labels = read_labels(exec, &device, &mut known);
         let Some(config) = labels.configs.first() else { continue };
         // A device of a pool that was never finished, or one that left its pool (OpenZFS: `zpool_find_import`).
