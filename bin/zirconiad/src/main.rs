@@ -94,8 +94,9 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.background && !arguments.supervised {
         supervisor::run(&state);
     }
-    let (metrics, level) = (metrics_address(arguments)?, log_level()?);
-    let (iscsi, nbd) = (portal_wish(arguments.iscsi, "ZIRCONIA_ISCSI")?, portal_wish(arguments.nbd, "ZIRCONIA_NBD")?);
+    let (metrics, level) = (wish(arguments.metrics, "ZIRCONIA_METRICS", full_address)?, log_level()?);
+    let iscsi = wish(arguments.iscsi, "ZIRCONIA_ISCSI", portal_address)?;
+    let nbd = wish(arguments.nbd, "ZIRCONIA_NBD", portal_address)?;
     let failed = |error: std::io::Error| Failure::new(ErrorKind::Io, START, error.to_string());
     let socket = if arguments.supervised { line::taken_from(std::io::stdin()) } else { None };
     let Begin { heritage, lock, can_hold } = socket.as_ref().map_or_else(|| Ok(Begin::default()), keeper::begin).map_err(failed)?;
@@ -149,35 +150,24 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     served.map(drop)
 }
 
-/// Address where the metrics are served besides the socket: the option, else `ZIRCONIA_METRICS` (daemons that commands start).
-fn metrics_address(arguments: &Arguments) -> Result<Option<SocketAddr>, Failure> {
-    let from_environment = || std::env::var("ZIRCONIA_METRICS").ok().filter(|text| !text.is_empty());
-    match (arguments.metrics, from_environment()) {
-        (Some(address), _) => Ok(Some(address)),
-        (None, Some(text)) => text
-            .parse()
-            .map(Some)
-            .map_err(|_| Failure::new(ErrorKind::Invalid, START, format!("ZIRCONIA_METRICS is '{text}', not address:port"))),
-        (None, None) => Ok(None),
-    }
-}
-
 /// Address and port, or a port of this machine alone.
 fn portal_address(text: &str) -> Result<SocketAddr, String> {
     let own = || text.parse::<u16>().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     text.parse::<SocketAddr>().or_else(|_| own()).map_err(|_| "it is neither address:port nor a port".to_string())
 }
 
-/// Address for who wants volumes, where the option says, else the variable (daemons that commands start); none where neither does.
-fn portal_wish(option: Option<SocketAddr>, variable: &str) -> Result<Option<SocketAddr>, Failure> {
-    let from_environment = || std::env::var(variable).ok().filter(|text| !text.is_empty());
-    match (option, from_environment()) {
-        (Some(address), _) => Ok(Some(address)),
-        (None, Some(text)) => {
-            portal_address(&text).map(Some).map_err(|why| Failure::new(ErrorKind::Invalid, START, format!("{variable} is '{text}': {why}")))
-        }
-        (None, None) => Ok(None),
+/// Address and port in full.
+fn full_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "it is not address:port".to_string())
+}
+
+/// Address of a port, where the option says, else the variable (daemons that commands start), which `parse` understands; none where neither does.
+fn wish(option: Option<SocketAddr>, variable: &str, parse: fn(&str) -> Result<SocketAddr, String>) -> Result<Option<SocketAddr>, Failure> {
+    let text = std::env::var(variable).unwrap_or_default();
+    if option.is_some() || text.is_empty() {
+        return Ok(option);
     }
+    parse(&text).map(Some).map_err(|why| Failure::new(ErrorKind::Invalid, START, format!("{variable} is '{text}': {why}")))
 }
 
 #[cfg(test)]

@@ -138,7 +138,7 @@ impl Reopening {
             self.intake.file.remember();
             return Err(because(ErrorKind::NotFound, what, why).advise(advice));
         }
-        // Who only reads a pool does it no harm, and what the daemon before had until it left its mounts to this one is this system's, whatever its id is.
+        // Who only reads a pool does it no harm; what the daemon before had until it left its mounts to this one is this system's, whatever its id.
         let is_sure = entry.read_only || self.handing.takes_over(guid);
         let refused = match &found {
             Some(_) if is_sure => None,
