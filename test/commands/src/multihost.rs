@@ -216,7 +216,7 @@ fn is_left_alone(owner: &Side<'_>) -> Result<(), Failure> {
     status.shows("state: UNAVAIL")?.shows("previously in use from another system. Last accessed by ")?.shows("ZFS-8000-EY")?;
     status.shows("'zpool import -f -d ")?;
     owner.world.refused("zpool clear tank", 1, "pool was previously in use from another system")?;
-    owner.world.refused("zfs create -o canmount=off tank/old", 1, "previously in use from another system")?;
+    owner.world.refused("zpool sync tank", 1, "previously in use from another system")?;
     let list = std::fs::read_to_string(owner.world.path("state/pools.json"))?;
     if list.contains("\"tank\"") { Ok(()) } else { Err(format!("      the pool is not remembered: {list}").into()) }
 }
