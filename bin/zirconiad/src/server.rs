@@ -30,6 +30,7 @@ use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// Bytes of the largest request body; a request is a few properties and paths.
@@ -148,11 +149,13 @@ impl Stop {
     }
 }
 
-/// Sockets of the daemon, open: who connects waits until [`Door::serve`].
+/// Listeners at ports that are open, as they come.
+pub type Listeners = UnboundedReceiver<std::net::TcpListener>;
+
+/// Socket of the daemon, open: who connects waits until [`Door::serve`].
 pub struct Door {
     runtime: Runtime,
     commands: Gate<UnixListener>,
-    readers: Option<Gate<TcpListener>>,
 }
 
 fn failed(why: String) -> Failure {
@@ -160,8 +163,8 @@ fn failed(why: String) -> Failure {
 }
 
 impl Door {
-    /// Opens the socket of the state directory, and a port for metrics if there is to be one.
-    pub fn open(state: &StateDir, metrics: Option<SocketAddr>) -> Result<Door, Failure> {
+    /// Opens the socket of the state directory.
+    pub fn open(state: &StateDir) -> Result<Door, Failure> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("z-control")
@@ -170,24 +173,18 @@ impl Door {
             .map_err(|error| failed(error.to_string()))?;
         let entered = runtime.enter();
         let listener = listen(state)?;
-        let reading =
-            metrics.map(|address| runtime.block_on(TcpListener::bind(address)).map_err(|error| failed(format!("{address}: {error}"))));
-        let readers = reading.transpose()?.map(|listener| Gate::new(listener, readers_max()));
         drop(entered);
-        Ok(Door { runtime, commands: Gate::new(listener, commands_max()), readers })
+        Ok(Door { runtime, commands: Gate::new(listener, commands_max()) })
     }
 
-    /// Serves until a signal or a stop request, at its place.
-    pub fn serve(self, control: &Arc<Control>, place: &mut Place) -> Result<Ending, Failure> {
-        let Door { runtime, mut commands, readers } = self;
+    /// Serves until a signal or a stop request, at its place, and the metrics at ports as they come.
+    pub fn serve(self, control: &Arc<Control>, place: &mut Place, mut ports: Listeners) -> Result<Ending, Failure> {
+        let Door { runtime, mut commands } = self;
         let result = runtime.block_on(async {
             let mut terminate = signal(SignalKind::terminate()).map_err(|error| failed(error.to_string()))?;
             let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| failed(error.to_string()))?;
             let mut hangup = signal(SignalKind::hangup()).map_err(|error| failed(error.to_string()))?;
             let stop = Arc::new(Stop::default());
-            if let Some(readers) = readers {
-                tokio::spawn(serve_metrics(readers, control.clone()));
-            }
             place.watch();
             loop {
                 tokio::select! {
@@ -210,6 +207,10 @@ impl Door {
                             drop((alive, place));
                         });
                     }
+                    Some(port) = ports.recv() => match TcpListener::from_std(port) {
+                        Ok(listener) => drop(tokio::spawn(serve_metrics(Gate::new(listener, readers_max()), control.clone()))),
+                        Err(error) => tracing::warn!("metrics are not served: {error}"),
+                    },
                     () = stop.wanted.notified() => break,
                     _ = terminate.recv() => break,
                     _ = interrupt.recv() => break,

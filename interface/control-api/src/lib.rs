@@ -301,4 +301,7 @@ pub struct DaemonInfo {
     /// Path of the program; empty when it is not known.
     #[serde(default)]
     pub program: String,
+    /// Sentences about ports at which it is to serve and cannot yet: which service, where, and the reason.
+    #[serde(default)]
+    pub closed_ports: Vec<String>,
 }

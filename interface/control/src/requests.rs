@@ -7,6 +7,18 @@ pub(crate) fn done() -> Response {
     Response::Done { remarks: Vec::new() }
 }
 
+/// True for requests that change which pools the next daemon is to open, or where it finds them.
+pub(crate) fn changes_pools(request: &Request) -> bool {
+    match request {
+        Request::PoolCreate(request) => !request.dry_run,
+        Request::PoolAdd(request) => !request.dry_run,
+        Request::VdevRemove(request) => !request.dry_run,
+        Request::PoolImport(request) => !request.dry_run,
+        Request::PoolDestroy(_) | Request::PoolExport(_) | Request::PoolReguid(_) | Request::VdevChange(_) => true,
+        _ => false,
+    }
+}
+
 /// Name of the pool that a request changes, for its history.
 pub(crate) fn changed_pool(request: &Request) -> Option<&str> {
     let name = match request {

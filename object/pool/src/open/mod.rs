@@ -180,12 +180,7 @@ fn lost_logs(tree: &VdevTree) -> LostLogs {
 
 /// Refuses a pool that another host may have open.
 fn check_host(found: &FoundPool, options: &ImportOptions) -> Result<(), PoolError> {
-    let last = &found.facts.host;
-    let elsewhere = found.state() == PoolState::Active && last.id != 0 && last.id != options.host.id;
-    if elsewhere && !options.force {
-        return Err(PoolError::InUse { hostid: last.id, hostname: last.name.clone() });
-    }
-    Ok(())
+    if options.force { Ok(()) } else { found.check_host(options.host.id) }
 }
 
 /// State of a pool once the MOS is open.
