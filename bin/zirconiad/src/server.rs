@@ -19,7 +19,6 @@ use std::future::poll_fn;
 use std::io;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
