@@ -6,6 +6,7 @@
 mod args;
 mod bookmark;
 mod columns;
+mod diff;
 mod direct_stats;
 mod get;
 mod holds;
@@ -37,7 +38,6 @@ const LACKING: Lacking = Lacking {
         "send",
         "receive",
         "recv",
-        "diff",
         "program",
         "load-key",
         "unload-key",
@@ -105,6 +105,7 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::Userspace(arguments) => userspace::run(&client, &arguments, "user"),
         Verb::Groupspace(arguments) => userspace::run(&client, &arguments, "group"),
         Verb::Projectspace(arguments) => userspace::run(&client, &arguments.with_project(), "project"),
+        Verb::Diff(arguments) => diff::run(&client, &arguments),
         Verb::DirectStats(arguments) => direct_stats::run(&client, &arguments),
         Verb::Version { json } => Ok(version(json)),
     }

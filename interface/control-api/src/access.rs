@@ -58,6 +58,7 @@ impl Request {
             | Request::DatasetClone(_)
             | Request::DatasetPromote(_)
             | Request::DatasetRollback(_)
+            | Request::Diff(_)
             | Request::Unmount(_)
             | Request::ProviderList
             | Request::ProviderLoad(_)
@@ -115,6 +116,8 @@ impl Request {
             Request::DatasetClone(request) => format!("cannot create '{}'", request.name),
             Request::DatasetPromote(request) => format!("cannot promote '{}'", request.name),
             Request::DatasetRollback(request) => format!("cannot rollback to '{}'", request.name),
+            // OpenZFS's command asks for its snapshot first, or for the differences.
+            Request::Diff(_) => "Unable to obtain diffs".to_string(),
             Request::Mount(request) => pools("mount", request.name.as_slice()),
             Request::Unmount(request) => pools("unmount", request.target.as_slice()),
             Request::Stop => "cannot stop the daemon".to_string(),
@@ -163,6 +166,7 @@ mod tests {
             Request::Hold(SnapshotHold::default()),
             Request::Release(SnapshotHold::default()),
             Request::Bookmark(BookmarkCreate::default()),
+            Request::Diff(DiffQuery::default()),
             Request::ProviderList,
             Request::IscsiList,
             Request::NbdList,

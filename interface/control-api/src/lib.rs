@@ -6,6 +6,7 @@
 
 mod access;
 mod dataset;
+mod diff;
 mod direct;
 mod error;
 mod events;
@@ -27,6 +28,7 @@ mod sweep;
 mod vdev;
 
 pub use dataset::*;
+pub use diff::*;
 pub use direct::*;
 pub use error::{ErrorKind, Failure, WITHOUT_EFFECT, os_error};
 pub use events::*;
@@ -145,6 +147,8 @@ pub enum Request {
     DatasetPromote(DatasetPromote),
     /// `zfs rollback`.
     DatasetRollback(DatasetRollback),
+    /// `zfs diff`; answers [`Response::Diff`].
+    Diff(DiffQuery),
     /// `zfs mount`; answers [`Response::Mounts`] when nothing is named.
     Mount(MountRequest),
     /// `zfs unmount`.
@@ -185,6 +189,7 @@ impl Request {
                 | Request::DatasetQuery(_)
                 | Request::Userspace(_)
                 | Request::Holds(_)
+                | Request::Diff(_)
                 | Request::Direct(_)
                 | Request::ProviderList
                 | Request::IscsiList
@@ -251,6 +256,8 @@ pub enum Response {
     Owners(Vec<OwnerReport>),
     /// Holds on snapshots.
     Holds(Vec<HoldsReport>),
+    /// Differences between two states of a file system.
+    Diff(DiffReport),
     /// Mounted file systems.
     Mounts(Vec<MountReport>),
     /// Counts of direct I/O.

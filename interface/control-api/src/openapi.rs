@@ -52,6 +52,7 @@ const ANSWERS: &[(&str, &str)] = &[
     ("dataset-clone", "done"),
     ("dataset-promote", "done"),
     ("dataset-rollback", "done"),
+    ("diff", "diff"),
     ("mount", "done or mounts"),
     ("unmount", "done"),
     ("direct", "direct"),

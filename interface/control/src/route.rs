@@ -1,7 +1,7 @@
 //! Which of the daemon's parts does what a request asks for.
 
 use crate::control::Control;
-use crate::dataset::{effects, listing, owners, references};
+use crate::dataset::{diff, effects, listing, owners, references};
 use crate::device::labels;
 use crate::pool::{create, import, lifecycle, properties, queries, reguid, scrub, sweeps};
 use crate::report::direct;
@@ -65,6 +65,7 @@ impl Control {
             }
             Request::DatasetPromote(request) => self.datasets.promote(request),
             Request::DatasetRollback(request) => self.datasets.roll_back(request),
+            Request::Diff(query) => diff::diff(&self.pools, query),
             Request::Mount(request) => self.mounter.mount(request),
             Request::Unmount(request) => self.unmounter.unmount(request),
             Request::Direct(query) => direct::query(&self.pools, query),

@@ -16,6 +16,7 @@ mod daemon;
 mod datasets;
 mod death;
 mod devices;
+mod differences;
 mod durable;
 mod faults;
 mod files;
@@ -119,6 +120,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "dataset: bookmarks", needs: NOTHING, run: references::bookmarks },
     Scenario { name: "dataset: holds and bookmarks beside clones and rollbacks", needs: NOTHING, run: references::beside_clones },
     Scenario { name: "dataset: clones, promoted, destroyed with what they were made from", needs: MOUNTS, run: branches::clones },
+    Scenario { name: "dataset: differences of snapshots", needs: MOUNTS, run: differences::diff },
     Scenario { name: "dataset: back to a snapshot", needs: MOUNTS, run: branches::rollbacks },
     Scenario { name: "dataset: mount directories follow", needs: MOUNTS, run: datasets::directories },
     Scenario { name: "mounts: what is forced ends", needs: MOUNTS, run: mounts::forced_ends },

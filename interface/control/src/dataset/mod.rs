@@ -6,6 +6,7 @@ mod clones;
 pub(crate) mod datasets;
 mod dependents;
 mod destroying;
+pub(crate) mod diff;
 pub(crate) mod effects;
 pub(crate) mod following;
 pub(crate) mod listing;
