@@ -15,6 +15,8 @@ impl Request {
             Request::PoolWait(wait) => {
                 Some(Request::PoolWait(crate::PoolWait { deadline_ms: wait.deadline_ms.min(WAIT_MS_MAX), ..wait.clone() }))
             }
+            Request::FeatureList => Some(self.clone()),
+            Request::PoolUpgrade(upgrade) if upgrade.dry_run => Some(self.clone()),
             Request::Mount(mount) if *mount == crate::MountRequest::default() => Some(self.clone()),
             Request::Direct(query) if !query.targets.iter().any(|target| matches!(target, DirectTarget::File { .. })) => Some(self.clone()),
             // Listed one by one, so that a new request is closed until somebody opens it.
@@ -30,6 +32,7 @@ impl Request {
             | Request::PoolImport(_)
             | Request::PoolSet(_)
             | Request::PoolReguid(_)
+            | Request::PoolUpgrade(_)
             | Request::PoolScrub(_)
             | Request::PoolSweep(_)
             | Request::VdevChange(_)
@@ -90,6 +93,7 @@ impl Request {
             Request::PoolImportScan(_) => "cannot discover pools".to_string(),
             Request::PoolSet(request) => format!("cannot set property for '{}'", request.pool),
             Request::PoolReguid(request) => format!("cannot reguid '{}'", request.pool),
+            Request::PoolUpgrade(request) => format!("cannot upgrade '{}'", request.pool),
             Request::PoolScrub(request) => format!("cannot scrub {}", request.pool),
             Request::PoolSweep(request) => format!("cannot initialize or trim devices of '{}'", request.pool),
             Request::VdevChange(request) => format!("cannot change {}", request.device),
@@ -128,6 +132,7 @@ impl Request {
                 "cannot reach targets".to_string()
             }
             Request::Info
+            | Request::FeatureList
             | Request::PoolQuery(_)
             | Request::PoolIostat(_)
             | Request::PoolWait(_)
@@ -160,6 +165,7 @@ mod tests {
             Request::Mount(MountRequest { all: true, ..MountRequest::default() }),
             Request::Mount(MountRequest { name: Some("tank".into()), ..MountRequest::default() }),
             Request::Direct(DirectQuery { targets: vec![file] }),
+            Request::PoolUpgrade(PoolUpgrade { pool: "tank".into(), dry_run: false }),
             Request::PoolHistory(PoolHistory::default()),
             Request::PoolEvents(PoolEvents::default()),
             Request::PoolImportScan(ImportSearch::default()),

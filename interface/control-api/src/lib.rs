@@ -25,6 +25,7 @@ mod shown;
 mod spec;
 mod state_dir;
 mod sweep;
+mod upgrade;
 mod vdev;
 
 pub use dataset::*;
@@ -45,6 +46,7 @@ pub use shown::{shown, shown_lines};
 pub use spec::*;
 pub use state_dir::{Interlude, StateDir, StateDirError, distrusted};
 pub use sweep::*;
+pub use upgrade::*;
 pub use vdev::*;
 
 use serde::{Deserialize, Serialize};
@@ -80,6 +82,10 @@ pub enum Request {
     PoolSet(PoolSet),
     /// `zpool reguid`.
     PoolReguid(PoolReguid),
+    /// `zpool upgrade`; answers [`Response::Upgraded`] (also for a dry run).
+    PoolUpgrade(PoolUpgrade),
+    /// `zpool upgrade -v`; answers [`Response::Features`].
+    FeatureList,
     /// `zpool scrub`.
     PoolScrub(PoolScrub),
     /// `zpool initialize`, `zpool trim`; answers [`Response::Swept`].
@@ -186,6 +192,7 @@ impl Request {
                 | Request::PoolWait(_)
                 | Request::PoolEvents(_)
                 | Request::InjectList
+                | Request::FeatureList
                 | Request::DatasetQuery(_)
                 | Request::Userspace(_)
                 | Request::Holds(_)
@@ -252,6 +259,10 @@ pub enum Response {
         /// Bytes that would be reclaimed.
         reclaim_bytes: u64,
     },
+    /// Features of a pool that were enabled, or are not.
+    Upgraded(PoolUpgradeReport),
+    /// Features that pools made by this program have.
+    Features(Vec<FeatureReport>),
     /// Use and limits of users, groups and projects.
     Owners(Vec<OwnerReport>),
     /// Holds on snapshots.

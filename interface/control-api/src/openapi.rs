@@ -20,6 +20,8 @@ const ANSWERS: &[(&str, &str)] = &[
     ("pool-query", "pools"),
     ("pool-set", "done"),
     ("pool-reguid", "done"),
+    ("pool-upgrade", "upgraded"),
+    ("feature-list", "features"),
     ("pool-scrub", "done"),
     ("vdev-change", "done"),
     ("pool-add", "done"),

@@ -3,7 +3,7 @@
 use crate::control::Control;
 use crate::dataset::{diff, effects, listing, owners, references};
 use crate::device::labels;
-use crate::pool::{create, import, lifecycle, properties, queries, reguid, scrub, sweeps};
+use crate::pool::{create, import, lifecycle, properties, queries, reguid, scrub, sweeps, upgrade};
 use crate::report::direct;
 use crate::requests::done;
 use control_api::{
@@ -30,6 +30,8 @@ impl Control {
             Request::PoolQuery(query) => queries::query(&self.pools, query),
             Request::PoolSet(request) => self.set_pool(request),
             Request::PoolReguid(request) => reguid::reguid(&self.pools, &self.file, request),
+            Request::PoolUpgrade(request) => upgrade::upgrade(&self.pools, request),
+            Request::FeatureList => Ok(upgrade::features()),
             Request::PoolScrub(request) => scrub::scrub(&self.devices, request),
             Request::PoolSweep(request) => sweeps::sweep(&self.pools, request),
             Request::VdevChange(request) => self.vdevs.change(request),

@@ -96,6 +96,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "strangers: mistyped properties of pools", needs: NOTHING, run: strangers::properties },
     Scenario { name: "strangers: names that nothing can have", needs: NOTHING, run: strangers::names },
     Scenario { name: "strangers: advice that helps", needs: MOUNTS, run: strangers::advice },
+    Scenario { name: "pool: features that are not enabled", needs: NOTHING, run: pools::features },
     Scenario { name: "pool: versions before features", needs: NOTHING, run: imports::versions },
     Scenario { name: "pool: an alternate root", needs: NOTHING, run: imports::altroot },
     Scenario { name: "pool: a scrub looks for devices", needs: NOTHING, run: imports::scrub_looks },
