@@ -174,6 +174,10 @@ pub enum Verb {
     Groupspace(Userspace),
     /// Show what projects use of a file system, and their quotas.
     Projectspace(Projectspace),
+    /// Show which file systems have older versions, or upgrade them.
+    Upgrade(crate::upgrade::Upgrade),
+    /// Wait until files that were removed are deleted.
+    Wait(crate::wait::Wait),
     /// Show what changed from a snapshot to a newer one, or to the file system as it is now: + added, - removed, M modified, R renamed.
     Diff(Diff),
     /// Show how much I/O was direct, and why the rest was not.

@@ -12,7 +12,9 @@ mod get;
 mod holds;
 mod list;
 mod mount_zfs;
+mod upgrade;
 mod userspace;
+mod wait;
 
 use args::{Arguments, Verb};
 use cli::number::nice_bytes;
@@ -45,11 +47,9 @@ const LACKING: Lacking = Lacking {
         "project",
         "allow",
         "unallow",
-        "upgrade",
         "share",
         "unshare",
         "redact",
-        "wait",
         "zone",
         "unzone",
     ],
@@ -105,6 +105,8 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::Userspace(arguments) => userspace::run(&client, &arguments, "user"),
         Verb::Groupspace(arguments) => userspace::run(&client, &arguments, "group"),
         Verb::Projectspace(arguments) => userspace::run(&client, &arguments.with_project(), "project"),
+        Verb::Upgrade(arguments) => upgrade::run(&client, &arguments),
+        Verb::Wait(arguments) => wait::run(&client, &arguments),
         Verb::Diff(arguments) => diff::run(&client, &arguments),
         Verb::DirectStats(arguments) => direct_stats::run(&client, &arguments),
         Verb::Version { json } => Ok(version(json)),

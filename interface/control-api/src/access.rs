@@ -15,6 +15,9 @@ impl Request {
             Request::PoolWait(wait) => {
                 Some(Request::PoolWait(crate::PoolWait { deadline_ms: wait.deadline_ms.min(WAIT_MS_MAX), ..wait.clone() }))
             }
+            Request::DatasetWait(wait) => {
+                Some(Request::DatasetWait(crate::DatasetWait { deadline_ms: wait.deadline_ms.min(WAIT_MS_MAX), ..wait.clone() }))
+            }
             Request::FeatureList => Some(self.clone()),
             Request::PoolUpgrade(upgrade) if upgrade.dry_run => Some(self.clone()),
             Request::Mount(mount) if *mount == crate::MountRequest::default() => Some(self.clone()),
@@ -133,6 +136,7 @@ impl Request {
             }
             Request::Info
             | Request::FeatureList
+            | Request::DatasetWait(_)
             | Request::PoolQuery(_)
             | Request::PoolIostat(_)
             | Request::PoolWait(_)

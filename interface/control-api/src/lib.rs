@@ -153,6 +153,8 @@ pub enum Request {
     DatasetPromote(DatasetPromote),
     /// `zfs rollback`.
     DatasetRollback(DatasetRollback),
+    /// `zfs wait`; answers [`Response::Busy`] with what still goes on at the deadline.
+    DatasetWait(DatasetWait),
     /// `zfs diff`; answers [`Response::Diff`].
     Diff(DiffQuery),
     /// `zfs mount`; answers [`Response::Mounts`] when nothing is named.
@@ -197,6 +199,7 @@ impl Request {
                 | Request::Userspace(_)
                 | Request::Holds(_)
                 | Request::Diff(_)
+                | Request::DatasetWait(_)
                 | Request::Direct(_)
                 | Request::ProviderList
                 | Request::IscsiList

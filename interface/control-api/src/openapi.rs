@@ -54,6 +54,7 @@ const ANSWERS: &[(&str, &str)] = &[
     ("dataset-clone", "done"),
     ("dataset-promote", "done"),
     ("dataset-rollback", "done"),
+    ("dataset-wait", "busy"),
     ("diff", "diff"),
     ("mount", "done or mounts"),
     ("unmount", "done"),

@@ -104,6 +104,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "pool: labels cleared", needs: NOTHING, run: pools::labelclear },
     Scenario { name: "pool: the dataset to boot from", needs: NOTHING, run: pools::bootfs },
     Scenario { name: "dataset: create, list, destroy", needs: NOTHING, run: datasets::life },
+    Scenario { name: "dataset: versions", needs: NOTHING, run: datasets::versions },
+    Scenario { name: "dataset: files that are to be deleted", needs: MOUNTS, run: datasets::deletions },
     Scenario { name: "dataset: properties, inheritance, refusals", needs: NOTHING, run: datasets::properties },
     Scenario { name: "dataset: volumes", needs: NOTHING, run: volumes::life },
     Scenario { name: "volumes: bytes of their files", needs: MOUNTS, run: volume_files::bytes },

@@ -16,3 +16,4 @@ pub(crate) mod properties;
 pub(crate) mod references;
 mod rollback;
 pub(crate) mod volumes;
+pub(crate) mod waiting;
