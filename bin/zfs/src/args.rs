@@ -176,6 +176,8 @@ pub enum Verb {
     Projectspace(Projectspace),
     /// Show which file systems have older versions, or upgrade them.
     Upgrade(crate::upgrade::Upgrade),
+    /// Show the projects that files and directories are charged to, or change them.
+    Project(crate::project::Project),
     /// Wait until files that were removed are deleted.
     Wait(crate::wait::Wait),
     /// Show what changed from a snapshot to a newer one, or to the file system as it is now: + added, - removed, M modified, R renamed.

@@ -12,6 +12,7 @@ mod get;
 mod holds;
 mod list;
 mod mount_zfs;
+mod project;
 mod upgrade;
 mod userspace;
 mod wait;
@@ -44,7 +45,6 @@ const LACKING: Lacking = Lacking {
         "load-key",
         "unload-key",
         "change-key",
-        "project",
         "allow",
         "unallow",
         "share",
@@ -106,6 +106,7 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::Groupspace(arguments) => userspace::run(&client, &arguments, "group"),
         Verb::Projectspace(arguments) => userspace::run(&client, &arguments.with_project(), "project"),
         Verb::Upgrade(arguments) => upgrade::run(&client, &arguments),
+        Verb::Project(arguments) => project::run(&client, &arguments),
         Verb::Wait(arguments) => wait::run(&client, &arguments),
         Verb::Diff(arguments) => diff::run(&client, &arguments),
         Verb::DirectStats(arguments) => direct_stats::run(&client, &arguments),

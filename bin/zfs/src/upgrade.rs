@@ -7,7 +7,7 @@ use control_api::{DatasetQuery, DatasetReport, DatasetSet, Failure, Request, Res
 /// Version of the file systems that are made here.
 const NEWEST: u64 = 5;
 
-/// What each version brought, from version 1 on (OpenZFS: `zfs upgrade -v`).
+/// Novelty of each version, from version 1 on (OpenZFS: `zfs upgrade -v`).
 const VERSIONS: [&str; 5] = [
     "Initial ZFS filesystem version",
     "Enhanced directory entries",

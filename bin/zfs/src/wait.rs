@@ -10,7 +10,7 @@ const STEP_MS: u64 = 5000;
 /// `zfs wait`.
 #[derive(Args, Clone, Debug)]
 pub struct Wait {
-    /// What to wait for: deleteq, the files that are to be deleted.
+    /// Activities to wait for: deleteq, the files that are to be deleted.
     #[arg(short = 't', value_delimiter = ',', value_name = "activity")]
     pub activities: Vec<String>,
     /// File system.

@@ -10,7 +10,7 @@ const WITH_FEATURES: u64 = 5000;
 /// Versions before feature flags.
 const LEGACY: std::ops::RangeInclusive<u64> = 1..=28;
 
-/// What each version brought, from version 1 on (OpenZFS: `zpool upgrade -v`).
+/// Novelty of each version, from version 1 on (OpenZFS: `zpool upgrade -v`).
 const VERSIONS: [&str; 28] = [
     "Initial ZFS version",
     "Ditto blocks (replicated metadata)",

@@ -64,6 +64,7 @@ impl Request {
             | Request::DatasetClone(_)
             | Request::DatasetPromote(_)
             | Request::DatasetRollback(_)
+            | Request::Project(_)
             | Request::Diff(_)
             | Request::Unmount(_)
             | Request::ProviderList
@@ -124,6 +125,7 @@ impl Request {
             Request::DatasetPromote(request) => format!("cannot promote '{}'", request.name),
             Request::DatasetRollback(request) => format!("cannot rollback to '{}'", request.name),
             // OpenZFS's command asks for its snapshot first, or for the differences.
+            Request::Project(request) => format!("cannot look at projects of files in '{}'", request.mountpoint),
             Request::Diff(_) => "Unable to obtain diffs".to_string(),
             Request::Mount(request) => pools("mount", request.name.as_slice()),
             Request::Unmount(request) => pools("unmount", request.target.as_slice()),
@@ -177,6 +179,7 @@ mod tests {
             Request::Release(SnapshotHold::default()),
             Request::Bookmark(BookmarkCreate::default()),
             Request::Diff(DiffQuery::default()),
+            Request::Project(ProjectRequest::default()),
             Request::ProviderList,
             Request::IscsiList,
             Request::NbdList,

@@ -17,6 +17,7 @@ mod nbd;
 #[cfg(test)]
 mod openapi;
 mod pool;
+mod project;
 mod property;
 mod provider;
 mod reference;
@@ -38,6 +39,7 @@ pub use iscsi::*;
 pub use names::{Named, name_objection, new_pool_name_objection, pool_name_objection};
 pub use nbd::*;
 pub use pool::*;
+pub use project::*;
 pub use property::{Property, Source, Value};
 pub use provider::*;
 pub use reference::*;
@@ -155,6 +157,8 @@ pub enum Request {
     DatasetRollback(DatasetRollback),
     /// `zfs wait`; answers [`Response::Busy`] with what still goes on at the deadline.
     DatasetWait(DatasetWait),
+    /// `zfs project`; answers [`Response::Projects`], for each file.
+    Project(ProjectRequest),
     /// `zfs diff`; answers [`Response::Diff`].
     Diff(DiffQuery),
     /// `zfs mount`; answers [`Response::Mounts`] when nothing is named.
@@ -270,6 +274,8 @@ pub enum Response {
     Owners(Vec<OwnerReport>),
     /// Holds on snapshots.
     Holds(Vec<HoldsReport>),
+    /// Projects of files, in the order of the request.
+    Projects(Vec<ProjectReport>),
     /// Differences between two states of a file system.
     Diff(DiffReport),
     /// Mounted file systems.

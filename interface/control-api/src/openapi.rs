@@ -55,6 +55,7 @@ const ANSWERS: &[(&str, &str)] = &[
     ("dataset-promote", "done"),
     ("dataset-rollback", "done"),
     ("dataset-wait", "busy"),
+    ("project", "projects"),
     ("diff", "diff"),
     ("mount", "done or mounts"),
     ("unmount", "done"),

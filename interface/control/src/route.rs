@@ -1,7 +1,7 @@
 //! Which of the daemon's parts does what a request asks for.
 
 use crate::control::Control;
-use crate::dataset::{diff, effects, listing, owners, references, waiting};
+use crate::dataset::{diff, effects, listing, owners, projects, references, waiting};
 use crate::device::labels;
 use crate::pool::{create, import, lifecycle, properties, queries, reguid, scrub, sweeps, upgrade};
 use crate::report::direct;
@@ -68,6 +68,7 @@ impl Control {
             Request::DatasetPromote(request) => self.datasets.promote(request),
             Request::DatasetRollback(request) => self.datasets.roll_back(request),
             Request::DatasetWait(request) => waiting::wait(&self.exec, &self.pools, request),
+            Request::Project(request) => projects::projects(&self.pools, request),
             Request::Diff(query) => diff::diff(&self.pools, query),
             Request::Mount(request) => self.mounter.mount(request),
             Request::Unmount(request) => self.unmounter.unmount(request),

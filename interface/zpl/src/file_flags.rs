@@ -40,6 +40,9 @@ const DOS: u64 = flag::IMMUTABLE
 const FSXATTR_BYTES: usize = 28;
 const PROJECT_AT: usize = 12;
 
+/// Flag of a directory whose new files get its project, as stored (OpenZFS: `ZFS_PROJINHERIT`).
+pub const PROJECT_INHERIT: u64 = flag::PROJINHERIT;
+
 /// Flags to set and to clear, as stored, and a new project.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlagChange {

@@ -57,7 +57,7 @@ pub use data::{Allocate, FILE_BYTES_MAX, ReadThen, WriteData, WriteThen, set_rep
 pub use diff::{DiffError, DiffKind, Difference, diff};
 pub use entries::{Dirent, Listed};
 pub use error::{Why, ZplError};
-pub use file_flags::FlagChange;
+pub use file_flags::{FlagChange, PROJECT_INHERIT};
 pub use fs::Zfs;
 pub use fuse_fs::ZplFuse;
 pub use kernel::Remembered;

@@ -12,6 +12,7 @@ pub(crate) mod following;
 pub(crate) mod listing;
 pub(crate) mod names;
 pub(crate) mod owners;
+pub(crate) mod projects;
 pub(crate) mod properties;
 pub(crate) mod references;
 mod rollback;
