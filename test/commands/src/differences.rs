@@ -32,6 +32,7 @@ pub fn diff(world: &World) -> Result<(), Failure> {
     std::fs::write(path("changed"), "otherwise")?;
     std::fs::hard_link(path("linked"), path("second"))?;
     std::os::unix::fs::symlink("changed", path("a b"))?;
+    world.ok("zfs wait tank/a")?;
     let all = ["M\t%/", "M\t%/dir", "-\t%/removed", "R\t%/renamed -> %/dir/again", "M\t%/changed", "M\t%/linked\t(+1)", "+\t%/a b"];
     prints(world, "zfs diff -h tank/a@1", &place, &all)?;
     world.ok("zfs list -H -o name -t snapshot tank/a")?.prints("tank/a@1")?;

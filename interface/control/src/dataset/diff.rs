@@ -2,20 +2,21 @@
 //!
 //! A file system that is in use is compared by a snapshot that is taken for that and destroyed at the end, as OpenZFS does.
 
-use crate::dataset::datasets::kind_of;
+use crate::dataset::datasets::{NOT_APPLICABLE, pool_of_filesystem};
 use crate::dataset::destroying::once_nobody_looks;
 use crate::dataset::names::filesystem_of;
 use crate::failure::{self, because};
 use crate::pool::{OpenPool, Pools};
 use control_api::{DiffEntry, DiffQuery, DiffReport, ErrorKind, Failure, Named, Response, name_objection, text_of_bytes};
-use dsl::prop::table;
 use dsl::{DatasetHandle, DslError};
 use zpl::{DiffKind, Difference};
 
 /// Words for a comparison that fails as a whole (OpenZFS's).
 const OBTAIN: &str = "Unable to obtain diffs";
-/// Words for what cannot be compared because of its kind (OpenZFS's).
-const NOT_APPLICABLE: &str = "operation not applicable to datasets of this type";
+/// Nanoseconds that a comparison waits for files that were just removed: the kernel lets go of them a moment later.
+const REMOVED_NS: u64 = 200_000_000;
+/// Nanoseconds between two looks at them.
+const LOOK_NS: u64 = 5_000_000;
 
 /// States that a request names.
 #[derive(Debug, PartialEq)]
@@ -58,13 +59,7 @@ fn parts(name: &str) -> (&str, &str) {
 
 /// Answers `zfs diff`.
 pub(crate) fn diff(pools: &Pools, query: &DiffQuery) -> Result<Response, Failure> {
-    let opened = filesystem_of(query.full_name());
-    let pool = pools.pool_of(opened, "open")?;
-    let handle = pool.dsl().hold(opened).map_err(|error| failure::dataset("open", opened, &error))?;
-    if kind_of(&handle) != table::FILESYSTEM {
-        return Err(because(ErrorKind::Invalid, format!("cannot open '{opened}'"), NOT_APPLICABLE));
-    }
-    drop(handle);
+    let pool = pool_of_filesystem(pools, filesystem_of(query.full_name()))?;
     let compared = Compared::of(query)?;
     let of_clone = filesystem_of(&compared.from) != compared.dataset;
     if of_clone && !pool.dsl().hold(&compared.dataset).and_then(|handle| handle.origin()).is_ok_and(|origin| origin.is_some()) {
@@ -90,7 +85,12 @@ pub(crate) fn diff(pools: &Pools, query: &DiffQuery) -> Result<Response, Failure
 
 /// Takes the snapshot of a file system as it is now, and returns its full name.
 fn take(pool: &OpenPool, dataset: &str) -> Result<String, Failure> {
-    let name = format!("{dataset}@zfs-diff-{}-{:016x}", std::process::id(), pool.pool().exec().now_ns());
+    let exec = pool.pool().exec();
+    let until = exec.now_ns().saturating_add(REMOVED_NS);
+    while exec.now_ns() < until && pool.mounts.mounted(dataset).is_some_and(|mounted| mounted.zfs().unlinked() > 0) {
+        exec.sleep_ns(LOOK_NS);
+    }
+    let name = format!("{dataset}@zfs-diff-{}-{:016x}", std::process::id(), exec.now_ns());
     pool.mounts.flush(std::iter::once(dataset))?;
     pool.dsl().snapshot(std::slice::from_ref(&name), Vec::new()).map_err(|error| Failure {
         what: format!("Cannot create just-in-time snapshot of '{dataset}'"),

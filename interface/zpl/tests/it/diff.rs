@@ -8,7 +8,7 @@ use pool::Pool;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use vdev::TopKind;
-use zpl::{DiffKind, Difference, Fields, NewNode, Node, Place, RenameMode, SetAttrs, Settings, Zfs, diff};
+use zpl::{DiffKind, Difference, Fields, Listed, NewNode, Node, Place, RenameMode, SetAttrs, Settings, Zfs, diff};
 
 const FS: &str = "zpltest/fs";
 /// Index of the change time in [`Fields::times`].
@@ -36,7 +36,7 @@ fn take(pool: &Pool, name: &str) -> Snapshot {
         let node = zfs.node(object).expect("a node");
         let fields = node.fields();
         if fields.is_directory() {
-            let mut note = |listed: zpl::Listed<'_>| {
+            let mut note = |listed: Listed<'_>| {
                 let name = String::from_utf8_lossy(listed.name).into_owned();
                 if name != "." && name != ".." {
                     left.push((listed.dirent.object, format!("{path}/{name}")));
