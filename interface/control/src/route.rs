@@ -7,7 +7,8 @@ use crate::pool::{create, import, lifecycle, properties, queries, reguid, scrub,
 use crate::report::direct;
 use crate::requests::done;
 use control_api::{
-    DatasetCreate, DatasetSet, Failure, InjectAdd, PoolClear, PoolSet, ProviderLoad, ProviderReport, ProviderUnload, Request, Response,
+    DatasetClone, DatasetCreate, DatasetSet, Failure, InjectAdd, PoolClear, PoolCreate, PoolImport, PoolSet, ProviderLoad, ProviderReport,
+    ProviderUnload, Request, Response,
 };
 
 impl Control {
@@ -16,17 +17,11 @@ impl Control {
             Request::Info => Ok(Response::Info(self.info())),
             // The daemon's main loop does what these are about.
             Request::Stop | Request::Upgrade(_) => Ok(done()),
-            Request::PoolCreate(request) => {
-                let what = || format!("cannot create '{}'", request.pool);
-                effects::around(what, effects::of_creation(request), || create::create(&self.intake, request))
-            }
+            Request::PoolCreate(request) => self.create_pool(request),
             Request::PoolDestroy(target) => self.closer.destroy(target),
             Request::PoolExport(target) => self.closer.export(target),
             Request::PoolImportScan(search) => import::scan(&self.intake, search),
-            Request::PoolImport(request) => {
-                let what = || request.pool.as_ref().map_or_else(|| "cannot import".to_string(), |word| format!("cannot import '{word}'"));
-                effects::around(what, effects::of_pool(&request.properties), || import::import(&self.intake, request))
-            }
+            Request::PoolImport(request) => self.import_pool(request),
             Request::PoolQuery(query) => queries::query(&self.pools, query),
             Request::PoolSet(request) => self.set_pool(request),
             Request::PoolReguid(request) => reguid::reguid(&self.pools, &self.file, request),
@@ -61,10 +56,7 @@ impl Control {
             Request::Release(request) => references::release(&self.pools, request),
             Request::Holds(query) => references::holds(&self.pools, query),
             Request::Bookmark(request) => references::bookmark(&self.pools, request),
-            Request::DatasetClone(request) => {
-                let what = || format!("cannot create '{}'", request.name);
-                effects::around(what, effects::of_dataset(&request.properties), || self.datasets.clone_snapshot(request))
-            }
+            Request::DatasetClone(request) => self.clone_dataset(request),
             Request::DatasetPromote(request) => self.datasets.promote(request),
             Request::DatasetRollback(request) => self.datasets.roll_back(request),
             Request::DatasetWait(request) => waiting::wait(&self.exec, &self.pools, request),
@@ -82,6 +74,24 @@ impl Control {
             Request::IscsiChap(request) => self.portal.chap(request),
             Request::NbdList => Ok(self.nbd.report()),
         }
+    }
+
+    /// Makes a pool.
+    fn create_pool(&self, request: &PoolCreate) -> Result<Response, Failure> {
+        let what = || format!("cannot create '{}'", request.pool);
+        effects::around(what, effects::of_creation(request), || create::create(&self.intake, request))
+    }
+
+    /// Imports pools.
+    fn import_pool(&self, request: &PoolImport) -> Result<Response, Failure> {
+        let what = || request.pool.as_ref().map_or_else(|| "cannot import".to_string(), |word| format!("cannot import '{word}'"));
+        effects::around(what, effects::of_pool(&request.properties), || import::import(&self.intake, request))
+    }
+
+    /// Makes a clone of a snapshot.
+    fn clone_dataset(&self, request: &DatasetClone) -> Result<Response, Failure> {
+        let what = || format!("cannot create '{}'", request.name);
+        effects::around(what, effects::of_dataset(&request.properties), || self.datasets.clone_snapshot(request))
     }
 
     /// Sets a property of a pool.
