@@ -129,7 +129,7 @@ impl State {
             Some(Some(fields)) => fields,
         };
         let on_queue = match &self.unlinked {
-            Some(set) => set.try_lookup_u64(format!("{object:x}"))?.is_some(),
+            Some(set) => set.contains_int(object)?,
             None => false,
         };
         let path = if on_queue { Some(ON_DELETE_QUEUE.to_vec()) } else { self.path(object, fields)? };
