@@ -3,6 +3,7 @@
 // `println!` panics when its reader is gone: see `cli::print`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod allow;
 mod args;
 mod bookmark;
 mod columns;
@@ -45,7 +46,6 @@ const LACKING: Lacking = Lacking {
         "load-key",
         "unload-key",
         "change-key",
-        "allow",
         "unallow",
         "share",
         "unshare",
@@ -53,7 +53,7 @@ const LACKING: Lacking = Lacking {
         "zone",
         "unzone",
     ],
-    options: &[("mount", &["f", "l"]), ("unmount", &["u"])],
+    options: &[("mount", &["f", "l"]), ("unmount", &["u"]), ("allow", &["l", "d", "u", "g", "e", "c", "s"])],
 };
 
 fn run(verb: Verb) -> Result<u8, Stop> {
@@ -107,6 +107,7 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::Projectspace(arguments) => userspace::run(&client, &arguments.with_project(), "project"),
         Verb::Upgrade(arguments) => upgrade::run(&client, &arguments),
         Verb::Project(arguments) => project::run(&client, &arguments),
+        Verb::Allow { words } => allow::run(&client, &words),
         Verb::Wait(arguments) => wait::run(&client, &arguments),
         Verb::Diff(arguments) => diff::run(&client, &arguments),
         Verb::DirectStats(arguments) => direct_stats::run(&client, &arguments),

@@ -11,7 +11,7 @@ impl Request {
     pub fn for_everyone(&self) -> Option<Request> {
         match self {
             Request::PoolQuery(query) => Some(Request::PoolQuery(crate::PoolQuery { errors: false, ..query.clone() })),
-            Request::PoolIostat(_) | Request::DatasetQuery(_) | Request::Holds(_) => Some(self.clone()),
+            Request::PoolIostat(_) | Request::DatasetQuery(_) | Request::Holds(_) | Request::Allow(_) => Some(self.clone()),
             Request::PoolWait(wait) => {
                 Some(Request::PoolWait(crate::PoolWait { deadline_ms: wait.deadline_ms.min(WAIT_MS_MAX), ..wait.clone() }))
             }
@@ -138,6 +138,7 @@ impl Request {
             }
             Request::Info
             | Request::FeatureList
+            | Request::Allow(_)
             | Request::DatasetWait(_)
             | Request::PoolQuery(_)
             | Request::PoolIostat(_)

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod allow;
 mod dataset;
 mod diff;
 mod direct;
@@ -29,6 +30,7 @@ mod sweep;
 mod upgrade;
 mod vdev;
 
+pub use allow::*;
 pub use dataset::*;
 pub use diff::*;
 pub use direct::*;
@@ -155,6 +157,8 @@ pub enum Request {
     DatasetPromote(DatasetPromote),
     /// `zfs rollback`.
     DatasetRollback(DatasetRollback),
+    /// `zfs allow` of a dataset; answers [`Response::Allowed`], the dataset's own permissions first.
+    Allow(AllowQuery),
     /// `zfs wait`; answers [`Response::Busy`] with what still goes on at the deadline.
     DatasetWait(DatasetWait),
     /// `zfs project`; answers [`Response::Projects`], for each file.
@@ -203,6 +207,7 @@ impl Request {
                 | Request::Userspace(_)
                 | Request::Holds(_)
                 | Request::Diff(_)
+                | Request::Allow(_)
                 | Request::DatasetWait(_)
                 | Request::Direct(_)
                 | Request::ProviderList
@@ -274,6 +279,8 @@ pub enum Response {
     Owners(Vec<OwnerReport>),
     /// Holds on snapshots.
     Holds(Vec<HoldsReport>),
+    /// Permissions that were delegated at a dataset and above it.
+    Allowed(Vec<AllowReport>),
     /// Projects of files, in the order of the request.
     Projects(Vec<ProjectReport>),
     /// Differences between two states of a file system.

@@ -54,6 +54,7 @@ const ANSWERS: &[(&str, &str)] = &[
     ("dataset-clone", "done"),
     ("dataset-promote", "done"),
     ("dataset-rollback", "done"),
+    ("allow", "allowed"),
     ("dataset-wait", "busy"),
     ("project", "projects"),
     ("diff", "diff"),

@@ -79,6 +79,7 @@ pub(crate) fn about(request: &Request) -> About<'_> {
         Request::DatasetQuery(query) if !all(&query.names) => &query.names,
         Request::Userspace(query) => std::slice::from_ref(&query.name),
         Request::Holds(query) => std::slice::from_ref(&query.name),
+        Request::Allow(query) => std::slice::from_ref(&query.name),
         Request::DatasetWait(query) => std::slice::from_ref(&query.name),
         Request::Diff(query) => return About::Pools(vec![pool_of(query.full_name())]),
         Request::PoolUpgrade(query) => std::slice::from_ref(&query.pool),

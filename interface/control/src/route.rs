@@ -1,7 +1,7 @@
 //! Which of the daemon's parts does what a request asks for.
 
 use crate::control::Control;
-use crate::dataset::{diff, effects, listing, owners, projects, references, waiting};
+use crate::dataset::{allow, diff, effects, listing, owners, projects, references, waiting};
 use crate::device::labels;
 use crate::pool::{create, import, lifecycle, properties, queries, reguid, scrub, sweeps, upgrade};
 use crate::report::direct;
@@ -59,6 +59,7 @@ impl Control {
             Request::DatasetClone(request) => self.clone_dataset(request),
             Request::DatasetPromote(request) => self.datasets.promote(request),
             Request::DatasetRollback(request) => self.datasets.roll_back(request),
+            Request::Allow(query) => allow::allowed(&self.pools, query),
             Request::DatasetWait(request) => waiting::wait(&self.exec, &self.pools, request),
             Request::Project(request) => projects::projects(&self.pools, request),
             Request::Diff(query) => diff::diff(&self.pools, query),

@@ -44,7 +44,8 @@ mod tests;
 pub use error::DslError;
 pub use handle::{DatasetHandle, DatasetSpace};
 pub use pool::{
-    BookmarkEntry, CreateDataset, DatasetInit, DslPool, FailedLog, IntentLogs, LostLogs, Mos, PendingLogs, SnapshotEntry, UserHold,
+    BookmarkEntry, CreateDataset, DatasetInit, Delegation, DslPool, FailedLog, IntentLogs, LostLogs, Mos, PendingLogs, SnapshotEntry,
+    UserHold,
 };
 pub use ports::{HistoryEvent, PoolServices, PoolSpace};
 pub use prop::{PropEntry, PropSource, PropValue};

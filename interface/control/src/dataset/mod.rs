@@ -1,5 +1,6 @@
 //! Datasets: their properties, their names, what is done to them.
 
+pub(crate) mod allow;
 pub(crate) mod asked;
 mod clearing;
 mod clones;

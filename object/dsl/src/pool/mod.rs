@@ -9,6 +9,7 @@
 mod bookmarks;
 mod bptree;
 mod create;
+mod delegations;
 mod destroy;
 mod facts;
 mod freeing;
@@ -29,6 +30,7 @@ mod verbs;
 
 pub use bookmarks::BookmarkEntry;
 pub use create::{CreateDataset, DatasetInit};
+pub use delegations::Delegation;
 pub use facts::SnapshotEntry;
 pub use holds::UserHold;
 pub use intent::FailedLog;
