@@ -3,7 +3,7 @@
 //! A directory's table leads from whom to a table whose names are the permissions. Whom is a letter for the kind (`u`ser, `g`roup, `e`veryone,
 //! `c`reator, `s`et; large where the permissions are sets), one for the place (`l`ocal, `d`escendants, `-`), a `$` and the number or name.
 
-use super::DslPool;
+use super::tree::Tree;
 use crate::DslError;
 
 /// Permissions that somebody has.
@@ -15,43 +15,36 @@ pub struct Delegation {
     pub permissions: Vec<String>,
 }
 
-impl DslPool {
-    /// Permissions that were delegated at a dataset and above it, by the full names of the datasets that have some; its own come first
-    /// (OpenZFS: `dsl_deleg_get`).
-    ///
-    /// # Errors
-    /// [`DslError::NotFound`], those of reading the MOS.
-    pub fn delegations(&self, name: &str) -> Result<Vec<(String, Vec<Delegation>)>, DslError> {
-        let _config = self.config();
-        let mut found = Vec::new();
-        let mut next = Some(self.tree.find_dir(name)?);
-        while let Some(dir) = next {
-            let table = dir.phys().dd_deleg_zapobj;
-            if table != 0 {
-                found.push((dir.full_name(), self.delegations_in(table)?));
-            }
-            next = dir.parent();
+/// Permissions that were delegated at a dataset and above it, by the full names of the datasets that have some; its own come first.
+pub(super) fn above(tree: &Tree, name: &str) -> Result<Vec<(String, Vec<Delegation>)>, DslError> {
+    let mut found = Vec::new();
+    let mut next = Some(tree.find_dir(name)?);
+    while let Some(dir) = next {
+        let table = dir.phys().dd_deleg_zapobj;
+        if table != 0 {
+            found.push((dir.full_name(), of_table(tree, table)?));
         }
-        Ok(found)
+        next = dir.parent();
     }
+    Ok(found)
+}
 
-    fn delegations_in(&self, table: u64) -> Result<Vec<Delegation>, DslError> {
-        let mut sets = Vec::new();
-        self.tree.meta.zap(table)?.for_each(|entry| {
-            sets.push((String::from_utf8_lossy(&entry.name).into_owned(), entry.first_integer));
+fn of_table(tree: &Tree, table: u64) -> Result<Vec<Delegation>, DslError> {
+    let mut sets = Vec::new();
+    tree.meta.zap(table)?.for_each(|entry| {
+        sets.push((String::from_utf8_lossy(&entry.name).into_owned(), entry.first_integer));
+        Ok(())
+    })?;
+    let mut found = Vec::new();
+    for (who, set) in sets {
+        let mut permissions = Vec::new();
+        tree.meta.zap(set)?.for_each(|entry| {
+            permissions.push(String::from_utf8_lossy(&entry.name).into_owned());
             Ok(())
         })?;
-        let mut found = Vec::new();
-        for (who, set) in sets {
-            let mut permissions = Vec::new();
-            self.tree.meta.zap(set)?.for_each(|entry| {
-                permissions.push(String::from_utf8_lossy(&entry.name).into_owned());
-                Ok(())
-            })?;
-            permissions.sort();
-            found.push(Delegation { who, permissions });
-        }
-        found.sort_by(|a, b| a.who.cmp(&b.who));
-        Ok(found)
+        permissions.sort();
+        found.push(Delegation { who, permissions });
     }
+    found.sort_by(|a, b| a.who.cmp(&b.who));
+    Ok(found)
 }

@@ -247,6 +247,16 @@ impl DslPool {
         self.holds.list(found.first().ok_or(DslError::NotFound)?)
     }
 
+    /// Permissions that were delegated at a dataset and above it, by the full names of the datasets that have some; its own come first
+    /// (OpenZFS: `dsl_deleg_get`).
+    ///
+    /// # Errors
+    /// [`DslError::NotFound`], those of reading the MOS.
+    pub fn delegations(&self, name: &str) -> Result<Vec<(String, Vec<Delegation>)>, DslError> {
+        let _config = self.config();
+        delegations::above(&self.tree, name)
+    }
+
     /// Bytes of the pool that may be taken when a block of an intent log is that lies among data.
     pub fn bytes_with_logs(&self) -> u64 {
         self.space.bytes_with_logs()
