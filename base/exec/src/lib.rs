@@ -34,11 +34,11 @@ pub type Job = Box<dyn FnOnce() + Send + 'static>;
 /// Purpose of a job; executors may give each class its own queue and priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum TaskClass {
-    /// Completion of a device I/O, and anything an interactive operation waits for.
+    /// Completion of a device I/O that somebody may wait for, and anything else an interactive operation waits for.
     Interrupt,
     /// Reads issued on behalf of users.
     Read,
-    /// Work of writes: compress, checksum, parity, allocate, issue.
+    /// Work of writes: compress, checksum, parity, allocate, issue; the ends of those of transaction groups.
     Write,
     /// Frees and other deferred work.
     Free,

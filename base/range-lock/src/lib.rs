@@ -36,7 +36,8 @@ pub struct RangeGuard {
 }
 
 impl RangeLock {
-    fn try_lock(&self, range: &Range<u64>, writer: bool) -> Option<u64> {
+    /// Ticket of a range that is held from now on; None when somebody holds a clashing one.
+    fn enter(&self, range: &Range<u64>, writer: bool) -> Option<u64> {
         let mut state = self.state.lock();
         let clash = |held: &Held| (writer || held.writer) && held.range.start < range.end && range.start < held.range.end;
         if state.held.iter().any(clash) {
@@ -48,17 +49,23 @@ impl RangeLock {
         Some(ticket)
     }
 
+    /// Locks a range as [`RangeLock::lock`] does, without waiting: None when somebody holds a clashing one.
+    pub fn try_lock(self: &Arc<Self>, range: Range<u64>, writer: bool) -> Option<RangeGuard> {
+        let ticket = self.enter(&range, writer)?;
+        Some(RangeGuard { lock: self.clone(), ticket })
+    }
+
     /// Locks a range of bytes, shared among readers or for one `writer`; waits until nobody holds a clashing one.
     pub fn lock(self: &Arc<Self>, exec: &Exec, range: Range<u64>, writer: bool) -> RangeGuard {
-        if let Some(ticket) = self.try_lock(&range, writer) {
-            return RangeGuard { lock: self.clone(), ticket };
+        if let Some(guard) = self.try_lock(range.clone(), writer) {
+            return guard;
         }
         self.state.lock().waiting += 1;
         let got = Mutex::new(None);
         self.freed.wait_until(exec, &|| {
             let mut got = got.lock();
             if got.is_none() {
-                *got = self.try_lock(&range, writer);
+                *got = self.enter(&range, writer);
             }
             got.is_some()
         });
@@ -92,10 +99,23 @@ mod tests {
         let exec: exec::Exec = Arc::new(exec::Inline::new(1));
         let first = lock.lock(&exec, 0..10, false);
         let second = lock.lock(&exec, 5..20, false);
-        assert!(lock.try_lock(&(8..9), true).is_none());
-        assert!(lock.try_lock(&(20..30), true).is_some());
+        assert!(lock.enter(&(8..9), true).is_none());
+        assert!(lock.enter(&(20..30), true).is_some());
         drop((first, second));
-        assert!(lock.try_lock(&(8..9), true).is_some());
-        assert!(lock.try_lock(&(0..100), false).is_none());
+        assert!(lock.enter(&(8..9), true).is_some());
+        assert!(lock.enter(&(0..100), false).is_none());
+    }
+
+    /// If this fails, who must not wait reads what is half written, or keeps a writer out for ever.
+    #[test]
+    fn who_does_not_wait_gets_only_what_nobody_clashes_with() {
+        let lock: Arc<RangeLock> = Arc::default();
+        let exec: exec::Exec = Arc::new(exec::Inline::new(1));
+        let writer = lock.lock(&exec, 0..10, true);
+        assert!(lock.try_lock(9..20, false).is_none());
+        let reader = lock.try_lock(10..20, false).expect("nobody clashes");
+        assert!(lock.try_lock(15..16, true).is_none() && lock.try_lock(15..16, false).is_some());
+        drop((writer, reader));
+        assert!(lock.try_lock(0..20, true).is_some(), "it is let go with its guard");
     }
 }

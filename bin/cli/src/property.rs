@@ -275,8 +275,12 @@ pub fn canonical(table: &'static [Described], word: &str) -> Result<String, Stop
     }
 }
 
-/// True for a property of datasets that is worked out only when it is named: `written@SNAPSHOT`, `userused@USER` and their kind.
+/// True for a property of datasets that is worked out only when it is named: `written@SNAPSHOT`, `written#BOOKMARK`, `userused@USER` and their
+/// kind.
 pub fn is_asked(word: &str) -> bool {
+    if word.strip_prefix("written#").is_some_and(|bookmark| !bookmark.is_empty()) {
+        return true;
+    }
     let Some((kind, whose)) = word.split_once('@') else { return false };
     let owner = ["user", "group", "project"].into_iter().find_map(|who| kind.strip_prefix(who));
     // Of nobody there is no value, which is what OpenZFS shows, too.
@@ -321,7 +325,10 @@ mod tests {
         assert_eq!(canonical(POOL, "frag").expect("heading"), "fragmentation");
         assert_eq!(canonical(DATASET, "com.example:x").expect("user property"), "com.example:x");
         assert_eq!(canonical(DATASET, "written@a").expect("asked"), "written@a");
-        assert!(canonical(DATASET, "used@a").is_err() && canonical(DATASET, "written@").is_err());
+        assert_eq!(canonical(DATASET, "written#a").expect("asked"), "written#a");
+        assert!(
+            canonical(DATASET, "used@a").is_err() && canonical(DATASET, "written@").is_err() && canonical(DATASET, "written#").is_err()
+        );
         assert_eq!(canonical(DATASET, "userused@").expect("nobody's"), "userused@");
         assert_eq!(with_number("userobjused@root"), "userobjused@0");
         assert!(matches!(canonical(DATASET, "nosuch"), Err(Stop::Usage(why)) if why == "bad property list: invalid property 'nosuch'"));

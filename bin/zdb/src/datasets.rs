@@ -103,7 +103,18 @@ pub fn dump_pool(dump: &mut Dump<'_>, pool: &Pool) -> u8 {
         }
         Err(error) => dump.damage(format_args!("the root dataset: {error}")),
     }
+    dump_deleted_livelists(dump, &mos, &mut used);
     dump_features(dump, pool, &used)
+}
+
+/// Shows the livelists of destroyed clones, whose blocks wait to be freed, and counts them (OpenZFS: `deleted_livelists_dump_mos`).
+fn dump_deleted_livelists(dump: &mut Dump<'_>, mos: &Arc<Objset>, used: &mut Used) {
+    if let Ok(Some(queue)) = Zap::hold(mos, DIRECTORY).and_then(|zap| zap.try_lookup_u64("com.delphix:deleted_clones")) {
+        for (_, list) in entries(mos, queue) {
+            used.add("com.delphix:livelist");
+            objset::dump_deadlist(dump, mos, list, "Deleted Livelist");
+        }
+    }
 }
 
 /// Shows the blocks that wait to be freed.

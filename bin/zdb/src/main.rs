@@ -65,7 +65,7 @@ const USAGE: &str = "Usage:\tzdb [-AbcCdDFGhiLMNPsuvXYy] [-e [-p <path> ...]] [-
     -U --cachefile     the cache file
     -v --verbose       every other option as if given once more
     -X --extreme-rewind     accepted, as -F
-    -y --livelist      accepted: pools with livelists are not opened
+    -y --livelist      accepted: livelists are not checked by themselves
     -Y --all-reconstruction accepted: blocks are reconstructed in all ways anyway
 ";
 

@@ -37,7 +37,7 @@ pub enum Verb {
         /// Children too.
         #[arg(short)]
         recursive: bool,
-        /// Go back to the received value; there are none yet, so this inherits too.
+        /// Go back to the received value, if there is one.
         #[arg(short = 'S')]
         received: bool,
         /// Property.
@@ -131,6 +131,11 @@ pub enum Verb {
         #[arg(value_name = "snapshot", long_help = "dataset argument")]
         name: String,
     },
+    /// Write a snapshot, or what changed since an earlier one, to the standard output as a stream.
+    Send(crate::send::SendArguments),
+    /// Make a snapshot, and what leads to it, out of a stream on standard input; nobody sees anything of it before all of it is there.
+    #[command(visible_alias = "recv")]
+    Receive(Receive),
     /// Mount file systems, or list what is mounted.
     Mount {
         /// All.
@@ -313,6 +318,50 @@ pub struct DirectStats {
     /// Files (by path), file systems.
     #[arg(required = true, value_name = "file|filesystem", long_help = "file or filesystem argument")]
     pub targets: Vec<String>,
+}
+
+/// `zfs receive`.
+#[derive(Debug, Args)]
+pub struct Receive {
+    /// Say what is received.
+    #[arg(short)]
+    pub verbose: bool,
+    /// Unmount by force.
+    #[arg(short = 'M')]
+    pub force_unmount: bool,
+    /// Only say what would be received.
+    #[arg(short = 'n')]
+    pub dry_run: bool,
+    /// Keep what came when the stream is interrupted, so that it can be resumed.
+    #[arg(short = 's')]
+    pub resumable: bool,
+    /// Go back to the snapshot that the stream goes on from; of a package destroy what the sender has no more.
+    #[arg(short = 'F')]
+    pub force: bool,
+    /// Take no holds from the stream; none are taken yet, so this changes nothing.
+    #[arg(short = 'h')]
+    pub no_holds: bool,
+    /// Do not mount.
+    #[arg(short = 'u')]
+    pub no_mount: bool,
+    /// Receive below the name given, at the sent name without its pool.
+    #[arg(short = 'd')]
+    pub without_pool: bool,
+    /// Receive below the name given, at the last part of the sent name.
+    #[arg(short = 'e')]
+    pub last: bool,
+    /// Give up what an interrupted receive left of this file system or volume, and receive nothing.
+    #[arg(short = 'A', value_name = "<filesystem|volume>")]
+    pub abort: Option<String>,
+    /// Set this property, whatever the stream says; origin=snapshot makes a clone of that out of a full stream.
+    #[arg(short = 'o', value_name = "property=value")]
+    pub properties: Vec<String>,
+    /// Do not take this property from the stream.
+    #[arg(short = 'x', value_name = "property")]
+    pub excluded: Vec<String>,
+    /// File system, volume, or snapshot to make.
+    #[arg(value_name = "filesystem|volume|snapshot", long_help = "snapshot argument")]
+    pub name: Option<String>,
 }
 
 /// `zfs create`.

@@ -9,6 +9,7 @@ mod keeper;
 mod line;
 mod place;
 mod server;
+mod streaming;
 mod supervisor;
 
 use clap::Parser;

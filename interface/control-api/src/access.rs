@@ -12,13 +12,10 @@ impl Request {
         match self {
             Request::PoolQuery(query) => Some(Request::PoolQuery(crate::PoolQuery { errors: false, ..query.clone() })),
             Request::PoolIostat(_) | Request::DatasetQuery(_) | Request::Holds(_) | Request::Allow(_) => Some(self.clone()),
+            Request::FeatureList => Some(self.clone()),
             Request::PoolWait(wait) => {
                 Some(Request::PoolWait(crate::PoolWait { deadline_ms: wait.deadline_ms.min(WAIT_MS_MAX), ..wait.clone() }))
             }
-            Request::DatasetWait(wait) => {
-                Some(Request::DatasetWait(crate::DatasetWait { deadline_ms: wait.deadline_ms.min(WAIT_MS_MAX), ..wait.clone() }))
-            }
-            Request::FeatureList => Some(self.clone()),
             Request::PoolUpgrade(upgrade) if upgrade.dry_run => Some(self.clone()),
             Request::Mount(mount) if *mount == crate::MountRequest::default() => Some(self.clone()),
             Request::Direct(query) if !query.targets.iter().any(|target| matches!(target, DirectTarget::File { .. })) => Some(self.clone()),
@@ -65,7 +62,11 @@ impl Request {
             | Request::DatasetPromote(_)
             | Request::DatasetRollback(_)
             | Request::Project(_)
+            | Request::DatasetWait(_)
             | Request::Diff(_)
+            | Request::Send(_)
+            | Request::SendPlan(_)
+            | Request::Receive(_)
             | Request::Unmount(_)
             | Request::ProviderList
             | Request::ProviderLoad(_)
@@ -124,9 +125,11 @@ impl Request {
             Request::DatasetClone(request) => format!("cannot create '{}'", request.name),
             Request::DatasetPromote(request) => format!("cannot promote '{}'", request.name),
             Request::DatasetRollback(request) => format!("cannot rollback to '{}'", request.name),
-            // OpenZFS's command asks for its snapshot first, or for the differences.
             Request::Project(request) => format!("cannot look at projects of files in '{}'", request.mountpoint),
+            Request::DatasetWait(request) => format!("cannot wait for '{}'", request.name),
             Request::Diff(_) => "Unable to obtain diffs".to_string(),
+            Request::Send(request) | Request::SendPlan(request) => format!("warning: cannot send '{}'", request.name),
+            Request::Receive(_) => "cannot receive".to_string(),
             Request::Mount(request) => pools("mount", request.name.as_slice()),
             Request::Unmount(request) => pools("unmount", request.target.as_slice()),
             Request::Stop => "cannot stop the daemon".to_string(),
@@ -139,7 +142,6 @@ impl Request {
             Request::Info
             | Request::FeatureList
             | Request::Allow(_)
-            | Request::DatasetWait(_)
             | Request::PoolQuery(_)
             | Request::PoolIostat(_)
             | Request::PoolWait(_)

@@ -23,6 +23,7 @@ mod property;
 mod provider;
 mod reference;
 mod remark;
+mod send;
 mod shown;
 mod spec;
 mod state_dir;
@@ -46,6 +47,7 @@ pub use property::{Property, Source, Value};
 pub use provider::*;
 pub use reference::*;
 pub use remark::Remark;
+pub use send::*;
 pub use shown::{shown, shown_lines};
 pub use spec::*;
 pub use state_dir::{Interlude, StateDir, StateDirError, distrusted};
@@ -165,6 +167,12 @@ pub enum Request {
     Project(ProjectRequest),
     /// `zfs diff`; answers [`Response::Diff`].
     Diff(DiffQuery),
+    /// `zfs send`; answers with frames of a stream, or [`Response::Failed`].
+    Send(SendRequest),
+    /// `zfs send -nv`: what would be sent; answers [`Response::SendPlan`].
+    SendPlan(SendRequest),
+    /// `zfs receive`; the stream is read from the descriptor that comes with the request.
+    Receive(DatasetReceive),
     /// `zfs mount`; answers [`Response::Mounts`] when nothing is named.
     Mount(MountRequest),
     /// `zfs unmount`.
@@ -209,6 +217,8 @@ impl Request {
                 | Request::Diff(_)
                 | Request::Allow(_)
                 | Request::DatasetWait(_)
+                | Request::Send(_)
+                | Request::SendPlan(_)
                 | Request::Direct(_)
                 | Request::ProviderList
                 | Request::IscsiList
@@ -285,6 +295,8 @@ pub enum Response {
     Projects(Vec<ProjectReport>),
     /// Differences between two states of a file system.
     Diff(DiffReport),
+    /// Plan of what would be sent.
+    SendPlan(SendPlan),
     /// Mounted file systems.
     Mounts(Vec<MountReport>),
     /// Counts of direct I/O.

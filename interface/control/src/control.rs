@@ -1,5 +1,6 @@
 //! The daemon's state, and what becomes of a request: its parts do the work, and the control only routes.
 
+use crate::attached::Attached;
 use crate::dataset::datasets::Datasets;
 use crate::device::devices::Devices;
 use crate::device::reserved::Reserved;
@@ -62,13 +63,15 @@ pub struct Control {
     pub(crate) rounds: Arc<Rounds>,
 }
 
-/// Sender of a request, for the pool's history.
+/// Sender of a request, for the pool's history, and what it sent along.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
     /// Command line of the sender.
     pub command: Option<String>,
     /// User id of the sender.
     pub uid: u32,
+    /// Descriptor that came with the request.
+    pub attached: Option<Attached>,
 }
 
 impl std::fmt::Debug for Control {
@@ -256,7 +259,7 @@ impl Control {
         if before {
             self.log(pool, caller);
         }
-        let performed = self.refuse_suspended(request).and_then(|()| self.perform(request));
+        let performed = self.refuse_suspended(request).and_then(|()| self.perform(request, caller));
         if request.changes() {
             self.returning.note_mounts();
             self.handing.hold();

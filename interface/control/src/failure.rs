@@ -26,7 +26,7 @@ fn kind(error: &DslError) -> ErrorKind {
         DslError::Busy | DslError::HasChildren | DslError::HasSnapshots | DslError::HasClones | DslError::Held => ErrorKind::Busy,
         DslError::Quota | DslError::NoSpace => ErrorKind::NoSpace,
         DslError::ReadOnly | DslError::ReadOnlyProperty => ErrorKind::Permission,
-        DslError::Unsupported => ErrorKind::Unsupported,
+        DslError::Unsupported | DslError::NeedsFeature(_) => ErrorKind::Unsupported,
         DslError::Corrupt { .. } => ErrorKind::Damaged,
         DslError::Dmu(_) | DslError::Zap(_) | DslError::Sync(_) | DslError::Suspended => ErrorKind::Io,
         _ => ErrorKind::Invalid,
@@ -50,7 +50,9 @@ pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
         PoolError::Active { .. } | PoolError::ActiveElsewhere | PoolError::NoHostid => ErrorKind::Busy,
         PoolError::InUse { .. } | PoolError::Destroyed | PoolError::Device { .. } | PoolError::Closed => ErrorKind::Busy,
         PoolError::ReadOnly => ErrorKind::Permission,
-        PoolError::NoUberblock | PoolError::Corrupt(_) | PoolError::SpaceMap(..) | PoolError::Object(..) => ErrorKind::Damaged,
+        PoolError::NoUberblock | PoolError::Corrupt(_) | PoolError::Salt { .. } | PoolError::SpaceMap(..) | PoolError::Object(..) => {
+            ErrorKind::Damaged
+        }
         _ => ErrorKind::Io,
     };
     let failure = Failure::new(kind, what, error.to_string());

@@ -33,6 +33,7 @@ pub(crate) fn changed_pool(request: &Request) -> Option<&str> {
         Request::DatasetClone(request) => &request.name,
         Request::DatasetPromote(request) => &request.name,
         Request::DatasetRollback(request) => &request.name,
+        Request::Receive(request) if !request.dry_run => &request.target,
         _ => return None,
     };
     name.split(['/', '@', '#']).next()
@@ -83,6 +84,7 @@ pub(crate) fn about(request: &Request) -> About<'_> {
         Request::DatasetWait(query) => std::slice::from_ref(&query.name),
         Request::Diff(query) => return About::Pools(vec![pool_of(query.full_name())]),
         Request::PoolUpgrade(query) => std::slice::from_ref(&query.pool),
+        Request::Send(request) | Request::SendPlan(request) if request.token.is_none() => std::slice::from_ref(&request.name),
         Request::PoolWait(query) => std::slice::from_ref(&query.pool),
         other => match changed_pool(other) {
             Some(name) => return About::Pools(vec![name]),

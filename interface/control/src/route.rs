@@ -1,22 +1,23 @@
 //! Which of the daemon's parts does what a request asks for.
 
-use crate::control::Control;
-use crate::dataset::{allow, diff, effects, listing, owners, projects, references, waiting};
+use crate::control::{Caller, Control};
+use crate::dataset::sending::{self, Outgoing};
+use crate::dataset::{allow, diff, effects, listing, owners, projects, receiving, references, waiting};
 use crate::device::labels;
 use crate::pool::{create, import, lifecycle, properties, queries, reguid, scrub, sweeps, upgrade};
 use crate::report::direct;
 use crate::requests::done;
 use control_api::{
     DatasetClone, DatasetCreate, DatasetSet, Failure, InjectAdd, PoolClear, PoolCreate, PoolImport, PoolSet, ProviderLoad, ProviderReport,
-    ProviderUnload, Request, Response,
+    ProviderUnload, Request, Response, SendRequest,
 };
 
 impl Control {
-    pub(crate) fn perform(&self, request: &Request) -> Result<Response, Failure> {
+    pub(crate) fn perform(&self, request: &Request, caller: &Caller) -> Result<Response, Failure> {
         match request {
             Request::Info => Ok(Response::Info(self.info())),
-            // The daemon's main loop does what these are about.
-            Request::Stop | Request::Upgrade(_) => Ok(done()),
+            // The daemon's main loop does what these are about; streams: see [`Control::send`].
+            Request::Stop | Request::Upgrade(_) | Request::Send(_) => Ok(done()),
             Request::PoolCreate(request) => self.create_pool(request),
             Request::PoolDestroy(target) => self.closer.destroy(target),
             Request::PoolExport(target) => self.closer.export(target),
@@ -63,6 +64,8 @@ impl Control {
             Request::DatasetWait(request) => waiting::wait(&self.exec, &self.pools, request),
             Request::Project(request) => projects::projects(&self.pools, request),
             Request::Diff(query) => diff::diff(&self.pools, query),
+            Request::SendPlan(request) => sending::plan(&self.pools, request),
+            Request::Receive(request) => receiving::receive(&self.datasets, request, caller.attached.as_ref()),
             Request::Mount(request) => self.mounter.mount(request),
             Request::Unmount(request) => self.unmounter.unmount(request),
             Request::Direct(query) => direct::query(&self.pools, query),
@@ -93,6 +96,15 @@ impl Control {
     fn clone_dataset(&self, request: &DatasetClone) -> Result<Response, Failure> {
         let what = || format!("cannot create '{}'", request.name);
         effects::around(what, effects::of_dataset(&request.properties), || self.datasets.clone_snapshot(request))
+    }
+
+    /// Makes ready what `zfs send` asked for; [`Outgoing::run`] then waits for whoever takes it.
+    ///
+    /// # Errors
+    /// What cannot be sent, and why.
+    pub fn send(&self, request: &SendRequest) -> Result<Outgoing, Failure> {
+        self.opening.await_pools(&self.exec, &Request::Send(request.clone()))?;
+        sending::prepare(&self.pools, request)
     }
 
     /// Sets a property of a pool.

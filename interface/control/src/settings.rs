@@ -103,9 +103,11 @@ impl Settings {
             shift_default: shift("zfs_vdev_default_ms_shift"),
             count_without_logs: get("zfs_embedded_slog_min_ms"),
         });
+        zap::set_micro_bytes_max(get("zap_micro_max_size"));
         zpl::set_unlink_suspended(get("zfs_unlink_suspend_progress") != 0);
         zpl::set_admin_snapshot(get("zfs_admin_snapshot") != 0);
         zpl::set_xattr_compat(get("zfs_xattr_compat") != 0);
+        zpl::set_cloning(get("zfs_bclone_enabled") != 0, get("zfs_bclone_wait_dirty") != 0);
         zpl::set_reports_holes(get("zfs_dmu_offset_next_sync") != 0);
         dsl::names::set_max_dataset_nesting(shift("zfs_max_dataset_nesting"));
         if let Some(log) = kstat::DebugLog::get() {
@@ -144,6 +146,7 @@ impl Settings {
         pool.tune_multihost(runtime.multihost);
         pool.suspend_rebuilds(get("zfs_scan_suspend_progress") != 0);
         pool.set_frees_max(get("zfs_async_block_max_blocks"));
+        pool.dsl().tune_livelists(get("zfs_livelist_max_entries"), get("zfs_livelist_min_percent_shared"));
         let direct = pool.zio().direct_parameters();
         let rebuild = pool.rebuild_parameters();
         rebuild.max_segment.store(get("zfs_rebuild_max_segment"), Ordering::Relaxed);

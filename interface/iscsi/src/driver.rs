@@ -5,6 +5,7 @@ use crate::crowd::HalfOpen;
 use crate::frame::{Framer, Wire};
 use crate::full::{Action, Finished, Job};
 use crate::negotiate::{RECEIVE_BYTES_DEFAULT, RECEIVE_BYTES_MAX};
+use crate::parked::Parked;
 use crate::server::{Options, stopped};
 use crate::targets::{Mail, Session, Targets};
 use std::collections::VecDeque;
@@ -24,6 +25,8 @@ const OUT_BYTES_MAX: usize = 8 * 1024 * 1024;
 const PIECES_MAX: usize = 128;
 /// Vectored reads before what came of them is sent.
 const READS_MAX: usize = 16;
+/// Reads that end where they were begun, before others have their turn at this thread.
+const READ_HERE_MAX: usize = 64;
 /// Time for the last PDUs of a connection that is closed.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_secs(1);
@@ -45,10 +48,13 @@ struct Driver<'a> {
     /// Bytes of the first of `out` that were sent.
     skip: usize,
     results: mpsc::UnboundedSender<Finished>,
+    parked: Parked,
     mail: mpsc::UnboundedSender<Mail>,
     admission: Option<Admission>,
     half_open: Option<HalfOpen>,
     closing: Option<&'static str>,
+    /// Number of reads that ended where they were begun, since the connection waited.
+    read_here: usize,
     /// Ticks since anything was received, since the login began, and since the end was announced.
     silent_s: u64,
     login_s: u64,
@@ -68,6 +74,7 @@ pub(crate) async fn drive(
     // A peer that takes nothing for so long is dead.
     rustix::net::sockopt::set_tcp_user_timeout(&stream, options.ping_after.as_millis() as u32 * 2)?;
     let (results, mut finished) = mpsc::unbounded_channel();
+    let (parked, mut bells) = Parked::new();
     let (mail, mut letters) = mpsc::unbounded_channel();
     let mut driver = Driver {
         connection: Connection::new(targets.clone(), peer, local),
@@ -81,15 +88,17 @@ pub(crate) async fn drive(
         out_bytes: 0,
         skip: 0,
         results,
+        parked,
         mail,
         admission: None,
         half_open: Some(half_open),
         closing: None,
+        read_here: 0,
         silent_s: 0,
         login_s: 0,
         stopping_s: None,
     };
-    let result = driver.run(&mut finished, &mut letters, stop).await;
+    let result = driver.run((&mut finished, &mut bells), &mut letters, stop).await;
     let why = driver.closing.unwrap_or("the connection was lost");
     if why == CROWDED {
         tracing::debug!("iSCSI connection of {peer} ended: {why}");
@@ -100,8 +109,11 @@ pub(crate) async fn drive(
     let _ = rustix::net::shutdown(&driver.stream, rustix::net::Shutdown::Both);
     driver.act();
     while !driver.connection.abandon() {
-        let Some(result) = finished.recv().await else { break };
-        driver.connection.finished(result);
+        tokio::select! {
+            Some(result) = finished.recv() => driver.connection.finished(result),
+            Some(number) = bells.recv() => driver.go_on(number),
+            else => break,
+        }
     }
     // The session is forgotten before nobody reads its mail any more: who waits for its end looks again only then.
     drop(driver);
@@ -112,7 +124,7 @@ pub(crate) async fn drive(
 impl Driver<'_> {
     async fn run(
         &mut self,
-        finished: &mut mpsc::UnboundedReceiver<Finished>,
+        (finished, bells): (&mut mpsc::UnboundedReceiver<Finished>, &mut mpsc::UnboundedReceiver<u64>),
         letters: &mut mpsc::UnboundedReceiver<Mail>,
         mut stop: watch::Receiver<bool>,
     ) -> io::Result<()> {
@@ -122,8 +134,9 @@ impl Driver<'_> {
             self.act();
             self.flush()?;
             if self.closing.is_some() {
-                return self.last_words().await;
+                return self.last_words(bells).await;
             }
+            self.read_here = 0;
             let (interest, last_call) = (self.interest(), self.last_call());
             let leave = self.half_open.as_ref().map(HalfOpen::leave);
             tokio::select! {
@@ -136,6 +149,12 @@ impl Driver<'_> {
                     self.connection.finished(result);
                     while let Ok(result) = finished.try_recv() {
                         self.connection.finished(result);
+                    }
+                }
+                Some(number) = bells.recv() => {
+                    self.go_on(number);
+                    while let Ok(number) = bells.try_recv() {
+                        self.go_on(number);
                     }
                 }
                 Some(letter) = letters.recv() => self.connection.mail(letter),
@@ -200,31 +219,54 @@ impl Driver<'_> {
         }
     }
 
-    /// Runs a job here as far as it goes without waiting; what has to wait gets a task of its own.
+    /// Runs a job here as far as it goes without waiting; what has to wait and then has much to do gets a task of its own. So does a read once many have ended
+    /// here: those of what is in memory must not keep what came behind them waiting, nor other connections.
     fn start(&mut self, mut job: Job) {
+        if job.is_read && self.read_here >= READ_HERE_MAX {
+            return self.start_apart(job);
+        }
         // Whoever polls last is woken: the task, if there is one.
         match Pin::new(&mut job).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(finished) => self.connection.finished(finished),
-            Poll::Pending => {
-                let results = self.results.clone();
-                tokio::spawn(async move {
-                    let finished = job.await;
-                    // The connection may have ended.
-                    let _ = results.send(finished);
-                });
+            Poll::Ready(finished) => {
+                self.read_here += usize::from(job.is_read);
+                self.connection.finished(finished);
             }
+            Poll::Pending if job.is_light => {
+                let finished = self.parked.add(job);
+                finished.into_iter().for_each(|finished| self.connection.finished(finished));
+            }
+            Poll::Pending => self.start_apart(job),
         }
+    }
+
+    /// Goes on with a job that waited here.
+    fn go_on(&mut self, number: u64) {
+        let finished = self.parked.go_on(number);
+        finished.into_iter().for_each(|finished| self.connection.finished(finished));
+    }
+
+    /// Gives a job a task of its own.
+    fn start_apart(&self, job: Job) {
+        let results = self.results.clone();
+        tokio::spawn(async move {
+            let finished = job.await;
+            // The connection may have ended.
+            let _ = results.send(finished);
+        });
     }
 
     /// Reads what has come. False at the end of the stream.
     fn fill(&mut self) -> io::Result<bool> {
         for _ in 0..READS_MAX {
-            match self.stream.try_read_vectored(&mut self.framer.incoming.spaces()) {
-                Ok(0) => return Ok(false),
-                Ok(count) => self.framer.incoming.filled(count),
+            let is_drained = match self.take_bytes() {
+                Ok((0, _)) => return Ok(false),
+                Ok((count, is_drained)) => {
+                    self.framer.incoming.filled(count);
+                    is_drained
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
                 Err(error) => return Err(error),
-            }
+            };
             self.silent_s = 0;
             self.half_open.iter().for_each(HalfOpen::heard);
             loop {
@@ -246,8 +288,32 @@ impl Driver<'_> {
                 break;
             }
             self.flush()?;
+            if is_drained {
+                break;
+            }
         }
         Ok(true)
+    }
+
+    /// Takes bytes from the socket: their number, and true when it has no more. That is seen when fewer came than there is room for, and saves the call
+    /// that would say so; whatever comes afterwards makes the socket ready anew.
+    fn take_bytes(&mut self) -> io::Result<(usize, bool)> {
+        let (stream, mut spaces) = (&self.stream, self.framer.incoming.spaces());
+        let room: usize = spaces.iter().map(|space| space.len()).sum();
+        let mut last = None;
+        let taken = stream.try_io(Interest::READABLE, || {
+            let count = rustix::io::readv(stream, &mut spaces)?;
+            if (1..room).contains(&count) {
+                last = Some(count);
+                // Said from in here, it is of what was there before the call.
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            Ok(count)
+        });
+        match last {
+            Some(count) => Ok((count, true)),
+            None => taken.map(|count| (count, false)),
+        }
     }
 
     /// Sends as much as the socket takes.
@@ -283,11 +349,20 @@ impl Driver<'_> {
         }
     }
 
-    async fn last_words(&mut self) -> io::Result<()> {
+    async fn last_words(&mut self, bells: &mut mpsc::UnboundedReceiver<u64>) -> io::Result<()> {
         let send = async {
             while !self.out.is_empty() {
-                self.stream.writable().await?;
-                self.flush()?;
+                tokio::select! {
+                    ready = self.stream.writable() => {
+                        ready?;
+                        self.flush()?;
+                    }
+                    // What has ended lets go of its blocks, also where the initiator does not take its last words; nothing else begins.
+                    Some(number) = bells.recv() => {
+                        let finished = self.parked.go_on(number);
+                        finished.into_iter().for_each(|finished| drop(self.results.send(finished)));
+                    }
+                }
             }
             Ok(())
         };

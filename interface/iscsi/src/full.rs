@@ -30,11 +30,17 @@ mod reason {
 }
 
 /// Work that is to be driven until it is through; its result goes back to the connection.
-pub struct Job(pub(crate) Pin<Box<dyn Future<Output = Finished> + Send>>);
+pub struct Job {
+    work: Pin<Box<dyn Future<Output = Finished> + Send>>,
+    /// True for a task that reads blocks and changes nothing: it may be begun later than what comes behind it.
+    pub(crate) is_read: bool,
+    /// True when little is to be done behind what it waits for: it needs no task of its own.
+    pub(crate) is_light: bool,
+}
 
 impl Job {
     pub(crate) fn new(work: impl Future<Output = Finished> + Send + 'static) -> Job {
-        Job(Box::pin(work))
+        Job { work: Box::pin(work), is_read: false, is_light: false }
     }
 }
 
@@ -47,7 +53,7 @@ impl std::fmt::Debug for Job {
 impl Future for Job {
     type Output = Finished;
     fn poll(mut self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> std::task::Poll<Finished> {
-        self.0.as_mut().poll(context)
+        self.work.as_mut().poll(context)
     }
 }
 

@@ -17,6 +17,7 @@ mod gate;
 mod keys;
 mod login;
 mod negotiate;
+mod parked;
 mod pdu;
 pub mod ram;
 mod scsi;

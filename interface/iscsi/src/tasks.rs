@@ -218,7 +218,9 @@ impl Tasks {
         let data = if task.parts.len() == 1 { task.parts.remove(0) } else { Abd::gang(&std::mem::take(&mut task.parts)) };
         let (serial, cdb, is_aborted) = (task.serial, task.cdb, task.is_aborted.clone());
         let work = command::run(plan, nexus, cdb, data, context.around.clone(), is_aborted);
-        context.actions.push_back(Action::Run(Job::new(async move { Finished(Ended::Task { tag, serial, outcome: work.await }) })));
+        let mut job = Job::new(async move { Finished(Ended::Task { tag, serial, outcome: work.await }) });
+        (job.is_read, job.is_light) = (plan.in_bytes > 0, plan.is_transfer());
+        context.actions.push_back(Action::Run(job));
     }
 
     /// Takes the outcome of a task that ran.

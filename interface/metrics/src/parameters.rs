@@ -93,7 +93,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 115] = [
+pub const PARAMETERS: [Parameter; 120] = [
     new(
         "metaslab_force_ganging",
         (16 << 20) + 1,
@@ -105,6 +105,13 @@ pub const PARAMETERS: [Parameter; 115] = [
     new("spa_slop_shift", 5, ANY, When::Fixed, "share of a pool that is kept back, as a shift"),
     new("vdev_file_logical_ashift", 9, SHIFT, When::Now, "sectors of files that are opened from now on, as a shift"),
     new("vdev_file_physical_ashift", 9, SHIFT, When::Now, "sectors that new vdevs on files should have, as a shift"),
+    new(
+        "zap_micro_max_size",
+        128 << 10,
+        (512, u32::MAX as u64),
+        When::Now,
+        "bytes up to which the table of a directory is one block; above 128 KiB, to 1 MiB, with the feature large_microzap only",
+    ),
     new("zfetch_array_rd_sz", 1 << 20, ANY, When::Fixed, "reads longer than this are not prefetched, bytes"),
     new("zfetch_hole_shift", 2, U32, When::Now, "part of a stream that may be gaps, as a shift; 16 allows none"),
     new("zfetch_max_distance", 64 << 20, U32, When::Now, "most bytes read ahead per stream"),
@@ -136,6 +143,14 @@ pub const PARAMETERS: [Parameter; 115] = [
         "bytes of memory that are kept free: with less, caches shrink; 0 is 1/32 of the memory, 16 MiB to 1 GiB",
     ),
     new("zfs_async_block_max_blocks", 100_000, (1, u64::MAX), When::Now, "blocks of destroyed datasets that are freed in a txg"),
+    new("zfs_bclone_enabled", 1, BIT, When::Now, "0: files that are copied from now on share no blocks"),
+    new(
+        "zfs_bclone_wait_dirty",
+        0,
+        BIT,
+        When::Now,
+        "1: who copies a file with changes that are not synced waits for them, to share its blocks",
+    ),
     new("zfs_checksum_events_per_second", 20, U32, When::Now, "checksum events per device and second"),
     new("zfs_compressed_arc_enabled", 1, BIT, When::Now, "0 keeps blocks that are read from now on decompressed only"),
     new("zfs_dbgmsg_enable", 1, BIT, When::Now, "keep messages for zfs/dbgmsg"),
@@ -182,6 +197,14 @@ pub const PARAMETERS: [Parameter; 115] = [
     ),
     new("zfs_initialize_chunk_size", 1 << 20, (1, 16 << 20), When::Now, "bytes of a write of initializing, a sector at least"),
     new("zfs_initialize_value", 0xdead_beef_dead_beee, ANY, When::Now, "what initializing fills free space with"),
+    new("zfs_livelist_max_entries", 500_000, ANY, When::Now, "blocks born that a part of a clone's livelist is left at for the next"),
+    new(
+        "zfs_livelist_min_percent_shared",
+        75,
+        (0, 100),
+        When::Now,
+        "a clone that shares no more percent of what it refers to with its origin has no livelist any more",
+    ),
     new("zfs_max_dataset_nesting", 50, U32, When::Now, "how deep datasets that are made or renamed may be nested"),
     new("zfs_max_missing_tvds", 0, U32, When::Now, "top-level vdevs that may be missing at a read-only import; what was on them is lost"),
     new(

@@ -4,7 +4,7 @@ use crate::connection::{Action, Connection};
 use crate::export::{Export, Exports, Refusal};
 use crate::guests::{Guest, Guests, Seat};
 use crate::server::{Options, Stream, stopped};
-use crate::transmit::Finished;
+use crate::transmit::{Finished, Request, Work};
 use crate::work;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -14,6 +14,8 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 
 /// Reads before what came of them is sent.
 const READS_MAX: usize = 16;
+/// Reads that are begun where they came in, before others have their turn at this thread.
+const READ_HERE_MAX: usize = 64;
 /// Time for the last words of a connection that is closed.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_secs(1);
@@ -31,6 +33,9 @@ struct Driver<'a> {
     guests: &'a Arc<Guests>,
     options: &'a Options,
     results: mpsc::UnboundedSender<Finished>,
+    finished: mpsc::UnboundedReceiver<Finished>,
+    /// Number of reads that were begun where they came in, since the connection waited.
+    read_here: usize,
     asked: Option<oneshot::Receiver<Answer>>,
     /// Place among those that haggle.
     haggling: Option<OwnedSemaphorePermit>,
@@ -50,7 +55,7 @@ pub(crate) async fn drive(
     stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     stream.prepare(options)?;
-    let (results, mut finished) = mpsc::unbounded_channel();
+    let (results, finished) = mpsc::unbounded_channel();
     let mut driver = Driver {
         connection: Connection::new(),
         stream: &stream,
@@ -58,6 +63,8 @@ pub(crate) async fn drive(
         guests,
         options,
         results,
+        finished,
+        read_here: 0,
         asked: None,
         haggling: Some(haggling),
         seat: None,
@@ -65,7 +72,7 @@ pub(crate) async fn drive(
         haggling_s: 0,
         leaving_s: None,
     };
-    let result = driver.run(&mut finished, stop).await;
+    let result = driver.run(stop).await;
     if let Some(seat) = &driver.seat {
         tracing::info!("NBD client {} of '{}' ended: {}", seat.guest.client, seat.guest.export, driver.closing.unwrap_or("it has gone"));
     }
@@ -73,14 +80,14 @@ pub(crate) async fn drive(
     let _ = stream.shut();
     // The export is in use as long as something is done with it.
     while driver.connection.under_way() > 0 {
-        let Some(end) = finished.recv().await else { break };
+        let Some(end) = driver.finished.recv().await else { break };
         driver.connection.finished(end);
     }
     result
 }
 
 impl Driver<'_> {
-    async fn run(&mut self, finished: &mut mpsc::UnboundedReceiver<Finished>, mut stop: watch::Receiver<bool>) -> io::Result<()> {
+    async fn run(&mut self, mut stop: watch::Receiver<bool>) -> io::Result<()> {
         let mut ticks = tokio::time::interval(TICK);
         loop {
             self.connection.advance();
@@ -89,6 +96,7 @@ impl Driver<'_> {
             if self.closing.is_some() {
                 return self.last_words().await;
             }
+            self.read_here = 0;
             let interest = self.interest();
             let may_leave = self.leaving_s.is_none();
             tokio::select! {
@@ -97,11 +105,9 @@ impl Driver<'_> {
                         return Ok(());
                     }
                 }
-                Some(end) = finished.recv() => {
+                Some(end) = self.finished.recv() => {
                     self.connection.finished(end);
-                    while let Ok(end) = finished.try_recv() {
-                        self.connection.finished(end);
-                    }
+                    self.take_ends();
                 }
                 answer = answered(&mut self.asked) => {
                     self.asked = None;
@@ -152,11 +158,31 @@ impl Driver<'_> {
                     tracing::info!("NBD client {} has '{export}'", self.stream.client());
                     self.seat = Some(self.guests.enter(Guest { export, client: self.stream.client().to_string() }));
                 }
-                Action::Start(export, request, work) => work::start(&*export, request, work, self.results.clone()),
+                Action::Start(export, request, work) => self.start(export, request, work),
                 Action::Close(why) => {
                     self.closing.get_or_insert(why);
                 }
             }
+        }
+    }
+
+    /// Has the work of a request done; what ends at once is answered with what else goes out now. Once many reads were begun here the others get tasks of their
+    /// own: those of what is in memory must not keep what came behind them waiting, nor other connections.
+    fn start(&mut self, export: Arc<dyn Export>, request: Request, work: Work) {
+        let (is_read, results) = (matches!(work, Work::Read { .. }), self.results.clone());
+        if is_read && self.read_here >= READ_HERE_MAX {
+            tokio::spawn(async move { work::start(&*export, request, work, results) });
+            return;
+        }
+        self.read_here += usize::from(is_read);
+        work::start(&*export, request, work, results);
+        self.take_ends();
+    }
+
+    /// Takes the ends of requests that there are.
+    fn take_ends(&mut self) {
+        while let Ok(end) = self.finished.try_recv() {
+            self.connection.finished(end);
         }
     }
 

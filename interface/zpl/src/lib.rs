@@ -53,7 +53,7 @@ mod znode;
 pub use ::direct_io as direct;
 pub use accounting::Accounting;
 pub use ctldir::{EnteredSnapshot, OpenSnapshot, SnapshotSource, set_admin_snapshot};
-pub use data::{Allocate, FILE_BYTES_MAX, ReadThen, WriteData, WriteThen, set_reports_holes};
+pub use data::{Allocate, DataAt, FILE_BYTES_MAX, ReadThen, WriteData, WriteThen, set_cloning, set_reports_holes};
 pub use diff::{DiffError, DiffKind, Difference, diff};
 pub use entries::{Dirent, Listed};
 pub use error::{Why, ZplError};

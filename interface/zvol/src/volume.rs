@@ -197,6 +197,16 @@ impl Volume {
         self.locks.lock(&self.exec, range, is_writer)
     }
 
+    /// Locks a range for a reader, without waiting; None when somebody changes a part of it.
+    pub(crate) fn try_lock(&self, range: Range<u64>) -> Option<RangeGuard> {
+        self.locks.try_lock(range, false)
+    }
+
+    /// True when a request that does not ask to go past the cache does so all the same (property `direct`).
+    pub(crate) fn is_always_direct(&self) -> bool {
+        self.settings.read().direct == Property::Always
+    }
+
     /// True when blocks of data may stay in the cache.
     pub(crate) fn keeps_data(&self) -> bool {
         self.objset.props().primary_cache.keeps_data()

@@ -87,6 +87,8 @@ pub struct ObjsetProps {
     pub spares_log_devices: bool,
     /// Blocks that may stay in the cache: the `primarycache` property.
     pub primary_cache: PrimaryCache,
+    /// True when micro ZAPs may have more than 128 KiB: the pool has the feature `large_microzap`.
+    pub large_micro_zaps: bool,
 }
 
 impl Default for ObjsetProps {
@@ -106,6 +108,7 @@ impl Default for ObjsetProps {
             sync: SyncMode::Standard,
             spares_log_devices: false,
             primary_cache: PrimaryCache::All,
+            large_micro_zaps: false,
         }
     }
 }

@@ -15,6 +15,10 @@ const POINTER_BYTES: u64 = 128;
 /// Lists within lists that are still looked at: references are moved up when lists are merged, so that few nest at all.
 const DEPTH_MAX: usize = 1 << 10;
 const EMPTY_BPOBJ_NAME: &str = "empty_bpobj";
+/// Word of a pointer that has its fill count, which lists do not keep.
+const FILL_WORD: usize = 11;
+/// Bit of that word which says that the pointer's block was freed, in livelists (OpenZFS: `BP_SET_FREE`).
+const FREED: u64 = 1;
 
 /// An open list.
 pub(crate) struct Bpobj {
@@ -45,6 +49,9 @@ impl Bpobj {
     }
     pub(crate) fn has_subobjs(&self) -> bool {
         self.bonus_len > BPOBJ_BYTES[1]
+    }
+    fn counts_frees(&self) -> bool {
+        self.bonus_len > BPOBJ_BYTES[2]
     }
     pub(crate) fn is_empty(&self) -> bool {
         self.phys.bpo_num_blkptrs == 0 && self.phys.bpo_num_subobjs == 0
@@ -80,19 +87,56 @@ impl Bpobj {
 
     /// Appends pointers with one write and one change of the sums (OpenZFS: `bpobj_enqueue`).
     pub(crate) fn enqueue(&mut self, meta: &Meta, bps: &[BlockPtr], tx: &Tx) -> Result<(), DslError> {
+        self.append(meta, bps, false, tx)
+    }
+
+    /// Appends pointers to blocks that are freed: each takes back one that is on the list (OpenZFS: `bpobj_enqueue` with `bp_freed`).
+    pub(crate) fn enqueue_freed(&mut self, meta: &Meta, bps: &[BlockPtr], tx: &Tx) -> Result<(), DslError> {
+        self.append(meta, bps, true, tx)
+    }
+
+    fn append(&mut self, meta: &Meta, bps: &[BlockPtr], freed: bool, tx: &Tx) -> Result<(), DslError> {
         if bps.is_empty() {
             return Ok(());
+        }
+        if freed && !self.counts_frees() {
+            return Err(damaged(self.object, "a list has no room for the number of its frees"));
         }
         let mut raw = Vec::with_capacity(bps.len() * POINTER_BYTES as usize);
         let mut sum = Usage::default();
         for bp in bps {
-            raw.extend_from_slice(&stripped(bp).encode());
+            let mut kept = stripped(bp);
+            if freed {
+                kept.0[FILL_WORD] = FREED;
+            }
+            raw.extend_from_slice(&kept.encode());
             sum += meta.usage(bp);
         }
         self.dnode.write(self.phys.bpo_num_blkptrs * POINTER_BYTES, &raw, tx)?;
         self.phys.bpo_num_blkptrs += bps.len() as u64;
-        self.add_usage(sum);
+        if freed {
+            self.phys.bpo_num_freed = self.phys.bpo_num_freed.saturating_add(bps.len() as u64);
+        }
+        self.add_usage(if freed { -sum } else { sum });
         self.store(tx)
+    }
+
+    /// Calls `each` on the list's own pointers, the last first, with true for those to blocks that are freed.
+    pub(crate) fn for_each_backwards(&self, mut each: impl FnMut(BlockPtr, bool) -> Result<(), DslError>) -> Result<(), DslError> {
+        let per_block = LIST_BLOCK_BYTES as u64 / POINTER_BYTES;
+        let mut end = self.phys.bpo_num_blkptrs;
+        while end > 0 {
+            let start = (end - 1) / per_block * per_block;
+            let raw = self.raw_pointers(start, end - start)?;
+            for chunk in raw.as_chunks::<{ POINTER_BYTES as usize }>().0.iter().rev() {
+                let mut bp = BlockPtr::decode(chunk, true);
+                let freed = bp.0[FILL_WORD] & FREED != 0;
+                bp.0[FILL_WORD] = 0;
+                each(bp, freed)?;
+            }
+            end = start;
+        }
+        Ok(())
     }
 }
 
@@ -114,17 +158,18 @@ fn stripped(bp: &BlockPtr) -> BlockPtr {
     if !bp.is_dedup() {
         kept.0[12..16].fill(0);
     }
-    kept.0[11] = 0;
+    kept.0[FILL_WORD] = 0;
     kept
 }
 
 impl Meta {
-    /// A new list (OpenZFS: `bpobj_alloc`).
+    /// A new list, which counts frees where the pool has livelists (OpenZFS: `bpobj_alloc`).
     pub(crate) fn bpobj_alloc(&self, tx: &Tx) -> Result<u64, DslError> {
+        let has_livelists = self.services.feature_refs(features::LIVELIST) != 0;
         let new = NewObject {
             block_size: LIST_BLOCK_BYTES,
             bonus_type: ObjectType::BPOBJ_HDR,
-            bonus_len: BPOBJ_BYTES[2],
+            bonus_len: BPOBJ_BYTES[if has_livelists { 3 } else { 2 }],
             ..NewObject::new(ObjectType::BPOBJ)
         };
         Ok(self.allocate(new, tx)?.object().0)
@@ -357,7 +402,7 @@ impl Meta {
 }
 
 /// An error that may end is one still; what is lost for good is passed over.
-fn passes(error: DslError) -> Result<(), DslError> {
+pub(crate) fn passes(error: DslError) -> Result<(), DslError> {
     match error {
         DslError::Dmu(DmuError::Block(BlockError::Suspended, _) | DmuError::Stopped) | DslError::Sync(_) => Err(error),
         _ => Ok(()),

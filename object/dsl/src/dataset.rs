@@ -1,14 +1,17 @@
 //! A dataset in memory: its record, its object set, and the settlement of its ledger (OpenZFS: `dsl_dataset.c`).
 
-use crate::DslError;
+use crate::bpobj::passes;
 use crate::deadlist::Deadlist;
 use crate::dir::Dir;
-use crate::features;
-use crate::ledger::{DirtySets, Ledger};
+use crate::ledger::{DirtySets, Ledger, Settlement};
+use crate::livelist::Changes;
 use crate::meta::{Meta, Usage, bump, damaged};
+use crate::resume::Reached;
+use crate::{DslError, features, livelist, marks};
 use dmu::{Dnode, NewObject, Objset, ObjsetEnv, ObjsetProps, Tx};
 use exec::{Mutex, RwLock};
 use ondisk::{BlockPtr, DslDatasetPhys, ObjectType, ObjsetId, dd_used};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use zap::CreateOptions;
@@ -33,6 +36,12 @@ pub(crate) struct Dataset {
     pub(crate) refreservation: AtomicU64,
     referenced: AtomicU64,
     unique: AtomicU64,
+    /// Object of the livelist; 0 without one.
+    livelist: AtomicU64,
+    /// The last txg whose blocks are on it, as far as it was seen.
+    listed_txg: AtomicU64,
+    /// Places that a receive into it came to.
+    pub(crate) reached: Mutex<Reached>,
 }
 
 impl Dataset {
@@ -77,10 +86,21 @@ impl Dataset {
         let phys = DslDatasetPhys::decode(&dnode.bonus()?).map_err(|_| damaged(object, "the record of a DSL dataset is short"))?;
         let dir = dir_of(phys.ds_dir_obj)?;
         let ledger = Arc::new(Ledger::new(meta.io.clone(), object, dirty.clone(), phys.ds_prev_snap_txg));
+        let is_snapshot = phys.ds_num_children != 0;
+        let is_written = !is_snapshot && meta.services.is_writeable();
+        let livelist = if is_written { livelist::of(meta, &dir)? } else { None };
+        if livelist.is_some() {
+            ledger.list_after(livelist::origin_txg(meta, &dir)?);
+        }
+        if is_written {
+            // A table that cannot be read is found where somebody asks for bookmarks.
+            let from = marks::counted_from(meta, object, phys.ds_prev_snap_txg);
+            ledger.mark(&from.or_else(|error| passes(error).map(|()| BTreeSet::new()))?);
+        }
         let dataset = Dataset {
             object,
             dir,
-            is_snapshot: phys.ds_num_children != 0,
+            is_snapshot,
             ledger,
             features: AtomicU32::new(load_features(meta, &dnode)?),
             dnode,
@@ -91,6 +111,9 @@ impl Dataset {
             refreservation: AtomicU64::new(0),
             referenced: AtomicU64::new(phys.ds_referenced_bytes),
             unique: AtomicU64::new(phys.ds_unique_bytes),
+            livelist: AtomicU64::new(livelist.unwrap_or(0)),
+            listed_txg: AtomicU64::new(0),
+            reached: Mutex::default(),
             phys: Mutex::new(phys),
         };
         Ok(Arc::new(dataset))
@@ -125,6 +148,11 @@ impl Dataset {
     }
     pub(crate) fn reserved(&self) -> u64 {
         self.refreservation.load(Ordering::Relaxed)
+    }
+
+    /// True for a dataset that was not received to its end, or is just being received.
+    pub(crate) fn is_inconsistent(&self) -> bool {
+        self.phys.lock().ds_flags & ondisk::ds_flags::INCONSISTENT != 0
     }
 
     /// The object set when it is open.
@@ -193,7 +221,11 @@ impl Dataset {
 
     /// Counts the dataset among the users of exactly those features that `other` is counted for, whose blocks it has from now on.
     pub(crate) fn take_features_of(&self, meta: &Meta, other: &Dataset, tx: &Tx) -> Result<(), DslError> {
-        let kept = other.features();
+        self.take_features(meta, other.features(), tx)
+    }
+
+    /// Counts the dataset among the users of exactly these features (bits).
+    pub(crate) fn take_features(&self, meta: &Meta, kept: u32, tx: &Tx) -> Result<(), DslError> {
         features::PER_DATASET.iter().filter(|guid| kept & features::bit(guid) == 0).try_for_each(|guid| self.deactivate(meta, guid, tx))?;
         self.activate(meta, kept, tx)
     }
@@ -243,11 +275,19 @@ impl Dataset {
         if !sums.dead.is_empty() {
             self.bury(meta, &sums.dead, before, tx)?;
         }
-        let has_large_dnodes = self.open_objset().is_some_and(|objset| objset.has_large_dnodes());
-        let large_dnode = if has_large_dnodes { features::bit(features::LARGE_DNODE) } else { 0 };
-        let has_long_names = self.open_objset().is_some_and(|objset| objset.has_long_names());
-        let longname = if has_long_names { features::bit(features::LONGNAME) } else { 0 };
-        self.activate(meta, sums.features | large_dnode | longname, tx)
+        if !sums.marked.is_empty() {
+            marks::add_freed(meta, self.object, &sums.marked, tx).or_else(passes)?;
+        }
+        let noted = self.open_objset().map_or(0, |objset| {
+            let used = [
+                (objset.has_large_dnodes(), features::LARGE_DNODE),
+                (objset.has_long_names(), features::LONGNAME),
+                (objset.has_large_micro_zaps(), features::LARGE_MICROZAP),
+            ];
+            used.iter().filter(|(is_used, _)| *is_used).fold(0, |bits, (_, guid)| bits | features::bit(guid))
+        });
+        self.activate(meta, sums.features | noted, tx)?;
+        self.settle_livelist(meta, &sums, tx)
     }
 
     /// Puts blocks that a snapshot still has on the deadlist.
@@ -276,6 +316,80 @@ impl Dataset {
             prev.update(tx, |phys| bump(&mut phys.ds_unique_bytes, unique))?;
         }
         self.dir.transfer(to_snap, dd_used::HEAD, dd_used::SNAP, tx)
+    }
+
+    /// Counts from now on what is given up behind the bookmarks that count it and that no snapshot came after.
+    pub(crate) fn follow_bookmarks(&self, meta: &Meta) -> Result<(), DslError> {
+        self.ledger.mark(&marks::counted_from(meta, self.object, self.phys().ds_prev_snap_txg)?);
+        Ok(())
+    }
+
+    // ---- the livelist ----
+
+    /// Object of the livelist; 0 without one.
+    pub(crate) fn livelist(&self) -> u64 {
+        self.livelist.load(Ordering::Relaxed)
+    }
+
+    /// Begins a livelist of a clone that was just made, where the pool has the feature.
+    pub(crate) fn begin_livelist(&self, meta: &Meta, tx: &Tx) -> Result<(), DslError> {
+        if let Some(list) = livelist::create(meta, &self.dir, tx)? {
+            self.livelist.store(list, Ordering::Relaxed);
+            self.ledger.list_after(livelist::origin_txg(meta, &self.dir)?);
+        }
+        Ok(())
+    }
+
+    /// Notes on the livelist what the sync did, and gives it up where it is not worth it any more, or damaged.
+    fn settle_livelist(&self, meta: &Meta, sums: &Settlement, tx: &Tx) -> Result<(), DslError> {
+        let list = self.livelist();
+        if list == 0 {
+            return Ok(());
+        }
+        let txg = tx.txg().0;
+        let is_first = self.listed_txg.swap(txg, Ordering::Relaxed) != txg;
+        let is_kept = match livelist::note(meta, list, &Changes { born: &sums.listed, freed: &sums.unlisted, is_first }, tx) {
+            Ok(()) => meta.livelists.are_worth_it(self.dir.phys().dd_used_breakdown[dd_used::HEAD], self.referenced()),
+            Err(error) => {
+                passes(error)?;
+                false
+            }
+        };
+        if is_kept { Ok(()) } else { self.drop_livelist(meta, tx) }
+    }
+
+    /// Gives the livelist up: what comes from now on, it could not tell (OpenZFS: `dsl_dir_remove_livelist`).
+    pub(crate) fn drop_livelist(&self, meta: &Meta, tx: &Tx) -> Result<(), DslError> {
+        match self.detach_livelist(meta, tx)? {
+            0 => Ok(()),
+            list => livelist::free(meta, list, tx),
+        }
+    }
+
+    /// Takes the livelist off the dataset's directory; gives its object, or 0 without one.
+    fn detach_livelist(&self, meta: &Meta, tx: &Tx) -> Result<u64, DslError> {
+        let list = self.livelist.swap(0, Ordering::Relaxed);
+        if list != 0 {
+            self.ledger.list_after(u64::MAX);
+            livelist::detach(meta, &self.dir, tx)?;
+        }
+        Ok(list)
+    }
+
+    /// Parts with the livelist of a clone that goes, and that has so much of its own: gives its object, the space of what is on it, and the txg
+    /// that it begins after. None without one, or where it cannot be believed.
+    pub(crate) fn part_with_livelist(&self, meta: &Meta, own: Usage, tx: &Tx) -> Result<Option<(u64, Usage, u64)>, DslError> {
+        let list = self.detach_livelist(meta, tx)?;
+        if list == 0 {
+            return Ok(None);
+        }
+        match livelist::believed(meta, list, own) {
+            Ok(Some((listed, after))) => return Ok(Some((list, listed, after))),
+            Ok(None) => {}
+            Err(error) => passes(error)?,
+        }
+        livelist::free(meta, list, tx)?;
+        Ok(None)
     }
 
     /// Recomputes a head's unique bytes after its previous snapshot changed: what it references less what its previous
@@ -311,11 +425,6 @@ impl Dataset {
         let old = self.refreservation.swap(bytes, Ordering::Relaxed);
         let delta = bytes.saturating_sub(unique) as i64 - old.saturating_sub(unique) as i64;
         self.dir.charge(dd_used::REFRSRV, Usage { used: delta, comp: 0, uncomp: 0 }, tx)
-    }
-
-    /// The dataset object's own ZAP, when it has one.
-    pub(crate) fn zap(&self, meta: &Meta) -> Result<Option<zap::Zap>, DslError> {
-        if self.dnode.info()?.kind == ObjectType::OTN_ZAP_METADATA { Ok(Some(meta.zap(self.object)?)) } else { Ok(None) }
     }
 }
 

@@ -4,7 +4,7 @@
 //! after it and not after the next key; the bonus has the sums (OpenZFS: `dsl_deadlist.c`).
 
 use crate::DslError;
-use crate::bpobj::Bpobj;
+use crate::bpobj::{Bpobj, passes};
 use crate::meta::{Meta, Usage, bump, damaged};
 use dmu::Tx;
 use ondisk::{BlockPtr, DeadlistPhys, ObjectType};
@@ -110,8 +110,22 @@ impl<'m> Deadlist<'m> {
         Ok(self.zap.update_int_key(mintxg, list, tx)?)
     }
 
-    /// Adds dead blocks (OpenZFS: `dsl_deadlist_insert`).
+    /// Keys and lists, the lowest key first.
+    pub(crate) fn entries(&self) -> Vec<(u64, u64)> {
+        self.tree.iter().map(|(mintxg, list)| (*mintxg, *list)).collect()
+    }
+
+    /// Adds blocks (OpenZFS: `dsl_deadlist_insert`).
     pub(crate) fn insert(&mut self, bps: &[BlockPtr], tx: &Tx) -> Result<(), DslError> {
+        self.put(bps, false, tx)
+    }
+
+    /// Notes of blocks of a livelist that they are freed.
+    pub(crate) fn insert_freed(&mut self, bps: &[BlockPtr], tx: &Tx) -> Result<(), DslError> {
+        self.put(bps, true, tx)
+    }
+
+    fn put(&mut self, bps: &[BlockPtr], freed: bool, tx: &Tx) -> Result<(), DslError> {
         let mut by_key: BTreeMap<u64, Vec<BlockPtr>> = BTreeMap::new();
         let mut sum = Usage::default();
         for bp in bps {
@@ -119,10 +133,15 @@ impl<'m> Deadlist<'m> {
             sum += self.meta.usage(bp);
         }
         for (mintxg, group) in by_key {
-            let list = self.real_list(mintxg, tx)?;
-            Bpobj::open(self.meta, list)?.enqueue(self.meta, &group, tx)?;
+            let mut list = Bpobj::open(self.meta, self.real_list(mintxg, tx)?)?;
+            if freed { list.enqueue_freed(self.meta, &group, tx)? } else { list.enqueue(self.meta, &group, tx)? }
         }
-        self.add_usage(sum, tx)
+        self.add_usage(if freed { -sum } else { sum }, tx)
+    }
+
+    /// True when this is a key.
+    pub(crate) fn has_key(&self, mintxg: u64) -> bool {
+        self.tree.contains_key(&mintxg)
     }
 
     /// Adds a key above all others (OpenZFS: `dsl_deadlist_add_key`).
@@ -190,6 +209,18 @@ impl<'m> Deadlist<'m> {
             self.add_usage(-usage, tx)?;
         }
         Ok(())
+    }
+
+    /// Removes a key with its list, not the blocks; a list that cannot be read is lost (OpenZFS: `dsl_deadlist_remove_entry`).
+    pub(crate) fn remove_entry(&mut self, mintxg: u64, tx: &Tx) -> Result<(), DslError> {
+        let list = self.tree.remove(&mintxg).ok_or_else(|| damaged(self.zap.object().0, "a livelist lacks a key"))?;
+        self.zap.remove_int(mintxg, tx)?;
+        let usage = match Bpobj::open(self.meta, list) {
+            Ok(list) => list.usage(),
+            Err(error) => return passes(error),
+        };
+        self.add_usage(-usage, tx)?;
+        self.meta.bpobj_release(list, tx).or_else(passes)
     }
 
     /// Frees the deadlist and its lists, not the blocks (OpenZFS: `dsl_deadlist_free`).

@@ -44,6 +44,12 @@ pub enum DslError {
         /// Name that both have.
         name: String,
     },
+    /// The dataset lacks the snapshot that a stream goes on from, or cannot go back to it.
+    NotIncremental,
+    /// The dataset was changed since the snapshot that a stream goes on from.
+    Modified,
+    /// The dataset has blocks above 128 KiB, and a stream that goes on from it has not (OpenZFS: `ZFS_ERR_STREAM_LARGE_BLOCK_MISMATCH`).
+    LargeBlocks,
     /// Not possible in this txg, but in the next.
     Again,
     /// A snapshot was given where a file system or volume is wanted.
@@ -68,6 +74,8 @@ pub enum DslError {
     ReadOnlyProperty,
     /// The pool lacks a feature that this needs, or this build does.
     Unsupported,
+    /// The value of a property needs the feature with this guid, which is not enabled.
+    NeedsFeature(&'static str),
     /// A record of the MOS is damaged.
     Corrupt {
         /// The object.
@@ -102,6 +110,9 @@ impl fmt::Display for DslError {
             DslError::NotAncestor => "source is not an ancestor of the new bookmark's dataset",
             DslError::NotClone => "not a cloned filesystem",
             DslError::Conflict { name } => return write!(f, "conflicting snapshot '{name}'"),
+            DslError::NotIncremental => "the most recent snapshot does not match the incremental source",
+            DslError::Modified => "the dataset has been modified since its most recent snapshot",
+            DslError::LargeBlocks => "the incremental stream lacks large blocks, which the dataset has",
             DslError::Again => "try again in the next transaction group",
             DslError::IsSnapshot => "operation not applicable to snapshots",
             DslError::NotSnapshot => "operation applicable to snapshots only",
@@ -114,6 +125,10 @@ impl fmt::Display for DslError {
             DslError::BadValue => "invalid value for the property",
             DslError::ReadOnlyProperty => "property is readonly",
             DslError::Unsupported => "not supported by the pool's features or by this version",
+            DslError::NeedsFeature(guid) => {
+                let name = guid.split_once(':').map_or(*guid, |(_, name)| name);
+                return write!(f, "the value needs feature@{name}, which is not enabled on the pool");
+            }
             DslError::Corrupt { object, what } => return write!(f, "MOS object {object} is damaged: {what}"),
             DslError::Dmu(error) => return fmt::Display::fmt(error, f),
             DslError::Zap(error) => return fmt::Display::fmt(error, f),

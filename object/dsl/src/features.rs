@@ -40,6 +40,10 @@ pub const LONGNAME: &str = "org.zfsonlinux:longname";
 pub const BOOKMARKS: &str = "com.delphix:bookmarks";
 /// Bookmarks whose record is longer than the first version's; active once for each of them.
 pub const BOOKMARK_V2: &str = "com.datto:bookmark_v2";
+/// Bookmarks that count what is freed behind them; active once for each of them.
+pub const BOOKMARK_WRITTEN: &str = "com.delphix:bookmark_written";
+/// Livelists of clones; active once for each of them.
+pub const LIVELIST: &str = "com.delphix:livelist";
 /// Limits on the number of file systems and snapshots.
 pub const FS_SS_LIMIT: &str = "com.joyent:filesystem_limits";
 

@@ -4,7 +4,7 @@
 use crate::features;
 use crate::meta::{Usage, usage};
 use dmu::{BlockIo, BlockLedger};
-use exec::Mutex;
+use exec::{Mutex, RwLock};
 use ondisk::{BlockPtr, Txg};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -87,6 +87,12 @@ pub(crate) struct Settlement {
     pub(crate) freed: Usage,
     /// Blocks given up that a snapshot has.
     pub(crate) dead: Vec<BlockPtr>,
+    /// Blocks born for the livelist.
+    pub(crate) listed: Vec<BlockPtr>,
+    /// Blocks of the livelist that were given up, whether a snapshot has them or not.
+    pub(crate) unlisted: Vec<BlockPtr>,
+    /// Space of blocks given up that were there in these txgs.
+    pub(crate) marked: Vec<(u64, Usage)>,
     /// Per-dataset features that the blocks need.
     pub(crate) features: u32,
 }
@@ -101,6 +107,14 @@ pub(crate) struct Ledger {
     born: Sum,
     freed: Sum,
     dead: Mutex<Vec<BlockPtr>>,
+    /// Blocks born after this txg are on the dataset's livelist; `u64::MAX` without one.
+    listed_after: AtomicU64,
+    listed: Mutex<Vec<BlockPtr>>,
+    unlisted: Mutex<Vec<BlockPtr>>,
+    /// Txgs of bookmarks that count what is freed, with what was.
+    marked: RwLock<Vec<(u64, Sum)>>,
+    /// The last of these txgs; 0 without one.
+    marked_until: AtomicU64,
     features: AtomicU32,
 }
 
@@ -114,6 +128,11 @@ impl Ledger {
             born: Sum::default(),
             freed: Sum::default(),
             dead: Mutex::default(),
+            listed_after: AtomicU64::new(u64::MAX),
+            listed: Mutex::default(),
+            unlisted: Mutex::default(),
+            marked: RwLock::new(Vec::new()),
+            marked_until: AtomicU64::new(0),
             features: AtomicU32::new(0),
         }
     }
@@ -121,6 +140,33 @@ impl Ledger {
     /// A snapshot came or went; between syncs only.
     pub(crate) fn set_prev_snap_txg(&self, txg: u64) {
         self.prev_snap_txg.store(txg, Ordering::Relaxed);
+    }
+
+    /// Lists blocks born after a txg for the livelist from now on; none with `u64::MAX`.
+    pub(crate) fn list_after(&self, txg: u64) {
+        self.listed_after.store(txg, Ordering::Relaxed);
+    }
+
+    /// Adds a block to a list for the livelist, if it belongs there. Embedded ones have nothing to be freed.
+    fn list(&self, list: &Mutex<Vec<BlockPtr>>, bp: &BlockPtr) {
+        if bp.birth().0 > self.listed_after.load(Ordering::Relaxed) && !bp.is_embedded() {
+            list.lock().push(*bp);
+        }
+    }
+
+    /// Counts what is given up of that which was there in these txgs from now on; between syncs only.
+    pub(crate) fn mark(&self, txgs: &BTreeSet<u64>) {
+        *self.marked.write() = txgs.iter().map(|txg| (*txg, Sum::default())).collect();
+        self.marked_until.store(txgs.last().copied().unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// Counts a block that is given up at the bookmarks that it was there at.
+    fn count_marked(&self, bp: &BlockPtr) {
+        let birth = bp.birth().0;
+        if birth <= self.marked_until.load(Ordering::Relaxed) {
+            let usage = usage(&*self.io, bp);
+            self.marked.read().iter().filter(|(txg, _)| birth <= *txg).for_each(|(_, sum)| sum.add(usage));
+        }
     }
 
     /// Wants features (bits) counted at the next settlement.
@@ -133,6 +179,9 @@ impl Ledger {
             born: self.born.take(),
             freed: self.freed.take(),
             dead: std::mem::take(&mut *self.dead.lock()),
+            listed: std::mem::take(&mut *self.listed.lock()),
+            unlisted: std::mem::take(&mut *self.unlisted.lock()),
+            marked: self.marked.read().iter().map(|(txg, sum)| (*txg, sum.take())).filter(|(_, usage)| !usage.is_zero()).collect(),
             features: self.features.swap(0, Ordering::Relaxed),
         }
     }
@@ -141,6 +190,7 @@ impl Ledger {
 impl BlockLedger for Ledger {
     fn born(&self, _txg: Txg, bp: &BlockPtr) {
         self.born.add(usage(&*self.io, bp));
+        self.list(&self.listed, bp);
         let bits = features::bits_of_block(bp);
         if bits & !self.features.load(Ordering::Relaxed) != 0 {
             self.want_features(bits);
@@ -148,6 +198,8 @@ impl BlockLedger for Ledger {
     }
 
     fn kill(&self, txg: Txg, bp: &BlockPtr) {
+        self.list(&self.unlisted, bp);
+        self.count_marked(bp);
         if bp.birth().0 > self.prev_snap_txg.load(Ordering::Relaxed) {
             self.freed.add(usage(&*self.io, bp));
             if !bp.is_embedded() {

@@ -28,14 +28,18 @@ mod error;
 pub mod features;
 mod handle;
 mod ledger;
+mod livelist;
+mod marks;
 mod meta;
 pub mod names;
 mod pool;
 mod ports;
 pub mod prop;
 mod replay;
+mod resume;
 mod space;
 mod traverse;
+mod tuning;
 pub mod volume;
 
 #[cfg(test)]
@@ -44,11 +48,12 @@ mod tests;
 pub use error::DslError;
 pub use handle::{DatasetHandle, DatasetSpace};
 pub use pool::{
-    BookmarkEntry, CreateDataset, DatasetInit, Delegation, DslPool, FailedLog, IntentLogs, LostLogs, Mos, PendingLogs, SnapshotEntry,
-    UserHold,
+    BookmarkEntry, BookmarkSpace, CreateDataset, DatasetInit, Delegation, DslPool, FailedLog, IntentLogs, LostLogs, Mos, PendingLogs,
+    ReceiveBegin, ReceiveEnd, ReceivedValue, SnapshotEntry, UserHold,
 };
 pub use ports::{HistoryEvent, PoolServices, PoolSpace};
 pub use prop::{PropEntry, PropSource, PropValue};
 pub use replay::{ReplayEnded, ReplayError, ReplayFiles, ReplayRecords, ReplayTold, ReplayedLog, Told, replay_arena, take_told_logs};
+pub use resume::{ResumePoint, ResumeState};
 pub use space::TxSpace;
 pub use traverse::{Position, Walk};

@@ -1,5 +1,6 @@
 //! The MOS and what every record in it needs: shorthand for objects, name tables and bonuses.
 
+use crate::tuning::Tuning;
 use crate::{DslError, PoolServices, features};
 use dmu::{BlockIo, Dnode, NewObject, Objset, Tx};
 use exec::Mutex;
@@ -64,11 +65,12 @@ pub(crate) struct Meta {
     pub(crate) services: Arc<dyn PoolServices>,
     /// The object that stands for all empty lists; 0 when there is none.
     pub(crate) empty_bpobj: Mutex<u64>,
+    pub(crate) livelists: Tuning,
 }
 
 impl Meta {
     pub(crate) fn new(objset: Arc<Objset>, services: Arc<dyn PoolServices>) -> Meta {
-        Meta { io: objset.io().clone(), objset, services, empty_bpobj: Mutex::new(0) }
+        Meta { io: objset.io().clone(), objset, services, empty_bpobj: Mutex::new(0), livelists: Tuning::default() }
     }
 
     pub(crate) fn hold(&self, object: u64) -> Result<Arc<Dnode>, DslError> {

@@ -28,6 +28,14 @@ pub enum TxSpace {
     Frees,
 }
 
+/// Ratio of compression, in hundredths.
+pub(crate) fn ratio(uncompressed: u64, compressed: u64) -> u64 {
+    match compressed {
+        0 => 100,
+        compressed => (u128::from(uncompressed) * 100 / u128::from(compressed)) as u64,
+    }
+}
+
 /// Bytes of the blocks that a dataset's data are written in: records of files at most, blocks of a volume.
 fn block_bytes(objset: &Arc<Objset>) -> u64 {
     let of_volume = if objset.kind() == ObjsetType::ZVOL { volume::block_size(objset).ok() } else { None };

@@ -91,6 +91,11 @@ pub enum PoolError {
     ReadOnly,
     /// Metadata of the pool is damaged.
     Corrupt(&'static str),
+    /// The pool lacks the salt of its keyed checksums, or has something else in its place; it can be imported read-only.
+    Salt {
+        /// True when there is none.
+        is_missing: bool,
+    },
     /// A metaslab's space maps contradict each other, or cannot be read because of the cause.
     SpaceMap(VdevId, u32, Option<Cause>),
     /// There is no pool property of this name.
@@ -196,6 +201,10 @@ impl fmt::Display for PoolError {
             PoolError::Unremovable(why) => f.write_str(why),
             PoolError::Invalid(what) => f.write_str(what),
             PoolError::ReadOnly => f.write_str("the pool is read-only"),
+            PoolError::Salt { is_missing } => {
+                let state = if *is_missing { "missing" } else { "damaged" };
+                write!(f, "the salt of the pool's skein, edonr and blake3 checksums is {state}; it can be imported read-only")
+            }
             PoolError::Corrupt(what) => write!(f, "the pool's metadata is damaged: {what}"),
             PoolError::SpaceMap(vdev, ms, None) => write!(f, "the space map of metaslab {ms} of vdev {vdev} contradicts itself"),
             PoolError::SpaceMap(vdev, ms, Some(_)) => write!(f, "the space map of metaslab {ms} of vdev {vdev} cannot be read"),

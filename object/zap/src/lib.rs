@@ -32,6 +32,7 @@ pub use cursor::{Attribute, CURSOR_END, Cursor};
 pub use error::ZapError;
 pub use header::ZapFlags;
 pub use integers::parse_int_name;
+pub use micro::set_micro_bytes_max;
 pub use name::{LONGNAME_BYTES_MAX, Match, NAME_BYTES_MAX, NormFlags};
 pub use object::{Found, VALUE_BYTES_MAX, Zap};
 pub use stats::Stats;

@@ -6,15 +6,31 @@
 
 use crate::ZapError;
 use crate::name::{Key, KeyRules, Match, NormFlags};
-use ondisk::ObjectId;
+use ondisk::{ObjectId, SECTOR_BYTES};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// First word of a micro ZAP (OpenZFS: `ZBT_MICRO`).
 pub(crate) const BLOCK_TYPE_MICRO: u64 = (1 << 63) + 3;
 const SLOT_BYTES: usize = 64;
 /// Room for the name in a slot, final zero byte included (OpenZFS: `MZAP_NAME_LEN`).
 pub(crate) const MICRO_NAME_BYTES: usize = 50;
-/// A micro ZAP grows to this size before it becomes fat (OpenZFS: `zap_micro_max_size`).
-pub(crate) const MICRO_BYTES_MAX: usize = 128 << 10;
+/// Largest micro ZAP without the feature `large_microzap` (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`), and size to which one grows unless somebody wants another.
+pub(crate) const MICRO_BYTES_OLD: usize = 128 << 10;
+/// Largest micro ZAP that there can be (OpenZFS: `MZAP_MAX_SIZE`).
+pub(crate) const MICRO_BYTES_MAX: usize = 1 << 20;
+static WANTED_BYTES: AtomicUsize = AtomicUsize::new(MICRO_BYTES_OLD);
+
+/// Sets the size in bytes to which micro ZAPs grow before they become fat, in whole sectors (OpenZFS: `zap_micro_max_size`): up to 1 MiB where the feature
+/// `large_microzap` allows it, else up to 128 KiB.
+pub fn set_micro_bytes_max(bytes: u64) {
+    let bytes = usize::try_from(bytes).unwrap_or(MICRO_BYTES_MAX).min(MICRO_BYTES_MAX);
+    WANTED_BYTES.store(bytes.next_multiple_of(SECTOR_BYTES), Ordering::Relaxed);
+}
+
+/// Size in bytes to which a micro ZAP may grow, where `may_be_large` ones are allowed or not.
+pub(crate) fn bytes_max(may_be_large: bool) -> usize {
+    WANTED_BYTES.load(Ordering::Relaxed).min(if may_be_large { MICRO_BYTES_MAX } else { MICRO_BYTES_OLD })
+}
 const NAME_AT: usize = 14;
 /// Hash bits of a micro ZAP.
 pub(crate) const MICRO_HASH_BITS: u32 = 28;
@@ -111,7 +127,7 @@ impl Micro {
     /// Builds the index of a block.
     pub(crate) fn open(object: ObjectId, bytes: &[u8]) -> Result<Micro, ZapError> {
         let damaged = |what| ZapError::Corrupt { object, block: 0, what };
-        if bytes.len() < 2 * SLOT_BYTES || bytes.len() > 1 << 20 {
+        if bytes.len() < 2 * SLOT_BYTES || bytes.len() > MICRO_BYTES_MAX {
             return Err(damaged("a micro ZAP has an impossible block size"));
         }
         let (salt, norm) = (word(bytes, 8), NormFlags(word(bytes, 16)));

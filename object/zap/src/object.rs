@@ -8,7 +8,7 @@ use crate::cursor::{Attribute, Cursor};
 use crate::error::ZapError;
 use crate::fat::{self, Insert, Stored};
 use crate::header::{FAT_BLOCK_SHIFT, Header, ZapFlags};
-use crate::micro::{self, MICRO_BYTES_MAX, MICRO_NAME_BYTES, Micro};
+use crate::micro::{self, MICRO_BYTES_OLD, MICRO_NAME_BYTES, Micro};
 use crate::name::{Key, KeyRules, Match, NormFlags};
 use crate::value::Value;
 use crate::{leaf, value};
@@ -388,10 +388,13 @@ impl Zap {
         }
         if micro.is_full() {
             let larger = self.dnode.info()?.block_size + SECTOR_BYTES;
-            if larger > MICRO_BYTES_MAX {
+            if larger > micro::bytes_max(self.dnode.may_be_large_micro_zap()) {
                 return Ok(false);
             }
             self.dnode.set_block_size(larger, tx)?;
+            if larger > MICRO_BYTES_OLD {
+                self.dnode.note_large_micro_zap();
+            }
             micro.grew(larger);
         }
         Ok(true)

@@ -410,3 +410,37 @@ fn names_that_nothing_tells_apart_are_refused_at_once() {
     pool.sync().expect("syncs");
     assert!(zap.dnode().info().expect("facts").used_bytes < 1 << 20);
 }
+
+/// If this fails, OpenZFS takes a directory's only block for more than it can have; or one that the pool may have is made, and the dataset does not say so.
+#[test]
+fn micro_zaps_grow_beyond_the_old_limit_where_they_may() {
+    zap::set_micro_bytes_max(1 << 20);
+    for large_micro_zaps in [false, true] {
+        let props = ObjsetProps { large_micro_zaps, ..ObjsetProps::default() };
+        let pool = TestPool::create(MemBlockIo::inline(5), ObjsetType::ZFS, props).expect("an empty pool");
+        let object = zap::create(&pool.objset, ObjectType::DIRECTORY_CONTENTS, &tx(&pool)).expect("a new ZAP");
+        let zap = Zap::hold(&pool.objset, object).expect("opens");
+        let mut model = BTreeMap::new();
+        let mut add = |index: u64, length: usize| {
+            let name = format!("{index:0length$}").into_bytes();
+            zap.add_u64(&name, index, &tx(&pool)).expect("it is added");
+            model.insert(name, Value::U64(vec![index]));
+        };
+        (0..2047).for_each(|index| add(index, 8));
+        let is_micro = || zap.dnode().info().expect("facts").max_block == BlockId(0);
+        assert!(is_micro() && !pool.objset.has_large_micro_zaps(), "128 KiB are full");
+        (2047..2100).for_each(|index| add(index, 8));
+        assert_eq!((is_micro(), pool.objset.has_large_micro_zaps()), (large_micro_zaps, large_micro_zaps));
+        pool.sync().expect("syncs");
+        let pool = pool.reopen().expect("reopens");
+        let zap = Zap::hold(&pool.objset, object).expect("opens");
+        check(&zap, &model);
+        // A name that no slot holds makes it fat.
+        let long = vec![b'l'; 100];
+        zap.add_u64(&long, 7, &tx(&pool)).expect("it is added");
+        model.insert(long, Value::U64(vec![7]));
+        pool.sync().expect("syncs");
+        check(&Zap::hold(&pool.objset, object).expect("opens"), &model);
+        assert_eq!((pool.check(), pool.io.violations()), (Ok(()), Vec::new()));
+    }
+}

@@ -279,15 +279,35 @@ impl Cache {
     /// The block's bytes when they are in memory. Changes nothing of how long they stay unless they are kept anyway.
     pub fn cached(&self, bp: &BlockPtr) -> Option<Abd> {
         let wanted = Wanted::new(bp, &Bookmark::default(), Keep::Lingers)?;
-        let now_ns = self.exec().now_ns();
-        let mut freed = Freed::default();
-        let found = self.state(&wanted.key).shard.lookup(&wanted.ask(Access::Probe), now_ns, &mut freed);
-        self.release(freed);
-        match found {
+        match self.probe(&wanted, false) {
             Lookup::Hit(data) => Some(data),
             Lookup::Compressed(physical) => self.unpack(&wanted, &physical).ok(),
             Lookup::Miss => None,
         }
+    }
+
+    /// As [`Cache::cached`], but None as well for a block that would have to be decompressed: it costs no more than a look.
+    pub fn at_hand(&self, bp: &BlockPtr) -> Option<Abd> {
+        let wanted = Wanted::new(bp, &Bookmark::default(), Keep::Lingers)?;
+        match self.probe(&wanted, true) {
+            Lookup::Hit(data) => Some(data),
+            Lookup::Compressed(_) | Lookup::Miss => None,
+        }
+    }
+
+    /// A look under the lock: at a block that is decompressed only, where `is_plain` says so.
+    fn probe(&self, wanted: &Wanted, is_plain: bool) -> Lookup {
+        let now_ns = self.exec().now_ns();
+        let mut freed = Freed::default();
+        let found = {
+            let mut state = self.state(&wanted.key);
+            match is_plain && !state.shard.is_unpacked(&wanted.key, wanted.tag) {
+                true => Lookup::Miss,
+                false => state.shard.lookup(&wanted.ask(Access::Probe), now_ns, &mut freed),
+            }
+        };
+        self.release(freed);
+        found
     }
 
     /// Makes the logical bytes just written under `bp` warm, without a copy.
@@ -446,7 +466,7 @@ impl Cache {
         let Some((second, name)) = second.zip(BlockName::of(&wanted.bp)) else { return self.start_pool(wanted, priority) };
         let cache = self.clone();
         let then = move |found: Option<Abd>| {
-            let (given, intact) = (found.is_some(), found.filter(|physical| zio::is_intact(&wanted.bp, physical)));
+            let (given, intact) = (found.is_some(), found.filter(|physical| cache.0.zio.is_intact(&wanted.bp, physical)));
             {
                 let counters = &mut cache.state(&wanted.key).shard.counters;
                 match &intact {

@@ -348,6 +348,12 @@ impl Shard {
         lookup
     }
 
+    /// True when the block's logical bytes are there.
+    pub(crate) fn is_unpacked(&self, key: &Key, tag: u64) -> bool {
+        let entry = self.map.get(key).map(|&index| &self.slab[index as usize]);
+        entry.is_some_and(|entry| entry.tag == tag && entry.body.logical.is_some())
+    }
+
     /// A demand use of a live entry: recently used becomes frequently used, unless the uses are one burst.
     fn touch(&mut self, index: u32, now_ns: u64) {
         let entry = &mut self.slab[index as usize];

@@ -299,6 +299,30 @@ fn compressed_blocks_take_compressed_space() {
     assert_eq!(rig.reads(), before, "1.5 MiB of data fit into 1 MiB");
 }
 
+/// If this fails, who may only look, since others wait for its thread, decompresses blocks there; or takes the bytes of another block.
+#[test]
+fn what_is_at_hand_costs_no_more_than_a_look() {
+    let rig = Rig::new(2 << 20);
+    let blocks: Vec<BlockPtr> = (0..12)
+        .map(|n| {
+            let mut wanted = request(n + 1, 131_072);
+            wanted.compression = Compression::LZ4;
+            rig.write(wanted)
+        })
+        .collect();
+    rig.cache.clear();
+    let before = rig.reads();
+    assert!(blocks.iter().all(|bp| rig.cache.at_hand(bp).is_none()));
+    assert_eq!(rig.reads(), before, "nothing is read for it");
+    blocks.iter().for_each(|bp| drop(rig.read(bp)));
+    let at_hand: Vec<Option<Abd>> = blocks.iter().map(|bp| rig.cache.at_hand(bp)).collect();
+    assert!(at_hand.iter().any(Option::is_some) && at_hand.iter().any(Option::is_none), "some copies fit");
+    for (n, data) in at_hand.iter().enumerate() {
+        assert!(data.as_ref().is_none_or(|data| *data == pattern(n as u64 + 1, 131_072)));
+    }
+    assert!(blocks.iter().all(|bp| rig.cache.cached(bp).is_some()), "the others are there compressed");
+}
+
 /// Reading a large file once must not throw out what is used again and again.
 #[test]
 fn a_scan_does_not_evict_the_frequently_used() {

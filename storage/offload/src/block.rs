@@ -4,7 +4,9 @@ use crate::accelerator::{Accelerator, ZiaMode};
 use crate::claimed::Claimed;
 use abd::Abd;
 use dpusm::{Claim, Device, FallbackReason, OpKind, Report, View, verify};
+use kernels::checksum::Salt;
 use ondisk::{Checksum, Compression};
+use std::sync::Arc;
 use zio::transform::Units;
 
 /// Stages of one write that are to be offloaded.
@@ -26,6 +28,8 @@ pub(crate) struct Original {
     pub(crate) may_embed: bool,
     /// Sizes that the pool's vdevs allocate.
     pub(crate) units: Units,
+    /// Salt of the pool's keyed checksums, which no provider gets.
+    pub(crate) salt: Option<Arc<Salt>>,
 }
 
 /// A block that an accelerator has a part in, on its way to the devices.

@@ -7,6 +7,7 @@ use crate::submit::{reason, submit};
 use crate::{look, second};
 use abd::{Abd, AbdPart};
 use dpusm::{Compress, Compressed, Device, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, Report, View};
+use kernels::checksum::needs_salt;
 use ondisk::{ByteOrder, Checksum, Compression, EMBEDDED_PAYLOAD_BYTES};
 use zio::transform::{Units, effective_compression, effective_level, may_embed};
 use zio::{Answer, FirstRound, Physical, PoolView, Shape, Software, WriteRequest};
@@ -35,7 +36,7 @@ fn wishes(accelerator: &Accelerator, device: &Device, view: &PoolView, request: 
     let parity = |parity: usize| policy.raidz_gen.get(parity.wrapping_sub(1)) == Some(&true);
     let wished = Wishes {
         compress: policy.compress && is_compressed,
-        checksum: policy.checksum && request.checksum != Checksum::OFF,
+        checksum: policy.checksum && request.checksum != Checksum::OFF && !needs_salt(request.checksum),
         parity: view.tree.tops.iter().any(|top| parity(top.parity())),
     };
     let note = |is_wished: bool, kind: OpKind, reason: Option<FallbackReason>| match reason {
@@ -77,6 +78,7 @@ impl FirstRound for Begun {
             level: effective_level(request),
             may_embed: may_embed(view, request),
             units: Units::of(view),
+            salt: view.facts.salt.clone(),
         };
         let compression = original.compression;
         if compression != Compression::OFF && original.data.is_zero() {

@@ -9,7 +9,7 @@ use dpusm::{Claim, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, Raid
 use ondisk::{ByteOrder, Dva};
 use std::sync::Arc;
 use vdev::{VdevTree, WritePlan};
-use zio::{Answer, Claims, Made, PoolView, Ready, SecondRound, sum_of};
+use zio::{Answer, Claims, Made, PoolView, Ready, SecondRound, salted_sum_of};
 
 /// One row whose parity the provider computes.
 struct Row {
@@ -240,7 +240,7 @@ fn written(tree: &Arc<VdevTree>, mut offloaded: Offloaded, report: Result<Report
         (Ok(_), None) => return Answer::Now(Made::Again),
     };
     let kind = offloaded.original.checksum;
-    let Ok(sum) = sum_of(kind, &data) else { return Answer::Now(Made::Again) };
+    let Ok(sum) = salted_sum_of(offloaded.original.salt.as_deref(), kind, &data) else { return Answer::Now(Made::Again) };
     let claims = offloaded.claims();
     if !offloaded.judge() || !claims.are_borne_out(kind, sum, &data) {
         return Answer::Now(Made::Again);

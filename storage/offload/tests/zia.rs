@@ -11,8 +11,9 @@ use abd::Abd;
 use common::*;
 use device::DeviceError;
 use dpusm::{BreakerState, FallbackReason, OpError, OpKind, Tally};
+use kernels::checksum::Salt;
 use offload::{ZiaMode, ZiaPolicy};
-use ondisk::{BlockPtr, Compression, Level, ObjectType, ObjsetId};
+use ondisk::{BlockPtr, Checksum, Compression, Level, ObjectType, ObjsetId};
 use provider_faulty::{Fault, Harm, When};
 use scene::*;
 use std::sync::Arc;
@@ -405,6 +406,38 @@ fn metadata_never_leaves_the_host() {
     }
     world.rig.write(data(6)).expect("written");
     assert!(world.faulty.operations() > 0, "the contents of files do go there");
+}
+
+/// If this fails, blocks of pools with these checksums get some that OpenZFS finds wrong, because a provider was asked for what it has no salt for.
+#[test]
+fn salted_checksums_are_the_hosts() {
+    let layout = [(TopKind::Raidz(2), 5)];
+    let give_salt = |rig: &Rig| {
+        let mut view = rig.zio.view();
+        view.facts.salt = Some(Arc::new(Salt::new([7; 32])));
+        rig.zio.set_view(view);
+    };
+    for checksum in [Checksum::SKEIN, Checksum::EDONR, Checksum::BLAKE3] {
+        let write = |rig: &Rig| -> Vec<BlockPtr> {
+            (0..14).map(|number| rig.write(WriteRequest { checksum, ..record(number) }).expect("it is written")).collect()
+        };
+        let software = Rig::new(inline(), &layout, 9);
+        give_salt(&software);
+        let wanted = write(&software);
+        for policy in [everything(), ZiaPolicy { mode: ZiaMode::PerOp, ..everything() }, all_the_way()] {
+            let world = world(&layout, policy, 1);
+            give_salt(&world.rig);
+            world.rig.zio.open_stores();
+            let found = write(&world.rig);
+            assert!(found == wanted, "{checksum}: other pointers");
+            assert!(world.faulty.operations() > 0, "{checksum}: other stages go there");
+            for bp in found.iter().filter(|bp| !bp.is_hole() && !bp.is_embedded()) {
+                assert!(bp.checksum_kind() == checksum && world.rig.read(bp).is_ok() && world.rig.scrub(bp).is_ok(), "{checksum}: {bp:?}");
+            }
+            drain(&world);
+            assert_eq!(world.device.live_handles(), 0, "{checksum}");
+        }
+    }
 }
 
 /// With nothing to be verified, and a provider that has proven itself long ago, a wrong checksum or a copy of other bytes must still not be stored, or

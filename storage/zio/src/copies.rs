@@ -17,6 +17,7 @@ use crate::{ErrorKind, Landed, LandedThen, Priority, ReadFlags, ReadThen, ZioErr
 use abd::{Abd, AbdPart};
 use device::{DeviceError, DeviceOp};
 use exec::TaskClass;
+use kernels::checksum::Salt;
 use leaf::{FailedIo, FaultError, WrongBytes};
 use ondisk::{BlockPtr, Bookmark, Checksum, Dva};
 use std::sync::Arc;
@@ -38,12 +39,12 @@ impl CopySpec {
     fn length(&self) -> usize {
         if self.header { GANG_HEADER_BYTES } else { self.bp.psize() }
     }
-    fn is_right(&self, data: &Abd) -> bool {
+    fn is_right(&self, salt: Option<&Salt>, data: &Abd) -> bool {
         if data.len() < self.length() {
             return false;
         }
         let data = if data.len() == self.length() { data.clone() } else { data.slice(0..self.length()) };
-        if self.header { header_order(&self.bp, &data).is_some() } else { block_is_right(&self.bp, &data) }
+        if self.header { header_order(&self.bp, &data).is_some() } else { block_is_right(salt, &self.bp, &data) }
     }
     /// The checksum, when it is Fletcher-4 over the block's own bytes in this machine's order.
     fn fletcher4(&self) -> Option<[u64; 4]> {
@@ -248,10 +249,10 @@ impl CopyReader {
         is_injected: bool,
         next: impl FnOnce(&mut ReadJob, &mut dyn FnMut(&Abd) -> bool) -> ReadStep,
     ) {
-        let spec = self.spec;
+        let (spec, salt) = (self.spec, self.snapshot.view.facts.salt.as_deref());
         let mut wrong = false;
         let mut is_right = |data: &Abd| {
-            let right = !is_injected && spec.is_right(data);
+            let right = !is_injected && spec.is_right(salt, data);
             wrong |= !right;
             right
         };

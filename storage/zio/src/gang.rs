@@ -162,7 +162,8 @@ pub(crate) fn read(core: &Arc<Core>, snapshot: &Arc<Snapshot>, spec: CopySpec, t
     let done = move |result: Result<GangTree, ZioError>| match result {
         Ok(tree) => {
             let specs = tree.pieces().into_iter().map(|bp| CopySpec { bp, header: false, ..spec }).collect();
-            read_each(&owner, &view, specs, move |pieces| then(pieces.and_then(|pieces| joined(&spec, &pieces))));
+            let known = view.clone();
+            read_each(&owner, &view, specs, move |pieces| then(pieces.and_then(|pieces| joined(&known, &spec, &pieces))));
         }
         Err(error) => then(Err(error)),
     };
@@ -171,9 +172,10 @@ pub(crate) fn read(core: &Arc<Core>, snapshot: &Arc<Snapshot>, spec: CopySpec, t
 
 /// The pieces as one block. Each piece matched its own pointer; the whole must match the gang's, which tells a gang
 /// rewritten in place from the one that `spec` means.
-fn joined(spec: &CopySpec, pieces: &[Abd]) -> Result<Abd, ZioError> {
+fn joined(snapshot: &Snapshot, spec: &CopySpec, pieces: &[Abd]) -> Result<Abd, ZioError> {
     let whole = Abd::gang(pieces).to_contiguous();
-    if block_is_right(&spec.bp, &whole) { Ok(whole) } else { Err(ZioError::new(ErrorKind::Checksum, spec.bookmark).at(spec.bp.dva(0))) }
+    let is_right = block_is_right(snapshot.view.facts.salt.as_deref(), &spec.bp, &whole);
+    if is_right { Ok(whole) } else { Err(ZioError::new(ErrorKind::Checksum, spec.bookmark).at(spec.bp.dva(0))) }
 }
 
 /// The block pointers in a verified gang header.

@@ -2,17 +2,17 @@
 
 use crate::gang::{GangTree, MEMBERS};
 use crate::store::{COPIES_MAX, Placement, Store, hint};
-use crate::sum::sum_of;
 use crate::verify::{GANG_HEADER_BYTES, sectors};
+use crate::view::{Facts, PoolView};
 use crate::{ErrorKind, WriteRequest};
 use abd::{Abd, AbdPart};
 use kernels::checksum::{Verifier, embed};
-use metaslab::{AllocRequest, Allocator};
+use metaslab::AllocRequest;
 use ondisk::{BlockPtr, Checksum, Compression, Dva, ObjectType, SECTOR_BYTES, Txg};
 
 /// Builds headers and pieces of a gang that is about to be written.
 struct Builder<'a> {
-    allocator: &'a Allocator,
+    view: &'a PoolView,
     request: &'a WriteRequest,
     stores: Vec<Store>,
     allocated: Vec<Dva>,
@@ -22,7 +22,7 @@ impl Builder<'_> {
     fn alloc(&mut self, psize: usize, copies: u8) -> Result<[Dva; 3], ErrorKind> {
         let request = self.request;
         let wanted = AllocRequest { psize: psize as u64, copies, txg: request.txg, hint: hint(&request.bookmark) };
-        let dvas = self.allocator.alloc(&wanted).map_err(|_| ErrorKind::NoSpace)?;
+        let dvas = self.view.allocator.alloc(&wanted).map_err(|_| ErrorKind::NoSpace)?;
         self.allocated.extend(dvas.iter().filter(|dva| !dva.is_empty()));
         Ok(dvas)
     }
@@ -76,7 +76,7 @@ impl Builder<'_> {
         bp.set_object_type(ObjectType::NONE);
         bp.set_little_endian(true);
         bp.set_birth(request.txg, request.txg);
-        bp.set_checksum(sum_of(request.checksum, piece)?);
+        bp.set_checksum(self.view.facts.sum_of(request.checksum, piece)?);
         Ok(bp)
     }
 }
@@ -93,13 +93,13 @@ fn header(members: &[BlockPtr; MEMBERS], dva: &Dva, txg: Txg) -> Result<Abd, Err
 }
 
 /// Places a block that no free segment can hold in one piece.
-pub(crate) fn place(allocator: &Allocator, request: &WriteRequest, data: &Abd) -> Result<Placement, ErrorKind> {
-    let mut builder = Builder { allocator, request, stores: Vec::new(), allocated: Vec::new() };
+pub(crate) fn place(view: &PoolView, request: &WriteRequest, data: &Abd) -> Result<Placement, ErrorKind> {
+    let mut builder = Builder { view, request, stores: Vec::new(), allocated: Vec::new() };
     match builder.place(data, false) {
         Ok(dvas) => Ok(Placement { dvas, stores: builder.stores, allocated: builder.allocated }),
         Err(kind) => {
             for dva in &builder.allocated {
-                allocator.unalloc(request.txg, dva);
+                view.allocator.unalloc(request.txg, dva);
             }
             Err(kind)
         }
@@ -107,7 +107,7 @@ pub(crate) fn place(allocator: &Allocator, request: &WriteRequest, data: &Abd) -
 }
 
 /// The stores that put `data` into the existing gang `tree` of the syncing txg: same addresses, new pieces, new sums in the headers.
-pub(crate) fn overlay(request: &WriteRequest, data: &Abd, tree: &GangTree) -> Result<Vec<Store>, ErrorKind> {
+pub(crate) fn overlay(facts: &Facts, request: &WriteRequest, data: &Abd, tree: &GangTree) -> Result<Vec<Store>, ErrorKind> {
     let mut stores = Vec::with_capacity(tree.nodes.len());
     let mut pointers: Vec<BlockPtr> = tree.nodes.iter().map(|node| node.bp).collect();
     let mut places = vec![0..0; pointers.len()];
@@ -123,7 +123,7 @@ pub(crate) fn overlay(request: &WriteRequest, data: &Abd, tree: &GangTree) -> Re
     for (index, node) in tree.nodes.iter().enumerate().rev() {
         let piece = data.slice(places[index].clone());
         let dvas = [node.bp.dva(0), node.bp.dva(1), node.bp.dva(2)];
-        pointers[index].set_checksum(sum_of(request.checksum, &piece)?);
+        pointers[index].set_checksum(facts.sum_of(request.checksum, &piece)?);
         if node.bp.is_gang() {
             let mut members = [BlockPtr::HOLE; MEMBERS];
             members.iter_mut().zip(&pointers[node.members.clone()]).for_each(|(slot, bp)| *slot = *bp);

@@ -64,18 +64,12 @@ pub use roam::{MayRoam, Next};
 pub use software::Software;
 pub use stage::{Answer, AnswerThen, Claims, FirstRound, LeafPort, Made, Packed, Physical, Ready, SecondRound, Shape, Stage};
 pub use stats::ZioStats;
-pub use sum::sum_of;
+pub use sum::{salted_sum_of, sum_of};
 pub use vdev_queue::{Class, Dirty, IoKind, LatencyTarget, PromiseState, Reason, Scheduler, TunableError, Tunables};
 pub use view::{Facts, FailMode, PoolView};
 
 use abd::Abd;
 use ondisk::BlockPtr;
-
-/// True when `physical` are the bytes that `bp` points to, by its checksum; false also for a block without one.
-pub fn is_intact(bp: &BlockPtr, physical: &Abd) -> bool {
-    let is_checked = bp.checksum_kind() != ondisk::Checksum::OFF && !bp.is_embedded() && !bp.is_hole();
-    is_checked && physical.len() == bp.psize() && verify::block_is_right(bp, physical)
-}
 
 /// The logical bytes of a block from its verified physical bytes (what a raw read delivered).
 ///

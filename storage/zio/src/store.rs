@@ -114,7 +114,9 @@ where
     F: FnOnce(Result<(), ErrorKind>) + Send + 'static,
 {
     let Planned { stores, copies, ops, .. } = planned;
-    let options = BatchOptions { class: TaskClass::Interrupt, priority, speculative: false };
+    // Thousands of a transaction group's writes end at a time: whoever waits for a read does not wait for all of them.
+    let class = if priority == Priority::AsyncWrite { TaskClass::Write } else { TaskClass::Interrupt };
+    let options = BatchOptions { class, priority, speculative: false };
     let (owner, view) = (core.clone(), snapshot.clone());
     batch::issue(core, snapshot, options, ops, move |results| then(judge(&owner, &view, txg, stores, &copies, &results)));
 }

@@ -2,24 +2,29 @@
 
 use crate::ErrorKind;
 use abd::Abd;
-use kernels::checksum::Fletcher4;
-use kernels::{ByteOrder, checksum};
+use kernels::ByteOrder;
+use kernels::checksum::{Fletcher4, Salt, salted_checksum};
 use ondisk::Checksum;
 
 /// The checksum of `data`, as little-endian blocks have it.
 ///
-/// Errors: `Unsupported` for an algorithm that this build lacks.
+/// Errors: `Unsupported` for an algorithm that this build lacks, or that needs a salt.
 pub fn sum_of(kind: Checksum, data: &Abd) -> Result<[u64; 4], ErrorKind> {
-    sum_in(kind, data, ByteOrder::Little)
+    sum_in(None, kind, data, ByteOrder::Little)
 }
 
-/// The checksum of `data`, as blocks of this byte order have it.
-pub(crate) fn sum_in(kind: Checksum, data: &Abd, order: ByteOrder) -> Result<[u64; 4], ErrorKind> {
+/// As [`sum_of`], in a pool with this salt; None where it has none.
+pub fn salted_sum_of(salt: Option<&Salt>, kind: Checksum, data: &Abd) -> Result<[u64; 4], ErrorKind> {
+    sum_in(salt, kind, data, ByteOrder::Little)
+}
+
+/// The checksum of `data`, as blocks of this byte order have it in a pool with this salt.
+pub(crate) fn sum_in(salt: Option<&Salt>, kind: Checksum, data: &Abd, order: ByteOrder) -> Result<[u64; 4], ErrorKind> {
     let sum = match data.as_contiguous() {
-        Some(bytes) => checksum(kind, &[bytes], order),
+        Some(bytes) => salted_checksum(salt, kind, &[bytes], order),
         None if data.is_unstable() && kind == Checksum::FLETCHER_4 => Ok(fletcher4_of(data, order)),
-        None if data.is_unstable() => return sum_in(kind, &data.to_stable(), order),
-        None => checksum(kind, &data.chunks().collect::<Vec<_>>(), order),
+        None if data.is_unstable() => return sum_in(salt, kind, &data.to_stable(), order),
+        None => salted_checksum(salt, kind, &data.chunks().collect::<Vec<_>>(), order),
     };
     sum.map_err(|_| ErrorKind::Unsupported)
 }

@@ -4,7 +4,7 @@ use crate::sum::sum_in;
 use crate::{ErrorKind, Landed};
 use abd::{Abd, AbdPart};
 use kernels::ByteOrder;
-use kernels::checksum::{Verifier, is_supported, verify_embedded};
+use kernels::checksum::{Salt, Verifier, is_supported, needs_salt, verify_embedded};
 use ondisk::{BLOCK_BYTES_MAX, BlockPtr, Checksum, Compression, ObjectType, SECTOR_BYTES};
 
 /// Bytes of a gang header (OpenZFS: `SPA_GANGBLOCKSIZE`).
@@ -25,7 +25,7 @@ pub(crate) fn check_pointer(bp: &BlockPtr) -> Result<(), ErrorKind> {
     if bp.psize() > BLOCK_BYTES_MAX || (bp.compression() == Compression::OFF && bp.lsize() != bp.psize()) {
         return Err(ErrorKind::Corrupt);
     }
-    if !is_supported(bp.checksum_kind()) {
+    if !is_supported(bp.checksum_kind()) && !needs_salt(bp.checksum_kind()) {
         return Err(ErrorKind::Unsupported);
     }
     Ok(())
@@ -36,15 +36,15 @@ fn is_embedded_kind(kind: Checksum) -> bool {
     matches!(kind, Checksum::LABEL | Checksum::GANG_HEADER | Checksum::ZILOG | Checksum::ZILOG2)
 }
 
-/// True when `data` (exactly the physical bytes) is what `bp` points at.
-pub(crate) fn block_is_right(bp: &BlockPtr, data: &Abd) -> bool {
+/// True when `data` (exactly the physical bytes) is what `bp` points at, in a pool with this salt.
+pub(crate) fn block_is_right(salt: Option<&Salt>, bp: &BlockPtr, data: &Abd) -> bool {
     let kind = bp.checksum_kind();
     if is_embedded_kind(kind) {
         let data = data.to_contiguous();
         let Some(bytes) = data.as_contiguous() else { return false };
         return verify_embedded(kind, bytes, Verifier::log_block(bp.checksum())).is_ok();
     }
-    let Ok(sum) = sum_in(kind, data, ByteOrder::from_little(bp.is_little_endian())) else { return false };
+    let Ok(sum) = sum_in(salt, kind, data, ByteOrder::from_little(bp.is_little_endian())) else { return false };
     if bp.uses_crypt() && bp.object_type() != ObjectType::OBJSET {
         return truncated(kind, sum) == [bp.checksum()[0], bp.checksum()[1]];
     }

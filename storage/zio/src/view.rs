@@ -1,9 +1,13 @@
 //! What the pipeline knows about its pool: an immutable snapshot, replaced as a whole when the configuration changes.
 
+use crate::ErrorKind;
+use crate::sum::salted_sum_of;
+use abd::Abd;
 use device::BlockDevice;
 use exec::RwLock;
+use kernels::checksum::{Salt, is_supported, needs_salt};
 use metaslab::Allocator;
-use ondisk::Guid;
+use ondisk::{Checksum, Guid};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vdev::{LeafId, VdevTree};
@@ -37,6 +41,22 @@ pub struct Facts {
     pub hole_birth: bool,
     /// Treatment of device failures that cannot be survived.
     pub fail_mode: FailMode,
+    /// Salt of the pool's keyed checksums, once it is known.
+    pub salt: Option<Arc<Salt>>,
+}
+
+impl Facts {
+    /// True when blocks with this checksum can be written and verified.
+    pub(crate) fn computes(&self, kind: Checksum) -> bool {
+        if needs_salt(kind) { self.salt.is_some() } else { is_supported(kind) }
+    }
+
+    /// The checksum of `data`, as little-endian blocks of this pool have it.
+    ///
+    /// Errors: `Unsupported` for an algorithm that this build lacks, or that needs a salt that is not known.
+    pub(crate) fn sum_of(&self, kind: Checksum, data: &Abd) -> Result<[u64; 4], ErrorKind> {
+        salted_sum_of(self.salt.as_deref(), kind, data)
+    }
 }
 
 /// A consistent picture of the pool's devices.

@@ -18,7 +18,6 @@ use crate::snapshot::Snapshot;
 use crate::software::Software;
 use crate::stage::{Claims, FirstRound, Made, Physical, Ready, SecondRound, Shape};
 use crate::store::{COPIES_MAX, MadeParity, Placement, Store, hint, plan, write_all};
-use crate::sum::sum_of;
 use crate::suspend::{Held, may_recover};
 use crate::transform::rewrites;
 use crate::{ErrorKind, ReadFlags, WriteRequest, WriteThen, ZioError, gang, gang_write};
@@ -49,7 +48,7 @@ fn refuse(snapshot: &Snapshot, request: &WriteRequest) -> Result<(), ErrorKind> 
         return Err(ErrorKind::Corrupt);
     }
     let embedded = matches!(request.checksum, Checksum::LABEL | Checksum::GANG_HEADER | Checksum::ZILOG | Checksum::ZILOG2);
-    if embedded || !kernels::checksum::is_supported(request.checksum) {
+    if embedded || !snapshot.view.facts.computes(request.checksum) {
         return Err(ErrorKind::Unsupported);
     }
     Ok(())
@@ -205,7 +204,7 @@ impl Job {
         let Some((mut job, _)) = self.take(made, Vec::new()) else { return };
         // Members have sums of their own: all must be of the same bytes.
         job.make_stable();
-        match gang_write::place(&job.block.snapshot.view.allocator, &job.block.request, &job.data) {
+        match gang_write::place(&job.block.snapshot.view, &job.block.request, &job.data) {
             Ok(placement) => {
                 job.block.core.stats.gang_writes.bump();
                 job.store(placement);
@@ -222,7 +221,7 @@ impl Job {
         let (core, snapshot) = (job.block.core.clone(), job.block.snapshot.clone());
         let done = move |result: Result<GangTree, ZioError>| {
             let tree = result.map_err(|error| error.kind);
-            match tree.and_then(|tree| gang_write::overlay(&job.block.request, &job.data, &tree)) {
+            match tree.and_then(|tree| gang_write::overlay(&job.block.snapshot.view.facts, &job.block.request, &job.data, &tree)) {
                 Ok(stores) => {
                     job.block.core.stats.rewrites.bump();
                     let dvas = [previous.dva(0), previous.dva(1), previous.dva(2)];
@@ -284,7 +283,7 @@ impl Job {
         let claims = self.claims.take();
         let made = MadeParity { columns: &self.parity, is_trusted: claims.as_ref().is_none_or(|claims| claims.trusts_parity()) };
         let (planned, sum) = plan(&self.block.snapshot, &stores, fletcher, &made);
-        let Ok(sum) = sum.map_or_else(|| sum_of(kind, &self.data), Ok) else {
+        let Ok(sum) = sum.map_or_else(|| self.block.snapshot.view.facts.sum_of(kind, &self.data), Ok) else {
             return self.fail(ErrorKind::Unsupported);
         };
         if let Some(claims) = claims {
@@ -298,7 +297,7 @@ impl Job {
         let (core, snapshot, txg) = (core.clone(), snapshot.clone(), (request.txg, request.priority));
         let verify = self.data.is_unstable() && core.direct.verifies_writes();
         write_all(&core, &snapshot, txg, planned, move |result| match result {
-            Ok(()) if verify && sum_of(kind, &self.data) != Ok(sum) => self.changed(&allocated, &bp),
+            Ok(()) if verify && self.block.snapshot.view.facts.sum_of(kind, &self.data) != Ok(sum) => self.changed(&allocated, &bp),
             Ok(()) => (self.block.then)(Ok(bp)),
             Err(kind) => self.lost(&allocated, kind),
         });

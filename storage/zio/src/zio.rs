@@ -6,12 +6,13 @@ use crate::host::HostLeaves;
 use crate::rebuild::{self, RebuildRequest, RebuildThen};
 use crate::stage::{Packed, Stage};
 use crate::stats::ZioStats;
+use crate::verify::block_is_right;
 use crate::view::PoolView;
 use crate::{ErrorKind, Landed, LandedThen, ReadRequest, ReadThen, UnitThen, WriteRequest, WriteThen, ZioError, free, read, write};
 use abd::{Abd, AbdPart};
 use exec::{Exec, completion};
 use kstat::{EventSink, IoStats};
-use ondisk::{BlockPtr, Bookmark, Txg};
+use ondisk::{BlockPtr, Bookmark, Checksum, Txg};
 use std::sync::Arc;
 
 /// The pipeline of one pool; a cheap handle.
@@ -91,6 +92,12 @@ impl Zio {
     /// devices: it is counted ([`Zio::dio_verify_errors`]) and the block is read again into a buffer of its own.
     pub fn read_into(&self, request: ReadRequest, target: Vec<AbdPart>, then: LandedThen) {
         read::read_into(&self.core, request, target, then);
+    }
+
+    /// True when `physical` are the bytes that `bp` points to, by its checksum; false also for a block without one.
+    pub fn is_intact(&self, bp: &BlockPtr, physical: &Abd) -> bool {
+        let is_checked = bp.checksum_kind() != Checksum::OFF && !bp.is_embedded() && !bp.is_hole();
+        is_checked && physical.len() == bp.psize() && block_is_right(self.core.snapshot().view.facts.salt.as_deref(), bp, physical)
     }
 
     /// Writes one block; `then` gets its pointer. Nothing is freed: that is up to the caller.

@@ -137,6 +137,60 @@ fn volumes(world: &World) -> Result<(), Failure> {
     world.ok("zfs destroy -r tank/copy").map(drop)
 }
 
+/// Nothing leaks, the livelists have what their clones have, and each is counted: OpenZFS looks while the pool is exported.
+fn counted(world: &World, zdb: &str) -> Result<(), Failure> {
+    world.ok("zpool export tank")?;
+    world.ok(&format!("{zdb} -e -p {{vdevs}} -bcc tank"))?.shows("No leaks")?;
+    world.ok(&format!("{zdb} -e -p {{vdevs}} -d tank"))?.hides("refcount mismatch")?.hides("Discrepancy")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    Ok(())
+}
+
+fn livelist_is(world: &World, state: &str) -> Result<(), Failure> {
+    world.ok("zpool get -H -o value feature@livelist tank")?.prints(state).map(drop)
+}
+
+/// A clone that shares most of its blocks goes by its livelist, one that was promoted does not.
+pub fn livelists(world: &World) -> Result<(), Failure> {
+    let zdb = judge("livelists: OpenZFS's judgement")?;
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok("zfs create -o compression=off tank/a")?;
+    std::fs::write(world.path("mnt/tank/a/file"), vec![7; 8 << 20])?;
+    world.ok("zfs snapshot tank/a@one")?;
+    world.ok("zfs clone tank/a@one tank/c")?;
+    livelist_is(world, "active")?;
+    let overwrite = |name: &str, round: u64| -> Result<(), Failure> {
+        let file = OpenOptions::new().write(true).open(world.path(&format!("mnt/tank/{name}/file")))?;
+        file.write_all_at(&vec![round as u8; 200_000], round << 19)?;
+        file.sync_all()?;
+        world.ok("zpool sync tank").map(drop)
+    };
+    for round in 0..3 {
+        overwrite("c", round)?;
+        overwrite("c", round)?;
+        counted(world, &zdb)?;
+    }
+    world.ok("zfs snapshot tank/c@own")?;
+    overwrite("c", 2)?;
+    counted(world, &zdb)?;
+    livelist_is(world, "active")?;
+    world.ok("zfs destroy tank/c@own")?;
+    world.ok("zfs destroy tank/c")?;
+    world.ok("zpool history -i tank")?.shows("(livelist, mintxg=")?;
+    until("all is free", || Ok(world.ok("zpool get -Hp -o value freeing tank")?.out.trim() == "0"))?;
+    counted(world, &zdb)?;
+    livelist_is(world, "enabled")?;
+    world.ok("zfs clone tank/a@one tank/d")?;
+    overwrite("d", 1)?;
+    world.ok("zfs promote tank/d")?;
+    livelist_is(world, "enabled")?;
+    overwrite("a", 3)?;
+    counted(world, &zdb)?;
+    world.ok("zfs destroy tank/a")?;
+    counted(world, &zdb)
+}
+
 /// File systems go back to snapshots, with what the kernel keeps of them, and stay so.
 pub fn rollbacks(world: &World) -> Result<(), Failure> {
     let zdb = judge("rollbacks: OpenZFS's judgement")?;

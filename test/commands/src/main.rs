@@ -11,6 +11,8 @@ mod attributes;
 mod beside;
 mod branches;
 mod campaign;
+mod checksums;
+mod cloned;
 mod coherency;
 mod daemon;
 mod datasets;
@@ -41,10 +43,12 @@ mod pools;
 mod posix;
 mod programs;
 mod providers;
+mod receives;
 mod recovery;
 mod references;
 mod sparse;
 mod strangers;
+mod streams;
 mod sweeps;
 mod takeover;
 mod targets;
@@ -119,12 +123,17 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "volumes: QEMU over NBD", needs: QEMU, run: nbd::qemu },
     Scenario { name: "volumes: a file system over a loop device", needs: LOOPS, run: volume_files::loops },
     Scenario { name: "dataset: snapshots", needs: MOUNTS, run: datasets::snapshots },
+    Scenario { name: "dataset: streams that are sent, and words about them", needs: NOTHING, run: streams::words },
+    Scenario { name: "dataset: streams of several datasets, and where one broke off", needs: NOTHING, run: streams::packages },
     Scenario { name: "dataset: holds, and destruction that waits for them", needs: NOTHING, run: references::holds },
     Scenario { name: "dataset: bookmarks", needs: NOTHING, run: references::bookmarks },
     Scenario { name: "dataset: holds and bookmarks beside clones and rollbacks", needs: NOTHING, run: references::beside_clones },
     Scenario { name: "dataset: clones, promoted, destroyed with what they were made from", needs: MOUNTS, run: branches::clones },
     Scenario { name: "dataset: differences of snapshots", needs: MOUNTS, run: differences::diff },
+    Scenario { name: "dataset: livelists of clones, as OpenZFS counts them", needs: MOUNTS, run: branches::livelists },
     Scenario { name: "dataset: back to a snapshot", needs: MOUNTS, run: branches::rollbacks },
+    Scenario { name: "dataset: streams received, refused, resumed", needs: NOTHING, run: receives::receives },
+    Scenario { name: "dataset: file systems sent and received", needs: MOUNTS, run: receives::file_systems },
     Scenario { name: "dataset: mount directories follow", needs: MOUNTS, run: datasets::directories },
     Scenario { name: "mounts: what is forced ends", needs: MOUNTS, run: mounts::forced_ends },
     Scenario { name: "mounts: places, notices, options", needs: MOUNTS, run: mounts::places },
@@ -153,6 +162,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "death: of the keeper", needs: ROOT, run: death::keeper_is_killed },
     Scenario { name: "files: written, listed, read after import", needs: MOUNTS, run: files::round_trip },
     Scenario { name: "files: quota", needs: MOUNTS, run: files::quota },
+    Scenario { name: "files: checksums with a salt", needs: MOUNTS, run: checksums::salted },
+    Scenario { name: "files: long names", needs: MOUNTS, run: checksums::long_names },
     Scenario { name: "files: fsync survives kill -9 of the daemon", needs: MOUNTS, run: files::kill },
     Scenario { name: "files: the intent log, on a device of its own", needs: MOUNTS, run: logs::survives },
     Scenario { name: "files: the intent log's device is away when the daemon comes back", needs: MOUNTS, run: logs::waits_for_its_device },
@@ -163,6 +174,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "files: write-back: what the kernel keeps", needs: LOOPS, run: durable::kept_back },
     Scenario { name: "files: read-only where syncfs is forwarded", needs: LOOPS, run: durable::read_only },
     Scenario { name: "files: on disk by themselves", needs: MOUNTS, run: durable::by_itself },
+    Scenario { name: "files: copies that share blocks", needs: MOUNTS, run: cloned::copies },
     Scenario { name: "files: sparse copies of mapped files", needs: MOUNTS, run: sparse::copies },
     Scenario { name: "posix: access times (generic/003)", needs: MOUNTS, run: posix::access_times },
     Scenario { name: "posix: files without a name (generic/004)", needs: MOUNTS, run: posix::nameless },

@@ -80,7 +80,9 @@ pub fn bookmarks(world: &World) -> Result<(), Failure> {
     world.refused("zfs bookmark tank/a@s", 2, "missing bookmark argument")?;
     world.ok("zfs destroy tank/a@s")?;
     same("what is remembered", world.ok("zfs get -Hp -o value guid,createtxg,creation tank/a#m")?.out, facts)?;
-    world.ok("zfs get -H -o property all tank/a#m")?.prints("type\ncreation\ncreatetxg\nguid")?;
+    world
+        .ok("zfs get -H -o property all tank/a#m")?
+        .prints("type\ncreation\nreferenced\ncreatetxg\nguid\nrefcompressratio\nlogicalreferenced")?;
     world.ok("zfs list -H -o name,type,used -t bookmark -r tank")?.prints("tank/a#copy\tbookmark\t-\ntank/a#m\tbookmark\t-")?;
     world.ok("zfs list -H -o name -t bookmark tank/a")?.prints("tank/a#copy\ntank/a#m")?;
     world.ok("zfs list -H -o name -t bookmark tank/a#m")?.prints("tank/a#m")?;
@@ -88,7 +90,9 @@ pub fn bookmarks(world: &World) -> Result<(), Failure> {
     world.ok("zfs list -H -o name")?.prints("tank\ntank/a\ntank/a/b")?;
     world.refused("zfs list tank/a#m", 1, "cannot open 'tank/a#m': bookmark delimiter '#' is not expected here")?;
     world.refused("zfs get guid tank/a#nope", 1, "cannot open 'tank/a#nope': dataset does not exist")?;
-    world.ok("zpool get -H -o value feature@bookmarks,feature@bookmark_v2 tank")?.prints("active\nenabled")?;
+    let features = "feature@bookmarks,feature@bookmark_v2,feature@bookmark_written";
+    world.ok(&format!("zpool get -H -o value {features} tank"))?.prints("active\nactive\nactive")?;
+    world.ok("zfs get -Hp -o value written#m,written#tank/a#copy,written#nope tank/a")?.prints("0\n0\n-")?;
     world.ok("zfs rename tank/a tank/c")?;
     judged(world)?;
     world.refused("zfs destroy -n tank/c#m", 255, "dryrun is not supported with bookmark")?;
@@ -98,7 +102,7 @@ pub fn bookmarks(world: &World) -> Result<(), Failure> {
     world.refused("zfs destroy tank/c#m", 1, "bookmark 'tank/c#m' does not exist.")?;
     world.ok("zfs list -H -o name -t bookmark -r tank")?.prints("tank/c#copy")?;
     world.ok("zfs destroy -r tank/c")?;
-    world.ok("zpool get -H -o value feature@bookmarks tank")?.prints("enabled")?;
+    world.ok(&format!("zpool get -H -o value {features} tank"))?.prints("enabled\nenabled\nenabled")?;
     judged(world)
 }
 

@@ -32,7 +32,7 @@ const RECORDS: [(&str, usize, bool); 16] = [
     ("16M", 16 << 20, true),
 ];
 /// Values of compression, copies, checksum.
-const HOW: [(&str, &str, &str); 7] = [
+const HOW: [(&str, &str, &str); 10] = [
     ("off", "1", "on"),
     ("lz4", "1", "on"),
     ("zstd", "1", "fletcher2"),
@@ -40,6 +40,9 @@ const HOW: [(&str, &str, &str); 7] = [
     ("lz4", "3", "fletcher4"),
     ("zstd", "2", "sha512"),
     ("off", "3", "off"),
+    ("off", "1", "blake3"),
+    ("lz4", "1", "skein"),
+    ("off", "2", "edonr"),
 ];
 /// Number of those that are used for records above 1 MiB, and in the quick subset.
 const HOW_FEW: usize = 4;

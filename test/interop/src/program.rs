@@ -16,6 +16,10 @@ use zvol::{Access, Volume};
 
 const SNAPSHOTS_KEPT: usize = 4;
 const HUGE_BYTES: u64 = 1 << 30;
+/// Names that make the table of a directory larger than 128 KiB.
+const LARGE_TABLE_NAMES: u64 = 2200;
+/// Largest tables of one block that the feature allows.
+const TABLE_BYTES_MAX: u64 = 1 << 20;
 
 /// Size of what a program does.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +47,11 @@ pub struct Program<'a> {
 }
 
 fn checksums(every: bool) -> &'static [&'static str] {
-    if every { &["off", "on", "fletcher2", "fletcher4", "sha256", "sha512"] } else { &["off", "fletcher2", "sha256"] }
+    if every {
+        &["off", "on", "fletcher2", "fletcher4", "sha256", "sha512", "skein", "edonr", "blake3"]
+    } else {
+        &["off", "fletcher2", "sha256", "skein", "edonr", "blake3"]
+    }
 }
 
 fn compressions(every: bool) -> &'static [&'static str] {
@@ -82,6 +90,7 @@ fn record_sizes(every: bool) -> &'static [(&'static str, usize)] {
 impl<'a> Program<'a> {
     /// Makes a program that has done nothing yet.
     pub fn new(pool: &'a Pool, size: Size, seed: u64) -> Program<'a> {
+        zap::set_micro_bytes_max(TABLE_BYTES_MAX);
         Program {
             pool,
             size,
@@ -117,6 +126,7 @@ impl<'a> Program<'a> {
         }
         self.tree("copies", &[("copies", "2"), ("dnodesize", "2k"), ("xattr", "sa")], 128 << 10)?;
         self.large_directory()?;
+        self.large_table()?;
         self.volumes()?;
         if self.size.huge {
             self.huge()?;
@@ -176,8 +186,25 @@ impl<'a> Program<'a> {
             let size = if index % 1000 == 0 { 700 } else { 0 };
             drop(new_file(&zfs, &directory, name.as_bytes(), &content(size, index, Kind::Text))?);
         }
+        // No slot of a table in one block holds it: the table becomes one of many.
+        drop(new_file(&zfs, &directory, &[b'e'; 60], b"")?);
         for index in (0..self.size.entries).step_by(7) {
             zfs.unlink(&directory, format!("entry {index:08}").as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Makes a directory whose table is one block of more than 128 KiB.
+    fn large_table(&mut self) -> Result<(), Failure> {
+        let zfs = self.make("largetable", &[])?;
+        let root = zfs.node(zfs.root())?;
+        let directory = zfs.create_node(&root, b"table", &NewNode { mode: DIRECTORY, ..NewNode::default() })?;
+        let file = new_file(&zfs, &root, b"file", b"of many names")?;
+        for index in 0..LARGE_TABLE_NAMES {
+            zfs.link(&file, &directory, format!("{index}").as_bytes())?;
+        }
+        if !zfs.objset().has_large_micro_zaps() {
+            return Err("no table became larger than 128 KiB".into());
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use crate::driver::{self, ImportError};
 use crate::manifest::{self, Lines};
 use crate::oracle::Oracle;
 use crate::report::{Job, Table};
-use crate::{Failure, Wanted, kernel, logs, touch};
+use crate::{Failure, Wanted, kernel, logs, received, touch};
 use exec::Exec;
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ const fn fixture(name: &'static str, parity: usize, quick: bool) -> Fixture {
     Fixture { name, parity, quick }
 }
 
-const FIXTURES: [Fixture; 30] = [
+const FIXTURES: [Fixture; 33] = [
     fixture("stripe1", 0, true),
     fixture("stripe3", 0, false),
     fixture("mirror2", 1, true),
@@ -49,10 +49,13 @@ const FIXTURES: [Fixture; 30] = [
     fixture("bigfile", 0, false),
     fixture("gang", 0, true),
     fixture("comps", 0, false),
+    fixture("cksums", 0, true),
     fixture("v28", 1, true),
     fixture("v5000", 1, false),
     fixture("degraded", 1, false),
     fixture("unlinked", 0, true),
+    fixture("brt", 0, true),
+    fixture("snapclone", 1, false),
 ];
 
 /// Names of fixtures of the quick subset that are also healed, and written to while devices are away.
@@ -72,19 +75,19 @@ const fn refusal(name: &'static str, quick: bool, readable: bool, says: &'static
     Refusal { name, says, readable, quick }
 }
 
-const REFUSALS: [Refusal; 9] = [
+const REFUSALS: [Refusal; 7] = [
     refusal("encrypt", true, false, "the pool uses features that are not supported: com.datto:encryption"),
     refusal(
         "dedupfast",
         false,
-        false,
-        "the pool uses features that are not supported: com.klarasystems:fast_dedup, org.illumos:edonr, org.illumos:skein, org.openzfs:blake3",
+        true,
+        "the pool uses features that are not supported: com.klarasystems:fast_dedup; it can be imported read-only",
     ),
     refusal(
         "deduplegacy",
         false,
-        false,
-        "the pool uses features that are not supported: org.illumos:edonr, org.illumos:skein, org.openzfs:blake3",
+        true,
+        "the pool uses features that are not supported: DDT-blake3-zap-duplicate, DDT-edonr-zap-duplicate, DDT-sha256-zap-duplicate, DDT-sha512-zap-duplicate, DDT-skein-zap-duplicate; it can be imported read-only",
     ),
     refusal("removal", true, false, "the pool uses features that are not supported: com.delphix:device_removal"),
     refusal(
@@ -99,18 +102,6 @@ const REFUSALS: [Refusal; 9] = [
         true,
         true,
         "the pool uses features that are not supported: com.delphix:zpool_checkpoint; it can be imported read-only",
-    ),
-    refusal(
-        "cksums",
-        false,
-        false,
-        "the pool uses features that are not supported: org.illumos:edonr, org.illumos:skein, org.openzfs:blake3",
-    ),
-    refusal(
-        "snapclone",
-        false,
-        true,
-        "the pool uses features that are not supported: com.delphix:bookmark_written, com.delphix:livelist; it can be imported read-only",
     ),
 ];
 
@@ -158,6 +149,9 @@ pub fn run(oracle: &Oracle, root: &Path, wanted: &Wanted, table: &Table) {
         }
     }
     table.run(jobs);
+    if oracle.has_zpfix() {
+        received::run(&base, &exec, oracle, wanted, table);
+    }
     if wanted.includes("old", true) {
         crate::old::run(&base, &exec, table);
     }

@@ -1,4 +1,4 @@
-//! Properties that are worked out only when somebody names them: `written@SNAPSHOT`, `userused@USER` and their kind.
+//! Properties that are worked out only when somebody names them: `written@SNAPSHOT`, `written#BOOKMARK`, `userused@USER` and their kind.
 
 use crate::pool::Pools;
 use control_api::{DatasetReport, Property, Source, Value};
@@ -21,6 +21,9 @@ pub(crate) fn add_asked(pools: &Pools, asked: &[String], reports: &mut [DatasetR
 }
 
 fn value(handle: &DatasetHandle, name: &str) -> Option<Value> {
+    if let Some(bookmark) = name.strip_prefix("written#") {
+        return handle.written_since_bookmark(bookmark).ok().map(Value::Bytes);
+    }
     let (kind, whose) = name.split_once('@')?;
     if kind == "written" {
         return handle.written_since(whose).ok().map(Value::Bytes);

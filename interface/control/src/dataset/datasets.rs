@@ -141,7 +141,9 @@ impl Datasets {
         self.follower().follow(&pool, &follows, || {
             names.iter().try_for_each(|name| {
                 let failed = |error: DslError| failure::dataset("inherit property for", name, &error);
-                pool.dsl().hold(name).map_err(failed)?.inherit_prop(&request.property).map_err(failed)
+                let handle = pool.dsl().hold(name).map_err(failed)?;
+                let done = if request.received { handle.revert_prop(&request.property) } else { handle.inherit_prop(&request.property) };
+                done.map_err(failed)
             })
         })
     }

@@ -146,12 +146,17 @@ fn parts(name: &str) -> (&str, &str) {
 }
 
 fn report(pool: &OpenPool, dataset: &str, entry: BookmarkEntry) -> DatasetReport {
-    let properties = vec![
+    let mut properties = vec![
         Property::fact("type", Value::Text("bookmark".to_string())),
         Property::fact("creation", Value::Time(entry.creation_time as i64)),
-        Property::fact("createtxg", Value::Number(entry.creation_txg)),
-        Property::fact("guid", Value::Number(entry.guid)),
     ];
+    properties.extend(entry.space.map(|space| Property::fact("referenced", Value::Bytes(space.referenced))));
+    properties.push(Property::fact("createtxg", Value::Number(entry.creation_txg)));
+    properties.push(Property::fact("guid", Value::Number(entry.guid)));
+    if let Some(space) = entry.space {
+        properties.push(Property::fact("refcompressratio", Value::Ratio(space.compress_ratio())));
+        properties.push(Property::fact("logicalreferenced", Value::Bytes(space.uncompressed)));
+    }
     DatasetReport {
         name: format!("{dataset}#{}", entry.name),
         kind: "bookmark".to_string(),

@@ -21,6 +21,7 @@ const ACTIVE: &str = "The pool is currently imported by another system.";
 const HELD: &str = "The pool, or a device of it, is in use by another process of this system.";
 const LET_GO: &str = "The pool cannot be imported until that process has let it go: export it\n\tthere, or end what has its devices open.";
 const NO_HOSTID: &str = "The pool has the multihost property on.  It cannot\n\tbe safely imported when the system hostid is not set.";
+const SALT: &str = "The salt of the pool's skein, edonr and blake3 checksums is missing or damaged.";
 const LEGACY: &str = "The pool is formatted using a legacy on-disk version.";
 
 /// Words about a pool in the listing.
@@ -87,6 +88,10 @@ fn refused(problem: &PoolError) -> Said {
             let status = format!("The intent logs of the following file systems cannot be replayed here:\n\t{}", datasets.join("\n\t"));
             let action = "The pool cannot be imported in read-write mode. Import the pool with\n\t\"-o readonly=on\", or import it with OpenZFS, mount them and export it.";
             said(&status, action)
+        }
+        PoolError::Salt { .. } => {
+            let action = "The pool cannot be imported in read-write mode. Import the pool with\n\t\"-o readonly=on\", or recreate the pool from backup.";
+            Said { message_id: Some("ZFS-8000-72"), state: Some(("FAULTED", "corrupted data")), ..said(SALT, action) }
         }
         _ => Said {
             message_id: Some("ZFS-8000-72"),
@@ -197,6 +202,7 @@ mod tests {
             (PoolError::Active { hostid: 26, hostname: "other".into() }, Some("UNAVAIL"), "exported from other (hostid=1a)"),
             (PoolError::NoHostid, Some("UNAVAIL"), "zgenhostid(8) command.\n\t'zirconia hostid' does that"),
             (PoolError::IntentLogs(vec!["tank/a".into()]), None, "\"-o readonly=on\""),
+            (PoolError::Salt { is_missing: true }, Some("FAULTED"), "\"-o readonly=on\""),
             (PoolError::NoUberblock, Some("FAULTED"), "due to damaged devices or data"),
         ] {
             let said = refused(&problem);

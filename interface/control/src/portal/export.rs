@@ -1,6 +1,7 @@
-//! A volume as an export of NBD: bytes of any alignment. Every request is carried out by the connection's own threads.
+//! A volume as an export of NBD: bytes of any alignment. Requests are carried out by the connection's own threads, but for small reads of what is in memory.
 
 use super::hands::Hands;
+use super::reads;
 use crate::volume::{Loan, stored};
 use abd::Abd;
 use exec::{Exec, Mutex};
@@ -48,14 +49,7 @@ fn length(range: &Range<u64>) -> u64 {
 
 /// Reads a range in one piece, without waiting for what goes past the cache.
 fn read_whole(volume: &Arc<Volume>, range: &Range<u64>, done: Done<Vec<Piece>>) {
-    let bytes = length(range);
-    let then = move |result: Result<Abd, VolumeError>| match result {
-        Ok(data) if data.len() as u64 == bytes => done(Ok(vec![Piece::Data(data)])),
-        // It shrank meanwhile.
-        Ok(_) => done(Err(ExportError::OutOfRange)),
-        Err(error) => done(Err(of(error))),
-    };
-    volume.read_then(range.start, bytes, Access::default(), Box::new(then));
+    reads::whole(volume, range, move |result| done(result.map(|data| vec![Piece::Data(data)]).map_err(of)));
 }
 
 /// Reads the parts of a range that are stored, one after the other.
@@ -134,7 +128,11 @@ impl Export for VolumeExport {
         *last
     }
 
+    /// Reads; what is in memory is answered before this returns, so that a request for it changes no thread.
     fn read(&self, range: Range<u64>, is_whole: bool, done: Done<Vec<Piece>>) {
+        if let Some(data) = self.volume().and_then(|volume| reads::at_hand(&volume, &range)) {
+            return done(Ok(vec![Piece::Data(data)]));
+        }
         self.give(done, move |volume, done| {
             if is_whole || length(&range) < HOLES_FROM {
                 return read_whole(&volume, &range, done);

@@ -5,6 +5,7 @@ mod export;
 mod exports;
 mod hands;
 mod names;
+mod reads;
 mod requests;
 mod reservations;
 mod rights;

@@ -17,6 +17,7 @@ use pool::{Host, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
 use sim::Sim;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 use vdev::{LeafKind, TopKind};
 use zpl::direct::Tunables;
 
@@ -36,7 +37,10 @@ struct Bed {
 
 impl Bed {
     fn new() -> Bed {
-        let exec: Exec = Arc::new(Inline::new(11));
+        Bed::under(Arc::new(Inline::new(11)))
+    }
+
+    fn under(exec: Exec) -> Bed {
         let device = Sim::new(&exec, 5).device("d0", 64 << 20);
         let leaf = LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device };
         let tops = vec![TopSpec { kind: TopKind::Leaf, leaves: vec![leaf] }];
@@ -88,6 +92,14 @@ fn ask<T: Send + 'static, E: Send + 'static>(start: impl FnOnce(Answer<T, E>)) -
     receiver.try_recv().expect("it is answered")
 }
 
+/// Answer to a request that may wait, and true when it came on the thread that asked.
+fn wait<T: Send + 'static, E: Send + 'static>(start: impl FnOnce(Answer<T, E>)) -> (bool, Result<T, E>) {
+    let (sender, receiver) = mpsc::channel();
+    let asked = std::thread::current().id();
+    start(Box::new(move |result| sender.send((std::thread::current().id() == asked, result)).expect("somebody asked")));
+    receiver.recv_timeout(Duration::from_secs(60)).expect("it is answered")
+}
+
 fn read(unit: &VolumeUnit, at: u64, bytes: u64) -> Result<Vec<u8>, UnitError> {
     ask(|done| unit.read(Extent { at, bytes }, done)).map(|data| data.to_vec())
 }
@@ -126,6 +138,35 @@ fn a_disk_has_the_bytes_of_its_volume() {
     let runs = [(BLOCK - 512, false), (BLOCK, true), (BLOCK, false), (2 * BLOCK, true), (BLOCK, false), (BLOCK, true)];
     assert_eq!(status, runs.map(|(bytes, is_mapped)| Run { bytes, is_mapped }));
     assert_eq!(ask(|done| unit.status(Extent { at: BYTES, bytes: 512 }, done)), Err(UnitError::OutOfRange));
+}
+
+/// If this fails, each small read of an initiator changes threads although its bytes are in memory; or one that has to wait holds up its connection, and all
+/// that others ask for there.
+#[test]
+fn only_what_is_in_memory_is_answered_where_it_is_asked_for() {
+    let bed = Bed::under(Arc::new(exec::Pool::new(2)));
+    let (unit, export) = (bed.unit(), bed.export());
+    let data = pattern(16 * BLOCK);
+    assert_eq!(wait(|done| unit.write(0, Abd::from_slice(&data), false, done)).1, Ok(()));
+    let check = |range: std::ops::Range<u64>, is_at_once: bool| {
+        let bytes = &data[range.start as usize..range.end as usize];
+        let extent = Extent { at: range.start, bytes: range.end - range.start };
+        let (here, read) = wait(|done| unit.read(extent, done));
+        assert!(here == is_at_once && read.is_ok_and(|read| read.to_vec() == bytes), "{range:?} of a disk");
+        let (here, read) = wait(|done| export.read(range.clone(), true, done));
+        let read = read.expect("it is there");
+        assert!(here == is_at_once && matches!(&read[..], [Piece::Data(read)] if read.to_vec() == bytes), "{range:?} of an export");
+    };
+    // Acknowledged, in memory, not on disk.
+    check(0..4096, true);
+    check(BLOCK - 512..3 * BLOCK + 512, true);
+    bed.pool.sync().expect("synced");
+    check(8 * BLOCK..16 * BLOCK, true);
+    check(0..8 * BLOCK + 512, false);
+    let (here, read) = wait(|done| unit.read(Extent { at: BYTES - 512, bytes: 1024 }, done));
+    assert!(!here && read == Err(UnitError::OutOfRange), "whoever may wait says why");
+    bed.volume().dataset().set_props(&[("primarycache".to_string(), "metadata".to_string())]).expect("set");
+    check(0..4096, false);
 }
 
 /// If this fails, a guest writes behind the end of its disk, or never sees that it grew.

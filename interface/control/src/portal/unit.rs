@@ -1,7 +1,8 @@
-//! A volume as a disk of SCSI: blocks of 512 bytes, physical ones as large as the volume's. Every request is carried out by the disk's own threads.
+//! A volume as a disk of SCSI: blocks of 512 bytes, physical ones as large as the volume's. Requests are carried out by the disk's own threads, but for small
+//! reads of what is in memory.
 
 use super::hands::Hands;
-use super::reservations;
+use super::{reads, reservations};
 use crate::volume::{Loan, stored};
 use abd::Abd;
 use exec::{Exec, Mutex};
@@ -102,16 +103,14 @@ impl LogicalUnit for VolumeUnit {
         *last
     }
 
+    /// Reads; what is in memory is answered before this returns, so that a request for it changes no thread.
     fn read(&self, extent: Extent, done: Done<Abd>) {
-        self.give(done, move |volume, done| {
-            let then = move |result: Result<Abd, VolumeError>| match result {
-                Ok(data) if data.len() as u64 == extent.bytes => done(Ok(data)),
-                // It shrank meanwhile.
-                Ok(_) => done(Err(UnitError::OutOfRange)),
-                Err(error) => done(Err(of_read(error))),
-            };
-            volume.read_then(extent.at, extent.bytes, Access::default(), Box::new(then));
-        });
+        let Some(volume) = self.loan.volume() else { return done(Err(UnitError::Gone)) };
+        let range = extent.at..extent.at.saturating_add(extent.bytes);
+        match reads::at_hand(&volume, &range) {
+            Some(data) => done(Ok(data)),
+            None => self.hands.give(Box::new(move || reads::whole(&volume, &range, move |result| done(result.map_err(of_read))))),
+        }
     }
 
     fn write(&self, at: u64, data: Abd, is_durable: bool, done: Done<()>) {

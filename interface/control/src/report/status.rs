@@ -144,6 +144,17 @@ fn properties(open: &OpenPool, status: &pool::PoolStatus, state: &str, features:
             property.value = bytes.map_or(Value::None, Value::Count);
         }
     }
+    let shared = open.pool().shared_space();
+    let facts = [
+        ("bcloneused", Value::Count(shared.used_bytes)),
+        ("bclonesaved", Value::Count(shared.saved_bytes)),
+        ("bcloneratio", Value::Ratio(shared.ratio_percent())),
+    ];
+    for (name, value) in facts {
+        if let Some(property) = properties.iter_mut().find(|property| property.name == name) {
+            property.value = value;
+        }
+    }
     if let Ok(txg) = open.pool().last_scrubbed_txg() {
         properties.push(Property::fact("last_scrubbed_txg", Value::Number(txg.0)));
     }

@@ -57,6 +57,13 @@ pub(crate) struct Plan {
     span: Option<Span>,
 }
 
+impl Plan {
+    /// True for plain reads and writes: behind what the unit does there is next to nothing to do.
+    pub(crate) fn is_transfer(&self) -> bool {
+        matches!(self.entry.kind, Kind::Read | Kind::Write)
+    }
+}
+
 /// Looks at a command before its data are there. `sent_bytes` is what the initiator means to send.
 pub(crate) fn plan(nexus: &Nexus, cdb: &Cdb, sent_bytes: u64) -> Result<Plan, Outcome> {
     looked_at(nexus, cdb, sent_bytes).map_err(|fault| failed(nexus, fault))

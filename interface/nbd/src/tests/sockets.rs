@@ -1,7 +1,7 @@
 //! The driver and the listeners, over sockets: both kinds of them, places, time, and ends.
 
 use super::{BLOCK, MODERN, NAME, SHAPE, exports};
-use crate::proto::{command, option};
+use crate::proto::{command, field, option};
 use crate::testing::Script;
 use crate::{Guests, Listener, Options, serve};
 use std::io::{Read, Write};
@@ -111,6 +111,26 @@ fn bytes_go_through_either_kind_of_socket() {
     let world = World::new("bytes", &Options::default());
     use_it(world.tcp());
     use_it(world.unix());
+}
+
+/// If this fails, some of many small reads are never answered, those that are not begun where they came in.
+#[test]
+fn many_reads_at_a_time_are_all_answered() {
+    const READS: usize = 300;
+    let world = World::new("many", &Options::default());
+    let mut stream = world.unix();
+    enter(&mut stream);
+    let read = |script: Script, at: usize| script.request((0, command::READ), (at * BLOCK) as u64 % SHAPE.bytes, BLOCK as u32, &[]);
+    let reads = (0..READS).fold(Script::default(), read);
+    stream.write_all(&reads.0).expect("sent");
+    let answers = receive(&mut stream, READS * (16 + BLOCK));
+    assert!(answers.chunks(16 + BLOCK).all(|answer| answer[4..8] == [0; 4]));
+    let mut cookies: Vec<u64> = answers.chunks(16 + BLOCK).map(|answer| field(answer, 8, 8)).collect();
+    cookies.sort_unstable();
+    let asked: Vec<u64> = (0..READS).map(|at| (at * reads.0.len() / READS) as u64).collect();
+    assert_eq!(cookies, asked, "each once");
+    stream.write_all(&Script::default().request((0, command::DISC), 0, 0, &[]).0).expect("sent");
+    ends(&mut stream);
 }
 
 /// If this fails, whoever connects and says nothing takes all descriptors, or keeps all others out when it has gone on.

@@ -53,6 +53,9 @@ impl Run {
                 self.model.resize((blocks * BLOCK) as usize, 0);
             }
             _ => {
+                if let Some(found) = self.volume.read_at_hand(offset, length) {
+                    assert!(found.to_vec() == self.model[bytes.clone()], "step {step}: {offset}+{length} at hand");
+                }
                 let read = self.volume.read(offset, length, access).expect("read").to_vec();
                 assert!(read == self.model[bytes], "step {step}: {offset}+{length}");
             }

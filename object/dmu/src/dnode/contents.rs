@@ -168,6 +168,27 @@ impl Contents {
         }
     }
 
+    /// The newest bytes of a block when they are in memory as they are: nothing is waited for, read, or decompressed but its indirect blocks.
+    pub(super) fn fetch_now(&self, block: u64) -> Option<Fetched> {
+        let found = {
+            let state = self.state.read();
+            if state.core.freed {
+                return None;
+            }
+            match state.find(block) {
+                Found::Clean(_) if block > state.core.max_block => Found::Freed,
+                found => found,
+            }
+        };
+        let bp = match found {
+            Found::Dirty(_, found) => return Some(Fetched::Dirty(found)),
+            Found::Freed => return Some(Fetched::Zeros),
+            Found::Written(written) => written.bp,
+            Found::Clean(tree) => self.reader.pointer_at_hand(&tree, 0, block)?,
+        };
+        if bp.is_hole() { Some(Fetched::Zeros) } else { self.reader.blocks().io().at_hand(&bp).map(Fetched::Clean) }
+    }
+
     /// The bytes of a block that a direct write put on disk; None when it was replaced meanwhile and its space perhaps, too.
     fn fetch_written(&self, block: u64, written: &Arc<Written>) -> Result<Option<Fetched>, DmuError> {
         if written.bp.is_hole() {
@@ -183,6 +204,17 @@ impl Contents {
             }
             Err(_) => Ok(None),
         }
+    }
+
+    /// The tree, and the largest block ever written, when nothing of these blocks waits for a sync; None when something does.
+    pub(super) fn settled(&self, blocks: &Range<u64>) -> Result<Option<(Arc<Tree>, u64)>, DmuError> {
+        let state = self.state.read();
+        if state.core.freed {
+            return Err(DmuError::NoSuchObject);
+        }
+        let frees = |entry: &TxgDirty| entry.freed.as_ref().is_some_and(|freed| freed.first_overlap(blocks.clone()).is_some());
+        let changes = |entry: &TxgDirty| entry.blocks.range(blocks.clone()).next().is_some() || frees(entry);
+        Ok((!state.dirty.iter().any(changes)).then(|| (state.tree.clone(), state.core.max_block)))
     }
 
     /// True when the record is still the newest of its block.

@@ -9,7 +9,7 @@ use crate::budget::{DirtyBudget, TXG_SLOTS};
 use crate::dirty_list::DirtyList;
 use crate::{DmuError, ObjsetProps, Tx};
 use ondisk::{ObjectId, Txg};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// Dirty bytes that a modified dnode stands for besides its blocks.
@@ -26,6 +26,8 @@ pub(crate) struct Context {
     meta: OnceLock<Weak<Dnode>>,
     /// Blocks of the meta-dnode that are kept for syncs to come.
     pub pins: Arc<Pins>,
+    /// Some micro ZAP got more than 128 KiB since the opening.
+    pub has_large_micro_zaps: AtomicBool,
     /// Tests let a change fail.
     #[cfg(any(test, feature = "testing"))]
     pub faults: crate::testing::faults::ChangeFaults,
@@ -41,6 +43,7 @@ impl Context {
             flights: Arc::default(),
             meta: OnceLock::new(),
             pins: Arc::default(),
+            has_large_micro_zaps: AtomicBool::new(false),
             #[cfg(any(test, feature = "testing"))]
             faults: crate::testing::faults::ChangeFaults::default(),
         })

@@ -165,7 +165,7 @@ pub(super) fn joined(pieces: Pieces) -> Result<Abd, DmuError> {
 }
 
 /// The bytes of a segment from its whole block, zeros beyond the block's end.
-fn cut(whole: &Abd, segment: &Segment) -> Abd {
+pub(super) fn cut(whole: &Abd, segment: &Segment) -> Abd {
     let end = segment.within + segment.length;
     if end <= whole.len() {
         return whole.slice(segment.within..end);

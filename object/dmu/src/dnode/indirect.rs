@@ -203,6 +203,16 @@ impl TreeReader {
 
     /// As [`TreeReader::pointer`], from memory only: starts to read what is missing and says `None`.
     pub(crate) fn pointer_now(&self, tree: &Tree, level: u8, id: u64) -> Option<BlockPtr> {
+        self.pointer_in_memory(tree, level, id, &|bp, at| self.prefetch(bp, at))
+    }
+
+    /// As [`TreeReader::pointer`], from memory only; nothing is read.
+    pub(super) fn pointer_at_hand(&self, tree: &Tree, level: u8, id: u64) -> Option<BlockPtr> {
+        self.pointer_in_memory(tree, level, id, &|_, _| {})
+    }
+
+    /// As [`TreeReader::pointer`], from memory only; `missing` hears of the block that is not there.
+    fn pointer_in_memory(&self, tree: &Tree, level: u8, id: u64, missing: &dyn Fn(&BlockPtr, Place)) -> Option<BlockPtr> {
         if level + 1 >= tree.levels {
             return Some(if level + 1 == tree.levels { tree.root(id) } else { BlockPtr::HOLE });
         }
@@ -210,13 +220,12 @@ impl TreeReader {
         if let Some(bp) = self.remembered.pointer(tree, level + 1, parent, index) {
             return Some(bp);
         }
-        let bp = self.pointer_now(tree, level + 1, parent)?;
+        let bp = self.pointer_in_memory(tree, level + 1, parent, missing)?;
         if bp.is_hole() {
             return Some(bp);
         }
-        let io = self.blocks.io();
-        let Some(block) = io.cached(&bp) else {
-            self.prefetch(&bp, (level + 1, parent));
+        let Some(block) = self.blocks.io().cached(&bp) else {
+            missing(&bp, (level + 1, parent));
             return None;
         };
         if block.len() == 1 << tree.indirect_shift {

@@ -4,6 +4,7 @@
 //! they arrive together.
 
 use super::contents::Fetched;
+use super::gather::cut;
 use super::prefetch::Access;
 use super::segments::segments;
 use super::{Dnode, Zeros};
@@ -55,6 +56,23 @@ impl Dnode {
             }
         }
         Ok(if parts.len() == 1 { parts.swap_remove(0) } else { Abd::gang(&parts) })
+    }
+
+    /// Bytes as of [`Dnode::read_abd`] when all of them are in memory as they are: waits for nothing, and decompresses no data. None when they are not.
+    pub fn read_at_hand(&self, offset: u64, length: usize) -> Option<Abd> {
+        offset.checked_add(length as u64)?;
+        let block_size = self.contents.block_size().ok()?;
+        let mut parts = Vec::with_capacity(length / block_size + 2);
+        for segment in segments(offset, length, block_size) {
+            parts.push(match self.contents.fetch_now(segment.block)? {
+                Fetched::Zeros => Abd::zeroed(segment.length),
+                Fetched::Dirty(block) => cut(&block.data(), &segment),
+                Fetched::Clean(data) => cut(&data, &segment),
+            });
+        }
+        // Who reads on finds what comes next in memory, too.
+        self.start_read(offset, length).ok()?;
+        Some(if parts.len() == 1 { parts.swap_remove(0) } else { Abd::gang(&parts) })
     }
 
     /// One whole block (zeros for a hole).

@@ -13,6 +13,7 @@ use abd::Abd;
 use ondisk::{BLOCK_BYTES_MAX, BlockId, SECTOR_BYTES};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// True when the second look found what the first one saw, so that bytes read in between are still right.
 fn is_same(before: &Found, now: &Found) -> bool {
@@ -248,6 +249,16 @@ impl Dnode {
         let dropped = self.change(tx, |state| state.free_blocks(range))?;
         self.give_back(&dropped, tx.txg());
         Ok(())
+    }
+
+    /// True when a micro ZAP in the object may have more than 128 KiB.
+    pub fn may_be_large_micro_zap(&self) -> bool {
+        self.context.blocks.props().large_micro_zaps
+    }
+
+    /// Notes that the object is a micro ZAP of more than 128 KiB from now on: before the transaction that makes it one ends.
+    pub fn note_large_micro_zap(&self) {
+        self.context.has_large_micro_zaps.store(true, Ordering::Relaxed);
     }
 
     /// Changes the block size of an object that has at most one block, keeping its data (OpenZFS: `dnode_set_blksz`).

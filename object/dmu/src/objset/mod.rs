@@ -294,6 +294,12 @@ impl Objset {
         self.has_long_names.load(Ordering::Relaxed)
     }
 
+    /// True once a micro ZAP got more than 128 KiB since the opening: its dataset needs the feature `large_microzap`, by which OpenZFS knows that it
+    /// cannot send it in pieces.
+    pub fn has_large_micro_zaps(&self) -> bool {
+        self.context.has_large_micro_zaps.load(Ordering::Relaxed)
+    }
+
     /// True when something of `txg` waits to be synced.
     pub fn is_dirty(&self, txg: Txg) -> bool {
         self.context.dirty.has(txg) || self.head.is_dirty(txg) || self.meta().contents.has_changes(txg)

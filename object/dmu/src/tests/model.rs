@@ -240,6 +240,9 @@ impl Program {
         assert!(out == want, "object {object}: {length} bytes at {offset} differ from {:?} on: {:?}", first(), dnode.info());
         let abd = dnode.read_abd(offset, length).expect("read_abd");
         assert_eq!(abd.to_vec(), out);
+        if let Some(found) = dnode.read_at_hand(offset, length) {
+            assert_eq!(found.to_vec(), out, "object {object}: what is at hand is what is read");
+        }
         let mut direct = vec![0x55; length];
         dnode.read_direct_into(offset, &mut direct).expect("read_direct_into");
         assert_eq!(direct, out, "object {object}: direct and cached reads agree");

@@ -1,25 +1,23 @@
 //! Bookmarks: what is remembered of a snapshot without keeping any of its blocks (OpenZFS: `dsl_bookmark.c`).
 //!
-//! A dataset's bookmarks are a ZAP that its own names. Their records are of the first version, three words, unless they were copied from a
-//! longer one: what the second one has besides belongs to encryption, to redaction, and to the feature `bookmark_written`, which counts what
-//! is freed behind each bookmark. Without that nothing has to follow when blocks or snapshots go.
+//! A dataset's bookmarks are a ZAP that its own names. With the feature `bookmark_written` their records count what is freed behind them
+//! ([`crate::marks`]); without it they are of the first version, three words, unless they were copied from a longer one.
+//!
+//! Only bookmarks of a dataset's own snapshots count. OpenZFS has those of a clone's origin count too, but follows neither the origin's
+//! snapshots that go nor the keys of deadlists for them.
 
+use super::keys;
 use super::tree::Tree;
 use crate::dataset::Dataset;
+use crate::deadlist::Deadlist;
 use crate::dir::Dir;
-use crate::meta::damaged;
+use crate::marks::{self, Stored, TABLE, WORDS_V1};
+use crate::meta::Usage;
 use crate::{DslError, features, names};
 use dmu::Tx;
 use ondisk::{DslBookmarkPhys, ObjectType, ds_flags};
 use std::sync::Arc;
 use zap::{CreateOptions, Match, NormFlags, Value, Zap};
-
-/// OpenZFS: `DS_FIELD_BOOKMARK_NAMES`.
-const TABLE: &str = "com.delphix:bookmarks";
-/// Number of words of a record of the first version.
-const WORDS_V1: usize = DslBookmarkPhys::BYTES_V1 / 8;
-/// OpenZFS: `ZBM_FLAG_HAS_FBN`.
-const COUNTS_FREED: u64 = 1;
 
 /// A bookmark in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,15 +30,26 @@ pub struct BookmarkEntry {
     pub creation_txg: u64,
     /// Seconds since the epoch at which it was taken.
     pub creation_time: u64,
+    /// Space that the snapshot referred to, where the bookmark knows it.
+    pub space: Option<BookmarkSpace>,
 }
 
-/// A bookmark as its table has it.
-pub(super) struct Stored {
-    /// Name as it is written there.
-    name: Vec<u8>,
-    record: DslBookmarkPhys,
-    /// Number of words of the record.
-    words: usize,
+/// Space that a bookmark's snapshot referred to, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BookmarkSpace {
+    /// Bytes on disk.
+    pub referenced: u64,
+    /// Bytes after compression, before copies and parity.
+    pub compressed: u64,
+    /// Bytes before compression.
+    pub uncompressed: u64,
+}
+
+impl BookmarkSpace {
+    /// Ratio of compression, in hundredths.
+    pub fn compress_ratio(&self) -> u64 {
+        crate::space::ratio(self.uncompressed, self.compressed)
+    }
 }
 
 /// A bookmark that is to be made.
@@ -70,8 +79,7 @@ impl Bookmarks {
 
     /// The table of a dataset's bookmarks, if it has some.
     fn table(&self, head: &Dataset) -> Result<Option<Zap>, DslError> {
-        let Some(own) = head.zap(&self.tree.meta)? else { return Ok(None) };
-        own.try_lookup_u64(TABLE)?.map(|object| self.tree.meta.zap(object)).transpose()
+        marks::table(&self.tree.meta, head.object)
     }
 
     /// The bookmark of this name, as a dataset that ignores case or not finds it.
@@ -79,7 +87,7 @@ impl Bookmarks {
         let Some(table) = self.table(head)? else { return Ok(None) };
         let ignores_case = head.phys().ds_flags & ds_flags::CI_DATASET != 0;
         match table.lookup_norm(name, if ignores_case { Match::Normalize } else { Match::Exact }) {
-            Ok(found) => Ok(Some(stored(&table, found.name, &found.value)?)),
+            Ok(found) => Ok(Some(marks::stored(&table, found.name, &found.value)?)),
             Err(zap::ZapError::NotFound) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -87,17 +95,7 @@ impl Bookmarks {
 
     /// Every bookmark of a dataset.
     fn all(&self, head: &Dataset) -> Result<Vec<Stored>, DslError> {
-        let Some(table) = self.table(head)? else { return Ok(Vec::new()) };
-        let mut names = Vec::new();
-        table.for_each(|entry| {
-            names.push(entry.name.clone());
-            Ok(())
-        })?;
-        let found = names.into_iter().map(|name| {
-            let value = table.lookup(&name)?;
-            stored(&table, name, &value)
-        });
-        found.collect()
+        self.table(head)?.map_or(Ok(Vec::new()), |table| marks::all(&table))
     }
 
     /// The bookmarks of a dataset, oldest first. Names that no bookmark may have come from hostile or damaged pools, and are left out.
@@ -107,6 +105,11 @@ impl Bookmarks {
             guid: stored.record.zbm_guid,
             creation_txg: stored.record.zbm_creation_txg,
             creation_time: stored.record.zbm_creation_time,
+            space: stored.counts_freed().then_some(BookmarkSpace {
+                referenced: stored.record.zbm_referenced_bytes_refd,
+                compressed: stored.record.zbm_compressed_bytes_refd,
+                uncompressed: stored.record.zbm_uncompressed_bytes_refd,
+            }),
         };
         let mut entries: Vec<BookmarkEntry> = self.all(head)?.into_iter().map(entry).collect();
         entries.retain(|entry| names::check_component(&entry.name).is_ok());
@@ -114,7 +117,7 @@ impl Bookmarks {
         Ok(entries)
     }
 
-    /// A look that no bookmark counts what is freed behind it: those need the keys of deadlists that destroying merges, which is not done yet.
+    /// A look that no bookmark redacts: those have lists of their own, which are not kept yet.
     pub(super) fn check_plain(&self, head: &Dataset) -> Result<(), DslError> {
         self.all(head)?.iter().try_for_each(|stored| check_record(&stored.record))
     }
@@ -158,7 +161,7 @@ impl Bookmarks {
         if self.find(&head, name)?.is_some() {
             return Err(DslError::Exists);
         }
-        let (of, record, source) = self.source(source)?;
+        let (of, record, source) = self.source(source, &head.dir)?;
         check_record(&record)?;
         if !self.is_before(&head.dir, &of, record.zbm_creation_txg)? {
             return Err(DslError::NotAncestor);
@@ -166,14 +169,15 @@ impl Bookmarks {
         Ok(NewBookmark { head, name: name.to_string(), record, source })
     }
 
-    /// Record that a bookmark of `source` gets, the directory of the source, and the history's words about it.
-    fn source(&self, source: &str) -> Result<(Arc<Dir>, DslBookmarkPhys, String), DslError> {
+    /// Record that a bookmark of `source` in directory `at` gets, the directory of the source, and the history's words about it.
+    fn source(&self, source: &str, at: &Dir) -> Result<(Arc<Dir>, DslBookmarkPhys, String), DslError> {
         if source.contains('#') {
             let (dataset, name) = names::split_bookmark(source)?;
             let head = self.tree.find(dataset)?;
             let record = self.find(&head, name)?.ok_or(DslError::NotFound)?.record;
             // What was redacted of the one is not known of the other.
-            let record = DslBookmarkPhys { zbm_redaction_obj: 0, ..record };
+            let is_own = head.dir.object == at.object;
+            let record = if is_own { DslBookmarkPhys { zbm_redaction_obj: 0, ..record } } else { marks::plain(&record) };
             let text = format!("source_guid={}", record.zbm_guid);
             return Ok((head.dir.clone(), record, text));
         }
@@ -182,17 +186,42 @@ impl Bookmarks {
         }
         let snapshot = self.tree.find(source)?;
         let phys = snapshot.phys();
-        let record = DslBookmarkPhys {
+        let mut record = DslBookmarkPhys {
             zbm_guid: phys.ds_guid,
             zbm_creation_txg: phys.ds_creation_txg,
             zbm_creation_time: phys.ds_creation_time,
             ..DslBookmarkPhys::default()
         };
+        if snapshot.dir.object == at.object && self.are_counted() {
+            marks::count(&mut record, snapshot.contents(), self.died_after(&snapshot)?);
+        }
         Ok((snapshot.dir.clone(), record, format!("target_snap={} redact_obj=0", snapshot.object)))
     }
 
+    /// True when bookmarks that are made count what is freed behind them.
+    fn are_counted(&self) -> bool {
+        [features::BOOKMARK_WRITTEN, features::BOOKMARK_V2].iter().all(|guid| self.tree.meta.services.feature_enabled(guid))
+    }
+
+    /// Space of what was freed between a snapshot and the next one, or until now.
+    fn died_after(&self, snapshot: &Dataset) -> Result<Usage, DslError> {
+        let next = self.tree.dataset(snapshot.phys().ds_next_snap_obj)?;
+        Deadlist::usage_of(&self.tree.meta, next.phys().ds_deadlist_obj)
+    }
+
+    /// Bytes that `dataset` has and that were not there at a bookmark (full name) of the same file system.
+    pub(crate) fn written_since(&self, dataset: &Dataset, name: &str) -> Result<u64, DslError> {
+        let (of, name) = names::split_bookmark(name)?;
+        let head = self.tree.find(of)?;
+        if head.dir.object != dataset.dir.object {
+            return Err(DslError::NotFound);
+        }
+        let stored = self.find(&head, name)?.ok_or(DslError::NotFound)?;
+        if stored.counts_freed() { self.tree.written_since_bookmark(dataset, &stored.record) } else { Err(DslError::Unsupported) }
+    }
+
     /// True when what `earlier` was in this txg is an earlier point of what `dir` is now (OpenZFS: `dsl_dataset_is_before`).
-    fn is_before(&self, dir: &Arc<Dir>, earlier: &Dir, txg: u64) -> Result<bool, DslError> {
+    pub(super) fn is_before(&self, dir: &Arc<Dir>, earlier: &Dir, txg: u64) -> Result<bool, DslError> {
         if dir.object == earlier.object {
             return Ok(true);
         }
@@ -217,14 +246,19 @@ impl Bookmarks {
         let NewBookmark { head, name, record, source } = new;
         let table = self.table_or_new(head, tx)?;
         let services = &self.tree.meta.services;
-        let mut words = vec![record.zbm_guid, record.zbm_creation_txg, record.zbm_creation_time];
+        let counts_freed = marks::counts_freed(record);
+        let mut words = marks::words(record);
         // As short as it can be, for software that knows the first version only.
-        if record.zbm_ivset_guid != 0 && services.feature_enabled(features::BOOKMARK_V2) {
-            words.resize(DslBookmarkPhys::SIZE / 8 - 1, 0);
-            words.push(record.zbm_ivset_guid);
+        if (record.zbm_ivset_guid != 0 || counts_freed) && services.feature_enabled(features::BOOKMARK_V2) {
             services.feature_add(features::BOOKMARK_V2, 1, tx)?;
+        } else {
+            words.truncate(WORDS_V1);
         }
         table.add(name, &Value::U64(words), tx)?;
+        if counts_freed {
+            services.feature_add(features::BOOKMARK_WRITTEN, 1, tx)?;
+            head.follow_bookmarks(&self.tree.meta)?;
+        }
         self.tree.log("bookmark", head.object, format!("name={name} creation_txg={} {source}", record.zbm_creation_txg), tx)
     }
 
@@ -270,6 +304,9 @@ impl Bookmarks {
         let Some(table) = self.table(head)? else { return Err(DslError::NotFound) };
         table.remove(&stored.name, tx)?;
         self.uncount_long(std::slice::from_ref(stored), tx)?;
+        if stored.counts_freed() {
+            self.release_key(head, stored, &table, tx)?;
+        }
         self.free_if_empty(head, &table, tx)?;
         self.tree.log("remove bookmark", head.object, format!("name={}", String::from_utf8_lossy(&stored.name)), tx)
     }
@@ -281,14 +318,75 @@ impl Bookmarks {
         self.free_table(&table, tx)
     }
 
-    /// Takes those of the bookmarks that have longer records off the count of their feature, which damaged pools have too low.
+    /// Takes those of the bookmarks that have longer records, and that count what is freed, off the counts of their features, which damaged
+    /// pools have too low.
     fn uncount_long(&self, bookmarks: &[Stored], tx: &Tx) -> Result<(), DslError> {
         let services = &self.tree.meta.services;
         let long = bookmarks.iter().filter(|stored| stored.words > WORDS_V1).count() as u64;
-        match long.min(services.feature_refs(features::BOOKMARK_V2)) {
-            0 => Ok(()),
-            long => services.feature_add(features::BOOKMARK_V2, -(long as i64), tx),
+        let counting = bookmarks.iter().filter(|stored| stored.counts_freed()).count() as u64;
+        for (guid, count) in [(features::BOOKMARK_V2, long), (features::BOOKMARK_WRITTEN, counting)] {
+            let count = count.min(services.feature_refs(guid));
+            if count > 0 {
+                services.feature_add(guid, -(count as i64), tx)?;
+            }
         }
+        Ok(())
+    }
+
+    /// Removes the key of a bookmark that is gone from deadlists, if nothing else is of its txg (OpenZFS: `dsl_bookmark_destroy_sync_impl`).
+    fn release_key(&self, head: &Dataset, gone: &Stored, table: &Zap, tx: &Tx) -> Result<(), DslError> {
+        head.follow_bookmarks(&self.tree.meta)?;
+        let has_others = marks::all(table)?.iter().any(|stored| stored.counts_freed() && stored.txg() == gone.txg());
+        let phys = head.phys();
+        if gone.has_snapshot() || has_others || gone.txg() >= phys.ds_prev_snap_txg {
+            return Ok(());
+        }
+        keys::remove_of_bookmark(&self.tree, (&head.dir, phys.ds_deadlist_obj), gone.txg(), tx)
+    }
+
+    /// The counting bookmarks of a head, with their table, where there are some.
+    fn counting(&self, head: &Dataset) -> Result<Option<(Zap, Vec<Stored>)>, DslError> {
+        if self.tree.meta.services.feature_refs(features::BOOKMARK_WRITTEN) == 0 {
+            return Ok(None);
+        }
+        let Some(table) = self.table(head)? else { return Ok(None) };
+        let mut counting = marks::all(&table)?;
+        counting.retain(Stored::counts_freed);
+        Ok(Some((table, counting)))
+    }
+
+    /// A snapshot is about to go: what was freed behind the bookmarks before it, up to the next snapshot, is theirs to tell from now on. True
+    /// when there are bookmarks of the snapshot itself, which need its keys of deadlists (OpenZFS: `dsl_bookmark_ds_destroyed`).
+    pub(super) fn snapshot_destroyed(&self, snapshot: &Dataset, tx: &Tx) -> Result<bool, DslError> {
+        let phys = snapshot.phys();
+        let Some((table, counting)) = self.counting(&*self.tree.head(&snapshot.dir)?)? else { return Ok(false) };
+        let next = self.tree.dataset(phys.ds_next_snap_obj)?;
+        let died = Deadlist::open(&self.tree.meta, next.phys().ds_deadlist_obj)?;
+        let mut is_marked = false;
+        for mut stored in counting {
+            let txg = stored.txg();
+            if txg == phys.ds_creation_txg {
+                stored.lose_snapshot();
+                is_marked = true;
+            } else if (phys.ds_prev_snap_txg..phys.ds_creation_txg).contains(&txg) {
+                stored.add_freed(died.usage_between(0, txg)?);
+            } else {
+                continue;
+            }
+            marks::update(&table, &stored, tx)?;
+        }
+        Ok(is_marked)
+    }
+
+    /// Has the bookmarks of a snapshot count anew, since another dataset comes after it from now on (OpenZFS:
+    /// `dsl_bookmark_next_changed`).
+    pub(super) fn next_changed(&self, head: &Dataset, snapshot: &Dataset, tx: &Tx) -> Result<(), DslError> {
+        let Some((table, counting)) = self.counting(head)? else { return Ok(()) };
+        for mut stored in counting.into_iter().filter(|stored| stored.txg() == snapshot.phys().ds_creation_txg) {
+            marks::count(&mut stored.record, snapshot.contents(), self.died_after(snapshot)?);
+            marks::update(&table, &stored, tx)?;
+        }
+        Ok(())
     }
 
     /// Frees the table of a dataset whose last bookmark is gone.
@@ -306,15 +404,7 @@ impl Bookmarks {
     }
 }
 
-/// Decodes an entry of a table of bookmarks.
-fn stored(table: &Zap, name: Vec<u8>, value: &Value) -> Result<Stored, DslError> {
-    let Value::U64(words) = value else { return Err(damaged(table.object().0, "a bookmark has no words")) };
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let record = DslBookmarkPhys::decode_value(&bytes).map_err(|_| damaged(table.object().0, "a bookmark is short"))?;
-    Ok(Stored { name, record, words: words.len() })
-}
-
-/// Refuses bookmarks that have more than a place in the history of their dataset.
+/// Refuses bookmarks that redact.
 fn check_record(record: &DslBookmarkPhys) -> Result<(), DslError> {
-    if record.zbm_flags & COUNTS_FREED != 0 || record.zbm_redaction_obj != 0 { Err(DslError::Unsupported) } else { Ok(()) }
+    if record.zbm_redaction_obj != 0 { Err(DslError::Unsupported) } else { Ok(()) }
 }

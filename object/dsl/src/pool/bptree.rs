@@ -17,7 +17,7 @@ const QUEUE_NAME: &str = "bptree_obj";
 const DESTROYED_OBJSET: u64 = u64::MAX;
 /// A txg is held up by the freeing of what was destroyed for so long: its reads give way to everybody else's (OpenZFS:
 /// `zfs_free_min_time_ms`).
-const FREE_TIME_NS: u64 = 1_000_000_000;
+pub(super) const FREE_TIME_NS: u64 = 1_000_000_000;
 
 struct Queue {
     dnode: Arc<Dnode>,

@@ -109,10 +109,34 @@ impl Creation {
         let origin = wanted.origin.as_ref().ok_or(DslError::NotSnapshot)?;
         let object = self.create_record(&wanted.parent, &wanted.last, Some(origin), 0, tx)?;
         let clone = self.tree.dataset(object)?;
+        clone.begin_livelist(&self.tree.meta, tx)?;
         self.settings.store_props(&clone, &wanted.checked, tx)?;
         logs::disown(&self.tree, &clone, tx)?;
         let text = format!("origin={} ({})", self.tree.full_name(origin)?, origin.object);
         self.tree.log("clone", object, text, tx)
+    }
+
+    /// A dataset of the pool's own in a directory that has none of this name, after a look that there is room.
+    pub(super) fn hidden(&self, parent: &Arc<Dir>, last: &str) -> Result<Wanted, DslError> {
+        self.space.check_room()?;
+        Ok(Wanted { parent: parent.clone(), last: last.to_string(), origin: None, checked: Vec::new() })
+    }
+
+    /// Makes a dataset to receive into, empty or with what its origin has; gives its object.
+    pub(super) fn create_for_receive(
+        &self,
+        wanted: &Wanted,
+        origin: Option<&Arc<Dataset>>,
+        (kind, flags): (ObjsetType, u64),
+        init: DatasetInit,
+        tx: &Tx,
+    ) -> Result<u64, DslError> {
+        let object = self.create_record(&wanted.parent, &wanted.last, origin, flags, tx)?;
+        match origin {
+            Some(_) => logs::disown(&self.tree, &*self.tree.dataset(object)?, tx)?,
+            None => self.fill(object, kind, &wanted.checked, init, tx)?,
+        }
+        Ok(object)
     }
 
     /// Makes directory and dataset, without an object set; gives the dataset's object.

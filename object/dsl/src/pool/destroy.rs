@@ -6,6 +6,7 @@
 use super::bookmarks::Bookmarks;
 use super::freeing::Freeing;
 use super::intent::LiveLogs;
+use super::keys;
 use super::limits::Limits;
 use super::tree::Tree;
 use crate::dataset::Dataset;
@@ -45,7 +46,8 @@ impl Destruction {
         Ok(found)
     }
 
-    fn check_destroy_snapshot(&self, snapshot: &Dataset, defer: bool) -> Result<(), DslError> {
+    /// A look that a snapshot can be destroyed.
+    pub(super) fn check_destroy_snapshot(&self, snapshot: &Dataset, defer: bool) -> Result<(), DslError> {
         if snapshot.holds.load(Ordering::Acquire) > 0 {
             return Err(DslError::Busy);
         }
@@ -79,6 +81,7 @@ impl Destruction {
             0 => None,
             object => Some(self.tree.dataset(object)?),
         };
+        let is_marked = self.bookmarks.snapshot_destroyed(snapshot, tx)?;
         let after_branch = match &prev {
             Some(prev) => self.unlink_from_prev(snapshot, prev, tx)?,
             None => false,
@@ -90,14 +93,17 @@ impl Destruction {
             next.ds_prev_snap_txg = phys.ds_prev_snap_txg;
         })?;
         self.settle_deadlists(snapshot, prev.as_ref().filter(|_| !after_branch), &next, tx)?;
-        self.remove_clone_keys(&snapshot.dir, phys.ds_creation_txg, tx)?;
+        if !is_marked {
+            keys::remove_from_clones(&self.tree, &snapshot.dir, phys.ds_creation_txg, tx)?;
+        }
         if next.is_snapshot {
-            self.settle_next_snapshot(snapshot, &next, tx)?;
+            self.settle_next_snapshot(snapshot, &next, is_marked, tx)?;
         } else {
             let before = next.phys().ds_prev_snap_obj;
             let before = if before == 0 { 0 } else { self.tree.dataset(before)?.phys().ds_referenced_bytes };
             next.recalculate_unique(&self.tree.meta, before, tx)?;
             self.settle_reservation(&next, old_unique, tx)?;
+            next.follow_bookmarks(&self.tree.meta)?;
         }
         self.remove_snapshot_record(snapshot, tx)
     }
@@ -139,33 +145,16 @@ impl Destruction {
         snapshot.update(tx, |phys| phys.ds_deadlist_obj = 0)
     }
 
-    /// Removes a snapshot's key from the deadlists of all clones that were made after it
-    /// (OpenZFS: `dsl_dir_remove_clones_key`).
-    fn remove_clone_keys(&self, dir: &Arc<Dir>, mintxg: u64, tx: &Tx) -> Result<(), DslError> {
-        let mut waiting = vec![dir.clone()];
-        while let Some(dir) = waiting.pop() {
-            let clones = dir.phys().dd_clones;
-            if clones == 0 {
-                continue;
-            }
-            for object in self.tree.meta.integers(clones)? {
-                let clone = self.tree.dataset(object)?;
-                if self.tree.origin_txg(&clone.dir)? > mintxg {
-                    Deadlist::open(&self.tree.meta, clone.phys().ds_deadlist_obj)?.remove_key(mintxg, tx)?;
-                    waiting.push(clone.dir.clone());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The next snapshot gains what it shared with the destroyed one only.
-    fn settle_next_snapshot(&self, snapshot: &Dataset, next: &Dataset, tx: &Tx) -> Result<(), DslError> {
+    /// The next snapshot gains what it shared with the destroyed one only. The key of one that is `marked` stays: bookmarks need it.
+    fn settle_next_snapshot(&self, snapshot: &Dataset, next: &Dataset, marked: bool, tx: &Tx) -> Result<(), DslError> {
         let phys = snapshot.phys();
         let after_next = self.tree.dataset(next.phys().ds_next_snap_obj)?;
         let gained = Deadlist::open(&self.tree.meta, after_next.phys().ds_deadlist_obj)?
             .usage_between(phys.ds_prev_snap_txg, phys.ds_creation_txg)?;
         next.update(tx, |phys| bump(&mut phys.ds_unique_bytes, gained.used))?;
+        if marked {
+            return Ok(());
+        }
         let head = self.tree.head(&snapshot.dir)?;
         Deadlist::open(&self.tree.meta, head.phys().ds_deadlist_obj)?.remove_key(phys.ds_creation_txg, tx)
     }
@@ -208,7 +197,8 @@ impl Destruction {
         Ok(head)
     }
 
-    fn check_destroy_head(&self, head: &Dataset) -> Result<(), DslError> {
+    /// A look that a head can be destroyed.
+    pub(super) fn check_destroy_head(&self, head: &Dataset) -> Result<(), DslError> {
         if head.dir.object == self.tree.root_dir.object {
             return Err(DslError::BadName);
         }
@@ -239,19 +229,27 @@ impl Destruction {
     pub(super) fn destroy_head(&self, head: &Arc<Dataset>, tx: &Tx) -> Result<(), DslError> {
         let phys = head.phys();
         let dir = head.dir.clone();
-        self.tree.log("destroy", head.object, format!("(bptree, mintxg={})", phys.ds_prev_snap_txg), tx)?;
-        self.tree.meta.services.dataset_destroyed(&self.tree.meta.objset, head.object, tx)?;
         head.set_refreservation(0, tx)?;
+        let own = dir.phys();
+        let usage = Usage::new(own.dd_used_bytes, own.dd_compressed_bytes, own.dd_uncompressed_bytes);
+        let livelist = head.part_with_livelist(&self.tree.meta, usage, tx)?;
+        let how = match &livelist {
+            Some((_, _, after)) => format!("(livelist, mintxg={after})"),
+            None => format!("(bptree, mintxg={})", phys.ds_prev_snap_txg),
+        };
+        self.tree.log("destroy", head.object, how, tx)?;
+        self.tree.meta.services.dataset_destroyed(&self.tree.meta.objset, head.object, tx)?;
         head.deactivate_all(&self.tree.meta, tx)?;
         self.bookmarks.destroy_all(head, tx)?;
         let origin = self.unlink_clone(head, tx)?;
         Deadlist::open(&self.tree.meta, phys.ds_deadlist_obj)?.free(tx)?;
         self.live_logs.destroy(head.object, tx);
         head.set_objset(None);
-        let own = dir.phys();
-        let usage = Usage::new(own.dd_used_bytes, own.dd_compressed_bytes, own.dd_uncompressed_bytes);
         dir.charge(dd_used::HEAD, -usage, tx)?;
-        self.freeing.give_up(head.object, (&phys.ds_bp, phys.ds_prev_snap_txg), usage, tx)?;
+        match livelist {
+            Some((list, listed, _)) => self.freeing.give_up_list(list, listed, tx)?,
+            None => self.freeing.give_up(head.object, (&phys.ds_bp, phys.ds_prev_snap_txg), usage, tx)?,
+        }
         dir.update(tx, |phys| phys.dd_head_dataset_obj = 0)?;
         self.tree.meta.free_object(phys.ds_snapnames_zapobj, tx)?;
         self.tree.forget(head);

@@ -1,7 +1,8 @@
 //! What waits to be freed in the background, and what never will be: the list of blocks of destroyed snapshots, the queue of destroyed
 //! datasets, and their space in `$FREE` and `$LEAK` (OpenZFS: `dsl_process_async_destroys`).
 
-use super::bptree::Bptree;
+use super::bptree::{Bptree, FREE_TIME_NS};
+use super::livelists::Livelists;
 use super::tree::Tree;
 use crate::bpobj::Bpobj;
 use crate::dir::{Dir, NewDir};
@@ -26,6 +27,7 @@ pub(crate) struct Freeing {
     free_dir: Option<Arc<Dir>>,
     /// The list of blocks of destroyed snapshots; 0 there.
     free_bpobj: u64,
+    livelists: Livelists,
     bptree: Bptree,
 }
 
@@ -46,7 +48,8 @@ impl Freeing {
             0 => None,
             _ => Some(tree.special_dir(FREE_DIR)?.ok_or(DslError::NotFound)?),
         };
-        Ok(Freeing { free_dir, free_bpobj, bptree: Bptree::load(tree.meta.clone())?, tree })
+        let (livelists, bptree) = (Livelists::load(tree.meta.clone())?, Bptree::load(tree.meta.clone())?);
+        Ok(Freeing { free_dir, free_bpobj, livelists, bptree, tree })
     }
 
     /// Bytes that wait.
@@ -62,7 +65,7 @@ impl Freeing {
     /// True when something waits.
     pub(super) fn is_pending(&self) -> bool {
         let has_list = || self.free_bpobj != 0 && Bpobj::open(&self.tree.meta, self.free_bpobj).is_ok_and(|list| !list.is_empty());
-        !self.bptree.is_empty() || has_list()
+        !self.bptree.is_empty() || !self.livelists.is_empty() || has_list()
     }
 
     /// The list that blocks of destroyed snapshots go to, after a look that it can be read.
@@ -110,8 +113,15 @@ impl Freeing {
         Ok(())
     }
 
+    /// Gives up the live blocks of a livelist, which sum up to `usage`: it is queued.
+    pub(super) fn give_up_list(&self, list: u64, usage: Usage, tx: &Tx) -> Result<(), DslError> {
+        self.livelists.add(list, tx)?;
+        self.charge(usage, tx)
+    }
+
     /// Calls `visit` on every block of destroyed datasets that waits.
     pub(super) fn for_each_queued(&self, visit: &mut dyn FnMut(&BlockPtr) -> Result<(), DslError>) -> Result<(), DslError> {
+        self.livelists.for_each(visit)?;
         self.bptree.for_each(visit)
     }
 
@@ -127,6 +137,10 @@ impl Freeing {
             Ok(())
         })?;
         self.charge(-freed, tx)?;
+        let until_ns = meta.io.exec().now_ns().saturating_add(FREE_TIME_NS);
+        let (listed, freed) = self.livelists.drain((blocks_max.saturating_sub(count), until_ns), tx)?;
+        self.charge(-freed, tx)?;
+        let count = count + listed;
         let drained = self.bptree.drain(blocks_max.saturating_sub(count), tx)?;
         self.charge(-drained.freed, tx)?;
         if let Some(left) = drained.left {

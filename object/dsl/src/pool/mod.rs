@@ -15,10 +15,13 @@ mod facts;
 mod freeing;
 mod holds;
 mod intent;
+mod keys;
 mod limits;
+mod livelists;
 mod logs;
 mod mos;
 mod promote;
+mod receive;
 mod rename;
 mod rollback;
 mod settings;
@@ -28,7 +31,7 @@ mod task;
 mod tree;
 mod verbs;
 
-pub use bookmarks::BookmarkEntry;
+pub use bookmarks::{BookmarkEntry, BookmarkSpace};
 pub use create::{CreateDataset, DatasetInit};
 pub use delegations::Delegation;
 pub use facts::SnapshotEntry;
@@ -37,6 +40,7 @@ pub use intent::FailedLog;
 use logs::Knows;
 pub use logs::{IntentLogs, LostLogs, PendingLogs};
 pub use mos::Mos;
+pub use receive::{ReceiveBegin, ReceiveEnd};
 
 use crate::DslError;
 use crate::PoolServices;
@@ -55,8 +59,10 @@ pub(crate) use intent::LiveLogs;
 use limits::Limits;
 use ondisk::BlockPtr;
 use promote::Promotion;
+use receive::Receiving;
 use rename::Renaming;
 use rollback::Rollback;
+pub use settings::ReceivedValue;
 use settings::Settings;
 use snapshot::{ORIGIN_DIR, Snapshots};
 use std::sync::Arc;
@@ -85,9 +91,10 @@ pub struct DslPool {
     renaming: Renaming,
     rollback: Rollback,
     promotion: Promotion,
+    receiving: Receiving,
     destruction: Destruction,
     holds: Holds,
-    bookmarks: Arc<Bookmarks>,
+    pub(crate) bookmarks: Arc<Bookmarks>,
 }
 
 impl std::fmt::Debug for DslPool {
@@ -145,6 +152,7 @@ impl DslPool {
             renaming: Renaming::new(tree.clone(), limits.clone(), space.clone()),
             rollback: Rollback::new(tree.clone(), space.clone(), freeing.clone(), live_logs.clone(), bookmarks.clone()),
             promotion: Promotion::new(tree.clone(), limits.clone(), space.clone(), bookmarks.clone()),
+            receiving: Receiving::new(tree.clone(), live_logs.clone(), bookmarks.clone()),
             destruction: Destruction::new(tree.clone(), limits.clone(), freeing.clone(), live_logs.clone(), bookmarks.clone()),
             holds: Holds::new(tree.clone()),
             bookmarks,
@@ -167,6 +175,10 @@ impl DslPool {
     }
     pub(crate) fn config(&self) -> RwLockReadGuard<'_, ()> {
         self.config.read()
+    }
+    /// Gives the object sets in memory what follows from the pool's features, as these changed. In syncing context.
+    pub fn features_changed(&self) -> Result<(), DslError> {
+        self.tree.refresh_props(&self.tree.root_dir)
     }
     /// Bytes used in the pool: what the root directory counts.
     pub fn used_bytes(&self) -> u64 {
@@ -194,6 +206,12 @@ impl DslPool {
     /// Calls `visit` on every block of destroyed datasets that waits to be freed, for checks of space.
     pub fn for_each_queued(&self, visit: &mut dyn FnMut(&BlockPtr) -> Result<(), DslError>) -> Result<(), DslError> {
         self.freeing.for_each_queued(visit)
+    }
+
+    /// Sets limits of the livelists of clones: the number of blocks born that a part of one is left at for the next (OpenZFS:
+    /// `zfs_livelist_max_entries`), and the percentage of a clone that it has to share with its origin (`zfs_livelist_min_percent_shared`).
+    pub fn tune_livelists(&self, entries_max: u64, min_percent_shared: u64) {
+        self.tree.meta.livelists.set(entries_max, min_percent_shared);
     }
 
     /// Holds a dataset by its full name (`pool/fs` or `pool/fs@snapshot`).
@@ -235,6 +253,13 @@ impl DslPool {
         let _config = self.config();
         let head = self.tree.head(&*self.tree.find_dir(name)?)?;
         self.bookmarks.list(&head)
+    }
+
+    /// True when what the dataset `earlier` was in this txg is an earlier point of what `dir` is now.
+    pub(crate) fn is_before(&self, dir: &Arc<Dir>, earlier: &str, txg: u64) -> Result<bool, DslError> {
+        let _config = self.config();
+        let earlier = self.tree.find_dir(earlier)?;
+        self.bookmarks.is_before(dir, &earlier, txg)
     }
 
     /// The holds of users on a snapshot (full name), sorted by tag.

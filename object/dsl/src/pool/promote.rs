@@ -4,12 +4,13 @@
 //! No block changes, and no snapshot gets another one before it: only directories, links between snapshots and clones, bookmarks of what changes
 //! hands, and the sums of space do.
 
-use super::bookmarks::{Bookmarks, Stored};
+use super::bookmarks::Bookmarks;
 use super::limits::Limits;
 use super::tree::Tree;
 use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
 use crate::dir::Dir;
+use crate::marks::Stored;
 use crate::meta::{Usage, damaged};
 use crate::space::Space;
 use crate::{DslError, names};
@@ -164,6 +165,9 @@ impl Promotion {
     pub(super) fn promote(&self, promoted: &Promoted, tx: &Tx) -> Result<(), DslError> {
         let Promoted { clone, origin, other, shared, bookmarks, sums, .. } = promoted;
         let passed = origin.phys().ds_next_snap_obj;
+        // They tell of what came after origins that are not the datasets' any more.
+        clone.drop_livelist(&self.tree.meta, tx)?;
+        other.drop_livelist(&self.tree.meta, tx)?;
         self.relink(promoted, passed, tx)?;
         for snapshot in shared {
             self.take_over(promoted, snapshot, tx)?;
@@ -172,6 +176,9 @@ impl Promotion {
             self.tree.forget(snapshot);
         }
         self.bookmarks.move_all(bookmarks, other, clone, tx)?;
+        self.bookmarks.next_changed(clone, origin, tx)?;
+        clone.follow_bookmarks(&self.tree.meta)?;
+        other.follow_bookmarks(&self.tree.meta)?;
         let Usage { used, comp, uncomp } = sums.moved;
         let gained = snapshots_gain(&clone.dir, sums.clone_snapshots);
         clone.dir.charge(dd_used::SNAP, Usage { used: gained, comp: 0, uncomp: 0 }, tx)?;

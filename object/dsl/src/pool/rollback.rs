@@ -76,6 +76,8 @@ impl Rollback {
         let (old, goal) = (head.phys(), target.phys());
         self.tree.log("clone swap", head.object, format!("parent={}", head.dir.name()), tx)?;
         self.live_logs.destroy(head.object, tx);
+        // It tells of blocks that are given up here.
+        head.drop_livelist(meta, tx)?;
         self.tree.forget_contents(head);
         let dead = Deadlist::open(meta, old.ds_deadlist_obj)?;
         let returns = dead.usage_between(self.tree.origin_txg(&head.dir)?, u64::MAX)?;
@@ -91,6 +93,7 @@ impl Rollback {
             phys.ds_unique_bytes = 0;
         })?;
         target.update(tx, |phys| phys.ds_unique_bytes = 0)?;
+        self.bookmarks.next_changed(head, target, tx)?;
         head.dir.charge(dd_used::HEAD, -given_up, tx)?;
         head.dir.transfer(returns.used, dd_used::SNAP, dd_used::HEAD, tx)?;
         // The refreservation is to hold what was the head's own once more.

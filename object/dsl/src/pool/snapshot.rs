@@ -7,7 +7,7 @@ use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
 use crate::meta::Usage;
 use crate::space::Space;
-use crate::{DslError, changed, names};
+use crate::{DslError, changed, marks, names};
 use dmu::Tx;
 use ondisk::{dd_used, ds_flags};
 use std::collections::BTreeSet;
@@ -42,6 +42,10 @@ impl Snapshots {
             let (dataset, snapshot) = names::split(name)?;
             let snapshot = snapshot.ok_or(DslError::BadName)?;
             let head = self.tree.find(dataset)?;
+            // What is just being received is nothing yet.
+            if head.is_inconsistent() {
+                return Err(DslError::Busy);
+            }
             if !seen.insert((head.object, snapshot.to_string())) {
                 return Err(DslError::Exists);
             }
@@ -51,6 +55,8 @@ impl Snapshots {
                 Err(error) => return Err(error),
             }
             self.check_snapshot_space(&head, tx)?;
+            // Bookmarks that can't be read are found here, where they are the caller's error: in the sync they would be the pool's.
+            marks::counted_from(&self.tree.meta, head.object, 0)?;
             heads.push((head, snapshot.to_string()));
         }
         // One snapshot of a dataset a txg: a second would be born in the same txg as the first.
@@ -103,7 +109,12 @@ impl Snapshots {
         let reserved = old.ds_unique_bytes.min(head.reserved()) as i64;
         head.dir.charge(dd_used::REFRSRV, Usage { used: reserved, comp: 0, uncomp: 0 }, tx)?;
         let fresh = Deadlist::open(&self.tree.meta, old.ds_deadlist_obj)?.clone_keys(u64::MAX, tx)?;
-        Deadlist::open(&self.tree.meta, fresh)?.add_key(old.ds_prev_snap_txg, tx)?;
+        let mut list = Deadlist::open(&self.tree.meta, fresh)?;
+        list.add_key(old.ds_prev_snap_txg, tx)?;
+        // The last snapshot was before them until now, so that nothing could be on the list that they would have to tell.
+        for txg in marks::counted_from(&self.tree.meta, head.object, old.ds_prev_snap_txg.saturating_add(1))? {
+            list.add_key(txg, tx)?;
+        }
         head.update(tx, |phys| {
             phys.ds_deadlist_obj = fresh;
             phys.ds_prev_snap_obj = object;
@@ -111,6 +122,7 @@ impl Snapshots {
             phys.ds_unique_bytes = 0;
             phys.ds_flags |= ds_flags::UNIQUE_ACCURATE;
         })?;
+        head.follow_bookmarks(&self.tree.meta)?;
         self.tree.meta.zap(old.ds_snapnames_zapobj)?.add_u64(name, object, tx)?;
         if name != ORIGIN_DIR {
             changed::note(&self.tree.meta, &head.dir, tx)?;

@@ -4,15 +4,20 @@ mod branches;
 mod concurrent;
 mod hostile;
 mod lists;
+mod livelists;
 mod lost_lists;
+mod marked;
 mod model;
 mod naming;
 mod properties;
+mod receive;
 mod references;
 mod space;
 mod volumes;
 mod walks;
 
+use crate::deadlist::Deadlist;
+use crate::livelist;
 use crate::meta::{Usage, usage};
 use crate::pool::{CreateDataset, Mos};
 use crate::traverse::Walk;
@@ -83,7 +88,7 @@ impl PoolServices for Services {
         self.events.lock().push(event);
     }
     fn objset_props(&self) -> ObjsetProps {
-        ObjsetProps::default()
+        ObjsetProps { large_micro_zaps: self.feature_enabled(features::LARGE_MICROZAP), ..ObjsetProps::default() }
     }
     fn is_writeable(&self) -> bool {
         !self.read_only.load(Ordering::Relaxed)
@@ -247,6 +252,7 @@ impl TestPool {
                 kept += self.check_dir(name, &datasets, &blocks);
             }
         }
+        self.check_livelists(&datasets, &blocks);
         let data = sum(blocks.values().flatten().collect::<BTreeMap<_, _>>().into_values());
         let root = self.dsl.tree.find_dir("tank").expect("exists").phys();
         assert_eq!(root.dd_used_bytes, (data.used + sum(mos.values()).used) as u64 + kept, "the root directory counts every block once");
@@ -296,9 +302,55 @@ impl TestPool {
             expected.insert(before.ds_prev_snap_txg);
             walk = before.ds_prev_snap_obj;
         }
+        if !name.contains('@') {
+            expected.extend(self.marked_before(phys));
+        }
         // Those of snapshots keep keys of others that went after them.
         assert!(keys.is_superset(&expected), "keys {keys:?} of the deadlist of {name} lack some of {expected:?}");
         assert!(name.contains('@') || keys == expected, "keys {keys:?} of the deadlist of {name}, not {expected:?}");
+    }
+
+    /// Txgs before a head's last snapshot of bookmarks that count what is freed: its own, and those of what it is a clone of.
+    fn marked_before(&self, head: &DslDatasetPhys) -> BTreeSet<u64> {
+        let tree = &self.dsl.tree;
+        let (mut dir, mut until) = (tree.dir(head.ds_dir_obj).expect("loads"), head.ds_prev_snap_txg);
+        let mut found = BTreeSet::new();
+        loop {
+            let marked = crate::marks::counted_from(&tree.meta, dir.phys().dd_head_dataset_obj, 0).expect("reads");
+            found.extend(marked.into_iter().filter(|txg| *txg < until));
+            if !tree.is_clone(&dir) {
+                return found;
+            }
+            let origin = tree.dataset(dir.phys().dd_origin_obj).expect("loads");
+            until = until.min(origin.phys().ds_creation_txg);
+            dir = origin.dir.clone();
+        }
+    }
+
+    /// A livelist has the blocks that the clone got since its origin, once each, and every livelist is counted.
+    fn check_livelists(&self, datasets: &[(String, u64)], blocks: &BTreeMap<u64, Blocks>) {
+        let (tree, mut count) = (&self.dsl.tree, 0);
+        for (name, object) in datasets.iter().filter(|(name, _)| !name.contains('@')) {
+            let head = tree.dataset(*object).expect("loads");
+            let list = livelist::of(&tree.meta, &head.dir).expect("looks").unwrap_or(0);
+            assert_eq!(head.livelist(), list, "livelist of {name}");
+            if list == 0 {
+                continue;
+            }
+            count += 1;
+            let origin = tree.origin_txg(&head.dir).expect("known");
+            let own: Blocks = blocks[object].iter().filter(|(_, (birth, _))| *birth > origin).map(|(at, block)| (*at, *block)).collect();
+            let mut listed = Blocks::new();
+            for (_, sublist) in Deadlist::open(&tree.meta, list).expect("opens").entries() {
+                for bp in livelist::live_blocks(&tree.meta, sublist).expect("reads") {
+                    let before = listed.insert(bp.dva(0).offset, (bp.birth().0, tree.meta.usage(&bp)));
+                    assert_eq!(before, None, "a block of {name} is listed twice");
+                }
+            }
+            assert_eq!(listed, own, "blocks of {name}");
+            assert_eq!(Deadlist::usage_of(&tree.meta, list), Ok(sum(own.values())), "sums of the livelist of {name}");
+        }
+        assert_eq!(self.services.feature_refs(features::LIVELIST), count, "livelists");
     }
 
     /// Kinds of space of a directory, from its blocks and from what is below it; gives the bytes that reservations keep.
@@ -349,6 +401,9 @@ impl TestPool {
         let has_bookmarks = |name: &str| !name.contains('@') && !self.dsl.bookmarks(name).expect("lists").is_empty();
         let with_bookmarks = self.all_datasets().iter().filter(|(name, _)| has_bookmarks(name)).count() as u64;
         assert_eq!(self.services.feature_refs(features::BOOKMARKS), with_bookmarks, "datasets with bookmarks");
+        let heads = self.all_datasets().into_iter().filter(|(name, _)| !name.contains('@'));
+        let counting = heads.flat_map(|(name, _)| self.dsl.bookmarks(&name).expect("lists")).filter(|mark| mark.space.is_some()).count();
+        assert_eq!(self.services.feature_refs(features::BOOKMARK_WRITTEN), counting as u64, "bookmarks that count what is freed");
     }
 }
 

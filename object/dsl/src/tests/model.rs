@@ -234,6 +234,11 @@ fn compare(pool: &TestPool, model: &Model) {
     }
 }
 
+/// Has livelists in many parts or in one, which clones keep for longer or shorter.
+fn tune(pool: &TestPool, seed: u64) {
+    pool.dsl.tune_livelists([500_000, 3, 20][seed as usize % 3], [75, 0][seed as usize % 2]);
+}
+
 /// What users lose when this fails: files, snapshots, or space that never comes back.
 #[test]
 fn random_programs_match_the_model() {
@@ -241,6 +246,7 @@ fn random_programs_match_the_model() {
     for seed in 0..seeds {
         let mut random = Random(seed);
         let mut pool = TestPool::create(seed);
+        tune(&pool, seed);
         let mut model = Model::default();
         model.contents.insert("tank".to_string(), Content::new());
         for index in 0..150 {
@@ -248,6 +254,7 @@ fn random_programs_match_the_model() {
             if index % 20 == 19 {
                 // In the middle of whatever is being freed.
                 pool = pool.reopen();
+                tune(&pool, seed);
             }
             if index % 5 == 4 {
                 pool.drain();

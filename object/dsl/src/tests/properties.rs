@@ -46,7 +46,7 @@ fn values_are_inherited_with_their_source() {
         ("casesensitivity", "mixed", DslError::ReadOnlyProperty),
         ("nonsense", "1", DslError::BadProperty),
         ("recordsize", "3000", DslError::BadValue),
-        ("checksum", "skein", DslError::Unsupported),
+        ("dedup", "skein", DslError::Unsupported),
     ] {
         assert_eq!(set(&pool, "tank/a", property, value), Err(error), "{property}");
     }
@@ -131,6 +131,43 @@ fn a_compression_that_needs_a_feature_makes_it_active_when_it_is_set() {
     assert_eq!(refs(), 1);
 }
 
+/// If this fails, a pool whose blocks only newer software can check is opened by software that takes all of them for damaged; or everything that has no such
+/// block says that it does.
+#[test]
+fn salted_checksums_need_their_feature_and_are_told_by_it() {
+    use crate::PoolServices;
+    use crate::features::{BLAKE3, EDONR, SKEIN};
+    const SALTED: [(&str, &str); 3] = [("skein", SKEIN), ("edonr", EDONR), ("blake3", BLAKE3)];
+    let without = TestPool::create_without(dmu::testing::MemBlockIo::inline(3), &[SKEIN, EDONR, BLAKE3]);
+    without.dsl.create_dataset("tank/a", filesystem()).expect("creates");
+    for (checksum, guid) in SALTED {
+        let refused = set(&without, "tank/a", "checksum", checksum);
+        assert_eq!(refused, Err(DslError::NeedsFeature(guid)), "{checksum}");
+        let words = format!("the value needs feature@{checksum}, which is not enabled on the pool");
+        assert_eq!(refused.map_err(|error| error.to_string()), Err(words));
+        let new = with_props(&[("checksum", checksum)]);
+        assert_eq!(without.dsl.create_dataset("tank/b", new), Err(DslError::NeedsFeature(guid)), "{checksum}");
+    }
+    let pool = TestPool::create(12);
+    let refs = || SALTED.map(|(_, guid)| pool.services.feature_refs(guid));
+    for (number, (checksum, _)) in SALTED.into_iter().enumerate() {
+        let name = format!("tank/{checksum}");
+        pool.dsl.create_dataset(&name, filesystem()).expect("creates");
+        pool.sync();
+        set(&pool, &name, "checksum", checksum).expect("sets");
+        pool.drain();
+        let count = |index: usize| u64::from(index < number);
+        assert_eq!(refs(), [0, 1, 2].map(count), "{checksum}: nothing was written with it");
+        write(&pool, &name, 0, 0, &[1; 512]).expect("writes");
+        pool.sync();
+        assert_eq!(refs()[number], 1, "{checksum}: a block has it");
+    }
+    pool.check_features();
+    pool.dsl.destroy_dataset("tank/edonr").expect("destroys");
+    pool.drain();
+    assert_eq!(refs(), [1, 0, 1]);
+}
+
 /// OpenZFS steps from slot to slot in a dataset that does not say it has large dnodes, and trips over their inner slots: it could neither
 /// send nor list the dataset.
 #[test]
@@ -168,6 +205,33 @@ fn long_names_are_told_by_the_feature() {
     write(&pool, "tank/a", 0, 0, &[2; 512]).expect("writes");
     pool.sync();
     assert_eq!(refs(), 1);
+    pool.check_features();
+}
+
+/// OpenZFS splits large blocks when it sends to where there are none, and would send a directory in pieces that nobody puts together.
+#[test]
+fn large_micro_zaps_are_told_by_the_feature() {
+    use crate::PoolServices;
+    use crate::features::{LARGE_BLOCKS, LARGE_MICROZAP};
+    zap::set_micro_bytes_max(1 << 20);
+    let pool = TestPool::create(12);
+    pool.dsl.create_dataset("tank/a", filesystem()).expect("creates");
+    let refs = || [LARGE_MICROZAP, LARGE_BLOCKS].map(|guid| pool.services.feature_refs(guid));
+    let add = |from: u64, to: u64, object: Option<ondisk::ObjectId>| {
+        let handle = pool.dsl.hold("tank/a").expect("holds");
+        let tx = handle.assign(crate::TxSpace::Writes(1 << 20)).expect("room");
+        let objset = handle.objset().expect("it opens");
+        let object = object.unwrap_or_else(|| zap::create(&objset, ondisk::ObjectType::DIRECTORY_CONTENTS, &tx).expect("a directory"));
+        let directory = zap::Zap::hold(&objset, object).expect("opens");
+        (from..to).for_each(|index| directory.add_u64(format!("{index}"), index, &tx).expect("added"));
+        object
+    };
+    let object = add(0, 2047, None);
+    pool.sync();
+    assert_eq!(refs(), [0, 0], "128 KiB need no feature");
+    add(2047, 2100, Some(object));
+    pool.sync();
+    assert_eq!(refs(), [1, 1]);
     pool.check_features();
 }
 
@@ -234,4 +298,28 @@ fn file_systems_and_snapshots_are_counted_where_a_limit_was_set() {
     assert_eq!(get(&pool, "tank/z", "filesystem_count").0, PropValue::Count(2));
     pool.drain();
     pool.check();
+}
+
+/// If this fails, properties that come with a backup hide what was set here, or are lost when that is taken back.
+#[test]
+fn received_values_count_where_nothing_is_set() {
+    let pool = TestPool::create(31);
+    pool.dsl.create_dataset("tank/a", filesystem()).expect("created");
+    let handle = pool.dsl.hold("tank/a").expect("held");
+    let received = |names: &[(&str, crate::ReceivedValue)]| {
+        handle.receive_props(names.iter().map(|(name, value)| ((*name).to_string(), value.clone())).collect()).expect("received")
+    };
+    let (number, text) = (crate::ReceivedValue::Number, |text: &str| crate::ReceivedValue::Text(text.to_string()));
+    let refused = received(&[("recordsize", number(8192)), ("org:tag", text("x")), ("used", number(7)), ("recordsize2", number(1))]);
+    assert_eq!(refused, ["used", "recordsize2"]);
+    assert_eq!(handle.prop_u64("recordsize").expect("known"), (8192, PropSource::Received));
+    assert_eq!(handle.prop_text("org:tag").expect("known"), ("x".to_string(), PropSource::Received));
+    handle.set_props(&[("recordsize".to_string(), "16K".to_string())]).expect("set");
+    assert_eq!(handle.prop_u64("recordsize").expect("known"), (16384, PropSource::Local));
+    handle.revert_prop("recordsize").expect("reverted");
+    assert_eq!(handle.prop_u64("recordsize").expect("known"), (8192, PropSource::Received));
+    handle.inherit_prop("recordsize").expect("inherited");
+    assert_eq!(handle.prop_u64("recordsize").expect("known").1, PropSource::Default);
+    assert_eq!(received(&[("recordsize", number(513))]), ["recordsize"], "a value that cannot be");
+    assert_eq!(handle.prop_text("org:tag"), Err(DslError::NotFound), "what is not received again is gone");
 }

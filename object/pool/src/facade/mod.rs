@@ -137,6 +137,10 @@ impl Pool {
         let told = takeover::take_logs(&pool.spa, &mut pending, &inherited)?;
         pool.replayed = replay_logs(&pool.spa, &pending, runtime.replay.as_deref())?;
         pool.arena_outcome = takeover::replay(&pool.spa, inherited, &told, runtime.replay.as_deref())?;
+        let lost = pool.dsl().destroy_lost_receives()?;
+        if lost > 0 {
+            tracing::info!("pool '{}': {lost} datasets that were not received to their end are destroyed", pool.name());
+        }
         pool.resilver_stale()?;
         pool.scan.spawn();
         pool.rebuilds.spawn();
@@ -285,10 +289,10 @@ impl Pool {
             return Err(PoolError::BadValue);
         }
         let services = self.spa.services.clone();
-        let enable = move |_: &Arc<DslPool>, (), tx: &Tx| {
+        let enable = move |dsl: &Arc<DslPool>, (), tx: &Tx| {
             services.features.enable(feature.guid, tx).map_err(dsl_error)?;
             services.log_internal("set", &format!("feature@{}=enabled", feature.name), tx);
-            Ok(())
+            dsl.features_changed()
         };
         Ok(self.dsl().sync_task(|_, _| Ok(()), enable)?)
     }

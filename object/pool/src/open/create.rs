@@ -11,8 +11,10 @@ use crate::spa::features::{DIRECTORY, DRAID, Features};
 use crate::spa::history::History;
 use crate::spa::mos_objects::{create_deferred_frees, create_packed, create_vdev_zaps};
 use crate::spa::multihost::Multihost;
+use crate::spa::salt;
 use crate::spa::services::Services;
 use crate::spa::state::Config;
+use crate::sync::brt::SharedBlocks;
 use crate::sync::spacemap::SpaceMaps;
 use crate::vdev_ops::spec::{LeafSpec, NewTops, TopSpec, build_tops, check_device, new_guid};
 use crate::{DeviceProblem, FEATURES, PoolError};
@@ -20,11 +22,12 @@ use arc::Cache;
 use dmu::{ObjsetProps, Tx, TxgManager};
 use dsl::{CreateDataset, DslPool, IntentLogs, Mos, PoolServices};
 use exec::{Exec, Mutex, RwLock};
+use kernels::checksum::Salt;
 use metaslab::Allocator;
 use ondisk::{Guid, ObjectId, Txg, Uberblock};
 use std::sync::Arc;
 use vdev::{LeafId, TopKind, VdevTree};
-use zap::{Value, Zap};
+use zap::Zap;
 use zio::{FailMode, Zio};
 
 /// A pool to make.
@@ -94,14 +97,15 @@ pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Bas
     let io = Arc::new(PoolIo::new(Cache::new(zio, runtime.arc_max)));
     let tx = Tx::syncing(Txg::INITIAL);
     let mos = Mos::create(io.clone(), ObjsetProps::mos(), &tx)?;
-    let services = create_services(exec, &spec, &mos, (&allocator, io.cache().zio(), runtime), &tx)?;
+    let services = create_services(exec, &spec, &mos, (&allocator, &*io, runtime), &tx)?;
+    io.brt().set_features(&services.features);
     let txgs = TxgManager::new(exec.clone(), Txg(Txg::INITIAL.0 - 1), runtime.txg);
     let dsl = DslPool::create(mos.clone(), services.clone() as Arc<dyn PoolServices>, txgs.clone(), &tx)?;
     io.set_datasets(&dsl);
     dsl.create_root(spec.root, &tx)?;
     let objset = mos.objset().clone();
     let mut maps = SpaceMaps::new(&objset, &tree.tops);
-    let config_object = create_objects(&objset, (&services.features, facts.version), &mut tree, exec, &tx)?;
+    let (config_object, salt) = create_objects(&objset, (&services.features, facts.version), &mut tree, exec, &tx)?;
     for index in 0..tree.tops.len() {
         tree.tops[index].ms_array = maps.create_array(tree.tops[index].id, &tx)?;
     }
@@ -116,6 +120,7 @@ pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Bas
         uberblock: Uberblock::default(),
         fail_mode: FailMode::Wait,
         aux,
+        salt: Some(salt),
     };
     io.set_view(config.view(&services));
     let multihost = Multihost::new(runtime.multihost, false, exec.now_ns(), services.zio.write_limit());
@@ -125,6 +130,8 @@ pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Bas
         config_object,
         deferred: None,
         logged: None,
+        shared: SharedBlocks::default(),
+        new_salt: None,
         logs: IntentLogs::default(),
         damaged_labels: 0,
         damaged_uberblocks: 0,
@@ -198,7 +205,7 @@ fn create_services(
     exec: &Exec,
     spec: &PoolSpec,
     mos: &Mos,
-    (allocator, zio, runtime): (&Arc<Allocator>, &Zio, &Runtime),
+    (allocator, io, runtime): (&Arc<Allocator>, &PoolIo, &Runtime),
     tx: &Tx,
 ) -> Result<Arc<Services>, PoolError> {
     let objset = mos.objset();
@@ -220,36 +227,37 @@ fn create_services(
         features: Arc::new(features),
         history: Arc::new(history),
         allocator: allocator.clone(),
+        brt: io.brt().clone(),
         writeable: true,
         events: runtime.events.clone(),
         scan_is_resilver: Default::default(),
-        zio: zio.clone(),
+        zio: io.cache().zio().clone(),
         scan_news: Mutex::default(),
         rebuild_news: Mutex::default(),
         forget_rebuilds: Default::default(),
     }))
 }
 
-/// The other objects of the directory; gives the config object.
+/// The other objects of the directory; gives the config object, and the salt of checksums.
 fn create_objects(
     objset: &Arc<dmu::Objset>,
     (features, version): (&Features, u64),
     tree: &mut VdevTree,
     exec: &Exec,
     tx: &Tx,
-) -> Result<ObjectId, PoolError> {
+) -> Result<(ObjectId, Arc<Salt>), PoolError> {
     let directory = Zap::hold(objset, DIRECTORY)?;
     let config = create_packed(objset, tx)?;
     directory.add_u64("config", config.0, tx)?;
     directory.add_u64("creation_version", version, tx)?;
     directory.add_u64("deflate", 1, tx)?;
     create_deferred_frees(objset, tx)?;
-    let salt = (0..4).flat_map(|_| exec.random_u64().to_le_bytes()).collect();
-    directory.add("org.illumos:checksum_salt", &Value::U8(salt), tx)?;
+    let salt = salt::fresh(exec);
+    salt::write(objset, &salt, tx)?;
     create_vdev_zaps(objset, features, tree, tx)?;
     let draids = tree.tops.iter().filter(|top| matches!(top.kind, TopKind::Draid(_))).count();
     if draids > 0 {
         features.add(DRAID, draids as i64, tx)?;
     }
-    Ok(config)
+    Ok((config, salt))
 }

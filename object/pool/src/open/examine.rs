@@ -54,6 +54,7 @@ impl Examined {
         self.tree = Some(start.tree.clone());
         features.check(false)?;
         check_dedup(start.objset())?;
+        start.salt.check(&features)?;
         check_version(ub.ub_version, false)?;
         start.check_intent_logs(&ub, &features, runtime)
     }

@@ -16,9 +16,11 @@ use crate::spa::features::{DIRECTORY, Features};
 use crate::spa::history::History;
 use crate::spa::mos_objects::read_packed;
 use crate::spa::multihost::Multihost;
+use crate::spa::salt::{self, StoredSalt};
 use crate::spa::services::Services;
 use crate::spa::state::Config;
 use crate::spa::{Spa, props};
+use crate::sync::brt::SharedBlocks;
 use crate::sync::log_spacemap;
 use crate::sync::spacemap::SpaceMaps;
 use crate::{PoolError, Support, feature_by_guid};
@@ -115,6 +117,9 @@ pub(crate) fn read(exec: &Exec, found: &FoundPool, options: &ImportOptions, runt
         check_dedup(start.objset())?;
     }
     let config_object = start.trust_config(found, options, runtime)?;
+    if !options.read_only {
+        start.salt.check(&features)?;
+    }
     if !options.missing_log && !options.missing_idle_log {
         check_logs(&start.tree)?;
     }
@@ -151,6 +156,7 @@ pub(crate) fn check_dedup(mos: &Arc<Objset>) -> Result<(), PoolError> {
         }
         Ok(())
     })?;
+    tables.sort();
     if tables.is_empty() { Ok(()) } else { Err(PoolError::UnsupportedFeatures { features: tables, read_only: true }) }
 }
 
@@ -198,6 +204,8 @@ pub(crate) struct Start {
     mos: Mos,
     /// As the MOS config object has them.
     facts: PoolFacts,
+    /// Salt of keyed checksums, which nothing of the MOS has.
+    pub salt: StoredSalt,
 }
 
 impl Start {
@@ -219,7 +227,8 @@ impl Start {
         let zio = Zio::new(exec.clone(), view, runtime.events.clone());
         let io = Arc::new(PoolIo::new(Cache::new(zio, runtime.arc_max)));
         let mos = Mos::open(io.clone(), ub.ub_rootbp, ObjsetProps::mos()).map_err(|error| lost(&tree, error))?;
-        Ok(Start { exec: exec.clone(), tree, devices, io, mos, facts: found.facts.clone() })
+        let salt = StoredSalt::read(mos.objset())?;
+        Ok(Start { exec: exec.clone(), tree, devices, io, mos, facts: found.facts.clone(), salt })
     }
 
     pub fn objset(&self) -> &Arc<Objset> {
@@ -276,7 +285,9 @@ impl Start {
     }
 
     fn view(&self, tree: &VdevTree) -> PoolView {
-        PoolView { tree: Arc::new(tree.clone()), devices: self.devices.clone(), ..self.io.cache().zio().view() }
+        let view = self.io.cache().zio().view();
+        let facts = zio::Facts { salt: self.salt.known().cloned(), ..view.facts };
+        PoolView { tree: Arc::new(tree.clone()), devices: self.devices.clone(), facts, ..view }
     }
 
     /// Services that datasets rely on.
@@ -288,6 +299,7 @@ impl Start {
             history: Arc::new(History::open(self.objset(), &options.host.name)?),
             features: features.clone(),
             allocator: zio.view().allocator,
+            brt: self.io.brt().clone(),
             writeable: !options.read_only,
             events: runtime.events.clone(),
             scan_is_resilver: Default::default(),
@@ -313,6 +325,8 @@ impl Start {
         let maps = SpaceMaps::open(&objset, &self.tree.tops)?;
         let services = self.services(&opened.features, options, runtime)?;
         space::load(&services, &maps, &logged, &self.tree)?;
+        let shared = SharedBlocks::load(&objset, &self.tree, &services)?;
+        services.brt.set_features(&opened.features);
         services.allocator.set_aside_for_logs();
         let txgs = TxgManager::new(self.exec.clone(), opened.ub.txg(), runtime.txg);
         txgs.set_direct_max(services.allocator.class_space().deflated_capacity / DIRECT_SHARE);
@@ -327,6 +341,9 @@ impl Start {
             check_logs(&self.tree)?;
         }
         let mos_features = opened.features.mos_features();
+        // One from before these checksums: it gets a salt before anybody can use it (OpenZFS: spa_sync_upgrades).
+        let lacks_salt = !options.read_only && self.salt == StoredSalt::Missing && opened.features.exist();
+        let new_salt = lacks_salt.then(|| salt::fresh(&self.exec));
         // What was on vdevs that are missing is not coming back: nobody is to wait for it.
         let fail_mode = if self.tree.is_readable() { props::fail_mode(&objset)? } else { FailMode::Continue };
         let is_multihost = props::is_multihost(&objset, &opened.ub);
@@ -340,6 +357,7 @@ impl Start {
             uberblock: opened.ub,
             fail_mode,
             aux: AuxDevices::load(&objset)?,
+            salt: self.salt.known().or(new_salt.as_ref()).cloned(),
         };
         self.io.set_view(config.view(&services));
         // Nothing was allocated yet: what logs need is still theirs.
@@ -351,6 +369,8 @@ impl Start {
             config_object: opened.config_object,
             deferred,
             logged: logged.exist.then_some(logged),
+            shared,
+            new_salt,
             logs,
             damaged_labels: found.damaged_labels(),
             damaged_uberblocks: found.damaged_uberblocks(),

@@ -4,6 +4,7 @@
 pub(crate) mod adapter;
 pub(crate) mod aux_devices;
 pub(crate) mod bootfs;
+pub(crate) mod brt;
 pub(crate) mod config;
 pub(crate) mod feature_table;
 pub(crate) mod features;
@@ -14,6 +15,7 @@ pub(crate) mod multihost;
 pub(crate) mod news;
 pub(crate) mod props;
 pub(crate) mod replay;
+pub(crate) mod salt;
 pub(crate) mod services;
 mod settings;
 pub(crate) mod state;

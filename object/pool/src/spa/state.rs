@@ -4,6 +4,7 @@ use super::aux_devices::AuxDevices;
 use super::config::PoolFacts;
 use super::services::Services;
 use crate::label::Device;
+use kernels::checksum::Salt;
 use ondisk::{Guid, Txg, Uberblock};
 use std::sync::Arc;
 use vdev::{Leaf, VdevTree};
@@ -22,6 +23,8 @@ pub(crate) struct Config {
     pub fail_mode: FailMode,
     /// Spares and caches.
     pub aux: AuxDevices,
+    /// Salt of the pool's keyed checksums.
+    pub salt: Option<Arc<Salt>>,
 }
 
 impl Config {
@@ -64,6 +67,7 @@ impl Config {
                 embedded_data: services.features.is_enabled("com.delphix:embedded_data"),
                 hole_birth: services.features.refs("com.delphix:hole_birth") != 0,
                 fail_mode: self.fail_mode,
+                salt: self.salt.clone(),
             },
         }
     }

@@ -10,6 +10,8 @@ use crate::PoolError;
 use crate::spa::Spa;
 use crate::spa::mos_objects::{process_deferred_frees, write_packed};
 use crate::spa::news::ScanNews;
+use crate::spa::salt;
+use kernels::checksum::Salt;
 use ondisk::ObjectId;
 use scan::ScanFunction;
 use std::sync::Arc;
@@ -23,6 +25,8 @@ pub(crate) struct AfterImport {
     pub deferred: Option<ObjectId>,
     /// Changes of log space maps that are to be folded back.
     pub logged: Option<LoggedChanges>,
+    /// Salt that the pool is to get.
+    pub new_salt: Option<Arc<Salt>>,
 }
 
 impl SyncStep for AfterImport {
@@ -42,6 +46,9 @@ impl SyncStep for AfterImport {
             }
             let tree = self.spa.tree();
             log_spacemap::destroy(&self.spa.mos, &tree, &services.features, tx)?;
+        }
+        if let Some(salt) = self.new_salt.take() {
+            salt::write(&self.spa.mos, &salt, tx)?;
         }
         Ok(())
     }

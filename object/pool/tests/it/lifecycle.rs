@@ -293,7 +293,8 @@ fn an_import_with_a_stale_device_brings_it_up_to_date() {
 /// If this fails, a property value that `zfs` lists makes a file system that cannot be written to, or not be read again.
 #[test]
 fn datasets_without_checksums_are_made_written_and_read() {
-    for (checksum, number) in [("off", 2), ("noparity", 10), ("fletcher2", 6), ("sha512", 11)] {
+    for (checksum, number) in [("off", 2), ("noparity", 10), ("fletcher2", 6), ("sha512", 11), ("skein", 12), ("edonr", 13), ("blake3", 14)]
+    {
         let devices = devices(3);
         let pool = Pool::create(&exec(), spec(&devices, &[(TopKind::Raidz(1), 3)]), &Runtime::new()).expect("created");
         let properties = vec![("checksum".to_string(), checksum.to_string()), ("compression".to_string(), "off".to_string())];
@@ -317,6 +318,18 @@ fn datasets_without_checksums_are_made_written_and_read() {
         handle.objset().expect("objset").hold(object).expect("object").read(0, &mut read).expect("read");
         assert!(read == [7; 200_000], "{checksum}");
     }
+}
+
+/// If this fails, what a feature allows is not done in file systems that were mounted when it was enabled.
+#[test]
+fn open_object_sets_follow_the_pools_features() {
+    let devices = devices(1);
+    let spec = PoolSpec { features: Some(vec!["large_blocks".to_string()]), ..spec(&devices, &[(TopKind::Leaf, 1)]) };
+    let pool = Pool::create(&exec(), spec, &Runtime::new()).expect("created");
+    let objset = pool.dsl().hold("tank").and_then(|handle| handle.objset()).expect("it opens");
+    assert!(!objset.props().large_micro_zaps);
+    pool.enable_feature("large_microzap").expect("enabled");
+    assert!(objset.props().large_micro_zaps);
 }
 
 /// Whoever lost a disk of a stripe for good wants what is on the others; a pool that can be written must be whole.

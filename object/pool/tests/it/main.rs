@@ -1,5 +1,6 @@
 //! Pools, judged from outside, from their first label to lost power. One program: each file of tests by itself would be linked with all that is below.
 
+mod brt;
 mod common;
 mod compat;
 mod direct;
@@ -15,6 +16,7 @@ mod progress;
 mod pulled;
 mod rebuild;
 mod resilver;
+mod salts;
 mod scan_disks;
 mod scan_pools;
 mod scans;

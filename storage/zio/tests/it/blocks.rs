@@ -4,6 +4,7 @@ use crate::common::*;
 use abd::Abd;
 use device::{DeviceError, DeviceOp};
 use exec::Exec;
+use kernels::checksum::Salt;
 use metaslab::Allocator;
 use ondisk::{BlockPtr, Checksum, Compression, ObjectType, Txg, VdevId};
 use std::ops::Range;
@@ -440,6 +441,48 @@ fn a_read_only_pool_is_never_written() {
     assert!(rig.scrub(&bp).is_ok_and(|back| back == data));
     assert_eq!(rig.contents(), bytes);
     assert_eq!(rig.write(request(data, 2)).map_err(|error| error.kind), Err(ErrorKind::ReadOnly));
+}
+
+fn salt_of(rig: &Rig, salt: Option<Salt>) {
+    let mut view = rig.zio.view();
+    view.facts.salt = salt.map(Arc::new);
+    rig.zio.set_view(view);
+}
+
+/// Whoever chose these checksums relies on them: if this fails, wrong bytes are read, what is right is taken for damaged, or nothing is healed.
+#[test]
+fn salted_checksums_find_and_heal_what_is_wrong_with_the_pools_salt_only() {
+    for checksum in [Checksum::SKEIN, Checksum::EDONR, Checksum::BLAKE3] {
+        for (layout, bad) in [(MIRROR, 1), ([(TopKind::Raidz(2), 5)], 2)] {
+            let rig = Rig::new(inline(), &layout, 12);
+            let data = noise(1, 40_960);
+            let write = |block| rig.write(WriteRequest { checksum, ..request(data.clone(), block) });
+            assert_eq!(write(1).map_err(|error| error.kind), Err(ErrorKind::Unsupported), "{checksum} without a salt");
+            salt_of(&rig, Some(Salt::new([7; 32])));
+            let bp = write(2).expect("the write succeeds");
+            rig.zio.set_forced_ganging(32_768, 100);
+            let gang = write(3).expect("the write succeeds");
+            rig.zio.set_forced_ganging(32_768, 0);
+            assert!(gang.is_gang() && gang.checksum_kind() == checksum && gang.checksum() == bp.checksum(), "the sum of the same bytes");
+            let intact = rig.contents();
+            for leaves in subsets(rig.devices.len(), bad) {
+                rig.corrupt(&leaves);
+                for bp in [&bp, &gang] {
+                    assert!(rig.read(bp).is_ok_and(|back| back == data), "{checksum} with {leaves:?} damaged");
+                    assert!(rig.scrub(bp).is_ok(), "{checksum} with {leaves:?} damaged");
+                }
+                let errors = || (0..rig.devices.len()).map(|leaf| rig.checksum_errors(leaf)).sum::<u64>();
+                let before = errors();
+                assert!(before > 0 && [&bp, &gang].into_iter().all(|bp| rig.scrub(bp).is_ok()));
+                assert_eq!(errors(), before, "{checksum}: {leaves:?} are healed");
+                rig.devices.iter().zip(&intact).for_each(|(device, bytes)| device.mem.tamper(|now| now[HEAD].copy_from_slice(bytes)));
+            }
+            for salt in [None, Some(Salt::new([8; 32]))] {
+                salt_of(&rig, salt);
+                assert_eq!(rig.read(&bp).map_err(|error| error.kind), Err(ErrorKind::Checksum), "{checksum} with another salt, or none");
+            }
+        }
+    }
 }
 
 /// Pointers from a damaged disk must give errors, not panics, whatever their bits.

@@ -1,6 +1,7 @@
 //! The pipeline, judged from outside: blocks, injected faults, layouts, queues, stages, threads. One program: each file of tests by itself would be linked with all that is below.
 
 mod blocks;
+mod classes;
 mod common;
 mod inject;
 mod layouts;
