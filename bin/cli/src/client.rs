@@ -477,6 +477,7 @@ fn nothing(request: &Request) -> Result<Response, Failure> {
             datasets(&query.names, kind).map(|()| Response::Datasets(Vec::new()))
         }
         Request::Holds(query) => datasets(std::slice::from_ref(&query.name), Named::Snapshot).map(|()| Response::Holds(Vec::new())),
+        Request::DatasetWait(wait) => datasets(std::slice::from_ref(&wait.name), Named::Dataset).map(|()| Response::Busy(Vec::new())),
         Request::PoolWait(wait) => pools(std::slice::from_ref(&wait.pool)).map(|()| Response::Busy(Vec::new())),
         Request::Mount(_) => Ok(Response::Mounts(Vec::new())),
         Request::Direct(_) => Ok(Response::Direct(Vec::new())),

@@ -179,6 +179,20 @@ pub enum Verb {
     Groupspace(Userspace),
     /// Show what projects use of a file system, and their quotas.
     Projectspace(Projectspace),
+    /// Show which file systems have older versions, or upgrade them.
+    Upgrade(crate::upgrade::Upgrade),
+    /// Show the projects that files and directories are charged to, or change them.
+    Project(crate::project::Project),
+    /// Show the permissions that were delegated to users at a dataset and above it.
+    Allow {
+        /// Dataset.
+        #[arg(value_name = "filesystem|volume")]
+        words: Vec<String>,
+    },
+    /// Wait until files that were removed are deleted.
+    Wait(crate::wait::Wait),
+    /// Show what changed from a snapshot to a newer one, or to the file system as it is now: + added, - removed, M modified, R renamed.
+    Diff(Diff),
     /// Show how much I/O was direct, and why the rest was not.
     DirectStats(DirectStats),
     /// Show versions.
@@ -272,6 +286,26 @@ pub struct Holds {
     pub parsable: bool,
     /// file system@name.
     #[arg(required = true, value_name = "snapshot", long_help = "snapshot argument")]
+    pub names: Vec<String>,
+}
+
+/// `zfs diff`.
+#[derive(Debug, Args)]
+pub struct Diff {
+    /// Types of files, as ls(1) -F shows them.
+    #[arg(short = 'F')]
+    pub types: bool,
+    /// Tabs between fields, and no arrow.
+    #[arg(short = 'H')]
+    pub scripted: bool,
+    /// Change times, first.
+    #[arg(short = 't')]
+    pub times: bool,
+    /// Names as they are, without octal codes.
+    #[arg(short = 'h')]
+    pub raw: bool,
+    /// Older snapshot, then newer snapshot or file system; one of both may be `@` and a snapshot's name.
+    #[arg(value_name = "snapshot|filesystem")]
     pub names: Vec<String>,
 }
 

@@ -3,17 +3,22 @@
 // `println!` panics when its reader is gone: see `cli::print`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod allow;
 mod args;
 mod bookmark;
 mod columns;
+mod diff;
 mod direct_stats;
 mod get;
 mod holds;
 mod list;
 mod mount_zfs;
+mod project;
 mod receive;
 mod send;
+mod upgrade;
 mod userspace;
+mod wait;
 
 use args::{Arguments, Verb};
 use cli::number::nice_bytes;
@@ -35,24 +40,14 @@ fn main() -> ExitCode {
 
 /// Verbs and options that `zfs` of OpenZFS 2.3 has besides.
 const LACKING: Lacking = Lacking {
-    verbs: &[
-        "diff",
-        "program",
-        "load-key",
-        "unload-key",
-        "change-key",
-        "project",
-        "allow",
-        "unallow",
-        "upgrade",
-        "share",
-        "unshare",
-        "redact",
-        "wait",
-        "zone",
-        "unzone",
+    verbs: &["program", "load-key", "unload-key", "change-key", "unallow", "share", "unshare", "redact", "zone", "unzone"],
+    options: &[
+        ("mount", &["f", "l"]),
+        ("unmount", &["u"]),
+        ("allow", &["l", "d", "u", "g", "e", "c", "s"]),
+        ("send", &["S", "-saved", "d", "-redact"]),
+        ("receive", &["c"]),
     ],
-    options: &[("mount", &["f", "l"]), ("unmount", &["u"]), ("send", &["S", "-saved", "d", "-redact"]), ("receive", &["c"])],
 };
 
 fn run(verb: Verb) -> Result<u8, Stop> {
@@ -106,6 +101,11 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::Userspace(arguments) => userspace::run(&client, &arguments, "user"),
         Verb::Groupspace(arguments) => userspace::run(&client, &arguments, "group"),
         Verb::Projectspace(arguments) => userspace::run(&client, &arguments.with_project(), "project"),
+        Verb::Upgrade(arguments) => upgrade::run(&client, &arguments),
+        Verb::Project(arguments) => project::run(&client, &arguments),
+        Verb::Allow { words } => allow::run(&client, &words),
+        Verb::Wait(arguments) => wait::run(&client, &arguments),
+        Verb::Diff(arguments) => diff::run(&client, &arguments),
         Verb::DirectStats(arguments) => direct_stats::run(&client, &arguments),
         Verb::Version { json } => Ok(version(json)),
     }

@@ -105,6 +105,16 @@ pub struct OwnerReport {
     pub objects_quota: Option<u64>,
 }
 
+/// `zfs wait`: waits until no file without a name is left to be deleted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DatasetWait {
+    /// Name of the file system.
+    pub name: String,
+    /// Milliseconds after which the answer comes in any case.
+    pub deadline_ms: u64,
+}
+
 /// `zfs set`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -27,6 +27,7 @@ pub(crate) fn changed_pool(request: &Request) -> Option<&str> {
         Request::PoolImport(request) => request.new_name.as_ref().or(request.pool.as_ref())?,
         Request::PoolSet(request) => &request.pool,
         Request::PoolReguid(request) => &request.pool,
+        Request::PoolUpgrade(request) if !request.dry_run => &request.pool,
         Request::PoolScrub(request) => &request.pool,
         Request::PoolSweep(request) => &request.pool,
         Request::VdevChange(request) => &request.pool,
@@ -72,6 +73,7 @@ pub(crate) fn about(request: &Request) -> About<'_> {
         Request::Info | Request::Stop | Request::Upgrade(_) | Request::PoolEvents(_) | Request::InjectList | Request::ProviderLoad(_) => {
             return About::Nothing;
         }
+        Request::FeatureList => return About::Nothing,
         Request::IscsiList | Request::IscsiAllow(_) | Request::IscsiDeny(_) | Request::IscsiChap(_) | Request::NbdList => {
             return About::Nothing;
         }
@@ -90,6 +92,10 @@ pub(crate) fn about(request: &Request) -> About<'_> {
         Request::DatasetQuery(query) if !all(&query.names) => &query.names,
         Request::Userspace(query) => std::slice::from_ref(&query.name),
         Request::Holds(query) => std::slice::from_ref(&query.name),
+        Request::Allow(query) => std::slice::from_ref(&query.name),
+        Request::DatasetWait(query) => std::slice::from_ref(&query.name),
+        Request::Diff(query) => return About::Pools(vec![pool_of(query.full_name())]),
+        Request::PoolUpgrade(query) => std::slice::from_ref(&query.pool),
         Request::Send(request) | Request::SendPlan(request) if request.token.is_none() => std::slice::from_ref(&request.name),
         Request::PoolWait(query) => std::slice::from_ref(&query.pool),
         other => match changed_pool(other) {

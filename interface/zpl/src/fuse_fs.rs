@@ -163,6 +163,14 @@ impl ZplFuse {
         PastCache { view: node.kernel.clone(), notifier: notifier.clone(), id: self.number(node, 0), range }.forget_all(then);
     }
 
+    /// Has the kernel forget the attributes of a node of the live file system that were changed by somebody who did not ask the kernel to.
+    pub fn attributes_changed(&self, node: &Node) {
+        let id = self.number(node, 0);
+        if let Some(notifier) = self.lifetimes.notifier() {
+            notifier.later(move |kernel| kernel.forget_attributes(id));
+        }
+    }
+
     /// Fails when a program works in the snapshot: the kernel keeps a working directory without keeping it open.
     fn check_nobody_works_in(&self, snapshot: &[u8]) -> Reply<()> {
         let name = String::from_utf8_lossy(snapshot);

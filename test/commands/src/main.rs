@@ -18,6 +18,7 @@ mod daemon;
 mod datasets;
 mod death;
 mod devices;
+mod differences;
 mod durable;
 mod faults;
 mod files;
@@ -100,6 +101,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "strangers: mistyped properties of pools", needs: NOTHING, run: strangers::properties },
     Scenario { name: "strangers: names that nothing can have", needs: NOTHING, run: strangers::names },
     Scenario { name: "strangers: advice that helps", needs: MOUNTS, run: strangers::advice },
+    Scenario { name: "pool: features that are not enabled", needs: NOTHING, run: pools::features },
     Scenario { name: "pool: versions before features", needs: NOTHING, run: imports::versions },
     Scenario { name: "pool: an alternate root", needs: NOTHING, run: imports::altroot },
     Scenario { name: "pool: a scrub looks for devices", needs: NOTHING, run: imports::scrub_looks },
@@ -107,6 +109,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "pool: labels cleared", needs: NOTHING, run: pools::labelclear },
     Scenario { name: "pool: the dataset to boot from", needs: NOTHING, run: pools::bootfs },
     Scenario { name: "dataset: create, list, destroy", needs: NOTHING, run: datasets::life },
+    Scenario { name: "dataset: versions", needs: NOTHING, run: datasets::versions },
+    Scenario { name: "dataset: files that are to be deleted", needs: MOUNTS, run: datasets::deletions },
     Scenario { name: "dataset: properties, inheritance, refusals", needs: NOTHING, run: datasets::properties },
     Scenario { name: "dataset: volumes", needs: NOTHING, run: volumes::life },
     Scenario { name: "volumes: bytes of their files", needs: MOUNTS, run: volume_files::bytes },
@@ -126,6 +130,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "dataset: bookmarks", needs: NOTHING, run: references::bookmarks },
     Scenario { name: "dataset: holds and bookmarks beside clones and rollbacks", needs: NOTHING, run: references::beside_clones },
     Scenario { name: "dataset: clones, promoted, destroyed with what they were made from", needs: MOUNTS, run: branches::clones },
+    Scenario { name: "dataset: differences of snapshots", needs: MOUNTS, run: differences::diff },
     Scenario { name: "dataset: livelists of clones, as OpenZFS counts them", needs: MOUNTS, run: branches::livelists },
     Scenario { name: "dataset: back to a snapshot", needs: MOUNTS, run: branches::rollbacks },
     Scenario { name: "dataset: streams received, refused, resumed", needs: NOTHING, run: receives::receives },
@@ -234,6 +239,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "output: history, wait, iostat, version", needs: NOTHING, run: output::others },
     Scenario { name: "words: properties, paths, what is lacking", needs: MOUNTS, run: words::properties },
     Scenario { name: "users: quotas and who uses how much", needs: MOUNTS, run: owners::quotas },
+    Scenario { name: "users: projects of files", needs: MOUNTS, run: owners::projects },
     Scenario { name: "users: readers that go away, zones", needs: NOTHING, run: users::output },
     Scenario { name: "users: strangers look and change nothing", needs: ROOT, run: users::strangers },
 ];

@@ -2,6 +2,7 @@
 
 mod arena;
 mod cloned;
+mod diff;
 mod direct;
 mod flags;
 mod full;

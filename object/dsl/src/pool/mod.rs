@@ -9,6 +9,7 @@
 mod bookmarks;
 mod bptree;
 mod create;
+mod delegations;
 mod destroy;
 mod facts;
 mod freeing;
@@ -32,6 +33,7 @@ mod verbs;
 
 pub use bookmarks::{BookmarkEntry, BookmarkSpace};
 pub use create::{CreateDataset, DatasetInit};
+pub use delegations::Delegation;
 pub use facts::SnapshotEntry;
 pub use holds::UserHold;
 pub use intent::FailedLog;
@@ -268,6 +270,16 @@ impl DslPool {
         let _config = self.config();
         let found = self.tree.snapshots_named(&[name.to_string()])?;
         self.holds.list(found.first().ok_or(DslError::NotFound)?)
+    }
+
+    /// Permissions that were delegated at a dataset and above it, by the full names of the datasets that have some; its own come first
+    /// (OpenZFS: `dsl_deleg_get`).
+    ///
+    /// # Errors
+    /// [`DslError::NotFound`], those of reading the MOS.
+    pub fn delegations(&self, name: &str) -> Result<Vec<(String, Vec<Delegation>)>, DslError> {
+        let _config = self.config();
+        delegations::above(&self.tree, name)
     }
 
     /// Bytes of the pool that may be taken when a block of an intent log is that lies among data.
