@@ -31,6 +31,9 @@ pub enum ReceivedValue {
 /// A property and the text that it gets.
 pub(super) type Setting = (Prop, String);
 
+/// A dataset, the properties that it can receive, each with the value to be stored, and the names of those that it cannot.
+pub(super) type Received = (Arc<Dataset>, Vec<(Prop, Value)>, Vec<String>);
+
 /// Changes of properties, with the parts of the pool that they need.
 pub(crate) struct Settings {
     tree: Arc<Tree>,
@@ -235,11 +238,7 @@ impl Settings {
     // ---- received values ----
 
     /// The received properties that can be had, each with the value that is stored; and the names of the others.
-    pub(super) fn check_received(
-        &self,
-        object: u64,
-        properties: &[(String, ReceivedValue)],
-    ) -> Result<(Arc<Dataset>, Vec<(Prop, Value)>, Vec<String>), DslError> {
+    pub(super) fn check_received(&self, object: u64, properties: &[(String, ReceivedValue)]) -> Result<Received, DslError> {
         let dataset = self.tree.dataset(object)?;
         let applies = match (dataset.is_snapshot, self.tree.kind_of(&dataset)?) {
             (true, _) => table::SNAPSHOT,
