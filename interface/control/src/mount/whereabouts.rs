@@ -234,6 +234,13 @@ impl Mounts {
         self.there(name).and_then(|mounted| self.place_of(&mounted))
     }
 
+    /// True when a dataset is mounted, also when it was cut off and its mount is dead until its last request is answered.
+    pub(crate) fn is_in_table(&self, name: &str) -> bool {
+        let Some(mounted) = self.there(name) else { return false };
+        let is_there = || self.rows().is_some_and(|rows| mounted.rows(&rows).next().is_some());
+        self.place_of(&mounted).is_some() || mounted.leaving.load(Ordering::Acquire) && is_there()
+    }
+
     pub(crate) fn place_of(&self, mounted: &Mounted) -> Option<String> {
         match self.standing(mounted) {
             Standing::Mounted(place) => Some(place.to_string_lossy().into_owned()),
