@@ -2,7 +2,7 @@
 
 use crate::dataset::datasets::{Datasets, kind, kind_of, objection, parentless};
 use crate::dataset::destroying::once_nobody_looks;
-use crate::dataset::names::{check_name, check_opened, nameless};
+use crate::dataset::names::{check_fits, check_name, check_opened, nameless};
 use crate::dataset::{owners, volumes};
 use crate::failure::{self, because};
 use crate::mount::enclosed::check_new_place;
@@ -59,21 +59,25 @@ impl Datasets {
         if request.parents && pool.dsl().hold(&request.name).is_ok() {
             return Ok(done());
         }
+        let failed = |error: DslError| failure::dataset("create", &request.name, &error);
+        let check_pool = || match Arc::ptr_eq(&pool, &origin.pool) {
+            true => Ok(()),
+            false => Err(because(ErrorKind::Invalid, format!("cannot create '{}'", request.name), "source and target pools differ")),
+        };
         if request.parents && pool.dsl().hold(parent).is_err() {
+            // Before parents are made for it.
+            check_pool()?;
+            check_fits(&request.name).map_err(failed)?;
             self.create(&DatasetCreate { name: parent.to_string(), parents: true, ..DatasetCreate::default() })?;
         }
         if pool.dsl().hold(parent).is_err() {
             return Err(parentless(&request.name));
         }
-        if !Arc::ptr_eq(&pool, &origin.pool) {
-            let what = format!("cannot create '{}'", request.name);
-            return Err(because(ErrorKind::Invalid, what, "source and target pools differ"));
-        }
+        check_pool()?;
         if !origin.is_volume {
             let new = DatasetCreate { name: request.name.clone(), properties: request.properties.clone(), ..DatasetCreate::default() };
             check_new_place(&self.pools, &pool, &new)?;
         }
-        let failed = |error: DslError| failure::dataset("create", &request.name, &error);
         let (limits, properties) = owners::split(&origin.properties);
         pool.dsl().clone_snapshot(&request.name, &request.origin, properties.into_iter().collect()).map_err(failed)?;
         if !limits.is_empty() {
