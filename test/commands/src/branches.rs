@@ -130,6 +130,10 @@ fn volumes(world: &World) -> Result<(), Failure> {
     world.ok("zfs clone -o refreservation=auto tank/vol@s tank/copy")?.says("is the file dev/zvol/tank/copy")?;
     same("what is kept for it", value(world, "refreservation", "tank/copy")? == "none", false)?;
     same("both", (first("vol")?, first("copy")?), (2, 1))?;
+    world.refused("zfs clone -o volsize=5000 tank/vol@s tank/larger", 1, "'volsize' must be a multiple of volume block size")?;
+    world.ok("zfs clone -o volsize=8m tank/vol@s tank/larger")?;
+    same("its size", (value(world, "volsize", "tank/larger")?, first("larger")?), ("8M".to_string(), 1))?;
+    world.ok("zfs destroy tank/larger")?;
     world.ok("zfs promote tank/copy")?;
     write("copy", 3)?;
     same("both, promoted", (first("vol")?, first("copy")?), (2, 3))?;

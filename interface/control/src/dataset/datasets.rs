@@ -122,7 +122,7 @@ impl Datasets {
     }
 
     /// Gives a volume another size, while nobody reads or writes it.
-    fn resize(&self, pool: &OpenPool, handle: &DatasetHandle, bytes: u64) -> Result<(), DslError> {
+    pub(super) fn resize(&self, pool: &OpenPool, handle: &DatasetHandle, bytes: u64) -> Result<(), DslError> {
         let loan = pool.volumes.lend(handle.clone(), self.mounter.tunables(), &pool.mounts)?;
         loan.volume().ok_or(DslError::Busy)?.resize(bytes)
     }
