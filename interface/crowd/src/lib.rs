@@ -31,11 +31,11 @@ pub struct Waiting {
 /// Stage of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It has to say something.
+    /// Something is still to be heard of it.
     Talking,
-    /// It has said all that is needed, and waits for us.
+    /// All that is needed was heard: it waits for us.
     Admitting,
-    /// It has come in.
+    /// Come in.
     In,
 }
 

@@ -109,7 +109,7 @@ fn inheritance(world: &World) -> Result<(), Failure> {
     same("no list is inherited", list_of(&folder.join("plain"), ACCESS), Err(Errno::NODATA))
 }
 
-/// What is in use when lists begin to count is mounted without them: nobody is shown one to which the kernel does not keep, and a chmod changes none.
+/// Lists that begin to count while files are open: nobody is shown one to which the kernel does not keep, and a chmod changes none.
 fn not_kept_to(world: &World, file: &Path, given: List) -> Result<(), Failure> {
     let open = File::open(file)?;
     world.ok("zfs set acltype=posix tank")?.shows("acltype: takes effect when the file systems that are in use are mounted again")?;

@@ -143,7 +143,7 @@ fn force_out(mounts: &Mounts, mounted: &Mounted, extent: Extent, is_hard: &Atomi
     }
     let is_cut = mounted.session.cut().is_ok();
     // Nobody is told that it did not leave when its pool goes; and what cannot be cut does not end while it is there.
-    if is_there && (extent == Extent::Everywhere || !is_cut) {
+    if extent == Extent::Everywhere || is_there && !is_cut {
         let place = mounted.session.mountpoint();
         let all = if extent == Extent::Everywhere { mounts.places(mounted) } else { Vec::new() };
         // What it left already may be somebody else's now.
