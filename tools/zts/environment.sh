@@ -27,7 +27,7 @@ program() { # NAME: a script on standard input. Never written through a link to 
     rm -f "$path/$1"; cat >"$path/$1"; chmod 755 "$path/$1"
 }
 
-for name in zpool zfs zdb zinject arcstat zilstat zirconia zirconiad zirconia-target; do ln -s "$programs/$name" "$path/$name"; done
+for name in zpool zfs zdb zinject arcstat zilstat zirconia zirconiad zirconia-target zstream; do ln -s "$programs/$name" "$path/$name"; done
 # The daemon plays zed's part: this one answers to being started and ended.
 program zed <<'S'
 #!/bin/sh

@@ -1,14 +1,18 @@
 //! The connection to the daemon: found by the state directory, started when nobody listens, every call with a deadline. Whoever does not
 //! own it asks at the door that it opens to everybody, and starts none.
 
+use crate::streaming;
 use control_api::{
-    DatasetQuery, ErrorKind, Failure, Interlude, Named, Remark, Request, Response, StateDir, name_objection, pool_name_objection,
+    DatasetQuery, ErrorKind, Failure, Interlude, Named, Piece, Remark, Request, Response, StateDir, name_objection, pool_name_objection,
 };
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
 use rustix::fs::{Mode, OFlags};
-use std::io::Read;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use std::io::{IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -27,6 +31,9 @@ const SILENCE: Duration = Duration::from_secs(10);
 const STOP_DEADLINE: Duration = Duration::from_secs(120);
 /// Longest time for one request; long work is asked for in pieces (`zpool wait`).
 const REQUEST_DEADLINE: Duration = Duration::from_secs(600);
+
+/// Longest time for a request with a descriptor: days of data may come through it.
+const ATTACHED_DEADLINE: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// Number of times that a question is asked again when the daemon went away meanwhile.
 const RETRIES: u32 = 50;
@@ -61,6 +68,8 @@ pub struct Client {
     /// State directory of the machine's daemon, for an ordinary user who has no pools.
     system: Option<StateDir>,
     deadline: Duration,
+    /// Descriptor that goes along with a request.
+    attached: Option<OwnedFd>,
 }
 
 /// Listener at a state directory.
@@ -82,7 +91,14 @@ impl Client {
         // A user without a place of their own can still look at the machine's pools.
         let state = own.or_else(|error| if chosen { Err(error) } else { Ok(StateDir::system()) });
         let state = state.map_err(|error| Failure::new(ErrorKind::Invalid, "cannot find the daemon", error.to_string()))?;
-        Ok(Client { state, system: (!chosen).then(StateDir::system), deadline: REQUEST_DEADLINE })
+        Ok(Client { state, system: (!chosen).then(StateDir::system), deadline: REQUEST_DEADLINE, attached: None })
+    }
+
+    /// Hands a descriptor to the daemon with each request, for it to read or write. Such requests take as long as they take: the daemon is only
+    /// asked whether it still lives.
+    #[must_use]
+    pub fn attach(self, descriptor: OwnedFd) -> Client {
+        Client { attached: Some(descriptor), deadline: ATTACHED_DEADLINE, ..self }
     }
 
     /// State directory of the client.
@@ -224,7 +240,9 @@ impl Client {
         let failed = |why: String| Failure::new(ErrorKind::Io, "cannot talk to the daemon", why).advise(self.advice());
         let body = serde_json::to_vec(request).map_err(|error| failed(error.to_string()))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| failed(error.to_string()))?;
-        let answer = runtime.block_on(async { tokio::time::timeout(self.deadline, self.answer(&Peer { socket, host }, body)).await });
+        let answer = runtime.block_on(async {
+            tokio::time::timeout(self.deadline, self.answer(&Peer { socket, host, attached: self.attached.as_ref() }, body)).await
+        });
         let bytes = answer.unwrap_or_else(|_| Err(Unanswered::Late)).map_err(|why| match why {
             Unanswered::Broken(why) => Failure { kind: ErrorKind::Disconnected, ..failed(why) },
             Unanswered::Late => Failure::new(ErrorKind::Timeout, NO_ANSWER, format!("nothing came within {} s", self.deadline.as_secs()))
@@ -257,12 +275,38 @@ impl Client {
                 return answer;
             }
             // This one is answered without any work.
-            let sign = tokio::time::timeout(SILENCE, exchange(peer, hyper::Request::get(document), Vec::new()));
+            let alone = Peer { attached: None, ..*peer };
+            let sign = tokio::time::timeout(SILENCE, exchange(&alone, hyper::Request::get(document), Vec::new()));
             tokio::select! {
                 answer = &mut answer => return answer,
                 sign = sign => if sign.is_err() { return Err(Unanswered::Hung) },
             }
         }
+    }
+
+    /// Sends a request whose answer is a stream, and hands on what comes of it, as fast as `take` does. There is no deadline: as long as the
+    /// daemon lives, whoever reads may take their time.
+    ///
+    /// # Errors
+    /// Those of `take`, and of the request; [`ErrorKind::Disconnected`] when the daemon goes away in the middle.
+    pub fn stream(&self, request: &Request, take: &mut dyn FnMut(Piece<'_>) -> Result<(), Failure>) -> Result<(), Failure> {
+        match self.door() {
+            Door::Own => {}
+            Door::Foreign => return Err(request.refusal()),
+            Door::Closed => self.start()?,
+        }
+        let failed = |why: String| Failure::new(ErrorKind::Disconnected, "cannot talk to the daemon", why).advise(self.advice());
+        let body = serde_json::to_vec(request).map_err(|error| failed(error.to_string()))?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| failed(error.to_string()))?;
+        runtime.block_on(async {
+            let socket = self.state.socket();
+            let stream = Peer { socket: &socket, host: None, attached: None }.connect().await.map_err(|why| match why {
+                Unanswered::Broken(why) => failed(why),
+                _ => failed("somebody else listens there".to_string()),
+            })?;
+            let request = hyper::Request::post(control_api::ROUTES[0].1).header("content-type", "application/json");
+            streaming::receive(stream, request.header("zirconia-command", command_line()), body, take, &failed).await
+        })
     }
 
     /// Sends a request whose answer is plain success; returns its remarks.
@@ -433,6 +477,7 @@ fn nothing(request: &Request) -> Result<Response, Failure> {
             datasets(&query.names, kind).map(|()| Response::Datasets(Vec::new()))
         }
         Request::Holds(query) => datasets(std::slice::from_ref(&query.name), Named::Snapshot).map(|()| Response::Holds(Vec::new())),
+        Request::DatasetWait(wait) => datasets(std::slice::from_ref(&wait.name), Named::Dataset).map(|()| Response::Busy(Vec::new())),
         Request::PoolWait(wait) => pools(std::slice::from_ref(&wait.pool)).map(|()| Response::Busy(Vec::new())),
         Request::Mount(_) => Ok(Response::Mounts(Vec::new())),
         Request::Direct(_) => Ok(Response::Direct(Vec::new())),
@@ -462,6 +507,8 @@ fn command_line() -> String {
 struct Peer<'a> {
     socket: &'a Path,
     host: Option<u32>,
+    /// Descriptor to hand over.
+    attached: Option<&'a OwnedFd>,
 }
 
 impl Peer<'_> {
@@ -472,8 +519,26 @@ impl Peer<'_> {
         // The kernel's word, of this very connection.
         let user = stream.peer_cred().map_err(failed)?.uid();
         let is_believed = user == 0 || user == rustix::process::geteuid().as_raw() || Some(user) == self.host;
-        if is_believed { Ok(stream) } else { Err(Unanswered::Foreign(user)) }
+        if !is_believed {
+            return Err(Unanswered::Foreign(user));
+        }
+        if let Some(descriptor) = self.attached {
+            hand(&stream, descriptor).map_err(failed)?;
+        }
+        Ok(stream)
     }
+}
+
+/// Hands a descriptor over, beside an empty line, which may stand before a request (RFC 9112, 2.2).
+fn hand(stream: &tokio::net::UnixStream, descriptor: &OwnedFd) -> std::io::Result<()> {
+    let descriptors = [descriptor.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(std::io::ErrorKind::InvalidInput.into());
+    }
+    rustix::net::sendmsg(stream, &[IoSlice::new(b"\r\n")], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
 }
 
 /// User id of a folder's owner.

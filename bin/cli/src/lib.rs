@@ -18,6 +18,7 @@ pub mod property;
 pub mod repeat;
 mod request;
 mod stop;
+mod streaming;
 pub mod table;
 pub mod time;
 mod value;

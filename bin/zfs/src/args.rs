@@ -37,7 +37,7 @@ pub enum Verb {
         /// Children too.
         #[arg(short)]
         recursive: bool,
-        /// Go back to the received value; there are none yet, so this inherits too.
+        /// Go back to the received value, if there is one.
         #[arg(short = 'S')]
         received: bool,
         /// Property.
@@ -131,6 +131,11 @@ pub enum Verb {
         #[arg(value_name = "snapshot", long_help = "dataset argument")]
         name: String,
     },
+    /// Write a snapshot, or what changed since an earlier one, to the standard output as a stream.
+    Send(crate::send::SendArguments),
+    /// Make a snapshot, and what leads to it, out of a stream on standard input; nobody sees anything of it before all of it is there.
+    #[command(visible_alias = "recv")]
+    Receive(Receive),
     /// Mount file systems, or list what is mounted.
     Mount {
         /// All.
@@ -174,6 +179,20 @@ pub enum Verb {
     Groupspace(Userspace),
     /// Show what projects use of a file system, and their quotas.
     Projectspace(Projectspace),
+    /// Show which file systems have older versions, or upgrade them.
+    Upgrade(crate::upgrade::Upgrade),
+    /// Show the projects that files and directories are charged to, or change them.
+    Project(crate::project::Project),
+    /// Show the permissions that were delegated to users at a dataset and above it.
+    Allow {
+        /// Dataset.
+        #[arg(value_name = "filesystem|volume")]
+        words: Vec<String>,
+    },
+    /// Wait until files that were removed are deleted.
+    Wait(crate::wait::Wait),
+    /// Show what changed from a snapshot to a newer one, or to the file system as it is now: + added, - removed, M modified, R renamed.
+    Diff(Diff),
     /// Show how much I/O was direct, and why the rest was not.
     DirectStats(DirectStats),
     /// Show versions.
@@ -270,6 +289,26 @@ pub struct Holds {
     pub names: Vec<String>,
 }
 
+/// `zfs diff`.
+#[derive(Debug, Args)]
+pub struct Diff {
+    /// Types of files, as ls(1) -F shows them.
+    #[arg(short = 'F')]
+    pub types: bool,
+    /// Tabs between fields, and no arrow.
+    #[arg(short = 'H')]
+    pub scripted: bool,
+    /// Change times, first.
+    #[arg(short = 't')]
+    pub times: bool,
+    /// Names as they are, without octal codes.
+    #[arg(short = 'h')]
+    pub raw: bool,
+    /// Older snapshot, then newer snapshot or file system; one of both may be `@` and a snapshot's name.
+    #[arg(value_name = "snapshot|filesystem")]
+    pub names: Vec<String>,
+}
+
 /// `zfs direct-stats`.
 #[derive(Debug, Args)]
 pub struct DirectStats {
@@ -279,6 +318,50 @@ pub struct DirectStats {
     /// Files (by path), file systems.
     #[arg(required = true, value_name = "file|filesystem", long_help = "file or filesystem argument")]
     pub targets: Vec<String>,
+}
+
+/// `zfs receive`.
+#[derive(Debug, Args)]
+pub struct Receive {
+    /// Say what is received.
+    #[arg(short)]
+    pub verbose: bool,
+    /// Unmount by force.
+    #[arg(short = 'M')]
+    pub force_unmount: bool,
+    /// Only say what would be received.
+    #[arg(short = 'n')]
+    pub dry_run: bool,
+    /// Keep what came when the stream is interrupted, so that it can be resumed.
+    #[arg(short = 's')]
+    pub resumable: bool,
+    /// Go back to the snapshot that the stream goes on from; of a package destroy what the sender has no more.
+    #[arg(short = 'F')]
+    pub force: bool,
+    /// Take no holds from the stream; none are taken yet, so this changes nothing.
+    #[arg(short = 'h')]
+    pub no_holds: bool,
+    /// Do not mount.
+    #[arg(short = 'u')]
+    pub no_mount: bool,
+    /// Receive below the name given, at the sent name without its pool.
+    #[arg(short = 'd')]
+    pub without_pool: bool,
+    /// Receive below the name given, at the last part of the sent name.
+    #[arg(short = 'e')]
+    pub last: bool,
+    /// Give up what an interrupted receive left of this file system or volume, and receive nothing.
+    #[arg(short = 'A', value_name = "<filesystem|volume>")]
+    pub abort: Option<String>,
+    /// Set this property, whatever the stream says; origin=snapshot makes a clone of that out of a full stream.
+    #[arg(short = 'o', value_name = "property=value")]
+    pub properties: Vec<String>,
+    /// Do not take this property from the stream.
+    #[arg(short = 'x', value_name = "property")]
+    pub excluded: Vec<String>,
+    /// File system, volume, or snapshot to make.
+    #[arg(value_name = "filesystem|volume|snapshot", long_help = "snapshot argument")]
+    pub name: Option<String>,
 }
 
 /// `zfs create`.

@@ -3,15 +3,22 @@
 // `println!` panics when its reader is gone: see `cli::print`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod allow;
 mod args;
 mod bookmark;
 mod columns;
+mod diff;
 mod direct_stats;
 mod get;
 mod holds;
 mod list;
 mod mount_zfs;
+mod project;
+mod receive;
+mod send;
+mod upgrade;
 mod userspace;
+mod wait;
 
 use args::{Arguments, Verb};
 use cli::number::nice_bytes;
@@ -33,27 +40,14 @@ fn main() -> ExitCode {
 
 /// Verbs and options that `zfs` of OpenZFS 2.3 has besides.
 const LACKING: Lacking = Lacking {
-    verbs: &[
-        "send",
-        "receive",
-        "recv",
-        "diff",
-        "program",
-        "load-key",
-        "unload-key",
-        "change-key",
-        "project",
-        "allow",
-        "unallow",
-        "upgrade",
-        "share",
-        "unshare",
-        "redact",
-        "wait",
-        "zone",
-        "unzone",
+    verbs: &["program", "load-key", "unload-key", "change-key", "unallow", "share", "unshare", "redact", "zone", "unzone"],
+    options: &[
+        ("mount", &["f", "l"]),
+        ("unmount", &["u"]),
+        ("allow", &["l", "d", "u", "g", "e", "c", "s"]),
+        ("send", &["S", "-saved", "d", "-redact"]),
+        ("receive", &["c"]),
     ],
-    options: &[("mount", &["f", "l"]), ("unmount", &["u"])],
 };
 
 fn run(verb: Verb) -> Result<u8, Stop> {
@@ -64,7 +58,7 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::List(arguments) => list::run(&client, &arguments),
         Verb::Get(arguments) => get::run(&client, &arguments),
         Verb::Set { words, no_mount } => set(&client, &words, no_mount),
-        Verb::Inherit { recursive, property, names, .. } => inherit(&client, recursive, &property, names),
+        Verb::Inherit { recursive, received, property, names } => inherit(&client, (recursive, received), &property, names),
         Verb::Snapshot { recursive, properties, names } => snapshot(&client, recursive, &properties, names),
         Verb::Rename { parents, recursive, force, no_unmount, from, to } => {
             let conflict = [(parents && recursive, "-p and -r"), (no_unmount && parents, "-u and -p")];
@@ -89,6 +83,8 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::Rollback { recursive, clones, force, name } => {
             Ok(done(&client, &Request::DatasetRollback(DatasetRollback { name, recursive, clones, force }))?)
         }
+        Verb::Send(arguments) => send::run(&client, &arguments),
+        Verb::Receive(arguments) => receive::run(client, arguments),
         Verb::Mount { all, overlay, options, names, recursive, json, verbose } => {
             if names.len() > 1 && !recursive {
                 return Err(Stop::usage("too many arguments"));
@@ -105,6 +101,11 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::Userspace(arguments) => userspace::run(&client, &arguments, "user"),
         Verb::Groupspace(arguments) => userspace::run(&client, &arguments, "group"),
         Verb::Projectspace(arguments) => userspace::run(&client, &arguments.with_project(), "project"),
+        Verb::Upgrade(arguments) => upgrade::run(&client, &arguments),
+        Verb::Project(arguments) => project::run(&client, &arguments),
+        Verb::Allow { words } => allow::run(&client, &words),
+        Verb::Wait(arguments) => wait::run(&client, &arguments),
+        Verb::Diff(arguments) => diff::run(&client, &arguments),
         Verb::DirectStats(arguments) => direct_stats::run(&client, &arguments),
         Verb::Version { json } => Ok(version(json)),
     }
@@ -225,11 +226,11 @@ fn each(names: Vec<String>, mut work: impl FnMut(String) -> Result<u8, Failure>)
     Ok(code)
 }
 
-fn inherit(client: &Client, recursive: bool, property: &str, names: Vec<String>) -> Result<u8, Stop> {
+fn inherit(client: &Client, (recursive, received): (bool, bool), property: &str, names: Vec<String>) -> Result<u8, Stop> {
     let Ok(property) = property::canonical(DATASET, property) else {
         return Err(Stop::usage(format!("invalid property '{property}'")));
     };
-    each(names, |name| done(client, &Request::DatasetInherit(DatasetInherit { name, property: property.clone(), recursive })))
+    each(names, |name| done(client, &Request::DatasetInherit(DatasetInherit { name, property: property.clone(), recursive, received })))
 }
 
 fn snapshot(client: &Client, recursive: bool, properties: &[String], names: Vec<String>) -> Result<u8, Stop> {

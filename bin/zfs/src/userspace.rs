@@ -76,7 +76,7 @@ fn whose(types: &[String], who: &str) -> Result<Vec<String>, Stop> {
 }
 
 /// Names of users and groups, where they have some.
-fn names(reports: &[OwnerReport]) -> BTreeMap<(String, u64), String> {
+pub fn names(reports: &[OwnerReport]) -> BTreeMap<(String, u64), String> {
     let mut names = BTreeMap::new();
     for (who, database) in [("user", "passwd"), ("group", "group")] {
         let numbers: Vec<String> = reports.iter().filter(|report| report.who == who).map(|report| report.id.to_string()).collect();

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 /// File that has the id, as gethostid(3) reads it.
 const HOSTID: &str = "/etc/hostid";
+/// Source of random ids.
+const RANDOM: &str = "/dev/urandom";
 /// Words for an id that is not given.
 const WHAT: &str = "cannot give this system an id";
 
@@ -32,15 +34,15 @@ pub(crate) struct Wish {
 /// An id that cannot be one, a file that is there, and those of writing it.
 pub(crate) fn run(wish: &Wish) -> Result<u8, Failure> {
     let asked = wish.id.as_deref().map_or(Ok(0), parse)?;
-    let id = if asked == 0 { random().map_err(|error| failed(&error))? } else { asked };
+    let id = if asked == 0 { random().map_err(|error| failed(Path::new(RANDOM), &error))? } else { asked };
     write(wish.output.as_deref().unwrap_or(Path::new(HOSTID)), id, wish.force)?;
     cli::outln!("{id:08x}");
     Ok(0)
 }
 
-fn failed(error: &io::Error) -> Failure {
+fn failed(path: &Path, error: &io::Error) -> Failure {
     let kind = if error.kind() == io::ErrorKind::PermissionDenied { ErrorKind::Permission } else { ErrorKind::Io };
-    Failure::new(kind, WHAT, os_error(error))
+    Failure::new(kind, WHAT, format!("{}: {}", path.display(), os_error(error)))
 }
 
 fn parse(text: &str) -> Result<u32, Failure> {
@@ -51,7 +53,7 @@ fn parse(text: &str) -> Result<u32, Failure> {
 }
 
 fn random() -> io::Result<u32> {
-    let mut source = File::open("/dev/urandom")?;
+    let mut source = File::open(RANDOM)?;
     let mut bytes = [0; 4];
     // 0 is none.
     while bytes == [0; 4] {
@@ -68,7 +70,7 @@ fn write(path: &Path, id: u32, force: bool) -> Result<(), Failure> {
             Err(Failure::new(ErrorKind::Exists, WHAT, format!("it has one: {} is there", path.display()))
                 .advise("'-f' gives it another one; pools that it did not export are another system's then"))
         }
-        Err(error) => Err(failed(&error)),
+        Err(error) => Err(failed(path, &error)),
         Ok(()) => Ok(()),
     }
 }
@@ -95,5 +97,13 @@ mod tests {
             assert_eq!(run(&wish(Some(wrong), true)).map_err(|failure| failure.kind), Err(ErrorKind::Invalid), "{wrong}");
         }
         std::fs::remove_file(&path).expect("a temporary file");
+    }
+
+    /// If this fails, "No such file or directory" is all that is said of a file that cannot be written.
+    #[test]
+    fn a_file_that_cannot_be_written_is_named() {
+        let path = std::env::temp_dir().join(format!("zirconia-hostid-none-{}/x", std::process::id()));
+        let refused = run(&Wish { force: false, output: Some(path.clone()), id: Some("1".to_string()) }).expect_err("no such folder");
+        assert_eq!(refused.why, format!("{}: No such file or directory", path.display()));
     }
 }

@@ -188,6 +188,7 @@ fn describe(client: &Client, info: &DaemonInfo) {
     if info.is_opening {
         cli::outln!("others are being opened or mounted: see 'zpool list'");
     }
+    info.closed_ports.iter().for_each(|sentence| cli::outln!("{sentence}"));
 }
 
 fn stop(client: &Client) -> Result<u8, Failure> {
@@ -303,7 +304,15 @@ mod tests {
     }
 
     fn info(pid: u32) -> DaemonInfo {
-        DaemonInfo { version: String::new(), pid, uptime_seconds: 0, pools: Vec::new(), is_opening: false, program: String::new() }
+        DaemonInfo {
+            version: String::new(),
+            pid,
+            uptime_seconds: 0,
+            pools: Vec::new(),
+            is_opening: false,
+            program: String::new(),
+            closed_ports: Vec::new(),
+        }
     }
 
     /// Who starts the service while somebody else stops it would be left without one, with an error of a socket.

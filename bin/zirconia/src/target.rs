@@ -95,6 +95,15 @@ fn report() -> Result<(IscsiReport, NbdReport), Failure> {
     }
 }
 
+/// Sentences about ports of volumes that the daemon cannot open yet.
+fn closed_ports() -> Result<Vec<String>, Failure> {
+    let is_of_volumes = |sentence: &String| ["iSCSI:", "NBD:"].iter().any(|service| sentence.starts_with(service));
+    match Client::from_environment()?.call(&Request::Info)? {
+        Response::Info(info) => Ok(info.closed_ports.into_iter().filter(is_of_volumes).collect()),
+        other => Err(cli::unexpected("cannot ask for ports", other)),
+    }
+}
+
 /// Name of an export of NBD among targets.
 fn nbd_name(volume: &str) -> String {
     format!("nbd:{volume}")
@@ -125,14 +134,17 @@ fn list(scripted: bool) -> Result<u8, Failure> {
         table.row(vec![nbd_name(&export.volume), export.volume.clone(), export.clients.len().to_string(), "*".to_string()]);
     }
     if !scripted {
+        let closed = closed_ports()?;
         match &report.address {
             Some(address) => cli::outln!("iSCSI is served at {address}"),
+            None if closed.iter().any(|sentence| sentence.starts_with("iSCSI:")) => {}
             None => cli::outln!("iSCSI is not served: ZIRCONIA_ISCSI in the daemon's environment says where (zirconiad(8))"),
         }
         let places: Vec<&str> = [&nbd.socket, &nbd.address].into_iter().flatten().map(String::as_str).collect();
         if !places.is_empty() {
             cli::outln!("NBD is served at {}", places.join(" and "));
         }
+        closed.iter().for_each(|sentence| cli::outln!("{sentence}"));
     }
     if scripted || !table.is_empty() {
         cli::out!("{}", table.render(scripted));

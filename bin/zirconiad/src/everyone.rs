@@ -146,7 +146,7 @@ async fn perform(request: hyper::Request<Incoming>, control: Arc<Control>, uid: 
         Err(error) => invalid(error.to_string()),
         Ok(request) => match request.for_everyone() {
             // Nothing of theirs is written into a pool's history.
-            Some(request) => server::execute(control, request, Caller { command: None, uid }).await,
+            Some(request) => server::execute(control, request, Caller { command: None, uid, attached: None }).await,
             None => Response::Failed(request.refusal()),
         },
     }

@@ -8,7 +8,9 @@ mod held;
 mod keeper;
 mod line;
 mod place;
+mod ports;
 mod server;
+mod streaming;
 mod supervisor;
 
 use clap::Parser;
@@ -17,10 +19,11 @@ use control_api::{ErrorKind, Failure, StateDir, distrusted};
 use exec::{Exec, Pool};
 use keeper::{Begin, Line};
 use place::{Place, START};
+use ports::{Ports, Service};
 use rustix::fs::{Mode, OFlags};
 use server::{Door, Ending};
 use service::trust;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -92,17 +95,19 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.background && !arguments.supervised {
         supervisor::run(&state);
     }
-    let (metrics, level) = (metrics_address(arguments)?, log_level()?);
-    let portal = portal_listener(arguments.iscsi, "ZIRCONIA_ISCSI")?;
-    let port = portal_listener(arguments.nbd, "ZIRCONIA_NBD")?;
+    let (metrics, level) = (wish(arguments.metrics, "ZIRCONIA_METRICS", full_address)?, log_level()?);
+    let iscsi = wish(arguments.iscsi, "ZIRCONIA_ISCSI", portal_address)?;
+    let nbd = wish(arguments.nbd, "ZIRCONIA_NBD", portal_address)?;
     let failed = |error: std::io::Error| Failure::new(ErrorKind::Io, START, error.to_string());
     let socket = if arguments.supervised { line::taken_from(std::io::stdin()) } else { None };
     let Begin { heritage, lock, can_hold } = socket.as_ref().map_or_else(|| Ok(Begin::default()), keeper::begin).map_err(failed)?;
     let lock = place::lock(&state, lock)?;
+    // Who connects from now on waits. Nobody has them any more who had this state directory before.
+    let ports = Ports::open([(Service::Iscsi, iscsi), (Service::Nbd, nbd), (Service::Metrics, metrics)]);
     let line = socket.map(|socket| Line::new(socket, &lock, can_hold)).transpose().map_err(failed)?;
     let log = arguments.background.then(|| trust::log(&state.log()).map_err(|why| distrusted(START, &why))).transpose()?;
     // The door is open before anything is looked at that takes time: who started it goes on, and what is said from here on is for the log.
-    let door = Door::open(&state, metrics)?;
+    let door = Door::open(&state)?;
     let mut place = Place::new(&state, lock, log.is_some());
     if let Some(log) = log {
         // Already a session leader is as good.
@@ -116,14 +121,15 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let control = Control::start(exec, state.clone());
     control.mount_tree();
     control.watch();
-    portal.map_or(Ok(()), |listener| control.serve_iscsi(listener)).map_err(failed)?;
-    control.serve_nbd(port).map_err(failed)?;
+    control.serve_nbd().map_err(failed)?;
+    let (usher, readers) = ports.serve(&control).map_err(failed)?;
     let everyone = everyone::serve(&state, control.clone())?;
     if let Some(line) = line {
         control.inherit(Arc::new(line), heritage);
     }
     control.open_pools();
-    let served = door.serve(&control, &mut place);
+    let served = door.serve(&control, &mut place, readers);
+    usher.end();
     if let Ok(Ending::Replaced) = served {
         // Whatever is under way: everything that counts is on disk, and programs wait.
         tracing::info!("zirconiad leaves its mounts to the next daemon");
@@ -145,37 +151,24 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     served.map(drop)
 }
 
-/// Address where the metrics are served besides the socket: the option, else `ZIRCONIA_METRICS` (daemons that commands start).
-fn metrics_address(arguments: &Arguments) -> Result<Option<SocketAddr>, Failure> {
-    let from_environment = || std::env::var("ZIRCONIA_METRICS").ok().filter(|text| !text.is_empty());
-    match (arguments.metrics, from_environment()) {
-        (Some(address), _) => Ok(Some(address)),
-        (None, Some(text)) => text
-            .parse()
-            .map(Some)
-            .map_err(|_| Failure::new(ErrorKind::Invalid, START, format!("ZIRCONIA_METRICS is '{text}', not address:port"))),
-        (None, None) => Ok(None),
-    }
-}
-
 /// Address and port, or a port of this machine alone.
 fn portal_address(text: &str) -> Result<SocketAddr, String> {
     let own = || text.parse::<u16>().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     text.parse::<SocketAddr>().or_else(|_| own()).map_err(|_| "it is neither address:port nor a port".to_string())
 }
 
-/// Listener for who wants volumes, where the option says, else the variable (daemons that commands start); none where neither does.
-fn portal_listener(option: Option<SocketAddr>, variable: &str) -> Result<Option<TcpListener>, Failure> {
-    let from_environment = || std::env::var(variable).ok().filter(|text| !text.is_empty());
-    let address = match (option, from_environment()) {
-        (Some(address), _) => address,
-        (None, Some(text)) => {
-            portal_address(&text).map_err(|why| Failure::new(ErrorKind::Invalid, START, format!("{variable} is '{text}': {why}")))?
-        }
-        (None, None) => return Ok(None),
-    };
-    let listener = TcpListener::bind(address);
-    listener.map(Some).map_err(|error| Failure::new(ErrorKind::Io, START, format!("{address}: {error}")))
+/// Address and port in full.
+fn full_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "it is not address:port".to_string())
+}
+
+/// Address of a port, where the option says, else the variable (daemons that commands start), which `parse` understands; none where neither does.
+fn wish(option: Option<SocketAddr>, variable: &str, parse: fn(&str) -> Result<SocketAddr, String>) -> Result<Option<SocketAddr>, Failure> {
+    let text = std::env::var(variable).unwrap_or_default();
+    if option.is_some() || text.is_empty() {
+        return Ok(option);
+    }
+    parse(&text).map(Some).map_err(|why| Failure::new(ErrorKind::Invalid, START, format!("{variable} is '{text}': {why}")))
 }
 
 #[cfg(test)]

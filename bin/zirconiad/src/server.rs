@@ -4,25 +4,32 @@
 //! taken (out of descriptors) is no reason to end: others give some back.
 
 use crate::place::{Place, listen};
-use control::{Caller, Control};
+use crate::streaming::{self, Reply};
+use control::{Attached, Caller, Control};
 use control_api::{ErrorKind, Failure, Request, Response, StateDir};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Method, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::pipe::PipeFlags;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// Bytes of the largest request body; a request is a few properties and paths.
@@ -141,11 +148,13 @@ impl Stop {
     }
 }
 
-/// Sockets of the daemon, open: who connects waits until [`Door::serve`].
+/// Listeners at ports that are open, as they come.
+pub type Listeners = UnboundedReceiver<std::net::TcpListener>;
+
+/// Socket of the daemon, open: who connects waits until [`Door::serve`].
 pub struct Door {
     runtime: Runtime,
     commands: Gate<UnixListener>,
-    readers: Option<Gate<TcpListener>>,
 }
 
 fn failed(why: String) -> Failure {
@@ -153,8 +162,8 @@ fn failed(why: String) -> Failure {
 }
 
 impl Door {
-    /// Opens the socket of the state directory, and a port for metrics if there is to be one.
-    pub fn open(state: &StateDir, metrics: Option<SocketAddr>) -> Result<Door, Failure> {
+    /// Opens the socket of the state directory.
+    pub fn open(state: &StateDir) -> Result<Door, Failure> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("z-control")
@@ -163,24 +172,18 @@ impl Door {
             .map_err(|error| failed(error.to_string()))?;
         let entered = runtime.enter();
         let listener = listen(state)?;
-        let reading =
-            metrics.map(|address| runtime.block_on(TcpListener::bind(address)).map_err(|error| failed(format!("{address}: {error}"))));
-        let readers = reading.transpose()?.map(|listener| Gate::new(listener, readers_max()));
         drop(entered);
-        Ok(Door { runtime, commands: Gate::new(listener, commands_max()), readers })
+        Ok(Door { runtime, commands: Gate::new(listener, commands_max()) })
     }
 
-    /// Serves until a signal or a stop request, at its place.
-    pub fn serve(self, control: &Arc<Control>, place: &mut Place) -> Result<Ending, Failure> {
-        let Door { runtime, mut commands, readers } = self;
+    /// Serves until a signal or a stop request, at its place, and the metrics at ports as they come.
+    pub fn serve(self, control: &Arc<Control>, place: &mut Place, mut ports: Listeners) -> Result<Ending, Failure> {
+        let Door { runtime, mut commands } = self;
         let result = runtime.block_on(async {
             let mut terminate = signal(SignalKind::terminate()).map_err(|error| failed(error.to_string()))?;
             let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| failed(error.to_string()))?;
             let mut hangup = signal(SignalKind::hangup()).map_err(|error| failed(error.to_string()))?;
             let stop = Arc::new(Stop::default());
-            if let Some(readers) = readers {
-                tokio::spawn(serve_metrics(readers, control.clone()));
-            }
             place.watch();
             loop {
                 tokio::select! {
@@ -192,12 +195,21 @@ impl Door {
                     (stream, place) = commands.next() => {
                         let (control, stop, saying_max) = (control.clone(), stop.clone(), commands.saying_max());
                         tokio::spawn(async move {
-                            let service = service_fn(move |request| answer(request, control.clone(), stop.clone()));
-                            // A client that goes away in the middle is its own business.
+                            // Whoever says nothing is not waited for.
+                            if tokio::time::timeout(saying_max, stream.readable()).await.is_err() {
+                                return;
+                            }
+                            let (attached, alive) = attached(&stream).unzip();
+                            let service = service_fn(move |request| answer(request, control.clone(), stop.clone(), attached.clone()));
+                            // A client that goes away in the middle is its own business; whoever works for it hears of it.
                             let _ = http(saying_max).serve_connection(TokioIo::new(stream), service).await;
-                            drop(place);
+                            drop((alive, place));
                         });
                     }
+                    Some(port) = ports.recv() => match TcpListener::from_std(port) {
+                        Ok(listener) => drop(tokio::spawn(serve_metrics(Gate::new(listener, readers_max()), control.clone()))),
+                        Err(error) => tracing::warn!("metrics are not served: {error}"),
+                    },
                     () = stop.wanted.notified() => break,
                     _ = terminate.recv() => break,
                     _ = interrupt.recv() => break,
@@ -219,6 +231,25 @@ impl Door {
         }
         result
     }
+}
+
+/// Descriptor that came with the first bytes of a connection, which are left to be read, and the end of a pipe that is to be closed with it.
+fn attached(stream: &UnixStream) -> Option<(Attached, OwnedFd)> {
+    let descriptor = stream.try_io(Interest::READABLE, || peek(stream)).ok()??;
+    let (gone, alive) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).ok()?;
+    Some((Attached::new(descriptor, gone), alive))
+}
+
+/// Descriptor beside the first byte that waits, which stays.
+fn peek(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let (mut byte, mut control) = ([0], RecvAncillaryBuffer::new(&mut space));
+    recvmsg(stream, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::PEEK | RecvFlags::CMSG_CLOEXEC)?;
+    let mut descriptors = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut sent) => sent.next(),
+        _ => None,
+    });
+    Ok(descriptors.next())
 }
 
 /// Server of one request for a connection, said within `saying_max`: nobody keeps a place without using it.
@@ -258,15 +289,20 @@ async fn answer(
     request: hyper::Request<Incoming>,
     control: Arc<Control>,
     stop: Arc<Stop>,
-) -> Result<hyper::Response<Full<Bytes>>, Infallible> {
+    attached: Option<Attached>,
+) -> Result<hyper::Response<Reply>, Infallible> {
     let [(_, requests), (_, document), (_, numbers)] = control_api::ROUTES;
     let reply = match (request.method(), request.uri().path()) {
-        (&Method::POST, path) if path == requests => reply_with(&perform(request, control, stop).await),
+        (&Method::POST, path) if path == requests => match asked(request, attached).await {
+            Ok((Request::Send(request), _)) => return Ok(streaming::send(request, control).await),
+            Ok((request, caller)) => reply_with(&perform(request, caller, control, stop).await),
+            Err(failure) => reply_with(&Response::Failed(failure)),
+        },
         (&Method::GET, path) if path == document => json(StatusCode::OK, OPENAPI.as_bytes().to_vec()),
         (&Method::GET, path) if path == numbers => metrics(control).await,
         _ => json(StatusCode::NOT_FOUND, b"{}".to_vec()),
     };
-    Ok(reply)
+    Ok(reply.map(Reply::Whole))
 }
 
 /// Answer as HTTP has it.
@@ -287,20 +323,21 @@ fn reply(status: StatusCode, kind: &'static str, body: Vec<u8>) -> hyper::Respon
     response
 }
 
-async fn perform(request: hyper::Request<Incoming>, control: Arc<Control>, stop: Arc<Stop>) -> Response {
-    let invalid = |why: String| Response::Failed(Failure::new(ErrorKind::Invalid, "cannot read the request", why));
+/// Request in a body, and who sent it.
+async fn asked(request: hyper::Request<Incoming>, attached: Option<Attached>) -> Result<(Request, Caller), Failure> {
+    let invalid = |why: String| Failure::new(ErrorKind::Invalid, "cannot read the request", why);
     let command = request.headers().get("zirconia-command").and_then(|value| value.to_str().ok()).map(String::from);
-    let caller = Caller { command, uid: rustix::process::getuid().as_raw() };
+    let caller = Caller { command, uid: rustix::process::getuid().as_raw(), attached };
     let body = Limited::new(request.into_body(), BODY_BYTES_MAX).collect();
     let body = match tokio::time::timeout(SAYING_MAX, body).await {
         Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) => return invalid(error.to_string()),
-        Err(_) => return invalid(format!("it was not there within {} s", SAYING_MAX.as_secs())),
+        Ok(Err(error)) => return Err(invalid(error.to_string())),
+        Err(_) => return Err(invalid(format!("it was not there within {} s", SAYING_MAX.as_secs()))),
     };
-    let request: Request = match serde_json::from_slice(&body) {
-        Ok(request) => request,
-        Err(error) => return invalid(error.to_string()),
-    };
+    Ok((serde_json::from_slice(&body).map_err(|error| invalid(error.to_string()))?, caller))
+}
+
+async fn perform(request: Request, caller: Caller, control: Arc<Control>, stop: Arc<Stop>) -> Response {
     if request == Request::Stop {
         let asked = control.clone();
         if !tokio::task::spawn_blocking(move || asked.end()).await.unwrap_or(true) {

@@ -69,6 +69,8 @@ pub enum Verb {
         #[arg(long_help = "pool name")]
         pool: String,
     },
+    /// Show which pools lack features that new ones have, or enable these.
+    Upgrade(crate::upgrade::Upgrade),
     /// Verify every block, and repair what redundancy allows.
     Scrub(Scrub),
     /// Begin the resilver that runs again, with everything that devices lack.

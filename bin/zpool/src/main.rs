@@ -19,6 +19,7 @@ mod scripts;
 mod spec;
 mod status;
 mod sweeps;
+mod upgrade;
 mod vdev_get;
 mod vdevs;
 mod wait;
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
 
 /// Verbs and options that `zpool` of OpenZFS 2.3 has besides.
 const LACKING: Lacking = Lacking {
-    verbs: &["checkpoint", "prefetch", "split", "upgrade", "ddtprune", "freeze"],
+    verbs: &["checkpoint", "prefetch", "split", "ddtprune", "freeze"],
     options: &[
         ("import", &["E", "l", "m", "T", "V", "X", "-rewind-to-checkpoint"]),
         ("clear", &["n", "F", "-power"]),
@@ -55,6 +56,7 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::Status(arguments) => status::run(&client, &arguments),
         Verb::Get(arguments) => get::run(&client, &arguments),
         Verb::Set { assignment, pool, vdev } => set(&client, &assignment, (pool, vdev)),
+        Verb::Upgrade(arguments) => upgrade::run(&client, &arguments),
         Verb::Reguid { guid, pool } => {
             let guid = guid.map(|word| guid_number(&word)).transpose()?;
             Ok(done(&client, &Request::PoolReguid(PoolReguid { pool, guid }))?)

@@ -50,6 +50,28 @@ fn dump(list: &NvList, indent: usize, out: &mut String) {
     }
 }
 
+/// Appends `list` as a list of lists is printed, `depth` tabs deep (OpenZFS: `nvlist_print`).
+fn print(list: &NvList, depth: usize, out: &mut String) {
+    let tabs = "\t".repeat(depth);
+    let _ = writeln!(out, "{tabs}nvlist version: 0");
+    for (name, value) in list.iter() {
+        let text = match value {
+            Value::Boolean => "1".to_string(),
+            Value::BooleanValue(v) => u8::from(*v).to_string(),
+            Value::Uint64(v) => format!("{v:#x}"),
+            Value::String(v) => v.to_string(),
+            Value::Uint64Array(v) => v.iter().map(|v| format!("{v:#x}")).collect::<Vec<_>>().join(" "),
+            Value::NvList(v) => {
+                let mut below = "(embedded nvlist)\n".to_string();
+                print(v, depth + 1, &mut below);
+                below + &format!("{tabs}\t(end {name})\n")
+            }
+            other => format!("{other:?}"),
+        };
+        let _ = writeln!(out, "{tabs}\t{name} = {text}");
+    }
+}
+
 fn line(out: &mut String, indent: usize, text: std::fmt::Arguments<'_>) {
     // Writing to a String cannot fail.
     let _ = writeln!(out, "{:indent$}{text}", "");
@@ -66,6 +88,13 @@ impl NvList {
     pub fn dump(&self, indent: usize) -> String {
         let mut out = String::new();
         dump(self, indent, &mut out);
+        out
+    }
+
+    /// The list as OpenZFS's commands print it: `\tname = value` a line, numbers in hexadecimal, below a line with the version.
+    pub fn listing(&self) -> String {
+        let mut out = String::new();
+        print(self, 0, &mut out);
         out
     }
 }

@@ -125,3 +125,12 @@ fn shown_as_zdb_shows() {
         "    version: 5000\n    name: 'tank'\n    vdev_tree:\n        children[0]:\n            id: 0\n    flags[0]: 1\n    flags[1]: 2\n"
     );
 }
+
+#[test]
+fn a_listing_is_what_programs_look_for_in_openzfs_s_output() {
+    let mut list = NvList::new().with("object", 16u64).with("toname", "tank@a").with("in", NvList::new().with("x", vec![1u64, 255]));
+    list.add_boolean("largeblockok");
+    let expected = "nvlist version: 0\n\tobject = 0x10\n\ttoname = tank@a\n\tin = (embedded nvlist)\n\tnvlist version: 0\n\
+                    \t\tx = 0x1 0xff\n\t(end in)\n\n\tlargeblockok = 1\n";
+    assert_eq!(list.listing(), expected);
+}

@@ -13,6 +13,7 @@ mod objects;
 mod pools;
 mod replay;
 mod runner;
+mod streams;
 mod wire;
 
 pub use runner::{Outcome, run};
@@ -46,6 +47,7 @@ pub const TARGETS: &[Target] = &[
     target("space-map", format::space_map, format::space_map_seeds, 50_000),
     target("intent-log", objects::intent_log, objects::intent_log_seeds, 50_000),
     target("log-record", replay::log_record, replay::log_record_seeds, 5_000),
+    target("stream", streams::stream, streams::stream_seeds, 20_000),
     target("checksum", format::checksums, format::record_seeds, 20_000),
     target("decompress", format::decompress, format::decompress_seeds, 20_000),
     target("zap", objects::zap, objects::zap_seeds, 3_000),

@@ -11,10 +11,12 @@ impl Request {
     pub fn for_everyone(&self) -> Option<Request> {
         match self {
             Request::PoolQuery(query) => Some(Request::PoolQuery(crate::PoolQuery { errors: false, ..query.clone() })),
-            Request::PoolIostat(_) | Request::DatasetQuery(_) | Request::Holds(_) => Some(self.clone()),
+            Request::PoolIostat(_) | Request::DatasetQuery(_) | Request::Holds(_) | Request::Allow(_) => Some(self.clone()),
+            Request::FeatureList => Some(self.clone()),
             Request::PoolWait(wait) => {
                 Some(Request::PoolWait(crate::PoolWait { deadline_ms: wait.deadline_ms.min(WAIT_MS_MAX), ..wait.clone() }))
             }
+            Request::PoolUpgrade(upgrade) if upgrade.dry_run => Some(self.clone()),
             Request::Mount(mount) if *mount == crate::MountRequest::default() => Some(self.clone()),
             Request::Direct(query) if !query.targets.iter().any(|target| matches!(target, DirectTarget::File { .. })) => Some(self.clone()),
             // Listed one by one, so that a new request is closed until somebody opens it.
@@ -30,6 +32,7 @@ impl Request {
             | Request::PoolImport(_)
             | Request::PoolSet(_)
             | Request::PoolReguid(_)
+            | Request::PoolUpgrade(_)
             | Request::PoolScrub(_)
             | Request::PoolSweep(_)
             | Request::VdevChange(_)
@@ -58,6 +61,12 @@ impl Request {
             | Request::DatasetClone(_)
             | Request::DatasetPromote(_)
             | Request::DatasetRollback(_)
+            | Request::Project(_)
+            | Request::DatasetWait(_)
+            | Request::Diff(_)
+            | Request::Send(_)
+            | Request::SendPlan(_)
+            | Request::Receive(_)
             | Request::Unmount(_)
             | Request::ProviderList
             | Request::ProviderLoad(_)
@@ -89,6 +98,7 @@ impl Request {
             Request::PoolImportScan(_) => "cannot discover pools".to_string(),
             Request::PoolSet(request) => format!("cannot set property for '{}'", request.pool),
             Request::PoolReguid(request) => format!("cannot reguid '{}'", request.pool),
+            Request::PoolUpgrade(request) => format!("cannot upgrade '{}'", request.pool),
             Request::PoolScrub(request) => format!("cannot scrub {}", request.pool),
             Request::PoolSweep(request) => format!("cannot initialize or trim devices of '{}'", request.pool),
             Request::VdevChange(request) => format!("cannot change {}", request.device),
@@ -115,6 +125,11 @@ impl Request {
             Request::DatasetClone(request) => format!("cannot create '{}'", request.name),
             Request::DatasetPromote(request) => format!("cannot promote '{}'", request.name),
             Request::DatasetRollback(request) => format!("cannot rollback to '{}'", request.name),
+            Request::Project(request) => format!("cannot look at projects of files in '{}'", request.mountpoint),
+            Request::DatasetWait(request) => format!("cannot wait for '{}'", request.name),
+            Request::Diff(_) => "Unable to obtain diffs".to_string(),
+            Request::Send(request) | Request::SendPlan(request) => format!("warning: cannot send '{}'", request.name),
+            Request::Receive(_) => "cannot receive".to_string(),
             Request::Mount(request) => pools("mount", request.name.as_slice()),
             Request::Unmount(request) => pools("unmount", request.target.as_slice()),
             Request::Stop => "cannot stop the daemon".to_string(),
@@ -125,6 +140,8 @@ impl Request {
                 "cannot reach targets".to_string()
             }
             Request::Info
+            | Request::FeatureList
+            | Request::Allow(_)
             | Request::PoolQuery(_)
             | Request::PoolIostat(_)
             | Request::PoolWait(_)
@@ -157,12 +174,15 @@ mod tests {
             Request::Mount(MountRequest { all: true, ..MountRequest::default() }),
             Request::Mount(MountRequest { name: Some("tank".into()), ..MountRequest::default() }),
             Request::Direct(DirectQuery { targets: vec![file] }),
+            Request::PoolUpgrade(PoolUpgrade { pool: "tank".into(), dry_run: false }),
             Request::PoolHistory(PoolHistory::default()),
             Request::PoolEvents(PoolEvents::default()),
             Request::PoolImportScan(ImportSearch::default()),
             Request::Hold(SnapshotHold::default()),
             Request::Release(SnapshotHold::default()),
             Request::Bookmark(BookmarkCreate::default()),
+            Request::Diff(DiffQuery::default()),
+            Request::Project(ProjectRequest::default()),
             Request::ProviderList,
             Request::IscsiList,
             Request::NbdList,

@@ -105,6 +105,16 @@ pub struct OwnerReport {
     pub objects_quota: Option<u64>,
 }
 
+/// `zfs wait`: waits until no file without a name is left to be deleted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DatasetWait {
+    /// Name of the file system.
+    pub name: String,
+    /// Milliseconds after which the answer comes in any case.
+    pub deadline_ms: u64,
+}
+
 /// `zfs set`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -128,6 +138,9 @@ pub struct DatasetInherit {
     pub property: String,
     /// `-r`: datasets below too.
     pub recursive: bool,
+    /// `-S`: go back to the received value, if there is one.
+    #[serde(default)]
+    pub received: bool,
 }
 
 /// `zfs snapshot`.
@@ -195,6 +208,50 @@ pub struct DatasetRollback {
     pub clones: bool,
     /// `-f`: unmount by force.
     pub force: bool,
+}
+
+/// Part of the sent name that is kept below the name that a stream is received at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum SentName {
+    /// Names below the dataset that was sent.
+    #[default]
+    Below,
+    /// `-d`: all but the pool.
+    WithoutPool,
+    /// `-e`: the last component.
+    Last,
+}
+
+/// `zfs receive`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DatasetReceive {
+    /// Name of a dataset or snapshot.
+    pub target: String,
+    /// `-d`, `-e`.
+    pub sent_name: SentName,
+    /// `-o`: properties to set.
+    pub properties: BTreeMap<String, String>,
+    /// `-x`: properties that are not taken from the stream.
+    pub excluded: Vec<String>,
+    /// `-o origin=SNAPSHOT`: what a full stream becomes a clone of.
+    pub origin: Option<String>,
+    /// `-F`: take back what changed since the snapshot that the stream goes on from; of a package destroy what it lacks.
+    pub force: bool,
+    /// `-M`: unmount by force.
+    pub force_unmount: bool,
+    /// `-s`: keep what came when the stream is interrupted.
+    pub resumable: bool,
+    /// `-u`: do not mount.
+    pub no_mount: bool,
+    /// `-n`: only look, and say what would be received.
+    pub dry_run: bool,
+    /// `-v`: say what is received.
+    pub verbose: bool,
+    /// `-A`: destroy what an interrupted receive left, and read no stream.
+    pub abort: bool,
 }
 
 /// `zfs mount`.

@@ -5,7 +5,9 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod allow;
 mod dataset;
+mod diff;
 mod direct;
 mod error;
 mod events;
@@ -16,17 +18,22 @@ mod nbd;
 #[cfg(test)]
 mod openapi;
 mod pool;
+mod project;
 mod property;
 mod provider;
 mod reference;
 mod remark;
+mod send;
 mod shown;
 mod spec;
 mod state_dir;
 mod sweep;
+mod upgrade;
 mod vdev;
 
+pub use allow::*;
 pub use dataset::*;
+pub use diff::*;
 pub use direct::*;
 pub use error::{ErrorKind, Failure, WITHOUT_EFFECT, os_error};
 pub use events::*;
@@ -35,14 +42,17 @@ pub use iscsi::*;
 pub use names::{Named, name_objection, new_pool_name_objection, pool_name_objection};
 pub use nbd::*;
 pub use pool::*;
+pub use project::*;
 pub use property::{Property, Source, Value};
 pub use provider::*;
 pub use reference::*;
 pub use remark::Remark;
+pub use send::*;
 pub use shown::{shown, shown_lines};
 pub use spec::*;
 pub use state_dir::{Interlude, StateDir, StateDirError, distrusted};
 pub use sweep::*;
+pub use upgrade::*;
 pub use vdev::*;
 
 use serde::{Deserialize, Serialize};
@@ -78,6 +88,10 @@ pub enum Request {
     PoolSet(PoolSet),
     /// `zpool reguid`.
     PoolReguid(PoolReguid),
+    /// `zpool upgrade`; answers [`Response::Upgraded`] (also for a dry run).
+    PoolUpgrade(PoolUpgrade),
+    /// `zpool upgrade -v`; answers [`Response::Features`].
+    FeatureList,
     /// `zpool scrub`.
     PoolScrub(PoolScrub),
     /// `zpool initialize`, `zpool trim`; answers [`Response::Swept`].
@@ -145,6 +159,20 @@ pub enum Request {
     DatasetPromote(DatasetPromote),
     /// `zfs rollback`.
     DatasetRollback(DatasetRollback),
+    /// `zfs allow` of a dataset; answers [`Response::Allowed`], the dataset's own permissions first.
+    Allow(AllowQuery),
+    /// `zfs wait`; answers [`Response::Busy`] with what still goes on at the deadline.
+    DatasetWait(DatasetWait),
+    /// `zfs project`; answers [`Response::Projects`], for each file.
+    Project(ProjectRequest),
+    /// `zfs diff`; answers [`Response::Diff`].
+    Diff(DiffQuery),
+    /// `zfs send`; answers with frames of a stream, or [`Response::Failed`].
+    Send(SendRequest),
+    /// `zfs send -nv`: what would be sent; answers [`Response::SendPlan`].
+    SendPlan(SendRequest),
+    /// `zfs receive`; the stream is read from the descriptor that comes with the request.
+    Receive(DatasetReceive),
     /// `zfs mount`; answers [`Response::Mounts`] when nothing is named.
     Mount(MountRequest),
     /// `zfs unmount`.
@@ -182,9 +210,15 @@ impl Request {
                 | Request::PoolWait(_)
                 | Request::PoolEvents(_)
                 | Request::InjectList
+                | Request::FeatureList
                 | Request::DatasetQuery(_)
                 | Request::Userspace(_)
                 | Request::Holds(_)
+                | Request::Diff(_)
+                | Request::Allow(_)
+                | Request::DatasetWait(_)
+                | Request::Send(_)
+                | Request::SendPlan(_)
                 | Request::Direct(_)
                 | Request::ProviderList
                 | Request::IscsiList
@@ -247,10 +281,22 @@ pub enum Response {
         /// Bytes that would be reclaimed.
         reclaim_bytes: u64,
     },
+    /// Features of a pool that were enabled, or are not.
+    Upgraded(PoolUpgradeReport),
+    /// Features that pools made by this program have.
+    Features(Vec<FeatureReport>),
     /// Use and limits of users, groups and projects.
     Owners(Vec<OwnerReport>),
     /// Holds on snapshots.
     Holds(Vec<HoldsReport>),
+    /// Permissions that were delegated at a dataset and above it.
+    Allowed(Vec<AllowReport>),
+    /// Projects of files, in the order of the request.
+    Projects(Vec<ProjectReport>),
+    /// Differences between two states of a file system.
+    Diff(DiffReport),
+    /// Plan of what would be sent.
+    SendPlan(SendPlan),
     /// Mounted file systems.
     Mounts(Vec<MountReport>),
     /// Counts of direct I/O.
@@ -289,4 +335,7 @@ pub struct DaemonInfo {
     /// Path of the program; empty when it is not known.
     #[serde(default)]
     pub program: String,
+    /// Sentences about ports at which it is to serve and cannot yet: which service, where, and the reason.
+    #[serde(default)]
+    pub closed_ports: Vec<String>,
 }

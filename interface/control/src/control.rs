@@ -1,5 +1,6 @@
 //! The daemon's state, and what becomes of a request: its parts do the work, and the control only routes.
 
+use crate::attached::Attached;
 use crate::dataset::datasets::Datasets;
 use crate::device::devices::Devices;
 use crate::device::reserved::Reserved;
@@ -20,8 +21,8 @@ use crate::pool::opening::Opening;
 use crate::pool::reopening::Reopening;
 use crate::pool::vdevs::Vdevs;
 use crate::pool::{OpenPool, Pools, stopping};
-use crate::portal::{NbdDoor, Portal, changes_volumes};
-use crate::requests::{About, about, changed_pool};
+use crate::portal::{NbdDoor, Portal, Ports, changes_volumes};
+use crate::requests::{About, about, changed_pool, changes_pools};
 use crate::settings::Settings;
 use crate::statistics::Statistics;
 use crate::volume::door::Door;
@@ -30,6 +31,7 @@ use crate::watch::rounds::Rounds;
 use crate::watch::watcher::Watcher;
 use control_api::{DaemonInfo, Failure, Remark, Request, Response, StateDir};
 use exec::Exec;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -58,17 +60,20 @@ pub struct Control {
     pub(crate) door: Door,
     pub(crate) portal: Arc<Portal>,
     pub(crate) nbd: NbdDoor,
+    pub(crate) ports: Ports,
     pub(crate) watcher: Arc<Watcher>,
     pub(crate) rounds: Arc<Rounds>,
 }
 
-/// Sender of a request, for the pool's history.
+/// Sender of a request, for the pool's history, and what it sent along.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
     /// Command line of the sender.
     pub command: Option<String>,
     /// User id of the sender.
     pub uid: u32,
+    /// Descriptor that came with the request.
+    pub attached: Option<Attached>,
 }
 
 impl std::fmt::Debug for Control {
@@ -168,6 +173,7 @@ impl Control {
             door: Door::new(&exec, &state, &pools, &settings.direct),
             portal: Portal::new(&exec, &state, (&pools, &opening), &settings.direct),
             nbd: NbdDoor::new(&exec, &state, &pools, &settings.direct),
+            ports: Ports::default(),
             watcher: Arc::default(),
             rounds: Arc::new(Rounds {
                 exec: exec.clone(),
@@ -223,12 +229,30 @@ impl Control {
         self.portal.serve(listener)
     }
 
-    /// Serves volumes to clients of NBD that connect from now on, at the socket in the state directory, and at a port if there is one.
+    /// Serves volumes to clients of NBD that connect from now on at the socket in the state directory.
     ///
     /// # Errors
     /// Those of the system.
-    pub fn serve_nbd(&self, port: Option<std::net::TcpListener>) -> std::io::Result<()> {
-        self.nbd.serve(port)
+    pub fn serve_nbd(&self) -> std::io::Result<()> {
+        self.nbd.serve()
+    }
+
+    /// Serves volumes to clients of NBD that connect from now on at a port, too; after [`Control::serve_nbd`].
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn serve_nbd_at(&self, port: std::net::TcpListener) -> std::io::Result<()> {
+        self.nbd.serve_at(port)
+    }
+
+    /// Notes that the port of a service could not be opened, and is tried again: whoever asks is told.
+    pub fn port_closed(&self, service: &'static str, address: SocketAddr, error: &std::io::Error) {
+        self.ports.closed(&self.events, (service, address), error);
+    }
+
+    /// Notes that the port of a service is open.
+    pub fn port_opened(&self, service: &'static str, address: SocketAddr) {
+        self.ports.opened(&self.events, (service, address));
     }
 
     /// Returns the metrics of the daemon in OpenMetrics text.
@@ -256,7 +280,8 @@ impl Control {
         if before {
             self.log(pool, caller);
         }
-        let performed = self.refuse_suspended(request).and_then(|()| self.perform(request));
+        let performed =
+            self.refuse_suspended(request).and_then(|()| self.perform(request, caller)).map(|response| self.warned(request, response));
         if request.changes() {
             self.returning.note_mounts();
             self.handing.hold();
@@ -279,6 +304,14 @@ impl Control {
                 Response::Failed(failure)
             }
         }
+    }
+
+    /// Answer with a warning where what was done could not be written down for the next daemon.
+    fn warned(&self, request: &Request, mut response: Response) -> Response {
+        if let (Response::Done { remarks }, true) = (&mut response, changes_pools(request)) {
+            remarks.extend(self.file.warning());
+        }
+        response
     }
 
     fn log(&self, pool: Option<&str>, caller: &Caller) {
@@ -337,6 +370,7 @@ impl Control {
             pools: self.pools.names(),
             is_opening: self.opening.is_running(),
             program: std::env::current_exe().map_or_else(|_| String::new(), |path| path.to_string_lossy().into_owned()),
+            closed_ports: self.ports.sentences(),
         }
     }
 

@@ -57,8 +57,8 @@ pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
     };
     let failure = Failure::new(kind, what, error.to_string());
     match error {
-        PoolError::InUse { .. } => failure.advise("The pool can be imported, use 'zpool import -f' to import the pool."),
-        PoolError::Active { .. } => failure.advise("Export the pool on the other system, then run 'zpool import'."),
+        PoolError::InUse { .. } => failure.advise(USED_ELSEWHERE),
+        PoolError::Active { .. } => failure.advise(ACTIVE_ELSEWHERE),
         PoolError::Unclaimed => failure.advise("Clear the device errors, then run 'zpool import'."),
         PoolError::NoHostid => failure.advise(GIVE_HOSTID[1]),
         PoolError::ActiveElsewhere => {
@@ -84,6 +84,16 @@ pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
         PoolError::NotFound => failure.advise("'zpool import -d DIR' lists what is found in a directory"),
         _ => failure,
     }
+}
+
+/// Advice about a pool that another system used last, in OpenZFS's words.
+const USED_ELSEWHERE: &str = "The pool can be imported, use 'zpool import -f' to import the pool.";
+/// Advice about a pool that another system has open, in OpenZFS's words.
+const ACTIVE_ELSEWHERE: &str = "Export the pool on the other system, then run 'zpool import'.";
+
+/// True for the failure of a pool that is another system's, as far as its labels say.
+pub(crate) fn is_elsewhere(failure: &Failure) -> bool {
+    matches!(failure.next.as_deref(), Some(USED_ELSEWHERE | ACTIVE_ELSEWHERE))
 }
 
 /// Beginning of the advice about a pool whose log devices are missing.

@@ -4,6 +4,7 @@
 //! they are looked up.
 #![forbid(unsafe_code)]
 
+mod attached;
 mod control;
 mod dataset;
 mod device;
@@ -22,5 +23,7 @@ mod statistics;
 mod volume;
 mod watch;
 
+pub use attached::Attached;
 pub use control::{Caller, Control};
+pub use dataset::sending::{Outgoing, Outlet};
 pub use mount::keeping::{Heirloom, Heritage, Keeper};

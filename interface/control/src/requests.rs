@@ -7,6 +7,18 @@ pub(crate) fn done() -> Response {
     Response::Done { remarks: Vec::new() }
 }
 
+/// True for requests that change which pools the next daemon is to open, or where it finds them.
+pub(crate) fn changes_pools(request: &Request) -> bool {
+    match request {
+        Request::PoolCreate(request) => !request.dry_run,
+        Request::PoolAdd(request) => !request.dry_run,
+        Request::VdevRemove(request) => !request.dry_run,
+        Request::PoolImport(request) => !request.dry_run,
+        Request::PoolDestroy(_) | Request::PoolExport(_) | Request::PoolReguid(_) | Request::VdevChange(_) => true,
+        _ => false,
+    }
+}
+
 /// Name of the pool that a request changes, for its history.
 pub(crate) fn changed_pool(request: &Request) -> Option<&str> {
     let name = match request {
@@ -15,6 +27,7 @@ pub(crate) fn changed_pool(request: &Request) -> Option<&str> {
         Request::PoolImport(request) => request.new_name.as_ref().or(request.pool.as_ref())?,
         Request::PoolSet(request) => &request.pool,
         Request::PoolReguid(request) => &request.pool,
+        Request::PoolUpgrade(request) if !request.dry_run => &request.pool,
         Request::PoolScrub(request) => &request.pool,
         Request::PoolSweep(request) => &request.pool,
         Request::VdevChange(request) => &request.pool,
@@ -32,6 +45,7 @@ pub(crate) fn changed_pool(request: &Request) -> Option<&str> {
         Request::DatasetClone(request) => &request.name,
         Request::DatasetPromote(request) => &request.name,
         Request::DatasetRollback(request) => &request.name,
+        Request::Receive(request) if !request.dry_run => &request.target,
         _ => return None,
     };
     name.split(['/', '@', '#']).next()
@@ -59,6 +73,7 @@ pub(crate) fn about(request: &Request) -> About<'_> {
         Request::Info | Request::Stop | Request::Upgrade(_) | Request::PoolEvents(_) | Request::InjectList | Request::ProviderLoad(_) => {
             return About::Nothing;
         }
+        Request::FeatureList => return About::Nothing,
         Request::IscsiList | Request::IscsiAllow(_) | Request::IscsiDeny(_) | Request::IscsiChap(_) | Request::NbdList => {
             return About::Nothing;
         }
@@ -77,6 +92,11 @@ pub(crate) fn about(request: &Request) -> About<'_> {
         Request::DatasetQuery(query) if !all(&query.names) => &query.names,
         Request::Userspace(query) => std::slice::from_ref(&query.name),
         Request::Holds(query) => std::slice::from_ref(&query.name),
+        Request::Allow(query) => std::slice::from_ref(&query.name),
+        Request::DatasetWait(query) => std::slice::from_ref(&query.name),
+        Request::Diff(query) => return About::Pools(vec![pool_of(query.full_name())]),
+        Request::PoolUpgrade(query) => std::slice::from_ref(&query.pool),
+        Request::Send(request) | Request::SendPlan(request) if request.token.is_none() => std::slice::from_ref(&request.name),
         Request::PoolWait(query) => std::slice::from_ref(&query.pool),
         other => match changed_pool(other) {
             Some(name) => return About::Pools(vec![name]),

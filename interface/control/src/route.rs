@@ -1,35 +1,33 @@
 //! Which of the daemon's parts does what a request asks for.
 
-use crate::control::Control;
-use crate::dataset::{effects, listing, owners, references};
+use crate::control::{Caller, Control};
+use crate::dataset::sending::{self, Outgoing};
+use crate::dataset::{allow, diff, effects, listing, owners, projects, receiving, references, waiting};
 use crate::device::labels;
-use crate::pool::{create, import, lifecycle, properties, queries, reguid, scrub, sweeps};
+use crate::pool::{create, import, lifecycle, properties, queries, reguid, scrub, sweeps, upgrade};
 use crate::report::direct;
 use crate::requests::done;
 use control_api::{
-    DatasetCreate, DatasetSet, Failure, InjectAdd, PoolClear, PoolSet, ProviderLoad, ProviderReport, ProviderUnload, Request, Response,
+    DatasetClone, DatasetCreate, DatasetSet, Failure, InjectAdd, PoolClear, PoolCreate, PoolImport, PoolSet, ProviderLoad, ProviderReport,
+    ProviderUnload, Request, Response, SendRequest,
 };
 
 impl Control {
-    pub(crate) fn perform(&self, request: &Request) -> Result<Response, Failure> {
+    pub(crate) fn perform(&self, request: &Request, caller: &Caller) -> Result<Response, Failure> {
         match request {
             Request::Info => Ok(Response::Info(self.info())),
-            // The daemon's main loop does what these are about.
-            Request::Stop | Request::Upgrade(_) => Ok(done()),
-            Request::PoolCreate(request) => {
-                let what = || format!("cannot create '{}'", request.pool);
-                effects::around(what, effects::of_creation(request), || create::create(&self.intake, request))
-            }
+            // The daemon's main loop does what these are about; streams: see [`Control::send`].
+            Request::Stop | Request::Upgrade(_) | Request::Send(_) => Ok(done()),
+            Request::PoolCreate(request) => self.create_pool(request),
             Request::PoolDestroy(target) => self.closer.destroy(target),
             Request::PoolExport(target) => self.closer.export(target),
             Request::PoolImportScan(search) => import::scan(&self.intake, search),
-            Request::PoolImport(request) => {
-                let what = || request.pool.as_ref().map_or_else(|| "cannot import".to_string(), |word| format!("cannot import '{word}'"));
-                effects::around(what, effects::of_pool(&request.properties), || import::import(&self.intake, request))
-            }
+            Request::PoolImport(request) => self.import_pool(request),
             Request::PoolQuery(query) => queries::query(&self.pools, query),
             Request::PoolSet(request) => self.set_pool(request),
             Request::PoolReguid(request) => reguid::reguid(&self.pools, &self.file, request),
+            Request::PoolUpgrade(request) => upgrade::upgrade(&self.pools, request),
+            Request::FeatureList => Ok(upgrade::features()),
             Request::PoolScrub(request) => scrub::scrub(&self.devices, request),
             Request::PoolSweep(request) => sweeps::sweep(&self.pools, request),
             Request::VdevChange(request) => self.vdevs.change(request),
@@ -59,12 +57,15 @@ impl Control {
             Request::Release(request) => references::release(&self.pools, request),
             Request::Holds(query) => references::holds(&self.pools, query),
             Request::Bookmark(request) => references::bookmark(&self.pools, request),
-            Request::DatasetClone(request) => {
-                let what = || format!("cannot create '{}'", request.name);
-                effects::around(what, effects::of_dataset(&request.properties), || self.datasets.clone_snapshot(request))
-            }
+            Request::DatasetClone(request) => self.clone_dataset(request),
             Request::DatasetPromote(request) => self.datasets.promote(request),
             Request::DatasetRollback(request) => self.datasets.roll_back(request),
+            Request::Allow(query) => allow::allowed(&self.pools, query),
+            Request::DatasetWait(request) => waiting::wait(&self.exec, &self.pools, request),
+            Request::Project(request) => projects::projects(&self.pools, request),
+            Request::Diff(query) => diff::diff(&self.pools, query),
+            Request::SendPlan(request) => sending::plan(&self.pools, request),
+            Request::Receive(request) => receiving::receive(&self.datasets, request, caller.attached.as_ref()),
             Request::Mount(request) => self.mounter.mount(request),
             Request::Unmount(request) => self.unmounter.unmount(request),
             Request::Direct(query) => direct::query(&self.pools, query),
@@ -77,6 +78,33 @@ impl Control {
             Request::IscsiChap(request) => self.portal.chap(request),
             Request::NbdList => Ok(self.nbd.report()),
         }
+    }
+
+    /// Makes a pool.
+    fn create_pool(&self, request: &PoolCreate) -> Result<Response, Failure> {
+        let what = || format!("cannot create '{}'", request.pool);
+        effects::around(what, effects::of_creation(request), || create::create(&self.intake, request))
+    }
+
+    /// Imports pools.
+    fn import_pool(&self, request: &PoolImport) -> Result<Response, Failure> {
+        let what = || request.pool.as_ref().map_or_else(|| "cannot import".to_string(), |word| format!("cannot import '{word}'"));
+        effects::around(what, effects::of_pool(&request.properties), || import::import(&self.intake, request))
+    }
+
+    /// Makes a clone of a snapshot.
+    fn clone_dataset(&self, request: &DatasetClone) -> Result<Response, Failure> {
+        let what = || format!("cannot create '{}'", request.name);
+        effects::around(what, effects::of_dataset(&request.properties), || self.datasets.clone_snapshot(request))
+    }
+
+    /// Makes ready what `zfs send` asked for; [`Outgoing::run`] then waits for whoever takes it.
+    ///
+    /// # Errors
+    /// What cannot be sent, and why.
+    pub fn send(&self, request: &SendRequest) -> Result<Outgoing, Failure> {
+        self.opening.await_pools(&self.exec, &Request::Send(request.clone()))?;
+        sending::prepare(&self.pools, request)
     }
 
     /// Sets a property of a pool.

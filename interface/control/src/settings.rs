@@ -107,6 +107,7 @@ impl Settings {
         zpl::set_unlink_suspended(get("zfs_unlink_suspend_progress") != 0);
         zpl::set_admin_snapshot(get("zfs_admin_snapshot") != 0);
         zpl::set_xattr_compat(get("zfs_xattr_compat") != 0);
+        zpl::set_cloning(get("zfs_bclone_enabled") != 0, get("zfs_bclone_wait_dirty") != 0);
         zpl::set_reports_holes(get("zfs_dmu_offset_next_sync") != 0);
         dsl::names::set_max_dataset_nesting(shift("zfs_max_dataset_nesting"));
         if let Some(log) = kstat::DebugLog::get() {

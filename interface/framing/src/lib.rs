@@ -41,10 +41,11 @@ impl Incoming {
             self.stage.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        let (rest, behind): (&mut [u8], usize) = match &mut self.payload {
-            Some(payload) if payload.part.len() >= STAGE_BYTES => (&mut payload.part[payload.filled..], BEHIND_LARGE_BYTES),
-            Some(payload) => (&mut payload.part[payload.filled..], STAGE_BYTES),
-            None => (&mut [], STAGE_BYTES),
+        let is_large = self.payload.as_ref().is_some_and(|payload| payload.part.len() >= STAGE_BYTES);
+        let behind = if is_large { BEHIND_LARGE_BYTES } else { STAGE_BYTES };
+        let rest: &mut [u8] = match &mut self.payload {
+            Some(payload) => &mut payload.part[payload.filled..],
+            None => &mut [],
         };
         let last = self.stage.len().min(self.end + behind);
         [IoSliceMut::new(rest), IoSliceMut::new(&mut self.stage[self.end..last])]

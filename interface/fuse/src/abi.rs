@@ -89,6 +89,10 @@ InitOut, 64 { major: u32, minor: u32, max_readahead: u32, flags: u32, max_backgr
     time_gran: u32, max_pages: u16, map_alignment: u16, flags2: u32, max_stack_depth: u32, request_timeout: u16, unused: [u16; 11] });
 wire!(/// FALLOCATE.
 FallocateIn, 32 { fh: u64, offset: u64, length: u64, mode: u32, padding: u32 });
+wire!(/// COPY_FILE_RANGE and COPY_FILE_RANGE_64.
+CopyIn, 56 { fh_in: u64, off_in: u64, nodeid_out: u64, fh_out: u64, off_out: u64, length: u64, flags: u64 });
+wire!(/// Reply to COPY_FILE_RANGE_64.
+CopyOut, 8 { bytes_copied: u64 });
 wire!(/// LSEEK.
 LseekIn, 24 { fh: u64, offset: u64, whence: u32, padding: u32 });
 wire!(/// Reply to LSEEK.
@@ -191,9 +195,11 @@ pub mod op {
     pub const READDIRPLUS: u32 = 44;
     pub const RENAME2: u32 = 45;
     pub const LSEEK: u32 = 46;
+    pub const COPY_FILE_RANGE: u32 = 47;
     pub const SYNCFS: u32 = 50;
     pub const TMPFILE: u32 = 51;
     pub const STATX: u32 = 52;
+    pub const COPY_FILE_RANGE_64: u32 = 53;
 }
 
 /// Bits of INIT for capabilities (`flags` is the low half, `flags2` the high half).

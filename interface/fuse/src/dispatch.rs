@@ -6,7 +6,9 @@
 
 use crate::abi::{self, op};
 use crate::encode::{self, Listing, attr_out, entry_out, open_out};
-use crate::handler::{Caller, FallocateRequest, FileHandle, Handler, NewNode, NodeId, ReadRequest, RenameRequest, SeekRequest, SetAttr};
+use crate::handler::{
+    Caller, CopyRequest, FallocateRequest, FileHandle, Handler, NewNode, NodeId, ReadRequest, RenameRequest, SeekRequest, SetAttr,
+};
 use crate::handler::{SetTime, SetXattr, Timestamp, WriteRequest};
 use crate::{Errno, Reply};
 use abd::Abd;
@@ -130,12 +132,14 @@ const TABLE: &[(u32, Serve)] = &[
     (op::FALLOCATE, fallocate),
     (op::READDIRPLUS, readdirplus),
     (op::RENAME2, rename2),
+    (op::COPY_FILE_RANGE, copy_file_range),
     (op::TMPFILE, tmpfile),
     (op::STATX, statx),
+    (op::COPY_FILE_RANGE_64, copy_file_range_64),
 ];
 
 /// Number of opcodes up to the largest of [`TABLE`], 0 included.
-const OPCODES: usize = op::STATX as usize + 1;
+const OPCODES: usize = op::COPY_FILE_RANGE_64 as usize + 1;
 
 /// Functions of [`TABLE`], by opcode.
 static BY_OPCODE: [Option<Serve>; OPCODES] = {
@@ -368,6 +372,30 @@ fn fallocate(call: &mut Call<'_>) -> Reply<Output> {
     let handle = FileHandle(input.fh);
     let wanted = FallocateRequest { node: call.node, handle, offset: input.offset, length: input.length, mode: input.mode };
     done(call.handler.fallocate(&call.caller, &wanted))
+}
+
+fn copied(call: &mut Call<'_>, most: u64) -> Reply<u64> {
+    let input: abi::CopyIn = call.take()?;
+    let request = CopyRequest {
+        from: call.node,
+        from_offset: input.off_in,
+        to: NodeId(input.nodeid_out),
+        to_offset: input.off_out,
+        length: input.length.min(most),
+        flags: input.flags,
+    };
+    call.handler.copy(&call.caller, &request)
+}
+
+/// Older request, whose reply has no room for more.
+fn copy_file_range(call: &mut Call<'_>) -> Reply<Output> {
+    let size = copied(call, i32::MAX as u64)? as u32;
+    call.put(&abi::WriteOut { size, padding: 0 })
+}
+
+fn copy_file_range_64(call: &mut Call<'_>) -> Reply<Output> {
+    let bytes_copied = copied(call, u64::MAX)?;
+    call.put(&abi::CopyOut { bytes_copied })
 }
 
 // ---- directories ----

@@ -244,6 +244,23 @@ pub struct FallocateRequest {
     pub mode: u32,
 }
 
+/// Request of copy_file_range(2), between files of one mount.
+#[derive(Clone, Copy, Debug)]
+pub struct CopyRequest {
+    /// Node that is copied from.
+    pub from: NodeId,
+    /// Offset of the first byte there.
+    pub from_offset: u64,
+    /// Node that is copied to.
+    pub to: NodeId,
+    /// Offset of the first byte there.
+    pub to_offset: u64,
+    /// Number of bytes.
+    pub length: u64,
+    /// Flags of the call; none are known.
+    pub flags: u64,
+}
+
 /// Request of SEEK_HOLE or SEEK_DATA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeekRequest {
@@ -447,6 +464,11 @@ pub trait Handler: Send + Sync + 'static {
     /// Allocates, punches or zeroes a range.
     fn fallocate(&self, caller: &Caller, request: &FallocateRequest) -> Reply<()> {
         Err(Errno::EOPNOTSUPP)
+    }
+    /// Copies a range between files, or a part of it from its start; returns the bytes copied, 0 at the end of the source. With EOPNOTSUPP the kernel
+    /// copies by reading and writing, with ENOSYS from then on without asking; other errors are the program's.
+    fn copy(&self, caller: &Caller, request: &CopyRequest) -> Reply<u64> {
+        Err(Errno::ENOSYS)
     }
     /// Answers SEEK_HOLE and SEEK_DATA: the offset in bytes.
     fn lseek(&self, caller: &Caller, request: &SeekRequest) -> Reply<u64> {

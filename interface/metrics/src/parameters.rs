@@ -93,7 +93,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 117] = [
+pub const PARAMETERS: [Parameter; 120] = [
     new(
         "metaslab_force_ganging",
         (16 << 20) + 1,
@@ -143,6 +143,14 @@ pub const PARAMETERS: [Parameter; 117] = [
         "bytes of memory that are kept free: with less, caches shrink; 0 is 1/32 of the memory, 16 MiB to 1 GiB",
     ),
     new("zfs_async_block_max_blocks", 100_000, (1, u64::MAX), When::Now, "blocks of destroyed datasets that are freed in a txg"),
+    new("zfs_bclone_enabled", 1, BIT, When::Now, "0: files that are copied from now on share no blocks"),
+    new(
+        "zfs_bclone_wait_dirty",
+        0,
+        BIT,
+        When::Now,
+        "1: who copies a file with changes that are not synced waits for them, to share its blocks",
+    ),
     new("zfs_checksum_events_per_second", 20, U32, When::Now, "checksum events per device and second"),
     new("zfs_compressed_arc_enabled", 1, BIT, When::Now, "0 keeps blocks that are read from now on decompressed only"),
     new("zfs_dbgmsg_enable", 1, BIT, When::Now, "keep messages for zfs/dbgmsg"),

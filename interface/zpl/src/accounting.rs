@@ -40,8 +40,8 @@ impl Accounting {
         Accounting { objects, projects, unsettled: Mutex::default() }
     }
 
-    /// Installs the hook that continues what the object set's flags say is counted.
-    pub(crate) fn install(objset: &Objset) {
+    /// Installs the hook that continues what the object set's flags say is counted, of a file system that is mounted or received into.
+    pub fn install(objset: &Objset) {
         let flags = objset.flags();
         if flags & objset_flags::USERACCOUNTING_COMPLETE != 0 {
             let has = |flag: u64| flags & flag != 0;

@@ -36,7 +36,8 @@ pub struct Listed<'a> {
 /// First cookie of an entry; those below are `.`, `..` and `.zfs`, and 0 starts the listing.
 pub(crate) const COOKIE_FIRST: u64 = 3;
 
-fn dirent(value: u64) -> Dirent {
+/// Object and type that an entry's value stands for.
+pub(crate) fn dirent(value: u64) -> Dirent {
     Dirent { object: ObjectId(value & OBJECT_MASK), kind: (value >> 60) as u8 }
 }
 

@@ -40,6 +40,9 @@ const DOS: u64 = flag::IMMUTABLE
 const FSXATTR_BYTES: usize = 28;
 const PROJECT_AT: usize = 12;
 
+/// Flag of a directory whose new files get its project, as stored (OpenZFS: `ZFS_PROJINHERIT`).
+pub const PROJECT_INHERIT: u64 = flag::PROJINHERIT;
+
 /// Flags to set and to clear, as stored, and a new project.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlagChange {
@@ -123,8 +126,9 @@ pub(crate) fn check_caller(caller: &Caller, fields: &Fields, change: FlagChange)
 }
 
 impl Attributes {
-    /// Sets and clears flags and changes the project (OpenZFS: `zfs_setattr` with `xvattr_t`). EPERM for the mark of a reparse point; without
-    /// project numbers, or for what is neither file nor directory, neither they nor the flag that inherits them are supported.
+    /// Sets and clears flags and changes the project (OpenZFS: `zfs_setattr` with `xvattr_t`). EPERM for the mark of a reparse point; where the pool
+    /// counts no projects, and for what is neither file nor directory, neither they nor the flag that inherits them are supported. An older node
+    /// gets its number with its first project or with that flag.
     pub(crate) fn change_flags(&self, node: &Node, change: FlagChange) -> Result<(), ZplError> {
         self.store().check_writable()?;
         let fields = node.fields();
@@ -132,15 +136,22 @@ impl Attributes {
         if differs & flag::REPARSE != 0 {
             return Err(ZplError::NotPermitted);
         }
-        let has_project = fields.flags & flag::PROJID != 0 && matches!(fields.mode & S_IFMT, S_IFREG | S_IFDIR);
-        if (differs & flag::PROJINHERIT != 0 || change.project.is_some()) && !has_project {
+        let is_of_projects = differs & flag::PROJINHERIT != 0 || change.project.is_some();
+        let counts_projects = self.store().settings().project_quota && matches!(fields.mode & S_IFMT, S_IFREG | S_IFDIR);
+        if is_of_projects && !counts_projects {
             return Err(ZplError::NotSupported);
         }
+        let is_old = is_of_projects && fields.flags & flag::PROJID == 0;
+        let change = if is_old { FlagChange { project: Some(change.project.unwrap_or(0)), ..change } } else { change };
         if change.project.is_some() {
             self.store().limits.check(&Owner { project: change.project, ..Owner::default() }, true)?;
             self.move_attributes(&fields, change)?;
         }
         let tx = self.store().room.assign(TX_NAMES)?;
+        if let (true, Some(project)) = (is_old, change.project) {
+            let sa = &self.store().sa;
+            node.edit(sa, &tx, |state| state.give_project(sa, &node.dnode, project, &tx))?;
+        }
         let now = self.store().now();
         let apply = |fields: &mut Fields| {
             let differing = change.differing(fields);

@@ -22,8 +22,8 @@ use crate::znode::clear_suid;
 use crate::{NewNode, Place, RenameMode, Settings, Snapdir, Time, Zfs, ZplError};
 use abd::Abd;
 use fuse::{
-    Answer, Caller, DirEntry, DirSink, Entry, Errno, FallocateRequest, FileAttr, FileHandle, Handler, Lasting, NodeId, Notifier, Opened,
-    ReadRequest, RenameRequest, Reply, SeekRequest, SetAttr, SetXattr, Statfs, Timestamp, WriteRequest,
+    Answer, Caller, CopyRequest, DirEntry, DirSink, Entry, Errno, FallocateRequest, FileAttr, FileHandle, Handler, Lasting, NodeId,
+    Notifier, Opened, ReadRequest, RenameRequest, Reply, SeekRequest, SetAttr, SetXattr, Statfs, Timestamp, WriteRequest,
 };
 use ondisk::ObjectId;
 use std::ops::Range;
@@ -162,6 +162,14 @@ impl ZplFuse {
     pub fn changed_beneath(&self, node: &Node, range: Range<u64>, then: impl FnOnce() + Send + 'static) {
         let Some(notifier) = self.lifetimes.notifier() else { return then() };
         PastCache { view: node.kernel.clone(), notifier: notifier.clone(), id: self.number(node, 0), range }.forget_all(then);
+    }
+
+    /// Has the kernel forget the attributes of a node of the live file system that were changed by somebody who did not ask the kernel to.
+    pub fn attributes_changed(&self, node: &Node) {
+        let id = self.number(node, 0);
+        if let Some(notifier) = self.lifetimes.notifier() {
+            notifier.later(move |kernel| kernel.forget_attributes(id));
+        }
     }
 
     /// Fails when a program works in the snapshot: the kernel keeps a working directory without keeping it open.
@@ -703,6 +711,18 @@ impl Handler for ZplFuse {
         self.drop_suid(caller, &node)?;
         self.zfs.allocate(&node, request.offset, request.length, how)?;
         self.finish(&node)
+    }
+
+    fn copy(&self, caller: &Caller, request: &CopyRequest) -> Reply<u64> {
+        // Bytes of a snapshot the kernel copies itself.
+        let (Target::Node(from, 0), 0) = (self.target(request.from)?, request.flags) else { return Err(Errno::EOPNOTSUPP) };
+        let to = self.node(request.to)?;
+        let copied = moves::share(&self.zfs, (&from.node, &to.node), request)?;
+        if copied > 0 {
+            self.drop_suid(caller, &to)?;
+            self.finish(&to)?;
+        }
+        Ok(copied)
     }
 
     fn lseek_then(&self, _caller: &Caller, request: &SeekRequest, answer: Answer<u64>) {

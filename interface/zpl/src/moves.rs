@@ -1,10 +1,10 @@
 //! Reads and writes as the kernel's requests ask for them.
 
-use crate::WriteData;
 use crate::direct::Access;
 use crate::kernel::PastCache;
 use crate::nodes::Node;
-use fuse::{Notifier, WriteRequest};
+use crate::{DataAt, WriteData, Zfs, ZplError};
+use fuse::{CopyRequest, Notifier, WriteRequest};
 
 const O_SYNC_BITS: u32 = 0o4_010_000;
 /// Mask of the access mode in flags of open(2).
@@ -22,6 +22,13 @@ pub(crate) fn access(open_flags: u32) -> Access {
 /// True for flags of open(2) of whoever writes, durably, and can neither read nor map.
 pub(crate) fn is_log(flags: u32) -> bool {
     flags & O_ACCMODE == O_WRONLY && flags & O_SYNC_BITS != 0
+}
+
+/// Shares between files of one file system what copy_file_range(2) asks to copy. What the kernel has of the source it wrote before it asked, and what it
+/// has of the target it forgets.
+pub(crate) fn share(zfs: &Zfs, (from, to): (&Node, &Node), request: &CopyRequest) -> Result<u64, ZplError> {
+    let (from, to) = (DataAt { node: from, offset: request.from_offset }, DataAt { node: to, offset: request.to_offset });
+    zfs.clone_range(from, to, request.length)
 }
 
 /// Pages of the kernel that are to be forgotten when the write is done.

@@ -412,6 +412,18 @@ impl Sa {
         self.lay_out(dnode, attrs, &list, tx)
     }
 
+    /// Adds an attribute behind another one, where accounts look for it; [`Sa::store`] writes it (OpenZFS: `sa_add_projid`).
+    pub(crate) fn insert(&self, dnode: &Dnode, attrs: &mut Attrs, new: (Attr, &[u8]), behind: Attr, tx: &Tx) -> Result<(), ZplError> {
+        if attrs.legacy {
+            return Err(ZplError::NotSupported);
+        }
+        self.register(tx)?;
+        let mut list = attrs.list();
+        let before = list.iter().position(|(attr, _)| *attr == self.id(behind)).ok_or(ZplError::CORRUPT)?;
+        list.insert(before + 1, (self.id(new.0), new.1.to_vec()));
+        self.lay_out(dnode, attrs, &list, tx)
+    }
+
     /// Hands the buffers that changed to the dnode.
     pub(crate) fn store(&self, dnode: &Dnode, attrs: &mut Attrs, tx: &Tx) -> Result<(), ZplError> {
         if attrs.drop_spill {

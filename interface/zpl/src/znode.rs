@@ -178,6 +178,19 @@ impl Fields {
     }
 }
 
+impl State {
+    /// Gives an older node the project number that it lacks; one that has a number keeps it.
+    pub(crate) fn give_project(&mut self, sa: &Sa, dnode: &Dnode, project: u64, tx: &Tx) -> Result<(), ZplError> {
+        if self.fields.flags & flag::PROJID != 0 {
+            return Ok(());
+        }
+        sa.insert(dnode, &mut self.attrs, (Attr::Projid, &project.to_le_bytes()), Attr::Links, tx)?;
+        self.fields.flags |= flag::PROJID;
+        self.fields.project = project;
+        Ok(())
+    }
+}
+
 impl Znode {
     pub(crate) fn new(object: ObjectId, dnode: Arc<Dnode>, attrs: Attrs, fields: Fields) -> Znode {
         let unlinked = fields.links == 0;

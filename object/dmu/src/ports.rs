@@ -32,6 +32,9 @@ impl Landed {
 /// The callback of [`BlockIo::read_direct`]. Runs exactly once and never waits.
 pub type LandedDone = Box<dyn FnOnce(Result<Landed, BlockError>) + Send>;
 
+/// The callback of [`BlockIo::read_physical`]: the bytes, or why there are none. Runs exactly once and never waits.
+pub type PhysicalDone = Box<dyn FnOnce(Result<Abd, BlockError>) + Send>;
+
 /// Time for which the store may hold a block's bytes in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keep {
@@ -112,6 +115,17 @@ pub trait LogIo: Send + Sync {
     fn flush(&self, blocks: &[BlockPtr], done: LogDone);
 }
 
+/// References of blocks of data that several pointers share (OpenZFS: `brt.c`). A block is given up by [`BlockIo::free`] as often as it is
+/// referenced, and its space by the last time.
+pub trait CloneIo: Send + Sync {
+    /// True when pointers may share blocks.
+    fn is_enabled(&self) -> bool;
+    /// One more pointer refers to a block from `txg` on, which the caller holds. Nothing that comes before that txg gives the block up.
+    fn add(&self, txg: Txg, bp: &BlockPtr);
+    /// Takes one [`CloneIo::add`] of the same txg back, which the caller holds still.
+    fn take_back(&self, txg: Txg, bp: &BlockPtr);
+}
+
 /// The store of blocks: cache, pipeline and allocator behind one door.
 pub trait BlockIo: Send + Sync {
     /// The executor that runs everything.
@@ -127,6 +141,11 @@ pub trait BlockIo: Send + Sync {
     fn read_kept(&self, bp: &BlockPtr, bookmark: &Bookmark, keep: Keep) -> Result<Abd, BlockError> {
         let _ = keep;
         self.read(bp, bookmark)
+    }
+    /// Reads a block's bytes as they lie on devices: verified, and still compressed. Returns at once. Unless implemented, there are none.
+    fn read_physical(&self, bp: &BlockPtr, bookmark: &Bookmark, done: PhysicalDone) {
+        let _ = (bp, bookmark);
+        done(Err(BlockError::Unsupported));
     }
     /// The block's logical bytes when they are in memory.
     fn cached(&self, _bp: &BlockPtr) -> Option<Abd> {
@@ -184,6 +203,10 @@ pub trait BlockIo: Send + Sync {
     fn free(&self, txg: Txg, bp: &BlockPtr);
     /// Store for the blocks of intent logs; None where no logs are written.
     fn log(&self) -> Option<&dyn LogIo> {
+        None
+    }
+    /// References of shared blocks; None where each block has one pointer.
+    fn clones(&self) -> Option<&dyn CloneIo> {
         None
     }
     /// Takes the space of a block in `txg` that was written before a crash and that no space map knows. Waits. Whoever has no space maps

@@ -6,6 +6,7 @@ use crate::dir::Dir;
 use crate::ledger::{DirtySets, Ledger, Settlement};
 use crate::livelist::Changes;
 use crate::meta::{Meta, Usage, bump, damaged};
+use crate::resume::Reached;
 use crate::{DslError, features, livelist, marks};
 use dmu::{Dnode, NewObject, Objset, ObjsetEnv, ObjsetProps, Tx};
 use exec::{Mutex, RwLock};
@@ -39,6 +40,8 @@ pub(crate) struct Dataset {
     livelist: AtomicU64,
     /// The last txg whose blocks are on it, as far as it was seen.
     listed_txg: AtomicU64,
+    /// Places that a receive into it came to.
+    pub(crate) reached: Mutex<Reached>,
 }
 
 impl Dataset {
@@ -110,6 +113,7 @@ impl Dataset {
             unique: AtomicU64::new(phys.ds_unique_bytes),
             livelist: AtomicU64::new(livelist.unwrap_or(0)),
             listed_txg: AtomicU64::new(0),
+            reached: Mutex::default(),
             phys: Mutex::new(phys),
         };
         Ok(Arc::new(dataset))
@@ -144,6 +148,11 @@ impl Dataset {
     }
     pub(crate) fn reserved(&self) -> u64 {
         self.refreservation.load(Ordering::Relaxed)
+    }
+
+    /// True for a dataset that was not received to its end, or is just being received.
+    pub(crate) fn is_inconsistent(&self) -> bool {
+        self.phys.lock().ds_flags & ondisk::ds_flags::INCONSISTENT != 0
     }
 
     /// The object set when it is open.
@@ -212,7 +221,11 @@ impl Dataset {
 
     /// Counts the dataset among the users of exactly those features that `other` is counted for, whose blocks it has from now on.
     pub(crate) fn take_features_of(&self, meta: &Meta, other: &Dataset, tx: &Tx) -> Result<(), DslError> {
-        let kept = other.features();
+        self.take_features(meta, other.features(), tx)
+    }
+
+    /// Counts the dataset among the users of exactly these features (bits).
+    pub(crate) fn take_features(&self, meta: &Meta, kept: u32, tx: &Tx) -> Result<(), DslError> {
         features::PER_DATASET.iter().filter(|guid| kept & features::bit(guid) == 0).try_for_each(|guid| self.deactivate(meta, guid, tx))?;
         self.activate(meta, kept, tx)
     }

@@ -44,6 +44,12 @@ pub enum DslError {
         /// Name that both have.
         name: String,
     },
+    /// The dataset lacks the snapshot that a stream goes on from, or cannot go back to it.
+    NotIncremental,
+    /// The dataset was changed since the snapshot that a stream goes on from.
+    Modified,
+    /// The dataset has blocks above 128 KiB, and a stream that goes on from it has not (OpenZFS: `ZFS_ERR_STREAM_LARGE_BLOCK_MISMATCH`).
+    LargeBlocks,
     /// Not possible in this txg, but in the next.
     Again,
     /// A snapshot was given where a file system or volume is wanted.
@@ -104,6 +110,9 @@ impl fmt::Display for DslError {
             DslError::NotAncestor => "source is not an ancestor of the new bookmark's dataset",
             DslError::NotClone => "not a cloned filesystem",
             DslError::Conflict { name } => return write!(f, "conflicting snapshot '{name}'"),
+            DslError::NotIncremental => "the most recent snapshot does not match the incremental source",
+            DslError::Modified => "the dataset has been modified since its most recent snapshot",
+            DslError::LargeBlocks => "the incremental stream lacks large blocks, which the dataset has",
             DslError::Again => "try again in the next transaction group",
             DslError::IsSnapshot => "operation not applicable to snapshots",
             DslError::NotSnapshot => "operation applicable to snapshots only",

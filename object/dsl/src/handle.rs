@@ -3,9 +3,9 @@
 use crate::dataset::Dataset;
 use crate::prop::table::{self, Kind, Prop, PropDesc};
 use crate::space::{TxSpace, ratio};
-use crate::{DslError, DslPool, PropEntry, PropSource, PropValue, SnapshotEntry, changed, features, volume};
+use crate::{DslError, DslPool, PropEntry, PropSource, PropValue, ReceivedValue, ResumePoint, SnapshotEntry, changed, features, volume};
 use dmu::{BlockLedger, Objset, Tx};
-use ondisk::{ObjectId, ObjsetType, dd_used, ds_flags};
+use ondisk::{BlockPtr, ObjectId, ObjsetType, dd_used, ds_flags};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use zap::{Value, Zap};
@@ -102,6 +102,15 @@ impl DatasetHandle {
     pub fn creation_txg(&self) -> u64 {
         self.dataset.phys().ds_creation_txg
     }
+    /// True for what was not received to its end, or is just being received: nobody can use it.
+    pub fn is_inconsistent(&self) -> bool {
+        self.dataset.is_inconsistent()
+    }
+    /// Notes how far a receive came in a transaction, so that it can be resumed there.
+    pub fn note_received(&self, point: ResumePoint, tx: &Tx) {
+        self.dataset.reached.lock().note(tx.txg(), point);
+        self.dataset.ledger.dirtied(tx.txg());
+    }
     /// The object set; of a snapshot it cannot be modified.
     pub fn objset(&self) -> Result<Arc<Objset>, DslError> {
         self.pool.tree.objset(&self.dataset)
@@ -188,6 +197,51 @@ impl DatasetHandle {
         let _config = self.pool.config();
         let name = if bookmark.contains('#') { bookmark.to_string() } else { format!("{}#{bookmark}", self.dataset.dir.full_name()) };
         self.pool.bookmarks.written_since(&self.dataset, &name)
+    }
+
+    /// Bytes that the dataset has and `old`, a snapshot before it, had not; of all that it has without `old`. As they lie in the pool, as they
+    /// were compressed, and before that (OpenZFS: `dsl_dataset_space_written`).
+    ///
+    /// # Errors
+    /// [`DslError::NotFound`] for a snapshot that is not one of those before it.
+    pub fn sizes_since(&self, old: Option<&DatasetHandle>) -> Result<[u64; 3], DslError> {
+        let _config = self.pool.config();
+        match old {
+            Some(old) => self.pool.tree.usage_since_snapshot(&self.dataset, &old.dataset),
+            None => {
+                let phys = self.dataset.phys();
+                Ok([phys.ds_referenced_bytes, phys.ds_compressed_bytes, phys.ds_uncompressed_bytes])
+            }
+        }
+    }
+
+    /// True when what `dataset` (the name of a file system or volume) was in a txg is an earlier point of this one, or of what it was cloned
+    /// from (OpenZFS: `dsl_dataset_is_before`).
+    ///
+    /// # Errors
+    /// [`DslError::NotFound`] without such a dataset, those of reading the MOS.
+    pub fn is_after(&self, dataset: &str, txg: u64) -> Result<bool, DslError> {
+        Ok(!(self.is_snapshot() && txg >= self.creation_txg()) && self.pool.is_before(&self.dataset.dir, dataset, txg)?)
+    }
+
+    /// Root block of its object set, as of the last txg that is on disk; of a snapshot it stays the same.
+    pub fn root_block(&self) -> BlockPtr {
+        self.dataset.phys().ds_bp
+    }
+
+    /// True when the dataset is counted among the users of a feature (see [`crate::features::PER_DATASET`]).
+    pub fn has_feature(&self, guid: &str) -> bool {
+        self.dataset.features() & features::bit(guid) != 0
+    }
+
+    /// True when anything in the pool uses a feature.
+    pub fn is_active_in_pool(&self, guid: &str) -> bool {
+        self.pool.tree.meta.services.feature_refs(guid) != 0
+    }
+
+    /// True when names in it are compared without case.
+    pub fn ignores_case(&self) -> bool {
+        self.dataset.phys().ds_flags & ds_flags::CI_DATASET != 0
     }
 
     /// Bytes that can be written here (OpenZFS: `dsl_dataset_space`).
@@ -322,7 +376,11 @@ impl DatasetHandle {
             },
             "clones" => text(&self.pool.tree.clone_names(&self.dataset)?.join(",")),
             "mounted" => text("no"),
-            "keystatus" | "encryptionroot" | "receive_resume_token" | "redact_snaps" => PropValue::None,
+            "receive_resume_token" => match self.pool.resume_state(&self.name()) {
+                Ok(Some(state)) => PropValue::Text(state.token()),
+                _ => PropValue::None,
+            },
+            "keystatus" | "encryptionroot" | "redact_snaps" => PropValue::None,
             "snapshots_changed" => match self.snapshots_changed()? {
                 Some((seconds, _)) => PropValue::Time(seconds),
                 None => PropValue::None,
@@ -366,7 +424,15 @@ impl DatasetHandle {
     }
     /// Removes a local value, so that the property is inherited.
     pub fn inherit_prop(&self, name: &str) -> Result<(), DslError> {
-        self.pool.inherit_prop_of(self.dataset.object, name)
+        self.pool.inherit_prop_of(self.dataset.object, name, false)
+    }
+    /// Removes a local value, so that the received one counts, if there is one.
+    pub fn revert_prop(&self, name: &str) -> Result<(), DslError> {
+        self.pool.inherit_prop_of(self.dataset.object, name, true)
+    }
+    /// Replaces all received values; gives the names of those that this pool or dataset cannot have.
+    pub fn receive_props(&self, properties: Vec<(String, ReceivedValue)>) -> Result<Vec<String>, DslError> {
+        self.pool.receive_props_of(self.dataset.object, properties)
     }
     /// Counts the dataset among the users of a feature (see [`crate::features::PER_DATASET`]) from this txg on.
     pub fn activate_feature(&self, guid: &'static str, tx: &Tx) {

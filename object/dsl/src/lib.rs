@@ -36,6 +36,7 @@ mod pool;
 mod ports;
 pub mod prop;
 mod replay;
+mod resume;
 mod space;
 mod traverse;
 mod tuning;
@@ -47,11 +48,12 @@ mod tests;
 pub use error::DslError;
 pub use handle::{DatasetHandle, DatasetSpace};
 pub use pool::{
-    BookmarkEntry, BookmarkSpace, CreateDataset, DatasetInit, DslPool, FailedLog, IntentLogs, LostLogs, Mos, PendingLogs, SnapshotEntry,
-    UserHold,
+    BookmarkEntry, BookmarkSpace, CreateDataset, DatasetInit, Delegation, DslPool, FailedLog, IntentLogs, LostLogs, Mos, PendingLogs,
+    ReceiveBegin, ReceiveEnd, ReceivedValue, SnapshotEntry, UserHold,
 };
 pub use ports::{HistoryEvent, PoolServices, PoolSpace};
 pub use prop::{PropEntry, PropSource, PropValue};
 pub use replay::{ReplayEnded, ReplayError, ReplayFiles, ReplayRecords, ReplayTold, ReplayedLog, Told, replay_arena, take_told_logs};
+pub use resume::{ResumePoint, ResumeState};
 pub use space::TxSpace;
 pub use traverse::{Position, Walk};

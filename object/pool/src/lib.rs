@@ -42,6 +42,7 @@ pub use open::find::{FoundPool, find_pools};
 pub use open::labelclear::{LabelReport, clear_labels, inspect_labels};
 pub use rebuild::{RebuildParameters, RebuildState, RebuildStatus};
 pub use scan::{Damaged, ErrorScrubStatus, ScanError, ScanFunction, ScanState, ScanStatus, ScanTunables};
+pub use spa::brt::SharedSpace;
 pub use spa::config::{Host, PoolState, VERSION as VERSION_WITH_FEATURES};
 pub use spa::feature_table::{FEATURES, Feature, Support, feature_by_guid, feature_by_name};
 pub use spa::multihost::{BeatRecord, MultihostTunables};

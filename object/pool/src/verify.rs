@@ -3,12 +3,15 @@
 
 use crate::PoolError;
 use crate::spa::Spa;
+use crate::spa::brt::{Place, is_shareable};
 use crate::spa::features::DIRECTORY;
 use crate::spa::mos_objects::check_length;
+use crate::sync::brt::references;
 use dmu::BlockIo;
 use dsl::{DslError, Walk};
 use ondisk::{BlockPtr, Bookmark, BpobjPhys, DslDatasetPhys, ObjectId, ObjectType, ObjsetId, ObjsetPhys};
 use range_tree::RangeTree;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use vdev::TopKind;
 use zap::Zap;
@@ -58,6 +61,8 @@ struct Counter<'a> {
     reading: Reading,
     report: SpaceReport,
     claimed: Vec<RangeTree>,
+    /// Number of pointers still to come to every shared block but the last one, which claims it.
+    shared: BTreeMap<Place, u64>,
     /// Allocated bytes of a gang's header, by vdev: the address of a gang states the bytes of all its members.
     header_bytes: Vec<u64>,
 }
@@ -74,10 +79,20 @@ impl Counter<'_> {
         let is_data = !bp.is_hole() && !bp.is_embedded();
         !(wanted && is_data) || self.io.read(bp, &Bookmark::default()).is_ok()
     }
+    /// True for a pointer to a shared block that leaves claiming it to a later one.
+    fn is_one_of_several(&mut self, bp: &BlockPtr) -> bool {
+        let is_block = is_shareable(bp) && !bp.is_hole() && !bp.is_embedded();
+        let Some(left) = self.shared.get_mut(&Place::of(bp)).filter(|left| is_block && **left > 0) else { return false };
+        *left -= 1;
+        true
+    }
     fn count(&mut self, bp: &BlockPtr) {
         self.report.unreadable += u64::from(!self.is_readable(bp));
         self.report.blocks += 1;
         self.report.gangs += u64::from(bp.is_gang());
+        if self.is_one_of_several(bp) {
+            return;
+        }
         for dva in bp.dvas() {
             let vdev = dva.vdev.0 as usize;
             let Some(claimed) = self.claimed.get_mut(vdev) else {
@@ -106,6 +121,7 @@ impl Verifier<'_> {
             reading,
             report: SpaceReport::default(),
             claimed: vec![RangeTree::new(); tree.tops.len()],
+            shared: references(&self.0.mos, &tree)?,
             header_bytes: tree.tops.iter().map(header).collect(),
         };
         let root = self.0.config.lock().uberblock.ub_rootbp;

@@ -202,7 +202,8 @@ impl<'a> Walk<'a> {
             return Ok(());
         }
         self.check()?;
-        if kid.bp.birth() <= self.scope.until {
+        // A pointer may be younger than its block, which others share (OpenZFS: `dsl_scan_visitbp`).
+        if kid.bp.physical_birth() <= self.scope.until {
             let wanted = self.is_wanted(&kid.bp);
             if wanted && !self.scan.enqueue(self.generation, Entry { bp: kid.bp, at: kid.at }) {
                 return Err(Suspended);

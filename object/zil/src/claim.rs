@@ -1,6 +1,7 @@
 //! Claiming: what a log needs of the space that no space map knows (OpenZFS: `zil_claim`).
 
 use crate::chain::{End, Limits, Visit, has_log, walk};
+use crate::record::Record;
 use dmu::{BlockError, BlockIo};
 use ondisk::zil::{LrCommon, LrWrite, TX_CI, TxType};
 use ondisk::{BlockPtr, Bookmark, ByteOrder, ObjectId, ObjsetId, Txg, ZilHeader};
@@ -90,14 +91,36 @@ impl Claimer<'_> {
     }
 }
 
+impl Claimer<'_> {
+    /// Adds a reference to each block that a record shares, so that it is there when the record is replayed, whatever else is; they go with the log
+    /// (OpenZFS: `zil_claim_clone_range`). Blocks that were not on disk end the log: nobody has them.
+    fn share(&mut self, common: &LrCommon, record: &[u8], order: ByteOrder) -> ControlFlow<()> {
+        if self.limits.is_claimed {
+            return ControlFlow::Continue(());
+        }
+        let (Ok(Record::Clone(clone)), Some(clones)) = (Record::decode(common, record, order), self.io.clones()) else {
+            self.cut = Some(format!("record {} (TX_CLONE_RANGE) is damaged, or blocks cannot be shared here", common.lrc_seq));
+            return ControlFlow::Break(());
+        };
+        if clone.blocks().any(|bp| bp.birth().0 >= self.limits.first_txg) {
+            self.cut = Some(format!("record {} (TX_CLONE_RANGE) shares blocks of a txg that was lost", common.lrc_seq));
+            return ControlFlow::Break(());
+        }
+        clone.blocks().for_each(|bp| clones.add(Txg(self.limits.first_txg), &bp));
+        ControlFlow::Continue(())
+    }
+}
+
 impl Visit for Claimer<'_> {
     fn block(&mut self, bp: &BlockPtr) -> ControlFlow<()> {
         self.take(bp, "a block of the log")
     }
 
     fn record(&mut self, common: &LrCommon, record: &[u8], order: ByteOrder, _: bool) -> ControlFlow<()> {
-        if TxType(common.lrc_txtype & !TX_CI) != TxType::WRITE {
-            return ControlFlow::Continue(());
+        match TxType(common.lrc_txtype & !TX_CI) {
+            TxType::WRITE => {}
+            TxType::CLONE_RANGE => return self.share(common, record, order),
+            _ => return ControlFlow::Continue(()),
         }
         let Ok(write) = LrWrite::decode_order(record, order) else {
             self.cut = Some(format!("record {} (TX_WRITE) is too short", common.lrc_seq));

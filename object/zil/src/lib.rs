@@ -29,8 +29,8 @@ pub use claim::{Claim, claim};
 pub use itx::{Filled, Itx, Log, Payload, Range, Source as LogSource};
 pub use log::{IntentLog, Obstacle};
 pub use record::{
-    Create, Link, Made, NewAttributes, Record, RecordError, Remove, Rename, RenameKind, SetAttributes, Source, Time, WriteRecord,
-    kind_name, write_header,
+    CloneRecord, Create, Link, Made, NewAttributes, Record, RecordError, Remove, Rename, RenameKind, SetAttributes, Source, Time,
+    WriteRecord, kind_name, write_header,
 };
 pub use stats::zil_counts;
 pub use write::{LogName, LogWriter};

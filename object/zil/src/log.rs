@@ -88,6 +88,11 @@ impl Visit for Gather {
                 self.log.obstacle = Some(Obstacle::Unsupported { seq: common.lrc_seq, kind, what });
             }
         }
+        if self.limits.is_claimed && kind == TxType::CLONE_RANGE {
+            // A reference for each time that a block is named.
+            let Ok(Record::Clone(clone)) = Record::decode(common, record, order) else { return ControlFlow::Break(()) };
+            self.log.blocks.extend(clone.blocks());
+        }
         // What an import claimed with the log is the log's own.
         if self.limits.is_claimed && kind == TxType::WRITE {
             let Ok(write) = LrWrite::decode_order(record, order) else { return ControlFlow::Break(()) };

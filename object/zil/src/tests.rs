@@ -7,8 +7,8 @@ use abd::Abd;
 use dmu::{BlockError, BlockIo, BlockWrite, WriteDone};
 use exec::{Exec, Inline};
 use ondisk::zil::{
-    LrAttr, LrAttrEnd, LrCommon, LrCreate, LrLink, LrRemove, LrRename, LrRenameWhiteout, LrSetSaXattr, LrSetattr, LrTruncate, LrWrite,
-    TX_CI, TxType,
+    LrAttr, LrAttrEnd, LrCloneRange, LrCommon, LrCreate, LrLink, LrRemove, LrRename, LrRenameWhiteout, LrSetSaXattr, LrSetattr, LrTruncate,
+    LrWrite, TX_CI, TxType,
 };
 use ondisk::{BlockPtr, Bookmark, ByteOrder, Compression, Dva, Field, ObjectId, ObjectType, Txg, VdevId, ZilHeader};
 use std::collections::BTreeMap;
@@ -254,6 +254,20 @@ fn records_of_both_byte_orders_are_understood() {
         let bytes = record(TxType::WRITE, (12, 1), &fixed, &[], order);
         let Ok(Record::Write(write)) = decode(&bytes, order) else { panic!("{:?}", decode(&bytes, order)) };
         assert_eq!((write.offset, write.length(), write.end), (3 * LOG_BYTES as u64, LOG_BYTES as u64, 3 * LOG_BYTES as u64 + 11));
+        let block = LOG_BYTES as u64;
+        let fixed =
+            LrCloneRange { lr_foid: 7, lr_offset: 3 * block, lr_length: block + 5, lr_blksz: block, lr_nbps: 2, ..LrCloneRange::default() };
+        let mut pointers = vec![0; 2 * BlockPtr::BYTES];
+        data_pointer(1, 9).put(&mut pointers, order);
+        let bytes = record(TxType::CLONE_RANGE, (12, 1), &fixed, &pointers, order);
+        let Ok(Record::Clone(shared)) = decode(&bytes, order) else { panic!("{:?}", decode(&bytes, order)) };
+        assert_eq!((shared.object, shared.offset, shared.end), (ObjectId(7), 3 * block, 4 * block + 5));
+        assert_eq!(shared.pointers().collect::<Vec<_>>(), [data_pointer(1, 9), BlockPtr::HOLE]);
+        assert_eq!(shared.blocks().count(), 1);
+        for damaged in [LrCloneRange { lr_nbps: 3, ..fixed.clone() }, LrCloneRange { lr_blksz: 0, ..fixed.clone() }] {
+            let bytes = record(TxType::CLONE_RANGE, (12, 1), &damaged, &pointers, order);
+            assert!(matches!(decode(&bytes, order), Err(RecordError::Damaged(_))));
+        }
         let fixed = LrSetSaXattr { lr_foid: 7, lr_size: 2, ..LrSetSaXattr::default() };
         let bytes = record(TxType::SETSAXATTR, (12, 1), &fixed, b"user.a\0vw", order);
         assert_eq!(decode(&bytes, order), Ok(Record::SetXattr { object: ObjectId(7), name: b"user.a", value: b"vw" }));

@@ -21,9 +21,9 @@ pub(crate) enum Prepared {
     Physical(Abd, Compression),
 }
 
-/// True when `request` replaces a block of its own txg.
+/// True when `request` replaces a block that was written in its own txg. A pointer that was born in it may share an older block.
 fn replaces_own(request: &WriteRequest) -> bool {
-    !request.previous.is_hole() && request.previous.birth() == request.txg
+    !request.previous.is_hole() && request.previous.physical_birth() == request.txg
 }
 
 /// True when the block is to be rewritten where it is.

@@ -1,5 +1,7 @@
 //! The daemon as a service: what it takes over from whoever starts it, whom it believes, and what strangers can cost it.
 
+use crate::mounts::kill_both;
+use crate::waiting::until;
 use crate::world::{Failure, Ran, World, same, supervisor};
 use need::Need;
 use std::io::{Read, Write};
@@ -277,13 +279,47 @@ pub fn without_room(world: &World) -> Result<(), Failure> {
     if need::lacks(Need::Root, "daemon: a state directory without room")? {
         return Ok(());
     }
-    world.vdevs(&["a"])?;
+    with_little_room(world, in_a_full_place)
+}
+
+/// If this fails, a pool that was exported while the file system below the state directory was full is open again after a crash, perhaps on two hosts, or
+/// nobody is told that a new one will not be.
+pub fn unwritten_list(world: &World) -> Result<(), Failure> {
+    if need::lacks(Need::Root, "daemon: a list of pools that cannot be written")? {
+        return Ok(());
+    }
+    with_little_room(world, changed_in_a_full_place)
+}
+
+/// Does something with a state directory in a file system of its own, which has room for little.
+fn with_little_room(world: &World, work: fn(&World) -> Result<(), Failure>) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
     std::fs::create_dir_all(world.path("state"))?;
     world.ok("mount -t tmpfs -o size=64k,mode=700 tmpfs {dir}/state")?;
-    let done = in_a_full_place(world);
+    let done = work(world);
     let ended = world.ok("zirconia stop").map(drop);
     world.run("umount -l {dir}/state")?;
     done.and(ended)
+}
+
+fn changed_in_a_full_place(world: &World) -> Result<(), Failure> {
+    let warning = format!("warning: which pools are open is not written down: {}: No space left on device", world.at("state/pools.json"));
+    world.ok("zpool create -m none tank {vdevs}/a")?;
+    world.run("dd if=/dev/zero of={dir}/state/fill bs=1k")?;
+    world.ok("zpool create -m none two {vdevs}/b")?.says(&warning)?;
+    world.ok("zpool sync two")?.hides("warning")?;
+    world.ok("rm {dir}/state/fill")?;
+    // Once there is room, without anybody asking for it.
+    until("the list of pools", || Ok(std::fs::read_to_string(world.path("state/pools.json"))?.contains("\"two\"")))?;
+    world.run("dd if=/dev/zero of={dir}/state/fill bs=1k")?;
+    world.ok("zpool export tank")?.says(&warning)?;
+    kill_both(world)?;
+    world.ok("rm {dir}/state/fill")?;
+    // The list still has both: what the labels say counts.
+    world.ok("zpool list -H -o name")?.prints("two")?;
+    world.logged(&["pool 'tank' is forgotten: the pool was exported"])?;
+    let imported = world.ok("zpool import -N -d {vdevs} tank")?;
+    same("warnings once there is room", imported.err.as_str(), "")
 }
 
 fn in_a_full_place(world: &World) -> Result<(), Failure> {
@@ -304,6 +340,35 @@ fn in_a_full_place(world: &World) -> Result<(), Failure> {
         std::thread::sleep(Duration::from_millis(50));
     }
     world.ok("rm {dir}/state/fill").map(drop)
+}
+
+/// If this fails, a port that another program has when the daemon starts takes all pools and mounts away, or nobody can find out why a door is shut.
+pub fn taken_ports(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m none tank {vdevs}/a")?;
+    world.ok("zirconia stop")?;
+    let taken: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
+    let addresses: Vec<String> =
+        taken.iter().map(|listener| listener.local_addr().map(|address| address.to_string())).collect::<Result<_, _>>()?;
+    let names = ["ZIRCONIA_ISCSI", "ZIRCONIA_NBD", "ZIRCONIA_METRICS"];
+    let variables: String = names.iter().zip(&addresses).map(|(name, address)| format!("{name}={address} ")).collect();
+    world.ok(&format!("env {variables}{} start", world.program("zirconia")))?.shows("pools: tank")?;
+    let services = ["iSCSI", "NBD", "metrics"].iter().zip(&addresses);
+    let sentences: Vec<String> = services
+        .map(|(service, address)| format!("{service}: not served at {address}: Address already in use; it is tried again"))
+        .collect();
+    let status = world.ok("zirconia status")?;
+    sentences.iter().try_for_each(|sentence| status.shows(sentence).map(drop))?;
+    let list = world.ok("zirconia target list")?;
+    list.shows(&sentences[0])?.shows(&sentences[1])?.hides("metrics")?.hides("ZIRCONIA_ISCSI")?;
+    world.ok("zpool events")?.shows("zirconia_port_closed")?;
+    world.logged(&[sentences[2].as_str()])?;
+    drop(taken);
+    until("the ports that are free again", || Ok(!world.ok("zirconia status")?.out.contains("not served")))?;
+    let list = world.ok("zirconia target list")?;
+    list.shows(&format!("iSCSI is served at {}", addresses[0]))?.shows(&format!(" and {}\n", addresses[1]))?;
+    addresses.iter().try_for_each(|address| TcpStream::connect(address).map(drop))?;
+    world.ok("zpool events")?.shows("zirconia_port_opened").map(drop)
 }
 
 /// A daemon that died with who would start it again leaves dead mounts: `stop` and `status` say which, and what helps, instead of "not running" alone.

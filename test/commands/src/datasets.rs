@@ -36,6 +36,44 @@ pub fn life(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Versions of file systems are shown; none goes back to an older one.
+pub fn versions(world: &World) -> Result<(), Failure> {
+    pool(world, "-O mountpoint=none")?;
+    world.ok("zfs create tank/a")?;
+    world.ok("zfs create -V 1M tank/v")?;
+    let current = "This system is currently running ZFS filesystem version 5.\n\nAll filesystems are formatted with the current version.";
+    world.ok("zfs upgrade")?.prints(current)?;
+    world.ok("zfs upgrade -v")?.shows(" 5   System attributes\n")?;
+    world.ok("zfs upgrade tank")?.prints("0 filesystems upgraded\n1 filesystems already at this version")?;
+    world.ok("zfs upgrade -r tank")?.prints("0 filesystems upgraded\n2 filesystems already at this version")?;
+    world.ok("zfs upgrade -a")?.shows("2 filesystems already at this version")?;
+    let lower = world.run("zfs upgrade -V 4 tank/a")?;
+    lower.shows("tank/a: can not be downgraded; it is already at version 5\n0 filesystems upgraded\n")?;
+    same("exit code", lower.code, 1)?;
+    world.refused("zfs upgrade -V 6 tank", 2, "invalid version 6")?;
+    world.refused("zfs upgrade -r", 2, "missing filesystem argument")?;
+    world.refused("zfs upgrade -a tank", 2, "too many arguments")?;
+    world.refused("zfs upgrade tank/no", 1, "cannot open 'tank/no': dataset does not exist")?;
+    Ok(())
+}
+
+/// A file that was removed while it is open is deleted in the end, and somebody can wait for that.
+pub fn deletions(world: &World) -> Result<(), Failure> {
+    pool(world, "-m {mnt}/tank")?;
+    let path = world.path("mnt/tank/file");
+    let file = std::fs::File::create(&path)?;
+    std::fs::remove_file(&path)?;
+    let waiting = world.start("zfs wait -t deleteq tank", std::time::Duration::from_secs(60))?;
+    drop(file);
+    let (ended, _) = waiting.finish()?;
+    same("exit code", ended.code, 0)?;
+    world.ok("zfs wait tank")?.prints("")?;
+    world.refused("zfs wait -t scrub tank", 2, "invalid activity 'scrub'")?;
+    world.refused("zfs wait", 2, "missing 'filesystem' argument")?;
+    world.refused("zfs wait tank/no", 1, "cannot open 'tank/no': dataset does not exist")?;
+    Ok(())
+}
+
 /// Values, sources and refusals.
 pub fn properties(world: &World) -> Result<(), Failure> {
     pool(world, "-O mountpoint=none")?;

@@ -12,11 +12,13 @@ mod beside;
 mod branches;
 mod campaign;
 mod checksums;
+mod cloned;
 mod coherency;
 mod daemon;
 mod datasets;
 mod death;
 mod devices;
+mod differences;
 mod durable;
 mod faults;
 mod files;
@@ -41,10 +43,12 @@ mod pools;
 mod posix;
 mod programs;
 mod providers;
+mod receives;
 mod recovery;
 mod references;
 mod sparse;
 mod strangers;
+mod streams;
 mod sweeps;
 mod takeover;
 mod targets;
@@ -86,6 +90,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "pool: where an import looks", needs: NOTHING, run: imports::places },
     Scenario { name: "two hosts: one dies, the other takes over", needs: NOTHING, run: multihost::takes_over },
     Scenario { name: "two hosts: one stood still", needs: NOTHING, run: multihost::stood_still },
+    Scenario { name: "two hosts: one comes back, without heartbeats", needs: NOTHING, run: multihost::comes_back_without_heartbeats },
     Scenario { name: "two hosts: one has no id", needs: NOTHING, run: multihost::without_id },
     Scenario { name: "two hosts: a sample of take-overs", needs: NOTHING, run: takeover::sample },
     Scenario { name: "strangers: files that have no end, or never answer", needs: NOTHING, run: strangers::endless },
@@ -96,6 +101,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "strangers: mistyped properties of pools", needs: NOTHING, run: strangers::properties },
     Scenario { name: "strangers: names that nothing can have", needs: NOTHING, run: strangers::names },
     Scenario { name: "strangers: advice that helps", needs: MOUNTS, run: strangers::advice },
+    Scenario { name: "pool: features that are not enabled", needs: NOTHING, run: pools::features },
     Scenario { name: "pool: versions before features", needs: NOTHING, run: imports::versions },
     Scenario { name: "pool: an alternate root", needs: NOTHING, run: imports::altroot },
     Scenario { name: "pool: a scrub looks for devices", needs: NOTHING, run: imports::scrub_looks },
@@ -103,6 +109,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "pool: labels cleared", needs: NOTHING, run: pools::labelclear },
     Scenario { name: "pool: the dataset to boot from", needs: NOTHING, run: pools::bootfs },
     Scenario { name: "dataset: create, list, destroy", needs: NOTHING, run: datasets::life },
+    Scenario { name: "dataset: versions", needs: NOTHING, run: datasets::versions },
+    Scenario { name: "dataset: files that are to be deleted", needs: MOUNTS, run: datasets::deletions },
     Scenario { name: "dataset: properties, inheritance, refusals", needs: NOTHING, run: datasets::properties },
     Scenario { name: "dataset: volumes", needs: NOTHING, run: volumes::life },
     Scenario { name: "volumes: bytes of their files", needs: MOUNTS, run: volume_files::bytes },
@@ -116,12 +124,17 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "volumes: QEMU over NBD", needs: QEMU, run: nbd::qemu },
     Scenario { name: "volumes: a file system over a loop device", needs: LOOPS, run: volume_files::loops },
     Scenario { name: "dataset: snapshots", needs: MOUNTS, run: datasets::snapshots },
+    Scenario { name: "dataset: streams that are sent, and words about them", needs: NOTHING, run: streams::words },
+    Scenario { name: "dataset: streams of several datasets, and where one broke off", needs: NOTHING, run: streams::packages },
     Scenario { name: "dataset: holds, and destruction that waits for them", needs: NOTHING, run: references::holds },
     Scenario { name: "dataset: bookmarks", needs: NOTHING, run: references::bookmarks },
     Scenario { name: "dataset: holds and bookmarks beside clones and rollbacks", needs: NOTHING, run: references::beside_clones },
     Scenario { name: "dataset: clones, promoted, destroyed with what they were made from", needs: MOUNTS, run: branches::clones },
+    Scenario { name: "dataset: differences of snapshots", needs: MOUNTS, run: differences::diff },
     Scenario { name: "dataset: livelists of clones, as OpenZFS counts them", needs: MOUNTS, run: branches::livelists },
     Scenario { name: "dataset: back to a snapshot", needs: MOUNTS, run: branches::rollbacks },
+    Scenario { name: "dataset: streams received, refused, resumed", needs: NOTHING, run: receives::receives },
+    Scenario { name: "dataset: file systems sent and received", needs: MOUNTS, run: receives::file_systems },
     Scenario { name: "dataset: mount directories follow", needs: MOUNTS, run: datasets::directories },
     Scenario { name: "mounts: what is forced ends", needs: MOUNTS, run: mounts::forced_ends },
     Scenario { name: "mounts: forced while the pool waits for a device", needs: MOUNTS, run: mounts::forced_in_vain },
@@ -163,6 +176,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "files: write-back: what the kernel keeps", needs: LOOPS, run: durable::kept_back },
     Scenario { name: "files: read-only where syncfs is forwarded", needs: LOOPS, run: durable::read_only },
     Scenario { name: "files: on disk by themselves", needs: MOUNTS, run: durable::by_itself },
+    Scenario { name: "files: copies that share blocks", needs: MOUNTS, run: cloned::copies },
     Scenario { name: "files: sparse copies of mapped files", needs: MOUNTS, run: sparse::copies },
     Scenario { name: "posix: access times (generic/003)", needs: MOUNTS, run: posix::access_times },
     Scenario { name: "posix: files without a name (generic/004)", needs: MOUNTS, run: posix::nameless },
@@ -217,6 +231,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "daemon: believes nobody else", needs: NOTHING, run: daemon::believes_nobody_else },
     Scenario { name: "daemon: a state directory that goes", needs: NOTHING, run: daemon::keeps_its_place },
     Scenario { name: "daemon: a state directory without room", needs: MOUNTS, run: daemon::without_room },
+    Scenario { name: "daemon: a list of pools that cannot be written", needs: MOUNTS, run: daemon::unwritten_list },
+    Scenario { name: "daemon: ports that others have", needs: NOTHING, run: daemon::taken_ports },
     Scenario { name: "daemon: dead mounts", needs: MOUNTS, run: daemon::dead_mounts },
     Scenario { name: "daemon: out of descriptors", needs: NOTHING, run: daemon::out_of_descriptors },
     Scenario { name: "output: JSON", needs: NOTHING, run: output::json },
@@ -224,6 +240,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "output: history, wait, iostat, version", needs: NOTHING, run: output::others },
     Scenario { name: "words: properties, paths, what is lacking", needs: MOUNTS, run: words::properties },
     Scenario { name: "users: quotas and who uses how much", needs: MOUNTS, run: owners::quotas },
+    Scenario { name: "users: projects of files", needs: MOUNTS, run: owners::projects },
     Scenario { name: "users: readers that go away, zones", needs: NOTHING, run: users::output },
     Scenario { name: "users: strangers look and change nothing", needs: ROOT, run: users::strangers },
 ];

@@ -49,7 +49,9 @@ impl Side<'_> {
     pub fn comes_back(&self, vdevs: &str, variables: &str) -> Result<(), Failure> {
         self.begin_with(variables)?;
         let log = self.world.path("state/zirconiad.log");
-        until("a refusal of the host that came back", || Ok(std::fs::read_to_string(&log)?.contains("pool is imported on ")))?;
+        until("a refusal of the host that came back", || {
+            Ok(std::fs::read_to_string(&log)?.contains("pool was previously in use from another system"))
+        })?;
         self.is_refused(vdevs)
     }
 
@@ -163,4 +165,58 @@ pub fn without_id(world: &World) -> Result<(), Failure> {
     owner.world.ok("zpool set multihost=off tank")?;
     owner.world.ok("zpool export tank")?;
     nobody.world.ok(&format!("zpool import -N -d {vdevs} tank")).map(drop)
+}
+
+/// If this fails, a host that comes back goes on with a pool that another one took meanwhile, unasked: with nothing that keeps them apart (`multihost=off`)
+/// both write to it, and all of it is lost.
+pub fn comes_back_without_heartbeats(world: &World) -> Result<(), Failure> {
+    let zdb = judge("two hosts, without heartbeats: OpenZFS's judgement")?;
+    let elsewhere = World::new(world.options())?;
+    let (owner, other) = (Side { world, id: "0x11" }, Side { world: &elsewhere, id: "0x12" });
+    owner.begin()?;
+    other.begin()?;
+    world.vdevs(&["a"])?;
+    let vdevs = world.at("vdevs");
+    world.ok("zpool create -m none tank {vdevs}/a")?;
+    world.ok("zpool sync tank")?;
+    kill_both(world)?;
+    other.world.refused(&format!("zpool import -N -d {vdevs} tank"), 1, "pool was previously in use from another system")?;
+    other.world.ok(&format!("zpool import -f -N -d {vdevs} tank"))?;
+    is_left_alone(&owner)?;
+    other.world.ok("zfs create -o canmount=off tank/new")?;
+    // It is its own also when its host died, and comes back there.
+    kill_both(other.world)?;
+    kill_both(world)?;
+    is_left_alone(&owner)?;
+    other.begin()?;
+    other.has_all(&["tank/new".to_string()])?;
+    other.world.ok("zpool export tank")?;
+    // Exported it is nobody's, and is not opened unasked either.
+    kill_both(world)?;
+    owner.begin()?;
+    world.ok("zpool list")?.prints("no pools available")?;
+    world.logged(&["pool 'tank' is forgotten: the pool was exported"])?;
+    world.ok(&format!("{zdb} -e -p {vdevs} -bcc tank"))?;
+    world.ok(&format!("zpool import -N -d {vdevs} tank"))?;
+    owner.has_all(&["tank/new".to_string()])?;
+    // Nor is another pool taken for it.
+    kill_both(world)?;
+    other.world.ok(&format!("zpool create -f -m none new {vdevs}/a"))?;
+    owner.begin()?;
+    world.ok("zpool status tank")?.shows("state: UNAVAIL")?.shows("its devices are another pool's by now: 'new' (guid ")?;
+    world.ok("zpool export tank")?;
+    other.world.ok("zpool scrub -w new")?;
+    other.world.ok("zpool status -x")?.shows("all pools are healthy").map(drop)
+}
+
+/// Starts a daemon that remembers the pool, and checks that it does not open it, says why and what to do, and goes on remembering it.
+fn is_left_alone(owner: &Side<'_>) -> Result<(), Failure> {
+    owner.begin()?;
+    let status = owner.world.ok("zpool status tank")?;
+    status.shows("state: UNAVAIL")?.shows("previously in use from another system. Last accessed by ")?.shows("ZFS-8000-EY")?;
+    status.shows("'zpool import -f -d ")?;
+    owner.world.refused("zpool clear tank", 1, "pool was previously in use from another system")?;
+    owner.world.refused("zpool sync tank", 1, "previously in use from another system")?;
+    let list = std::fs::read_to_string(owner.world.path("state/pools.json"))?;
+    if list.contains("\"tank\"") { Ok(()) } else { Err(format!("      the pool is not remembered: {list}").into()) }
 }

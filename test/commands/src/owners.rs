@@ -53,6 +53,40 @@ pub fn quotas(world: &World) -> Result<(), Failure> {
     world.ok("zpool destroy tank").map(|_| ())
 }
 
+/// Files and directories are charged to projects, hand these on, and are told from others; what chattr(1) of OpenZFS's suite does, too.
+pub fn projects(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    let path = |name: &str| world.path("mnt/tank").join(name);
+    std::fs::create_dir_all(path("d/e"))?;
+    for name in ["d/file", "d/e/deep", "other"] {
+        std::fs::write(path(name), name)?;
+    }
+    let place = world.at("mnt/tank");
+    world.ok("zfs project -d {mnt}/tank/d")?.prints(&format!("    0 - {place}/d"))?;
+    world.ok("zfs project -p 7 {mnt}/tank/other")?.prints("")?;
+    world.ok("zfs project {mnt}/tank/other")?.prints(&format!("    7 - {place}/other"))?;
+    world.ok("zfs project -s -r -p 77 {mnt}/tank/d")?.prints("")?;
+    world.ok("zfs project -c -r {mnt}/tank/d")?.hides("project ID")?.hides("/d/e -")?;
+    std::fs::write(path("d/e/new"), "new")?;
+    world.ok("zfs project {mnt}/tank/d/e/new")?.shows("   77 ")?.shows("/d/e/new")?;
+    same("a link from another project", std::fs::hard_link(path("other"), path("d/link")).is_err(), true)?;
+    world.ok("zfs project -p 5 {mnt}/tank/d/file")?;
+    world.ok("zfs project -c {mnt}/tank/d")?.shows(&format!("{place}/d/file - project ID is not set properly (5/77)\n"))?;
+    world.ok("zfs project -c -0 -p 77 {mnt}/tank/d/file")?.prints(&format!("{place}/d/file\0"))?;
+    world.ok("zfs project -C -r -k {mnt}/tank/d/e")?;
+    world.ok("zfs project -d {mnt}/tank/d/e")?.prints(&format!("   77 - {place}/d/e"))?;
+    world.ok("zfs project -C -r {mnt}/tank/d")?;
+    world.ok("zfs project {mnt}/tank/d/e/deep")?.prints(&format!("    0 - {place}/d/e/deep"))?;
+    world.ok("zpool sync")?;
+    world.ok("zfs projectspace -Hp -o name,objused tank")?.shows("7\t1")?;
+    world.refused("zfs project -r {mnt}/tank/other", 255, "'-r' option on non-dir target")?;
+    world.refused("zfs project {mnt}/tank/no", 255, "failed to stat")?;
+    world.refused("zfs project -p -1 {mnt}/tank/other", 2, "invalid project ID")?;
+    world.refused("zfs project -c -s {mnt}/tank/d", 2, "cannot specify '-C' '-c' '-s' together")?;
+    world.refused("zfs project -p 1", 2, "missing file or directory target(s)").map(|_| ())
+}
+
 fn refusals(world: &World) -> Result<(), Failure> {
     world.refused("zfs set userquota@no-such-user=1M tank/fs", 1, "'userquota@no-such-user' has an invalid user/group name")?;
     world.refused("zfs set projectquota@-1=1M tank/fs", 1, "has an invalid user/group name")?;

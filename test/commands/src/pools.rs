@@ -23,6 +23,39 @@ pub fn life(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Features that a pool lacks are named, and enabled as far as its owner wants them.
+pub fn features(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -O canmount=off -o feature@draid=disabled tank {vdevs}/a")?;
+    world.ok("zpool create -O canmount=off -o compatibility=legacy other {vdevs}/b")?;
+    world
+        .ok("zpool upgrade -v")?
+        .shows("feature flags")?
+        .shows("(read-only compatible)\n")?
+        .shows("\n 28  Multiple vdev replacements\n")?;
+    let listed = "POOL  FEATURE\n---------------\nother\n      async_destroy\n";
+    world.ok("zpool upgrade")?.shows("All pools are formatted using feature flags.\n")?.shows(listed)?.shows("\ntank\n      draid\n")?;
+    world.ok("zpool status tank")?.shows("Enable all features using 'zpool upgrade'.")?;
+    world.ok("zpool get -H -o value feature@draid tank")?.prints("disabled")?;
+    world.ok("zpool upgrade tank")?.shows("Enabled the following features on 'tank':\n  draid\n")?;
+    world.ok("zpool get -H -o value feature@draid tank")?.prints("enabled")?;
+    let whole = "already has all supported and requested features enabled.";
+    world.ok("zpool upgrade tank")?.shows(&format!("Pool 'tank' {whole}"))?;
+    world.ok("zpool upgrade -V 28 tank")?.shows("Pool 'tank' is already formatted using more current version '5000'.")?;
+    world
+        .ok("zpool upgrade -a")?
+        .shows("All pools are already formatted using feature flags.")?
+        .shows(&format!("Every feature flags pool {whole}"))?;
+    world.ok("zpool get -H -o value feature@async_destroy other")?.prints("disabled")?;
+    world.ok("zpool history tank")?.shows("zpool upgrade tank")?;
+    world.refused("zpool upgrade nothing", 1, "cannot open 'nothing': no such pool")?;
+    world.refused("zpool upgrade -V 999 tank", 2, "invalid version '999'")?;
+    world.refused("zpool upgrade -a tank", 2, "-a option should not be used along with a pool name")?;
+    world.refused("zpool upgrade -v tank", 2, "-v option is incompatible with other arguments")?;
+    world.refused("zpool upgrade -V 28", 2, "-V option is incompatible with other arguments")?;
+    Ok(())
+}
+
 /// One clear message each, and nothing changed.
 pub fn refusals(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b", "c"])?;

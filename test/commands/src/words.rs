@@ -53,7 +53,10 @@ pub fn properties(world: &World) -> Result<(), Failure> {
     world.ok("zpool get -H -o value load_guid tank").and_then(|ran| same("load_guid", ran.out.trim().parse::<u64>().is_ok(), true))?;
     world.ok("zpool sync -f tank")?;
     // What is lacking is said by name.
-    world.refused("zfs send tank/fs@a", 1, "'zfs send' is not available in this version")?;
+    world.ok("zfs allow tank/fs")?.prints("")?;
+    world.refused("zfs allow tank/no", 1, "cannot open 'tank/no': dataset does not exist")?;
+    world.refused("zfs allow ann create tank/fs", 1, "delegating permissions is not available in this version")?;
+    world.refused("zfs allow -u ann create tank/fs", 1, "option '-u' of 'zfs allow' is not available in this version")?;
     world.refused("zpool split tank other", 1, "'zpool split' is not available in this version")?;
     world.refused("zpool import -l tank", 1, "option '-l' of 'zpool import' is not available in this version")?;
     world.refused("zfs frobnicate", 2, "unrecognized command 'frobnicate'")?;

@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::shadow::{KINDS, Shadow, content};
-use crate::touch::{new_file, write};
+use crate::touch::{new_file, share, write};
 use exec::SplitMix;
 use std::sync::Arc;
 use zpl::{Allocate, Node, Place, RenameMode, Zfs};
@@ -39,7 +39,7 @@ impl Churn {
     /// Makes one change.
     pub fn step(&mut self, zfs: &Arc<Zfs>, root: &Node) -> Result<(), Failure> {
         self.steps += 1;
-        let choice = self.random.below(9);
+        let choice = self.random.below(10);
         let picked = self.pick();
         let (Some(path), true) = (picked, choice > 1) else { return self.add(zfs, root) };
         let name = path[self.prefix.len() + 1..].to_string();
@@ -70,6 +70,12 @@ impl Churn {
                 return Ok(());
             }
             7 => check(zfs, &node, &bytes, &path)?,
+            9 => {
+                let copy = format!("copy-{}-{name}", self.steps);
+                let copy = &copy[..copy.len().min(NAME_BYTES_MAX)];
+                share(zfs, root, (&node, copy), &bytes)?;
+                self.shadow.files.insert(self.path(copy), bytes.clone());
+            }
             _ => self.put(zfs, &node, &mut bytes, if choice == 6 { at + 300_000 } else { at }, length)?,
         }
         self.shadow.files.insert(path, bytes);

@@ -221,6 +221,24 @@ impl Oracle {
         if said.code == Some(0) { Ok(()) } else { Err(format!("zpfix make {name}: {}", tail(&said.text)).into()) }
     }
 
+    /// Has the real engine send a snapshot, since another one if that is given, into a file, with the flags that zpfix knows.
+    pub fn send(
+        &self,
+        folder: &Path,
+        pool: &str,
+        (from, snapshot): (Option<&str>, &str),
+        (out, flags): (&Path, &str),
+    ) -> Result<(), Failure> {
+        let zpfix = self.zpfix.as_ref().ok_or("zpfix is missing")?;
+        let send = || {
+            let mut command = Command::new(zpfix);
+            command.args(["send", pool]).arg(folder).arg(snapshot).arg(out).args([from.unwrap_or("-"), flags]);
+            run(&mut command, ZPFIX_SECONDS)
+        };
+        let said = persist(send)?;
+        if said.code == Some(0) { Ok(()) } else { Err(format!("zpfix send {snapshot}: {}", tail(&said.text)).into()) }
+    }
+
     /// Has the real engine import the pool read-write and scrub it without an error; returns its manifest.
     pub fn check(&self, folder: &Path, pool: &str) -> Result<Option<Lines>, Failure> {
         let Some(text) = self.checked(folder, pool, &["--rw", "--scrub"])? else { return Ok(None) };
@@ -235,6 +253,23 @@ impl Oracle {
     /// Has the real engine import the pool read-write and bring devices that were away up to date; returns its manifest.
     pub fn resilver(&self, folder: &Path, pool: &str) -> Result<Option<Lines>, Failure> {
         Ok(self.checked(folder, pool, &["--rw"])?.map(|text| manifest::parse(&text)))
+    }
+
+    /// Has OpenZFS's `zstream` read a stream to its end; without it that is left out.
+    pub fn dump(&self, stream: &Path) -> Result<(), Failure> {
+        let Some(zstream) = self.zdb.as_ref().map(|zdb| zdb.with_file_name("zstream")).filter(|path| path.is_file()) else { return Ok(()) };
+        let said = run(Command::new(zstream).arg("dump").arg(stream), ZDB_SECONDS)?;
+        let is_whole = said.text.contains("SUMMARY") && !said.text.to_lowercase().contains("checksum differs");
+        if said.code == Some(0) && is_whole { Ok(()) } else { Err(format!("zstream dump: {}", tail(&said.text)).into()) }
+    }
+
+    /// Has the real engine receive a stream as a snapshot of a dataset, by the names of both.
+    pub fn receive(&self, folder: &Path, pool: &str, (dataset, snapshot): (&str, &str), stream: &Path) -> Result<(), Failure> {
+        let zpfix = self.zpfix.as_ref().ok_or("zpfix is missing")?;
+        // Not tried again when it falls over its own feet at the end: the second time the snapshot would be there already.
+        let said = run(Command::new(zpfix).args(["recv", pool]).arg(folder).arg(dataset).arg(stream).arg(snapshot), ZPFIX_SECONDS)?;
+        let is_done = ["recv_begin rc=0", "recv_stream rc=0", "recv_end rc=0"].iter().all(|line| said.text.contains(line));
+        if is_done { Ok(()) } else { Err(format!("zpfix recv ended with {:?}: {}", said.code, tail(&said.text)).into()) }
     }
 
     fn checked(&self, folder: &Path, pool: &str, how: &[&str]) -> Result<Option<String>, Failure> {

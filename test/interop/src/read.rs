@@ -5,7 +5,7 @@ use crate::driver::{self, ImportError};
 use crate::manifest::{self, Lines};
 use crate::oracle::Oracle;
 use crate::report::{Job, Table};
-use crate::{Failure, Wanted, kernel, logs, touch};
+use crate::{Failure, Wanted, kernel, logs, received, touch};
 use exec::Exec;
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ const fn fixture(name: &'static str, parity: usize, quick: bool) -> Fixture {
     Fixture { name, parity, quick }
 }
 
-const FIXTURES: [Fixture; 31] = [
+const FIXTURES: [Fixture; 33] = [
     fixture("stripe1", 0, true),
     fixture("stripe3", 0, false),
     fixture("mirror2", 1, true),
@@ -54,6 +54,7 @@ const FIXTURES: [Fixture; 31] = [
     fixture("v5000", 1, false),
     fixture("degraded", 1, false),
     fixture("unlinked", 0, true),
+    fixture("brt", 0, true),
     fixture("snapclone", 1, false),
 ];
 
@@ -148,6 +149,9 @@ pub fn run(oracle: &Oracle, root: &Path, wanted: &Wanted, table: &Table) {
         }
     }
     table.run(jobs);
+    if oracle.has_zpfix() {
+        received::run(&base, &exec, oracle, wanted, table);
+    }
     if wanted.includes("old", true) {
         crate::old::run(&base, &exec, table);
     }

@@ -3,7 +3,7 @@
 use crate::{Failure, driver, manifest, shadow};
 use pool::Pool;
 use std::sync::Arc;
-use zpl::{NewNode, Node, SetMode, WriteData, Zfs};
+use zpl::{DataAt, NewNode, Node, SetMode, WriteData, Zfs, ZplError};
 
 /// Mode of a regular file.
 pub const FILE: u64 = 0o100_644;
@@ -41,6 +41,16 @@ pub fn new_file(zfs: &Arc<Zfs>, directory: &Node, name: &[u8], bytes: &[u8]) -> 
     Ok(node)
 }
 
+/// Makes a new file that shares blocks with another one, as far as that is possible; the rest of the bytes is written.
+pub fn share(zfs: &Arc<Zfs>, root: &Node, (node, copy): (&Node, &str), bytes: &[u8]) -> Result<(), Failure> {
+    let made = new_file(zfs, root, copy.as_bytes(), &[])?;
+    let shared = match zfs.clone_range(DataAt { node, offset: 0 }, DataAt { node: &made, offset: 0 }, u64::MAX >> 2) {
+        Err(ZplError::NotSupported) => 0,
+        shared => shared? as usize,
+    };
+    write(zfs, &made, shared as u64, &bytes[shared..])
+}
+
 /// Changes the pool over several txgs, as users would.
 pub fn touch(pool: &Pool) -> Result<(), Failure> {
     let zfs = driver::open(pool, &target(pool)?)?;
@@ -59,6 +69,7 @@ pub fn touch(pool: &Pool) -> Result<(), Failure> {
         zfs.unlink(&directory, name.as_bytes())?;
     }
     change_known(&zfs, &root, &content)?;
+    share(&zfs, &root, (&zfs.lookup(&root, b"by-us")?, "copy-of-ours"), &content)?;
     pool.sync()?;
     let ours = zfs.lookup(&root, b"by-us")?;
     write(&zfs, &ours, 100_001, &content[..300_000])?;

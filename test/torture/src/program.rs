@@ -8,13 +8,15 @@ use ondisk::ObjectId;
 use pool::Pool;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use zpl::{Allocate, NewNode, Node, Place, RenameMode, SetMode, WriteData, Zfs};
+use zpl::{Allocate, DataAt, NewNode, Node, Place, RenameMode, SetMode, WriteData, Zfs, ZplError};
 
 const REGULAR: u64 = 0o100_644;
 const DIRECTORY: u64 = 0o040_755;
 const SYMLINK: u64 = 0o120_777;
 /// Bytes that no file grows beyond.
 const FILE_BYTES_MAX: usize = 400 << 10;
+/// Bytes of a block of a long file.
+const BLOCK_BYTES: usize = 8192;
 /// Number of nodes that programs hold, about.
 const NODES_MAX: usize = 40;
 /// Number of snapshots that they hold.
@@ -31,6 +33,8 @@ pub enum Op {
     Truncate(NodeId, usize),
     /// Punches a hole of a length at an offset.
     Punch(NodeId, usize, usize),
+    /// Has a range of a file be what a range of another one is, by sharing blocks where that is possible: file and offset of both, and the length.
+    Copy((NodeId, usize), (NodeId, usize), usize),
     /// Moves a name to a place.
     Rename((NodeId, String), (NodeId, String)),
     /// Removes a name; with the flag the file stays open.
@@ -180,8 +184,25 @@ impl Program {
                 let snapshots = self.model.snapshots();
                 Some(Op::DestroySnapshot(self.pick(&snapshots)?))
             }
+            94..=96 => self.plan_copy(&files),
             _ => Some(Op::Sync),
         }
+    }
+
+    /// Chooses a range that may be shared as a whole, in one transaction: whole blocks, or all up to the end of both files.
+    fn plan_copy(&mut self, files: &[(NodeId, String, NodeId)]) -> Option<Op> {
+        let ((_, _, from), (_, _, to)) = (self.pick(files)?, self.pick(files)?);
+        let (have, size) = (self.size(from), self.size(to));
+        if from == to || have == 0 {
+            return None;
+        }
+        let start = self.random.below(have.div_ceil(BLOCK_BYTES)) * BLOCK_BYTES;
+        let target = self.random.below(size / BLOCK_BYTES + 2) * BLOCK_BYTES;
+        let wanted = if self.random.chance(2) { have } else { (1 + self.random.below(4)) * BLOCK_BYTES };
+        let length = wanted.min(have - start);
+        let ends_both = start + length == have && target + length >= size;
+        let length = if ends_both { length } else { length - length % BLOCK_BYTES };
+        (length > 0 && target + length <= FILE_BYTES_MAX).then_some(Op::Copy((from, start), (to, target), length))
     }
 
     fn plan_create(&mut self, directory: NodeId) -> Option<Op> {
@@ -223,6 +244,14 @@ impl Program {
                 let end = (offset + length).min(data.len());
                 data[(*offset).min(end)..end].fill(0);
             }),
+            Op::Copy((from, start), (to, target), length) => {
+                let Contents::File(source) = model.contents(*from) else { return };
+                let bytes = source[*start..start + length].to_vec();
+                model.edit(*to, |data| {
+                    data.resize(data.len().max(target + length), 0);
+                    data[*target..target + length].copy_from_slice(&bytes);
+                });
+            }
             Op::Rename(from, to) => model.rename((from.0, &from.1), (to.0, &to.1)),
             Op::Remove(directory, name, _) => model.remove(*directory, name),
             Op::Link(node, directory, name) => model.link(*node, *directory, name),
@@ -241,7 +270,12 @@ impl Program {
                     self.changed.insert(node, number);
                 }
             }
-            Op::Write(node, ..) | Op::Truncate(node, ..) | Op::Punch(node, ..) | Op::Link(node, ..) | Op::Attribute(node, ..) => {
+            Op::Write(node, ..)
+            | Op::Truncate(node, ..)
+            | Op::Punch(node, ..)
+            | Op::Copy(_, (node, _), _)
+            | Op::Link(node, ..)
+            | Op::Attribute(node, ..) => {
                 self.changed.insert(*node, number);
             }
             Op::Fsync(node) => self.acknowledged = self.acknowledged.max(self.changed.get(node).copied().unwrap_or(0)),
@@ -306,6 +340,7 @@ impl<'a> Runner<'a> {
             Op::Punch(node, offset, length) => {
                 self.zfs.allocate(&self.node(*node)?, *offset as u64, *length as u64, Allocate::Punch)?;
             }
+            Op::Copy(from, to, length) => self.copy(*from, *to, *length)?,
             Op::Rename(from, to) => {
                 let (source, target) = (self.node(from.0)?, self.node(to.0)?);
                 let from = Place { directory: &source, name: from.1.as_bytes() };
@@ -336,6 +371,25 @@ impl<'a> Runner<'a> {
             Contents::Symlink(target) => NewNode { mode: SYMLINK, target: target.as_bytes(), ..NewNode::default() },
         };
         Ok(self.zfs.create_node(&self.node(directory)?, name.as_bytes(), &new)?.object())
+    }
+
+    /// Copies as cp(1) does: what cannot be shared is read and written.
+    fn copy(&self, (from, start): (NodeId, usize), (to, target): (NodeId, usize), length: usize) -> Result<(), Trouble> {
+        // What is not on disk is not shared.
+        self.pool.sync()?;
+        let (source, sink) = (self.node(from)?, self.node(to)?);
+        let (from, to) = (DataAt { node: &source, offset: start as u64 }, DataAt { node: &sink, offset: target as u64 });
+        match self.zfs.clone_range(from, to, length as u64) {
+            Err(ZplError::NotSupported) => {}
+            shared => {
+                shared?;
+                return Ok(());
+            }
+        }
+        let data = self.zfs.read(&source, start as u64, length as u64)?;
+        let write = WriteData { offset: target as u64, data, may_keep: false, kill_suid: true, synchronous: false };
+        self.zfs.write(&sink, write)?;
+        Ok(())
     }
 
     fn remove(&mut self, directory: NodeId, name: &str, keep: bool) -> Result<(), Trouble> {

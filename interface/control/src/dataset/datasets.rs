@@ -142,7 +142,9 @@ impl Datasets {
         self.follower().follow(&pool, &follows, || {
             names.iter().try_for_each(|name| {
                 let failed = |error: DslError| failure::dataset("inherit property for", name, &error);
-                pool.dsl().hold(name).map_err(failed)?.inherit_prop(&request.property).map_err(failed)
+                let handle = pool.dsl().hold(name).map_err(failed)?;
+                let done = if request.received { handle.revert_prop(&request.property) } else { handle.inherit_prop(&request.property) };
+                done.map_err(failed)
             })
         })
     }
@@ -299,6 +301,19 @@ pub(super) fn kind_of(handle: &DatasetHandle) -> u8 {
     let is_volume = || handle.objset().is_ok_and(|objset| objset.kind() == ObjsetType::ZVOL);
     if handle.is_snapshot() { table::SNAPSHOT } else { kind(is_volume()) }
 }
+
+/// Pool of a file system that is there; refuses volumes and snapshots (OpenZFS: `zfs_open` of `ZFS_TYPE_FILESYSTEM`).
+pub(super) fn pool_of_filesystem(pools: &Pools, name: &str) -> Result<Arc<OpenPool>, Failure> {
+    let pool = pools.pool_of(name, "open")?;
+    let handle = pool.dsl().hold(name).map_err(|error| failure::dataset("open", name, &error))?;
+    if kind_of(&handle) != table::FILESYSTEM {
+        return Err(because(ErrorKind::Invalid, format!("cannot open '{name}'"), NOT_APPLICABLE));
+    }
+    Ok(pool)
+}
+
+/// Words for what a command does not do with a dataset of this kind (OpenZFS's).
+pub(super) const NOT_APPLICABLE: &str = "operation not applicable to datasets of this type";
 
 /// Dataset that is to be made.
 struct Planned {

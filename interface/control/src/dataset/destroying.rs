@@ -175,6 +175,11 @@ impl Datasets {
             pool.mounts.close_snapshots(&names, "destroy")?;
             once_nobody_looks(pool.pool().exec(), || pool.dsl().destroy_snapshots(&names, request.defer)).map_err(|error| match error {
                 DslError::Held => references::held(pool, &names),
+                // As of a user's hold: whoever sends it holds it, too.
+                DslError::Busy if names.len() == 1 => {
+                    because(ErrorKind::Busy, format!("cannot destroy snapshot {}", names[0]), DslError::Busy)
+                        .advise("wait until it was sent")
+                }
                 other => failure::dataset("destroy snapshots", &request.name, &other),
             })?;
         }

@@ -1,17 +1,24 @@
 //! Datasets: their properties, their names, what is done to them.
 
+pub(crate) mod allow;
 pub(crate) mod asked;
 mod clearing;
 mod clones;
 pub(crate) mod datasets;
 mod dependents;
 mod destroying;
+pub(crate) mod diff;
 pub(crate) mod effects;
 pub(crate) mod following;
 pub(crate) mod listing;
 pub(crate) mod names;
 pub(crate) mod owners;
+mod package;
+pub(crate) mod projects;
 pub(crate) mod properties;
+pub(crate) mod receiving;
 pub(crate) mod references;
 mod rollback;
+pub(crate) mod sending;
 pub(crate) mod volumes;
+pub(crate) mod waiting;

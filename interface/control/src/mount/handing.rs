@@ -22,6 +22,7 @@ use crate::pool::{OpenPool, Pools};
 use crate::settings::Settings;
 use control_api::{ErrorKind, Failure};
 use exec::{Exec, Mutex};
+use ondisk::Guid;
 use rustix::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -51,6 +52,9 @@ struct Notes {
     /// Names and values of the parameters that were set.
     #[serde(default)]
     parameters: Vec<(String, String)>,
+    /// Guids of the pools that are open.
+    #[serde(default)]
+    pools: Vec<u64>,
 }
 
 /// Mount of the daemon before that nobody serves yet.
@@ -73,6 +77,8 @@ pub(crate) struct Handing {
     holding: Arc<Holding>,
     settings: Arc<Settings>,
     left: Mutex<Vec<Waiting>>,
+    /// Guids of pools that the daemon before had open when it left its mounts to this one, until they are opened.
+    handed: Mutex<Vec<u64>>,
     pub phases: Phases,
 }
 
@@ -96,6 +102,7 @@ impl Handing {
             settings: settings.clone(),
             keeper: OnceLock::new(),
             left: Mutex::default(),
+            handed: Mutex::default(),
             phases: Phases::default(),
         }
     }
@@ -204,7 +211,7 @@ impl Handing {
         turn.step();
         let paused = self.quiet(&mounts)?;
         turn.step();
-        let heritage = self.note(&mounts)?;
+        let heritage = self.note(&pools, &mounts)?;
         self.sync(&pools)?;
         turn.step();
         if let Err(error) = keeper.keep(heritage, program) {
@@ -251,9 +258,10 @@ impl Handing {
     }
 
     /// Notes what the next daemon has to know.
-    fn note(&self, mounts: &[Arc<Mounted>]) -> Result<Heritage, Failure> {
+    fn note(&self, pools: &[Arc<OpenPool>], mounts: &[Arc<Mounted>]) -> Result<Heritage, Failure> {
         let mut heritage = Heritage::default();
-        let mut notes = Notes { format: FORMAT, mounts: Vec::new(), parameters: self.settings.set_by_hand() };
+        let pools = pools.iter().map(|open| open.pool().guid().0).collect();
+        let mut notes = Notes { format: FORMAT, mounts: Vec::new(), parameters: self.settings.set_by_hand(), pools };
         for mounted in mounts.iter().filter(|mounted| mounted.session.is_alive()) {
             let remembered = mounted.zfs().hand_over().map_err(|error| because(ErrorKind::Io, WHAT, error))?;
             let (note, connection) = Note::of(mounted, &remembered)?;
@@ -297,8 +305,9 @@ impl Handing {
         let mut left: Vec<Waiting> = Vec::new();
         if !notes.is_empty() {
             match serde_json::from_slice(&notes) {
-                Ok(Notes { format: FORMAT, mounts, parameters }) => {
+                Ok(Notes { format: FORMAT, mounts, parameters, pools }) => {
                     self.settings.inherit(&parameters, &self.pools);
+                    *self.handed.lock() = pools;
                     let with_connection =
                         |note: Note| connections.remove(&note.number).map(|connection| Waiting { note, connection, is_of_dead: false });
                     left.extend(mounts.into_iter().filter_map(with_connection));
@@ -332,6 +341,14 @@ impl Handing {
             };
             drop(self.exec.spawn_operation("z-heritage", Box::new(work)));
         }
+    }
+
+    /// True, once, for a pool that the daemon before had open when it left its mounts to this one: nobody else can have had it since.
+    pub(crate) fn takes_over(&self, pool: Guid) -> bool {
+        let mut handed = self.handed.lock();
+        let before = handed.len();
+        handed.retain(|guid| *guid != pool.0);
+        handed.len() < before
     }
 
     /// Goes on with the mounts of a pool that was opened.

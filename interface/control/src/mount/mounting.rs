@@ -232,6 +232,14 @@ impl Mounter {
         let (pool, name) = (&wish.pool, &wish.name);
         let handle = pool.dsl().hold(name).map_err(|error| failure::dataset("open", name, &error))?;
         let what = format!("cannot mount '{name}'");
+        if handle.is_inconsistent() {
+            let failure = because(ErrorKind::Busy, what, "it was not received to its end");
+            return if wish.by_itself {
+                Ok(None)
+            } else {
+                Err(failure.advise("receive the rest of it, or give it up with 'zfs receive -A'"))
+            };
+        }
         if handle.objset().map_err(|error| failure::dataset("mount", name, &error))?.kind() != ObjsetType::ZFS {
             let why = "operation not applicable to datasets of this type";
             return if wish.by_itself { Ok(None) } else { Err(because(ErrorKind::Invalid, format!("cannot open '{name}'"), why)) };

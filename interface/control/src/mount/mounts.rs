@@ -668,6 +668,11 @@ impl Mounted {
         self.handler.changed_beneath(node, range, then);
     }
 
+    /// Calls [`ZplFuse::attributes_changed`].
+    pub(crate) fn attributes_changed(&self, node: &Node) {
+        self.handler.attributes_changed(node);
+    }
+
     /// Name of the mounted dataset.
     pub(crate) fn name(&self) -> String {
         self.name.lock().clone()

@@ -1,13 +1,14 @@
-//! Pools that this daemon is to have open and has not, because their devices were not there when it started: they stay remembered,
-//! are listed as UNAVAIL with the reason, and are opened when the devices return ([`crate::pool::reopening`]).
+//! Pools that this daemon is to have open and has not, because their devices were not there when it started, or because another system took them:
+//! they stay remembered, are listed as UNAVAIL with the reason, and are opened when the devices return ([`crate::pool::reopening`]).
 
-use crate::failure::{because, lacks_logs};
+use crate::failure::{because, is_elsewhere, lacks_logs};
 use crate::pool::remembered::Remembered;
-use control_api::{ErrorKind, Failure, PoolReport, Property, Value, VdevReport};
+use control_api::{ErrorKind, Failure, PoolReport, Property, Value, VdevReport, shown};
 use exec::Mutex;
 use ondisk::Guid;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Reason why a pool is not open that was not tried yet.
@@ -85,9 +86,10 @@ impl Absents {
     pub(crate) fn failure(&self, name: &str) -> Option<Failure> {
         let Absent { entry, why, .. } = self.pools.lock().get(name)?.clone();
         let failure = because(ErrorKind::Busy, format!("cannot open '{name}'"), format!("pool is unavailable: {}", why.why));
-        Some(failure.advise(match lacks_logs(&why) {
-            true => format!("it is opened when its log devices are there; {}", without_logs(&entry.name)),
-            false => "it is opened when its devices are there; 'zpool clear' tries at once, 'zpool export' forgets it".to_string(),
+        Some(failure.advise(match () {
+            () if lacks_logs(&why) => format!("it is opened when its log devices are there; {}", without_logs(&entry.name)),
+            () if is_elsewhere(&why) => taken_back(&entry),
+            () => "it is opened when its devices are there; 'zpool clear' tries at once, 'zpool export' forgets it".to_string(),
         }))
     }
 
@@ -133,6 +135,42 @@ fn without_logs(name: &str) -> String {
     format!("'zpool clear {name}' opens it without what is on them only")
 }
 
+/// Advice about a pool that another system took: how to have it again, or to be rid of it. Devices that are files are not found by themselves.
+fn taken_back(entry: &Remembered) -> String {
+    let files = entry.paths.iter().filter(|path| !path.starts_with("/dev/"));
+    let folders: BTreeSet<&str> = files.filter_map(|path| Path::new(path).parent()?.to_str()).collect();
+    let places: String = folders.iter().map(|folder| format!("-d {folder} ")).collect();
+    let name = &entry.name;
+    format!(
+        "once it is sure that it is not in use there any more, 'zpool import -f {places}{name}' takes it (two systems that write to a pool destroy it); \
+         'zpool export {name}' forgets it here"
+    )
+}
+
+/// Status, action and number of the message of an absent pool.
+fn words(absent: &Absent) -> (String, String, Option<&'static str>) {
+    let connect = "Make sure that its devices are connected: then it is opened by itself";
+    let why = &absent.why.why;
+    match () {
+        () if why == BEING_OPENED => ("The pool is being opened.".to_string(), "Wait until that is done.".to_string(), None),
+        () if lacks_logs(&absent.why) => {
+            let status =
+                "An intent log record could not be read: a log device is missing, and what programs made durable last may be on it only.";
+            let action = format!("{connect}. If the log device cannot be brought back, {}.", without_logs(&absent.entry.name));
+            (status.to_string(), action, Some("ZFS-8000-K4"))
+        }
+        () if is_elsewhere(&absent.why) => {
+            let status = format!("The pool was not opened: {}.", shown(&why.replace(".\n", ". ")));
+            let advice = taken_back(&absent.entry);
+            (status, format!("Look who has it: {advice}."), Some("ZFS-8000-EY"))
+        }
+        () => {
+            let action = format!("{connect}, or at once by 'zpool clear'. 'zpool export' forgets it.");
+            (format!("The pool could not be opened: {why}."), action, Some("ZFS-8000-3C"))
+        }
+    }
+}
+
 /// Puts log devices that are missing where labels of the others say only that there is something.
 fn name_logs(vdevs: &mut VdevReport, entry: &Remembered) {
     fn shows(vdev: &VdevReport, path: &String) -> bool {
@@ -169,29 +207,14 @@ fn report_of(absent: &Absent) -> PoolReport {
         name_logs(&mut vdevs, entry);
     }
     let text = |name: &str, text: &str| Property::fact(name, Value::Text(text.to_string()));
-    let connect = "Make sure that its devices are connected: then it is opened by itself";
-    let (status, action) = match () {
-        () if absent.why.why == BEING_OPENED => ("The pool is being opened.".to_string(), "Wait until that is done.".to_string()),
-        () if lacks_logs(&absent.why) => {
-            let status =
-                "An intent log record could not be read: a log device is missing, and what programs made durable last may be on it only.";
-            (status.to_string(), format!("{connect}. If the log device cannot be brought back, {}.", without_logs(&entry.name)))
-        }
-        () => {
-            let action = format!("{connect}, or at once by 'zpool clear'. 'zpool export' forgets it.");
-            (format!("The pool could not be opened: {}.", absent.why.why), action)
-        }
-    };
+    let (status, action, message_id) = words(absent);
     PoolReport {
         name: entry.name.clone(),
         guid: entry.guid,
         state: UNAVAILABLE.into(),
         status: Some(status),
         action: Some(action),
-        message_id: match absent.why.why == BEING_OPENED {
-            true => None,
-            false => Some(if lacks_logs(&absent.why) { "ZFS-8000-K4" } else { "ZFS-8000-3C" }.into()),
-        },
+        message_id: message_id.map(String::from),
         vdevs: VdevReport { name: entry.name.clone(), kind: "root".into(), state: UNAVAILABLE.into(), ..vdevs },
         properties: vec![
             text("name", &entry.name),
@@ -200,5 +223,31 @@ fn report_of(absent: &Absent) -> PoolReport {
             text("altroot", entry.altroot.as_deref().unwrap_or("-")),
         ],
         ..PoolReport::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::pool_failure;
+    use pool::PoolError;
+
+    /// If this fails, whoever looks for a pool that another system took is told to look for its cables, or is not told how to have it again.
+    #[test]
+    fn a_pool_that_another_system_took_says_so_with_what_helps() {
+        let paths = ["/srv/a", "/srv/b", "/dev/sdx"].map(String::from).to_vec();
+        let entry = Remembered { name: "tank".into(), guid: 7, altroot: None, read_only: false, paths, cachefile: None, temporary: false };
+        let absents = Absents::default();
+        absents.note(vec![entry]);
+        let taken = PoolError::InUse { hostid: 0x12, hostname: "other\u{1b}[2J".into() };
+        absents.failed("tank", &pool_failure("cannot open 'tank' again".into(), &taken), None, Vec::new());
+        let report = absents.reports(|_| true).remove(0);
+        assert_eq!((report.state.as_str(), report.message_id.as_deref()), ("UNAVAIL", Some("ZFS-8000-EY")));
+        let status = report.status.unwrap_or_default();
+        assert!(status.contains("another system. Last accessed by other\\033[2J (hostid=12)"), "{status}");
+        assert!(report.action.unwrap_or_default().contains("'zpool import -f -d /srv tank'"));
+        let asked = absents.failure("tank").expect("it is absent");
+        assert!(asked.next.is_some_and(|next| next.contains("'zpool export tank' forgets it here")));
+        assert_eq!(absents.entries().len(), 1, "it stays remembered");
     }
 }

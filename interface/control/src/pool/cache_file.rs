@@ -4,7 +4,7 @@ use crate::device::reserved::Reserved;
 use crate::failure::{because, believable};
 use crate::pool::remembered::Remembered;
 use crate::pool::{OpenPool, Pools};
-use control_api::{ErrorKind, Failure};
+use control_api::{ErrorKind, Failure, Remark, os_error};
 use exec::Mutex;
 use nvlist::{Encoding, NvList, Value};
 use ondisk::Guid;
@@ -73,16 +73,18 @@ pub(crate) struct PoolsFile {
     reserved: Arc<Reserved>,
     /// Contents of the file as this process wrote it; None before that.
     written: Mutex<Option<Vec<Remembered>>>,
+    /// Reason why the file is not what it should be; None while it is.
+    trouble: Mutex<Option<String>>,
 }
 
 impl PoolsFile {
     /// Makes the writer of the file at a path, which it does not look at yet.
     pub(crate) fn new(path: PathBuf, pools: &Arc<Pools>, reserved: &Arc<Reserved>) -> PoolsFile {
-        PoolsFile { path, pools: pools.clone(), reserved: reserved.clone(), written: Mutex::default() }
+        PoolsFile { path, pools: pools.clone(), reserved: reserved.clone(), written: Mutex::default(), trouble: Mutex::default() }
     }
 
     /// Writes down which pools are to be open: those that are, and those that could not be opened. A file that cannot be written costs
-    /// only the reopening, so it is reported, not failed.
+    /// only the reopening, so it is reported, not failed; the rounds try again.
     pub(crate) fn remember(&self) {
         self.reserved.hold_spares(&self.pools);
         // One after the other, and each with what is so when it writes.
@@ -93,14 +95,43 @@ impl PoolsFile {
         let mut pools: Vec<Remembered> = self.pools.all().iter().map(|open| Remembered::of(open)).collect();
         pools.extend(self.pools.absent.entries());
         // A daemon that ends lets go of its pools, which it is to have again.
-        if self.pools.is_stopping() || (written.as_ref() == Some(&pools) && self.path.exists()) {
+        if self.pools.is_stopping() {
+            return;
+        }
+        if written.as_ref() == Some(&pools) && self.path.exists() {
+            *self.trouble.lock() = None;
             return;
         }
         self.write_caches(written.as_deref().unwrap_or_default());
         match trust::replace(&self.path, &serde_json::to_vec_pretty(&pools).unwrap_or_default()) {
-            Ok(()) => *written = Some(pools),
-            Err(error) => tracing::warn!("cannot write {}: {error}", self.path.display()),
+            Ok(()) => {
+                *written = Some(pools);
+                if self.trouble.lock().take().is_some() {
+                    tracing::info!("{} is written again", self.path.display());
+                }
+            }
+            Err(error) => self.failed(os_error(&error)),
         }
+    }
+
+    /// Notes that the file could not be written, and says so where that is news.
+    fn failed(&self, why: String) {
+        let mut trouble = self.trouble.lock();
+        if trouble.as_ref() != Some(&why) {
+            tracing::warn!("cannot write {}: {why}; it is tried again", self.path.display());
+        }
+        *trouble = Some(why);
+    }
+
+    /// Warning for whoever changed which pools are open, as long as that could not be written down.
+    pub(crate) fn warning(&self) -> Option<Remark> {
+        let why = self.trouble.lock().clone()?;
+        Some(Remark::Warning(format!(
+            "warning: which pools are open is not written down: {}: {why}\n\
+             a daemon that starts after a crash opens those of before: make room there, and it is written soon by itself; \
+             'zpool import' brings back what is missing then",
+            self.path.display()
+        )))
     }
 
     /// Takes a pool out of the table of those that are open. With `keep` its cache file stays as it is: whoever takes the pool next finds it

@@ -23,6 +23,7 @@ pub(crate) mod scrub;
 pub(crate) mod set;
 pub(crate) mod stopping;
 pub(crate) mod sweeps;
+pub(crate) mod upgrade;
 pub(crate) mod vdevs;
 
 pub(crate) use open::OpenPool;

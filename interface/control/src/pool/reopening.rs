@@ -2,24 +2,25 @@
 
 use crate::device::beneath;
 use crate::device::devices::Devices;
-use crate::failure::{because, lacks_logs};
+use crate::failure::{because, lacks_logs, pool_failure};
 use crate::mount::handing::Handing;
 use crate::mount::returning::Returning;
 use crate::pool::Pools;
 use crate::pool::absent::{Trace, trace};
+use crate::pool::hostid::host;
 use crate::pool::intake::{ImportWish, Intake};
 use crate::pool::opening::Opening;
 use crate::pool::remembered::Remembered;
 use crate::provider::accelerators::Accelerators;
 use crate::report::pictures;
-use control_api::{ErrorKind, Failure, ImportSearch, PoolImport, Response};
+use control_api::{ErrorKind, Failure, ImportSearch, PoolImport, Response, shown};
 use device::BlockDevice;
 use exec::Exec;
 use ondisk::Guid;
 use pool::{FoundPool, PoolState};
 use std::path::Path;
 use std::sync::Arc;
-use vdev::LeafKind;
+use vdev::{LeafKind, LeafState, TopKind, VdevTree};
 
 /// Number of rounds in which the labels of devices are asked for more devices: each finds what the one before named.
 const ROUNDS: u32 = 4;
@@ -130,19 +131,31 @@ impl Reopening {
         };
         let tried = entry.paths.iter().map(|path| trace(path)).collect();
         let (paths, found) = self.paths_of(&entry);
-        // The daemon may have died before it could forget what a command had destroyed.
-        if found.as_ref().is_some_and(|found| found.state() == PoolState::Destroyed) {
-            tracing::info!("pool '{name}' was destroyed: it is forgotten; 'zpool import -D' shows it");
+        if let Some((why, advice)) = found.as_ref().and_then(|found| farewell(found, &entry)) {
+            tracing::info!("pool '{name}' is forgotten: {why}; {advice}");
             self.pools.absent.forget(|absent| absent.name == name);
+            self.returning.clear_dead(name);
             self.intake.file.remember();
-            return Err(because(ErrorKind::NotFound, what, "the pool was destroyed").advise("import it with '-D' to bring it back"));
+            return Err(because(ErrorKind::NotFound, what, why).advise(advice));
         }
+        // Who only reads a pool does it no harm; what the daemon before had until it left its mounts to this one is this system's, whatever its id.
+        let is_sure = entry.read_only || self.handing.takes_over(guid);
+        let refused = match &found {
+            Some(_) if is_sure => None,
+            Some(found) => objection(found, &what),
+            None => self.replaced(&entry, &what),
+        };
         let vdevs = found.and_then(|found| found.tree().ok().map(|tree| pictures::tree(&entry.name, &tree, None)));
+        if let Some(failure) = refused {
+            self.pools.absent.failed(name, &failure, vdevs, tried);
+            return Err(failure);
+        }
         // Whatever it was, it stays so: an alternate root means none only where nothing was said.
         let cachefile = entry.cachefile.clone().unwrap_or_default();
         let properties = [("cachefile".to_string(), cachefile)].into();
         let request = PoolImport {
-            force: true,
+            // Somebody may have taken it since it was looked at.
+            force: is_sure,
             altroot: entry.altroot.clone(),
             no_mount: true,
             properties,
@@ -159,7 +172,7 @@ impl Reopening {
     }
 
     /// Paths of the devices of a remembered pool: where they were, where their labels say that others are, and else wherever devices
-    /// are looked for. And the pool, where it was found there.
+    /// are looked for. And the pool, as far as it was found there.
     fn paths_of(&self, entry: &Remembered) -> (Vec<String>, Option<FoundPool>) {
         let (mut paths, mut rest): (Vec<String>, Vec<String>) = (Vec::new(), entry.paths.clone());
         let mut found = None;
@@ -180,18 +193,36 @@ impl Reopening {
             let more: Vec<String> = searched.iter().flat_map(FoundPool::devices).map(path_of).collect();
             // One device by two paths is one device.
             let known: Vec<Trace> = paths.iter().map(|path| trace(path)).collect();
+            let before = paths.len();
             paths.extend(more.into_iter().filter(|path| !known.contains(&trace(path))));
+            if paths.len() > before {
+                // What is newer there counts.
+                found = self.find_remembered(entry, &paths).or(found);
+            }
         }
         (paths.into_iter().filter(|path| Path::new(path).exists()).collect(), found)
     }
 
     fn find_remembered(&self, entry: &Remembered, paths: &[String]) -> Option<FoundPool> {
+        self.pools_at(paths).into_iter().find(|found| found.guid().0 == entry.guid)
+    }
+
+    /// Pools of which a device is at one of these paths.
+    fn pools_at(&self, paths: &[String]) -> Vec<FoundPool> {
         let search = |path: &String| {
             let search = ImportSearch { paths: vec![path.clone()], ..ImportSearch::default() };
             self.devices.candidates(&search).unwrap_or_default()
         };
         let devices: Vec<Arc<dyn BlockDevice>> = paths.iter().filter(|path| Path::new(path).is_absolute()).flat_map(search).collect();
-        pool::find_pools(&self.exec, devices).into_iter().find(|found| found.guid().0 == entry.guid)
+        pool::find_pools(&self.exec, devices)
+    }
+
+    /// Failure of a pool that is nowhere, and whose devices are another pool's by now. None for others.
+    fn replaced(&self, entry: &Remembered, what: &str) -> Option<Failure> {
+        let others = self.pools_at(&entry.paths);
+        let names: Vec<String> = others.iter().map(|other| format!("'{}' (guid {})", shown(other.name()), other.guid())).collect();
+        let why = format!("its devices are another pool's by now: {}", names.join(", "));
+        (!names.is_empty()).then(|| because(ErrorKind::NotFound, what, why).advise("'zpool export' forgets the one that was there"))
     }
 
     /// Tries pools whose devices changed since they were tried last. Does not wait for that.
@@ -212,6 +243,34 @@ impl Reopening {
         };
         drop(self.exec.spawn_operation("z-absent", Box::new(work)));
     }
+}
+
+/// True when every device of a pool was found that it was not told to do without.
+fn is_whole(tree: &VdevTree) -> bool {
+    !tree.tops.iter().any(|top| top.kind == TopKind::Missing) && !tree.leaves.iter().any(|leaf| leaf.state == LeafState::Missing)
+}
+
+/// Reason why a pool is not to be opened any more, with what brings it back: its labels say that it was destroyed or exported, which the daemon may have
+/// had no time or no room to write down, or another system did. None for others.
+fn farewell(found: &FoundPool, entry: &Remembered) -> Option<(&'static str, &'static str)> {
+    match found.state() {
+        PoolState::Destroyed => Some(("the pool was destroyed", "import it with '-D' to bring it back")),
+        // Who only reads a pool leaves its labels as they were, and a device that was away when it was imported has old ones.
+        PoolState::Exported if !entry.read_only && found.tree().is_ok_and(|tree| is_whole(&tree)) => {
+            Some(("the pool was exported", "'zpool import' brings it back"))
+        }
+        _ => None,
+    }
+}
+
+/// Failure of a pool that nobody is to open again unasked: another system used it last (OpenZFS: `spa_verify_host`), or what is there of it says that it
+/// was exported. None for others.
+fn objection(found: &FoundPool, what: &str) -> Option<Failure> {
+    if found.state() == PoolState::Exported {
+        let why = "its devices that are there say that it was exported, and others are missing";
+        return Some(because(ErrorKind::Busy, what, why).advise("'zpool import' imports it without them"));
+    }
+    found.check_host(host().id).err().map(|error| pool_failure(what.to_string(), &error))
 }
 
 fn path_of(device: &Arc<dyn BlockDevice>) -> String {

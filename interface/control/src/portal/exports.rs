@@ -142,11 +142,11 @@ impl NbdDoor {
         }
     }
 
-    /// Serves volumes to whoever connects from now on, at the socket, and at a port if there is one. Without the socket the daemon does without.
+    /// Serves volumes to whoever connects from now on at the socket. Where that cannot be opened the daemon does without.
     ///
     /// # Errors
     /// Those of the system.
-    pub(crate) fn serve(&self, port: Option<std::net::TcpListener>) -> io::Result<()> {
+    pub(crate) fn serve(&self) -> io::Result<()> {
         let mut running = Running::new("z-nbd")?;
         let handle = running.handle().clone();
         let _inside = handle.enter();
@@ -154,23 +154,34 @@ impl NbdDoor {
         match listen(&self.socket) {
             Ok(listener) => {
                 let stop = running.stop();
-                running.serve(keep(self.socket.clone(), listener, (exports.clone(), self.guests.clone()), stop));
+                running.serve(keep(self.socket.clone(), listener, (exports, self.guests.clone()), stop));
             }
             Err(error) => tracing::warn!("no volumes at {}: {error}", self.socket.display()),
         }
-        if let Some(port) = port {
-            port.set_nonblocking(true)?;
-            let address = port.local_addr()?;
-            let listener = Listener::Tcp(TcpListener::from_std(port)?);
-            let stop = running.stop();
-            running.serve(nbd::serve(listener, exports, self.guests.clone(), options(), stop));
-            *self.address.lock() = Some(address);
-            tracing::info!("volumes are served at {address} (NBD)");
-            if !address.ip().is_loopback() {
-                tracing::warn!("NBD knows no rights: whoever reaches {address} can read and write volumes that are shared");
-            }
-        }
         *self.running.lock() = Some(running);
+        Ok(())
+    }
+
+    /// Serves volumes to whoever connects from now on at a port, besides the socket; after [`NbdDoor::serve`] and before the end only.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn serve_at(&self, port: std::net::TcpListener) -> io::Result<()> {
+        let mut running = self.running.lock();
+        let Some(running) = running.as_mut() else { return Ok(()) };
+        port.set_nonblocking(true)?;
+        let address = port.local_addr()?;
+        let handle = running.handle().clone();
+        let _inside = handle.enter();
+        let listener = Listener::Tcp(TcpListener::from_std(port)?);
+        let exports: Arc<dyn Exports> = Arc::new(self.exports.clone());
+        let stop = running.stop();
+        running.serve(nbd::serve(listener, exports, self.guests.clone(), options(), stop));
+        *self.address.lock() = Some(address);
+        tracing::info!("volumes are served at {address} (NBD)");
+        if !address.ip().is_loopback() {
+            tracing::warn!("NBD knows no rights: whoever reaches {address} can read and write volumes that are shared");
+        }
         Ok(())
     }
 

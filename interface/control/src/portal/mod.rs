@@ -5,6 +5,7 @@ mod export;
 mod exports;
 mod hands;
 mod names;
+mod ports;
 mod reads;
 mod requests;
 mod reservations;
@@ -16,4 +17,5 @@ mod unit;
 
 pub(crate) use door::Portal;
 pub(crate) use exports::NbdDoor;
+pub(crate) use ports::Ports;
 pub(crate) use requests::changes_volumes;

@@ -19,6 +19,7 @@ pub(crate) fn changes_volumes(request: &Request) -> bool {
             | Request::DatasetRename(_)
             | Request::DatasetClone(_)
             | Request::DatasetRollback(_)
+            | Request::Receive(_)
             | Request::PoolCreate(_)
             | Request::PoolDestroy(_)
             | Request::PoolExport(_)

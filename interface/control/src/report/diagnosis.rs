@@ -100,7 +100,7 @@ const OLD_VERSION: Diagnosis = Diagnosis {
 const FEATURES_OFF: Diagnosis = Diagnosis {
     message_id: None,
     status: "Some supported and requested features are not enabled on the pool.\n\tThe pool can still be used, but some features are unavailable.",
-    action: "Enable features using 'zpool set feature@NAME=enabled'. Once this\n\tis done, the pool may no longer be accessible by software that does\n\tnot support the features.",
+    action: "Enable all features using 'zpool upgrade'. Once this is done,\n\tthe pool may no longer be accessible by software that does not support\n\tthe features. See zpool-features(7) for details.",
     is_remark: true,
 };
 

@@ -7,6 +7,7 @@ use crate::report::diagnosis::{Diagnosis, Facts, diagnose};
 use crate::report::{pictures, sweeps, vdev_props};
 use control_api::{PoolReport, Property, RebuildReport, Source, Throttled, Value};
 use ondisk::Guid;
+use std::collections::BTreeSet;
 
 /// Report of a pool for `zpool status`, `list` and `get`. What cannot be read is said to be unavailable, never taken for healthy.
 /// `user` says which pool uses a spare.
@@ -143,6 +144,17 @@ fn properties(open: &OpenPool, status: &pool::PoolStatus, state: &str, features:
             property.value = bytes.map_or(Value::None, Value::Count);
         }
     }
+    let shared = open.pool().shared_space();
+    let facts = [
+        ("bcloneused", Value::Count(shared.used_bytes)),
+        ("bclonesaved", Value::Count(shared.saved_bytes)),
+        ("bcloneratio", Value::Ratio(shared.ratio_percent())),
+    ];
+    for (name, value) in facts {
+        if let Some(property) = properties.iter_mut().find(|property| property.name == name) {
+            property.value = value;
+        }
+    }
     if let Ok(txg) = open.pool().last_scrubbed_txg() {
         properties.push(Property::fact("last_scrubbed_txg", Value::Number(txg.0)));
     }
@@ -169,9 +181,15 @@ fn lacks_features(features: &[Feature], compatibility: Option<&Value>) -> bool {
         Some(Value::Text(text)) => compatibility::allowed(text).ok().flatten(),
         _ => None,
     };
-    let is_wanted = |name: &str| allowed.as_ref().is_none_or(|allowed| allowed.contains(name));
+    !lacking(features, allowed.as_ref()).is_empty()
+}
+
+/// Short names of the features that pools made here have from the start and that are disabled, as far as they are `allowed`: all without a list.
+pub(crate) fn lacking(features: &[Feature], allowed: Option<&BTreeSet<String>>) -> Vec<&'static str> {
+    let is_wanted = |name: &str| allowed.is_none_or(|allowed| allowed.contains(name));
     let is_off = |name: &str| features.iter().any(|(other, _, references)| other == name && references.is_none());
-    pool::FEATURES.iter().any(|feature| feature.on_new_pools && is_wanted(feature.name) && is_off(feature.name))
+    let names = pool::FEATURES.iter().filter(|feature| feature.on_new_pools).map(|feature| feature.name);
+    names.filter(|name| is_wanted(name) && is_off(name)).collect()
 }
 
 /// Devices on which background work is held back now.

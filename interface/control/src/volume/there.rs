@@ -86,8 +86,9 @@ pub(crate) fn names(pools: &Pools, path: &str) -> Vec<(String, bool)> {
     names
 }
 
+/// Kind of a dataset; None for what was not received to its end.
 fn kind(handle: &DatasetHandle) -> Option<ObjsetType> {
-    handle.objset().ok().map(|objset| objset.kind())
+    if handle.is_inconsistent() { None } else { handle.objset().ok().map(|objset| objset.kind()) }
 }
 
 /// True for volumes that are to be seen (OpenZFS: `zvol_create_minor`).

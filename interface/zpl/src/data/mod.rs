@@ -1,4 +1,4 @@
-//! Data of files: reading, writing, truncating, punching, seeking (OpenZFS: `zfs_vnops.c`, `zfs_extend`, `zfs_trunc`,
+//! Data of files: reading, writing, truncating, punching, seeking, sharing (OpenZFS: `zfs_vnops.c`, `zfs_extend`, `zfs_trunc`,
 //! `zfs_free_range`, `zfs_grow_blocksize`).
 //!
 //! A small file is one block as large as its data (in sectors); the block grows with the file up to the record size, then
@@ -6,12 +6,14 @@
 //!
 //! A request is prepared (`request.rs`) and then driven (`drive.rs`), whether it goes through the cache or direct.
 
+mod clone;
 mod drive;
 mod memory;
 mod request;
 mod resize;
 mod stable;
 
+pub use clone::{DataAt, set_cloning};
 pub use drive::{ReadThen, WriteThen};
 pub(crate) use request::grow_block;
 pub use request::{FILE_BYTES_MAX, WriteData};

@@ -150,6 +150,11 @@ impl Zfs {
         self.store.limits.renew()
     }
 
+    /// Number of files without names that are to be deleted; 0 where nothing is deleted.
+    pub fn unlinked(&self) -> u64 {
+        if self.is_read_only() { 0 } else { self.store.unlinked.count() }
+    }
+
     /// Returns the counters since the file system was opened: `writes nwritten reads nread nunlinks nunlinked`.
     pub fn counts(&self) -> [u64; counts::CELLS] {
         self.store.counts.all()

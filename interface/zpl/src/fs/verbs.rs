@@ -2,7 +2,7 @@
 
 use super::Zfs;
 use crate::alignment::direct_alignment;
-use crate::data::{Allocate, ReadThen, WriteData, WriteThen};
+use crate::data::{Allocate, DataAt, ReadThen, WriteData, WriteThen};
 use crate::direct::{Access, DirectAlignment, DirectSnapshot};
 use crate::entries::Listed;
 use crate::file_flags::FlagChange;
@@ -146,6 +146,15 @@ impl Zfs {
     /// Does fallocate(2) (OpenZFS: `zpl_fallocate_common`).
     pub fn allocate(&self, node: &Node, offset: u64, length: u64, how: Allocate) -> Result<(), ZplError> {
         self.data.allocate(node, offset, length, how)
+    }
+
+    /// Has `length` bytes of a file share blocks with another file of the file system, instead of being copied (OpenZFS: `zfs_clone_range`). Returns the
+    /// bytes that were shared, perhaps fewer; 0 only at or behind the end of the source.
+    ///
+    /// # Errors
+    /// [`ZplError::NotSupported`] where the bytes have to be copied.
+    pub fn clone_range(&self, from: DataAt<'_>, to: DataAt<'_>, length: u64) -> Result<u64, ZplError> {
+        self.data.clone_range(from, to, length)
     }
 
     /// Offset of the next byte of data at or after `offset` (OpenZFS: `zfs_holey`).

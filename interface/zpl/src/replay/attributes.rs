@@ -34,10 +34,8 @@ impl Replay {
         node.edit(&store.sa, tx, |state| {
             self.zfs.attributes.apply_attrs(&node, &attributes, state, tx)?;
             let Some(given) = &set.attributes else { return Ok(()) };
-            if let (Some(project), 0) = (given.project, state.fields.flags & flag::PROJID) {
-                // An old node, which gets its first project.
-                store.sa.set(&node.dnode, &mut state.attrs, Attr::Projid, &project.to_le_bytes(), tx)?;
-                state.fields.flags |= flag::PROJID;
+            if let Some(project) = given.project {
+                state.give_project(&store.sa, &node.dnode, project, tx)?;
             }
             put_optional(&mut state.fields, given);
             Ok(())

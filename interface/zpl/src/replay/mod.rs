@@ -156,6 +156,8 @@ impl Replay {
             Record::Link(link) => self.link(link),
             Record::Rename(rename) => self.rename(rename, is_caseless),
             Record::Write(write) => self.write(write, data, tx),
+            // Its bytes come as writes.
+            Record::Clone(_) => Err(ZplError::NotSupported),
             Record::Extend { object, end } => self.extend(*object, *end, tx),
             Record::Truncate { object, offset, length } => self.truncate(*object, *offset, *length),
             Record::SetAttributes(set) => self.set_attributes(set, tx),

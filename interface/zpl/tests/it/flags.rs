@@ -89,7 +89,7 @@ fn flags_without_a_meaning_here_are_refused() {
     let bed = bed();
     let set = |set: u64| bed.zfs.change_flags(&bed.file, FlagChange { mask: set, set, project: None });
     assert_eq!(set(REPARSE), Err(ZplError::NotPermitted));
-    assert_eq!(set(PROJINHERIT), Err(ZplError::NotSupported), "the file has no project");
+    assert_eq!(set(PROJINHERIT), Err(ZplError::NotSupported), "no projects are counted");
     let moved = FlagChange { project: Some(7), ..FlagChange::default() };
     assert_eq!(bed.zfs.change_flags(&bed.file, moved), Err(ZplError::NotSupported), "so it can't get another");
 }
@@ -117,6 +117,30 @@ fn a_project_is_handed_on_and_nothing_of_another_comes_in() {
     assert_eq!(zfs.rename(from, to, RenameMode::Replace), Ok(()));
     // It is on disk.
     assert_eq!(zfs.attribute(&file, zpl::Attr::Projid), Some(7));
+}
+
+/// When this fails, the files of file systems that are older than projects stay out of every project, or are charged to a number that is none.
+#[test]
+fn an_older_file_gets_a_number_with_its_first_project() {
+    let bed = bed();
+    let (zfs, file) = (&bed.zfs, &bed.file);
+    zfs.set_xattr(file, b"user.a", &[1; 200], SetMode::Any).expect("an attribute behind the place of the number");
+    let before = zfs.list_xattrs(file);
+    zfs.set_settings(Settings { project_quota: true, ..zfs.settings() });
+    assert_eq!(zfs.attribute(file, zpl::Attr::Projid), None);
+    zfs.change_flags(file, FlagChange { project: Some(7), ..FlagChange::default() }).expect("its first");
+    assert_eq!((file.fields().project, zfs.attribute(file, zpl::Attr::Projid)), (7, Some(7)));
+    assert_eq!((zfs.list_xattrs(file), zfs.get_xattr(file, b"user.a")), (before, Ok(vec![1; 200])));
+    // Where the accounts of all systems look: behind the header of 8 bytes and the number of links.
+    let bonus = bed.pool.objset.hold(file.object()).expect("the object").bonus().expect("its attributes").to_vec();
+    let header = usize::from(u16::from_le_bytes([bonus[4], bonus[5]]) >> 10) * 8;
+    assert_eq!(bonus[header + 128..header + 136], 7u64.to_le_bytes());
+    let folder = zfs.create_node(&bed.root, b"folder", &NewNode { mode: 0o040_755, ..NewNode::default() }).expect("a folder");
+    zfs.set_settings(Settings { project_quota: false, ..zfs.settings() });
+    let old = zfs.create_node(&folder, b"old", &NewNode { mode: 0o040_755, ..NewNode::default() }).expect("an older folder");
+    zfs.set_settings(Settings { project_quota: true, ..zfs.settings() });
+    zfs.change_flags(&old, FlagChange { mask: PROJINHERIT, set: PROJINHERIT, project: None }).expect("it hands on what it has");
+    assert_eq!((old.fields().flags & PROJINHERIT != 0, zfs.attribute(&old, zpl::Attr::Projid)), (true, Some(0)));
 }
 
 /// When this fails, who looks how much room a project has left is told of the whole pool's.

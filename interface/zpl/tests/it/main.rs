@@ -1,6 +1,8 @@
 //! File systems, judged from outside: models, records of the intent log, direct I/O, full and hostile pools. One program: each file of tests by itself would be linked with all that is below.
 
 mod arena;
+mod cloned;
+mod diff;
 mod direct;
 mod flags;
 mod full;

@@ -16,13 +16,13 @@ use zpl::{
     Allocate, CreateOptions, NewNode, Node, SetMode, Settings, Snapdir, Space, SpaceSource, TxKind, WriteData, Zfs, ZplError, ZplFuse,
 };
 
-const DEVICE_BYTES: usize = 96 << 20;
+pub const DEVICE_BYTES: usize = 96 << 20;
 
-fn exec() -> Exec {
+pub fn exec() -> Exec {
     Arc::new(Inline::new(11))
 }
 
-fn file_system() -> CreateDataset {
+pub fn file_system() -> CreateDataset {
     CreateDataset {
         kind: ObjsetType::ZFS,
         properties: Vec::new(),
@@ -30,7 +30,7 @@ fn file_system() -> CreateDataset {
     }
 }
 
-fn make_pool(devices: &[Arc<MemDevice>], kind: TopKind) -> Pool {
+pub fn make_pool(devices: &[Arc<MemDevice>], kind: TopKind) -> Pool {
     let leaves = devices.iter().map(|device| {
         let path = device.path().display().to_string();
         LeafSpec { path, kind: LeafKind::File, device: device.clone() }
@@ -39,18 +39,18 @@ fn make_pool(devices: &[Arc<MemDevice>], kind: TopKind) -> Pool {
     Pool::create(&exec(), spec, &Runtime::new()).expect("a pool")
 }
 
-fn open_fs(pool: &Pool, name: &str) -> Arc<Zfs> {
+pub fn open_fs(pool: &Pool, name: &str) -> Arc<Zfs> {
     let handle = pool.dsl().hold(name).expect("the dataset");
     let zfs = Zfs::open(&handle.objset().expect("its object set"), Some(pool.txgs().clone()), Settings::default()).expect("a file system");
     zfs.set_space_source(Arc::new(handle));
     zfs
 }
 
-fn file() -> NewNode<'static> {
+pub fn file() -> NewNode<'static> {
     NewNode { mode: 0o100_644, uid: 1000, gid: 100, ..NewNode::default() }
 }
 
-fn write(zfs: &Arc<Zfs>, node: &Node, offset: u64, bytes: &[u8]) -> Result<u64, ZplError> {
+pub fn write(zfs: &Arc<Zfs>, node: &Node, offset: u64, bytes: &[u8]) -> Result<u64, ZplError> {
     let data = Abd::from_slice(bytes);
     zfs.write(node, WriteData { offset, data, may_keep: true, kill_suid: false, synchronous: false })
 }

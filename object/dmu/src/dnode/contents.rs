@@ -206,6 +206,17 @@ impl Contents {
         }
     }
 
+    /// The tree, and the largest block ever written, when nothing of these blocks waits for a sync; None when something does.
+    pub(super) fn settled(&self, blocks: &Range<u64>) -> Result<Option<(Arc<Tree>, u64)>, DmuError> {
+        let state = self.state.read();
+        if state.core.freed {
+            return Err(DmuError::NoSuchObject);
+        }
+        let frees = |entry: &TxgDirty| entry.freed.as_ref().is_some_and(|freed| freed.first_overlap(blocks.clone()).is_some());
+        let changes = |entry: &TxgDirty| entry.blocks.range(blocks.clone()).next().is_some() || frees(entry);
+        Ok((!state.dirty.iter().any(changes)).then(|| (state.tree.clone(), state.core.max_block)))
+    }
+
     /// True when the record is still the newest of its block.
     pub(super) fn still_has(&self, block: u64, written: &Arc<Written>) -> bool {
         matches!(self.state.read().find(block), Found::Written(now) if Arc::ptr_eq(&now, written))

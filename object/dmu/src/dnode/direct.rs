@@ -1,8 +1,9 @@
 //! Direct I/O of whole blocks and parts of them: what a request asks for, and what becomes of an object when a write is done. [`super::batch`]
-//! writes, [`super::gather`] reads.
+//! writes, [`super::gather`] reads, [`super::clone`] takes blocks that are on the devices already.
 
 use super::Dnode;
 use super::batch::{self, Batch, Outcome, OutcomeThen};
+use super::clone;
 use super::dirty::{Dropped, Record, Written};
 use super::gather::{self, Piece, Pieces, PiecesThen, Sources, finish, joined};
 use super::source::{FoundBy, Source};
@@ -67,7 +68,7 @@ impl Dnode {
     pub fn unsynced_direct_block(&self, offset: u64) -> Option<BlockPtr> {
         let state = self.contents.state.read();
         match state.find(offset / state.core.block_size as u64) {
-            Found::Written(written) => Some(written.bp),
+            Found::Written(written) if !written.is_shared => Some(written.bp),
             _ => None,
         }
     }
@@ -145,7 +146,7 @@ impl Dnode {
                 return Err(DmuError::Invalid);
             }
             for (block, bp) in (first..).zip(written) {
-                dropped.push(state.insert(block, Record::Written(Arc::new(Written { bp: *bp })))?);
+                dropped.push(state.insert(block, Record::Written(Arc::new(Written { bp: *bp, is_shared: false })))?);
             }
             Ok(())
         })?;
@@ -156,8 +157,44 @@ impl Dnode {
     /// Pointer of a block whose newest bytes were written directly, in a txg that is not on disk; None for any other. For records of intent logs.
     pub fn written_block(&self, block: u64) -> Option<BlockPtr> {
         match self.contents.state.read().find(block) {
-            Found::Written(written) => Some(written.bp),
+            Found::Written(written) if !written.is_shared => Some(written.bp),
             _ => None,
+        }
+    }
+
+    /// Pointers of blocks as the last sync of the object left them; None when one of them has changed since. Holes and what lies behind the last
+    /// block are holes. Whoever goes on with them keeps others from changing these blocks.
+    ///
+    /// # Errors
+    /// [`DmuError::NoSuchObject`], those of reading the blocks above.
+    pub fn settled_blocks(&self, blocks: Range<u64>) -> Result<Option<Vec<BlockPtr>>, DmuError> {
+        clone::settled_blocks(&self.contents, &blocks)
+    }
+
+    /// Puts pointers of another object into the blocks from `first` on, instead of what is there: both share the blocks from the transaction's txg on.
+    /// The pointers are of [`Dnode::settled_blocks`], and what they are of does not change before the transaction ends.
+    ///
+    /// # Errors
+    /// [`DmuError::NotSupported`] where the store does not let blocks be shared, for metadata, and for pointers of blocks that this object cannot have:
+    /// of another size or type, deduplicated or encrypted. [`DmuError::Invalid`] beyond the one block of an object whose block size is no power of two.
+    /// Nothing is changed then.
+    pub fn clone_blocks(&self, first: u64, pointers: &[BlockPtr], tx: &Tx) -> Result<(), DmuError> {
+        self.context.blocks.check_writable()?;
+        let io = self.context.blocks.io();
+        let clones = io.clones().filter(|clones| clones.is_enabled()).ok_or(DmuError::NotSupported)?;
+        let last = first.checked_add(pointers.len() as u64).and_then(|end| end.checked_sub(1)).ok_or(DmuError::Invalid)?;
+        // As for direct writes: what the sync will need is read here, where the user hears of damage.
+        self.contents.warm_indirects(first, last)?;
+        clone::with_blocks(pointers).for_each(|bp| clones.add(tx.txg(), bp));
+        match self.change(tx, |state| clone::put(state, (first, last), pointers, tx.txg())) {
+            Ok(dropped) => {
+                self.give_back(&dropped, tx.txg());
+                Ok(())
+            }
+            Err(error) => {
+                clone::with_blocks(pointers).for_each(|bp| clones.take_back(tx.txg(), bp));
+                Err(error)
+            }
         }
     }
 

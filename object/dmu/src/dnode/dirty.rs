@@ -116,12 +116,14 @@ impl Filling {
     }
 }
 
-/// A block of one txg that is on disk already: a direct write put it there. Costs no memory to speak of and, when the txg is
-/// synced, no data I/O: the pointer goes into the parent (OpenZFS: a dirty record that is overridden, `dr_override_state`).
+/// A block of one txg that is on disk already: a direct write put it there, or it is another object's, too. Costs no memory to speak of and,
+/// when the txg is synced, no data I/O: the pointer goes into the parent (OpenZFS: a dirty record that is overridden, `dr_override_state`).
 #[derive(Debug)]
 pub(crate) struct Written {
-    /// Pointer to the block; a hole when it was all zeros. Nobody else refers to it: whoever drops the record gives the space back.
+    /// Pointer to the block; a hole when it was all zeros. Whoever drops the record gives the space back, or the reference.
     pub bp: BlockPtr,
+    /// True when others refer to the block: the record is a reference that was added in its txg (OpenZFS: `dr_brtwrite`).
+    pub is_shared: bool,
 }
 
 /// Change of a block by a txg.
@@ -165,7 +167,15 @@ impl Dropped {
     }
     /// Blocks on disk that nobody refers to any more.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = &BlockPtr> {
-        let written = self.0.iter().filter_map(|record| if let Record::Written(written) = record { Some(&written.bp) } else { None });
-        written.filter(|bp| !bp.is_hole() && !bp.is_embedded())
+        self.on_disk(false)
+    }
+    /// Blocks on disk that others refer to.
+    pub(crate) fn shared(&self) -> impl Iterator<Item = &BlockPtr> {
+        self.on_disk(true)
+    }
+    fn on_disk(&self, is_shared: bool) -> impl Iterator<Item = &BlockPtr> {
+        let written = self.0.iter().filter_map(|record| if let Record::Written(written) = record { Some(written) } else { None });
+        let wanted = written.filter(move |written| written.is_shared == is_shared).map(|written| &written.bp);
+        wanted.filter(|bp| !bp.is_hole() && !bp.is_embedded())
     }
 }

@@ -8,6 +8,7 @@
 //! [`batch`] move blocks directly. [`Dnode`] is their front.
 
 mod batch;
+mod clone;
 mod contents;
 mod context;
 mod core;
@@ -332,8 +333,12 @@ impl Dnode {
         if charged > 0 {
             self.context.release(txg, charged);
         }
+        let io = self.context.blocks.io();
         for bp in dropped.blocks() {
-            self.context.blocks.io().free(txg, bp);
+            io.free(txg, bp);
+        }
+        if let Some(clones) = io.clones() {
+            dropped.shared().for_each(|bp| clones.take_back(txg, bp));
         }
     }
 }

@@ -16,6 +16,7 @@ use ondisk::{
     BlockPtr, Checksum, Compression, DNODE_BLOCK_BYTES, INDIRECT_SHIFT_MAX, META_DNODE_OBJECT, OBJECT_NUMBER_SHIFT, ObjectId, ObjectType,
     ObjsetId, ObjsetPhys, ObjsetType, Txg, ZilHeader,
 };
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use table::DnodeTable;
@@ -266,6 +267,15 @@ impl Objset {
     /// The first object with a number above `after`, dirty ones included. Start with `ObjectId(0)`.
     pub fn next_object(&self, after: ObjectId) -> Result<Option<ObjectId>, DmuError> {
         self.table.next_object(after)
+    }
+
+    /// Numbers of the objects whose dnodes may differ from those of `older`, both as of the last sync: those in blocks of the meta-dnode that
+    /// are not the very same in both (OpenZFS: `dmu_diff`, which goes by birth txgs). Meant for snapshots, of which one came out of the other.
+    ///
+    /// # Errors
+    /// Those of reading indirect blocks of both.
+    pub fn changed_since(&self, older: &Objset) -> Result<Vec<Range<u64>>, DmuError> {
+        self.table.changed_since(&older.table)
     }
 
     /// True once an object of more than one slot was made since the opening: its dataset needs the feature `large_dnode`, by which

@@ -10,7 +10,8 @@ use crate::special::special_index;
 use crate::{BlockError, DmuError, Dnode, DnodeEvent, Tx};
 use abd::Abd;
 use exec::Mutex;
-use ondisk::{BlockId, DNODE_SLOT_BYTES, DnodePhys, OBJECT_NUMBER_SHIFT, ObjectId, Txg};
+use ondisk::{BlockId, BlockPtr, DNODE_SLOT_BYTES, DnodePhys, OBJECT_NUMBER_SHIFT, ObjectId, Txg};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -116,24 +117,46 @@ impl DnodeTable {
         if self.allocator.advance(from, next) { Ok(()) } else { Err(BlockError::NoSpace.into()) }
     }
 
-    /// The first dnode block from `block` on that is at most a quarter full by its fill count (OpenZFS looks for the same:
-    /// a block of large dnodes is full with few).
-    fn block_with_room(&self, mut block: u64) -> Result<u64, DmuError> {
+    /// Pointer to a block of dnodes as of the last sync.
+    fn pointer(&self, block: u64) -> Result<BlockPtr, DmuError> {
         let contents = &self.meta.contents;
         let mut tries = 0;
         loop {
             let tree = contents.tree();
-            let bp = match contents.reader.pointer(&tree, 0, block) {
-                Ok(bp) => bp,
-                Err(error) => {
-                    contents.reader.retry_if_stale(&tree, &mut tries, error)?;
-                    continue;
-                }
-            };
+            match contents.reader.pointer(&tree, 0, block) {
+                Ok(bp) => return Ok(bp),
+                Err(error) => contents.reader.retry_if_stale(&tree, &mut tries, error)?,
+            }
+        }
+    }
+
+    /// The first dnode block from `block` on that is at most a quarter full by its fill count (OpenZFS looks for the same:
+    /// a block of large dnodes is full with few).
+    fn block_with_room(&self, mut block: u64) -> Result<u64, DmuError> {
+        loop {
+            let bp = self.pointer(block)?;
             if bp.is_hole() || bp.fill() <= PER_BLOCK / 4 {
                 return Ok(block);
             }
             block += 1;
+        }
+    }
+
+    /// Numbers of the objects whose blocks of dnodes are not those of `older`.
+    pub(super) fn changed_since(&self, older: &DnodeTable) -> Result<Vec<Range<u64>>, DmuError> {
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        let mut block = 0;
+        loop {
+            let (new, old) = (self.meta.contents.next_data_block(block)?, older.meta.contents.next_data_block(block)?);
+            let Some(next) = new.into_iter().chain(old).min() else { return Ok(ranges) };
+            if self.pointer(next)? != older.pointer(next)? {
+                let objects = next * PER_BLOCK..(next + 1) * PER_BLOCK;
+                match ranges.last_mut() {
+                    Some(last) if last.end == objects.start => last.end = objects.end,
+                    _ => ranges.push(objects),
+                }
+            }
+            block = next + 1;
         }
     }
 

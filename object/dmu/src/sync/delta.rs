@@ -11,7 +11,7 @@ const CHECKED_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct SpaceDelta {
     born: Vec<BlockPtr>,
-    /// Blocks of direct writes: on disk before the sync began, and still wanted when it fails.
+    /// Blocks of direct writes, and shared ones: on disk before the sync began, and still wanted when it fails.
     adopted: Vec<BlockPtr>,
     killed: Vec<BlockPtr>,
     used_bytes: i64,
@@ -36,7 +36,7 @@ impl SpaceDelta {
         }
     }
 
-    /// `new`, which a direct write wrote, takes the place of `old`.
+    /// `new`, which was there before the sync, takes the place of `old`.
     pub(super) fn adopt(&mut self, io: &dyn BlockIo, old: &BlockPtr, new: &BlockPtr) {
         self.count(io, old, new);
         if !old.is_hole() {

@@ -144,7 +144,7 @@ impl NodeSync {
         Ok(())
     }
 
-    /// A direct write put the block where it is: only its pointer moves.
+    /// A direct write put the block where it is, or it is another object's, too: only its pointer moves.
     fn adopt(&mut self, id: u64, old: &BlockPtr, written: &BlockPtr) {
         let shape = Shape {
             txg: self.txg,

@@ -221,7 +221,7 @@ impl Bookmarks {
     }
 
     /// True when what `earlier` was in this txg is an earlier point of what `dir` is now (OpenZFS: `dsl_dataset_is_before`).
-    fn is_before(&self, dir: &Arc<Dir>, earlier: &Dir, txg: u64) -> Result<bool, DslError> {
+    pub(super) fn is_before(&self, dir: &Arc<Dir>, earlier: &Dir, txg: u64) -> Result<bool, DslError> {
         if dir.object == earlier.object {
             return Ok(true);
         }

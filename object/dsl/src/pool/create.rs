@@ -116,6 +116,29 @@ impl Creation {
         self.tree.log("clone", object, text, tx)
     }
 
+    /// A dataset of the pool's own in a directory that has none of this name, after a look that there is room.
+    pub(super) fn hidden(&self, parent: &Arc<Dir>, last: &str) -> Result<Wanted, DslError> {
+        self.space.check_room()?;
+        Ok(Wanted { parent: parent.clone(), last: last.to_string(), origin: None, checked: Vec::new() })
+    }
+
+    /// Makes a dataset to receive into, empty or with what its origin has; gives its object.
+    pub(super) fn create_for_receive(
+        &self,
+        wanted: &Wanted,
+        origin: Option<&Arc<Dataset>>,
+        (kind, flags): (ObjsetType, u64),
+        init: DatasetInit,
+        tx: &Tx,
+    ) -> Result<u64, DslError> {
+        let object = self.create_record(&wanted.parent, &wanted.last, origin, flags, tx)?;
+        match origin {
+            Some(_) => logs::disown(&self.tree, &*self.tree.dataset(object)?, tx)?,
+            None => self.fill(object, kind, &wanted.checked, init, tx)?,
+        }
+        Ok(object)
+    }
+
     /// Makes directory and dataset, without an object set; gives the dataset's object.
     fn create_record(&self, parent: &Arc<Dir>, last: &str, origin: Option<&Arc<Dataset>>, flags: u64, tx: &Tx) -> Result<u64, DslError> {
         let dir = Dir::create(&self.tree.meta, &NewDir { parent: Some(parent), name: last }, tx)?;

@@ -46,7 +46,8 @@ impl Destruction {
         Ok(found)
     }
 
-    fn check_destroy_snapshot(&self, snapshot: &Dataset, defer: bool) -> Result<(), DslError> {
+    /// A look that a snapshot can be destroyed.
+    pub(super) fn check_destroy_snapshot(&self, snapshot: &Dataset, defer: bool) -> Result<(), DslError> {
         if snapshot.holds.load(Ordering::Acquire) > 0 {
             return Err(DslError::Busy);
         }
@@ -196,7 +197,8 @@ impl Destruction {
         Ok(head)
     }
 
-    fn check_destroy_head(&self, head: &Dataset) -> Result<(), DslError> {
+    /// A look that a head can be destroyed.
+    pub(super) fn check_destroy_head(&self, head: &Dataset) -> Result<(), DslError> {
         if head.dir.object == self.tree.root_dir.object {
             return Err(DslError::BadName);
         }

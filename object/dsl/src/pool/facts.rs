@@ -5,7 +5,7 @@ use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
 use crate::meta::damaged;
 use crate::{DslError, names};
-use ondisk::DslBookmarkPhys;
+use ondisk::{DslBookmarkPhys, DslDatasetPhys};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -54,8 +54,16 @@ impl Tree {
 
     /// Bytes that `dataset` has and the snapshot `old`, one of those before it, had not (OpenZFS: `dsl_dataset_space_written`).
     pub(crate) fn written_since_snapshot(&self, dataset: &Dataset, old: &Dataset) -> Result<u64, DslError> {
+        Ok(self.usage_since_snapshot(dataset, old)?[0])
+    }
+
+    /// As [`Tree::written_since_snapshot`], also as they were compressed and before that.
+    pub(crate) fn usage_since_snapshot(&self, dataset: &Dataset, old: &Dataset) -> Result<[u64; 3], DslError> {
         let (own, from) = (dataset.phys(), old.phys());
-        let mut written = i128::from(own.ds_referenced_bytes) - i128::from(from.ds_referenced_bytes);
+        let sizes =
+            |phys: &DslDatasetPhys| [phys.ds_referenced_bytes, phys.ds_compressed_bytes, phys.ds_uncompressed_bytes].map(i128::from);
+        let (mut written, before) = (sizes(&own), sizes(&from));
+        written.iter_mut().zip(before).for_each(|(written, before)| *written -= before);
         let (mut object, mut at) = (dataset.object, own);
         while object != old.object {
             // What died since and was born before counts as there then; a list that begins at the snapshot has nothing else.
@@ -64,14 +72,15 @@ impl Tree {
             } else {
                 Deadlist::open(&self.meta, at.ds_deadlist_obj)?.usage_between(0, from.ds_creation_txg)?
             };
-            written += i128::from(died.used);
+            let died = [died.used, died.comp, died.uncomp].map(i128::from);
+            written.iter_mut().zip(died).for_each(|(written, died)| *written += died);
             object = at.ds_prev_snap_obj;
             if object == 0 {
                 return Err(DslError::NotFound);
             }
             at = self.dataset(object)?.phys();
         }
-        Ok(u64::try_from(written).unwrap_or(0))
+        Ok(written.map(|bytes| u64::try_from(bytes).unwrap_or(0)))
     }
 
     /// Bytes that `dataset` has and that were not there at a bookmark which counts what is freed (OpenZFS:

@@ -9,6 +9,7 @@
 mod bookmarks;
 mod bptree;
 mod create;
+mod delegations;
 mod destroy;
 mod facts;
 mod freeing;
@@ -20,6 +21,7 @@ mod livelists;
 mod logs;
 mod mos;
 mod promote;
+mod receive;
 mod rename;
 mod rollback;
 mod settings;
@@ -31,12 +33,14 @@ mod verbs;
 
 pub use bookmarks::{BookmarkEntry, BookmarkSpace};
 pub use create::{CreateDataset, DatasetInit};
+pub use delegations::Delegation;
 pub use facts::SnapshotEntry;
 pub use holds::UserHold;
 pub use intent::FailedLog;
 use logs::Knows;
 pub use logs::{IntentLogs, LostLogs, PendingLogs};
 pub use mos::Mos;
+pub use receive::{ReceiveBegin, ReceiveEnd};
 
 use crate::DslError;
 use crate::PoolServices;
@@ -55,8 +59,10 @@ pub(crate) use intent::LiveLogs;
 use limits::Limits;
 use ondisk::BlockPtr;
 use promote::Promotion;
+use receive::Receiving;
 use rename::Renaming;
 use rollback::Rollback;
+pub use settings::ReceivedValue;
 use settings::Settings;
 use snapshot::{ORIGIN_DIR, Snapshots};
 use std::sync::Arc;
@@ -85,6 +91,7 @@ pub struct DslPool {
     renaming: Renaming,
     rollback: Rollback,
     promotion: Promotion,
+    receiving: Receiving,
     destruction: Destruction,
     holds: Holds,
     pub(crate) bookmarks: Arc<Bookmarks>,
@@ -145,6 +152,7 @@ impl DslPool {
             renaming: Renaming::new(tree.clone(), limits.clone(), space.clone()),
             rollback: Rollback::new(tree.clone(), space.clone(), freeing.clone(), live_logs.clone(), bookmarks.clone()),
             promotion: Promotion::new(tree.clone(), limits.clone(), space.clone(), bookmarks.clone()),
+            receiving: Receiving::new(tree.clone(), live_logs.clone(), bookmarks.clone()),
             destruction: Destruction::new(tree.clone(), limits.clone(), freeing.clone(), live_logs.clone(), bookmarks.clone()),
             holds: Holds::new(tree.clone()),
             bookmarks,
@@ -247,6 +255,13 @@ impl DslPool {
         self.bookmarks.list(&head)
     }
 
+    /// True when what the dataset `earlier` was in this txg is an earlier point of what `dir` is now.
+    pub(crate) fn is_before(&self, dir: &Arc<Dir>, earlier: &str, txg: u64) -> Result<bool, DslError> {
+        let _config = self.config();
+        let earlier = self.tree.find_dir(earlier)?;
+        self.bookmarks.is_before(dir, &earlier, txg)
+    }
+
     /// The holds of users on a snapshot (full name), sorted by tag.
     ///
     /// # Errors
@@ -255,6 +270,16 @@ impl DslPool {
         let _config = self.config();
         let found = self.tree.snapshots_named(&[name.to_string()])?;
         self.holds.list(found.first().ok_or(DslError::NotFound)?)
+    }
+
+    /// Permissions that were delegated at a dataset and above it, by the full names of the datasets that have some; its own come first
+    /// (OpenZFS: `dsl_deleg_get`).
+    ///
+    /// # Errors
+    /// [`DslError::NotFound`], those of reading the MOS.
+    pub fn delegations(&self, name: &str) -> Result<Vec<(String, Vec<Delegation>)>, DslError> {
+        let _config = self.config();
+        delegations::above(&self.tree, name)
     }
 
     /// Bytes of the pool that may be taken when a block of an intent log is that lies among data.

@@ -4,12 +4,13 @@
 //! No block changes, and no snapshot gets another one before it: only directories, links between snapshots and clones, bookmarks of what changes
 //! hands, and the sums of space do.
 
-use super::bookmarks::{Bookmarks, Stored};
+use super::bookmarks::Bookmarks;
 use super::limits::Limits;
 use super::tree::Tree;
 use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
 use crate::dir::Dir;
+use crate::marks::Stored;
 use crate::meta::{Usage, damaged};
 use crate::space::Space;
 use crate::{DslError, names};

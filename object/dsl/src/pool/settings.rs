@@ -6,13 +6,27 @@ use super::tree::Tree;
 use crate::DslError;
 use crate::dataset::Dataset;
 use crate::dir::Dir;
-use crate::prop::table::{self, Attr, Parsed, Prop};
+use crate::prop::table::{self, Attr, Kind, Parsed, Prop};
 use crate::space::Space;
 use dmu::Tx;
 use ondisk::{ObjectType, ObjsetType};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zap::{Value, Zap};
+
+/// Ending of the names of received values.
+const RECEIVED: &str = "$recvd";
+/// Entry that says that properties were received (OpenZFS: `ZPROP_HAS_RECVD`).
+const HAS_RECEIVED: &str = "$hasrecvd";
+
+/// Value of a property as streams have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReceivedValue {
+    /// Number of a property that is stored as one.
+    Number(u64),
+    /// Text of any other.
+    Text(String),
+}
 
 /// A property and the text that it gets.
 pub(super) type Setting = (Prop, String);
@@ -116,14 +130,7 @@ impl Settings {
         if checked.is_empty() {
             return Ok(());
         }
-        let object = match snapshot.phys().ds_props_obj {
-            0 => {
-                let object = self.tree.meta.create_zap(ObjectType::DSL_PROPS, tx)?;
-                snapshot.update(tx, |phys| phys.ds_props_obj = object)?;
-                object
-            }
-            object => object,
-        };
+        let object = self.props_table(snapshot, tx)?;
         let zap = self.tree.meta.zap(object)?;
         checked.iter().try_for_each(|(prop, text)| store_local(&zap, prop, &stored_value(prop, text)?, tx))
     }
@@ -225,14 +232,111 @@ impl Settings {
         Ok(())
     }
 
-    /// Removes a local value (OpenZFS: `dsl_prop_set_sync_impl` with `ZPROP_SRC_INHERITED`).
-    pub(super) fn inherit(&self, dataset: &Arc<Dataset>, prop: &Prop, tx: &Tx) -> Result<(), DslError> {
+    // ---- received values ----
+
+    /// The received properties that can be had, each with the value that is stored; and the names of the others.
+    pub(super) fn check_received(
+        &self,
+        object: u64,
+        properties: &[(String, ReceivedValue)],
+    ) -> Result<(Arc<Dataset>, Vec<(Prop, Value)>, Vec<String>), DslError> {
+        let dataset = self.tree.dataset(object)?;
+        let applies = match (dataset.is_snapshot, self.tree.kind_of(&dataset)?) {
+            (true, _) => table::SNAPSHOT,
+            (false, ObjsetType::ZVOL) => table::VOLUME,
+            (false, _) => table::FILESYSTEM,
+        };
+        let (mut taken, mut refused) = (Vec::new(), Vec::new());
+        for (name, value) in properties {
+            match self.received_value(name, value, applies) {
+                Ok(Some(pair)) => taken.push(pair),
+                Ok(None) => {}
+                Err(_) => refused.push(name.clone()),
+            }
+        }
+        Ok((dataset, taken, refused))
+    }
+
+    /// A received property as it is stored; None for one that the object set has itself.
+    fn received_value(&self, name: &str, value: &ReceivedValue, applies: u8) -> Result<Option<(Prop, Value)>, DslError> {
+        let prop = table::find(name)?;
+        if let Prop::Native(desc) = &prop {
+            if table::in_object_set(desc.name) {
+                return Ok(None);
+            }
+            if desc.applies & applies == 0 || applies == table::SNAPSHOT {
+                return Err(DslError::BadProperty);
+            }
+            if desc.attr == Attr::ReadOnly {
+                return Err(DslError::ReadOnlyProperty);
+            }
+            let parsed = match value {
+                ReceivedValue::Number(u64::MAX) if desc.kind == Kind::CountOrNone => Parsed::Number(u64::MAX),
+                ReceivedValue::Number(number) if !desc.kind.is_text() => match desc.word(*number) {
+                    Some(word) => desc.parse(word)?,
+                    None => desc.parse(&number.to_string())?,
+                },
+                ReceivedValue::Text(text) => desc.parse(text)?,
+                ReceivedValue::Number(_) => return Err(DslError::BadValue),
+            };
+            self.check_supported(desc.name, &parsed)?;
+            return Ok(Some(match parsed {
+                Parsed::Number(number) => (prop, Value::U64(vec![number])),
+                Parsed::Text(text) => (prop, Value::from_str_with_nul(&text)),
+            }));
+        }
+        match value {
+            ReceivedValue::Text(text) if text.len() <= table::USER_VALUE_BYTES_MAX => Ok(Some((prop, Value::from_str_with_nul(text)))),
+            _ => Err(DslError::BadValue),
+        }
+    }
+
+    /// Replaces the received properties of a dataset or snapshot: they count where nothing is set locally (OpenZFS: `zfs_set_prop_nvlist` with
+    /// `ZPROP_SRC_RECEIVED`).
+    pub(super) fn receive(&self, dataset: &Arc<Dataset>, taken: &[(Prop, Value)], tx: &Tx) -> Result<(), DslError> {
+        let zap = self.tree.meta.zap(self.props_table(dataset, tx)?)?;
+        zap.update_u64(HAS_RECEIVED, 0, tx)?;
+        let mut old = Vec::new();
+        zap.for_each(|entry| {
+            if entry.name.ends_with(RECEIVED.as_bytes()) && entry.name != HAS_RECEIVED.as_bytes() {
+                old.push(entry.name.clone());
+            }
+            Ok(())
+        })?;
+        old.iter().try_for_each(|name| zap.remove(name, tx))?;
+        for (prop, value) in taken {
+            zap.update(format!("{}{RECEIVED}", prop.name()), value, tx)?;
+            if let (Prop::Native(desc), Some(number), false) = (prop, value.as_u64(), zap.contains(prop.name())?) {
+                self.take_effect(dataset, desc.name, number, tx)?;
+            }
+        }
+        if dataset.is_snapshot { Ok(()) } else { self.tree.refresh_props(&dataset.dir) }
+    }
+
+    /// The table of a dataset's or snapshot's own properties, made when there is none.
+    fn props_table(&self, dataset: &Dataset, tx: &Tx) -> Result<u64, DslError> {
+        match (dataset.is_snapshot, dataset.phys().ds_props_obj) {
+            (false, _) => Ok(dataset.dir.phys().dd_props_zapobj),
+            (true, 0) => {
+                let object = self.tree.meta.create_zap(ObjectType::DSL_PROPS, tx)?;
+                dataset.update(tx, |phys| phys.ds_props_obj = object)?;
+                Ok(object)
+            }
+            (true, object) => Ok(object),
+        }
+    }
+
+    /// Removes a local value (OpenZFS: `dsl_prop_set_sync_impl` with `ZPROP_SRC_INHERITED`), or goes back to the received one (with
+    /// `ZPROP_SRC_NONE`).
+    pub(super) fn inherit(&self, dataset: &Arc<Dataset>, (prop, to_received): (&Prop, bool), tx: &Tx) -> Result<(), DslError> {
         let table = if dataset.is_snapshot { dataset.phys().ds_props_obj } else { dataset.dir.phys().dd_props_zapobj };
         if table != 0 {
             let zap = self.tree.meta.zap(table)?;
             remove_if_there(&zap, prop.name(), tx)?;
             remove_if_there(&zap, &format!("{}$iuv", prop.name()), tx)?;
-            if zap.contains("$hasrecvd")? {
+            if to_received {
+                remove_if_there(&zap, &format!("{}$inherit", prop.name()), tx)?;
+            } else if zap.contains(HAS_RECEIVED)? {
                 zap.update_u64(format!("{}$inherit", prop.name()), 0, tx)?;
             }
         }

@@ -42,6 +42,10 @@ impl Snapshots {
             let (dataset, snapshot) = names::split(name)?;
             let snapshot = snapshot.ok_or(DslError::BadName)?;
             let head = self.tree.find(dataset)?;
+            // What is just being received is nothing yet.
+            if head.is_inconsistent() {
+                return Err(DslError::Busy);
+            }
             if !seen.insert((head.object, snapshot.to_string())) {
                 return Err(DslError::Exists);
             }

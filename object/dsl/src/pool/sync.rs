@@ -71,7 +71,9 @@ impl DslPool {
             None => None,
         };
         let before = || Ok((self.tree.dataset(dataset.phys().ds_prev_snap_obj)?, self.tree.origin_txg(&dataset.dir)?));
-        dataset.settle(&self.tree.meta, root, before, tx)
+        dataset.settle(&self.tree.meta, root, before, tx)?;
+        let reached = dataset.reached.lock().take(tx.txg());
+        reached.map_or(Ok(()), |point| point.store(&self.tree.meta, &dataset, tx))
     }
 
     /// Charges what the MOS gained and lost since the last call to `$MOS`. Call it before each sync of the MOS.

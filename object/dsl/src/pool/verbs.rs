@@ -1,8 +1,9 @@
 //! What users change: each verb is a look that it is possible and the change itself, run as one sync task.
 
 use super::create::{CreateDataset, creation_flags};
-use super::{DslPool, rename, settings};
-use crate::{DslError, names};
+use super::{DslPool, ReceiveBegin, ReceiveEnd, ReceivedValue, rename, settings};
+use crate::resume::ResumeState;
+use crate::{DatasetHandle, DslError, names};
 use dmu::Tx;
 use std::sync::Arc;
 
@@ -77,6 +78,93 @@ impl DslPool {
         })
     }
 
+    /// Begins to receive a stream; gives the dataset that its contents come into, which nobody else sees or uses.
+    ///
+    /// # Errors
+    /// [`DslError::Exists`] for a snapshot that is there, or a full stream into a dataset that is there, without force;
+    /// [`DslError::NotIncremental`], [`DslError::Modified`] where it does not go on from what is there; [`DslError::HasSnapshots`] when a full
+    /// stream would replace snapshots; [`DslError::Busy`] when something was received half; [`DslError::Unsupported`] without a feature.
+    pub fn receive_begin(self: &Arc<Self>, begin: ReceiveBegin) -> Result<DatasetHandle, DslError> {
+        self.space.wait_for_room()?;
+        // A clone cannot begin in the txg of its snapshot.
+        self.txgs.wait_synced(self.txgs.open_txg())?;
+        let object = self.sync_task(
+            move |pool, tx| Ok((pool.receiving.check_begin(&begin, &pool.creation, tx)?, begin)),
+            |pool, (begun, begin), tx| pool.receiving.begin(begun, begin, &pool.creation, tx),
+        )?;
+        self.hold_object(object)
+    }
+
+    /// Ends a receive: what came is the dataset's contents from now on, and has the snapshot. Nobody may hold what was received into, nor the
+    /// dataset that it replaces.
+    ///
+    /// # Errors
+    /// [`DslError::Busy`], [`DslError::Modified`], [`DslError::Exists`], [`DslError::Held`], [`DslError::HasClones`], [`DslError::Quota`]: nothing is
+    /// changed then, and what came is still there.
+    pub fn receive_end(self: &Arc<Self>, end: &ReceiveEnd) -> Result<(), DslError> {
+        until_possible(|| {
+            let end = end.clone();
+            self.space.wait_for_room()?;
+            self.sync_task(
+                move |pool, tx| Ok((pool.receiving.check_end(&end, &pool.destruction, tx)?, end)),
+                |pool, (ended, end), tx| pool.receiving.end(&ended, &end, (&pool.snapshots, &pool.destruction), tx),
+            )
+        })
+    }
+
+    /// Destroys what was not received to its end, by its object.
+    ///
+    /// # Errors
+    /// [`DslError::NotFound`] for what is whole, [`DslError::Busy`] while it is received.
+    pub fn receive_abort(self: &Arc<Self>, object: u64) -> Result<(), DslError> {
+        self.sync_task(
+            move |pool, _| pool.receiving.check_abort(object, &pool.destruction),
+            |pool, head, tx| pool.destruction.destroy_head(&head, tx),
+        )
+    }
+
+    /// Destroys everything that was not received to its end and cannot be resumed, as an import does; gives the number of datasets.
+    ///
+    /// # Errors
+    /// Those of the sync. What is damaged stays.
+    pub fn destroy_lost_receives(self: &Arc<Self>) -> Result<usize, DslError> {
+        let lost = {
+            let _config = self.config();
+            self.receiving.lost()
+        };
+        let mut count = 0;
+        for object in lost {
+            match self.receive_abort(object) {
+                Ok(()) => count += 1,
+                Err(DslError::Sync(error)) => return Err(error.into()),
+                Err(error) => tracing::warn!("dataset object {object} was not received to its end, and stays: {error}"),
+            }
+        }
+        Ok(count)
+    }
+
+    /// The dataset that a receive goes into whose target has this name, or went into until it was interrupted; None where there is none.
+    ///
+    /// # Errors
+    /// [`DslError::NotFound`], those of reading the MOS.
+    pub fn partial_receive(self: &Arc<Self>, name: &str) -> Result<Option<DatasetHandle>, DslError> {
+        let _config = self.config();
+        let found = self.receiving.partial(name)?;
+        Ok(found.map(|dataset| DatasetHandle::new(self.clone(), dataset)))
+    }
+
+    /// State of an interrupted receive whose target has this name, when it can be resumed.
+    ///
+    /// # Errors
+    /// [`DslError::NotFound`], those of reading the MOS.
+    pub fn resume_state(self: &Arc<Self>, name: &str) -> Result<Option<ResumeState>, DslError> {
+        let _config = self.config();
+        match self.receiving.partial(name)? {
+            Some(dataset) => ResumeState::of(&self.tree.meta, &dataset),
+            None => Ok(None),
+        }
+    }
+
     /// Takes snapshots (full names), all in one txg or none.
     pub fn snapshot(self: &Arc<Self>, names: &[String], properties: Vec<(String, String)>) -> Result<(), DslError> {
         // Another snapshot of the same dataset may be taken in the same txg.
@@ -105,6 +193,22 @@ impl DslPool {
     /// # Errors
     /// [`DslError::HasSnapshots`], [`DslError::HasChildren`], [`DslError::Busy`] while it, or the snapshot that would go with it, is in use.
     pub fn destroy_dataset(self: &Arc<Self>, name: &str) -> Result<(), DslError> {
+        match self.destroy_head_of(name) {
+            // What a receive left in it, which nobody sees, goes with it (OpenZFS: `zfs_ioc_destroy`).
+            Err(DslError::HasChildren) if self.children(name)?.is_empty() => match self.partial_receive(name)? {
+                Some(partial) => {
+                    let object = partial.object();
+                    drop(partial);
+                    self.receive_abort(object)?;
+                    self.destroy_head_of(name)
+                }
+                None => Err(DslError::HasChildren),
+            },
+            result => result,
+        }
+    }
+
+    fn destroy_head_of(self: &Arc<Self>, name: &str) -> Result<(), DslError> {
         let name = name.to_string();
         self.sync_task(move |pool, _| pool.destruction.check_dataset(&name), |pool, head, tx| pool.destruction.destroy_head(&head, tx))
     }
@@ -217,10 +321,25 @@ impl DslPool {
         )
     }
 
-    /// Removes a local value.
-    pub(crate) fn inherit_prop_of(self: &Arc<Self>, object: u64, name: &str) -> Result<(), DslError> {
+    /// Removes a local value, to inherit or to go back to the received one.
+    pub(crate) fn inherit_prop_of(self: &Arc<Self>, object: u64, name: &str, to_received: bool) -> Result<(), DslError> {
         let prop = settings::inheritable(name)?;
-        self.sync_task(move |pool, _| pool.tree.dataset(object), move |pool, dataset, tx| pool.settings.inherit(&dataset, &prop, tx))
+        self.sync_task(
+            move |pool, _| pool.tree.dataset(object),
+            move |pool, dataset, tx| pool.settings.inherit(&dataset, (&prop, to_received), tx),
+        )
+    }
+
+    /// Replaces received values; gives the names of those that cannot be had here.
+    pub(crate) fn receive_props_of(
+        self: &Arc<Self>,
+        object: u64,
+        properties: Vec<(String, ReceivedValue)>,
+    ) -> Result<Vec<String>, DslError> {
+        self.sync_task(
+            move |pool, _| pool.settings.check_received(object, &properties),
+            |pool, (dataset, taken, refused), tx| pool.settings.receive(&dataset, &taken, tx).map(|()| refused),
+        )
     }
 }
 

@@ -20,7 +20,7 @@ use ondisk::{BlockPtr, Bookmark, ByteOrder, ObjsetId, ObjsetType, ZilHeader};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use volume::Volume;
-use zil::{End, IntentLog, Record, Source, Visit, WriteRecord, kind_name};
+use zil::{CloneRecord, End, IntentLog, Record, Source, Visit, WriteRecord, kind_name};
 
 /// Reason why a record was not replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,27 +195,54 @@ fn give_up_in(objset: &Arc<Objset>, log: &IntentLog, tx: &Tx) -> Result<(), DslE
 }
 
 impl Run<'_> {
-    /// Replays a record, if need be in the second attempt.
+    /// Replays a record.
     fn replay(&mut self, common: &LrCommon, record: &Record<'_>) -> Result<(), ReplayError> {
-        let data = match record {
-            Record::Write(write) => self.data_of(write)?,
-            _ => Vec::new(),
-        };
-        match self.attempt(common, record, &data) {
+        match record {
+            Record::Write(write) => {
+                let data = self.data_of(write)?;
+                self.replay_with(common, record, &data, true)
+            }
+            Record::Clone(clone) => self.copy(common, clone),
+            _ => self.replay_with(common, record, &[], true),
+        }
+    }
+
+    /// Writes what a range shares with another one, block for block: nothing comes to be shared while logs are replayed, and the blocks are there as long as
+    /// the log is. The record counts as replayed with its last block.
+    fn copy(&mut self, common: &LrCommon, clone: &CloneRecord<'_>) -> Result<(), ReplayError> {
+        let mut offset = clone.offset;
+        for bp in clone.pointers() {
+            let end = clone.end.min(offset + clone.block);
+            let write = WriteRecord { object: clone.object, offset, end, source: Source::Block(bp) };
+            let mut data = self.data_of(&write)?;
+            data.truncate((end - offset) as usize);
+            let write = WriteRecord { source: Source::Record(&data), ..write };
+            self.replay_with(common, &Record::Write(write), &data, end == clone.end)?;
+            offset = end;
+        }
+        Ok(())
+    }
+
+    /// Replays a record, if need be in the second attempt; `is_whole` says that nothing of it is left then.
+    fn replay_with(&mut self, common: &LrCommon, record: &Record<'_>, data: &[u8], is_whole: bool) -> Result<(), ReplayError> {
+        match self.attempt((common, is_whole), record, data) {
             Err(ReplayError::Failed(why)) => {
                 tracing::debug!("record {} of an intent log failed, and is tried again: {why}", common.lrc_seq);
                 let txgs = self.dataset.pool().txgs();
                 txgs.wait_synced(txgs.open_txg()).map_err(|_| ReplayError::Stopped)?;
-                self.attempt(common, record, &data)
+                self.attempt((common, is_whole), record, data)
             }
             result => result,
         }
     }
 
-    fn attempt(&mut self, common: &LrCommon, record: &Record<'_>, data: &[u8]) -> Result<(), ReplayError> {
+    fn attempt(&mut self, (common, is_whole): (&LrCommon, bool), record: &Record<'_>, data: &[u8]) -> Result<(), ReplayError> {
         // The limits counted when the record was made.
         let tx = self.dataset.assign(TxSpace::Frees).map_err(replay_error)?;
         self.target.replay(record, common.lrc_txtype & TX_CI != 0, data, &tx)?;
+        if !is_whole {
+            return Ok(());
+        }
         self.header.zh_replay_seq = common.lrc_seq;
         self.objset.set_zil_header(self.header.clone(), &tx).map_err(|error| replay_error(error.into()))
     }

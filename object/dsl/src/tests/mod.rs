@@ -10,6 +10,7 @@ mod marked;
 mod model;
 mod naming;
 mod properties;
+mod receive;
 mod references;
 mod space;
 mod volumes;

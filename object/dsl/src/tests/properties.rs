@@ -299,3 +299,27 @@ fn file_systems_and_snapshots_are_counted_where_a_limit_was_set() {
     pool.drain();
     pool.check();
 }
+
+/// If this fails, properties that come with a backup hide what was set here, or are lost when that is taken back.
+#[test]
+fn received_values_count_where_nothing_is_set() {
+    let pool = TestPool::create(31);
+    pool.dsl.create_dataset("tank/a", filesystem()).expect("created");
+    let handle = pool.dsl.hold("tank/a").expect("held");
+    let received = |names: &[(&str, crate::ReceivedValue)]| {
+        handle.receive_props(names.iter().map(|(name, value)| ((*name).to_string(), value.clone())).collect()).expect("received")
+    };
+    let (number, text) = (crate::ReceivedValue::Number, |text: &str| crate::ReceivedValue::Text(text.to_string()));
+    let refused = received(&[("recordsize", number(8192)), ("org:tag", text("x")), ("used", number(7)), ("recordsize2", number(1))]);
+    assert_eq!(refused, ["used", "recordsize2"]);
+    assert_eq!(handle.prop_u64("recordsize").expect("known"), (8192, PropSource::Received));
+    assert_eq!(handle.prop_text("org:tag").expect("known"), ("x".to_string(), PropSource::Received));
+    handle.set_props(&[("recordsize".to_string(), "16K".to_string())]).expect("set");
+    assert_eq!(handle.prop_u64("recordsize").expect("known"), (16384, PropSource::Local));
+    handle.revert_prop("recordsize").expect("reverted");
+    assert_eq!(handle.prop_u64("recordsize").expect("known"), (8192, PropSource::Received));
+    handle.inherit_prop("recordsize").expect("inherited");
+    assert_eq!(handle.prop_u64("recordsize").expect("known").1, PropSource::Default);
+    assert_eq!(received(&[("recordsize", number(513))]), ["recordsize"], "a value that cannot be");
+    assert_eq!(handle.prop_text("org:tag"), Err(DslError::NotFound), "what is not received again is gone");
+}

@@ -11,6 +11,7 @@ use crate::spa::takeover::ArenaOutcome;
 use crate::spa::{Spa, props};
 use crate::sweep::sync::SweepStep;
 use crate::sync::Syncer;
+use crate::sync::brt::{AddReferences, GiveUpReferences};
 use crate::sync::changes::Changes;
 use crate::sync::datasets::{Datasets, Frees, SettleLogs, SyncLogs, SyncTasks, WriteHistory};
 use crate::sync::mos::{AfterImport, DirtyTimeLogs, WriteConfig, WriteMos, WriteSpace};
@@ -19,23 +20,26 @@ use crate::sync::tree::{ApplyChanges, TreeWriter};
 use crate::vdev_ops::VdevOps;
 use crate::vdev_ops::leaves::Leaves;
 use crate::zia::Followed;
+use exec::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use zio::Dirty;
 
 /// The pool of `base`; nothing of it runs yet.
 pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError> {
-    let Base { spa, maps, config_object, deferred, logged, new_salt, logs, damaged_labels, damaged_uberblocks } = base;
+    let Base { spa, maps, config_object, deferred, logged, shared, new_salt, logs, damaged_labels, damaged_uberblocks } = base;
     let spa = Arc::new(spa);
     attach_queues(&spa)?;
     let scan = scans::open(&spa)?;
     let rebuilds = Rebuilds::open(&spa, &scan, runtime.arc_max);
     let sweeps = crate::sweep::open(&spa);
     let (changes, tree) = (Arc::<Changes>::default(), Arc::new(TreeWriter::new(spa.clone())));
+    let shared = Arc::new(Mutex::new(shared));
     let (dsl, frees_max) = (&spa.dsl, Arc::<AtomicU64>::default());
     let steps = Steps {
         once: vec![
             Box::new(ApplyChanges { changes: changes.clone(), tree: tree.clone() }),
+            Box::new(AddReferences { spa: spa.clone(), shared: shared.clone() }),
             Box::new(SettleLogs { dsl: dsl.clone(), logs }),
             Box::new(SyncLogs(dsl.clone())),
             Box::new(Datasets(dsl.clone())),
@@ -51,6 +55,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
         passes: vec![
             Box::new(DirtyTimeLogs { spa: spa.clone(), tree: tree.clone() }),
             Box::new(WriteConfig { spa: spa.clone(), object: config_object }),
+            Box::new(GiveUpReferences { spa: spa.clone(), shared }),
             Box::new(WriteSpace(spa.clone())),
             Box::new(WriteMos(spa.clone())),
         ],

@@ -137,6 +137,10 @@ impl Pool {
         let told = takeover::take_logs(&pool.spa, &mut pending, &inherited)?;
         pool.replayed = replay_logs(&pool.spa, &pending, runtime.replay.as_deref())?;
         pool.arena_outcome = takeover::replay(&pool.spa, inherited, &told, runtime.replay.as_deref())?;
+        let lost = pool.dsl().destroy_lost_receives()?;
+        if lost > 0 {
+            tracing::info!("pool '{}': {lost} datasets that were not received to their end are destroyed", pool.name());
+        }
         pool.resilver_stale()?;
         pool.scan.spawn();
         pool.rebuilds.spawn();

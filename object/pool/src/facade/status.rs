@@ -1,6 +1,7 @@
 //! A picture of an open pool, for `zpool status` and `zpool list`.
 
 use super::Pool;
+use crate::spa::brt::SharedSpace;
 use crate::sync::failure::SyncFailure;
 use dsl::FailedLog;
 use metaslab::{BrokenMetaslab, ClassSpace, VdevSpace};
@@ -67,6 +68,11 @@ pub struct PoolStatus {
 }
 
 impl Pool {
+    /// Space of blocks that several pointers share, as of the last sync.
+    pub fn shared_space(&self) -> SharedSpace {
+        self.spa.services.brt.space()
+    }
+
     fn suspended_for(&self) -> Option<String> {
         let error = self.zio().suspended_for().filter(|_| self.zio().is_suspended())?;
         Some(error.of(self.dsl().known_name(error.bookmark.objset.0).as_deref()))

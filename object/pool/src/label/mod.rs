@@ -86,6 +86,15 @@ impl KnownRings {
     }
 }
 
+/// Lets go of what this host remembers of the labels of a device: another host may have written them since.
+pub(crate) fn forget_labels(device: &Device) {
+    let labels = 2 * LABEL_BYTES as u64;
+    device.forget_cached(0, labels);
+    // The last two end at a multiple of their size.
+    let from = device.size_bytes().saturating_sub(labels + LABEL_BYTES as u64);
+    device.forget_cached(from, labels + LABEL_BYTES as u64);
+}
+
 /// Reads the labels of `device`. Unreadable and invalid parts are skipped. `known` is of the device before, and then of this one.
 pub(crate) fn read_labels(exec: &Exec, device: &Device, known: &mut KnownRings) -> DeviceLabels {
     let mut labels = DeviceLabels::default();

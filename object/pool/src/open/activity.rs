@@ -7,12 +7,11 @@
 
 use super::find::FoundPool;
 use crate::PoolError;
-use crate::label::{Device, KnownRings, read_labels};
+use crate::label::{Device, KnownRings, forget_labels, read_labels};
 use crate::spa::config::{Host, PoolState};
 use crate::spa::multihost::MultihostTunables;
 use exec::Exec;
 use ondisk::Uberblock;
-use ondisk::label::LABEL_BYTES;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const MS_NS: u64 = 1_000_000;
@@ -41,11 +40,8 @@ pub(crate) struct Newest {
 
 /// Looks at the labels of devices as they are now, whatever this host remembers of them.
 pub(crate) fn newest(exec: &Exec, devices: &[Device]) -> Option<Newest> {
-    let labels = 2 * LABEL_BYTES as u64;
     let look = |device: &Device| {
-        device.forget_cached(0, labels);
-        let from = device.size_bytes().saturating_sub(labels + LABEL_BYTES as u64);
-        device.forget_cached(from, labels + LABEL_BYTES as u64);
+        forget_labels(device);
         let read = read_labels(exec, device, &mut KnownRings::default());
         let uberblock = read.uberblocks.first()?.clone();
         let config = read.config(uberblock.txg())?;

@@ -2,6 +2,7 @@
 
 use crate::spa::Spa;
 use crate::spa::multihost::MultihostTunables;
+use crate::sync::brt::SharedBlocks;
 use crate::sync::log_spacemap::LoggedChanges;
 use crate::sync::spacemap::SpaceMaps;
 use crate::zia::Providers;
@@ -71,6 +72,8 @@ pub(crate) struct Base {
     pub deferred: Option<ObjectId>,
     /// Changes of log space maps that are to be folded back.
     pub logged: Option<LoggedChanges>,
+    /// Tables of shared blocks.
+    pub shared: SharedBlocks,
     /// Salt that the pool is to get.
     pub new_salt: Option<Arc<Salt>>,
     /// Intent logs: those claimed, and those with nothing in them, to be given up with the first txg.

@@ -14,6 +14,7 @@ use crate::spa::multihost::Multihost;
 use crate::spa::salt;
 use crate::spa::services::Services;
 use crate::spa::state::Config;
+use crate::sync::brt::SharedBlocks;
 use crate::sync::spacemap::SpaceMaps;
 use crate::vdev_ops::spec::{LeafSpec, NewTops, TopSpec, build_tops, check_device, new_guid};
 use crate::{DeviceProblem, FEATURES, PoolError};
@@ -96,7 +97,8 @@ pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Bas
     let io = Arc::new(PoolIo::new(Cache::new(zio, runtime.arc_max)));
     let tx = Tx::syncing(Txg::INITIAL);
     let mos = Mos::create(io.clone(), ObjsetProps::mos(), &tx)?;
-    let services = create_services(exec, &spec, &mos, (&allocator, io.cache().zio(), runtime), &tx)?;
+    let services = create_services(exec, &spec, &mos, (&allocator, &*io, runtime), &tx)?;
+    io.brt().set_features(&services.features);
     let txgs = TxgManager::new(exec.clone(), Txg(Txg::INITIAL.0 - 1), runtime.txg);
     let dsl = DslPool::create(mos.clone(), services.clone() as Arc<dyn PoolServices>, txgs.clone(), &tx)?;
     io.set_datasets(&dsl);
@@ -128,6 +130,7 @@ pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Bas
         config_object,
         deferred: None,
         logged: None,
+        shared: SharedBlocks::default(),
         new_salt: None,
         logs: IntentLogs::default(),
         damaged_labels: 0,
@@ -202,7 +205,7 @@ fn create_services(
     exec: &Exec,
     spec: &PoolSpec,
     mos: &Mos,
-    (allocator, zio, runtime): (&Arc<Allocator>, &Zio, &Runtime),
+    (allocator, io, runtime): (&Arc<Allocator>, &PoolIo, &Runtime),
     tx: &Tx,
 ) -> Result<Arc<Services>, PoolError> {
     let objset = mos.objset();
@@ -224,10 +227,11 @@ fn create_services(
         features: Arc::new(features),
         history: Arc::new(history),
         allocator: allocator.clone(),
+        brt: io.brt().clone(),
         writeable: true,
         events: runtime.events.clone(),
         scan_is_resilver: Default::default(),
-        zio: zio.clone(),
+        zio: io.cache().zio().clone(),
         scan_news: Mutex::default(),
         rebuild_news: Mutex::default(),
         forget_rebuilds: Default::default(),

@@ -2,7 +2,7 @@
 //! (OpenZFS: `zutil_import.c`, `spa_tryimport`).
 
 use crate::PoolError;
-use crate::label::{Device, DeviceLabels, KnownRings, any_names, read_labels};
+use crate::label::{Device, DeviceLabels, KnownRings, any_names, forget_labels, read_labels};
 use crate::spa::config::{PoolFacts, PoolState, VERSION_WRITTEN_MIN};
 use exec::Exec;
 use nvlist::NvList;
@@ -76,6 +76,18 @@ impl FoundPool {
     pub fn host(&self) -> (u64, &str) {
         (self.facts.host.id, &self.facts.host.name)
     }
+    /// Looks whether the host with this id may take the pool without being told to: not one that another host used last and did not export (OpenZFS:
+    /// `spa_verify_host`). Hosts without an id cannot be told from each other.
+    ///
+    /// # Errors
+    /// [`PoolError::InUse`] with the other host.
+    pub fn check_host(&self, hostid: u64) -> Result<(), PoolError> {
+        let last = &self.facts.host;
+        if self.state() == PoolState::Active && last.id != 0 && last.id != hostid {
+            return Err(PoolError::InUse { hostid: last.id, hostname: last.name.clone() });
+        }
+        Ok(())
+    }
     /// On-disk version of the pool.
     pub fn version(&self) -> u64 {
         self.best.as_ref().map_or(self.facts.version, |ub| ub.ub_version)
@@ -138,6 +150,7 @@ pub fn find_pools(exec: &Exec, devices: Vec<Device>) -> Vec<FoundPool> {
     let mut pools: BTreeMap<Guid, Vec<Member>> = BTreeMap::new();
     let mut known = KnownRings::default();
     for device in devices {
+        forget_labels(&device);
         let labels = read_labels(exec, &device, &mut known);
         let Some(config) = labels.configs.first() else { continue };
         // A device of a pool that was never finished, or one that left its pool (OpenZFS: `zpool_find_import`).

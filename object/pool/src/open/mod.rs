@@ -20,6 +20,7 @@ use crate::spa::salt::{self, StoredSalt};
 use crate::spa::services::Services;
 use crate::spa::state::Config;
 use crate::spa::{Spa, props};
+use crate::sync::brt::SharedBlocks;
 use crate::sync::log_spacemap;
 use crate::sync::spacemap::SpaceMaps;
 use crate::{PoolError, Support, feature_by_guid};
@@ -179,12 +180,7 @@ fn lost_logs(tree: &VdevTree) -> LostLogs {
 
 /// Refuses a pool that another host may have open.
 fn check_host(found: &FoundPool, options: &ImportOptions) -> Result<(), PoolError> {
-    let last = &found.facts.host;
-    let elsewhere = found.state() == PoolState::Active && last.id != 0 && last.id != options.host.id;
-    if elsewhere && !options.force {
-        return Err(PoolError::InUse { hostid: last.id, hostname: last.name.clone() });
-    }
-    Ok(())
+    if options.force { Ok(()) } else { found.check_host(options.host.id) }
 }
 
 /// State of a pool once the MOS is open.
@@ -298,6 +294,7 @@ impl Start {
             history: Arc::new(History::open(self.objset(), &options.host.name)?),
             features: features.clone(),
             allocator: zio.view().allocator,
+            brt: self.io.brt().clone(),
             writeable: !options.read_only,
             events: runtime.events.clone(),
             scan_is_resilver: Default::default(),
@@ -323,6 +320,8 @@ impl Start {
         let maps = SpaceMaps::open(&objset, &self.tree.tops)?;
         let services = self.services(&opened.features, options, runtime)?;
         space::load(&services, &maps, &logged, &self.tree)?;
+        let shared = SharedBlocks::load(&objset, &self.tree, &services)?;
+        services.brt.set_features(&opened.features);
         services.allocator.set_aside_for_logs();
         let txgs = TxgManager::new(self.exec.clone(), opened.ub.txg(), runtime.txg);
         txgs.set_direct_max(services.allocator.class_space().deflated_capacity / DIRECT_SHARE);
@@ -365,6 +364,7 @@ impl Start {
             config_object: opened.config_object,
             deferred,
             logged: logged.exist.then_some(logged),
+            shared,
             new_salt,
             logs,
             damaged_labels: found.damaged_labels(),

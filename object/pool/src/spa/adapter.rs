@@ -2,9 +2,10 @@
 //!
 //! It holds the only state that a block write depends on besides its request: the sync pass.
 
+use super::brt::Brt;
 use abd::{Abd, AbdPart};
 use arc::Cache;
-use dmu::{BlockError, BlockIo, BlockWrite, Keep, Landed, LandedDone, LogDone, LogIo, LogOwner, LogRoom, WriteDone};
+use dmu::{BlockError, BlockIo, BlockWrite, CloneIo, Keep, Landed, LandedDone, LogDone, LogIo, LogOwner, LogRoom, PhysicalDone, WriteDone};
 use dsl::DslPool;
 use exec::{Exec, Mutex, RwLock};
 use kstat::IoStats;
@@ -56,6 +57,7 @@ pub(crate) struct PoolIo {
     tree: RwLock<Arc<VdevTree>>,
     frees: Arc<FreeLog>,
     lost: Arc<LostBlocks>,
+    brt: Arc<Brt>,
     /// Failures of the sync that runs.
     failed: Arc<Mutex<Failed>>,
     /// Datasets, which know what room logs have to leave.
@@ -78,6 +80,7 @@ impl PoolIo {
             tree: RwLock::new(tree),
             frees: Arc::default(),
             lost: Arc::default(),
+            brt: Arc::default(),
             failed: Arc::default(),
             dsl: OnceLock::new(),
         }
@@ -97,6 +100,15 @@ impl PoolIo {
     /// Blocks that could not be read, on their way to the error log.
     pub fn lost_blocks(&self) -> &Arc<LostBlocks> {
         &self.lost
+    }
+    /// References of shared blocks.
+    pub fn brt(&self) -> &Arc<Brt> {
+        &self.brt
+    }
+    /// Frees a block that nobody shares (any more).
+    pub fn free_unshared(&self, txg: Txg, bp: &BlockPtr) {
+        self.frees.freed(txg, bp);
+        self.cache.free(txg, bp);
     }
     /// Error of the block that a sync failed on; forgets it.
     pub fn take_failed(&self) -> Option<ZioError> {
@@ -155,6 +167,11 @@ impl BlockIo for PoolIo {
     fn read_kept(&self, bp: &BlockPtr, bookmark: &Bookmark, keep: Keep) -> Result<Abd, BlockError> {
         self.patiently(|| self.cache.read_kept(bp, bookmark, kept(keep)))
     }
+    fn read_physical(&self, bp: &BlockPtr, bookmark: &Bookmark, done: PhysicalDone) {
+        let flags = ReadFlags { raw: true, ..ReadFlags::default() };
+        let request = ReadRequest { flags, ..ReadRequest::new(*bp, *bookmark) };
+        self.cache.zio().read(request, Box::new(move |result| done(result.map_err(block_error))));
+    }
     fn cached(&self, bp: &BlockPtr) -> Option<Abd> {
         self.cache.cached(bp)
     }
@@ -203,8 +220,11 @@ impl BlockIo for PoolIo {
         Some(self.cache.zio().iostats())
     }
     fn free(&self, txg: Txg, bp: &BlockPtr) {
-        self.frees.freed(txg, bp);
-        self.cache.free(txg, bp);
+        // A look at the tables may wait, which whoever is here may not.
+        if self.brt.may_be_shared(bp) { self.brt.give_up(txg, bp) } else { self.free_unshared(txg, bp) }
+    }
+    fn clones(&self) -> Option<&dyn CloneIo> {
+        Some(self)
     }
     fn log(&self) -> Option<&dyn LogIo> {
         Some(self)
@@ -216,6 +236,20 @@ impl BlockIo for PoolIo {
     }
     fn dsize(&self, bp: &BlockPtr) -> u64 {
         self.tree.read().dsize(bp)
+    }
+}
+
+impl CloneIo for PoolIo {
+    /// False also while leaves are resilvered: the walk may have passed the place where a block that a leaf lacks would be, and would not find it where it
+    /// was, if that goes meanwhile.
+    fn is_enabled(&self) -> bool {
+        self.brt.is_enabled() && self.tree.read().leaves.iter().all(|leaf| leaf.resilver_txg == Txg::ZERO)
+    }
+    fn add(&self, txg: Txg, bp: &BlockPtr) {
+        self.brt.add(txg, bp);
+    }
+    fn take_back(&self, txg: Txg, bp: &BlockPtr) {
+        self.brt.take_back(txg, bp);
     }
 }
 

@@ -260,7 +260,14 @@ pub const FEATURES: &[Feature] = &[
     ),
     row("com.delphix:head_errlog", "head_errlog", "Support for per-dataset on-disk error logs.", ACT | NEW, Support::Full, &[]),
     row("org.openzfs:blake3", "blake3", "BLAKE3 hash algorithm.", NEW, Support::Full, &["com.delphix:extensible_dataset"]),
-    row("com.fudosecurity:block_cloning", "block_cloning", "Support for block cloning via Block Reference Table.", RO, Support::Read, &[]),
+    row(
+        "com.fudosecurity:block_cloning",
+        "block_cloning",
+        "Support for block cloning via Block Reference Table.",
+        RO | NEW,
+        Support::Full,
+        &[],
+    ),
     row("com.klarasystems:vdev_zaps_v2", "vdev_zaps_v2", "Support for root vdev ZAP.", MOS | NEW, Support::Full, &[]),
     row(
         "com.delphix:redaction_list_spill",

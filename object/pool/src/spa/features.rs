@@ -14,6 +14,8 @@ use zap::{Value, Zap};
 /// The MOS object directory (OpenZFS: `DMU_POOL_DIRECTORY_OBJECT`).
 pub(crate) const DIRECTORY: ObjectId = ObjectId(1);
 
+/// Counts vdevs with a table of shared blocks.
+pub(crate) const BLOCK_CLONING: &str = "com.fudosecurity:block_cloning";
 /// Counts dRAID vdevs.
 pub(crate) const DRAID: &str = "org.openzfs:draid";
 /// Active while a leaf waits for the resilver after the one that goes on.

@@ -4,6 +4,7 @@
 pub(crate) mod adapter;
 pub(crate) mod aux_devices;
 pub(crate) mod bootfs;
+pub(crate) mod brt;
 pub(crate) mod config;
 pub(crate) mod feature_table;
 pub(crate) mod features;

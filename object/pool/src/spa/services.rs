@@ -1,6 +1,7 @@
 //! What the pool lends to datasets: features, space, history ([`dsl::PoolServices`]).
 
 use super::bootfs;
+use super::brt::Brt;
 use super::features::Features;
 use super::history::History;
 use super::news::{RebuildNews, ScanNews};
@@ -31,6 +32,8 @@ pub(crate) struct Services {
     pub features: Arc<Features>,
     pub history: Arc<History>,
     pub allocator: Arc<Allocator>,
+    /// References of shared blocks.
+    pub brt: Arc<Brt>,
     pub writeable: bool,
     /// Receiver of events about vdevs.
     pub events: Arc<dyn EventSink>,
@@ -144,7 +147,9 @@ impl PoolServices for Services {
     }
     fn space(&self) -> PoolSpace {
         let class = self.allocator.class_space();
-        PoolSpace { usable_bytes: class.deflated_capacity, slop_bytes: slop(&class), deferred_bytes: class.deferred }
+        // Datasets count a shared block as often as they refer to it (OpenZFS: `spa_update_dspace`).
+        let usable_bytes = class.deflated_capacity.saturating_add(self.brt.space().saved_bytes);
+        PoolSpace { usable_bytes, slop_bytes: slop(&class), deferred_bytes: class.deferred }
     }
     fn worst_dsize(&self, block_bytes: u64) -> u64 {
         self.allocator.worst_dsize(block_bytes)

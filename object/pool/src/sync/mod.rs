@@ -4,6 +4,7 @@
 //! From pass 2 on, blocks born in the txg are rewritten in place, so that writing down the allocations of one pass makes ever
 //! fewer allocations in the next. The lock `work` is held during the whole sync, across waits: only the sync takes it.
 
+pub(crate) mod brt;
 pub(crate) mod changes;
 pub(crate) mod datasets;
 mod dtl;

@@ -5,9 +5,9 @@ use crate::common::{host, leaf};
 use dmu::{DmuError, Dnode};
 use dsl::{CreateDataset, DatasetHandle, TxSpace};
 use exec::{Exec, Inline};
-use ondisk::zil::{LrCommon, LrWrite, TxType};
+use ondisk::zil::{LrCloneRange, LrCommon, LrWrite, TxType};
 use ondisk::{Field, ObjectId, ObjsetType, Txg, ZilHeader};
-use pool::{AddSpec, ImportOptions, Pool, PoolSpec, Runtime, TopSpec};
+use pool::{AddSpec, ImportOptions, Pool, PoolSpec, Runtime, SharedSpace, TopSpec};
 use sim::{Event, Fault, FaultKind, Image, OpKind, Recording, Sim, SimDevice, cuts_every};
 use std::sync::{Arc, Weak};
 use vdev::TopKind;
@@ -405,6 +405,56 @@ fn a_log_ends_with_what_a_rollback_gives_up() {
         volume.begin();
         volume.write(Write { offset: 8192, length: 300_000, age: 10 });
         volume.commit();
+    }
+}
+
+/// If this fails, a copy that shares blocks and that OpenZFS made durable is gone after a crash, or has what came there since, or the blocks are
+/// nobody's for good.
+#[test]
+fn what_a_record_shares_is_there_after_a_crash() {
+    let Bench { exec, sim: _sim, devices, pool } = Bench::new(TopKind::Leaf, 1, false);
+    let (from, to, length) = (16 * BLOCK_BYTES, 64 * BLOCK_BYTES, 4 * BLOCK_BYTES);
+    let volume = Volume::open(&pool);
+    volume.begin();
+    volume.write(Write { offset: from, length, age: 7 });
+    pool.sync().expect("synced");
+    let first = from / BLOCK_BYTES;
+    let pointers = volume.data.settled_blocks(first..first + 4).expect("readable").expect("on disk");
+    {
+        // As OpenZFS notes it (`zvol_log_clone_range`); two records have the same blocks.
+        let tx = volume.handle.assign(TxSpace::Writes(length)).expect("assigned");
+        for offset in [to, to + length] {
+            let reclen = (LrCloneRange::SIZE + pointers.len() * ondisk::BlockPtr::BYTES) as u64;
+            let lr_common = LrCommon { lrc_txtype: TxType::CLONE_RANGE.0, lrc_reclen: reclen, ..LrCommon::ZERO };
+            let range = LrCloneRange { lr_common, lr_foid: DATA.0, lr_offset: offset, lr_length: length, ..LrCloneRange::ZERO };
+            let fixed = LrCloneRange { lr_blksz: BLOCK_BYTES, lr_nbps: pointers.len() as u64, ..range };
+            let record = pointers.iter().fold(fixed.encode().to_vec(), |bytes, bp| [&bytes[..], &bp.encode()[..]].concat());
+            volume.log.note(Itx { record, only_with: None, payload: Payload::None }, &tx);
+        }
+    }
+    // What they were goes, and its place with it.
+    volume.write(Write { offset: from, length, age: 9 });
+    volume.commit();
+    drop(volume);
+    drop(pool);
+    let devices: Vec<Arc<dyn device::BlockDevice>> = devices.into_iter().map(|device| device as Arc<dyn device::BlockDevice>).collect();
+    let options = ImportOptions { host: host(), ..ImportOptions::default() };
+    for round in 0..2 {
+        let pool = Pool::import(&exec, devices.clone(), &options, &Runtime::new()).expect("imported");
+        if round == 0 {
+            let [log] = pool.replayed() else { panic!("one log is replayed: {:?}", pool.replayed()) };
+            assert!(log.records >= 3 && log.failure.is_none(), "{log:?}");
+        }
+        let data = pool.dsl().hold(VOLUME).expect("held").objset().expect("opened").hold(DATA).expect("held");
+        for (offset, age) in [(from, 9), (to, 7), (to + length, 7)] {
+            let mut bytes = vec![0; length as usize];
+            data.read(offset, &mut bytes).expect("read");
+            assert!(bytes.iter().all(|byte| *byte == age), "round {round}, at {offset}");
+        }
+        drop(data);
+        assert_eq!(pool.shared_space(), SharedSpace::default(), "round {round}: the log's references went with it");
+        assert!(pool.verify_space().expect("readable").is_clean(), "round {round}");
+        pool.export().expect("exported");
     }
 }
 

@@ -6,7 +6,8 @@ use super::create::{Create, Made, NewAttributes};
 use super::setattr::SetAttributes;
 use super::{Record, RenameKind, Source, WriteRecord};
 use ondisk::zil::{
-    LrAttr, LrAttrEnd, LrCommon, LrCreate, LrLink, LrRemove, LrRename, LrRenameWhiteout, LrSetSaXattr, LrTruncate, LrWrite, TxType, foid,
+    LrAttr, LrAttrEnd, LrCloneRange, LrCommon, LrCreate, LrLink, LrRemove, LrRename, LrRenameWhiteout, LrSetSaXattr, LrTruncate, LrWrite,
+    TxType, foid,
 };
 use ondisk::{BlockPtr, ByteOrder, Field, ObjectId};
 
@@ -96,6 +97,18 @@ impl Record<'_> {
                 begun.text(rename.from.1).text(rename.to.1).end(kind)
             }
             Record::Write(written) => written.encode(),
+            Record::Clone(shared) => {
+                let fixed = LrCloneRange {
+                    lr_foid: shared.object.0,
+                    lr_offset: shared.offset,
+                    lr_length: shared.end.saturating_sub(shared.offset),
+                    lr_blksz: shared.block,
+                    lr_nbps: shared.pointers().count() as u64,
+                    ..LrCloneRange::default()
+                };
+                let begun = Writer::new(&fixed, fixed.lr_nbps as usize * BlockPtr::BYTES);
+                shared.pointers().fold(begun, |writer, bp| writer.bytes(&bp.encode())).end(TxType::CLONE_RANGE)
+            }
             Record::Extend { object, end } => {
                 let fixed = LrWrite { lr_foid: object.0, lr_length: *end, ..LrWrite::default() };
                 Writer::new(&fixed, 0).end(TxType::WRITE2)

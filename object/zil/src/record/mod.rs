@@ -2,11 +2,13 @@
 //!
 //! A record comes from a disk: every length, name, number and time is checked here, so that who replays it need not.
 
+mod clone;
 mod create;
 mod encode;
 mod reader;
 mod setattr;
 
+pub use clone::CloneRecord;
 pub use create::{Create, Made, NewAttributes};
 pub use encode::write_header;
 pub use reader::{RecordError, Time};
@@ -95,6 +97,8 @@ pub enum Record<'a> {
     Rename(Rename<'a>),
     /// Bytes are written.
     Write(WriteRecord<'a>),
+    /// A range gets blocks that others have.
+    Clone(CloneRecord<'a>),
     /// A file is at least so long: what lies before the end was in an earlier write's block.
     Extend {
         /// Object of the file.
@@ -179,7 +183,7 @@ impl<'a> Record<'a> {
             TxType::SETSAXATTR => decode_xattr(bytes, order),
             // Linux has none; those of POSIX are extended attributes.
             TxType::ACL_V0 | TxType::ACL => Err(RecordError::Unsupported("access control lists of NFSv4")),
-            TxType::CLONE_RANGE => Err(RecordError::Unsupported("blocks that two files share")),
+            TxType::CLONE_RANGE => CloneRecord::decode(bytes, order).map(Record::Clone),
             _ => Err(RecordError::Damaged("its type is unknown")),
         }
     }
@@ -189,6 +193,7 @@ impl<'a> Record<'a> {
     pub fn may_be_gone(&self) -> Option<ObjectId> {
         match self {
             Record::Write(write) => Some(write.object),
+            Record::Clone(clone) => Some(clone.object),
             Record::SetAttributes(set) => Some(set.object),
             Record::Extend { object, .. } | Record::Truncate { object, .. } | Record::SetXattr { object, .. } => Some(*object),
             Record::Create(_) | Record::Remove(_) | Record::Link(_) | Record::Rename(_) => None,

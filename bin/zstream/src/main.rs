@@ -1,0 +1,86 @@
+//! The `zstream` program: shows what is in send streams and resume tokens, in the shape of OpenZFS's. It opens no pool, and no daemon.
+#![forbid(unsafe_code)]
+// `println!` panics when its reader is gone: see `cli::print`.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+mod dump;
+
+use clap::{Args, Parser, Subcommand};
+use cli::{Lacking, Stop};
+use control_api::{ErrorKind, Failure};
+use std::process::ExitCode;
+
+/// Send streams and resume tokens.
+#[derive(Debug, Parser)]
+#[command(name = "zstream", version, disable_help_subcommand = true, disable_help_flag = true, args_override_self = true)]
+struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+/// Verbs of the program.
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Show the records of a stream, from a file or the standard input.
+    Dump(Dump),
+    /// Show what is in a resume token.
+    Token {
+        /// Token.
+        #[arg(value_name = "resume_token", long_help = "resume token")]
+        token: String,
+    },
+}
+
+/// `zstream dump`.
+#[derive(Debug, Args)]
+struct Dump {
+    /// Do not compare checksums.
+    #[arg(short = 'C')]
+    ignore_checksums: bool,
+    /// Every record; twice: with its checksum.
+    #[arg(short = 'v', action = clap::ArgAction::Count)]
+    verbose: u8,
+    /// Every record, with its checksum and the data in it.
+    #[arg(short = 'd')]
+    data: bool,
+    /// File; the standard input without one.
+    #[arg(value_name = "file")]
+    file: Option<String>,
+}
+
+/// Verbs that OpenZFS's program has besides.
+const LACKING: Lacking = Lacking { verbs: &["decompress", "recompress", "redup"], options: &[] };
+
+fn main() -> ExitCode {
+    cli::run_with::<Arguments>(&LACKING, |arguments| match arguments.verb {
+        Verb::Dump(arguments) => {
+            let (records, checksums) = (arguments.verbose > 0 || arguments.data, arguments.verbose > 1 || arguments.data);
+            let shown = dump::Shown { records, checksums, data: arguments.data, is_trusting: arguments.ignore_checksums };
+            dump::run(arguments.file.as_deref(), &shown)
+        }
+        Verb::Token { token } => self::token(&token),
+    })
+}
+
+fn token(text: &str) -> Result<u8, Stop> {
+    match stream::token::decode(text) {
+        Ok(list) => cli::out!("{}", list.dump(5)),
+        Err(error) => return Err(Failure::new(ErrorKind::Invalid, "Unable to parse resume token", error.to_string()).into()),
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    /// Users would look for an option that is not described, or try one that is not there.
+    #[test]
+    fn the_manual_page_has_every_verb_and_option() {
+        Arguments::command().debug_assert();
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../man/man8/zstream.8");
+        assert_eq!(cli::manual::check(&Arguments::command(), page.as_ref()), Ok(()));
+    }
+}

@@ -1,0 +1,86 @@
+//! Descriptor that a command hands to the daemon with its request, as its standard input or output, and the news that the command is gone.
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Descriptor of a command. Whoever reads or writes it hears when the command ended, also one that was killed.
+#[derive(Clone, Debug)]
+pub struct Attached {
+    descriptor: Arc<OwnedFd>,
+    /// End of a pipe whose other end goes with the command's connection.
+    gone: Arc<OwnedFd>,
+}
+
+impl Attached {
+    /// Descriptor of a command whose end closes the other end of the pipe `gone`.
+    pub fn new(descriptor: OwnedFd, gone: OwnedFd) -> Attached {
+        Attached { descriptor: Arc::new(descriptor), gone: Arc::new(gone) }
+    }
+
+    /// Waits until the descriptor can be read or written.
+    fn wait(&self, wanted: PollFlags) -> io::Result<()> {
+        loop {
+            let mut polled = [PollFd::new(&*self.descriptor, wanted), PollFd::new(&*self.gone, PollFlags::IN)];
+            match poll(&mut polled, None) {
+                Ok(_) if !polled[1].revents().is_empty() => {
+                    return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the command was ended"));
+                }
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl io::Read for Attached {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            self.wait(PollFlags::IN)?;
+            match rustix::io::read(&*self.descriptor, &mut *buffer) {
+                // The command may have it in its own mode.
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                result => return Ok(result?),
+            }
+        }
+    }
+}
+
+impl io::Write for Attached {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        loop {
+            self.wait(PollFlags::OUT)?;
+            match rustix::io::write(&*self.descriptor, buffer) {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                result => return Ok(result?),
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    /// If this fails, a receive whose command was killed waits for its sender for ever, and keeps the dataset.
+    #[test]
+    fn the_end_of_a_command_ends_what_it_waits_for() {
+        let (input, mut sender) = std::io::pipe().expect("a pipe");
+        let (gone, alive) = std::io::pipe().expect("a pipe");
+        let mut attached = Attached::new(input.into(), gone.into());
+        sender.write_all(b"data").expect("written");
+        let mut buffer = [0; 8];
+        assert_eq!(attached.read(&mut buffer).expect("read"), 4);
+        drop(alive);
+        assert_eq!(attached.read(&mut buffer).map_err(|error| error.kind()), Err(io::ErrorKind::ConnectionAborted));
+        drop(sender);
+    }
+}

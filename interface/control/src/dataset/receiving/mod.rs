@@ -1,0 +1,114 @@
+//! `zfs receive`: streams, single ones and packages, from the descriptor that came with the request (OpenZFS: `zfs_receive`).
+
+mod names;
+mod package;
+mod properties;
+mod refusal;
+mod substream;
+
+use crate::attached::Attached;
+use crate::dataset::datasets::Datasets;
+use crate::failure::{self, because};
+use crate::mount::wish::Wish;
+use crate::pool::OpenPool;
+use control_api::{DatasetReceive, ErrorKind, Failure, Remark, Response};
+use dsl::DslError;
+use std::sync::Arc;
+use stream::{HeaderType, Reader, Record, begin_list};
+
+/// Words for a receive as long as nobody knows more of it.
+const RECEIVE: &str = "cannot receive";
+
+/// One run of `zfs receive`.
+struct Receiving<'a> {
+    datasets: &'a Datasets,
+    request: &'a DatasetReceive,
+    reader: Reader<Attached>,
+    payload: Vec<u8>,
+    remarks: Vec<Remark>,
+    /// New file systems, which are mounted at the end.
+    made: Vec<(Arc<OpenPool>, String)>,
+}
+
+impl Receiving<'_> {
+    fn say(&mut self, text: String) {
+        if self.request.verbose {
+            self.remarks.push(Remark::Output(text));
+        }
+    }
+
+    fn warn(&mut self, text: String) {
+        self.remarks.push(Remark::Warning(text));
+    }
+
+    /// Receives all that comes.
+    fn all(&mut self) -> Result<(), Failure> {
+        let Some(record) = self.next_record()? else {
+            return Err(because(ErrorKind::Io, RECEIVE, "failed to read from stream"));
+        };
+        let Record::Begin(begin) = record else {
+            return Err(because(ErrorKind::Invalid, RECEIVE, "invalid stream (bad magic number)"));
+        };
+        let list = begin_list(&self.payload).map_err(|_| because(ErrorKind::Invalid, RECEIVE, "invalid stream (bad nvlist)"))?;
+        if HeaderType::of_versioninfo(begin.versioninfo) == Some(HeaderType::Compound) {
+            return self.package(&begin, &list);
+        }
+        self.substream(&begin, &list, None)
+    }
+
+    /// The next record, with its payload in place.
+    fn next_record(&mut self) -> Result<Option<Record>, Failure> {
+        self.reader.read_record(&mut self.payload).map_err(|error| refusal::unreadable(RECEIVE, &error))
+    }
+
+    /// Passes over the rest of a substream.
+    fn skip(&mut self) -> Result<(), Failure> {
+        loop {
+            match self.next_record()? {
+                Some(Record::End(_)) => return Ok(()),
+                Some(_) => {}
+                None => return Err(because(ErrorKind::Io, RECEIVE, "failed to read from stream")),
+            }
+        }
+    }
+
+    /// Mounts what is new.
+    fn mount_made(&mut self) -> Vec<Failure> {
+        let made = std::mem::take(&mut self.made);
+        if self.request.no_mount || made.is_empty() {
+            return Vec::new();
+        }
+        let mounter = &self.datasets.mounter;
+        mounter.mount_wishes(&mounter.turn(), made.iter().map(|(pool, name)| Wish::by_itself(pool, name)).collect())
+    }
+}
+
+/// Receives the streams that come from a command, or gives up what an interrupted one left.
+pub(crate) fn receive(datasets: &Datasets, request: &DatasetReceive, input: Option<&Attached>) -> Result<Response, Failure> {
+    if request.abort {
+        return abort(datasets, request);
+    }
+    let input = input.ok_or_else(|| because(ErrorKind::Invalid, RECEIVE, "no stream came with the request"))?;
+    let reader = Reader::new(input.clone());
+    let mut run = Receiving { datasets, request, reader, payload: Vec::new(), remarks: Vec::new(), made: Vec::new() };
+    let received = run.all();
+    let failures = run.mount_made();
+    received?;
+    failure::joined(failures)?;
+    Ok(Response::Done { remarks: run.remarks })
+}
+
+/// Destroys what an interrupted receive left (`zfs receive -A`).
+fn abort(datasets: &Datasets, request: &DatasetReceive) -> Result<Response, Failure> {
+    let name = &request.target;
+    let pool = datasets.pools.pool_of(name, "open")?;
+    let failed = |error: DslError| failure::dataset("open", name, &error);
+    let state = pool.dsl().resume_state(name).map_err(failed)?;
+    let partial = pool.dsl().partial_receive(name).map_err(failed)?.map(|handle| handle.object());
+    let (Some(object), Some(_)) = (partial, state) else {
+        let what = format!("'{name}' does not have any resumable receive state to abort");
+        return Err(Failure::new(ErrorKind::NotFound, what, ""));
+    };
+    pool.dsl().receive_abort(object).map_err(|error| failure::dataset("destroy", name, &error))?;
+    Ok(crate::requests::done())
+}

@@ -1,0 +1,277 @@
+//! One substream: where it goes, what has to be so before, and what becomes of mounts (OpenZFS: `zfs_receive_one`).
+
+use super::package::Part;
+use super::refusal::Refused;
+use super::{RECEIVE, Receiving, names};
+use crate::dataset::clearing::{Cleared, Purpose};
+use crate::dataset::datasets::kind;
+use crate::dataset::destroying::once_nobody_looks;
+use crate::failure::{self, because};
+use crate::mount::mounts::Directory;
+use crate::pool::OpenPool;
+use control_api::{ErrorKind, Failure};
+use dmu::Objset;
+use dsl::DslError;
+use nvlist::NvList;
+use ondisk::ObjsetType;
+use receive::{ReceiveError, Receiver, Target};
+use std::sync::Arc;
+use stream::{Begin, Features, begin_flags};
+
+/// Substream whose place is known.
+struct Known {
+    pool: Arc<OpenPool>,
+    /// Words for what cannot be done.
+    what: &'static str,
+    /// Full name of the dataset.
+    dataset: String,
+    /// The part behind `@`.
+    snapshot: String,
+    /// True for a dataset that is not there, or not whole.
+    is_new: bool,
+    is_volume: bool,
+    /// True for a stream that makes a dataset, or replaces one.
+    makes: bool,
+    /// True for one that goes on with a receive that was interrupted.
+    resumes: bool,
+    /// Name of the snapshot that the dataset becomes a clone of.
+    origin: Option<String>,
+}
+
+impl Known {
+    fn full(&self) -> String {
+        format!("{}@{}", self.dataset, self.snapshot)
+    }
+
+    fn refused(&self, error: &ReceiveError) -> Failure {
+        let (dataset, full) = (self.dataset.as_str(), self.full());
+        let kept = self.pool.dsl().resume_state(dataset).ok().flatten();
+        Refused { what: self.what, dataset, snapshot: &full, is_new: self.is_new, kept }.by(error)
+    }
+
+    fn because(&self, kind: ErrorKind, why: String) -> Failure {
+        because(kind, self.what, why)
+    }
+}
+
+/// Has what owners use counted from the first object on.
+fn count(objset: &Arc<Objset>) {
+    if objset.kind() == ObjsetType::ZFS {
+        zpl::Accounting::install(objset);
+    }
+}
+
+impl Receiving<'_> {
+    /// Receives the substream with this head and list; `part` is what a package says of it.
+    pub(super) fn substream(&mut self, begin: &Begin, list: &NvList, part: Option<&Part>) -> Result<(), Failure> {
+        let known = self.known(begin, part)?;
+        if part.is_some() && is_there(&known.pool, &known.dataset, begin.toguid) {
+            self.say(format!("snap {} already exists; ignoring", known.full()));
+            return self.skip();
+        }
+        self.check(&known)?;
+        let verb = if self.request.dry_run { "would receive" } else { "receiving" };
+        let kind = if begin.fromguid == 0 { "full" } else { "incremental" };
+        self.say(format!("{verb} {kind} stream of {} into {}", begin.toname, known.full()));
+        if self.request.dry_run {
+            return self.skip();
+        }
+        let target = Target {
+            name: known.dataset.clone(),
+            snapshot: known.snapshot.clone(),
+            origin: known.origin.clone(),
+            force: self.request.force,
+            resumable: self.request.resumable,
+        };
+        let begun = Receiver::begin(known.pool.dsl(), begin, list, &target, &count).map_err(|error| known.refused(&error))?;
+        self.go_through(&known, begin, begun, part)
+    }
+
+    /// Looks where a substream goes.
+    fn known(&self, begin: &Begin, part: Option<&Part>) -> Result<Known, Failure> {
+        let bad_name = || because(ErrorKind::Invalid, RECEIVE, "invalid stream (bad snapshot name)");
+        let sent = begin.toname.to_str().ok_or_else(bad_name)?;
+        let (sent_dataset, _) = sent.split_once('@').ok_or_else(bad_name)?;
+        let full = names::destination(self.request, sent, part.map_or(sent_dataset, |part| part.top.as_str()))?;
+        let (dataset, snapshot) = full.split_once('@').ok_or_else(bad_name)?;
+        let features = Features::of_versioninfo(begin.versioninfo);
+        let resumes = features.has(Features::RESUMING);
+        let is_clone = begin.flags & begin_flags::CLONE != 0;
+        let makes = (begin.fromguid == 0 || is_clone || self.request.origin.is_some()) && !resumes;
+        let what = match (resumes, makes) {
+            (true, _) => "cannot receive resume stream",
+            (false, true) => "cannot receive new filesystem stream",
+            (false, false) => "cannot receive incremental stream",
+        };
+        let pool = self.datasets.pools.pool_of(dataset, "open")?;
+        let origin = match (&self.request.origin, is_clone) {
+            (Some(origin), _) => Some(origin.clone()),
+            (None, true) => {
+                let failed = |error: DslError| failure::dataset("receive", dataset, &error);
+                let found = names::snapshot_of_guid(&pool, begin.fromguid, dataset).map_err(failed)?;
+                let why = || format!("local origin for clone {full} does not exist");
+                Some(found.ok_or_else(|| because(ErrorKind::NotFound, what, why()))?)
+            }
+            (None, false) => None,
+        };
+        Ok(Known {
+            what,
+            // What was received half becomes one with its end.
+            is_new: pool.dsl().hold(dataset).map_or(true, |handle| handle.is_inconsistent()),
+            is_volume: u64::from(begin.kind) == ObjsetType::ZVOL.0,
+            dataset: dataset.to_string(),
+            snapshot: snapshot.to_string(),
+            makes,
+            resumes,
+            origin,
+            pool,
+        })
+    }
+
+    /// Looks whether the dataset can take it, in OpenZFS's order and words.
+    fn check(&self, known: &Known) -> Result<(), Failure> {
+        let (pool, dataset) = (&known.pool, &known.dataset);
+        self.check_properties(known.what, kind(known.is_volume), known.is_new)?;
+        if known.is_new {
+            if !known.makes && !known.resumes || !dataset.contains('/') {
+                return Err(known.because(ErrorKind::NotFound, format!("destination '{dataset}' does not exist")));
+            }
+            names::make_parents(self.datasets, pool, self.request, dataset)?;
+            let parent = dataset.rsplit_once('/').map_or("", |(parent, _)| parent);
+            return match pool.dsl().hold(parent) {
+                Ok(_) => Ok(()),
+                Err(_) if self.request.dry_run => Ok(()),
+                Err(error) => Err(failure::dataset("open", parent, &error)),
+            };
+        }
+        let is_partial = pool.dsl().resume_state(dataset).is_ok_and(|state| state.is_some());
+        if known.makes && !is_partial {
+            if !self.request.force {
+                return Err(known.because(ErrorKind::Exists, format!("destination '{dataset}' exists\nmust specify -F to overwrite it")));
+            }
+            let snapshots = pool.dsl().snapshots(dataset).map_err(|error| known.refused(&error.into()))?;
+            if let Some(first) = snapshots.first() {
+                let why = format!("destination has snapshots (eg. {dataset}@{})\nmust destroy them to overwrite it", first.name);
+                return Err(known.because(ErrorKind::Exists, why));
+            }
+            if known.is_volume && !dataset.contains('/') {
+                let why = format!("destination {dataset} is the root dataset\ncannot overwrite with a ZVOL");
+                return Err(known.because(ErrorKind::Exists, why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies the records, and has what came take its place while nobody uses what it replaces.
+    fn go_through(&mut self, known: &Known, begin: &Begin, mut receiver: Receiver, part: Option<&Part>) -> Result<(), Failure> {
+        let sent = part.and_then(|part| part.properties(begin.toguid));
+        let is_top = part.is_none_or(|part| part.is_top(begin));
+        if known.is_new
+            && let Err(failure) = self.give_properties(receiver.handle(), sent.as_ref(), is_top)
+        {
+            receiver.abandon();
+            return Err(failure);
+        }
+        let begun = (known.pool.pool().exec().now_ns(), self.reader.offset());
+        if let Err(error) = receiver.apply_rest(&mut self.reader) {
+            receiver.abandon();
+            return Err(known.refused(&error));
+        }
+        if known.is_new {
+            receiver.end().map_err(|error| known.refused(&error))?;
+            let (pool, name) = (known.pool.clone(), known.dataset.clone());
+            if !known.is_volume && !self.made.iter().any(|(_, made)| *made == name) {
+                self.made.push((pool, name));
+            }
+        } else {
+            self.replace(known, begin, receiver)?;
+            let handle = known.pool.dsl().hold(&known.dataset).map_err(|error| known.refused(&error.into()))?;
+            self.give_properties(&handle, sent.as_ref(), is_top)?;
+        }
+        self.give_snapshot_properties(known, begin, part)?;
+        let seconds = known.pool.pool().exec().now_ns().saturating_sub(begun.0) as f64 / 1e9;
+        let bytes = self.reader.offset().saturating_sub(begun.1);
+        let rate = bytes as f64 / seconds.max(0.001);
+        self.say(format!("received {}B stream in {seconds:.2} seconds ({}B/sec)", nice(bytes as f64), nice(rate)));
+        Ok(())
+    }
+
+    fn give_snapshot_properties(&mut self, known: &Known, begin: &Begin, part: Option<&Part>) -> Result<(), Failure> {
+        let Some(list) = part.and_then(|part| part.snapshot_properties(begin.toguid)) else { return Ok(()) };
+        let handle = known.pool.dsl().hold(&known.full()).map_err(|error| known.refused(&error.into()))?;
+        self.give_properties(&handle, Some(&list), false)
+    }
+
+    /// Has what came replace the contents of a dataset that is there. What is mounted of it leaves for that, and comes back.
+    fn replace(&self, known: &Known, begin: &Begin, receiver: Receiver) -> Result<(), Failure> {
+        let (pool, through) = (&known.pool, receiver.through());
+        let purpose = Purpose {
+            what: known.what.to_string(),
+            verb: "received",
+            directory: Directory::Keep,
+            force: self.request.force_unmount,
+            volumes: known.is_volume,
+        };
+        let newer = newer_snapshots(pool, &known.dataset, begin.fromguid);
+        let closed = if self.request.force { pool.mounts.close_snapshots(&newer, "receive") } else { Ok(()) };
+        let cleared = closed.and_then(|()| Cleared::clear(self.datasets, pool, std::slice::from_ref(&known.dataset), &purpose));
+        let cleared = match cleared {
+            Ok(cleared) => cleared,
+            Err(failure) => {
+                through.give_up();
+                return Err(failure);
+            }
+        };
+        let ended = once_nobody_looks(pool.pool().exec(), || through.end());
+        let failures = if self.request.no_mount { Vec::new() } else { cleared.bring_back(&self.datasets.mounter) };
+        if let Err(error) = ended {
+            through.give_up();
+            return Err(known.refused(&error.into()));
+        }
+        failure::joined(failures)
+    }
+}
+
+/// True when a dataset has a snapshot with this guid.
+fn is_there(pool: &OpenPool, dataset: &str, guid: u64) -> bool {
+    let snapshots = pool.dsl().snapshots(dataset).unwrap_or_default();
+    snapshots.iter().any(|snapshot| pool.dsl().hold_object(snapshot.object).is_ok_and(|handle| handle.guid() == guid))
+}
+
+/// Full names of the snapshots that came after the one with this guid.
+fn newer_snapshots(pool: &OpenPool, dataset: &str, guid: u64) -> Vec<String> {
+    let snapshots = pool.dsl().snapshots(dataset).unwrap_or_default();
+    let is_source = |object: u64| pool.dsl().hold_object(object).is_ok_and(|handle| handle.guid() == guid);
+    let after = snapshots.iter().position(|snapshot| is_source(snapshot.object)).map_or(snapshots.len(), |at| at + 1);
+    snapshots[after..].iter().map(|snapshot| format!("{dataset}@{}", snapshot.name)).collect()
+}
+
+/// Number of bytes as OpenZFS's commands have it: three digits and a letter.
+fn nice(bytes: f64) -> String {
+    let (mut value, mut letters) = (bytes, ["", "K", "M", "G", "T", "P"].iter());
+    let mut letter = letters.next().copied().unwrap_or_default();
+    while value >= 1024.0
+        && let Some(next) = letters.next()
+    {
+        value /= 1024.0;
+        letter = next;
+    }
+    match (letter, value) {
+        ("", value) => format!("{value:.0}"),
+        (letter, value) if value < 10.0 => format!("{value:.2}{letter}"),
+        (letter, value) if value < 100.0 => format!("{value:.1}{letter}"),
+        (letter, value) => format!("{value:.0}{letter}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nice;
+
+    /// Scripts and people read how much came.
+    #[test]
+    fn bytes_are_told_as_openzfs_tells_them() {
+        let told: Vec<String> = [312.0, 1536.0, 46_080.0, 524_288_000.0].into_iter().map(nice).collect();
+        assert_eq!(told, ["312", "1.50K", "45.0K", "500M"]);
+    }
+}

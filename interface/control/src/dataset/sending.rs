@@ -1,0 +1,287 @@
+//! `zfs send`: which snapshots a request comes to, how large that is, and their streams, one after the other.
+
+use crate::dataset::names::{descendants, filesystem_of};
+use crate::dataset::package;
+use crate::failure::{self, because};
+use crate::pool::{OpenPool, Pools};
+use control_api::{ErrorKind, Failure, Response, SendNote, SendPlan, SendRequest, SendStep};
+use dsl::{DatasetHandle, DslError};
+use nvlist::NvList;
+use send::{Base, SendError, SendOptions, Sending};
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use stream::{Begin, Writer, token};
+
+/// Way out for a stream. Both fail when nobody takes it any more.
+pub trait Outlet {
+    /// Hands on bytes of the stream.
+    ///
+    /// # Errors
+    /// Those of whoever takes them.
+    fn data(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Hands on a message, behind the bytes so far.
+    ///
+    /// # Errors
+    /// Those of whoever takes it.
+    fn note(&mut self, note: &SendNote) -> io::Result<()>;
+}
+
+/// Outlet as a sink of bytes.
+struct Data<'a>(&'a mut dyn Outlet);
+
+impl io::Write for Data<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.data(bytes).map(|()| bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// One stream of a request: its snapshot and its base are held.
+struct Leg {
+    to: DatasetHandle,
+    from: Option<Base>,
+    /// Base as messages name it.
+    shown: Option<String>,
+}
+
+/// Streams that a request comes to. What they are of is not destroyed while this lives.
+pub struct Outgoing {
+    legs: Vec<Leg>,
+    options: SendOptions,
+    package: Option<(Begin, NvList)>,
+    warnings: Vec<String>,
+    /// Contents of the token that was given, and the bytes that are there already.
+    resumed: Option<(String, u64)>,
+    /// Last, so that it is there as long as what is held in it.
+    _pool: Arc<OpenPool>,
+}
+
+/// Does `zfs send -n`.
+pub(crate) fn plan(pools: &Pools, request: &SendRequest) -> Result<Response, Failure> {
+    let outgoing = prepare(pools, request)?;
+    let (text, there) = outgoing.resumed.clone().unwrap_or_default();
+    let mut plan = SendPlan { steps: Vec::new(), warnings: outgoing.warnings.clone(), token: text };
+    for Leg { to, from, shown } in outgoing.legs {
+        let name = to.name();
+        let sending = Sending::new(to, from, outgoing.options.clone());
+        let bytes = sending.and_then(|sending| sending.estimate()).map_err(|error| failed(&name, &error))?;
+        plan.steps.push(SendStep { from: shown, to: name, bytes: bytes.saturating_sub(there) });
+    }
+    Ok(Response::SendPlan(plan))
+}
+
+impl Outgoing {
+    /// Writes the streams, as fast as they are taken. The last message says how that ended; nothing is said to whoever went away.
+    pub fn run(self, outlet: &mut dyn Outlet) {
+        let note = match self.write(&mut Writer::new(Data(outlet))) {
+            Ok(()) => SendNote::Ended,
+            Err(None) => return,
+            Err(Some(failure)) => SendNote::Failed(failure),
+        };
+        // Whoever went away wants no message either.
+        let _ = outlet.note(&note);
+    }
+
+    /// Writes the streams; the failure is None when nobody takes them any more.
+    fn write(self, writer: &mut Writer<Data<'_>>) -> Result<(), Option<Failure>> {
+        let gone = |_: io::Error| -> Option<Failure> { None };
+        for text in &self.warnings {
+            writer.sink().0.note(&SendNote::Warning { text: text.clone() }).map_err(gone)?;
+        }
+        let is_package = self.package.is_some();
+        if let Some((begin, list)) = self.package {
+            writer.begin(begin, Some(&list)).and_then(|()| writer.end_list()).map_err(gone)?;
+        }
+        for Leg { to, from, .. } in self.legs {
+            let name = to.name();
+            writer.sink().0.note(&SendNote::Begins { name: name.clone() }).map_err(gone)?;
+            let sent = Sending::new(to, from, self.options.clone()).and_then(|sending| sending.run(writer));
+            sent.map_err(|error| if matches!(error, SendError::Sink(_)) { None } else { Some(failed(&name, &error)) })?;
+        }
+        if is_package { writer.end_package().map_err(gone) } else { Ok(()) }
+    }
+}
+
+/// Failure of sending a snapshot, in OpenZFS's words.
+fn failed(name: &str, error: &SendError) -> Failure {
+    let kind = match error {
+        SendError::Source(_) | SendError::Sink(_) => ErrorKind::Io,
+        SendError::NotEarlier | SendError::NameTooLong => ErrorKind::Invalid,
+        SendError::LargeMicrozap | SendError::Encrypted | SendError::Redacted => ErrorKind::Unsupported,
+    };
+    because(kind, format!("warning: cannot send '{name}'"), error)
+}
+
+/// Makes ready what a request comes to: everything is held from now on.
+pub(crate) fn prepare(pools: &Pools, request: &SendRequest) -> Result<Outgoing, Failure> {
+    let options =
+        SendOptions { large_blocks: request.large_blocks, embedded: request.embedded, compressed: request.compressed, resume: None };
+    if let Some(text) = &request.token {
+        return resumed(pools, text, options);
+    }
+    let name = &request.name;
+    let pool = pools.pool_of(name, "open")?;
+    let Some((filesystem, snapshot)) = name.split_once('@') else {
+        drop(hold(&pool, name)?);
+        let refused = because(ErrorKind::Unsupported, format!("warning: cannot send '{name}'"), "only snapshots are sent in this version");
+        return Err(refused.advise("take one first: zfs snapshot"));
+    };
+    let mut warnings = Vec::new();
+    let wants_package = request.replicate || request.all || request.props || request.backup || request.holds;
+    let (legs, package) = if request.replicate || request.all {
+        let names = package::members(&pool, (filesystem, snapshot), request, &mut warnings)?;
+        // What a clone was made of is a base that its own snapshots need not name.
+        let origin = hold(&pool, filesystem)?.origin().map_err(|error| failure::dataset("open", filesystem, &error))?;
+        let is_from_origin = request.from.is_some() && request.from == origin;
+        let from = request.from.as_deref().filter(|_| !is_from_origin).map(|from| from.rsplit('@').next().unwrap_or(from));
+        let legs = several(&pool, &names, (from, snapshot), request)?;
+        (legs, Some(package::head(&pool, &names, (from, snapshot), request)?))
+    } else {
+        let to = hold(&pool, name)?;
+        let from = request.from.as_deref().map(|from| base(&pool, &to, from)).transpose()?;
+        let leg = Leg { to, from, shown: request.from.clone() };
+        let names = [filesystem.to_string()];
+        let package = wants_package.then(|| package::head(&pool, &names, (None, snapshot), request)).transpose()?;
+        (vec![leg], package)
+    };
+    Ok(Outgoing { legs, options, package, warnings, resumed: None, _pool: pool })
+}
+
+fn hold(pool: &OpenPool, name: &str) -> Result<DatasetHandle, Failure> {
+    pool.dsl().hold(name).map_err(|error| failure::dataset("open", name, &error))
+}
+
+/// Base of a stream of `to` by its full name.
+fn base(pool: &OpenPool, to: &DatasetHandle, from: &str) -> Result<Base, Failure> {
+    let made = match from.split_once('#') {
+        Some((dataset, name)) => {
+            let missing = || {
+                let why = format!("incremental source ({from}) does not exist");
+                because(ErrorKind::NotFound, format!("warning: cannot send '{}'", to.name()), why)
+            };
+            let known = pool.dsl().bookmarks(dataset).map_err(|_| missing())?;
+            let bookmark = known.into_iter().find(|bookmark| bookmark.name == name).ok_or_else(missing)?;
+            Base::bookmark(to, dataset, &bookmark)
+        }
+        None => Base::snapshot(to, hold(pool, from)?),
+    };
+    made.map_err(|error| failed(&to.name(), &error))
+}
+
+/// Legs of a package: of each dataset the snapshots behind `from` up to `to`, and before clones what they are of.
+fn several(pool: &OpenPool, names: &[String], (from, to): (Option<&str>, &str), request: &SendRequest) -> Result<Vec<Leg>, Failure> {
+    let mut legs = Vec::new();
+    let starts_at_origin = request.replicate || from.is_none();
+    for name in package::in_order(pool, names)? {
+        let known = snapshots_of(pool, &name)?;
+        let last = known.iter().position(|snapshot| snapshot == to);
+        let first = from.and_then(|from| known.iter().position(|snapshot| snapshot == from));
+        let Some(last) = last else { continue };
+        if let Some(from) = from
+            && first.is_none_or(|first| first >= last)
+        {
+            let why = if first.is_some() { "is not earlier than it" } else { "does not exist" };
+            if !request.replicate || first.is_some() {
+                let text = format!("WARNING: could not send {name}@{to}:\nincremental source ({name}@{from}) {why}");
+                return Err(because(ErrorKind::NotFound, text, ""));
+            }
+        }
+        let start = first.map_or(0, |first| first + 1);
+        let is_wanted = |index: usize| index == last || request.all || from.is_none() || is_origin(pool, &name, &known[index]);
+        let mut before = first.map(|first| known[first].clone());
+        for index in (start..=last).filter(|index| is_wanted(*index)) {
+            legs.push(leg(pool, &name, before.as_deref(), &known[index], starts_at_origin)?);
+            before = Some(known[index].clone());
+        }
+    }
+    Ok(legs)
+}
+
+/// One leg of a package; the first of a clone starts from what it was made of.
+fn leg(pool: &OpenPool, name: &str, before: Option<&str>, snapshot: &str, starts_at_origin: bool) -> Result<Leg, Failure> {
+    let to = hold(pool, &format!("{name}@{snapshot}"))?;
+    let own = before.map(|before| format!("{name}@{before}"));
+    let origin = || hold(pool, name)?.origin().map_err(|error| failure::dataset("open", name, &error));
+    let from = match own {
+        Some(own) => Some(own),
+        None if starts_at_origin => origin()?,
+        None => None,
+    };
+    let from = from.map(|from| base(pool, &to, &from)).transpose()?;
+    Ok(Leg { to, from, shown: before.map(String::from) })
+}
+
+/// True when there are clones of the snapshot.
+fn is_origin(pool: &OpenPool, name: &str, snapshot: &str) -> bool {
+    pool.dsl().hold(&format!("{name}@{snapshot}")).and_then(|handle| handle.clones()).is_ok_and(|clones| !clones.is_empty())
+}
+
+/// Parts behind `@` of a dataset's snapshots, oldest first.
+pub(super) fn snapshots_of(pool: &OpenPool, name: &str) -> Result<Vec<String>, Failure> {
+    let known = pool.dsl().snapshots(name).map_err(|error| failure::dataset("list snapshots of", name, &error))?;
+    Ok(known.into_iter().map(|snapshot| snapshot.name).collect())
+}
+
+/// Stream that goes on where the other end says that it broke off (OpenZFS: `zfs_send_resume`).
+fn resumed(pools: &Pools, text: &str, options: SendOptions) -> Result<Outgoing, Failure> {
+    let cannot = |why: String| because(ErrorKind::Invalid, "cannot resume send", why);
+    let list = token::decode(text).map_err(|error| cannot(error.to_string()))?;
+    let number = |name: &str| list.get_u64(name).ok_or_else(|| cannot("resume token is corrupt".to_string()));
+    let name = list.get_str("toname").ok_or_else(|| cannot("resume token is corrupt".to_string()))?;
+    let (object, offset, bytes, guid) = (number("object")?, number("offset")?, number("bytes")?, number("toguid")?);
+    if list.contains("rawok") && !list.contains("compressok") || list.contains("book_redact_snaps") || list.contains("redact_snaps") {
+        return Err(because(ErrorKind::Unsupported, "cannot resume send", "raw and redacted streams are not available in this version"));
+    }
+    let gone = || cannot(format!("'{name}' used in the initial send no longer exists"));
+    let pool = pools.pool_of(name, "open").map_err(|_| gone())?;
+    let to = pool.dsl().hold(name).map_err(|_| gone())?;
+    if to.guid() != guid {
+        return Err(cannot(format!("'{name}' is no longer the same snapshot used in the initial send")));
+    }
+    let from = match list.get_u64("fromguid") {
+        None | Some(0) => None,
+        Some(guid) => {
+            let found = named(&pool, name, guid).map_err(|error| failure::dataset("open", name, &error))?;
+            Some(found.ok_or_else(|| cannot(format!("incremental source {guid:#x} no longer exists")))?)
+        }
+    };
+    let made = from.as_deref().map(|from| base(&pool, &to, from)).transpose()?;
+    let options = SendOptions {
+        large_blocks: options.large_blocks || list.contains("largeblockok"),
+        embedded: options.embedded || list.contains("embedok"),
+        compressed: options.compressed || list.contains("compressok"),
+        resume: Some((object, offset)),
+    };
+    let legs = vec![Leg { to, from: made, shown: from }];
+    let resumed = Some((list.listing(), bytes));
+    Ok(Outgoing { legs, options, package: None, warnings: Vec::new(), resumed, _pool: pool })
+}
+
+/// Full name of the snapshot or bookmark with this guid that is of the same dataset, or of what that was cloned from.
+fn named(pool: &OpenPool, snapshot: &str, guid: u64) -> Result<Option<String>, DslError> {
+    let (mut dataset, mut seen) = (filesystem_of(snapshot).to_string(), BTreeSet::new());
+    while seen.insert(dataset.clone()) {
+        for entry in pool.dsl().snapshots(&dataset)? {
+            let name = format!("{dataset}@{}", entry.name);
+            if pool.dsl().hold(&name).is_ok_and(|handle| handle.guid() == guid) {
+                return Ok(Some(name));
+            }
+        }
+        if let Some(bookmark) = pool.dsl().bookmarks(&dataset)?.into_iter().find(|bookmark| bookmark.guid == guid) {
+            return Ok(Some(format!("{dataset}#{}", bookmark.name)));
+        }
+        match pool.dsl().hold(&dataset)?.origin()? {
+            Some(origin) => dataset = filesystem_of(&origin).to_string(),
+            None => return Ok(None),
+        }
+    }
+    Ok(None)
+}
+
+/// Names of a dataset and all below it.
+pub(super) fn below(pool: &OpenPool, name: &str, recursive: bool) -> Result<Vec<String>, Failure> {
+    if recursive { descendants(pool, name) } else { Ok(vec![name.to_string()]) }
+}

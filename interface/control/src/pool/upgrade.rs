@@ -1,0 +1,47 @@
+//! `zpool upgrade`: features that pools made here have from the start, enabled on pools that lack them.
+
+use crate::failure::{because, pool_failure};
+use crate::pool::properties::set_stored;
+use crate::pool::{OpenPool, Pools, compatibility};
+use crate::report::status::lacking;
+use control_api::{ErrorKind, Failure, FeatureReport, PoolUpgrade, PoolUpgradeReport, Response};
+
+/// Answers `zpool upgrade -v`.
+pub(crate) fn features() -> Response {
+    let report = |feature: &pool::Feature| FeatureReport {
+        name: feature.name.to_string(),
+        description: feature.description.to_string(),
+        read_only_compatible: feature.read_only_compatible,
+    };
+    Response::Features(pool::FEATURES.iter().filter(|feature| feature.on_new_pools).map(report).collect())
+}
+
+/// Value of the property `compatibility`; empty where it is not set.
+fn compatibility_of(open: &OpenPool, what: &str) -> Result<String, Failure> {
+    let stored = open.pool().props().map_err(|error| pool_failure(what.to_string(), &error))?;
+    let value = stored.into_iter().find(|stored| stored.name == "compatibility").map(|stored| stored.value);
+    Ok(value.filter(|value| value != "-").unwrap_or_default())
+}
+
+/// Enables what a pool lacks, or tells what that is (OpenZFS: `upgrade_enable_all`).
+pub(crate) fn upgrade(pools: &Pools, request: &PoolUpgrade) -> Result<Response, Failure> {
+    let what = format!("cannot upgrade '{}'", request.pool);
+    let open = pools.open_pool(&request.pool)?;
+    let version = open.pool().status().version;
+    let has_features = version == pool::VERSION_WITH_FEATURES;
+    let report = |features: Vec<&str>| {
+        let features = features.into_iter().map(String::from).collect();
+        Response::Upgraded(PoolUpgradeReport { pool: open.name(), version, features })
+    };
+    let features = open.pool().features();
+    if request.dry_run {
+        return Ok(report(if has_features { lacking(&features, None) } else { Vec::new() }));
+    }
+    if !has_features {
+        return Err(because(ErrorKind::Unsupported, what, "pools from before feature flags cannot be upgraded in this version"));
+    }
+    let allowed = compatibility::allowed(&compatibility_of(&open, &what)?).map_err(|why| because(ErrorKind::Invalid, what.clone(), why))?;
+    let wanted = lacking(&features, allowed.as_ref());
+    wanted.iter().try_for_each(|name| set_stored(&open, &format!("feature@{name}"), "enabled", &what))?;
+    Ok(report(wanted))
+}

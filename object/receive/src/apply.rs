@@ -1,0 +1,155 @@
+//! Records that change the contents of objects: writes, frees, spill blocks (OpenZFS: `receive_write`, `receive_free`, `receive_spill` …).
+
+use crate::receiver::Receiver;
+use crate::{ReceiveError, payload};
+use abd::Abd;
+use dmu::{DmuError, Dnode};
+use dsl::TxSpace;
+use ondisk::{ByteOrder, Compression, EmbeddedKind, OBJECT_NUMBER_SHIFT, ObjectId, ObjectType, SECTOR_BYTES};
+use std::sync::Arc;
+use stream::{Free, FreeObjects, Record, Spill, TO_END, Write, WriteEmbedded, spill_flags};
+
+/// Bytes that a transaction announces besides the data of a block: its dnode and what leads to it.
+const AROUND_BYTES: u64 = 4 << 10;
+
+/// Place of a record in its stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// Byte order of the stream.
+    pub order: ByteOrder,
+    /// Bytes of the stream up to the end of the record.
+    pub bytes: u64,
+}
+
+impl Receiver {
+    /// Applies a record, whose checksum was compared, with its payload; `order` is the stream's, and `bytes` of it were read so far.
+    ///
+    /// # Errors
+    /// A record that contradicts the format or what is there; those of the pool. The receive can only be given up then.
+    pub fn apply(&mut self, record: &Record, payload: &[u8], order: ByteOrder, bytes: u64) -> Result<(), ReceiveError> {
+        let at = Place { order, bytes };
+        match record {
+            Record::Object(object) => self.object(object, payload, order),
+            Record::FreeObjects(objects) => self.free_objects(objects),
+            Record::Write(write) => self.write(write, payload, at),
+            Record::WriteEmbedded(write) => self.write_embedded(write, payload, at),
+            Record::Free(free) => self.free(free),
+            Record::Spill(spill) => self.spill(spill, payload, order),
+            Record::Begin(_) | Record::End(_) => Err(ReceiveError::Invalid("a head or an end among records")),
+            Record::ObjectRange(_) => Err(ReceiveError::Invalid("a record of raw streams")),
+            Record::Redact(_) => Err(ReceiveError::Invalid("a record of redacted streams")),
+        }
+    }
+
+    /// The object of a record.
+    fn held(&self, object: u64) -> Result<Arc<Dnode>, ReceiveError> {
+        Ok(self.objset.hold(ordinary(object)?)?)
+    }
+
+    fn write(&mut self, write: &Write, payload: &[u8], at: Place) -> Result<(), ReceiveError> {
+        let dnode = self.held(write.object)?;
+        let kind = object_type(write.kind)?;
+        let data = payload::block(payload, write.logical_size, write.compressiontype, (kind, at.order))?;
+        self.put(&dnode, write.offset, data, at)
+    }
+
+    fn write_embedded(&mut self, write: &WriteEmbedded, payload: &[u8], at: Place) -> Result<(), ReceiveError> {
+        let dnode = self.held(write.object)?;
+        if EmbeddedKind(write.etype) != EmbeddedKind::DATA {
+            return Err(ReceiveError::Invalid("an embedded block that is no data"));
+        }
+        let stored = payload.get(..write.psize as usize).ok_or(ReceiveError::Invalid("an embedded block is short"))?;
+        let kind = dnode.info()?.kind;
+        let compression = if Compression(write.compression) == Compression::OFF { 0 } else { write.compression };
+        let data = payload::block(stored, u64::from(write.lsize), compression, (kind, at.order))?;
+        self.put(&dnode, write.offset, data, at)
+    }
+
+    /// Writes the bytes of a record; records of writes go forward only.
+    fn put(&mut self, dnode: &Dnode, offset: u64, data: Vec<u8>, at: Place) -> Result<(), ReceiveError> {
+        let place = (dnode.object().0, offset);
+        if place < self.last {
+            return Err(ReceiveError::Invalid("writes go back"));
+        }
+        let length = data.len();
+        offset.checked_add(length as u64).ok_or(ReceiveError::Invalid("a write goes beyond the largest offset"))?;
+        dnode.prepare_write(offset, length)?;
+        let tx = self.handle.assign(TxSpace::Writes(length as u64 + AROUND_BYTES))?;
+        dnode.write_abd(offset, Abd::from_slice(&data), &tx)?;
+        self.reached(place, at.bytes, &tx);
+        Ok(())
+    }
+
+    fn free(&mut self, free: &Free) -> Result<(), ReceiveError> {
+        if free.length != TO_END && free.offset.checked_add(free.length).is_none() {
+            return Err(ReceiveError::Invalid("what is freed goes beyond the largest offset"));
+        }
+        let dnode = self.held(free.object)?;
+        free_range(self, &dnode, free.offset, free.length)
+    }
+
+    fn free_objects(&mut self, objects: &FreeObjects) -> Result<(), ReceiveError> {
+        let end = objects.firstobj.checked_add(objects.numobjs).ok_or(ReceiveError::Invalid("freed objects go beyond the last number"))?;
+        self.free_between(objects.firstobj.saturating_sub(1), end)
+    }
+
+    /// Frees all objects above a number.
+    pub(crate) fn free_above(&self, number: u64) -> Result<(), ReceiveError> {
+        self.free_between(number, u64::MAX)
+    }
+
+    /// Frees the objects above a number and below another one.
+    fn free_between(&self, number: u64, end: u64) -> Result<(), ReceiveError> {
+        let mut after = ObjectId(number);
+        while let Some(object) = self.objset.next_object(after)?.filter(|object| object.0 < end) {
+            self.free_object(object)?;
+            after = object;
+        }
+        Ok(())
+    }
+
+    /// Frees an object that may be gone already.
+    pub(crate) fn free_object(&self, object: ObjectId) -> Result<(), ReceiveError> {
+        let tx = self.handle.assign(TxSpace::Frees)?;
+        match self.objset.free_object(object, &tx) {
+            Ok(()) | Err(DmuError::NoSuchObject) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn spill(&mut self, spill: &Spill, payload: &[u8], order: ByteOrder) -> Result<(), ReceiveError> {
+        let dnode = self.held(spill.object)?;
+        let is_known = self.tells_spill && spill.flags & spill_flags::UNMODIFIED != 0;
+        if is_known && dnode.info()?.has_spill {
+            return Ok(());
+        }
+        if spill.length < SECTOR_BYTES as u64 {
+            return Err(ReceiveError::Invalid("a spill block is shorter than a sector"));
+        }
+        let data = payload::block(payload, spill.length, spill.compressiontype, (dnode.info()?.bonus_type, order))?;
+        let tx = self.handle.assign(TxSpace::Writes(spill.length + AROUND_BYTES))?;
+        Ok(dnode.set_spill(Abd::from_slice(&data), &tx)?)
+    }
+}
+
+/// Frees bytes of an object; [`TO_END`] goes to its end.
+pub(crate) fn free_range(receiver: &Receiver, dnode: &Dnode, offset: u64, length: u64) -> Result<(), ReceiveError> {
+    dnode.prepare_free(offset, length)?;
+    let tx = receiver.handle.assign(TxSpace::Frees)?;
+    Ok(dnode.free_range(offset, length, &tx)?)
+}
+
+/// Type that a record names. Those whose blocks hold pointers of the pool's own are no object's: whoever walks over them would follow what the
+/// stream put there, and free it.
+pub(crate) fn object_type(number: u32) -> Result<ObjectType, ReceiveError> {
+    const OF_POOLS: [ObjectType; 3] = [ObjectType::INTENT_LOG, ObjectType::DNODE, ObjectType::OBJSET];
+    let kind = u8::try_from(number).ok().map(ObjectType);
+    let kind = kind.filter(|kind| kind.is_valid() && !OF_POOLS.contains(kind));
+    kind.ok_or(ReceiveError::Invalid("an object of an impossible type"))
+}
+
+/// Number of an object that streams may have: neither the dnode of dnodes nor an object that counts what users have.
+pub(crate) fn ordinary(object: u64) -> Result<ObjectId, ReceiveError> {
+    let is_ordinary = object != 0 && object >> OBJECT_NUMBER_SHIFT == 0;
+    if is_ordinary { Ok(ObjectId(object)) } else { Err(ReceiveError::Invalid("an object has an impossible number")) }
+}

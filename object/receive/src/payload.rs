@@ -1,0 +1,29 @@
+//! Payloads of records: decompressed, and in this machine's byte order.
+
+use crate::ReceiveError;
+use ondisk::{BLOCK_BYTES_MAX, ByteOrder, Compression, ObjectType, byteswap_contents};
+
+/// Bytes of a block that a record brings: `bytes` of them, of an object of this kind, compressed as the record says (0 is not at all).
+pub(crate) fn block(payload: &[u8], bytes: u64, compression: u8, (kind, order): (ObjectType, ByteOrder)) -> Result<Vec<u8>, ReceiveError> {
+    let bytes = usize::try_from(bytes).ok().filter(|bytes| (1..=BLOCK_BYTES_MAX).contains(bytes));
+    let bytes = bytes.ok_or(ReceiveError::Invalid("a block is empty, or longer than any"))?;
+    let mut data = match compression {
+        0 if payload.len() == bytes => payload.to_vec(),
+        0 => return Err(ReceiveError::Invalid("a block has another length than its record says")),
+        kind => {
+            let mut data = vec![0; bytes];
+            kernels::decompress(Compression(kind), payload, &mut data)
+                .map_err(|_| ReceiveError::Invalid("a compressed block is malformed"))?;
+            data
+        }
+    };
+    into_order(&mut data, kind, order);
+    Ok(data)
+}
+
+/// Puts the contents of an object of this kind into this machine's byte order.
+pub(crate) fn into_order(data: &mut [u8], kind: ObjectType, order: ByteOrder) {
+    if order == ByteOrder::Big {
+        byteswap_contents(kind.byteswap(), data);
+    }
+}

@@ -1,0 +1,292 @@
+//! A receive from its beginning to its end: the dataset that it goes into, and what is left of one that fails.
+
+use crate::ReceiveError;
+use dmu::{Objset, Tx};
+use dsl::{DatasetHandle, DslError, DslPool, ReceiveBegin, ReceiveEnd, ResumePoint, ResumeState, features};
+use nvlist::NvList;
+use ondisk::ObjsetType;
+use std::io::Read;
+use std::sync::Arc;
+use stream::{Begin, Features, Reader, Record, StreamError, begin_flags};
+
+/// Kinds of streams that are not received, and what they are called.
+const REFUSED: [(Features, &str); 4] = [
+    (Features::RAW, "raw (encrypted) streams"),
+    (Features::REDACTED, "redacted streams"),
+    (Features::DEDUP, "deduplicated streams"),
+    (Features::DEDUP_PROPS, "deduplicated streams"),
+];
+
+/// Features of streams, and those of datasets that go with them.
+const FEATURES: [(Features, &str); 4] = [
+    (Features::LARGE_BLOCKS, features::LARGE_BLOCKS),
+    (Features::LARGE_DNODE, features::LARGE_DNODE),
+    (Features::LONGNAME, features::LONGNAME),
+    (Features::LARGE_MICROZAP, features::LARGE_MICROZAP),
+];
+
+/// Place that a stream is received at, and how.
+#[derive(Clone, Debug, Default)]
+pub struct Target {
+    /// Full name of the dataset that gets the snapshot.
+    pub name: String,
+    /// The part behind `@` of the snapshot.
+    pub snapshot: String,
+    /// Full name of the snapshot that a new dataset is a clone of.
+    pub origin: Option<String>,
+    /// True to take back what changed since the snapshot that the stream goes on from.
+    pub force: bool,
+    /// True to keep what came when the stream is interrupted.
+    pub resumable: bool,
+}
+
+/// Look at an object set that is received into, before anything is written to it.
+type Prepare<'a> = &'a dyn Fn(&Arc<Objset>);
+
+/// A receive that goes on.
+pub struct Receiver {
+    dsl: Arc<DslPool>,
+    pub(crate) handle: DatasetHandle,
+    pub(crate) objset: Arc<Objset>,
+    end: ReceiveEnd,
+    pub(crate) features: Features,
+    /// Spill blocks are always sent, and objects say whether they have one.
+    pub(crate) tells_spill: bool,
+    pub(crate) is_full: bool,
+    is_resumable: bool,
+    /// Bytes that were received before this stream began.
+    bytes_before: u64,
+    /// Object and offset of the last write.
+    pub(crate) last: (u64, u64),
+    /// Highest object of the stream.
+    pub(crate) highest: u64,
+    /// True for a full stream into a clone: what it does not name goes.
+    is_over_origin: bool,
+}
+
+/// Looks at what a stream is made of.
+fn check_features(features: Features) -> Result<(), ReceiveError> {
+    match REFUSED.iter().find(|(feature, _)| features.has(*feature)) {
+        Some((_, what)) => Err(ReceiveError::Unsupported(*what)),
+        None if features.unknown() != 0 => Err(ReceiveError::Unsupported("streams with features of newer senders")),
+        None => Ok(()),
+    }
+}
+
+impl Receiver {
+    /// Begins to receive the substream with this head and list. `prepare` has the object set before anything is written to it.
+    ///
+    /// # Errors
+    /// A stream of another kind; those of [`DslPool::receive_begin`].
+    pub fn begin(
+        dsl: &Arc<DslPool>,
+        begin: &Begin,
+        list: &NvList,
+        target: &Target,
+        prepare: Prepare<'_>,
+    ) -> Result<Receiver, ReceiveError> {
+        let features = Features::of_versioninfo(begin.versioninfo);
+        check_features(features)?;
+        let kind = ObjsetType(u64::from(begin.kind));
+        if !matches!(kind, ObjsetType::ZFS | ObjsetType::ZVOL | ObjsetType::OTHER) || begin.toguid == 0 {
+            return Err(ReceiveError::Invalid("its head is of no dataset"));
+        }
+        let (handle, bytes_before) = if features.has(Features::RESUMING) {
+            resume(dsl, begin, list, target)?
+        } else {
+            (dsl.receive_begin(beginning(begin, features, kind, target))?, 0)
+        };
+        let is_resumable = target.resumable || features.has(Features::RESUMING);
+        let received = handle.object();
+        let end = ReceiveEnd {
+            target: target.name.clone(),
+            received,
+            snapshot: target.snapshot.clone(),
+            guid: begin.toguid,
+            creation_time: begin.creation_time,
+            force: target.force,
+        };
+        let objset = match handle.objset() {
+            Ok(objset) => objset,
+            Err(error) => {
+                drop(handle);
+                give_up(dsl, received, is_resumable);
+                return Err(error.into());
+            }
+        };
+        prepare(&objset);
+        Ok(Receiver {
+            dsl: dsl.clone(),
+            handle,
+            objset,
+            end,
+            features,
+            tells_spill: begin.flags & begin_flags::SPILL_BLOCK != 0,
+            is_full: begin.fromguid == 0,
+            is_resumable,
+            bytes_before,
+            last: (0, 0),
+            highest: 0,
+            is_over_origin: begin.fromguid == 0 && target.origin.is_some(),
+        })
+    }
+
+    /// The dataset that is received into.
+    pub fn handle(&self) -> &DatasetHandle {
+        &self.handle
+    }
+
+    /// Applies the rest of a substream, up to its END, and ends the receive; one that fails is given up.
+    ///
+    /// # Errors
+    /// Those of [`Reader::read_record`], [`Receiver::apply`] and [`Receiver::end`].
+    pub fn run<R: Read>(mut self, reader: &mut Reader<R>) -> Result<(), ReceiveError> {
+        match self.apply_rest(reader) {
+            Ok(()) => self.end(),
+            Err(error) => {
+                self.abandon();
+                Err(error)
+            }
+        }
+    }
+
+    /// Applies the rest of a substream, up to its END. The checksum of a record's payload comes with the next record: only then is it applied
+    /// (OpenZFS: `receive_read_payload_and_next_header`).
+    ///
+    /// # Errors
+    /// Those of [`Reader::read_record`] and [`Receiver::apply`]; [`Receiver::abandon`] it then.
+    pub fn apply_rest<R: Read>(&mut self, reader: &mut Reader<R>) -> Result<(), ReceiveError> {
+        let (mut payload, mut next_payload) = (Vec::new(), Vec::new());
+        let mut waiting: Option<(Record, u64)> = None;
+        loop {
+            let next = reader.read_record(&mut next_payload)?;
+            if let Some((record, bytes)) = waiting.take() {
+                self.apply(&record, &payload, reader.order(), bytes)?;
+            }
+            match next {
+                Some(Record::End(_)) if self.is_over_origin => return self.free_above(self.highest),
+                Some(Record::End(_)) => return Ok(()),
+                Some(record) => waiting = Some((record, reader.offset())),
+                None => return Err(StreamError::Truncated { offset: reader.offset() }.into()),
+            }
+            std::mem::swap(&mut payload, &mut next_payload);
+        }
+    }
+
+    /// Ends the receive, after its END was read: the snapshot is there, and the dataset is what it has.
+    ///
+    /// # Errors
+    /// Those of [`DslPool::receive_end`]. Nothing has changed then; what came is gone unless it can be resumed.
+    pub fn end(self) -> Result<(), ReceiveError> {
+        let through = self.through();
+        through.end().map_err(|error| {
+            through.give_up();
+            error.into()
+        })
+    }
+
+    /// Lets go of the dataset that was received into, after its END was read.
+    pub fn through(self) -> Through {
+        let Receiver { dsl, end, is_resumable, .. } = self;
+        Through { dsl, end, is_resumable }
+    }
+
+    /// Gives the receive up: what came is gone, unless it can be resumed.
+    pub fn abandon(self) {
+        let Receiver { dsl, handle, objset, end, is_resumable, .. } = self;
+        drop(objset);
+        if is_resumable {
+            // What was reached is on disk before anybody is told a token.
+            let _ = dsl.txgs().wait_synced(dsl.txgs().open_txg());
+        }
+        drop(handle);
+        give_up(&dsl, end.received, is_resumable);
+    }
+
+    /// Waits until everything so far is on disk, and freed numbers can be used again.
+    pub(crate) fn wait_synced(&self) -> Result<(), ReceiveError> {
+        let txgs = self.dsl.txgs();
+        Ok(txgs.wait_synced(txgs.open_txg()).map_err(DslError::from)?)
+    }
+
+    /// Notes that a write was applied, with the bytes of the stream until then.
+    pub(crate) fn reached(&mut self, (object, offset): (u64, u64), bytes: u64, tx: &Tx) {
+        self.last = (object, offset);
+        if self.is_resumable {
+            self.handle.note_received(ResumePoint { object, offset, bytes: self.bytes_before + bytes }, tx);
+        }
+    }
+}
+
+/// A receive whose stream is through, and whose dataset nobody holds.
+pub struct Through {
+    dsl: Arc<DslPool>,
+    end: ReceiveEnd,
+    is_resumable: bool,
+}
+
+impl Through {
+    /// Has what came take its place; may be tried again after [`DslError::Busy`].
+    ///
+    /// # Errors
+    /// Those of [`DslPool::receive_end`].
+    pub fn end(&self) -> Result<(), DslError> {
+        self.dsl.receive_end(&self.end)
+    }
+
+    /// Gives up what came, unless it can be resumed.
+    pub fn give_up(&self) {
+        give_up(&self.dsl, self.end.received, self.is_resumable);
+    }
+}
+
+/// Destroys what was received half, unless it can be resumed. Where that fails the next import does it.
+fn give_up(dsl: &Arc<DslPool>, received: u64, is_resumable: bool) {
+    if !is_resumable {
+        let _ = dsl.receive_abort(received);
+    }
+}
+
+/// The beginning of a stream as datasets see it.
+fn beginning(begin: &Begin, features: Features, kind: ObjsetType, target: &Target) -> ReceiveBegin {
+    let state = ResumeState {
+        from_guid: begin.fromguid,
+        to_guid: begin.toguid,
+        to_name: begin.toname.to_string(),
+        point: ResumePoint::BEGIN,
+        large_blocks: features.has(Features::LARGE_BLOCKS),
+        embedded: features.has(Features::EMBED_DATA),
+        compressed: features.has(Features::COMPRESSED),
+    };
+    ReceiveBegin {
+        target: target.name.clone(),
+        snapshot: target.snapshot.clone(),
+        kind,
+        from_guid: begin.fromguid,
+        origin: target.origin.clone(),
+        force: target.force,
+        ignores_case: begin.flags & begin_flags::CI_DATA != 0,
+        features: FEATURES.iter().filter(|(feature, _)| features.has(*feature)).map(|(_, guid)| *guid).collect(),
+        resumable: target.resumable.then_some(state),
+        init: Box::new(move |objset, tx| match kind {
+            // Whoever receives counts what owners use, from the first object on.
+            ObjsetType::ZFS => Ok(objset.set_flags(objset.flags() | ondisk::objset_flags::USERACCOUNTING_COMPLETE, tx)?),
+            _ => Ok(()),
+        }),
+    }
+}
+
+/// Goes on with a receive that was interrupted (OpenZFS: `dmu_recv_resume_begin_check`).
+fn resume(dsl: &Arc<DslPool>, begin: &Begin, list: &NvList, target: &Target) -> Result<(DatasetHandle, u64), ReceiveError> {
+    let none = ReceiveError::NotResumed("nothing is kept of one");
+    let Some(handle) = dsl.partial_receive(&target.name)? else { return Err(none) };
+    let Some(state) = dsl.resume_state(&target.name)? else { return Err(none) };
+    if (state.to_guid, state.from_guid) != (begin.toguid, begin.fromguid) {
+        return Err(ReceiveError::NotResumed("it is of another snapshot"));
+    }
+    let point = (list.get_u64("resume_object"), list.get_u64("resume_offset"));
+    if point != (Some(state.point.object), Some(state.point.offset)) {
+        return Err(ReceiveError::NotResumed("it begins at another place"));
+    }
+    Ok((handle, state.point.bytes))
+}

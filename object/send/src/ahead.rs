@@ -1,0 +1,132 @@
+//! Blocks that are being read while those before them become records: the devices work as far ahead as a few megabytes go.
+
+use crate::SendError;
+use crate::records::{Form, Records};
+use abd::Abd;
+use dmu::{BlockError, BlockIo, DmuError, Keep};
+use exec::{Completion, completion};
+use ondisk::{BlockPtr, Bookmark, DnodePhys, ObjectType};
+use std::collections::VecDeque;
+use std::io;
+
+/// Bytes that are read ahead (OpenZFS: `zfs_send_queue_length`).
+const BYTES_MAX: usize = 16 << 20;
+/// Items that wait, however small.
+const ITEMS_MAX: usize = 256;
+
+/// A level-0 block, or a spill block.
+pub(crate) struct Block {
+    pub(crate) bp: BlockPtr,
+    pub(crate) at: Bookmark,
+    /// Type of the object.
+    pub(crate) kind: ObjectType,
+    /// Place in the object, in bytes.
+    pub(crate) offset: u64,
+    pub(crate) is_spill: bool,
+}
+
+/// A find of the walk.
+pub(crate) enum Item {
+    Object { object: u64, dnode: Box<DnodePhys> },
+    FreeObjects { first: u64, count: u64 },
+    Free { object: u64, offset: u64, length: u64 },
+    Block(Box<Block>),
+}
+
+/// Way in which the bytes of an item come.
+enum Read {
+    /// There are none, or they are there.
+    Nothing,
+    /// Through the cache, which reads them ahead.
+    Cached,
+    /// From devices, compressed.
+    Physical(Completion<Result<Abd, BlockError>>),
+}
+
+/// Queue between the walk and the records.
+pub(crate) struct Ahead<'a, 'w, W> {
+    io: &'a dyn BlockIo,
+    records: Records<'w, W>,
+    queue: VecDeque<(Item, Read)>,
+    bytes: usize,
+}
+
+impl<'a, 'w, W: io::Write> Ahead<'a, 'w, W> {
+    pub(crate) fn new(io: &'a dyn BlockIo, records: Records<'w, W>) -> Ahead<'a, 'w, W> {
+        Ahead { io, records, queue: VecDeque::new(), bytes: 0 }
+    }
+
+    pub(crate) fn set_objects_max(&mut self, objects: u64) {
+        self.records.set_objects_max(objects);
+    }
+
+    /// Adds what comes next, begins to read it, and makes records of what is ahead of it too far.
+    pub(crate) fn push(&mut self, item: Item) -> Result<(), SendError> {
+        let read = self.begin(&item);
+        self.bytes += bytes_of(&item);
+        self.queue.push_back((item, read));
+        while self.bytes > BYTES_MAX || self.queue.len() > ITEMS_MAX {
+            self.pop()?;
+        }
+        Ok(())
+    }
+
+    /// Makes records of all that is left.
+    pub(crate) fn finish(mut self) -> Result<Records<'w, W>, SendError> {
+        while !self.queue.is_empty() {
+            self.pop()?;
+        }
+        Ok(self.records)
+    }
+
+    fn begin(&self, item: &Item) -> Read {
+        let Item::Block(block) = item else { return Read::Nothing };
+        match self.records.form_of(block) {
+            Form::Embedded => Read::Nothing,
+            Form::Compressed => {
+                let (done, wait) = completion();
+                self.io.read_physical(&block.bp, &block.at, Box::new(move |result| done.complete(result)));
+                Read::Physical(wait)
+            }
+            Form::Plain => {
+                if !block.bp.is_embedded() {
+                    self.io.prefetch_kept(&block.bp, &block.at, Keep::Once);
+                }
+                Read::Cached
+            }
+        }
+    }
+
+    fn pop(&mut self) -> Result<(), SendError> {
+        let Some((item, read)) = self.queue.pop_front() else { return Ok(()) };
+        self.bytes -= bytes_of(&item);
+        match item {
+            Item::Object { object, dnode } => self.records.object(object, &dnode),
+            Item::FreeObjects { first, count } => self.records.free_objects(first, count),
+            Item::Free { object, offset, length } => self.records.free(object, offset, length),
+            Item::Block(block) => self.block(&block, read),
+        }
+    }
+
+    fn block(&mut self, block: &Block, read: Read) -> Result<(), SendError> {
+        let found = match read {
+            Read::Nothing => return self.records.embedded(block),
+            Read::Cached => self.io.read_kept(&block.bp, &block.at, Keep::Once),
+            Read::Physical(wait) => wait.wait(self.io.exec()).map(|data| data.slice(0..block.bp.psize().min(data.len()))),
+        };
+        let data = found.map_err(|error| {
+            self.io.lost(&block.bp, &block.at, error);
+            SendError::Source(DmuError::of_block(error, block.at).into())
+        })?;
+        self.records.block(block, &data)
+    }
+}
+
+/// Bytes that an item takes in memory, about.
+fn bytes_of(item: &Item) -> usize {
+    match item {
+        Item::Block(block) => block.bp.lsize(),
+        Item::Object { dnode, .. } => size_of::<DnodePhys>() + dnode.bonus.len(),
+        Item::FreeObjects { .. } | Item::Free { .. } => 0,
+    }
+}

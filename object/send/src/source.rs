@@ -1,0 +1,198 @@
+//! What is sent, from where on, and how: the head of a stream, and how large it will be.
+
+use crate::SendError;
+use crate::ahead::Ahead;
+use crate::records::Records;
+use crate::walk::Walk;
+use dsl::{BookmarkEntry, DatasetHandle, features};
+use nvlist::NvList;
+use ondisk::{BlockPtr, ObjsetType, Txg};
+use std::io;
+use stream::{Begin, Features, HeaderType, RECORD_BYTES, StreamName, Writer, begin_flags};
+
+/// Pool features on which a stream's depend.
+const EMBEDDED_DATA: &str = "com.delphix:embedded_data";
+const LZ4_COMPRESS: &str = "org.illumos:lz4_compress";
+/// First version of file systems with system attributes (OpenZFS: `ZPL_VERSION_SA`).
+const VERSION_WITH_ATTRIBUTES: u64 = 5;
+
+/// Form of a stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SendOptions {
+    /// `-L`: blocks above 128 KiB stay whole.
+    pub large_blocks: bool,
+    /// `-e`: contents that lie in block pointers are sent as they are.
+    pub embedded: bool,
+    /// `-c`: blocks are sent as they are compressed.
+    pub compressed: bool,
+    /// Object and offset to go on at, where an earlier stream of the same broke off.
+    pub resume: Option<(u64, u64)>,
+}
+
+/// Snapshot or bookmark that a stream starts from.
+pub struct Base {
+    guid: u64,
+    txg: u64,
+    is_of_another: bool,
+    snapshot: Option<DatasetHandle>,
+}
+
+impl Base {
+    /// The base that is a snapshot, which is held meanwhile.
+    ///
+    /// # Errors
+    /// [`SendError::NotEarlier`].
+    pub fn snapshot(to: &DatasetHandle, from: DatasetHandle) -> Result<Base, SendError> {
+        let name = from.name();
+        let base = Base::new(to, dataset_of(&name), from.guid(), from.creation_txg())?;
+        Ok(Base { snapshot: Some(from), ..base })
+    }
+
+    /// The base that is a bookmark of `dataset`.
+    ///
+    /// # Errors
+    /// [`SendError::NotEarlier`].
+    pub fn bookmark(to: &DatasetHandle, dataset: &str, bookmark: &BookmarkEntry) -> Result<Base, SendError> {
+        Base::new(to, dataset, bookmark.guid, bookmark.creation_txg)
+    }
+
+    fn new(to: &DatasetHandle, dataset: &str, guid: u64, txg: u64) -> Result<Base, SendError> {
+        if !to.is_after(dataset, txg)? {
+            return Err(SendError::NotEarlier);
+        }
+        Ok(Base { guid, txg, is_of_another: dataset != dataset_of(&to.name()), snapshot: None })
+    }
+
+    /// Globally unique id of the snapshot.
+    pub fn guid(&self) -> u64 {
+        self.guid
+    }
+}
+
+/// The part of a name before `@`.
+fn dataset_of(name: &str) -> &str {
+    name.split('@').next().unwrap_or(name)
+}
+
+/// A snapshot about to be sent. It is held for as long as this lives.
+pub struct Sending {
+    to: DatasetHandle,
+    from: Option<Base>,
+    options: SendOptions,
+    kind: ObjsetType,
+    features: Features,
+}
+
+impl Sending {
+    /// Makes sure that a snapshot can be sent in this form.
+    ///
+    /// # Errors
+    /// [`SendError::Encrypted`], [`SendError::Redacted`], [`SendError::LargeMicrozap`], those of reading the dataset.
+    pub fn new(to: DatasetHandle, from: Option<Base>, options: SendOptions) -> Result<Sending, SendError> {
+        let kind = to.objset()?.kind();
+        let features = stream_features(&to, kind, &options)?;
+        Ok(Sending { to, from, options, kind, features })
+    }
+
+    /// The snapshot.
+    pub fn snapshot(&self) -> &DatasetHandle {
+        &self.to
+    }
+
+    /// Writes the stream, from BEGIN to END.
+    ///
+    /// # Errors
+    /// [`SendError::Sink`] when the sink takes no more, [`SendError::Source`] for a block that cannot be read: the stream ends there.
+    pub fn run<W: io::Write>(&self, writer: &mut Writer<W>) -> Result<(), SendError> {
+        let (begin, list) = self.head()?;
+        writer.begin(begin, list.as_ref())?;
+        let objset = self.to.objset()?;
+        let root = self.to.root_block();
+        let after = Txg(self.from.as_ref().map_or(0, |base| base.txg));
+        let records = Records::new(writer, self.to.guid(), self.features, after);
+        let ahead = Ahead::new(&**objset.io(), records);
+        let records = Walk::new(&**objset.io(), objset.id(), after, self.options.resume, ahead).run(&root)?;
+        records.finish()?;
+        Ok(())
+    }
+
+    /// Bytes of the stream, about (OpenZFS: `dmu_send_estimate_fast`): what is before a place to go on at is counted, too.
+    ///
+    /// # Errors
+    /// Those of reading the dataset.
+    pub fn estimate(&self) -> Result<u64, SendError> {
+        let [_, compressed, uncompressed] = match &self.from {
+            None => self.to.sizes_since(None)?,
+            Some(Base { snapshot: Some(from), .. }) => self.to.sizes_since(Some(from))?,
+            Some(base) => self.sizes_after(base.txg)?,
+        };
+        let block = if self.kind == ObjsetType::ZVOL { "volblocksize" } else { "recordsize" };
+        let records = uncompressed / self.to.prop_u64(block)?.0.max(1);
+        let bytes = if self.options.compressed { compressed } else { uncompressed };
+        Ok(bytes.saturating_sub(records * BlockPtr::BYTES as u64) + records * RECORD_BYTES as u64)
+    }
+
+    /// Sizes of everything that was born after a txg: a bookmark has none of its own.
+    fn sizes_after(&self, txg: u64) -> Result<[u64; 3], SendError> {
+        let (objset, root, mut sizes) = (self.to.objset()?, self.to.root_block(), [0; 3]);
+        dsl::Walk::all(&**objset.io(), self.to.object(), &root, txg).run(&mut |bp| {
+            let found = [bp.asize(), bp.psize() as u64, bp.lsize() as u64];
+            sizes.iter_mut().zip(found).for_each(|(sum, bytes)| *sum += bytes);
+            Ok(())
+        })?;
+        Ok(sizes)
+    }
+
+    /// The first record, and the list in it if there is one.
+    fn head(&self) -> Result<(Begin, Option<NvList>), SendError> {
+        let mut flags = begin_flags::FREERECORDS | begin_flags::SPILL_BLOCK;
+        if self.from.as_ref().is_some_and(|base| base.is_of_another) {
+            flags |= begin_flags::CLONE;
+        }
+        if self.to.ignores_case() {
+            flags |= begin_flags::CI_DATA;
+        }
+        let begin = Begin {
+            payload_bytes: 0,
+            versioninfo: self.features.versioninfo(HeaderType::Substream),
+            creation_time: self.to.creation_time(),
+            kind: self.kind.0 as u32,
+            flags,
+            toguid: self.to.guid(),
+            fromguid: self.from.as_ref().map_or(0, Base::guid),
+            toname: StreamName::new(&self.to.name()).ok_or(SendError::NameTooLong)?,
+        };
+        let list = self.options.resume.map(|(object, offset)| NvList::new().with("resume_object", object).with("resume_offset", offset));
+        Ok((begin, list))
+    }
+}
+
+/// Features that a stream of a dataset has (OpenZFS: `setup_featureflags`).
+fn stream_features(to: &DatasetHandle, kind: ObjsetType, options: &SendOptions) -> Result<Features, SendError> {
+    if to.has_feature(features::ENCRYPTION) {
+        return Err(SendError::Encrypted);
+    }
+    if to.has_feature(features::REDACTED_DATASETS) {
+        return Err(SendError::Redacted);
+    }
+    let has_attributes = kind == ObjsetType::ZFS && to.prop_u64("version")?.0 >= VERSION_WITH_ATTRIBUTES;
+    let found = Features::default()
+        .with_if(has_attributes, Features::SA_SPILL)
+        .with_if(options.large_blocks && to.has_feature(features::LARGE_BLOCKS), Features::LARGE_BLOCKS)
+        .with_if(options.embedded && to.is_active_in_pool(EMBEDDED_DATA), Features::EMBED_DATA)
+        .with_if(options.compressed, Features::COMPRESSED);
+    let has_packed = found.has(Features::EMBED_DATA) || found.has(Features::COMPRESSED);
+    let found = found
+        .with_if(has_packed && to.is_active_in_pool(LZ4_COMPRESS), Features::LZ4)
+        .with_if(options.compressed && to.has_feature(features::ZSTD_COMPRESS), Features::ZSTD)
+        .with_if(options.resume.is_some(), Features::RESUMING)
+        .with_if(to.has_feature(features::LARGE_DNODE), Features::LARGE_DNODE)
+        .with_if(to.has_feature(features::LONGNAME), Features::LONGNAME);
+    if to.has_feature(features::LARGE_MICROZAP) {
+        if !found.has(Features::LARGE_BLOCKS) {
+            return Err(SendError::LargeMicrozap);
+        }
+        return Ok(found.with(Features::LARGE_MICROZAP));
+    }
+    Ok(found)
+}

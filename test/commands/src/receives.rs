@@ -1,0 +1,261 @@
+//! `zfs receive` as users see it, with streams made by hand: what is received, what is refused, and what is left of it.
+
+use crate::world::{Failure, Ran, World, judge, same};
+
+const RECORD_BYTES: usize = 312;
+const SUM_AT: usize = 280;
+const MAGIC: u64 = 0x2_F5BA_CBAC;
+const BLOCK_BYTES: u64 = 4096;
+const BEGIN: u32 = 0;
+const OBJECT: u32 = 1;
+const WRITE: u32 = 3;
+const FREE: u32 = 4;
+const END: u32 = 5;
+
+/// Stream of a volume, with its running checksum.
+struct Stream {
+    bytes: Vec<u8>,
+    sum: [u64; 4],
+    to: u64,
+}
+
+impl Stream {
+    /// Begins the stream of a snapshot with this name and guid, since the one with the guid `from`.
+    fn begin(name: &str, (from, to): (u64, u64)) -> Stream {
+        let mut stream = Stream { bytes: Vec::new(), sum: [0; 4], to };
+        let mut record = head(BEGIN, &[(8, MAGIC), (16, 1), (24, 1_000), (32, 3 | 12 << 32), (40, to), (48, from)]);
+        record[56..56 + name.len()].copy_from_slice(name.as_bytes());
+        stream.fold(&record);
+        stream.bytes.extend(record);
+        stream
+    }
+
+    fn fold(&mut self, bytes: &[u8]) {
+        for word in bytes.chunks_exact(4) {
+            self.sum[0] = self.sum[0].wrapping_add(u64::from(u32::from_le_bytes([word[0], word[1], word[2], word[3]])));
+            (1..4).for_each(|at| self.sum[at] = self.sum[at].wrapping_add(self.sum[at - 1]));
+        }
+    }
+
+    fn record(mut self, kind: u32, fields: &[(usize, u64)], payload: &[u8]) -> Stream {
+        let mut record = head(kind, fields);
+        self.fold(&record[..SUM_AT]);
+        for (at, word) in self.sum.into_iter().enumerate() {
+            record[SUM_AT + 8 * at..][..8].copy_from_slice(&word.to_le_bytes());
+        }
+        self.fold(&record[SUM_AT..]);
+        self.fold(payload);
+        self.bytes.extend(record);
+        self.bytes.extend(payload);
+        self
+    }
+
+    /// An object of this number, type and block size, which has nothing else than what follows.
+    fn object(self, number: u64, kind: u64, block_bytes: u64) -> Stream {
+        let to = self.to;
+        let object = self.record(OBJECT, &[(8, number), (16, kind), (24, block_bytes), (34, 1), (40, to)], &[]);
+        object.record(FREE, &[(8, number), (16, block_bytes), (24, u64::MAX), (32, to)], &[])
+    }
+
+    fn write(self, (number, kind): (u64, u64), offset: u64, data: &[u8]) -> Stream {
+        let to = self.to;
+        self.record(WRITE, &[(8, number), (16, kind), (24, offset), (32, data.len() as u64), (40, to)], data)
+    }
+
+    fn end(self) -> Vec<u8> {
+        let (sum, to) = (self.sum, self.to);
+        self.record(END, &[(8, sum[0]), (16, sum[1]), (24, sum[2]), (32, sum[3]), (40, to)], &[]).bytes
+    }
+}
+
+/// Bytes of a record with these words at these offsets.
+fn head(kind: u32, fields: &[(usize, u64)]) -> [u8; RECORD_BYTES] {
+    let mut record = [0; RECORD_BYTES];
+    record[..4].copy_from_slice(&kind.to_le_bytes());
+    for (at, value) in fields {
+        for (byte, part) in record[*at..].iter_mut().zip(value.to_le_bytes()) {
+            *byte |= part;
+        }
+    }
+    record
+}
+
+/// A volume of 64 KiB whose first block is filled with a byte.
+fn full(name: &str, guid: u64, byte: u8) -> Vec<u8> {
+    let mut table = vec![0; 512];
+    table[..8].copy_from_slice(&((1u64 << 63) + 3).to_le_bytes());
+    table[64..72].copy_from_slice(&(16 * BLOCK_BYTES).to_le_bytes());
+    table[78..82].copy_from_slice(b"size");
+    let data = Stream::begin(name, (0, guid)).object(1, 23, BLOCK_BYTES).write((1, 23), 0, &[byte; BLOCK_BYTES as usize]);
+    data.object(2, 24, 512).write((2, 24), 0, &table).end()
+}
+
+/// Changes of such a volume.
+fn changes(name: &str, guids: (u64, u64), byte: u8) -> Vec<u8> {
+    let begun = Stream::begin(name, guids).object(1, 23, BLOCK_BYTES);
+    let written = begun.write((1, 23), 0, &[byte; BLOCK_BYTES as usize]);
+    written.write((1, 23), BLOCK_BYTES, &[byte; BLOCK_BYTES as usize]).end()
+}
+
+/// Runs `zfs` with these words and a stream on its standard input.
+fn zfs(world: &World, words: &str, stream: &[u8]) -> Result<Ran, Failure> {
+    std::fs::write(world.path("stream"), stream)?;
+    std::fs::write(world.path("fed"), "exec \"$@\" < stream\n")?;
+    world.run(&format!("sh {{dir}}/fed {} {words}", world.program("zfs")))
+}
+
+fn received(world: &World, words: &str, stream: &[u8]) -> Result<Ran, Failure> {
+    let ran = zfs(world, words, stream)?;
+    if ran.code == 0 { Ok(ran) } else { Err(ran.fault("it should be received")) }
+}
+
+fn refused(world: &World, words: &str, stream: &[u8], text: &str) -> Result<(), Failure> {
+    let ran = zfs(world, words, stream)?;
+    if ran.code != 1 {
+        return Err(ran.fault("it should be refused with 1"));
+    }
+    ran.says(text).map(drop)
+}
+
+fn value(world: &World, property: &str, name: &str) -> Result<String, Failure> {
+    Ok(world.ok(&format!("zfs get -H -p -o value {property} {name}"))?.out.trim().to_string())
+}
+
+/// Streams are received under the names that were asked for, and refused in OpenZFS's words.
+pub fn receives(world: &World) -> Result<(), Failure> {
+    let zdb = judge("receive: OpenZFS's judgement")?;
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -O mountpoint=none tank {vdevs}/a")?;
+    let first = full("far/deep/v@one", 0x1111, 1);
+    world.refused("zfs receive tank/v", 1, "cannot receive: failed to read from stream")?;
+    refused(world, "receive tank/v", &[7; 4096], "cannot receive: invalid stream (bad magic number)")?;
+    refused(world, "receive no/v", &first, "cannot open 'no/v'")?;
+    received(world, "receive -nv tank/v", &first)?.shows("would receive full stream of far/deep/v@one into tank/v@one")?;
+    refused(world, "receive tank/v", &first[..first.len() - 1], "cannot receive new filesystem stream: incomplete stream")?;
+    world.ok("zfs list -H -o name -r tank")?.prints("tank")?;
+    received(world, "receive -v tank/v", &first)?.shows("receiving full stream of far/deep/v@one into tank/v@one")?.shows("received ")?;
+    refused(world, "recv -e tank", &first, "destination 'tank/v' exists\nmust specify -F to overwrite it")?;
+    received(world, "receive -d -o compression=off tank", &first)?;
+    same("its size", value(world, "volsize", "tank/v")?, "65536".to_string())?;
+    same("its guid", value(world, "guid", "tank/v@one")?, 0x1111.to_string())?;
+    same("its compression", value(world, "compression", "tank/deep/v")?, "off".to_string())?;
+    world.ok("zfs list -H -o name -r -t volume,snapshot tank")?.prints("tank/deep/v\ntank/deep/v@one\ntank/v\ntank/v@one")?;
+    increments(world)?;
+    resumed(world)?;
+    world.ok("zpool export tank")?;
+    world.ok(&format!("{zdb} -e -p {{vdevs}} -bcc tank"))?.shows("No leaks").map(drop)
+}
+
+/// Streams that go on from a snapshot are received on top of it, and no others.
+fn increments(world: &World) -> Result<(), Failure> {
+    let second = changes("far/deep/v@two", (0x1111, 0x2222), 2);
+    let stranger = changes("far/deep/v@two", (0x9999, 0x2222), 2);
+    let why = "cannot receive incremental stream: most recent snapshot of tank/v does not\nmatch incremental source";
+    refused(world, "receive tank/v", &stranger, why)?;
+    refused(world, "receive tank/none", &second, "cannot receive incremental stream: destination 'tank/none' does not exist")?;
+    let mut damaged = second.clone();
+    damaged[3 * RECORD_BYTES + 100] ^= 1;
+    refused(world, "receive tank/v", &damaged, "cannot receive incremental stream: checksum mismatch")?;
+    let whole = full("far/deep/v@two", 0x3333, 3);
+    refused(world, "receive -F tank/v", &whole, "destination has snapshots (eg. tank/v@one)\nmust destroy them to overwrite it")?;
+    received(world, "receive -v tank/v", &second)?.shows("receiving incremental stream of far/deep/v@two into tank/v@two")?;
+    refused(world, "receive tank/v", &second, "cannot restore to tank/v@two: destination already exists")?;
+    world.ok("zfs snapshot tank/v@mine")?;
+    let third = changes("far/deep/v@three", (0x1111, 0x4444), 4);
+    refused(world, "receive tank/v", &third, "destination tank/v has been modified\nsince most recent snapshot")?;
+    received(world, "receive -F tank/v", &third)?;
+    world.ok("zfs list -H -o name -t snapshot -r tank/v")?.prints("tank/v@one\ntank/v@three").map(drop)
+}
+
+/// Interrupted streams are kept where that was asked for, and can be given up.
+fn resumed(world: &World) -> Result<(), Failure> {
+    let fourth = changes("far/deep/v@four", (0x4444, 0x5555), 5);
+    refused(world, "receive -s tank/v", &fourth[..fourth.len() - RECORD_BYTES], "    zfs send -t 1-")?;
+    let token = value(world, "receive_resume_token", "tank/v")?;
+    same("the token's beginning", token.get(..2), Some("1-"))?;
+    let text = "destination tank/v contains partially-complete state from \"zfs receive -s\".";
+    refused(world, "receive tank/v", &fourth, text)?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    same("the token after an import", value(world, "receive_resume_token", "tank/v")?, token)?;
+    world.ok("zfs receive -A tank/v")?;
+    world.refused("zfs receive -A tank/v", 1, "'tank/v' does not have any resumable receive state to abort")?;
+    same("no token", value(world, "receive_resume_token", "tank/v")?, "-".to_string())?;
+    received(world, "receive tank/v", &fourth)?;
+    world.ok("zfs destroy -r tank/v").map(drop)
+}
+
+/// Runs a line of the shell in which `zfs` is ours.
+fn shell(world: &World, line: &str) -> Result<Ran, Failure> {
+    std::fs::write(world.path("job"), line.replace("zfs ", &format!("{} ", world.program("zfs"))))?;
+    world.run("sh {dir}/job")
+}
+
+fn piped(world: &World, line: &str) -> Result<Ran, Failure> {
+    let ran = shell(world, line)?;
+    if ran.code == 0 { Ok(ran) } else { Err(ran.fault("it should be received")) }
+}
+
+fn text(world: &World, path: &str) -> Result<String, Failure> {
+    Ok(std::fs::read_to_string(world.path(path))?)
+}
+
+fn with_source(world: &World, property: &str, name: &str) -> Result<String, Failure> {
+    Ok(world.ok(&format!("zfs get -H -o value,source {property} {name}"))?.out.trim().to_string())
+}
+
+/// File systems that are sent are received in another pool, while they are mounted there, with what they are set to.
+pub fn file_systems(world: &World) -> Result<(), Failure> {
+    let zdb = judge("receive: OpenZFS's judgement of file systems")?;
+    world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok("zpool create -m {mnt}/copy copy {vdevs}/b")?;
+    world.ok("zfs create -o compression=zstd -o org:tag=mine tank/a")?;
+    world.ok("zfs create tank/a/b")?;
+    std::fs::write(world.path("mnt/tank/a/file"), "first")?;
+    std::fs::write(world.path("mnt/tank/a/large"), vec![7; 700_000])?;
+    std::fs::write(world.path("mnt/tank/a/b/inner"), "inside")?;
+    world.ok("zfs snapshot -r tank/a@one")?;
+    piped(world, "zfs send tank/a@one | zfs receive -o readonly=on copy/a")?;
+    same("the copy", text(world, "mnt/copy/a/file")?, "first".to_string())?;
+    std::fs::write(world.path("mnt/tank/a/file"), "second")?;
+    std::fs::remove_file(world.path("mnt/tank/a/large"))?;
+    world.ok("zfs snapshot -r tank/a@two")?;
+    piped(world, "zfs send -c -i @one tank/a@two | zfs receive copy/a")?;
+    same("the copy goes on", text(world, "mnt/copy/a/file")?, "second".to_string())?;
+    same("what was removed", world.path("mnt/copy/a/large").exists(), false)?;
+    same("the older snapshot", text(world, "mnt/copy/a/.zfs/snapshot/one/file")?, "first".to_string())?;
+    packages(world)?;
+    world.ok("zpool export copy")?;
+    world.ok(&format!("{zdb} -e -p {{vdevs}} -bcc copy"))?.shows("No leaks").map(drop)
+}
+
+/// Packages bring properties, what lies below, and what the sender has no more.
+fn packages(world: &World) -> Result<(), Failure> {
+    world.ok("zfs create copy/r")?;
+    piped(world, "zfs send -R tank/a@two | zfs receive -d -v copy/r")?
+        .shows("receiving full stream of tank/a/b@one into copy/r/a/b@one")?;
+    same("what lies below", text(world, "mnt/copy/r/a/b/inner")?, "inside".to_string())?;
+    world.ok("zfs list -H -o name -t snapshot -r copy/r")?.prints("copy/r/a@one\ncopy/r/a@two\ncopy/r/a/b@one\ncopy/r/a/b@two")?;
+    same("a received property", with_source(world, "compression", "copy/r/a")?, "zstd\treceived".to_string())?;
+    world.ok("zfs set compression=off copy/r/a")?;
+    same("set here", with_source(world, "compression", "copy/r/a")?, "off\tlocal".to_string())?;
+    world.ok("zfs inherit -S compression copy/r/a")?;
+    same("as received again", with_source(world, "compression", "copy/r/a")?, "zstd\treceived".to_string())?;
+    piped(world, "zfs send -p tank/a@two | zfs receive -x compression -o org:tag=yours -u copy/x")?;
+    same("left out", with_source(world, "compression", "copy/x")?.contains("zstd"), false)?;
+    same("set on the command line", with_source(world, "org:tag", "copy/x")?, "yours\tlocal".to_string())?;
+    same("not mounted", value(world, "mounted", "copy/x")?, "no".to_string())?;
+    world.ok("zfs rename tank/a/b tank/a/c")?;
+    world.ok("zfs snapshot -r tank/a@moved")?;
+    piped(world, "zfs send -R -I @two tank/a@moved | zfs receive -F -d copy/r")?;
+    same("under its new name", text(world, "mnt/copy/r/a/c/inner")?, "inside".to_string())?;
+    world.ok("zfs destroy -r tank/a/c")?;
+    world.ok("zfs destroy tank/a@moved")?;
+    world.ok("zfs snapshot tank/a@three")?;
+    piped(world, "zfs send -R -I @two tank/a@three | zfs receive -F -d copy/r")?;
+    world
+        .ok("zfs list -H -o name -r -t filesystem,snapshot copy/r")?
+        .prints("copy/r\ncopy/r/a\ncopy/r/a@one\ncopy/r/a@two\ncopy/r/a@three")?;
+    Ok(())
+}
