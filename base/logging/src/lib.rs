@@ -1,12 +1,14 @@
 //! Where the log goes that every crate writes through `tracing` (docs/adr/0014): the ring `dbgmsg`, and a daemon's standard error.
 //!
 //! A program that asks for neither has no log: then a message costs a look at one number. Neither makes any text of a message that nobody
-//! listens to.
+//! listens to. Standard error hears each place in the code so often and not more; the ring, which has an end, always.
 #![forbid(unsafe_code)]
 
+mod limits;
 mod line;
 
 use kstat::{DebugLog, WallClock};
+use limits::Limits;
 use line::{Stamp, Text};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -22,6 +24,8 @@ pub const VARIABLE: &str = "ZIRCONIA_LOG";
 
 /// Levels of messages that go to standard error, by the number of them: none so far.
 static TOLD: AtomicU8 = AtomicU8::new(0);
+/// Number of messages that standard error hears.
+static LIMITS: Limits = Limits::new();
 /// True when a service manager reads standard error and adds the time itself.
 static IS_JOURNAL: AtomicBool = AtomicBool::new(false);
 
@@ -107,9 +111,13 @@ impl Subscriber for Listener {
             log.add(metadata.file().unwrap_or_default(), metadata.line().unwrap_or_default(), &text.0);
         }
         if is_told(level) {
-            let stamp = if IS_JOURNAL.load(Ordering::Relaxed) { Stamp::Priority } else { Stamp::time(exec::system_clock()) };
-            // In one piece, and nobody is told when it cannot be written: there is no other place to say it.
-            let _ = std::io::stderr().lock().write_all(stamp.line(level, &text).as_bytes());
+            let clock = exec::system_clock();
+            let stamp = if IS_JOURNAL.load(Ordering::Relaxed) { Stamp::Priority } else { Stamp::time(clock) };
+            let place = (metadata.file().unwrap_or_default(), metadata.line().unwrap_or_default());
+            for (level, text) in LIMITS.admit(place, (level, text), clock.0) {
+                // In one piece, and nobody is told when it cannot be written: there is no other place to say it.
+                let _ = std::io::stderr().lock().write_all(stamp.line(level, &text).as_bytes());
+            }
         }
     }
 

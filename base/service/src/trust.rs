@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -305,6 +305,27 @@ pub fn log(path: &Path) -> Result<File, Distrust> {
     open(path, OpenOptions::new().append(true).create(true))
 }
 
+/// Keeps a log short: the newest `bytes_max` bytes of one that is longer become `NAME.1`, in place of those before, and it begins anew, for
+/// everybody who has it open to write at its end. It does so, too, where there is no room for the others. True when it was too long.
+///
+/// # Errors
+/// Why it is not believed, or cannot be read or cut.
+pub fn shorten_log(path: &Path, bytes_max: u64) -> Result<bool, Distrust> {
+    let mut log = open(path, OpenOptions::new().read(true).append(true))?;
+    let length = log.metadata().map_err(failed(path))?.len();
+    if length <= bytes_max {
+        return Ok(false);
+    }
+    let mut newest = Vec::new();
+    log.seek(SeekFrom::Start(length - bytes_max)).map_err(failed(path))?;
+    (&log).take(bytes_max.saturating_mul(2)).read_to_end(&mut newest).map_err(failed(path))?;
+    let mut old = path.as_os_str().to_os_string();
+    old.push(".1");
+    let kept = replace(Path::new(&old), &newest);
+    log.set_len(0).map_err(failed(path))?;
+    kept.map(|()| true).map_err(failed(path))
+}
+
 /// Opens a lock and takes it; None when somebody else has it. Nobody but its owner can open it.
 ///
 /// # Errors
@@ -437,6 +458,28 @@ mod tests {
         assert!(!lock(&scratch.at("old")).unwrap().1, "one holder");
         drop(held);
         assert_eq!(read(&scratch.at("none")).unwrap(), None);
+    }
+
+    /// A log that grows without end fills the memory where the state directory of root's daemon lies by default, and with it the list of pools.
+    #[test]
+    fn a_log_stays_short_for_all_who_write_it() {
+        let scratch = Scratch::new("short");
+        let (path, old) = (scratch.at("log"), scratch.at("log.1"));
+        let (mut daemon, mut keeper) = (log(&path).unwrap(), log(&path).unwrap());
+        daemon.write_all(b"first line\nsecond line\n").unwrap();
+        assert!(!shorten_log(&path, 23).unwrap());
+        assert!(!old.exists(), "it is short enough");
+        assert!(shorten_log(&path, 12).unwrap());
+        keeper.write_all(b"third line\n").unwrap();
+        daemon.write_all(b"fourth line\n").unwrap();
+        assert_eq!(std::fs::read(&old).unwrap(), b"second line\n", "the newest of it");
+        assert_eq!(std::fs::read(&path).unwrap(), b"third line\nfourth line\n");
+        assert_eq!(std::fs::metadata(&old).unwrap().mode() & 0o777, 0o600);
+        // There is no room for what is to be kept, or something is in its place.
+        std::fs::remove_file(&old).unwrap();
+        std::fs::create_dir(&old).unwrap();
+        assert!(shorten_log(&path, 12).is_err());
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
     }
 
     /// The list of pools was lost when two requests wrote it at a time: one renamed what the other was writing.

@@ -19,6 +19,8 @@ use tokio::net::UnixListener;
 pub const START: &str = "cannot start the daemon";
 /// Pause between looks, besides those when something is removed.
 const LOOK: Duration = Duration::from_secs(2);
+/// Bytes of a log that is long enough.
+const LOG_BYTES_MAX: u64 = 4 << 20;
 
 /// Identity of a file: device and inode.
 type Identity = (u64, u64);
@@ -135,8 +137,12 @@ impl Place {
         self.socket.is_some() && identity(std::fs::symlink_metadata(self.state.socket())) == self.socket
     }
 
-    /// Puts back what was removed; the new socket, if it was. To be called inside of a runtime.
+    /// Puts back what was removed; the new socket, if it was. Keeps the log short. To be called inside of a runtime.
     pub fn put_back(&mut self) -> Option<UnixListener> {
+        if self.has_log {
+            // It is not there, or not believed, when somebody removed it: then nothing grows there.
+            let _ = trust::shorten_log(&self.state.log(), LOG_BYTES_MAX);
+        }
         if self.is_taken || self.has_lock() && self.has_socket() {
             return None;
         }

@@ -1,13 +1,13 @@
 //! The thin driver of a [`Connection`]: one task owns the socket, reads many PDUs at a time, writes many with one call, and runs jobs.
 
 use crate::connection::Connection;
-use crate::crowd::HalfOpen;
 use crate::frame::{Framer, Wire};
 use crate::full::{Action, Finished, Job};
 use crate::negotiate::{RECEIVE_BYTES_DEFAULT, RECEIVE_BYTES_MAX};
 use crate::parked::Parked;
 use crate::server::{Options, stopped};
 use crate::targets::{Mail, Session, Targets};
+use crowd::Place;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -51,7 +51,7 @@ struct Driver<'a> {
     parked: Parked,
     mail: mpsc::UnboundedSender<Mail>,
     admission: Option<Admission>,
-    half_open: Option<HalfOpen>,
+    half_open: Option<Place>,
     closing: Option<&'static str>,
     /// Number of reads that ended where they were begun, since the connection waited.
     read_here: usize,
@@ -66,7 +66,7 @@ pub(crate) async fn drive(
     stream: TcpStream,
     targets: Arc<Targets>,
     options: &Options,
-    half_open: HalfOpen,
+    half_open: Place,
     stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
@@ -138,7 +138,7 @@ impl Driver<'_> {
             }
             self.read_here = 0;
             let (interest, last_call) = (self.interest(), self.last_call());
-            let leave = self.half_open.as_ref().map(HalfOpen::leave);
+            let leave = self.half_open.as_ref().map(Place::leave);
             tokio::select! {
                 ready = self.stream.ready(interest) => {
                     if ready?.is_readable() && !self.fill()? {
@@ -203,7 +203,7 @@ impl Driver<'_> {
                 }
                 Action::Run(job) => self.start(job),
                 Action::Admit(request) => {
-                    self.half_open.iter().for_each(HalfOpen::admitting);
+                    self.half_open.iter().for_each(Place::admitting);
                     let (targets, mail) = (self.targets.clone(), self.mail.clone());
                     self.admission = Some(Box::pin(async move { targets.admit(&request, mail).await }));
                 }
@@ -268,7 +268,7 @@ impl Driver<'_> {
                 Err(error) => return Err(error),
             };
             self.silent_s = 0;
-            self.half_open.iter().for_each(HalfOpen::heard);
+            self.half_open.iter().for_each(Place::heard);
             loop {
                 match self.framer.next_pdu() {
                     Ok(Some(pdu)) => self.connection.receive(pdu),

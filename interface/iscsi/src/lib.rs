@@ -9,7 +9,6 @@ mod access;
 mod bytes;
 mod chap;
 mod connection;
-mod crowd;
 mod driver;
 mod frame;
 mod full;

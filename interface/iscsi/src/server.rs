@@ -1,9 +1,8 @@
 //! The listener: who may connect, how many, and an end that lets initiators log out.
 
-use crate::crowd::{Crowd, HalfOpen};
 use crate::driver::drive;
 use crate::targets::Targets;
-use std::net::IpAddr;
+use crowd::{Crowd, Origin, Place};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -53,7 +52,7 @@ pub async fn serve(listener: TcpListener, targets: Arc<Targets>, options: Option
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
                     while connections.try_join_next().is_some() {}
-                    if let Some(half_open) = enter(targets.crowd(), peer.ip(), connections.len(), &options) {
+                    if let Some(half_open) = enter(targets.crowd(), Some(peer.ip()), connections.len(), &options) {
                         connections.spawn(one(stream, targets.clone(), options.clone(), half_open, is_stopping.clone()));
                     }
                 }
@@ -73,13 +72,13 @@ pub async fn serve(listener: TcpListener, targets: Arc<Targets>, options: Option
 }
 
 /// Place for one more connection beside `count`; None when it cannot be served.
-fn enter(crowd: &Arc<Crowd>, address: IpAddr, count: usize, options: &Options) -> Option<HalfOpen> {
+fn enter(crowd: &Arc<Crowd>, origin: Origin, count: usize, options: &Options) -> Option<Place> {
     // Those that make room are not all gone yet.
     if count >= options.connections_max + options.logins_per_address_max {
-        crowd.refuse(address);
+        crowd.refuse(origin);
         return None;
     }
-    crowd.enter(address, options.logins_per_address_max, count >= options.connections_max)
+    crowd.enter(origin, options.logins_per_address_max, count >= options.connections_max)
 }
 
 /// Waits until the value is true, or nobody can change it any more.
@@ -88,7 +87,7 @@ pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|is_stopping| *is_stopping).await.is_ok();
 }
 
-async fn one(stream: TcpStream, targets: Arc<Targets>, options: Options, half_open: HalfOpen, stop: watch::Receiver<bool>) {
+async fn one(stream: TcpStream, targets: Arc<Targets>, options: Options, half_open: Place, stop: watch::Receiver<bool>) {
     if let Err(error) = drive(stream, targets, &options, half_open, stop).await {
         tracing::info!("iSCSI connection ended with an error: {error}");
     }

@@ -2,10 +2,10 @@
 
 use crate::access::Access;
 use crate::chap::Challenges;
-use crate::crowd::{Crowd, Waiting};
 use crate::gate::{Token, gate};
 use crate::login::{self, PORTAL_GROUP, Presence, Request};
 use crate::scsi::disk::{Disk, NEXUS_LOSS, POWER_ON, TaskOwner};
+use crowd::{Crowd, Waiting};
 use exec::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -178,7 +178,7 @@ impl Targets {
             challenges: Challenges::default(),
             next_session: AtomicU64::new(1),
             is_coming: AtomicBool::new(false),
-            crowd: Arc::default(),
+            crowd: Crowd::new("iSCSI connections do not log in"),
         })
     }
 

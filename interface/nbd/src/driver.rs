@@ -6,11 +6,12 @@ use crate::guests::{Guest, Guests, Seat};
 use crate::server::{Options, Stream, stopped};
 use crate::transmit::{Finished, Request, Work};
 use crate::work;
+use crowd::Place;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::Interest;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// Reads before what came of them is sent.
 const READS_MAX: usize = 16;
@@ -37,8 +38,10 @@ struct Driver<'a> {
     /// Number of reads that were begun where they came in, since the connection waited.
     read_here: usize,
     asked: Option<oneshot::Receiver<Answer>>,
-    /// Place among those that haggle.
-    haggling: Option<OwnedSemaphorePermit>,
+    /// Place among all connections.
+    place: Place,
+    /// True when something came since the last tick.
+    has_come: bool,
     seat: Option<Seat>,
     closing: Option<&'static str>,
     haggling_s: u64,
@@ -51,7 +54,7 @@ pub(crate) async fn drive(
     stream: Stream,
     (exports, guests): (&dyn Exports, &Arc<Guests>),
     options: &Options,
-    haggling: OwnedSemaphorePermit,
+    place: Place,
     stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     stream.prepare(options)?;
@@ -66,7 +69,8 @@ pub(crate) async fn drive(
         finished,
         read_here: 0,
         asked: None,
-        haggling: Some(haggling),
+        place,
+        has_come: false,
         seat: None,
         closing: None,
         haggling_s: 0,
@@ -88,7 +92,7 @@ pub(crate) async fn drive(
 
 impl Driver<'_> {
     async fn run(&mut self, mut stop: watch::Receiver<bool>) -> io::Result<()> {
-        let mut ticks = tokio::time::interval(TICK);
+        let (mut ticks, crowded) = (tokio::time::interval(TICK), self.place.leave());
         loop {
             self.connection.advance();
             self.act();
@@ -118,6 +122,7 @@ impl Driver<'_> {
                     }
                 }
                 _ = ticks.tick() => self.tick(),
+                () = crowded.notified(), if may_leave => self.leave("its place is another one's"),
                 () = told(self.seat.as_ref()), if may_leave => self.leave("its export is not served any more"),
                 () = stopped(&mut stop), if may_leave => self.leave("the server stops"),
             }
@@ -154,7 +159,7 @@ impl Driver<'_> {
                     self.exports.open(&name, Box::new(move |opened| drop(sender.send(Answer::Opened(opened)))));
                 }
                 Action::Begin(export) => {
-                    self.haggling = None;
+                    self.place.comes_in();
                     tracing::info!("NBD client {} has '{export}'", self.stream.client());
                     self.seat = Some(self.guests.enter(Guest { export, client: self.stream.client().to_string() }));
                 }
@@ -191,7 +196,13 @@ impl Driver<'_> {
         for _ in 0..READS_MAX {
             match self.stream.try_read(&mut self.connection.incoming.spaces()) {
                 Ok(0) => return Ok(false),
-                Ok(count) => self.connection.incoming.filled(count),
+                Ok(count) => {
+                    self.has_come = true;
+                    if self.seat.is_none() {
+                        self.place.heard();
+                    }
+                    self.connection.incoming.filled(count);
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
                 Err(error) => return Err(error),
             }
@@ -231,6 +242,9 @@ impl Driver<'_> {
     }
 
     fn tick(&mut self) {
+        if std::mem::take(&mut self.has_come) {
+            self.place.heard();
+        }
         if let Some(waited) = &mut self.leaving_s {
             *waited += 1;
             if *waited > self.options.drain.as_secs() {

@@ -3,13 +3,14 @@
 use crate::driver::drive;
 use crate::export::Exports;
 use crate::guests::Guests;
+use crowd::{Crowd, Origin, Place};
 use rustix::net::sockopt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{Interest, Ready};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// Pause after a connection that could not be accepted, for example without descriptors.
@@ -20,9 +21,10 @@ const PROBES: u32 = 3;
 /// Limits of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Connections of one listener at the same time.
+    /// Connections of one listener at the same time. With one more, that which has no export and was silent longest is closed, else one of the
+    /// address that has most.
     pub connections_max: usize,
-    /// Connections of one listener that have no export yet.
+    /// Connections of one address, or of this machine, that have no export yet. With one more, that which was silent longest is closed.
     pub haggling_max: usize,
     /// Time until a client has its export, in whole seconds.
     pub haggling_time: Duration,
@@ -35,7 +37,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            connections_max: 64,
+            connections_max: 256,
             haggling_max: 16,
             haggling_time: Duration::from_secs(15),
             probe_after: Duration::from_secs(30),
@@ -60,11 +62,11 @@ impl Listener {
                 let (stream, _) = listener.accept().await?;
                 let process = stream.peer_cred().ok().and_then(|peer| peer.pid());
                 let client = process.map_or_else(|| "local".to_string(), |process| format!("process {process}"));
-                Ok(Stream { socket: Socket::Unix(stream), client })
+                Ok(Stream { socket: Socket::Unix(stream), client, origin: None })
             }
             Listener::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                Ok(Stream { socket: Socket::Tcp(stream), client: peer.to_string() })
+                Ok(Stream { socket: Socket::Tcp(stream), client: peer.to_string(), origin: Some(peer.ip()) })
             }
         }
     }
@@ -79,6 +81,7 @@ enum Socket {
 pub(crate) struct Stream {
     socket: Socket,
     client: String,
+    origin: Origin,
 }
 
 impl Stream {
@@ -137,16 +140,13 @@ impl Stream {
 /// [`Options::drain`] to end. Who has an export is in `guests`.
 pub async fn serve(listener: Listener, exports: Arc<dyn Exports>, guests: Arc<Guests>, options: Options, mut stop: watch::Receiver<bool>) {
     let mut connections = JoinSet::new();
-    let haggling = Arc::new(Semaphore::new(options.haggling_max));
+    let crowd = Crowd::new("NBD connections have no volume");
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok(stream) => {
-                    let may_come = connections.len() < options.connections_max;
-                    let Some(place) = may_come.then(|| haggling.clone().try_acquire_owned().ok()).flatten() else {
-                        tracing::warn!("NBD connection of {} refused: there are too many", stream.client());
-                        continue;
-                    };
+                    while connections.try_join_next().is_some() {}
+                    let Some(place) = enter(&crowd, stream.origin, connections.len(), &options) else { continue };
                     let (exports, guests, options, stop) = (exports.clone(), guests.clone(), options.clone(), stop.clone());
                     connections.spawn(async move {
                         if let Err(error) = drive(stream, (&*exports, &guests), &options, place, stop).await {
@@ -165,6 +165,16 @@ pub async fn serve(listener: Listener, exports: Arc<dyn Exports>, guests: Arc<Gu
     }
     drop(listener);
     while connections.join_next().await.is_some() {}
+}
+
+/// Place for one more connection beside `count`; None when it cannot be served.
+fn enter(crowd: &Arc<Crowd>, origin: Origin, count: usize, options: &Options) -> Option<Place> {
+    // Those that make room are not all gone yet.
+    if count >= options.connections_max + options.haggling_max {
+        crowd.refuse(origin);
+        return None;
+    }
+    crowd.enter(origin, options.haggling_max, count >= options.connections_max)
 }
 
 /// Waits until the value is true, or nobody can change it any more.

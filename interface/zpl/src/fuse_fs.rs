@@ -146,10 +146,11 @@ impl ZplFuse {
         ZplFuse { lasts: Some(lasts), when_entered: Some(when_entered), ..self }
     }
 
-    /// Replaces the properties; the kernel asks again for what it knows and they change. To lists that it keeps to it keeps as long as the mount lasts.
+    /// Replaces the properties; the kernel asks again for what it knows and they change. Lists count as long as the mount lasts where the kernel keeps
+    /// to them, and nowhere else: who is shown one believes that it does.
     pub fn set_settings(&self, settings: Settings) {
         let before = self.zfs.settings();
-        let settings = Settings { posix_acl: settings.posix_acl || self.enforces_lists, ..settings };
+        let settings = Settings { posix_acl: self.enforces_lists, ..settings };
         self.zfs.set_settings(settings);
         if let Some(notifier) = self.lifetimes.notifier().filter(|_| before.snapdir != settings.snapdir) {
             notifier.forget_attributes(NodeId::ROOT);

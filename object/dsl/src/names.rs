@@ -53,8 +53,11 @@ pub fn set_max_dataset_nesting(depth: u32) {
     NESTING_MAX.store(depth, Ordering::Relaxed);
 }
 
-/// Depth of nesting, at most 50 unless told otherwise.
-pub(crate) fn check_depth(dataset: &str) -> Result<(), DslError> {
+/// Checks how deep a dataset of this name is nested, at most 50 unless told otherwise.
+///
+/// # Errors
+/// [`DslError::NameTooLong`], as OpenZFS has it.
+pub fn check_depth(dataset: &str) -> Result<(), DslError> {
     check_depth_of(dataset.matches('/').count())
 }
 

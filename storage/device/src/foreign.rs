@@ -1,5 +1,6 @@
 //! What others put on a device: signatures of file systems, swap, volume managers and partition tables, at the places where
-//! `libblkid` looks for them, so that nobody's data is taken for free space.
+//! `libblkid` looks for them, and of disks of virtual machines, databases and archives, which are files, so that nobody's data is taken for
+//! free space.
 //!
 //! Only what is read decides: no device is written here, and labels of pools are none of this module's business. Magics of two
 //! bytes count only where the fields around them make sense, since a refusal that is wrong is worked around with `-f` for good.
@@ -150,6 +151,26 @@ const MAGICS: &[(&str, u64, &[u8])] = &[
     ("linux_raid_member", 4096, &[0xfc, 0x4e, 0x2b, 0xa9]),
     ("VMFS_volume_member", 1 << 20, &[0x0d, 0xd0, 0x01, 0xc0]),
     ("VMFS", 2 << 20, &[0x5e, 0xf1, 0xab, 0x2f]),
+    // Disks of virtual machines, as files.
+    ("qcow2", 0, b"QFI\xfb\0\0\0\x02"),
+    ("qcow2", 0, b"QFI\xfb\0\0\0\x03"),
+    ("qcow", 0, b"QFI\xfb\0\0\0\x01"),
+    ("qed", 0, b"QED\0"),
+    ("vmdk", 0, b"KDMV"),
+    ("vmdk", 0, b"COWD"),
+    ("vmdk", 0, b"# Disk DescriptorFile"),
+    ("vhdx", 0, b"vhdxfile"),
+    ("vhd", 0, b"conectix"),
+    ("vdi", 64, &[0x7f, 0x10, 0xda, 0xbe]),
+    ("parallels", 0, b"WithoutFreeSpace"),
+    ("parallels", 0, b"WithouFreSpacExt"),
+    // Databases and archives.
+    ("sqlite", 0, b"SQLite format 3\0"),
+    ("tar", 257, b"ustar\x0000"),
+    ("tar", 257, b"ustar  \0"),
+    ("xz", 0, b"\xfd7zXZ\0"),
+    ("7z", 0, b"7z\xbc\xaf\x27\x1c"),
+    ("pdf", 0, b"%PDF-"),
 ];
 
 /// Magics so many bytes before the end, and on what its place is rounded down.
@@ -170,6 +191,9 @@ const END_MAGICS: &[(&str, u64, u64, &[u8])] = &[
     ("nvidia_raid_member", 1024, 512, b"NVIDIA"),
     ("lsi_mega_raid_member", 512, 512, b"$XIDE$"),
     ("hpt45x_raid_member", 11 * 512, 512, &[0xf3, 0x16, 0x78, 0x5a]),
+    // A disk of a virtual machine of fixed size, which is all its bytes and this.
+    ("vhd", 512, 512, b"conectix"),
+    ("dmg", 512, 512, b"koly\0\0\0\x04"),
 ];
 
 /// Magics that swap begins with, ten bytes before the end of its first page.
@@ -214,6 +238,9 @@ pub fn signatures(size: u64, read: &mut ReadBytes<'_>) -> Vec<Signature> {
             add("LVM2_member", sector * 512, 8);
         }
     }
+    if let Some((kind, length)) = compressed(&mut bytes) {
+        add(kind, 0, length);
+    }
     let is_fat = fat(&mut bytes);
     if is_fat {
         add("vfat", 510, 2);
@@ -223,6 +250,21 @@ pub fn signatures(size: u64, read: &mut ReadBytes<'_>) -> Vec<Signature> {
     }
     tables(&mut bytes, is_fat, &mut found);
     found
+}
+
+/// Compressed files, whose magics are short: the fields behind them must make sense, too (RFC 1952, RFC 8878, PKWARE's APPNOTE 4.3.7).
+fn compressed(bytes: &mut Bytes<'_, '_>) -> Option<(&'static str, usize)> {
+    /// Methods of a member of a zip archive: stored, deflated, and what came later.
+    const ZIP_METHODS: [u16; 7] = [0, 8, 9, 12, 14, 93, 95];
+    let head = bytes.at(0, 16)?;
+    let number = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
+    match head {
+        [0x1f, 0x8b, 8, flags, _, _, _, _, 0 | 2 | 4, 0..=13 | 255, ..] if flags & 0xe0 == 0 => Some(("gzip", 2)),
+        // No bit that is reserved.
+        [0x28, 0xb5, 0x2f, 0xfd, descriptor, ..] if descriptor & 8 == 0 => Some(("zstd", 4)),
+        [b'P', b'K', 3, 4, ..] if number(4) & 0xff <= 63 && ZIP_METHODS.contains(&number(8)) => Some(("zip", 4)),
+        _ => None,
+    }
 }
 
 /// ext2, ext3, ext4 and a journal of its own.
@@ -431,6 +473,15 @@ mod tests {
             assert_eq!(kinds(&look(&[(65526, magic)])), [kind], "of another machine");
         }
         assert_eq!(kinds(&look(&[(512, b"LABELONE"), (536, b"LVM2 001")])), ["LVM2_member"]);
+        // What gzip, zstd and zip write first.
+        let packed: [(&str, &[u8]); 3] = [
+            ("gzip", &[0x1f, 0x8b, 8, 8, 0x50, 0x39, 0x1e, 0x66, 0, 3, b'a', 0]),
+            ("zstd", &[0x28, 0xb5, 0x2f, 0xfd, 0x04, 0x58, 0x29, 0]),
+            ("zip", &[b'P', b'K', 3, 4, 20, 0, 0, 0, 8, 0, 0x12, 0x5a]),
+        ];
+        for (kind, magic) in packed {
+            assert_eq!(kinds(&look(&[(0, magic)])), [kind]);
+        }
         assert!(look(&[]).is_empty());
     }
 
@@ -441,6 +492,9 @@ mod tests {
         assert!(look(&[(510, &[0x55, 0xAA])]).is_empty(), "a boot sector without partitions");
         assert!(look(&[(0, &[0x5A; 512]), (510, &[0x55, 0xAA])]).is_empty(), "no table has such flags");
         assert!(look(&[(1024, b"BD")]).is_empty());
+        assert!(look(&[(0, &[0x1f, 0x8b, 8, 0xff])]).is_empty(), "flags that gzip does not have");
+        assert!(look(&[(0, &[0x28, 0xb5, 0x2f, 0xfd, 8])]).is_empty(), "a reserved bit");
+        assert!(look(&[(0, b"PK\x03\x04\xff\xff\xff\xff\xff\xff")]).is_empty(), "no method of zip");
         assert!(signatures(100, &mut |_, _| None).is_empty(), "nothing can be read");
         assert!(signatures(SIZE, &mut |_, _| None).is_empty());
     }

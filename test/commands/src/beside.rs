@@ -62,7 +62,13 @@ pub fn forced(world: &World) -> Result<(), Failure> {
     }
     // What is gone has no other place either.
     bind(world, "mnt/t/z", "bound")?;
-    world.refused("zfs destroy -r t/z", 1, "busy")?;
+    // Nothing is open, and nothing is destroyed for a rollback that cannot be.
+    world.ok("zfs snapshot t/z@one")?;
+    world.ok("zfs snapshot t/z@two")?;
+    for line in ["zfs rollback -r t/z@one", "zfs destroy -r t/z"] {
+        world.refused(line, 1, "dataset is busy")?.says(&world.at("bound"))?;
+    }
+    world.ok("zfs list t/z@two")?;
     same("a write through the bind mount of what was not destroyed", write(world, "bound"), None)?;
     world.ok("zfs destroy -rf t/z")?;
     same("a write through the bind mount of what was destroyed", write(world, "bound"), CUT_OFF)?;

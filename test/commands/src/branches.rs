@@ -44,6 +44,7 @@ pub fn clones(world: &World) -> Result<(), Failure> {
     for _ in 0..2 {
         world.ok("zfs clone -p -o mountpoint={mnt}/elsewhere -o compression=zstd tank/a@one tank/deep/er/b")?;
     }
+    too_deep(world)?;
     same("the clone", text(world, "mnt/elsewhere/file")?, "first".to_string())?;
     same("its origin", value(world, "origin", "tank/deep/er/b")?, "tank/a@one".to_string())?;
     same("the snapshot's clones", value(world, "clones", "tank/a@one")?, "tank/deep/er/b".to_string())?;
@@ -57,6 +58,18 @@ pub fn clones(world: &World) -> Result<(), Failure> {
     gone(world)?;
     volumes(world)?;
     judged(world, &zdb)
+}
+
+/// What cannot be made leaves no parents behind that were made for it.
+fn too_deep(world: &World) -> Result<(), Failure> {
+    let deep = format!("tank/deep{}", "/a".repeat(60));
+    for verb in ["clone -p tank/a@one", "create -p", "rename -p tank/deep/er"] {
+        world.refused(&format!("zfs {verb} {deep}"), 1, "name is too long")?;
+    }
+    // The name itself is not too deep, what is below it would be.
+    world.refused(&format!("zfs rename -p tank/deep/er tank/deep{}", "/a".repeat(48)), 1, "name is too long")?;
+    world.refused("zfs clone -p tank/a@one other/no/b", 1, "source and target pools differ")?;
+    world.ok("zfs list -H -o name -r tank/deep other")?.prints("tank/deep\ntank/deep/er\ntank/deep/er/b\nother").map(drop)
 }
 
 /// A clone takes the place of what it was made from.
@@ -117,6 +130,10 @@ fn volumes(world: &World) -> Result<(), Failure> {
     world.ok("zfs clone -o refreservation=auto tank/vol@s tank/copy")?.says("is the file dev/zvol/tank/copy")?;
     same("what is kept for it", value(world, "refreservation", "tank/copy")? == "none", false)?;
     same("both", (first("vol")?, first("copy")?), (2, 1))?;
+    world.refused("zfs clone -o volsize=5000 tank/vol@s tank/larger", 1, "'volsize' must be a multiple of volume block size")?;
+    world.ok("zfs clone -o volsize=8m tank/vol@s tank/larger")?;
+    same("its size", (value(world, "volsize", "tank/larger")?, first("larger")?), ("8M".to_string(), 1))?;
+    world.ok("zfs destroy tank/larger")?;
     world.ok("zfs promote tank/copy")?;
     write("copy", 3)?;
     same("both, promoted", (first("vol")?, first("copy")?), (2, 3))?;

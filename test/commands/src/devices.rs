@@ -32,6 +32,11 @@ pub fn foreign(world: &World) -> Result<(), Failure> {
     let refused = world.refused("zpool create -O canmount=off tank {vdevs}/xfs {vdevs}/lvm", 1, "invalid vdev specification\n")?;
     refused.says("use '-f' to override the following errors:\n")?.says(&of("xfs"))?.says(&of("LVM2_member"))?;
     world.refused("zpool create -n tank {vdevs}/xfs", 1, &of("xfs"))?;
+    // Disks of virtual machines, and other files that somebody mistyped.
+    world.vdevs(&["vm", "database"])?;
+    put(world, "vm", 0, b"QFI\xfb\0\0\0\x03")?;
+    put(world, "database", 0, b"SQLite format 3\0")?;
+    world.refused("zpool create tank {vdevs}/vm {vdevs}/database", 1, &of("qcow2"))?.says(&of("sqlite"))?;
     world.ok("zpool create -O canmount=off tank {vdevs}/a")?;
     for verb in ["add tank", "add tank spare", "attach tank {vdevs}/a", "replace tank {vdevs}/a"] {
         world.refused(&format!("zpool {verb} {{vdevs}}/xfs"), 1, &of("xfs"))?;

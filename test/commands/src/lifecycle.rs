@@ -1,6 +1,7 @@
 //! Vdevs and spares that join and leave, devices that grow, fail and come back, as users meet them.
 
 use crate::world::{Failure, VDEV_BYTES, World, mebibytes, same};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// Time within which the daemon does what it does by itself.
@@ -42,8 +43,29 @@ pub fn departures(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What was wrong is not said any more once the devices are back, also of an intent log that nobody has written since.
+fn healthy_again(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["once"])?;
+    world.ok("zpool create -m {mnt}/once once {vdevs}/once")?;
+    let mut file = std::fs::File::create(world.path("mnt/once/file"))?;
+    let mut write = move || file.write_all(b"durable").and_then(|()| file.sync_all());
+    // The log begins with the first of them.
+    for _ in 0..3 {
+        write()?;
+    }
+    world.ok("zinject -d {vdevs}/once -e io -T write once")?;
+    let writer = std::thread::spawn(write);
+    until(world, "zpool status once", "state: SUSPENDED")?;
+    world.ok("zinject -c all")?;
+    world.ok("zpool clear once")?;
+    same("whether fsync came to its end", writer.join().is_ok_and(|synced| synced.is_ok()), true)?;
+    world.ok("zpool status -x once")?.prints("pool 'once' is healthy")?;
+    world.ok("zpool destroy once").map(drop)
+}
+
 /// If this fails, a device that holds nothing takes its pool down, or keeps it closed for good.
 pub fn logs(world: &World) -> Result<(), Failure> {
+    healthy_again(world)?;
     world.vdevs(&["a", "l"])?;
     world.ok("zpool create -m {mnt}/tank tank {vdevs}/a log {vdevs}/l")?;
     world.ok("zinject -d {vdevs}/l -e io tank")?;

@@ -1,7 +1,7 @@
 //! POSIX access control lists: set, kept to by the kernel, inherited; what a chmod, another `acltype` and a new mount make of them.
 
 use crate::world::{Failure, World, same};
-use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
+use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
 use rustix::io::Errno;
 use std::fs::{File, Permissions, set_permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -109,6 +109,21 @@ fn inheritance(world: &World) -> Result<(), Failure> {
     same("no list is inherited", list_of(&folder.join("plain"), ACCESS), Err(Errno::NODATA))
 }
 
+/// Lists that begin to count while files are open: nobody is shown one to which the kernel does not keep, and a chmod changes none.
+fn not_kept_to(world: &World, file: &Path, given: List) -> Result<(), Failure> {
+    let open = File::open(file)?;
+    world.ok("zfs set acltype=posix tank")?.shows("acltype: takes effect when the file systems that are in use are mounted again")?;
+    open_to(world, "file", "in use, without lists", (NOTHING, NOTHING))?;
+    same("a list that does not count", list_of(file, ACCESS), Err(Errno::OPNOTSUPP))?;
+    same("it is not named", listxattr(file, &mut [0_u8; 256]), Ok(0))?;
+    change_mode(file, 0o640)?;
+    drop(open);
+    world.ok("zfs unmount tank")?;
+    world.ok("zfs mount tank")?;
+    same("the list, which the chmod left", list_of(file, ACCESS)?, given.bytes())?;
+    open_to(world, "file", "with lists again", (BOTH, NOTHING))
+}
+
 /// Who shares files with somebody beyond their group, or shuts somebody out, relies on it: also after a chmod, with the next mount, and for what
 /// others make in a shared directory.
 pub fn posix(world: &World) -> Result<(), Failure> {
@@ -142,6 +157,7 @@ pub fn posix(world: &World) -> Result<(), Failure> {
     world.ok("zfs unmount tank")?;
     world.ok("zfs mount tank")?;
     open_to(world, "file", "mounted again", (NOTHING, NOTHING))?;
+    not_kept_to(world, &file, given)?;
     world.ok("zpool destroy tank").map(drop)
 }
 

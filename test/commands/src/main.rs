@@ -137,6 +137,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "dataset: file systems sent and received", needs: MOUNTS, run: receives::file_systems },
     Scenario { name: "dataset: mount directories follow", needs: MOUNTS, run: datasets::directories },
     Scenario { name: "mounts: what is forced ends", needs: MOUNTS, run: mounts::forced_ends },
+    Scenario { name: "mounts: forced while the pool waits for a device", needs: MOUNTS, run: mounts::forced_in_vain },
     Scenario { name: "mounts: places, notices, options", needs: MOUNTS, run: mounts::places },
     Scenario { name: "mounts: renamed in use", needs: MOUNTS, run: mounts::renamed },
     Scenario { name: "mounts: dead ones come back", needs: ROOT, run: mounts::revival },

@@ -1,6 +1,7 @@
 //! Mounts that are in use, dead, nested or not wanted: what users lose when one of them is handled wrongly.
 
 use crate::campaign::deadlines::CUT;
+use crate::waiting::until;
 use crate::world::{Failure, World, same, supervisor};
 use need::Need;
 use std::fs::{File, OpenOptions};
@@ -65,6 +66,36 @@ pub fn forced_ends(world: &World) -> Result<(), Failure> {
     drop(held);
     world.ok("zpool list -H -o name")?.prints("tank")?;
     Ok(())
+}
+
+/// What is forced while its pool waits for a device, and so does not end, stays in its place: nobody writes beneath it what the next mount hides.
+pub fn forced_in_vain(world: &World) -> Result<(), Failure> {
+    const DEAD: Result<(), Option<i32>> = Err(Some(107));
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok("zfs create tank/a")?;
+    world.ok("zfs create tank/a/b")?;
+    world.ok("zpool sync tank")?;
+    world.ok("zinject -d {vdevs}/a -e io -T write tank")?;
+    let file = world.path("mnt/tank/a/b/file");
+    let writer = std::thread::spawn(move || File::create(file).and_then(|file| file.sync_all()));
+    until("the pool is suspended", || Ok(world.ok("zpool list -H -o health tank")?.out.contains("SUSPENDED")))?;
+    let beneath = |name: &str| std::fs::create_dir(world.path(name)).map_err(|error| error.raw_os_error());
+    for _ in 0..2 {
+        world.refused("zfs unmount -f tank/a", 1, "it stays in its place, dead")?;
+        same("a write to what could not be unmounted", beneath("mnt/tank/a/b/new"), DEAD)?;
+        world.ok("zfs list -H -o mounted tank/a/b")?.prints("yes")?;
+    }
+    world.refused("zfs mount tank/a/b", 1, "mountpoint or dataset is busy")?;
+    world.refused("zfs rename -f tank/a tank/c", 1, "suspended")?;
+    world.ok("zinject -c all")?;
+    world.ok("zpool clear tank")?;
+    until("what was dead is away", || Ok(std::fs::read_dir(world.path("mnt/tank/a/b")).is_ok()))?;
+    world.ok("zfs list -H -o mounted tank/a tank/a/b")?.prints("yes\nno")?;
+    same("whether the writer was told of it", writer.join().is_ok_and(|written| written.is_err()), true)?;
+    world.ok("zfs mount tank/a/b")?;
+    world.ok("zfs unmount tank/a")?;
+    world.ok("zpool destroy tank").map(drop)
 }
 
 /// Places and not names decide the order; directories inside file systems are their users'; nobody hears of mounts that nobody wanted.

@@ -1,12 +1,13 @@
 //! Datasets that nobody uses for a while: what is mounted of them leaves, volumes are closed, and nothing of either comes until it is over.
 
 use crate::dataset::datasets::Datasets;
+use crate::failure::because;
 use crate::mount::mounting::Mounter;
 use crate::mount::mounts::{Bar, Directory};
 use crate::mount::wish::Wish;
 use crate::pool::OpenPool;
 use crate::volume::Away;
-use control_api::Failure;
+use control_api::{ErrorKind, Failure};
 use std::sync::Arc;
 
 /// Purpose for which datasets are cleared.
@@ -21,6 +22,22 @@ pub(super) struct Purpose {
     pub force: bool,
     /// True when volumes are meant, too; else they go on.
     pub volumes: bool,
+}
+
+impl Purpose {
+    /// Refuses what would go on at other places, unless those are cut off: it would be in use there without an open file.
+    fn check_places(&self, pool: &OpenPool, roots: &[String]) -> Result<(), Failure> {
+        let goes = self.directory == Directory::Remove;
+        let mut places: Vec<String> = Vec::new();
+        for root in roots.iter().filter(|_| !self.force) {
+            places.extend(pool.mounts.shown_besides(root, goes).iter().map(|place| format!("'{}'", place.display())));
+        }
+        if places.is_empty() {
+            return Ok(());
+        }
+        let busy = because(ErrorKind::Busy, self.what.clone(), "dataset is busy");
+        Err(busy.advise(format!("it is shown at {} too (a bind mount?): unmount that first (umount), or use '-f'", places.join(", "))))
+    }
 }
 
 /// Datasets that nobody uses, until this is dropped.
@@ -39,6 +56,7 @@ impl<'a> Cleared<'a> {
         let away = away.collect::<Result<Vec<_>, _>>()?;
         let turn = datasets.mounter.turn();
         let bars = roots.iter().map(|root| pool.mounts.bar(root, purpose.verb, false)).collect::<Result<Vec<_>, _>>()?;
+        purpose.check_places(pool, roots)?;
         let mut left = Vec::new();
         for root in roots {
             match datasets.unmounter.unmount_tree(&turn, pool, root, purpose.force, purpose.directory) {

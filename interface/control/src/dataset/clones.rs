@@ -2,7 +2,8 @@
 
 use crate::dataset::datasets::{Datasets, kind, kind_of, objection, parentless};
 use crate::dataset::destroying::once_nobody_looks;
-use crate::dataset::names::{check_name, check_opened, nameless};
+use crate::dataset::names::{check_fits, check_name, check_opened, nameless};
+use crate::dataset::volumes::{Change, Refusal};
 use crate::dataset::{owners, volumes};
 use crate::failure::{self, because};
 use crate::mount::enclosed::check_new_place;
@@ -19,19 +20,27 @@ use std::sync::Arc;
 struct Origin {
     pool: Arc<OpenPool>,
     is_volume: bool,
-    /// Properties of the clone; the space that is kept for a volume may have been asked to be worked out.
+    /// Size in bytes of a clone that is to have another one than its snapshot.
+    size: Option<u64>,
+    /// Other properties of the clone; the space that is kept for a volume may have been asked to be worked out.
     properties: BTreeMap<String, String>,
 }
 
-/// Properties of a clone in which the space to keep for it is a number (OpenZFS: `zfs_fix_auto_resv`).
-fn worked_out(pool: &OpenPool, origin: &DatasetHandle, asked: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>, DslError> {
+/// Properties of a clone of a volume in which the space to keep for it is a number (OpenZFS: `zfs_fix_auto_resv`), and its size.
+fn worked_out(pool: &OpenPool, origin: &DatasetHandle, asked: &BTreeMap<String, String>) -> Result<Change, Refusal> {
+    let block_size = origin.prop_u64("volblocksize")?.0;
+    let size = volumes::asked_size(block_size, asked)?;
     let mut properties = asked.clone();
+    properties.remove("volsize");
     if asked.get("refreservation").is_some_and(|text| text == "auto") {
-        let (size, block_size) = (origin.prop_u64("volsize")?.0, origin.prop_u64("volblocksize")?.0);
+        let size = match size {
+            Some(size) => size,
+            None => origin.prop_u64("volsize")?.0,
+        };
         let bytes = volumes::reservation(&pool.pool().tree(), size, block_size);
         properties.insert("refreservation".to_string(), bytes.to_string());
     }
-    Ok(properties)
+    Ok(Change { size, properties })
 }
 
 impl Datasets {
@@ -45,10 +54,15 @@ impl Datasets {
         if let Some(why) = objection(&request.properties, kind(is_volume), false) {
             return Err(because(ErrorKind::Invalid, format!("cannot create '{}'", request.name), why));
         }
-        let properties =
-            if is_volume { worked_out(&pool, &origin, &request.properties).map_err(failed)? } else { request.properties.clone() };
+        let Change { size, properties } = match is_volume {
+            true => worked_out(&pool, &origin, &request.properties).map_err(|refusal| match refusal {
+                Refusal::Words(why) => because(ErrorKind::Invalid, format!("cannot create '{}'", request.name), why),
+                Refusal::Engine(error) => failed(error),
+            })?,
+            false => Change { size: None, properties: request.properties.clone() },
+        };
         drop(origin);
-        Ok(Origin { pool, is_volume, properties })
+        Ok(Origin { pool, is_volume, size, properties })
     }
 
     pub(crate) fn clone_snapshot(&self, request: &DatasetClone) -> Result<Response, Failure> {
@@ -59,25 +73,37 @@ impl Datasets {
         if request.parents && pool.dsl().hold(&request.name).is_ok() {
             return Ok(done());
         }
+        let failed = |error: DslError| failure::dataset("create", &request.name, &error);
+        let check_pool = || match Arc::ptr_eq(&pool, &origin.pool) {
+            true => Ok(()),
+            false => Err(because(ErrorKind::Invalid, format!("cannot create '{}'", request.name), "source and target pools differ")),
+        };
         if request.parents && pool.dsl().hold(parent).is_err() {
+            // Before parents are made for it.
+            check_pool()?;
+            check_fits(&request.name).map_err(failed)?;
             self.create(&DatasetCreate { name: parent.to_string(), parents: true, ..DatasetCreate::default() })?;
         }
         if pool.dsl().hold(parent).is_err() {
             return Err(parentless(&request.name));
         }
-        if !Arc::ptr_eq(&pool, &origin.pool) {
-            let what = format!("cannot create '{}'", request.name);
-            return Err(because(ErrorKind::Invalid, what, "source and target pools differ"));
-        }
+        check_pool()?;
         if !origin.is_volume {
             let new = DatasetCreate { name: request.name.clone(), properties: request.properties.clone(), ..DatasetCreate::default() };
             check_new_place(&self.pools, &pool, &new)?;
         }
-        let failed = |error: DslError| failure::dataset("create", &request.name, &error);
         let (limits, properties) = owners::split(&origin.properties);
         pool.dsl().clone_snapshot(&request.name, &request.origin, properties.into_iter().collect()).map_err(failed)?;
         if !limits.is_empty() {
             pool.dsl().hold(&request.name).and_then(|handle| owners::set(&pool.mounts, &handle, &limits)).map_err(failed)?;
+        }
+        if let Some(bytes) = origin.size {
+            let resized = pool.dsl().hold(&request.name).and_then(|handle| self.resize(&pool, &handle, bytes));
+            if let Err(error) = resized {
+                // As if it had been refused at once (OpenZFS: `zfs_ioc_clone`).
+                let _ = pool.dsl().destroy_dataset(&request.name);
+                return Err(failed(error));
+            }
         }
         if origin.is_volume {
             return Ok(Response::Done { remarks: vec![volumes::notice(&request.name)] });

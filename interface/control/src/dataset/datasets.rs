@@ -1,7 +1,7 @@
 //! `zfs …`: datasets, their properties and snapshots.
 
 use crate::dataset::following::{Follower, Following};
-use crate::dataset::names::{check_name, descendants, filesystem_of, nameless, target_of};
+use crate::dataset::names::{check_fits, check_name, descendants, filesystem_of, nameless, target_of};
 use crate::dataset::owners;
 use crate::dataset::properties::new_filesystem;
 use crate::dataset::volumes::{self, NewVolume, Refusal};
@@ -57,6 +57,7 @@ impl Datasets {
             return dry_create(&pool, &request.name, &above).map(|()| created);
         }
         if request.parents && !parent.is_empty() && pool.dsl().hold(parent).is_err() {
+            check_fits(&request.name).map_err(|error| failure::dataset("create", &request.name, &error))?;
             let properties = BTreeMap::new();
             self.create(&DatasetCreate { name: parent.to_string(), properties, volume: false, sparse: false, ..request.clone() })?;
         }
@@ -121,7 +122,7 @@ impl Datasets {
     }
 
     /// Gives a volume another size, while nobody reads or writes it.
-    fn resize(&self, pool: &OpenPool, handle: &DatasetHandle, bytes: u64) -> Result<(), DslError> {
+    pub(super) fn resize(&self, pool: &OpenPool, handle: &DatasetHandle, bytes: u64) -> Result<(), DslError> {
         let loan = pool.volumes.lend(handle.clone(), self.mounter.tunables(), &pool.mounts)?;
         loan.volume().ok_or(DslError::Busy)?.resize(bytes)
     }
@@ -216,6 +217,10 @@ impl Datasets {
             return Err(failed(DslError::Exists));
         }
         self.check_new_parent(&pool, request)?;
+        if request.parents {
+            let fits = |name: String| check_fits(&name.replacen(&request.from, &request.to, 1));
+            descendants(&pool, &request.from)?.into_iter().try_for_each(fits).map_err(failed)?;
+        }
         let _away = pool.volumes.leave(pool.pool().exec(), &request.from, format!("cannot rename '{}'", request.from), request.force)?;
         if let (true, Some((parent, _))) = (request.parents, request.to.rsplit_once('/')) {
             self.create(&DatasetCreate { name: parent.to_string(), parents: true, ..DatasetCreate::default() })?;

@@ -92,7 +92,7 @@ fn report_of(pool: &OpenPool, handle: &DatasetHandle) -> Result<DatasetReport, F
         match property.name.as_str() {
             "mountpoint" => property.value = Value::Text(effective_mountpoint(pool, property)),
             "mounted" if kind == "filesystem" => {
-                let is_mounted = pool.mounts.mountpoint(&name).is_some();
+                let is_mounted = pool.mounts.is_in_table(&name);
                 property.value = Value::Text(if is_mounted { "yes" } else { "no" }.to_string());
             }
             _ => {}

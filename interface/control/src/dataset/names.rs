@@ -3,6 +3,7 @@
 use crate::failure::{self, because};
 use crate::pool::OpenPool;
 use control_api::{ErrorKind, Failure, Named, name_objection};
+use dsl::DslError;
 
 /// Part of a name before `@`.
 pub(crate) fn filesystem_of(name: &str) -> &str {
@@ -47,6 +48,12 @@ pub(crate) fn target_of(from: &str, to: &str) -> Result<String, Failure> {
         None if named == Named::Dataset && !to.contains('/') => Err(nameless(to)),
         None => Ok(full),
     }
+}
+
+/// Checks a new name, and how deep it is nested: before anything is made for it.
+pub(crate) fn check_fits(name: &str) -> Result<(), DslError> {
+    dsl::names::split(name)?;
+    dsl::names::check_depth(name)
 }
 
 /// Failure of making a dataset beside the pools (OpenZFS: `check_parents`).

@@ -140,27 +140,30 @@ pub(crate) struct Change {
     pub properties: BTreeMap<String, String>,
 }
 
+/// Size in bytes that properties ask for, if they do; an error says why a volume with such blocks cannot have it.
+pub(crate) fn asked_size(block_size: u64, asked: &BTreeMap<String, String>) -> Result<Option<u64>, Refusal> {
+    let size = asked.get("volsize").and_then(|text| match native("volsize")?.parse(text) {
+        Ok(Parsed::Number(bytes)) => Some(bytes),
+        _ => None,
+    });
+    match size {
+        Some(size) if !size.is_multiple_of(block_size) => {
+            let block = nice(block_size);
+            Err(Refusal::Words(format!("'volsize' must be a multiple of volume block size ({block})")))
+        }
+        Some(0) => Err(Refusal::Words("'volsize' cannot be zero".to_string())),
+        Some(size) if size > SIZE_MAX => Err(Refusal::Words(TOO_LARGE.to_string())),
+        size => Ok(size),
+    }
+}
+
 /// Works out a change; an error says why it cannot be.
 pub(crate) fn change(handle: &DatasetHandle, tree: &VdevTree, asked: &BTreeMap<String, String>) -> Result<Change, Refusal> {
     let block_size = handle.prop_u64("volblocksize")?.0;
     let old_size = handle.prop_u64("volsize")?.0;
+    let size = asked_size(block_size, asked)?;
     let mut properties = asked.clone();
-    let size = properties.remove("volsize").and_then(|text| match native("volsize")?.parse(&text) {
-        Ok(Parsed::Number(bytes)) => Some(bytes),
-        _ => None,
-    });
-    if let Some(size) = size {
-        if !size.is_multiple_of(block_size) {
-            let block = nice(block_size);
-            return Err(Refusal::Words(format!("'volsize' must be a multiple of volume block size ({block})")));
-        }
-        if size == 0 {
-            return Err(Refusal::Words("'volsize' cannot be zero".to_string()));
-        }
-        if size > SIZE_MAX {
-            return Err(Refusal::Words(TOO_LARGE.to_string()));
-        }
-    }
+    properties.remove("volsize");
     let kept = handle.prop_u64("refreservation")?.0;
     let follows = size.is_some() && !properties.contains_key("refreservation") && kept == reservation(tree, old_size, block_size);
     if follows || properties.get("refreservation").is_some_and(|text| text == "auto") {

@@ -45,6 +45,8 @@ pub(crate) struct Mounted {
     pub(crate) asked: Mutex<Asked>,
     /// True while somebody unmounts it.
     pub(crate) leaving: AtomicBool,
+    /// True when somebody waits for its end to take it away, who gave up to say so.
+    pub(crate) is_awaited: AtomicBool,
 }
 
 /// Fate of the directory that a file system was mounted on.
@@ -480,7 +482,7 @@ impl Mounts {
         let what = format!("cannot mount '{name}'");
         let objset = handle.objset().map_err(|error| failure::dataset("mount", &name, &error))?;
         // The kernel asks as long as the mount lasts.
-        let settings = Settings { posix_acl: opens.settings.posix_acl || opens.enforces_lists, ..opens.settings };
+        let settings = Settings { posix_acl: opens.enforces_lists, ..opens.settings };
         let zfs = Zfs::open(&objset, txgs.filter(|_| !handle.is_snapshot()), settings)
             .map_err(|error| because(ErrorKind::Damaged, &*what, error))?;
         let dataset = Arc::new(handle);
@@ -656,8 +658,9 @@ impl Mounted {
         options: Vec<String>,
         asked: Asked,
     ) -> Mounted {
-        let (name, options, asked, leaving) = (Mutex::new(name), Mutex::new(options), Mutex::new(asked), AtomicBool::new(false));
-        Mounted { number, name, session, zfs, handler, options, asked, leaving }
+        let (name, options, asked) = (Mutex::new(name), Mutex::new(options), Mutex::new(asked));
+        let (leaving, is_awaited) = (AtomicBool::new(false), AtomicBool::new(false));
+        Mounted { number, name, session, zfs, handler, options, asked, leaving, is_awaited }
     }
 
     /// Calls [`ZplFuse::changed_beneath`].

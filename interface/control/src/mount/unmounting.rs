@@ -132,11 +132,7 @@ impl Unmounter {
 
     fn unmount_by_force(&self, pool: &Arc<OpenPool>, list: Vec<Arc<Mounted>>, extent: Extent) -> Result<(), Failure> {
         let left = leaving::force(&self.exec, list.into_iter().map(|mounted| (pool.mounts.clone(), mounted)).collect(), extent);
-        match left.first() {
-            Some((_, mounted)) => Err(busy(&mounted.session.mountpoint())
-                .advise("its programs are cut off, but requests that it has already do not end: does its pool wait for a device?")),
-            None => Ok(()),
-        }
+        left.first().map_or(Ok(()), |(_, mounted)| Err(unended(mounted)))
     }
 
     /// Writes to disk what a file system that is unmounted was given, as far as its devices answer.
@@ -228,7 +224,7 @@ impl Unmounter {
         let mut failures = Vec::new();
         if force {
             let left = leaving::force(&self.exec, list, Extent::Place);
-            failures.extend(left.iter().map(|(_, mounted)| busy(&mounted.session.mountpoint())));
+            failures.extend(left.iter().map(|(_, mounted)| unended(mounted)));
         } else {
             for (mounts, mounted) in list {
                 failures.extend(mounts.leave(&mounted).err());
@@ -240,6 +236,14 @@ impl Unmounter {
         }
         failure::joined(failures)
     }
+}
+
+/// Failure of a mount that was cut off and does not come to its end.
+fn unended(mounted: &Mounted) -> Failure {
+    busy(&mounted.session.mountpoint()).advise(
+        "its programs are cut off, but requests that it has already do not end (does its pool wait for a device?): \
+         it stays in its place, dead, until they do",
+    )
 }
 
 /// Refuses to unmount everywhere what is shown in part (a bind mount of a directory): were the rest refused, that could not be put back.

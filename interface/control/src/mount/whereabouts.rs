@@ -169,6 +169,18 @@ impl Mounts {
         mounted.rows(&rows).filter(|row| fuse::covers(&rows, row).is_empty()).map(|row| row.place.clone()).collect()
     }
 
+    /// Places at which a file system, or also those below it, are shown besides the one that they leave first: bind mounts, and others that
+    /// somebody asked for.
+    pub(crate) fn shown_besides(&self, name: &str, and_below: bool) -> Vec<PathBuf> {
+        let besides = |mounted: &Arc<Mounted>| match (self.standing(mounted), self.rows()) {
+            (Standing::Mounted(first), Some(rows)) => {
+                mounted.rows(&rows).filter(|row| row.place != first).map(|row| row.place.clone()).collect::<Vec<PathBuf>>()
+            }
+            _ => Vec::new(),
+        };
+        self.below(name).iter().filter(|mounted| and_below || mounted.name() == name).flat_map(besides).collect()
+    }
+
     /// Place at which all of it is to be seen.
     pub(crate) fn shown(&self, mounted: &Mounted) -> Option<PathBuf> {
         let rows = self.rows()?;
@@ -232,6 +244,13 @@ impl Mounts {
     /// Mountpoint of a dataset.
     pub fn mountpoint(&self, name: &str) -> Option<String> {
         self.there(name).and_then(|mounted| self.place_of(&mounted))
+    }
+
+    /// True when a dataset is mounted, also when it was cut off and its mount is dead until its last request is answered.
+    pub(crate) fn is_in_table(&self, name: &str) -> bool {
+        let Some(mounted) = self.there(name) else { return false };
+        let is_there = || self.rows().is_some_and(|rows| mounted.rows(&rows).next().is_some());
+        self.place_of(&mounted).is_some() || mounted.leaving.load(Ordering::Acquire) && is_there()
     }
 
     pub(crate) fn place_of(&self, mounted: &Mounted) -> Option<String> {

@@ -133,17 +133,22 @@ fn many_reads_at_a_time_are_all_answered() {
     ends(&mut stream);
 }
 
-/// If this fails, whoever connects and says nothing takes all descriptors, or keeps all others out when it has gone on.
+/// If this fails, whoever connects and says nothing takes all descriptors, or keeps all others out.
 #[test]
-fn so_many_haggle_and_no_more() {
+fn who_says_nothing_makes_room() {
     let world = World::new("places", &Options { haggling_max: 1, ..Options::default() });
-    let mut first = world.tcp();
-    first.write_all(&Script::begin(MODERN).0).expect("sent");
-    receive(&mut first, GREETING);
-    assert!(ends(&mut world.tcp()).is_empty(), "there is one place");
-    first.write_all(&Script::begin(MODERN).about(option::GO, NAME, &[]).0[4..]).expect("sent");
-    receive(&mut first, GONE_ON);
+    let mut silent = world.tcp();
+    receive(&mut silent, GREETING);
+    let mut next = world.tcp();
+    assert!(ends(&mut silent).is_empty(), "there is one place");
+    enter(&mut next);
+    let mut other = world.tcp();
+    receive(&mut other, GREETING);
+    // Who has an export is not one of those.
+    next.write_all(&Script::default().request((0, command::READ), 0, BLOCK as u32, &[]).0).expect("sent");
+    receive(&mut next, 16 + BLOCK);
     receive(&mut world.tcp(), GREETING);
+    assert!(ends(&mut other).is_empty());
 }
 
 /// If this fails, whoever connects and says nothing keeps all others out, for ever.

@@ -310,6 +310,11 @@ fn lists_count_where_the_kernel_keeps_to_them() {
         assert_eq!(mode(b"before"), Ok(if is_kept { 0o100_640 } else { 0o100_666 }));
         assert_eq!(handler.setxattr(&caller, NodeId::ROOT, &set), if is_kept { Ok(()) } else { Err(Errno::EOPNOTSUPP) });
         assert_eq!(mode(b"after"), Ok(0o100_666));
+        // The property is set while files are open: nobody is shown a list to which the kernel does not keep.
+        zfs.set_settings(Settings { posix_acl: true, ..zfs.settings() });
+        handler.set_settings(zfs.settings());
+        assert_eq!(zfs.settings().posix_acl, is_kept);
+        assert_eq!(handler.getxattr(&caller, NodeId::ROOT, DEFAULT), if is_kept { Ok(value.clone()) } else { Err(Errno::EOPNOTSUPP) });
         // What the kernel asks as long as the mount lasts.
         handler.set_settings(Settings { posix_acl: false, ..zfs.settings() });
         assert_eq!(zfs.settings().posix_acl, is_kept);

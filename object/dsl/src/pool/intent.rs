@@ -140,6 +140,11 @@ impl LiveLogs {
         failed.collect()
     }
 
+    /// Forgets why logs could not be written.
+    pub(super) fn forget_failures(&self) {
+        self.logs.lock().values().for_each(|live| live.writer.forget_failure());
+    }
+
     /// Ends all logs: the syncs to come free them.
     pub(super) fn close(&self) {
         let logs = self.logs.lock();

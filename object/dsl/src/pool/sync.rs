@@ -43,6 +43,11 @@ impl DslPool {
         self.live_logs.failed()
     }
 
+    /// Forgets why intent logs could not be written: what they need works again, or is found not to by whoever writes one next.
+    pub fn forget_failed_logs(&self) {
+        self.live_logs.forget_failures();
+    }
+
     /// Ends all intent logs, before the pool is closed or where they lie leaves it: the next sync frees them, and whoever wants something durable
     /// waits for the txg.
     pub fn close_logs(&self) {

@@ -226,7 +226,7 @@ impl Pool {
         Ok((works, states))
     }
 
-    /// Forgets the errors of one leaf or of all, and begins the resilver that may have waited for that. Faulted and missing
+    /// Forgets the errors of one leaf or of all, and those of intent logs, and begins the resilver that may have waited for that. Faulted and missing
     /// leaves are brought back with [`Pool::online`].
     pub fn clear(&self, leaf: Option<Guid>) -> Result<(), PoolError> {
         let tree = self.tree();
@@ -237,6 +237,7 @@ impl Pool {
             self.zio().resume();
             self.sync_unless_suspended()?;
             if !self.zio().is_suspended() {
+                self.dsl().forget_failed_logs();
                 self.resilver_stale()?;
                 self.vdevs.end_spares()?;
             }

@@ -131,6 +131,12 @@ impl LogWriter {
         self.state.lock().failure.filter(|_| is_used)
     }
 
+    /// Forgets why the log could not be written, since the devices work again: it is told anew if they don't.
+    pub fn forget_failure(&self) {
+        let mut state = self.state.lock();
+        (state.failure, state.is_told) = (None, false);
+    }
+
     /// Replaces whoever knows the bytes of objects.
     pub fn set_source(&self, source: Weak<dyn LogSource>) {
         *self.source.lock() = source;

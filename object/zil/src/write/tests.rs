@@ -457,6 +457,8 @@ fn what_cannot_be_logged_waits_for_its_txg() {
             assert_eq!(bench.left(), [], "{failing:?}: nothing is left on top of what is not there");
         }
         bench.set_failing(Failing::Nothing);
+        bench.writer.forget_failure();
+        assert_eq!(bench.writer.failure(), None, "{failing:?}: whoever mended it is not told of it until the next commit");
         for object in 20..26 {
             bench.note(removal(object, None));
             bench.commit();
