@@ -76,10 +76,13 @@ fn text(report: &AllowReport, names: &Names) -> String {
     text
 }
 
+/// Permissions, each with whether it holds at a dataset and below it.
+type Held<'a> = BTreeMap<&'a str, (bool, bool)>;
+
 /// Lines of the permissions that hold at just these places: at the dataset, below it.
 fn lines(report: &AllowReport, names: &Names, places: (bool, bool)) -> String {
     // By kind and number or name, in OpenZFS's order; each permission with the places where it holds.
-    let mut found: BTreeMap<(usize, &str), BTreeMap<&str, (bool, bool)>> = BTreeMap::new();
+    let mut found: BTreeMap<(usize, &str), Held> = BTreeMap::new();
     for entry in &report.entries {
         let Some(kind) = kind_of(entry) else { continue };
         let order = ["user", "group", "everyone"].iter().position(|known| *known == kind).unwrap_or_default();

@@ -67,7 +67,7 @@ pub struct Receiver {
 /// Looks at what a stream is made of.
 fn check_features(features: Features) -> Result<(), ReceiveError> {
     match REFUSED.iter().find(|(feature, _)| features.has(*feature)) {
-        Some((_, what)) => Err(ReceiveError::Unsupported(*what)),
+        Some((_, what)) => Err(ReceiveError::Unsupported(what)),
         None if features.unknown() != 0 => Err(ReceiveError::Unsupported("streams with features of newer senders")),
         None => Ok(()),
     }

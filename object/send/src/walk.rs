@@ -136,7 +136,7 @@ impl<'a, 'w, W: io::Write> Walk<'a, 'w, W> {
             return self.out.push(Item::FreeObjects { first, count: end.saturating_mul(slots) - first });
         }
         let Some(offset) = start.checked_mul(bytes) else { return Ok(()) };
-        let length = end.checked_mul(bytes).unwrap_or(u64::MAX) - offset;
+        let length = end.saturating_mul(bytes) - offset;
         self.out.push(Item::Free { object: tree.object.0, offset, length })
     }
 
