@@ -60,6 +60,7 @@ const ANSWERS: &[(&str, &str)] = &[
     ("diff", "diff"),
     ("send", "frames"),
     ("send-plan", "send-plan"),
+    ("receive", "done"),
     ("mount", "done or mounts"),
     ("unmount", "done"),
     ("direct", "direct"),

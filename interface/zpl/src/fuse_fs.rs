@@ -15,7 +15,7 @@ use crate::lifetimes::{self, Lifetimes, name_ttl, no_entry};
 use crate::moves;
 use crate::nodes::Node;
 use crate::posix_acl::is_list;
-use crate::requests::{allocation, attributes, new_node, set_mode};
+use crate::requests::{allocation, attributes, listed, new_node, set_mode};
 use crate::seek::seek_then;
 use crate::setattr::{SetAttrs, Stat};
 use crate::znode::clear_suid;
@@ -669,18 +669,7 @@ impl Handler for ZplFuse {
 
     fn listxattr(&self, caller: &Caller, node: NodeId) -> Reply<Vec<u8>> {
         let Target::Node(node, _) = self.target(node)? else { return Ok(Vec::new()) };
-        let mut list = Vec::new();
-        let mut names = node.zfs.list_xattrs(&node)?;
-        // Whoever cannot read them doesn't hear of them either (OpenZFS: `__zpl_xattr_trusted_list`); the kernel leaves that to us.
-        let is_trusted = |name: &Vec<u8>| name.starts_with(b"trusted.");
-        if names.iter().any(is_trusted) && !caller.is_administrator() {
-            names.retain(|name| !is_trusted(name));
-        }
-        for name in names {
-            list.extend_from_slice(&name);
-            list.push(0);
-        }
-        Ok(list)
+        Ok(listed(node.zfs.list_xattrs(&node)?, caller))
     }
 
     fn removexattr(&self, _caller: &Caller, node: NodeId, name: &[u8]) -> Reply<()> {

@@ -58,3 +58,18 @@ pub(crate) fn allocation(mode: u32) -> Option<Allocate> {
         _ => None,
     }
 }
+
+/// Names of extended attributes as listxattr(2) gives them, to somebody who asks: the trusted ones to administrators only (OpenZFS:
+/// `__zpl_xattr_trusted_list`; the kernel leaves that to us).
+pub(crate) fn listed(names: Vec<Vec<u8>>, caller: &Caller) -> Vec<u8> {
+    let mut list = Vec::new();
+    let mut sees_trusted = None;
+    for name in names {
+        let is_seen = !name.starts_with(b"trusted.") || *sees_trusted.get_or_insert_with(|| caller.is_administrator());
+        if is_seen {
+            list.extend_from_slice(&name);
+            list.push(0);
+        }
+    }
+    list
+}

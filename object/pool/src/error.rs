@@ -150,6 +150,23 @@ pub enum DeviceProblem {
     Open(DeviceError),
 }
 
+impl DeviceProblem {
+    /// Words about the device at a path.
+    fn tell(&self, path: &dyn fmt::Display, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceProblem::InUse => write!(f, "{path} is part of a pool that is not exported"),
+            DeviceProblem::Busy => write!(f, "{path} is busy"),
+            DeviceProblem::SpareAlready => write!(f, "{path} is a hot spare of this pool already"),
+            DeviceProblem::TooSmallForVdev => f.write_str("device is too small"),
+            DeviceProblem::SectorsTooLarge => {
+                f.write_str("the new device cannot have a higher alignment requirement than the top-level vdev")
+            }
+            DeviceProblem::TooSmall => write!(f, "{path} is smaller than 64 MiB"),
+            DeviceProblem::Open(error) => write!(f, "{path}: {error}"),
+        }
+    }
+}
+
 impl fmt::Display for PoolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -182,17 +199,7 @@ impl fmt::Display for PoolError {
             }
             PoolError::Takeover(error) => write!(f, "what the process before did cannot be done again: {error}"),
             PoolError::Destroyed => f.write_str("the pool was destroyed"),
-            PoolError::Device { path, problem } => match problem {
-                DeviceProblem::InUse => write!(f, "{path} is part of a pool that is not exported"),
-                DeviceProblem::Busy => write!(f, "{path} is busy"),
-                DeviceProblem::SpareAlready => write!(f, "{path} is a hot spare of this pool already"),
-                DeviceProblem::TooSmallForVdev => f.write_str("device is too small"),
-                DeviceProblem::SectorsTooLarge => {
-                    f.write_str("the new device cannot have a higher alignment requirement than the top-level vdev")
-                }
-                DeviceProblem::TooSmall => write!(f, "{path} is smaller than 64 MiB"),
-                DeviceProblem::Open(error) => write!(f, "{path}: {error}"),
-            },
+            PoolError::Device { path, problem } => problem.tell(path, f),
             PoolError::NoSuchDevice => f.write_str("no such device in pool"),
             PoolError::Target(why) => f.write_str(why),
             PoolError::NoReplicas => f.write_str("no valid replicas"),

@@ -9,7 +9,7 @@ use exec::{Mutex, RwLock};
 use ondisk::{BlockPtr, Txg, VdevId};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Place of a block: of its first copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,7 +77,8 @@ impl SharedSpace {
 /// References of a pool's shared blocks.
 #[derive(Default)]
 pub(crate) struct Brt {
-    features: OnceLock<Arc<Features>>,
+    /// Not held: the features are of the MOS, which has its blocks from here.
+    features: OnceLock<Weak<Features>>,
     /// True while a vdev has a table.
     is_used: AtomicBool,
     ranges: RwLock<BTreeMap<VdevId, Ranges>>,
@@ -91,7 +92,7 @@ impl Brt {
     /// Names the features, which say whether blocks may be shared.
     pub fn set_features(&self, features: &Arc<Features>) {
         // A pool that is looked at more than once while it is opened has the same features.
-        let _ = self.features.set(features.clone());
+        let _ = self.features.set(Arc::downgrade(features));
     }
 
     /// Sum of what is shared, as of the last sync.
@@ -108,7 +109,7 @@ impl Brt {
 
     /// True when blocks may be shared.
     pub fn is_enabled(&self) -> bool {
-        self.features.get().is_some_and(|features| features.is_enabled(BLOCK_CLONING))
+        self.features.get().and_then(Weak::upgrade).is_some_and(|features| features.is_enabled(BLOCK_CLONING))
     }
 
     /// Adds a reference to a block with a txg that is open.

@@ -271,6 +271,10 @@ fn what_was_destroyed_is_read_in_the_background() {
     let exec: Exec = Arc::new(Inline::new(7));
     let devices = devices(1);
     let (pool, _) = filled(&exec, &devices, TopKind::Leaf);
+    // What went back has no livelist: its blocks have to be looked for.
+    pool.dsl().snapshot(&["tank/clone@own".to_string()], Vec::new()).expect("taken");
+    pool.dsl().rollback("tank/clone@own").expect("it goes back");
+    pool.dsl().destroy_snapshots(&["tank/clone@own".to_string()], false).expect("destroyed");
     let background = |pool: &Pool| -> u64 {
         let is_scrub = |stat: &zio::ExtendedStat| ["vdev_ind_scrub_histo", "vdev_agg_scrub_histo"].contains(&stat.name);
         let of_leaf = |leaf: &vdev::Leaf| pool.zio().leaf_stats_of(leaf.guid).extended();
