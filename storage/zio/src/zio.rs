@@ -7,7 +7,7 @@ use crate::rebuild::{self, RebuildRequest, RebuildThen};
 use crate::stage::{Packed, Stage};
 use crate::stats::ZioStats;
 use crate::view::PoolView;
-use crate::{ErrorKind, Landed, LandedThen, ReadRequest, ReadThen, UnitThen, WriteRequest, WriteThen, ZioError, free, read, write};
+use crate::{ErrorKind, Landed, LandedThen, ReadRequest, ReadThen, UnitThen, WriteRequest, WriteThen, ZioError, free, read, verify, write};
 use abd::{Abd, AbdPart};
 use exec::{Exec, completion};
 use kstat::{EventSink, IoStats};
@@ -150,7 +150,7 @@ impl Zio {
     where
         F: FnOnce(Result<Abd, ZioError>) + Send + 'static,
     {
-        if bp.is_encrypted() {
+        if verify::is_sealed(bp) {
             return then(Err(ZioError::new(ErrorKind::Unsupported, bookmark)));
         }
         let block = Packed { bp: *bp, physical, near: Vec::new() };
