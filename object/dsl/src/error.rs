@@ -68,6 +68,12 @@ pub enum DslError {
     ReadOnlyProperty,
     /// The pool lacks a feature that this needs, or this build does.
     Unsupported,
+    /// The dataset is encrypted, and its key is not here.
+    NoKey,
+    /// The dataset is encrypted, and this release cannot do that with it.
+    Encrypted,
+    /// The dataset's key is wrapped by that of a dataset above it, which it would not be below any more.
+    OtherRoot,
     /// A record of the MOS is damaged.
     Corrupt {
         /// The object.
@@ -114,6 +120,9 @@ impl fmt::Display for DslError {
             DslError::BadValue => "invalid value for the property",
             DslError::ReadOnlyProperty => "property is readonly",
             DslError::Unsupported => "not supported by the pool's features or by this version",
+            DslError::NoKey => "encryption key not loaded",
+            DslError::Encrypted => "that is not possible with encrypted datasets in this version",
+            DslError::OtherRoot => "cannot move encrypted child outside of its encryption root",
             DslError::Corrupt { object, what } => return write!(f, "MOS object {object} is damaged: {what}"),
             DslError::Dmu(error) => return fmt::Display::fmt(error, f),
             DslError::Zap(error) => return fmt::Display::fmt(error, f),

@@ -27,6 +27,7 @@ mod dir;
 mod error;
 pub mod features;
 mod handle;
+mod keys;
 mod ledger;
 mod meta;
 pub mod names;

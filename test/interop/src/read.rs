@@ -5,7 +5,7 @@ use crate::driver::{self, ImportError};
 use crate::manifest::{self, Lines};
 use crate::oracle::Oracle;
 use crate::report::{Job, Table};
-use crate::{Failure, Wanted, kernel, logs, touch};
+use crate::{Failure, Wanted, kernel, locked, logs, touch};
 use exec::Exec;
 use std::path::{Path, PathBuf};
 
@@ -72,8 +72,7 @@ const fn refusal(name: &'static str, quick: bool, readable: bool, says: &'static
     Refusal { name, says, readable, quick }
 }
 
-const REFUSALS: [Refusal; 9] = [
-    refusal("encrypt", true, false, "the pool uses features that are not supported: com.datto:encryption"),
+const REFUSALS: [Refusal; 8] = [
     refusal(
         "dedupfast",
         false,
@@ -145,6 +144,16 @@ pub fn run(oracle: &Oracle, root: &Path, wanted: &Wanted, table: &Table) {
                 table.check(&format!("read {name}, its log replayed"), || {
                     let text = bench.make_text(name)?;
                     logs::volume(&bench.exec, bench.oracle, (name, &text), &bench.made, &bench.work)
+                });
+                bench.clean_up();
+            }));
+        }
+        if wanted.includes("encrypt", true) {
+            let bench = bench("encrypt");
+            jobs.push(Box::new(move |table| {
+                table.check("read encrypt, changed without its keys", || {
+                    let expected = bench.make("encrypt")?;
+                    locked::change(&bench.exec, bench.oracle, &bench.made, &expected)
                 });
                 bench.clean_up();
             }));

@@ -15,7 +15,7 @@ use crate::mount::wish::Wish;
 use crate::pool::{OpenPool, Pools};
 use crate::requests::done;
 use control_api::{ErrorKind, Failure, MountReport, MountRequest, Response};
-use dsl::{DatasetHandle, PropEntry, PropValue};
+use dsl::{DatasetHandle, DslError, PropEntry, PropValue};
 use exec::{Exec, Mutex};
 use fuse::{MountOptions, Stage, Uring};
 use metrics::Parameters;
@@ -232,7 +232,8 @@ impl Mounter {
         let (pool, name) = (&wish.pool, &wish.name);
         let handle = pool.dsl().hold(name).map_err(|error| failure::dataset("open", name, &error))?;
         let what = format!("cannot mount '{name}'");
-        if handle.objset().map_err(|error| failure::dataset("mount", name, &error))?.kind() != ObjsetType::ZFS {
+        let failed = |error: DslError| failure::dataset("mount", name, &error);
+        if handle.kind().map_err(failed)? != ObjsetType::ZFS {
             let why = "operation not applicable to datasets of this type";
             return if wish.by_itself { Ok(None) } else { Err(because(ErrorKind::Invalid, format!("cannot open '{name}'"), why)) };
         }
@@ -243,6 +244,9 @@ impl Mounter {
                 let failure = because(ErrorKind::Invalid, what, why);
                 Err(next.map_or(failure.clone(), |next| failure.advise(next)))
             });
+        }
+        if handle.is_locked().map_err(failed)? {
+            return if wish.by_itself { Ok(None) } else { Err(failed(DslError::NoKey)) };
         }
         // One that is noted may be another one than the properties say now.
         let is_own = !wish.by_hand && wish.place.as_ref().is_none_or(|place| place == Path::new(&mountpoint));

@@ -1,14 +1,14 @@
 //! Bookmarks: what is remembered of a snapshot without keeping any of its blocks (OpenZFS: `dsl_bookmark.c`).
 //!
-//! A dataset's bookmarks are a ZAP that its own names. Their records are of the first version, three words, unless they were copied from a
-//! longer one: what the second one has besides belongs to encryption, to redaction, and to the feature `bookmark_written`, which counts what
-//! is freed behind each bookmark. Without that nothing has to follow when blocks or snapshots go.
+//! A dataset's bookmarks are a ZAP that its own names. Their records are of the first version, three words, unless they are of an encrypted
+//! snapshot, whose set of IVs they name, or were copied from a longer one: what the second version has besides belongs to redaction, and to the
+//! feature `bookmark_written`, which counts what is freed behind each bookmark. Without that nothing has to follow when blocks or snapshots go.
 
 use super::tree::Tree;
 use crate::dataset::Dataset;
 use crate::dir::Dir;
 use crate::meta::damaged;
-use crate::{DslError, features, names};
+use crate::{DslError, features, keys, names};
 use dmu::Tx;
 use ondisk::{DslBookmarkPhys, ObjectType, ds_flags};
 use std::sync::Arc;
@@ -186,6 +186,7 @@ impl Bookmarks {
             zbm_guid: phys.ds_guid,
             zbm_creation_txg: phys.ds_creation_txg,
             zbm_creation_time: phys.ds_creation_time,
+            zbm_ivset_guid: keys::ivs_of(&self.tree.meta, &snapshot)?,
             ..DslBookmarkPhys::default()
         };
         Ok((snapshot.dir.clone(), record, format!("target_snap={} redact_obj=0", snapshot.object)))

@@ -12,7 +12,7 @@ use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
 use crate::dir::Dir;
 use crate::meta::{Usage, bump};
-use crate::{DslError, changed, features, names};
+use crate::{DslError, changed, features, keys, names};
 use dmu::Tx;
 use ondisk::{dd_used, ds_flags};
 use std::sync::Arc;
@@ -223,6 +223,7 @@ impl Destruction {
             return Err(DslError::HasChildren);
         }
         self.bookmarks.check_plain(head)?;
+        keys::facts_of(&self.tree.meta, &head.dir)?;
         self.check_origin(head)
     }
 
@@ -313,6 +314,7 @@ impl Destruction {
             }
         }
         self.free_delegations(phys.dd_deleg_zapobj, tx)?;
+        keys::release(&self.tree.meta, dir, tx)?;
         if let Some(parent) = dir.parent() {
             self.tree.meta.zap(parent.phys().dd_child_dir_zapobj)?.remove(dir.name(), tx)?;
             self.limits.count_filesystems(&parent, -1, tx)?;
