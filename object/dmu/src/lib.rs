@@ -27,7 +27,9 @@ mod props;
 
 pub use error::{BlockError, Cause, DamagedRecord, DmuError, LostBlock, RecordError, SyncError, Which, with_causes};
 pub use memory::{MemoryUse, memory_use};
-pub use ports::{BlockIo, BlockLedger, BlockWrite, Keep, Landed, LandedDone, LogDone, LogIo, LogOwner, LogRoom, TxgSync, WriteDone};
+pub use ports::{
+    BlockIo, BlockLedger, BlockWrite, Keep, Landed, LandedDone, LogDone, LogIo, LogOwner, LogRoom, StoredDone, TxgSync, WriteDone,
+};
 pub use props::{ObjsetProps, PrimaryCache, RedundantMetadata, SyncMode};
 
 mod activity;

@@ -32,6 +32,9 @@ impl Landed {
 /// The callback of [`BlockIo::read_direct`]. Runs exactly once and never waits.
 pub type LandedDone = Box<dyn FnOnce(Result<Landed, BlockError>) + Send>;
 
+/// The callback of [`BlockIo::read_stored`]. Runs exactly once and never waits.
+pub type StoredDone = Box<dyn FnOnce(Result<Abd, BlockError>) + Send>;
+
 /// Time for which the store may hold a block's bytes in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keep {
@@ -127,6 +130,12 @@ pub trait BlockIo: Send + Sync {
     fn read_kept(&self, bp: &BlockPtr, bookmark: &Bookmark, keep: Keep) -> Result<Abd, BlockError> {
         let _ = keep;
         self.read(bp, bookmark)
+    }
+    /// Reads a block as it is stored, after its checksum was verified: still compressed, still encrypted. Never waits. Unless implemented, there is no
+    /// such thing.
+    fn read_stored(&self, bp: &BlockPtr, bookmark: &Bookmark, done: StoredDone) {
+        let _ = (bp, bookmark);
+        done(Err(BlockError::Unsupported));
     }
     /// The block's logical bytes when they are in memory.
     fn cached(&self, _bp: &BlockPtr) -> Option<Abd> {

@@ -72,6 +72,21 @@ pub enum DslError {
     NoKey,
     /// The dataset is encrypted, and this release cannot do that with it.
     Encrypted,
+    /// The dataset is not encrypted.
+    NotEncrypted,
+    /// The dataset's key is that of one above it.
+    NotEncryptionRoot {
+        /// Name of the encryption root.
+        root: String,
+    },
+    /// The key is loaded already.
+    KeyLoaded,
+    /// The key is not loaded.
+    KeyUnloaded,
+    /// The key is not the one that the dataset's keys are wrapped with.
+    WrongKey,
+    /// No key of the dataset's `keyformat` was given.
+    BadKey,
     /// The dataset's key is wrapped by that of a dataset above it, which it would not be below any more.
     OtherRoot,
     /// A record of the MOS is damaged.
@@ -122,6 +137,12 @@ impl fmt::Display for DslError {
             DslError::Unsupported => "not supported by the pool's features or by this version",
             DslError::NoKey => "encryption key not loaded",
             DslError::Encrypted => "that is not possible with encrypted datasets in this version",
+            DslError::NotEncrypted => "dataset is not encrypted",
+            DslError::NotEncryptionRoot { root } => return write!(f, "the key belongs to the encryption root '{root}'"),
+            DslError::KeyLoaded => "key already loaded",
+            DslError::KeyUnloaded => "key already unloaded",
+            DslError::WrongKey => "incorrect key provided",
+            DslError::BadKey => "not a key of the dataset's keyformat",
             DslError::OtherRoot => "cannot move encrypted child outside of its encryption root",
             DslError::Corrupt { object, what } => return write!(f, "MOS object {object} is damaged: {what}"),
             DslError::Dmu(error) => return fmt::Display::fmt(error, f),

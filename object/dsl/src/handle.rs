@@ -13,6 +13,8 @@ use zil::{Log, LogSource};
 
 /// Value of `keystatus` while the key is not here (OpenZFS: `ZFS_KEYSTATUS_UNAVAILABLE`).
 const KEY_UNAVAILABLE: u64 = 1;
+/// Value of `keystatus` once it is (OpenZFS: `ZFS_KEYSTATUS_AVAILABLE`).
+const KEY_AVAILABLE: u64 = 2;
 
 /// Space of a dataset, in bytes (OpenZFS: `dsl_dir_stats`, `dsl_dataset_space`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,12 +114,12 @@ impl DatasetHandle {
     pub fn creation_txg(&self) -> u64 {
         self.dataset.phys().ds_creation_txg
     }
-    /// The object set; of a snapshot it cannot be modified.
+    /// The object set; of a snapshot, and of what is encrypted, it cannot be modified.
     ///
     /// # Errors
     /// [`DslError::NoKey`] for what is encrypted; those of reading it.
     pub fn objset(&self) -> Result<Arc<Objset>, DslError> {
-        if self.is_locked()? { Err(DslError::NoKey) } else { self.stored() }
+        self.pool.tree.contents(&self.dataset)
     }
     /// The object set as it is stored: of what is encrypted neither contents nor bonuses can be read, only what says how they lie.
     pub fn stored(&self) -> Result<Arc<Objset>, DslError> {
@@ -127,9 +129,14 @@ impl DatasetHandle {
     pub fn kind(&self) -> Result<ObjsetType, DslError> {
         Ok(self.stored()?.kind())
     }
-    /// True for what is encrypted with a key that is not here.
-    pub fn is_locked(&self) -> Result<bool, DslError> {
+    /// True for what is encrypted.
+    pub fn is_encrypted(&self) -> Result<bool, DslError> {
         Ok(keys::object_of(&self.pool.tree.meta, &self.dataset.dir)?.is_some())
+    }
+    /// True for what is encrypted with a key that is not loaded.
+    pub fn is_locked(&self) -> Result<bool, DslError> {
+        let tree = &self.pool.tree;
+        Ok(keys::facts_of(&tree.meta, &self.dataset.dir)?.is_some_and(|facts| !tree.keystore.has(facts.root)))
     }
     /// Intent log of the dataset, which is held for as long as somebody has it; `source` knows the bytes of its objects.
     ///
@@ -361,6 +368,7 @@ impl DatasetHandle {
         let number = match desc.name {
             "encryption" => facts.suite,
             "keyformat" => facts.format,
+            "keystatus" if tree.keystore.has(facts.root) => KEY_AVAILABLE,
             "keystatus" => KEY_UNAVAILABLE,
             "pbkdf2iters" => return Ok(Some(PropValue::Number(facts.iterations))),
             _ => return Ok(Some(PropValue::Text(tree.dir(facts.root)?.full_name()))),

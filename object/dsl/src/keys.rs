@@ -7,9 +7,11 @@ use crate::DslError;
 use crate::dataset::Dataset;
 use crate::dir::Dir;
 use crate::meta::{Meta, damaged};
+use crypt::{Suite, WrappedKey};
 use dmu::Tx;
 use ondisk::ObjectType;
 use ondisk::names::{dd_field, ds_field};
+use zap::{Value, Zap};
 
 const SUITE: &str = "DSL_CRYPTO_SUITE";
 const ROOT: &str = "DSL_CRYPTO_ROOT_DDOBJ";
@@ -26,6 +28,8 @@ pub(crate) struct KeyFacts {
     pub(crate) format: u64,
     /// Iterations of PBKDF2; 0 for keys that are no passphrases.
     pub(crate) iterations: u64,
+    /// Salt of PBKDF2.
+    pub(crate) salt: u64,
 }
 
 /// The directory's key object; None for what is not encrypted.
@@ -45,7 +49,32 @@ pub(crate) fn facts_of(meta: &Meta, dir: &Dir) -> Result<Option<KeyFacts>, DslEr
         return Err(damaged(object, "the keys of an encrypted dataset"));
     };
     let (format, iterations) = (number("keyformat")?.unwrap_or(0), number("pbkdf2iters")?.unwrap_or(0));
-    Ok(Some(KeyFacts { suite, root, format, iterations }))
+    Ok(Some(KeyFacts { suite, root, format, iterations, salt: number("pbkdf2salt")?.unwrap_or(0) }))
+}
+
+/// A key object's keys, wrapped (OpenZFS: `dsl_crypto_key_open`).
+pub(crate) fn wrapped(meta: &Meta, object: u64) -> Result<WrappedKey, DslError> {
+    let table = meta.zap(object)?;
+    let missing = || damaged(object, "the keys of an encrypted dataset");
+    let number = |name: &str| -> Result<u64, DslError> { table.try_lookup_u64(name)?.ok_or_else(missing) };
+    Ok(WrappedKey {
+        suite: Suite::from_number(number(SUITE)?).ok_or(DslError::Unsupported)?,
+        guid: number("DSL_CRYPTO_GUID")?,
+        // Keys of the first version say nothing of it.
+        version: table.try_lookup_u64("DSL_CRYPTO_VERSION")?.unwrap_or(0),
+        iv: bytes(&table, "DSL_CRYPTO_IV")?.ok_or_else(missing)?,
+        mac: bytes(&table, "DSL_CRYPTO_MAC")?.ok_or_else(missing)?,
+        master: bytes(&table, "DSL_CRYPTO_MASTER_KEY_1")?.ok_or_else(missing)?,
+        hmac: bytes(&table, "DSL_CRYPTO_HMAC_KEY_1")?.ok_or_else(missing)?,
+    })
+}
+
+/// The bytes of an entry; None when it is not there, or has another length.
+fn bytes<const N: usize>(table: &Zap, name: &str) -> Result<Option<[u8; N]>, DslError> {
+    Ok(match table.try_lookup(name)? {
+        Some(Value::U8(bytes)) => bytes.try_into().ok(),
+        _ => None,
+    })
 }
 
 /// Refuses what is encrypted, for operations that this release cannot do with it.

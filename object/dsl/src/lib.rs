@@ -37,6 +37,7 @@ pub mod prop;
 mod replay;
 mod space;
 mod traverse;
+mod unlocked;
 pub mod volume;
 
 #[cfg(test)]

@@ -66,6 +66,7 @@ pub use stage::{Answer, AnswerThen, Claims, FirstRound, LeafPort, Made, Packed, 
 pub use stats::ZioStats;
 pub use sum::sum_of;
 pub use vdev_queue::{Class, Dirty, IoKind, LatencyTarget, PromiseState, Reason, Scheduler, TunableError, Tunables};
+pub use verify::is_sealed;
 pub use view::{Facts, FailMode, PoolView};
 
 use abd::Abd;

@@ -54,7 +54,7 @@ pub(crate) fn block_is_right(bp: &BlockPtr, data: &Abd) -> bool {
 
 /// True for a block of which nothing can be read without its dataset's key. Of dnodes and of logs everything that others must follow is plain: what is
 /// read of them is what is stored, with bonuses and records that are encrypted.
-pub(crate) fn is_sealed(bp: &BlockPtr) -> bool {
+pub fn is_sealed(bp: &BlockPtr) -> bool {
     bp.is_encrypted() && !matches!(bp.object_type(), ObjectType::DNODE | ObjectType::INTENT_LOG)
 }
 

@@ -1,5 +1,5 @@
-//! Encrypted datasets without their keys: listed, scrubbed, snapshotted, renamed and destroyed, and the real engine, which has the keys, finds what
-//! is left as it was.
+//! Encrypted datasets. Without their keys they are listed, scrubbed, snapshotted, renamed and destroyed, and the real engine, which has the keys, finds
+//! what is left as it was. With their keys everything in them is read as it was written.
 
 use crate::manifest::{self, Lines};
 use crate::oracle::Oracle;
@@ -14,6 +14,40 @@ const POOL: &str = "fx_encrypt";
 const DOOMED: &str = "fx_encrypt/enc-aes-128-ccm";
 /// Child that is renamed below its encryption root and back.
 const CHILD: [&str; 2] = ["fx_encrypt/enc-aes-256-gcm/child", "fx_encrypt/enc-aes-256-gcm/moved"];
+
+const PASSPHRASE: &[u8] = b"correct horse";
+
+fn raw_key() -> Vec<u8> {
+    (0x40..0x60).collect()
+}
+
+/// Reads all that the pool in `folder` has, with its keys, whether it is opened to be written or not.
+pub fn read(exec: &Exec, folder: &Path, expected: &Lines) -> Result<(), Failure> {
+    for read_only in [true, false] {
+        let pool = driver::import(exec, folder, POOL, read_only)?;
+        let dsl = pool.dsl();
+        let is_encrypted = |name: &String| name.contains("/enc-") && !name.contains('@') && *name != CHILD[0];
+        let roots: Vec<String> = driver::datasets(&pool)?.into_iter().filter(is_encrypted).collect();
+        for root in &roots {
+            let (right, wrong) =
+                if root.ends_with("-pass") { (PASSPHRASE.to_vec(), b"battery staple".to_vec()) } else { (raw_key(), vec![7; 32]) };
+            if dsl.load_key(root, &wrong, false) != Err(DslError::WrongKey) {
+                return Err(format!("{root}: a wrong key is not refused").into());
+            }
+            dsl.load_key(root, &right, true)?;
+            is_locked(&pool, root)?;
+            dsl.load_key(root, &right, false)?;
+        }
+        let found = manifest::of_pool(&pool)?;
+        manifest::compare("ours", expected, &found)?;
+        for root in &roots {
+            dsl.unload_key(root)?;
+            is_locked(&pool, root)?;
+        }
+        pool.export()?;
+    }
+    Ok(())
+}
 
 /// Changes the pool in `folder` without a key of it.
 pub fn change(exec: &Exec, oracle: &Oracle, folder: &Path, expected: &Lines) -> Result<(), Failure> {

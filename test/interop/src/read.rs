@@ -151,10 +151,14 @@ pub fn run(oracle: &Oracle, root: &Path, wanted: &Wanted, table: &Table) {
         if wanted.includes("encrypt", true) {
             let bench = bench("encrypt");
             jobs.push(Box::new(move |table| {
-                table.check("read encrypt, changed without its keys", || {
+                let Some(expected) = table.check("read encrypt, with its keys", || {
                     let expected = bench.make("encrypt")?;
-                    locked::change(&bench.exec, bench.oracle, &bench.made, &expected)
-                });
+                    locked::read(&bench.exec, &bench.made, &expected)?;
+                    Ok(expected)
+                }) else {
+                    return;
+                };
+                table.check("read encrypt, changed without its keys", || locked::change(&bench.exec, bench.oracle, &bench.made, &expected));
                 bench.clean_up();
             }));
         }

@@ -393,7 +393,8 @@ fn works_in(pool: &Arc<OpenPool>, objset: u64) -> Box<dyn Fn(&str) -> bool + Sen
 fn how(pool: &OpenPool, handle: &DatasetHandle, asked: &Asked) -> (zpl::Settings, MountOptions) {
     let mut settings = properties::settings(pool, handle);
     asked.apply(&mut settings);
-    settings.read_only |= pool.is_read_only() || handle.is_snapshot();
+    // What is encrypted can only be read in this version.
+    settings.read_only |= pool.is_read_only() || handle.is_snapshot() || handle.is_encrypted().unwrap_or(true);
     settings.snapshot = handle.is_snapshot();
     let on = |property: &str, option: Option<bool>| option.unwrap_or(text_of(handle, property) != "off");
     let options = MountOptions {

@@ -315,6 +315,7 @@ impl Destruction {
         }
         self.free_delegations(phys.dd_deleg_zapobj, tx)?;
         keys::release(&self.tree.meta, dir, tx)?;
+        self.tree.keystore.forget(dir.object);
         if let Some(parent) = dir.parent() {
             self.tree.meta.zap(parent.phys().dd_child_dir_zapobj)?.remove(dir.name(), tx)?;
             self.limits.count_filesystems(&parent, -1, tx)?;

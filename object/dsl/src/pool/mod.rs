@@ -14,6 +14,7 @@ mod facts;
 mod freeing;
 mod holds;
 mod intent;
+mod keystore;
 mod limits;
 mod logs;
 mod mos;

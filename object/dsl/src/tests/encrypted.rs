@@ -1,21 +1,48 @@
-//! Encrypted datasets without their keys: what is known of them, what they can be part of, and that they leave nothing behind.
+//! Encrypted datasets: what is known of them without their keys, what they can be part of, that they leave nothing behind, and who opens them.
 
 use super::{TestPool, filesystem, with_props};
-use crate::{DslError, PoolServices, PropValue, features, keys};
+use crate::{DslError, PoolServices, PropValue, TxSpace, features, keys};
+use crypt::{DataKey, KEY_VERSION, Secret, Suite, WrappedKey, WrappingKey};
 use ondisk::{ObjectType, ObjsetType};
+use zap::Value;
+
+/// Values of the property `keyformat`.
+const RAW: u64 = 1;
+const PASSPHRASE: u64 = 3;
+
+/// The user's key of every dataset here.
+const KEY: [u8; 32] = [9; 32];
+
+/// Entries of a key object with keys that [`KEY`] opens.
+fn wrapped() -> Vec<(&'static str, Value)> {
+    let keys = Secret::new(DataKey::bytes_of(Suite::Aes256Gcm), |bytes| bytes.fill(3));
+    let key = DataKey::new(Suite::Aes256Gcm, 99, KEY_VERSION, keys).expect("as many bytes as it takes");
+    let wrapped = WrappedKey::seal(&key, &WrappingKey::raw(&KEY).expect("32 bytes"), [5; 12]).expect("it wraps");
+    vec![
+        ("DSL_CRYPTO_GUID", Value::U64(vec![wrapped.guid])),
+        ("DSL_CRYPTO_VERSION", Value::U64(vec![wrapped.version])),
+        ("DSL_CRYPTO_IV", Value::U8(wrapped.iv.to_vec())),
+        ("DSL_CRYPTO_MAC", Value::U8(wrapped.mac.to_vec())),
+        ("DSL_CRYPTO_MASTER_KEY_1", Value::U8(wrapped.master.to_vec())),
+        ("DSL_CRYPTO_HMAC_KEY_1", Value::U8(wrapped.hmac.to_vec())),
+    ]
+}
 
 /// Gives a file system a key object as OpenZFS makes it; its encryption root is `root`, or itself.
-fn encrypt(pool: &TestPool, name: &str, root: Option<&str>) -> u64 {
+fn encrypt(pool: &TestPool, name: &str, root: Option<&str>, format: u64) -> u64 {
     let (name, root) = (name.to_string(), root.map(String::from));
     let marked = pool.dsl.sync_task(
         move |pool, _| Ok((pool.tree.find(&name)?, root.map(|root| pool.tree.find_dir(&root)).transpose()?)),
-        |pool, (head, root), tx| {
+        move |pool, (head, root), tx| {
             let meta = &pool.tree.meta;
             let object = meta.create_zap(ObjectType::OTN_ZAP_METADATA, tx)?;
             let root = root.map_or(head.dir.object, |dir| dir.object);
             let entries = [("DSL_CRYPTO_SUITE", 8), ("DSL_CRYPTO_ROOT_DDOBJ", root), ("DSL_CRYPTO_REFCOUNT", 1)];
-            for (key, value) in entries.into_iter().chain([("keyformat", 3), ("pbkdf2iters", 350_000)]) {
+            for (key, value) in entries.into_iter().chain([("keyformat", format), ("pbkdf2iters", 350_000)]) {
                 meta.zap(object)?.add_u64(key, value, tx)?;
+            }
+            for (key, value) in wrapped() {
+                meta.zap(object)?.add(key, &value, tx)?;
             }
             meta.zapify(&meta.hold(head.dir.object)?, tx)?;
             meta.zap(head.dir.object)?.add_u64("com.datto:crypto_key_obj", object, tx)?;
@@ -31,8 +58,8 @@ fn encrypted(pool: &TestPool) -> u64 {
     for name in ["tank/a", "tank/a/b", "tank/plain"] {
         pool.dsl.create_dataset(name, filesystem()).expect("creates");
     }
-    encrypt(pool, "tank/a", None);
-    let keys = encrypt(pool, "tank/a/b", Some("tank/a"));
+    encrypt(pool, "tank/a", None, PASSPHRASE);
+    let keys = encrypt(pool, "tank/a/b", Some("tank/a"), PASSPHRASE);
     pool.dsl.snapshot(&["tank/a@s".to_string(), "tank/a/b@s".to_string()], Vec::new()).expect("snapshots");
     keys
 }
@@ -60,6 +87,35 @@ fn what_is_locked_says_so_and_is_not_opened() {
     );
     assert_eq!((prop(&pool, "tank/plain", "encryption"), prop(&pool, "tank/plain", "keystatus")), (text("off"), PropValue::None));
     assert!(pool.dsl.hold("tank/plain").and_then(|handle| handle.objset()).is_ok());
+}
+
+/// If this fails, a wrong key is taken for the right one, or contents stay open whose key was taken away.
+#[test]
+fn contents_are_there_as_long_as_the_right_key_is_loaded() {
+    let pool = TestPool::create(74);
+    for name in ["tank/raw", "tank/raw/below", "tank/plain"] {
+        pool.dsl.create_dataset(name, filesystem()).expect("creates");
+    }
+    encrypt(&pool, "tank/raw", None, RAW);
+    encrypt(&pool, "tank/raw/below", Some("tank/raw"), RAW);
+    let load = |name: &str, key: &[u8], only_check: bool| pool.dsl.load_key(name, key, only_check);
+    assert_eq!(load("tank/plain", &KEY, false), Err(DslError::NotEncrypted));
+    assert_eq!(load("tank/raw/below", &KEY, false), Err(DslError::NotEncryptionRoot { root: "tank/raw".to_string() }));
+    assert_eq!(load("tank/raw", &KEY[1..], false), Err(DslError::BadKey));
+    assert_eq!(load("tank/raw", &[8; 32], false), Err(DslError::WrongKey));
+    assert_eq!(load("tank/raw", &KEY, true), Ok(()));
+    let below = pool.dsl.hold("tank/raw/below").expect("it is there");
+    assert_eq!((below.objset().map(drop), below.is_locked()), (Err(DslError::NoKey), Ok(true)), "it was only looked at");
+    assert_eq!((load("tank/raw", &KEY, false), load("tank/raw", &KEY, false)), (Ok(()), Err(DslError::KeyLoaded)));
+    assert_eq!(prop(&pool, "tank/raw/below", "keystatus"), PropValue::Text("available".to_string()));
+    let contents = below.objset().expect("it opens");
+    let tx = below.assign(TxSpace::Frees).expect("a transaction");
+    assert!(contents.is_read_only() && contents.set_flags(0, &tx).is_err(), "nothing can be written");
+    drop(tx);
+    assert_eq!(pool.dsl.unload_key("tank/raw"), Err(DslError::Busy));
+    drop(contents);
+    assert_eq!((pool.dsl.unload_key("tank/raw"), pool.dsl.unload_key("tank/raw")), (Ok(()), Err(DslError::KeyUnloaded)));
+    assert_eq!(below.objset().map(drop), Err(DslError::NoKey));
 }
 
 /// If this fails, plain files come to lie where their owner believes everything to be encrypted, or a dataset loses the way to its key.

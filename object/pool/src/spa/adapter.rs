@@ -4,7 +4,7 @@
 
 use abd::{Abd, AbdPart};
 use arc::Cache;
-use dmu::{BlockError, BlockIo, BlockWrite, Keep, Landed, LandedDone, LogDone, LogIo, LogOwner, LogRoom, WriteDone};
+use dmu::{BlockError, BlockIo, BlockWrite, Keep, Landed, LandedDone, LogDone, LogIo, LogOwner, LogRoom, StoredDone, WriteDone};
 use dsl::DslPool;
 use exec::{Exec, Mutex, RwLock};
 use kstat::IoStats;
@@ -145,6 +145,14 @@ impl BlockIo for PoolIo {
     fn read_log(&self, bp: &BlockPtr, bookmark: &Bookmark) -> Result<Abd, BlockError> {
         let flags = ReadFlags { raw: true, speculative: true, ..ReadFlags::default() };
         self.cache.zio().read_wait(ReadRequest { flags, ..ReadRequest::new(*bp, *bookmark) }).map_err(block_error)
+    }
+    fn read_stored(&self, bp: &BlockPtr, bookmark: &Bookmark, done: StoredDone) {
+        let then = Box::new(move |result: Result<Abd, ZioError>| done(result.map_err(block_error)));
+        if zio::is_sealed(bp) {
+            return self.cache.read_sealed(bp, bookmark, then);
+        }
+        let flags = ReadFlags { raw: true, ..ReadFlags::default() };
+        self.cache.zio().read(ReadRequest { flags, ..ReadRequest::new(*bp, *bookmark) }, then);
     }
     fn lost(&self, bp: &BlockPtr, bookmark: &Bookmark, error: BlockError) {
         // Not a failure of the block: what is held back or not known here.
