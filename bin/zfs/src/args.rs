@@ -131,6 +131,10 @@ pub enum Verb {
         #[arg(value_name = "snapshot", long_help = "dataset argument")]
         name: String,
     },
+    /// Load the key of an encryption root, so that what it encrypts can be read.
+    LoadKey(LoadKey),
+    /// Forget the key of an encryption root; nothing that it encrypts may be mounted.
+    UnloadKey(UnloadKey),
     /// Mount file systems, or list what is mounted.
     Mount {
         /// All.
@@ -148,6 +152,9 @@ pub enum Verb {
         /// JSON list of what is mounted.
         #[arg(short = 'j', long = "json")]
         json: bool,
+        /// Load the keys of what is encrypted first.
+        #[arg(short = 'l')]
+        load_keys: bool,
         /// Mount options.
         #[arg(short = 'o', value_delimiter = ',', value_name = "option")]
         options: Vec<String>,
@@ -268,6 +275,40 @@ pub struct Holds {
     /// file system@name.
     #[arg(required = true, value_name = "snapshot", long_help = "snapshot argument")]
     pub names: Vec<String>,
+}
+
+/// `zfs load-key`.
+#[derive(Debug, Args)]
+pub struct LoadKey {
+    /// Only look whether the key is the right one.
+    #[arg(short = 'n')]
+    pub dry_run: bool,
+    /// Those of encryption roots below it too.
+    #[arg(short)]
+    pub recursive: bool,
+    /// Those of all encryption roots.
+    #[arg(short)]
+    pub all: bool,
+    /// Take the key from there, and not from where the property keylocation says: prompt, or file:// with a path.
+    #[arg(short = 'L', value_name = "keylocation")]
+    pub location: Option<String>,
+    /// Encryption root.
+    #[arg(value_name = "filesystem|volume")]
+    pub name: Option<String>,
+}
+
+/// `zfs unload-key`.
+#[derive(Debug, Args)]
+pub struct UnloadKey {
+    /// Those of encryption roots below it too.
+    #[arg(short)]
+    pub recursive: bool,
+    /// Those of all encryption roots.
+    #[arg(short)]
+    pub all: bool,
+    /// Encryption root.
+    #[arg(value_name = "filesystem|volume")]
+    pub name: Option<String>,
 }
 
 /// `zfs direct-stats`.

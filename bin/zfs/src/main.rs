@@ -9,6 +9,7 @@ mod columns;
 mod direct_stats;
 mod get;
 mod holds;
+mod keys;
 mod list;
 mod mount_zfs;
 mod userspace;
@@ -39,8 +40,6 @@ const LACKING: Lacking = Lacking {
         "recv",
         "diff",
         "program",
-        "load-key",
-        "unload-key",
         "change-key",
         "project",
         "allow",
@@ -53,7 +52,7 @@ const LACKING: Lacking = Lacking {
         "zone",
         "unzone",
     ],
-    options: &[("mount", &["f", "l"]), ("unmount", &["u"])],
+    options: &[("mount", &["f"]), ("unmount", &["u"])],
 };
 
 fn run(verb: Verb) -> Result<u8, Stop> {
@@ -89,12 +88,14 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::Rollback { recursive, clones, force, name } => {
             Ok(done(&client, &Request::DatasetRollback(DatasetRollback { name, recursive, clones, force }))?)
         }
-        Verb::Mount { all, overlay, options, names, recursive, json, verbose } => {
+        Verb::LoadKey(arguments) => keys::load(&client, &arguments),
+        Verb::UnloadKey(arguments) => keys::unload(&client, &arguments),
+        Verb::Mount { all, overlay, options, names, recursive, json, verbose, load_keys } => {
             if names.len() > 1 && !recursive {
                 return Err(Stop::usage("too many arguments"));
             }
             let request = MountRequest { name: names.first().cloned(), all, options, overlay, ..MountRequest::default() };
-            mount(&client, request, &Mount { names, recursive, json, verbose })
+            mount(&client, request, &Mount { names, recursive, json, verbose, load_keys })
         }
         Verb::Unmount { all, force, target } => {
             if all == target.is_some() {
@@ -257,6 +258,7 @@ struct Mount {
     recursive: bool,
     json: bool,
     verbose: bool,
+    load_keys: bool,
 }
 
 fn mount(client: &Client, request: MountRequest, how: &Mount) -> Result<u8, Stop> {
@@ -281,6 +283,9 @@ fn mount(client: &Client, request: MountRequest, how: &Mount) -> Result<u8, Stop
     }
     let mut code = 0;
     for name in names {
+        if how.load_keys {
+            code = code.max(keys::load_to_mount(client, name.as_ref())?);
+        }
         let request = MountRequest { name: name.clone(), ..request.clone() };
         match done(client, &Request::Mount(request)) {
             Ok(_) => name.iter().filter(|_| how.verbose).for_each(|name| cli::outln!("mounted {name}")),

@@ -58,6 +58,8 @@ impl Request {
             | Request::DatasetClone(_)
             | Request::DatasetPromote(_)
             | Request::DatasetRollback(_)
+            | Request::KeyLoad(_)
+            | Request::KeyUnload(_)
             | Request::Unmount(_)
             | Request::ProviderList
             | Request::ProviderLoad(_)
@@ -115,6 +117,8 @@ impl Request {
             Request::DatasetClone(request) => format!("cannot create '{}'", request.name),
             Request::DatasetPromote(request) => format!("cannot promote '{}'", request.name),
             Request::DatasetRollback(request) => format!("cannot rollback to '{}'", request.name),
+            Request::KeyLoad(_) => "Key load error".to_string(),
+            Request::KeyUnload(_) => "Key unload error".to_string(),
             Request::Mount(request) => pools("mount", request.name.as_slice()),
             Request::Unmount(request) => pools("unmount", request.target.as_slice()),
             Request::Stop => "cannot stop the daemon".to_string(),

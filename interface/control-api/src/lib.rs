@@ -11,6 +11,7 @@ mod error;
 mod events;
 mod inject;
 mod iscsi;
+mod keys;
 mod names;
 mod nbd;
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub use error::{ErrorKind, Failure, WITHOUT_EFFECT, os_error};
 pub use events::*;
 pub use inject::*;
 pub use iscsi::*;
+pub use keys::*;
 pub use names::{Named, name_objection, new_pool_name_objection, pool_name_objection};
 pub use nbd::*;
 pub use pool::*;
@@ -145,6 +147,10 @@ pub enum Request {
     DatasetPromote(DatasetPromote),
     /// `zfs rollback`.
     DatasetRollback(DatasetRollback),
+    /// `zfs load-key`.
+    KeyLoad(KeyLoad),
+    /// `zfs unload-key`.
+    KeyUnload(KeyUnload),
     /// `zfs mount`; answers [`Response::Mounts`] when nothing is named.
     Mount(MountRequest),
     /// `zfs unmount`.

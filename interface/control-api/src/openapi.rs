@@ -52,6 +52,8 @@ const ANSWERS: &[(&str, &str)] = &[
     ("dataset-clone", "done"),
     ("dataset-promote", "done"),
     ("dataset-rollback", "done"),
+    ("key-load", "done"),
+    ("key-unload", "done"),
     ("mount", "done or mounts"),
     ("unmount", "done"),
     ("direct", "direct"),

@@ -32,6 +32,8 @@ pub(crate) fn changed_pool(request: &Request) -> Option<&str> {
         Request::DatasetClone(request) => &request.name,
         Request::DatasetPromote(request) => &request.name,
         Request::DatasetRollback(request) => &request.name,
+        Request::KeyLoad(request) if !request.dry_run => &request.name,
+        Request::KeyUnload(request) => &request.name,
         _ => return None,
     };
     name.split(['/', '@', '#']).next()
@@ -78,6 +80,7 @@ pub(crate) fn about(request: &Request) -> About<'_> {
         Request::Userspace(query) => std::slice::from_ref(&query.name),
         Request::Holds(query) => std::slice::from_ref(&query.name),
         Request::PoolWait(query) => std::slice::from_ref(&query.pool),
+        Request::KeyLoad(request) => std::slice::from_ref(&request.name),
         other => match changed_pool(other) {
             Some(name) => return About::Pools(vec![name]),
             None => return About::Everything,

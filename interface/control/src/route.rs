@@ -1,7 +1,7 @@
 //! Which of the daemon's parts does what a request asks for.
 
 use crate::control::Control;
-use crate::dataset::{effects, listing, owners, references};
+use crate::dataset::{effects, keys, listing, owners, references};
 use crate::device::labels;
 use crate::pool::{create, import, lifecycle, properties, queries, reguid, scrub, sweeps};
 use crate::report::direct;
@@ -65,6 +65,8 @@ impl Control {
             }
             Request::DatasetPromote(request) => self.datasets.promote(request),
             Request::DatasetRollback(request) => self.datasets.roll_back(request),
+            Request::KeyLoad(request) => keys::load(&self.pools, request),
+            Request::KeyUnload(request) => keys::unload(&self.pools, request),
             Request::Mount(request) => self.mounter.mount(request),
             Request::Unmount(request) => self.unmounter.unmount(request),
             Request::Direct(query) => direct::query(&self.pools, query),

@@ -8,6 +8,7 @@ mod dependents;
 mod destroying;
 pub(crate) mod effects;
 pub(crate) mod following;
+pub(crate) mod keys;
 pub(crate) mod listing;
 pub(crate) mod names;
 pub(crate) mod owners;

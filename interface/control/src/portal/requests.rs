@@ -19,6 +19,8 @@ pub(crate) fn changes_volumes(request: &Request) -> bool {
             | Request::DatasetRename(_)
             | Request::DatasetClone(_)
             | Request::DatasetRollback(_)
+            | Request::KeyLoad(_)
+            | Request::KeyUnload(_)
             | Request::PoolCreate(_)
             | Request::PoolDestroy(_)
             | Request::PoolExport(_)
