@@ -16,6 +16,8 @@ const UNSAFE_MODULES: &[&str] = &[
     // Closes descriptors that no value owns.
     "base/service/src/inherited.rs",
     "compute/kernels/src/",
+    // Pages of keys: locked in memory, and left out of core dumps.
+    "compute/crypt/src/secret.rs",
     // The boundaries to providers written in C and to NVIDIA's libraries, and nothing else of the accelerators.
     "accel/provider-c/src/",
     "accel/provider-cuda/src/driver.rs",

@@ -62,7 +62,7 @@ pub fn by_object(pool: &Pool, object: u64) -> Result<Subject, DslError> {
     let handle = pool.dsl().hold_object(object)?;
     let phys = dataset(pool.mos(), object).ok_or(DslError::NotFound)?;
     Ok(Subject {
-        objset: handle.objset()?,
+        objset: handle.stored()?,
         name: handle.name(),
         bytes: phys.ds_referenced_bytes,
         created: phys.ds_creation_txg,

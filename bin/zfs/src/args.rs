@@ -136,6 +136,10 @@ pub enum Verb {
     /// Make a snapshot, and what leads to it, out of a stream on standard input; nobody sees anything of it before all of it is there.
     #[command(visible_alias = "recv")]
     Receive(Receive),
+    /// Load the key of an encryption root, so that what it encrypts can be read.
+    LoadKey(LoadKey),
+    /// Forget the key of an encryption root; nothing that it encrypts may be mounted.
+    UnloadKey(UnloadKey),
     /// Mount file systems, or list what is mounted.
     Mount {
         /// All.
@@ -153,6 +157,9 @@ pub enum Verb {
         /// JSON list of what is mounted.
         #[arg(short = 'j', long = "json")]
         json: bool,
+        /// Load the keys of what is encrypted first.
+        #[arg(short = 'l')]
+        load_keys: bool,
         /// Mount options.
         #[arg(short = 'o', value_delimiter = ',', value_name = "option")]
         options: Vec<String>,
@@ -307,6 +314,40 @@ pub struct Diff {
     /// Older snapshot, then newer snapshot or file system; one of both may be `@` and a snapshot's name.
     #[arg(value_name = "snapshot|filesystem")]
     pub names: Vec<String>,
+}
+
+/// `zfs load-key`.
+#[derive(Debug, Args)]
+pub struct LoadKey {
+    /// Only look whether the key is the right one.
+    #[arg(short = 'n')]
+    pub dry_run: bool,
+    /// Those of encryption roots below it too.
+    #[arg(short)]
+    pub recursive: bool,
+    /// Those of all encryption roots.
+    #[arg(short)]
+    pub all: bool,
+    /// Take the key from there, and not from where the property keylocation says: prompt, or file:// with a path.
+    #[arg(short = 'L', value_name = "keylocation")]
+    pub location: Option<String>,
+    /// Encryption root.
+    #[arg(value_name = "filesystem|volume")]
+    pub name: Option<String>,
+}
+
+/// `zfs unload-key`.
+#[derive(Debug, Args)]
+pub struct UnloadKey {
+    /// Those of encryption roots below it too.
+    #[arg(short)]
+    pub recursive: bool,
+    /// Those of all encryption roots.
+    #[arg(short)]
+    pub all: bool,
+    /// Encryption root.
+    #[arg(value_name = "filesystem|volume")]
+    pub name: Option<String>,
 }
 
 /// `zfs direct-stats`.

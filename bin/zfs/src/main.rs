@@ -11,6 +11,7 @@ mod diff;
 mod direct_stats;
 mod get;
 mod holds;
+mod keys;
 mod list;
 mod mount_zfs;
 mod project;
@@ -40,9 +41,9 @@ fn main() -> ExitCode {
 
 /// Verbs and options that `zfs` of OpenZFS 2.3 has besides.
 const LACKING: Lacking = Lacking {
-    verbs: &["program", "load-key", "unload-key", "change-key", "unallow", "share", "unshare", "redact", "zone", "unzone"],
+    verbs: &["program", "change-key", "unallow", "share", "unshare", "redact", "zone", "unzone"],
     options: &[
-        ("mount", &["f", "l"]),
+        ("mount", &["f"]),
         ("unmount", &["u"]),
         ("allow", &["l", "d", "u", "g", "e", "c", "s"]),
         ("send", &["S", "-saved", "d", "-redact"]),
@@ -85,12 +86,14 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         }
         Verb::Send(arguments) => send::run(&client, &arguments),
         Verb::Receive(arguments) => receive::run(client, arguments),
-        Verb::Mount { all, overlay, options, names, recursive, json, verbose } => {
+        Verb::LoadKey(arguments) => keys::load(&client, &arguments),
+        Verb::UnloadKey(arguments) => keys::unload(&client, &arguments),
+        Verb::Mount { all, overlay, options, names, recursive, json, verbose, load_keys } => {
             if names.len() > 1 && !recursive {
                 return Err(Stop::usage("too many arguments"));
             }
             let request = MountRequest { name: names.first().cloned(), all, options, overlay, ..MountRequest::default() };
-            mount(&client, request, &Mount { names, recursive, json, verbose })
+            mount(&client, request, &Mount { names, recursive, json, verbose, load_keys })
         }
         Verb::Unmount { all, force, target } => {
             if all == target.is_some() {
@@ -258,6 +261,7 @@ struct Mount {
     recursive: bool,
     json: bool,
     verbose: bool,
+    load_keys: bool,
 }
 
 fn mount(client: &Client, request: MountRequest, how: &Mount) -> Result<u8, Stop> {
@@ -282,6 +286,9 @@ fn mount(client: &Client, request: MountRequest, how: &Mount) -> Result<u8, Stop
     }
     let mut code = 0;
     for name in names {
+        if how.load_keys {
+            code = code.max(keys::load_to_mount(client, name.as_ref())?);
+        }
         let request = MountRequest { name: name.clone(), ..request.clone() };
         match done(client, &Request::Mount(request)) {
             Ok(_) => name.iter().filter(|_| how.verbose).for_each(|name| cli::outln!("mounted {name}")),

@@ -57,6 +57,9 @@ impl Dva {
 pub struct BlockPtr(pub [u64; 16]);
 
 const PROP: usize = 6;
+const FILL: usize = 11;
+/// The lower half of a word.
+const LOW: u64 = 0xFFFF_FFFF;
 
 impl BlockPtr {
     /// Size on disk, in bytes.
@@ -130,6 +133,58 @@ impl BlockPtr {
     /// True when the third DVA carries salt and IV.
     pub fn is_encrypted(&self) -> bool {
         self.uses_crypt() && self.level() == 0 && self.object_type().is_encrypted()
+    }
+    /// Sets or clears the mark of blocks of encrypted datasets.
+    pub fn set_uses_crypt(&mut self, uses: bool) {
+        self.set_bits(61, 1, u64::from(uses));
+    }
+
+    /// A word that holds a string of bytes: it lies in the order of the block's contents (OpenZFS: `BP_SHOULD_BYTESWAP`).
+    fn string(&self, word: usize) -> [u8; 8] {
+        if self.is_little_endian() { self.0[word].to_le_bytes() } else { self.0[word].to_be_bytes() }
+    }
+    fn set_string(&mut self, word: usize, bytes: [u8; 8]) {
+        self.0[word] = if self.is_little_endian() { u64::from_le_bytes(bytes) } else { u64::from_be_bytes(bytes) };
+    }
+    /// Salt of an encrypted block's key (OpenZFS: `zio_crypt_decode_params_bp`).
+    pub fn salt(&self) -> [u8; 8] {
+        self.string(4)
+    }
+    /// Initialization vector of an encrypted block: eight bytes in the third address, four above the fill count.
+    pub fn iv(&self) -> [u8; 12] {
+        let end = (self.0[FILL] >> 32) as u32;
+        let end = if self.is_little_endian() { end.to_le_bytes() } else { end.to_be_bytes() };
+        let mut iv = [0; 12];
+        iv[..8].copy_from_slice(&self.string(5));
+        iv[8..].copy_from_slice(&end);
+        iv
+    }
+    /// Sets salt and initialization vector; the byte order and the fill count come first (OpenZFS: `zio_crypt_encode_params_bp`).
+    pub fn set_salt_and_iv(&mut self, salt: [u8; 8], iv: [u8; 12]) {
+        let (mut start, mut end) = ([0; 8], [0; 4]);
+        start.copy_from_slice(&iv[..8]);
+        end.copy_from_slice(&iv[8..]);
+        self.set_string(4, salt);
+        self.set_string(5, start);
+        let end = if self.is_little_endian() { u32::from_le_bytes(end) } else { u32::from_be_bytes(end) };
+        self.0[FILL] = u64::from(end) << 32 | self.0[FILL] & LOW;
+    }
+    /// MAC of a block of an encrypted dataset: the second half of its checksum (OpenZFS: `zio_crypt_decode_mac_bp`).
+    pub fn mac(&self) -> [u8; 16] {
+        let mut mac = [0; 16];
+        mac[..8].copy_from_slice(&self.string(14));
+        mac[8..].copy_from_slice(&self.string(15));
+        mac
+    }
+    /// Sets the MAC; the byte order comes first.
+    pub fn set_mac(&mut self, mac: [u8; 16]) {
+        for (word, bytes) in [14, 15].into_iter().zip(mac.as_chunks::<8>().0) {
+            self.set_string(word, *bytes);
+        }
+    }
+    /// The words of the checksum that a pointer with a MAC keeps.
+    pub fn set_checksum_half(&mut self, words: [u64; 2]) {
+        self.0[12..14].copy_from_slice(&words);
     }
     /// Logical size in bytes.
     pub fn lsize(&self) -> usize {
@@ -219,15 +274,17 @@ impl BlockPtr {
         if self.is_embedded() {
             1
         } else if self.is_encrypted() {
-            self.0[11] & 0xFFFF_FFFF
+            self.0[FILL] & LOW
         } else {
-            self.0[11]
+            self.0[FILL]
         }
     }
-    /// Sets the fill count.
+    /// Sets the fill count; an encrypted block's is one of 32 bits, beside the end of its IV.
     pub fn set_fill(&mut self, fill: u64) {
-        if !self.is_embedded() {
-            self.0[11] = fill;
+        if self.is_encrypted() {
+            self.0[FILL] = self.0[FILL] & !LOW | fill & LOW;
+        } else if !self.is_embedded() {
+            self.0[FILL] = fill;
         }
     }
     /// The checksum's four words.

@@ -207,3 +207,25 @@ fn file_attribute_words() {
     assert_eq!(sa::ZPL_ATTRS[sa::zpl_attr::DACL_ACES].name, "ZPL_DACL_ACES");
 }
 use crate::sa::DirectoryEntry as DirectoryEntryWord;
+
+/// If this fails, what one byte order wrote encrypted cannot be decrypted under the other, and fill counts destroy IVs.
+#[test]
+fn salt_iv_and_mac_are_strings_in_either_order() {
+    for is_little in [true, false] {
+        let mut bp = BlockPtr::HOLE;
+        bp.set_object_type(ObjectType::PLAIN_FILE_CONTENTS);
+        bp.set_uses_crypt(true);
+        bp.set_little_endian(is_little);
+        bp.set_fill(7);
+        let (salt, iv) = ([1, 2, 3, 4, 5, 6, 7, 8], [11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22]);
+        let mac = std::array::from_fn(|index| 100 + index as u8);
+        bp.set_salt_and_iv(salt, iv);
+        bp.set_mac(mac);
+        bp.set_fill(u64::from(u32::MAX));
+        assert_eq!((bp.salt(), bp.iv(), bp.mac(), bp.fill()), (salt, iv, mac, u64::from(u32::MAX)));
+        let order = if is_little { u64::from_le_bytes } else { u64::from_be_bytes };
+        assert_eq!(bp.0[4], order(salt));
+        assert_eq!(bp.0[14], order([100, 101, 102, 103, 104, 105, 106, 107]));
+        assert_eq!(bp.0[11] >> 32, if is_little { 0x1615_1413 } else { 0x1314_1516 });
+    }
+}

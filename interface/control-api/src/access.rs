@@ -1,9 +1,14 @@
 //! What every local user may ask (OpenZFS: the requests whose policy is `zfs_secpolicy_read` or `zfs_secpolicy_none`), and how the rest is refused.
 
-use crate::{DirectTarget, ErrorKind, Failure, Request};
+use crate::{DirectTarget, ErrorKind, Failure, PoolWait, Request};
 
 /// Milliseconds that a stranger's wait may hold a place at the daemon; whoever wants to wait longer asks again.
 const WAIT_MS_MAX: u64 = 250;
+
+/// Wait that holds a place no longer than a stranger's may.
+fn shorter(wait: &PoolWait) -> PoolWait {
+    PoolWait { deadline_ms: wait.deadline_ms.min(WAIT_MS_MAX), ..wait.clone() }
+}
 
 impl Request {
     /// Request as it is done for any local user: what only looks at what OpenZFS shows to everybody, without what is private to the
@@ -13,9 +18,7 @@ impl Request {
             Request::PoolQuery(query) => Some(Request::PoolQuery(crate::PoolQuery { errors: false, ..query.clone() })),
             Request::PoolIostat(_) | Request::DatasetQuery(_) | Request::Holds(_) | Request::Allow(_) => Some(self.clone()),
             Request::FeatureList => Some(self.clone()),
-            Request::PoolWait(wait) => {
-                Some(Request::PoolWait(crate::PoolWait { deadline_ms: wait.deadline_ms.min(WAIT_MS_MAX), ..wait.clone() }))
-            }
+            Request::PoolWait(wait) => Some(Request::PoolWait(shorter(wait))),
             Request::PoolUpgrade(upgrade) if upgrade.dry_run => Some(self.clone()),
             Request::Mount(mount) if *mount == crate::MountRequest::default() => Some(self.clone()),
             Request::Direct(query) if !query.targets.iter().any(|target| matches!(target, DirectTarget::File { .. })) => Some(self.clone()),
@@ -67,6 +70,8 @@ impl Request {
             | Request::Send(_)
             | Request::SendPlan(_)
             | Request::Receive(_)
+            | Request::KeyLoad(_)
+            | Request::KeyUnload(_)
             | Request::Unmount(_)
             | Request::ProviderList
             | Request::ProviderLoad(_)
@@ -130,6 +135,8 @@ impl Request {
             Request::Diff(_) => "Unable to obtain diffs".to_string(),
             Request::Send(request) | Request::SendPlan(request) => format!("warning: cannot send '{}'", request.name),
             Request::Receive(_) => "cannot receive".to_string(),
+            Request::KeyLoad(_) => "Key load error".to_string(),
+            Request::KeyUnload(_) => "Key unload error".to_string(),
             Request::Mount(request) => pools("mount", request.name.as_slice()),
             Request::Unmount(request) => pools("unmount", request.target.as_slice()),
             Request::Stop => "cannot stop the daemon".to_string(),

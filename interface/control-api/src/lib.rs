@@ -13,6 +13,7 @@ mod error;
 mod events;
 mod inject;
 mod iscsi;
+mod keys;
 mod names;
 mod nbd;
 #[cfg(test)]
@@ -39,6 +40,7 @@ pub use error::{ErrorKind, Failure, WITHOUT_EFFECT, os_error};
 pub use events::*;
 pub use inject::*;
 pub use iscsi::*;
+pub use keys::*;
 pub use names::{Named, name_objection, new_pool_name_objection, pool_name_objection};
 pub use nbd::*;
 pub use pool::*;
@@ -173,6 +175,10 @@ pub enum Request {
     SendPlan(SendRequest),
     /// `zfs receive`; the stream is read from the descriptor that comes with the request.
     Receive(DatasetReceive),
+    /// `zfs load-key`.
+    KeyLoad(KeyLoad),
+    /// `zfs unload-key`.
+    KeyUnload(KeyUnload),
     /// `zfs mount`; answers [`Response::Mounts`] when nothing is named.
     Mount(MountRequest),
     /// `zfs unmount`.

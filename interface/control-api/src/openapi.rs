@@ -61,6 +61,8 @@ const ANSWERS: &[(&str, &str)] = &[
     ("send", "frames"),
     ("send-plan", "send-plan"),
     ("receive", "done"),
+    ("key-load", "done"),
+    ("key-unload", "done"),
     ("mount", "done or mounts"),
     ("unmount", "done"),
     ("direct", "direct"),

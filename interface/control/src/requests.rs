@@ -46,6 +46,8 @@ pub(crate) fn changed_pool(request: &Request) -> Option<&str> {
         Request::DatasetPromote(request) => &request.name,
         Request::DatasetRollback(request) => &request.name,
         Request::Receive(request) if !request.dry_run => &request.target,
+        Request::KeyLoad(request) if !request.dry_run => &request.name,
+        Request::KeyUnload(request) => &request.name,
         _ => return None,
     };
     name.split(['/', '@', '#']).next()
@@ -98,6 +100,7 @@ pub(crate) fn about(request: &Request) -> About<'_> {
         Request::PoolUpgrade(query) => std::slice::from_ref(&query.pool),
         Request::Send(request) | Request::SendPlan(request) if request.token.is_none() => std::slice::from_ref(&request.name),
         Request::PoolWait(query) => std::slice::from_ref(&query.pool),
+        Request::KeyLoad(request) => std::slice::from_ref(&request.name),
         other => match changed_pool(other) {
             Some(name) => return About::Pools(vec![name]),
             None => return About::Everything,

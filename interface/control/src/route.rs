@@ -2,7 +2,7 @@
 
 use crate::control::{Caller, Control};
 use crate::dataset::sending::{self, Outgoing};
-use crate::dataset::{allow, diff, effects, listing, owners, projects, receiving, references, waiting};
+use crate::dataset::{allow, diff, effects, keys, listing, owners, projects, receiving, references, waiting};
 use crate::device::labels;
 use crate::pool::{create, import, lifecycle, properties, queries, reguid, scrub, sweeps, upgrade};
 use crate::report::direct;
@@ -66,6 +66,8 @@ impl Control {
             Request::Diff(query) => diff::diff(&self.pools, query),
             Request::SendPlan(request) => sending::plan(&self.pools, request),
             Request::Receive(request) => receiving::receive(&self.datasets, request, caller.attached.as_ref()),
+            Request::KeyLoad(request) => keys::load(&self.pools, request),
+            Request::KeyUnload(request) => keys::unload(&self.pools, request),
             Request::Mount(request) => self.mounter.mount(request),
             Request::Unmount(request) => self.unmounter.unmount(request),
             Request::Direct(query) => direct::query(&self.pools, query),

@@ -28,8 +28,7 @@ mod props;
 pub use error::{BlockError, Cause, DamagedRecord, DmuError, LostBlock, RecordError, SyncError, Which, with_causes};
 pub use memory::{MemoryUse, memory_use};
 pub use ports::{
-    BlockIo, BlockLedger, BlockWrite, CloneIo, Keep, Landed, LandedDone, LogDone, LogIo, LogOwner, LogRoom, PhysicalDone, TxgSync,
-    WriteDone,
+    BlockIo, BlockLedger, BlockWrite, CloneIo, Keep, Landed, LandedDone, LogDone, LogIo, LogOwner, LogRoom, StoredDone, TxgSync, WriteDone,
 };
 pub use props::{ObjsetProps, PrimaryCache, RedundantMetadata, SyncMode};
 

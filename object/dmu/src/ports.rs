@@ -32,8 +32,8 @@ impl Landed {
 /// The callback of [`BlockIo::read_direct`]. Runs exactly once and never waits.
 pub type LandedDone = Box<dyn FnOnce(Result<Landed, BlockError>) + Send>;
 
-/// The callback of [`BlockIo::read_physical`]: the bytes, or why there are none. Runs exactly once and never waits.
-pub type PhysicalDone = Box<dyn FnOnce(Result<Abd, BlockError>) + Send>;
+/// The callback of [`BlockIo::read_stored`]. Runs exactly once and never waits.
+pub type StoredDone = Box<dyn FnOnce(Result<Abd, BlockError>) + Send>;
 
 /// Time for which the store may hold a block's bytes in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -142,8 +142,9 @@ pub trait BlockIo: Send + Sync {
         let _ = keep;
         self.read(bp, bookmark)
     }
-    /// Reads a block's bytes as they lie on devices: verified, and still compressed. Returns at once. Unless implemented, there are none.
-    fn read_physical(&self, bp: &BlockPtr, bookmark: &Bookmark, done: PhysicalDone) {
+    /// Reads a block as it is stored, after its checksum was verified: still compressed, still encrypted. Never waits. Unless implemented, there is no
+    /// such thing.
+    fn read_stored(&self, bp: &BlockPtr, bookmark: &Bookmark, done: StoredDone) {
         let _ = (bp, bookmark);
         done(Err(BlockError::Unsupported));
     }

@@ -7,7 +7,9 @@ use crate::ledger::{DirtySets, Ledger, Settlement};
 use crate::livelist::Changes;
 use crate::meta::{Meta, Usage, bump, damaged};
 use crate::resume::Reached;
+use crate::unlocked::UnlockedIo;
 use crate::{DslError, features, livelist, marks};
+use crypt::DataKey;
 use dmu::{Dnode, NewObject, Objset, ObjsetEnv, ObjsetProps, Tx};
 use exec::{Mutex, RwLock};
 use ondisk::{BlockPtr, DslDatasetPhys, ObjectType, ObjsetId, dd_used};
@@ -26,6 +28,8 @@ pub(crate) struct Dataset {
     phys: Mutex<DslDatasetPhys>,
     /// Held while the object set is being opened: nothing that this waits for takes it.
     objset: Mutex<Option<Arc<Objset>>>,
+    /// Object set of an encrypted dataset with its contents, which can only be read; held while it is being opened, as that one.
+    unlocked: Mutex<Option<Arc<Objset>>>,
     /// Handles of users.
     pub(crate) holds: AtomicUsize,
     /// Per-dataset features that are counted, by [`features::bit`].
@@ -105,6 +109,7 @@ impl Dataset {
             features: AtomicU32::new(load_features(meta, &dnode)?),
             dnode,
             objset: Mutex::new(None),
+            unlocked: Mutex::new(None),
             holds: AtomicUsize::new(0),
             snapname: RwLock::new(None),
             refquota: AtomicU64::new(0),
@@ -183,6 +188,35 @@ impl Dataset {
         let objset = Objset::open(self.env(meta), root, props()?)?;
         *slot = Some(objset.clone());
         Ok(objset)
+    }
+
+    /// The object set with its contents, opened when it isn't, with the key that `key` gives.
+    pub(crate) fn unlocked(
+        &self,
+        meta: &Meta,
+        key: impl FnOnce() -> Result<Arc<DataKey>, DslError>,
+        props: impl FnOnce() -> Result<ObjsetProps, DslError>,
+    ) -> Result<Arc<Objset>, DslError> {
+        let mut slot = self.unlocked.lock();
+        if let Some(objset) = &*slot {
+            return Ok(objset.clone());
+        }
+        let io = Arc::new(UnlockedIo::new(meta.io.clone(), key()?));
+        let env = ObjsetEnv { io, ledger: None, id: ObjsetId(self.object) };
+        let objset = Objset::open(env, self.phys().ds_bp, props()?)?;
+        *slot = Some(objset.clone());
+        Ok(objset)
+    }
+    pub(crate) fn is_unlocked(&self) -> bool {
+        self.unlocked.lock().is_some()
+    }
+    /// True while somebody has the contents.
+    pub(crate) fn is_used_unlocked(&self) -> bool {
+        self.unlocked.lock().as_ref().is_some_and(|objset| Arc::strong_count(objset) > 1)
+    }
+    /// Closes the contents.
+    pub(crate) fn lock(&self) {
+        *self.unlocked.lock() = None;
     }
 
     // ---- features ----

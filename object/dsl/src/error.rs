@@ -76,6 +76,27 @@ pub enum DslError {
     Unsupported,
     /// The value of a property needs the feature with this guid, which is not enabled.
     NeedsFeature(&'static str),
+    /// The dataset is encrypted, and its key is not here.
+    NoKey,
+    /// The dataset is encrypted, and this release cannot do that with it.
+    Encrypted,
+    /// The dataset is not encrypted.
+    NotEncrypted,
+    /// The dataset's key is that of one above it.
+    NotEncryptionRoot {
+        /// Name of the encryption root.
+        root: String,
+    },
+    /// The key is loaded already.
+    KeyLoaded,
+    /// The key is not loaded.
+    KeyUnloaded,
+    /// The key is not the one that the dataset's keys are wrapped with.
+    WrongKey,
+    /// No key of the dataset's `keyformat` was given.
+    BadKey,
+    /// The dataset's key is wrapped by that of a dataset above it, which it would not be below any more.
+    OtherRoot,
     /// A record of the MOS is damaged.
     Corrupt {
         /// The object.
@@ -129,6 +150,15 @@ impl fmt::Display for DslError {
                 let name = guid.split_once(':').map_or(*guid, |(_, name)| name);
                 return write!(f, "the value needs feature@{name}, which is not enabled on the pool");
             }
+            DslError::NoKey => "encryption key not loaded",
+            DslError::Encrypted => "that is not possible with encrypted datasets in this version",
+            DslError::NotEncrypted => "dataset is not encrypted",
+            DslError::NotEncryptionRoot { root } => return write!(f, "the key belongs to the encryption root '{root}'"),
+            DslError::KeyLoaded => "key already loaded",
+            DslError::KeyUnloaded => "key already unloaded",
+            DslError::WrongKey => "incorrect key provided",
+            DslError::BadKey => "not a key of the dataset's keyformat",
+            DslError::OtherRoot => "cannot move encrypted child outside of its encryption root",
             DslError::Corrupt { object, what } => return write!(f, "MOS object {object} is damaged: {what}"),
             DslError::Dmu(error) => return fmt::Display::fmt(error, f),
             DslError::Zap(error) => return fmt::Display::fmt(error, f),

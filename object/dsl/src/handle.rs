@@ -3,13 +3,20 @@
 use crate::dataset::Dataset;
 use crate::prop::table::{self, Kind, Prop, PropDesc};
 use crate::space::{TxSpace, ratio};
-use crate::{DslError, DslPool, PropEntry, PropSource, PropValue, ReceivedValue, ResumePoint, SnapshotEntry, changed, features, volume};
+use crate::{
+    DslError, DslPool, PropEntry, PropSource, PropValue, ReceivedValue, ResumePoint, SnapshotEntry, changed, features, keys, volume,
+};
 use dmu::{BlockLedger, Objset, Tx};
 use ondisk::{BlockPtr, ObjectId, ObjsetType, dd_used, ds_flags};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use zap::{Value, Zap};
 use zil::{Log, LogSource};
+
+/// Value of `keystatus` while the key is not here (OpenZFS: `ZFS_KEYSTATUS_UNAVAILABLE`).
+const KEY_UNAVAILABLE: u64 = 1;
+/// Value of `keystatus` once it is (OpenZFS: `ZFS_KEYSTATUS_AVAILABLE`).
+const KEY_AVAILABLE: u64 = 2;
 
 /// Space of a dataset, in bytes (OpenZFS: `dsl_dir_stats`, `dsl_dataset_space`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,9 +118,29 @@ impl DatasetHandle {
         self.dataset.reached.lock().note(tx.txg(), point);
         self.dataset.ledger.dirtied(tx.txg());
     }
-    /// The object set; of a snapshot it cannot be modified.
+    /// The object set; of a snapshot, and of what is encrypted, it cannot be modified.
+    ///
+    /// # Errors
+    /// [`DslError::NoKey`] for what is encrypted; those of reading it.
     pub fn objset(&self) -> Result<Arc<Objset>, DslError> {
+        self.pool.tree.contents(&self.dataset)
+    }
+    /// The object set as it is stored: of what is encrypted neither contents nor bonuses can be read, only what says how they lie.
+    pub fn stored(&self) -> Result<Arc<Objset>, DslError> {
         self.pool.tree.objset(&self.dataset)
+    }
+    /// Kind of the object set, which takes no key.
+    pub fn kind(&self) -> Result<ObjsetType, DslError> {
+        Ok(self.stored()?.kind())
+    }
+    /// True for what is encrypted.
+    pub fn is_encrypted(&self) -> Result<bool, DslError> {
+        Ok(keys::object_of(&self.pool.tree.meta, &self.dataset.dir)?.is_some())
+    }
+    /// True for what is encrypted with a key that is not loaded.
+    pub fn is_locked(&self) -> Result<bool, DslError> {
+        let tree = &self.pool.tree;
+        Ok(keys::facts_of(&tree.meta, &self.dataset.dir)?.is_some_and(|facts| !tree.keystore.has(facts.root)))
     }
     /// Intent log of the dataset, which is held for as long as somebody has it; `source` knows the bytes of its objects.
     ///
@@ -294,7 +321,7 @@ impl DatasetHandle {
 
     /// A number from the file system's master node, or the volume's objects, with the source that OpenZFS shows (`get_numeric_property`).
     fn object_set_number(&self, name: &str) -> Result<(u64, PropSource), DslError> {
-        let objset = self.objset()?;
+        let objset = self.stored()?;
         match (objset.kind(), name) {
             (_, "volsize") => Ok((volume::size(&objset)?, PropSource::Local)),
             (_, "volblocksize") => {
@@ -351,7 +378,7 @@ impl DatasetHandle {
         let text = |text: &str| PropValue::Text(text.to_string());
         Ok(Some(match desc.name {
             "type" if self.dataset.is_snapshot => text("snapshot"),
-            "type" => text(if self.objset()?.kind() == ObjsetType::ZVOL { "volume" } else { "filesystem" }),
+            "type" => text(if self.kind()? == ObjsetType::ZVOL { "volume" } else { "filesystem" }),
             "creation" => PropValue::Time(phys.ds_creation_time),
             "used" => PropValue::Bytes(space().used),
             "available" => PropValue::Bytes(space().available),
@@ -380,7 +407,8 @@ impl DatasetHandle {
                 Ok(Some(state)) => PropValue::Text(state.token()),
                 _ => PropValue::None,
             },
-            "keystatus" | "encryptionroot" | "redact_snaps" => PropValue::None,
+            "redact_snaps" => PropValue::None,
+            "encryption" | "keyformat" | "pbkdf2iters" | "keystatus" | "encryptionroot" => return self.of_keys(desc),
             "snapshots_changed" => match self.snapshots_changed()? {
                 Some((seconds, _)) => PropValue::Time(seconds),
                 None => PropValue::None,
@@ -393,10 +421,28 @@ impl DatasetHandle {
         }))
     }
 
+    /// Value of a property that the keys of an encrypted dataset have; of what is not encrypted some are stored, the others are none (OpenZFS:
+    /// `dsl_dataset_crypt_stats`).
+    fn of_keys(&self, desc: &PropDesc) -> Result<Option<PropValue>, DslError> {
+        let tree = &self.pool.tree;
+        let Some(facts) = keys::facts_of(&tree.meta, &self.dataset.dir)? else {
+            return Ok(matches!(desc.name, "keystatus" | "encryptionroot").then_some(PropValue::None));
+        };
+        let number = match desc.name {
+            "encryption" => facts.suite,
+            "keyformat" => facts.format,
+            "keystatus" if tree.keystore.has(facts.root) => KEY_AVAILABLE,
+            "keystatus" => KEY_UNAVAILABLE,
+            "pbkdf2iters" => return Ok(Some(PropValue::Number(facts.iterations))),
+            _ => return Ok(Some(PropValue::Text(tree.dir(facts.root)?.full_name()))),
+        };
+        Ok(Some(PropValue::Text(desc.word(number).map_or_else(|| number.to_string(), str::to_string))))
+    }
+
     /// All properties that apply to this kind of dataset, in `zfs get all` order, user properties last. Properties
     /// without a value are left out.
     pub fn props(&self) -> Result<Vec<PropEntry>, DslError> {
-        let head = if self.objset()?.kind() == ObjsetType::ZVOL { table::VOLUME } else { table::FILESYSTEM };
+        let head = if self.kind()? == ObjsetType::ZVOL { table::VOLUME } else { table::FILESYSTEM };
         // What applies to a snapshot must apply to what it is of too (OpenZFS: `zprop_valid_for_type` with `headcheck`).
         let applies = |desc: &PropDesc| match self.dataset.is_snapshot {
             true => desc.applies == table::SNAPSHOT || desc.applies & table::SNAPSHOT != 0 && desc.applies & head != 0,

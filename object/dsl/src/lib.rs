@@ -27,6 +27,7 @@ mod dir;
 mod error;
 pub mod features;
 mod handle;
+mod keys;
 mod ledger;
 mod livelist;
 mod marks;
@@ -40,6 +41,7 @@ mod resume;
 mod space;
 mod traverse;
 mod tuning;
+mod unlocked;
 pub mod volume;
 
 #[cfg(test)]

@@ -281,6 +281,9 @@ fn resume(dsl: &Arc<DslPool>, begin: &Begin, list: &NvList, target: &Target) -> 
     let none = ReceiveError::NotResumed("nothing is kept of one");
     let Some(handle) = dsl.partial_receive(&target.name)? else { return Err(none) };
     let Some(state) = dsl.resume_state(&target.name)? else { return Err(none) };
+    if handle.is_encrypted()? {
+        return Err(DslError::Encrypted.into());
+    }
     if (state.to_guid, state.from_guid) != (begin.toguid, begin.fromguid) {
         return Err(ReceiveError::NotResumed("it is of another snapshot"));
     }

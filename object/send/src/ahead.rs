@@ -85,7 +85,7 @@ impl<'a, 'w, W: io::Write> Ahead<'a, 'w, W> {
             Form::Embedded => Read::Nothing,
             Form::Compressed => {
                 let (done, wait) = completion();
-                self.io.read_physical(&block.bp, &block.at, Box::new(move |result| done.complete(result)));
+                self.io.read_stored(&block.bp, &block.at, Box::new(move |result| done.complete(result)));
                 Read::Physical(wait)
             }
             Form::Plain => {

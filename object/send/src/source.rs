@@ -89,7 +89,7 @@ impl Sending {
     /// # Errors
     /// [`SendError::Encrypted`], [`SendError::Redacted`], [`SendError::LargeMicrozap`], those of reading the dataset.
     pub fn new(to: DatasetHandle, from: Option<Base>, options: SendOptions) -> Result<Sending, SendError> {
-        let kind = to.objset()?.kind();
+        let kind = to.kind()?;
         let features = stream_features(&to, kind, &options)?;
         Ok(Sending { to, from, options, kind, features })
     }

@@ -19,7 +19,7 @@ use exec::{Exec, Mutex, MutexGuard, TaskClass, completion};
 use ondisk::{BlockPtr, Bookmark, Checksum, Compression, Txg, byteswap_block};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use zio::{Landed, LandedThen, Priority, ReadFlags, ReadRequest, ReadThen, WriteRequest, WriteThen, Zio, ZioError};
+use zio::{ErrorKind, Landed, LandedThen, Priority, ReadFlags, ReadRequest, ReadThen, WriteRequest, WriteThen, Zio, ZioError};
 
 /// Most shards of a cache.
 const SHARDS_MAX: usize = 64;
@@ -220,6 +220,9 @@ impl Cache {
     /// As [`Cache::read`], but `keep` says how long the bytes may stay. Those who want a block at the same time still share one
     /// read; what somebody else keeps is used and stays.
     pub fn read_kept(&self, bp: &BlockPtr, bookmark: &Bookmark, keep: Keep) -> Result<Abd, ZioError> {
+        if zio::is_sealed(bp) {
+            return Err(ZioError::new(ErrorKind::Unsupported, *bookmark));
+        }
         let Some(wanted) = Wanted::new(bp, bookmark, keep) else { return self.read_plain(bp, bookmark) };
         let mut wait = None;
         let found = self.find(&wanted, || {
@@ -237,6 +240,16 @@ impl Cache {
 
     /// As [`Cache::read`], without waiting: `then` runs at once on a hit, and on any thread after a miss.
     pub fn read_then(&self, bp: &BlockPtr, bookmark: &Bookmark, then: ReadThen) {
+        if zio::is_sealed(bp) { then(Err(ZioError::new(ErrorKind::Unsupported, *bookmark))) } else { self.read_any(bp, bookmark, then) }
+    }
+
+    /// As [`Cache::read_then`], of a block of which nothing can be read without a key ([`zio::is_sealed`]): the bytes are those that are stored. The
+    /// cache has no others of it.
+    pub fn read_sealed(&self, bp: &BlockPtr, bookmark: &Bookmark, then: ReadThen) {
+        self.read_any(bp, bookmark, then);
+    }
+
+    fn read_any(&self, bp: &BlockPtr, bookmark: &Bookmark, then: ReadThen) {
         let Some(wanted) = Wanted::new(bp, bookmark, Keep::Kept) else { return then(self.read_plain(bp, bookmark)) };
         let mut kept = Some(then);
         let found = self.find(&wanted, || kept.take().unwrap_or_else(|| Box::new(drop)));
@@ -278,7 +291,7 @@ impl Cache {
 
     /// The block's bytes when they are in memory. Changes nothing of how long they stay unless they are kept anyway.
     pub fn cached(&self, bp: &BlockPtr) -> Option<Abd> {
-        let wanted = Wanted::new(bp, &Bookmark::default(), Keep::Lingers)?;
+        let wanted = Cache::to_probe(bp)?;
         match self.probe(&wanted, false) {
             Lookup::Hit(data) => Some(data),
             Lookup::Compressed(physical) => self.unpack(&wanted, &physical).ok(),
@@ -288,11 +301,16 @@ impl Cache {
 
     /// As [`Cache::cached`], but None as well for a block that would have to be decompressed: it costs no more than a look.
     pub fn at_hand(&self, bp: &BlockPtr) -> Option<Abd> {
-        let wanted = Wanted::new(bp, &Bookmark::default(), Keep::Lingers)?;
+        let wanted = Cache::to_probe(bp)?;
         match self.probe(&wanted, true) {
             Lookup::Hit(data) => Some(data),
             Lookup::Compressed(_) | Lookup::Miss => None,
         }
+    }
+
+    /// A block to look for; None for one of which there are no logical bytes.
+    fn to_probe(bp: &BlockPtr) -> Option<Wanted> {
+        Wanted::new(bp, &Bookmark::default(), Keep::Lingers).filter(|_| !zio::is_sealed(bp))
     }
 
     /// A look under the lock: at a block that is decompressed only, where `is_plain` says so.
@@ -441,7 +459,8 @@ impl Cache {
             Found::Other(then) => {
                 let bp = wanted.bp;
                 self.0.zio.iostats().arc_read.add(1, bp.psize() as u64);
-                let request = ReadRequest::new(bp, wanted.bookmark);
+                let flags = ReadFlags { raw: zio::is_sealed(&bp), ..ReadFlags::default() };
+                let request = ReadRequest { flags, ..ReadRequest::new(bp, wanted.bookmark) };
                 self.0.zio.read(request, Box::new(move |result| then(result.map(|data| native(&bp, data)))));
             }
         }
@@ -490,9 +509,10 @@ impl Cache {
 
     fn start_pool(&self, wanted: Wanted, priority: Priority) {
         self.0.zio.iostats().arc_read.add(1, wanted.bp.psize() as u64);
-        // What is not to be kept compressed is decompressed below.
-        let raw = wanted.is_compressed() && self.0.compressed.load(Ordering::Relaxed);
-        let flags = ReadFlags { raw, ..ReadFlags::default() };
+        // What is not to be kept compressed is decompressed below. What is sealed is kept as it is stored.
+        let is_sealed = zio::is_sealed(&wanted.bp);
+        let raw = !is_sealed && wanted.is_compressed() && self.0.compressed.load(Ordering::Relaxed);
+        let flags = ReadFlags { raw: raw || is_sealed, ..ReadFlags::default() };
         let request = ReadRequest { bp: wanted.bp, bookmark: wanted.bookmark, priority, flags };
         let cache = self.clone();
         let then: ReadThen = match raw {
@@ -700,8 +720,11 @@ impl State {
     }
 }
 
-/// Bytes in our byte order.
+/// Bytes in our byte order; those that are encrypted have none.
 fn native(bp: &BlockPtr, mut data: Abd) -> Abd {
+    if zio::is_sealed(bp) {
+        return data;
+    }
     if !bp.is_little_endian() && !bp.is_hole() {
         byteswap_block(bp.object_type(), bp.level(), data.make_mut());
     }

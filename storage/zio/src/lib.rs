@@ -66,6 +66,7 @@ pub use stage::{Answer, AnswerThen, Claims, FirstRound, LeafPort, Made, Packed, 
 pub use stats::ZioStats;
 pub use sum::{salted_sum_of, sum_of};
 pub use vdev_queue::{Class, Dirty, IoKind, LatencyTarget, PromiseState, Reason, Scheduler, TunableError, Tunables};
+pub use verify::is_sealed;
 pub use view::{Facts, FailMode, PoolView};
 
 use abd::Abd;
@@ -74,7 +75,30 @@ use ondisk::BlockPtr;
 /// The logical bytes of a block from its verified physical bytes (what a raw read delivered).
 ///
 /// Errors: `Corrupt` when the bytes are not what the algorithm wrote, `Unsupported` for an algorithm that this build lacks or
-/// an encrypted block.
+/// an encrypted block; blocks of dnodes are delivered as they are stored, with bonuses that may be encrypted.
 pub fn decompress(bp: &BlockPtr, physical: &Abd) -> Result<Abd, ErrorKind> {
-    if bp.is_encrypted() { Err(ErrorKind::Unsupported) } else { verify::decompress(bp, physical) }
+    if verify::is_sealed(bp) { Err(ErrorKind::Unsupported) } else { verify::decompress(bp, physical) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ondisk::{Compression, ObjectType};
+
+    /// If this fails, encrypted datasets can be neither scrubbed nor destroyed without their keys; or ciphertext is taken for files.
+    #[test]
+    fn only_what_others_must_follow_is_read_without_a_key() {
+        let stored = Abd::from_slice(&[7; 16 << 10]);
+        let mut bp = BlockPtr::HOLE;
+        bp.set_lsize(16 << 10);
+        bp.set_psize(16 << 10);
+        bp.set_compression(Compression::OFF);
+        bp.set_uses_crypt(true);
+        for (kind, is_readable) in
+            [(ObjectType::DNODE, true), (ObjectType::MASTER_NODE, true), (ObjectType::PLAIN_FILE_CONTENTS, false), (ObjectType::SA, false)]
+        {
+            bp.set_object_type(kind);
+            assert_eq!(decompress(&bp, &stored).is_ok(), is_readable, "{kind}");
+        }
+    }
 }

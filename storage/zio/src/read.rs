@@ -12,7 +12,7 @@ use crate::snapshot::Snapshot;
 use crate::stage::Packed;
 use crate::suspend::{Held, may_recover};
 use crate::together::{self, Place};
-use crate::verify::{check_pointer, decompress};
+use crate::verify::{check_pointer, decompress, is_sealed};
 use crate::{ErrorKind, Landed, LandedThen, ReadRequest, ReadThen, ZioError, gang};
 use abd::{Abd, AbdPart};
 use ondisk::{BlockPtr, Compression};
@@ -53,7 +53,7 @@ fn read_as(core: &Arc<Core>, request: ReadRequest, target: Vec<AbdPart>, place: 
         let result = if request.flags.raw { Ok(payload) } else { decompress_embedded(bp, &payload) };
         return then(result.map(Landed::Elsewhere).or_else(fail));
     }
-    if bp.is_encrypted() && !raw {
+    if is_sealed(bp) && !raw {
         return then(fail(ErrorKind::Unsupported));
     }
     let snapshot = core.snapshot();

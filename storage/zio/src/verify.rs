@@ -4,7 +4,7 @@ use crate::sum::sum_in;
 use crate::{ErrorKind, Landed};
 use abd::{Abd, AbdPart};
 use kernels::ByteOrder;
-use kernels::checksum::{Salt, Verifier, is_supported, needs_salt, verify_embedded};
+use kernels::checksum::{Salt, Verifier, is_supported, needs_salt, verify_embedded, verify_embedded_half};
 use ondisk::{BLOCK_BYTES_MAX, BlockPtr, Checksum, Compression, ObjectType, SECTOR_BYTES};
 
 /// Bytes of a gang header (OpenZFS: `SPA_GANGBLOCKSIZE`).
@@ -42,13 +42,20 @@ pub(crate) fn block_is_right(salt: Option<&Salt>, bp: &BlockPtr, data: &Abd) -> 
     if is_embedded_kind(kind) {
         let data = data.to_contiguous();
         let Some(bytes) = data.as_contiguous() else { return false };
-        return verify_embedded(kind, bytes, Verifier::log_block(bp.checksum())).is_ok();
+        let verify = if bp.uses_crypt() { verify_embedded_half } else { verify_embedded };
+        return verify(kind, bytes, Verifier::log_block(bp.checksum())).is_ok();
     }
     let Ok(sum) = sum_in(salt, kind, data, ByteOrder::from_little(bp.is_little_endian())) else { return false };
     if bp.uses_crypt() && bp.object_type() != ObjectType::OBJSET {
         return truncated(kind, sum) == [bp.checksum()[0], bp.checksum()[1]];
     }
     sum == bp.checksum()
+}
+
+/// True for a block of which nothing can be read without its dataset's key. Of dnodes and of logs everything that others must follow is plain: what is
+/// read of them is what is stored, with bonuses and records that are encrypted.
+pub fn is_sealed(bp: &BlockPtr) -> bool {
+    bp.is_encrypted() && !matches!(bp.object_type(), ObjectType::DNODE | ObjectType::INTENT_LOG)
 }
 
 /// The half of a checksum that is stored beside a MAC (OpenZFS: `zio_checksum_handle_crypt`).

@@ -8,7 +8,7 @@ use crate::stage::{Packed, Stage};
 use crate::stats::ZioStats;
 use crate::verify::block_is_right;
 use crate::view::PoolView;
-use crate::{ErrorKind, Landed, LandedThen, ReadRequest, ReadThen, UnitThen, WriteRequest, WriteThen, ZioError, free, read, write};
+use crate::{ErrorKind, Landed, LandedThen, ReadRequest, ReadThen, UnitThen, WriteRequest, WriteThen, ZioError, free, read, verify, write};
 use abd::{Abd, AbdPart};
 use exec::{Exec, completion};
 use kstat::{EventSink, IoStats};
@@ -157,7 +157,7 @@ impl Zio {
     where
         F: FnOnce(Result<Abd, ZioError>) + Send + 'static,
     {
-        if bp.is_encrypted() {
+        if verify::is_sealed(bp) {
             return then(Err(ZioError::new(ErrorKind::Unsupported, bookmark)));
         }
         let block = Packed { bp: *bp, physical, near: Vec::new() };

@@ -12,6 +12,11 @@ pub fn properties(world: &World) -> Result<(), Failure> {
     world.refused("zfs create -o quota=0 tank/no", 1, "use 'none' to disable quota")?;
     refused(world)?;
     world.refused("zfs create -o keyformat=passphrase tank/no", 1, "encryption is not available in this version")?;
+    world.refused("zfs load-key tank", 1, "Key load error: 'tank' is not encrypted.")?;
+    world.refused("zfs unload-key tank", 1, "Key unload error: 'tank' is not encrypted.")?;
+    world.refused("zfs load-key", 2, "missing dataset argument(s)")?;
+    world.refused("zfs load-key -r -L file:///key tank", 2, "alternate keylocation may only be 'prompt' with -r or -a")?;
+    world.ok("zfs load-key -a")?;
     world.ok("zfs get -H -o value quota,refquota,reservation tank/fs")?.prints("none\nnone\nnone")?;
     world.ok("zfs get -Hp -o value quota,refquota,reservation tank/fs")?.prints("0\n0\n0")?;
     // What is worked out only when it is named.

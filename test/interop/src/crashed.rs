@@ -182,6 +182,11 @@ fn judged(oracle: &Oracle, left: &Path, work: &Path) -> Result<Result<Taken, Str
         Ok(pool) => pool,
         Err(error) => return Ok(Err(format!("we do not open it: {}", first_line(&error.to_string())))),
     };
+    let is_locked = |name: &String| pool.dsl().hold(name).and_then(|handle| handle.is_locked()).unwrap_or(false);
+    let locked = driver::datasets(&pool)?.iter().filter(|name| is_locked(name)).count();
+    if locked > 0 {
+        return Ok(Err(format!("it has datasets with encryption, {locked} of them, whose keys are ztest's")));
+    }
     // It may have been stopped in the middle of something that its own engine does not get over.
     if let Err(error) = oracle.zdb_clean(left, POOL) {
         return Ok(Err(format!("zdb complains of what ztest left: {}", first_line(&error.to_string()))));

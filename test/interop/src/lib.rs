@@ -19,6 +19,7 @@ mod direct;
 pub mod driver;
 mod kernel;
 mod life;
+mod locked;
 mod logs;
 mod manifest;
 mod matrix;

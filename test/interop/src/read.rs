@@ -5,7 +5,7 @@ use crate::driver::{self, ImportError};
 use crate::manifest::{self, Lines};
 use crate::oracle::Oracle;
 use crate::report::{Job, Table};
-use crate::{Failure, Wanted, kernel, logs, received, touch};
+use crate::{Failure, Wanted, kernel, locked, logs, received, touch};
 use exec::Exec;
 use std::path::{Path, PathBuf};
 
@@ -75,8 +75,7 @@ const fn refusal(name: &'static str, quick: bool, readable: bool, says: &'static
     Refusal { name, says, readable, quick }
 }
 
-const REFUSALS: [Refusal; 7] = [
-    refusal("encrypt", true, false, "the pool uses features that are not supported: com.datto:encryption"),
+const REFUSALS: [Refusal; 6] = [
     refusal(
         "dedupfast",
         false,
@@ -137,6 +136,20 @@ pub fn run(oracle: &Oracle, root: &Path, wanted: &Wanted, table: &Table) {
                     let text = bench.make_text(name)?;
                     logs::volume(&bench.exec, bench.oracle, (name, &text), &bench.made, &bench.work)
                 });
+                bench.clean_up();
+            }));
+        }
+        if wanted.includes("encrypt", true) {
+            let bench = bench("encrypt");
+            jobs.push(Box::new(move |table| {
+                let Some(expected) = table.check("read encrypt, with its keys", || {
+                    let expected = bench.make("encrypt")?;
+                    locked::read(&bench.exec, &bench.made, &expected)?;
+                    Ok(expected)
+                }) else {
+                    return;
+                };
+                table.check("read encrypt, changed without its keys", || locked::change(&bench.exec, bench.oracle, &bench.made, &expected));
                 bench.clean_up();
             }));
         }

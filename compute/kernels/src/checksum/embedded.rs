@@ -91,6 +91,24 @@ pub fn embed(kind: Checksum, block: &mut [u8], verifier: Verifier) -> Result<(),
 /// # Errors
 /// `Malformed` when there is no trailer, `Mismatch` when it does not verify, `Unsupported` when the kind is not an embedded one.
 pub fn verify_embedded(kind: Checksum, block: &[u8], verifier: Verifier) -> Result<ByteOrder, ChecksumError> {
+    let (order, at, actual) = sum_of_trailed(kind, block, verifier)?;
+    let stored = &block[at + 8..at + EMBEDDED_CHECKSUM_BYTES];
+    if Verifier(actual).bytes(order) == stored { Ok(order) } else { Err(ChecksumError::Mismatch) }
+}
+
+/// As [`verify_embedded`], of a block of an encrypted dataset's intent log: of four words two are its MAC, which takes a key to look at; the others
+/// have the checksum, folded (OpenZFS: `zio_checksum_handle_crypt`).
+///
+/// # Errors
+/// Those of [`verify_embedded`].
+pub fn verify_embedded_half(kind: Checksum, block: &[u8], verifier: Verifier) -> Result<ByteOrder, ChecksumError> {
+    let (order, at, [a, b, c, d]) = sum_of_trailed(kind, block, verifier)?;
+    let folded = Verifier([a ^ c, b ^ d, 0, 0]).bytes(order);
+    if folded[..16] == block[at + 8..at + 24] { Ok(order) } else { Err(ChecksumError::Mismatch) }
+}
+
+/// Byte order of a block with a trailer, the trailer's offset in bytes, and the sum that should be in it.
+fn sum_of_trailed(kind: Checksum, block: &[u8], verifier: Verifier) -> Result<(ByteOrder, usize, [u64; 4]), ChecksumError> {
     if !is_embedded(kind) {
         return Err(ChecksumError::Unsupported(kind));
     }
@@ -105,9 +123,7 @@ pub fn verify_embedded(kind: Checksum, block: &[u8], verifier: Verifier) -> Resu
         _ => return Err(ChecksumError::Malformed),
     };
     let (at, covered) = extent(kind, block, order).ok_or(ChecksumError::Malformed)?;
-    let actual = sum(kind, &block[..covered], at, verifier, order)?;
-    let stored = &block[at + 8..at + EMBEDDED_CHECKSUM_BYTES];
-    if Verifier(actual).bytes(order) == stored { Ok(order) } else { Err(ChecksumError::Mismatch) }
+    Ok((order, at, sum(kind, &block[..covered], at, verifier, order)?))
 }
 
 /// The checksum of label blocks that differ in their trailers only, such as those of one device's four labels: what they share is
@@ -186,6 +202,24 @@ mod tests {
                 good[at] ^= 4;
             }
         }
+    }
+
+    /// If this fails, the intent log of an encrypted dataset ends at its first block, and what it promised is lost.
+    #[test]
+    fn beside_a_mac_half_of_the_checksum_counts() {
+        let (kind, verifier) = (Checksum::ZILOG2, Verifier([7, 8, 9, 10]));
+        let mut log = block(kind, 8192, 5000);
+        embed(kind, &mut log, verifier).unwrap();
+        assert_eq!(verify_embedded_half(kind, &log, verifier), Err(ChecksumError::Mismatch), "it is not folded");
+        let word = |log: &[u8], index: usize| word_at(log, ZILOG2_TRAILER + 8 + 8 * index, ByteOrder::Little).unwrap();
+        let folded = [word(&log, 0) ^ word(&log, 2), word(&log, 1) ^ word(&log, 3)];
+        for (index, words) in [folded[0], folded[1], 0x1111, 0x2222].into_iter().enumerate() {
+            log[ZILOG2_TRAILER + 8 + 8 * index..][..8].copy_from_slice(&words.to_le_bytes());
+        }
+        assert_eq!(verify_embedded_half(kind, &log, verifier), Ok(ByteOrder::Little));
+        assert!(verify_embedded(kind, &log, verifier).is_err() && verify_embedded_half(kind, &log, Verifier([7, 8, 9, 11])).is_err());
+        log[4096] ^= 1;
+        assert_eq!(verify_embedded_half(kind, &log, verifier), Err(ChecksumError::Mismatch));
     }
 
     /// Hostile lengths in a log block must not make the reader crash.

@@ -50,7 +50,7 @@ impl Datasets {
         let pool = self.pools.pool_of(&request.origin, "open")?;
         let failed = |error: DslError| failure::dataset("open", &request.origin, &error);
         let origin = pool.dsl().hold(&request.origin).map_err(failed)?;
-        let is_volume = origin.objset().map_err(failed)?.kind() == ObjsetType::ZVOL;
+        let is_volume = origin.kind().map_err(failed)? == ObjsetType::ZVOL;
         if let Some(why) = objection(&request.properties, kind(is_volume), false) {
             return Err(because(ErrorKind::Invalid, format!("cannot create '{}'", request.name), why));
         }

@@ -298,7 +298,7 @@ pub(super) fn kind(is_volume: bool) -> u8 {
 
 /// Kind of a dataset, as the table of properties has it.
 pub(super) fn kind_of(handle: &DatasetHandle) -> u8 {
-    let is_volume = || handle.objset().is_ok_and(|objset| objset.kind() == ObjsetType::ZVOL);
+    let is_volume = || handle.kind().is_ok_and(|kind| kind == ObjsetType::ZVOL);
     if handle.is_snapshot() { table::SNAPSHOT } else { kind(is_volume()) }
 }
 

@@ -65,6 +65,7 @@ pub(crate) fn diff(pools: &Pools, query: &DiffQuery) -> Result<Response, Failure
     if of_clone && !pool.dsl().hold(&compared.dataset).and_then(|handle| handle.origin()).is_ok_and(|origin| origin.is_some()) {
         return Err(because(ErrorKind::Invalid, "Not an earlier snapshot from the same fs", "invalid name"));
     }
+    check_key(&pool, &compared.dataset)?;
     let place = pool.mounts.mountpoint(&compared.dataset);
     let place = place.ok_or_else(|| because(ErrorKind::Invalid, "Cannot diff an unmounted snapshot", NOT_APPLICABLE))?;
     let entries = match &compared.to {
@@ -81,6 +82,12 @@ pub(crate) fn diff(pools: &Pools, query: &DiffQuery) -> Result<Response, Failure
     // A file system mounted at `/` would begin all paths with two slashes.
     let mountpoint = text_of_bytes(place.trim_end_matches('/').as_bytes());
     Ok(Response::Diff(DiffReport { mountpoint, entries }))
+}
+
+/// Makes sure that nothing of a file system is locked: what is locked is not mounted, which would be said otherwise.
+fn check_key(pool: &OpenPool, dataset: &str) -> Result<(), Failure> {
+    let is_locked = pool.dsl().hold(dataset).and_then(|handle| handle.is_locked());
+    if is_locked == Ok(true) { Err(because(ErrorKind::Permission, OBTAIN, DslError::NoKey)) } else { Ok(()) }
 }
 
 /// Takes the snapshot of a file system as it is now, and returns its full name.

@@ -75,7 +75,7 @@ fn report_of(pool: &OpenPool, handle: &DatasetHandle) -> Result<DatasetReport, F
     let failed = |error: DslError| failure::dataset("read properties of", &name, &error);
     let kind = if handle.is_snapshot() {
         "snapshot"
-    } else if handle.objset().map_err(failed)?.kind() == ObjsetType::ZVOL {
+    } else if handle.kind().map_err(failed)? == ObjsetType::ZVOL {
         "volume"
     } else {
         "filesystem"

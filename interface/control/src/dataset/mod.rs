@@ -10,6 +10,7 @@ mod destroying;
 pub(crate) mod diff;
 pub(crate) mod effects;
 pub(crate) mod following;
+pub(crate) mod keys;
 pub(crate) mod listing;
 pub(crate) mod names;
 pub(crate) mod owners;

@@ -104,7 +104,7 @@ pub(super) fn head(
 }
 
 fn has_attributes(handle: &DatasetHandle) -> bool {
-    let is_files = handle.objset().is_ok_and(|objset| objset.kind() == ObjsetType::ZFS);
+    let is_files = handle.kind().is_ok_and(|kind| kind == ObjsetType::ZFS);
     is_files && handle.prop_u64("version").is_ok_and(|(version, _)| version >= VERSION_WITH_ATTRIBUTES)
 }
 

@@ -147,7 +147,14 @@ pub(crate) fn prepare(pools: &Pools, request: &SendRequest) -> Result<Outgoing, 
         let package = wants_package.then(|| package::head(&pool, &names, (None, snapshot), request)).transpose()?;
         (vec![leg], package)
     };
+    check_plain(&legs)?;
     Ok(Outgoing { legs, options, package, warnings, resumed: None, _pool: pool })
+}
+
+/// Refuses what is encrypted, before anything of a package is sent.
+fn check_plain(legs: &[Leg]) -> Result<(), Failure> {
+    let encrypted = legs.iter().find(|leg| leg.to.is_encrypted().unwrap_or(false));
+    encrypted.map_or(Ok(()), |leg| Err(failed(&leg.to.name(), &SendError::Encrypted)))
 }
 
 fn hold(pool: &OpenPool, name: &str) -> Result<DatasetHandle, Failure> {

@@ -15,7 +15,7 @@ use crate::mount::wish::Wish;
 use crate::pool::{OpenPool, Pools};
 use crate::requests::done;
 use control_api::{ErrorKind, Failure, MountReport, MountRequest, Response};
-use dsl::{DatasetHandle, PropEntry, PropValue};
+use dsl::{DatasetHandle, DslError, PropEntry, PropValue};
 use exec::{Exec, Mutex};
 use fuse::{MountOptions, Stage, Uring};
 use metrics::Parameters;
@@ -232,17 +232,8 @@ impl Mounter {
         let (pool, name) = (&wish.pool, &wish.name);
         let handle = pool.dsl().hold(name).map_err(|error| failure::dataset("open", name, &error))?;
         let what = format!("cannot mount '{name}'");
-        if handle.is_inconsistent() {
-            let failure = because(ErrorKind::Busy, what, "it was not received to its end");
-            return if wish.by_itself {
-                Ok(None)
-            } else {
-                Err(failure.advise("receive the rest of it, or give it up with 'zfs receive -A'"))
-            };
-        }
-        if handle.objset().map_err(|error| failure::dataset("mount", name, &error))?.kind() != ObjsetType::ZFS {
-            let why = "operation not applicable to datasets of this type";
-            return if wish.by_itself { Ok(None) } else { Err(because(ErrorKind::Invalid, format!("cannot open '{name}'"), why)) };
+        if let Some(failure) = unusable(&handle, name)? {
+            return if wish.by_itself { Ok(None) } else { Err(failure) };
         }
         let (mountpoint, made_for_it) = place_of(pool, &handle)?;
         let asked = Asked::read(&wish.options).map_err(|_| because(ErrorKind::Invalid, &*what, "Invalid argument"))?;
@@ -251,6 +242,10 @@ impl Mounter {
                 let failure = because(ErrorKind::Invalid, what, why);
                 Err(next.map_or(failure.clone(), |next| failure.advise(next)))
             });
+        }
+        let failed = |error: DslError| failure::dataset("mount", name, &error);
+        if handle.is_locked().map_err(failed)? {
+            return if wish.by_itself { Ok(None) } else { Err(failed(DslError::NoKey)) };
         }
         // One that is noted may be another one than the properties say now.
         let is_own = !wish.by_hand && wish.place.as_ref().is_none_or(|place| place == Path::new(&mountpoint));
@@ -317,6 +312,19 @@ impl Mounter {
         }
         failure::joined(failures)
     }
+}
+
+/// Failure for what no wish can have mounted: it is no file system, or not whole.
+fn unusable(handle: &DatasetHandle, name: &str) -> Result<Option<Failure>, Failure> {
+    if handle.is_inconsistent() {
+        let failure = because(ErrorKind::Busy, format!("cannot mount '{name}'"), "it was not received to its end");
+        return Ok(Some(failure.advise("receive the rest of it, or give it up with 'zfs receive -A'")));
+    }
+    if handle.kind().map_err(|error| failure::dataset("mount", name, &error))? == ObjsetType::ZFS {
+        return Ok(None);
+    }
+    let why = "operation not applicable to datasets of this type";
+    Ok(Some(because(ErrorKind::Invalid, format!("cannot open '{name}'"), why)))
 }
 
 /// Reason why a file system is not mounted; the inner None says nothing about it.
@@ -397,7 +405,8 @@ fn works_in(pool: &Arc<OpenPool>, objset: u64) -> Box<dyn Fn(&str) -> bool + Sen
 fn how(pool: &OpenPool, handle: &DatasetHandle, asked: &Asked) -> (zpl::Settings, MountOptions) {
     let mut settings = properties::settings(pool, handle);
     asked.apply(&mut settings);
-    settings.read_only |= pool.is_read_only() || handle.is_snapshot();
+    // What is encrypted can only be read in this version.
+    settings.read_only |= pool.is_read_only() || handle.is_snapshot() || handle.is_encrypted().unwrap_or(true);
     settings.snapshot = handle.is_snapshot();
     let on = |property: &str, option: Option<bool>| option.unwrap_or(text_of(handle, property) != "off");
     let options = MountOptions {

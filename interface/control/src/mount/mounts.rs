@@ -483,7 +483,7 @@ impl Mounts {
         let objset = handle.objset().map_err(|error| failure::dataset("mount", &name, &error))?;
         // The kernel asks as long as the mount lasts.
         let settings = Settings { posix_acl: opens.enforces_lists, ..opens.settings };
-        let zfs = Zfs::open(&objset, txgs.filter(|_| !handle.is_snapshot()), settings)
+        let zfs = Zfs::open(&objset, txgs.filter(|_| !objset.is_read_only()), settings)
             .map_err(|error| because(ErrorKind::Damaged, &*what, error))?;
         let dataset = Arc::new(handle);
         zfs.set_space_source(dataset.clone());

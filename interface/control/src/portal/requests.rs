@@ -20,6 +20,8 @@ pub(crate) fn changes_volumes(request: &Request) -> bool {
             | Request::DatasetClone(_)
             | Request::DatasetRollback(_)
             | Request::Receive(_)
+            | Request::KeyLoad(_)
+            | Request::KeyUnload(_)
             | Request::PoolCreate(_)
             | Request::PoolDestroy(_)
             | Request::PoolExport(_)

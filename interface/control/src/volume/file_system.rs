@@ -138,7 +138,8 @@ impl VolumeFs {
 
 /// True for what nobody can write to now.
 fn is_read_only(pool: &OpenPool, handle: &DatasetHandle) -> bool {
-    handle.is_snapshot() || pool.is_read_only() || handle.prop_u64("readonly").is_ok_and(|(value, _)| value != 0)
+    let is_fixed = handle.is_snapshot() || pool.is_read_only() || handle.is_encrypted().unwrap_or(true);
+    is_fixed || handle.prop_u64("readonly").is_ok_and(|(value, _)| value != 0)
 }
 
 impl Handler for VolumeFs {

@@ -190,14 +190,16 @@ impl Objset {
             level: 0,
             fill,
             checksum: policy.checksum,
-            compression: policy.compression,
+            compression: if old.uses_crypt() { Compression::OFF } else { policy.compression },
             zstd_level: policy.zstd_level,
             copies: policy.copies,
             previous: old,
             keep: Keep::Kept,
         });
         let new = set.wait().into_iter().next().ok_or(DmuError::Corrupt)?.map_err(|error| DmuError::of_block(error, bookmark))?;
-        let new = finish_pointer(new, &old, &shape);
+        let mut new = finish_pointer(new, &old, &shape);
+        // The root of an encrypted dataset stays one: its MACs cover neither the log's header nor where it is.
+        new.set_uses_crypt(old.uses_crypt());
         if let Some(ledger) = &self.context().blocks.env.ledger
             && !is_in_place(&old, &new)
         {

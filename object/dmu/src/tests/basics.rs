@@ -61,6 +61,23 @@ fn the_log_s_header_reaches_the_disk_with_its_own_txg() {
     assert_eq!(pool.objset.zil_header(), header(3));
 }
 
+/// If this fails, OpenZFS refuses an encrypted dataset whose empty intent log was given up here, without its key.
+#[test]
+fn the_root_of_an_encrypted_dataset_stays_marked_as_such() {
+    let pool = pool();
+    file(&pool, 512);
+    pool.sync().expect("sync");
+    let mut root = pool.objset.root_bp();
+    root.set_uses_crypt(true);
+    let open = |root| Objset::open(TestPool::env(&pool.io), root, ObjsetProps::default()).expect("it opens");
+    let (objset, txg) = (open(root), pool.txgs.open_txg());
+    let header = ZilHeader { zh_replay_seq: 5, ..ZilHeader::default() };
+    objset.set_zil_header(header.clone(), &Tx::syncing(txg)).expect("set");
+    let written = objset.sync(txg).expect("sync");
+    assert!(written.uses_crypt() && written != root);
+    assert_eq!((objset.root_bp(), open(written).zil_header()), (written, header));
+}
+
 /// If this fails, incremental sends resend or lose punched holes.
 #[test]
 fn freed_blocks_leave_holes_with_their_birth() {

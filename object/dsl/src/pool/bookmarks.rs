@@ -1,19 +1,20 @@
 //! Bookmarks: what is remembered of a snapshot without keeping any of its blocks (OpenZFS: `dsl_bookmark.c`).
 //!
 //! A dataset's bookmarks are a ZAP that its own names. With the feature `bookmark_written` their records count what is freed behind them
-//! ([`crate::marks`]); without it they are of the first version, three words, unless they were copied from a longer one.
+//! ([`crate::marks`]); without it they are of the first version, three words, unless they are of an encrypted snapshot, whose set of IVs they
+//! name, or were copied from a longer one.
 //!
 //! Only bookmarks of a dataset's own snapshots count. OpenZFS has those of a clone's origin count too, but follows neither the origin's
 //! snapshots that go nor the keys of deadlists for them.
 
-use super::keys;
+use super::list_keys;
 use super::tree::Tree;
 use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
 use crate::dir::Dir;
 use crate::marks::{self, Stored, TABLE, WORDS_V1};
 use crate::meta::Usage;
-use crate::{DslError, features, names};
+use crate::{DslError, features, keys, names};
 use dmu::Tx;
 use ondisk::{DslBookmarkPhys, ObjectType, ds_flags};
 use std::sync::Arc;
@@ -190,6 +191,7 @@ impl Bookmarks {
             zbm_guid: phys.ds_guid,
             zbm_creation_txg: phys.ds_creation_txg,
             zbm_creation_time: phys.ds_creation_time,
+            zbm_ivset_guid: keys::ivs_of(&self.tree.meta, &snapshot)?,
             ..DslBookmarkPhys::default()
         };
         if snapshot.dir.object == at.object && self.are_counted() {
@@ -341,7 +343,7 @@ impl Bookmarks {
         if gone.has_snapshot() || has_others || gone.txg() >= phys.ds_prev_snap_txg {
             return Ok(());
         }
-        keys::remove_of_bookmark(&self.tree, (&head.dir, phys.ds_deadlist_obj), gone.txg(), tx)
+        list_keys::remove_of_bookmark(&self.tree, (&head.dir, phys.ds_deadlist_obj), gone.txg(), tx)
     }
 
     /// The counting bookmarks of a head, with their table, where there are some.

@@ -10,7 +10,7 @@ use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
 use crate::dir::{Dir, NewDir};
 use crate::space::Space;
-use crate::{DslError, features, names};
+use crate::{DslError, features, keys, names};
 use dmu::{Objset, Tx};
 use ondisk::{DslDatasetPhys, ObjectType, ObjsetType, ds_flags, objset_flags};
 use std::sync::Arc;
@@ -73,6 +73,10 @@ impl Creation {
         let checked = self.settings.check_props(properties, kind, true)?;
         let (parent, last) = names::split_parent(name)?;
         let parent = self.tree.check_new(parent, last)?;
+        // What is below an encrypted dataset is encrypted too, unless that is not wanted.
+        if !properties.iter().any(|(name, value)| name == "encryption" && value == "off") {
+            keys::refuse(&self.tree.meta, &parent)?;
+        }
         self.space.check_room()?;
         self.settings.check_reserved(&parent, &checked)?;
         Ok(Wanted { parent, last: last.to_string(), origin: None, checked })
@@ -99,6 +103,7 @@ impl Creation {
         if !origin.is_snapshot {
             return Err(DslError::NotSnapshot);
         }
+        keys::refuse(&self.tree.meta, &origin.dir)?;
         let checked = self.settings.check_props(properties, self.tree.kind_of(&origin)?, false)?;
         self.settings.check_reserved(&parent, &checked)?;
         Ok(Wanted { parent, last: last.to_string(), origin: Some(origin), checked })

@@ -6,14 +6,14 @@
 use super::bookmarks::Bookmarks;
 use super::freeing::Freeing;
 use super::intent::LiveLogs;
-use super::keys;
 use super::limits::Limits;
+use super::list_keys;
 use super::tree::Tree;
 use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
 use crate::dir::Dir;
 use crate::meta::{Usage, bump};
-use crate::{DslError, changed, features, names};
+use crate::{DslError, changed, features, keys, names};
 use dmu::Tx;
 use ondisk::{dd_used, ds_flags};
 use std::sync::Arc;
@@ -94,7 +94,7 @@ impl Destruction {
         })?;
         self.settle_deadlists(snapshot, prev.as_ref().filter(|_| !after_branch), &next, tx)?;
         if !is_marked {
-            keys::remove_from_clones(&self.tree, &snapshot.dir, phys.ds_creation_txg, tx)?;
+            list_keys::remove_from_clones(&self.tree, &snapshot.dir, phys.ds_creation_txg, tx)?;
         }
         if next.is_snapshot {
             self.settle_next_snapshot(snapshot, &next, is_marked, tx)?;
@@ -213,6 +213,7 @@ impl Destruction {
             return Err(DslError::HasChildren);
         }
         self.bookmarks.check_plain(head)?;
+        keys::facts_of(&self.tree.meta, &head.dir)?;
         self.check_origin(head)
     }
 
@@ -311,6 +312,8 @@ impl Destruction {
             }
         }
         self.free_delegations(phys.dd_deleg_zapobj, tx)?;
+        keys::release(&self.tree.meta, dir, tx)?;
+        self.tree.keystore.forget(dir.object);
         if let Some(parent) = dir.parent() {
             self.tree.meta.zap(parent.phys().dd_child_dir_zapobj)?.remove(dir.name(), tx)?;
             self.limits.count_filesystems(&parent, -1, tx)?;

@@ -2,9 +2,9 @@
 //! `zil_claim`, `zil_clear_log_block`).
 
 use super::tree::Tree;
-use crate::DslError;
 use crate::dataset::Dataset;
 use crate::dir::Dir;
+use crate::{DslError, keys};
 use dmu::{Objset, Tx};
 use ondisk::{ObjsetType, Txg, VdevId, ZilHeader, ds_flags};
 use std::collections::BTreeSet;
@@ -86,7 +86,12 @@ impl IntentLogs {
             if let Some(obstacle) = log.obstacle {
                 tracing::warn!("the intent log of {name} cannot be replayed: {obstacle}");
             }
-            match is_known && log.obstacle.is_none() {
+            // What cannot be known may be.
+            let is_encrypted = !matches!(keys::object_of(&tree.meta, &dir), Ok(None));
+            if is_encrypted {
+                tracing::warn!("the intent log of {name} cannot be replayed: the dataset is encrypted");
+            }
+            match is_known && !is_encrypted && log.obstacle.is_none() {
                 true => logs.pending.push(Pending { name, head: head.object, objset, header, cut: None }),
                 false => refused.push(name),
             }

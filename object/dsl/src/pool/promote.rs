@@ -13,7 +13,7 @@ use crate::dir::Dir;
 use crate::marks::Stored;
 use crate::meta::{Usage, damaged};
 use crate::space::Space;
-use crate::{DslError, names};
+use crate::{DslError, keys, names};
 use dmu::Tx;
 use ondisk::{DD_FLAG_USED_BREAKDOWN, dd_used, ds_flags};
 use std::collections::BTreeSet;
@@ -71,6 +71,7 @@ impl Promotion {
         if !self.tree.is_clone(&clone.dir) {
             return Err(DslError::NotClone);
         }
+        keys::refuse(&self.tree.meta, &clone.dir)?;
         let origin = self.tree.dataset(clone.dir.phys().dd_origin_obj)?;
         let other = self.tree.head(&origin.dir)?;
         let before = match origin.dir.phys().dd_origin_obj {

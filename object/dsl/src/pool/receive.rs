@@ -16,7 +16,7 @@ use crate::deadlist::Deadlist;
 use crate::dir::Dir;
 use crate::meta::{Meta, Usage};
 use crate::resume::ResumeState;
-use crate::{DslError, features, names};
+use crate::{DslError, features, keys, names};
 use dmu::{DmuError, Tx};
 use ondisk::{BlockId, Bookmark, DnodePhys, Level, META_DNODE_OBJECT, ObjsetId, ObjsetPhys, ObjsetType, dd_used, ds_flags};
 use std::sync::Arc;
@@ -125,6 +125,7 @@ impl Receiving {
         begin: &ReceiveBegin,
         creation: &Creation,
     ) -> Result<(Wanted, Option<Arc<Dataset>>), DslError> {
+        keys::refuse(&self.tree.meta, &head.dir)?;
         if head.is_inconsistent() || self.child(&head.dir)?.is_some() {
             return Err(DslError::Busy);
         }
@@ -171,6 +172,7 @@ impl Receiving {
                 if !origin.is_snapshot {
                     return Err(DslError::NotSnapshot);
                 }
+                keys::refuse(&self.tree.meta, &origin.dir)?;
                 if guid != 0 && origin.phys().ds_guid != guid {
                     return Err(DslError::NotIncremental);
                 }

@@ -6,7 +6,7 @@ use crate::dataset::Dataset;
 use crate::dir::Dir;
 use crate::meta::Usage;
 use crate::space::Space;
-use crate::{DslError, changed, names};
+use crate::{DslError, changed, keys, names};
 use dmu::Tx;
 use ondisk::dd_used;
 use std::sync::Arc;
@@ -88,6 +88,7 @@ impl Renaming {
         if parent.is_within(&dir) {
             return Err(DslError::BadName);
         }
+        keys::check_move(&self.tree.meta, &dir, &parent)?;
         let longer = to.len().saturating_sub(from.len());
         if longer > 0 && self.longest_name(&dir)? + longer >= names::NAME_BYTES_MAX {
             return Err(DslError::NameTooLong);

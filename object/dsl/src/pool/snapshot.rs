@@ -7,7 +7,7 @@ use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
 use crate::meta::Usage;
 use crate::space::Space;
-use crate::{DslError, changed, marks, names};
+use crate::{DslError, changed, keys, marks, names};
 use dmu::Tx;
 use ondisk::{dd_used, ds_flags};
 use std::collections::BTreeSet;
@@ -105,6 +105,7 @@ impl Snapshots {
         let snapshot = self.tree.dataset(object)?;
         *snapshot.snapname.write() = Some(name.to_string());
         snapshot.activate(&self.tree.meta, head.features(), tx)?;
+        keys::name_ivs(&self.tree.meta, &snapshot, tx)?;
         self.link_snapshot(head, object, tx)?;
         let reserved = old.ds_unique_bytes.min(head.reserved()) as i64;
         head.dir.charge(dd_used::REFRSRV, Usage { used: reserved, comp: 0, uncomp: 0 }, tx)?;

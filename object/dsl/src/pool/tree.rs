@@ -1,5 +1,6 @@
 //! The name space: directories and datasets in memory, one of each object, and lookup by name.
 
+use super::keystore::Keystore;
 use crate::dataset::Dataset;
 use crate::dir::Dir;
 use crate::ledger::DirtySets;
@@ -18,6 +19,7 @@ use zap::Match;
 pub(crate) struct Tree {
     pub(crate) meta: Arc<Meta>,
     pub(crate) stored: Stored,
+    pub(crate) keystore: Keystore,
     pub(super) root_dir: Arc<Dir>,
     dirs: Mutex<HashMap<u64, Arc<Dir>>>,
     datasets: Mutex<HashMap<u64, Arc<Dataset>>>,
@@ -31,6 +33,7 @@ impl Tree {
     pub(super) fn new(meta: Arc<Meta>, root_dir: Arc<Dir>) -> Tree {
         Tree {
             stored: Stored::new(meta.clone()),
+            keystore: Keystore::default(),
             dirs: Mutex::new(HashMap::from([(root_dir.object, root_dir.clone())])),
             datasets: Mutex::default(),
             dirty: Arc::default(),
@@ -107,6 +110,11 @@ impl Tree {
         let dataset = self.datasets.lock().get(&object).cloned()?;
         let name = dataset.dir.full_name();
         Some(if dataset.is_snapshot { format!("{name}@") } else { name })
+    }
+
+    /// Encrypted datasets of which somebody read the contents since their keys were loaded.
+    pub(super) fn unlocked_datasets(&self) -> Vec<Arc<Dataset>> {
+        self.datasets.lock().values().filter(|dataset| dataset.is_unlocked()).cloned().collect()
     }
 
     /// Drops a dataset from memory that was destroyed, or whose record is to be read anew.

@@ -1,7 +1,7 @@
 //! What users change: each verb is a look that it is possible and the change itself, run as one sync task.
 
 use super::create::{CreateDataset, creation_flags};
-use super::{DslPool, ReceiveBegin, ReceiveEnd, ReceivedValue, rename, settings};
+use super::{DslPool, ReceiveBegin, ReceiveEnd, ReceivedValue, keystore, rename, settings};
 use crate::resume::ResumeState;
 use crate::{DatasetHandle, DslError, names};
 use dmu::Tx;
@@ -283,6 +283,38 @@ impl DslPool {
                 })
             },
         )
+    }
+
+    /// Loads the key of an encryption root: `secret` are bytes of `keyformat=raw`, digits, or a passphrase. With `only_check` it is only looked whether
+    /// it is the right one. Deriving a key from a passphrase takes a while.
+    ///
+    /// # Errors
+    /// [`DslError::NotEncrypted`], [`DslError::NotEncryptionRoot`], [`DslError::KeyLoaded`], [`DslError::BadKey`], [`DslError::WrongKey`].
+    pub fn load_key(&self, name: &str, secret: &[u8], only_check: bool) -> Result<(), DslError> {
+        let wanted = {
+            let _config = self.config();
+            self.tree.to_load(name)?
+        };
+        if !only_check && self.tree.keystore.has(wanted.root) {
+            return Err(DslError::KeyLoaded);
+        }
+        let key = keystore::wrapping_key(&wanted.facts, secret)?;
+        wanted.wrapped.open(&key).map_err(|_| DslError::WrongKey)?;
+        if !only_check {
+            self.tree.keystore.load(wanted.root, key);
+        }
+        Ok(())
+    }
+
+    /// Forgets the key of an encryption root.
+    ///
+    /// # Errors
+    /// [`DslError::NotEncrypted`], [`DslError::NotEncryptionRoot`], [`DslError::KeyUnloaded`]; [`DslError::Busy`] while the contents of a dataset that
+    /// it is for are used.
+    pub fn unload_key(&self, name: &str) -> Result<(), DslError> {
+        let _config = self.config();
+        let root = self.tree.to_load(name)?.root;
+        if self.tree.keystore.has(root) { self.tree.lock(root) } else { Err(DslError::KeyUnloaded) }
     }
 
     /// Makes a bookmark (full name) of a snapshot, or of another bookmark (OpenZFS: `dsl_bookmark_create`).

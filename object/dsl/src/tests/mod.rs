@@ -2,6 +2,7 @@
 
 mod branches;
 mod concurrent;
+mod encrypted;
 mod hostile;
 mod lists;
 mod livelists;

@@ -5,7 +5,7 @@ use crate::resume::ResumeState;
 use crate::{DslError, ReceiveBegin, ReceiveEnd, ResumePoint, TxSpace};
 use ondisk::{ObjectId, ObjsetType};
 
-fn beginning(target: &str, from_guid: u64, force: bool) -> ReceiveBegin {
+pub(super) fn beginning(target: &str, from_guid: u64, force: bool) -> ReceiveBegin {
     ReceiveBegin {
         target: target.to_string(),
         snapshot: "new".to_string(),

@@ -5,7 +5,7 @@
 use super::brt::Brt;
 use abd::{Abd, AbdPart};
 use arc::Cache;
-use dmu::{BlockError, BlockIo, BlockWrite, CloneIo, Keep, Landed, LandedDone, LogDone, LogIo, LogOwner, LogRoom, PhysicalDone, WriteDone};
+use dmu::{BlockError, BlockIo, BlockWrite, CloneIo, Keep, Landed, LandedDone, LogDone, LogIo, LogOwner, LogRoom, StoredDone, WriteDone};
 use dsl::DslPool;
 use exec::{Exec, Mutex, RwLock};
 use kstat::IoStats;
@@ -158,6 +158,14 @@ impl BlockIo for PoolIo {
         let flags = ReadFlags { raw: true, speculative: true, ..ReadFlags::default() };
         self.cache.zio().read_wait(ReadRequest { flags, ..ReadRequest::new(*bp, *bookmark) }).map_err(block_error)
     }
+    fn read_stored(&self, bp: &BlockPtr, bookmark: &Bookmark, done: StoredDone) {
+        let then = Box::new(move |result: Result<Abd, ZioError>| done(result.map_err(block_error)));
+        if zio::is_sealed(bp) {
+            return self.cache.read_sealed(bp, bookmark, then);
+        }
+        let flags = ReadFlags { raw: true, ..ReadFlags::default() };
+        self.cache.zio().read(ReadRequest { flags, ..ReadRequest::new(*bp, *bookmark) }, then);
+    }
     fn lost(&self, bp: &BlockPtr, bookmark: &Bookmark, error: BlockError) {
         // Not a failure of the block: what is held back or not known here.
         if !matches!(error, BlockError::Suspended | BlockError::Unsupported | BlockError::NoSpace) {
@@ -166,11 +174,6 @@ impl BlockIo for PoolIo {
     }
     fn read_kept(&self, bp: &BlockPtr, bookmark: &Bookmark, keep: Keep) -> Result<Abd, BlockError> {
         self.patiently(|| self.cache.read_kept(bp, bookmark, kept(keep)))
-    }
-    fn read_physical(&self, bp: &BlockPtr, bookmark: &Bookmark, done: PhysicalDone) {
-        let flags = ReadFlags { raw: true, ..ReadFlags::default() };
-        let request = ReadRequest { flags, ..ReadRequest::new(*bp, *bookmark) };
-        self.cache.zio().read(request, Box::new(move |result| done(result.map_err(block_error))));
     }
     fn cached(&self, bp: &BlockPtr) -> Option<Abd> {
         self.cache.cached(bp)

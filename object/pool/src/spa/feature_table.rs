@@ -133,7 +133,7 @@ pub const FEATURES: &[Feature] = &[
         "encryption",
         "Support for dataset level encryption",
         0,
-        Support::None,
+        Support::Full,
         &["com.delphix:extensible_dataset", "com.datto:bookmark_v2"],
     ),
     row(

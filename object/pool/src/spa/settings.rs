@@ -218,7 +218,7 @@ impl Spa {
             DslError::BadName => PoolError::BadValue,
             other => other.into(),
         })?;
-        if dataset.objset()?.kind() != ObjsetType::ZFS {
+        if dataset.kind()? != ObjsetType::ZFS {
             return Err(DslError::Unsupported.into());
         }
         let object = dataset.object();

@@ -128,10 +128,14 @@ impl Receiving<'_> {
         let full = names::destination(self.request, sent, &part.top)?;
         let here = full.split('@').next().unwrap_or(&full).to_string();
         let pool = self.datasets.pools.pool_of(&here, "open")?;
-        if pool.dsl().hold(&here).is_err() {
-            return Ok(None);
+        let Ok(handle) = pool.dsl().hold(&here) else { return Ok(None) };
+        let failed = |error: DslError| failure::dataset("receive", &here, &error);
+        // Before anything there is renamed or destroyed for a stream that is refused then.
+        if handle.is_encrypted().map_err(failed)? {
+            return Err(because(ErrorKind::Unsupported, RECEIVE, DslError::Encrypted));
         }
-        There::look(pool, here.clone()).map(Some).map_err(|error| failure::dataset("receive", &here, &error))
+        drop(handle);
+        There::look(pool, here.clone()).map(Some).map_err(failed)
     }
 
     /// Gives datasets the names that they have where they come from; they are known by their snapshots (OpenZFS:

@@ -1,0 +1,68 @@
+//! Requests about the keys of encrypted datasets.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A user's key, its bytes in hexadecimal: those of `keyformat=raw`, digits of `keyformat=hex`, or a passphrase. It is shown to nobody.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(transparent)]
+pub struct UserKey(String);
+
+impl UserKey {
+    /// A key of these bytes.
+    pub fn new(bytes: &[u8]) -> UserKey {
+        UserKey(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// The bytes; None when they are not written in hexadecimal.
+    pub fn bytes(&self) -> Option<Vec<u8>> {
+        let digits: Option<Vec<u8>> = self.0.chars().map(|digit| digit.to_digit(16).map(|value| value as u8)).collect();
+        let digits = digits.filter(|digits| digits.len().is_multiple_of(2))?;
+        Some(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
+    }
+}
+
+impl fmt::Debug for UserKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UserKey(…)")
+    }
+}
+
+/// `zfs load-key`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct KeyLoad {
+    /// Name of the encryption root.
+    pub name: String,
+    /// Key that the dataset's own are wrapped with.
+    pub key: UserKey,
+    /// `-n`: only look whether it is the right one.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// `zfs unload-key`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct KeyUnload {
+    /// Name of the encryption root.
+    pub name: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, keys are in logs; or no key of raw bytes gets to the daemon as it was given.
+    #[test]
+    fn keys_are_not_shown_and_any_byte_goes_over() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        let key = UserKey::new(&bytes);
+        assert_eq!(key.bytes(), Some(bytes));
+        let request = KeyLoad { name: "tank/secret".to_string(), key, dry_run: false };
+        let shown = format!("{request:?}");
+        assert!(shown.contains("UserKey(…)") && !shown.contains("0102"), "{shown}");
+        assert_eq!((UserKey("abc".to_string()).bytes(), UserKey("xy".to_string()).bytes()), (None, None));
+    }
+}

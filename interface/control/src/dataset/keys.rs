@@ -1,0 +1,41 @@
+//! `zfs load-key` and `unload-key`: keys of encryption roots, in OpenZFS's words (`zfs_crypto_load_key`, `zfs_crypto_unload_key`).
+
+use crate::failure::{self, because};
+use crate::pool::Pools;
+use crate::requests::done;
+use control_api::{ErrorKind, Failure, KeyLoad, KeyUnload, Response};
+use dsl::DslError;
+
+/// Loads the key of an encryption root, or looks whether it is the right one.
+pub(crate) fn load(pools: &Pools, request: &KeyLoad) -> Result<Response, Failure> {
+    let (name, pool) = (&request.name, pools.pool_of(&request.name, "open")?);
+    let refused = |kind, why: String| because(kind, "Key load error", why);
+    let key = request.key.bytes().ok_or_else(|| refused(ErrorKind::Invalid, "the key is not written in hexadecimal.".to_string()))?;
+    pool.dsl().load_key(name, &key, request.dry_run).map_err(|error| match error {
+        DslError::NotEncrypted => refused(ErrorKind::Invalid, format!("'{name}' is not encrypted.")),
+        DslError::NotEncryptionRoot { root } => {
+            refused(ErrorKind::Invalid, format!("Keys must be loaded for encryption root of '{name}' ({root})."))
+        }
+        DslError::KeyLoaded => refused(ErrorKind::Exists, format!("Key already loaded for '{name}'.")),
+        DslError::WrongKey => refused(ErrorKind::Permission, format!("Incorrect key provided for '{name}'.")),
+        DslError::BadKey => refused(ErrorKind::Invalid, format!("that is no key of the 'keyformat' of '{name}'.")),
+        error => failure::dataset("open", name, &error),
+    })?;
+    Ok(done())
+}
+
+/// Forgets the key of an encryption root.
+pub(crate) fn unload(pools: &Pools, request: &KeyUnload) -> Result<Response, Failure> {
+    let (name, pool) = (&request.name, pools.pool_of(&request.name, "open")?);
+    let refused = |kind, why: String| because(kind, "Key unload error", why);
+    pool.dsl().unload_key(name).map_err(|error| match error {
+        DslError::NotEncrypted => refused(ErrorKind::Invalid, format!("'{name}' is not encrypted.")),
+        DslError::NotEncryptionRoot { root } => {
+            refused(ErrorKind::Invalid, format!("Keys must be unloaded for encryption root of '{name}' ({root})."))
+        }
+        DslError::KeyUnloaded => refused(ErrorKind::NotFound, format!("Key already unloaded for '{name}'.")),
+        DslError::Busy => refused(ErrorKind::Busy, format!("'{name}' is busy.")).advise("unmount what it and its descendants have mounted"),
+        error => failure::dataset("open", name, &error),
+    })?;
+    Ok(done())
+}

@@ -1,0 +1,121 @@
+//! What the MOS knows of the keys of encrypted datasets, without any key (OpenZFS: `dsl_crypt.c`).
+//!
+//! A directory that is encrypted names a key object in its ZAP; a clone shares its origin's, which counts its users. The key object says which
+//! directory is the encryption root: the one whose user's key wraps the keys of all datasets that have it for their root.
+
+use crate::dataset::Dataset;
+use crate::dir::Dir;
+use crate::meta::{Meta, damaged};
+use crate::{DslError, marks};
+use crypt::{Suite, WrappedKey};
+use dmu::Tx;
+use ondisk::ObjectType;
+use ondisk::names::{dd_field, ds_field};
+use zap::{Value, Zap};
+
+const SUITE: &str = "DSL_CRYPTO_SUITE";
+const ROOT: &str = "DSL_CRYPTO_ROOT_DDOBJ";
+const USERS: &str = "DSL_CRYPTO_REFCOUNT";
+
+/// Facts of an encrypted dataset that everybody may know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeyFacts {
+    /// Number of the suite, a value of the property `encryption`.
+    pub(crate) suite: u64,
+    /// Directory that is the encryption root.
+    pub(crate) root: u64,
+    /// Value of the property `keyformat`.
+    pub(crate) format: u64,
+    /// Iterations of PBKDF2; 0 for keys that are no passphrases.
+    pub(crate) iterations: u64,
+    /// Salt of PBKDF2.
+    pub(crate) salt: u64,
+}
+
+/// The directory's key object; None for what is not encrypted.
+pub(crate) fn object_of(meta: &Meta, dir: &Dir) -> Result<Option<u64>, DslError> {
+    if meta.hold(dir.object)?.info()?.kind != ObjectType::OTN_ZAP_METADATA {
+        return Ok(None);
+    }
+    Ok(meta.zap(dir.object)?.try_lookup_u64(dd_field::CRYPTO_KEY_OBJ)?.filter(|object| *object != 0))
+}
+
+/// Facts of a directory's keys; None for what is not encrypted.
+pub(crate) fn facts_of(meta: &Meta, dir: &Dir) -> Result<Option<KeyFacts>, DslError> {
+    let Some(object) = object_of(meta, dir)? else { return Ok(None) };
+    let keys = meta.zap(object)?;
+    let number = |name: &str| keys.try_lookup_u64(name);
+    let (Some(suite), Some(root)) = (number(SUITE)?, number(ROOT)?) else {
+        return Err(damaged(object, "the keys of an encrypted dataset"));
+    };
+    let (format, iterations) = (number("keyformat")?.unwrap_or(0), number("pbkdf2iters")?.unwrap_or(0));
+    Ok(Some(KeyFacts { suite, root, format, iterations, salt: number("pbkdf2salt")?.unwrap_or(0) }))
+}
+
+/// A key object's keys, wrapped (OpenZFS: `dsl_crypto_key_open`).
+pub(crate) fn wrapped(meta: &Meta, object: u64) -> Result<WrappedKey, DslError> {
+    let table = meta.zap(object)?;
+    let missing = || damaged(object, "the keys of an encrypted dataset");
+    let number = |name: &str| -> Result<u64, DslError> { table.try_lookup_u64(name)?.ok_or_else(missing) };
+    Ok(WrappedKey {
+        suite: Suite::from_number(number(SUITE)?).ok_or(DslError::Unsupported)?,
+        guid: number("DSL_CRYPTO_GUID")?,
+        // Keys of the first version say nothing of it.
+        version: table.try_lookup_u64("DSL_CRYPTO_VERSION")?.unwrap_or(0),
+        iv: bytes(&table, "DSL_CRYPTO_IV")?.ok_or_else(missing)?,
+        mac: bytes(&table, "DSL_CRYPTO_MAC")?.ok_or_else(missing)?,
+        master: bytes(&table, "DSL_CRYPTO_MASTER_KEY_1")?.ok_or_else(missing)?,
+        hmac: bytes(&table, "DSL_CRYPTO_HMAC_KEY_1")?.ok_or_else(missing)?,
+    })
+}
+
+/// The bytes of an entry; None when it is not there, or has another length.
+fn bytes<const N: usize>(table: &Zap, name: &str) -> Result<Option<[u8; N]>, DslError> {
+    Ok(match table.try_lookup(name)? {
+        Some(Value::U8(bytes)) => bytes.try_into().ok(),
+        _ => None,
+    })
+}
+
+/// Refuses what is encrypted, for operations that this release cannot do with it.
+pub(crate) fn refuse(meta: &Meta, dir: &Dir) -> Result<(), DslError> {
+    if object_of(meta, dir)?.is_some() { Err(DslError::Encrypted) } else { Ok(()) }
+}
+
+/// A look that a directory may go below another one: what is not its own encryption root must stay below the one that it has (OpenZFS:
+/// `dsl_dir_rename_crypt_check`).
+pub(crate) fn check_move(meta: &Meta, dir: &Dir, to: &Dir) -> Result<(), DslError> {
+    let Some(own) = facts_of(meta, dir)? else { return Ok(()) };
+    let stays = own.root == dir.object || facts_of(meta, to)?.is_some_and(|above| above.root == own.root);
+    if stays { Ok(()) } else { Err(DslError::OtherRoot) }
+}
+
+/// Takes a directory that goes off its keys; the last one takes them along (OpenZFS: `dsl_crypto_key_destroy_sync`).
+pub(crate) fn release(meta: &Meta, dir: &Dir, tx: &Tx) -> Result<(), DslError> {
+    let Some(object) = object_of(meta, dir)? else { return Ok(()) };
+    let keys = meta.zap(object)?;
+    match keys.try_lookup_u64(USERS)?.unwrap_or(1) {
+        0 | 1 => meta.free_object(object, tx),
+        users => Ok(keys.update_u64(USERS, users - 1, tx)?),
+    }
+}
+
+/// Gives a new snapshot of an encrypted dataset the name of its set of IVs, by which raw streams know it (OpenZFS:
+/// `dsl_dataset_snapshot_sync_impl`).
+pub(crate) fn name_ivs(meta: &Meta, snapshot: &Dataset, tx: &Tx) -> Result<(), DslError> {
+    if object_of(meta, &snapshot.dir)?.is_none() {
+        return Ok(());
+    }
+    let own = marks::own_table(meta, snapshot.object)?
+        .ok_or_else(|| damaged(snapshot.object, "a snapshot of an encrypted dataset without a ZAP"))?;
+    // 56 bits, never 0 (OpenZFS: unique_create).
+    Ok(own.add_u64(ds_field::IVSET_GUID, (meta.io.exec().random_u64() >> 8).max(1), tx)?)
+}
+
+/// Name of a snapshot's set of IVs; 0 when it has none (OpenZFS: `DS_FIELD_IVSET_GUID`).
+pub(crate) fn ivs_of(meta: &Meta, snapshot: &Dataset) -> Result<u64, DslError> {
+    match marks::own_table(meta, snapshot.object)? {
+        Some(own) => Ok(own.try_lookup_u64(ds_field::IVSET_GUID)?.unwrap_or(0)),
+        None => Ok(0),
+    }
+}

@@ -1,0 +1,169 @@
+//! Encrypted datasets: what is known of them without their keys, what they can be part of, that they leave nothing behind, and who opens them.
+
+use super::receive::beginning;
+use super::{TestPool, filesystem, with_props};
+use crate::{DslError, PoolServices, PropValue, ReceiveBegin, TxSpace, features, keys};
+use crypt::{DataKey, KEY_VERSION, Secret, Suite, WrappedKey, WrappingKey};
+use ondisk::{ObjectType, ObjsetType};
+use zap::Value;
+
+/// Values of the property `keyformat`.
+const RAW: u64 = 1;
+const PASSPHRASE: u64 = 3;
+
+/// The user's key of every dataset here.
+const KEY: [u8; 32] = [9; 32];
+
+/// Entries of a key object with keys that [`KEY`] opens.
+fn wrapped() -> Vec<(&'static str, Value)> {
+    let keys = Secret::new(DataKey::bytes_of(Suite::Aes256Gcm), |bytes| bytes.fill(3));
+    let key = DataKey::new(Suite::Aes256Gcm, 99, KEY_VERSION, keys).expect("as many bytes as it takes");
+    let wrapped = WrappedKey::seal(&key, &WrappingKey::raw(&KEY).expect("32 bytes"), [5; 12]).expect("it wraps");
+    vec![
+        ("DSL_CRYPTO_GUID", Value::U64(vec![wrapped.guid])),
+        ("DSL_CRYPTO_VERSION", Value::U64(vec![wrapped.version])),
+        ("DSL_CRYPTO_IV", Value::U8(wrapped.iv.to_vec())),
+        ("DSL_CRYPTO_MAC", Value::U8(wrapped.mac.to_vec())),
+        ("DSL_CRYPTO_MASTER_KEY_1", Value::U8(wrapped.master.to_vec())),
+        ("DSL_CRYPTO_HMAC_KEY_1", Value::U8(wrapped.hmac.to_vec())),
+    ]
+}
+
+/// Gives a file system a key object as OpenZFS makes it; its encryption root is `root`, or itself.
+fn encrypt(pool: &TestPool, name: &str, root: Option<&str>, format: u64) -> u64 {
+    let (name, root) = (name.to_string(), root.map(String::from));
+    let marked = pool.dsl.sync_task(
+        move |pool, _| Ok((pool.tree.find(&name)?, root.map(|root| pool.tree.find_dir(&root)).transpose()?)),
+        move |pool, (head, root), tx| {
+            let meta = &pool.tree.meta;
+            let object = meta.create_zap(ObjectType::OTN_ZAP_METADATA, tx)?;
+            let root = root.map_or(head.dir.object, |dir| dir.object);
+            let entries = [("DSL_CRYPTO_SUITE", 8), ("DSL_CRYPTO_ROOT_DDOBJ", root), ("DSL_CRYPTO_REFCOUNT", 1)];
+            for (key, value) in entries.into_iter().chain([("keyformat", format), ("pbkdf2iters", 350_000)]) {
+                meta.zap(object)?.add_u64(key, value, tx)?;
+            }
+            for (key, value) in wrapped() {
+                meta.zap(object)?.add(key, &value, tx)?;
+            }
+            meta.zapify(&meta.hold(head.dir.object)?, tx)?;
+            meta.zap(head.dir.object)?.add_u64("com.datto:crypto_key_obj", object, tx)?;
+            head.activate(meta, features::bit(features::ENCRYPTION), tx)?;
+            Ok(object)
+        },
+    );
+    marked.expect("gets its keys")
+}
+
+/// An encrypted file system `tank/a` with a child and a snapshot each; gives the key object of the child.
+fn encrypted(pool: &TestPool) -> u64 {
+    for name in ["tank/a", "tank/a/b", "tank/plain"] {
+        pool.dsl.create_dataset(name, filesystem()).expect("creates");
+    }
+    encrypt(pool, "tank/a", None, PASSPHRASE);
+    let keys = encrypt(pool, "tank/a/b", Some("tank/a"), PASSPHRASE);
+    pool.dsl.snapshot(&["tank/a@s".to_string(), "tank/a/b@s".to_string()], Vec::new()).expect("snapshots");
+    keys
+}
+
+fn prop(pool: &TestPool, name: &str, property: &str) -> PropValue {
+    pool.dsl.hold(name).and_then(|handle| handle.prop(property)).expect("a property").value
+}
+
+/// If this fails, nobody finds the key of what is locked; or what is locked is read as if its ciphertext were its contents.
+#[test]
+fn what_is_locked_says_so_and_is_not_opened() {
+    let pool = TestPool::create(71);
+    encrypted(&pool);
+    let text = |value: &str| PropValue::Text(value.to_string());
+    for name in ["tank/a", "tank/a/b", "tank/a@s"] {
+        let handle = pool.dsl.hold(name).expect("it is there");
+        assert_eq!((handle.objset().map(drop), handle.kind()), (Err(DslError::NoKey), Ok(ObjsetType::ZFS)), "{name}");
+        assert_eq!((prop(&pool, name, "encryption"), prop(&pool, name, "keystatus")), (text("aes-256-gcm"), text("unavailable")));
+        assert_eq!(prop(&pool, name, "encryptionroot"), text("tank/a"));
+        assert!(handle.props().is_ok(), "all properties of {name}");
+    }
+    assert_eq!(
+        (prop(&pool, "tank/a", "keyformat"), prop(&pool, "tank/a", "pbkdf2iters")),
+        (text("passphrase"), PropValue::Number(350_000))
+    );
+    assert_eq!((prop(&pool, "tank/plain", "encryption"), prop(&pool, "tank/plain", "keystatus")), (text("off"), PropValue::None));
+    assert!(pool.dsl.hold("tank/plain").and_then(|handle| handle.objset()).is_ok());
+}
+
+/// If this fails, a wrong key is taken for the right one, or contents stay open whose key was taken away.
+#[test]
+fn contents_are_there_as_long_as_the_right_key_is_loaded() {
+    let pool = TestPool::create(74);
+    for name in ["tank/raw", "tank/raw/below", "tank/plain"] {
+        pool.dsl.create_dataset(name, filesystem()).expect("creates");
+    }
+    encrypt(&pool, "tank/raw", None, RAW);
+    encrypt(&pool, "tank/raw/below", Some("tank/raw"), RAW);
+    let load = |name: &str, key: &[u8], only_check: bool| pool.dsl.load_key(name, key, only_check);
+    assert_eq!(load("tank/plain", &KEY, false), Err(DslError::NotEncrypted));
+    assert_eq!(load("tank/raw/below", &KEY, false), Err(DslError::NotEncryptionRoot { root: "tank/raw".to_string() }));
+    assert_eq!(load("tank/raw", &KEY[1..], false), Err(DslError::BadKey));
+    assert_eq!(load("tank/raw", &[8; 32], false), Err(DslError::WrongKey));
+    assert_eq!(load("tank/raw", &KEY, true), Ok(()));
+    let below = pool.dsl.hold("tank/raw/below").expect("it is there");
+    assert_eq!((below.objset().map(drop), below.is_locked()), (Err(DslError::NoKey), Ok(true)), "it was only looked at");
+    assert_eq!((load("tank/raw", &KEY, false), load("tank/raw", &KEY, false)), (Ok(()), Err(DslError::KeyLoaded)));
+    assert_eq!(prop(&pool, "tank/raw/below", "keystatus"), PropValue::Text("available".to_string()));
+    let contents = below.objset().expect("it opens");
+    let tx = below.assign(TxSpace::Frees).expect("a transaction");
+    assert!(contents.is_read_only() && contents.set_flags(0, &tx).is_err(), "nothing can be written");
+    drop(tx);
+    assert_eq!(pool.dsl.unload_key("tank/raw"), Err(DslError::Busy));
+    drop(contents);
+    assert_eq!((pool.dsl.unload_key("tank/raw"), pool.dsl.unload_key("tank/raw")), (Ok(()), Err(DslError::KeyUnloaded)));
+    assert_eq!(below.objset().map(drop), Err(DslError::NoKey));
+}
+
+/// If this fails, plain files come to lie where their owner believes everything to be encrypted, or a dataset loses the way to its key.
+#[test]
+fn what_would_need_a_key_is_refused() {
+    let pool = TestPool::create(72);
+    encrypted(&pool);
+    assert_eq!(pool.dsl.create_dataset("tank/a/new", filesystem()), Err(DslError::Encrypted));
+    assert_eq!(pool.dsl.create_dataset("tank/a/open", with_props(&[("encryption", "off")])), Ok(()));
+    assert_eq!(pool.dsl.clone_snapshot("tank/clone", "tank/a@s", Vec::new()), Err(DslError::Encrypted));
+    assert_eq!(pool.dsl.rollback("tank/a@s"), Err(DslError::Encrypted));
+    let received = |begin: ReceiveBegin| pool.dsl.receive_begin(begin).map(drop);
+    assert_eq!(received(beginning("tank/a", 0, true)), Err(DslError::Encrypted));
+    assert_eq!(received(beginning("tank/a/new", 0, false)), Err(DslError::Encrypted));
+    let of_it = ReceiveBegin { origin: Some("tank/a@s".to_string()), ..beginning("tank/clone", 0, false) };
+    assert_eq!(received(of_it), Err(DslError::Encrypted));
+    assert_eq!(pool.dsl.rename("tank/a/b", "tank/b"), Err(DslError::OtherRoot));
+    assert_eq!(pool.dsl.rename("tank/a/b", "tank/a/c"), Ok(()));
+    assert_eq!(pool.dsl.rename("tank/a", "tank/plain/a"), Ok(()), "an encryption root takes its key along");
+    assert_eq!(prop(&pool, "tank/plain/a/c", "encryptionroot"), PropValue::Text("tank/plain/a".to_string()));
+}
+
+/// If this fails, a pool from which every encrypted dataset was destroyed still asks for software that knows encryption; or keys that a clone needs go
+/// with the dataset that it was made from.
+#[test]
+fn keys_and_counts_go_with_the_last_dataset_that_has_them() {
+    let pool = TestPool::create(73);
+    let object = encrypted(&pool);
+    let counted = |guid: &str| pool.services.feature_refs(guid);
+    assert_eq!(counted(features::ENCRYPTION), 4, "two file systems with a snapshot each");
+    let meta = &pool.dsl.tree.meta;
+    let snapshot = pool.dsl.tree.find("tank/a/b@s").expect("it is there");
+    assert_ne!(keys::ivs_of(meta, &snapshot), Ok(0), "raw streams know the snapshot by it");
+    assert_eq!(pool.dsl.create_bookmark("tank/a/b#m", "tank/a/b@s"), Ok(()));
+    assert_eq!(counted(features::BOOKMARK_V2), 1);
+    // A clone that OpenZFS made has the same keys.
+    let shared =
+        pool.dsl.sync_task(|_, _| Ok(()), move |pool, (), tx| Ok(pool.tree.meta.zap(object)?.update_u64("DSL_CRYPTO_REFCOUNT", 2, tx)?));
+    assert_eq!(shared, Ok(()));
+    drop(snapshot);
+    for name in ["tank/a/b", "tank/a"] {
+        pool.dsl.destroy_snapshots(&[format!("{name}@s")], false).expect("destroys the snapshot");
+        pool.dsl.destroy_dataset(name).expect("destroys the file system");
+    }
+    pool.drain();
+    assert_eq!((counted(features::ENCRYPTION), counted(features::BOOKMARK_V2)), (0, 0));
+    assert_eq!(meta.zap(object).and_then(|keys| Ok(keys.lookup_u64("DSL_CRYPTO_REFCOUNT")?)), Ok(1), "the clone's");
+    pool.check();
+    pool.check_features();
+}

@@ -1,0 +1,192 @@
+//! The blocks of an encrypted dataset whose key is there, for who reads it: decrypted and authenticated on their way from the store.
+//!
+//! The store keeps what is encrypted as it lies on the devices, so that no plaintext outlives the key there. Only pools of our own byte order are read.
+
+use abd::{Abd, AbdPart};
+use crypt::{CryptError, DataKey, Protection, indirect_is_right, protection};
+use dmu::{BlockError, BlockIo, BlockWrite, Keep, Landed, LandedDone, StoredDone, WriteDone};
+use exec::{Exec, completion};
+use kstat::IoStats;
+use ondisk::{BlockPtr, Bookmark, Compression, ObjectType, Txg};
+use std::sync::Arc;
+
+/// Store of one dataset's blocks.
+pub(crate) struct UnlockedIo {
+    io: Arc<dyn BlockIo>,
+    key: Arc<DataKey>,
+}
+
+impl UnlockedIo {
+    /// The store `io` with this key.
+    pub(crate) fn new(io: Arc<dyn BlockIo>, key: Arc<DataKey>) -> UnlockedIo {
+        UnlockedIo { io, key }
+    }
+
+    fn stored(&self, bp: &BlockPtr, bookmark: &Bookmark) -> Result<Abd, BlockError> {
+        let (done, wait) = completion();
+        self.io.read_stored(bp, bookmark, Box::new(move |result| done.complete(result)));
+        wait.wait(self.io.exec())
+    }
+}
+
+/// Error of bytes whose checksum is right: to whoever reads they are as wrong as if it were not.
+fn block_error(error: CryptError) -> BlockError {
+    match error {
+        CryptError::Authentication => BlockError::Checksum,
+        CryptError::Form => BlockError::Corrupt,
+        CryptError::Key | CryptError::Size => BlockError::Unsupported,
+    }
+}
+
+fn with_bytes<T>(block: &Abd, look: impl FnOnce(&[u8]) -> Result<T, BlockError>) -> Result<T, BlockError> {
+    let whole = block.to_contiguous();
+    look(whole.as_contiguous().ok_or(BlockError::Corrupt)?)
+}
+
+/// The logical bytes of a block that is stored so.
+fn opened(key: &DataKey, bp: &BlockPtr, stored: &Abd) -> Result<Abd, BlockError> {
+    let plain = with_bytes(stored, |bytes| {
+        if protection(bp) != Protection::Encrypted {
+            return key.authenticate(bp, bytes).map(|()| stored.clone()).map_err(block_error);
+        }
+        let mut plain = AbdPart::scratch(bytes.len());
+        key.open(bp, bytes, &mut plain).map_err(block_error)?;
+        Ok(plain.freeze())
+    })?;
+    if bp.compression() == Compression::OFF {
+        return if plain.len() == bp.lsize() { Ok(plain) } else { Err(BlockError::Corrupt) };
+    }
+    with_bytes(&plain, |bytes| {
+        let mut logical = AbdPart::scratch(bp.lsize());
+        kernels::decompress(bp.compression(), bytes, &mut logical).map_err(|_| BlockError::Corrupt)?;
+        Ok(logical.freeze())
+    })
+}
+
+/// A block of pointers, if its hash says that it is the right one.
+fn right_pointers(bp: &BlockPtr, block: Abd) -> Result<Abd, BlockError> {
+    let is_right = with_bytes(&block, |bytes| Ok(indirect_is_right(bp, bytes)))?;
+    if is_right { Ok(block) } else { Err(BlockError::Checksum) }
+}
+
+/// The logical bytes of a block that takes no key, when `look` finds them.
+fn in_memory(bp: &BlockPtr, look: impl FnOnce() -> Option<Abd>) -> Option<Abd> {
+    match protection(bp) {
+        Protection::None => look(),
+        Protection::Pointers if bp.is_little_endian() => right_pointers(bp, look()?).ok(),
+        _ => None,
+    }
+}
+
+impl BlockIo for UnlockedIo {
+    fn exec(&self) -> &Exec {
+        self.io.exec()
+    }
+    fn read(&self, bp: &BlockPtr, bookmark: &Bookmark) -> Result<Abd, BlockError> {
+        self.read_kept(bp, bookmark, Keep::Kept)
+    }
+    fn read_kept(&self, bp: &BlockPtr, bookmark: &Bookmark, keep: Keep) -> Result<Abd, BlockError> {
+        let read = || self.io.read_kept(bp, bookmark, keep);
+        match protection(bp) {
+            Protection::None => read(),
+            _ if !bp.is_little_endian() => Err(BlockError::Unsupported),
+            Protection::Pointers => right_pointers(bp, read()?),
+            Protection::Objset => {
+                let block = read()?;
+                with_bytes(&block, |bytes| self.key.authenticate_objset(bytes, true).map_err(block_error))?;
+                Ok(block)
+            }
+            // Dnodes are delivered as they are stored.
+            Protection::Encrypted if bp.object_type() == ObjectType::DNODE => opened(&self.key, bp, &read()?),
+            Protection::Encrypted | Protection::Authenticated => opened(&self.key, bp, &self.stored(bp, bookmark)?),
+            Protection::Log => Err(BlockError::Unsupported),
+        }
+    }
+    fn cached(&self, bp: &BlockPtr) -> Option<Abd> {
+        in_memory(bp, || self.io.cached(bp))
+    }
+    fn at_hand(&self, bp: &BlockPtr) -> Option<Abd> {
+        in_memory(bp, || self.io.at_hand(bp))
+    }
+    fn read_direct(&self, bp: &BlockPtr, bookmark: &Bookmark, target: Vec<AbdPart>, done: LandedDone) {
+        if protection(bp) == Protection::None {
+            return self.io.read_direct(bp, bookmark, target, done);
+        }
+        drop(target);
+        if protection(bp) != Protection::Encrypted || !bp.is_little_endian() {
+            return done(Err(BlockError::Unsupported));
+        }
+        let (key, own) = (self.key.clone(), *bp);
+        let then =
+            move |stored: Result<Abd, BlockError>| done(stored.and_then(|stored| opened(&key, &own, &stored)).map(Landed::Elsewhere));
+        self.io.read_stored(bp, bookmark, Box::new(then));
+    }
+    fn read_stored(&self, bp: &BlockPtr, bookmark: &Bookmark, done: StoredDone) {
+        self.io.read_stored(bp, bookmark, done);
+    }
+    fn lost(&self, bp: &BlockPtr, bookmark: &Bookmark, error: BlockError) {
+        self.io.lost(bp, bookmark, error);
+    }
+    fn forget(&self, bp: &BlockPtr) {
+        self.io.forget(bp);
+    }
+    fn prefetch(&self, bp: &BlockPtr, bookmark: &Bookmark) {
+        self.io.prefetch(bp, bookmark);
+    }
+    fn prefetch_kept(&self, bp: &BlockPtr, bookmark: &Bookmark, keep: Keep) {
+        self.io.prefetch_kept(bp, bookmark, keep);
+    }
+    fn plugged(&self, work: &mut dyn FnMut()) {
+        self.io.plugged(work);
+    }
+    fn iostats(&self) -> Option<&IoStats> {
+        self.io.iostats()
+    }
+    /// Nothing is written here: the object set has no ledger.
+    fn write(&self, _write: BlockWrite, done: WriteDone) {
+        done(Err(BlockError::Unsupported));
+    }
+    fn free(&self, txg: Txg, bp: &BlockPtr) {
+        self.io.free(txg, bp);
+    }
+    fn dsize(&self, bp: &BlockPtr) -> u64 {
+        self.io.dsize(bp)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crypt::{KEY_VERSION, Secret, Suite};
+
+    fn key() -> DataKey {
+        let keys =
+            Secret::new(DataKey::bytes_of(Suite::Aes256Gcm), |bytes| bytes.iter_mut().zip(1..).for_each(|(byte, next)| *byte = next));
+        DataKey::new(Suite::Aes256Gcm, 7, KEY_VERSION, keys).expect("as many bytes as it takes")
+    }
+
+    /// If this fails, somebody who can write to the devices, and makes checksums right, decides what is read.
+    #[test]
+    fn a_bit_changed_in_ciphertext_is_a_wrong_block() {
+        let key = key();
+        let mut bp = BlockPtr::HOLE;
+        bp.set_dva(0, ondisk::Dva { asize: 4096, offset: 1 << 20, ..ondisk::Dva::default() });
+        bp.set_lsize(4096);
+        bp.set_psize(4096);
+        bp.set_compression(Compression::OFF);
+        bp.set_object_type(ObjectType::PLAIN_FILE_CONTENTS);
+        bp.set_little_endian(true);
+        bp.set_uses_crypt(true);
+        bp.set_salt_and_iv([1; 8], [2; 12]);
+        let mut bytes = vec![9; 4096];
+        bp.set_mac(key.seal(bp.object_type(), &bp.salt(), &bp.iv(), &mut bytes).expect("it encrypts"));
+        assert_eq!(opened(&key, &bp, &Abd::from_slice(&bytes)).map(|plain| plain.to_vec()), Ok(vec![9; 4096]));
+        bytes[4000] ^= 1;
+        assert_eq!(opened(&key, &bp, &Abd::from_slice(&bytes)).map(drop), Err(BlockError::Checksum));
+        bp.set_object_type(ObjectType::MASTER_NODE);
+        bp.set_mac(key.mac_of(&bytes));
+        assert_eq!(opened(&key, &bp, &Abd::from_slice(&bytes)).map(|plain| plain.to_vec()), Ok(bytes.clone()), "only authenticated");
+        bytes[0] ^= 1;
+        assert_eq!(opened(&key, &bp, &Abd::from_slice(&bytes)).map(drop), Err(BlockError::Checksum));
+    }
+}

@@ -1,0 +1,93 @@
+//! Encrypted datasets. Without their keys they are listed, scrubbed, snapshotted, renamed and destroyed, and the real engine, which has the keys, finds
+//! what is left as it was. With their keys everything in them is read as it was written.
+
+use crate::manifest::{self, Lines};
+use crate::oracle::Oracle;
+use crate::{Failure, driver};
+use dsl::{DslError, PropValue};
+use exec::Exec;
+use pool::Pool;
+use std::path::Path;
+
+const POOL: &str = "fx_encrypt";
+/// File system that is destroyed, with its snapshot.
+const DOOMED: &str = "fx_encrypt/enc-aes-128-ccm";
+/// Child that is renamed below its encryption root and back.
+const CHILD: [&str; 2] = ["fx_encrypt/enc-aes-256-gcm/child", "fx_encrypt/enc-aes-256-gcm/moved"];
+
+const PASSPHRASE: &[u8] = b"correct horse";
+
+fn raw_key() -> Vec<u8> {
+    (0x40..0x60).collect()
+}
+
+/// Reads all that the pool in `folder` has, with its keys, whether it is opened to be written or not.
+pub fn read(exec: &Exec, folder: &Path, expected: &Lines) -> Result<(), Failure> {
+    for read_only in [true, false] {
+        let pool = driver::import(exec, folder, POOL, read_only)?;
+        let dsl = pool.dsl();
+        let is_encrypted = |name: &String| name.contains("/enc-") && !name.contains('@') && *name != CHILD[0];
+        let roots: Vec<String> = driver::datasets(&pool)?.into_iter().filter(is_encrypted).collect();
+        for root in &roots {
+            let (right, wrong) =
+                if root.ends_with("-pass") { (PASSPHRASE.to_vec(), b"battery staple".to_vec()) } else { (raw_key(), vec![7; 32]) };
+            if dsl.load_key(root, &wrong, false) != Err(DslError::WrongKey) {
+                return Err(format!("{root}: a wrong key is not refused").into());
+            }
+            dsl.load_key(root, &right, true)?;
+            is_locked(&pool, root)?;
+            dsl.load_key(root, &right, false)?;
+        }
+        let found = manifest::of_pool(&pool)?;
+        manifest::compare("ours", expected, &found)?;
+        for root in &roots {
+            dsl.unload_key(root)?;
+            is_locked(&pool, root)?;
+        }
+        pool.export()?;
+    }
+    Ok(())
+}
+
+/// Changes the pool in `folder` without a key of it.
+pub fn change(exec: &Exec, oracle: &Oracle, folder: &Path, expected: &Lines) -> Result<(), Failure> {
+    let pool = driver::import(exec, folder, POOL, false)?;
+    let encrypted: Vec<String> = driver::datasets(&pool)?.into_iter().filter(|name| name.contains("/enc-")).collect();
+    encrypted.iter().try_for_each(|name| is_locked(&pool, name))?;
+    if encrypted.len() < 9 {
+        return Err(format!("encrypted are only {encrypted:?}").into());
+    }
+    let heads = encrypted.iter().filter(|name| !name.contains('@'));
+    pool.dsl().snapshot(&heads.map(|name| format!("{name}@ours")).collect::<Vec<_>>(), Vec::new())?;
+    pool.dsl().create_dataset(&format!("{POOL}/ours"), driver::filesystem(&[]))?;
+    pool.dsl().destroy_snapshots(&[format!("{DOOMED}@s"), format!("{DOOMED}@ours")], false)?;
+    pool.dsl().destroy_dataset(DOOMED)?;
+    pool.dsl().rename(CHILD[0], CHILD[1])?;
+    pool.dsl().rename(CHILD[1], CHILD[0])?;
+    pool.scrub_start()?;
+    pool.scrub_wait()?;
+    let status = pool.scan_status().ok_or("no scrub")?;
+    pool.export()?;
+    if status.errors != 0 || status.repaired != 0 {
+        return Err(format!("our scrub: {} errors, {} bytes repaired", status.errors, status.repaired).into());
+    }
+    oracle.zdb_clean(folder, POOL)?;
+    let of_heads = |lines: &Lines| lines.iter().filter(|line| !line.contains('@') && !line.starts_with(DOOMED)).cloned().collect::<Lines>();
+    match oracle.check(folder, POOL)? {
+        Some(theirs) => manifest::compare("the real engine's", &of_heads(expected), &of_heads(&theirs)),
+        None => Ok(()),
+    }
+}
+
+fn is_locked(pool: &Pool, name: &str) -> Result<(), Failure> {
+    let handle = pool.dsl().hold(name)?;
+    let status = handle.prop("keystatus")?.value;
+    if status != PropValue::Text("unavailable".to_string()) {
+        return Err(format!("{name} has the keystatus {status:?}").into());
+    }
+    match handle.objset() {
+        Err(DslError::NoKey) => Ok(()),
+        Err(error) => Err(format!("{name}: {error}").into()),
+        Ok(_) => Err(format!("{name} was opened without its key").into()),
+    }
+}
