@@ -537,7 +537,7 @@ fn hand(stream: &tokio::net::UnixStream, descriptor: &OwnedFd) -> std::io::Resul
     if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
         return Err(std::io::ErrorKind::InvalidInput.into());
     }
-    rustix::net::sendmsg(stream, &[IoSlice::new(b"\r\n")], &mut control, SendFlags::NOSIGNAL)?;
+    rustix::net::sendmsg(stream, &[IoSlice::new(control_api::EMPTY_LINE)], &mut control, SendFlags::NOSIGNAL)?;
     Ok(())
 }
 

@@ -196,10 +196,8 @@ impl Door {
                         let (control, stop, saying_max) = (control.clone(), stop.clone(), commands.saying_max());
                         tokio::spawn(async move {
                             // Whoever says nothing is not waited for.
-                            if tokio::time::timeout(saying_max, stream.readable()).await.is_err() {
-                                return;
-                            }
-                            let (attached, alive) = attached(&stream).unzip();
+                            let Ok(attached) = tokio::time::timeout(saying_max, attached(&stream)).await else { return };
+                            let (attached, alive) = attached.unzip();
                             let service = service_fn(move |request| answer(request, control.clone(), stop.clone(), attached.clone()));
                             // A client that goes away in the middle is its own business; whoever works for it hears of it.
                             let _ = http(saying_max).serve_connection(TokioIo::new(stream), service).await;
@@ -233,15 +231,22 @@ impl Door {
     }
 }
 
-/// Descriptor that came with the first bytes of a connection, which are left to be read, and the end of a pipe that is to be closed with it.
-fn attached(stream: &UnixStream) -> Option<(Attached, OwnedFd)> {
-    let descriptor = stream.try_io(Interest::READABLE, || peek(stream)).ok()??;
+/// Descriptor that came before the request of a connection, and the end of a pipe that is to be closed with it; waits until something came.
+async fn attached(stream: &UnixStream) -> Option<(Attached, OwnedFd)> {
+    let descriptor = loop {
+        stream.readable().await.ok()?;
+        match stream.try_io(Interest::READABLE, || take_descriptor(stream)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            taken => break taken.ok()??,
+        }
+    };
     let (gone, alive) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).ok()?;
     Some((Attached::new(descriptor, gone), alive))
 }
 
-/// Descriptor beside the first byte that waits, which stays.
-fn peek(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
+/// Takes the descriptor beside the first byte that waits, with the empty line that it came with. Nothing else is taken: and that line has to be, since
+/// a read ends behind it, which whoever reads on would take for the end of what has come.
+fn take_descriptor(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let (mut byte, mut control) = ([0], RecvAncillaryBuffer::new(&mut space));
     recvmsg(stream, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::PEEK | RecvFlags::CMSG_CLOEXEC)?;
@@ -249,7 +254,9 @@ fn peek(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
         RecvAncillaryMessage::ScmRights(mut sent) => sent.next(),
         _ => None,
     });
-    Ok(descriptors.next())
+    let Some(descriptor) = descriptors.next() else { return Ok(None) };
+    rustix::net::recv(stream, &mut [0; control_api::EMPTY_LINE.len()], RecvFlags::empty())?;
+    Ok(Some(descriptor))
 }
 
 /// Server of one request for a connection, said within `saying_max`: nobody keeps a place without using it.

@@ -60,6 +60,9 @@ pub use vdev::*;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// Line that a descriptor comes with which is handed over before a request (RFC 9112, 2.2: empty lines may stand there).
+pub const EMPTY_LINE: &[u8; 2] = b"\r\n";
+
 /// Method and path of everything that the daemon serves.
 pub const ROUTES: [(&str, &str); 3] = [("POST", "/v1/request"), ("GET", "/v1/openapi.json"), ("GET", "/metrics")];
 

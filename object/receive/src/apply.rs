@@ -12,6 +12,9 @@ use stream::{Free, FreeObjects, Record, Spill, TO_END, Write, WriteEmbedded, spi
 /// Bytes that a transaction announces besides the data of a block: its dnode and what leads to it.
 const AROUND_BYTES: u64 = 4 << 10;
 
+/// Number that senders of OpenZFS 2.3 give an embedded spill block, as if it were one of the object's data (OpenZFS: `DMU_SPILL_BLKID`; its issue 19091).
+const SPILL_BLOCK: u64 = u64::MAX - 1;
+
 /// Place of a record in its stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
@@ -59,10 +62,14 @@ impl Receiver {
             return Err(ReceiveError::Invalid("an embedded block that is no data"));
         }
         let stored = payload.get(..write.psize as usize).ok_or(ReceiveError::Invalid("an embedded block is short"))?;
-        let kind = dnode.info()?.kind;
+        let info = dnode.info()?;
         let compression = if Compression(write.compression) == Compression::OFF { 0 } else { write.compression };
-        let data = payload::block(stored, u64::from(write.lsize), compression, (kind, at.order))?;
-        self.put(&dnode, write.offset, data, at)
+        let block = |kind| payload::block(stored, u64::from(write.lsize), compression, (kind, at.order));
+        // OpenZFS 2.3 sends a spill block that is embedded like this, and no file reaches so far.
+        if info.bonus_type == ObjectType::SA && write.offset == SPILL_BLOCK.wrapping_mul(write.length) {
+            return self.put_spill(&dnode, block(info.bonus_type)?);
+        }
+        self.put(&dnode, write.offset, block(info.kind)?, at)
     }
 
     /// Writes the bytes of a record; records of writes go forward only.
@@ -123,11 +130,14 @@ impl Receiver {
         if is_known && dnode.info()?.has_spill {
             return Ok(());
         }
-        if spill.length < SECTOR_BYTES as u64 {
+        self.put_spill(&dnode, payload::block(payload, spill.length, spill.compressiontype, (dnode.info()?.bonus_type, order))?)
+    }
+
+    fn put_spill(&self, dnode: &Dnode, data: Vec<u8>) -> Result<(), ReceiveError> {
+        if data.len() < SECTOR_BYTES {
             return Err(ReceiveError::Invalid("a spill block is shorter than a sector"));
         }
-        let data = payload::block(payload, spill.length, spill.compressiontype, (dnode.info()?.bonus_type, order))?;
-        let tx = self.handle.assign(TxSpace::Writes(spill.length + AROUND_BYTES))?;
+        let tx = self.handle.assign(TxSpace::Writes(data.len() as u64 + AROUND_BYTES))?;
         Ok(dnode.set_spill(Abd::from_slice(&data), &tx)?)
     }
 }

@@ -69,7 +69,7 @@ fn too_deep(world: &World) -> Result<(), Failure> {
     // The name itself is not too deep, what is below it would be.
     world.refused(&format!("zfs rename -p tank/deep/er tank/deep{}", "/a".repeat(48)), 1, "name is too long")?;
     world.refused("zfs clone -p tank/a@one other/no/b", 1, "source and target pools differ")?;
-    world.ok("zfs list -H -o name -r tank/deep other")?.prints("tank/deep\ntank/deep/er\ntank/deep/er/b\nother").map(drop)
+    world.ok("zfs list -H -o name -r tank/deep other")?.prints("other\ntank/deep\ntank/deep/er\ntank/deep/er/b").map(drop)
 }
 
 /// A clone takes the place of what it was made from.

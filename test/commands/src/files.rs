@@ -95,7 +95,9 @@ pub fn ordinary_user(world: &World) -> Result<(), Failure> {
     run("cmp /etc/passwd {mnt}/fs/copy")?;
     // What zfs(8) shows works for whoever tries it; behind the one for the pool in zpool(8).
     for example in include_str!("../../../man/man8/zfs.8").lines().filter_map(|line| line.strip_prefix(".Dl $ zfs ")) {
-        run(&format!("{zfs} {}", example.replace("$HOME", "{mnt}")))?;
+        // By way of a shell, which has the streams in files.
+        std::fs::write(world.path("example"), format!("{zfs} {}\n", example.replace("$HOME", &world.at("mnt"))))?;
+        run("sh {dir}/example")?;
     }
     run(&format!("{} destroy tank", world.program("zpool")))?;
     Ok(())
