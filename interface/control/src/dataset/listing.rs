@@ -8,7 +8,7 @@ use crate::mount::options::Asked;
 use crate::mount::place::effective_mountpoint;
 use crate::pool::{OpenPool, Pools};
 use control_api::{DatasetQuery, DatasetReport, Failure, Property, Response, Source, Value};
-use dsl::{DatasetHandle, DslError};
+use dsl::DatasetHandle;
 use ondisk::ObjsetType;
 
 /// Lists the datasets that were asked for.
@@ -39,7 +39,7 @@ fn collect(
     out: &mut Vec<DatasetReport>,
 ) -> Result<(), Failure> {
     let handle = pool.dsl().hold(name).map_err(|error| failure::dataset("open", name, &error))?;
-    let report = report_of(pool, &handle)?;
+    let report = report_of(pool, &handle);
     if query.types.contains(&report.kind) || (named && depth == 0 && query.types.len() == 1 && name.contains('@')) {
         out.push(report);
     }
@@ -52,7 +52,7 @@ fn collect(
             let full = format!("{name}@{}", snapshot.name);
             // A snapshot may be destroyed between the listing and the hold.
             if let Ok(handle) = pool.dsl().hold(&full) {
-                out.push(report_of(pool, &handle)?);
+                out.push(report_of(pool, &handle));
             }
         }
     }
@@ -70,17 +70,18 @@ fn collect(
     Ok(())
 }
 
-fn report_of(pool: &OpenPool, handle: &DatasetHandle) -> Result<DatasetReport, Failure> {
+/// Report of a dataset; what cannot be read of it is left out, and said.
+fn report_of(pool: &OpenPool, handle: &DatasetHandle) -> DatasetReport {
     let name = handle.name();
-    let failed = |error: DslError| failure::dataset("read properties of", &name, &error);
     let kind = if handle.is_snapshot() {
         "snapshot"
-    } else if handle.objset().map_err(failed)?.kind() == ObjsetType::ZVOL {
+    } else if handle.objset().is_ok_and(|objset| objset.kind() == ObjsetType::ZVOL) {
         "volume"
     } else {
         "filesystem"
     };
-    let mut properties: Vec<Property> = handle.props().map_err(failed)?.into_iter().map(property).collect();
+    let (known, failed) = handle.known_props();
+    let mut properties: Vec<Property> = known.into_iter().map(property).collect();
     let asked = Asked::read(&pool.mounts.wishes(&name)).unwrap_or_default();
     for property in &mut properties {
         if let Some(is_on) = asked.temporary(&property.name) {
@@ -98,5 +99,6 @@ fn report_of(pool: &OpenPool, handle: &DatasetHandle) -> Result<DatasetReport, F
             _ => {}
         }
     }
-    Ok(DatasetReport { pool: pool.name(), kind: kind.to_string(), create_txg: handle.creation_txg(), properties, name })
+    let unread = failed.map(|error| error.to_string());
+    DatasetReport { pool: pool.name(), kind: kind.to_string(), create_txg: handle.creation_txg(), properties, unread, name }
 }
