@@ -148,6 +148,7 @@ pub fn receives(world: &World) -> Result<(), Failure> {
     increments(world)?;
     resumed(world)?;
     hollow(world)?;
+    destroyed(world)?;
     world.ok("zpool export tank")?;
     world.ok(&format!("{zdb} -e -p {{vdevs}} -bcc tank"))?.shows("No leaks").map(drop)
 }
@@ -205,6 +206,19 @@ fn hollow(world: &World) -> Result<(), Failure> {
     world.ok("zfs list -H -o name -t snapshot -r tank")?.prints(snapshots)?;
     world.ok("zfs receive -A tank/f")?;
     world.ok("zfs destroy -r tank@all").map(drop)
+}
+
+/// What is being received goes with `-r` once all of it has come, with the snapshot that it has then.
+fn destroyed(world: &World) -> Result<(), Failure> {
+    std::fs::write(world.path("slow"), full("far/deep/w@one", 0x7777, 1))?;
+    let feeding = "{ head -c 312 slow; until test -e go; do sleep 0.1; done; tail -c +313 slow; } | zfs receive tank/w &";
+    let begun = "n=0; until zfs list tank/w > seen 2>&1; do n=$((n+1)); test $n -lt 300 || { touch go; exit 1; }; sleep 0.1; done";
+    let destroying = "until zfs destroy -r tank/w 2> why; do grep -q busy why || { cat why; exit 1; }; done";
+    let ran = shell(world, &format!("{feeding}\n{begun}\n{{ sleep 0.5; touch go; }} &\n{destroying}\nwait"))?;
+    if ran.code != 0 {
+        return Err(ran.fault("it should be destroyed"));
+    }
+    world.ok("zfs list -H -o name -r tank")?.prints("tank\ntank/deep\ntank/deep/v").map(drop)
 }
 
 /// Runs a line of the shell in which `zfs` is ours.
