@@ -8,7 +8,7 @@ use crate::mount::options::Asked;
 use crate::mount::place::effective_mountpoint;
 use crate::pool::{OpenPool, Pools};
 use control_api::{DatasetQuery, DatasetReport, Failure, Property, Response, Source, Value};
-use dsl::DatasetHandle;
+use dsl::{DatasetHandle, DslError};
 use ondisk::ObjsetType;
 
 /// Lists the datasets that were asked for.
@@ -62,12 +62,31 @@ fn collect(
     let mut children = pool.dsl().children(name).map_err(|error| failure::dataset("list children of", name, &error))?;
     children.sort();
     for child in children {
-        let full = format!("{name}/{child}");
-        if pool.dsl().hold(&full).is_ok() {
-            collect(pool, &full, query, depth + 1, named, out)?;
+        let (full, before) = (format!("{name}/{child}"), out.len());
+        match collect(pool, &full, query, depth + 1, named, out) {
+            Ok(()) => {}
+            // Destroyed meanwhile.
+            Err(_) if matches!(pool.dsl().hold(&full), Err(DslError::NotFound)) => {}
+            // The others are shown all the same. Lists of other kinds have no line that could tell.
+            Err(failure) if query.types.iter().any(|kind| kind == "filesystem") => mark_unread(pool, &full, &failure, before, out),
+            Err(failure) if pool.dsl().hold(&full).is_err() => tracing::warn!("{failure}"),
+            Err(failure) => return Err(failure),
         }
     }
     Ok(())
+}
+
+/// Notes that a dataset, or what belongs to it, cannot be read: in its report, which is the one at this place if there is one, or a report without
+/// properties.
+fn mark_unread(pool: &OpenPool, name: &str, failure: &Failure, place: usize, out: &mut Vec<DatasetReport>) {
+    let unread = Some(failure.why.clone());
+    match out.get_mut(place).filter(|report| report.name == name) {
+        Some(report) => report.unread = unread,
+        None => {
+            let (name, kind) = (name.to_string(), "filesystem".to_string());
+            out.push(DatasetReport { name, kind, pool: pool.name(), create_txg: 0, properties: Vec::new(), unread });
+        }
+    }
 }
 
 /// Report of a dataset; what cannot be read of it is left out, and said.
