@@ -51,7 +51,13 @@ pub fn reports(
     let mut seen = BTreeSet::new();
     all.retain(|report| seen.insert(report.name.clone()));
     all.sort_by(natural);
+    all.iter().filter_map(warning).for_each(|warning| cli::errln!("{warning}"));
     Ok((all, code))
+}
+
+/// Warning of a dataset that is shown without what could not be read of it.
+fn warning(report: &DatasetReport) -> Option<String> {
+    report.unread.as_ref().map(|why| format!("warning: cannot read all properties of '{}': {why}", report.name))
 }
 
 /// Shows users as they were named, also one that was named twice.
@@ -184,7 +190,7 @@ mod tests {
             properties.push(fact("mountpoint", Value::Text(format!("/{name}"))));
         }
         let kind = if name.contains('@') { "snapshot" } else { "filesystem" };
-        DatasetReport { name: name.into(), kind: kind.into(), pool: "tank".into(), create_txg, properties }
+        DatasetReport { name: name.into(), kind: kind.into(), pool: "tank".into(), create_txg, properties, unread: None }
     }
 
     fn names(reports: &[DatasetReport]) -> Vec<&str> {

@@ -293,7 +293,11 @@ impl DatasetHandle {
     }
 
     /// A number from the file system's master node, or the volume's objects, with the source that OpenZFS shows (`get_numeric_property`).
+    /// What was not received to its end has none yet: its contents are not looked at.
     fn object_set_number(&self, name: &str) -> Result<(u64, PropSource), DslError> {
+        if self.is_inconsistent() {
+            return Err(DslError::BadProperty);
+        }
         let objset = self.objset()?;
         match (objset.kind(), name) {
             (_, "volsize") => Ok((volume::size(&objset)?, PropSource::Local)),
@@ -395,8 +399,24 @@ impl DatasetHandle {
 
     /// All properties that apply to this kind of dataset, in `zfs get all` order, user properties last. Properties
     /// without a value are left out.
+    ///
+    /// # Errors
+    /// The first of those of [`DatasetHandle::known_props`].
     pub fn props(&self) -> Result<Vec<PropEntry>, DslError> {
-        let head = if self.objset()?.kind() == ObjsetType::ZVOL { table::VOLUME } else { table::FILESYSTEM };
+        match self.known_props() {
+            (entries, None) => Ok(entries),
+            (_, Some(error)) => Err(error),
+        }
+    }
+
+    /// Properties as [`DatasetHandle::props`] has them, as far as they can be read, with the first error of the others. Contents that were not
+    /// received to their end are nothing to read yet, and no error. What has no readable object set counts as a file system.
+    pub fn known_props(&self) -> (Vec<PropEntry>, Option<DslError>) {
+        let (head, mut failed) = match self.objset() {
+            Ok(objset) if objset.kind() == ObjsetType::ZVOL => (table::VOLUME, None),
+            Ok(_) => (table::FILESYSTEM, None),
+            Err(error) => (table::FILESYSTEM, Some(error)),
+        };
         // What applies to a snapshot must apply to what it is of too (OpenZFS: `zprop_valid_for_type` with `headcheck`).
         let applies = |desc: &PropDesc| match self.dataset.is_snapshot {
             true => desc.applies == table::SNAPSHOT || desc.applies & table::SNAPSHOT != 0 && desc.applies & head != 0,
@@ -407,15 +427,14 @@ impl DatasetHandle {
             match self.native(desc) {
                 Ok(PropEntry { value: PropValue::None, .. }) | Err(DslError::BadProperty) => {}
                 Ok(entry) => entries.push(entry),
-                Err(error) => return Err(error),
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
-        for name in self.pool.tree.stored.user_names(&self.dataset)? {
-            if let Ok(entry) = self.prop(&name) {
-                entries.push(entry);
-            }
+        match self.pool.tree.stored.user_names(&self.dataset) {
+            Ok(names) => entries.extend(names.iter().filter_map(|name| self.prop(name).ok())),
+            Err(error) => failed = failed.or(Some(error)),
         }
-        Ok(entries)
+        (entries, failed.filter(|_| !self.is_inconsistent()))
     }
 
     /// Sets properties locally, all or none.

@@ -157,7 +157,9 @@ impl Datasets {
             check_name(name, "create snapshot")?;
             let (filesystem, snapshot) = name.split_once('@').unwrap_or((name, ""));
             if request.recursive {
-                names.extend(descendants(&pool, filesystem)?.into_iter().map(|dataset| format!("{dataset}@{snapshot}")));
+                let mut datasets = descendants(&pool, filesystem)?;
+                datasets.retain(|dataset| dataset == filesystem || is_whole(&pool, dataset));
+                names.extend(datasets.into_iter().map(|dataset| format!("{dataset}@{snapshot}")));
             } else {
                 names.push(name.clone());
             }
@@ -256,6 +258,15 @@ fn dry_create(pool: &OpenPool, name: &str, parent: &str) -> Result<(), Failure> 
     }
     let handle = pool.dsl().hold(parent).map_err(|error| failure::dataset("create", name, &error))?;
     if kind_of(&handle) == table::FILESYSTEM { Ok(()) } else { Err(failure::dataset("create", name, &DslError::ParentNotFilesystem)) }
+}
+
+/// True for what has contents to take a snapshot of; not for what is just being received, was not received to its end, or is gone (OpenZFS:
+/// `zfs_snapshot_cb`).
+fn is_whole(pool: &OpenPool, name: &str) -> bool {
+    match pool.dsl().hold(name) {
+        Ok(handle) => !handle.is_inconsistent(),
+        Err(error) => error != DslError::NotFound,
+    }
 }
 
 /// Name of the snapshot, of several, that could not be taken, for errors that name one.
