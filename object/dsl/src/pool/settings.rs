@@ -6,6 +6,7 @@ use super::tree::Tree;
 use crate::DslError;
 use crate::dataset::Dataset;
 use crate::dir::Dir;
+use crate::prop::RECEIVED;
 use crate::prop::table::{self, Attr, Kind, Parsed, Prop};
 use crate::space::Space;
 use dmu::Tx;
@@ -14,8 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zap::{Value, Zap};
 
-/// Ending of the names of received values.
-const RECEIVED: &str = "$recvd";
 /// Entry that says that properties were received (OpenZFS: `ZPROP_HAS_RECVD`).
 const HAS_RECEIVED: &str = "$hasrecvd";
 

@@ -5,7 +5,7 @@ mod stored;
 pub mod table;
 mod words;
 
-pub(crate) use stored::Stored;
+pub(crate) use stored::{RECEIVED, Stored};
 
 /// Source of a value (OpenZFS: `zprop_source_t`).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,6 +15,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use zap::Value;
 
+/// Ending of the names of received values.
+pub(crate) const RECEIVED: &str = "$recvd";
+
 /// The properties that are stored in the MOS, for reading.
 pub(crate) struct Stored {
     meta: Arc<Meta>,
@@ -33,7 +36,7 @@ impl Stored {
             if let Some(value) = zap.try_lookup(prop.name())? {
                 return Ok(Some((value, PropSource::Local)));
             }
-            if let Some(value) = zap.try_lookup(format!("{}$recvd", prop.name()))? {
+            if let Some(value) = zap.try_lookup(format!("{}{RECEIVED}", prop.name()))? {
                 return Ok(Some((value, PropSource::Received)));
             }
         }
@@ -75,7 +78,7 @@ impl Stored {
         if zap.contains(format!("{name}$inherit"))? {
             return Ok(None);
         }
-        Ok(zap.try_lookup(format!("{name}$recvd"))?.map(|value| (value, true)))
+        Ok(zap.try_lookup(format!("{name}{RECEIVED}"))?.map(|value| (value, true)))
     }
 
     /// A native number (or index) with its source.
@@ -129,7 +132,7 @@ impl Stored {
         })
     }
 
-    /// Names of user properties set on the dataset or above.
+    /// Names of user properties set on the dataset or above, or received there.
     pub(crate) fn user_names(&self, dataset: &Dataset) -> Result<BTreeSet<String>, DslError> {
         let mut names = BTreeSet::new();
         let mut tables = vec![dataset.phys().ds_props_obj];
@@ -141,7 +144,7 @@ impl Stored {
         for table in tables.into_iter().filter(|table| *table != 0) {
             self.meta.zap(table)?.for_each(|entry| {
                 let name = String::from_utf8_lossy(&entry.name).into_owned();
-                if matches!(table::find(&name), Ok(table::Prop::User(_))) {
+                if let Ok(Prop::User(name)) = table::find(name.strip_suffix(RECEIVED).unwrap_or(&name)) {
                     names.insert(name);
                 }
                 Ok(())

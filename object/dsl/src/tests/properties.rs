@@ -323,3 +323,25 @@ fn received_values_count_where_nothing_is_set() {
     assert_eq!(received(&[("recordsize", number(513))]), ["recordsize"], "a value that cannot be");
     assert_eq!(handle.prop_text("org:tag"), Err(DslError::NotFound), "what is not received again is gone");
 }
+
+/// If this fails, what users tagged a dataset or snapshot with is on disk after a receive, but nobody sees it and no stream sends it on.
+#[test]
+fn received_user_properties_are_listed() {
+    let pool = TestPool::create(32);
+    pool.dsl.create_dataset("tank/a", filesystem()).expect("created");
+    pool.dsl.create_dataset("tank/a/b", filesystem()).expect("created");
+    pool.dsl.snapshot(&["tank/a@s".to_string()], Vec::new()).expect("snapshots");
+    let receive = |name: &str, property: &str| {
+        let values = vec![(property.to_string(), crate::ReceivedValue::Text("x".to_string()))];
+        pool.dsl.hold(name).and_then(|handle| handle.receive_props(values)).expect("received")
+    };
+    assert_eq!([receive("tank/a", "org:tag"), receive("tank/a@s", "org:mark")], [Vec::<String>::new(), Vec::new()]);
+    let listed = |name: &str| -> Vec<(String, PropSource)> {
+        let all = pool.dsl.hold(name).and_then(|handle| handle.props()).expect("listed");
+        all.into_iter().filter(|entry| entry.name.contains(':')).map(|entry| (entry.name, entry.source)).collect()
+    };
+    let (tag, from_a) = ("org:tag".to_string(), PropSource::Inherited("tank/a".to_string()));
+    assert_eq!(listed("tank/a"), [(tag.clone(), PropSource::Received)]);
+    assert_eq!(listed("tank/a/b"), [(tag.clone(), from_a.clone())]);
+    assert_eq!(listed("tank/a@s"), [("org:mark".to_string(), PropSource::Received), (tag, from_a)]);
+}
