@@ -6,8 +6,8 @@ use super::tree::Tree;
 use crate::DslError;
 use crate::dataset::Dataset;
 use crate::dir::Dir;
-use crate::prop::RECEIVED;
 use crate::prop::table::{self, Attr, Kind, Parsed, Prop};
+use crate::prop::{RECEIVED, received_names};
 use crate::space::Space;
 use dmu::Tx;
 use ondisk::{ObjectType, ObjsetType};
@@ -294,14 +294,8 @@ impl Settings {
     pub(super) fn receive(&self, dataset: &Arc<Dataset>, taken: &[(Prop, Value)], tx: &Tx) -> Result<(), DslError> {
         let zap = self.tree.meta.zap(self.props_table(dataset, tx)?)?;
         zap.update_u64(HAS_RECEIVED, 0, tx)?;
-        let mut old = Vec::new();
-        zap.for_each(|entry| {
-            if entry.name.ends_with(RECEIVED.as_bytes()) && entry.name != HAS_RECEIVED.as_bytes() {
-                old.push(entry.name.clone());
-            }
-            Ok(())
-        })?;
-        old.iter().try_for_each(|name| zap.remove(name, tx))?;
+        let old = received_names(&zap)?;
+        old.iter().try_for_each(|name| zap.remove(format!("{name}{RECEIVED}"), tx))?;
         for (prop, value) in taken {
             zap.update(format!("{}{RECEIVED}", prop.name()), value, tx)?;
             if let (Prop::Native(desc), Some(number), false) = (prop, value.as_u64(), zap.contains(prop.name())?) {

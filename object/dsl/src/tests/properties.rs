@@ -324,6 +324,31 @@ fn received_values_count_where_nothing_is_set() {
     assert_eq!(handle.prop_text("org:tag"), Err(DslError::NotFound), "what is not received again is gone");
 }
 
+/// If this fails, nobody sees what a backup's original had once something else is set here, and `zfs send -b` does not give it back.
+#[test]
+fn received_values_are_there_beneath_others() {
+    let pool = TestPool::create(33);
+    pool.dsl.create_dataset("tank/a", filesystem()).expect("created");
+    pool.dsl.create_dataset("tank/a/b", filesystem()).expect("created");
+    let handle = pool.dsl.hold("tank/a").expect("held");
+    let values = [("org:tag", crate::ReceivedValue::Text("x".to_string())), ("recordsize", crate::ReceivedValue::Number(8192))];
+    let values = values.map(|(name, value)| (name.to_string(), value)).to_vec();
+    handle.receive_props(values.clone()).expect("received");
+    let shown = |name: &str| {
+        let received = |property: &str| pool.dsl.hold(name).and_then(|handle| handle.prop(property)).expect("a property").received;
+        [received("org:tag"), received("recordsize"), received("compression")]
+    };
+    let both = [Some(text("x")), Some(PropValue::Bytes(8192)), None];
+    assert_eq!(shown("tank/a"), both);
+    set(&pool, "tank/a", "recordsize", "16K").expect("set");
+    set(&pool, "tank/a", "org:tag", "y").expect("set");
+    assert_eq!(shown("tank/a"), both, "set here");
+    handle.inherit_prop("recordsize").expect("inherited");
+    assert_eq!(shown("tank/a"), both, "inherited");
+    assert_eq!(handle.received_props().expect("read"), values);
+    assert_eq!(shown("tank/a/b"), [None, None, None], "it was not received itself");
+}
+
 /// If this fails, what users tagged a dataset or snapshot with is on disk after a receive, but nobody sees it and no stream sends it on.
 #[test]
 fn received_user_properties_are_listed() {
