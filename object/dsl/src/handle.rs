@@ -426,9 +426,14 @@ impl DatasetHandle {
     pub fn revert_prop(&self, name: &str) -> Result<(), DslError> {
         self.pool.inherit_prop_of(self.dataset.object, name, true)
     }
-    /// Replaces all received values; gives the names of those that this pool or dataset cannot have.
-    pub fn receive_props(&self, properties: Vec<(String, ReceivedValue)>) -> Result<Vec<String>, DslError> {
-        self.pool.receive_props_of(self.dataset.object, properties)
+    /// Replaces all received values; gives those that this pool or dataset cannot have, with the reasons. Properties of the names `inherited`
+    /// are inherited from now on where nothing is set here, and [`DatasetHandle::revert_prop`] goes back to what was received.
+    pub fn receive_props(
+        &self,
+        properties: Vec<(String, ReceivedValue)>,
+        inherited: Vec<String>,
+    ) -> Result<Vec<(String, DslError)>, DslError> {
+        self.pool.receive_props_of(self.dataset.object, properties, inherited)
     }
     /// Values that came with a receive, by property, also those that a setting covers, as streams have them (OpenZFS: `zfs_get_recvd_props`).
     ///

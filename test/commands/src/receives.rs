@@ -275,5 +275,13 @@ fn properties(world: &World) -> Result<(), Failure> {
     same("another one", with_source(world, "test:y", "tank/back")?, "plain\treceived".to_string())?;
     world.ok("zfs destroy -r tank/back")?;
     world.ok("zfs destroy -r copy/p")?;
+    piped(world, "zfs send -p tank/p@e | zfs receive -u -o atime=on -x test:y copy/p")?;
+    same("set with the receive", with_source(world, "atime", "copy/p")?, "on\tlocal".to_string())?;
+    same("left out of it", with_source(world, "test:y", "copy/p")?, "-\t-".to_string())?;
+    world.ok("zfs inherit -S atime copy/p")?;
+    world.ok("zfs inherit -S test:y copy/p")?;
+    same("what was sent", with_source(world, "atime", "copy/p")?, "off\treceived".to_string())?;
+    same("what was left out", with_source(world, "test:y", "copy/p")?, "plain\treceived".to_string())?;
+    world.ok("zfs destroy -r copy/p")?;
     world.ok("zfs destroy -r tank/p").map(drop)
 }

@@ -1,7 +1,7 @@
 //! Properties of what is received: those in a package as received values, those of the command line above them.
 
 use super::Receiving;
-use crate::dataset::datasets::objection;
+use crate::dataset::datasets::{limit_objection, objection};
 use crate::failure::{self, because};
 use control_api::{ErrorKind, Failure};
 use dsl::prop::table;
@@ -36,22 +36,28 @@ impl Receiving<'_> {
         }
     }
 
-    /// Gives a dataset the properties that were sent, but for those that the command line names, and, at the top of what is received, those
-    /// that it sets.
+    /// Gives a dataset the properties that were sent and, at the top of what is received, those that the command line sets. What it names
+    /// otherwise is inherited, where that is possible, and what was sent waits beneath (OpenZFS: `zfs_setup_cmdline_props`); snapshots have all.
     pub(super) fn give_properties(&mut self, handle: &DatasetHandle, sent: Option<&NvList>, is_top: bool) -> Result<(), Failure> {
         let request = self.request;
         let name = handle.name();
         let failed = |error: DslError| failure::dataset("set property for", &name, &error);
-        if let Some(list) = sent {
-            let mut values = values_of(list);
-            values.retain(|(name, _)| !request.excluded.contains(name) && !request.properties.contains_key(name));
-            for refused in handle.receive_props(values).map_err(failed)? {
-                self.warn(format!("cannot receive {refused} property on {name}: it is not supported here"));
-            }
-        }
         if is_top && !request.properties.is_empty() {
             let pairs: Vec<(String, String)> = request.properties.clone().into_iter().collect();
             handle.set_props(&pairs).map_err(failed)?;
+        }
+        let Some(list) = sent else { return Ok(()) };
+        let mut values = values_of(list);
+        let is_hidden = |name: &String| request.excluded.contains(name) || !is_top && request.properties.contains_key(name);
+        let mut inherited = Vec::new();
+        if !handle.is_snapshot() {
+            values.retain(|(name, _)| !is_hidden(name) || table::find(name).is_ok_and(|property| property.is_inherited()));
+            inherited.extend(values.iter().map(|(name, _)| name.clone()).filter(is_hidden));
+        }
+        for (refused, error) in handle.receive_props(values, inherited).map_err(failed)? {
+            let limit = if error == DslError::NoSpace { limit_objection(&refused) } else { None };
+            let why = limit.map_or_else(|| error.to_string(), str::to_string);
+            self.warn(format!("cannot receive {refused} property on {name}: {why}"));
         }
         Ok(())
     }
