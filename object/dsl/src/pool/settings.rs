@@ -294,6 +294,8 @@ impl Settings {
             }
             let parsed = match value {
                 ReceivedValue::Number(u64::MAX) if desc.kind == Kind::CountOrNone => Parsed::Number(u64::MAX),
+                // A limit that was removed there is removed here.
+                ReceivedValue::Number(0) if desc.kind == Kind::BytesOrNone => Parsed::Number(0),
                 ReceivedValue::Number(number) if !desc.kind.is_text() => match desc.word(*number) {
                     Some(word) => desc.parse(word)?,
                     None => desc.parse(&number.to_string())?,

@@ -377,6 +377,8 @@ fn received_values_can_be_inherited_and_limits_follow_them() {
     pool.drain();
     assert!(receive(&[("quota", handle.space().used)], &[]).is_empty());
     assert_eq!(write(&pool, "tank/a", 0, 0, &[2; 200_000]), Err(DslError::Quota));
+    assert!(receive(&[("quota", 0)], &[]).is_empty(), "none, as the sender has it");
+    assert_eq!(get(&pool, "tank/a", "quota"), (PropValue::Limit(0), PropSource::Received));
     assert!(receive(&[], &[]).is_empty());
     write(&pool, "tank/a", 0, 0, &[3; 200_000]).expect("a quota that is not received again is gone");
 }
