@@ -6,6 +6,7 @@ use crate::space::{TxSpace, ratio};
 use crate::{DslError, DslPool, PropEntry, PropSource, PropValue, ReceivedValue, ResumePoint, SnapshotEntry, changed, features, volume};
 use dmu::{BlockLedger, Objset, Tx};
 use ondisk::{BlockPtr, ObjectId, ObjsetType, dd_used, ds_flags};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use zap::{Value, Zap};
@@ -316,36 +317,30 @@ impl DatasetHandle {
 
     /// One property as `zfs get` shows it.
     pub fn prop(&self, name: &str) -> Result<PropEntry, DslError> {
-        match table::find(name)? {
-            Prop::User(name) => {
-                let (text, source) = self.prop_text(&name)?;
-                Ok(PropEntry { name, value: PropValue::Text(text), source })
-            }
-            Prop::Native(desc) => self.native(desc),
-        }
+        self.entry(&table::find(name)?, &self.pool.tree.stored.received(&self.dataset)?)
     }
 
-    fn native(&self, desc: &'static PropDesc) -> Result<PropEntry, DslError> {
-        let entry = |value, source| Ok(PropEntry { name: desc.name.to_string(), value, source });
+    /// One property, with its value among those that were received.
+    fn entry(&self, prop: &Prop, received: &BTreeMap<String, Value>) -> Result<PropEntry, DslError> {
+        let (value, source) = match prop {
+            Prop::User(name) => self.prop_text(name).map(|(text, source)| (PropValue::Text(text), source))?,
+            Prop::Native(desc) => self.native(desc)?,
+        };
+        let received = received.get(prop.name()).and_then(|value| match prop {
+            Prop::Native(desc) if !desc.kind.is_text() => value.as_u64().map(|number| shown(desc, number)),
+            _ => value.as_text().map(|text| PropValue::Text(text.to_string())),
+        });
+        Ok(PropEntry { name: prop.name().to_string(), value, source, received })
+    }
+
+    fn native(&self, desc: &PropDesc) -> Result<(PropValue, PropSource), DslError> {
         if let Some(value) = self.computed(desc)? {
-            return entry(value, PropSource::None);
+            return Ok((value, PropSource::None));
         }
         if desc.kind.is_text() {
-            let (text, source) = self.prop_text(desc.name)?;
-            return entry(PropValue::Text(text), source);
+            return self.prop_text(desc.name).map(|(text, source)| (PropValue::Text(text), source));
         }
-        let (number, source) = self.prop_u64(desc.name)?;
-        let value = match desc.kind {
-            Kind::Index(_) => PropValue::Text(desc.word(number).map_or_else(|| number.to_string(), str::to_string)),
-            Kind::CountOrNone if number == u64::MAX => PropValue::Text("none".to_string()),
-            Kind::BytesOrNone => PropValue::Limit(number),
-            Kind::Bytes => PropValue::Bytes(number),
-            Kind::CountOrNone => PropValue::Count(number),
-            Kind::Ratio => PropValue::Ratio(number),
-            Kind::Time => PropValue::Time(number),
-            _ => PropValue::Number(number),
-        };
-        entry(value, source)
+        self.prop_u64(desc.name).map(|(number, source)| (shown(desc, number), source))
     }
 
     /// Values that are not stored; None for a stored property.
@@ -422,16 +417,20 @@ impl DatasetHandle {
             true => desc.applies == table::SNAPSHOT || desc.applies & table::SNAPSHOT != 0 && desc.applies & head != 0,
             false => desc.applies & head != 0,
         };
+        let received = self.pool.tree.stored.received(&self.dataset).unwrap_or_else(|error| {
+            failed.get_or_insert(error);
+            Default::default()
+        });
         let mut entries = Vec::new();
         for desc in table::TABLE.iter().filter(|desc| applies(desc)) {
-            match self.native(desc) {
+            match self.entry(&Prop::Native(desc), &received) {
                 Ok(PropEntry { value: PropValue::None, .. }) | Err(DslError::BadProperty) => {}
                 Ok(entry) => entries.push(entry),
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
         match self.pool.tree.stored.user_names(&self.dataset) {
-            Ok(names) => entries.extend(names.iter().filter_map(|name| self.prop(name).ok())),
+            Ok(names) => entries.extend(names.into_iter().filter_map(|name| self.entry(&Prop::User(name), &received).ok())),
             Err(error) => failed = failed.or(Some(error)),
         }
         (entries, failed.filter(|_| !self.is_inconsistent()))
@@ -449,9 +448,26 @@ impl DatasetHandle {
     pub fn revert_prop(&self, name: &str) -> Result<(), DslError> {
         self.pool.inherit_prop_of(self.dataset.object, name, true)
     }
-    /// Replaces all received values; gives the names of those that this pool or dataset cannot have.
-    pub fn receive_props(&self, properties: Vec<(String, ReceivedValue)>) -> Result<Vec<String>, DslError> {
-        self.pool.receive_props_of(self.dataset.object, properties)
+    /// Replaces all received values; gives those that this pool or dataset cannot have, with the reasons. Properties of the names `inherited`
+    /// are inherited from now on where nothing is set here, and [`DatasetHandle::revert_prop`] goes back to what was received.
+    pub fn receive_props(
+        &self,
+        properties: Vec<(String, ReceivedValue)>,
+        inherited: Vec<String>,
+    ) -> Result<Vec<(String, DslError)>, DslError> {
+        self.pool.receive_props_of(self.dataset.object, properties, inherited)
+    }
+    /// Values that came with a receive, by property, also those that a setting covers, as streams have them (OpenZFS: `zfs_get_recvd_props`).
+    ///
+    /// # Errors
+    /// Those of reading the MOS.
+    pub fn received_props(&self) -> Result<Vec<(String, ReceivedValue)>, DslError> {
+        let values = self.pool.tree.stored.received(&self.dataset)?;
+        let of_stream = |value: &Value| match value.as_u64() {
+            Some(number) => Some(ReceivedValue::Number(number)),
+            None => value.as_text().map(|text| ReceivedValue::Text(text.to_string())),
+        };
+        Ok(values.into_iter().filter_map(|(name, value)| Some((name, of_stream(&value)?))).collect())
     }
     /// Counts the dataset among the users of a feature (see [`crate::features::PER_DATASET`]) from this txg on.
     pub fn activate_feature(&self, guid: &'static str, tx: &Tx) {
@@ -507,5 +523,19 @@ impl DatasetHandle {
         let txg = tx.txg();
         drop(tx);
         Ok(self.pool().txgs().wait_synced(txg)?)
+    }
+}
+
+/// A stored number as `zfs get` shows it.
+fn shown(desc: &PropDesc, number: u64) -> PropValue {
+    match desc.kind {
+        Kind::Index(_) => PropValue::Text(desc.word(number).map_or_else(|| number.to_string(), str::to_string)),
+        Kind::CountOrNone if number == u64::MAX => PropValue::Text("none".to_string()),
+        Kind::BytesOrNone => PropValue::Limit(number),
+        Kind::Bytes => PropValue::Bytes(number),
+        Kind::CountOrNone => PropValue::Count(number),
+        Kind::Ratio => PropValue::Ratio(number),
+        Kind::Time => PropValue::Time(number),
+        _ => PropValue::Number(number),
     }
 }

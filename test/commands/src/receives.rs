@@ -282,6 +282,7 @@ fn packages(world: &World) -> Result<(), Failure> {
     same("left out", with_source(world, "compression", "copy/x")?.contains("zstd"), false)?;
     same("set on the command line", with_source(world, "org:tag", "copy/x")?, "yours\tlocal".to_string())?;
     same("not mounted", value(world, "mounted", "copy/x")?, "no".to_string())?;
+    properties(world)?;
     world.ok("zfs rename tank/a/b tank/a/c")?;
     world.ok("zfs snapshot -r tank/a@moved")?;
     piped(world, "zfs send -R -I @two tank/a@moved | zfs receive -F -d copy/r")?;
@@ -294,4 +295,29 @@ fn packages(world: &World) -> Result<(), Failure> {
         .ok("zfs list -H -o name -r -t filesystem,snapshot copy/r")?
         .prints("copy/r\ncopy/r/a\ncopy/r/a@one\ncopy/r/a@two\ncopy/r/a@three")?;
     Ok(())
+}
+
+/// Values that came with a stream stay known beneath others, and go back with a backup; what users made up comes too.
+fn properties(world: &World) -> Result<(), Failure> {
+    world.ok("zfs create -o test:y=plain -o atime=off tank/p")?;
+    world.ok("zfs snapshot -o test:s=1 tank/p@e")?;
+    piped(world, "zfs send -p tank/p@e | zfs receive -u copy/p")?;
+    same("a user property", with_source(world, "test:y", "copy/p")?, "plain\treceived".to_string())?;
+    same("one of a snapshot", with_source(world, "test:s", "copy/p@e")?, "1\treceived".to_string())?;
+    world.ok("zfs set atime=on test:y=other copy/p")?;
+    world.ok("zfs get -H -o all atime,test:y copy/p")?.prints("copy/p\tatime\ton\toff\tlocal\ncopy/p\ttest:y\tother\tplain\tlocal")?;
+    piped(world, "zfs send -b copy/p@e | zfs receive -u tank/back")?;
+    same("a value that was covered", with_source(world, "atime", "tank/back")?, "off\treceived".to_string())?;
+    same("another one", with_source(world, "test:y", "tank/back")?, "plain\treceived".to_string())?;
+    world.ok("zfs destroy -r tank/back")?;
+    world.ok("zfs destroy -r copy/p")?;
+    piped(world, "zfs send -p tank/p@e | zfs receive -u -o atime=on -x test:y copy/p")?;
+    same("set with the receive", with_source(world, "atime", "copy/p")?, "on\tlocal".to_string())?;
+    same("left out of it", with_source(world, "test:y", "copy/p")?, "-\t-".to_string())?;
+    world.ok("zfs inherit -S atime copy/p")?;
+    world.ok("zfs inherit -S test:y copy/p")?;
+    same("what was sent", with_source(world, "atime", "copy/p")?, "off\treceived".to_string())?;
+    same("what was left out", with_source(world, "test:y", "copy/p")?, "plain\treceived".to_string())?;
+    world.ok("zfs destroy -r copy/p")?;
+    world.ok("zfs destroy -r tank/p").map(drop)
 }

@@ -281,17 +281,25 @@ fn culprit<'a>(pool: &OpenPool, names: &'a [String], error: &DslError) -> Option
 
 fn property_failure(name: &str, properties: &BTreeMap<String, String>, kind: u8, error: &DslError) -> Failure {
     let failure = failure::dataset("set property for", name, error);
-    let has = |property: &str| properties.contains_key(property);
-    let limit = |why: &str| because(ErrorKind::NoSpace, failure.what.clone(), why);
     match error {
         DslError::BadProperty | DslError::BadValue | DslError::ReadOnlyProperty => match objection(properties, kind, false) {
             Some(why) => because(ErrorKind::Invalid, failure.what, why),
             None => failure,
         },
-        // Limits take no space (OpenZFS: `zfs_setprop_error`).
-        DslError::NoSpace if has("quota") || has("refquota") => limit("size is less than current used or reserved space"),
-        DslError::NoSpace if has("reservation") || has("refreservation") => limit("size is greater than available space"),
+        DslError::NoSpace => match properties.keys().find_map(|name| limit_objection(name)) {
+            Some(why) => because(ErrorKind::NoSpace, failure.what, why),
+            None => failure,
+        },
         _ => failure,
+    }
+}
+
+/// Reason why a limit cannot be, which takes no space itself (OpenZFS: `zfs_setprop_error`); none for other properties.
+pub(super) fn limit_objection(name: &str) -> Option<&'static str> {
+    match name {
+        "quota" | "refquota" => Some("size is less than current used or reserved space"),
+        "reservation" | "refreservation" => Some("size is greater than available space"),
+        _ => None,
     }
 }
 
