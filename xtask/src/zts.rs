@@ -273,7 +273,7 @@ const REASONS: [(&str, &[&str]); 16] = [
     ),
     ("the kernel module itself", &["/dev/zfs", "ZFS_ABORT"]),
     ("volumes: block devices", &["/dev/zvol", "zvol"]),
-    ("missing: send and receive", &["zfs send", "zfs receive", "zfs recv"]),
+    ("missing: a part of send or receive", &["zfs send", "zfs receive", "zfs recv"]),
     ("missing: delegation", &["zfs allow", "zfs unallow", "delegation"]),
     ("missing: channel programs", &["zfs program"]),
     ("missing: split", &["zpool split"]),

@@ -81,8 +81,8 @@ mod tests {
     #[test]
     fn the_order_and_the_types_are_those_that_scripts_for_openzfs_read() {
         let list = [
-            Property { name: "used".into(), value: PropertyValue::Bytes(98304), source: Source::None },
-            Property { name: "atime".into(), value: PropertyValue::Text("off".into()), source: Source::Inherited("tank".into()) },
+            Property::fact("used", PropertyValue::Bytes(98304)),
+            Property::of("atime", PropertyValue::Text("off".into()), Source::Inherited("tank".into())),
         ];
         let entries = |output: &Output| Map::from_iter([("tank/a".to_string(), json!({"properties": properties(&list, output)}))]);
         let plain = Output::default();

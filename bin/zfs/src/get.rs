@@ -96,7 +96,7 @@ fn cell(field: &str, dataset: &str, property: &Property, exact: bool) -> String 
         "name" => dataset.to_string(),
         "property" => property.name.clone(),
         "value" => show(&property.value, exact),
-        "received" => "-".to_string(),
+        "received" => property.received.as_ref().map_or_else(|| "-".to_string(), |value| show(value, exact)),
         _ => show_source(&property.source),
     }
 }
@@ -112,6 +112,15 @@ mod tests {
         assert_eq!(fields(&words(&["all"])).expect("all").len(), 5);
         assert!(matches!(fields(&words(&["value", "colour"])), Err(Stop::Usage(why)) if why == "invalid column name 'colour'"));
         assert!(fields(&words(&["name", "all"])).is_err());
+    }
+
+    /// Who looks for what a backup had would take a value that was set here for it.
+    #[test]
+    fn received_values_have_a_column_of_their_own() {
+        let set = Property::of("atime", Value::Text("on".into()), Source::Local);
+        assert_eq!(cell("received", "tank", &set, false), "-");
+        let covered = Property { received: Some(Value::Text("off".into())), ..set };
+        assert_eq!(["value", "received", "source"].map(|field| cell(field, "tank", &covered, false)), ["on", "off", "local"]);
     }
 
     #[test]

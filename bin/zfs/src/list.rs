@@ -51,7 +51,13 @@ pub fn reports(
     let mut seen = BTreeSet::new();
     all.retain(|report| seen.insert(report.name.clone()));
     all.sort_by(natural);
+    all.iter().filter_map(warning).for_each(|warning| cli::errln!("{warning}"));
     Ok((all, code))
+}
+
+/// Warning of a dataset that is shown without what could not be read of it.
+fn warning(report: &DatasetReport) -> Option<String> {
+    report.unread.as_ref().map(|why| format!("warning: cannot read all properties of '{}': {why}", report.name))
 }
 
 /// Shows users as they were named, also one that was named twice.
@@ -177,14 +183,14 @@ mod tests {
     use control_api::Source;
 
     fn report(name: &str, create_txg: u64, used: u64) -> DatasetReport {
-        let fact = |name: &str, value| Property { name: name.into(), value, source: Source::None };
+        let fact = Property::fact;
         let mut properties = vec![fact("used", Value::Bytes(used)), fact("referenced", Value::Bytes(24576))];
         if !name.contains('@') {
             properties.push(fact("available", Value::Bytes(1 << 30)));
             properties.push(fact("mountpoint", Value::Text(format!("/{name}"))));
         }
         let kind = if name.contains('@') { "snapshot" } else { "filesystem" };
-        DatasetReport { name: name.into(), kind: kind.into(), pool: "tank".into(), create_txg, properties }
+        DatasetReport { name: name.into(), kind: kind.into(), pool: "tank".into(), create_txg, properties, unread: None }
     }
 
     fn names(reports: &[DatasetReport]) -> Vec<&str> {
@@ -213,7 +219,7 @@ mod tests {
         let words = ["userused@root".to_string(), "userused@0".to_string(), "userused@7".to_string()];
         let numbered = ["userused@0", "userused@0", "userused@7"].map(String::from);
         for (name, bytes) in [("userused@0", 5), ("userused@0", 5), ("userused@7", 6)] {
-            tank.properties.push(Property { name: name.into(), value: Value::Bytes(bytes), source: Source::Local });
+            tank.properties.push(Property::of(name, Value::Bytes(bytes), Source::Local));
         }
         as_named(&mut tank, &words.iter().collect::<Vec<_>>(), &numbered);
         let shown = words.map(|word| value(&tank, &word));

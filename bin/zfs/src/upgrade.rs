@@ -150,6 +150,7 @@ mod tests {
             pool: "tank".to_string(),
             create_txg: 1,
             properties: vec![Property::fact("version", Value::Number(version))],
+            unread: None,
         };
         let reports = [report("tank", 5), report("tank/old", 4), report("tank/new", 6)];
         assert_eq!(listed(&reports, |version| version < NEWEST), " 4   tank/old\n");

@@ -245,7 +245,6 @@ pub fn vdev_head(vdev: &VdevReport, name: &str, int: bool) -> Map<String, serde_
 mod tests {
     use super::*;
     use clap::Parser;
-    use control_api::Source;
 
     fn arguments(words: &[&str]) -> args::List {
         match args::Arguments::try_parse_from(["zpool", "list"].iter().chain(words)).expect("valid words").verb {
@@ -265,7 +264,7 @@ mod tests {
             fragmentation_percent: Some(0),
             ..VdevReport::default()
         };
-        let number = |name: &str, value| Property { name: name.into(), value, source: Source::None };
+        let number = Property::fact;
         PoolReport {
             spares: Vec::new(),
             caches: Vec::new(),

@@ -77,7 +77,7 @@ fn text_or_default(name: &str, text: Option<String>) -> Property {
 }
 
 fn by_default(name: &str, value: Value) -> Property {
-    Property { name: name.to_string(), value, source: Source::Default }
+    Property::of(name, value, Source::Default)
 }
 
 /// Number that `-p` shows for a state (OpenZFS: `vdev_state_t`).

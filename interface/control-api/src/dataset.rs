@@ -75,6 +75,9 @@ pub struct DatasetReport {
     pub create_txg: u64,
     /// Properties, every one, in `zfs get all` order; user properties last.
     pub properties: Vec<Property>,
+    /// Reason why some of them are missing: what they are read from is damaged; None when all could be read.
+    #[serde(default)]
+    pub unread: Option<String>,
 }
 
 /// `zfs userspace`, `groupspace`, `projectspace`.

@@ -58,11 +58,19 @@ pub struct Property {
     pub value: Value,
     /// Source of the value.
     pub source: Source,
+    /// Value that came with a receive of the dataset itself, also when another one covers it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received: Option<Value>,
 }
 
 impl Property {
     /// Makes a property without a source.
     pub fn fact(name: &str, value: Value) -> Property {
-        Property { name: name.to_string(), value, source: Source::None }
+        Property::of(name, value, Source::None)
+    }
+
+    /// Makes a property that was not received.
+    pub fn of(name: &str, value: Value, source: Source) -> Property {
+        Property { name: name.to_string(), value, source, received: None }
     }
 }

@@ -8,6 +8,7 @@ use crate::{
 };
 use dmu::{BlockLedger, Objset, Tx};
 use ondisk::{BlockPtr, ObjectId, ObjsetType, dd_used, ds_flags};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use zap::{Value, Zap};
@@ -320,7 +321,11 @@ impl DatasetHandle {
     }
 
     /// A number from the file system's master node, or the volume's objects, with the source that OpenZFS shows (`get_numeric_property`).
+    /// What was not received to its end has none yet: its contents are not looked at.
     fn object_set_number(&self, name: &str) -> Result<(u64, PropSource), DslError> {
+        if self.is_inconsistent() {
+            return Err(DslError::BadProperty);
+        }
         let objset = self.stored()?;
         match (objset.kind(), name) {
             (_, "volsize") => Ok((volume::size(&objset)?, PropSource::Local)),
@@ -339,36 +344,30 @@ impl DatasetHandle {
 
     /// One property as `zfs get` shows it.
     pub fn prop(&self, name: &str) -> Result<PropEntry, DslError> {
-        match table::find(name)? {
-            Prop::User(name) => {
-                let (text, source) = self.prop_text(&name)?;
-                Ok(PropEntry { name, value: PropValue::Text(text), source })
-            }
-            Prop::Native(desc) => self.native(desc),
-        }
+        self.entry(&table::find(name)?, &self.pool.tree.stored.received(&self.dataset)?)
     }
 
-    fn native(&self, desc: &'static PropDesc) -> Result<PropEntry, DslError> {
-        let entry = |value, source| Ok(PropEntry { name: desc.name.to_string(), value, source });
+    /// One property, with its value among those that were received.
+    fn entry(&self, prop: &Prop, received: &BTreeMap<String, Value>) -> Result<PropEntry, DslError> {
+        let (value, source) = match prop {
+            Prop::User(name) => self.prop_text(name).map(|(text, source)| (PropValue::Text(text), source))?,
+            Prop::Native(desc) => self.native(desc)?,
+        };
+        let received = received.get(prop.name()).and_then(|value| match prop {
+            Prop::Native(desc) if !desc.kind.is_text() => value.as_u64().map(|number| shown(desc, number)),
+            _ => value.as_text().map(|text| PropValue::Text(text.to_string())),
+        });
+        Ok(PropEntry { name: prop.name().to_string(), value, source, received })
+    }
+
+    fn native(&self, desc: &PropDesc) -> Result<(PropValue, PropSource), DslError> {
         if let Some(value) = self.computed(desc)? {
-            return entry(value, PropSource::None);
+            return Ok((value, PropSource::None));
         }
         if desc.kind.is_text() {
-            let (text, source) = self.prop_text(desc.name)?;
-            return entry(PropValue::Text(text), source);
+            return self.prop_text(desc.name).map(|(text, source)| (PropValue::Text(text), source));
         }
-        let (number, source) = self.prop_u64(desc.name)?;
-        let value = match desc.kind {
-            Kind::Index(_) => PropValue::Text(desc.word(number).map_or_else(|| number.to_string(), str::to_string)),
-            Kind::CountOrNone if number == u64::MAX => PropValue::Text("none".to_string()),
-            Kind::BytesOrNone => PropValue::Limit(number),
-            Kind::Bytes => PropValue::Bytes(number),
-            Kind::CountOrNone => PropValue::Count(number),
-            Kind::Ratio => PropValue::Ratio(number),
-            Kind::Time => PropValue::Time(number),
-            _ => PropValue::Number(number),
-        };
-        entry(value, source)
+        self.prop_u64(desc.name).map(|(number, source)| (shown(desc, number), source))
     }
 
     /// Values that are not stored; None for a stored property.
@@ -441,27 +440,46 @@ impl DatasetHandle {
 
     /// All properties that apply to this kind of dataset, in `zfs get all` order, user properties last. Properties
     /// without a value are left out.
+    ///
+    /// # Errors
+    /// The first of those of [`DatasetHandle::known_props`].
     pub fn props(&self) -> Result<Vec<PropEntry>, DslError> {
-        let head = if self.kind()? == ObjsetType::ZVOL { table::VOLUME } else { table::FILESYSTEM };
+        match self.known_props() {
+            (entries, None) => Ok(entries),
+            (_, Some(error)) => Err(error),
+        }
+    }
+
+    /// Properties as [`DatasetHandle::props`] has them, as far as they can be read, with the first error of the others. Contents that were not
+    /// received to their end are nothing to read yet, and no error. What has no readable object set counts as a file system.
+    pub fn known_props(&self) -> (Vec<PropEntry>, Option<DslError>) {
+        let (head, mut failed) = match self.kind() {
+            Ok(ObjsetType::ZVOL) => (table::VOLUME, None),
+            Ok(_) => (table::FILESYSTEM, None),
+            Err(error) => (table::FILESYSTEM, Some(error)),
+        };
         // What applies to a snapshot must apply to what it is of too (OpenZFS: `zprop_valid_for_type` with `headcheck`).
         let applies = |desc: &PropDesc| match self.dataset.is_snapshot {
             true => desc.applies == table::SNAPSHOT || desc.applies & table::SNAPSHOT != 0 && desc.applies & head != 0,
             false => desc.applies & head != 0,
         };
+        let received = self.pool.tree.stored.received(&self.dataset).unwrap_or_else(|error| {
+            failed.get_or_insert(error);
+            Default::default()
+        });
         let mut entries = Vec::new();
         for desc in table::TABLE.iter().filter(|desc| applies(desc)) {
-            match self.native(desc) {
+            match self.entry(&Prop::Native(desc), &received) {
                 Ok(PropEntry { value: PropValue::None, .. }) | Err(DslError::BadProperty) => {}
                 Ok(entry) => entries.push(entry),
-                Err(error) => return Err(error),
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
-        for name in self.pool.tree.stored.user_names(&self.dataset)? {
-            if let Ok(entry) = self.prop(&name) {
-                entries.push(entry);
-            }
+        match self.pool.tree.stored.user_names(&self.dataset) {
+            Ok(names) => entries.extend(names.into_iter().filter_map(|name| self.entry(&Prop::User(name), &received).ok())),
+            Err(error) => failed = failed.or(Some(error)),
         }
-        Ok(entries)
+        (entries, failed.filter(|_| !self.is_inconsistent()))
     }
 
     /// Sets properties locally, all or none.
@@ -476,9 +494,26 @@ impl DatasetHandle {
     pub fn revert_prop(&self, name: &str) -> Result<(), DslError> {
         self.pool.inherit_prop_of(self.dataset.object, name, true)
     }
-    /// Replaces all received values; gives the names of those that this pool or dataset cannot have.
-    pub fn receive_props(&self, properties: Vec<(String, ReceivedValue)>) -> Result<Vec<String>, DslError> {
-        self.pool.receive_props_of(self.dataset.object, properties)
+    /// Replaces all received values; gives those that this pool or dataset cannot have, with the reasons. Properties of the names `inherited`
+    /// are inherited from now on where nothing is set here, and [`DatasetHandle::revert_prop`] goes back to what was received.
+    pub fn receive_props(
+        &self,
+        properties: Vec<(String, ReceivedValue)>,
+        inherited: Vec<String>,
+    ) -> Result<Vec<(String, DslError)>, DslError> {
+        self.pool.receive_props_of(self.dataset.object, properties, inherited)
+    }
+    /// Values that came with a receive, by property, also those that a setting covers, as streams have them (OpenZFS: `zfs_get_recvd_props`).
+    ///
+    /// # Errors
+    /// Those of reading the MOS.
+    pub fn received_props(&self) -> Result<Vec<(String, ReceivedValue)>, DslError> {
+        let values = self.pool.tree.stored.received(&self.dataset)?;
+        let of_stream = |value: &Value| match value.as_u64() {
+            Some(number) => Some(ReceivedValue::Number(number)),
+            None => value.as_text().map(|text| ReceivedValue::Text(text.to_string())),
+        };
+        Ok(values.into_iter().filter_map(|(name, value)| Some((name, of_stream(&value)?))).collect())
     }
     /// Counts the dataset among the users of a feature (see [`crate::features::PER_DATASET`]) from this txg on.
     pub fn activate_feature(&self, guid: &'static str, tx: &Tx) {
@@ -534,5 +569,19 @@ impl DatasetHandle {
         let txg = tx.txg();
         drop(tx);
         Ok(self.pool().txgs().wait_synced(txg)?)
+    }
+}
+
+/// A stored number as `zfs get` shows it.
+fn shown(desc: &PropDesc, number: u64) -> PropValue {
+    match desc.kind {
+        Kind::Index(_) => PropValue::Text(desc.word(number).map_or_else(|| number.to_string(), str::to_string)),
+        Kind::CountOrNone if number == u64::MAX => PropValue::Text("none".to_string()),
+        Kind::BytesOrNone => PropValue::Limit(number),
+        Kind::Bytes => PropValue::Bytes(number),
+        Kind::CountOrNone => PropValue::Count(number),
+        Kind::Ratio => PropValue::Ratio(number),
+        Kind::Time => PropValue::Time(number),
+        _ => PropValue::Number(number),
     }
 }

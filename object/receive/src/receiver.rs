@@ -1,13 +1,16 @@
 //! A receive from its beginning to its end: the dataset that it goes into, and what is left of one that fails.
 
 use crate::ReceiveError;
-use dmu::{Objset, Tx};
+use dmu::{DmuError, Objset, Tx};
 use dsl::{DatasetHandle, DslError, DslPool, ReceiveBegin, ReceiveEnd, ResumePoint, ResumeState, features};
 use nvlist::NvList;
-use ondisk::ObjsetType;
+use ondisk::{ObjectId, ObjectType, ObjsetType};
 use std::io::Read;
 use std::sync::Arc;
 use stream::{Begin, Features, Reader, Record, StreamError, begin_flags};
+
+/// Object of the master node of every file system (OpenZFS: `MASTER_NODE_OBJ`).
+const MASTER_NODE: ObjectId = ObjectId(1);
 
 /// Kinds of streams that are not received, and what they are called.
 const REFUSED: [(Features, &str); 4] = [
@@ -62,6 +65,15 @@ pub struct Receiver {
     pub(crate) highest: u64,
     /// True for a full stream into a clone: what it does not name goes.
     is_over_origin: bool,
+}
+
+/// True for what can be mounted (OpenZFS receives what cannot, too, and fails to mount it).
+fn has_master_node(objset: &Objset) -> Result<bool, ReceiveError> {
+    match objset.hold(MASTER_NODE) {
+        Ok(dnode) => Ok(dnode.info()?.kind == ObjectType::MASTER_NODE),
+        Err(DmuError::NoSuchObject) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Looks at what a stream is made of.
@@ -164,13 +176,25 @@ impl Receiver {
                 self.apply(&record, &payload, reader.order(), bytes)?;
             }
             match next {
-                Some(Record::End(_)) if self.is_over_origin => return self.free_above(self.highest),
-                Some(Record::End(_)) => return Ok(()),
+                Some(Record::End(_)) => return self.finish_contents(),
                 Some(record) => waiting = Some((record, reader.offset())),
                 None => return Err(StreamError::Truncated { offset: reader.offset() }.into()),
             }
             std::mem::swap(&mut payload, &mut next_payload);
         }
+    }
+
+    /// Completes what all records made, and looks whether it can be used.
+    fn finish_contents(&mut self) -> Result<(), ReceiveError> {
+        if self.is_over_origin {
+            self.free_above(self.highest)?;
+        }
+        if self.objset.kind() == ObjsetType::ZFS && !has_master_node(&self.objset)? {
+            // There is no rest that could bring it.
+            self.is_resumable = false;
+            return Err(ReceiveError::Invalid("it ends without the master node of a file system"));
+        }
+        Ok(())
     }
 
     /// Ends the receive, after its END was read: the snapshot is there, and the dataset is what it has.

@@ -279,17 +279,16 @@ fn written_blocks_are_warm_without_a_copy() {
     assert_eq!(rig.reads(), before);
 }
 
+/// Writes twelve blocks of 128 KiB that compress, with the patterns of 1 to 12.
+fn compressed_blocks(rig: &Rig) -> Vec<BlockPtr> {
+    (1..=12).map(|seed| rig.write(WriteRequest { compression: Compression::LZ4, ..request(seed, 131_072) })).collect()
+}
+
 /// A working set that fits in compressed form must stay in memory.
 #[test]
 fn compressed_blocks_take_compressed_space() {
     let rig = Rig::new(1 << 20);
-    let blocks: Vec<BlockPtr> = (0..12)
-        .map(|n| {
-            let mut wanted = request(n + 1, 131_072);
-            wanted.compression = Compression::LZ4;
-            rig.write(wanted)
-        })
-        .collect();
+    let blocks = compressed_blocks(&rig);
     assert!(blocks[0].psize() <= 80 << 10, "the pattern compresses: {:?}", blocks[0]);
     rig.cache.clear();
     let warm = |rig: &Rig| blocks.iter().enumerate().for_each(|(n, bp)| assert!(rig.read(bp) == pattern(n as u64 + 1, 131_072)));
@@ -303,13 +302,7 @@ fn compressed_blocks_take_compressed_space() {
 #[test]
 fn what_is_at_hand_costs_no_more_than_a_look() {
     let rig = Rig::new(2 << 20);
-    let blocks: Vec<BlockPtr> = (0..12)
-        .map(|n| {
-            let mut wanted = request(n + 1, 131_072);
-            wanted.compression = Compression::LZ4;
-            rig.write(wanted)
-        })
-        .collect();
+    let blocks = compressed_blocks(&rig);
     rig.cache.clear();
     let before = rig.reads();
     assert!(blocks.iter().all(|bp| rig.cache.at_hand(bp).is_none()));

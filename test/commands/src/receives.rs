@@ -12,7 +12,7 @@ const WRITE: u32 = 3;
 const FREE: u32 = 4;
 const END: u32 = 5;
 
-/// Stream of a volume, with its running checksum.
+/// Stream of a dataset, with its running checksum.
 struct Stream {
     bytes: Vec<u8>,
     sum: [u64; 4],
@@ -20,10 +20,15 @@ struct Stream {
 }
 
 impl Stream {
-    /// Begins the stream of a snapshot with this name and guid, since the one with the guid `from`.
-    fn begin(name: &str, (from, to): (u64, u64)) -> Stream {
+    /// Begins the stream of a volume's snapshot with this name and guid, since the one with the guid `from`.
+    fn begin(name: &str, guids: (u64, u64)) -> Stream {
+        Stream::of(3, name, guids)
+    }
+
+    /// Begins the stream of a dataset of this kind.
+    fn of(kind: u64, name: &str, (from, to): (u64, u64)) -> Stream {
         let mut stream = Stream { bytes: Vec::new(), sum: [0; 4], to };
-        let mut record = head(BEGIN, &[(8, MAGIC), (16, 1), (24, 1_000), (32, 3 | 12 << 32), (40, to), (48, from)]);
+        let mut record = head(BEGIN, &[(8, MAGIC), (16, 1), (24, 1_000), (32, kind | 12 << 32), (40, to), (48, from)]);
         record[56..56 + name.len()].copy_from_slice(name.as_bytes());
         stream.fold(&record);
         stream.bytes.extend(record);
@@ -142,6 +147,8 @@ pub fn receives(world: &World) -> Result<(), Failure> {
     world.ok("zfs list -H -o name -r -t volume,snapshot tank")?.prints("tank/deep/v\ntank/deep/v@one\ntank/v\ntank/v@one")?;
     increments(world)?;
     resumed(world)?;
+    hollow(world)?;
+    destroyed(world)?;
     world.ok("zpool export tank")?;
     world.ok(&format!("{zdb} -e -p {{vdevs}} -bcc tank"))?.shows("No leaks").map(drop)
 }
@@ -183,6 +190,35 @@ fn resumed(world: &World) -> Result<(), Failure> {
     same("no token", value(world, "receive_resume_token", "tank/v")?, "-".to_string())?;
     received(world, "receive tank/v", &fourth)?;
     world.ok("zfs destroy -r tank/v").map(drop)
+}
+
+/// File systems without contents are refused at the end of their stream, and hide nothing and hinder nobody before it.
+fn hollow(world: &World) -> Result<(), Failure> {
+    let empty = Stream::of(2, "far/deep/f@one", (0, 0x6666)).end();
+    refused(world, "receive tank/f", &empty, "cannot receive new filesystem stream: invalid backup stream")?;
+    world.ok("zfs list -H -o name -r tank")?.prints("tank\ntank/deep\ntank/deep/v")?;
+    refused(world, "receive -s tank/f", &empty[..2 * RECORD_BYTES - 1], "    zfs send -t 1-")?;
+    world.ok("zfs list -H -o name -r tank")?.prints("tank\ntank/deep\ntank/deep/v\ntank/f")?;
+    same("its token", value(world, "receive_resume_token", "tank/f")?.get(..2), Some("1-"))?;
+    same("what it has not yet", value(world, "version", "tank/f")?, "-".to_string())?;
+    world.ok("zfs snapshot -r tank@all")?;
+    let snapshots = "tank@all\ntank/deep@all\ntank/deep/v@one\ntank/deep/v@all";
+    world.ok("zfs list -H -o name -t snapshot -r tank")?.prints(snapshots)?;
+    world.ok("zfs receive -A tank/f")?;
+    world.ok("zfs destroy -r tank@all").map(drop)
+}
+
+/// What is being received goes with `-r` once all of it has come, with the snapshot that it has then.
+fn destroyed(world: &World) -> Result<(), Failure> {
+    std::fs::write(world.path("slow"), full("far/deep/w@one", 0x7777, 1))?;
+    let feeding = "{ head -c 312 slow; until test -e go; do sleep 0.1; done; tail -c +313 slow; } | zfs receive tank/w &";
+    let begun = "n=0; until zfs list tank/w > seen 2>&1; do n=$((n+1)); test $n -lt 300 || { touch go; exit 1; }; sleep 0.1; done";
+    let destroying = "until zfs destroy -r tank/w 2> why; do grep -q busy why || { cat why; exit 1; }; done";
+    let ran = shell(world, &format!("{feeding}\n{begun}\n{{ sleep 0.5; touch go; }} &\n{destroying}\nwait"))?;
+    if ran.code != 0 {
+        return Err(ran.fault("it should be destroyed"));
+    }
+    world.ok("zfs list -H -o name -r tank")?.prints("tank\ntank/deep\ntank/deep/v").map(drop)
 }
 
 /// Runs a line of the shell in which `zfs` is ours.
@@ -246,6 +282,7 @@ fn packages(world: &World) -> Result<(), Failure> {
     same("left out", with_source(world, "compression", "copy/x")?.contains("zstd"), false)?;
     same("set on the command line", with_source(world, "org:tag", "copy/x")?, "yours\tlocal".to_string())?;
     same("not mounted", value(world, "mounted", "copy/x")?, "no".to_string())?;
+    properties(world)?;
     world.ok("zfs rename tank/a/b tank/a/c")?;
     world.ok("zfs snapshot -r tank/a@moved")?;
     piped(world, "zfs send -R -I @two tank/a@moved | zfs receive -F -d copy/r")?;
@@ -258,4 +295,29 @@ fn packages(world: &World) -> Result<(), Failure> {
         .ok("zfs list -H -o name -r -t filesystem,snapshot copy/r")?
         .prints("copy/r\ncopy/r/a\ncopy/r/a@one\ncopy/r/a@two\ncopy/r/a@three")?;
     Ok(())
+}
+
+/// Values that came with a stream stay known beneath others, and go back with a backup; what users made up comes too.
+fn properties(world: &World) -> Result<(), Failure> {
+    world.ok("zfs create -o test:y=plain -o atime=off tank/p")?;
+    world.ok("zfs snapshot -o test:s=1 tank/p@e")?;
+    piped(world, "zfs send -p tank/p@e | zfs receive -u copy/p")?;
+    same("a user property", with_source(world, "test:y", "copy/p")?, "plain\treceived".to_string())?;
+    same("one of a snapshot", with_source(world, "test:s", "copy/p@e")?, "1\treceived".to_string())?;
+    world.ok("zfs set atime=on test:y=other copy/p")?;
+    world.ok("zfs get -H -o all atime,test:y copy/p")?.prints("copy/p\tatime\ton\toff\tlocal\ncopy/p\ttest:y\tother\tplain\tlocal")?;
+    piped(world, "zfs send -b copy/p@e | zfs receive -u tank/back")?;
+    same("a value that was covered", with_source(world, "atime", "tank/back")?, "off\treceived".to_string())?;
+    same("another one", with_source(world, "test:y", "tank/back")?, "plain\treceived".to_string())?;
+    world.ok("zfs destroy -r tank/back")?;
+    world.ok("zfs destroy -r copy/p")?;
+    piped(world, "zfs send -p tank/p@e | zfs receive -u -o atime=on -x test:y copy/p")?;
+    same("set with the receive", with_source(world, "atime", "copy/p")?, "on\tlocal".to_string())?;
+    same("left out of it", with_source(world, "test:y", "copy/p")?, "-\t-".to_string())?;
+    world.ok("zfs inherit -S atime copy/p")?;
+    world.ok("zfs inherit -S test:y copy/p")?;
+    same("what was sent", with_source(world, "atime", "copy/p")?, "off\treceived".to_string())?;
+    same("what was left out", with_source(world, "test:y", "copy/p")?, "plain\treceived".to_string())?;
+    world.ok("zfs destroy -r copy/p")?;
+    world.ok("zfs destroy -r tank/p").map(drop)
 }

@@ -83,6 +83,10 @@ pub fn words(world: &World) -> Result<(), Failure> {
     // What is sent, as OpenZFS reads it.
     let whole = dumped(world, "send tank/a@one", "whole")?;
     shows(&whole, &["hdrtype = 1", "toname = tank/a@one", "fromguid = 0", "Total DRR_OBJECT records"])?;
+    // What there is of one that broke off.
+    let bytes = std::fs::read(world.path("whole"))?;
+    std::fs::write(world.path("part"), &bytes[..bytes.len() - 400])?;
+    world.ok("zstream dump {dir}/part")?.shows("SUMMARY")?.says("the stream ends early")?;
     let guid: u64 = world.ok("zfs get -Hp -o value guid tank/a@one")?.out.trim().parse()?;
     let since = dumped(world, "send -Lec -i #mark tank/a@two", "since")?;
     shows(&since, &["toname = tank/a@two", &format!("fromguid = {guid:x}")])?;

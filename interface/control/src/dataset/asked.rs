@@ -14,7 +14,7 @@ pub(crate) fn add_asked(pools: &Pools, asked: &[String], reports: &mut [DatasetR
         // A dataset may be destroyed between the listing and the hold.
         let Some(handle) = open.and_then(|open| open.dsl().hold(&report.name).ok()) else { continue };
         report.properties.extend(asked.iter().map(|name| match value(&handle, name) {
-            Some(value) => Property { name: name.clone(), value, source: Source::Local },
+            Some(value) => Property::of(name, value, Source::Local),
             None => Property::fact(name, Value::None),
         }));
     }

@@ -157,7 +157,9 @@ impl Datasets {
             check_name(name, "create snapshot")?;
             let (filesystem, snapshot) = name.split_once('@').unwrap_or((name, ""));
             if request.recursive {
-                names.extend(descendants(&pool, filesystem)?.into_iter().map(|dataset| format!("{dataset}@{snapshot}")));
+                let mut datasets = descendants(&pool, filesystem)?;
+                datasets.retain(|dataset| dataset == filesystem || is_whole(&pool, dataset));
+                names.extend(datasets.into_iter().map(|dataset| format!("{dataset}@{snapshot}")));
             } else {
                 names.push(name.clone());
             }
@@ -258,6 +260,15 @@ fn dry_create(pool: &OpenPool, name: &str, parent: &str) -> Result<(), Failure> 
     if kind_of(&handle) == table::FILESYSTEM { Ok(()) } else { Err(failure::dataset("create", name, &DslError::ParentNotFilesystem)) }
 }
 
+/// True for what has contents to take a snapshot of; not for what is just being received, was not received to its end, or is gone (OpenZFS:
+/// `zfs_snapshot_cb`).
+fn is_whole(pool: &OpenPool, name: &str) -> bool {
+    match pool.dsl().hold(name) {
+        Ok(handle) => !handle.is_inconsistent(),
+        Err(error) => error != DslError::NotFound,
+    }
+}
+
 /// Name of the snapshot, of several, that could not be taken, for errors that name one.
 fn culprit<'a>(pool: &OpenPool, names: &'a [String], error: &DslError) -> Option<&'a str> {
     let is_it = |name: &str| match error {
@@ -270,17 +281,25 @@ fn culprit<'a>(pool: &OpenPool, names: &'a [String], error: &DslError) -> Option
 
 fn property_failure(name: &str, properties: &BTreeMap<String, String>, kind: u8, error: &DslError) -> Failure {
     let failure = failure::dataset("set property for", name, error);
-    let has = |property: &str| properties.contains_key(property);
-    let limit = |why: &str| because(ErrorKind::NoSpace, failure.what.clone(), why);
     match error {
         DslError::BadProperty | DslError::BadValue | DslError::ReadOnlyProperty => match objection(properties, kind, false) {
             Some(why) => because(ErrorKind::Invalid, failure.what, why),
             None => failure,
         },
-        // Limits take no space (OpenZFS: `zfs_setprop_error`).
-        DslError::NoSpace if has("quota") || has("refquota") => limit("size is less than current used or reserved space"),
-        DslError::NoSpace if has("reservation") || has("refreservation") => limit("size is greater than available space"),
+        DslError::NoSpace => match properties.keys().find_map(|name| limit_objection(name)) {
+            Some(why) => because(ErrorKind::NoSpace, failure.what, why),
+            None => failure,
+        },
         _ => failure,
+    }
+}
+
+/// Reason why a limit cannot be, which takes no space itself (OpenZFS: `zfs_setprop_error`); none for other properties.
+pub(super) fn limit_objection(name: &str) -> Option<&'static str> {
+    match name {
+        "quota" | "refquota" => Some("size is less than current used or reserved space"),
+        "reservation" | "refreservation" => Some("size is greater than available space"),
+        _ => None,
     }
 }
 

@@ -20,6 +20,9 @@ const LOOK_NS: u64 = 2_000_000_000;
 /// Nanoseconds between two attempts.
 const AGAIN_NS: u64 = 5_000_000;
 
+/// Times that a dataset with all that depends on it is destroyed, each with what came to depend on it during the one before.
+const ROUNDS: u32 = 4;
+
 /// Repeats what is refused because somebody holds the dataset. A user's hold is another error: these are the daemon's own, of statistics that are
 /// being gathered, or of the last answer of a mount that is gone already.
 pub(super) fn once_nobody_looks<T>(exec: &Exec, mut attempt: impl FnMut() -> Result<T, DslError>) -> Result<T, DslError> {
@@ -125,9 +128,28 @@ impl Datasets {
         }
         names.extend(Some(request.name.clone()).filter(|_| !is_pool));
         if !request.dry_run {
-            self.destroy_all(&pool, &names, None, (what, request.force))?;
+            self.destroy_tree(&pool, request, &mut names)?;
         }
         Ok(Response::Destroyed { names, reclaim_bytes })
+    }
+
+    /// Destroys a dataset with these that depend on it, and with what came to depend on it meanwhile, which is added: what was being received has
+    /// snapshots once all of it has come.
+    fn destroy_tree(&self, pool: &Arc<OpenPool>, request: &DatasetDestroy, names: &mut Vec<String>) -> Result<(), Failure> {
+        let what = format!("cannot destroy '{}'", request.name);
+        let mut doomed = names.clone();
+        for _ in 1..ROUNDS {
+            let Err(failure) = self.destroy_all(pool, &doomed, None, (what.clone(), request.force)) else { return Ok(()) };
+            let left = dependents(pool, &request.name).unwrap_or_default();
+            let more: Vec<String> = left.iter().filter(|name| !names.contains(name)).cloned().collect();
+            let is_allowed = |name: &String| request.recursive && (request.clones || is_within(name, &request.name));
+            if more.is_empty() || !more.iter().all(is_allowed) {
+                return Err(failure);
+            }
+            doomed = left.into_iter().chain(names.last().filter(|name| **name == request.name).cloned()).collect();
+            *names = more.into_iter().chain(std::mem::take(names)).collect();
+        }
+        self.destroy_all(pool, &doomed, None, (what, request.force))
     }
 
     /// Destroys datasets, snapshots and bookmarks, in this order, once nobody uses them; what is still there when one stays is mounted again. What lies in

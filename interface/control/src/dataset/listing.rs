@@ -39,7 +39,7 @@ fn collect(
     out: &mut Vec<DatasetReport>,
 ) -> Result<(), Failure> {
     let handle = pool.dsl().hold(name).map_err(|error| failure::dataset("open", name, &error))?;
-    let report = report_of(pool, &handle)?;
+    let report = report_of(pool, &handle);
     if query.types.contains(&report.kind) || (named && depth == 0 && query.types.len() == 1 && name.contains('@')) {
         out.push(report);
     }
@@ -52,7 +52,7 @@ fn collect(
             let full = format!("{name}@{}", snapshot.name);
             // A snapshot may be destroyed between the listing and the hold.
             if let Ok(handle) = pool.dsl().hold(&full) {
-                out.push(report_of(pool, &handle)?);
+                out.push(report_of(pool, &handle));
             }
         }
     }
@@ -62,25 +62,45 @@ fn collect(
     let mut children = pool.dsl().children(name).map_err(|error| failure::dataset("list children of", name, &error))?;
     children.sort();
     for child in children {
-        let full = format!("{name}/{child}");
-        if pool.dsl().hold(&full).is_ok() {
-            collect(pool, &full, query, depth + 1, named, out)?;
+        let (full, before) = (format!("{name}/{child}"), out.len());
+        match collect(pool, &full, query, depth + 1, named, out) {
+            Ok(()) => {}
+            // Destroyed meanwhile.
+            Err(_) if matches!(pool.dsl().hold(&full), Err(DslError::NotFound)) => {}
+            // The others are shown all the same. Lists of other kinds have no line that could tell.
+            Err(failure) if query.types.iter().any(|kind| kind == "filesystem") => mark_unread(pool, &full, &failure, before, out),
+            Err(failure) if pool.dsl().hold(&full).is_err() => tracing::warn!("{failure}"),
+            Err(failure) => return Err(failure),
         }
     }
     Ok(())
 }
 
-fn report_of(pool: &OpenPool, handle: &DatasetHandle) -> Result<DatasetReport, Failure> {
+/// Notes that a dataset, or what belongs to it, cannot be read: in its report, which is the one at this place if there is one, or a report without
+/// properties.
+fn mark_unread(pool: &OpenPool, name: &str, failure: &Failure, place: usize, out: &mut Vec<DatasetReport>) {
+    let unread = Some(failure.why.clone());
+    match out.get_mut(place).filter(|report| report.name == name) {
+        Some(report) => report.unread = unread,
+        None => {
+            let (name, kind) = (name.to_string(), "filesystem".to_string());
+            out.push(DatasetReport { name, kind, pool: pool.name(), create_txg: 0, properties: Vec::new(), unread });
+        }
+    }
+}
+
+/// Report of a dataset; what cannot be read of it is left out, and said.
+fn report_of(pool: &OpenPool, handle: &DatasetHandle) -> DatasetReport {
     let name = handle.name();
-    let failed = |error: DslError| failure::dataset("read properties of", &name, &error);
     let kind = if handle.is_snapshot() {
         "snapshot"
-    } else if handle.kind().map_err(failed)? == ObjsetType::ZVOL {
+    } else if handle.kind().is_ok_and(|kind| kind == ObjsetType::ZVOL) {
         "volume"
     } else {
         "filesystem"
     };
-    let mut properties: Vec<Property> = handle.props().map_err(failed)?.into_iter().map(property).collect();
+    let (known, failed) = handle.known_props();
+    let mut properties: Vec<Property> = known.into_iter().map(property).collect();
     let asked = Asked::read(&pool.mounts.wishes(&name)).unwrap_or_default();
     for property in &mut properties {
         if let Some(is_on) = asked.temporary(&property.name) {
@@ -98,5 +118,6 @@ fn report_of(pool: &OpenPool, handle: &DatasetHandle) -> Result<DatasetReport, F
             _ => {}
         }
     }
-    Ok(DatasetReport { pool: pool.name(), kind: kind.to_string(), create_txg: handle.creation_txg(), properties, name })
+    let unread = failed.map(|error| error.to_string());
+    DatasetReport { pool: pool.name(), kind: kind.to_string(), create_txg: handle.creation_txg(), properties, unread, name }
 }

@@ -6,7 +6,7 @@ use crate::failure::{self, because};
 use crate::pool::OpenPool;
 use control_api::{ErrorKind, Failure, SendRequest};
 use dsl::prop::table;
-use dsl::{DatasetHandle, DslError, PropSource};
+use dsl::{DatasetHandle, DslError, PropSource, ReceivedValue};
 use nvlist::NvList;
 use ondisk::ObjsetType;
 use std::collections::BTreeSet;
@@ -174,17 +174,24 @@ impl Member<'_> {
         Ok(known[first..last.max(first)].to_vec())
     }
 
-    /// Properties that were set on a dataset or snapshot itself, or came with a receive (OpenZFS: `send_iterate_prop`).
+    /// Properties that were set on a dataset or snapshot itself, or came with a receive; of a backup all that came with a receive, also what
+    /// a setting covers, and nothing else (OpenZFS: `send_iterate_prop`).
     fn props(&self, handle: &DatasetHandle) -> Result<NvList, DslError> {
         let mut list = NvList::new();
+        let is_limit = |name: &str| matches!(name, "quota" | "reservation" | "refquota" | "refreservation");
+        let is_left_out = |name: &str| name == "volsize" || is_limit(name) && handle.is_snapshot();
+        if self.request.backup {
+            for (name, value) in handle.received_props()?.into_iter().filter(|(name, _)| !is_left_out(name)) {
+                match value {
+                    ReceivedValue::Number(number) => list.add(name.as_str(), number),
+                    ReceivedValue::Text(text) => list.add(name.as_str(), text),
+                };
+            }
+            return Ok(list);
+        }
         for entry in handle.props()? {
-            let is_own = match entry.source {
-                PropSource::Local => !self.request.backup,
-                PropSource::Received => true,
-                _ => false,
-            };
-            let is_limit = matches!(entry.name.as_str(), "quota" | "reservation" | "refquota" | "refreservation");
-            if !is_own || entry.name == "volsize" || is_limit && handle.is_snapshot() {
+            let is_own = matches!(entry.source, PropSource::Local | PropSource::Received);
+            if !is_own || is_left_out(&entry.name) {
                 continue;
             }
             // Words that stand for numbers travel as these.

@@ -22,7 +22,12 @@ fn source(source: PropSource) -> control_api::Source {
 
 /// Property as the API words it.
 pub(crate) fn property(entry: PropEntry) -> Property {
-    let value = match entry.value {
+    Property { name: entry.name, value: value(entry.value), source: source(entry.source), received: entry.received.map(value) }
+}
+
+/// Value of a property as the API words it.
+fn value(value: PropValue) -> Value {
+    match value {
         PropValue::Text(text) => Value::Text(text),
         PropValue::Bytes(bytes) => Value::Bytes(bytes),
         PropValue::Limit(bytes) => Value::Limit(bytes),
@@ -31,8 +36,7 @@ pub(crate) fn property(entry: PropEntry) -> Property {
         PropValue::Ratio(hundredths) => Value::Ratio(hundredths),
         PropValue::Time(seconds) => Value::Time(seconds as i64),
         PropValue::None => Value::None,
-    };
-    Property { name: entry.name, value, source: source(entry.source) }
+    }
 }
 
 /// Options of a new file system with these properties; those that are fixed at creation shape its master node.

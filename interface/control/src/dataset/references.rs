@@ -163,5 +163,6 @@ fn report(pool: &OpenPool, dataset: &str, entry: BookmarkEntry) -> DatasetReport
         pool: pool.name(),
         create_txg: entry.creation_txg,
         properties,
+        unread: None,
     }
 }

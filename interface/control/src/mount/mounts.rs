@@ -24,7 +24,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use zil::Arena;
 use zpl::direct::{Direct, DirectSnapshot, DirectStats, Tunables};
-use zpl::{EnteredSnapshot, Node, Remembered, Settings, SnapshotSource, Zfs, ZplFuse};
+use zpl::{EnteredSnapshot, Node, Remembered, Settings, SnapshotSource, Zfs, ZplError, ZplFuse};
 
 /// Nanoseconds that a mount waits for another one of the same file system that is leaving.
 const LEAVE_NS: u64 = 5_000_000_000;
@@ -483,8 +483,13 @@ impl Mounts {
         let objset = handle.objset().map_err(|error| failure::dataset("mount", &name, &error))?;
         // The kernel asks as long as the mount lasts.
         let settings = Settings { posix_acl: opens.enforces_lists, ..opens.settings };
-        let zfs = Zfs::open(&objset, txgs.filter(|_| !objset.is_read_only()), settings)
-            .map_err(|error| because(ErrorKind::Damaged, &*what, error))?;
+        let zfs = Zfs::open(&objset, txgs.filter(|_| !objset.is_read_only()), settings).map_err(|error| match error {
+            // No file of the user's is meant.
+            ZplError::NotFound => {
+                because(ErrorKind::Damaged, &*what, "its master node or root directory is missing: the file system is damaged")
+            }
+            error => because(ErrorKind::Damaged, &*what, error),
+        })?;
         let dataset = Arc::new(handle);
         zfs.set_space_source(dataset.clone());
         zfs.set_direct(Direct { tunables: opens.direct, stats: self.direct_of(&name) });

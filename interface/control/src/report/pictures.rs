@@ -253,17 +253,13 @@ pub fn tree(name: &str, tree: &VdevTree, status: Option<&PoolStatus>) -> VdevRep
 pub fn properties(status: &PoolStatus, health: &str, altroot: Option<&str>, features: &[(String, String, Option<u64>)]) -> Vec<Property> {
     let space = &status.space;
     let text = |value: &str| Value::Text(value.to_string());
-    let fixed = |name: &str, value: Value| Property { name: name.to_string(), value, source: Source::Default };
+    let fixed = |name: &str, value: Value| Property::of(name, value, Source::Default);
     let percent = (space.allocated * 100).checked_div(space.capacity).unwrap_or(0);
     let ashift = status.tree.tops.first().map_or(0, |top| u64::from(top.ashift));
     let mut list = vec![
         Property::fact("size", Value::Count(space.capacity)),
         Property::fact("capacity", Value::Percent(percent)),
-        Property {
-            name: "altroot".into(),
-            value: text(altroot.unwrap_or("-")),
-            source: if altroot.is_some() { Source::Local } else { Source::Default },
-        },
+        Property::of("altroot", text(altroot.unwrap_or("-")), if altroot.is_some() { Source::Local } else { Source::Default }),
         Property::fact("health", text(health)),
         Property::fact("guid", Value::Number(status.guid.0)),
         fixed("version", if status.version == 5000 { Value::None } else { Value::Number(status.version) }),
@@ -278,12 +274,12 @@ pub fn properties(status: &PoolStatus, health: &str, altroot: Option<&str>, feat
         Property::fact("free", Value::Count(space.capacity.saturating_sub(space.allocated))),
         Property::fact("allocated", Value::Count(space.allocated)),
         Property::fact("readonly", text(if status.read_only { "on" } else { "off" })),
-        Property { name: "ashift".into(), value: Value::Number(ashift), source: Source::Local },
-        Property {
-            name: "comment".into(),
-            value: status.comment.as_deref().map_or(Value::None, text),
-            source: if status.comment.is_some() { Source::Local } else { Source::Default },
-        },
+        Property::of("ashift", Value::Number(ashift), Source::Local),
+        Property::of(
+            "comment",
+            status.comment.as_deref().map_or(Value::None, text),
+            if status.comment.is_some() { Source::Local } else { Source::Default },
+        ),
         Property::fact("expandsize", Value::None),
         Property::fact("freeing", Value::Count(0)),
         Property::fact("fragmentation", Value::None),
@@ -313,7 +309,7 @@ pub fn properties(status: &PoolStatus, health: &str, altroot: Option<&str>, feat
         };
         let is_known = pool::feature_by_name(name).is_some();
         let name = if is_known { format!("feature@{name}") } else { format!("unsupported@{name}") };
-        list.push(Property { name, value: text(state), source: Source::Local });
+        list.push(Property::of(&name, text(state), Source::Local));
     }
     list
 }
@@ -321,7 +317,7 @@ pub fn properties(status: &PoolStatus, health: &str, altroot: Option<&str>, feat
 /// Puts a stored property in its place; one that a user made up follows the others.
 pub fn overlay(properties: &mut Vec<Property>, stored: &pool::PoolProp) {
     if pool::is_user_prop(&stored.name) {
-        properties.push(Property { name: stored.name.clone(), value: Value::Text(stored.value.clone()), source: Source::Local });
+        properties.push(Property::of(&stored.name, Value::Text(stored.value.clone()), Source::Local));
     }
     if let Some(property) = properties.iter_mut().find(|property| property.name == stored.name) {
         property.value = if stored.value == "-" { Value::None } else { Value::Text(stored.value.clone()) };

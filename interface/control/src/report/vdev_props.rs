@@ -39,7 +39,7 @@ pub(crate) fn set(open: &OpenPool, guid: Guid, request: &PoolSet) -> Result<Resp
 pub(crate) fn show(vdev: &mut VdevReport, props: &VdevProps) {
     if let Some(own) = props.get(&Guid(vdev.guid)) {
         let value = |text: &String| if text == "none" { Value::None } else { Value::Text(text.clone()) };
-        let property = |(name, text): (&String, &String)| Property { name: name.clone(), value: value(text), source: Source::Local };
+        let property = |(name, text): (&String, &String)| Property::of(name, value(text), Source::Local);
         vdev.properties = own.iter().map(property).collect();
     }
     vdev.children.iter_mut().for_each(|child| show(child, props));

@@ -7,6 +7,7 @@ use crate::DslError;
 use crate::dataset::Dataset;
 use crate::dir::Dir;
 use crate::prop::table::{self, Attr, Kind, Parsed, Prop};
+use crate::prop::{RECEIVED, received_names};
 use crate::space::Space;
 use dmu::Tx;
 use ondisk::{ObjectType, ObjsetType};
@@ -14,8 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zap::{Value, Zap};
 
-/// Ending of the names of received values.
-const RECEIVED: &str = "$recvd";
 /// Entry that says that properties were received (OpenZFS: `ZPROP_HAS_RECVD`).
 const HAS_RECEIVED: &str = "$hasrecvd";
 
@@ -31,8 +30,11 @@ pub enum ReceivedValue {
 /// A property and the text that it gets.
 pub(super) type Setting = (Prop, String);
 
-/// A dataset, the properties that it can receive, each with the value to be stored, and the names of those that it cannot.
-pub(super) type Received = (Arc<Dataset>, Vec<(Prop, Value)>, Vec<String>);
+/// A dataset, the properties that it can receive, each with the value to be stored, and those that it cannot, with the reasons.
+pub(super) type Received = (Arc<Dataset>, Vec<(Prop, Value)>, Vec<(String, DslError)>);
+
+/// Properties whose values a dataset keeps elsewhere too, or counts from.
+const LIMITS: [&str; 6] = ["quota", "reservation", "refquota", "refreservation", "filesystem_limit", "snapshot_limit"];
 
 /// Changes of properties, with the parts of the pool that they need.
 pub(crate) struct Settings {
@@ -158,27 +160,37 @@ impl Settings {
         for (prop, text) in checked {
             let Prop::Native(desc) = prop else { continue };
             let Parsed::Number(number) = desc.parse(text)? else { continue };
-            let available = || dir.available(self.space.pool_bytes(false), None);
-            let possible = match desc.name {
-                "quota" => number == 0 || number >= dir.reserved() && number >= dir.used(),
-                "refquota" => number == 0 || number >= dataset.referenced() && number >= dataset.reserved(),
-                "reservation" => {
-                    let more = number.max(dir.used()) - dir.used().max(dir.reserved()).min(number.max(dir.used()));
-                    more <= dir.parent().map_or_else(available, |parent| parent.available(self.space.pool_bytes(false), None))
-                        && (dir.quota() == 0 || number <= dir.quota())
-                }
+            let keeps_to_other = match desc.name {
+                "quota" => number == 0 || number >= dir.reserved(),
+                "refquota" => number == 0 || number >= dataset.reserved(),
+                "reservation" => dir.quota() == 0 || number <= dir.quota(),
                 "refreservation" => {
-                    let more = number.max(dataset.unique()).saturating_sub(dataset.unique().max(dataset.reserved()));
                     let refquota = dataset.refquota.load(Ordering::Relaxed);
-                    more <= available() && (refquota == 0 || number <= refquota)
+                    refquota == 0 || number <= refquota
                 }
                 _ => true,
             };
-            if !possible {
+            if !keeps_to_other || !self.has_room(dataset, desc.name, number) {
                 return Err(DslError::NoSpace);
             }
         }
         Ok(())
+    }
+
+    /// True when a limit lets a dataset have what it has, and what it is to keep is there; true for other properties.
+    fn has_room(&self, dataset: &Dataset, name: &str, number: u64) -> bool {
+        let dir = &dataset.dir;
+        let available = || dir.available(self.space.pool_bytes(false), None);
+        match name {
+            "quota" => number == 0 || number >= dir.used(),
+            "refquota" => number == 0 || number >= dataset.referenced(),
+            "reservation" => {
+                let more = number.max(dir.used()) - dir.used().max(dir.reserved()).min(number.max(dir.used()));
+                more <= dir.parent().map_or_else(available, |parent| parent.available(self.space.pool_bytes(false), None))
+            }
+            "refreservation" => number.max(dataset.unique()).saturating_sub(dataset.unique().max(dataset.reserved())) <= available(),
+            _ => true,
+        }
     }
 
     /// Checks the space that a new dataset wants kept (OpenZFS: `dsl_dir_set_reservation_check`, `dsl_dataset_set_refreservation_check`).
@@ -237,7 +249,7 @@ impl Settings {
 
     // ---- received values ----
 
-    /// The received properties that can be had, each with the value that is stored; and the names of the others.
+    /// The received properties that can be had, each with the value that is stored; and the others.
     pub(super) fn check_received(&self, object: u64, properties: &[(String, ReceivedValue)]) -> Result<Received, DslError> {
         let dataset = self.tree.dataset(object)?;
         let applies = match (dataset.is_snapshot, self.tree.kind_of(&dataset)?) {
@@ -248,12 +260,23 @@ impl Settings {
         let (mut taken, mut refused) = (Vec::new(), Vec::new());
         for (name, value) in properties {
             match self.received_value(name, value, applies) {
-                Ok(Some(pair)) => taken.push(pair),
+                Ok(Some((prop, value))) if self.can_receive(&dataset, &prop, &value)? => taken.push((prop, value)),
+                Ok(Some(_)) => refused.push((name.clone(), DslError::NoSpace)),
                 Ok(None) => {}
-                Err(_) => refused.push(name.clone()),
+                Err(error) => refused.push((name.clone(), error)),
             }
         }
         Ok((dataset, taken, refused))
+    }
+
+    /// False for a limit that would count, as nothing is set here, and cannot be.
+    fn can_receive(&self, dataset: &Dataset, prop: &Prop, value: &Value) -> Result<bool, DslError> {
+        match value.as_u64() {
+            Some(number) if LIMITS.contains(&prop.name()) && !self.has_room(dataset, prop.name(), number) => {
+                Ok(self.tree.meta.zap(dataset.dir.phys().dd_props_zapobj)?.contains(prop.name())?)
+            }
+            _ => Ok(true),
+        }
     }
 
     /// A received property as it is stored; None for one that the object set has itself.
@@ -271,6 +294,8 @@ impl Settings {
             }
             let parsed = match value {
                 ReceivedValue::Number(u64::MAX) if desc.kind == Kind::CountOrNone => Parsed::Number(u64::MAX),
+                // A limit that was removed there is removed here.
+                ReceivedValue::Number(0) if desc.kind == Kind::BytesOrNone => Parsed::Number(0),
                 ReceivedValue::Number(number) if !desc.kind.is_text() => match desc.word(*number) {
                     Some(word) => desc.parse(word)?,
                     None => desc.parse(&number.to_string())?,
@@ -291,25 +316,37 @@ impl Settings {
     }
 
     /// Replaces the received properties of a dataset or snapshot: they count where nothing is set locally (OpenZFS: `zfs_set_prop_nvlist` with
-    /// `ZPROP_SRC_RECEIVED`).
-    pub(super) fn receive(&self, dataset: &Arc<Dataset>, taken: &[(Prop, Value)], tx: &Tx) -> Result<(), DslError> {
+    /// `ZPROP_SRC_RECEIVED`). Those of the names `inherited` are inherited where nothing is set locally, and what was received waits beneath.
+    pub(super) fn receive(
+        &self,
+        dataset: &Arc<Dataset>,
+        (taken, inherited): (&[(Prop, Value)], &[String]),
+        tx: &Tx,
+    ) -> Result<(), DslError> {
         let zap = self.tree.meta.zap(self.props_table(dataset, tx)?)?;
         zap.update_u64(HAS_RECEIVED, 0, tx)?;
-        let mut old = Vec::new();
-        zap.for_each(|entry| {
-            if entry.name.ends_with(RECEIVED.as_bytes()) && entry.name != HAS_RECEIVED.as_bytes() {
-                old.push(entry.name.clone());
-            }
-            Ok(())
-        })?;
-        old.iter().try_for_each(|name| zap.remove(name, tx))?;
+        let old = received_names(&zap)?;
+        old.iter().try_for_each(|name| zap.remove(format!("{name}{RECEIVED}"), tx))?;
         for (prop, value) in taken {
             zap.update(format!("{}{RECEIVED}", prop.name()), value, tx)?;
-            if let (Prop::Native(desc), Some(number), false) = (prop, value.as_u64(), zap.contains(prop.name())?) {
-                self.take_effect(dataset, desc.name, number, tx)?;
+        }
+        for name in inherited {
+            if !zap.contains(name)? {
+                zap.update_u64(format!("{name}$inherit"), 0, tx)?;
             }
         }
-        if dataset.is_snapshot { Ok(()) } else { self.tree.refresh_props(&dataset.dir) }
+        if dataset.is_snapshot {
+            return Ok(());
+        }
+        // Also those that came before and do not now: they count no more.
+        let is_changed = |name: &str| old.iter().any(|known| known == name) || taken.iter().any(|(prop, _)| prop.name() == name);
+        for name in LIMITS.into_iter().filter(|name| is_changed(name)) {
+            if !zap.contains(name)? {
+                let (number, _) = self.tree.stored.number(dataset, name)?;
+                self.take_effect(dataset, name, number, tx)?;
+            }
+        }
+        self.tree.refresh_props(&dataset.dir)
     }
 
     /// The table of a dataset's or snapshot's own properties, made when there is none.

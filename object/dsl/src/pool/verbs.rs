@@ -362,15 +362,18 @@ impl DslPool {
         )
     }
 
-    /// Replaces received values; gives the names of those that cannot be had here.
+    /// Replaces received values, and has those of the names `inherited` inherited; gives those that cannot be had here, with the reasons.
     pub(crate) fn receive_props_of(
         self: &Arc<Self>,
         object: u64,
         properties: Vec<(String, ReceivedValue)>,
-    ) -> Result<Vec<String>, DslError> {
+        inherited: Vec<String>,
+    ) -> Result<Vec<(String, DslError)>, DslError> {
         self.sync_task(
             move |pool, _| pool.settings.check_received(object, &properties),
-            |pool, (dataset, taken, refused), tx| pool.settings.receive(&dataset, &taken, tx).map(|()| refused),
+            move |pool, (dataset, taken, refused), tx| {
+                pool.settings.receive(&dataset, (taken.as_slice(), inherited.as_slice()), tx).map(|()| refused)
+            },
         )
     }
 }

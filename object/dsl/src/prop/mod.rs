@@ -5,7 +5,7 @@ mod stored;
 pub mod table;
 mod words;
 
-pub(crate) use stored::Stored;
+pub(crate) use stored::{RECEIVED, Stored, received_names};
 
 /// Source of a value (OpenZFS: `zprop_source_t`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,4 +52,6 @@ pub struct PropEntry {
     pub value: PropValue,
     /// Source of the value.
     pub source: PropSource,
+    /// Value that came with a receive of the dataset itself, also when another one covers it.
+    pub received: Option<PropValue>,
 }

@@ -11,9 +11,12 @@ use crate::dir::Dir;
 use crate::meta::Meta;
 use dmu::{ObjsetProps, PrimaryCache, RedundantMetadata, SyncMode};
 use ondisk::{Checksum, Compression};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use zap::Value;
+use zap::{Value, Zap};
+
+/// Ending of the names of received values.
+pub(crate) const RECEIVED: &str = "$recvd";
 
 /// The properties that are stored in the MOS, for reading.
 pub(crate) struct Stored {
@@ -33,7 +36,7 @@ impl Stored {
             if let Some(value) = zap.try_lookup(prop.name())? {
                 return Ok(Some((value, PropSource::Local)));
             }
-            if let Some(value) = zap.try_lookup(format!("{}$recvd", prop.name()))? {
+            if let Some(value) = zap.try_lookup(format!("{}{RECEIVED}", prop.name()))? {
                 return Ok(Some((value, PropSource::Received)));
             }
         }
@@ -75,7 +78,7 @@ impl Stored {
         if zap.contains(format!("{name}$inherit"))? {
             return Ok(None);
         }
-        Ok(zap.try_lookup(format!("{name}$recvd"))?.map(|value| (value, true)))
+        Ok(zap.try_lookup(format!("{name}{RECEIVED}"))?.map(|value| (value, true)))
     }
 
     /// A native number (or index) with its source.
@@ -129,7 +132,22 @@ impl Stored {
         })
     }
 
-    /// Names of user properties set on the dataset or above.
+    /// Values that a dataset or snapshot itself received, by property, also those that a setting covers (OpenZFS: `dsl_prop_get_received`).
+    pub(crate) fn received(&self, dataset: &Dataset) -> Result<BTreeMap<String, Value>, DslError> {
+        let table = if dataset.is_snapshot { dataset.phys().ds_props_obj } else { dataset.dir.phys().dd_props_zapobj };
+        let mut values = BTreeMap::new();
+        if table != 0 {
+            let zap = self.meta.zap(table)?;
+            for name in received_names(&zap)? {
+                if let Some(value) = zap.try_lookup(format!("{name}{RECEIVED}"))? {
+                    values.insert(name, value);
+                }
+            }
+        }
+        Ok(values)
+    }
+
+    /// Names of user properties set on the dataset or above, or received there.
     pub(crate) fn user_names(&self, dataset: &Dataset) -> Result<BTreeSet<String>, DslError> {
         let mut names = BTreeSet::new();
         let mut tables = vec![dataset.phys().ds_props_obj];
@@ -141,7 +159,7 @@ impl Stored {
         for table in tables.into_iter().filter(|table| *table != 0) {
             self.meta.zap(table)?.for_each(|entry| {
                 let name = String::from_utf8_lossy(&entry.name).into_owned();
-                if matches!(table::find(&name), Ok(table::Prop::User(_))) {
+                if let Ok(Prop::User(name)) = table::find(name.strip_suffix(RECEIVED).unwrap_or(&name)) {
                     names.insert(name);
                 }
                 Ok(())
@@ -149,4 +167,14 @@ impl Stored {
         }
         Ok(names)
     }
+}
+
+/// Names of the properties of which a table has received values.
+pub(crate) fn received_names(zap: &Zap) -> Result<Vec<String>, DslError> {
+    let mut names = Vec::new();
+    zap.for_each(|entry| {
+        names.extend(entry.name.strip_suffix(RECEIVED.as_bytes()).map(|name| String::from_utf8_lossy(name).into_owned()));
+        Ok(())
+    })?;
+    Ok(names)
 }

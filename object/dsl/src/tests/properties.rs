@@ -307,7 +307,9 @@ fn received_values_count_where_nothing_is_set() {
     pool.dsl.create_dataset("tank/a", filesystem()).expect("created");
     let handle = pool.dsl.hold("tank/a").expect("held");
     let received = |names: &[(&str, crate::ReceivedValue)]| {
-        handle.receive_props(names.iter().map(|(name, value)| ((*name).to_string(), value.clone())).collect()).expect("received")
+        let values = names.iter().map(|(name, value)| ((*name).to_string(), value.clone())).collect();
+        let refused = handle.receive_props(values, Vec::new()).expect("received");
+        refused.into_iter().map(|(name, _)| name).collect::<Vec<String>>()
     };
     let (number, text) = (crate::ReceivedValue::Number, |text: &str| crate::ReceivedValue::Text(text.to_string()));
     let refused = received(&[("recordsize", number(8192)), ("org:tag", text("x")), ("used", number(7)), ("recordsize2", number(1))]);
@@ -322,4 +324,83 @@ fn received_values_count_where_nothing_is_set() {
     assert_eq!(handle.prop_u64("recordsize").expect("known").1, PropSource::Default);
     assert_eq!(received(&[("recordsize", number(513))]), ["recordsize"], "a value that cannot be");
     assert_eq!(handle.prop_text("org:tag"), Err(DslError::NotFound), "what is not received again is gone");
+}
+
+/// If this fails, nobody sees what a backup's original had once something else is set here, and `zfs send -b` does not give it back.
+#[test]
+fn received_values_are_there_beneath_others() {
+    let pool = TestPool::create(33);
+    pool.dsl.create_dataset("tank/a", filesystem()).expect("created");
+    pool.dsl.create_dataset("tank/a/b", filesystem()).expect("created");
+    let handle = pool.dsl.hold("tank/a").expect("held");
+    let values = [("org:tag", crate::ReceivedValue::Text("x".to_string())), ("recordsize", crate::ReceivedValue::Number(8192))];
+    let values = values.map(|(name, value)| (name.to_string(), value)).to_vec();
+    handle.receive_props(values.clone(), Vec::new()).expect("received");
+    let shown = |name: &str| {
+        let received = |property: &str| pool.dsl.hold(name).and_then(|handle| handle.prop(property)).expect("a property").received;
+        [received("org:tag"), received("recordsize"), received("compression")]
+    };
+    let both = [Some(text("x")), Some(PropValue::Bytes(8192)), None];
+    assert_eq!(shown("tank/a"), both);
+    set(&pool, "tank/a", "recordsize", "16K").expect("set");
+    set(&pool, "tank/a", "org:tag", "y").expect("set");
+    assert_eq!(shown("tank/a"), both, "set here");
+    handle.inherit_prop("recordsize").expect("inherited");
+    assert_eq!(shown("tank/a"), both, "inherited");
+    assert_eq!(handle.received_props().expect("read"), values);
+    assert_eq!(shown("tank/a/b"), [None, None, None], "it was not received itself");
+}
+
+/// If this fails, `zfs receive -x` loses what the sender had, or a received quota holds back more, or less, than anybody can see.
+#[test]
+fn received_values_can_be_inherited_and_limits_follow_them() {
+    let pool = TestPool::create(34);
+    pool.dsl.create_dataset("tank/a", filesystem()).expect("created");
+    write(&pool, "tank/a", 0, 0, &[1; 300_000]).expect("writes");
+    pool.drain();
+    let handle = pool.dsl.hold("tank/a").expect("held");
+    let receive = |values: &[(&str, u64)], inherited: &[&str]| {
+        let values = values.iter().map(|(name, number)| ((*name).to_string(), crate::ReceivedValue::Number(*number))).collect();
+        handle.receive_props(values, inherited.iter().map(|name| (*name).to_string()).collect()).expect("received")
+    };
+    assert!(receive(&[("recordsize", 8192)], &["recordsize"]).is_empty());
+    assert_eq!(get(&pool, "tank/a", "recordsize"), (PropValue::Bytes(131_072), PropSource::Default));
+    handle.revert_prop("recordsize").expect("reverted");
+    assert_eq!(get(&pool, "tank/a", "recordsize"), (PropValue::Bytes(8192), PropSource::Received));
+    set(&pool, "tank/a", "recordsize", "16K").expect("set");
+    assert!(receive(&[("recordsize", 4096)], &["recordsize"]).is_empty());
+    handle.revert_prop("recordsize").expect("reverted");
+    assert_eq!(get(&pool, "tank/a", "recordsize"), (PropValue::Bytes(4096), PropSource::Received), "what is set is not marked");
+    let too_little = ("quota".to_string(), DslError::NoSpace);
+    let too_much = ("reservation".to_string(), DslError::NoSpace);
+    assert_eq!(receive(&[("quota", 1000), ("reservation", 1 << 60)], &[]), [too_little, too_much]);
+    pool.drain();
+    assert!(receive(&[("quota", handle.space().used)], &[]).is_empty());
+    assert_eq!(write(&pool, "tank/a", 0, 0, &[2; 200_000]), Err(DslError::Quota));
+    assert!(receive(&[("quota", 0)], &[]).is_empty(), "none, as the sender has it");
+    assert_eq!(get(&pool, "tank/a", "quota"), (PropValue::Limit(0), PropSource::Received));
+    assert!(receive(&[], &[]).is_empty());
+    write(&pool, "tank/a", 0, 0, &[3; 200_000]).expect("a quota that is not received again is gone");
+}
+
+/// If this fails, what users tagged a dataset or snapshot with is on disk after a receive, but nobody sees it and no stream sends it on.
+#[test]
+fn received_user_properties_are_listed() {
+    let pool = TestPool::create(32);
+    pool.dsl.create_dataset("tank/a", filesystem()).expect("created");
+    pool.dsl.create_dataset("tank/a/b", filesystem()).expect("created");
+    pool.dsl.snapshot(&["tank/a@s".to_string()], Vec::new()).expect("snapshots");
+    let receive = |name: &str, property: &str| {
+        let values = vec![(property.to_string(), crate::ReceivedValue::Text("x".to_string()))];
+        pool.dsl.hold(name).and_then(|handle| handle.receive_props(values, Vec::new())).expect("received")
+    };
+    assert!(receive("tank/a", "org:tag").is_empty() && receive("tank/a@s", "org:mark").is_empty());
+    let listed = |name: &str| -> Vec<(String, PropSource)> {
+        let all = pool.dsl.hold(name).and_then(|handle| handle.props()).expect("listed");
+        all.into_iter().filter(|entry| entry.name.contains(':')).map(|entry| (entry.name, entry.source)).collect()
+    };
+    let (tag, from_a) = ("org:tag".to_string(), PropSource::Inherited("tank/a".to_string()));
+    assert_eq!(listed("tank/a"), [(tag.clone(), PropSource::Received)]);
+    assert_eq!(listed("tank/a/b"), [(tag.clone(), from_a.clone())]);
+    assert_eq!(listed("tank/a@s"), [("org:mark".to_string(), PropSource::Received), (tag, from_a)]);
 }

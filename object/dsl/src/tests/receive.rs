@@ -20,6 +20,18 @@ pub(super) fn beginning(target: &str, from_guid: u64, force: bool) -> ReceiveBeg
     }
 }
 
+fn state() -> ResumeState {
+    ResumeState {
+        from_guid: 0,
+        to_guid: 0x99,
+        to_name: "far/fs@s".to_string(),
+        point: ResumePoint::BEGIN,
+        large_blocks: true,
+        embedded: false,
+        compressed: true,
+    }
+}
+
 fn guid(pool: &TestPool, name: &str) -> u64 {
     pool.dsl.hold(name).expect("held").guid()
 }
@@ -112,6 +124,25 @@ fn full_streams_make_and_replace() {
     pool.check_features();
 }
 
+/// If this fails, one receive that is under way or broke off, or one file system without contents, hides all datasets of the pool from `zfs list`.
+#[test]
+fn what_has_no_contents_has_the_properties_of_the_dataset() {
+    let pool = TestPool::create(44);
+    let empty = |target: &str| ReceiveBegin { init: Box::new(|_, _| Ok(())), ..beginning(target, 0, false) };
+    let begun = pool.dsl.receive_begin(ReceiveBegin { resumable: Some(state()), ..empty("tank/begun") }).expect("begun");
+    receive(&pool, empty("tank/empty"), 0, &[0]).expect("received");
+    let has = |entries: &[crate::PropEntry], name: &str| entries.iter().any(|entry| entry.name == name);
+    let (entries, failed) = begun.known_props();
+    assert_eq!(failed, None, "nothing of it is read yet");
+    assert!(has(&entries, "used") && has(&entries, "receive_resume_token") && !has(&entries, "utf8only"));
+    for name in ["tank/empty", "tank/empty@new"] {
+        let handle = pool.dsl.hold(name).expect("held");
+        let (entries, failed) = handle.known_props();
+        assert!(failed.is_some() && has(&entries, "used") && !has(&entries, "version"), "{name}");
+        assert_eq!(handle.props().err(), failed, "who needs all of them is told");
+    }
+}
+
 /// If this fails, what a receive left half done is seen, kept for ever, or lost though it can be resumed.
 #[test]
 fn what_is_not_whole_goes_or_waits() {
@@ -120,15 +151,7 @@ fn what_is_not_whole_goes_or_waits() {
     let object = write(&pool, "tank/a", 0, 0, &[1; 4096]).expect("written");
     pool.dsl.snapshot(&["tank/a@one".to_string()], Vec::new()).expect("taken");
     let one = guid(&pool, "tank/a@one");
-    let state = ResumeState {
-        from_guid: 0,
-        to_guid: 0x99,
-        to_name: "far/fs@s".to_string(),
-        point: ResumePoint::BEGIN,
-        large_blocks: true,
-        embedded: false,
-        compressed: true,
-    };
+    let state = state();
     let kept = ReceiveBegin { resumable: Some(state.clone()), ..beginning("tank/kept", 0, false) };
     let handle = pool.dsl.receive_begin(kept).expect("begun");
     let point = ResumePoint { object: 7, offset: 4096, bytes: 900 };

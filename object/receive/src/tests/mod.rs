@@ -283,6 +283,29 @@ fn records_are_not_believed() {
     check(&pool);
 }
 
+/// If this fails, a stream that ends after its head leaves a file system that nobody can mount.
+#[test]
+fn a_file_system_without_a_master_node_is_refused() {
+    let pool = pool();
+    let bytes = |records: &[(Record, Vec<u8>)]| {
+        let begin = Begin { kind: ObjsetType::ZFS.0 as u32, ..head(0, 0xA, Features::default()) };
+        stream_of(begin, None, records)
+    };
+    for resumable in [false, true] {
+        for records in [Vec::new(), full(), vec![object(1, BLOCK, &[0; 8])]] {
+            match receive(&pool, &bytes(&records), &Target { resumable, ..target("a") }) {
+                Err(ReceiveError::Invalid(what)) => assert!(what.contains("master node"), "{what}"),
+                other => panic!("{other:?}, not {ODD}"),
+            }
+            assert_eq!(pool.dsl().hold("tank/fs").err(), Some(DslError::NotFound), "something is left");
+        }
+    }
+    let (Record::Object(mut master), payload) = object(1, BLOCK, &[0; 8]) else { panic!("an object") };
+    master.kind = u32::from(ObjectType::MASTER_NODE.0);
+    receive(&pool, &bytes(&[(Record::Object(master), payload)]), &target("a")).expect("received");
+    check(&pool);
+}
+
 /// If this fails, a stream goes on from what it was not made from, or over what somebody wrote.
 #[test]
 fn what_does_not_fit_is_refused() {

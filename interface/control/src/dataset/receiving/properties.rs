@@ -1,15 +1,16 @@
 //! Properties of what is received: those in a package as received values, those of the command line above them.
 
 use super::Receiving;
-use crate::dataset::datasets::objection;
+use crate::dataset::datasets::{limit_objection, objection};
 use crate::failure::{self, because};
 use control_api::{ErrorKind, Failure};
 use dsl::prop::table;
 use dsl::{DatasetHandle, DslError, ReceivedValue};
 use nvlist::{NvList, Value};
 
-/// Values in a list of a package: of pairs of a name and a value, or a list with a value.
-fn values_of(list: &NvList) -> Vec<(String, ReceivedValue)> {
+/// Values in a list of a package, of pairs of a name and a value, or a list with a value; and the names of those that are no values of
+/// properties. Names alone are marks of the sender's.
+fn values_of(list: &NvList) -> (Vec<(String, ReceivedValue)>, Vec<String>) {
     let plain = |value: &Value| match value {
         Value::Uint64(number) => Some(ReceivedValue::Number(*number)),
         Value::String(text) => text.to_str().map(|text| ReceivedValue::Text(text.to_string())),
@@ -19,8 +20,14 @@ fn values_of(list: &NvList) -> Vec<(String, ReceivedValue)> {
         Value::NvList(list) => list.get("value").and_then(plain),
         value => plain(value),
     };
-    let pairs = list.iter().filter_map(|(name, found)| Some((name.to_str()?.to_string(), value(found)?)));
-    pairs.collect()
+    let (mut values, mut others) = (Vec::new(), Vec::new());
+    for (name, found) in list.iter().filter(|(_, found)| !matches!(found, Value::Boolean)) {
+        match (name.to_str(), value(found)) {
+            (Some(name), Some(value)) => values.push((name.to_string(), value)),
+            _ => others.push(name.to_string()),
+        }
+    }
+    (values, others)
 }
 
 impl Receiving<'_> {
@@ -36,23 +43,46 @@ impl Receiving<'_> {
         }
     }
 
-    /// Gives a dataset the properties that were sent, but for those that the command line names, and, at the top of what is received, those
-    /// that it sets.
+    /// Gives a dataset the properties that were sent and, at the top of what is received, those that the command line sets. What it names
+    /// otherwise is inherited, where that is possible, and what was sent waits beneath (OpenZFS: `zfs_setup_cmdline_props`); snapshots have all.
     pub(super) fn give_properties(&mut self, handle: &DatasetHandle, sent: Option<&NvList>, is_top: bool) -> Result<(), Failure> {
         let request = self.request;
         let name = handle.name();
         let failed = |error: DslError| failure::dataset("set property for", &name, &error);
-        if let Some(list) = sent {
-            let mut values = values_of(list);
-            values.retain(|(name, _)| !request.excluded.contains(name) && !request.properties.contains_key(name));
-            for refused in handle.receive_props(values).map_err(failed)? {
-                self.warn(format!("cannot receive {refused} property on {name}: it is not supported here"));
-            }
-        }
         if is_top && !request.properties.is_empty() {
             let pairs: Vec<(String, String)> = request.properties.clone().into_iter().collect();
             handle.set_props(&pairs).map_err(failed)?;
         }
+        let Some(list) = sent else { return Ok(()) };
+        let (mut values, others) = values_of(list);
+        let is_hidden = |name: &String| request.excluded.contains(name) || !is_top && request.properties.contains_key(name);
+        let mut inherited = Vec::new();
+        if !handle.is_snapshot() {
+            values.retain(|(name, _)| !is_hidden(name) || table::find(name).is_ok_and(|property| property.is_inherited()));
+            inherited.extend(values.iter().map(|(name, _)| name.clone()).filter(is_hidden));
+        }
+        let unreadable = others.into_iter().map(|name| (name, DslError::BadValue));
+        for (refused, error) in handle.receive_props(values, inherited).map_err(failed)?.into_iter().chain(unreadable) {
+            let limit = if error == DslError::NoSpace { limit_objection(&refused) } else { None };
+            let why = limit.map_or_else(|| error.to_string(), str::to_string);
+            self.warn(format!("cannot receive {refused} property on {name}: {why}"));
+        }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, what a stream says of a dataset is lost without a word.
+    #[test]
+    fn whatever_a_list_has_is_taken_or_named() {
+        let nested = NvList::new().with("value", 7u64).with("source", "tank");
+        let mut list = NvList::new().with("org:tag", "x").with("quota", nested).with("odd", NvList::new());
+        list.add_boolean("is_clone_origin");
+        let values = [("org:tag", ReceivedValue::Text("x".to_string())), ("quota", ReceivedValue::Number(7))];
+        let values = values.map(|(name, value)| (name.to_string(), value)).to_vec();
+        assert_eq!(values_of(&list), (values, vec!["odd".to_string()]));
     }
 }
