@@ -1,7 +1,8 @@
 //! A dataset's own keys: the master key, which keys of blocks come from, and the key of HMACs (OpenZFS: `zio_crypt_key_t`).
 
 use crate::aead::Cipher;
-use crate::{CryptError, Salt, Secret, Suite};
+use crate::guard::SaltInUse;
+use crate::{CryptError, KEY_VERSION, Salt, Secret, Suite, random};
 use aws_lc_rs::{hkdf, hmac};
 use exec::Mutex;
 use std::fmt;
@@ -21,6 +22,8 @@ pub struct DataKey {
     version: u64,
     keys: Secret,
     kept: Mutex<Vec<(Salt, Arc<Cipher>)>>,
+    /// Salt of what is being written.
+    in_use: Mutex<SaltInUse>,
 }
 
 impl fmt::Debug for DataKey {
@@ -45,7 +48,20 @@ impl DataKey {
         if keys.bytes().len() != DataKey::bytes_of(suite) {
             return Err(CryptError::Key);
         }
-        Ok(DataKey { suite, guid, version, keys, kept: Mutex::new(Vec::new()) })
+        Ok(DataKey { suite, guid, version, keys, kept: Mutex::default(), in_use: Mutex::default() })
+    }
+
+    /// New keys for a new dataset, of the system's random bytes (OpenZFS: `zio_crypt_key_init`). Error: `Random`.
+    pub fn generate(suite: Suite) -> Result<DataKey, CryptError> {
+        let mut filled = Ok(());
+        let keys = Secret::new(DataKey::bytes_of(suite), |bytes| filled = random::fill(bytes));
+        filled?;
+        DataKey::new(suite, u64::from_le_bytes(random::bytes()?), KEY_VERSION, keys)
+    }
+
+    /// Salt for one block more (OpenZFS: `zio_crypt_key_get_salt`). Error: `Random`.
+    pub(crate) fn salt_to_write(&self) -> Result<Salt, CryptError> {
+        self.in_use.lock().take(random::bytes)
     }
 
     /// Bytes of both keys of a suite together.

@@ -13,6 +13,8 @@ pub enum CryptError {
     Size,
     /// A block that has not the form of its type.
     Form,
+    /// The system gives no random bytes.
+    Random,
 }
 impl fmt::Display for CryptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -21,6 +23,7 @@ impl fmt::Display for CryptError {
             CryptError::Key => "not a key",
             CryptError::Size => "more bytes than the suite can encrypt at once",
             CryptError::Form => "a block without the form of its type",
+            CryptError::Random => "the system gives no random bytes",
         })
     }
 }

@@ -1,8 +1,9 @@
 //! The cryptography of encrypted datasets: keys and how they are wrapped, blocks, and the MACs of what is not encrypted
-//! (OpenZFS: `zio_crypt.c`). Pure functions over bytes and keys: no I/O, no dataset, no randomness (who encrypts brings it).
+//! (OpenZFS: `zio_crypt.c`). Functions over bytes and keys: no I/O, no dataset. Random bytes are the system's ([`random`]).
 //!
 //! ```text
 //! what a user gives ─► WrappingKey ─(WrappedKey, from a dataset's key object)─► DataKey
+//!                                                                               ├─ guard: what is written, with a random vector of its own
 //!                                                                               ├─ open, seal: encrypted level-0 blocks
 //!                                                                               ├─ authenticate: level-0 blocks that are not encrypted
 //!                                                                               └─ objset_macs: the root block of an object set
@@ -17,8 +18,10 @@ mod block;
 mod data_key;
 mod dnodes;
 mod error;
+mod guard;
 mod objset;
 mod pointers;
+pub mod random;
 mod secret;
 mod suite;
 mod wrap;
@@ -27,6 +30,7 @@ mod wrapping_key;
 pub use block::{Protection, indirect_is_right, indirect_mac, protection};
 pub use data_key::DataKey;
 pub use error::CryptError;
+pub use guard::Guard;
 pub use objset::ObjsetMacs;
 pub use secret::Secret;
 pub use suite::{Iv, Mac, Salt, Suite};

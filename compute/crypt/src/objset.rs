@@ -81,6 +81,14 @@ impl DataKey {
         half
     }
 
+    /// Puts the MACs that it should have into a little-endian root block. Error: `Form` when it is none.
+    pub(crate) fn sign_objset(&self, block: &mut [u8]) -> Result<(), CryptError> {
+        let macs = self.objset_macs(block, true)?;
+        block[PORTABLE_AT].copy_from_slice(&macs.portable);
+        block[LOCAL_AT].copy_from_slice(&macs.local);
+        Ok(())
+    }
+
     /// Checks a root block's MACs. Errors: `Authentication`, `Form`.
     ///
     /// The local one is not looked at while accounting is not complete, so that accounting of other versions is forgiven (OpenZFS:

@@ -103,16 +103,14 @@ impl BlockPtr {
         self.0[2 * n] = words[0];
         self.0[2 * n + 1] = words[1];
     }
+    /// The addresses by copy, empty ones where there is no copy: the third of an encrypted block is none, whatever its words say.
+    pub fn addresses(&self) -> [Dva; 3] {
+        let third = if self.is_encrypted() { Dva::default() } else { self.dva(2) };
+        [self.dva(0), self.dva(1), third]
+    }
     /// The copies in use.
     pub fn dvas(&self) -> impl Iterator<Item = Dva> + '_ {
-        let count = if self.is_embedded() {
-            0
-        } else if self.is_encrypted() {
-            2
-        } else {
-            3
-        };
-        (0..count).map(|n| self.dva(n)).filter(|dva| !dva.is_empty())
+        self.addresses().into_iter().filter(|dva| !dva.is_empty())
     }
     /// True for no data (with or without a birth).
     pub fn is_hole(&self) -> bool {

@@ -35,6 +35,11 @@ impl<T> DirtyList<T> {
         drop(forgotten);
     }
 
+    /// True when nothing waits for a sync.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().iter().all(Vec::is_empty)
+    }
+
     /// True when something is to be synced in `txg`.
     pub(crate) fn has(&self, txg: Txg) -> bool {
         !self.0.lock()[slot(txg)].is_empty()

@@ -4,9 +4,11 @@
 
 use crate::{BlockError, IoTotals, SyncError};
 use abd::{Abd, AbdPart};
-use exec::Exec;
+use crypt::DataKey;
+use exec::{Exec, completion};
 use kstat::IoStats;
 use ondisk::{BlockPtr, Bookmark, Checksum, Compression, Dva, ObjectType, ObjsetId, Txg};
+use std::sync::Arc;
 
 /// The callback of [`BlockIo::write`]: the new pointer, or why there is none. Runs exactly once and never waits.
 pub type WriteDone = Box<dyn FnOnce(Result<BlockPtr, BlockError>) + Send>;
@@ -76,6 +78,8 @@ pub struct BlockWrite {
     pub previous: BlockPtr,
     /// Time for which the bytes stay in memory afterwards.
     pub keep: Keep,
+    /// Key of the encrypted dataset that the block belongs to: what is stored is encrypted or signed with it. Whoever knows the dataset's key sets it.
+    pub seal: Option<Arc<DataKey>>,
 }
 
 /// The callback of [`LogIo`]: done, or why not. Runs exactly once and never waits.
@@ -147,6 +151,12 @@ pub trait BlockIo: Send + Sync {
     fn read_stored(&self, bp: &BlockPtr, bookmark: &Bookmark, done: StoredDone) {
         let _ = (bp, bookmark);
         done(Err(BlockError::Unsupported));
+    }
+    /// As [`BlockIo::read_stored`]; waits, in a sync as patiently as other reads do.
+    fn read_stored_now(&self, bp: &BlockPtr, bookmark: &Bookmark) -> Result<Abd, BlockError> {
+        let (done, wait) = completion();
+        self.read_stored(bp, bookmark, Box::new(move |result| done.complete(result)));
+        wait.wait(self.exec())
     }
     /// The block's logical bytes when they are in memory.
     fn cached(&self, _bp: &BlockPtr) -> Option<Abd> {

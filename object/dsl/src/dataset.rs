@@ -9,7 +9,7 @@ use crate::meta::{Meta, Usage, bump, damaged};
 use crate::resume::Reached;
 use crate::unlocked::UnlockedIo;
 use crate::{DslError, features, livelist, marks};
-use crypt::DataKey;
+use crypt::{DataKey, KEY_VERSION};
 use dmu::{Dnode, NewObject, Objset, ObjsetEnv, ObjsetProps, Tx};
 use exec::{Mutex, RwLock};
 use ondisk::{BlockPtr, DslDatasetPhys, ObjectType, ObjsetId, dd_used};
@@ -28,7 +28,7 @@ pub(crate) struct Dataset {
     phys: Mutex<DslDatasetPhys>,
     /// Held while the object set is being opened: nothing that this waits for takes it.
     objset: Mutex<Option<Arc<Objset>>>,
-    /// Object set of an encrypted dataset with its contents, which can only be read; held while it is being opened, as that one.
+    /// Object set of an encrypted dataset with its contents; held while it is being opened, as that one. While it can be written there is no other one.
     unlocked: Mutex<Option<Arc<Objset>>>,
     /// Handles of users.
     pub(crate) holds: AtomicUsize,
@@ -160,12 +160,17 @@ impl Dataset {
         self.phys.lock().ds_flags & ondisk::ds_flags::INCONSISTENT != 0
     }
 
-    /// The object set when it is open.
+    /// The object set when it is open; of what is encrypted the one that can be written.
     pub(crate) fn open_objset(&self) -> Option<Arc<Objset>> {
-        self.objset.lock().clone()
+        self.written().or_else(|| self.objset.lock().clone())
     }
     pub(crate) fn set_objset(&self, objset: Option<Arc<Objset>>) {
+        *self.unlocked.lock() = None;
         *self.objset.lock() = objset;
+    }
+    /// The object set with the contents of an encrypted dataset, where they can be written.
+    fn written(&self) -> Option<Arc<Objset>> {
+        self.unlocked.lock().clone().filter(|objset| !objset.is_read_only())
     }
 
     /// Environment of an object set of this dataset.
@@ -175,8 +180,19 @@ impl Dataset {
         ObjsetEnv { io: meta.io.clone(), ledger, id: ObjsetId(self.object) }
     }
 
+    /// Environment of an object set of this dataset with its contents, by its key.
+    fn env_with(&self, meta: &Meta, key: Arc<DataKey>) -> ObjsetEnv {
+        let env = self.env(meta);
+        // What keys of the first version authenticate is less, and is not written any more.
+        let ledger = env.ledger.filter(|_| key.version() == KEY_VERSION);
+        ObjsetEnv { io: Arc::new(UnlockedIo::new(env.io, key)), ledger, id: env.id }
+    }
+
     /// The object set, opened when it isn't.
     pub(crate) fn objset(&self, meta: &Meta, props: impl FnOnce() -> Result<ObjsetProps, DslError>) -> Result<Arc<Objset>, DslError> {
+        if let Some(objset) = self.written() {
+            return Ok(objset);
+        }
         let mut slot = self.objset.lock();
         if let Some(objset) = &*slot {
             return Ok(objset.clone());
@@ -190,7 +206,8 @@ impl Dataset {
         Ok(objset)
     }
 
-    /// The object set with its contents, opened when it isn't, with the key that `key` gives.
+    /// The object set with its contents, opened when it isn't, with the key that `key` gives. Error: [`DslError::Busy`] while what was changed without
+    /// the key is not on disk.
     pub(crate) fn unlocked(
         &self,
         meta: &Meta,
@@ -201,22 +218,28 @@ impl Dataset {
         if let Some(objset) = &*slot {
             return Ok(objset.clone());
         }
-        let io = Arc::new(UnlockedIo::new(meta.io.clone(), key()?));
-        let env = ObjsetEnv { io, ledger: None, id: ObjsetId(self.object) };
+        let env = self.env_with(meta, key()?);
+        let mut stored = self.objset.lock();
+        if stored.as_ref().is_some_and(|objset| objset.has_changes()) {
+            return Err(DslError::Busy);
+        }
         let objset = Objset::open(env, self.phys().ds_bp, props()?)?;
+        if !objset.is_read_only() {
+            *stored = None;
+        }
         *slot = Some(objset.clone());
         Ok(objset)
     }
     pub(crate) fn is_unlocked(&self) -> bool {
         self.unlocked.lock().is_some()
     }
-    /// True while somebody has the contents.
+    /// True while somebody has the contents, or what was changed of them is not on disk.
     pub(crate) fn is_used_unlocked(&self) -> bool {
-        self.unlocked.lock().as_ref().is_some_and(|objset| Arc::strong_count(objset) > 1)
+        self.unlocked.lock().as_ref().is_some_and(|objset| Arc::strong_count(objset) > 1 || objset.has_changes())
     }
     /// Closes the contents.
     pub(crate) fn lock(&self) {
-        *self.unlocked.lock() = None;
+        self.set_objset(None);
     }
 
     // ---- features ----

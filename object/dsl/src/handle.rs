@@ -119,10 +119,10 @@ impl DatasetHandle {
         self.dataset.reached.lock().note(tx.txg(), point);
         self.dataset.ledger.dirtied(tx.txg());
     }
-    /// The object set; of a snapshot, and of what is encrypted, it cannot be modified.
+    /// The object set; of a snapshot, and of what is encrypted with keys of the first version, it cannot be modified.
     ///
     /// # Errors
-    /// [`DslError::NoKey`] for what is encrypted; those of reading it.
+    /// [`DslError::NoKey`] for what is locked; those of reading it.
     pub fn objset(&self) -> Result<Arc<Objset>, DslError> {
         self.pool.tree.contents(&self.dataset)
     }
@@ -138,12 +138,17 @@ impl DatasetHandle {
     pub fn is_encrypted(&self) -> Result<bool, DslError> {
         Ok(keys::object_of(&self.pool.tree.meta, &self.dataset.dir)?.is_some())
     }
+    /// True for what is encrypted and can only be read, also with its key: a snapshot, or what has keys of the first version.
+    pub fn is_encrypted_for_good(&self) -> Result<bool, DslError> {
+        Ok(self.is_encrypted()? && self.objset().map_or(true, |objset| objset.is_read_only()))
+    }
     /// True for what is encrypted with a key that is not loaded.
     pub fn is_locked(&self) -> Result<bool, DslError> {
         let tree = &self.pool.tree;
         Ok(keys::facts_of(&tree.meta, &self.dataset.dir)?.is_some_and(|facts| !tree.keystore.has(facts.root)))
     }
-    /// Intent log of the dataset, which is held for as long as somebody has it; `source` knows the bytes of its objects.
+    /// Intent log of the dataset, which is held for as long as somebody has it; `source` knows the bytes of its objects. Of what is encrypted nothing is
+    /// logged: a commit waits for the txg.
     ///
     /// # Errors
     /// [`DslError::ReadOnly`] for a snapshot, or a pool that is not written; those of opening the object set.
@@ -152,7 +157,11 @@ impl DatasetHandle {
         if objset.is_read_only() {
             return Err(DslError::ReadOnly);
         }
-        Ok(self.pool.live_logs.open(Box::new(self.clone()), (self.dataset.clone(), objset), source))
+        let (logs, hold) = (&self.pool.live_logs, Box::new(self.clone()));
+        if self.is_encrypted()? {
+            return Ok(logs.without(hold, objset));
+        }
+        Ok(logs.open(hold, (self.dataset.clone(), objset), source))
     }
     /// True when a log that is opened from now on may tell of extended attributes in system attributes: the pool has the feature `zilsaxattr`,
     /// and the dataset is counted among its users while it has a log. Ask before [`DatasetHandle::intent_log`].

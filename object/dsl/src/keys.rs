@@ -9,8 +9,8 @@ use crate::meta::{Meta, damaged};
 use crate::{DslError, marks};
 use crypt::{Suite, WrappedKey};
 use dmu::Tx;
-use ondisk::ObjectType;
 use ondisk::names::{dd_field, ds_field};
+use ondisk::{BLOCK_BYTES_MAX, ObjectType};
 use zap::{Value, Zap};
 
 const SUITE: &str = "DSL_CRYPTO_SUITE";
@@ -30,6 +30,14 @@ pub(crate) struct KeyFacts {
     pub(crate) iterations: u64,
     /// Salt of PBKDF2.
     pub(crate) salt: u64,
+}
+
+impl KeyFacts {
+    /// Most bytes of a record: CCM with IVs of 12 bytes ends one byte before 16 MiB.
+    pub(crate) fn record_bytes_max(&self) -> usize {
+        let is_ccm = matches!(Suite::from_number(self.suite), Some(Suite::Aes128Ccm | Suite::Aes192Ccm | Suite::Aes256Ccm));
+        if is_ccm { BLOCK_BYTES_MAX / 2 } else { BLOCK_BYTES_MAX }
+    }
 }
 
 /// The directory's key object; None for what is not encrypted.

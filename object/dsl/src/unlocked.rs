@@ -1,14 +1,18 @@
-//! The blocks of an encrypted dataset whose key is there, for who reads it: decrypted and authenticated on their way from the store.
+//! The blocks of an encrypted dataset whose key is there: decrypted and authenticated on their way from the store, and handed to it with the key.
 //!
 //! The store keeps what is encrypted as it lies on the devices, so that no plaintext outlives the key there. Only pools of our own byte order are read.
+//! Nothing is logged (there is no store of log blocks here), shared or deduplicated.
 
 use abd::{Abd, AbdPart};
 use crypt::{CryptError, DataKey, Protection, indirect_is_right, protection};
 use dmu::{BlockError, BlockIo, BlockWrite, Keep, Landed, LandedDone, StoredDone, WriteDone};
-use exec::{Exec, completion};
+use exec::Exec;
 use kstat::IoStats;
 use ondisk::{BlockPtr, Bookmark, Compression, ObjectType, Txg};
 use std::sync::Arc;
+
+/// Most copies of a block that is encrypted.
+const ENCRYPTED_COPIES_MAX: u8 = 2;
 
 /// Store of one dataset's blocks.
 pub(crate) struct UnlockedIo {
@@ -22,10 +26,13 @@ impl UnlockedIo {
         UnlockedIo { io, key }
     }
 
-    fn stored(&self, bp: &BlockPtr, bookmark: &Bookmark) -> Result<Abd, BlockError> {
-        let (done, wait) = completion();
-        self.io.read_stored(bp, bookmark, Box::new(move |result| done.complete(result)));
-        wait.wait(self.io.exec())
+    /// A write as the store is to do it (OpenZFS: `dmu_write_policy`): the third address of what is encrypted has its salt, dnodes and roots are never
+    /// compressed.
+    fn sealed(&self, write: BlockWrite) -> BlockWrite {
+        let is_plain = write.level == 0 && matches!(write.object_type, ObjectType::DNODE | ObjectType::OBJSET);
+        let compression = if is_plain { Compression::EMPTY } else { write.compression };
+        let copies = if write.object_type.is_encrypted() { write.copies.min(ENCRYPTED_COPIES_MAX) } else { write.copies };
+        BlockWrite { compression, copies, seal: Some(self.key.clone()), ..write }
     }
 }
 
@@ -34,7 +41,7 @@ fn block_error(error: CryptError) -> BlockError {
     match error {
         CryptError::Authentication => BlockError::Checksum,
         CryptError::Form => BlockError::Corrupt,
-        CryptError::Key | CryptError::Size => BlockError::Unsupported,
+        CryptError::Key | CryptError::Size | CryptError::Random => BlockError::Unsupported,
     }
 }
 
@@ -98,7 +105,7 @@ impl BlockIo for UnlockedIo {
             }
             // Dnodes are delivered as they are stored.
             Protection::Encrypted if bp.object_type() == ObjectType::DNODE => opened(&self.key, bp, &read()?),
-            Protection::Encrypted | Protection::Authenticated => opened(&self.key, bp, &self.stored(bp, bookmark)?),
+            Protection::Encrypted | Protection::Authenticated => opened(&self.key, bp, &self.io.read_stored_now(bp, bookmark)?),
             Protection::Log => Err(BlockError::Unsupported),
         }
     }
@@ -124,6 +131,9 @@ impl BlockIo for UnlockedIo {
     fn read_stored(&self, bp: &BlockPtr, bookmark: &Bookmark, done: StoredDone) {
         self.io.read_stored(bp, bookmark, done);
     }
+    fn read_stored_now(&self, bp: &BlockPtr, bookmark: &Bookmark) -> Result<Abd, BlockError> {
+        self.io.read_stored_now(bp, bookmark)
+    }
     fn lost(&self, bp: &BlockPtr, bookmark: &Bookmark, error: BlockError) {
         self.io.lost(bp, bookmark, error);
     }
@@ -142,9 +152,11 @@ impl BlockIo for UnlockedIo {
     fn iostats(&self) -> Option<&IoStats> {
         self.io.iostats()
     }
-    /// Nothing is written here: the object set has no ledger.
-    fn write(&self, _write: BlockWrite, done: WriteDone) {
-        done(Err(BlockError::Unsupported));
+    fn write(&self, write: BlockWrite, done: WriteDone) {
+        self.io.write(self.sealed(write), done);
+    }
+    fn write_direct(&self, write: BlockWrite, done: WriteDone) {
+        self.io.write_direct(self.sealed(write), done);
     }
     fn free(&self, txg: Txg, bp: &BlockPtr) {
         self.io.free(txg, bp);

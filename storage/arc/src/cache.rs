@@ -16,7 +16,7 @@ use crate::shard::{Access, Ask, Body, Copies, Freed, HEADER_BYTES, Keep, Kind, L
 use crate::stats::Counters;
 use abd::{Abd, AbdPart};
 use exec::{Exec, Mutex, MutexGuard, TaskClass, completion};
-use ondisk::{BlockPtr, Bookmark, Checksum, Compression, Txg, byteswap_block};
+use ondisk::{BlockPtr, Bookmark, Checksum, Compression, ObjectType, Txg, byteswap_block};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use zio::{ErrorKind, Landed, LandedThen, Priority, ReadFlags, ReadRequest, ReadThen, WriteRequest, WriteThen, Zio, ZioError};
@@ -334,12 +334,13 @@ impl Cache {
         self.insert(&wanted, Body { physical: None, logical: Some(data) }, false);
     }
 
-    /// Writes a block through the pipeline and, where `keep` says so, keeps its bytes warm.
+    /// Writes a block through the pipeline and, where `keep` says so, keeps its bytes warm: not those that are stored otherwise than they are read, as
+    /// the pipeline encrypts or signs them.
     pub fn write(&self, request: WriteRequest, keep: bool, then: WriteThen) {
         if request.previous.birth() == request.txg {
             self.forget(&request.previous);
         }
-        if !keep {
+        if !keep || is_changed(&request) {
             return self.0.zio.write(request, then);
         }
         let (cache, data, bookmark) = (self.clone(), request.data.clone(), request.bookmark);
@@ -718,6 +719,12 @@ impl State {
             Some(_) => Found::Other(make_then()),
         }
     }
+}
+
+/// True for a block that the pipeline stores with other bytes than it is given, compression aside.
+fn is_changed(request: &WriteRequest) -> bool {
+    let (kind, is_sealed) = (request.object_type, request.seal.is_some());
+    is_sealed && request.level == 0 && (kind.is_encrypted() || kind == ObjectType::OBJSET)
 }
 
 /// Bytes in our byte order; those that are encrypted have none.

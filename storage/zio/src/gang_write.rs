@@ -122,7 +122,7 @@ pub(crate) fn overlay(facts: &Facts, request: &WriteRequest, data: &Abd, tree: &
     // Members come after their header in the list, so from the back every header sees its members' new sums.
     for (index, node) in tree.nodes.iter().enumerate().rev() {
         let piece = data.slice(places[index].clone());
-        let dvas = [node.bp.dva(0), node.bp.dva(1), node.bp.dva(2)];
+        let dvas = node.bp.addresses();
         pointers[index].set_checksum(facts.sum_of(request.checksum, &piece)?);
         if node.bp.is_gang() {
             let mut members = [BlockPtr::HOLE; MEMBERS];

@@ -27,6 +27,7 @@ mod leaf_ops;
 mod log;
 mod lost_copies;
 mod operate;
+mod protect;
 mod read;
 mod rebuild;
 mod request;

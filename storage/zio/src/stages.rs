@@ -37,7 +37,8 @@ impl Stages {
 
     /// First round of a write, by whoever computes its stages.
     pub(crate) fn write(&self, view: &PoolView, request: &WriteRequest) -> Box<dyn FirstRound> {
-        let stage = if may_leave(&request.bookmark, request.level, request.object_type) { self.get() } else { None };
+        let leaves = request.seal.is_none() && may_leave(&request.bookmark, request.level, request.object_type);
+        let stage = if leaves { self.get() } else { None };
         stage.and_then(|stage| stage.write(view, request)).unwrap_or_else(|| Box::new(Software))
     }
 

@@ -113,7 +113,7 @@ pub(crate) fn prepare(view: &PoolView, request: &WriteRequest) -> Result<Prepare
 /// True for level-0 blocks whose pointer need not carry a fill count: they may live in the pointer.
 pub fn may_embed(view: &PoolView, request: &WriteRequest) -> bool {
     let has_fill = matches!(request.object_type, ObjectType::DNODE | ObjectType::OBJSET);
-    request.level == 0 && !has_fill && view.facts.embedded_data
+    request.level == 0 && !has_fill && view.facts.embedded_data && request.seal.is_none()
 }
 
 /// The pointer of a block of zeros: it has a birth only when something was there before.

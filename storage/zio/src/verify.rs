@@ -59,7 +59,7 @@ pub fn is_sealed(bp: &BlockPtr) -> bool {
 }
 
 /// The half of a checksum that is stored beside a MAC (OpenZFS: `zio_checksum_handle_crypt`).
-fn truncated(kind: Checksum, sum: [u64; 4]) -> [u64; 2] {
+pub(crate) fn truncated(kind: Checksum, sum: [u64; 4]) -> [u64; 2] {
     let strong = matches!(kind, Checksum::SHA256 | Checksum::SHA512 | Checksum::SKEIN | Checksum::BLAKE3);
     if strong { [sum[0], sum[1]] } else { [sum[0] ^ sum[2], sum[1] ^ sum[3]] }
 }

@@ -14,14 +14,17 @@ use crate::core::Core;
 use crate::direct;
 use crate::events::Check;
 use crate::gang::GangTree;
+use crate::protect::protect;
 use crate::snapshot::Snapshot;
 use crate::software::Software;
 use crate::stage::{Claims, FirstRound, Made, Physical, Ready, SecondRound, Shape};
 use crate::store::{COPIES_MAX, MadeParity, Placement, Store, hint, plan, write_all};
 use crate::suspend::{Held, may_recover};
 use crate::transform::rewrites;
+use crate::verify::truncated;
 use crate::{ErrorKind, ReadFlags, WriteRequest, WriteThen, ZioError, gang, gang_write};
 use abd::Abd;
+use crypt::Guard;
 use exec::TaskClass;
 use metaslab::AllocRequest;
 use ondisk::{BLOCK_BYTES_MAX, BlockPtr, Checksum, Compression, Dva, SECTOR_BYTES};
@@ -106,8 +109,11 @@ impl Block {
                 (self.then)(Ok(bp));
             }
             Shape::Physical(Physical { data, psize, compression, round }) => {
-                let data = data.unwrap_or_default();
-                let job = Job { block: self, data, psize, compression, parity: Vec::new(), claims: None };
+                let (data, guard) = match protect(&self.request, data.unwrap_or_default()) {
+                    Ok(protected) => protected,
+                    Err(kind) => return fail(&self.core, &self.request, self.then, kind),
+                };
+                let job = Job { block: self, data, psize, compression, guard, parity: Vec::new(), claims: None };
                 job.address(round);
             }
         }
@@ -129,6 +135,8 @@ struct Job {
     /// Length of the physical bytes.
     psize: usize,
     compression: Compression,
+    /// Marks of a block of an encrypted dataset.
+    guard: Option<Guard>,
     /// Parity columns that a stage made, by address.
     parity: Vec<(Dva, Vec<Abd>)>,
     /// Claims of a stage about the block.
@@ -152,7 +160,7 @@ impl Job {
             return round.retrieve().then(move |made| self.rewrite_gang(made));
         }
         self.block.core.stats.rewrites.bump();
-        self.parity(round, [previous.dva(0), previous.dva(1), previous.dva(2)], Vec::new());
+        self.parity(round, previous.addresses(), Vec::new());
     }
 
     /// Room for the block in one piece.
@@ -224,8 +232,7 @@ impl Job {
             match tree.and_then(|tree| gang_write::overlay(&job.block.snapshot.view.facts, &job.block.request, &job.data, &tree)) {
                 Ok(stores) => {
                     job.block.core.stats.rewrites.bump();
-                    let dvas = [previous.dva(0), previous.dva(1), previous.dva(2)];
-                    job.store(Placement { dvas, stores, allocated: Vec::new() });
+                    job.store(Placement { dvas: previous.addresses(), stores, allocated: Vec::new() });
                 }
                 Err(kind) => job.fail(kind),
             }
@@ -254,6 +261,9 @@ impl Job {
         bp.set_checksum(sum);
         for (index, dva) in dvas.iter().enumerate() {
             bp.set_dva(index, *dva);
+        }
+        if let Some(guard) = &self.guard {
+            guard.put(&mut bp, truncated(request.checksum, sum));
         }
         bp
     }

@@ -3,11 +3,15 @@
 
 use crate::manifest::{self, Lines};
 use crate::oracle::Oracle;
-use crate::{Failure, driver};
+use crate::{Failure, driver, shadow, touch};
+use abd::Abd;
 use dsl::{DslError, PropValue};
 use exec::Exec;
+use ondisk::ObjsetType;
 use pool::Pool;
 use std::path::Path;
+use zpl::direct::Direct;
+use zvol::{Access, Volume};
 
 const POOL: &str = "fx_encrypt";
 /// File system that is destroyed, with its snapshot.
@@ -47,6 +51,50 @@ pub fn read(exec: &Exec, folder: &Path, expected: &Lines) -> Result<(), Failure>
         pool.export()?;
     }
     Ok(())
+}
+
+/// Loads the keys of these encryption roots.
+fn load(pool: &Pool, roots: &[String]) -> Result<(), Failure> {
+    for root in roots {
+        let key = if root.ends_with("-pass") { PASSPHRASE.to_vec() } else { raw_key() };
+        pool.dsl().load_key(root, &key, false)?;
+    }
+    Ok(())
+}
+
+/// Changes everything that is encrypted in the pool in `folder`, with its keys: the real engine finds what we find, and nothing else.
+pub fn write(exec: &Exec, oracle: &Oracle, folder: &Path) -> Result<(), Failure> {
+    let pool = driver::import(exec, folder, POOL, false)?;
+    let heads: Vec<String> = driver::datasets(&pool)?.into_iter().filter(|name| name.contains("/enc-") && !name.contains('@')).collect();
+    let roots: Vec<String> = heads.iter().filter(|name| **name != CHILD[0]).cloned().collect();
+    load(&pool, &roots)?;
+    for name in &heads {
+        if pool.dsl().hold(name)?.kind()? == ObjsetType::ZFS {
+            touch::touch_in(&pool, name)?;
+            continue;
+        }
+        let volume = Volume::open(pool.dsl().hold(name)?, zvol::Settings::default(), Direct::default())?;
+        volume.write(5000, Abd::from_slice(&shadow::content(300_000, 5, shadow::Kind::Random)), Access::default(), true)?;
+        volume.flush()?;
+    }
+    pool.dsl().snapshot(&heads.iter().map(|name| format!("{name}@ours")).collect::<Vec<_>>(), Vec::new())?;
+    pool.scrub_start()?;
+    pool.scrub_wait()?;
+    let status = pool.scan_status().ok_or("no scrub")?;
+    pool.export()?;
+    if status.errors != 0 || status.repaired != 0 {
+        return Err(format!("our scrub: {} errors, {} bytes repaired", status.errors, status.repaired).into());
+    }
+    let pool = driver::import(exec, folder, POOL, true)?;
+    load(&pool, &roots)?;
+    let ours = manifest::of_pool(&pool)?;
+    roots.iter().try_for_each(|root| pool.dsl().unload_key(root))?;
+    pool.export()?;
+    oracle.zdb_clean(folder, POOL)?;
+    match oracle.check(folder, POOL)? {
+        Some(theirs) => manifest::compare("the real engine's", &ours, &theirs),
+        None => Ok(()),
+    }
 }
 
 /// Changes the pool in `folder` without a key of it.

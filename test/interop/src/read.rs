@@ -149,6 +149,10 @@ pub fn run(oracle: &Oracle, root: &Path, wanted: &Wanted, table: &Table) {
                 }) else {
                     return;
                 };
+                table.check("read encrypt, written with its keys", || {
+                    copy_pool(&bench.made, &bench.work)?;
+                    locked::write(&bench.exec, bench.oracle, &bench.work)
+                });
                 table.check("read encrypt, changed without its keys", || locked::change(&bench.exec, bench.oracle, &bench.made, &expected));
                 bench.clean_up();
             }));

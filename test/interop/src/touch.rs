@@ -53,7 +53,12 @@ pub fn share(zfs: &Arc<Zfs>, root: &Node, (node, copy): (&Node, &str), bytes: &[
 
 /// Changes the pool over several txgs, as users would.
 pub fn touch(pool: &Pool) -> Result<(), Failure> {
-    let zfs = driver::open(pool, &target(pool)?)?;
+    touch_in(pool, &target(pool)?)
+}
+
+/// Changes one file system over several txgs, as users would.
+pub fn touch_in(pool: &Pool, name: &str) -> Result<(), Failure> {
+    let zfs = driver::open(pool, name)?;
     let root = zfs.node(zfs.root())?;
     let content = shadow::content(900_000, 11, shadow::Kind::Random);
     drop(new_file(&zfs, &root, b"by-us", &content)?);

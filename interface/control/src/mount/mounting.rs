@@ -261,6 +261,8 @@ impl Mounter {
             Some(2) => Uring::On,
             _ => Uring::Off,
         };
+        // What is encrypted is in no arena, in the clear.
+        let arena = pool.pool().arena().filter(|_| !handle.is_encrypted().unwrap_or(true));
         let plan = MountPlan {
             mountpoint: place,
             staged: None,
@@ -273,7 +275,7 @@ impl Mounter {
                 enforces_lists: options.posix_acl,
                 is_suspended: is_suspended(pool),
                 works_in: works_in(pool, handle.object()),
-                arena: pool.pool().arena().map(|arena| (arena, self.notes_snapshots(pool, handle.object()))),
+                arena: arena.map(|arena| (arena, self.notes_snapshots(pool, handle.object()))),
             },
             options,
             wishes: wish.options.clone(),
@@ -405,8 +407,7 @@ fn works_in(pool: &Arc<OpenPool>, objset: u64) -> Box<dyn Fn(&str) -> bool + Sen
 fn how(pool: &OpenPool, handle: &DatasetHandle, asked: &Asked) -> (zpl::Settings, MountOptions) {
     let mut settings = properties::settings(pool, handle);
     asked.apply(&mut settings);
-    // What is encrypted can only be read in this version.
-    settings.read_only |= pool.is_read_only() || handle.is_snapshot() || handle.is_encrypted().unwrap_or(true);
+    settings.read_only |= pool.is_read_only() || handle.is_snapshot() || handle.is_encrypted_for_good().unwrap_or(true);
     settings.snapshot = handle.is_snapshot();
     let on = |property: &str, option: Option<bool>| option.unwrap_or(text_of(handle, property) != "off");
     let options = MountOptions {

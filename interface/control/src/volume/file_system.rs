@@ -138,7 +138,7 @@ impl VolumeFs {
 
 /// True for what nobody can write to now.
 fn is_read_only(pool: &OpenPool, handle: &DatasetHandle) -> bool {
-    let is_fixed = handle.is_snapshot() || pool.is_read_only() || handle.is_encrypted().unwrap_or(true);
+    let is_fixed = handle.is_snapshot() || pool.is_read_only() || handle.is_encrypted_for_good().unwrap_or(true);
     is_fixed || handle.prop_u64("readonly").is_ok_and(|(value, _)| value != 0)
 }
 

@@ -113,6 +113,7 @@ impl Batch {
                 copies: self.request.policy.copies,
                 previous: BlockPtr::HOLE,
                 keep: Keep::Once,
+                seal: None,
             };
             if let Some(stats) = self.request.blocks.io().iostats() {
                 stats.direct_write.add(1, self.request.block_size as u64);

@@ -115,6 +115,11 @@ impl Head {
         self.0.lock().dirty.contains(&txg)
     }
 
+    /// True when the block has to be written in any txg.
+    pub(super) fn has_changes(&self) -> bool {
+        !self.0.lock().dirty.is_empty()
+    }
+
     /// The sync of `txg` wrote the block.
     pub(crate) fn synced(&self, txg: Txg, root: BlockPtr) {
         let mut facts = self.0.lock();

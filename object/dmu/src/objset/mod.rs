@@ -305,6 +305,11 @@ impl Objset {
         self.context.dirty.has(txg) || self.head.is_dirty(txg) || self.meta().contents.has_changes(txg)
     }
 
+    /// True when something of any txg waits to be synced.
+    pub fn has_changes(&self) -> bool {
+        !self.context.dirty.is_empty() || self.head.has_changes()
+    }
+
     pub(crate) fn shared(&self) -> Option<Arc<Objset>> {
         self.this.upgrade()
     }

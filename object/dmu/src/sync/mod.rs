@@ -195,11 +195,12 @@ impl Objset {
             copies: policy.copies,
             previous: old,
             keep: Keep::Kept,
+            seal: None,
         });
         let new = set.wait().into_iter().next().ok_or(DmuError::Corrupt)?.map_err(|error| DmuError::of_block(error, bookmark))?;
         let mut new = finish_pointer(new, &old, &shape);
-        // The root of an encrypted dataset stays one: its MACs cover neither the log's header nor where it is.
-        new.set_uses_crypt(old.uses_crypt());
+        // The root of an encrypted dataset stays one, also where nobody has the key: its MACs cover neither the log's header nor where it is.
+        new.set_uses_crypt(old.uses_crypt() || new.uses_crypt());
         if let Some(ledger) = &self.context().blocks.env.ledger
             && !is_in_place(&old, &new)
         {

@@ -195,6 +195,7 @@ impl NodeSync {
             copies: policy.copies,
             previous: old,
             keep: self.props.primary_cache.keep(level > 0 || object_type.is_metadata() || spill),
+            seal: None,
         };
         let data = (self.dnode.object() == META_DNODE_OBJECT).then(|| write.data.clone());
         let expected = if level > 0 { 1 << self.core.indirect_shift } else { self.core.block_size };

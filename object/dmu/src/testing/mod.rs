@@ -4,8 +4,9 @@
 use crate::{
     BlockError, BlockIo, BlockLedger, BlockWrite, DmuError, Landed, LandedDone, Objset, ObjsetEnv, ObjsetProps, SyncError, TxgConfig,
 };
-use crate::{TxgManager, TxgSync, WriteDone};
+use crate::{StoredDone, TxgManager, TxgSync, WriteDone};
 use abd::{Abd, AbdPart};
+use crypt::Guard;
 use exec::{Exec, Inline, Mutex, Pool, TaskClass};
 use kstat::IoStats;
 use ondisk::{
@@ -25,7 +26,7 @@ pub use verify::{TreeFault, TreeFaultKind, verify_tree};
 /// A stored block.
 #[derive(Clone, Debug)]
 pub struct StoredBlock {
-    /// Logical bytes of the block.
+    /// Bytes of the block as they are stored.
     pub data: Abd,
     /// Block pointer that was returned for the block.
     pub bp: BlockPtr,
@@ -76,6 +77,27 @@ impl std::fmt::Debug for MemBlockIo {
 fn sum(data: &Abd) -> [u64; 4] {
     let length = data.len() as u64;
     [data.chunks().fold(length, abd::fingerprint), length, 3, 4]
+}
+
+/// True for a block of which half of the checksum is a MAC.
+fn has_mac(bp: &BlockPtr) -> bool {
+    bp.uses_crypt() && bp.object_type() != ObjectType::OBJSET
+}
+
+/// The half of a checksum that is kept beside a MAC.
+fn half([a, b, c, d]: [u64; 4]) -> [u64; 2] {
+    [a ^ c, b ^ d]
+}
+
+/// Bytes that are stored of a block, with the marks for its pointer.
+fn protected(write: &BlockWrite) -> Result<(Abd, Option<Guard>), BlockError> {
+    let Some(key) = &write.seal else { return Ok((write.data.clone(), None)) };
+    let mut bytes = write.data.to_vec();
+    if write.level > 0 {
+        return Ok((write.data.clone(), Some(key.guard_pointers(&bytes))));
+    }
+    let guard = key.guard(write.object_type, &mut bytes).map_err(|_| BlockError::Unsupported)?;
+    Ok((Abd::from_slice(&bytes), Some(guard)))
 }
 
 /// The blocks that a block of metadata refers to.
@@ -234,7 +256,9 @@ impl MemBlockIo {
         };
         let data = block.data.clone();
         drop(store);
-        if sum(&data) != bp.checksum() { Err(BlockError::Checksum) } else { Ok(data) }
+        let (sum, stored) = (sum(&data), bp.checksum());
+        let is_right = if has_mac(bp) { half(sum) == stored[..2] } else { sum == stored };
+        if is_right { Ok(data) } else { Err(BlockError::Checksum) }
     }
 
     /// As a device would: in place when the target is as long as the block.
@@ -252,11 +276,12 @@ impl MemBlockIo {
         Ok(Landed::InPlace(Abd::join(target)))
     }
 
-    fn place(&self, write: &BlockWrite) -> BlockPtr {
+    fn place(&self, write: &BlockWrite) -> Result<BlockPtr, BlockError> {
         let is_zero = write.data.is_zero();
         if is_zero && write.compression != Compression::OFF {
-            return BlockPtr::HOLE;
+            return Ok(BlockPtr::HOLE);
         }
+        let (data, guard) = protected(write)?;
         let size = write.data.len();
         let mut bp = BlockPtr::HOLE;
         let asize = size.next_multiple_of(4096) as u64;
@@ -282,10 +307,14 @@ impl MemBlockIo {
         bp.set_little_endian(true);
         bp.set_birth(write.txg, write.txg);
         bp.set_fill(write.fill);
-        bp.set_checksum(sum(&write.data));
+        let sum = sum(&data);
+        bp.set_checksum(sum);
+        if let Some(guard) = guard {
+            guard.put(&mut bp, half(sum));
+        }
         let born = rewrites && store.blocks.get(&bp.dva(0).offset).is_some_and(|old| old.born);
-        store.blocks.insert(bp.dva(0).offset, StoredBlock { data: write.data.clone(), bp, born, killed: None });
-        bp
+        store.blocks.insert(bp.dva(0).offset, StoredBlock { data, bp, born, killed: None });
+        Ok(bp)
     }
 }
 
@@ -301,11 +330,14 @@ impl BlockIo for Arc<MemBlockIo> {
         self.count()?;
         self.fetch(bp)
     }
+    fn read_stored(&self, bp: &BlockPtr, _bookmark: &Bookmark, done: StoredDone) {
+        done(self.count().and_then(|()| self.fetch(bp)));
+    }
     fn prefetch(&self, _bp: &BlockPtr, _bookmark: &Bookmark) {}
     fn write(&self, write: BlockWrite, done: WriteDone) {
         let store = self.clone();
         let job = move || {
-            done(store.count().map(|()| store.place(&write)));
+            done(store.count().and_then(|()| store.place(&write)));
         };
         self.exec.spawn(TaskClass::Write, Box::new(job));
     }

@@ -215,7 +215,7 @@ impl Creation {
     fn fill(&self, object: u64, kind: ObjsetType, checked: &[Setting], init: DatasetInit, tx: &Tx) -> Result<(), DslError> {
         let dataset = self.tree.dataset(object)?;
         self.settings.store_props(&dataset, checked, tx)?;
-        let props = self.tree.stored.objset_props(&dataset)?;
+        let props = self.tree.objset_props(&dataset)?;
         let objset = Objset::create(dataset.env(&self.tree.meta), kind, props, tx)?;
         dataset.set_objset(Some(objset.clone()));
         self.tree.dirty().add(tx.txg(), object);

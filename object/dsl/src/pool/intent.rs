@@ -1,5 +1,6 @@
 //! Intent logs that are being written: one of each dataset that somebody wants durable (docs/adr/0016).
 
+use super::unlogged::Unlogged;
 use crate::dataset::Dataset;
 use crate::meta::Meta;
 use crate::{DslError, features};
@@ -113,6 +114,11 @@ impl LiveLogs {
         live.catch_up(&self.meta);
         live.writer.set_source(source);
         Arc::new(DatasetLog { logs: self.clone(), live, _hold: hold })
+    }
+
+    /// Log of an encrypted head, which has none.
+    pub(crate) fn without(&self, hold: Box<dyn Any + Send + Sync>, objset: Arc<Objset>) -> Arc<dyn Log> {
+        Arc::new(Unlogged::new(hold, objset, self.txgs.clone()))
     }
 
     /// Says whether logs are being replayed.

@@ -82,7 +82,7 @@ impl Tree {
         Ok(ToLoad { root: facts.root, facts, wrapped: keys::wrapped(&self.meta, object)? })
     }
 
-    /// The object set of a dataset, with its contents: of what is encrypted one that only reads.
+    /// The object set of a dataset, with its contents.
     ///
     /// Errors: [`DslError::NoKey`]; those of reading it.
     pub(crate) fn contents(&self, dataset: &Dataset) -> Result<Arc<Objset>, DslError> {
@@ -91,7 +91,7 @@ impl Tree {
             return self.objset(dataset);
         };
         let key = || self.keystore.keys_of(meta, object, facts.root);
-        dataset.unlocked(meta, key, || self.stored.objset_props(dataset))
+        dataset.unlocked(meta, key, || self.objset_props(dataset))
     }
 
     /// Closes every dataset of an encryption root, and forgets its key. Error: [`DslError::Busy`] while somebody uses one.

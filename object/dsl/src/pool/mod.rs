@@ -30,6 +30,7 @@ mod snapshot;
 mod sync;
 mod task;
 mod tree;
+mod unlogged;
 mod verbs;
 
 pub use bookmarks::{BookmarkEntry, BookmarkSpace};

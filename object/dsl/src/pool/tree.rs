@@ -6,8 +6,8 @@ use crate::dir::Dir;
 use crate::ledger::DirtySets;
 use crate::meta::{Meta, damaged};
 use crate::prop::Stored;
-use crate::{DslError, HistoryEvent, names};
-use dmu::{Objset, Tx};
+use crate::{DslError, HistoryEvent, keys, names};
+use dmu::{Objset, ObjsetProps, Tx};
 use exec::Mutex;
 use ondisk::{ObjsetType, ds_flags};
 use std::collections::HashMap;
@@ -241,7 +241,15 @@ impl Tree {
 
     /// The object set of a dataset, opened with the properties that it has.
     pub(crate) fn objset(&self, dataset: &Dataset) -> Result<Arc<Objset>, DslError> {
-        dataset.objset(&self.meta, || self.stored.objset_props(dataset))
+        dataset.objset(&self.meta, || self.objset_props(dataset))
+    }
+
+    /// Properties that a dataset's object set follows.
+    pub(super) fn objset_props(&self, dataset: &Dataset) -> Result<ObjsetProps, DslError> {
+        let props = self.stored.objset_props(dataset)?;
+        let facts = keys::facts_of(&self.meta, &dataset.dir).unwrap_or(None);
+        let most = facts.map_or(usize::MAX, |facts| facts.record_bytes_max());
+        Ok(ObjsetProps { record_size: props.record_size.min(most), ..props })
     }
 
     /// Kind of a dataset: file system or volume.
@@ -280,7 +288,7 @@ impl Tree {
             if let Some(objset) = dataset.open_objset()
                 && dataset.dir.is_within(dir)
             {
-                objset.set_props(self.stored.objset_props(&dataset)?);
+                objset.set_props(self.objset_props(&dataset)?);
             }
         }
         Ok(())

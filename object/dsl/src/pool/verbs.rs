@@ -312,6 +312,10 @@ impl DslPool {
     /// [`DslError::NotEncrypted`], [`DslError::NotEncryptionRoot`], [`DslError::KeyUnloaded`]; [`DslError::Busy`] while the contents of a dataset that
     /// it is for are used.
     pub fn unload_key(&self, name: &str) -> Result<(), DslError> {
+        // What was written with it must be on disk first.
+        if self.tree.meta.services.is_writeable() {
+            self.txgs.wait_synced(self.txgs.open_txg())?;
+        }
         let _config = self.config();
         let root = self.tree.to_load(name)?.root;
         if self.tree.keystore.has(root) { self.tree.lock(root) } else { Err(DslError::KeyUnloaded) }

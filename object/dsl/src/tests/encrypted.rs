@@ -1,11 +1,14 @@
 //! Encrypted datasets: what is known of them without their keys, what they can be part of, that they leave nothing behind, and who opens them.
 
 use super::receive::beginning;
-use super::{TestPool, filesystem, with_props};
-use crate::{DslError, PoolServices, PropValue, ReceiveBegin, TxSpace, features, keys};
+use super::{TestPool, filesystem, with_props, write};
+use crate::{DslError, PoolServices, PropValue, ReceiveBegin, features, keys};
 use crypt::{DataKey, KEY_VERSION, Secret, Suite, WrappedKey, WrappingKey};
-use ondisk::{ObjectType, ObjsetType};
+use dmu::DmuError;
+use ondisk::{ObjectId, ObjectType, ObjsetType, Txg, ZilHeader};
+use std::sync::Weak;
 use zap::Value;
+use zil::{Filled, LogSource, Payload};
 
 /// Values of the property `keyformat`.
 const RAW: u64 = 1;
@@ -110,13 +113,68 @@ fn contents_are_there_as_long_as_the_right_key_is_loaded() {
     assert_eq!((load("tank/raw", &KEY, false), load("tank/raw", &KEY, false)), (Ok(()), Err(DslError::KeyLoaded)));
     assert_eq!(prop(&pool, "tank/raw/below", "keystatus"), PropValue::Text("available".to_string()));
     let contents = below.objset().expect("it opens");
-    let tx = below.assign(TxSpace::Frees).expect("a transaction");
-    assert!(contents.is_read_only() && contents.set_flags(0, &tx).is_err(), "nothing can be written");
-    drop(tx);
+    assert!(!contents.is_read_only());
     assert_eq!(pool.dsl.unload_key("tank/raw"), Err(DslError::Busy));
     drop(contents);
     assert_eq!((pool.dsl.unload_key("tank/raw"), pool.dsl.unload_key("tank/raw")), (Ok(()), Err(DslError::KeyUnloaded)));
     assert_eq!(below.objset().map(drop), Err(DslError::NoKey));
+}
+
+/// If this fails, what users write into an encrypted dataset lies in the pool in the clear, or is lost when its key was unloaded.
+#[test]
+fn what_is_written_is_there_for_the_key_alone() {
+    let pool = TestPool::create(75);
+    pool.dsl.create_dataset("tank/raw", filesystem()).expect("creates");
+    encrypt(&pool, "tank/raw", None, RAW);
+    pool.dsl.load_key("tank/raw", &KEY, false).expect("loads");
+    let object = write(&pool, "tank/raw", 0, 0, &[0xA5; 60_000]).expect("writes");
+    pool.sync();
+    write(&pool, "tank/raw", object, 8192, &[0xB6; 8192]).expect("writes over it");
+    pool.dsl.snapshot(&["tank/raw@s".to_string()], Vec::new()).expect("a snapshot");
+    pool.dsl.unload_key("tank/raw").expect("what was written is on disk first");
+    let is_plain = |offset: &u64| {
+        let bytes = pool.io.block(*offset).map_or_else(Vec::new, |block| block.data.to_vec());
+        [0xA5, 0xB6].iter().any(|byte| bytes.windows(32).any(|part| part.iter().all(|own| own == byte)))
+    };
+    assert!(!pool.io.live_blocks().iter().any(is_plain), "a block has what was written");
+    let read = |name: &str, at: u64| {
+        let objset = pool.dsl.hold(name)?.objset()?;
+        let mut bytes = [0; 4096];
+        objset.hold(ObjectId(object))?.read(at, &mut bytes)?;
+        Ok::<_, DslError>(bytes)
+    };
+    assert_eq!(read("tank/raw", 0).err(), Some(DslError::NoKey));
+    pool.dsl.load_key("tank/raw", &KEY, false).expect("loads again");
+    for name in ["tank/raw", "tank/raw@s"] {
+        assert_eq!((read(name, 0), read(name, 8192)), (Ok([0xA5; 4096]), Ok([0xB6; 4096])), "{name}");
+    }
+    pool.drain();
+    pool.check();
+}
+
+struct NoSource;
+
+impl LogSource for NoSource {
+    fn fill(&self, _: &Payload, _: Txg) -> Result<Filled, DmuError> {
+        Ok(Filled::Nothing)
+    }
+}
+
+/// If this fails, an fsync of an encrypted file promises what a power cut takes away, or records of what it has lie in the pool in the clear.
+#[test]
+fn nothing_encrypted_is_logged_but_all_of_it_is_durable() {
+    let pool = TestPool::create(76);
+    pool.dsl.create_dataset("tank/raw", filesystem()).expect("creates");
+    encrypt(&pool, "tank/raw", None, RAW);
+    pool.dsl.load_key("tank/raw", &KEY, false).expect("loads");
+    let handle = pool.dsl.hold("tank/raw").expect("held");
+    let log = handle.intent_log(Weak::<NoSource>::new()).expect("a log");
+    assert!(!log.is_wanted() && log.arena().is_none());
+    let before = pool.txgs.open_txg();
+    write(&pool, "tank/raw", 0, 0, &[1; 4096]).expect("writes");
+    log.commit(None).expect("it is durable");
+    assert!(pool.txgs.synced_txg() >= before);
+    assert_eq!(handle.objset().map(|objset| objset.zil_header()), Ok(ZilHeader::default()));
 }
 
 /// If this fails, plain files come to lie where their owner believes everything to be encrypted, or a dataset loses the way to its key.

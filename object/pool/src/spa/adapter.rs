@@ -16,7 +16,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use vdev::VdevTree;
-use zio::{ErrorKind, LogBlocks, PoolView, Priority, ReadFlags, ReadRequest, WriteRequest, ZioError};
+use zio::{ErrorKind, LogBlocks, PoolView, Priority, ReadFlags, ReadRequest, ReadThen, WriteRequest, ZioError};
 
 thread_local! {
     /// Extent to which this thread waits when it cannot read a block.
@@ -159,12 +159,14 @@ impl BlockIo for PoolIo {
         self.cache.zio().read_wait(ReadRequest { flags, ..ReadRequest::new(*bp, *bookmark) }).map_err(block_error)
     }
     fn read_stored(&self, bp: &BlockPtr, bookmark: &Bookmark, done: StoredDone) {
-        let then = Box::new(move |result: Result<Abd, ZioError>| done(result.map_err(block_error)));
-        if zio::is_sealed(bp) {
-            return self.cache.read_sealed(bp, bookmark, then);
-        }
-        let flags = ReadFlags { raw: true, ..ReadFlags::default() };
-        self.cache.zio().read(ReadRequest { flags, ..ReadRequest::new(*bp, *bookmark) }, then);
+        self.start_stored(bp, bookmark, Box::new(move |result| done(result.map_err(block_error))));
+    }
+    fn read_stored_now(&self, bp: &BlockPtr, bookmark: &Bookmark) -> Result<Abd, BlockError> {
+        self.patiently(|| {
+            let (done, wait) = exec::completion();
+            self.start_stored(bp, bookmark, Box::new(move |result| done.complete(result)));
+            wait.wait(self.exec())
+        })
     }
     fn lost(&self, bp: &BlockPtr, bookmark: &Bookmark, error: BlockError) {
         // Not a failure of the block: what is held back or not known here.
@@ -286,6 +288,15 @@ impl LogIo for PoolIo {
 }
 
 impl PoolIo {
+    /// Starts the read of a block's bytes as they are stored.
+    fn start_stored(&self, bp: &BlockPtr, bookmark: &Bookmark, then: ReadThen) {
+        if zio::is_sealed(bp) {
+            return self.cache.read_sealed(bp, bookmark, then);
+        }
+        let flags = ReadFlags { raw: true, ..ReadFlags::default() };
+        self.cache.zio().read(ReadRequest { flags, ..ReadRequest::new(*bp, *bookmark) }, then);
+    }
+
     /// A read of the sync that fails because devices do is tried again when somebody says that they work again; until then the pool is
     /// suspended. A block that is wrong in every copy does not get better by waiting: that is an error at once.
     fn patiently(&self, read: impl Fn() -> Result<Abd, ZioError>) -> Result<Abd, BlockError> {
@@ -322,6 +333,7 @@ impl PoolIo {
             copies: write.copies,
             previous: write.previous,
             pass: self.pass.load(Ordering::Relaxed),
+            seal: write.seal,
             priority: Priority::AsyncWrite,
             can_fail: false,
         }

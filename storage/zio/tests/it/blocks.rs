@@ -2,6 +2,7 @@
 
 use crate::common::*;
 use abd::Abd;
+use crypt::{DataKey, Suite};
 use device::{DeviceError, DeviceOp};
 use exec::Exec;
 use kernels::checksum::Salt;
@@ -11,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vdev::{LeafId, TopKind, VdevTree};
-use zio::{ErrorKind, FailMode, LeafRequest, ReadRequest, WriteRequest};
+use zio::{ErrorKind, FailMode, LeafRequest, ReadFlags, ReadRequest, WriteRequest};
 
 const MIRROR: [(TopKind, usize); 1] = [(TopKind::Mirror, 2)];
 
@@ -169,6 +170,49 @@ fn fragmented_pools_write_gangs() {
             let never = allocated(&rig) - before;
             assert!(freed == used || never == 0, "{what}: freed {freed} of {used}, {never} left");
         }
+    }
+}
+
+/// The logical bytes of a block of an encrypted dataset.
+fn opened(rig: &Rig, key: &DataKey, bp: &BlockPtr) -> Abd {
+    let flags = ReadFlags { raw: true, ..ReadFlags::default() };
+    let stored = rig.zio.read_wait(ReadRequest { flags, ..ReadRequest::new(*bp, bookmark(0)) }).expect("it is read").to_vec();
+    let mut plain = vec![0; stored.len()];
+    key.open(bp, &stored, &mut plain).expect("it decrypts");
+    let mut packed = *bp;
+    packed.set_uses_crypt(false);
+    zio::decompress(&packed, &Abd::from_slice(&plain)).expect("it decompresses")
+}
+
+/// If this fails, what is encrypted is written in the clear or cannot be decrypted, or one initialization vector serves twice: for a block that is
+/// rewritten where it is, or a gang.
+#[test]
+fn sealed_blocks_are_encrypted_anew_each_time() {
+    let key = Arc::new(DataKey::generate(Suite::Aes256Gcm).expect("random bytes"));
+    for rig in [Rig::new(inline(), &MIRROR, 12), fragmented(&MIRROR, 12, 16384 * 4, 200)] {
+        for (data, other, compression) in
+            [(text(1, 131_072), text(2, 131_072), Compression::LZ4), (noise(1, 131_072), noise(2, 131_072), Compression::OFF)]
+        {
+            let sealed = WriteRequest { seal: Some(key.clone()), compression, copies: 2, ..request(data.clone(), 1) };
+            let bp = rig.write(sealed.clone()).expect("the write succeeds");
+            assert!(bp.is_encrypted() && bp.fill() == 1 && !bp.addresses()[1].is_empty(), "{bp:?}");
+            assert_eq!((bp.compression(), opened(&rig, &key, &bp)), (compression, data.clone()));
+            assert!(rig.read(&bp).is_err(), "nobody takes it for plain");
+            let again = WriteRequest { previous: bp, pass: 3, ..sealed.clone() };
+            let rewritten = rig.write(again).expect("the write succeeds");
+            assert_eq!((rewritten.addresses(), opened(&rig, &key, &rewritten)), (bp.addresses(), data));
+            assert!((rewritten.iv() != bp.iv()) && rewritten.mac() != bp.mac(), "the same bytes again, with another vector");
+            let changed = WriteRequest { data: other.clone(), previous: BlockPtr::HOLE, ..sealed };
+            let bp = rig.write(changed).expect("the write succeeds");
+            assert_eq!(opened(&rig, &key, &bp), other);
+        }
+        let zeros = WriteRequest { seal: Some(key.clone()), ..with(Abd::zeroed(131_072), Compression::LZ4) };
+        assert_eq!(rig.write(zeros), Ok(BlockPtr::HOLE), "holes stay holes");
+        let mut bytes = vec![0; 4096];
+        bytes[17] = 9;
+        let small = WriteRequest { seal: Some(key.clone()), ..with(Abd::from_slice(&bytes), Compression::LZ4) };
+        let bp = rig.write(small).expect("the write succeeds");
+        assert!(!bp.is_embedded() && opened(&rig, &key, &bp) == Abd::from_slice(&bytes), "nothing is in the pointer in the clear");
     }
 }
 
