@@ -8,6 +8,7 @@ pub mod color;
 pub mod dead;
 pub mod direct;
 pub mod json;
+pub mod keys;
 pub mod kstat;
 pub mod manual;
 pub mod number;

@@ -1,15 +1,10 @@
-//! `zfs load-key` and `unload-key`, and the keys that `zfs mount -l` loads: where they come from, and which datasets they are for.
+//! `zfs load-key` and `unload-key`, and the keys that `zfs mount -l` loads: which datasets they are for.
 
 use crate::args::{LoadKey, UnloadKey};
+use cli::keys::KeyWanted;
 use cli::{Client, Stop, done};
-use control_api::{DatasetQuery, DatasetReport, ErrorKind, Failure, KeyLoad, KeyUnload, Request, Response, UserKey};
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
-use std::io::{BufRead, IsTerminal, Read, Write};
+use control_api::{DatasetQuery, DatasetReport, ErrorKind, Failure, KeyLoad, KeyUnload, Request, Response};
 
-/// Bytes of a key of `keyformat=raw`.
-const RAW_BYTES: usize = 32;
-/// Most bytes that are read of a file with a key.
-const FILE_BYTES_MAX: u64 = 4096;
 const ERROR: &str = "Key load error";
 
 /// An encrypted dataset, or one that is not.
@@ -51,6 +46,14 @@ fn datasets(client: &Client, name: Option<&String>, recursive: bool) -> Result<V
         Response::Datasets(reports) => Ok(reports.iter().map(Dataset::of).collect()),
         other => Err(cli::unexpected(ERROR, other)),
     }
+}
+
+/// True for the name of a dataset, which need not be there, below one that is encrypted.
+pub fn is_below_encrypted(client: &Client, name: &str) -> bool {
+    let mut above = std::iter::successors(name.rsplit_once('/'), |(above, _)| above.rsplit_once('/')).map(|(above, _)| above.to_string());
+    // The nearest one that is there.
+    let found = above.find_map(|above| datasets(client, Some(&above), false).ok());
+    found.is_some_and(|found| found.iter().any(|dataset| !matches!(dataset.root.as_str(), "" | "-")))
 }
 
 /// `zfs load-key`.
@@ -132,87 +135,7 @@ fn load_one(client: &Client, dataset: &Dataset, location: Option<&str>, dry_run:
     if dataset.is_loaded && !dry_run {
         return Err(refused(ErrorKind::Exists, format!("Key already loaded for '{name}'.")));
     }
-    let given = given(dataset, location.unwrap_or(&dataset.location))?;
-    let key = UserKey::new(&checked(&dataset.format, given)?);
+    let location = location.unwrap_or(&dataset.location);
+    let key = cli::keys::read(&KeyWanted { what: ERROR, format: &dataset.format, location, name: Some(name), is_new: false })?;
     done(client, &Request::KeyLoad(KeyLoad { name: name.clone(), key, dry_run })).map(drop)
-}
-
-/// Bytes that somebody gives for a key, a line with its end where it is no raw key.
-fn given(dataset: &Dataset, location: &str) -> Result<Vec<u8>, Failure> {
-    let unreadable = |error: std::io::Error| refused(ErrorKind::Io, format!("the key cannot be read: {}", control_api::os_error(&error)));
-    if location == "prompt" {
-        return asked(dataset).map_err(unreadable);
-    }
-    let Some(path) = location.strip_prefix("file://") else {
-        return Err(refused(ErrorKind::Unsupported, format!("keylocation '{location}' is not supported: 'prompt' and 'file://' are.")));
-    };
-    let mut bytes = Vec::new();
-    let read = std::fs::File::open(path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut bytes));
-    read.map_err(|error| refused(ErrorKind::Io, format!("Failed to open key material file: {}", control_api::os_error(&error))))?;
-    Ok(bytes)
-}
-
-/// Bytes that somebody types, which are not shown, or that come from another program.
-fn asked(dataset: &Dataset) -> std::io::Result<Vec<u8>> {
-    let (stdin, mut bytes) = (std::io::stdin(), Vec::new());
-    if !stdin.is_terminal() {
-        match dataset.format.as_str() {
-            "raw" => stdin.lock().take(RAW_BYTES as u64 + 1).read_to_end(&mut bytes)?,
-            _ => stdin.lock().read_until(b'\n', &mut bytes)?,
-        };
-        return Ok(bytes);
-    }
-    let what = if dataset.format == "passphrase" { "passphrase".to_string() } else { format!("{} key", dataset.format) };
-    cli::out!("Enter {what} for '{}': ", dataset.name);
-    std::io::stdout().flush()?;
-    let before = tcgetattr(&stdin)?;
-    let mut hidden = before.clone();
-    hidden.local_modes.remove(LocalModes::ECHO);
-    tcsetattr(&stdin, OptionalActions::Flush, &hidden)?;
-    let read = stdin.lock().read_until(b'\n', &mut bytes);
-    tcsetattr(&stdin, OptionalActions::Flush, &before)?;
-    cli::outln!();
-    read.map(|_| bytes)
-}
-
-/// The key in what was given: a raw key whole, of the others the first line without its end. Says in OpenZFS's words what is wrong with its length.
-fn checked(format: &str, mut given: Vec<u8>) -> Result<Vec<u8>, Failure> {
-    let (what, least, most) = match format {
-        "raw" => ("Raw key", RAW_BYTES, RAW_BYTES),
-        "hex" => ("Hex key", 2 * RAW_BYTES, 2 * RAW_BYTES),
-        "passphrase" => ("Passphrase", 8, 512),
-        other => return Err(refused(ErrorKind::Unsupported, format!("keyformat '{other}' is not supported."))),
-    };
-    if format != "raw" {
-        given.truncate(given.iter().position(|byte| *byte == b'\n').unwrap_or(given.len()));
-    }
-    let limit = |word: &str, bytes: usize| {
-        let bound = if least == most { "expected" } else { word };
-        format!("({bound} {bytes}).")
-    };
-    if given.len() < least {
-        return Err(refused(ErrorKind::Invalid, format!("{what} too short {}", limit("min", least))));
-    }
-    if given.len() > most {
-        return Err(refused(ErrorKind::Invalid, format!("{what} too long {}", limit("max", most))));
-    }
-    Ok(given)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// If this fails, a key from an editor, with the end of its line, is another one than the same key typed in; or half a key is taken for one.
-    #[test]
-    fn keys_are_taken_as_openzfs_takes_them() {
-        let taken = |format: &str, given: &[u8]| checked(format, given.to_vec()).map_err(|failure| failure.why);
-        assert_eq!(taken("passphrase", b"correct horse\nbattery"), Ok(b"correct horse".to_vec()));
-        assert_eq!(taken("passphrase", b"correct horse"), Ok(b"correct horse".to_vec()));
-        assert_eq!(taken("raw", &[b'\n'; 32]), Ok(vec![b'\n'; 32]));
-        assert_eq!(taken("passphrase", b"short\n"), Err("Passphrase too short (min 8).".to_string()));
-        assert_eq!(taken("passphrase", &[b'x'; 513]), Err("Passphrase too long (max 512).".to_string()));
-        assert_eq!(taken("raw", &[1; 33]), Err("Raw key too long (expected 32).".to_string()));
-        assert_eq!(taken("hex", b"00ff\n"), Err("Hex key too short (expected 64).".to_string()));
-    }
 }

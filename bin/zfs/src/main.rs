@@ -124,8 +124,17 @@ fn create(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
     }
     let word = |name: &str, value: &Option<String>| value.iter().map(|value| format!("{name}={value}")).collect::<Vec<_>>();
     let words = [word("volsize", &arguments.volume_size), word("volblocksize", &arguments.block_size), arguments.properties].concat();
+    let wanted = properties(DATASET, &words)?;
+    let key = match arguments.dry_run {
+        true => None,
+        false => {
+            let is_above = || keys::is_below_encrypted(client, &arguments.name);
+            cli::keys::of_new(&format!("cannot create '{}'", arguments.name), &wanted, is_above)?
+        }
+    };
     let request = DatasetCreate {
-        properties: properties(DATASET, &words)?,
+        properties: wanted,
+        key,
         volume,
         sparse: arguments.sparse,
         parents: arguments.parents,

@@ -26,11 +26,14 @@ pub fn run(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
         return Ok(cli::EXIT_FAILURE);
     }
     let (pool, dry_run) = (arguments.pool.clone(), arguments.dry_run);
+    let fs_properties = root_properties(&arguments.fs_properties)?;
+    let key = if dry_run { None } else { cli::keys::of_new(&format!("cannot create '{pool}'"), &fs_properties, || false)? };
     let request = PoolCreate {
         pool: arguments.pool,
         new: wanted.clone(),
         properties: pool_properties(&arguments.properties)?,
-        fs_properties: root_properties(&arguments.fs_properties)?,
+        fs_properties,
+        key,
         mountpoint: arguments.mountpoint,
         altroot: arguments.altroot,
         force: arguments.force,

@@ -1,6 +1,6 @@
 //! Requests and reports about datasets, snapshots and mounts.
 
-use crate::Property;
+use crate::{Property, UserKey};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -24,6 +24,9 @@ pub struct DatasetCreate {
     pub no_mount: bool,
     /// `-n`: only check, and answer what would be created.
     pub dry_run: bool,
+    /// Key of a new encryption root: with the property `keyformat`.
+    #[serde(default)]
+    pub key: Option<UserKey>,
 }
 
 /// `zfs destroy`.

@@ -1,6 +1,6 @@
 //! Requests and reports about pools, their vdevs, scans and history.
 
-use crate::{AcceleratorReport, NewVdevs, Property, SweepReport};
+use crate::{AcceleratorReport, NewVdevs, Property, SweepReport, UserKey};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -30,6 +30,9 @@ pub struct PoolCreate {
     /// `-t`: name for now; the devices get `pool`.
     #[serde(default)]
     pub temporary_name: Option<String>,
+    /// Key of an encrypted root dataset: with its property `keyformat`.
+    #[serde(default)]
+    pub key: Option<UserKey>,
 }
 
 /// Pool to destroy or export, and whether by force.

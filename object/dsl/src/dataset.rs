@@ -12,7 +12,7 @@ use crate::{DslError, features, livelist, marks};
 use crypt::{DataKey, KEY_VERSION};
 use dmu::{Dnode, NewObject, Objset, ObjsetEnv, ObjsetProps, Tx};
 use exec::{Mutex, RwLock};
-use ondisk::{BlockPtr, DslDatasetPhys, ObjectType, ObjsetId, dd_used};
+use ondisk::{BlockPtr, DslDatasetPhys, ObjectType, ObjsetId, ObjsetType, dd_used};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -228,6 +228,19 @@ impl Dataset {
             *stored = None;
         }
         *slot = Some(objset.clone());
+        Ok(objset)
+    }
+    /// Makes an empty object set with this key: the dataset's contents from now on.
+    pub(crate) fn create_unlocked(
+        &self,
+        meta: &Meta,
+        key: Arc<DataKey>,
+        (kind, props): (ObjsetType, ObjsetProps),
+        tx: &Tx,
+    ) -> Result<Arc<Objset>, DslError> {
+        let objset = Objset::create(self.env_with(meta, key), kind, props, tx)?;
+        *self.objset.lock() = None;
+        *self.unlocked.lock() = Some(objset.clone());
         Ok(objset)
     }
     pub(crate) fn is_unlocked(&self) -> bool {

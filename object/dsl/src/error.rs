@@ -95,6 +95,8 @@ pub enum DslError {
     WrongKey,
     /// No key of the dataset's `keyformat` was given.
     BadKey,
+    /// The system gives no random bytes for keys.
+    NoRandom,
     /// The dataset's key is wrapped by that of a dataset above it, which it would not be below any more.
     OtherRoot,
     /// A record of the MOS is damaged.
@@ -158,6 +160,7 @@ impl fmt::Display for DslError {
             DslError::KeyUnloaded => "key already unloaded",
             DslError::WrongKey => "incorrect key provided",
             DslError::BadKey => "not a key of the dataset's keyformat",
+            DslError::NoRandom => "the system gives no random bytes",
             DslError::OtherRoot => "cannot move encrypted child outside of its encryption root",
             DslError::Corrupt { object, what } => return write!(f, "MOS object {object} is damaged: {what}"),
             DslError::Dmu(error) => return fmt::Display::fmt(error, f),

@@ -85,6 +85,37 @@ fn bytes<const N: usize>(table: &Zap, name: &str) -> Result<Option<[u8; N]>, Dsl
     })
 }
 
+/// Entries of a key object that say how its keys are wrapped, and with what.
+fn write_wrapping(table: &Zap, facts: &KeyFacts, wrapped: &WrappedKey, tx: &Tx) -> Result<(), DslError> {
+    let numbers = [
+        (SUITE, facts.suite),
+        (ROOT, facts.root),
+        ("DSL_CRYPTO_GUID", wrapped.guid),
+        ("DSL_CRYPTO_VERSION", wrapped.version),
+        ("keyformat", facts.format),
+        ("pbkdf2salt", facts.salt),
+        ("pbkdf2iters", facts.iterations),
+    ];
+    numbers.into_iter().try_for_each(|(name, number)| table.update_u64(name, number, tx))?;
+    let strings = [
+        ("DSL_CRYPTO_IV", wrapped.iv.to_vec()),
+        ("DSL_CRYPTO_MAC", wrapped.mac.to_vec()),
+        ("DSL_CRYPTO_MASTER_KEY_1", wrapped.master.to_vec()),
+        ("DSL_CRYPTO_HMAC_KEY_1", wrapped.hmac.to_vec()),
+    ];
+    Ok(strings.into_iter().try_for_each(|(name, bytes)| table.update(name, &Value::U8(bytes), tx))?)
+}
+
+/// Gives a directory a key object of its own (OpenZFS: `dsl_crypto_key_create_sync`).
+pub(crate) fn create(meta: &Meta, dir: &Dir, (facts, wrapped): (&KeyFacts, &WrappedKey), tx: &Tx) -> Result<(), DslError> {
+    let object = meta.create_zap(ObjectType::OTN_ZAP_METADATA, tx)?;
+    let table = meta.zap(object)?;
+    write_wrapping(&table, facts, wrapped, tx)?;
+    table.add_u64(USERS, 1, tx)?;
+    meta.zapify(&meta.hold(dir.object)?, tx)?;
+    Ok(meta.zap(dir.object)?.add_u64(dd_field::CRYPTO_KEY_OBJ, object, tx)?)
+}
+
 /// Refuses what is encrypted, for operations that this release cannot do with it.
 pub(crate) fn refuse(meta: &Meta, dir: &Dir) -> Result<(), DslError> {
     if object_of(meta, dir)?.is_some() { Err(DslError::Encrypted) } else { Ok(()) }

@@ -47,6 +47,7 @@ pub mod volume;
 #[cfg(test)]
 mod tests;
 
+pub use crypt::Secret;
 pub use error::DslError;
 pub use handle::{DatasetHandle, DatasetSpace};
 pub use pool::{

@@ -230,7 +230,7 @@ pub fn without_effect(world: &World) -> Result<(), Failure> {
     same("what adding a log device says", world.ok("zpool add tank log {vdevs}/log")?.err, String::new())?;
     world.ok("zfs set zoned=on tank")?.says("containers")?;
     world.ok("zfs set zoned=off tank")?.prints("")?;
-    world.refused("zfs create -o keyformat=raw tank/secret", 1, "encryption is not available in this version")?;
+    world.refused("zfs create -o keyformat=raw tank/secret", 1, "Encryption must be turned on to set encryption properties.")?;
     world.refused("zfs create -o version=1 tank/old", 1, "only version 5")?;
     world.ok("zfs create -o canmount=off -o logbias=throughput tank/fs")?.prints("")?;
     world.ok("zfs get -H -o value logbias tank/fs")?.prints("throughput")?;

@@ -11,7 +11,7 @@ pub fn properties(world: &World) -> Result<(), Failure> {
     world.refused("zfs create -o compress=on -o compression=off tank/no", 1, "property 'compression' specified multiple times")?;
     world.refused("zfs create -o quota=0 tank/no", 1, "use 'none' to disable quota")?;
     refused(world)?;
-    world.refused("zfs create -o keyformat=passphrase tank/no", 1, "encryption is not available in this version")?;
+    world.refused("zfs create -o keyformat=passphrase tank/no", 1, "Encryption must be turned on to set encryption properties.")?;
     world.refused("zfs load-key tank", 1, "Key load error: 'tank' is not encrypted.")?;
     world.refused("zfs unload-key tank", 1, "Key unload error: 'tank' is not encrypted.")?;
     world.refused("zfs load-key", 2, "missing dataset argument(s)")?;

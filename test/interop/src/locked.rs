@@ -1,15 +1,17 @@
 //! Encrypted datasets. Without their keys they are listed, scrubbed, snapshotted, renamed and destroyed, and the real engine, which has the keys, finds
 //! what is left as it was. With their keys everything in them is read as it was written.
 
+use crate::driver::{self, Layout, NewPool};
 use crate::manifest::{self, Lines};
 use crate::oracle::Oracle;
-use crate::{Failure, driver, shadow, touch};
+use crate::{Failure, shadow, touch};
 use abd::Abd;
 use dsl::{DslError, PropValue};
 use exec::Exec;
 use ondisk::ObjsetType;
 use pool::Pool;
 use std::path::Path;
+use vdev::TopKind;
 use zpl::direct::Direct;
 use zvol::{Access, Volume};
 
@@ -18,6 +20,10 @@ const POOL: &str = "fx_encrypt";
 const DOOMED: &str = "fx_encrypt/enc-aes-128-ccm";
 /// Child that is renamed below its encryption root and back.
 const CHILD: [&str; 2] = ["fx_encrypt/enc-aes-256-gcm/child", "fx_encrypt/enc-aes-256-gcm/moved"];
+
+/// Pool that is made here, with a dataset of each suite.
+const OURS: &str = "ours";
+const SUITES: [&str; 6] = ["aes-128-ccm", "aes-192-ccm", "aes-256-ccm", "aes-128-gcm", "aes-192-gcm", "aes-256-gcm"];
 
 const PASSPHRASE: &[u8] = b"correct horse";
 
@@ -68,30 +74,65 @@ pub fn write(exec: &Exec, oracle: &Oracle, folder: &Path) -> Result<(), Failure>
     let heads: Vec<String> = driver::datasets(&pool)?.into_iter().filter(|name| name.contains("/enc-") && !name.contains('@')).collect();
     let roots: Vec<String> = heads.iter().filter(|name| **name != CHILD[0]).cloned().collect();
     load(&pool, &roots)?;
-    for name in &heads {
+    change_all(&pool, &heads)?;
+    pool.export()?;
+    judge(exec, oracle, folder, (POOL, &roots))
+}
+
+/// Makes a pool with encrypted datasets of every suite in `folder`: with its keys the real engine finds what we find.
+pub fn make(exec: &Exec, oracle: &Oracle, folder: &Path) -> Result<(), Failure> {
+    let layout = Layout { name: "mirror", kind: TopKind::Mirror, tops: 1, width: 2 };
+    let new = NewPool { name: OURS, layout, ashift: 12, device_bytes: 256 << 20, no_features: false, small_memory: false };
+    let pool = driver::create(exec, folder, new)?;
+    let (mut roots, mut heads) = (Vec::new(), Vec::new());
+    for suite in SUITES {
+        let name = format!("{OURS}/enc-{suite}");
+        let compression = if suite.starts_with("aes-192") { "off" } else { "lz4" };
+        let options = driver::filesystem(&[("encryption", suite), ("keyformat", "raw"), ("compression", compression)]);
+        pool.dsl().create_dataset_with(&name, options, Some(&raw_key()))?;
+        roots.push(name);
+    }
+    let (child, volume) = (format!("{}/child", roots[roots.len() - 1]), format!("{OURS}/enc-zvol"));
+    pool.dsl().create_dataset(&child, driver::filesystem(&[("copies", "2")]))?;
+    let mut options = driver::volume(4 << 20, 16384);
+    options.properties.extend([("encryption", "on"), ("keyformat", "raw")].map(|(name, value)| (name.to_string(), value.to_string())));
+    pool.dsl().create_dataset_with(&volume, options, Some(&raw_key()))?;
+    roots.push(volume);
+    heads.extend(roots.iter().cloned().chain([child]));
+    change_all(&pool, &heads)?;
+    pool.export()?;
+    judge(exec, oracle, folder, (OURS, &roots))
+}
+
+/// Writes to file systems and volumes whose keys are loaded, takes a snapshot of each, and scrubs the pool.
+fn change_all(pool: &Pool, heads: &[String]) -> Result<(), Failure> {
+    for name in heads {
         if pool.dsl().hold(name)?.kind()? == ObjsetType::ZFS {
-            touch::touch_in(&pool, name)?;
+            touch::touch_in(pool, name)?;
             continue;
         }
         let volume = Volume::open(pool.dsl().hold(name)?, zvol::Settings::default(), Direct::default())?;
         volume.write(5000, Abd::from_slice(&shadow::content(300_000, 5, shadow::Kind::Random)), Access::default(), true)?;
-        volume.flush()?;
     }
     pool.dsl().snapshot(&heads.iter().map(|name| format!("{name}@ours")).collect::<Vec<_>>(), Vec::new())?;
     pool.scrub_start()?;
     pool.scrub_wait()?;
     let status = pool.scan_status().ok_or("no scrub")?;
-    pool.export()?;
-    if status.errors != 0 || status.repaired != 0 {
-        return Err(format!("our scrub: {} errors, {} bytes repaired", status.errors, status.repaired).into());
+    match (status.errors, status.repaired) {
+        (0, 0) => Ok(()),
+        (errors, repaired) => Err(format!("our scrub: {errors} errors, {repaired} bytes repaired").into()),
     }
-    let pool = driver::import(exec, folder, POOL, true)?;
-    load(&pool, &roots)?;
+}
+
+/// Has the real engine look at an exported pool, and compares what it finds, with the keys, with what we find.
+fn judge(exec: &Exec, oracle: &Oracle, folder: &Path, (name, roots): (&str, &[String])) -> Result<(), Failure> {
+    let pool = driver::import(exec, folder, name, true)?;
+    load(&pool, roots)?;
     let ours = manifest::of_pool(&pool)?;
     roots.iter().try_for_each(|root| pool.dsl().unload_key(root))?;
     pool.export()?;
-    oracle.zdb_clean(folder, POOL)?;
-    match oracle.check(folder, POOL)? {
+    oracle.zdb_clean(folder, name)?;
+    match oracle.check(folder, name)? {
         Some(theirs) => manifest::compare("the real engine's", &ours, &theirs),
         None => Ok(()),
     }

@@ -153,6 +153,11 @@ pub fn run(oracle: &Oracle, root: &Path, wanted: &Wanted, table: &Table) {
                     copy_pool(&bench.made, &bench.work)?;
                     locked::write(&bench.exec, bench.oracle, &bench.work)
                 });
+                table.check("encrypted datasets of ours", || {
+                    let _ = std::fs::remove_dir_all(&bench.work);
+                    std::fs::create_dir_all(&bench.work)?;
+                    locked::make(&bench.exec, bench.oracle, &bench.work)
+                });
                 table.check("read encrypt, changed without its keys", || locked::change(&bench.exec, bench.oracle, &bench.made, &expected));
                 bench.clean_up();
             }));

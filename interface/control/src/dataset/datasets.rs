@@ -1,5 +1,6 @@
 //! `zfs …`: datasets, their properties and snapshots.
 
+use crate::dataset::encryption;
 use crate::dataset::following::{Follower, Following};
 use crate::dataset::names::{check_fits, check_name, descendants, filesystem_of, nameless, target_of};
 use crate::dataset::owners;
@@ -50,6 +51,7 @@ impl Datasets {
             return Err(because(ErrorKind::Invalid, format!("cannot {verb} '{}'", request.name), why));
         }
         let Planned { options, properties, remarks } = volume.map_or_else(|| plan(&pool, request), Ok)?;
+        let key = key_of(&pool, request)?;
         let notice = (request.volume && !request.dry_run).then(|| volumes::notice(&request.name));
         let created = Response::Created { properties, remarks: remarks.into_iter().chain(notice).collect() };
         if request.dry_run {
@@ -59,14 +61,15 @@ impl Datasets {
         if request.parents && !parent.is_empty() && pool.dsl().hold(parent).is_err() {
             check_fits(&request.name).map_err(|error| failure::dataset("create", &request.name, &error))?;
             let properties = BTreeMap::new();
-            self.create(&DatasetCreate { name: parent.to_string(), properties, volume: false, sparse: false, ..request.clone() })?;
+            let (name, key) = (parent.to_string(), None);
+            self.create(&DatasetCreate { name, properties, volume: false, sparse: false, key, ..request.clone() })?;
         }
         if !request.volume && pool.dsl().hold(&request.name).is_err() {
             check_new_place(&self.pools, &pool, request)?;
         }
         // Somebody may give it another name meanwhile.
         let above = pool.dsl().hold(parent).ok();
-        pool.dsl().create_dataset(&request.name, options).map_err(|error| match error {
+        pool.dsl().create_dataset_with(&request.name, options, key.as_deref()).map_err(|error| match error {
             DslError::NotFound => parentless(&request.name),
             other => failure::dataset("create", &request.name, &other),
         })?;
@@ -333,6 +336,15 @@ pub(super) fn pool_of_filesystem(pools: &Pools, name: &str) -> Result<Arc<OpenPo
 
 /// Words for what a command does not do with a dataset of this kind (OpenZFS's).
 pub(super) const NOT_APPLICABLE: &str = "operation not applicable to datasets of this type";
+
+/// Key that a dataset which is to be made comes with.
+fn key_of(pool: &OpenPool, request: &DatasetCreate) -> Result<Option<Vec<u8>>, Failure> {
+    // The nearest one that is there.
+    let mut above = std::iter::successors(request.name.rsplit_once('/'), |(above, _)| above.rsplit_once('/')).map(|(above, _)| above);
+    let is_above = above.find_map(|above| pool.dsl().hold(above).ok()).is_some_and(|handle| handle.is_encrypted().unwrap_or(false));
+    let what = format!("cannot create '{}'", request.name);
+    encryption::key_of(&what, &request.properties, is_above, request.key.as_ref().filter(|_| !request.dry_run))
+}
 
 /// Dataset that is to be made.
 struct Planned {

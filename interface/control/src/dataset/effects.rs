@@ -21,7 +21,6 @@ use Effect::{Refused, Stored, Works};
 
 const OFF: &[&str] = &["off"];
 const NONE: &[&str] = &["none"];
-const ENCRYPTED: &str = "encryption is not available in this version";
 const LABELS: &str = "mounts have no SELinux contexts in this version";
 const LIMITS: &str = "limits are not enforced in this version";
 const SHARES: &str = "nothing is shared by this version";
@@ -81,9 +80,9 @@ const OF_DATASETS: &[(&str, Effect)] = &[
     ("redundant_metadata", Works),
     ("overlay", Works),
     ("encryption", Works),
-    ("keylocation", Refused(NONE, ENCRYPTED)),
-    ("keyformat", Refused(NONE, ENCRYPTED)),
-    ("pbkdf2iters", Refused(&["0"], ENCRYPTED)),
+    ("keylocation", Works),
+    ("keyformat", Works),
+    ("pbkdf2iters", Works),
     ("special_small_blocks", Stored(&["0"], "there are no special vdevs in this version")),
     ("prefetch", Stored(&["all"], "reading ahead can't be limited in this version")),
     ("volthreading", Works),

@@ -9,6 +9,7 @@ mod dependents;
 mod destroying;
 pub(crate) mod diff;
 pub(crate) mod effects;
+pub(crate) mod encryption;
 pub(crate) mod following;
 pub(crate) mod keys;
 pub(crate) mod listing;

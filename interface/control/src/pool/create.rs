@@ -1,5 +1,6 @@
 //! `zpool create`: making a pool, as its properties and devices are asked for.
 
+use crate::dataset::encryption;
 use crate::dataset::properties::new_filesystem;
 use crate::device::inuse::{check_contents, check_unreserved, distinct_paths, opened, partitioned, wipe_contents};
 use crate::failure::{self, because, pool_failure};
@@ -139,6 +140,7 @@ pub(crate) fn create(intake: &Intake, request: &PoolCreate) -> Result<Response, 
         return Err(because(ErrorKind::Invalid, what, why));
     }
     check_mountpoint(request, name, altroot.as_deref(), &what)?;
+    let key = encryption::key_of(&what, &request.fs_properties, false, request.key.as_ref())?;
     let mut fs_properties = request.fs_properties.clone();
     if let Some(mountpoint) = &request.mountpoint {
         fs_properties.insert("mountpoint".to_string(), mountpoint.clone());
@@ -162,6 +164,7 @@ pub(crate) fn create(intake: &Intake, request: &PoolCreate) -> Result<Response, 
         force: request.force,
         version: wanted.version.unwrap_or(pool::VERSION_WITH_FEATURES),
         root,
+        key: key.map(|key| dsl::Secret::copy_of(&key)),
     };
     let (tables, spares) = (partitioned(&intake.exec, &new), beside.spares.clone());
     let failed = |error: &PoolError| pool_failure(what.clone(), error);

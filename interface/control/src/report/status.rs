@@ -261,6 +261,7 @@ mod tests {
             force: false,
             version: pool::VERSION_WITH_FEATURES,
             root,
+            key: None,
         };
         let exec: Exec = Arc::new(Inline::new(3));
         OpenPool::new(Pool::create(&exec, spec, &pool::Runtime::new()).expect("created"), None)

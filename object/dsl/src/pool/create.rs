@@ -1,6 +1,7 @@
 //! Making datasets, empty ones and clones of snapshots (OpenZFS: `dsl_dataset_create_sync`, `dmu_objset_create_sync`,
 //! `dmu_objset_clone_sync`).
 
+use super::encryption::{Encryption, NewKeys};
 use super::limits::Limits;
 use super::logs;
 use super::settings::{Setting, Settings};
@@ -41,6 +42,8 @@ pub(super) struct Wanted {
     last: String,
     origin: Option<Arc<Dataset>>,
     checked: Vec<Setting>,
+    /// Keys of what is to be encrypted.
+    keys: Option<NewKeys>,
 }
 
 /// Creation of datasets, with the parts of the pool that it needs.
@@ -57,10 +60,11 @@ impl Creation {
     }
 
     /// Makes the head of the root directory.
-    pub(super) fn create_root(&self, options: CreateDataset, tx: &Tx) -> Result<(), DslError> {
+    pub(super) fn create_root(&self, options: CreateDataset, encryption: &Encryption, tx: &Tx) -> Result<(), DslError> {
+        let keys = encryption.keys(&self.tree, None)?;
         let checked = self.settings.check_props(&options.properties, options.kind, true)?;
         let object = self.create_head(&self.tree.root_dir, None, creation_flags(&options.properties), tx)?;
-        self.fill(object, options.kind, &checked, options.init, tx)
+        self.fill(object, (options.kind, keys.as_ref()), &checked, options.init, tx)
     }
 
     /// Makes the pool's empty dataset, without an object set; gives its object.
@@ -69,23 +73,26 @@ impl Creation {
     }
 
     /// A look that an empty dataset of this name is possible.
-    pub(super) fn check_create(&self, name: &str, kind: ObjsetType, properties: &[(String, String)]) -> Result<Wanted, DslError> {
+    pub(super) fn check_create(
+        &self,
+        name: &str,
+        kind: ObjsetType,
+        properties: &[(String, String)],
+        encryption: &Encryption,
+    ) -> Result<Wanted, DslError> {
         let checked = self.settings.check_props(properties, kind, true)?;
         let (parent, last) = names::split_parent(name)?;
         let parent = self.tree.check_new(parent, last)?;
-        // What is below an encrypted dataset is encrypted too, unless that is not wanted.
-        if !properties.iter().any(|(name, value)| name == "encryption" && value == "off") {
-            keys::refuse(&self.tree.meta, &parent)?;
-        }
+        let keys = encryption.keys(&self.tree, Some(&parent))?;
         self.space.check_room()?;
         self.settings.check_reserved(&parent, &checked)?;
-        Ok(Wanted { parent, last: last.to_string(), origin: None, checked })
+        Ok(Wanted { parent, last: last.to_string(), origin: None, checked, keys })
     }
 
     /// Makes an empty dataset.
     pub(super) fn create(&self, wanted: &Wanted, kind: ObjsetType, flags: u64, init: DatasetInit, tx: &Tx) -> Result<(), DslError> {
         let object = self.create_record(&wanted.parent, &wanted.last, None, flags, tx)?;
-        self.fill(object, kind, &wanted.checked, init, tx)?;
+        self.fill(object, (kind, wanted.keys.as_ref()), &wanted.checked, init, tx)?;
         self.tree.log("create", object, String::new(), tx)
     }
 
@@ -106,7 +113,7 @@ impl Creation {
         keys::refuse(&self.tree.meta, &origin.dir)?;
         let checked = self.settings.check_props(properties, self.tree.kind_of(&origin)?, false)?;
         self.settings.check_reserved(&parent, &checked)?;
-        Ok(Wanted { parent, last: last.to_string(), origin: Some(origin), checked })
+        Ok(Wanted { parent, last: last.to_string(), origin: Some(origin), checked, keys: None })
     }
 
     /// Makes a dataset that starts as its origin.
@@ -124,7 +131,7 @@ impl Creation {
     /// A dataset of the pool's own in a directory that has none of this name, after a look that there is room.
     pub(super) fn hidden(&self, parent: &Arc<Dir>, last: &str) -> Result<Wanted, DslError> {
         self.space.check_room()?;
-        Ok(Wanted { parent: parent.clone(), last: last.to_string(), origin: None, checked: Vec::new() })
+        Ok(Wanted { parent: parent.clone(), last: last.to_string(), origin: None, checked: Vec::new(), keys: None })
     }
 
     /// Makes a dataset to receive into, empty or with what its origin has; gives its object.
@@ -139,7 +146,7 @@ impl Creation {
         let object = self.create_record(&wanted.parent, &wanted.last, origin, flags, tx)?;
         match origin {
             Some(_) => logs::disown(&self.tree, &*self.tree.dataset(object)?, tx)?,
-            None => self.fill(object, kind, &wanted.checked, init, tx)?,
+            None => self.fill(object, (kind, wanted.keys.as_ref()), &wanted.checked, init, tx)?,
         }
         Ok(object)
     }
@@ -211,13 +218,30 @@ impl Creation {
         dir.update(tx, |phys| phys.dd_origin_obj = origin.object)
     }
 
-    /// Makes the object set of a new dataset and lets the caller fill it.
-    fn fill(&self, object: u64, kind: ObjsetType, checked: &[Setting], init: DatasetInit, tx: &Tx) -> Result<(), DslError> {
-        let dataset = self.tree.dataset(object)?;
+    /// Makes the object set of a new dataset, encrypted where it gets keys, and lets the caller fill it.
+    fn fill(
+        &self,
+        object: u64,
+        (kind, keys): (ObjsetType, Option<&NewKeys>),
+        checked: &[Setting],
+        init: DatasetInit,
+        tx: &Tx,
+    ) -> Result<(), DslError> {
+        let (meta, dataset) = (&self.tree.meta, self.tree.dataset(object)?);
         self.settings.store_props(&dataset, checked, tx)?;
+        if let Some(keys) = keys {
+            keys.store(&self.tree, &dataset.dir, tx)?;
+            dataset.activate(meta, features::bit(features::ENCRYPTION), tx)?;
+        }
         let props = self.tree.objset_props(&dataset)?;
-        let objset = Objset::create(dataset.env(&self.tree.meta), kind, props, tx)?;
-        dataset.set_objset(Some(objset.clone()));
+        let objset = match keys {
+            Some(keys) => dataset.create_unlocked(meta, keys.key(), (kind, props), tx)?,
+            None => {
+                let objset = Objset::create(dataset.env(meta), kind, props, tx)?;
+                dataset.set_objset(Some(objset.clone()));
+                objset
+            }
+        };
         self.tree.dirty().add(tx.txg(), object);
         if kind == ObjsetType::ZFS {
             self.count_more(&dataset, &objset, tx)?;

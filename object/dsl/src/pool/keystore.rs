@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// Values of the property `keyformat`.
 const RAW: u64 = 1;
 const HEX: u64 = 2;
-const PASSPHRASE: u64 = 3;
+pub(super) const PASSPHRASE: u64 = 3;
 
 /// Users' keys by the directory that is their encryption root.
 #[derive(Default)]
@@ -30,8 +30,13 @@ impl Keystore {
         self.loaded.lock().contains_key(&root)
     }
 
-    pub(super) fn load(&self, root: u64, key: WrappingKey) {
-        self.loaded.lock().insert(root, Arc::new(key));
+    /// The key of an encryption root, when it is loaded.
+    pub(super) fn get(&self, root: u64) -> Option<Arc<WrappingKey>> {
+        self.loaded.lock().get(&root).cloned()
+    }
+
+    pub(super) fn load(&self, root: u64, key: Arc<WrappingKey>) {
+        self.loaded.lock().insert(root, key);
     }
 
     /// Forgets the key of an encryption root, if it is there.
@@ -41,7 +46,7 @@ impl Keystore {
 
     /// Keys of a dataset whose directory has this key object, by the key of its encryption root.
     fn keys_of(&self, meta: &Meta, object: u64, root: u64) -> Result<Arc<DataKey>, DslError> {
-        let with = self.loaded.lock().get(&root).cloned().ok_or(DslError::NoKey)?;
+        let with = self.get(root).ok_or(DslError::NoKey)?;
         keys::wrapped(meta, object)?.open(&with).map(Arc::new).map_err(|_| DslError::WrongKey)
     }
 }

@@ -11,6 +11,7 @@ mod bptree;
 mod create;
 mod delegations;
 mod destroy;
+mod encryption;
 mod facts;
 mod freeing;
 mod holds;

@@ -8,6 +8,7 @@
 use super::bookmarks::Bookmarks;
 use super::create::{Creation, DatasetInit, Wanted};
 use super::destroy::Destruction;
+use super::encryption::Encryption;
 use super::intent::LiveLogs;
 use super::snapshot::Snapshots;
 use super::tree::Tree;
@@ -179,7 +180,9 @@ impl Receiving {
                 Some(origin)
             }
         };
-        Ok((creation.check_create(&begin.target, begin.kind, &[])?, origin))
+        let (above, _) = names::split_parent(&begin.target)?;
+        keys::refuse(&self.tree.meta, &*self.tree.find_dir(above)?)?;
+        Ok((creation.check_create(&begin.target, begin.kind, &[], &Encryption::default())?, origin))
     }
 
     /// Makes the dataset that is received into; gives its object.

@@ -3,12 +3,12 @@
 
 use super::limits::Limits;
 use super::tree::Tree;
-use crate::DslError;
 use crate::dataset::Dataset;
 use crate::dir::Dir;
 use crate::prop::table::{self, Attr, Kind, Parsed, Prop};
 use crate::prop::{RECEIVED, received_names};
 use crate::space::Space;
+use crate::{DslError, keys};
 use dmu::Tx;
 use ondisk::{ObjectType, ObjsetType};
 use std::sync::Arc;
@@ -229,8 +229,16 @@ impl Settings {
             return Ok((dataset, checked));
         }
         let checked = self.check_props(properties, self.tree.kind_of(&dataset)?, false)?;
+        self.check_location(&dataset, &checked)?;
         self.check_limits(&dataset, &checked)?;
         Ok((dataset, checked))
+    }
+
+    /// An encryption root has a place that its key comes from, nothing else has one (OpenZFS: `dsl_crypto_can_set_keylocation`).
+    fn check_location(&self, dataset: &Dataset, checked: &[Setting]) -> Result<(), DslError> {
+        let Some((_, text)) = checked.iter().find(|(prop, _)| prop.name() == "keylocation") else { return Ok(()) };
+        let is_root = keys::facts_of(&self.tree.meta, &dataset.dir)?.is_some_and(|facts| facts.root == dataset.dir.object);
+        if is_root == (text != "none") { Ok(()) } else { Err(DslError::BadValue) }
     }
 
     /// Sets properties that were checked, of a dataset or snapshot.

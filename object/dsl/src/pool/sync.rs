@@ -1,6 +1,7 @@
 //! The dataset side of a txg's sync, called by the pool's loop (OpenZFS: `dsl_pool_sync`, `dsl_process_async_destroys`).
 
 use super::create::CreateDataset;
+use super::encryption::Encryption;
 use super::{DslPool, FailedLog, IntentLogs};
 use crate::DslError;
 use crate::error::fatal;
@@ -99,9 +100,11 @@ impl DslPool {
         due.into_iter().try_for_each(|run| run(self, &tx))
     }
 
-    /// Makes the root dataset, in syncing context, after the pool made its feature objects.
-    pub fn create_root(&self, options: CreateDataset, tx: &Tx) -> Result<(), DslError> {
-        self.creation.create_root(options, tx)
+    /// Makes the root dataset, in syncing context, after the pool made its feature objects. `secret` is what a user gives for the key of one that is
+    /// encrypted.
+    pub fn create_root(&self, mut options: CreateDataset, secret: Option<&[u8]>, tx: &Tx) -> Result<(), DslError> {
+        let encryption = Encryption::take(&mut options.properties, secret)?;
+        self.creation.create_root(options, &encryption, tx)
     }
 
     /// Writes down what was claimed, and gives up logs with nothing in them, in the first txg after the pool was opened.

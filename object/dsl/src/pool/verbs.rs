@@ -1,6 +1,7 @@
 //! What users change: each verb is a look that it is possible and the change itself, run as one sync task.
 
 use super::create::{CreateDataset, creation_flags};
+use super::encryption::Encryption;
 use super::{DslPool, ReceiveBegin, ReceiveEnd, ReceivedValue, keystore, rename, settings};
 use crate::resume::ResumeState;
 use crate::{DatasetHandle, DslError, names};
@@ -23,19 +24,33 @@ impl DslPool {
         self.tasks.run(&self.txgs, check, sync)
     }
 
-    /// Makes a dataset; its parent must exist.
+    /// Makes a dataset; its parent must exist. Below one that is encrypted it is encrypted too, with keys that the same user's key wraps, unless its
+    /// properties say otherwise.
+    ///
+    /// # Errors
+    /// [`DslError::NoKey`] below an encrypted dataset that is locked; those of its properties and name.
     pub fn create_dataset(self: &Arc<Self>, name: &str, options: CreateDataset) -> Result<(), DslError> {
+        self.create_dataset_with(name, options, None)
+    }
+
+    /// As [`DslPool::create_dataset`]; `secret` is what a user gives for the key of a new encryption root, which the property `keyformat` makes of it.
+    /// Deriving a key from a passphrase takes a while.
+    ///
+    /// # Errors
+    /// Those of [`DslPool::create_dataset`]; [`DslError::BadKey`] for what is no key of this `keyformat`.
+    pub fn create_dataset_with(self: &Arc<Self>, name: &str, options: CreateDataset, secret: Option<&[u8]>) -> Result<(), DslError> {
         let (name, snapshot) = names::split(name)?;
         if snapshot.is_some() {
             return Err(DslError::BadName);
         }
         names::check_depth(name)?;
         let name = name.to_string();
-        let CreateDataset { kind, properties, init } = options;
+        let CreateDataset { kind, mut properties, init } = options;
+        let encryption = Encryption::take(&mut properties, secret)?;
         let flags = creation_flags(&properties);
         self.space.wait_for_room()?;
         self.sync_task(
-            move |pool, _| pool.creation.check_create(&name, kind, &properties),
+            move |pool, _| pool.creation.check_create(&name, kind, &properties, &encryption),
             move |pool, wanted, tx| pool.creation.create(&wanted, kind, flags, init, tx),
         )
     }
@@ -301,7 +316,7 @@ impl DslPool {
         let key = keystore::wrapping_key(&wanted.facts, secret)?;
         wanted.wrapped.open(&key).map_err(|_| DslError::WrongKey)?;
         if !only_check {
-            self.tree.keystore.load(wanted.root, key);
+            self.tree.keystore.load(wanted.root, Arc::new(key));
         }
         Ok(())
     }

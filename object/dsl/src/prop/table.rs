@@ -270,7 +270,7 @@ impl PropDesc {
     fn parse_text(&self, text: &str) -> Result<Parsed, DslError> {
         let possible = match self.name {
             "mountpoint" => matches!(text, "none" | "legacy") || text.starts_with('/'),
-            "keylocation" => text == "none",
+            "keylocation" => matches!(text, "none" | "prompt") || text.starts_with("file:///"),
             "sharenfs" => super::share::is_nfs(text),
             "sharesmb" => matches!(text, "on" | "off"),
             _ => true,

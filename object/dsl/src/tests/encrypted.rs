@@ -5,6 +5,7 @@ use super::{TestPool, filesystem, with_props, write};
 use crate::{DslError, PoolServices, PropValue, ReceiveBegin, features, keys};
 use crypt::{DataKey, KEY_VERSION, Secret, Suite, WrappedKey, WrappingKey};
 use dmu::DmuError;
+use dmu::testing::MemBlockIo;
 use ondisk::{ObjectId, ObjectType, ObjsetType, Txg, ZilHeader};
 use std::sync::Weak;
 use zap::Value;
@@ -177,12 +178,83 @@ fn nothing_encrypted_is_logged_but_all_of_it_is_durable() {
     assert_eq!(handle.objset().map(|objset| objset.zil_header()), Ok(ZilHeader::default()));
 }
 
+/// Makes an encrypted file system with a key of its own.
+fn create_root(pool: &TestPool, name: &str) -> Result<(), DslError> {
+    pool.dsl.create_dataset_with(name, with_props(&[("encryption", "on"), ("keyformat", "raw")]), Some(&KEY))
+}
+
+/// If this fails, a dataset that somebody asked to be encrypted is not, or nobody can open it again.
+#[test]
+fn new_datasets_are_encrypted_and_what_is_below_them() {
+    let pool = TestPool::create(77);
+    create_root(&pool, "tank/a").expect("an encryption root");
+    pool.dsl.create_dataset("tank/a/b", filesystem()).expect("below it");
+    pool.dsl.create_dataset("tank/a/b/c", with_props(&[("encryption", "aes-128-ccm")])).expect("with another suite");
+    let text = |value: &str| PropValue::Text(value.to_string());
+    let mut objects = Vec::new();
+    for (name, suite) in [("tank/a", "aes-256-gcm"), ("tank/a/b", "aes-256-gcm"), ("tank/a/b/c", "aes-128-ccm")] {
+        assert_eq!((prop(&pool, name, "encryption"), prop(&pool, name, "keyformat")), (text(suite), text("raw")), "{name}");
+        assert_eq!((prop(&pool, name, "encryptionroot"), prop(&pool, name, "keystatus")), (text("tank/a"), text("available")));
+        assert!(pool.dsl.hold(name).expect("held").root_block().uses_crypt(), "{name}");
+        objects.push((name, write(&pool, name, 0, 0, &[0xA5; 20_000]).expect("writes")));
+    }
+    assert_eq!((prop(&pool, "tank/a", "keylocation"), prop(&pool, "tank/a/b", "keylocation")), (text("prompt"), text("none")));
+    assert_eq!(pool.services.feature_refs(features::ENCRYPTION), 3);
+    let set = |name: &str, location: &str| {
+        pool.dsl.hold(name).and_then(|handle| handle.set_props(&[("keylocation".to_string(), location.to_string())]))
+    };
+    assert_eq!((set("tank/a", "file:///key"), set("tank/a", "none")), (Ok(()), Err(DslError::BadValue)));
+    assert_eq!((set("tank/a/b", "prompt"), set("tank", "prompt")), (Err(DslError::BadValue), Err(DslError::BadValue)));
+    pool.drain();
+    pool.check();
+    let pool = pool.reopen();
+    assert_eq!(pool.dsl.load_key("tank/a", &[8; 32], false), Err(DslError::WrongKey));
+    assert_eq!(pool.dsl.load_key("tank/a", &KEY, false), Ok(()));
+    for (name, object) in objects {
+        let mut bytes = [0; 20_000];
+        let objset = pool.dsl.hold(name).and_then(|handle| handle.objset()).expect("it opens");
+        objset.hold(ObjectId(object)).and_then(|dnode| dnode.read(0, &mut bytes)).expect("it reads");
+        assert_eq!(bytes, [0xA5; 20_000], "{name}");
+    }
+    for name in ["tank/a/b/c", "tank/a/b", "tank/a"] {
+        pool.dsl.destroy_dataset(name).expect("destroys");
+    }
+    pool.drain();
+    assert_eq!(pool.services.feature_refs(features::ENCRYPTION), 0);
+    pool.check();
+    pool.check_features();
+}
+
+/// If this fails, a dataset is made without the encryption, or with another key, than somebody asked for.
+#[test]
+fn encryption_that_cannot_be_is_refused() {
+    let pool = TestPool::create(78);
+    let create = |name: &str, words: &[(&str, &str)], secret: Option<&[u8]>| pool.dsl.create_dataset_with(name, with_props(words), secret);
+    let (on, raw) = (("encryption", "on"), ("keyformat", "raw"));
+    let iterations = |count| [on, ("keyformat", "passphrase"), ("pbkdf2iters", count)];
+    assert_eq!(create("tank/a", &[on], None), Err(DslError::BadValue), "whose key?");
+    assert_eq!(create("tank/a", &[raw], Some(&KEY)), Err(DslError::BadValue), "for what?");
+    assert_eq!(create("tank/a", &[("encryption", "off"), raw], Some(&KEY)), Err(DslError::BadValue));
+    assert_eq!(create("tank/a", &[on, raw], None), Err(DslError::BadKey));
+    assert_eq!(create("tank/a", &[on, raw], Some(&KEY[1..])), Err(DslError::BadKey));
+    assert_eq!(create("tank/a", &iterations("1000"), Some(b"correct horse")), Err(DslError::BadValue));
+    assert_eq!(create("tank/a", &iterations("100000"), Some(b"correct horse")), Ok(()));
+    assert_eq!((prop(&pool, "tank/a", "pbkdf2iters"), pool.dsl.unload_key("tank/a")), (PropValue::Number(100_000), Ok(())));
+    assert_eq!(create("tank/a/b", &[], None), Err(DslError::NoKey));
+    assert_eq!(pool.dsl.load_key("tank/a", b"battery staple", false), Err(DslError::WrongKey));
+    assert_eq!(pool.dsl.load_key("tank/a", b"correct horse", false), Ok(()));
+    assert_eq!(create("tank/a/b", &[raw, ("encryption", "on")], Some(&[7; 32])), Ok(()), "a root below a root");
+    assert_eq!(prop(&pool, "tank/a/b", "encryptionroot"), PropValue::Text("tank/a/b".to_string()));
+    let without = TestPool::create_without(MemBlockIo::inline(79), &[features::ENCRYPTION]);
+    assert_eq!(create_root(&without, "tank/a"), Err(DslError::NeedsFeature(features::ENCRYPTION)));
+}
+
 /// If this fails, plain files come to lie where their owner believes everything to be encrypted, or a dataset loses the way to its key.
 #[test]
 fn what_would_need_a_key_is_refused() {
     let pool = TestPool::create(72);
     encrypted(&pool);
-    assert_eq!(pool.dsl.create_dataset("tank/a/new", filesystem()), Err(DslError::Encrypted));
+    assert_eq!(pool.dsl.create_dataset("tank/a/new", filesystem()), Err(DslError::NoKey));
     assert_eq!(pool.dsl.create_dataset("tank/a/open", with_props(&[("encryption", "off")])), Ok(()));
     assert_eq!(pool.dsl.clone_snapshot("tank/clone", "tank/a@s", Vec::new()), Err(DslError::Encrypted));
     assert_eq!(pool.dsl.rollback("tank/a@s"), Err(DslError::Encrypted));

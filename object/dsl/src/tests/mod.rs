@@ -168,7 +168,7 @@ impl TestPool {
         let tx = Tx::syncing(Txg::INITIAL);
         let mos = Mos::create(Arc::new(io.clone()), ObjsetProps::mos(), &tx).expect("a MOS");
         let dsl = DslPool::create(mos, services.clone(), txgs.clone(), &tx).expect("a pool");
-        dsl.create_root(filesystem(), &tx).expect("a root dataset");
+        dsl.create_root(filesystem(), None, &tx).expect("a root dataset");
         txgs.start(Arc::new(Syncer(dsl.clone(), services.clone())));
         let pool = TestPool { io, services, txgs, dsl };
         pool.sync();

@@ -20,7 +20,7 @@ use crate::vdev_ops::spec::{LeafSpec, NewTops, TopSpec, build_tops, check_device
 use crate::{DeviceProblem, FEATURES, PoolError};
 use arc::Cache;
 use dmu::{ObjsetProps, Tx, TxgManager};
-use dsl::{CreateDataset, DslPool, IntentLogs, Mos, PoolServices};
+use dsl::{CreateDataset, DslPool, IntentLogs, Mos, PoolServices, Secret};
 use exec::{Exec, Mutex, RwLock};
 use kernels::checksum::Salt;
 use metaslab::Allocator;
@@ -52,6 +52,8 @@ pub struct PoolSpec {
     pub version: u64,
     /// The root dataset.
     pub root: CreateDataset,
+    /// Bytes that a user gives for the key of a root dataset that is encrypted.
+    pub key: Option<Secret>,
 }
 
 impl PoolSpec {
@@ -69,6 +71,7 @@ impl PoolSpec {
             force: false,
             version: VERSION,
             root,
+            key: None,
         }
     }
 }
@@ -102,7 +105,7 @@ pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Bas
     let txgs = TxgManager::new(exec.clone(), Txg(Txg::INITIAL.0 - 1), runtime.txg);
     let dsl = DslPool::create(mos.clone(), services.clone() as Arc<dyn PoolServices>, txgs.clone(), &tx)?;
     io.set_datasets(&dsl);
-    dsl.create_root(spec.root, &tx)?;
+    dsl.create_root(spec.root, spec.key.as_ref().map(Secret::bytes), &tx)?;
     let objset = mos.objset().clone();
     let mut maps = SpaceMaps::new(&objset, &tree.tops);
     let (config_object, salt) = create_objects(&objset, (&services.features, facts.version), &mut tree, exec, &tx)?;

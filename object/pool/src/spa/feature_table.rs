@@ -132,7 +132,7 @@ pub const FEATURES: &[Feature] = &[
         "com.datto:encryption",
         "encryption",
         "Support for dataset level encryption",
-        0,
+        NEW,
         Support::Full,
         &["com.delphix:extensible_dataset", "com.datto:bookmark_v2"],
     ),

@@ -35,6 +35,7 @@ fn spec(devices: &[Arc<MemDevice>], layout: &[(TopKind, usize)]) -> PoolSpec {
         force: false,
         version: 5000,
         root: CreateDataset { kind: ObjsetType::ZFS, properties: Vec::new(), init: Box::new(|_, _| Ok(())) },
+        key: None,
     }
 }
 
