@@ -140,6 +140,8 @@ pub enum Verb {
     LoadKey(LoadKey),
     /// Forget the key of an encryption root; nothing that it encrypts may be mounted.
     UnloadKey(UnloadKey),
+    /// Give an encrypted dataset another key, which what is below it has, too, where it had the old one. Nothing is encrypted anew.
+    ChangeKey(ChangeKey),
     /// Mount file systems, or list what is mounted.
     Mount {
         /// All.
@@ -334,6 +336,23 @@ pub struct LoadKey {
     /// Encryption root.
     #[arg(value_name = "filesystem|volume")]
     pub name: Option<String>,
+}
+
+/// `zfs change-key`.
+#[derive(Debug, Args)]
+pub struct ChangeKey {
+    /// Load the key that it has first, if it is not loaded.
+    #[arg(short = 'l')]
+    pub load: bool,
+    /// Take the key of the encryption root above.
+    #[arg(short = 'i', conflicts_with = "properties")]
+    pub inherit: bool,
+    /// Property of the new key: keyformat, keylocation or pbkdf2iters.
+    #[arg(short = 'o', value_name = "property=value")]
+    pub properties: Vec<String>,
+    /// Dataset.
+    #[arg(value_name = "filesystem|volume")]
+    pub name: String,
 }
 
 /// `zfs unload-key`.

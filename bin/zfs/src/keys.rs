@@ -1,11 +1,14 @@
-//! `zfs load-key` and `unload-key`, and the keys that `zfs mount -l` loads: which datasets they are for.
+//! `zfs load-key`, `unload-key` and `change-key`, and the keys that `zfs mount -l` loads: which datasets they are for.
 
-use crate::args::{LoadKey, UnloadKey};
+use crate::args::{ChangeKey, LoadKey, UnloadKey};
 use cli::keys::KeyWanted;
+use cli::property::DATASET;
 use cli::{Client, Stop, done};
-use control_api::{DatasetQuery, DatasetReport, ErrorKind, Failure, KeyLoad, KeyUnload, Request, Response};
+use control_api::{DatasetQuery, DatasetReport, ErrorKind, Failure, KeyChange, KeyLoad, KeyUnload, Request, Response, UserKey};
+use std::collections::BTreeMap;
 
 const ERROR: &str = "Key load error";
+const CHANGE: &str = "Key change error";
 
 /// An encrypted dataset, or one that is not.
 struct Dataset {
@@ -82,6 +85,38 @@ pub fn unload(client: &Client, arguments: &UnloadKey) -> Result<u8, Stop> {
     }
     let unload = |dataset: &Dataset| done(client, &Request::KeyUnload(KeyUnload { name: dataset.name.clone() })).map(drop);
     Ok(each(&found, recursive.then_some("unloaded"), unload))
+}
+
+/// `zfs change-key`.
+pub fn change(client: &Client, arguments: &ChangeKey) -> Result<u8, Stop> {
+    let refused = |why: &str| Failure::new(ErrorKind::Invalid, CHANGE, why);
+    let properties = cli::properties(DATASET, &arguments.properties)?;
+    if properties.keys().any(|name| !matches!(name.as_str(), "keyformat" | "keylocation" | "pbkdf2iters")) {
+        return Err(refused("only 'keyformat', 'keylocation' and 'pbkdf2iters' can be set with 'change-key'").into());
+    }
+    let Some(dataset) = datasets(client, Some(&arguments.name), false)?.into_iter().next() else {
+        return Err(refused("Dataset not encrypted.").into());
+    };
+    if matches!(dataset.root.as_str(), "" | "-") {
+        return Err(refused("Dataset not encrypted.").into());
+    }
+    if arguments.load && load_to_mount(client, Some(&arguments.name))? != 0 {
+        return Ok(cli::EXIT_FAILURE);
+    }
+    if !dataset.is_loaded && !arguments.load {
+        return Err(Failure::new(ErrorKind::Permission, CHANGE, "Key must be loaded.").into());
+    }
+    let key = if arguments.inherit { None } else { Some(new_key(&dataset, &properties)?) };
+    Ok(done(client, &Request::KeyChange(KeyChange { name: dataset.name, properties, key }))?)
+}
+
+/// The new key of a dataset that is encrypted; what its properties do not say stays as it is.
+fn new_key(dataset: &Dataset, properties: &BTreeMap<String, String>) -> Result<UserKey, Failure> {
+    let text = |name: &str, had: &str| properties.get(name).cloned().or_else(|| dataset.is_root().then(|| had.to_string()));
+    let format = text("keyformat", &dataset.format);
+    let format = format.ok_or_else(|| Failure::new(ErrorKind::Invalid, CHANGE, "Keyformat required for new encryption root."))?;
+    let location = text("keylocation", &dataset.location).unwrap_or_else(|| "prompt".to_string());
+    cli::keys::read(&KeyWanted { what: CHANGE, format: &format, location: &location, name: Some(&dataset.name), is_new: true })
 }
 
 fn check_names(all: bool, name: Option<&String>) -> Result<(), Stop> {

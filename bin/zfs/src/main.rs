@@ -41,7 +41,7 @@ fn main() -> ExitCode {
 
 /// Verbs and options that `zfs` of OpenZFS 2.3 has besides.
 const LACKING: Lacking = Lacking {
-    verbs: &["program", "change-key", "unallow", "share", "unshare", "redact", "zone", "unzone"],
+    verbs: &["program", "unallow", "share", "unshare", "redact", "zone", "unzone"],
     options: &[
         ("mount", &["f"]),
         ("unmount", &["u"]),
@@ -88,6 +88,7 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::Receive(arguments) => receive::run(client, arguments),
         Verb::LoadKey(arguments) => keys::load(&client, &arguments),
         Verb::UnloadKey(arguments) => keys::unload(&client, &arguments),
+        Verb::ChangeKey(arguments) => keys::change(&client, &arguments),
         Verb::Mount { all, overlay, options, names, recursive, json, verbose, load_keys } => {
             if names.len() > 1 && !recursive {
                 return Err(Stop::usage("too many arguments"));

@@ -72,6 +72,7 @@ impl Request {
             | Request::Receive(_)
             | Request::KeyLoad(_)
             | Request::KeyUnload(_)
+            | Request::KeyChange(_)
             | Request::Unmount(_)
             | Request::ProviderList
             | Request::ProviderLoad(_)
@@ -137,6 +138,7 @@ impl Request {
             Request::Receive(_) => "cannot receive".to_string(),
             Request::KeyLoad(_) => "Key load error".to_string(),
             Request::KeyUnload(_) => "Key unload error".to_string(),
+            Request::KeyChange(_) => "Key change error".to_string(),
             Request::Mount(request) => pools("mount", request.name.as_slice()),
             Request::Unmount(request) => pools("unmount", request.target.as_slice()),
             Request::Stop => "cannot stop the daemon".to_string(),

@@ -1,6 +1,7 @@
 //! Requests about the keys of encrypted datasets.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A user's key, its bytes in hexadecimal: those of `keyformat=raw`, digits of `keyformat=hex`, or a passphrase. It is shown to nobody.
@@ -48,6 +49,20 @@ pub struct KeyLoad {
 pub struct KeyUnload {
     /// Name of the encryption root.
     pub name: String,
+}
+
+/// `zfs change-key`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct KeyChange {
+    /// Name of the dataset.
+    pub name: String,
+    /// `-o`: properties of the new key.
+    #[serde(default)]
+    pub properties: BTreeMap<String, String>,
+    /// The new key; None for that of the encryption root above (`-i`).
+    #[serde(default)]
+    pub key: Option<UserKey>,
 }
 
 #[cfg(test)]

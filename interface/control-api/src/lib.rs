@@ -182,6 +182,8 @@ pub enum Request {
     KeyLoad(KeyLoad),
     /// `zfs unload-key`.
     KeyUnload(KeyUnload),
+    /// `zfs change-key`.
+    KeyChange(KeyChange),
     /// `zfs mount`; answers [`Response::Mounts`] when nothing is named.
     Mount(MountRequest),
     /// `zfs unmount`.

@@ -63,6 +63,7 @@ const ANSWERS: &[(&str, &str)] = &[
     ("receive", "done"),
     ("key-load", "done"),
     ("key-unload", "done"),
+    ("key-change", "done"),
     ("mount", "done or mounts"),
     ("unmount", "done"),
     ("direct", "direct"),

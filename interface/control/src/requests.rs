@@ -48,6 +48,7 @@ pub(crate) fn changed_pool(request: &Request) -> Option<&str> {
         Request::Receive(request) if !request.dry_run => &request.target,
         Request::KeyLoad(request) if !request.dry_run => &request.name,
         Request::KeyUnload(request) => &request.name,
+        Request::KeyChange(request) => &request.name,
         _ => return None,
     };
     name.split(['/', '@', '#']).next()

@@ -68,6 +68,7 @@ impl Control {
             Request::Receive(request) => receiving::receive(&self.datasets, request, caller.attached.as_ref()),
             Request::KeyLoad(request) => keys::load(&self.pools, request),
             Request::KeyUnload(request) => keys::unload(&self.pools, request),
+            Request::KeyChange(request) => keys::change(&self.pools, request),
             Request::Mount(request) => self.mounter.mount(request),
             Request::Unmount(request) => self.unmounter.unmount(request),
             Request::Direct(query) => direct::query(&self.pools, query),

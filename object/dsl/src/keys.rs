@@ -116,6 +116,11 @@ pub(crate) fn create(meta: &Meta, dir: &Dir, (facts, wrapped): (&KeyFacts, &Wrap
     Ok(meta.zap(dir.object)?.add_u64(dd_field::CRYPTO_KEY_OBJ, object, tx)?)
 }
 
+/// Writes how the keys of a key object are wrapped from now on (OpenZFS: `dsl_crypto_key_sync`).
+pub(crate) fn rewrap(meta: &Meta, object: u64, (facts, wrapped): (&KeyFacts, &WrappedKey), tx: &Tx) -> Result<(), DslError> {
+    write_wrapping(&meta.zap(object)?, facts, wrapped, tx)
+}
+
 /// Refuses what is encrypted, for operations that this release cannot do with it.
 pub(crate) fn refuse(meta: &Meta, dir: &Dir) -> Result<(), DslError> {
     if object_of(meta, dir)?.is_some() { Err(DslError::Encrypted) } else { Ok(()) }

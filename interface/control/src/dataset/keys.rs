@@ -1,9 +1,10 @@
-//! `zfs load-key` and `unload-key`: keys of encryption roots, in OpenZFS's words (`zfs_crypto_load_key`, `zfs_crypto_unload_key`).
+//! `zfs load-key`, `unload-key` and `change-key`: keys of encryption roots, in OpenZFS's words (`zfs_crypto_load_key`, `zfs_crypto_unload_key`,
+//! `zfs_crypto_rewrap`).
 
 use crate::failure::{self, because};
 use crate::pool::Pools;
 use crate::requests::done;
-use control_api::{ErrorKind, Failure, KeyLoad, KeyUnload, Response};
+use control_api::{ErrorKind, Failure, KeyChange, KeyLoad, KeyUnload, Response, UserKey};
 use dsl::DslError;
 
 /// Loads the key of an encryption root, or looks whether it is the right one.
@@ -35,6 +36,31 @@ pub(crate) fn unload(pools: &Pools, request: &KeyUnload) -> Result<Response, Fai
         }
         DslError::KeyUnloaded => refused(ErrorKind::NotFound, format!("Key already unloaded for '{name}'.")),
         DslError::Busy => refused(ErrorKind::Busy, format!("'{name}' is busy.")).advise("unmount what it and its descendants have mounted"),
+        error => failure::dataset("open", name, &error),
+    })?;
+    Ok(done())
+}
+
+/// Gives a dataset another key, or that of the encryption root above.
+pub(crate) fn change(pools: &Pools, request: &KeyChange) -> Result<Response, Failure> {
+    let (name, pool) = (&request.name, pools.pool_of(&request.name, "open")?);
+    let refused = |kind, why: String| because(kind, "Key change error", why);
+    let properties: Vec<(String, String)> = request.properties.clone().into_iter().collect();
+    let result = match request.key.as_ref().map(UserKey::bytes) {
+        Some(None) => return Err(refused(ErrorKind::Invalid, "the key is not written in hexadecimal.".to_string())),
+        Some(Some(key)) => pool.dsl().change_key(name, properties, &key),
+        None if properties.is_empty() => pool.dsl().inherit_key(name),
+        None => Err(DslError::BadValue),
+    };
+    result.map_err(|error| match error {
+        DslError::NotEncrypted => refused(ErrorKind::Invalid, "Dataset not encrypted.".to_string()),
+        DslError::NotEncryptionRoot { root } => refused(ErrorKind::Invalid, format!("'{name}' has the key of '{root}'.")),
+        DslError::OtherRoot => refused(ErrorKind::Invalid, format!("No dataset above '{name}' is encrypted.")),
+        DslError::NoKey => refused(ErrorKind::Permission, "Key must be loaded.".to_string()),
+        DslError::BadValue | DslError::BadProperty | DslError::ReadOnlyProperty => {
+            refused(ErrorKind::Invalid, "Invalid properties for key change.".to_string())
+        }
+        DslError::BadKey => refused(ErrorKind::Invalid, "that is no key of this 'keyformat'.".to_string()),
         error => failure::dataset("open", name, &error),
     })?;
     Ok(done())

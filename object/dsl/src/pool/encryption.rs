@@ -17,7 +17,8 @@ use std::sync::Arc;
 const ON: u64 = 1;
 const OFF: u64 = 2;
 
-fn failed(error: CryptError) -> DslError {
+/// Error of cryptography where keys are made.
+pub(super) fn failed(error: CryptError) -> DslError {
     match error {
         CryptError::Random => DslError::NoRandom,
         _ => DslError::BadKey,
@@ -47,6 +48,16 @@ impl RootKey {
         let salt = u64::from_le_bytes(salt);
         let key = Arc::new(wrapping_key(&KeyFacts { suite: 0, root: 0, format, iterations, salt }, secret)?);
         Ok(RootKey { format, salt, iterations, key })
+    }
+
+    /// The key.
+    pub(super) fn key(&self) -> Arc<WrappingKey> {
+        self.key.clone()
+    }
+
+    /// Facts of keys that it wraps, but for their suite and root.
+    pub(super) fn facts(&self) -> KeyFacts {
+        KeyFacts { suite: 0, root: 0, format: self.format, iterations: self.iterations, salt: self.salt }
     }
 }
 
@@ -103,10 +114,7 @@ impl Encryption {
             return Err(DslError::NeedsFeature(features::ENCRYPTION));
         }
         let (with, facts) = match (&self.root, above) {
-            (Some(root), _) => {
-                let RootKey { format, salt, iterations, key } = root;
-                (key.clone(), KeyFacts { suite: suite.number(), root: 0, format: *format, iterations: *iterations, salt: *salt })
-            }
+            (Some(root), _) => (root.key(), KeyFacts { suite: suite.number(), ..root.facts() }),
             (None, Some(above)) => (tree.keystore.get(above.root).ok_or(DslError::NoKey)?, KeyFacts { suite: suite.number(), ..above }),
             (None, None) => return Err(DslError::BadValue),
         };
@@ -117,7 +125,7 @@ impl Encryption {
 }
 
 /// Takes a property out of a list, and gives its number.
-fn number(properties: &mut Vec<(String, String)>, name: &str) -> Result<Option<u64>, DslError> {
+pub(super) fn number(properties: &mut Vec<(String, String)>, name: &str) -> Result<Option<u64>, DslError> {
     let Some(place) = properties.iter().position(|(own, _)| own == name) else { return Ok(None) };
     let (_, text) = properties.remove(place);
     let Prop::Native(desc) = table::find(name)? else { return Err(DslError::BadProperty) };

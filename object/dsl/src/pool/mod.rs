@@ -8,6 +8,7 @@
 
 mod bookmarks;
 mod bptree;
+mod change_key;
 mod create;
 mod delegations;
 mod destroy;

@@ -1,7 +1,7 @@
 //! What users change: each verb is a look that it is possible and the change itself, run as one sync task.
 
 use super::create::{CreateDataset, creation_flags};
-use super::encryption::Encryption;
+use super::encryption::{self, Encryption, RootKey};
 use super::{DslPool, ReceiveBegin, ReceiveEnd, ReceivedValue, keystore, rename, settings};
 use crate::resume::ResumeState;
 use crate::{DatasetHandle, DslError, names};
@@ -334,6 +334,58 @@ impl DslPool {
         let _config = self.config();
         let root = self.tree.to_load(name)?.root;
         if self.tree.keystore.has(root) { self.tree.lock(root) } else { Err(DslError::KeyUnloaded) }
+    }
+
+    /// Gives an encrypted dataset a key of its own, or another one (OpenZFS: `DCP_CMD_NEW_KEY`): it, and what is below it with the same encryption root,
+    /// has it for its encryption root from now on. `secret` is what a user gives, in the form that the property `keyformat` names, or else the one that
+    /// the key had; `properties` may have `keylocation` and `pbkdf2iters`, too. Deriving a key from a passphrase takes a while.
+    ///
+    /// # Errors
+    /// [`DslError::NotEncrypted`]; [`DslError::NotEncryptionRoot`] for a clone; [`DslError::NoKey`]; [`DslError::BadKey`]; [`DslError::BadValue`] for
+    /// other properties, and without a form.
+    pub fn change_key(self: &Arc<Self>, name: &str, mut properties: Vec<(String, String)>, secret: &[u8]) -> Result<(), DslError> {
+        let (head, facts) = {
+            let _config = self.config();
+            self.tree.to_change(name)?
+        };
+        let had = (facts.root == head.dir.object).then_some(facts.format);
+        let format = encryption::number(&mut properties, "keyformat")?.filter(|format| *format != 0).or(had).ok_or(DslError::BadValue)?;
+        let iterations = encryption::number(&mut properties, "pbkdf2iters")?.filter(|count| *count != 0);
+        if had.is_none() && properties.is_empty() {
+            properties.push(("keylocation".to_string(), "prompt".to_string()));
+        }
+        if properties.iter().any(|(name, value)| name != "keylocation" || value == "none") {
+            return Err(DslError::BadValue);
+        }
+        let new = RootKey::new(format, iterations, secret)?;
+        let name = name.to_string();
+        self.sync_task(
+            move |pool, _| {
+                let rewrap = pool.tree.check_rewrap(&name, Some(&new))?;
+                let location = pool.settings.check_props(&properties, pool.tree.kind_of(&rewrap.head)?, false)?;
+                Ok((rewrap, location))
+            },
+            |pool, (rewrap, location), tx| {
+                pool.tree.rewrap(&rewrap, tx)?;
+                pool.settings.change(&rewrap.head, &location, tx)
+            },
+        )
+    }
+
+    /// Gives an encryption root the key of the one above it (OpenZFS: `DCP_CMD_INHERIT`).
+    ///
+    /// # Errors
+    /// [`DslError::NotEncrypted`], [`DslError::NotEncryptionRoot`]; [`DslError::OtherRoot`] when nothing above is encrypted; [`DslError::NoKey`] unless
+    /// both keys are loaded.
+    pub fn inherit_key(self: &Arc<Self>, name: &str) -> Result<(), DslError> {
+        let (name, location) = (name.to_string(), settings::inheritable("keylocation")?);
+        self.sync_task(
+            move |pool, _| pool.tree.check_rewrap(&name, None),
+            move |pool, rewrap, tx| {
+                pool.tree.rewrap(&rewrap, tx)?;
+                pool.settings.inherit(&rewrap.head, (&location, false), tx)
+            },
+        )
     }
 
     /// Makes a bookmark (full name) of a snapshot, or of another bookmark (OpenZFS: `dsl_bookmark_create`).

@@ -249,6 +249,48 @@ fn encryption_that_cannot_be_is_refused() {
     assert_eq!(create_root(&without, "tank/a"), Err(DslError::NeedsFeature(features::ENCRYPTION)));
 }
 
+/// If this fails, a key that somebody got hold of still opens what has a new one, or what is below it opens with neither.
+#[test]
+fn another_key_opens_the_same_contents() {
+    let pool = TestPool::create(80);
+    create_root(&pool, "tank/a").expect("an encryption root");
+    pool.dsl.create_dataset("tank/a/b", filesystem()).expect("below it");
+    create_root(&pool, "tank/a/c").expect("a root below it");
+    let object = write(&pool, "tank/a/b", 0, 0, &[0xA5; 4096]).expect("writes");
+    let words = |words: &[(&str, &str)]| words.iter().map(|(name, value)| ((*name).to_string(), (*value).to_string())).collect::<Vec<_>>();
+    let root_of = |name: &str| prop(&pool, name, "encryptionroot");
+    let text = |value: &str| PropValue::Text(value.to_string());
+    let passphrase = words(&[("keyformat", "passphrase"), ("pbkdf2iters", "100000"), ("keylocation", "file:///key")]);
+    assert_eq!(pool.dsl.change_key("tank/a", passphrase, b"correct horse"), Ok(()));
+    assert_eq!((prop(&pool, "tank/a", "keyformat"), prop(&pool, "tank/a", "keylocation")), (text("passphrase"), text("file:///key")));
+    assert_eq!((prop(&pool, "tank/a/b", "keyformat"), prop(&pool, "tank/a/c", "keyformat")), (text("passphrase"), text("raw")));
+    assert_eq!(pool.dsl.unload_key("tank/a"), Ok(()));
+    assert_eq!(pool.dsl.change_key("tank/a", Vec::new(), b"battery staple"), Err(DslError::NoKey));
+    assert_eq!(pool.dsl.load_key("tank/a", &KEY, false), Err(DslError::WrongKey), "the old key");
+    assert_eq!(pool.dsl.load_key("tank/a", b"correct horse", false), Ok(()));
+    assert_eq!(pool.dsl.change_key("tank/a/b", Vec::new(), &[7; 32]), Err(DslError::BadValue), "which form?");
+    assert_eq!(pool.dsl.change_key("tank/a/b", words(&[("keyformat", "raw")]), &[7; 32]), Ok(()));
+    assert_eq!((root_of("tank/a/b"), prop(&pool, "tank/a/b", "keylocation")), (text("tank/a/b"), text("prompt")));
+    assert_eq!(pool.dsl.inherit_key("tank/a"), Err(DslError::OtherRoot));
+    for name in ["tank/a/b", "tank/a/c"] {
+        assert_eq!((pool.dsl.inherit_key(name), root_of(name)), (Ok(()), text("tank/a")), "{name}");
+    }
+    assert_eq!(pool.dsl.inherit_key("tank/a/c"), Err(DslError::NotEncryptionRoot { root: "tank/a".to_string() }));
+    assert_eq!(prop(&pool, "tank/a/b", "keylocation"), text("none"));
+    let pool = pool.reopen();
+    assert_eq!(pool.dsl.load_key("tank/a", b"correct horse", false), Ok(()));
+    let mut bytes = [0; 4096];
+    for name in ["tank/a", "tank/a/b", "tank/a/c"] {
+        let objset = pool.dsl.hold(name).and_then(|handle| handle.objset()).expect("the one key opens it");
+        if name == "tank/a/b" {
+            objset.hold(ObjectId(object)).and_then(|dnode| dnode.read(0, &mut bytes)).expect("it reads");
+        }
+    }
+    assert_eq!(bytes, [0xA5; 4096]);
+    pool.drain();
+    pool.check();
+}
+
 /// If this fails, plain files come to lie where their owner believes everything to be encrypted, or a dataset loses the way to its key.
 #[test]
 fn what_would_need_a_key_is_refused() {
