@@ -116,6 +116,20 @@ pub(crate) fn create(meta: &Meta, dir: &Dir, (facts, wrapped): (&KeyFacts, &Wrap
     Ok(meta.zap(dir.object)?.add_u64(dd_field::CRYPTO_KEY_OBJ, object, tx)?)
 }
 
+/// Writes another encryption root into a key object: the key that wraps it stays.
+pub(crate) fn set_root(meta: &Meta, object: u64, root: u64, tx: &Tx) -> Result<(), DslError> {
+    Ok(meta.zap(object)?.update_u64(ROOT, root, tx)?)
+}
+
+/// Gives a clone's new directory the keys of its origin, if that is encrypted (OpenZFS: `dsl_crypto_key_clone_sync`).
+pub(crate) fn share(meta: &Meta, origin: &Dir, clone: &Dir, tx: &Tx) -> Result<(), DslError> {
+    let Some(object) = object_of(meta, origin)? else { return Ok(()) };
+    let table = meta.zap(object)?;
+    table.update_u64(USERS, table.try_lookup_u64(USERS)?.unwrap_or(1) + 1, tx)?;
+    meta.zapify(&meta.hold(clone.object)?, tx)?;
+    Ok(meta.zap(clone.object)?.add_u64(dd_field::CRYPTO_KEY_OBJ, object, tx)?)
+}
+
 /// Writes how the keys of a key object are wrapped from now on (OpenZFS: `dsl_crypto_key_sync`).
 pub(crate) fn rewrap(meta: &Meta, object: u64, (facts, wrapped): (&KeyFacts, &WrappedKey), tx: &Tx) -> Result<(), DslError> {
     write_wrapping(&meta.zap(object)?, facts, wrapped, tx)

@@ -12,6 +12,9 @@ use dmu::Tx;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// Property of an encryption root: the place that its key comes from.
+const LOCATION: &str = "keylocation";
+
 /// Keys that are wrapped anew.
 pub(super) struct Rewrap {
     /// Dataset whose key changes.
@@ -92,6 +95,37 @@ impl Tree {
             }
         }
         Ok(objects.into_iter().collect())
+    }
+
+    /// A look that a clone of what `origin` has can be promoted: it becomes the encryption root where that is one, else it must stay below it (OpenZFS:
+    /// `dsl_dataset_promote_crypt_check`). Error: [`DslError::OtherRoot`].
+    pub(super) fn check_promotion(&self, clone: &Dir, origin: &Dir) -> Result<(), DslError> {
+        let Some(facts) = keys::facts_of(&self.meta, origin)? else { return Ok(()) };
+        let above = clone.parent().map_or(Ok(None), |parent| keys::facts_of(&self.meta, &parent))?;
+        let stays = facts.root == origin.object || above.is_some_and(|above| above.root == facts.root);
+        if stays { Ok(()) } else { Err(DslError::OtherRoot) }
+    }
+
+    /// Makes a clone that is promoted the encryption root that its origin's directory was, if it was one; before the one is the clone of the other
+    /// (OpenZFS: `dsl_dataset_promote_crypt_sync`).
+    pub(super) fn promote_root(&self, clone: &Arc<Dir>, origin: &Arc<Dir>, tx: &Tx) -> Result<(), DslError> {
+        let root = keys::facts_of(&self.meta, origin)?.map(|facts| facts.root);
+        if root != Some(origin.object) || self.is_clone(origin) {
+            return Ok(());
+        }
+        for object in self.wrapped_by(origin, origin.object)? {
+            keys::set_root(&self.meta, object, clone.object, tx)?;
+        }
+        let (had, has) = (self.meta.zap(origin.phys().dd_props_zapobj)?, self.meta.zap(clone.phys().dd_props_zapobj)?);
+        if let Some(location) = had.try_lookup(LOCATION)? {
+            has.update(LOCATION, &location, tx)?;
+            had.remove(LOCATION, tx)?;
+        }
+        if let Some(key) = self.keystore.get(origin.object) {
+            self.keystore.load(clone.object, key);
+            self.keystore.forget(origin.object);
+        }
+        Ok(())
     }
 
     /// Writes the keys as they are wrapped from now on; the key store follows.

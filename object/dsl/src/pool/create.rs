@@ -110,7 +110,11 @@ impl Creation {
         if !origin.is_snapshot {
             return Err(DslError::NotSnapshot);
         }
-        keys::refuse(&self.tree.meta, &origin.dir)?;
+        // It has its origin's keys, and no say in them (OpenZFS: `zfs_crypto_clone_check`).
+        let is_of_keys = |name: &str| matches!(name, "encryption" | "keyformat" | "keylocation" | "pbkdf2iters");
+        if properties.iter().any(|(name, _)| is_of_keys(name)) {
+            return Err(DslError::BadValue);
+        }
         let checked = self.settings.check_props(properties, self.tree.kind_of(&origin)?, false)?;
         self.settings.check_reserved(&parent, &checked)?;
         Ok(Wanted { parent, last: last.to_string(), origin: Some(origin), checked, keys: None })
@@ -121,6 +125,7 @@ impl Creation {
         let origin = wanted.origin.as_ref().ok_or(DslError::NotSnapshot)?;
         let object = self.create_record(&wanted.parent, &wanted.last, Some(origin), 0, tx)?;
         let clone = self.tree.dataset(object)?;
+        keys::share(&self.tree.meta, &origin.dir, &clone.dir, tx)?;
         clone.begin_livelist(&self.tree.meta, tx)?;
         self.settings.store_props(&clone, &wanted.checked, tx)?;
         logs::disown(&self.tree, &clone, tx)?;

@@ -13,7 +13,7 @@ use crate::dir::Dir;
 use crate::marks::Stored;
 use crate::meta::{Usage, damaged};
 use crate::space::Space;
-use crate::{DslError, keys, names};
+use crate::{DslError, names};
 use dmu::Tx;
 use ondisk::{DD_FLAG_USED_BREAKDOWN, dd_used, ds_flags};
 use std::collections::BTreeSet;
@@ -71,7 +71,6 @@ impl Promotion {
         if !self.tree.is_clone(&clone.dir) {
             return Err(DslError::NotClone);
         }
-        keys::refuse(&self.tree.meta, &clone.dir)?;
         let origin = self.tree.dataset(clone.dir.phys().dd_origin_obj)?;
         let other = self.tree.head(&origin.dir)?;
         let before = match origin.dir.phys().dd_origin_obj {
@@ -83,6 +82,7 @@ impl Promotion {
         if is_temporary || before.dir.phys().dd_clones == 0 || origin.dir.phys().dd_clones == 0 {
             return Err(DslError::Unsupported);
         }
+        self.tree.check_promotion(&clone.dir, &origin.dir)?;
         let shared = self.chain(&origin, before.object)?;
         self.check_names(&clone, &other, &shared)?;
         let bookmarks = self.bookmarks.check_move(&other, &clone, origin.phys().ds_creation_txg)?;
@@ -166,6 +166,7 @@ impl Promotion {
     pub(super) fn promote(&self, promoted: &Promoted, tx: &Tx) -> Result<(), DslError> {
         let Promoted { clone, origin, other, shared, bookmarks, sums, .. } = promoted;
         let passed = origin.phys().ds_next_snap_obj;
+        self.tree.promote_root(&clone.dir, &other.dir, tx)?;
         // They tell of what came after origins that are not the datasets' any more.
         clone.drop_livelist(&self.tree.meta, tx)?;
         other.drop_livelist(&self.tree.meta, tx)?;

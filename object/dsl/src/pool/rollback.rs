@@ -12,7 +12,7 @@ use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
 use crate::meta::Usage;
 use crate::space::Space;
-use crate::{DslError, keys, names};
+use crate::{DslError, names};
 use dmu::Tx;
 use ondisk::dd_used;
 use std::sync::Arc;
@@ -51,7 +51,6 @@ impl Rollback {
         if phys.ds_prev_snap_obj != target.object {
             return Err(DslError::Exists);
         }
-        keys::refuse(&self.tree.meta, &head.dir)?;
         // What the head gets in this txg would be born in the snapshot's.
         if phys.ds_prev_snap_txg >= tx.txg().0 {
             return Err(DslError::Again);

@@ -291,6 +291,71 @@ fn another_key_opens_the_same_contents() {
     pool.check();
 }
 
+fn first_byte(pool: &TestPool, name: &str, object: u64) -> Result<u8, DslError> {
+    let mut byte = [0];
+    pool.dsl.hold(name)?.objset()?.hold(ObjectId(object))?.read(0, &mut byte)?;
+    Ok(byte[0])
+}
+
+/// If this fails, a clone of an encrypted snapshot cannot be opened, is written with other keys than its origin, or takes the keys along when it goes; or
+/// a rollback shows what was written since.
+#[test]
+fn clones_share_their_origins_keys_and_rollbacks_go_back() {
+    let pool = TestPool::create(81);
+    create_root(&pool, "tank/a").expect("an encryption root");
+    let object = write(&pool, "tank/a", 0, 0, &[1; 20_000]).expect("writes");
+    pool.dsl.snapshot(&["tank/a@s".to_string()], Vec::new()).expect("a snapshot");
+    write(&pool, "tank/a", object, 0, &[2; 20_000]).expect("writes");
+    pool.dsl.clone_snapshot("tank/clone", "tank/a@s", Vec::new()).expect("a clone");
+    assert_eq!(prop(&pool, "tank/clone", "encryptionroot"), PropValue::Text("tank/a".to_string()));
+    write(&pool, "tank/clone", object, 8192, &[3; 8192]).expect("writes");
+    let both = |pool: &TestPool| (first_byte(pool, "tank/a", object), first_byte(pool, "tank/clone", object));
+    assert_eq!(both(&pool), (Ok(2), Ok(1)));
+    let of_own = vec![("encryption".to_string(), "on".to_string())];
+    assert_eq!(pool.dsl.clone_snapshot("tank/no", "tank/a@s", of_own), Err(DslError::BadValue));
+    assert_eq!(pool.dsl.change_key("tank/clone", Vec::new(), &KEY), Err(DslError::NotEncryptionRoot { root: "tank/a".to_string() }));
+    assert_eq!(pool.dsl.change_key("tank/a", Vec::new(), &[7; 32]), Ok(()));
+    assert_eq!((pool.dsl.unload_key("tank/a"), both(&pool)), (Ok(()), (Err(DslError::NoKey), Err(DslError::NoKey))));
+    pool.dsl.load_key("tank/a", &[7; 32], false).expect("the new key");
+    assert_eq!(both(&pool), (Ok(2), Ok(1)));
+    assert_eq!((pool.dsl.rollback("tank/a@s"), first_byte(&pool, "tank/a", object)), (Ok(()), Ok(1)));
+    write(&pool, "tank/a", object, 0, &[4; 4096]).expect("writes on");
+    pool.dsl.destroy_dataset("tank/clone").expect("destroys the clone");
+    assert_eq!(first_byte(&pool, "tank/a", object), Ok(4), "its keys are still there");
+    pool.drain();
+    pool.check();
+    pool.check_features();
+}
+
+/// If this fails, what was promoted has lost the way to its key, or what was below its origin has.
+#[test]
+fn a_promoted_clone_is_the_encryption_root() {
+    let pool = TestPool::create(82);
+    create_root(&pool, "tank/a").expect("an encryption root");
+    pool.dsl.create_dataset("tank/a/b", filesystem()).expect("below it");
+    let object = write(&pool, "tank/a", 0, 0, &[1; 4096]).expect("writes");
+    let below = write(&pool, "tank/a/b", 0, 0, &[2; 4096]).expect("writes");
+    pool.dsl.snapshot(&["tank/a@s".to_string(), "tank/a/b@s".to_string()], Vec::new()).expect("snapshots");
+    pool.dsl.clone_snapshot("tank/clone", "tank/a@s", Vec::new()).expect("a clone");
+    pool.dsl.clone_snapshot("tank/below", "tank/a/b@s", Vec::new()).expect("a clone");
+    assert_eq!(pool.dsl.promote("tank/below"), Err(DslError::OtherRoot), "it would be outside");
+    assert_eq!(pool.dsl.promote("tank/clone"), Ok(()));
+    let text = |value: &str| PropValue::Text(value.to_string());
+    for name in ["tank/clone", "tank/a", "tank/a/b", "tank/below"] {
+        let facts = (prop(&pool, name, "encryptionroot"), prop(&pool, name, "keystatus"));
+        assert_eq!(facts, (text("tank/clone"), text("available")), "{name}");
+    }
+    assert_eq!((prop(&pool, "tank/clone", "keylocation"), prop(&pool, "tank/a", "keylocation")), (text("prompt"), text("none")));
+    pool.drain();
+    pool.check();
+    let pool = pool.reopen();
+    assert_eq!(pool.dsl.load_key("tank/a", &KEY, false), Err(DslError::NotEncryptionRoot { root: "tank/clone".to_string() }));
+    pool.dsl.load_key("tank/clone", &KEY, false).expect("loads");
+    let read = |name: &str, object| first_byte(&pool, name, object);
+    assert_eq!((read("tank/clone", object), read("tank/a", object)), (Ok(1), Ok(1)));
+    assert_eq!((read("tank/a/b", below), read("tank/below", below)), (Ok(2), Ok(2)));
+}
+
 /// If this fails, plain files come to lie where their owner believes everything to be encrypted, or a dataset loses the way to its key.
 #[test]
 fn what_would_need_a_key_is_refused() {
@@ -298,8 +363,6 @@ fn what_would_need_a_key_is_refused() {
     encrypted(&pool);
     assert_eq!(pool.dsl.create_dataset("tank/a/new", filesystem()), Err(DslError::NoKey));
     assert_eq!(pool.dsl.create_dataset("tank/a/open", with_props(&[("encryption", "off")])), Ok(()));
-    assert_eq!(pool.dsl.clone_snapshot("tank/clone", "tank/a@s", Vec::new()), Err(DslError::Encrypted));
-    assert_eq!(pool.dsl.rollback("tank/a@s"), Err(DslError::Encrypted));
     let received = |begin: ReceiveBegin| pool.dsl.receive_begin(begin).map(drop);
     assert_eq!(received(beginning("tank/a", 0, true)), Err(DslError::Encrypted));
     assert_eq!(received(beginning("tank/a/new", 0, false)), Err(DslError::Encrypted));
