@@ -56,7 +56,7 @@ pub struct SendArguments {
     /// Say what is sent, and every second how much; twice: also of how many pieces.
     #[arg(short = 'v', long = "verbose", action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// As it lies on devices: `-c -e -L`, for what is encrypted is not sent.
+    /// As it lies on devices: `-c -e -L`; what is encrypted is not sent so yet.
     #[arg(short = 'w', long = "raw")]
     pub raw: bool,
     /// Snapshot or bookmark to start from.
@@ -128,6 +128,7 @@ fn request_of(arguments: &SendArguments) -> Result<SendRequest, Stop> {
         large_blocks: arguments.large_block || arguments.raw,
         embedded: arguments.embed || arguments.raw,
         compressed: arguments.compressed || arguments.raw,
+        raw: arguments.raw,
         ..SendRequest::default()
     };
     if let Some(token) = &arguments.token {

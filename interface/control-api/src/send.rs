@@ -38,6 +38,9 @@ pub struct SendRequest {
     /// `-c`: blocks are sent as they are compressed.
     #[serde(default)]
     pub compressed: bool,
+    /// `-w`: what is encrypted is sent as it is stored, and never as programs see it.
+    #[serde(default)]
+    pub raw: bool,
     /// `-t`: token of a stream that broke off, with which the other end goes on.
     #[serde(default)]
     pub token: Option<String>,

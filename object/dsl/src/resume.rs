@@ -53,6 +53,8 @@ pub struct ResumeState {
     pub embedded: bool,
     /// True when the stream has compressed blocks.
     pub compressed: bool,
+    /// True when the stream has what is encrypted as it is stored.
+    pub raw: bool,
 }
 
 impl ResumeState {
@@ -65,7 +67,7 @@ impl ResumeState {
         zap.update(TO_NAME, &Value::from_str_with_nul(&self.to_name), tx)?;
         self.point.write(zap, tx)?;
         // Presence counts.
-        let flags = [(self.large_blocks, LARGE_BLOCKS), (self.embedded, EMBEDDED), (self.compressed, COMPRESSED)];
+        let flags = [(self.large_blocks, LARGE_BLOCKS), (self.embedded, EMBEDDED), (self.compressed, COMPRESSED), (self.raw, RAW)];
         flags.iter().filter(|(is_set, _)| *is_set).try_for_each(|(_, field)| Ok(zap.update(field, &Value::U8(vec![1]), tx)?))
     }
 
@@ -83,6 +85,7 @@ impl ResumeState {
             large_blocks: zap.contains(LARGE_BLOCKS)?,
             embedded: zap.contains(EMBEDDED)?,
             compressed: zap.contains(COMPRESSED)?,
+            raw: zap.contains(RAW)?,
         }))
     }
 
@@ -94,7 +97,7 @@ impl ResumeState {
         }
         list.add("object", self.point.object).add("offset", self.point.offset).add("bytes", self.point.bytes);
         list.add("toguid", self.to_guid).add("toname", self.to_name.as_str());
-        let flags = [(self.large_blocks, "largeblockok"), (self.embedded, "embedok"), (self.compressed, "compressok")];
+        let flags = [(self.large_blocks, "largeblockok"), (self.embedded, "embedok"), (self.compressed, "compressok"), (self.raw, "rawok")];
         for (_, name) in flags.iter().filter(|(is_set, _)| *is_set) {
             list.add_boolean(*name);
         }

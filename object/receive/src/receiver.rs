@@ -281,6 +281,7 @@ fn beginning(begin: &Begin, features: Features, kind: ObjsetType, target: &Targe
         large_blocks: features.has(Features::LARGE_BLOCKS),
         embedded: features.has(Features::EMBED_DATA),
         compressed: features.has(Features::COMPRESSED),
+        raw: false,
     };
     ReceiveBegin {
         target: target.name.clone(),
@@ -305,7 +306,7 @@ fn resume(dsl: &Arc<DslPool>, begin: &Begin, list: &NvList, target: &Target) -> 
     let none = ReceiveError::NotResumed("nothing is kept of one");
     let Some(handle) = dsl.partial_receive(&target.name)? else { return Err(none) };
     let Some(state) = dsl.resume_state(&target.name)? else { return Err(none) };
-    if handle.is_encrypted()? {
+    if state.raw {
         return Err(DslError::Encrypted.into());
     }
     if (state.to_guid, state.from_guid) != (begin.toguid, begin.fromguid) {

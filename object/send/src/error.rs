@@ -17,7 +17,7 @@ pub enum SendError {
     NameTooLong,
     /// The dataset has directories in blocks that only a stream with large blocks can have (OpenZFS: `ZFS_ERR_STREAM_LARGE_MICROZAP`).
     LargeMicrozap,
-    /// The dataset is encrypted, which is not sent yet.
+    /// The dataset is encrypted, which is not sent as it is stored yet.
     Encrypted,
     /// The dataset was redacted, which is not sent yet.
     Redacted,
@@ -33,7 +33,7 @@ impl fmt::Display for SendError {
             SendError::LargeMicrozap => {
                 f.write_str("source snapshot contains large microzaps, need -L (--large-block) or -w (--raw) to generate stream")
             }
-            SendError::Encrypted => f.write_str("encrypted datasets cannot be sent yet"),
+            SendError::Encrypted => f.write_str("encrypted datasets cannot be sent raw yet"),
             SendError::Redacted => f.write_str("redacted datasets cannot be sent yet"),
         }
     }

@@ -190,7 +190,8 @@ impl<'w, W: io::Write> Records<'w, W> {
             write.compressiontype = bp.compression().0;
             write.compressed_size = data.len() as u64;
         }
-        if bp.is_embedded() {
+        // Half of the checksum of what is encrypted is a MAC.
+        if bp.is_embedded() || bp.uses_crypt() {
             write.checksumtype = Checksum::OFF.0;
         } else {
             write.checksumtype = bp.checksum_kind().0;

@@ -4,7 +4,7 @@ use crate::SendError;
 use crate::ahead::Ahead;
 use crate::records::Records;
 use crate::walk::Walk;
-use dsl::{BookmarkEntry, DatasetHandle, features};
+use dsl::{BookmarkEntry, DatasetHandle, DslError, features};
 use nvlist::NvList;
 use ondisk::{BlockPtr, ObjsetType, Txg};
 use std::io;
@@ -25,6 +25,8 @@ pub struct SendOptions {
     pub embedded: bool,
     /// `-c`: blocks are sent as they are compressed.
     pub compressed: bool,
+    /// `-w`: what is encrypted stays so, which no stream can have yet.
+    pub raw: bool,
     /// Object and offset to go on at, where an earlier stream of the same broke off.
     pub resume: Option<(u64, u64)>,
 }
@@ -84,11 +86,21 @@ pub struct Sending {
 }
 
 impl Sending {
-    /// Makes sure that a snapshot can be sent in this form.
+    /// Makes sure that a snapshot can be sent in this form. What is encrypted is sent as programs see it, and takes its key.
     ///
     /// # Errors
     /// [`SendError::Encrypted`], [`SendError::Redacted`], [`SendError::LargeMicrozap`], those of reading the dataset.
-    pub fn new(to: DatasetHandle, from: Option<Base>, options: SendOptions) -> Result<Sending, SendError> {
+    pub fn new(to: DatasetHandle, from: Option<Base>, mut options: SendOptions) -> Result<Sending, SendError> {
+        if to.is_encrypted()? {
+            if options.raw {
+                return Err(SendError::Encrypted);
+            }
+            if to.is_locked()? {
+                return Err(DslError::NoKey.into());
+            }
+            // What lies on devices is ciphertext.
+            (options.compressed, options.embedded) = (false, false);
+        }
         let kind = to.kind()?;
         let features = stream_features(&to, kind, &options)?;
         Ok(Sending { to, from, options, kind, features })
@@ -169,9 +181,6 @@ impl Sending {
 
 /// Features that a stream of a dataset has (OpenZFS: `setup_featureflags`).
 fn stream_features(to: &DatasetHandle, kind: ObjsetType, options: &SendOptions) -> Result<Features, SendError> {
-    if to.has_feature(features::ENCRYPTION) {
-        return Err(SendError::Encrypted);
-    }
     if to.has_feature(features::REDACTED_DATASETS) {
         return Err(SendError::Redacted);
     }

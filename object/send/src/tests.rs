@@ -174,7 +174,13 @@ fn model_of(snapshot: &DatasetHandle) -> Model {
 
 fn every_form() -> Vec<SendOptions> {
     let bits = 0..8u8;
-    bits.map(|bits| SendOptions { large_blocks: bits & 1 != 0, embedded: bits & 2 != 0, compressed: bits & 4 != 0, resume: None }).collect()
+    bits.map(|bits| SendOptions {
+        large_blocks: bits & 1 != 0,
+        embedded: bits & 2 != 0,
+        compressed: bits & 4 != 0,
+        ..SendOptions::default()
+    })
+    .collect()
 }
 
 /// Objects of every shape: deep trees, holes, large blocks, contents in pointers, bonuses, spill blocks, dnodes of several slots.

@@ -117,8 +117,8 @@ fn failed(name: &str, error: &SendError) -> Failure {
 
 /// Makes ready what a request comes to: everything is held from now on.
 pub(crate) fn prepare(pools: &Pools, request: &SendRequest) -> Result<Outgoing, Failure> {
-    let options =
-        SendOptions { large_blocks: request.large_blocks, embedded: request.embedded, compressed: request.compressed, resume: None };
+    let SendRequest { large_blocks, embedded, compressed, raw, .. } = *request;
+    let options = SendOptions { large_blocks, embedded, compressed, raw, resume: None };
     if let Some(text) = &request.token {
         return resumed(pools, text, options);
     }
@@ -147,14 +147,28 @@ pub(crate) fn prepare(pools: &Pools, request: &SendRequest) -> Result<Outgoing, 
         let package = wants_package.then(|| package::head(&pool, &names, (None, snapshot), request)).transpose()?;
         (vec![leg], package)
     };
-    check_plain(&legs)?;
+    check_encrypted(&legs, request)?;
     Ok(Outgoing { legs, options, package, warnings, resumed: None, _pool: pool })
 }
 
-/// Refuses what is encrypted, before anything of a package is sent.
-fn check_plain(legs: &[Leg]) -> Result<(), Failure> {
-    let encrypted = legs.iter().find(|leg| leg.to.is_encrypted().unwrap_or(false));
-    encrypted.map_or(Ok(()), |leg| Err(failed(&leg.to.name(), &SendError::Encrypted)))
+/// Refuses what is encrypted and locked, or would be sent otherwise than it was asked for, before anything of a package is sent.
+fn check_encrypted(legs: &[Leg], request: &SendRequest) -> Result<(), Failure> {
+    for Leg { to, .. } in legs.iter().filter(|leg| leg.to.is_encrypted().unwrap_or(true)) {
+        let name = to.name();
+        if request.raw {
+            return Err(failed(&name, &SendError::Encrypted));
+        }
+        // Its properties would make it one that is not encrypted (OpenZFS: `send_iterate_fs`).
+        if request.replicate || request.props || request.backup {
+            let what = format!("cannot send {name}");
+            let why = format!("encrypted dataset {} may not be sent with properties without the raw flag", filesystem_of(&name));
+            return Err(because(ErrorKind::Invalid, what, why));
+        }
+        if to.is_locked().unwrap_or(true) {
+            return Err(because(ErrorKind::Permission, format!("warning: cannot send '{name}'"), "dataset key must be loaded"));
+        }
+    }
+    Ok(())
 }
 
 fn hold(pool: &OpenPool, name: &str) -> Result<DatasetHandle, Failure> {
@@ -260,6 +274,7 @@ fn resumed(pools: &Pools, text: &str, options: SendOptions) -> Result<Outgoing, 
         large_blocks: options.large_blocks || list.contains("largeblockok"),
         embedded: options.embedded || list.contains("embedok"),
         compressed: options.compressed || list.contains("compressok"),
+        raw: options.raw || list.contains("rawok"),
         resume: Some((object, offset)),
     };
     let legs = vec![Leg { to, from: made, shown: from }];

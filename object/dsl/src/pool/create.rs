@@ -150,7 +150,11 @@ impl Creation {
     ) -> Result<u64, DslError> {
         let object = self.create_record(&wanted.parent, &wanted.last, origin, flags, tx)?;
         match origin {
-            Some(_) => logs::disown(&self.tree, &*self.tree.dataset(object)?, tx)?,
+            Some(origin) => {
+                let clone = self.tree.dataset(object)?;
+                keys::share(&self.tree.meta, &origin.dir, &clone.dir, tx)?;
+                logs::disown(&self.tree, &clone, tx)?;
+            }
             None => self.fill(object, (kind, wanted.keys.as_ref()), &wanted.checked, init, tx)?,
         }
         Ok(object)

@@ -71,6 +71,11 @@ pub(crate) struct Encryption {
 }
 
 impl Encryption {
+    /// Wish for none.
+    pub(super) fn none() -> Encryption {
+        Encryption { suite: Some(OFF), root: None }
+    }
+
     /// Takes the wish out of the properties of a new dataset: what is left is stored as other properties are. `secret` is what a user gives for the key
     /// of a new encryption root.
     ///

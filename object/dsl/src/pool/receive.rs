@@ -126,7 +126,10 @@ impl Receiving {
         begin: &ReceiveBegin,
         creation: &Creation,
     ) -> Result<(Wanted, Option<Arc<Dataset>>), DslError> {
-        keys::refuse(&self.tree.meta, &head.dir)?;
+        // The keys of what is there would go with it.
+        if begin.from_guid == 0 {
+            keys::refuse(&self.tree.meta, &head.dir)?;
+        }
         if head.is_inconsistent() || self.child(&head.dir)?.is_some() {
             return Err(DslError::Busy);
         }
@@ -173,16 +176,15 @@ impl Receiving {
                 if !origin.is_snapshot {
                     return Err(DslError::NotSnapshot);
                 }
-                keys::refuse(&self.tree.meta, &origin.dir)?;
                 if guid != 0 && origin.phys().ds_guid != guid {
                     return Err(DslError::NotIncremental);
                 }
                 Some(origin)
             }
         };
-        let (above, _) = names::split_parent(&begin.target)?;
-        keys::refuse(&self.tree.meta, &*self.tree.find_dir(above)?)?;
-        Ok((creation.check_create(&begin.target, begin.kind, &[], &Encryption::default())?, origin))
+        // A clone has its origin's keys, if that has any.
+        let encryption = if origin.is_some() { Encryption::none() } else { Encryption::default() };
+        Ok((creation.check_create(&begin.target, begin.kind, &[], &encryption)?, origin))
     }
 
     /// Makes the dataset that is received into; gives its object.

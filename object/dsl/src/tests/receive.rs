@@ -29,6 +29,7 @@ fn state() -> ResumeState {
         large_blocks: true,
         embedded: false,
         compressed: true,
+        raw: false,
     }
 }
 

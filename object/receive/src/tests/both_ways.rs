@@ -1,7 +1,8 @@
 //! What is sent of random objects and received again, whole, since snapshots, and where a stream broke off: every object is what it was.
 
-use super::{pool, receive};
+use super::{pool_with, receive};
 use crate::{ReceiveError, Target};
+use device::MemDevice;
 use dmu::{NewObject, Objset, Tx};
 use dsl::{CreateDataset, DatasetHandle, TxSpace};
 use exec::SplitMix;
@@ -117,11 +118,13 @@ fn in_pieces(source: &Pool, copy: &Pool, (from, to): (Option<&str>, &str), optio
     }
 }
 
-/// If this fails, a backup that was made and brought back lacks something, or has something else.
+/// If this fails, a backup that was made and brought back lacks something, or has something else: of what is encrypted here, there, on both sides, or
+/// on none.
 #[test]
 fn what_was_sent_and_received_is_the_same() {
     for seed in 0..4 {
-        let (source, copy, mut random) = (pool(), pool(), SplitMix::new(seed));
+        let pool = |is_encrypted| pool_with(&Arc::new(MemDevice::new("d0", 80 << 20)), is_encrypted);
+        let (source, copy, mut random) = (pool(seed & 1 != 0), pool(seed & 2 != 0), SplitMix::new(seed));
         let properties = vec![("compression".to_string(), "lz4".to_string())];
         let new = CreateDataset { kind: ObjsetType::OTHER, properties, init: Box::new(|_, _| Ok(())) };
         source.dsl().create_dataset(SOURCE, new).expect("created");

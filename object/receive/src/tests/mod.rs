@@ -30,10 +30,18 @@ fn host() -> Host {
 }
 
 fn pool_on(device: &Arc<MemDevice>) -> Pool {
+    pool_with(device, false)
+}
+
+/// A pool of which everything is encrypted, or nothing.
+fn pool_with(device: &Arc<MemDevice>, is_encrypted: bool) -> Pool {
     let leaf = LeafSpec { path: "d0".to_string(), kind: LeafKind::File, device: device.clone() };
-    let root = CreateDataset { kind: ObjsetType::OTHER, properties: Vec::new(), init: Box::new(|_, _| Ok(())) };
+    let properties = [("encryption", "on"), ("keyformat", "raw")].map(|(name, value)| (name.to_string(), value.to_string()));
+    let properties = properties.into_iter().filter(|_| is_encrypted).collect();
+    let root = CreateDataset { kind: ObjsetType::OTHER, properties, init: Box::new(|_, _| Ok(())) };
     let tops = vec![TopSpec { kind: TopKind::Leaf, leaves: vec![leaf] }];
-    Pool::create(&exec(7), PoolSpec { host: host(), ..PoolSpec::new("tank", tops, root) }, &Runtime::new()).expect("created")
+    let key = is_encrypted.then(|| dsl::Secret::copy_of(&[7; 32]));
+    Pool::create(&exec(7), PoolSpec { host: host(), key, ..PoolSpec::new("tank", tops, root) }, &Runtime::new()).expect("created")
 }
 
 fn pool() -> Pool {

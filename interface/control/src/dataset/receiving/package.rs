@@ -131,8 +131,8 @@ impl Receiving<'_> {
         let Ok(handle) = pool.dsl().hold(&here) else { return Ok(None) };
         let failed = |error: DslError| failure::dataset("receive", &here, &error);
         // Before anything there is renamed or destroyed for a stream that is refused then.
-        if handle.is_encrypted().map_err(failed)? {
-            return Err(because(ErrorKind::Unsupported, RECEIVE, DslError::Encrypted));
+        if handle.is_locked().map_err(failed)? {
+            return Err(because(ErrorKind::Permission, RECEIVE, DslError::NoKey));
         }
         drop(handle);
         There::look(pool, here.clone()).map(Some).map_err(failed)
