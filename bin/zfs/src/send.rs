@@ -56,7 +56,7 @@ pub struct SendArguments {
     /// Say what is sent, and every second how much; twice: also of how many pieces.
     #[arg(short = 'v', long = "verbose", action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// As it lies on devices: `-c -e -L`; what is encrypted is not sent so yet.
+    /// As it lies on devices: `-c -e -L`, and what is encrypted without its key.
     #[arg(short = 'w', long = "raw")]
     pub raw: bool,
     /// Snapshot or bookmark to start from.

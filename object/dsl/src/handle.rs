@@ -142,6 +142,13 @@ impl DatasetHandle {
     pub fn is_encrypted_for_good(&self) -> Result<bool, DslError> {
         Ok(self.is_encrypted()? && self.objset().map_or(true, |objset| objset.is_read_only()))
     }
+    /// Facts of the keys of an encrypted snapshot that a raw stream has.
+    ///
+    /// # Errors
+    /// [`DslError::NotEncrypted`]; those of reading the MOS.
+    pub fn raw_keys(&self) -> Result<keys::RawKeys, DslError> {
+        keys::raw_of(&self.pool.tree.meta, &self.dataset)
+    }
     /// True for what is encrypted with a key that is not loaded.
     pub fn is_locked(&self) -> Result<bool, DslError> {
         let tree = &self.pool.tree;

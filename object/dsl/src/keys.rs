@@ -40,6 +40,31 @@ impl KeyFacts {
     }
 }
 
+/// Facts of a snapshot's keys that a raw stream has: nobody can open anything with them who has not the user's key (OpenZFS:
+/// `dsl_crypto_populate_key_nvlist`).
+#[derive(Clone, Debug)]
+pub struct RawKeys {
+    /// Keys of the dataset, wrapped.
+    pub wrapped: WrappedKey,
+    /// Value of the property `keyformat`.
+    pub format: u64,
+    /// Iterations of PBKDF2.
+    pub iterations: u64,
+    /// Salt of PBKDF2.
+    pub salt: u64,
+    /// Name of the snapshot's set of IVs; 0 when it has none.
+    pub ivs: u64,
+}
+
+/// Raw keys of a snapshot. Error: [`DslError::NotEncrypted`].
+pub(crate) fn raw_of(meta: &Meta, snapshot: &Dataset) -> Result<RawKeys, DslError> {
+    let (Some(object), Some(facts)) = (object_of(meta, &snapshot.dir)?, facts_of(meta, &snapshot.dir)?) else {
+        return Err(DslError::NotEncrypted);
+    };
+    let KeyFacts { format, iterations, salt, .. } = facts;
+    Ok(RawKeys { wrapped: wrapped(meta, object)?, format, iterations, salt, ivs: ivs_of(meta, snapshot)? })
+}
+
 /// The directory's key object; None for what is not encrypted.
 pub(crate) fn object_of(meta: &Meta, dir: &Dir) -> Result<Option<u64>, DslError> {
     if meta.hold(dir.object)?.info()?.kind != ObjectType::OTN_ZAP_METADATA {

@@ -50,6 +50,7 @@ mod tests;
 pub use crypt::Secret;
 pub use error::DslError;
 pub use handle::{DatasetHandle, DatasetSpace};
+pub use keys::RawKeys;
 pub use pool::{
     BookmarkEntry, BookmarkSpace, CreateDataset, DatasetInit, Delegation, DslPool, FailedLog, IntentLogs, LostLogs, Mos, PendingLogs,
     ReceiveBegin, ReceiveEnd, ReceivedValue, SnapshotEntry, UserHold,

@@ -27,9 +27,27 @@ pub(crate) struct Block {
 
 /// A find of the walk.
 pub(crate) enum Item {
-    Object { object: u64, dnode: Box<DnodePhys> },
-    FreeObjects { first: u64, count: u64 },
-    Free { object: u64, offset: u64, length: u64 },
+    /// A block of dnodes: a raw stream has its marks before them.
+    Dnodes {
+        bp: Box<BlockPtr>,
+        first: u64,
+        count: u64,
+    },
+    /// An object; of a raw stream also its bonus as it is stored.
+    Object {
+        object: u64,
+        dnode: Box<DnodePhys>,
+        stored: Vec<u8>,
+    },
+    FreeObjects {
+        first: u64,
+        count: u64,
+    },
+    Free {
+        object: u64,
+        offset: u64,
+        length: u64,
+    },
     Block(Box<Block>),
 }
 
@@ -54,6 +72,11 @@ pub(crate) struct Ahead<'a, 'w, W> {
 impl<'a, 'w, W: io::Write> Ahead<'a, 'w, W> {
     pub(crate) fn new(io: &'a dyn BlockIo, records: Records<'w, W>) -> Ahead<'a, 'w, W> {
         Ahead { io, records, queue: VecDeque::new(), bytes: 0 }
+    }
+
+    /// True for a stream of what is encrypted, as it is stored.
+    pub(crate) fn is_raw(&self) -> bool {
+        self.records.is_raw()
     }
 
     pub(crate) fn set_objects_max(&mut self, objects: u64) {
@@ -83,7 +106,7 @@ impl<'a, 'w, W: io::Write> Ahead<'a, 'w, W> {
         let Item::Block(block) = item else { return Read::Nothing };
         match self.records.form_of(block) {
             Form::Embedded => Read::Nothing,
-            Form::Compressed => {
+            Form::Compressed | Form::Stored => {
                 let (done, wait) = completion();
                 self.io.read_stored(&block.bp, &block.at, Box::new(move |result| done.complete(result)));
                 Read::Physical(wait)
@@ -101,7 +124,8 @@ impl<'a, 'w, W: io::Write> Ahead<'a, 'w, W> {
         let Some((item, read)) = self.queue.pop_front() else { return Ok(()) };
         self.bytes -= bytes_of(&item);
         match item {
-            Item::Object { object, dnode } => self.records.object(object, &dnode),
+            Item::Dnodes { bp, first, count } => self.records.dnodes(&bp, first, count),
+            Item::Object { object, dnode, stored } => self.records.object(object, &dnode, &stored),
             Item::FreeObjects { first, count } => self.records.free_objects(first, count),
             Item::Free { object, offset, length } => self.records.free(object, offset, length),
             Item::Block(block) => self.block(&block, read),
@@ -126,7 +150,7 @@ impl<'a, 'w, W: io::Write> Ahead<'a, 'w, W> {
 fn bytes_of(item: &Item) -> usize {
     match item {
         Item::Block(block) => block.bp.lsize(),
-        Item::Object { dnode, .. } => size_of::<DnodePhys>() + dnode.bonus.len(),
-        Item::FreeObjects { .. } | Item::Free { .. } => 0,
+        Item::Object { dnode, stored, .. } => size_of::<DnodePhys>() + dnode.bonus.len() + stored.len(),
+        Item::Dnodes { .. } | Item::FreeObjects { .. } | Item::Free { .. } => 0,
     }
 }

@@ -15,6 +15,7 @@
 
 mod ahead;
 mod error;
+mod raw;
 mod records;
 mod source;
 #[cfg(test)]

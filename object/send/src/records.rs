@@ -2,11 +2,13 @@
 
 use crate::SendError;
 use crate::ahead::Block;
+use crate::raw::marks_of;
 use abd::Abd;
 use ondisk::{BlockPtr, Checksum, Compression, DnodePhys, EmbeddedKind, Txg};
 use std::io;
 use stream::{
-    Features, Free, FreeObjects, Object, Record, Spill, TO_END, Write, WriteEmbedded, Writer, object_flags, spill_flags, write_flags,
+    Features, Free, FreeObjects, Object, ObjectRange, Record, Spill, TO_END, Write, WriteEmbedded, Writer, object_flags, spill_flags,
+    write_flags,
 };
 
 /// Bytes of the largest block that every receiver takes (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
@@ -19,6 +21,8 @@ pub(crate) enum Form {
     Embedded,
     /// As it lies on devices, compressed.
     Compressed,
+    /// As it lies on devices, of a raw stream.
+    Stored,
     /// As programs see it.
     Plain,
 }
@@ -59,12 +63,15 @@ impl<'w, W: io::Write> Records<'w, W> {
 
     /// True for blocks that go out in pieces: the receiver did not say that it takes larger ones.
     fn is_split(&self, block: &Block) -> bool {
-        block.bp.lsize() > OLD_BLOCK_BYTES_MAX && !self.features.has(Features::LARGE_BLOCKS) && !block.is_spill
+        block.bp.lsize() > OLD_BLOCK_BYTES_MAX && !self.features.has(Features::LARGE_BLOCKS) && !block.is_spill && !self.is_raw()
     }
 
     /// Form in which a block is sent.
     pub(crate) fn form_of(&self, block: &Block) -> Form {
         let bp = &block.bp;
+        if self.is_raw() && !bp.is_embedded() {
+            return Form::Stored;
+        }
         if block.is_spill || self.is_split(block) {
             return Form::Plain;
         }
@@ -85,8 +92,23 @@ impl<'w, W: io::Write> Records<'w, W> {
         is_known && bp.embedded_kind() == EmbeddedKind::DATA && self.features.has(Features::EMBED_DATA)
     }
 
-    /// An object, and that nothing is behind its end.
-    pub(crate) fn object(&mut self, object: u64, dnode: &DnodePhys) -> Result<(), SendError> {
+    /// True for a stream of what is encrypted, as it is stored.
+    pub(crate) fn is_raw(&self) -> bool {
+        self.features.has(Features::RAW)
+    }
+
+    /// Marks of a block of dnodes, where a receiver without a key needs them.
+    pub(crate) fn dnodes(&mut self, bp: &BlockPtr, first: u64, count: u64) -> Result<(), SendError> {
+        if !self.is_raw() {
+            return Ok(());
+        }
+        let ((salt, iv, mac), flags) = marks_of(bp);
+        let range = ObjectRange { firstobj: first, numslots: count, toguid: self.toguid, salt, iv, mac, flags };
+        self.put(&Record::ObjectRange(range), &[])
+    }
+
+    /// An object, and that nothing is behind its end; `stored` is its bonus as it lies in the dnode.
+    pub(crate) fn object(&mut self, object: u64, dnode: &DnodePhys, stored: &[u8]) -> Result<(), SendError> {
         let bytes = dnode.data_block_bytes();
         let is_large = bytes > OLD_BLOCK_BYTES_MAX && !self.features.has(Features::LARGE_BLOCKS);
         let mut bonus = dnode.bonus.clone();
@@ -104,7 +126,20 @@ impl<'w, W: io::Write> Records<'w, W> {
             toguid: self.toguid,
             ..Object::default()
         };
-        self.put(&Record::Object(record), &bonus)?;
+        if self.is_raw() {
+            // What the receiver must make the same again, or MACs are others.
+            let record = Object {
+                raw_bonuslen: stored.len() as u32,
+                indblkshift: dnode.indirect_shift,
+                nlevels: dnode.levels,
+                nblkptr: dnode.block_ptr_count,
+                maxblkid: dnode.max_block.0,
+                ..record
+            };
+            self.put(&Record::Object(record), stored)?;
+        } else {
+            self.put(&Record::Object(record), &bonus)?;
+        }
         let end = dnode.max_block.0.checked_add(1).and_then(|blocks| blocks.checked_mul(bytes as u64));
         end.map_or(Ok(()), |end| self.free(object, end, TO_END))
     }
@@ -186,18 +221,24 @@ impl<'w, W: io::Write> Records<'w, W> {
         }
         let bp = &block.bp;
         let mut write = Write { logical_size: bp.lsize() as u64, ..self.write(block) };
-        if self.form_of(block) == Form::Compressed {
+        let form = self.form_of(block);
+        if matches!(form, Form::Compressed | Form::Stored) {
             write.compressiontype = bp.compression().0;
             write.compressed_size = data.len() as u64;
         }
         // Half of the checksum of what is encrypted is a MAC.
-        if bp.is_embedded() || bp.uses_crypt() {
+        if bp.is_embedded() || bp.uses_crypt() && form != Form::Stored {
             write.checksumtype = Checksum::OFF.0;
         } else {
             write.checksumtype = bp.checksum_kind().0;
             write.flags = if tells_apart(bp.checksum_kind()) { write_flags::CHECKSUM_DEDUP } else { 0 };
             write.key_checksum = bp.checksum();
             write.key_prop = key_of(bp);
+        }
+        if form == Form::Stored {
+            let (marks, flag) = marks_of(bp);
+            (write.salt, write.iv, write.mac) = marks;
+            write.flags |= flag;
         }
         self.put(&Record::Write(write), data)
     }
@@ -209,7 +250,13 @@ impl<'w, W: io::Write> Records<'w, W> {
 
     fn spill(&mut self, block: &Block, data: &[u8]) -> Result<(), SendError> {
         let flags = if block.bp.birth() <= self.after { spill_flags::UNMODIFIED } else { 0 };
-        let record = Spill { object: block.at.object.0, length: block.bp.lsize() as u64, toguid: self.toguid, flags, ..Spill::default() };
+        let mut record =
+            Spill { object: block.at.object.0, length: block.bp.lsize() as u64, toguid: self.toguid, flags, ..Spill::default() };
+        if self.form_of(block) == Form::Stored {
+            let ((salt, iv, mac), flag) = marks_of(&block.bp);
+            let (compressiontype, compressed_size) = (block.bp.compression().0, data.len() as u64);
+            record = Spill { compressiontype, compressed_size, salt, iv, mac, flags: flags | flag, kind: block_kind(block), ..record };
+        }
         self.put(&Record::Spill(record), data)
     }
 
@@ -227,6 +274,11 @@ impl<'w, W: io::Write> Records<'w, W> {
         };
         Ok(self.writer.record(&waiting, &[])?)
     }
+}
+
+/// Type of a spill block's contents, as a raw stream has it.
+fn block_kind(block: &Block) -> u32 {
+    u32::from(block.bp.object_type().0)
 }
 
 /// True for checksums that no two different blocks share (OpenZFS: `ZCHECKSUM_FLAG_DEDUP`).

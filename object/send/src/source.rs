@@ -1,13 +1,15 @@
 //! What is sent, from where on, and how: the head of a stream, and how large it will be.
 
-use crate::SendError;
 use crate::ahead::Ahead;
 use crate::records::Records;
 use crate::walk::Walk;
+use crate::{SendError, raw};
+use dmu::{DmuError, Objset};
 use dsl::{BookmarkEntry, DatasetHandle, DslError, features};
 use nvlist::NvList;
-use ondisk::{BlockPtr, ObjsetType, Txg};
+use ondisk::{BlockPtr, Bookmark, ObjsetId, ObjsetType, Txg};
 use std::io;
+use std::sync::Arc;
 use stream::{Begin, Features, HeaderType, RECORD_BYTES, StreamName, Writer, begin_flags};
 
 /// Pool features on which a stream's depend.
@@ -25,7 +27,7 @@ pub struct SendOptions {
     pub embedded: bool,
     /// `-c`: blocks are sent as they are compressed.
     pub compressed: bool,
-    /// `-w`: what is encrypted stays so, which no stream can have yet.
+    /// `-w`: what is encrypted goes as it is stored, which takes no key.
     pub raw: bool,
     /// Object and offset to go on at, where an earlier stream of the same broke off.
     pub resume: Option<(u64, u64)>,
@@ -89,12 +91,16 @@ impl Sending {
     /// Makes sure that a snapshot can be sent in this form. What is encrypted is sent as programs see it, and takes its key.
     ///
     /// # Errors
-    /// [`SendError::Encrypted`], [`SendError::Redacted`], [`SendError::LargeMicrozap`], those of reading the dataset.
+    /// [`SendError::Redacted`], [`SendError::LargeMicrozap`], those of reading the dataset.
     pub fn new(to: DatasetHandle, from: Option<Base>, mut options: SendOptions) -> Result<Sending, SendError> {
-        if to.is_encrypted()? {
-            if options.raw {
-                return Err(SendError::Encrypted);
+        options.raw &= to.is_encrypted()?;
+        if options.raw {
+            // What lies in the other byte order would have to be read in ours, and sent as it lies.
+            if !to.root_block().is_little_endian() {
+                return Err(DslError::Unsupported.into());
             }
+            (options.large_blocks, options.compressed, options.embedded) = (true, true, false);
+        } else if to.is_encrypted()? {
             if to.is_locked()? {
                 return Err(DslError::NoKey.into());
             }
@@ -118,7 +124,7 @@ impl Sending {
     pub fn run<W: io::Write>(&self, writer: &mut Writer<W>) -> Result<(), SendError> {
         let (begin, list) = self.head()?;
         writer.begin(begin, list.as_ref())?;
-        let objset = self.to.objset()?;
+        let objset = self.contents()?;
         let root = self.to.root_block();
         let after = Txg(self.from.as_ref().map_or(0, |base| base.txg));
         let records = Records::new(writer, self.to.guid(), self.features, after);
@@ -144,9 +150,30 @@ impl Sending {
         Ok(bytes.saturating_sub(records * BlockPtr::BYTES as u64) + records * RECORD_BYTES as u64)
     }
 
+    /// The object set as its blocks are sent.
+    fn contents(&self) -> Result<Arc<Objset>, SendError> {
+        Ok(if self.options.raw { self.to.stored()? } else { self.to.objset()? })
+    }
+
+    /// List of keys in front of a raw stream.
+    fn keys(&self) -> Result<NvList, SendError> {
+        let from = match &self.from {
+            None => 0,
+            Some(Base { snapshot: Some(from), .. }) => from.raw_keys()?.ivs,
+            Some(_) => 0,
+        };
+        if self.from.is_some() && from == 0 {
+            return Err(SendError::NoIvSet);
+        }
+        let (objset, at) = (self.contents()?, Bookmark { objset: ObjsetId(self.to.object()), ..Bookmark::default() });
+        let root = objset.io().read(&self.to.root_block(), &at);
+        let root = root.map_err(|error| SendError::Source(DmuError::of_block(error, at).into()))?;
+        raw::list_of(&self.to.raw_keys()?, &root.to_vec(), from)
+    }
+
     /// Sizes of everything that was born after a txg: a bookmark has none of its own.
     fn sizes_after(&self, txg: u64) -> Result<[u64; 3], SendError> {
-        let (objset, root, mut sizes) = (self.to.objset()?, self.to.root_block(), [0; 3]);
+        let (objset, root, mut sizes) = (self.contents()?, self.to.root_block(), [0; 3]);
         dsl::Walk::all(&**objset.io(), self.to.object(), &root, txg).run(&mut |bp| {
             let found = [bp.asize(), bp.psize() as u64, bp.lsize() as u64];
             sizes.iter_mut().zip(found).for_each(|(sum, bytes)| *sum += bytes);
@@ -174,7 +201,11 @@ impl Sending {
             fromguid: self.from.as_ref().map_or(0, Base::guid),
             toname: StreamName::new(&self.to.name()).ok_or(SendError::NameTooLong)?,
         };
-        let list = self.options.resume.map(|(object, offset)| NvList::new().with("resume_object", object).with("resume_offset", offset));
+        let keys = if self.options.raw { Some(self.keys()?) } else { None };
+        let list = match self.options.resume {
+            None => keys,
+            Some((object, offset)) => Some(keys.unwrap_or_default().with("resume_object", object).with("resume_offset", offset)),
+        };
         Ok((begin, list))
     }
 }
@@ -190,6 +221,7 @@ fn stream_features(to: &DatasetHandle, kind: ObjsetType, options: &SendOptions) 
         .with_if(options.large_blocks && to.has_feature(features::LARGE_BLOCKS), Features::LARGE_BLOCKS)
         .with_if(options.embedded && to.is_active_in_pool(EMBEDDED_DATA), Features::EMBED_DATA)
         .with_if(options.compressed, Features::COMPRESSED);
+    let found = found.with_if(options.raw, Features::RAW);
     let has_packed = found.has(Features::EMBED_DATA) || found.has(Features::COMPRESSED);
     let found = found
         .with_if(has_packed && to.is_active_in_pool(LZ4_COMPRESS), Features::LZ4)

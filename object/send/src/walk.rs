@@ -2,6 +2,7 @@
 
 use crate::SendError;
 use crate::ahead::{Ahead, Block, Item};
+use crate::raw::bonus_of;
 use crate::records::Records;
 use dmu::{BlockIo, DmuError};
 use dsl::DslError;
@@ -169,25 +170,30 @@ impl<'a, 'w, W: io::Write> Walk<'a, 'w, W> {
     fn dnodes(&mut self, bp: &BlockPtr, at: &Bookmark) -> Result<(), SendError> {
         let block = self.read(bp, at)?;
         let slots = block.len() / DNODE_SLOT_BYTES;
+        let first = at.block.0.saturating_mul(slots as u64);
+        self.out.push(Item::Dnodes { bp: Box::new(*bp), first, count: slots as u64 })?;
         let mut slot = 0;
         while slot < slots {
             let object = ObjectId(at.block.0.saturating_mul(slots as u64).saturating_add(slot as u64));
-            let found = DnodePhys::decode(&block[slot * DNODE_SLOT_BYTES..]);
+            let raw = &block[slot * DNODE_SLOT_BYTES..];
+            let found = DnodePhys::decode(raw);
             let found = found.map_err(|_| self.damaged(object, "a dnode is not valid"))?;
             slot += found.as_ref().map_or(1, DnodePhys::slots);
             if object.0 < self.resume.0 {
                 continue;
             }
             match found {
-                Some(dnode) => self.object(object, dnode)?,
+                Some(dnode) => self.object(object, dnode, raw)?,
                 None => self.out.push(Item::FreeObjects { first: object.0, count: 1 })?,
             }
         }
         Ok(())
     }
 
-    fn object(&mut self, object: ObjectId, dnode: DnodePhys) -> Result<(), SendError> {
-        self.out.push(Item::Object { object: object.0, dnode: Box::new(dnode.clone()) })?;
+    /// An object and what is below it; `slots` begin with its record as it is stored.
+    fn object(&mut self, object: ObjectId, dnode: DnodePhys, slots: &[u8]) -> Result<(), SendError> {
+        let stored = if self.out.is_raw() { bonus_of(&dnode, slots) } else { Vec::new() };
+        self.out.push(Item::Object { object: object.0, dnode: Box::new(dnode.clone()), stored })?;
         let tree = Tree { object, dnode: &dnode };
         let spill = dnode.spill.filter(|spill| !spill.is_hole());
         // One that did not change comes before the rest: a change of the block size would lose it.

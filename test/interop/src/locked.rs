@@ -4,12 +4,13 @@
 use crate::driver::{self, Layout, NewPool};
 use crate::manifest::{self, Lines};
 use crate::oracle::Oracle;
-use crate::{Failure, shadow, touch};
+use crate::{Failure, shadow, streams, touch};
 use abd::Abd;
 use dsl::{DslError, PropValue};
 use exec::Exec;
 use ondisk::ObjsetType;
 use pool::Pool;
+use send::SendOptions;
 use std::path::Path;
 use vdev::TopKind;
 use zpl::direct::Direct;
@@ -23,6 +24,9 @@ const CHILD: [&str; 2] = ["fx_encrypt/enc-aes-256-gcm/child", "fx_encrypt/enc-ae
 
 /// Pool that is made here, with a dataset of each suite.
 const OURS: &str = "ours";
+/// Pool that the real engine receives into.
+const COPY: &str = "copy";
+const LAYOUT: Layout = Layout { name: "mirror", kind: TopKind::Mirror, tops: 1, width: 2 };
 const SUITES: [&str; 6] = ["aes-128-ccm", "aes-192-ccm", "aes-256-ccm", "aes-128-gcm", "aes-192-gcm", "aes-256-gcm"];
 
 const PASSPHRASE: &[u8] = b"correct horse";
@@ -81,8 +85,7 @@ pub fn write(exec: &Exec, oracle: &Oracle, folder: &Path) -> Result<(), Failure>
 
 /// Makes a pool with encrypted datasets of every suite in `folder`: with its keys the real engine finds what we find.
 pub fn make(exec: &Exec, oracle: &Oracle, folder: &Path) -> Result<(), Failure> {
-    let layout = Layout { name: "mirror", kind: TopKind::Mirror, tops: 1, width: 2 };
-    let new = NewPool { name: OURS, layout, ashift: 12, device_bytes: 256 << 20, no_features: false, small_memory: false };
+    let new = NewPool { name: OURS, layout: LAYOUT, ashift: 12, device_bytes: 256 << 20, no_features: false, small_memory: false };
     let pool = driver::create(exec, folder, new)?;
     let (mut roots, mut heads) = (Vec::new(), Vec::new());
     for suite in SUITES {
@@ -102,6 +105,44 @@ pub fn make(exec: &Exec, oracle: &Oracle, folder: &Path) -> Result<(), Failure> 
     change_all(&pool, &heads)?;
     pool.export()?;
     judge(exec, oracle, folder, (OURS, &roots))
+}
+
+/// Sends a file system of the pool that [`make`] left in a folder raw, without its key, whole and what came later, and has the real engine receive both
+/// into a new pool in the other folder: with the key it finds what was sent.
+pub fn send_raw(exec: &Exec, oracle: &Oracle, (from, to): (&Path, &Path)) -> Result<(), Failure> {
+    let name = format!("{OURS}/enc-aes-256-gcm");
+    let pool = driver::import(exec, from, OURS, false)?;
+    load(&pool, std::slice::from_ref(&name))?;
+    {
+        let zfs = driver::open(&pool, &name)?;
+        let root = zfs.node(zfs.root())?;
+        drop(touch::new_file(&zfs, &root, b"later", &shadow::content(200_000, 9, shadow::Kind::Random))?);
+        zfs.sync()?;
+    }
+    pool.dsl().snapshot(&[format!("{name}@later")], Vec::new())?;
+    let mut expected = Lines::new();
+    for snapshot in ["ours", "later"] {
+        manifest::of_dataset(&pool, &format!("{name}@{snapshot}"), &mut expected)?;
+    }
+    pool.dsl().unload_key(&name)?;
+    let new = NewPool { name: COPY, layout: LAYOUT, ashift: 12, device_bytes: 256 << 20, no_features: false, small_memory: false };
+    std::fs::create_dir_all(to)?;
+    driver::create(exec, to, new)?.export()?;
+    for (index, (base, snapshot)) in [(None, "ours"), (Some("ours"), "later")].into_iter().enumerate() {
+        let (file, full) = (to.with_extension(format!("{index}.zfs")), format!("{name}@{snapshot}"));
+        let base = base.map(|base: &str| format!("{name}@{base}"));
+        streams::write(&pool, &full, base.as_deref(), &SendOptions { raw: true, ..SendOptions::default() }, &file)?;
+        oracle.dump(&file)?;
+        oracle.receive(to, COPY, (&format!("{COPY}/recv"), snapshot), &file)?;
+    }
+    pool.export()?;
+    oracle.zdb_clean(to, COPY)?;
+    let Some(theirs) = oracle.check(to, COPY)? else { return Ok(()) };
+    let renamed = |lines: &Lines, name: &str| {
+        lines.iter().filter_map(|line| line.strip_prefix(name)?.strip_prefix('@').map(str::to_string)).collect()
+    };
+    let (expected, found): (Lines, Lines) = (renamed(&expected, &name), renamed(&theirs, &format!("{COPY}/recv")));
+    manifest::compare("the real engine's", &expected, &found)
 }
 
 /// Writes to file systems and volumes whose keys are loaded, takes a snapshot of each, and scrubs the pool.

@@ -158,6 +158,9 @@ pub fn run(oracle: &Oracle, root: &Path, wanted: &Wanted, table: &Table) {
                     std::fs::create_dir_all(&bench.work)?;
                     locked::make(&bench.exec, bench.oracle, &bench.work)
                 });
+                table.check("encrypted datasets of ours, sent raw", || {
+                    locked::send_raw(&bench.exec, bench.oracle, (&bench.work, &bench.work.join("raw")))
+                });
                 table.check("read encrypt, changed without its keys", || locked::change(&bench.exec, bench.oracle, &bench.made, &expected));
                 bench.clean_up();
             }));

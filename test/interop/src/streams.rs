@@ -101,7 +101,8 @@ fn send_all(oracle: &Oracle, pool: &Pool, form: &str, is_packed: bool) -> Result
     Ok(sent)
 }
 
-fn write(pool: &Pool, to: &str, from: Option<&str>, options: &SendOptions, file: &Path) -> Result<(), Failure> {
+/// Writes a stream of a snapshot into a file.
+pub fn write(pool: &Pool, to: &str, from: Option<&str>, options: &SendOptions, file: &Path) -> Result<(), Failure> {
     let to = pool.dsl().hold(to)?;
     let from = from.map(|from| -> Result<Base, Failure> { Ok(Base::snapshot(&to, pool.dsl().hold(from)?)?) }).transpose()?;
     let mut writer = Writer::new(BufWriter::new(std::fs::File::create(file)?));

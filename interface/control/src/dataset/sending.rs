@@ -109,8 +109,8 @@ impl Outgoing {
 fn failed(name: &str, error: &SendError) -> Failure {
     let kind = match error {
         SendError::Source(_) | SendError::Sink(_) => ErrorKind::Io,
-        SendError::NotEarlier | SendError::NameTooLong => ErrorKind::Invalid,
-        SendError::LargeMicrozap | SendError::Encrypted | SendError::Redacted => ErrorKind::Unsupported,
+        SendError::NotEarlier | SendError::NameTooLong | SendError::NoIvSet => ErrorKind::Invalid,
+        SendError::LargeMicrozap | SendError::Redacted => ErrorKind::Unsupported,
     };
     because(kind, format!("warning: cannot send '{name}'"), error)
 }
@@ -155,8 +155,12 @@ pub(crate) fn prepare(pools: &Pools, request: &SendRequest) -> Result<Outgoing, 
 fn check_encrypted(legs: &[Leg], request: &SendRequest) -> Result<(), Failure> {
     for Leg { to, .. } in legs.iter().filter(|leg| leg.to.is_encrypted().unwrap_or(true)) {
         let name = to.name();
+        if request.raw && (request.replicate || request.props || request.backup || request.holds) {
+            let why = "raw streams of encrypted datasets have no properties and holds in this version";
+            return Err(because(ErrorKind::Unsupported, format!("warning: cannot send '{name}'"), why));
+        }
         if request.raw {
-            return Err(failed(&name, &SendError::Encrypted));
+            continue;
         }
         // Its properties would make it one that is not encrypted (OpenZFS: `send_iterate_fs`).
         if request.replicate || request.props || request.backup {
