@@ -343,7 +343,8 @@ fn key_of(pool: &OpenPool, request: &DatasetCreate) -> Result<Option<Vec<u8>>, F
     let mut above = std::iter::successors(request.name.rsplit_once('/'), |(above, _)| above.rsplit_once('/')).map(|(above, _)| above);
     let is_above = above.find_map(|above| pool.dsl().hold(above).ok()).is_some_and(|handle| handle.is_encrypted().unwrap_or(false));
     let what = format!("cannot create '{}'", request.name);
-    encryption::key_of(&what, &request.properties, is_above, request.key.as_ref().filter(|_| !request.dry_run))
+    encryption::check(&what, &request.properties, is_above)?;
+    if request.dry_run { Ok(None) } else { encryption::key_of(&what, &request.properties, request.key.as_ref()) }
 }
 
 /// Dataset that is to be made.

@@ -27,25 +27,24 @@ fn objection(properties: &BTreeMap<String, String>, is_above: bool) -> Option<St
     }
 }
 
-/// Bytes of the key that a new dataset comes with, after a look whether its properties go together.
+/// Refuses properties of a new dataset that do not go together.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`].
-pub(crate) fn key_of(
-    what: &str,
-    properties: &BTreeMap<String, String>,
-    is_above: bool,
-    key: Option<&UserKey>,
-) -> Result<Option<Vec<u8>>, Failure> {
-    let invalid = |why: String| because(ErrorKind::Invalid, what, why);
-    if let Some(why) = objection(properties, is_above) {
-        return Err(invalid(why));
-    }
+pub(crate) fn check(what: &str, properties: &BTreeMap<String, String>, is_above: bool) -> Result<(), Failure> {
+    objection(properties, is_above).map_or(Ok(()), |why| Err(because(ErrorKind::Invalid, what, why)))
+}
+
+/// Bytes of the key that a new dataset comes with, whose properties go together; None for one without a key of its own.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] without a key, or for one that is not written in hexadecimal.
+pub(crate) fn key_of(what: &str, properties: &BTreeMap<String, String>, key: Option<&UserKey>) -> Result<Option<Vec<u8>>, Failure> {
     if properties.get("keyformat").is_none_or(|format| format == "none") {
         return Ok(None);
     }
-    let bytes = key.and_then(UserKey::bytes).ok_or_else(|| invalid("a new encryption root needs a key.".to_string()))?;
-    Ok(Some(bytes))
+    let bytes = key.and_then(UserKey::bytes);
+    bytes.map(Some).ok_or_else(|| because(ErrorKind::Invalid, what, "a new encryption root needs a key"))
 }
 
 #[cfg(test)]
@@ -71,7 +70,7 @@ mod tests {
         assert!(said(&[("encryption", "on"), ("keyformat", "hex"), ("pbkdf2iters", "200000")], false).is_some());
         let key = UserKey::new(b"12345678");
         let properties = BTreeMap::from([("keyformat".to_string(), "passphrase".to_string())]);
-        assert_eq!(key_of("cannot create 'a/b'", &properties, true, Some(&key)), Ok(Some(b"12345678".to_vec())));
-        assert!(key_of("cannot create 'a/b'", &properties, true, None).is_err());
+        assert_eq!(key_of("cannot create 'a/b'", &properties, Some(&key)), Ok(Some(b"12345678".to_vec())));
+        assert!(key_of("cannot create 'a/b'", &properties, None).is_err() && check("cannot create 'a/b'", &properties, false).is_err());
     }
 }

@@ -140,7 +140,7 @@ pub(crate) fn create(intake: &Intake, request: &PoolCreate) -> Result<Response, 
         return Err(because(ErrorKind::Invalid, what, why));
     }
     check_mountpoint(request, name, altroot.as_deref(), &what)?;
-    let key = encryption::key_of(&what, &request.fs_properties, false, request.key.as_ref())?;
+    encryption::check(&what, &request.fs_properties, false)?;
     let mut fs_properties = request.fs_properties.clone();
     if let Some(mountpoint) = &request.mountpoint {
         fs_properties.insert("mountpoint".to_string(), mountpoint.clone());
@@ -153,6 +153,7 @@ pub(crate) fn create(intake: &Intake, request: &PoolCreate) -> Result<Response, 
     if request.dry_run {
         return Ok(done());
     }
+    let key = encryption::key_of(&what, &request.fs_properties, request.key.as_ref())?;
     let spec = PoolSpec {
         name: name.clone(),
         stored_name: request.temporary_name.as_ref().map(|_| request.pool.clone()),
