@@ -1,4 +1,4 @@
-//! What durability means for datasets that have no intent log: encrypted ones, of which no records are written. Whoever wants something durable waits
+//! Durability of datasets that have no intent log: encrypted ones, of which no records are written. Whoever wants something durable waits
 //! for the txg.
 
 use dmu::{DmuError, Objset, SyncMode, Tx, TxgManager};
