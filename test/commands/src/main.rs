@@ -46,6 +46,7 @@ mod providers;
 mod receives;
 mod recovery;
 mod references;
+mod secrets;
 mod sparse;
 mod strangers;
 mod streams;
@@ -133,6 +134,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "dataset: differences of snapshots", needs: MOUNTS, run: differences::diff },
     Scenario { name: "dataset: livelists of clones, as OpenZFS counts them", needs: MOUNTS, run: branches::livelists },
     Scenario { name: "dataset: back to a snapshot", needs: MOUNTS, run: branches::rollbacks },
+    Scenario { name: "dataset: encrypted file systems", needs: MOUNTS, run: secrets::encrypted },
     Scenario { name: "dataset: streams received, refused, resumed", needs: NOTHING, run: receives::receives },
     Scenario { name: "dataset: file systems sent and received", needs: MOUNTS, run: receives::file_systems },
     Scenario { name: "dataset: mount directories follow", needs: MOUNTS, run: datasets::directories },

@@ -1,0 +1,59 @@
+//! Encrypted file systems as users have them: made, locked, opened, with another key, cloned; pools are judged by OpenZFS's `zdb`.
+
+use crate::world::{Failure, World, judge, same};
+
+/// Words that nobody may find on a device.
+const SECRET: &[u8] = b"words that nobody else may read";
+/// Times that a file has them.
+const TIMES: usize = 1000;
+
+fn is_there(world: &World, file: &str, wanted: &[u8]) -> Result<bool, Failure> {
+    Ok(std::fs::read(world.path(file))? == wanted)
+}
+
+/// If this fails, what users believe to be encrypted is on the device in the clear, is lost when its key was away, or opens with a key that it has no more.
+pub fn encrypted(world: &World) -> Result<(), Failure> {
+    let zdb = judge("encrypted file systems: OpenZFS's judgement")?;
+    world.vdevs(&["a"])?;
+    std::fs::write(world.path("key"), [7u8; 32])?;
+    std::fs::write(world.path("words"), "correct horse\n")?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.refused("zfs create -o encryption=on tank/a", 1, "Keyformat required for new encryption root.")?;
+    let hex = "zfs create -o encryption=on -o keyformat=hex -o keylocation=file://{dir}/key tank/a";
+    world.refused(hex, 1, "Hex key too short (expected 64).")?;
+    world.ok("zfs create -o encryption=on -o keyformat=raw -o keylocation=file://{dir}/key tank/a")?;
+    world.ok("zfs create tank/a/b")?;
+    world.ok("zfs get -H -o value encryption,keystatus,encryptionroot tank/a/b")?.prints("aes-256-gcm\navailable\ntank/a")?;
+    let contents = SECRET.repeat(TIMES);
+    std::fs::write(world.path("mnt/tank/a/b/file"), &contents)?;
+    world.ok("zfs snapshot tank/a/b@one")?;
+    world.refused("zfs unload-key tank/a", 1, "'tank/a' is busy.")?;
+    world.ok("zfs unmount tank/a/b")?;
+    world.ok("zfs unmount tank/a")?;
+    world.ok("zfs unload-key tank/a")?;
+    world.refused("zfs mount tank/a/b", 1, "encryption key not loaded")?;
+    world.refused("zfs create tank/a/c", 1, "encryption key not loaded")?;
+    world.refused("zfs change-key tank/a", 1, "Key must be loaded.")?;
+    let device = std::fs::read(world.path("vdevs/a"))?;
+    same("words on the device", device.windows(SECRET.len()).any(|part| part[0] == SECRET[0] && part == SECRET), false)?;
+    world.ok("zfs load-key tank/a")?;
+    world.ok("zfs mount -a")?;
+    same("the file", is_there(world, "mnt/tank/a/b/file", &contents)?, true)?;
+    world.ok("zfs change-key -o keyformat=passphrase -o pbkdf2iters=100000 -o keylocation=file://{dir}/words tank/a")?;
+    world.ok("zfs clone tank/a/b@one tank/a/clone")?;
+    std::fs::write(world.path("mnt/tank/a/clone/more"), SECRET)?;
+    world.refused("zfs send -p tank/a/b@one", 1, "may not be sent with properties without the raw flag")?;
+    world.ok("zpool export tank")?;
+    world.ok(&format!("{zdb} -e -p {{vdevs}} -bcc tank"))?.shows("No leaks")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    world.ok("zfs get -H -o value keystatus,keyformat tank/a/clone")?.prints("unavailable\npassphrase")?;
+    world.refused("zfs load-key -L file://{dir}/key tank/a", 1, "Incorrect key provided for 'tank/a'.")?;
+    world.ok("zfs mount -l -a")?;
+    let files = [is_there(world, "mnt/tank/a/b/file", &contents)?, is_there(world, "mnt/tank/a/clone/more", SECRET)?];
+    same("the files", files, [true, true])?;
+    world.ok("zfs rollback tank/a/b@one")?;
+    world.ok("zfs promote tank/a/clone")?;
+    world.ok("zfs get -H -o value encryptionroot tank/a/b")?.prints("tank/a")?;
+    world.ok("zfs destroy tank/a/b")?;
+    same("what was promoted", is_there(world, "mnt/tank/a/clone/file", &contents)?, true)
+}
