@@ -16,8 +16,8 @@ use zvol::{Access, Volume};
 
 const SNAPSHOTS_KEPT: usize = 4;
 const HUGE_BYTES: u64 = 1 << 30;
-/// Names that make the table of a directory larger than 128 KiB.
-const LARGE_TABLE_NAMES: u64 = 2200;
+/// Names that make the table of a directory larger than 128 KiB, which hold 2,047.
+const LARGE_TABLE_NAMES: u64 = 2050;
 /// Largest tables of one block that the feature allows.
 const TABLE_BYTES_MAX: u64 = 1 << 20;
 
