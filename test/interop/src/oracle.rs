@@ -38,14 +38,18 @@ fn run_until(command: &mut Command, seconds: u64, is_enough: impl Fn(&str) -> bo
     let file = std::fs::File::create(&log)?;
     let mut child = command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).spawn()?;
     let deadline = Instant::now() + Duration::from_secs(seconds);
+    let mut seen_bytes = 0;
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        if is_enough(&String::from_utf8_lossy(&std::fs::read(&log)?)) {
+        // Looked at when there is more of it: some say megabytes, and are silent for seconds.
+        let bytes = std::fs::metadata(&log)?.len();
+        if bytes > seen_bytes && is_enough(&String::from_utf8_lossy(&std::fs::read(&log)?)) {
             child.kill()?;
             break child.wait()?;
         }
+        seen_bytes = bytes;
         if Instant::now() > deadline {
             child.kill()?;
             child.wait()?;
