@@ -331,7 +331,7 @@ pub fn mebibytes(mib: usize) -> Vec<u8> {
 }
 
 /// Pauses before the next look of somebody who has waited so long: longer where it takes long, since a look costs time too.
-pub fn pause(waited: Duration) {
+fn pause(waited: Duration) {
     std::thread::sleep((waited / 20).clamp(Duration::from_millis(2), Duration::from_millis(20)));
 }
 
