@@ -150,7 +150,7 @@ pub fn receives(world: &World) -> Result<(), Failure> {
     hollow(world)?;
     destroyed(world)?;
     world.ok("zpool export tank")?;
-    world.ok(&format!("{zdb} -e -p {{vdevs}} -bcc tank"))?.shows("No leaks").map(drop)
+    world.clean(&zdb, "-e -p {vdevs} -bcch tank").map(drop)
 }
 
 /// Streams that go on from a snapshot are received on top of it, and no others.
@@ -263,7 +263,7 @@ pub fn file_systems(world: &World) -> Result<(), Failure> {
     same("the older snapshot", text(world, "mnt/copy/a/.zfs/snapshot/one/file")?, "first".to_string())?;
     packages(world)?;
     world.ok("zpool export copy")?;
-    world.ok(&format!("{zdb} -e -p {{vdevs}} -bcc copy"))?.shows("No leaks").map(drop)
+    world.clean(&zdb, "-e -p {vdevs} -bcch copy").map(drop)
 }
 
 /// Packages bring properties, what lies below, and what the sender has no more.

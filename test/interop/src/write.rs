@@ -100,6 +100,8 @@ const OFFLOADED: [(&str, (&str, u32), bool); 7] = [
     (PER_OP, ("raidz2x6", 9), false),
 ];
 const PER_OP: &str = "zia-per-op-raidz2x6";
+/// Bytes of devices whose free space is written, all of it.
+const SWEPT_DEVICE_BYTES: u64 = 512 << 20;
 /// Bytes of the devices that are filled up.
 const FULL_DEVICE_BYTES: u64 = 96 << 20;
 /// Number of files that zdb copies out, per pool.
@@ -249,6 +251,7 @@ impl Case<'_> {
         let device_bytes = match self.kind {
             Kind::Full => FULL_DEVICE_BYTES,
             Kind::Direct => DIRECT_DEVICE_BYTES,
+            Kind::Swept => SWEPT_DEVICE_BYTES,
             _ => DEVICE_BYTES,
         };
         let new = NewPool {
