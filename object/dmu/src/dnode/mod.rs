@@ -205,6 +205,11 @@ impl Dnode {
         })
     }
 
+    /// Bytes of a data block; for who needs no other fact.
+    pub fn block_size(&self) -> Result<usize, DmuError> {
+        self.contents.block_size()
+    }
+
     /// Runs `change` on the state with the transaction's entry as the newest one. Before the first change of a txg it reads what the sync
     /// will need to write the record down (waits): what cannot be read is an error, and nothing was changed.
     pub(crate) fn change<R>(&self, tx: &Tx, change: impl FnOnce(&mut State) -> Result<R, DmuError>) -> Result<R, DmuError> {
