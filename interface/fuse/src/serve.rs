@@ -25,11 +25,16 @@ pub(crate) const HEAD: usize = size_of::<abi::OutHeader>();
 /// Number of slices in one writev(2) at most: the kernel refuses more (UIO_MAXIOV is 1024).
 const SLICES_MAX: usize = 1000;
 
+/// Bytes of an answer that comes later, at most, besides its head and data.
+const RECORD_BYTES_MAX: usize = 8;
+/// Bytes of WRITEs up to which what came to a seat goes to a buffer that its thread keeps: what is larger is worth one of its own, which may be kept.
+const SMALL_BYTES: usize = 4 << 10;
+
 /// Buffers that a thread keeps between requests.
 pub(crate) struct Reader {
     /// Buffer of the first bytes of a request: a WRITE's records.
     head: [u8; HEAD_BYTES],
-    /// Buffer of the rest: a WRITE's payload, page-aligned.
+    /// Buffer of the rest: a WRITE's payload, page-aligned; of requests in seats, that of a small one.
     payload: Abd,
     /// Request other than WRITE whose bytes went to both buffers.
     joined: Vec<u8>,
@@ -90,16 +95,17 @@ impl Link {
         Answer::new(move |reply: Reply<T>| {
             rest.settle(move |settled| {
                 let _debt = debt;
-                let mut out = Vec::with_capacity(HEAD + size_of::<R>());
-                out.resize(HEAD, 0);
+                const { assert!(size_of::<R>() <= RECORD_BYTES_MAX, "there is room for the record") };
+                let (mut out, mut length) = ([0; HEAD + RECORD_BYTES_MAX], HEAD);
                 let error = match settled.and(reply) {
                     Ok(value) => {
-                        out.extend_from_slice(encode(value).as_bytes());
+                        length += size_of::<R>();
+                        out[HEAD..length].copy_from_slice(encode(value).as_bytes());
                         0
                     }
                     Err(errno) => -errno.0,
                 };
-                self.send(&mut out, None, unique, error);
+                self.send(&mut out[..length], None, unique, error);
             });
         })
     }
@@ -160,21 +166,31 @@ impl Reader {
     /// Serves the request that came to a seat.
     pub fn serve_turn(&mut self, turn: Turn) {
         counts::came_by_ring();
-        let Reader { joined, out, .. } = self;
+        let Reader { payload: small, joined, out, .. } = self;
         let mount = turn.mount().clone();
         let header = turn.head();
         // Who has no turn any more has answered: with EIO.
         let Some((serving, (records, rest))) = mount.begin().zip(turn.body()) else { return };
         joined.clear();
         joined.extend_from_slice(records);
-        let mut payload = Abd::default();
-        if header.opcode == op::WRITE {
-            // The seat takes the next request as soon as this one is answered; whoever keeps the bytes longer has them to himself.
-            payload = Abd::from_slice(rest);
-        } else {
-            joined.extend_from_slice(rest);
+        let (mut large, mut payload_bytes) = (Abd::default(), 0);
+        // The seat takes the next request as soon as this one is answered; whoever keeps the bytes longer has them to himself.
+        match header.opcode {
+            op::WRITE if rest.len() <= SMALL_BYTES => {
+                if small.len() != SMALL_BYTES || small.get_mut().is_none() {
+                    *small = Abd::scratch(SMALL_BYTES);
+                }
+                small.copy_from(0, rest);
+                payload_bytes = rest.len();
+            }
+            op::WRITE => {
+                large = Abd::from_slice(rest);
+                payload_bytes = rest.len();
+            }
+            _ => joined.extend_from_slice(rest),
         }
-        let request = Request { header, payload_bytes: payload.len(), payload: &payload, body: joined };
+        let payload = if large.is_empty() { &*small } else { &large };
+        let request = Request { header, payload, payload_bytes, body: joined };
         serve_request(&mount, (serving, None), &request, out, Link::Seat(turn));
     }
 }
