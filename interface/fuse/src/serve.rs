@@ -16,6 +16,7 @@ use crate::served::{Mount, Serving};
 use crate::uring::Turn;
 use crate::{Answer, Reply};
 use abd::Abd;
+use exec::Exec;
 use rustix::fd::OwnedFd;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -30,6 +31,10 @@ const RECORD_BYTES_MAX: usize = 8;
 /// Bytes of WRITEs up to which what came to a seat goes to a buffer that its thread keeps: what is larger is worth one of its own, which may be kept.
 const SMALL_BYTES: usize = 4 << 10;
 
+/// Time in nanoseconds for which memory that was just used is there: nobody takes it away so soon, and to look at all of its pages costs as much
+/// as a small request.
+const PRESENT_NS: u64 = 10_000_000;
+
 /// Buffers that a thread keeps between requests.
 pub(crate) struct Reader {
     /// Buffer of the first bytes of a request: a WRITE's records.
@@ -39,6 +44,8 @@ pub(crate) struct Reader {
     /// Request other than WRITE whose bytes went to both buffers.
     joined: Vec<u8>,
     out: Vec<u8>,
+    /// Time up to which the memory of the payload is there, in nanoseconds.
+    present_until: u64,
 }
 
 /// Outcome of a look for a request.
@@ -119,18 +126,23 @@ struct Duty {
 
 impl Reader {
     pub fn new() -> Reader {
-        Reader { head: [0; HEAD_BYTES], payload: Abd::default(), joined: Vec::new(), out: Vec::new() }
+        Reader { head: [0; HEAD_BYTES], payload: Abd::default(), joined: Vec::new(), out: Vec::new(), present_until: 0 }
     }
 
-    /// Reads a request of the mount, if there is one, and serves it.
-    pub fn serve(&mut self, mount: &Mount) -> Looked {
+    /// Reads a request of the mount, if there is one, and serves it; `exec` has the time.
+    pub fn serve(&mut self, mount: &Mount, exec: &Exec) -> Looked {
         let Some(serving) = mount.begin() else { return if mount.is_paused() { Looked::Nothing } else { Looked::Gone } };
         if self.payload.len() != mount.capacity || self.payload.get_mut().is_none() {
             self.payload = Abd::scratch(mount.capacity);
+            self.present_until = 0;
         }
         let Some(room) = self.payload.get_mut() else { return Looked::Nothing };
         if mount.lasting.is_some() {
-            make_present(room);
+            let now_ns = exec.now_ns();
+            if now_ns >= self.present_until {
+                make_present(room);
+                self.present_until = now_ns + PRESENT_NS;
+            }
         }
         let look = mount.sent_again.look();
         let received = match rustix::io::readv(&mount.device, &mut [IoSliceMut::new(&mut self.head), IoSliceMut::new(room)]) {
