@@ -7,8 +7,8 @@ use crate::dataset::Dataset;
 use crate::dir::{Dir, TXG_SLOTS};
 use crate::meta::Meta;
 use crate::{DslError, PoolSpace, volume};
-use dmu::{Objset, Tx, TxgManager};
-use ondisk::ObjsetType;
+use dmu::{Announcement, Objset, Tx, TxgManager};
+use ondisk::{ObjsetType, SECTOR_BYTES};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -18,6 +18,9 @@ const WAITS_MAX: u32 = 32;
 
 /// Bytes that making a dataset or snapshot may take (OpenZFS: five blocks of 16 KiB, three copies each).
 const TASK_BYTES: u64 = 3 * 5 * (16 << 10);
+
+/// Number of copies that are counted of what a block takes besides its bytes: metadata has one more than data.
+const BLOCK_COPIES: u64 = 2;
 
 /// Effect of a transaction on the space in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,11 +142,11 @@ impl Space {
             TxSpace::Frees => (0, true),
         };
         // What it may take of the pool (OpenZFS counts 24 times the bytes for everything: `spa_get_worst_case_asize`).
-        let taken = dataset.open_objset().map_or(bytes, |objset| {
+        let (taken, ratio) = dataset.open_objset().map_or((bytes, (1, 1)), |objset| {
             let props = objset.props();
             let (block, copies) = (block_bytes(&objset, props.record_size as u64), u64::from(props.copies.max(1)));
-            let one = self.meta.services.worst_dsize(block).max(block);
-            bytes.div_ceil(block).saturating_mul(one.saturating_mul(copies)).max(bytes)
+            let one = self.meta.services.worst_dsize(block).max(block).saturating_mul(copies);
+            (bytes.div_ceil(block).saturating_mul(one).max(bytes), (one, block))
         });
         if self.meta.services.refuses_writes() {
             dmu::TxEvent::Suspended.count();
@@ -163,7 +166,7 @@ impl Space {
                 }
             }
         }
-        let tx = self.txgs.assign(bytes)?;
+        let mut tx = self.txgs.assign(bytes)?;
         let slot = tx.txg().0 as usize % TXG_SLOTS;
         let mut walk = Some(dataset.dir.clone());
         while let Some(dir) = walk {
@@ -173,6 +176,11 @@ impl Space {
                 dir.add_inflight(slot, taken as i64);
             }
             walk = dir.parent();
+        }
+        if !frees {
+            // Most changes are of what is dirty already: a small pool would be announced several times in each txg, and writers wait for syncs.
+            let block_bytes = BLOCK_COPIES * self.meta.services.worst_dsize(SECTOR_BYTES as u64);
+            tx.announce(Announcement { to: dataset.dir.clone(), bytes: taken, block_bytes, ratio });
         }
         Ok(tx)
     }

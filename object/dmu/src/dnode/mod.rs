@@ -305,6 +305,7 @@ impl Dnode {
         if data.is_zero() {
             return self.remove_spill(tx);
         }
+        tx.note_dirtied(2 * data.len() as u64);
         self.change(tx, |state| {
             let core = &mut state.core;
             if bonus_room(core.slots, core.block_ptr_count, true).is_none_or(|room| core.bonus.len() > room) {
