@@ -221,9 +221,10 @@ fn destroyed(world: &World) -> Result<(), Failure> {
     world.ok("zfs list -H -o name -r tank")?.prints("tank\ntank/deep\ntank/deep/v").map(drop)
 }
 
-/// Runs a line of the shell in which `zfs` is ours.
+/// Runs a line of the shell in which `zfs` and `zstream` are ours.
 fn shell(world: &World, line: &str) -> Result<Ran, Failure> {
-    std::fs::write(world.path("job"), line.replace("zfs ", &format!("{} ", world.program("zfs"))))?;
+    let ours = |line: String, program: &str| line.replace(&format!("{program} "), &format!("{} ", world.program(program)));
+    std::fs::write(world.path("job"), ours(ours(line.to_string(), "zstream"), "zfs"))?;
     world.run("sh {dir}/job")
 }
 
@@ -261,6 +262,9 @@ pub fn file_systems(world: &World) -> Result<(), Failure> {
     same("the copy goes on", text(world, "mnt/copy/a/file")?, "second".to_string())?;
     same("what was removed", world.path("mnt/copy/a/large").exists(), false)?;
     same("the older snapshot", text(world, "mnt/copy/a/.zfs/snapshot/one/file")?, "first".to_string())?;
+    piped(world, "zfs send -c tank/a@one | zstream recompress gzip-1 | zfs receive copy/g")?;
+    same("compressed on the way", text(world, "mnt/copy/g/large")?, text(world, "mnt/tank/a/.zfs/snapshot/one/large")?)?;
+    world.ok("zfs destroy -r copy/g")?;
     packages(world)?;
     world.ok("zpool export copy")?;
     world.ok(&format!("{zdb} -e -p {{vdevs}} -bcc copy"))?.shows("No leaks").map(drop)

@@ -78,7 +78,8 @@ pub fn words(world: &World) -> Result<(), Failure> {
     world.refused("zfs send -i @one -t 1-0-0-0", 2, "invalid flags combined with -t")?;
     world.refused("zfs send -t 1-0-0-00", 255, "resume token is corrupt")?;
     world.refused("zstream token 1-0-0-00", 1, "Unable to parse resume token: resume token is corrupt")?;
-    world.refused("zstream redup x", 1, "'zstream redup' is not available in this version")?;
+    world.refused("zstream redup x", 1, "cannot open 'x'")?;
+    world.refused("zstream recompress rar", 2, "invalid compression type rar")?;
     world.refused("zstream dump /proc/version", 1, "cannot read the stream")?;
     // What is sent, as OpenZFS reads it.
     let whole = dumped(world, "send tank/a@one", "whole")?;
