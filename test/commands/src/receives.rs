@@ -287,6 +287,10 @@ fn packages(world: &World) -> Result<(), Failure> {
     same("set on the command line", with_source(world, "org:tag", "copy/x")?, "yours\tlocal".to_string())?;
     same("not mounted", value(world, "mounted", "copy/x")?, "no".to_string())?;
     properties(world)?;
+    named(world)?;
+    absent(world)?;
+    held(world)?;
+    interrupted(world)?;
     world.ok("zfs rename tank/a/b tank/a/c")?;
     world.ok("zfs snapshot -r tank/a@moved")?;
     piped(world, "zfs send -R -I @two tank/a@moved | zfs receive -F -d copy/r")?;
@@ -299,6 +303,78 @@ fn packages(world: &World) -> Result<(), Failure> {
         .ok("zfs list -H -o name -r -t filesystem,snapshot copy/r")?
         .prints("copy/r\ncopy/r/a\ncopy/r/a@one\ncopy/r/a@two\ncopy/r/a@three")?;
     Ok(())
+}
+
+/// Properties that cannot be named are refused, and those that some of what comes does not have are passed over.
+fn named(world: &World) -> Result<(), Failure> {
+    for word in ["-x version", "-x normalization", "-o volblocksize=8K", "-o volsize=1M", "-x used"] {
+        let ran = shell(world, &format!("zfs send tank/a@two | zfs receive -u {word} copy/n"))?;
+        same(word, ran.code, 1)?;
+        ran.says("cannot receive: invalid property '")?;
+    }
+    same("no name", shell(world, "zfs send tank/a@two | zfs receive -x compress=off copy/n")?.code, 2)?;
+    world.ok("zfs create tank/q")?;
+    world.ok("zfs create -s -V 64K tank/q/v")?;
+    world.ok("zfs snapshot -r tank/q@one")?;
+    piped(world, "zfs send -R tank/q@one | zfs receive -u -o atime=off copy/q")?;
+    same("set at the top", with_source(world, "atime", "copy/q")?, "off\tlocal".to_string())?;
+    same("a volume in it", value(world, "type", "copy/q/v")?, "volume".to_string())?;
+    let ran = shell(world, "zfs send tank/q/v@one | zfs receive -o atime=off copy/v")?;
+    same("a volume alone", ran.code, 1)?;
+    let ran = piped(world, "zfs send tank/q/v@one | zfs receive -x atime copy/v")?;
+    ran.says("Warning: copy/v: property 'atime' does not apply to datasets of this type")?;
+    world.ok("zfs destroy -r copy/v")?;
+    world.ok("zfs destroy -r copy/q")?;
+    world.ok("zfs destroy -r tank/q").map(drop)
+}
+
+/// Clones that the sender has no more go before what they are of.
+fn absent(world: &World) -> Result<(), Failure> {
+    world.ok("zfs create -p tank/d/e")?;
+    world.ok("zfs snapshot -r tank/d@one")?;
+    world.ok("zfs clone tank/d/e@one tank/d/a")?;
+    world.ok("zfs snapshot -r tank/d@two")?;
+    piped(world, "zfs send -R tank/d@two | zfs receive -u copy/d")?;
+    same("a clone", value(world, "origin", "copy/d/a")?, "copy/d/e@one".to_string())?;
+    world.ok("zfs destroy -r tank/d/a")?;
+    world.ok("zfs destroy -r tank/d/e")?;
+    world.ok("zfs snapshot tank/d@three")?;
+    piped(world, "zfs send -R -I @two tank/d@three | zfs receive -F -u copy/d")?;
+    world.ok("zfs list -H -o name -r -t filesystem,snapshot copy/d")?.prints("copy/d\ncopy/d@one\ncopy/d@two\ncopy/d@three")?;
+    world.ok("zfs destroy -r copy/d")?;
+    world.ok("zfs destroy -r tank/d").map(drop)
+}
+
+/// Holds of a stream are taken, under any name of the snapshot.
+fn held(world: &World) -> Result<(), Failure> {
+    world.ok("zfs create tank/h")?;
+    world.ok("zfs snapshot tank/h@one")?;
+    world.ok("zfs hold keep tank/h@one")?;
+    piped(world, "zfs send -h tank/h@one | zfs receive -u copy/h@mine")?;
+    world.ok("zfs holds -H copy/h@mine")?.shows("copy/h@mine\tkeep\t")?;
+    piped(world, "zfs send -h tank/h@one | zfs receive -h -u copy/free")?;
+    world.ok("zfs holds -H copy/free@one")?.hides("keep")?;
+    world.ok("zfs release keep copy/h@mine")?;
+    world.ok("zfs release keep tank/h@one")?;
+    ["copy/h", "copy/free", "tank/h"].into_iter().try_for_each(|name| world.ok(&format!("zfs destroy -r {name}")).map(drop))
+}
+
+/// What was begun over a file system that is there goes on over it only for who says so again.
+fn interrupted(world: &World) -> Result<(), Failure> {
+    let going_on = "zfs send -t $(zfs get -H -o value receive_resume_token copy/w) | zfs receive -s -u";
+    world.ok("zfs create tank/w")?;
+    std::fs::write(world.path("mnt/tank/w/file"), vec![7; 300_000])?;
+    world.ok("zfs snapshot tank/w@one")?;
+    world.ok("zfs create copy/w")?;
+    let ran = shell(world, "zfs send tank/w@one | head -c 200000 | zfs receive -s -F -u copy/w")?;
+    same("a stream that ends early", ran.code, 1)?;
+    let ran = shell(world, &format!("{going_on} copy/w"))?;
+    same("not over what is there", ran.code, 1)?;
+    ran.says("cannot receive resume stream: Resuming recv on existing destination 'copy/w'\nmust specify -F to overwrite it")?;
+    piped(world, &format!("{going_on} -F copy/w"))?;
+    world.ok("zfs list -H -o name -t snapshot -r copy/w")?.prints("copy/w@one")?;
+    world.ok("zfs destroy -r copy/w")?;
+    world.ok("zfs destroy -r tank/w").map(drop)
 }
 
 /// Values that came with a stream stay known beneath others, and go back with a backup; what users made up comes too.

@@ -8,12 +8,16 @@ use dsl::DslError;
 use nvlist::{NvList, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use stream::{Begin, Record, begin_list};
+use stream::{Begin, Features, Record, begin_list};
 
 /// List of a package, as far as its streams need it.
 pub(super) struct Part {
     /// Name of the dataset that was sent.
     pub top: String,
+    /// True for one of everything below it, too.
+    pub is_recursive: bool,
+    /// True for one that was sent with holds.
+    has_holds: bool,
     /// Datasets by the guids of their heads.
     datasets: NvList,
 }
@@ -38,6 +42,13 @@ impl Part {
     pub(super) fn snapshot_properties(&self, guid: u64) -> Option<NvList> {
         let (dataset, name) = self.of_snapshot(guid)?;
         dataset.get_nvlist("snapprops")?.get_nvlist(name).cloned()
+    }
+
+    /// Tags of the holds on the snapshot with this guid.
+    pub(super) fn holds(&self, guid: u64) -> Vec<String> {
+        let held = self.of_snapshot(guid).filter(|_| self.has_holds);
+        let tags = held.and_then(|(dataset, name)| dataset.get_nvlist("snapholds")?.get_nvlist(name));
+        tags.into_iter().flat_map(NvList::iter).filter_map(|(tag, _)| tag.to_str().map(str::to_string)).collect()
     }
 
     /// True for a stream of the dataset that the package is of.
@@ -81,6 +92,39 @@ impl There {
         Ok(There { pool, name, datasets })
     }
 
+    /// Names in an order in which they can be destroyed: what lies deepest first, snapshots before their dataset, clones before what they are of.
+    /// What is in use by something that stays is left out, and stays as well (OpenZFS: `recv_incremental_replication`).
+    fn in_order(&self, mut left: Vec<String>) -> Result<Vec<String>, DslError> {
+        let (mut ordered, mut going) = (Vec::new(), BTreeSet::new());
+        left.sort_by(|a, b| b.cmp(a));
+        loop {
+            let (mut later, before) = (Vec::new(), left.len());
+            for name in left {
+                if self.users(&name)?.iter().all(|user| going.contains(user)) {
+                    going.insert(name.clone());
+                    ordered.push(name);
+                } else {
+                    later.push(name);
+                }
+            }
+            if later.len() == before {
+                return Ok(ordered);
+            }
+            left = later;
+        }
+    }
+
+    /// Full names of what has to go before this: clones of a snapshot, snapshots of a dataset and what lies in it.
+    fn users(&self, name: &str) -> Result<Vec<String>, DslError> {
+        if name.contains('@') {
+            return self.pool.dsl().hold(name)?.clones();
+        }
+        let inside = format!("{name}/");
+        let own = self.datasets.iter().filter(|(dataset, _)| dataset == name).flat_map(|(_, snapshots)| snapshots);
+        let below = self.datasets.iter().filter(|(dataset, _)| dataset.starts_with(&inside)).map(|(dataset, _)| dataset.clone());
+        Ok(own.map(|(snapshot, _)| format!("{name}@{snapshot}")).chain(below).collect())
+    }
+
     /// Name of the dataset that has one of these snapshots.
     fn with_snapshot(&self, guids: &BTreeSet<u64>) -> Option<&str> {
         let has_one = |(_, snapshots): &&(String, Vec<(String, u64)>)| snapshots.iter().any(|(_, guid)| guids.contains(guid));
@@ -93,7 +137,8 @@ impl Receiving<'_> {
     pub(super) fn package(&mut self, begin: &Begin, list: &NvList) -> Result<(), Failure> {
         let sent = begin.toname.to_string();
         let top = sent.split('@').next().unwrap_or(&sent).to_string();
-        if self.request.target.contains('@') {
+        let is_recursive = !list.get_flag("not_recursive");
+        if is_recursive && self.request.target.contains('@') {
             let why = "can not specify snapshot name for multi-snapshot stream";
             return Err(because(ErrorKind::Invalid, RECEIVE, why));
         }
@@ -101,8 +146,8 @@ impl Receiving<'_> {
             Some(Record::End(_)) => {}
             _ => return Err(because(ErrorKind::Invalid, RECEIVE, "invalid stream (malformed nvlist)")),
         }
-        let part = Part { top, datasets: list.get_nvlist("fss").cloned().unwrap_or_default() };
-        let is_recursive = !list.get_flag("not_recursive");
+        let has_holds = Features::of_versioninfo(begin.versioninfo).has(Features::HOLDS);
+        let part = Part { top, is_recursive, has_holds, datasets: list.get_nvlist("fss").cloned().unwrap_or_default() };
         if list.contains("fromsnap") && is_recursive {
             self.rename_moved(&sent, &part)?;
             if self.request.force {
@@ -168,8 +213,7 @@ impl Receiving<'_> {
                 absent.push(name.clone());
             }
         }
-        // What lies deepest goes first, and the snapshots of a dataset before it.
-        absent.sort_by(|a, b| b.cmp(a));
+        let absent = there.in_order(absent).map_err(|error| failure::dataset("receive", &there.name, &error))?;
         let word = if self.request.dry_run { "would destroy" } else { "attempting destroy" };
         absent.iter().for_each(|name| self.say(format!("{word} {name}")));
         if self.request.dry_run {

@@ -1,10 +1,10 @@
 //! Properties of what is received: those in a package as received values, those of the command line above them.
 
-use super::Receiving;
+use super::{RECEIVE, Receiving};
 use crate::dataset::datasets::{limit_objection, objection};
 use crate::failure::{self, because};
 use control_api::{ErrorKind, Failure};
-use dsl::prop::table;
+use dsl::prop::table::{self, Attr, Prop};
 use dsl::{DatasetHandle, DslError, ReceivedValue};
 use nvlist::{NvList, Value};
 
@@ -30,17 +30,44 @@ fn values_of(list: &NvList) -> (Vec<(String, ReceivedValue)>, Vec<String>) {
     (values, others)
 }
 
+/// True for a property that a command line can set or leave out (OpenZFS: `zfs_receive_checkprops`).
+fn can_be_named(name: &str) -> bool {
+    let is_fixed = |desc: &table::PropDesc| matches!(desc.attr, Attr::ReadOnly | Attr::OneTime | Attr::OneTimeDefault);
+    match table::find(name) {
+        Ok(Prop::Native(desc)) => !is_fixed(desc) && !matches!(desc.name, "version" | "volsize"),
+        Ok(Prop::User(_)) => true,
+        Err(_) => false,
+    }
+}
+
+/// True for a native property that datasets of this kind do not have.
+fn is_foreign(name: &str, kind: u8) -> bool {
+    table::native(name).is_some_and(|desc| desc.applies & kind == 0)
+}
+
 impl Receiving<'_> {
-    /// Refuses properties of the command line that cannot be.
-    pub(super) fn check_properties(&self, what: &str, kind: u8, is_new: bool) -> Result<(), Failure> {
-        if let Some(why) = objection(&self.request.properties, kind, is_new) {
+    /// Refuses properties of the command line that cannot be. Those that a dataset of this kind does not have are passed over in a package of
+    /// everything below, and so are those that are left out anyway.
+    pub(super) fn check_properties(
+        &mut self,
+        what: &str,
+        name: &str,
+        (kind, is_new): (u8, bool),
+        is_recursive: bool,
+    ) -> Result<(), Failure> {
+        let request = self.request;
+        if let Some(name) = request.properties.keys().chain(&request.excluded).find(|name| !can_be_named(name)) {
+            return Err(because(ErrorKind::Invalid, RECEIVE, format!("invalid property '{name}'")));
+        }
+        let mut wanted = request.properties.clone();
+        wanted.retain(|name, _| !(is_recursive && is_foreign(name, kind)));
+        if let Some(why) = objection(&wanted, kind, is_new) {
             return Err(because(ErrorKind::Invalid, what, why));
         }
-        let is_unknown = |name: &&String| table::find(name).is_err();
-        match self.request.excluded.iter().find(is_unknown) {
-            Some(name) => Err(because(ErrorKind::Invalid, what, format!("invalid property '{name}'"))),
-            None => Ok(()),
+        for property in request.excluded.iter().filter(|property| is_foreign(property, kind)) {
+            self.warn(format!("Warning: {name}: property '{property}' does not apply to datasets of this type"));
         }
+        Ok(())
     }
 
     /// Gives a dataset the properties that were sent and, at the top of what is received, those that the command line sets. What it names
@@ -74,6 +101,17 @@ impl Receiving<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// If this fails, a receive that was told something impossible goes on as if it had not been told.
+    #[test]
+    fn what_is_fixed_is_neither_set_nor_left_out() {
+        for name in ["version", "normalization", "volsize", "volblocksize", "used", "compress=off", "nonsense"] {
+            assert!(!can_be_named(name), "{name}");
+        }
+        assert!(["quota", "atime", "compression", "org:tag"].iter().all(|name| can_be_named(name)));
+        let kinds = [table::FILESYSTEM, table::VOLUME];
+        assert_eq!((kinds.map(|kind| is_foreign("atime", kind)), is_foreign("org:tag", table::VOLUME)), ([false, true], false));
+    }
 
     /// If this fails, what a stream says of a dataset is lost without a word.
     #[test]

@@ -34,6 +34,8 @@ struct Known {
     makes: bool,
     /// True for one that goes on with a receive that was interrupted.
     resumes: bool,
+    /// True for one that goes on with one that makes a dataset, or replaces one.
+    resumes_whole: bool,
     /// Name of the snapshot that the dataset becomes a clone of.
     origin: Option<String>,
 }
@@ -69,7 +71,7 @@ impl Receiving<'_> {
             self.say(format!("snap {} already exists; ignoring", known.full()));
             return self.skip();
         }
-        self.check(&known)?;
+        self.check(&known, part.is_some_and(|part| part.is_recursive))?;
         let verb = if self.request.dry_run { "would receive" } else { "receiving" };
         let kind = if begin.fromguid == 0 { "full" } else { "incremental" };
         self.say(format!("{verb} {kind} stream of {} into {}", begin.toname, known.full()));
@@ -97,7 +99,8 @@ impl Receiving<'_> {
         let features = Features::of_versioninfo(begin.versioninfo);
         let resumes = features.has(Features::RESUMING);
         let is_clone = begin.flags & begin_flags::CLONE != 0;
-        let makes = (begin.fromguid == 0 || is_clone || self.request.origin.is_some()) && !resumes;
+        let is_whole = begin.fromguid == 0 || is_clone || self.request.origin.is_some();
+        let makes = is_whole && !resumes;
         let what = match (resumes, makes) {
             (true, _) => "cannot receive resume stream",
             (false, true) => "cannot receive new filesystem stream",
@@ -123,15 +126,16 @@ impl Receiving<'_> {
             snapshot: snapshot.to_string(),
             makes,
             resumes,
+            resumes_whole: is_whole && resumes,
             origin,
             pool,
         })
     }
 
     /// Looks whether the dataset can take it, in OpenZFS's order and words.
-    fn check(&self, known: &Known) -> Result<(), Failure> {
+    fn check(&mut self, known: &Known, is_recursive: bool) -> Result<(), Failure> {
         let (pool, dataset) = (&known.pool, &known.dataset);
-        self.check_properties(known.what, kind(known.is_volume), known.is_new)?;
+        self.check_properties(known.what, dataset, (kind(known.is_volume), known.is_new), is_recursive)?;
         if known.is_new {
             if !known.makes && !known.resumes || !dataset.contains('/') {
                 return Err(known.because(ErrorKind::NotFound, format!("destination '{dataset}' does not exist")));
@@ -143,6 +147,10 @@ impl Receiving<'_> {
                 Err(_) if self.request.dry_run => Ok(()),
                 Err(error) => Err(failure::dataset("open", parent, &error)),
             };
+        }
+        if known.resumes_whole && !self.request.force {
+            let why = format!("Resuming recv on existing destination '{dataset}'\nmust specify -F to overwrite it");
+            return Err(known.because(ErrorKind::Exists, why));
         }
         let is_partial = pool.dsl().resume_state(dataset).is_ok_and(|state| state.is_some());
         if known.makes && !is_partial {
@@ -189,6 +197,7 @@ impl Receiving<'_> {
             self.give_properties(&handle, sent.as_ref(), is_top)?;
         }
         self.give_snapshot_properties(known, begin, part)?;
+        self.give_holds(known, begin, part);
         let seconds = known.pool.pool().exec().now_ns().saturating_sub(begun.0) as f64 / 1e9;
         let bytes = self.reader.offset().saturating_sub(begun.1);
         let rate = bytes as f64 / seconds.max(0.001);
@@ -200,6 +209,16 @@ impl Receiving<'_> {
         let Some(list) = part.and_then(|part| part.snapshot_properties(begin.toguid)) else { return Ok(()) };
         let handle = known.pool.dsl().hold(&known.full()).map_err(|error| known.refused(&error.into()))?;
         self.give_properties(&handle, Some(&list), false)
+    }
+
+    /// Holds the snapshot as it is held where it was sent. One that cannot be keeps nobody from anything (as in OpenZFS).
+    fn give_holds(&self, known: &Known, begin: &Begin, part: Option<&Part>) {
+        let Some(part) = part.filter(|_| !self.request.no_holds) else { return };
+        for tag in part.holds(begin.toguid) {
+            if let Err(error) = known.pool.dsl().hold_snapshots(&[known.full()], &tag) {
+                tracing::warn!("snapshot {} is not held as '{tag}': {error}", known.full());
+            }
+        }
     }
 
     /// Has what came replace the contents of a dataset that is there. What is mounted of it leaves for that, and comes back.
