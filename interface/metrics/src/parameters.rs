@@ -93,7 +93,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 120] = [
+pub const PARAMETERS: [Parameter; 121] = [
     new(
         "metaslab_force_ganging",
         (16 << 20) + 1,
@@ -228,6 +228,13 @@ pub const PARAMETERS: [Parameter; 120] = [
         (100, u32::MAX as u64),
         When::Now,
         "milliseconds in which each device gets a heartbeat, of pools with multihost=on",
+    ),
+    new(
+        "zfs_override_estimate_recordsize",
+        0,
+        U32,
+        When::Now,
+        "bytes of a block that estimates of zfs send assume; 0: what the dataset writes",
     ),
     new("zfs_prefetch_disable", 0, BIT, When::Now, "1 reads nothing ahead of readers"),
     new("zfs_rebuild_max_segment", 1 << 20, (4 << 10, 16 << 20), When::Now, "bytes that a sequential rebuild reads of a device at once"),

@@ -8,6 +8,7 @@ use dsl::{BookmarkEntry, DatasetHandle, features};
 use nvlist::NvList;
 use ondisk::{BlockPtr, ObjsetType, Txg};
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use stream::{Begin, Features, HeaderType, RECORD_BYTES, StreamName, Writer, begin_flags};
 
 /// Pool features on which a stream's depend.
@@ -15,6 +16,14 @@ const EMBEDDED_DATA: &str = "com.delphix:embedded_data";
 const LZ4_COMPRESS: &str = "org.illumos:lz4_compress";
 /// First version of file systems with system attributes (OpenZFS: `ZPL_VERSION_SA`).
 const VERSION_WITH_ATTRIBUTES: u64 = 5;
+
+/// Bytes of a block that estimates assume; 0: those that the dataset writes now.
+static ESTIMATE_BLOCK_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// Sets the size of blocks that estimates of streams assume, in bytes; 0 leaves it to the dataset (OpenZFS: `zfs_override_estimate_recordsize`).
+pub fn set_estimate_block_bytes(bytes: u64) {
+    ESTIMATE_BLOCK_BYTES.store(bytes, Ordering::Relaxed);
+}
 
 /// Form of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -127,7 +136,11 @@ impl Sending {
             Some(base) => self.sizes_after(base.txg)?,
         };
         let block = if self.kind == ObjsetType::ZVOL { "volblocksize" } else { "recordsize" };
-        let records = uncompressed / self.to.prop_u64(block)?.0.max(1);
+        let block_bytes = match ESTIMATE_BLOCK_BYTES.load(Ordering::Relaxed) {
+            0 => self.to.prop_u64(block)?.0,
+            bytes => bytes,
+        };
+        let records = uncompressed / block_bytes.max(1);
         let bytes = if self.options.compressed { compressed } else { uncompressed };
         Ok(bytes.saturating_sub(records * BlockPtr::BYTES as u64) + records * RECORD_BYTES as u64)
     }
