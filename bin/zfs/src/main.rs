@@ -45,7 +45,7 @@ const LACKING: Lacking = Lacking {
         ("mount", &["f", "l"]),
         ("unmount", &["u"]),
         ("allow", &["l", "d", "u", "g", "e", "c", "s"]),
-        ("send", &["S", "-saved", "d", "-redact"]),
+        ("send", &["d", "-redact"]),
         ("receive", &["c"]),
     ],
 };

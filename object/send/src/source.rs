@@ -78,6 +78,17 @@ impl Base {
     }
 }
 
+/// Name and guid that a stream goes by, where they are not those of what is sent: of a dataset as it is now, or of what came of a receive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Full name of the snapshot that a receiver makes.
+    pub name: String,
+    /// Guid of that snapshot.
+    pub guid: u64,
+    /// False for a stream that lacks its END, so that a receiver asks for the rest (OpenZFS: `savedok`).
+    pub is_whole: bool,
+}
+
 /// The part of a name before `@`.
 fn dataset_of(name: &str) -> &str {
     name.split('@').next().unwrap_or(name)
@@ -90,6 +101,7 @@ pub struct Sending {
     options: SendOptions,
     kind: ObjsetType,
     features: Features,
+    identity: Identity,
 }
 
 impl Sending {
@@ -100,7 +112,14 @@ impl Sending {
     pub fn new(to: DatasetHandle, from: Option<Base>, options: SendOptions) -> Result<Sending, SendError> {
         let kind = to.objset()?.kind();
         let features = stream_features(&to, kind, &options)?;
-        Ok(Sending { to, from, options, kind, features })
+        let identity = Identity { name: to.name(), guid: to.guid(), is_whole: true };
+        Ok(Sending { to, from, options, kind, features, identity })
+    }
+
+    /// The same under another name and guid.
+    #[must_use]
+    pub fn known_as(self, identity: Identity) -> Sending {
+        Sending { identity, ..self }
     }
 
     /// The snapshot.
@@ -118,11 +137,10 @@ impl Sending {
         let objset = self.to.objset()?;
         let root = self.to.root_block();
         let after = Txg(self.from.as_ref().map_or(0, |base| base.txg));
-        let records = Records::new(writer, self.to.guid(), self.features, after);
+        let records = Records::new(writer, self.identity.guid, self.features, after);
         let ahead = Ahead::new(&**objset.io(), records);
         let records = Walk::new(&**objset.io(), objset.id(), after, self.options.resume, ahead).run(&root)?;
-        records.finish()?;
-        Ok(())
+        if self.identity.is_whole { records.finish() } else { records.leave_open() }
     }
 
     /// Bytes of the stream, about (OpenZFS: `dmu_send_estimate_fast`): what is before a place to go on at is counted, too.
@@ -132,10 +150,10 @@ impl Sending {
     pub fn estimate(&self) -> Result<u64, SendError> {
         let [_, compressed, uncompressed] = match &self.from {
             None => self.to.sizes_since(None)?,
-            Some(Base { snapshot: Some(from), .. }) => self.to.sizes_since(Some(from))?,
+            Some(Base { snapshot: Some(from), .. }) if self.identity.is_whole => self.to.sizes_since(Some(from))?,
             Some(base) => self.sizes_after(base.txg)?,
         };
-        let block = if self.kind == ObjsetType::ZVOL { "volblocksize" } else { "recordsize" };
+        let block = if self.kind == ObjsetType::ZVOL && !self.to.is_inconsistent() { "volblocksize" } else { "recordsize" };
         let block_bytes = match ESTIMATE_BLOCK_BYTES.load(Ordering::Relaxed) {
             0 => self.to.prop_u64(block)?.0,
             bytes => bytes,
@@ -171,9 +189,9 @@ impl Sending {
             creation_time: self.to.creation_time(),
             kind: self.kind.0 as u32,
             flags,
-            toguid: self.to.guid(),
+            toguid: self.identity.guid,
             fromguid: self.from.as_ref().map_or(0, Base::guid),
-            toname: StreamName::new(&self.to.name()).ok_or(SendError::NameTooLong)?,
+            toname: StreamName::new(&self.identity.name).ok_or(SendError::NameTooLong)?,
         };
         let list = self.options.resume.map(|(object, offset)| NvList::new().with("resume_object", object).with("resume_offset", offset));
         Ok((begin, list))
@@ -188,7 +206,9 @@ fn stream_features(to: &DatasetHandle, kind: ObjsetType, options: &SendOptions) 
     if to.has_feature(features::REDACTED_DATASETS) {
         return Err(SendError::Redacted);
     }
-    let has_attributes = kind == ObjsetType::ZFS && to.prop_u64("version")?.0 >= VERSION_WITH_ATTRIBUTES;
+    // What was not received to its end has no version yet, and may get any.
+    let is_new = || Ok::<bool, SendError>(to.is_inconsistent() || to.prop_u64("version")?.0 >= VERSION_WITH_ATTRIBUTES);
+    let has_attributes = kind == ObjsetType::ZFS && is_new()?;
     let found = Features::default()
         .with_if(has_attributes, Features::SA_SPILL)
         .with_if(options.large_blocks && to.has_feature(features::LARGE_BLOCKS), Features::LARGE_BLOCKS)

@@ -1,7 +1,7 @@
 //! What a stream lacks is missing from a backup, and nobody notices before it is needed: streams are applied to a model, which must then be
 //! what the snapshot is, object by object.
 
-use crate::{Base, SendError, SendOptions, Sending};
+use crate::{Base, Identity, SendError, SendOptions, Sending};
 use abd::Abd;
 use device::MemDevice;
 use dmu::NewObject;
@@ -321,6 +321,26 @@ fn a_reader_that_goes_away_ends_it_and_the_snapshot_can_go() {
     }
     drop(sending);
     assert_eq!(pool.dsl().destroy_snapshots(&names, false), Ok(()));
+}
+
+/// Whoever receives what came of a receive asks for the rest by these names, and must not take it for all.
+#[test]
+fn a_stream_goes_by_other_names_and_without_an_end() {
+    let pool = pool();
+    furnish(&pool);
+    let identity = |is_whole| Identity { name: "far/away@snap".to_string(), guid: 77, is_whole };
+    let to = snapshot(&pool, "a");
+    let named = |is_whole| {
+        let sending = Sending::new(to.clone(), None, SendOptions::default()).expect("it can be sent");
+        stream_of(&sending.known_as(identity(is_whole)))
+    };
+    let (whole, open) = (named(true), named(false));
+    assert_eq!(whole[..open.len()], open[..]);
+    let (mut reader, mut payload) = (Reader::new(&open[..]), Vec::new());
+    let Ok(Some(Record::Begin(begin))) = reader.read_record(&mut payload) else { panic!("no head") };
+    assert_eq!((begin.toname.to_string().as_str(), begin.toguid), ("far/away@snap", 77));
+    let last = std::iter::repeat_with(|| reader.read_record(&mut payload)).find(|found| !matches!(found, Ok(Some(_))));
+    assert!(matches!(last, Some(Err(stream::StreamError::Truncated { .. }))), "{last:?}");
 }
 
 #[test]

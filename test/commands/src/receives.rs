@@ -291,6 +291,8 @@ fn packages(world: &World) -> Result<(), Failure> {
     absent(world)?;
     held(world)?;
     interrupted(world)?;
+    half(world)?;
+    now(world)?;
     world.ok("zfs rename tank/a/b tank/a/c")?;
     world.ok("zfs snapshot -r tank/a@moved")?;
     piped(world, "zfs send -R -I @two tank/a@moved | zfs receive -F -d copy/r")?;
@@ -373,6 +375,51 @@ fn interrupted(world: &World) -> Result<(), Failure> {
     ran.says("cannot receive resume stream: Resuming recv on existing destination 'copy/w'\nmust specify -F to overwrite it")?;
     piped(world, &format!("{going_on} -F copy/w"))?;
     world.ok("zfs list -H -o name -t snapshot -r copy/w")?.prints("copy/w@one")?;
+    world.ok("zfs destroy -r copy/w")?;
+    world.ok("zfs destroy -r tank/w").map(drop)
+}
+
+/// What came of an interrupted receive can be sent on, and gone on with where it came to.
+fn half(world: &World) -> Result<(), Failure> {
+    let rest = "zfs send -t $(zfs get -H -o value receive_resume_token tank/there) | zfs receive -s -u tank/there";
+    world.ok("zfs create tank/w")?;
+    std::fs::write(world.path("mnt/tank/w/one"), vec![7; 500_000])?;
+    world.ok("zfs snapshot tank/w@one")?;
+    std::fs::write(world.path("mnt/tank/w/two"), vec![8; 500_000])?;
+    world.ok("zfs snapshot tank/w@two")?;
+    for (since, first) in [("", "true"), ("-i @one", "zfs send tank/w@one | zfs receive -u")] {
+        for name in ["copy/half", "tank/there"] {
+            let begun = if since.is_empty() { first.to_string() } else { format!("{first} {name}") };
+            piped(world, &begun)?;
+        }
+        let ran = shell(world, &format!("zfs send {since} tank/w@two | head -c 400000 | zfs receive -s -u copy/half"))?;
+        same("a stream that ends early", ran.code, 1)?;
+        let ran = shell(world, "zfs send -S copy/half | zfs receive -s -u tank/there")?;
+        same("one that has no end", ran.code, 1)?;
+        ran.says("Partially received snapshot is saved.")?;
+        piped(world, rest)?;
+        world.ok("zfs mount tank/there")?;
+        same("what came twice", text(world, "mnt/tank/there/two")?, text(world, "mnt/tank/w/two")?)?;
+        ["copy/half", "tank/there"].into_iter().try_for_each(|name| {
+            shell(world, &format!("zfs receive -A {name}"))?;
+            world.run(&format!("zfs destroy -r {name}")).map(drop)
+        })?;
+    }
+    world.ok("zfs destroy -r tank/w").map(drop)
+}
+
+/// A file system that is not mounted is sent as it is; one that is mounted is not.
+fn now(world: &World) -> Result<(), Failure> {
+    world.ok("zfs create tank/w")?;
+    std::fs::write(world.path("mnt/tank/w/file"), vec![7; 300_000])?;
+    world.refused("zfs send tank/w", 1, "warning: cannot send 'tank/w': target is busy; if a filesystem, it must not be mounted")?;
+    world.ok("zfs unmount tank/w")?;
+    let ran = shell(world, "zfs send tank/w | head -c 200000 | zfs receive -s -u copy/w")?;
+    same("a stream that ends early", ran.code, 1)?;
+    piped(world, "zfs send -t $(zfs get -H -o value receive_resume_token copy/w) | zfs receive -s copy/w")?;
+    same("what it had", text(world, "mnt/copy/w/file")?.len(), 300_000)?;
+    world.ok("zfs list -H -o name -t snapshot -r copy/w")?.prints("copy/w@--head--")?;
+    world.ok("zfs list -H -o name -t filesystem,snapshot -r tank/w")?.prints("tank/w")?;
     world.ok("zfs destroy -r copy/w")?;
     world.ok("zfs destroy -r tank/w").map(drop)
 }
