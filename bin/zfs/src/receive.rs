@@ -14,6 +14,9 @@ pub fn run(client: Client, arguments: Receive) -> Result<u8, Stop> {
     if is_abort && has_others {
         return Err(Stop::usage("invalid option combination: '-A' goes with none of -s, -n, -u, -d, -e"));
     }
+    if arguments.without_pool && arguments.last {
+        return Err(Stop::usage("invalid option combination: -d and -e are mutually exclusive"));
+    }
     if is_abort && arguments.name.is_some() {
         return Err(Stop::usage("too many arguments"));
     }

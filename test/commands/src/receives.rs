@@ -292,6 +292,7 @@ fn packages(world: &World) -> Result<(), Failure> {
     held(world)?;
     interrupted(world)?;
     half(world)?;
+    limited(world)?;
     now(world)?;
     world.ok("zfs rename tank/a/b tank/a/c")?;
     world.ok("zfs snapshot -r tank/a@moved")?;
@@ -314,6 +315,9 @@ fn named(world: &World) -> Result<(), Failure> {
         same(word, ran.code, 1)?;
         ran.says("cannot receive: invalid property '")?;
     }
+    same("-d and -e", shell(world, "zfs send tank/a@two | zfs receive -d -e copy")?.code, 2)?;
+    let ran = shell(world, "zfs send tank/a@two | zfs receive -e copy/none")?;
+    ran.says("cannot receive: specified fs (copy/none) does not exist")?;
     same("no name", shell(world, "zfs send tank/a@two | zfs receive -x compress=off copy/n")?.code, 2)?;
     world.ok("zfs create tank/q")?;
     world.ok("zfs create -s -V 64K tank/q/v")?;
@@ -406,6 +410,34 @@ fn half(world: &World) -> Result<(), Failure> {
         })?;
     }
     world.ok("zfs destroy -r tank/w").map(drop)
+}
+
+/// A limit that an older snapshot exceeds is set when the newer one is there.
+fn limited(world: &World) -> Result<(), Failure> {
+    let noise = |seed: u64| -> Vec<u8> {
+        let mut state = seed;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as u8
+        };
+        (0..3_000_000).map(|_| next()).collect()
+    };
+    world.ok("zfs create -o compression=off tank/l")?;
+    std::fs::write(world.path("mnt/tank/l/one"), noise(1))?;
+    std::fs::write(world.path("mnt/tank/l/two"), noise(2))?;
+    world.ok("zfs snapshot tank/l@one")?;
+    std::fs::remove_file(world.path("mnt/tank/l/two"))?;
+    let setting = "n=0; until zfs set refquota=4M tank/l 2> why; do n=$((n+1)); test $n -lt 300 || { cat why; exit 1; }; sleep 0.1; done";
+    piped(world, setting)?;
+    world.ok("zfs snapshot tank/l@two")?;
+    let ran = piped(world, "zfs send -R tank/l@two | zfs receive -u copy/l")?;
+    same("words about it", ran.err.contains("refquota"), false)?;
+    same("the limit", with_source(world, "refquota", "copy/l")?, "4M\treceived".to_string())?;
+    world.ok("zfs list -H -o name -t snapshot -r copy/l")?.prints("copy/l@one\ncopy/l@two")?;
+    world.ok("zfs destroy -r copy/l")?;
+    world.ok("zfs destroy -r tank/l").map(drop)
 }
 
 /// A file system that is not mounted is sent as it is; one that is mounted is not.

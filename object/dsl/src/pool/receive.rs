@@ -25,6 +25,10 @@ use std::sync::atomic::Ordering;
 /// The hidden child that is received into (OpenZFS: `recv_clone_name`).
 pub(super) const CHILD: &str = "%recv";
 
+/// Bytes by which what is received may exceed the limit of what it references: one transaction may where it was written (OpenZFS:
+/// `refquota_slack`, `DMU_MAX_ACCESS` times `spa_asize_inflation`).
+const EXCESS_BYTES: u64 = 24 * (64 << 20);
+
 /// Beginning of a stream, as far as datasets are concerned.
 pub struct ReceiveBegin {
     /// Full name of the dataset that gets the snapshot.
@@ -249,7 +253,7 @@ impl Receiving {
         newer.iter().try_for_each(|snapshot| destruction.check_destroy_snapshot(snapshot, false))?;
         self.bookmarks.check_plain(head)?;
         let quota = head.refquota.load(Ordering::Relaxed);
-        if quota != 0 && clone.referenced() > quota {
+        if quota != 0 && clone.referenced() > quota.saturating_add(EXCESS_BYTES) {
             return Err(DslError::Quota);
         }
         // What can't be read is found here, where it is the caller's error: in the sync it would be the pool's.

@@ -16,6 +16,8 @@ pub(super) struct Part {
     pub top: String,
     /// True for one of everything below it, too.
     pub is_recursive: bool,
+    /// Part behind `@` of the snapshot that it leads to.
+    last: String,
     /// True for one that was sent with holds.
     has_holds: bool,
     /// Datasets by the guids of their heads.
@@ -55,6 +57,11 @@ impl Part {
     pub(super) fn is_top(&self, begin: &Begin) -> bool {
         let sent = begin.toname.to_string();
         sent.split('@').next() == Some(self.top.as_str())
+    }
+
+    /// True for a stream of the last snapshot of its dataset.
+    pub(super) fn is_last(&self, begin: &Begin) -> bool {
+        begin.toname.to_string().split_once('@').is_none_or(|(_, snapshot)| snapshot == self.last)
     }
 
     /// Names of the datasets of the package, sorted, with the guids of all snapshots that it knows of each.
@@ -147,7 +154,8 @@ impl Receiving<'_> {
             _ => return Err(because(ErrorKind::Invalid, RECEIVE, "invalid stream (malformed nvlist)")),
         }
         let has_holds = Features::of_versioninfo(begin.versioninfo).has(Features::HOLDS);
-        let part = Part { top, is_recursive, has_holds, datasets: list.get_nvlist("fss").cloned().unwrap_or_default() };
+        let last = list.get_str("tosnap").unwrap_or_default().to_string();
+        let part = Part { top, is_recursive, last, has_holds, datasets: list.get_nvlist("fss").cloned().unwrap_or_default() };
         if list.contains("fromsnap") && is_recursive {
             self.rename_moved(&sent, &part)?;
             if self.request.force {

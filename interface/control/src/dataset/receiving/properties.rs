@@ -30,6 +30,20 @@ fn values_of(list: &NvList) -> (Vec<(String, ReceivedValue)>, Vec<String>) {
     (values, others)
 }
 
+/// Limit that contents of an older snapshot may exceed: it is set when they are there (OpenZFS: `extract_delay_props`).
+const LATE: &str = "refquota";
+
+/// Moment at which properties are given.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Moment {
+    /// Before the contents: without what may be in their way.
+    Before,
+    /// Between two snapshots: a limit that is exceeded now may fit later.
+    Between,
+    /// Behind the last snapshot.
+    Last,
+}
+
 /// True for a property that a command line can set or leave out (OpenZFS: `zfs_receive_checkprops`).
 fn can_be_named(name: &str) -> bool {
     let is_fixed = |desc: &table::PropDesc| matches!(desc.attr, Attr::ReadOnly | Attr::OneTime | Attr::OneTimeDefault);
@@ -70,18 +84,32 @@ impl Receiving<'_> {
         Ok(())
     }
 
+    /// True when some of what is given before the contents waits until they are there.
+    pub(super) fn is_limited(&self, sent: Option<&NvList>, is_top: bool) -> bool {
+        sent.is_some_and(|list| list.contains(LATE)) || is_top && self.request.properties.contains_key(LATE)
+    }
+
     /// Gives a dataset the properties that were sent and, at the top of what is received, those that the command line sets. What it names
     /// otherwise is inherited, where that is possible, and what was sent waits beneath (OpenZFS: `zfs_setup_cmdline_props`); snapshots have all.
-    pub(super) fn give_properties(&mut self, handle: &DatasetHandle, sent: Option<&NvList>, is_top: bool) -> Result<(), Failure> {
+    pub(super) fn give_properties(
+        &mut self,
+        handle: &DatasetHandle,
+        (sent, is_top): (Option<&NvList>, bool),
+        moment: Moment,
+    ) -> Result<(), Failure> {
         let request = self.request;
+        let is_early = moment == Moment::Before;
+        let waits = is_early && self.is_limited(sent, is_top);
         let name = handle.name();
         let failed = |error: DslError| failure::dataset("set property for", &name, &error);
         if is_top && !request.properties.is_empty() {
-            let pairs: Vec<(String, String)> = request.properties.clone().into_iter().collect();
+            let mut pairs: Vec<(String, String)> = request.properties.clone().into_iter().collect();
+            pairs.retain(|(name, _)| !is_early || name != LATE);
             handle.set_props(&pairs).map_err(failed)?;
         }
         let Some(list) = sent else { return Ok(()) };
         let (mut values, others) = values_of(list);
+        values.retain(|(name, _)| !is_early || name != LATE);
         let is_hidden = |name: &String| request.excluded.contains(name) || !is_top && request.properties.contains_key(name);
         let mut inherited = Vec::new();
         if !handle.is_snapshot() {
@@ -90,6 +118,10 @@ impl Receiving<'_> {
         }
         let unreadable = others.into_iter().map(|name| (name, DslError::BadValue));
         for (refused, error) in handle.receive_props(values, inherited).map_err(failed)?.into_iter().chain(unreadable) {
+            // What waits is told when all is given, and what does not fit yet when nothing follows.
+            if waits || moment == Moment::Between && refused == LATE {
+                continue;
+            }
             let limit = if error == DslError::NoSpace { limit_objection(&refused) } else { None };
             let why = limit.map_or_else(|| error.to_string(), str::to_string);
             self.warn(format!("cannot receive {refused} property on {name}: {why}"));

@@ -1,6 +1,7 @@
 //! One substream: where it goes, what has to be so before, and what becomes of mounts (OpenZFS: `zfs_receive_one`).
 
 use super::package::Part;
+use super::properties::Moment;
 use super::refusal::Refused;
 use super::{RECEIVE, Receiving, names};
 use crate::dataset::clearing::{Cleared, Purpose};
@@ -9,7 +10,7 @@ use crate::dataset::destroying::once_nobody_looks;
 use crate::failure::{self, because};
 use crate::mount::mounts::Directory;
 use crate::pool::OpenPool;
-use control_api::{ErrorKind, Failure};
+use control_api::{ErrorKind, Failure, SentName};
 use dmu::Objset;
 use dsl::DslError;
 use nvlist::NvList;
@@ -107,6 +108,10 @@ impl Receiving<'_> {
             (false, false) => "cannot receive incremental stream",
         };
         let pool = self.datasets.pools.pool_of(dataset, "open")?;
+        let target = &self.request.target;
+        if self.request.sent_name != SentName::Below && pool.dsl().hold(target).is_err() {
+            return Err(because(ErrorKind::NotFound, RECEIVE, format!("specified fs ({target}) does not exist")));
+        }
         let origin = match (&self.request.origin, is_clone) {
             (Some(origin), _) => Some(origin.clone()),
             (None, true) => {
@@ -174,8 +179,9 @@ impl Receiving<'_> {
     fn go_through(&mut self, known: &Known, begin: &Begin, mut receiver: Receiver, part: Option<&Part>) -> Result<(), Failure> {
         let sent = part.and_then(|part| part.properties(begin.toguid));
         let is_top = part.is_none_or(|part| part.is_top(begin));
+        let moment = if part.is_none_or(|part| part.is_last(begin)) { Moment::Last } else { Moment::Between };
         if known.is_new
-            && let Err(failure) = self.give_properties(receiver.handle(), sent.as_ref(), is_top)
+            && let Err(failure) = self.give_properties(receiver.handle(), (sent.as_ref(), is_top), Moment::Before)
         {
             receiver.abandon();
             return Err(failure);
@@ -187,6 +193,10 @@ impl Receiving<'_> {
         }
         if known.is_new {
             receiver.end().map_err(|error| known.refused(&error))?;
+            if self.is_limited(sent.as_ref(), is_top) {
+                let handle = known.pool.dsl().hold(&known.dataset).map_err(|error| known.refused(&error.into()))?;
+                self.give_properties(&handle, (sent.as_ref(), is_top), moment)?;
+            }
             let (pool, name) = (known.pool.clone(), known.dataset.clone());
             if !known.is_volume && !self.made.iter().any(|(_, made)| *made == name) {
                 self.made.push((pool, name));
@@ -194,7 +204,7 @@ impl Receiving<'_> {
         } else {
             self.replace(known, begin, receiver)?;
             let handle = known.pool.dsl().hold(&known.dataset).map_err(|error| known.refused(&error.into()))?;
-            self.give_properties(&handle, sent.as_ref(), is_top)?;
+            self.give_properties(&handle, (sent.as_ref(), is_top), moment)?;
         }
         self.give_snapshot_properties(known, begin, part)?;
         self.give_holds(known, begin, part);
@@ -208,7 +218,7 @@ impl Receiving<'_> {
     fn give_snapshot_properties(&mut self, known: &Known, begin: &Begin, part: Option<&Part>) -> Result<(), Failure> {
         let Some(list) = part.and_then(|part| part.snapshot_properties(begin.toguid)) else { return Ok(()) };
         let handle = known.pool.dsl().hold(&known.full()).map_err(|error| known.refused(&error.into()))?;
-        self.give_properties(&handle, Some(&list), false)
+        self.give_properties(&handle, (Some(&list), false), Moment::Last)
     }
 
     /// Holds the snapshot as it is held where it was sent. One that cannot be keeps nobody from anything (as in OpenZFS).
