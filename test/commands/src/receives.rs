@@ -289,6 +289,7 @@ fn packages(world: &World) -> Result<(), Failure> {
     properties(world)?;
     named(world)?;
     absent(world)?;
+    promoted(world)?;
     held(world)?;
     interrupted(world)?;
     half(world)?;
@@ -349,6 +350,25 @@ fn absent(world: &World) -> Result<(), Failure> {
     world.ok("zfs list -H -o name -r -t filesystem,snapshot copy/d")?.prints("copy/d\ncopy/d@one\ncopy/d@two\ncopy/d@three")?;
     world.ok("zfs destroy -r copy/d")?;
     world.ok("zfs destroy -r tank/d").map(drop)
+}
+
+/// Clones that were promoted at the sender are promoted here, and what they are of goes on as theirs.
+fn promoted(world: &World) -> Result<(), Failure> {
+    world.ok("zfs create -p tank/o/f")?;
+    world.ok("zfs snapshot -r tank/o@a")?;
+    world.ok("zfs clone tank/o/f@a tank/o/c")?;
+    world.ok("zfs snapshot -r tank/o@b")?;
+    piped(world, "zfs send -R tank/o@b | zfs receive -u copy/o")?;
+    same("a clone", value(world, "origin", "copy/o/c")?, "copy/o/f@a".to_string())?;
+    world.ok("zfs promote tank/o/c")?;
+    world.ok("zfs snapshot -r tank/o@c")?;
+    piped(world, "zfs send -R -I @b tank/o@c | zfs receive -v -u copy/o")?.shows("promoting copy/o/c")?;
+    same("no clone any more", value(world, "origin", "copy/o/c")?, "-".to_string())?;
+    same("a clone now", value(world, "origin", "copy/o/f")?, "copy/o/c@a".to_string())?;
+    let all = "copy/o@a\ncopy/o@b\ncopy/o@c\ncopy/o/c@a\ncopy/o/c@b\ncopy/o/c@c\ncopy/o/f@b\ncopy/o/f@c";
+    world.ok("zfs list -H -o name -r -t snapshot copy/o")?.prints(all)?;
+    world.ok("zfs destroy -R copy/o")?;
+    world.ok("zfs destroy -R tank/o").map(drop)
 }
 
 /// Holds of a stream are taken, under any name of the snapshot.

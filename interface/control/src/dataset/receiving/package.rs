@@ -3,7 +3,7 @@
 use super::{RECEIVE, Receiving, names};
 use crate::failure::{self, because};
 use crate::pool::OpenPool;
-use control_api::{DatasetRename, ErrorKind, Failure};
+use control_api::{DatasetPromote, DatasetRename, ErrorKind, Failure};
 use dsl::DslError;
 use nvlist::{NvList, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,6 +85,11 @@ struct There {
     datasets: Vec<(String, Vec<(String, u64)>)>,
 }
 
+/// Guids and full names of the snapshots of a dataset.
+fn full_names(name: &str, snapshots: &[(String, u64)]) -> Vec<(u64, String)> {
+    snapshots.iter().map(|(snapshot, guid)| (*guid, format!("{name}@{snapshot}"))).collect()
+}
+
 impl There {
     fn look(pool: Arc<OpenPool>, name: String) -> Result<There, DslError> {
         let (mut datasets, mut waiting) = (Vec::new(), vec![name.clone()]);
@@ -97,6 +102,24 @@ impl There {
             datasets.push((name, snapshots));
         }
         Ok(There { pool, name, datasets })
+    }
+
+    /// Name of a clone, of those that were not promoted just now, that has another origin than where it comes from: none, or a newer snapshot.
+    fn clone_to_promote(&self, part: &Part, promoted: &BTreeSet<String>) -> Result<Option<String>, DslError> {
+        let dsl = self.pool.dsl();
+        let known: Vec<(u64, String)> = self.datasets.iter().flat_map(|(name, snapshots)| full_names(name, snapshots)).collect();
+        for (name, snapshots) in self.datasets.iter().filter(|(name, _)| !promoted.contains(name)) {
+            let sent = snapshots.iter().find_map(|(_, guid)| part.of_snapshot(*guid));
+            let (Some((sent, _)), Some(origin)) = (sent, dsl.hold(name)?.origin()?) else { continue };
+            let origin = dsl.hold(&origin)?;
+            let wanted = sent.get_u64("origin").unwrap_or(0);
+            let newer = known.iter().find(|(guid, _)| *guid == wanted).map(|(_, full)| dsl.hold(full)).transpose()?;
+            let is_newer = newer.is_some_and(|newer| newer.creation_txg() > origin.creation_txg());
+            if wanted == 0 || wanted != origin.guid() && is_newer {
+                return Ok(Some(name.clone()));
+            }
+        }
+        Ok(None)
     }
 
     /// Names in an order in which they can be destroyed: what lies deepest first, snapshots before their dataset, clones before what they are of.
@@ -157,6 +180,7 @@ impl Receiving<'_> {
         let last = list.get_str("tosnap").unwrap_or_default().to_string();
         let part = Part { top, is_recursive, last, has_holds, datasets: list.get_nvlist("fss").cloned().unwrap_or_default() };
         if list.contains("fromsnap") && is_recursive {
+            self.promote_moved(&sent, &part)?;
             self.rename_moved(&sent, &part)?;
             if self.request.force {
                 self.destroy_absent(&sent, &part)?;
@@ -185,6 +209,22 @@ impl Receiving<'_> {
             return Ok(None);
         }
         There::look(pool, here.clone()).map(Some).map_err(|error| failure::dataset("receive", &here, &error))
+    }
+
+    /// Promotes clones that were promoted where they come from: there they started from something else than here, or from nothing (OpenZFS:
+    /// `recv_incremental_replication`).
+    fn promote_moved(&mut self, sent: &str, part: &Part) -> Result<(), Failure> {
+        let mut promoted = BTreeSet::new();
+        while let Some(there) = self.there(sent, part)? {
+            let found = there.clone_to_promote(part, &promoted).map_err(|error| failure::dataset("receive", &there.name, &error))?;
+            let Some(name) = found else { return Ok(()) };
+            self.say(format!("promoting {name}"));
+            promoted.insert(name.clone());
+            if !self.request.dry_run {
+                self.datasets.promote(&DatasetPromote { name })?;
+            }
+        }
+        Ok(())
     }
 
     /// Gives datasets the names that they have where they come from; they are known by their snapshots (OpenZFS:
