@@ -8,6 +8,8 @@ mod dump;
 mod recompress;
 mod redup;
 mod rewrite;
+#[cfg(test)]
+mod tests;
 
 use clap::{Args, Parser, Subcommand};
 use cli::{Lacking, Stop};
@@ -103,18 +105,4 @@ fn token(text: &str) -> Result<u8, Stop> {
         Err(error) => return Err(Failure::new(ErrorKind::Invalid, "Unable to parse resume token", error.to_string()).into()),
     }
     Ok(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    /// Users would look for an option that is not described, or try one that is not there.
-    #[test]
-    fn the_manual_page_has_every_verb_and_option() {
-        Arguments::command().debug_assert();
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../man/man8/zstream.8");
-        assert_eq!(cli::manual::check(&Arguments::command(), page.as_ref()), Ok(()));
-    }
 }

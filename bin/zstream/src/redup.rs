@@ -81,7 +81,7 @@ pub fn run(path: &str, is_verbose: bool) -> Result<u8, Stop> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rewrite::tests::{GUID, changed, package, read};
+    use crate::tests::{GUID, changed, package, read};
 
     fn write(object: u64, offset: u64, byte: u8) -> (Record, Vec<u8>) {
         (Record::Write(Write { object, offset, logical_size: 16, toguid: GUID, ..Write::default() }), vec![byte; 16])
