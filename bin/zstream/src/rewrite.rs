@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use stream::{HeaderType, Reader, Record, Writer};
 
 /// Words for a stream that is not written anew.
-pub const WHAT: &str = "cannot rewrite the stream";
+const WHAT: &str = "cannot rewrite the stream";
 
 /// Part of a stream that its next END closes.
 #[derive(Clone, Copy, PartialEq, Eq)]

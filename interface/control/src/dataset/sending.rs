@@ -79,7 +79,7 @@ pub struct Outgoing {
     /// Contents of the token that was given, and the bytes that are there already.
     resumed: Option<(String, u64)>,
     /// Snapshot that was taken to send a dataset as it is now.
-    passing: Option<Passing>,
+    _passing: Option<Passing>,
     /// Last, so that it is there as long as what is held in it.
     _pool: Arc<OpenPool>,
 }
@@ -171,7 +171,7 @@ pub(crate) fn prepare(pools: &Pools, request: &SendRequest) -> Result<Outgoing, 
         let package = wants_package.then(|| package::head(&pool, &names, (None, snapshot), request)).transpose()?;
         (vec![leg], package)
     };
-    Ok(Outgoing { legs, options, package, warnings, resumed: None, passing: None, _pool: pool })
+    Ok(Outgoing { legs, options, package, warnings, resumed: None, _passing: None, _pool: pool })
 }
 
 /// Stream of a file system or volume as it is now.
@@ -179,7 +179,7 @@ fn as_it_is(pool: Arc<OpenPool>, request: &SendRequest, options: SendOptions) ->
     let (passing, to, identity) = head_of(&pool, &request.name)?;
     let from = request.from.as_deref().map(|from| base(&pool, &to, from)).transpose()?;
     let leg = Leg { name: request.name.clone(), to, from, shown: request.from.clone(), identity: Some(identity) };
-    Ok(Outgoing { legs: vec![leg], options, package: None, warnings: Vec::new(), resumed: None, passing, _pool: pool })
+    Ok(Outgoing { legs: vec![leg], options, package: None, warnings: Vec::new(), resumed: None, _passing: passing, _pool: pool })
 }
 
 /// A dataset as it is now, behind the snapshot that was taken for that where it can change. What is mounted is refused, as OpenZFS does
@@ -219,7 +219,7 @@ fn saved(pool: Arc<OpenPool>, name: &str, options: &SendOptions) -> Result<Outgo
     };
     let identity = Identity { name: state.to_name, guid: state.to_guid, is_whole: false };
     let leg = Leg { name: name.to_string(), to, from, shown: origin, identity: Some(identity) };
-    Ok(Outgoing { legs: vec![leg], options, package: None, warnings: Vec::new(), resumed: None, passing: None, _pool: pool })
+    Ok(Outgoing { legs: vec![leg], options, package: None, warnings: Vec::new(), resumed: None, _passing: None, _pool: pool })
 }
 
 fn hold(pool: &OpenPool, name: &str) -> Result<DatasetHandle, Failure> {
@@ -332,7 +332,7 @@ fn resumed(pools: &Pools, text: &str, options: SendOptions) -> Result<Outgoing, 
     };
     let legs = vec![Leg { name: name.to_string(), identity, ..Leg::new(to, made, from) }];
     let resumed = Some((list.listing(), bytes));
-    Ok(Outgoing { legs, options, package: None, warnings: Vec::new(), resumed, passing, _pool: pool })
+    Ok(Outgoing { legs, options, package: None, warnings: Vec::new(), resumed, _passing: passing, _pool: pool })
 }
 
 /// Full name of the snapshot or bookmark with this guid that is of the same dataset, or of what that was cloned from.
