@@ -8,12 +8,13 @@ use dsl::{BookmarkEntry, DatasetHandle, features};
 use nvlist::NvList;
 use ondisk::{BlockPtr, ObjsetType, Txg};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stream::{Begin, Features, HeaderType, RECORD_BYTES, StreamName, Writer, begin_flags};
 
 /// Pool features on which a stream's depend.
 const EMBEDDED_DATA: &str = "com.delphix:embedded_data";
 const LZ4_COMPRESS: &str = "org.illumos:lz4_compress";
+const HOLE_BIRTH: &str = "com.delphix:hole_birth";
 /// First version of file systems with system attributes (OpenZFS: `ZPL_VERSION_SA`).
 const VERSION_WITH_ATTRIBUTES: u64 = 5;
 
@@ -25,6 +26,19 @@ pub fn set_estimate_block_bytes(bytes: u64) {
     ESTIMATE_BLOCK_BYTES.store(bytes, Ordering::Relaxed);
 }
 
+/// True when streams are to leave out numbers that never were objects.
+static SKIPS_UNBORN: AtomicBool = AtomicBool::new(false);
+
+/// Sets whether streams are to leave out numbers that never were objects (OpenZFS: 0 of `send_holes_without_birth_time`).
+pub fn set_skips_unborn(skips: bool) {
+    SKIPS_UNBORN.store(skips, Ordering::Relaxed);
+}
+
+/// Value of [`SendOptions::skips_unborn`] that was set for all streams.
+pub fn skips_unborn() -> bool {
+    SKIPS_UNBORN.load(Ordering::Relaxed)
+}
+
 /// Form of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SendOptions {
@@ -34,6 +48,9 @@ pub struct SendOptions {
     pub embedded: bool,
     /// `-c`: blocks are sent as they are compressed.
     pub compressed: bool,
+    /// True to leave out numbers of objects that were never used since the pool has births of holes (OpenZFS sends all holes without a birth:
+    /// `send_holes_without_birth_time`).
+    pub skips_unborn: bool,
     /// Object and offset to go on at, where an earlier stream of the same broke off.
     pub resume: Option<(u64, u64)>,
 }
@@ -139,7 +156,10 @@ impl Sending {
         let after = Txg(self.from.as_ref().map_or(0, |base| base.txg));
         let records = Records::new(writer, self.identity.guid, self.features, after);
         let ahead = Ahead::new(&**objset.io(), records);
-        let records = Walk::new(&**objset.io(), objset.id(), after, self.options.resume, ahead).run(&root)?;
+        let has_births = || Ok::<bool, SendError>(self.to.feature_enabled_txg(HOLE_BIRTH)?.is_some_and(|txg| txg <= after.0));
+        let skips_unborn = self.options.skips_unborn && has_births()?;
+        let walk = Walk::new(&**objset.io(), objset.id(), (after, skips_unborn), self.options.resume, ahead);
+        let records = walk.run(&root)?;
         if self.identity.is_whole { records.finish() } else { records.leave_open() }
     }
 

@@ -142,8 +142,13 @@ fn failed(name: &str, error: &SendError) -> Failure {
 
 /// Makes ready what a request comes to: everything is held from now on.
 pub(crate) fn prepare(pools: &Pools, request: &SendRequest) -> Result<Outgoing, Failure> {
-    let options =
-        SendOptions { large_blocks: request.large_blocks, embedded: request.embedded, compressed: request.compressed, resume: None };
+    let options = SendOptions {
+        large_blocks: request.large_blocks,
+        embedded: request.embedded,
+        compressed: request.compressed,
+        skips_unborn: send::skips_unborn(),
+        resume: None,
+    };
     if let Some(text) = &request.token {
         return resumed(pools, text, options);
     }
@@ -215,7 +220,7 @@ fn saved(pool: Arc<OpenPool>, name: &str, options: &SendOptions) -> Result<Outgo
         large_blocks: options.large_blocks || state.large_blocks,
         embedded: options.embedded || state.embedded,
         compressed: options.compressed || state.compressed,
-        resume: None,
+        ..options.clone()
     };
     let identity = Identity { name: state.to_name, guid: state.to_guid, is_whole: false };
     let leg = Leg { name: name.to_string(), to, from, shown: origin, identity: Some(identity) };
@@ -329,6 +334,7 @@ fn resumed(pools: &Pools, text: &str, options: SendOptions) -> Result<Outgoing, 
         embedded: options.embedded || list.contains("embedok"),
         compressed: options.compressed || list.contains("compressok"),
         resume: Some((object, offset)),
+        ..options
     };
     let legs = vec![Leg { name: name.to_string(), identity, ..Leg::new(to, made, from) }];
     let resumed = Some((list.listing(), bytes));
