@@ -244,7 +244,7 @@ fn with_source(world: &World, property: &str, name: &str) -> Result<String, Fail
 /// File systems that are sent are received in another pool, while they are mounted there, with what they are set to.
 pub fn file_systems(world: &World) -> Result<(), Failure> {
     let zdb = judge("receive: OpenZFS's judgement of file systems")?;
-    world.vdevs(&["a", "b"])?;
+    world.vdevs(&["a", "b", "c"])?;
     world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
     world.ok("zpool create -m {mnt}/copy copy {vdevs}/b")?;
     world.ok("zfs create -o compression=zstd -o org:tag=mine tank/a")?;
@@ -265,6 +265,12 @@ pub fn file_systems(world: &World) -> Result<(), Failure> {
     piped(world, "zfs send -c tank/a@one | zstream recompress gzip-1 | zfs receive copy/g")?;
     same("compressed on the way", text(world, "mnt/copy/g/large")?, text(world, "mnt/tank/a/.zfs/snapshot/one/large")?)?;
     world.ok("zfs destroy -r copy/g")?;
+    world.ok("zpool create -d -m none old {vdevs}/c")?;
+    let ran = shell(world, "zfs send -c tank/a@one | zfs receive -u old/a")?;
+    same("what an old pool does not know", ran.code, 1)?;
+    ran.says("cannot receive new filesystem stream: pool must be upgraded to receive this stream.")?;
+    piped(world, "zfs send tank/a@one | zfs receive -u old/a")?;
+    world.ok("zpool destroy old")?;
     packages(world)?;
     world.ok("zpool export copy")?;
     world.ok(&format!("{zdb} -e -p {{vdevs}} -bcc copy"))?.shows("No leaks").map(drop)

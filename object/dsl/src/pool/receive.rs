@@ -47,6 +47,8 @@ pub struct ReceiveBegin {
     pub ignores_case: bool,
     /// Guids of features that the dataset is counted for from the beginning, see [`features::PER_DATASET`].
     pub features: Vec<&'static str>,
+    /// Guids of features without which a pool does not take what is in the stream (OpenZFS: `recv_begin_check_feature_flags_impl`).
+    pub needs: Vec<&'static str>,
     /// State to keep, so that the receive can be resumed.
     pub resumable: Option<ResumeState>,
     /// Fills the new object set of a full stream, in syncing context.
@@ -103,7 +105,7 @@ impl Receiving {
     /// A look that a stream with this beginning can be received.
     pub(super) fn check_begin(&self, begin: &ReceiveBegin, creation: &Creation, tx: &Tx) -> Result<Begun, DslError> {
         names::split(&format!("{}@{}", begin.target, begin.snapshot))?;
-        if begin.features.iter().any(|guid| !self.tree.meta.services.feature_enabled(guid)) {
+        if begin.features.iter().chain(&begin.needs).any(|guid| !self.tree.meta.services.feature_enabled(guid)) {
             return Err(DslError::Unsupported);
         }
         let (wanted, origin) = match self.tree.find(&begin.target) {
