@@ -292,6 +292,7 @@ fn packages(world: &World) -> Result<(), Failure> {
     same("left out", with_source(world, "compression", "copy/x")?.contains("zstd"), false)?;
     same("set on the command line", with_source(world, "org:tag", "copy/x")?, "yours\tlocal".to_string())?;
     same("not mounted", value(world, "mounted", "copy/x")?, "no".to_string())?;
+    renamed(world)?;
     properties(world)?;
     named(world)?;
     absent(world)?;
@@ -313,6 +314,20 @@ fn packages(world: &World) -> Result<(), Failure> {
         .ok("zfs list -H -o name -r -t filesystem,snapshot copy/r")?
         .prints("copy/r\ncopy/r/a\ncopy/r/a@one\ncopy/r/a@two\ncopy/r/a@three")?;
     Ok(())
+}
+
+/// Changes find the dataset that has their base under the name that it got here, unless another one was given in full.
+fn renamed(world: &World) -> Result<(), Failure> {
+    world.ok("zfs create tank/m")?;
+    world.ok("zfs snapshot tank/m@one")?;
+    world.ok("zfs snapshot tank/m@two")?;
+    piped(world, "zfs send tank/m@one | zfs receive -u -d copy")?;
+    world.ok("zfs rename -u copy/m copy/elsewhere")?;
+    same("by its full name", shell(world, "zfs send -i @one tank/m@two | zfs receive -u copy/m")?.code, 1)?;
+    piped(world, "zfs send -i @one tank/m@two | zfs receive -u -d copy")?;
+    world.ok("zfs list -H -o name -t snapshot -r copy/elsewhere")?.prints("copy/elsewhere@one\ncopy/elsewhere@two")?;
+    world.ok("zfs destroy -r copy/elsewhere")?;
+    world.ok("zfs destroy -r tank/m").map(drop)
 }
 
 /// Properties that cannot be named are refused, and those that some of what comes does not have are passed over.

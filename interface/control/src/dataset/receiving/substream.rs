@@ -7,6 +7,7 @@ use super::{RECEIVE, Receiving, names};
 use crate::dataset::clearing::{Cleared, Purpose};
 use crate::dataset::datasets::kind;
 use crate::dataset::destroying::once_nobody_looks;
+use crate::dataset::names::filesystem_of;
 use crate::failure::{self, because};
 use crate::mount::mounts::Directory;
 use crate::pool::OpenPool;
@@ -96,7 +97,6 @@ impl Receiving<'_> {
         let sent = begin.toname.to_str().ok_or_else(bad_name)?;
         let (sent_dataset, _) = sent.split_once('@').ok_or_else(bad_name)?;
         let full = names::destination(self.request, sent, part.map_or(sent_dataset, |part| part.top.as_str()))?;
-        let (dataset, snapshot) = full.split_once('@').ok_or_else(bad_name)?;
         let features = Features::of_versioninfo(begin.versioninfo);
         let resumes = features.has(Features::RESUMING);
         let is_clone = begin.flags & begin_flags::CLONE != 0;
@@ -107,11 +107,13 @@ impl Receiving<'_> {
             (false, true) => "cannot receive new filesystem stream",
             (false, false) => "cannot receive incremental stream",
         };
-        let pool = self.datasets.pools.pool_of(dataset, "open")?;
+        let pool = self.datasets.pools.pool_of(filesystem_of(&full), "open")?;
         let target = &self.request.target;
         if self.request.sent_name != SentName::Below && pool.dsl().hold(target).is_err() {
             return Err(because(ErrorKind::NotFound, RECEIVE, format!("specified fs ({target}) does not exist")));
         }
+        let full = if is_whole { full } else { self.moved(&pool, full, begin)? };
+        let (dataset, snapshot) = full.split_once('@').ok_or_else(bad_name)?;
         let origin = match (&self.request.origin, is_clone) {
             (Some(origin), _) => Some(origin.clone()),
             (None, true) => {
@@ -135,6 +137,18 @@ impl Receiving<'_> {
             origin,
             pool,
         })
+    }
+
+    /// Full name of the snapshot that changes lead to, of the dataset that has their base where none has the name that was sent: it got another
+    /// one here. A name that was given in full is meant (OpenZFS: `zfs_receive_one`, where it looks for the guid).
+    fn moved(&self, pool: &OpenPool, full: String, begin: &Begin) -> Result<String, Failure> {
+        let dataset = filesystem_of(&full);
+        if self.request.sent_name == SentName::Below || pool.dsl().hold(dataset).is_ok() {
+            return Ok(full);
+        }
+        let found = names::snapshot_of_guid(pool, begin.fromguid, dataset).map_err(|error| failure::dataset("receive", dataset, &error))?;
+        let (_, snapshot) = full.split_once('@').unwrap_or_default();
+        Ok(found.map_or_else(|| full.clone(), |base| format!("{}@{snapshot}", filesystem_of(&base))))
     }
 
     /// Looks whether the dataset can take it, in OpenZFS's order and words.
