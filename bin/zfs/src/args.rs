@@ -379,7 +379,7 @@ pub struct Receive {
     /// Go back to the snapshot that the stream goes on from; of a package destroy what the sender has no more.
     #[arg(short = 'F')]
     pub force: bool,
-    /// Take no holds from the stream; none are taken yet, so this changes nothing.
+    /// Take no holds from the stream.
     #[arg(short = 'h')]
     pub no_holds: bool,
     /// Do not mount.

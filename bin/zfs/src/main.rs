@@ -46,7 +46,7 @@ const LACKING: Lacking = Lacking {
         ("mount", &["f"]),
         ("unmount", &["u"]),
         ("allow", &["l", "d", "u", "g", "e", "c", "s"]),
-        ("send", &["S", "-saved", "d", "-redact"]),
+        ("send", &["d", "-redact"]),
         ("receive", &["c"]),
     ],
 };

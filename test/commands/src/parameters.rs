@@ -29,6 +29,12 @@ pub fn effects(world: &World) -> Result<(), Failure> {
     world.ok("zfs create tank/a2")?;
     world.refused("zfs rename tank/a tank/a2/a", 1, "cannot rename 'tank/a'")?;
     set(world, "zfs_max_dataset_nesting", "50")?;
+    world.ok("zfs snapshot tank/a@sent")?;
+    let estimate = || Ok::<u64, Failure>(world.ok("zfs send -nP tank/a@sent")?.out.trim().rsplit('\t').next().unwrap_or_default().parse()?);
+    let as_it_is = estimate()?;
+    set(world, "zfs_override_estimate_recordsize", "512")?;
+    same("many small blocks make more of a stream", estimate()? > as_it_is, true)?;
+    set(world, "zfs_override_estimate_recordsize", "0")?;
     set(world, "zfs_zevent_len_max", "2")?;
     same("old events go", world.ok("zpool events -H")?.out.lines().count(), 2)?;
     world.ok("zpool destroy nine")?;

@@ -85,7 +85,7 @@ fn without_pool(lines: &Lines, pool: &str) -> Lines {
 /// Sends every snapshot: the first of a dataset whole, the others from the one before.
 fn send_all(oracle: &Oracle, pool: &Pool, form: &str, is_packed: bool) -> Result<Vec<Sent>, Failure> {
     let folder = folder(&form.replace(' ', "-"))?;
-    let options = SendOptions { large_blocks: true, embedded: is_packed, compressed: is_packed, resume: None };
+    let options = SendOptions { large_blocks: true, embedded: is_packed, compressed: is_packed, ..SendOptions::default() };
     let mut sent = Vec::new();
     for name in driver::datasets(pool)?.iter().filter(|name| !name.contains('@') && *name != FROM) {
         let mut before: Option<String> = None;

@@ -16,6 +16,7 @@ pub(crate) mod listing;
 pub(crate) mod names;
 pub(crate) mod owners;
 mod package;
+mod passing;
 pub(crate) mod projects;
 pub(crate) mod properties;
 pub(crate) mod receiving;
