@@ -1,0 +1,7 @@
+//! Object storage devices, judged from outside: a model, power cuts, what is copied and what the devices see, callbacks, grants.
+
+mod bed;
+mod cuts;
+mod model;
+mod moves;
+mod transactions;
