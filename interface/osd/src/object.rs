@@ -123,7 +123,15 @@ impl Object {
         if is_right { Ok(node) } else { Err(OsdError::WrongKind) }
     }
 
-    /// Notes that the object was made, or destroyed (None).
+    /// Checks that a node still is the object's; who asks has locked some of its bytes, so that it stays that.
+    pub(crate) fn check_current(&self, node: &Arc<Kept>) -> Result<(), OsdError> {
+        match &*self.body.read() {
+            Body::There(now) if Arc::ptr_eq(now, node) => Ok(()),
+            _ => Err(OsdError::NotFound),
+        }
+    }
+
+    /// Notes that the object was made, or destroyed (None), by somebody who has all of its bytes locked.
     pub(crate) fn set_body(&self, node: Option<Arc<Kept>>) {
         if node.is_none() {
             self.planned.store(0, Ordering::Relaxed);

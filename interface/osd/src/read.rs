@@ -38,6 +38,7 @@ impl Object {
             // What is kept of a block is all of it: nobody may change any of it meanwhile.
             let locked = if is_direct { offset - offset % block..end.checked_next_multiple_of(block).unwrap_or(end) } else { offset..end };
             let _guard = self.lock(locked, false);
+            self.check_current(&node)?;
             if Shape::of(dnode, self.device.record_size())?.block != block {
                 continue;
             }

@@ -284,6 +284,7 @@ impl Running {
         let mode = REGULAR | u64::from(new.mode) & PERMISSIONS;
         let new_node = NewNode { mode, uid: new.uid, gid: new.gid, lists: &lists, ..NewNode::default() };
         let zfs = &self.device.zfs;
+        let _guard = object.lock(0..u64::MAX, true);
         let node = self.in_folder(fid, |folder, name| zfs.make_within(folder, name, &new_node, tx))?;
         if new.is_index
             && let Err(error) = self.make_index(&node, tx)
@@ -307,6 +308,7 @@ impl Running {
     /// [`OsdError::Undeclared`], [`OsdError::NotFound`], those of the file system.
     pub fn destroy(&self, object: &Arc<Object>) -> Result<(), OsdError> {
         let tx = self.allowed(object, &What::Destroy)?;
+        let _guard = object.lock(0..u64::MAX, true);
         let node = object.there()?;
         let zfs = &self.device.zfs;
         self.in_folder(object.fid(), |folder, name| zfs.remove_within(folder, name, &node, tx))?;

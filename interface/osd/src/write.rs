@@ -12,7 +12,8 @@ use dmu::{BlockError, DmuError, Dnode, Tx};
 use ondisk::BlockId;
 use range_lock::RangeGuard;
 use std::ops::Range;
-use zpl::{FILE_BYTES_MAX, ZplError};
+use std::sync::Arc;
+use zpl::{FILE_BYTES_MAX, Kept, ZplError};
 
 /// Index of the modification time among an object's times.
 const MTIME: usize = 1;
@@ -66,7 +67,7 @@ impl Object {
             return Ok(());
         }
         let dnode = node.dnode();
-        let (_guard, shape) = self.lock_to_write(dnode, &(offset..end), tx)?;
+        let (_guard, shape) = self.lock_to_write(&node, &(offset..end), tx)?;
         self.device.stats.add(Count::Asked, end - offset);
         let mut at = offset;
         while at < end {
@@ -90,13 +91,15 @@ impl Object {
     }
 
     /// Locks the blocks of a range, and makes the only block of the object larger where it has to be.
-    fn lock_to_write(&self, dnode: &Dnode, range: &Range<u64>, tx: &Tx) -> Result<(RangeGuard, Shape), OsdError> {
+    fn lock_to_write(&self, node: &Arc<Kept>, range: &Range<u64>, tx: &Tx) -> Result<(RangeGuard, Shape), OsdError> {
+        let dnode = node.dnode();
         loop {
             let record = self.device.record_size();
             let shape = Shape::of(dnode, record)?;
             let wanted = self.wanted_block(shape, range.end, record);
             let blocks = range.start - range.start % shape.block..range.end.checked_next_multiple_of(shape.block).unwrap_or(u64::MAX);
             let guard = self.lock(if wanted.is_some() { 0..u64::MAX } else { blocks.clone() }, true);
+            self.check_current(node)?;
             if Shape::of(dnode, record)? != shape {
                 // Somebody else changed it meanwhile.
                 continue;
@@ -187,6 +190,7 @@ impl Object {
         }
         // The object's size may change, and what is behind it.
         let _guard = self.lock(0..u64::MAX, true);
+        self.check_current(&node)?;
         self.change_blocks(0..u64::MAX);
         let size = node.fields().size;
         if range.start < size {

@@ -38,8 +38,13 @@ fn files(properties: &[(&str, &str)]) -> CreateDataset {
 }
 
 impl Bed {
+    /// Makes the pool and the dataset under one thread.
     pub fn new(properties: &[(&str, &str)]) -> Bed {
-        let exec: Exec = Arc::new(Inline::new(11));
+        Bed::under(Arc::new(Inline::new(11)), properties)
+    }
+
+    /// Makes the pool and the dataset under an executor.
+    pub fn under(exec: Exec, properties: &[(&str, &str)]) -> Bed {
         let sim = Sim::new(&exec, 5);
         let device = sim.device("d0", DEVICE_BYTES);
         let leaf = LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device: device.clone() };
