@@ -22,6 +22,7 @@ mod life;
 mod logs;
 mod manifest;
 mod matrix;
+mod objects;
 pub mod old;
 pub mod oracle;
 mod program;
