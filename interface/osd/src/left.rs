@@ -1,6 +1,6 @@
 //! Blocks that were read directly for a part of their bytes, kept a while for those who read on: who reads in sequence reads each block once.
 //!
-//! A few blocks of each object and a bounded number of bytes of all; a block goes when all of it was asked for, when newer ones come, or when it changes.
+//! Some blocks of each object and a bounded number of bytes of all; a block goes when all of it was asked for, when newer ones come, or when it changes.
 
 use abd::Abd;
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Number of blocks that an object keeps, at most.
-const BLOCKS_MAX: usize = 16;
+const BLOCKS_MAX: usize = 64;
 /// Bytes that all objects of a device keep, at most.
 const BYTES_MAX: u64 = 64 << 20;
 

@@ -34,6 +34,8 @@ pub struct Object {
     fid: Fid,
     body: RwLock<Body>,
     ranges: Arc<RangeLock>,
+    /// Turns of those who read parts of blocks directly.
+    turns: Arc<RangeLock>,
     /// Bytes of the block size that loans were laid out for, 0 without any.
     planned: AtomicU64,
     pub(crate) edges: Mutex<Edges>,
@@ -84,6 +86,7 @@ impl Object {
             fid,
             body: RwLock::new(Body::Unknown),
             ranges: Arc::default(),
+            turns: Arc::default(),
             planned: AtomicU64::new(0),
             edges: Mutex::default(),
             left: Mutex::new(Left::new(device.left_bytes.clone())),
@@ -149,6 +152,11 @@ impl Object {
     /// Locks a range of bytes.
     pub(crate) fn lock(&self, range: Range<u64>, is_writer: bool) -> RangeGuard {
         self.ranges.lock(&self.device.exec, range, is_writer)
+    }
+
+    /// Waits for the turn to read a part of a block: who comes while somebody reads it finds what is left of it.
+    pub(crate) fn turn(&self, block: Range<u64>) -> RangeGuard {
+        self.turns.lock(&self.device.exec, block, true)
     }
 
     /// Bytes of the block size that loans were laid out for.

@@ -59,6 +59,8 @@ impl Object {
     /// Reads the blocks of a range directly, but for the first one where it is left of somebody's request before.
     fn read_blocks(&self, dnode: &Dnode, range: Range<u64>, block: u64) -> Result<Abd, OsdError> {
         let (number, within) = (range.start / block, range.start % block);
+        let is_small = range.end - range.start < block && range.end <= (number + 1) * block;
+        let _turn = is_small.then(|| self.turn(number * block..(number + 1) * block));
         let head = if within > 0 || range.end < (number + 1) * block {
             let part = within as usize..(range.end - number * block).min(block) as usize;
             self.left.lock().serve(number, part)

@@ -43,8 +43,23 @@ fn threads_that_write_one_object_keep_all_bytes() {
     drop((object, device));
     let bed = bed.again();
     let device = bed.open();
-    assert!(device.object(fid(1)).expect("an object").read(0, u64::MAX).expect("read").to_vec() == *bytes, "from the disks");
-    drop(device);
+    let object = device.object(fid(1)).expect("an object");
+    let readers: Vec<OperationHandle> = (0..THREADS)
+        .map(|worker| {
+            let (object, bytes) = (object.clone(), bytes.clone());
+            let work = move || {
+                for piece in (worker..PIECES).step_by(THREADS as usize) {
+                    let at = (piece * PIECE) as usize;
+                    assert!(object.read_direct(piece * PIECE, PIECE).expect("read").to_vec() == bytes[at..at + PIECE as usize], "{piece}");
+                }
+            };
+            bed.exec.spawn_operation(&format!("reader-{worker}"), Box::new(work))
+        })
+        .collect();
+    readers.into_iter().for_each(OperationHandle::join);
+    let counts = device.counts();
+    assert!(counts.fetched_share() <= 1100, "who reads together reads each block once: {counts:?}");
+    drop((object, device));
     bed.check_space("threads");
 }
 
