@@ -2,6 +2,7 @@
 
 mod branches;
 mod concurrent;
+mod delegations;
 mod hostile;
 mod lists;
 mod livelists;
