@@ -51,7 +51,7 @@ const VERBS: [&str; 34] = [
 ];
 /// Most bytes of the name of a set, with its `@` and a final zero byte (OpenZFS: `ZFS_PERMSET_MAXLEN`).
 const SET_BYTES_MAX: usize = 64;
-/// Whom what the creator of a dataset gets is kept under: permissions, sets.
+/// Keys of what the creator of a dataset gets: permissions, sets.
 const CREATORS: [&str; 2] = ["c-$", "C-$"];
 
 /// Permissions that somebody has.
@@ -77,7 +77,7 @@ pub struct Subject {
 pub(super) enum Place {
     /// A file system or volume itself.
     Here,
-    /// What lies in one: its snapshots.
+    /// Snapshots of one, and datasets in it.
     Below,
     /// A dataset that is about to be made in one, as its creator.
     New,

@@ -295,6 +295,16 @@ impl DslPool {
         delegations::is_delegated(&self.tree, (&dataset.dir, place), permission, subject)
     }
 
+    /// True when a user was delegated a permission for descendants of a file system or volume.
+    ///
+    /// # Errors
+    /// As of [`DslPool::is_delegated`].
+    pub fn is_delegated_below(&self, name: &str, permission: &str, subject: &Subject) -> Result<bool, DslError> {
+        let _config = self.config();
+        let dataset = self.tree.find(name)?;
+        delegations::is_delegated(&self.tree, (&dataset.dir, Place::Below), permission, subject)
+    }
+
     /// True when a user will have a permission on a dataset that the user makes in this one: those for descendants, and those of creators.
     ///
     /// # Errors

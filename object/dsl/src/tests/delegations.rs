@@ -25,7 +25,7 @@ fn ann() -> Subject {
     Subject { uid: 7, groups: vec![70, 71] }
 }
 
-/// What is given where, where it is looked for, and whether user 7 of groups 70 and 71 has the permission `snapshot` there.
+/// Row of the rules: what is given where, where it is looked for, and whether user 7 of groups 70 and 71 has the permission `snapshot` there.
 type Rule = (&'static [(&'static str, &'static str, &'static str)], &'static str, bool);
 
 /// Rules of OpenZFS's `dsl_deleg_access_impl`, one a row.
