@@ -2,6 +2,7 @@
 
 use super::Receiving;
 use crate::dataset::datasets::{limit_objection, objection};
+use crate::dataset::rights::permission_for;
 use crate::failure::{self, because};
 use control_api::{ErrorKind, Failure};
 use dsl::prop::table;
@@ -43,18 +44,33 @@ impl Receiving<'_> {
         }
     }
 
+    /// False for a property that the user may not set on a dataset, which is added to the list (OpenZFS: `zfs_set_prop_nvlist` leaves it out).
+    fn may_set(&self, name: &str, property: &str, denied: &mut Vec<String>) -> bool {
+        let may = self.asker.is_none_or(|asker| asker.has(name, permission_for(property)));
+        denied.extend((!may).then(|| property.to_string()));
+        may
+    }
+
     /// Gives a dataset the properties that were sent and, at the top of what is received, those that the command line sets. What it names
     /// otherwise is inherited, where that is possible, and what was sent waits beneath (OpenZFS: `zfs_setup_cmdline_props`); snapshots have all.
     pub(super) fn give_properties(&mut self, handle: &DatasetHandle, sent: Option<&NvList>, is_top: bool) -> Result<(), Failure> {
         let request = self.request;
         let name = handle.name();
         let failed = |error: DslError| failure::dataset("set property for", &name, &error);
+        let pool = self.datasets.pools.pool_of(&name, "open")?;
+        let _alone = self.asker.map(|_| pool.delegated());
+        let mut denied: Vec<String> = Vec::new();
         if is_top && !request.properties.is_empty() {
-            let pairs: Vec<(String, String)> = request.properties.clone().into_iter().collect();
+            let mut pairs: Vec<(String, String)> = request.properties.clone().into_iter().collect();
+            pairs.retain(|(property, _)| self.may_set(&name, property, &mut denied));
             handle.set_props(&pairs).map_err(failed)?;
         }
-        let Some(list) = sent else { return Ok(()) };
-        let (mut values, others) = values_of(list);
+        let (mut values, others) = sent.map(values_of).unwrap_or_default();
+        values.retain(|(property, _)| self.may_set(&name, property, &mut denied));
+        denied.iter().for_each(|property| self.warn(format!("cannot receive {property} property on {name}: permission denied")));
+        if sent.is_none() {
+            return Ok(());
+        }
         let is_hidden = |name: &String| request.excluded.contains(name) || !is_top && request.properties.contains_key(name);
         let mut inherited = Vec::new();
         if !handle.is_snapshot() {
