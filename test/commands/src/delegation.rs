@@ -137,6 +137,16 @@ pub fn no_farther(world: &World) -> Result<(), Failure> {
     is_denied(world, "zfs destroy tank/u/x", "cannot unmount")?;
     is_denied(world, "zfs set mountpoint=/etc tank/u/x", "cannot unmount")?;
     world.ok("zfs get -H -o value mounted tank/u/x")?.prints("yes")?;
+    // Snapshots by mkdir are for those who may take them.
+    world.ok("zfs create tank/w")?;
+    std::fs::write(world.path("state/sys/module/zfs/parameters/zfs_admin_snapshot"), "1")?;
+    let make = |place: &str| {
+        let folder = world.at(&format!("mnt/tank/{place}/.zfs/snapshot/made"));
+        world.run(&format!("setpriv --reuid={ANN} --regid={ANN} --clear-groups mkdir {folder}")).map(|ran| ran.code == 0)
+    };
+    same("mkdir where snapshots may be taken, and where not", (make("u/x")?, make("w")?), (true, false))?;
+    std::fs::write(world.path("state/sys/module/zfs/parameters/zfs_admin_snapshot"), "0")?;
+    world.ok("zfs list -H -o name -t snapshot -r tank")?.prints("tank/u/x@made")?;
     // The daemon mounts it again only where nobody else can change the path meanwhile.
     world.ok("zfs create tank/u/x/in")?;
     does(world, "zfs snapshot tank/u/x@s")?;

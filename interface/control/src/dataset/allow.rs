@@ -45,6 +45,5 @@ pub(crate) fn change(pools: &Pools, request: &AllowChange) -> Result<Response, F
 
 /// True for a pool that lets users do what was delegated to them; where that cannot be read it does not.
 pub(super) fn is_on(pool: &OpenPool) -> bool {
-    let is_it = |prop: &pool::PoolProp| prop.name == "delegation" && prop.value == "on";
-    pool.pool().props().is_ok_and(|props| props.iter().any(is_it))
+    pool.dsl().delegates().unwrap_or(false)
 }

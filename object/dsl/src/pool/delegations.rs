@@ -6,6 +6,7 @@
 use super::tree::Tree;
 use crate::DslError;
 use crate::dir::Dir;
+use crate::meta::Meta;
 use crate::prop::table::{self, Attr};
 use dmu::Tx;
 use ondisk::ObjectType;
@@ -51,6 +52,9 @@ const VERBS: [&str; 34] = [
 ];
 /// Most bytes of the name of a set, with its `@` and a final zero byte (OpenZFS: `ZFS_PERMSET_MAXLEN`).
 const SET_BYTES_MAX: usize = 64;
+/// Entry of the pool directory that names the pool's properties (OpenZFS: `DMU_POOL_PROPS`), and that of them which switches delegation off.
+const POOL_PROPERTIES: &str = "pool_props";
+const PROPERTY: &str = "delegation";
 /// Keys of what the creator of a dataset gets: permissions, sets.
 const CREATORS: [&str; 2] = ["c-$", "C-$"];
 
@@ -241,6 +245,15 @@ pub(super) fn for_creator(tree: &Tree, dir: &Dir, uid: u32) -> Result<Vec<Delega
 }
 
 // ---- looking ----
+
+/// True unless the pool's properties switch it off.
+pub(super) fn is_on(meta: &Meta) -> Result<bool, DslError> {
+    let property = match meta.directory()?.try_lookup_u64(POOL_PROPERTIES)? {
+        Some(table) => meta.zap(table)?.try_lookup_u64(PROPERTY)?,
+        None => None,
+    };
+    Ok(property != Some(0))
+}
 
 /// Table of what somebody has, in a directory's table; none where there is no table.
 fn set_of(tree: &Tree, table: u64, who: &str) -> Result<Option<u64>, DslError> {

@@ -283,6 +283,15 @@ impl DslPool {
         delegations::above(&self.tree, name)
     }
 
+    /// True when the pool lets users do what was delegated to them: its property `delegation` (OpenZFS: `spa_delegation`).
+    ///
+    /// # Errors
+    /// Those of reading the MOS.
+    pub fn delegates(&self) -> Result<bool, DslError> {
+        let _config = self.config();
+        delegations::is_on(&self.tree.meta)
+    }
+
     /// True when a user was delegated a permission on a file system or volume, or on a snapshot, for which what was delegated for descendants of
     /// its file system counts (OpenZFS: `dsl_deleg_access`).
     ///

@@ -3,7 +3,7 @@
 use super::references::change;
 use super::{TestPool, filesystem};
 use crate::{Delegation, DslError, Subject, is_delegation, is_permission};
-use ondisk::ObjectId;
+use ondisk::{ObjectId, ObjectType};
 
 /// Delegation of permissions, which are separated by commas.
 fn delegation(who: &str, permissions: &str) -> Delegation {
@@ -201,6 +201,26 @@ fn what_is_no_permission_is_not_stored() {
     assert_eq!(pool.dsl.delegate("tank/a", vec![delegation("ul$7", "created")]), Err(DslError::BadValue));
     assert_eq!(pool.dsl.delegate("tank/a", vec![delegation("ul$7", "")]), Err(DslError::BadValue));
     assert_eq!(pool.dsl.delegate("tank/no", vec![delegation("ul$7", "create")]), Err(DslError::NotFound));
+}
+
+/// If this fails, users go on doing what an administrator has just switched off for all of them.
+#[test]
+fn a_pool_delegates_unless_it_is_told_not_to() {
+    let pool = pool();
+    assert_eq!(pool.dsl.delegates(), Ok(true));
+    change(&pool, |dsl, tx| {
+        let table = dsl.tree.meta.create_zap(ObjectType::POOL_PROPS, tx)?;
+        dsl.tree.meta.directory()?.add_u64("pool_props", table, tx)?;
+        Ok(())
+    });
+    assert_eq!(pool.dsl.delegates(), Ok(true), "nothing is said of it");
+    for number in [0, 1] {
+        change(&pool, move |dsl, tx| {
+            let table = dsl.tree.meta.directory()?.lookup_u64("pool_props")?;
+            Ok(dsl.tree.meta.zap(table)?.update_u64("delegation", number, tx)?)
+        });
+        assert_eq!(pool.dsl.delegates(), Ok(number == 1));
+    }
 }
 
 /// If this fails, a damaged or hostile pool lets users do what nobody allowed, or stops the daemon.
