@@ -1,4 +1,5 @@
-//! What every local user may ask (OpenZFS: the requests whose policy is `zfs_secpolicy_read` or `zfs_secpolicy_none`), and how the rest is refused.
+//! What every local user may ask (OpenZFS: the requests whose policy is `zfs_secpolicy_read` or `zfs_secpolicy_none`), what users may ask as far as
+//! it was delegated to them, and how the rest is refused.
 
 use crate::{DirectTarget, ErrorKind, Failure, PoolWait, Request};
 
@@ -66,6 +67,7 @@ impl Request {
             | Request::DatasetRollback(_)
             | Request::Project(_)
             | Request::DatasetWait(_)
+            | Request::AllowChange(_)
             | Request::Diff(_)
             | Request::Send(_)
             | Request::SendPlan(_)
@@ -82,6 +84,32 @@ impl Request {
             | Request::IscsiChap(_)
             | Request::NbdList => None,
         }
+    }
+
+    /// True for what is done for a user as far as that was delegated (`zfs allow`): the daemon decides, by the user who asks. Mounting is not among
+    /// it: with OpenZFS on Linux that is root's, too.
+    pub fn is_delegable(&self) -> bool {
+        matches!(
+            self,
+            Request::DatasetCreate(_)
+                | Request::DatasetDestroy(_)
+                | Request::Userspace(_)
+                | Request::DatasetSet(_)
+                | Request::DatasetInherit(_)
+                | Request::Snapshot(_)
+                | Request::DatasetRename(_)
+                | Request::Hold(_)
+                | Request::Release(_)
+                | Request::Bookmark(_)
+                | Request::DatasetClone(_)
+                | Request::DatasetPromote(_)
+                | Request::DatasetRollback(_)
+                | Request::AllowChange(_)
+                | Request::Diff(_)
+                | Request::Send(_)
+                | Request::SendPlan(_)
+                | Request::Receive(_)
+        )
     }
 
     /// Failure for somebody who may not ask that.
@@ -132,6 +160,7 @@ impl Request {
             Request::DatasetRollback(request) => format!("cannot rollback to '{}'", request.name),
             Request::Project(request) => format!("cannot look at projects of files in '{}'", request.mountpoint),
             Request::DatasetWait(request) => format!("cannot wait for '{}'", request.name),
+            Request::AllowChange(request) => format!("cannot set permissions on '{}'", request.name),
             Request::Diff(_) => "Unable to obtain diffs".to_string(),
             Request::Send(request) | Request::SendPlan(request) => format!("warning: cannot send '{}'", request.name),
             Request::Receive(_) => "cannot receive".to_string(),
@@ -195,6 +224,8 @@ mod tests {
             Request::NbdList,
         ] {
             assert_eq!(closed.for_everyone(), None, "{closed:?}");
+            let delegable = matches!(closed, Request::Hold(_) | Request::Release(_) | Request::Bookmark(_) | Request::Diff(_));
+            assert_eq!(closed.is_delegable(), delegable, "{closed:?}");
             assert_eq!(closed.refusal().kind, ErrorKind::Permission);
         }
     }

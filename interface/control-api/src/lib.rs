@@ -166,6 +166,8 @@ pub enum Request {
     DatasetRollback(DatasetRollback),
     /// `zfs allow` of a dataset; answers [`Response::Allowed`], the dataset's own permissions first.
     Allow(AllowQuery),
+    /// `zfs allow` and `zfs unallow` with permissions.
+    AllowChange(AllowChange),
     /// `zfs wait`; answers [`Response::Busy`] with what still goes on at the deadline.
     DatasetWait(DatasetWait),
     /// `zfs project`; answers [`Response::Projects`], for each file.

@@ -45,6 +45,7 @@ pub(crate) fn changed_pool(request: &Request) -> Option<&str> {
         Request::DatasetClone(request) => &request.name,
         Request::DatasetPromote(request) => &request.name,
         Request::DatasetRollback(request) => &request.name,
+        Request::AllowChange(request) => &request.name,
         Request::Receive(request) if !request.dry_run => &request.target,
         Request::KeyLoad(request) if !request.dry_run => &request.name,
         Request::KeyUnload(request) => &request.name,

@@ -220,7 +220,7 @@ pub fn without_effect(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b", "log"])?;
     world.ok("zpool create -O sharenfs=on -O canmount=off tank {vdevs}/a")?.says("warning: without effect: property 'sharenfs'")?;
     world.ok("zpool set multihost=off tank")?.prints("")?;
-    world.ok("zpool set delegation=off tank")?.says("nothing is delegated")?;
+    world.ok("zpool set listsnapshots=on tank")?.says("'zfs list -t all' lists snapshots")?;
     same("what adding a log device says", world.ok("zpool add tank log {vdevs}/log")?.err, String::new())?;
     world.ok("zfs set zoned=on tank")?.says("containers")?;
     world.ok("zfs set zoned=off tank")?.prints("")?;

@@ -17,6 +17,7 @@ mod coherency;
 mod daemon;
 mod datasets;
 mod death;
+mod delegation;
 mod devices;
 mod differences;
 mod durable;
@@ -243,6 +244,10 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "users: projects of files", needs: MOUNTS, run: owners::projects },
     Scenario { name: "users: readers that go away, zones", needs: NOTHING, run: users::output },
     Scenario { name: "users: strangers look and change nothing", needs: ROOT, run: users::strangers },
+    Scenario { name: "delegation: each verb needs its permissions", needs: ROOT, run: delegation::each_verb },
+    Scenario { name: "delegation: no farther than it says", needs: ROOT, run: delegation::no_farther },
+    Scenario { name: "delegation: sets, creators, handing on", needs: ROOT, run: delegation::handing_on },
+    Scenario { name: "delegation: receiving", needs: ROOT, run: delegation::receiving },
 ];
 
 /// Number of scenarios that run at once unless the command line says otherwise: most wait most of the time.

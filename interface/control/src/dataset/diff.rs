@@ -48,6 +48,12 @@ impl Compared {
     }
 }
 
+/// Names of what a request looks into: the older snapshot, and the newer one or the file system.
+pub(super) fn compared(query: &DiffQuery) -> Result<[String; 2], Failure> {
+    let Compared { dataset, from, to } = Compared::of(query)?;
+    Ok([from, to.unwrap_or(dataset)])
+}
+
 /// Parts of a name before the `@`, and from there on.
 fn parts(name: &str) -> (&str, &str) {
     name.split_at(name.find('@').unwrap_or(name.len()))

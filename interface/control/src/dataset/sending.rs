@@ -99,6 +99,11 @@ pub(crate) fn plan(pools: &Pools, request: &SendRequest) -> Result<Response, Fai
 }
 
 impl Outgoing {
+    /// Full names of the snapshots that are sent.
+    pub(super) fn names(&self) -> impl Iterator<Item = String> {
+        self.legs.iter().map(|leg| leg.to.name())
+    }
+
     /// Writes the streams, as fast as they are taken. The last message says how that ended; nothing is said to whoever went away.
     pub fn run(self, outlet: &mut dyn Outlet) {
         let note = match self.write(&mut Writer::new(Data(outlet))) {

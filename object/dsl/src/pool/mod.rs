@@ -36,7 +36,8 @@ mod verbs;
 
 pub use bookmarks::{BookmarkEntry, BookmarkSpace};
 pub use create::{CreateDataset, DatasetInit};
-pub use delegations::Delegation;
+use delegations::Place;
+pub use delegations::{Delegation, Subject, is_delegation, is_permission, is_permission_set};
 pub use facts::SnapshotEntry;
 pub use holds::UserHold;
 pub use intent::FailedLog;
@@ -283,6 +284,47 @@ impl DslPool {
     pub fn delegations(&self, name: &str) -> Result<Vec<(String, Vec<Delegation>)>, DslError> {
         let _config = self.config();
         delegations::above(&self.tree, name)
+    }
+
+    /// True when the pool lets users do what was delegated to them: its property `delegation` (OpenZFS: `spa_delegation`).
+    ///
+    /// # Errors
+    /// Those of reading the MOS.
+    pub fn delegates(&self) -> Result<bool, DslError> {
+        let _config = self.config();
+        delegations::is_on(&self.tree.meta)
+    }
+
+    /// True when a user was delegated a permission on a file system or volume, or on a snapshot, for which what was delegated for descendants of
+    /// its file system counts (OpenZFS: `dsl_deleg_access`).
+    ///
+    /// # Errors
+    /// [`DslError::NotFound`], [`DslError::BadName`], those of reading the MOS.
+    pub fn is_delegated(&self, name: &str, permission: &str, subject: &Subject) -> Result<bool, DslError> {
+        let _config = self.config();
+        let dataset = self.tree.find(name)?;
+        let place = if dataset.is_snapshot { Place::Below } else { Place::Here };
+        delegations::is_delegated(&self.tree, (&dataset.dir, place), permission, subject)
+    }
+
+    /// True when a user was delegated a permission for descendants of a file system or volume.
+    ///
+    /// # Errors
+    /// As of [`DslPool::is_delegated`].
+    pub fn is_delegated_below(&self, name: &str, permission: &str, subject: &Subject) -> Result<bool, DslError> {
+        let _config = self.config();
+        let dataset = self.tree.find(name)?;
+        delegations::is_delegated(&self.tree, (&dataset.dir, Place::Below), permission, subject)
+    }
+
+    /// True when a user will have a permission on a dataset that the user makes in this one: those for descendants, and those of creators.
+    ///
+    /// # Errors
+    /// As of [`DslPool::is_delegated`].
+    pub fn is_delegated_in(&self, parent: &str, permission: &str, subject: &Subject) -> Result<bool, DslError> {
+        let _config = self.config();
+        let dataset = self.tree.find(parent)?;
+        delegations::is_delegated(&self.tree, (&dataset.dir, Place::New), permission, subject)
     }
 
     /// Bytes of the pool that may be taken when a block of an intent log is that lies among data.

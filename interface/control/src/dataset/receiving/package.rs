@@ -244,6 +244,12 @@ impl Receiving<'_> {
             let from = found.to_string();
             self.say(format!("attempting rename {from} to {wanted}"));
             if !self.request.dry_run {
+                let _alone = self.asker.map(|_| there.pool.delegated());
+                if let Some(asker) = self.asker {
+                    let asker = asker.about(format!("cannot rename '{from}'"));
+                    asker.check_rename(&there.pool, &from, &wanted, false)?;
+                    asker.check_unmounted(&there.pool, &from)?;
+                }
                 let force = self.request.force_unmount;
                 let rename = DatasetRename { from, to: wanted, parents: false, recursive: false, force, no_unmount: false };
                 self.datasets.rename(&rename)?;
@@ -271,6 +277,8 @@ impl Receiving<'_> {
         if self.request.dry_run {
             return Ok(());
         }
+        let _alone = self.asker.map(|_| there.pool.delegated());
+        self.asker.map_or(Ok(()), |asker| asker.check_destroy(&there.pool, &absent))?;
         self.datasets.destroy_all(&there.pool, &absent, None, (RECEIVE.to_string(), self.request.force_unmount))
     }
 }

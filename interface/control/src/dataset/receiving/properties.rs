@@ -2,6 +2,7 @@
 
 use super::{RECEIVE, Receiving};
 use crate::dataset::datasets::{limit_objection, objection};
+use crate::dataset::rights::permission_for;
 use crate::failure::{self, because};
 use control_api::{ErrorKind, Failure};
 use dsl::prop::table::{self, Attr, Prop};
@@ -89,6 +90,13 @@ impl Receiving<'_> {
         sent.is_some_and(|list| list.contains(LATE)) || is_top && self.request.properties.contains_key(LATE)
     }
 
+    /// False for a property that the user may not set on a dataset, which is added to the list (OpenZFS: `zfs_set_prop_nvlist` leaves it out).
+    fn may_set(&self, name: &str, property: &str, denied: &mut Vec<String>) -> bool {
+        let may = self.asker.is_none_or(|asker| asker.has(name, permission_for(property)));
+        denied.extend((!may).then(|| property.to_string()));
+        may
+    }
+
     /// Gives a dataset the properties that were sent and, at the top of what is received, those that the command line sets. What it names
     /// otherwise is inherited, where that is possible, and what was sent waits beneath (OpenZFS: `zfs_setup_cmdline_props`); snapshots have all.
     pub(super) fn give_properties(
@@ -102,14 +110,20 @@ impl Receiving<'_> {
         let waits = is_early && self.is_limited(sent, is_top);
         let name = handle.name();
         let failed = |error: DslError| failure::dataset("set property for", &name, &error);
+        let pool = self.datasets.pools.pool_of(&name, "open")?;
+        let _alone = self.asker.map(|_| pool.delegated());
+        let mut denied: Vec<String> = Vec::new();
         if is_top && !request.properties.is_empty() {
             let mut pairs: Vec<(String, String)> = request.properties.clone().into_iter().collect();
-            pairs.retain(|(name, _)| !is_early || name != LATE);
+            pairs.retain(|(property, _)| (!is_early || property != LATE) && self.may_set(&name, property, &mut denied));
             handle.set_props(&pairs).map_err(failed)?;
         }
-        let Some(list) = sent else { return Ok(()) };
-        let (mut values, others) = values_of(list);
-        values.retain(|(name, _)| !is_early || name != LATE);
+        let (mut values, others) = sent.map(values_of).unwrap_or_default();
+        values.retain(|(property, _)| (!is_early || property != LATE) && self.may_set(&name, property, &mut denied));
+        denied.iter().for_each(|property| self.warn(format!("cannot receive {property} property on {name}: permission denied")));
+        if sent.is_none() {
+            return Ok(());
+        }
         let is_hidden = |name: &String| request.excluded.contains(name) || !is_top && request.properties.contains_key(name);
         let mut inherited = Vec::new();
         if !handle.is_snapshot() {

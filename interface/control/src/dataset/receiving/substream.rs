@@ -8,10 +8,11 @@ use crate::dataset::clearing::{Cleared, Purpose};
 use crate::dataset::datasets::kind;
 use crate::dataset::destroying::once_nobody_looks;
 use crate::dataset::names::filesystem_of;
+use crate::dataset::rights::{Asker, MAKE};
 use crate::failure::{self, because};
 use crate::mount::mounts::Directory;
 use crate::pool::OpenPool;
-use control_api::{ErrorKind, Failure, SentName};
+use control_api::{DatasetReceive, ErrorKind, Failure, SentName};
 use dmu::Objset;
 use dsl::DslError;
 use nvlist::NvList;
@@ -73,11 +74,15 @@ impl Receiving<'_> {
             self.say(format!("snap {} already exists; ignoring", known.full()));
             return self.skip();
         }
+        // A name means the same dataset until the one is held that is received into.
+        let alone = self.asker.map(|_| known.pool.delegated());
+        self.permit(&known)?;
         self.check(&known, part.is_some_and(|part| part.is_recursive))?;
         let verb = if self.request.dry_run { "would receive" } else { "receiving" };
         let kind = if begin.fromguid == 0 { "full" } else { "incremental" };
         self.say(format!("{verb} {kind} stream of {} into {}", begin.toname, known.full()));
         if self.request.dry_run {
+            drop(alone);
             return self.skip();
         }
         let target = Target {
@@ -88,7 +93,24 @@ impl Receiving<'_> {
             resumable: self.request.resumable,
         };
         let begun = Receiver::begin(known.pool.dsl(), begin, list, &target, &count).map_err(|error| known.refused(&error))?;
+        if known.is_new && !known.resumes {
+            self.maker.take_over(known.pool.dsl(), &known.dataset);
+        }
+        drop(alone);
         self.go_through(&known, begin, begun, part)
+    }
+
+    /// Refuses a substream that the user may not receive there (OpenZFS: `zfs_secpolicy_recv`), or that would become a clone of what the user may
+    /// not clone: it would have what is in there.
+    fn permit(&self, known: &Known) -> Result<(), Failure> {
+        let Some(asker) = self.asker else { return Ok(()) };
+        let asker = asker.about(known.what);
+        match (receivable(&asker, known, "receive", self.request), self.request.force) {
+            (Err(_), false) => receivable(&asker, known, "receive:append", self.request)?,
+            (result, _) => result?,
+        }
+        asker.check_places(&known.pool, &known.dataset)?;
+        known.origin.as_ref().map_or(Ok(()), |origin| asker.check(origin, &["clone"]))
     }
 
     /// Looks where a substream goes.
@@ -159,7 +181,7 @@ impl Receiving<'_> {
             if !known.makes && !known.resumes || !dataset.contains('/') {
                 return Err(known.because(ErrorKind::NotFound, format!("destination '{dataset}' does not exist")));
             }
-            names::make_parents(self.datasets, pool, self.request, dataset)?;
+            names::make_parents((self.datasets, self.maker), pool, self.request, dataset)?;
             let parent = dataset.rsplit_once('/').map_or("", |(parent, _)| parent);
             return match pool.dsl().hold(parent) {
                 Ok(_) => Ok(()),
@@ -273,6 +295,16 @@ impl Receiving<'_> {
         }
         failure::joined(failures)
     }
+}
+
+/// Refuses to receive without this permission, and those to make and mount: on the dataset, or where there is none on what it is made in.
+fn receivable(asker: &Asker<'_>, known: &Known, permission: &str, request: &DatasetReceive) -> Result<(), Failure> {
+    let needed = [permission, MAKE[0], MAKE[1]];
+    if !matches!(known.pool.dsl().hold(&known.dataset), Err(DslError::NotFound)) {
+        return asker.check(&known.dataset, &needed);
+    }
+    let above = asker.check_made(&known.dataset, names::are_made(&known.pool, request), &needed)?;
+    asker.check_room(&known.dataset, &above)
 }
 
 /// True when a dataset has a snapshot with this guid.
