@@ -11,7 +11,8 @@ use crate::label::Device;
 use crate::open::base::{Base, Runtime};
 use crate::open::create::{self, PoolSpec};
 use crate::open::find::FoundPool;
-use crate::open::{self, ImportOptions};
+use crate::open::rewind::{self, Rewound};
+use crate::open::{self, ImportOptions, Rewind};
 use crate::rebuild::Rebuilds;
 use crate::scans::Resilvers;
 use crate::spa::config::{Host, PoolState};
@@ -64,6 +65,8 @@ pub struct Pool {
     replayed: Vec<ReplayedLog>,
     /// Outcome of an import with an arena.
     arena_outcome: ArenaOutcome,
+    /// State that the import went back to.
+    rewound: Option<Rewound>,
 }
 
 impl Drop for Pool {
@@ -89,6 +92,10 @@ impl Pool {
 
     /// Imports the pool that `options` name from `devices` (any devices: those of other pools are ignored).
     pub fn import(exec: &Exec, devices: Vec<Device>, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
+        if options.arena.is_some() && options.rewind != Rewind::Never {
+            // What the process before did goes on from the newest state.
+            return Pool::import(exec, devices, &ImportOptions { arena: None, ..options.clone() }, runtime);
+        }
         let again = options.arena.is_some().then(|| devices.clone());
         match (Pool::open(exec, &open::choose(exec, devices, options)?, options, runtime), again) {
             (Err(PoolError::Takeover(error)), Some(devices)) => {
@@ -102,10 +109,15 @@ impl Pool {
         }
     }
 
-    /// Imports a pool that [`crate::find_pools`] found.
+    /// Imports a pool that [`crate::find_pools`] found: its newest state, or the one that `options` let it go back to.
     pub fn open(exec: &Exec, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
         found.describe();
-        let result = open::read(exec, found, options, runtime).and_then(|base| Pool::begin(base, found, options, runtime));
+        let result = rewind::go_back(exec, found, options, runtime).and_then(|returned| {
+            let found = returned.as_ref().map_or(found, |returned| &returned.found);
+            let mut pool = open::read(exec, found, options, runtime).and_then(|base| Pool::begin(base, found, options, runtime))?;
+            pool.rewound = returned.as_ref().map(|returned| returned.state.clone());
+            Ok(pool)
+        });
         match &result {
             Ok(pool) => {
                 tracing::info!("pool '{}' is open in txg {}{}", pool.name(), pool.txg(), if options.read_only { ", read-only" } else { "" })
@@ -164,6 +176,10 @@ impl Pool {
     /// Outcome of an import with an arena.
     pub fn arena_outcome(&self) -> &ArenaOutcome {
         &self.arena_outcome
+    }
+    /// State that the import went back to; None when it took the newest one.
+    pub fn rewound(&self) -> Option<&Rewound> {
+        self.rewound.as_ref()
     }
     /// True when the import was given an arena, and everything in it is there again: mounts of the process before can go on.
     pub fn has_taken_over(&self) -> bool {

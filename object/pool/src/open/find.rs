@@ -12,6 +12,7 @@ use std::path::Path;
 use vdev::{Leaf, TopKind, TopVdev, VdevTree};
 
 /// A device with a valid label.
+#[derive(Clone)]
 pub(crate) struct Member {
     pub device: Device,
     pub labels: DeviceLabels,
@@ -50,6 +51,7 @@ fn path_of(tree: &NvList, leaf: Guid) -> Option<&str> {
 }
 
 /// A pool whose labels were found.
+#[derive(Clone)]
 pub struct FoundPool {
     pub(crate) facts: PoolFacts,
     pub(crate) members: Vec<Member>,
