@@ -16,6 +16,7 @@ mod progress;
 mod pulled;
 mod rebuild;
 mod resilver;
+mod rewinds;
 mod salts;
 mod scan_disks;
 mod scan_pools;
