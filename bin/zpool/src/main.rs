@@ -15,6 +15,7 @@ mod iostat;
 mod list;
 mod names;
 mod rebuild;
+mod rewind;
 mod scripts;
 mod spec;
 mod status;
@@ -37,7 +38,7 @@ fn main() -> ExitCode {
 const LACKING: Lacking = Lacking {
     verbs: &["checkpoint", "prefetch", "split", "ddtprune", "freeze"],
     options: &[
-        ("import", &["E", "l", "m", "T", "V", "X", "-rewind-to-checkpoint"]),
+        ("import", &["E", "l", "V", "-rewind-to-checkpoint"]),
         ("clear", &["n", "F", "-power"]),
         ("online", &["-power"]),
         ("offline", &["-power"]),

@@ -16,7 +16,7 @@ const ANSWERS: &[(&str, &str)] = &[
     ("pool-destroy", "done"),
     ("pool-export", "done"),
     ("pool-import-scan", "importable"),
-    ("pool-import", "done"),
+    ("pool-import", "done or rewound"),
     ("pool-query", "pools"),
     ("pool-set", "done"),
     ("pool-reguid", "done"),

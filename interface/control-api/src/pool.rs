@@ -109,9 +109,15 @@ pub struct PoolImport {
     pub altroot: Option<String>,
     /// `-o`: temporary properties (`readonly=on`, …).
     pub properties: BTreeMap<String, String>,
-    /// `-F`: go back to an older txg when the newest is damaged.
+    /// `-F`: go back to a state of the last transaction groups when the newest cannot be opened.
     pub rewind: bool,
-    /// `-n` with `-F`: only say whether that would work.
+    /// `-X` with `-F`: to any state that is left.
+    #[serde(default)]
+    pub extreme: bool,
+    /// `-T`: to the newest state of this transaction group or one before it.
+    #[serde(default)]
+    pub txg: Option<u64>,
+    /// `-n` with `-F` or `-T`: only say what would be done, and what each state has.
     pub dry_run: bool,
     /// `-m`: without log devices that are missing.
     #[serde(default)]

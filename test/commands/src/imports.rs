@@ -58,6 +58,38 @@ pub fn listing(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// An older state is taken where somebody asks for it, after they were told what is lost with it, and stays; a pool that opens as it is loses nothing.
+pub fn rewinds(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -O canmount=off tank mirror {vdevs}/a {vdevs}/b")?;
+    world.ok("zfs create -o canmount=off tank/kept")?;
+    world.ok("zfs snapshot tank/kept@s")?;
+    world.ok("zfs create -o canmount=off tank/late")?;
+    world.ok("zpool export tank")?;
+    world.refused("zpool import -d {vdevs} -n tank", 2, "-n or -X only meaningful with -F")?;
+    world.refused("zpool import -d {vdevs} -T soon tank", 2, "invalid txg value")?;
+    let told = world.ok("zpool import -d {vdevs} -FXn tank")?;
+    told.shows("Would be able to return tank to its state as of ")?.shows(": would be taken\n")?.shows("\tlacks: tank/late\n")?;
+    told.hides("Pool tank returned")?;
+    world.ok("zpool list -H -o name")?.prints("")?;
+    // Of each state a line, and below it what it lacks.
+    let states = told.out.split("\ntxg ").find(|state| state.contains(" could be taken with -T ") && state.contains("\tlacks: tank/late\n"));
+    let txg = states.and_then(|state| state.split(',').next()).ok_or_else(|| told.fault("no state without tank/late can be taken"))?;
+    world.ok(&format!("zpool import -d {{vdevs}} -nT {txg} tank"))?.shows("Would be able to return tank")?.hides("could be taken")?;
+    // Whoever only reads leaves the newest state where it is.
+    world.ok(&format!("zpool import -d {{vdevs}} -o readonly=on -T {txg} tank"))?.shows("Pool tank returned to its state as of ")?;
+    world.ok("zfs list -H -o name -t all")?.prints("tank\ntank/kept\ntank/kept@s")?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} -FXn tank")?.shows("\tlacks: tank/late\n")?;
+    world.ok(&format!("zpool import -d {{vdevs}} -T {txg} tank"))?.shows("Pool tank returned to its state as of ")?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} -F tank")?.hides("returned to its state")?;
+    world.ok("zfs list -H -o name -t all")?.prints("tank\ntank/kept\ntank/kept@s")?;
+    world.ok("zpool scrub -w tank")?;
+    world.ok("zpool status tank")?.shows("errors: No known data errors")?;
+    Ok(())
+}
+
 /// Folders that are not there are passed over: the pool may be in the others.
 pub fn places(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a"])?;

@@ -19,6 +19,7 @@ pub(crate) mod queries;
 pub(crate) mod reguid;
 pub(crate) mod remembered;
 pub(crate) mod reopening;
+pub(crate) mod rewinding;
 pub(crate) mod scrub;
 pub(crate) mod set;
 pub(crate) mod stopping;
