@@ -73,7 +73,8 @@ pub fn rewinds(world: &World) -> Result<(), Failure> {
     told.hides("Pool tank returned")?;
     world.ok("zpool list -H -o name")?.prints("")?;
     // Of each state a line, and below it what it lacks.
-    let states = told.out.split("\ntxg ").find(|state| state.contains(" could be taken with -T ") && state.contains("\tlacks: tank/late\n"));
+    let states =
+        told.out.split("\ntxg ").find(|state| state.contains(" could be taken with -T ") && state.contains("\tlacks: tank/late\n"));
     let txg = states.and_then(|state| state.split(',').next()).ok_or_else(|| told.fault("no state without tank/late can be taken"))?;
     world.ok(&format!("zpool import -d {{vdevs}} -nT {txg} tank"))?.shows("Would be able to return tank")?.hides("could be taken")?;
     // Whoever only reads leaves the newest state where it is.
