@@ -23,6 +23,7 @@ use crate::spa::takeover::{self, ArenaOutcome};
 use crate::spa::{Follow, Spa};
 use crate::sweep::Sweeps;
 use crate::sync::Syncer;
+use crate::sync::changes::Edit;
 use crate::vdev_ops::VdevOps;
 use crate::vdev_ops::leaves::Leaves;
 use crate::verify::{Reading, SpaceReport, Verifier};
@@ -114,7 +115,7 @@ impl Pool {
         found.describe();
         let result = rewind::go_back(exec, found, options, runtime).and_then(|returned| {
             let found = returned.as_ref().map_or(found, |returned| &returned.found);
-            let mut pool = open::read(exec, found, options, runtime).and_then(|base| Pool::begin(base, found, options, runtime))?;
+            let mut pool = open::read(exec, found, options, runtime).and_then(|base| Pool::begin(base, found, (options, None), runtime))?;
             pool.rewound = returned.as_ref().map(|returned| returned.state.clone());
             Ok(pool)
         });
@@ -127,8 +128,14 @@ impl Pool {
         result
     }
 
-    /// Starts the txgs, and what an earlier import left to be done, unless nothing may be written.
-    fn begin(base: Base, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
+    /// Starts the txgs, and what an earlier import left to be done, unless nothing may be written; `first` changes the tree before anything of the
+    /// first txg is written.
+    fn begin(
+        base: Base,
+        found: &FoundPool,
+        (options, first): (&ImportOptions, Option<Edit>),
+        runtime: &Runtime,
+    ) -> Result<Pool, PoolError> {
         let mut pending = base.logs.pending();
         let mut pool = assemble::assemble(base, runtime)?;
         pool.suspend_rebuilds(runtime.suspended_scans);
@@ -142,10 +149,12 @@ impl Pool {
         }
         // Before a txg is written: what the process before did in one of this number must not go with it.
         let inherited = takeover::adopt(&pool.spa, options.arena.as_deref());
+        let changed = first.map(|edit| pool.vdevs.begin_with(edit));
         // What follows may take its time, and from now on another host has to see that the pool is taken.
         pool.heartbeat.spawn();
         pool.spa.txgs.start(pool.syncer.clone());
         pool.spa.first_sync()?;
+        changed.and_then(|outcome| outcome.lock().take()).unwrap_or(Ok(()))?;
         let told = takeover::take_logs(&pool.spa, &mut pending, &inherited)?;
         pool.replayed = replay_logs(&pool.spa, &pending, runtime.replay.as_deref())?;
         pool.arena_outcome = takeover::replay(&pool.spa, inherited, &told, runtime.replay.as_deref())?;

@@ -9,7 +9,7 @@ use nvlist::NvList;
 use ondisk::{Guid, Txg, Uberblock, VdevId};
 use std::collections::BTreeMap;
 use std::path::Path;
-use vdev::{Leaf, TopKind, TopVdev, VdevTree};
+use vdev::{Leaf, LeafId, TopKind, TopVdev, VdevTree};
 
 /// A device with a valid label.
 #[derive(Clone)]
@@ -139,6 +139,15 @@ impl FoundPool {
             let path = member.device.path().display().to_string();
             tracing::debug!("vdev {} at {path}: label of txg {label} is used, newest uberblock {newest}", member.guid);
         }
+    }
+
+    /// The pool that these leaves of `tree` hold, as of an uberblock that no label has any more (OpenZFS: `SPA_IMPORT_ASSEMBLE`).
+    pub(crate) fn assembled(facts: PoolFacts, tree: &VdevTree, leaves: &[(LeafId, Device)], ub: Uberblock) -> FoundPool {
+        let label = |id: LeafId| DeviceLabels { configs: vec![facts.label_config(tree, id, ub.txg())], ..DeviceLabels::default() };
+        let member = |(id, device): &(LeafId, Device)| Member { device: device.clone(), guid: tree.leaf(*id).guid, labels: label(*id) };
+        let members = leaves.iter().map(member).collect();
+        let holes = tree.tops.iter().filter(|top| top.kind == TopKind::Hole).map(|top| u64::from(top.id.0)).collect();
+        FoundPool { members, vdev_children: tree.tops.len() as u64, holes, best: Some(ub), facts }
     }
 
     /// The tree that the labels describe, as far as they do; leaves without a device are missing.

@@ -23,6 +23,7 @@ mod scan_pools;
 mod scans;
 mod scrub;
 mod space_maps;
+mod splits;
 mod sweeps;
 mod sync_points;
 mod unreadable;
