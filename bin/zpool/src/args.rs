@@ -69,6 +69,8 @@ pub enum Verb {
         #[arg(long_help = "pool name")]
         pool: String,
     },
+    /// Make another pool of one device of each mirror of a pool.
+    Split(crate::split::Split),
     /// Show which pools lack features that new ones have, or enable these.
     Upgrade(crate::upgrade::Upgrade),
     /// Verify every block, and repair what redundancy allows.

@@ -18,6 +18,7 @@ mod rebuild;
 mod rewind;
 mod scripts;
 mod spec;
+mod split;
 mod status;
 mod sweeps;
 mod upgrade;
@@ -36,12 +37,13 @@ fn main() -> ExitCode {
 
 /// Verbs and options that `zpool` of OpenZFS 2.3 has besides.
 const LACKING: Lacking = Lacking {
-    verbs: &["checkpoint", "prefetch", "split", "ddtprune", "freeze"],
+    verbs: &["checkpoint", "prefetch", "ddtprune", "freeze"],
     options: &[
         ("import", &["E", "l", "V", "-rewind-to-checkpoint"]),
         ("clear", &["n", "F", "-power"]),
         ("online", &["-power"]),
         ("offline", &["-power"]),
+        ("split", &["l"]),
         ("status", &["D", "-power"]),
     ],
 };
@@ -62,6 +64,7 @@ fn run(verb: Verb) -> Result<u8, Stop> {
             let guid = guid.map(|word| guid_number(&word)).transpose()?;
             Ok(done(&client, &Request::PoolReguid(PoolReguid { pool, guid }))?)
         }
+        Verb::Split(arguments) => split::run(&client, arguments),
         Verb::Scrub(arguments) => scrub(&client, &arguments),
         Verb::Resilver { pools } => {
             each(pools, |pool| done(&client, &Request::PoolScrub(PoolScrub { pool, action: ScrubAction::Resilver })))

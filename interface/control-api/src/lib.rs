@@ -93,6 +93,8 @@ pub enum Request {
     PoolSet(PoolSet),
     /// `zpool reguid`.
     PoolReguid(PoolReguid),
+    /// `zpool split`.
+    PoolSplit(PoolSplit),
     /// `zpool upgrade`; answers [`Response::Upgraded`] (also for a dry run).
     PoolUpgrade(PoolUpgrade),
     /// `zpool upgrade -v`; answers [`Response::Features`].

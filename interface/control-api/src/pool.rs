@@ -55,6 +55,22 @@ pub struct PoolReguid {
     pub guid: Option<u64>,
 }
 
+/// `zpool split`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PoolSplit {
+    /// Name of the pool.
+    pub pool: String,
+    /// Name of the pool that is made of it.
+    pub new_pool: String,
+    /// Guids of the devices that leave it, one of each mirror.
+    pub devices: Vec<u64>,
+    /// `-R`: alternate root; with one the new pool stays imported.
+    pub altroot: Option<String>,
+    /// `-o`: properties of the new pool.
+    pub properties: BTreeMap<String, String>,
+}
+
 /// `zpool sync`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -4,12 +4,12 @@ use crate::control::{Caller, Control};
 use crate::dataset::sending::{self, Outgoing};
 use crate::dataset::{allow, diff, effects, listing, owners, projects, receiving, references, waiting};
 use crate::device::labels;
-use crate::pool::{create, import, lifecycle, properties, queries, reguid, scrub, sweeps, upgrade};
+use crate::pool::{create, import, lifecycle, properties, queries, reguid, scrub, split, sweeps, upgrade};
 use crate::report::direct;
 use crate::requests::done;
 use control_api::{
-    DatasetClone, DatasetCreate, DatasetSet, Failure, InjectAdd, PoolClear, PoolCreate, PoolImport, PoolSet, ProviderLoad, ProviderReport,
-    ProviderUnload, Request, Response, SendRequest,
+    DatasetClone, DatasetCreate, DatasetSet, Failure, InjectAdd, PoolClear, PoolCreate, PoolImport, PoolSet, PoolSplit, ProviderLoad,
+    ProviderReport, ProviderUnload, Request, Response, SendRequest,
 };
 
 impl Control {
@@ -26,6 +26,7 @@ impl Control {
             Request::PoolQuery(query) => queries::query(&self.pools, query),
             Request::PoolSet(request) => self.set_pool(request),
             Request::PoolReguid(request) => reguid::reguid(&self.pools, &self.file, request),
+            Request::PoolSplit(request) => self.split_pool(request),
             Request::PoolUpgrade(request) => upgrade::upgrade(&self.pools, request),
             Request::FeatureList => Ok(upgrade::features()),
             Request::PoolScrub(request) => scrub::scrub(&self.devices, request),
@@ -90,6 +91,12 @@ impl Control {
     fn import_pool(&self, request: &PoolImport) -> Result<Response, Failure> {
         let what = || request.pool.as_ref().map_or_else(|| "cannot import".to_string(), |word| format!("cannot import '{word}'"));
         effects::around(what, effects::of_pool(&request.properties), || import::import(&self.intake, request))
+    }
+
+    /// Divides a pool.
+    fn split_pool(&self, request: &PoolSplit) -> Result<Response, Failure> {
+        let what = || format!("Unable to split {}", request.pool);
+        effects::around(what, effects::of_pool(&request.properties), || split::split(&self.intake, request))
     }
 
     /// Makes a clone of a snapshot.

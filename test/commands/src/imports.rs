@@ -91,6 +91,43 @@ pub fn rewinds(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A pool of mirrors becomes two, each with everything that was in it.
+pub fn splits(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b", "c", "d", "e"])?;
+    world.ok("zpool create -O canmount=off tank mirror {vdevs}/a {vdevs}/b mirror {vdevs}/c {vdevs}/d")?;
+    world.ok("zfs create -o canmount=off tank/fs")?;
+    world.ok("zfs snapshot tank/fs@s")?;
+    let layout = format!("would create 'half' with the following layout:\n\n\thalf\n\t  {0}/a\n\t  {0}/d", world.at("vdevs"));
+    world.ok("zpool split -n tank half {vdevs}/a")?.prints(&layout)?;
+    world.refused("zpool split tank half {vdevs}/a {vdevs}/b", 1, "Device list must include at most one disk from each mirror")?;
+    world.refused("zpool split tank half {vdevs}/e", 1, "Unable to split tank")?;
+    world.refused("zpool split tank tank", 1, "already exists")?;
+    world.refused("zpool split tank mirror", 1, "Unable to split tank")?;
+    world.refused("zpool split tank", 2, "missing")?;
+    world.ok("zpool split -o comment=copy tank half {vdevs}/a")?.prints("")?;
+    world.ok("zpool status tank")?.hides("mirror")?.hides("vdevs/a")?.hides("vdevs/d")?.shows("state: ONLINE")?;
+    world.ok("zpool list -H -o name")?.prints("tank")?;
+    world.ok("zpool import -d {vdevs} half")?;
+    world.ok("zpool status half")?.shows("vdevs/a")?.shows("vdevs/d")?.hides("vdevs/b")?.shows("state: ONLINE")?;
+    world.ok("zpool get -H -o value comment half")?.prints("copy")?;
+    world.ok("zfs list -H -o name -t all -r half")?.prints("half\nhalf/fs\nhalf/fs@s")?;
+    world.ok("zfs destroy half/fs@s")?;
+    world.ok("zfs list -H -o name -t all -r tank")?.prints("tank\ntank/fs\ntank/fs@s")?;
+    world.refused("zpool split tank other", 1, "Source pool must be composed only of mirrors")?;
+    // What it lacks now it gets again, and can be divided once more.
+    world.ok("zpool attach -w tank {vdevs}/b {vdevs}/e")?;
+    for pool in ["tank", "half"] {
+        world.ok(&format!("zpool scrub -w {pool}"))?;
+        world.ok(&format!("zpool status {pool}"))?.shows("errors: No known data errors")?;
+    }
+    world.ok("zpool destroy half")?;
+    world.ok("zpool attach -w tank {vdevs}/c {vdevs}/d")?;
+    world.ok(&format!("zpool split -R {} tank there", world.at("alt")))?;
+    world.ok("zpool get -H -o value altroot there")?.prints(&world.at("alt"))?;
+    world.ok("zfs list -H -o name -t all -r there")?.prints("there\nthere/fs\nthere/fs@s")?;
+    Ok(())
+}
+
 /// Folders that are not there are passed over: the pool may be in the others.
 pub fn places(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a"])?;

@@ -22,6 +22,7 @@ pub(crate) mod reopening;
 pub(crate) mod rewinding;
 pub(crate) mod scrub;
 pub(crate) mod set;
+pub(crate) mod split;
 pub(crate) mod stopping;
 pub(crate) mod sweeps;
 pub(crate) mod upgrade;
