@@ -43,7 +43,6 @@ const LACKING: Lacking = Lacking {
         ("clear", &["n", "F", "-power"]),
         ("online", &["-power"]),
         ("offline", &["-power"]),
-        ("split", &["l"]),
         ("status", &["D", "-power"]),
     ],
 };

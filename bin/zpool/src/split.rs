@@ -18,6 +18,9 @@ pub struct Split {
     /// With -n: show the paths where symbolic links lead.
     #[arg(short = 'L')]
     pub follow_links: bool,
+    /// With -R: load the keys of what is encrypted, of which there is nothing here.
+    #[arg(short = 'l')]
+    pub load_keys: bool,
     /// Divide nothing; show the new pool as it would be.
     #[arg(short = 'n')]
     pub dry_run: bool,
@@ -27,8 +30,8 @@ pub struct Split {
     /// Import the new pool with this alternate root; without one it is exported.
     #[arg(short = 'R', value_name = "root")]
     pub altroot: Option<String>,
-    /// Property=value of the new pool.
-    #[arg(short = 'o', value_name = "property=value")]
+    /// Property=value of the new pool, or, with -R, options of its mounts.
+    #[arg(short = 'o', value_name = "property=value|options")]
     pub properties: Vec<String>,
     /// Pool of mirrors.
     #[arg(long_help = "pool name")]
@@ -43,7 +46,14 @@ pub struct Split {
 
 /// Runs the verb.
 pub fn run(client: &Client, arguments: Split) -> Result<u8, Stop> {
-    let properties = create::pool_properties(&arguments.properties)?;
+    let (properties, mount_options): (Vec<String>, Vec<String>) = arguments.properties.into_iter().partition(|word| word.contains('='));
+    let properties = create::pool_properties(&properties)?;
+    if arguments.altroot.is_none() && arguments.load_keys {
+        return Err(Stop::usage("loading keys is only valid when importing the pool"));
+    }
+    if arguments.altroot.is_none() && !mount_options.is_empty() {
+        return Err(Stop::usage("setting mntopts is only valid when importing the pool"));
+    }
     let failed = |why: &str| Failure::new(ErrorKind::Invalid, format!("Unable to split {}", arguments.pool), why);
     let reports = list::reports(client, vec![arguments.pool.clone()], false)?;
     let report = reports.first().ok_or_else(|| failed("no such pool"))?;
@@ -54,7 +64,8 @@ pub fn run(client: &Client, arguments: Split) -> Result<u8, Stop> {
         return Ok(0);
     }
     let devices = chosen.iter().map(|vdev| vdev.guid).collect();
-    let request = PoolSplit { pool: arguments.pool, new_pool: arguments.new_pool, devices, altroot: arguments.altroot, properties };
+    let (pool, new_pool, altroot) = (arguments.pool, arguments.new_pool, arguments.altroot);
+    let request = PoolSplit { pool, new_pool, devices, altroot, properties, mount_options };
     Ok(done(client, &Request::PoolSplit(request))?)
 }
 

@@ -69,6 +69,8 @@ pub struct PoolSplit {
     pub altroot: Option<String>,
     /// `-o`: properties of the new pool.
     pub properties: BTreeMap<String, String>,
+    /// `-o` without a value: options of the mounts of the new pool, where it stays imported.
+    pub mount_options: Vec<String>,
 }
 
 /// `zpool sync`.

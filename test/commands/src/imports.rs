@@ -104,6 +104,11 @@ pub fn splits(world: &World) -> Result<(), Failure> {
     world.refused("zpool split tank tank", 1, "already exists")?;
     world.refused("zpool split tank mirror", 1, "Unable to split tank")?;
     world.refused("zpool split tank", 2, "missing")?;
+    world.refused("zpool split -o ro tank half", 2, "setting mntopts is only valid when importing the pool")?;
+    world.refused("zpool split -R relative tank half", 1, "bad alternate root")?;
+    for property in ["version=28", "readonly=on", "capacity=5678", "ashift=4", "feature@async_destroy=disabled"] {
+        world.refused(&format!("zpool split -o {property} tank half"), 1, "Unable to split tank")?;
+    }
     world.ok("zpool split -o comment=copy tank half {vdevs}/a")?.prints("")?;
     world.ok("zpool status tank")?.hides("mirror")?.hides("vdevs/a")?.hides("vdevs/d")?.shows("state: ONLINE")?;
     world.ok("zpool list -H -o name")?.prints("tank")?;
@@ -122,7 +127,7 @@ pub fn splits(world: &World) -> Result<(), Failure> {
     }
     world.ok("zpool destroy half")?;
     world.ok("zpool attach -w tank {vdevs}/c {vdevs}/d")?;
-    world.ok(&format!("zpool split -R {} tank there", world.at("alt")))?;
+    world.ok(&format!("zpool split -l -o ro -R {} tank there", world.at("alt")))?;
     world.ok("zpool get -H -o value altroot there")?.prints(&world.at("alt"))?;
     world.ok("zfs list -H -o name -t all -r there")?.prints("there\nthere/fs\nthere/fs@s")?;
     Ok(())

@@ -19,7 +19,7 @@ pub(crate) fn split(intake: &Intake, request: &PoolSplit) -> Result<Response, Fa
     if let Some(why) = new_pool_name_objection(&request.new_pool) {
         return Err(because(ErrorKind::Invalid, what, why));
     }
-    if let Some(why) = request.properties.iter().find_map(|(name, value)| objection(name, value, Occasion::Import)) {
+    if let Some(why) = request.properties.iter().find_map(|(name, value)| unfit(name, value)) {
         return Err(objected(&what, &why));
     }
     let altroot = altroot_of(request.altroot.as_ref(), &request.properties, &what)?;
@@ -37,12 +37,22 @@ pub(crate) fn split(intake: &Intake, request: &PoolSplit) -> Result<Response, Fa
         half.export().map_err(failed)?;
         return Ok(remarked(unset));
     }
-    let failures = intake.adopt(half, (altroot, cachefile), true);
+    intake.adopt(half, (altroot, cachefile), false);
+    let mounted = intake.pools.get(&request.new_pool);
+    let failures = mounted.map(|open| intake.mounter.mount_all_with(&[open], &request.mount_options)).unwrap_or_default();
     let mut remarks: Vec<Remark> = unset.into_iter().chain(failures.iter().map(ToString::to_string)).map(Remark::Warning).collect();
     if !failures.is_empty() {
         remarks.push(Remark::Warning("Split was successful, but the datasets could not all be mounted".to_string()));
     }
     Ok(Response::Done { remarks })
+}
+
+/// Reason why a pool that is divided off cannot have a property so.
+fn unfit(name: &str, value: &str) -> Option<String> {
+    if name == "readonly" {
+        return Some(format!("property '{name}' can only be set at import time"));
+    }
+    objection(name, value, Occasion::Import)
 }
 
 fn remarked(warnings: Vec<String>) -> Response {
@@ -56,7 +66,11 @@ fn remarked(warnings: Vec<String>) -> Response {
 fn set_kept(half: &Pool, request: &PoolSplit) -> Vec<String> {
     let kept = request.properties.iter().filter(|(name, _)| !NOT_KEPT.contains(&name.as_str()));
     let set = |(name, value): (&String, &String)| {
-        let error = half.set_prop(name, value).err()?;
+        let outcome = match name.strip_prefix("feature@") {
+            Some(feature) => half.enable_feature(feature),
+            None => half.set_prop(name, value),
+        };
+        let error = outcome.err()?;
         Some(format!("warning: property '{name}' was not set: {error}"))
     };
     kept.filter_map(set).collect()
