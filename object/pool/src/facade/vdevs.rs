@@ -9,6 +9,7 @@ use crate::open::{self, ImportOptions};
 use crate::spa::config::{PoolFacts, PoolState};
 use crate::spa::vdev_props::VdevProps;
 use crate::vdev_ops::add::{AddSpec, EMPTYING_TXGS};
+use crate::vdev_ops::allocating::allocating;
 use crate::vdev_ops::attach::{How, Running, WantRebuild};
 use crate::vdev_ops::spares::Spare;
 use crate::vdev_ops::spec::LeafSpec;
@@ -299,6 +300,15 @@ impl Pool {
     /// Resets the error counters of one leaf, or of all.
     pub fn clear_errors(&self, leaf: Option<LeafId>) {
         self.leaves.clear_errors(leaf);
+    }
+
+    /// Has new blocks lie on a top-level vdev, or none of them any more; waits until that is on disk.
+    ///
+    /// # Errors
+    /// [`PoolError::NoSuchDevice`] for what is no top-level vdev, [`PoolError::Target`] for logs and for the last vdev that takes blocks.
+    pub fn set_allocating(&self, top: Guid, is_on: bool) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.vdevs.change_tree(allocating(top, is_on))
     }
 
     /// The properties of vdevs that are set.

@@ -1,6 +1,7 @@
 //! Vdevs that join, leave and change in a pool in use. What such a change makes of the configuration goes to the sync, which writes it.
 
 pub(crate) mod add;
+pub(crate) mod allocating;
 pub(crate) mod attach;
 pub(crate) mod leaves;
 pub(crate) mod spares;

@@ -150,3 +150,30 @@ fn a_power_cut_while_a_pool_is_divided_leaves_it_whole() {
     });
     assert!(halves > 0);
 }
+
+/// If this fails, whoever is about to take a vdev away goes on filling it.
+#[test]
+fn nothing_new_lies_on_a_vdev_that_takes_no_more() {
+    let (exec, disks) = (exec(3), devices(4));
+    let pool = mirrors(&exec, &disks);
+    let tops: Vec<Guid> = pool.tree().tops.iter().map(|top| top.guid).collect();
+    let object = new_object(&pool);
+    write(&pool, object, 0..BLOCKS / 2, 1);
+    pool.set_allocating(tops[0], false).expect("set");
+    assert!(matches!(pool.set_allocating(tops[1], false), Err(PoolError::Target(_))), "nothing would be left");
+    assert_eq!(pool.set_allocating(guids(&pool)[0], false), Err(PoolError::NoSuchDevice), "a part of a mirror");
+    pool.export().expect("exported");
+    let pool = import_named(&exec, opened(&disks), "tank").expect("imported");
+    let used = |pool: &Pool| -> Vec<u64> { pool.status().vdev_space.iter().map(|space| space.allocated).collect() };
+    let before = used(&pool);
+    write(&pool, object, 0..BLOCKS, 2);
+    pool.sync().expect("synced");
+    let after = used(&pool);
+    assert!(after[0] <= before[0] && after[1] > before[1], "{before:?} {after:?}");
+    check(&pool, object, &[2; BLOCKS as usize], "written elsewhere");
+    pool.set_allocating(tops[0], true).expect("set");
+    write(&pool, object, 0..BLOCKS, 3);
+    pool.sync().expect("synced");
+    clean(&pool, "in use again");
+    pool.export().expect("exported");
+}
