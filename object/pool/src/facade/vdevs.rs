@@ -13,7 +13,7 @@ use crate::vdev_ops::allocating::allocating;
 use crate::vdev_ops::attach::{How, Running, WantRebuild};
 use crate::vdev_ops::spares::Spare;
 use crate::vdev_ops::spec::LeafSpec;
-use crate::vdev_ops::split;
+use crate::vdev_ops::split::{self, SplitOff};
 use ondisk::Guid;
 use vdev::{Leaf, LeafId, LeafState, Pairing};
 
@@ -134,14 +134,11 @@ impl Pool {
     /// any other the leaves are in no pool, and may be attached again.
     pub fn split(&self, leaves: Vec<Guid>, name: &str, runtime: &Runtime) -> Result<Pool, PoolError> {
         self.spa.check_writeable()?;
-        let taken = split::Taken::default();
-        self.dsl().close_logs();
-        let left = self.empty_logs().and_then(|()| self.vdevs.change_tree(split::leave(leaves.clone(), taken.clone())));
-        self.dsl().reopen_logs();
-        left?;
-        let Some(off) = taken.lock().take() else { return Err(PoolError::Closed) };
-        // Writes that began while the leaves were in the pool end with their txgs; the new pool has other plans for that space.
-        (0..DRAINING_TXGS).try_for_each(|_| self.sync())?;
+        // What is initialized or trimmed here because it is free may be in use there.
+        self.sweeps.halt();
+        let off = self.let_leave(&leaves);
+        self.sweeps.resume();
+        let off = off?;
         let guid = self.spa.new_guid(&off.tree);
         let facts = PoolFacts { name: name.to_string(), stored_name: None, state: PoolState::Exported, guid, ..off.facts };
         let options = ImportOptions {
@@ -155,6 +152,18 @@ impl Pool {
         let found = FoundPool::assembled(facts, &off.tree, &off.leaves, off.uberblock);
         let settle = split::settle(guid, leaves, self.name());
         open::read(self.exec(), &found, &options, runtime).and_then(|base| Pool::begin(base, &found, (&options, Some(settle)), runtime))
+    }
+
+    /// Lets leaves go with a txg, and waits until nothing is written to them any more.
+    fn let_leave(&self, leaves: &[Guid]) -> Result<SplitOff, PoolError> {
+        let taken = split::Taken::default();
+        self.dsl().close_logs();
+        let left = self.empty_logs().and_then(|()| self.vdevs.change_tree(split::leave(leaves.to_vec(), taken.clone())));
+        self.dsl().reopen_logs();
+        left?;
+        // Writes that began while the leaves were in the pool end with their txgs.
+        (0..DRAINING_TXGS).try_for_each(|_| self.sync())?;
+        taken.lock().take().ok_or(PoolError::Closed)
     }
 
     /// Waits until nothing is left on log devices, while nobody writes to logs.
