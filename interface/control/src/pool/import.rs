@@ -10,7 +10,7 @@ use crate::pool::properties::{altroot_of, cachefile_of, set_stored};
 use crate::pool::rewinding::{preview, report_of, rewind_of};
 use control_api::{ErrorKind, Failure, ImportSearch, PoolImport, Remark, Response, RewindReport, new_pool_name_objection, shown};
 use ondisk::Guid;
-use pool::{FoundPool, ImportOptions, PoolError, PoolState};
+use pool::{FoundPool, ImportOptions, PoolError, PoolState, Rewind};
 
 /// Words about one pool that was imported, or would be.
 #[derive(Default)]
@@ -132,7 +132,9 @@ fn import_one(intake: &Intake, found: &FoundPool, request: &PoolImport, read_onl
         return Err(because(ErrorKind::Exists, what, format!("a pool named '{name}' is already imported"))
             .advise("give it another name: zpool import POOL NEWNAME"));
     };
-    let paths: Vec<String> = found.devices().map(|device| device.path().to_string_lossy().into_owned()).collect();
+    let goes_back = rewind_of(request) != Rewind::Never;
+    let devices = found.devices().chain(found.devices_that_left().filter(|_| goes_back));
+    let paths: Vec<String> = devices.map(|device| device.path().to_string_lossy().into_owned()).collect();
     let is_too_old = found.is_too_old_to_write() && !read_only;
     let read_only = read_only || is_too_old;
     if request.dry_run {

@@ -10,12 +10,13 @@ use super::base::{Base, Runtime};
 use super::find::{FoundPool, Member};
 use super::{ImportOptions, Rewind, check_dedup, check_host, check_version, read};
 use crate::PoolError;
-use crate::label::{Device, LabelWrite, flush_all, forgetting_writes, uberblock_writes, write_all};
+use crate::label::{ConfigBlock, Device, LabelWrite, flush_all, forgetting_writes, uberblock_writes, write_all};
 use crate::verify::{Reading, Verifier};
 use dsl::DslPool;
 use exec::Exec;
 use ondisk::{Txg, Uberblock};
 use std::sync::Arc;
+use vdev::LeafId;
 use zio::FailMode;
 
 /// Number of txgs for which what was freed is not used again (OpenZFS: `TXG_DEFER_SIZE`).
@@ -104,9 +105,10 @@ impl FoundPool {
         }
     }
 
-    /// The pool as it is with this uberblock as the newest.
+    /// The pool as it is with this uberblock as the newest; devices that left it may be its own again.
     fn at(&self, ub: Uberblock) -> FoundPool {
-        FoundPool { best: Some(ub), ..self.clone() }
+        let members = self.members.iter().chain(&self.left).cloned().collect();
+        FoundPool { best: Some(ub), members, left: Vec::new(), ..self.clone() }
     }
 
     /// Tries every state that an import with these options may take, newest first, and changes nothing. The first one without a problem is the
@@ -244,11 +246,11 @@ pub(crate) fn go_back(exec: &Exec, found: &FoundPool, options: &ImportOptions, r
     let mut first = None;
     for state in found.states(options.rewind) {
         let at = trial.found_at(&state);
-        let error = match trial.open(&at).and_then(|base| trial.check(&at, &base)) {
-            Ok(()) if found.is_newest(&state) => return Ok(None),
-            Ok(()) => {
+        let error = match trial.open(&at).and_then(|base| trial.check(&at, &base).map(|()| base)) {
+            Ok(_) if found.is_newest(&state) => return Ok(None),
+            Ok(base) => {
                 if !options.read_only {
-                    commit(exec, found, &state)?;
+                    commit(exec, (found, &at), &base, &state)?;
                 }
                 return Ok(Some(Returned { found: at, state: found.described(&state) }));
             }
@@ -271,11 +273,31 @@ fn ashift_of(member: &Member) -> u32 {
     ashift.and_then(|ashift| u32::try_from(ashift).ok()).unwrap_or(0)
 }
 
+/// The labels that devices have from then on, as the state that `base` is knows them.
+fn labels_of(base: &Base, txg: Txg) -> Result<Vec<(Device, ConfigBlock)>, PoolError> {
+    let config = base.spa.config.lock();
+    let mut labels = Vec::new();
+    for (index, device) in config.devices.iter().enumerate() {
+        let Some(device) = device else { continue };
+        let label = config.facts.label_config(&config.tree, LeafId(index as u32), txg);
+        labels.push((device.clone(), ConfigBlock::new(&label)?));
+    }
+    Ok(labels)
+}
+
 /// Makes a state the newest one of all devices, and takes those after it off their rings. Half of the labels are written before the others: the
-/// new uberblock may come to lie where the state's own was.
-fn commit(exec: &Exec, found: &FoundPool, state: &Uberblock) -> Result<(), PoolError> {
+/// new uberblock may come to lie where the state's own was. Devices that left the pool and are of the state say so before its uberblock does.
+fn commit(exec: &Exec, (found, at): (&FoundPool, &FoundPool), base: &Base, state: &Uberblock) -> Result<(), PoolError> {
     let continued = found.continued(state);
-    let devices: Vec<Device> = found.devices().cloned().collect();
+    let labels = labels_of(base, continued.txg())?;
+    let is_own =
+        |device: &Device| found.devices().any(|own| Arc::ptr_eq(own, device)) || labels.iter().any(|(own, _)| Arc::ptr_eq(own, device));
+    let members: Vec<&Member> = at.members.iter().filter(|member| is_own(&member.device)).collect();
+    let devices: Vec<Device> = members.iter().map(|member| member.device.clone()).collect();
+    let written = |writes: Vec<LabelWrite>| -> Result<(), PoolError> {
+        write_all(exec, writes).into_iter().collect::<Result<(), _>>()?;
+        Ok(flush_all(exec, &devices).into_iter().collect::<Result<(), _>>()?)
+    };
     tracing::warn!(
         "pool '{}' goes back to txg {} and on with txg {}: what was written between is given up",
         found.name().escape_debug(),
@@ -283,17 +305,15 @@ fn commit(exec: &Exec, found: &FoundPool, state: &Uberblock) -> Result<(), PoolE
         continued.ub_txg
     );
     for half in 0..HALVES {
-        let of_member = |member: &Member| {
+        written(labels.iter().flat_map(|(device, label)| label.writes(device, half)).collect())?;
+        let of_member = |member: &&Member| {
             let writes = uberblock_writes(&member.device, &continued, ashift_of(member)).into_iter().enumerate();
             writes.filter(|(label, _)| label % HALVES == half).map(|(_, write)| write).collect::<Vec<LabelWrite>>()
         };
-        write_all(exec, found.members.iter().flat_map(of_member).collect()).into_iter().collect::<Result<(), _>>()?;
-        flush_all(exec, &devices).into_iter().collect::<Result<(), _>>()?;
+        written(members.iter().flat_map(of_member).collect())?;
     }
     // Should the newer one be damaged one day, none of those may be taken for what comes next: their space is another's by then.
     let is_left = |txg: u64| txg > state.ub_txg && txg < continued.ub_txg;
-    let forgetting = |member: &Member| forgetting_writes(exec, &member.device, ashift_of(member), &is_left);
-    write_all(exec, found.members.iter().flat_map(forgetting).collect()).into_iter().collect::<Result<(), _>>()?;
-    flush_all(exec, &devices).into_iter().collect::<Result<(), _>>()?;
-    Ok(())
+    let forgetting = |member: &&Member| forgetting_writes(exec, &member.device, ashift_of(member), &is_left);
+    written(members.iter().flat_map(forgetting).collect())
 }

@@ -1,7 +1,7 @@
 //! Going back to older states of a pool: where the newest cannot be opened, or nobody wants it. What the user loses when these fail: the pool,
 //! although a state of it was whole a moment before; or what that state had, since a state that was left behind came back.
 
-use crate::common::{BLOCKS, check, dataset, devices, exec, filled, host, import, leaf, opened, write};
+use crate::common::{BLOCKS, check, check_redundancy, dataset, devices, exec, filled, guids, host, import, leaf, opened, write};
 use device::{BlockDevice, MemDevice};
 use ondisk::label::LABEL_START_BYTES;
 use ondisk::{ObjectId, Uberblock};
@@ -138,6 +138,29 @@ fn a_pool_whose_newest_state_opens_stays_there() {
     Pool::create(&exec(7), spec, &Runtime::new()).expect("created").export().expect("exported");
     let error = back(&disks[..1], Rewind::Any, false).err();
     assert!(matches!(error, Some(PoolError::MissingDevices(_) | PoolError::MissingVdev(_))), "{error:?}");
+}
+
+/// If this fails, an older state is lost with a device that left the pool since, although both are there.
+#[test]
+fn devices_that_left_since_are_of_older_states_again() {
+    let disks = devices(2);
+    let (pool, object) = filled(&disks, TopKind::Mirror);
+    let (txg, second) = (pool.txg(), guids(&pool)[1]);
+    pool.detach(second).expect("detached");
+    write(&pool, object, 0..BLOCKS, 2);
+    pool.sync().expect("synced");
+    drop(pool);
+    for read_only in [true, false] {
+        let pool = back(&disks, Rewind::To(txg), read_only).expect("it goes back");
+        let tree = pool.tree();
+        assert!(tree.leaves.len() == 2 && tree.leaves.iter().all(|leaf| leaf.state.is_usable()), "{tree:?}");
+        check(&pool, object, &[1; BLOCKS as usize], "both");
+    }
+    // As after a crash: nobody says any more that it went back.
+    check_redundancy(&disks, TopKind::Mirror, object, &[1; BLOCKS as usize], "each alone");
+    let pool = import(&disks, false).expect("imported");
+    assert_eq!((pool.rewound(), pool.tree().leaves.len()), (None, 2));
+    pool.export().expect("exported");
 }
 
 fn names(images: Vec<Image>, what: &str) -> Vec<String> {
