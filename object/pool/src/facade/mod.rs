@@ -115,6 +115,9 @@ impl Pool {
         found.describe();
         let result = rewind::go_back(exec, found, options, runtime).and_then(|returned| {
             let found = returned.as_ref().map_or(found, |returned| &returned.found);
+            // It was looked for before, and what was left behind is still the newest on devices that are only read.
+            let skip_activity = options.skip_activity || (returned.is_some() && options.read_only);
+            let options = &ImportOptions { skip_activity, ..options.clone() };
             let mut pool = open::read(exec, found, options, runtime).and_then(|base| Pool::begin(base, found, (options, None), runtime))?;
             pool.rewound = returned.as_ref().map(|returned| returned.state.clone());
             Ok(pool)

@@ -215,7 +215,8 @@ fn datasets_of(dsl: &Arc<DslPool>, root: &str) -> Vec<KeptDataset> {
     kept
 }
 
-/// True when an older state may lack what keeps this one from being opened.
+/// True when an older state may lack what keeps this one from being opened, and nothing but going back helps: nobody is to lose what was written
+/// for a device that is away. [`Rewind::To`] goes past that.
 fn may_be_gone_before(error: &PoolError) -> bool {
     !matches!(
         error,
@@ -223,6 +224,7 @@ fn may_be_gone_before(error: &PoolError) -> bool {
             | PoolError::UnsupportedVersion(_)
             | PoolError::OldVersion(_)
             | PoolError::MissingDevices(_)
+            | PoolError::MissingVdev(_)
             | PoolError::MissingLogs(_)
             | PoolError::IntentLogs(_)
             | PoolError::InUse { .. }
