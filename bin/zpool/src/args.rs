@@ -117,6 +117,12 @@ pub enum Verb {
     },
     /// Clear error counts; resume a suspended pool; open one that waits for its devices, without log devices that are missing.
     Clear {
+        /// If the pool is not open and cannot be opened as it is, go back by at most two transaction groups, as zpool import -F does.
+        #[arg(short = 'F')]
+        rewind: bool,
+        /// With -F: clear nothing; say which state would be taken, and what would be lost with it.
+        #[arg(short = 'n')]
+        dry_run: bool,
         /// Pool.
         #[arg(long_help = "pool name")]
         pool: String,

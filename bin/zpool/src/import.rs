@@ -53,18 +53,8 @@ pub fn run(client: &Client, arguments: args::Import) -> Result<u8, Stop> {
         dry_run: arguments.dry_run,
         missing_log: arguments.missing_log,
     };
-    match patiently(client, || client.call(&Request::PoolImport(request)))? {
-        Response::Done { remarks } => {
-            remarks.iter().for_each(cli::say);
-            Ok(0)
-        }
-        Response::Rewound { reports, remarks } => {
-            let code = rewind::tell(&reports);
-            remarks.iter().for_each(cli::say);
-            Ok(code)
-        }
-        other => Err(cli::unexpected("cannot import", other).into()),
-    }
+    let answer = patiently(client, || client.call(&Request::PoolImport(request)))?;
+    Ok(rewind::answered("cannot import", answer)?)
 }
 
 /// Number of a transaction group as a command line has it: decimal, or with `0x` (OpenZFS: `strtoull`).

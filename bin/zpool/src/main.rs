@@ -40,7 +40,7 @@ const LACKING: Lacking = Lacking {
     verbs: &["checkpoint", "prefetch", "ddtprune", "freeze"],
     options: &[
         ("import", &["E", "l", "V", "-rewind-to-checkpoint"]),
-        ("clear", &["n", "F", "-power"]),
+        ("clear", &["-power"]),
         ("online", &["-power"]),
         ("offline", &["-power"]),
         ("status", &["D", "-power"]),
@@ -78,7 +78,7 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::Remove(arguments) => vdevs::remove(&client, &arguments),
         Verb::Reopen { keep_resilver, pools } => vdevs::reopen(&client, keep_resilver, pools),
         Verb::Detach { pool, device } => vdevs::detach(&client, pool, device),
-        Verb::Clear { pool, device } => Ok(done(&client, &Request::PoolClear(PoolClear { pool, device }))?),
+        Verb::Clear { rewind, dry_run, pool, device } => clear(&client, PoolClear { pool, device, rewind, dry_run }),
         Verb::Sync { force, pools } => Ok(done(&client, &Request::PoolSync(PoolSync { pools, force }))?),
         Verb::History(arguments) => Ok(history::run(&client, &arguments)?),
         Verb::Events(arguments) => events::run(&client, &arguments),
@@ -94,6 +94,14 @@ fn run(verb: Verb) -> Result<u8, Stop> {
 /// Path of the device that `labelclear` means: a file, or a device by its short name (OpenZFS: `zpool_do_labelclear`).
 fn labelled_path(word: &str) -> String {
     if word.contains('/') || std::path::Path::new(word).exists() { cli::absolute(word) } else { spec::device_path(word) }
+}
+
+fn clear(client: &Client, request: PoolClear) -> Result<u8, Stop> {
+    if request.dry_run && !request.rewind {
+        return Err(Stop::usage("-n only meaningful with -F"));
+    }
+    let what = format!("cannot clear errors for {}", request.pool);
+    Ok(rewind::answered(&what, client.call(&Request::PoolClear(request))?)?)
 }
 
 fn export(client: &Client, all: bool, (force, hard): (bool, bool), pools: Vec<String>) -> Result<u8, Stop> {

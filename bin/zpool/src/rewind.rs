@@ -1,14 +1,25 @@
 //! Words about pools that go back to an older state: OpenZFS's (`zpool_rewind_exclaim`), and below them what each state has.
 
-use control_api::{RewindPointReport, RewindReport};
+use control_api::{Failure, Response, RewindPointReport, RewindReport};
 
 /// Seconds above which a loss is told in minutes.
 const MINUTES_ABOVE: u64 = 120;
 /// Names that one line lists; the others are counted.
 const NAMES_MAX: usize = 12;
 
+/// Prints the answer to a request with which pools may have gone back; gives the exit code.
+pub fn answered(what: &str, answer: Response) -> Result<u8, Failure> {
+    let (code, remarks) = match answer {
+        Response::Done { remarks } => (0, remarks),
+        Response::Rewound { reports, remarks } => (tell(&reports), remarks),
+        other => return Err(cli::unexpected(what, other)),
+    };
+    remarks.iter().for_each(cli::say);
+    Ok(code)
+}
+
 /// Prints what became of pools, or would; gives the exit code.
-pub fn tell(reports: &[RewindReport]) -> u8 {
+fn tell(reports: &[RewindReport]) -> u8 {
     let mut code = 0;
     for report in reports {
         cli::out!("{}", text(report));

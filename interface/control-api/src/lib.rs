@@ -113,7 +113,7 @@ pub enum Request {
     VdevRemoveStop(PoolNames),
     /// `zpool reopen`.
     PoolReopen(PoolReopen),
-    /// `zpool clear`.
+    /// `zpool clear`; answers also [`Response::Rewound`].
     PoolClear(PoolClear),
     /// `zpool sync`: waits until everything written so far is on stable storage.
     PoolSync(PoolSync),

@@ -29,7 +29,7 @@ const ANSWERS: &[(&str, &str)] = &[
     ("vdev-remove", "done"),
     ("vdev-remove-stop", "done"),
     ("pool-reopen", "done"),
-    ("pool-clear", "done"),
+    ("pool-clear", "done or rewound"),
     ("pool-sync", "done"),
     ("pool-history", "history"),
     ("pool-iostat", "iostat"),

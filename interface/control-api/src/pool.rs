@@ -495,6 +495,12 @@ pub struct PoolClear {
     pub pool: String,
     /// Device to clear: its path, the last part of it, or its guid; None for all.
     pub device: Option<String>,
+    /// `-F`: a pool that is not open may go back to a state of the last transaction groups when the newest cannot be opened.
+    #[serde(default)]
+    pub rewind: bool,
+    /// `-n` with `-F`: only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
 }
 
 /// `zpool history`.

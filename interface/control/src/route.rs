@@ -137,7 +137,11 @@ impl Control {
     /// Opens a pool that is not open, or has one that is forget its errors.
     fn clear(&self, request: &PoolClear) -> Result<Response, Failure> {
         if self.pools.absent.contains(&request.pool) {
-            return self.reopening.clear(&request.pool);
+            return self.reopening.clear(request);
+        }
+        if request.dry_run {
+            // An open pool has nothing to go back from.
+            return Ok(done());
         }
         self.vdevs.clear(request)
     }

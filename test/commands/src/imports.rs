@@ -88,6 +88,9 @@ pub fn rewinds(world: &World) -> Result<(), Failure> {
     world.ok("zfs list -H -o name -t all")?.prints("tank\ntank/kept\ntank/kept@s")?;
     world.ok("zpool scrub -w tank")?;
     world.ok("zpool status tank")?.shows("errors: No known data errors")?;
+    world.refused("zpool clear -n tank", 2, "-n only meaningful with -F")?;
+    world.ok("zpool clear -nF tank")?.prints("")?;
+    world.ok("zpool clear -F tank")?.prints("")?;
     Ok(())
 }
 
