@@ -53,7 +53,7 @@ pub fn run(client: &Client, arguments: args::Import) -> Result<u8, Stop> {
         dry_run: arguments.dry_run,
         missing_log: arguments.missing_log,
     };
-    let answer = patiently(client, || client.call(&Request::PoolImport(request)))?;
+    let answer = patiently(client, || rewind::ask(client, goes_back, &Request::PoolImport(request)))?;
     Ok(rewind::answered("cannot import", answer)?)
 }
 

@@ -101,7 +101,8 @@ fn clear(client: &Client, request: PoolClear) -> Result<u8, Stop> {
         return Err(Stop::usage("-n only meaningful with -F"));
     }
     let what = format!("cannot clear errors for {}", request.pool);
-    Ok(rewind::answered(&what, client.call(&Request::PoolClear(request))?)?)
+    let goes_back = request.rewind;
+    Ok(rewind::answered(&what, rewind::ask(client, goes_back, &Request::PoolClear(request))?)?)
 }
 
 fn export(client: &Client, all: bool, (force, hard): (bool, bool), pools: Vec<String>) -> Result<u8, Stop> {

@@ -1,11 +1,17 @@
 //! Words about pools that go back to an older state: OpenZFS's (`zpool_rewind_exclaim`), and below them what each state has.
 
-use control_api::{Failure, Response, RewindPointReport, RewindReport};
+use cli::Client;
+use control_api::{Failure, Request, Response, RewindPointReport, RewindReport};
 
 /// Seconds above which a loss is told in minutes.
 const MINUTES_ABOVE: u64 = 120;
 /// Names that one line lists; the others are counted.
 const NAMES_MAX: usize = 12;
+
+/// Asks the daemon; where pools may go back, all of their metadata is read for it, however long that takes.
+pub fn ask(client: &Client, goes_back: bool, request: &Request) -> Result<Response, Failure> {
+    if goes_back { Client::from_environment()?.unhurried().call(request) } else { client.call(request) }
+}
 
 /// Prints the answer to a request with which pools may have gone back; gives the exit code.
 pub fn answered(what: &str, answer: Response) -> Result<u8, Failure> {
