@@ -71,7 +71,7 @@ pub fn rewinds(world: &World) -> Result<(), Failure> {
     let told = world.ok("zpool import -d {vdevs} -FXn tank")?;
     told.shows("Would be able to return tank to its state as of ")?.shows(": would be taken\n")?.shows("\tlacks: tank/late\n")?;
     told.hides("Pool tank returned")?;
-    world.ok("zpool list -H -o name")?.prints("")?;
+    world.refused("zpool list tank", 1, "no such pool")?;
     // Of each state a line, and below it what it lacks.
     let states =
         told.out.split("\ntxg ").find(|state| state.contains(" could be taken with -T ") && state.contains("\tlacks: tank/late\n"));
