@@ -32,7 +32,7 @@ const STOP_DEADLINE: Duration = Duration::from_secs(120);
 /// Longest time for one request; long work is asked for in pieces (`zpool wait`).
 const REQUEST_DEADLINE: Duration = Duration::from_secs(600);
 
-/// Longest time for a request with a descriptor: days of data may come through it.
+/// Longest time for a request with a descriptor, through which days of data may come, and for one that looks at a whole pool.
 const ATTACHED_DEADLINE: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// Number of times that a question is asked again when the daemon went away meanwhile.
@@ -99,6 +99,12 @@ impl Client {
     #[must_use]
     pub fn attach(self, descriptor: OwnedFd) -> Client {
         Client { attached: Some(descriptor), deadline: ATTACHED_DEADLINE, ..self }
+    }
+
+    /// Lets requests take as long as they take, likewise: what they are about may be a pool as a whole.
+    #[must_use]
+    pub fn unhurried(self) -> Client {
+        Client { deadline: ATTACHED_DEADLINE, ..self }
     }
 
     /// State directory of the client.

@@ -36,6 +36,7 @@ impl Request {
             | Request::PoolImport(_)
             | Request::PoolSet(_)
             | Request::PoolReguid(_)
+            | Request::PoolSplit(_)
             | Request::PoolUpgrade(_)
             | Request::PoolScrub(_)
             | Request::PoolSweep(_)
@@ -131,6 +132,7 @@ impl Request {
             Request::PoolImportScan(_) => "cannot discover pools".to_string(),
             Request::PoolSet(request) => format!("cannot set property for '{}'", request.pool),
             Request::PoolReguid(request) => format!("cannot reguid '{}'", request.pool),
+            Request::PoolSplit(request) => format!("Unable to split {}", request.pool),
             Request::PoolUpgrade(request) => format!("cannot upgrade '{}'", request.pool),
             Request::PoolScrub(request) => format!("cannot scrub {}", request.pool),
             Request::PoolSweep(request) => format!("cannot initialize or trim devices of '{}'", request.pool),

@@ -6,12 +6,12 @@ use crate::dataset::rights::{self, Asker};
 use crate::dataset::sending::{self, Outgoing};
 use crate::dataset::{allow, diff, effects, keys, listing, owners, projects, receiving, references, waiting};
 use crate::device::labels;
-use crate::pool::{create, import, lifecycle, properties, queries, reguid, scrub, sweeps, upgrade};
+use crate::pool::{create, import, lifecycle, properties, queries, reguid, scrub, split, sweeps, upgrade};
 use crate::report::direct;
 use crate::requests::{changed_pool, done};
 use control_api::{
-    DatasetClone, DatasetCreate, DatasetSet, Failure, InjectAdd, PoolClear, PoolCreate, PoolImport, PoolSet, ProviderLoad, ProviderReport,
-    ProviderUnload, Request, Response, SendRequest,
+    DatasetClone, DatasetCreate, DatasetSet, Failure, InjectAdd, PoolClear, PoolCreate, PoolImport, PoolSet, PoolSplit, ProviderLoad,
+    ProviderReport, ProviderUnload, Request, Response, SendRequest,
 };
 
 impl Control {
@@ -51,6 +51,7 @@ impl Control {
             Request::PoolQuery(query) => queries::query(&self.pools, query),
             Request::PoolSet(request) => self.set_pool(request),
             Request::PoolReguid(request) => reguid::reguid(&self.pools, &self.file, request),
+            Request::PoolSplit(request) => self.split_pool(request),
             Request::PoolUpgrade(request) => upgrade::upgrade(&self.pools, request),
             Request::FeatureList => Ok(upgrade::features()),
             Request::PoolScrub(request) => scrub::scrub(&self.devices, request),
@@ -120,6 +121,12 @@ impl Control {
         effects::around(what, effects::of_pool(&request.properties), || import::import(&self.intake, request))
     }
 
+    /// Divides a pool.
+    fn split_pool(&self, request: &PoolSplit) -> Result<Response, Failure> {
+        let what = || format!("Unable to split {}", request.pool);
+        effects::around(what, effects::of_pool(&request.properties), || split::split(&self.intake, request))
+    }
+
     /// Makes a clone of a snapshot.
     fn clone_dataset(&self, request: &DatasetClone, maker: Maker) -> Result<Response, Failure> {
         let what = || format!("cannot create '{}'", request.name);
@@ -163,7 +170,11 @@ impl Control {
     /// Opens a pool that is not open, or has one that is forget its errors.
     fn clear(&self, request: &PoolClear) -> Result<Response, Failure> {
         if self.pools.absent.contains(&request.pool) {
-            return self.reopening.clear(&request.pool);
+            return self.reopening.clear(request);
+        }
+        if request.dry_run {
+            // An open pool has nothing to go back from.
+            return Ok(done());
         }
         self.vdevs.clear(request)
     }

@@ -89,6 +89,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "pool: import by name, id, new name, altroot, read-only", needs: MOUNTS, run: pools::imports },
     Scenario { name: "pool: what an import says", needs: NOTHING, run: imports::listing },
     Scenario { name: "pool: where an import looks", needs: NOTHING, run: imports::places },
+    Scenario { name: "pool: an older state", needs: NOTHING, run: imports::rewinds },
+    Scenario { name: "pool: mirrors are divided", needs: NOTHING, run: imports::splits },
     Scenario { name: "two hosts: one dies, the other takes over", needs: NOTHING, run: multihost::takes_over },
     Scenario { name: "two hosts: one stood still", needs: NOTHING, run: multihost::stood_still },
     Scenario { name: "two hosts: one comes back, without heartbeats", needs: NOTHING, run: multihost::comes_back_without_heartbeats },

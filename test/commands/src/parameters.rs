@@ -127,6 +127,9 @@ pub fn vdev_properties(world: &World) -> Result<(), Failure> {
     world.ok("zpool set com.example:slot=7 tank {vdevs}/a")?;
     world.ok("zpool set io_n=1 tank mirror-0")?;
     world.refused("zpool set failfast=off tank {vdevs}/a", 1, "devices are not asked to fail fast here")?;
+    world.refused("zpool set allocating=off tank mirror-0", 1, "no other vdev from which it could allocate")?;
+    world.refused("zpool set allocating=off tank {vdevs}/a", 1, "only top-level vdevs are allocated from")?;
+    world.refused("zpool set allocating=maybe tank mirror-0", 1, "'allocating' must be one of 'on | off'")?;
     world.refused("zpool set guid=5 tank {vdevs}/a", 1, "'guid' is readonly")?;
     world.refused("zpool set io_n=many tank {vdevs}/a", 1, "'many' is no value for 'io_n'")?;
     world.refused("zpool set io_n=1 tank nothing", 1, "invalid vdev 'nothing'")?;

@@ -127,7 +127,7 @@ pub(crate) fn around(
 ) -> Result<Response, Failure> {
     let warnings = said.map_err(|why| because(ErrorKind::Unsupported, what(), why))?;
     let mut response = work()?;
-    if let Response::Done { remarks } | Response::Created { remarks, .. } = &mut response {
+    if let Response::Done { remarks } | Response::Created { remarks, .. } | Response::Rewound { remarks, .. } = &mut response {
         remarks.extend(warnings.into_iter().map(Remark::Warning));
     }
     Ok(response)

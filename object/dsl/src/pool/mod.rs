@@ -61,7 +61,7 @@ use freeing::{FREE_DIR, Freeing};
 use holds::Holds;
 pub(crate) use intent::LiveLogs;
 use limits::Limits;
-use ondisk::BlockPtr;
+use ondisk::{BlockPtr, Txg};
 use promote::Promotion;
 use receive::Receiving;
 use rename::Renaming;
@@ -333,14 +333,15 @@ impl DslPool {
     }
 
     /// Looks at the logs of all datasets of a pool that is being opened: those to be replayed, and those to be given up with its first
-    /// txg. What somebody `knows` can be replayed; logs that end on a device that was `lost` are given up.
+    /// txg. What somebody `knows` can be replayed; logs that end on a device that was `lost` are given up, and those that went on after the txg
+    /// `root`, of which the root on disk is, in txgs that the pool left behind.
     ///
     /// # Errors
     /// The names of the datasets that have something to be replayed which cannot be. The log of a dataset that can't be read can't be
     /// told; nothing can be written there either.
-    pub fn look_at_logs(&self, knows: Knows<'_>, lost: &LostLogs) -> Result<IntentLogs, Vec<String>> {
+    pub fn look_at_logs(&self, root: Txg, knows: Knows<'_>, lost: &LostLogs) -> Result<IntentLogs, Vec<String>> {
         let _config = self.config();
-        IntentLogs::look(&self.tree, self.txgs.synced_txg(), knows, lost)
+        IntentLogs::look(&self.tree, (self.txgs.synced_txg(), root), knows, lost)
     }
 
     /// Claims the space of logs that are to be replayed, in the pool's first txg: before anything else is allocated.
