@@ -1,15 +1,18 @@
 //! `cargo xtask quick [BASE]`: the checks that an edit needs at once. Formatting, layers, house rules, and lints and tests of the crates that
 //! changed since BASE (default: the last commit; what is not committed counts) and of those that depend on them. The whole gate stays `cargo xtask ci`.
+//!
+//! What is compiled is what the gate compiles, of the whole workspace: some packages alone would get other features of what they are built on
+//! (`serde`, `rustix`, the `testing` of our own), all of which would be compiled once more, also where nothing changed.
 
 use crate::gate::LINTS;
-use crate::{run, run_with, structure, tidy};
+use crate::{run, structure, tidy};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-/// Names of crates whose tests drive whole programs: the gate's business.
-const SLOW: &[&str] = &["torture", "interop", "commands", "fuzz"];
+/// Names of crates whose tests are long programs: the gate's business.
+const SLOW: &[&str] = &["torture", "fuzz"];
 
 /// Checks what changed since `base`, and what depends on it.
 pub fn check(root: &Path, base: &str) -> Result<(), String> {
@@ -23,11 +26,42 @@ pub fn check(root: &Path, base: &str) -> Result<(), String> {
         println!("── quick: no crate changed since {base}");
         return Ok(());
     }
-    let packages: Vec<&str> = wanted.iter().flat_map(|name| ["-p", name.as_str()]).collect();
     println!("── quick: {}", wanted.iter().cloned().collect::<Vec<_>>().join(" "));
-    run_with(root, "cargo", &[&["build", "--locked", "--all-targets"], packages.as_slice()].concat(), LINTS)?;
-    let tested: Vec<&str> = wanted.iter().filter(|name| !SLOW.contains(&name.as_str())).flat_map(|name| ["-p", name.as_str()]).collect();
-    if tested.is_empty() { Ok(()) } else { run_with(root, "cargo", &[&["test", "--locked"], tested.as_slice()].concat(), LINTS) }
+    let made = build(root)?;
+    test_programs(&made, &manifests(&metadata, &wanted))
+        .iter()
+        .try_for_each(|(manifest, program)| run(Path::new(manifest).parent().unwrap_or(root), program, &[]))
+}
+
+/// Compiles and lints as the gate does; what cargo has to say of it for programs.
+fn build(root: &Path) -> Result<String, String> {
+    let words = ["build", "--workspace", "--all-targets", "--locked", "--message-format", "json-render-diagnostics"];
+    println!("── cargo {}", words.join(" "));
+    let mut command = Command::new("cargo");
+    command.args(words).envs(LINTS.iter().copied()).current_dir(root).stderr(Stdio::inherit());
+    let output = command.output().map_err(|error| format!("cargo cannot be started: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(format!("cargo build failed ({})", output.status))
+}
+
+/// Paths of the manifests of packages, but for those whose tests are slow.
+fn manifests<'a>(metadata: &'a Value, wanted: &BTreeSet<String>) -> BTreeSet<&'a str> {
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let is_wanted = |package: &&Value| package["name"].as_str().is_some_and(|name| wanted.contains(name) && !SLOW.contains(&name));
+    packages.filter(is_wanted).filter_map(|package| package["manifest_path"].as_str()).collect()
+}
+
+/// Programs of tests that cargo has made or found, each with the manifest of its package; in the folder of that they are run, as cargo does.
+fn test_programs(made: &str, manifests: &BTreeSet<&str>) -> Vec<(String, String)> {
+    let artifacts = made.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let test = |artifact: Value| -> Option<(String, String)> {
+        let is_test = artifact["reason"] == "compiler-artifact" && artifact["profile"]["test"] == true;
+        let manifest = artifact["manifest_path"].as_str().filter(|manifest| is_test && manifests.contains(manifest))?;
+        Some((manifest.to_string(), artifact["executable"].as_str()?.to_string()))
+    };
+    artifacts.filter_map(test).collect()
 }
 
 fn output(root: &Path, program: &str, args: &[&str]) -> Result<String, String> {
@@ -105,5 +139,28 @@ mod tests {
         assert_eq!(names(&["storage/zio/src/read.rs"]), ["dmu", "zio"]);
         assert_eq!(names(&["docs/NEXT.md"]), [""; 0]);
         assert_eq!(names(&["Cargo.lock"]).len(), 4);
+    }
+
+    /// If this fails, tests of what changed are not run, or those of everything.
+    #[test]
+    fn the_tests_of_what_is_wanted_are_run_and_no_others() {
+        let artifact = |folder: &str, is_test: bool, program: Value| {
+            let manifest = format!("/w/{folder}/Cargo.toml");
+            json!({"reason": "compiler-artifact", "manifest_path": manifest, "profile": {"test": is_test}, "executable": program})
+                .to_string()
+        };
+        let made = [
+            artifact("storage/zio", false, Value::Null),
+            artifact("storage/zio", true, json!("/w/target/zio-1")),
+            artifact("bin/zdb", false, json!("/w/target/zdb")),
+            artifact("bin/zdb", true, json!("/w/target/zdb-2")),
+            artifact("base/exec", true, json!("/w/target/exec-3")),
+            json!({"reason": "build-finished", "success": true}).to_string(),
+        ];
+        let found = test_programs(&made.join("\n"), &["/w/storage/zio/Cargo.toml", "/w/bin/zdb/Cargo.toml"].into());
+        assert_eq!(found.iter().map(|(_, program)| program.as_str()).collect::<Vec<_>>(), ["/w/target/zio-1", "/w/target/zdb-2"]);
+        let package = |name: &str| json!({"name": name, "manifest_path": format!("/w/{name}/Cargo.toml")});
+        let metadata = json!({"packages": [package("zio"), package("torture"), package("exec")]});
+        assert_eq!(manifests(&metadata, &["zio".to_string(), "torture".to_string()].into()), BTreeSet::from(["/w/zio/Cargo.toml"]));
     }
 }

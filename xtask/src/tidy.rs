@@ -15,6 +15,8 @@ const UNSAFE_MODULES: &[&str] = &[
     "base/abd/src/",
     // Closes descriptors that no value owns.
     "base/service/src/inherited.rs",
+    // Asks the kernel for the groups of whoever connected.
+    "base/service/src/peer.rs",
     "compute/kernels/src/",
     // Pages of keys: locked in memory, and left out of core dumps.
     "compute/crypt/src/secret.rs",
@@ -67,12 +69,19 @@ fn read_allow(root: &Path) -> BTreeMap<String, ()> {
 
 fn offences(root: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
+    let members = members(root);
+    let untested = |member: &&String| std::fs::read_to_string(root.join(member).join("Cargo.toml")).is_ok_and(|text| is_untested(&text));
+    let untested: Vec<&String> = members.iter().filter(untested).collect();
     for file in source::rust_files(root) {
         let Ok(text) = std::fs::read_to_string(root.join(&file)) else { continue };
-        inspect(&file.to_string_lossy(), &text, &mut found);
+        let name = file.to_string_lossy();
+        inspect(&name, &text, &mut found);
+        if untested.iter().any(|member| name.starts_with(&format!("{member}/src/"))) && text.lines().any(|line| line.trim() == "#[test]") {
+            found.insert(format!("untested {name}"), "tests that nobody runs: the manifest has `test = false`".into());
+        }
     }
     let architecture = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap_or_default();
-    for member in members(root) {
+    for member in members {
         if !architecture.contains(&format!("`{member}`")) {
             found.insert(format!("member {member}"), "is not named in ARCHITECTURE.md".into());
         }
@@ -114,6 +123,12 @@ fn inspect(name: &str, text: &str, found: &mut BTreeMap<String, String>) {
     }
 }
 
+/// True when a manifest says that its library has no tests of its own: no program is made for them.
+fn is_untested(manifest: &str) -> bool {
+    let library = manifest.split_once("[lib]\n").map_or("", |(_, rest)| rest.split_once("\n[").map_or(rest, |(library, _)| library));
+    library.lines().any(|line| line.trim() == "test = false")
+}
+
 /// Paths of the workspace's members as they stand in Cargo.toml.
 fn members(root: &Path) -> Vec<String> {
     let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap_or_default();
@@ -129,6 +144,13 @@ mod tests {
         let mut found = BTreeMap::new();
         inspect(name, text, &mut found);
         found.into_keys().collect()
+    }
+
+    /// If this fails, tests are written that never run.
+    #[test]
+    fn a_library_without_tests_is_known_by_its_manifest() {
+        assert!(is_untested("[package]\nname = \"x\"\n\n[lib]\nname = \"x\"\ntest = false\n\n[dependencies]\n"));
+        assert!(!is_untested("[lib]\nname = \"x\"\n\n[[bin]]\nname = \"y\"\ntest = false\n"));
     }
 
     #[test]

@@ -266,7 +266,7 @@ fn output_of(out: &Path, test: &str) -> String {
 }
 
 /// Reasons by what the lines around the first error tell; the first that fits.
-const REASONS: [(&str, &[&str]); 16] = [
+const REASONS: [(&str, &[&str]); 15] = [
     (
         "needs hardware or a service that is not there",
         &["scsi_debug", "modprobe", "exportfs", "Platform does not have", "io_uring support"],
@@ -274,7 +274,6 @@ const REASONS: [(&str, &[&str]); 16] = [
     ("the kernel module itself", &["/dev/zfs", "ZFS_ABORT"]),
     ("volumes: block devices", &["/dev/zvol", "zvol"]),
     ("missing: a part of send or receive", &["zfs send", "zfs receive", "zfs recv"]),
-    ("missing: delegation", &["zfs allow", "zfs unallow", "delegation"]),
     ("missing: channel programs", &["zfs program"]),
     ("missing: split", &["zpool split"]),
     ("missing: checkpoints", &["zpool checkpoint", "checkpoint"]),

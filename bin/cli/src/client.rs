@@ -32,7 +32,7 @@ const STOP_DEADLINE: Duration = Duration::from_secs(120);
 /// Longest time for one request; long work is asked for in pieces (`zpool wait`).
 const REQUEST_DEADLINE: Duration = Duration::from_secs(600);
 
-/// Longest time for a request with a descriptor: days of data may come through it.
+/// Longest time for a request with a descriptor, through which days of data may come, and for one that looks at a whole pool.
 const ATTACHED_DEADLINE: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// Number of times that a question is asked again when the daemon went away meanwhile.
@@ -61,7 +61,7 @@ enum Unanswered {
 
 const NO_ANSWER: &str = "no answer from the daemon";
 
-/// Client of one daemon: that of the caller, or, with questions only, that of the machine.
+/// Client of one daemon: that of the caller, or that of the machine, which answers questions and does what the caller was allowed to.
 #[derive(Debug)]
 pub struct Client {
     state: StateDir,
@@ -101,6 +101,12 @@ impl Client {
         Client { attached: Some(descriptor), deadline: ATTACHED_DEADLINE, ..self }
     }
 
+    /// Lets requests take as long as they take, likewise: what they are about may be a pool as a whole.
+    #[must_use]
+    pub fn unhurried(self) -> Client {
+        Client { deadline: ATTACHED_DEADLINE, ..self }
+    }
+
     /// State directory of the client.
     pub fn state(&self) -> &StateDir {
         &self.state
@@ -126,17 +132,17 @@ impl Client {
     }
 
     /// Sends a request, starting the daemon when it is not there; a failure comes back as `Err`. Another user's daemon is only asked what
-    /// it tells everybody, and for that none is started.
+    /// it tells everybody, or does for whoever was allowed to, and for that none is started.
     pub fn call(&self, request: &Request) -> Result<Response, Failure> {
         for _ in 0..RETRIES {
             match self.door() {
                 Door::Own => {}
                 Door::Foreign => return self.ask_as_anybody(&self.state, request),
-                Door::Closed if self.has_nothing() && request.for_everyone().is_some() => {
-                    let system = self.system.iter().find(|system| system.reader_socket().exists());
-                    return system.map_or_else(|| nothing(request), |system| self.ask_as_anybody(system, request));
-                }
-                Door::Closed => self.start()?,
+                Door::Closed => match self.elsewhere(request) {
+                    Some(system) => return self.ask_as_anybody(system, request),
+                    None if self.has_nothing() && request.for_everyone().is_some() => return nothing(request),
+                    None => self.start()?,
+                },
             }
             match self.call_running(request) {
                 // A daemon that is being killed still accepts for a moment: ask the next one, unless it might be done twice.
@@ -214,19 +220,15 @@ impl Client {
         is_empty && !rustix::process::geteuid().is_root()
     }
 
-    /// Asks another user's daemon what it tells everybody.
+    /// State directory of the machine's daemon, where somebody without pools asks what that answers.
+    fn elsewhere(&self, request: &Request) -> Option<&StateDir> {
+        let system = self.system.as_ref().filter(|_| is_for_others(request) && self.has_nothing());
+        system.filter(|system| system.reader_socket().exists())
+    }
+
+    /// Asks another user's daemon what it tells everybody, or does for whoever was allowed to.
     fn ask_as_anybody(&self, state: &StateDir, request: &Request) -> Result<Response, Failure> {
-        if request.for_everyone().is_none() {
-            return Err(request.refusal());
-        }
-        match std::os::unix::net::UnixStream::connect(state.reader_socket()) {
-            // Whoever named the folder named its owner.
-            Ok(_) => self.call_at(&state.reader_socket(), request, owner_of(state.path())),
-            Err(_) => {
-                Err(Failure::new(ErrorKind::NotFound, "cannot ask the daemon", format!("none is running at {}", state.path().display()))
-                    .advise("its owner starts it with 'zirconia start'"))
-            }
-        }
+        self.call_at(&reachable(state, request)?, request, owner_of(state.path()))
     }
 
     /// Sends a request to a daemon that must be there already.
@@ -290,17 +292,22 @@ impl Client {
     /// # Errors
     /// Those of `take`, and of the request; [`ErrorKind::Disconnected`] when the daemon goes away in the middle.
     pub fn stream(&self, request: &Request, take: &mut dyn FnMut(Piece<'_>) -> Result<(), Failure>) -> Result<(), Failure> {
-        match self.door() {
-            Door::Own => {}
-            Door::Foreign => return Err(request.refusal()),
-            Door::Closed => self.start()?,
-        }
+        let (socket, host) = match self.door() {
+            Door::Own => (self.state.socket(), None),
+            Door::Foreign => (reachable(&self.state, request)?, owner_of(self.state.path())),
+            Door::Closed => match self.elsewhere(request) {
+                Some(system) => (reachable(system, request)?, owner_of(system.path())),
+                None => {
+                    self.start()?;
+                    (self.state.socket(), None)
+                }
+            },
+        };
         let failed = |why: String| Failure::new(ErrorKind::Disconnected, "cannot talk to the daemon", why).advise(self.advice());
         let body = serde_json::to_vec(request).map_err(|error| failed(error.to_string()))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| failed(error.to_string()))?;
         runtime.block_on(async {
-            let socket = self.state.socket();
-            let stream = Peer { socket: &socket, host: None, attached: None }.connect().await.map_err(|why| match why {
+            let stream = Peer { socket: &socket, host, attached: None }.connect().await.map_err(|why| match why {
                 Unanswered::Broken(why) => failed(why),
                 _ => failed("somebody else listens there".to_string()),
             })?;
@@ -401,6 +408,25 @@ impl Client {
     /// Process id of the daemon that has the state directory.
     pub fn owner(&self) -> Option<u32> {
         if self.is_owned() { std::fs::read_to_string(self.state.lock()).ok()?.trim().parse().ok() } else { None }
+    }
+}
+
+/// True for what another user's daemon may answer: what it tells everybody, and what it does for whoever was allowed to.
+fn is_for_others(request: &Request) -> bool {
+    request.for_everyone().is_some() || request.is_delegable()
+}
+
+/// Socket of another user's daemon for those who do not own it, where it may answer.
+fn reachable(state: &StateDir, request: &Request) -> Result<PathBuf, Failure> {
+    if !is_for_others(request) {
+        return Err(request.refusal());
+    }
+    let socket = state.reader_socket();
+    // Whoever named the folder named its owner.
+    match std::os::unix::net::UnixStream::connect(&socket) {
+        Ok(_) => Ok(socket),
+        Err(_) => Err(Failure::new(ErrorKind::NotFound, "cannot ask the daemon", format!("none is running at {}", state.path().display()))
+            .advise("its owner starts it with 'zirconia start'")),
     }
 }
 

@@ -192,12 +192,10 @@ pub enum Verb {
     Upgrade(crate::upgrade::Upgrade),
     /// Show the projects that files and directories are charged to, or change them.
     Project(crate::project::Project),
-    /// Show the permissions that were delegated to users at a dataset and above it.
-    Allow {
-        /// Dataset.
-        #[arg(value_name = "filesystem|volume")]
-        words: Vec<String>,
-    },
+    /// Delegate permissions to users, or show those that were delegated at a dataset and above it.
+    Allow(crate::allow::Allow),
+    /// Take back permissions that were delegated at a dataset.
+    Unallow(crate::allow::Unallow),
     /// Wait until files that were removed are deleted.
     Wait(crate::wait::Wait),
     /// Show what changed from a snapshot to a newer one, or to the file system as it is now: + added, - removed, M modified, R renamed.
@@ -398,7 +396,7 @@ pub struct Receive {
     /// Go back to the snapshot that the stream goes on from; of a package destroy what the sender has no more.
     #[arg(short = 'F')]
     pub force: bool,
-    /// Take no holds from the stream; none are taken yet, so this changes nothing.
+    /// Take no holds from the stream.
     #[arg(short = 'h')]
     pub no_holds: bool,
     /// Do not mount.

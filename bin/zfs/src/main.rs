@@ -41,14 +41,8 @@ fn main() -> ExitCode {
 
 /// Verbs and options that `zfs` of OpenZFS 2.3 has besides.
 const LACKING: Lacking = Lacking {
-    verbs: &["program", "unallow", "share", "unshare", "redact", "zone", "unzone"],
-    options: &[
-        ("mount", &["f"]),
-        ("unmount", &["u"]),
-        ("allow", &["l", "d", "u", "g", "e", "c", "s"]),
-        ("send", &["S", "-saved", "d", "-redact"]),
-        ("receive", &["c"]),
-    ],
+    verbs: &["program", "share", "unshare", "redact", "zone", "unzone"],
+    options: &[("mount", &["f"]), ("unmount", &["u"]), ("send", &["d", "-redact"]), ("receive", &["c"])],
 };
 
 fn run(verb: Verb) -> Result<u8, Stop> {
@@ -107,7 +101,8 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::Projectspace(arguments) => userspace::run(&client, &arguments.with_project(), "project"),
         Verb::Upgrade(arguments) => upgrade::run(&client, &arguments),
         Verb::Project(arguments) => project::run(&client, &arguments),
-        Verb::Allow { words } => allow::run(&client, &words),
+        Verb::Allow(arguments) => allow::run(&client, &arguments),
+        Verb::Unallow(arguments) => allow::take_back(&client, &arguments),
         Verb::Wait(arguments) => wait::run(&client, &arguments),
         Verb::Diff(arguments) => diff::run(&client, &arguments),
         Verb::DirectStats(arguments) => direct_stats::run(&client, &arguments),

@@ -14,6 +14,9 @@ pub fn run(client: Client, arguments: Receive) -> Result<u8, Stop> {
     if is_abort && has_others {
         return Err(Stop::usage("invalid option combination: '-A' goes with none of -s, -n, -u, -d, -e"));
     }
+    if arguments.without_pool && arguments.last {
+        return Err(Stop::usage("invalid option combination: -d and -e are mutually exclusive"));
+    }
     if is_abort && arguments.name.is_some() {
         return Err(Stop::usage("too many arguments"));
     }
@@ -38,7 +41,11 @@ fn request(arguments: Receive) -> Result<DatasetReceive, Stop> {
     let origin = properties.remove("origin");
     let own = |name: String| described(DATASET, &name).map_or_else(|| name.clone(), |known| known.name.to_string());
     let excluded: Vec<String> = arguments.excluded.into_iter().map(own).collect();
-    if let Some(name) = excluded.iter().find(|name| properties.contains_key(*name)) {
+    if excluded.iter().any(|name| name.contains('=')) {
+        return Err(Stop::usage("invalid character '=' in property argument"));
+    }
+    let is_given_again = |(index, name): &(usize, &String)| properties.contains_key(*name) || excluded[..*index].contains(name);
+    if let Some((_, name)) = excluded.iter().enumerate().find(is_given_again) {
         return Err(Stop::usage(format!("property '{name}' specified multiple times")));
     }
     let sent_name = match (arguments.last, arguments.without_pool) {
@@ -58,6 +65,7 @@ fn request(arguments: Receive) -> Result<DatasetReceive, Stop> {
         resumable: arguments.resumable,
         no_mount: arguments.no_mount,
         dry_run: arguments.dry_run,
+        no_holds: arguments.no_holds,
         verbose: arguments.verbose || arguments.dry_run,
     })
 }
@@ -94,5 +102,6 @@ mod tests {
         assert_eq!(asked.properties.into_iter().collect::<Vec<_>>(), [("compression".to_string(), "off".to_string())]);
         assert_eq!((asked.excluded, asked.origin.as_deref()), (vec!["mountpoint".to_string(), "recordsize".to_string()], Some("b/x@s")));
         assert!(of(&["zfs", "receive", "-o", "recordsize=4K", "-x", "recsize", "b/x"]).is_err(), "set and not to be set");
+        assert!(of(&["zfs", "receive", "-x", "recordsize", "-x", "recsize", "b/x"]).is_err(), "twice");
     }
 }

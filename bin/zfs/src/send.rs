@@ -3,7 +3,7 @@
 use clap::Args;
 use cli::number::{nice_bytes, nice_count};
 use cli::{Client, Stop, unexpected};
-use control_api::{ErrorKind, Failure, Piece, Request, Response, SendNote, SendPlan, SendRequest, SendStep};
+use control_api::{ErrorKind, Failure, Named, Piece, Request, Response, SendNote, SendPlan, SendRequest, SendStep, name_objection};
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -32,6 +32,9 @@ pub struct SendArguments {
     /// Show progress in the title of the process; there is none here.
     #[arg(short = 'V', long = "proctitle")]
     pub title: bool,
+    /// What came of an interrupted receive, up to where it ended.
+    #[arg(short = 'S', long = "saved")]
+    pub saved: bool,
     /// Properties as they were received.
     #[arg(short = 'b', long = "backup")]
     pub backup: bool,
@@ -68,7 +71,10 @@ pub struct SendArguments {
     /// Go on with a stream that broke off.
     #[arg(short = 't', long = "resume", value_name = "receive_resume_token")]
     pub token: Option<String>,
-    /// Snapshot.
+    /// Leave this out of a package, with everything below.
+    #[arg(short = 'X', long = "exclude", value_name = "dataset", value_delimiter = ',')]
+    pub excluded: Vec<String>,
+    /// Snapshot, or what is not mounted as it is now.
     #[arg(value_name = "filesystem|volume|snapshot", long_help = "snapshot argument")]
     pub name: Option<String>,
 }
@@ -79,6 +85,15 @@ pub fn run(client: &Client, arguments: &SendArguments) -> Result<u8, Stop> {
         cli::errln!("WARNING: deduplicated send is no longer supported.  A regular,\nnon-deduplicated stream will be generated.\n");
     }
     let request = request_of(arguments)?;
+    if !request.excluded.is_empty() && !request.replicate {
+        cli::errln!("Cannot specify dataset exclusion (-X) on a non-recursive send.");
+        return Ok(cli::EXIT_FAILURE);
+    }
+    let is_head = request.token.is_none() && !request.name.contains('@');
+    if is_head && (request.props || request.backup || request.holds) {
+        cli::errln!("Error: Unsupported flag with filesystem or bookmark.");
+        return Ok(cli::EXIT_FAILURE);
+    }
     if !arguments.dry_run && std::io::stdout().is_terminal() {
         cli::errln!("Error: Stream can not be written to a terminal.\nYou must redirect standard output.");
         return Ok(cli::EXIT_FAILURE);
@@ -129,10 +144,16 @@ fn request_of(arguments: &SendArguments) -> Result<SendRequest, Stop> {
         embedded: arguments.embed || arguments.raw,
         compressed: arguments.compressed || arguments.raw,
         raw: arguments.raw,
+        excluded: arguments.excluded.clone(),
+        saved: arguments.saved,
         ..SendRequest::default()
     };
+    let is_dataset = |name: &&String| name.contains('/') && name_objection(name, Named::Dataset, false).is_none();
+    if let Some(name) = arguments.excluded.iter().find(|name| !is_dataset(name)) {
+        return Err(Stop::usage(format!("-X {name}: not a valid non-root dataset name.")));
+    }
     if let Some(token) = &arguments.token {
-        if given.is_some() || is_package {
+        if given.is_some() || is_package || arguments.saved {
             return Err(Stop::usage("invalid flags combined with -t"));
         }
         if arguments.name.is_some() {
@@ -143,6 +164,12 @@ fn request_of(arguments: &SendArguments) -> Result<SendRequest, Stop> {
     let Some(name) = arguments.name.clone() else { return Err(Stop::usage("missing snapshot argument")) };
     if arguments.skip_missing && !arguments.replicate {
         return Err(Stop::usage("skip-missing flag can only be used in conjunction with replicate"));
+    }
+    if arguments.saved && (given.is_some() || is_package) {
+        return Err(Stop::usage("incompatible flags combined with saved send flag"));
+    }
+    if arguments.saved && name.contains('@') {
+        return Err(Stop::usage("saved send must specify the dataset with partially-received state"));
     }
     let dataset = name.split('@').next().unwrap_or(&name).to_string();
     let from = match given {

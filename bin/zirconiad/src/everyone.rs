@@ -1,10 +1,14 @@
-//! Questions of every local user (`zpool list`, `zfs get`, `zpool status` …), on a socket of their own that root's daemon opens to all.
+//! Questions of every local user (`zpool list`, `zfs get`, `zpool status` …), and what was delegated to users (`zfs allow`), on a socket of their
+//! own that root's daemon opens to all.
 //!
-//! Whoever asks here is a stranger. [`Request::for_everyone`] says what is answered. The threads are not those that serve the owner,
-//! and connections, their time and what they may send are bounded, so that a flood of strangers keeps strangers waiting and nobody else.
+//! Whoever asks here is a stranger. [`Request::for_everyone`] says what is answered, [`Request::is_delegable`] what is done for those who were
+//! allowed to; who that is the kernel says, when they connect. The threads are not those that serve the owner, nor those that answer questions the
+//! ones that do what was delegated; and connections, their time and what they may send are bounded, so that a flood of strangers keeps strangers
+//! waiting and nobody else.
 
 use crate::server;
-use control::{Caller, Control};
+use crate::streaming::{self, Reply};
+use control::{Attached, Caller, Control, Subject};
 use control_api::{ErrorKind, Failure, Request, Response, StateDir};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -13,40 +17,55 @@ use hyper::{Method, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 
 /// Number of requests that are worked on at a time.
 const THREADS: usize = 4;
 /// Number of connections at a time, of all and of one user.
 const CONNECTIONS_MAX: usize = 64;
 const CONNECTIONS_OF_A_USER_MAX: usize = 16;
-/// Longest life of a connection, and of its first line.
+/// Number of requests at a time whose sender was allowed something, of all and of one user: streams take as long as they take.
+const DELEGATED_MAX: usize = 32;
+const DELEGATED_OF_A_USER_MAX: usize = 4;
+/// Longest life of a connection for which nothing delegated is done, and of its first line.
 const CONNECTION: Duration = Duration::from_secs(60);
 const FIRST_LINE: Duration = Duration::from_secs(5);
+/// Time that what is being done for users gets to end when the daemon does.
+const ENDING: Duration = Duration::from_secs(5);
 /// Bytes of the largest request: a few names.
 const BODY_BYTES_MAX: usize = 64 << 10;
+/// Characters of a command line that are written into a pool's history, at most.
+const COMMAND_CHARACTERS_MAX: usize = 4096;
 /// Pause after a connection could not be accepted (out of descriptors, most likely).
 const PAUSE: Duration = Duration::from_millis(100);
 /// Pause between looks whether the socket is still there.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Number of open connections, by user.
-#[derive(Default)]
-struct Guests(Mutex<BTreeMap<u32, usize>>);
+/// Number of places that are taken, by user; and how many there are, of all and of one user.
+struct Guests {
+    taken: Mutex<BTreeMap<u32, usize>>,
+    most: (usize, usize),
+}
 
-/// Place of a connection among them.
+/// Place of a user among them.
 struct Place(Arc<Guests>, u32);
 
 impl Guests {
+    fn new(most: (usize, usize)) -> Arc<Guests> {
+        Arc::new(Guests { taken: Mutex::default(), most })
+    }
+
     fn enter(self: &Arc<Self>, uid: u32) -> Option<Place> {
-        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let (all, own) = (places.values().sum::<usize>(), places.get(&uid).copied().unwrap_or(0));
-        if all >= CONNECTIONS_MAX || own >= CONNECTIONS_OF_A_USER_MAX {
+        if all >= self.most.0 || own >= self.most.1 {
             return None;
         }
         places.insert(uid, own + 1);
@@ -56,7 +75,7 @@ impl Guests {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut places = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.0.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = places.get_mut(&self.1) {
             *count -= 1;
             if *count == 0 {
@@ -66,8 +85,31 @@ impl Drop for Place {
     }
 }
 
+/// Threads that serve everybody: those that answer questions, and those that do what was delegated.
+pub struct Everyone {
+    questions: Runtime,
+    delegated: Runtime,
+}
+
+impl Everyone {
+    /// Ends the service: questions at once, as none of them holds up the owner's stop; what is being done for users gets a moment.
+    pub fn end(self) {
+        self.questions.shutdown_background();
+        self.delegated.shutdown_timeout(ENDING);
+    }
+}
+
+/// Parts that requests of users need.
+#[derive(Clone)]
+struct Desk {
+    control: Arc<Control>,
+    /// Threads for what was delegated.
+    delegated: Handle,
+    workers: Arc<Guests>,
+}
+
 /// Begins to answer; ends when what is returned is dropped. None where this is not root's daemon: an ordinary user's pools are that user's own.
-pub fn serve(state: &StateDir, control: Arc<Control>) -> Result<Option<Runtime>, Failure> {
+pub fn serve(state: &StateDir, control: Arc<Control>) -> Result<Option<Everyone>, Failure> {
     let socket = state.reader_socket();
     // Of a daemon that died; the lock is ours.
     let _ = std::fs::remove_file(&socket);
@@ -75,19 +117,20 @@ pub fn serve(state: &StateDir, control: Arc<Control>) -> Result<Option<Runtime>,
         return Ok(None);
     }
     let failed = |error: std::io::Error| Failure::new(ErrorKind::Io, "cannot serve requests", format!("{}: {error}", socket.display()));
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .max_blocking_threads(THREADS)
-        .thread_name("z-everyone")
-        .enable_all()
-        .build()
-        .map_err(failed)?;
+    let (questions, delegated) = (runtime("z-everyone", THREADS).map_err(failed)?, runtime("z-delegated", DELEGATED_MAX).map_err(failed)?);
     let listener = {
-        let _inside = runtime.enter();
+        let _inside = questions.enter();
         listen(&socket).map_err(failed)?
     };
-    runtime.spawn(accept(listener, socket, control));
-    Ok(Some(runtime))
+    let workers = Guests::new((DELEGATED_MAX, DELEGATED_OF_A_USER_MAX));
+    let desk = Desk { control, delegated: delegated.handle().clone(), workers };
+    questions.spawn(accept(listener, socket, desk));
+    Ok(Some(Everyone { questions, delegated }))
+}
+
+fn runtime(name: &str, threads: usize) -> std::io::Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(1).max_blocking_threads(threads).thread_name(name).enable_all().build()
 }
 
 fn listen(socket: &Path) -> std::io::Result<UnixListener> {
@@ -96,8 +139,8 @@ fn listen(socket: &Path) -> std::io::Result<UnixListener> {
     Ok(listener)
 }
 
-async fn accept(mut listener: UnixListener, socket: PathBuf, control: Arc<Control>) {
-    let guests = Arc::new(Guests::default());
+async fn accept(mut listener: UnixListener, socket: PathBuf, desk: Desk) {
+    let guests = Guests::new((CONNECTIONS_MAX, CONNECTIONS_OF_A_USER_MAX));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -113,43 +156,107 @@ async fn accept(mut listener: UnixListener, socket: PathBuf, control: Arc<Contro
             tokio::time::sleep(PAUSE).await;
             continue;
         };
-        let Ok(peer) = stream.peer_cred() else { continue };
+        let Some(user) = user_of(&stream) else { continue };
         // One who has too many already is turned away: the connection ends.
-        let Some(place) = guests.enter(peer.uid()) else { continue };
-        tokio::spawn(connection(stream, place, control.clone()));
+        let Some(place) = guests.enter(user.uid) else { continue };
+        tokio::spawn(connection(stream, (user, place), desk.clone()));
     }
 }
 
-async fn connection(stream: UnixStream, place: Place, control: Arc<Control>) {
-    let uid = place.1;
-    let service = service_fn(move |request| answer(request, control.clone(), uid));
+/// User at the other end of a connection, as the kernel saw it when it connected, with the groups that the process had, its own first.
+fn user_of(stream: &UnixStream) -> Option<Subject> {
+    let peer = stream.peer_cred().ok()?;
+    let mut groups = vec![peer.gid()];
+    // Where they cannot be told nothing is done that needs them.
+    groups.extend(service::peer_groups(stream.as_fd()).unwrap_or_default());
+    Some(Subject { uid: peer.uid(), groups })
+}
+
+async fn connection(stream: UnixStream, (user, place): (Subject, Place), desk: Desk) {
+    let Ok(attached) = tokio::time::timeout(FIRST_LINE, server::attached(&stream)).await else { return };
+    let (attached, alive) = attached.unzip();
+    let is_working = Arc::new(AtomicBool::new(false));
+    let working = is_working.clone();
+    let service = service_fn(move |request| answer(request, desk.clone(), (user.clone(), attached.clone()), working.clone()));
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(FIRST_LINE).keep_alive(false);
-    // A client that goes away, or takes too long, is its own business.
-    let _ = tokio::time::timeout(CONNECTION, builder.serve_connection(TokioIo::new(stream), service)).await;
+    let served = builder.serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(served);
+    // A client that goes away, or takes too long, is its own business. What it was allowed takes as long as it takes.
+    while tokio::time::timeout(CONNECTION, &mut served).await.is_err() && is_working.load(Ordering::Acquire) {}
+    drop((alive, place));
 }
 
-async fn answer(request: hyper::Request<Incoming>, control: Arc<Control>, uid: u32) -> Result<hyper::Response<Full<Bytes>>, Infallible> {
+async fn answer(
+    request: hyper::Request<Incoming>,
+    desk: Desk,
+    sender: (Subject, Option<Attached>),
+    working: Arc<AtomicBool>,
+) -> Result<hyper::Response<Reply>, Infallible> {
     if (request.method(), request.uri().path()) != (&Method::POST, control_api::ROUTES[0].1) {
-        return Ok(server::json(StatusCode::NOT_FOUND, b"{}".to_vec()));
+        return Ok(server::json(StatusCode::NOT_FOUND, b"{}".to_vec()).map(Reply::Whole));
     }
-    Ok(server::reply_with(&perform(request, control, uid).await))
+    Ok(perform(request, desk, sender, &working).await)
 }
 
-async fn perform(request: hyper::Request<Incoming>, control: Arc<Control>, uid: u32) -> Response {
-    let invalid = |why: String| Response::Failed(Failure::new(ErrorKind::Invalid, "cannot read the request", why));
+fn whole(response: &Response) -> hyper::Response<Reply> {
+    let reply: hyper::Response<Full<Bytes>> = server::reply_with(response);
+    reply.map(Reply::Whole)
+}
+
+async fn perform(
+    request: hyper::Request<Incoming>,
+    desk: Desk,
+    (user, attached): (Subject, Option<Attached>),
+    working: &AtomicBool,
+) -> hyper::Response<Reply> {
+    let invalid = |why: String| whole(&Response::Failed(Failure::new(ErrorKind::Invalid, "cannot read the request", why)));
+    let command = request.headers().get("zirconia-command").and_then(|value| value.to_str().ok());
+    let command: Option<String> = command.map(|line| line.chars().take(COMMAND_CHARACTERS_MAX).collect());
     let body = match Limited::new(request.into_body(), BODY_BYTES_MAX).collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) => return invalid(error.to_string()),
     };
+    let uid = user.uid;
     match serde_json::from_slice::<Request>(&body) {
         Err(error) => invalid(error.to_string()),
+        Ok(request) if request.is_delegable() => {
+            let caller = Caller { command, uid, user: Some(user), attached };
+            delegated(request, caller, desk, working).await
+        }
         Ok(request) => match request.for_everyone() {
             // Nothing of theirs is written into a pool's history.
-            Some(request) => server::execute(control, request, Caller { command: None, uid, attached: None }).await,
-            None => Response::Failed(request.refusal()),
+            Some(request) => {
+                let caller = Caller { command: None, uid, user: Some(user), attached: None };
+                whole(&server::execute(desk.control, request, caller).await)
+            }
+            None => whole(&Response::Failed(request.refusal())),
         },
     }
+}
+
+/// Has done what a user may have been allowed, on threads that no question waits for.
+async fn delegated(request: Request, caller: Caller, desk: Desk, working: &AtomicBool) -> hyper::Response<Reply> {
+    let refused = |kind, why: &str| whole(&Response::Failed(Failure::new(kind, request.refusal().what, why)));
+    let Some(place) = desk.workers.enter(caller.uid) else {
+        return refused(ErrorKind::Busy, "too many requests of yours, or of all users, are being worked on");
+    };
+    working.store(true, Ordering::Release);
+    let (control, asked) = (desk.control, request.clone());
+    let work = desk.delegated.spawn(async move {
+        match asked {
+            Request::Send(asked) => streaming::send(asked, caller, control, place).await,
+            asked => {
+                let response = server::execute(control, asked, caller).await;
+                drop(place);
+                whole(&response)
+            }
+        }
+    });
+    let reply = work.await.unwrap_or_else(|_| refused(ErrorKind::Internal, "a defect in the daemon"));
+    // Who reads a stream takes the time that it takes.
+    working.store(matches!(reply.body(), Reply::Frames(_)), Ordering::Release);
+    reply
 }
 
 #[cfg(test)]
@@ -159,7 +266,7 @@ mod tests {
     /// If this fails, one user keeps all others from asking.
     #[test]
     fn one_user_cannot_take_every_place() {
-        let guests = Arc::new(Guests::default());
+        let guests = Guests::new((CONNECTIONS_MAX, CONNECTIONS_OF_A_USER_MAX));
         let mut places: Vec<Place> = (0..CONNECTIONS_OF_A_USER_MAX).filter_map(|_| guests.enter(1000)).collect();
         assert_eq!(places.len(), CONNECTIONS_OF_A_USER_MAX);
         assert!(guests.enter(1000).is_none());
@@ -167,6 +274,6 @@ mod tests {
         assert_eq!(places.len(), CONNECTIONS_MAX);
         places.clear();
         assert!(guests.enter(1000).is_some());
-        assert!(guests.0.lock().expect("no panic").is_empty(), "who left is forgotten");
+        assert!(guests.taken.lock().expect("no panic").is_empty(), "who left is forgotten");
     }
 }

@@ -137,9 +137,8 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     tracing::info!("zirconiad ends");
     let _ = std::fs::remove_file(state.reader_socket());
-    if let Some(runtime) = everyone {
-        // Strangers' questions end here; none of them holds up the owner's stop.
-        runtime.shutdown_background();
+    if let Some(everyone) = everyone {
+        everyone.end();
     }
     control.shutdown();
     let _ = std::fs::remove_file(state.socket());

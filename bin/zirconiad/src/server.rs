@@ -232,7 +232,7 @@ impl Door {
 }
 
 /// Descriptor that came before the request of a connection, and the end of a pipe that is to be closed with it; waits until something came.
-async fn attached(stream: &UnixStream) -> Option<(Attached, OwnedFd)> {
+pub async fn attached(stream: &UnixStream) -> Option<(Attached, OwnedFd)> {
     let descriptor = loop {
         stream.readable().await.ok()?;
         match stream.try_io(Interest::READABLE, || take_descriptor(stream)) {
@@ -301,7 +301,7 @@ async fn answer(
     let [(_, requests), (_, document), (_, numbers)] = control_api::ROUTES;
     let reply = match (request.method(), request.uri().path()) {
         (&Method::POST, path) if path == requests => match asked(request, attached).await {
-            Ok((Request::Send(request), _)) => return Ok(streaming::send(request, control).await),
+            Ok((Request::Send(request), caller)) => return Ok(streaming::send(request, caller, control, ()).await),
             Ok((request, caller)) => reply_with(&perform(request, caller, control, stop).await),
             Err(failure) => reply_with(&Response::Failed(failure)),
         },
@@ -334,7 +334,7 @@ fn reply(status: StatusCode, kind: &'static str, body: Vec<u8>) -> hyper::Respon
 async fn asked(request: hyper::Request<Incoming>, attached: Option<Attached>) -> Result<(Request, Caller), Failure> {
     let invalid = |why: String| Failure::new(ErrorKind::Invalid, "cannot read the request", why);
     let command = request.headers().get("zirconia-command").and_then(|value| value.to_str().ok()).map(String::from);
-    let caller = Caller { command, uid: rustix::process::getuid().as_raw(), attached };
+    let caller = Caller { command, uid: rustix::process::getuid().as_raw(), user: None, attached };
     let body = Limited::new(request.into_body(), BODY_BYTES_MAX).collect();
     let body = match tokio::time::timeout(SAYING_MAX, body).await {
         Ok(Ok(body)) => body.to_bytes(),

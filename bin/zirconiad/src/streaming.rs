@@ -1,7 +1,7 @@
 //! Answers that are streams: made by a thread that may wait, at the pace of whoever reads them. None is ever whole in memory.
 
 use crate::server::reply_with;
-use control::{Control, Outlet};
+use control::{Caller, Control, Outlet};
 use control_api::{ErrorKind, FRAME_HEAD_BYTES, Failure, Response, STREAM_TYPE, SendNote, SendRequest, data_head, note_frame};
 use http_body_util::Full;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
@@ -89,18 +89,21 @@ impl Outlet for Pipe {
     }
 }
 
-/// Answers with the stream that is asked for, or says why there is none.
-pub async fn send(request: SendRequest, control: Arc<Control>) -> hyper::Response<Reply> {
+/// Answers with the stream that is asked for, or says why there is none; `kept` lives as long as it is worked on.
+pub async fn send<K: Send + 'static>(request: SendRequest, caller: Caller, control: Arc<Control>, kept: K) -> hyper::Response<Reply> {
     let (frames, taken) = mpsc::channel(FRAMES_MAX);
     let (ready, is_ready) = oneshot::channel();
-    tokio::task::spawn_blocking(move || match control.send(&request) {
-        Ok(outgoing) => {
-            if ready.send(Ok(())).is_ok() {
-                outgoing.run(&mut Pipe::new(frames));
+    tokio::task::spawn_blocking(move || {
+        let _kept = kept;
+        match control.send(&request, &caller) {
+            Ok(outgoing) => {
+                if ready.send(Ok(())).is_ok() {
+                    outgoing.run(&mut Pipe::new(frames));
+                }
             }
+            // Who asked may be gone.
+            Err(failure) => drop(ready.send(Err(failure))),
         }
-        // Who asked may be gone.
-        Err(failure) => drop(ready.send(Err(failure))),
     });
     let failure = match is_ready.await {
         Ok(Ok(())) => {

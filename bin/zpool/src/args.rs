@@ -69,6 +69,8 @@ pub enum Verb {
         #[arg(long_help = "pool name")]
         pool: String,
     },
+    /// Make another pool of one device of each mirror of a pool.
+    Split(crate::split::Split),
     /// Show which pools lack features that new ones have, or enable these.
     Upgrade(crate::upgrade::Upgrade),
     /// Verify every block, and repair what redundancy allows.
@@ -115,6 +117,12 @@ pub enum Verb {
     },
     /// Clear error counts; resume a suspended pool; open one that waits for its devices, without log devices that are missing.
     Clear {
+        /// If the pool is not open and cannot be opened as it is, go back by at most two transaction groups, as zpool import -F does.
+        #[arg(short = 'F')]
+        rewind: bool,
+        /// With -F: clear nothing; say which state would be taken, and what would be lost with it.
+        #[arg(short = 'n')]
+        dry_run: bool,
         /// Pool.
         #[arg(long_help = "pool name")]
         pool: String,
@@ -404,12 +412,18 @@ pub struct Import {
     /// Import even if the pool seems to be in use by another system.
     #[arg(short)]
     pub force: bool,
-    /// Go back to an older transaction group if the newest is damaged.
+    /// If the pool cannot be opened as it is, go back by at most two transaction groups, to a state that can be opened and whose space is right.
     #[arg(short = 'F')]
     pub rewind: bool,
-    /// With -F: only say whether it would work.
+    /// With -F or -T: import nothing; say which state would be taken, and of each that there is what would be lost with it.
     #[arg(short = 'n')]
     pub dry_run: bool,
+    /// With -F: go back to any state that the devices still have.
+    #[arg(short = 'X')]
+    pub extreme: bool,
+    /// Go back to the newest state of this transaction group or one before it, whatever newer ones there are.
+    #[arg(short = 'T', value_name = "txg")]
+    pub txg: Option<String>,
     /// Import even if log devices are missing.
     #[arg(short = 'm')]
     pub missing_log: bool,

@@ -1,7 +1,7 @@
 //! `zpool import`: the listing, and the import itself.
 
-use crate::args;
 use crate::names::{Names, tree};
+use crate::{args, rewind};
 use cli::{Client, Stop, absolute};
 use control_api::{Failure, ImportCandidate, ImportSearch, PoolImport, Request, Response, VdevReport};
 use std::sync::mpsc::RecvTimeoutError;
@@ -17,7 +17,10 @@ pub fn run(client: &Client, arguments: args::Import) -> Result<u8, Stop> {
         let usual = std::env::var("ZPOOL_IMPORT_PATH").unwrap_or_default();
         paths.extend(usual.split(':').filter(|path| !path.is_empty()).map(absolute));
     }
-    if arguments.dry_run && !arguments.rewind {
+    let txg = arguments.txg.as_deref().map(txg_number).transpose()?;
+    // -T is -FX, with an end.
+    let goes_back = arguments.rewind || txg.is_some();
+    if (arguments.dry_run || arguments.extreme) && !goes_back {
         return Err(Stop::usage("-n or -X only meaningful with -F"));
     }
     if arguments.all && arguments.pool.is_some() {
@@ -44,11 +47,23 @@ pub fn run(client: &Client, arguments: args::Import) -> Result<u8, Stop> {
         force: arguments.force,
         altroot: arguments.altroot,
         properties: crate::create::pool_properties(&arguments.properties)?,
-        rewind: arguments.rewind,
+        rewind: goes_back,
+        extreme: arguments.extreme,
+        txg,
         dry_run: arguments.dry_run,
         missing_log: arguments.missing_log,
     };
-    Ok(patiently(client, || cli::done(client, &Request::PoolImport(request)))?)
+    let answer = patiently(client, || rewind::ask(client, goes_back, &Request::PoolImport(request)))?;
+    Ok(rewind::answered("cannot import", answer)?)
+}
+
+/// Number of a transaction group as a command line has it: decimal, or with `0x` (OpenZFS: `strtoull`).
+fn txg_number(word: &str) -> Result<u64, Stop> {
+    let number = match word.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => word.parse(),
+    };
+    number.map_err(|_| Stop::usage("invalid txg value"))
 }
 
 /// Does what may take its time, and says after a while what for: nobody should take the look for another system's activity for a command that hangs.

@@ -15,8 +15,10 @@ mod iostat;
 mod list;
 mod names;
 mod rebuild;
+mod rewind;
 mod scripts;
 mod spec;
+mod split;
 mod status;
 mod sweeps;
 mod upgrade;
@@ -35,10 +37,10 @@ fn main() -> ExitCode {
 
 /// Verbs and options that `zpool` of OpenZFS 2.3 has besides.
 const LACKING: Lacking = Lacking {
-    verbs: &["checkpoint", "prefetch", "split", "ddtprune", "freeze"],
+    verbs: &["checkpoint", "prefetch", "ddtprune", "freeze"],
     options: &[
-        ("import", &["E", "l", "m", "T", "V", "X", "-rewind-to-checkpoint"]),
-        ("clear", &["n", "F", "-power"]),
+        ("import", &["E", "l", "V", "-rewind-to-checkpoint"]),
+        ("clear", &["-power"]),
         ("online", &["-power"]),
         ("offline", &["-power"]),
         ("status", &["D", "-power"]),
@@ -61,6 +63,7 @@ fn run(verb: Verb) -> Result<u8, Stop> {
             let guid = guid.map(|word| guid_number(&word)).transpose()?;
             Ok(done(&client, &Request::PoolReguid(PoolReguid { pool, guid }))?)
         }
+        Verb::Split(arguments) => split::run(&client, arguments),
         Verb::Scrub(arguments) => scrub(&client, &arguments),
         Verb::Resilver { pools } => {
             each(pools, |pool| done(&client, &Request::PoolScrub(PoolScrub { pool, action: ScrubAction::Resilver })))
@@ -75,7 +78,7 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::Remove(arguments) => vdevs::remove(&client, &arguments),
         Verb::Reopen { keep_resilver, pools } => vdevs::reopen(&client, keep_resilver, pools),
         Verb::Detach { pool, device } => vdevs::detach(&client, pool, device),
-        Verb::Clear { pool, device } => Ok(done(&client, &Request::PoolClear(PoolClear { pool, device }))?),
+        Verb::Clear { rewind, dry_run, pool, device } => clear(&client, PoolClear { pool, device, rewind, dry_run }),
         Verb::Sync { force, pools } => Ok(done(&client, &Request::PoolSync(PoolSync { pools, force }))?),
         Verb::History(arguments) => Ok(history::run(&client, &arguments)?),
         Verb::Events(arguments) => events::run(&client, &arguments),
@@ -91,6 +94,15 @@ fn run(verb: Verb) -> Result<u8, Stop> {
 /// Path of the device that `labelclear` means: a file, or a device by its short name (OpenZFS: `zpool_do_labelclear`).
 fn labelled_path(word: &str) -> String {
     if word.contains('/') || std::path::Path::new(word).exists() { cli::absolute(word) } else { spec::device_path(word) }
+}
+
+fn clear(client: &Client, request: PoolClear) -> Result<u8, Stop> {
+    if request.dry_run && !request.rewind {
+        return Err(Stop::usage("-n only meaningful with -F"));
+    }
+    let what = format!("cannot clear errors for {}", request.pool);
+    let goes_back = request.rewind;
+    Ok(rewind::answered(&what, rewind::ask(client, goes_back, &Request::PoolClear(request))?)?)
 }
 
 fn export(client: &Client, all: bool, (force, hard): (bool, bool), pools: Vec<String>) -> Result<u8, Stop> {

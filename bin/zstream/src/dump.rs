@@ -129,6 +129,19 @@ fn line(record: &Record, payload: usize) -> String {
             "WRITE_EMBEDDED object = {} offset = {} length = {} toguid = {:x} comp = {} etype = {} lsize = {} psize = {}",
             write.object, write.offset, write.length, write.toguid, write.compression, write.etype, write.lsize, write.psize
         ),
+        Record::WriteByRef(write) => format!(
+            "WRITE_BYREF object = {} checksum type = {} props = {:x} offset = {} length = {} toguid = {:x} refguid = {:x} refobject = {} \
+             refoffset = {}",
+            write.object,
+            write.checksumtype,
+            write.key_prop,
+            write.offset,
+            write.length,
+            write.toguid,
+            write.refguid,
+            write.refobject,
+            write.refoffset
+        ),
         Record::ObjectRange(range) => format!(
             "OBJECT_RANGE firstobj = {} numslots = {} flags = {} {}",
             range.firstobj,

@@ -7,11 +7,9 @@
 use crate::blocks::{BLOCK, BLOCKS, Blocks, Command};
 use abd::Abd;
 use exec::Mutex;
-use iscsi::ram::{RamStore, RamUnit};
+use iscsi::ram::{Held, RamStore, RamUnit};
 use iscsi::testing::{Bench, has_action, usages};
-use iscsi::{
-    Access, Account, Body, Chap, Disk, Done, Extent, Geometry, Grant, Identity, LogicalUnit, Outgoing, Run, Targets, UnitError, opcode,
-};
+use iscsi::{Access, Account, Body, Chap, Disk, Done, Extent, Geometry, Grant, Identity, LogicalUnit, Outgoing, Run, Targets, opcode};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -85,13 +83,10 @@ impl Access for Rights {
     }
 }
 
-type Answer = Box<dyn FnOnce() + Send>;
-
 /// Disk in memory that checks what it is asked for, and may answer late.
 struct Watched {
     disk: RamUnit,
-    is_late: bool,
-    answers: Mutex<Vec<Answer>>,
+    held: Held,
 }
 
 impl Watched {
@@ -100,26 +95,8 @@ impl Watched {
         assert!(end <= self.geometry().bytes() && extent.bytes <= REQUEST_BYTES_MAX, "{extent:?} was asked for");
     }
 
-    /// Completion for the disk below: where this one is late it is passed on when somebody says so.
-    fn answer<T: Send + 'static>(&self, done: Done<T>) -> Done<T> {
-        if !self.is_late {
-            return done;
-        }
-        let slot = Arc::new(Mutex::new(None));
-        let filled = slot.clone();
-        let later = move || {
-            let result = filled.lock().take();
-            if let Some(result) = result {
-                done(result);
-            }
-        };
-        self.answers.lock().push(Box::new(later));
-        Box::new(move |result: Result<T, UnitError>| *slot.lock() = Some(result))
-    }
-
     fn answer_all(&self) {
-        let answers = std::mem::take(&mut *self.answers.lock());
-        answers.into_iter().for_each(|answer| answer());
+        self.held.take().into_iter().for_each(|answer| answer());
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -140,26 +117,26 @@ impl LogicalUnit for Watched {
     }
     fn read(&self, extent: Extent, done: Done<Abd>) {
         self.check(extent);
-        self.disk.read(extent, self.answer(done));
+        self.disk.read(extent, self.held.keep(done));
     }
     fn write(&self, at: u64, data: Abd, is_durable: bool, done: Done<()>) {
         self.check(Extent { at, bytes: data.len() as u64 });
-        self.disk.write(at, data, is_durable, self.answer(done));
+        self.disk.write(at, data, is_durable, self.held.keep(done));
     }
     fn unmap(&self, extents: Vec<Extent>, done: Done<()>) {
         extents.iter().for_each(|extent| self.check(*extent));
-        self.disk.unmap(extents, self.answer(done));
+        self.disk.unmap(extents, self.held.keep(done));
     }
     fn write_zeroes(&self, extent: Extent, may_unmap: bool, is_durable: bool, done: Done<()>) {
         self.check(extent);
-        self.disk.write_zeroes(extent, may_unmap, is_durable, self.answer(done));
+        self.disk.write_zeroes(extent, may_unmap, is_durable, self.held.keep(done));
     }
     fn flush(&self, done: Done<()>) {
-        self.disk.flush(self.answer(done));
+        self.disk.flush(self.held.keep(done));
     }
     fn status(&self, extent: Extent, done: Done<Vec<Run>>) {
         self.check(extent);
-        self.disk.status(extent, self.answer(done));
+        self.disk.status(extent, self.held.keep(done));
     }
 }
 
@@ -330,7 +307,10 @@ impl Scene {
         let geometry =
             Geometry { blocks: BLOCKS as u64, block_bytes: BLOCK as u32, physical_exponent: 3, is_thin: true, is_read_only: false };
         let is_late = how & how::LATE != 0;
-        let disk = Arc::new(Watched { disk: RamUnit::new("fuzz", geometry), is_late, answers: Mutex::default() });
+        let disk = Arc::new(Watched { disk: RamUnit::new("fuzz", geometry), held: Held::default() });
+        if is_late {
+            disk.held.begin();
+        }
         let target = targets.add(TARGET).expect("the name is free");
         assert!(target.attach(0, Arc::new(Disk::new(disk.clone(), Arc::new(RamStore::default()), None))), "the number is free");
         Scene { peers: [Peer::new(&targets), Peer::new(&targets)], disk, blocks: (!is_late).then(Blocks::new) }

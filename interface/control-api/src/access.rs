@@ -1,4 +1,5 @@
-//! What every local user may ask (OpenZFS: the requests whose policy is `zfs_secpolicy_read` or `zfs_secpolicy_none`), and how the rest is refused.
+//! What every local user may ask (OpenZFS: the requests whose policy is `zfs_secpolicy_read` or `zfs_secpolicy_none`), what users may ask as far as
+//! it was delegated to them, and how the rest is refused.
 
 use crate::{DirectTarget, ErrorKind, Failure, PoolWait, Request};
 
@@ -35,6 +36,7 @@ impl Request {
             | Request::PoolImport(_)
             | Request::PoolSet(_)
             | Request::PoolReguid(_)
+            | Request::PoolSplit(_)
             | Request::PoolUpgrade(_)
             | Request::PoolScrub(_)
             | Request::PoolSweep(_)
@@ -66,6 +68,7 @@ impl Request {
             | Request::DatasetRollback(_)
             | Request::Project(_)
             | Request::DatasetWait(_)
+            | Request::AllowChange(_)
             | Request::Diff(_)
             | Request::Send(_)
             | Request::SendPlan(_)
@@ -83,6 +86,32 @@ impl Request {
             | Request::IscsiChap(_)
             | Request::NbdList => None,
         }
+    }
+
+    /// True for what is done for a user as far as that was delegated (`zfs allow`): the daemon decides, by the user who asks. Mounting is not among
+    /// it: with OpenZFS on Linux that is root's, too.
+    pub fn is_delegable(&self) -> bool {
+        matches!(
+            self,
+            Request::DatasetCreate(_)
+                | Request::DatasetDestroy(_)
+                | Request::Userspace(_)
+                | Request::DatasetSet(_)
+                | Request::DatasetInherit(_)
+                | Request::Snapshot(_)
+                | Request::DatasetRename(_)
+                | Request::Hold(_)
+                | Request::Release(_)
+                | Request::Bookmark(_)
+                | Request::DatasetClone(_)
+                | Request::DatasetPromote(_)
+                | Request::DatasetRollback(_)
+                | Request::AllowChange(_)
+                | Request::Diff(_)
+                | Request::Send(_)
+                | Request::SendPlan(_)
+                | Request::Receive(_)
+        )
     }
 
     /// Failure for somebody who may not ask that.
@@ -104,6 +133,7 @@ impl Request {
             Request::PoolImportScan(_) => "cannot discover pools".to_string(),
             Request::PoolSet(request) => format!("cannot set property for '{}'", request.pool),
             Request::PoolReguid(request) => format!("cannot reguid '{}'", request.pool),
+            Request::PoolSplit(request) => format!("Unable to split {}", request.pool),
             Request::PoolUpgrade(request) => format!("cannot upgrade '{}'", request.pool),
             Request::PoolScrub(request) => format!("cannot scrub {}", request.pool),
             Request::PoolSweep(request) => format!("cannot initialize or trim devices of '{}'", request.pool),
@@ -133,6 +163,7 @@ impl Request {
             Request::DatasetRollback(request) => format!("cannot rollback to '{}'", request.name),
             Request::Project(request) => format!("cannot look at projects of files in '{}'", request.mountpoint),
             Request::DatasetWait(request) => format!("cannot wait for '{}'", request.name),
+            Request::AllowChange(request) => format!("cannot set permissions on '{}'", request.name),
             Request::Diff(_) => "Unable to obtain diffs".to_string(),
             Request::Send(request) | Request::SendPlan(request) => format!("warning: cannot send '{}'", request.name),
             Request::Receive(_) => "cannot receive".to_string(),
@@ -197,6 +228,8 @@ mod tests {
             Request::NbdList,
         ] {
             assert_eq!(closed.for_everyone(), None, "{closed:?}");
+            let delegable = matches!(closed, Request::Hold(_) | Request::Release(_) | Request::Bookmark(_) | Request::Diff(_));
+            assert_eq!(closed.is_delegable(), delegable, "{closed:?}");
             assert_eq!(closed.refusal().kind, ErrorKind::Permission);
         }
     }

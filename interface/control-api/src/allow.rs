@@ -10,6 +10,20 @@ pub struct AllowQuery {
     pub name: String,
 }
 
+/// `zfs allow`, `zfs unallow`: delegates permissions, or takes them back.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct AllowChange {
+    /// Name of the dataset.
+    pub name: String,
+    /// Permissions, by whom they are for. Those that are taken back are all of somebody's where none is named.
+    pub entries: Vec<AllowEntry>,
+    /// True to take them back.
+    pub remove: bool,
+    /// `-r`: take them back below the dataset, too.
+    pub recursive: bool,
+}
+
 /// Permissions that were delegated at a dataset.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

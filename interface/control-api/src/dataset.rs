@@ -258,6 +258,9 @@ pub struct DatasetReceive {
     pub verbose: bool,
     /// `-A`: destroy what an interrupted receive left, and read no stream.
     pub abort: bool,
+    /// `-h`: take no holds from the stream.
+    #[serde(default)]
+    pub no_holds: bool,
 }
 
 /// `zfs mount`.

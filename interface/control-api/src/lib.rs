@@ -24,6 +24,7 @@ mod property;
 mod provider;
 mod reference;
 mod remark;
+mod rewind;
 mod send;
 mod shown;
 mod spec;
@@ -49,6 +50,7 @@ pub use property::{Property, Source, Value};
 pub use provider::*;
 pub use reference::*;
 pub use remark::Remark;
+pub use rewind::*;
 pub use send::*;
 pub use shown::{shown, shown_lines};
 pub use spec::*;
@@ -85,7 +87,7 @@ pub enum Request {
     PoolExport(PoolTarget),
     /// Looks for pools that could be imported; answers [`Response::Importable`].
     PoolImportScan(ImportSearch),
-    /// `zpool import`.
+    /// `zpool import`; answers also [`Response::Rewound`].
     PoolImport(PoolImport),
     /// Properties, configuration, errors and scan state of pools; answers [`Response::Pools`].
     PoolQuery(PoolQuery),
@@ -93,6 +95,8 @@ pub enum Request {
     PoolSet(PoolSet),
     /// `zpool reguid`.
     PoolReguid(PoolReguid),
+    /// `zpool split`.
+    PoolSplit(PoolSplit),
     /// `zpool upgrade`; answers [`Response::Upgraded`] (also for a dry run).
     PoolUpgrade(PoolUpgrade),
     /// `zpool upgrade -v`; answers [`Response::Features`].
@@ -111,7 +115,7 @@ pub enum Request {
     VdevRemoveStop(PoolNames),
     /// `zpool reopen`.
     PoolReopen(PoolReopen),
-    /// `zpool clear`.
+    /// `zpool clear`; answers also [`Response::Rewound`].
     PoolClear(PoolClear),
     /// `zpool sync`: waits until everything written so far is on stable storage.
     PoolSync(PoolSync),
@@ -166,6 +170,8 @@ pub enum Request {
     DatasetRollback(DatasetRollback),
     /// `zfs allow` of a dataset; answers [`Response::Allowed`], the dataset's own permissions first.
     Allow(AllowQuery),
+    /// `zfs allow` and `zfs unallow` with permissions.
+    AllowChange(AllowChange),
     /// `zfs wait`; answers [`Response::Busy`] with what still goes on at the deadline.
     DatasetWait(DatasetWait),
     /// `zfs project`; answers [`Response::Projects`], for each file.
@@ -251,6 +257,13 @@ pub enum Response {
     /// Request was done; there may be remarks for the user.
     Done {
         /// Remarks for the user, in the order in which they are printed.
+        remarks: Vec<Remark>,
+    },
+    /// Pools were imported, and some of them went back to an older state, or would.
+    Rewound {
+        /// Reports of those pools.
+        reports: Vec<RewindReport>,
+        /// Remarks, as of [`Response::Done`].
         remarks: Vec<Remark>,
     },
     /// Request failed.

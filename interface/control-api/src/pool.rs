@@ -58,6 +58,24 @@ pub struct PoolReguid {
     pub guid: Option<u64>,
 }
 
+/// `zpool split`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PoolSplit {
+    /// Name of the pool.
+    pub pool: String,
+    /// Name of the pool that is made of it.
+    pub new_pool: String,
+    /// Guids of the devices that leave it, one of each mirror.
+    pub devices: Vec<u64>,
+    /// `-R`: alternate root; with one the new pool stays imported.
+    pub altroot: Option<String>,
+    /// `-o`: properties of the new pool.
+    pub properties: BTreeMap<String, String>,
+    /// `-o` without a value: options of the mounts of the new pool, where it stays imported.
+    pub mount_options: Vec<String>,
+}
+
 /// `zpool sync`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -112,9 +130,15 @@ pub struct PoolImport {
     pub altroot: Option<String>,
     /// `-o`: temporary properties (`readonly=on`, …).
     pub properties: BTreeMap<String, String>,
-    /// `-F`: go back to an older txg when the newest is damaged.
+    /// `-F`: go back to a state of the last transaction groups when the newest cannot be opened.
     pub rewind: bool,
-    /// `-n` with `-F`: only say whether that would work.
+    /// `-X` with `-F`: to any state that is left.
+    #[serde(default)]
+    pub extreme: bool,
+    /// `-T`: to the newest state of this transaction group or one before it.
+    #[serde(default)]
+    pub txg: Option<u64>,
+    /// `-n` with `-F` or `-T`: only say what would be done, and what each state has.
     pub dry_run: bool,
     /// `-m`: without log devices that are missing.
     #[serde(default)]
@@ -474,6 +498,12 @@ pub struct PoolClear {
     pub pool: String,
     /// Device to clear: its path, the last part of it, or its guid; None for all.
     pub device: Option<String>,
+    /// `-F`: a pool that is not open may go back to a state of the last transaction groups when the newest cannot be opened.
+    #[serde(default)]
+    pub rewind: bool,
+    /// `-n` with `-F`: only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
 }
 
 /// `zpool history`.

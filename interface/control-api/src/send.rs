@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SendRequest {
-    /// Full name of the snapshot; empty with `token`.
+    /// Full name of the snapshot, or of the dataset as it is now; empty with `token`.
     pub name: String,
     /// `-i`, `-I`: full name of the snapshot or bookmark to start from.
     pub from: Option<String>,
@@ -41,6 +41,12 @@ pub struct SendRequest {
     /// `-w`: what is encrypted is sent as it is stored, and never as programs see it.
     #[serde(default)]
     pub raw: bool,
+    /// `-X`: names of datasets that are left out of a package, with everything below.
+    #[serde(default)]
+    pub excluded: Vec<String>,
+    /// `-S`: what came of an interrupted receive into the dataset of this name.
+    #[serde(default)]
+    pub saved: bool,
     /// `-t`: token of a stream that broke off, with which the other end goes on.
     #[serde(default)]
     pub token: Option<String>,

@@ -30,6 +30,7 @@ use crate::watch::policy::Care;
 use crate::watch::rounds::Rounds;
 use crate::watch::watcher::Watcher;
 use control_api::{DaemonInfo, Failure, Remark, Request, Response, StateDir};
+use dsl::Subject;
 use exec::Exec;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -72,6 +73,8 @@ pub struct Caller {
     pub command: Option<String>,
     /// User id of the sender.
     pub uid: u32,
+    /// Sender, where that is not the daemon's owner: only what was delegated is done then.
+    pub user: Option<Subject>,
     /// Descriptor that came with the request.
     pub attached: Option<Attached>,
 }
@@ -281,7 +284,7 @@ impl Control {
             self.log(pool, caller);
         }
         let performed =
-            self.refuse_suspended(request).and_then(|()| self.perform(request, caller)).map(|response| self.warned(request, response));
+            self.refuse_suspended(request).and_then(|()| self.perform_for(request, caller)).map(|response| self.warned(request, response));
         if request.changes() {
             self.returning.note_mounts();
             self.handing.hold();

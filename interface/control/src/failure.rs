@@ -55,6 +55,7 @@ pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
         PoolError::NoUberblock | PoolError::Corrupt(_) | PoolError::Salt { .. } | PoolError::SpaceMap(..) | PoolError::Object(..) => {
             ErrorKind::Damaged
         }
+        PoolError::Unsound { .. } => ErrorKind::Damaged,
         _ => ErrorKind::Io,
     };
     let failure = Failure::new(kind, what, error.to_string());
@@ -73,7 +74,7 @@ pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
         PoolError::Destroyed => failure.advise("import it with '-D' to bring it back"),
         PoolError::MissingDevices(_) | PoolError::MissingVdev(_) => failure
             .advise("attach the missing devices, name their directories with '-d', and try again; 'zpool import' shows which are missing"),
-        PoolError::UnsupportedFeatures { read_only: true, .. } | PoolError::SpaceMap(..) => {
+        PoolError::UnsupportedFeatures { read_only: true, .. } | PoolError::SpaceMap(..) | PoolError::Unsound { .. } => {
             failure.advise("import it with '-o readonly=on'")
         }
         PoolError::UnsupportedFeatures { .. } => {

@@ -14,7 +14,7 @@ pub(crate) fn changes_pools(request: &Request) -> bool {
         Request::PoolAdd(request) => !request.dry_run,
         Request::VdevRemove(request) => !request.dry_run,
         Request::PoolImport(request) => !request.dry_run,
-        Request::PoolDestroy(_) | Request::PoolExport(_) | Request::PoolReguid(_) | Request::VdevChange(_) => true,
+        Request::PoolDestroy(_) | Request::PoolExport(_) | Request::PoolReguid(_) | Request::PoolSplit(_) | Request::VdevChange(_) => true,
         _ => false,
     }
 }
@@ -27,6 +27,7 @@ pub(crate) fn changed_pool(request: &Request) -> Option<&str> {
         Request::PoolImport(request) => request.new_name.as_ref().or(request.pool.as_ref())?,
         Request::PoolSet(request) => &request.pool,
         Request::PoolReguid(request) => &request.pool,
+        Request::PoolSplit(request) => &request.pool,
         Request::PoolUpgrade(request) if !request.dry_run => &request.pool,
         Request::PoolScrub(request) => &request.pool,
         Request::PoolSweep(request) => &request.pool,
@@ -45,6 +46,7 @@ pub(crate) fn changed_pool(request: &Request) -> Option<&str> {
         Request::DatasetClone(request) => &request.name,
         Request::DatasetPromote(request) => &request.name,
         Request::DatasetRollback(request) => &request.name,
+        Request::AllowChange(request) => &request.name,
         Request::Receive(request) if !request.dry_run => &request.target,
         Request::KeyLoad(request) if !request.dry_run => &request.name,
         Request::KeyUnload(request) => &request.name,

@@ -1,19 +1,44 @@
 //! Which of the daemon's parts does what a request asks for.
 
 use crate::control::{Caller, Control};
+use crate::dataset::maker::Maker;
+use crate::dataset::rights::{self, Asker};
 use crate::dataset::sending::{self, Outgoing};
 use crate::dataset::{allow, diff, effects, keys, listing, owners, projects, receiving, references, waiting};
 use crate::device::labels;
-use crate::pool::{create, import, lifecycle, properties, queries, reguid, scrub, sweeps, upgrade};
+use crate::pool::{create, import, lifecycle, properties, queries, reguid, scrub, split, sweeps, upgrade};
 use crate::report::direct;
-use crate::requests::done;
+use crate::requests::{changed_pool, done};
 use control_api::{
-    DatasetClone, DatasetCreate, DatasetSet, Failure, InjectAdd, PoolClear, PoolCreate, PoolImport, PoolSet, ProviderLoad, ProviderReport,
-    ProviderUnload, Request, Response, SendRequest,
+    DatasetClone, DatasetCreate, DatasetSet, Failure, InjectAdd, PoolClear, PoolCreate, PoolImport, PoolSet, PoolSplit, ProviderLoad,
+    ProviderReport, ProviderUnload, Request, Response, SendRequest,
 };
 
 impl Control {
+    /// Does a request, for others than the daemon's owner as far as they may ask it and were allowed to.
+    pub(crate) fn perform_for(&self, request: &Request, caller: &Caller) -> Result<Response, Failure> {
+        let Some(user) = &caller.user else { return self.perform(request, caller) };
+        let asker = Asker { pools: &self.pools, user, what: request.refusal().what };
+        match request {
+            Request::Receive(request) => receiving::receive(&self.datasets, request, caller.attached.as_ref(), Some(&asker)),
+            Request::DatasetQuery(query) => self.perform(&Request::DatasetQuery(rights::visible(&asker, query)), caller),
+            other if other.is_delegable() => self.perform_delegated(other, caller, &asker),
+            other => other.for_everyone().map_or_else(|| Err(other.refusal()), |open| self.perform(&open, caller)),
+        }
+    }
+
+    /// Does what was delegated to a user; nobody else does so in the pool meanwhile.
+    fn perform_delegated(&self, request: &Request, caller: &Caller, asker: &Asker<'_>) -> Result<Response, Failure> {
+        let pool = changed_pool(request).and_then(|name| self.pools.get(name));
+        let _alone = pool.as_ref().map(|open| open.delegated());
+        if let Request::DatasetDestroy(request) = request {
+            return rights::destroy(asker, &self.datasets, request);
+        }
+        self.perform(&rights::permitted(asker, &self.datasets, request)?, caller)
+    }
+
     pub(crate) fn perform(&self, request: &Request, caller: &Caller) -> Result<Response, Failure> {
+        let maker = Maker::of(caller.user.as_ref());
         match request {
             Request::Info => Ok(Response::Info(self.info())),
             // The daemon's main loop does what these are about; streams: see [`Control::send`].
@@ -26,6 +51,7 @@ impl Control {
             Request::PoolQuery(query) => queries::query(&self.pools, query),
             Request::PoolSet(request) => self.set_pool(request),
             Request::PoolReguid(request) => reguid::reguid(&self.pools, &self.file, request),
+            Request::PoolSplit(request) => self.split_pool(request),
             Request::PoolUpgrade(request) => upgrade::upgrade(&self.pools, request),
             Request::FeatureList => Ok(upgrade::features()),
             Request::PoolScrub(request) => scrub::scrub(&self.devices, request),
@@ -45,27 +71,28 @@ impl Control {
             Request::InjectAdd(request) => self.inject(request),
             Request::InjectClear { id } => self.injections.clear(*id),
             Request::LabelClear(request) => labels::clear(&self.devices, request),
-            Request::DatasetCreate(request) => self.create_dataset(request),
+            Request::DatasetCreate(request) => self.create_dataset(request, maker),
             Request::DatasetDestroy(request) => self.datasets.destroy(request),
             Request::DatasetQuery(query) => listing::query(&self.pools, query),
             Request::Userspace(query) => owners::userspace(&self.pools, query),
             Request::DatasetSet(request) => self.set_dataset(request),
-            Request::DatasetInherit(request) => self.datasets.inherit(request),
+            Request::DatasetInherit(request) => self.datasets.inherit(request, !maker.may_mount),
             Request::Snapshot(request) => self.datasets.snapshot(request),
             Request::DatasetRename(request) => self.datasets.rename(request),
             Request::Hold(request) => references::hold(&self.pools, request),
             Request::Release(request) => references::release(&self.pools, request),
             Request::Holds(query) => references::holds(&self.pools, query),
             Request::Bookmark(request) => references::bookmark(&self.pools, request),
-            Request::DatasetClone(request) => self.clone_dataset(request),
+            Request::DatasetClone(request) => self.clone_dataset(request, maker),
             Request::DatasetPromote(request) => self.datasets.promote(request),
             Request::DatasetRollback(request) => self.datasets.roll_back(request),
             Request::Allow(query) => allow::allowed(&self.pools, query),
+            Request::AllowChange(request) => allow::change(&self.pools, request),
             Request::DatasetWait(request) => waiting::wait(&self.exec, &self.pools, request),
             Request::Project(request) => projects::projects(&self.pools, request),
             Request::Diff(query) => diff::diff(&self.pools, query),
             Request::SendPlan(request) => sending::plan(&self.pools, request),
-            Request::Receive(request) => receiving::receive(&self.datasets, request, caller.attached.as_ref()),
+            Request::Receive(request) => receiving::receive(&self.datasets, request, caller.attached.as_ref(), None),
             Request::KeyLoad(request) => keys::load(&self.pools, request),
             Request::KeyUnload(request) => keys::unload(&self.pools, request),
             Request::KeyChange(request) => keys::change(&self.pools, request),
@@ -95,19 +122,30 @@ impl Control {
         effects::around(what, effects::of_pool(&request.properties), || import::import(&self.intake, request))
     }
 
+    /// Divides a pool.
+    fn split_pool(&self, request: &PoolSplit) -> Result<Response, Failure> {
+        let what = || format!("Unable to split {}", request.pool);
+        effects::around(what, effects::of_pool(&request.properties), || split::split(&self.intake, request))
+    }
+
     /// Makes a clone of a snapshot.
-    fn clone_dataset(&self, request: &DatasetClone) -> Result<Response, Failure> {
+    fn clone_dataset(&self, request: &DatasetClone, maker: Maker) -> Result<Response, Failure> {
         let what = || format!("cannot create '{}'", request.name);
-        effects::around(what, effects::of_dataset(&request.properties), || self.datasets.clone_snapshot(request))
+        effects::around(what, effects::of_dataset(&request.properties), || self.datasets.clone_snapshot(request, maker))
     }
 
     /// Makes ready what `zfs send` asked for; [`Outgoing::run`] then waits for whoever takes it.
     ///
     /// # Errors
     /// What cannot be sent, and why.
-    pub fn send(&self, request: &SendRequest) -> Result<Outgoing, Failure> {
-        self.opening.await_pools(&self.exec, &Request::Send(request.clone()))?;
-        sending::prepare(&self.pools, request)
+    pub fn send(&self, request: &SendRequest, caller: &Caller) -> Result<Outgoing, Failure> {
+        let asked = Request::Send(request.clone());
+        self.opening.await_pools(&self.exec, &asked)?;
+        let outgoing = sending::prepare(&self.pools, request)?;
+        if let Some(user) = &caller.user {
+            rights::may_send(&Asker { pools: &self.pools, user, what: asked.refusal().what }, &outgoing)?;
+        }
+        Ok(outgoing)
     }
 
     /// Sets a property of a pool.
@@ -119,9 +157,9 @@ impl Control {
     }
 
     /// Makes a file system or volume.
-    fn create_dataset(&self, request: &DatasetCreate) -> Result<Response, Failure> {
+    fn create_dataset(&self, request: &DatasetCreate, maker: Maker) -> Result<Response, Failure> {
         let what = || format!("cannot create '{}'", request.name);
-        effects::around(what, effects::of_dataset(&request.properties), || self.datasets.create(request))
+        effects::around(what, effects::of_dataset(&request.properties), || self.datasets.create(request, maker))
     }
 
     /// Sets properties of a dataset.
@@ -133,7 +171,11 @@ impl Control {
     /// Opens a pool that is not open, or has one that is forget its errors.
     fn clear(&self, request: &PoolClear) -> Result<Response, Failure> {
         if self.pools.absent.contains(&request.pool) {
-            return self.reopening.clear(&request.pool);
+            return self.reopening.clear(request);
+        }
+        if request.dry_run {
+            // An open pool has nothing to go back from.
+            return Ok(done());
         }
         self.vdevs.clear(request)
     }

@@ -109,6 +109,8 @@ impl Settings {
         zpl::set_xattr_compat(get("zfs_xattr_compat") != 0);
         zpl::set_cloning(get("zfs_bclone_enabled") != 0, get("zfs_bclone_wait_dirty") != 0);
         zpl::set_reports_holes(get("zfs_dmu_offset_next_sync") != 0);
+        send::set_skips_unborn(get("send_holes_without_birth_time") == 0);
+        send::set_estimate_block_bytes(get("zfs_override_estimate_recordsize"));
         dsl::names::set_max_dataset_nesting(shift("zfs_max_dataset_nesting"));
         if let Some(log) = kstat::DebugLog::get() {
             log.tune(get("zfs_dbgmsg_enable") != 0, get("zfs_dbgmsg_maxsize") as usize);

@@ -196,6 +196,13 @@ impl Plan {
         self.pieces().any(|piece| piece.how == How::Direct)
     }
 
+    /// Plan of a request that did not ask for direct: all of it goes through the cache.
+    pub fn unasked(range: Range<u64>) -> Plan {
+        let mut plan = Plan::new(false);
+        plan.push(range, How::Buffered { reason: None, uncached: false });
+        plan
+    }
+
     /// Plan of a request that asked for direct and is served through the cache as a whole.
     pub fn buffered(range: Range<u64>, reason: Reason) -> Plan {
         let mut plan = Plan::new(true);
@@ -275,8 +282,7 @@ pub fn decide(facts: &Facts, params: Params) -> Plan {
     }
     let whole = facts.offset..end;
     if !asked {
-        plan.push(whole, How::Buffered { reason: None, uncached: false });
-        return plan;
+        return Plan::unasked(whole);
     }
     let uncached = !params.strict;
     let verdict = if params.strict { judge_strict(facts, params) } else { judge_relaxed(facts, params) };

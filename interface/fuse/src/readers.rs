@@ -241,18 +241,21 @@ impl Shared {
     /// Serves a request of the mount with this number; `last` is the mount that the thread served last, `is_last` is true when no other waits.
     fn serve(self: &Arc<Self>, reader: &mut Reader, wanted: u64, last: &mut Weak<Mount>, is_last: bool) {
         let known = last.upgrade().filter(|mount| mount.number == wanted);
+        let is_other = known.is_none();
         let known = known.or_else(|| self.state.lock().mounts.get(&wanted).cloned());
         if is_last && !known.as_ref().is_some_and(|mount| mount.has_rings()) {
             self.grow();
         }
         let Some(mount) = known else { return };
-        *last = Arc::downgrade(&mount);
+        if is_other {
+            *last = Arc::downgrade(&mount);
+        }
         if mount.has_rings() {
             self.exec.sleep_ns(GATHER_NS);
         }
-        let mut looked = reader.serve(&mount);
+        let mut looked = reader.serve(&mount, &self.exec);
         while looked == Looked::Served && mount.has_rings() {
-            looked = reader.serve(&mount);
+            looked = reader.serve(&mount, &self.exec);
         }
         if looked == Looked::Gone {
             self.lost(&mount);

@@ -16,6 +16,7 @@ use crate::served::{Mount, Serving};
 use crate::uring::Turn;
 use crate::{Answer, Reply};
 use abd::Abd;
+use exec::Exec;
 use rustix::fd::OwnedFd;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -25,15 +26,26 @@ pub(crate) const HEAD: usize = size_of::<abi::OutHeader>();
 /// Number of slices in one writev(2) at most: the kernel refuses more (UIO_MAXIOV is 1024).
 const SLICES_MAX: usize = 1000;
 
+/// Bytes of an answer that comes later, at most, besides its head and data.
+const RECORD_BYTES_MAX: usize = 8;
+/// Bytes of WRITEs up to which what came to a seat goes to a buffer that its thread keeps: what is larger is worth one of its own, which may be kept.
+const SMALL_BYTES: usize = 4 << 10;
+
+/// Time in nanoseconds for which memory that was just used is there: nobody takes it away so soon, and to look at all of its pages costs as much
+/// as a small request.
+const PRESENT_NS: u64 = 10_000_000;
+
 /// Buffers that a thread keeps between requests.
 pub(crate) struct Reader {
     /// Buffer of the first bytes of a request: a WRITE's records.
     head: [u8; HEAD_BYTES],
-    /// Buffer of the rest: a WRITE's payload, page-aligned.
+    /// Buffer of the rest: a WRITE's payload, page-aligned; of requests in seats, that of a small one.
     payload: Abd,
     /// Request other than WRITE whose bytes went to both buffers.
     joined: Vec<u8>,
     out: Vec<u8>,
+    /// Time up to which the memory of the payload is there, in nanoseconds.
+    present_until: u64,
 }
 
 /// Outcome of a look for a request.
@@ -90,16 +102,17 @@ impl Link {
         Answer::new(move |reply: Reply<T>| {
             rest.settle(move |settled| {
                 let _debt = debt;
-                let mut out = Vec::with_capacity(HEAD + size_of::<R>());
-                out.resize(HEAD, 0);
+                const { assert!(size_of::<R>() <= RECORD_BYTES_MAX, "there is room for the record") };
+                let (mut out, mut length) = ([0; HEAD + RECORD_BYTES_MAX], HEAD);
                 let error = match settled.and(reply) {
                     Ok(value) => {
-                        out.extend_from_slice(encode(value).as_bytes());
+                        length += size_of::<R>();
+                        out[HEAD..length].copy_from_slice(encode(value).as_bytes());
                         0
                     }
                     Err(errno) => -errno.0,
                 };
-                self.send(&mut out, None, unique, error);
+                self.send(&mut out[..length], None, unique, error);
             });
         })
     }
@@ -113,18 +126,23 @@ struct Duty {
 
 impl Reader {
     pub fn new() -> Reader {
-        Reader { head: [0; HEAD_BYTES], payload: Abd::default(), joined: Vec::new(), out: Vec::new() }
+        Reader { head: [0; HEAD_BYTES], payload: Abd::default(), joined: Vec::new(), out: Vec::new(), present_until: 0 }
     }
 
-    /// Reads a request of the mount, if there is one, and serves it.
-    pub fn serve(&mut self, mount: &Mount) -> Looked {
+    /// Reads a request of the mount, if there is one, and serves it; `exec` has the time.
+    pub fn serve(&mut self, mount: &Mount, exec: &Exec) -> Looked {
         let Some(serving) = mount.begin() else { return if mount.is_paused() { Looked::Nothing } else { Looked::Gone } };
         if self.payload.len() != mount.capacity || self.payload.get_mut().is_none() {
             self.payload = Abd::scratch(mount.capacity);
+            self.present_until = 0;
         }
         let Some(room) = self.payload.get_mut() else { return Looked::Nothing };
         if mount.lasting.is_some() {
-            make_present(room);
+            let now_ns = exec.now_ns();
+            if now_ns >= self.present_until {
+                make_present(room);
+                self.present_until = now_ns + PRESENT_NS;
+            }
         }
         let look = mount.sent_again.look();
         let received = match rustix::io::readv(&mount.device, &mut [IoSliceMut::new(&mut self.head), IoSliceMut::new(room)]) {
@@ -160,21 +178,31 @@ impl Reader {
     /// Serves the request that came to a seat.
     pub fn serve_turn(&mut self, turn: Turn) {
         counts::came_by_ring();
-        let Reader { joined, out, .. } = self;
+        let Reader { payload: small, joined, out, .. } = self;
         let mount = turn.mount().clone();
         let header = turn.head();
         // Who has no turn any more has answered: with EIO.
         let Some((serving, (records, rest))) = mount.begin().zip(turn.body()) else { return };
         joined.clear();
         joined.extend_from_slice(records);
-        let mut payload = Abd::default();
-        if header.opcode == op::WRITE {
-            // The seat takes the next request as soon as this one is answered; whoever keeps the bytes longer has them to himself.
-            payload = Abd::from_slice(rest);
-        } else {
-            joined.extend_from_slice(rest);
+        let (mut large, mut payload_bytes) = (Abd::default(), 0);
+        // The seat takes the next request as soon as this one is answered; whoever keeps the bytes longer has them to himself.
+        match header.opcode {
+            op::WRITE if rest.len() <= SMALL_BYTES => {
+                if small.len() != SMALL_BYTES || small.get_mut().is_none() {
+                    *small = Abd::scratch(SMALL_BYTES);
+                }
+                small.copy_from(0, rest);
+                payload_bytes = rest.len();
+            }
+            op::WRITE => {
+                large = Abd::from_slice(rest);
+                payload_bytes = rest.len();
+            }
+            _ => joined.extend_from_slice(rest),
         }
-        let request = Request { header, payload_bytes: payload.len(), payload: &payload, body: joined };
+        let payload = if large.is_empty() { &*small } else { &large };
+        let request = Request { header, payload, payload_bytes, body: joined };
         serve_request(&mount, (serving, None), &request, out, Link::Seat(turn));
     }
 }

@@ -7,6 +7,7 @@ use abd::{Abd, AbdPart};
 use exec::Mutex;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// Blocks in memory, by physical blocks.
 pub struct RamUnit {
@@ -131,6 +132,53 @@ impl LogicalUnit for RamUnit {
         }
         drop(pages);
         done(Ok(runs));
+    }
+}
+
+/// Answer that is kept back.
+pub type Answer = Box<dyn FnOnce() + Send>;
+
+/// Answers of a unit that keeps them back: a unit that answers late.
+#[derive(Default)]
+pub struct Held {
+    /// None while it answers at once.
+    answers: Mutex<Option<Vec<Answer>>>,
+}
+
+impl Held {
+    /// Keeps back what is asked for from now on.
+    pub fn begin(&self) {
+        *self.answers.lock() = Some(Vec::new());
+    }
+
+    /// Number of requests that wait.
+    pub fn waiting(&self) -> usize {
+        self.answers.lock().as_ref().map_or(0, Vec::len)
+    }
+
+    /// Completion for the unit beneath, which must have called it when the answer is let go.
+    pub fn keep<T: Send + 'static>(&self, done: Done<T>) -> Done<T> {
+        let mut answers = self.answers.lock();
+        let Some(answers) = answers.as_mut() else { return done };
+        let slot = Arc::new(Mutex::new(None));
+        let filled = slot.clone();
+        answers.push(Box::new(move || {
+            let result = filled.lock().take();
+            if let Some(result) = result {
+                done(result);
+            }
+        }));
+        Box::new(move |result: Result<T, UnitError>| *slot.lock() = Some(result))
+    }
+
+    /// Answers that wait, in the order of their requests, for whoever lets them go; what is asked for from now on is kept back, too.
+    pub fn take(&self) -> Vec<Answer> {
+        self.answers.lock().as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Answers that wait; nothing is kept back any more.
+    pub fn end(&self) -> Vec<Answer> {
+        self.answers.lock().take().unwrap_or_default()
     }
 }
 

@@ -93,7 +93,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 120] = [
+pub const PARAMETERS: [Parameter; 122] = [
     new(
         "metaslab_force_ganging",
         (16 << 20) + 1,
@@ -102,6 +102,13 @@ pub const PARAMETERS: [Parameter; 120] = [
         "blocks of so many bytes and more are sometimes written as gangs, for tests",
     ),
     new("metaslab_force_ganging_pct", 3, (0, 100), When::Now, "how often, in percent"),
+    new(
+        "send_holes_without_birth_time",
+        1,
+        BIT,
+        When::Now,
+        "0: streams since a snapshot do not name numbers that never were objects as free, where the pool has had births of holes since",
+    ),
     new("spa_slop_shift", 5, ANY, When::Fixed, "share of a pool that is kept back, as a shift"),
     new("vdev_file_logical_ashift", 9, SHIFT, When::Now, "sectors of files that are opened from now on, as a shift"),
     new("vdev_file_physical_ashift", 9, SHIFT, When::Now, "sectors that new vdevs on files should have, as a shift"),
@@ -228,6 +235,13 @@ pub const PARAMETERS: [Parameter; 120] = [
         (100, u32::MAX as u64),
         When::Now,
         "milliseconds in which each device gets a heartbeat, of pools with multihost=on",
+    ),
+    new(
+        "zfs_override_estimate_recordsize",
+        0,
+        U32,
+        When::Now,
+        "bytes of a block that estimates of zfs send assume; 0: what the dataset writes",
     ),
     new("zfs_prefetch_disable", 0, BIT, When::Now, "1 reads nothing ahead of readers"),
     new("zfs_rebuild_max_segment", 1 << 20, (4 << 10, 16 << 20), When::Now, "bytes that a sequential rebuild reads of a device at once"),

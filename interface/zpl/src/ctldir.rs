@@ -21,6 +21,8 @@ pub trait SnapshotSource: Send + Sync {
     fn open(&self, name: &str) -> Result<OpenSnapshot, ZplError>;
     /// Time at which a snapshot was last taken, destroyed or renamed, in seconds and nanoseconds since 1970; zeros when nobody knows.
     fn changed(&self) -> (u64, u32);
+    /// True when the user with this number, and that of a group, who does not own the daemon, may take snapshots.
+    fn may_create(&self, uid: u32, gid: u32) -> bool;
     /// Takes a snapshot.
     fn create(&self, name: &str) -> Result<(), ZplError>;
     /// Destroys a snapshot.
@@ -143,7 +145,11 @@ impl Ctldir {
             mtime: changed,
             ctime: changed,
             btime: now,
-            mode: 0o040_555,
+            mode: match control {
+                // Whoever may is looked at then (OpenZFS: `zfsctl_inode_alloc`).
+                ControlNode::Snapshots if MAY_CHANGE.load(Ordering::Relaxed) => 0o040_777,
+                _ => 0o040_555,
+            },
             nlink: 2,
             blksize: 512,
             ..FileAttr::default()
@@ -193,7 +199,7 @@ impl Ctldir {
         true
     }
 
-    /// Source of the snapshots, for changes by root and by whoever the daemon belongs to (OpenZFS asks for the rights that `zfs snapshot` needs).
+    /// Source of the snapshots, for changes by root and by whoever the daemon belongs to (OpenZFS asks for the rights that the command needs).
     fn changeable(&self, caller: &Caller) -> Result<&dyn SnapshotSource, ZplError> {
         let source = self.source.as_deref().ok_or(ZplError::NotFound)?;
         if !MAY_CHANGE.load(Ordering::Relaxed) {
@@ -203,9 +209,16 @@ impl Ctldir {
         if is_ours { Ok(source) } else { Err(ZplError::NotPermitted) }
     }
 
-    /// Takes a snapshot for `mkdir` in `.zfs/snapshot` (OpenZFS: `zfsctl_snapdir_mkdir`).
+    /// Takes a snapshot for `mkdir` in `.zfs/snapshot` (OpenZFS: `zfsctl_snapdir_mkdir`), also for a user to whom that was delegated.
     pub(crate) fn make(&self, caller: &Caller, name: &[u8]) -> Result<(), ZplError> {
-        self.changeable(caller)?.create(utf8(name)?)
+        let source = match self.changeable(caller) {
+            Err(ZplError::NotPermitted) => {
+                let source = self.source.as_deref().filter(|source| source.may_create(caller.uid, caller.gid));
+                source.ok_or(ZplError::NotPermitted)?
+            }
+            result => result?,
+        };
+        source.create(utf8(name)?)
     }
 
     /// Destroys a snapshot for `rmdir` in `.zfs/snapshot` (OpenZFS: `zfsctl_snapdir_remove`).

@@ -2,7 +2,7 @@
 
 use crate::{OpenSnapshot, SnapshotSource, Space, SpaceSource, TxKind, ZplError};
 use dmu::{DamagedRecord, Tx, TxgManager};
-use dsl::{DatasetHandle, DslError, TxSpace};
+use dsl::{DatasetHandle, DslError, DslPool, PropEntry, PropValue, Subject, TxSpace};
 use std::sync::Arc;
 
 impl SpaceSource for DatasetHandle {
@@ -41,6 +41,17 @@ impl SnapshotSource for DatasetHandle {
         self.snapshots_changed().ok().flatten().unwrap_or_default()
     }
 
+    fn may_create(&self, uid: u32, gid: u32) -> bool {
+        let (pool, subject) = (self.pool(), Subject { uid, groups: vec![gid] });
+        let has = |name: &str, permission: &str| pool.is_delegated(name, permission, &subject).unwrap_or(false);
+        let is_zoned = matches!(self.prop("zoned"), Ok(PropEntry { value: PropValue::Text(word), .. }) if word == "on");
+        let name = self.name();
+        pool.delegates().unwrap_or(false)
+            && !is_zoned
+            && has(&name, "snapshot")
+            && ancestors(&name).all(|above| has_room(pool, above) || has(above, "snapshot_limit"))
+    }
+
     fn create(&self, name: &str) -> Result<(), ZplError> {
         let name = format!("{}@{name}", self.name());
         self.pool().snapshot(&[name], Vec::new()).map_err(changing)
@@ -54,6 +65,20 @@ impl SnapshotSource for DatasetHandle {
     fn rename(&self, from: &str, to: &str) -> Result<(), ZplError> {
         self.pool().rename_snapshots(&[self.name()], from, to).map_err(changing)
     }
+}
+
+/// Names of a dataset and of those that it lies in.
+fn ancestors(name: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(name), |name| name.rsplit_once('/').map(|(above, _)| above))
+}
+
+/// True when the limit of a dataset leaves room for one more snapshot at or below it.
+fn has_room(pool: &Arc<DslPool>, name: &str) -> bool {
+    let number = |property: &str| match pool.hold(name).and_then(|handle| handle.prop(property)) {
+        Ok(PropEntry { value: PropValue::Count(number), .. }) => Some(number),
+        _ => None,
+    };
+    number("snapshot_limit").zip(number("snapshot_count")).is_none_or(|(most, there)| there < most)
 }
 
 /// Error of a snapshot that is not made, destroyed or renamed.

@@ -57,7 +57,10 @@ impl Store {
 
     /// Object and type that `name` stands for in `directory`; the caller holds `names`.
     pub(crate) fn find(&self, directory: &Znode, name: &[u8]) -> Result<Option<Dirent>, ZplError> {
-        Ok(self.find_entry(directory, name)?.map(|(_, value)| dirent(value)))
+        match self.rules.matching() {
+            Match::Exact => Ok(Zap::open(directory.dnode.clone())?.try_lookup_u64(name)?.map(dirent)),
+            _ => Ok(self.find_entry(directory, name)?.map(|(_, value)| dirent(value))),
+        }
     }
 
     /// Lists from a cookie until `each` says false (OpenZFS: `zfs_readdir`). Cookies stay valid while names come and go.

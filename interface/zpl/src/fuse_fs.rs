@@ -343,6 +343,9 @@ impl ZplFuse {
                 }
             }
         })?;
+        if plus && offset == 0 {
+            node.kernel.note_listed(node.store().exec.now_ns());
+        }
         node.zfs.note_access(&node);
         failed.map_or(Ok(()), Err)
     }
@@ -628,7 +631,9 @@ impl Handler for ZplFuse {
 
     fn opendir(&self, _caller: &Caller, node: NodeId, _flags: u32) -> Reply<Opened> {
         self.count_open(node, true);
-        Ok(Opened::default())
+        // Whether the root lists `.zfs` is a property.
+        let directory = self.node(node).ok().filter(|_| node != NodeId::ROOT);
+        Ok(directory.map_or_else(Opened::default, |directory| lifetimes::opened_directory(&directory)))
     }
 
     fn releasedir(&self, node: NodeId, _handle: FileHandle) {

@@ -44,6 +44,8 @@ pub(crate) struct KernelView {
     shown: AtomicBool,
     /// Txg after which the kernel forgets attributes that it was shown last, 0 at first.
     noted: AtomicU64,
+    /// Time in nanoseconds at which a directory was last listed with attributes, 0 at first.
+    listed_ns: AtomicU64,
 }
 
 impl KernelView {
@@ -75,6 +77,17 @@ impl KernelView {
     /// True when [`KernelView::note_in`] was told of any.
     pub fn was_noted(&self) -> bool {
         self.noted.load(Ordering::Acquire) != 0
+    }
+
+    /// Notes that the kernel is given a listing of the directory, with attributes, from its beginning on.
+    pub fn note_listed(&self, now_ns: u64) {
+        self.listed_ns.store(now_ns.max(1), Ordering::Relaxed);
+    }
+
+    /// True when it was given one less than so many nanoseconds ago.
+    pub fn was_listed_within(&self, ttl_ns: u64, now_ns: u64) -> bool {
+        let listed_ns = self.listed_ns.load(Ordering::Relaxed);
+        listed_ns != 0 && now_ns.saturating_sub(listed_ns) < ttl_ns
     }
 
     /// True when the kernel may keep what write(2) wrote.

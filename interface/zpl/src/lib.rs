@@ -47,6 +47,7 @@ mod store;
 mod undo;
 mod unlinked;
 pub mod userspace;
+mod within;
 mod xattr;
 mod znode;
 
@@ -62,7 +63,7 @@ pub use fs::Zfs;
 pub use fuse_fs::ZplFuse;
 pub use kernel::Remembered;
 pub use make::{NewNode, Recorded};
-pub use nodes::Node;
+pub use nodes::{Kept, Node};
 pub use rename::{Place, RenameMode};
 pub use replay::FileReplay;
 pub use room::{Space, SpaceSource, TxKind};

@@ -8,7 +8,7 @@
 use crate::kernel::KernelView;
 use crate::nodes::Node;
 use exec::{Condvar, Mutex};
-use fuse::{Entry, FileAttr, NodeId, Notifier};
+use fuse::{Entry, FileAttr, NodeId, Notifier, Opened};
 use ondisk::Txg;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -22,6 +22,10 @@ const ATTR_TTL: Duration = Duration::from_secs(60);
 const UNSETTLED_TTL: Duration = Duration::from_secs(1);
 /// Time that a sync waits for the kernel to forget.
 const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Time in nanoseconds for which the kernel may list a directory from what it kept of the last listing: shorter than names and attributes hold that
+/// came with it, else each would be asked for alone.
+const LISTING_TTL_NS: u64 = 30_000_000_000;
 
 /// Nodes whose attributes were shown, by the txg that changes them.
 type Shown = Arc<Mutex<BTreeMap<Txg, Vec<NodeId>>>>;
@@ -104,6 +108,15 @@ pub(crate) fn of_attributes(attr: &FileAttr, ttl: Duration) -> Duration {
 /// Time that names in a directory hold; none where one name finds several spellings.
 pub(crate) fn name_ttl(directory: &Node) -> Duration {
     if directory.store().rules.norm.is_none() { NAME_TTL } else { Duration::ZERO }
+}
+
+/// Answer to who opens a directory of the live file system: whether the kernel may list it from what it kept, which it drops by itself when names
+/// come or go. Where each look is to leave its time each is a request, and so it is where names hold for no time.
+pub(crate) fn opened_directory(directory: &Node) -> Opened {
+    let (store, settings) = (directory.store(), directory.store().settings());
+    let cache_dir = (!settings.atime || settings.relatime) && !name_ttl(directory).is_zero();
+    let keep_cache = cache_dir && directory.kernel.was_listed_within(LISTING_TTL_NS, store.exec.now_ns());
+    Opened { keep_cache, cache_dir, ..Opened::default() }
 }
 
 /// Answer that says that a name is not there, and for how long.

@@ -116,7 +116,7 @@ impl Node {
     }
 
     /// Returns a reference that a job may drop.
-    pub(crate) fn kept(&self) -> Kept {
+    pub fn kept(&self) -> Kept {
         self.nodes.add_reference(self.object);
         Kept { nodes: self.nodes.clone(), znode: self.znode.clone() }
     }
@@ -125,7 +125,7 @@ impl Node {
 /// Counted reference held by a transfer: dropping it never waits. What the last one to go would have to do is left to the
 /// next operation.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub struct Kept {
     nodes: Arc<Nodes>,
     znode: Arc<Znode>,
 }
@@ -140,6 +140,11 @@ impl Kept {
     /// Store that the file system stands on.
     pub(crate) fn store(&self) -> &Arc<Store> {
         &self.nodes.store
+    }
+
+    /// Node itself.
+    pub(crate) fn znode(&self) -> &Arc<Znode> {
+        &self.znode
     }
 }
 
@@ -355,7 +360,7 @@ impl Nodes {
     }
 
     /// Gives back the references that jobs left.
-    fn release_parked(self: &Arc<Self>) {
+    pub(crate) fn release_parked(self: &Arc<Self>) {
         if self.has_parked.swap(false, Ordering::AcqRel) {
             let parked = std::mem::take(&mut *self.parked.lock());
             parked.into_iter().for_each(|object| self.release(object));

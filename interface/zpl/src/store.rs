@@ -162,8 +162,10 @@ impl Store {
         self.is_replayed.store(time.is_some(), Ordering::Relaxed);
     }
 
-    pub(crate) fn check_writable(&self) -> Result<(), ZplError> {
-        if self.room.is_read_only() || self.settings().read_only { Err(ZplError::ReadOnly) } else { Ok(()) }
+    /// Checks that anything can be changed; gives the properties that say so.
+    pub(crate) fn check_writable(&self) -> Result<Settings, ZplError> {
+        let settings = self.settings();
+        if self.room.is_read_only() || settings.read_only { Err(ZplError::ReadOnly) } else { Ok(settings) }
     }
 
     /// Bytes of a record, at most.

@@ -148,6 +148,9 @@ impl Limits {
     /// (OpenZFS: `zfs_id_overblockquota`, `zfs_id_overobjquota`).
     pub(crate) fn check(&self, owner: &Owner, added: bool) -> Result<(), ZplError> {
         let limits = self.tables.read();
+        if limits.bytes.iter().chain(&limits.objects).all(Option::is_none) {
+            return Ok(());
+        }
         let counts_objects = self.objset.flags() & objset_flags::USEROBJACCOUNTING_COMPLETE != 0;
         for (index, id) in [owner.uid, owner.gid, owner.project].into_iter().enumerate() {
             let (Some(id), who) = (id, WHO[index].0) else { continue };

@@ -172,6 +172,11 @@ impl Fields {
     pub fn is_symlink(&self) -> bool {
         self.mode & S_IFMT == S_IFLNK
     }
+    /// Owner who is charged for the node.
+    pub(crate) fn owner(&self) -> Owner {
+        let project = (self.flags & flag::PROJID != 0).then_some(self.project);
+        Owner { uid: Some(self.uid), gid: Some(self.gid), project }
+    }
     /// Checks that a directory which hands its project on takes only what has the same (OpenZFS: `zfs_link`, `zfs_rename`).
     pub(crate) fn check_takes(&self, other: &Fields) -> Result<(), ZplError> {
         if self.flags & flag::PROJINHERIT != 0 && self.project != other.project { Err(ZplError::CrossDevice) } else { Ok(()) }
@@ -252,11 +257,11 @@ impl Znode {
         self.check_opens(false)
     }
 
-    /// Checks that the node has data.
-    pub(crate) fn check_regular(&self) -> Result<(), ZplError> {
+    /// Checks that the node has data; gives its attributes.
+    pub(crate) fn check_regular(&self) -> Result<Fields, ZplError> {
         let fields = self.fields();
         match (fields.is_regular(), fields.is_directory()) {
-            (true, _) => Ok(()),
+            (true, _) => Ok(fields),
             (_, true) => Err(ZplError::IsDirectory),
             _ => Err(ZplError::Invalid),
         }
@@ -279,9 +284,7 @@ impl Znode {
 
     /// Owner who is charged for the node.
     pub(crate) fn owner(&self) -> Owner {
-        let fields = self.fields();
-        let project = (fields.flags & flag::PROJID != 0).then_some(fields.project);
-        Owner { uid: Some(fields.uid), gid: Some(fields.gid), project }
+        self.fields().owner()
     }
 
     /// Txg that was the last to change the node.

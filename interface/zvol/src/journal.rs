@@ -51,7 +51,7 @@ impl Journal {
     /// Notes a write.
     pub(crate) fn note_written(&self, wrote: &Wrote, tx: &Tx) {
         if let Some(log) = self.listener(tx) {
-            wrote.each((self.object, 0), None, &mut |itx| log.note(itx, tx));
+            wrote.each((self.object, 0), &mut |payload| log.note_write(payload, None, tx));
         }
     }
 

@@ -50,7 +50,7 @@ pub use blocks::ObjsetEnv;
 pub use dnode::{Dnode, DnodeInfo, UserData, Zeros, ZfetchStats, ZfetchTunables, set_zfetch_tunables, zfetch_stats};
 pub use objset::{NewObject, ObjectOwner, Objset, ObjsetHook, OwnerDelta};
 pub use ondisk::{GROUPUSED_OBJECT, PROJECTUSED_OBJECT, USERUSED_OBJECT};
-pub use tx::Tx;
+pub use tx::{Announced, Announcement, Tx};
 pub use txg::{TxgConfig, TxgManager};
 pub use txg_history::{IoTotals, TxgRecord};
 

@@ -184,6 +184,10 @@ pub trait BlockIo: Send + Sync {
     /// Writes a block to a new place (or in place, see [`BlockWrite::previous`]); returns at once.
     /// All-zero data with compression on gives [`BlockPtr::HOLE`].
     fn write(&self, write: BlockWrite, done: WriteDone);
+    /// Writes blocks as [`BlockIo::write`] does, small ones for which a job each would be much; returns at once. Unless implemented, one after the other.
+    fn write_together(&self, writes: Vec<(BlockWrite, WriteDone)>) {
+        writes.into_iter().for_each(|(write, done)| self.write(write, done));
+    }
     /// As [`BlockIo::write`], in open context and past the cache: somebody waits, and gets the error when the pool cannot
     /// take the block. The first steps happen on this thread. The bytes are the caller's own: nothing of them may be kept
     /// once `done` was called.

@@ -5,9 +5,9 @@
 
 use crate::DslError;
 use crate::meta::{Meta, Usage, bump, damaged};
-use dmu::{Dnode, NewObject, Tx};
+use dmu::{Announced, Dnode, NewObject, Tx};
 use exec::{Mutex, RwLock};
-use ondisk::{DD_FLAG_USED_BREAKDOWN, DslDirPhys, ObjectType, dd_used};
+use ondisk::{DD_FLAG_USED_BREAKDOWN, DslDirPhys, ObjectType, Txg, dd_used};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -292,6 +292,18 @@ impl Dir {
             above = above.saturating_add(bytes);
         }
         if used > quota { 0 } else { above.min(quota - used) }
+    }
+}
+
+impl Announced for Dir {
+    fn take_back(&self, txg: Txg, bytes: u64) {
+        let (slot, bytes) = (txg.0 as usize % TXG_SLOTS, bytes as i64);
+        self.add_inflight(slot, -bytes);
+        let mut walk = self.parent();
+        while let Some(dir) = walk {
+            dir.add_inflight(slot, -bytes);
+            walk = dir.parent();
+        }
     }
 }
 

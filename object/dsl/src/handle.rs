@@ -18,6 +18,8 @@ use zil::{Log, LogSource};
 const KEY_UNAVAILABLE: u64 = 1;
 /// Value of `keystatus` once it is (OpenZFS: `ZFS_KEYSTATUS_AVAILABLE`).
 const KEY_AVAILABLE: u64 = 2;
+/// Object of the MOS that leads to all others (OpenZFS: `DMU_POOL_DIRECTORY_OBJECT`).
+const POOL_DIRECTORY: u64 = 1;
 
 /// Space of a dataset, in bytes (OpenZFS: `dsl_dir_stats`, `dsl_dataset_space`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -281,6 +283,18 @@ impl DatasetHandle {
     /// True when anything in the pool uses a feature.
     pub fn is_active_in_pool(&self, guid: &str) -> bool {
         self.pool.tree.meta.services.feature_refs(guid) != 0
+    }
+
+    /// Txg in which a feature was enabled in the pool; None where nobody noted that (OpenZFS: `spa_feature_enabled_txg`).
+    ///
+    /// # Errors
+    /// Those of reading the MOS.
+    pub fn feature_enabled_txg(&self, guid: &str) -> Result<Option<u64>, DslError> {
+        let meta = &self.pool.tree.meta;
+        match meta.zap(POOL_DIRECTORY)?.try_lookup_u64("feature_enabled_txg")? {
+            Some(object) => Ok(meta.zap(object)?.try_lookup_u64(guid)?),
+            None => Ok(None),
+        }
     }
 
     /// True when names in it are compared without case.

@@ -53,7 +53,7 @@ pub use handle::{DatasetHandle, DatasetSpace};
 pub use keys::RawKeys;
 pub use pool::{
     BookmarkEntry, BookmarkSpace, CreateDataset, DatasetInit, Delegation, DslPool, FailedLog, IntentLogs, LostLogs, Mos, PendingLogs,
-    ReceiveBegin, ReceiveEnd, ReceivedValue, SnapshotEntry, UserHold,
+    ReceiveBegin, ReceiveEnd, ReceivedValue, SnapshotEntry, Subject, UserHold, is_delegation, is_permission, is_permission_set,
 };
 pub use ports::{HistoryEvent, PoolServices, PoolSpace};
 pub use prop::{PropEntry, PropSource, PropValue};

@@ -6,9 +6,9 @@
 use crate::dataset::Dataset;
 use crate::dir::{Dir, TXG_SLOTS};
 use crate::meta::Meta;
-use crate::{DslError, volume};
-use dmu::{Objset, Tx, TxgManager};
-use ondisk::ObjsetType;
+use crate::{DslError, PoolSpace, volume};
+use dmu::{Announcement, Objset, Tx, TxgManager};
+use ondisk::{ObjsetType, SECTOR_BYTES};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -18,6 +18,9 @@ const WAITS_MAX: u32 = 32;
 
 /// Bytes that making a dataset or snapshot may take (OpenZFS: five blocks of 16 KiB, three copies each).
 const TASK_BYTES: u64 = 3 * 5 * (16 << 10);
+
+/// Number of copies that are counted of what a block takes besides its bytes: metadata has one more than data.
+const BLOCK_COPIES: u64 = 2;
 
 /// Effect of a transaction on the space in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,10 +39,16 @@ pub(crate) fn ratio(uncompressed: u64, compressed: u64) -> u64 {
     }
 }
 
-/// Bytes of the blocks that a dataset's data are written in: records of files at most, blocks of a volume.
-fn block_bytes(objset: &Arc<Objset>) -> u64 {
+/// Bytes of the blocks that a dataset's data are written in: records of files at most, which have so many, blocks of a volume.
+fn block_bytes(objset: &Arc<Objset>, record_bytes: u64) -> u64 {
     let of_volume = if objset.kind() == ObjsetType::ZVOL { volume::block_size(objset).ok() } else { None };
-    of_volume.unwrap_or_else(|| objset.props().record_size as u64).max(1)
+    of_volume.unwrap_or(record_bytes).max(1)
+}
+
+/// Bytes of a pool's space that are offered to datasets; `reserve` opens half of the slop too (OpenZFS: `dsl_pool_unreserved_space`).
+fn offered(space: &PoolSpace, reserve: bool) -> u64 {
+    let slop = if reserve { space.slop_bytes / 2 } else { space.slop_bytes };
+    space.usable_bytes.saturating_sub(slop)
 }
 
 /// Result of a check of the limits.
@@ -62,12 +71,9 @@ impl Space {
         Space { meta, txgs, root_dir }
     }
 
-    /// Bytes that the pool offers to datasets; `reserve` opens half of the slop too
-    /// (OpenZFS: `dsl_pool_unreserved_space`).
+    /// Bytes that the pool offers to datasets; `reserve` opens half of the slop too.
     pub(crate) fn pool_bytes(&self, reserve: bool) -> u64 {
-        let space = self.meta.services.space();
-        let slop = if reserve { space.slop_bytes / 2 } else { space.slop_bytes };
-        space.usable_bytes.saturating_sub(slop)
+        offered(&self.meta.services.space(), reserve)
     }
 
     /// Bytes of the pool that may be taken when a block of an intent log is: what datasets announced and the reserve for frees are left to
@@ -115,8 +121,9 @@ impl Space {
     }
 
     fn room(&self) -> Verdict {
-        let deferred = self.meta.services.space().deferred_bytes;
-        let offered = self.pool_bytes(false).saturating_sub(deferred);
+        let space = self.meta.services.space();
+        let deferred = space.deferred_bytes;
+        let offered = offered(&space, false).saturating_sub(deferred);
         let lacking = self.root_dir.used().saturating_add(TASK_BYTES).saturating_sub(offered);
         match lacking {
             0 => Verdict::Fits,
@@ -135,11 +142,11 @@ impl Space {
             TxSpace::Frees => (0, true),
         };
         // What it may take of the pool (OpenZFS counts 24 times the bytes for everything: `spa_get_worst_case_asize`).
-        let taken = dataset.open_objset().map_or(bytes, |objset| {
+        let (taken, ratio) = dataset.open_objset().map_or((bytes, (1, 1)), |objset| {
             let props = objset.props();
-            let (block, copies) = (block_bytes(&objset), u64::from(props.copies.max(1)));
-            let one = self.meta.services.worst_dsize(block).max(block);
-            bytes.div_ceil(block).saturating_mul(one.saturating_mul(copies)).max(bytes)
+            let (block, copies) = (block_bytes(&objset, props.record_size as u64), u64::from(props.copies.max(1)));
+            let one = self.meta.services.worst_dsize(block).max(block).saturating_mul(copies);
+            (bytes.div_ceil(block).saturating_mul(one).max(bytes), (one, block))
         });
         if self.meta.services.refuses_writes() {
             dmu::TxEvent::Suspended.count();
@@ -159,7 +166,7 @@ impl Space {
                 }
             }
         }
-        let tx = self.txgs.assign(bytes)?;
+        let mut tx = self.txgs.assign(bytes)?;
         let slot = tx.txg().0 as usize % TXG_SLOTS;
         let mut walk = Some(dataset.dir.clone());
         while let Some(dir) = walk {
@@ -169,6 +176,11 @@ impl Space {
                 dir.add_inflight(slot, taken as i64);
             }
             walk = dir.parent();
+        }
+        if !frees {
+            // Most changes are of what is dirty already: a small pool would be announced several times in each txg, and writers wait for syncs.
+            let block_bytes = BLOCK_COPIES * self.meta.services.worst_dsize(SECTOR_BYTES as u64);
+            tx.announce(Announcement { to: dataset.dir.clone(), bytes: taken, block_bytes, ratio });
         }
         Ok(tx)
     }
@@ -199,8 +211,10 @@ impl Space {
             let mut limit = if frees || dir.quota() == 0 { u64::MAX } else { dir.quota() };
             let mut refusal = DslError::Quota;
             if parent.is_none() {
-                let deferred = self.meta.services.space().deferred_bytes;
-                let offered = self.pool_bytes(frees).saturating_sub(deferred);
+                // Asked once: it looks at every vdev.
+                let space = self.meta.services.space();
+                let deferred = space.deferred_bytes;
+                let offered = offered(&space, frees).saturating_sub(deferred);
                 if offered < limit {
                     limit = offered;
                     refusal = DslError::NoSpace;

@@ -155,6 +155,9 @@ impl BlockIo for UnlockedIo {
     fn write(&self, write: BlockWrite, done: WriteDone) {
         self.io.write(self.sealed(write), done);
     }
+    fn write_together(&self, writes: Vec<(BlockWrite, WriteDone)>) {
+        self.io.write_together(writes.into_iter().map(|(write, done)| (self.sealed(write), done)).collect());
+    }
     fn write_direct(&self, write: BlockWrite, done: WriteDone) {
         self.io.write_direct(self.sealed(write), done);
     }

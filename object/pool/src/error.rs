@@ -96,6 +96,15 @@ pub enum PoolError {
         /// True when there is none.
         is_missing: bool,
     },
+    /// A state of the pool that nothing may be written to: its blocks and its space maps do not agree, or blocks cannot be read.
+    Unsound {
+        /// Number of blocks of metadata that cannot be read, or are broken.
+        unreadable: u64,
+        /// Bytes that two blocks claim.
+        overlapping: u64,
+        /// Bytes of blocks in space that the space maps call free.
+        unallocated: u64,
+    },
     /// A metaslab's space maps contradict each other, or cannot be read because of the cause.
     SpaceMap(VdevId, u32, Option<Cause>),
     /// There is no pool property of this name.
@@ -212,6 +221,11 @@ impl fmt::Display for PoolError {
                 let state = if *is_missing { "missing" } else { "damaged" };
                 write!(f, "the salt of the pool's skein, edonr and blake3 checksums is {state}; it can be imported read-only")
             }
+            PoolError::Unsound { unreadable, overlapping, unallocated } => write!(
+                f,
+                "it cannot be written safely: {unreadable} blocks of metadata cannot be read, {overlapping} bytes belong to two blocks, \
+                 {unallocated} bytes in use are called free"
+            ),
             PoolError::Corrupt(what) => write!(f, "the pool's metadata is damaged: {what}"),
             PoolError::SpaceMap(vdev, ms, None) => write!(f, "the space map of metaslab {ms} of vdev {vdev} contradicts itself"),
             PoolError::SpaceMap(vdev, ms, Some(_)) => write!(f, "the space map of metaslab {ms} of vdev {vdev} cannot be read"),

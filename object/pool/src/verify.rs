@@ -40,7 +40,12 @@ pub struct SpaceReport {
 impl SpaceReport {
     /// True when all space maps are known and agree with the blocks exactly, and all that was read could be.
     pub fn is_clean(&self) -> bool {
-        self.unreadable == 0 && self.unknown == 0 && self.overlapping == 0 && self.unallocated == 0 && (self.leaked == 0 || self.gangs != 0)
+        self.is_sound() && (self.leaked == 0 || self.gangs != 0)
+    }
+
+    /// True when nothing that is in use can be written over, and all that was read could be: what is leaked costs space only.
+    pub fn is_sound(&self) -> bool {
+        self.unreadable == 0 && self.unknown == 0 && self.overlapping == 0 && self.unallocated == 0
     }
 }
 
@@ -160,6 +165,8 @@ impl Verifier<'_> {
 
     /// Every dataset's and snapshot's own blocks: those born after the snapshot before it.
     fn count_datasets(&self, io: &dyn BlockIo, counter: &mut Counter<'_>) -> Result<(), PoolError> {
+        // A pool that went back to this root has a later txg, in which nothing of it was allocated.
+        let born = self.0.config.lock().uberblock.ub_rootbp.birth();
         let mut object = ObjectId(0);
         while let Some(next) = self.0.mos.next_object(object)? {
             object = next;
@@ -174,7 +181,7 @@ impl Verifier<'_> {
                 let root = ObjsetPhys::decode(&root).map_err(|_| PoolError::Object(object, "an object set"))?;
                 // A snapshot has the header as it was when it was taken; the log is its head's.
                 if phys.ds_num_children == 0 {
-                    let log = zil::IntentLog::read(io, &root.zil_header, object.0, self.0.txgs.synced_txg());
+                    let log = zil::IntentLog::read(io, &root.zil_header, object.0, born);
                     log.blocks.iter().for_each(|bp| counter.count(bp));
                 }
             }

@@ -39,6 +39,7 @@ impl Receiver {
             Record::Free(free) => self.free(free),
             Record::Spill(spill) => self.spill(spill, payload, order),
             Record::Begin(_) | Record::End(_) => Err(ReceiveError::Invalid("a head or an end among records")),
+            Record::WriteByRef(_) => Err(ReceiveError::Invalid("a record of deduplicated streams")),
             Record::ObjectRange(_) => Err(ReceiveError::Invalid("a record of raw streams")),
             Record::Redact(_) => Err(ReceiveError::Invalid("a record of redacted streams")),
         }

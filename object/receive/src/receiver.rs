@@ -28,6 +28,18 @@ const FEATURES: [(Features, &str); 4] = [
     (Features::LARGE_MICROZAP, features::LARGE_MICROZAP),
 ];
 
+/// Features of streams, and those of pools without which what they bring cannot be (OpenZFS keeps blocks as they come).
+const NEEDED: [(Features, &str); 3] = [
+    (Features::EMBED_DATA, "com.delphix:embedded_data"),
+    (Features::LZ4, "org.illumos:lz4_compress"),
+    (Features::ZSTD, features::ZSTD_COMPRESS),
+];
+
+/// Guids of a table that go with these features of a stream.
+fn guids_of(table: &[(Features, &'static str)], features: Features) -> Vec<&'static str> {
+    table.iter().filter(|(feature, _)| features.has(*feature)).map(|(_, guid)| *guid).collect()
+}
+
 /// Place that a stream is received at, and how.
 #[derive(Clone, Debug, Default)]
 pub struct Target {
@@ -291,7 +303,8 @@ fn beginning(begin: &Begin, features: Features, kind: ObjsetType, target: &Targe
         origin: target.origin.clone(),
         force: target.force,
         ignores_case: begin.flags & begin_flags::CI_DATA != 0,
-        features: FEATURES.iter().filter(|(feature, _)| features.has(*feature)).map(|(_, guid)| *guid).collect(),
+        features: guids_of(&FEATURES, features),
+        needs: guids_of(&NEEDED, features),
         resumable: target.resumable.then_some(state),
         init: Box::new(move |objset, tx| match kind {
             // Whoever receives counts what owners use, from the first object on.

@@ -23,4 +23,4 @@ mod tests;
 mod walk;
 
 pub use error::SendError;
-pub use source::{Base, SendOptions, Sending};
+pub use source::{Base, Identity, SendOptions, Sending, set_estimate_block_bytes, set_skips_unborn, skips_unborn};

@@ -61,6 +61,11 @@ impl<'w, W: io::Write> Records<'w, W> {
         Ok(self.writer.end(self.toguid)?)
     }
 
+    /// Writes what waits, and no END.
+    pub(crate) fn leave_open(mut self) -> Result<(), SendError> {
+        self.flush()
+    }
+
     /// True for blocks that go out in pieces: the receiver did not say that it takes larger ones.
     fn is_split(&self, block: &Block) -> bool {
         block.bp.lsize() > OLD_BLOCK_BYTES_MAX && !self.features.has(Features::LARGE_BLOCKS) && !block.is_spill && !self.is_raw()

@@ -10,13 +10,36 @@ use nvlist::NvList;
 use ondisk::{BlockPtr, Bookmark, ObjsetId, ObjsetType, Txg};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stream::{Begin, Features, HeaderType, RECORD_BYTES, StreamName, Writer, begin_flags};
 
 /// Pool features on which a stream's depend.
 const EMBEDDED_DATA: &str = "com.delphix:embedded_data";
 const LZ4_COMPRESS: &str = "org.illumos:lz4_compress";
+const HOLE_BIRTH: &str = "com.delphix:hole_birth";
 /// First version of file systems with system attributes (OpenZFS: `ZPL_VERSION_SA`).
 const VERSION_WITH_ATTRIBUTES: u64 = 5;
+
+/// Bytes of a block that estimates assume; 0: those that the dataset writes now.
+static ESTIMATE_BLOCK_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// Sets the size of blocks that estimates of streams assume, in bytes; 0 leaves it to the dataset (OpenZFS: `zfs_override_estimate_recordsize`).
+pub fn set_estimate_block_bytes(bytes: u64) {
+    ESTIMATE_BLOCK_BYTES.store(bytes, Ordering::Relaxed);
+}
+
+/// True when streams are to leave out numbers that never were objects.
+static SKIPS_UNBORN: AtomicBool = AtomicBool::new(false);
+
+/// Sets whether streams are to leave out numbers that never were objects (OpenZFS: 0 of `send_holes_without_birth_time`).
+pub fn set_skips_unborn(skips: bool) {
+    SKIPS_UNBORN.store(skips, Ordering::Relaxed);
+}
+
+/// Value of [`SendOptions::skips_unborn`] that was set for all streams.
+pub fn skips_unborn() -> bool {
+    SKIPS_UNBORN.load(Ordering::Relaxed)
+}
 
 /// Form of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +52,9 @@ pub struct SendOptions {
     pub compressed: bool,
     /// `-w`: what is encrypted goes as it is stored, which takes no key.
     pub raw: bool,
+    /// True to leave out numbers of objects that were never used since the pool has births of holes (OpenZFS sends all holes without a birth:
+    /// `send_holes_without_birth_time`).
+    pub skips_unborn: bool,
     /// Object and offset to go on at, where an earlier stream of the same broke off.
     pub resume: Option<(u64, u64)>,
 }
@@ -73,6 +99,17 @@ impl Base {
     }
 }
 
+/// Name and guid that a stream goes by, where they are not those of what is sent: of a dataset as it is now, or of what came of a receive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Full name of the snapshot that a receiver makes.
+    pub name: String,
+    /// Guid of that snapshot.
+    pub guid: u64,
+    /// False for a stream that lacks its END, so that a receiver asks for the rest (OpenZFS: `savedok`).
+    pub is_whole: bool,
+}
+
 /// The part of a name before `@`.
 fn dataset_of(name: &str) -> &str {
     name.split('@').next().unwrap_or(name)
@@ -85,6 +122,7 @@ pub struct Sending {
     options: SendOptions,
     kind: ObjsetType,
     features: Features,
+    identity: Identity,
 }
 
 impl Sending {
@@ -109,7 +147,14 @@ impl Sending {
         }
         let kind = to.kind()?;
         let features = stream_features(&to, kind, &options)?;
-        Ok(Sending { to, from, options, kind, features })
+        let identity = Identity { name: to.name(), guid: to.guid(), is_whole: true };
+        Ok(Sending { to, from, options, kind, features, identity })
+    }
+
+    /// The same under another name and guid.
+    #[must_use]
+    pub fn known_as(self, identity: Identity) -> Sending {
+        Sending { identity, ..self }
     }
 
     /// The snapshot.
@@ -127,11 +172,13 @@ impl Sending {
         let objset = self.contents()?;
         let root = self.to.root_block();
         let after = Txg(self.from.as_ref().map_or(0, |base| base.txg));
-        let records = Records::new(writer, self.to.guid(), self.features, after);
+        let records = Records::new(writer, self.identity.guid, self.features, after);
         let ahead = Ahead::new(&**objset.io(), records);
-        let records = Walk::new(&**objset.io(), objset.id(), after, self.options.resume, ahead).run(&root)?;
-        records.finish()?;
-        Ok(())
+        let has_births = || Ok::<bool, SendError>(self.to.feature_enabled_txg(HOLE_BIRTH)?.is_some_and(|txg| txg <= after.0));
+        let skips_unborn = self.options.skips_unborn && has_births()?;
+        let walk = Walk::new(&**objset.io(), objset.id(), (after, skips_unborn), self.options.resume, ahead);
+        let records = walk.run(&root)?;
+        if self.identity.is_whole { records.finish() } else { records.leave_open() }
     }
 
     /// Bytes of the stream, about (OpenZFS: `dmu_send_estimate_fast`): what is before a place to go on at is counted, too.
@@ -141,11 +188,15 @@ impl Sending {
     pub fn estimate(&self) -> Result<u64, SendError> {
         let [_, compressed, uncompressed] = match &self.from {
             None => self.to.sizes_since(None)?,
-            Some(Base { snapshot: Some(from), .. }) => self.to.sizes_since(Some(from))?,
+            Some(Base { snapshot: Some(from), .. }) if self.identity.is_whole => self.to.sizes_since(Some(from))?,
             Some(base) => self.sizes_after(base.txg)?,
         };
-        let block = if self.kind == ObjsetType::ZVOL { "volblocksize" } else { "recordsize" };
-        let records = uncompressed / self.to.prop_u64(block)?.0.max(1);
+        let block = if self.kind == ObjsetType::ZVOL && !self.to.is_inconsistent() { "volblocksize" } else { "recordsize" };
+        let block_bytes = match ESTIMATE_BLOCK_BYTES.load(Ordering::Relaxed) {
+            0 => self.to.prop_u64(block)?.0,
+            bytes => bytes,
+        };
+        let records = uncompressed / block_bytes.max(1);
         let bytes = if self.options.compressed { compressed } else { uncompressed };
         Ok(bytes.saturating_sub(records * BlockPtr::BYTES as u64) + records * RECORD_BYTES as u64)
     }
@@ -197,9 +248,9 @@ impl Sending {
             creation_time: self.to.creation_time(),
             kind: self.kind.0 as u32,
             flags,
-            toguid: self.to.guid(),
+            toguid: self.identity.guid,
             fromguid: self.from.as_ref().map_or(0, Base::guid),
-            toname: StreamName::new(&self.to.name()).ok_or(SendError::NameTooLong)?,
+            toname: StreamName::new(&self.identity.name).ok_or(SendError::NameTooLong)?,
         };
         let keys = if self.options.raw { Some(self.keys()?) } else { None };
         let list = match self.options.resume {
@@ -215,7 +266,9 @@ fn stream_features(to: &DatasetHandle, kind: ObjsetType, options: &SendOptions) 
     if to.has_feature(features::REDACTED_DATASETS) {
         return Err(SendError::Redacted);
     }
-    let has_attributes = kind == ObjsetType::ZFS && to.prop_u64("version")?.0 >= VERSION_WITH_ATTRIBUTES;
+    // What was not received to its end has no version yet, and may get any.
+    let is_new = || Ok::<bool, SendError>(to.is_inconsistent() || to.prop_u64("version")?.0 >= VERSION_WITH_ATTRIBUTES);
+    let has_attributes = kind == ObjsetType::ZFS && is_new()?;
     let found = Features::default()
         .with_if(has_attributes, Features::SA_SPILL)
         .with_if(options.large_blocks && to.has_feature(features::LARGE_BLOCKS), Features::LARGE_BLOCKS)

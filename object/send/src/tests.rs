@@ -1,7 +1,7 @@
 //! What a stream lacks is missing from a backup, and nobody notices before it is needed: streams are applied to a model, which must then be
 //! what the snapshot is, object by object.
 
-use crate::{Base, SendError, SendOptions, Sending};
+use crate::{Base, Identity, SendError, SendOptions, Sending};
 use abd::Abd;
 use device::MemDevice;
 use dmu::NewObject;
@@ -327,6 +327,51 @@ fn a_reader_that_goes_away_ends_it_and_the_snapshot_can_go() {
     }
     drop(sending);
     assert_eq!(pool.dsl().destroy_snapshots(&names, false), Ok(()));
+}
+
+/// If this fails, whoever switches unneeded parts of streams off gets others, or streams that lack what is needed.
+#[test]
+fn numbers_that_never_were_objects_are_left_out_where_that_is_wanted() {
+    let pool = pool();
+    furnish(&pool);
+    let file = || NewObject { block_size: 4096, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
+    change(&pool, |objset, tx| objset.claim_object(ObjectId(3000), file(), tx).map(drop).expect("made"));
+    let first = snapshot(&pool, "a");
+    let gone = object(&pool, file());
+    change(&pool, |objset, tx| objset.free_object(gone, tx).expect("freed"));
+    change(&pool, |objset, tx| objset.claim_object(ObjectId(4000), file(), tx).map(drop).expect("made"));
+    let second = snapshot(&pool, "b");
+    let since = |skips_unborn| {
+        let base = Base::snapshot(&second, first.clone()).expect("earlier");
+        sent(&second, Some(base), &SendOptions { skips_unborn, ..SendOptions::default() })
+    };
+    let numbers = |stream: &[u8]| -> u64 {
+        records(stream).iter().map(|(record, _)| if let Record::FreeObjects(free) = record { free.numobjs } else { 0 }).sum()
+    };
+    let (all, some) = (since(false), since(true));
+    assert!(numbers(&some) < numbers(&all), "{} of {}", numbers(&some), numbers(&all));
+    let before = received(Model::new(), &sent(&first, None, &SendOptions::default()));
+    assert_eq!(received(before.clone(), &some), received(before, &all));
+}
+
+/// Whoever receives what came of a receive asks for the rest by these names, and must not take it for all.
+#[test]
+fn a_stream_goes_by_other_names_and_without_an_end() {
+    let pool = pool();
+    furnish(&pool);
+    let identity = |is_whole| Identity { name: "far/away@snap".to_string(), guid: 77, is_whole };
+    let to = snapshot(&pool, "a");
+    let named = |is_whole| {
+        let sending = Sending::new(to.clone(), None, SendOptions::default()).expect("it can be sent");
+        stream_of(&sending.known_as(identity(is_whole)))
+    };
+    let (whole, open) = (named(true), named(false));
+    assert_eq!(whole[..open.len()], open[..]);
+    let (mut reader, mut payload) = (Reader::new(&open[..]), Vec::new());
+    let Ok(Some(Record::Begin(begin))) = reader.read_record(&mut payload) else { panic!("no head") };
+    assert_eq!((begin.toname.to_string().as_str(), begin.toguid), ("far/away@snap", 77));
+    let last = std::iter::repeat_with(|| reader.read_record(&mut payload)).find(|found| !matches!(found, Ok(Some(_))));
+    assert!(matches!(last, Some(Err(stream::StreamError::Truncated { .. }))), "{last:?}");
 }
 
 #[test]

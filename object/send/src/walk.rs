@@ -19,6 +19,8 @@ pub(crate) struct Walk<'a, 'w, W> {
     io: &'a dyn BlockIo,
     objset: ObjsetId,
     after: Txg,
+    /// True where a number of an object in a hole without a birth was free at the base, too.
+    skips_unborn: bool,
     /// Object and offset before which everything is left out.
     resume: (u64, u64),
     out: Ahead<'a, 'w, W>,
@@ -49,11 +51,11 @@ impl<'a, 'w, W: io::Write> Walk<'a, 'w, W> {
     pub(crate) fn new(
         io: &'a dyn BlockIo,
         objset: ObjsetId,
-        after: Txg,
+        (after, skips_unborn): (Txg, bool),
         resume: Option<(u64, u64)>,
         out: Ahead<'a, 'w, W>,
     ) -> Walk<'a, 'w, W> {
-        Walk { io, objset, after, resume: resume.unwrap_or((0, 0)), out }
+        Walk { io, objset, after, skips_unborn, resume: resume.unwrap_or((0, 0)), out }
     }
 
     /// Walks everything below `root`, and gives the records back once all of it became some.
@@ -84,9 +86,11 @@ impl<'a, 'w, W: io::Write> Walk<'a, 'w, W> {
         Ok(found.to_vec())
     }
 
-    /// True for what the base has already. A hole without a birth may be older or younger: it is sent.
-    fn is_old(&self, bp: &BlockPtr) -> bool {
-        bp.birth() <= self.after && !(bp.is_hole() && bp.birth() == Txg::ZERO)
+    /// True for what the base has already. A hole without a birth may be older or younger: it is sent, but for those of the dnodes, which never
+    /// become another object's, where that is not wanted.
+    fn is_old(&self, tree: &Tree<'_>, bp: &BlockPtr) -> bool {
+        let is_unborn = bp.is_hole() && bp.birth() == Txg::ZERO;
+        bp.birth() <= self.after && (!is_unborn || self.skips_unborn && tree.object.0 == 0)
     }
 
     /// Everything below a dnode, but its spill block.
@@ -100,7 +104,7 @@ impl<'a, 'w, W: io::Write> Walk<'a, 'w, W> {
 
     fn pointer(&mut self, tree: &Tree<'_>, bp: &BlockPtr, level: u8, block: u64) -> Result<(), SendError> {
         let Some((start, end)) = tree.range(level, block) else { return Ok(()) };
-        if self.is_old(bp) || self.is_before_resume(tree, end) {
+        if self.is_old(tree, bp) || self.is_before_resume(tree, end) {
             return Ok(());
         }
         let is_meta = tree.object.0 == 0;
@@ -159,7 +163,7 @@ impl<'a, 'w, W: io::Write> Walk<'a, 'w, W> {
     /// Starts to read those of the blocks that the walk will look into.
     fn prefetch(&self, tree: &Tree<'_>, blocks: &[BlockPtr], level: u8, first: u64) {
         for (index, bp) in blocks.iter().enumerate() {
-            if !bp.is_hole() && !bp.is_embedded() && !self.is_old(bp) {
+            if !bp.is_hole() && !bp.is_embedded() && !self.is_old(tree, bp) {
                 let block = BlockId(first.wrapping_add(index as u64));
                 self.io.prefetch(bp, &Bookmark { objset: self.objset, object: tree.object, level: Level(level), block });
             }

@@ -73,6 +73,11 @@ impl Features {
     pub fn with_if(self, condition: bool, other: Features) -> Features {
         if condition { self.with(other) } else { self }
     }
+    /// The set without those of `other`.
+    #[must_use]
+    pub fn without(self, other: Features) -> Features {
+        Features(self.0 & !other.0)
+    }
     /// Bits that stand for no feature that this crate knows.
     pub fn unknown(self) -> u64 {
         Features::NAMES.iter().fold(self.0, |rest, (bit, _)| rest & !bit.0)

@@ -17,7 +17,8 @@ pub use error::StreamError;
 pub use features::{Features, HeaderType, begin_flags, object_flags, spill_flags, write_flags};
 pub use reader::{Reader, begin_list};
 pub use record::{
-    Begin, DecodeError, End, Free, FreeObjects, NAME_BYTES, Object, ObjectRange, Record, Redact, Spill, StreamName, Write, WriteEmbedded,
+    Begin, DecodeError, End, Free, FreeObjects, NAME_BYTES, Object, ObjectRange, Record, Redact, Spill, StreamName, Write, WriteByRef,
+    WriteEmbedded,
 };
 pub use writer::Writer;
 

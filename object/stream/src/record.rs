@@ -187,6 +187,23 @@ layouts! {
         48 => lsize: u32,
         52 => psize: u32,
     }
+    /// A block whose contents an earlier [`Write`] of the stream has: deduplicated streams, which nobody makes any more, have these.
+    WriteByRef {
+        8 => object: u64,
+        16 => offset: u64,
+        24 => length: u64,
+        32 => toguid: u64,
+        /// Snapshot, object and offset of the earlier one.
+        40 => refguid: u64,
+        48 => refobject: u64,
+        56 => refoffset: u64,
+        64 => checksumtype: u8,
+        /// See [`crate::write_flags`].
+        65 => flags: u8,
+        72 => key_checksum: [u64; 4],
+        /// As in [`Write`].
+        104 => key_prop: u64,
+    }
     /// Keys of a block of dnodes of a raw stream.
     ObjectRange {
         8 => firstobj: u64,
@@ -216,6 +233,7 @@ pub enum Record {
     Write(Write),
     Free(Free),
     End(End),
+    WriteByRef(WriteByRef),
     Spill(Spill),
     WriteEmbedded(WriteEmbedded),
     ObjectRange(ObjectRange),
@@ -227,7 +245,7 @@ pub enum Record {
 pub enum DecodeError {
     /// The magic number of a [`Begin`] is not there.
     Magic,
-    /// A type that nobody sends, or no longer.
+    /// A type that nobody sends.
     Type(u32),
 }
 impl DecodeError {
@@ -235,7 +253,6 @@ impl DecodeError {
     pub fn what(self) -> &'static str {
         match self {
             DecodeError::Magic => "the magic number is missing",
-            DecodeError::Type(6) => "deduplicated streams are no longer received",
             DecodeError::Type(_) => "unknown type of a record",
         }
     }
@@ -257,6 +274,7 @@ impl Record {
             Record::Write(_) => 3,
             Record::Free(_) => 4,
             Record::End(_) => 5,
+            Record::WriteByRef(_) => 6,
             Record::Spill(_) => 7,
             Record::WriteEmbedded(_) => 8,
             Record::ObjectRange(_) => 9,
@@ -273,6 +291,7 @@ impl Record {
             Record::Write(_) => "WRITE",
             Record::Free(_) => "FREE",
             Record::End(_) => "END",
+            Record::WriteByRef(_) => "WRITE_BYREF",
             Record::Spill(_) => "SPILL",
             Record::WriteEmbedded(_) => "WRITE_EMBEDDED",
             Record::ObjectRange(_) => "OBJECT_RANGE",
@@ -299,6 +318,7 @@ impl Record {
             Record::Write(write) => write.put(&mut out, order),
             Record::Free(free) => free.put(&mut out, order),
             Record::End(end) => end.put(&mut out, order),
+            Record::WriteByRef(write) => write.put(&mut out, order),
             Record::Spill(spill) => spill.put(&mut out, order),
             Record::WriteEmbedded(write) => write.put(&mut out, order),
             Record::ObjectRange(range) => range.put(&mut out, order),
@@ -320,6 +340,7 @@ impl Record {
             3 => Record::Write(Write::get(bytes, order)),
             4 => Record::Free(Free::get(bytes, order)),
             5 => Record::End(End::get(bytes, order)),
+            6 => Record::WriteByRef(WriteByRef::get(bytes, order)),
             7 => Record::Spill(Spill::get(bytes, order)),
             8 => Record::WriteEmbedded(WriteEmbedded::get(bytes, order)),
             9 => Record::ObjectRange(ObjectRange::get(bytes, order)),
@@ -339,7 +360,12 @@ impl Record {
             Record::Spill(spill) if spill.compressiontype != 0 => spill.compressed_size,
             Record::Spill(spill) => spill.length,
             Record::WriteEmbedded(write) => u64::from(write.psize).next_multiple_of(8),
-            Record::FreeObjects(_) | Record::Free(_) | Record::End(_) | Record::ObjectRange(_) | Record::Redact(_) => 0,
+            Record::FreeObjects(_)
+            | Record::Free(_)
+            | Record::End(_)
+            | Record::WriteByRef(_)
+            | Record::ObjectRange(_)
+            | Record::Redact(_) => 0,
         }
     }
 
@@ -350,7 +376,12 @@ impl Record {
             Record::Object(_) => BONUS_BYTES_MAX,
             Record::Write(_) | Record::Spill(_) => BLOCK_BYTES_MAX as u64,
             Record::WriteEmbedded(_) => EMBEDDED_PAYLOAD_BYTES as u64,
-            Record::FreeObjects(_) | Record::Free(_) | Record::End(_) | Record::ObjectRange(_) | Record::Redact(_) => 0,
+            Record::FreeObjects(_)
+            | Record::Free(_)
+            | Record::End(_)
+            | Record::WriteByRef(_)
+            | Record::ObjectRange(_)
+            | Record::Redact(_) => 0,
         }
     }
 }

@@ -67,6 +67,22 @@ fn every_record() -> Vec<(Record, Vec<u8>)> {
             Vec::new(),
         ),
         (Record::Redact(Redact { object: 7, offset: 512, length: 1024, toguid: 5 }), Vec::new()),
+        (
+            Record::WriteByRef(WriteByRef {
+                object: 7,
+                offset: 12_288,
+                length: 48,
+                toguid: 5,
+                refguid: 4,
+                refobject: 6,
+                refoffset: 4096,
+                checksumtype: 8,
+                flags: write_flags::CHECKSUM_DEDUP,
+                key_checksum: [4, 3, 2, 1],
+                key_prop: 0x78,
+            }),
+            Vec::new(),
+        ),
     ]
 }
 
@@ -143,6 +159,9 @@ fn fields_lie_where_openzfs_has_them() {
     assert_eq!((write[0], write[50], write[56], write[88], write[96], write[104], write[112], write[124]), (3, 15, 1, 0x77, 40, 1, 2, 3));
     let embedded = of(records[6].0.clone());
     assert_eq!((embedded[0], embedded[16], embedded[40], embedded[52]), (8, 9, 15, 21));
+    let reference = of(records[9].0.clone());
+    assert_eq!((reference[0], reference[8], reference[40], reference[48], reference[64], reference[65]), (6, 7, 4, 6, 8, 1));
+    assert_eq!((reference[72], reference[104]), (4, 0x78));
 }
 
 #[test]

@@ -28,9 +28,17 @@ impl<W: io::Write> Writer<W> {
         let mut packed = list.map(|list| list.encode(Encoding::Xdr)).unwrap_or_default();
         // Receivers with assertions want payloads of whole words.
         packed.resize(packed.len().next_multiple_of(8), 0);
+        self.begin_packed(begin, &packed)
+    }
+
+    /// Begins a substream, or a package, with a list that is packed already: the checksum starts again.
+    ///
+    /// # Errors
+    /// Those of the sink; `InvalidInput` for a list that is too long.
+    pub fn begin_packed(&mut self, begin: Begin, packed: &[u8]) -> io::Result<()> {
         self.sum = Fletcher4::new(ByteOrder::Little);
         let payload_bytes = u32::try_from(packed.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-        self.record(&Record::Begin(Begin { payload_bytes, ..begin }), &packed)
+        self.record(&Record::Begin(Begin { payload_bytes, ..begin }), packed)
     }
 
     /// Adds a record and its payload, whose length must be what the record says.

@@ -1,6 +1,6 @@
 //! Operations that happened in a transaction: in memory until somebody wants them durable, then records of the log (OpenZFS: `itx_t`).
 
-use crate::Arena;
+use crate::{Arena, write_header};
 use dmu::{DmuError, Tx};
 use ondisk::{BlockPtr, ObjectId, Txg};
 use std::fmt;
@@ -33,12 +33,20 @@ pub enum Payload {
 /// One operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Itx {
-    /// Record as it goes into the log, but for its number, its txg and the bytes of [`Payload::Copied`]; a multiple of 8 bytes long.
+    /// Record as it goes into the log, but for its number, its txg and the bytes of [`Payload::Copied`], with their number; a multiple of 8 bytes long.
     pub record: Vec<u8>,
     /// Object whose commits the operation waits for; None when every commit takes it along (OpenZFS: `itx_sync`).
     pub only_with: Option<ObjectId>,
     /// Place of its bytes.
     pub payload: Payload,
+}
+
+impl Itx {
+    /// Operation of a write whose bytes are there; None for a payload without any.
+    pub fn of_write(payload: Payload, only_with: Option<ObjectId>) -> Option<Itx> {
+        let (Payload::Copied(range) | Payload::Block(range)) = &payload else { return None };
+        Some(Itx { record: write_header(range.object, range.offset, range.length), only_with, payload })
+    }
 }
 
 /// State of a range when its record is written.
@@ -68,6 +76,12 @@ pub trait Log: Send + Sync + fmt::Debug {
     /// Notes an operation of this transaction; the order of calls is the order of the log. Called before the transaction ends, and
     /// under the locks that order the operation among others of its objects.
     fn note(&self, itx: Itx, tx: &Tx);
+    /// Notes a write likewise. Where that is possible it becomes part of the operation that was noted before; unless implemented, it never does.
+    fn note_write(&self, payload: Payload, only_with: Option<ObjectId>, tx: &Tx) {
+        if let Some(itx) = Itx::of_write(payload, only_with) {
+            self.note(itx, tx);
+        }
+    }
     /// Lets every later commit take along what was noted for the object alone: it was renamed, or opened by who wants each write durable.
     fn promote(&self, object: ObjectId);
     /// Forgets what was noted for the object alone: it was deleted.

@@ -45,6 +45,8 @@ pub struct IntentLog {
     pub obstacle: Option<Obstacle>,
     /// Block that could not be read, where a device failed.
     pub unreadable: Option<BlockPtr>,
+    /// Txg of the first block of the chain that the space maps do not know; None when they know all that were looked at.
+    pub first_unknown: Option<Txg>,
 }
 
 /// Gatherer of the contents.
@@ -58,7 +60,8 @@ struct Gather {
 }
 
 impl IntentLog {
-    /// Reads the log of the object set with this number; `synced` is the last txg on disk when the pool was opened.
+    /// Reads the log of the object set with this number; `synced` is the last txg on disk when the pool was opened, or else the one that the root on
+    /// disk is of.
     pub fn read(io: &dyn BlockIo, header: &ZilHeader, objset: u64, synced: Txg) -> IntentLog {
         let mut gather = Gather { log: IntentLog::default(), limits: Limits::of(header, synced), written: BTreeSet::new(), last: None };
         let walked = walk(io, header, objset, synced, &mut gather);
@@ -76,6 +79,8 @@ impl Visit for Gather {
         self.last = Some(*bp);
         if self.limits.is_allocated(bp) {
             self.log.blocks.push(*bp);
+        } else {
+            self.log.first_unknown = self.log.first_unknown.or(Some(bp.birth()));
         }
         ControlFlow::Continue(())
     }

@@ -1,7 +1,7 @@
 //! What whoever changes objects has in common, be it a file system or a volume: operations of writes, and the bytes and blocks that their records
 //! get (OpenZFS: `zfs_log_write`, `zvol_log_write`; `zfs_get_data`, `zvol_get_data`).
 
-use crate::{Filled, Itx, Payload, Range, write_header};
+use crate::{Filled, Payload, Range};
 use dmu::{DmuError, Dnode};
 use ondisk::{BlockPtr, ObjectId};
 
@@ -17,14 +17,12 @@ pub struct Wrote {
 }
 
 impl Wrote {
-    /// Hands out the operations that a log is to hear of, in the order of their bytes: one for each block that was written directly, one for what
-    /// lies before and behind these. Their bytes are asked for when somebody wants them durable.
-    pub fn each(&self, (object, generation): (ObjectId, u64), only_with: Option<ObjectId>, tell: &mut dyn FnMut(Itx)) {
+    /// Hands out the parts that a log is to hear of ([`crate::Log::note_write`]), in the order of their bytes: one for each block that was written
+    /// directly, one for what lies before and behind these. Their bytes are asked for when somebody wants them durable.
+    pub fn each(&self, (object, generation): (ObjectId, u64), tell: &mut dyn FnMut(Payload)) {
         let mut note = |range: std::ops::Range<u64>, payload: fn(Range) -> Payload| {
             if range.start < range.end {
-                let (offset, length) = (range.start, range.end - range.start);
-                let range = Range { object, generation, offset, length };
-                tell(Itx { record: write_header(object, offset, length), only_with, payload: payload(range) });
+                tell(payload(Range { object, generation, offset: range.start, length: range.end - range.start }));
             }
         };
         note(self.range.start..self.direct.start, Payload::Copied);
@@ -100,8 +98,8 @@ mod tests {
     fn operations_of_a_write_tile_it() {
         let told = |range: std::ops::Range<u64>, direct: std::ops::Range<u64>| {
             let mut told = Vec::new();
-            Wrote { range, direct, block_size: 4096 }.each((ObjectId(1), 7), None, &mut |itx| {
-                told.push(match itx.payload {
+            Wrote { range, direct, block_size: 4096 }.each((ObjectId(1), 7), &mut |payload| {
+                told.push(match payload {
                     Payload::Copied(range) => ('c', range.offset, range.length),
                     Payload::Block(range) => ('b', range.offset, range.length),
                     Payload::None => ('n', 0, 0),

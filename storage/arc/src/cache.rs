@@ -337,20 +337,34 @@ impl Cache {
     /// Writes a block through the pipeline and, where `keep` says so, keeps its bytes warm: not those that are stored otherwise than they are read, as
     /// the pipeline encrypts or signs them.
     pub fn write(&self, request: WriteRequest, keep: bool, then: WriteThen) {
+        let then = self.replacing(&request, keep, then);
+        self.0.zio.write(request, then);
+    }
+
+    /// Writes blocks as [`Cache::write`] does, in one job ([`Zio::write_together`]): small ones.
+    pub fn write_together(&self, writes: Vec<(WriteRequest, bool, WriteThen)>) {
+        let begun = writes.into_iter().map(|(request, keep, then)| {
+            let then = self.replacing(&request, keep, then);
+            (request, then)
+        });
+        self.0.zio.write_together(begun.collect());
+    }
+
+    /// Forgets what a block is to replace that was written in its own txg, and returns what is to follow: where `keep` says so, its bytes are kept.
+    fn replacing(&self, request: &WriteRequest, keep: bool, then: WriteThen) -> WriteThen {
         if request.previous.birth() == request.txg {
             self.forget(&request.previous);
         }
-        if !keep || is_changed(&request) {
-            return self.0.zio.write(request, then);
+        if !keep || is_changed(request) {
+            return then;
         }
         let (cache, data, bookmark) = (self.clone(), request.data.clone(), request.bookmark);
-        let done: WriteThen = Box::new(move |result| {
+        Box::new(move |result| {
             if let Ok(bp) = &result {
                 cache.insert_written(bp, &bookmark, data);
             }
             then(result);
-        });
-        self.0.zio.write(request, done);
+        })
     }
 
     /// Reads a block past the cache, into `target` where that is possible ([`Zio::read_into`]): its logical bytes in native

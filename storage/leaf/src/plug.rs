@@ -91,7 +91,7 @@ pub(crate) fn submit(exec: &Exec, device: &Arc<dyn BlockDevice>, io: DeviceIo) {
 
 fn release(mut waiting: Vec<Waiting>) {
     waiting.sort_by_key(Waiting::key);
-    let mut run: Vec<Waiting> = Vec::new();
+    let (mut run, mut batch): (Vec<Waiting>, Batch) = Default::default();
     for next in waiting {
         let joins = run.first().zip(run.last()).is_some_and(|(first, last)| {
             let ((device, writes, start), (other, other_writes, _)) = (first.key(), next.key());
@@ -102,24 +102,37 @@ fn release(mut waiting: Vec<Waiting>) {
                 && parts + next.parts() <= PARTS_MAX
         });
         if !joins {
-            issue(std::mem::take(&mut run));
+            batch.add(std::mem::take(&mut run));
         }
         run.push(next);
     }
-    issue(run);
+    batch.add(run);
+    batch.submit();
 }
 
-fn issue(mut run: Vec<Waiting>) {
-    if run.len() < 2 {
-        if let Some(Waiting { device, io, .. }) = run.pop() {
-            device.submit(io);
+/// Requests for one device, which get there in one go: whoever serves it is woken once.
+#[derive(Default)]
+struct Batch {
+    device: Option<Arc<dyn BlockDevice>>,
+    ios: Vec<DeviceIo>,
+}
+
+impl Batch {
+    /// Adds neighbours as one request; those for another device go out first.
+    fn add(&mut self, run: Vec<Waiting>) {
+        let Some((exec, device)) = run.first().map(|first| (first.exec.clone(), first.device.clone())) else { return };
+        if !self.device.as_ref().is_some_and(|other| Arc::ptr_eq(other, &device)) {
+            self.submit();
         }
-        return;
+        self.ios.extend(merged::join(&exec, &device, run.into_iter().map(|waiting| waiting.io).collect()));
+        self.device = Some(device);
     }
-    let Some((exec, device)) = run.first().map(|first| (first.exec.clone(), first.device.clone())) else { return };
-    let ios = run.into_iter().map(|waiting| waiting.io).collect();
-    if let Some(io) = merged::join(&exec, &device, ios) {
-        device.submit(io);
+
+    fn submit(&mut self) {
+        let ios = std::mem::take(&mut self.ios);
+        if let Some(device) = self.device.take() {
+            device.submit_batch(ios);
+        }
     }
 }
 
@@ -136,11 +149,12 @@ mod tests {
         inner: MemDevice,
         bad: Option<u64>,
         seen: Mutex<Vec<(u64, u64)>>,
+        batches: Mutex<Vec<usize>>,
     }
 
     impl Noting {
         fn new(bad: Option<u64>) -> Arc<Noting> {
-            Arc::new(Noting { inner: MemDevice::new("noting", 4 << 20), bad, seen: Mutex::default() })
+            Arc::new(Noting { inner: MemDevice::new("noting", 4 << 20), bad, seen: Mutex::default(), batches: Mutex::default() })
         }
     }
 
@@ -152,6 +166,10 @@ mod tests {
                 return io.fail(DeviceError::Short);
             }
             self.inner.submit(io);
+        }
+        fn submit_batch(&self, ios: Vec<DeviceIo>) {
+            self.batches.lock().push(ios.len());
+            ios.into_iter().for_each(|io| self.submit(io));
         }
         fn facts(&self) -> &DeviceFacts {
             self.inner.facts()
@@ -199,6 +217,20 @@ mod tests {
             assert_eq!(result.expect("readable").to_vec(), vec![byte; 4096], "at {offset}");
         }
         assert_eq!(*device.seen.lock(), [(0, 12288), (40960, 45056)]);
+    }
+
+    /// If this fails, whoever serves a device is woken for each of the requests that go out together.
+    #[test]
+    fn what_goes_out_together_goes_to_each_device_at_once() {
+        let exec: Exec = Arc::new(Inline::new(1));
+        let (first, second) = (Noting::new(None), Noting::new(None));
+        plugged(|| {
+            for (number, device) in [&first, &second, &first, &first].into_iter().enumerate() {
+                let target: Arc<dyn BlockDevice> = device.clone();
+                submit(&exec, &target, DeviceIo::new(DeviceOp::read(512), number as u64 * 4096, drop));
+            }
+        });
+        assert_eq!([first, second].map(|device| device.batches.lock().clone()), [vec![3], vec![1]]);
     }
 
     /// One bad sector must not cost its neighbours, which have no second copy on a stripe.

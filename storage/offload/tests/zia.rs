@@ -16,6 +16,7 @@ use offload::{ZiaMode, ZiaPolicy};
 use ondisk::{BlockPtr, Checksum, Compression, Level, ObjectType, ObjsetId};
 use provider_faulty::{Fault, Harm, When};
 use scene::*;
+use std::ops::Range;
 use std::sync::Arc;
 use vdev::{LeafState, TopKind, VdevTree};
 use zio::{ReadFlags, ReadRequest, WriteRequest};
@@ -42,7 +43,7 @@ fn any_set_of_stages_gives_the_same_bytes() {
     }
 }
 
-/// A provider that fails, lies, gives less, hangs, is late or dies, at any operation of any stage: every record reads back, what is on the
+/// A provider that fails, lies, gives less, hangs, is late or dies, at any operation of any stage: every record around it reads back, what is on the
 /// devices can be scrubbed without a repair, and nothing leaks.
 #[test]
 fn no_fault_at_any_operation_costs_data() {
@@ -50,15 +51,16 @@ fn no_fault_at_any_operation_costs_data() {
     for mode in [ZiaMode::Offload, ZiaMode::PerOp] {
         let mut world = world(&layout, ZiaPolicy { mode, ..everything() }, u32::MAX);
         let count = 14;
-        run(&world.rig, count, "no fault");
-        let operations = world.faulty.operations();
+        let starts = starts_of_writes(&world, count);
+        let operations = starts[count as usize];
         assert!(operations > 6 * count, "{operations}");
         for harm in HARMS {
             for at in 0..operations {
                 let what = format!("{harm:?} at {at}, {mode:?}");
+                let (records, at) = part(&starts, at, PLAYED);
                 trust_again(&mut world);
                 world.faulty.inject(Some(Fault { harm, when: When::At(at) }));
-                let pointers = run(&world.rig, count, &what);
+                let pointers = run_part(&world.rig, records, &what);
                 assert_eq!(world.faulty.struck(), 1, "{what} struck nothing");
                 for bp in pointers.iter().filter(|bp| !bp.is_hole() && !bp.is_embedded()) {
                     assert!(world.rig.scrub(bp).is_ok(), "{what}: a scrub");
@@ -70,6 +72,11 @@ fn no_fault_at_any_operation_costs_data() {
             }
         }
     }
+}
+
+/// Numbers of operations before each of so many records that are written and read, and of all.
+fn starts_of_writes(world: &World, count: u64) -> Vec<u64> {
+    starts(world, count, |records| run_part(&world.rig, records, "no fault").iter().for_each(|bp| give_back(world, bp)))
 }
 
 /// A provider that writes the devices by itself puts there what the host would; devices that are gone are noted as ever.
@@ -172,17 +179,16 @@ fn no_fault_of_a_provider_that_writes_costs_data() {
 fn writes_are_whole(layout: &[(TopKind, usize)], policy: &ZiaPolicy) {
     let mut world = world(layout, policy.clone(), u32::MAX);
     world.rig.zio.open_stores();
-    let count = 7;
-    world.faulty.inject(None);
-    run(&world.rig, count, "no fault");
-    let operations = world.faulty.operations();
+    let starts = starts_of_writes(&world, 7);
+    let operations = starts[7];
     let can_lie = policy.verify_percent > 0.0;
     for harm in HARMS.into_iter().filter(|harm| can_lie || !matches!(harm, Harm::Lie | Harm::Short)) {
         for at in 0..operations {
             let what = format!("{harm:?} at {at}, {} % verified", policy.verify_percent);
+            let (records, at) = part(&starts, at, PLAYED);
             trust_again(&mut world);
             world.faulty.inject(Some(Fault { harm, when: When::At(at) }));
-            let pointers = run(&world.rig, count, &what);
+            let pointers = run_part(&world.rig, records, &what);
             assert_eq!(world.faulty.struck(), 1, "{what} struck nothing");
             drain(&world);
             for bp in pointers.iter().filter(|bp| !bp.is_hole() && !bp.is_embedded()) {
@@ -202,22 +208,21 @@ fn lost_devices_are_read_through_whatever_the_provider_does() {
     let count = 14;
     let pointers = run(&world.rig, count, "whole");
     world.rig.kill(&[1, 2], DeviceError::Io);
-    let read_all = |world: &World, what: &str| {
-        for (number, bp) in pointers.iter().enumerate().filter(|(_, bp)| !bp.is_hole()) {
+    let read = |world: &World, records: Range<u64>, what: &str| {
+        for (number, bp) in records.map(|number| (number, &pointers[number as usize])).filter(|(_, bp)| !bp.is_hole()) {
             let back = world.rig.read(bp).unwrap_or_else(|error| panic!("{what}: record {number}: {error}"));
-            assert!(back == record(number as u64).data, "{what}: record {number} reads as something else");
+            assert!(back == record(number).data, "{what}: record {number} reads as something else");
         }
     };
-    world.faulty.inject(None);
-    read_all(&world, "degraded");
+    let starts = starts(&world, count, |records| read(&world, records, "degraded"));
     assert!(world.device.stats().get(OpKind::RaidReconstruct, Tally::Blocks) > 0, "nothing went to the provider");
-    let operations = world.faulty.operations();
     for harm in HARMS {
-        for at in 0..operations {
+        for at in 0..starts[count as usize] {
             let what = format!("{harm:?} at {at}");
+            let (records, at) = part(&starts, at, PLAYED);
             trust_again(&mut world);
             world.faulty.inject(Some(Fault { harm, when: When::At(at) }));
-            read_all(&world, &what);
+            read(&world, records, &what);
             assert_eq!(world.faulty.struck(), 1, "{what} struck nothing");
             drain(&world);
             assert_eq!(world.device.live_handles(), 0, "{what} leaked");

@@ -172,6 +172,27 @@ impl VdevTree {
         self.renumbered(tops, &self.leaves)
     }
 
+    /// The tree of another pool, with this guid, that consists of these leaves, one of each mirror: they are its top-level vdevs, under their own guids
+    /// and the numbers that block pointers have. Logs become holes.
+    pub fn split_off(&self, guid: Guid, kept: &[LeafId]) -> Result<VdevTree, TreeError> {
+        let mut tops = self.tops.clone();
+        for top in tops.iter_mut().filter(|top| top.is_concrete()) {
+            if top.is_log {
+                *top = TopVdev { id: top.id, kind: TopKind::Hole, ..TopVdev::default() };
+                continue;
+            }
+            let of_top = kept.iter().copied().find(|id| self.leaf(*id).top == top.id);
+            let leaf = of_top.and_then(|id| {
+                let children = &parent_of(top.node.as_ref()?, id)?.children;
+                children.iter().find(|child| child.kind == NodeKind::Leaf(id)).cloned()
+            });
+            let leaf = leaf.ok_or(TreeError::Geometry("a mirror without a leaf to be kept"))?;
+            top.node = Some(Node { id: u64::from(top.id.0), ..leaf });
+        }
+        let tree = self.renumbered(tops, &self.leaves)?;
+        Ok(VdevTree { guid, ..tree })
+    }
+
     /// The tree whose healthy top-level vdevs use what their devices have now, by the allocatable bytes of each leaf; None when
     /// none has room for another metaslab (OpenZFS: `vdev_open` while `vdev_expanding`, `vdev_expand`). With `only` that vdev.
     pub fn expanded(&self, only: Option<VdevId>, leaf_bytes: &dyn Fn(LeafId) -> Option<u64>) -> Option<VdevTree> {

@@ -8,7 +8,7 @@ use crate::{ErrorKind, Priority};
 use abd::Abd;
 use device::{DeviceError, DeviceOp};
 use exec::TaskClass;
-use ondisk::{Bookmark, Dva, Txg};
+use ondisk::{BlockId, Bookmark, Dva, Level, Txg};
 use std::sync::Arc;
 use vdev::{WriteOutcome, WritePlan};
 
@@ -38,9 +38,15 @@ pub(crate) struct Placement {
     pub(crate) allocated: Vec<Dva>,
 }
 
-/// Hint for the allocator shard that a block goes to: neighbours of one object go together (OpenZFS: `spa_select_allocator`).
+/// Objects whose first blocks go together, as a shift: small files that were made one after the other are written so.
+const NEIGHBOURS_SHIFT: u32 = 6;
+
+/// Hint for the allocator shard that a block goes to: neighbours of one object go together (OpenZFS: `spa_select_allocator`), and the first blocks of
+/// neighbouring objects.
 pub(crate) fn hint(bookmark: &Bookmark) -> u64 {
-    let mut z = bookmark.objset.0.rotate_left(40) ^ bookmark.object.0 ^ (bookmark.block.0 >> 20).rotate_left(20);
+    let is_first = bookmark.level == Level(0) && bookmark.block == BlockId(0);
+    let object = if is_first { bookmark.object.0 >> NEIGHBOURS_SHIFT } else { bookmark.object.0 };
+    let mut z = bookmark.objset.0.rotate_left(40) ^ object ^ (bookmark.block.0 >> 20).rotate_left(20);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z ^ (z >> 31)
 }

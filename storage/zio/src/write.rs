@@ -37,6 +37,13 @@ pub(crate) fn write(core: &Arc<Core>, request: WriteRequest, then: WriteThen) {
     core.exec.spawn(TaskClass::Write, Box::new(move || run(&owner, request, then, false)));
 }
 
+/// Writes blocks in one job, whose neighbours on a device become one request.
+pub(crate) fn write_together(core: &Arc<Core>, writes: Vec<(WriteRequest, WriteThen)>) {
+    let owner = core.clone();
+    let job = move || leaf::plugged(|| writes.into_iter().for_each(|(request, then)| run(&owner, request, then, false)));
+    core.exec.spawn(TaskClass::Write, Box::new(job));
+}
+
 /// A logical write whose first steps happen here.
 pub(crate) fn write_here(core: &Arc<Core>, request: WriteRequest, then: WriteThen) {
     run(core, request, then, false);

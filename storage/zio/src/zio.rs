@@ -108,6 +108,11 @@ impl Zio {
         write::write(&self.core, request, then);
     }
 
+    /// Writes blocks as [`Zio::write`] does, all of them in one job, so that neighbours on a device become one request: for small blocks.
+    pub fn write_together(&self, writes: Vec<(WriteRequest, WriteThen)>) {
+        write::write_together(&self.core, writes);
+    }
+
     /// As [`Zio::write`], starting on this thread: for somebody who would wait for a job anyway.
     pub fn write_here(&self, request: WriteRequest, then: WriteThen) {
         write::write_here(&self.core, request, then);

@@ -23,7 +23,7 @@ pub fn salted(world: &World) -> Result<(), Failure> {
     world.ok("zpool sync tank")?;
     world.ok(FEATURES)?.prints("active\nactive\nactive")?;
     world.ok("zpool export tank")?;
-    world.ok(&format!("{zdb} -e -p {{vdevs}} -bcc tank"))?.shows("No leaks")?;
+    world.clean(&zdb, "-e -p {vdevs} -bcch tank")?;
     world.ok("zpool import -d {vdevs} tank")?;
     for checksum in SALTED {
         same("the file after the import", std::fs::read(file(checksum))? == content(checksum), true)?;
@@ -60,7 +60,7 @@ pub fn long_names(world: &World) -> Result<(), Failure> {
     same("the longest name again", longest()?, 255)?;
     same("a new name without the property", made(300), false)?;
     world.ok("zpool export tank")?;
-    world.ok(&format!("{zdb} -e -p {{vdevs}} -bcc tank"))?.shows("No leaks")?;
+    world.clean(&zdb, "-e -p {vdevs} -bcch tank")?;
     world.ok("zpool import -d {vdevs} tank")?;
     same("a long name that is there", std::fs::read(named(1023))?, b"x".to_vec())?;
     same("to a longer one", std::fs::rename(named(255), named(257)).is_err(), true)?;

@@ -43,7 +43,7 @@ pub fn copies(world: &World) -> Result<(), Failure> {
     std::fs::remove_file(world.path("mnt/tank/from"))?;
     world.ok("zpool export tank")?;
     let zdb = judge("shared blocks: OpenZFS's judgement")?;
-    world.ok(&format!("{zdb} -e -p {{vdevs}} -bcc tank"))?;
+    world.clean(&zdb, "-e -p {vdevs} -bcch tank")?;
     world.ok("zpool import -d {vdevs} tank")?;
     same("the copy without its source", is("mnt/tank/copy", &changed)?, true)?;
     world.ok("zfs destroy tank@before")?;

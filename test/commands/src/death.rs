@@ -97,8 +97,7 @@ pub fn programs_go_on(world: &World) -> Result<(), Failure> {
     same("it is read-only", std::fs::write(at("byhand/f"), "").is_err(), true)?;
     world.logged(&["its mounts wait for the next one"])?;
     world.ok("zpool export tank")?;
-    let judged = world.ok(&format!("{} -e -p {{vdevs}} -bcc tank", judge("death: OpenZFS's judgement")?))?;
-    judged.shows("No leaks").map(drop)
+    world.clean(&judge("death: OpenZFS's judgement")?, "-e -p {vdevs} -bcch tank").map(drop)
 }
 
 /// Writes a file and makes it durable, with its name.
@@ -140,6 +139,5 @@ pub fn keeper_is_killed(world: &World) -> Result<(), Failure> {
         }
     }
     world.ok("zpool export tank")?;
-    let judged = world.ok(&format!("{} -e -p {{vdevs}} -bcc tank", judge("death: OpenZFS's judgement")?))?;
-    judged.shows("No leaks").map(drop)
+    world.clean(&judge("death: OpenZFS's judgement")?, "-e -p {vdevs} -bcch tank").map(drop)
 }

@@ -1,5 +1,6 @@
 //! What devices hold before they become part of a pool, and pools whose devices are not there.
 
+use crate::waiting::until;
 use crate::world::{Failure, World, mebibytes, same};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -81,14 +82,7 @@ pub fn foreign(world: &World) -> Result<(), Failure> {
 
 /// Waits until a new daemon has tried to open its pool: it answers before.
 fn until_tried(world: &World) -> Result<(), Failure> {
-    let start = Instant::now();
-    while world.ok("zpool status tank")?.out.contains("The pool is being opened.") {
-        if start.elapsed() > PATIENCE {
-            return Err(world.ok("zpool status tank")?.fault("it is not opened"));
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
+    until("the opening of the pool has ended", || Ok(!world.ok("zpool status tank")?.out.contains("The pool is being opened.")))
 }
 
 /// One name is one pool, however many ask for it at once. Pools whose devices are away when the daemon starts stay known, say why
@@ -226,7 +220,7 @@ pub fn without_effect(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b", "log"])?;
     world.ok("zpool create -O sharenfs=on -O canmount=off tank {vdevs}/a")?.says("warning: without effect: property 'sharenfs'")?;
     world.ok("zpool set multihost=off tank")?.prints("")?;
-    world.ok("zpool set delegation=off tank")?.says("nothing is delegated")?;
+    world.ok("zpool set listsnapshots=on tank")?.says("'zfs list -t all' lists snapshots")?;
     same("what adding a log device says", world.ok("zpool add tank log {vdevs}/log")?.err, String::new())?;
     world.ok("zfs set zoned=on tank")?.says("containers")?;
     world.ok("zfs set zoned=off tank")?.prints("")?;

@@ -1,22 +1,13 @@
 //! Mounts that come and go at once, lie over each other, or were unmounted before a crash: what users lose is a file system that is mounted and
 //! that no path leads to, or a directory of theirs that is covered though they uncovered it.
 
+use crate::waiting::until;
 use crate::world::{Failure, World, same, supervisor};
 use std::fs::File;
-use std::time::Duration;
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until a new daemon has mounted a file system again.
 pub fn comes_back(world: &World, name: &str) -> Result<(), Failure> {
-    let begun = std::time::Instant::now();
-    while world.ok(&format!("zfs list -H -o mounted {name}"))?.out.trim() != "yes" {
-        if begun.elapsed() > PATIENCE {
-            return Err(format!("      {name} did not come back").into());
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
+    until(&format!("{name} is mounted again"), || Ok(world.ok(&format!("zfs list -H -o mounted {name}"))?.out.trim() == "yes"))
 }
 
 /// Rows of the system's table of mounts below a folder.

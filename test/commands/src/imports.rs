@@ -58,6 +58,84 @@ pub fn listing(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// An older state is taken where somebody asks for it, after they were told what is lost with it, and stays; a pool that opens as it is loses nothing.
+pub fn rewinds(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -O canmount=off tank mirror {vdevs}/a {vdevs}/b")?;
+    world.ok("zfs create -o canmount=off tank/kept")?;
+    world.ok("zfs snapshot tank/kept@s")?;
+    world.ok("zfs create -o canmount=off tank/late")?;
+    world.ok("zpool export tank")?;
+    world.refused("zpool import -d {vdevs} -n tank", 2, "-n or -X only meaningful with -F")?;
+    world.refused("zpool import -d {vdevs} -T soon tank", 2, "invalid txg value")?;
+    let told = world.ok("zpool import -d {vdevs} -FXn tank")?;
+    told.shows("Would be able to return tank to its state as of ")?.shows(": would be taken\n")?.shows("\tlacks: tank/late\n")?;
+    told.hides("Pool tank returned")?;
+    world.refused("zpool list tank", 1, "no such pool")?;
+    // Of each state a line, and below it what it lacks.
+    let states =
+        told.out.split("\ntxg ").find(|state| state.contains(" could be taken with -T ") && state.contains("\tlacks: tank/late\n"));
+    let txg = states.and_then(|state| state.split(',').next()).ok_or_else(|| told.fault("no state without tank/late can be taken"))?;
+    world.ok(&format!("zpool import -d {{vdevs}} -nT {txg} tank"))?.shows("Would be able to return tank")?.hides("could be taken")?;
+    // Whoever only reads leaves the newest state where it is.
+    world.ok(&format!("zpool import -d {{vdevs}} -o readonly=on -T {txg} tank"))?.shows("Pool tank returned to its state as of ")?;
+    world.ok("zfs list -H -o name -t all")?.prints("tank\ntank/kept\ntank/kept@s")?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} -FXn tank")?.shows("\tlacks: tank/late\n")?;
+    world.ok(&format!("zpool import -d {{vdevs}} -T {txg} tank"))?.shows("Pool tank returned to its state as of ")?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} -F tank")?.hides("returned to its state")?;
+    world.ok("zfs list -H -o name -t all")?.prints("tank\ntank/kept\ntank/kept@s")?;
+    world.ok("zpool scrub -w tank")?;
+    world.ok("zpool status tank")?.shows("errors: No known data errors")?;
+    world.refused("zpool clear -n tank", 2, "-n only meaningful with -F")?;
+    world.ok("zpool clear -nF tank")?.prints("")?;
+    world.ok("zpool clear -F tank")?.prints("")?;
+    Ok(())
+}
+
+/// A pool of mirrors becomes two, each with everything that was in it.
+pub fn splits(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b", "c", "d", "e"])?;
+    world.ok("zpool create -O canmount=off tank mirror {vdevs}/a {vdevs}/b mirror {vdevs}/c {vdevs}/d")?;
+    world.ok("zfs create -o canmount=off tank/fs")?;
+    world.ok("zfs snapshot tank/fs@s")?;
+    let layout = format!("would create 'half' with the following layout:\n\n\thalf\n\t  {0}/a\n\t  {0}/d", world.at("vdevs"));
+    world.ok("zpool split -n tank half {vdevs}/a")?.prints(&layout)?;
+    world.refused("zpool split tank half {vdevs}/a {vdevs}/b", 1, "Device list must include at most one disk from each mirror")?;
+    world.refused("zpool split tank half {vdevs}/e", 1, "Unable to split tank")?;
+    world.refused("zpool split tank tank", 1, "already exists")?;
+    world.refused("zpool split tank mirror", 1, "Unable to split tank")?;
+    world.refused("zpool split tank", 2, "missing")?;
+    world.refused("zpool split -o ro tank half", 2, "setting mntopts is only valid when importing the pool")?;
+    world.refused("zpool split -R relative tank half", 1, "bad alternate root")?;
+    for property in ["version=28", "readonly=on", "capacity=5678", "ashift=4", "feature@async_destroy=disabled"] {
+        world.refused(&format!("zpool split -o {property} tank half"), 1, "Unable to split tank")?;
+    }
+    world.ok("zpool split -o comment=copy tank half {vdevs}/a")?.prints("")?;
+    world.ok("zpool status tank")?.hides("mirror")?.hides("vdevs/a")?.hides("vdevs/d")?.shows("state: ONLINE")?;
+    world.ok("zpool list -H -o name")?.prints("tank")?;
+    world.ok("zpool import -d {vdevs} half")?;
+    world.ok("zpool status half")?.shows("vdevs/a")?.shows("vdevs/d")?.hides("vdevs/b")?.shows("state: ONLINE")?;
+    world.ok("zpool get -H -o value comment half")?.prints("copy")?;
+    world.ok("zfs list -H -o name -t all -r half")?.prints("half\nhalf/fs\nhalf/fs@s")?;
+    world.ok("zfs destroy half/fs@s")?;
+    world.ok("zfs list -H -o name -t all -r tank")?.prints("tank\ntank/fs\ntank/fs@s")?;
+    world.refused("zpool split tank other", 1, "Source pool must be composed only of mirrors")?;
+    // What it lacks now it gets again, and can be divided once more.
+    world.ok("zpool attach -w tank {vdevs}/b {vdevs}/e")?;
+    for pool in ["tank", "half"] {
+        world.ok(&format!("zpool scrub -w {pool}"))?;
+        world.ok(&format!("zpool status {pool}"))?.shows("errors: No known data errors")?;
+    }
+    world.ok("zpool destroy half")?;
+    world.ok("zpool attach -w tank {vdevs}/c {vdevs}/d")?;
+    world.ok(&format!("zpool split -l -o ro -R {} tank there", world.at("alt")))?;
+    world.ok("zpool get -H -o value altroot there")?.prints(&world.at("alt"))?;
+    world.ok("zfs list -H -o name -t all -r there")?.prints("there\nthere/fs\nthere/fs@s")?;
+    Ok(())
+}
+
 /// Folders that are not there are passed over: the pool may be in the others.
 pub fn places(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a"])?;

@@ -17,6 +17,7 @@ mod coherency;
 mod daemon;
 mod datasets;
 mod death;
+mod delegation;
 mod devices;
 mod differences;
 mod durable;
@@ -89,6 +90,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "pool: import by name, id, new name, altroot, read-only", needs: MOUNTS, run: pools::imports },
     Scenario { name: "pool: what an import says", needs: NOTHING, run: imports::listing },
     Scenario { name: "pool: where an import looks", needs: NOTHING, run: imports::places },
+    Scenario { name: "pool: an older state", needs: NOTHING, run: imports::rewinds },
+    Scenario { name: "pool: mirrors are divided", needs: NOTHING, run: imports::splits },
     Scenario { name: "two hosts: one dies, the other takes over", needs: NOTHING, run: multihost::takes_over },
     Scenario { name: "two hosts: one stood still", needs: NOTHING, run: multihost::stood_still },
     Scenario { name: "two hosts: one comes back, without heartbeats", needs: NOTHING, run: multihost::comes_back_without_heartbeats },
@@ -245,6 +248,10 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "users: projects of files", needs: MOUNTS, run: owners::projects },
     Scenario { name: "users: readers that go away, zones", needs: NOTHING, run: users::output },
     Scenario { name: "users: strangers look and change nothing", needs: ROOT, run: users::strangers },
+    Scenario { name: "delegation: each verb needs its permissions", needs: ROOT, run: delegation::each_verb },
+    Scenario { name: "delegation: no farther than it says", needs: ROOT, run: delegation::no_farther },
+    Scenario { name: "delegation: sets, creators, handing on", needs: ROOT, run: delegation::handing_on },
+    Scenario { name: "delegation: receiving", needs: ROOT, run: delegation::receiving },
 ];
 
 /// Number of scenarios that run at once unless the command line says otherwise: most wait most of the time.

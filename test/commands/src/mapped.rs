@@ -12,6 +12,8 @@ use std::ops::Range;
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
+/// Bytes of a word of memory.
+const WORD: usize = size_of::<u64>();
 
 /// Mapping, shared, of a file's first bytes. Bytes behind the page of the file's end must not be touched: that is a SIGBUS.
 #[derive(Debug)]
@@ -42,18 +44,41 @@ impl Mapped {
 
     /// Bytes of a range.
     pub fn read(&self, range: Range<usize>) -> Vec<u8> {
-        let start = self.place(&range);
-        // SAFETY: `place` checked that the range is inside the mapping, which lives as long as `self`.
-        (0..range.len()).map(|at| unsafe { start.wrapping_add(at).read_volatile() }).collect()
+        let (start, words) = (self.place(&range), self.words(&range));
+        let byte = |at: usize| {
+            // SAFETY: `place` checked that the range is inside the mapping, which lives as long as `self`.
+            unsafe { start.wrapping_add(at).read_volatile() }
+        };
+        let mut bytes = Vec::with_capacity(range.len());
+        bytes.extend((0..words.start).map(byte));
+        for at in words.clone().step_by(WORD) {
+            // SAFETY: as above, and `words` has offsets at which a word begins.
+            let word = unsafe { start.wrapping_add(at).cast::<u64>().read_volatile() };
+            bytes.extend_from_slice(&u64::from_le(word).to_le_bytes());
+        }
+        bytes.extend((words.end..range.len()).map(byte));
+        bytes
     }
 
     /// Stores bytes.
     pub fn write(&self, at: usize, bytes: &[u8]) {
-        let start = self.place(&(at..at + bytes.len()));
-        for (index, byte) in bytes.iter().enumerate() {
+        let range = at..at + bytes.len();
+        let (start, words) = (self.place(&range), self.words(&range));
+        for index in (0..words.start).chain(words.end..bytes.len()) {
             // SAFETY: `place` checked that the range is inside the mapping, which lives as long as `self`.
-            unsafe { start.wrapping_add(index).write_volatile(*byte) };
+            unsafe { start.wrapping_add(index).write_volatile(bytes[index]) };
         }
+        for (index, word) in bytes[words.clone()].as_chunks::<WORD>().0.iter().enumerate() {
+            let to = start.wrapping_add(words.start + index * WORD).cast::<u64>();
+            // SAFETY: as above, and `words` has offsets at which a word begins.
+            unsafe { to.write_volatile(u64::from_le_bytes(*word).to_le()) };
+        }
+    }
+
+    /// Part of a range, as offsets in it, that is whole words of memory: byte by byte, programs that are compiled quickly take long.
+    fn words(&self, range: &Range<usize>) -> Range<usize> {
+        let head = self.place(range).align_offset(WORD).min(range.len());
+        head..head + (range.len() - head) / WORD * WORD
     }
 
     /// Waits until what was stored in the pages of a range is the file's (msync with `MS_SYNC`).

@@ -121,7 +121,7 @@ pub fn takes_over(world: &World) -> Result<(), Failure> {
     }
     other.world.ok(&format!("{zdb} -luuuu {vdevs}/a"))?.shows("mmp_write = ")?.shows("mmp_fail = 10")?;
     owner.world.ok("zpool export tank")?;
-    other.world.ok(&format!("{zdb} -e -p {vdevs} -bcc tank"))?;
+    other.world.clean(&zdb, &format!("-e -p {vdevs} -bcch tank"))?;
     other.world.ok(&format!("zpool import -N -d {vdevs} tank"))?;
     other.has_all(&answered)?;
     Ok(())
@@ -144,7 +144,7 @@ pub fn stood_still(world: &World) -> Result<(), Failure> {
     owner.goes_on()?;
     other.has_all(&["tank/new".to_string()])?;
     other.world.ok("zpool export tank")?;
-    other.world.ok(&format!("{zdb} -e -p {vdevs} -bcc tank")).map(drop)
+    other.world.clean(&zdb, &format!("-e -p {vdevs} -bcch tank")).map(drop)
 }
 
 /// A host without an id protects nothing, and takes nothing that is protected.
@@ -196,7 +196,7 @@ pub fn comes_back_without_heartbeats(world: &World) -> Result<(), Failure> {
     owner.begin()?;
     world.ok("zpool list")?.prints("no pools available")?;
     world.logged(&["pool 'tank' is forgotten: the pool was exported"])?;
-    world.ok(&format!("{zdb} -e -p {vdevs} -bcc tank"))?;
+    world.clean(&zdb, &format!("-e -p {vdevs} -bcch tank"))?;
     world.ok(&format!("zpool import -N -d {vdevs} tank"))?;
     owner.has_all(&["tank/new".to_string()])?;
     // Nor is another pool taken for it.

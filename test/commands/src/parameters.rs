@@ -29,6 +29,12 @@ pub fn effects(world: &World) -> Result<(), Failure> {
     world.ok("zfs create tank/a2")?;
     world.refused("zfs rename tank/a tank/a2/a", 1, "cannot rename 'tank/a'")?;
     set(world, "zfs_max_dataset_nesting", "50")?;
+    world.ok("zfs snapshot tank/a@sent")?;
+    let estimate = || Ok::<u64, Failure>(world.ok("zfs send -nP tank/a@sent")?.out.trim().rsplit('\t').next().unwrap_or_default().parse()?);
+    let as_it_is = estimate()?;
+    set(world, "zfs_override_estimate_recordsize", "512")?;
+    same("many small blocks make more of a stream", estimate()? > as_it_is, true)?;
+    set(world, "zfs_override_estimate_recordsize", "0")?;
     set(world, "zfs_zevent_len_max", "2")?;
     same("old events go", world.ok("zpool events -H")?.out.lines().count(), 2)?;
     world.ok("zpool destroy nine")?;
@@ -121,6 +127,9 @@ pub fn vdev_properties(world: &World) -> Result<(), Failure> {
     world.ok("zpool set com.example:slot=7 tank {vdevs}/a")?;
     world.ok("zpool set io_n=1 tank mirror-0")?;
     world.refused("zpool set failfast=off tank {vdevs}/a", 1, "devices are not asked to fail fast here")?;
+    world.refused("zpool set allocating=off tank mirror-0", 1, "no other vdev from which it could allocate")?;
+    world.refused("zpool set allocating=off tank {vdevs}/a", 1, "only top-level vdevs are allocated from")?;
+    world.refused("zpool set allocating=maybe tank mirror-0", 1, "'allocating' must be one of 'on | off'")?;
     world.refused("zpool set guid=5 tank {vdevs}/a", 1, "'guid' is readonly")?;
     world.refused("zpool set io_n=many tank {vdevs}/a", 1, "'many' is no value for 'io_n'")?;
     world.refused("zpool set io_n=1 tank nothing", 1, "invalid vdev 'nothing'")?;

@@ -150,7 +150,7 @@ pub fn receives(world: &World) -> Result<(), Failure> {
     hollow(world)?;
     destroyed(world)?;
     world.ok("zpool export tank")?;
-    world.ok(&format!("{zdb} -e -p {{vdevs}} -bcc tank"))?.shows("No leaks").map(drop)
+    world.clean(&zdb, "-e -p {vdevs} -bcch tank").map(drop)
 }
 
 /// Streams that go on from a snapshot are received on top of it, and no others.
@@ -221,9 +221,10 @@ fn destroyed(world: &World) -> Result<(), Failure> {
     world.ok("zfs list -H -o name -r tank")?.prints("tank\ntank/deep\ntank/deep/v").map(drop)
 }
 
-/// Runs a line of the shell in which `zfs` is ours.
+/// Runs a line of the shell in which `zfs` and `zstream` are ours.
 fn shell(world: &World, line: &str) -> Result<Ran, Failure> {
-    std::fs::write(world.path("job"), line.replace("zfs ", &format!("{} ", world.program("zfs"))))?;
+    let ours = |line: String, program: &str| line.replace(&format!("{program} "), &format!("{} ", world.program(program)));
+    std::fs::write(world.path("job"), ours(ours(line.to_string(), "zstream"), "zfs"))?;
     world.run("sh {dir}/job")
 }
 
@@ -243,7 +244,7 @@ fn with_source(world: &World, property: &str, name: &str) -> Result<String, Fail
 /// File systems that are sent are received in another pool, while they are mounted there, with what they are set to.
 pub fn file_systems(world: &World) -> Result<(), Failure> {
     let zdb = judge("receive: OpenZFS's judgement of file systems")?;
-    world.vdevs(&["a", "b"])?;
+    world.vdevs(&["a", "b", "c"])?;
     world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
     world.ok("zpool create -m {mnt}/copy copy {vdevs}/b")?;
     world.ok("zfs create -o compression=zstd -o org:tag=mine tank/a")?;
@@ -261,9 +262,18 @@ pub fn file_systems(world: &World) -> Result<(), Failure> {
     same("the copy goes on", text(world, "mnt/copy/a/file")?, "second".to_string())?;
     same("what was removed", world.path("mnt/copy/a/large").exists(), false)?;
     same("the older snapshot", text(world, "mnt/copy/a/.zfs/snapshot/one/file")?, "first".to_string())?;
+    piped(world, "zfs send -c tank/a@one | zstream recompress gzip-1 | zfs receive copy/g")?;
+    same("compressed on the way", text(world, "mnt/copy/g/large")?, text(world, "mnt/tank/a/.zfs/snapshot/one/large")?)?;
+    world.ok("zfs destroy -r copy/g")?;
+    world.ok("zpool create -d -m none old {vdevs}/c")?;
+    let ran = shell(world, "zfs send -c tank/a@one | zfs receive -u old/a")?;
+    same("what an old pool does not know", ran.code, 1)?;
+    ran.says("cannot receive new filesystem stream: pool must be upgraded to receive this stream.")?;
+    piped(world, "zfs send tank/a@one | zfs receive -u old/a")?;
+    world.ok("zpool destroy old")?;
     packages(world)?;
     world.ok("zpool export copy")?;
-    world.ok(&format!("{zdb} -e -p {{vdevs}} -bcc copy"))?.shows("No leaks").map(drop)
+    world.clean(&zdb, "-e -p {vdevs} -bcch copy").map(drop)
 }
 
 /// Packages bring properties, what lies below, and what the sender has no more.
@@ -282,7 +292,16 @@ fn packages(world: &World) -> Result<(), Failure> {
     same("left out", with_source(world, "compression", "copy/x")?.contains("zstd"), false)?;
     same("set on the command line", with_source(world, "org:tag", "copy/x")?, "yours\tlocal".to_string())?;
     same("not mounted", value(world, "mounted", "copy/x")?, "no".to_string())?;
+    renamed(world)?;
     properties(world)?;
+    named(world)?;
+    absent(world)?;
+    promoted(world)?;
+    held(world)?;
+    interrupted(world)?;
+    half(world)?;
+    limited(world)?;
+    now(world)?;
     world.ok("zfs rename tank/a/b tank/a/c")?;
     world.ok("zfs snapshot -r tank/a@moved")?;
     piped(world, "zfs send -R -I @two tank/a@moved | zfs receive -F -d copy/r")?;
@@ -295,6 +314,187 @@ fn packages(world: &World) -> Result<(), Failure> {
         .ok("zfs list -H -o name -r -t filesystem,snapshot copy/r")?
         .prints("copy/r\ncopy/r/a\ncopy/r/a@one\ncopy/r/a@two\ncopy/r/a@three")?;
     Ok(())
+}
+
+/// Changes find the dataset that has their base under the name that it got here, unless another one was given in full.
+fn renamed(world: &World) -> Result<(), Failure> {
+    world.ok("zfs create tank/m")?;
+    world.ok("zfs snapshot tank/m@one")?;
+    world.ok("zfs snapshot tank/m@two")?;
+    piped(world, "zfs send tank/m@one | zfs receive -u -d copy")?;
+    world.ok("zfs rename -u copy/m copy/elsewhere")?;
+    same("by its full name", shell(world, "zfs send -i @one tank/m@two | zfs receive -u copy/m")?.code, 1)?;
+    piped(world, "zfs send -i @one tank/m@two | zfs receive -u -d copy")?;
+    world.ok("zfs list -H -o name -t snapshot -r copy/elsewhere")?.prints("copy/elsewhere@one\ncopy/elsewhere@two")?;
+    world.ok("zfs destroy -r copy/elsewhere")?;
+    world.ok("zfs destroy -r tank/m").map(drop)
+}
+
+/// Properties that cannot be named are refused, and those that some of what comes does not have are passed over.
+fn named(world: &World) -> Result<(), Failure> {
+    for word in ["-x version", "-x normalization", "-o volblocksize=8K", "-o volsize=1M", "-x used"] {
+        let ran = shell(world, &format!("zfs send tank/a@two | zfs receive -u {word} copy/n"))?;
+        same(word, ran.code, 1)?;
+        ran.says("cannot receive: invalid property '")?;
+    }
+    same("-d and -e", shell(world, "zfs send tank/a@two | zfs receive -d -e copy")?.code, 2)?;
+    let ran = shell(world, "zfs send tank/a@two | zfs receive -e copy/none")?;
+    ran.says("cannot receive: specified fs (copy/none) does not exist")?;
+    same("no name", shell(world, "zfs send tank/a@two | zfs receive -x compress=off copy/n")?.code, 2)?;
+    world.ok("zfs create tank/q")?;
+    world.ok("zfs create -s -V 64K tank/q/v")?;
+    world.ok("zfs snapshot -r tank/q@one")?;
+    piped(world, "zfs send -R tank/q@one | zfs receive -u -o atime=off copy/q")?;
+    same("set at the top", with_source(world, "atime", "copy/q")?, "off\tlocal".to_string())?;
+    same("a volume in it", value(world, "type", "copy/q/v")?, "volume".to_string())?;
+    let ran = shell(world, "zfs send tank/q/v@one | zfs receive -o atime=off copy/v")?;
+    same("a volume alone", ran.code, 1)?;
+    let ran = piped(world, "zfs send tank/q/v@one | zfs receive -x atime copy/v")?;
+    ran.says("Warning: copy/v: property 'atime' does not apply to datasets of this type")?;
+    world.ok("zfs destroy -r copy/v")?;
+    world.ok("zfs destroy -r copy/q")?;
+    world.ok("zfs destroy -r tank/q").map(drop)
+}
+
+/// Clones that the sender has no more go before what they are of.
+fn absent(world: &World) -> Result<(), Failure> {
+    world.ok("zfs create -p tank/d/e")?;
+    world.ok("zfs snapshot -r tank/d@one")?;
+    world.ok("zfs clone tank/d/e@one tank/d/a")?;
+    world.ok("zfs snapshot -r tank/d@two")?;
+    piped(world, "zfs send -R tank/d@two | zfs receive -u copy/d")?;
+    same("a clone", value(world, "origin", "copy/d/a")?, "copy/d/e@one".to_string())?;
+    world.ok("zfs destroy -r tank/d/a")?;
+    world.ok("zfs destroy -r tank/d/e")?;
+    world.ok("zfs snapshot tank/d@three")?;
+    piped(world, "zfs send -R -I @two tank/d@three | zfs receive -F -u copy/d")?;
+    world.ok("zfs list -H -o name -r -t filesystem,snapshot copy/d")?.prints("copy/d\ncopy/d@one\ncopy/d@two\ncopy/d@three")?;
+    world.ok("zfs destroy -r copy/d")?;
+    world.ok("zfs destroy -r tank/d").map(drop)
+}
+
+/// Clones that were promoted at the sender are promoted here, and what they are of goes on as theirs.
+fn promoted(world: &World) -> Result<(), Failure> {
+    world.ok("zfs create -p tank/o/f")?;
+    world.ok("zfs snapshot -r tank/o@a")?;
+    world.ok("zfs clone tank/o/f@a tank/o/c")?;
+    world.ok("zfs snapshot -r tank/o@b")?;
+    piped(world, "zfs send -R tank/o@b | zfs receive -u copy/o")?;
+    same("a clone", value(world, "origin", "copy/o/c")?, "copy/o/f@a".to_string())?;
+    world.ok("zfs promote tank/o/c")?;
+    world.ok("zfs snapshot -r tank/o@c")?;
+    piped(world, "zfs send -R -I @b tank/o@c | zfs receive -v -u copy/o")?.shows("promoting copy/o/c")?;
+    same("no clone any more", value(world, "origin", "copy/o/c")?, "-".to_string())?;
+    same("a clone now", value(world, "origin", "copy/o/f")?, "copy/o/c@a".to_string())?;
+    let all = "copy/o@a\ncopy/o@b\ncopy/o@c\ncopy/o/c@a\ncopy/o/c@b\ncopy/o/c@c\ncopy/o/f@b\ncopy/o/f@c";
+    world.ok("zfs list -H -o name -r -t snapshot copy/o")?.prints(all)?;
+    world.ok("zfs destroy -R copy/o")?;
+    world.ok("zfs destroy -R tank/o").map(drop)
+}
+
+/// Holds of a stream are taken, under any name of the snapshot.
+fn held(world: &World) -> Result<(), Failure> {
+    world.ok("zfs create tank/h")?;
+    world.ok("zfs snapshot tank/h@one")?;
+    world.ok("zfs hold keep tank/h@one")?;
+    piped(world, "zfs send -h tank/h@one | zfs receive -u copy/h@mine")?;
+    world.ok("zfs holds -H copy/h@mine")?.shows("copy/h@mine\tkeep\t")?;
+    piped(world, "zfs send -h tank/h@one | zfs receive -h -u copy/free")?;
+    world.ok("zfs holds -H copy/free@one")?.hides("keep")?;
+    world.ok("zfs release keep copy/h@mine")?;
+    world.ok("zfs release keep tank/h@one")?;
+    ["copy/h", "copy/free", "tank/h"].into_iter().try_for_each(|name| world.ok(&format!("zfs destroy -r {name}")).map(drop))
+}
+
+/// What was begun over a file system that is there goes on over it only for who says so again.
+fn interrupted(world: &World) -> Result<(), Failure> {
+    let going_on = "zfs send -t $(zfs get -H -o value receive_resume_token copy/w) | zfs receive -s -u";
+    world.ok("zfs create tank/w")?;
+    std::fs::write(world.path("mnt/tank/w/file"), vec![7; 300_000])?;
+    world.ok("zfs snapshot tank/w@one")?;
+    world.ok("zfs create copy/w")?;
+    let ran = shell(world, "zfs send tank/w@one | head -c 200000 | zfs receive -s -F -u copy/w")?;
+    same("a stream that ends early", ran.code, 1)?;
+    let ran = shell(world, &format!("{going_on} copy/w"))?;
+    same("not over what is there", ran.code, 1)?;
+    ran.says("cannot receive resume stream: Resuming recv on existing destination 'copy/w'\nmust specify -F to overwrite it")?;
+    piped(world, &format!("{going_on} -F copy/w"))?;
+    world.ok("zfs list -H -o name -t snapshot -r copy/w")?.prints("copy/w@one")?;
+    world.ok("zfs destroy -r copy/w")?;
+    world.ok("zfs destroy -r tank/w").map(drop)
+}
+
+/// What came of an interrupted receive can be sent on, and gone on with where it came to.
+fn half(world: &World) -> Result<(), Failure> {
+    let rest = "zfs send -t $(zfs get -H -o value receive_resume_token tank/there) | zfs receive -s -u tank/there";
+    world.ok("zfs create tank/w")?;
+    std::fs::write(world.path("mnt/tank/w/one"), vec![7; 500_000])?;
+    world.ok("zfs snapshot tank/w@one")?;
+    std::fs::write(world.path("mnt/tank/w/two"), vec![8; 500_000])?;
+    world.ok("zfs snapshot tank/w@two")?;
+    for (since, first) in [("", "true"), ("-i @one", "zfs send tank/w@one | zfs receive -u")] {
+        for name in ["copy/half", "tank/there"] {
+            let begun = if since.is_empty() { first.to_string() } else { format!("{first} {name}") };
+            piped(world, &begun)?;
+        }
+        let ran = shell(world, &format!("zfs send {since} tank/w@two | head -c 400000 | zfs receive -s -u copy/half"))?;
+        same("a stream that ends early", ran.code, 1)?;
+        let ran = shell(world, "zfs send -S copy/half | zfs receive -s -u tank/there")?;
+        same("one that has no end", ran.code, 1)?;
+        ran.says("Partially received snapshot is saved.")?;
+        piped(world, rest)?;
+        world.ok("zfs mount tank/there")?;
+        same("what came twice", text(world, "mnt/tank/there/two")?, text(world, "mnt/tank/w/two")?)?;
+        ["copy/half", "tank/there"].into_iter().try_for_each(|name| {
+            shell(world, &format!("zfs receive -A {name}"))?;
+            world.run(&format!("zfs destroy -r {name}")).map(drop)
+        })?;
+    }
+    world.ok("zfs destroy -r tank/w").map(drop)
+}
+
+/// A limit that an older snapshot exceeds is set when the newer one is there.
+fn limited(world: &World) -> Result<(), Failure> {
+    let noise = |seed: u64| -> Vec<u8> {
+        let mut state = seed;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as u8
+        };
+        (0..3_000_000).map(|_| next()).collect()
+    };
+    world.ok("zfs create -o compression=off tank/l")?;
+    std::fs::write(world.path("mnt/tank/l/one"), noise(1))?;
+    std::fs::write(world.path("mnt/tank/l/two"), noise(2))?;
+    world.ok("zfs snapshot tank/l@one")?;
+    std::fs::remove_file(world.path("mnt/tank/l/two"))?;
+    let setting = "n=0; until zfs set refquota=4M tank/l 2> why; do n=$((n+1)); test $n -lt 300 || { cat why; exit 1; }; sleep 0.1; done";
+    piped(world, setting)?;
+    world.ok("zfs snapshot tank/l@two")?;
+    let ran = piped(world, "zfs send -R tank/l@two | zfs receive -u copy/l")?;
+    same("words about it", ran.err.contains("refquota"), false)?;
+    same("the limit", with_source(world, "refquota", "copy/l")?, "4M\treceived".to_string())?;
+    world.ok("zfs list -H -o name -t snapshot -r copy/l")?.prints("copy/l@one\ncopy/l@two")?;
+    world.ok("zfs destroy -r copy/l")?;
+    world.ok("zfs destroy -r tank/l").map(drop)
+}
+
+/// A file system that is not mounted is sent as it is; one that is mounted is not.
+fn now(world: &World) -> Result<(), Failure> {
+    world.ok("zfs create tank/w")?;
+    std::fs::write(world.path("mnt/tank/w/file"), vec![7; 300_000])?;
+    world.refused("zfs send tank/w", 1, "warning: cannot send 'tank/w': target is busy; if a filesystem, it must not be mounted")?;
+    world.ok("zfs unmount tank/w")?;
+    let ran = shell(world, "zfs send tank/w | head -c 200000 | zfs receive -s -u copy/w")?;
+    same("a stream that ends early", ran.code, 1)?;
+    piped(world, "zfs send -t $(zfs get -H -o value receive_resume_token copy/w) | zfs receive -s copy/w")?;
+    same("what it had", text(world, "mnt/copy/w/file")?.len(), 300_000)?;
+    world.ok("zfs list -H -o name -t snapshot -r copy/w")?.prints("copy/w@--head--")?;
+    world.ok("zfs list -H -o name -t filesystem,snapshot -r tank/w")?.prints("tank/w")?;
+    world.ok("zfs destroy -r copy/w")?;
+    world.ok("zfs destroy -r tank/w").map(drop)
 }
 
 /// Values that came with a stream stay known beneath others, and go back with a backup; what users made up comes too.

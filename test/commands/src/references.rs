@@ -13,8 +13,7 @@ fn pool(world: &World) -> Result<(), Failure> {
 fn judged(world: &World) -> Result<(), Failure> {
     let zdb = judge("holds and bookmarks: OpenZFS's judgement")?;
     world.ok("zpool export tank")?;
-    world.ok(&format!("{zdb} -e -p {{vdevs}} -bcc tank"))?;
-    world.ok(&format!("{zdb} -e -p {{vdevs}} -d tank"))?.hides("refcount mismatch")?;
+    world.clean(&zdb, "-e -p {vdevs} -bccdh tank")?;
     world.ok("zpool import -d {vdevs} tank")?;
     Ok(())
 }

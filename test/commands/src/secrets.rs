@@ -44,7 +44,7 @@ pub fn encrypted(world: &World) -> Result<(), Failure> {
     std::fs::write(world.path("mnt/tank/a/clone/more"), SECRET)?;
     world.refused("zfs send -p tank/a/b@one", 1, "may not be sent with properties without the raw flag")?;
     world.ok("zpool export tank")?;
-    world.ok(&format!("{zdb} -e -p {{vdevs}} -bcc tank"))?.shows("No leaks")?;
+    world.clean(&zdb, "-e -p {vdevs} -bcch tank")?;
     world.ok("zpool import -d {vdevs} tank")?;
     world.ok("zfs get -H -o value keystatus,keyformat tank/a/clone")?.prints("unavailable\npassphrase")?;
     world.refused("zfs load-key -L file://{dir}/key tank/a", 1, "Incorrect key provided for 'tank/a'.")?;

@@ -73,16 +73,25 @@ pub fn words(world: &World) -> Result<(), Failure> {
     world.refused("zfs send -i tank/a/b@one tank/a@two", 1, "not an earlier snapshot from the same fs")?;
     world.refused("zfs send -s tank/a@one", 2, "skip-missing flag can only be used in conjunction with replicate")?;
     world.refused("zfs send -I #mark tank/a@two", 1, "multiple snapshots cannot be sent from a bookmark")?;
-    world.refused("zfs send tank/a", 1, "warning: cannot send 'tank/a'")?;
-    world.refused("zfs send -S tank/a", 1, "option '-S' of 'zfs send' is not available in this version")?;
+    world.refused("zfs send -p tank/a", 1, "Error: Unsupported flag with filesystem or bookmark.")?;
+    world.refused("zfs send -S tank/a", 1, "saved send failed: 'tank/a' does not have any resumable receive state")?;
+    world.refused("zfs send -S tank/a@one", 2, "saved send must specify the dataset with partially-received state")?;
+    world.refused("zfs send -S -R tank/a", 2, "incompatible flags combined with saved send flag")?;
+    world.refused("zfs send -R -X tank tank@one", 2, "-X tank: not a valid non-root dataset name.")?;
+    world.refused("zfs send -X tank/a tank/a@one", 1, "Cannot specify dataset exclusion (-X) on a non-recursive send.")?;
     world.refused("zfs send -i @one -t 1-0-0-0", 2, "invalid flags combined with -t")?;
     world.refused("zfs send -t 1-0-0-00", 255, "resume token is corrupt")?;
     world.refused("zstream token 1-0-0-00", 1, "Unable to parse resume token: resume token is corrupt")?;
-    world.refused("zstream redup x", 1, "'zstream redup' is not available in this version")?;
+    world.refused("zstream redup x", 1, "cannot open 'x'")?;
+    world.refused("zstream recompress rar", 2, "invalid compression type rar")?;
     world.refused("zstream dump /proc/version", 1, "cannot read the stream")?;
     // What is sent, as OpenZFS reads it.
     let whole = dumped(world, "send tank/a@one", "whole")?;
     shows(&whole, &["hdrtype = 1", "toname = tank/a@one", "fromguid = 0", "Total DRR_OBJECT records"])?;
+    let now = dumped(world, "send tank/a", "now")?;
+    shows(&now, &["toname = tank/a@--head--", "fromguid = 0", "Total DRR_END records = 1"])?;
+    let left = "tank/a@one\ntank/a@two\ntank/a/b@one\ntank/a/b@two";
+    world.ok("zfs list -H -o name -t snapshot -r tank/a")?.prints(left)?;
     // What there is of one that broke off.
     let bytes = std::fs::read(world.path("whole"))?;
     std::fs::write(world.path("part"), &bytes[..bytes.len() - 400])?;
@@ -117,6 +126,11 @@ pub fn packages(world: &World) -> Result<(), Failure> {
     world.refused("zfs send -R tank/a@four", 1, "cannot send tank/a@four recursively: snapshot tank/a/b@four does not exist")?;
     let said = world.ok("zfs send -nRs tank/a@four")?;
     said.says("WARNING: skipping dataset tank/a/b and its children: snapshot four does not exist")?;
+    world.ok("zfs create tank/a/b/c")?;
+    world.ok("zfs snapshot -r tank/a@left")?;
+    let ran = world.ok("zfs send -nPR -X tank/a/b/c tank/a@left")?;
+    ran.shows("\ttank/a/b@left\t")?.hides("tank/a/b/c")?;
+    world.ok("zfs send -nPR --exclude tank/none,tank/a/b tank/a@left")?.shows("\ttank/a@left\t")?.hides("tank/a/b")?;
     // Clones are sent as what changed since what they are of.
     world.ok("zfs clone tank/a@one tank/a/clone")?;
     world.ok("zfs snapshot -r tank/a@five")?;

@@ -266,7 +266,7 @@ fn pool(world: &World, (rounds, seed): (u64, u64), hurry: bool) -> Result<u64, F
     work.initiator.finish()?;
     // A session that ended a moment ago may have the volume still.
     until("the pool's last export", || Ok(owner.side.world.run("zpool export tank")?.code == 0))?;
-    other.side.world.ok(&format!("{zdb} -e -p {} -bcc tank", work.vdevs))?.shows("No leaks")?;
+    other.side.world.clean(&zdb, &format!("-e -p {} -bcch tank", work.vdevs))?;
     Ok(lock(&work.initiator.told).count)
 }
 

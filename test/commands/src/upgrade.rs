@@ -82,8 +82,7 @@ pub fn under_programs(world: &World) -> Result<(), Failure> {
     same("a parameter that was set, without mounts", timeout.trim(), "7")?;
     world.ok("zpool import -d {vdevs} tank")?;
     world.ok("zpool export tank")?;
-    let judged = world.ok(&format!("{} -e -p {{vdevs}} -bcc tank", judge("upgrade: OpenZFS's judgement")?))?;
-    judged.shows("No leaks").map(drop)
+    world.clean(&judge("upgrade: OpenZFS's judgement")?, "-e -p {vdevs} -bcch tank").map(drop)
 }
 
 /// Begins to replace the daemon by a program that says nothing; the daemon is gone.

@@ -60,9 +60,8 @@ pub fn properties(world: &World) -> Result<(), Failure> {
     // What is lacking is said by name.
     world.ok("zfs allow tank/fs")?.prints("")?;
     world.refused("zfs allow tank/no", 1, "cannot open 'tank/no': dataset does not exist")?;
-    world.refused("zfs allow ann create tank/fs", 1, "delegating permissions is not available in this version")?;
-    world.refused("zfs allow -u ann create tank/fs", 1, "option '-u' of 'zfs allow' is not available in this version")?;
-    world.refused("zpool split tank other", 1, "'zpool split' is not available in this version")?;
+    world.refused("zfs program tank/fs x", 1, "'zfs program' is not available in this version")?;
+    world.refused("zpool checkpoint tank", 1, "'zpool checkpoint' is not available in this version")?;
     world.refused("zpool import -l tank", 1, "option '-l' of 'zpool import' is not available in this version")?;
     world.refused("zfs frobnicate", 2, "unrecognized command 'frobnicate'")?;
     // All that is in a pool goes; the pool and its own file system stay.

@@ -17,6 +17,9 @@ pub type Failure = Box<dyn std::error::Error>;
 /// Bytes of a file vdev.
 pub const VDEV_BYTES: u64 = 256 << 20;
 
+/// Time by which `zdb` has read every block of a pool.
+const JUDGEMENT: Duration = Duration::from_secs(600);
+
 /// Time after which a daemon that has not ended is killed.
 const STOP: Duration = Duration::from_secs(60);
 
@@ -184,6 +187,11 @@ impl World {
 
     /// Starts a command line that has to end by itself within `deadline`; see [`Running::finish`].
     pub fn start(&self, line: &str, deadline: Duration) -> Result<Running, Failure> {
+        self.start_until(line, deadline, |_| false)
+    }
+
+    /// Does [`World::start`], and ends the command as one that succeeded as soon as the file of its standard output is enough.
+    fn start_until(&self, line: &str, deadline: Duration, is_enough: impl Fn(&Path) -> bool + Send + 'static) -> Result<Running, Failure> {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let output = ["out", "err"].map(|stream| self.path(&format!("{number}.{stream}")));
@@ -191,7 +199,7 @@ impl World {
         // To files: a pipe that is full, or kept open by somebody else, would look like a command that hangs.
         command.stdin(Stdio::null()).stdout(File::create(&output[0])?).stderr(File::create(&output[1])?);
         let mut child = command.spawn()?;
-        let started = Instant::now();
+        let (started, out) = (Instant::now(), output[0].clone());
         // It is looked after from now on: whoever asks for its end later must not take that for its time.
         let watch = move || loop {
             match child.try_wait()? {
@@ -201,10 +209,31 @@ impl World {
                     child.wait()?;
                     return Ok((None, started.elapsed()));
                 }
+                None if is_enough(&out) => {
+                    child.kill()?;
+                    child.wait()?;
+                    return Ok((Some(ExitStatus::default()), started.elapsed()));
+                }
                 None => pause(started.elapsed()),
             }
         };
         Ok(Running { line, watcher: std::thread::spawn(watch), output, deadline })
+    }
+
+    /// Has a `zdb` ([`judge`]) read every block of a pool, in which it must find neither an error nor a leak; `words` are its options, `-bcch` among
+    /// them, and the pool. It is not waited for once it has said so ([`need::clean`]).
+    pub fn clean(&self, zdb: &str, words: &str) -> Result<Ran, Failure> {
+        // Line by line, where there is a program that makes it so.
+        let by_lines = if zdb.contains('/') && need::on_path("stdbuf").is_some() { "stdbuf -oL " } else { "" };
+        let is_enough = |out: &Path| std::fs::read(out).is_ok_and(|text| need::clean(&String::from_utf8_lossy(&text)).is_ok());
+        let (ran, _) = self.start_until(&format!("{by_lines}{zdb} {words}"), JUDGEMENT, is_enough)?.finish()?;
+        if ran.code != 0 {
+            return Err(ran.fault("it should succeed"));
+        }
+        match need::clean(&format!("{}\n{}", ran.err, ran.out)) {
+            Ok(()) => Ok(ran),
+            Err(why) => Err(ran.fault(why)),
+        }
     }
 
     /// Runs a command that must succeed.
@@ -302,7 +331,7 @@ pub fn mebibytes(mib: usize) -> Vec<u8> {
 }
 
 /// Pauses before the next look of somebody who has waited so long: longer where it takes long, since a look costs time too.
-pub fn pause(waited: Duration) {
+fn pause(waited: Duration) {
     std::thread::sleep((waited / 20).clamp(Duration::from_millis(2), Duration::from_millis(20)));
 }
 

@@ -23,6 +23,7 @@ mod locked;
 mod logs;
 mod manifest;
 mod matrix;
+mod objects;
 pub mod old;
 pub mod oracle;
 mod program;

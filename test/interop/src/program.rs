@@ -16,8 +16,8 @@ use zvol::{Access, Volume};
 
 const SNAPSHOTS_KEPT: usize = 4;
 const HUGE_BYTES: u64 = 1 << 30;
-/// Names that make the table of a directory larger than 128 KiB.
-const LARGE_TABLE_NAMES: u64 = 2200;
+/// Names that make the table of a directory larger than 128 KiB, which hold 2,047.
+const LARGE_TABLE_NAMES: u64 = 2050;
 /// Largest tables of one block that the feature allows.
 const TABLE_BYTES_MAX: u64 = 1 << 20;
 
@@ -171,7 +171,7 @@ impl<'a> Program<'a> {
             drop(new_file(&zfs, &root, name.as_bytes(), &bytes)?);
             shadow.files.insert(format!("/{name}"), bytes);
         }
-        sparse(&zfs, &root, &mut shadow)?;
+        sparse(&zfs, &root, &mut shadow, record)?;
         nodes(&zfs, &root, &mut shadow, seed)?;
         self.expected.add(&self.name(dataset), &shadow);
         Ok(())
@@ -336,21 +336,22 @@ impl<'a> Program<'a> {
     }
 }
 
-/// Makes a file with data far apart, a hole punched, the end cut and grown again.
-fn sparse(zfs: &Arc<Zfs>, root: &Node, shadow: &mut Shadow) -> Result<(), Failure> {
+/// Makes a file with data far apart, a hole punched, the end cut and grown again: to more than it had, and to more than one record.
+fn sparse(zfs: &Arc<Zfs>, root: &Node, shadow: &mut Shadow, record: usize) -> Result<(), Failure> {
     let node = new_file(zfs, root, b"sparse", b"")?;
-    let mut bytes = vec![0; 9_000_000];
-    for (at, size) in [(100_000usize, 5000usize), (3_000_000, 400_000), (8_999_000, 1000)] {
+    let mut bytes = vec![0; 3_000_000];
+    for (at, size) in [(100_000usize, 5000usize), (1_000_000, 400_000), (2_999_000, 1000)] {
         let data = content(size, at as u64, Kind::Text);
         write(zfs, &node, at as u64, &data)?;
         bytes[at..at + size].copy_from_slice(&data);
     }
-    zfs.allocate(&node, 3_050_000, 200_000, Allocate::Punch)?;
-    bytes[3_050_000..3_250_000].fill(0);
-    zfs.truncate(&node, 3_300_001)?;
-    bytes.truncate(3_300_001);
-    zfs.truncate(&node, 20_000_000)?;
-    bytes.resize(20_000_000, 0);
+    zfs.allocate(&node, 1_050_000, 200_000, Allocate::Punch)?;
+    bytes[1_050_000..1_250_000].fill(0);
+    zfs.truncate(&node, 1_300_001)?;
+    bytes.truncate(1_300_001);
+    let grown = 3_100_000 + record;
+    zfs.truncate(&node, grown as u64)?;
+    bytes.resize(grown, 0);
     shadow.files.insert("/sparse".to_string(), bytes);
     Ok(())
 }

@@ -5,7 +5,7 @@ use crate::manifest::{self, Lines};
 use crate::oracle::Oracle;
 use crate::program::{Program, Size};
 use crate::report::{Job, Table};
-use crate::{Failure, Wanted, accelerated, direct, life, matrix, storm};
+use crate::{Failure, Wanted, accelerated, direct, life, matrix, objects, storm};
 use exec::Exec;
 use offload::ZiaMode;
 use pool::{RebuildState, RebuildStatus, SweepAction, SweepKind, SweepState};
@@ -57,7 +57,7 @@ const DEVICE_BYTES: u64 = 1 << 30;
 /// Bytes of the sparse files that take a file system for each record size.
 const DIRECT_DEVICE_BYTES: u64 = 2 << 30;
 /// Pools under stress, with their layout.
-const STRESS: [(&str, Kind, (&str, u32), bool); 7] = [
+const STRESS: [(&str, Kind, (&str, u32), bool); 9] = [
     ("plain", Kind::Plain, ("mirror2", 12), true),
     ("plain-raidz", Kind::Plain, ("raidz1x4", 9), false),
     ("storm", Kind::Storm, ("raidz1x3", 12), true),
@@ -65,6 +65,8 @@ const STRESS: [(&str, Kind, (&str, u32), bool); 7] = [
     ("full", Kind::Full, ("stripe1", 12), true),
     ("full-raidz", Kind::Full, ("raidz2x6", 9), false),
     ("full-stripes", Kind::Full, ("stripe3", 9), false),
+    ("objects", Kind::Objects, ("raidz1x3", 12), true),
+    ("objects-mirror", Kind::Objects, ("mirror2", 9), false),
 ];
 /// Pools with a rebuilt device, with their layout.
 const REBUILT: [(&str, (&str, u32), bool); 4] = [
@@ -100,6 +102,8 @@ const OFFLOADED: [(&str, (&str, u32), bool); 7] = [
     (PER_OP, ("raidz2x6", 9), false),
 ];
 const PER_OP: &str = "zia-per-op-raidz2x6";
+/// Bytes of devices whose free space is written, all of it.
+const SWEPT_DEVICE_BYTES: u64 = 512 << 20;
 /// Bytes of the devices that are filled up.
 const FULL_DEVICE_BYTES: u64 = 96 << 20;
 /// Number of files that zdb copies out, per pool.
@@ -122,6 +126,8 @@ enum Kind {
     Full,
     /// Direct I/O in every record size.
     Direct,
+    /// Objects of a storage device.
+    Objects,
     /// Program, with a device replaced by sequential rebuild.
     Rebuilt,
     /// Program, with a distributed spare in the place of a device.
@@ -249,6 +255,7 @@ impl Case<'_> {
         let device_bytes = match self.kind {
             Kind::Full => FULL_DEVICE_BYTES,
             Kind::Direct => DIRECT_DEVICE_BYTES,
+            Kind::Swept => SWEPT_DEVICE_BYTES,
             _ => DEVICE_BYTES,
         };
         let new = NewPool {
@@ -268,6 +275,7 @@ impl Case<'_> {
             Kind::Storm => storm::storm(&pool, if self.size.every_property { 2000 } else { 0 })?,
             Kind::Full => storm::full(&pool)?,
             Kind::Direct => direct::direct(&pool, self.size.every_property)?,
+            Kind::Objects => objects::objects(&pool)?,
             Kind::Life => {
                 let mut program = Program::new(&pool, self.size, u64::from(self.ashift));
                 program.fill()?;

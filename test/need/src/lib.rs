@@ -5,8 +5,10 @@
 //! not run is also added to the file `ZIRCONIA_NOT_RUN`, of which `cargo xtask ci` makes its last line ([`summary`]).
 
 mod bytes;
+mod judgement;
 
 pub use bytes::pattern;
+pub use judgement::{clean, judged};
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -7,7 +7,7 @@
 
 use crate::common::Rig;
 use crate::outcome::Verdict;
-use crate::scene::{HARMS, World, drain, everything, faulty, give_back, options, record, run, run_part, world};
+use crate::scene::{HARMS, PLAYED, World, drain, everything, faulty, give_back, options, part, record, run, run_part, starts, world};
 use device::DeviceError;
 use dpusm::{BreakerState, OpKind};
 use offload::{ZiaMode, ZiaPolicy};
@@ -24,8 +24,7 @@ const LAYOUT: [(TopKind, usize); 1] = [(TopKind::Raidz(2), 5)];
 const LEAVES: usize = 5;
 /// Number of records that are on their way when a provider is replaced.
 const IN_FLIGHT: u64 = 24;
-/// Number of records that a trial plays after the one before its own, and after everything failed.
-const PLAYED: u64 = 4;
+/// Number of records that a trial plays after everything failed.
 const PLAYED_LONG: u64 = 30;
 /// Number of rounds in which breakers have to close: each lets one probe of each kind go.
 const BACKOFFS: u64 = 40;
@@ -169,22 +168,10 @@ impl Scene {
 
     /// Numbers of operations before each record when nothing goes wrong, and of all of them.
     fn starts(&self) -> Vec<u64> {
-        self.world.faulty.inject(None);
-        let mut starts = vec![0];
-        for number in 0..self.records {
-            let pointers = self.play(number..number + 1, "no fault").unwrap_or_default();
+        starts(&self.world, self.records, |records| {
+            let pointers = self.play(records, "no fault").unwrap_or_default();
             pointers.iter().for_each(|bp| give_back(&self.world, bp));
-            starts.push(self.world.faulty.operations());
-        }
-        drain(&self.world);
-        starts
-    }
-
-    /// Range of the records to be played for an operation, and the operation's number among theirs.
-    fn part(&self, starts: &[u64], at: u64, length: u64) -> (Range<u64>, u64) {
-        let own = starts.partition_point(|start| *start <= at) as u64 - 1;
-        let first = own.saturating_sub(1);
-        (first..(first + length).min(self.records), at - starts[first as usize])
+        })
     }
 
     fn trial(&self, records: Range<u64>, fault: Fault) -> Result<(), String> {
@@ -235,7 +222,7 @@ fn once(stage: Stage, mode: ZiaMode, harm: Harm, records: u64, share: Share) -> 
     let operations = starts.last().copied().unwrap_or(0);
     let mut verdict = Verdict::default();
     for at in (share.rest..operations).step_by(share.every as usize) {
-        let (part, number) = scene.part(&starts, at, PLAYED);
+        let (part, number) = part(&starts, at, PLAYED);
         let fault = Fault { harm, when: When::At(number) };
         let failed = verdict.failed;
         verdict.trial(&format!("{stage:?} {mode:?} {harm:?} at {at}"), || scene.trial(part, fault));
@@ -261,7 +248,7 @@ fn breaker(records: u64, share: Share) -> Found {
 fn breaker_trial(records: u64, starts: &[u64], at: u64) -> Result<(), String> {
     let scene = Scene::new(Stage::All, ZiaMode::Offload, records, 5);
     let (world, device) = (&scene.world, &scene.world.device);
-    let (part, number) = scene.part(starts, at, PLAYED_LONG);
+    let (part, number) = part(starts, at, PLAYED_LONG);
     let left = starts[part.end as usize] - at;
     world.faulty.inject(Some(Fault { harm: Harm::Fail(dpusm::OpError::Failed), when: When::From(number) }));
     let pointers = scene.play(part.clone(), "the program")?;

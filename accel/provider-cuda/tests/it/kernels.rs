@@ -173,6 +173,8 @@ fn gzip_and_zstd_go_both_ways() {
         let noise: Vec<u8> = random.bytes(bytes);
         let text: Vec<u8> = (0..bytes).map(|at| b"a block of a pool, and "[at % 23] ^ (at / 4099) as u8).collect();
         let late: Vec<u8> = noise.iter().enumerate().map(|(at, byte)| if at > bytes / 2 { 7 } else { *byte }).collect();
+        // Where a stream ends is found from its last bytes, however long it is.
+        let paddings: &[usize] = if bytes < 1 << 20 { &[0, 1, 3, 4, 5, 511] } else { &[0, 511] };
         for block in [vec![0; bytes], text, noise, late] {
             for kind in STREAMS {
                 let mut back = vec![0xEE; bytes];
@@ -185,7 +187,7 @@ fn gzip_and_zstd_go_both_ways() {
                 }
                 let mut stored = vec![0; bytes * 2 + 64];
                 let length = kernels::compress(kind, 1, &block, &mut stored).unwrap();
-                for padding in [0, 1, 3, 4, 5, 511] {
+                for padding in paddings {
                     stored.truncate(length);
                     stored.resize(length + padding, 0);
                     assert!(

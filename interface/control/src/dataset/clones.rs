@@ -2,6 +2,7 @@
 
 use crate::dataset::datasets::{Datasets, kind, kind_of, objection, parentless};
 use crate::dataset::destroying::once_nobody_looks;
+use crate::dataset::maker::Maker;
 use crate::dataset::names::{check_fits, check_name, check_opened, nameless};
 use crate::dataset::volumes::{Change, Refusal};
 use crate::dataset::{owners, volumes};
@@ -65,7 +66,8 @@ impl Datasets {
         Ok(Origin { pool, is_volume, size, properties })
     }
 
-    pub(crate) fn clone_snapshot(&self, request: &DatasetClone) -> Result<Response, Failure> {
+    /// Makes a clone; what is mounted of it, and whose it is, says `maker`.
+    pub(crate) fn clone_snapshot(&self, request: &DatasetClone, maker: Maker) -> Result<Response, Failure> {
         let origin = self.origin(request)?;
         check_name(&request.name, "create")?;
         let Some((parent, _)) = request.name.rsplit_once('/') else { return Err(nameless(&request.name)) };
@@ -82,7 +84,8 @@ impl Datasets {
             // Before parents are made for it.
             check_pool()?;
             check_fits(&request.name).map_err(failed)?;
-            self.create(&DatasetCreate { name: parent.to_string(), parents: true, ..DatasetCreate::default() })?;
+            let no_mount = !maker.may_mount;
+            self.create(&DatasetCreate { name: parent.to_string(), parents: true, no_mount, ..DatasetCreate::default() }, maker)?;
         }
         if pool.dsl().hold(parent).is_err() {
             return Err(parentless(&request.name));
@@ -94,6 +97,7 @@ impl Datasets {
         }
         let (limits, properties) = owners::split(&origin.properties);
         pool.dsl().clone_snapshot(&request.name, &request.origin, properties.into_iter().collect()).map_err(failed)?;
+        maker.take_over(pool.dsl(), &request.name);
         if !limits.is_empty() {
             pool.dsl().hold(&request.name).and_then(|handle| owners::set(&pool.mounts, &handle, &limits)).map_err(failed)?;
         }
@@ -108,7 +112,7 @@ impl Datasets {
         if origin.is_volume {
             return Ok(Response::Done { remarks: vec![volumes::notice(&request.name)] });
         }
-        self.mount_new(&pool, &request.name)?;
+        self.mount_new(&pool, &request.name, maker)?;
         Ok(done())
     }
 

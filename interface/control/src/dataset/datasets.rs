@@ -2,9 +2,10 @@
 
 use crate::dataset::encryption;
 use crate::dataset::following::{Follower, Following};
+use crate::dataset::maker::Maker;
 use crate::dataset::names::{check_fits, check_name, descendants, filesystem_of, nameless, target_of};
 use crate::dataset::owners;
-use crate::dataset::properties::new_filesystem;
+use crate::dataset::properties::{new_filesystem, text_of};
 use crate::dataset::volumes::{self, NewVolume, Refusal};
 use crate::failure::{self, because};
 use crate::mount::enclosed::check_new_place;
@@ -33,7 +34,8 @@ impl Datasets {
         Follower { mounter: &self.mounter, unmounter: &self.unmounter }
     }
 
-    pub(crate) fn create(&self, request: &DatasetCreate) -> Result<Response, Failure> {
+    /// Makes a dataset; what is mounted of it, and whose it is, says `maker`.
+    pub(crate) fn create(&self, request: &DatasetCreate, maker: Maker) -> Result<Response, Failure> {
         check_name(&request.name, "create")?;
         let may_be_there = request.parents && self.pools.contains(&request.name);
         if !may_be_there && !request.name.contains('/') {
@@ -45,12 +47,12 @@ impl Datasets {
             return Ok(done());
         }
         // Of a volume its sizes are looked at first.
-        let volume = if request.volume { Some(plan(&pool, request)?) } else { None };
+        let volume = if request.volume { Some(plan(&pool, request, maker)?) } else { None };
         if let Some(why) = objection(&request.properties, kind(request.volume), true) {
             let verb = if request.dry_run { "verify" } else { "create" };
             return Err(because(ErrorKind::Invalid, format!("cannot {verb} '{}'", request.name), why));
         }
-        let Planned { options, properties, remarks } = volume.map_or_else(|| plan(&pool, request), Ok)?;
+        let Planned { options, properties, remarks } = volume.map_or_else(|| plan(&pool, request, maker), Ok)?;
         let key = key_of(&pool, request)?;
         let notice = (request.volume && !request.dry_run).then(|| volumes::notice(&request.name));
         let created = Response::Created { properties, remarks: remarks.into_iter().chain(notice).collect() };
@@ -60,9 +62,10 @@ impl Datasets {
         }
         if request.parents && !parent.is_empty() && pool.dsl().hold(parent).is_err() {
             check_fits(&request.name).map_err(|error| failure::dataset("create", &request.name, &error))?;
-            let properties = BTreeMap::new();
-            let (name, key) = (parent.to_string(), None);
-            self.create(&DatasetCreate { name, properties, volume: false, sparse: false, key, ..request.clone() })?;
+            let (properties, no_mount) = (BTreeMap::new(), request.no_mount || !maker.may_mount);
+            let name = parent.to_string();
+            let above = DatasetCreate { name, properties, volume: false, sparse: false, key: None, no_mount, ..request.clone() };
+            self.create(&above, maker)?;
         }
         if !request.volume && pool.dsl().hold(&request.name).is_err() {
             check_new_place(&self.pools, &pool, request)?;
@@ -73,16 +76,21 @@ impl Datasets {
             DslError::NotFound => parentless(&request.name),
             other => failure::dataset("create", &request.name, &other),
         })?;
+        maker.take_over(pool.dsl(), &request.name);
         if request.no_mount || request.volume {
             return Ok(created);
         }
         let name = above.map_or_else(|| request.name.clone(), |above| request.name.replacen(parent, &above.name(), 1));
-        self.mount_new(&pool, &name)?;
+        self.mount_new(&pool, &name, maker)?;
         Ok(created)
     }
 
     /// Mounts what was just made, unless it is not meant to be (OpenZFS: `zfs_mount_and_share`).
-    pub(super) fn mount_new(&self, pool: &Arc<OpenPool>, name: &str) -> Result<(), Failure> {
+    pub(super) fn mount_new(&self, pool: &Arc<OpenPool>, name: &str, maker: Maker) -> Result<(), Failure> {
+        if !maker.may_mount {
+            let why = "filesystem successfully created, but it may only be mounted by root";
+            return if wants_mount(pool, name) { Err(Failure::new(ErrorKind::NotMounted, why, "")) } else { Ok(()) };
+        }
         let turn = self.mounter.turn();
         failure::joined(self.mounter.mount_wishes(&turn, vec![Wish::by_itself(pool, name)])).map_err(|failure| {
             let next = failure.next.map(|next| format!("\n{next}")).unwrap_or_default();
@@ -130,18 +138,15 @@ impl Datasets {
         loan.volume().ok_or(DslError::Busy)?.resize(bytes)
     }
 
-    pub(crate) fn inherit(&self, request: &DatasetInherit) -> Result<Response, Failure> {
+    /// Has properties inherited; with `no_mount` nothing is mounted, unmounted or moved for it.
+    pub(crate) fn inherit(&self, request: &DatasetInherit, no_mount: bool) -> Result<Response, Failure> {
         let pool = self.pools.pool_of(&request.name, "inherit property for")?;
         let mut names = vec![request.name.clone()];
         if request.recursive {
             names = descendants(&pool, &request.name)?;
         }
-        let follows = Following {
-            names: std::slice::from_ref(&request.name),
-            changed: &[request.property.as_str()],
-            turns_off: false,
-            no_mount: false,
-        };
+        let follows =
+            Following { names: std::slice::from_ref(&request.name), changed: &[request.property.as_str()], turns_off: false, no_mount };
         self.follower().follow(&pool, &follows, || {
             names.iter().try_for_each(|name| {
                 let failed = |error: DslError| failure::dataset("inherit property for", name, &error);
@@ -155,18 +160,7 @@ impl Datasets {
     pub(crate) fn snapshot(&self, request: &SnapshotCreate) -> Result<Response, Failure> {
         let first = request.names.first().cloned().unwrap_or_default();
         let pool = self.pools.pool_of(&first, "create snapshot")?;
-        let mut names = Vec::new();
-        for name in &request.names {
-            check_name(name, "create snapshot")?;
-            let (filesystem, snapshot) = name.split_once('@').unwrap_or((name, ""));
-            if request.recursive {
-                let mut datasets = descendants(&pool, filesystem)?;
-                datasets.retain(|dataset| dataset == filesystem || is_whole(&pool, dataset));
-                names.extend(datasets.into_iter().map(|dataset| format!("{dataset}@{snapshot}")));
-            } else {
-                names.push(name.clone());
-            }
-        }
+        let names = snapshots_meant(&pool, request)?;
         let filesystems: std::collections::BTreeSet<&str> = names.iter().map(|name| filesystem_of(name)).collect();
         if filesystems.len() < names.len() {
             let what = format!("cannot create snapshot '{first}'");
@@ -228,7 +222,7 @@ impl Datasets {
         }
         let _away = pool.volumes.leave(pool.pool().exec(), &request.from, format!("cannot rename '{}'", request.from), request.force)?;
         if let (true, Some((parent, _))) = (request.parents, request.to.rsplit_once('/')) {
-            self.create(&DatasetCreate { name: parent.to_string(), parents: true, ..DatasetCreate::default() })?;
+            self.create(&DatasetCreate { name: parent.to_string(), parents: true, ..DatasetCreate::default() }, Maker::daemon())?;
         }
         let turn = self.mounter.turn();
         let bars = (pool.mounts.bar(&request.from, "renamed", false)?, pool.mounts.bar(&request.to, "renamed", false)?);
@@ -261,6 +255,29 @@ fn dry_create(pool: &OpenPool, name: &str, parent: &str) -> Result<(), Failure> 
     }
     let handle = pool.dsl().hold(parent).map_err(|error| failure::dataset("create", name, &error))?;
     if kind_of(&handle) == table::FILESYSTEM { Ok(()) } else { Err(failure::dataset("create", name, &DslError::ParentNotFilesystem)) }
+}
+
+/// Full names of the snapshots that a request means.
+pub(super) fn snapshots_meant(pool: &OpenPool, request: &SnapshotCreate) -> Result<Vec<String>, Failure> {
+    let mut names = Vec::new();
+    for name in &request.names {
+        check_name(name, "create snapshot")?;
+        let (filesystem, snapshot) = name.split_once('@').unwrap_or((name, ""));
+        if request.recursive {
+            let mut datasets = descendants(pool, filesystem)?;
+            datasets.retain(|dataset| dataset == filesystem || is_whole(pool, dataset));
+            names.extend(datasets.into_iter().map(|dataset| format!("{dataset}@{snapshot}")));
+        } else {
+            names.push(name.clone());
+        }
+    }
+    Ok(names)
+}
+
+/// True for a file system that is to be mounted by itself.
+pub(super) fn wants_mount(pool: &OpenPool, name: &str) -> bool {
+    let wants = |handle: DatasetHandle| text_of(&handle, "canmount") == "on" && text_of(&handle, "mountpoint").starts_with('/');
+    pool.dsl().hold(name).is_ok_and(wants)
 }
 
 /// True for what has contents to take a snapshot of; not for what is just being received, was not received to its end, or is gone (OpenZFS:
@@ -355,9 +372,9 @@ struct Planned {
     remarks: Vec<Remark>,
 }
 
-fn plan(pool: &OpenPool, request: &DatasetCreate) -> Result<Planned, Failure> {
+fn plan(pool: &OpenPool, request: &DatasetCreate, maker: Maker) -> Result<Planned, Failure> {
     if !request.volume {
-        let options = new_filesystem(&request.properties)
+        let options = new_filesystem(&request.properties, maker)
             .map_err(|why| because(ErrorKind::Invalid, format!("cannot create '{}'", request.name), why))?;
         return Ok(Planned { options, properties: request.properties.clone(), remarks: Vec::new() });
     }

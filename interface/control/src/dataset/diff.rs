@@ -3,9 +3,9 @@
 //! A file system that is in use is compared by a snapshot that is taken for that and destroyed at the end, as OpenZFS does.
 
 use crate::dataset::datasets::{NOT_APPLICABLE, pool_of_filesystem};
-use crate::dataset::destroying::once_nobody_looks;
 use crate::dataset::names::filesystem_of;
-use crate::failure::{self, because};
+use crate::dataset::passing::Passing;
+use crate::failure::because;
 use crate::pool::{OpenPool, Pools};
 use control_api::{DiffEntry, DiffQuery, DiffReport, ErrorKind, Failure, Named, Response, name_objection, text_of_bytes};
 use dsl::{DatasetHandle, DslError};
@@ -13,10 +13,6 @@ use zpl::{DiffKind, Difference};
 
 /// Words for a comparison that fails as a whole (OpenZFS's).
 const OBTAIN: &str = "Unable to obtain diffs";
-/// Nanoseconds that a comparison waits for files that were just removed: the kernel lets go of them a moment later.
-const REMOVED_NS: u64 = 200_000_000;
-/// Nanoseconds between two looks at them.
-const LOOK_NS: u64 = 5_000_000;
 
 /// States that a request names.
 #[derive(Debug, PartialEq)]
@@ -52,6 +48,12 @@ impl Compared {
     }
 }
 
+/// Names of what a request looks into: the older snapshot, and the newer one or the file system.
+pub(super) fn compared(query: &DiffQuery) -> Result<[String; 2], Failure> {
+    let Compared { dataset, from, to } = Compared::of(query)?;
+    Ok([from, to.unwrap_or(dataset)])
+}
+
 /// Parts of a name before the `@`, and from there on.
 fn parts(name: &str) -> (&str, &str) {
     name.split_at(name.find('@').unwrap_or(name.len()))
@@ -71,9 +73,9 @@ pub(crate) fn diff(pools: &Pools, query: &DiffQuery) -> Result<Response, Failure
     let entries = match &compared.to {
         Some(to) => compare(&pool, &compared.from, to)?,
         None => {
-            let passing = take(&pool, &compared.dataset)?;
-            let entries = compare(&pool, &compared.from, &passing);
-            let destroyed = destroy(&pool, &passing);
+            let passing = Passing::take(&pool, &compared.dataset, "zfs-diff")?;
+            let entries = compare(&pool, &compared.from, passing.name());
+            let destroyed = passing.destroy();
             let entries = entries?;
             destroyed?;
             entries
@@ -88,30 +90,6 @@ pub(crate) fn diff(pools: &Pools, query: &DiffQuery) -> Result<Response, Failure
 fn check_key(pool: &OpenPool, dataset: &str) -> Result<(), Failure> {
     let is_locked = pool.dsl().hold(dataset).and_then(|handle| handle.is_locked());
     if is_locked == Ok(true) { Err(because(ErrorKind::Permission, OBTAIN, DslError::NoKey)) } else { Ok(()) }
-}
-
-/// Takes the snapshot of a file system as it is now, and returns its full name.
-fn take(pool: &OpenPool, dataset: &str) -> Result<String, Failure> {
-    let exec = pool.pool().exec();
-    let until = exec.now_ns().saturating_add(REMOVED_NS);
-    while exec.now_ns() < until && pool.mounts.mounted(dataset).is_some_and(|mounted| mounted.zfs().unlinked() > 0) {
-        exec.sleep_ns(LOOK_NS);
-    }
-    let name = format!("{dataset}@zfs-diff-{}-{:016x}", std::process::id(), exec.now_ns());
-    pool.mounts.flush(std::iter::once(dataset))?;
-    pool.dsl().snapshot(std::slice::from_ref(&name), Vec::new()).map_err(|error| Failure {
-        what: format!("Cannot create just-in-time snapshot of '{dataset}'"),
-        ..failure::dataset("create snapshot", &name, &error)
-    })?;
-    Ok(name)
-}
-
-/// Destroys the snapshot of [`take`].
-fn destroy(pool: &OpenPool, name: &str) -> Result<(), Failure> {
-    let names = [name.to_string()];
-    pool.mounts.close_snapshots(&names, "destroy")?;
-    once_nobody_looks(pool.pool().exec(), || pool.dsl().destroy_snapshots(&names, false))
-        .map_err(|error| failure::dataset("destroy snapshot", name, &error))
 }
 
 /// Compares two snapshots.

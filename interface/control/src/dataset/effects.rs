@@ -22,7 +22,6 @@ use Effect::{Refused, Stored, Works};
 const OFF: &[&str] = &["off"];
 const NONE: &[&str] = &["none"];
 const LABELS: &str = "mounts have no SELinux contexts in this version";
-const LIMITS: &str = "limits are not enforced in this version";
 const SHARES: &str = "nothing is shared by this version";
 
 /// Properties of datasets that can be set.
@@ -65,8 +64,8 @@ const OF_DATASETS: &[(&str, Effect)] = &[
     ("sync", Works),
     ("dnodesize", Works),
     ("volmode", Works),
-    ("filesystem_limit", Stored(NONE, LIMITS)),
-    ("snapshot_limit", Stored(NONE, LIMITS)),
+    ("filesystem_limit", Works),
+    ("snapshot_limit", Works),
     ("snapdev", Works),
     (
         "acltype",
@@ -101,7 +100,7 @@ const OF_POOLS: &[(&str, Effect)] = &[
     ("cachefile", Works),
     ("comment", Works),
     ("compatibility", Stored(OFF, "features are not limited by it in this version")),
-    ("delegation", Stored(&["on"], "nothing is delegated to users by this version")),
+    ("delegation", Works),
     ("failmode", Works),
     ("listsnapshots", Stored(OFF, "'zfs list -t all' lists snapshots")),
     ("listsnaps", Stored(OFF, "'zfs list -t all' lists snapshots")),
@@ -128,7 +127,7 @@ pub(crate) fn around(
 ) -> Result<Response, Failure> {
     let warnings = said.map_err(|why| because(ErrorKind::Unsupported, what(), why))?;
     let mut response = work()?;
-    if let Response::Done { remarks } | Response::Created { remarks, .. } = &mut response {
+    if let Response::Done { remarks } | Response::Created { remarks, .. } | Response::Rewound { remarks, .. } = &mut response {
         remarks.extend(warnings.into_iter().map(Remark::Warning));
     }
     Ok(response)

@@ -17,7 +17,7 @@ use std::sync::Arc;
 const UNABLE: &str = "property may be set but unable to remount filesystem";
 
 /// Properties that are flags of the mount.
-const FLAGS: [&str; 6] = ["readonly", "exec", "setuid", "devices", "atime", "relatime"];
+pub(super) const FLAGS: [&str; 6] = ["readonly", "exec", "setuid", "devices", "atime", "relatime"];
 
 /// Property that the kernel is told of when a mount is made.
 const LISTS: &str = "acltype";

@@ -3,6 +3,7 @@
 
 use crate::dataset::sending::{below, snapshots_of};
 use crate::failure::{self, because};
+use crate::mount::mounts::is_within;
 use crate::pool::OpenPool;
 use control_api::{ErrorKind, Failure, SendRequest};
 use dsl::prop::table;
@@ -26,7 +27,11 @@ pub(super) fn members(
     let top = format!("{filesystem}@{snapshot}");
     let taken = opened(pool, &top)?.creation_txg();
     let (mut found, mut skipped) = (Vec::new(), Vec::<String>::new());
+    let is_excluded = |name: &str| request.excluded.iter().any(|excluded| is_within(name, excluded));
     for name in below(pool, filesystem, request.replicate)? {
+        if is_excluded(&name) {
+            continue;
+        }
         if skipped.iter().any(|above| name.starts_with(&format!("{above}/"))) {
             continue;
         }

@@ -1,5 +1,6 @@
 //! Properties of datasets: as the API words them, what a new file system makes of them, and how a mounted one behaves.
 
+use crate::dataset::maker::Maker;
 use crate::dataset::owners;
 use crate::pool::OpenPool;
 use control_api::{Property, Value};
@@ -40,7 +41,7 @@ fn value(value: PropValue) -> Value {
 }
 
 /// Options of a new file system with these properties; those that are fixed at creation shape its master node.
-pub(crate) fn new_filesystem(properties: &BTreeMap<String, String>) -> Result<CreateDataset, String> {
+pub(crate) fn new_filesystem(properties: &BTreeMap<String, String>, maker: Maker) -> Result<CreateDataset, String> {
     let case = match properties.get("casesensitivity").map(String::as_str) {
         None | Some("sensitive") => CaseSensitivity::Sensitive,
         Some("insensitive") => CaseSensitivity::Insensitive,
@@ -60,7 +61,7 @@ pub(crate) fn new_filesystem(properties: &BTreeMap<String, String>) -> Result<Cr
     }
     let utf8_only = properties.get("utf8only").is_some_and(|value| value == "on") || normalization != NormFlags::default();
     // The root directory belongs to whoever makes the file system, as OpenZFS has it for delegated users.
-    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let Maker { uid, gid, .. } = maker;
     let (limits, properties) = owners::split(properties);
     let options = CreateOptions { case, normalization, utf8_only, uid, gid, ..CreateOptions::default() };
     Ok(CreateDataset {

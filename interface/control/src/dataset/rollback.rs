@@ -79,6 +79,12 @@ fn sizes(handle: &DatasetHandle) -> Result<Option<(u64, u64)>, DslError> {
     Ok(Some((handle.prop_u64("volsize")?.0, handle.prop_u64("refreservation")?.0)))
 }
 
+/// Full names of what a rollback destroys that is told to: snapshots with the clones that go, and bookmarks.
+pub(super) fn doomed(pool: &OpenPool, request: &DatasetRollback) -> Result<(Vec<String>, Vec<String>), Failure> {
+    let Newer { snapshots, bookmarks, clones } = Newer::of(pool, request)?;
+    Ok((clones.into_iter().chain(snapshots).collect(), bookmarks))
+}
+
 impl Datasets {
     pub(crate) fn roll_back(&self, request: &DatasetRollback) -> Result<Response, Failure> {
         check_opened(&request.name, Named::Snapshot)?;

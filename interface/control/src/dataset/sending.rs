@@ -2,12 +2,13 @@
 
 use crate::dataset::names::{descendants, filesystem_of};
 use crate::dataset::package;
+use crate::dataset::passing::Passing;
 use crate::failure::{self, because};
 use crate::pool::{OpenPool, Pools};
 use control_api::{ErrorKind, Failure, Response, SendNote, SendPlan, SendRequest, SendStep};
 use dsl::{DatasetHandle, DslError};
 use nvlist::NvList;
-use send::{Base, SendError, SendOptions, Sending};
+use send::{Base, Identity, SendError, SendOptions, Sending};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
@@ -39,12 +40,34 @@ impl io::Write for Data<'_> {
     }
 }
 
+/// End of the name of a snapshot that is received from a dataset as it was.
+const HEAD: &str = "@--head--";
+
 /// One stream of a request: its snapshot and its base are held.
 struct Leg {
+    /// Full name of what is sent.
+    name: String,
     to: DatasetHandle,
     from: Option<Base>,
     /// Base as messages name it.
     shown: Option<String>,
+    /// Names of the stream, where they are not those of what is held.
+    identity: Option<Identity>,
+}
+
+impl Leg {
+    /// The stream of a snapshot.
+    fn new(to: DatasetHandle, from: Option<Base>, shown: Option<String>) -> Leg {
+        Leg { name: to.name(), to, from, shown, identity: None }
+    }
+
+    fn sending(self, options: &SendOptions) -> Result<Sending, SendError> {
+        let sending = Sending::new(self.to, self.from, options.clone())?;
+        Ok(match self.identity {
+            Some(identity) => sending.known_as(identity),
+            None => sending,
+        })
+    }
 }
 
 /// Streams that a request comes to. What they are of is not destroyed while this lives.
@@ -55,6 +78,8 @@ pub struct Outgoing {
     warnings: Vec<String>,
     /// Contents of the token that was given, and the bytes that are there already.
     resumed: Option<(String, u64)>,
+    /// Snapshot that was taken to send a dataset as it is now.
+    _passing: Option<Passing>,
     /// Last, so that it is there as long as what is held in it.
     _pool: Arc<OpenPool>,
 }
@@ -64,9 +89,9 @@ pub(crate) fn plan(pools: &Pools, request: &SendRequest) -> Result<Response, Fai
     let outgoing = prepare(pools, request)?;
     let (text, there) = outgoing.resumed.clone().unwrap_or_default();
     let mut plan = SendPlan { steps: Vec::new(), warnings: outgoing.warnings.clone(), token: text };
-    for Leg { to, from, shown } in outgoing.legs {
-        let name = to.name();
-        let sending = Sending::new(to, from, outgoing.options.clone());
+    for leg in outgoing.legs {
+        let (name, shown) = (leg.name.clone(), leg.shown.clone());
+        let sending = leg.sending(&outgoing.options);
         let bytes = sending.and_then(|sending| sending.estimate()).map_err(|error| failed(&name, &error))?;
         plan.steps.push(SendStep { from: shown, to: name, bytes: bytes.saturating_sub(there) });
     }
@@ -74,6 +99,11 @@ pub(crate) fn plan(pools: &Pools, request: &SendRequest) -> Result<Response, Fai
 }
 
 impl Outgoing {
+    /// Full names of the snapshots that are sent.
+    pub(super) fn names(&self) -> impl Iterator<Item = String> {
+        self.legs.iter().map(|leg| leg.to.name())
+    }
+
     /// Writes the streams, as fast as they are taken. The last message says how that ended; nothing is said to whoever went away.
     pub fn run(self, outlet: &mut dyn Outlet) {
         let note = match self.write(&mut Writer::new(Data(outlet))) {
@@ -95,10 +125,10 @@ impl Outgoing {
         if let Some((begin, list)) = self.package {
             writer.begin(begin, Some(&list)).and_then(|()| writer.end_list()).map_err(gone)?;
         }
-        for Leg { to, from, .. } in self.legs {
-            let name = to.name();
+        for leg in self.legs {
+            let name = leg.name.clone();
             writer.sink().0.note(&SendNote::Begins { name: name.clone() }).map_err(gone)?;
-            let sent = Sending::new(to, from, self.options.clone()).and_then(|sending| sending.run(writer));
+            let sent = leg.sending(&self.options).and_then(|sending| sending.run(writer));
             sent.map_err(|error| if matches!(error, SendError::Sink(_)) { None } else { Some(failed(&name, &error)) })?;
         }
         if is_package { writer.end_package().map_err(gone) } else { Ok(()) }
@@ -117,18 +147,23 @@ fn failed(name: &str, error: &SendError) -> Failure {
 
 /// Makes ready what a request comes to: everything is held from now on.
 pub(crate) fn prepare(pools: &Pools, request: &SendRequest) -> Result<Outgoing, Failure> {
-    let SendRequest { large_blocks, embedded, compressed, raw, .. } = *request;
-    let options = SendOptions { large_blocks, embedded, compressed, raw, resume: None };
+    let options = SendOptions {
+        large_blocks: request.large_blocks,
+        embedded: request.embedded,
+        compressed: request.compressed,
+        raw: request.raw,
+        skips_unborn: send::skips_unborn(),
+        resume: None,
+    };
     if let Some(text) = &request.token {
         return resumed(pools, text, options);
     }
     let name = &request.name;
     let pool = pools.pool_of(name, "open")?;
-    let Some((filesystem, snapshot)) = name.split_once('@') else {
-        drop(hold(&pool, name)?);
-        let refused = because(ErrorKind::Unsupported, format!("warning: cannot send '{name}'"), "only snapshots are sent in this version");
-        return Err(refused.advise("take one first: zfs snapshot"));
-    };
+    if request.saved {
+        return saved(pool, request, &options);
+    }
+    let Some((filesystem, snapshot)) = name.split_once('@') else { return as_it_is(pool, request, options) };
     let mut warnings = Vec::new();
     let wants_package = request.replicate || request.all || request.props || request.backup || request.holds;
     let (legs, package) = if request.replicate || request.all {
@@ -142,13 +177,64 @@ pub(crate) fn prepare(pools: &Pools, request: &SendRequest) -> Result<Outgoing, 
     } else {
         let to = hold(&pool, name)?;
         let from = request.from.as_deref().map(|from| base(&pool, &to, from)).transpose()?;
-        let leg = Leg { to, from, shown: request.from.clone() };
+        let leg = Leg::new(to, from, request.from.clone());
         let names = [filesystem.to_string()];
         let package = wants_package.then(|| package::head(&pool, &names, (None, snapshot), request)).transpose()?;
         (vec![leg], package)
     };
     check_encrypted(&legs, request)?;
-    Ok(Outgoing { legs, options, package, warnings, resumed: None, _pool: pool })
+    Ok(Outgoing { legs, options, package, warnings, resumed: None, _passing: None, _pool: pool })
+}
+
+/// Stream of a file system or volume as it is now.
+fn as_it_is(pool: Arc<OpenPool>, request: &SendRequest, options: SendOptions) -> Result<Outgoing, Failure> {
+    let (passing, to, identity) = head_of(&pool, &request.name)?;
+    let from = request.from.as_deref().map(|from| base(&pool, &to, from)).transpose()?;
+    let leg = Leg { name: request.name.clone(), to, from, shown: request.from.clone(), identity: Some(identity) };
+    check_encrypted(std::slice::from_ref(&leg), request)?;
+    Ok(Outgoing { legs: vec![leg], options, package: None, warnings: Vec::new(), resumed: None, _passing: passing, _pool: pool })
+}
+
+/// A dataset as it is now, behind the snapshot that was taken for that where it can change. What is mounted is refused, as OpenZFS does
+/// (`dmu_send`).
+fn head_of(pool: &Arc<OpenPool>, name: &str) -> Result<(Option<Passing>, DatasetHandle, Identity), Failure> {
+    let head = hold(pool, name)?;
+    let is_written = !pool.is_read_only();
+    if is_written && pool.mounts.mounted(name).is_some() {
+        let why = "target is busy; if a filesystem, it must not be mounted";
+        return Err(because(ErrorKind::Busy, format!("warning: cannot send '{name}'"), why).advise("unmount it, or send a snapshot of it"));
+    }
+    let identity = Identity { name: format!("{name}{HEAD}"), guid: head.guid(), is_whole: true };
+    if !is_written {
+        return Ok((None, head, identity));
+    }
+    let passing = Passing::take(pool, name, "zfs-send")?;
+    let to = hold(pool, passing.name())?;
+    Ok((Some(passing), to, identity))
+}
+
+/// Stream of what came of an interrupted receive (OpenZFS: `zfs_send_saved`). It has no END: whoever receives it can ask for the rest.
+fn saved(pool: Arc<OpenPool>, request: &SendRequest, options: &SendOptions) -> Result<Outgoing, Failure> {
+    let name = request.name.as_str();
+    let failed = |error: DslError| failure::dataset("open", name, &error);
+    let head = hold(&pool, name)?;
+    let partial = pool.dsl().partial_receive(name).map_err(failed)?;
+    let (Some(to), Some(state)) = (partial, pool.dsl().resume_state(name).map_err(failed)?) else {
+        let why = format!("'{name}' does not have any resumable receive state");
+        return Err(because(ErrorKind::NotFound, "saved send failed", why));
+    };
+    let origin = to.origin().map_err(failed)?.filter(|_| state.from_guid != 0);
+    let from = origin.as_deref().map(|origin| base(&pool, &head, origin)).transpose()?;
+    let options = SendOptions {
+        large_blocks: options.large_blocks || state.large_blocks,
+        embedded: options.embedded || state.embedded,
+        compressed: options.compressed || state.compressed,
+        ..options.clone()
+    };
+    let identity = Identity { name: state.to_name, guid: state.to_guid, is_whole: false };
+    let leg = Leg { name: name.to_string(), to, from, shown: origin, identity: Some(identity) };
+    check_encrypted(std::slice::from_ref(&leg), request)?;
+    Ok(Outgoing { legs: vec![leg], options, package: None, warnings: Vec::new(), resumed: None, _passing: None, _pool: pool })
 }
 
 /// Refuses what is encrypted and locked, or would be sent otherwise than it was asked for, before anything of a package is sent.
@@ -236,7 +322,7 @@ fn leg(pool: &OpenPool, name: &str, before: Option<&str>, snapshot: &str, starts
         None => None,
     };
     let from = from.map(|from| base(pool, &to, &from)).transpose()?;
-    Ok(Leg { to, from, shown: before.map(String::from) })
+    Ok(Leg::new(to, from, before.map(String::from)))
 }
 
 /// True when there are clones of the snapshot.
@@ -262,8 +348,11 @@ fn resumed(pools: &Pools, text: &str, options: SendOptions) -> Result<Outgoing, 
     }
     let gone = || cannot(format!("'{name}' used in the initial send no longer exists"));
     let pool = pools.pool_of(name, "open").map_err(|_| gone())?;
-    let to = pool.dsl().hold(name).map_err(|_| gone())?;
-    if to.guid() != guid {
+    let (passing, to, identity) = match name.strip_suffix(HEAD) {
+        Some(dataset) => head_of(&pool, dataset).map(|(passing, to, identity)| (passing, to, Some(identity)))?,
+        None => (None, pool.dsl().hold(name).map_err(|_| gone())?, None),
+    };
+    if identity.as_ref().map_or_else(|| to.guid(), |identity| identity.guid) != guid {
         return Err(cannot(format!("'{name}' is no longer the same snapshot used in the initial send")));
     }
     let from = match list.get_u64("fromguid") {
@@ -280,10 +369,11 @@ fn resumed(pools: &Pools, text: &str, options: SendOptions) -> Result<Outgoing, 
         compressed: options.compressed || list.contains("compressok"),
         raw: options.raw || list.contains("rawok"),
         resume: Some((object, offset)),
+        ..options
     };
-    let legs = vec![Leg { to, from: made, shown: from }];
+    let legs = vec![Leg { name: name.to_string(), identity, ..Leg::new(to, made, from) }];
     let resumed = Some((list.listing(), bytes));
-    Ok(Outgoing { legs, options, package: None, warnings: Vec::new(), resumed, _pool: pool })
+    Ok(Outgoing { legs, options, package: None, warnings: Vec::new(), resumed, _passing: passing, _pool: pool })
 }
 
 /// Full name of the snapshot or bookmark with this guid that is of the same dataset, or of what that was cloned from.

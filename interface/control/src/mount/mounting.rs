@@ -81,9 +81,7 @@ impl Mounter {
                 return Ok(Response::Mounts(mounts.into_iter().map(|(name, mountpoint)| MountReport { name, mountpoint }).collect()));
             }
             asked.map_err(|_| because(ErrorKind::Invalid, "cannot mount", "Invalid argument"))?;
-            let turn = self.turn();
-            let wishes = pools.iter().flat_map(|pool| self.automatic(pool)).map(|wish| Wish { options: request.options.clone(), ..wish });
-            failure::joined(self.mount_wishes(&turn, wishes.collect()))?;
+            failure::joined(self.mount_all_with(&pools, &request.options))?;
             return Ok(done());
         };
         let pool = self.pools.pool_of(name, "open")?;
@@ -127,8 +125,14 @@ impl Mounter {
 
     /// Mounts what should be mounted by itself in these pools; returns what went wrong.
     pub(crate) fn mount_all(&self, pools: &[Arc<OpenPool>]) -> Vec<Failure> {
+        self.mount_all_with(pools, &[])
+    }
+
+    /// Does [`Mounter::mount_all`] with these options.
+    pub(crate) fn mount_all_with(&self, pools: &[Arc<OpenPool>], options: &[String]) -> Vec<Failure> {
         let turn = self.turn();
-        self.mount_wishes(&turn, pools.iter().flat_map(|pool| self.automatic(pool)).collect())
+        let wishes = pools.iter().flat_map(|pool| self.automatic(pool)).map(|wish| Wish { options: options.to_vec(), ..wish });
+        self.mount_wishes(&turn, wishes.collect())
     }
 
     /// Wishes to mount, each by itself, every dataset of a pool that is not mounted.

@@ -1,6 +1,7 @@
 //! `zpool create`: making a pool, as its properties and devices are asked for.
 
 use crate::dataset::encryption;
+use crate::dataset::maker::Maker;
 use crate::dataset::properties::new_filesystem;
 use crate::device::inuse::{check_contents, check_unreserved, distinct_paths, opened, partitioned, wipe_contents};
 use crate::failure::{self, because, pool_failure};
@@ -145,7 +146,7 @@ pub(crate) fn create(intake: &Intake, request: &PoolCreate) -> Result<Response, 
     if let Some(mountpoint) = &request.mountpoint {
         fs_properties.insert("mountpoint".to_string(), mountpoint.clone());
     }
-    let root = new_filesystem(&fs_properties).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
+    let root = new_filesystem(&fs_properties, Maker::daemon()).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
     let mut beside = AddSpec { force: request.force, spares_first: true, ..opened(&intake.devices, &request.new, &what)? };
     let new = beside.leaves();
     let tops = std::mem::take(&mut beside.tops);

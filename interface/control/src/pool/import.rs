@@ -7,10 +7,17 @@ use crate::pool::hostid::host;
 use crate::pool::intake::{ImportWish, Intake};
 use crate::pool::objections::{Occasion, objected, objection};
 use crate::pool::properties::{altroot_of, cachefile_of, set_stored};
-use crate::requests::done;
-use control_api::{ErrorKind, Failure, ImportSearch, PoolImport, Remark, Response, new_pool_name_objection, shown};
+use crate::pool::rewinding::{preview, report_of, rewind_of};
+use control_api::{ErrorKind, Failure, ImportSearch, PoolImport, Remark, Response, RewindReport, new_pool_name_objection, shown};
 use ondisk::Guid;
-use pool::{FoundPool, PoolError, PoolState};
+use pool::{FoundPool, ImportOptions, PoolError, PoolState, Rewind};
+
+/// Words about one pool that was imported, or would be.
+#[derive(Default)]
+struct Outcome {
+    remarks: Vec<Remark>,
+    rewound: Option<RewindReport>,
+}
 
 fn found(intake: &Intake, search: &ImportSearch) -> Result<Vec<FoundPool>, Failure> {
     let open: Vec<Guid> = intake.pools.all().iter().map(|pool| pool.pool().guid()).collect();
@@ -64,17 +71,19 @@ pub(crate) fn import(intake: &Intake, request: &PoolImport) -> Result<Response, 
         }
         None => found.iter().collect(),
     };
-    let (mut remarks, mut failures) = (Vec::new(), Vec::new());
+    let (mut remarks, mut reports, mut failures) = (Vec::new(), Vec::new(), Vec::new());
     for pool in wanted {
         match import_one(intake, pool, request, read_only) {
-            Ok(Response::Done { remarks: more }) => remarks.extend(more),
-            Ok(_) => {}
+            Ok(outcome) => {
+                remarks.extend(outcome.remarks);
+                reports.extend(outcome.rewound);
+            }
             Err(failure) => failures.push(failure),
         }
     }
     // What is said of those that were imported is not lost with those that were not.
     joined(failures).map_err(|failure| remarked(failure, &remarks))?;
-    Ok(Response::Done { remarks })
+    Ok(if reports.is_empty() { Response::Done { remarks } } else { Response::Rewound { reports, remarks } })
 }
 
 fn remarked(mut failure: Failure, remarks: &[Remark]) -> Failure {
@@ -101,7 +110,21 @@ fn name_for<'a>(own: &'a str, new: Option<&'a str>, what: &str) -> Result<&'a st
     }
 }
 
-fn import_one(intake: &Intake, found: &FoundPool, request: &PoolImport, read_only: bool) -> Result<Response, Failure> {
+/// Tells which state of a pool an import would take, and imports nothing.
+fn previewed(intake: &Intake, found: &FoundPool, request: &PoolImport, (read_only, what): (bool, &str)) -> Result<Outcome, Failure> {
+    let options = ImportOptions {
+        read_only,
+        force: request.force,
+        missing_log: request.missing_log,
+        rewind: rewind_of(request),
+        host: host(),
+        ..ImportOptions::default()
+    };
+    let report = preview(&intake.exec, found, &options, intake.settings.runtime(), what)?;
+    Ok(Outcome { rewound: Some(report), ..Outcome::default() })
+}
+
+fn import_one(intake: &Intake, found: &FoundPool, request: &PoolImport, read_only: bool) -> Result<Outcome, Failure> {
     let what = format!("cannot import '{}'", shown(found.name()));
     let name = name_for(found.name(), request.new_name.as_deref(), &what)?.to_string();
     altroot_of(request.altroot.as_ref(), &request.properties, &what)?;
@@ -109,23 +132,26 @@ fn import_one(intake: &Intake, found: &FoundPool, request: &PoolImport, read_onl
         return Err(because(ErrorKind::Exists, what, format!("a pool named '{name}' is already imported"))
             .advise("give it another name: zpool import POOL NEWNAME"));
     };
-    let paths: Vec<String> = found.devices().map(|device| device.path().to_string_lossy().into_owned()).collect();
+    let goes_back = rewind_of(request) != Rewind::Never;
+    let devices = found.devices().chain(found.devices_that_left().filter(|_| goes_back));
+    let paths: Vec<String> = devices.map(|device| device.path().to_string_lossy().into_owned()).collect();
     let is_too_old = found.is_too_old_to_write() && !read_only;
     let read_only = read_only || is_too_old;
-    if read_only && request.dry_run {
-        return Ok(done());
+    if request.dry_run {
+        return previewed(intake, found, request, (read_only, &what));
     }
-    let mut response = intake.import_devices(&paths, found.guid(), &ImportWish::new(request, read_only, false, what.clone()))?;
-    if let (Response::Done { remarks }, true) = (&mut response, is_too_old) {
+    let response = intake.import_devices(&paths, found.guid(), &ImportWish::new(request, read_only, false, what.clone()))?;
+    let mut outcome = Outcome { remarks: Vec::new(), rewound: intake.pools.get(&name).and_then(|open| report_of(open.pool())) };
+    if let Response::Done { remarks } = response {
+        outcome.remarks = remarks;
+    }
+    if is_too_old {
         let version = found.version();
         let why = format!("pool version {version} is too old to be written (26 and later are)");
-        remarks.push(Remark::Output(format!("'{name}' was imported read-only: {why}")));
+        outcome.remarks.push(Remark::Output(format!("'{name}' was imported read-only: {why}")));
     }
-    let unset = set_asked(intake, request, &name, read_only, &what)?;
-    if let Response::Done { remarks } = &mut response {
-        remarks.extend(unset);
-    }
-    Ok(response)
+    outcome.remarks.extend(set_asked(intake, request, &name, read_only, &what)?);
+    Ok(outcome)
 }
 
 /// Sets the properties that an import was asked for and that the pool keeps; tells which it could not (OpenZFS: `spa_import`).

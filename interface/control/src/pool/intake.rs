@@ -10,6 +10,7 @@ use crate::pool::cache_file::PoolsFile;
 use crate::pool::closing::Closer;
 use crate::pool::hostid::host;
 use crate::pool::properties::{altroot_of, cachefile_of};
+use crate::pool::rewinding::rewind_of;
 use crate::pool::{OpenPool, Pools};
 use crate::settings::Settings;
 use crate::watch::policy::{self, Care};
@@ -120,6 +121,7 @@ impl Intake {
             destroyed: wish.request.search.destroyed,
             missing_log: wish.request.missing_log,
             missing_idle_log: wish.is_tolerant,
+            rewind: rewind_of(wish.request),
             host: host(),
             arena: self.holding.take_arena(guid.0).map(Arc::new),
             ..ImportOptions::default()

@@ -5,7 +5,7 @@ use crate::mount::mounts::Mounts;
 use crate::volume::Shelf;
 use dmu::TxgManager;
 use dsl::DslPool;
-use exec::Mutex;
+use exec::{Mutex, MutexGuard};
 use ondisk::Guid;
 use pool::{Pool, PoolError, VdevProps};
 use std::collections::BTreeMap;
@@ -28,6 +28,8 @@ pub struct OpenPool {
     by_hand: Mutex<BTreeMap<Guid, u64>>,
     /// Properties of vdevs that are set; None until somebody asks.
     vdev_props: Mutex<Option<Arc<VdevProps>>>,
+    /// Taken by whoever does what was delegated to a user.
+    delegated: Mutex<()>,
 }
 
 impl OpenPool {
@@ -45,6 +47,7 @@ impl OpenPool {
             workers: Mutex::default(),
             by_hand: Mutex::default(),
             vdev_props: Mutex::default(),
+            delegated: Mutex::default(),
         }
     }
     /// Returns the engine's pool, when this was the last holder.
@@ -80,6 +83,11 @@ impl OpenPool {
         let outcome = self.pool.set_vdev_prop(guid, name, value);
         *self.vdev_props.lock() = None;
         outcome
+    }
+    /// Keeps other users from what was delegated to them while this lives: a name means the same dataset when something is done to it as when it was
+    /// looked at who may do that.
+    pub(crate) fn delegated(&self) -> MutexGuard<'_, ()> {
+        self.delegated.lock()
     }
     /// Nanoseconds since the pool was opened.
     pub fn age_ns(&self) -> u64 {

@@ -11,19 +11,29 @@ use crate::pool::hostid::host;
 use crate::pool::intake::{ImportWish, Intake};
 use crate::pool::opening::Opening;
 use crate::pool::remembered::Remembered;
+use crate::pool::rewinding::{preview, report_of};
 use crate::provider::accelerators::Accelerators;
 use crate::report::pictures;
-use control_api::{ErrorKind, Failure, ImportSearch, PoolImport, Response, shown};
+use control_api::{ErrorKind, Failure, ImportSearch, PoolClear, PoolImport, Response, shown};
 use device::BlockDevice;
 use exec::Exec;
 use ondisk::Guid;
-use pool::{FoundPool, PoolState};
+use pool::{FoundPool, ImportOptions, PoolError, PoolState, Rewind};
 use std::path::Path;
 use std::sync::Arc;
 use vdev::{LeafKind, LeafState, TopKind, VdevTree};
 
 /// Number of rounds in which the labels of devices are asked for more devices: each finds what the one before named.
 const ROUNDS: u32 = 4;
+
+/// Way in which a pool that is not open is tried.
+#[derive(Clone, Copy, Debug, Default)]
+struct Way {
+    /// True to do without log devices that are missing.
+    missing_log: bool,
+    /// True to go back to an older state where the newest cannot be opened.
+    rewind: bool,
+}
 
 /// Opening of the pools that were open when the last daemon ended, and of those whose devices return.
 pub(crate) struct Reopening {
@@ -73,7 +83,7 @@ impl Reopening {
     fn open_round(&self, names: &[String]) -> Vec<String> {
         let mut opened = Vec::new();
         for name in names.iter().take_while(|_| !self.pools.is_stopping()) {
-            match self.open(name, false) {
+            match self.open(name, Way::default()) {
                 Ok(response) => {
                     if let Response::Done { remarks } = response {
                         remarks.iter().for_each(|remark| tracing::warn!("{name}: {remark}"));
@@ -98,29 +108,48 @@ impl Reopening {
             .is_some_and(|entry| entry.paths.iter().any(|path| beneath::own_dataset_under(&self.pools, path).is_some()))
     }
 
-    /// Does `zpool clear` of a pool that is not open: tries once more. One of which everybody could know that only its log devices are missing
-    /// is opened without what is on them, where they still are (OpenZFS: `zfs_ioc_clear`).
-    pub(crate) fn clear(&self, name: &str) -> Result<Response, Failure> {
+    /// Does `zpool clear` of a pool that is not open: tries once more, with `-F` also older states. One of which everybody could know that only its
+    /// log devices are missing is opened without what is on them, where they still are (OpenZFS: `zfs_ioc_clear`).
+    pub(crate) fn clear(&self, request: &PoolClear) -> Result<Response, Failure> {
+        let (name, way) = (&request.pool, Way { rewind: request.rewind, missing_log: false });
+        if request.dry_run {
+            return self.preview(name);
+        }
         let was_known = self.pools.absent.lacks_logs(name);
-        match self.try_again(name, false) {
+        match self.try_again(name, way) {
             Err(failure) if was_known && lacks_logs(&failure) => {
                 tracing::warn!("'{name}' is opened without its log devices, since somebody cleared it: what is on them only is given up");
-                self.try_again(name, true)
+                self.try_again(name, Way { missing_log: true, ..way })
             }
             result => result,
         }
     }
 
-    /// Tries once more to open a pool that is not open; with `missing_log` also without its log devices.
-    fn try_again(&self, name: &str, missing_log: bool) -> Result<Response, Failure> {
-        let opened = self.open(name, missing_log)?;
-        let pool = self.pools.open_pool(name)?;
-        self.returning.mount_after_start(&[pool]);
-        Ok(opened)
+    /// Tells which state of a pool that is not open would be taken.
+    fn preview(&self, name: &str) -> Result<Response, Failure> {
+        let what = format!("cannot open '{name}' again");
+        let failed = |error: PoolError| pool_failure(what.clone(), &error);
+        let entry = self.pools.absent.entry(name).ok_or_else(|| failed(PoolError::NotFound))?;
+        let found = self.paths_of(&entry).1.ok_or_else(|| failed(PoolError::NotFound))?;
+        let options = ImportOptions { read_only: entry.read_only, rewind: Rewind::Recent, host: host(), ..ImportOptions::default() };
+        let report = preview(&self.exec, &found, &options, self.intake.settings.runtime(), &what)?;
+        Ok(Response::Rewound { reports: vec![report], remarks: Vec::new() })
     }
 
-    /// Opens one of the absent pools, with `missing_log` also without its log devices, and mounts nothing.
-    fn open(&self, name: &str, missing_log: bool) -> Result<Response, Failure> {
+    /// Tries once more to open a pool that is not open.
+    fn try_again(&self, name: &str, way: Way) -> Result<Response, Failure> {
+        let opened = self.open(name, way)?;
+        let pool = self.pools.open_pool(name)?;
+        let report = report_of(pool.pool());
+        self.returning.mount_after_start(&[pool]);
+        Ok(match (opened, report) {
+            (Response::Done { remarks }, Some(report)) => Response::Rewound { reports: vec![report], remarks },
+            (opened, _) => opened,
+        })
+    }
+
+    /// Opens one of the absent pools, and mounts nothing.
+    fn open(&self, name: &str, way: Way) -> Result<Response, Failure> {
         let what = format!("cannot open '{name}' again");
         let Some(entry) = self.pools.absent.entry(name) else {
             return Err(because(ErrorKind::NotFound, what, "no such pool"));
@@ -161,7 +190,8 @@ impl Reopening {
             properties,
             temporary: entry.temporary,
             new_name: entry.temporary.then(|| entry.name.clone()),
-            missing_log,
+            missing_log: way.missing_log,
+            rewind: way.rewind,
             ..PoolImport::default()
         };
         let opened = self.intake.import_devices(&paths, guid, &ImportWish::new(&request, entry.read_only, true, what));
@@ -234,7 +264,7 @@ impl Reopening {
         let own = self.clone();
         let work = move || {
             for name in wanting {
-                match own.try_again(&name, false) {
+                match own.try_again(&name, Way::default()) {
                     Ok(_) => tracing::info!("'{name}' is open again"),
                     Err(failure) => tracing::warn!("{failure}"),
                 }

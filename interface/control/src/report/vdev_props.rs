@@ -10,17 +10,17 @@ use pool::{PoolError, VdevProps};
 use vdev::{LeafId, VdevTree};
 
 /// Properties that OpenZFS can set and that would do nothing here.
-const WITHOUT_EFFECT: [(&str, &str); 3] = [
-    ("failfast", "devices are not asked to fail fast here"),
-    ("allocating", "allocation from a vdev cannot be stopped in this version"),
-    ("path", "the path of a device follows from where it is found"),
-];
+const WITHOUT_EFFECT: [(&str, &str); 2] =
+    [("failfast", "devices are not asked to fail fast here"), ("path", "the path of a device follows from where it is found")];
 
 pub(crate) fn set(open: &OpenPool, guid: Guid, request: &PoolSet) -> Result<Response, Failure> {
     let what = format!("cannot set property for '{}'", request.pool);
     let name = &request.property;
     if let Some((_, why)) = WITHOUT_EFFECT.iter().find(|(known, _)| known == name) {
         return Err(because(ErrorKind::Unsupported, what, *why));
+    }
+    if name == "allocating" {
+        return set_allocating(open, guid, (&request.value, what));
     }
     if let Some(why) = Some(name).filter(|name| pool::is_user_prop(name)).and_then(|name| of_users(name, &request.value)) {
         return Err(because(ErrorKind::Invalid, what, why));
@@ -33,6 +33,20 @@ pub(crate) fn set(open: &OpenPool, guid: Guid, request: &PoolSet) -> Result<Resp
         other => pool_failure(what.clone(), &other),
     })?;
     Ok(done())
+}
+
+/// Has new blocks lie on a vdev, or none any more.
+fn set_allocating(open: &OpenPool, guid: Guid, (value, what): (&str, String)) -> Result<Response, Failure> {
+    let is_on = match value {
+        "on" => true,
+        "off" => false,
+        _ => return Err(because(ErrorKind::Invalid, what, "'allocating' must be one of 'on | off'")),
+    };
+    match open.pool().set_allocating(guid, is_on) {
+        Ok(()) => Ok(done()),
+        Err(PoolError::NoSuchDevice) => Err(because(ErrorKind::Unsupported, what, "only top-level vdevs are allocated from")),
+        Err(error) => Err(pool_failure(what, &error)),
+    }
 }
 
 /// Adds the properties that are set to the reports of a vdev and those below it.

@@ -3,57 +3,27 @@
 use crate::initiator::{Initiator, long, read10, set, text, write10};
 use crate::world::{TARGET, World};
 use abd::Abd;
-use exec::Mutex;
-use iscsi::ram::{RamStore, RamUnit};
+use iscsi::ram::{Held, RamStore, RamUnit};
 use iscsi::{Disk, Done, Extent, Geometry, Identity, LogicalUnit, Run};
 use std::sync::Arc;
-
-/// An answer that is kept back.
-type Answer = Box<dyn FnOnce() + Send>;
 
 /// A unit in memory whose reads and writes wait until they are let go.
 struct Late {
     ram: RamUnit,
-    held: Mutex<Option<Vec<Answer>>>,
+    held: Held,
 }
 
 impl Late {
-    /// Keeps back what comes from now on.
-    fn hold(&self) {
-        *self.held.lock() = Some(Vec::new());
-    }
-
-    /// Number of requests that wait.
-    fn waiting(&self) -> usize {
-        self.held.lock().as_ref().map_or(0, Vec::len)
-    }
-
     /// Waits until `count` requests are kept back.
     fn wait_for(&self, count: usize) {
-        while self.waiting() < count {
+        while self.held.waiting() < count {
             std::thread::yield_now();
         }
     }
 
     /// Answers what waits, the last first.
     fn let_go(&self) {
-        let held = self.held.lock().take().unwrap_or_default();
-        held.into_iter().rev().for_each(|answer| answer());
-    }
-
-    fn late<T: Send + 'static>(&self, done: Done<T>) -> Done<T> {
-        if self.held.lock().is_none() {
-            return done;
-        }
-        let queue = Arc::new(Mutex::new(None));
-        let kept = queue.clone();
-        if let Some(held) = self.held.lock().as_mut() {
-            held.push(Box::new(move || {
-                let answer: Option<Answer> = kept.lock().take();
-                answer.expect("the unit has answered")();
-            }));
-        }
-        Box::new(move |result| *queue.lock() = Some(Box::new(move || done(result))))
+        self.held.end().into_iter().rev().for_each(|answer| answer());
     }
 }
 
@@ -67,11 +37,11 @@ impl LogicalUnit for Late {
     }
 
     fn read(&self, extent: Extent, done: Done<Abd>) {
-        self.ram.read(extent, self.late(done));
+        self.ram.read(extent, self.held.keep(done));
     }
 
     fn write(&self, at: u64, data: Abd, is_durable: bool, done: Done<()>) {
-        self.ram.write(at, data, is_durable, self.late(done));
+        self.ram.write(at, data, is_durable, self.held.keep(done));
     }
 
     fn unmap(&self, extents: Vec<Extent>, done: Done<()>) {
@@ -95,7 +65,7 @@ impl LogicalUnit for Late {
 fn late_world() -> (World, Arc<Late>) {
     let world = World::new();
     let geometry = Geometry { blocks: 131_072, block_bytes: 512, physical_exponent: 3, is_thin: true, is_read_only: false };
-    let late = Arc::new(Late { ram: RamUnit::new("late", geometry), held: Mutex::new(None) });
+    let late = Arc::new(Late { ram: RamUnit::new("late", geometry), held: Held::default() });
     let target = world.targets.get(TARGET).expect("it is there");
     assert!(target.attach(1, Arc::new(Disk::new(late.clone(), Arc::new(RamStore::default()), None))));
     (world, late)
@@ -123,7 +93,7 @@ fn begin(initiator: &mut Initiator, command: &[u8], out: &[u8], expected: usize)
 fn answers_come_when_they_are_there() {
     let (world, late) = late_world();
     let mut initiator = session(&world, "a");
-    late.hold();
+    late.held.begin();
     let first = begin(&mut initiator, &read10(0, 1), &[], 512);
     late.wait_for(1);
     let second = begin(&mut initiator, &write10(8, 1), &[8; 512], 0);
@@ -140,7 +110,7 @@ fn answers_come_when_they_are_there() {
 fn an_abort_is_answered_when_nothing_touches_data_any_more() {
     let (world, late) = late_world();
     let mut initiator = session(&world, "a");
-    late.hold();
+    late.held.begin();
     let tag = begin(&mut initiator, &write10(0, 1), &[1; 512], 0);
     late.wait_for(1);
     for (function, referenced) in [(1u8, tag), (5, u32::MAX)] {
@@ -164,7 +134,7 @@ fn an_abort_is_answered_when_nothing_touches_data_any_more() {
 fn a_new_session_waits_for_the_writes_of_the_old_one() {
     let (world, late) = late_world();
     let mut old = session(&world, "a");
-    late.hold();
+    late.held.begin();
     begin(&mut old, &write10(0, 1), &[1; 512], 0);
     late.wait_for(1);
     let mut new = Initiator::connect(&world);
@@ -185,7 +155,7 @@ fn preempting_aborts_what_the_other_one_has_under_way() {
     let list = |key: u64, second: u64| [&key.to_be_bytes()[..], &second.to_be_bytes(), &[0; 8]].concat();
     let register = [0x5F, 0, 0, 0, 0, 0, 0, 0, 24, 0];
     assert!(a.command_on(1, &register, &list(0, 1), 0, 24).is_good() && b.command_on(1, &register, &list(0, 2), 0, 24).is_good());
-    late.hold();
+    late.held.begin();
     begin(&mut b, &write10(0, 1), &[2; 512], 0);
     late.wait_for(1);
     let preempt = begin(&mut a, &[0x5F, 5, 1, 0, 0, 0, 0, 0, 24, 0], &list(1, 2), 0);
@@ -216,5 +186,5 @@ fn more_than_fits_into_memory_comes_all_the_same() {
         assert!(initiator.command_on(1, &long(0x8A, 0, at * 16_384, 16_384), &data, 0, length).is_good());
     }
     assert_eq!(initiator.command_on(1, &long(0x88, 0, 5 * 16_384, 16_384), &[], length, 0).data, data);
-    assert_eq!(late.waiting(), 0);
+    assert_eq!(late.held.waiting(), 0);
 }

@@ -8,6 +8,7 @@ use crate::ZplError;
 use crate::direct::{Access, Facts, How, Operation, Plan, Property, Reason, decide};
 use crate::nodes::Node;
 use crate::room::TX_NAMES;
+use crate::settings::Settings;
 use crate::store::Store;
 use crate::znode::{CTIME, Fields, MTIME, State, Znode, clear_suid, flag};
 use abd::Abd;
@@ -52,7 +53,7 @@ impl Reading {
         let store = node.store();
         node.check_regular()?;
         let guard = node.lock_range(&store.exec, range.clone(), false);
-        if !is_asked(node, access) {
+        if !is_asked(access, &store.settings()) {
             return Ok(Reading::Cached(guard, range.start..range.end.min(node.fields().size).max(range.start)));
         }
         let mut plan = decide(&facts(node, Operation::Read, access, &range)?, store.direct().params());
@@ -77,6 +78,7 @@ pub(super) struct Writing {
     plan: Plan,
     range: Range<u64>,
     pub(super) direct: Range<u64>,
+    /// Bytes of a block, once the transaction is open.
     block_size: u64,
     /// True when the only block grows.
     grows: bool,
@@ -99,34 +101,24 @@ pub(super) enum Prepared {
 impl Writing {
     /// Decides how to write, locks, opens the transaction and dirties the buffered parts.
     pub(super) fn prepare(node: &Node, mut write: WriteData, access: Access) -> Result<Prepared, ZplError> {
-        check_changeable(node)?;
+        let (fields, settings) = check_changeable(node)?;
         let length = write.data.len() as u64;
         if length == 0 {
             return Ok(Prepared::Nothing);
         }
-        node.store().limits.check(&node.owner(), false)?;
+        node.store().limits.check(&fields.owner(), false)?;
         if access.append {
-            write.offset = node.fields().size;
+            write.offset = fields.size;
         }
-        let asked = is_asked(node, access);
+        let asked = is_asked(access, &settings);
         let mut range = checked_range(write.offset, length)?;
         if asked {
             refuse_misaligned(node, access, &range)?;
         }
-        let (guard, grows) = lock_for_write(node, &mut range, access.append)?;
-        let mut facts = facts(node, Operation::Write, access, &range)?;
-        if !grows {
-            facts.record_size = facts.block_size;
-        }
-        let mut plan = decide(&facts, node.store().direct().params());
-        if let Some(reason) = plan.rejected {
-            // An append whose place moved while it waited: it is served, not refused.
-            plan = Plan::buffered(range.clone(), reason);
-        }
-        node.direct_stats(&node.store().direct().stats).count(&plan, length, true);
+        let (guard, grows) = lock_for_write(node, &fields, &mut range, access.append)?;
+        let plan = if asked { plan_direct(node, access, &range, grows)? } else { Plan::unasked(range.clone()) };
         let direct = plan.pieces().find(|piece| piece.how == How::Direct).map_or(range.end..range.end, |piece| piece.range.clone());
-        Writing { _guard: guard, write, plan, range, direct, block_size: facts.block_size, grows, tries: 0, request: request_of_thread() }
-            .begin(node)
+        Writing { _guard: guard, write, plan, range, direct, block_size: 0, grows, tries: 0, request: request_of_thread() }.begin(node)
     }
 
     /// Opens the transaction and dirties the buffered parts.
@@ -139,7 +131,7 @@ impl Writing {
         if self.grows {
             grow_block(node, range.end, store.record_size(), &tx)?;
         }
-        self.block_size = node.dnode.info()?.block_size as u64;
+        self.block_size = node.dnode.block_size()? as u64;
         let keeps = store.objset.props().primary_cache.keeps_data();
         let mut direct = None;
         for piece in self.plan.pieces() {
@@ -225,9 +217,23 @@ impl Writing {
 }
 
 /// True when a request with this flag may be direct, or has to be refused or counted.
-fn is_asked(node: &Node, access: Access) -> bool {
-    let store = node.store();
-    access.flagged || (store.settings().direct == Property::Always && !store.is_snapshot())
+fn is_asked(access: Access, settings: &Settings) -> bool {
+    access.flagged || (settings.direct == Property::Always && !settings.snapshot)
+}
+
+/// Plan of a write that asked for direct, whose range is locked; it is counted.
+fn plan_direct(node: &Node, access: Access, range: &Range<u64>, grows: bool) -> Result<Plan, ZplError> {
+    let mut facts = facts(node, Operation::Write, access, range)?;
+    if !grows {
+        facts.record_size = facts.block_size;
+    }
+    let mut plan = decide(&facts, node.store().direct().params());
+    if let Some(reason) = plan.rejected {
+        // An append whose place moved while it waited: it is served, not refused.
+        plan = Plan::buffered(range.clone(), reason);
+    }
+    node.direct_stats(&node.store().direct().stats).count(&plan, range.end - range.start, true);
+    Ok(plan)
 }
 
 fn facts(node: &Node, operation: Operation, access: Access, range: &Range<u64>) -> Result<Facts, ZplError> {
@@ -247,14 +253,14 @@ fn facts(node: &Node, operation: Operation, access: Access, range: &Range<u64>) 
     })
 }
 
-/// Checks that the data of a file can be changed.
-pub(super) fn check_changeable(node: &Node) -> Result<(), ZplError> {
-    node.store().check_writable()?;
-    node.check_regular()?;
-    if node.fields().flags & flag::IMMUTABLE != 0 {
+/// Checks that the data of a file can be changed; gives the attributes and properties that say so.
+pub(super) fn check_changeable(node: &Node) -> Result<(Fields, Settings), ZplError> {
+    let settings = node.store().check_writable()?;
+    let fields = node.check_regular()?;
+    if fields.flags & flag::IMMUTABLE != 0 {
         return Err(ZplError::NotPermitted);
     }
-    Ok(())
+    Ok((fields, settings))
 }
 
 /// Makes the only block larger before the file outgrows it.
@@ -285,12 +291,12 @@ fn refuse_misaligned(node: &Node, access: Access, range: &Range<u64>) -> Result<
 }
 
 /// Locks the bytes of a write, of the whole file when its block grows or the place is its end. True when it grows.
-fn lock_for_write(node: &Node, range: &mut Range<u64>, append: bool) -> Result<(RangeGuard, bool), ZplError> {
-    let (fields, record) = (node.fields(), node.store().record_size());
+fn lock_for_write(node: &Node, fields: &Fields, range: &mut Range<u64>, append: bool) -> Result<(RangeGuard, bool), ZplError> {
+    let record = node.store().record_size();
     if fields.flags & flag::APPENDONLY != 0 && range.start < fields.size {
         return Err(ZplError::NotPermitted);
     }
-    let block = node.dnode.info()?.block_size as u64;
+    let block = node.dnode.block_size()? as u64;
     let grows = |end: u64, size: u64| end > block && (block < record || !block.is_power_of_two()) && size <= block;
     if !append {
         let grows = grows(range.end, fields.size);

@@ -154,8 +154,7 @@ impl Data {
     }
 
     fn seek_bounds(&self, node: &Node, offset: u64) -> Result<u64, ZplError> {
-        node.check_regular()?;
-        let size = node.fields().size;
+        let size = node.check_regular()?.size;
         if offset >= size { Err(ZplError::PastEnd) } else { Ok(size) }
     }
 }

@@ -229,7 +229,7 @@ impl Journal {
         }
         let Some(log) = listeners.log.filter(|_| !state.unlinked) else { return };
         let only_with = taken_along_by(node, &state.fields);
-        wrote.each((node.object, state.fields.generation), only_with, &mut |itx| log.note(itx, tx));
+        wrote.each((node.object, state.fields.generation), &mut |payload| log.note_write(payload, only_with, tx));
     }
 
     /// Notes that a file was made shorter or longer.

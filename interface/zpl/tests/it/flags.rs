@@ -4,7 +4,7 @@
 use abd::Abd;
 use dmu::ObjsetProps;
 use dmu::testing::{MemBlockIo, TestPool};
-use fuse::{Caller, Errno, Handler, NodeId, SetXattr};
+use fuse::{Caller, DirEntry, DirSink, Entry, Errno, FileHandle, Handler, NodeId, SetXattr};
 use ondisk::ObjsetType;
 use std::sync::Arc;
 use zpl::{
@@ -321,4 +321,44 @@ fn lists_count_where_the_kernel_keeps_to_them() {
         assert_eq!(handler.getxattr(&caller, NodeId::ROOT, DEFAULT), if is_kept { Ok(value.clone()) } else { Err(Errno::EOPNOTSUPP) });
         assert_eq!(handler.removexattr(&caller, NodeId::ROOT, DEFAULT), if is_kept { Ok(()) } else { Err(Errno::EOPNOTSUPP) });
     }
+}
+
+/// Listing that takes what it is given.
+struct Taken;
+
+impl DirSink for Taken {
+    fn add(&mut self, _: DirEntry<'_>) -> bool {
+        true
+    }
+    fn fits(&self, _: &[u8]) -> bool {
+        true
+    }
+    fn add_plus(&mut self, _: DirEntry<'_>, _: &Entry) -> bool {
+        true
+    }
+}
+
+/// If this fails, each look into a directory is asked for anew, or whoever wants attributes of a listing that is kept asks for each alone; or the
+/// root goes on to list `.zfs` when it is hidden, or looks leave no time where they are to.
+#[test]
+fn directories_are_listed_from_what_the_kernel_kept_for_a_while() {
+    let bed = bed();
+    let (zfs, exec) = (&bed.zfs, bed.pool.io.exec_of());
+    let (handler, caller) = (ZplFuse::new(zfs.clone(), None), Caller::default());
+    let folder =
+        handler.mkdir(&caller, NodeId::ROOT, b"folder", &fuse::NewNode { mode: 0o755, ..fuse::NewNode::default() }).expect("made").node;
+    let opened = |node| handler.opendir(&caller, node, 0).map(|opened| (opened.cache_dir, opened.keep_cache)).expect("opened");
+    let list = |node, plus| match plus {
+        true => handler.readdirplus(&caller, node, FileHandle(0), 0, &mut Taken).expect("listed"),
+        false => handler.readdir(&caller, node, FileHandle(0), 0, &mut Taken).expect("listed"),
+    };
+    list(folder, false);
+    assert_eq!(opened(folder), (true, false), "names that came without attributes are asked for with them");
+    list(folder, true);
+    list(NodeId::ROOT, true);
+    assert_eq!((opened(folder), opened(NodeId::ROOT)), ((true, true), (false, false)));
+    exec.sleep_ns(31_000_000_000);
+    assert_eq!(opened(folder), (true, false), "after a while they are asked for with attributes again");
+    zfs.set_settings(Settings { relatime: false, ..zfs.settings() });
+    assert_eq!(opened(folder), (false, false), "each look leaves its time");
 }

@@ -78,6 +78,7 @@ fn a_write_that_waits_for_it_finds_room_in_a_later_txg() {
                     continue;
                 }
                 let bed = bed(MemBlockIo::inline(full_for));
+                assert_eq!(bed.zfs.direct_counts(&bed.node), None, "nobody asked for direct so far");
                 let (data, before) = (bytes(length, 77), bed.pool.txgs.synced_txg());
                 bed.pool.io.full_for(full_for);
                 let written = bed.zfs.write_with(&bed.node, request(offset, &data), Access { append, ..Access::DIRECT });

@@ -97,12 +97,10 @@ fn judge(devices: &[Arc<MemDevice>], name: &str) {
     for (index, device) in devices.iter().enumerate() {
         std::fs::write(folder.join(format!("d{index}")), device.contents()).expect("an image");
     }
-    let zdb = |arguments: &[&str]| Command::new(&program).args(["-e", "-p"]).arg(&folder).args(arguments).output();
-    let output = zdb(&["-bcc", "zpltest"]).expect("zdb starts");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("No leaks"), "zdb: {text}");
+    need::judged(&program, &folder, "zpltest").expect("a clean pool");
     let copy = folder.join("copy");
-    let done = zdb(&["-r", "zpltest/fs", "big", &copy.display().to_string()]).expect("zdb starts again");
+    let mut zdb = Command::new(&program);
+    let done = zdb.args(["-e", "-p"]).arg(&folder).args(["-r", "zpltest/fs", "big"]).arg(&copy).output().expect("zdb starts");
     assert!(done.status.success(), "zdb -r: {}", String::from_utf8_lossy(&done.stderr));
     let bytes = std::fs::read(&copy).expect("the copy");
     assert!(bytes.len() == 9_100_000 && bytes[..3_000_000] == pattern(3_000_000, 99)[..], "zdb reads other bytes");

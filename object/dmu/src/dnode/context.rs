@@ -8,12 +8,14 @@ use crate::blocks::{Blocks, ObjsetEnv};
 use crate::budget::{DirtyBudget, TXG_SLOTS};
 use crate::dirty_list::DirtyList;
 use crate::{DmuError, ObjsetProps, Tx};
-use ondisk::{ObjectId, Txg};
+use ondisk::{DNODE_BLOCK_BYTES, ObjectId, Txg};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// Dirty bytes that a modified dnode stands for besides its blocks.
 const DNODE_DIRTY_BYTES: u64 = 1024;
+/// Bytes of the copies of a block of records that are written when one of them changes.
+const RECORDS_BYTES: u64 = 2 * DNODE_BLOCK_BYTES as u64;
 
 pub(crate) struct Context {
     pub blocks: Arc<Blocks>,
@@ -86,6 +88,7 @@ impl Context {
         let Some(meta) = self.meta.get().and_then(Weak::upgrade) else { return Ok(()) };
         if let Some(bytes) = pin_record(&self.pins, &meta.contents, object, tx.txg())? {
             self.charge(tx, bytes as u64);
+            tx.note_dirtied(RECORDS_BYTES);
         }
         Ok(())
     }
@@ -93,6 +96,7 @@ impl Context {
     /// Counts dirty bytes; false in syncing context, where nothing is counted.
     pub(super) fn charge(&self, tx: &Tx, bytes: u64) -> bool {
         let Some(budget) = tx.budget() else { return false };
+        tx.note_dirtied(bytes);
         budget.charge(tx.txg(), bytes);
         self.budget.get_or_init(|| budget.clone());
         true

@@ -180,6 +180,7 @@ impl Dnode {
     /// Nothing is changed then.
     pub fn clone_blocks(&self, first: u64, pointers: &[BlockPtr], tx: &Tx) -> Result<(), DmuError> {
         self.context.blocks.check_writable()?;
+        tx.keep_announced();
         let io = self.context.blocks.io();
         let clones = io.clones().filter(|clones| clones.is_enabled()).ok_or(DmuError::NotSupported)?;
         let last = first.checked_add(pointers.len() as u64).and_then(|end| end.checked_sub(1)).ok_or(DmuError::Invalid)?;

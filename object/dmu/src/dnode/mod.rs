@@ -205,6 +205,11 @@ impl Dnode {
         })
     }
 
+    /// Bytes of a data block; for who needs no other fact.
+    pub fn block_size(&self) -> Result<usize, DmuError> {
+        self.contents.block_size()
+    }
+
     /// Runs `change` on the state with the transaction's entry as the newest one. Before the first change of a txg it reads what the sync
     /// will need to write the record down (waits): what cannot be read is an error, and nothing was changed.
     pub(crate) fn change<R>(&self, tx: &Tx, change: impl FnOnce(&mut State) -> Result<R, DmuError>) -> Result<R, DmuError> {
@@ -300,6 +305,7 @@ impl Dnode {
         if data.is_zero() {
             return self.remove_spill(tx);
         }
+        tx.note_dirtied(2 * data.len() as u64);
         self.change(tx, |state| {
             let core = &mut state.core;
             if bonus_room(core.slots, core.block_ptr_count, true).is_none_or(|room| core.bonus.len() > room) {

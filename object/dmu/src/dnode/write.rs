@@ -25,6 +25,9 @@ fn is_same(before: &Found, now: &Found) -> bool {
     }
 }
 
+/// Bytes of the blocks above a block that are written with it, about, where it is not the only one of its object.
+const ABOVE_BYTES: u64 = 64 << 10;
+
 /// A dirty block and the bytes of it that are to be zeroed: offset and length.
 type PartToZero = (Arc<DirtyBlock>, usize, usize);
 
@@ -150,13 +153,21 @@ impl Dnode {
             if let Some(Record::Data(known)) = state.newest()?.blocks.get(&block) {
                 known.replace(data);
             } else {
-                let charged = self.context.charge(tx, data.len() as u64);
+                let charged = self.charge_block(block.max(state.core.max_block), data.len(), tx);
                 dropped.push(state.insert(block, Record::Data(Arc::new(DirtyBlock::new(data, charged))))?);
             }
             Ok(())
         })?;
         self.give_back(&dropped, tx.txg());
         Ok(())
+    }
+
+    /// Counts a block that gets dirty, of an object whose largest block is `last` then; false where nothing is counted.
+    fn charge_block(&self, last: u64, bytes: usize, tx: &Tx) -> bool {
+        if last > 0 {
+            tx.note_dirtied(ABOVE_BYTES);
+        }
+        self.context.charge(tx, bytes as u64)
     }
 
     /// The block's record in the transaction's txg, made from the newest bytes when there is none.
@@ -190,7 +201,7 @@ impl Dnode {
                 if state.core.block_size != block_size || !is_same(&found, &state.find(block)) {
                     return Ok(None);
                 }
-                let charged = self.context.charge(tx, block_size as u64);
+                let charged = self.charge_block(block.max(state.core.max_block), block_size, tx);
                 let made = Arc::new(match base {
                     Some(base) => DirtyBlock::new(base, charged),
                     None => DirtyBlock::blank(block_size, charged),
@@ -246,6 +257,8 @@ impl Dnode {
 
     /// Frees blocks; a range without an end lowers the largest block.
     fn free_blocks(&self, range: Range<u64>, tx: &Tx) -> Result<(), DmuError> {
+        // Blocks above the hole are written, of which nobody knows here whether they were dirty.
+        tx.keep_announced();
         let dropped = self.change(tx, |state| state.free_blocks(range))?;
         self.give_back(&dropped, tx.txg());
         Ok(())

@@ -1,6 +1,8 @@
 //! A set of block writes in flight, bounded in bytes, with one wait for all of them.
+//!
+//! Small blocks are handed over several at a time: a txg of many small files has thousands, each of which would be a job, and an I/O, of its own.
 
-use crate::{BlockError, BlockIo, BlockWrite};
+use crate::{BlockError, BlockIo, BlockWrite, WriteDone};
 use exec::{Mutex, WaitQueue};
 use ondisk::BlockPtr;
 use std::sync::Arc;
@@ -11,6 +13,10 @@ const IN_FLIGHT_BYTES_MAX: u64 = 128 << 20;
 /// Bytes in flight at which it goes on.
 const IN_FLIGHT_BYTES_LOW: u64 = 96 << 20;
 const NOBODY_WAITS: u64 = u64::MAX;
+/// Bytes that are handed over together at most, unless one block has more: no job has more to do than that of a usual record.
+const TOGETHER_BYTES_MAX: u64 = 128 << 10;
+/// Number of blocks that are handed over together at most.
+const TOGETHER_MAX: usize = 32;
 
 struct Shared {
     results: Mutex<Vec<Result<BlockPtr, BlockError>>>,
@@ -24,6 +30,9 @@ struct Shared {
 pub(super) struct WriteSet {
     io: Arc<dyn BlockIo>,
     shared: Arc<Shared>,
+    /// Writes that were not handed over yet, and their bytes; they count as in flight.
+    held: Vec<(BlockWrite, WriteDone)>,
+    held_bytes: u64,
 }
 
 impl WriteSet {
@@ -34,10 +43,10 @@ impl WriteSet {
             goal: AtomicU64::new(NOBODY_WAITS),
             fell: WaitQueue::new(),
         };
-        WriteSet { io, shared: Arc::new(shared) }
+        WriteSet { io, shared: Arc::new(shared), held: Vec::new(), held_bytes: 0 }
     }
 
-    /// Starts a write; gives its index in the results of [`WriteSet::wait`].
+    /// Starts a write, at the latest with [`WriteSet::wait`]; gives its index in the results of that.
     pub(super) fn submit(&mut self, write: BlockWrite) -> usize {
         let bytes = write.data.len() as u64;
         if self.shared.in_flight_bytes.load(Ordering::Relaxed) > IN_FLIGHT_BYTES_MAX {
@@ -58,8 +67,25 @@ impl WriteSet {
                 shared.fell.notify_all();
             }
         };
-        self.io.write(write, Box::new(done));
+        if self.held_bytes + bytes > TOGETHER_BYTES_MAX || self.held.len() == TOGETHER_MAX {
+            self.hand_over();
+        }
+        self.held.push((write, Box::new(done)));
+        self.held_bytes += bytes;
+        if self.held_bytes >= TOGETHER_BYTES_MAX {
+            self.hand_over();
+        }
         index
+    }
+
+    /// Starts the writes that are held.
+    fn hand_over(&mut self) {
+        self.held_bytes = 0;
+        match self.held.len() {
+            0 => {}
+            1 => self.held.drain(..).for_each(|(write, done)| self.io.write(write, done)),
+            _ => self.io.write_together(std::mem::take(&mut self.held)),
+        }
     }
 
     /// Waits for all writes; gives their results and starts over.
@@ -68,10 +94,84 @@ impl WriteSet {
         std::mem::take(&mut *self.shared.results.lock())
     }
 
-    fn wait_until_below(&self, goal: u64) {
+    fn wait_until_below(&mut self, goal: u64) {
+        self.hand_over();
         let shared = &self.shared;
         shared.goal.store(goal, Ordering::SeqCst);
         shared.fell.wait_until(self.io.exec(), &|| shared.in_flight_bytes.load(Ordering::SeqCst) <= goal);
         shared.goal.store(NOBODY_WAITS, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::WriteSet;
+    use crate::testing::MemBlockIo;
+    use crate::{BlockError, BlockIo, BlockWrite, Keep, WriteDone};
+    use abd::Abd;
+    use exec::{Exec, Mutex};
+    use ondisk::{BlockPtr, Bookmark, Checksum, Compression, ObjectType, Txg};
+    use std::sync::Arc;
+
+    /// Store that notes how many blocks come at a time.
+    struct Noting {
+        io: Arc<MemBlockIo>,
+        numbers: Mutex<Vec<usize>>,
+    }
+
+    impl BlockIo for Noting {
+        fn exec(&self) -> &Exec {
+            BlockIo::exec(&self.io)
+        }
+        fn read(&self, bp: &BlockPtr, bookmark: &Bookmark) -> Result<Abd, BlockError> {
+            BlockIo::read(&self.io, bp, bookmark)
+        }
+        fn prefetch(&self, bp: &BlockPtr, bookmark: &Bookmark) {
+            BlockIo::prefetch(&self.io, bp, bookmark);
+        }
+        fn write(&self, write: BlockWrite, done: WriteDone) {
+            self.write_together(vec![(write, done)]);
+        }
+        fn write_together(&self, writes: Vec<(BlockWrite, WriteDone)>) {
+            self.numbers.lock().push(writes.len());
+            writes.into_iter().for_each(|(write, done)| BlockIo::write(&self.io, write, done));
+        }
+        fn free(&self, txg: Txg, bp: &BlockPtr) {
+            BlockIo::free(&self.io, txg, bp);
+        }
+        fn dsize(&self, bp: &BlockPtr) -> u64 {
+            BlockIo::dsize(&self.io, bp)
+        }
+    }
+
+    fn block(bytes: usize) -> BlockWrite {
+        BlockWrite {
+            txg: Txg(4),
+            bookmark: Bookmark::default(),
+            data: Abd::from_slice(&vec![7; bytes]),
+            object_type: ObjectType::PLAIN_FILE_CONTENTS,
+            level: 0,
+            fill: 1,
+            checksum: Checksum::FLETCHER_4,
+            compression: Compression::OFF,
+            zstd_level: 0,
+            copies: 1,
+            previous: BlockPtr::HOLE,
+            keep: Keep::Kept,
+            seal: None,
+        }
+    }
+
+    /// If this fails, each small file of a txg costs a job and a device's I/O of its own, or blocks that were held are waited for in vain.
+    #[test]
+    fn small_blocks_are_handed_over_together_and_large_ones_alone() {
+        let io = Arc::new(Noting { io: MemBlockIo::inline(1), numbers: Mutex::default() });
+        let mut set = WriteSet::new(io.clone());
+        let sizes = [vec![4096; 40], vec![128 << 10, 512]].concat();
+        let indices: Vec<usize> = sizes.iter().map(|bytes| set.submit(block(*bytes))).collect();
+        let results = set.wait();
+        let written: Vec<usize> = indices.iter().map(|index| results[*index].expect("written").lsize()).collect();
+        assert_eq!((written, &io.numbers.lock()[..]), (sizes, &[32, 8, 1, 1][..]));
+        assert!(set.wait().is_empty(), "it has started over");
     }
 }

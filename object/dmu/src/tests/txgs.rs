@@ -1,8 +1,9 @@
 //! Transaction groups: throttle, callbacks, failures, and who drives.
 
-use crate::{Cause, DmuError, SyncError, TxgConfig, TxgManager, TxgSync};
+use crate::testing::{MemBlockIo, TestPool};
+use crate::{Announced, Announcement, Cause, DmuError, NewObject, ObjsetProps, SyncError, Tx, TxgConfig, TxgManager, TxgSync};
 use exec::{Exec, Inline, Mutex, Pool};
-use ondisk::Txg;
+use ondisk::{ObjectType, ObjsetType, Txg};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -221,4 +222,45 @@ fn a_txg_that_is_given_up_while_somebody_holds_it_is_not_synced() {
     drop(held);
     manager.abandon();
     assert_eq!(*recorder.synced.lock(), Vec::<Txg>::new());
+}
+
+/// Keeper who notes what comes back.
+#[derive(Default)]
+struct Returned(Mutex<Vec<(Txg, u64)>>);
+
+impl Announced for Returned {
+    fn take_back(&self, txg: Txg, bytes: u64) {
+        self.0.lock().push((txg, bytes));
+    }
+}
+
+/// If this fails, small changes of what is dirty already keep others waiting for space, or space is promised to others that a sync will need.
+#[test]
+fn a_transaction_keeps_of_what_it_announced_what_it_dirtied() {
+    let pool = TestPool::create(MemBlockIo::inline(3), ObjsetType::ZFS, ObjsetProps::default()).expect("create");
+    let returned: Arc<Returned> = Arc::default();
+    let announced = |bytes: u64, act: &dyn Fn(&Tx)| {
+        let mut tx = pool.txgs.assign(0).expect("assign");
+        tx.announce(Announcement { to: returned.clone(), bytes, block_bytes: 1000, ratio: (2, 1) });
+        act(&tx);
+        drop(tx);
+        returned.0.lock().pop().map_or(0, |(txg, bytes)| {
+            assert_eq!(txg, pool.txgs.open_txg());
+            bytes
+        })
+    };
+    let new = |tx: &Tx| pool.objset.allocate_object(NewObject::new(ObjectType::PLAIN_FILE_CONTENTS), tx).expect("allocate");
+    let file = new(&pool.txgs.assign(0).expect("assign"));
+    assert_eq!(announced(1 << 20, &|_: &Tx| {}), 1 << 20, "nothing was done");
+    assert_eq!(announced(1 << 20, &|tx: &Tx| file.write(0, &[1; 100], tx).expect("write")), (1 << 20) - (2 * 512 + 1000));
+    assert_eq!(announced(1 << 20, &|tx: &Tx| file.write(100, &[2; 100], tx).expect("write")), 1 << 20, "the block is dirty");
+    let next_to_it = announced(1 << 20, &|tx: &Tx| drop(new(tx)));
+    assert_eq!(next_to_it, (1 << 20) - (2 * 1024 + 1000), "its record lies in a block that is dirty");
+    let many_blocks = announced(1 << 20, &|tx: &Tx| file.write(512, &[3; 1024], tx).expect("write"));
+    assert!(many_blocks < (1 << 20) - 2 * (2 * (64 << 10) + 1024), "blocks above are written, too: {many_blocks}");
+    assert_eq!(announced(1000, &|tx: &Tx| file.write(4096, &[4; 512], tx).expect("write")), 0, "no more than was announced");
+    assert_eq!(announced(1 << 20, &|tx: &Tx| drop(tx.again())), 0, "whoever goes on may need all of it");
+    assert_eq!(announced(1 << 20, &|tx: &Tx| file.free_range(512, 512, tx).expect("free")), 0, "a hole is written down, too");
+    pool.sync().expect("sync");
+    assert_eq!(pool.check(), Ok(()));
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use zil::{Arena, Itx, Log, LogName, LogSource, LogWriter};
+use zil::{Arena, Itx, Log, LogName, LogSource, LogWriter, Payload};
 
 /// Intent log that cannot be written: what is to be durable waits for the txg.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -215,6 +215,12 @@ impl Log for DatasetLog {
             return self.live.writer.note_gap();
         }
         self.live.writer.note(itx, tx);
+    }
+    fn note_write(&self, payload: Payload, only_with: Option<ObjectId>, tx: &Tx) {
+        if self.is_replaying() {
+            return self.live.writer.note_gap();
+        }
+        self.live.writer.note_write(payload, only_with, tx);
     }
     fn promote(&self, object: ObjectId) {
         self.live.writer.promote(object);

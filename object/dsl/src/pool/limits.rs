@@ -1,8 +1,8 @@
 //! Counts of file systems and snapshots below a directory, kept from where a limit was first set on
 //! (OpenZFS: `dsl_dir_init_fs_ss_count`, `dsl_fs_ss_count_adjust`).
 //!
-//! A directory that is counted has both numbers in a ZAP of its own, and so has everything below it. Nobody is held to a limit: OpenZFS
-//! exempts whoever administers the pool, and nobody else can create anything here.
+//! A directory that is counted has both numbers in a ZAP of its own, and so has everything below it. Nobody is held to a limit here: OpenZFS
+//! exempts whoever administers the pool, and what users were delegated is looked at before it comes here (`control`).
 
 use super::tree::Tree;
 use crate::dir::Dir;

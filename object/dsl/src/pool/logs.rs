@@ -56,12 +56,13 @@ pub struct PendingLogs {
 }
 
 impl IntentLogs {
-    /// Looks at the logs of all datasets of a pool whose last txg on disk is `synced`. Those of file systems can be replayed only with
-    /// somebody who knows them; those that end on a device that was lost are given up.
+    /// Looks at the logs of all datasets of a pool whose last txg on disk is `synced`, with a root of the txg `root`. Those of file systems can be
+    /// replayed only with somebody who knows them; those that end on a device that was lost are given up, and so are those that went on in txgs
+    /// which the pool left behind when it went back to an older root: their space may be another's since (OpenZFS: `zil_clear_log_block`).
     ///
     /// # Errors
     /// The names of the datasets that have something to be replayed which cannot be.
-    pub(super) fn look(tree: &Tree, synced: Txg, knows: Knows<'_>, lost: &LostLogs) -> Result<IntentLogs, Vec<String>> {
+    pub(super) fn look(tree: &Tree, (synced, root): (Txg, Txg), knows: Knows<'_>, lost: &LostLogs) -> Result<IntentLogs, Vec<String>> {
         let (mut logs, mut refused) = (IntentLogs { newest: synced, ..IntentLogs::default() }, Vec::new());
         let mut waiting = vec![tree.root_dir.clone()];
         while let Some(dir) = waiting.pop() {
@@ -71,7 +72,12 @@ impl IntentLogs {
                 head.set_objset(None);
                 continue;
             };
-            let mut log = IntentLog::read(&*tree.meta.io, &header, head.object, synced);
+            // Whatever was allocated after the root's txg is free in its space maps.
+            let mut log = IntentLog::read(&*tree.meta.io, &header, head.object, root);
+            if log.first_unknown.is_some_and(|born| born <= synced) {
+                tracing::warn!("the intent log of {} is given up: it goes on in txgs that the pool left behind", dir.full_name());
+                log.is_pending = false;
+            }
             if log.unreadable.is_some_and(|bp| lost.unreadable.contains(&bp.dva(0).vdev)) {
                 logs.given_up.push(dir.full_name());
                 log.blocks.retain(|bp| !lost.missing.contains(&bp.dva(0).vdev));

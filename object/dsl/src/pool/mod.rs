@@ -37,7 +37,8 @@ mod verbs;
 
 pub use bookmarks::{BookmarkEntry, BookmarkSpace};
 pub use create::{CreateDataset, DatasetInit};
-pub use delegations::Delegation;
+use delegations::Place;
+pub use delegations::{Delegation, Subject, is_delegation, is_permission, is_permission_set};
 pub use facts::SnapshotEntry;
 pub use holds::UserHold;
 pub use intent::FailedLog;
@@ -61,7 +62,7 @@ use freeing::{FREE_DIR, Freeing};
 use holds::Holds;
 pub(crate) use intent::LiveLogs;
 use limits::Limits;
-use ondisk::BlockPtr;
+use ondisk::{BlockPtr, Txg};
 use promote::Promotion;
 use receive::Receiving;
 use rename::Renaming;
@@ -286,20 +287,62 @@ impl DslPool {
         delegations::above(&self.tree, name)
     }
 
+    /// True when the pool lets users do what was delegated to them: its property `delegation` (OpenZFS: `spa_delegation`).
+    ///
+    /// # Errors
+    /// Those of reading the MOS.
+    pub fn delegates(&self) -> Result<bool, DslError> {
+        let _config = self.config();
+        delegations::is_on(&self.tree.meta)
+    }
+
+    /// True when a user was delegated a permission on a file system or volume, or on a snapshot, for which what was delegated for descendants of
+    /// its file system counts (OpenZFS: `dsl_deleg_access`).
+    ///
+    /// # Errors
+    /// [`DslError::NotFound`], [`DslError::BadName`], those of reading the MOS.
+    pub fn is_delegated(&self, name: &str, permission: &str, subject: &Subject) -> Result<bool, DslError> {
+        let _config = self.config();
+        let dataset = self.tree.find(name)?;
+        let place = if dataset.is_snapshot { Place::Below } else { Place::Here };
+        delegations::is_delegated(&self.tree, (&dataset.dir, place), permission, subject)
+    }
+
+    /// True when a user was delegated a permission for descendants of a file system or volume.
+    ///
+    /// # Errors
+    /// As of [`DslPool::is_delegated`].
+    pub fn is_delegated_below(&self, name: &str, permission: &str, subject: &Subject) -> Result<bool, DslError> {
+        let _config = self.config();
+        let dataset = self.tree.find(name)?;
+        delegations::is_delegated(&self.tree, (&dataset.dir, Place::Below), permission, subject)
+    }
+
+    /// True when a user will have a permission on a dataset that the user makes in this one: those for descendants, and those of creators.
+    ///
+    /// # Errors
+    /// As of [`DslPool::is_delegated`].
+    pub fn is_delegated_in(&self, parent: &str, permission: &str, subject: &Subject) -> Result<bool, DslError> {
+        let _config = self.config();
+        let dataset = self.tree.find(parent)?;
+        delegations::is_delegated(&self.tree, (&dataset.dir, Place::New), permission, subject)
+    }
+
     /// Bytes of the pool that may be taken when a block of an intent log is that lies among data.
     pub fn bytes_with_logs(&self) -> u64 {
         self.space.bytes_with_logs()
     }
 
     /// Looks at the logs of all datasets of a pool that is being opened: those to be replayed, and those to be given up with its first
-    /// txg. What somebody `knows` can be replayed; logs that end on a device that was `lost` are given up.
+    /// txg. What somebody `knows` can be replayed; logs that end on a device that was `lost` are given up, and those that went on after the txg
+    /// `root`, of which the root on disk is, in txgs that the pool left behind.
     ///
     /// # Errors
     /// The names of the datasets that have something to be replayed which cannot be. The log of a dataset that can't be read can't be
     /// told; nothing can be written there either.
-    pub fn look_at_logs(&self, knows: Knows<'_>, lost: &LostLogs) -> Result<IntentLogs, Vec<String>> {
+    pub fn look_at_logs(&self, root: Txg, knows: Knows<'_>, lost: &LostLogs) -> Result<IntentLogs, Vec<String>> {
         let _config = self.config();
-        IntentLogs::look(&self.tree, self.txgs.synced_txg(), knows, lost)
+        IntentLogs::look(&self.tree, (self.txgs.synced_txg(), root), knows, lost)
     }
 
     /// Claims the space of logs that are to be replayed, in the pool's first txg: before anything else is allocated.

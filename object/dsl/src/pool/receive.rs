@@ -26,6 +26,10 @@ use std::sync::atomic::Ordering;
 /// The hidden child that is received into (OpenZFS: `recv_clone_name`).
 pub(super) const CHILD: &str = "%recv";
 
+/// Bytes by which what is received may exceed the limit of what it references: one transaction may where it was written (OpenZFS:
+/// `refquota_slack`, `DMU_MAX_ACCESS` times `spa_asize_inflation`).
+const EXCESS_BYTES: u64 = 24 * (64 << 20);
+
 /// Beginning of a stream, as far as datasets are concerned.
 pub struct ReceiveBegin {
     /// Full name of the dataset that gets the snapshot.
@@ -44,6 +48,8 @@ pub struct ReceiveBegin {
     pub ignores_case: bool,
     /// Guids of features that the dataset is counted for from the beginning, see [`features::PER_DATASET`].
     pub features: Vec<&'static str>,
+    /// Guids of features without which a pool does not take what is in the stream (OpenZFS: `recv_begin_check_feature_flags_impl`).
+    pub needs: Vec<&'static str>,
     /// State to keep, so that the receive can be resumed.
     pub resumable: Option<ResumeState>,
     /// Fills the new object set of a full stream, in syncing context.
@@ -100,7 +106,7 @@ impl Receiving {
     /// A look that a stream with this beginning can be received.
     pub(super) fn check_begin(&self, begin: &ReceiveBegin, creation: &Creation, tx: &Tx) -> Result<Begun, DslError> {
         names::split(&format!("{}@{}", begin.target, begin.snapshot))?;
-        if begin.features.iter().any(|guid| !self.tree.meta.services.feature_enabled(guid)) {
+        if begin.features.iter().chain(&begin.needs).any(|guid| !self.tree.meta.services.feature_enabled(guid)) {
             return Err(DslError::Unsupported);
         }
         let (wanted, origin) = match self.tree.find(&begin.target) {
@@ -256,7 +262,7 @@ impl Receiving {
         newer.iter().try_for_each(|snapshot| destruction.check_destroy_snapshot(snapshot, false))?;
         self.bookmarks.check_plain(head)?;
         let quota = head.refquota.load(Ordering::Relaxed);
-        if quota != 0 && clone.referenced() > quota {
+        if quota != 0 && clone.referenced() > quota.saturating_add(EXCESS_BYTES) {
             return Err(DslError::Quota);
         }
         // What can't be read is found here, where it is the caller's error: in the sync it would be the pool's.

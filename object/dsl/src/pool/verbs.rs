@@ -2,7 +2,7 @@
 
 use super::create::{CreateDataset, creation_flags};
 use super::encryption::{self, Encryption, RootKey};
-use super::{DslPool, ReceiveBegin, ReceiveEnd, ReceivedValue, keystore, rename, settings};
+use super::{Delegation, DslPool, ReceiveBegin, ReceiveEnd, ReceivedValue, delegations, keystore, rename, settings};
 use crate::resume::ResumeState;
 use crate::{DatasetHandle, DslError, names};
 use dmu::Tx;
@@ -409,6 +409,51 @@ impl DslPool {
     pub fn destroy_bookmark(self: &Arc<Self>, name: &str) -> Result<(), DslError> {
         let name = name.to_string();
         self.sync_task(move |pool, _| pool.bookmarks.check_destroy(&name), |pool, found, tx| pool.bookmarks.destroy(&found, tx))
+    }
+
+    /// Delegates permissions at a dataset, besides those that are there (OpenZFS: `dsl_deleg_set`).
+    ///
+    /// # Errors
+    /// [`DslError::NotFound`]; [`DslError::BadValue`] for what [`super::is_delegation`] is false of, or without permissions.
+    pub fn delegate(self: &Arc<Self>, name: &str, given: Vec<Delegation>) -> Result<(), DslError> {
+        if !given.iter().all(|one| delegations::is_delegation(one) && !one.permissions.is_empty()) {
+            return Err(DslError::BadValue);
+        }
+        let name = names::split(name)?.0.to_string();
+        self.sync_task(move |pool, _| pool.tree.find_dir(&name), move |pool, dir, tx| delegations::give(&pool.tree, &dir, &given, tx))
+    }
+
+    /// Takes back permissions that were delegated at a dataset; all of somebody's where none is named. What is not there is passed over.
+    ///
+    /// # Errors
+    /// [`DslError::NotFound`]; [`DslError::BadValue`] for what [`super::is_delegation`] is false of.
+    pub fn undelegate(self: &Arc<Self>, name: &str, taken: Vec<Delegation>) -> Result<(), DslError> {
+        if !taken.iter().all(delegations::is_delegation) {
+            return Err(DslError::BadValue);
+        }
+        let name = names::split(name)?.0.to_string();
+        self.sync_task(move |pool, _| pool.tree.find_dir(&name), move |pool, dir, tx| delegations::take(&pool.tree, &dir, &taken, tx))
+    }
+
+    /// Gives the user who made a dataset what those above it delegate to creators. Costs no txg where that is nothing.
+    ///
+    /// # Errors
+    /// [`DslError::NotFound`], those of reading the MOS.
+    pub fn delegate_to_creator(self: &Arc<Self>, name: &str, uid: u32) -> Result<(), DslError> {
+        let name = names::split(name)?.0.to_string();
+        {
+            let _config = self.config();
+            if delegations::for_creator(&self.tree, &*self.tree.find_dir(&name)?, uid)?.is_empty() {
+                return Ok(());
+            }
+        }
+        self.sync_task(
+            move |pool, _| {
+                let dir = pool.tree.find_dir(&name)?;
+                Ok((delegations::for_creator(&pool.tree, &dir, uid)?, dir))
+            },
+            |pool, (given, dir), tx| if given.is_empty() { Ok(()) } else { delegations::store(&pool.tree, &dir, &given, tx) },
+        )
     }
 
     /// Sets properties of a dataset or snapshot, all or none.

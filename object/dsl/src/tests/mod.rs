@@ -2,6 +2,7 @@
 
 mod branches;
 mod concurrent;
+mod delegations;
 mod encrypted;
 mod hostile;
 mod lists;

@@ -15,6 +15,7 @@ pub(super) fn beginning(target: &str, from_guid: u64, force: bool) -> ReceiveBeg
         force,
         ignores_case: false,
         features: Vec::new(),
+        needs: Vec::new(),
         resumable: None,
         init: filesystem().init,
     }

@@ -147,6 +147,27 @@ fn a_quota_refuses_at_once_and_holds_nobody_below_it() {
     }
 }
 
+/// If this fails, who changes little things often waits for a sync each time that as much as a small pool has was announced, or is given room that others
+/// need.
+#[test]
+fn what_was_announced_and_not_needed_is_room_again_and_the_rest_is_not() {
+    let pool = TestPool::create(32);
+    pool.dsl.create_dataset("tank/a", filesystem()).expect("creates");
+    let object = write(&pool, "tank/a", 0, 0, &[1; 4096]).expect("writes");
+    offer(&pool, 4 << 20);
+    let open = pool.txgs.open_txg();
+    for number in 0..1000 {
+        write(&pool, "tank/a", object, number % 4096, &[2]).expect("there is room");
+    }
+    assert_eq!(pool.txgs.open_txg(), open, "one block is dirty: nobody waits");
+    let available = || pool.dsl.hold("tank/a").expect("holds").space().available;
+    let before = available();
+    write(&pool, "tank/a", 0, 0, &[3; 100_000]).expect("writes");
+    assert!(available() <= before - 100_000, "what will be written is nobody else's");
+    pool.drain();
+    pool.check();
+}
+
 /// If this fails, a reservation lets its owner write past it although those above are full, or keeps nothing for it.
 #[test]
 fn a_reservation_is_room_until_it_is_used() {

@@ -76,6 +76,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
         damaged_uberblocks,
         replayed: Vec::new(),
         arena_outcome: ArenaOutcome::None,
+        rewound: None,
     })
 }
 

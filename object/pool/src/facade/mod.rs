@@ -11,7 +11,8 @@ use crate::label::Device;
 use crate::open::base::{Base, Runtime};
 use crate::open::create::{self, PoolSpec};
 use crate::open::find::FoundPool;
-use crate::open::{self, ImportOptions};
+use crate::open::rewind::{self, Rewound};
+use crate::open::{self, ImportOptions, Rewind};
 use crate::rebuild::Rebuilds;
 use crate::scans::Resilvers;
 use crate::spa::config::{Host, PoolState};
@@ -22,6 +23,7 @@ use crate::spa::takeover::{self, ArenaOutcome};
 use crate::spa::{Follow, Spa};
 use crate::sweep::Sweeps;
 use crate::sync::Syncer;
+use crate::sync::changes::Edit;
 use crate::vdev_ops::VdevOps;
 use crate::vdev_ops::leaves::Leaves;
 use crate::verify::{Reading, SpaceReport, Verifier};
@@ -64,6 +66,8 @@ pub struct Pool {
     replayed: Vec<ReplayedLog>,
     /// Outcome of an import with an arena.
     arena_outcome: ArenaOutcome,
+    /// State that the import went back to.
+    rewound: Option<Rewound>,
 }
 
 impl Drop for Pool {
@@ -89,6 +93,10 @@ impl Pool {
 
     /// Imports the pool that `options` name from `devices` (any devices: those of other pools are ignored).
     pub fn import(exec: &Exec, devices: Vec<Device>, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
+        if options.arena.is_some() && options.rewind != Rewind::Never {
+            // What the process before did goes on from the newest state.
+            return Pool::import(exec, devices, &ImportOptions { arena: None, ..options.clone() }, runtime);
+        }
         let again = options.arena.is_some().then(|| devices.clone());
         match (Pool::open(exec, &open::choose(exec, devices, options)?, options, runtime), again) {
             (Err(PoolError::Takeover(error)), Some(devices)) => {
@@ -102,10 +110,18 @@ impl Pool {
         }
     }
 
-    /// Imports a pool that [`crate::find_pools`] found.
+    /// Imports a pool that [`crate::find_pools`] found: its newest state, or the one that `options` let it go back to.
     pub fn open(exec: &Exec, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
         found.describe();
-        let result = open::read(exec, found, options, runtime).and_then(|base| Pool::begin(base, found, options, runtime));
+        let result = rewind::go_back(exec, found, options, runtime).and_then(|returned| {
+            let found = returned.as_ref().map_or(found, |returned| &returned.found);
+            // It was looked for before, and what was left behind is still the newest on devices that are only read.
+            let skip_activity = options.skip_activity || (returned.is_some() && options.read_only);
+            let options = &ImportOptions { skip_activity, ..options.clone() };
+            let mut pool = open::read(exec, found, options, runtime).and_then(|base| Pool::begin(base, found, (options, None), runtime))?;
+            pool.rewound = returned.as_ref().map(|returned| returned.state.clone());
+            Ok(pool)
+        });
         match &result {
             Ok(pool) => {
                 tracing::info!("pool '{}' is open in txg {}{}", pool.name(), pool.txg(), if options.read_only { ", read-only" } else { "" })
@@ -115,8 +131,14 @@ impl Pool {
         result
     }
 
-    /// Starts the txgs, and what an earlier import left to be done, unless nothing may be written.
-    fn begin(base: Base, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
+    /// Starts the txgs, and what an earlier import left to be done, unless nothing may be written; `first` changes the tree before anything of the
+    /// first txg is written.
+    fn begin(
+        base: Base,
+        found: &FoundPool,
+        (options, first): (&ImportOptions, Option<Edit>),
+        runtime: &Runtime,
+    ) -> Result<Pool, PoolError> {
         let mut pending = base.logs.pending();
         let mut pool = assemble::assemble(base, runtime)?;
         pool.suspend_rebuilds(runtime.suspended_scans);
@@ -130,10 +152,12 @@ impl Pool {
         }
         // Before a txg is written: what the process before did in one of this number must not go with it.
         let inherited = takeover::adopt(&pool.spa, options.arena.as_deref());
+        let changed = first.map(|edit| pool.vdevs.begin_with(edit));
         // What follows may take its time, and from now on another host has to see that the pool is taken.
         pool.heartbeat.spawn();
         pool.spa.txgs.start(pool.syncer.clone());
         pool.spa.first_sync()?;
+        changed.and_then(|outcome| outcome.lock().take()).unwrap_or(Ok(()))?;
         let told = takeover::take_logs(&pool.spa, &mut pending, &inherited)?;
         pool.replayed = replay_logs(&pool.spa, &pending, runtime.replay.as_deref())?;
         pool.arena_outcome = takeover::replay(&pool.spa, inherited, &told, runtime.replay.as_deref())?;
@@ -164,6 +188,10 @@ impl Pool {
     /// Outcome of an import with an arena.
     pub fn arena_outcome(&self) -> &ArenaOutcome {
         &self.arena_outcome
+    }
+    /// State that the import went back to; None when it took the newest one.
+    pub fn rewound(&self) -> Option<&Rewound> {
+        self.rewound.as_ref()
     }
     /// True when the import was given an arena, and everything in it is there again: mounts of the process before can go on.
     pub fn has_taken_over(&self) -> bool {

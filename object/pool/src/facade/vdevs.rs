@@ -3,13 +3,22 @@
 use super::Pool;
 use crate::PoolError;
 use crate::label::Device;
+use crate::open::base::Runtime;
+use crate::open::find::FoundPool;
+use crate::open::{self, ImportOptions};
+use crate::spa::config::{PoolFacts, PoolState};
 use crate::spa::vdev_props::VdevProps;
-use crate::vdev_ops::add::AddSpec;
+use crate::vdev_ops::add::{AddSpec, EMPTYING_TXGS};
+use crate::vdev_ops::allocating::allocating;
 use crate::vdev_ops::attach::{How, Running, WantRebuild};
 use crate::vdev_ops::spares::Spare;
 use crate::vdev_ops::spec::LeafSpec;
+use crate::vdev_ops::split::{self, SplitOff};
 use ondisk::Guid;
 use vdev::{Leaf, LeafId, LeafState, Pairing};
+
+/// Txgs within which everything that was begun before them ends.
+const DRAINING_TXGS: usize = 2;
 
 impl Pool {
     /// Adds vdevs and spares. New blocks lie there as soon as this returns.
@@ -116,6 +125,58 @@ impl Pool {
     /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::NoReplicas`], [`PoolError::Target`].
     pub fn detach(&self, leaf: Guid) -> Result<(), PoolError> {
         self.vdevs.detach(leaf)
+    }
+
+    /// Divides a pool of mirrors: these leaves, one of each mirror, leave it and are a pool of the name `name` from then on, which is open when this
+    /// returns. It has everything that was written before, and lacks log devices, spares and caches.
+    ///
+    /// Errors: [`PoolError::Target`], [`PoolError::NoReplicas`], [`PoolError::NoSuchDevice`] when they cannot leave: then nothing was changed. After
+    /// any other the leaves are in no pool, and may be attached again.
+    pub fn split(&self, leaves: Vec<Guid>, name: &str, runtime: &Runtime) -> Result<Pool, PoolError> {
+        self.spa.check_writeable()?;
+        // What is initialized or trimmed here because it is free may be in use there.
+        self.sweeps.halt();
+        let off = self.let_leave(&leaves);
+        self.sweeps.resume();
+        let off = off?;
+        let guid = self.spa.new_guid(&off.tree);
+        let facts = PoolFacts { name: name.to_string(), stored_name: None, state: PoolState::Exported, guid, ..off.facts };
+        let options = ImportOptions {
+            new_name: Some(name.to_string()),
+            force: true,
+            missing_log: true,
+            skip_activity: true,
+            host: facts.host.clone(),
+            ..ImportOptions::default()
+        };
+        let found = FoundPool::assembled(facts, &off.tree, &off.leaves, off.uberblock);
+        let settle = split::settle(guid, leaves, self.name());
+        open::read(self.exec(), &found, &options, runtime).and_then(|base| Pool::begin(base, &found, (&options, Some(settle)), runtime))
+    }
+
+    /// Lets leaves go with a txg, and waits until nothing is written to them any more.
+    fn let_leave(&self, leaves: &[Guid]) -> Result<SplitOff, PoolError> {
+        let taken = split::Taken::default();
+        self.dsl().close_logs();
+        let left = self.empty_logs().and_then(|()| self.vdevs.change_tree(split::leave(leaves.to_vec(), taken.clone())));
+        self.dsl().reopen_logs();
+        left?;
+        // Writes that began while the leaves were in the pool end with their txgs.
+        (0..DRAINING_TXGS).try_for_each(|_| self.sync())?;
+        taken.lock().take().ok_or(PoolError::Closed)
+    }
+
+    /// Waits until nothing is left on log devices, while nobody writes to logs.
+    fn empty_logs(&self) -> Result<(), PoolError> {
+        let allocator = &self.spa.services.allocator;
+        for _ in 0..EMPTYING_TXGS {
+            self.sync()?;
+            let tree = self.tree();
+            if tree.tops.iter().filter(|top| top.is_concrete() && top.is_log).all(|top| allocator.vdev_space(top.id).allocated == 0) {
+                return Ok(());
+            }
+        }
+        Err(PoolError::NoReplicas)
     }
 
     /// The pool's spares.
@@ -248,6 +309,15 @@ impl Pool {
     /// Resets the error counters of one leaf, or of all.
     pub fn clear_errors(&self, leaf: Option<LeafId>) {
         self.leaves.clear_errors(leaf);
+    }
+
+    /// Has new blocks lie on a top-level vdev, or none of them any more; waits until that is on disk.
+    ///
+    /// # Errors
+    /// [`PoolError::NoSuchDevice`] for what is no top-level vdev, [`PoolError::Target`] for logs and for the last vdev that takes blocks.
+    pub fn set_allocating(&self, top: Guid, is_on: bool) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.vdevs.change_tree(allocating(top, is_on))
     }
 
     /// The properties of vdevs that are set.

@@ -331,6 +331,22 @@ fn slot_write(device: &Device, ub: &Uberblock, (ashift, slot): (u32, usize), lab
     LabelWrite { device: device.clone(), offset, data: Abd::from_slice(&block) }
 }
 
+/// The writes that empty the slots of a device's rings whose uberblocks are of txgs that `is_left` picks, whether they verify or not. Rings that
+/// cannot be read are left as they are.
+pub(crate) fn forgetting_writes(exec: &Exec, device: &Device, ashift: u32, is_left: &dyn Fn(u64) -> bool) -> Vec<LabelWrite> {
+    let mut writes = Vec::new();
+    for start in (0..LABELS).map(|index| label_offset(device.size_bytes(), index) + RING_OFFSET as u64) {
+        let Ok(ring) = device.read_at(exec, start, RING_BYTES) else { continue };
+        for (index, slot) in ring.to_vec().chunks_exact(ring_slot_bytes(ashift)).enumerate() {
+            if Uberblock::decode_slot(slot).ok().flatten().is_some_and(|(ub, _)| is_left(ub.ub_txg)) {
+                let offset = start + (index * slot.len()) as u64;
+                writes.push(LabelWrite { device: device.clone(), offset, data: Abd::zeroed(slot.len()) });
+            }
+        }
+    }
+    writes
+}
+
 /// The write that empties what is behind the last label, where copies of partition tables and the labels of other systems are.
 pub(crate) fn tail_write(device: &Device) -> Option<LabelWrite> {
     let offset = device.size_bytes() / LABEL_BYTES as u64 * LABEL_BYTES as u64;

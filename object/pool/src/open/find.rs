@@ -9,9 +9,10 @@ use nvlist::NvList;
 use ondisk::{Guid, Txg, Uberblock, VdevId};
 use std::collections::BTreeMap;
 use std::path::Path;
-use vdev::{Leaf, TopKind, TopVdev, VdevTree};
+use vdev::{Leaf, LeafId, TopKind, TopVdev, VdevTree};
 
 /// A device with a valid label.
+#[derive(Clone)]
 pub(crate) struct Member {
     pub device: Device,
     pub labels: DeviceLabels,
@@ -50,9 +51,12 @@ fn path_of(tree: &NvList, leaf: Guid) -> Option<&str> {
 }
 
 /// A pool whose labels were found.
+#[derive(Clone)]
 pub struct FoundPool {
     pub(crate) facts: PoolFacts,
     pub(crate) members: Vec<Member>,
+    /// Devices that left the pool, by their labels: older states may have them.
+    pub(crate) left: Vec<Member>,
     pub(crate) best: Option<Uberblock>,
     pub(crate) vdev_children: u64,
     /// Top-level vdevs that were removed: nobody has a label of them.
@@ -108,6 +112,10 @@ impl FoundPool {
     pub fn devices(&self) -> impl Iterator<Item = &Device> {
         self.members.iter().map(|member| &member.device)
     }
+    /// The devices that were found and left the pool, by their labels: an import that goes back may need them.
+    pub fn devices_that_left(&self) -> impl Iterator<Item = &Device> {
+        self.left.iter().map(|member| &member.device)
+    }
     /// Labels, of those devices, that do not verify.
     pub fn damaged_labels(&self) -> usize {
         self.members.iter().map(|member| member.labels.damaged).sum()
@@ -139,6 +147,15 @@ impl FoundPool {
         }
     }
 
+    /// The pool that these leaves of `tree` hold, as of an uberblock that no label has any more (OpenZFS: `SPA_IMPORT_ASSEMBLE`).
+    pub(crate) fn assembled(facts: PoolFacts, tree: &VdevTree, leaves: &[(LeafId, Device)], ub: Uberblock) -> FoundPool {
+        let label = |id: LeafId| DeviceLabels { configs: vec![facts.label_config(tree, id, ub.txg())], ..DeviceLabels::default() };
+        let member = |(id, device): &(LeafId, Device)| Member { device: device.clone(), guid: tree.leaf(*id).guid, labels: label(*id) };
+        let members = leaves.iter().map(member).collect();
+        let holes = tree.tops.iter().filter(|top| top.kind == TopKind::Hole).map(|top| u64::from(top.id.0)).collect();
+        FoundPool { members, left: Vec::new(), vdev_children: tree.tops.len() as u64, holes, best: Some(ub), facts }
+    }
+
     /// The tree that the labels describe, as far as they do; leaves without a device are missing.
     pub fn tree(&self) -> Result<VdevTree, PoolError> {
         bootstrap_tree(self)
@@ -147,19 +164,19 @@ impl FoundPool {
 
 /// Looks for pools on `devices`. Devices without a valid label are ignored.
 pub fn find_pools(exec: &Exec, devices: Vec<Device>) -> Vec<FoundPool> {
-    let mut pools: BTreeMap<Guid, Vec<Member>> = BTreeMap::new();
+    let (mut pools, mut left): (BTreeMap<Guid, Vec<Member>>, BTreeMap<Guid, Vec<Member>>) = Default::default();
     let mut known = KnownRings::default();
     for device in devices {
         forget_labels(&device);
         let labels = read_labels(exec, &device, &mut known);
         let Some(config) = labels.configs.first() else { continue };
         // A device of a pool that was never finished, or one that left its pool (OpenZFS: `zpool_find_import`).
-        if config.get_u64("txg") == Some(0) {
-            tracing::debug!("{} is of a pool that was never finished, or left its pool: it is not looked at", device.path().display());
-            continue;
+        let has_left = config.get_u64("txg") == Some(0);
+        if has_left {
+            tracing::debug!("{} is of a pool that was never finished, or left its pool", device.path().display());
         }
         let (Some(pool), Some(guid)) = (config.get_u64("pool_guid"), config.get_u64("guid")) else { continue };
-        let members = pools.entry(Guid(pool)).or_default();
+        let members = if has_left { &mut left } else { &mut pools }.entry(Guid(pool)).or_default();
         let fresh = Member { device, guid: Guid(guid), labels };
         // The same device may be reachable by several paths, or somebody made a copy of it.
         match members.iter_mut().find(|member| member.guid == fresh.guid) {
@@ -171,7 +188,9 @@ pub fn find_pools(exec: &Exec, devices: Vec<Device>) -> Vec<FoundPool> {
             None => members.push(fresh),
         }
     }
-    pools.into_values().filter_map(summarize).collect()
+    let found =
+        |(guid, members): (Guid, Vec<Member>)| Some(FoundPool { left: left.remove(&guid).unwrap_or_default(), ..summarize(members)? });
+    pools.into_iter().filter_map(found).collect()
 }
 
 fn summarize(members: Vec<Member>) -> Option<FoundPool> {
@@ -184,7 +203,7 @@ fn summarize(members: Vec<Member>) -> Option<FoundPool> {
     let facts = PoolFacts::from_config(newest)?;
     let vdev_children = newest.get_u64("vdev_children").or_else(|| tops_seen(&members)).unwrap_or(1);
     let holes = newest.get_u64_array("hole_array").unwrap_or_default().to_vec();
-    Some(FoundPool { facts, vdev_children, holes, best, members })
+    Some(FoundPool { facts, vdev_children, holes, best, members, left: Vec::new() })
 }
 
 /// Top-level vdevs of a pool whose labels do not say how many there are: as many as the labels that were found speak of. Labels of old
@@ -238,13 +257,16 @@ impl FoundPool {
         }
     }
     /// The devices of the leaves of `tree`: for each the one whose newest label says that it is this leaf, else one with an older label
-    /// that does. No device is given to two leaves, whatever its labels say, and each leaf's own device is its own before all.
+    /// that does, else one that took its vdev's place: a leaf gets the guid of a mirror whose last one it is, which older states do not know.
+    /// No device is given to two leaves, whatever its labels say, and each leaf's own device is its own before all.
     pub(crate) fn devices_of(&self, tree: &VdevTree) -> Vec<Option<Device>> {
         let mut free: Vec<&Member> = self.members.iter().collect();
         let mut devices = vec![None; tree.leaves.len()];
         let by_newest = |member: &Member, leaf: &Leaf| member.guid == leaf.guid;
         let by_any = |member: &Member, leaf: &Leaf| any_names(&member.labels.configs, self.guid(), leaf.guid);
-        for is_it in [&by_newest as &dyn Fn(&Member, &Leaf) -> bool, &by_any] {
+        let mirror_of = |leaf: &Leaf| tree.tops.get(leaf.top.0 as usize).filter(|top| top.kind == TopKind::Mirror);
+        let by_place = |member: &Member, leaf: &Leaf| mirror_of(leaf).is_some_and(|top| top.guid == member.guid);
+        for is_it in [&by_newest as &dyn Fn(&Member, &Leaf) -> bool, &by_any, &by_place] {
             for (leaf, device) in tree.leaves.iter().zip(&mut devices).filter(|(_, device)| device.is_none()) {
                 let found = free.iter().position(|member| is_it(member, leaf));
                 *device = found.map(|index| free.swap_remove(index).device.clone());

@@ -6,6 +6,7 @@ pub(crate) mod create;
 pub(crate) mod examine;
 pub(crate) mod find;
 pub(crate) mod labelclear;
+pub(crate) mod rewind;
 mod space;
 
 use crate::label::Device;
@@ -47,6 +48,20 @@ const DIRECT_SHARE: u64 = 16;
 /// No pool lives to see a txg beyond this one.
 const TXG_MAX: u64 = 1 << 60;
 
+/// Extent to which an import may go back to an older state of a pool (OpenZFS: `zpool_load_policy_t`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rewind {
+    /// Not at all: the newest state is opened, or none.
+    #[default]
+    Never,
+    /// By the transaction groups whose space nobody could use again yet, where the newest state cannot be opened (`zpool import -F`).
+    Recent,
+    /// To any state that the devices still have, where newer ones cannot be opened (`-FX`).
+    Any,
+    /// To the newest state of this transaction group or one before it, whatever newer ones there are (`-T`).
+    To(Txg),
+}
+
 /// Pool to import, and options of the import.
 #[derive(Clone, Debug, Default)]
 pub struct ImportOptions {
@@ -70,6 +85,8 @@ pub struct ImportOptions {
     pub missing_idle_log: bool,
     /// Do not look whether another host has the pool open, and do not claim it: for those who only look at what is there (`zdb`), or know that none has.
     pub skip_activity: bool,
+    /// Extent to which the import may go back.
+    pub rewind: Rewind,
     /// Host that imports the pool.
     pub host: Host,
     /// Arena that the process before left of it: what is in it is done again, and the pool goes on with it. One that is not sound, or cannot be
@@ -310,7 +327,8 @@ impl Start {
         let services = self.services(features, &ImportOptions { read_only: true, ..ImportOptions::default() }, runtime)?;
         let txgs = TxgManager::new(self.exec.clone(), ub.txg(), runtime.txg);
         let dsl = DslPool::open(self.mos.clone(), services as Arc<dyn PoolServices>, txgs)?;
-        dsl.look_at_logs(&|kind| runtime.replays(kind), &lost_logs(&self.tree)).map(drop).map_err(PoolError::IntentLogs)
+        let root = ub.ub_rootbp.birth();
+        dsl.look_at_logs(root, &|kind| runtime.replays(kind), &lost_logs(&self.tree)).map(drop).map_err(PoolError::IntentLogs)
     }
 
     /// Loads space and datasets.
@@ -328,9 +346,10 @@ impl Start {
         let dsl = DslPool::open(self.mos.clone(), services.clone() as Arc<dyn PoolServices>, txgs.clone())?;
         self.io.set_datasets(&dsl);
         // A pool that was exported may have logs too: of file systems that nobody mounted since their system crashed.
+        let root = opened.ub.ub_rootbp.birth();
         let mut logs = match options.read_only {
             true => IntentLogs::default(),
-            false => dsl.look_at_logs(&|kind| runtime.replays(kind), &lost_logs(&self.tree)).map_err(PoolError::IntentLogs)?,
+            false => dsl.look_at_logs(root, &|kind| runtime.replays(kind), &lost_logs(&self.tree)).map_err(PoolError::IntentLogs)?,
         };
         if logs.have_losses() && !options.missing_log {
             check_logs(&self.tree)?;

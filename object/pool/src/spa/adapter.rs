@@ -16,7 +16,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use vdev::VdevTree;
-use zio::{ErrorKind, LogBlocks, PoolView, Priority, ReadFlags, ReadRequest, ReadThen, WriteRequest, ZioError};
+use zio::{ErrorKind, LogBlocks, PoolView, Priority, ReadFlags, ReadRequest, ReadThen, WriteRequest, WriteThen, ZioError};
 
 thread_local! {
     /// Extent to which this thread waits when it cannot read a block.
@@ -196,14 +196,11 @@ impl BlockIo for PoolIo {
         self.cache.prefetch_as(bp, bookmark, arc::Keep::Kept, Priority::AsyncDestroy);
     }
     fn write(&self, write: BlockWrite, done: WriteDone) {
-        let keep = write.keep == Keep::Kept;
-        let request = self.request(write);
-        let failed = self.failed.clone();
-        let noted = move |error: ZioError| {
-            failed.lock().write.get_or_insert(error);
-            block_error(error)
-        };
-        self.cache.write(request, keep, Box::new(move |result| done(result.map_err(noted))));
+        let (request, keep, then) = self.asked(write, done);
+        self.cache.write(request, keep, then);
+    }
+    fn write_together(&self, writes: Vec<(BlockWrite, WriteDone)>) {
+        self.cache.write_together(writes.into_iter().map(|(write, done)| self.asked(write, done)).collect());
     }
     fn write_direct(&self, write: BlockWrite, done: WriteDone) {
         let request = WriteRequest { pass: 1, priority: Priority::SyncWrite, can_fail: true, ..self.request(write) };
@@ -317,6 +314,17 @@ impl PoolIo {
                 return result.map_err(block_error);
             }
         }
+    }
+
+    /// Write of a sync as the cache wants it: the request, true where the bytes stay in memory, and what follows; a failure is noted.
+    fn asked(&self, write: BlockWrite, done: WriteDone) -> (WriteRequest, bool, WriteThen) {
+        let failed = self.failed.clone();
+        let noted = move |error: ZioError| {
+            failed.lock().write.get_or_insert(error);
+            block_error(error)
+        };
+        let keep = write.keep == Keep::Kept;
+        (self.request(write), keep, Box::new(move |result: Result<BlockPtr, ZioError>| done(result.map_err(noted))))
     }
 
     fn request(&self, write: BlockWrite) -> WriteRequest {

@@ -289,6 +289,12 @@ impl Sweeps {
         self.crew.join();
     }
 
+    /// Goes on after [`Sweeps::halt`].
+    pub fn resume(self: &Arc<Self>) {
+        self.shared.lock().halted = false;
+        self.spawn();
+    }
+
     /// The last or current sweep of every leaf that had one.
     pub fn status(&self) -> Vec<SweepStatus> {
         let tree = self.zio.view().tree;

@@ -36,10 +36,13 @@ pub(crate) struct Edited {
 /// Change to tree and devices; the txg is the one that is being synced.
 pub(crate) type Edit = Box<dyn FnOnce(&Config, Txg) -> Result<Edited, PoolError> + Send>;
 
+/// Outcome of a change, once it was tried.
+pub(crate) type Outcome = Arc<Mutex<Option<Result<(), PoolError>>>>;
+
 /// A change of the tree that waits for the next sync, and where its outcome goes.
 pub(super) struct Change {
     pub edit: Edit,
-    pub outcome: Arc<Mutex<Option<Result<(), PoolError>>>>,
+    pub outcome: Outcome,
 }
 
 /// A device that left, the label that says so, and the pool's uberblock as of then, if it had a part in the pool's data.
@@ -52,13 +55,19 @@ pub(crate) struct Changes(Mutex<Vec<Change>>);
 impl Changes {
     /// Has `edit` done with the next txg and waits for it.
     pub fn submit(&self, txgs: &TxgManager, edit: Edit) -> Result<(), PoolError> {
-        let outcome = Arc::new(Mutex::new(None));
-        self.0.lock().push(Change { edit, outcome: outcome.clone() });
+        let outcome = self.queue(edit);
         while outcome.lock().is_none() {
             txgs.wait_synced(txgs.open_txg())?;
         }
         let result = outcome.lock().take();
         result.unwrap_or(Ok(()))
+    }
+
+    /// Has `edit` done with the next txg, whoever waits for that.
+    pub fn queue(&self, edit: Edit) -> Outcome {
+        let outcome = Outcome::default();
+        self.0.lock().push(Change { edit, outcome: outcome.clone() });
+        outcome
     }
 
     /// Takes the changes that were asked for since the last time.

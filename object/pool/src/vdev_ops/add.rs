@@ -16,7 +16,7 @@ use std::sync::Arc;
 use vdev::{LeafId, LeafState, TopKind, VdevTree};
 
 /// Txgs that it takes at most until what intent logs had on a vdev is free.
-const EMPTYING_TXGS: u32 = 5;
+pub(crate) const EMPTYING_TXGS: u32 = 5;
 
 /// Vdevs and spares that are to join a pool.
 #[derive(Clone, Debug, Default)]

@@ -1,14 +1,16 @@
 //! Vdevs that join, leave and change in a pool in use. What such a change makes of the configuration goes to the sync, which writes it.
 
 pub(crate) mod add;
+pub(crate) mod allocating;
 pub(crate) mod attach;
 pub(crate) mod leaves;
 pub(crate) mod spares;
 pub(crate) mod spec;
+pub(crate) mod split;
 
 use crate::PoolError;
 use crate::spa::Spa;
-use crate::sync::changes::{Changes, Edit};
+use crate::sync::changes::{Changes, Edit, Outcome};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -44,6 +46,11 @@ impl VdevOps {
     /// A device is coming that may need a resilver.
     pub fn has_arrivals(&self) -> bool {
         self.arrivals.load(Ordering::Acquire) > 0
+    }
+
+    /// Has `edit` done with the first txg of a pool that is being opened; where its outcome is then.
+    pub fn begin_with(&self, edit: Edit) -> Outcome {
+        self.changes.queue(edit)
     }
 
     /// Does `edit` with the next txg and waits for it.

@@ -9,7 +9,7 @@ use kernels::checksum::{Verifier, embed};
 use metaslab::AllocRequest;
 use ondisk::zil::{LrCommon, LrWrite, TxType};
 use ondisk::{BlockPtr, Checksum, Field, Txg, ZilChain, ZilHeader, ZioEck};
-use pool::{Pool, PoolError};
+use pool::{ImportOptions, Pool, PoolError, Rewind, Runtime};
 use std::sync::Arc;
 use vdev::TopKind;
 use zil::testing::{LOG_BYTES, log_pointer};
@@ -132,6 +132,24 @@ fn blocks_that_no_space_map_knows_are_not_freed() {
     let later = bench.block(2, bench.pool().txgs().open_txg());
     bench.write(&first, &[record(bench.pool().txg(), 1)], later);
     bench.written_after("a block of a txg that was lost");
+}
+
+/// If this fails, a pool that goes back to an older state frees blocks that this state does not know: they are somebody else's by then.
+#[test]
+fn a_log_that_goes_on_in_txgs_that_were_left_behind_is_given_up() {
+    let mut bench = Bench::new();
+    let first = bench.synced_block(1);
+    bench.set_header(header(first));
+    let txg = bench.pool().txg();
+    let second = bench.synced_block(2);
+    bench.write(&first, &[record(bench.pool().txg(), 1)], second);
+    bench.crash();
+    let options = ImportOptions { host: crate::common::host(), rewind: Rewind::To(txg), ..ImportOptions::default() };
+    let devices = crate::common::opened(&bench.devices);
+    let pool = Pool::import(&crate::common::exec(8), devices, &options, &Runtime::new()).expect("it goes back");
+    assert_eq!(pool.rewound().map(|rewound| rewound.txg), Some(txg));
+    bench.pool = Some(pool);
+    bench.written_after("a log that went on in txgs that were left behind");
 }
 
 #[test]

@@ -274,6 +274,7 @@ fn records_are_not_believed() {
                 ),
             ],
         ),
+        ("a record of deduplicated streams", vec![(Record::WriteByRef(stream::WriteByRef::default()), Vec::new())]),
         ("a record of raw streams", vec![(Record::ObjectRange(stream::ObjectRange::default()), Vec::new())]),
         ("a record of redacted streams", vec![(Record::Redact(stream::Redact::default()), Vec::new())]),
         ("an empty spill block", vec![(Record::Spill(stream::Spill { object: 5, ..stream::Spill::default() }), Vec::new())]),

@@ -18,7 +18,7 @@ mod pack;
 mod tests;
 
 use crate::stats::{LogCounts, ZilEvent};
-use crate::{Itx, LogSource};
+use crate::{Itx, LogSource, Payload};
 use dmu::{BlockError, BlockIo, DmuError, LogOwner, Tx, TxgManager};
 use exec::{Exec, Mutex, WaitQueue};
 use filled::{Ready, expected_bytes, fill};
@@ -149,13 +149,30 @@ impl LogWriter {
 
     /// See [`crate::Log::note`].
     pub fn note(&self, itx: Itx, tx: &Tx) {
+        self.add(tx, |lists| lists.add(itx, tx.txg()));
+    }
+
+    /// See [`crate::Log::note_write`].
+    pub fn note_write(&self, payload: Payload, only_with: Option<ObjectId>, tx: &Tx) {
+        self.add(tx, |lists| {
+            if let (Payload::Copied(range), Some(_)) = (&payload, only_with)
+                && lists.lengthen(range, tx.txg())
+            {
+                return true;
+            }
+            Itx::of_write(payload, only_with).is_none_or(|itx| lists.add(itx, tx.txg()))
+        });
+    }
+
+    /// Adds an operation of a transaction, if it is to be logged, by `add`, which says whether there was room for it.
+    fn add(&self, tx: &Tx, add: impl FnOnce(&mut Lists) -> bool) {
         let mut state = self.state.lock();
         if state.is_closed || tx.txg() <= state.barrier {
             // Whoever commits waits for the txg.
             return;
         }
         self.counts.add(ZilEvent::Noted, 1);
-        if !state.lists.add(itx, tx.txg()) {
+        if !add(&mut state.lists) {
             state.lists.clear();
             state.wait_for(tx.txg());
             self.txgs.kick();

@@ -1,6 +1,6 @@
 //! Operations that wait in memory: one list for every commit, and one for each object whose commits alone want them.
 
-use crate::Itx;
+use crate::{Itx, Payload, Range};
 use ondisk::{ObjectId, Txg};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,6 +8,9 @@ use std::collections::{BTreeMap, VecDeque};
 const OVERHEAD_BYTES: usize = 160;
 /// Bytes that the operations of one log may take: more of them are not kept, and the txg is waited for.
 const NOTED_MAX_BYTES: usize = 64 << 20;
+
+/// Bytes of writes that are one operation, at most.
+const JOINED_MAX_BYTES: u64 = 64 << 10;
 
 /// One operation, with its place among all.
 #[derive(Debug)]
@@ -49,6 +52,19 @@ impl Lists {
             Some(object) => self.of_objects.entry(object).or_default().push_back(noted),
         }
         true
+    }
+
+    /// Makes the operation that was noted last for an object's commits alone longer by a write, where that is one of the same txg which ends where this
+    /// one begins; false where it is not. A file that grows by small writes has one operation for many then, since its bytes are read with a commit.
+    pub(super) fn lengthen(&mut self, wrote: &Range, txg: Txg) -> bool {
+        let last = self.of_objects.get_mut(&wrote.object).and_then(VecDeque::back_mut).filter(|last| last.txg == txg);
+        let Some(Noted { itx: Itx { payload: Payload::Copied(before), .. }, .. }) = last else { return false };
+        let (end, length) = (before.offset.saturating_add(before.length), before.length.saturating_add(wrote.length));
+        let goes_on = before.generation == wrote.generation && end == wrote.offset && length <= JOINED_MAX_BYTES;
+        if goes_on {
+            before.length = length;
+        }
+        goes_on
     }
 
     /// Lets every commit have the operations of an object; None means those of all.

@@ -512,6 +512,34 @@ fn what_waits_in_memory_has_a_limit() {
 }
 
 #[test]
+fn writes_that_go_on_are_one_operation_and_others_are_not() {
+    let alone = |range: Range| Itx::of_write(Payload::Copied(range), Some(range.object)).expect("it has bytes");
+    let mut lists = Lists::default();
+    assert!(!lists.lengthen(&range(0, 100), Txg(11)), "there is nothing to go on from");
+    assert!(lists.add(alone(range(0, 100)), Txg(11)));
+    let bytes = lists.bytes();
+    assert!((1..300).all(|number| lists.lengthen(&range(number * 100, 100), Txg(11))));
+    assert_eq!(lists.bytes(), bytes, "they take no memory");
+    let other = [
+        (range(30_100, 100), Txg(11)),
+        (range(29_900, 100), Txg(11)),
+        (range(30_000, 100), Txg(12)),
+        (range(30_000, 64 << 10), Txg(11)),
+        (Range { generation: 99, ..range(30_000, 100) }, Txg(11)),
+        (Range { object: ObjectId(99), ..range(30_000, 100) }, Txg(11)),
+    ];
+    assert!(
+        other.iter().all(|(range, txg)| !lists.lengthen(range, *txg)),
+        "bytes between, written again, of another txg, too long, or of another file"
+    );
+    lists.add(removal(1, Some(range(0, 1).object.0)), Txg(11));
+    assert!(!lists.lengthen(&range(30_000, 100), Txg(11)), "something else came in between");
+    lists.promote(None);
+    let payloads: Vec<Payload> = lists.take().into_iter().map(|noted| noted.itx.payload).collect();
+    assert_eq!(payloads, [Payload::Copied(range(0, 30_000)), Payload::None]);
+}
+
+#[test]
 fn blocks_are_as_long_as_bursts_were() {
     let mut bursts = Bursts::default();
     assert_eq!(bursts.predict(), BLOCK_MIN_BYTES);

@@ -11,6 +11,7 @@ use provider_faulty::{Faulty, Harm};
 use provider_software::{Software, SoftwareOptions, features};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use vdev::TopKind;
 use zio::WriteRequest;
@@ -144,13 +145,37 @@ pub fn record(number: u64) -> WriteRequest {
     WriteRequest { compression, zstd_level, checksum: SUMS[(number / 3 % 2) as usize], ..request(data, number) }
 }
 
+/// Number of records that a trial of one fault plays: one before that of the operation, its own, and two more. They are played one after the other,
+/// so that what came before makes no difference.
+pub const PLAYED: u64 = 4;
+
+/// Range of the records to be played for an operation, `length` of them if there are so many, and the operation's number among theirs. `starts` has
+/// the number of operations before each record of the program, and of all.
+pub fn part(starts: &[u64], at: u64, length: u64) -> (Range<u64>, u64) {
+    let own = starts.partition_point(|start| *start <= at) as u64 - 1;
+    let first = own.saturating_sub(1);
+    (first..(first + length).min(starts.len() as u64 - 1), at - starts[first as usize])
+}
+
+/// Numbers of operations before each record of a program when nothing goes wrong, and of all of them.
+pub fn starts(world: &World, records: u64, play: impl Fn(Range<u64>)) -> Vec<u64> {
+    world.faulty.inject(None);
+    let mut starts = vec![0];
+    for number in 0..records {
+        play(number..number + 1);
+        starts.push(world.faulty.operations());
+    }
+    drain(world);
+    starts
+}
+
 /// Writes the records, reads them back, and gives their pointers.
 pub fn run(rig: &Rig, records: u64, what: &str) -> Vec<BlockPtr> {
     run_part(rig, 0..records, what)
 }
 
 /// As [`run`], some of the records.
-pub fn run_part(rig: &Rig, records: std::ops::Range<u64>, what: &str) -> Vec<BlockPtr> {
+pub fn run_part(rig: &Rig, records: Range<u64>, what: &str) -> Vec<BlockPtr> {
     records
         .map(|number| {
             let request = record(number);

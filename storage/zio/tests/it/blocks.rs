@@ -4,7 +4,7 @@ use crate::common::*;
 use abd::Abd;
 use crypt::{DataKey, Suite};
 use device::{DeviceError, DeviceOp};
-use exec::Exec;
+use exec::{Exec, Mutex};
 use kernels::checksum::Salt;
 use metaslab::Allocator;
 use ondisk::{BlockPtr, Checksum, Compression, ObjectType, Txg, VdevId};
@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vdev::{LeafId, TopKind, VdevTree};
-use zio::{ErrorKind, FailMode, LeafRequest, ReadFlags, ReadRequest, WriteRequest};
+use zio::{ErrorKind, FailMode, LeafRequest, ReadFlags, ReadRequest, WriteRequest, WriteThen};
 
 const MIRROR: [(TopKind, usize); 1] = [(TopKind::Mirror, 2)];
 
@@ -33,6 +33,23 @@ fn zeros_become_holes() {
     assert!(rig.read(&hole).is_ok_and(|back| back == zeros));
     let kept = rig.write(with(zeros, Compression::OFF)).expect("the write succeeds");
     assert!(!kept.is_hole() && kept.psize() == 131_072, "compression=off stores zeros as they are");
+}
+
+/// If this fails, each small file of a txg costs a device an I/O of its own, or gets the bytes of its neighbour.
+#[test]
+fn small_blocks_that_are_written_together_are_one_request() {
+    let rig = Rig::new(inline(), &[(TopKind::Leaf, 1)], 12);
+    let written: Arc<Mutex<Vec<(u64, BlockPtr)>>> = Arc::default();
+    let write = |number: u64| {
+        let written = written.clone();
+        let then: WriteThen = Box::new(move |result| written.lock().push((number, result.expect("the write succeeds"))));
+        (request(noise(number, 4096), number), then)
+    };
+    rig.zio.write_together((0..16).map(write).collect());
+    rig.exec.wait(&|| written.lock().len() == 16, &|| {});
+    assert_eq!(rig.faults.count.load(Ordering::Relaxed), 1, "neighbours are one request");
+    let blocks = std::mem::take(&mut *written.lock());
+    assert!(blocks.iter().all(|(number, bp)| rig.read(bp).is_ok_and(|back| back == noise(*number, 4096))));
 }
 
 /// Tiny payloads live in the pointer, but only where OpenZFS looks for them.

@@ -198,8 +198,7 @@ fn judge(world: &World, loads: &mut [Box<dyn load::Load>], figures: &mut Figures
         figures.acknowledged.insert(load.name(), load.acknowledged().iter().sum());
     }
     world.ok("zpool export tank")?;
-    let judged = world.ok(&format!("{} -e -p {{vdevs}} -bcc tank", crate::world::judge("kills: OpenZFS's judgement")?))?;
-    judged.shows("No leaks").map(drop)
+    world.clean(&crate::world::judge("kills: OpenZFS's judgement")?, "-e -p {vdevs} -bcch tank").map(drop)
 }
 
 /// Runs the campaign; false when a program saw an error.

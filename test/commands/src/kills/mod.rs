@@ -276,8 +276,7 @@ fn judge(world: &World, load: &mut Load, forwards: bool) -> Result<(), Failure> 
     }
     load.check("after an import")?;
     world.ok("zpool export tank")?;
-    let judged = world.ok(&format!("{} -e -p {{vdevs}} -bcc tank", crate::world::judge("kills: OpenZFS's judgement")?))?;
-    judged.shows("No leaks")?;
+    world.clean(&crate::world::judge("kills: OpenZFS's judgement")?, "-e -p {vdevs} -bcch tank")?;
     Ok(())
 }
 

@@ -22,7 +22,7 @@ use sim::Recording;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use zil::{Itx, Log};
+use zil::{Itx, Log, Payload};
 
 /// Kind of dataset that a program changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,6 +148,9 @@ impl Log for Clerk {
     }
     fn note(&self, itx: Itx, tx: &Tx) {
         self.log.note(itx, tx);
+    }
+    fn note_write(&self, payload: Payload, only_with: Option<ObjectId>, tx: &Tx) {
+        self.log.note_write(payload, only_with, tx);
     }
     fn promote(&self, object: ObjectId) {
         self.log.promote(object);

@@ -1,7 +1,7 @@
 //! Lives of pools whose devices come and go. What the user loses when these fail: data that every device still had, or the
 //! redundancy that a resilver said it restored.
 
-use torture::lives::{Report, live, shapes};
+use torture::lives::{Report, left_behind, live, shapes};
 use vdev::TopKind;
 
 /// Number of lives of each shape, and of their steps: healed often, and seldom.
@@ -54,5 +54,16 @@ fn whatever_happens_to_devices_nothing_promised_is_lost() {
     let spares = ["spares resilvered", "spares rebuilt", "distributed spares", "spares returned", "left to spares"];
     for what in devices.into_iter().chain(spares).chain(["sweeps", "exports", "crashes", "power cuts"]) {
         assert!(total.of(what) > 0, "no {what}: {total}");
+    }
+}
+
+/// What keeps itself alive fills the memory of whoever opens and closes pools.
+#[test]
+fn nothing_of_a_pool_outlives_it() {
+    for shape in shapes() {
+        for seed in 0..6 {
+            let (left, report) = left_behind(shape, seed, 16).expect("lived");
+            assert_eq!(left, 0, "{shape} seed {seed}: {report}");
+        }
     }
 }

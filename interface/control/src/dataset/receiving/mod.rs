@@ -7,7 +7,9 @@ mod refusal;
 mod substream;
 
 use crate::attached::Attached;
-use crate::dataset::datasets::Datasets;
+use crate::dataset::datasets::{Datasets, wants_mount};
+use crate::dataset::maker::Maker;
+use crate::dataset::rights::{Asker, DESTROY};
 use crate::failure::{self, because};
 use crate::mount::wish::Wish;
 use crate::pool::OpenPool;
@@ -28,6 +30,9 @@ struct Receiving<'a> {
     remarks: Vec<Remark>,
     /// New file systems, which are mounted at the end.
     made: Vec<(Arc<OpenPool>, String)>,
+    /// User that it is done for, where that is not the daemon's owner.
+    asker: Option<&'a Asker<'a>>,
+    maker: Maker,
 }
 
 impl Receiving<'_> {
@@ -78,19 +83,31 @@ impl Receiving<'_> {
         if self.request.no_mount || made.is_empty() {
             return Vec::new();
         }
+        if !self.maker.may_mount {
+            let unable = |name: &str| because(ErrorKind::NotMounted, format!("cannot mount '{name}'"), "Insufficient privileges");
+            return made.iter().filter(|(pool, name)| wants_mount(pool, name)).map(|(_, name)| unable(name)).collect();
+        }
         let mounter = &self.datasets.mounter;
         mounter.mount_wishes(&mounter.turn(), made.iter().map(|(pool, name)| Wish::by_itself(pool, name)).collect())
     }
 }
 
-/// Receives the streams that come from a command, or gives up what an interrupted one left.
-pub(crate) fn receive(datasets: &Datasets, request: &DatasetReceive, input: Option<&Attached>) -> Result<Response, Failure> {
+/// Receives the streams that come from a command, or gives up what an interrupted one left; for a user as far as that was delegated.
+pub(crate) fn receive(
+    datasets: &Datasets,
+    request: &DatasetReceive,
+    input: Option<&Attached>,
+    asker: Option<&Asker<'_>>,
+) -> Result<Response, Failure> {
     if request.abort {
-        return abort(datasets, request);
+        return abort(datasets, request, asker);
     }
+    // Users cut nobody off.
+    let request = &DatasetReceive { force_unmount: request.force_unmount && asker.is_none(), ..request.clone() };
+    let maker = Maker::of(asker.map(|asker| asker.user));
     let input = input.ok_or_else(|| because(ErrorKind::Invalid, RECEIVE, "no stream came with the request"))?;
     let reader = Reader::new(input.clone());
-    let mut run = Receiving { datasets, request, reader, payload: Vec::new(), remarks: Vec::new(), made: Vec::new() };
+    let mut run = Receiving { datasets, request, reader, payload: Vec::new(), remarks: Vec::new(), made: Vec::new(), asker, maker };
     let received = run.all();
     let failures = run.mount_made();
     received?;
@@ -99,9 +116,18 @@ pub(crate) fn receive(datasets: &Datasets, request: &DatasetReceive, input: Opti
 }
 
 /// Destroys what an interrupted receive left (`zfs receive -A`).
-fn abort(datasets: &Datasets, request: &DatasetReceive) -> Result<Response, Failure> {
+fn abort(datasets: &Datasets, request: &DatasetReceive, asker: Option<&Asker<'_>>) -> Result<Response, Failure> {
     let name = &request.target;
     let pool = datasets.pools.pool_of(name, "open")?;
+    let _alone = asker.map(|_| pool.delegated());
+    if let Some(asker) = asker {
+        let asker = asker.about(format!("cannot destroy '{name}'"));
+        // What was received on top of a dataset lies in it.
+        match pool.dsl().hold(name).is_ok_and(|handle| handle.is_inconsistent()) {
+            true => asker.check(name, &DESTROY)?,
+            false => asker.check_below(name, &DESTROY)?,
+        }
+    }
     let failed = |error: DslError| failure::dataset("open", name, &error);
     let state = pool.dsl().resume_state(name).map_err(failed)?;
     let partial = pool.dsl().partial_receive(name).map_err(failed)?.map(|handle| handle.object());

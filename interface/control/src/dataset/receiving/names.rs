@@ -2,6 +2,7 @@
 
 use super::RECEIVE;
 use crate::dataset::datasets::Datasets;
+use crate::dataset::maker::Maker;
 use crate::failure::because;
 use crate::pool::OpenPool;
 use control_api::{DatasetCreate, DatasetReceive, ErrorKind, Failure, Named, SentName, name_objection};
@@ -71,14 +72,23 @@ fn below(pool: &OpenPool, name: &str, guid: u64) -> Result<Option<String>, DslEr
 }
 
 /// Makes what lies between the name that was given and a new dataset (OpenZFS: `create_parents`).
-pub(super) fn make_parents(datasets: &Datasets, pool: &OpenPool, request: &DatasetReceive, name: &str) -> Result<(), Failure> {
+pub(super) fn make_parents(
+    (datasets, maker): (&Datasets, Maker),
+    pool: &OpenPool,
+    request: &DatasetReceive,
+    name: &str,
+) -> Result<(), Failure> {
     let Some((parent, _)) = name.rsplit_once('/') else { return Ok(()) };
-    let is_to_be_made = request.sent_name == SentName::WithoutPool && !request.dry_run && pool.dsl().hold(&request.target).is_ok();
-    if is_to_be_made && pool.dsl().hold(parent).is_err() {
-        let create = DatasetCreate { name: parent.to_string(), parents: true, no_mount: request.no_mount, ..DatasetCreate::default() };
-        datasets.create(&create)?;
+    if are_made(pool, request) && pool.dsl().hold(parent).is_err() {
+        let no_mount = request.no_mount || !maker.may_mount;
+        datasets.create(&DatasetCreate { name: parent.to_string(), parents: true, no_mount, ..DatasetCreate::default() }, maker)?;
     }
     Ok(())
+}
+
+/// True when what is missing between the name that was given and a new dataset is made.
+pub(super) fn are_made(pool: &OpenPool, request: &DatasetReceive) -> bool {
+    request.sent_name == SentName::WithoutPool && !request.dry_run && pool.dsl().hold(&request.target).is_ok()
 }
 
 #[cfg(test)]

@@ -3,17 +3,23 @@
 use super::{RECEIVE, Receiving, names};
 use crate::failure::{self, because};
 use crate::pool::OpenPool;
-use control_api::{DatasetRename, ErrorKind, Failure};
+use control_api::{DatasetPromote, DatasetRename, ErrorKind, Failure};
 use dsl::DslError;
 use nvlist::{NvList, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use stream::{Begin, Record, begin_list};
+use stream::{Begin, Features, Record, begin_list};
 
 /// List of a package, as far as its streams need it.
 pub(super) struct Part {
     /// Name of the dataset that was sent.
     pub top: String,
+    /// True for one of everything below it, too.
+    pub is_recursive: bool,
+    /// Part behind `@` of the snapshot that it leads to.
+    last: String,
+    /// True for one that was sent with holds.
+    has_holds: bool,
     /// Datasets by the guids of their heads.
     datasets: NvList,
 }
@@ -40,10 +46,22 @@ impl Part {
         dataset.get_nvlist("snapprops")?.get_nvlist(name).cloned()
     }
 
+    /// Tags of the holds on the snapshot with this guid.
+    pub(super) fn holds(&self, guid: u64) -> Vec<String> {
+        let held = self.of_snapshot(guid).filter(|_| self.has_holds);
+        let tags = held.and_then(|(dataset, name)| dataset.get_nvlist("snapholds")?.get_nvlist(name));
+        tags.into_iter().flat_map(NvList::iter).filter_map(|(tag, _)| tag.to_str().map(str::to_string)).collect()
+    }
+
     /// True for a stream of the dataset that the package is of.
     pub(super) fn is_top(&self, begin: &Begin) -> bool {
         let sent = begin.toname.to_string();
         sent.split('@').next() == Some(self.top.as_str())
+    }
+
+    /// True for a stream of the last snapshot of its dataset.
+    pub(super) fn is_last(&self, begin: &Begin) -> bool {
+        begin.toname.to_string().split_once('@').is_none_or(|(_, snapshot)| snapshot == self.last)
     }
 
     /// Names of the datasets of the package, sorted, with the guids of all snapshots that it knows of each.
@@ -67,6 +85,11 @@ struct There {
     datasets: Vec<(String, Vec<(String, u64)>)>,
 }
 
+/// Guids and full names of the snapshots of a dataset.
+fn full_names(name: &str, snapshots: &[(String, u64)]) -> Vec<(u64, String)> {
+    snapshots.iter().map(|(snapshot, guid)| (*guid, format!("{name}@{snapshot}"))).collect()
+}
+
 impl There {
     fn look(pool: Arc<OpenPool>, name: String) -> Result<There, DslError> {
         let (mut datasets, mut waiting) = (Vec::new(), vec![name.clone()]);
@@ -81,6 +104,57 @@ impl There {
         Ok(There { pool, name, datasets })
     }
 
+    /// Name of a clone, of those that were not promoted just now, that has another origin than where it comes from: none, or a newer snapshot.
+    fn clone_to_promote(&self, part: &Part, promoted: &BTreeSet<String>) -> Result<Option<String>, DslError> {
+        let dsl = self.pool.dsl();
+        let known: Vec<(u64, String)> = self.datasets.iter().flat_map(|(name, snapshots)| full_names(name, snapshots)).collect();
+        for (name, snapshots) in self.datasets.iter().filter(|(name, _)| !promoted.contains(name)) {
+            let sent = snapshots.iter().find_map(|(_, guid)| part.of_snapshot(*guid));
+            let (Some((sent, _)), Some(origin)) = (sent, dsl.hold(name)?.origin()?) else { continue };
+            let origin = dsl.hold(&origin)?;
+            let wanted = sent.get_u64("origin").unwrap_or(0);
+            let newer = known.iter().find(|(guid, _)| *guid == wanted).map(|(_, full)| dsl.hold(full)).transpose()?;
+            let is_newer = newer.is_some_and(|newer| newer.creation_txg() > origin.creation_txg());
+            if wanted == 0 || wanted != origin.guid() && is_newer {
+                return Ok(Some(name.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Names in an order in which they can be destroyed: what lies deepest first, snapshots before their dataset, clones before what they are of.
+    /// What is in use by something that stays is left out, and stays as well (OpenZFS: `recv_incremental_replication`).
+    fn in_order(&self, mut left: Vec<String>) -> Result<Vec<String>, DslError> {
+        let (mut ordered, mut going) = (Vec::new(), BTreeSet::new());
+        left.sort_by(|a, b| b.cmp(a));
+        loop {
+            let (mut later, before) = (Vec::new(), left.len());
+            for name in left {
+                if self.users(&name)?.iter().all(|user| going.contains(user)) {
+                    going.insert(name.clone());
+                    ordered.push(name);
+                } else {
+                    later.push(name);
+                }
+            }
+            if later.len() == before {
+                return Ok(ordered);
+            }
+            left = later;
+        }
+    }
+
+    /// Full names of what has to go before this: clones of a snapshot, snapshots of a dataset and what lies in it.
+    fn users(&self, name: &str) -> Result<Vec<String>, DslError> {
+        if name.contains('@') {
+            return self.pool.dsl().hold(name)?.clones();
+        }
+        let inside = format!("{name}/");
+        let own = self.datasets.iter().filter(|(dataset, _)| dataset == name).flat_map(|(_, snapshots)| snapshots);
+        let below = self.datasets.iter().filter(|(dataset, _)| dataset.starts_with(&inside)).map(|(dataset, _)| dataset.clone());
+        Ok(own.map(|(snapshot, _)| format!("{name}@{snapshot}")).chain(below).collect())
+    }
+
     /// Name of the dataset that has one of these snapshots.
     fn with_snapshot(&self, guids: &BTreeSet<u64>) -> Option<&str> {
         let has_one = |(_, snapshots): &&(String, Vec<(String, u64)>)| snapshots.iter().any(|(_, guid)| guids.contains(guid));
@@ -93,7 +167,8 @@ impl Receiving<'_> {
     pub(super) fn package(&mut self, begin: &Begin, list: &NvList) -> Result<(), Failure> {
         let sent = begin.toname.to_string();
         let top = sent.split('@').next().unwrap_or(&sent).to_string();
-        if self.request.target.contains('@') {
+        let is_recursive = !list.get_flag("not_recursive");
+        if is_recursive && self.request.target.contains('@') {
             let why = "can not specify snapshot name for multi-snapshot stream";
             return Err(because(ErrorKind::Invalid, RECEIVE, why));
         }
@@ -101,9 +176,11 @@ impl Receiving<'_> {
             Some(Record::End(_)) => {}
             _ => return Err(because(ErrorKind::Invalid, RECEIVE, "invalid stream (malformed nvlist)")),
         }
-        let part = Part { top, datasets: list.get_nvlist("fss").cloned().unwrap_or_default() };
-        let is_recursive = !list.get_flag("not_recursive");
+        let has_holds = Features::of_versioninfo(begin.versioninfo).has(Features::HOLDS);
+        let last = list.get_str("tosnap").unwrap_or_default().to_string();
+        let part = Part { top, is_recursive, last, has_holds, datasets: list.get_nvlist("fss").cloned().unwrap_or_default() };
         if list.contains("fromsnap") && is_recursive {
+            self.promote_moved(&sent, &part)?;
             self.rename_moved(&sent, &part)?;
             if self.request.force {
                 self.destroy_absent(&sent, &part)?;
@@ -138,6 +215,22 @@ impl Receiving<'_> {
         There::look(pool, here.clone()).map(Some).map_err(failed)
     }
 
+    /// Promotes clones that were promoted where they come from: there they started from something else than here, or from nothing (OpenZFS:
+    /// `recv_incremental_replication`).
+    fn promote_moved(&mut self, sent: &str, part: &Part) -> Result<(), Failure> {
+        let mut promoted = BTreeSet::new();
+        while let Some(there) = self.there(sent, part)? {
+            let found = there.clone_to_promote(part, &promoted).map_err(|error| failure::dataset("receive", &there.name, &error))?;
+            let Some(name) = found else { return Ok(()) };
+            self.say(format!("promoting {name}"));
+            promoted.insert(name.clone());
+            if !self.request.dry_run {
+                self.datasets.promote(&DatasetPromote { name })?;
+            }
+        }
+        Ok(())
+    }
+
     /// Gives datasets the names that they have where they come from; they are known by their snapshots (OpenZFS:
     /// `recv_incremental_replication`).
     fn rename_moved(&mut self, sent: &str, part: &Part) -> Result<(), Failure> {
@@ -151,6 +244,12 @@ impl Receiving<'_> {
             let from = found.to_string();
             self.say(format!("attempting rename {from} to {wanted}"));
             if !self.request.dry_run {
+                let _alone = self.asker.map(|_| there.pool.delegated());
+                if let Some(asker) = self.asker {
+                    let asker = asker.about(format!("cannot rename '{from}'"));
+                    asker.check_rename(&there.pool, &from, &wanted, false)?;
+                    asker.check_unmounted(&there.pool, &from)?;
+                }
                 let force = self.request.force_unmount;
                 let rename = DatasetRename { from, to: wanted, parents: false, recursive: false, force, no_unmount: false };
                 self.datasets.rename(&rename)?;
@@ -172,13 +271,14 @@ impl Receiving<'_> {
                 absent.push(name.clone());
             }
         }
-        // What lies deepest goes first, and the snapshots of a dataset before it.
-        absent.sort_by(|a, b| b.cmp(a));
+        let absent = there.in_order(absent).map_err(|error| failure::dataset("receive", &there.name, &error))?;
         let word = if self.request.dry_run { "would destroy" } else { "attempting destroy" };
         absent.iter().for_each(|name| self.say(format!("{word} {name}")));
         if self.request.dry_run {
             return Ok(());
         }
+        let _alone = self.asker.map(|_| there.pool.delegated());
+        self.asker.map_or(Ok(()), |asker| asker.check_destroy(&there.pool, &absent))?;
         self.datasets.destroy_all(&there.pool, &absent, None, (RECEIVE.to_string(), self.request.force_unmount))
     }
 }

@@ -44,7 +44,11 @@ impl Refused<'_> {
             ReceiveError::Invalid(_) | ReceiveError::NotResumed(_) => {
                 because(ErrorKind::Invalid, self.what, "invalid backup stream").advise(error.to_string())
             }
-            ReceiveError::Unsupported(_) => because(ErrorKind::Unsupported, self.what, error),
+            ReceiveError::Unsupported(what) => {
+                let failure = because(ErrorKind::Unsupported, self.what, error);
+                let is_old = what.starts_with("deduplicated");
+                if is_old { failure.advise("'zstream redup' makes an ordinary stream of one in a file") } else { failure }
+            }
             ReceiveError::Dsl(error) => self.by_datasets(error),
         }
     }
@@ -88,5 +92,19 @@ impl Refused<'_> {
             DslError::NotFound => refused(ErrorKind::NotFound, format!("destination '{dataset}' does not exist")),
             error => Failure { what: (*what).to_string(), ..failure::dataset("receive", dataset, error) },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, whoever has an old backup of deduplicated streams takes it for lost.
+    #[test]
+    fn deduplicated_streams_are_refused_with_the_way_out() {
+        let refused = Refused { what: "cannot receive", dataset: "tank/a", snapshot: "tank/a@b", is_new: true, kept: None };
+        let advice = |what| refused.by(&ReceiveError::Unsupported(what)).next;
+        assert!(advice("deduplicated streams").is_some_and(|advice| advice.contains("zstream redup")));
+        assert_eq!(advice("redacted streams"), None);
     }
 }

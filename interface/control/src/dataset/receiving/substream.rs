@@ -1,15 +1,18 @@
 //! One substream: where it goes, what has to be so before, and what becomes of mounts (OpenZFS: `zfs_receive_one`).
 
 use super::package::Part;
+use super::properties::Moment;
 use super::refusal::Refused;
 use super::{RECEIVE, Receiving, names};
 use crate::dataset::clearing::{Cleared, Purpose};
 use crate::dataset::datasets::kind;
 use crate::dataset::destroying::once_nobody_looks;
+use crate::dataset::names::filesystem_of;
+use crate::dataset::rights::{Asker, MAKE};
 use crate::failure::{self, because};
 use crate::mount::mounts::Directory;
 use crate::pool::OpenPool;
-use control_api::{ErrorKind, Failure};
+use control_api::{DatasetReceive, ErrorKind, Failure, SentName};
 use dmu::Objset;
 use dsl::DslError;
 use nvlist::NvList;
@@ -34,6 +37,8 @@ struct Known {
     makes: bool,
     /// True for one that goes on with a receive that was interrupted.
     resumes: bool,
+    /// True for one that goes on with one that makes a dataset, or replaces one.
+    resumes_whole: bool,
     /// Name of the snapshot that the dataset becomes a clone of.
     origin: Option<String>,
 }
@@ -69,11 +74,15 @@ impl Receiving<'_> {
             self.say(format!("snap {} already exists; ignoring", known.full()));
             return self.skip();
         }
-        self.check(&known)?;
+        // A name means the same dataset until the one is held that is received into.
+        let alone = self.asker.map(|_| known.pool.delegated());
+        self.permit(&known)?;
+        self.check(&known, part.is_some_and(|part| part.is_recursive))?;
         let verb = if self.request.dry_run { "would receive" } else { "receiving" };
         let kind = if begin.fromguid == 0 { "full" } else { "incremental" };
         self.say(format!("{verb} {kind} stream of {} into {}", begin.toname, known.full()));
         if self.request.dry_run {
+            drop(alone);
             return self.skip();
         }
         let target = Target {
@@ -84,7 +93,24 @@ impl Receiving<'_> {
             resumable: self.request.resumable,
         };
         let begun = Receiver::begin(known.pool.dsl(), begin, list, &target, &count).map_err(|error| known.refused(&error))?;
+        if known.is_new && !known.resumes {
+            self.maker.take_over(known.pool.dsl(), &known.dataset);
+        }
+        drop(alone);
         self.go_through(&known, begin, begun, part)
+    }
+
+    /// Refuses a substream that the user may not receive there (OpenZFS: `zfs_secpolicy_recv`), or that would become a clone of what the user may
+    /// not clone: it would have what is in there.
+    fn permit(&self, known: &Known) -> Result<(), Failure> {
+        let Some(asker) = self.asker else { return Ok(()) };
+        let asker = asker.about(known.what);
+        match (receivable(&asker, known, "receive", self.request), self.request.force) {
+            (Err(_), false) => receivable(&asker, known, "receive:append", self.request)?,
+            (result, _) => result?,
+        }
+        asker.check_places(&known.pool, &known.dataset)?;
+        known.origin.as_ref().map_or(Ok(()), |origin| asker.check(origin, &["clone"]))
     }
 
     /// Looks where a substream goes.
@@ -93,17 +119,23 @@ impl Receiving<'_> {
         let sent = begin.toname.to_str().ok_or_else(bad_name)?;
         let (sent_dataset, _) = sent.split_once('@').ok_or_else(bad_name)?;
         let full = names::destination(self.request, sent, part.map_or(sent_dataset, |part| part.top.as_str()))?;
-        let (dataset, snapshot) = full.split_once('@').ok_or_else(bad_name)?;
         let features = Features::of_versioninfo(begin.versioninfo);
         let resumes = features.has(Features::RESUMING);
         let is_clone = begin.flags & begin_flags::CLONE != 0;
-        let makes = (begin.fromguid == 0 || is_clone || self.request.origin.is_some()) && !resumes;
+        let is_whole = begin.fromguid == 0 || is_clone || self.request.origin.is_some();
+        let makes = is_whole && !resumes;
         let what = match (resumes, makes) {
             (true, _) => "cannot receive resume stream",
             (false, true) => "cannot receive new filesystem stream",
             (false, false) => "cannot receive incremental stream",
         };
-        let pool = self.datasets.pools.pool_of(dataset, "open")?;
+        let pool = self.datasets.pools.pool_of(filesystem_of(&full), "open")?;
+        let target = &self.request.target;
+        if self.request.sent_name != SentName::Below && pool.dsl().hold(target).is_err() {
+            return Err(because(ErrorKind::NotFound, RECEIVE, format!("specified fs ({target}) does not exist")));
+        }
+        let full = if is_whole { full } else { self.moved(&pool, full, begin)? };
+        let (dataset, snapshot) = full.split_once('@').ok_or_else(bad_name)?;
         let origin = match (&self.request.origin, is_clone) {
             (Some(origin), _) => Some(origin.clone()),
             (None, true) => {
@@ -123,26 +155,43 @@ impl Receiving<'_> {
             snapshot: snapshot.to_string(),
             makes,
             resumes,
+            resumes_whole: is_whole && resumes,
             origin,
             pool,
         })
     }
 
+    /// Full name of the snapshot that changes lead to, of the dataset that has their base where none has the name that was sent: it got another
+    /// one here. A name that was given in full is meant (OpenZFS: `zfs_receive_one`, where it looks for the guid).
+    fn moved(&self, pool: &OpenPool, full: String, begin: &Begin) -> Result<String, Failure> {
+        let dataset = filesystem_of(&full);
+        if self.request.sent_name == SentName::Below || pool.dsl().hold(dataset).is_ok() {
+            return Ok(full);
+        }
+        let found = names::snapshot_of_guid(pool, begin.fromguid, dataset).map_err(|error| failure::dataset("receive", dataset, &error))?;
+        let (_, snapshot) = full.split_once('@').unwrap_or_default();
+        Ok(found.map_or_else(|| full.clone(), |base| format!("{}@{snapshot}", filesystem_of(&base))))
+    }
+
     /// Looks whether the dataset can take it, in OpenZFS's order and words.
-    fn check(&self, known: &Known) -> Result<(), Failure> {
+    fn check(&mut self, known: &Known, is_recursive: bool) -> Result<(), Failure> {
         let (pool, dataset) = (&known.pool, &known.dataset);
-        self.check_properties(known.what, kind(known.is_volume), known.is_new)?;
+        self.check_properties(known.what, dataset, (kind(known.is_volume), known.is_new), is_recursive)?;
         if known.is_new {
             if !known.makes && !known.resumes || !dataset.contains('/') {
                 return Err(known.because(ErrorKind::NotFound, format!("destination '{dataset}' does not exist")));
             }
-            names::make_parents(self.datasets, pool, self.request, dataset)?;
+            names::make_parents((self.datasets, self.maker), pool, self.request, dataset)?;
             let parent = dataset.rsplit_once('/').map_or("", |(parent, _)| parent);
             return match pool.dsl().hold(parent) {
                 Ok(_) => Ok(()),
                 Err(_) if self.request.dry_run => Ok(()),
                 Err(error) => Err(failure::dataset("open", parent, &error)),
             };
+        }
+        if known.resumes_whole && !self.request.force {
+            let why = format!("Resuming recv on existing destination '{dataset}'\nmust specify -F to overwrite it");
+            return Err(known.because(ErrorKind::Exists, why));
         }
         let is_partial = pool.dsl().resume_state(dataset).is_ok_and(|state| state.is_some());
         if known.makes && !is_partial {
@@ -166,8 +215,9 @@ impl Receiving<'_> {
     fn go_through(&mut self, known: &Known, begin: &Begin, mut receiver: Receiver, part: Option<&Part>) -> Result<(), Failure> {
         let sent = part.and_then(|part| part.properties(begin.toguid));
         let is_top = part.is_none_or(|part| part.is_top(begin));
+        let moment = if part.is_none_or(|part| part.is_last(begin)) { Moment::Last } else { Moment::Between };
         if known.is_new
-            && let Err(failure) = self.give_properties(receiver.handle(), sent.as_ref(), is_top)
+            && let Err(failure) = self.give_properties(receiver.handle(), (sent.as_ref(), is_top), Moment::Before)
         {
             receiver.abandon();
             return Err(failure);
@@ -179,6 +229,10 @@ impl Receiving<'_> {
         }
         if known.is_new {
             receiver.end().map_err(|error| known.refused(&error))?;
+            if self.is_limited(sent.as_ref(), is_top) {
+                let handle = known.pool.dsl().hold(&known.dataset).map_err(|error| known.refused(&error.into()))?;
+                self.give_properties(&handle, (sent.as_ref(), is_top), moment)?;
+            }
             let (pool, name) = (known.pool.clone(), known.dataset.clone());
             if !known.is_volume && !self.made.iter().any(|(_, made)| *made == name) {
                 self.made.push((pool, name));
@@ -186,9 +240,10 @@ impl Receiving<'_> {
         } else {
             self.replace(known, begin, receiver)?;
             let handle = known.pool.dsl().hold(&known.dataset).map_err(|error| known.refused(&error.into()))?;
-            self.give_properties(&handle, sent.as_ref(), is_top)?;
+            self.give_properties(&handle, (sent.as_ref(), is_top), moment)?;
         }
         self.give_snapshot_properties(known, begin, part)?;
+        self.give_holds(known, begin, part);
         let seconds = known.pool.pool().exec().now_ns().saturating_sub(begun.0) as f64 / 1e9;
         let bytes = self.reader.offset().saturating_sub(begun.1);
         let rate = bytes as f64 / seconds.max(0.001);
@@ -199,7 +254,17 @@ impl Receiving<'_> {
     fn give_snapshot_properties(&mut self, known: &Known, begin: &Begin, part: Option<&Part>) -> Result<(), Failure> {
         let Some(list) = part.and_then(|part| part.snapshot_properties(begin.toguid)) else { return Ok(()) };
         let handle = known.pool.dsl().hold(&known.full()).map_err(|error| known.refused(&error.into()))?;
-        self.give_properties(&handle, Some(&list), false)
+        self.give_properties(&handle, (Some(&list), false), Moment::Last)
+    }
+
+    /// Holds the snapshot as it is held where it was sent. One that cannot be keeps nobody from anything (as in OpenZFS).
+    fn give_holds(&self, known: &Known, begin: &Begin, part: Option<&Part>) {
+        let Some(part) = part.filter(|_| !self.request.no_holds) else { return };
+        for tag in part.holds(begin.toguid) {
+            if let Err(error) = known.pool.dsl().hold_snapshots(&[known.full()], &tag) {
+                tracing::warn!("snapshot {} is not held as '{tag}': {error}", known.full());
+            }
+        }
     }
 
     /// Has what came replace the contents of a dataset that is there. What is mounted of it leaves for that, and comes back.
@@ -230,6 +295,16 @@ impl Receiving<'_> {
         }
         failure::joined(failures)
     }
+}
+
+/// Refuses to receive without this permission, and those to make and mount: on the dataset, or where there is none on what it is made in.
+fn receivable(asker: &Asker<'_>, known: &Known, permission: &str, request: &DatasetReceive) -> Result<(), Failure> {
+    let needed = [permission, MAKE[0], MAKE[1]];
+    if !matches!(known.pool.dsl().hold(&known.dataset), Err(DslError::NotFound)) {
+        return asker.check(&known.dataset, &needed);
+    }
+    let above = asker.check_made(&known.dataset, names::are_made(&known.pool, request), &needed)?;
+    asker.check_room(&known.dataset, &above)
 }
 
 /// True when a dataset has a snapshot with this guid.

@@ -1,4 +1,4 @@
-//! Imports a pool from the files of a folder and mounts one dataset: `zplmount FOLDER POOL DATASET MOUNTPOINT [rw | new RECORDSIZE]`.
+//! Imports a pool from the files of a folder and mounts one dataset: `mount FOLDER POOL DATASET MOUNTPOINT [rw | new RECORDSIZE]`.
 //!
 //! DATASET may name a snapshot. Ends when it is unmounted; with `rw` the pool is exported then; with `new` it is made first,
 //! striped over the files; with a number of bytes behind that, a file of that size is written and read without FUSE, and the CPU
@@ -74,10 +74,10 @@ fn engine_alone(zfs: &Arc<zpl::Zfs>, file_bytes: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-fn main() -> Result<(), Failure> {
-    let arguments: Vec<String> = std::env::args().collect();
-    let [_, folder, pool_name, dataset, mountpoint, rest @ ..] = &arguments[..] else {
-        return Err("usage: zplmount FOLDER POOL DATASET MOUNTPOINT [rw]".into());
+/// Mounts it and waits for its end.
+pub fn run(arguments: &[String]) -> Result<(), Failure> {
+    let [folder, pool_name, dataset, mountpoint, rest @ ..] = arguments else {
+        return Err("usage: alone mount FOLDER POOL DATASET MOUNTPOINT [rw]".into());
     };
     let writable = !rest.is_empty();
     abd::set_cache_bytes_max(1 << 30);

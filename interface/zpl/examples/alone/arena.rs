@@ -77,7 +77,8 @@ fn measure(with_arena: bool, bytes: u64) -> u64 {
     spent / operations
 }
 
-fn main() {
+/// Measures and prints.
+pub fn run() {
     for (what, bytes) in
         [("create", 0), ("write of 512 B", 512), ("write of 4 KiB", 4096), ("write of 128 KiB", 128 << 10), ("write of 1 MiB", 1 << 20)]
     {

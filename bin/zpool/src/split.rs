@@ -1,0 +1,127 @@
+//! `zpool split`: the devices of the new pool, and the dry run.
+
+use crate::names::Names;
+use crate::{create, list, vdev_get};
+use clap::Args;
+use cli::{Client, Stop, done};
+use control_api::{ErrorKind, Failure, PoolReport, PoolSplit, Request, VdevReport};
+
+const ONLY_MIRRORS: &str = "Source pool must be composed only of mirrors";
+const ONE_OF_EACH: &str = "Device list must include at most one disk from each mirror";
+
+/// `zpool split`.
+#[derive(Debug, Args)]
+pub struct Split {
+    /// With -n: show guids instead of names.
+    #[arg(short = 'g')]
+    pub guids: bool,
+    /// With -n: show the paths where symbolic links lead.
+    #[arg(short = 'L')]
+    pub follow_links: bool,
+    /// With -R: load the keys of what is encrypted, of which there is nothing here.
+    #[arg(short = 'l')]
+    pub load_keys: bool,
+    /// Divide nothing; show the new pool as it would be.
+    #[arg(short = 'n')]
+    pub dry_run: bool,
+    /// With -n: show whole paths.
+    #[arg(short = 'P')]
+    pub full_paths: bool,
+    /// Import the new pool with this alternate root; without one it is exported.
+    #[arg(short = 'R', value_name = "root")]
+    pub altroot: Option<String>,
+    /// Property=value of the new pool, or, with -R, options of its mounts.
+    #[arg(short = 'o', value_name = "property=value|options")]
+    pub properties: Vec<String>,
+    /// Pool of mirrors.
+    #[arg(long_help = "pool name")]
+    pub pool: String,
+    /// Name of the new pool.
+    #[arg(long_help = "new pool name", value_name = "newpool")]
+    pub new_pool: String,
+    /// Devices that the new pool gets, at most one of each mirror; of the others it gets the last.
+    #[arg(value_name = "device")]
+    pub devices: Vec<String>,
+}
+
+/// Runs the verb.
+pub fn run(client: &Client, arguments: Split) -> Result<u8, Stop> {
+    let (properties, mount_options): (Vec<String>, Vec<String>) = arguments.properties.into_iter().partition(|word| word.contains('='));
+    let properties = create::pool_properties(&properties)?;
+    if arguments.altroot.is_none() && arguments.load_keys {
+        return Err(Stop::usage("loading keys is only valid when importing the pool"));
+    }
+    if arguments.altroot.is_none() && !mount_options.is_empty() {
+        return Err(Stop::usage("setting mntopts is only valid when importing the pool"));
+    }
+    let failed = |why: &str| Failure::new(ErrorKind::Invalid, format!("Unable to split {}", arguments.pool), why);
+    let reports = list::reports(client, vec![arguments.pool.clone()], false)?;
+    let report = reports.first().ok_or_else(|| failed("no such pool"))?;
+    let chosen = choose(report, &arguments.devices).map_err(failed)?;
+    if arguments.dry_run {
+        let names = Names::new(arguments.full_paths, arguments.guids, arguments.follow_links);
+        cli::out!("{}", layout(&arguments.new_pool, &chosen, names));
+        return Ok(0);
+    }
+    let devices = chosen.iter().map(|vdev| vdev.guid).collect();
+    let (pool, new_pool, altroot) = (arguments.pool, arguments.new_pool, arguments.altroot);
+    let request = PoolSplit { pool, new_pool, devices, altroot, properties, mount_options };
+    Ok(done(client, &Request::PoolSplit(request))?)
+}
+
+/// The device of each mirror that leaves: one that is named, or the last (OpenZFS: `zpool_vdev_split`).
+fn choose<'a>(report: &'a PoolReport, words: &[String]) -> Result<Vec<&'a VdevReport>, &'static str> {
+    let named: Vec<u64> = match vdev_get::places(report, words) {
+        Ok(places) => places.iter().map(|place| place.vdev.guid).collect(),
+        Err(_) => return Err(ONE_OF_EACH),
+    };
+    let (mut chosen, mut found) = (Vec::new(), 0);
+    for top in report.vdevs.children.iter().filter(|top| !top.is_log && top.kind != "hole") {
+        if top.kind != "mirror" {
+            return Err(ONLY_MIRRORS);
+        }
+        let wanted = top.children.iter().find(|child| named.contains(&child.guid));
+        found += usize::from(wanted.is_some());
+        chosen.extend(wanted.or(top.children.last()));
+    }
+    if found == named.len() { Ok(chosen) } else { Err(ONE_OF_EACH) }
+}
+
+fn layout(pool: &str, chosen: &[&VdevReport], names: Names) -> String {
+    let lines: String = chosen.iter().map(|vdev| format!("\t  {}\n", names.of(vdev))).collect();
+    format!("would create '{pool}' with the following layout:\n\n\t{pool}\n{lines}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vdev(kind: &str, guid: u64, children: Vec<VdevReport>) -> VdevReport {
+        let path = children.is_empty().then(|| format!("/vdevs/{guid}"));
+        VdevReport { name: format!("{kind}-{guid}"), kind: kind.into(), guid, path, children, ..VdevReport::default() }
+    }
+
+    /// If this fails, another device than the one that was named leaves the pool.
+    #[test]
+    fn of_each_mirror_the_named_device_leaves_or_the_last() {
+        let pair = |guid| vdev("mirror", guid, vec![vdev("file", guid + 1, Vec::new()), vdev("file", guid + 2, Vec::new())]);
+        let log = VdevReport { is_log: true, ..vdev("file", 7, Vec::new()) };
+        let root = |children| PoolReport { vdevs: vdev("root", 1, children), ..PoolReport::default() };
+        let pool = root(vec![pair(10), log, pair(20)]);
+        let guids = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| word.to_string()).collect();
+            choose(&pool, &words).map(|chosen| chosen.iter().map(|vdev| vdev.guid).collect::<Vec<u64>>())
+        };
+        assert_eq!(guids(&[]), Ok(vec![12, 22]));
+        assert_eq!(guids(&["/vdevs/21"]), Ok(vec![12, 21]));
+        assert_eq!(guids(&["/vdevs/21", "/vdevs/11"]), Ok(vec![11, 21]));
+        for wrong in [&["/vdevs/11", "/vdevs/12"][..], &["/vdevs/7"], &["/elsewhere"]] {
+            assert_eq!(guids(wrong), Err(ONE_OF_EACH), "{wrong:?}");
+        }
+        let plain = root(vec![pair(10), vdev("file", 30, Vec::new())]);
+        assert_eq!(choose(&plain, &[]).err(), Some(ONLY_MIRRORS));
+        let chosen = choose(&pool, &[]).expect("mirrors only");
+        let text = layout("half", &chosen, Names::default());
+        assert_eq!(text, "would create 'half' with the following layout:\n\n\thalf\n\t  /vdevs/12\n\t  /vdevs/22\n");
+    }
+}

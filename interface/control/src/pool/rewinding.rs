@@ -1,0 +1,106 @@
+//! `zpool import -F`, `-X` and `-T`: the state of a pool that is to be taken, and what `-n` tells of all that could be.
+
+use crate::failure::pool_failure;
+use control_api::{Failure, PoolImport, RewindPointReport, RewindReport, shown};
+use exec::Exec;
+use ondisk::Txg;
+use pool::{FoundPool, ImportOptions, KeptDataset, Pool, PoolError, Rewind, RewindPoint, Runtime};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Extent to which a request lets a pool go back.
+pub(crate) fn rewind_of(request: &PoolImport) -> Rewind {
+    match (request.txg, request.rewind, request.extreme) {
+        (Some(txg), ..) => Rewind::To(Txg(txg)),
+        (None, true, true) => Rewind::Any,
+        (None, true, false) => Rewind::Recent,
+        (None, false, _) => Rewind::Never,
+    }
+}
+
+/// Report of a pool that went back at its import; None of one that did not.
+pub(crate) fn report_of(pool: &Pool) -> Option<RewindReport> {
+    let rewound = pool.rewound()?;
+    Some(RewindReport {
+        pool: pool.name(),
+        dry_run: false,
+        time: Some(rewound.timestamp),
+        lost_seconds: rewound.lost_seconds,
+        points: Vec::new(),
+        failure: None,
+    })
+}
+
+/// Tries all states that an import with these options may take, and tells which it would, and what each one has.
+pub(crate) fn preview(
+    exec: &Exec,
+    found: &FoundPool,
+    options: &ImportOptions,
+    runtime: Runtime,
+    what: &str,
+) -> Result<RewindReport, Failure> {
+    let failed = |error: PoolError| pool_failure(what.to_string(), &error);
+    let points = found.rewind_points(exec, options, &runtime).map_err(failed)?;
+    let taken = points.iter().find(|point| point.problem.is_none());
+    let newest_problem = points.first().map_or(Some(PoolError::NoUberblock), |point| point.problem.clone());
+    // Who has none that can be read knows of none that is lost.
+    let reference = points.iter().find(|point| !point.datasets.is_empty()).map_or(&[] as &[KeptDataset], |point| point.datasets.as_slice());
+    Ok(RewindReport {
+        pool: shown(found.name()).into_owned(),
+        dry_run: true,
+        time: taken.map(|point| point.state.timestamp),
+        lost_seconds: taken.map_or(0, |point| point.state.lost_seconds),
+        points: points.iter().map(|point| row(point, reference)).collect(),
+        failure: if taken.is_some() { None } else { newest_problem.map(failed) },
+    })
+}
+
+/// Report of a state, beside the newest that could be read.
+fn row(point: &RewindPoint, reference: &[KeptDataset]) -> RewindPointReport {
+    let kept: BTreeMap<&str, Txg> = point.datasets.iter().map(|dataset| (dataset.name.as_str(), dataset.changed)).collect();
+    let is_read = !point.datasets.is_empty();
+    let names = |is_it: &dyn Fn(&KeptDataset) -> bool| -> Vec<String> {
+        let found: BTreeSet<&str> =
+            reference.iter().filter(|dataset| is_read && is_it(dataset)).map(|dataset| dataset.name.as_str()).collect();
+        found.into_iter().map(str::to_string).collect()
+    };
+    RewindPointReport {
+        txg: point.state.txg.0,
+        time: point.state.timestamp,
+        lost_seconds: point.state.lost_seconds,
+        problem: point.problem.as_ref().map(ToString::to_string),
+        datasets: is_read.then_some(point.datasets.len() as u64),
+        missing: names(&|dataset| !kept.contains_key(dataset.name.as_str())),
+        changed: names(&|dataset| kept.get(dataset.name.as_str()).is_some_and(|changed| *changed < dataset.changed)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pool::Rewound;
+
+    /// If this fails, somebody goes back without having been told which datasets, or whose last changes, are lost by it.
+    #[test]
+    fn what_a_state_lacks_is_named() {
+        let dataset = |name: &str, changed| KeptDataset { name: name.to_string(), changed: Txg(changed) };
+        let newest = [dataset("tank", 5), dataset("tank/a", 9), dataset("tank/a@s", 4), dataset("tank/b", 10)];
+        let state = Rewound { txg: Txg(8), timestamp: 100, lost_seconds: 7 };
+        let older = vec![dataset("tank", 5), dataset("tank/a", 8), dataset("tank/a@s", 4), dataset("tank/gone", 3)];
+        let report = row(&RewindPoint { state: state.clone(), problem: None, datasets: older }, &newest);
+        assert_eq!((report.missing, report.changed), (vec!["tank/b".to_string()], vec!["tank/a".to_string()]));
+        assert_eq!((report.txg, report.time, report.lost_seconds, report.datasets), (8, 100, 7, Some(4)));
+        let damaged = RewindPoint { state, problem: Some(PoolError::NoUberblock), datasets: Vec::new() };
+        let report = row(&damaged, &newest);
+        assert_eq!((report.datasets, report.missing.len(), report.changed.len()), (None, 0, 0), "nobody knows what it has");
+        assert!(report.problem.is_some());
+    }
+
+    /// If this fails, an import goes back although nobody said so, or further than somebody said.
+    #[test]
+    fn a_pool_goes_back_as_far_as_was_said() {
+        let of = |rewind, extreme, txg| rewind_of(&PoolImport { rewind, extreme, txg, ..PoolImport::default() });
+        assert_eq!(of(false, true, None), Rewind::Never);
+        assert_eq!((of(true, false, None), of(true, true, None)), (Rewind::Recent, Rewind::Any));
+        assert_eq!(of(true, true, Some(7)), Rewind::To(Txg(7)));
+    }
+}

@@ -1,0 +1,321 @@
+//! Going back to an older state of a pool whose newest one cannot be opened, or is not wanted (OpenZFS: `spa_load_best`, `spa_load_retry`,
+//! `spa_load_verify`).
+//!
+//! A state is taken only when it opened once, read-only, and, where the pool is to be written, its space maps agree with its blocks and all of its
+//! metadata can be read. Then its root is written to every ring as the state of a txg that is newer than any that was left behind, in an order
+//! that is safe against a crash at any point, and those are taken off the rings. Only after that is the pool opened, and anything allocated: at
+//! whatever point power goes off, either nothing was changed, or the pool is what an import finds without being told to go back.
+
+use super::base::{Base, Runtime};
+use super::find::{FoundPool, Member};
+use super::{ImportOptions, Rewind, check_dedup, check_host, check_version, read};
+use crate::PoolError;
+use crate::label::{ConfigBlock, Device, LabelWrite, flush_all, forgetting_writes, uberblock_writes, write_all};
+use crate::verify::{Reading, Verifier};
+use dsl::DslPool;
+use exec::Exec;
+use ondisk::{Txg, Uberblock};
+use std::sync::Arc;
+use vdev::LeafId;
+use zio::FailMode;
+
+/// Number of txgs for which what was freed is not used again (OpenZFS: `TXG_DEFER_SIZE`).
+const DEFERRED_TXGS: u64 = 2;
+/// Distance from the newest txg on disk to the one that a pool goes on with: those between were open, and intent logs may be of them.
+const BEYOND_TXGS: u64 = 4;
+/// Labels are written in two halves, by the parity of their numbers.
+const HALVES: usize = 2;
+
+/// State that a pool went back to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rewound {
+    /// Txg of the state.
+    pub txg: Txg,
+    /// Time of the state, in seconds since 1970.
+    pub timestamp: u64,
+    /// Seconds from it to the newest state.
+    pub lost_seconds: u64,
+}
+
+/// Dataset or snapshot of an older state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptDataset {
+    /// Full name of the dataset.
+    pub name: String,
+    /// Txg of its last change.
+    pub changed: Txg,
+}
+
+/// State that a pool could go back to.
+#[derive(Clone, Debug)]
+pub struct RewindPoint {
+    /// Txg and time of the state.
+    pub state: Rewound,
+    /// Reason why it is not taken; None when it would be.
+    pub problem: Option<PoolError>,
+    /// Datasets and snapshots that it has; none where it cannot be opened.
+    pub datasets: Vec<KeptDataset>,
+}
+
+/// Pool as it is to be opened, and the state that this is.
+pub(crate) struct Returned {
+    pub found: FoundPool,
+    pub state: Rewound,
+}
+
+impl FoundPool {
+    /// The states that an import may take, newest first: those that all rings together have, each root once.
+    fn states(&self, rewind: Rewind) -> Vec<Uberblock> {
+        let newest = self.best.as_ref().map_or(0, |ub| ub.ub_txg);
+        let is_within = |ub: &&Uberblock| match rewind {
+            Rewind::Never => ub.ub_txg == newest,
+            Rewind::Recent => ub.ub_txg >= newest.saturating_sub(DEFERRED_TXGS),
+            Rewind::Any => true,
+            Rewind::To(txg) => ub.ub_txg <= txg.0,
+        };
+        let known = self.members.iter().flat_map(|member| &member.labels.uberblocks).filter(|ub| ub.ub_txg != 0);
+        let mut known: Vec<&Uberblock> = known.filter(is_within).collect();
+        known.sort_by_key(|ub| std::cmp::Reverse(ub.preference()));
+        // Uberblocks that repeat a root are one state.
+        known.dedup_by_key(|ub| ub.ub_rootbp);
+        let most = if matches!(rewind, Rewind::To(_)) { 1 } else { known.len() };
+        known.into_iter().take(most).cloned().collect()
+    }
+
+    fn is_newest(&self, ub: &Uberblock) -> bool {
+        self.best.as_ref().is_some_and(|best| best.preference() == ub.preference())
+    }
+
+    /// Names a state, and what it costs.
+    fn described(&self, ub: &Uberblock) -> Rewound {
+        let newest = self.best.as_ref().map_or(0, |best| best.ub_timestamp);
+        Rewound { txg: ub.txg(), timestamp: ub.ub_timestamp, lost_seconds: newest.saturating_sub(ub.ub_timestamp) }
+    }
+
+    /// The uberblock with which the pool goes on from a state: of a txg after all that are left behind, also those that were open.
+    fn continued(&self, state: &Uberblock) -> Uberblock {
+        let Some(newest) = &self.best else { return state.clone() };
+        Uberblock {
+            ub_txg: newest.ub_txg.saturating_add(BEYOND_TXGS),
+            // Other hosts go by what was promised last.
+            ub_mmp_magic: newest.ub_mmp_magic,
+            ub_mmp_delay: newest.ub_mmp_delay,
+            ub_mmp_config: newest.ub_mmp_config,
+            ..state.clone()
+        }
+    }
+
+    /// The pool as it is with this uberblock as the newest; devices that left it may be its own again.
+    fn at(&self, ub: Uberblock) -> FoundPool {
+        let members = self.members.iter().chain(&self.left).cloned().collect();
+        FoundPool { best: Some(ub), members, left: Vec::new(), ..self.clone() }
+    }
+
+    /// Tries every state that an import with these options may take, newest first, and changes nothing. The first one without a problem is the
+    /// one that the import takes.
+    ///
+    /// # Errors
+    /// Those of a pool that another host may have open.
+    pub fn rewind_points(&self, exec: &Exec, options: &ImportOptions, runtime: &Runtime) -> Result<Vec<RewindPoint>, PoolError> {
+        let trial = Trial::new(exec, self, options, runtime)?;
+        let point = |ub: &Uberblock| {
+            let at = trial.found_at(ub);
+            let (problem, datasets) = match trial.open(&at) {
+                Ok(base) => (trial.check(&at, &base).err(), datasets_of(&base.spa.dsl, at.name())),
+                Err(error) => (Some(error), Vec::new()),
+            };
+            RewindPoint { state: self.described(ub), problem, datasets }
+        };
+        Ok(self.states(options.rewind).iter().map(point).collect())
+    }
+}
+
+/// Attempts at states of one pool.
+struct Trial<'a> {
+    exec: &'a Exec,
+    found: &'a FoundPool,
+    /// Options of the import that is to come.
+    wanted: &'a ImportOptions,
+    /// Options of an attempt.
+    options: ImportOptions,
+    runtime: Runtime,
+}
+
+impl<'a> Trial<'a> {
+    /// Makes sure that no other host has the pool, and begins.
+    fn new(exec: &'a Exec, found: &'a FoundPool, wanted: &'a ImportOptions, runtime: &Runtime) -> Result<Trial<'a>, PoolError> {
+        check_host(found, wanted)?;
+        if !wanted.skip_activity {
+            found.look_for_activity(exec, wanted.host.id, &runtime.multihost)?;
+        }
+        let options = ImportOptions {
+            new_name: None,
+            temporary: false,
+            read_only: true,
+            force: true,
+            skip_activity: true,
+            rewind: Rewind::Never,
+            arena: None,
+            ..wanted.clone()
+        };
+        // Nobody is told of what is wrong with a state that is not taken.
+        let runtime = Runtime { events: Arc::new(kstat::NoEvents), providers: None, ..runtime.clone() };
+        Ok(Trial { exec, found, wanted, options, runtime })
+    }
+
+    /// The pool as an import finds it once this state is the newest on its devices; who only reads leaves them as they are.
+    fn found_at(&self, ub: &Uberblock) -> FoundPool {
+        let ub = if self.found.is_newest(ub) || self.wanted.read_only { ub.clone() } else { self.found.continued(ub) };
+        self.found.at(ub)
+    }
+
+    /// Opens a state read-only.
+    fn open(&self, at: &FoundPool) -> Result<Base, PoolError> {
+        let base = read(self.exec, at, &self.options, &self.runtime)?;
+        let mut config = base.spa.config.lock();
+        // Nobody could bring a device back for it.
+        config.fail_mode = FailMode::Never;
+        base.spa.publish(&config);
+        drop(config);
+        Ok(base)
+    }
+
+    /// Refuses an open state that the import that is to come could not write.
+    fn check(&self, at: &FoundPool, base: &Base) -> Result<(), PoolError> {
+        if self.wanted.read_only {
+            return Ok(());
+        }
+        check_version(at.version(), false)?;
+        base.spa.services.features.check(false)?;
+        check_dedup(&base.spa.mos)?;
+        if let Some(problem) = at.examine(self.exec, &self.runtime).problem {
+            return Err(problem);
+        }
+        let report = Verifier(&base.spa).verify_blocks(Reading::Metadata)?;
+        if report.is_sound() {
+            return Ok(());
+        }
+        // A broken space map is a block that cannot be used, too.
+        let unreadable = report.unreadable + report.unknown;
+        Err(PoolError::Unsound { unreadable, overlapping: report.overlapping, unallocated: report.unallocated })
+    }
+}
+
+/// Datasets and snapshots below `root`, and it, as far as they can be read.
+fn datasets_of(dsl: &Arc<DslPool>, root: &str) -> Vec<KeptDataset> {
+    let (mut kept, mut waiting) = (Vec::new(), vec![root.to_string()]);
+    while let Some(name) = waiting.pop() {
+        let snapshots = dsl.snapshots(&name).unwrap_or_default();
+        kept.extend(dsl.hold(&name).map(|held| KeptDataset { name: name.clone(), changed: held.root_block().birth() }));
+        kept.extend(
+            snapshots.iter().map(|snapshot| KeptDataset { name: format!("{name}@{}", snapshot.name), changed: Txg(snapshot.creation_txg) }),
+        );
+        waiting.extend(dsl.children(&name).unwrap_or_default().iter().rev().map(|child| format!("{name}/{child}")));
+    }
+    kept
+}
+
+/// True when an older state may lack what keeps this one from being opened, and nothing but going back helps: nobody is to lose what was written
+/// for a device that is away. [`Rewind::To`] goes past that.
+fn may_be_gone_before(error: &PoolError) -> bool {
+    !matches!(
+        error,
+        PoolError::UnsupportedFeatures { .. }
+            | PoolError::UnsupportedVersion(_)
+            | PoolError::OldVersion(_)
+            | PoolError::MissingDevices(_)
+            | PoolError::MissingVdev(_)
+            | PoolError::MissingLogs(_)
+            | PoolError::IntentLogs(_)
+            | PoolError::InUse { .. }
+            | PoolError::Active { .. }
+            | PoolError::NoHostid
+            | PoolError::Closed
+    )
+}
+
+/// Chooses the state that an import with these options takes. None: the newest one, or nothing but it may be taken. Of another one the devices
+/// say, from then on, that it is the pool's, unless they are only to be read.
+///
+/// # Errors
+/// Those of the newest state when none can be taken, and [`PoolError::Io`] when a device did not take the older one: whether it is the pool's from
+/// then on is not known, but nothing else was changed.
+pub(crate) fn go_back(exec: &Exec, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<Option<Returned>, PoolError> {
+    if options.rewind == Rewind::Never {
+        return Ok(None);
+    }
+    let trial = Trial::new(exec, found, options, runtime)?;
+    let mut first = None;
+    for state in found.states(options.rewind) {
+        let at = trial.found_at(&state);
+        let error = match trial.open(&at).and_then(|base| trial.check(&at, &base).map(|()| base)) {
+            Ok(_) if found.is_newest(&state) => return Ok(None),
+            Ok(base) => {
+                if !options.read_only {
+                    commit(exec, (found, &at), &base, &state)?;
+                }
+                return Ok(Some(Returned { found: at, state: found.described(&state) }));
+            }
+            Err(error) => error,
+        };
+        tracing::warn!("pool '{}': the state of txg {} is not taken: {error}", found.name().escape_debug(), state.ub_txg);
+        let is_hopeless = !may_be_gone_before(&error);
+        first = first.or(Some(error));
+        if is_hopeless {
+            break;
+        }
+    }
+    Err(first.unwrap_or(PoolError::NoUberblock))
+}
+
+/// log2 of the sectors of the vdev that a device is of, by its label.
+fn ashift_of(member: &Member) -> u32 {
+    let config = member.labels.configs.first();
+    let ashift = config.and_then(|config| config.get_nvlist("vdev_tree")?.get_u64("ashift"));
+    ashift.and_then(|ashift| u32::try_from(ashift).ok()).unwrap_or(0)
+}
+
+/// The labels that devices have from then on, as the state that `base` is knows them.
+fn labels_of(base: &Base, txg: Txg) -> Result<Vec<(Device, ConfigBlock)>, PoolError> {
+    let config = base.spa.config.lock();
+    let mut labels = Vec::new();
+    for (index, device) in config.devices.iter().enumerate() {
+        let Some(device) = device else { continue };
+        let label = config.facts.label_config(&config.tree, LeafId(index as u32), txg);
+        labels.push((device.clone(), ConfigBlock::new(&label)?));
+    }
+    Ok(labels)
+}
+
+/// Makes a state the newest one of all devices, and takes those after it off their rings. Half of the labels are written before the others: the
+/// new uberblock may come to lie where the state's own was. Devices that left the pool and are of the state say so before its uberblock does.
+fn commit(exec: &Exec, (found, at): (&FoundPool, &FoundPool), base: &Base, state: &Uberblock) -> Result<(), PoolError> {
+    let continued = found.continued(state);
+    let labels = labels_of(base, continued.txg())?;
+    let is_own =
+        |device: &Device| found.devices().any(|own| Arc::ptr_eq(own, device)) || labels.iter().any(|(own, _)| Arc::ptr_eq(own, device));
+    let members: Vec<&Member> = at.members.iter().filter(|member| is_own(&member.device)).collect();
+    let devices: Vec<Device> = members.iter().map(|member| member.device.clone()).collect();
+    let written = |writes: Vec<LabelWrite>| -> Result<(), PoolError> {
+        write_all(exec, writes).into_iter().collect::<Result<(), _>>()?;
+        Ok(flush_all(exec, &devices).into_iter().collect::<Result<(), _>>()?)
+    };
+    tracing::warn!(
+        "pool '{}' goes back to txg {} and on with txg {}: what was written between is given up",
+        found.name().escape_debug(),
+        state.ub_txg,
+        continued.ub_txg
+    );
+    for half in 0..HALVES {
+        written(labels.iter().flat_map(|(device, label)| label.writes(device, half)).collect())?;
+        let of_member = |member: &&Member| {
+            let writes = uberblock_writes(&member.device, &continued, ashift_of(member)).into_iter().enumerate();
+            writes.filter(|(label, _)| label % HALVES == half).map(|(_, write)| write).collect::<Vec<LabelWrite>>()
+        };
+        written(members.iter().flat_map(of_member).collect())?;
+    }
+    // Should the newer one be damaged one day, none of those may be taken for what comes next: their space is another's by then.
+    let is_left = |txg: u64| txg > state.ub_txg && txg < continued.ub_txg;
+    let forgetting = |member: &&Member| forgetting_writes(exec, &member.device, ashift_of(member), &is_left);
+    written(members.iter().flat_map(forgetting).collect())
+}

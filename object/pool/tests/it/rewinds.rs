@@ -1,0 +1,216 @@
+//! Going back to older states of a pool: where the newest cannot be opened, or nobody wants it. What the user loses when these fail: the pool,
+//! although a state of it was whole a moment before; or what that state had, since a state that was left behind came back.
+
+use crate::common::{BLOCKS, check, check_redundancy, dataset, devices, exec, filled, guids, host, import, leaf, opened, write};
+use device::{BlockDevice, MemDevice};
+use ondisk::label::LABEL_START_BYTES;
+use ondisk::{ObjectId, Uberblock};
+use pool::{ImportOptions, Pool, PoolError, PoolSpec, Rewind, RewindPoint, Runtime, TopSpec, find_pools};
+use sim::{Image, Sim, SimDevice, cuts_every};
+use std::sync::Arc;
+use vdev::TopKind;
+
+/// Number of states of a pool with an age of their own.
+const AGES: u64 = 5;
+const SIM_BYTES: usize = 64 << 20;
+
+fn options(rewind: Rewind, read_only: bool) -> ImportOptions {
+    ImportOptions { host: host(), rewind, read_only, ..ImportOptions::default() }
+}
+
+fn back(disks: &[Arc<MemDevice>], rewind: Rewind, read_only: bool) -> Result<Pool, PoolError> {
+    Pool::import(&exec(9), opened(disks), &options(rewind, read_only), &Runtime::new())
+}
+
+fn points(disks: &[Arc<MemDevice>], rewind: Rewind) -> Vec<RewindPoint> {
+    let found = find_pools(&exec(9), opened(disks));
+    found[0].rewind_points(&exec(9), &options(rewind, false), &Runtime::new()).expect("nobody else has it")
+}
+
+/// A pool as after a crash whose last txgs wrote its only object anew, each with another age, before the last made a file system; and the uberblock
+/// and age of each state.
+fn aged(disks: &[Arc<MemDevice>], kind: TopKind) -> (ObjectId, Vec<(Uberblock, u64)>) {
+    let (pool, object) = filled(disks, kind);
+    let mut states = vec![(pool.uberblock(), 1)];
+    for age in 2..=AGES {
+        write(&pool, object, 0..BLOCKS, age);
+        pool.sync().expect("synced");
+        states.push((pool.uberblock(), age));
+    }
+    pool.dsl().create_dataset("tank/late", dataset()).expect("created");
+    states.push((pool.uberblock(), AGES));
+    (object, states)
+}
+
+/// Damages every copy of the root of a state.
+fn damage(disks: &[Arc<MemDevice>], state: &Uberblock) {
+    for dva in state.ub_rootbp.dvas() {
+        let at = (LABEL_START_BYTES + dva.offset) as usize + 8;
+        disks.iter().for_each(|disk| disk.tamper(|bytes| bytes[at] ^= 0xff));
+    }
+}
+
+/// If this fails, a pool whose last txg is damaged is lost, or goes back and is lost then: what was left behind wins once more after a crash.
+#[test]
+fn states_that_cannot_be_opened_are_gone_back_from_for_good() {
+    for (kind, count, lost) in [(TopKind::Leaf, 1, 1), (TopKind::Leaf, 1, 2), (TopKind::Mirror, 2, 2)] {
+        let what = format!("{kind:?} without {lost}");
+        let disks = devices(count);
+        let (object, states) = aged(&disks, kind);
+        let (kept, gone) = states.split_at(states.len() - lost);
+        gone.iter().for_each(|(state, _)| damage(&disks, state));
+        assert!(import(&disks, false).is_err(), "{what}");
+        let (state, age) = kept.last().expect("some are left");
+        let ages = [*age; BLOCKS as usize];
+
+        let newest = &states.last().expect("some").0;
+        let is_recent = newest.ub_txg - state.ub_txg <= 2;
+        let rewind = if is_recent { Rewind::Recent } else { Rewind::Any };
+        let before: Vec<Vec<u8>> = disks.iter().map(|disk| disk.contents()).collect();
+        let pool = back(&disks, rewind, true).unwrap_or_else(|error| panic!("{what}, read-only: {error}"));
+        check(&pool, object, &ages, &what);
+        drop(pool);
+        assert!(before.iter().zip(&disks).all(|(before, disk)| *before == disk.contents()), "{what}: who only reads changes nothing");
+
+        let pool = back(&disks, rewind, false).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(pool.rewound().map(|rewound| rewound.txg), Some(state.txg()), "{what}");
+        assert!(pool.txg() > newest.txg(), "{what}: it goes on after all that was");
+        check(&pool, object, &ages, &what);
+        write(&pool, object, 0..BLOCKS, 99);
+        pool.sync().expect("synced");
+        drop(pool);
+
+        let left = points(&disks, Rewind::Any);
+        let comes_back = |point: &RewindPoint| gone.iter().any(|(state, _)| state.txg() == point.state.txg);
+        assert!(!left.iter().any(comes_back), "{what}: {left:?}");
+        let pool = import(&disks, false).unwrap_or_else(|error| panic!("{what}, again: {error}"));
+        assert_eq!(pool.rewound(), None, "{what}");
+        check(&pool, object, &[99; BLOCKS as usize], &what);
+        let report = pool.verify_space().expect("readable");
+        assert!(report.is_clean(), "{what}: {report:?}");
+        pool.export().expect("exported");
+    }
+}
+
+/// If this fails, somebody is offered a state that then does not open, or has not what was said.
+#[test]
+fn what_is_offered_opens_and_has_what_was_said() {
+    let disks = devices(1);
+    let (object, states) = aged(&disks, TopKind::Leaf);
+    damage(&disks, &states.last().expect("some").0);
+    let all = points(&disks, Rewind::Any);
+    assert!(all.len() >= states.len(), "{all:?}");
+    assert!(all[0].problem.is_some() && all[0].datasets.is_empty(), "the newest is damaged: {:?}", all[0]);
+    let offered: Vec<&RewindPoint> = all.iter().filter(|point| point.problem.is_none()).collect();
+    assert!(offered.len() >= 2, "nobody used the space of the last two txgs again: {all:?}");
+    for point in offered.into_iter().take(4) {
+        let txg = point.state.txg;
+        let copies = [Arc::new(MemDevice::with_bytes("copy", disks[0].contents()))];
+        let pool = back(&copies, Rewind::To(txg), false).unwrap_or_else(|error| panic!("{txg:?}: {error}"));
+        assert_eq!(pool.rewound(), Some(&point.state));
+        let names: Vec<&str> = point.datasets.iter().map(|dataset| dataset.name.as_str()).collect();
+        let children = pool.dsl().children("tank").expect("readable");
+        assert_eq!(names.len(), 1 + children.len(), "{names:?} {children:?}");
+        assert!(children.iter().all(|child| names.contains(&format!("tank/{child}").as_str())), "{names:?} {children:?}");
+        if let Some((_, age)) = states.iter().find(|(state, _)| state.txg() == txg) {
+            check(&pool, object, &[*age; BLOCKS as usize], &format!("{txg:?}"));
+        }
+        let report = pool.verify_space().expect("readable");
+        assert!(report.is_clean(), "{txg:?}: {report:?}");
+        pool.export().expect("exported");
+    }
+}
+
+/// If this fails, `zpool import -F` costs a healthy pool its last seconds, or gives way where only a device is missing.
+#[test]
+fn a_pool_whose_newest_state_opens_stays_there() {
+    let disks = devices(2);
+    let (object, states) = aged(&disks, TopKind::Mirror);
+    let pool = back(&disks, Rewind::Any, false).expect("healthy");
+    assert_eq!(pool.rewound(), None);
+    assert!(pool.txg() > states.last().expect("some").0.txg());
+    check(&pool, object, &[AGES; BLOCKS as usize], "healthy");
+    pool.export().expect("exported");
+    // One that spans two devices and lacks one.
+    let disks = devices(2);
+    let tops = disks.iter().map(|disk| TopSpec { kind: TopKind::Leaf, leaves: vec![leaf(disk)] }).collect();
+    let spec = PoolSpec { host: host(), ..PoolSpec::new("tank", tops, dataset()) };
+    Pool::create(&exec(7), spec, &Runtime::new()).expect("created").export().expect("exported");
+    let error = back(&disks[..1], Rewind::Any, false).err();
+    assert!(matches!(error, Some(PoolError::MissingDevices(_) | PoolError::MissingVdev(_))), "{error:?}");
+}
+
+/// If this fails, an older state is lost with a device that left the pool since, although both are there.
+#[test]
+fn devices_that_left_since_are_of_older_states_again() {
+    let disks = devices(2);
+    let (pool, object) = filled(&disks, TopKind::Mirror);
+    let (txg, second) = (pool.txg(), guids(&pool)[1]);
+    pool.detach(second).expect("detached");
+    write(&pool, object, 0..BLOCKS, 2);
+    pool.sync().expect("synced");
+    drop(pool);
+    for read_only in [true, false] {
+        let pool = back(&disks, Rewind::To(txg), read_only).expect("it goes back");
+        let tree = pool.tree();
+        assert!(tree.leaves.len() == 2 && tree.leaves.iter().all(|leaf| leaf.state.is_usable()), "{tree:?}");
+        check(&pool, object, &[1; BLOCKS as usize], "both");
+    }
+    // As after a crash: nobody says any more that it went back.
+    check_redundancy(&disks, TopKind::Mirror, object, &[1; BLOCKS as usize], "each alone");
+    let pool = import(&disks, false).expect("imported");
+    assert_eq!((pool.rewound(), pool.tree().leaves.len()), (None, 2));
+    pool.export().expect("exported");
+}
+
+fn names(images: Vec<Image>, what: &str) -> Vec<String> {
+    let exec = exec(6);
+    let sim = Sim::new(&exec, 6);
+    let disks: Vec<Arc<dyn BlockDevice>> =
+        images.into_iter().enumerate().map(|(index, image)| sim.device_from(&format!("d{index}"), image) as Arc<dyn BlockDevice>).collect();
+    let import = |read_only| {
+        let pool = Pool::import(&exec, disks.clone(), &options(Rewind::Never, read_only), &Runtime::new());
+        let pool = pool.unwrap_or_else(|error| panic!("{what}, read-only {read_only}: {error}"));
+        let report = pool.verify_space().expect("readable");
+        assert!(report.is_clean(), "{what}, read-only {read_only}: {report:?}");
+        pool
+    };
+    let names = import(true).dsl().children("tank").expect("children");
+    assert_eq!(import(false).dsl().children("tank").expect("children"), names, "{what}");
+    names
+}
+
+/// If this fails, a power cut while a pool goes back leaves one that is neither as it was nor as it was to be.
+#[test]
+fn a_power_cut_while_a_pool_goes_back_leaves_it_as_it_was_or_as_it_is_to_be() {
+    let exec = exec(11);
+    let sim = Sim::new(&exec, 5);
+    let disks: Vec<Arc<SimDevice>> = (0..2).map(|index| sim.device(&format!("d{index}"), SIM_BYTES)).collect();
+    let tops = vec![TopSpec { kind: TopKind::Mirror, leaves: disks.iter().map(leaf).collect() }];
+    let spec = PoolSpec { host: host(), ..PoolSpec::new("tank", tops, dataset()) };
+    let pool = Pool::create(&exec, spec, &Runtime::new()).expect("made");
+    pool.dsl().create_dataset("tank/kept", dataset()).expect("created");
+    let txg = pool.txg();
+    pool.dsl().create_dataset("tank/late", dataset()).expect("created");
+    drop(pool);
+    sim.start_recording();
+    sim.mark(0);
+    let pool = Pool::import(&exec, opened(&disks), &options(Rewind::To(txg), false), &Runtime::new()).expect("it goes back");
+    assert_eq!(pool.rewound().map(|rewound| rewound.txg), Some(txg));
+    sim.mark(1);
+    pool.dsl().create_dataset("tank/new", dataset()).expect("created");
+    pool.export().expect("exported");
+    let recording = sim.take_recording();
+    let (mut before, mut after) = (0, 0);
+    recording.each_cut((cuts_every(7), 0), &mut |cut| {
+        cut.each_image(0, &mut |choice, images| {
+            let what = format!("cut {} {choice:?}", cut.events);
+            let names = names(images, &what);
+            let has = |name: &str| names.iter().any(|found| found == name);
+            assert!(has("kept") && !(has("late") && has("new")), "{what}: {names:?}");
+            assert!(!has("late") || cut.mark.unwrap_or(0) == 0, "{what}: what was left behind is back");
+            (before, after) = (before + usize::from(has("late")), after + usize::from(!has("late")));
+        });
+    });
+    assert!(before > 0 && after > 0, "{before} images as it was, {after} as it is to be");
+}
