@@ -162,7 +162,7 @@ impl Reader {
 
     /// Serves the request that was received; false when the connection is gone.
     fn serve_one(&mut self, mount: &Mount, begun: (Serving, Option<Look<'_>>), received: usize) -> bool {
-        let Reader { head, payload, joined, out } = self;
+        let Reader { head, payload, joined, out, .. } = self;
         let Ok((header, _)) = abi::InHeader::read_from_prefix(&head[..]) else { return true };
         let payload_bytes = received.saturating_sub(HEAD_BYTES);
         let mut body = head.get(size_of::<abi::InHeader>()..received.min(HEAD_BYTES)).unwrap_or_default();

@@ -316,7 +316,7 @@ impl ZplFuse {
         if shown && offset == CONTROL_COOKIE && !sink.add(control()) {
             return Ok(());
         }
-        let mut failed = None;
+        let (mut failed, mut holds) = (None, true);
         node.zfs.list(&node, offset, &mut |listed| {
             let entry = DirEntry {
                 ino: listed.dirent.object.0 | space << OBJECT_BITS,
@@ -334,7 +334,10 @@ impl ZplFuse {
                 return false;
             }
             match node.zfs.node(listed.dirent.object).map_err(Errno::from).and_then(|found| self.entry(&found, space)) {
-                Ok(found) => sink.add_plus(entry, &found),
+                Ok(found) => {
+                    holds &= lifetimes::outlives_listing(&found);
+                    sink.add_plus(entry, &found)
+                }
                 // Removed meanwhile, or damaged: the name is listed, whoever looks closer gets the error.
                 Err(Errno::ENOENT | Errno::EIO) => sink.add(entry),
                 Err(error) => {
@@ -343,8 +346,8 @@ impl ZplFuse {
                 }
             }
         })?;
-        if plus && offset == 0 {
-            node.kernel.note_listed(node.store().exec.now_ns());
+        if plus && (offset == 0 || !holds) {
+            node.kernel.note_listed(holds.then(|| node.store().exec.now_ns()));
         }
         node.zfs.note_access(&node);
         failed.map_or(Ok(()), Err)

@@ -79,9 +79,10 @@ impl KernelView {
         self.noted.load(Ordering::Acquire) != 0
     }
 
-    /// Notes that the kernel is given a listing of the directory, with attributes, from its beginning on.
-    pub fn note_listed(&self, now_ns: u64) {
-        self.listed_ns.store(now_ns.max(1), Ordering::Relaxed);
+    /// Notes that the kernel is given a listing of the directory, with attributes, from its beginning on; None when some of them hold for less
+    /// time than that.
+    pub fn note_listed(&self, now_ns: Option<u64>) {
+        self.listed_ns.store(now_ns.map_or(0, |now_ns| now_ns.max(1)), Ordering::Relaxed);
     }
 
     /// True when it was given one less than so many nanoseconds ago.

@@ -119,6 +119,13 @@ pub(crate) fn opened_directory(directory: &Node) -> Opened {
     Opened { keep_cache, cache_dir, ..Opened::default() }
 }
 
+/// True for what holds at least as long as the kernel may list what came with it: else a listing that is kept would have it asked for alone. What is
+/// asked for each time does not count.
+pub(crate) fn outlives_listing(found: &Entry) -> bool {
+    let is_always_asked_for = found.attr_ttl.is_zero() && of_attributes(&found.attr, ATTR_TTL).is_zero();
+    is_always_asked_for || found.attr_ttl.as_nanos() >= u128::from(LISTING_TTL_NS)
+}
+
 /// Answer that says that a name is not there, and for how long.
 pub(crate) fn no_entry(ttl: Duration) -> Entry {
     Entry { node: NodeId(0), generation: 0, attr: FileAttr::default(), attr_ttl: Duration::ZERO, entry_ttl: ttl }

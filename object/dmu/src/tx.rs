@@ -34,6 +34,9 @@ pub struct Announcement {
 impl Announcement {
     /// Bytes that were not needed by who made so many blocks dirty, of so many bytes in sum, that nothing had made dirty in its txg before.
     fn unneeded(&self, blocks: u64, bytes: u64) -> u64 {
+        if bytes >= ALL {
+            return 0;
+        }
         let needed = bytes.saturating_mul(self.ratio.0) / self.ratio.1.max(1);
         self.bytes.saturating_sub(needed.saturating_add(blocks.saturating_mul(self.block_bytes)))
     }

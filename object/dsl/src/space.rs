@@ -19,9 +19,6 @@ const WAITS_MAX: u32 = 32;
 /// Bytes that making a dataset or snapshot may take (OpenZFS: five blocks of 16 KiB, three copies each).
 const TASK_BYTES: u64 = 3 * 5 * (16 << 10);
 
-/// Number of copies that are counted of what a block takes besides its bytes: metadata has one more than data.
-const BLOCK_COPIES: u64 = 2;
-
 /// Effect of a transaction on the space in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TxSpace {
@@ -142,11 +139,11 @@ impl Space {
             TxSpace::Frees => (0, true),
         };
         // What it may take of the pool (OpenZFS counts 24 times the bytes for everything: `spa_get_worst_case_asize`).
-        let (taken, ratio) = dataset.open_objset().map_or((bytes, (1, 1)), |objset| {
+        let (taken, ratio, copies) = dataset.open_objset().map_or((bytes, (1, 1), 1), |objset| {
             let props = objset.props();
             let (block, copies) = (block_bytes(&objset, props.record_size as u64), u64::from(props.copies.max(1)));
             let one = self.meta.services.worst_dsize(block).max(block).saturating_mul(copies);
-            (bytes.div_ceil(block).saturating_mul(one).max(bytes), (one, block))
+            (bytes.div_ceil(block).saturating_mul(one).max(bytes), (one, block), copies)
         });
         if self.meta.services.refuses_writes() {
             dmu::TxEvent::Suspended.count();
@@ -179,7 +176,8 @@ impl Space {
         }
         if !frees {
             // Most changes are of what is dirty already: a small pool would be announced several times in each txg, and writers wait for syncs.
-            let block_bytes = BLOCK_COPIES * self.meta.services.worst_dsize(SECTOR_BYTES as u64);
+            // Besides its bytes a block takes a sector's worth in each copy; metadata has one more than data.
+            let block_bytes = (copies + 1) * self.meta.services.worst_dsize(SECTOR_BYTES as u64);
             tx.announce(Announcement { to: dataset.dir.clone(), bytes: taken, block_bytes, ratio });
         }
         Ok(tx)

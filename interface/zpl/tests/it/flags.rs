@@ -359,6 +359,12 @@ fn directories_are_listed_from_what_the_kernel_kept_for_a_while() {
     assert_eq!((opened(folder), opened(NodeId::ROOT)), ((true, true), (false, false)));
     exec.sleep_ns(31_000_000_000);
     assert_eq!(opened(folder), (true, false), "after a while they are asked for with attributes again");
+    handler.mkdir(&caller, folder, b"inner", &fuse::NewNode { mode: 0o755, ..fuse::NewNode::default() }).expect("made");
+    list(folder, true);
+    assert_eq!(opened(folder), (true, false), "attributes that the next sync changes are asked for with the next listing");
+    bed.pool.sync().expect("synced");
+    list(folder, true);
+    assert_eq!(opened(folder), (true, true), "they are settled");
     zfs.set_settings(Settings { relatime: false, ..zfs.settings() });
     assert_eq!(opened(folder), (false, false), "each look leaves its time");
 }

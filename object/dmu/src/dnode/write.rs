@@ -7,7 +7,7 @@ use super::Dnode;
 use super::contents::Fetched;
 use super::dirty::{DirtyBlock, Dropped, Record};
 use super::segments::segments;
-use super::state::Found;
+use super::state::{Found, State};
 use crate::{DmuError, Tx};
 use abd::Abd;
 use ondisk::{BLOCK_BYTES_MAX, BlockId, SECTOR_BYTES};
@@ -153,7 +153,7 @@ impl Dnode {
             if let Some(Record::Data(known)) = state.newest()?.blocks.get(&block) {
                 known.replace(data);
             } else {
-                let charged = self.charge_block(block.max(state.core.max_block), data.len(), tx);
+                let charged = self.charge_block(state, block, data.len(), tx);
                 dropped.push(state.insert(block, Record::Data(Arc::new(DirtyBlock::new(data, charged))))?);
             }
             Ok(())
@@ -162,10 +162,15 @@ impl Dnode {
         Ok(())
     }
 
-    /// Counts a block that gets dirty, of an object whose largest block is `last` then; false where nothing is counted.
-    fn charge_block(&self, last: u64, bytes: usize, tx: &Tx) -> bool {
-        if last > 0 {
+    /// Counts a block that gets dirty; false where nothing is counted.
+    fn charge_block(&self, state: &State, block: u64, bytes: usize, tx: &Tx) -> bool {
+        // What was cut off to its first block keeps the blocks above.
+        if block.max(state.core.max_block) > 0 || state.tree.levels > 1 {
             tx.note_dirtied(ABOVE_BYTES);
+        }
+        if state.core.kind.is_metadata() {
+            // Of metadata there is a copy more than of data.
+            tx.note_dirtied(bytes as u64);
         }
         self.context.charge(tx, bytes as u64)
     }
@@ -201,7 +206,7 @@ impl Dnode {
                 if state.core.block_size != block_size || !is_same(&found, &state.find(block)) {
                     return Ok(None);
                 }
-                let charged = self.charge_block(block.max(state.core.max_block), block_size, tx);
+                let charged = self.charge_block(state, block, block_size, tx);
                 let made = Arc::new(match base {
                     Some(base) => DirtyBlock::new(base, charged),
                     None => DirtyBlock::blank(block_size, charged),
@@ -314,7 +319,7 @@ impl Dnode {
                 }
                 state.core.block_size = bytes;
                 if let Some(resized) = resized {
-                    let charged = self.context.charge(tx, bytes as u64);
+                    let charged = self.charge_block(state, 0, bytes, tx);
                     dropped.push(state.insert(0, Record::Data(Arc::new(DirtyBlock::new(resized, charged))))?);
                 }
                 Ok(true)

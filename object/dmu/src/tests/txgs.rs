@@ -263,4 +263,17 @@ fn a_transaction_keeps_of_what_it_announced_what_it_dirtied() {
     assert_eq!(announced(1 << 20, &|tx: &Tx| file.free_range(512, 512, tx).expect("free")), 0, "a hole is written down, too");
     pool.sync().expect("sync");
     assert_eq!(pool.check(), Ok(()));
+    assert_eq!(announced(1 << 20, &|tx: &Tx| file.free_range(512, u64::MAX, tx).expect("truncate")), 0, "the end is a hole, too");
+    let first_of_tree = announced(1 << 20, &|tx: &Tx| file.write(0, &[5; 100], tx).expect("write"));
+    assert!(first_of_tree < (1 << 20) - 2 * (64 << 10), "the only block is still below others: {first_of_tree}");
+    let kind = ObjectType::DIRECTORY_CONTENTS;
+    let names = pool.objset.allocate_object(NewObject::new(kind), &pool.txgs.assign(0).expect("assign")).expect("allocate");
+    let of_metadata = announced(1 << 20, &|tx: &Tx| names.write(0, &[6; 100], tx).expect("write"));
+    assert_eq!(of_metadata, (1 << 20) - 2 * (2 * 512 + 1000), "metadata has a copy more");
+    let mut tx = pool.txgs.assign(0).expect("assign");
+    tx.announce(Announcement { to: returned.clone(), bytes: 1 << 50, block_bytes: 1000, ratio: (1, 16 << 20) });
+    drop((tx.again(), tx));
+    assert_eq!(returned.0.lock().pop(), None, "however much it is, and however large blocks are");
+    pool.sync().expect("sync");
+    assert_eq!(pool.check(), Ok(()));
 }
