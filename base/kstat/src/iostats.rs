@@ -59,6 +59,8 @@ pub struct IoStats {
     pub direct_read: CountBytes,
     /// `direct_write_*`: blocks that a direct write issued, whether they then succeeded or not.
     pub direct_write: CountBytes,
+    /// `direct_shared_*`: parts of blocks that direct reads took from what the device read of a neighbour had brought. Our own.
+    pub direct_shared: CountBytes,
     /// `trim_*`: extents that `zpool trim` met.
     pub trim: TrimCounts,
     /// `autotrim_*`: extents that the property `autotrim` met.
@@ -68,7 +70,7 @@ pub struct IoStats {
 }
 
 impl IoStats {
-    /// Names and values, in OpenZFS's order.
+    /// Names and values, in OpenZFS's order, then our own.
     pub fn rows(&self) -> Vec<(String, u64)> {
         let trims = self.trims().into_iter().flat_map(|(kind, counts)| {
             let outcomes = ["written", "skipped", "failed"].into_iter().zip(counts.all());
@@ -79,6 +81,7 @@ impl IoStats {
             ("arc_write", &self.arc_write),
             ("direct_read", &self.direct_read),
             ("direct_write", &self.direct_write),
+            ("direct_shared", &self.direct_shared),
         ];
         trims.chain(data.into_iter().flat_map(|(name, done)| pair(&format!("{name}_count"), &format!("{name}_bytes"), done))).collect()
     }
@@ -89,7 +92,7 @@ impl IoStats {
 
     /// Sets everything to zero, as writing to the kstat does.
     pub fn reset(&self) {
-        for counters in [&self.arc_read, &self.arc_write, &self.direct_read, &self.direct_write] {
+        for counters in [&self.arc_read, &self.arc_write, &self.direct_read, &self.direct_write, &self.direct_shared] {
             counters.reset();
         }
         self.trims().into_iter().flat_map(|(_, counts)| counts.all()).for_each(CountBytes::reset);
@@ -113,6 +116,7 @@ mod tests {
         stats.arc_write.add(2, 20);
         stats.direct_read.add(3, 30);
         stats.direct_write.add(4, 40);
+        stats.direct_shared.add(7, 70);
         stats.trim.written.add(5, 50);
         stats.autotrim.failed.add(6, 60);
         let rows = stats.rows();
@@ -120,10 +124,12 @@ mod tests {
         for (name, expected) in [("arc_read_count", 1), ("arc_write_bytes", 20), ("direct_read_count", 3), ("direct_write_bytes", 40)] {
             assert_eq!(value(name), Some(expected), "{name}");
         }
-        for (name, expected) in [("trim_extents_written", 5), ("trim_bytes_skipped", 0), ("autotrim_bytes_failed", 60)] {
+        for (name, expected) in
+            [("trim_extents_written", 5), ("trim_bytes_skipped", 0), ("autotrim_bytes_failed", 60), ("direct_shared_bytes", 70)]
+        {
             assert_eq!(value(name), Some(expected), "{name}");
         }
-        assert_eq!((rows.len(), rows[0].0.as_str(), rows[18].0.as_str()), (26, "trim_extents_written", "arc_read_count"));
+        assert_eq!((rows.len(), rows[0].0.as_str(), rows[18].0.as_str()), (28, "trim_extents_written", "arc_read_count"));
         stats.reset();
         assert!(stats.rows().iter().all(|(_, value)| *value == 0));
     }

@@ -47,7 +47,9 @@ mod txg_history;
 
 pub use activity::{DnodeEvent, TxEvent, dnode_counts, tx_counts};
 pub use blocks::ObjsetEnv;
-pub use dnode::{Dnode, DnodeInfo, UserData, Zeros, ZfetchStats, ZfetchTunables, set_zfetch_tunables, zfetch_stats};
+pub use dnode::{
+    Dnode, DnodeInfo, UserData, Zeros, ZfetchStats, ZfetchTunables, set_direct_read_window, set_zfetch_tunables, zfetch_stats,
+};
 pub use objset::{NewObject, ObjectOwner, Objset, ObjsetHook, OwnerDelta};
 pub use ondisk::{GROUPUSED_OBJECT, PROJECTUSED_OBJECT, USERUSED_OBJECT};
 pub use tx::{Announced, Announcement, Tx};

@@ -5,6 +5,7 @@
 
 use kstat::Counter;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Kinds of things whose memory is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +48,27 @@ impl Drop for Counted {
     }
 }
 
+/// Bytes of records that direct reads keep for the neighbours of what they read.
+static WINDOWS: AtomicU64 = AtomicU64::new(0);
+
+/// Room for a record that a direct read keeps, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Room(u64);
+
+impl Room {
+    /// Room for so many bytes, unless all of them together were more than `most` then.
+    pub(crate) fn take(bytes: u64, most: u64) -> Option<Room> {
+        let fits = |held: u64| held.checked_add(bytes).filter(|held| *held <= most);
+        WINDOWS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok().map(|_| Room(bytes))
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        WINDOWS.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
+
 /// Memory that the object layer of this process holds besides the bytes of blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
@@ -64,6 +86,8 @@ pub struct MemoryUse {
     pub indirects: u64,
     /// Bytes of those indirect blocks.
     pub indirect_bytes: u64,
+    /// Bytes of records that direct reads keep for the neighbours of what they read; they are of buffers.
+    pub direct_window_bytes: u64,
 }
 
 /// Memory that the object layer holds now.
@@ -81,5 +105,6 @@ pub fn memory_use() -> MemoryUse {
         dbuf_bytes: dbuf[1],
         indirects: indirect[0],
         indirect_bytes: indirect[1],
+        direct_window_bytes: WINDOWS.load(Ordering::Relaxed),
     }
 }

@@ -24,6 +24,8 @@ pub(crate) struct Context {
     announced: [AtomicU64; TXG_SLOTS],
     budget: OnceLock<Arc<DirtyBudget>>,
     pub flights: Arc<Flights>,
+    /// Parts of blocks that direct reads took from the device read of a neighbour: number and bytes.
+    pub shared_reads: [AtomicU64; 2],
     /// The meta-dnode: its blocks have the records of all dnodes.
     meta: OnceLock<Weak<Dnode>>,
     /// Blocks of the meta-dnode that are kept for syncs to come.
@@ -43,6 +45,7 @@ impl Context {
             announced: Default::default(),
             budget: OnceLock::new(),
             flights: Arc::default(),
+            shared_reads: Default::default(),
             meta: OnceLock::new(),
             pins: Arc::default(),
             has_large_micro_zaps: AtomicBool::new(false),

@@ -8,13 +8,15 @@ use super::dirty::{Dropped, Record, Written};
 use super::gather::{self, Piece, Pieces, PiecesThen, Sources, finish, joined};
 use super::source::{FoundBy, Source};
 use super::state::Found;
+use super::window;
 use crate::props::{BlockKind, write_policy};
 use crate::{DmuError, Tx};
 use abd::{Abd, AbdPart, SharedPages, with_lent, with_lent_mut};
-use exec::{Mutex, completion};
+use exec::{Mutex, TaskClass, completion};
 use ondisk::BlockPtr;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 impl Dnode {
     /// Writes whole blocks directly: from `data` to the devices without a copy, unless they are transformed on the way. Waits
@@ -263,8 +265,34 @@ impl Dnode {
             return Ok(());
         }
         let (blocks, flights) = (self.context.blocks.clone(), self.context.flights.clone());
-        let request = gather::Request { object: self.object(), blocks, flights, sources, block_size };
+        let keeps = self.keeps_neighbours(offset..offset + length as u64, block_size as u64);
+        let request = gather::Request { object: self.object(), blocks, flights, sources, block_size, keeps };
         gather::start(request, (offset, length), target, |block| self.contents.source(block), then)
+    }
+
+    /// True when the blocks that a read takes parts of are to be kept for those that follow.
+    fn keeps_neighbours(&self, range: Range<u64>, block_size: u64) -> bool {
+        let is_partial = !range.start.is_multiple_of(block_size) || !range.end.is_multiple_of(block_size);
+        let may_keep = is_partial && block_size <= window::limits().object;
+        may_keep && self.window.note(&range, self.context.blocks.io().exec().now_ns())
+    }
+
+    /// Lets go of what was kept, once its time is over.
+    fn watch_window(&self, delay_ns: u64) {
+        let this = self.this.clone();
+        let look = move || {
+            let Some(this) = this.upgrade() else { return };
+            if let Some(delay_ns) = this.window.expire(this.context.blocks.io().exec().now_ns()) {
+                this.watch_window(delay_ns);
+            }
+        };
+        self.context.blocks.io().exec().spawn_after(delay_ns, TaskClass::Free, Box::new(look));
+    }
+
+    /// Bytes kept for the neighbours of direct reads.
+    #[cfg(test)]
+    pub(crate) fn window_bytes(&self) -> u64 {
+        self.window.bytes()
     }
 }
 
@@ -274,5 +302,25 @@ impl Sources for Dnode {
     }
     fn moved(&self, block: u64, found: &FoundBy) -> bool {
         self.contents.moved(block, found)
+    }
+    fn kept(&self, bp: &BlockPtr, length: usize) -> Option<Abd> {
+        self.window.take(bp, length as u64, || self.context.blocks.io().exec().now_ns())
+    }
+    fn keep(&self, block: u64, bp: &BlockPtr, whole: &Abd, given: usize) {
+        let now_ns = self.context.blocks.io().exec().now_ns();
+        if let Some(delay_ns) = self.window.keep((block, bp), (whole, given as u64), window::limits(), now_ns) {
+            self.watch_window(delay_ns);
+        }
+    }
+    fn gave(&self, bp: &BlockPtr, bytes: usize) {
+        self.window.gave(bp, bytes as u64);
+    }
+    fn count_shared(&self, length: usize) {
+        let [count, bytes] = &self.context.shared_reads;
+        count.fetch_add(1, Ordering::Relaxed);
+        bytes.fetch_add(length as u64, Ordering::Relaxed);
+        if let Some(stats) = self.context.blocks.io().iostats() {
+            stats.direct_shared.add(1, length as u64);
+        }
     }
 }

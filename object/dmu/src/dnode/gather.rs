@@ -5,7 +5,8 @@
 //! What is left comes from the devices, into the caller's memory without a copy where that is possible, and is not kept.
 //!
 //! A part of a block needs the whole of it, for the checksum: the rest goes to scratch memory. Several who want parts of one
-//! block at the same time share one device read ([`Flights`]).
+//! block at the same time share one device read ([`Flights`]); of readers that go forward the block is kept for the parts that
+//! follow ([`super::window`]).
 
 use super::batch::PLUGGED_BYTES;
 use super::segments::{Segment, segments};
@@ -14,7 +15,7 @@ use crate::blocks::Blocks;
 use crate::{BlockError, DmuError, Landed};
 use abd::{Abd, AbdPart};
 use exec::{Computing, Mutex, TaskClass};
-use ondisk::{ObjectId, Txg, VdevId};
+use ondisk::{BlockPtr, ObjectId, Txg, VdevId};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,6 +31,14 @@ pub(super) trait Sources: Send + Sync {
     fn source_now(&self, block: u64) -> Result<Option<Source>, DmuError>;
     /// True when the block is not where it was found any more.
     fn moved(&self, block: u64, found: &FoundBy) -> bool;
+    /// Bytes of a block that is kept for the neighbours of a part that was read; `length` of them are taken.
+    fn kept(&self, bp: &BlockPtr, length: usize) -> Option<Abd>;
+    /// Keeps the bytes of a block of which `given` were taken.
+    fn keep(&self, block: u64, bp: &BlockPtr, whole: &Abd, given: usize);
+    /// Others took `bytes` of a block that was kept while they waited for it.
+    fn gave(&self, bp: &BlockPtr, bytes: usize);
+    /// Counts a part of a block that came with the device read of a neighbour.
+    fn count_shared(&self, length: usize);
 }
 
 /// A part of the request that is there.
@@ -56,6 +65,16 @@ struct Waiter {
     device: Device,
 }
 
+/// Place of a part of a block.
+enum Joined {
+    /// Part of a read under way, with which it comes.
+    Waits,
+    /// In a block that was kept.
+    Kept(Waiter, Abd),
+    /// On the device: the waiter has the duty to read it.
+    Leads(Waiter),
+}
+
 /// Device reads under way of which several want a part.
 #[derive(Default)]
 pub(crate) struct Flights([Mutex<HashMap<Place, Vec<Waiter>>>; SHARDS]);
@@ -65,24 +84,32 @@ impl Flights {
         &self.0[(place.1 >> 12) as usize % SHARDS]
     }
 
-    /// Adds the waiter to a read under way; when there is none he gets the duty to do it, and to call [`Flights::land`].
-    fn join(&self, place: Place, waiter: Waiter) -> Option<Waiter> {
+    /// Adds the waiter to a read under way; when there is none, and the block is not kept, he gets the duty to do it, and to call
+    /// [`Flights::land`].
+    fn join(&self, place: Place, waiter: Waiter) -> Joined {
         let mut flights = self.shard(&place).lock();
         if let Some(waiters) = flights.get_mut(&place) {
             waiters.push(waiter);
-            return None;
+            return Joined::Waits;
+        }
+        // Under the lock: a block is kept before its read is over, so that it is found here or there.
+        if let Some(whole) = waiter.gather.request.sources.kept(&waiter.device.bp, waiter.want.segment.length) {
+            return Joined::Kept(waiter, whole);
         }
         flights.insert(place, Vec::new());
-        Some(waiter)
+        Joined::Leads(waiter)
     }
 
-    /// The read is over: everybody copies his part now, since the memory is the reader's.
-    fn land(&self, place: &Place, result: Result<&Abd, BlockError>) {
+    /// The read is over: everybody copies his part now, since the memory is the reader's. Gives the bytes that they took.
+    fn land(&self, place: &Place, result: Result<&Abd, BlockError>) -> usize {
         let waiters = self.shard(place).lock().remove(place);
+        let mut taken = 0;
         for Waiter { gather, mut want, device } in waiters.into_iter().flatten() {
             match result {
                 Ok(whole) => {
                     let mine = cut(whole, &want.segment);
+                    taken += mine.len();
+                    gather.request.sources.count_shared(mine.len());
                     let mut part = want.part.take().unwrap_or_else(|| AbdPart::scratch(mine.len()));
                     part.copy_from_abd(&mine);
                     gather.done(want.index, Ok(Piece::There(part.freeze())));
@@ -90,6 +117,7 @@ impl Flights {
                 Err(error) => gather.failed(want, &device, error),
             }
         }
+        taken
     }
 }
 
@@ -101,6 +129,8 @@ pub(super) struct Request {
     pub sources: Arc<dyn Sources>,
     /// Block size in bytes.
     pub block_size: usize,
+    /// True when blocks that it takes parts of are kept for those that follow.
+    pub keeps: bool,
 }
 
 /// A request on its way.
@@ -288,8 +318,14 @@ impl Gather {
         }
         let place = (device.bp.dva(0).vdev, device.bp.dva(0).offset, device.bp.physical_birth());
         let waiter = Waiter { gather: self.clone(), want, device };
-        if let Some(Waiter { want, device, .. }) = self.request.flights.join(place, waiter) {
-            self.read(want, device, Some(place));
+        match self.request.flights.join(place, waiter) {
+            Joined::Waits => {}
+            Joined::Kept(Waiter { mut want, .. }, whole) => {
+                self.request.sources.count_shared(want.segment.length);
+                let piece = want.place(cut(&whole, &want.segment));
+                self.done(want.index, Ok(piece));
+            }
+            Joined::Leads(Waiter { want, device, .. }) => self.read(want, device, Some(place)),
         }
     }
 
@@ -298,8 +334,10 @@ impl Gather {
         let io = self.request.blocks.io();
         let Segment { block, within, length } = want.segment;
         let mut target = Vec::new();
+        // What is kept has memory of its own. What only its key's owner may read is not.
+        let keeps = self.request.keeps && flight.is_some() && !device.bp.uses_crypt();
         // Others must not copy from memory that its owner may change.
-        let usable = |part: &AbdPart| device.bp.lsize() == self.request.block_size && (flight.is_none() || !part.is_unstable());
+        let usable = |part: &AbdPart| !keeps && device.bp.lsize() == self.request.block_size && (flight.is_none() || !part.is_unstable());
         if let Some(part) = want.part.take_if(|part| usable(part)) {
             let tail = self.request.block_size - within - length;
             target.extend((within > 0).then(|| AbdPart::scratch(within)));
@@ -314,11 +352,11 @@ impl Gather {
         let bp = device.bp;
         let done = move |result: Result<Landed, BlockError>| {
             if let Some(place) = &flight {
-                gather.request.flights.land(place, result.as_ref().map(Landed::abd).map_err(|error| *error));
+                gather.land(place, &bp, result.as_ref().map(Landed::abd).map_err(|error| *error), keeps.then_some(&want.segment));
             }
             match result {
-                Ok(Landed::InPlace(whole)) => gather.done(want.index, Ok(Piece::There(cut(&whole, &want.segment)))),
-                Ok(Landed::Elsewhere(whole)) => {
+                Ok(Landed::InPlace(whole)) if !keeps => gather.done(want.index, Ok(Piece::There(cut(&whole, &want.segment)))),
+                Ok(Landed::InPlace(whole) | Landed::Elsewhere(whole)) => {
                     let piece = want.place(cut(&whole, &want.segment));
                     gather.done(want.index, Ok(piece));
                 }
@@ -326,6 +364,19 @@ impl Gather {
             }
         };
         io.read_direct(&bp, &bookmark, target, Box::new(done));
+    }
+
+    /// A read of which several may want a part is over: keeps the block, of which this part was wanted first, and lets the others have theirs.
+    fn land(&self, place: &Place, bp: &BlockPtr, result: Result<&Abd, BlockError>, kept_for: Option<&Segment>) {
+        let sources = &self.request.sources;
+        let kept = kept_for.zip(result.ok());
+        if let Some((segment, whole)) = kept {
+            sources.keep(segment.block, bp, whole, segment.length);
+        }
+        let taken = self.request.flights.land(place, result);
+        if kept.is_some() && taken > 0 {
+            sources.gave(bp, taken);
+        }
     }
 
     /// A read failed: the block may have moved meanwhile.

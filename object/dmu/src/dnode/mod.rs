@@ -5,7 +5,7 @@
 //!
 //! What a dnode is made of: [`contents::Contents`] has what its txgs changed, over the tree as of the last sync, and reads blocks;
 //! [`indirect::TreeReader`] reads indirect blocks and remembers a few; [`prefetch::Prefetcher`] decides what to read ahead; [`gather`] and
-//! [`batch`] move blocks directly. [`Dnode`] is their front.
+//! [`batch`] move blocks directly; [`window::Window`] keeps records for the neighbours of what was read of them. [`Dnode`] is their front.
 
 mod batch;
 mod clone;
@@ -27,6 +27,7 @@ mod source;
 mod state;
 mod tree;
 mod walk;
+mod window;
 mod write;
 
 pub(crate) use self::core::{Core, bonus_room};
@@ -40,6 +41,7 @@ pub(crate) use search::Wanted;
 pub(crate) use state::SpillChange;
 pub(crate) use tree::{Tree, dnode_phys};
 pub use walk::Zeros;
+pub use window::set_direct_read_window;
 
 use crate::memory::{Counted, What};
 use crate::special::is_own;
@@ -55,6 +57,7 @@ use state::State;
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use window::Window;
 
 /// Largest spill block (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
 const SPILL_BYTES_MAX: usize = 128 << 10;
@@ -102,6 +105,7 @@ pub struct Dnode {
     pub(crate) context: Arc<Context>,
     pub(crate) contents: Contents,
     prefetcher: Mutex<Prefetcher>,
+    window: Window,
     /// Held since the last sweep of the object set's map.
     recently_used: AtomicBool,
     user: Mutex<UserData>,
@@ -126,6 +130,7 @@ impl Dnode {
             context,
             contents: Contents::new(reader, core, tree),
             prefetcher: Mutex::default(),
+            window: Window::default(),
             recently_used: AtomicBool::new(true),
             user: Mutex::new(None),
             index: Mutex::new(None),
@@ -225,6 +230,7 @@ impl Dnode {
         }
         let is_first = state.begin(tx.txg())?;
         let result = change(&mut state);
+        self.window.retain(|block, bp| state.has(block, bp));
         drop(state);
         if is_first && let Some(this) = self.this.upgrade() {
             self.context.add_dirty(this, tx);

@@ -10,7 +10,7 @@ use super::tree::Tree;
 use crate::DmuError;
 use crate::budget::TXG_SLOTS;
 use abd::Abd;
-use ondisk::Txg;
+use ondisk::{BlockPtr, Txg};
 use range_tree::RangeTree;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -83,6 +83,16 @@ impl State {
             }
         }
         Found::Clean(self.tree.clone())
+    }
+
+    /// True unless a change replaced the bytes of `block` that were read by this pointer.
+    pub(crate) fn has(&self, block: u64, bp: &BlockPtr) -> bool {
+        let is_there = match self.find(block) {
+            Found::Dirty(..) | Found::Freed => false,
+            Found::Written(written) => written.bp == *bp,
+            Found::Clean(_) => block <= self.core.max_block,
+        };
+        is_there && !self.core.freed
     }
 
     /// The entry of `txg`, when it has one.

@@ -205,6 +205,12 @@ impl Objset {
         self.head.root()
     }
 
+    /// Parts of blocks that direct reads took from what the device read of a neighbour had brought, since the opening: number and bytes.
+    pub fn shared_direct_reads(&self) -> (u64, u64) {
+        let [count, bytes] = &self.context.shared_reads;
+        (count.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed))
+    }
+
     /// Objects in use as of the last sync.
     pub fn object_count(&self) -> u64 {
         self.meta().contents.tree().fill()

@@ -13,8 +13,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const BLOCK: usize = 4096;
 
 fn pool(io: Arc<MemBlockIo>) -> (TestPool, Arc<Dnode>) {
+    pool_of(io, BLOCK)
+}
+
+/// A pool with a file of blocks of this size.
+pub(super) fn pool_of(io: Arc<MemBlockIo>, block_size: usize) -> (TestPool, Arc<Dnode>) {
     let pool = TestPool::create(io, ObjsetType::ZFS, ObjsetProps::default()).expect("create");
-    let new = NewObject { block_size: BLOCK, indirect_shift: 12, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
+    let new = NewObject { block_size, indirect_shift: 12, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
     let dnode = pool.objset.allocate_object(new, &pool.txgs.assign(0).expect("assign")).expect("allocate");
     (pool, dnode)
 }

@@ -7,3 +7,4 @@ mod model;
 mod records;
 mod threads;
 mod txgs;
+mod window;
