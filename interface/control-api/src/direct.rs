@@ -76,6 +76,8 @@ pub struct DirectReport {
     pub verify_writes: DirectCount,
     /// Blocks read once more because the program changed its buffer during a direct read (OpenZFS: `dio_verify_rd`).
     pub verify_reads: DirectCount,
+    /// Parts of blocks that direct reads took from what the device read of a neighbour had brought; of a file not told.
+    pub shared_reads: DirectCount,
     /// Counts of what was not direct, by reason; reasons that did not occur are left out.
     pub fallbacks: Vec<DirectFallback>,
 }

@@ -89,6 +89,7 @@ impl Settings {
             max_streams: get("zfetch_max_streams"),
             disable: get("zfs_prefetch_disable") != 0,
         });
+        dmu::set_direct_read_window(get("zirconia_direct_read_window"));
         let shift = |name: &str| get(name) as u32;
         device::set_ashift_tunables(device::AshiftTunables {
             file_logical: shift("vdev_file_logical_ashift"),

@@ -60,7 +60,11 @@ fn view(open: &OpenPool) -> PoolView {
         objsets: std::iter::once(open.pool().mos().clone()).chain(open.mounts.objsets()).collect(),
         accelerator: offload::view(open),
         datasets: [open.mounts.counts(open.pool().zio()), open.volumes.counts(&open.name(), &open.mounts, open.pool().zio())].concat(),
-        direct: direct_rows::rows(&open.mounts.direct_of_pool().snapshot(), open.pool().zio().changed_buffers(None, None)),
+        direct: direct_rows::rows(
+            &open.mounts.direct_of_pool().snapshot(),
+            open.pool().zio().changed_buffers(None, None),
+            open.pool().iostats().direct_shared.get(),
+        ),
     }
 }
 

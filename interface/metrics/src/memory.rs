@@ -9,7 +9,7 @@ use arc::Cache;
 use kstat::Value;
 
 /// Names of the rows: those that share nothing, their sum, and views of the same memory.
-pub(crate) const MEMORY: [&str; 20] = [
+pub(crate) const MEMORY: [&str; 21] = [
     "arc_data",
     "arc_metadata",
     "arc_headers",
@@ -26,6 +26,7 @@ pub(crate) const MEMORY: [&str; 20] = [
     "arc_compressed",
     "arc_decompressed_copies",
     "indirects_remembered",
+    "direct_read_windows",
     "io_in_flight",
     "dirty_data_max",
     "ring_registered",
@@ -80,6 +81,7 @@ pub(crate) fn memory(pools: &[PoolView]) -> Vec<(&'static str, u64)> {
         of_caches(&caches, "compressed_size"),
         of_caches(&caches, "overhead_size"),
         objects.indirect_bytes,
+        objects.direct_window_bytes,
         sum(&in_flight),
         sum(&|pool| pool.txgs.config().dirty_data_max),
         device::ring_stats().registered_bytes,

@@ -93,7 +93,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 122] = [
+pub const PARAMETERS: [Parameter; 123] = [
     new(
         "metaslab_force_ganging",
         (16 << 20) + 1,
@@ -355,6 +355,13 @@ pub const PARAMETERS: [Parameter; 122] = [
     new("zfs_zevent_retain_expire_secs", 900, U32, When::Now, "seconds for which the same error of a device is not told again"),
     new("zfs_zevent_retain_max", 2000, U32, When::Now, "errors of a device remembered so that they are not told again; 0: none"),
     new("zio_slow_io_ms", 30000, U32, When::Now, "an I/O that takes longer counts as slow, milliseconds; 0 counts none"),
+    new(
+        "zirconia_direct_read_window",
+        8 << 20,
+        (0, 1 << 30),
+        When::Now,
+        "bytes of records that the direct reads of a file may keep for the parts that follow, 16 times as many of all files together; 0 keeps none",
+    ),
     new(
         "zirconia_fuse_uring",
         0,

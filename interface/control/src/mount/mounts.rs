@@ -363,6 +363,7 @@ impl Mounts {
             direct: direct_rows::rows(
                 &self.direct_of(&mounted.name()).snapshot(),
                 zio.changed_buffers(Some(mounted.zfs.objset().id()), None),
+                mounted.zfs.objset().shared_direct_reads(),
             ),
         };
         self.all().into_iter().map(view).collect()

@@ -42,7 +42,7 @@ pub(crate) fn apply(tunables: &Tunables, parameters: &Parameters) {
     tunables.set_strict(parameters.get("zfs_dio_strict") != Some(0));
 }
 
-fn report(name: String, kind: &str, counts: DirectSnapshot, changed: ChangedBuffers) -> DirectReport {
+fn report(name: String, kind: &str, counts: DirectSnapshot, changed: ChangedBuffers, shared: (u64, u64)) -> DirectReport {
     let count = |(requests, bytes)| DirectCount { requests, bytes };
     let fallback = |from: zpl::direct::ReasonCount| DirectFallback {
         reason: from.reason.name().to_string(),
@@ -58,6 +58,7 @@ fn report(name: String, kind: &str, counts: DirectSnapshot, changed: ChangedBuff
         refused: count(counts.rejected),
         verify_writes: count(changed.writes),
         verify_reads: count(changed.reads),
+        shared_reads: count(shared),
         fallbacks: counts.fallbacks.into_iter().map(fallback).collect(),
     }
 }
@@ -70,7 +71,8 @@ pub(crate) fn query(pools: &Pools, query: &DirectQuery) -> Result<Response, Fail
         DirectTarget::Pool { name } => {
             let pool = pools.open_pool(name)?;
             let changed = pool.pool().zio().changed_buffers(None, None);
-            Ok(report(name.clone(), "pool", pool.mounts.direct_of_pool().snapshot(), changed))
+            let shared = pool.pool().iostats().direct_shared.get();
+            Ok(report(name.clone(), "pool", pool.mounts.direct_of_pool().snapshot(), changed, shared))
         }
         DirectTarget::Dataset { name } => of_dataset(pools, name),
         DirectTarget::File { path, inode } => of_file(pools, path, ObjectId(*inode)),
@@ -81,9 +83,9 @@ pub(crate) fn query(pools: &Pools, query: &DirectQuery) -> Result<Response, Fail
 fn of_dataset(pools: &Pools, name: &str) -> Result<DirectReport, Failure> {
     let missing = || because(ErrorKind::NotFound, format!("cannot open '{name}'"), "dataset does not exist");
     let pool = pools.get(name.split('/').next().unwrap_or_default()).ok_or_else(missing)?;
-    let objset = pool.dsl().hold(name).and_then(|dataset| dataset.objset()).map_err(|_| missing())?.id();
-    let changed = pool.pool().zio().changed_buffers(Some(objset), None);
-    Ok(report(name.to_string(), "filesystem", pool.mounts.direct_of(name).snapshot(), changed))
+    let objset = pool.dsl().hold(name).and_then(|dataset| dataset.objset()).map_err(|_| missing())?;
+    let changed = pool.pool().zio().changed_buffers(Some(objset.id()), None);
+    Ok(report(name.to_string(), "filesystem", pool.mounts.direct_of(name).snapshot(), changed, objset.shared_direct_reads()))
 }
 
 fn of_file(pools: &Pools, path: &str, object: ObjectId) -> Result<DirectReport, Failure> {
@@ -99,5 +101,6 @@ fn of_file(pools: &Pools, path: &str, object: ObjectId) -> Result<DirectReport, 
     }
     let (objset, counts) = pool.mounts.direct_of_file(&name, object).unwrap_or_default();
     let changed = pool.pool().zio().changed_buffers(Some(objset), Some(object));
-    Ok(report(path.to_string(), "file", counts, changed))
+    // Counted for the file system, not for each file.
+    Ok(report(path.to_string(), "file", counts, changed, (0, 0)))
 }

@@ -5,7 +5,9 @@ use zio::ChangedBuffers;
 use zpl::direct::{DirectSnapshot, Reason};
 
 /// Rows of every count by name, reasons that did not occur too, for the tree of statistics.
-pub(crate) fn rows(counts: &DirectSnapshot, changed: ChangedBuffers) -> Vec<DirectRow> {
+///
+/// `shared` are the parts of blocks, and their bytes, that came with the device read of a neighbour.
+pub(crate) fn rows(counts: &DirectSnapshot, changed: ChangedBuffers, shared: (u64, u64)) -> Vec<DirectRow> {
     let row = |name, (requests, bytes)| DirectRow { name, requests, bytes };
     let mut rows = vec![
         row("asked", counts.asked),
@@ -14,6 +16,7 @@ pub(crate) fn rows(counts: &DirectSnapshot, changed: ChangedBuffers) -> Vec<Dire
         row("refused", counts.rejected),
         row("verify_write", changed.writes),
         row("verify_read", changed.reads),
+        row("shared_read", shared),
     ];
     rows.extend(Reason::ALL.iter().map(|reason| {
         let found = counts.fallbacks.iter().find(|count| count.reason == *reason);

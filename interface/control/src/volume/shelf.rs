@@ -232,7 +232,11 @@ impl Shelf {
                 objset: volume.objset().id().0,
                 counts: [writes, nwritten, reads, nread, 0, 0],
                 log: volume.log_counts(),
-                direct: direct_rows::rows(&mounts.direct_of(&name).snapshot(), zio.changed_buffers(Some(volume.objset().id()), None)),
+                direct: direct_rows::rows(
+                    &mounts.direct_of(&name).snapshot(),
+                    zio.changed_buffers(Some(volume.objset().id()), None),
+                    volume.objset().shared_direct_reads(),
+                ),
                 name,
             }
         };
