@@ -400,3 +400,33 @@ fn the_end_of_a_long_request_shares_the_fate_of_its_beginning() {
     assert_eq!(read(3 * M, 700), Err(ZplError::Invalid));
     assert_eq!((read(2 * M, M), read(3 * M, 700), read(3 * M + 700, 700)), (Ok(M as usize), Ok(700), Err(ZplError::Invalid)));
 }
+
+/// If this fails, a program that reads 32 KiB at a time has the devices read each record of 1 MiB 32 times; or it reads what was there before a write
+/// or a truncation.
+#[test]
+fn requests_below_a_record_in_sequence_share_its_device_read() {
+    let bed = Bed::with("off", M);
+    let node = bed.file(b"f");
+    writes(&bed, &node, 0, M, 20, PLAIN);
+    bed.cache_cleared();
+    let part = 32 * K;
+    let read = |offset: u64| bed.zfs.read_with(&node, offset, part, Access::DIRECT).expect("read").to_vec();
+    let before = bed.pool.iostats().direct_read.get().1;
+    for record in 0..20 {
+        let expected = pattern(M as usize, (record + 1) * M);
+        for (at, bytes) in (record * M..).step_by(part as usize).zip(expected.chunks(part as usize)) {
+            assert!(read(at) == bytes, "other bytes at {at}");
+        }
+    }
+    let device = bed.pool.iostats().direct_read.get().1 - before;
+    assert!(device * 10 <= 20 * M * 11, "{device} bytes of the devices for {}", 20 * M);
+    assert_eq!(bed.zfs.objset().shared_direct_reads(), (640 - 21, (640 - 21) * part));
+    assert_eq!(added(&bed, || (0..2).for_each(|_| drop(read(3 * M)))).0, 2, "the same place again and again is read again");
+
+    assert_eq!(added(&bed, || drop((read(8 * M), read(8 * M + part), read(8 * M + 2 * part)))).0, 2, "kept from the second on");
+    write(&bed, &node, 8 * M + 3 * part, part, PLAIN).expect("written");
+    assert!(read(8 * M + 3 * part) == pattern(part as usize, 8 * M + 4 * part), "the bytes from before a write");
+    bed.zfs.truncate(&node, 8 * M + 4 * part).expect("truncated");
+    bed.zfs.truncate(&node, 9 * M).expect("longer again");
+    assert!(read(8 * M + 4 * part).iter().all(|&byte| byte == 0), "the bytes from before a truncation");
+}
