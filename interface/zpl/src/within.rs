@@ -25,7 +25,7 @@ impl Znode {
 /// Verbs for who opens transactions himself.
 impl Zfs {
     fn check_within(&self) -> Result<(), ZplError> {
-        if self.store.journal.log().is_some() { Err(ZplError::NotSupported) } else { self.store.check_writable() }
+        if self.store.journal.log().is_some() { Err(ZplError::NotSupported) } else { self.store.check_writable().map(drop) }
     }
 
     /// Node of an object, to be kept by somebody who may let go of it anywhere, also while a transaction is open.
