@@ -5,7 +5,7 @@ export CARGO_TERM_COLOR ?= auto
 # The programs that tools/demo.sh runs.
 DEMO := zirconia zirconiad zpool zfs
 
-.PHONY: all build test demo deps interop torture suites bench clean help
+.PHONY: all build test demo deps install interop torture suites bench clean help
 
 all: build
 
@@ -17,6 +17,9 @@ deps: ## install what is missing (Debian packages, a Rust toolchain, the OpenZFS
 
 build: deps ## release programs in target/release
 	$(CARGO) build --release --locked --bins
+
+install: build ## programs, manual pages, completions and systemd units below PREFIX (default /usr/local)
+	@packaging/install.sh
 
 test: deps ## every test, lint and check (the whole gate)
 	$(CARGO) run --quiet --locked --package xtask -- ci

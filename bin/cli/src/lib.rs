@@ -22,10 +22,11 @@ mod stop;
 mod streaming;
 pub mod table;
 pub mod time;
+pub mod units;
 mod value;
 
 pub use client::{Client, daemon_program, unexpected};
-pub use program::{Lacking, refuse_bytes, run, run_with, usage, words};
+pub use program::{Lacking, is_called, refuse_bytes, run, run_with, usage, words};
 pub use request::{absolute, assignments, done, invalid, place_of_path, properties, say};
 pub use stop::{EXIT_FAILURE, EXIT_USAGE, Stop};
 pub use value::{find, show, show_of_pool, show_source, sort_key};

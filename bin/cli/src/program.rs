@@ -6,6 +6,7 @@ use crate::print;
 use crate::stop::{EXIT_FAILURE, EXIT_USAGE, Stop};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Parser};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Widest line of a synopsis, in characters.
@@ -46,6 +47,13 @@ pub fn run_with<A: Parser>(lacking: &Lacking, run: impl FnOnce(A) -> Result<u8, 
         std::process::abort();
     }
     code
+}
+
+/// True when this program was called by one of these names, which are links to it.
+pub fn is_called(names: &[&str]) -> bool {
+    let first = std::env::args_os().next();
+    let called = first.as_deref().map(Path::new).and_then(Path::file_name);
+    called.is_some_and(|called| names.iter().any(|own| called == *own))
 }
 
 /// Words of this program's command line.

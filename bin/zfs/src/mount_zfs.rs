@@ -14,9 +14,7 @@ const NAMES: [&str; 2] = ["mount.zfs", "mount.fuse.zfs"];
 
 /// True when this program was called by the name of the helper.
 pub fn is_called() -> bool {
-    let name = std::env::args_os().next();
-    let name = name.as_deref().map(Path::new).and_then(Path::file_name);
-    NAMES.iter().any(|own| name.is_some_and(|name| name == *own))
+    cli::is_called(&NAMES)
 }
 
 /// Options and words of the command line.

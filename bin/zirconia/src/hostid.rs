@@ -1,16 +1,20 @@
-//! `zirconia hostid`: gives this system the id by which others know it, as OpenZFS's zgenhostid(8) does.
+//! `zirconia hostid`: gives this system the id by which others know it, as OpenZFS's zgenhostid(8) does. The program is that one, too, when it is
+//! called by its name.
 
-use clap::Args;
+use clap::{Args, Parser};
 use control_api::{ErrorKind, Failure, os_error};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 /// File that has the id, as gethostid(3) reads it.
 const HOSTID: &str = "/etc/hostid";
 /// Source of random ids.
 const RANDOM: &str = "/dev/urandom";
+/// Name of OpenZFS's program, by which this one is called for the id alone.
+const ALONE: &str = "zgenhostid";
 /// Words for an id that is not given.
 const WHAT: &str = "cannot give this system an id";
 
@@ -28,16 +32,49 @@ pub(crate) struct Wish {
     id: Option<String>,
 }
 
+/// Command line of zgenhostid(8).
+#[derive(Debug, Parser)]
+#[command(name = ALONE)]
+struct Alone {
+    #[command(flatten)]
+    wish: Wish,
+}
+
+/// True when this program was called as zgenhostid(8).
+pub(crate) fn is_called() -> bool {
+    cli::is_called(&[ALONE])
+}
+
+/// Does what zgenhostid(8) does: prints nothing, and 1 is the exit code of every error, a wrong command line and `-h` too.
+pub(crate) fn alone() -> ExitCode {
+    if let Some(refused) = cli::refuse_bytes(cli::EXIT_FAILURE) {
+        return refused;
+    }
+    let given = Alone::try_parse().map_err(|error| error.to_string());
+    match given.and_then(|alone| give(&alone.wish).map_err(|failure| failure.to_string())) {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(why) => {
+            cli::errln!("{}", why.trim_end());
+            ExitCode::from(cli::EXIT_FAILURE)
+        }
+    }
+}
+
 /// Writes the id, and prints it.
 ///
 /// # Errors
 /// An id that cannot be one, a file that is there, and those of writing it.
 pub(crate) fn run(wish: &Wish) -> Result<u8, Failure> {
+    cli::outln!("{:08x}", give(wish)?);
+    Ok(0)
+}
+
+/// Writes the id, and returns it.
+fn give(wish: &Wish) -> Result<u32, Failure> {
     let asked = wish.id.as_deref().map_or(Ok(0), parse)?;
     let id = if asked == 0 { random().map_err(|error| failed(Path::new(RANDOM), &error))? } else { asked };
     write(wish.output.as_deref().unwrap_or(Path::new(HOSTID)), id, wish.force)?;
-    cli::outln!("{id:08x}");
-    Ok(0)
+    Ok(id)
 }
 
 fn failed(path: &Path, error: &io::Error) -> Failure {

@@ -57,6 +57,9 @@ const OPENING: Duration = Duration::from_secs(30);
 const REPLACE: &str = "cannot replace the daemon";
 
 fn main() -> ExitCode {
+    if hostid::is_called() {
+        return hostid::alone();
+    }
     cli::run::<Arguments>(|arguments| Ok(run(&arguments.verb)?))
 }
 

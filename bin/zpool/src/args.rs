@@ -674,6 +674,14 @@ mod tests {
         Arguments::command().debug_assert();
     }
 
+    /// A machine would boot without its pools.
+    #[test]
+    fn the_units_of_systemd_are_understood() {
+        for line in cli::units::command_lines("zpool") {
+            assert!(Arguments::try_parse_from(&line).is_ok(), "{line:?}");
+        }
+    }
+
     /// Users would look for an option that is not described, or try one that is not there.
     #[test]
     fn the_manual_page_has_every_verb_and_option() {
