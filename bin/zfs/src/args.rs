@@ -182,6 +182,10 @@ pub enum Verb {
         #[arg(value_name = "filesystem|mountpoint")]
         target: Option<String>,
     },
+    /// Share file systems over NFS and SMB, as their properties say: the one that is named, which is mounted first, or all that are mounted.
+    Share(crate::share::Share),
+    /// End the sharing of file systems.
+    Unshare(crate::share::Share),
     /// Show what users use of a file system, and their quotas.
     Userspace(Userspace),
     /// Show what groups use of a file system, and their quotas.

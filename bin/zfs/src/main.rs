@@ -9,6 +9,7 @@ mod bookmark;
 mod columns;
 mod diff;
 mod direct_stats;
+mod export;
 mod get;
 mod holds;
 mod keys;
@@ -17,6 +18,7 @@ mod mount_zfs;
 mod project;
 mod receive;
 mod send;
+mod share;
 mod upgrade;
 mod userspace;
 mod wait;
@@ -27,7 +29,7 @@ use cli::property::{self, DATASET};
 use cli::{Client, Lacking, Stop, done, properties};
 use control_api::{
     DatasetClone, DatasetCreate, DatasetDestroy, DatasetInherit, DatasetPromote, DatasetRename, DatasetRollback, DatasetSet, Failure,
-    MountRequest, Request, Response, SnapshotCreate, SnapshotHold, UnmountRequest,
+    MountReport, MountRequest, Request, Response, SnapshotCreate, SnapshotHold, UnmountRequest,
 };
 use serde_json::{Map, json};
 use std::process::ExitCode;
@@ -41,8 +43,8 @@ fn main() -> ExitCode {
 
 /// Verbs and options that `zfs` of OpenZFS 2.3 has besides.
 const LACKING: Lacking = Lacking {
-    verbs: &["program", "share", "unshare", "redact", "zone", "unzone"],
-    options: &[("mount", &["f"]), ("unmount", &["u"]), ("send", &["d", "-redact"]), ("receive", &["c"])],
+    verbs: &["program", "redact", "zone", "unzone"],
+    options: &[("mount", &["f"]), ("unmount", &["u"]), ("share", &["l"]), ("send", &["d", "-redact"]), ("receive", &["c"])],
 };
 
 fn run(verb: Verb) -> Result<u8, Stop> {
@@ -96,6 +98,8 @@ fn run(verb: Verb) -> Result<u8, Stop> {
             }
             Ok(done(&client, &Request::Unmount(UnmountRequest { target, all, force }))?)
         }
+        Verb::Share(arguments) => share::share(&client, &arguments),
+        Verb::Unshare(arguments) => share::unshare(&client, &arguments),
         Verb::Userspace(arguments) => userspace::run(&client, &arguments, "user"),
         Verb::Groupspace(arguments) => userspace::run(&client, &arguments, "group"),
         Verb::Projectspace(arguments) => userspace::run(&client, &arguments.with_project(), "project"),
@@ -323,11 +327,16 @@ fn mountable(client: &Client, name: &str) -> Result<Vec<Option<String>>, Stop> {
     Ok(reports.into_iter().filter(wants).map(|report| Some(report.name)).collect())
 }
 
+/// Mounts of the daemon.
+fn mounted(client: &Client) -> Result<Vec<MountReport>, Failure> {
+    match client.call(&Request::Mount(MountRequest::default()))? {
+        Response::Mounts(mounts) => Ok(mounts),
+        other => Err(cli::unexpected("cannot list mounts", other)),
+    }
+}
+
 fn mounts(client: &Client, as_json: bool) -> Result<u8, Failure> {
-    let mounts = match client.call(&Request::Mount(MountRequest::default()))? {
-        Response::Mounts(mounts) => mounts,
-        other => return Err(cli::unexpected("cannot list mounts", other)),
-    };
+    let mounts = mounted(client)?;
     if as_json {
         let entries: Map<String, serde_json::Value> = mounts
             .into_iter()

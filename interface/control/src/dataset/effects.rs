@@ -22,7 +22,7 @@ use Effect::{Refused, Stored, Works};
 const OFF: &[&str] = &["off"];
 const NONE: &[&str] = &["none"];
 const LABELS: &str = "mounts have no SELinux contexts in this version";
-const SHARES: &str = "nothing is shared by this version";
+const SHARES: &str = "nothing is shared before 'zfs share', and what is stays so until 'zfs unshare'";
 
 /// Properties of datasets that can be set.
 const OF_DATASETS: &[(&str, Effect)] = &[

@@ -1,4 +1,4 @@
-//! Options of shares (OpenZFS: `nfs_validate_shareopts` of Linux): nothing is shared here, but other systems must be able to.
+//! Options of shares (OpenZFS: `nfs_validate_shareopts` of Linux): `zfs share` passes most of them on, and other systems must be able to.
 
 /// Options without a special meaning to OpenZFS, which go to the NFS server.
 const OPTIONS: [&str; 31] = [
