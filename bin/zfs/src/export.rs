@@ -129,11 +129,6 @@ impl Table {
         Table(text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(String::from).collect())
     }
 
-    /// Takes out all lines.
-    pub fn clear(&mut self) {
-        self.0.clear();
-    }
-
     /// Takes out the lines of a place.
     pub fn remove(&mut self, place: &str) {
         let escaped = escaped(place);
@@ -141,9 +136,9 @@ impl Table {
     }
 
     /// Puts lines in the place of those of `place`.
-    pub fn put(&mut self, place: &str, lines: Vec<String>) {
+    pub fn put(&mut self, place: &str, lines: &[String]) {
         self.remove(place);
-        self.0.extend(lines);
+        self.0.extend_from_slice(lines);
     }
 }
 
@@ -183,7 +178,7 @@ impl System {
     ///
     /// # Errors
     /// That exportfs(8) is not there or fails, or the file cannot be written.
-    pub fn export(&self, change: impl FnOnce(&mut Table)) -> Result<(), String> {
+    pub fn export(&self, change: impl Fn(&mut Table)) -> Result<(), String> {
         let told = |error: std::io::Error| format!("{}: {}", self.exports.display(), cli::os_error(&error));
         let text = || {
             std::fs::read_to_string(&self.exports).or_else(|error| match error.kind() {
@@ -191,26 +186,22 @@ impl System {
                 _ => Err(error),
             })
         };
-        let mut table = Table::read(&text().map_err(told)?);
-        let was_empty = table.0.is_empty();
-        let folder = self.exports.parent().unwrap_or(Path::new("/"));
-        let program = match self.program("exportfs") {
-            Ok(program) => program,
-            Err(why) => {
-                // Who unshares what nobody shared needs nothing.
-                change(&mut table);
-                return if was_empty && table.0.is_empty() { Ok(()) } else { Err(why) };
-            }
+        // None where nothing is exported, before and after.
+        let changed = || {
+            let mut table = Table::read(&text().map_err(told)?);
+            let was_empty = table.0.is_empty();
+            change(&mut table);
+            Ok::<_, String>((!was_empty || !table.0.is_empty()).then_some(table))
         };
+        if changed()?.is_none() {
+            return Ok(());
+        }
+        let program = self.program("exportfs")?;
+        let folder = self.exports.parent().unwrap_or(Path::new("/"));
         std::fs::create_dir_all(folder).map_err(told)?;
         let lock = File::open(folder).map_err(told)?;
         lock.lock().map_err(told)?;
-        let mut table = Table::read(&text().map_err(told)?);
-        let was_empty = table.0.is_empty();
-        change(&mut table);
-        if was_empty && table.0.is_empty() {
-            return Ok(());
-        }
+        let table = changed()?.unwrap_or_default();
         let lines: String = table.0.iter().map(|line| format!("{line}\n")).collect();
         service::trust::replace(&self.exports, format!("{HEADER}{lines}").as_bytes()).map_err(told)?;
         System::run(&program, &["-ra"])
@@ -334,7 +325,7 @@ mod tests {
         let machine = Machine::new("nfs");
         let system = machine.system();
         assert_eq!(system.export(|table| table.remove("/tank")), Ok(()), "nothing is needed for what nobody shared");
-        let put = |table: &mut Table, place: &str, host: &str| table.put(place, vec![format!("{place} {host}(rw)")]);
+        let put = |table: &mut Table, place: &str, host: &str| table.put(place, &[format!("{place} {host}(rw)")]);
         assert_eq!(system.export(|table| put(table, "/tank", "a")), Err("'exportfs' is not installed".to_string()));
         assert!(!system.is_exported("/tank"));
         machine.install("exportfs");
@@ -345,7 +336,7 @@ mod tests {
         assert!(system.is_exported("/tank") && !system.is_exported("/tan"));
         assert_eq!(system.export(|table| table.remove("/tank")), Ok(()));
         assert_eq!(machine.text("d/ours.exports"), format!("{HEADER}/tank/b b(rw)\n"));
-        assert_eq!(system.export(Table::clear), Ok(()));
+        assert_eq!(system.export(|table| table.remove("/tank/b")), Ok(()));
         assert_eq!((machine.text("d/ours.exports"), machine.text("exportfs")), (HEADER.to_string(), "-ra\n".repeat(5)));
     }
 

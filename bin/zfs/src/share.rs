@@ -154,12 +154,10 @@ pub fn share(client: &Client, arguments: &Share) -> Result<u8, Stop> {
         }
     }
     if protocols.contains(&Protocol::Nfs) {
+        // Of file systems that are not there any more lines may be left: exportfs passes over what is no mountpoint.
         let outcome = system.export(|table| {
-            if target.is_none() {
-                // What is not mounted any more goes with what it was.
-                table.clear();
-            }
-            exports.into_iter().for_each(|(place, lines)| table.put(place, lines));
+            found.iter().for_each(|one| table.remove(one.shown()));
+            exports.iter().for_each(|(place, lines)| table.put(place, lines));
         });
         if let Err(why) = outcome {
             code = failed("share", target.unwrap_or("-a"), &why);
@@ -185,10 +183,7 @@ pub fn unshare(client: &Client, arguments: &Share) -> Result<u8, Stop> {
         }
     }
     if protocols.contains(&Protocol::Nfs) {
-        let outcome = system.export(|table| match target {
-            None => table.clear(),
-            Some(_) => found.iter().for_each(|one| table.remove(one.shown())),
-        });
+        let outcome = system.export(|table| found.iter().for_each(|one| table.remove(one.shown())));
         if let Err(why) = outcome {
             code = failed("unshare", target.unwrap_or("-a"), &why);
         }

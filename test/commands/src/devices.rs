@@ -230,6 +230,14 @@ pub fn without_effect(world: &World) -> Result<(), Failure> {
     world.ok("zfs get -H -o value logbias tank/fs")?.prints("throughput")?;
     world.ok("zfs set sharesmb=on tank/fs")?.says("nothing is shared")?;
     world.ok("zfs set sharesmb=off tank/fs")?.prints("")?;
+    world.refused("zfs share", 2, "missing filesystem argument")?;
+    world.refused("zfs unshare tank/fs", 1, "cannot unshare 'tank/fs': not currently shared")?;
+    world.ok("zfs set sharenfs=off tank")?.prints("")?;
+    world.refused("zfs share tank/fs", 1, "cannot share 'tank/fs': legacy share")?;
+    world.ok("zfs set sharenfs=rw=nohost tank/fs")?.says("nothing is shared before")?;
+    world.refused("zfs share tank/fs", 1, "cannot share 'tank/fs': 'canmount' property is set to 'off'")?;
+    world.ok("zfs share -a nfs")?.prints("")?;
+    world.ok("zfs unshare -a smb")?.prints("")?;
     Ok(())
 }
 
