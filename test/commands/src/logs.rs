@@ -35,7 +35,7 @@ fn counted(world: &World, name: &str) -> Result<u64, Failure> {
 }
 
 /// Ends the daemon, and who would start it again: nothing may touch the devices until they are copied.
-fn kill(world: &World) -> Result<(), Failure> {
+pub fn kill(world: &World) -> Result<(), Failure> {
     let daemon = world.daemon()?;
     let watcher = supervisor(&daemon).unwrap_or_default();
     world.ok(&format!("kill -9 {watcher} {daemon}"))?;

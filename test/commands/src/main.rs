@@ -28,6 +28,7 @@ mod imports;
 mod initiator;
 mod iscsi;
 mod kills;
+mod layers;
 mod lifecycle;
 mod lists;
 mod logs;
@@ -65,7 +66,7 @@ mod words;
 mod world;
 
 use need::Need;
-use needs::{LISTS, LOOPS, MOUNTS, NOTHING, QEMU, ROOT, SHM, lacks_any};
+use needs::{LISTS, LOOPS, MOUNTS, NOTHING, OVERLAY, QEMU, ROOT, SHM, lacks_any};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -175,6 +176,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "files: the intent log, on a device of its own", needs: MOUNTS, run: logs::survives },
     Scenario { name: "files: the intent log's device is away when the daemon comes back", needs: MOUNTS, run: logs::waits_for_its_device },
     Scenario { name: "files: the intent log's device is lost", needs: MOUNTS, run: logs::goes_on_without_its_device },
+    Scenario { name: "files: whiteouts and exchanged names after kill -9", needs: MOUNTS, run: layers::renames },
+    Scenario { name: "files: an overlay's upper directory", needs: OVERLAY, run: layers::overlay },
     Scenario { name: "files: attributes: what changes by itself is seen", needs: MOUNTS, run: attributes::kept },
     Scenario { name: "files: direct-mmap: every way to the same bytes", needs: MOUNTS, run: coherency::coherency },
     Scenario { name: "files: on disk after syncfs, umount", needs: LOOPS, run: durable::forwarded },

@@ -10,6 +10,8 @@ pub const MOUNTS: &[Need] = &[Need::Fuse];
 pub const ROOT: &[Need] = &[Need::Fuse, Need::Root];
 /// Needs of scenarios with mounts on loop devices.
 pub const LOOPS: &[Need] = &[Need::Fuse, Need::Root, Need::Loops];
+/// Needs of scenarios with overlays, which root mounts.
+pub const OVERLAY: &[Need] = &[Need::Fuse, Need::Root, Need::Overlay];
 /// Needs of scenarios with QEMU as a client.
 pub const QEMU: &[Need] = &[Need::Qemu];
 /// Needs of scenarios with mounts, and programs for access control lists.

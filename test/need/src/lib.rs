@@ -80,6 +80,8 @@ needs! {
     Databases = "databases", "PostgreSQL and SQLite", "ZIRCONIA_DATABASES=1 tools/deps.sh (Debian's postgresql and sqlite3)";
     /// QEMU's tools for images.
     Qemu = "qemu", "qemu-img", "ZIRCONIA_QEMU=1 tools/deps.sh (Debian's qemu-utils and libnbd-bin)";
+    /// The kernel's overlay file system.
+    Overlay = "overlay", "overlay file systems", "modprobe overlay";
     /// The program that looks into units of systemd.
     Systemd = "systemd", "systemd-analyze", "install systemd (it need not run)";
     /// Programs that set and show access control lists.
@@ -161,6 +163,9 @@ fn absent(need: Need) -> Option<String> {
         Need::Root if !is_root() => Some("somebody else runs this".into()),
         Need::Loops => loops().clone(),
         Need::Acl if on_path("setfacl").is_none() => Some("it is not on PATH".into()),
+        Need::Overlay if !std::fs::read_to_string("/proc/filesystems").is_ok_and(|all| all.contains("\toverlay\n")) => {
+            Some("/proc/filesystems lacks it".into())
+        }
         Need::Systemd if on_path("systemd-analyze").is_none() => Some("it is not on PATH".into()),
         Need::Qemu if on_path("qemu-img").is_none() => Some("it is not on PATH".into()),
         Need::Shm if !Path::new("/dev/shm").is_dir() => Some("it is not there".into()),
