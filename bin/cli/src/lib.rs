@@ -23,6 +23,7 @@ mod streaming;
 pub mod table;
 pub mod time;
 pub mod units;
+pub mod unlock;
 mod value;
 
 pub use client::{Client, daemon_program, unexpected};

@@ -287,8 +287,8 @@ fn mount(client: &Client, request: MountRequest, how: &Mount) -> Result<u8, Stop
     }
     let mut names = Vec::new();
     for name in how.names.iter().filter(|_| how.recursive) {
-        let more = mountable(client, name)?;
-        names.extend(more.into_iter().filter(|name| !names.contains(name)).collect::<Vec<_>>());
+        let more = cli::unlock::mountable(client, name)?.into_iter().map(Some);
+        names.extend(more.filter(|name| !names.contains(name)).collect::<Vec<_>>());
     }
     if !how.recursive {
         names.push(request.name.clone());
@@ -308,23 +308,6 @@ fn mount(client: &Client, request: MountRequest, how: &Mount) -> Result<u8, Stop
         }
     }
     Ok(code)
-}
-
-/// Names of the file systems at and below a name that are not mounted and want to be.
-fn mountable(client: &Client, name: &str) -> Result<Vec<Option<String>>, Stop> {
-    let query =
-        control_api::DatasetQuery { names: vec![name.to_string()], depth: None, types: vec!["filesystem".to_string()], asked: Vec::new() };
-    let reports = match client.call(&Request::DatasetQuery(query))? {
-        Response::Datasets(reports) => reports,
-        other => return Err(cli::unexpected("cannot mount", other).into()),
-    };
-    let text = |report: &control_api::DatasetReport, name: &str| {
-        cli::find(&report.properties, name).map(|property| cli::show(&property.value, true)).unwrap_or_default()
-    };
-    let wants = |report: &control_api::DatasetReport| {
-        text(report, "mounted") == "no" && text(report, "canmount") == "on" && text(report, "mountpoint").starts_with('/')
-    };
-    Ok(reports.into_iter().filter(wants).map(|report| Some(report.name)).collect())
 }
 
 /// Mounts of the daemon.

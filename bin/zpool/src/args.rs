@@ -430,6 +430,9 @@ pub struct Import {
     /// Mount nothing.
     #[arg(short = 'N')]
     pub no_mount: bool,
+    /// Load the keys of what is encrypted before it is mounted.
+    #[arg(short = 'l')]
+    pub load_keys: bool,
     /// Alternate root.
     #[arg(short = 'R', value_name = "root")]
     pub altroot: Option<String>,

@@ -2,8 +2,8 @@
 
 use crate::names::{Names, tree};
 use crate::{args, rewind};
-use cli::{Client, Stop, absolute};
-use control_api::{Failure, ImportCandidate, ImportSearch, PoolImport, Request, Response, VdevReport};
+use cli::{Client, Stop, absolute, done};
+use control_api::{Failure, ImportCandidate, ImportSearch, MountRequest, PoolImport, Request, Response, VdevReport};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
@@ -23,27 +23,21 @@ pub fn run(client: &Client, arguments: args::Import) -> Result<u8, Stop> {
     if (arguments.dry_run || arguments.extreme) && !goes_back {
         return Err(Stop::usage("-n or -X only meaningful with -F"));
     }
-    if arguments.all && arguments.pool.is_some() {
-        return Err(Stop::usage("too many arguments"));
-    }
-    if arguments.cache_file.is_some() && (!arguments.search.is_empty() || arguments.scan) {
-        return Err(Stop::usage("-c is incompatible with -d and -s"));
-    }
-    if arguments.temporary && arguments.new_name.is_none() {
-        return Err(Stop::usage("-t needs a new pool name"));
-    }
+    check(&arguments)?;
     let cache_file = arguments.cache_file.as_deref().map(absolute);
     let search = ImportSearch { paths, destroyed: arguments.destroyed, cache_file };
     if arguments.pool.is_none() && !arguments.all {
         return Ok(show(client, search)?);
     }
+    let unlocks = arguments.load_keys && !arguments.dry_run;
+    let before = if unlocks { cli::unlock::pools(client)? } else { Vec::new() };
     let request = PoolImport {
         search,
         pool: arguments.pool,
         new_name: arguments.new_name,
         temporary: arguments.temporary,
         all: arguments.all,
-        no_mount: arguments.no_mount,
+        no_mount: arguments.no_mount || arguments.load_keys,
         force: arguments.force,
         altroot: arguments.altroot,
         properties: crate::create::pool_properties(&arguments.properties)?,
@@ -53,8 +47,47 @@ pub fn run(client: &Client, arguments: args::Import) -> Result<u8, Stop> {
         dry_run: arguments.dry_run,
         missing_log: arguments.missing_log,
     };
-    let answer = patiently(client, || rewind::ask(client, goes_back, &Request::PoolImport(request)))?;
-    Ok(rewind::answered("cannot import", answer)?)
+    let answer = patiently(client, || rewind::ask(client, goes_back, &Request::PoolImport(request)));
+    let imported = answer.and_then(|answer| rewind::answered("cannot import", answer));
+    // Of several pools some are there although others could not be imported.
+    let unlocked = if unlocks { unlock(client, &before)? } else { 0 };
+    Ok(imported?.max(unlocked))
+}
+
+/// Refuses what does not go together.
+fn check(arguments: &args::Import) -> Result<(), Stop> {
+    if arguments.all && arguments.pool.is_some() {
+        return Err(Stop::usage("too many arguments"));
+    }
+    if arguments.cache_file.is_some() && (!arguments.search.is_empty() || arguments.scan) {
+        return Err(Stop::usage("-c is incompatible with -d and -s"));
+    }
+    if arguments.temporary && arguments.new_name.is_none() {
+        return Err(Stop::usage("-t needs a new pool name"));
+    }
+    if arguments.load_keys && arguments.no_mount {
+        return Err(Stop::usage("-l is incompatible with -N"));
+    }
+    if arguments.load_keys && arguments.pool.is_none() && !arguments.all {
+        return Err(Stop::usage("-l is only meaningful during an import"));
+    }
+    Ok(())
+}
+
+/// Loads the keys of pools that were not there before, and mounts what they have; gives the exit code.
+fn unlock(client: &Client, before: &[String]) -> Result<u8, Failure> {
+    let mut code = 0;
+    for pool in cli::unlock::pools(client)?.iter().filter(|pool| !before.contains(pool)) {
+        code = code.max(cli::unlock::load_keys(client, pool)?);
+        for name in cli::unlock::mountable(client, pool)? {
+            let request = MountRequest { name: Some(name), ..MountRequest::default() };
+            if let Err(failure) = done(client, &Request::Mount(request)) {
+                cli::errln!("{failure}");
+                code = cli::EXIT_FAILURE;
+            }
+        }
+    }
+    Ok(code)
 }
 
 /// Number of a transaction group as a command line has it: decimal, or with `0x` (OpenZFS: `strtoull`).
@@ -68,7 +101,7 @@ fn txg_number(word: &str) -> Result<u64, Stop> {
 
 /// Does what may take its time, and says after a while what for: nobody should take the look for another system's activity for a command that hangs.
 fn patiently<R>(client: &Client, work: impl FnOnce() -> R) -> R {
-    let (done, waiting) = std::sync::mpsc::channel::<()>();
+    let (ended, waiting) = std::sync::mpsc::channel::<()>();
     let log = client.state().log().display().to_string();
     let teller = std::thread::spawn(move || {
         if waiting.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
@@ -78,7 +111,7 @@ fn patiently<R>(client: &Client, work: impl FnOnce() -> R) -> R {
         }
     });
     let result = work();
-    drop(done);
+    drop(ended);
     let _ = teller.join();
     result
 }

@@ -39,7 +39,7 @@ fn main() -> ExitCode {
 const LACKING: Lacking = Lacking {
     verbs: &["checkpoint", "prefetch", "ddtprune", "freeze"],
     options: &[
-        ("import", &["E", "l", "V", "-rewind-to-checkpoint"]),
+        ("import", &["E", "V", "-rewind-to-checkpoint"]),
         ("clear", &["-power"]),
         ("online", &["-power"]),
         ("offline", &["-power"]),

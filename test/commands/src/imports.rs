@@ -211,3 +211,26 @@ pub fn versions(world: &World) -> Result<(), Failure> {
     world.ok("zpool get -H -o value version tank")?.prints("-")?;
     Ok(())
 }
+
+/// Who imports with `-l` has what is encrypted mounted, below and above what is not, and is told of keys that are not to be had.
+pub fn keys(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    std::fs::write(world.path("key"), "0123456789abcdef".repeat(4))?;
+    let location = format!("file://{}", world.at("key"));
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok(&format!("zfs create -o encryption=on -o keyformat=hex -o keylocation={location} tank/locked"))?;
+    world.ok("zfs create -o encryption=off tank/locked/plain")?;
+    let files = ["mnt/tank/locked/secret", "mnt/tank/locked/plain/open"].map(|name| world.path(name));
+    files.iter().try_for_each(|file| std::fs::write(file, "text"))?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} -l tank")?.prints("1 / 1 keys successfully loaded")?;
+    for file in &files {
+        same("a file that was there", std::fs::read_to_string(file)?, "text".to_string())?;
+    }
+    world.ok("zpool export tank")?;
+    std::fs::rename(world.path("key"), world.path("away"))?;
+    let without = world.refused("zpool import -d {vdevs} -l tank", 1, "Key load error: Failed to open key material file")?;
+    same("keys that were loaded", without.out.trim(), "0 / 1 keys successfully loaded")?;
+    world.ok("zfs get -H -o value keystatus tank/locked")?.prints("unavailable")?;
+    world.ok("zpool export tank").map(|_| ())
+}

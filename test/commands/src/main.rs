@@ -90,6 +90,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "pool: draid", needs: NOTHING, run: pools::draid },
     Scenario { name: "pool: import by name, id, new name, altroot, read-only", needs: MOUNTS, run: pools::imports },
     Scenario { name: "pool: what an import says", needs: NOTHING, run: imports::listing },
+    Scenario { name: "import: keys", needs: MOUNTS, run: imports::keys },
     Scenario { name: "pool: where an import looks", needs: NOTHING, run: imports::places },
     Scenario { name: "pool: an older state", needs: NOTHING, run: imports::rewinds },
     Scenario { name: "pool: mirrors are divided", needs: NOTHING, run: imports::splits },

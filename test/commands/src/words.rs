@@ -62,7 +62,9 @@ pub fn properties(world: &World) -> Result<(), Failure> {
     world.refused("zfs allow tank/no", 1, "cannot open 'tank/no': dataset does not exist")?;
     world.refused("zfs program tank/fs x", 1, "'zfs program' is not available in this version")?;
     world.refused("zpool checkpoint tank", 1, "'zpool checkpoint' is not available in this version")?;
-    world.refused("zpool import -l tank", 1, "option '-l' of 'zpool import' is not available in this version")?;
+    world.refused("zpool import -E tank", 1, "option '-E' of 'zpool import' is not available in this version")?;
+    world.refused("zpool import -l -N tank", 2, "-l is incompatible with -N")?;
+    world.refused("zpool import -l", 2, "-l is only meaningful during an import")?;
     world.refused("zfs frobnicate", 2, "unrecognized command 'frobnicate'")?;
     // All that is in a pool goes; the pool and its own file system stay.
     world.refused("zfs destroy tank", 1, "use 'zfs destroy -r tank' to destroy all datasets in the pool")?;
