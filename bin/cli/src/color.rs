@@ -1,4 +1,4 @@
-//! Colours of `zpool status`, for terminals of those who set `ZFS_COLOR` (OpenZFS: `use_color`, `printf_color`).
+//! Colours of `zpool status`, `zfs list` and `zfs diff`, for terminals of those who set `ZFS_COLOR` (OpenZFS: `use_color`, `printf_color`).
 
 use std::borrow::Cow;
 use std::io::IsTerminal;
@@ -15,6 +15,10 @@ pub enum Color {
     Yellow,
     /// Blue, for what is slow.
     Blue,
+    /// Green, for what is new.
+    Green,
+    /// Blue and bold, for what has another name.
+    BoldBlue,
 }
 
 impl Color {
@@ -24,6 +28,8 @@ impl Color {
             Color::Red => "\x1b[0;31m",
             Color::Yellow => "\x1b[0;33m",
             Color::Blue => "\x1b[0;34m",
+            Color::Green => "\x1b[0;32m",
+            Color::BoldBlue => "\x1b[1;34m",
         }
     }
 
@@ -53,7 +59,7 @@ fn is_on() -> bool {
 }
 
 /// Codes that [`paint`] puts around texts, all of them.
-const CODES: [&str; 5] = ["\x1b[1m", "\x1b[0;31m", "\x1b[0;33m", "\x1b[0;34m", "\x1b[0m"];
+const CODES: [&str; 7] = ["\x1b[1m", "\x1b[0;31m", "\x1b[0;33m", "\x1b[0;34m", "\x1b[0;32m", "\x1b[1;34m", "\x1b[0m"];
 
 /// Codes that may stand in a text for a terminal besides letters: none where colours are not wanted.
 pub(crate) fn codes() -> &'static [&'static str] {
@@ -65,5 +71,26 @@ pub fn paint(color: Option<Color>, text: &str) -> Cow<'_, str> {
     match color {
         Some(color) if is_on() => Cow::Owned(format!("{}{text}\x1b[0m", color.code())),
         _ => Cow::Borrowed(text),
+    }
+}
+
+/// Codes before and after a text in a colour that is printed as bytes; empty where colours are not wanted.
+pub fn around(color: Option<Color>) -> (&'static str, &'static str) {
+    match color {
+        Some(color) if is_on() => (color.code(), "\x1b[0m"),
+        _ => ("", ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A code that is not known would be shown to people as what it is made of.
+    #[test]
+    fn every_code_may_go_to_a_terminal() {
+        for color in [Color::Bold, Color::Red, Color::Yellow, Color::Blue, Color::Green, Color::BoldBlue] {
+            assert!(CODES.contains(&color.code()), "{color:?}");
+        }
     }
 }

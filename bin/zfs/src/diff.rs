@@ -1,6 +1,7 @@
 //! `zfs diff`: what changed between snapshots, a line for each file.
 
 use crate::args;
+use cli::color::{Color, around};
 use cli::print::Output;
 use cli::{Client, Stop};
 use control_api::{DiffEntry, DiffQuery, Request, Response, bytes_of_text};
@@ -22,13 +23,27 @@ pub fn run(client: &Client, arguments: &args::Diff) -> Result<u8, Stop> {
     };
     let mountpoint = bytes_of_text(&report.mountpoint);
     for entry in &report.entries {
+        let (before, after) = around(color(entry.kind));
+        cli::out!("{before}");
         // What fails here ends the program.
         let _ = Output.write_all(&line(entry, &mountpoint, arguments));
+        cli::out!("{after}\n");
     }
     Ok(0)
 }
 
-/// Line of a difference, which may have any bytes.
+/// Colour of a kind of difference (OpenZFS: `type_to_color`).
+fn color(kind: char) -> Option<Color> {
+    match kind {
+        '+' => Some(Color::Green),
+        '-' => Some(Color::Red),
+        'M' => Some(Color::Yellow),
+        'R' => Some(Color::BoldBlue),
+        _ => None,
+    }
+}
+
+/// Line of a difference without its end, which may have any bytes.
 fn line(entry: &DiffEntry, mountpoint: &[u8], how: &args::Diff) -> Vec<u8> {
     let path = |below: &str| {
         let path = [mountpoint, bytes_of_text(below).as_slice()].concat();
@@ -51,7 +66,6 @@ fn line(entry: &DiffEntry, mountpoint: &[u8], how: &args::Diff) -> Vec<u8> {
     if entry.links != 0 {
         line.extend(format!("\t({:+})", entry.links).into_bytes());
     }
-    line.push(b'\n');
     line
 }
 
@@ -95,10 +109,10 @@ mod tests {
             ctime_nanoseconds: 7,
             ..DiffEntry::default()
         };
-        assert_eq!(shown(&entry, false, false, false, false), b"R\t/tank/a\\0040b/x\\0351 -> /tank/a\\0040b/y\\0134\n");
-        assert_eq!(shown(&entry, true, true, true, true), b"1795298460.000000007\tR\tF\t/tank/a b/x\xe9\t/tank/a b/y\\\n");
+        assert_eq!(shown(&entry, false, false, false, false), b"R\t/tank/a\\0040b/x\\0351 -> /tank/a\\0040b/y\\0134");
+        assert_eq!(shown(&entry, true, true, true, true), b"1795298460.000000007\tR\tF\t/tank/a b/x\xe9\t/tank/a b/y\\");
         let linked = DiffEntry { kind: 'M', new_path: None, path: "/f".into(), links: -2, ..entry };
-        assert_eq!(shown(&linked, false, false, false, true), b"M\t/tank/a b/f\t(-2)\n");
+        assert_eq!(shown(&linked, false, false, false, true), b"M\t/tank/a b/f\t(-2)");
     }
 
     /// If this fails, `-F` says of a directory that it is a file.

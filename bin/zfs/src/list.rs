@@ -1,6 +1,7 @@
 //! `zfs list`: datasets in columns, sorted, or as JSON.
 
 use crate::{args, columns};
+use cli::color::Color;
 use cli::options::Output;
 use cli::property::{self, DATASET};
 use cli::table::Table;
@@ -113,10 +114,26 @@ pub fn run(client: &Client, arguments: &args::List) -> Result<u8, Stop> {
 
 fn table(reports: &[DatasetReport], wanted: &[String], output: &Output) -> Table {
     let mut table = Table::new(wanted.iter().map(|name| property::column(DATASET, name)));
+    table.paint_headings(Color::Bold);
+    let room = wanted.iter().position(|name| name == "available");
     for report in reports {
         table.row(wanted.iter().map(|name| show(&value(report, name), output.is_exact())).collect());
+        if let (Some(column), Some(color)) = (room, room_color(report)) {
+            table.paint(column, color);
+        }
     }
     table
+}
+
+/// Colour of what is available: yellow where more than four fifths are used, red where nine tenths are (OpenZFS: `zfs_list_avail_color`).
+fn room_color(report: &DatasetReport) -> Option<Color> {
+    let number = |name: &str| Some(sort_key(&value(report, name))).filter(|(kind, ..)| *kind == 1).map(|(_, number, _)| number);
+    let (used, available) = (number("used")?, number("available")?);
+    match available * 100 / (available + used).max(1) {
+        ..=10 => Some(Color::Red),
+        11..=20 => Some(Color::Yellow),
+        _ => None,
+    }
 }
 
 /// Value of a property, `-` where the dataset has none.
@@ -210,6 +227,16 @@ mod tests {
         );
         let exact = Output { scripted: true, parsable: true, ..Output::default() };
         assert_eq!(table(&reports[..1], &wanted, &exact).render(true), "tank\t98304\t1073741824\t24576\t/tank\n");
+    }
+
+    /// Who looks for what is nearly full goes by the colour.
+    #[test]
+    fn what_is_nearly_full_is_red() {
+        const GIB: u64 = 1 << 30;
+        let color = |used: u64| room_color(&report("tank", 1, used));
+        assert_eq!([0, GIB, 3 * GIB].map(color), [None; 3]);
+        assert_eq!([4 * GIB, 8 * GIB, 9 * GIB, 100 * GIB].map(color), [Color::Yellow, Color::Yellow, Color::Red, Color::Red].map(Some));
+        assert_eq!(room_color(&report("tank@a", 1, 7)), None, "a snapshot has no room of its own");
     }
 
     /// Who compares two names of one user would see one of them only.
