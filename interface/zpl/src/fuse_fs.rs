@@ -354,13 +354,14 @@ impl ZplFuse {
     }
 
     /// Flags of a file that was opened. Direct I/O bypasses the kernel's cache, its writes run in parallel. Without a cache of ours for data the kernel
-    /// keeps none for those who open the file later either. Who
+    /// keeps none for those who open the file later either, nor where each read leaves its time: of one that it answers by itself nobody hears. Who
     /// can only write, and durably, goes past the kernel's cache too: after each write into it the kernel asks for a sync, a request that has nothing to do.
     fn opened(&self, flags: u32) -> Opened {
         // What must be durable at the end of each write(2) cannot be kept.
         let is_kept_from = self.writes_back && self.zfs.objset().props().sync == dmu::SyncMode::Always;
         let direct_io = flags & fuse::O_DIRECT != 0 || self.zfs.settings().direct == Property::Always || is_kept_from;
-        let keep_cache = !direct_io && self.zfs.objset().props().primary_cache.keeps_data();
+        let keeps_data = self.zfs.objset().props().primary_cache.keeps_data();
+        let keep_cache = !direct_io && keeps_data && !self.zfs.settings().leaves_each_time();
         let in_turn = !direct_io && !self.writes_back && moves::is_log(flags);
         Opened { keep_cache, direct_io: direct_io || in_turn, in_turn, ..Opened::default() }
     }

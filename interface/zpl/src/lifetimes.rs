@@ -113,8 +113,8 @@ pub(crate) fn name_ttl(directory: &Node) -> Duration {
 /// Answer to who opens a directory of the live file system: whether the kernel may list it from what it kept, which it drops by itself when names
 /// come or go. Where each look is to leave its time each is a request, and so it is where names hold for no time.
 pub(crate) fn opened_directory(directory: &Node) -> Opened {
-    let (store, settings) = (directory.store(), directory.store().settings());
-    let cache_dir = (!settings.atime || settings.relatime) && !name_ttl(directory).is_zero();
+    let store = directory.store();
+    let cache_dir = !store.settings().leaves_each_time() && !name_ttl(directory).is_zero();
     let keep_cache = cache_dir && directory.kernel.was_listed_within(LISTING_TTL_NS, store.exec.now_ns());
     Opened { keep_cache, cache_dir, ..Opened::default() }
 }

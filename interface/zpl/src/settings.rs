@@ -71,6 +71,13 @@ pub struct Settings {
     pub snapshot: bool,
 }
 
+impl Settings {
+    /// True where each look at a file or a directory leaves its time: no look may be answered from what the kernel kept.
+    pub(crate) fn leaves_each_time(&self) -> bool {
+        self.atime && !self.relatime && !self.read_only && !self.snapshot
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Settings {

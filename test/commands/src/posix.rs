@@ -41,6 +41,13 @@ fn read_anew(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Reads a file of which the kernel may have everything.
+fn read_kept(path: &Path) -> Result<(), Failure> {
+    std::thread::sleep(TICK);
+    std::fs::read(path)?;
+    Ok(())
+}
+
 fn list_anew(path: &Path) -> Result<(), Failure> {
     std::thread::sleep(TICK);
     std::fs::read_dir(path)?.count();
@@ -86,6 +93,7 @@ pub fn access_times(world: &World) -> Result<(), Failure> {
         }
         for round in ["first", "second"] {
             same(&format!("{options}, the {round} read"), moves(&file, read_anew)?, is_read)?;
+            same(&format!("{options}, the {round} read of what the kernel has"), moves(&file, read_kept)?, is_read)?;
             same(&format!("{options}, the {round} listing"), moves(&folder, list_anew)?, is_read)?;
         }
     }

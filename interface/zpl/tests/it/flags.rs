@@ -368,3 +368,22 @@ fn directories_are_listed_from_what_the_kernel_kept_for_a_while() {
     zfs.set_settings(Settings { relatime: false, ..zfs.settings() });
     assert_eq!(opened(folder), (false, false), "each look leaves its time");
 }
+
+/// If this fails, who asked for the time of each read (`relatime=off`) has that of the first one only; or everybody's files are read anew each time
+/// that they are opened.
+#[test]
+fn files_are_read_anew_where_each_read_leaves_its_time() {
+    let bed = bed();
+    let zfs = &bed.zfs;
+    let (handler, caller) = (ZplFuse::new(zfs.clone(), None), Caller::default());
+    let new = fuse::NewNode { mode: 0o644, ..fuse::NewNode::default() };
+    let (entry, _) = handler.create(&caller, NodeId::ROOT, b"file", &new, 0).expect("made");
+    let keeps = |atime: bool, relatime: bool, read_only: bool| {
+        zfs.set_settings(Settings { atime, relatime, read_only, ..zfs.settings() });
+        handler.open(&caller, entry.node, 0).expect("opened").keep_cache
+    };
+    assert!(keeps(true, true, false));
+    assert!(!keeps(true, false, false));
+    assert!(keeps(false, false, false));
+    assert!(keeps(true, false, true));
+}
