@@ -2,7 +2,7 @@
 //! should complete a name starts a daemon.
 
 use need::Need;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -24,7 +24,7 @@ impl Installed {
         let folder = Installed(std::env::temp_dir().join(format!("zirconia-installed-{}-{name}", std::process::id())));
         let built = folder.0.join("built");
         std::fs::create_dir_all(&built).expect("a folder");
-        std::fs::copy(env!("CARGO_BIN_EXE_zirconia"), built.join("zirconia")).expect("the program");
+        symlink(env!("CARGO_BIN_EXE_zirconia"), built.join("zirconia")).expect("the program");
         for program in OTHERS {
             let path = built.join(program);
             std::fs::write(&path, "#!/bin/sh\necho a-name-nobody-asked-for\n").expect("a script");
