@@ -1,6 +1,7 @@
 //! Aligned columns, or tabs for scripts.
 
 use crate::color::{Color, paint};
+use std::collections::BTreeMap;
 
 /// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ pub struct Table {
     /// Colour of the headings.
     headings: Option<Color>,
     /// Colours of cells, by row and column.
-    colors: Vec<(usize, usize, Color)>,
+    colors: BTreeMap<(usize, usize), Color>,
 }
 
 impl Table {
@@ -58,7 +59,7 @@ impl Table {
 
     /// Gives a cell of the row that was added last a colour, which scripts do not get.
     pub fn paint(&mut self, column: usize, color: Color) {
-        self.colors.push((self.rows.len(), column, color));
+        self.colors.insert((self.rows.len(), column), color);
     }
 
     /// True when the table has no row.
@@ -83,8 +84,7 @@ impl Table {
 
     /// Colour of a cell; the headings are row 0.
     fn color(&self, number: usize, column: usize) -> Option<Color> {
-        let cell = self.colors.iter().find(|(row, at, _)| (*row, *at) == (number, column));
-        if number == 0 { self.headings } else { cell.map(|(.., color)| *color) }
+        if number == 0 { self.headings } else { self.colors.get(&(number, column)).copied() }
     }
 
     fn line(&self, (number, cells): (usize, &[String]), widths: &[usize]) -> String {

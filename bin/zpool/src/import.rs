@@ -76,7 +76,7 @@ fn check(arguments: &args::Import) -> Result<(), Stop> {
 
 /// Loads the keys of pools that were not there before, and mounts what they have; gives the exit code.
 fn unlock(client: &Client, before: &[String]) -> Result<u8, Failure> {
-    let mut code = 0;
+    let mut code: u8 = 0;
     for pool in cli::unlock::pools(client)?.iter().filter(|pool| !before.contains(pool)) {
         code = code.max(cli::unlock::load_keys(client, pool)?);
         for name in cli::unlock::mountable(client, pool)? {

@@ -51,7 +51,7 @@ pub fn renames(world: &World) -> Result<(), Failure> {
     look()
 }
 
-/// What a container does to an overlay, and what is left of it in the upper directory.
+/// Changes an overlay as a container does, and looks what is left of that in the upper directory.
 fn work(overlay: &Path, upper: &Path) -> Result<(), Failure> {
     std::fs::remove_file(overlay.join("gone"))?;
     std::fs::rename(overlay.join("moved"), overlay.join("elsewhere"))?;

@@ -83,7 +83,7 @@ needs! {
     /// The kernel's overlay file system.
     Overlay = "overlay", "overlay file systems", "modprobe overlay";
     /// The program that looks into units of systemd.
-    Systemd = "systemd", "systemd-analyze", "install systemd (it need not run)";
+    Systemd = "systemd", "systemd-analyze", "tools/deps.sh installs it (Debian's systemd, which need not run)";
     /// Programs that set and show access control lists.
     Acl = "acl", "setfacl and getfacl", "tools/deps.sh installs them (Debian's acl)";
     /// Programs of ours, beside the test's.
