@@ -110,11 +110,11 @@ pub struct Snapshot {
 impl Snapshot {
     /// Share of what was to be written that went directly, in thousandths; all of nothing.
     pub fn direct_share(&self) -> u64 {
-        if self.asked == 0 { 1000 } else { self.direct.saturating_mul(1000) / self.asked }
+        self.direct.saturating_mul(1000).checked_div(self.asked).unwrap_or(1000)
     }
 
     /// Bytes of blocks that were read for a thousand that were asked of direct reads; a thousand of nothing.
     pub fn fetched_share(&self) -> u64 {
-        if self.read_direct == 0 { 1000 } else { self.fetched.saturating_mul(1000) / self.read_direct }
+        self.fetched.saturating_mul(1000).checked_div(self.read_direct).unwrap_or(1000)
     }
 }
