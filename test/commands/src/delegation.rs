@@ -244,6 +244,52 @@ fn receives(world: &World, words: &str, stream: &str) -> Result<Ran, Failure> {
     world.run(&format!("setpriv --reuid={ANN} --regid={ANN} --clear-groups sh {}", script.display()))
 }
 
+/// Writes what a line of `zfs send` gives to a file.
+fn sends(world: &World, line: &str, file: &str) -> Result<(), Failure> {
+    let script = world.path("send.sh");
+    std::fs::write(&script, format!("{} send {line} > {}\n", world.program("zfs"), world.at(file)))?;
+    world.ok(&format!("sh {}", script.display())).map(drop)
+}
+
+/// What a package does besides receiving takes the permissions that it takes by itself: else whoever may receive promotes clones and holds snapshots.
+pub fn packages(world: &World) -> Result<(), Failure> {
+    if !pool(world, "delegation: packages")? {
+        return Ok(());
+    }
+    let receives_well = |words: &str, file: &str| -> Result<Ran, Failure> {
+        let ran = receives(world, words, file)?;
+        same("exit status of a receive", ran.code, 0).map_err(|_| ran.fault("that was allowed"))?;
+        Ok(ran)
+    };
+    for line in
+        ["create -o canmount=off tank/v/f", "snapshot -r tank/v@a", "clone -o canmount=off tank/v/f@a tank/v/c", "snapshot -r tank/v@b"]
+    {
+        world.ok(&format!("zfs {line}"))?;
+    }
+    sends(world, "-R tank/v@b", "all")?;
+    world.ok("zfs hold kept tank/v/f@b")?;
+    sends(world, "-h tank/v/f@b", "held")?;
+    world.ok("zfs promote tank/v/c")?;
+    world.ok("zfs snapshot -r tank/v@c")?;
+    sends(world, "-R -I @b tank/v@c", "promoted")?;
+    let script = world.path("root.sh");
+    std::fs::write(&script, format!("{} receive -u tank/u/copy < {}\n", world.program("zfs"), world.at("all")))?;
+    world.ok(&format!("sh {}", script.display()))?;
+    world.ok(&format!("zfs allow -u {ANN} create,mount,receive tank/u"))?;
+    let ran = receives(world, "-u tank/u/copy", "promoted")?;
+    same("exit status of a package that promotes", ran.code, 1).map_err(|_| ran.fault("nobody allowed that"))?;
+    ran.says("cannot promote 'tank/u/copy/c': permission denied")?;
+    world.ok("zfs get -H -o value origin tank/u/copy/c")?.prints("tank/u/copy/f@a")?;
+    world.ok(&format!("zfs allow -u {ANN} promote tank/u"))?;
+    receives_well("-u tank/u/copy", "promoted")?;
+    world.ok("zfs get -H -o value origin tank/u/copy/c")?.prints("-")?;
+    receives_well("-u tank/u/one", "held")?.says("cannot hold snapshot 'tank/u/one@b': permission denied")?;
+    world.ok("zfs get -H -o value userrefs tank/u/one@b")?.prints("0")?;
+    world.ok(&format!("zfs allow -u {ANN} hold tank/u"))?;
+    receives_well("-u tank/u/two", "held")?;
+    world.ok("zfs get -H -o value userrefs tank/u/two@b")?.prints("1").map(drop)
+}
+
 /// A user receives where that was allowed and nowhere else; a stream takes nothing along that the user may not have: neither properties, nor what is in
 /// a snapshot of others that it claims to be a clone of.
 pub fn receiving(world: &World) -> Result<(), Failure> {
@@ -254,11 +300,8 @@ pub fn receiving(world: &World) -> Result<(), Failure> {
     world.ok("zfs snapshot tank/u/fs@one")?;
     world.ok("zfs snapshot tank/u/fs@two")?;
     world.ok("zfs snapshot tank/v@secret")?;
-    for (line, file) in [("send -p tank/u/fs@one", "full"), ("send -i @one tank/u/fs@two", "more")] {
-        let script = world.path("send.sh");
-        std::fs::write(&script, format!("{} {line} > {}\n", world.program("zfs"), world.at(file)))?;
-        world.ok(&format!("sh {}", script.display()))?;
-    }
+    sends(world, "-p tank/u/fs@one", "full")?;
+    sends(world, "-i @one tank/u/fs@two", "more")?;
     let refused = |words: &str, file: &str| -> Result<(), Failure> {
         let ran = receives(world, words, file)?;
         same("exit status of a receive", ran.code, 1).map_err(|_| ran.fault("nobody allowed that"))?;

@@ -225,6 +225,10 @@ impl Receiving<'_> {
             self.say(format!("promoting {name}"));
             promoted.insert(name.clone());
             if !self.request.dry_run {
+                let _alone = self.asker.map(|_| there.pool.delegated());
+                if let Some(asker) = self.asker {
+                    asker.about(format!("cannot promote '{name}'")).check_promote(&there.pool, &name)?;
+                }
                 self.datasets.promote(&DatasetPromote { name })?;
             }
         }

@@ -257,10 +257,16 @@ impl Receiving<'_> {
         self.give_properties(&handle, (Some(&list), false), Moment::Last)
     }
 
-    /// Holds the snapshot as it is held where it was sent. One that cannot be keeps nobody from anything (as in OpenZFS).
-    fn give_holds(&self, known: &Known, begin: &Begin, part: Option<&Part>) {
+    /// Holds the snapshot as it is held where it was sent. One that cannot be, or that the user may not take (OpenZFS: `zfs_secpolicy_hold`), keeps
+    /// nobody from anything (as in OpenZFS).
+    fn give_holds(&mut self, known: &Known, begin: &Begin, part: Option<&Part>) {
         let Some(part) = part.filter(|_| !self.request.no_holds) else { return };
         for tag in part.holds(begin.toguid) {
+            let _alone = self.asker.map(|_| known.pool.delegated());
+            if self.asker.is_some_and(|asker| !asker.has(&known.dataset, "hold")) {
+                self.warn(format!("cannot hold snapshot '{}': permission denied", known.full()));
+                return;
+            }
             if let Err(error) = known.pool.dsl().hold_snapshots(&[known.full()], &tag) {
                 tracing::warn!("snapshot {} is not held as '{tag}': {error}", known.full());
             }

@@ -244,14 +244,20 @@ impl Asker<'_> {
         Ok(request.clone())
     }
 
-    fn promote(&self, request: &DatasetPromote) -> Result<DatasetPromote, Failure> {
-        self.check(&request.name, &["promote", "mount"])?;
-        let pool = self.pools.pool_of(&request.name, "open")?;
-        let origin = pool.dsl().hold(&request.name).and_then(|handle| handle.origin());
+    /// Refuses to promote a clone without the permissions on it and on what it is of (OpenZFS: `zfs_secpolicy_promote`).
+    pub(in crate::dataset) fn check_promote(&self, pool: &OpenPool, name: &str) -> Result<(), Failure> {
+        self.check(name, &["promote", "mount"])?;
+        let origin = pool.dsl().hold(name).and_then(|handle| handle.origin());
         // Without one nothing is done.
-        if let Some(origin) = origin.map_err(|error| failure::dataset("promote", &request.name, &error))? {
-            self.check(&origin, &["promote"])?;
+        match origin.map_err(|error| failure::dataset("promote", name, &error))? {
+            Some(origin) => self.check(&origin, &["promote"]),
+            None => Ok(()),
         }
+    }
+
+    fn promote(&self, request: &DatasetPromote) -> Result<DatasetPromote, Failure> {
+        let pool = self.pools.pool_of(&request.name, "open")?;
+        self.check_promote(&pool, &request.name)?;
         Ok(request.clone())
     }
 
