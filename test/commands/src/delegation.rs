@@ -302,6 +302,13 @@ pub fn receiving(world: &World) -> Result<(), Failure> {
     world.ok("zfs snapshot tank/v@secret")?;
     sends(world, "-p tank/u/fs@one", "full")?;
     sends(world, "-i @one tank/u/fs@two", "more")?;
+    // Whoever may receive nothing is not waited for.
+    world.ok(&format!("mkfifo -m 666 {}", world.at("silent")))?;
+    let script = world.path("silent.sh");
+    std::fs::write(&script, format!("timeout 60 {} receive -u tank/u/none <> {}\n", world.program("zfs"), world.at("silent")))?;
+    let ran = world.run(&format!("setpriv --reuid={ANN} --regid={ANN} --clear-groups sh {}", script.display()))?;
+    same("exit status of a receive of nothing", ran.code, 1).map_err(|_| ran.fault("a stranger's stream was waited for"))?;
+    ran.says("cannot receive: permission denied")?;
     let refused = |words: &str, file: &str| -> Result<(), Failure> {
         let ran = receives(world, words, file)?;
         same("exit status of a receive", ran.code, 1).map_err(|_| ran.fault("nobody allowed that"))?;

@@ -294,7 +294,9 @@ impl Receiving<'_> {
             }
         };
         let ended = once_nobody_looks(pool.pool().exec(), || through.end());
-        let failures = if self.request.no_mount { Vec::new() } else { cleared.bring_back(&self.datasets.mounter) };
+        // Users unmount nothing.
+        let stays_away = self.request.no_mount && self.asker.is_none();
+        let failures = if stays_away { Vec::new() } else { cleared.bring_back(&self.datasets.mounter) };
         if let Err(error) = ended {
             through.give_up();
             return Err(known.refused(&error.into()));
