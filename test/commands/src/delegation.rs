@@ -125,6 +125,10 @@ pub fn no_farther(world: &World) -> Result<(), Failure> {
     {
         is_denied(world, line, "permission denied")?;
     }
+    // Of what may not be sent no snapshot is taken either.
+    is_denied(world, "zfs send tank/v", "cannot send 'tank/v': permission denied")?;
+    is_denied(world, "zfs send -nv tank/v", "cannot send 'tank/v': permission denied")?;
+    world.ok("zfs get -Hp -o value snapshots_changed tank/v")?.prints("-")?;
     // Recursive verbs are done to all or none.
     is_denied(world, "zfs snapshot tank/u@y tank/v@y", "cannot create snapshot 'tank/v@y': permission denied")?;
     world.ok("zfs list -H -o name -t snapshot -r tank")?.prints("")?;

@@ -39,7 +39,7 @@ pub(crate) fn permitted(asker: &Asker<'_>, datasets: &Datasets, request: &Reques
         Request::Userspace(query) => asker.userspace(query).map(Request::Userspace),
         Request::Diff(query) => asker.diff(query).map(Request::Diff),
         Request::SendPlan(plan) => {
-            may_send(asker, &sending::prepare(asker.pools, plan)?)?;
+            may_send(asker, &sending::prepare(asker.pools, plan, &|name| asker.check_send(name))?)?;
             Ok(request.clone())
         }
         _ => Err(asker.denied()),
@@ -48,7 +48,7 @@ pub(crate) fn permitted(asker: &Asker<'_>, datasets: &Datasets, request: &Reques
 
 /// Refuses to send a snapshot without the permission on it (OpenZFS: `zfs_secpolicy_send_impl`).
 pub(crate) fn may_send(asker: &Asker<'_>, outgoing: &Outgoing) -> Result<(), Failure> {
-    outgoing.names().try_for_each(|name| asker.about(format!("warning: cannot send '{name}'")).check(&name, &["send"]))
+    outgoing.names().try_for_each(|name| asker.check_send(&name))
 }
 
 /// Question without what other users use and may use, as far as the user may not see that (OpenZFS: `zfs_secpolicy_userspace_one`).
@@ -102,6 +102,11 @@ fn clones_first(datasets: &Datasets, request: &DatasetDestroy, names: &[String])
 }
 
 impl Asker<'_> {
+    /// Refuses to send a dataset or snapshot without the permission on it.
+    pub(crate) fn check_send(&self, name: &str) -> Result<(), Failure> {
+        self.about(format!("warning: cannot send '{name}'")).check(name, &["send"])
+    }
+
     fn create(&self, request: &DatasetCreate) -> Result<DatasetCreate, Failure> {
         check_name(&request.name, "create")?;
         let pool = self.pools.pool_of(&request.name, "create")?;
