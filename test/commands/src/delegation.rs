@@ -138,6 +138,13 @@ pub fn no_farther(world: &World) -> Result<(), Failure> {
     world.ok("zfs mount tank/u/x")?;
     let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(world.path("mnt/tank/u/x"))?);
     same("owner of what a user made", owner.to_string(), ANN.to_string())?;
+    // Nor does a user say by a link where root mounts.
+    std::fs::create_dir(world.path("elsewhere"))?;
+    let (elsewhere, link) = (world.at("elsewhere"), world.at("mnt/tank/u/x/linked"));
+    world.ok(&format!("setpriv --reuid={ANN} --regid={ANN} --clear-groups ln -s {elsewhere} {link}"))?;
+    does(world, "zfs create -u tank/u/x/linked")?;
+    world.refused("zfs mount tank/u/x/linked", 1, "is another user's link")?;
+    does(world, "zfs destroy tank/u/x/linked")?;
     is_denied(world, "zfs destroy tank/u/x", "cannot unmount")?;
     is_denied(world, "zfs set mountpoint=/etc tank/u/x", "cannot unmount")?;
     world.ok("zfs get -H -o value mounted tank/u/x")?.prints("yes")?;
