@@ -344,6 +344,11 @@ pub fn receiving(world: &World) -> Result<(), Failure> {
     world.refused("zfs list tank/u/stolen", 1, "does not exist")?;
     let ran = receives(world, "-uF tank/u/full", "full")?;
     same("exit status of a receive by force", ran.code, 0).map_err(|_| ran.fault("that was allowed"))?;
+    world.ok("zfs set snapshot_limit=1 tank/u")?;
+    let ran = receives(world, "-u tank/u/limited", "full")?;
+    same("exit status of a receive beyond the limit", ran.code, 1).map_err(|_| ran.fault("the limit leaves no room"))?;
+    ran.says("out of space")?;
+    world.ok("zfs inherit snapshot_limit tank/u")?;
     let ran = receives(world, "tank/u/mounted", "full")?;
     same("exit status of a receive that would be mounted", ran.code, 1).map_err(|_| ran.fault("only root mounts"))?;
     ran.says("cannot mount 'tank/u/mounted': Insufficient privileges")?;

@@ -110,6 +110,7 @@ impl Receiving<'_> {
             (result, _) => result?,
         }
         asker.check_places(&known.pool, &known.dataset)?;
+        asker.check_limit(&known.pool, &known.dataset, "snapshot", &|_| 1)?;
         known.origin.as_ref().map_or(Ok(()), |origin| asker.check(origin, &["clone"]))
     }
 

@@ -14,6 +14,7 @@ use control_api::{
     AllowChange, BookmarkCreate, DatasetClone, DatasetCreate, DatasetDestroy, DatasetInherit, DatasetPromote, DatasetQuery, DatasetRename,
     DatasetRollback, DatasetSet, DiffQuery, Failure, Request, Response, SnapshotCreate, SnapshotHold, UserspaceQuery,
 };
+use dsl::DslError;
 use dsl::prop::table;
 use std::collections::BTreeSet;
 
@@ -249,15 +250,19 @@ impl Asker<'_> {
         Ok(request.clone())
     }
 
-    /// Refuses to promote a clone without the permissions on it and on what it is of (OpenZFS: `zfs_secpolicy_promote`).
+    /// Refuses to promote a clone without the permissions on it and on what it is of (OpenZFS: `zfs_secpolicy_promote`), or where limits leave no
+    /// room for the snapshots that become its own.
     pub(in crate::dataset) fn check_promote(&self, pool: &OpenPool, name: &str) -> Result<(), Failure> {
         self.check(name, &["promote", "mount"])?;
         let origin = pool.dsl().hold(name).and_then(|handle| handle.origin());
         // Without one nothing is done.
-        match origin.map_err(|error| failure::dataset("promote", name, &error))? {
-            Some(origin) => self.check(&origin, &["promote"]),
-            None => Ok(()),
-        }
+        let failed = |error: DslError| failure::dataset("promote", name, &error);
+        let Some(origin) = origin.map_err(failed)? else { return Ok(()) };
+        self.check(&origin, &["promote"])?;
+        let (other, taken) = (filesystem_of(&origin), pool.dsl().hold(&origin).map_err(failed)?.creation_txg());
+        let snapshots = pool.dsl().snapshots(other).map_err(failed)?;
+        let moving = snapshots.iter().filter(|snapshot| snapshot.creation_txg <= taken).count() as u64;
+        self.check_limit(pool, name, "snapshot", &|above| if is_within(other, above) { 0 } else { moving })
     }
 
     fn promote(&self, request: &DatasetPromote) -> Result<DatasetPromote, Failure> {
