@@ -352,5 +352,10 @@ pub fn receiving(world: &World) -> Result<(), Failure> {
     let ran = receives(world, "tank/u/mounted", "full")?;
     same("exit status of a receive that would be mounted", ran.code, 1).map_err(|_| ran.fault("only root mounts"))?;
     ran.says("cannot mount 'tank/u/mounted': Insufficient privileges")?;
-    world.ok("zfs get -H -o value mounted tank/u/mounted")?.prints("no").map(drop)
+    world.ok("zfs get -H -o value mounted tank/u/mounted")?.prints("no")?;
+    // What root mounted stays mounted.
+    world.ok("zfs mount tank/u/mounted")?;
+    let ran = receives(world, "-uF tank/u/mounted", "more")?;
+    same("exit status of a receive into what is mounted", ran.code, 0).map_err(|_| ran.fault("that was allowed"))?;
+    world.ok("zfs get -H -o value mounted tank/u/mounted")?.prints("yes").map(drop)
 }
