@@ -113,6 +113,16 @@ pub fn each_verb(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Where root mounts is not said by a user's link, in a file system that is the user's own.
+fn by_a_link(world: &World) -> Result<(), Failure> {
+    std::fs::create_dir(world.path("elsewhere"))?;
+    let (elsewhere, link) = (world.at("elsewhere"), world.at("mnt/tank/u/x/linked"));
+    world.ok(&format!("setpriv --reuid={ANN} --regid={ANN} --clear-groups ln -s {elsewhere} {link}"))?;
+    does(world, "zfs create -u tank/u/x/linked")?;
+    world.refused("zfs mount tank/u/x/linked", 1, "is another user's link")?;
+    does(world, "zfs destroy tank/u/x/linked").map(drop)
+}
+
 /// What users are allowed reaches no farther than it says: not beside or above the dataset, not by groups they are not in, not while the pool delegates
 /// nothing; mounts stay root's, and what is new belongs to who made it.
 pub fn no_farther(world: &World) -> Result<(), Failure> {
@@ -138,13 +148,7 @@ pub fn no_farther(world: &World) -> Result<(), Failure> {
     world.ok("zfs mount tank/u/x")?;
     let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(world.path("mnt/tank/u/x"))?);
     same("owner of what a user made", owner.to_string(), ANN.to_string())?;
-    // Nor does a user say by a link where root mounts.
-    std::fs::create_dir(world.path("elsewhere"))?;
-    let (elsewhere, link) = (world.at("elsewhere"), world.at("mnt/tank/u/x/linked"));
-    world.ok(&format!("setpriv --reuid={ANN} --regid={ANN} --clear-groups ln -s {elsewhere} {link}"))?;
-    does(world, "zfs create -u tank/u/x/linked")?;
-    world.refused("zfs mount tank/u/x/linked", 1, "is another user's link")?;
-    does(world, "zfs destroy tank/u/x/linked")?;
+    by_a_link(world)?;
     is_denied(world, "zfs destroy tank/u/x", "cannot unmount")?;
     is_denied(world, "zfs set mountpoint=/etc tank/u/x", "cannot unmount")?;
     world.ok("zfs get -H -o value mounted tank/u/x")?.prints("yes")?;
