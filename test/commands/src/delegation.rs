@@ -113,7 +113,7 @@ pub fn each_verb(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where root mounts is not said by a user's link, in a file system that is the user's own.
+/// A link of a user's, in a file system that is the user's own, does not say where root mounts: else it could be over `/etc`.
 fn by_a_link(world: &World) -> Result<(), Failure> {
     std::fs::create_dir(world.path("elsewhere"))?;
     let (elsewhere, link) = (world.at("elsewhere"), world.at("mnt/tank/u/x/linked"));
@@ -266,7 +266,8 @@ fn sends(world: &World, line: &str, file: &str) -> Result<(), Failure> {
     world.ok(&format!("sh {}", script.display())).map(drop)
 }
 
-/// What a package does besides receiving takes the permissions that it takes by itself: else whoever may receive promotes clones and holds snapshots.
+/// A package promotes and holds as far as the user may do that: else whoever may receive promotes clones of others' snapshots, and keeps snapshots from
+/// being destroyed.
 pub fn packages(world: &World) -> Result<(), Failure> {
     if !pool(world, "delegation: packages")? {
         return Ok(());
