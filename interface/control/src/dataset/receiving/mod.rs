@@ -131,12 +131,12 @@ pub(crate) fn receive(
 fn check_any(asker: &Asker<'_>, request: &DatasetReceive) -> Result<(), Failure> {
     let target = filesystem_of(&request.target);
     let pool = asker.pools.pool_of(target, "open")?;
-    // What got another name here is found by its guid, wherever it lies.
-    let start = if request.sent_name == SentName::Below { target } else { target.split('/').next().unwrap_or(target) };
-    let mut above = std::iter::successors(Some(start), |name| name.rsplit_once('/').map(|(above, _)| above));
+    let mut above = std::iter::successors(Some(target), |name| name.rsplit_once('/').map(|(above, _)| above));
     let there = above.find(|name| pool.dsl().hold(name).is_ok()).ok_or_else(|| asker.denied())?;
     let may = |name: &str| TO_RECEIVE.iter().any(|permission| asker.has(name, permission) || asker.check_in(name, &[*permission]).is_ok());
-    if may(there) || descendants(&pool, there)?.iter().any(|name| may(name)) {
+    // What got another name here is found by its guid, wherever it lies.
+    let top = if request.sent_name == SentName::Below { there } else { there.split('/').next().unwrap_or(there) };
+    if may(there) || descendants(&pool, top)?.iter().any(|name| may(name)) {
         return Ok(());
     }
     asker.check(there, &TO_RECEIVE)
