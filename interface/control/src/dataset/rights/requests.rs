@@ -6,13 +6,13 @@ use crate::dataset::following::FLAGS;
 use crate::dataset::maker::Maker;
 use crate::dataset::names::{check_name, descendants, filesystem_of, target_of};
 use crate::dataset::sending::Outgoing;
-use crate::dataset::{diff, rollback, sending, volumes};
-use crate::failure;
+use crate::dataset::{diff, encryption, rollback, sending, volumes};
+use crate::failure::{self, because};
 use crate::mount::mounts::is_within;
 use crate::pool::OpenPool;
 use control_api::{
     AllowChange, BookmarkCreate, DatasetClone, DatasetCreate, DatasetDestroy, DatasetInherit, DatasetPromote, DatasetQuery, DatasetRename,
-    DatasetRollback, DatasetSet, DiffQuery, Failure, Request, Response, SnapshotCreate, SnapshotHold, UserspaceQuery,
+    DatasetRollback, DatasetSet, DiffQuery, ErrorKind, Failure, Request, Response, SnapshotCreate, SnapshotHold, UserspaceQuery,
 };
 use dsl::DslError;
 use dsl::prop::table;
@@ -111,6 +111,9 @@ impl Asker<'_> {
     fn create(&self, request: &DatasetCreate) -> Result<DatasetCreate, Failure> {
         check_name(&request.name, "create")?;
         let pool = self.pools.pool_of(&request.name, "create")?;
+        if let Some(why) = encryption::users_objection(&request.properties) {
+            return Err(because(ErrorKind::Invalid, self.what.clone(), why));
+        }
         let properties = match request.volume {
             true => volumes::NewVolume::plan(&request.name, &request.properties, request.sparse, &pool.pool().tree())?.properties,
             false => request.properties.clone(),
