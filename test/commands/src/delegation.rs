@@ -60,6 +60,7 @@ const ROWS: &[Row] = &[
     ("zfs set compression=gzip tank/u/fs", &[("tank/u/fs", "compression")]),
     ("zfs set com.example:y=1 tank/u/fs", &[("tank/u/fs", "userprop")]),
     ("zfs set com.example:y=1 tank/u/fs@a", &[("tank/u/fs", "userprop")]),
+    ("zfs set zirconia:share.nbd=off tank/u/volume", &[("tank/u/volume", "share")]),
     ("zfs set userquota@7=1M tank/u/fs", &[("tank/u/fs", "userquota")]),
     ("zfs set volsize=2M tank/u/volume", &[("tank/u/volume", "volsize"), ("tank/u/volume", "refreservation")]),
     ("zfs inherit compression tank/u/fs", &[("tank/u/fs", "compression")]),

@@ -44,10 +44,14 @@ pub(crate) struct Asker<'a> {
     pub what: String,
 }
 
+/// Beginning of the names of users' properties that the daemon itself looks at: it serves volumes by them (`zirconia:share.nbd`).
+const OWN: &str = "zirconia:";
+
 /// Permission that setting a property takes.
 pub(super) fn permission_for(property: &str) -> &str {
     match property.split_once('@') {
         Some((kind, _)) if table::is_owners(property) => kind,
+        _ if property.starts_with(OWN) => "share",
         _ if property.contains(':') => "userprop",
         _ => property,
     }
@@ -236,6 +240,7 @@ mod tests {
             ("compression", "compression"),
             ("com.example:x", "userprop"),
             ("com.example:userquota@7", "userprop"),
+            ("zirconia:share.nbd", "share"),
             ("userquota@7", "userquota"),
             ("groupobjquota@7", "groupobjquota"),
             ("projectquota@7", "projectquota"),
