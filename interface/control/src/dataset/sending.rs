@@ -70,7 +70,7 @@ impl Leg {
     }
 }
 
-/// Refusal to send a dataset as it is now, by its name: before a snapshot is taken for that.
+/// Refusal to send a dataset or snapshot, by its name: before a snapshot is taken for that, or much is held.
 pub(crate) type Refusal<'a> = &'a dyn Fn(&str) -> Result<(), Failure>;
 
 /// Streams that a request comes to. What they are of is not destroyed while this lives.
@@ -166,6 +166,9 @@ pub(crate) fn prepare(pools: &Pools, request: &SendRequest, refusal: Refusal<'_>
         return saved(pool, name, &options);
     }
     let Some((filesystem, snapshot)) = name.split_once('@') else { return as_it_is(pool, request, options, refusal) };
+    // Before everything that it comes to is held, and cannot be destroyed.
+    drop(hold(&pool, name)?);
+    refusal(name)?;
     let mut warnings = Vec::new();
     let wants_package = request.replicate || request.all || request.props || request.backup || request.holds;
     let (legs, package) = if request.replicate || request.all {
