@@ -285,8 +285,12 @@ impl Receiving<'_> {
             volumes: known.is_volume,
         };
         let newer = newer_snapshots(pool, &known.dataset, begin.fromguid);
-        let closed = if self.request.force { pool.mounts.close_snapshots(&newer, "receive") } else { Ok(()) };
-        let cleared = closed.and_then(|()| Cleared::clear(self.datasets, pool, std::slice::from_ref(&known.dataset), &purpose));
+        // The stream took its time: it may be mounted by now where others than root can change the path.
+        let permitted = self.permit(known);
+        let close = || if self.request.force { pool.mounts.close_snapshots(&newer, "receive") } else { Ok(()) };
+        let cleared = permitted
+            .and_then(|()| close())
+            .and_then(|()| Cleared::clear(self.datasets, pool, std::slice::from_ref(&known.dataset), &purpose));
         let cleared = match cleared {
             Ok(cleared) => cleared,
             Err(failure) => {
