@@ -65,10 +65,15 @@ fn number_of(pool: &OpenPool, name: &str, property: &str) -> Option<u64> {
     }
 }
 
-/// True for a place to which only root can change the path.
+/// True for a place to which only root can change the path. The folder that it lies in is root's alone, whatever its sticky bit says: the directory that
+/// is mounted on may be another user's, who can put something else there.
 fn is_roots(place: &Path) -> bool {
-    let is_kept = |found: Metadata| found.is_dir() && found.uid() == 0 && (found.mode() & 0o022 == 0 || found.mode() & 0o1000 != 0);
-    place.is_absolute() && place.ancestors().skip(1).all(|folder| std::fs::symlink_metadata(folder).is_ok_and(is_kept))
+    let is_kept = |found: &Metadata, may_be_sticky: bool| {
+        let is_closed = found.mode() & 0o022 == 0 || may_be_sticky && found.mode() & 0o1000 != 0;
+        found.is_dir() && found.uid() == 0 && is_closed
+    };
+    let is_safe = |(above, folder): (usize, &Path)| std::fs::symlink_metadata(folder).is_ok_and(|found| is_kept(&found, above > 0));
+    place.is_absolute() && place.ancestors().skip(1).enumerate().all(is_safe)
 }
 
 impl Asker<'_> {
@@ -228,6 +233,9 @@ mod tests {
         let open = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
         std::fs::set_permissions(folder.join("open"), open).expect("opened");
         assert!(!is_roots(&folder.join("open/in")), "anybody can write there");
+        let sticky = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o1777);
+        std::fs::set_permissions(folder.join("open"), sticky).expect("sticky");
+        assert!(!is_roots(&folder.join("open/in")), "whoever made it can move it");
         std::os::unix::fs::symlink("/", folder.join("link")).expect("a link");
         assert!(!is_roots(&folder.join("link/proc")), "a link is no folder");
         std::fs::remove_dir_all(folder).expect("removed");
