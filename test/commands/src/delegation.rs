@@ -267,8 +267,8 @@ fn sends(world: &World, line: &str, file: &str) -> Result<(), Failure> {
     world.ok(&format!("sh {}", script.display())).map(drop)
 }
 
-/// A package promotes and holds as far as the user may do that: else whoever may receive promotes clones of others' snapshots, and keeps snapshots from
-/// being destroyed.
+/// A package promotes and holds as far as the user may do that: else whoever may receive promotes clones of others' snapshots, and keeps snapshots
+/// from being destroyed.
 pub fn packages(world: &World) -> Result<(), Failure> {
     if !pool(world, "delegation: packages")? {
         return Ok(());

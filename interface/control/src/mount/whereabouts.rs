@@ -274,7 +274,7 @@ impl Mounts {
 mod tests {
     use super::*;
 
-    /// If this fails, a user who may make file systems in one that is the user's own has the next daemon mount one over any folder, `/etc` for example.
+    /// If this fails, a user who may make file systems in one that is the user's own has the next daemon mount one over any folder (`/etc`).
     #[test]
     fn links_of_others_on_the_way_are_found() {
         let folder = std::env::temp_dir().join(format!("z-links-{}", std::process::id()));

@@ -65,8 +65,8 @@ fn number_of(pool: &OpenPool, name: &str, property: &str) -> Option<u64> {
     }
 }
 
-/// True for a place to which only root can change the path. The folder that it lies in is root's alone, whatever its sticky bit says: the directory that
-/// is mounted on may be another user's, who can put something else there.
+/// True for a place to which only root can change the path. The folder that it lies in is root's alone, whatever its sticky bit says: the directory
+/// that is mounted on may be another user's, who can put something else there.
 fn is_roots(place: &Path) -> bool {
     let is_kept = |found: &Metadata, may_be_sticky: bool| {
         let is_closed = found.mode() & 0o022 == 0 || may_be_sticky && found.mode() & 0o1000 != 0;
