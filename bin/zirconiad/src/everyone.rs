@@ -177,14 +177,21 @@ async fn connection(stream: UnixStream, (user, place): (Subject, Place), desk: D
     let (attached, alive) = attached.unzip();
     let is_working = Arc::new(AtomicBool::new(false));
     let working = is_working.clone();
-    let service = service_fn(move |request| answer(request, desk.clone(), (user.clone(), attached.clone()), working.clone()));
+    let given = attached.clone();
+    let service = service_fn(move |request| answer(request, desk.clone(), (user.clone(), given.clone()), working.clone()));
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(FIRST_LINE).keep_alive(false);
-    let served = builder.serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(served);
-    // A client that goes away, or takes too long, is its own business. What it was allowed takes as long as it takes.
-    while tokio::time::timeout(CONNECTION, &mut served).await.is_err() && is_working.load(Ordering::Acquire) {}
-    drop((alive, place));
+    {
+        let served = builder.serve_connection(TokioIo::new(stream), service);
+        tokio::pin!(served);
+        // A client that goes away, or takes too long, is its own business. What it was allowed takes as long as it takes.
+        while tokio::time::timeout(CONNECTION, &mut served).await.is_err() && is_working.load(Ordering::Acquire) {}
+    }
+    drop(alive);
+    // Closing what a stranger handed over lasts as long as whoever serves that file likes (FUSE): a thread and the stranger's place wait for it.
+    if let Some(attached) = attached {
+        drop(std::thread::Builder::new().name("z-closing".to_string()).spawn(move || drop((attached, place))));
+    }
 }
 
 async fn answer(

@@ -233,7 +233,7 @@ impl Door {
 
 /// Descriptor that came before the request of a connection, and the end of a pipe that is to be closed with it; waits until something came.
 pub async fn attached(stream: &UnixStream) -> Option<(Attached, OwnedFd)> {
-    let descriptor = loop {
+    let (descriptor, others) = loop {
         stream.readable().await.ok()?;
         match stream.try_io(Interest::READABLE, || take_descriptor(stream)) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -241,22 +241,28 @@ pub async fn attached(stream: &UnixStream) -> Option<(Attached, OwnedFd)> {
         }
     };
     let (gone, alive) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).ok()?;
-    Some((Attached::new(descriptor, gone), alive))
+    Some((Attached::new(descriptor, gone).with(others), alive))
 }
 
-/// Takes the descriptor beside the first byte that waits, with the empty line that it came with. Nothing else is taken: and that line has to be, since
-/// a read ends behind it, which whoever reads on would take for the end of what has come.
-fn take_descriptor(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
+/// Takes the descriptor beside the first byte that waits, and others that came along (the kernel fills up the space of one), with the empty line that
+/// it came with. Nothing else is taken: and that line has to be, since a read ends behind it, which whoever reads on would take for the end of what
+/// has come.
+fn take_descriptor(stream: &UnixStream) -> io::Result<Option<(OwnedFd, Vec<OwnedFd>)>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let (mut byte, mut control) = ([0], RecvAncillaryBuffer::new(&mut space));
     recvmsg(stream, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::PEEK | RecvFlags::CMSG_CLOEXEC)?;
-    let mut descriptors = control.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut sent) => sent.next(),
-        _ => None,
-    });
-    let Some(descriptor) = descriptors.next() else { return Ok(None) };
+    let mut descriptors: Vec<OwnedFd> = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(sent) = message {
+            descriptors.extend(sent);
+        }
+    }
+    if descriptors.is_empty() {
+        return Ok(None);
+    }
+    let others = descriptors.split_off(1);
     rustix::net::recv(stream, &mut [0; control_api::EMPTY_LINE.len()], RecvFlags::empty())?;
-    Ok(Some(descriptor))
+    Ok(descriptors.pop().map(|descriptor| (descriptor, others)))
 }
 
 /// Server of one request for a connection, said within `saying_max`: nobody keeps a place without using it.

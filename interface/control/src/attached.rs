@@ -12,12 +12,20 @@ pub struct Attached {
     descriptor: Arc<OwnedFd>,
     /// End of a pipe whose other end goes with the command's connection.
     gone: Arc<OwnedFd>,
+    /// Descriptors that came along, which nobody needs.
+    _others: Arc<Vec<OwnedFd>>,
 }
 
 impl Attached {
     /// Descriptor of a command whose end closes the other end of the pipe `gone`.
     pub fn new(descriptor: OwnedFd, gone: OwnedFd) -> Attached {
-        Attached { descriptor: Arc::new(descriptor), gone: Arc::new(gone) }
+        Attached { descriptor: Arc::new(descriptor), gone: Arc::new(gone), _others: Arc::default() }
+    }
+
+    /// Descriptor with others that are closed when it is: that may last.
+    #[must_use]
+    pub fn with(self, others: Vec<OwnedFd>) -> Attached {
+        Attached { _others: Arc::new(others), ..self }
     }
 
     /// Waits until the descriptor can be read or written.

@@ -141,10 +141,10 @@ impl Control {
     pub fn send(&self, request: &SendRequest, caller: &Caller) -> Result<Outgoing, Failure> {
         let asked = Request::Send(request.clone());
         self.opening.await_pools(&self.exec, &asked)?;
-        let outgoing = sending::prepare(&self.pools, request)?;
-        if let Some(user) = &caller.user {
-            rights::may_send(&Asker { pools: &self.pools, user, what: asked.refusal().what }, &outgoing)?;
-        }
+        let asker = caller.user.as_ref().map(|user| Asker { pools: &self.pools, user, what: asked.refusal().what });
+        let refusal = |name: &str| asker.as_ref().map_or(Ok(()), |asker| asker.check_send(name));
+        let outgoing = sending::prepare(&self.pools, request, &refusal)?;
+        asker.as_ref().map_or(Ok(()), |asker| rights::may_send(asker, &outgoing))?;
         Ok(outgoing)
     }
 

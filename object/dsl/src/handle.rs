@@ -531,7 +531,20 @@ impl DatasetHandle {
         properties: Vec<(String, ReceivedValue)>,
         inherited: Vec<String>,
     ) -> Result<Vec<(String, DslError)>, DslError> {
-        self.pool.receive_props_of(self.dataset.object, properties, inherited)
+        self.receive_props_beside(properties, inherited, Vec::new())
+    }
+    /// As [`DatasetHandle::receive_props`], but values of the names `kept` that were received before stay, as whoever receives may not change them
+    /// (OpenZFS: `zfs_check_clearable`).
+    ///
+    /// # Errors
+    /// Those of the transaction.
+    pub fn receive_props_beside(
+        &self,
+        properties: Vec<(String, ReceivedValue)>,
+        inherited: Vec<String>,
+        kept: Vec<String>,
+    ) -> Result<Vec<(String, DslError)>, DslError> {
+        self.pool.receive_props_of(self.dataset.object, properties, (inherited, kept))
     }
     /// Values that came with a receive, by property, also those that a setting covers, as streams have them (OpenZFS: `zfs_get_recvd_props`).
     ///

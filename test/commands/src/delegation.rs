@@ -60,6 +60,7 @@ const ROWS: &[Row] = &[
     ("zfs set compression=gzip tank/u/fs", &[("tank/u/fs", "compression")]),
     ("zfs set com.example:y=1 tank/u/fs", &[("tank/u/fs", "userprop")]),
     ("zfs set com.example:y=1 tank/u/fs@a", &[("tank/u/fs", "userprop")]),
+    ("zfs set zirconia:share.nbd=off tank/u/volume", &[("tank/u/volume", "share")]),
     ("zfs set userquota@7=1M tank/u/fs", &[("tank/u/fs", "userquota")]),
     ("zfs set volsize=2M tank/u/volume", &[("tank/u/volume", "volsize"), ("tank/u/volume", "refreservation")]),
     ("zfs inherit compression tank/u/fs", &[("tank/u/fs", "compression")]),
@@ -113,6 +114,16 @@ pub fn each_verb(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A link of a user's, in a file system that is the user's own, does not say where root mounts: else it could be over `/etc`.
+fn by_a_link(world: &World) -> Result<(), Failure> {
+    std::fs::create_dir(world.path("elsewhere"))?;
+    let (elsewhere, link) = (world.at("elsewhere"), world.at("mnt/tank/u/x/linked"));
+    world.ok(&format!("setpriv --reuid={ANN} --regid={ANN} --clear-groups ln -s {elsewhere} {link}"))?;
+    does(world, "zfs create -u tank/u/x/linked")?;
+    world.refused("zfs mount tank/u/x/linked", 1, "is another user's link")?;
+    does(world, "zfs destroy tank/u/x/linked").map(drop)
+}
+
 /// What users are allowed reaches no farther than it says: not beside or above the dataset, not by groups they are not in, not while the pool delegates
 /// nothing; mounts stay root's, and what is new belongs to who made it.
 pub fn no_farther(world: &World) -> Result<(), Failure> {
@@ -125,6 +136,10 @@ pub fn no_farther(world: &World) -> Result<(), Failure> {
     {
         is_denied(world, line, "permission denied")?;
     }
+    // Of what may not be sent no snapshot is taken either.
+    is_denied(world, "zfs send tank/v", "cannot send 'tank/v': permission denied")?;
+    is_denied(world, "zfs send -nv tank/v", "cannot send 'tank/v': permission denied")?;
+    world.ok("zfs get -Hp -o value snapshots_changed tank/v")?.prints("-")?;
     // Recursive verbs are done to all or none.
     is_denied(world, "zfs snapshot tank/u@y tank/v@y", "cannot create snapshot 'tank/v@y': permission denied")?;
     world.ok("zfs list -H -o name -t snapshot -r tank")?.prints("")?;
@@ -134,6 +149,7 @@ pub fn no_farther(world: &World) -> Result<(), Failure> {
     world.ok("zfs mount tank/u/x")?;
     let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(world.path("mnt/tank/u/x"))?);
     same("owner of what a user made", owner.to_string(), ANN.to_string())?;
+    by_a_link(world)?;
     is_denied(world, "zfs destroy tank/u/x", "cannot unmount")?;
     is_denied(world, "zfs set mountpoint=/etc tank/u/x", "cannot unmount")?;
     world.ok("zfs get -H -o value mounted tank/u/x")?.prints("yes")?;
@@ -244,6 +260,53 @@ fn receives(world: &World, words: &str, stream: &str) -> Result<Ran, Failure> {
     world.run(&format!("setpriv --reuid={ANN} --regid={ANN} --clear-groups sh {}", script.display()))
 }
 
+/// Writes what a line of `zfs send` gives to a file.
+fn sends(world: &World, line: &str, file: &str) -> Result<(), Failure> {
+    let script = world.path("send.sh");
+    std::fs::write(&script, format!("{} send {line} > {}\n", world.program("zfs"), world.at(file)))?;
+    world.ok(&format!("sh {}", script.display())).map(drop)
+}
+
+/// A package promotes and holds as far as the user may do that: else whoever may receive promotes clones of others' snapshots, and keeps snapshots
+/// from being destroyed.
+pub fn packages(world: &World) -> Result<(), Failure> {
+    if !pool(world, "delegation: packages")? {
+        return Ok(());
+    }
+    let receives_well = |words: &str, file: &str| -> Result<Ran, Failure> {
+        let ran = receives(world, words, file)?;
+        same("exit status of a receive", ran.code, 0).map_err(|_| ran.fault("that was allowed"))?;
+        Ok(ran)
+    };
+    for line in
+        ["create -o canmount=off tank/v/f", "snapshot -r tank/v@a", "clone -o canmount=off tank/v/f@a tank/v/c", "snapshot -r tank/v@b"]
+    {
+        world.ok(&format!("zfs {line}"))?;
+    }
+    sends(world, "-R tank/v@b", "all")?;
+    world.ok("zfs hold kept tank/v/f@b")?;
+    sends(world, "-h tank/v/f@b", "held")?;
+    world.ok("zfs promote tank/v/c")?;
+    world.ok("zfs snapshot -r tank/v@c")?;
+    sends(world, "-R -I @b tank/v@c", "promoted")?;
+    let script = world.path("root.sh");
+    std::fs::write(&script, format!("{} receive -u tank/u/copy < {}\n", world.program("zfs"), world.at("all")))?;
+    world.ok(&format!("sh {}", script.display()))?;
+    world.ok(&format!("zfs allow -u {ANN} create,mount,receive tank/u"))?;
+    let ran = receives(world, "-u tank/u/copy", "promoted")?;
+    same("exit status of a package that promotes", ran.code, 1).map_err(|_| ran.fault("nobody allowed that"))?;
+    ran.says("cannot promote 'tank/u/copy/c': permission denied")?;
+    world.ok("zfs get -H -o value origin tank/u/copy/c")?.prints("tank/u/copy/f@a")?;
+    world.ok(&format!("zfs allow -u {ANN} promote tank/u"))?;
+    receives_well("-u tank/u/copy", "promoted")?;
+    world.ok("zfs get -H -o value origin tank/u/copy/c")?.prints("-")?;
+    receives_well("-u tank/u/one", "held")?.says("cannot hold snapshot 'tank/u/one@b': permission denied")?;
+    world.ok("zfs get -H -o value userrefs tank/u/one@b")?.prints("0")?;
+    world.ok(&format!("zfs allow -u {ANN} hold tank/u"))?;
+    receives_well("-u tank/u/two", "held")?;
+    world.ok("zfs get -H -o value userrefs tank/u/two@b")?.prints("1").map(drop)
+}
+
 /// A user receives where that was allowed and nowhere else; a stream takes nothing along that the user may not have: neither properties, nor what is in
 /// a snapshot of others that it claims to be a clone of.
 pub fn receiving(world: &World) -> Result<(), Failure> {
@@ -254,11 +317,15 @@ pub fn receiving(world: &World) -> Result<(), Failure> {
     world.ok("zfs snapshot tank/u/fs@one")?;
     world.ok("zfs snapshot tank/u/fs@two")?;
     world.ok("zfs snapshot tank/v@secret")?;
-    for (line, file) in [("send -p tank/u/fs@one", "full"), ("send -i @one tank/u/fs@two", "more")] {
-        let script = world.path("send.sh");
-        std::fs::write(&script, format!("{} {line} > {}\n", world.program("zfs"), world.at(file)))?;
-        world.ok(&format!("sh {}", script.display()))?;
-    }
+    sends(world, "-p tank/u/fs@one", "full")?;
+    sends(world, "-i @one tank/u/fs@two", "more")?;
+    // Whoever may receive nothing is not waited for.
+    world.ok(&format!("mkfifo -m 666 {}", world.at("silent")))?;
+    let script = world.path("silent.sh");
+    std::fs::write(&script, format!("timeout 60 {} receive -u tank/u/none <> {}\n", world.program("zfs"), world.at("silent")))?;
+    let ran = world.run(&format!("setpriv --reuid={ANN} --regid={ANN} --clear-groups sh {}", script.display()))?;
+    same("exit status of a receive of nothing", ran.code, 1).map_err(|_| ran.fault("a stranger's stream was waited for"))?;
+    ran.says("cannot receive: permission denied")?;
     let refused = |words: &str, file: &str| -> Result<(), Failure> {
         let ran = receives(world, words, file)?;
         same("exit status of a receive", ran.code, 1).map_err(|_| ran.fault("nobody allowed that"))?;
@@ -283,8 +350,18 @@ pub fn receiving(world: &World) -> Result<(), Failure> {
     world.refused("zfs list tank/u/stolen", 1, "does not exist")?;
     let ran = receives(world, "-uF tank/u/full", "full")?;
     same("exit status of a receive by force", ran.code, 0).map_err(|_| ran.fault("that was allowed"))?;
+    world.ok("zfs set snapshot_limit=1 tank/u")?;
+    let ran = receives(world, "-u tank/u/limited", "full")?;
+    same("exit status of a receive beyond the limit", ran.code, 1).map_err(|_| ran.fault("the limit leaves no room"))?;
+    ran.says("out of space")?;
+    world.ok("zfs inherit snapshot_limit tank/u")?;
     let ran = receives(world, "tank/u/mounted", "full")?;
     same("exit status of a receive that would be mounted", ran.code, 1).map_err(|_| ran.fault("only root mounts"))?;
     ran.says("cannot mount 'tank/u/mounted': Insufficient privileges")?;
-    world.ok("zfs get -H -o value mounted tank/u/mounted")?.prints("no").map(drop)
+    world.ok("zfs get -H -o value mounted tank/u/mounted")?.prints("no")?;
+    // What root mounted stays mounted.
+    world.ok("zfs mount tank/u/mounted")?;
+    let ran = receives(world, "-uF tank/u/mounted", "more")?;
+    same("exit status of a receive into what is mounted", ran.code, 0).map_err(|_| ran.fault("that was allowed"))?;
+    world.ok("zfs get -H -o value mounted tank/u/mounted")?.prints("yes").map(drop)
 }

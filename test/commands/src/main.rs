@@ -256,6 +256,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "delegation: no farther than it says", needs: ROOT, run: delegation::no_farther },
     Scenario { name: "delegation: sets, creators, handing on", needs: ROOT, run: delegation::handing_on },
     Scenario { name: "delegation: receiving", needs: ROOT, run: delegation::receiving },
+    Scenario { name: "delegation: packages", needs: ROOT, run: delegation::packages },
 ];
 
 /// Number of scenarios that run at once unless the command line says otherwise: most wait most of the time.

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 /// Fewest iterations of PBKDF2 that a passphrase may have (OpenZFS: `MIN_PBKDF2_ITERATIONS`).
 const ITERATIONS_MIN: u64 = 100_000;
+/// Most iterations of PBKDF2 that the daemon works out for a user who is not its owner: some seconds.
+const ITERATIONS_MAX: u64 = 10_000_000;
 
 /// Objection to properties of a new dataset below one that is encrypted, or not.
 fn objection(properties: &BTreeMap<String, String>, is_above: bool) -> Option<String> {
@@ -25,6 +27,12 @@ fn objection(properties: &BTreeMap<String, String>, is_above: bool) -> Option<St
         Some(count) if count < ITERATIONS_MIN => Some(format!("Minimum pbkdf2 iterations is {ITERATIONS_MIN}.")),
         _ => None,
     }
+}
+
+/// Objection to properties of a dataset that a user makes who is not the daemon's owner: its key would keep the daemon busy.
+pub(crate) fn users_objection(properties: &BTreeMap<String, String>) -> Option<String> {
+    let iterations = properties.get("pbkdf2iters").and_then(|text| dsl::prop::table::size(text).ok());
+    iterations.filter(|count| *count > ITERATIONS_MAX).map(|_| format!("Maximum pbkdf2 iterations is {ITERATIONS_MAX} for users."))
 }
 
 /// Refuses properties of a new dataset that do not go together.
@@ -72,5 +80,13 @@ mod tests {
         let properties = BTreeMap::from([("keyformat".to_string(), "passphrase".to_string())]);
         assert_eq!(key_of("cannot create 'a/b'", &properties, Some(&key)), Ok(Some(b"12345678".to_vec())));
         assert!(key_of("cannot create 'a/b'", &properties, None).is_err() && check("cannot create 'a/b'", &properties, false).is_err());
+    }
+
+    /// If this fails, a user who may make encrypted datasets keeps all others from what was delegated to them, for years.
+    #[test]
+    fn users_ask_for_no_more_iterations_than_take_a_moment() {
+        let said = |count: &str| users_objection(&BTreeMap::from([("pbkdf2iters".to_string(), count.to_string())])).is_some();
+        assert_eq!(["350000", "10000000", "10000001", "10G"].map(said), [false, false, true, true]);
+        assert_eq!(users_objection(&BTreeMap::new()), None);
     }
 }

@@ -70,6 +70,9 @@ impl Leg {
     }
 }
 
+/// Refusal to send a dataset or snapshot, by its name: before a snapshot is taken for that, or much is held.
+pub(crate) type Refusal<'a> = &'a dyn Fn(&str) -> Result<(), Failure>;
+
 /// Streams that a request comes to. What they are of is not destroyed while this lives.
 pub struct Outgoing {
     legs: Vec<Leg>,
@@ -86,7 +89,7 @@ pub struct Outgoing {
 
 /// Does `zfs send -n`.
 pub(crate) fn plan(pools: &Pools, request: &SendRequest) -> Result<Response, Failure> {
-    let outgoing = prepare(pools, request)?;
+    let outgoing = prepare(pools, request, &|_| Ok(()))?;
     let (text, there) = outgoing.resumed.clone().unwrap_or_default();
     let mut plan = SendPlan { steps: Vec::new(), warnings: outgoing.warnings.clone(), token: text };
     for leg in outgoing.legs {
@@ -146,7 +149,7 @@ fn failed(name: &str, error: &SendError) -> Failure {
 }
 
 /// Makes ready what a request comes to: everything is held from now on.
-pub(crate) fn prepare(pools: &Pools, request: &SendRequest) -> Result<Outgoing, Failure> {
+pub(crate) fn prepare(pools: &Pools, request: &SendRequest, refusal: Refusal<'_>) -> Result<Outgoing, Failure> {
     let options = SendOptions {
         large_blocks: request.large_blocks,
         embedded: request.embedded,
@@ -156,14 +159,17 @@ pub(crate) fn prepare(pools: &Pools, request: &SendRequest) -> Result<Outgoing, 
         resume: None,
     };
     if let Some(text) = &request.token {
-        return resumed(pools, text, options);
+        return resumed(pools, text, options, refusal);
     }
     let name = &request.name;
     let pool = pools.pool_of(name, "open")?;
     if request.saved {
         return saved(pool, request, &options);
     }
-    let Some((filesystem, snapshot)) = name.split_once('@') else { return as_it_is(pool, request, options) };
+    let Some((filesystem, snapshot)) = name.split_once('@') else { return as_it_is(pool, request, options, refusal) };
+    // Before everything that it comes to is held, and cannot be destroyed.
+    drop(hold(&pool, name)?);
+    refusal(name)?;
     let mut warnings = Vec::new();
     let wants_package = request.replicate || request.all || request.props || request.backup || request.holds;
     let (legs, package) = if request.replicate || request.all {
@@ -187,8 +193,8 @@ pub(crate) fn prepare(pools: &Pools, request: &SendRequest) -> Result<Outgoing, 
 }
 
 /// Stream of a file system or volume as it is now.
-fn as_it_is(pool: Arc<OpenPool>, request: &SendRequest, options: SendOptions) -> Result<Outgoing, Failure> {
-    let (passing, to, identity) = head_of(&pool, &request.name)?;
+fn as_it_is(pool: Arc<OpenPool>, request: &SendRequest, options: SendOptions, refusal: Refusal<'_>) -> Result<Outgoing, Failure> {
+    let (passing, to, identity) = head_of(&pool, &request.name, refusal)?;
     let from = request.from.as_deref().map(|from| base(&pool, &to, from)).transpose()?;
     let leg = Leg { name: request.name.clone(), to, from, shown: request.from.clone(), identity: Some(identity) };
     check_encrypted(std::slice::from_ref(&leg), request)?;
@@ -197,8 +203,9 @@ fn as_it_is(pool: Arc<OpenPool>, request: &SendRequest, options: SendOptions) ->
 
 /// A dataset as it is now, behind the snapshot that was taken for that where it can change. What is mounted is refused, as OpenZFS does
 /// (`dmu_send`).
-fn head_of(pool: &Arc<OpenPool>, name: &str) -> Result<(Option<Passing>, DatasetHandle, Identity), Failure> {
+fn head_of(pool: &Arc<OpenPool>, name: &str, refusal: Refusal<'_>) -> Result<(Option<Passing>, DatasetHandle, Identity), Failure> {
     let head = hold(pool, name)?;
+    refusal(name)?;
     let is_written = !pool.is_read_only();
     if is_written && pool.mounts.mounted(name).is_some() {
         let why = "target is busy; if a filesystem, it must not be mounted";
@@ -337,7 +344,7 @@ pub(super) fn snapshots_of(pool: &OpenPool, name: &str) -> Result<Vec<String>, F
 }
 
 /// Stream that goes on where the other end says that it broke off (OpenZFS: `zfs_send_resume`).
-fn resumed(pools: &Pools, text: &str, options: SendOptions) -> Result<Outgoing, Failure> {
+fn resumed(pools: &Pools, text: &str, options: SendOptions, refusal: Refusal<'_>) -> Result<Outgoing, Failure> {
     let cannot = |why: String| because(ErrorKind::Invalid, "cannot resume send", why);
     let list = token::decode(text).map_err(|error| cannot(error.to_string()))?;
     let number = |name: &str| list.get_u64(name).ok_or_else(|| cannot("resume token is corrupt".to_string()));
@@ -349,7 +356,7 @@ fn resumed(pools: &Pools, text: &str, options: SendOptions) -> Result<Outgoing, 
     let gone = || cannot(format!("'{name}' used in the initial send no longer exists"));
     let pool = pools.pool_of(name, "open").map_err(|_| gone())?;
     let (passing, to, identity) = match name.strip_suffix(HEAD) {
-        Some(dataset) => head_of(&pool, dataset).map(|(passing, to, identity)| (passing, to, Some(identity)))?,
+        Some(dataset) => head_of(&pool, dataset, refusal).map(|(passing, to, identity)| (passing, to, Some(identity)))?,
         None => (None, pool.dsl().hold(name).map_err(|_| gone())?, None),
     };
     if identity.as_ref().map_or_else(|| to.guid(), |identity| identity.guid) != guid {

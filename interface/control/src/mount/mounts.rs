@@ -6,7 +6,7 @@
 
 use crate::failure::{self, because};
 use crate::mount::heirs::Heirs;
-use crate::mount::whereabouts::{Asked, Standing, resolved};
+use crate::mount::whereabouts::{Asked, Standing, foreign_link, resolved};
 use crate::mount::working;
 use crate::report::direct_rows;
 use control_api::{ErrorKind, Failure};
@@ -745,9 +745,13 @@ fn prepare(exec: &Exec, place: &Path, plan: &MountPlan) -> Result<Prepared, Fail
 /// Makes the directory for a mount; true when it was not there.
 fn prepare_directory(path: &Path, must_be_empty: bool, mountpoint: &str) -> Result<bool, Failure> {
     let what = || format!("cannot mount '{mountpoint}'");
-    if !rustix::process::geteuid().is_root() {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
         // What a killed daemon left behind; root's mounts slide beneath it.
         fuse::clear_dead_mount(path);
+    }
+    if let Some(link) = foreign_link(path, 0).filter(|_| is_root) {
+        return Err(because(ErrorKind::Permission, what(), format!("'{}' is another user's link", link.display())));
     }
     if fuse::is_dead(path) {
         return Ok(false);

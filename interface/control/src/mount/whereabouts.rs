@@ -5,6 +5,8 @@ use crate::mount::mounts::{MountPlan, Mounted, Mounts, Prepared};
 use fuse::MountRow;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,6 +20,13 @@ fn below(above: &Path, rest: &Path) -> PathBuf {
 pub(crate) fn resolved(path: &Path) -> PathBuf {
     let found = path.ancestors().find_map(|above| Some((above, std::fs::canonicalize(above).ok()?)));
     found.map_or_else(|| path.to_path_buf(), |(above, real)| below(&real, path.strip_prefix(above).unwrap_or(Path::new(""))))
+}
+
+/// Link on the way to a place that is not this user's: whoever owns a folder on the way would say where the mount goes (as of links in /tmp, Linux:
+/// `fs.protected_symlinks`).
+pub(crate) fn foreign_link(place: &Path, uid: u32) -> Option<&Path> {
+    let is_foreign = |facts: Metadata| facts.is_symlink() && facts.uid() != uid;
+    place.ancestors().find(|above| std::fs::symlink_metadata(above).is_ok_and(is_foreign))
 }
 
 /// Place of a mount, or why it has none.
@@ -258,5 +267,26 @@ impl Mounts {
             Standing::Mounted(place) => Some(place.to_string_lossy().into_owned()),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, a user who may make file systems in one that is the user's own has the next daemon mount one over any folder (`/etc`).
+    #[test]
+    fn links_of_others_on_the_way_are_found() {
+        let folder = std::env::temp_dir().join(format!("z-links-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let link = folder.join("link");
+        std::os::unix::fs::symlink("/", &link).expect("a link");
+        let own = std::fs::symlink_metadata(&link).expect("facts").uid();
+        for place in [link.clone(), link.join("etc"), link.join("no/such/place")] {
+            assert_eq!(foreign_link(&place, own + 1), Some(link.as_path()));
+        }
+        assert_eq!(foreign_link(&folder, own + 1).filter(|found| found.starts_with(&folder)), None);
+        assert_ne!(foreign_link(&link.join("etc"), own), Some(link.as_path()));
+        std::fs::remove_dir_all(folder).expect("removed");
     }
 }

@@ -234,6 +234,10 @@ impl Receiving {
         if head.object == received.object {
             return Ok(Ended { head, clone: None, newer: Vec::new() });
         }
+        // Another dataset may have the name by now.
+        if received.dir.parent().is_none_or(|above| above.object != head.dir.object) {
+            return Err(DslError::NotFound);
+        }
         let newer = self.check_swap(&head, &received, end.force, destruction)?;
         Ok(Ended { head, clone: Some(received), newer })
     }

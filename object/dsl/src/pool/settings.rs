@@ -324,16 +324,18 @@ impl Settings {
     }
 
     /// Replaces the received properties of a dataset or snapshot: they count where nothing is set locally (OpenZFS: `zfs_set_prop_nvlist` with
-    /// `ZPROP_SRC_RECEIVED`). Those of the names `inherited` are inherited where nothing is set locally, and what was received waits beneath.
+    /// `ZPROP_SRC_RECEIVED`). Those of the names `inherited` are inherited where nothing is set locally, and what was received waits beneath;
+    /// those of the names `kept` stay as they were received before.
     pub(super) fn receive(
         &self,
         dataset: &Arc<Dataset>,
-        (taken, inherited): (&[(Prop, Value)], &[String]),
+        (taken, inherited, kept): (&[(Prop, Value)], &[String], &[String]),
         tx: &Tx,
     ) -> Result<(), DslError> {
         let zap = self.tree.meta.zap(self.props_table(dataset, tx)?)?;
         zap.update_u64(HAS_RECEIVED, 0, tx)?;
-        let old = received_names(&zap)?;
+        let mut old = received_names(&zap)?;
+        old.retain(|name| !kept.contains(name));
         old.iter().try_for_each(|name| zap.remove(format!("{name}{RECEIVED}"), tx))?;
         for (prop, value) in taken {
             zap.update(format!("{}{RECEIVED}", prop.name()), value, tx)?;

@@ -478,17 +478,18 @@ impl DslPool {
         )
     }
 
-    /// Replaces received values, and has those of the names `inherited` inherited; gives those that cannot be had here, with the reasons.
+    /// Replaces received values but those of the names `kept`, and has those of the names `inherited` inherited; gives those that cannot be had here,
+    /// with the reasons.
     pub(crate) fn receive_props_of(
         self: &Arc<Self>,
         object: u64,
         properties: Vec<(String, ReceivedValue)>,
-        inherited: Vec<String>,
+        (inherited, kept): (Vec<String>, Vec<String>),
     ) -> Result<Vec<(String, DslError)>, DslError> {
         self.sync_task(
             move |pool, _| pool.settings.check_received(object, &properties),
             move |pool, (dataset, taken, refused), tx| {
-                pool.settings.receive(&dataset, (taken.as_slice(), inherited.as_slice()), tx).map(|()| refused)
+                pool.settings.receive(&dataset, (taken.as_slice(), inherited.as_slice(), kept.as_slice()), tx).map(|()| refused)
             },
         )
     }

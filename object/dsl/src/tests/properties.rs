@@ -383,6 +383,23 @@ fn received_values_can_be_inherited_and_limits_follow_them() {
     write(&pool, "tank/a", 0, 0, &[3; 200_000]).expect("a quota that is not received again is gone");
 }
 
+/// If this fails, whoever may receive into a dataset takes off the quota that was received with it, without the permission to set one.
+#[test]
+fn received_values_that_are_kept_stay() {
+    let pool = TestPool::create(36);
+    pool.dsl.create_dataset("tank/a", filesystem()).expect("created");
+    let handle = pool.dsl.hold("tank/a").expect("held");
+    write(&pool, "tank/a", 0, 0, &[1; 300_000]).expect("writes");
+    pool.drain();
+    let used = handle.space().used;
+    let number = |name: &str, number: u64| (name.to_string(), crate::ReceivedValue::Number(number));
+    assert_eq!(handle.receive_props(vec![number("quota", used), number("recordsize", 8192)], Vec::new()), Ok(Vec::new()));
+    assert_eq!(handle.receive_props_beside(Vec::new(), Vec::new(), vec!["quota".to_string()]), Ok(Vec::new()));
+    assert_eq!(get(&pool, "tank/a", "quota"), (PropValue::Limit(used), PropSource::Received));
+    assert_eq!(get(&pool, "tank/a", "recordsize"), (PropValue::Bytes(131_072), PropSource::Default));
+    assert_eq!(write(&pool, "tank/a", 0, 0, &[2; 200_000]), Err(DslError::Quota));
+}
+
 /// If this fails, what users tagged a dataset or snapshot with is on disk after a receive, but nobody sees it and no stream sends it on.
 #[test]
 fn received_user_properties_are_listed() {

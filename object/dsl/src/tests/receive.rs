@@ -126,6 +126,25 @@ fn full_streams_make_and_replace() {
     pool.check_features();
 }
 
+/// If this fails, whoever may receive into one file system and rename another has what comes take the place of the other and of all its snapshots.
+#[test]
+fn what_is_received_replaces_what_it_was_begun_for_and_nothing_else() {
+    let pool = TestPool::create(48);
+    for name in ["tank/a", "tank/b"] {
+        pool.dsl.create_dataset(name, filesystem()).expect("created");
+    }
+    pool.dsl.snapshot(&["tank/b@kept".to_string()], Vec::new()).expect("taken");
+    let received = pool.dsl.receive_begin(beginning("tank/a", 0, true)).expect("begun").object();
+    pool.dsl.rename("tank/a", "tank/c").expect("renamed");
+    pool.dsl.rename("tank/b", "tank/a").expect("renamed");
+    let end = ReceiveEnd { target: "tank/a".into(), received, snapshot: "new".into(), guid: 0x77, creation_time: 5, force: true };
+    assert_eq!(pool.dsl.receive_end(&end), Err(DslError::NotFound));
+    assert!(pool.dsl.hold("tank/a@kept").is_ok());
+    pool.dsl.receive_end(&ReceiveEnd { target: "tank/c".into(), ..end }).expect("received");
+    pool.drain();
+    pool.check();
+}
+
 /// If this fails, one receive that is under way or broke off, or one file system without contents, hides all datasets of the pool from `zfs list`.
 #[test]
 fn what_has_no_contents_has_the_properties_of_the_dataset() {

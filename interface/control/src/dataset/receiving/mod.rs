@@ -9,17 +9,22 @@ mod substream;
 use crate::attached::Attached;
 use crate::dataset::datasets::{Datasets, wants_mount};
 use crate::dataset::maker::Maker;
+use crate::dataset::names::{descendants, filesystem_of};
 use crate::dataset::rights::{Asker, DESTROY};
 use crate::failure::{self, because};
 use crate::mount::wish::Wish;
 use crate::pool::OpenPool;
-use control_api::{DatasetReceive, ErrorKind, Failure, Remark, Response};
+use control_api::{DatasetReceive, ErrorKind, Failure, Remark, Response, SentName};
 use dsl::DslError;
 use std::sync::Arc;
 use stream::{HeaderType, Reader, Record, begin_list};
 
 /// Words for a receive as long as nobody knows more of it.
 const RECEIVE: &str = "cannot receive";
+/// Lines that a user is told of one receive, at most: the stream says how many there are.
+const REMARKS_MAX: usize = 10_000;
+/// Permissions of which whoever receives something has one.
+const TO_RECEIVE: [&str; 2] = ["receive", "receive:append"];
 
 /// One run of `zfs receive`.
 struct Receiving<'a> {
@@ -38,12 +43,18 @@ struct Receiving<'a> {
 impl Receiving<'_> {
     fn say(&mut self, text: String) {
         if self.request.verbose {
-            self.remarks.push(Remark::Output(text));
+            self.remark(Remark::Output(text));
         }
     }
 
     fn warn(&mut self, text: String) {
-        self.remarks.push(Remark::Warning(text));
+        self.remark(Remark::Warning(text));
+    }
+
+    fn remark(&mut self, remark: Remark) {
+        if self.asker.is_none() || self.remarks.len() < REMARKS_MAX {
+            self.remarks.push(remark);
+        }
     }
 
     /// Receives all that comes.
@@ -106,6 +117,7 @@ pub(crate) fn receive(
     let request = &DatasetReceive { force_unmount: request.force_unmount && asker.is_none(), ..request.clone() };
     let maker = Maker::of(asker.map(|asker| asker.user));
     let input = input.ok_or_else(|| because(ErrorKind::Invalid, RECEIVE, "no stream came with the request"))?;
+    asker.map_or(Ok(()), |asker| check_any(asker, request))?;
     let reader = Reader::new(input.clone());
     let mut run = Receiving { datasets, request, reader, payload: Vec::new(), remarks: Vec::new(), made: Vec::new(), asker, maker };
     let received = run.all();
@@ -113,6 +125,21 @@ pub(crate) fn receive(
     received?;
     failure::joined(failures)?;
     Ok(Response::Done { remarks: run.remarks })
+}
+
+/// Refuses a user who may receive nothing where a request receives: for strangers no stream is read, or waited for.
+fn check_any(asker: &Asker<'_>, request: &DatasetReceive) -> Result<(), Failure> {
+    let target = filesystem_of(&request.target);
+    let pool = asker.pools.pool_of(target, "open")?;
+    let mut above = std::iter::successors(Some(target), |name| name.rsplit_once('/').map(|(above, _)| above));
+    let there = above.find(|name| pool.dsl().hold(name).is_ok()).ok_or_else(|| asker.denied())?;
+    let may = |name: &str| TO_RECEIVE.iter().any(|permission| asker.has(name, permission) || asker.check_in(name, &[*permission]).is_ok());
+    // What got another name here is found by its guid, wherever it lies.
+    let top = if request.sent_name == SentName::Below { there } else { there.split('/').next().unwrap_or(there) };
+    if may(there) || descendants(&pool, top)?.iter().any(|name| may(name)) {
+        return Ok(());
+    }
+    asker.check(there, &TO_RECEIVE)
 }
 
 /// Destroys what an interrupted receive left (`zfs receive -A`).

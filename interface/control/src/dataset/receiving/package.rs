@@ -90,6 +90,12 @@ fn full_names(name: &str, snapshots: &[(String, u64)]) -> Vec<(u64, String)> {
     snapshots.iter().map(|(snapshot, guid)| (*guid, format!("{name}@{snapshot}"))).collect()
 }
 
+/// Name here of a dataset that a package names; None for one that is not in what the package is of, whatever its list says.
+fn name_here(name: &str, top: &str, here: &str) -> Option<String> {
+    let rest = name.strip_prefix(top)?;
+    (rest.is_empty() || rest.starts_with('/')).then(|| format!("{here}{rest}"))
+}
+
 impl There {
     fn look(pool: Arc<OpenPool>, name: String) -> Result<There, DslError> {
         let (mut datasets, mut waiting) = (Vec::new(), vec![name.clone()]);
@@ -225,6 +231,10 @@ impl Receiving<'_> {
             self.say(format!("promoting {name}"));
             promoted.insert(name.clone());
             if !self.request.dry_run {
+                let _alone = self.asker.map(|_| there.pool.delegated());
+                if let Some(asker) = self.asker {
+                    asker.about(format!("cannot promote '{name}'")).check_promote(&there.pool, &name)?;
+                }
                 self.datasets.promote(&DatasetPromote { name })?;
             }
         }
@@ -237,7 +247,7 @@ impl Receiving<'_> {
         for (name, guids) in part.members() {
             // One may lie in another one that just moved.
             let Some(there) = self.there(sent, part)? else { return Ok(()) };
-            let wanted = name.replacen(&part.top, &there.name, 1);
+            let Some(wanted) = name_here(&name, &part.top, &there.name) else { continue };
             let parent = wanted.rsplit_once('/').map_or("", |(parent, _)| parent);
             let is_possible = there.pool.dsl().hold(&wanted).is_err() && there.pool.dsl().hold(parent).is_ok();
             let Some(found) = there.with_snapshot(&guids).filter(|_| is_possible) else { continue };
@@ -280,5 +290,21 @@ impl Receiving<'_> {
         let _alone = self.asker.map(|_| there.pool.delegated());
         self.asker.map_or(Ok(()), |asker| asker.check_destroy(&there.pool, &absent))?;
         self.datasets.destroy_all(&there.pool, &absent, None, (RECEIVE.to_string(), self.request.force_unmount))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, a package that somebody made up moves datasets out of the place that it is received at.
+    #[test]
+    fn names_of_a_package_stay_where_it_is_received() {
+        let here = |name: &str| name_here(name, "tank/home", "backup/x");
+        assert_eq!(here("tank/home").as_deref(), Some("backup/x"));
+        assert_eq!(here("tank/home/a/b").as_deref(), Some("backup/x/a/b"));
+        for outside in ["backup/other", "tank/homes", "tank", "x/tank/home/a", "", "backup/tank/home"] {
+            assert_eq!(here(outside), None, "{outside}");
+        }
     }
 }

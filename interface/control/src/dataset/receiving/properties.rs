@@ -130,8 +130,14 @@ impl Receiving<'_> {
             values.retain(|(name, _)| !is_hidden(name) || table::find(name).is_ok_and(|property| property.is_inherited()));
             inherited.extend(values.iter().map(|(name, _)| name.clone()).filter(is_hidden));
         }
+        // What the user may not set the user may not take away either.
+        let mut kept = Vec::new();
+        if let Some(asker) = self.asker {
+            kept.extend(handle.received_props().map_err(failed)?.into_iter().map(|(property, _)| property));
+            kept.retain(|property| !asker.has(&name, permission_for(property)));
+        }
         let unreadable = others.into_iter().map(|name| (name, DslError::BadValue));
-        for (refused, error) in handle.receive_props(values, inherited).map_err(failed)?.into_iter().chain(unreadable) {
+        for (refused, error) in handle.receive_props_beside(values, inherited, kept).map_err(failed)?.into_iter().chain(unreadable) {
             // What waits is told when all is given, and what does not fit yet when nothing follows.
             if waits || moment == Moment::Between && refused == LATE {
                 continue;

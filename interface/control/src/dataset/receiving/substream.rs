@@ -110,6 +110,7 @@ impl Receiving<'_> {
             (result, _) => result?,
         }
         asker.check_places(&known.pool, &known.dataset)?;
+        asker.check_limit(&known.pool, &known.dataset, "snapshot", &|_| 1)?;
         known.origin.as_ref().map_or(Ok(()), |origin| asker.check(origin, &["clone"]))
     }
 
@@ -257,10 +258,16 @@ impl Receiving<'_> {
         self.give_properties(&handle, (Some(&list), false), Moment::Last)
     }
 
-    /// Holds the snapshot as it is held where it was sent. One that cannot be keeps nobody from anything (as in OpenZFS).
-    fn give_holds(&self, known: &Known, begin: &Begin, part: Option<&Part>) {
+    /// Holds the snapshot as it is held where it was sent. One that cannot be, or that the user may not take (OpenZFS: `zfs_secpolicy_hold`), keeps
+    /// nobody from anything (as in OpenZFS).
+    fn give_holds(&mut self, known: &Known, begin: &Begin, part: Option<&Part>) {
         let Some(part) = part.filter(|_| !self.request.no_holds) else { return };
         for tag in part.holds(begin.toguid) {
+            let _alone = self.asker.map(|_| known.pool.delegated());
+            if self.asker.is_some_and(|asker| !asker.has(&known.dataset, "hold")) {
+                self.warn(format!("cannot hold snapshot '{}': permission denied", known.full()));
+                return;
+            }
             if let Err(error) = known.pool.dsl().hold_snapshots(&[known.full()], &tag) {
                 tracing::warn!("snapshot {} is not held as '{tag}': {error}", known.full());
             }
@@ -278,8 +285,12 @@ impl Receiving<'_> {
             volumes: known.is_volume,
         };
         let newer = newer_snapshots(pool, &known.dataset, begin.fromguid);
-        let closed = if self.request.force { pool.mounts.close_snapshots(&newer, "receive") } else { Ok(()) };
-        let cleared = closed.and_then(|()| Cleared::clear(self.datasets, pool, std::slice::from_ref(&known.dataset), &purpose));
+        // The stream took its time: it may be mounted by now where others than root can change the path.
+        let permitted = self.permit(known);
+        let close = || if self.request.force { pool.mounts.close_snapshots(&newer, "receive") } else { Ok(()) };
+        let cleared = permitted
+            .and_then(|()| close())
+            .and_then(|()| Cleared::clear(self.datasets, pool, std::slice::from_ref(&known.dataset), &purpose));
         let cleared = match cleared {
             Ok(cleared) => cleared,
             Err(failure) => {
@@ -288,7 +299,9 @@ impl Receiving<'_> {
             }
         };
         let ended = once_nobody_looks(pool.pool().exec(), || through.end());
-        let failures = if self.request.no_mount { Vec::new() } else { cleared.bring_back(&self.datasets.mounter) };
+        // Users unmount nothing.
+        let stays_away = self.request.no_mount && self.asker.is_none();
+        let failures = if stays_away { Vec::new() } else { cleared.bring_back(&self.datasets.mounter) };
         if let Err(error) = ended {
             through.give_up();
             return Err(known.refused(&error.into()));

@@ -44,10 +44,14 @@ pub(crate) struct Asker<'a> {
     pub what: String,
 }
 
+/// Beginning of the names of users' properties that the daemon itself looks at: it serves volumes by them (`zirconia:share.nbd`).
+const OWN: &str = "zirconia:";
+
 /// Permission that setting a property takes.
 pub(super) fn permission_for(property: &str) -> &str {
     match property.split_once('@') {
         Some((kind, _)) if table::is_owners(property) => kind,
+        _ if property.starts_with(OWN) => "share",
         _ if property.contains(':') => "userprop",
         _ => property,
     }
@@ -61,10 +65,15 @@ fn number_of(pool: &OpenPool, name: &str, property: &str) -> Option<u64> {
     }
 }
 
-/// True for a place to which only root can change the path.
+/// True for a place to which only root can change the path. The folder that it lies in is root's alone, whatever its sticky bit says: the directory
+/// that is mounted on may be another user's, who can put something else there.
 fn is_roots(place: &Path) -> bool {
-    let is_kept = |found: Metadata| found.is_dir() && found.uid() == 0 && (found.mode() & 0o022 == 0 || found.mode() & 0o1000 != 0);
-    place.is_absolute() && place.ancestors().skip(1).all(|folder| std::fs::symlink_metadata(folder).is_ok_and(is_kept))
+    let is_kept = |found: &Metadata, may_be_sticky: bool| {
+        let is_closed = found.mode() & 0o022 == 0 || may_be_sticky && found.mode() & 0o1000 != 0;
+        found.is_dir() && found.uid() == 0 && is_closed
+    };
+    let is_safe = |(above, folder): (usize, &Path)| std::fs::symlink_metadata(folder).is_ok_and(|found| is_kept(&found, above > 0));
+    place.is_absolute() && place.ancestors().skip(1).enumerate().all(is_safe)
 }
 
 impl Asker<'_> {
@@ -224,6 +233,9 @@ mod tests {
         let open = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
         std::fs::set_permissions(folder.join("open"), open).expect("opened");
         assert!(!is_roots(&folder.join("open/in")), "anybody can write there");
+        let sticky = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o1777);
+        std::fs::set_permissions(folder.join("open"), sticky).expect("sticky");
+        assert!(!is_roots(&folder.join("open/in")), "whoever made it can move it");
         std::os::unix::fs::symlink("/", folder.join("link")).expect("a link");
         assert!(!is_roots(&folder.join("link/proc")), "a link is no folder");
         std::fs::remove_dir_all(folder).expect("removed");
@@ -236,6 +248,7 @@ mod tests {
             ("compression", "compression"),
             ("com.example:x", "userprop"),
             ("com.example:userquota@7", "userprop"),
+            ("zirconia:share.nbd", "share"),
             ("userquota@7", "userquota"),
             ("groupobjquota@7", "groupobjquota"),
             ("projectquota@7", "projectquota"),

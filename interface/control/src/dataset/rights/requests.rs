@@ -6,14 +6,15 @@ use crate::dataset::following::FLAGS;
 use crate::dataset::maker::Maker;
 use crate::dataset::names::{check_name, descendants, filesystem_of, target_of};
 use crate::dataset::sending::Outgoing;
-use crate::dataset::{diff, rollback, sending, volumes};
-use crate::failure;
+use crate::dataset::{diff, encryption, rollback, sending, volumes};
+use crate::failure::{self, because};
 use crate::mount::mounts::is_within;
 use crate::pool::OpenPool;
 use control_api::{
     AllowChange, BookmarkCreate, DatasetClone, DatasetCreate, DatasetDestroy, DatasetInherit, DatasetPromote, DatasetQuery, DatasetRename,
-    DatasetRollback, DatasetSet, DiffQuery, Failure, Request, Response, SnapshotCreate, SnapshotHold, UserspaceQuery,
+    DatasetRollback, DatasetSet, DiffQuery, ErrorKind, Failure, Request, Response, SnapshotCreate, SnapshotHold, UserspaceQuery,
 };
+use dsl::DslError;
 use dsl::prop::table;
 use std::collections::BTreeSet;
 
@@ -39,7 +40,7 @@ pub(crate) fn permitted(asker: &Asker<'_>, datasets: &Datasets, request: &Reques
         Request::Userspace(query) => asker.userspace(query).map(Request::Userspace),
         Request::Diff(query) => asker.diff(query).map(Request::Diff),
         Request::SendPlan(plan) => {
-            may_send(asker, &sending::prepare(asker.pools, plan)?)?;
+            may_send(asker, &sending::prepare(asker.pools, plan, &|name| asker.check_send(name))?)?;
             Ok(request.clone())
         }
         _ => Err(asker.denied()),
@@ -48,7 +49,7 @@ pub(crate) fn permitted(asker: &Asker<'_>, datasets: &Datasets, request: &Reques
 
 /// Refuses to send a snapshot without the permission on it (OpenZFS: `zfs_secpolicy_send_impl`).
 pub(crate) fn may_send(asker: &Asker<'_>, outgoing: &Outgoing) -> Result<(), Failure> {
-    outgoing.names().try_for_each(|name| asker.about(format!("warning: cannot send '{name}'")).check(&name, &["send"]))
+    outgoing.names().try_for_each(|name| asker.check_send(&name))
 }
 
 /// Question without what other users use and may use, as far as the user may not see that (OpenZFS: `zfs_secpolicy_userspace_one`).
@@ -102,9 +103,17 @@ fn clones_first(datasets: &Datasets, request: &DatasetDestroy, names: &[String])
 }
 
 impl Asker<'_> {
+    /// Refuses to send a dataset or snapshot without the permission on it.
+    pub(crate) fn check_send(&self, name: &str) -> Result<(), Failure> {
+        self.about(format!("warning: cannot send '{name}'")).check(name, &["send"])
+    }
+
     fn create(&self, request: &DatasetCreate) -> Result<DatasetCreate, Failure> {
         check_name(&request.name, "create")?;
         let pool = self.pools.pool_of(&request.name, "create")?;
+        if let Some(why) = encryption::users_objection(&request.properties) {
+            return Err(because(ErrorKind::Invalid, self.what.clone(), why));
+        }
         let properties = match request.volume {
             true => volumes::NewVolume::plan(&request.name, &request.properties, request.sparse, &pool.pool().tree())?.properties,
             false => request.properties.clone(),
@@ -244,14 +253,24 @@ impl Asker<'_> {
         Ok(request.clone())
     }
 
-    fn promote(&self, request: &DatasetPromote) -> Result<DatasetPromote, Failure> {
-        self.check(&request.name, &["promote", "mount"])?;
-        let pool = self.pools.pool_of(&request.name, "open")?;
-        let origin = pool.dsl().hold(&request.name).and_then(|handle| handle.origin());
+    /// Refuses to promote a clone without the permissions on it and on what it is of (OpenZFS: `zfs_secpolicy_promote`), or where limits leave no
+    /// room for the snapshots that become its own.
+    pub(in crate::dataset) fn check_promote(&self, pool: &OpenPool, name: &str) -> Result<(), Failure> {
+        self.check(name, &["promote", "mount"])?;
+        let origin = pool.dsl().hold(name).and_then(|handle| handle.origin());
         // Without one nothing is done.
-        if let Some(origin) = origin.map_err(|error| failure::dataset("promote", &request.name, &error))? {
-            self.check(&origin, &["promote"])?;
-        }
+        let failed = |error: DslError| failure::dataset("promote", name, &error);
+        let Some(origin) = origin.map_err(failed)? else { return Ok(()) };
+        self.check(&origin, &["promote"])?;
+        let (other, taken) = (filesystem_of(&origin), pool.dsl().hold(&origin).map_err(failed)?.creation_txg());
+        let snapshots = pool.dsl().snapshots(other).map_err(failed)?;
+        let moving = snapshots.iter().filter(|snapshot| snapshot.creation_txg <= taken).count() as u64;
+        self.check_limit(pool, name, "snapshot", &|above| if is_within(other, above) { 0 } else { moving })
+    }
+
+    fn promote(&self, request: &DatasetPromote) -> Result<DatasetPromote, Failure> {
+        let pool = self.pools.pool_of(&request.name, "open")?;
+        self.check_promote(&pool, &request.name)?;
         Ok(request.clone())
     }
 
