@@ -24,11 +24,11 @@ fn transactions_are_whole_or_absent_and_callbacks_never_early() {
         bed.sim.start_recording();
         bed.sim.mark(1);
         for number in 2..=STEPS as u64 {
-            let (sim, told) = (bed.sim.clone(), told.clone());
+            let (sim, heard) = (bed.sim.clone(), told.clone());
             program.step(&device, |transaction| {
                 transaction.on_commit(Box::new(move |is_committed| {
                     assert!(is_committed);
-                    told.lock().push(number);
+                    heard.lock().push(number);
                     sim.mark(number);
                 }))
             });
