@@ -149,6 +149,7 @@ pub fn receives(world: &World) -> Result<(), Failure> {
     resumed(world)?;
     hollow(world)?;
     destroyed(world)?;
+    left(world)?;
     world.ok("zpool export tank")?;
     world.clean(&zdb, "-e -p {vdevs} -bcch tank").map(drop)
 }
@@ -218,6 +219,42 @@ fn destroyed(world: &World) -> Result<(), Failure> {
     if ran.code != 0 {
         return Err(ran.fault("it should be destroyed"));
     }
+    world.ok("zfs list -H -o name -r tank")?.prints("tank\ntank/deep\ntank/deep/v").map(drop)
+}
+
+/// Begins to receive a snapshot on top of a volume with one of the same content, and is interrupted.
+fn half_on_top(world: &World, name: &str) -> Result<(), Failure> {
+    let second = changes("far/u@two", (0x8881, 0x8882), 2);
+    refused(world, &format!("receive -s {name}"), &second[..second.len() - RECORD_BYTES], "    zfs send -t 1-")
+}
+
+/// If this fails, nobody can destroy a dataset with what is left of an interrupted receive: what is in the way has a name that no command takes.
+fn left(world: &World) -> Result<(), Failure> {
+    let first = full("far/u@one", 0x8881, 1);
+    world.ok("zfs create tank/p")?;
+    received(world, "receive tank/p/u", &first)?;
+    half_on_top(world, "tank/p/u")?;
+    world.refused("zfs destroy tank/p/u", 1, "volume has children\nuse '-r' to destroy the following datasets:\ntank/p/u@one")?;
+    world.ok("zfs destroy -nvr tank/p/u")?.shows("would destroy tank/p/u@one")?.hides("%")?;
+    world.refused("zfs destroy tank/p/u@one", 1, "a receive into 'tank/p/u', interrupted or under way, goes on from it")?;
+    world.ok("zfs destroy -R tank/p/u@one")?;
+    same("no token", value(world, "receive_resume_token", "tank/p/u")?, "-".to_string())?;
+    world.ok("zfs destroy tank/p/u")?;
+    for line in ["destroy -r tank/p/u", "destroy -R tank/p/u", "destroy -r tank/p"] {
+        received(world, "receive tank/p/u", &first)?;
+        half_on_top(world, "tank/p/u")?;
+        world.ok(&format!("zfs {line}"))?;
+    }
+    // Without snapshots it has nothing that anybody sees.
+    world.ok("zfs create -s -V 64K tank/p")?;
+    refused(world, "receive -s -F tank/p", &first[..first.len() - RECORD_BYTES], "    zfs send -t 1-")?;
+    world.ok("zfs destroy tank/p")?;
+    // What it goes on from is another's now.
+    received(world, "receive tank/u", &first)?;
+    half_on_top(world, "tank/u")?;
+    world.ok("zfs clone tank/u@one tank/c")?;
+    world.ok("zfs promote tank/c")?;
+    world.ok("zfs destroy -R tank/c")?;
     world.ok("zfs list -H -o name -r tank")?.prints("tank\ntank/deep\ntank/deep/v").map(drop)
 }
 

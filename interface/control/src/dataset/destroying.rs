@@ -2,7 +2,7 @@
 
 use crate::dataset::clearing::{Cleared, Purpose};
 use crate::dataset::datasets::{Datasets, kind_of};
-use crate::dataset::dependents::{dependents, dependents_of_all, roots};
+use crate::dataset::dependents::{dependents, dependents_of_all, receiving_from, roots};
 use crate::dataset::names::{check_opened, descendants, select_range};
 use crate::dataset::properties::text_of;
 use crate::dataset::references;
@@ -35,12 +35,41 @@ pub(super) fn once_nobody_looks<T>(exec: &Exec, mut attempt: impl FnMut() -> Res
     }
 }
 
+/// Gives up what interrupted receives left that goes on from this snapshot.
+fn give_up_receives(pool: &OpenPool, snapshot: &str) -> Result<(), DslError> {
+    for dataset in receiving_from(pool, snapshot)? {
+        let partial = pool.dsl().partial_receive(&dataset)?.map(|handle| handle.object());
+        partial.map_or(Ok(()), |object| pool.dsl().receive_abort(object))?;
+    }
+    Ok(())
+}
+
+/// Destroys snapshots, and what interrupted receives left that goes on from them.
+fn destroy_snapshots_with_receives(pool: &OpenPool, names: &[String], defer: bool) -> Result<(), DslError> {
+    match pool.dsl().destroy_snapshots(names, defer) {
+        Err(DslError::HasClones) => {
+            names.iter().try_for_each(|name| give_up_receives(pool, name))?;
+            pool.dsl().destroy_snapshots(names, defer)
+        }
+        result => result,
+    }
+}
+
+/// Refuses to destroy a snapshot from which a receive goes on that nobody sees.
+fn check_no_receive(pool: &OpenPool, snapshot: &str) -> Result<(), Failure> {
+    let failed = |error: DslError| failure::dataset("open", snapshot, &error);
+    let Some(dataset) = receiving_from(pool, snapshot).map_err(failed)?.into_iter().next() else { return Ok(()) };
+    let why = format!("a receive into '{dataset}', interrupted or under way, goes on from it");
+    let next = format!("receive the rest of it, give it up with 'zfs receive -A {dataset}', or use '-R' to destroy both");
+    Err(because(ErrorKind::Busy, format!("cannot destroy '{snapshot}'"), why).advise(next))
+}
+
 /// Destroys datasets, snapshots and bookmarks, in this order, up to the first that stays.
 fn destroy_each(pool: &OpenPool, names: &[String]) -> Result<(), Failure> {
     for name in names {
         let gone = once_nobody_looks(pool.pool().exec(), || {
             if name.contains('@') {
-                pool.dsl().destroy_snapshots(std::slice::from_ref(name), false)
+                destroy_snapshots_with_receives(pool, std::slice::from_ref(name), false)
             } else if name.contains('#') {
                 pool.dsl().destroy_bookmark(name)
             } else {
@@ -186,6 +215,7 @@ impl Datasets {
             for name in &names {
                 let clones = dependents(pool, name)?;
                 refused.extend((!clones.is_empty()).then(|| has_clones(name, "snapshot", &clones)));
+                refused.extend(check_no_receive(pool, name).err().filter(|_| clones.is_empty()));
             }
             failure::joined(refused)?;
         }
@@ -195,7 +225,8 @@ impl Datasets {
         if !request.dry_run {
             self.destroy_all(pool, &clones, None, (format!("cannot destroy '{}'", request.name), request.force))?;
             pool.mounts.close_snapshots(&names, "destroy")?;
-            once_nobody_looks(pool.pool().exec(), || pool.dsl().destroy_snapshots(&names, request.defer)).map_err(|error| match error {
+            let exec = pool.pool().exec();
+            once_nobody_looks(exec, || destroy_snapshots_with_receives(pool, &names, request.defer)).map_err(|error| match error {
                 DslError::Held => references::held(pool, &names),
                 // As of a user's hold: whoever sends it holds it, too.
                 DslError::Busy if names.len() == 1 => {
