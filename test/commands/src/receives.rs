@@ -258,14 +258,20 @@ fn left(world: &World) -> Result<(), Failure> {
     world.ok("zfs list -H -o name -r tank")?.prints("tank\ntank/deep\ntank/deep/v").map(drop)
 }
 
-/// Runs a line of the shell in which `zfs` and `zstream` are ours.
-fn shell(world: &World, line: &str) -> Result<Ran, Failure> {
+/// Writes a line of the shell in which `zfs` and `zstream` are ours; returns the command that runs it.
+pub fn job(world: &World, name: &str, line: &str) -> Result<String, Failure> {
     let ours = |line: String, program: &str| line.replace(&format!("{program} "), &format!("{} ", world.program(program)));
-    std::fs::write(world.path("job"), ours(ours(line.to_string(), "zstream"), "zfs"))?;
-    world.run("sh {dir}/job")
+    std::fs::write(world.path(name), ours(ours(line.to_string(), "zstream"), "zfs"))?;
+    Ok(format!("sh {{dir}}/{name}"))
 }
 
-fn piped(world: &World, line: &str) -> Result<Ran, Failure> {
+/// Runs a line of the shell in which `zfs` and `zstream` are ours.
+pub fn shell(world: &World, line: &str) -> Result<Ran, Failure> {
+    world.run(&job(world, "job", line)?)
+}
+
+/// Runs such a line, which must succeed.
+pub fn piped(world: &World, line: &str) -> Result<Ran, Failure> {
     let ran = shell(world, line)?;
     if ran.code == 0 { Ok(ran) } else { Err(ran.fault("it should be received")) }
 }

@@ -64,6 +64,21 @@ fn check_no_receive(pool: &OpenPool, snapshot: &str) -> Result<(), Failure> {
     Err(because(ErrorKind::Busy, format!("cannot destroy '{snapshot}'"), why).advise(next))
 }
 
+/// Failure of destroying what a receive keeps that is under way; None where there is none.
+fn is_received(pool: &OpenPool, name: &str) -> Option<Failure> {
+    let is_into = |dataset: &String| pool.streams.received_into(dataset) > 0;
+    let why = if name.contains('@') {
+        let dataset = receiving_from(pool, name).ok()?.into_iter().find(is_into)?;
+        format!("snapshot is busy: a receive into '{dataset}', which goes on from it, is under way")
+    } else if is_into(&name.to_string()) {
+        "dataset is busy: a receive into it is under way".to_string()
+    } else {
+        return None;
+    };
+    let failure = because(ErrorKind::Busy, format!("cannot destroy '{name}'"), why);
+    Some(failure.advise("wait until it is through, or end its 'zfs receive'"))
+}
+
 /// Destroys datasets, snapshots and bookmarks, in this order, up to the first that stays.
 fn destroy_each(pool: &OpenPool, names: &[String]) -> Result<(), Failure> {
     for name in names {
@@ -78,7 +93,9 @@ fn destroy_each(pool: &OpenPool, names: &[String]) -> Result<(), Failure> {
         });
         gone.map_err(|error| match error {
             DslError::Held => references::held(pool, std::slice::from_ref(name)),
-            other => failure::dataset("destroy", name, &other),
+            other => {
+                is_received(pool, name).filter(|_| other == DslError::Busy).unwrap_or_else(|| failure::dataset("destroy", name, &other))
+            }
         })?;
     }
     Ok(())
@@ -229,10 +246,10 @@ impl Datasets {
             once_nobody_looks(exec, || destroy_snapshots_with_receives(pool, &names, request.defer)).map_err(|error| match error {
                 DslError::Held => references::held(pool, &names),
                 // As of a user's hold: whoever sends it holds it, too.
-                DslError::Busy if names.len() == 1 => {
+                DslError::Busy if names.len() == 1 => is_received(pool, &names[0]).unwrap_or_else(|| {
                     because(ErrorKind::Busy, format!("cannot destroy snapshot {}", names[0]), DslError::Busy)
                         .advise("wait until it was sent")
-                }
+                }),
                 other => failure::dataset("destroy snapshots", &request.name, &other),
             })?;
         }

@@ -12,6 +12,7 @@ use crate::dataset::rights::{Asker, MAKE};
 use crate::failure::{self, because};
 use crate::mount::mounts::Directory;
 use crate::pool::OpenPool;
+use crate::pool::streams::Way;
 use control_api::{DatasetReceive, ErrorKind, Failure, SentName};
 use dmu::Objset;
 use dsl::DslError;
@@ -51,7 +52,9 @@ impl Known {
     fn refused(&self, error: &ReceiveError) -> Failure {
         let (dataset, full) = (self.dataset.as_str(), self.full());
         let kept = self.pool.dsl().resume_state(dataset).ok().flatten();
-        Refused { what: self.what, dataset, snapshot: &full, is_new: self.is_new, kept }.by(error)
+        // This one is among them.
+        let has_other = self.pool.streams.received_into(dataset) > 1;
+        Refused { what: self.what, dataset, snapshot: &full, is_new: self.is_new, has_other, kept }.by(error)
     }
 
     fn because(&self, kind: ErrorKind, why: String) -> Failure {
@@ -70,6 +73,9 @@ impl Receiving<'_> {
     /// Receives the substream with this head and list; `part` is what a package says of it.
     pub(super) fn substream(&mut self, begin: &Begin, list: &NvList, part: Option<&Part>) -> Result<(), Failure> {
         let known = self.known(begin, part)?;
+        let cut = self.cut.clone();
+        let begins = || known.pool.streams.begin(Way::Received, known.full(), cut);
+        self.under_way.get_or_insert_with(begins).now(known.full());
         if part.is_some() && is_there(&known.pool, &known.dataset, begin.toguid) {
             self.say(format!("snap {} already exists; ignoring", known.full()));
             return self.skip();
