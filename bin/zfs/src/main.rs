@@ -39,9 +39,9 @@ fn main() -> ExitCode {
     cli::run_with::<Arguments>(&LACKING, |arguments| run(arguments.verb))
 }
 
-/// Verbs and options that `zfs` of OpenZFS 2.3 has besides.
+/// Verbs and options that `zfs` of OpenZFS 2.3 has besides, and `rewrite` of 2.4.
 const LACKING: Lacking = Lacking {
-    verbs: &["program", "share", "unshare", "redact", "zone", "unzone"],
+    verbs: &["program", "share", "unshare", "redact", "zone", "unzone", "rewrite"],
     options: &[("mount", &["f"]), ("unmount", &["u"]), ("send", &["d", "-redact"]), ("receive", &["c"])],
 };
 

@@ -135,6 +135,8 @@ pub fn receives(world: &World) -> Result<(), Failure> {
     world.refused("zfs receive tank/v", 1, "cannot receive: failed to read from stream")?;
     refused(world, "receive tank/v", &[7; 4096], "cannot receive: invalid stream (bad magic number)")?;
     refused(world, "receive no/v", &first, "cannot open 'no/v'")?;
+    received(world, "receive -n tank/v", &first)?.prints("")?;
+    refused(world, "receive -o origin=tank/x@no tank/v", &first, "local origin for clone tank/v@one does not exist\n'tank/x@no' is no")?;
     received(world, "receive -nv tank/v", &first)?.shows("would receive full stream of far/deep/v@one into tank/v@one")?;
     refused(world, "receive tank/v", &first[..first.len() - 1], "cannot receive new filesystem stream: incomplete stream")?;
     world.ok("zfs list -H -o name -r tank")?.prints("tank")?;

@@ -143,7 +143,11 @@ impl Receiving<'_> {
         let full = if is_whole { full } else { self.moved(&pool, full, begin)? };
         let (dataset, snapshot) = full.split_once('@').ok_or_else(bad_name)?;
         let origin = match (&self.request.origin, is_clone) {
-            (Some(origin), _) => Some(origin.clone()),
+            (Some(origin), _) if pool.dsl().hold(origin).is_ok() => Some(origin.clone()),
+            (Some(origin), _) => {
+                let failure = because(ErrorKind::NotFound, what, format!("local origin for clone {full} does not exist"));
+                return Err(failure.advise(format!("'{origin}' is no snapshot of the pool '{}'", pool.name())));
+            }
             (None, true) => {
                 let failed = |error: DslError| failure::dataset("receive", dataset, &error);
                 let found = names::snapshot_of_guid(&pool, begin.fromguid, dataset).map_err(failed)?;
