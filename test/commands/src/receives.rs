@@ -257,7 +257,20 @@ fn left(world: &World) -> Result<(), Failure> {
     world.ok("zfs clone tank/u@one tank/c")?;
     world.ok("zfs promote tank/c")?;
     world.ok("zfs destroy -R tank/c")?;
+    gone_back(world, &first)?;
     world.ok("zfs list -H -o name -r tank")?.prints("tank\ntank/deep\ntank/deep/v").map(drop)
+}
+
+/// If this fails, a rollback gives up what hours of a receive brought without a word.
+fn gone_back(world: &World, first: &[u8]) -> Result<(), Failure> {
+    received(world, "receive tank/q", first)?;
+    received(world, "receive tank/q", &changes("far/u@two", (0x8881, 0x8884), 2))?;
+    let third = changes("far/u@three", (0x8884, 0x8885), 3);
+    refused(world, "receive -s tank/q", &third[..third.len() - RECORD_BYTES], "    zfs send -t 1-")?;
+    world.refused("zfs rollback -r tank/q@one", 1, "a receive into 'tank/q', interrupted or under way, goes on from it")?;
+    world.ok("zfs rollback -R tank/q@one")?;
+    world.ok("zfs list -H -o name -r -t snapshot tank/q")?.prints("tank/q@one")?;
+    world.ok("zfs destroy -r tank/q").map(drop)
 }
 
 /// Writes a line of the shell in which `zfs` and `zstream` are ours; returns the command that runs it.

@@ -56,7 +56,7 @@ fn destroy_snapshots_with_receives(pool: &OpenPool, names: &[String], defer: boo
 }
 
 /// Refuses to destroy a snapshot from which a receive goes on that nobody sees.
-fn check_no_receive(pool: &OpenPool, snapshot: &str) -> Result<(), Failure> {
+pub(super) fn check_no_receive(pool: &OpenPool, snapshot: &str) -> Result<(), Failure> {
     let failed = |error: DslError| failure::dataset("open", snapshot, &error);
     let Some(dataset) = receiving_from(pool, snapshot).map_err(failed)?.into_iter().next() else { return Ok(()) };
     let why = format!("a receive into '{dataset}', interrupted or under way, goes on from it");
