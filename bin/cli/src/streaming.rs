@@ -9,6 +9,12 @@ use std::time::Duration;
 /// Time without anything after which `take` is called all the same: whoever shows progress does it once a second.
 const IDLE: Duration = Duration::from_secs(1);
 
+/// Failure of a stream whose connection ended in the middle.
+fn cut_off() -> Failure {
+    Failure::new(ErrorKind::Disconnected, "the stream is cut off", "the daemon ended, or was replaced")
+        .advise("take it again, or, where it is received with '-s', go on with 'zfs send -t'")
+}
+
 /// Sends a request over a connection, and hands on the pieces of the answer.
 pub(crate) async fn receive(
     stream: tokio::net::UnixStream,
@@ -25,7 +31,7 @@ pub(crate) async fn receive(
     let response = sender.send_request(request).await.map_err(|error| failed(error.to_string()))?;
     let is_stream = response.headers().get("content-type").is_some_and(|kind| kind == STREAM_TYPE);
     let body = response.into_body();
-    if is_stream { pieces(body, take, failed).await } else { Err(refusal(body, failed).await) }
+    if is_stream { pieces(body, take).await } else { Err(refusal(body, failed).await) }
 }
 
 /// Failure in an answer that is no stream.
@@ -40,11 +46,7 @@ async fn refusal(body: Incoming, failed: &dyn Fn(String) -> Failure) -> Failure 
     }
 }
 
-async fn pieces(
-    mut body: Incoming,
-    take: &mut dyn FnMut(Piece<'_>) -> Result<(), Failure>,
-    failed: &dyn Fn(String) -> Failure,
-) -> Result<(), Failure> {
+async fn pieces(mut body: Incoming, take: &mut dyn FnMut(Piece<'_>) -> Result<(), Failure>) -> Result<(), Failure> {
     let mut frames = Frames::default();
     loop {
         match tokio::time::timeout(IDLE, body.frame()).await {
@@ -55,7 +57,7 @@ async fn pieces(
                     frames.push(&bytes, take)?;
                 }
             }
-            Ok(Some(Err(error))) => return Err(failed(error.to_string())),
+            Ok(Some(Err(_))) => return Err(cut_off()),
         }
     }
 }

@@ -41,9 +41,9 @@ fn main() -> ExitCode {
     cli::run_with::<Arguments>(&LACKING, |arguments| run(arguments.verb))
 }
 
-/// Verbs and options that `zfs` of OpenZFS 2.3 has besides.
+/// Verbs and options that `zfs` of OpenZFS 2.3 has besides, and `rewrite` of 2.4.
 const LACKING: Lacking = Lacking {
-    verbs: &["program", "redact", "zone", "unzone"],
+    verbs: &["program", "redact", "zone", "unzone", "rewrite"],
     options: &[("mount", &["f"]), ("unmount", &["u"]), ("share", &["l"]), ("send", &["d", "-redact"]), ("receive", &["c"])],
 };
 

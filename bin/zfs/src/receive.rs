@@ -66,7 +66,7 @@ fn request(arguments: Receive) -> Result<DatasetReceive, Stop> {
         no_mount: arguments.no_mount,
         dry_run: arguments.dry_run,
         no_holds: arguments.no_holds,
-        verbose: arguments.verbose || arguments.dry_run,
+        verbose: arguments.verbose,
     })
 }
 
@@ -81,6 +81,13 @@ mod tests {
             Verb::Receive(arguments) => request(arguments),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// If this fails, scripts that only try a receive print lines that OpenZFS does not print.
+    #[test]
+    fn a_dry_run_says_nothing_unless_it_is_told_to() {
+        assert!(!of(&["zfs", "receive", "-n", "b/x"]).expect("valid").verbose);
+        assert!(of(&["zfs", "receive", "-nv", "b/x"]).expect("valid").verbose);
     }
 
     /// If this fails, zrepl takes it that receives cannot be resumed (it looks for these words in the usage), or the wrong dataset is given up.

@@ -9,20 +9,41 @@ use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use tokio::sync::{mpsc, oneshot};
+use std::task::{Context, Poll, ready};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// Bytes of a frame, about.
 const FRAME_BYTES: usize = 256 << 10;
 /// Frames that wait for their reader.
 const FRAMES_MAX: usize = 4;
 
+/// True once whoever gives the pool up has ended the stream.
+type Cut = Arc<watch::Sender<bool>>;
+
+/// Frames, as they are made.
+pub struct Frames {
+    made: mpsc::Receiver<Bytes>,
+    /// None once the last frame was taken.
+    cut: Option<Cut>,
+}
+
+impl Frames {
+    /// Frame behind all that were made: of a stream that was ended it says so.
+    fn last(&mut self) -> Option<Bytes> {
+        let is_cut = self.cut.take().is_some_and(|cut| *cut.borrow());
+        let failure = Failure::new(ErrorKind::Busy, "the stream is cut off", "its pool was given up ('zpool export -f')")
+            .advise("take it again, or, where it is received with '-s', go on with 'zfs send -t'");
+        is_cut.then(|| Bytes::from(note_frame(&SendNote::Failed(failure))))
+    }
+}
+
 /// Body of an answer.
 pub enum Reply {
     /// All of it.
     Whole(Full<Bytes>),
-    /// Frames, as they are made.
-    Frames(mpsc::Receiver<Bytes>),
+    /// Stream.
+    Frames(Frames),
 }
 
 impl Body for Reply {
@@ -32,7 +53,10 @@ impl Body for Reply {
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match self.get_mut() {
             Reply::Whole(body) => Pin::new(body).poll_frame(context),
-            Reply::Frames(frames) => frames.poll_recv(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
+            Reply::Frames(frames) => {
+                let next = ready!(frames.made.poll_recv(context)).or_else(|| frames.last());
+                Poll::Ready(next.map(|bytes| Ok(Frame::data(bytes))))
+            }
         }
     }
 
@@ -55,11 +79,13 @@ impl Body for Reply {
 struct Pipe {
     frames: mpsc::Sender<Bytes>,
     gathered: Vec<u8>,
+    cut: Cut,
+    runtime: Handle,
 }
 
 impl Pipe {
-    fn new(frames: mpsc::Sender<Bytes>) -> Pipe {
-        Pipe { frames, gathered: vec![0; FRAME_HEAD_BYTES] }
+    fn new(frames: mpsc::Sender<Bytes>, cut: Cut, runtime: Handle) -> Pipe {
+        Pipe { frames, gathered: vec![0; FRAME_HEAD_BYTES], cut, runtime }
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -73,7 +99,15 @@ impl Pipe {
     }
 
     fn send(&self, frame: Vec<u8>) -> io::Result<()> {
-        self.frames.blocking_send(Bytes::from(frame)).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
+        let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
+        let mut cut = self.cut.subscribe();
+        self.runtime.block_on(async {
+            tokio::select! {
+                biased;
+                _ = cut.wait_for(|is_cut| *is_cut) => Err(gone()),
+                sent = self.frames.send(Bytes::from(frame)) => sent.map_err(|_| gone()),
+            }
+        })
     }
 }
 
@@ -93,12 +127,15 @@ impl Outlet for Pipe {
 pub async fn send<K: Send + 'static>(request: SendRequest, caller: Caller, control: Arc<Control>, kept: K) -> hyper::Response<Reply> {
     let (frames, taken) = mpsc::channel(FRAMES_MAX);
     let (ready, is_ready) = oneshot::channel();
+    let cut = Cut::new(watch::channel(false).0);
+    let own = cut.clone();
     tokio::task::spawn_blocking(move || {
         let _kept = kept;
-        match control.send(&request, &caller) {
+        let ends = own.clone();
+        match control.send(&request, &caller, Arc::new(move || _ = ends.send_replace(true))) {
             Ok(outgoing) => {
                 if ready.send(Ok(())).is_ok() {
-                    outgoing.run(&mut Pipe::new(frames));
+                    outgoing.run(&mut Pipe::new(frames, own, Handle::current()));
                 }
             }
             // Who asked may be gone.
@@ -107,7 +144,7 @@ pub async fn send<K: Send + 'static>(request: SendRequest, caller: Caller, contr
     });
     let failure = match is_ready.await {
         Ok(Ok(())) => {
-            let mut response = hyper::Response::new(Reply::Frames(taken));
+            let mut response = hyper::Response::new(Reply::Frames(Frames { made: taken, cut: Some(cut) }));
             response.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static(STREAM_TYPE));
             return response;
         }
@@ -115,4 +152,34 @@ pub async fn send<K: Send + 'static>(request: SendRequest, caller: Caller, contr
         Err(_) => Failure::new(ErrorKind::Internal, "cannot send", "a defect in the daemon"),
     };
     reply_with(&Response::Failed(failure)).map(Reply::Whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, a reader that stands still keeps its pool from being exported by force, and is not told why its stream has no end.
+    #[test]
+    fn whoever_waits_for_a_reader_can_be_ended() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
+        let (frames, made) = mpsc::channel(1);
+        let cut = Cut::new(watch::channel(false).0);
+        let pipe = Pipe::new(frames, cut.clone(), runtime.handle().clone());
+        pipe.send(vec![1]).expect("there is room");
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| pipe.send(vec![2]).is_err());
+            cut.send_replace(true);
+            assert_eq!(waits.join().ok(), Some(true));
+        });
+        let mut frames = Frames { made, cut: Some(cut) };
+        assert!(frames.last().is_some_and(|frame| frame.windows(7).any(|part| part == b"cut off")));
+        assert!(frames.last().is_none(), "it is said once");
+    }
+
+    /// If this fails, whoever reads a stream to its end is told that it was cut off.
+    #[test]
+    fn a_stream_with_an_end_has_nothing_behind_it() {
+        let (_, made) = mpsc::channel(1);
+        assert!(Frames { made, cut: Some(Cut::new(watch::channel(false).0)) }.last().is_none());
+    }
 }

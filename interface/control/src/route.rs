@@ -13,6 +13,7 @@ use control_api::{
     DatasetClone, DatasetCreate, DatasetSet, Failure, InjectAdd, PoolClear, PoolCreate, PoolImport, PoolSet, PoolSplit, ProviderLoad,
     ProviderReport, ProviderUnload, Request, Response, SendRequest,
 };
+use std::sync::Arc;
 
 impl Control {
     /// Does a request, for others than the daemon's owner as far as they may ask it and were allowed to.
@@ -134,17 +135,18 @@ impl Control {
         effects::around(what, effects::of_dataset(&request.properties), || self.datasets.clone_snapshot(request, maker))
     }
 
-    /// Makes ready what `zfs send` asked for; [`Outgoing::run`] then waits for whoever takes it.
+    /// Makes ready what `zfs send` asked for; [`Outgoing::run`] then waits for whoever takes it, unless `cut` is called: by whoever gives the pool up.
     ///
     /// # Errors
     /// What cannot be sent, and why.
-    pub fn send(&self, request: &SendRequest, caller: &Caller) -> Result<Outgoing, Failure> {
+    pub fn send(&self, request: &SendRequest, caller: &Caller, cut: Arc<dyn Fn() + Send + Sync>) -> Result<Outgoing, Failure> {
         let asked = Request::Send(request.clone());
         self.opening.await_pools(&self.exec, &asked)?;
         let asker = caller.user.as_ref().map(|user| Asker { pools: &self.pools, user, what: asked.refusal().what });
         let refusal = |name: &str| asker.as_ref().map_or(Ok(()), |asker| asker.check_send(name));
-        let outgoing = sending::prepare(&self.pools, request, &refusal)?;
+        let mut outgoing = sending::prepare(&self.pools, request, &refusal)?;
         asker.as_ref().map_or(Ok(()), |asker| rights::may_send(asker, &outgoing))?;
+        outgoing.begin(cut);
         Ok(outgoing)
     }
 

@@ -58,7 +58,8 @@ fn refusals(world: &World) -> Result<(), Failure> {
     world.refused("zfs diff tank/a@1 tank/a@1", 1, later)?;
     world.refused("zfs diff tank/a@2 tank/c", 1, later)?;
     world.refused("zfs diff tank/a@1 tank", 1, "Not an earlier snapshot from the same fs: invalid name")?;
-    world.refused("zfs diff tank/a@no", 1, "Unable to obtain diffs: No such file or directory")?;
+    world.refused("zfs diff tank/a@no", 1, "Unable to obtain diffs: snapshot 'tank/a@no' does not exist")?;
+    world.refused("zfs diff tank/a@1 tank/a@no", 1, "Unable to obtain diffs: snapshot 'tank/a@no' does not exist")?;
     world.refused("zfs diff tank/a", 1, "Badly formed snapshot name tank/a: missing '@' delimiter in snapshot name")?;
     world.refused("zfs diff tank/a tank/a@1", 1, "Unable to determine which snapshots to compare: invalid name")?;
     world.refused("zfs diff tank/no@1", 1, "cannot open 'tank/no': dataset does not exist")?;

@@ -87,6 +87,10 @@ pub fn ordinary_user(world: &World) -> Result<(), Failure> {
     run(&format!("{zfs} set mountpoint={{mnt}}/inside tank/inside"))?;
     run(&format!("{zfs} list -H -o mounted tank/inside"))?.prints("yes")?;
     run(&format!("{} create -o mountpoint={{mnt}}/fs tank/fs", world.program("zfs")))?;
+    // Nor over one: the reason is that one, and no right that the user lacks.
+    run(&format!("{zfs} create -u -o mountpoint={{mnt}}/fs tank/over"))?;
+    world.refused(&format!("{user}{zfs} mount tank/over"), 1, "cannot mount 'tank/over': 'tank/fs' is mounted at '")?;
+    run(&format!("{zfs} destroy tank/over"))?;
     run("cp /etc/passwd {mnt}/fs/copy")?;
     run("cmp /etc/passwd {mnt}/fs/copy")?;
     run("mkdir {mnt}/tank/made")?;

@@ -55,6 +55,7 @@ mod streams;
 mod sweeps;
 mod takeover;
 mod targets;
+mod underway;
 mod upgrade;
 mod users;
 mod vendors;
@@ -142,6 +143,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "dataset: encrypted file systems", needs: MOUNTS, run: secrets::encrypted },
     Scenario { name: "dataset: streams received, refused, resumed", needs: NOTHING, run: receives::receives },
     Scenario { name: "dataset: file systems sent and received", needs: MOUNTS, run: receives::file_systems },
+    Scenario { name: "dataset: streams under way, and who is in their way", needs: MOUNTS, run: underway::under_way },
     Scenario { name: "dataset: mount directories follow", needs: MOUNTS, run: datasets::directories },
     Scenario { name: "mounts: what is forced ends", needs: MOUNTS, run: mounts::forced_ends },
     Scenario { name: "mounts: forced while the pool waits for a device", needs: MOUNTS, run: mounts::forced_in_vain },

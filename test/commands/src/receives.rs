@@ -135,6 +135,8 @@ pub fn receives(world: &World) -> Result<(), Failure> {
     world.refused("zfs receive tank/v", 1, "cannot receive: failed to read from stream")?;
     refused(world, "receive tank/v", &[7; 4096], "cannot receive: invalid stream (bad magic number)")?;
     refused(world, "receive no/v", &first, "cannot open 'no/v'")?;
+    received(world, "receive -n tank/v", &first)?.prints("")?;
+    refused(world, "receive -o origin=tank/x@no tank/v", &first, "local origin for clone tank/v@one does not exist\n'tank/x@no' is no")?;
     received(world, "receive -nv tank/v", &first)?.shows("would receive full stream of far/deep/v@one into tank/v@one")?;
     refused(world, "receive tank/v", &first[..first.len() - 1], "cannot receive new filesystem stream: incomplete stream")?;
     world.ok("zfs list -H -o name -r tank")?.prints("tank")?;
@@ -149,6 +151,7 @@ pub fn receives(world: &World) -> Result<(), Failure> {
     resumed(world)?;
     hollow(world)?;
     destroyed(world)?;
+    left(world)?;
     world.ok("zpool export tank")?;
     world.clean(&zdb, "-e -p {vdevs} -bcch tank").map(drop)
 }
@@ -221,14 +224,69 @@ fn destroyed(world: &World) -> Result<(), Failure> {
     world.ok("zfs list -H -o name -r tank")?.prints("tank\ntank/deep\ntank/deep/v").map(drop)
 }
 
-/// Runs a line of the shell in which `zfs` and `zstream` are ours.
-fn shell(world: &World, line: &str) -> Result<Ran, Failure> {
-    let ours = |line: String, program: &str| line.replace(&format!("{program} "), &format!("{} ", world.program(program)));
-    std::fs::write(world.path("job"), ours(ours(line.to_string(), "zstream"), "zfs"))?;
-    world.run("sh {dir}/job")
+/// Begins to receive a snapshot on top of a volume with one of the same content, and is interrupted.
+fn half_on_top(world: &World, name: &str) -> Result<(), Failure> {
+    let second = changes("far/u@two", (0x8881, 0x8882), 2);
+    refused(world, &format!("receive -s {name}"), &second[..second.len() - RECORD_BYTES], "    zfs send -t 1-")
 }
 
-fn piped(world: &World, line: &str) -> Result<Ran, Failure> {
+/// If this fails, nobody can destroy a dataset with what is left of an interrupted receive: what is in the way has a name that no command takes.
+fn left(world: &World) -> Result<(), Failure> {
+    let first = full("far/u@one", 0x8881, 1);
+    world.ok("zfs create tank/p")?;
+    received(world, "receive tank/p/u", &first)?;
+    half_on_top(world, "tank/p/u")?;
+    world.refused("zfs destroy tank/p/u", 1, "volume has children\nuse '-r' to destroy the following datasets:\ntank/p/u@one")?;
+    world.ok("zfs destroy -nvr tank/p/u")?.shows("would destroy tank/p/u@one")?.hides("%")?;
+    world.refused("zfs destroy tank/p/u@one", 1, "a receive into 'tank/p/u', interrupted or under way, goes on from it")?;
+    world.ok("zfs destroy -R tank/p/u@one")?;
+    same("no token", value(world, "receive_resume_token", "tank/p/u")?, "-".to_string())?;
+    world.ok("zfs destroy tank/p/u")?;
+    for line in ["destroy -r tank/p/u", "destroy -R tank/p/u", "destroy -r tank/p"] {
+        received(world, "receive tank/p/u", &first)?;
+        half_on_top(world, "tank/p/u")?;
+        world.ok(&format!("zfs {line}"))?;
+    }
+    // Without snapshots it has nothing that anybody sees.
+    world.ok("zfs create -s -V 64K tank/p")?;
+    refused(world, "receive -s -F tank/p", &first[..first.len() - RECORD_BYTES], "    zfs send -t 1-")?;
+    world.ok("zfs destroy tank/p")?;
+    // What it goes on from is another's now.
+    received(world, "receive tank/u", &first)?;
+    half_on_top(world, "tank/u")?;
+    world.ok("zfs clone tank/u@one tank/c")?;
+    world.ok("zfs promote tank/c")?;
+    world.ok("zfs destroy -R tank/c")?;
+    gone_back(world, &first)?;
+    world.ok("zfs list -H -o name -r tank")?.prints("tank\ntank/deep\ntank/deep/v").map(drop)
+}
+
+/// If this fails, a rollback gives up what hours of a receive brought without a word.
+fn gone_back(world: &World, first: &[u8]) -> Result<(), Failure> {
+    received(world, "receive tank/q", first)?;
+    received(world, "receive tank/q", &changes("far/u@two", (0x8881, 0x8884), 2))?;
+    let third = changes("far/u@three", (0x8884, 0x8885), 3);
+    refused(world, "receive -s tank/q", &third[..third.len() - RECORD_BYTES], "    zfs send -t 1-")?;
+    world.refused("zfs rollback -r tank/q@one", 1, "a receive into 'tank/q', interrupted or under way, goes on from it")?;
+    world.ok("zfs rollback -R tank/q@one")?;
+    world.ok("zfs list -H -o name -r -t snapshot tank/q")?.prints("tank/q@one")?;
+    world.ok("zfs destroy -r tank/q").map(drop)
+}
+
+/// Writes a line of the shell in which `zfs` and `zstream` are ours; returns the command that runs it.
+pub fn job(world: &World, name: &str, line: &str) -> Result<String, Failure> {
+    let ours = |line: String, program: &str| line.replace(&format!("{program} "), &format!("{} ", world.program(program)));
+    std::fs::write(world.path(name), ours(ours(line.to_string(), "zstream"), "zfs"))?;
+    Ok(format!("sh {{dir}}/{name}"))
+}
+
+/// Runs a line of the shell in which `zfs` and `zstream` are ours.
+pub fn shell(world: &World, line: &str) -> Result<Ran, Failure> {
+    world.run(&job(world, "job", line)?)
+}
+
+/// Runs such a line, which must succeed.
+pub fn piped(world: &World, line: &str) -> Result<Ran, Failure> {
     let ran = shell(world, line)?;
     if ran.code == 0 { Ok(ran) } else { Err(ran.fault("it should be received")) }
 }

@@ -74,7 +74,7 @@ impl Datasets {
         let above = pool.dsl().hold(parent).ok();
         pool.dsl().create_dataset_with(&request.name, options, key.as_deref()).map_err(|error| match error {
             DslError::NotFound => parentless(&request.name),
-            other => failure::dataset("create", &request.name, &other),
+            other => lacking(failure::dataset("create", &request.name, &other), &other, &request.properties),
         })?;
         maker.take_over(pool.dsl(), &request.name);
         if request.no_mount || request.volume {
@@ -310,8 +310,18 @@ fn property_failure(name: &str, properties: &BTreeMap<String, String>, kind: u8,
             Some(why) => because(ErrorKind::NoSpace, failure.what, why),
             None => failure,
         },
-        _ => failure,
+        error => lacking(failure, error, properties),
     }
+}
+
+/// Failure that says what this version lacks of what was asked for, where it is that.
+pub(super) fn lacking(failure: Failure, error: &DslError, properties: &BTreeMap<String, String>) -> Failure {
+    let wants_dedup = properties.get("dedup").is_some_and(|value| value != "off");
+    if *error != DslError::Unsupported || !wants_dedup {
+        return failure;
+    }
+    because(ErrorKind::Unsupported, failure.what, "'dedup' is not available in this version, whatever the pool's features are")
+        .advise("leave it 'off': copies that cp(1) makes share their blocks where the pool has feature@block_cloning")
 }
 
 /// Reason why a limit cannot be, which takes no space itself (OpenZFS: `zfs_setprop_error`); none for other properties.

@@ -1,4 +1,5 @@
-//! What cannot be without a dataset or a snapshot: children, snapshots, and clones of these, wherever they are (OpenZFS: `zfs_iter_dependents`).
+//! What cannot be without a dataset or a snapshot: children, snapshots, and clones of these, wherever they are (OpenZFS: `zfs_iter_dependents`). What is
+//! received into and nobody sees is none of it: it goes with what it lies in, and with the snapshot that it goes on from.
 
 use crate::failure;
 use crate::mount::mounts::is_within;
@@ -19,6 +20,18 @@ pub(super) fn dependents_of_all(pool: &OpenPool, names: &[String]) -> Result<Vec
     let mut walk = Walk { pool, seen: names.iter().cloned().collect(), found: Vec::new() };
     names.iter().try_for_each(|name| walk.below(name))?;
     Ok(walk.found)
+}
+
+/// True for the name of a dataset that nobody sees: what is received on top of another one comes into it.
+fn is_hidden(name: &str) -> bool {
+    name.rsplit('/').next().is_some_and(|last| last.starts_with('%'))
+}
+
+/// Names of the datasets into which a receive that goes on from this snapshot is under way, or was interrupted.
+pub(super) fn receiving_from(pool: &OpenPool, snapshot: &str) -> Result<Vec<String>, DslError> {
+    let clones = pool.dsl().hold(snapshot)?.clones()?;
+    let parent = |clone: &String| clone.rsplit_once('/').map(|(parent, _)| parent.to_string());
+    Ok(clones.iter().filter(|clone| is_hidden(clone)).filter_map(parent).collect())
 }
 
 /// File systems and volumes among these that lie in none of the others.
@@ -50,7 +63,8 @@ impl Walk<'_> {
         let failed = |error: DslError| failure::dataset("open", name, &error);
         let dsl = self.pool.dsl();
         if name.contains('@') {
-            return dsl.hold(name).and_then(|handle| handle.clones()).map_err(failed);
+            let clones = dsl.hold(name).and_then(|handle| handle.clones()).map_err(failed)?;
+            return Ok(clones.into_iter().filter(|clone| !is_hidden(clone)).collect());
         }
         let children = dsl.children(name).map_err(failed)?.into_iter().map(|child| format!("{name}/{child}"));
         let snapshots = dsl.snapshots(name).map_err(failed)?.into_iter().map(|snapshot| format!("{name}@{}", snapshot.name));
@@ -68,5 +82,12 @@ mod tests {
         let names = ["t/a/b", "t/a@s", "t/a", "t/ab", "t/c/d@s", "t/c/d", "t/e#m"].map(String::from);
         assert_eq!(roots(&names), ["t/a", "t/ab", "t/c/d"]);
         assert!(roots(&names[1..2]).is_empty(), "a snapshot is none");
+    }
+
+    /// If this fails, `zfs destroy` tells users to destroy what they cannot name, or leaves out what they can.
+    #[test]
+    fn what_is_received_into_is_hidden_and_nothing_else() {
+        assert!(is_hidden("t/a/%recv"));
+        assert!(!is_hidden("t/a%b/c") && !is_hidden("t/a") && !is_hidden("t"));
     }
 }

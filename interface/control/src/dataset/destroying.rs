@@ -2,7 +2,7 @@
 
 use crate::dataset::clearing::{Cleared, Purpose};
 use crate::dataset::datasets::{Datasets, kind_of};
-use crate::dataset::dependents::{dependents, dependents_of_all, roots};
+use crate::dataset::dependents::{dependents, dependents_of_all, receiving_from, roots};
 use crate::dataset::names::{check_opened, descendants, select_range};
 use crate::dataset::properties::text_of;
 use crate::dataset::references;
@@ -35,12 +35,56 @@ pub(super) fn once_nobody_looks<T>(exec: &Exec, mut attempt: impl FnMut() -> Res
     }
 }
 
+/// Gives up what interrupted receives left that goes on from this snapshot.
+fn give_up_receives(pool: &OpenPool, snapshot: &str) -> Result<(), DslError> {
+    for dataset in receiving_from(pool, snapshot)? {
+        let partial = pool.dsl().partial_receive(&dataset)?.map(|handle| handle.object());
+        partial.map_or(Ok(()), |object| pool.dsl().receive_abort(object))?;
+    }
+    Ok(())
+}
+
+/// Destroys snapshots, and what interrupted receives left that goes on from them.
+fn destroy_snapshots_with_receives(pool: &OpenPool, names: &[String], defer: bool) -> Result<(), DslError> {
+    match pool.dsl().destroy_snapshots(names, defer) {
+        Err(DslError::HasClones) => {
+            names.iter().try_for_each(|name| give_up_receives(pool, name))?;
+            pool.dsl().destroy_snapshots(names, defer)
+        }
+        result => result,
+    }
+}
+
+/// Refuses to destroy a snapshot from which a receive goes on that nobody sees.
+pub(super) fn check_no_receive(pool: &OpenPool, snapshot: &str) -> Result<(), Failure> {
+    let failed = |error: DslError| failure::dataset("open", snapshot, &error);
+    let Some(dataset) = receiving_from(pool, snapshot).map_err(failed)?.into_iter().next() else { return Ok(()) };
+    let why = format!("a receive into '{dataset}', interrupted or under way, goes on from it");
+    let next = format!("receive the rest of it, give it up with 'zfs receive -A {dataset}', or use '-R' to destroy both");
+    Err(because(ErrorKind::Busy, format!("cannot destroy '{snapshot}'"), why).advise(next))
+}
+
+/// Failure of destroying what a receive keeps that is under way; None where there is none.
+fn is_received(pool: &OpenPool, name: &str) -> Option<Failure> {
+    let is_into = |dataset: &String| pool.streams.received_into(dataset) > 0;
+    let why = if name.contains('@') {
+        let dataset = receiving_from(pool, name).ok()?.into_iter().find(is_into)?;
+        format!("snapshot is busy: a receive into '{dataset}', which goes on from it, is under way")
+    } else if is_into(&name.to_string()) {
+        "dataset is busy: a receive into it is under way".to_string()
+    } else {
+        return None;
+    };
+    let failure = because(ErrorKind::Busy, format!("cannot destroy '{name}'"), why);
+    Some(failure.advise("wait until it is through, or end its 'zfs receive'"))
+}
+
 /// Destroys datasets, snapshots and bookmarks, in this order, up to the first that stays.
 fn destroy_each(pool: &OpenPool, names: &[String]) -> Result<(), Failure> {
     for name in names {
         let gone = once_nobody_looks(pool.pool().exec(), || {
             if name.contains('@') {
-                pool.dsl().destroy_snapshots(std::slice::from_ref(name), false)
+                destroy_snapshots_with_receives(pool, std::slice::from_ref(name), false)
             } else if name.contains('#') {
                 pool.dsl().destroy_bookmark(name)
             } else {
@@ -49,7 +93,9 @@ fn destroy_each(pool: &OpenPool, names: &[String]) -> Result<(), Failure> {
         });
         gone.map_err(|error| match error {
             DslError::Held => references::held(pool, std::slice::from_ref(name)),
-            other => failure::dataset("destroy", name, &other),
+            other => {
+                is_received(pool, name).filter(|_| other == DslError::Busy).unwrap_or_else(|| failure::dataset("destroy", name, &other))
+            }
         })?;
     }
     Ok(())
@@ -186,6 +232,7 @@ impl Datasets {
             for name in &names {
                 let clones = dependents(pool, name)?;
                 refused.extend((!clones.is_empty()).then(|| has_clones(name, "snapshot", &clones)));
+                refused.extend(check_no_receive(pool, name).err().filter(|_| clones.is_empty()));
             }
             failure::joined(refused)?;
         }
@@ -195,13 +242,14 @@ impl Datasets {
         if !request.dry_run {
             self.destroy_all(pool, &clones, None, (format!("cannot destroy '{}'", request.name), request.force))?;
             pool.mounts.close_snapshots(&names, "destroy")?;
-            once_nobody_looks(pool.pool().exec(), || pool.dsl().destroy_snapshots(&names, request.defer)).map_err(|error| match error {
+            let exec = pool.pool().exec();
+            once_nobody_looks(exec, || destroy_snapshots_with_receives(pool, &names, request.defer)).map_err(|error| match error {
                 DslError::Held => references::held(pool, &names),
                 // As of a user's hold: whoever sends it holds it, too.
-                DslError::Busy if names.len() == 1 => {
+                DslError::Busy if names.len() == 1 => is_received(pool, &names[0]).unwrap_or_else(|| {
                     because(ErrorKind::Busy, format!("cannot destroy snapshot {}", names[0]), DslError::Busy)
                         .advise("wait until it was sent")
-                }
+                }),
                 other => failure::dataset("destroy snapshots", &request.name, &other),
             })?;
         }

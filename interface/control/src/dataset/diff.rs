@@ -98,8 +98,13 @@ fn compare(pool: &OpenPool, from: &str, to: &str) -> Result<Vec<DiffEntry>, Fail
         DslError::NotFound => because(ErrorKind::NotFound, OBTAIN, "No such file or directory"),
         other => because(ErrorKind::Io, OBTAIN, other),
     };
-    let older = pool.dsl().hold(from).map_err(failed)?;
-    let newer = pool.dsl().hold(to).map_err(failed)?;
+    let held = |name: &str| {
+        pool.dsl().hold(name).map_err(|error| match error {
+            DslError::NotFound => because(ErrorKind::NotFound, OBTAIN, format!("snapshot '{name}' does not exist")),
+            other => failed(other),
+        })
+    };
+    let (older, newer) = (held(from)?, held(to)?);
     if !is_before(pool, &older, &newer).map_err(failed)? {
         return Err(because(ErrorKind::Invalid, OBTAIN, "\n   Not an earlier snapshot from the same fs"));
     }

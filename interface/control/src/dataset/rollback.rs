@@ -3,7 +3,7 @@
 use crate::dataset::clearing::{Cleared, Purpose};
 use crate::dataset::datasets::{Datasets, kind_of};
 use crate::dataset::dependents::dependents_of_all;
-use crate::dataset::destroying::once_nobody_looks;
+use crate::dataset::destroying::{check_no_receive, once_nobody_looks};
 use crate::dataset::names::{check_opened, filesystem_of};
 use crate::dataset::references;
 use crate::failure::{self, because};
@@ -92,6 +92,9 @@ impl Datasets {
         let newer = Newer::of(&pool, request)?;
         if let Some(failure) = newer.objection(request) {
             return Err(failure);
+        }
+        if !request.clones {
+            newer.snapshots.iter().try_for_each(|snapshot| check_no_receive(&pool, snapshot))?;
         }
         newer.held(&pool)?;
         // Before anything is destroyed for it.

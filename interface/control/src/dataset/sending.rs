@@ -4,6 +4,7 @@ use crate::dataset::names::{descendants, filesystem_of};
 use crate::dataset::package;
 use crate::dataset::passing::Passing;
 use crate::failure::{self, because};
+use crate::pool::streams::{Cut, UnderWay, Way};
 use crate::pool::{OpenPool, Pools};
 use control_api::{ErrorKind, Failure, Response, SendNote, SendPlan, SendRequest, SendStep};
 use dsl::{DatasetHandle, DslError};
@@ -83,8 +84,9 @@ pub struct Outgoing {
     resumed: Option<(String, u64)>,
     /// Snapshot that was taken to send a dataset as it is now.
     _passing: Option<Passing>,
+    under_way: Option<UnderWay>,
     /// Last, so that it is there as long as what is held in it.
-    _pool: Arc<OpenPool>,
+    pool: Arc<OpenPool>,
 }
 
 /// Does `zfs send -n`.
@@ -105,6 +107,12 @@ impl Outgoing {
     /// Full names of the snapshots that are sent.
     pub(super) fn names(&self) -> impl Iterator<Item = String> {
         self.legs.iter().map(|leg| leg.to.name())
+    }
+
+    /// Notes that the streams are being sent from now on; `cut` ends that.
+    pub(crate) fn begin(&mut self, cut: Cut) {
+        let name = self.legs.first().map(|leg| leg.name.clone()).unwrap_or_default();
+        self.under_way = Some(self.pool.streams.begin(Way::Sent, name, cut));
     }
 
     /// Writes the streams, as fast as they are taken. The last message says how that ended; nothing is said to whoever went away.
@@ -130,6 +138,7 @@ impl Outgoing {
         }
         for leg in self.legs {
             let name = leg.name.clone();
+            self.under_way.iter().for_each(|under_way| under_way.now(name.clone()));
             writer.sink().0.note(&SendNote::Begins { name: name.clone() }).map_err(gone)?;
             let sent = leg.sending(&self.options).and_then(|sending| sending.run(writer));
             sent.map_err(|error| if matches!(error, SendError::Sink(_)) { None } else { Some(failed(&name, &error)) })?;
@@ -189,7 +198,7 @@ pub(crate) fn prepare(pools: &Pools, request: &SendRequest, refusal: Refusal<'_>
         (vec![leg], package)
     };
     check_encrypted(&legs, request)?;
-    Ok(Outgoing { legs, options, package, warnings, resumed: None, _passing: None, _pool: pool })
+    Ok(Outgoing { legs, options, package, warnings, resumed: None, _passing: None, under_way: None, pool })
 }
 
 /// Stream of a file system or volume as it is now.
@@ -198,7 +207,7 @@ fn as_it_is(pool: Arc<OpenPool>, request: &SendRequest, options: SendOptions, re
     let from = request.from.as_deref().map(|from| base(&pool, &to, from)).transpose()?;
     let leg = Leg { name: request.name.clone(), to, from, shown: request.from.clone(), identity: Some(identity) };
     check_encrypted(std::slice::from_ref(&leg), request)?;
-    Ok(Outgoing { legs: vec![leg], options, package: None, warnings: Vec::new(), resumed: None, _passing: passing, _pool: pool })
+    Ok(Outgoing { legs: vec![leg], options, package: None, warnings: Vec::new(), resumed: None, _passing: passing, under_way: None, pool })
 }
 
 /// A dataset as it is now, behind the snapshot that was taken for that where it can change. What is mounted is refused, as OpenZFS does
@@ -241,7 +250,7 @@ fn saved(pool: Arc<OpenPool>, request: &SendRequest, options: &SendOptions) -> R
     let identity = Identity { name: state.to_name, guid: state.to_guid, is_whole: false };
     let leg = Leg { name: name.to_string(), to, from, shown: origin, identity: Some(identity) };
     check_encrypted(std::slice::from_ref(&leg), request)?;
-    Ok(Outgoing { legs: vec![leg], options, package: None, warnings: Vec::new(), resumed: None, _passing: None, _pool: pool })
+    Ok(Outgoing { legs: vec![leg], options, package: None, warnings: Vec::new(), resumed: None, _passing: None, under_way: None, pool })
 }
 
 /// Refuses what is encrypted and locked, or would be sent otherwise than it was asked for, before anything of a package is sent.
@@ -380,7 +389,7 @@ fn resumed(pools: &Pools, text: &str, options: SendOptions, refusal: Refusal<'_>
     };
     let legs = vec![Leg { name: name.to_string(), identity, ..Leg::new(to, made, from) }];
     let resumed = Some((list.listing(), bytes));
-    Ok(Outgoing { legs, options, package: None, warnings: Vec::new(), resumed, _passing: passing, _pool: pool })
+    Ok(Outgoing { legs, options, package: None, warnings: Vec::new(), resumed, _passing: passing, under_way: None, pool })
 }
 
 /// Full name of the snapshot or bookmark with this guid that is of the same dataset, or of what that was cloned from.

@@ -23,6 +23,23 @@ pub(crate) fn check_enclosed(pools: &Pools, what: &str, name: &str, place: &Path
         .advise(format!("give it a place outside of it ('{verb} mountpoint=/PATH {name}'), or none ('{verb} canmount=noauto {name}')")))
 }
 
+/// Name of another file system that is mounted at just this place.
+fn occupant<'a>(mounts: &'a [(String, String)], name: &str, place: &Path) -> Option<&'a str> {
+    mounts.iter().find(|(own, at)| own != name && place == Path::new(at)).map(|(own, _)| own.as_str())
+}
+
+/// Failure to mount with its reason, where that is another mount of this daemon at the same place: fusermount3 may not enter that one either.
+pub(crate) fn explained(pools: &Pools, failure: Failure, name: &str, place: &Path) -> Failure {
+    if rustix::process::geteuid().is_root() || failure.kind != ErrorKind::Permission {
+        return failure;
+    }
+    let (mounts, place) = (pools.mounts(), resolved(place));
+    let Some(own) = occupant(&mounts, name, &place) else { return failure };
+    let why = format!("'{own}' is mounted at '{}', and an ordinary user can mount nothing over it", place.display());
+    because(ErrorKind::Permission, failure.what, why)
+        .advise(format!("unmount that one first, or give this one another place ('zfs set mountpoint=/PATH {name}')"))
+}
+
 /// Refuses a file system that could not be mounted for that reason, before it is made.
 pub(crate) fn check_new_place(pools: &Pools, pool: &OpenPool, request: &DatasetCreate) -> Result<(), Failure> {
     let is_wanted = request.properties.get("canmount").is_none_or(|value| value == "on");
@@ -41,4 +58,18 @@ pub(crate) fn check_new_place(pools: &Pools, pool: &OpenPool, request: &DatasetC
         return Ok(());
     }
     check_enclosed(pools, &format!("cannot create '{}'", request.name), &request.name, Path::new(&place))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, whoever receives a copy with its mountpoint is told of permissions, and not that the original is mounted there.
+    #[test]
+    fn another_file_system_at_the_same_place_is_named() {
+        let mounts = [("p/a", "/m/a"), ("p/b", "/m/a/b")].map(|(name, at)| (name.to_string(), at.to_string()));
+        assert_eq!(occupant(&mounts, "p/r", Path::new("/m/a")), Some("p/a"));
+        assert_eq!(occupant(&mounts, "p/a", Path::new("/m/a")), None, "it is that one itself");
+        assert_eq!(occupant(&mounts, "p/r", Path::new("/m")), None);
+    }
 }

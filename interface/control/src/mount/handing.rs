@@ -189,6 +189,7 @@ impl Handing {
                 .advise("a service manager's daemon, or one in front, is stopped and started instead")
         })?;
         check_program(program)?;
+        self.check_streams(true)?;
         let leaving = self.phases.leave().map_err(|refused| match refused {
             Refused::Leaves => busy("another 'zirconia upgrade' is replacing it").advise("wait for that one; see 'zirconia status'"),
             Refused::Ends => busy("it is being stopped"),
@@ -214,6 +215,8 @@ impl Handing {
         let heritage = self.note(&pools, &mounts)?;
         self.sync(&pools)?;
         turn.step();
+        // Those that began meanwhile, too.
+        self.check_streams(false)?;
         if let Err(error) = keeper.keep(heritage, program) {
             // The keeper may have let go of what it holds.
             self.holding.forget();
@@ -226,6 +229,18 @@ impl Handing {
         std::mem::forget((paused, turn));
         leaving.done();
         Ok(())
+    }
+
+    /// Refuses while streams are sent or received: they would be cut off. Those that are just ending are waited for, if there is time.
+    fn check_streams(&self, has_time: bool) -> Result<(), Failure> {
+        let left = |open: &Arc<OpenPool>| if has_time { open.streams.settle(&self.exec) } else { open.streams.sentences() };
+        let left: Vec<String> = self.pools.all().iter().flat_map(left).collect();
+        if left.is_empty() {
+            return Ok(());
+        }
+        let why = format!("{}, and is cut off when its daemon is replaced", left.join(", "));
+        Err(busy(&why)
+            .advise("wait until that is through, or end its command; what is received with '-s' goes on with 'zfs send -t' later"))
     }
 
     /// Refuses what could not go on.

@@ -4,7 +4,7 @@
 use crate::dataset::names::descendants;
 use crate::dataset::properties::{self, text_of};
 use crate::failure::{self, because};
-use crate::mount::enclosed::check_enclosed;
+use crate::mount::enclosed::{check_enclosed, explained};
 use crate::mount::holding::Holding;
 use crate::mount::lifting::lift_within;
 use crate::mount::mounts::{Left, MountPlan, Opens};
@@ -215,7 +215,7 @@ impl Mounter {
                     staged.iter_mut().for_each(|tree| tree.mounts.push((wish.pool.clone(), wish.name.clone(), place.clone())));
                 }
                 Err(failure) => {
-                    failures.push(failure);
+                    failures.push(explained(&self.pools, failure, &wish.name, &place));
                     // The dead mount stays rather than that anything is written beneath it.
                     if staged.take_if(|tree| tree.mounts.is_empty()).is_some() {
                         kept = Some(place);

@@ -194,6 +194,7 @@ impl Closer {
         let began_ns = self.exec.now_ns();
         let open = self.pools.open_pool(&target.pool)?;
         let mounts = open.mounts.clone();
+        self.end_streams(order, &open)?;
         // Who gives a pool up does not wait for whoever waits for its devices.
         let bar = mounts.bar(&open.name(), if *verb == "destroy" { "destroyed" } else { "exported" }, target.force)?;
         let _away = open.volumes.leave(&self.exec, &open.name(), order.what(), target.force)?;
@@ -210,7 +211,7 @@ impl Closer {
         let Some(open) = self.file.take_out(&target.pool, target.hard) else {
             return Err(because(ErrorKind::NotFound, order.what(), "no such pool"));
         };
-        let pool = match self.sole_owner(open) {
+        let pool = match self.sole_owner(open, target.force) {
             Ok(pool) => pool,
             Err(open) => {
                 let is_forsaken = || {
@@ -256,10 +257,27 @@ impl Closer {
         remarks.map(|remarks| Response::Done { remarks: left.into_iter().chain(remarks).collect() })
     }
 
-    /// Waits a while for other requests to let go of the pool.
-    fn sole_owner(&self, mut open: Arc<OpenPool>) -> Result<Pool, Arc<OpenPool>> {
+    /// Waits for streams that are just ending, and refuses while there are others; by force they end.
+    fn end_streams(&self, order: &Order, open: &OpenPool) -> Result<(), Failure> {
+        if order.target.force {
+            open.streams.cut();
+            return Ok(());
+        }
+        let left = open.streams.settle(&self.exec);
+        if left.is_empty() {
+            return Ok(());
+        }
+        let busy = because(ErrorKind::Busy, order.what(), format!("pool is busy: {}", left.join(", ")));
+        Err(busy.advise(format!("wait until that is through, end its command, or use '-f', with which 'zpool {}' ends it", order.verb)))
+    }
+
+    /// Waits a while for other requests to let go of the pool; by force also for streams that began meanwhile, which end.
+    fn sole_owner(&self, mut open: Arc<OpenPool>, force: bool) -> Result<Pool, Arc<OpenPool>> {
         const TRIES: u32 = 200;
         for _ in 0..TRIES {
+            if force {
+                open.streams.cut();
+            }
             match Arc::try_unwrap(open) {
                 Ok(open) => return Ok(open.into_pool()),
                 Err(shared) => open = shared,

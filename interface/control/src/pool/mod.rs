@@ -24,6 +24,7 @@ pub(crate) mod scrub;
 pub(crate) mod set;
 pub(crate) mod split;
 pub(crate) mod stopping;
+pub(crate) mod streams;
 pub(crate) mod sweeps;
 pub(crate) mod upgrade;
 pub(crate) mod vdevs;

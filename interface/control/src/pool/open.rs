@@ -2,6 +2,7 @@
 
 use crate::device::workers::Workers;
 use crate::mount::mounts::Mounts;
+use crate::pool::streams::Streams;
 use crate::volume::Shelf;
 use dmu::TxgManager;
 use dsl::DslPool;
@@ -16,6 +17,8 @@ pub struct OpenPool {
     pub(crate) mounts: Arc<Mounts>,
     /// Volumes that somebody has open.
     pub(crate) volumes: Arc<Shelf>,
+    /// Streams that are sent and received.
+    pub(crate) streams: Arc<Streams>,
     pool: Pool,
     altroot: Option<String>,
     /// Value of `cachefile=`: a path, `none`, or what is the default.
@@ -39,6 +42,7 @@ impl OpenPool {
         OpenPool {
             mounts: Arc::default(),
             volumes: Arc::default(),
+            streams: Arc::default(),
             pool,
             altroot,
             cachefile: Mutex::default(),

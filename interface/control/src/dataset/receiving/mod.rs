@@ -14,8 +14,10 @@ use crate::dataset::rights::{Asker, DESTROY};
 use crate::failure::{self, because};
 use crate::mount::wish::Wish;
 use crate::pool::OpenPool;
+use crate::pool::streams::{Cut, UnderWay};
 use control_api::{DatasetReceive, ErrorKind, Failure, Remark, Response, SentName};
 use dsl::DslError;
+use exec::Mutex;
 use std::sync::Arc;
 use stream::{HeaderType, Reader, Record, begin_list};
 
@@ -38,6 +40,10 @@ struct Receiving<'a> {
     /// User that it is done for, where that is not the daemon's owner.
     asker: Option<&'a Asker<'a>>,
     maker: Maker,
+    /// Ends it.
+    cut: Cut,
+    /// Note of it in the pool, once that is known.
+    under_way: Option<UnderWay>,
 }
 
 impl Receiving<'_> {
@@ -118,8 +124,11 @@ pub(crate) fn receive(
     let maker = Maker::of(asker.map(|asker| asker.user));
     let input = input.ok_or_else(|| because(ErrorKind::Invalid, RECEIVE, "no stream came with the request"))?;
     asker.map_or(Ok(()), |asker| check_any(asker, request))?;
-    let reader = Reader::new(input.clone());
-    let mut run = Receiving { datasets, request, reader, payload: Vec::new(), remarks: Vec::new(), made: Vec::new(), asker, maker };
+    let (input, lasts) = input.endable().map_err(|error| because(ErrorKind::Io, RECEIVE, error))?;
+    let lasts = Mutex::new(Some(lasts));
+    let cut: Cut = Arc::new(move || drop(lasts.lock().take()));
+    let (reader, remarks, made) = (Reader::new(input), Vec::new(), Vec::new());
+    let mut run = Receiving { datasets, request, reader, payload: Vec::new(), remarks, made, asker, maker, cut, under_way: None };
     let received = run.all();
     let failures = run.mount_made();
     received?;

@@ -16,6 +16,8 @@ pub(super) struct Refused<'a> {
     pub snapshot: &'a str,
     /// True for a dataset that is not there.
     pub is_new: bool,
+    /// True while another stream is received into it.
+    pub has_other: bool,
     /// State that is kept of it, to be resumed.
     pub kept: Option<ResumeState>,
 }
@@ -80,6 +82,10 @@ impl Refused<'_> {
             DslError::HasSnapshots => {
                 refused(ErrorKind::Exists, "destination has snapshots\nmust destroy them to overwrite it".to_string())
             }
+            DslError::Busy if self.has_other => {
+                let why = format!("destination '{dataset}' is busy: a receive into it is under way");
+                refused(ErrorKind::Busy, why).advise("wait until that one is through, or end its 'zfs receive'")
+            }
             DslError::Busy if self.kept.is_some() => {
                 refused(ErrorKind::Busy, format!("destination {dataset} contains partially-complete state from \"zfs receive -s\"."))
             }
@@ -102,7 +108,8 @@ mod tests {
     /// If this fails, whoever has an old backup of deduplicated streams takes it for lost.
     #[test]
     fn deduplicated_streams_are_refused_with_the_way_out() {
-        let refused = Refused { what: "cannot receive", dataset: "tank/a", snapshot: "tank/a@b", is_new: true, kept: None };
+        let refused =
+            Refused { what: "cannot receive", dataset: "tank/a", snapshot: "tank/a@b", is_new: true, has_other: false, kept: None };
         let advice = |what| refused.by(&ReceiveError::Unsupported(what)).next;
         assert!(advice("deduplicated streams").is_some_and(|advice| advice.contains("zstream redup")));
         assert_eq!(advice("redacted streams"), None);

@@ -12,6 +12,7 @@ use crate::dataset::rights::{Asker, MAKE};
 use crate::failure::{self, because};
 use crate::mount::mounts::Directory;
 use crate::pool::OpenPool;
+use crate::pool::streams::Way;
 use control_api::{DatasetReceive, ErrorKind, Failure, SentName};
 use dmu::Objset;
 use dsl::DslError;
@@ -51,7 +52,9 @@ impl Known {
     fn refused(&self, error: &ReceiveError) -> Failure {
         let (dataset, full) = (self.dataset.as_str(), self.full());
         let kept = self.pool.dsl().resume_state(dataset).ok().flatten();
-        Refused { what: self.what, dataset, snapshot: &full, is_new: self.is_new, kept }.by(error)
+        // This one is among them.
+        let has_other = self.pool.streams.received_into(dataset) > 1;
+        Refused { what: self.what, dataset, snapshot: &full, is_new: self.is_new, has_other, kept }.by(error)
     }
 
     fn because(&self, kind: ErrorKind, why: String) -> Failure {
@@ -70,6 +73,9 @@ impl Receiving<'_> {
     /// Receives the substream with this head and list; `part` is what a package says of it.
     pub(super) fn substream(&mut self, begin: &Begin, list: &NvList, part: Option<&Part>) -> Result<(), Failure> {
         let known = self.known(begin, part)?;
+        let cut = self.cut.clone();
+        let begins = || known.pool.streams.begin(Way::Received, known.full(), cut);
+        self.under_way.get_or_insert_with(begins).now(known.full());
         if part.is_some() && is_there(&known.pool, &known.dataset, begin.toguid) {
             self.say(format!("snap {} already exists; ignoring", known.full()));
             return self.skip();
@@ -138,7 +144,11 @@ impl Receiving<'_> {
         let full = if is_whole { full } else { self.moved(&pool, full, begin)? };
         let (dataset, snapshot) = full.split_once('@').ok_or_else(bad_name)?;
         let origin = match (&self.request.origin, is_clone) {
-            (Some(origin), _) => Some(origin.clone()),
+            (Some(origin), _) if pool.dsl().hold(origin).is_ok() => Some(origin.clone()),
+            (Some(origin), _) => {
+                let failure = because(ErrorKind::NotFound, what, format!("local origin for clone {full} does not exist"));
+                return Err(failure.advise(format!("'{origin}' is no snapshot of the pool '{}'", pool.name())));
+            }
             (None, true) => {
                 let failed = |error: DslError| failure::dataset("receive", dataset, &error);
                 let found = names::snapshot_of_guid(&pool, begin.fromguid, dataset).map_err(failed)?;
