@@ -51,8 +51,9 @@ torture: build ## power cuts, faults, direct I/O and lives of devices against mo
 	$(CARGO) xtask torture lives
 	$(CARGO) xtask torture zia
 
-suites: build ## test suites of others: pjdfstest, fsx, go-zfs, OpenZFS's own (slow; fetches them)
+suites: build ## test suites of others: pjdfstest, fsx, go-zfs, OpenZFS's own; its verbs, options and properties (slow; fetches them)
 	tools/suites.sh
+	$(CARGO) xtask cli-table
 	ZIRCONIA_ZTS=1 tools/deps.sh
 	$(CARGO) xtask zts
 

@@ -192,10 +192,31 @@ impl World {
 
     /// Does [`World::start`], and ends the command as one that succeeded as soon as the file of its standard output is enough.
     fn start_until(&self, line: &str, deadline: Duration, is_enough: impl Fn(&Path) -> bool + Send + 'static) -> Result<Running, Failure> {
+        let (line, command) = self.command(line)?;
+        self.watched(line, command, deadline, is_enough)
+    }
+
+    /// Starts a script of sh(1), which ends with the first command that fails and has to end by itself within `deadline`. The programs are found by their
+    /// names, the folders of vdevs and mounts are `V` and `M`.
+    pub fn script(&self, script: &str, deadline: Duration) -> Result<Running, Failure> {
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut command = Command::new("sh");
+        command.args(["-ec", script]).env("PATH", format!("{}:{path}", self.programs.display())).current_dir(&self.folder);
+        command.env("ZIRCONIA_STATE", self.path("state")).env("V", self.path("vdevs")).env("M", self.path("mnt"));
+        self.watched(script.to_string(), command, deadline, |_| false)
+    }
+
+    /// Does [`World::start_until`] with a command.
+    fn watched(
+        &self,
+        line: String,
+        mut command: Command,
+        deadline: Duration,
+        is_enough: impl Fn(&Path) -> bool + Send + 'static,
+    ) -> Result<Running, Failure> {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let output = ["out", "err"].map(|stream| self.path(&format!("{number}.{stream}")));
-        let (line, mut command) = self.command(line)?;
         // To files: a pipe that is full, or kept open by somebody else, would look like a command that hangs.
         command.stdin(Stdio::null()).stdout(File::create(&output[0])?).stderr(File::create(&output[1])?);
         let mut child = command.spawn()?;
