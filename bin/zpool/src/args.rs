@@ -123,6 +123,9 @@ pub enum Verb {
         /// With -F: clear nothing; say which state would be taken, and what would be lost with it.
         #[arg(short = 'n')]
         dry_run: bool,
+        /// Switch on the slots that the devices are in first, where the machine lets that be done.
+        #[arg(long = "power")]
+        power: bool,
         /// Pool.
         #[arg(long_help = "pool name")]
         pool: String,
@@ -318,6 +321,9 @@ pub struct Offline {
     /// Until the next import only.
     #[arg(short = 't')]
     pub temporary: bool,
+    /// Switch off the slots that they are in, where the machine lets that be done.
+    #[arg(long = "power")]
+    pub power: bool,
     /// Pool.
     #[arg(long_help = "pool name")]
     pub pool: String,
@@ -332,6 +338,9 @@ pub struct Online {
     /// Use all the room that the devices have now.
     #[arg(short = 'e')]
     pub expand: bool,
+    /// Switch on the slots that they are in first.
+    #[arg(long = "power")]
+    pub power: bool,
     /// Pool.
     #[arg(long_help = "pool name")]
     pub pool: String,
@@ -512,6 +521,9 @@ pub struct Status {
     /// Slow I/Os.
     #[arg(short)]
     pub slow: bool,
+    /// Power of the slots that devices are in.
+    #[arg(long = "power")]
+    pub power: bool,
     /// Direct I/Os whose buffers were changed meanwhile.
     #[arg(short = 'd')]
     pub direct: bool,

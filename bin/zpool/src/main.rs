@@ -14,6 +14,7 @@ mod import;
 mod iostat;
 mod list;
 mod names;
+mod power;
 mod rebuild;
 mod rewind;
 mod scripts;
@@ -38,13 +39,7 @@ fn main() -> ExitCode {
 /// Verbs and options that `zpool` of OpenZFS 2.3 has besides.
 const LACKING: Lacking = Lacking {
     verbs: &["checkpoint", "prefetch", "ddtprune", "freeze"],
-    options: &[
-        ("import", &["E", "V", "-rewind-to-checkpoint"]),
-        ("clear", &["-power"]),
-        ("online", &["-power"]),
-        ("offline", &["-power"]),
-        ("status", &["D", "-power"]),
-    ],
+    options: &[("import", &["E", "V", "-rewind-to-checkpoint"]), ("status", &["D"])],
 };
 
 fn run(verb: Verb) -> Result<u8, Stop> {
@@ -78,7 +73,13 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::Remove(arguments) => vdevs::remove(&client, &arguments),
         Verb::Reopen { keep_resilver, pools } => vdevs::reopen(&client, keep_resilver, pools),
         Verb::Detach { pool, device } => vdevs::detach(&client, pool, device),
-        Verb::Clear { rewind, dry_run, pool, device } => clear(&client, PoolClear { pool, device, rewind, dry_run }),
+        Verb::Clear { rewind, dry_run, power, pool, device } => {
+            if power {
+                // What cannot be switched on may be there all the same.
+                power::on(&client, &pool, device.as_slice())?;
+            }
+            clear(&client, PoolClear { pool, device, rewind, dry_run })
+        }
         Verb::Sync { force, pools } => Ok(done(&client, &Request::PoolSync(PoolSync { pools, force }))?),
         Verb::History(arguments) => Ok(history::run(&client, &arguments)?),
         Verb::Events(arguments) => events::run(&client, &arguments),

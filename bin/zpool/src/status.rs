@@ -1,7 +1,7 @@
 //! `zpool status`: health, scan line, the vdev tree with its error counts, damaged files.
 
 use crate::names::{Names, former_path, tree};
-use crate::{args, list, rebuild, scripts, sweeps};
+use crate::{args, list, power, rebuild, scripts, sweeps};
 use cli::color::{Color, paint};
 use cli::number::{duration, nice_bytes, nice_count, nice_time_ns};
 use cli::options::Output;
@@ -154,8 +154,9 @@ fn headings(width: usize, arguments: &args::Status, columns: Option<&scripts::Co
     let bold = |text: &str| paint(Some(Color::Bold), text).into_owned();
     let names = format!("config:\n\n\t{:width$}  {:8} {:>5} {:>5} {:>5}", "NAME", "STATE", "READ", "WRITE", "CKSUM");
     let slow = if arguments.slow { bold(&format!(" {:>5}", "SLOW")) } else { String::new() };
+    let power = if arguments.power { bold(&format!(" {:>5}", "POWER")) } else { String::new() };
     let direct = if arguments.direct { bold(&format!(" {:>5}", "DIO")) } else { String::new() };
-    format!("{}{slow}{direct}{}\n", bold(&names), columns.map(|columns| columns.heading(false)).unwrap_or_default())
+    format!("{}{slow}{power}{direct}{}\n", bold(&names), columns.map(|columns| columns.heading(false)).unwrap_or_default())
 }
 
 /// Line of a vdev with its counters, and what scripts say of it.
@@ -167,13 +168,20 @@ fn vdev_line((name, vdev): &Row<'_>, width: usize, arguments: &args::Status, cel
         (true, true) => paint((vdev.slow_ios > 0).then_some(Color::Blue), &format!(" {:>5}", number(vdev.slow_ios))).into_owned(),
         (true, false) => format!(" {:>5}", "-"),
     };
+    let power = if arguments.power { power_cell(vdev) } else { String::new() };
     let direct = if arguments.direct { format!(" {:>5}", number(vdev.dio_verify_errors)) } else { String::new() };
     let note = vdev.note.as_deref().map_or(String::new(), |note| format!("  {note}"));
     let [reads, writes, sums] = [vdev.read_errors, vdev.write_errors, vdev.checksum_errors].map(red);
     let sweeps = sweeps::notes(vdev, arguments);
     let head = format!("\t{name:width$}  {:8}", vdev.state);
     let head = paint(Color::of_state(&vdev.state), &head);
-    format!("{head} {reads} {writes} {sums}{slow}{direct}{note}{cells}{sweeps}\n")
+    format!("{head} {reads} {writes} {sums}{slow}{power}{direct}{note}{cells}{sweeps}\n")
+}
+
+/// Cell of the power of a device's slot.
+fn power_cell(vdev: &VdevReport) -> String {
+    let word = power::word(vdev);
+    paint((word == "off").then_some(Color::Red), &format!(" {word:>5}")).into_owned()
 }
 
 /// Lines of the spares, which have no counters (OpenZFS: `print_spares`).
@@ -368,6 +376,7 @@ fn as_json(report: &PoolReport, arguments: &args::Status) -> Value {
         output: &output,
         unhealthy: arguments.only_unhealthy_vdevs,
         direct: arguments.direct,
+        power: arguments.power,
     };
     let (logs, data): (Vec<VdevReport>, Vec<VdevReport>) = report.vdevs.children.iter().cloned().partition(|top| top.is_log);
     picture.add(&VdevReport { children: data, ..report.vdevs.clone() }, None, &mut vdevs);
@@ -440,6 +449,7 @@ struct Picture<'a> {
     flat: bool,
     unhealthy: bool,
     direct: bool,
+    power: bool,
     output: &'a Output,
 }
 
@@ -466,6 +476,9 @@ impl Picture<'_> {
         }
         if vdev.children.is_empty() {
             entry.insert("slow_ios".into(), json::count(vdev.slow_ios, self.output));
+        }
+        if self.power && vdev.children.is_empty() {
+            entry.insert("power_state".into(), json!(power::word(vdev)));
         }
         if self.direct {
             entry.insert("dio_verify_errors".into(), json::count(vdev.dio_verify_errors, self.output));
@@ -587,6 +600,10 @@ mod tests {
         assert!(with_direct.contains("WRITE CKSUM   DIO\n") && with_direct.contains("mirror-0  ONLINE       0     0     0     3\n"));
         let in_json = as_json(&report(None), &arguments(&["-d", "-j"])).to_string();
         assert!(in_json.contains(r#""dio_verify_errors":"3""#) && in_json.contains(r#""dio_verify_errors":"0""#), "{in_json}");
+        let with_power = describe(&report(None), &arguments(&["-d", "--power"]), None);
+        assert!(with_power.contains("CKSUM POWER   DIO\n") && with_power.contains("mirror-0  ONLINE       0     0     0     -     3\n"));
+        let in_json = as_json(&report(None), &arguments(&["--power", "-j"])).to_string();
+        assert_eq!(in_json.matches(r#""power_state":"-""#).count(), 2, "{in_json}");
         assert!(describe(&report(None), &arguments(&["-p"]), None).contains("sdb     ONLINE       0     0  1234\n"));
         assert!(describe(&report(None), &arguments(&["-P"]), None).contains("/dev/sdb"));
     }

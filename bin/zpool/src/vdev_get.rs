@@ -5,7 +5,7 @@ use cli::find;
 use control_api::{PoolReport, Property, Source, Value, VdevReport};
 
 /// Word for every vdev of the pool.
-const ALL: &str = "all-vdevs";
+pub const ALL: &str = "all-vdevs";
 
 /// Vdev and what a name alone does not tell.
 pub struct Place<'a> {

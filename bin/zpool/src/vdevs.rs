@@ -1,18 +1,41 @@
 //! `zpool offline`, `online`, `attach`, `replace`, `detach`, `remove` and `reopen`: single devices of a pool.
 
-use crate::{args, list, spec, wait};
+use crate::{args, list, power, spec, wait};
 use cli::{Client, Stop, done};
 use control_api::{ErrorKind, Failure, NewDevice, PoolNames, PoolReopen, Request, VdevChange, VdevRemove, VdevVerb};
 
 /// Runs `zpool offline`: every device, also when one is refused; the exit code says that one was.
 pub fn offline(client: &Client, arguments: &args::Offline) -> Result<u8, Stop> {
     let temporary = arguments.temporary;
+    if arguments.power {
+        return power_off(client, arguments);
+    }
     let verb = if arguments.fault { VdevVerb::Fault { temporary } } else { VdevVerb::Offline { temporary } };
     each(client, &arguments.pool, &arguments.devices, &verb, |_, failure| cli::errln!("{failure}"))
 }
 
+/// Switches off the slots of devices: these are gone then, and become REMOVED.
+fn power_off(client: &Client, arguments: &args::Offline) -> Result<u8, Stop> {
+    if arguments.fault || arguments.temporary {
+        let letter = if arguments.fault { "f" } else { "t" };
+        return Err(Stop::usage(format!("--power and -{letter} cannot be used together")));
+    }
+    let mut code = 0;
+    for device in &arguments.devices {
+        if !power::off(client, &arguments.pool, device)? {
+            cli::errln!("unable to power off slot for {device}");
+            code = cli::EXIT_FAILURE;
+        }
+    }
+    Ok(code)
+}
+
 /// Runs `zpool online`, like [`offline`].
 pub fn online(client: &Client, arguments: &args::Online) -> Result<u8, Stop> {
+    if arguments.power && !power::on(client, &arguments.pool, &arguments.devices)? {
+        cli::errln!("Power control not supported");
+        return Ok(cli::EXIT_FAILURE);
+    }
     let verb = VdevVerb::Online { expand: arguments.expand };
     each(client, &arguments.pool, &arguments.devices, &verb, |device, failure| match failure.kind {
         ErrorKind::NotFound => cli::errln!("couldn't find device \"{device}\" in pool \"{}\"", arguments.pool),
