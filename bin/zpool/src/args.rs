@@ -527,6 +527,9 @@ pub struct Status {
     /// Direct I/Os whose buffers were changed meanwhile.
     #[arg(short = 'd')]
     pub direct: bool,
+    /// Deduplication tables: there are none in pools that can be written here.
+    #[arg(short = 'D')]
+    pub dedup: bool,
     /// Initializing.
     #[arg(short)]
     pub initialize: bool,

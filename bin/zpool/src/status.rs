@@ -132,6 +132,9 @@ fn describe(report: &PoolReport, arguments: &args::Status, columns: Option<&scri
     }
     text.push_str(&spare_lines(&spares, width));
     text.push_str(&error_lines(report, arguments.verbose));
+    if arguments.dedup {
+        text.push_str(dedup_line(report));
+    }
     text
 }
 
@@ -194,6 +197,13 @@ fn spare_lines(spares: &[(String, VdevReport)], width: usize) -> String {
         format!("\t{name:width$}  {:8}{note}\n", spare.state)
     };
     format!("\tspares\n{}", spares.iter().map(line).collect::<String>())
+}
+
+/// Line on the deduplication tables of a pool.
+fn dedup_line(report: &PoolReport) -> &'static str {
+    // A pool that has tables can be read only.
+    let is_written = cli::find(&report.properties, "readonly").is_none_or(|property| cli::show(&property.value, true) != "on");
+    if is_written { "\n dedup: no DDT entries\n" } else { "\n dedup: tables of read-only pools are not looked at in this version\n" }
 }
 
 fn error_lines(report: &PoolReport, verbose: bool) -> String {
@@ -600,6 +610,8 @@ mod tests {
         assert!(with_direct.contains("WRITE CKSUM   DIO\n") && with_direct.contains("mirror-0  ONLINE       0     0     0     3\n"));
         let in_json = as_json(&report(None), &arguments(&["-d", "-j"])).to_string();
         assert!(in_json.contains(r#""dio_verify_errors":"3""#) && in_json.contains(r#""dio_verify_errors":"0""#), "{in_json}");
+        let with_dedup = describe(&report(None), &arguments(&["-D"]), None);
+        assert!(with_dedup.ends_with("\nerrors: No known data errors\n\n dedup: no DDT entries\n"), "{with_dedup}");
         let with_power = describe(&report(None), &arguments(&["-d", "--power"]), None);
         assert!(with_power.contains("CKSUM POWER   DIO\n") && with_power.contains("mirror-0  ONLINE       0     0     0     -     3\n"));
         let in_json = as_json(&report(None), &arguments(&["--power", "-j"])).to_string();
