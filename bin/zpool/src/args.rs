@@ -132,6 +132,15 @@ pub enum Verb {
         /// One device.
         device: Option<String>,
     },
+    /// Read ahead what deduplication needs: nothing, in pools that can be written here.
+    Prefetch {
+        /// Type: ddt.
+        #[arg(short = 't', value_name = "type")]
+        kind: Option<String>,
+        /// Pool.
+        #[arg(long_help = "pool name argument")]
+        pool: String,
+    },
     /// Wait until everything written so far is on stable storage.
     Sync {
         /// Write a transaction group and new labels also when there is nothing to write.

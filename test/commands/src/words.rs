@@ -76,8 +76,17 @@ pub fn properties(world: &World) -> Result<(), Failure> {
     world.ok("zfs list -H -r -t all -o name")?.prints("tank").map(drop)
 }
 
+/// Scripts that look after deduplication find that there is none, and go on.
+fn deduplication(world: &World) -> Result<(), Failure> {
+    world.ok("zpool prefetch -t ddt tank")?.prints("")?;
+    world.refused("zpool prefetch -t brt tank", 2, "unsupported prefetch type")?;
+    world.refused("zpool prefetch -t ddt none", 1, "no such pool")?;
+    world.ok("zpool status -D tank")?.shows(" dedup: no DDT entries").map(drop)
+}
+
 /// What a slip of the hand must not do.
 fn refused(world: &World) -> Result<(), Failure> {
+    deduplication(world)?;
     for pair in ["-o quota=50M -o reservation=60M", "-o refquota=50M -o refreservation=60M"] {
         world.refused(&format!("zfs create {pair} tank/no"), 1, "cannot create 'tank/no'")?;
     }
