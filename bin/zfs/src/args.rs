@@ -178,6 +178,9 @@ pub enum Verb {
         /// By force.
         #[arg(short)]
         force: bool,
+        /// Forget the keys of encryption roots that are mounted no longer.
+        #[arg(short = 'u')]
+        unload_keys: bool,
         /// File system or mountpoint.
         #[arg(value_name = "filesystem|mountpoint")]
         target: Option<String>,

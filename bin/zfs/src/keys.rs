@@ -1,4 +1,4 @@
-//! `zfs load-key`, `unload-key` and `change-key`, and the keys that `zfs mount -l` loads: which datasets they are for.
+//! `zfs load-key`, `unload-key` and `change-key`, and the keys that `zfs mount -l` loads and `zfs unmount -u` forgets: which datasets they are for.
 
 use crate::args::{ChangeKey, LoadKey, UnloadKey};
 use cli::keys::KeyWanted;
@@ -83,8 +83,22 @@ pub fn unload(client: &Client, arguments: &UnloadKey) -> Result<u8, Stop> {
     if recursive {
         found.retain(|dataset| dataset.is_root() && dataset.is_loaded);
     }
-    let unload = |dataset: &Dataset| done(client, &Request::KeyUnload(KeyUnload { name: dataset.name.clone() })).map(drop);
-    Ok(each(&found, recursive.then_some("unloaded"), unload))
+    Ok(each(&found, recursive.then_some("unloaded"), |dataset| unload_one(client, dataset)))
+}
+
+fn unload_one(client: &Client, dataset: &Dataset) -> Result<(), Failure> {
+    done(client, &Request::KeyUnload(KeyUnload { name: dataset.name.clone() })).map(drop)
+}
+
+/// Forgets the key of a file system that is mounted no longer, where it is an encryption root and its key is loaded.
+pub fn unload_unmounted(client: &Client, name: &str) -> Result<u8, Failure> {
+    // What was a snapshot is none.
+    if name.contains('@') {
+        return Ok(0);
+    }
+    let mut found = datasets(client, Some(&name.to_string()), false)?;
+    found.retain(|dataset| dataset.is_root() && dataset.is_loaded);
+    Ok(each(&found, None, |dataset| unload_one(client, dataset)))
 }
 
 /// `zfs change-key`.

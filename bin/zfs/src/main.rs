@@ -44,7 +44,7 @@ fn main() -> ExitCode {
 /// Verbs and options that `zfs` of OpenZFS 2.3 has besides, and `rewrite` of 2.4.
 const LACKING: Lacking = Lacking {
     verbs: &["program", "redact", "zone", "unzone", "rewrite"],
-    options: &[("mount", &["f"]), ("unmount", &["u"]), ("share", &["l"]), ("send", &["d", "-redact"]), ("receive", &["c"])],
+    options: &[("mount", &["f"]), ("share", &["l"]), ("send", &["d", "-redact"]), ("receive", &["c"])],
 };
 
 fn run(verb: Verb) -> Result<u8, Stop> {
@@ -92,12 +92,7 @@ fn run(verb: Verb) -> Result<u8, Stop> {
             let request = MountRequest { name: names.first().cloned(), all, options, overlay, ..MountRequest::default() };
             mount(&client, request, &Mount { names, recursive, json, verbose, load_keys })
         }
-        Verb::Unmount { all, force, target } => {
-            if all == target.is_some() {
-                return Err(Stop::usage(if all { "too many arguments" } else { "missing filesystem argument" }));
-            }
-            Ok(done(&client, &Request::Unmount(UnmountRequest { target, all, force }))?)
-        }
+        Verb::Unmount { all, force, unload_keys, target } => unmount(&client, UnmountRequest { target, all, force }, unload_keys),
         Verb::Share(arguments) => share::share(&client, &arguments),
         Verb::Unshare(arguments) => share::unshare(&client, &arguments),
         Verb::Userspace(arguments) => userspace::run(&client, &arguments, "user"),
@@ -316,6 +311,23 @@ fn mounted(client: &Client) -> Result<Vec<MountReport>, Failure> {
         Response::Mounts(mounts) => Ok(mounts),
         other => Err(cli::unexpected("cannot list mounts", other)),
     }
+}
+
+/// Unmounts; with `unload_keys` the keys of encryption roots that are mounted no longer are forgotten (OpenZFS: `zfs_unmount`).
+fn unmount(client: &Client, request: UnmountRequest, unload_keys: bool) -> Result<u8, Stop> {
+    if request.all == request.target.is_some() {
+        return Err(Stop::usage(if request.all { "too many arguments" } else { "missing filesystem argument" }));
+    }
+    if !unload_keys {
+        return Ok(done(client, &Request::Unmount(request))?);
+    }
+    let before = mounted(client)?;
+    let mut code = done(client, &Request::Unmount(request))?;
+    let left = mounted(client)?;
+    for one in before.iter().filter(|one| left.iter().all(|other| other.name != one.name)) {
+        code = code.max(keys::unload_unmounted(client, &one.name)?);
+    }
+    Ok(code)
 }
 
 fn mounts(client: &Client, as_json: bool) -> Result<u8, Failure> {

@@ -149,6 +149,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "mounts: what is forced ends", needs: MOUNTS, run: mounts::forced_ends },
     Scenario { name: "mounts: forced while the pool waits for a device", needs: MOUNTS, run: mounts::forced_in_vain },
     Scenario { name: "mounts: places, notices, options", needs: MOUNTS, run: mounts::places },
+    Scenario { name: "mounts: keys that go with them", needs: MOUNTS, run: mounts::keys },
     Scenario { name: "mounts: renamed in use", needs: MOUNTS, run: mounts::renamed },
     Scenario { name: "mounts: dead ones come back", needs: ROOT, run: mounts::revival },
     Scenario { name: "mounts: after a kill as they were", needs: ROOT, run: mounts::as_it_was },

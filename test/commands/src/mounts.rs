@@ -396,3 +396,24 @@ pub fn waits_for_itself(world: &World) -> Result<(), Failure> {
     world.ok("zpool export tank")?;
     Ok(())
 }
+
+/// Whoever unmounts with `-u` would leave keys in memory, or lose one that others still need.
+pub fn keys(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    std::fs::write(world.path("key"), "12345678\n")?;
+    let key = world.at("key");
+    let status = |wanted: &str| world.ok("zfs get -H -o value keystatus tank/root")?.prints(wanted).map(drop);
+    world.ok("zpool create -O mountpoint={mnt}/tank tank {vdevs}/a")?;
+    world.ok(&format!("zfs create -o encryption=on -o keyformat=passphrase -o keylocation=file://{key} tank/root"))?;
+    world.ok("zfs create tank/root/below")?;
+    // It has the key of what is above it.
+    world.ok("zfs unmount -u tank/root/below")?;
+    status("available")?;
+    world.ok("zfs mount tank/root/below")?;
+    world.ok("zfs unmount -u tank/root")?;
+    status("unavailable")?;
+    world.ok("zfs mount -l tank/root")?;
+    status("available")?;
+    world.ok("zfs unmount -u -a")?;
+    status("unavailable")
+}
