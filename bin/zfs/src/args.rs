@@ -150,6 +150,9 @@ pub enum Verb {
         /// Over a directory that is not empty.
         #[arg(short = 'O')]
         overlay: bool,
+        /// Mount also what is redacted, which is mounted without this too.
+        #[arg(short)]
+        force: bool,
         /// Say what is mounted.
         #[arg(short)]
         verbose: bool,

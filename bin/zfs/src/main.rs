@@ -44,7 +44,7 @@ fn main() -> ExitCode {
 /// Verbs and options that `zfs` of OpenZFS 2.3 has besides, and `rewrite` of 2.4.
 const LACKING: Lacking = Lacking {
     verbs: &["program", "redact", "zone", "unzone", "rewrite"],
-    options: &[("mount", &["f"]), ("share", &["l"]), ("send", &["d", "-redact"]), ("receive", &["c"])],
+    options: &[("share", &["l"]), ("send", &["d", "-redact"]), ("receive", &["c"])],
 };
 
 fn run(verb: Verb) -> Result<u8, Stop> {
@@ -85,7 +85,7 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::LoadKey(arguments) => keys::load(&client, &arguments),
         Verb::UnloadKey(arguments) => keys::unload(&client, &arguments),
         Verb::ChangeKey(arguments) => keys::change(&client, &arguments),
-        Verb::Mount { all, overlay, options, names, recursive, json, verbose, load_keys } => {
+        Verb::Mount { all, overlay, options, names, recursive, json, verbose, load_keys, force: _ } => {
             if names.len() > 1 && !recursive {
                 return Err(Stop::usage("too many arguments"));
             }

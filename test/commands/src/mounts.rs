@@ -412,7 +412,7 @@ pub fn keys(world: &World) -> Result<(), Failure> {
     world.ok("zfs mount tank/root/below")?;
     world.ok("zfs unmount -u tank/root")?;
     status("unavailable")?;
-    world.ok("zfs mount -l tank/root")?;
+    world.ok("zfs mount -fl tank/root")?;
     status("available")?;
     world.ok("zfs unmount -u -a")?;
     status("unavailable")
