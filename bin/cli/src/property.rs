@@ -72,6 +72,7 @@ pub const POOL: &[Described] = &[
     p("dedup_table_size", "DDTSIZE", Number),
     p("dedup_table_quota", "DDTQUOTA", Number),
     p("last_scrubbed_txg", "LAST_SCRUBBED_TXG", Number),
+    p("dedupcached", "DEDUPCACHED", Number),
     p("maxblocksize", "MAXBLOCKSIZE", Number),
     p("maxdnodesize", "MAXDNODESIZE", Number),
     p("background_latency_target", "BACKGROUND_LATENCY_TARGET", Text),

@@ -81,7 +81,9 @@ fn deduplication(world: &World) -> Result<(), Failure> {
     world.ok("zpool prefetch -t ddt tank")?.prints("")?;
     world.refused("zpool prefetch -t brt tank", 2, "unsupported prefetch type")?;
     world.refused("zpool prefetch -t ddt none", 1, "no such pool")?;
-    world.ok("zpool status -D tank")?.shows(" dedup: no DDT entries").map(drop)
+    world.ok("zpool status -D tank")?.shows(" dedup: no DDT entries")?;
+    world.refused("zpool set dedupcached=1 tank", 1, "readonly")?;
+    world.ok("zpool get -H -o value dedupcached tank")?.prints("-").map(drop)
 }
 
 /// What a slip of the hand must not do.

@@ -34,6 +34,7 @@ const READ_ONLY: &[&str] = &[
     "bclonesaved",
     "bcloneratio",
     "dedup_table_size",
+    "dedupcached",
     "last_scrubbed_txg",
     "maxblocksize",
     "maxdnodesize",
