@@ -136,6 +136,7 @@ pub fn add_and_remove(world: &World) -> Result<(), Failure> {
     world.refused("zpool remove -s tank", 1, "there is no active removal")?;
     world.ok("zpool remove -ns tank")?.says("stop request ignored")?;
     world.ok("zpool remove -n tank log")?.prints("Memory that will be used after removing log: 0B")?;
+    world.ok("zpool remove -np tank s")?.prints("s 0")?;
     world.ok("zpool remove -w tank {vdevs}/s log")?.prints("")?;
     world.ok("zpool status tank")?.hides("logs")?.hides("vdevs/s ")?.shows("vdevs/t ")?.shows("mirror-1")?;
     world.ok("zpool create two {vdevs}/s log {vdevs}/log spare {vdevs}/x")?;

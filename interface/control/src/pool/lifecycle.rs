@@ -49,7 +49,7 @@ pub(crate) fn remove(devices: &Devices, file: &PoolsFile, request: &VdevRemove) 
     let tree = open.pool().tree();
     let removed = match find_aux(&open, word) {
         Some(aux) if aux.is_distributed() => return refuse(ErrorKind::Unsupported, "dRAID spares cannot be removed"),
-        Some(_) if request.dry_run => return refuse(ErrorKind::Invalid, UNREMOVABLE),
+        Some(_) if request.dry_run => Ok(()),
         Some(aux) => open.pool().remove_aux(aux.guid, free_device(devices, &aux)),
         None => match find_top(&tree, word) {
             Some(top) if !top.is_log => return refuse(ErrorKind::Unsupported, UNREMOVABLE),
