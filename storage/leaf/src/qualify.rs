@@ -52,6 +52,11 @@ impl Sample {
         self.latencies.iter().sum()
     }
 
+    /// True when the device did enough to be compared.
+    pub fn is_telling(&self) -> bool {
+        self.ios() >= IOS_MIN
+    }
+
     /// Mean latency in ns, as if all of a bucket lay in its middle.
     fn mean_ns(&self) -> f64 {
         let sum: f64 = self.latencies.iter().enumerate().map(|(index, count)| *count as f64 * middle_ns(index)).sum();
@@ -104,7 +109,7 @@ fn outliers(values: &[f64], least: f64) -> Vec<f64> {
 pub fn qualify(samples: &[Sample]) -> Vec<Option<Defect>> {
     let errors: Vec<f64> = samples.iter().map(Sample::error_millionths).collect();
     let usual = if samples.len() < SIBLINGS_MIN { 0.0 } else { median(errors.clone()) };
-    let is_comparable = samples.len() >= SIBLINGS_MIN && samples.iter().all(|sample| sample.ios() >= IOS_MIN);
+    let is_comparable = samples.len() >= SIBLINGS_MIN && samples.iter().all(Sample::is_telling);
     let compare = |of: fn(&Sample) -> f64, least: f64| {
         let values: Vec<f64> = samples.iter().map(of).collect();
         if is_comparable { outliers(&values, least) } else { vec![1.0; values.len()] }

@@ -3,6 +3,7 @@
 use crate::device::workers::Workers;
 use crate::mount::mounts::Mounts;
 use crate::volume::Shelf;
+use crate::watch::siblings::Siblings;
 use dmu::TxgManager;
 use dsl::DslPool;
 use exec::{Mutex, MutexGuard};
@@ -30,6 +31,8 @@ pub struct OpenPool {
     vdev_props: Mutex<Option<Arc<VdevProps>>>,
     /// Taken by whoever does what was delegated to a user.
     delegated: Mutex<()>,
+    /// Devices beside their siblings.
+    pub(crate) siblings: Mutex<Siblings>,
 }
 
 impl OpenPool {
@@ -48,6 +51,7 @@ impl OpenPool {
             by_hand: Mutex::default(),
             vdev_props: Mutex::default(),
             delegated: Mutex::default(),
+            siblings: Mutex::default(),
         }
     }
     /// Returns the engine's pool, when this was the last holder.
