@@ -30,6 +30,7 @@ mod report;
 mod resilver;
 mod simulated;
 mod subject;
+mod survey;
 mod sys;
 #[path = "../../../storage/vdev-queue/tests/it/world/mod.rs"]
 mod world;
@@ -72,6 +73,8 @@ enum Command {
     Block(block::Args),
     /// A device is lost and replaced: the share of its write bandwidth that the resilver reaches, with and without load; CPU beside the peer's
     Resilver(resilver::Args),
+    /// Storage below Lustre's object storage targets, from bare devices to pools, as `obdfilter-survey` has it; which device is slow or errs
+    Survey(survey::Args),
     /// The write pipeline on accelerators: software beside providers, with data that stays on the device and without
     Zia(zia::Args),
     /// One HTML page from the results of other commands
@@ -97,6 +100,7 @@ fn main() -> std::process::ExitCode {
         Command::Locks(args) => locks::run(&args),
         Command::Block(args) => block::run(&args),
         Command::Resilver(args) => resilver::run(&args),
+        Command::Survey(args) => survey::run(&args),
         Command::Zia(args) => zia::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Memfs(args) => fuse_line::serve_memfs(&args),

@@ -4,8 +4,8 @@ use crate::layout::Layout;
 use crate::measure::text;
 use abd::Abd;
 use device::BlockDevice;
-use dmu::{Dnode, NewObject};
-use dsl::{CreateDataset, DatasetHandle, TxSpace};
+use dmu::{Dnode, NewObject, Objset, Tx};
+use dsl::{CreateDataset, DatasetHandle, DslError, TxSpace};
 use exec::Exec;
 use offload::Accelerator;
 use ondisk::{Guid, ObjectId, ObjectType, ObjsetType};
@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vdev::{LeafKind, Pairing};
 use zio::IoKind;
+use zpl::{CreateOptions, Zfs};
 
 const DATASET: &str = "zbench/fs";
 /// Number of transaction groups after which freed space is reused (OpenZFS: `TXG_DEFER_SIZE`).
@@ -56,6 +57,14 @@ pub struct Subject {
     opener: Opener,
 }
 
+/// Empty file system with these properties, as a dataset to make.
+pub fn file_system(properties: &[(&str, &str)]) -> CreateDataset {
+    let init =
+        Box::new(|objset: &Arc<Objset>, tx: &Tx| Zfs::create(objset, &CreateOptions::default(), tx).map_err(|_| DslError::Unsupported));
+    let properties = properties.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+    CreateDataset { kind: ObjsetType::ZFS, properties, init }
+}
+
 type Open = dyn Fn(&Path) -> Result<Arc<dyn BlockDevice>, String> + Send + Sync;
 
 /// Opener of devices by their paths.
@@ -80,7 +89,8 @@ impl Default for Opener {
     }
 }
 
-fn kind_of(path: &Path) -> LeafKind {
+/// Kind of the leaf on a file or block device.
+pub fn kind_of(path: &Path) -> LeafKind {
     if path.starts_with("/dev") && !path.starts_with("/dev/shm") { LeafKind::Disk } else { LeafKind::File }
 }
 

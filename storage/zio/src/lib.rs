@@ -54,8 +54,8 @@ pub use error::{ErrorKind, SUSPENDED_ACTION, ZioError, whose};
 pub use faults::Fault;
 pub use feed::ResilverFeed;
 pub use leaf::{
-    DeadmanFailMode, DirtySource, EXTENDED, ExtendedStat, FaultError, LeafCounts, LeafFault, LeafStats, Priority, QueueState, Roaming,
-    untold_errors,
+    DeadmanFailMode, Defect, DirtySource, EXTENDED, ExtendedStat, FaultError, LeafCounts, LeafFault, LeafStats, Priority, QueueState,
+    Roaming, Sample, qualify, untold_errors,
 };
 pub use log::{LogBlocks, LogRoom};
 pub use operate::{LeafRequest, LeafThen};

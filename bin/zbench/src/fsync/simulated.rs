@@ -3,15 +3,14 @@
 use super::device::VirtualDevice;
 use super::{FILE_BYTES, IO_BYTES, Work};
 use crate::measure::text;
+use crate::subject::file_system;
 use abd::Abd;
 use device::BlockDevice;
-use dsl::{CreateDataset, DslError};
 use exec::{Exec, Lockstep, Mutex};
-use ondisk::ObjsetType;
 use pool::{AddSpec, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
 use std::sync::{Arc, Weak};
 use vdev::{LeafKind, TopKind};
-use zpl::{CreateOptions, NewNode, Node, Settings, WriteData, Zfs};
+use zpl::{NewNode, Node, Settings, WriteData, Zfs};
 
 const DEVICE_BYTES: usize = 256 << 20;
 const SEED: u64 = 16;
@@ -47,13 +46,6 @@ fn leaf(device: &Arc<VirtualDevice>) -> LeafSpec {
     LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device: device.clone() }
 }
 
-fn dataset() -> CreateDataset {
-    let init = Box::new(|objset: &Arc<dmu::Objset>, tx: &dmu::Tx| {
-        Zfs::create(objset, &CreateOptions::default(), tx).map_err(|_| DslError::Unsupported)
-    });
-    CreateDataset { kind: ObjsetType::ZFS, properties: Vec::new(), init }
-}
-
 /// A pool with a file system that has its log.
 struct Bed {
     pool: Pool,
@@ -66,14 +58,14 @@ impl Bed {
         let device = |name| Arc::new(VirtualDevice::new(exec, name, DEVICE_BYTES, cell.flush_us * 1000));
         let mut devices = vec![device("data")];
         let tops = vec![TopSpec { kind: TopKind::Leaf, leaves: devices.iter().map(leaf).collect() }];
-        let spec = PoolSpec { ashift: Some(12), ..PoolSpec::new("zbench", tops, dataset()) };
+        let spec = PoolSpec { ashift: Some(12), ..PoolSpec::new("zbench", tops, file_system(&[])) };
         let pool = Pool::create(exec, spec, &Runtime { arc_max: 64 << 20, ..Runtime::new() }).map_err(text)?;
         if cell.has_log {
             devices.push(device("log"));
             let logs = vec![TopSpec { kind: TopKind::Leaf, leaves: vec![leaf(&devices[1])] }];
             pool.add(AddSpec { logs, ..AddSpec::default() }).map_err(text)?;
         }
-        pool.dsl().create_dataset(DATASET, dataset()).map_err(text)?;
+        pool.dsl().create_dataset(DATASET, file_system(&[])).map_err(text)?;
         let handle = Arc::new(pool.dsl().hold(DATASET).map_err(text)?);
         let zfs = Zfs::open(&handle.objset().map_err(text)?, Some(pool.txgs().clone()), Settings::default()).map_err(text)?;
         zfs.set_space_source(handle.clone());

@@ -4,6 +4,7 @@ use control_api::{HistoryRecord, Property, RebuildReport, Source, Value, VdevRep
 use nvlist::NvList;
 use ondisk::Guid;
 use pool::{LeafStatus, PoolStatus, RebuildState, RebuildStatus, Spare};
+use std::collections::BTreeMap;
 use vdev::{DraidConfig, LeafId, LeafKind, LeafState, Node, NodeKind, TopKind, TopVdev, VdevTree};
 use zio::IoKind;
 
@@ -112,6 +113,14 @@ fn leaf_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, id: LeafId) -> Vd
         io_bytes: counts.map_or([0; 3], |counts| SHOWN_KINDS.map(|kind| counts.bytes[kind as usize])),
         identity: leaf.identity.clone(),
         ..VdevReport::default()
+    }
+}
+
+/// Says of leaves that stand out among their siblings what sets them apart, where there is no other remark.
+pub(crate) fn overlay_defects(vdev: &mut VdevReport, defects: &BTreeMap<Guid, String>) {
+    vdev.children.iter_mut().for_each(|child| overlay_defects(child, defects));
+    if vdev.note.is_none() {
+        vdev.note = defects.get(&Guid(vdev.guid)).cloned();
     }
 }
 

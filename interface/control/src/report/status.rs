@@ -22,6 +22,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         device.map_or_else(|| open.pool().could_trim(Guid(guid)), |device| device.facts().can_trim)
     };
     sweeps::overlay(&mut vdevs, &open.pool().sweep_status(), &can_trim);
+    pictures::overlay_defects(&mut vdevs, &open.siblings.lock().defects());
     pictures::overlay_devices(&mut vdevs, &|guid| {
         let id = status.tree.leaf_by_guid(Guid(guid))?;
         opened.get(id.0 as usize)?.as_ref().map(|device| device.size_bytes())

@@ -4,4 +4,5 @@ pub(crate) mod hooks;
 pub(crate) mod memory;
 pub(crate) mod policy;
 pub(crate) mod rounds;
+pub(crate) mod siblings;
 pub(crate) mod watcher;
