@@ -55,7 +55,8 @@ pub struct IoStats {
     pub arc_read: CountBytes,
     /// `arc_write_*`: blocks that a buffered write touched, and the bytes it asked for.
     pub arc_write: CountBytes,
-    /// `direct_read_*`: blocks that a direct read really read (not holes, not what was in memory), whole blocks counted.
+    /// Blocks that a direct read really read (not holes, not what was in memory), whole blocks counted. `direct_read_*` are these and the parts of
+    /// [`IoStats::direct_shared`], as OpenZFS counts whatever a direct read asks of a block.
     pub direct_read: CountBytes,
     /// `direct_write_*`: blocks that a direct write issued, whether they then succeeded or not.
     pub direct_write: CountBytes,
@@ -79,11 +80,20 @@ impl IoStats {
         let data = [
             ("arc_read", &self.arc_read),
             ("arc_write", &self.arc_write),
-            ("direct_read", &self.direct_read),
+            ("direct_read", &self.direct_reads()),
             ("direct_write", &self.direct_write),
             ("direct_shared", &self.direct_shared),
         ];
         trims.chain(data.into_iter().flat_map(|(name, done)| pair(&format!("{name}_count"), &format!("{name}_bytes"), done))).collect()
+    }
+
+    /// All that direct reads asked of blocks.
+    fn direct_reads(&self) -> CountBytes {
+        let all = CountBytes::default();
+        for (count, bytes) in [self.direct_read.get(), self.direct_shared.get()] {
+            all.add(count, bytes);
+        }
+        all
     }
 
     fn trims(&self) -> [(&'static str, &TrimCounts); 3] {
@@ -121,7 +131,7 @@ mod tests {
         stats.autotrim.failed.add(6, 60);
         let rows = stats.rows();
         let value = |name: &str| rows.iter().find(|(row, _)| row == name).map(|(_, value)| *value);
-        for (name, expected) in [("arc_read_count", 1), ("arc_write_bytes", 20), ("direct_read_count", 3), ("direct_write_bytes", 40)] {
+        for (name, expected) in [("arc_read_count", 1), ("arc_write_bytes", 20), ("direct_read_count", 10), ("direct_read_bytes", 100), ("direct_write_bytes", 40)] {
             assert_eq!(value(name), Some(expected), "{name}");
         }
         for (name, expected) in

@@ -120,7 +120,10 @@ fn blocks_encrypt_to_what_openzfs_wrote() {
             assert_eq!(mac, block.bp.mac());
         }
         let again = WrappedKey::seal(&key, &WrappingKey::raw(&raw_key()).expect("32 bytes"), wrapped(text).iv);
-        assert_eq!(again, Ok(wrapped(text)));
+        // Behind a shorter key OpenZFS wrote whatever was in its memory.
+        let mut theirs = wrapped(text);
+        theirs.master[theirs.suite.key_bytes()..].fill(0);
+        assert_eq!(again, Ok(theirs));
     }
 }
 

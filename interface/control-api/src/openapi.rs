@@ -62,6 +62,7 @@ const ANSWERS: &[(&str, &str)] = &[
     ("send", "frames"),
     ("send-plan", "send-plan"),
     ("receive", "done"),
+    ("allow-change", "done"),
     ("key-load", "done"),
     ("key-unload", "done"),
     ("key-change", "done"),

@@ -55,14 +55,14 @@ impl Grants {
         self.0.lock().taken()
     }
 
-    /// Spends what a client has for a transaction of `bytes`; returns how many of them it had. None when the rest finds no room beside what others
-    /// count on: nothing is spent then.
+    /// Spends what a client has for a transaction of `bytes`; returns how many of them it had. None when the rest finds no room, beside what
+    /// others count on: nothing is spent then.
     pub(crate) fn spend(&self, client: Option<u64>, bytes: u64, available: u64) -> Option<u64> {
         let mut state = self.0.lock();
         let had = client.and_then(|client| state.clients.get(&client).copied()).unwrap_or(0).min(bytes);
         let others = state.taken() - had;
-        // Without grants the dataset alone decides.
-        if bytes > had && others > 0 && bytes - had > available.saturating_sub(others) {
+        // The dataset itself lets whoever comes before it is full write any number of bytes.
+        if bytes > had && bytes - had > available.saturating_sub(others) {
             return None;
         }
         state.unsettled += had;

@@ -23,7 +23,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Key that requests are sorted by: the device, the direction, the place.
+    /// Key that requests of one device are sorted by: the device, the direction, the place.
     fn key(&self) -> (*const (), bool, u64) {
         (Arc::as_ptr(&self.device).cast(), matches!(self.io.op, DeviceOp::Write(_)), self.io.offset)
     }
@@ -89,8 +89,23 @@ pub(crate) fn submit(exec: &Exec, device: &Arc<dyn BlockDevice>, io: DeviceIo) {
     }
 }
 
+/// Sorts requests by device, direction and place. Devices come in the order in which they were first asked: that of their addresses would be another
+/// one with each run of a program.
+fn sort(waiting: &mut [Waiting]) {
+    let mut devices: Vec<*const ()> = Vec::new();
+    for (device, _, _) in waiting.iter().map(Waiting::key) {
+        if !devices.contains(&device) {
+            devices.push(device);
+        }
+    }
+    waiting.sort_by_key(|one| {
+        let (device, writes, offset) = one.key();
+        (devices.iter().position(|known| *known == device), writes, offset)
+    });
+}
+
 fn release(mut waiting: Vec<Waiting>) {
-    waiting.sort_by_key(Waiting::key);
+    sort(&mut waiting);
     let (mut run, mut batch): (Vec<Waiting>, Batch) = Default::default();
     for next in waiting {
         let joins = run.first().zip(run.last()).is_some_and(|(first, last)| {

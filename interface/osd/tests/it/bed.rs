@@ -15,7 +15,7 @@ use zpl::{CreateOptions, Zfs};
 
 pub const OBJECTS: &str = "tank/ost";
 pub const SEQUENCE: u64 = 0x2_0000_0401;
-const DEVICE_BYTES: usize = 256 << 20;
+const DEVICE_BYTES: usize = 1 << 30;
 
 /// Pool and the machine that it runs on.
 pub struct Bed {

@@ -346,7 +346,7 @@ fn directories_are_listed_from_what_the_kernel_kept_for_a_while() {
     let (zfs, exec) = (&bed.zfs, bed.pool.io.exec_of());
     let (handler, caller) = (ZplFuse::new(zfs.clone(), None), Caller::default());
     let folder =
-        handler.mkdir(&caller, NodeId::ROOT, b"folder", &fuse::NewNode { mode: 0o755, ..fuse::NewNode::default() }).expect("made").node;
+        handler.mkdir(&caller, NodeId::ROOT, b"folder", &fuse::NewNode { mode: 0o040_755, ..fuse::NewNode::default() }).expect("made").node;
     let opened = |node| handler.opendir(&caller, node, 0).map(|opened| (opened.cache_dir, opened.keep_cache)).expect("opened");
     let list = |node, plus| match plus {
         true => handler.readdirplus(&caller, node, FileHandle(0), 0, &mut Taken).expect("listed"),
@@ -359,7 +359,7 @@ fn directories_are_listed_from_what_the_kernel_kept_for_a_while() {
     assert_eq!((opened(folder), opened(NodeId::ROOT)), ((true, true), (false, false)));
     exec.sleep_ns(31_000_000_000);
     assert_eq!(opened(folder), (true, false), "after a while they are asked for with attributes again");
-    handler.mkdir(&caller, folder, b"inner", &fuse::NewNode { mode: 0o755, ..fuse::NewNode::default() }).expect("made");
+    handler.mkdir(&caller, folder, b"inner", &fuse::NewNode { mode: 0o040_755, ..fuse::NewNode::default() }).expect("made");
     list(folder, true);
     assert_eq!(opened(folder), (true, false), "attributes that the next sync changes are asked for with the next listing");
     bed.pool.sync().expect("synced");
