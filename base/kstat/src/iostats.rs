@@ -131,7 +131,13 @@ mod tests {
         stats.autotrim.failed.add(6, 60);
         let rows = stats.rows();
         let value = |name: &str| rows.iter().find(|(row, _)| row == name).map(|(_, value)| *value);
-        for (name, expected) in [("arc_read_count", 1), ("arc_write_bytes", 20), ("direct_read_count", 10), ("direct_read_bytes", 100), ("direct_write_bytes", 40)] {
+        for (name, expected) in [
+            ("arc_read_count", 1),
+            ("arc_write_bytes", 20),
+            ("direct_read_count", 10),
+            ("direct_read_bytes", 100),
+            ("direct_write_bytes", 40),
+        ] {
             assert_eq!(value(name), Some(expected), "{name}");
         }
         for (name, expected) in
