@@ -305,14 +305,6 @@ fn mount(client: &Client, request: MountRequest, how: &Mount) -> Result<u8, Stop
     Ok(code)
 }
 
-/// Mounts of the daemon.
-fn mounted(client: &Client) -> Result<Vec<MountReport>, Failure> {
-    match client.call(&Request::Mount(MountRequest::default()))? {
-        Response::Mounts(mounts) => Ok(mounts),
-        other => Err(cli::unexpected("cannot list mounts", other)),
-    }
-}
-
 /// Unmounts; with `unload_keys` the keys of encryption roots that are mounted no longer are forgotten (OpenZFS: `zfs_unmount`).
 fn unmount(client: &Client, request: UnmountRequest, unload_keys: bool) -> Result<u8, Stop> {
     if request.all == request.target.is_some() {
@@ -321,9 +313,9 @@ fn unmount(client: &Client, request: UnmountRequest, unload_keys: bool) -> Resul
     if !unload_keys {
         return Ok(done(client, &Request::Unmount(request))?);
     }
-    let before = mounted(client)?;
+    let before = share::mounted(client)?;
     let mut code = done(client, &Request::Unmount(request))?;
-    let left = mounted(client)?;
+    let left = share::mounted(client)?;
     for one in before.iter().filter(|one| left.iter().all(|other| other.name != one.name)) {
         code = code.max(keys::unload_unmounted(client, &one.name)?);
     }
@@ -331,7 +323,7 @@ fn unmount(client: &Client, request: UnmountRequest, unload_keys: bool) -> Resul
 }
 
 fn mounts(client: &Client, as_json: bool) -> Result<u8, Failure> {
-    let mounts = mounted(client)?;
+    let mounts = share::mounted(client)?;
     if as_json {
         let entries: Map<String, serde_json::Value> = mounts
             .into_iter()

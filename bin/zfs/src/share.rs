@@ -4,7 +4,7 @@
 use crate::export::{self, System};
 use clap::Args;
 use cli::{Client, Stop, done};
-use control_api::{DatasetQuery, DatasetReport, ErrorKind, Failure, MountRequest, Request, Response};
+use control_api::{DatasetQuery, DatasetReport, ErrorKind, Failure, MountReport, MountRequest, Request, Response};
 use std::collections::BTreeMap;
 
 /// `zfs share` and `zfs unshare`.
@@ -107,7 +107,7 @@ impl FileSystem {
 
 /// File systems: that of this name or mountpoint, or all.
 fn file_systems(client: &Client, target: Option<&str>) -> Result<Vec<FileSystem>, Failure> {
-    let places: BTreeMap<String, String> = crate::mounted(client)?.into_iter().map(|mount| (mount.name, mount.mountpoint)).collect();
+    let places: BTreeMap<String, String> = mounted(client)?.into_iter().map(|mount| (mount.name, mount.mountpoint)).collect();
     let name = target.map(|target| {
         let at = places.iter().find(|(_, place)| target.starts_with('/') && *place == target);
         at.map_or_else(|| target.to_string(), |(name, _)| name.clone())
@@ -189,6 +189,14 @@ pub fn unshare(client: &Client, arguments: &Share) -> Result<u8, Stop> {
         }
     }
     Ok(code)
+}
+
+/// Mounts of the daemon.
+pub fn mounted(client: &Client) -> Result<Vec<MountReport>, Failure> {
+    match client.call(&Request::Mount(MountRequest::default()))? {
+        Response::Mounts(mounts) => Ok(mounts),
+        other => Err(cli::unexpected("cannot list mounts", other)),
+    }
 }
 
 #[cfg(test)]

@@ -70,7 +70,7 @@ pub enum Verb {
         pool: String,
     },
     /// Make another pool of one device of each mirror of a pool.
-    Split(crate::split::Split),
+    Split(crate::divided::Split),
     /// Show which pools lack features that new ones have, or enable these.
     Upgrade(crate::upgrade::Upgrade),
     /// Verify every block, and repair what redundancy allows.

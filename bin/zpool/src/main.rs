@@ -6,6 +6,7 @@
 mod add;
 mod args;
 mod create;
+mod divided;
 mod draid;
 mod events;
 mod get;

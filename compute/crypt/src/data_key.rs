@@ -1,7 +1,7 @@
 //! A dataset's own keys: the master key, which keys of blocks come from, and the key of HMACs (OpenZFS: `zio_crypt_key_t`).
 
 use crate::aead::Cipher;
-use crate::guard::SaltInUse;
+use crate::salt::SaltInUse;
 use crate::{CryptError, KEY_VERSION, Salt, Secret, Suite, random};
 use aws_lc_rs::{hkdf, hmac};
 use exec::Mutex;

@@ -2,36 +2,10 @@
 //!
 //! Every block gets an initialization vector of its own, of the system's random bytes, each time that it is written, to the same place too. Two
 //! blocks with one vector under one key would give away both, and the key of MACs with them; so a salt, from which a block's key comes, serves for no
-//! more than [`USES_MAX`] blocks: two random vectors of 96 bits among so many are the same with a probability below 2^-40.
+//! more than `USES_MAX` blocks: two random vectors of 96 bits among so many are the same with a probability below 2^-40.
 
 use crate::{CryptError, DataKey, Iv, Mac, Salt, indirect_mac, random};
 use ondisk::{BlockPtr, ObjectType};
-
-/// Blocks for which one salt serves (OpenZFS: `ZFS_CURRENT_MAX_SALT_USES`).
-pub(crate) const USES_MAX: u64 = 400_000_000;
-
-/// Salt of what is being written, and how often it was taken.
-#[derive(Debug, Default)]
-pub(crate) struct SaltInUse {
-    salt: Option<Salt>,
-    uses: u64,
-}
-
-impl SaltInUse {
-    /// The salt for one block more; `make` makes new ones. Error: that of `make`.
-    pub(crate) fn take(&mut self, make: impl FnOnce() -> Result<Salt, CryptError>) -> Result<Salt, CryptError> {
-        let salt = match self.salt.filter(|_| self.uses < USES_MAX) {
-            Some(salt) => salt,
-            None => {
-                let salt = make()?;
-                *self = SaltInUse { salt: Some(salt), uses: 0 };
-                salt
-            }
-        };
-        self.uses += 1;
-        Ok(salt)
-    }
-}
 
 /// Marks of a protected block that its pointer gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,24 +93,6 @@ mod tests {
         assert_eq!((vectors.len(), ciphertexts.len()), (1000, 1000));
         let salts: BTreeSet<Salt> = vectors.into_iter().map(|(salt, _)| salt).collect();
         assert_eq!(salts.len(), 1, "a salt serves for many blocks");
-    }
-
-    /// If this fails, so many blocks are written with one key that vectors repeat.
-    #[test]
-    fn a_salt_is_given_up_after_its_uses() {
-        let (mut in_use, mut made) = (SaltInUse::default(), 0u64);
-        let mut take = |in_use: &mut SaltInUse| {
-            in_use.take(|| {
-                made += 1;
-                Ok(made.to_le_bytes())
-            })
-        };
-        assert_eq!((take(&mut in_use), take(&mut in_use)), (Ok([1, 0, 0, 0, 0, 0, 0, 0]), Ok([1, 0, 0, 0, 0, 0, 0, 0])));
-        in_use.uses = USES_MAX - 1;
-        assert_eq!((take(&mut in_use), take(&mut in_use)), (Ok([1, 0, 0, 0, 0, 0, 0, 0]), Ok([2, 0, 0, 0, 0, 0, 0, 0])));
-        assert_eq!(in_use.take(|| Err(CryptError::Random)), Ok([2, 0, 0, 0, 0, 0, 0, 0]));
-        in_use.uses = USES_MAX;
-        assert_eq!(in_use.take(|| Err(CryptError::Random)), Err(CryptError::Random), "no old one instead");
     }
 
     /// If this fails, metadata that is not encrypted, pointers or roots of object sets are written so that OpenZFS takes them for forged.

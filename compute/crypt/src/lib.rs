@@ -22,6 +22,7 @@ mod guard;
 mod objset;
 mod pointers;
 pub mod random;
+mod salt;
 mod secret;
 mod suite;
 mod wrap;

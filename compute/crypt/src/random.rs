@@ -17,7 +17,7 @@ pub fn fill(target: &mut [u8]) -> Result<(), CryptError> {
     Ok(())
 }
 
-/// So many random bytes. Error: `Random`.
+/// Random bytes, `N` of them. Error: `Random`.
 pub fn bytes<const N: usize>() -> Result<[u8; N], CryptError> {
     let mut bytes = [0; N];
     fill(&mut bytes)?;

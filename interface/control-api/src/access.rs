@@ -12,18 +12,26 @@ fn shorter(wait: &PoolWait) -> PoolWait {
 }
 
 impl Request {
+    /// True for one of those that change something and that only look here, at what everybody may see.
+    fn only_looks(&self) -> bool {
+        match self {
+            Request::PoolUpgrade(upgrade) => upgrade.dry_run,
+            Request::Mount(mount) => *mount == crate::MountRequest::default(),
+            Request::Direct(query) => !query.targets.iter().any(|target| matches!(target, DirectTarget::File { .. })),
+            _ => false,
+        }
+    }
+
     /// Request as it is done for any local user: what only looks at what OpenZFS shows to everybody, without what is private to the
-    /// pool's owner (names of damaged files, sizes of other people's files). None for everything else.
+    /// pool's owner (names of damaged files, sizes of other people's files). None for everything else: those are listed one by
+    /// one, so that a new request is closed until somebody opens it.
     pub fn for_everyone(&self) -> Option<Request> {
         match self {
             Request::PoolQuery(query) => Some(Request::PoolQuery(crate::PoolQuery { errors: false, ..query.clone() })),
-            Request::PoolIostat(_) | Request::DatasetQuery(_) | Request::Holds(_) | Request::Allow(_) => Some(self.clone()),
-            Request::FeatureList => Some(self.clone()),
             Request::PoolWait(wait) => Some(Request::PoolWait(shorter(wait))),
-            Request::PoolUpgrade(upgrade) if upgrade.dry_run => Some(self.clone()),
-            Request::Mount(mount) if *mount == crate::MountRequest::default() => Some(self.clone()),
-            Request::Direct(query) if !query.targets.iter().any(|target| matches!(target, DirectTarget::File { .. })) => Some(self.clone()),
-            // Listed one by one, so that a new request is closed until somebody opens it.
+            Request::PoolIostat(_) | Request::DatasetQuery(_) | Request::Holds(_) => Some(self.clone()),
+            Request::Allow(_) | Request::FeatureList => Some(self.clone()),
+            _ if self.only_looks() => Some(self.clone()),
             Request::Mount(_)
             | Request::Direct(_)
             | Request::Info

@@ -151,7 +151,7 @@ impl Sending {
         Ok(Sending { to, from, options, kind, features, identity })
     }
 
-    /// The same under another name and guid.
+    /// Stream of another name and guid, with equal contents.
     #[must_use]
     pub fn known_as(self, identity: Identity) -> Sending {
         Sending { identity, ..self }

@@ -57,7 +57,16 @@ pub fn properties(world: &World) -> Result<(), Failure> {
     world.ok("zpool get -H -o value,source com.example:x tank")?.prints("-\tdefault")?;
     world.ok("zpool get -H -o value load_guid tank").and_then(|ran| same("load_guid", ran.out.trim().parse::<u64>().is_ok(), true))?;
     world.ok("zpool sync -f tank")?;
-    // What is lacking is said by name.
+    lacking(world)?;
+    // All that is in a pool goes; the pool and its own file system stay.
+    world.refused("zfs destroy tank", 1, "use 'zfs destroy -r tank' to destroy all datasets in the pool")?;
+    world.ok("zfs snapshot tank@own")?;
+    world.ok("zfs destroy -r tank")?;
+    world.ok("zfs list -H -r -t all -o name")?.prints("tank").map(drop)
+}
+
+/// What is lacking is said by name.
+fn lacking(world: &World) -> Result<(), Failure> {
     world.ok("zfs allow tank/fs")?.prints("")?;
     world.refused("zfs allow tank/no", 1, "cannot open 'tank/no': dataset does not exist")?;
     world.refused("zfs program tank/fs x", 1, "'zfs program' is not available in this version")?;
@@ -68,12 +77,7 @@ pub fn properties(world: &World) -> Result<(), Failure> {
     world.refused("zpool import -E tank", 1, "option '-E' of 'zpool import' is not available in this version")?;
     world.refused("zpool import -l -N tank", 2, "-l is incompatible with -N")?;
     world.refused("zpool import -l", 2, "-l is only meaningful during an import")?;
-    world.refused("zfs frobnicate", 2, "unrecognized command 'frobnicate'")?;
-    // All that is in a pool goes; the pool and its own file system stay.
-    world.refused("zfs destroy tank", 1, "use 'zfs destroy -r tank' to destroy all datasets in the pool")?;
-    world.ok("zfs snapshot tank@own")?;
-    world.ok("zfs destroy -r tank")?;
-    world.ok("zfs list -H -r -t all -o name")?.prints("tank").map(drop)
+    world.refused("zfs frobnicate", 2, "unrecognized command 'frobnicate'").map(drop)
 }
 
 /// Scripts that look after deduplication find that there is none, and go on.

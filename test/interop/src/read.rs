@@ -141,29 +141,7 @@ pub fn run(oracle: &Oracle, root: &Path, wanted: &Wanted, table: &Table) {
         }
         if wanted.includes("encrypt", true) {
             let bench = bench("encrypt");
-            jobs.push(Box::new(move |table| {
-                let Some(expected) = table.check("read encrypt, with its keys", || {
-                    let expected = bench.make("encrypt")?;
-                    locked::read(&bench.exec, &bench.made, &expected)?;
-                    Ok(expected)
-                }) else {
-                    return;
-                };
-                table.check("read encrypt, written with its keys", || {
-                    copy_pool(&bench.made, &bench.work)?;
-                    locked::write(&bench.exec, bench.oracle, &bench.work)
-                });
-                table.check("encrypted datasets of ours", || {
-                    let _ = std::fs::remove_dir_all(&bench.work);
-                    std::fs::create_dir_all(&bench.work)?;
-                    locked::make(&bench.exec, bench.oracle, &bench.work)
-                });
-                table.check("encrypted datasets of ours, sent raw", || {
-                    locked::send_raw(&bench.exec, bench.oracle, (&bench.work, &bench.work.join("raw")))
-                });
-                table.check("read encrypt, changed without its keys", || locked::change(&bench.exec, bench.oracle, &bench.made, &expected));
-                bench.clean_up();
-            }));
+            jobs.push(Box::new(move |table| bench.encrypted(table)));
         }
         for refusal in REFUSALS.iter().filter(|refusal| wanted.includes(refusal.name, refusal.quick)) {
             let bench = bench(refusal.name);
@@ -189,6 +167,31 @@ pub fn run(oracle: &Oracle, root: &Path, wanted: &Wanted, table: &Table) {
 }
 
 impl Bench<'_> {
+    /// Encrypted datasets: those of the fixture read and written, with their keys and without, and some of our own.
+    fn encrypted(&self, table: &Table) {
+        let Some(expected) = table.check("read encrypt, with its keys", || {
+            let expected = self.make("encrypt")?;
+            locked::read(&self.exec, &self.made, &expected)?;
+            Ok(expected)
+        }) else {
+            return;
+        };
+        table.check("read encrypt, written with its keys", || {
+            copy_pool(&self.made, &self.work)?;
+            locked::write(&self.exec, self.oracle, &self.work)
+        });
+        table.check("encrypted datasets of ours", || {
+            let _ = std::fs::remove_dir_all(&self.work);
+            std::fs::create_dir_all(&self.work)?;
+            locked::make(&self.exec, self.oracle, &self.work)
+        });
+        table.check("encrypted datasets of ours, sent raw", || {
+            locked::send_raw(&self.exec, self.oracle, (&self.work, &self.work.join("raw")))
+        });
+        table.check("read encrypt, changed without its keys", || locked::change(&self.exec, self.oracle, &self.made, &expected));
+        self.clean_up();
+    }
+
     /// Makes the fixture anew or takes it from `$ZIRCONIA_FIXTURES`; returns its manifest.
     fn make(&self, name: &str) -> Result<Lines, Failure> {
         Ok(manifest::parse(&self.make_text(name)?))

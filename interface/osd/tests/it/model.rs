@@ -87,7 +87,7 @@ impl Op {
         }
     }
 
-    /// What the operation makes of the model, and what it says.
+    /// Does the operation in the model, and says what it says.
     fn apply(&self, state: &mut State) -> Result<(), OsdError> {
         let number = self.number();
         if let Op::Create(_) = self {
