@@ -29,7 +29,7 @@ use cli::property::{self, DATASET};
 use cli::{Client, Lacking, Stop, done, properties};
 use control_api::{
     DatasetClone, DatasetCreate, DatasetDestroy, DatasetInherit, DatasetPromote, DatasetRename, DatasetRollback, DatasetSet, Failure,
-    MountReport, MountRequest, Request, Response, SnapshotCreate, SnapshotHold, UnmountRequest,
+    MountRequest, Request, Response, SnapshotCreate, SnapshotHold, UnmountRequest,
 };
 use serde_json::{Map, json};
 use std::process::ExitCode;
