@@ -261,9 +261,9 @@ impl FoundPool {
         }
     }
     /// The devices of the leaves of `tree`: for each the one whose newest label says that it is this leaf, else one with an older label
-    /// that does, else one that took its vdev's place: a leaf gets the guid of a mirror whose last one it is, which older states do not know. Which of
-    /// several leaves that one was, its path tells, or that the others have their devices; else it is none of them, since another one may have lacked
-    /// what it has. No device is given to two leaves, whatever its labels say, and each leaf's own device is its own before all.
+    /// that does, else one that took its vdev's place: a leaf gets the guid of a mirror whose last one it is, which older states do not know.
+    /// Which of several leaves that one was, its path tells, or that the others have their devices; else it is none of them, since another one
+    /// may have lacked what it has. No device is given to two leaves, whatever its labels say, and each leaf's own device is its own before all.
     pub(crate) fn devices_of(&self, tree: &VdevTree) -> Vec<Option<Device>> {
         let mut free: Vec<&Member> = self.members.iter().collect();
         let mut devices: Vec<Option<Device>> = vec![None; tree.leaves.len()];

@@ -163,6 +163,26 @@ fn devices_that_left_since_are_of_older_states_again() {
     pool.export().expect("exported");
 }
 
+/// If this fails, whoever looks long at older states of a pool writes them over what another host has in use by then.
+#[test]
+fn nobody_goes_back_past_what_another_host_wrote_meanwhile() {
+    let disks = devices(1);
+    let (pool, object) = filled(&disks, TopKind::Leaf);
+    let txg = pool.txg();
+    write(&pool, object, 0..BLOCKS, 2);
+    pool.sync().expect("synced");
+    let found = find_pools(&exec(9), opened(&disks));
+    pool.sync_forced().expect("synced");
+    drop(pool);
+    let before = disks[0].contents();
+    let error = Pool::open(&exec(9), &found[0], &options(Rewind::To(txg), false), &Runtime::new()).err();
+    assert!(matches!(error, Some(PoolError::Active { .. })), "{error:?}");
+    assert!(before == disks[0].contents(), "nothing was written");
+    let pool = import(&disks, false).expect("as it was");
+    check(&pool, object, &[2; BLOCKS as usize], "as it was");
+    pool.export().expect("exported");
+}
+
 /// If this fails, a device is taken for the one that left, and for lacking what only that one lacked.
 #[test]
 fn what_is_left_of_a_mirror_is_not_taken_for_what_left_it() {
