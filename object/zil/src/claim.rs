@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 /// Txgs that a crash can have lost, at most: a block that claims to be younger belongs to no log. Pools that are frozen for tests go on
-/// for long, others lose three.
-const LOST_TXGS_MAX: u64 = 1_000_000;
+/// for long, others lose three, or as many as passed while nothing was written.
+pub const LOST_TXGS_MAX: u64 = 1_000_000;
 
 /// Result of claiming a log.
 #[derive(Clone, Debug, PartialEq, Eq)]

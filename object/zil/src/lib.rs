@@ -25,7 +25,7 @@ mod tests;
 
 pub use arena::{ARENA_BYTES, Arena, ArenaError, Done, Entry, EntryKind, Heritage, Noted, Request, RequestScope, request_of_thread};
 pub use chain::{End, Visit, Walked, walk};
-pub use claim::{Claim, claim};
+pub use claim::{Claim, LOST_TXGS_MAX, claim};
 pub use itx::{Filled, Itx, Log, Payload, Range, Source as LogSource};
 pub use log::{IntentLog, Obstacle};
 pub use record::{

@@ -362,8 +362,11 @@ impl Allocator {
             class.capacity += vdev.capacity;
             class.deferred += vdev.deferred;
             class.deflated_allocated += space.top.dsize(vdev.allocated.saturating_sub(aside.allocated));
-            class.deflated_capacity += space.top.dsize(vdev.capacity - aside.capacity);
-            class.deflated_logs += space.top.dsize(aside.capacity);
+            // What is overwritten there needs room elsewhere: all of it counts as room that is not there (OpenZFS: `spa_nonallocating_dspace`).
+            if !space.top.nonallocating {
+                class.deflated_capacity += space.top.dsize(vdev.capacity - aside.capacity);
+                class.deflated_logs += space.top.dsize(aside.capacity);
+            }
         }
         class
     }

@@ -102,7 +102,7 @@ pub struct ClassSpace {
     pub capacity: u64,
     /// Allocated bytes of user data: deflated, without what is set aside for intent logs.
     pub deflated_allocated: u64,
-    /// Capacity for user data (OpenZFS: `metaslab_class_get_dspace`).
+    /// Capacity for user data, without vdevs from which nothing new is allocated (OpenZFS: `metaslab_class_get_dspace`).
     pub deflated_capacity: u64,
     /// Capacity that is set aside for intent logs, deflated alike.
     pub deflated_logs: u64,

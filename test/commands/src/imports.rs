@@ -82,7 +82,8 @@ pub fn rewinds(world: &World) -> Result<(), Failure> {
     world.ok("zfs list -H -o name -t all")?.prints("tank\ntank/kept\ntank/kept@s")?;
     world.ok("zpool export tank")?;
     world.ok("zpool import -d {vdevs} -FXn tank")?.shows("\tlacks: tank/late\n")?;
-    world.ok(&format!("zpool import -d {{vdevs}} -T {txg} tank"))?.shows("Pool tank returned to its state as of ")?;
+    let back = world.ok(&format!("zpool import -d {{vdevs}} -T {txg} tank"))?;
+    back.shows("Pool tank returned to its state as of ")?.shows("'zpool scrub tank' tells")?;
     world.ok("zpool export tank")?;
     world.ok("zpool import -d {vdevs} -F tank")?.hides("returned to its state")?;
     world.ok("zfs list -H -o name -t all")?.prints("tank\ntank/kept\ntank/kept@s")?;

@@ -11,7 +11,7 @@ use crate::pool::hostid::host;
 use crate::pool::intake::{ImportWish, Intake};
 use crate::pool::opening::Opening;
 use crate::pool::remembered::Remembered;
-use crate::pool::rewinding::{preview, report_of};
+use crate::pool::rewinding::{preview, remark_of, report_of};
 use crate::provider::accelerators::Accelerators;
 use crate::report::pictures;
 use control_api::{ErrorKind, Failure, ImportSearch, PoolClear, PoolImport, Response, shown};
@@ -141,9 +141,13 @@ impl Reopening {
         let opened = self.open(name, way)?;
         let pool = self.pools.open_pool(name)?;
         let report = report_of(pool.pool());
+        let advice = report.as_ref().filter(|_| !pool.is_read_only()).map(remark_of);
         self.returning.mount_after_start(&[pool]);
         Ok(match (opened, report) {
-            (Response::Done { remarks }, Some(report)) => Response::Rewound { reports: vec![report], remarks },
+            (Response::Done { mut remarks }, Some(report)) => {
+                remarks.extend(advice);
+                Response::Rewound { reports: vec![report], remarks }
+            }
             (opened, _) => opened,
         })
     }

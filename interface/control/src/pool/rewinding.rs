@@ -1,7 +1,7 @@
 //! `zpool import -F`, `-X` and `-T`: the state of a pool that is to be taken, and what `-n` tells of all that could be.
 
 use crate::failure::pool_failure;
-use control_api::{Failure, PoolImport, RewindPointReport, RewindReport, shown};
+use control_api::{Failure, PoolImport, Remark, RewindPointReport, RewindReport, shown};
 use exec::Exec;
 use ondisk::Txg;
 use pool::{FoundPool, ImportOptions, KeptDataset, Pool, PoolError, Rewind, RewindPoint, Runtime};
@@ -28,6 +28,12 @@ pub(crate) fn report_of(pool: &Pool) -> Option<RewindReport> {
         points: Vec::new(),
         failure: None,
     })
+}
+
+/// Remark about a pool that went back and can be written: nobody read its files, whose blocks may have been used again since.
+pub(crate) fn remark_of(report: &RewindReport) -> Remark {
+    let pool = shown(&report.pool);
+    Remark::Output(format!("Files were not read: 'zpool scrub {pool}' tells whether any were written over since then."))
 }
 
 /// Tries all states that an import with these options may take, and tells which it would, and what each one has.

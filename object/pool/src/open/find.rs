@@ -27,13 +27,17 @@ impl Member {
         let newest = self.labels.uberblocks.first().map(Uberblock::preference).unwrap_or_default();
         let config = self.labels.configs.first();
         let written = config.and_then(|config| config.get_u64("txg")).unwrap_or_default();
-        let named = config.and_then(|config| path_of(config.get_nvlist("vdev_tree")?, self.guid)).map(Path::new);
-        let place = match named {
+        let place = match self.named().map(Path::new) {
             Some(named) if named == self.device.path() => 2,
             Some(named) => usize::from(named.file_name() == self.device.path().file_name()),
             None => 0,
         };
         (newest, written, place, std::cmp::Reverse(self.labels.damaged))
+    }
+
+    /// Path that its newest label has for it.
+    fn named(&self) -> Option<&str> {
+        path_of(self.labels.configs.first()?.get_nvlist("vdev_tree")?, self.guid)
     }
 
     /// Tells the log that of two devices that say to be the same leaf this one is it.
@@ -258,20 +262,31 @@ impl FoundPool {
     }
     /// The devices of the leaves of `tree`: for each the one whose newest label says that it is this leaf, else one with an older label
     /// that does, else one that took its vdev's place: a leaf gets the guid of a mirror whose last one it is, which older states do not know.
-    /// No device is given to two leaves, whatever its labels say, and each leaf's own device is its own before all.
+    /// Which of several leaves that one was, its path tells, or that the others have their devices; else it is none of them, since another one
+    /// may have lacked what it has. No device is given to two leaves, whatever its labels say, and each leaf's own device is its own before all.
     pub(crate) fn devices_of(&self, tree: &VdevTree) -> Vec<Option<Device>> {
         let mut free: Vec<&Member> = self.members.iter().collect();
-        let mut devices = vec![None; tree.leaves.len()];
+        let mut devices: Vec<Option<Device>> = vec![None; tree.leaves.len()];
         let by_newest = |member: &Member, leaf: &Leaf| member.guid == leaf.guid;
         let by_any = |member: &Member, leaf: &Leaf| any_names(&member.labels.configs, self.guid(), leaf.guid);
         let mirror_of = |leaf: &Leaf| tree.tops.get(leaf.top.0 as usize).filter(|top| top.kind == TopKind::Mirror);
         let by_place = |member: &Member, leaf: &Leaf| mirror_of(leaf).is_some_and(|top| top.guid == member.guid);
-        for is_it in [&by_newest as &dyn Fn(&Member, &Leaf) -> bool, &by_any, &by_place] {
-            for (leaf, device) in tree.leaves.iter().zip(&mut devices).filter(|(_, device)| device.is_none()) {
-                let found = free.iter().position(|member| is_it(member, leaf));
-                *device = found.map(|index| free.swap_remove(index).device.clone());
-            }
+        let by_path = |member: &Member, leaf: &Leaf| by_place(member, leaf) && member.named() == Some(leaf.path.as_str());
+        for is_it in [&by_newest as &dyn Fn(&Member, &Leaf) -> bool, &by_any, &by_path] {
+            give(&mut free, tree, &mut devices, is_it);
         }
+        let lacking: Vec<VdevId> =
+            tree.leaves.iter().zip(&devices).filter(|(_, device)| device.is_none()).map(|(leaf, _)| leaf.top).collect();
+        let is_last = |leaf: &Leaf| lacking.iter().filter(|top| **top == leaf.top).count() == 1;
+        give(&mut free, tree, &mut devices, &|member, leaf| by_place(member, leaf) && is_last(leaf));
         devices
+    }
+}
+
+/// Gives each leaf without a device the first of those that are free which is its own.
+fn give(free: &mut Vec<&Member>, tree: &VdevTree, devices: &mut [Option<Device>], is_it: &dyn Fn(&Member, &Leaf) -> bool) {
+    for (leaf, device) in tree.leaves.iter().zip(devices).filter(|(_, device)| device.is_none()) {
+        let found = free.iter().position(|member| is_it(member, leaf));
+        *device = found.map(|index| free.remove(index).device.clone());
     }
 }

@@ -6,6 +6,7 @@
 //! that is safe against a crash at any point, and those are taken off the rings. Only after that is the pool opened, and anything allocated: at
 //! whatever point power goes off, either nothing was changed, or the pool is what an import finds without being told to go back.
 
+use super::activity::{newest, nobody};
 use super::base::{Base, Runtime};
 use super::find::{FoundPool, Member};
 use super::{ImportOptions, Rewind, check_dedup, check_host, check_version, read};
@@ -21,8 +22,9 @@ use zio::FailMode;
 
 /// Number of txgs for which what was freed is not used again (OpenZFS: `TXG_DEFER_SIZE`).
 const DEFERRED_TXGS: u64 = 2;
-/// Distance from the newest txg on disk to the one that a pool goes on with: those between were open, and intent logs may be of them.
-const BEYOND_TXGS: u64 = 4;
+/// Distance from the newest txg on disk to the one that a pool goes on with: those between may have been open, and intent logs may be of them.
+/// Without changes txgs pass and no uberblock is written: logs can be as far ahead as any that is taken for one.
+const BEYOND_TXGS: u64 = zil::LOST_TXGS_MAX + 4;
 /// Labels are written in two halves, by the parity of their numbers.
 const HALVES: usize = 2;
 
@@ -163,6 +165,17 @@ impl<'a> Trial<'a> {
         Ok(Trial { exec, found, wanted, options, runtime })
     }
 
+    /// Makes sure that nobody else wrote to the devices since they were found: attempts take long, and nobody sees them.
+    fn make_sure(&self) -> Result<(), PoolError> {
+        let devices: Vec<Device> = self.found.devices().cloned().collect();
+        let now = newest(self.exec, &devices);
+        if now.as_ref().map(|newest| newest.mark) == self.found.best.as_ref().map(Uberblock::preference) {
+            return Ok(());
+        }
+        let host = now.map_or_else(nobody, |newest| newest.host);
+        Err(PoolError::Active { hostid: host.id, hostname: host.name })
+    }
+
     /// The pool as an import finds it once this state is the newest on its devices; who only reads leaves them as they are.
     fn found_at(&self, ub: &Uberblock) -> FoundPool {
         let ub = if self.found.is_newest(ub) || self.wanted.read_only { ub.clone() } else { self.found.continued(ub) };
@@ -238,8 +251,8 @@ fn may_be_gone_before(error: &PoolError) -> bool {
 /// say, from then on, that it is the pool's, unless they are only to be read.
 ///
 /// # Errors
-/// Those of the newest state when none can be taken, and [`PoolError::Io`] when a device did not take the older one: whether it is the pool's from
-/// then on is not known, but nothing else was changed.
+/// Those of the newest state when none can be taken, [`PoolError::Active`] when somebody else wrote meanwhile, and [`PoolError::Io`] when a device
+/// did not take the older one: whether it is the pool's from then on is not known, but nothing else was changed.
 pub(crate) fn go_back(exec: &Exec, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<Option<Returned>, PoolError> {
     if options.rewind == Rewind::Never {
         return Ok(None);
@@ -252,6 +265,7 @@ pub(crate) fn go_back(exec: &Exec, found: &FoundPool, options: &ImportOptions, r
             Ok(_) if found.is_newest(&state) => return Ok(None),
             Ok(base) => {
                 if !options.read_only {
+                    trial.make_sure()?;
                     commit(exec, (found, &at), &base, &state)?;
                 }
                 return Ok(Some(Returned { found: at, state: found.described(&state) }));

@@ -39,6 +39,19 @@ fn histogram(segments: &[(u64, u64)]) -> [u64; 64] {
     sum
 }
 
+/// If this fails, writers are let in for room that nothing is allocated from any more, and the pool stands still once the rest is full.
+#[test]
+fn a_vdev_that_takes_no_more_blocks_has_no_room_for_them() {
+    let mut tree = tree(&[(TopKind::Leaf, 1), (TopKind::Leaf, 1)]);
+    let allocator = loaded(&tree, 4);
+    let before = allocator.class_space();
+    tree.tops[1].nonallocating = true;
+    allocator.follow(&tree);
+    let after = allocator.class_space();
+    assert_eq!(after.capacity, before.capacity, "it is there all the same");
+    assert_eq!(after.deflated_capacity, before.deflated_capacity / 2);
+}
+
 /// If this fails, `zpool list`, `zfs list` and quotas are wrong: there seems to be room where there is none, or none where there is.
 #[test]
 fn what_is_used_is_the_sum_of_the_data_vdevs() {
