@@ -87,6 +87,20 @@ impl Tree {
         Ok(ToLoad { root: facts.root, facts, wrapped: keys::wrapped(&self.meta, object)? })
     }
 
+    /// Loads the key of the encryption root of this name, as that is now: somebody may have changed, loaded or destroyed it since `key` was made, and what
+    /// a key that is not its own wrapped nobody could open again.
+    ///
+    /// Errors: those of [`Tree::to_load`]; [`DslError::KeyLoaded`], [`DslError::WrongKey`].
+    pub(crate) fn load(&self, name: &str, key: WrappingKey) -> Result<(), DslError> {
+        let wanted = self.to_load(name)?;
+        if self.keystore.has(wanted.root) {
+            return Err(DslError::KeyLoaded);
+        }
+        wanted.wrapped.open(&key).map_err(|_| DslError::WrongKey)?;
+        self.keystore.load(wanted.root, Arc::new(key));
+        Ok(())
+    }
+
     /// The object set of a dataset, with its contents.
     ///
     /// Errors: [`DslError::NoKey`]; those of reading it.

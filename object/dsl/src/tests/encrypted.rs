@@ -306,6 +306,20 @@ fn first_byte(pool: &TestPool, name: &str, object: u64) -> Result<u8, DslError> 
     Ok(byte[0])
 }
 
+/// If this fails, a key that was loaded while another one took its place wraps the keys of new datasets, which nobody opens after the next import.
+#[test]
+fn a_key_that_was_changed_meanwhile_is_not_loaded() {
+    let pool = TestPool::create(85);
+    create_root(&pool, "tank/a").expect("an encryption root");
+    let key = || WrappingKey::raw(&KEY).expect("32 bytes");
+    let load = |name: &str| pool.dsl.tree.load(name, key());
+    assert_eq!((load("tank/a"), pool.dsl.unload_key("tank/a"), load("tank/a")), (Err(DslError::KeyLoaded), Ok(()), Ok(())));
+    assert_eq!((pool.dsl.change_key("tank/a", Vec::new(), &[7; 32]), load("tank/a")), (Ok(()), Err(DslError::KeyLoaded)));
+    assert_eq!((pool.dsl.unload_key("tank/a"), load("tank/a")), (Ok(()), Err(DslError::WrongKey)));
+    pool.dsl.destroy_dataset("tank/a").expect("destroys");
+    assert_eq!(load("tank/a"), Err(DslError::NotFound));
+}
+
 /// If this fails, a clone of an encrypted snapshot cannot be opened, is written with other keys than its origin, or takes the keys along when it goes; or
 /// a rollback shows what was written since.
 #[test]
