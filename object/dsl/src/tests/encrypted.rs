@@ -209,6 +209,8 @@ fn new_datasets_are_encrypted_and_what_is_below_them() {
     }
     assert_eq!((prop(&pool, "tank/a", "keylocation"), prop(&pool, "tank/a/b", "keylocation")), (text("prompt"), text("none")));
     assert_eq!(pool.services.feature_refs(features::ENCRYPTION), 3);
+    let most = |name: &str| pool.dsl.hold(name).and_then(|handle| handle.block_bytes_max());
+    assert_eq!((most("tank/a/b"), most("tank/a/b/c")), (Ok(16 << 20), Ok(8 << 20)), "CCM encrypts less than 16 MiB at once");
     let set = |name: &str, location: &str| {
         pool.dsl.hold(name).and_then(|handle| handle.set_props(&[("keylocation".to_string(), location.to_string())]))
     };
