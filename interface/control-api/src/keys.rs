@@ -3,6 +3,10 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use zeroize::{Zeroize, Zeroizing};
+
+/// Bytes of a user's key, which are wiped when they go.
+pub type KeyBytes = Zeroizing<Vec<u8>>;
 
 /// A user's key, its bytes in hexadecimal: those of `keyformat=raw`, digits of `keyformat=hex`, or a passphrase. It is shown to nobody.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,10 +21,21 @@ impl UserKey {
     }
 
     /// The bytes; None when they are not written in hexadecimal.
-    pub fn bytes(&self) -> Option<Vec<u8>> {
-        let digits: Option<Vec<u8>> = self.0.chars().map(|digit| digit.to_digit(16).map(|value| value as u8)).collect();
-        let digits = digits.filter(|digits| digits.len().is_multiple_of(2))?;
-        Some(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
+    pub fn bytes(&self) -> Option<KeyBytes> {
+        let (pairs, rest) = self.0.as_bytes().as_chunks::<2>();
+        let value = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
+        // All the room at once: what grows leaves copies behind.
+        let mut bytes: KeyBytes = Zeroizing::new(Vec::with_capacity(pairs.len()));
+        for [high, low] in pairs {
+            bytes.push(value(*high)? << 4 | value(*low)?);
+        }
+        rest.is_empty().then_some(bytes)
+    }
+}
+
+impl Drop for UserKey {
+    fn drop(&mut self) {
+        self.0.zeroize();
     }
 }
 
@@ -74,7 +89,7 @@ mod tests {
     fn keys_are_not_shown_and_any_byte_goes_over() {
         let bytes: Vec<u8> = (0..=255).collect();
         let key = UserKey::new(&bytes);
-        assert_eq!(key.bytes(), Some(bytes));
+        assert_eq!(key.bytes(), Some(KeyBytes::new(bytes)));
         let request = KeyLoad { name: "tank/secret".to_string(), key, dry_run: false };
         let shown = format!("{request:?}");
         assert!(shown.contains("UserKey(…)") && !shown.contains("0102"), "{shown}");

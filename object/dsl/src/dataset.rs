@@ -248,11 +248,17 @@ impl Dataset {
     }
     /// True while somebody has the contents, or what was changed of them is not on disk.
     pub(crate) fn is_used_unlocked(&self) -> bool {
-        self.unlocked.lock().as_ref().is_some_and(|objset| Arc::strong_count(objset) > 1 || objset.has_changes())
+        self.unlocked.lock().as_ref().is_some_and(is_used)
     }
-    /// Closes the contents.
-    pub(crate) fn lock(&self) {
-        self.set_objset(None);
+    /// Closes the contents; false, and they stay open, while they are used ([`Dataset::is_used_unlocked`]).
+    pub(crate) fn lock(&self) -> bool {
+        let mut slot = self.unlocked.lock();
+        if slot.as_ref().is_some_and(is_used) {
+            return false;
+        }
+        *slot = None;
+        *self.objset.lock() = None;
+        true
     }
 
     // ---- features ----
@@ -496,6 +502,11 @@ impl Dataset {
         let delta = bytes.saturating_sub(unique) as i64 - old.saturating_sub(unique) as i64;
         self.dir.charge(dd_used::REFRSRV, Usage { used: delta, comp: 0, uncomp: 0 }, tx)
     }
+}
+
+/// True for contents that somebody has, or that are changed and not on disk.
+fn is_used(objset: &Arc<Objset>) -> bool {
+    Arc::strong_count(objset) > 1 || objset.has_changes()
 }
 
 fn load_features(meta: &Meta, dnode: &Arc<Dnode>) -> Result<u32, DslError> {

@@ -140,6 +140,14 @@ impl DatasetHandle {
     pub fn is_encrypted(&self) -> Result<bool, DslError> {
         Ok(keys::object_of(&self.pool.tree.meta, &self.dataset.dir)?.is_some())
     }
+    /// Most bytes of a block of the dataset: some suites encrypt no more at once, and a txg with a larger one could not be written.
+    ///
+    /// # Errors
+    /// Those of reading the MOS.
+    pub fn block_bytes_max(&self) -> Result<usize, DslError> {
+        let facts = keys::facts_of(&self.pool.tree.meta, &self.dataset.dir)?;
+        Ok(facts.map_or(ondisk::BLOCK_BYTES_MAX, |facts| facts.record_bytes_max()))
+    }
     /// True for what is encrypted and can only be read, also with its key: a snapshot, or what has keys of the first version.
     pub fn is_encrypted_for_good(&self) -> Result<bool, DslError> {
         Ok(self.is_encrypted()? && self.objset().map_or(true, |objset| objset.is_read_only()))

@@ -8,11 +8,14 @@ use crypt::{CryptError, DataKey, Protection, indirect_is_right, protection};
 use dmu::{BlockError, BlockIo, BlockWrite, Keep, Landed, LandedDone, StoredDone, WriteDone};
 use exec::Exec;
 use kstat::IoStats;
-use ondisk::{BlockPtr, Bookmark, Compression, ObjectType, Txg};
+use ondisk::{BlockPtr, Bookmark, Compression, Level, ObjectType, Txg};
 use std::sync::Arc;
 
 /// Most copies of a block that is encrypted.
 const ENCRYPTED_COPIES_MAX: u8 = 2;
+
+/// Level that the root of an object set is read at.
+const ROOT: Level = Level(u8::MAX);
 
 /// Store of one dataset's blocks.
 pub(crate) struct UnlockedIo {
@@ -42,6 +45,16 @@ fn block_error(error: CryptError) -> BlockError {
         CryptError::Authentication => BlockError::Checksum,
         CryptError::Form => BlockError::Corrupt,
         CryptError::Key | CryptError::Size | CryptError::Random => BlockError::Unsupported,
+    }
+}
+
+/// Protection of a block of an encrypted dataset. All that it stores has some, and its root, which authenticates the rest, that of roots: what has not was put
+/// there by somebody who has no key (OpenZFS: `dbuf_read_impl`).
+fn protection_of(bp: &BlockPtr, bookmark: &Bookmark) -> Result<Protection, BlockError> {
+    match protection(bp) {
+        own if bookmark.level == ROOT && own != Protection::Objset => Err(BlockError::Checksum),
+        Protection::None if !bp.is_hole() => Err(BlockError::Checksum),
+        own => Ok(own),
     }
 }
 
@@ -79,7 +92,7 @@ fn right_pointers(bp: &BlockPtr, block: Abd) -> Result<Abd, BlockError> {
 /// The logical bytes of a block that takes no key, when `look` finds them.
 fn in_memory(bp: &BlockPtr, look: impl FnOnce() -> Option<Abd>) -> Option<Abd> {
     match protection(bp) {
-        Protection::None => look(),
+        Protection::None if bp.is_hole() => look(),
         Protection::Pointers if bp.is_little_endian() => right_pointers(bp, look()?).ok(),
         _ => None,
     }
@@ -94,7 +107,7 @@ impl BlockIo for UnlockedIo {
     }
     fn read_kept(&self, bp: &BlockPtr, bookmark: &Bookmark, keep: Keep) -> Result<Abd, BlockError> {
         let read = || self.io.read_kept(bp, bookmark, keep);
-        match protection(bp) {
+        match protection_of(bp, bookmark)? {
             Protection::None => read(),
             _ if !bp.is_little_endian() => Err(BlockError::Unsupported),
             Protection::Pointers => right_pointers(bp, read()?),
@@ -116,11 +129,13 @@ impl BlockIo for UnlockedIo {
         in_memory(bp, || self.io.at_hand(bp))
     }
     fn read_direct(&self, bp: &BlockPtr, bookmark: &Bookmark, target: Vec<AbdPart>, done: LandedDone) {
-        if protection(bp) == Protection::None {
-            return self.io.read_direct(bp, bookmark, target, done);
-        }
+        let protection = match protection_of(bp, bookmark) {
+            Ok(Protection::None) => return self.io.read_direct(bp, bookmark, target, done),
+            Ok(protection) => protection,
+            Err(error) => return done(Err(error)),
+        };
         drop(target);
-        if protection(bp) != Protection::Encrypted || !bp.is_little_endian() {
+        if protection != Protection::Encrypted || !bp.is_little_endian() {
             return done(Err(BlockError::Unsupported));
         }
         let (key, own) = (self.key.clone(), *bp);
@@ -173,11 +188,37 @@ impl BlockIo for UnlockedIo {
 mod tests {
     use super::*;
     use crypt::{KEY_VERSION, Secret, Suite};
+    use ondisk::{BlockId, ObjectId, ObjsetId};
 
     fn key() -> DataKey {
         let keys =
             Secret::new(DataKey::bytes_of(Suite::Aes256Gcm), |bytes| bytes.iter_mut().zip(1..).for_each(|(byte, next)| *byte = next));
         DataKey::new(Suite::Aes256Gcm, 7, KEY_VERSION, keys).expect("as many bytes as it takes")
+    }
+
+    /// If this fails, somebody who can write to the devices, and has no key, puts contents of his own in the place of an encrypted dataset's.
+    #[test]
+    fn what_no_key_authenticates_is_not_taken_for_a_block_of_the_dataset() {
+        let of = |bp: &BlockPtr, level| {
+            let bookmark = Bookmark { objset: ObjsetId(7), object: ObjectId(0), level: Level(level), block: BlockId(0) };
+            protection_of(bp, &bookmark)
+        };
+        let forged = Err(BlockError::Checksum);
+        assert_eq!((of(&BlockPtr::HOLE, 0), of(&BlockPtr::HOLE, u8::MAX)), (Ok(Protection::None), forged));
+        let mut bp = BlockPtr::HOLE;
+        bp.set_dva(0, ondisk::Dva { asize: 4096, offset: 1 << 20, ..ondisk::Dva::default() });
+        bp.set_object_type(ObjectType::OBJSET);
+        assert_eq!((of(&bp, 0), of(&bp, u8::MAX)), (forged, forged), "it is not marked");
+        assert!(in_memory(&bp, || Some(Abd::from_slice(&[1; 512]))).is_none());
+        let embedded = BlockPtr::embedded(&[1; 8], 512, Compression::LZ4, ObjectType::PLAIN_FILE_CONTENTS, 0, Txg(4));
+        assert_eq!(of(&embedded, 0), forged);
+        bp.set_uses_crypt(true);
+        assert_eq!(of(&bp, u8::MAX), Ok(Protection::Objset));
+        bp.set_level(1);
+        assert_eq!((of(&bp, 1), of(&bp, u8::MAX)), (Ok(Protection::Pointers), forged), "anybody computes the hash of pointers");
+        bp.set_level(0);
+        bp.set_object_type(ObjectType::MASTER_NODE);
+        assert_eq!((of(&bp, 0), of(&bp, u8::MAX)), (Ok(Protection::Authenticated), forged), "another block's MAC");
     }
 
     /// If this fails, somebody who can write to the devices, and makes checksums right, decides what is read.

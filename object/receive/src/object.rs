@@ -11,6 +11,8 @@ use stream::{Features, Object, TO_END, object_flags};
 
 /// Largest block without the feature `large_blocks`, in bytes (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
 const OLD_BLOCK_BYTES_MAX: usize = 128 << 10;
+/// Bytes of a block that every dataset can have, however it is encrypted.
+const SEALED_BLOCK_BYTES: usize = BLOCK_BYTES_MAX / 2;
 /// Bytes that a transaction announces for a dnode and what leads to it.
 const DNODE_BYTES: u64 = 32 << 10;
 
@@ -51,6 +53,9 @@ impl Receiver {
         let is_block = (SECTOR_BYTES..=BLOCK_BYTES_MAX).contains(&block_size) && block_size.is_multiple_of(SECTOR_BYTES);
         if !is_block || block_size > OLD_BLOCK_BYTES_MAX && !self.features.has(Features::LARGE_BLOCKS) {
             return Err(invalid("an object has blocks of an impossible size"));
+        }
+        if block_size > SEALED_BLOCK_BYTES && block_size > self.handle.block_bytes_max()? {
+            return Err(ReceiveError::Unsupported("blocks of more than 8 MiB in a dataset that is encrypted with CCM"));
         }
         if usize::from(slots) > DNODE_SLOTS_MAX || slots > 1 && !self.features.has(Features::LARGE_DNODE) {
             return Err(invalid("a dnode is larger than the stream may have"));

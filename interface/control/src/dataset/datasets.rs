@@ -15,7 +15,9 @@ use crate::mount::unmounting::Unmounter;
 use crate::mount::wish::Wish;
 use crate::pool::{OpenPool, Pools};
 use crate::requests::done;
-use control_api::{DatasetCreate, DatasetInherit, DatasetRename, DatasetSet, ErrorKind, Failure, Remark, Response, SnapshotCreate};
+use control_api::{
+    DatasetCreate, DatasetInherit, DatasetRename, DatasetSet, ErrorKind, Failure, KeyBytes, Remark, Response, SnapshotCreate,
+};
 use dsl::prop::table;
 use dsl::{CreateDataset, DatasetHandle, DslError};
 use ondisk::ObjsetType;
@@ -72,7 +74,7 @@ impl Datasets {
         }
         // Somebody may give it another name meanwhile.
         let above = pool.dsl().hold(parent).ok();
-        pool.dsl().create_dataset_with(&request.name, options, key.as_deref()).map_err(|error| match error {
+        pool.dsl().create_dataset_with(&request.name, options, key.as_ref().map(|key| key.as_slice())).map_err(|error| match error {
             DslError::NotFound => parentless(&request.name),
             other => lacking(failure::dataset("create", &request.name, &other), &other, &request.properties),
         })?;
@@ -365,7 +367,7 @@ pub(super) fn pool_of_filesystem(pools: &Pools, name: &str) -> Result<Arc<OpenPo
 pub(super) const NOT_APPLICABLE: &str = "operation not applicable to datasets of this type";
 
 /// Key that a dataset which is to be made comes with.
-fn key_of(pool: &OpenPool, request: &DatasetCreate) -> Result<Option<Vec<u8>>, Failure> {
+fn key_of(pool: &OpenPool, request: &DatasetCreate) -> Result<Option<KeyBytes>, Failure> {
     // The nearest one that is there.
     let mut above = std::iter::successors(request.name.rsplit_once('/'), |(above, _)| above.rsplit_once('/')).map(|(above, _)| above);
     let is_above = above.find_map(|above| pool.dsl().hold(above).ok()).is_some_and(|handle| handle.is_encrypted().unwrap_or(false));

@@ -1,7 +1,7 @@
 //! Encryption of new datasets: what of their properties goes together, in OpenZFS's words (`zfs_crypto_create`).
 
 use crate::failure::because;
-use control_api::{ErrorKind, Failure, UserKey};
+use control_api::{ErrorKind, Failure, KeyBytes, UserKey};
 use std::collections::BTreeMap;
 
 /// Fewest iterations of PBKDF2 that a passphrase may have (OpenZFS: `MIN_PBKDF2_ITERATIONS`).
@@ -47,7 +47,7 @@ pub(crate) fn check(what: &str, properties: &BTreeMap<String, String>, is_above:
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] without a key, or for one that is not written in hexadecimal.
-pub(crate) fn key_of(what: &str, properties: &BTreeMap<String, String>, key: Option<&UserKey>) -> Result<Option<Vec<u8>>, Failure> {
+pub(crate) fn key_of(what: &str, properties: &BTreeMap<String, String>, key: Option<&UserKey>) -> Result<Option<KeyBytes>, Failure> {
     if properties.get("keyformat").is_none_or(|format| format == "none") {
         return Ok(None);
     }
@@ -78,7 +78,7 @@ mod tests {
         assert!(said(&[("encryption", "on"), ("keyformat", "hex"), ("pbkdf2iters", "200000")], false).is_some());
         let key = UserKey::new(b"12345678");
         let properties = BTreeMap::from([("keyformat".to_string(), "passphrase".to_string())]);
-        assert_eq!(key_of("cannot create 'a/b'", &properties, Some(&key)), Ok(Some(b"12345678".to_vec())));
+        assert_eq!(key_of("cannot create 'a/b'", &properties, Some(&key)), Ok(Some(KeyBytes::new(b"12345678".to_vec()))));
         assert!(key_of("cannot create 'a/b'", &properties, None).is_err() && check("cannot create 'a/b'", &properties, false).is_err());
     }
 

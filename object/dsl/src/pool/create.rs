@@ -10,6 +10,7 @@ use super::tree::Tree;
 use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
 use crate::dir::{Dir, NewDir};
+use crate::prop::table;
 use crate::space::Space;
 use crate::{DslError, features, keys, names};
 use dmu::{Objset, Tx};
@@ -84,6 +85,11 @@ impl Creation {
         let (parent, last) = names::split_parent(name)?;
         let parent = self.tree.check_new(parent, last)?;
         let keys = encryption.keys(&self.tree, Some(&parent))?;
+        let most = keys.as_ref().map_or(u64::MAX, NewKeys::block_bytes_max);
+        let is_too_large = |text: &str| table::size(text).is_ok_and(|bytes| bytes > most);
+        if properties.iter().any(|(name, text)| name == "volblocksize" && is_too_large(text)) {
+            return Err(DslError::BadValue);
+        }
         self.space.check_room()?;
         self.settings.check_reserved(&parent, &checked)?;
         Ok(Wanted { parent, last: last.to_string(), origin: None, checked, keys })

@@ -150,6 +150,11 @@ pub(super) struct NewKeys {
 }
 
 impl NewKeys {
+    /// Most bytes of a block that they encrypt.
+    pub(super) fn block_bytes_max(&self) -> u64 {
+        self.facts.record_bytes_max() as u64
+    }
+
     /// The dataset's own keys.
     pub(super) fn key(&self) -> Arc<DataKey> {
         self.key.clone()

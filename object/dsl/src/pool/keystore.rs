@@ -44,6 +44,11 @@ impl Keystore {
         self.loaded.lock().remove(&root);
     }
 
+    /// Takes the key of an encryption root out, if it is there.
+    fn take(&self, root: u64) -> Option<Arc<WrappingKey>> {
+        self.loaded.lock().remove(&root)
+    }
+
     /// Keys of a dataset whose directory has this key object, by the key of its encryption root.
     fn keys_of(&self, meta: &Meta, object: u64, root: u64) -> Result<Arc<DataKey>, DslError> {
         let with = self.get(root).ok_or(DslError::NoKey)?;
@@ -87,6 +92,20 @@ impl Tree {
         Ok(ToLoad { root: facts.root, facts, wrapped: keys::wrapped(&self.meta, object)? })
     }
 
+    /// Loads the key of the encryption root of this name, as that is now: somebody may have changed, loaded or destroyed it since `key` was made, and what
+    /// a key that is not its own wrapped nobody could open again.
+    ///
+    /// Errors: those of [`Tree::to_load`]; [`DslError::KeyLoaded`], [`DslError::WrongKey`].
+    pub(crate) fn load(&self, name: &str, key: WrappingKey) -> Result<(), DslError> {
+        let wanted = self.to_load(name)?;
+        if self.keystore.has(wanted.root) {
+            return Err(DslError::KeyLoaded);
+        }
+        wanted.wrapped.open(&key).map_err(|_| DslError::WrongKey)?;
+        self.keystore.load(wanted.root, Arc::new(key));
+        Ok(())
+    }
+
     /// The object set of a dataset, with its contents.
     ///
     /// Errors: [`DslError::NoKey`]; those of reading it.
@@ -99,19 +118,29 @@ impl Tree {
         dataset.unlocked(meta, key, || self.objset_props(dataset))
     }
 
-    /// Closes every dataset of an encryption root, and forgets its key. Error: [`DslError::Busy`] while somebody uses one.
-    pub(super) fn lock(&self, root: u64) -> Result<(), DslError> {
+    /// Datasets of an encryption root that are open with their contents.
+    fn open_of(&self, root: u64) -> Result<Vec<Arc<Dataset>>, DslError> {
         let mut open = Vec::new();
         for dataset in self.unlocked_datasets() {
             if keys::facts_of(&self.meta, &dataset.dir)?.is_some_and(|facts| facts.root == root) {
                 open.push(dataset);
             }
         }
-        if open.iter().any(|dataset| dataset.is_used_unlocked()) {
+        Ok(open)
+    }
+
+    /// Closes every dataset of an encryption root, and forgets its key. Errors: [`DslError::KeyUnloaded`]; [`DslError::Busy`] while somebody uses one.
+    pub(super) fn lock(&self, root: u64) -> Result<(), DslError> {
+        if self.open_of(root)?.iter().any(|dataset| dataset.is_used_unlocked()) {
             return Err(DslError::Busy);
         }
-        self.keystore.forget(root);
-        open.iter().for_each(|dataset| dataset.lock());
-        Ok(())
+        let key = self.keystore.take(root).ok_or(DslError::KeyUnloaded)?;
+        // Nobody opens one from now on; who did so meanwhile keeps the key here.
+        let locked =
+            self.open_of(root).and_then(|open| if open.iter().all(|dataset| dataset.lock()) { Ok(()) } else { Err(DslError::Busy) });
+        if locked.is_err() {
+            self.keystore.load(root, key);
+        }
+        locked
     }
 }

@@ -114,7 +114,9 @@ impl Tree {
 
     /// Encrypted datasets of which somebody read the contents since their keys were loaded.
     pub(super) fn unlocked_datasets(&self) -> Vec<Arc<Dataset>> {
-        self.datasets.lock().values().filter(|dataset| dataset.is_unlocked()).cloned().collect()
+        // Asking waits for who is just opening one, and he may look for others.
+        let all: Vec<Arc<Dataset>> = self.datasets.lock().values().cloned().collect();
+        all.into_iter().filter(|dataset| dataset.is_unlocked()).collect()
     }
 
     /// Drops a dataset from memory that was destroyed, or whose record is to be read anew.

@@ -314,11 +314,12 @@ impl DslPool {
             return Err(DslError::KeyLoaded);
         }
         let key = keystore::wrapping_key(&wanted.facts, secret)?;
-        wanted.wrapped.open(&key).map_err(|_| DslError::WrongKey)?;
-        if !only_check {
-            self.tree.keystore.load(wanted.root, Arc::new(key));
+        if only_check {
+            return wanted.wrapped.open(&key).map(drop).map_err(|_| DslError::WrongKey);
         }
-        Ok(())
+        // Making it may have taken a while.
+        let _config = self.config();
+        self.tree.load(name, key)
     }
 
     /// Forgets the key of an encryption root.

@@ -98,11 +98,11 @@ fn what_is_locked_says_so_and_is_not_opened() {
 #[test]
 fn contents_are_there_as_long_as_the_right_key_is_loaded() {
     let pool = TestPool::create(74);
-    for name in ["tank/raw", "tank/raw/below", "tank/plain"] {
+    create_root(&pool, "tank/raw").expect("an encryption root");
+    for name in ["tank/raw/below", "tank/plain"] {
         pool.dsl.create_dataset(name, filesystem()).expect("creates");
     }
-    encrypt(&pool, "tank/raw", None, RAW);
-    encrypt(&pool, "tank/raw/below", Some("tank/raw"), RAW);
+    pool.dsl.unload_key("tank/raw").expect("nobody uses it");
     let load = |name: &str, key: &[u8], only_check: bool| pool.dsl.load_key(name, key, only_check);
     assert_eq!(load("tank/plain", &KEY, false), Err(DslError::NotEncrypted));
     assert_eq!(load("tank/raw/below", &KEY, false), Err(DslError::NotEncryptionRoot { root: "tank/raw".to_string() }));
@@ -121,13 +121,24 @@ fn contents_are_there_as_long_as_the_right_key_is_loaded() {
     assert_eq!(below.objset().map(drop), Err(DslError::NoKey));
 }
 
+/// If this fails, somebody who can write to the devices shows a file system of his own as the encrypted one, to whoever loaded its key.
+#[test]
+fn contents_that_the_key_does_not_authenticate_are_refused() {
+    let pool = TestPool::create(84);
+    pool.dsl.create_dataset("tank/forged", filesystem()).expect("creates");
+    write(&pool, "tank/forged", 0, 0, &[1; 4096]).expect("writes");
+    pool.sync();
+    encrypt(&pool, "tank/forged", None, RAW);
+    pool.dsl.load_key("tank/forged", &KEY, false).expect("the key is the right one");
+    let opened = pool.dsl.hold("tank/forged").and_then(|handle| handle.objset());
+    assert!(matches!(opened.map(drop), Err(DslError::Dmu(_))), "its root is nobody's");
+}
+
 /// If this fails, what users write into an encrypted dataset lies in the pool in the clear, or is lost when its key was unloaded.
 #[test]
 fn what_is_written_is_there_for_the_key_alone() {
     let pool = TestPool::create(75);
-    pool.dsl.create_dataset("tank/raw", filesystem()).expect("creates");
-    encrypt(&pool, "tank/raw", None, RAW);
-    pool.dsl.load_key("tank/raw", &KEY, false).expect("loads");
+    create_root(&pool, "tank/raw").expect("an encryption root");
     let object = write(&pool, "tank/raw", 0, 0, &[0xA5; 60_000]).expect("writes");
     pool.sync();
     write(&pool, "tank/raw", object, 8192, &[0xB6; 8192]).expect("writes over it");
@@ -165,9 +176,7 @@ impl LogSource for NoSource {
 #[test]
 fn nothing_encrypted_is_logged_but_all_of_it_is_durable() {
     let pool = TestPool::create(76);
-    pool.dsl.create_dataset("tank/raw", filesystem()).expect("creates");
-    encrypt(&pool, "tank/raw", None, RAW);
-    pool.dsl.load_key("tank/raw", &KEY, false).expect("loads");
+    create_root(&pool, "tank/raw").expect("an encryption root");
     let handle = pool.dsl.hold("tank/raw").expect("held");
     let log = handle.intent_log(Weak::<NoSource>::new()).expect("a log");
     assert!(!log.is_wanted() && log.arena().is_none());
@@ -200,6 +209,8 @@ fn new_datasets_are_encrypted_and_what_is_below_them() {
     }
     assert_eq!((prop(&pool, "tank/a", "keylocation"), prop(&pool, "tank/a/b", "keylocation")), (text("prompt"), text("none")));
     assert_eq!(pool.services.feature_refs(features::ENCRYPTION), 3);
+    let most = |name: &str| pool.dsl.hold(name).and_then(|handle| handle.block_bytes_max());
+    assert_eq!((most("tank/a/b"), most("tank/a/b/c")), (Ok(16 << 20), Ok(8 << 20)), "CCM encrypts less than 16 MiB at once");
     let set = |name: &str, location: &str| {
         pool.dsl.hold(name).and_then(|handle| handle.set_props(&[("keylocation".to_string(), location.to_string())]))
     };
@@ -295,6 +306,20 @@ fn first_byte(pool: &TestPool, name: &str, object: u64) -> Result<u8, DslError> 
     let mut byte = [0];
     pool.dsl.hold(name)?.objset()?.hold(ObjectId(object))?.read(0, &mut byte)?;
     Ok(byte[0])
+}
+
+/// If this fails, a key that was loaded while another one took its place wraps the keys of new datasets, which nobody opens after the next import.
+#[test]
+fn a_key_that_was_changed_meanwhile_is_not_loaded() {
+    let pool = TestPool::create(85);
+    create_root(&pool, "tank/a").expect("an encryption root");
+    let key = || WrappingKey::raw(&KEY).expect("32 bytes");
+    let load = |name: &str| pool.dsl.tree.load(name, key());
+    assert_eq!((load("tank/a"), pool.dsl.unload_key("tank/a"), load("tank/a")), (Err(DslError::KeyLoaded), Ok(()), Ok(())));
+    assert_eq!((pool.dsl.change_key("tank/a", Vec::new(), &[7; 32]), load("tank/a")), (Ok(()), Err(DslError::KeyLoaded)));
+    assert_eq!((pool.dsl.unload_key("tank/a"), load("tank/a")), (Ok(()), Err(DslError::WrongKey)));
+    pool.dsl.destroy_dataset("tank/a").expect("destroys");
+    assert_eq!(load("tank/a"), Err(DslError::NotFound));
 }
 
 /// If this fails, a clone of an encrypted snapshot cannot be opened, is written with other keys than its origin, or takes the keys along when it goes; or

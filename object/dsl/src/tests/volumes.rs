@@ -120,3 +120,17 @@ fn a_volume_has_no_children_and_its_space_must_be_there() {
     pool.drain();
     pool.check();
 }
+
+/// If this fails, the first block of an encrypted volume that cannot be compressed stops its pool.
+#[test]
+fn blocks_of_volumes_are_no_larger_than_their_suite_encrypts() {
+    let pool = TestPool::create(86);
+    let create = |name: &str, suite: &str, block_size: u64| {
+        let mut options = volume(32 << 20, block_size);
+        let encryption = [("encryption", suite), ("keyformat", "raw")];
+        options.properties.extend(encryption.map(|(name, value)| (name.to_string(), value.to_string())));
+        pool.dsl.create_dataset_with(name, options, Some(&[9; 32]))
+    };
+    assert_eq!(create("tank/ccm", "aes-256-ccm", 16 << 20), Err(DslError::BadValue));
+    assert_eq!((create("tank/ccm", "aes-256-ccm", 8 << 20), create("tank/gcm", "aes-256-gcm", 16 << 20)), (Ok(()), Ok(())));
+}
