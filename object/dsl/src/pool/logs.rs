@@ -78,11 +78,6 @@ impl IntentLogs {
                 tracing::warn!("the intent log of {} is given up: it goes on in txgs that the pool left behind", dir.full_name());
                 log.is_pending = false;
             }
-            if log.is_pending && root < synced {
-                // What was recorded in those txgs is of no use, and nobody has to be able to replay it: it is not claimed either.
-                let wanted = IntentLog::read(&*tree.meta.io, &header, head.object, synced);
-                (log.is_pending, log.obstacle) = (wanted.is_pending, wanted.obstacle);
-            }
             if log.unreadable.is_some_and(|bp| lost.unreadable.contains(&bp.dva(0).vdev)) {
                 logs.given_up.push(dir.full_name());
                 log.blocks.retain(|bp| !lost.missing.contains(&bp.dva(0).vdev));

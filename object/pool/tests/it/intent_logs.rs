@@ -152,24 +152,6 @@ fn a_log_that_goes_on_in_txgs_that_were_left_behind_is_given_up() {
     bench.written_after("a log that went on in txgs that were left behind");
 }
 
-/// If this fails, a pool cannot go back because of writes that it goes back from, which nobody here could replay.
-#[test]
-fn records_of_txgs_that_were_left_behind_keep_no_pool_from_going_back() {
-    let mut bench = Bench::new();
-    let (first, second) = (bench.synced_block(1), bench.synced_block(2));
-    bench.set_header(header(first));
-    let txg = bench.pool().txg();
-    bench.synced_block(3);
-    bench.write(&first, &[record(bench.pool().txg(), 1)], second);
-    bench.crash();
-    let options = ImportOptions { host: crate::common::host(), rewind: Rewind::To(txg), ..ImportOptions::default() };
-    let devices = crate::common::opened(&bench.devices);
-    let pool = Pool::import(&crate::common::exec(8), devices, &options, &Runtime::new()).expect("it goes back");
-    assert_eq!(pool.rewound().map(|rewound| rewound.txg), Some(txg));
-    bench.pool = Some(pool);
-    bench.written_after("a log with records of txgs that were left behind");
-}
-
 #[test]
 fn a_log_that_a_clone_inherited_is_not_its_own() {
     let bench = Bench::new();
