@@ -131,9 +131,16 @@ impl Pool {
     /// returns. It has everything that was written before, and lacks log devices, spares and caches.
     ///
     /// Errors: [`PoolError::Target`], [`PoolError::NoReplicas`], [`PoolError::NoSuchDevice`] when they cannot leave: then nothing was changed. After
-    /// any other the leaves are in no pool, and may be attached again.
+    /// any other the leaves are offline, and may be brought back ([`Pool::online`]), as after a crash before the new pool is there.
     pub fn split(&self, leaves: Vec<Guid>, name: &str, runtime: &Runtime) -> Result<Pool, PoolError> {
         self.spa.check_writeable()?;
+        self.leaves.set_leaving(&leaves);
+        let half = self.divide(leaves, name, runtime);
+        self.leaves.set_leaving(&[]);
+        half
+    }
+
+    fn divide(&self, leaves: Vec<Guid>, name: &str, runtime: &Runtime) -> Result<Pool, PoolError> {
         // What is initialized or trimmed here because it is free may be in use there.
         self.sweeps.halt();
         let off = self.let_leave(&leaves);
@@ -150,18 +157,24 @@ impl Pool {
             ..ImportOptions::default()
         };
         let found = FoundPool::assembled(facts, &off.tree, &off.leaves, off.uberblock);
-        let settle = split::settle(guid, leaves, self.name());
-        open::read(self.exec(), &found, &options, runtime).and_then(|base| Pool::begin(base, &found, (&options, Some(settle)), runtime))
+        let settle = split::settle(guid, leaves.clone(), self.name());
+        let base = open::read(self.exec(), &found, &options, runtime)?;
+        let half = Pool::begin(base, &found, (&options, Some(settle)), runtime)?;
+        // They are the new pool's now, whether this one can say so or not.
+        if let Err(error) = self.vdevs.change_tree(split::give_up(leaves)) {
+            tracing::warn!("pool '{}': devices that are of pool '{name}' now could not be detached: {error}", self.name());
+        }
+        Ok(half)
     }
 
-    /// Lets leaves go with a txg, and waits until nothing is written to them any more.
+    /// Takes leaves offline with a txg, and waits until nothing is written to them any more.
     fn let_leave(&self, leaves: &[Guid]) -> Result<SplitOff, PoolError> {
         let taken = split::Taken::default();
         self.dsl().close_logs();
-        let left = self.empty_logs().and_then(|()| self.vdevs.change_tree(split::leave(leaves.to_vec(), taken.clone())));
+        let left = self.empty_logs().and_then(|()| self.vdevs.change_tree(split::leave(self.spa.clone(), leaves.to_vec(), taken.clone())));
         self.dsl().reopen_logs();
         left?;
-        // Writes that began while the leaves were in the pool end with their txgs.
+        // Writes that began while the leaves were in use end with their txgs.
         (0..DRAINING_TXGS).try_for_each(|_| self.sync())?;
         taken.lock().take().ok_or(PoolError::Closed)
     }

@@ -194,7 +194,37 @@ pub fn find_pools(exec: &Exec, devices: Vec<Device>) -> Vec<FoundPool> {
     }
     let found =
         |(guid, members): (Guid, Vec<Member>)| Some(FoundPool { left: left.remove(&guid).unwrap_or_default(), ..summarize(members)? });
-    pools.into_iter().filter_map(found).collect()
+    joined(pools.into_iter().filter_map(found).collect())
+}
+
+/// The pools, each once. Power may go off while labels get another pool's guid, as they do when a pool is divided: until that pool has an
+/// uberblock, the devices are of the pool that their older labels name.
+fn joined(found: Vec<FoundPool>) -> Vec<FoundPool> {
+    let mut pools: Vec<FoundPool> = Vec::new();
+    for pool in found {
+        let same = pools.iter_mut().find(|known| known.guid() == pool.guid());
+        let Some(known) = same else {
+            pools.push(pool);
+            continue;
+        };
+        if let Some(all) = together(known, pool) {
+            *known = all;
+        }
+    }
+    pools
+}
+
+/// The pool of two groups of devices that turned out to be of one.
+fn together(known: &FoundPool, other: FoundPool) -> Option<FoundPool> {
+    let (mut members, mut left) = (known.members.clone(), known.left.clone());
+    let is_fresh = |member: &Member| known.members.iter().all(|own| own.guid != member.guid);
+    members.extend(other.members.into_iter().filter(is_fresh));
+    for member in &mut members {
+        member.labels.configs.retain(|config| config.get_u64("pool_guid") == Some(known.guid().0));
+    }
+    members.retain(|member| !member.labels.configs.is_empty());
+    left.extend(other.left);
+    Some(FoundPool { left, ..summarize(members)? })
 }
 
 fn summarize(members: Vec<Member>) -> Option<FoundPool> {

@@ -72,7 +72,8 @@ impl Config {
         }
     }
 
-    /// Puts `tree` in place of the current one, with the devices of the leaves that stay and `added`; gives what left.
+    /// Puts `tree` in place of the current one, with the devices of the leaves that stay and `added`; gives what left. Leaves out of use have none:
+    /// whoever brings one back opens it anew.
     pub fn take_tree(&mut self, tree: Arc<VdevTree>, added: &[(Guid, Device)]) -> Vec<(Leaf, Option<Device>)> {
         let old = std::mem::replace(&mut self.tree, tree);
         let mut devices = std::mem::take(&mut self.devices);
@@ -88,7 +89,7 @@ impl Config {
             let fresh = added.iter().find(|(guid, _)| *guid == leaf.guid).map(|(_, device)| device.clone());
             fresh.or_else(|| devices.get((*place)?).cloned().flatten())
         };
-        let next = self.tree.leaves.iter().zip(&kept).map(device).collect();
+        let next = self.tree.leaves.iter().zip(&kept).map(|of| device(of).filter(|_| of.0.state.is_usable())).collect();
         let gone = (0..old.leaves.len()).filter(|index| !kept.contains(&Some(*index)));
         let left = gone.map(|index| (old.leaves[index].clone(), devices[index].take())).collect();
         self.devices = next;

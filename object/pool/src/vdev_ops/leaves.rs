@@ -24,6 +24,8 @@ pub(crate) struct Leaves {
     spa: Arc<Spa>,
     /// Guids of the leaves without a device whose last one could trim (OpenZFS: `vdev_has_trim`).
     could_trim: Mutex<BTreeSet<Guid>>,
+    /// Leaves that are about to be another pool's: nobody brings them back.
+    leaving: Mutex<BTreeSet<Guid>>,
 }
 
 /// Way in which a leaf leaves.
@@ -62,10 +64,23 @@ fn state_change(config: &Config, leaf: &Leaf, before: LeafState) -> Event {
         .with("vdev_laststate", number_of(before))
 }
 
+/// Notes the txgs that the leaf may not have on stable storage: all that are not synced, and the next to be opened.
+pub(crate) fn note_unflushed(spa: &Spa, leaf: Guid) {
+    let (synced, open) = (spa.txgs.synced_txg(), spa.txgs.open_txg());
+    for txg in synced.0 + 1..=open.0 + 1 {
+        spa.zio().note_missing(leaf, Txg(txg));
+    }
+}
+
 impl Leaves {
     /// Makes the leaves of a pool.
     pub fn new(spa: Arc<Spa>) -> Leaves {
-        Leaves { spa, could_trim: Mutex::default() }
+        Leaves { spa, could_trim: Mutex::default(), leaving: Mutex::default() }
+    }
+
+    /// Names the leaves that are about to be another pool's, instead of those named before.
+    pub fn set_leaving(&self, leaves: &[Guid]) {
+        *self.leaving.lock() = leaves.iter().copied().collect();
     }
 
     /// True for a leaf that was taken out of use while the pool was open, and whose device could trim.
@@ -181,7 +196,7 @@ impl Leaves {
             }
             self.spa.publish(&config);
             if was_usable {
-                self.note_unflushed(guid);
+                note_unflushed(&self.spa, guid);
             }
             let top = &config.tree.tops[config.tree.leaf(id).top.0 as usize];
             if is_log && config.tree.lost_slots(top) > top.parity() {
@@ -192,18 +207,11 @@ impl Leaves {
         Ok(state)
     }
 
-    /// Notes the txgs that the leaf may not have on stable storage: all that are not synced, and the next to be opened.
-    fn note_unflushed(&self, leaf: Guid) {
-        let (synced, open) = (self.spa.txgs.synced_txg(), self.spa.txgs.open_txg());
-        for txg in synced.0 + 1..=open.0 + 1 {
-            self.spa.zio().note_missing(leaf, Txg(txg));
-        }
-    }
-
     /// Brings a leaf back, with `device` if it could be opened and is that leaf's; else it is missing. Gives the state that it has then.
     pub fn take_in(&self, leaf: Guid, device: Option<Device>) -> Result<LeafState, PoolError> {
         let least = self.least_bytes(leaf)?;
-        let device = device.filter(|device| self.is_device_of(device, leaf, least));
+        let is_leaving = self.leaving.lock().contains(&leaf);
+        let device = device.filter(|device| !is_leaving && self.is_device_of(device, leaf, least));
         let mut config = self.spa.config.lock();
         let id = config.tree.leaf_by_guid(leaf).ok_or(PoolError::NoSuchDevice)?;
         let index = id.0 as usize;

@@ -1,15 +1,18 @@
 //! Mirrors that are divided: one leaf of each leaves the pool, and together they are a pool of their own (OpenZFS: `spa_vdev_split_mirror`).
 //!
-//! The leaves leave with a txg, before anything of it is written: what they hold is the pool as it was with the txg before. Their labels say that
-//! they left. From there the new pool is opened, and its first txg makes of the tree that it finds its own; with that txg's uberblock it is there, at
-//! whatever point power goes off before or after. The pool that they left is whole at any time.
+//! The leaves go offline with a txg, before anything of it is written: what they hold is the pool as it was with the txg before, and that is what
+//! their labels say. From there the new pool is opened, and its first txg makes of the tree that it finds its own; with that txg's uberblock it is there.
+//! Only then the old pool gives the leaves up. When power goes off before that uberblock, they are offline leaves of the old pool, which can be
+//! brought back; after it, they are the new pool's, and the old one has leaves without a device. The old pool is whole at any time.
 
 use crate::PoolError;
 use crate::label::Device;
+use crate::spa::Spa;
 use crate::spa::aux_devices::AuxDevices;
 use crate::spa::config::PoolFacts;
 use crate::spa::state::Config;
 use crate::sync::changes::{Edit, Edited};
+use crate::vdev_ops::leaves::note_unflushed;
 use exec::Mutex;
 use ondisk::{Guid, Txg, Uberblock};
 use std::sync::Arc;
@@ -22,7 +25,7 @@ const NOT_READY: &str = "a device is not in use, is a spare, or is being replace
 /// Pool as it was when leaves left it.
 pub(crate) struct SplitOff {
     pub tree: Arc<VdevTree>,
-    /// The leaves that left, with their devices.
+    /// The leaves that went offline, with their devices.
     pub leaves: Vec<(LeafId, Device)>,
     pub facts: PoolFacts,
     /// Uberblock of the state that they hold.
@@ -32,18 +35,31 @@ pub(crate) struct SplitOff {
 /// Place for what leaves with a txg.
 pub(crate) type Taken = Arc<Mutex<Option<SplitOff>>>;
 
-/// The change by which one leaf of each mirror leaves the pool; `taken` gets what it was until then.
-pub(crate) fn leave(guids: Vec<Guid>, taken: Taken) -> Edit {
+/// The change by which one leaf of each mirror goes offline, for good; `taken` gets what the pool was until then.
+pub(crate) fn leave(spa: Arc<Spa>, guids: Vec<Guid>, taken: Taken) -> Edit {
     Box::new(move |config: &Config, _| {
         let off = chosen(config, &guids)?;
         let mut next = VdevTree::clone(&config.tree);
-        for guid in &guids {
-            let id = next.leaf_by_guid(*guid).ok_or(PoolError::NoSuchDevice)?;
+        for (id, _) in &off.leaves {
+            let leaf = &mut next.leaves[id.0 as usize];
+            (leaf.state, leaf.is_state_temporary, leaf.too_many_errors) = (LeafState::Offline, false, false);
+            note_unflushed(&spa, leaf.guid);
+        }
+        *taken.lock() = Some(off);
+        Ok(Edited { tree: next.into(), ..Edited::default() })
+    })
+}
+
+/// The change by which leaves that are another pool's by now are none of this one. They are offline: nothing is written to them.
+pub(crate) fn give_up(guids: Vec<Guid>) -> Edit {
+    Box::new(move |config: &Config, _| {
+        let (mut next, mut paths) = (VdevTree::clone(&config.tree), Vec::new());
+        for guid in guids {
+            let id = next.leaf_by_guid(guid).ok_or(PoolError::NoSuchDevice)?;
+            paths.push(next.leaf(id).path.clone());
             next = next.detach(id)?;
         }
-        let paths: Vec<&str> = off.leaves.iter().map(|(id, _)| config.tree.leaf(*id).path.as_str()).collect();
         let log = Some(("detach", format!("vdev={}", paths.join(","))));
-        *taken.lock() = Some(off);
         Ok(Edited { tree: next.into(), log, ..Edited::default() })
     })
 }

@@ -108,7 +108,8 @@ fn what_cannot_be_divided_stays_as_it_is() {
     pool.export().expect("exported");
 }
 
-/// If this fails, a power cut while a pool is divided costs the pool, or leaves a half of it that cannot be read.
+/// If this fails, a power cut while a pool is divided costs the pool, or leaves a half of it that cannot be read, or devices that are of neither pool,
+/// or of both.
 #[test]
 fn a_power_cut_while_a_pool_is_divided_leaves_it_whole() {
     let exec = exec(11);
@@ -138,13 +139,28 @@ fn a_power_cut_while_a_pool_is_divided_leaves_it_whole() {
             let pool = import_named(&exec, disks.clone(), "tank").unwrap_or_else(|error| panic!("{what}: {error}"));
             assert_eq!(pool.dsl().children("tank").expect("readable"), ["fs"], "{what}");
             clean(&pool, &what);
-            match import_named(&exec, disks, "half") {
+            let second = |pool: &Pool| (pool.tree().leaves.len() == 2).then(|| guids(pool)[1]);
+            match import_named(&exec, disks.clone(), "half") {
                 Ok(half) => {
                     assert!(half.dsl().children("half").expect("readable").contains(&"fs".to_string()), "{what}");
                     clean(&half, &format!("{what}, the half"));
+                    if let Some(second) = second(&pool) {
+                        let back = pool.online(second, Some(disks[1].clone()));
+                        assert_eq!(back, Ok(LeafState::Missing), "{what}: both pools write to it");
+                    }
                     halves += 1;
                 }
-                Err(error) => assert!(cut.mark.unwrap_or(0) == 0, "{what}: the half is gone: {error}"),
+                Err(error) => {
+                    assert!(cut.mark.unwrap_or(0) == 0, "{what}: the half is gone: {error}");
+                    let second = second(&pool).unwrap_or_else(|| panic!("{what}: the device is in no pool: {error}"));
+                    assert_eq!(pool.online(second, Some(disks[1].clone())), Ok(LeafState::Online), "{what}: {error}");
+                    pool.scrub_wait().expect("resilvered");
+                    pool.sync().expect("synced");
+                    let lacks = |leaf: &vdev::Leaf| leaf.state != LeafState::Online || !leaf.missing_txgs.is_empty();
+                    assert!(!pool.tree().leaves.iter().any(lacks), "{what}: {:?}", pool.tree());
+                    assert_eq!(crate::common::checksum_errors(&pool), 0, "{what}");
+                    clean(&pool, &format!("{what}, with its device again"));
+                }
             }
         });
     });
