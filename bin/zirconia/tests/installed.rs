@@ -98,6 +98,16 @@ fn completion_knows_verbs_and_starts_nothing() {
     assert!(!installed.0.join("state").exists(), "a daemon was started");
 }
 
+/// If this fails, mount(8) knows no file systems of type zfs, and what stands in fstab is missing after a boot.
+#[test]
+fn helpers_of_mount_are_links_to_zfs() {
+    let installed = Installed::new("helpers");
+    let zfs = installed.prefix().join("bin/zfs").canonicalize().expect("installed");
+    for helper in ["mount.zfs", "mount.fuse.zfs"] {
+        assert_eq!(installed.prefix().join("sbin").join(helper).canonicalize().expect("a link"), zfs);
+    }
+}
+
 /// Scripts that prepare a machine for pools of several hosts call the program by OpenZFS's name, and go by its exit code.
 #[test]
 fn the_id_of_a_host_is_written_by_zgenhostid() {
