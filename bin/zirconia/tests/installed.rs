@@ -94,6 +94,8 @@ fn completion_knows_verbs_and_starts_nothing() {
     assert_eq!(installed.completed("zirconia upg"), "upgrade");
     assert_eq!(installed.completed("zirconia provider l"), "list load");
     assert_eq!(installed.completed("zirconia hostid -"), "-f -o");
+    let options = installed.shell("_zirconia_usage() { echo 'zfs send [-envp] [--json]'; }; _zirconia_options zfs send");
+    assert_eq!(String::from_utf8_lossy(&options.stdout), "-e\n-n\n-v\n-p\n--json\n", "no option of echo's");
     assert_eq!(installed.completed("zpool scrub ''"), "", "no daemon runs, and none is asked");
     assert!(!installed.0.join("state").exists(), "a daemon was started");
 }
