@@ -151,6 +151,7 @@ pub fn no_farther(world: &World) -> Result<(), Failure> {
     same("owner of what a user made", owner.to_string(), ANN.to_string())?;
     by_a_link(world)?;
     is_denied(world, "zfs destroy tank/u/x", "cannot unmount")?;
+    does(world, "zfs destroy -rn tank/u/x")?;
     is_denied(world, "zfs set mountpoint=/etc tank/u/x", "cannot unmount")?;
     world.ok("zfs get -H -o value mounted tank/u/x")?.prints("yes")?;
     // Snapshots by mkdir are for those who may take them.
