@@ -30,6 +30,7 @@ pub fn encrypted(world: &World) -> Result<(), Failure> {
     std::fs::write(world.path("mnt/tank/a/b/file"), &contents)?;
     world.ok("zfs snapshot tank/a/b@one")?;
     world.refused("zfs unload-key tank/a", 1, "'tank/a' is busy.")?;
+    world.refused("zfs unload-key tank/a", 1, "unmount what has this key: tank/a/b, tank/a")?;
     world.ok("zfs unmount tank/a/b")?;
     world.ok("zfs unmount tank/a")?;
     world.ok("zfs unload-key tank/a")?;
