@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what `make build` made: programs, manual pages, completions and units of systemd. Prints where.
-#   PREFIX=/usr/local      where to: PREFIX/bin, PREFIX/share, PREFIX/lib/systemd/system
+#   PREFIX=/usr/local      where to: PREFIX/bin, PREFIX/sbin, PREFIX/share, PREFIX/lib/systemd/system
 #   DESTDIR=               a folder in front of it, for packages
 #   BUILT=target/release   where the programs are
 # It refuses to stand in the way of an installed OpenZFS: give it a PREFIX of its own then, and have shells ask for the commands ('zirconia shellenv').
@@ -22,7 +22,7 @@ if [ -n "$usual" ] && [ -z "$DESTDIR" ]; then
 fi
 
 root=$DESTDIR$PREFIX
-install -d "$root/bin" "$root/share/man/man1" "$root/share/man/man7" "$root/share/man/man8" \
+install -d "$root/bin" "$root/sbin" "$root/share/man/man1" "$root/share/man/man7" "$root/share/man/man8" \
     "$root/share/bash-completion/completions" "$root/lib/systemd/system" "$root/lib/systemd/system-preset"
 programs=(zirconia zirconiad zpool zfs zdb zinject zstream zirconia-target arcstat zilstat)
 for program in "${programs[@]}"; do
@@ -32,6 +32,10 @@ for program in "${programs[@]}"; do
 done
 # Under the name of OpenZFS's program it is that one.
 ln -sf zirconia "$root/bin/zgenhostid"
+# mount(8) calls helpers by these names, which it looks for in /sbin.
+for helper in mount.zfs mount.fuse.zfs; do
+    ln -sf ../bin/zfs "$root/sbin/$helper"
+done
 for section in 1 7 8; do
     install -m 644 "$here/../man/man$section"/*."$section" "$root/share/man/man$section/"
 done
@@ -46,4 +50,7 @@ echo "installed below $root"
 if [ -z "$usual" ]; then
     echo "commands: eval \"\$($PREFIX/bin/zirconia shellenv)\""
     echo "units:    systemctl link $PREFIX/lib/systemd/system/*"
+fi
+if [ "$PREFIX" != /usr ] && [ "$PREFIX" != / ]; then
+    echo "mount(8): ln -s $PREFIX/sbin/mount.zfs $PREFIX/sbin/mount.fuse.zfs /sbin/"
 fi

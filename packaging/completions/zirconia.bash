@@ -20,8 +20,8 @@ _zirconia_options() {
     for word in $(_zirconia_usage "$@" | grep -o -- '\[-[-A-Za-z]*'); do
         letters=${word#[}
         case $letters in
-        --*) echo "$letters" ;;
-        *) letters=${letters#-} && while [ -n "$letters" ]; do echo "-${letters:0:1}" && letters=${letters:1}; done ;;
+        --*) printf '%s\n' "$letters" ;;
+        *) letters=${letters#-} && while [ -n "$letters" ]; do printf '%s\n' "-${letters:0:1}" && letters=${letters:1}; done ;;
         esac
     done
 }
@@ -37,11 +37,25 @@ _zirconia_properties() {
     [ -z "$pool" ] || _zirconia_ask "$1" get -H -o property all "$pool"
 }
 
+# Those that can be set: what is only told has '-' as its source.
+_zirconia_settable() {
+    local pool
+    pool=$(_zirconia_pools | head -n 1)
+    [ -z "$pool" ] || _zirconia_ask "$1" get -H -o property,source all "$pool" | sed -n '/\t-$/!s/\t.*//p'
+}
+
 # Last part of a list with commas: the rest stays as it is.
 _zirconia_listed() {
     local before=
     [[ $current = *,* ]] && before=${current%,*},
     COMPREPLY=($(compgen -P "$before" -W "$1" -- "${current##*,}"))
+}
+
+# Names that a value follows.
+_zirconia_assigned() {
+    compopt -o nospace 2>/dev/null
+    COMPREPLY=($(compgen -S = -W "$1" -- "$current"))
+    return 0
 }
 
 # Behind `zfs`.
@@ -51,7 +65,8 @@ _zirconia_zfs() {
     get/-o) _zirconia_listed 'name property value received source all' && return ;;
     */-t) _zirconia_listed 'filesystem snapshot volume bookmark all' && return ;;
     get/get | inherit/inherit) _zirconia_listed "all $(_zirconia_properties zfs)" && return ;;
-    set/set | */-o) compopt -o nospace 2>/dev/null; COMPREPLY=($(compgen -S = -W "$(_zirconia_properties zfs)" -- "$current")); return ;;
+    set/set) _zirconia_assigned "$(_zirconia_settable zfs)" && return ;;
+    */-o) _zirconia_assigned "$(_zirconia_properties zfs)" && return ;;
     esac
     local types=filesystem,volume
     case $verb in
@@ -70,7 +85,8 @@ _zirconia_zpool() {
     list/-o) _zirconia_listed "name $(_zirconia_properties zpool)" && return ;;
     get/-o) _zirconia_listed 'name property value source all' && return ;;
     get/get) _zirconia_listed "all $(_zirconia_properties zpool)" && return ;;
-    set/set | */-o) compopt -o nospace 2>/dev/null; COMPREPLY=($(compgen -S = -W "$(_zirconia_properties zpool)" -- "$current")); return ;;
+    set/set) _zirconia_assigned "$(_zirconia_settable zpool)" && return ;;
+    */-o) _zirconia_assigned "$(_zirconia_properties zpool)" && return ;;
     wait/-t) _zirconia_listed 'discard free initialize replace remove resilver scrub trim raidz_expand' && return ;;
     */-[cdR]) COMPREPLY=($(compgen -f -- "$current")) && return ;;
     esac

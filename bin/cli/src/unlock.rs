@@ -3,7 +3,7 @@
 
 use crate::keys::{self, KeyWanted};
 use crate::{Client, EXIT_FAILURE, done};
-use control_api::{DatasetQuery, DatasetReport, Failure, KeyLoad, Request, Response};
+use control_api::{DatasetQuery, DatasetReport, Failure, KeyLoad, MountRequest, Request, Response};
 
 const ERROR: &str = "Key load error";
 
@@ -61,4 +61,21 @@ pub fn load_keys(client: &Client, name: &str) -> Result<u8, Failure> {
         crate::outln!("{loaded} / {} keys successfully loaded", roots.len());
     }
     Ok(if loaded == roots.len() { 0 } else { EXIT_FAILURE })
+}
+
+/// Loads the keys of a pool that was just imported, as [`load_keys`], and mounts what it has that wants to be, with these options of mounts.
+/// Returns the exit code.
+///
+/// # Errors
+/// Those of asking the daemon for the datasets.
+pub fn open(client: &Client, pool: &str, options: &[String]) -> Result<u8, Failure> {
+    let mut code = load_keys(client, pool)?;
+    for name in mountable(client, pool)? {
+        let request = MountRequest { name: Some(name), options: options.to_vec(), ..MountRequest::default() };
+        if let Err(failure) = done(client, &Request::Mount(request)) {
+            crate::errln!("{failure}");
+            code = EXIT_FAILURE;
+        }
+    }
+    Ok(code)
 }

@@ -94,8 +94,20 @@ fn completion_knows_verbs_and_starts_nothing() {
     assert_eq!(installed.completed("zirconia upg"), "upgrade");
     assert_eq!(installed.completed("zirconia provider l"), "list load");
     assert_eq!(installed.completed("zirconia hostid -"), "-f -o");
+    let options = installed.shell("_zirconia_usage() { echo 'zfs send [-envp] [--json]'; }; _zirconia_options zfs send");
+    assert_eq!(String::from_utf8_lossy(&options.stdout), "-e\n-n\n-v\n-p\n--json\n", "no option of echo's");
     assert_eq!(installed.completed("zpool scrub ''"), "", "no daemon runs, and none is asked");
     assert!(!installed.0.join("state").exists(), "a daemon was started");
+}
+
+/// If this fails, mount(8) knows no file systems of type zfs, and what stands in fstab is missing after a boot.
+#[test]
+fn helpers_of_mount_are_links_to_zfs() {
+    let installed = Installed::new("helpers");
+    let zfs = installed.prefix().join("bin/zfs").canonicalize().expect("installed");
+    for helper in ["mount.zfs", "mount.fuse.zfs"] {
+        assert_eq!(installed.prefix().join("sbin").join(helper).canonicalize().expect("a link"), zfs);
+    }
 }
 
 /// Scripts that prepare a machine for pools of several hosts call the program by OpenZFS's name, and go by its exit code.

@@ -11,7 +11,7 @@ pub struct Split {
     /// With -n: show the paths where symbolic links lead.
     #[arg(short = 'L')]
     pub follow_links: bool,
-    /// With -R: load the keys of what is encrypted, of which there is nothing here.
+    /// With -R: load the keys of what is encrypted, and mount it.
     #[arg(short = 'l')]
     pub load_keys: bool,
     /// Divide nothing; show the new pool as it would be.

@@ -2,8 +2,8 @@
 
 use crate::names::{Names, tree};
 use crate::{args, rewind};
-use cli::{Client, Stop, absolute, done};
-use control_api::{Failure, ImportCandidate, ImportSearch, MountRequest, PoolImport, Request, Response, VdevReport};
+use cli::{Client, Stop, absolute};
+use control_api::{Failure, ImportCandidate, ImportSearch, PoolImport, Request, Response, VdevReport};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
@@ -78,14 +78,7 @@ fn check(arguments: &args::Import) -> Result<(), Stop> {
 fn unlock(client: &Client, before: &[String]) -> Result<u8, Failure> {
     let mut code: u8 = 0;
     for pool in cli::unlock::pools(client)?.iter().filter(|pool| !before.contains(pool)) {
-        code = code.max(cli::unlock::load_keys(client, pool)?);
-        for name in cli::unlock::mountable(client, pool)? {
-            let request = MountRequest { name: Some(name), ..MountRequest::default() };
-            if let Err(failure) = done(client, &Request::Mount(request)) {
-                cli::errln!("{failure}");
-                code = cli::EXIT_FAILURE;
-            }
-        }
+        code = code.max(cli::unlock::open(client, pool, &[])?);
     }
     Ok(code)
 }

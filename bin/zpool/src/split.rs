@@ -30,8 +30,13 @@ pub fn run(client: &Client, arguments: Split) -> Result<u8, Stop> {
     }
     let devices = chosen.iter().map(|vdev| vdev.guid).collect();
     let (pool, new_pool, altroot) = (arguments.pool, arguments.new_pool, arguments.altroot);
+    let (half, options) = (new_pool.clone(), mount_options.clone());
     let request = PoolSplit { pool, new_pool, devices, altroot, properties, mount_options };
-    Ok(done(client, &Request::PoolSplit(request))?)
+    let code = done(client, &Request::PoolSplit(request))?;
+    if !arguments.load_keys {
+        return Ok(code);
+    }
+    Ok(code.max(cli::unlock::open(client, &half, &options)?))
 }
 
 /// The device of each mirror that leaves: one that is named, or the last (OpenZFS: `zpool_vdev_split`).

@@ -47,9 +47,9 @@ enum Verb {
     },
     /// Compress the blocks of the stream on the standard input in another way, or not at all (off), on the standard output.
     Recompress {
-        /// Level of zstd.
-        #[arg(short = 'l', value_name = "level")]
-        level: Option<u8>,
+        /// Level of zstd or gzip.
+        #[arg(short = 'l', value_name = "level", allow_hyphen_values = true)]
+        level: Option<i32>,
         /// Value of the property compression.
         #[arg(value_name = "algorithm", long_help = "algorithm")]
         algorithm: String,

@@ -14,13 +14,16 @@ const SECTOR_BYTES: usize = 512;
 const EXIT_ALGORITHM: u8 = 2;
 
 /// Runs `zstream recompress`.
-pub fn recompress(algorithm: &str, level: Option<u8>) -> Result<u8, Stop> {
-    let wanted = from_property(algorithm).filter(|(kind, _)| *kind == Compression::OFF || kernels::COMPRESSIONS.contains(kind));
-    let Some((kind, own)) = wanted else {
+pub fn recompress(algorithm: &str, level: Option<i32>) -> Result<u8, Stop> {
+    let is_known = |kind: &Compression| *kind == Compression::OFF || kernels::COMPRESSIONS.contains(kind);
+    if !from_property(algorithm).is_some_and(|(kind, _)| is_known(&kind)) {
         cli::errln!("invalid compression type {algorithm}");
         return Ok(EXIT_ALGORITHM);
+    }
+    let Some((kind, level)) = with_level(algorithm, level) else {
+        let why = format!("invalid level {} of {algorithm}", level.unwrap_or_default());
+        return Err(Failure::new(ErrorKind::Invalid, why, "zstd has -1 to -10, some down to -1000, and 1 to 19, gzip has 1 to 9").into());
     };
-    let level = level.unwrap_or(own);
     filter(&mut |_, record, payload| {
         match record {
             Record::Begin(begin) => begin.versioninfo = versioninfo(begin, kind),
@@ -29,6 +32,16 @@ pub fn recompress(algorithm: &str, level: Option<u8>) -> Result<u8, Stop> {
         }
         Ok(())
     })
+}
+
+/// Kind and level of an algorithm, with this level where it has any; None for a level that it has not.
+fn with_level(algorithm: &str, level: Option<i32>) -> Option<(Compression, u8)> {
+    let family = algorithm.split('-').next().unwrap_or(algorithm);
+    match level {
+        Some(level) if family == "zstd" && level < 0 => from_property(&format!("zstd-fast-{}", level.unsigned_abs())),
+        Some(level) if matches!(family, "zstd" | "gzip") => from_property(&format!("{family}-{level}")),
+        _ => from_property(algorithm),
+    }
 }
 
 /// True for blocks that stay as they are: metadata is not compressed in streams, and what is encrypted cannot be.
@@ -167,6 +180,22 @@ mod tests {
         assert_eq!(payload, text());
         assert!(is_left(&Write { mac: [1; 16], ..whole(7) }), "what is encrypted");
         assert!(is_left(&Write { kind: 20, ..whole(7) }), "a directory");
+    }
+
+    /// If this fails, whoever mistypes a level gets a stream that is compressed in another way, or not at all.
+    #[test]
+    fn levels_are_those_of_the_algorithm() {
+        for (algorithm, level, same) in
+            [("zstd", 19, "zstd-19"), ("zstd-3", -1, "zstd-fast"), ("zstd", -500, "zstd-fast-500"), ("gzip", 9, "gzip-9")]
+        {
+            assert_eq!(with_level(algorithm, Some(level)), from_property(same), "{algorithm} {level}");
+        }
+        for (algorithm, level) in
+            [("zstd", 0), ("zstd", 20), ("zstd", 99), ("zstd", -1001), ("zstd", i32::MIN), ("gzip", 0), ("gzip", 10), ("gzip", -1)]
+        {
+            assert_eq!(with_level(algorithm, Some(level)), None, "{algorithm} {level}");
+        }
+        assert_eq!(with_level("lz4", Some(3)), from_property("lz4"));
     }
 
     /// Receivers decide by these bits whether they can read what follows.

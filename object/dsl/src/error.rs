@@ -72,6 +72,8 @@ pub enum DslError {
     BadValue,
     /// The property cannot be set (any more).
     ReadOnlyProperty,
+    /// The property is the dataset's own: it cannot be inherited, or has no received value to go back to.
+    NotInherited,
     /// The pool lacks a feature that this needs, or this build does.
     Unsupported,
     /// The value of a property needs the feature with this guid, which is not enabled.
@@ -147,6 +149,7 @@ impl fmt::Display for DslError {
             DslError::BadProperty => "invalid property",
             DslError::BadValue => "invalid value for the property",
             DslError::ReadOnlyProperty => "property is readonly",
+            DslError::NotInherited => "property cannot be inherited",
             DslError::Unsupported => "not supported by the pool's features or by this version",
             DslError::NeedsFeature(guid) => {
                 let name = guid.split_once(':').map_or(*guid, |(_, name)| name);

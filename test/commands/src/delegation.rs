@@ -151,6 +151,7 @@ pub fn no_farther(world: &World) -> Result<(), Failure> {
     same("owner of what a user made", owner.to_string(), ANN.to_string())?;
     by_a_link(world)?;
     is_denied(world, "zfs destroy tank/u/x", "cannot unmount")?;
+    does(world, "zfs destroy -rn tank/u/x")?;
     is_denied(world, "zfs set mountpoint=/etc tank/u/x", "cannot unmount")?;
     world.ok("zfs get -H -o value mounted tank/u/x")?.prints("yes")?;
     // Snapshots by mkdir are for those who may take them.
@@ -188,7 +189,7 @@ pub fn no_farther(world: &World) -> Result<(), Failure> {
     world.ok("zfs set filesystem_limit=1 tank/u")?;
     is_denied(world, "zfs create -u tank/u/more", "out of space")?;
     world.ok("zfs create -o canmount=off tank/u/more")?;
-    world.ok("zfs inherit filesystem_limit tank/u")?;
+    world.ok("zfs set filesystem_limit=none tank/u")?;
     world.ok("zpool set delegation=off tank")?.prints("")?;
     is_denied(world, "zfs snapshot tank/u@z", "delegated administration is disabled on pool")?;
     world.ok("zpool set delegation=on tank")?;
@@ -354,7 +355,7 @@ pub fn receiving(world: &World) -> Result<(), Failure> {
     let ran = receives(world, "-u tank/u/limited", "full")?;
     same("exit status of a receive beyond the limit", ran.code, 1).map_err(|_| ran.fault("the limit leaves no room"))?;
     ran.says("out of space")?;
-    world.ok("zfs inherit snapshot_limit tank/u")?;
+    world.ok("zfs set snapshot_limit=none tank/u")?;
     let ran = receives(world, "tank/u/mounted", "full")?;
     same("exit status of a receive that would be mounted", ran.code, 1).map_err(|_| ran.fault("only root mounts"))?;
     ran.says("cannot mount 'tank/u/mounted': Insufficient privileges")?;

@@ -215,10 +215,10 @@ pub fn versions(world: &World) -> Result<(), Failure> {
 
 /// Who imports with `-l` has what is encrypted mounted, below and above what is not, and is told of keys that are not to be had.
 pub fn keys(world: &World) -> Result<(), Failure> {
-    world.vdevs(&["a"])?;
+    world.vdevs(&["a", "b"])?;
     std::fs::write(world.path("key"), "0123456789abcdef".repeat(4))?;
     let location = format!("file://{}", world.at("key"));
-    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok("zpool create -m {mnt}/tank tank mirror {vdevs}/a {vdevs}/b")?;
     world.ok(&format!("zfs create -o encryption=on -o keyformat=hex -o keylocation={location} tank/locked"))?;
     world.ok("zfs create -o encryption=off tank/locked/plain")?;
     let files = ["mnt/tank/locked/secret", "mnt/tank/locked/plain/open"].map(|name| world.path(name));
@@ -233,5 +233,10 @@ pub fn keys(world: &World) -> Result<(), Failure> {
     let without = world.refused("zpool import -d {vdevs} -l tank", 1, "Key load error: Failed to open key material file")?;
     same("keys that were loaded", without.out.trim(), "0 / 1 keys successfully loaded")?;
     world.ok("zfs get -H -o value keystatus tank/locked")?.prints("unavailable")?;
+    // What is divided off is opened as well.
+    std::fs::rename(world.path("away"), world.path("key"))?;
+    world.ok(&format!("zpool split -l -R {} tank half", world.at("alt")))?.prints("1 / 1 keys successfully loaded")?;
+    world.ok("zfs get -H -o value mounted half/locked")?.prints("yes")?;
+    world.ok("zpool destroy half")?;
     world.ok("zpool export tank").map(|_| ())
 }

@@ -395,6 +395,11 @@ fn named(world: &World) -> Result<(), Failure> {
         same(word, ran.code, 1)?;
         ran.says("cannot receive: invalid property '")?;
     }
+    for word in ["-o encryption=on", "-o keyformat=raw", "-x encryption"] {
+        let ran = shell(world, &format!("zfs send tank/a@two | zfs receive -u {word} copy/n"))?;
+        same(word, ran.code, 1)?;
+        ran.says("is not available in this version")?;
+    }
     same("-d and -e", shell(world, "zfs send tank/a@two | zfs receive -d -e copy")?.code, 2)?;
     let ran = shell(world, "zfs send tank/a@two | zfs receive -e copy/none")?;
     ran.says("cannot receive: specified fs (copy/none) does not exist")?;

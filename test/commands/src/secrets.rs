@@ -24,10 +24,13 @@ pub fn encrypted(world: &World) -> Result<(), Failure> {
     world.ok("zfs create -o encryption=on -o keyformat=raw -o keylocation=file://{dir}/key tank/a")?;
     world.ok("zfs create tank/a/b")?;
     world.ok("zfs get -H -o value encryption,keystatus,encryptionroot tank/a/b")?.prints("aes-256-gcm\navailable\ntank/a")?;
+    world.refused("zfs inherit keylocation tank/a", 1, "'keylocation' property cannot be inherited")?;
+    world.refused("zfs inherit quota tank/a", 1, "'quota' property cannot be inherited")?;
     let contents = SECRET.repeat(TIMES);
     std::fs::write(world.path("mnt/tank/a/b/file"), &contents)?;
     world.ok("zfs snapshot tank/a/b@one")?;
     world.refused("zfs unload-key tank/a", 1, "'tank/a' is busy.")?;
+    world.refused("zfs unload-key tank/a", 1, "unmount what has this key: tank/a/b, tank/a")?;
     world.ok("zfs unmount tank/a/b")?;
     world.ok("zfs unmount tank/a")?;
     world.ok("zfs unload-key tank/a")?;

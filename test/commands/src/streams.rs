@@ -84,6 +84,7 @@ pub fn words(world: &World) -> Result<(), Failure> {
     world.refused("zstream token 1-0-0-00", 1, "Unable to parse resume token: resume token is corrupt")?;
     world.refused("zstream redup x", 1, "cannot open 'x'")?;
     world.refused("zstream recompress rar", 2, "invalid compression type rar")?;
+    world.refused("zstream recompress -l 99 zstd", 1, "invalid level 99 of zstd")?;
     world.refused("zstream dump /proc/version", 1, "cannot read the stream")?;
     // What is sent, as OpenZFS reads it.
     let whole = dumped(world, "send tank/a@one", "whole")?;

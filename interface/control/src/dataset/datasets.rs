@@ -151,7 +151,7 @@ impl Datasets {
             Following { names: std::slice::from_ref(&request.name), changed: &[request.property.as_str()], turns_off: false, no_mount };
         self.follower().follow(&pool, &follows, || {
             names.iter().try_for_each(|name| {
-                let failed = |error: DslError| failure::dataset("inherit property for", name, &error);
+                let failed = |error: DslError| inherit_failure(name, &request.property, &error);
                 let handle = pool.dsl().hold(name).map_err(failed)?;
                 let done = if request.received { handle.revert_prop(&request.property) } else { handle.inherit_prop(&request.property) };
                 done.map_err(failed)
@@ -313,6 +313,19 @@ fn property_failure(name: &str, properties: &BTreeMap<String, String>, kind: u8,
             None => failure,
         },
         error => lacking(failure, error, properties),
+    }
+}
+
+fn inherit_failure(name: &str, property: &str, error: &DslError) -> Failure {
+    let failure = failure::dataset("inherit property for", name, error);
+    if *error != DslError::NotInherited {
+        return failure;
+    }
+    let failure = because(ErrorKind::Invalid, failure.what, format!("'{property}' property cannot be inherited"));
+    match property {
+        "quota" | "reservation" | "refquota" | "refreservation" => failure
+            .advise(format!("use 'zfs set {property}=none' to clear it, or 'zfs inherit -S {property}' to go back to the received value")),
+        _ => failure,
     }
 }
 

@@ -2,10 +2,10 @@
 //! `zfs_crypto_rewrap`).
 
 use crate::failure::{self, because};
-use crate::pool::Pools;
+use crate::pool::{OpenPool, Pools};
 use crate::requests::done;
 use control_api::{ErrorKind, Failure, KeyChange, KeyLoad, KeyUnload, Response, UserKey};
-use dsl::DslError;
+use dsl::{DslError, PropValue};
 
 /// Loads the key of an encryption root, or looks whether it is the right one.
 pub(crate) fn load(pools: &Pools, request: &KeyLoad) -> Result<Response, Failure> {
@@ -25,6 +25,21 @@ pub(crate) fn load(pools: &Pools, request: &KeyLoad) -> Result<Response, Failure
     Ok(done())
 }
 
+/// Advice about a key that is used: the mounts that it is for, also those of clones that are elsewhere.
+fn in_the_way(pool: &OpenPool, root: &str) -> String {
+    let wanted = PropValue::Text(root.to_string());
+    let has_it = |name: &String| {
+        let found = pool.dsl().hold(name).and_then(|handle| handle.prop("encryptionroot"));
+        found.is_ok_and(|entry| entry.value == wanted)
+    };
+    let top = root.split('/').next().unwrap_or(root);
+    let names: Vec<String> = pool.mounts.below(top).iter().map(|mounted| mounted.name()).filter(has_it).collect();
+    match names.is_empty() {
+        true => "unmount what it and its descendants have mounted".to_string(),
+        false => format!("unmount what has this key: {}", names.join(", ")),
+    }
+}
+
 /// Forgets the key of an encryption root.
 pub(crate) fn unload(pools: &Pools, request: &KeyUnload) -> Result<Response, Failure> {
     let (name, pool) = (&request.name, pools.pool_of(&request.name, "open")?);
@@ -35,7 +50,7 @@ pub(crate) fn unload(pools: &Pools, request: &KeyUnload) -> Result<Response, Fai
             refused(ErrorKind::Invalid, format!("Keys must be unloaded for encryption root of '{name}' ({root})."))
         }
         DslError::KeyUnloaded => refused(ErrorKind::NotFound, format!("Key already unloaded for '{name}'.")),
-        DslError::Busy => refused(ErrorKind::Busy, format!("'{name}' is busy.")).advise("unmount what it and its descendants have mounted"),
+        DslError::Busy => refused(ErrorKind::Busy, format!("'{name}' is busy.")).advise(in_the_way(&pool, name)),
         error => failure::dataset("open", name, &error),
     })?;
     Ok(done())

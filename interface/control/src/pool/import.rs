@@ -7,7 +7,7 @@ use crate::pool::hostid::host;
 use crate::pool::intake::{ImportWish, Intake};
 use crate::pool::objections::{Occasion, objected, objection};
 use crate::pool::properties::{altroot_of, cachefile_of, set_stored};
-use crate::pool::rewinding::{preview, remark_of, report_of, rewind_of};
+use crate::pool::rewinding::{age_of, preview, remark_of, report_of, rewind_of};
 use control_api::{ErrorKind, Failure, ImportSearch, PoolImport, Remark, Response, RewindReport, new_pool_name_objection, shown};
 use ondisk::Guid;
 use pool::{FoundPool, ImportOptions, PoolError, PoolState, Rewind};
@@ -144,6 +144,10 @@ fn import_one(intake: &Intake, found: &FoundPool, request: &PoolImport, read_onl
     let mut outcome = Outcome { remarks: Vec::new(), rewound: intake.pools.get(&name).and_then(|open| report_of(open.pool())) };
     if let Response::Done { remarks } = response {
         outcome.remarks = remarks;
+    }
+    if let Some(newest) = found.newest().filter(|_| !goes_back && found.damaged_uberblocks() > 0) {
+        let now = u64::try_from(intake.exec.wall_clock().0).unwrap_or_default();
+        outcome.remarks.push(age_of(newest, now));
     }
     if !read_only {
         outcome.remarks.extend(outcome.rewound.as_ref().map(remark_of));

@@ -10,7 +10,7 @@ use crate::pool::cache_file::PoolsFile;
 use crate::pool::closing::Closer;
 use crate::pool::hostid::host;
 use crate::pool::properties::{altroot_of, cachefile_of};
-use crate::pool::rewinding::rewind_of;
+use crate::pool::rewinding::{advised, rewind_of};
 use crate::pool::{OpenPool, Pools};
 use crate::settings::Settings;
 use crate::watch::policy::{self, Care};
@@ -134,7 +134,7 @@ impl Intake {
         let pool = pool.map_err(|error| match failed.first() {
             // A device that is there and can't be opened explains it better than that it is missing.
             Some(failure) if error.is_of_missing_devices() => failure.clone(),
-            _ => pool_failure(wish.what.clone(), &error),
+            _ => advised(pool_failure(wish.what.clone(), &error), &error, options.rewind),
         })?;
         self.injections.injected_delay(&pool.name(), true, began_ns);
         self.events.tell("sysevent.fs.zfs.config_sync", &pool.name(), pool.guid());

@@ -17,6 +17,33 @@ pub(crate) fn rewind_of(request: &PoolImport) -> Rewind {
     }
 }
 
+/// Remark about an import that takes the newest whole state, of this txg and time, though newer ones may be among those that are damaged.
+pub(crate) fn age_of((txg, time): (Txg, u64), now: u64) -> Remark {
+    let seconds = now.saturating_sub(time);
+    let age = match seconds {
+        0..120 => format!("{seconds} seconds"),
+        120..7200 => format!("{} minutes", seconds / 60),
+        7200..172_800 => format!("{} hours", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    };
+    let lost = "newer ones may be lost with the uberblocks that are damaged";
+    Remark::Output(format!("The state that was found is {age} old (txg {}); {lost}.", txg.0))
+}
+
+/// Failure with advice where what is damaged may be whole in an older state that the import was not allowed to take.
+pub(crate) fn advised(failure: Failure, error: &PoolError, rewind: Rewind) -> Failure {
+    let is_damage =
+        matches!(error, PoolError::Corrupt(_) | PoolError::Object(..) | PoolError::Dmu(_) | PoolError::Zap(_) | PoolError::Dsl(_));
+    if !is_damage || failure.next.is_some() {
+        return failure;
+    }
+    match rewind {
+        Rewind::Never => failure.advise("'zpool import -nF' tells whether a state that is a little older can be taken, '-F' takes it"),
+        Rewind::Recent => failure.advise("'zpool import -nFX' tells whether any older state can be taken, '-FX' takes it"),
+        Rewind::Any | Rewind::To(_) => failure,
+    }
+}
+
 /// Report of a pool that went back at its import; None of one that did not.
 pub(crate) fn report_of(pool: &Pool) -> Option<RewindReport> {
     let rewound = pool.rewound()?;
@@ -44,7 +71,7 @@ pub(crate) fn preview(
     runtime: Runtime,
     what: &str,
 ) -> Result<RewindReport, Failure> {
-    let failed = |error: PoolError| pool_failure(what.to_string(), &error);
+    let failed = |error: PoolError| advised(pool_failure(what.to_string(), &error), &error, options.rewind);
     let points = found.rewind_points(exec, options, &runtime).map_err(failed)?;
     let taken = points.iter().find(|point| point.problem.is_none());
     let newest_problem = points.first().map_or(Some(PoolError::NoUberblock), |point| point.problem.clone());
@@ -99,6 +126,26 @@ mod tests {
         let report = row(&damaged, &newest);
         assert_eq!((report.datasets, report.missing.len(), report.changed.len()), (None, 0, 0), "nobody knows what it has");
         assert!(report.problem.is_some());
+    }
+
+    /// If this fails, nobody sees that the last changes went with the uberblocks that are damaged.
+    #[test]
+    fn the_age_of_a_state_is_told() {
+        for (time, age) in [(1000, "0 seconds"), (881, "119 seconds"), (880, "2 minutes"), (2000, "0 seconds")] {
+            let Remark::Output(said) = age_of((Txg(7), time), 1000) else { panic!("no output") };
+            assert!(said.starts_with(&format!("The state that was found is {age} old (txg ")), "{said}");
+        }
+        let Remark::Output(said) = age_of((Txg(7), 0), 400_000) else { panic!("no output") };
+        assert!(said.contains(" 4 days old "), "{said}");
+    }
+
+    /// If this fails, somebody takes a pool for lost of which an older state is whole.
+    #[test]
+    fn who_has_a_damaged_pool_is_told_of_older_states() {
+        let next = |error: PoolError, rewind| advised(pool_failure("cannot import 'tank'".to_string(), &error), &error, rewind).next;
+        let of = |rewind| next(PoolError::Corrupt("x"), rewind).unwrap_or_default();
+        assert!(of(Rewind::Never).starts_with("'zpool import -nF' ") && of(Rewind::Recent).starts_with("'zpool import -nFX' "));
+        assert_eq!((of(Rewind::Any), next(PoolError::Closed, Rewind::Never)), (String::new(), None));
     }
 
     /// If this fails, an import goes back although nobody said so, or further than somebody said.

@@ -397,11 +397,15 @@ impl Settings {
     }
 }
 
-/// The property of this name, when it can be inherited.
-pub(super) fn inheritable(name: &str) -> Result<Prop, DslError> {
+/// The property of this name, when it can be inherited or, with `to_received`, go back to what was received (OpenZFS: `zfs_do_inherit`). An
+/// encryption root without the place of its key is of no use, received or not.
+pub(super) fn inheritable(name: &str, to_received: bool) -> Result<Prop, DslError> {
     let prop = table::find(name)?;
-    match &prop {
-        Prop::Native(desc) if matches!(desc.attr, Attr::ReadOnly | Attr::OneTime | Attr::OneTimeDefault) => Err(DslError::ReadOnlyProperty),
+    let Prop::Native(desc) = &prop else { return Ok(prop) };
+    match desc.attr {
+        Attr::ReadOnly => Err(DslError::ReadOnlyProperty),
+        Attr::OneTime | Attr::OneTimeDefault => Err(DslError::NotInherited),
+        Attr::Default if !to_received || matches!(desc.name, "keylocation" | "volsize" | "version") => Err(DslError::NotInherited),
         _ => Ok(prop),
     }
 }

@@ -379,7 +379,7 @@ impl DslPool {
     /// [`DslError::NotEncrypted`], [`DslError::NotEncryptionRoot`]; [`DslError::OtherRoot`] when nothing above is encrypted; [`DslError::NoKey`] unless
     /// both keys are loaded.
     pub fn inherit_key(self: &Arc<Self>, name: &str) -> Result<(), DslError> {
-        let (name, location) = (name.to_string(), settings::inheritable("keylocation")?);
+        let (name, location) = (name.to_string(), crate::prop::table::find("keylocation")?);
         self.sync_task(
             move |pool, _| pool.tree.check_rewrap(&name, None),
             move |pool, rewrap, tx| {
@@ -472,7 +472,7 @@ impl DslPool {
 
     /// Removes a local value, to inherit or to go back to the received one.
     pub(crate) fn inherit_prop_of(self: &Arc<Self>, object: u64, name: &str, to_received: bool) -> Result<(), DslError> {
-        let prop = settings::inheritable(name)?;
+        let prop = settings::inheritable(name, to_received)?;
         self.sync_task(
             move |pool, _| pool.tree.dataset(object),
             move |pool, dataset, tx| pool.settings.inherit(&dataset, (&prop, to_received), tx),

@@ -326,6 +326,25 @@ fn received_values_count_where_nothing_is_set() {
     assert_eq!(handle.prop_text("org:tag"), Err(DslError::NotFound), "what is not received again is gone");
 }
 
+/// If this fails, an encryption root forgets where its key comes from, or a limit goes without the words that take it away.
+#[test]
+fn what_is_a_dataset_s_own_is_not_inherited() {
+    let pool = TestPool::create(38);
+    pool.dsl.create_dataset("tank/a", filesystem()).expect("created");
+    let handle = pool.dsl.hold("tank/a").expect("held");
+    for name in ["keylocation", "keyformat", "pbkdf2iters", "encryption", "version", "volsize"] {
+        assert_eq!(
+            (handle.inherit_prop(name), handle.revert_prop(name)),
+            (Err(DslError::NotInherited), Err(DslError::NotInherited)),
+            "{name}"
+        );
+    }
+    for name in ["quota", "refreservation", "snapshot_limit", "canmount"] {
+        assert_eq!((handle.inherit_prop(name), handle.revert_prop(name)), (Err(DslError::NotInherited), Ok(())), "{name}");
+    }
+    assert_eq!(handle.inherit_prop("used"), Err(DslError::ReadOnlyProperty));
+}
+
 /// If this fails, nobody sees what a backup's original had once something else is set here, and `zfs send -b` does not give it back.
 #[test]
 fn received_values_are_there_beneath_others() {

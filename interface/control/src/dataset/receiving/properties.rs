@@ -8,6 +8,7 @@ use control_api::{ErrorKind, Failure};
 use dsl::prop::table::{self, Attr, Prop};
 use dsl::{DatasetHandle, DslError, ReceivedValue};
 use nvlist::{NvList, Value};
+use std::collections::BTreeMap;
 
 /// Values in a list of a package, of pairs of a name and a value, or a list with a value; and the names of those that are no values of
 /// properties. Names alone are marks of the sender's.
@@ -55,6 +56,15 @@ fn can_be_named(name: &str) -> bool {
     }
 }
 
+/// Properties of encryption that OpenZFS takes on the command line, to make encryption roots of what is received.
+const OF_KEYS: [&str; 4] = ["encryption", "keyformat", "keylocation", "pbkdf2iters"];
+
+/// Letter and property of the first option that this version lacks: `-o` for properties that are set, `-x` for the one that can be left out.
+fn lacking<'a>(properties: &'a BTreeMap<String, String>, excluded: &'a [String]) -> Option<(char, &'a str)> {
+    let set = properties.keys().map(|name| ('o', name.as_str())).find(|(_, name)| OF_KEYS.contains(name));
+    set.or_else(|| excluded.iter().map(|name| ('x', name.as_str())).find(|(_, name)| *name == "encryption"))
+}
+
 /// True for a native property that datasets of this kind do not have.
 fn is_foreign(name: &str, kind: u8) -> bool {
     table::native(name).is_some_and(|desc| desc.applies & kind == 0)
@@ -71,6 +81,11 @@ impl Receiving<'_> {
         is_recursive: bool,
     ) -> Result<(), Failure> {
         let request = self.request;
+        if let Some((option, name)) = lacking(&request.properties, &request.excluded) {
+            let why = format!("'-{option} {name}' is not available in this version");
+            return Err(because(ErrorKind::Unsupported, RECEIVE, why)
+                .advise("what is received is encrypted as the dataset above it, or as the one that it goes on from"));
+        }
         if let Some(name) = request.properties.keys().chain(&request.excluded).find(|name| !can_be_named(name)) {
             return Err(because(ErrorKind::Invalid, RECEIVE, format!("invalid property '{name}'")));
         }

@@ -191,15 +191,15 @@ impl Asker<'_> {
         names.iter().try_for_each(|name| self.check_limit(pool, filesystem_of(name), "snapshot", &more))
     }
 
+    /// Refuses to destroy datasets and snapshots, some of which the user may not destroy.
+    pub(super) fn may_destroy(&self, names: &[String]) -> Result<(), Failure> {
+        names.iter().try_for_each(|name| self.about(format!("cannot destroy '{name}'")).check(name, &DESTROY))
+    }
+
     /// Refuses to destroy datasets and snapshots, some of which the user may not destroy, or something is mounted of.
     pub(super) fn check_destroy(&self, pool: &OpenPool, names: &[String]) -> Result<(), Failure> {
-        for name in names {
-            self.about(format!("cannot destroy '{name}'")).check(name, &DESTROY)?;
-            if !name.contains('@') {
-                self.check_unmounted(pool, name)?;
-            }
-        }
-        Ok(())
+        self.may_destroy(names)?;
+        names.iter().filter(|name| !name.contains('@')).try_for_each(|name| self.check_unmounted(pool, name))
     }
 
     /// Refuses what mounts something at or below a dataset again where it is, or changes a mount, unless nobody but root could have put another path
