@@ -13,6 +13,8 @@
 #define CONSTANT static __device__ __constant__ const
 #define SHARED __shared__
 #define BARRIER() __syncthreads()
+// Loops whose arrays have to be registers: an index that is no constant would put them into local memory.
+#define UNROLL _Pragma("unroll")
 #endif
 
 typedef unsigned char u8;
@@ -207,6 +209,7 @@ DEVICE u32 sha256_word(const u8 *data, u64 length, u64 word, u64 words)
 DEVICE void sha256_block(u32 *state, u32 *schedule)
 {
 	u32 a = state[0], b = state[1], c = state[2], d = state[3], e = state[4], f = state[5], g = state[6], h = state[7];
+	UNROLL
 	for (u32 round = 0; round < 64; round++) {
 		if (round >= 16) {
 			const u32 before = schedule[(round + 1) & 15], late = schedule[(round + 14) & 15];
@@ -244,6 +247,7 @@ KERNEL sha256(const SumJob *jobs, u32 count)
 		const u64 words = (job.length + 9 + 63) / 64 * 16;
 		for (u64 word = 0; word < words; word += 16) {
 			u32 schedule[16];
+			UNROLL
 			for (u32 n = 0; n < 16; n++)
 				schedule[n] = sha256_word((const u8 *)job.data, job.length, word + n, words);
 			sha256_block(state, schedule);

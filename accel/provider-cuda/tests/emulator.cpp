@@ -41,6 +41,7 @@ typedef struct _nvrtcProgram *nvrtcProgram;
 #define CONSTANT static const
 #define SHARED static
 #define BARRIER() barrier()
+#define UNROLL
 
 struct Place {
 	unsigned x, y, z;
