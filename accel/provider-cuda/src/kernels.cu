@@ -11,7 +11,7 @@
 #define KERNEL extern "C" __global__ void
 #define DEVICE static __device__ __forceinline__
 #define CONSTANT static __device__ __constant__ const
-#define SHARED __shared__
+#define SHARED(type, name, shape) __shared__ type name shape
 #define BARRIER() __syncthreads()
 // Loops whose arrays have to be registers: an index that is no constant would put them into local memory.
 #define UNROLL _Pragma("unroll")
@@ -101,7 +101,7 @@ DEVICE void add_sums(u64 (*sums)[THREADS_MAX], const u64 *own, u64 *answer)
 // sequence after it, m = n·p + r. The thread's sums give the moments Σ C(p, i)·w, these Σ C(n·p, i)·w, and these Σ C(m+i, i)·w.
 KERNEL fletcher4(const SumJob *jobs, u32 count)
 {
-	SHARED u64 sums[4][THREADS_MAX];
+	SHARED(u64, sums, [4][THREADS_MAX]);
 	for (u32 number = blockIdx.y; number < count; number += gridDim.y) {
 		const SumJob job = jobs[number];
 		const u8 *data = (const u8 *)job.data;
@@ -132,7 +132,7 @@ KERNEL fletcher4(const SumJob *jobs, u32 count)
 // Fletcher-2: two pairs of sums over alternating 64-bit words, as above with two sums each.
 KERNEL fletcher2(const SumJob *jobs, u32 count)
 {
-	SHARED u64 sums[4][THREADS_MAX];
+	SHARED(u64, sums, [4][THREADS_MAX]);
 	for (u32 number = blockIdx.y; number < count; number += gridDim.y) {
 		const SumJob job = jobs[number];
 		const u8 *data = (const u8 *)job.data;
@@ -161,7 +161,7 @@ KERNEL fletcher2(const SumJob *jobs, u32 count)
 // blocks of up to 2^28 bytes.
 KERNEL adler32(const SumJob *jobs, u32 count)
 {
-	SHARED u64 sums[4][THREADS_MAX];
+	SHARED(u64, sums, [4][THREADS_MAX]);
 	for (u32 number = blockIdx.y; number < count; number += gridDim.y) {
 		const SumJob job = jobs[number];
 		u64 own[4] = {0, 0, 0, 0};
@@ -279,9 +279,9 @@ KERNEL differ(const DifferJob *jobs, u32 count)
 			if (bits)
 				break;
 		}
-		// Whoever writes it writes the same.
+		// Whoever writes it writes the same, and at the same time.
 		if (bits)
-			*(u64 *)job.answer = 1;
+			atomicExch((u64 *)job.answer, 1);
 	}
 }
 
@@ -832,7 +832,7 @@ DEVICE void unwrap_zstd(const UnwrapJob *job)
 
 KERNEL stream_unwrap(const UnwrapJob *jobs, u32 count)
 {
-	SHARED u64 ends[THREADS_MAX];
+	SHARED(u64, ends, [THREADS_MAX]);
 	for (u32 number = blockIdx.x; number < count; number += gridDim.x) {
 		const UnwrapJob job = jobs[number];
 		if (job.sums)

@@ -39,7 +39,7 @@ typedef struct _nvrtcProgram *nvrtcProgram;
 #define KERNEL static void
 #define DEVICE static inline
 #define CONSTANT static const
-#define SHARED static
+#define SHARED(type, name, shape) static type name shape
 #define BARRIER() barrier()
 #define UNROLL
 
@@ -53,6 +53,13 @@ static unsigned long long atomicAdd(unsigned long long *at, unsigned long long v
 {
 	const unsigned long long before = *at;
 	*at += value;
+	return before;
+}
+
+static unsigned long long atomicExch(unsigned long long *at, unsigned long long value)
+{
+	const unsigned long long before = *at;
+	*at = value;
 	return before;
 }
 
