@@ -1,7 +1,7 @@
 //! One operation as two do it: a provider, with many blocks in flight, and the processors of this machine, all of them at once.
 //!
 //! A provider's time is that of a block for which it does only this: it gets the bytes, computes, and gives back what it made. So an operation is worth it by
-//! itself, whatever a pool gives to the provider besides. The block has words, noise and zeros, and compresses to about a half.
+//! itself, whatever a pool gives to the provider besides. The block has zeros, noise and text.
 
 use crate::device::Device;
 use crate::graph::{Compress, Graph};

@@ -49,9 +49,9 @@ pub(crate) struct Rehearsal {
 /// Text that names no provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SourceError {
-    /// It is no address of a target.
+    /// Address of a target that makes no sense.
     Location(LocationError),
-    /// Its part behind the question mark is no failure to rehearse.
+    /// Part behind the question mark that is no failure to rehearse.
     Rehearsal(String),
 }
 
