@@ -152,6 +152,16 @@ pub enum Feature {
     },
 }
 
+impl Feature {
+    /// True for compression of this kind at a level.
+    fn compresses(&self, kind: Compression, level: u8) -> bool {
+        match *self {
+            Feature::Compress { kind: own, level_min, level_max } => own == kind && level_is_in(kind, level, level_min, level_max),
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Display for Feature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -252,10 +262,17 @@ impl Capabilities {
 
     /// True when blocks can be compressed so by somebody's wish for `kind` at `level`; sizes are looked at with each graph.
     pub fn compresses(&self, kind: Compression, level: u8) -> bool {
-        self.list.iter().any(|capability| match capability.feature {
-            Feature::Compress { kind: own, level_min, level_max } => own == kind && level_is_in(kind, level, level_min, level_max),
-            _ => false,
-        })
+        self.list.iter().any(|capability| capability.feature.compresses(kind, level))
+    }
+
+    /// True when blocks of `bytes` bytes, at the start of a buffer, can be compressed so.
+    pub fn compresses_block(&self, kind: Compression, level: u8, bytes: usize) -> bool {
+        self.list.iter().any(|capability| capability.feature.compresses(kind, level) && capability.sizes.admit(0, bytes))
+    }
+
+    /// True when a feature is offered, exactly as given, for blocks of `bytes` bytes at the start of a buffer.
+    pub fn serves_block(&self, feature: &Feature, bytes: usize) -> bool {
+        self.list.iter().any(|capability| capability.feature == *feature && capability.sizes.admit(0, bytes))
     }
 }
 

@@ -23,7 +23,7 @@ const SIZES: [usize; 6] = [512, 4096, 4608, 16 << 10, 128 << 10, 1 << 20];
 /// Largest size of these that is compressed: the highest levels take long.
 const COMPRESSED_BYTES_MAX: usize = 128 << 10;
 /// From this on-disk level on, zstd gives up soon.
-const FAST_LEVELS: u8 = 103;
+pub(crate) const FAST_LEVELS: u8 = 103;
 /// Bytes before and after the part of a buffer that is worked on.
 const MARGIN: usize = 4096;
 /// Byte that the margins are full of.

@@ -11,7 +11,7 @@
 #define KERNEL extern "C" __global__ void
 #define DEVICE static __device__ __forceinline__
 #define CONSTANT static __device__ __constant__ const
-#define SHARED __shared__
+#define SHARED(type, name, shape) __shared__ type name shape
 #define BARRIER() __syncthreads()
 // In front of a loop whose counter picks words of an array: they are in registers only when it is unrolled.
 #define UNROLL _Pragma("unroll")
@@ -101,7 +101,7 @@ DEVICE void add_sums(u64 (*sums)[THREADS_MAX], const u64 *own, u64 *answer)
 // sequence after it, m = n·p + r. The thread's sums give the moments Σ C(p, i)·w, these Σ C(n·p, i)·w, and these Σ C(m+i, i)·w.
 KERNEL fletcher4(const SumJob *jobs, u32 count)
 {
-	SHARED u64 sums[4][THREADS_MAX];
+	SHARED(u64, sums, [4][THREADS_MAX]);
 	for (u32 number = blockIdx.y; number < count; number += gridDim.y) {
 		const SumJob job = jobs[number];
 		const u8 *data = (const u8 *)job.data;
@@ -132,7 +132,7 @@ KERNEL fletcher4(const SumJob *jobs, u32 count)
 // Fletcher-2: two pairs of sums over alternating 64-bit words, as above with two sums each.
 KERNEL fletcher2(const SumJob *jobs, u32 count)
 {
-	SHARED u64 sums[4][THREADS_MAX];
+	SHARED(u64, sums, [4][THREADS_MAX]);
 	for (u32 number = blockIdx.y; number < count; number += gridDim.y) {
 		const SumJob job = jobs[number];
 		const u8 *data = (const u8 *)job.data;
@@ -161,7 +161,7 @@ KERNEL fletcher2(const SumJob *jobs, u32 count)
 // blocks of up to 2^28 bytes.
 KERNEL adler32(const SumJob *jobs, u32 count)
 {
-	SHARED u64 sums[4][THREADS_MAX];
+	SHARED(u64, sums, [4][THREADS_MAX]);
 	for (u32 number = blockIdx.y; number < count; number += gridDim.y) {
 		const SumJob job = jobs[number];
 		u64 own[4] = {0, 0, 0, 0};
@@ -209,7 +209,8 @@ DEVICE u32 sha256_word(const u8 *data, u64 length, u64 word, u64 words)
 DEVICE void sha256_block(u32 *state, u32 *schedule)
 {
 	u32 a = state[0], b = state[1], c = state[2], d = state[3], e = state[4], f = state[5], g = state[6], h = state[7];
-	UNROLL for (u32 round = 0; round < 64; round++) {
+	UNROLL
+	for (u32 round = 0; round < 64; round++) {
 		if (round >= 16) {
 			const u32 before = schedule[(round + 1) & 15], late = schedule[(round + 14) & 15];
 			schedule[round & 15] += (rotate(before, 7) ^ rotate(before, 18) ^ before >> 3) + schedule[(round + 9) & 15] +
@@ -242,16 +243,19 @@ DEVICE void sha256_block(u32 *state, u32 *schedule)
 DEVICE void sha256_whole(u32 *state, const u64 *data, u64 blocks)
 {
 	u64 ahead[8];
-	UNROLL for (u32 n = 0; n < 8; n++)
+	UNROLL
+	for (u32 n = 0; n < 8; n++)
 		ahead[n] = data[n];
 	for (u64 block = 1; block <= blocks; block++) {
 		u32 schedule[16];
-		UNROLL for (u32 n = 0; n < 8; n++) {
+		UNROLL
+		for (u32 n = 0; n < 8; n++) {
 			schedule[2 * n] = swap32((u32)ahead[n]);
 			schedule[2 * n + 1] = swap32((u32)(ahead[n] >> 32));
 		}
 		if (block < blocks) {
-			UNROLL for (u32 n = 0; n < 8; n++)
+			UNROLL
+			for (u32 n = 0; n < 8; n++)
 				ahead[n] = data[8 * block + n];
 		}
 		sha256_block(state, schedule);
@@ -269,12 +273,14 @@ KERNEL sha256(const SumJob *jobs, u32 count)
 			sha256_whole(state, (const u64 *)job.data, whole);
 		for (u64 word = 16 * whole; word < words; word += 16) {
 			u32 schedule[16];
-			UNROLL for (u32 n = 0; n < 16; n++)
+			UNROLL
+			for (u32 n = 0; n < 16; n++)
 				schedule[n] = sha256_word((const u8 *)job.data, job.length, word + n, words);
 			sha256_block(state, schedule);
 		}
 		u64 *answer = (u64 *)job.answer;
-		UNROLL for (u32 n = 0; n < 4; n++)
+		UNROLL
+		for (u32 n = 0; n < 4; n++)
 			answer[n] = (u64)state[2 * n] << 32 | state[2 * n + 1];
 	}
 }
@@ -300,9 +306,9 @@ KERNEL differ(const DifferJob *jobs, u32 count)
 			if (bits)
 				break;
 		}
-		// Whoever writes it writes the same.
+		// Whoever writes it writes the same, and at the same time.
 		if (bits)
-			*(u64 *)job.answer = 1;
+			atomicExch((u64 *)job.answer, 1);
 	}
 }
 
@@ -602,7 +608,7 @@ DEVICE void lz4_find_segment(const PackJob *job, Lz4Search *search, u64 segment)
 
 KERNEL lz4_find(const PackJob *jobs, u32 count)
 {
-	SHARED Lz4Search search;
+	SHARED(Lz4Search, search, );
 	for (u32 number = blockIdx.y; number < count; number += gridDim.y) {
 		const PackJob job = jobs[number];
 		for (u64 segment = blockIdx.x; segment < lz4_segments(job.length); segment += gridDim.x)
@@ -808,7 +814,7 @@ DEVICE bool lz4_unpack(const UnpackJob *job, Lz4Near *near)
 
 KERNEL lz4_decode(const UnpackJob *jobs, u32 count)
 {
-	SHARED Lz4Near near;
+	SHARED(Lz4Near, near, );
 	for (u32 number = blockIdx.x; number < count; number += gridDim.x) {
 		const UnpackJob job = jobs[number];
 		const bool is_good = lz4_unpack(&job, &near);
@@ -973,7 +979,7 @@ DEVICE void unwrap_zstd(const UnwrapJob *job)
 
 KERNEL stream_unwrap(const UnwrapJob *jobs, u32 count)
 {
-	SHARED u64 ends[THREADS_MAX];
+	SHARED(u64, ends, [THREADS_MAX]);
 	for (u32 number = blockIdx.x; number < count; number += gridDim.x) {
 		const UnwrapJob job = jobs[number];
 		if (job.sums)

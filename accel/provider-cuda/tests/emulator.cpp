@@ -39,7 +39,7 @@ typedef struct _nvrtcProgram *nvrtcProgram;
 #define KERNEL static void
 #define DEVICE static inline
 #define CONSTANT static const
-#define SHARED static
+#define SHARED(type, name, shape) static type name shape
 #define BARRIER() barrier()
 #define UNROLL
 
@@ -66,6 +66,12 @@ static unsigned atomicMax(unsigned *at, unsigned value)
 {
 	const unsigned before = *at;
 	*at = value > before ? value : before;
+	return before;
+}
+static unsigned long long atomicExch(unsigned long long *at, unsigned long long value)
+{
+	const unsigned long long before = *at;
+	*at = value;
 	return before;
 }
 

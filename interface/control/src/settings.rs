@@ -15,6 +15,8 @@ use zpl::direct::Tunables;
 
 /// Environment variable with the bytes that the cache of each pool may hold: `zfs_arc_max` before any pool is opened.
 const ARC_MAX: &str = "ZIRCONIA_ARC_MAX";
+/// Environment variable with `zirconia_provider_admission` before any provider is loaded.
+const PROVIDER_ADMISSION: &str = "ZIRCONIA_PROVIDER_ADMISSION";
 /// Least `zfs_dirty_data_max` in bytes, however little memory there is: one large write and what goes with it.
 const DIRTY_DATA_MIN: u64 = 64 << 20;
 /// Least budget of a cache in bytes unless told otherwise (OpenZFS: `arc_set_limits`).
@@ -45,9 +47,11 @@ impl Settings {
         let dirty_data_max = room.dirty_data_max(DIRTY_DATA_MIN, usual.txg.dirty_data_max);
         // Within the parameter's range, so it is taken.
         let _ = parameters.set("zfs_dirty_data_max", &dirty_data_max.to_string());
-        if let Ok(bytes) = std::env::var(ARC_MAX) {
-            // What makes no sense leaves the default.
-            let _ = parameters.set("zfs_arc_max", &bytes);
+        for (variable, name) in [(ARC_MAX, "zfs_arc_max"), (PROVIDER_ADMISSION, "zirconia_provider_admission")] {
+            if let Ok(value) = std::env::var(variable) {
+                // What makes no sense leaves the default.
+                let _ = parameters.set(name, &value);
+            }
         }
         let direct = direct::tunables_from_environment(&parameters);
         let accelerators = Accelerators::new(exec, state, events.clone(), parameters.clone());

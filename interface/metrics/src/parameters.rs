@@ -93,7 +93,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 123] = [
+pub const PARAMETERS: [Parameter; 124] = [
     new(
         "metaslab_force_ganging",
         (16 << 20) + 1,
@@ -382,6 +382,13 @@ pub const PARAMETERS: [Parameter; 123] = [
         BIT,
         When::Now,
         "1 mounts file systems so that syncfs(2) and sync(1) reach them and umount(2) waits; needs root and loop devices",
+    ),
+    new(
+        "zirconia_provider_admission",
+        110,
+        (0, 100_000),
+        When::Now,
+        "operations of a provider that reach less than so many percent of the speed of all processors together are not used; 0 compares nothing; for providers that are loaded or come back from then on",
     ),
     new(
         "zirconia_provider_deadline_ms",

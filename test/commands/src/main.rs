@@ -234,6 +234,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "providers: listed, chosen, used, let go", needs: MOUNTS, run: providers::life },
     Scenario { name: "providers: one in C, built, tried, broken", needs: NOTHING, run: providers::in_c },
     Scenario { name: "providers: a liar in C", needs: MOUNTS, run: providers::liar },
+    Scenario { name: "providers: slower than the processors", needs: MOUNTS, run: providers::slow },
+    Scenario { name: "providers: a rehearsal", needs: MOUNTS, run: providers::rehearsal },
     Scenario { name: "providers: a GPU, missing and emulated", needs: MOUNTS, run: providers::cuda },
     Scenario { name: "providers: a target, killed and there again", needs: MOUNTS, run: providers::target },
     Scenario { name: "providers: a target that may not write", needs: MOUNTS, run: providers::unallowed },
