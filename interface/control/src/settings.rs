@@ -175,6 +175,7 @@ impl Settings {
         });
         let gives_up = get("zfs_deadman_failmode") != 0;
         pool.zio().set_deadman_fail_mode(if gives_up { zio::DeadmanFailMode::Continue } else { zio::DeadmanFailMode::Wait });
+        pool.zio().set_sit_out_seconds(get("vdev_read_sit_out_secs"));
         pool.zio().set_forced_ganging(get("metaslab_force_ganging"), get("metaslab_force_ganging_pct") as u32);
         let rate = |name: &str| get(&format!("zfs_{name}_events_per_second")) as u32;
         pool.zio().set_event_rates(rate("slow_io"), rate("deadman"), rate("checksum"));

@@ -93,7 +93,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 124] = [
+pub const PARAMETERS: [Parameter; 126] = [
     new(
         "metaslab_force_ganging",
         (16 << 20) + 1,
@@ -112,6 +112,20 @@ pub const PARAMETERS: [Parameter; 124] = [
     new("spa_slop_shift", 5, ANY, When::Fixed, "share of a pool that is kept back, as a shift"),
     new("vdev_file_logical_ashift", 9, SHIFT, When::Now, "sectors of files that are opened from now on, as a shift"),
     new("vdev_file_physical_ashift", 9, SHIFT, When::Now, "sectors that new vdevs on files should have, as a shift"),
+    new(
+        "vdev_raidz_outlier_check_interval_ms",
+        1000,
+        (1, u32::MAX as u64),
+        When::Now,
+        "milliseconds between looks for devices that are slow or err among their siblings; two looks a second at most",
+    ),
+    new(
+        "vdev_read_sit_out_secs",
+        600,
+        ANY,
+        When::Now,
+        "seconds for which a slow device of a vdev with autosit=on sits out: reads pass over it; 0: none does, not even those with sit_out=on",
+    ),
     new(
         "zap_micro_max_size",
         128 << 10,

@@ -17,6 +17,9 @@ use abd::Abd;
 use ondisk::Txg;
 use std::sync::Arc;
 
+/// Load of a leaf that sits out: it is read only where the others do not do (OpenZFS: `vdev_sit_out_reads`).
+pub const SITS_OUT: u64 = u64::MAX;
+
 /// Thoroughness of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ReadMode {
@@ -102,7 +105,8 @@ pub(crate) type Verify<'a> = &'a mut dyn FnMut(&Abd) -> bool;
 impl ReadJob {
     /// Starts reading `extent` = (offset, psize) of `top` (one of `tree`'s), a block born in `birth`. `load` orders the
     /// leaves of a mirror: smaller is preferred; equal loads are spread by offset (OpenZFS:
-    /// `vdev_mirror_preferred_child_randomize`).
+    /// `vdev_mirror_preferred_child_randomize`). Columns of RAID-Z on leaves with the load [`SITS_OUT`] are computed from parity, and read
+    /// only when that does not do.
     pub fn start(
         tree: &Arc<VdevTree>,
         top: &TopVdev,
@@ -117,7 +121,7 @@ impl ReadJob {
             let (copies, step) = Copies::start(&common, top, offset, load);
             (Machine::Copies(copies), step)
         } else {
-            let (raidz, step) = Raidz::start(&common, top, offset);
+            let (raidz, step) = Raidz::start(&common, top, offset, load);
             (Machine::Raidz(raidz), step)
         };
         (ReadJob { common, machine }, step)

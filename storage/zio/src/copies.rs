@@ -20,8 +20,9 @@ use exec::TaskClass;
 use kernels::checksum::Salt;
 use leaf::{FailedIo, FaultError, WrongBytes};
 use ondisk::{BlockPtr, Bookmark, Checksum, Dva};
+use std::cell::Cell;
 use std::sync::Arc;
-use vdev::{LeafId, LeafIo, ReadFailure, ReadJob, ReadMode, ReadOutcome, ReadStep};
+use vdev::{LeafId, LeafIo, ReadFailure, ReadJob, ReadMode, ReadOutcome, ReadStep, SITS_OUT};
 use vdev_queue::IoKind;
 
 /// Physical bytes wanted, and how.
@@ -169,13 +170,27 @@ impl CopyReader {
                 _ if self.mark.is_some() && tree.lacks_data_at(&dva, length, birth) => ReadMode::Resilver,
                 _ => ReadMode::Normal,
             };
-            let (mut job, step) = ReadJob::start(tree, top, (dva.offset, length), birth, mode, &|_| 0);
+            let sat_out = Cell::new(false);
+            let load = |leaf| self.load(leaf, &sat_out);
+            let (mut job, step) = ReadJob::start(tree, top, (dva.offset, length), birth, mode, &load);
+            if sat_out.get() {
+                self.core.stats.sat_out_reads.bump();
+            }
             if let Some(sum) = self.spec.fletcher4().filter(|_| !self.core.has_faults()) {
                 job.expect_fletcher4(sum);
             }
             self.job = Some(job);
             return self.step(step);
         }
+    }
+
+    /// Load of a leaf, and whether one sits out: what must be looked at or repaired everywhere is read of all.
+    fn load(&self, leaf: LeafId, sat_out: &Cell<bool>) -> u64 {
+        if self.thorough() || !self.core.leaves.sits_out(self.snapshot.stats(leaf)) {
+            return 0;
+        }
+        sat_out.set(true);
+        SITS_OUT
     }
 
     fn step(self: Box<Self>, step: ReadStep) {

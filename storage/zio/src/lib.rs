@@ -32,6 +32,7 @@ mod read;
 mod rebuild;
 mod request;
 mod roam;
+mod sitting;
 mod snapshot;
 mod software;
 mod stage;
@@ -55,7 +56,7 @@ pub use faults::Fault;
 pub use feed::ResilverFeed;
 pub use leaf::{
     DeadmanFailMode, Defect, DirtySource, EXTENDED, ExtendedStat, FaultError, LeafCounts, LeafFault, LeafStats, Priority, QueueState,
-    Roaming, Sample, qualify, untold_errors,
+    Roaming, Sample, Spell, qualify, untold_errors,
 };
 pub use log::{LogBlocks, LogRoom};
 pub use operate::{LeafRequest, LeafThen};
