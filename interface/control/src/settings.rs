@@ -153,6 +153,7 @@ impl Settings {
         pool.tune_multihost(runtime.multihost);
         pool.suspend_rebuilds(get("zfs_scan_suspend_progress") != 0);
         pool.set_frees_max(get("zfs_async_block_max_blocks"));
+        pool.dsl().tune_receives(get("spa_asize_inflation"));
         pool.dsl().tune_livelists(get("zfs_livelist_max_entries"), get("zfs_livelist_min_percent_shared"));
         let direct = pool.zio().direct_parameters();
         let rebuild = pool.rebuild_parameters();

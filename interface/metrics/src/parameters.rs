@@ -93,7 +93,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 126] = [
+pub const PARAMETERS: [Parameter; 127] = [
     new(
         "metaslab_force_ganging",
         (16 << 20) + 1,
@@ -109,6 +109,7 @@ pub const PARAMETERS: [Parameter; 126] = [
         When::Now,
         "0: streams since a snapshot do not name numbers that never were objects as free, where the pool has had births of holes since",
     ),
+    new("spa_asize_inflation", 24, (1, 1024), When::Now, "transactions of 64 MiB by which what is received may exceed its refquota"),
     new("spa_slop_shift", 5, ANY, When::Fixed, "share of a pool that is kept back, as a shift"),
     new("vdev_file_logical_ashift", 9, SHIFT, When::Now, "sectors of files that are opened from now on, as a shift"),
     new("vdev_file_physical_ashift", 9, SHIFT, When::Now, "sectors that new vdevs on files should have, as a shift"),

@@ -101,10 +101,8 @@ fn figures(rates: &Rates, of: impl Fn(f64) -> f64) -> String {
 }
 
 fn print_row(name: &str, all: &[Rates], pattern: Pattern) {
-    let rows: [(&str, fn(f64, u64) -> f64); 2] =
-        [("IOPS", |rate, _| rate), ("MiB/s", |rate, block| rate * block as f64 / f64::from(1 << 20))];
-    for (unit, of) in rows {
-        let cells: Vec<String> = all.iter().map(|rates| format!("{:>13}", figures(rates, |rate| of(rate, pattern.block)))).collect();
+    for (unit, factor) in [("IOPS", 1.0), ("MiB/s", pattern.block as f64 / f64::from(1 << 20))] {
+        let cells: Vec<String> = all.iter().map(|rates| format!("{:>13}", figures(rates, |rate| rate * factor))).collect();
         println!("{:<16} {unit:<6} {}", if unit == "IOPS" { name } else { "" }, cells.join(" "));
     }
 }

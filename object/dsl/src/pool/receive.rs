@@ -21,14 +21,15 @@ use crate::{DslError, features, keys, names};
 use dmu::{DmuError, Tx};
 use ondisk::{BlockId, Bookmark, DnodePhys, Level, META_DNODE_OBJECT, ObjsetId, ObjsetPhys, ObjsetType, dd_used, ds_flags};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The hidden child that is received into (OpenZFS: `recv_clone_name`).
 pub(super) const CHILD: &str = "%recv";
 
-/// Bytes by which what is received may exceed the limit of what it references: one transaction may where it was written (OpenZFS:
-/// `refquota_slack`, `DMU_MAX_ACCESS` times `spa_asize_inflation`).
-const EXCESS_BYTES: u64 = 24 * (64 << 20);
+/// Most bytes that one transaction of OpenZFS holds (`DMU_MAX_ACCESS`).
+const TRANSACTION_BYTES_MAX: u64 = 64 << 20;
+/// Factor by which bytes may become more on devices, unless told otherwise (OpenZFS: `spa_asize_inflation`).
+const INFLATION: u64 = 24;
 
 /// Beginning of a stream, as far as datasets are concerned.
 pub struct ReceiveBegin {
@@ -94,11 +95,19 @@ pub(crate) struct Receiving {
     tree: Arc<Tree>,
     live_logs: Arc<LiveLogs>,
     bookmarks: Arc<Bookmarks>,
+    /// Bytes by which what is received may exceed the limit of what it references: one transaction may where it was written (OpenZFS:
+    /// `refquota_slack`).
+    excess_bytes: AtomicU64,
 }
 
 impl Receiving {
     pub(super) fn new(tree: Arc<Tree>, live_logs: Arc<LiveLogs>, bookmarks: Arc<Bookmarks>) -> Receiving {
-        Receiving { tree, live_logs, bookmarks }
+        Receiving { tree, live_logs, bookmarks, excess_bytes: AtomicU64::new(INFLATION * TRANSACTION_BYTES_MAX) }
+    }
+
+    /// Sets the factor by which bytes may become more on devices.
+    pub(super) fn set_inflation(&self, factor: u64) {
+        self.excess_bytes.store(factor.saturating_mul(TRANSACTION_BYTES_MAX), Ordering::Relaxed);
     }
 
     // ---- beginning ----
@@ -266,7 +275,7 @@ impl Receiving {
         newer.iter().try_for_each(|snapshot| destruction.check_destroy_snapshot(snapshot, false))?;
         self.bookmarks.check_plain(head)?;
         let quota = head.refquota.load(Ordering::Relaxed);
-        if quota != 0 && clone.referenced() > quota.saturating_add(EXCESS_BYTES) {
+        if quota != 0 && clone.referenced() > quota.saturating_add(self.excess_bytes.load(Ordering::Relaxed)) {
             return Err(DslError::Quota);
         }
         // What can't be read is found here, where it is the caller's error: in the sync it would be the pool's.

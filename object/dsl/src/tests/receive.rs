@@ -102,6 +102,23 @@ fn space_is_right_after_what_was_received() {
     pool.check();
 }
 
+/// If this fails, a stream fills what a limit keeps small, or what fits with what one transaction may exceed it by is refused.
+#[test]
+fn what_is_received_exceeds_the_limit_by_as_much_as_is_set() {
+    let pool = TestPool::create(47);
+    pool.dsl.create_dataset("tank/a", filesystem()).expect("created");
+    pool.dsl.hold("tank/a").and_then(|handle| handle.set_props(&[("refquota".to_string(), "40K".to_string())])).expect("sets");
+    let blocks: Vec<u64> = (0..40).collect();
+    pool.dsl.tune_receives(0);
+    let refused = receive(&pool, beginning("tank/a", 0, true), 0, &blocks);
+    assert_eq!(refused, Err(DslError::Quota));
+    pool.dsl.tune_receives(1);
+    pool.dsl.destroy_lost_receives().expect("gone");
+    receive(&pool, beginning("tank/a", 0, true), 0, &blocks).expect("received");
+    pool.drain();
+    pool.check();
+}
+
 /// If this fails, a full stream over a file system, or into a clone's place, leaves wrong sums.
 #[test]
 fn full_streams_make_and_replace() {
