@@ -1,4 +1,4 @@
-//! The pipeline, judged from outside: blocks, injected faults, layouts, queues, stages, threads. One program: each file of tests by itself would be linked with all that is below.
+//! The pipeline, judged from outside: blocks, injected faults, layouts, queues, stages, suspension, threads. One program: each file of tests by itself would be linked with all that is below.
 
 mod blocks;
 mod classes;
@@ -7,4 +7,5 @@ mod inject;
 mod layouts;
 mod queue;
 mod stage;
+mod suspended;
 mod threads;
