@@ -51,6 +51,15 @@ impl Scan {
         shared.is_resilvering().then_some(Txg(shared.phys.scn_max_txg))
     }
 
+    /// True when a resilver goes on that has come too far to be begun again for a device that comes now (OpenZFS: `dsl_scan_sync`).
+    pub fn defers_resilvers(&self) -> bool {
+        let far = |percent: u64| {
+            let status = self.status().filter(|_| self.resilvers_through().is_some());
+            status.is_some_and(|status| status.issued >= (u128::from(status.to_issue()) * u128::from(percent) / 100) as u64)
+        };
+        self.tunables().defer_percent.is_some_and(far)
+    }
+
     /// A resilver is about to begin.
     pub fn is_resilver_wanted(&self) -> bool {
         self.shared.lock().resilver_wanted
