@@ -65,10 +65,12 @@ impl Scan {
         self.shared.lock().resilver_wanted
     }
 
-    /// Waits until the resilver that is wanted began, for the loop that just ended; false when there is none for it.
+    /// Waits until the resilver that is wanted began, for the loop that just ended; false when there is none for it. A sync may have begun it as
+    /// soon as that loop had ended.
     pub(crate) fn begin_waiting(&self) -> bool {
         let waits = |shared: &Shared| shared.resilver_wanted && !shared.halted && !shared.running;
-        if !waits(&self.shared.lock()) {
+        let is_there = |shared: &Shared| waits(shared) || shared.unclaimed;
+        if !is_there(&self.shared.lock()) {
             return false;
         }
         while waits(&self.shared.lock()) {
@@ -183,7 +185,7 @@ impl Scan {
         if shared.running || !shared.has_work() {
             return false;
         }
-        shared.running = true;
+        (shared.running, shared.unclaimed) = (true, false);
         self.stopping.store(false, Ordering::Release);
         true
     }

@@ -118,6 +118,8 @@ pub(crate) struct Shared {
     pub(crate) halted: bool,
     /// True while somebody is in [`Scan::run`].
     pub(crate) running: bool,
+    /// True from when a scan began while nobody was there until somebody is.
+    pub(crate) unclaimed: bool,
     /// True when everything was read: the next sync finishes the scan.
     pub(crate) complete: bool,
     pub(crate) paused_since: Option<u64>,

@@ -165,7 +165,7 @@ impl Scan {
         (shared.cursor, shared.checkpoint) = (Cursor::default(), Checkpoint::default());
         shared.failed = Some(BTreeSet::new());
         (shared.complete, shared.paused_since, shared.phys) = (false, None, phys);
-        shared.list = Arc::default();
+        (shared.unclaimed, shared.list) = (!shared.running, Arc::default());
         shared.pass = Pass { start: shared.phys.scn_start_time, ..Pass::default() };
         shared.queued = Queued::default();
         drop(shared);
