@@ -328,8 +328,8 @@ impl Zio {
     }
 
     /// Suspends the pool for somebody who cannot go on because of `why`, and waits; true once it was resumed, and what failed is worth another try:
-    /// at once when it was resumed `since` that began. False when the pool is given up, and where nobody could resume it: while it is being opened, and under an executor with
-    /// one thread (OpenZFS: `zio_suspend`, `zio_resume_wait`). Only operations wait.
+    /// at once when it was resumed `since` that began. False when the pool is given up, and where nobody could resume it: while it is being opened,
+    /// and under an executor with one thread (OpenZFS: `zio_suspend`, `zio_resume_wait`). Only operations wait.
     pub fn suspend_and_wait(&self, since: Resumes, why: Option<ZioError>) -> bool {
         if self.exec().is_inline() {
             return false;
