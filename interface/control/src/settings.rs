@@ -143,15 +143,9 @@ impl Settings {
         pool.txgs().history().set_limit(get("zfs_txg_history") as usize);
         pool.cache().set_compressed(get("zfs_compressed_arc_enabled") != 0);
         pool.cache().set_meta_balance(get("zfs_arc_meta_balance"));
-        pool.tune_scans(pool::ScanTunables {
-            memory_max: get("zirconia_scan_memory_max"),
-            checkpoint_seconds: get("zfs_scan_checkpoint_intval"),
-            suspended: get("zfs_scan_suspend_progress") != 0,
-            defer_percent: (get("zfs_resilver_disable_defer") == 0).then(|| get("zfs_resilver_defer_percent")),
-            in_tree_order: get("zfs_scan_legacy") != 0,
-        });
+        pool.tune_scans(runtime.scans);
         pool.tune_multihost(runtime.multihost);
-        pool.suspend_rebuilds(get("zfs_scan_suspend_progress") != 0);
+        pool.suspend_rebuilds(runtime.scans.suspended);
         pool.set_frees_max(get("zfs_async_block_max_blocks"));
         pool.dsl().tune_receives(get("spa_asize_inflation"));
         pool.dsl().tune_livelists(get("zfs_livelist_max_entries"), get("zfs_livelist_min_percent_shared"));
@@ -199,7 +193,15 @@ impl Settings {
         runtime.events = self.events.clone();
         runtime.replay = Some(Arc::new(zpl::FileReplay));
         runtime.max_missing_tops = get("zfs_max_missing_tvds") as usize;
-        runtime.suspended_scans = get("zfs_scan_suspend_progress") != 0;
+        runtime.scans = pool::ScanTunables {
+            memory_max: get("zirconia_scan_memory_max"),
+            checkpoint_seconds: get("zfs_scan_checkpoint_intval"),
+            suspended: get("zfs_scan_suspend_progress") != 0,
+            defer_percent: (get("zfs_resilver_disable_defer") == 0).then(|| get("zfs_resilver_defer_percent")),
+            in_tree_order: get("zfs_scan_legacy") != 0,
+            error_blocks_per_txg: get("zfs_scrub_error_blocks_per_txg"),
+            scrub_min_time_ms: get("zfs_scrub_min_time_ms"),
+        };
         runtime.multihost = pool::MultihostTunables {
             interval_ms: get("zfs_multihost_interval"),
             fail_intervals: get("zfs_multihost_fail_intervals"),

@@ -93,7 +93,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 127] = [
+pub const PARAMETERS: [Parameter; 129] = [
     new(
         "metaslab_force_ganging",
         (16 << 20) + 1,
@@ -273,6 +273,14 @@ pub const PARAMETERS: [Parameter; 127] = [
     new("zfs_scan_checkpoint_intval", 7200, (0, u32::MAX as u64), When::Now, "seconds after which a scan makes a place to go on from"),
     new("zfs_scan_legacy", 0, BIT, When::Now, "1 lets scans read blocks as they find them, a few at a time, and not by address"),
     new("zfs_scan_suspend_progress", 0, BIT, When::Now, "1 lets no scan and no sequential rebuild make progress"),
+    new(
+        "zfs_scrub_error_blocks_per_txg",
+        4096,
+        (1, u32::MAX as u64),
+        When::Now,
+        "damaged blocks that an error scrub reads again in a txg at most",
+    ),
+    new("zfs_scrub_min_time_ms", 750, U32, When::Now, "milliseconds of a txg after which an error scrub leaves the rest to the next one"),
     new("zfs_slow_io_events_per_second", 20, U32, When::Now, "delay events per device and second"),
     new("zfs_sync_pass_deferred_free", 2, ANY, When::Fixed, "from this pass of a sync on frees are deferred"),
     new("zfs_sync_pass_dont_compress", 8, ANY, When::Fixed, "from this pass of a sync on blocks are not compressed"),

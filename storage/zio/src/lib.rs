@@ -67,6 +67,7 @@ pub use software::Software;
 pub use stage::{Answer, AnswerThen, Claims, FirstRound, LeafPort, Made, Packed, Physical, Ready, SecondRound, Shape, Stage};
 pub use stats::ZioStats;
 pub use sum::{salted_sum_of, sum_of};
+pub use suspend::Resumes;
 pub use vdev_queue::{Class, Dirty, IoKind, LatencyTarget, PromiseState, Reason, Scheduler, TunableError, Tunables};
 pub use verify::is_sealed;
 pub use view::{Facts, FailMode, PoolView};

@@ -143,8 +143,8 @@ impl Pool {
     ) -> Result<Pool, PoolError> {
         let mut pending = base.logs.pending();
         let mut pool = assemble::assemble(base, runtime)?;
-        pool.suspend_rebuilds(runtime.suspended_scans);
-        pool.scan.set_tunables(scan::ScanTunables { suspended: runtime.suspended_scans, ..pool.scan.tunables() });
+        pool.suspend_rebuilds(runtime.scans.suspended);
+        pool.scan.set_tunables(runtime.scans);
         pool.follow_providers()?;
         if options.read_only {
             return Ok(pool);

@@ -133,7 +133,12 @@ pub fn layouts() -> Vec<(&'static str, Vec<(TopKind, usize)>)> {
 
 impl Rig {
     pub fn new(exec: Exec, layout: &[(TopKind, usize)], ashift: u32) -> Rig {
-        Rig::with(exec, layout, ashift, FailMode::Never, &|tree, allocator| {
+        Rig::failing(exec, layout, ashift, FailMode::Never)
+    }
+
+    /// A pool with this failmode.
+    pub fn failing(exec: Exec, layout: &[(TopKind, usize)], ashift: u32, fail_mode: FailMode) -> Rig {
+        Rig::with(exec, layout, ashift, fail_mode, &|tree, allocator| {
             for top in &tree.tops {
                 for metaslab in 0..allocator.metaslab_count(top.id) {
                     allocator.load(top.id, metaslab, &[]).expect("an empty metaslab loads");
