@@ -2,17 +2,18 @@
 //!
 //! The kernel keeps no bytes of them: every read and write comes here, so that all who use a volume see the same, whatever its size becomes.
 //! O_DIRECT asks for direct I/O as with files of a file system, O_SYNC and O_DSYNC for durable writes, fsync(2) for a commit of the log. Node numbers
-//! are given to paths when they are first seen and never change; a path whose volume is gone answers ENOENT.
+//! are given to paths when they are first seen and never change; a path whose volume is gone answers ENOENT. Each pool has a lane of its own: what
+//! waits for one that is suspended holds up the volumes of no other.
 
 use super::shelf::Loan;
 use super::there::{self, Found};
 use crate::pool::{OpenPool, Pools};
 use abd::Abd;
 use dsl::DatasetHandle;
-use exec::Mutex;
+use exec::{Exec, Mutex};
 use fuse::{
-    Answer, Caller, DirEntry, DirSink, Entry, Errno, FallocateRequest, FileAttr, FileHandle, Handler, NewNode, NodeId, Opened, PathNodes,
-    ReadRequest, Reply, SeekRequest, SetAttr, Timestamp, WriteRequest,
+    Answer, Caller, DirEntry, DirSink, Entry, Errno, FallocateRequest, FileAttr, FileHandle, Handler, Lane, NewNode, NodeId, Opened,
+    PathNodes, ReadRequest, Reply, SeekRequest, SetAttr, Timestamp, WriteRequest,
 };
 use std::collections::HashMap;
 use std::ops::Range;
@@ -45,11 +46,14 @@ struct State {
 
 /// File system of the volumes of all pools.
 pub(super) struct VolumeFs {
+    exec: Exec,
     pools: Arc<Pools>,
     tunables: Arc<Tunables>,
     owner: (u32, u32),
     paths: PathNodes,
     state: Mutex<State>,
+    /// Lanes of pools, by their names; the one without a name is that of what belongs to no pool, or looks at all of them.
+    lanes: Mutex<HashMap<String, Arc<Lane>>>,
 }
 
 /// Errno for an error of a volume.
@@ -100,8 +104,29 @@ fn kept(request: &WriteRequest, length: usize) -> Abd {
 
 impl VolumeFs {
     /// Makes the file system; files belong to `owner` (user, group).
-    pub(super) fn new(pools: &Arc<Pools>, tunables: &Arc<Tunables>, owner: (u32, u32)) -> VolumeFs {
-        VolumeFs { pools: pools.clone(), tunables: tunables.clone(), owner, paths: PathNodes::default(), state: Mutex::default() }
+    pub(super) fn new(exec: &Exec, pools: &Arc<Pools>, tunables: &Arc<Tunables>, owner: (u32, u32)) -> VolumeFs {
+        VolumeFs {
+            exec: exec.clone(),
+            pools: pools.clone(),
+            tunables: tunables.clone(),
+            owner,
+            paths: PathNodes::default(),
+            state: Mutex::default(),
+            lanes: Mutex::default(),
+        }
+    }
+
+    /// Lane of what is asked about a path: its pool's.
+    fn lane_of(&self, path: &str) -> Arc<Lane> {
+        let pool = path.split(['/', '@']).next().unwrap_or_default();
+        let mut lanes = self.lanes.lock();
+        if let Some(lane) = lanes.get(pool) {
+            return lane.clone();
+        }
+        // Anybody may ask for any name: only those of pools that are open get a lane.
+        lanes.retain(|name, _| name.is_empty() || self.pools.contains(name));
+        let name = if self.pools.contains(pool) { pool } else { "" };
+        lanes.entry(name.to_string()).or_insert_with(|| Lane::new(&self.exec)).clone()
     }
 
     /// Attributes of what is at a path now.
@@ -143,6 +168,11 @@ fn is_read_only(pool: &OpenPool, handle: &DatasetHandle) -> bool {
 }
 
 impl Handler for VolumeFs {
+    fn lane(&self, node: NodeId, name: &[u8]) -> Option<Arc<Lane>> {
+        let path = if name.is_empty() { self.paths.path(node) } else { self.paths.below(node, name) };
+        path.ok().map(|path| self.lane_of(&path))
+    }
+
     fn lookup(&self, _: &Caller, parent: NodeId, name: &[u8]) -> Reply<Entry> {
         let path = self.paths.below(parent, name)?;
         let attr = self.attr(&path)?;
