@@ -9,7 +9,7 @@ use crate::answer::Debt;
 use crate::counts;
 use crate::dispatch::{HEAD_BYTES, Output, Request, Transfer, dispatch, take_name, transfer};
 use crate::handler::{Caller, Handler, NodeId};
-use crate::lane::Lane;
+use crate::lane::{Kept, Lane};
 use crate::lasting::{Done, Rest, done_before};
 use crate::repeat::repeat;
 use crate::sent_again::Look;
@@ -233,31 +233,35 @@ fn serve_request(
     let Some(lane) = lane else {
         return serve_here(mount, (serving, look), request, out, link);
     };
-    let Some(_here) = lane.enter(&mount.in_lanes) else {
-        hand_over(&lane, mount, serving, request, link);
-        return true;
+    let place = lane.enter(&mount.in_lanes);
+    let kept = if place.is_none() { lane.keep(request.body.len() + request.payload_bytes) } else { None };
+    let Some(kept) = kept else {
+        // Without a place, too: there is no room for more that waits.
+        return serve_here(mount, (serving, look), request, out, link);
     };
-    serve_here(mount, (serving, look), request, out, link)
+    hand_over(kept, mount, serving, request, link);
+    true
 }
 
 /// Has a thread of the lane's own serve a request, with bytes of its own: those that it came with belong to the thread that read it.
-fn hand_over(lane: &Lane, mount: &Arc<Mount>, serving: Serving, request: &Request<'_>, link: Link) {
+fn hand_over(kept: Kept, mount: &Arc<Mount>, serving: Serving, request: &Request<'_>, link: Link) {
     let (mount, header, body) = (mount.clone(), request.header, request.body.to_vec());
     let payload = match header.opcode {
         op::WRITE => payload_alone(request),
         _ => Abd::default(),
     };
-    lane.hand_over(Box::new(move || {
+    kept.hand_over(move || {
         let request = Request { header, payload: &payload, payload_bytes: payload.len(), body: &body };
         // Those who read notice that the connection is gone.
         serve_here(&mount, (serving, None), &request, &mut Vec::new(), link);
-    }));
+    });
 }
 
 /// Payload of a WRITE that waits for its turn; the buffer around it is kept only where it is not much larger.
 fn payload_alone(request: &Request<'_>) -> Abd {
-    let data = request.payload.slice(0..request.payload_bytes);
-    if request.payload_bytes * 2 < request.payload.len() { Abd::from_slice(&data.to_vec()) } else { data }
+    let (buffer, length) = (request.payload, request.payload_bytes);
+    let small = if length * 2 < buffer.len() { buffer.as_contiguous().and_then(|bytes| bytes.get(..length)) } else { None };
+    small.map_or_else(|| buffer.slice(0..length), Abd::from_slice)
 }
 
 /// Serves a request, whose answer is made in `out` where it is small; false when the connection is gone.

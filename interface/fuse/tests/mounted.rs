@@ -293,6 +293,8 @@ fn serve_many(uring: Uring) {
 struct Laned {
     waiting: Arc<Waiting>,
     lanes: [Arc<Lane>; 3],
+    /// Number of lookups that last, of which somebody asked for the lane: they were read.
+    read: AtomicUsize,
 }
 
 impl Handler for Laned {
@@ -302,6 +304,7 @@ impl Handler for Laned {
             [b'w', .., b'b'] => 1,
             _ => 2,
         };
+        self.read.fetch_add(usize::from(lane < 2), Ordering::SeqCst);
         Some(self.lanes[lane].clone())
     }
     fn lookup(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> Reply<Entry> {
@@ -328,15 +331,16 @@ fn requests_that_wait_in_some_lanes_hold_up_no_other() {
     let exec: exec::Exec = Arc::new(exec::Pool::new(1));
     let readers = Readers::new(&exec).expect("a set of readers");
     let waiting = Waiting::new();
-    let handler = Laned { waiting: waiting.clone(), lanes: [(); 3].map(|()| Lane::new(&exec)) };
-    let Some(mounted) = mount_on(&readers, Arc::new(handler), "lanes", Uring::Off) else { return };
+    let lanes = [(); 3].map(|()| Lane::new(&exec));
+    let handler = Arc::new(Laned { waiting: waiting.clone(), lanes, read: AtomicUsize::new(0) });
+    let Some(mounted) = mount_on(&readers, handler.clone(), "lanes", Uring::Off) else { return };
     std::thread::scope(|scope| {
         for name in (0..30).flat_map(|number| [format!("wait{number}a"), format!("wait{number}b")]) {
             let path = mounted.at.join(name);
             scope.spawn(move || assert_eq!(std::fs::metadata(path).expect_err("nothing").kind(), std::io::ErrorKind::NotFound));
         }
-        // Threads of the two lanes' own, all of them, and of those who read as many as may wait.
-        while waiting.waiting.load(Ordering::SeqCst) < 16 + 16 + 12 {
+        // All were read, though none is answered; all threads of the two lanes' own wait, and some of those who read: others may have had their places.
+        while handler.read.load(Ordering::SeqCst) < 60 || waiting.waiting.load(Ordering::SeqCst) < 16 + 16 {
             std::thread::yield_now();
         }
         assert!(std::fs::metadata(mounted.at.join("other")).is_err());

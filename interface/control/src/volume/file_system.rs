@@ -5,6 +5,7 @@
 //! are given to paths when they are first seen and never change; a path whose volume is gone answers ENOENT. Each pool has a lane of its own: what
 //! waits for one that is suspended holds up the volumes of no other.
 
+use super::lanes::Lanes;
 use super::shelf::Loan;
 use super::there::{self, Found};
 use crate::pool::{OpenPool, Pools};
@@ -46,14 +47,12 @@ struct State {
 
 /// File system of the volumes of all pools.
 pub(super) struct VolumeFs {
-    exec: Exec,
     pools: Arc<Pools>,
     tunables: Arc<Tunables>,
     owner: (u32, u32),
     paths: PathNodes,
     state: Mutex<State>,
-    /// Lanes of pools, by their names; the one without a name is that of what belongs to no pool, or looks at all of them.
-    lanes: Mutex<HashMap<String, Arc<Lane>>>,
+    lanes: Mutex<Lanes>,
 }
 
 /// Errno for an error of a volume.
@@ -106,27 +105,13 @@ impl VolumeFs {
     /// Makes the file system; files belong to `owner` (user, group).
     pub(super) fn new(exec: &Exec, pools: &Arc<Pools>, tunables: &Arc<Tunables>, owner: (u32, u32)) -> VolumeFs {
         VolumeFs {
-            exec: exec.clone(),
             pools: pools.clone(),
             tunables: tunables.clone(),
             owner,
             paths: PathNodes::default(),
             state: Mutex::default(),
-            lanes: Mutex::default(),
+            lanes: Mutex::new(Lanes::new(exec)),
         }
-    }
-
-    /// Lane of what is asked about a path: its pool's.
-    fn lane_of(&self, path: &str) -> Arc<Lane> {
-        let pool = path.split(['/', '@']).next().unwrap_or_default();
-        let mut lanes = self.lanes.lock();
-        if let Some(lane) = lanes.get(pool) {
-            return lane.clone();
-        }
-        // Anybody may ask for any name: only those of pools that are open get a lane.
-        lanes.retain(|name, _| name.is_empty() || self.pools.contains(name));
-        let name = if self.pools.contains(pool) { pool } else { "" };
-        lanes.entry(name.to_string()).or_insert_with(|| Lane::new(&self.exec)).clone()
     }
 
     /// Attributes of what is at a path now.
@@ -169,8 +154,13 @@ fn is_read_only(pool: &OpenPool, handle: &DatasetHandle) -> bool {
 
 impl Handler for VolumeFs {
     fn lane(&self, node: NodeId, name: &[u8]) -> Option<Arc<Lane>> {
-        let path = if name.is_empty() { self.paths.path(node) } else { self.paths.below(node, name) };
-        path.ok().map(|path| self.lane_of(&path))
+        let is_open = |pool: &str| self.pools.contains(pool);
+        if !name.is_empty() {
+            let path = self.paths.below(node, name).ok()?;
+            return Some(self.lanes.lock().of_path(&path, is_open));
+        }
+        let known = self.lanes.lock().known(node);
+        known.or_else(|| Some(self.lanes.lock().of_node(node, &self.paths.path(node).ok()?, is_open)))
     }
 
     fn lookup(&self, _: &Caller, parent: NodeId, name: &[u8]) -> Reply<Entry> {
