@@ -73,8 +73,8 @@ fn left(mode: u64, word: u16) -> u64 {
 
 /// Notes that the kernel refused a word, for which alone it refused an I/O: it is told less from now on, until somebody sets it anew.
 pub(crate) fn refused(word: u16) {
-    let before = MODE.swap(left(MODE.load(Ordering::Relaxed), word), Ordering::Relaxed);
-    if before != left(before, word) {
+    let less = |mode: u64| Some(left(mode, word)).filter(|left| *left != mode);
+    if let Ok(before) = MODE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less) {
         tracing::warn!("the kernel refuses I/O of the priority {word:#06x}: zirconia_vdev_ioprio is as {} in effect", left(before, word));
     }
 }
