@@ -20,6 +20,8 @@ mod requests;
 mod route;
 mod settings;
 mod statistics;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod volume;
 mod watch;
 

@@ -123,6 +123,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "dataset: volumes", needs: NOTHING, run: volumes::life },
     Scenario { name: "volumes: bytes of their files", needs: MOUNTS, run: volume_files::bytes },
     Scenario { name: "volumes: sizes, names, snapshots and holes under who uses them", needs: MOUNTS, run: volume_files::changes },
+    Scenario { name: "volumes: those of a suspended pool hold up no other", needs: MOUNTS, run: volume_files::suspended },
     Scenario { name: "volumes: no pool of the same daemon on one", needs: MOUNTS, run: volume_files::beneath },
     Scenario { name: "volumes: disks of iSCSI", needs: NOTHING, run: iscsi::disks },
     Scenario { name: "volumes: reservations of iSCSI", needs: NOTHING, run: iscsi::reservations },

@@ -8,6 +8,7 @@ pub mod engine;
 mod files;
 pub mod ledger;
 pub mod program;
+mod served;
 mod volume;
 
 use crate::machine::{Layout, Machine, Trouble, read_state};
@@ -31,6 +32,10 @@ pub enum Subject {
     Files,
     /// Volume: in the model the only file of its file system, whose names never change.
     Volume,
+    /// Volume that a client of NBD uses: what was answered counts.
+    Served,
+    /// Volume behind a door that answers for what it has not done, for those who judge.
+    Deceived,
 }
 
 impl Subject {
@@ -38,15 +43,27 @@ impl Subject {
     fn state(self, pool: &Pool) -> Result<State, Trouble> {
         match self {
             Subject::Files => read_state(pool),
-            Subject::Volume => volume::state(pool),
+            Subject::Volume | Subject::Served | Subject::Deceived => volume::state(pool),
         }
+    }
+
+    /// Makes the dataset, and who carries operations on it out; with `is_always` all that is done to a volume is durable at once.
+    fn hands<'a>(self, pool: &'a Pool, scribe: &Arc<Scribe>, is_always: bool) -> Result<Box<dyn Hands + 'a>, Trouble> {
+        let scribe = scribe.clone();
+        let hands: Box<dyn Hands + 'a> = match self {
+            Subject::Files => Box::new(files::FileHands::new(pool, scribe)?),
+            Subject::Volume => Box::new(volume::VolumeHands::new(pool, scribe, is_always)?),
+            Subject::Served => Box::new(served::ServedHands::new(pool, scribe, is_always, false)?),
+            Subject::Deceived => Box::new(served::ServedHands::new(pool, scribe, is_always, true)?),
+        };
+        Ok(hands)
     }
 
     /// Makes something durable, and changes what is `wanted` of the dataset likewise.
     fn go_on(self, pool: &Pool, wanted: &mut State) -> Result<(), Trouble> {
         match self {
             Subject::Files => files::go_on(pool, wanted),
-            Subject::Volume => volume::go_on(pool, wanted),
+            Subject::Volume | Subject::Served | Subject::Deceived => volume::go_on(pool, wanted),
         }
     }
 }
@@ -185,16 +202,9 @@ pub fn record(layout: Layout, subject: Subject, seed: u64, operations: usize) ->
     let machine = Machine::new(layout, seed);
     let pool = machine.create(layout).map_err(said)?;
     pool.sync().map_err(|error| error.to_string())?;
-    let (scribe, mut hands): (Arc<Scribe>, Box<dyn Hands + '_>) = match subject {
-        Subject::Files => {
-            let scribe = Arc::new(Scribe::new(&machine, &pool, Model::default()));
-            (scribe.clone(), Box::new(files::FileHands::new(&pool, scribe).map_err(said)?))
-        }
-        Subject::Volume => {
-            let scribe = Arc::new(Scribe::new(&machine, &pool, volume::model()));
-            (scribe.clone(), Box::new(volume::VolumeHands::new(&pool, scribe, seed.is_multiple_of(2)).map_err(said)?))
-        }
-    };
+    let first = if subject == Subject::Files { Model::default() } else { volume::model() };
+    let scribe = Arc::new(Scribe::new(&machine, &pool, first));
+    let mut hands = subject.hands(&pool, &scribe, seed.is_multiple_of(2)).map_err(said)?;
     machine.sim.start_recording();
     let models = vec![scribe.book.lock().model.clone()];
     scribe.mark(|_, _| ());
