@@ -199,11 +199,14 @@ change() { # FOLDER: what happens while a machine is away
     setfattr -n user.colour -v red "$1/d1/f1"
 }
 
-listing() { # FOLDER: kind, links and name of everything, and what is in it
+listing() { # FOLDER: kind and name of everything, what is in it, and which names are the same file
     (
         cd "$1"
-        find . -mindepth 1 -path ./.trashcan -prune -o \( -type d -printf 'd - %p\n' \) -o -printf '%y %n %p %l\n' | LC_ALL=C sort
+        find . -mindepth 1 -path ./.trashcan -prune -o -printf '%y %p %l\n' | LC_ALL=C sort
         find . -path ./.trashcan -prune -o -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
+        # Not the number of links: Gluster's healer keeps one of its own for a while where a name moved.
+        find . -path ./.trashcan -prune -o -type f -printf '%i %p\n' | LC_ALL=C sort -k 2 |
+            awk '{ if (!($1 in first)) first[$1] = $2; print "link", $2, first[$1] }'
         getfattr -n user.colour d1/f1
     )
 }
@@ -217,7 +220,7 @@ compare() { # WHEN
             die "$1: $volume is not what was written"
         }
     done
-    say "$1: $(grep -c '^f [0-9]' "$dir/expected") files of each volume are what was written (sha256)"
+    say "$1: $(grep -c '^f ' "$dir/expected") files of each volume are what was written (sha256)"
 }
 
 on_all() { # FUNCTION: with the plain folder and both volumes
@@ -234,6 +237,11 @@ kill_ours() {
     pid=$(pid_of_ours "$1")
     kill -KILL "$(ps -o ppid= -p "$pid" | tr -d ' ')" "$pid"
     until_true "zirconiad of machine $1 does not die" is_gone "$pid"
+}
+
+unmount_below() { # FOLDER: what a dead daemon left: bricks, and the trees of its state
+    local place
+    awk -v folder="$1/" 'index($5, folder) == 1 { print $5 }' /proc/self/mountinfo | LC_ALL=C sort -r | while read -r place; do umount -l "$place"; done
 }
 
 stop_bricks() { # MACHINE: the processes of its bricks
@@ -277,8 +285,8 @@ device_is_lost() {
     local volume place
     stop_bricks 3
     kill_ours 3
+    unmount_below "$dir/3"
     rm -rf "$dir/3/device" "$dir/3/state"
-    umount -l "$dir"/3/mnt/* || true
     say "machine 3 lost its device, and the pool with it"
     on_all change_again
     compare "without machine 3"
