@@ -71,8 +71,9 @@ until_true() {
 }
 
 address() { echo "127.0.1.$1"; }
-# The commands of ours, and of Gluster, on a machine.
-ours() { local machine=$1; shift; ZIRCONIA_STATE=$dir/$machine/state "$@"; }
+# The commands of ours, and of Gluster, on a machine. A daemon takes the parameter from whoever starts it: bricks get requests of clients with
+# O_DIRECT and any alignment.
+ours() { local machine=$1; shift; ZIRCONIA_STATE=$dir/$machine/state ZIRCONIA_ZFS_DIO_STRICT=0 "$@"; }
 theirs() { local machine=$1; shift; gluster --mode=script --glusterd-sock="$dir/$machine/glusterd.sock" "$@"; }
 # quietly COMMAND…: shows what it printed only when it fails.
 quietly() { "$@" >"$dir/printed" 2>&1 || { cat "$dir/printed" >&2; die "failed: $*"; }; }
@@ -82,9 +83,7 @@ pool() {
     local machine=$1
     mkdir -p "$dir/$machine/state" "$dir/$machine/mnt"
     truncate -s 4G "$dir/$machine/device"
-    # Bricks get requests of clients with O_DIRECT and any alignment.
     ours "$machine" zirconia start >/dev/null
-    echo 0 >"$dir/$machine/state/sys/module/zfs/parameters/zfs_dio_strict"
     ours "$machine" zpool create -f -m none \
         -O xattr=sa -O dnodesize=auto -O atime=off -O acltype=posix -O compression=lz4 "brick$machine" "$dir/$machine/device"
     for volume in $volumes; do
