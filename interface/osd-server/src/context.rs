@@ -7,13 +7,19 @@ use rustix::io::Errno;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
+/// Port: device that is open, and whatever goes with it, as long as somebody has it.
+pub trait Opened: Send + Sync {
+    /// Device.
+    fn device(&self) -> &Arc<Device>;
+}
+
 /// Port: devices by the names of their datasets. Everybody who asks for one dataset gets the same device, as long as somebody has it.
 pub trait Devices: Send + Sync {
     /// Opens a device, or gives the one that is open.
     ///
     /// # Errors
     /// Why not, for the client.
-    fn open(&self, dataset: &str) -> Result<Arc<Device>, Errno>;
+    fn open(&self, dataset: &str) -> Result<Arc<dyn Opened>, Errno>;
 }
 
 /// Limits of a server.

@@ -5,7 +5,7 @@ use osd_client::Fid;
 use rustix::io::Errno;
 
 /// Error number for what the device says.
-pub(crate) fn errno_of(error: OsdError) -> Errno {
+pub fn errno_of(error: OsdError) -> Errno {
     match error {
         OsdError::NotFound => Errno::NOENT,
         OsdError::Exists => Errno::EXIST,

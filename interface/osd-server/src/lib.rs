@@ -19,5 +19,6 @@ mod server;
 mod session;
 mod transact;
 
-pub use context::{Devices, Options};
+pub use context::{Devices, Opened, Options};
+pub use errors::errno_of;
 pub use server::{Listening, Server};

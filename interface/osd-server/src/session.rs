@@ -1,6 +1,6 @@
 //! What a client has, and its requests: each is done when its reply is given.
 
-use crate::context::{Context, Seat};
+use crate::context::{Context, Opened, Seat};
 use crate::errors::{errno_of, fid};
 use crate::memory::{MEMORIES_MAX, Memories};
 use crate::outbox::Outbox;
@@ -31,13 +31,13 @@ pub(crate) struct Session {
     /// True once the client said which version it speaks.
     is_greeted: bool,
     memories: Memories,
-    device: Option<Arc<Device>>,
+    opened: Option<Arc<dyn Opened>>,
 }
 
 impl Session {
     pub(crate) fn new(context: &Arc<Context>, seat: Arc<Seat>, outbox: &Arc<Outbox>) -> Session {
         let memories = Memories::new(context.options.memory_bytes_max);
-        Session { context: context.clone(), seat, outbox: outbox.clone(), is_greeted: false, memories, device: None }
+        Session { context: context.clone(), seat, outbox: outbox.clone(), is_greeted: false, memories, opened: None }
     }
 
     /// Does what a request asks for.
@@ -73,7 +73,7 @@ impl Session {
     }
 
     fn open(&mut self, name: &str) -> Result<Vec<u8>, Errno> {
-        if self.device.is_some() {
+        if self.opened.is_some() {
             return Err(Errno::ISCONN);
         }
         // Noted first: whoever takes the dataset away meanwhile finds it.
@@ -82,14 +82,14 @@ impl Session {
         if opened.is_err() {
             *self.seat.dataset.lock() = None;
         }
-        let device = opened?;
-        let record = device.record_size();
-        self.device = Some(device);
+        let opened = opened?;
+        let record = opened.device().record_size();
+        self.opened = Some(opened);
         Ok(Reply::of_numbers(&[record]).content)
     }
 
     fn device(&self) -> Result<Arc<Device>, Errno> {
-        self.device.clone().ok_or(Errno::NOTCONN)
+        self.opened.as_ref().map(|opened| opened.device().clone()).ok_or(Errno::NOTCONN)
     }
 
     fn transact(&mut self, tag: u64, (tells, spends): (bool, bool), operations: &[(Fid, Operation)]) -> Reply {
@@ -167,8 +167,8 @@ fn attributes(object: &Arc<Object>) -> Result<Vec<u8>, Errno> {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if let Some(device) = &self.device {
-            device.give_back(self.seat.number, u64::MAX);
+        if let Some(opened) = &self.opened {
+            opened.device().give_back(self.seat.number, u64::MAX);
         }
     }
 }

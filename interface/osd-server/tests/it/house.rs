@@ -4,7 +4,7 @@ use crate::bed::{Bed, OBJECTS, SEQUENCE};
 use exec::Pool;
 use osd::Device;
 use osd_client::{Client, Fid, Operation, Piece, Place};
-use osd_server::{Devices, Options, Server};
+use osd_server::{Devices, Opened, Options, Server};
 use rustix::io::Errno;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -15,9 +15,15 @@ pub const PAGE: u64 = 4096;
 
 struct Only(Arc<Device>);
 
+impl Opened for Only {
+    fn device(&self) -> &Arc<Device> {
+        &self.0
+    }
+}
+
 impl Devices for Only {
-    fn open(&self, dataset: &str) -> Result<Arc<Device>, Errno> {
-        if dataset == OBJECTS { Ok(self.0.clone()) } else { Err(Errno::NOENT) }
+    fn open(&self, dataset: &str) -> Result<Arc<dyn Opened>, Errno> {
+        if dataset == OBJECTS { Ok(Arc::new(Only(self.0.clone()))) } else { Err(Errno::NOENT) }
     }
 }
 
