@@ -6,3 +6,4 @@ mod bed;
 mod clients;
 mod hostile;
 mod house;
+mod in_c;
