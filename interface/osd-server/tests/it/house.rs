@@ -40,7 +40,10 @@ impl House {
     }
 
     pub fn with(properties: &[(&str, &str)], options: Options) -> House {
-        let bed = Bed::under(Arc::new(Pool::new(2)), properties);
+        House::on(Bed::under(Arc::new(Pool::new(2)), properties), options)
+    }
+
+    pub fn on(bed: Bed, options: Options) -> House {
         let device = bed.open();
         let server = Server::new(&bed.exec, Arc::new(Only(device.clone())), options);
         House { bed, device, server }

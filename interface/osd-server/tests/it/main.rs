@@ -3,6 +3,7 @@
 #[path = "../../../osd/tests/it/bed.rs"]
 #[expect(dead_code, reason = "the tests of the library use all of it")]
 mod bed;
+mod changing;
 mod clients;
 mod hostile;
 mod house;
