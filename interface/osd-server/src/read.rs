@@ -12,7 +12,7 @@ pub(crate) fn read(memories: &Memories, object: &Arc<Object>, pieces: &[Piece], 
     let mut counts = Vec::with_capacity(pieces.len());
     for run in pieces.chunk_by(|one, next| one.end() == Some(next.offset)) {
         let Some(first) = run.first() else { continue };
-        let length = run.iter().map(|piece| piece.place.bytes).sum();
+        let length: u64 = run.iter().map(|piece| piece.place.bytes).sum();
         let data = if is_direct { object.read_direct(first.offset, length) } else { object.read(first.offset, length) };
         let data = data.map_err(errno_of)?;
         let mut at = 0;

@@ -67,6 +67,7 @@ pub fn stores(world: &World) -> Result<(), Failure> {
     await_that("the objects after the daemon was killed", || Ok(open(world, "tank/ost").is_ok()))?;
     let mut client = open(world, "tank/ost")?;
     same("what was on disk", stored(&mut client)? == bytes, true)?;
+    world.refused("zirconia upgrade", 1, "a program has the objects of 'tank/ost', and is cut off")?;
     for line in ["zfs destroy tank/ost", "zfs rename tank/ost tank/other", "zpool export tank"] {
         world.refused(line, 1, "dataset is busy")?;
     }
