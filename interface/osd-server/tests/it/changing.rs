@@ -24,7 +24,7 @@ struct Meddled {
 
 impl std::fmt::Debug for Meddled {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.inner.fmt(f)
+        std::fmt::Debug::fmt(&self.inner, f)
     }
 }
 
