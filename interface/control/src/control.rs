@@ -178,7 +178,7 @@ impl Control {
             door: Door::new(&exec, &state, &pools, &settings.direct),
             portal: Portal::new(&exec, &state, (&pools, &opening), &settings.direct),
             nbd: NbdDoor::new(&exec, &state, &pools, &settings.direct),
-            objects: ObjectsDoor::new(&exec, &state, &pools, &settings.direct),
+            objects: ObjectsDoor::new(&exec, &state, (&pools, &opening), &settings.direct),
             ports: Ports::default(),
             watcher: Arc::default(),
             rounds: Arc::new(Rounds {

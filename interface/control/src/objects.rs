@@ -4,6 +4,7 @@
 //! so that there are never two devices of one dataset.
 
 use crate::mount::stored::{Cut, Storing};
+use crate::pool::opening::Opening;
 use crate::pool::{OpenPool, Pools};
 use control_api::StateDir;
 use dsl::{DatasetHandle, DslError};
@@ -40,6 +41,7 @@ impl Opened for Kept {
 struct StoredDevices {
     exec: Exec,
     pools: Arc<Pools>,
+    opening: Arc<Opening>,
     tunables: Arc<Tunables>,
     server: OnceLock<Weak<Server>>,
     /// Devices that are open, by the number of their pool's opening and their dataset's object.
@@ -82,7 +84,8 @@ impl StoredDevices {
             return Err(Errno::SHUTDOWN);
         }
         let pool = name.split('/').next().and_then(|pool| self.pools.get(pool)).ok_or(Errno::NOENT)?;
-        if pool.pool().zio().is_suspended() {
+        // What the daemon before had mounted comes back first: who took it meanwhile would end those mounts.
+        if self.opening.is_running() || pool.pool().zio().is_suspended() {
             return Err(Errno::AGAIN);
         }
         let handle = pool.dsl().hold(name).map_err(dataset_errno)?;
@@ -118,10 +121,16 @@ pub(crate) struct ObjectsDoor {
 
 impl ObjectsDoor {
     /// Makes it, with nothing served yet.
-    pub(crate) fn new(exec: &Exec, state: &StateDir, pools: &Arc<Pools>, tunables: &Arc<Tunables>) -> ObjectsDoor {
+    pub(crate) fn new(
+        exec: &Exec,
+        state: &StateDir,
+        (pools, opening): (&Arc<Pools>, &Arc<Opening>),
+        tunables: &Arc<Tunables>,
+    ) -> ObjectsDoor {
         let devices = Arc::new(StoredDevices {
             exec: exec.clone(),
             pools: pools.clone(),
+            opening: opening.clone(),
             tunables: tunables.clone(),
             server: OnceLock::new(),
             open: Mutex::default(),
