@@ -234,7 +234,7 @@ int osd_memory(uint64_t bytes, int *file, void **address)
 	int made = memfd_create("osd", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (made < 0)
 		return -errno;
-	if (ftruncate(made, (off_t)bytes) == 0 && fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK) == 0) {
+	if (ftruncate(made, (off_t)bytes) == 0 && fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0) {
 		*address = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, made, 0);
 		if (*address != MAP_FAILED) {
 			*file = made;

@@ -1,7 +1,7 @@
 //! The protocol of an object storage device over a Unix socket (docs/osd-protocol.md), and a client that speaks it.
 //!
 //! A frame is a header of 16 bytes and a body; numbers are little-endian. Bytes of objects are not in frames: they lie in memory files (memfd) that the
-//! client made and sealed against shrinking, and requests name places in them. A transaction is one request: no transaction of a client waits for it.
+//! client made and whose length it sealed, and requests name places in them. A transaction is one request: no transaction of a client waits for it.
 //!
 //! Invariants: a decoder looks at no byte behind the body, and makes room for no more than was sent.
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Memory that a client shares: a file in memory whose end is sealed, so that whoever was given it may count on its length.
+//! Memory that a client shares: a file in memory whose length is sealed, so that whoever was given it may count on its length.
 //!
 //! Bytes are put and taken as those of a file; who wants to have them in place maps the file.
 
@@ -24,7 +24,7 @@ impl Memory {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = File::from(memfd_create("zirconia-osd", flags)?);
         file.set_len(bytes)?;
-        fcntl_add_seals(&file, SealFlags::SHRINK)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
         Ok(Memory { file, bytes })
     }
 

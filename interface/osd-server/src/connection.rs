@@ -44,9 +44,9 @@ fn next(inlet: &mut Inlet) -> Result<(Header, Request, Option<OwnedFd>), End> {
 
 /// Serves a connection to its end.
 pub(crate) fn serve(context: &Arc<Context>, seat: &Arc<Seat>, stream: UnixStream) -> io::Result<()> {
-    let outbox = Arc::new(Outbox::new(stream.try_clone()?));
+    let (outbox, outlet) = (Arc::<Outbox>::default(), stream.try_clone()?);
     let own = outbox.clone();
-    let sender = context.exec.spawn_operation("z-osd-replies", Box::new(move || own.send_all()));
+    let sender = context.exec.spawn_operation("z-osd-replies", Box::new(move || own.send_all(&outlet)));
     let (mut inlet, mut session) = (Inlet::new(stream), Session::new(context, seat.clone(), &outbox));
     let end = loop {
         if !outbox.wait_for_room() {

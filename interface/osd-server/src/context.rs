@@ -31,13 +31,21 @@ pub struct Options {
     pub memory_bytes_max: u64,
     /// Bytes of objects that one request moves.
     pub request_bytes_max: u64,
+    /// Bytes of the blocks that one transaction writes parts of, or all of: a few bytes in each of many blocks make all of them dirty.
+    pub touched_bytes_max: u64,
     /// Bytes of objects that the requests of all connections move at the same time.
     pub budget_bytes: u64,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { connections_max: 64, memory_bytes_max: 1 << 30, request_bytes_max: 64 << 20, budget_bytes: 256 << 20 }
+        Options {
+            connections_max: 64,
+            memory_bytes_max: 1 << 30,
+            request_bytes_max: 64 << 20,
+            touched_bytes_max: 1 << 30,
+            budget_bytes: 256 << 20,
+        }
     }
 }
 

@@ -1,9 +1,11 @@
-//! Memory that a client shares: a file whose end is sealed, read and written as a file; and mapped, where the devices may have its pages themselves.
+//! Memory that a client shares: a file whose length is sealed, read and written as a file; and mapped, where the devices may have its pages themselves.
 //!
-//! As a file it can do no harm: a page that cannot be had is an error. Mapped, it is memory that others write to at any time.
+//! As a file it can do no harm: a page that cannot be had is an error. Mapped, it is memory that others write to at any time. A client may have what is
+//! written to its file appended (`O_APPEND`) at any time, too: it must not become longer, or it would take any amount of memory.
 
 use abd::{Abd, SharedPages};
 use osd_client::{Piece, Place};
+use rustix::fs::{SealFlags, fcntl_get_seals};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -48,7 +50,10 @@ impl Memories {
         if bytes > self.bytes_max.saturating_sub(taken) {
             return Err(Errno::NOMEM);
         }
-        // Mapping it once says all that has to be known of the file, also where it is not kept mapped.
+        if !fcntl_get_seals(&file)?.contains(SealFlags::GROW) {
+            return Err(Errno::PERM);
+        }
+        // Mapping it once says all else that has to be known of the file, also where it is not kept mapped.
         let pages = SharedPages::of_memory_file(file.as_fd(), length)?;
         self.known.insert(number, Memory { file: file.into(), bytes, pages: is_direct.then_some(pages) });
         Ok(())

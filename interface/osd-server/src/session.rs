@@ -93,9 +93,10 @@ impl Session {
     }
 
     fn transact(&mut self, tag: u64, (tells, spends): (bool, bool), operations: &[(Fid, Operation)]) -> Reply {
-        let checked = self
-            .device()
-            .and_then(|device| Ok((device, transact::bytes(&self.memories, operations, self.context.options.request_bytes_max)?)));
+        let checked = self.device().and_then(|device| {
+            let bytes = transact::bytes(&self.memories, operations, device.record_size(), &self.context.options)?;
+            Ok((device, bytes))
+        });
         let commit = tells.then(|| self.commit(tag));
         let (device, bytes) = match checked {
             Ok(checked) => checked,

@@ -1,5 +1,6 @@
 //! Transactions of clients: everything is looked at and copied first; then the operations are declared, and done from the first to the last.
 
+use crate::context::Options;
 use crate::errors::{errno_of, fid};
 use crate::memory::Memories;
 use abd::Abd;
@@ -161,15 +162,44 @@ impl<'a> Step<'a> {
     }
 }
 
+/// Bytes of the blocks that writes touch, when all of them are records.
+fn touched(operations: &[(Fid, Operation)], record: u64) -> u64 {
+    let blocks = |offset: u64, end: u64| {
+        let end = end.checked_next_multiple_of(record).unwrap_or(u64::MAX);
+        end.saturating_sub(offset - offset % record)
+    };
+    let of_pieces = |pieces: &[Piece]| {
+        let (mut sum, mut before) = (0u64, None);
+        for piece in pieces {
+            let end = piece.end().unwrap_or(u64::MAX);
+            // One that begins in the block in which the last one ended does not count that again.
+            let shared = if before == Some(piece.offset / record) { record } else { 0 };
+            sum = sum.saturating_add(blocks(piece.offset, end).saturating_sub(shared));
+            before = Some(end.saturating_sub(1) / record);
+        }
+        sum
+    };
+    let of_operation = |operation: &Operation| match operation {
+        Operation::Write(pieces) => of_pieces(pieces),
+        Operation::Put { offset, bytes } => blocks(*offset, offset.saturating_add(bytes.len() as u64)),
+        _ => 0,
+    };
+    operations.iter().fold(0, |sum: u64, (_, operation)| sum.saturating_add(of_operation(operation)))
+}
+
 /// Bytes that operations write of shared memory.
-pub(crate) fn bytes(memories: &Memories, operations: &[(Fid, Operation)], bytes_max: u64) -> Result<u64, Errno> {
+///
+/// # Errors
+/// Those of the pieces; `TOOBIG` for more than there may be of them, or of the blocks that are touched, which have up to `record` bytes.
+pub(crate) fn bytes(memories: &Memories, operations: &[(Fid, Operation)], record: u64, options: &Options) -> Result<u64, Errno> {
+    let bytes_max = options.request_bytes_max;
     let mut sum = 0u64;
     for (_, operation) in operations {
         if let Operation::Write(pieces) = operation {
             sum += memories.check(pieces, bytes_max - sum)?;
         }
     }
-    Ok(sum)
+    if touched(operations, record.max(1)) > options.touched_bytes_max { Err(Errno::TOOBIG) } else { Ok(sum) }
 }
 
 /// Performs operations as one transaction; the number of those that were done, and what kept the next one. `commit` is called in any case.

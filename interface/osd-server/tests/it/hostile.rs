@@ -59,8 +59,10 @@ fn frames_that_cannot_be_end_the_connection_and_nothing_else() {
 /// If this fails, a client has the daemon look behind the end of its memory, which ends it; or at memory that is not there.
 #[test]
 fn memory_that_is_not_sealed_or_not_there_is_refused() {
-    let house =
-        House::with(&[("recordsize", "16K")], Options { memory_bytes_max: 1 << 20, request_bytes_max: 64 << 10, ..Options::default() });
+    let house = House::with(
+        &[("recordsize", "16K")],
+        Options { memory_bytes_max: 1 << 20, request_bytes_max: 64 << 10, touched_bytes_max: 64 << 10, ..Options::default() },
+    );
     let mut client = house.client();
     client.transact(vec![create(1)]).expect("made");
     let memory = |bytes: u64, seals: SealFlags| {
@@ -70,15 +72,17 @@ fn memory_that_is_not_sealed_or_not_there_is_refused() {
         file
     };
     let disk = File::open("/proc/self/exe").expect("a file");
-    let (open, short) = (memory(PAGE, SealFlags::GROW), memory(PAGE, SealFlags::SHRINK));
+    let sealed = SealFlags::SHRINK | SealFlags::GROW;
+    let (open, long, short) = (memory(PAGE, SealFlags::GROW), memory(PAGE, SealFlags::SHRINK), memory(PAGE, sealed));
     let mut share =
         |file: &File, bytes: u64, number: u32| client.share_file(number, file.as_fd(), bytes, true).err().and_then(|why| why.errno());
     assert_eq!(share(&open, PAGE, 0), EPERM, "it can be made shorter");
+    assert_eq!(share(&long, PAGE, 0), EPERM, "it can be made longer");
     assert_eq!(share(&short, 2 * PAGE, 0), EINVAL, "it is shorter");
     assert_eq!(share(&short, 100, 0), EINVAL, "no page");
     assert!(share(&disk, PAGE, 0).is_some(), "no memory");
     assert_eq!(share(&short, PAGE, 64), EINVAL, "a number that none has");
-    assert_eq!(share(&memory(2 << 20, SealFlags::SHRINK), 2 << 20, 0), ENOMEM, "too much");
+    assert_eq!(share(&memory(2 << 20, sealed), 2 << 20, 0), ENOMEM, "too much");
     assert_eq!((share(&short, PAGE, 0), share(&short, PAGE, 0)), (None, EEXIST));
     let long = Memory::new(128 << 10).expect("memory");
     client.share(1, &long, false).expect("shared");
@@ -91,6 +95,8 @@ fn memory_that_is_not_sealed_or_not_there_is_refused() {
     assert_eq!(write(vec![other]), E2BIG);
     other.place.memory = 2;
     assert_eq!(write(vec![other]), EBADF);
+    let spread = |count: u64| (0..count).map(|number| piece(number * (16 << 10) + 1, 0, 1)).collect::<Vec<_>>();
+    assert_eq!((write(spread(5)), write(spread(0))), (E2BIG, None), "a byte in each of many blocks");
     assert_eq!(client.read(fid(1), vec![piece(0, 1, PAGE)]).err().and_then(|why| why.errno()), EINVAL);
     assert_eq!(write_far(&mut client), Some(27), "EFBIG");
     assert_eq!(client.attributes(fid(1)).expect("attributes").size, 0);
