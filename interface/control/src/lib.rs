@@ -12,6 +12,7 @@ mod events;
 mod failure;
 mod inject;
 mod mount;
+mod objects;
 mod pool;
 mod portal;
 mod provider;

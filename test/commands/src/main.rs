@@ -38,6 +38,7 @@ mod mounts;
 mod multihost;
 mod nbd;
 mod needs;
+mod objects;
 mod output;
 mod owners;
 mod parameters;
@@ -131,6 +132,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "volumes: connections cut off, daemons killed: a sample", needs: NOTHING, run: targets::sample },
     Scenario { name: "volumes: exports of NBD", needs: NOTHING, run: nbd::exports },
     Scenario { name: "volumes: QEMU over NBD", needs: QEMU, run: nbd::qemu },
+    Scenario { name: "objects: stored by programs", needs: NOTHING, run: objects::stores },
+    Scenario { name: "objects: stored beside mounts", needs: MOUNTS, run: objects::beside_mounts },
     Scenario { name: "volumes: a file system over a loop device", needs: LOOPS, run: volume_files::loops },
     Scenario { name: "dataset: snapshots", needs: MOUNTS, run: datasets::snapshots },
     Scenario { name: "dataset: streams that are sent, and words about them", needs: NOTHING, run: streams::words },
