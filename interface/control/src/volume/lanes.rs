@@ -8,9 +8,9 @@ use std::sync::Arc;
 /// Lanes of the pools that are open.
 pub(super) struct Lanes {
     exec: Exec,
-    /// Those of pools, by their names; the one without a name is that of what belongs to no pool, or looks at all of them.
+    /// Lanes of pools, by their names; the one without a name is that of what belongs to no pool, or looks at all of them.
     named: HashMap<String, Arc<Lane>>,
-    /// Those of nodes that were asked about: most requests are about these, and make no path.
+    /// Lanes of nodes that were asked about: most requests are about these, and make no path.
     of_nodes: HashMap<u64, Arc<Lane>>,
 }
 

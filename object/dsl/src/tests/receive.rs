@@ -107,7 +107,11 @@ fn space_is_right_after_what_was_received() {
 fn what_is_received_exceeds_the_limit_by_as_much_as_is_set() {
     let pool = TestPool::create(47);
     pool.dsl.create_dataset("tank/a", filesystem()).expect("created");
-    pool.dsl.hold("tank/a").and_then(|handle| handle.set_props(&[("refquota".to_string(), "40K".to_string())])).expect("sets");
+    pool.sync();
+    let handle = pool.dsl.hold("tank/a").expect("held");
+    let limit = (handle.space().referenced + 40_960).to_string();
+    handle.set_props(&[("refquota".to_string(), limit)]).expect("sets");
+    drop(handle);
     let blocks: Vec<u64> = (0..40).collect();
     pool.dsl.tune_receives(0);
     let refused = receive(&pool, beginning("tank/a", 0, true), 0, &blocks);

@@ -8,22 +8,20 @@ pub mod engine;
 mod files;
 pub mod ledger;
 pub mod program;
+mod scribe;
 mod served;
 mod volume;
 
 use crate::machine::{Layout, Machine, Trouble, read_state};
-use crate::model::{Model, NodeId, State};
-use dmu::{DmuError, Tx};
-use exec::Mutex;
-use ledger::{Ledger, Logged};
-use ondisk::{ObjectId, Txg};
+use crate::model::{Model, State};
+use ledger::Logged;
+use ondisk::Txg;
 use pool::Pool;
 use program::{Op, Program, imagine};
+pub use scribe::Moment;
+use scribe::{Hands, Scribe};
 use sim::Recording;
-use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
-use zil::{Itx, Log, Payload};
 
 /// Kind of dataset that a program changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,19 +66,6 @@ impl Subject {
     }
 }
 
-/// Moment of a program, as the marks of its recording name it.
-#[derive(Clone, Copy, Debug)]
-pub struct Moment {
-    /// Number of operations that began.
-    pub started: usize,
-    /// Number of operations in the log that are acknowledged.
-    pub acknowledged: usize,
-    /// Number of operations that the log may hold.
-    pub offered: usize,
-    /// Txg that was said to be on disk.
-    pub synced: Txg,
-}
-
 /// Recording of what a program did to the devices, and what was promised when.
 pub struct Recorded {
     /// Layout of the pool.
@@ -100,97 +85,6 @@ pub struct Recorded {
     ops: Vec<Op>,
     /// True for each operation that changed what a user sees.
     changes: Vec<bool>,
-}
-
-/// Knowledge while a program runs.
-struct Book {
-    model: Model,
-    ledger: Ledger,
-    moments: Vec<Moment>,
-    objects: HashMap<ObjectId, NodeId>,
-}
-
-/// Scribe of a recording: notes at each mark what was promised so far.
-struct Scribe {
-    sim: sim::Sim,
-    txgs: Arc<dmu::TxgManager>,
-    book: Mutex<Book>,
-}
-
-impl Scribe {
-    fn new(machine: &Machine, pool: &Pool, model: Model) -> Scribe {
-        let book = Book { model, ledger: Ledger::default(), moments: Vec::new(), objects: HashMap::new() };
-        Scribe { sim: machine.sim.clone(), txgs: pool.txgs().clone(), book: Mutex::new(book) }
-    }
-
-    fn mark(&self, change: impl FnOnce(&mut Book, &mut Moment)) {
-        let mut book = self.book.lock();
-        let first = Moment { started: 0, acknowledged: 0, offered: 0, synced: Txg(0) };
-        let mut moment = book.moments.last().copied().unwrap_or(first);
-        moment.synced = self.txgs.synced_txg();
-        change(&mut book, &mut moment);
-        self.sim.mark(book.moments.len() as u64);
-        book.moments.push(moment);
-    }
-
-    /// A commit begins: of a node, or of all.
-    fn offer(&self, object: Option<ObjectId>) {
-        self.mark(|book, moment| {
-            let node = object.and_then(|object| book.objects.get(&object).copied());
-            (_, moment.offered) = book.ledger.offer(node, moment.synced, &book.model);
-        });
-    }
-
-    /// Notes that what was offered last is durable.
-    fn acknowledge(&self) {
-        self.mark(|_, moment| moment.acknowledged = moment.offered);
-    }
-}
-
-/// Clerk between file system and log: writes down when commits begin and end.
-struct Clerk {
-    log: Arc<dyn Log>,
-    scribe: Arc<Scribe>,
-}
-
-impl fmt::Debug for Clerk {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Clerk")
-    }
-}
-
-impl Log for Clerk {
-    fn is_wanted(&self) -> bool {
-        self.log.is_wanted()
-    }
-    fn note(&self, itx: Itx, tx: &Tx) {
-        self.log.note(itx, tx);
-    }
-    fn note_write(&self, payload: Payload, only_with: Option<ObjectId>, tx: &Tx) {
-        self.log.note_write(payload, only_with, tx);
-    }
-    fn promote(&self, object: ObjectId) {
-        self.log.promote(object);
-    }
-    fn forget(&self, object: ObjectId) {
-        self.log.forget(object);
-    }
-    fn commit(&self, object: Option<ObjectId>) -> Result<(), DmuError> {
-        self.scribe.offer(object);
-        self.log.commit(object)?;
-        self.scribe.acknowledge();
-        Ok(())
-    }
-}
-
-/// Part of a program that knows the dataset: it carries operations out.
-trait Hands {
-    /// Chooses the next operation.
-    fn plan(&self, program: &mut Program, model: &Model) -> Op;
-    /// Carries an operation out; `after` is the model with it. Commits are written down as they begin and end.
-    fn perform(&mut self, op: &Op, after: &Model) -> Result<(), Trouble>;
-    /// Extent of what is durable once the operation is done: a node, or with None inside everything; None when nothing is.
-    fn promise(&self, op: &Op) -> Option<Option<NodeId>>;
 }
 
 /// Runs a program of `operations` operations; at its end the machine stops. On volumes every write is durable (`sync=always`) when `seed` is even.

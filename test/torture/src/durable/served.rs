@@ -2,8 +2,8 @@
 //! threads are not there. A change that was answered with FUA, and all that was answered before a flush was, has to be there.
 
 use super::program::{How, Op, Program};
+use super::scribe::{Hands, Scribe};
 use super::volume::{self, VolumeHands};
-use super::{Hands, Scribe};
 use crate::machine::Trouble;
 use crate::model::{Contents, Model, NodeId};
 use abd::Abd;

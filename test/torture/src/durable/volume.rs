@@ -2,7 +2,7 @@
 //! requests is that of whoever serves volumes, the way back is not.
 
 use super::program::{How, Op, Program};
-use super::{Hands, Scribe};
+use super::scribe::{Hands, Scribe};
 use crate::machine::Trouble;
 use crate::model::{Contents, Model, NodeId, State};
 use abd::Abd;
