@@ -25,7 +25,7 @@ fn kind(error: &DslError) -> ErrorKind {
         DslError::NoSuchTag => ErrorKind::NotFound,
         DslError::Busy | DslError::HasChildren | DslError::HasSnapshots | DslError::HasClones | DslError::Held => ErrorKind::Busy,
         DslError::Quota | DslError::NoSpace => ErrorKind::NoSpace,
-        DslError::ReadOnly | DslError::ReadOnlyProperty | DslError::NoKey | DslError::OtherRoot | DslError::WrongKey => {
+        DslError::ReadOnly | DslError::ReadOnlyProperty | DslError::NoKey | DslError::OtherRoot | DslError::WrongKey | DslError::OtherKeys => {
             ErrorKind::Permission
         }
         DslError::Unsupported | DslError::NeedsFeature(_) | DslError::Encrypted => ErrorKind::Unsupported,
