@@ -8,9 +8,9 @@ use dsl::{CreateDataset, DslError, PropValue, TxSpace};
 use exec::SplitMix;
 use ondisk::ObjsetType;
 use pool::Pool;
-use send::SendOptions;
+use send::{Base, SendOptions, Sending};
 use std::sync::Arc;
-use stream::{Features, ObjectRange, Record};
+use stream::{Features, ObjectRange, Record, Writer};
 
 /// Key of everything that is encrypted here.
 const KEY: [u8; 32] = [7; 32];
@@ -100,7 +100,18 @@ fn what_came_raw_is_the_same_with_its_key() {
     }
 }
 
-/// If this fails, a copy that somebody wrote to, with its key, cannot be brought back to what is sent.
+/// Raw stream that goes on from a bookmark.
+fn since_bookmark(pool: &Pool, from: &str, to: &str) -> Vec<u8> {
+    let to = pool.dsl().hold(&format!("{SOURCE}@{to}")).expect("held");
+    let bookmark = pool.dsl().bookmarks(SOURCE).expect("listed").into_iter().find(|bookmark| bookmark.name == from).expect("it is there");
+    let base = Base::bookmark(&to, SOURCE, &bookmark).expect("an earlier one");
+    let mut writer = Writer::new(Vec::new());
+    Sending::new(to, Some(base), raw()).expect("it can be sent").run(&mut writer).expect("sent");
+    writer.into_sink()
+}
+
+/// If this fails, a copy that somebody wrote to, with its key, cannot be brought back to what is sent, or what came later is lost where only a bookmark
+/// is left of what it goes on from.
 #[test]
 fn a_copy_that_was_written_to_goes_back() {
     let (source, copy, mut random) = (pool(true), pool(false), SplitMix::new(20));
@@ -119,7 +130,9 @@ fn a_copy_that_was_written_to_goes_back() {
     copy.sync().expect("synced");
     copy.dsl().snapshot(&[format!("{COPY}@mine")], Vec::new()).expect("taken");
     go_on(&source, &mut random, "b");
-    let stream = sent(&source, Some("a"), "b", raw());
+    source.dsl().create_bookmark(&format!("{SOURCE}#a"), &format!("{SOURCE}@a")).expect("made");
+    source.dsl().destroy_snapshots(&[format!("{SOURCE}@a")], false).expect("destroyed");
+    let stream = since_bookmark(&source, "a", "b");
     assert_eq!(refused(&copy, &stream, &target("b")), DslError::Modified);
     receive(&copy, &stream, &Target { force: true, ..target("b") }).expect("received by force");
     compare(&source, &copy, "b");
