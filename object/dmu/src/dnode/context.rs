@@ -33,7 +33,7 @@ pub(crate) struct Context {
     pub pins: Arc<Pins>,
     /// Some micro ZAP got more than 128 KiB since the opening.
     pub has_large_micro_zaps: AtomicBool,
-    /// What comes raw has besides.
+    /// Facts of what comes raw.
     pub sealed: Sealed,
     /// Tests let a change fail.
     #[cfg(any(test, feature = "testing"))]

@@ -80,7 +80,7 @@ pub struct SealedObject {
     pub bonus_len: usize,
 }
 
-/// What an object set that comes raw has besides: marks of its blocks of dnodes, and those of the blocks that a txg writes for their marks alone.
+/// Facts of an object set that comes raw: marks of its blocks of dnodes, and those of the blocks that a txg writes for their marks alone.
 #[derive(Default)]
 pub(crate) struct Sealed {
     is_sealed: AtomicBool,

@@ -23,9 +23,9 @@ pub struct MetaForm {
     pub block_ptr_count: u8,
     /// Largest block of dnodes.
     pub max_block: BlockId,
-    /// Its own checksum.
+    /// Checksum of its own.
     pub checksum: Checksum,
-    /// Its own compression.
+    /// Compression of its own.
     pub compression: Compression,
 }
 
