@@ -98,7 +98,7 @@ impl Objset {
     }
 
     /// As [`Objset::create`], with a meta-dnode of this form.
-    pub(crate) fn create_as(
+    fn create_as(
         env: ObjsetEnv,
         (kind, props): (ObjsetType, ObjsetProps),
         form: &MetaForm,
@@ -249,7 +249,7 @@ impl Objset {
         self.change_head(tx, |head| head.set_zil_header(header, tx.txg()))
     }
 
-    pub(super) fn change_head(&self, tx: &Tx, change: impl FnOnce(&Head)) -> Result<(), DmuError> {
+    fn change_head(&self, tx: &Tx, change: impl FnOnce(&Head)) -> Result<(), DmuError> {
         self.context.blocks.check_writable()?;
         change(&self.head);
         self.context.announce(tx);

@@ -337,8 +337,8 @@ impl Receiving {
         let meta = &self.tree.meta;
         let (Some(object), Some(own)) = (keys::object_of(meta, &head.dir)?, keys::facts_of(meta, &head.dir)?) else { return Ok(()) };
         let is_own = own.root == head.dir.object;
-        let above = if is_own { None } else { keys::facts_of(meta, &*self.tree.dir(own.root)?)? };
-        if !is_own && !above.is_some_and(|root| raw.is_wrapped_as(&root)) {
+        let is_same = is_own || keys::facts_of(meta, &*self.tree.dir(own.root)?)?.is_some_and(|root| raw.is_wrapped_as(&root));
+        if !is_same {
             return Ok(());
         }
         keys::rewrap(meta, object, (&raw.facts(own.root), &raw.keys.wrapped), tx)?;
