@@ -200,3 +200,26 @@ fn keys_follow_those_of_the_source_unless_they_are_others_here() {
     receive(&own, &second, &target("b")).expect("received");
     compare(&source, &own, "b");
 }
+
+/// If this fails, each file system of a replica asks for a key of its own, or one gets a root whose key does not open it.
+#[test]
+fn what_had_the_key_of_another_one_has_it_again() {
+    let (source, copy, mut random) = (pool(true), pool(false), SplitMix::new(50));
+    create(&source, &[]);
+    go_on(&source, &mut random, "a");
+    let first = sent(&source, None, "a", raw());
+    let at = |name: &str, snapshot: &str| Target { name: name.to_string(), ..target(snapshot) };
+    for name in ["tank/top", "tank/top/below"] {
+        receive(&copy, &first, &at(name, "a")).expect("received");
+    }
+    assert_eq!(copy.dsl().adopt_key("tank/top"), Err(DslError::OtherRoot), "nothing above is encrypted");
+    assert_eq!(copy.dsl().adopt_key("tank/top/below"), Ok(()));
+    let is_below = || Err(DslError::NotEncryptionRoot { root: "tank/top".to_string() });
+    assert_eq!((copy.dsl().adopt_key("tank/top/below"), copy.dsl().load_key("tank/top/below", &KEY, false)), (is_below(), is_below()));
+    go_on(&source, &mut random, "b");
+    receive(&copy, &sent(&source, Some("a"), "b", raw()), &at("tank/top/below", "b")).expect("received");
+    copy.dsl().load_key("tank/top", &KEY, false).expect("loaded");
+    for (name, snapshot) in [("tank/top", "a"), ("tank/top/below", "a"), ("tank/top/below", "b")] {
+        assert!(facts(&copy, &format!("{name}@{snapshot}")) == facts(&source, &format!("{SOURCE}@{snapshot}")), "{name}@{snapshot}");
+    }
+}
