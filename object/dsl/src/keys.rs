@@ -8,7 +8,7 @@ use crate::dir::Dir;
 use crate::meta::{Meta, damaged};
 use crate::raw::RawStream;
 use crate::{DslError, marks};
-use crypt::{Suite, WrappedKey};
+use crypt::{Mac, Suite, WrappedKey};
 use dmu::Tx;
 use ondisk::names::{dd_field, ds_field};
 use ondisk::{BLOCK_BYTES_MAX, ObjectType};
@@ -17,6 +17,8 @@ use zap::{Value, Zap};
 const SUITE: &str = "DSL_CRYPTO_SUITE";
 const ROOT: &str = "DSL_CRYPTO_ROOT_DDOBJ";
 const USERS: &str = "DSL_CRYPTO_REFCOUNT";
+/// Entry of our own: the MAC of the wrapping that came raw last. Whoever gives the keys another one here leaves it behind.
+const CAME: &str = "org.zirconia:came";
 
 /// Facts of an encrypted dataset that everybody may know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,6 +161,18 @@ pub(crate) fn share(meta: &Meta, origin: &Dir, clone: &Dir, tx: &Tx) -> Result<(
 /// Writes how the keys of a key object are wrapped from now on (OpenZFS: `dsl_crypto_key_sync`).
 pub(crate) fn rewrap(meta: &Meta, object: u64, (facts, wrapped): (&KeyFacts, &WrappedKey), tx: &Tx) -> Result<(), DslError> {
     write_wrapping(&meta.zap(object)?, facts, wrapped, tx)
+}
+
+/// Notes that the keys of a key object are wrapped as they came raw.
+pub(crate) fn note_came(meta: &Meta, object: u64, wrapped: &WrappedKey, tx: &Tx) -> Result<(), DslError> {
+    Ok(meta.zap(object)?.update(CAME, &Value::U8(wrapped.mac.to_vec()), tx)?)
+}
+
+/// True for keys that are wrapped as they came raw, false for those that somebody gave another key here since; None where that is not known.
+pub(crate) fn are_as_they_came(meta: &Meta, object: u64) -> Result<Option<bool>, DslError> {
+    let came: Option<Mac> = bytes(&meta.zap(object)?, CAME)?;
+    let own = wrapped(meta, object)?.mac;
+    Ok(came.map(|came| came == own))
 }
 
 /// Looks whether a raw stream has the keys of a directory (OpenZFS: `dsl_crypto_recv_raw_key_check`).

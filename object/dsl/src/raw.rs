@@ -76,7 +76,7 @@ fn keys_in(list: &NvList) -> Result<RawKeys, DslError> {
     }
     let (format, iterations, salt) = (number("keyformat")?, number("pbkdf2iters")?, number("pbkdf2salt")?);
     let is_passphrase = format == PASSPHRASE;
-    if !FORMATS.contains(&format) || is_passphrase != (iterations != 0) || !is_passphrase && salt != 0 {
+    if !FORMATS.contains(&format) || is_passphrase != (iterations != 0) || is_passphrase != (salt != 0) {
         return Err(DslError::BadKey);
     }
     let wrapped = WrappedKey {

@@ -111,7 +111,7 @@ impl Receiver {
         if !matches!(kind, ObjsetType::ZFS | ObjsetType::ZVOL | ObjsetType::OTHER) || begin.toguid == 0 {
             return Err(ReceiveError::Invalid("its head is of no dataset"));
         }
-        let raw = if features.has(Features::RAW) { Some(RawStream::of_list(list).map_err(of_head)?) } else { None };
+        let raw = raw_of(begin, features, list)?;
         let (handle, bytes_before) = if features.has(Features::RESUMING) {
             resume(dsl, begin, (list, raw.as_ref()), target)?
         } else {
@@ -289,6 +289,20 @@ fn give_up(dsl: &Arc<DslPool>, received: u64, is_resumable: bool) {
     if !is_resumable {
         let _ = dsl.receive_abort(received);
     }
+}
+
+/// Head of a raw stream; None of another one. Old senders do not say which spill blocks are there, and MACs cover that.
+fn raw_of(begin: &Begin, features: Features, list: &NvList) -> Result<Option<RawStream>, ReceiveError> {
+    if !features.has(Features::RAW) {
+        return Ok(None);
+    }
+    if begin.flags & begin_flags::SPILL_BLOCK == 0 {
+        return Err(ReceiveError::Unsupported("raw streams of senders that do not tell of spill blocks"));
+    }
+    if features.has(Features::EMBED_DATA) {
+        return Err(ReceiveError::Invalid("a raw stream with contents of pointers"));
+    }
+    RawStream::of_list(list).map(Some).map_err(of_head)
 }
 
 /// Reason behind the head of a raw stream that is none.

@@ -98,12 +98,7 @@ impl Objset {
     }
 
     /// As [`Objset::create`], with a meta-dnode of this form.
-    fn create_as(
-        env: ObjsetEnv,
-        (kind, props): (ObjsetType, ObjsetProps),
-        form: &MetaForm,
-        tx: &Tx,
-    ) -> Result<Arc<Objset>, DmuError> {
+    fn create_as(env: ObjsetEnv, (kind, props): (ObjsetType, ObjsetProps), form: &MetaForm, tx: &Tx) -> Result<Arc<Objset>, DmuError> {
         let context = Context::new(env, props);
         context.blocks.check_writable()?;
         let core = Core {

@@ -2,6 +2,7 @@
 //! that wraps them, of the dataset and of everything below it that has the same encryption root.
 
 use super::encryption::{RootKey, failed};
+use super::keystore::PASSPHRASE;
 use super::tree::Tree;
 use crate::dataset::Dataset;
 use crate::dir::Dir;
@@ -82,8 +83,8 @@ impl Tree {
         Ok(Rewrap { head, wraps, with, is_own: new.is_some() })
     }
 
-    /// An encryption root that came raw, and that the user's key of the one above opens as well: both were wrapped with it where they come from. That shows
-    /// as far as a passphrase has a salt of its own; nothing else is known of keys that nobody here has (OpenZFS: `DCP_CMD_FORCE_INHERIT`).
+    /// An encryption root that came raw, and that the user's key of the one above opens as well: both were wrapped with it where they come from. A passphrase
+    /// has a salt that shows it; of other keys, which nobody here has, no more is known than that both are as they came (OpenZFS: `DCP_CMD_FORCE_INHERIT`).
     ///
     /// Errors: those of [`Tree::to_change`]; [`DslError::NotEncryptionRoot`] for what has no key of its own, [`DslError::OtherRoot`] when nothing above is
     /// encrypted, or with another key.
@@ -93,10 +94,18 @@ impl Tree {
             return Err(self.belongs_to(facts.root)?);
         }
         let above = head.dir.parent().map_or(Ok(None), |parent| keys::facts_of(&self.meta, &parent))?.ok_or(DslError::OtherRoot)?;
-        if (above.format, above.iterations, above.salt) != (facts.format, facts.iterations, facts.salt) {
+        let is_alike = (above.format, above.iterations, above.salt) == (facts.format, facts.iterations, facts.salt);
+        let came = || Ok::<bool, DslError>(self.is_as_it_came(&head.dir)? && self.is_as_it_came(&*self.dir(above.root)?)?);
+        if !is_alike || facts.format != PASSPHRASE && !came()? {
             return Err(DslError::OtherRoot);
         }
         Ok(Adoption { objects: self.wrapped_by(&head.dir, facts.root)?, root: above.root, head })
+    }
+
+    /// True for a directory whose keys are wrapped as they came raw.
+    fn is_as_it_came(&self, dir: &Dir) -> Result<bool, DslError> {
+        let Some(object) = keys::object_of(&self.meta, dir)? else { return Ok(false) };
+        Ok(keys::are_as_they_came(&self.meta, object)? == Some(true))
     }
 
     /// Makes the encryption root above that of a dataset and of what is below it.

@@ -277,6 +277,9 @@ impl Creation {
         let location = [("keylocation".to_string(), "prompt".to_string())];
         self.settings.store_props(&dataset, &self.settings.check_props(&location, kind, true)?, tx)?;
         keys::create(meta, &dataset.dir, (&raw.facts(dataset.dir.object), &raw.keys.wrapped), tx)?;
+        if let Some(object) = keys::object_of(meta, &dataset.dir)? {
+            keys::note_came(meta, object, &raw.keys.wrapped, tx)?;
+        }
         dataset.activate(meta, features::bit(features::ENCRYPTION), tx)?;
         dataset.create_sealed(meta, (kind, self.tree.objset_props(&dataset)?), (&raw.form, raw.portable_mac), tx)?;
         self.tree.dirty().add(tx.txg(), object);

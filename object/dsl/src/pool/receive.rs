@@ -170,21 +170,23 @@ impl Receiving {
             0 if self.tree.is_clone(&head.dir) => return Err(DslError::NotIncremental),
             0 if self.previous(head)?.is_some() => return Err(DslError::HasSnapshots),
             0 => None,
-            guid => Some(self.source(head, guid, begin.force)?),
+            guid => Some(self.source(head, guid, begin)?),
         };
         Ok((creation.hidden(&head.dir, CHILD)?, origin))
     }
 
     /// The snapshot that a stream which goes on from this guid is received on top of.
-    fn source(&self, head: &Arc<Dataset>, guid: u64, force: bool) -> Result<Arc<Dataset>, DslError> {
+    fn source(&self, head: &Arc<Dataset>, guid: u64, begin: &ReceiveBegin) -> Result<Arc<Dataset>, DslError> {
         let newest = self.previous(head)?.ok_or(DslError::NotIncremental)?;
         let mut walk = Some(newest.clone());
         while let Some(snapshot) = walk {
             if snapshot.phys().ds_guid == guid {
-                if force {
+                if begin.force {
                     return Ok(snapshot);
                 }
-                return if self.is_modified(head, &snapshot)? { Err(DslError::Modified) } else { Ok(newest) };
+                // A later one, of no change, has another set of IVs.
+                let is_later = begin.raw.is_some() && snapshot.object != newest.object;
+                return if is_later || self.is_modified(head, &snapshot)? { Err(DslError::Modified) } else { Ok(newest) };
             }
             walk = self.previous(&snapshot)?;
         }
@@ -331,18 +333,22 @@ impl Receiving {
         }
     }
 
-    /// Has the keys wrapped as they are where they come from, for the user's key may be another one there by now. Where the encryption root is another
-    /// dataset, and its key not recognizably the same, they stay as they are: nobody could open them with that key any more (OpenZFS loses them then).
+    /// Has the keys wrapped as they are where they come from, for the user's key may be another one there by now. Those that somebody gave another key
+    /// here stay as they are, and so do those that OpenZFS received below another encryption root whose key is not recognizably the same: nobody could open
+    /// them with that key any more (OpenZFS loses them then).
     fn rewrap(&self, head: &Dataset, raw: &RawStream, tx: &Tx) -> Result<(), DslError> {
         let meta = &self.tree.meta;
         let (Some(object), Some(own)) = (keys::object_of(meta, &head.dir)?, keys::facts_of(meta, &head.dir)?) else { return Ok(()) };
-        let is_own = own.root == head.dir.object;
-        let is_same = is_own || keys::facts_of(meta, &*self.tree.dir(own.root)?)?.is_some_and(|root| raw.is_wrapped_as(&root));
-        if !is_same {
+        let (is_own, came) = (own.root == head.dir.object, &raw.keys.wrapped);
+        let is_theirs = keys::wrapped(meta, object)?.mac == came.mac || keys::are_as_they_came(meta, object)?.unwrap_or(is_own);
+        let is_roots =
+            || Ok::<bool, DslError>(keys::facts_of(meta, &*self.tree.dir(own.root)?)?.is_some_and(|root| raw.is_wrapped_as(&root)));
+        if !is_theirs && (is_own || !is_roots()?) {
             return Ok(());
         }
-        keys::rewrap(meta, object, (&raw.facts(own.root), &raw.keys.wrapped), tx)?;
-        if is_own && self.tree.keystore.get(own.root).is_some_and(|key| raw.keys.wrapped.open(&key).is_err()) {
+        keys::rewrap(meta, object, (&raw.facts(own.root), came), tx)?;
+        keys::note_came(meta, object, came, tx)?;
+        if is_own && self.tree.keystore.get(own.root).is_some_and(|key| came.open(&key).is_err()) {
             self.tree.keystore.forget(own.root);
         }
         Ok(())

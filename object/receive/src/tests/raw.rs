@@ -10,7 +10,7 @@ use ondisk::ObjsetType;
 use pool::Pool;
 use send::{Base, SendOptions, Sending};
 use std::sync::Arc;
-use stream::{Features, ObjectRange, Record, Writer};
+use stream::{Begin, Features, ObjectRange, Record, Writer};
 
 /// Key of everything that is encrypted here.
 const KEY: [u8; 32] = [7; 32];
@@ -166,12 +166,19 @@ fn raw_streams_go_on_from_what_they_were_made_from() {
     let force = |name| Target { force: true, ..target(name) };
     assert_eq!(refused(&copy, &first, &force("d")), DslError::Encrypted, "keys of what is there would go with it");
     assert_eq!(refused(&open, &first, &force("d")), DslError::Encrypted);
+    let silent = Begin { flags: 0, ..head(0, 0xB, Features::RAW) };
+    let elsewhere = Target { name: "tank/other".to_string(), ..target("b") };
+    assert!(matches!(receive(&open, &stream_of(silent, None, &[]), &elsewhere), Err(ReceiveError::Unsupported(_))));
     for records in [Vec::new(), vec![(Record::ObjectRange(ObjectRange::default()), Vec::new())]] {
         let bytes = stream_of(head(0, 0xB, Features::RAW), None, &records);
-        let elsewhere = Target { name: "tank/other".to_string(), ..target("b") };
         assert!(matches!(receive(&open, &bytes, &elsewhere), Err(ReceiveError::Invalid(_))), "it has no keys");
     }
     assert!(copy.verify_space().expect("readable").is_clean());
+}
+
+/// Properties of a key of 32 bytes.
+fn keyed() -> Vec<(String, String)> {
+    vec![("keyformat".to_string(), "raw".to_string())]
 }
 
 /// If this fails, a copy asks for a key that was given up where it comes from, or one that got another user's key here can never be opened again.
@@ -181,8 +188,7 @@ fn keys_follow_those_of_the_source_unless_they_are_others_here() {
     create(&source, &[]);
     go_on(&source, &mut random, "a");
     let first = sent(&source, None, "a", raw());
-    let new = vec![("keyformat".to_string(), "raw".to_string())];
-    source.dsl().change_key(SOURCE, new, &[8; 32]).expect("changed");
+    source.dsl().change_key(SOURCE, keyed(), &[8; 32]).expect("changed");
     go_on(&source, &mut random, "b");
     let second = sent(&source, Some("a"), "b", raw());
     let copy = pool(false);
@@ -199,6 +205,15 @@ fn keys_follow_those_of_the_source_unless_they_are_others_here() {
     own.dsl().inherit_key(COPY).expect("it has the key of the pool");
     receive(&own, &second, &target("b")).expect("received");
     compare(&source, &own, "b");
+    // And here one has a key of its own.
+    let other = pool(false);
+    receive(&other, &first, &target("a")).expect("received");
+    other.dsl().load_key(COPY, &KEY, false).expect("loaded");
+    other.dsl().change_key(COPY, keyed(), &[9; 32]).expect("changed");
+    receive(&other, &second, &target("b")).expect("received");
+    compare(&source, &other, "b");
+    other.dsl().unload_key(COPY).expect("nobody uses it");
+    other.dsl().load_key(COPY, &[9; 32], false).expect("its own key");
 }
 
 /// If this fails, each file system of a replica asks for a key of its own, or one gets a root whose key does not open it.
@@ -221,5 +236,15 @@ fn what_had_the_key_of_another_one_has_it_again() {
     copy.dsl().load_key("tank/top", &KEY, false).expect("loaded");
     for (name, snapshot) in [("tank/top", "a"), ("tank/top/below", "a"), ("tank/top/below", "b")] {
         assert!(facts(&copy, &format!("{name}@{snapshot}")) == facts(&source, &format!("{SOURCE}@{snapshot}")), "{name}@{snapshot}");
+    }
+    // Another key there is another one here, of both.
+    source.dsl().change_key(SOURCE, keyed(), &[8; 32]).expect("changed");
+    go_on(&source, &mut random, "c");
+    for (name, from) in [("tank/top", "a"), ("tank/top/below", "b")] {
+        receive(&copy, &sent(&source, Some(from), "c", raw()), &at(name, "c")).expect("received");
+    }
+    copy.dsl().load_key("tank/top", &[8; 32], false).expect("the new one");
+    for name in ["tank/top@c", "tank/top/below@c"] {
+        assert!(facts(&copy, name) == facts(&source, &format!("{SOURCE}@c")), "{name}");
     }
 }
