@@ -5,8 +5,9 @@
 //! | 16 head, sealed with bytes 0 to 15 beside it, and its tag (16) | payload, sealed, and its tag (16)
 //! head: 0 kind | 1 epoch (8) | 9 op id (8) | 17 floor (8) | 25 message
 //! ```
-//! Numbers are little-endian. The CRC is for damage: without it a length that grew would be waited for. Nobody makes room for a payload before the head, which says how long it is, has opened. What does not open ends the
-//! connection: bytes that were changed, said again, left out or put in another order, and those of another connection.
+//! Numbers are little-endian. The CRC is for damage: without it a length that grew would be waited for. Nobody makes room for a payload before
+//! the head, which has its length beside it, has opened. What does not open ends the connection: bytes that were changed, said again, left out or
+//! put in another order, and those of another connection.
 
 use crate::cipher::{Cipher, NoiseError, TAG_BYTES};
 use crate::frame::{Frame, Header, Kind, Limits, ReadError, read_start};
