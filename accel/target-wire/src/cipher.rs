@@ -116,7 +116,7 @@ mod tests {
         let (mut ours, mut theirs) = pair(1000);
         let (mut first, _) = pair(u64::MAX);
         let mut differ = 0;
-        for round in 0..100 {
+        for round in 0..100u8 {
             let text = vec![round; usize::from(round) * 13];
             let (data, tag) = sealed(&mut ours, &text);
             let mut plain = vec![0; data.len()];

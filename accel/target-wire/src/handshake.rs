@@ -217,7 +217,12 @@ fn put_feature(to: &mut Encoder, feature: &Feature) {
             to.number(u64::from(data_columns_max));
         }
         Feature::Store { kind } => bytes(&[10, u8::from(kind == StoreKind::Disk)]),
+        Feature::Load { kind } => bytes(&[11, u8::from(kind == StoreKind::Disk)]),
     }
+}
+
+fn store_kind(from: &mut Decoder<'_>) -> Result<StoreKind, Malformed> {
+    Ok(if from.flag()? { StoreKind::Disk } else { StoreKind::File })
 }
 
 fn feature(from: &mut Decoder<'_>) -> Result<Feature, Malformed> {
@@ -232,7 +237,8 @@ fn feature(from: &mut Decoder<'_>) -> Result<Feature, Malformed> {
         7 => Feature::Checksum { kind: Checksum(from.byte()?), order: ByteOrder::from_little(!from.flag()?) },
         8 => Feature::RaidGenerate { parity: from.byte()?, data_columns_max: from.small()? },
         9 => Feature::RaidReconstruct { parity: from.byte()?, data_columns_max: from.small()? },
-        10 => Feature::Store { kind: if from.flag()? { StoreKind::Disk } else { StoreKind::File } },
+        10 => Feature::Store { kind: store_kind(from)? },
+        11 => Feature::Load { kind: store_kind(from)? },
         tag => return Err(Malformed::Tag(tag)),
     })
 }

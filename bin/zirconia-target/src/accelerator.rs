@@ -99,7 +99,7 @@ impl Source {
         let options = RegisterOptions { scratch: Some(std::env::temp_dir()), test_bytes_max: TEST_BYTES_MAX, ..RegisterOptions::default() };
         let device = Registry::new(exec).register(provider, &options).map_err(Unusable::Registry)?;
         for disabled in device.disabled() {
-            say(&format!("{self}: {:?} is not used: {}", disabled.capability.feature, disabled.fault));
+            say(&format!("{self}: {} is not used: {}", disabled.capability.feature, disabled.fault));
         }
         Ok(device)
     }

@@ -54,6 +54,7 @@ fn target() -> (Arc<Target>, Listening) {
         Feature::Decompress { kind: Compression::LZ4 },
         Feature::Checksum { kind: Checksum::FLETCHER_4, order: ByteOrder::Little },
         Feature::Store { kind: StoreKind::File },
+        Feature::Load { kind: StoreKind::File },
     ];
     features.extend((1..=3).flat_map(raid));
     let software = Software::new(&exec, SoftwareOptions { features, ..SoftwareOptions::default() });
@@ -120,7 +121,7 @@ fn operand(random: &mut SplitMix) -> OperandRef {
 
 fn op(random: &mut SplitMix) -> WireOp {
     let views = |random: &mut SplitMix, most: usize| (0..random.below(most)).map(|_| view(random)).collect();
-    match random.below(12) {
+    match random.below(13) {
         0 => WireOp::CopyIn { target: view(random) },
         1 => WireOp::CopyOut { source: operand(random) },
         2 => WireOp::ZeroFill { target: operand(random) },
@@ -142,6 +143,7 @@ fn op(random: &mut SplitMix) -> WireOp {
         }
         9 => WireOp::Compare { left: view(random), right: view(random) },
         10 => WireOp::Store { source: operand(random), store: random.below(3) as u64, offset: place(random) },
+        11 => WireOp::Load { target: view(random), store: random.below(3) as u64, offset: place(random) },
         _ => WireOp::Flush { store: random.below(3) as u64 },
     }
 }

@@ -35,7 +35,7 @@ fn order(random: &mut SplitMix) -> ByteOrder {
 
 fn op(random: &mut SplitMix) -> WireOp {
     let kind = number(random) as u8;
-    match random.below(12) {
+    match random.below(13) {
         0 => WireOp::CopyIn { target: view(random) },
         1 => WireOp::CopyOut { source: operand(random) },
         2 => WireOp::ZeroFill { target: operand(random) },
@@ -54,6 +54,7 @@ fn op(random: &mut SplitMix) -> WireOp {
         }
         9 => WireOp::Compare { left: view(random), right: view(random) },
         10 => WireOp::Store { source: operand(random), store: number(random), offset: number(random) },
+        11 => WireOp::Load { target: view(random), store: number(random), offset: number(random) },
         _ => WireOp::Flush { store: number(random) },
     }
 }
@@ -107,6 +108,7 @@ fn welcome() -> Welcome {
         Feature::RaidGenerate { parity: 2, data_columns_max: 255 },
         Feature::RaidReconstruct { parity: 3, data_columns_max: 10 },
         Feature::Store { kind: StoreKind::Disk },
+        Feature::Load { kind: StoreKind::File },
     ];
     let sizes = Sizes { min_bytes: 512, max_bytes: usize::MAX, align_bytes: 16 };
     let list = list.map(|feature| Capability { feature, sizes }).to_vec();

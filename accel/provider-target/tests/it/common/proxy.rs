@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+use target_server::Target;
 use target_wire::{
     Address, Challenge, Channel, CompletionRoom, Connection, ExecutePlaces, Frame, Header, Hello, Initiator, Kind, Limits, Listener,
     Opener, Place, Received, Region, RegionOffer, Sealer, WithFile, read_frame, respond, write_frame,
@@ -35,6 +36,45 @@ pub enum Fate {
 
 /// Asked for each frame in both directions, in the order in which they come by.
 pub type Judge = Arc<dyn Fn() -> Fate + Send + Sync>;
+
+/// A judge that lets every frame pass but one.
+pub struct Armed {
+    /// Number of that frame, as [`Armed::passed`] counts; [`NEVER`] at first.
+    at: Arc<AtomicU64>,
+    passed: Arc<AtomicU64>,
+}
+
+/// Number of no frame.
+pub const NEVER: u64 = u64::MAX;
+
+impl Armed {
+    /// Makes one with the fate of that frame; `is_killed`: the target ends first.
+    pub fn new(target: &Arc<Target>, fate: Fate, is_killed: bool) -> (Armed, Judge) {
+        let (at, passed) = (Arc::new(AtomicU64::new(NEVER)), Arc::new(AtomicU64::new(0)));
+        let (own_at, own_passed, target) = (at.clone(), passed.clone(), target.clone());
+        let judge = move || {
+            let number = own_passed.fetch_add(1, Ordering::AcqRel);
+            if number != own_at.load(Ordering::Acquire) {
+                return Fate::Pass;
+            }
+            if is_killed {
+                target.stop();
+            }
+            fate
+        };
+        (Armed { at, passed }, Arc::new(judge))
+    }
+
+    /// Number of frames that came by.
+    pub fn passed(&self) -> u64 {
+        self.passed.load(Ordering::Acquire)
+    }
+
+    /// Chooses the frame by its number from now on, or none ([`NEVER`]).
+    pub fn arm(&self, frame: u64) {
+        self.at.store(frame.saturating_add(self.passed()), Ordering::Release);
+    }
+}
 
 /// Knowledge of the proxy about the memory that both sides of a connection share.
 #[derive(Default)]
