@@ -26,14 +26,14 @@ pub const NOISE_BYTES: usize = KEY_BYTES + 16;
 pub struct Hello {
     /// The version that it speaks.
     pub version: u16,
-    /// Its message of the handshake ([`crate::Initiator`]).
+    /// First message of the handshake ([`crate::Initiator`]).
     pub noise: [u8; NOISE_BYTES],
 }
 
 /// The target's first words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Challenge {
-    /// Its message of the handshake ([`crate::respond`]).
+    /// Answer of the handshake ([`crate::respond`]).
     pub noise: [u8; NOISE_BYTES],
 }
 

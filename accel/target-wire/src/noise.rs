@@ -1,4 +1,4 @@
-//! The handshake's cryptography: `Noise_NNpsk0_25519_AESGCM_SHA256` of the Noise Protocol Framework, revision 34 (docs/adr/0027).
+//! The handshake's cryptography: `Noise_NNpsk0_25519_AESGCM_SHA256` of the Noise Protocol Framework, revision 34 (docs/adr/0028).
 //!
 //! ```text
 //! host   ── psk, e ──►  target        (in Hello)      opens only with the secret

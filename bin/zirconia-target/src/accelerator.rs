@@ -64,7 +64,7 @@ pub(crate) enum Unusable {
     Distrusted(PathBuf, Distrust),
     /// The library cannot be loaded.
     Library(PathBuf, StartError),
-    /// It failed its tests.
+    /// The tests failed.
     Registry(RegistryError),
 }
 
