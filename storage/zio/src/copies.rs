@@ -191,6 +191,9 @@ impl CopyReader {
             return None;
         }
         self.spec.fletcher4()?;
+        // Rows of dRAID are left to the host: nothing shows yet that a stage lays them out as it does.
+        let dva = bp.dvas().next()?;
+        self.snapshot.view.tree.top(dva.vdev).filter(|top| top.draid.is_none())?;
         let stage = self.core.stages.get()?;
         Some((stage, Mend { bp: *bp, mending: self.job.as_ref()?.mending()? }))
     }
