@@ -34,13 +34,15 @@ pub enum OpKind {
     Store,
     /// A flush of a file or disk.
     Flush,
+    /// A read of a file or disk.
+    Load,
     /// Allocation of device memory.
     Alloc,
 }
 
 impl OpKind {
     /// Every kind, in order.
-    pub const ALL: [OpKind; 13] = [
+    pub const ALL: [OpKind; 14] = [
         OpKind::CopyIn,
         OpKind::CopyOut,
         OpKind::ZeroFill,
@@ -53,6 +55,7 @@ impl OpKind {
         OpKind::Compare,
         OpKind::Store,
         OpKind::Flush,
+        OpKind::Load,
         OpKind::Alloc,
     ];
 
@@ -76,12 +79,13 @@ impl OpKind {
             OpKind::Compare => "compare",
             OpKind::Store => "store",
             OpKind::Flush => "flush",
+            OpKind::Load => "load",
             OpKind::Alloc => "alloc",
         }
     }
 }
 
-/// Kind of store that writes of a provider go to.
+/// Kind of store that writes of a provider go to, and its reads come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StoreKind {
     /// A file of a file system.
@@ -150,6 +154,11 @@ pub enum Feature {
         /// Kind of store.
         kind: StoreKind,
     },
+    /// Reads from files or disks that it writes to, too.
+    Load {
+        /// Kind of store.
+        kind: StoreKind,
+    },
 }
 
 impl Feature {
@@ -183,6 +192,8 @@ impl fmt::Display for Feature {
             Feature::RaidReconstruct { parity, .. } => write!(f, "raidz{parity} reconstruct"),
             Feature::Store { kind: StoreKind::File } => f.write_str("file write"),
             Feature::Store { kind: StoreKind::Disk } => f.write_str("disk write"),
+            Feature::Load { kind: StoreKind::File } => f.write_str("file read"),
+            Feature::Load { kind: StoreKind::Disk } => f.write_str("disk read"),
         }
     }
 }

@@ -44,7 +44,9 @@ pub use device::{Buffer, Device};
 pub use error::{Fault, OpError, RegistryError, Verdict};
 pub use generation::{DeviceState, Disabled};
 pub use graph::{Compress, Compressed, Graph, NodeId, Op, Operand, Outcome, Payload, Report};
-pub use handle::{DATA_COLUMNS_MAX, DeviceHandle, HostDone, HostStore, NoHost, PARITY_MAX, RaidContext, Store, StoreTarget, View};
+pub use handle::{
+    DATA_COLUMNS_MAX, DeviceHandle, HostDone, HostRead, HostStore, NoHost, PARITY_MAX, RaidContext, Store, StoreTarget, View,
+};
 pub use program::{Done, NodeResult, Program, Run, needs};
 pub use provider::{MemoryCount, MemoryStats, Provider};
 pub use registry::{PROOFS, ProviderInfo, RegisterOptions, Registry, Session};

@@ -229,7 +229,7 @@ impl Ticket {
 
     /// True when its answer comes so late that the processors had been quicker. What waits for disks is as slow as they are.
     fn is_slow(&self) -> bool {
-        let waits_for_disks = self.expected.iter().any(|expected| matches!(expected.kind, OpKind::Store | OpKind::Flush));
+        let waits_for_disks = self.expected.iter().any(|expected| matches!(expected.kind, OpKind::Store | OpKind::Flush | OpKind::Load));
         let took_ns = self.generation.exec.now_ns().saturating_sub(self.submitted_ns);
         !waits_for_disks && took_ns > self.due_ns.saturating_sub(self.submitted_ns) / SLOW_PART
     }

@@ -392,7 +392,7 @@ fn add(
             let parity = usize::from(*parity);
             graph.raid_reconstruct(row, &(parity..2 * parity).collect::<Vec<_>>());
         }
-        Feature::Store { .. } => return false,
+        Feature::Store { .. } | Feature::Load { .. } => return false,
     }
     true
 }

@@ -10,7 +10,9 @@
 //! Several leaves can hold the same column: a device and the spare that stands in for it. Which of them lacks a block is known from
 //! the dirty time logs, and not at all before those are read: then what the others hold is tried in every mixture.
 
-use crate::read::{Common, ComputedRow, LostRow, ReadFailure, ReadMode, ReadOutcome, ReadStep, Repair, SITS_OUT, Verify};
+use crate::read::{
+    Common, ComputedRow, LostRow, Mending, MendingColumn, ReadFailure, ReadMode, ReadOutcome, ReadStep, Repair, SITS_OUT, Verify,
+};
 use crate::size::LABEL_START_BYTES;
 use crate::{LeafId, LeafIo, Part, RaidzColumn, RaidzMap, TopVdev, math};
 use abd::Abd;
@@ -147,6 +149,18 @@ impl Raidz {
         let wanted_parity: Vec<usize> = (0..self.map.parity).filter(is_wanted).collect();
         let is_lacking = lost > 0 || !wanted_parity.is_empty();
         (is_lacking && lost <= parity.len()).then_some(LostRow { row, parities: self.map.parity, parity, data, lengths, wanted_parity })
+    }
+
+    /// See [`crate::ReadJob::mending`].
+    pub(crate) fn mending(&self, common: &Common) -> Option<Mending> {
+        if common.mode != ReadMode::Resilver || self.map.rows() != 1 {
+            return None;
+        }
+        let parities = self.map.parity;
+        let columns = self.columns.iter().map(Column::mending).collect::<Option<Vec<MendingColumn>>>()?;
+        let computed = columns.iter().filter(|column| column.length > 0 && column.from.is_none()).count();
+        let is_lacking = columns.iter().any(|column| !column.to.is_empty());
+        (is_lacking && (1..=parities).contains(&computed)).then_some(Mending { parities, columns })
     }
 
     /// Goes on after [`Raidz::take`]; `computed` columns count as long as the block verifies with them.
@@ -565,6 +579,21 @@ impl Column {
             data_length,
             padded,
         }
+    }
+
+    /// The column as somebody else could restore it; None when its I/O brought something already, or goes to a leaf that lacks it, or zeros lie behind it.
+    fn mending(&self) -> Option<MendingColumn> {
+        let from = match self.state {
+            State::Pending => Some(self.leaf),
+            State::Read(_) if self.data_length > 0 => return None,
+            _ => None,
+        };
+        if self.data_length != self.padded || from.is_some_and(|leaf| self.lacks(leaf)) {
+            return None;
+        }
+        let first = self.tried.max(self.candidates.len() - self.lacking);
+        let to = if self.data_length == 0 { Vec::new() } else { self.candidates[first..].to_vec() };
+        Some(MendingColumn { offset: self.offset, length: self.data_length, from, to })
     }
 
     /// True when every usable leaf that was not asked yet lacks the block's txg: read only when nothing else helps.
