@@ -39,14 +39,16 @@ bench: ## speed against the peer, in one run (slow; installs fio and tgt)
 	tools/bench.sh
 
 torture: build ## power cuts, faults, direct I/O and lives of devices against models; kills and dead devices under the commands (slow)
-	ZIRCONIA_DATABASES=1 tools/deps.sh
+	ZIRCONIA_DATABASES=1 ZIRCONIA_GLUSTER=1 tools/deps.sh
 	$(CARGO) xtask torture
 	$(CARGO) xtask torture log
 	$(CARGO) xtask torture volumes
+	$(CARGO) xtask torture nbd
 	$(CARGO) xtask campaign
 	$(CARGO) xtask kills
 	$(CARGO) xtask takeover
 	$(CARGO) xtask targets
+	examples/gluster/run.sh
 	$(CARGO) xtask torture direct
 	$(CARGO) xtask torture lives
 	$(CARGO) xtask torture zia

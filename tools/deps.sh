@@ -4,6 +4,7 @@
 #   ZIRCONIA_TGT=1         install tgt, the iSCSI target that ours is measured beside (zbench block)
 #   ZIRCONIA_ZTS=1         install what OpenZFS's own test suite uses (cargo xtask zts)
 #   ZIRCONIA_DATABASES=1   install PostgreSQL and SQLite, whose commits the kills of the daemon must not lose (make torture, cargo xtask kills)
+#   ZIRCONIA_GLUSTER=1     install GlusterFS, whose bricks lie on our mounts in examples/gluster (make torture)
 #   ZIRCONIA_QEMU=1        install QEMU's and libnbd's tools, which use volumes over NBD (make torture)
 #   ZIRCONIA_NO_NVRTC=1    leave pip out, with which a test fetches the compiler of CUDA's kernels (tools/nvrtc.sh) and another one nvCOMP (tools/nvcomp.sh);
 #                          these tests then say that they skip (0: they must not skip, not even where the package index cannot be reached)
@@ -39,6 +40,9 @@ have c++ || want+=(g++)
 [ -z "${ZIRCONIA_ZTS:-}" ] || want+=(ksh fio bc jq pax cpio xxhash acl attr parted sudo)
 [ -z "${ZIRCONIA_DATABASES:-}" ] || ls /usr/lib/postgresql/*/bin/pg_amcheck >/dev/null 2>&1 || want+=(postgresql)
 [ -z "${ZIRCONIA_DATABASES:-}" ] || have sqlite3 || want+=(sqlite3)
+[ -z "${ZIRCONIA_GLUSTER:-}" ] || have glusterd || want+=(glusterfs-server glusterfs-client)
+[ -z "${ZIRCONIA_GLUSTER:-}" ] || have setfattr || want+=(attr)
+[ -z "${ZIRCONIA_GLUSTER:-}" ] || have ip || want+=(iproute2)
 [ -z "${ZIRCONIA_QEMU:-}" ] || have qemu-img || want+=(qemu-utils)
 [ -z "${ZIRCONIA_QEMU:-}" ] || have nbdinfo || want+=(libnbd-bin)
 [ ${#want[@]} -eq 0 ] || apt_install "${want[@]}"

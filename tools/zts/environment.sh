@@ -47,7 +47,7 @@ program rm <<'S'
 #!/bin/bash
 for a in "$@"; do
     b=$a; while [[ $b == */ && $b != / ]]; do b=${b%/}; done
-    if [[ $b =~ ^/[^/]*$ && ! $b =~ ^/(testpool|testdir|alter|altdir|mpool)[^/]*$ ]]; then echo "rm: refused by the harness: $a" >&2; exit 1; fi
+    if [[ $b =~ ^/[^/]*$ && ! $b =~ ^/(testpool|testdir|alter|altdir|mpool|mmppool)[^/]*$ ]]; then echo "rm: refused by the harness: $a" >&2; exit 1; fi
 done
 exec /bin/rm "$@"
 S

@@ -34,13 +34,15 @@ pub enum OpKind {
     Store,
     /// A flush of a file or disk.
     Flush,
+    /// A read of a file or disk.
+    Load,
     /// Allocation of device memory.
     Alloc,
 }
 
 impl OpKind {
     /// Every kind, in order.
-    pub const ALL: [OpKind; 13] = [
+    pub const ALL: [OpKind; 14] = [
         OpKind::CopyIn,
         OpKind::CopyOut,
         OpKind::ZeroFill,
@@ -53,6 +55,7 @@ impl OpKind {
         OpKind::Compare,
         OpKind::Store,
         OpKind::Flush,
+        OpKind::Load,
         OpKind::Alloc,
     ];
 
@@ -76,12 +79,13 @@ impl OpKind {
             OpKind::Compare => "compare",
             OpKind::Store => "store",
             OpKind::Flush => "flush",
+            OpKind::Load => "load",
             OpKind::Alloc => "alloc",
         }
     }
 }
 
-/// Kind of store that writes of a provider go to.
+/// Kind of store that writes of a provider go to, and its reads come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StoreKind {
     /// A file of a file system.
@@ -150,6 +154,21 @@ pub enum Feature {
         /// Kind of store.
         kind: StoreKind,
     },
+    /// Reads from files or disks that it writes to, too.
+    Load {
+        /// Kind of store.
+        kind: StoreKind,
+    },
+}
+
+impl Feature {
+    /// True for compression of this kind at a level.
+    fn compresses(&self, kind: Compression, level: u8) -> bool {
+        match *self {
+            Feature::Compress { kind: own, level_min, level_max } => own == kind && level_is_in(kind, level, level_min, level_max),
+            _ => false,
+        }
+    }
 }
 
 impl fmt::Display for Feature {
@@ -173,6 +192,8 @@ impl fmt::Display for Feature {
             Feature::RaidReconstruct { parity, .. } => write!(f, "raidz{parity} reconstruct"),
             Feature::Store { kind: StoreKind::File } => f.write_str("file write"),
             Feature::Store { kind: StoreKind::Disk } => f.write_str("disk write"),
+            Feature::Load { kind: StoreKind::File } => f.write_str("file read"),
+            Feature::Load { kind: StoreKind::Disk } => f.write_str("disk read"),
         }
     }
 }
@@ -252,10 +273,17 @@ impl Capabilities {
 
     /// True when blocks can be compressed so by somebody's wish for `kind` at `level`; sizes are looked at with each graph.
     pub fn compresses(&self, kind: Compression, level: u8) -> bool {
-        self.list.iter().any(|capability| match capability.feature {
-            Feature::Compress { kind: own, level_min, level_max } => own == kind && level_is_in(kind, level, level_min, level_max),
-            _ => false,
-        })
+        self.list.iter().any(|capability| capability.feature.compresses(kind, level))
+    }
+
+    /// True when blocks of `bytes` bytes, at the start of a buffer, can be compressed so.
+    pub fn compresses_block(&self, kind: Compression, level: u8, bytes: usize) -> bool {
+        self.list.iter().any(|capability| capability.feature.compresses(kind, level) && capability.sizes.admit(0, bytes))
+    }
+
+    /// True when a feature is offered, exactly as given, for blocks of `bytes` bytes at the start of a buffer.
+    pub fn serves_block(&self, feature: &Feature, bytes: usize) -> bool {
+        self.list.iter().any(|capability| capability.feature == *feature && capability.sizes.admit(0, bytes))
     }
 }
 

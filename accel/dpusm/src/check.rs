@@ -127,6 +127,7 @@ fn shape(graph: &Graph, node: usize) -> Result<(), OpError> {
         }
         Op::Decompress { source, target, .. } => !source.is_empty() && !target.is_empty() && !source.overlaps(target),
         Op::RaidGenerate { .. } | Op::Flush { .. } => true,
+        Op::Load { target, .. } => !target.is_empty(),
         Op::RaidReconstruct { row, targets } => {
             let ascending = targets.windows(2).all(|pair| pair[0] < pair[1]);
             let inside = targets.last().is_some_and(|last| *last < row.columns().len());
@@ -140,7 +141,7 @@ fn shape(graph: &Graph, node: usize) -> Result<(), OpError> {
 /// Refuses what the provider does not offer: `NotImplemented` when it never does, `NotSupported` when not for these operands.
 fn offered(owner: &Arc<dyn Owner>, offers: &[Capability], graph: &Graph, node: usize) -> Result<(), OpError> {
     let op = &graph.nodes[node];
-    if let Op::Store { store, .. } | Op::Flush { store } = op {
+    if let Op::Store { store, .. } | Op::Flush { store } | Op::Load { store, .. } = op {
         store.check(owner)?;
     }
     let mut error = OpError::NotImplemented;
@@ -187,7 +188,11 @@ fn covers(feature: &Feature, op: &Op, payload: &Payload) -> Cover {
         {
             when(row.data().len() <= usize::from(*data_columns_max))
         }
-        (Feature::Store { kind }, Op::Store { store, .. } | Op::Flush { store }) if *kind == store.kind() => Cover::Yes,
+        (Feature::Store { kind }, Op::Store { store, .. } | Op::Flush { store }) | (Feature::Load { kind }, Op::Load { store, .. })
+            if *kind == store.kind() =>
+        {
+            Cover::Yes
+        }
         _ => Cover::No,
     }
 }
@@ -197,7 +202,7 @@ fn covers(feature: &Feature, op: &Op, payload: &Payload) -> Cover {
 fn fits(sizes: &Sizes, graph: &Graph, op: &Op) -> bool {
     let one = |view: &View| sizes.admit(view.offset(), view.len());
     match op {
-        Op::CopyIn { target } => one(target),
+        Op::CopyIn { target } | Op::Load { target, .. } => one(target),
         Op::CopyOut { source } | Op::ZeroTest { source } | Op::Checksum { source, .. } | Op::Store { source, .. } => match source {
             Operand::View(view) => one(view),
             Operand::Result(_) => reads(&graph.nodes, op).iter().all(|view| view.len() <= sizes.max_bytes),
@@ -227,7 +232,7 @@ fn expected(graph: &Graph, node: usize) -> Expected {
     };
     let all_reads = || Amount::Fixed(total(reads(&graph.nodes, op)));
     let (form, reads) = match op {
-        Op::CopyIn { target } => (Form::Done, Amount::Fixed(target.len())),
+        Op::CopyIn { target } | Op::Load { target, .. } => (Form::Done, Amount::Fixed(target.len())),
         Op::CopyOut { source } => {
             let room_bytes = match &graph.payloads[node] {
                 Payload::Target(parts) => parts.iter().map(|part| part.len()).sum(),

@@ -6,6 +6,7 @@ use crate::generation::{DeviceState, Disabled, Generation};
 use crate::graph::{Graph, Report};
 use crate::handle::{Memory, Store, StoreTarget, View};
 use crate::provider::MemoryStats;
+use crate::speeds::Measured;
 use crate::stats::{FallbackReason, OpStats, Tally};
 use crate::submit::{Refused, Submission};
 use crate::{Capabilities, Feature, OpError, OpKind};
@@ -62,9 +63,19 @@ impl Device {
         &self.0.disabled
     }
 
+    /// Operations that are faster than the processors of this machine, with their speeds; none when nobody asked for that.
+    pub fn measured(&self) -> &[Measured] {
+        &self.0.measured
+    }
+
     /// True when a feature is offered exactly so.
     pub fn has(&self, feature: &Feature) -> bool {
         self.0.capabilities.find(feature).is_some()
+    }
+
+    /// True when graphs may use a feature, on operands of any size that it was declared for, whether it is offered or only proves copies.
+    pub fn can_use(&self, feature: &Feature) -> bool {
+        self.0.usable.iter().any(|capability| capability.feature == *feature)
     }
 
     /// A buffer of `bytes` bytes (at least one) in the provider's memory.

@@ -3,6 +3,7 @@
 //! DPUSM mixes its own codes with errno where disks are written (code 5 and EIO look alike there); here an I/O error is a variant
 //! of its own. Every error falls into one of two classes, which is all that a pipeline has to know: [`Verdict`].
 
+use crate::speeds::Speeds;
 use std::fmt;
 
 /// Reason why an operation did not give a result.
@@ -215,6 +216,10 @@ pub enum Fault {
     ChangedSource,
     /// The capability admits no size that can be tested.
     Untestable,
+    /// The operation does less in a second than the processors of this machine, at some sizes of blocks or at all.
+    TooSlow(Speeds),
+    /// The operation was not compared with the processors of this machine: for want of time, or it takes no block of a size that is measured.
+    Unmeasured,
 }
 
 impl fmt::Display for Fault {
@@ -225,6 +230,8 @@ impl fmt::Display for Fault {
             Fault::WroteOutside => f.write_str("bytes outside of the operand were changed"),
             Fault::ChangedSource => f.write_str("bytes that it only reads were changed"),
             Fault::Untestable => f.write_str("it cannot be tested here"),
+            Fault::TooSlow(speeds) => write!(f, "it is not faster than the processors of this machine: {speeds}"),
+            Fault::Unmeasured => f.write_str("there was no time, or no block, to compare it with the processors of this machine"),
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::breaker::{Admission, Breaker, BreakerPolicy, BreakerState};
 use crate::handle::{DeviceHandle, Owner};
 use crate::in_flight::InFlight;
 use crate::provider::Provider;
+use crate::speeds::Measured;
 use crate::stats::{OpStats, Tally};
 use crate::trust::Trust;
 use crate::{Capabilities, Capability, Fault, OpError, OpKind};
@@ -61,6 +62,10 @@ pub(crate) struct Parts {
     pub(crate) number: u64,
     pub(crate) capabilities: Capabilities,
     pub(crate) disabled: Vec<Disabled>,
+    /// Capability that is not offered and may be used all the same, to prove copies.
+    pub(crate) proof: Option<Capability>,
+    /// Operations that were compared with the processors of this machine.
+    pub(crate) measured: Vec<Measured>,
     pub(crate) policy: BreakerPolicy,
     pub(crate) stats: Arc<OpStats>,
     pub(crate) trust: Arc<Trust>,
@@ -80,6 +85,8 @@ pub(crate) struct Generation {
     pub(crate) exec: Exec,
     pub(crate) provider: Arc<dyn Provider>,
     pub(crate) capabilities: Capabilities,
+    /// Capabilities that graphs may use: those that are offered, and what proves copies.
+    pub(crate) usable: Vec<Capability>,
     pub(crate) in_flight: InFlight,
     pub(crate) stats: Arc<OpStats>,
     pub(crate) trust: Arc<Trust>,
@@ -88,6 +95,7 @@ pub(crate) struct Generation {
     events: Arc<dyn EventSink>,
     pub(crate) number: u64,
     pub(crate) disabled: Vec<Disabled>,
+    pub(crate) measured: Vec<Measured>,
     state: AtomicU8,
     pub(crate) breakers: Mutex<Vec<Breaker>>,
     pub(crate) live: AtomicUsize,
@@ -102,6 +110,7 @@ impl Generation {
             name: parts.provider.name().to_string(),
             exec: parts.exec,
             provider: parts.provider,
+            usable: parts.capabilities.list.iter().copied().chain(parts.proof).collect(),
             capabilities: parts.capabilities,
             in_flight: InFlight::default(),
             stats: parts.stats,
@@ -111,6 +120,7 @@ impl Generation {
             events: parts.events,
             number: parts.number,
             disabled: parts.disabled,
+            measured: parts.measured,
             state: AtomicU8::new(ACTIVE),
             breakers: Mutex::new(breakers),
             live: AtomicUsize::new(0),

@@ -159,6 +159,15 @@ pub enum Op {
         /// Store to flush.
         store: Store,
     },
+    /// A read of a file or disk into device memory.
+    Load {
+        /// Bytes to write to, as many as are read.
+        target: View,
+        /// Store to read from.
+        store: Store,
+        /// Offset in the store, in bytes.
+        offset: u64,
+    },
 }
 
 impl Op {
@@ -177,6 +186,7 @@ impl Op {
             Op::Compare { .. } => OpKind::Compare,
             Op::Store { .. } => OpKind::Store,
             Op::Flush { .. } => OpKind::Flush,
+            Op::Load { .. } => OpKind::Load,
         }
     }
 }
@@ -281,6 +291,11 @@ impl Graph {
     /// Writes to a file or disk at byte `offset`.
     pub fn store(&mut self, source: impl Into<Operand>, store: &Store, offset: u64) -> NodeId {
         self.push(Op::Store { source: source.into(), store: store.clone(), offset }, Payload::None)
+    }
+
+    /// Reads from a file or disk, from byte `offset` on, into the whole of `target`.
+    pub fn load(&mut self, target: &View, store: &Store, offset: u64) -> NodeId {
+        self.push(Op::Load { target: target.clone(), store: store.clone(), offset }, Payload::None)
     }
 
     /// Makes everything durable that was written to a store, by earlier nodes too.

@@ -226,8 +226,18 @@ impl RaidContext {
 /// Called once with the outcome of a write or flush: errno on failure.
 pub type HostDone = Box<dyn FnOnce(Result<(), i32>) + Send>;
 
+/// Called once with the bytes that were read: errno on failure.
+pub type HostRead = Box<dyn FnOnce(Result<abd::Abd, i32>) + Send>;
+
 /// Port: the host's way to a file or disk, for providers that cannot reach it by themselves. The engine implements it.
 pub trait HostStore: Send + Sync {
+    /// Reads `bytes` bytes from `offset` on; `done` is called once, perhaps before this returns. Must not wait. A way that is for writes only
+    /// refuses.
+    fn read(&self, offset: u64, bytes: usize, done: HostRead) {
+        let _ = (offset, bytes);
+        done(Err(ENOTSUP));
+    }
+
     /// Writes `data` at `offset` bytes; `done` is called once, perhaps before this returns. Must not wait.
     fn write(&self, offset: u64, data: abd::Abd, done: HostDone);
     /// Makes what was written durable.

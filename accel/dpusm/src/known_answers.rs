@@ -6,7 +6,7 @@
 
 use crate::device::Device;
 use crate::graph::{Compress, Graph};
-use crate::handle::{HostDone, HostStore, RaidContext, StoreTarget};
+use crate::handle::{HostDone, HostRead, HostStore, RaidContext, StoreTarget};
 use crate::host_guard::{HostRoom, HostSource};
 use crate::verify::{Claim, checksum, parity_of, verify};
 use crate::{Buffer, Capability, Fault, Feature, OpError, Sizes, StoreKind, View};
@@ -23,7 +23,7 @@ const SIZES: [usize; 6] = [512, 4096, 4608, 16 << 10, 128 << 10, 1 << 20];
 /// Largest size of these that is compressed: the highest levels take long.
 const COMPRESSED_BYTES_MAX: usize = 128 << 10;
 /// From this on-disk level on, zstd gives up soon.
-const FAST_LEVELS: u8 = 103;
+pub(crate) const FAST_LEVELS: u8 = 103;
 /// Bytes before and after the part of a buffer that is worked on.
 const MARGIN: usize = 4096;
 /// Byte that the margins are full of.
@@ -143,6 +143,7 @@ impl Bench<'_> {
             Feature::RaidGenerate { parity, data_columns_max } => self.raid(sizes_of, parity, data_columns_max, false),
             Feature::RaidReconstruct { parity, data_columns_max } => self.raid(sizes_of, parity, data_columns_max, true),
             Feature::Store { kind } => self.store(sizes_of, kind),
+            Feature::Load { kind } => self.load(sizes_of, kind),
         }
     }
 
@@ -350,6 +351,25 @@ impl Bench<'_> {
         }
         Ok(())
     }
+
+    /// Reads what this side wrote, also what it wrote over what was read before: one that keeps what it read would repair with the old bytes.
+    fn load(&self, admitted: &Sizes, kind: StoreKind) -> Result<(), Fault> {
+        let folder = self.scratch.ok_or(Fault::Untestable)?;
+        let scratch = Scratch::new(folder).ok_or(Fault::Untestable)?;
+        let store = self.device.open(&StoreTarget { kind, path: scratch.path.clone(), host: scratch.file.clone() })?;
+        for bytes in self.sizes(admitted)? {
+            let [words, runs, ..] = samples(bytes);
+            for (sample, at) in [(&words, 0), (&runs, 0), (&words, MARGIN as u64)] {
+                scratch.file.0.write_all_at(sample, at).map_err(|_| Fault::Untestable)?;
+                let target = self.guarded(bytes)?;
+                let mut graph = Graph::new();
+                graph.load(&target.view, &store, at);
+                self.run(graph)?;
+                right(self.bytes_within(&target)?.to_vec() == *sample)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Sets of up to `most` columns of `columns`: all of them for narrow rows, those with the first and last columns for wide ones.
@@ -369,6 +389,12 @@ fn losses(columns: usize, most: usize) -> Vec<Vec<usize>> {
 struct ScratchFile(File);
 
 impl HostStore for ScratchFile {
+    fn read(&self, offset: u64, bytes: usize, done: HostRead) {
+        let mut part = AbdPart::scratch(bytes);
+        let read = self.0.read_exact_at(&mut part, offset);
+        done(read.map(|()| part.freeze()).map_err(|error| error.raw_os_error().unwrap_or(EIO)));
+    }
+
     fn write(&self, offset: u64, data: Abd, done: HostDone) {
         done(self.0.write_all_at(&data.to_vec(), offset).map_err(|error| error.raw_os_error().unwrap_or(EIO)));
     }

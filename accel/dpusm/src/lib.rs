@@ -18,6 +18,7 @@
 mod breaker;
 mod capability;
 mod check;
+mod contest;
 mod device;
 mod error;
 mod generation;
@@ -30,10 +31,12 @@ mod program;
 mod provider;
 mod registry;
 mod shapes;
+mod speeds;
 mod stats;
 mod submit;
 mod trust;
 mod verify;
+mod worth;
 
 pub use breaker::{Admission, Breaker, BreakerPolicy, BreakerState};
 pub use capability::{Capabilities, Capability, Feature, OpKind, QueueLimits, Sizes, StoreKind};
@@ -41,11 +44,15 @@ pub use device::{Buffer, Device};
 pub use error::{Fault, OpError, RegistryError, Verdict};
 pub use generation::{DeviceState, Disabled};
 pub use graph::{Compress, Compressed, Graph, NodeId, Op, Operand, Outcome, Payload, Report};
-pub use handle::{DATA_COLUMNS_MAX, DeviceHandle, HostDone, HostStore, NoHost, PARITY_MAX, RaidContext, Store, StoreTarget, View};
+pub use handle::{
+    DATA_COLUMNS_MAX, DeviceHandle, HostDone, HostRead, HostStore, NoHost, PARITY_MAX, RaidContext, Store, StoreTarget, View,
+};
 pub use program::{Done, NodeResult, Program, Run, needs};
 pub use provider::{MemoryCount, MemoryStats, Provider};
 pub use registry::{PROOFS, ProviderInfo, RegisterOptions, Registry, Session};
 pub use shapes::{ShapeFault, Shapes, random_shapes};
+pub use speeds::{Measured, Speed, Speeds};
 pub use stats::{FallbackReason, OpStats, Tally};
 pub use submit::{Refused, ReportFn, Submission};
 pub use verify::{Claim, Sampler, verify};
+pub use worth::WorthPolicy;

@@ -291,6 +291,11 @@ pub fn needs(nodes: &[Op], node: usize, earlier: usize) -> bool {
     if let (Op::Store { store: written, .. }, Op::Flush { store }) = (op, later) {
         return written.is_same(store);
     }
+    if let (Op::Store { store: written, .. }, Op::Load { store, .. }) = (op, later)
+        && written.is_same(store)
+    {
+        return true;
+    }
     // What a compression made lies in its source or target, so operands that name it need no rule of their own.
     let written = writes(nodes, op);
     let touched = reads(nodes, later).into_iter().chain(writes(nodes, later));
@@ -311,7 +316,9 @@ fn reach(nodes: &[Op], operand: &Operand) -> Vec<View> {
 /// Parts of buffers that an operation may write to.
 pub(crate) fn writes(nodes: &[Op], op: &Op) -> Vec<View> {
     match op {
-        Op::CopyIn { target } | Op::Compress { target, .. } | Op::Decompress { target, .. } => vec![target.clone()],
+        Op::CopyIn { target } | Op::Compress { target, .. } | Op::Decompress { target, .. } | Op::Load { target, .. } => {
+            vec![target.clone()]
+        }
         // Padding lies in the target of the compression.
         Op::ZeroFill { target: Operand::Padding(node) } => match nodes.get(node.0 as usize) {
             Some(Op::Compress { target, .. }) => vec![target.clone()],

@@ -14,8 +14,10 @@ use crate::error::{Fault, RegistryError};
 use crate::generation::{Caught, DeviceState, Disabled, Generation, PROVIDER_DOWN, PROVIDER_REPLACED, Parts};
 use crate::known_answers::Bench;
 use crate::provider::Provider;
+use crate::speeds::Measured;
 use crate::stats::OpStats;
 use crate::trust::Trust;
+use crate::worth::{Judged, WorthPolicy, judge};
 use crate::{Capabilities, Feature, OpError, OpKind, QueueLimits};
 use exec::{Exec, Mutex, RwLock};
 use kstat::{EventSink, NoEvents};
@@ -43,6 +45,8 @@ pub struct RegisterOptions {
     pub scratch: Option<PathBuf>,
     /// Results of each operation that are to be proven right before only a share of them is looked at ([`Device::wants_proof`]).
     pub proofs: u64,
+    /// Comparison with the processors of this machine that operations have to win; None: they are offered however slow they are.
+    pub worth: Option<WorthPolicy>,
 }
 
 impl Default for RegisterOptions {
@@ -53,6 +57,7 @@ impl Default for RegisterOptions {
             test_bytes_max: 1 << 20,
             scratch: None,
             proofs: PROOFS,
+            worth: None,
         }
     }
 }
@@ -86,6 +91,8 @@ pub struct ProviderInfo {
     pub capabilities: Capabilities,
     /// Capabilities that it declared and that are not used.
     pub disabled: Vec<Disabled>,
+    /// Operations that were found to be faster than the processors of this machine, with their speeds.
+    pub measured: Vec<Measured>,
     /// The operation that it was caught lying at.
     pub lie: Option<OpKind>,
 }
@@ -252,6 +259,8 @@ impl Registry {
             number: self.0.generations.fetch_add(1, Ordering::Relaxed) + 1,
             capabilities: provider.capabilities(),
             disabled: Vec::new(),
+            proof: None,
+            measured: Vec::new(),
             policy: BreakerPolicy { failures_max: u32::MAX, slow_max: u32::MAX, ..BreakerPolicy::default() },
             stats: Arc::default(),
             trust: Arc::default(),
@@ -297,12 +306,14 @@ impl Registry {
         let declared = provider.capabilities().distinct();
         // One failure must not hide what is wrong with the next capability.
         let lenient = BreakerPolicy { failures_max: u32::MAX, slow_max: u32::MAX, ..options.breaker };
-        let parts = |capabilities: Capabilities, disabled, policy, (stats, trust), is_trial| Parts {
+        let parts = |capabilities: Capabilities, (disabled, proof, measured), policy, (stats, trust), is_trial| Parts {
             exec: self.0.exec.clone(),
             provider: provider.clone(),
             number: self.0.generations.fetch_add(1, Ordering::Relaxed) + 1,
             capabilities,
             disabled,
+            proof,
+            measured,
             policy,
             stats,
             trust,
@@ -312,7 +323,7 @@ impl Registry {
             events: if is_trial { Arc::new(NoEvents) } else { self.0.events.clone() },
             is_trial,
         };
-        let trial = Device(Generation::new(parts(declared.clone(), Vec::new(), lenient, Default::default(), true)));
+        let trial = Device(Generation::new(parts(declared.clone(), Default::default(), lenient, Default::default(), true)));
         let bench = Bench {
             device: &trial,
             deadline_ns: options.test_deadline_ns,
@@ -333,8 +344,13 @@ impl Registry {
                 Err(fault) => disabled.push(Disabled { capability, fault }),
             }
         }
-        let capabilities = Capabilities { list: kept, queue: declared.queue };
-        Ok(Generation::new(parts(capabilities, disabled, options.breaker, (stats, trust), false)))
+        let judged = match &options.worth {
+            Some(policy) => judge(&trial, kept, policy, &stats),
+            None => Judged { kept, ..Judged::default() },
+        };
+        disabled.extend(judged.disabled);
+        let capabilities = Capabilities { list: judged.kept, queue: declared.queue };
+        Ok(Generation::new(parts(capabilities, (disabled, judged.proof, judged.measured), options.breaker, (stats, trust), false)))
     }
 }
 
@@ -360,6 +376,7 @@ impl Entry {
             live_handles: device.live_handles(),
             capabilities: device.capabilities().clone(),
             disabled: device.disabled().to_vec(),
+            measured: device.measured().to_vec(),
             lie,
         })
     }
@@ -375,6 +392,7 @@ impl Entry {
             live_handles: 0,
             capabilities: Capabilities { list: Vec::new(), queue: QueueLimits { graphs_max: 0, bytes_max: 0 } },
             disabled: Vec::new(),
+            measured: Vec::new(),
             lie: Some(lie),
         }
     }

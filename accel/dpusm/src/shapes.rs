@@ -128,8 +128,13 @@ pub fn random_shapes(device: &Device, shapes: &Shapes) -> Result<BTreeMap<String
         copy_min = copy_min.max(one.sizes.min_bytes);
     });
     let mut maker = Maker { device, random: SplitMix::new(shapes.seed), bytes_max: shapes.bytes_max, copy_align, copy_min };
-    let offered: Vec<Capability> =
-        device.capabilities().list.iter().filter(|one| !matches!(one.feature, Feature::Store { .. })).copied().collect();
+    let offered: Vec<Capability> = device
+        .capabilities()
+        .list
+        .iter()
+        .filter(|one| !matches!(one.feature, Feature::Store { .. } | Feature::Load { .. }))
+        .copied()
+        .collect();
     let (mut tried, mut number) = (BTreeMap::new(), 0);
     while number < shapes.count && !offered.is_empty() {
         let mut cases = Vec::new();
@@ -253,7 +258,7 @@ impl Maker<'_> {
             Feature::Checksum { kind, order } => self.checksum(sizes, bytes, kind, order)?,
             Feature::RaidGenerate { parity, data_columns_max } => self.row(sizes, bytes, parity, data_columns_max, false)?,
             Feature::RaidReconstruct { parity, data_columns_max } => self.row(sizes, bytes, parity, data_columns_max, true)?,
-            Feature::Store { .. } => return Err(Fault::Untestable),
+            Feature::Store { .. } | Feature::Load { .. } => return Err(Fault::Untestable),
         };
         case.shape = format!("{} of {}", capability.feature, case.shape);
         Ok(case)

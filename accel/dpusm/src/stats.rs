@@ -91,13 +91,21 @@ pub enum Tally {
     Restarts,
     /// Results that came after their graph was given up.
     Late,
+    /// Capabilities that are not used, for blocks of some size or at all, because the processors of this machine are quicker.
+    TooSlow,
+    /// Bytes of blocks, one of each size, of which was measured how long they take.
+    MeasuredBytes,
+    /// Nanoseconds for as many bytes on the provider, when many are in flight.
+    MeasuredNs,
+    /// Nanoseconds for as many bytes on all processors of this machine.
+    SoftwareNs,
     /// Operations that ended with an error.
     Error(OpError),
     /// Operations that were done in software instead.
     Fallback(FallbackReason),
 }
 
-const PLAIN: [(Tally, &str); 9] = [
+const PLAIN: [(Tally, &str); 13] = [
     (Tally::Blocks, "blocks"),
     (Tally::BytesIn, "bytes_in"),
     (Tally::BytesOut, "bytes_out"),
@@ -107,6 +115,10 @@ const PLAIN: [(Tally, &str); 9] = [
     (Tally::VerifyFailures, "verify_failures"),
     (Tally::Restarts, "restarts"),
     (Tally::Late, "late"),
+    (Tally::TooSlow, "too_slow"),
+    (Tally::MeasuredBytes, "measured_bytes"),
+    (Tally::MeasuredNs, "measured_ns"),
+    (Tally::SoftwareNs, "software_ns"),
 ];
 const CELLS: usize = PLAIN.len() + OpError::COUNT + FallbackReason::ALL.len();
 

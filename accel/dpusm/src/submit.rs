@@ -86,8 +86,7 @@ fn plan(generation: &Arc<Generation>, graph: &Graph) -> Result<Plan, (OpError, O
     let owner: Arc<dyn Owner> = generation.clone();
     let mut plan = Plan { expected: Vec::with_capacity(graph.nodes.len()), kinds: Vec::new(), operands: Vec::new(), bytes: 0 };
     for node in 0..graph.nodes.len() {
-        let expected =
-            check::node(&owner, &generation.capabilities.list, graph, node).map_err(|error| (error, Some(NodeId(node as u32))))?;
+        let expected = check::node(&owner, &generation.usable, graph, node).map_err(|error| (error, Some(NodeId(node as u32))))?;
         plan.bytes += expected.bytes_max() as u64;
         plan.expected.push(expected);
         let op = &graph.nodes[node];
@@ -230,7 +229,7 @@ impl Ticket {
 
     /// True when its answer comes so late that the processors had been quicker. What waits for disks is as slow as they are.
     fn is_slow(&self) -> bool {
-        let waits_for_disks = self.expected.iter().any(|expected| matches!(expected.kind, OpKind::Store | OpKind::Flush));
+        let waits_for_disks = self.expected.iter().any(|expected| matches!(expected.kind, OpKind::Store | OpKind::Flush | OpKind::Load));
         let took_ns = self.generation.exec.now_ns().saturating_sub(self.submitted_ns);
         !waits_for_disks && took_ns > self.due_ns.saturating_sub(self.submitted_ns) / SLOW_PART
     }

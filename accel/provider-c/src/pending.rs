@@ -227,6 +227,8 @@ fn c_node(program: &Program, node: usize, held: &mut Held, copies: &Copies) -> R
         Op::Compare { left, right } => (c.source, c.target) = (of_view(left)?, of_view(right)?),
         Op::Store { source, store, offset } => (c.source, c.store, c.offset) = (c_operand(source)?, c_store(store)?, *offset),
         Op::Flush { store } => c.store = c_store(store)?,
+        // No library can say that it does this, so none is asked for it.
+        Op::Load { .. } => return Err(OpError::NotImplemented),
     }
     Ok(c)
 }
@@ -245,5 +247,7 @@ fn number(op: &Op) -> u32 {
         Op::Compare { .. } => ffi::COMPARE,
         Op::Store { .. } => ffi::STORE,
         Op::Flush { .. } => ffi::FLUSH,
+        // Never asked for: `c_node` refuses it.
+        Op::Load { .. } => u32::MAX,
     }
 }

@@ -8,8 +8,9 @@ use ondisk::Compression;
 
 /// Largest block, as in the on-disk format.
 pub(crate) const BLOCK_BYTES_MAX: usize = 16 << 20;
-/// The first and last zstd levels in their on-disk numbers: 1 to 19, and the fast ones.
-const ZSTD_LEVELS: [(u8, u8); 2] = [(1, 19), (103, 123)];
+/// The first and last zstd levels, in their on-disk numbers, of what is offered by itself: 1 to 19 in three parts, and the fast ones. All are the same here, and
+/// not on the host: a range is compared with it at its quickest level.
+const ZSTD_LEVELS: [(u8, u8); 4] = [(1, 2), (3, 9), (10, 19), (103, 123)];
 /// The version of zstd that the header of a block names. Readers find the order of its fields by it (its upper byte is zero), and
 /// nothing else; nvCOMP says of no version that its frames are of it, so this is the one that software writes.
 const ZSTD_VERSION: u32 = 10507;

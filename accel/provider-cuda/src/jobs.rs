@@ -6,10 +6,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes of an answer: four words.
 pub const ANSWER_BYTES: usize = 32;
-/// Bytes of a block that one thread looks through for matches (LZ4_SEGMENT).
+/// Bytes of a block that the threads of one block look through for matches together (LZ4_SEGMENT).
 pub const LZ4_SEGMENT: usize = 8192;
 /// Scratch memory of each segment, in bytes (LZ4_SCRATCH).
-pub const LZ4_SCRATCH: usize = 64 + 4096 + 8384;
+pub const LZ4_SCRATCH: usize = 64 + 8384;
 /// Bytes that a stream may grow by when it is made ready for a library.
 pub const UNWRAP_BYTES: usize = 16;
 /// Most targets of a [`CombineJob`].
@@ -261,7 +261,7 @@ impl Kernel {
             Kernel::Differ | Kernel::RaidGenerate | Kernel::RaidCombine | Kernel::StreamWrap => ([parts(8 << 10, 256), jobs(1, 4096)], 256),
             // One thread for each job: few of them in a block, so that they are on all processors.
             Kernel::Sha256 | Kernel::Lz4Layout | Kernel::StreamConfirm => ([jobs(32, 4096), 1], 32),
-            Kernel::Lz4Find => ([parts(32 * LZ4_SEGMENT, 256), jobs(1, 4096)], 32),
+            Kernel::Lz4Find => ([parts(LZ4_SEGMENT, 1024), jobs(1, 4096)], 32),
             Kernel::Lz4Emit => ([bytes.div_ceil(LZ4_SEGMENT).clamp(1, 1023) as u32 + 1, jobs(1, 4096)], 32),
             Kernel::Lz4Decode => ([jobs(1, 4096), 1], 32),
             Kernel::StreamUnwrap => ([jobs(1, 4096), 1], 256),

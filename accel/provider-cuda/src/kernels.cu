@@ -11,8 +11,10 @@
 #define KERNEL extern "C" __global__ void
 #define DEVICE static __device__ __forceinline__
 #define CONSTANT static __device__ __constant__ const
-#define SHARED __shared__
+#define SHARED(type, name, shape) __shared__ type name shape
 #define BARRIER() __syncthreads()
+// In front of a loop whose counter picks words of an array: they are in registers only when it is unrolled.
+#define UNROLL _Pragma("unroll")
 #endif
 
 typedef unsigned char u8;
@@ -99,7 +101,7 @@ DEVICE void add_sums(u64 (*sums)[THREADS_MAX], const u64 *own, u64 *answer)
 // sequence after it, m = n·p + r. The thread's sums give the moments Σ C(p, i)·w, these Σ C(n·p, i)·w, and these Σ C(m+i, i)·w.
 KERNEL fletcher4(const SumJob *jobs, u32 count)
 {
-	SHARED u64 sums[4][THREADS_MAX];
+	SHARED(u64, sums, [4][THREADS_MAX]);
 	for (u32 number = blockIdx.y; number < count; number += gridDim.y) {
 		const SumJob job = jobs[number];
 		const u8 *data = (const u8 *)job.data;
@@ -130,7 +132,7 @@ KERNEL fletcher4(const SumJob *jobs, u32 count)
 // Fletcher-2: two pairs of sums over alternating 64-bit words, as above with two sums each.
 KERNEL fletcher2(const SumJob *jobs, u32 count)
 {
-	SHARED u64 sums[4][THREADS_MAX];
+	SHARED(u64, sums, [4][THREADS_MAX]);
 	for (u32 number = blockIdx.y; number < count; number += gridDim.y) {
 		const SumJob job = jobs[number];
 		const u8 *data = (const u8 *)job.data;
@@ -159,7 +161,7 @@ KERNEL fletcher2(const SumJob *jobs, u32 count)
 // blocks of up to 2^28 bytes.
 KERNEL adler32(const SumJob *jobs, u32 count)
 {
-	SHARED u64 sums[4][THREADS_MAX];
+	SHARED(u64, sums, [4][THREADS_MAX]);
 	for (u32 number = blockIdx.y; number < count; number += gridDim.y) {
 		const SumJob job = jobs[number];
 		u64 own[4] = {0, 0, 0, 0};
@@ -207,6 +209,7 @@ DEVICE u32 sha256_word(const u8 *data, u64 length, u64 word, u64 words)
 DEVICE void sha256_block(u32 *state, u32 *schedule)
 {
 	u32 a = state[0], b = state[1], c = state[2], d = state[3], e = state[4], f = state[5], g = state[6], h = state[7];
+	UNROLL
 	for (u32 round = 0; round < 64; round++) {
 		if (round >= 16) {
 			const u32 before = schedule[(round + 1) & 15], late = schedule[(round + 14) & 15];
@@ -235,20 +238,48 @@ DEVICE void sha256_block(u32 *state, u32 *schedule)
 	state[7] += h;
 }
 
+// Blocks of 64 bytes that lie whole in the message, at an address that is a multiple of eight: the next one is fetched while one is
+// summed.
+DEVICE void sha256_whole(u32 *state, const u64 *data, u64 blocks)
+{
+	u64 ahead[8];
+	UNROLL
+	for (u32 n = 0; n < 8; n++)
+		ahead[n] = data[n];
+	for (u64 block = 1; block <= blocks; block++) {
+		u32 schedule[16];
+		UNROLL
+		for (u32 n = 0; n < 8; n++) {
+			schedule[2 * n] = swap32((u32)ahead[n]);
+			schedule[2 * n + 1] = swap32((u32)(ahead[n] >> 32));
+		}
+		if (block < blocks) {
+			UNROLL
+			for (u32 n = 0; n < 8; n++)
+				ahead[n] = data[8 * block + n];
+		}
+		sha256_block(state, schedule);
+	}
+}
+
 // SHA-256 has no parallelism within a block of data: a thread takes a job. The words are big-endian, whatever job.swap says.
 KERNEL sha256(const SumJob *jobs, u32 count)
 {
 	for (u32 number = thread_number(); number < count; number += threads()) {
 		const SumJob job = jobs[number];
 		u32 state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-		const u64 words = (job.length + 9 + 63) / 64 * 16;
-		for (u64 word = 0; word < words; word += 16) {
+		const u64 words = (job.length + 9 + 63) / 64 * 16, whole = (job.data & 7) == 0 ? job.length / 64 : 0;
+		if (whole)
+			sha256_whole(state, (const u64 *)job.data, whole);
+		for (u64 word = 16 * whole; word < words; word += 16) {
 			u32 schedule[16];
+			UNROLL
 			for (u32 n = 0; n < 16; n++)
 				schedule[n] = sha256_word((const u8 *)job.data, job.length, word + n, words);
 			sha256_block(state, schedule);
 		}
 		u64 *answer = (u64 *)job.answer;
+		UNROLL
 		for (u32 n = 0; n < 4; n++)
 			answer[n] = (u64)state[2 * n] << 32 | state[2 * n + 1];
 	}
@@ -275,9 +306,9 @@ KERNEL differ(const DifferJob *jobs, u32 count)
 			if (bits)
 				break;
 		}
-		// Whoever writes it writes the same.
+		// Whoever writes it writes the same, and at the same time.
 		if (bits)
-			*(u64 *)job.answer = 1;
+			atomicExch((u64 *)job.answer, 1);
 	}
 }
 
@@ -366,8 +397,8 @@ KERNEL raid_combine(const CombineJob *jobs, u32 count)
 
 // ---- LZ4 in ZFS's form: the length in four bytes, big-endian, then one LZ4 block ----
 //
-// Compression takes three launches. lz4_find: a thread looks for matches in each segment of the block, within it and the segment
-// before, and writes the sequences after its first match as they will be stored. lz4_layout: a thread per block says where each
+// Compression takes three launches. lz4_find: the threads of a block look for matches in a segment, within it and the segment before,
+// each at another place, and write the sequences after its first match as they will be stored. lz4_layout: a thread per block says where each
 // segment's bytes go; literals at the end of a segment belong to the next sequence, whichever segment that is in. lz4_emit: the
 // bytes are put together.
 
@@ -377,11 +408,10 @@ KERNEL raid_combine(const CombineJob *jobs, u32 count)
 #define LZ4_MATCH_MIN 4
 #define LZ4_END_LITERALS 5
 #define LZ4_END_NO_MATCH 12
-// Scratch memory of a segment, in bytes: its record, its hash table, its sequences.
+// Scratch memory of a segment, in bytes: its record, its sequences.
 #define LZ4_RECORD 64
-#define LZ4_TABLE (2u << LZ4_HASH_BITS)
 #define LZ4_SEQUENCES 8384u
-#define LZ4_SCRATCH (LZ4_RECORD + LZ4_TABLE + LZ4_SEQUENCES)
+#define LZ4_SCRATCH (LZ4_RECORD + LZ4_SEQUENCES)
 
 struct PackJob {
 	u64 source;
@@ -413,7 +443,7 @@ DEVICE u64 lz4_segments(u64 length) { return (length + LZ4_SEGMENT - 1) / LZ4_SE
 DEVICE Lz4Record *lz4_record(const PackJob *job, u64 segment) { return (Lz4Record *)(job->scratch + segment * LZ4_SCRATCH); }
 DEVICE u8 *lz4_sequences(const PackJob *job, u64 segment)
 {
-	return (u8 *)(job->scratch + segment * LZ4_SCRATCH + LZ4_RECORD + LZ4_TABLE);
+	return (u8 *)(job->scratch + segment * LZ4_SCRATCH + LZ4_RECORD);
 }
 
 // Bytes beyond the token that a count takes.
@@ -444,77 +474,145 @@ DEVICE u8 *lz4_put_match(u8 *out, u32 offset, u32 match_length)
 	return lz4_put_extra(out, match_length - LZ4_MATCH_MIN);
 }
 
-DEVICE u8 *lz4_put_sequence(u8 *out, const u8 *literals, u32 count, u32 offset, u32 match_length)
-{
-	*out++ = lz4_token(count, match_length - LZ4_MATCH_MIN);
-	out = lz4_put_extra(out, count);
-	for (u32 n = 0; n < count; n++)
-		*out++ = literals[n];
-	return lz4_put_match(out, offset, match_length);
-}
-
 DEVICE u32 lz4_hash(u32 word) { return word * 2654435761u >> (32 - LZ4_HASH_BITS); }
 
-// The bytes that two places have in common, from `known` on; the second place ends at `end`.
-DEVICE u32 lz4_common(const u8 *source, u64 match, u64 at, u64 end, u32 known)
+// What the threads that search a segment share.
+struct Lz4Search {
+	u64 bytes[2 * LZ4_SEGMENT / 8]; // the segment before and this one
+	u32 table[1u << LZ4_HASH_BITS]; // by hash: the last place that had it, plus one; 0: none
+	u32 nearest; // the first thread that has something
+	u32 place; // where its match is
+};
+
+// Four bytes at a place that need not be a multiple of anything.
+DEVICE u32 lz4_word(const Lz4Search *search, u32 at)
 {
-	while (at + known + 4 <= end && load32(source + match + known) == load32(source + at + known))
-		known += 4;
-	while (at + known < end && source[match + known] == source[at + known])
-		known++;
+	const u32 *words = (const u32 *)search->bytes, shift = 8 * (at & 3);
+	return shift ? words[at / 4] >> shift | words[at / 4 + 1] << (32 - shift) : words[at / 4];
+}
+
+// The first thread for which something is true; blockDim.x: for none. All threads of the block come by.
+DEVICE u32 first_thread(u32 *nearest, bool is_true)
+{
+	if (threadIdx.x == 0)
+		*nearest = blockDim.x;
+	BARRIER();
+	if (is_true)
+		atomicMin(nearest, threadIdx.x);
+	BARRIER();
+	const u32 first = *nearest;
+	BARRIER();
+	return first;
+}
+
+// The bytes that two places have in common, the first four of which are known; the later one ends at `end`.
+DEVICE u32 lz4_common(Lz4Search *search, u32 match, u32 at, u32 end)
+{
+	const u8 *bytes = (const u8 *)search->bytes;
+	u32 known = LZ4_MATCH_MIN, step = blockDim.x;
+	while (step == blockDim.x) {
+		const u32 own = known + threadIdx.x;
+		step = first_thread(&search->nearest, at + own >= end || bytes[match + own] != bytes[at + own]);
+		known += step;
+	}
 	return known;
 }
 
-DEVICE void lz4_find_segment(const PackJob *job, u64 segment)
+// Brings the segment and the one before it to hand, and every other place of the one before into the table. How many bytes before
+// the segment there are.
+DEVICE u32 lz4_prepare(const PackJob *job, Lz4Search *search, u64 first, u64 end)
+{
+	const u32 before = first ? LZ4_SEGMENT : 0;
+	const u8 *source = (const u8 *)job->source + first - before;
+	const u64 length = end - first + before;
+	for (u32 slot = threadIdx.x; slot < (1u << LZ4_HASH_BITS); slot += blockDim.x)
+		search->table[slot] = 0;
+	for (u64 word = threadIdx.x; 8 * word < length; word += blockDim.x)
+		search->bytes[word] = load64(source, 8 * word, length);
+	BARRIER();
+	for (u32 at = 2 * threadIdx.x; at < before && at + 4 <= length; at += 2 * blockDim.x)
+		atomicMax(&search->table[lz4_hash(lz4_word(search, at))], at + 1);
+	BARRIER();
+	return before;
+}
+
+// Where the next match is found: its later place, and the earlier one in search->place; `end` for none. Places are in search->bytes;
+// the first four bytes of a match are before `match_end`, and it begins before `last`.
+DEVICE u32 lz4_next(Lz4Search *search, u32 at, u32 match_end, u32 last, u32 end)
+{
+	for (u32 misses = 0; at + LZ4_MATCH_MIN <= match_end && at < last; misses++) {
+		const u32 stride = 1 + misses / 2, own = at + threadIdx.x * stride;
+		const bool is_place = own + LZ4_MATCH_MIN <= match_end && own < last;
+		const u32 word = is_place ? lz4_word(search, own) : 0, slot = lz4_hash(word), found = is_place ? search->table[slot] : 0;
+		const u32 winner = first_thread(&search->nearest, found && lz4_word(search, found - 1) == word);
+		// Later places would be ahead of whoever searches from behind the match.
+		if (is_place && threadIdx.x <= winner)
+			atomicMax(&search->table[slot], own + 1);
+		if (threadIdx.x == winner)
+			search->place = found - 1;
+		BARRIER();
+		if (winner < blockDim.x)
+			return at + winner * stride;
+		at += blockDim.x * stride;
+	}
+	return end;
+}
+
+// The threads of a block copy together.
+DEVICE void copy_together(u8 *target, const u8 *source, u32 count)
+{
+	for (u32 at = threadIdx.x; at < count; at += blockDim.x)
+		target[at] = source[at];
+}
+
+DEVICE void lz4_find_segment(const PackJob *job, Lz4Search *search, u64 segment)
 {
 	Lz4Record *record = lz4_record(job, segment);
-	u16 *table = (u16 *)(job->scratch + segment * LZ4_SCRATCH + LZ4_RECORD);
 	u8 *sequences = lz4_sequences(job, segment), *out = sequences;
-	const u8 *source = (const u8 *)job->source;
-	const u64 first = segment * LZ4_SEGMENT, after = first + LZ4_SEGMENT;
-	const u64 end = after < job->length ? after : job->length;
-	// Table entries are places from `base` on, plus one.
-	const u64 base = segment ? first - LZ4_SEGMENT : 0;
-	for (u32 slot = 0; slot < (1u << LZ4_HASH_BITS); slot++)
-		table[slot] = 0;
-	for (u64 at = base; at < first && at + 4 <= job->length; at += 2)
-		table[lz4_hash(load32(source + at))] = (u16)(at - base + 1);
+	const u64 start = segment * LZ4_SEGMENT, after = start + LZ4_SEGMENT, end_of_it = after < job->length ? after : job->length;
+	const u32 first = lz4_prepare(job, search, start, end_of_it);
+	// From here on places are in search->bytes: matches end before the last five bytes of the block, and begin before its last twelve.
+	const u64 base = start - first;
+	const u32 end = (u32)(end_of_it - base);
 	const u64 ends = job->length > LZ4_END_LITERALS ? job->length - LZ4_END_LITERALS : 0;
-	const u64 match_end = ends < end ? ends : end;
-	u64 at = first, anchor = first;
-	u32 misses = 0;
-	record->has_match = 0;
-	while (at + LZ4_MATCH_MIN <= match_end && at + LZ4_END_NO_MATCH <= job->length) {
-		const u32 word = load32(source + at), slot = lz4_hash(word), found = table[slot];
-		table[slot] = (u16)(at - base + 1);
-		const u64 match = base + found - 1;
-		if (!found || load32(source + match) != word) {
-			at += 1 + (misses++ >> 6);
-			continue;
-		}
-		const u32 length = lz4_common(source, match, at, match_end, LZ4_MATCH_MIN);
-		if (record->has_match) {
-			out = lz4_put_sequence(out, source + anchor, (u32)(at - anchor), (u32)(at - match), length);
-		} else {
-			record->has_match = 1;
-			record->head = (u32)(at - first);
+	const u64 lasts = job->length >= LZ4_END_NO_MATCH ? job->length - LZ4_END_NO_MATCH + 1 : 0;
+	const u32 match_end = ends < base ? 0 : ends < end_of_it ? (u32)(ends - base) : end;
+	const u32 last = lasts < base ? 0 : lasts < end_of_it ? (u32)(lasts - base) : end;
+	u32 anchor = first, has_match = 0;
+	for (u32 at = lz4_next(search, first, match_end, last, end); at < end; at = lz4_next(search, anchor, match_end, last, end)) {
+		const u32 match = search->place, length = lz4_common(search, match, at, match_end), literals = at - anchor;
+		if (has_match) {
+			u8 *bytes = out + 1 + lz4_extra(literals), *rest = bytes + literals;
+			if (threadIdx.x == 0) {
+				*out = lz4_token(literals, length - LZ4_MATCH_MIN);
+				lz4_put_extra(out + 1, literals);
+				lz4_put_match(rest, at - match, length);
+			}
+			copy_together(bytes, (const u8 *)search->bytes + anchor, literals);
+			out = rest + 2 + lz4_extra(length - LZ4_MATCH_MIN);
+		} else if (threadIdx.x == 0) {
+			record->head = literals;
 			record->match_length = length;
-			record->match_offset = (u32)(at - match);
+			record->match_offset = at - match;
 		}
-		at += length;
-		anchor = at;
-		misses = 0;
+		has_match = 1;
+		anchor = at + length;
 	}
-	record->encoded = (u32)(out - sequences);
-	record->tail = (u32)(end - anchor);
+	if (threadIdx.x == 0) {
+		record->has_match = has_match;
+		record->encoded = (u32)(out - sequences);
+		record->tail = end - anchor;
+	}
+	BARRIER();
 }
 
 KERNEL lz4_find(const PackJob *jobs, u32 count)
 {
+	SHARED(Lz4Search, search, );
 	for (u32 number = blockIdx.y; number < count; number += gridDim.y) {
 		const PackJob job = jobs[number];
-		for (u64 segment = thread_number(); segment < lz4_segments(job.length); segment += threads())
-			lz4_find_segment(&job, segment);
+		for (u64 segment = blockIdx.x; segment < lz4_segments(job.length); segment += gridDim.x)
+			lz4_find_segment(&job, &search, segment);
 	}
 }
 
@@ -542,13 +640,6 @@ KERNEL lz4_layout(const PackJob *jobs, u32 count)
 		const u64 total = place + 1 + lz4_extra(start->last_literals) + start->last_literals;
 		*(u64 *)job.answer = total <= job.limit ? total : 0;
 	}
-}
-
-// The threads of a block copy together.
-DEVICE void copy_together(u8 *target, const u8 *source, u32 count)
-{
-	for (u32 at = threadIdx.x; at < count; at += blockDim.x)
-		target[at] = source[at];
 }
 
 DEVICE void lz4_emit_segment(const PackJob *job, u64 segment)
@@ -605,57 +696,116 @@ struct UnpackJob {
 	u64 answer; // 1: the block is there; 0: the stream is malformed
 };
 
+// Bytes at hand of the threads that unpack a block: some of the source that come next, and the last ones of the target.
+#define LZ4_AHEAD 2048u
+#define LZ4_BEHIND 32768u
+
+struct Lz4Near {
+	u64 ahead[LZ4_AHEAD / 8];
+	u8 behind[LZ4_BEHIND]; // by place % LZ4_BEHIND
+};
+
+// The stream, read by all threads of the block alike.
+struct Lz4Stream {
+	const u8 *source;
+	u64 at;
+	u64 end;
+	u64 first; // near->ahead has the bytes from here
+	u64 after; // to here
+};
+
+DEVICE void lz4_fetch(Lz4Stream *stream, Lz4Near *near)
+{
+	const u64 odd = (u64)(stream->source + stream->at) & 7, length = LZ4_AHEAD;
+	stream->first = stream->at - (odd <= stream->at ? odd : 0);
+	stream->after = stream->end - stream->first < length ? stream->end : stream->first + length;
+	BARRIER();
+	for (u64 word = threadIdx.x; stream->first + 8 * word < stream->after; word += blockDim.x)
+		near->ahead[word] = load64(stream->source, stream->first + 8 * word, stream->after);
+	BARRIER();
+}
+
+// The next byte, of which there is one.
+DEVICE u32 lz4_take(Lz4Stream *stream, Lz4Near *near)
+{
+	if (stream->at >= stream->after)
+		lz4_fetch(stream, near);
+	return ((const u8 *)near->ahead)[stream->at++ - stream->first];
+}
+
 // A count of a token with its extra bytes; false when they reach beyond the end.
-DEVICE bool lz4_take_extra(const u8 *source, u64 end, u64 *at, u64 *count)
+DEVICE bool lz4_take_extra(Lz4Stream *stream, Lz4Near *near, u64 *count)
 {
 	if (*count < 15)
 		return true;
 	u32 byte = 255;
 	while (byte == 255) {
-		if (*at >= end)
+		if (stream->at >= stream->end)
 			return false;
-		byte = source[(*at)++];
+		byte = lz4_take(stream, near);
 		*count += byte;
 	}
 	return true;
 }
 
-// All threads of the block read the stream alike and copy together. False when it is malformed.
-DEVICE bool lz4_unpack(const UnpackJob *job)
+DEVICE void lz4_put(u8 *target, Lz4Near *near, u64 place, u8 byte)
 {
-	const u8 *source = (const u8 *)job->source;
+	target[place] = byte;
+	near->behind[place % LZ4_BEHIND] = byte;
+}
+
+// Bytes as they stand in the stream. A place of near->behind is written by one thread only, however many there are of them.
+DEVICE void lz4_put_literals(u8 *target, Lz4Near *near, u64 place, const Lz4Stream *stream, u64 count)
+{
+	const u8 *ahead = (const u8 *)near->ahead;
+	for (u64 n = threadIdx.x; n < count; n += blockDim.x) {
+		const u64 at = stream->at + n;
+		lz4_put(target, near, place + n, at < stream->after ? ahead[at - stream->first] : stream->source[at]);
+	}
+}
+
+// Bytes that stand `offset` before. A match that reaches into itself repeats its first bytes: nothing is read that this writes.
+DEVICE void lz4_repeat(u8 *target, Lz4Near *near, u64 place, u32 offset, u64 count)
+{
+	const bool is_near = offset + count <= LZ4_BEHIND;
+	for (u64 n = threadIdx.x; n < count; n += blockDim.x) {
+		const u64 from = place - offset + (n < offset ? n : (u32)n % offset);
+		lz4_put(target, near, place + n, is_near ? near->behind[from % LZ4_BEHIND] : target[from]);
+	}
+}
+
+// All threads of the block read the stream alike and copy together. False when it is malformed.
+DEVICE bool lz4_unpack(const UnpackJob *job, Lz4Near *near)
+{
 	u8 *target = (u8 *)job->target;
+	const u8 *source = (const u8 *)job->source;
 	if (job->length < LZ4_HEADER)
 		return false;
 	const u64 body = (u64)source[0] << 24 | (u64)source[1] << 16 | (u64)source[2] << 8 | source[3];
-	const u64 end = LZ4_HEADER + body;
-	if (end > job->length)
+	if (LZ4_HEADER + body > job->length)
 		return false;
-	u64 at = LZ4_HEADER, place = 0;
-	while (at < end) {
-		const u32 token = source[at++];
+	Lz4Stream stream = {source, LZ4_HEADER, LZ4_HEADER + body, 0, 0};
+	u64 place = 0;
+	while (stream.at < stream.end) {
+		const u32 token = lz4_take(&stream, near);
 		u64 literals = token >> 4, length = token & 15;
-		if (!lz4_take_extra(source, end, &at, &literals) || literals > end - at || literals > job->target_length - place)
+		if (!lz4_take_extra(&stream, near, &literals) || literals > stream.end - stream.at || literals > job->target_length - place)
 			return false;
-		for (u64 n = threadIdx.x; n < literals; n += blockDim.x)
-			target[place + n] = source[at + n];
-		at += literals;
+		lz4_put_literals(target, near, place, &stream, literals);
+		stream.at += literals;
 		place += literals;
-		BARRIER();
-		if (at == end)
+		if (stream.at == stream.end)
 			break;
-		if (end - at < 2)
+		if (stream.end - stream.at < 2)
 			return false;
-		const u64 offset = (u64)source[at] | (u64)source[at + 1] << 8;
-		at += 2;
-		if (!lz4_take_extra(source, end, &at, &length))
+		const u32 low = lz4_take(&stream, near), offset = low | lz4_take(&stream, near) << 8;
+		if (!lz4_take_extra(&stream, near, &length))
 			return false;
 		length += LZ4_MATCH_MIN;
 		if (offset == 0 || offset > place || length > job->target_length - place)
 			return false;
-		// A match that reaches into itself repeats its first bytes: nothing is read that this loop writes.
-		for (u64 n = threadIdx.x; n < length; n += blockDim.x)
-			target[place + n] = target[place - offset + n % offset];
+		BARRIER();
+		lz4_repeat(target, near, place, offset, length);
 		place += length;
 		BARRIER();
 	}
@@ -664,9 +814,10 @@ DEVICE bool lz4_unpack(const UnpackJob *job)
 
 KERNEL lz4_decode(const UnpackJob *jobs, u32 count)
 {
+	SHARED(Lz4Near, near, );
 	for (u32 number = blockIdx.x; number < count; number += gridDim.x) {
 		const UnpackJob job = jobs[number];
-		const bool is_good = lz4_unpack(&job);
+		const bool is_good = lz4_unpack(&job, &near);
 		if (threadIdx.x == 0 && is_good)
 			*(u64 *)job.answer = 1;
 	}
@@ -828,7 +979,7 @@ DEVICE void unwrap_zstd(const UnwrapJob *job)
 
 KERNEL stream_unwrap(const UnwrapJob *jobs, u32 count)
 {
-	SHARED u64 ends[THREADS_MAX];
+	SHARED(u64, ends, [THREADS_MAX]);
 	for (u32 number = blockIdx.x; number < count; number += gridDim.x) {
 		const UnwrapJob job = jobs[number];
 		if (job.sums)

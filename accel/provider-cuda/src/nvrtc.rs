@@ -42,6 +42,8 @@ pub struct Compiled {
     pub ptx: Vec<u8>,
     /// Code for exactly the architecture.
     pub cubin: Vec<u8>,
+    /// Remarks of the compiler.
+    pub log: String,
 }
 
 impl std::fmt::Debug for Nvrtc {
@@ -125,23 +127,33 @@ impl Nvrtc {
     /// # Errors
     /// `Kernels` with the compiler's messages.
     pub fn compile(&self, architecture: u32) -> Result<Compiled, Unavailable> {
+        self.compile_with(architecture, &[])
+    }
+
+    /// Compiles the kernels for an architecture with more options of the compiler, which an older one may not have.
+    ///
+    /// # Errors
+    /// `Kernels` with the compiler's messages.
+    pub fn compile_with(&self, architecture: u32, more: &[&str]) -> Result<Compiled, Unavailable> {
         let text = |text: String| CString::new(text).map_err(|_| Unavailable::Kernels { log: "a zero in the source".to_string() });
         let (source, name) = (text(KERNELS.to_string())?, text("kernels.cu".to_string())?);
-        let options = [text(format!("--gpu-architecture=sm_{architecture}"))?, text("--std=c++17".to_string())?];
+        let own = [format!("--gpu-architecture=sm_{architecture}"), "--std=c++17".to_string()];
+        let options: Vec<CString> =
+            own.into_iter().chain(more.iter().map(|option| (*option).to_string())).map(text).collect::<Result<_, _>>()?;
         let mut program: Program = std::ptr::null_mut();
         // SAFETY: the texts end with zeros and live over the call; there are no headers.
         let created = unsafe { (self.create)(&mut program, source.as_ptr(), name.as_ptr(), 0, std::ptr::null(), std::ptr::null()) };
         if created != 0 {
             return Err(Unavailable::Kernels { log: format!("NVRTC error {created}") });
         }
-        let pointers = options.each_ref().map(|option| option.as_ptr());
+        let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         // SAFETY: the program was created above; there are as many options as is said.
         let compiled = unsafe { (self.compile)(program, pointers.len() as c_int, pointers.as_ptr()) };
+        let log = String::from_utf8_lossy(&fill(program, self.log_size, self.log)).trim_end_matches('\0').to_string();
         let made = if compiled == 0 {
-            Ok(Compiled { ptx: fill(program, self.ptx_size, self.ptx), cubin: fill(program, self.cubin_size, self.cubin) })
+            Ok(Compiled { ptx: fill(program, self.ptx_size, self.ptx), cubin: fill(program, self.cubin_size, self.cubin), log })
         } else {
-            let log = fill(program, self.log_size, self.log);
-            Err(Unavailable::Kernels { log: String::from_utf8_lossy(&log).trim_end_matches('\0').to_string() })
+            Err(Unavailable::Kernels { log })
         };
         // SAFETY: its last use.
         unsafe { (self.destroy)(&mut program) };

@@ -211,7 +211,7 @@ impl<'a> Step<'a> {
             Op::Decompress { source, target, kind } => self.unpack(number, source, target, *kind),
             Op::RaidGenerate { row } => self.generate(number, row),
             Op::RaidReconstruct { row, targets } => self.reconstruct(number, row, targets),
-            Op::Store { .. } | Op::Flush { .. } => Err(OpError::NotImplemented),
+            Op::Store { .. } | Op::Flush { .. } | Op::Load { .. } => Err(OpError::NotImplemented),
         }
     }
 

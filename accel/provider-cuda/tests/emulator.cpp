@@ -39,8 +39,9 @@ typedef struct _nvrtcProgram *nvrtcProgram;
 #define KERNEL static void
 #define DEVICE static inline
 #define CONSTANT static const
-#define SHARED static
+#define SHARED(type, name, shape) static type name shape
 #define BARRIER() barrier()
+#define UNROLL
 
 struct Place {
 	unsigned x, y, z;
@@ -52,6 +53,25 @@ static unsigned long long atomicAdd(unsigned long long *at, unsigned long long v
 {
 	const unsigned long long before = *at;
 	*at += value;
+	return before;
+}
+
+static unsigned atomicMin(unsigned *at, unsigned value)
+{
+	const unsigned before = *at;
+	*at = value < before ? value : before;
+	return before;
+}
+static unsigned atomicMax(unsigned *at, unsigned value)
+{
+	const unsigned before = *at;
+	*at = value > before ? value : before;
+	return before;
+}
+static unsigned long long atomicExch(unsigned long long *at, unsigned long long value)
+{
+	const unsigned long long before = *at;
+	*at = value;
 	return before;
 }
 
@@ -74,7 +94,7 @@ static const Known KNOWN[] = {
 	{"differ", run<DifferJob, differ>, false},
 	{"raid_generate", run<RaidJob, raid_generate>, false},
 	{"raid_combine", run<CombineJob, raid_combine>, false},
-	{"lz4_find", run<PackJob, lz4_find>, false},
+	{"lz4_find", run<PackJob, lz4_find>, true},
 	{"lz4_layout", run<PackJob, lz4_layout>, false},
 	{"lz4_emit", run<PackJob, lz4_emit>, false},
 	{"lz4_decode", run<UnpackJob, lz4_decode>, true},

@@ -238,7 +238,7 @@ fn carry_on(shared: Arc<Shared>, run: Run) {
 /// Part of a buffer to which a node wrote its result, if it wrote any.
 fn target_of(run: &Run, node: usize, result: &NodeResult) -> Option<View> {
     let view = match &run.program().nodes()[node] {
-        Op::CopyIn { target } | Op::Decompress { target, .. } => target.clone(),
+        Op::CopyIn { target } | Op::Decompress { target, .. } | Op::Load { target, .. } => target.clone(),
         Op::Compress { target, .. } => match result.outcome {
             Ok(Outcome::Compressed(Some(length))) => target.slice(0..length).ok()?,
             _ => return None,

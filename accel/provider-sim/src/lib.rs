@@ -103,7 +103,7 @@ fn charged_bytes(run: &Run, node: usize) -> u64 {
     let total = |views: &[View]| views.iter().map(|view| view.len() as u64).sum::<u64>();
     let resolved = |operand| program.resolve(operand, run.results()).map_or(0, |view| view.len() as u64);
     match &program.nodes()[node] {
-        Op::CopyIn { target } => target.len() as u64,
+        Op::CopyIn { target } | Op::Load { target, .. } => target.len() as u64,
         Op::CopyOut { source } | Op::ZeroTest { source } | Op::Checksum { source, .. } | Op::Store { source, .. } => resolved(source),
         Op::ZeroFill { target } => resolved(target),
         Op::Compress { source, .. } => source.len() as u64,

@@ -25,7 +25,7 @@ fn lane_of(kind: OpKind) -> usize {
         OpKind::Checksum => 4,
         OpKind::RaidGenerate | OpKind::RaidReconstruct => 5,
         OpKind::ZeroFill | OpKind::ZeroTest | OpKind::Compare | OpKind::Alloc => 6,
-        OpKind::Store | OpKind::Flush => 7,
+        OpKind::Store | OpKind::Flush | OpKind::Load => 7,
     }
 }
 

@@ -124,6 +124,15 @@ impl Engine {
                     host.write(offset, data, done);
                 })));
             }
+            Op::Load { target, store, offset } => {
+                let (host, target, offset) = (host(store.handle())?, target.clone(), *offset);
+                return Ok(Step::Host(Box::new(move |answered| {
+                    let bytes = target.len();
+                    let put = move |data: Abd| if data.len() == bytes { Self::put(&target, data) } else { Err(OpError::BadResult) };
+                    let done = move |read: Result<Abd, i32>| answered(read.map_err(OpError::Io).and_then(put).map(|()| Outcome::Done));
+                    host.read(offset, bytes, Box::new(done));
+                })));
+            }
             Op::Flush { store } => {
                 let host = host(store.handle())?;
                 return Ok(Step::Host(Box::new(move |answered| {

@@ -41,7 +41,7 @@ pub fn features() -> Vec<Feature> {
         let data_columns_max = dpusm::DATA_COLUMNS_MAX as u16;
         list.extend([Feature::RaidGenerate { parity, data_columns_max }, Feature::RaidReconstruct { parity, data_columns_max }]);
     }
-    list.extend([StoreKind::File, StoreKind::Disk].map(|kind| Feature::Store { kind }));
+    list.extend([StoreKind::File, StoreKind::Disk].into_iter().flat_map(|kind| [Feature::Store { kind }, Feature::Load { kind }]));
     list
 }
 

@@ -8,8 +8,8 @@ use std::io::{self, BufReader};
 use std::sync::Arc;
 use std::time::Duration;
 use target_wire::{
-    Connection, Frame, Header, Hello, Kind, Limits, Nonce, Proof, ReadError, Received, Refusal, Refused, RegionAnswer, SHARED_MEMORY, Side,
-    VERSION, Welcome, read_frame, write_frame,
+    Challenge, Channel, Connection, Frame, Header, Initiator, Kind, Limits, NoiseError, Opener, Proof, ReadError, Received, Refusal,
+    Refused, RegionAnswer, SHARED_MEMORY, Sealer, Welcome, read_frame, write_frame,
 };
 
 /// Bytes that are read at a time, but for what is longer.
@@ -53,6 +53,8 @@ impl std::error::Error for ConnectError {}
 pub(crate) struct Link {
     pub(crate) reader: BufReader<Connection>,
     pub(crate) writer: Connection,
+    pub(crate) sealer: Sealer,
+    pub(crate) opener: Opener,
     /// Memory that the target shares on this connection.
     pub(crate) slots: Option<Arc<Slots>>,
 }
@@ -61,12 +63,11 @@ fn broken(error: io::Error) -> ConnectError {
     ConnectError::Broken(ReadError::Io(error))
 }
 
-fn nonce() -> Result<Nonce, ConnectError> {
-    let mut nonce = [0; 32];
-    match rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty()) {
-        Ok(count) if count == nonce.len() => Ok(nonce),
-        Ok(_) => Err(broken(io::ErrorKind::UnexpectedEof.into())),
-        Err(errno) => Err(broken(errno.into())),
+/// Error of a handshake's keys: those of the other side, or none to be had here.
+fn unkeyed(error: NoiseError) -> ConnectError {
+    match error {
+        NoiseError::Secret => ConnectError::Impostor,
+        NoiseError::System => broken(io::Error::other(error)),
     }
 }
 
@@ -80,23 +81,43 @@ fn unread(error: ReadError, timeout: Duration) -> ConnectError {
     }
 }
 
-fn read(link: &mut BufReader<Connection>, kind: Kind, timeout: Duration) -> Result<Frame, ConnectError> {
+/// Reason of a refusal. Those in the open anybody on the link can have said: only what a target says there is taken from there.
+fn refusal(message: &[u8], is_sealed: bool) -> ConnectError {
+    match Refused::decode(message) {
+        Ok(Refused { why: Refusal::Session | Refusal::Busy }) if !is_sealed => ConnectError::NotATarget,
+        Ok(Refused { why }) => ConnectError::Refused(why),
+        Err(_) => ConnectError::NotATarget,
+    }
+}
+
+/// The target's answer in the open.
+fn hear(link: &mut BufReader<Connection>, timeout: Duration) -> Result<Challenge, ConnectError> {
     match read_frame(link, &Limits::HANDSHAKE) {
-        Ok(Received::Whole(frame)) if frame.header.kind == kind => Ok(frame),
-        Ok(Received::Whole(frame)) if frame.header.kind == Kind::Refused => match Refused::decode(&frame.message) {
-            Ok(refused) => Err(ConnectError::Refused(refused.why)),
-            Err(_) => Err(ConnectError::NotATarget),
-        },
+        Ok(Received::Whole(frame)) if frame.header.kind == Kind::Challenge => {
+            Challenge::decode(&frame.message).map_err(|_| ConnectError::NotATarget)
+        }
+        Ok(Received::Whole(frame)) if frame.header.kind == Kind::Refused => Err(refusal(&frame.message, false)),
         Ok(Received::Whole(_)) => Err(ConnectError::NotATarget),
-        Ok(Received::Damaged(..)) => Err(ConnectError::Broken(ReadError::NoHeader)),
+        Ok(Received::Damaged(_)) => Err(ConnectError::Broken(ReadError::NoHeader)),
         Err(error) => Err(unread(error, timeout)),
     }
 }
 
+/// A sealed answer.
+fn read(opener: &mut Opener, link: &mut BufReader<Connection>, kind: Kind, timeout: Duration) -> Result<Frame, ConnectError> {
+    let frame = opener.read(link, &Limits::HANDSHAKE).map_err(|error| unread(error, timeout))?;
+    match frame.header.kind {
+        own if own == kind => Ok(frame),
+        Kind::Refused => Err(refusal(&frame.message, true)),
+        _ => Err(ConnectError::NotATarget),
+    }
+}
+
 /// Offers memory to a target that would use it; None when it does not after all.
-fn share(slots: Arc<Slots>, reader: &mut BufReader<Connection>, timeout: Duration) -> Result<Option<Arc<Slots>>, ConnectError> {
-    slots.region.offer(reader.get_ref()).map_err(broken)?;
-    let answer = RegionAnswer::decode(&read(reader, Kind::Region, timeout)?.message).map_err(|_| ConnectError::NotATarget)?;
+fn share(slots: Arc<Slots>, link: &mut Link, timeout: Duration) -> Result<Option<Arc<Slots>>, ConnectError> {
+    slots.region.offer(link.reader.get_ref(), &mut link.sealer).map_err(broken)?;
+    let answer = read(&mut link.opener, &mut link.reader, Kind::Region, timeout)?;
+    let answer = RegionAnswer::decode(&answer.message).map_err(|_| ConnectError::NotATarget)?;
     Ok(answer.is_taken.then_some(slots))
 }
 
@@ -119,29 +140,27 @@ pub(crate) fn shake_hands(
     timeout: Duration,
     proved: &mut dyn FnMut(),
 ) -> Result<(Link, Welcome), ConnectError> {
-    let secret = &options.secret;
     let mut writer = connection;
     writer.set_timeouts(Some(timeout), Some(timeout)).map_err(broken)?;
     let mut reader = BufReader::with_capacity(READ_BYTES, writer.try_clone().map_err(broken)?);
     // Without such memory everything goes in frames.
     let slots = if writer.is_local() && options.shared_bytes > 0 { Slots::new(options.shared_bytes).ok() } else { None };
-    let hello = Hello { version: VERSION, session, nonce: nonce()? }.encode();
-    let mut say = |header, message: &[u8]| write_frame(&mut writer, &header, message, &Abd::default()).map_err(broken);
-    say(Header::with_features(Kind::Hello, if slots.is_some() { SHARED_MEMORY } else { 0 }), &hello)?;
-    let challenge = read(&mut reader, Kind::Challenge, timeout)?.message;
+    let (initiator, hello) = Initiator::new(&options.secret).map_err(unkeyed)?;
+    write_frame(&mut writer, &Header::of(Kind::Hello), &hello.encode(), &Abd::default()).map_err(broken)?;
+    let challenge = hear(&mut reader, timeout)?;
+    let Channel { sealer, opener } = initiator.finish(&challenge).map_err(unkeyed)?;
+    let mut link = Link { reader, writer, sealer, opener, slots: None };
     proved();
-    say(Header::of(Kind::Proof), &Proof { mac: secret.proof(Side::Host, &hello, &challenge) }.encode())?;
-    let answer = read(&mut reader, Kind::Welcome, timeout)?;
+    let header = Header::with_features(Kind::Proof, if slots.is_some() { SHARED_MEMORY } else { 0 });
+    link.sealer.write(&mut link.writer, &header, &Proof { session }.encode(), &Abd::default()).map_err(broken)?;
+    let answer = read(&mut link.opener, &mut link.reader, Kind::Welcome, timeout)?;
     let welcome = Welcome::decode(&answer.message).map_err(|_| ConnectError::NotATarget)?;
-    if !secret.accepts(&welcome.mac, Side::Target, &hello, &challenge) {
-        return Err(ConnectError::Impostor);
-    }
-    let slots = match slots {
-        Some(slots) if answer.header.has_feature(SHARED_MEMORY) => share(slots, &mut reader, timeout)?,
+    link.slots = match slots {
+        Some(slots) if answer.header.has_feature(SHARED_MEMORY) => share(slots, &mut link, timeout)?,
         _ => None,
     };
     // A target that takes nothing for so long is not there.
     let patience = Duration::from_nanos(welcome.lease_ns / 3).max(Duration::from_millis(10));
-    writer.set_timeouts(None, Some(patience)).map_err(broken)?;
-    Ok((Link { reader, writer, slots }, welcome))
+    link.writer.set_timeouts(None, Some(patience)).map_err(broken)?;
+    Ok((link, welcome))
 }

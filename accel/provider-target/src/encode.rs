@@ -74,6 +74,7 @@ impl Encoded {
             Op::Compare { left, right } => WireOp::Compare { left: self.view(left)?, right: self.view(right)? },
             Op::Store { source, store, offset } => WireOp::Store { source: self.operand(source)?, store: number(store)?, offset: *offset },
             Op::Flush { store } => WireOp::Flush { store: number(store)? },
+            Op::Load { target, store, offset } => WireOp::Load { target: self.view(target)?, store: number(store)?, offset: *offset },
         })
     }
 }

@@ -11,8 +11,7 @@ use std::io::BufReader;
 use std::sync::Arc;
 use std::time::Duration;
 use target_wire::{
-    CompletionRoom, Connection, ExecutePlaces, Frame, HEADER_BYTES, Header, Kind, Limits, Place, Received, Refusal, WireCompletion,
-    read_frame, write_frame,
+    CompletionRoom, Connection, ExecutePlaces, Frame, Header, Kind, Limits, Opener, Place, ReadError, Refusal, WireCompletion, sealed_bytes,
 };
 
 /// Pauses between attempts to connect, in nanoseconds.
@@ -33,23 +32,23 @@ pub(crate) fn run(shared: &Arc<Shared>, first: Link) {
 
 /// Uses a connection until it fails or the provider is closed.
 fn serve(shared: &Arc<Shared>, link: Link) {
-    let Link { reader, mut writer, slots } = link;
+    let Link { reader, mut writer, mut sealer, opener, slots } = link;
     let (own, own_slots) = (shared.clone(), slots.clone());
-    let reading = shared.exec.spawn_operation("z-target-read", Box::new(move || read_all(&own, reader, own_slots.as_ref())));
+    let reading = shared.exec.spawn_operation("z-target-read", Box::new(move || read_all(&own, reader, opener, own_slots.as_ref())));
     loop {
         let (header, message, payload) = match shared.next(slots.as_ref()) {
             Next::Broken => break,
             Next::Closed => {
                 let header = Header { kind: Kind::Goodbye, epoch: shared.welcome.epoch, op: 0, floor: 0 };
                 // If it does not arrive, the lease frees what is there.
-                let _ = write_frame(&mut writer, &header, &[], &Abd::default());
+                let _ = sealer.write(&mut writer, &header, &[], &Abd::default());
                 break;
             }
             Next::Frame(outgoing) => pack(shared, *outgoing, slots.as_deref()),
         };
         // Counted before its answer can come.
-        shared.counters.sent((HEADER_BYTES + message.len() + payload.len()) as u64);
-        if write_frame(&mut writer, &header, &message, &payload).is_err() {
+        shared.counters.sent(sealed_bytes(message.len(), payload.len()));
+        if sealer.write(&mut writer, &header, &message, &payload).is_err() {
             break;
         }
         shared.note_sent();
@@ -66,7 +65,7 @@ fn pack(shared: &Shared, outgoing: Outgoing, slots: Option<&Slots>) -> (Header, 
     let put = |slots: &Slots, place: Place| slots.region.write(place.offset, &payload).ok().map(|crc| (place, crc));
     let places = ExecutePlaces { payload: slots.zip(place).and_then(|(slots, place)| put(slots, place)), room };
     if places == ExecutePlaces::default() {
-        return (header, message, stable(payload));
+        return (header, message, payload);
     }
     header.kind = Kind::ExecutePlaces;
     let left = match places.payload {
@@ -74,13 +73,9 @@ fn pack(shared: &Shared, outgoing: Outgoing, slots: Option<&Slots>) -> (Header, 
             add(&shared.counters.shared_out, place.bytes);
             Abd::default()
         }
-        None => stable(payload),
+        None => payload,
     };
     (header, places.encode(&message), left)
-}
-
-fn stable(payload: Abd) -> Abd {
-    if payload.is_unstable() { payload.to_stable() } else { payload }
 }
 
 /// A new connection for the session; None when it is lost, or not needed any more.
@@ -94,9 +89,12 @@ fn reconnect(shared: &Shared) -> Option<Link> {
                 shared.note_connected();
                 return Some(link);
             }
-            Err(ConnectError::Refused(Refusal::Session | Refusal::Secret | Refusal::Version) | ConnectError::Impostor) => return None,
+            // Sealed, so the target's own word.
+            Err(ConnectError::Refused(Refusal::Session)) => return None,
             Err(error) => {
-                if matches!(error, ConnectError::Unreachable(_)) {
+                // Whoever is there, it is not this target, or somebody on the link says so: it is waited for as for one that is away.
+                let is_other = matches!(error, ConnectError::Refused(Refusal::Secret | Refusal::Version) | ConnectError::Impostor);
+                if is_other || matches!(error, ConnectError::Unreachable(_)) {
                     shared.note_away();
                 }
                 shared.exec.sleep_ns(pause_ns);
@@ -108,29 +106,29 @@ fn reconnect(shared: &Shared) -> Option<Link> {
 }
 
 /// Reads until the connection ends.
-fn read_all(shared: &Shared, mut link: BufReader<Connection>, slots: Option<&Arc<Slots>>) {
-    while let Ok(received) = read_frame(&mut link, &Limits::SESSION) {
-        shared.note_heard();
-        match received {
-            Received::Damaged(header, bytes) => {
-                shared.counters.received(bytes);
-                add(&shared.counters.damaged, 1);
-                shared.again(header.op);
-            }
-            Received::Whole(frame) => {
-                shared.counters.received(frame.link_bytes());
-                let is_ours = frame.header.epoch == shared.welcome.epoch;
-                match frame.header.kind {
-                    Kind::Completion if is_ours => complete(shared, &frame),
-                    Kind::CompletionRoom if is_ours => match fetch(shared, frame, slots) {
-                        Ok(Some(frame)) => complete(shared, &frame),
-                        Ok(None) => {}
-                        Err(Senseless) => break,
-                    },
-                    Kind::Damaged if is_ours => shared.again(frame.header.op),
-                    _ => break,
+fn read_all(shared: &Shared, mut link: BufReader<Connection>, mut opener: Opener, slots: Option<&Arc<Slots>>) {
+    loop {
+        let frame = match opener.read(&mut link, &Limits::SESSION) {
+            Ok(frame) => frame,
+            Err(error) => {
+                if matches!(error, ReadError::NotAuthentic) {
+                    add(&shared.counters.damaged, 1);
                 }
+                break;
             }
+        };
+        shared.note_heard();
+        shared.counters.received(sealed_bytes(frame.message.len(), frame.payload.len()));
+        let is_ours = frame.header.epoch == shared.welcome.epoch;
+        match frame.header.kind {
+            Kind::Completion if is_ours => complete(shared, &frame),
+            Kind::CompletionRoom if is_ours => match fetch(shared, frame, slots) {
+                Ok(Some(frame)) => complete(shared, &frame),
+                Ok(None) => {}
+                Err(Senseless) => break,
+            },
+            Kind::Damaged if is_ours => shared.again(frame.header.op),
+            _ => break,
         }
     }
     shared.note_broken();
@@ -170,7 +168,7 @@ fn fetch(shared: &Shared, mut frame: Frame, slots: Option<&Arc<Slots>>) -> Resul
 /// Hands an answer to whoever waits for it.
 fn complete(shared: &Shared, frame: &Frame) {
     let Some(work) = shared.answered(frame.header.op) else { return };
-    // The CRC was right, so a message that makes no sense is the target's fault.
+    // It is authentic, so a message that makes no sense is the target's fault.
     let completion = WireCompletion::decode(&frame.message);
     match work {
         Work::Renew => {}

@@ -16,9 +16,9 @@ pub struct LinkStats {
     pub bytes_in: u64,
     /// Programs, and other questions, that were answered: round trips.
     pub round_trips: u64,
-    /// Frames that were sent again, because they or their answers were damaged or a connection was lost.
+    /// Frames that were sent again, because a connection was lost, or they or their answers were damaged in shared memory.
     pub resent: u64,
-    /// Frames of the target that came damaged.
+    /// Frames of the target that were not authentic, and bytes in shared memory that were not those that it announced.
     pub damaged: u64,
     /// Connections after the first one.
     pub reconnects: u64,

@@ -1,4 +1,4 @@
-//! One connection: the handshake, then frames in, on this thread; answers go out on another ([`crate::outlet`]).
+//! One connection: the handshake, then sealed frames in, on this thread; answers go out on another ([`crate::outlet`]).
 
 use crate::outlet::{Outgoing, Outlet, Room};
 use crate::session::{Session, Violation};
@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use target_wire::{
-    Challenge, Connection, ExecutePlaces, Frame, Header, Hello, Kind, Limits, Nonce, Proof, Received, Refusal, Refused, Region,
-    RegionAnswer, RegionOffer, SHARED_MEMORY, Side, VERSION, Welcome, WithFile, read_frame, write_frame,
+    Channel, Connection, ExecutePlaces, Frame, Header, Hello, Kind, Limits, NoiseError, Opener, Proof, ReadError, Received, Refusal,
+    Refused, Region, RegionAnswer, RegionOffer, SHARED_MEMORY, Sealer, VERSION, Welcome, WithFile, read_frame, respond, write_frame,
 };
 
 /// Time that a host may take for the handshake.
@@ -22,60 +22,75 @@ const READ_BYTES: usize = 16 << 10;
 
 type Link = BufReader<Connection>;
 
-/// A number that nobody can guess.
-pub(crate) fn nonce() -> io::Result<Nonce> {
-    let mut nonce = [0; 32];
-    let count = rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty())?;
-    if count == nonce.len() { Ok(nonce) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+/// A connection behind its handshake.
+struct Way {
+    link: Link,
+    channel: Channel,
 }
 
-/// A frame of the handshake; None for anything else.
-fn read(link: &mut impl Read, kind: Kind) -> Option<Frame> {
-    match read_frame(link, &Limits::HANDSHAKE) {
-        Ok(Received::Whole(frame)) if frame.header.kind == kind => Some(frame),
-        _ => None,
-    }
+/// Sixteen bytes that nobody can guess.
+pub(crate) fn random() -> io::Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    let count = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    if count == bytes.len() { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-fn write(link: &mut impl Write, header: Header, message: &[u8]) -> Option<()> {
-    write_frame(link, &header, message, &Abd::default()).ok().map(|_| ())
+/// The message of a sealed frame of the handshake; None for anything else.
+fn open(opener: &mut Opener, link: &mut impl Read, kind: Kind) -> Option<Frame> {
+    opener.read(link, &Limits::HANDSHAKE).ok().filter(|frame| frame.header.kind == kind)
 }
 
-/// Outcome of a handshake: why a host is not let in; None when it is gone, or was not understood because its words came damaged.
-type Handshake = Result<(Arc<Session>, Option<Arc<Region>>), Option<Refusal>>;
+fn say(sealer: &mut Sealer, link: &mut impl Write, header: Header, message: &[u8]) -> Option<()> {
+    sealer.write(link, &header, message, &Abd::default()).ok().map(|_| ())
+}
+
+/// Reason for which a host is not let in; None when it is gone, or was not understood because its words came damaged.
+type Rejection = Option<Refusal>;
 
 /// Takes the memory that a host offers, or says that it is not used; None when the host is gone.
-fn share(link: &mut Link) -> Option<Option<Arc<Region>>> {
+fn share(link: &mut Link, channel: &mut Channel) -> Option<Option<Arc<Region>>> {
     // The file comes with the frame's first byte, which must not be read without it. An honest host has said nothing yet.
     if !link.buffer().is_empty() {
         return None;
     }
     let mut from = WithFile { connection: link.get_ref(), file: None };
-    let frame = read(&mut from, Kind::Region)?;
+    let frame = open(&mut channel.opener, &mut from, Kind::Region)?;
     let offer = RegionOffer::decode(&frame.message).ok()?;
     let region = Region::accept(from.file, offer.bytes).ok().map(Arc::new);
-    write(link.get_mut(), Header::of(Kind::Region), &RegionAnswer { is_taken: region.is_some() }.encode())?;
+    let answer = RegionAnswer { is_taken: region.is_some() }.encode();
+    say(&mut channel.sealer, link.get_mut(), Header::of(Kind::Region), &answer)?;
     Some(region)
 }
 
-fn handshake(target: &Arc<Target>, link: &mut Link) -> Handshake {
-    let hello_frame = read(link, Kind::Hello).ok_or(None)?;
-    let hello = Hello::decode(&hello_frame.message).map_err(|_| Some(Refusal::Protocol))?;
-    if hello.version != VERSION {
-        return Err(Some(Refusal::Version));
+/// The part of the handshake that is in the open: keys of the connection, with a host that has, or once had heard somebody who had, the secret.
+fn agree(target: &Target, link: &mut Link) -> Result<Channel, Rejection> {
+    let Ok(Received::Whole(frame)) = read_frame(link, &Limits::HANDSHAKE) else { return Err(None) };
+    if frame.header.kind != Kind::Hello {
+        return Err(None);
     }
-    let challenge = Challenge { nonce: nonce().map_err(|_| None)? }.encode();
-    write(link.get_mut(), Header::of(Kind::Challenge), &challenge).ok_or(None)?;
-    let proof = read(link, Kind::Proof).ok_or(None)?;
-    let proof = Proof::decode(&proof.message).map_err(|_| Some(Refusal::Protocol))?;
-    let secret = &target.setup.secret;
-    if !secret.accepts(&proof.mac, Side::Host, &hello_frame.message, &challenge) {
-        target.counters.refused.fetch_add(1, Ordering::Relaxed);
-        return Err(Some(Refusal::Secret));
+    match Hello::version(&frame.message) {
+        Ok(VERSION) => {}
+        Ok(_) => return Err(Some(Refusal::Version)),
+        Err(_) => return Err(Some(Refusal::Protocol)),
     }
-    let session = target.session(hello.session).map_err(Some)?;
+    let hello = Hello::decode(&frame.message).map_err(|_| Some(Refusal::Protocol))?;
+    let (challenge, channel) = respond(&target.setup.secret, &hello).map_err(|error| match error {
+        NoiseError::Secret => {
+            target.counters.refused.fetch_add(1, Ordering::Relaxed);
+            Some(Refusal::Secret)
+        }
+        NoiseError::System => None,
+    })?;
+    let written = write_frame(link.get_mut(), &Header::of(Kind::Challenge), &challenge.encode(), &Abd::default());
+    written.map(|_| channel).map_err(|_| None)
+}
+
+/// The sealed part: the session of a host that is there now, and the memory that both share.
+fn admit(target: &Arc<Target>, link: &mut Link, channel: &mut Channel) -> Result<(Arc<Session>, Option<Arc<Region>>), Rejection> {
+    let frame = open(&mut channel.opener, link, Kind::Proof).ok_or(None)?;
+    let proof = Proof::decode(&frame.message).map_err(|_| Some(Refusal::Protocol))?;
+    let session = target.session(proof.session).map_err(Some)?;
     let welcome = Welcome {
-        mac: secret.proof(Side::Target, &hello_frame.message, &challenge),
         session: session.number,
         epoch: session.epoch,
         lease_ns: target.setup.lease_ns,
@@ -83,13 +98,13 @@ fn handshake(target: &Arc<Target>, link: &mut Link) -> Handshake {
         about: format!("zirconia-target {} on {}", env!("CARGO_PKG_VERSION"), target.device.name()),
         capabilities: target.capabilities(),
     };
-    let shares = target.setup.shares_memory && link.get_ref().is_local() && hello_frame.header.has_feature(SHARED_MEMORY);
+    let shares = target.setup.shares_memory && link.get_ref().is_local() && frame.header.has_feature(SHARED_MEMORY);
     let header = Header::with_features(Kind::Welcome, if shares { SHARED_MEMORY } else { 0 });
-    let welcomed = write(link.get_mut(), header, &welcome.encode());
-    match welcomed.and_then(|()| if shares { share(link) } else { Some(None) }) {
+    let welcomed = say(&mut channel.sealer, link.get_mut(), header, &welcome.encode());
+    match welcomed.and_then(|()| if shares { share(link, channel) } else { Some(None) }) {
         Some(region) => Ok((session, region)),
         None => {
-            if hello.session.is_none() {
+            if proof.session.is_none() {
                 // Nobody goes on with it.
                 target.end(&session);
             }
@@ -123,30 +138,41 @@ pub(crate) fn serve(target: &Arc<Target>, connection: Connection, stranger: Stra
     }
     let mut link = BufReader::with_capacity(READ_BYTES, connection);
     let in_time = InTime::new(target, &out);
-    let shaken = handshake(target, &mut link);
-    drop((in_time, stranger));
-    let (session, region) = match shaken {
-        Ok(shaken) => shaken,
+    let mut channel = match agree(target, &mut link) {
+        Ok(channel) => channel,
         Err(why) => {
             if let Some(why) = why {
                 // It may be gone.
-                let _ = write(link.get_mut(), Header::of(Kind::Refused), &Refused { why }.encode());
+                let _ = write_frame(link.get_mut(), &Header::of(Kind::Refused), &Refused { why }.encode(), &Abd::default());
             }
             return out.shut_down();
         }
     };
-    target.serve_host(|| exchange(target, &session, region, link, out));
+    let admitted = admit(target, &mut link, &mut channel);
+    drop((in_time, stranger));
+    match admitted {
+        Ok((session, region)) => target.serve_host(|| exchange(target, &session, region, Way { link, channel }, out)),
+        Err(why) => {
+            if let Some(why) = why {
+                // It may be gone.
+                let _ = say(&mut channel.sealer, link.get_mut(), Header::of(Kind::Refused), &Refused { why }.encode());
+            }
+            out.shut_down();
+        }
+    }
 }
 
 /// Takes programs and gives answers until the connection ends.
-fn exchange(target: &Arc<Target>, session: &Arc<Session>, region: Option<Arc<Region>>, mut link: Link, out: Connection) {
+fn exchange(target: &Arc<Target>, session: &Arc<Session>, region: Option<Arc<Region>>, way: Way, out: Connection) {
+    let Way { mut link, channel: Channel { sealer, mut opener } } = way;
     let lease = Duration::from_nanos(target.setup.lease_ns.max(1));
     let (Ok(()), Ok(writing)) = (link.get_ref().set_timeouts(None, Some(lease)), out.try_clone()) else { return out.shut_down() };
     let outlet = Outlet::new(out, region.clone());
     let own = outlet.clone();
-    let writer = target.exec.spawn_operation("z-target-answers", Box::new(move || own.write_all(writing)));
+    let writer = target.exec.spawn_operation("z-target-answers", Box::new(move || own.write_all(writing, sealer)));
     session.attach(&outlet);
-    if receive(target, session, &outlet, region.as_ref(), &mut link).is_err() {
+    let mut next = || opener.read(&mut link, &Limits::SESSION);
+    if receive(target, session, &outlet, region.as_ref(), &mut next).is_err() {
         outlet.send(Outgoing::message(Header::of(Kind::Refused), Refused { why: Refusal::Protocol }.encode()));
         target.end(session);
     }
@@ -184,32 +210,36 @@ fn receive(
     session: &Arc<Session>,
     outlet: &Outlet,
     region: Option<&Arc<Region>>,
-    link: &mut Link,
+    next: &mut dyn FnMut() -> Result<Frame, ReadError>,
 ) -> Result<(), Violation> {
-    while let Ok(received) = read_frame(link, &Limits::SESSION) {
-        let header = match &received {
-            Received::Whole(frame) => frame.header,
-            Received::Damaged(header, _) => *header,
+    loop {
+        let frame = match next() {
+            Ok(frame) => frame,
+            // Somebody on the link, or damage: the host connects anew, and says again what has no answer.
+            Err(ReadError::NotAuthentic) => {
+                target.counters.damaged.fetch_add(1, Ordering::Relaxed);
+                return Ok(());
+            }
+            Err(_) => return Ok(()),
         };
+        let header = frame.header;
         if header.epoch != session.epoch {
             return Err(Violation);
         }
         if !session.lease.renew(target.exec.now_ns()) {
             return Ok(());
         }
-        match (header.kind, received) {
-            (Kind::Execute, Received::Whole(frame)) => session.execute(frame, None)?,
-            (Kind::ExecutePlaces, Received::Whole(frame)) => match fetch(frame, region)? {
+        match header.kind {
+            Kind::Execute => session.execute(frame, None)?,
+            Kind::ExecutePlaces => match fetch(frame, region)? {
                 Some((frame, room)) => session.execute(frame, room)?,
                 None => session.note_damaged(outlet, header.op),
             },
-            (Kind::Execute | Kind::ExecutePlaces, Received::Damaged(header, _)) => session.note_damaged(outlet, header.op),
-            (Kind::Goodbye, _) => {
+            Kind::Goodbye => {
                 target.end(session);
                 return Ok(());
             }
             _ => return Err(Violation),
         }
     }
-    Ok(())
 }

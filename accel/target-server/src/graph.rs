@@ -120,6 +120,7 @@ impl Builder<'_> {
                 Op::Store { source: self.operand(source)?.0, store: self.store(*store)?, offset: *offset }
             }
             WireOp::Flush { store } => Op::Flush { store: self.store(*store)? },
+            WireOp::Load { target, store, offset } => Op::Load { target: self.view(target)?, store: self.store(*store)?, offset: *offset },
         };
         self.graph.push(made, payload);
         Ok(())

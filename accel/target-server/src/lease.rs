@@ -4,7 +4,7 @@
 //! the session was told to write, so a program that is still queued then must not write.
 
 use abd::Abd;
-use dpusm::{HostDone, HostStore};
+use dpusm::{HostDone, HostRead, HostStore};
 use exec::Exec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,6 +49,10 @@ pub(crate) struct LeasedStore {
 }
 
 impl HostStore for LeasedStore {
+    fn read(&self, offset: u64, bytes: usize, done: HostRead) {
+        if self.lease.left_ns(self.exec.now_ns()) == 0 { done(Err(ESTALE)) } else { self.inner.read(offset, bytes, done) }
+    }
+
     fn write(&self, offset: u64, data: Abd, done: HostDone) {
         if self.lease.left_ns(self.exec.now_ns()) == 0 { done(Err(ESTALE)) } else { self.inner.write(offset, data, done) }
     }

@@ -4,7 +4,7 @@ use abd::Abd;
 use exec::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use target_wire::{CompletionRoom, Connection, Header, Kind, Place, Region, write_frame};
+use target_wire::{CompletionRoom, Connection, Header, Kind, Place, Region, Sealer};
 
 /// Place at which a host wants the bytes of an answer.
 #[derive(Clone, Debug)]
@@ -99,9 +99,9 @@ impl Outlet {
     }
 
     /// Writes until it is closed, or the connection fails.
-    pub(crate) fn write_all(&self, mut connection: Connection) {
+    pub(crate) fn write_all(&self, mut connection: Connection, mut sealer: Sealer) {
         while let Some(frame) = self.next().map(Outgoing::settle) {
-            if write_frame(&mut connection, &frame.header, &frame.message, &frame.payload).is_err() {
+            if sealer.write(&mut connection, &frame.header, &frame.message, &frame.payload).is_err() {
                 return self.cut();
             }
         }

@@ -15,7 +15,7 @@ pub struct TargetStats {
     pub executed: u64,
     /// Operations that came again, and did not run again.
     pub repeated: u64,
-    /// Frames that came damaged.
+    /// Frames that were not authentic, and bytes in shared memory that were not those that were announced.
     pub damaged: u64,
     /// Connections whose secret was wrong.
     pub refused: u64,

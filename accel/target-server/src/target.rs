@@ -1,7 +1,7 @@
 //! The target: its sessions by number, who listens for hosts, and the time at which a session ends by itself. What a session has, and what
 //! runs in it, only the session knows.
 
-use crate::connection::{self, nonce};
+use crate::connection::{self, random};
 use crate::lease::Lease;
 use crate::session::{Parts, Session};
 use crate::setup::{Stores, TargetSetup};
@@ -71,7 +71,7 @@ impl Target {
         if sessions.len() >= self.setup.sessions_max {
             return Err(Refusal::Busy);
         }
-        let random = nonce().map_err(|_| Refusal::Busy)?;
+        let random = random().map_err(|_| Refusal::Busy)?;
         let word = |at: usize| (0..8).fold(0, |word, index| word << 8 | u64::from(random[at + index]));
         let lease = Lease::new(self.setup.lease_ns, now);
         let session = Arc::new(Session::new(Parts {

@@ -1,4 +1,4 @@
-//! Frames: a header of fixed size, a message, and the bytes that a program copies, each under a CRC.
+//! Frames of the handshake: a header of fixed size and a message, each under a CRC. Those behind it are sealed (`seal`).
 //!
 //! ```text
 //! 0 "ZTGT" | 4 version | 5 kind | 6 zero (2) | 8 epoch (8) | 16 op id (8) | 24 floor (8) | 32 message bytes (4) | 36 payload bytes (4)
@@ -20,13 +20,13 @@ const VERSION: u8 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// Host: its version, and the session that it goes on with.
+    /// Host: its version, and its key for this connection.
     Hello = 1,
-    /// Target: a random number to prove the secret with.
+    /// Target: its own.
     Challenge = 2,
-    /// Host: the proof.
+    /// Host: the session that it goes on with. The first frame that is sealed, so proof that it is there now.
     Proof = 3,
-    /// Target: its own proof, and the session.
+    /// Target: the session.
     Welcome = 4,
     /// Target: refusal, with the reason.
     Refused = 5,
@@ -34,7 +34,7 @@ pub enum Kind {
     Execute = 6,
     /// Target: results of a program.
     Completion = 7,
-    /// Target: the program of this op id came damaged.
+    /// Target: what the program of this op id has in memory that both share is damaged.
     Damaged = 8,
     /// Host: the session is over.
     Goodbye = 9,
@@ -47,6 +47,11 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// The kind of a number.
+    pub(crate) fn of(byte: u8) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| *kind as u8 == byte)
+    }
+
     const ALL: [Kind; 12] = [
         Kind::Hello,
         Kind::Challenge,
@@ -70,7 +75,7 @@ pub struct Header {
     pub kind: Kind,
     /// Epoch of the session; 0 in the handshake.
     pub epoch: u64,
-    /// Number of the operation: a program and its completion have the same. In *Hello* and *Welcome* features, a bit each: what the host can
+    /// Number of the operation: a program and its completion have the same. In *Proof* and *Welcome* features, a bit each: what the host can
     /// do besides, and what of it is done. Peers that know of none do not look there.
     pub op: u64,
     /// Every operation below was answered: the target may forget its answer.
@@ -88,7 +93,7 @@ impl Header {
         Header { op: features, ..Header::of(kind) }
     }
 
-    /// True when it has a feature; for *Hello* and *Welcome*.
+    /// True when it has a feature; for *Proof* and *Welcome*.
     pub fn has_feature(&self, feature: u64) -> bool {
         self.op & feature != 0
     }
@@ -103,13 +108,6 @@ pub struct Frame {
     pub message: Vec<u8>,
     /// The bytes that go with it.
     pub payload: Abd,
-}
-
-impl Frame {
-    /// Length of the frame on the link, in bytes.
-    pub fn link_bytes(&self) -> u64 {
-        (HEADER_BYTES + self.message.len() + self.payload.len()) as u64
-    }
 }
 
 /// Limits of what may be received.
@@ -133,8 +131,8 @@ impl Limits {
 pub enum Received {
     /// A frame.
     Whole(Frame),
-    /// A frame whose header is good, and whose rest is not; its length on the link, in bytes.
-    Damaged(Header, u64),
+    /// A frame whose header is good, and whose rest is not.
+    Damaged(Header),
 }
 
 /// Reason why nothing more can be received.
@@ -146,6 +144,8 @@ pub enum ReadError {
     Io(io::Error),
     /// The bytes that came are no header: damaged, of another version, or of another protocol.
     NoHeader,
+    /// The bytes that came are not the next frame of the other side: changed, said again, left out before them, or somebody else's.
+    NotAuthentic,
     /// The frame is longer than is allowed here.
     TooLong,
 }
@@ -156,6 +156,7 @@ impl fmt::Display for ReadError {
             ReadError::Closed => f.write_str("the connection was closed"),
             ReadError::Io(error) => write!(f, "the connection failed: {error}"),
             ReadError::NoHeader => f.write_str("what came is no frame"),
+            ReadError::NotAuthentic => f.write_str("what came is not what the other side sent"),
             ReadError::TooLong => f.write_str("a frame is too long"),
         }
     }
@@ -201,7 +202,7 @@ fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<(Header, u32, u32, u32)> {
     if !is_ours || half(bytes, 44) != libdeflater::crc32(&bytes[..44]) {
         return None;
     }
-    let kind = Kind::ALL.into_iter().find(|kind| *kind as u8 == bytes[5])?;
+    let kind = Kind::of(bytes[5])?;
     let header = Header { kind, epoch: word(bytes, 8), op: word(bytes, 16), floor: word(bytes, 24) };
     Some((header, half(bytes, 32), half(bytes, 36), half(bytes, 40)))
 }
@@ -231,21 +232,26 @@ pub fn write_frame(link: &mut impl Write, header: &Header, message: &[u8], paylo
     Ok((HEADER_BYTES + message.len() + payload.len()) as u64)
 }
 
-/// Receives a frame.
-///
-/// # Errors
-/// After each of them the connection is of no use any more.
-pub fn read_frame(link: &mut impl Read, limits: &Limits) -> Result<Received, ReadError> {
-    let mut head = [0; HEADER_BYTES];
+/// Reads the first bytes of a frame; a connection that ends before them was closed.
+pub(crate) fn read_start(link: &mut impl Read, bytes: &mut [u8]) -> Result<(), ReadError> {
     let first = loop {
-        match link.read(&mut head) {
+        match link.read(bytes) {
             Ok(0) => return Err(ReadError::Closed),
             Ok(count) => break count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(ReadError::Io(error)),
         }
     };
-    link.read_exact(&mut head[first..]).map_err(ReadError::Io)?;
+    link.read_exact(&mut bytes[first..]).map_err(ReadError::Io)
+}
+
+/// Receives a frame.
+///
+/// # Errors
+/// After each of them the connection is of no use any more.
+pub fn read_frame(link: &mut impl Read, limits: &Limits) -> Result<Received, ReadError> {
+    let mut head = [0; HEADER_BYTES];
+    read_start(link, &mut head)?;
     let (header, message_bytes, payload_bytes, crc) = decode(&head).ok_or(ReadError::NoHeader)?;
     if message_bytes > limits.message_bytes_max || payload_bytes > limits.payload_bytes_max {
         return Err(ReadError::TooLong);
@@ -259,7 +265,6 @@ pub fn read_frame(link: &mut impl Read, limits: &Limits) -> Result<Received, Rea
         link.read_exact(&mut part).map_err(ReadError::Io)?;
         part.freeze()
     };
-    let frame = Frame { header, message, payload };
-    let link_bytes = frame.link_bytes();
-    Ok(if crc_of(&frame.message, &frame.payload) == crc { Received::Whole(frame) } else { Received::Damaged(header, link_bytes) })
+    let is_whole = crc_of(&message, &payload) == crc;
+    Ok(if is_whole { Received::Whole(Frame { header, message, payload }) } else { Received::Damaged(header) })
 }

@@ -1,52 +1,52 @@
 //! The four frames that begin a connection, and what ends one: who speaks, with which session, and what the target offers.
 //!
 //! ```text
-//! host   ── Hello {version, session to go on with, nonce} ──────────►
-//!        ◄─────────────────────────────────── Challenge {nonce} ──  target
-//!        ── Proof {HMAC of both, as host} ─────────────────────────►
-//!        ◄── Welcome {HMAC of both, as target; session, lease, memory, capabilities} ──  or Refused {why}
+//! host   ── Hello {version, key} ───────────────────────────────────►
+//!        ◄───────────────────────────────────── Challenge {key} ──  target      or Refused {version, secret, protocol}
+//!        ══ Proof {session to go on with} ═════════════════════════►
+//!        ◄═ Welcome {session, lease, memory, capabilities} ════════             or Refused {session, busy}
 //! ```
-//! The target proves itself too: a host sends no data to one that does not have the secret.
+//! Double lines are sealed. The target proves itself too: a host sends nothing of its own to one that does not have the secret.
 
 use crate::bytes::{Decoder, Encoder, Malformed};
-use crate::secret::Nonce;
 use dpusm::{Capabilities, Capability, Feature, QueueLimits, Sizes, StoreKind};
 use ondisk::{ByteOrder, Checksum, Compression};
 use std::fmt;
 
-/// The version of the protocol.
-pub const VERSION: u16 = 1;
+/// The version of the protocol. The first one had frames that anybody on the link could read and change.
+pub const VERSION: u16 = 2;
+
+/// Bytes of a public key.
+pub(crate) const KEY_BYTES: usize = 32;
+/// Bytes of each side's first words: a public key and a tag.
+pub const NOISE_BYTES: usize = KEY_BYTES + 16;
 
 /// The host's first words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The version that it speaks.
     pub version: u16,
-    /// The session that it goes on with: number and epoch; none for a new one.
-    pub session: Option<(u64, u64)>,
-    /// Nonce of the host.
-    pub nonce: Nonce,
+    /// First message of the handshake ([`crate::Initiator`]).
+    pub noise: [u8; NOISE_BYTES],
 }
 
 /// The target's first words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Challenge {
-    /// Nonce of the target.
-    pub nonce: Nonce,
+    /// Answer of the handshake ([`crate::respond`]).
+    pub noise: [u8; NOISE_BYTES],
 }
 
-/// The host's proof.
+/// The host's first sealed words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proof {
-    /// `Secret::proof` of the host.
-    pub mac: [u8; 32],
+    /// The session that it goes on with: number and epoch; none for a new one.
+    pub session: Option<(u64, u64)>,
 }
 
 /// The session that was begun, or goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// `Secret::proof` of the target.
-    pub mac: [u8; 32],
     /// The session's number.
     pub session: u64,
     /// Epoch of the session: random, so that a target that lost the session cannot take its frames for another's.
@@ -67,7 +67,7 @@ pub struct Welcome {
 pub enum Refusal {
     /// The target speaks another version.
     Version = 1,
-    /// The proof is wrong: the secrets differ.
+    /// The first words were not sealed with the target's secret.
     Secret = 2,
     /// The target has no such session (any more): the lease ran out, or it is another process now.
     Session = 3,
@@ -97,17 +97,23 @@ pub struct Refused {
 }
 
 impl Hello {
-    /// The message.
+    /// The message, in the form of the first version with a session to go on with: who speaks that one only finds the version in it, and says so.
     pub fn encode(&self) -> Vec<u8> {
+        let (key, tag) = self.noise.split_at(KEY_BYTES);
         let mut to = Encoder::default();
         to.number(u64::from(self.version));
-        to.byte(u8::from(self.session.is_some()));
-        if let Some((session, epoch)) = self.session {
-            to.word(session);
-            to.word(epoch);
-        }
-        to.raw(&self.nonce);
+        to.byte(1);
+        to.raw(tag);
+        to.raw(key);
         to.done()
+    }
+
+    /// The version in a message of any version.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn version(message: &[u8]) -> Result<u16, Malformed> {
+        Decoder::new(message).small()
     }
 
     /// Decodes a message.
@@ -117,17 +123,22 @@ impl Hello {
     pub fn decode(message: &[u8]) -> Result<Hello, Malformed> {
         let mut from = Decoder::new(message);
         let version = from.small()?;
-        let session = if from.flag()? { Some((from.word()?, from.word()?)) } else { None };
-        let nonce = from.array()?;
+        if !from.flag()? {
+            return Err(Malformed::Tag(0));
+        }
+        let mut noise = [0; NOISE_BYTES];
+        let (key, tag) = noise.split_at_mut(KEY_BYTES);
+        tag.copy_from_slice(from.take(tag.len())?);
+        key.copy_from_slice(from.take(key.len())?);
         from.end()?;
-        Ok(Hello { version, session, nonce })
+        Ok(Hello { version, noise })
     }
 }
 
 impl Challenge {
     /// The message.
     pub fn encode(&self) -> Vec<u8> {
-        self.nonce.to_vec()
+        self.noise.to_vec()
     }
 
     /// Decodes a message.
@@ -136,16 +147,22 @@ impl Challenge {
     /// What is wrong with it.
     pub fn decode(message: &[u8]) -> Result<Challenge, Malformed> {
         let mut from = Decoder::new(message);
-        let nonce = from.array()?;
+        let noise = from.array()?;
         from.end()?;
-        Ok(Challenge { nonce })
+        Ok(Challenge { noise })
     }
 }
 
 impl Proof {
     /// The message.
     pub fn encode(&self) -> Vec<u8> {
-        self.mac.to_vec()
+        let mut to = Encoder::default();
+        to.byte(u8::from(self.session.is_some()));
+        if let Some((session, epoch)) = self.session {
+            to.word(session);
+            to.word(epoch);
+        }
+        to.done()
     }
 
     /// Decodes a message.
@@ -154,9 +171,9 @@ impl Proof {
     /// What is wrong with it.
     pub fn decode(message: &[u8]) -> Result<Proof, Malformed> {
         let mut from = Decoder::new(message);
-        let mac = from.array()?;
+        let session = if from.flag()? { Some((from.word()?, from.word()?)) } else { None };
         from.end()?;
-        Ok(Proof { mac })
+        Ok(Proof { session })
     }
 }
 
@@ -200,7 +217,12 @@ fn put_feature(to: &mut Encoder, feature: &Feature) {
             to.number(u64::from(data_columns_max));
         }
         Feature::Store { kind } => bytes(&[10, u8::from(kind == StoreKind::Disk)]),
+        Feature::Load { kind } => bytes(&[11, u8::from(kind == StoreKind::Disk)]),
     }
+}
+
+fn store_kind(from: &mut Decoder<'_>) -> Result<StoreKind, Malformed> {
+    Ok(if from.flag()? { StoreKind::Disk } else { StoreKind::File })
 }
 
 fn feature(from: &mut Decoder<'_>) -> Result<Feature, Malformed> {
@@ -215,7 +237,8 @@ fn feature(from: &mut Decoder<'_>) -> Result<Feature, Malformed> {
         7 => Feature::Checksum { kind: Checksum(from.byte()?), order: ByteOrder::from_little(!from.flag()?) },
         8 => Feature::RaidGenerate { parity: from.byte()?, data_columns_max: from.small()? },
         9 => Feature::RaidReconstruct { parity: from.byte()?, data_columns_max: from.small()? },
-        10 => Feature::Store { kind: if from.flag()? { StoreKind::Disk } else { StoreKind::File } },
+        10 => Feature::Store { kind: store_kind(from)? },
+        11 => Feature::Load { kind: store_kind(from)? },
         tag => return Err(Malformed::Tag(tag)),
     })
 }
@@ -224,7 +247,6 @@ impl Welcome {
     /// The message.
     pub fn encode(&self) -> Vec<u8> {
         let mut to = Encoder::default();
-        to.raw(&self.mac);
         to.word(self.session);
         to.word(self.epoch);
         to.number(self.lease_ns);
@@ -247,7 +269,6 @@ impl Welcome {
     pub fn decode(message: &[u8]) -> Result<Welcome, Malformed> {
         let mut from = Decoder::new(message);
         let welcome = Welcome {
-            mac: from.array()?,
             session: from.word()?,
             epoch: from.word()?,
             lease_ns: from.number()?,

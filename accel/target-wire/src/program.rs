@@ -138,6 +138,15 @@ pub enum WireOp {
         /// The store's number.
         store: u64,
     },
+    /// A read of a store.
+    Load {
+        /// Bytes to write to.
+        target: ViewRef,
+        /// The store's number.
+        store: u64,
+        /// Offset in the store, in bytes.
+        offset: u64,
+    },
 }
 
 /// Contents of an *Execute*, in this order.
@@ -245,6 +254,11 @@ fn put_op(to: &mut Encoder, op: &WireOp) {
             to.number(*offset);
         }
         WireOp::Flush { store } => to.number(*store),
+        WireOp::Load { target, store, offset } => {
+            put_view(to, target);
+            to.number(*store);
+            to.number(*offset);
+        }
     }
 }
 
@@ -263,6 +277,7 @@ fn tag(op: &WireOp) -> u8 {
         WireOp::Compare { .. } => 0xA0,
         WireOp::Store { .. } => 0xA4,
         WireOp::Flush { .. } => 0xA8,
+        WireOp::Load { .. } => 0xAC,
     }
 }
 
@@ -290,6 +305,7 @@ fn op(from: &mut Decoder<'_>) -> Result<WireOp, Malformed> {
         0xA0 => WireOp::Compare { left: view(from)?, right: view(from)? },
         0xA4 => WireOp::Store { source: operand(from)?, store: from.number()?, offset: from.number()? },
         0xA8 => WireOp::Flush { store: from.number()? },
+        0xAC => WireOp::Load { target: view(from)?, store: from.number()?, offset: from.number()? },
         tag => return Err(Malformed::Tag(tag)),
     })
 }

@@ -7,7 +7,8 @@
 //! Invariants: nobody can change the length of a region that was made or accepted here; nothing is read or written outside of it.
 
 use crate::Connection;
-use crate::frame::{Header, Kind, write_frame};
+use crate::frame::{Header, Kind};
+use crate::seal::Sealer;
 use abd::{Abd, AbdPart};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, memfd_create};
 use std::fmt;
@@ -142,9 +143,9 @@ impl Region {
     ///
     /// # Errors
     /// Those of the connection; `Unsupported` for one that is not local.
-    pub fn offer(&self, connection: &Connection) -> io::Result<()> {
+    pub fn offer(&self, connection: &Connection, sealer: &mut Sealer) -> io::Result<()> {
         let mut frame = Vec::new();
-        write_frame(&mut frame, &Header::of(Kind::Region), &crate::RegionOffer { bytes: self.bytes }.encode(), &Abd::default())?;
+        sealer.write(&mut frame, &Header::of(Kind::Region), &crate::RegionOffer { bytes: self.bytes }.encode(), &Abd::default())?;
         connection.send_with_file(&frame, self.as_fd())
     }
 }

@@ -1,29 +1,17 @@
-//! The shared secret, and how each side proves that it has it: HMAC-SHA256 over what both said in the handshake.
+//! The shared secret: what a host and its targets know, and nobody else. It never crosses the link.
 //!
-//! Each side chooses a nonce, and the proof of one side is none of the other's, so nothing that was heard can be said again. The
-//! secret itself never crosses the link. Frames after the handshake are under a CRC, not under a MAC: the link has to be one on which
-//! nobody else can write (a network of its own, or a tunnel).
+//! Every connection has keys of its own, which come from it and from what both sides throw away ([`crate::Initiator`]). Who hears a handshake can try guesses
+//! at the secret, so it is to be random, not a word.
 
 use service::trust::{self, Distrust};
 use sha2::{Digest, Sha256};
 use std::fmt;
+use zeroize::Zeroizing;
 
 /// Shortest secret, in bytes.
 pub const SECRET_BYTES_MIN: usize = 16;
 /// Bytes of a block of SHA-256.
 const BLOCK_BYTES: usize = 64;
-
-/// A random number that is used once.
-pub type Nonce = [u8; 32];
-
-/// Side that proves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// The host.
-    Host,
-    /// The target.
-    Target,
-}
 
 /// Reason why there is no secret.
 #[derive(Debug)]
@@ -79,22 +67,14 @@ impl Secret {
         Secret::new(bytes.trim_ascii_end())
     }
 
-    /// Proof that only a side that has the secret can give, for the messages of the handshake so far.
-    pub fn proof(&self, side: Side, hello: &[u8], challenge: &[u8]) -> [u8; 32] {
-        let label: &[u8] = if side == Side::Host { b"zirconia-target 1 host" } else { b"zirconia-target 1 target" };
-        let lengths = [label.len() as u64, hello.len() as u64, challenge.len() as u64].map(u64::to_le_bytes).concat();
-        hmac_sha256(&self.0, &[&lengths, label, hello, challenge])
-    }
-
-    /// True when a proof is right; takes as long whatever is wrong with it.
-    pub fn accepts(&self, proof: &[u8; 32], side: Side, hello: &[u8], challenge: &[u8]) -> bool {
-        let own = self.proof(side, hello, challenge);
-        own.iter().zip(proof).fold(0, |differ, (left, right)| differ | (left ^ right)) == 0
+    /// The key of the handshake: as long as that wants it, and of no use elsewhere.
+    pub(crate) fn psk(&self) -> Zeroizing<[u8; 32]> {
+        Zeroizing::new(hmac_sha256(&self.0, &[b"zirconia-target 2 secret"]))
     }
 }
 
 /// HMAC-SHA256 (RFC 2104) of `parts` one after the other.
-pub fn hmac_sha256(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+pub(crate) fn hmac_sha256(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     let mut block = [0u8; BLOCK_BYTES];
     if key.len() > BLOCK_BYTES {
         block[..32].copy_from_slice(&Sha256::digest(key));
@@ -136,16 +116,10 @@ mod tests {
         }
     }
 
-    /// Somebody who heard a handshake could repeat it, or turn the host's own proof against it.
+    /// A secret of a few letters is guessed in no time by who hears one handshake.
     #[test]
-    fn a_proof_holds_for_one_side_and_one_handshake() {
-        let secret = Secret::new(b"a secret that is long enough").unwrap();
-        let proof = secret.proof(Side::Host, b"hello", b"challenge");
-        assert!(secret.accepts(&proof, Side::Host, b"hello", b"challenge"));
-        assert!(!secret.accepts(&proof, Side::Target, b"hello", b"challenge"));
-        assert!(!secret.accepts(&proof, Side::Host, b"hello", b"challengf"));
-        assert!(!secret.accepts(&proof, Side::Host, b"helloc", b"hallenge"));
-        assert!(!Secret::new(b"another secret, long enough").unwrap().accepts(&proof, Side::Host, b"hello", b"challenge"));
+    fn a_short_secret_is_none() {
         assert!(matches!(Secret::new(b"too short"), Err(SecretError::Short)));
+        assert!(Secret::new(&[7; SECRET_BYTES_MIN]).is_ok());
     }
 }

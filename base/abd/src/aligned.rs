@@ -26,6 +26,8 @@ pub(crate) const HUGE_BYTES: usize = 2 << 20;
 pub(crate) struct Mapping {
     pointer: NonNull<u8>,
     size: usize,
+    /// True when watchers know it: memory of our own.
+    is_told: bool,
 }
 
 // SAFETY: a Mapping owns its memory exclusively, like a Box<[u8]>.
@@ -65,7 +67,7 @@ impl Mapping {
             // Advice only: without huge pages the memory is as good, just slower to fault in.
             let _ = madvise(start.cast(), size, Advice::LinuxHugepage);
             watch::mapped(start.addr(), size);
-            Mapping { pointer: NonNull::new_unchecked(start), size }
+            Mapping { pointer: NonNull::new_unchecked(start), size, is_told: true }
         }
     }
 
@@ -75,14 +77,32 @@ impl Mapping {
         // SAFETY: the layout has a non-zero size.
         let raw = unsafe { std::alloc::alloc_zeroed(slab::layout(size)) };
         watch::mapped(raw.addr(), size);
-        Mapping { pointer: NonNull::new(raw).expect("the interpreter has memory"), size }
+        Mapping { pointer: NonNull::new(raw).expect("the interpreter has memory"), size, is_told: true }
+    }
+
+    /// Maps the first `size` bytes of a file, a multiple of the page size, shared with whoever else has the file.
+    #[cfg(not(miri))]
+    pub(crate) fn of_file(file: rustix::fd::BorrowedFd<'_>, size: usize) -> rustix::io::Result<Mapping> {
+        use rustix::mm::{MapFlags, ProtFlags, mmap};
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        let raw = unsafe { mmap(std::ptr::null_mut(), size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0) }?;
+        let pointer = NonNull::new(raw.cast()).ok_or(rustix::io::Errno::NOMEM)?;
+        Ok(Mapping { pointer, size, is_told: false })
+    }
+
+    /// The interpreter maps no files.
+    #[cfg(miri)]
+    pub(crate) fn of_file(_: rustix::fd::BorrowedFd<'_>, _: usize) -> rustix::io::Result<Mapping> {
+        Err(rustix::io::Errno::NOSYS)
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        watch::unmapping(self.pointer.as_ptr().addr());
-        // SAFETY: mapped in `new` with this size; the owner of a mapping knows that no block of it is in use.
+        if self.is_told {
+            watch::unmapping(self.pointer.as_ptr().addr());
+        }
+        // SAFETY: mapped in `new` or `of_file` with this size; the owner of a mapping knows that no block of it is in use.
         #[cfg(not(miri))]
         unsafe {
             let _ = rustix::mm::munmap(self.pointer.as_ptr().cast(), self.size);

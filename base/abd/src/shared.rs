@@ -8,11 +8,16 @@
 
 use crate::PAGE_BYTES;
 use crate::aligned::{Mapping, OwnedRange};
+use rustix::fd::BorrowedFd;
+use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
+use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 const WORD: usize = size_of::<u64>();
+/// Type of the file system that ordinary memory files are of (Linux: `TMPFS_MAGIC`).
+const TMPFS_MAGIC: i64 = 0x0102_1994;
 
 /// Bytes up to the first whole word, in whole words, and after them.
 fn split(address: usize, length: usize) -> (usize, usize, usize) {
@@ -81,6 +86,23 @@ impl SharedPages {
     pub fn new(length: usize) -> SharedPages {
         let length = length.max(1).next_multiple_of(PAGE_BYTES);
         SharedPages { mapping: Arc::new(Mapping::new(length)), length }
+    }
+
+    /// Pages of a memory file, which whoever else has the file reads and writes too. Bytes that were taken out of the file are zeros again.
+    ///
+    /// # Errors
+    /// `PERM` for a file whose end is not sealed against shrinking (F_SEAL_SHRINK): a look behind it would end the process. `INVAL` for one that is no
+    /// ordinary memory file (of huge pages, which may run out), has less than `length` bytes, or for a length that is not whole pages; those of mapping.
+    pub fn of_memory_file(file: BorrowedFd<'_>, length: usize) -> rustix::io::Result<SharedPages> {
+        // Looked at before the length, which holds from then on.
+        if !fcntl_get_seals(file)?.contains(SealFlags::SHRINK) {
+            return Err(Errno::PERM);
+        }
+        let is_long = u64::try_from(fstat(file)?.st_size).is_ok_and(|bytes| bytes >= length as u64);
+        if !is_long || length == 0 || !length.is_multiple_of(PAGE_BYTES) || fstatfs(file)?.f_type != TMPFS_MAGIC {
+            return Err(Errno::INVAL);
+        }
+        Ok(SharedPages { mapping: Arc::new(Mapping::of_file(file, length)?), length })
     }
 
     /// Length in bytes.

@@ -263,3 +263,28 @@ fn unstable_pages_are_copied_and_folded_but_never_lent_as_slices() {
     pages.read(0, &mut out);
     assert_eq!((&out[..100], out[100], out[101]), (&[8; 100][..], 0, 9));
 }
+
+/// If this fails, memory that another process shares is not what that process sees, or a process that makes its memory shorter ends this one.
+#[cfg(not(miri))]
+#[test]
+fn pages_of_a_memory_file_are_those_that_others_see() {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::from(memfd_create("pages", MemfdFlags::ALLOW_SEALING).expect("a file"));
+    file.set_len(2 * PAGE_BYTES as u64).expect("long");
+    assert_eq!(SharedPages::of_memory_file(file.as_fd(), PAGE_BYTES).err(), Some(rustix::io::Errno::PERM), "it can be made shorter");
+    fcntl_add_seals(&file, SealFlags::SHRINK).expect("sealed");
+    for length in [0, 100, 3 * PAGE_BYTES] {
+        assert_eq!(SharedPages::of_memory_file(file.as_fd(), length).err(), Some(rustix::io::Errno::INVAL), "{length}");
+    }
+    let pages = SharedPages::of_memory_file(file.as_fd(), 2 * PAGE_BYTES).expect("mapped");
+    file.write_all_at(b"theirs", 5000).expect("written");
+    let abd = pages.abd(5000..5006);
+    assert!(abd.is_unstable() && abd.to_vec() == b"theirs");
+    pages.write(5000, b"ours");
+    drop(pages);
+    let mut out = [0; 6];
+    file.read_exact_at(&mut out, 5000).expect("read");
+    assert_eq!((&out, abd.to_vec()), (b"oursrs", b"oursrs".to_vec()), "mapped as long as somebody has a part of it");
+}

@@ -147,6 +147,8 @@ pub const VDEV: &[Described] = &[
     p("trim_support", "TRIMSUP", Index(3)),
     p("trim_errors", "TRIMERR", Number),
     p("slow_ios", "SLOW", Number),
+    p("sit_out", "SIT_OUT", Index(3)),
+    p("autosit", "AUTOSIT", Index(3)),
 ];
 
 /// Properties of datasets.

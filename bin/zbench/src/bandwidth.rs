@@ -10,13 +10,33 @@ use crate::layout::Layout;
 use crate::machine::Machine;
 use crate::matrix::cell::{Group, Layer, Measured, Mode, Pattern, Task, name_of};
 use crate::matrix::{Library, Mount, raw};
-use crate::measure::{Samples, Verdicts};
+use crate::measure::{Samples, Verdicts, text};
 use clap::Args as ClapArgs;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
 
 const TASKS: [Task; 2] = [Task { pattern: Pattern::Write, mode: Mode::Direct }, Task { pattern: Pattern::Read, mode: Mode::Direct }];
+
+/// Numbers, one by one and as ranges that double.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Counts(Vec<usize>);
+
+impl FromStr for Counts {
+    type Err = String;
+    fn from_str(spec: &str) -> Result<Counts, String> {
+        let number =
+            |word: &str| word.parse::<usize>().map_err(text).and_then(|count| if count > 0 { Ok(count) } else { Err("0 of them".into()) });
+        let mut counts = Vec::new();
+        for part in spec.split(',') {
+            let (first, last) = part.split_once("..").unwrap_or((part, part));
+            let (first, last) = (number(first)?, number(last)?);
+            counts.extend(std::iter::successors(Some(first), |count| count.checked_mul(2)).take_while(|count| *count <= last));
+        }
+        Ok(Counts(counts))
+    }
+}
 
 /// What to measure.
 #[derive(ClapArgs, Debug)]
@@ -24,9 +44,9 @@ pub struct Args {
     /// Layouts
     #[arg(long, value_delimiter = ',', default_value = "stripe:12,raidz1:12,raidz2:12")]
     layout: Vec<Layout>,
-    /// Numbers of files, each with its own stream
-    #[arg(long, value_delimiter = ',', default_value = "1,8,64")]
-    files: Vec<usize>,
+    /// Numbers of files, each with its own stream; 1..1024: 1, 2, 4 and so on
+    #[arg(long, default_value = "1,8,64")]
+    files: Counts,
     /// Through the mount, as a library, or both
     #[arg(long, value_enum, value_delimiter = ',', default_value = "library,fuse")]
     layers: Vec<Layer>,
@@ -139,8 +159,8 @@ fn measure_all(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
         "layout", "files", "layer", "", "raw", "MB/s", "±%", "% of best", "cpu s/GiB", "direct %"
     );
     for &layout in &args.layout {
-        for &files in &args.files {
-            let group = group(args, layout, files.max(1));
+        for &files in &args.files.0 {
+            let group = group(args, layout, files);
             let (table, raws) = measure_group(args, &devices, &group)?;
             for ((layer, task), row) in table {
                 let percent = row.percent.median();
@@ -164,4 +184,18 @@ fn measure_all(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
 /// Runs the measurement and prints a table; 2 when a bound was missed.
 pub fn run(args: &Args) -> ExitCode {
     Verdicts::conclude("bandwidth", |verdicts| measure_all(args, verdicts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, a curve over 1 to 1024 files lacks points, or never ends.
+    #[test]
+    fn ranges_double() {
+        assert_eq!("1..1024".parse::<Counts>(), Ok(Counts((0..=10).map(|shift| 1 << shift).collect())));
+        assert_eq!("1,8,64".parse::<Counts>(), Ok(Counts(vec![1, 8, 64])));
+        assert_eq!("3..13,20".parse::<Counts>(), Ok(Counts(vec![3, 6, 12, 20])));
+        assert!(["0..4", "", "x", "1.."].iter().all(|spec| spec.parse::<Counts>().is_err()));
+    }
 }

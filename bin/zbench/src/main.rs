@@ -32,6 +32,7 @@ mod simulated;
 mod subject;
 mod survey;
 mod sys;
+mod talks;
 #[path = "../../../storage/vdev-queue/tests/it/world/mod.rs"]
 mod world;
 mod zia;
@@ -77,6 +78,8 @@ enum Command {
     Survey(survey::Args),
     /// The write pipeline on accelerators: software beside providers, with data that stays on the device and without
     Zia(zia::Args),
+    /// Every number of five talks about OpenZFS beside ours, as one HTML page: measured, modelled in virtual time, or not possible here and why
+    Talks(talks::Args),
     /// One HTML page from the results of other commands
     Report(report::Args),
     /// Mounts the in-memory file system that `fuse` compares with
@@ -102,6 +105,7 @@ fn main() -> std::process::ExitCode {
         Command::Resilver(args) => resilver::run(&args),
         Command::Survey(args) => survey::run(&args),
         Command::Zia(args) => zia::run(&args),
+        Command::Talks(args) => talks::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Memfs(args) => fuse_line::serve_memfs(&args),
     }

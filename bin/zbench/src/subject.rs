@@ -77,7 +77,8 @@ impl Opener {
         Opener(Arc::new(open))
     }
 
-    fn open(&self, paths: &[PathBuf]) -> Result<Vec<Arc<dyn BlockDevice>>, String> {
+    /// Opens devices, in the order of their paths.
+    pub fn open(&self, paths: &[PathBuf]) -> Result<Vec<Arc<dyn BlockDevice>>, String> {
         paths.iter().map(|path| (self.0)(path)).collect()
     }
 }
@@ -289,6 +290,13 @@ impl Subject {
     /// Sets a property of the pool.
     pub fn set_pool_property(&self, name: &str, value: &str) -> Result<(), String> {
         self.pool.set_prop(name, value).map_err(|error| format!("{name}={value}: {error}"))
+    }
+
+    /// Sets a parameter of the I/O scheduler, by OpenZFS's name.
+    pub fn tune(&self, name: &str, value: u64) -> Result<(), String> {
+        let mut outcome = Ok(());
+        self.pool.zio().tune_queues(|tunables| outcome = tunables.set(name, value));
+        outcome.map_err(|error| format!("{name}={value}: {error}"))
     }
 
     /// Guid of the leaf on the device with this number. There is no other one, but while it is replaced.

@@ -1,15 +1,16 @@
 //! `zirconia-target`: the process on the storage side that owns buffers and writes disks for hosts elsewhere (docs/target-protocol.md).
 //!
-//! It computes in software, on the machine that has the disks; hosts load it as a provider. SIGTERM and SIGINT end it: sessions end,
-//! what runs goes on to its end, nothing more is begun.
+//! It computes on the machine that has the disks, in software or on an accelerator there; hosts load it as a provider. SIGTERM and SIGINT end it:
+//! sessions end, what runs goes on to its end, nothing more is begun. So does the end of its accelerator, with a failure: hosts go on in software, and
+//! whoever started it starts it again.
 #![forbid(unsafe_code)]
 
+mod accelerator;
 mod stores;
 
+use accelerator::{Source, Unusable};
 use clap::Parser;
-use dpusm::{Device, RegisterOptions, Registry};
 use exec::{Exec, Pool};
-use provider_software::{Software, SoftwareOptions};
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -19,9 +20,6 @@ use stores::Allowed;
 use target_server::{Listening, Target, TargetSetup};
 use target_wire::{Address, Listener, Secret, SecretError};
 use tokio::signal::unix::{SignalKind, signal};
-
-/// Bytes of the largest block of the tests at the start: hosts test again, with larger ones.
-const TEST_BYTES_MAX: usize = 4096;
 
 /// Compute and write disks for hosts elsewhere.
 #[derive(Debug, Parser)]
@@ -45,6 +43,9 @@ struct Arguments {
     /// Most sessions; the default is 16.
     #[arg(long, default_value_t = 16, value_name = "count")]
     sessions: usize,
+    /// What computes: software, which is the default; cuda, for the first GPU of NVIDIA in this machine; or the path of a vendor's library.
+    #[arg(long, default_value = "software", value_name = "software|cuda|library")]
+    provider: Source,
     /// Worker threads; the default is one per core, at least four.
     #[arg(long, value_name = "count")]
     threads: Option<usize>,
@@ -68,7 +69,9 @@ enum Failure {
     Secret(PathBuf, SecretError),
     Allow(PathBuf, io::Error),
     Listen(Address, io::Error),
-    Registry(dpusm::RegistryError),
+    Provider(Unusable),
+    /// The accelerator ended.
+    Ended(Source),
     Signals(io::Error),
 }
 
@@ -78,7 +81,8 @@ impl fmt::Display for Failure {
             Failure::Secret(path, error) => write!(f, "{}: {error}", path.display()),
             Failure::Allow(path, error) => write!(f, "{}: {error}", path.display()),
             Failure::Listen(address, error) => write!(f, "cannot listen at {address}: {error}"),
-            Failure::Registry(error) => error.fmt(f),
+            Failure::Provider(error) => error.fmt(f),
+            Failure::Ended(source) => write!(f, "the provider ({source}) has ended"),
             Failure::Signals(error) => write!(f, "cannot wait for signals: {error}"),
         }
     }
@@ -128,27 +132,22 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         sessions_max: arguments.sessions,
         ..TargetSetup::new(secret)
     };
-    let target = Target::new(&exec, software(&exec)?, setup, Arc::new(stores));
+    let device = arguments.provider.open(&exec).map_err(Failure::Provider)?;
+    let target = Target::new(&exec, device.clone(), setup, Arc::new(stores));
     let listening = arguments.listen.iter().map(|address| listen(&target, address)).collect::<Result<Vec<Listening>, _>>()?;
     for one in &listening {
         println!("zirconia-target: listening at {}", one.address());
     }
-    runtime.block_on(async {
+    let outcome = runtime.block_on(async {
         tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            _ = terminate.recv() => Ok(()),
+            _ = interrupt.recv() => Ok(()),
+            () = accelerator::ended(&device) => Err(Failure::Ended(arguments.provider.clone())),
         }
     });
     drop(listening);
     target.stop();
-    Ok(())
-}
-
-/// Device that programs run on: this machine's processors.
-fn software(exec: &Exec) -> Result<Device, Failure> {
-    let software = Software::new(exec, SoftwareOptions::default());
-    let options = RegisterOptions { scratch: Some(std::env::temp_dir()), test_bytes_max: TEST_BYTES_MAX, ..RegisterOptions::default() };
-    Registry::new(exec).register(software, &options).map_err(Failure::Registry)
+    outcome
 }
 
 fn listen(target: &Arc<Target>, address: &Address) -> Result<Listening, Failure> {

@@ -2,7 +2,7 @@
 
 use abd::Abd;
 use device::{BlockDevice, DeviceError, DeviceIo, DeviceOp, OpenOptions};
-use dpusm::{HostDone, HostStore, StoreKind};
+use dpusm::{HostDone, HostRead, HostStore, StoreKind};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,6 +37,10 @@ impl Stores for Allowed {
 struct Disk(Arc<dyn BlockDevice>);
 
 impl HostStore for Disk {
+    fn read(&self, offset: u64, bytes: usize, done: HostRead) {
+        self.0.submit(DeviceIo::new(DeviceOp::read(bytes), offset, move |reply| done(reply.into_abd().map_err(errno))));
+    }
+
     fn write(&self, offset: u64, data: Abd, done: HostDone) {
         self.0.submit(DeviceIo::new(DeviceOp::Write(data), offset, move |reply| done(reply.outcome.map_err(errno))));
     }

@@ -1,7 +1,7 @@
 //! The program as it is run: killed with its hosts at work, ended by a signal, started wrongly.
 
-use abd::Abd;
-use dpusm::{Device, Graph, NoHost, OpError, RaidContext, RegisterOptions, Registry, Store, StoreKind, StoreTarget};
+use abd::{Abd, AbdPart};
+use dpusm::{Device, Graph, NoHost, OpError, Provider, RaidContext, RegisterOptions, Registry, Store, StoreKind, StoreTarget};
 use exec::{Exec, Pool, SplitMix};
 use ondisk::{ByteOrder, Checksum};
 use provider_target::{TargetOptions, TargetProvider};
@@ -24,6 +24,11 @@ struct Process {
 
 impl Process {
     fn new(name: &str, is_local: bool) -> Process {
+        Process::on(name, is_local, |_| "software".into())
+    }
+
+    /// A target on a provider, which is made in its folder.
+    fn on(name: &str, is_local: bool, provider: impl FnOnce(&Path) -> PathBuf) -> Process {
         let folder = std::env::temp_dir().join(format!("zirconia-target-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("secret"), SECRET).unwrap();
@@ -37,6 +42,8 @@ impl Process {
             .arg(folder.join("secret"))
             .arg("--allow")
             .arg(&folder)
+            .arg("--provider")
+            .arg(provider(&folder))
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -168,6 +175,43 @@ fn a_signal_ends_it_with_success() {
     assert_eq!(device.alloc(1).map(|_| ()), Err(OpError::Down));
 }
 
+/// An accelerator beside the disks is what a target is for: one of a vendor computes, and when its process ends, so does the target, with a failure
+/// that whoever started it sees; hosts are told.
+#[test]
+fn a_library_of_a_vendor_computes_for_hosts() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let build = |folder: &Path| {
+        let library = folder.join("example.so");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-std=c11", "-O2", "-fPIC", "-shared", "-I"]).arg(top.join("include")).arg("-o").arg(&library);
+        assert!(compiler.arg(top.join("examples/provider-c/provider.c")).status().unwrap().success());
+        library
+    };
+    let mut process = Process::on("library", false, build);
+    let exec: Exec = Arc::new(Pool::new(2));
+    let secret = Secret::new(SECRET.trim().as_bytes()).unwrap();
+    let provider = TargetProvider::connect(&exec, &TargetOptions::new("far", process.address.clone(), secret)).unwrap();
+    assert!(Provider::version(&*provider).ends_with(" on example"), "{}", Provider::version(&*provider));
+    let options = RegisterOptions { test_bytes_max: 512, ..RegisterOptions::default() };
+    let device = Registry::new(&exec).register(provider.clone(), &options).unwrap();
+    let bytes: Vec<u8> = SplitMix::new(3).bytes(COLUMN);
+    let buffer = device.alloc(COLUMN).unwrap();
+    let mut graph = Graph::new();
+    graph.copy_in(&Abd::from_slice(&bytes), &buffer.whole());
+    let back = graph.copy_out(buffer.whole(), vec![AbdPart::scratch(COLUMN)]);
+    assert!(device.run(graph, DEADLINE_NS).unwrap().take_bytes(back).unwrap().to_vec() == bytes);
+    // The library's process is the target's only child.
+    let children = format!("/proc/{0}/task/{0}/children", process.child.id());
+    let library: i32 = std::fs::read_to_string(children).unwrap().trim().parse().unwrap();
+    kill_process(Pid::from_raw(library).unwrap(), Signal::KILL).unwrap();
+    while process.child.try_wait().unwrap().is_none() {
+        let mut graph = Graph::new();
+        graph.copy_in(&Abd::from_slice(&bytes), &buffer.whole());
+        let _ = device.run(graph, DEADLINE_NS).map(|report| report.all());
+    }
+    assert!(!process.child.wait().unwrap().success());
+}
+
 /// What is wrong is said, with the file or address that it is about.
 #[test]
 fn a_wrong_start_is_explained() {
@@ -186,6 +230,9 @@ fn a_wrong_start_is_explained() {
     assert!(said.starts_with("zirconia-target: /no such folder: "), "{said}");
     let said = run(&["--listen", "unix:/no such folder/socket", "--secret-file", path, "--allow", "/tmp"]);
     assert!(said.starts_with("zirconia-target: cannot listen at unix:/no such folder/socket: "), "{said}");
+    let library = ["--provider", "/no such folder/provider.so"];
+    let said = run(&[&["--listen", "tcp:127.0.0.1:0", "--secret-file", path, "--allow", "/tmp"][..], &library].concat());
+    assert!(said.starts_with("zirconia-target: /no such folder/provider.so: "), "{said}");
     let said = run(&["--listen", "carrier:pigeon", "--secret-file", path, "--allow", "/tmp"]);
     assert!(said.contains("neither unix:PATH nor tcp:HOST:PORT"), "{said}");
     std::fs::remove_file(short).unwrap();

@@ -25,6 +25,10 @@ const BENCH_TIME: Duration = Duration::from_millis(200);
 const DEADLINE_NS: u64 = 60_000_000_000;
 /// Time that a library may take to be loaded, and for each answer.
 const LIBRARY_DEADLINE: Duration = Duration::from_secs(10);
+/// Providers that are no files.
+const BUILT_IN: [&str; 4] = [SOFTWARE, provider_cuda::NAME, "sim", "faulty"];
+/// Provider that is always there, and loaded only to be trusted again.
+const SOFTWARE: &str = "software";
 /// Number of data columns of the row that is measured.
 const DATA_COLUMNS: usize = 8;
 
@@ -42,7 +46,8 @@ pub(crate) enum Verb {
         /// Its name.
         name: String,
     },
-    /// Load a provider: a shared object (include/zirconia/provider.h), a target (zirconia-target(8)), or cuda; it is loaded again after restarts.
+    /// Load a provider: a shared object (include/zirconia/provider.h), a target (zirconia-target(8)), cuda, or one to rehearse with (sim, faulty); it is
+    /// loaded again after restarts.
     Load {
         /// Put it in the place of the provider of the same name, also while pools use it.
         #[arg(short = 'r')]
@@ -51,7 +56,8 @@ pub(crate) enum Verb {
         #[arg(short = 'n', value_name = "name")]
         name: Option<String>,
         /// The shared object; tcp:HOST:PORT?secret-file=FILE or unix:PATH?secret-file=FILE for a target, the latter with
-        /// &shared-memory=off behind it to have all data go through the socket; cuda for the first GPU of NVIDIA.
+        /// &shared-memory=off behind it to have all data go through the socket; cuda for the first GPU of NVIDIA; sim for a model of an accelerator;
+        /// faulty?OPERATION=MANNER&after=NUMBER for one that fails.
         path: String,
     },
     /// Let a provider go, and forget where it came from.
@@ -138,6 +144,9 @@ fn info(report: &ProviderReport) {
     for disabled in &report.disabled {
         cli::outln!("disabled:     {}: {}", disabled.capability, disabled.reason);
     }
+    for (capability, speeds) in &report.measured {
+        cli::outln!("measured:     {capability}: {speeds}");
+    }
     for (name, count) in &report.counters {
         cli::outln!("counter:      {name} {count}");
     }
@@ -148,7 +157,7 @@ fn absolute(path: &str) -> Result<String, Failure> {
     let what = || format!("cannot load a provider from '{path}'");
     let failed = |error: &dyn std::fmt::Display| Failure::new(ErrorKind::Invalid, what(), error.to_string());
     let missing = |error: &dyn std::fmt::Display| Failure::new(ErrorKind::NotFound, what(), error.to_string());
-    if path == provider_cuda::NAME {
+    if BUILT_IN.contains(&path.split('?').next().unwrap_or(path)) {
         return Ok(path.to_string());
     }
     if !Location::is_meant(path) {
@@ -182,7 +191,7 @@ type Own = (Arc<dyn Provider>, Option<Arc<Hosted>>);
 
 /// Makes a provider for this process alone; libraries run in one of their own.
 fn own(exec: &Exec, name: &str) -> Result<Own, Failure> {
-    if name == "software" {
+    if name == SOFTWARE {
         return Ok((Software::new(exec, SoftwareOptions::default()), None));
     }
     if name == provider_cuda::NAME {
@@ -383,7 +392,7 @@ fn add(
             let parity = usize::from(*parity);
             graph.raid_reconstruct(row, &(parity..2 * parity).collect::<Vec<_>>());
         }
-        Feature::Store { .. } => return false,
+        Feature::Store { .. } | Feature::Load { .. } => return false,
     }
     true
 }

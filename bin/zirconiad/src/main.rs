@@ -122,6 +122,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     control.mount_tree();
     control.watch();
     control.serve_nbd().map_err(failed)?;
+    control.serve_objects();
     let (usher, readers) = ports.serve(&control).map_err(failed)?;
     let everyone = everyone::serve(&state, control.clone())?;
     if let Some(line) = line {

@@ -13,6 +13,7 @@ mod objects;
 mod pools;
 mod replay;
 mod runner;
+mod stored;
 mod streams;
 mod wire;
 
@@ -57,6 +58,7 @@ pub const TARGETS: &[Target] = &[
     target("fuse", wire::fuse_request, wire::fuse_seeds, 3_000),
     target("nbd", nbd::testing::serve, nbd::testing::conversations, 5_000),
     target("target-frame", wire::frame, wire::frame_seeds, 50_000),
+    target("osd-frame", stored::frame, stored::frame_seeds, 50_000),
     target("iscsi", initiators::streams, initiators::stream_seeds, 4_000),
     target("request", wire::request, wire::request_seeds, 50_000),
     target("values", wire::values, wire::value_seeds, 5_000),

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProviderLoad {
-    /// Shared object, as an absolute path; or a target, `tcp:HOST:PORT?secret-file=FILE` or `unix:PATH?secret-file=FILE`.
+    /// Shared object, as an absolute path; a target, `tcp:HOST:PORT?secret-file=FILE` or `unix:PATH?secret-file=FILE`; `cuda`; or, to rehearse with,
+    /// `sim` or `faulty?OPERATION=MANNER&after=NUMBER`.
     pub path: String,
     /// Name that a target is to have; libraries have their own names.
     #[serde(default)]
@@ -61,6 +62,9 @@ pub struct ProviderReport {
     pub capabilities: Vec<String>,
     /// Capabilities that it declared and that are not used.
     pub disabled: Vec<DisabledCapability>,
+    /// Speeds of the capabilities that were compared with the processors of the machine and are used, by their names.
+    #[serde(default)]
+    pub measured: BTreeMap<String, String>,
     /// Counters that are not zero, by their names.
     pub counters: BTreeMap<String, u64>,
 }

@@ -100,6 +100,11 @@ impl StateDir {
         self.0.join("nbd.sock")
     }
 
+    /// Path of the socket at which programs find the objects of datasets.
+    pub fn osd_socket(&self) -> PathBuf {
+        self.0.join("osd.sock")
+    }
+
     /// Path of the lock that the daemon holds while it lives.
     pub fn lock(&self) -> PathBuf {
         self.0.join("zirconiad.lock")

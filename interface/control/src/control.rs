@@ -14,6 +14,7 @@ use crate::mount::keeping::{Heritage, Keeper};
 use crate::mount::mounting::Mounter;
 use crate::mount::returning::{Returning, STAGE};
 use crate::mount::unmounting::Unmounter;
+use crate::objects::ObjectsDoor;
 use crate::pool::cache_file::PoolsFile;
 use crate::pool::closing::{Closer, SUSPENDED_NS};
 use crate::pool::intake::Intake;
@@ -61,6 +62,7 @@ pub struct Control {
     pub(crate) door: Door,
     pub(crate) portal: Arc<Portal>,
     pub(crate) nbd: NbdDoor,
+    pub(crate) objects: ObjectsDoor,
     pub(crate) ports: Ports,
     pub(crate) watcher: Arc<Watcher>,
     pub(crate) rounds: Arc<Rounds>,
@@ -176,6 +178,7 @@ impl Control {
             door: Door::new(&exec, &state, &pools, &settings.direct),
             portal: Portal::new(&exec, &state, (&pools, &opening), &settings.direct),
             nbd: NbdDoor::new(&exec, &state, &pools, &settings.direct),
+            objects: ObjectsDoor::new(&exec, &state, (&pools, &opening), &settings.direct),
             ports: Ports::default(),
             watcher: Arc::default(),
             rounds: Arc::new(Rounds {
@@ -246,6 +249,11 @@ impl Control {
     /// Those of the system.
     pub fn serve_nbd_at(&self, port: std::net::TcpListener) -> std::io::Result<()> {
         self.nbd.serve_at(port)
+    }
+
+    /// Serves objects of datasets to programs that connect from now on at the socket in the state directory.
+    pub fn serve_objects(&self) {
+        self.objects.serve();
     }
 
     /// Notes that the port of a service could not be opened, and is tried again: whoever asks is told.
@@ -396,6 +404,7 @@ impl Control {
         self.handing.hand_over(program)?;
         self.portal.cut();
         self.nbd.cut();
+        self.objects.end();
         self.watcher.stop();
         self.statistics.end();
         self.door.end();
@@ -417,6 +426,7 @@ impl Control {
         self.statistics.end();
         self.portal.end();
         self.nbd.end();
+        self.objects.end();
         self.door.end();
         // Files in one are the devices of another.
         for layer in self.devices.served.in_layers(self.pools.all()) {

@@ -12,6 +12,7 @@ mod events;
 mod failure;
 mod inject;
 mod mount;
+mod objects;
 mod pool;
 mod portal;
 mod provider;
@@ -20,6 +21,8 @@ mod requests;
 mod route;
 mod settings;
 mod statistics;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod volume;
 mod watch;
 

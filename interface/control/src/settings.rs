@@ -15,6 +15,8 @@ use zpl::direct::Tunables;
 
 /// Environment variable with the bytes that the cache of each pool may hold: `zfs_arc_max` before any pool is opened.
 const ARC_MAX: &str = "ZIRCONIA_ARC_MAX";
+/// Environment variable with `zirconia_provider_admission` before any provider is loaded.
+const PROVIDER_ADMISSION: &str = "ZIRCONIA_PROVIDER_ADMISSION";
 /// Least `zfs_dirty_data_max` in bytes, however little memory there is: one large write and what goes with it.
 const DIRTY_DATA_MIN: u64 = 64 << 20;
 /// Least budget of a cache in bytes unless told otherwise (OpenZFS: `arc_set_limits`).
@@ -45,9 +47,11 @@ impl Settings {
         let dirty_data_max = room.dirty_data_max(DIRTY_DATA_MIN, usual.txg.dirty_data_max);
         // Within the parameter's range, so it is taken.
         let _ = parameters.set("zfs_dirty_data_max", &dirty_data_max.to_string());
-        if let Ok(bytes) = std::env::var(ARC_MAX) {
-            // What makes no sense leaves the default.
-            let _ = parameters.set("zfs_arc_max", &bytes);
+        for (variable, name) in [(ARC_MAX, "zfs_arc_max"), (PROVIDER_ADMISSION, "zirconia_provider_admission")] {
+            if let Ok(value) = std::env::var(variable) {
+                // What makes no sense leaves the default.
+                let _ = parameters.set(name, &value);
+            }
         }
         let direct = direct::tunables_from_environment(&parameters);
         let accelerators = Accelerators::new(exec, state, events.clone(), parameters.clone());
@@ -139,16 +143,11 @@ impl Settings {
         pool.txgs().history().set_limit(get("zfs_txg_history") as usize);
         pool.cache().set_compressed(get("zfs_compressed_arc_enabled") != 0);
         pool.cache().set_meta_balance(get("zfs_arc_meta_balance"));
-        pool.tune_scans(pool::ScanTunables {
-            memory_max: get("zirconia_scan_memory_max"),
-            checkpoint_seconds: get("zfs_scan_checkpoint_intval"),
-            suspended: get("zfs_scan_suspend_progress") != 0,
-            defer_percent: (get("zfs_resilver_disable_defer") == 0).then(|| get("zfs_resilver_defer_percent")),
-            in_tree_order: get("zfs_scan_legacy") != 0,
-        });
+        pool.tune_scans(runtime.scans);
         pool.tune_multihost(runtime.multihost);
-        pool.suspend_rebuilds(get("zfs_scan_suspend_progress") != 0);
+        pool.suspend_rebuilds(runtime.scans.suspended);
         pool.set_frees_max(get("zfs_async_block_max_blocks"));
+        pool.dsl().tune_receives(get("spa_asize_inflation"));
         pool.dsl().tune_livelists(get("zfs_livelist_max_entries"), get("zfs_livelist_min_percent_shared"));
         let direct = pool.zio().direct_parameters();
         let rebuild = pool.rebuild_parameters();
@@ -171,6 +170,7 @@ impl Settings {
         });
         let gives_up = get("zfs_deadman_failmode") != 0;
         pool.zio().set_deadman_fail_mode(if gives_up { zio::DeadmanFailMode::Continue } else { zio::DeadmanFailMode::Wait });
+        pool.zio().set_sit_out_seconds(get("vdev_read_sit_out_secs"));
         pool.zio().set_forced_ganging(get("metaslab_force_ganging"), get("metaslab_force_ganging_pct") as u32);
         let rate = |name: &str| get(&format!("zfs_{name}_events_per_second")) as u32;
         pool.zio().set_event_rates(rate("slow_io"), rate("deadman"), rate("checksum"));
@@ -193,7 +193,15 @@ impl Settings {
         runtime.events = self.events.clone();
         runtime.replay = Some(Arc::new(zpl::FileReplay));
         runtime.max_missing_tops = get("zfs_max_missing_tvds") as usize;
-        runtime.suspended_scans = get("zfs_scan_suspend_progress") != 0;
+        runtime.scans = pool::ScanTunables {
+            memory_max: get("zirconia_scan_memory_max"),
+            checkpoint_seconds: get("zfs_scan_checkpoint_intval"),
+            suspended: get("zfs_scan_suspend_progress") != 0,
+            defer_percent: (get("zfs_resilver_disable_defer") == 0).then(|| get("zfs_resilver_defer_percent")),
+            in_tree_order: get("zfs_scan_legacy") != 0,
+            error_blocks_per_txg: get("zfs_scrub_error_blocks_per_txg"),
+            scrub_min_time_ms: get("zfs_scrub_min_time_ms"),
+        };
         runtime.multihost = pool::MultihostTunables {
             interval_ms: get("zfs_multihost_interval"),
             fail_intervals: get("zfs_multihost_fail_intervals"),

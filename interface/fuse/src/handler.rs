@@ -4,6 +4,7 @@
 //! Reads, writes and seeks come through [`Handler::read_then`], [`Handler::write_then`] and [`Handler::lseek_then`], which may
 //! answer later from any thread.
 
+use crate::lane::Lane;
 use crate::lasting::Lasting;
 pub use crate::node::NodeId;
 use crate::{Answer, Errno, Notifier};
@@ -330,6 +331,11 @@ pub trait Handler: Send + Sync + 'static {
     fn destroy(&self) {}
     /// Side of it that makes its mounts outlive this server; None when they go with it. The same from the first call on.
     fn lasting(&self) -> Option<Arc<dyn Lasting>> {
+        None
+    }
+    /// Lane of a request about a node, or of a lookup of `name` in it (else empty), where what is below one mount waits for different things. Asked
+    /// before every request, and may not wait; of no use to mounts that outlive this server.
+    fn lane(&self, node: NodeId, name: &[u8]) -> Option<Arc<Lane>> {
         None
     }
     /// Gives the kernel one more reference to a node that it, or another server, made; ESTALE when there is none.

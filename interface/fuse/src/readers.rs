@@ -10,6 +10,7 @@
 
 use crate::chores::Chores;
 use crate::handler::Handler;
+use crate::lane::HERE_MAX_OF_ALL;
 use crate::sent_again::SentAgain;
 use crate::serve::{Looked, Reader};
 use crate::served::{Hold, Mount};
@@ -25,6 +26,7 @@ use zerocopy::IntoBytes;
 
 /// Number of threads that serve the mounts of one owner, at most.
 const THREADS_MAX: usize = 16;
+const _: () = assert!(HERE_MAX_OF_ALL < THREADS_MAX, "requests that wait in lanes leave somebody who reads");
 /// Number of threads that stay when there is nothing to do: one serves, the other is there when that one waits.
 const THREADS_KEPT: usize = 2;
 /// Time without anything to do after which a thread beyond those ends.

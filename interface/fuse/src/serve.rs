@@ -1,14 +1,15 @@
 //! One request: read, served, answered by the same thread, so nothing is handed between threads. Only the answer of a READ,
 //! WRITE or LSEEK may be sent later by another ([`Answer`]), so that many direct requests are under way with few threads, and
-//! what waits for a whole pool (SYNCFS, DESTROY) is done by threads of its own.
+//! what waits for a whole pool (SYNCFS, DESTROY) is done by threads of its own; what is too much of one [`Lane`], by the lane's.
 //!
 //! Buffers belong to threads. One whose payload the handler kept is left to it and replaced; otherwise it is used again.
 
 use crate::abi::{self, op};
 use crate::answer::Debt;
 use crate::counts;
-use crate::dispatch::{HEAD_BYTES, Output, Request, Transfer, dispatch, transfer};
-use crate::handler::{Caller, Handler};
+use crate::dispatch::{HEAD_BYTES, Output, Request, Transfer, dispatch, take_name, transfer};
+use crate::handler::{Caller, Handler, NodeId};
+use crate::lane::{Kept, Lane};
 use crate::lasting::{Done, Rest, done_before};
 use crate::repeat::repeat;
 use crate::sent_again::Look;
@@ -130,7 +131,7 @@ impl Reader {
     }
 
     /// Reads a request of the mount, if there is one, and serves it; `exec` has the time.
-    pub fn serve(&mut self, mount: &Mount, exec: &Exec) -> Looked {
+    pub fn serve(&mut self, mount: &Arc<Mount>, exec: &Exec) -> Looked {
         let Some(serving) = mount.begin() else { return if mount.is_paused() { Looked::Nothing } else { Looked::Gone } };
         if self.payload.len() != mount.capacity || self.payload.get_mut().is_none() {
             self.payload = Abd::scratch(mount.capacity);
@@ -161,7 +162,7 @@ impl Reader {
     }
 
     /// Serves the request that was received; false when the connection is gone.
-    fn serve_one(&mut self, mount: &Mount, begun: (Serving, Option<Look<'_>>), received: usize) -> bool {
+    fn serve_one(&mut self, mount: &Arc<Mount>, begun: (Serving, Option<Look<'_>>), received: usize) -> bool {
         let Reader { head, payload, joined, out, .. } = self;
         let Ok((header, _)) = abi::InHeader::read_from_prefix(&head[..]) else { return true };
         let payload_bytes = received.saturating_sub(HEAD_BYTES);
@@ -207,14 +208,64 @@ impl Reader {
     }
 }
 
-/// Serves a request, whose answer is made in `out` where it is small; false when the connection is gone.
+/// Lane of a request; None for what never waits, and where the handler has none.
+fn lane_of(handler: &dyn Handler, request: &Request<'_>) -> Option<Arc<Lane>> {
+    let node = NodeId(request.header.nodeid);
+    match request.header.opcode {
+        op::FORGET | op::BATCH_FORGET | op::INTERRUPT | op::SYNCFS | op::DESTROY => None,
+        op::LOOKUP => handler.lane(node, take_name(&mut { request.body }).unwrap_or_default()),
+        _ => handler.lane(node, &[]),
+    }
+}
+
+/// Serves a request on this thread, or has a thread of its lane's own do so where the lane has enough of those that read; false when the
+/// connection is gone.
 fn serve_request(
-    mount: &Mount,
+    mount: &Arc<Mount>,
     (serving, look): (Serving, Option<Look<'_>>),
     request: &Request<'_>,
     out: &mut Vec<u8>,
     link: Link,
 ) -> bool {
+    // What outlives this server goes by the thread that began it.
+    let has_lanes = look.is_none() && mount.lasting.is_none();
+    let lane = if has_lanes { lane_of(serving.handler(), request) } else { None };
+    let Some(lane) = lane else {
+        return serve_here(mount, (serving, look), request, out, link);
+    };
+    let place = lane.enter(&mount.in_lanes);
+    let kept = if place.is_none() { lane.keep(request.body.len() + request.payload_bytes) } else { None };
+    let Some(kept) = kept else {
+        // Without a place, too: there is no room for more that waits.
+        return serve_here(mount, (serving, look), request, out, link);
+    };
+    hand_over(kept, mount, serving, request, link);
+    true
+}
+
+/// Has a thread of the lane's own serve a request, with bytes of its own: those that it came with belong to the thread that read it.
+fn hand_over(kept: Kept, mount: &Arc<Mount>, serving: Serving, request: &Request<'_>, link: Link) {
+    let (mount, header, body) = (mount.clone(), request.header, request.body.to_vec());
+    let payload = match header.opcode {
+        op::WRITE => payload_alone(request),
+        _ => Abd::default(),
+    };
+    kept.hand_over(move || {
+        let request = Request { header, payload: &payload, payload_bytes: payload.len(), body: &body };
+        // Those who read notice that the connection is gone.
+        serve_here(&mount, (serving, None), &request, &mut Vec::new(), link);
+    });
+}
+
+/// Payload of a WRITE that waits for its turn; the buffer around it is kept only where it is not much larger.
+fn payload_alone(request: &Request<'_>) -> Abd {
+    let (buffer, length) = (request.payload, request.payload_bytes);
+    let small = if length * 2 < buffer.len() { buffer.as_contiguous().and_then(|bytes| bytes.get(..length)) } else { None };
+    small.map_or_else(|| buffer.slice(0..length), Abd::from_slice)
+}
+
+/// Serves a request, whose answer is made in `out` where it is small; false when the connection is gone.
+fn serve_here(mount: &Mount, (serving, look): (Serving, Option<Look<'_>>), request: &Request<'_>, out: &mut Vec<u8>, link: Link) -> bool {
     let header = request.header;
     let unique = header.unique;
     let done = done_before(mount.lasting.as_ref(), unique);

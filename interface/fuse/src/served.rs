@@ -12,7 +12,7 @@ use exec::{Exec, RwLock};
 use rustix::fd::OwnedFd;
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Something that a mount holds while it lasts: its place among the rings.
 pub(crate) type Hold = Arc<dyn Any + Send + Sync>;
@@ -28,6 +28,8 @@ pub(crate) struct Mount {
     pub owed: Arc<Owed>,
     /// Threads on which whole-pool syncs are done.
     pub syncs: Arc<Chores>,
+    /// Number of requests that have lanes, and are served by those who read.
+    pub in_lanes: Arc<AtomicUsize>,
     /// Threads on which answers wait that may not be given yet.
     pub settling: Arc<Chores>,
     /// Side of the handler that makes the mount outlive this server, if it does.
@@ -74,6 +76,7 @@ impl Mount {
             device,
             capacity,
             owed: Arc::default(),
+            in_lanes: Arc::default(),
             syncs: syncs.clone(),
             settling: settling.clone(),
             lasting: handler.lasting(),

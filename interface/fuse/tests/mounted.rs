@@ -5,7 +5,9 @@
 mod fs;
 
 use exec::{Condvar, Mutex};
-use fuse::{Caller, DirSink, Entry, Errno, FileAttr, FileHandle, Handler, NodeId, Opened, ReadRequest, Readers, Reply, Session, Uring};
+use fuse::{
+    Caller, DirSink, Entry, Errno, FileAttr, FileHandle, Handler, Lane, NodeId, Opened, ReadRequest, Readers, Reply, Session, Uring,
+};
 use need::Need;
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -173,6 +175,19 @@ struct Waiting {
     told: AtomicBool,
 }
 
+impl Waiting {
+    fn new() -> Arc<Waiting> {
+        let (let_go, changed) = (Mutex::new(false), Condvar::new());
+        Arc::new(Waiting { let_go, changed, waiting: AtomicUsize::new(0), told: AtomicBool::new(false) })
+    }
+
+    /// Has all lookups end.
+    fn let_go(&self) {
+        *self.let_go.lock() = true;
+        self.changed.notify_all();
+    }
+}
+
 fn directory() -> FileAttr {
     FileAttr { ino: 1, mode: 0o040_755, nlink: 2, ..FileAttr::default() }
 }
@@ -234,12 +249,7 @@ fn a_few_threads_serve_many_mounts_and_who_waits_holds_up_nobody() {
 fn serve_many(uring: Uring) {
     let exec: exec::Exec = Arc::new(exec::Pool::new(1));
     let readers = Readers::new(&exec).expect("a set of readers");
-    let waiting = Arc::new(Waiting {
-        let_go: Mutex::new(false),
-        changed: Condvar::new(),
-        waiting: AtomicUsize::new(0),
-        told: AtomicBool::new(false),
-    });
+    let waiting = Waiting::new();
     let Some(slow) = mount_on(&readers, waiting.clone(), "slow", uring) else { return };
     let others: Vec<Mounted> =
         (0..40).map(|number| mount_on(&readers, Arc::new(fs::MemFs::new()), &format!("many{number}"), uring).expect("mounted")).collect();
@@ -265,8 +275,7 @@ fn serve_many(uring: Uring) {
         let session = slow.session.as_ref().expect("mounted");
         session.unmount(true).expect("detached");
         assert!(!waiting.told.load(Ordering::SeqCst) && !session.has_ended(), "told of the end while requests are served");
-        *waiting.let_go.lock() = true;
-        waiting.changed.notify_all();
+        waiting.let_go();
     });
     slow.session.as_ref().expect("mounted").join();
     assert!(waiting.told.load(Ordering::SeqCst));
@@ -278,6 +287,67 @@ fn serve_many(uring: Uring) {
     // The set serves again.
     let again = mount_on(&readers, Arc::new(fs::MemFs::new()), "again", uring).expect("mounted");
     std::fs::write(again.at.join("file"), b"x").expect("written");
+}
+
+/// The directory of [`Waiting`] in lanes: two of lookups that last, by the last letter of the name, and one of all else.
+struct Laned {
+    waiting: Arc<Waiting>,
+    lanes: [Arc<Lane>; 3],
+    /// Number of lookups that last, of which somebody asked for the lane: they were read.
+    read: AtomicUsize,
+}
+
+impl Handler for Laned {
+    fn lane(&self, _: NodeId, name: &[u8]) -> Option<Arc<Lane>> {
+        let lane = match name {
+            [b'w', .., b'a'] => 0,
+            [b'w', .., b'b'] => 1,
+            _ => 2,
+        };
+        self.read.fetch_add(usize::from(lane < 2), Ordering::SeqCst);
+        Some(self.lanes[lane].clone())
+    }
+    fn lookup(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> Reply<Entry> {
+        self.waiting.lookup(caller, parent, name)
+    }
+    fn getattr(&self, caller: &Caller, node: NodeId, handle: Option<FileHandle>) -> Reply<(FileAttr, Duration)> {
+        self.waiting.getattr(caller, node, handle)
+    }
+    fn open(&self, caller: &Caller, node: NodeId, flags: u32) -> Reply<Opened> {
+        self.waiting.open(caller, node, flags)
+    }
+    fn read(&self, caller: &Caller, request: &ReadRequest) -> Reply<abd::Abd> {
+        self.waiting.read(caller, request)
+    }
+    fn readdir(&self, caller: &Caller, node: NodeId, handle: FileHandle, offset: u64, sink: &mut dyn DirSink) -> Reply<()> {
+        self.waiting.readdir(caller, node, handle, offset, sink)
+    }
+}
+
+/// Requests that wait for two suspended pools, more than there are threads, would hold up those of every other pool below the mount; and requests that
+/// were handed to other threads would never be answered.
+#[test]
+fn requests_that_wait_in_some_lanes_hold_up_no_other() {
+    let exec: exec::Exec = Arc::new(exec::Pool::new(1));
+    let readers = Readers::new(&exec).expect("a set of readers");
+    let waiting = Waiting::new();
+    let lanes = [(); 3].map(|()| Lane::new(&exec));
+    let handler = Arc::new(Laned { waiting: waiting.clone(), lanes, read: AtomicUsize::new(0) });
+    let Some(mounted) = mount_on(&readers, handler.clone(), "lanes", Uring::Off) else { return };
+    std::thread::scope(|scope| {
+        for name in (0..30).flat_map(|number| [format!("wait{number}a"), format!("wait{number}b")]) {
+            let path = mounted.at.join(name);
+            scope.spawn(move || assert_eq!(std::fs::metadata(path).expect_err("nothing").kind(), std::io::ErrorKind::NotFound));
+        }
+        // All were read, though none is answered; all threads of the two lanes' own wait, and some of those who read: others may have had their places.
+        while handler.read.load(Ordering::SeqCst) < 60 || waiting.waiting.load(Ordering::SeqCst) < 16 + 16 {
+            std::thread::yield_now();
+        }
+        assert!(std::fs::metadata(mounted.at.join("other")).is_err());
+        waiting.let_go();
+    });
+    assert!(waiting.waiting.load(Ordering::SeqCst) >= 60, "somebody was not asked");
+    assert!(readers.threads() <= 16, "{readers:?}");
 }
 
 /// A forced unmount, an export, a stop would wait for as long as somebody has a file open.

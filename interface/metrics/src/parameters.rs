@@ -93,7 +93,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 123] = [
+pub const PARAMETERS: [Parameter; 129] = [
     new(
         "metaslab_force_ganging",
         (16 << 20) + 1,
@@ -109,9 +109,24 @@ pub const PARAMETERS: [Parameter; 123] = [
         When::Now,
         "0: streams since a snapshot do not name numbers that never were objects as free, where the pool has had births of holes since",
     ),
+    new("spa_asize_inflation", 24, (1, 1024), When::Now, "transactions of 64 MiB by which what is received may exceed its refquota"),
     new("spa_slop_shift", 5, ANY, When::Fixed, "share of a pool that is kept back, as a shift"),
     new("vdev_file_logical_ashift", 9, SHIFT, When::Now, "sectors of files that are opened from now on, as a shift"),
     new("vdev_file_physical_ashift", 9, SHIFT, When::Now, "sectors that new vdevs on files should have, as a shift"),
+    new(
+        "vdev_raidz_outlier_check_interval_ms",
+        1000,
+        (1, u32::MAX as u64),
+        When::Now,
+        "milliseconds between looks for devices that are slow or err among their siblings; two looks a second at most",
+    ),
+    new(
+        "vdev_read_sit_out_secs",
+        600,
+        ANY,
+        When::Now,
+        "seconds for which a slow device of a vdev with autosit=on sits out: reads pass over it; 0: none does, not even those with sit_out=on",
+    ),
     new(
         "zap_micro_max_size",
         128 << 10,
@@ -258,6 +273,14 @@ pub const PARAMETERS: [Parameter; 123] = [
     new("zfs_scan_checkpoint_intval", 7200, (0, u32::MAX as u64), When::Now, "seconds after which a scan makes a place to go on from"),
     new("zfs_scan_legacy", 0, BIT, When::Now, "1 lets scans read blocks as they find them, a few at a time, and not by address"),
     new("zfs_scan_suspend_progress", 0, BIT, When::Now, "1 lets no scan and no sequential rebuild make progress"),
+    new(
+        "zfs_scrub_error_blocks_per_txg",
+        4096,
+        (1, u32::MAX as u64),
+        When::Now,
+        "damaged blocks that an error scrub reads again in a txg at most",
+    ),
+    new("zfs_scrub_min_time_ms", 750, U32, When::Now, "milliseconds of a txg after which an error scrub leaves the rest to the next one"),
     new("zfs_slow_io_events_per_second", 20, U32, When::Now, "delay events per device and second"),
     new("zfs_sync_pass_deferred_free", 2, ANY, When::Fixed, "from this pass of a sync on frees are deferred"),
     new("zfs_sync_pass_dont_compress", 8, ANY, When::Fixed, "from this pass of a sync on blocks are not compressed"),
@@ -382,6 +405,13 @@ pub const PARAMETERS: [Parameter; 123] = [
         BIT,
         When::Now,
         "1 mounts file systems so that syncfs(2) and sync(1) reach them and umount(2) waits; needs root and loop devices",
+    ),
+    new(
+        "zirconia_provider_admission",
+        110,
+        (0, 100_000),
+        When::Now,
+        "operations of a provider that reach less than so many percent of the speed of all processors together are not used; 0 compares nothing; for providers that are loaded or come back from then on",
     ),
     new(
         "zirconia_provider_deadline_ms",

@@ -2,7 +2,7 @@
 
 use crate::connection::{Action, Connection};
 use crate::export::{Done, Export, ExportError, Exports, Listed, Opened, Piece, Refusal, Run, Shape};
-use crate::proto::{OPTION_MAGIC, REQUEST_MAGIC, command, option};
+use crate::proto::{OPTION_MAGIC, REQUEST_MAGIC, SIMPLE_REPLY_MAGIC, command, command_flag, field, option};
 use crate::transmit::Finished;
 use crate::work;
 use abd::Abd;
@@ -236,7 +236,7 @@ impl Exports for RamExports {
 
 /// A connection without a socket: what it sends is kept.
 pub struct Bench {
-    exports: Arc<RamExports>,
+    exports: Arc<dyn Exports>,
     connection: Connection,
     results: (mpsc::UnboundedSender<Finished>, mpsc::UnboundedReceiver<Finished>),
     /// Bytes that it sent.
@@ -247,8 +247,8 @@ pub struct Bench {
 
 impl Bench {
     /// Makes one whose client has said nothing yet.
-    pub fn new(exports: &Arc<RamExports>) -> Bench {
-        let (exports, results) = (exports.clone(), mpsc::unbounded_channel());
+    pub fn new<E: Exports + 'static>(exports: &Arc<E>) -> Bench {
+        let (exports, results) = (exports.clone() as Arc<dyn Exports>, mpsc::unbounded_channel());
         Bench { exports, connection: Connection::new(), results, sent: Vec::new(), closed: None }
     }
 
@@ -321,6 +321,82 @@ impl Bench {
     }
 }
 
+/// Client that has an export, and asks for one thing at a time; replies are simple ones.
+pub struct Client(Bench);
+
+impl Client {
+    /// Client that has the export of this name.
+    ///
+    /// # Errors
+    /// The reason why it has none.
+    pub fn new<E: Exports + 'static>(exports: &Arc<E>, name: &str) -> Result<Client, String> {
+        let mut bench = Bench::new(exports);
+        bench.take(&Script::begin(MODERN).about(option::GO, name, &[]).0);
+        bench.sent.clear();
+        match bench.closed {
+            None if bench.connection.is_serving() => Ok(Client(bench)),
+            why => Err(format!("no export: {}", why.unwrap_or("it is refused"))),
+        }
+    }
+
+    /// Sends a request and gives the data of the reply.
+    fn ask(&mut self, (flags, kind): (u16, u16), at: u64, bytes: usize, data: &[u8]) -> Result<Vec<u8>, String> {
+        self.0.take(&Script::default().request((flags, kind), at, bytes as u32, data).0);
+        let reply = std::mem::take(&mut self.0.sent);
+        match (field(&reply, 0, 4) == u64::from(SIMPLE_REPLY_MAGIC), field(&reply, 4, 4), reply.get(REPLY_BYTES..)) {
+            (true, 0, Some(data)) => Ok(data.to_vec()),
+            (true, number, _) => Err(format!("error {number}")),
+            (false, ..) => Err(format!("no reply: {}", self.0.closed.unwrap_or("it is late"))),
+        }
+    }
+
+    /// Reads bytes.
+    ///
+    /// # Errors
+    /// The error of the reply in words, as of all requests.
+    pub fn read(&mut self, at: u64, bytes: usize) -> Result<Vec<u8>, String> {
+        self.ask((0, command::READ), at, bytes, &[])
+    }
+
+    /// Writes bytes; with FUA where they are to be durable.
+    ///
+    /// # Errors
+    /// As of [`Client::read`].
+    pub fn write(&mut self, at: u64, data: &[u8], is_durable: bool) -> Result<(), String> {
+        self.ask((fua(is_durable), command::WRITE), at, data.len(), data).map(drop)
+    }
+
+    /// Lets go of a range.
+    ///
+    /// # Errors
+    /// As of [`Client::read`].
+    pub fn trim(&mut self, range: Range<u64>, is_durable: bool) -> Result<(), String> {
+        self.ask((fua(is_durable), command::TRIM), range.start, (range.end - range.start) as usize, &[]).map(drop)
+    }
+
+    /// Makes a range zeros, which take space where it is to be kept.
+    ///
+    /// # Errors
+    /// As of [`Client::read`].
+    pub fn write_zeroes(&mut self, range: Range<u64>, keeps_space: bool, is_durable: bool) -> Result<(), String> {
+        let flags = fua(is_durable) | if keeps_space { command_flag::NO_HOLE } else { 0 };
+        self.ask((flags, command::WRITE_ZEROES), range.start, (range.end - range.start) as usize, &[]).map(drop)
+    }
+
+    /// Has all that was answered before be durable.
+    ///
+    /// # Errors
+    /// As of [`Client::read`].
+    pub fn flush(&mut self) -> Result<(), String> {
+        self.ask((0, command::FLUSH), 0, 0, &[]).map(drop)
+    }
+}
+
+/// Flag of requests whose changes are to be durable.
+fn fua(is_durable: bool) -> u16 {
+    if is_durable { command_flag::FUA } else { 0 }
+}
+
 /// Bytes that a client sends, one behind the other.
 #[derive(Clone, Debug, Default)]
 pub struct Script(pub Vec<u8>);
@@ -375,6 +451,10 @@ impl Script {
     }
 }
 
+/// Flags of a client that knows all of the handshake.
+const MODERN: u32 = 3;
+/// Bytes of a simple reply before its data.
+const REPLY_BYTES: usize = 16;
 /// Name of the export of [`serve`].
 const NAME: &str = "tank/vol";
 /// Shape of it.

@@ -247,11 +247,15 @@ impl Device {
         Ok(self.zfs.renew_limits()?)
     }
 
-    /// Waits until everything so far is on disk, and everybody was told.
+    /// Waits until everything so far is on disk, and everybody was told. Of what is read-only everything is.
     ///
     /// # Errors
     /// Those of the txg.
     pub fn sync(&self) -> Result<(), OsdError> {
+        if self.zfs.is_read_only() {
+            // Nobody drives the txgs of a pool that is imported so.
+            return Ok(());
+        }
         let txgs = self.dataset.pool().txgs();
         let txg = txgs.open_txg();
         txgs.wait_synced(txg)?;
@@ -262,6 +266,8 @@ impl Device {
 
     /// Asks for what [`Device::sync`] waits for, and does not wait.
     pub fn sync_soon(&self) {
-        self.dataset.pool().txgs().kick();
+        if !self.zfs.is_read_only() {
+            self.dataset.pool().txgs().kick();
+        }
     }
 }

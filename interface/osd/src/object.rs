@@ -206,6 +206,20 @@ impl Object {
         Ok(self.device.zfs.listed_xattrs(&node)?)
     }
 
+    /// Has the block size follow an end, as [`Object::lend`] does, for whoever will write from memory of its own.
+    ///
+    /// # Errors
+    /// [`ZplError::TooBig`] for an end behind the largest object's.
+    pub fn plan(&self, end: u64) -> Result<(), OsdError> {
+        if end > FILE_BYTES_MAX {
+            return Err(OsdError::Store(ZplError::TooBig));
+        }
+        if end > 0 {
+            self.planned.fetch_max(block_for(end, self.device.record_size()), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     /// Buffers for ranges, to be filled and given to [`crate::Running::commit`]. The object need not exist yet; its block size follows the largest end
     /// that anybody asked a buffer for, as long as it has one block.
     ///
@@ -216,12 +230,7 @@ impl Object {
         if ranges.iter().any(|range| range.start > range.end) {
             return Err(OsdError::Store(ZplError::Invalid));
         }
-        if end > FILE_BYTES_MAX {
-            return Err(OsdError::Store(ZplError::TooBig));
-        }
-        if end > 0 {
-            self.planned.fetch_max(block_for(end, self.device.record_size()), Ordering::Relaxed);
-        }
+        self.plan(end)?;
         self.device.stats.add(Count::Lent, ranges.iter().map(|range| range.end - range.start).sum());
         Ok(Loan::make(ranges))
     }

@@ -51,15 +51,26 @@ impl Scan {
         shared.is_resilvering().then_some(Txg(shared.phys.scn_max_txg))
     }
 
+    /// True when a resilver goes on that has come too far to be begun again for a device that comes now (OpenZFS: `dsl_scan_sync`).
+    pub fn defers_resilvers(&self) -> bool {
+        let far = |percent: u64| {
+            let status = self.status().filter(|_| self.resilvers_through().is_some());
+            status.is_some_and(|status| status.issued >= (u128::from(status.to_issue()) * u128::from(percent) / 100) as u64)
+        };
+        self.tunables().defer_percent.is_some_and(far)
+    }
+
     /// A resilver is about to begin.
     pub fn is_resilver_wanted(&self) -> bool {
         self.shared.lock().resilver_wanted
     }
 
-    /// Waits until the resilver that is wanted began, for the loop that just ended; false when there is none for it.
+    /// Waits until the resilver that is wanted began, for the loop that just ended; false when there is none for it. A sync may have begun it as
+    /// soon as that loop had ended.
     pub(crate) fn begin_waiting(&self) -> bool {
         let waits = |shared: &Shared| shared.resilver_wanted && !shared.halted && !shared.running;
-        if !waits(&self.shared.lock()) {
+        let is_there = |shared: &Shared| waits(shared) || shared.unclaimed;
+        if !is_there(&self.shared.lock()) {
             return false;
         }
         while waits(&self.shared.lock()) {
@@ -174,7 +185,7 @@ impl Scan {
         if shared.running || !shared.has_work() {
             return false;
         }
-        shared.running = true;
+        (shared.running, shared.unclaimed) = (true, false);
         self.stopping.store(false, Ordering::Release);
         true
     }

@@ -1,19 +1,16 @@
 //! Error scrub: reads again only what the error log has (OpenZFS: `dsl_errorscrub_sync`). What reads well now, or is gone, leaves the log.
 //!
-//! The work is done by the sync, a bounded number of blocks per txg: so no block that it reads is given away meanwhile. The scan's loop
-//! has one txg follow the other until the end.
+//! The work is done by the sync, for a bounded time and number of blocks per txg: so no block that it reads is given away meanwhile. The scan's
+//! loop has one txg follow the other until the end.
 
 use crate::ScanError;
 use crate::errlog::{ErrorLog, LogEntry, Which};
 use crate::errorscrub::{ErrorScrub, ErrorScrubRequest};
 use crate::queue::scan_read;
-use crate::scan::Scan;
+use crate::scan::{Scan, ScanTunables};
 use dmu::Tx;
 use ondisk::{BlockPtr, Bookmark, ErrorScrubPhys, ObjsetId, scan_func, scan_state};
 use std::collections::BTreeSet;
-
-/// Entries looked at in one txg (OpenZFS: `zfs_scrub_error_blocks_per_txg`, 4096).
-const BLOCKS_PER_TXG: usize = 512;
 
 /// The error scrub's part of a txg's sync.
 pub(crate) struct Reread<'a> {
@@ -72,7 +69,7 @@ impl Reread<'_> {
         Ok(())
     }
 
-    /// Reads some of the log's blocks, in syncing context.
+    /// Reads some of the log's blocks, in syncing context (OpenZFS: `dsl_error_scrub_check_suspend`; the loop always waits for the sync).
     pub(crate) fn some(&self, tx: &Tx) -> Result<(), ScanError> {
         let mut scrub = self.scan.shared.lock().errorscrub.clone();
         if !scrub.is_active() || self.scan.is_suspended() {
@@ -81,8 +78,10 @@ impl Reread<'_> {
         let log = ErrorLog::new(&self.scan.mos);
         let todo: Vec<LogEntry> =
             log.entries()?.into_iter().filter(|entry| entry.which == Which::Last && !scrub.seen.contains(entry)).collect();
-        let mut well = Vec::new();
-        for entry in todo.iter().take(BLOCKS_PER_TXG) {
+        let ScanTunables { error_blocks_per_txg, scrub_min_time_ms, .. } = self.scan.tunables();
+        let until_ns = self.scan.exec().now_ns().saturating_add(scrub_min_time_ms.saturating_mul(1_000_000));
+        let (mut well, mut count) = (Vec::new(), 0);
+        for entry in todo.iter().take(error_blocks_per_txg.max(1) as usize) {
             if self.reads_well(entry) {
                 well.push(*entry);
             } else {
@@ -91,11 +90,15 @@ impl Reread<'_> {
             }
             scrub.phys.dep_examined += 1;
             scrub.phys.dep_to_examine = scrub.phys.dep_to_examine.saturating_sub(1);
+            count += 1;
+            if self.scan.exec().now_ns() >= until_ns {
+                break;
+            }
         }
         log.remove(&well, tx)?;
         ErrorScrub::store(&scrub.phys, &self.scan.mos, tx)?;
         self.scan.shared.lock().errorscrub = scrub;
-        if todo.len() <= BLOCKS_PER_TXG { self.end(scan_state::FINISHED, tx) } else { Ok(()) }
+        if count == todo.len() { self.end(scan_state::FINISHED, tx) } else { Ok(()) }
     }
 
     /// True when nobody has a damaged block there any more. Repairs what can be repaired.

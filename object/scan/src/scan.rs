@@ -59,11 +59,24 @@ pub struct ScanTunables {
     pub defer_percent: Option<u64>,
     /// Blocks are read about in the order in which they are found, instead of that of their addresses (OpenZFS: `zfs_scan_legacy`).
     pub in_tree_order: bool,
+    /// Entries of the error log that an error scrub looks at in one txg (OpenZFS: `zfs_scrub_error_blocks_per_txg`), at least one …
+    pub error_blocks_per_txg: u64,
+    /// … and the time in milliseconds after which it leaves the rest to the next one (OpenZFS: `zfs_scrub_min_time_ms`). Scans that walk do so beside
+    /// the txgs.
+    pub scrub_min_time_ms: u64,
 }
 
 impl Default for ScanTunables {
     fn default() -> ScanTunables {
-        ScanTunables { memory_max: 0, checkpoint_seconds: 7200, suspended: false, defer_percent: Some(10), in_tree_order: false }
+        ScanTunables {
+            memory_max: 0,
+            checkpoint_seconds: 7200,
+            suspended: false,
+            defer_percent: Some(10),
+            in_tree_order: false,
+            error_blocks_per_txg: 4096,
+            scrub_min_time_ms: 750,
+        }
     }
 }
 
@@ -105,6 +118,8 @@ pub(crate) struct Shared {
     pub(crate) halted: bool,
     /// True while somebody is in [`Scan::run`].
     pub(crate) running: bool,
+    /// True from when a scan began while nobody was there until somebody is.
+    pub(crate) unclaimed: bool,
     /// True when everything was read: the next sync finishes the scan.
     pub(crate) complete: bool,
     pub(crate) paused_since: Option<u64>,

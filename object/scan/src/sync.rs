@@ -67,6 +67,7 @@ impl Scan {
             Some(Request::ErrorScrub(request)) => Reread { scan: self }.asked(request, tx)?,
             None => Reread { scan: self }.some(tx)?,
         }
+        self.take_in_who_waits();
         self.resilver_if_wanted(tx)?;
         let (scanning, complete) = {
             let shared = self.shared.lock();
@@ -79,6 +80,19 @@ impl Scan {
             self.store(tx)?;
         }
         Ok(())
+    }
+
+    /// Wants the resilver that goes on begun again for leaves that wait for its end, where it has not come so far that they have to: the parameters may
+    /// say something else than when they came.
+    fn take_in_who_waits(&self) {
+        let goes_on = {
+            let shared = self.shared.lock();
+            shared.is_resilvering() && !shared.complete && !shared.halted
+        };
+        let waits = |leaf: &vdev::Leaf| leaf.resilver_deferred && leaf.state.is_usable();
+        if goes_on && self.zio().view().tree.leaves.iter().any(waits) && !self.defers_resilvers() {
+            self.shared.lock().resilver_wanted = true;
+        }
     }
 
     /// Begins the resilver that was asked for. A scan that runs is ended for it, and its loop must have ended too
@@ -151,7 +165,7 @@ impl Scan {
         (shared.cursor, shared.checkpoint) = (Cursor::default(), Checkpoint::default());
         shared.failed = Some(BTreeSet::new());
         (shared.complete, shared.paused_since, shared.phys) = (false, None, phys);
-        shared.list = Arc::default();
+        (shared.unclaimed, shared.list) = (!shared.running, Arc::default());
         shared.pass = Pass { start: shared.phys.scn_start_time, ..Pass::default() };
         shared.queued = Queued::default();
         drop(shared);

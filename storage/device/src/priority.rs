@@ -1,8 +1,8 @@
 //! Urgency of I/Os as the kernel's schedulers of devices understand it: classes and levels (ioprio_set(2), `linux/ioprio.h`).
 //!
 //! Off unless somebody turns it on (`zirconia_vdev_ioprio`). Then each entry of a ring carries the word of its request, and a thread that reads and writes
-//! itself takes the word on before. Of the kernel's schedulers `bfq` goes by classes and levels, `mq-deadline` by classes; `kyber` and `none` by neither
-//! (docs/adr/0011).
+//! itself takes the word on before; what the kernel refuses for its word goes without. Of the kernel's schedulers `bfq` goes by classes and levels,
+//! `mq-deadline` by classes; `kyber` and `none` by neither (docs/adr/0011).
 #![expect(unsafe_code, reason = "ioprio_set has no safe wrapper")]
 
 use std::cell::Cell;
@@ -32,6 +32,8 @@ pub enum IoPriority {
 const REAL_TIME: u16 = 1 << 13;
 const BEST_EFFORT: u16 = 2 << 13;
 const IDLE: u16 = 3 << 13;
+/// Bits of the class in a word.
+const CLASSES: u16 = 7 << 13;
 
 /// Owner of the word: one thread (`IOPRIO_WHO_PROCESS`), the calling one.
 const ONE_THREAD: libc::c_int = 1;
@@ -64,6 +66,19 @@ impl IoPriority {
     }
 }
 
+/// Use that is left of one when the kernel has refused a word: what needs a right goes first, then all.
+fn left(mode: u64, word: u16) -> u64 {
+    if word & CLASSES == REAL_TIME { mode.min(SHARED) } else { OFF }
+}
+
+/// Notes that the kernel refused a word, for which alone it refused an I/O: it is told less from now on, until somebody sets it anew.
+pub(crate) fn refused(word: u16) {
+    let less = |mode: u64| Some(left(mode, word)).filter(|left| *left != mode);
+    if let Ok(before) = MODE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less) {
+        tracing::warn!("the kernel refuses I/O of the priority {word:#06x}: zirconia_vdev_ioprio is as {} in effect", left(before, word));
+    }
+}
+
 static MODE: AtomicU64 = AtomicU64::new(OFF);
 
 thread_local! {
@@ -89,8 +104,8 @@ fn may_be_first() -> bool {
 /// Has the I/O that this thread does itself from now on count as one of this priority.
 pub(crate) fn take_on(priority: IoPriority) {
     let word = priority.current_word();
-    if TAKEN.replace(word) != word {
-        set_own(word);
+    if TAKEN.replace(word) != word && !set_own(word) {
+        refused(word);
     }
 }
 
@@ -119,6 +134,15 @@ mod tests {
         assert!(all.map(|priority| priority.word(SHARED)).iter().all(|word| word >> 13 != 1), "real time needs a right");
         assert_eq!((Awaited.word(FIRST), all.map(|priority| priority.word(OFF))), (REAL_TIME | 4, [0; 6]));
         assert!(all.is_sorted_by(|a, b| a > b));
+    }
+
+    /// If this fails, a right that this process lost costs it all priorities, or what the kernel refuses is asked of it for ever.
+    #[test]
+    fn what_the_kernel_refuses_it_is_not_told_again() {
+        let (awaited, idle) = (IoPriority::Awaited.word(FIRST), IoPriority::Idle.word(SHARED));
+        assert_eq!([OFF, SHARED, FIRST].map(|mode| left(mode, awaited)), [OFF, SHARED, SHARED]);
+        assert_eq!([OFF, SHARED, FIRST].map(|mode| left(mode, idle)), [OFF; 3]);
+        assert!(IoPriority::Awaited.word(left(FIRST, awaited)) & CLASSES != REAL_TIME);
     }
 
     /// If this fails, devices without a ring learn of no priority, or a thread keeps the one of another I/O.

@@ -15,7 +15,7 @@
 #![expect(unsafe_code, reason = "the kernel reads and writes buffers after the submitting call returned")]
 
 use crate::buffers::{BUFFERS_MAX, BufferTable, Buffers, MappingNote};
-use crate::{DeviceError, DeviceIo, DeviceOp, DeviceReply};
+use crate::{DeviceError, DeviceIo, DeviceOp, DeviceReply, priority};
 use exec::Mutex;
 use io_uring::{IoUring, opcode, squeue, types};
 use std::collections::VecDeque;
@@ -189,6 +189,10 @@ struct Slot {
     /// Runs that are left of a scattered transfer; the kernel reads them until the completion.
     runs: Vec<libc::iovec>,
     transferred: usize,
+    /// Word of the priority that went to the kernel last; 0 when none did.
+    word: u16,
+    /// Word with which the kernel refused the transfer; 0 when it did not.
+    refused: u16,
 }
 
 impl Slot {
@@ -201,7 +205,7 @@ impl Slot {
             DeviceOp::Write(data) => data.extents().map(|(address, length)| run(address.cast_mut(), length)).collect(),
             _ => Vec::new(),
         };
-        Slot { request, runs, transferred: 0 }
+        Slot { request, runs, transferred: 0, word: 0, refused: 0 }
     }
 
     /// Address and length in bytes of the rest of a transfer of one run, in the process's memory.
@@ -213,12 +217,13 @@ impl Slot {
     }
 
     /// The entry for what is left to do; `registered` is the slot of the buffer table that a single run lies in.
-    fn entry(&self, registered: Option<u16>) -> squeue::Entry {
+    fn entry(&mut self, registered: Option<u16>) -> squeue::Entry {
         let io = &self.request.io;
         let fd = types::Fd(self.request.file.as_raw_fd());
         let position = io.offset + self.transferred as u64;
         // What is flushed or freed has no priority in the kernel, which refuses a word there.
-        let word = io.priority.current_word();
+        let word = if self.refused == 0 && !self.runs.is_empty() { io.priority.current_word() } else { 0 };
+        self.word = word;
         let count = self.runs.len().min(RUNS_MAX) as u32;
         match (&io.op, self.runs.as_slice()) {
             (DeviceOp::Flush, _) => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
@@ -249,8 +254,12 @@ impl Slot {
     /// Takes note of a completion; none when more is to be transferred.
     fn completed(&mut self, result: i32) -> Option<Result<(), DeviceError>> {
         if result < 0 {
-            let again = [libc::EINTR, libc::EAGAIN].contains(&-result);
+            let again = [libc::EINTR, libc::EAGAIN].contains(&-result) || self.may_go_without_word(-result);
             return if again { None } else { Some(Err(DeviceError::from_errno(-result))) };
+        }
+        if self.refused != 0 {
+            // Without it the kernel did what it was asked for.
+            priority::refused(self.refused);
         }
         if matches!(self.request.io.op, DeviceOp::Flush | DeviceOp::Trim { .. }) || self.runs.is_empty() {
             return Some(Ok(()));
@@ -267,6 +276,15 @@ impl Slot {
             run.iov_len -= left;
         }
         self.runs.is_empty().then_some(Ok(()))
+    }
+
+    /// True, once, where the kernel may have refused nothing but the word of a priority: the transfer is tried again without.
+    fn may_go_without_word(&mut self, errno: i32) -> bool {
+        let may_be_it = self.word != 0 && [libc::EPERM, libc::EINVAL].contains(&errno);
+        if may_be_it {
+            self.refused = self.word;
+        }
+        may_be_it
     }
 
     fn finish(self, outcome: Result<(), DeviceError>) {
@@ -360,7 +378,7 @@ impl Owner {
     }
 
     fn push_slot(&mut self, number: usize) {
-        let Some(state) = &self.slots[number] else { return };
+        let Some(state) = &mut self.slots[number] else { return };
         let run = state.single_run().filter(|_| self.has_table && ring_buffers_registered());
         let registered = run.and_then(|(start, length)| self.buffers.index_of(start, length, &mut KernelTable(&self.uring)));
         if registered.is_some() {
@@ -471,5 +489,29 @@ mod tests {
         assert_eq!(word(DeviceOp::Trim { length_bytes: 512 }, None), 0);
         let unsaid = Request { file: file.clone(), io: DeviceIo::new(DeviceOp::read(512), 0, drop) };
         assert_eq!(word_of(&Slot::new(unsaid).entry(None)), 0);
+    }
+
+    /// If this fails, what somebody set to have some I/Os go first makes all of them fail where the kernel does not let this process say so.
+    #[test]
+    fn a_transfer_whose_priority_is_refused_goes_without() {
+        assert!(set_io_priorities(1));
+        let file = Arc::new(File::open("/dev/null").expect("it is always there"));
+        let slot = |op: DeviceOp| {
+            let io = DeviceIo::new(op, 0, drop).with_priority(IoPriority::Background);
+            Slot::new(Request { file: file.clone(), io })
+        };
+        for errno in [libc::EPERM, libc::EINVAL] {
+            let mut slot = slot(DeviceOp::read(512));
+            assert!(word_of(&slot.entry(None)) != 0);
+            assert_eq!(slot.completed(-errno), None, "it is tried again");
+            assert_eq!(word_of(&slot.entry(None)), 0);
+            assert_eq!(slot.completed(-errno), Some(Err(DeviceError::from_errno(errno))), "it was not the word");
+        }
+        let mut failed = slot(DeviceOp::read(512));
+        let _ = failed.entry(None);
+        assert_eq!(failed.completed(-libc::EIO), Some(Err(DeviceError::Io)));
+        let mut flush = slot(DeviceOp::Flush);
+        let _ = flush.entry(None);
+        assert_eq!(flush.completed(-libc::EINVAL), Some(Err(DeviceError::Misaligned)), "flushes have no word");
     }
 }

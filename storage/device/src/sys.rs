@@ -113,7 +113,7 @@ const UNDER_WAY_STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
 /// Notes that writes through this open file may be under way until nobody has it any more.
 pub(crate) fn writes_through(file: &File) -> Result<(), DeviceError> {
-    lock_bytes(file, UNDER_WAY, u64::MAX, false).map_err(|_| DeviceError::Busy)
+    set_lock(file, libc::F_WRLCK, UNDER_WAY, u64::MAX).map_err(|_| DeviceError::Busy)
 }
 
 /// Waits until no write is under way of a process that had this device and is gone: a label that is read before would be changed afterwards.
@@ -127,9 +127,10 @@ pub(crate) fn await_writes(file: &File, read_only: bool) -> Result<(), DeviceErr
     Ok(set_lock(file, libc::F_UNLCK, UNDER_WAY, u64::MAX)?)
 }
 
-/// Locks bytes of a file for whoever has this open file, until it is closed: for reading beside others, or alone.
+/// Locks bytes of a file for whoever has this open file, until it is closed: for reading beside others, or alone. Not the byte of writes under way:
+/// who asks for that one waits, though nothing is being written.
 pub(crate) fn lock_bytes(file: &File, start: u64, end: u64, shared: bool) -> rustix::io::Result<()> {
-    set_lock(file, if shared { libc::F_RDLCK } else { libc::F_WRLCK }, start, end)
+    set_lock(file, if shared { libc::F_RDLCK } else { libc::F_WRLCK }, start, end.min(UNDER_WAY))
 }
 
 fn set_lock(file: &File, kind: libc::c_int, start: u64, end: u64) -> rustix::io::Result<()> {

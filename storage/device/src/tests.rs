@@ -277,6 +277,25 @@ fn writes_of_a_process_that_is_gone_are_waited_for() {
     crate::sys::writes_through(&other).unwrap();
 }
 
+/// Bytes of a file that somebody has through a loop device are no writes under way. If this fails, a daemon that is asked for the file, to read it only,
+/// stands still for ten seconds before it says that it is in use.
+#[test]
+fn who_has_bytes_of_a_file_is_not_waited_for() {
+    let file = Scratch::new("bytes", SIZE as u64);
+    let holder = std::fs::File::options().read(true).write(true).open(&file.0).unwrap();
+    crate::sys::lock_bytes(&holder, 0, u64::MAX, false).unwrap();
+    let other = std::fs::File::open(&file.0).unwrap();
+    assert_eq!(crate::sys::await_writes(&other, true), Ok(()));
+    assert!(
+        crate::sys::lock_bytes(&other, i64::MAX as u64 - 2, u64::MAX, true).is_err(),
+        "all bytes that a file can have are the holder's"
+    );
+    let options = OpenOptions { exclusive: true, read_only: true, ..OpenOptions::default() };
+    assert_eq!(open(&file.0, &options).map(drop), Err(DeviceError::Busy));
+    drop(holder);
+    assert!((0..200).any(|_| open(&file.0, &options).is_ok()), "nobody has it");
+}
+
 /// A loop device over a file, gone at the end.
 struct Loop(PathBuf);
 

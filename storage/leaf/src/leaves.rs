@@ -5,6 +5,7 @@ use crate::flights::DeadmanFailMode;
 use crate::inject::Injection;
 use crate::reports::{FailedIo, Retention, WrongBytes};
 use crate::shared::{Roaming, Shared, Watcher};
+use crate::sitting::Spell;
 use crate::stats::LeafStats;
 use crate::tuning::DirtySource;
 use device::{BlockDevice, DeviceError, DeviceIo};
@@ -135,6 +136,31 @@ impl Leaves {
         tuning.checksum_rate.store(checksum, Ordering::Relaxed);
         tuning.delay_rate.store(delay, Ordering::Relaxed);
         tuning.deadman_rate.store(deadman, Ordering::Relaxed);
+    }
+
+    /// Has reads pass over the leaf with these counters from now on, while others do.
+    pub fn sit_out(&self, stats: &LeafStats, spell: Spell) {
+        let seconds = self.shared.tuning.sit_out_seconds.load(Ordering::Relaxed);
+        let until_ns = match spell {
+            Spell::Usual => self.shared.exec.now_ns().saturating_add(seconds.saturating_mul(1_000_000_000)),
+            Spell::Endless => u64::MAX,
+        };
+        stats.sitting.begin(until_ns);
+    }
+
+    /// True while reads are to pass over the leaf with these counters.
+    pub fn sits_out(&self, stats: &LeafStats) -> bool {
+        stats.sitting.lasts(|| self.shared.exec.now_ns()) && self.may_sit_out()
+    }
+
+    /// True unless no leaf is to sit out.
+    pub fn may_sit_out(&self) -> bool {
+        self.shared.tuning.sit_out_seconds.load(Ordering::Relaxed) != 0
+    }
+
+    /// Changes for how many seconds leaves that are found to be slow sit out; with 0 none does, whoever said so.
+    pub fn set_sit_out_seconds(&self, seconds: u64) {
+        self.shared.tuning.sit_out_seconds.store(seconds, Ordering::Relaxed);
     }
 
     /// Sets what becomes of I/Os that hang; it counts for those that devices get from now on.

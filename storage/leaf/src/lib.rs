@@ -23,6 +23,7 @@ mod priority;
 mod qualify;
 mod reports;
 mod shared;
+mod sitting;
 mod stats;
 mod tuning;
 
@@ -36,5 +37,6 @@ pub use priority::Priority;
 pub use qualify::{Defect, Sample, qualify};
 pub use reports::{FailedIo, WrongBytes, untold_errors};
 pub use shared::{Roaming, Watcher};
+pub use sitting::Spell;
 pub use stats::{LeafCounts, LeafStats};
 pub use tuning::DirtySource;

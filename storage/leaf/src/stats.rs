@@ -2,6 +2,7 @@
 
 use crate::extended::{self, EXTENDED, LeafTiming};
 use crate::reports::{FailedIo, Reports, Retention, WrongBytes};
+use crate::sitting::Sitting;
 use device::DeviceError;
 use kstat::Sheet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +20,7 @@ pub struct LeafStats {
     repaired_bytes: AtomicU64,
     gone: AtomicU64,
     pub(crate) reports: Reports,
+    pub(crate) sitting: Sitting,
 }
 
 impl Default for LeafStats {
@@ -31,6 +33,7 @@ impl Default for LeafStats {
             repaired_bytes: AtomicU64::new(0),
             gone: AtomicU64::new(0),
             reports: Reports::default(),
+            sitting: Sitting::default(),
         }
     }
 }
@@ -59,6 +62,8 @@ pub struct LeafCounts {
     pub checksum_reports: u64,
     /// Slow I/Os that were told.
     pub slow_reports: u64,
+    /// Times that it began to sit out: reads passed over it.
+    pub sit_outs: u64,
 }
 
 impl LeafStats {
@@ -152,6 +157,7 @@ impl LeafStats {
             io_reports,
             checksum_reports,
             slow_reports,
+            sit_outs: self.sitting.times(),
         }
     }
     /// Histograms and queue depths, in the order of [`EXTENDED`].
@@ -162,11 +168,16 @@ impl LeafStats {
     pub fn forget_reports(&self) {
         self.reports.clear();
     }
-    /// Forgets errors (`zpool clear`).
+    /// Lets reads come to the leaf again, if they pass over it.
+    pub fn end_sitting_out(&self) {
+        self.sitting.end();
+    }
+    /// Forgets errors, and that the leaf sits out (`zpool clear`; OpenZFS: `vdev_clear`).
     pub fn clear_errors(&self) {
         for cell in self.errors.iter().chain([&self.checksum_errors, &self.slow_ios, &self.gone]) {
             cell.store(0, Ordering::Relaxed);
         }
         self.reports.clear();
+        self.sitting.end();
     }
 }

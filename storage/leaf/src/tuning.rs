@@ -13,6 +13,9 @@ const DEADMAN_EVENTS_PER_SECOND: u32 = 1;
 /// Events of wrong checksums unless told otherwise (OpenZFS: `zfs_checksum_events_per_second`).
 const CHECKSUM_EVENTS_PER_SECOND: u32 = 20;
 
+/// Seconds for which a slow leaf sits out unless told otherwise (OpenZFS: `vdev_read_sit_out_secs`).
+const SIT_OUT_SECONDS: u64 = 600;
+
 /// Says how much of the pool's data is dirty.
 pub type DirtySource = Box<dyn Fn() -> Dirty + Send + Sync>;
 
@@ -30,6 +33,8 @@ pub(crate) struct Tuning {
     pub(crate) delay_rate: AtomicU32,
     pub(crate) deadman_rate: AtomicU32,
     pub(crate) checksum_rate: AtomicU32,
+    /// Seconds for which a slow leaf sits out; with 0 none does.
+    pub(crate) sit_out_seconds: AtomicU64,
     dirty: OnceLock<DirtySource>,
 }
 
@@ -40,6 +45,7 @@ impl Tuning {
         tuning.delay_rate.store(DELAY_EVENTS_PER_SECOND, Ordering::Relaxed);
         tuning.deadman_rate.store(DEADMAN_EVENTS_PER_SECOND, Ordering::Relaxed);
         tuning.checksum_rate.store(CHECKSUM_EVENTS_PER_SECOND, Ordering::Relaxed);
+        tuning.sit_out_seconds.store(SIT_OUT_SECONDS, Ordering::Relaxed);
         tuning
     }
     pub(crate) fn generation(&self) -> u64 {

@@ -14,7 +14,7 @@ pub(crate) const PROOF: Checksum = Checksum::FLETCHER_4;
 
 /// True when a provider can say whether it has the bytes that it was given.
 pub(crate) fn can_prove(device: &Device) -> bool {
-    device.has(&Feature::Checksum { kind: PROOF, order: ByteOrder::Little })
+    device.can_use(&Feature::Checksum { kind: PROOF, order: ByteOrder::Little })
 }
 
 /// True when `words` are what the host finds over `data`; the provider is told, and is done for when they are not.

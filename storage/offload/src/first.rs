@@ -48,10 +48,12 @@ fn wishes(accelerator: &Accelerator, device: &Device, view: &PoolView, request: 
     };
     let too_small = (request.data.len() < policy.bytes_min).then_some(FallbackReason::TooSmall);
     let unless = |has: bool| too_small.or((!has).then_some(FallbackReason::NotSupported));
+    let (offered, bytes) = (device.capabilities(), request.data.len());
     let sum = Feature::Checksum { kind: request.checksum, order: ByteOrder::Little };
+    let compresses = offered.compresses_block(compression, effective_level(request), bytes);
     Wishes {
-        compress: note(wished.compress, OpKind::Compress, unless(device.capabilities().compresses(compression, effective_level(request)))),
-        checksum: note(wished.checksum, OpKind::Checksum, unless(device.has(&sum))),
+        compress: note(wished.compress, OpKind::Compress, unless(compresses)),
+        checksum: note(wished.checksum, OpKind::Checksum, unless(offered.serves_block(&sum, bytes))),
         parity: note(wished.parity, OpKind::RaidGenerate, too_small),
     }
 }

@@ -20,6 +20,7 @@ mod block;
 mod claimed;
 mod first;
 mod look;
+mod mend;
 mod reading;
 mod reconstruct;
 mod second;

@@ -33,7 +33,7 @@ struct Nodes {
 pub(crate) fn decompress(accelerator: &Accelerator, block: Packed) -> Answer<Unpacked> {
     let wished = accelerator.policy().decompress.then(|| accelerator.device()).flatten();
     let Some(device) = wished else { return Software.decompress(block) };
-    let is_offered = device.has(&Feature::Decompress { kind: block.bp.compression() });
+    let is_offered = device.capabilities().serves_block(&Feature::Decompress { kind: block.bp.compression() }, block.bp.lsize());
     let why_not = match (block.bp.lsize() < accelerator.policy().bytes_min, is_offered) {
         (true, _) => Some(FallbackReason::TooSmall),
         (_, false) => Some(FallbackReason::NotSupported),

@@ -88,7 +88,8 @@ fn is_offered(accelerator: &Accelerator, device: &Device, row: &LostRow) -> bool
     }
     let offers = |capability: &dpusm::Capability| match capability.feature {
         Feature::RaidReconstruct { parity, data_columns_max } => {
-            usize::from(parity) == row.parities && row.data.len() <= usize::from(data_columns_max)
+            let fits = |bytes: &usize| *bytes == 0 || capability.sizes.admit(0, *bytes);
+            usize::from(parity) == row.parities && row.data.len() <= usize::from(data_columns_max) && row.lengths.iter().all(fits)
         }
         _ => false,
     };

@@ -113,9 +113,14 @@ fn plans(tree: &VdevTree, offloaded: &Offloaded, dvas: &[Dva; 3]) -> Vec<(Dva, W
             continue;
         }
         let plan = WritePlan::new(tree, top, dva.offset, offloaded.psize);
+        let fits = |sizes: &dpusm::Sizes| {
+            let mut columns = plan.rows().flat_map(|row| row.data);
+            columns.all(|column| column.is_empty() || sizes.admit(column.start, column.len()))
+        };
         let offers = |capability: &dpusm::Capability| match capability.feature {
             Feature::RaidGenerate { parity, data_columns_max } => {
-                usize::from(parity) == top.parity() && plan.rows().all(|row| row.data.len() <= usize::from(data_columns_max))
+                let is_it = usize::from(parity) == top.parity() && plan.rows().all(|row| row.data.len() <= usize::from(data_columns_max));
+                is_it && fits(&capability.sizes)
             }
             _ => false,
         };

@@ -1,10 +1,10 @@
 //! The accelerator as the pipeline has it: whose part in a block is which.
 
 use crate::accelerator::Accelerator;
-use crate::{first, reading, reconstruct, stores};
+use crate::{first, mend, reading, reconstruct, stores};
 use std::sync::Arc;
 use vdev::{ComputedRow, LostRow};
-use zio::{Answer, ErrorKind, FirstRound, Landed, LeafPort, Packed, PoolView, Stage, WriteRequest};
+use zio::{Answer, ErrorKind, FirstRound, Landed, LeafPort, Mend, Packed, PoolView, Stage, WriteRequest};
 
 impl Stage for Accelerator {
     fn write(&self, view: &PoolView, request: &WriteRequest) -> Option<Box<dyn FirstRound>> {
@@ -21,6 +21,10 @@ impl Stage for Accelerator {
 
     fn reconstruct(&self, rows: Vec<LostRow>, judged: bool) -> Answer<Vec<ComputedRow>> {
         reconstruct::reconstruct(self, rows, judged)
+    }
+
+    fn mend(&self, view: &PoolView, block: Mend) -> Answer<bool> {
+        mend::mend(self, view, block)
     }
 
     fn open_stores(&self, view: &PoolView, leaves: Arc<dyn LeafPort>) {

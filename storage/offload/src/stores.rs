@@ -8,7 +8,7 @@ use crate::accelerator::{Accelerator, OpenStores};
 use crate::block::Offloaded;
 use abd::Abd;
 use device::{DeviceError, DeviceOp};
-use dpusm::{Feature, Graph, HostDone, HostStore, NodeId, OpError, Store, StoreKind, StoreTarget, View};
+use dpusm::{Feature, Graph, HostDone, HostRead, HostStore, NodeId, OpError, Store, StoreKind, StoreTarget, View};
 use ondisk::{Dva, Guid};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,6 +36,14 @@ impl LeafStore {
 }
 
 impl HostStore for LeafStore {
+    fn read(&self, offset: u64, bytes: usize, done: HostRead) {
+        let then = move |results: Vec<Result<Abd, DeviceError>>| {
+            let read = results.into_iter().next().unwrap_or(Err(DeviceError::Gone));
+            done(read.map_err(|error| if error == DeviceError::Gone { ENODEV } else { EIO }));
+        };
+        self.leaves.issue(vec![(self.leaf, offset, DeviceOp::read(bytes))], Box::new(then));
+    }
+
     fn write(&self, offset: u64, data: Abd, done: HostDone) {
         self.issue(offset, DeviceOp::Write(data), done);
     }

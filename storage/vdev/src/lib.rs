@@ -31,7 +31,7 @@ pub use edit::Pairing;
 pub use error::TreeError;
 pub use leaf::{DraidSpare, Leaf, LeafId, LeafKind, LeafState};
 pub use raidz::{RaidzColumn, RaidzMap};
-pub use read::{ComputedRow, LostRow, ReadFailure, ReadJob, ReadMode, ReadOutcome, ReadStep, Repair};
+pub use read::{ComputedRow, LostRow, Mending, MendingColumn, ReadFailure, ReadJob, ReadMode, ReadOutcome, ReadStep, Repair, SITS_OUT};
 pub use read_copies::mirror_choices;
 pub use rebuild::{RebuildJob, RebuildNeed, RebuildStep, Spared};
 pub use size::{

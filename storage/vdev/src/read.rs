@@ -17,6 +17,9 @@ use abd::Abd;
 use ondisk::Txg;
 use std::sync::Arc;
 
+/// Load of a leaf that sits out: it is read only where the others do not do (OpenZFS: `vdev_sit_out_reads`).
+pub const SITS_OUT: u64 = u64::MAX;
+
 /// Thoroughness of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ReadMode {
@@ -102,7 +105,8 @@ pub(crate) type Verify<'a> = &'a mut dyn FnMut(&Abd) -> bool;
 impl ReadJob {
     /// Starts reading `extent` = (offset, psize) of `top` (one of `tree`'s), a block born in `birth`. `load` orders the
     /// leaves of a mirror: smaller is preferred; equal loads are spread by offset (OpenZFS:
-    /// `vdev_mirror_preferred_child_randomize`).
+    /// `vdev_mirror_preferred_child_randomize`). Columns of RAID-Z on leaves with the load [`SITS_OUT`] are computed from parity, and read
+    /// only when that does not do.
     pub fn start(
         tree: &Arc<VdevTree>,
         top: &TopVdev,
@@ -117,7 +121,7 @@ impl ReadJob {
             let (copies, step) = Copies::start(&common, top, offset, load);
             (Machine::Copies(copies), step)
         } else {
-            let (raidz, step) = Raidz::start(&common, top, offset);
+            let (raidz, step) = Raidz::start(&common, top, offset, load);
             (Machine::Raidz(raidz), step)
         };
         (ReadJob { common, machine }, step)
@@ -154,6 +158,15 @@ impl ReadJob {
         Ok(raidz.lost_rows(&self.common))
     }
 
+    /// The columns of a block that is to be resilvered, before anything of it was read; None when it has more than one row, or zeros behind its
+    /// columns, or is read from leaves that may lack it, or nothing is lacking.
+    pub fn mending(&self) -> Option<Mending> {
+        match &self.machine {
+            Machine::Copies(_) => None,
+            Machine::Raidz(raidz) => raidz.mending(&self.common),
+        }
+    }
+
     /// The second half. `computed` are rows that somebody else computed; they are believed when the block verifies with their data, and
     /// forgotten otherwise. Nothing judges their parity: with none of them, again, comes what software says.
     pub fn go_on(&mut self, computed: Vec<ComputedRow>, verify: &mut dyn FnMut(&Abd) -> bool) -> ReadStep {
@@ -162,6 +175,28 @@ impl ReadJob {
             Machine::Raidz(raidz) => raidz.go_on(&self.common, computed, verify),
         }
     }
+}
+
+/// A column of a row that is to be resilvered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MendingColumn {
+    /// Device offset in bytes.
+    pub offset: u64,
+    /// Length in bytes.
+    pub length: usize,
+    /// Leaf to read the column from; None for one that is computed, or empty.
+    pub from: Option<LeafId>,
+    /// Leaves that lack it.
+    pub to: Vec<LeafId>,
+}
+
+/// A row of which leaves lack columns, with enough others to compute them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mending {
+    /// Number of parity columns.
+    pub parities: usize,
+    /// Columns, parity first.
+    pub columns: Vec<MendingColumn>,
 }
 
 /// A row of a block of which columns are lost, with parity enough to compute them.

@@ -1,6 +1,6 @@
 //! The read machine of leaves and mirrors: candidates in order of preference, each holding the whole block.
 
-use crate::read::{Common, ReadFailure, ReadMode, ReadOutcome, ReadStep, Repair, Verify};
+use crate::read::{Common, ReadFailure, ReadMode, ReadOutcome, ReadStep, Repair, SITS_OUT, Verify};
 use crate::size::LABEL_START_BYTES;
 use crate::{LeafId, LeafIo, Part, TopVdev};
 use abd::Abd;
@@ -44,8 +44,13 @@ impl Copies {
         let mut candidates: Vec<LeafId> = slot.iter().filter(usable).copied().collect();
         let mut stale = 0;
         if candidates.len() > 1 {
-            let first = (offset >> SPREAD_SHIFT) as usize % candidates.len();
-            candidates.rotate_left(first);
+            // What one that sits out would be asked is spread over the others.
+            let sits = |leaf: &LeafId| load(*leaf) == SITS_OUT;
+            if candidates.iter().any(sits) {
+                candidates.sort_by_cached_key(sits);
+            }
+            let awake = candidates.iter().position(sits).unwrap_or(candidates.len()).max(1);
+            candidates[..awake].rotate_left((offset >> SPREAD_SHIFT) as usize % awake);
             candidates.sort_by_cached_key(|&leaf| (common.tree.leaf(leaf).lacks(common.birth), load(leaf)));
             count_choice(&candidates, common, load);
             stale = candidates.iter().filter(|&&leaf| common.tree.leaf(leaf).lacks(common.birth)).count();

@@ -4,10 +4,15 @@
 //! parity counts in: a scrub reads and compares them, a plain read leaves them alone (OpenZFS: `vdev_draid_map_alloc_read`,
 //! `vdev_draid_map_verify_empty`).
 //!
+//! Columns on leaves that sit out are not read while parity makes up for them. Where something else fails they are, before the block is lost; and so are
+//! all, once it did not verify.
+//!
 //! Several leaves can hold the same column: a device and the spare that stands in for it. Which of them lacks a block is known from
 //! the dirty time logs, and not at all before those are read: then what the others hold is tried in every mixture.
 
-use crate::read::{Common, ComputedRow, LostRow, ReadFailure, ReadMode, ReadOutcome, ReadStep, Repair, Verify};
+use crate::read::{
+    Common, ComputedRow, LostRow, Mending, MendingColumn, ReadFailure, ReadMode, ReadOutcome, ReadStep, Repair, SITS_OUT, Verify,
+};
 use crate::size::LABEL_START_BYTES;
 use crate::{LeafId, LeafIo, Part, RaidzColumn, RaidzMap, TopVdev, math};
 use abd::Abd;
@@ -29,7 +34,7 @@ enum State {
 
 #[derive(Debug)]
 struct Column {
-    /// Usable leaves of the slot, those that lack the txg last.
+    /// Usable leaves of the slot, those that lack the txg last, and before them those that sit out.
     candidates: Vec<LeafId>,
     tried: usize,
     state: State,
@@ -37,6 +42,8 @@ struct Column {
     leaf: LeafId,
     /// Number of candidates that do not lack the block's txg.
     fresh: usize,
+    /// Number of those that do not sit out.
+    awake: usize,
     /// Usable leaves that lack the block's txg and are to have it: the last of the candidates.
     lacking: usize,
     /// Candidates beside the one that was read first or last: with no bytes those before it that did not answer, then what those brought
@@ -70,9 +77,9 @@ pub(crate) struct Raidz {
 }
 
 impl Raidz {
-    pub(crate) fn start(common: &Common, top: &TopVdev, offset: u64) -> (Raidz, ReadStep) {
+    pub(crate) fn start(common: &Common, top: &TopVdev, offset: u64, load: &dyn Fn(LeafId) -> u64) -> (Raidz, ReadStep) {
         let map = RaidzMap::new(top, offset, common.length);
-        let columns = map.columns.iter().map(|column| Column::new(common, top, column)).collect();
+        let columns = map.columns.iter().map(|column| Column::new(common, top, column, load)).collect();
         let (pending, computed) = (Vec::new(), Vec::new());
         let mut raidz = Raidz { map, columns, pending, mismatch: false, has_others: false, has_asked_all: false, computed };
         let step = raidz.advance(common, &mut |_| false);
@@ -110,14 +117,14 @@ impl Raidz {
         if self.has_others { self.search_mixtures(common, verify) } else { self.advance(common, verify) }
     }
 
-    /// True when a data column is known to have failed, or is on leaves only that lack the block, or a leaf is to have a parity column that
+    /// True when a data column is known to have failed, or is on leaves only that lack the block or sit out, or a leaf is to have a parity column that
     /// it lacks.
     pub(crate) fn lacks_columns(&self) -> bool {
         let lacks = |index: usize| match (&self.columns[index].state, self.map.parity_index(index)) {
             (State::Read(_) | State::Pending, _) => false,
             (_, Some(_)) => self.columns[index].is_to_be_repaired(),
             (State::Failed, None) => true,
-            (State::Idle, None) => self.columns[index].is_stale(),
+            (State::Idle, None) => !self.columns[index].is_awake(),
         };
         (0..self.columns.len()).any(lacks)
     }
@@ -142,6 +149,18 @@ impl Raidz {
         let wanted_parity: Vec<usize> = (0..self.map.parity).filter(is_wanted).collect();
         let is_lacking = lost > 0 || !wanted_parity.is_empty();
         (is_lacking && lost <= parity.len()).then_some(LostRow { row, parities: self.map.parity, parity, data, lengths, wanted_parity })
+    }
+
+    /// See [`crate::ReadJob::mending`].
+    pub(crate) fn mending(&self, common: &Common) -> Option<Mending> {
+        if common.mode != ReadMode::Resilver || self.map.rows() != 1 {
+            return None;
+        }
+        let parities = self.map.parity;
+        let columns = self.columns.iter().map(Column::mending).collect::<Option<Vec<MendingColumn>>>()?;
+        let computed = columns.iter().filter(|column| column.length > 0 && column.from.is_none()).count();
+        let is_lacking = columns.iter().any(|column| !column.to.is_empty());
+        (is_lacking && (1..=parities).contains(&computed)).then_some(Mending { parities, columns })
     }
 
     /// Goes on after [`Raidz::take`]; `computed` columns count as long as the block verifies with them.
@@ -194,23 +213,31 @@ impl Raidz {
         (0..self.map.rows()).flat_map(|row| self.wanted_of_row(row)).collect()
     }
 
+    /// Columns of a row to read next: without those that sit out if that does, with them if not.
     fn wanted_of_row(&self, row: usize) -> Vec<usize> {
+        let columns = row * self.map.width..(row + 1) * self.map.width;
+        let idle = |index: &usize| self.is_idle(*index);
+        let awake = self.enough_of_row(row, &|index| self.columns[index].is_awake());
+        let fresh = || self.enough_of_row(row, &|index| !self.columns[index].is_stale());
+        // Not enough fresh columns: the stale ones may still hold the right bytes.
+        awake.or_else(fresh).unwrap_or_else(|| columns.filter(idle).collect())
+    }
+
+    /// The columns that `counts` picks and that are still to be read so that the row is whole or can be computed; None when that takes others.
+    fn enough_of_row(&self, row: usize, counts: &dyn Fn(usize) -> bool) -> Option<Vec<usize>> {
         let first = row * self.map.width;
         let (parities, columns) = (first..first + self.map.parity, first + self.map.parity..first + self.map.width);
-        let idle = |index: &usize| self.is_idle(*index);
-        let fresh = |index: &usize| idle(index) && !self.columns[*index].is_stale();
-        let data: Vec<usize> = columns.clone().filter(fresh).collect();
-        let absent = columns.clone().filter(|&index| !self.is_read(index)).count() - data.len();
+        let picked = |index: &usize| self.is_idle(*index) && counts(*index);
+        let data: Vec<usize> = columns.clone().filter(picked).collect();
+        let absent = columns.filter(|&index| !self.is_read(index)).count() - data.len();
         let have = parities.clone().filter(|&index| self.is_read(index)).count();
         let more = absent.saturating_sub(have);
-        let mut wanted: Vec<usize> = parities.clone().filter(fresh).take(more).collect();
+        let mut wanted: Vec<usize> = parities.filter(picked).take(more).collect();
         if wanted.len() < more {
-            // Not enough fresh columns: the stale ones may still hold the right bytes.
-            wanted = (parities.start..columns.end).filter(idle).collect();
-        } else {
-            wanted.extend(data);
+            return None;
         }
-        wanted
+        wanted.extend(data);
+        Some(wanted)
     }
 
     fn issue(&mut self, wanted: Vec<usize>) -> ReadStep {
@@ -511,20 +538,23 @@ impl Raidz {
 }
 
 impl Column {
-    fn new(common: &Common, top: &TopVdev, column: &RaidzColumn) -> Column {
+    fn new(common: &Common, top: &TopVdev, column: &RaidzColumn, load: &dyn Fn(LeafId) -> u64) -> Column {
         let tree = &common.tree;
-        let mut holders: Vec<(bool, LeafId)> = Vec::with_capacity(1);
+        // Those that lack the block's txg, and those that sit out.
+        let mut holders: Vec<(bool, bool, LeafId)> = Vec::with_capacity(1);
         top.each_holder(tree, column.slot, column.offset, &mut |leaf, chain| {
             if chain.iter().all(|&link| tree.leaf(link).state.is_usable()) {
-                holders.push((chain.iter().any(|&link| tree.leaf(link).lacks(common.birth)), leaf));
+                let lacks = chain.iter().any(|&link| tree.leaf(link).lacks(common.birth));
+                holders.push((lacks, !lacks && load(leaf) == SITS_OUT, leaf));
             }
         });
         if holders.len() > 1 {
-            holders.sort_by_key(|&(lacks, _)| lacks);
+            holders.sort_by_key(|&(lacks, sits, _)| (lacks, sits));
         }
-        let fresh = holders.iter().filter(|(lacks, _)| !lacks).count();
+        let fresh = holders.iter().filter(|(lacks, ..)| !lacks).count();
+        let awake = holders.iter().filter(|(lacks, sits, _)| !lacks && !sits).count();
         let lacking = if common.mode == ReadMode::Normal { 0 } else { holders.len() - fresh };
-        let candidates: Vec<LeafId> = holders.into_iter().map(|(_, leaf)| leaf).collect();
+        let candidates: Vec<LeafId> = holders.into_iter().map(|(.., leaf)| leaf).collect();
         let length = if common.mode == ReadMode::Scrub { column.padded } else { column.length };
         let state = match candidates.first() {
             _ if length == 0 => State::Read(Abd::default()),
@@ -534,12 +564,46 @@ impl Column {
         let leaf = candidates.first().copied().unwrap_or_default();
         let offset = column.offset + LABEL_START_BYTES;
         let (data_length, padded) = (column.length, column.padded);
-        Column { candidates, tried: 0, state, leaf, fresh, lacking, others: Vec::new(), version: 0, offset, length, data_length, padded }
+        Column {
+            candidates,
+            tried: 0,
+            state,
+            leaf,
+            fresh,
+            awake,
+            lacking,
+            others: Vec::new(),
+            version: 0,
+            offset,
+            length,
+            data_length,
+            padded,
+        }
+    }
+
+    /// The column as somebody else could restore it; None when its I/O brought something already, or goes to a leaf that lacks it, or zeros lie behind it.
+    fn mending(&self) -> Option<MendingColumn> {
+        let from = match self.state {
+            State::Pending => Some(self.leaf),
+            State::Read(_) if self.data_length > 0 => return None,
+            _ => None,
+        };
+        if self.data_length != self.padded || from.is_some_and(|leaf| self.lacks(leaf)) {
+            return None;
+        }
+        let first = self.tried.max(self.candidates.len() - self.lacking);
+        let to = if self.data_length == 0 { Vec::new() } else { self.candidates[first..].to_vec() };
+        Some(MendingColumn { offset: self.offset, length: self.data_length, from, to })
     }
 
     /// True when every usable leaf that was not asked yet lacks the block's txg: read only when nothing else helps.
     fn is_stale(&self) -> bool {
         self.tried >= self.fresh && !self.candidates.is_empty()
+    }
+
+    /// True when a usable leaf that was not asked yet has the block's txg and does not sit out.
+    fn is_awake(&self) -> bool {
+        self.tried < self.awake
     }
 
     fn lacks(&self, leaf: LeafId) -> bool {

@@ -332,6 +332,17 @@ impl VdevTree {
     pub fn lost_slots(&self, top: &TopVdev) -> usize {
         top.slots.iter().filter(|slot| !slot.iter().any(|&leaf| self.leaf(leaf).state.is_usable())).count()
     }
+    /// True when reads can do without the leaf and those that `sits` picks, cannot be used or lack blocks: one of a mirror is left, and as many columns
+    /// of RAID-Z and dRAID as data needs (OpenZFS: `vdev_prop_set`, `VDEV_PROP_SIT_OUT`, which knows no mirrors).
+    pub fn can_sit_out(&self, leaf: LeafId, sits: &dyn Fn(LeafId) -> bool) -> bool {
+        let own = self.leaf(leaf);
+        let Some(top) = self.top(own.top).filter(|_| own.kind != LeafKind::DraidSpare) else { return false };
+        let is_out = |id: &LeafId| {
+            let other = self.leaf(*id);
+            *id == leaf || sits(*id) || !other.state.is_usable() || !other.missing_txgs.is_empty()
+        };
+        top.slots.iter().filter(|slot| slot.iter().all(is_out)).count() <= top.parity()
+    }
     /// Makes the same tree with the state of one leaf changed.
     #[must_use]
     pub fn with_leaf_state(&self, id: LeafId, state: LeafState) -> VdevTree {

@@ -10,6 +10,7 @@ use crate::core::Core;
 use crate::events::Check;
 use crate::leaf_ops::{covers, read_ops, target_ops};
 use crate::snapshot::Snapshot;
+use crate::stage::{Mend, Stage};
 use crate::stages::may_leave;
 use crate::together::Place;
 use crate::verify::{GANG_HEADER_BYTES, block_is_right, header_order};
@@ -20,8 +21,9 @@ use exec::TaskClass;
 use kernels::checksum::Salt;
 use leaf::{FailedIo, FaultError, WrongBytes};
 use ondisk::{BlockPtr, Bookmark, Checksum, Dva};
+use std::cell::Cell;
 use std::sync::Arc;
-use vdev::{LeafId, LeafIo, ReadFailure, ReadJob, ReadMode, ReadOutcome, ReadStep};
+use vdev::{LeafId, LeafIo, ReadFailure, ReadJob, ReadMode, ReadOutcome, ReadStep, SITS_OUT};
 use vdev_queue::IoKind;
 
 /// Physical bytes wanted, and how.
@@ -95,6 +97,7 @@ pub(crate) fn read_copies_with(core: &Arc<Core>, snapshot: &Arc<Snapshot>, spec:
         is_scattered: false,
         mark: None,
         lacked: Vec::new(),
+        is_of_block: feeds,
     };
     if feeds && !reader.thorough() && !spec.flags.speculative && snapshot.view.facts.writeable {
         reader.mark = core.feed.get().and_then(|feed| feed.mark());
@@ -128,6 +131,8 @@ struct CopyReader {
     mark: Option<u64>,
     /// Writes of the parts of the block that leaves lack.
     lacked: Vec<LeafOp>,
+    /// True for the read of a whole block, not of a piece of one: a resilver does not look at its bytes.
+    is_of_block: bool,
 }
 
 /// Fate of the caller's memory.
@@ -169,13 +174,58 @@ impl CopyReader {
                 _ if self.mark.is_some() && tree.lacks_data_at(&dva, length, birth) => ReadMode::Resilver,
                 _ => ReadMode::Normal,
             };
-            let (mut job, step) = ReadJob::start(tree, top, (dva.offset, length), birth, mode, &|_| 0);
+            let sat_out = Cell::new(false);
+            let load = |leaf| self.load(leaf, &sat_out);
+            let (mut job, step) = ReadJob::start(tree, top, (dva.offset, length), birth, mode, &load);
+            if sat_out.get() {
+                self.core.stats.sat_out_reads.bump();
+            }
             if let Some(sum) = self.spec.fletcher4().filter(|_| !self.core.has_faults()) {
                 job.expect_fletcher4(sum);
             }
             self.job = Some(job);
-            return self.step(step);
+            return self.begin(step);
         }
+    }
+
+    /// Load of a leaf, and whether one sits out: what must be looked at or repaired everywhere is read of all.
+    fn load(&self, leaf: LeafId, sat_out: &Cell<bool>) -> u64 {
+        if self.thorough() || !self.core.leaves.sits_out(self.snapshot.stats(leaf)) {
+            return 0;
+        }
+        sat_out.set(true);
+        SITS_OUT
+    }
+
+    /// Stage that may resilver the block beside the devices.
+    fn mender(&self, step: &ReadStep) -> Option<(Arc<dyn Stage>, Mend)> {
+        let CopySpec { bp, bookmark, flags, header, .. } = &self.spec;
+        let is_plain = self.is_of_block && flags.resilver && !flags.scrub && !flags.speculative && !header && bp.dvas().count() == 1;
+        let is_offered = is_plain && self.snapshot.view.facts.writeable && may_leave(bookmark, bp.level(), bp.object_type());
+        if !is_offered || self.core.has_faults() || !matches!(step, ReadStep::Issue(_)) {
+            return None;
+        }
+        self.spec.fletcher4()?;
+        // Rows of dRAID are left to the host: nothing shows yet that a stage lays them out as it does.
+        let dva = bp.dvas().next()?;
+        self.snapshot.view.tree.top(dva.vdev).filter(|top| top.draid.is_none())?;
+        let stage = self.core.stages.get()?;
+        Some((stage, Mend { bp: *bp, mending: self.job.as_ref()?.mending()? }))
+    }
+
+    /// Begins with a copy: has it resilvered beside the devices where that can be, else goes on here.
+    fn begin(self: Box<Self>, step: ReadStep) {
+        let Some((stage, block)) = self.mender(&step) else { return self.step(step) };
+        let lacking: Vec<(LeafId, u64)> =
+            block.mending.columns.iter().flat_map(|column| column.to.iter().map(|leaf| (*leaf, column.length as u64))).collect();
+        let answer = stage.mend(&self.snapshot.view, block);
+        answer.then(move |is_done| {
+            if !is_done {
+                return self.step(step);
+            }
+            lacking.into_iter().for_each(|(leaf, bytes)| self.snapshot.stats(leaf).repaired(bytes));
+            (self.then)(Ok(Landed::Elsewhere(Abd::default())));
+        });
     }
 
     fn step(self: Box<Self>, step: ReadStep) {

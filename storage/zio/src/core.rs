@@ -9,7 +9,7 @@ use crate::ganging::ForcedGanging;
 use crate::snapshot::Snapshot;
 use crate::stages::Stages;
 use crate::stats::ZioStats;
-use crate::suspend::{Held, Hold, Suspension};
+use crate::suspend::{Held, Hold, Resumes, Suspension};
 use crate::view::{PoolView, ViewCell};
 use device::DeviceError;
 use exec::{Exec, Mutex, WaitQueue};
@@ -177,14 +177,14 @@ impl Core {
         self.lacking.note(snapshot.guid(leaf), txg);
     }
 
-    /// Keeps the I/O, which failed with `why`, until the pool is resumed when its `failmode` says so, else gives it back.
-    pub(crate) fn hold(&self, snapshot: &Snapshot, held: Held, why: Option<ZioError>) -> Option<Held> {
-        match self.suspension.hold(snapshot.view.facts.fail_mode, held, why) {
-            Hold::Refused(held) => return Some(held),
-            Hold::Kept { is_first: false } => {}
-            Hold::Kept { is_first: true } => self.tell_suspended(snapshot, why),
+    /// Keeps the I/O, which failed with `why`, until the pool is resumed when its `failmode` says so, else gives it back; also when the pool was
+    /// resumed `since` it began.
+    pub(crate) fn hold(&self, snapshot: &Snapshot, held: Held, since: Resumes, why: Option<ZioError>) -> Hold {
+        let hold = self.suspension.hold(snapshot.view.facts.fail_mode, held, since, why);
+        if matches!(hold, Hold::Kept { is_first: true }) {
+            self.tell_suspended(snapshot, why);
         }
-        None
+        hold
     }
 
     /// Says that the pool is suspended: for which block of what, why, and what to do.

@@ -32,6 +32,7 @@ mod read;
 mod rebuild;
 mod request;
 mod roam;
+mod sitting;
 mod snapshot;
 mod software;
 mod stage;
@@ -55,7 +56,7 @@ pub use faults::Fault;
 pub use feed::ResilverFeed;
 pub use leaf::{
     DeadmanFailMode, Defect, DirtySource, EXTENDED, ExtendedStat, FaultError, LeafCounts, LeafFault, LeafStats, Priority, QueueState,
-    Roaming, Sample, qualify, untold_errors,
+    Roaming, Sample, Spell, qualify, untold_errors,
 };
 pub use log::{LogBlocks, LogRoom};
 pub use operate::{LeafRequest, LeafThen};
@@ -63,9 +64,10 @@ pub use rebuild::{RebuildRequest, RebuildThen, Rebuilt};
 pub use request::{Landed, LandedThen, ReadFlags, ReadRequest, ReadThen, UnitThen, WriteRequest, WriteThen};
 pub use roam::{MayRoam, Next};
 pub use software::Software;
-pub use stage::{Answer, AnswerThen, Claims, FirstRound, LeafPort, Made, Packed, Physical, Ready, SecondRound, Shape, Stage};
+pub use stage::{Answer, AnswerThen, Claims, FirstRound, LeafPort, Made, Mend, Packed, Physical, Ready, SecondRound, Shape, Stage};
 pub use stats::ZioStats;
 pub use sum::{salted_sum_of, sum_of};
+pub use suspend::Resumes;
 pub use vdev_queue::{Class, Dirty, IoKind, LatencyTarget, PromiseState, Reason, Scheduler, TunableError, Tunables};
 pub use verify::is_sealed;
 pub use view::{Facts, FailMode, PoolView};

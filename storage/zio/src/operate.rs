@@ -6,7 +6,7 @@ use crate::core::ObjsetNames;
 use crate::direct::{ChangedBuffers, DirectParameters};
 use crate::faults::Fault;
 use crate::roam::{self, MayRoam, Next};
-use crate::suspend::Held;
+use crate::suspend::{Held, Hold, Resumes};
 use crate::view::FailMode;
 use crate::{ErrorKind, Priority, UnitThen, ZioError, stats};
 use abd::Abd;
@@ -322,24 +322,32 @@ impl Zio {
         self.core.suspension.cause()
     }
 
-    /// Suspends the pool for somebody who cannot go on because of `why`, and waits; true once it was resumed, and what failed is worth another try.
-    /// False when the pool is given up, and where nobody could resume it: while it is being opened, and under an executor with
-    /// one thread (OpenZFS: `zio_suspend`, `zio_resume_wait`). Only operations wait.
-    pub fn suspend_and_wait(&self, why: Option<ZioError>) -> bool {
+    /// Number of times that the pool was resumed so far: for [`Zio::suspend_and_wait`], to be asked before what may fail.
+    pub fn resumes(&self) -> Resumes {
+        self.core.suspension.resumes()
+    }
+
+    /// Suspends the pool for somebody who cannot go on because of `why`, and waits; true once it was resumed, and what failed is worth another try:
+    /// at once when it was resumed `since` that began. False when the pool is given up, and where nobody could resume it: while it is being opened,
+    /// and under an executor with one thread (OpenZFS: `zio_suspend`, `zio_resume_wait`). Only operations wait.
+    pub fn suspend_and_wait(&self, since: Resumes, why: Option<ZioError>) -> bool {
         if self.exec().is_inline() {
             return false;
         }
         let (done, wait) = completion();
-        if let Some(held) = self.core.hold(&self.core.snapshot(), Held::Waiter(done), why) {
-            held.fail(ErrorKind::Suspended);
+        match self.core.hold(&self.core.snapshot(), Held::Waiter(done), since, why) {
+            Hold::Kept { .. } => {}
+            Hold::Outdated(_) => return true,
+            Hold::Refused(held) => held.fail(ErrorKind::Suspended),
         }
         wait.wait(self.exec())
     }
 
     /// As [`Zio::suspend_and_wait`] when so many devices fail to read anything that the pool cannot go on; false at once when they work,
     /// and what failed was the place.
-    pub fn wait_if_down(&self, why: ZioError) -> bool {
-        !self.exec().is_inline() && self.is_down() && self.suspend_and_wait(Some(why))
+    pub fn wait_if_down(&self, since: Resumes, why: ZioError) -> bool {
+        // Devices that are back by now say nothing of how they were.
+        !self.exec().is_inline() && (self.resumes() != since || self.is_down() && self.suspend_and_wait(since, Some(why)))
     }
 
     /// True when devices that the pool cannot do without fail to read their first block (OpenZFS: `vdev_probe`). Waits.

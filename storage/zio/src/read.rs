@@ -10,7 +10,7 @@ use crate::copies::{CopySpec, Extras, read_copies_with};
 use crate::core::Core;
 use crate::snapshot::Snapshot;
 use crate::stage::Packed;
-use crate::suspend::{Held, may_recover};
+use crate::suspend::{Held, Hold, Resumes, may_recover};
 use crate::together::{self, Place};
 use crate::verify::{check_pointer, decompress, is_sealed};
 use crate::{ErrorKind, Landed, LandedThen, ReadRequest, ReadThen, ZioError, gang};
@@ -56,6 +56,7 @@ fn read_as(core: &Arc<Core>, request: ReadRequest, target: Vec<AbdPart>, place: 
     if is_sealed(bp) && !raw {
         return then(fail(ErrorKind::Unsupported));
     }
+    let since = core.suspension.resumes();
     let snapshot = core.snapshot();
     let spec = CopySpec { bp: *bp, bookmark: request.bookmark, priority: request.priority, flags: request.flags, header: false };
     let (owner, view) = (core.clone(), snapshot.clone());
@@ -67,7 +68,7 @@ fn read_as(core: &Arc<Core>, request: ReadRequest, target: Vec<AbdPart>, place: 
             Ok(landed) => then(Ok(landed)),
             Err(error) => {
                 let then: ReadThen = Box::new(move |result| then(result.map(Landed::Elsewhere)));
-                read_failed(&owner, &view, request, then, error);
+                read_failed(&owner, (&view, since), request, then, error);
             }
         }
     };
@@ -96,14 +97,15 @@ fn decompress_embedded(bp: &BlockPtr, payload: &Abd) -> Result<Abd, ErrorKind> {
     decompress(bp, payload)
 }
 
-/// Delivers a failed read, or holds it.
-fn read_failed(core: &Arc<Core>, snapshot: &Snapshot, request: ReadRequest, then: ReadThen, error: ZioError) {
+/// Delivers a failed read, holds it, or, when the pool was resumed since it began, tries it again.
+fn read_failed(core: &Arc<Core>, (snapshot, since): (&Snapshot, Resumes), request: ReadRequest, then: ReadThen, error: ZioError) {
     let patient = !request.flags.speculative && !request.flags.scrub && !request.flags.resilver;
     let then = if patient && may_recover(error.kind) {
-        match core.hold(snapshot, Held::Read(request, then), Some(error)) {
-            None => return,
-            Some(Held::Read(_, then)) => then,
-            Some(held) => return held.fail(error.kind),
+        match core.hold(snapshot, Held::Read(request, then), since, Some(error)) {
+            Hold::Kept { .. } => return,
+            Hold::Outdated(Held::Read(request, then)) => return read(core, request, then),
+            Hold::Refused(Held::Read(_, then)) => then,
+            Hold::Outdated(held) | Hold::Refused(held) => return held.fail(error.kind),
         }
     } else {
         then

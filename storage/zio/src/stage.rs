@@ -15,7 +15,7 @@ use abd::{Abd, AbdPart};
 use device::{DeviceError, DeviceOp};
 use ondisk::{BlockPtr, Checksum, Compression, Dva, Guid};
 use std::sync::Arc;
-use vdev::{ComputedRow, LeafId, LostRow};
+use vdev::{ComputedRow, LeafId, LostRow, Mending};
 
 /// Receives an answer. Runs once, on any thread, and must not wait.
 pub type AnswerThen<T> = Box<dyn FnOnce(T) + Send>;
@@ -142,6 +142,14 @@ pub struct Packed {
     pub near: Vec<AbdPart>,
 }
 
+/// A block that nobody has read, and of which leaves lack columns.
+pub struct Mend {
+    /// The block's pointer: its checksum is Fletcher-4 of little-endian words, over its physical bytes.
+    pub bp: BlockPtr,
+    /// Columns of the block, those that leaves lack among them.
+    pub mending: Mending,
+}
+
 /// Leaf I/Os for whoever writes to devices by himself through the host.
 pub trait LeafPort: Send + Sync {
     /// Does I/Os of leaves, of which each is a guid, an offset on the device and an operation; `then` gets their results in order. Scheduled and counted
@@ -159,6 +167,12 @@ pub trait Stage: Send + Sync {
     fn reconstructs(&self) -> bool;
     /// The columns that rows lack; those of the rows that went well. Data that are `judged` will be by a checksum, parity never is.
     fn reconstruct(&self, rows: Vec<LostRow>, judged: bool) -> Answer<Vec<ComputedRow>>;
+    /// Computes what leaves lack of a block from what others have, and writes it, without the host's having read any of it. True when all of it is
+    /// written, and the block was right; else the host does it all.
+    fn mend(&self, view: &PoolView, block: Mend) -> Answer<bool> {
+        drop((view, block));
+        Answer::Now(false)
+    }
     /// Opens the devices of the view for writes past the host, where that is wished for; `leaves` is the way through it. Waits: for operations only.
     fn open_stores(&self, view: &PoolView, leaves: Arc<dyn LeafPort>);
 }

@@ -17,6 +17,8 @@ pub struct ZioStats {
     pub rewrites: Counter,
     /// Bytes that degraded reads brought to leaves that are being resilvered.
     pub fed_bytes: Counter,
+    /// Reads of blocks of which leaves that sit out have copies or columns.
+    pub sat_out_reads: Counter,
     /// Logical reads that failed.
     pub read_failures: Counter,
     /// Logical writes that failed.
@@ -28,23 +30,25 @@ type Total = (&'static str, fn(&ZioStats) -> &Counter);
 /// A count of a leaf by name.
 type LeafCount = (&'static str, fn(&LeafCounts) -> u64);
 
-const TOTALS: [Total; 7] = [
+const TOTALS: [Total; 8] = [
     ("gang_writes", |stats| &stats.gang_writes),
     ("embedded_writes", |stats| &stats.embedded_writes),
     ("hole_writes", |stats| &stats.hole_writes),
     ("rewrites", |stats| &stats.rewrites),
     ("fed_bytes", |stats| &stats.fed_bytes),
+    ("sat_out_reads", |stats| &stats.sat_out_reads),
     ("read_failures", |stats| &stats.read_failures),
     ("write_failures", |stats| &stats.write_failures),
 ];
 
-const LEAF_SUMS: [LeafCount; 6] = [
+const LEAF_SUMS: [LeafCount; 7] = [
     ("read_errors", |counts| counts.errors[IoKind::Read as usize]),
     ("write_errors", |counts| counts.errors[IoKind::Write as usize]),
     ("flush_errors", |counts| counts.errors[IoKind::Flush as usize]),
     ("checksum_errors", |counts| counts.checksum_errors),
     ("slow_ios", |counts| counts.slow_ios),
     ("repaired_bytes", |counts| counts.repaired_bytes),
+    ("sit_outs", |counts| counts.sit_outs),
 ];
 
 /// The totals, and the sums over the leaves, as a statistic; every look asks for them.

@@ -1,11 +1,18 @@
 //! Suspension: I/Os that cannot succeed now wait here for [`crate::Zio::resume`] (OpenZFS: `zio_suspend`, `zio_resume`). With a fence nothing more
 //! is written until it is lifted, and whoever resumes the pool without lifting it changes nothing: another host may have the devices by now.
+//!
+//! An I/O that began before the pool was resumed says nothing of the devices as they are since: when it fails it is tried again as what was held
+//! is, and suspends nothing. Who may fail notes before he looks at devices how often the pool was resumed ([`Resumes`]).
 
 use crate::view::FailMode;
 use crate::{ErrorKind, ReadRequest, ReadThen, WriteRequest, WriteThen, ZioError};
 use exec::{Completer, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Number of times that a pool was resumed, as of when something began that may fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resumes(u64);
 
 /// An I/O that waits for the pool to be resumed.
 pub(crate) enum Held {
@@ -39,6 +46,8 @@ impl Held {
 pub(crate) enum Hold {
     /// The I/O is held: the first one, which suspended the pool, or another.
     Kept { is_first: bool },
+    /// The pool was resumed since the I/O began: it is to be tried again.
+    Outdated(Held),
     /// The I/O is not held.
     Refused(Held),
 }
@@ -47,6 +56,8 @@ pub(crate) enum Hold {
 #[derive(Default)]
 pub(crate) struct Suspension {
     held: Mutex<Vec<Held>>,
+    /// Number of times that the pool was resumed: changed with the lock, to be looked at without it.
+    resumes: AtomicU64,
     /// True while something is held: to be looked at without the lock.
     suspended: AtomicBool,
     /// True when nothing is held any more: the pool is given up.
@@ -96,9 +107,14 @@ impl Suspension {
         self.fenced.store(false, Ordering::Release);
     }
 
-    /// Keeps the I/O when the pool's `failmode` says so, else gives it back. A write is kept in any mode: were it given up, what
-    /// it belongs to would be lost (OpenZFS: `zio_done`). `why` is the error that it failed with.
-    pub(crate) fn hold(&self, mode: FailMode, held: Held, why: Option<ZioError>) -> Hold {
+    /// Number of times that the pool was resumed so far: to be asked before the view of its devices.
+    pub(crate) fn resumes(&self) -> Resumes {
+        Resumes(self.resumes.load(Ordering::Acquire))
+    }
+
+    /// Keeps the I/O when the pool's `failmode` says so, else gives it back; also when the pool was resumed `since` it began. A write is kept in any
+    /// mode: were it given up, what it belongs to would be lost (OpenZFS: `zio_done`). `why` is the error that it failed with.
+    pub(crate) fn hold(&self, mode: FailMode, held: Held, since: Resumes, why: Option<ZioError>) -> Hold {
         let keeps = match mode {
             FailMode::Wait => true,
             FailMode::Continue | FailMode::Panic => matches!(held, Held::Write(..) | Held::Waiter(_)),
@@ -110,6 +126,9 @@ impl Suspension {
         let mut waiting = self.held.lock();
         if self.abandoned.load(Ordering::Acquire) {
             return Hold::Refused(held);
+        }
+        if self.resumes() != since {
+            return Hold::Outdated(held);
         }
         waiting.push(held);
         let is_first = waiting.len() == 1 && !self.is_fenced();
@@ -125,9 +144,10 @@ impl Suspension {
         *self.cause.lock()
     }
 
-    /// Ends the suspension; gives what was held.
+    /// Ends the suspension; gives what was held. What began before suspends nothing any more.
     pub(crate) fn take(&self) -> Vec<Held> {
         let mut held = self.held.lock();
+        self.resumes.fetch_add(1, Ordering::AcqRel);
         self.suspended.store(false, Ordering::Release);
         std::mem::take(&mut *held)
     }

@@ -19,7 +19,7 @@ use crate::snapshot::Snapshot;
 use crate::software::Software;
 use crate::stage::{Claims, FirstRound, Made, Physical, Ready, SecondRound, Shape};
 use crate::store::{COPIES_MAX, MadeParity, Placement, Store, hint, plan, write_all};
-use crate::suspend::{Held, may_recover};
+use crate::suspend::{Held, Hold, Resumes, may_recover};
 use crate::transform::rewrites;
 use crate::verify::truncated;
 use crate::{ErrorKind, ReadFlags, WriteRequest, WriteThen, ZioError, gang, gang_write};
@@ -65,19 +65,35 @@ fn refuse(snapshot: &Snapshot, request: &WriteRequest) -> Result<(), ErrorKind> 
 }
 
 fn run(core: &Arc<Core>, request: WriteRequest, then: WriteThen, again: bool) {
+    let since = core.suspension.resumes();
     let snapshot = core.snapshot();
     if let Err(kind) = refuse(&snapshot, &request) {
         return fail(core, &request, then, kind);
     }
     if core.keeps_writes_back() && !request.can_fail {
-        if let Some(held) = core.hold(&snapshot, Held::Write(Box::new(request), then), None) {
-            core.stats.write_failures.bump();
-            held.fail(ErrorKind::Suspended);
-        }
-        return;
+        let why = ZioError::new(ErrorKind::Suspended, request.bookmark);
+        return hold(core, (&snapshot, since), (request, then), (None, why));
     }
     let round = core.stages.write(&snapshot.view, &request);
-    Block { core: core.clone(), snapshot, request, then, again }.compress(round);
+    Block { core: core.clone(), snapshot, since, request, then, again }.compress(round);
+}
+
+/// Holds a write because of the first of these; tries it again when the pool was resumed since it began, and fails it with the second when nothing is
+/// held.
+fn hold(
+    core: &Arc<Core>,
+    (snapshot, since): (&Snapshot, Resumes),
+    (request, then): (WriteRequest, WriteThen),
+    (why, refusal): (Option<ZioError>, ZioError),
+) {
+    match core.hold(snapshot, Held::Write(Box::new(request), then), since, why) {
+        Hold::Kept { .. } => {}
+        Hold::Outdated(Held::Write(request, then)) => write(core, *request, then),
+        Hold::Outdated(held) | Hold::Refused(held) => {
+            core.stats.write_failures.bump();
+            held.fail_with(refusal);
+        }
+    }
 }
 
 fn fail(core: &Core, request: &WriteRequest, then: WriteThen, kind: ErrorKind) {
@@ -89,6 +105,8 @@ fn fail(core: &Core, request: &WriteRequest, then: WriteThen, kind: ErrorKind) {
 struct Block {
     core: Arc<Core>,
     snapshot: Arc<Snapshot>,
+    /// Resumes of the pool before it got its snapshot.
+    since: Resumes,
     request: WriteRequest,
     then: WriteThen,
     again: bool,
@@ -256,7 +274,7 @@ impl Job {
     fn pointer(&self, dvas: &[Dva; 3], sum: [u64; 4]) -> BlockPtr {
         let request = &self.block.request;
         let mut bp = BlockPtr::HOLE;
-        bp.set_lsize(request.data.len());
+        bp.set_lsize(request.lsize());
         bp.set_psize(self.psize);
         bp.set_compression(self.compression);
         bp.set_checksum_kind(request.checksum);
@@ -355,17 +373,13 @@ impl Job {
     /// Gives the space back, as no copy of something reached a device, tries once more elsewhere, then waits for better times.
     fn lost(self, allocated: &[Dva], kind: ErrorKind) {
         self.block.unalloc(allocated);
-        let Block { core, snapshot, request, then, again } = self.block;
+        let Block { core, snapshot, since, request, then, again } = self.block;
         if !again {
             return run(&core, request, then, true);
         }
         if !request.can_fail && (may_recover(kind) || kind == ErrorKind::Io) {
             let why = ZioError::new(kind, request.bookmark).at(allocated.first().copied().unwrap_or_default());
-            if let Some(held) = core.hold(&snapshot, Held::Write(Box::new(request), then), Some(why)) {
-                core.stats.write_failures.bump();
-                held.fail_with(why);
-            }
-            return;
+            return hold(&core, (&snapshot, since), (request, then), (Some(why), why));
         }
         fail(&core, &request, then, kind);
     }

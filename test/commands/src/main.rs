@@ -38,6 +38,7 @@ mod mounts;
 mod multihost;
 mod nbd;
 mod needs;
+mod objects;
 mod output;
 mod owners;
 mod parameters;
@@ -123,6 +124,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "dataset: volumes", needs: NOTHING, run: volumes::life },
     Scenario { name: "volumes: bytes of their files", needs: MOUNTS, run: volume_files::bytes },
     Scenario { name: "volumes: sizes, names, snapshots and holes under who uses them", needs: MOUNTS, run: volume_files::changes },
+    Scenario { name: "volumes: those of a suspended pool hold up no other", needs: MOUNTS, run: volume_files::suspended },
     Scenario { name: "volumes: no pool of the same daemon on one", needs: MOUNTS, run: volume_files::beneath },
     Scenario { name: "volumes: disks of iSCSI", needs: NOTHING, run: iscsi::disks },
     Scenario { name: "volumes: reservations of iSCSI", needs: NOTHING, run: iscsi::reservations },
@@ -130,6 +132,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "volumes: connections cut off, daemons killed: a sample", needs: NOTHING, run: targets::sample },
     Scenario { name: "volumes: exports of NBD", needs: NOTHING, run: nbd::exports },
     Scenario { name: "volumes: QEMU over NBD", needs: QEMU, run: nbd::qemu },
+    Scenario { name: "objects: stored by programs", needs: NOTHING, run: objects::stores },
+    Scenario { name: "objects: stored beside mounts", needs: MOUNTS, run: objects::beside_mounts },
     Scenario { name: "volumes: a file system over a loop device", needs: LOOPS, run: volume_files::loops },
     Scenario { name: "dataset: snapshots", needs: MOUNTS, run: datasets::snapshots },
     Scenario { name: "dataset: streams that are sent, and words about them", needs: NOTHING, run: streams::words },
@@ -142,6 +146,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "dataset: livelists of clones, as OpenZFS counts them", needs: MOUNTS, run: branches::livelists },
     Scenario { name: "dataset: back to a snapshot", needs: MOUNTS, run: branches::rollbacks },
     Scenario { name: "dataset: encrypted file systems", needs: MOUNTS, run: secrets::encrypted },
+    Scenario { name: "dataset: raw copies of encrypted file systems", needs: MOUNTS, run: secrets::raw_copies },
     Scenario { name: "dataset: streams received, refused, resumed", needs: NOTHING, run: receives::receives },
     Scenario { name: "dataset: file systems sent and received", needs: MOUNTS, run: receives::file_systems },
     Scenario { name: "dataset: streams under way, and who is in their way", needs: MOUNTS, run: underway::under_way },
@@ -234,6 +239,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "providers: listed, chosen, used, let go", needs: MOUNTS, run: providers::life },
     Scenario { name: "providers: one in C, built, tried, broken", needs: NOTHING, run: providers::in_c },
     Scenario { name: "providers: a liar in C", needs: MOUNTS, run: providers::liar },
+    Scenario { name: "providers: slower than the processors", needs: MOUNTS, run: providers::slow },
+    Scenario { name: "providers: a rehearsal", needs: MOUNTS, run: providers::rehearsal },
     Scenario { name: "providers: a GPU, missing and emulated", needs: MOUNTS, run: providers::cuda },
     Scenario { name: "providers: a target, killed and there again", needs: MOUNTS, run: providers::target },
     Scenario { name: "providers: a target that may not write", needs: MOUNTS, run: providers::unallowed },

@@ -130,6 +130,15 @@ pub fn vdev_properties(world: &World) -> Result<(), Failure> {
     world.refused("zpool set allocating=off tank mirror-0", 1, "no other vdev from which it could allocate")?;
     world.refused("zpool set allocating=off tank {vdevs}/a", 1, "only top-level vdevs are allocated from")?;
     world.refused("zpool set allocating=maybe tank mirror-0", 1, "'allocating' must be one of 'on | off'")?;
+    world.ok("zpool get -H -o value,source autosit tank mirror-0")?.prints("off\tdefault")?;
+    world.ok("zpool set autosit=on tank mirror-0")?;
+    world.refused("zpool set autosit=on tank {vdevs}/a", 1, "only mirrors, RAID-Z and dRAID can let devices sit out")?;
+    world.refused("zpool set sit_out=on tank mirror-0", 1, "only devices of mirrors, RAID-Z and dRAID can sit out")?;
+    world.ok("zpool set sit_out=on tank {vdevs}/a")?;
+    world.ok("zpool get -H -o value,source sit_out tank {vdevs}/a")?.prints("on\t-")?;
+    same("its line in the status", world.ok("zpool status tank")?.out.contains("sits out"), true)?;
+    world.refused("zpool set sit_out=on tank {vdevs}/b", 1, "too many disks already sitting out")?;
+    world.ok("zpool set sit_out=off tank {vdevs}/a")?;
     world.refused("zpool set guid=5 tank {vdevs}/a", 1, "'guid' is readonly")?;
     world.refused("zpool set io_n=many tank {vdevs}/a", 1, "'many' is no value for 'io_n'")?;
     world.refused("zpool set io_n=1 tank nothing", 1, "invalid vdev 'nothing'")?;
@@ -137,6 +146,7 @@ pub fn vdev_properties(world: &World) -> Result<(), Failure> {
     world.ok("zpool import -d {vdevs} tank")?;
     world.ok("zpool get -H -o value,source com.example:slot tank {vdevs}/a")?.prints("7\tlocal")?;
     world.ok("zpool get -H -o value,source io_n tank mirror-0")?.prints("1\tlocal")?;
+    world.ok("zpool get -H -o value,source autosit tank mirror-0")?.prints("on\tlocal")?;
     world.ok("zpool set com.example:slot= tank {vdevs}/a")?;
     world.ok("zpool get -H -o value,source com.example:slot tank {vdevs}/a")?.prints("-\tdefault")?;
     // Two errors are too many now.

@@ -158,6 +158,69 @@ pub fn liar(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A library that is slower than the processors: what it does is not used, with the numbers, by whoever asks, until somebody wants it all the same.
+pub fn slow(world: &World) -> Result<(), Failure> {
+    let example = std::fs::read_to_string(Path::new(SOURCES).join("examples/provider-c/provider.c"))?;
+    let slow = example
+        .replace("result->checksum[0] = a;", "usleep(20000), result->checksum[0] = a;")
+        .replace("#include <stdlib.h>", "#include <stdlib.h>\n#include <unistd.h>");
+    same("the slow example differs from the right one", slow == example, false)?;
+    std::fs::write(world.path("slow.c"), slow)?;
+    world.ok(&format!("cc -std=gnu11 -O2 -fPIC -shared -I {SOURCES}/include -o {{dir}}/slow.so {{dir}}/slow.c"))?;
+    world.vdevs(&["a", "b", "c"])?;
+    world.ok("zpool create -O mountpoint=none tank raidz1 {vdevs}/a {vdevs}/b {vdevs}/c")?;
+    let admission = world.path("state/sys/module/zfs/parameters/zirconia_provider_admission");
+    std::fs::write(&admission, "110")?;
+    let reason = "checksum fletcher4: it is not faster than the processors of this machine: 16K ";
+    let loaded = world.ok("zirconia provider load {dir}/slow.so")?;
+    loaded.shows("state:        active")?.shows(&format!("disabled:     {reason}"))?;
+    loaded.says(&format!("provider 'example' does not do {reason}"))?;
+    same("it is counted", counter(world, "example", "checksum_too_slow")? > 0, true)?;
+    world.ok("zpool set zia_checksum=on tank")?;
+    let set = world.ok("zpool set zia_provider=example tank")?;
+    set.says("zia_checksum is on, and provider 'example' does not do that: it is not faster than the processors")?;
+    world.ok("zpool status tank")?.shows("zia_checksum is on, and the provider does not do that: it is not faster than the processors")?;
+    // Who tries something out wants it.
+    std::fs::write(&admission, "0")?;
+    world.ok("zirconia provider load -r {dir}/slow.so")?.hides("not faster")?;
+    world.ok("zpool status tank")?.hides("does not do that")?;
+    world.ok("zirconia provider unload -f example").map(drop)
+}
+
+/// An administrator rehearses: a pool works on a model of an accelerator, and on one that begins to lie in the middle of it.
+pub fn rehearsal(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b", "c"])?;
+    world.ok("zpool create -m {mnt}/tank -O recordsize=16k tank raidz1 {vdevs}/a {vdevs}/b {vdevs}/c")?;
+    for property in ["zia_checksum=on", "zia_raidz1_gen=on"] {
+        world.ok(&format!("zpool set {property} tank"))?;
+    }
+    world.refused("zirconia provider load -n far sim", 1, "only a target can be given one")?;
+    let sim = world.ok("zirconia provider load sim")?;
+    sim.shows("name:         sim")?.shows("from:         sim")?.shows("state:        active")?.hides("measured:")?;
+    world.ok("zpool set zia_provider=sim tank")?;
+    write_files(world, 0..2)?;
+    same("it computes checksums", counter(world, "sim", "checksum_blocks")? >= 32, true)?;
+    world.refused("zirconia provider load faulty?checksum=ly", 1, "'checksum=ly' is no failure to rehearse")?.says("lie, short, stall")?;
+    world.ok("zirconia provider load faulty?checksum=lie&after=64")?.shows("from:         faulty?checksum=lie&after=64")?;
+    world.ok("zpool set zia_provider=faulty tank")?;
+    world.ok("zirconia provider unload -f sim")?;
+    write_files(world, 2..4)?;
+    world.ok("zpool status tank")?.shows("zia: provider faulty is active")?;
+    write_files(world, 4..10)?;
+    world.ok("zpool status tank")?.shows("zia: provider faulty is distrusted\n\ta result of checksum was wrong")?;
+    world.ok("zpool events")?.shows("sysevent.fs.zfs.zia_provider_distrusted")?;
+    check_files(world, 0..10)?;
+    world.ok("zirconia provider load faulty")?.shows("state:        active")?.shows("from:         faulty\n")?;
+    write_files(world, 10..20)?;
+    world.ok("zirconia stop")?;
+    until_listed(world, "faulty\tactive\t1\t")?;
+    world.ok("zfs mount -a")?;
+    check_files(world, 0..20)?;
+    world.ok("zirconia provider unload -f faulty")?;
+    world.ok("zpool scrub -w tank")?;
+    world.ok("zpool status tank")?.shows("with 0 errors").map(drop)
+}
+
 /// A GPU that is not there is said; one that is there (a library that stands for the driver, over the same kernels) does a pool's work.
 pub fn cuda(world: &World) -> Result<(), Failure> {
     let libraries = world.path(".");

@@ -1,5 +1,6 @@
 //! Contents of volumes as programs use them: through their files in the daemon's state directory, and through loop devices over these.
 
+use crate::waiting::{PATIENCE, until};
 use crate::ways::Loop;
 use crate::world::{Failure, World, same};
 use need::pattern;
@@ -91,6 +92,50 @@ fn direct(world: &World) -> Result<(), Failure> {
     same("durable bytes", reads(&synced, 13 * MIB, 5000)?, pattern(5000, 3))?;
     drop(synced);
     same("the size", std::fs::metadata(&path)?.len(), 16 * MIB)
+}
+
+/// Number of volumes of a suspended pool that somebody waits for: more than there are threads that read the requests of volumes.
+const WAITED_FOR: usize = 24;
+
+/// Number of threads of a process that have this name.
+fn threads(pid: &str, name: &str) -> Result<usize, Failure> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))?.filter_map(Result::ok);
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    Ok(names.filter(|found| found.trim() == name).count())
+}
+
+/// If this fails, requests that wait for a suspended pool take every thread that serves volumes, and those of all other pools stand still.
+pub fn suspended(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -O mountpoint=none one {vdevs}/a")?;
+    world.ok("zpool create -O mountpoint=none two {vdevs}/b")?;
+    world.ok("zfs create -s -V 16m two/vol")?;
+    let mut waited_for = Vec::new();
+    for number in 0..WAITED_FOR {
+        world.ok(&format!("zfs create -s -V 1m one/v{number}"))?;
+        waited_for.push(open(world, &format!("one/v{number}"))?);
+    }
+    world.ok("zinject -d {vdevs}/a -e io -T write one")?;
+    let write = |volume: File| std::thread::spawn(move || volume.write_all_at(&[1; 5000], 4096).and_then(|()| volume.sync_all()));
+    let writers: Vec<_> = waited_for.into_iter().map(write).collect();
+    until("the pool is suspended", || Ok(world.ok("zpool list -H -o health one")?.out.contains("SUSPENDED")))?;
+    let daemon = world.daemon()?;
+    until("threads of the suspended pool's own wait", || Ok(threads(&daemon, "z-fuse-lane")? >= WAITED_FOR / 2))?;
+    let other = file(world, "two/vol").display().to_string();
+    for line in
+        ["dd if=/dev/urandom of={} bs=64k count=16 conv=notrunc,fsync status=none", "dd if={} of=/dev/null bs=64k count=16 status=none"]
+    {
+        let (ran, _) = world.start(&line.replace("{}", &other), PATIENCE)?.finish()?;
+        same("what was done to another pool's volume", ran.code, 0)?;
+    }
+    world.start(&format!("ls {}", file(world, "").display()), PATIENCE)?.finish()?.0.shows("one\ntwo\n")?;
+    world.ok("zinject -c all")?;
+    world.ok("zpool clear one")?;
+    for writer in writers {
+        same("a write that waited", writer.join().is_ok_and(|written| written.is_ok()), true)?;
+    }
+    let bytes = reads(&open(world, "one/v0")?, 4096, 5000)?;
+    same("what it wrote", bytes, vec![1; 5000])
 }
 
 /// If this fails, a volume grows, shrinks or vanishes under who uses it, or shows what was freed.

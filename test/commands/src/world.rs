@@ -23,6 +23,9 @@ const JUDGEMENT: Duration = Duration::from_secs(600);
 /// Time after which a daemon that has not ended is killed.
 const STOP: Duration = Duration::from_secs(60);
 
+/// Variable by which a daemon uses providers however slow they are: most scenarios are about what they do, and this machine may be quicker.
+const ADMISSION: &str = "ZIRCONIA_PROVIDER_ADMISSION";
+
 /// Options of the command line for scenarios that can be made longer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
@@ -181,7 +184,7 @@ impl World {
         let program = words.next().ok_or("an empty command line")?;
         let ours = self.programs.join(program);
         let mut command = Command::new(if ours.exists() { ours } else { PathBuf::from(program) });
-        command.args(words).env("ZIRCONIA_STATE", self.path("state")).current_dir(&self.folder);
+        command.args(words).env("ZIRCONIA_STATE", self.path("state")).env(ADMISSION, "0").current_dir(&self.folder);
         Ok((line, command))
     }
 
@@ -202,7 +205,7 @@ impl World {
         let path = std::env::var("PATH").unwrap_or_default();
         let mut command = Command::new("sh");
         command.args(["-ec", script]).env("PATH", format!("{}:{path}", self.programs.display())).current_dir(&self.folder);
-        command.env("ZIRCONIA_STATE", self.path("state")).env("V", self.path("vdevs")).env("M", self.path("mnt"));
+        command.env(ADMISSION, "0").env("ZIRCONIA_STATE", self.path("state")).env("V", self.path("vdevs")).env("M", self.path("mnt"));
         self.watched(script.to_string(), command, deadline, |_| false)
     }
 

@@ -86,6 +86,8 @@ needs! {
     Systemd = "systemd", "systemd-analyze", "tools/deps.sh installs it (Debian's systemd, which need not run)";
     /// Programs that set and show access control lists.
     Acl = "acl", "setfacl and getfacl", "tools/deps.sh installs them (Debian's acl)";
+    /// A C++ compiler whose programs ThreadSanitizer watches.
+    Sanitizer = "sanitizer", "ThreadSanitizer", "tools/deps.sh installs g++, which brings it; sysctl vm.mmap_rnd_bits=28 where an old one does not start";
     /// Programs of ours, beside the test's.
     Programs = "programs", "our own programs", "cargo build --release --bins";
     /// `cargo fmt`.

@@ -108,6 +108,8 @@ pub enum Trouble {
     Zpl(ZplError),
     /// Error of a volume.
     Volume(VolumeError),
+    /// Answer that no client of a volume should get, in words.
+    Answer(String),
 }
 
 impl fmt::Display for Trouble {
@@ -117,6 +119,7 @@ impl fmt::Display for Trouble {
             Trouble::Dsl(error) => write!(f, "dataset: {error}"),
             Trouble::Zpl(error) => write!(f, "file system: {error}"),
             Trouble::Volume(error) => write!(f, "volume: {error}"),
+            Trouble::Answer(answer) => write!(f, "answer to a client: {answer}"),
         }
     }
 }

@@ -8,7 +8,8 @@
 //! intent log, and in one write or flush of AGAIN of each replay the power goes off once more; TAKEN pools of each layout are taken over by the real engine.
 //!
 //! `torture volumes [SEED] [OPERATIONS] [AGAIN] [JUDGED] [EVERY]`: the same of a program on a volume, in which every change is durable when SEED is even; one image
-//! in JUDGED (500; 0 for none) is taken over by the real engine.
+//! in JUDGED (500; 0 for none) is taken over by the real engine. `torture nbd`, with the same numbers: of a client of NBD, which the daemon's own code
+//! answers.
 //!
 //! `torture hostile [SEED] [IMAGES]`: images of pools that lie with right checksums.
 //!
@@ -51,6 +52,8 @@ const VOLUMES_JUDGED: u64 = 500;
 /// Number of images of one cut.
 const IMAGES_OF_A_CUT: u64 = 3;
 const LOG_LAYOUTS: [Layout; 4] = [Layout::Stripe1, Layout::Logged, Layout::MirroredLog, Layout::Raidz1x3];
+/// Layouts of pools with volumes.
+const VOLUME_LAYOUTS: [Layout; 5] = [Layout::Stripe1, Layout::Mirror2, Layout::Logged, Layout::MirroredLog, Layout::Raidz1x3];
 const LAYOUTS: [Layout; 4] = [Layout::Stripe1, Layout::Stripe2, Layout::Mirror2, Layout::Raidz1x3];
 
 /// Runs `part(0) … part(count - 1)` on as many threads as there are processors; returns what they give, in that order.
@@ -118,7 +121,8 @@ fn logs(cutting: Cutting, taken: impl Fn(&Recorded) -> u64, threads: usize) -> V
     let Cutting { subject, seed, operations, again, every } = cutting;
     let mut total = Verdict::default();
     println!("layout     ops   cuts  images  replayed  records  beyond  cut again  taken over by the real engine");
-    for layout in LOG_LAYOUTS {
+    let layouts: &[Layout] = if subject == Subject::Files { &LOG_LAYOUTS } else { &VOLUME_LAYOUTS };
+    for layout in layouts.iter().copied() {
         let recorded = match durable::record(layout, subject, seed, operations) {
             Ok(recorded) => Arc::new(recorded),
             Err(why) => {
@@ -260,7 +264,7 @@ fn end(verdict: &Verdict) -> ExitCode {
     if verdict.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-const USAGE: &str = "usage: torture [SEED] [OPERATIONS] | log [SEED] [OPERATIONS] [AGAIN] [TAKEN] [EVERY] | volumes [SEED] [OPERATIONS] [AGAIN] [JUDGED] [EVERY] | direct [SEED] [OPERATIONS] | hostile [SEED] [IMAGES] | lives [SEED] [PROGRAMS] [EVERY] | \
+const USAGE: &str = "usage: torture [SEED] [OPERATIONS] | log [SEED] [OPERATIONS] [AGAIN] [TAKEN] [EVERY] | volumes|nbd [SEED] [OPERATIONS] [AGAIN] [JUDGED] [EVERY] | direct [SEED] [OPERATIONS] | hostile [SEED] [IMAGES] | lives [SEED] [PROGRAMS] [EVERY] | \
      life SEED [FOLDER] | zia [RECORDS] [ROW] | liars [BLOCKS]";
 
 /// Does what the words ask for; None when they make no sense.
@@ -269,7 +273,7 @@ fn obey(words: &[&str]) -> Option<Verdict> {
     let (kind, rest) = match words {
         ["life", seed] => return Some(campaign::retell(seed.parse().ok()?, None)),
         ["life", seed, folder] => return Some(campaign::retell(seed.parse().ok()?, Some(folder.as_ref()))),
-        [kind @ ("log" | "volumes" | "direct" | "hostile" | "lives" | "zia" | "liars"), rest @ ..] => (*kind, rest),
+        [kind @ ("log" | "volumes" | "nbd" | "direct" | "hostile" | "lives" | "zia" | "liars"), rest @ ..] => (*kind, rest),
         rest => ("cuts", rest),
     };
     let numbers = rest.iter().map(|word| word.parse()).collect::<Result<Vec<u64>, _>>().ok()?;
@@ -278,13 +282,17 @@ fn obey(words: &[&str]) -> Option<Verdict> {
         ("lives", 0..=3) => {
             campaign::run(Campaign { seed: number(0, 1), programs: number(1, LIVES), judged_every: number(2, JUDGED_EVERY), threads })
         }
-        ("log" | "volumes", 0..=5) => {
-            let subject = if kind == "log" { Subject::Files } else { Subject::Volume };
+        ("log" | "volumes" | "nbd", 0..=5) => {
+            let subject = match kind {
+                "log" => Subject::Files,
+                "nbd" => Subject::Served,
+                _ => Subject::Volume,
+            };
             let (operations, again) = (number(1, LOG_OPERATIONS) as usize, number(2, LOG_AGAIN));
             let cutting = Cutting { subject, seed: number(0, 1), operations, again, every: number(4, 1) };
             let taken = |recorded: &Recorded| match subject {
                 Subject::Files => number(3, LOG_TAKEN),
-                Subject::Volume => {
+                _ => {
                     let images = recorded.recording.cuts().len() as u64 * IMAGES_OF_A_CUT;
                     images.checked_div(number(3, VOLUMES_JUDGED)).unwrap_or(0)
                 }

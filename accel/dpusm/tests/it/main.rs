@@ -6,3 +6,4 @@ mod events;
 mod faults;
 mod graphs;
 mod registry;
+mod worth;

@@ -4,3 +4,4 @@ mod common;
 mod host;
 mod kernels;
 mod nvrtc;
+mod races;

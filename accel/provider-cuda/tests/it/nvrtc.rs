@@ -35,6 +35,91 @@ fn wheels(script: &str) -> Option<PathBuf> {
     Some(PathBuf::from(folder))
 }
 
+/// Most registers of a thread, and most bytes of shared memory of a block of threads, of each kernel. A multiprocessor has 65,536 registers for 2,048
+/// threads: with 32 all of them run, with 40 three quarters, with 48 five eighths; SHA-256 has fewer threads than that. It has 100 KiB or more of
+/// shared memory, for eight blocks of 8 KiB, or two that decode LZ4 and have the ends of the streams there.
+const BUDGETS: [(Kernel, u32, u32); 14] = [
+    (Kernel::Fletcher4, 40, 8192),
+    (Kernel::Fletcher2, 40, 8192),
+    (Kernel::Sha256, 96, 0),
+    (Kernel::Differ, 32, 0),
+    (Kernel::RaidGenerate, 40, 0),
+    (Kernel::RaidCombine, 48, 0),
+    (Kernel::Lz4Find, 48, 24_592),
+    (Kernel::Lz4Layout, 32, 0),
+    (Kernel::Lz4Emit, 40, 0),
+    (Kernel::Lz4Decode, 48, 34_816),
+    (Kernel::Adler32, 32, 8192),
+    (Kernel::StreamWrap, 32, 0),
+    (Kernel::StreamUnwrap, 32, 2048),
+    (Kernel::StreamConfirm, 32, 0),
+];
+
+/// Number before a word in a line of the assembler's.
+fn number_before(line: &str, word: &str) -> Option<u32> {
+    line.split(word).next().filter(|before| before.len() < line.len())?.split_whitespace().next_back()?.parse().ok()
+}
+
+/// Complaints about what the assembler says (`-v`) that kernels use: more than their budget, local memory, or nothing at all.
+fn over_budget(log: &str) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (kernel, registers_max, shared_bytes_max) in BUDGETS {
+        let heading = format!("Function properties for {}\n", kernel.name());
+        let Some((_, about)) = log.split_once(&heading) else {
+            complaints.push(format!("{}: nothing is said", kernel.name()));
+            continue;
+        };
+        let mut lines = about.lines();
+        let (memory, registers) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+        let local = [" bytes stack frame", " bytes spill stores", " bytes spill loads"].map(|word| number_before(memory, word));
+        if local != [Some(0); 3] {
+            complaints.push(format!("{}: local memory: {memory}", kernel.name()));
+        }
+        let shared_bytes = number_before(registers, " bytes smem").unwrap_or(0);
+        let is_within = number_before(registers, " registers").is_some_and(|used| used <= registers_max);
+        if !is_within || shared_bytes > shared_bytes_max {
+            complaints.push(format!("{}: of {registers_max} registers and {shared_bytes_max} bytes: {registers}", kernel.name()));
+        }
+    }
+    complaints
+}
+
+/// A kernel whose variables are in memory, or of which few threads run at a time, is slow on every GPU, and nobody sees why.
+#[test]
+fn kernels_keep_their_budget_of_registers() {
+    let Some(folder) = wheels("nvrtc.sh") else { return };
+    let nvrtc = Nvrtc::load(Some(&folder.join("nvidia/cuda_nvrtc/lib/libnvrtc.so.12"))).unwrap();
+    for architecture in [80, 90] {
+        let compiled = nvrtc.compile_with(architecture, &["--ptxas-options=-v"]).unwrap_or_else(|error| panic!("{error}"));
+        let complaints = over_budget(&compiled.log);
+        assert!(complaints.is_empty(), "sm_{architecture}: {complaints:#?}");
+        // What is planted is seen.
+        let spoilt = compiled.log.replacen("     0 bytes stack frame", "    64 bytes stack frame", 1).replacen("Used 4", "Used 14", 1);
+        assert_eq!(over_budget(&spoilt).len(), 2, "sm_{architecture}: {spoilt}");
+    }
+}
+
+/// A complaint that is overlooked is no budget.
+#[test]
+fn kernels_over_their_budget_are_found() {
+    let said = |stack: u32, spills: u32, uses: &str| {
+        let one = |(kernel, ..): &(Kernel, u32, u32)| {
+            let memory = format!("ptxas         .     {stack} bytes stack frame, {spills} bytes spill stores, {spills} bytes spill loads");
+            format!("ptxas info    : Function properties for {}\n{memory}\nptxas info    : Used {uses}\n", kernel.name())
+        };
+        BUDGETS.iter().map(one).collect::<String>()
+    };
+    let complaints = |stack, spills, uses: &str| over_budget(&said(stack, spills, uses)).len();
+    assert_eq!(BUDGETS.map(|(kernel, ..)| kernel.name()), Kernel::ALL.map(Kernel::name));
+    assert_eq!(complaints(0, 0, "32 registers, used 1 barriers"), 0);
+    assert_eq!(complaints(0, 0, "32 registers, used 1 barriers, 2048 bytes smem"), 8);
+    assert_eq!(complaints(0, 0, "41 registers"), 10);
+    assert_eq!(complaints(64, 0, "32 registers, 364 bytes cmem[0]"), 14);
+    assert_eq!(complaints(0, 8, "32 registers"), 14);
+    assert_eq!(complaints(0, 0, "32 registers, 16384 bytes smem"), 12);
+    assert_eq!(over_budget("").len(), 14);
+}
+
 /// Kernels that do not compile, or lack an entry, leave a machine with a GPU without its provider.
 #[test]
 fn nvrtc_compiles_every_kernel() {
@@ -51,7 +136,6 @@ fn nvrtc_compiles_every_kernel() {
         let ptx = String::from_utf8_lossy(&compiled.ptx).into_owned();
         assert!(ptx.contains(&format!(".target sm_{architecture}")));
         assert_eq!(ptx.matches(".entry ").count(), Kernel::ALL.len());
-        // What spills to local memory is slow; the schedule of sha256 is the one array that may lie there.
         assert!(!ptx.contains("call.uni"), "functions are inlined");
     }
     assert_eq!(nvrtc.image(90).unwrap(), nvrtc.compile(90).unwrap().cubin);

@@ -1,6 +1,6 @@
 //! Targets that die, links that are cut for good, leases that run out: what was acknowledged is on the disks, the rest is software's.
 
-use crate::common::proxy::{Fate, Proxy};
+use crate::common::proxy::{Armed, Fate, NEVER, Proxy};
 use crate::common::{DEADLINE_NS, Host, Side, blocks, exec, features, is_on, options, setup, software, until, write_in_software, write_on};
 use abd::Abd;
 use dpusm::{Graph, OpError, Submission};
@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const RECORDS: usize = 3;
 const BLOCK: usize = 32 << 10;
-const NEVER: u64 = u64::MAX;
 /// Long enough for a slow machine between two frames, short enough for many deaths.
 const LEASE_MS: u64 = 1000;
 
@@ -43,25 +42,14 @@ fn program(host: &Host, side: &Side, what: &str) -> usize {
 fn die_at(frame: u64, fate: Fate, is_killed: bool, is_local: bool) -> (usize, u64) {
     let side = Side::new("deaths", features(), setup(LEASE_MS));
     let listening = side.listen(is_local);
-    let (armed, passed) = (Arc::new(AtomicU64::new(NEVER)), Arc::new(AtomicU64::new(0)));
-    let (own_armed, own_passed, own_target) = (armed.clone(), passed.clone(), side.target.clone());
-    let judge = move || {
-        let number = own_passed.fetch_add(1, Ordering::AcqRel);
-        if number != own_armed.load(Ordering::Acquire) {
-            return Fate::Pass;
-        }
-        if is_killed {
-            own_target.stop();
-        }
-        fate
-    };
-    let proxy = Proxy::new(listening.address(), Arc::new(judge));
+    let (armed, judge) = Armed::new(&side.target, fate, is_killed);
+    let proxy = Proxy::new(listening.address(), judge);
     let host = Host::new(&exec(), &proxy.address, &side.folder.0, 512);
-    let before = passed.load(Ordering::Acquire);
-    armed.store(if frame == NEVER { NEVER } else { before + frame }, Ordering::Release);
+    let before = armed.passed();
+    armed.arm(frame);
     let what = format!("{fate:?} at {frame} killed {is_killed} local {is_local}");
     let acknowledged = program(&host, &side, &what);
-    let frames = passed.load(Ordering::Acquire) - before;
+    let frames = armed.passed() - before;
     let shared = host.provider.stats().shared_out;
     assert!(if is_local { shared > 0 || acknowledged == 0 } else { shared == 0 }, "{what}: {shared} bytes in shared memory");
     if frame != NEVER {

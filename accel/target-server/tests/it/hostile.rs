@@ -1,24 +1,24 @@
 //! A host that has the secret and means no good: programs of all sorts, sent again, out of order, with numbers that are not there. The
 //! target answers each once, stays within the quota, and goes on for others.
 
+use crate::{SECRET, connect, plain};
 use abd::Abd;
 use dpusm::{Compress, Feature, HostDone, HostStore, RegisterOptions, Registry, StoreKind};
 use exec::{Exec, Pool, SplitMix};
 use ondisk::{ByteOrder, Checksum, Compression};
 use provider_software::{Software, SoftwareOptions};
 use std::collections::BTreeSet;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use target_server::{Listening, Stores, Target, TargetSetup};
 use target_wire::{
-    Address, BufferRef, Connection, Frame, Header, Hello, Kind, Limits, Listener, OpenStore, OperandRef, Proof, Received, Refusal, Refused,
-    Secret, Side, VERSION, ViewRef, Welcome, WireCompletion, WireOp, WireProgram, read_frame, write_frame,
+    Address, BufferRef, Challenge, Channel, Connection, Frame, Header, Initiator, Kind, Limits, Listener, OpenStore, OperandRef, Proof,
+    ReadError, Refusal, Refused, Secret, ViewRef, Welcome, WireCompletion, WireOp, WireProgram, read_frame, write_frame,
 };
 
 const QUOTA: u64 = 1 << 20;
-const SECRET: &[u8] = b"correct horse battery staple";
 
 /// Takes everything.
 struct Sink;
@@ -54,6 +54,7 @@ fn target() -> (Arc<Target>, Listening) {
         Feature::Decompress { kind: Compression::LZ4 },
         Feature::Checksum { kind: Checksum::FLETCHER_4, order: ByteOrder::Little },
         Feature::Store { kind: StoreKind::File },
+        Feature::Load { kind: StoreKind::File },
     ];
     features.extend((1..=3).flat_map(raid));
     let software = Software::new(&exec, SoftwareOptions { features, ..SoftwareOptions::default() });
@@ -68,34 +69,32 @@ fn target() -> (Arc<Target>, Listening) {
 /// A host made by hand.
 struct Raw {
     connection: Connection,
+    channel: Channel,
     welcome: Welcome,
-}
-
-fn whole(connection: &mut Connection) -> Frame {
-    match read_frame(connection, &Limits::SESSION) {
-        Ok(Received::Whole(frame)) => frame,
-        other => panic!("{other:?}"),
-    }
 }
 
 impl Raw {
     fn new(listening: &Listening, session: Option<(u64, u64)>) -> Result<Raw, Refusal> {
-        let mut connection = Connection::open(listening.address(), Duration::from_secs(5)).unwrap();
-        let hello = Hello { version: VERSION, session, nonce: [1; 32] }.encode();
-        write_frame(&mut connection, &Header::of(Kind::Hello), &hello, &Abd::default()).unwrap();
-        let challenge = whole(&mut connection).message;
-        let mac = Secret::new(SECRET).unwrap().proof(Side::Host, &hello, &challenge);
-        write_frame(&mut connection, &Header::of(Kind::Proof), &Proof { mac }.encode(), &Abd::default()).unwrap();
-        let answer = whole(&mut connection);
+        let (mut connection, mut channel) = connect(listening);
+        channel.sealer.write(&mut connection, &Header::of(Kind::Proof), &Proof { session }.encode(), &Abd::default()).unwrap();
+        let answer = channel.opener.read(&mut connection, &Limits::SESSION).unwrap();
         match answer.header.kind {
-            Kind::Welcome => Ok(Raw { connection, welcome: Welcome::decode(&answer.message).unwrap() }),
+            Kind::Welcome => Ok(Raw { connection, channel, welcome: Welcome::decode(&answer.message).unwrap() }),
             _ => Err(Refused::decode(&answer.message).unwrap().why),
         }
     }
 
+    fn say(&mut self, header: &Header, message: &[u8], payload: &Abd) {
+        self.channel.sealer.write(&mut self.connection, header, message, payload).unwrap();
+    }
+
+    fn hear(&mut self) -> Result<Frame, ReadError> {
+        self.channel.opener.read(&mut self.connection, &Limits::SESSION)
+    }
+
     fn send(&mut self, op: u64, floor: u64, program: &WireProgram, payload: &Abd) {
         let header = Header { kind: Kind::Execute, epoch: self.welcome.epoch, op, floor };
-        write_frame(&mut self.connection, &header, &program.encode(), payload).unwrap();
+        self.say(&header, &program.encode(), payload);
     }
 }
 
@@ -122,7 +121,7 @@ fn operand(random: &mut SplitMix) -> OperandRef {
 
 fn op(random: &mut SplitMix) -> WireOp {
     let views = |random: &mut SplitMix, most: usize| (0..random.below(most)).map(|_| view(random)).collect();
-    match random.below(12) {
+    match random.below(13) {
         0 => WireOp::CopyIn { target: view(random) },
         1 => WireOp::CopyOut { source: operand(random) },
         2 => WireOp::ZeroFill { target: operand(random) },
@@ -144,6 +143,7 @@ fn op(random: &mut SplitMix) -> WireOp {
         }
         9 => WireOp::Compare { left: view(random), right: view(random) },
         10 => WireOp::Store { source: operand(random), store: random.below(3) as u64, offset: place(random) },
+        11 => WireOp::Load { target: view(random), store: random.below(3) as u64, offset: place(random) },
         _ => WireOp::Flush { store: random.below(3) as u64 },
     }
 }
@@ -164,7 +164,7 @@ fn program(random: &mut SplitMix) -> WireProgram {
 
 /// The next completion, judged by its form.
 fn answer(host: &mut Raw, programs: &[WireProgram], answered: &mut BTreeSet<u64>) {
-    let frame = whole(&mut host.connection);
+    let frame = host.hear().unwrap();
     assert_eq!((frame.header.kind, frame.header.epoch), (Kind::Completion, host.welcome.epoch));
     let completion = WireCompletion::decode(&frame.message).unwrap();
     let program = &programs[frame.header.op as usize];
@@ -237,23 +237,23 @@ fn a_host_that_breaks_the_rules_loses_its_session() {
         },
         |host, _| {
             let header = Header { kind: Kind::Execute, epoch: host.welcome.epoch, op: 1, floor: 0 };
-            write_frame(&mut host.connection, &header, &[0xFF; 9], &Abd::default()).unwrap();
+            host.say(&header, &[0xFF; 9], &Abd::default());
         },
         |host, _| {
             let header = Header { kind: Kind::Completion, epoch: host.welcome.epoch, op: 1, floor: 0 };
-            write_frame(&mut host.connection, &header, &[], &Abd::default()).unwrap();
+            host.say(&header, &[], &Abd::default());
         },
         |host, _| {
             let header = Header { kind: Kind::Goodbye, epoch: host.welcome.epoch, op: 1, floor: 0 };
-            write_frame(&mut host.connection, &header, &[], &Abd::default()).unwrap();
+            host.say(&header, &[], &Abd::default());
         },
     ];
     for (number, deed) in deeds.into_iter().enumerate() {
         let mut host = Raw::new(&listening, None).unwrap();
         let session = (host.welcome.session, host.welcome.epoch);
         deed(&mut host, &other);
-        while let Ok(received) = read_frame(&mut host.connection, &Limits::SESSION) {
-            assert!(matches!(received, Received::Whole(frame) if frame.header.kind == Kind::Refused), "deed {number}");
+        while let Ok(frame) = host.hear() {
+            assert_eq!(frame.header.kind, Kind::Refused, "deed {number}");
         }
         assert_eq!(Raw::new(&listening, Some(session)).map(|_| ()), Err(Refusal::Session), "deed {number}");
     }
@@ -279,4 +279,89 @@ fn crowds_that_prove_nothing_keep_no_host_out() {
     drop((crowd, hosts));
     drop(listening);
     target.stop();
+}
+
+/// A host of the first version, which says everything in the open, is told so in words that it understands; it would else look for damage on the link.
+#[test]
+fn the_first_version_is_refused_by_name() {
+    let (target, listening) = target();
+    // As it said Hello: its version, the session to go on with or none, a nonce.
+    let anew = [&[1u8, 0][..], &[7; 32]].concat();
+    let again = [&[1u8, 1][..], &[9; 16], &[7; 32]].concat();
+    for hello in [anew, again] {
+        let mut connection = Connection::open(listening.address(), Duration::from_secs(5)).unwrap();
+        write_frame(&mut connection, &Header::of(Kind::Hello), &hello, &Abd::default()).unwrap();
+        let answer = plain(&mut connection);
+        assert_eq!((answer.header.kind, Refused::decode(&answer.message).unwrap().why), (Kind::Refused, Refusal::Version));
+        assert!(read_frame(&mut connection, &Limits::HANDSHAKE).is_err());
+    }
+    assert_eq!((target.stats().sessions, target.stats().refused), (0, 0));
+}
+
+/// Somebody who recorded a host's connection and plays it again gets no session, renews none, and has nothing carried out.
+#[test]
+fn a_recorded_connection_is_no_host() {
+    let (target, listening) = target();
+    let (mut recorded, mut proof) = (Vec::new(), Vec::new());
+    let mut connection = Connection::open(listening.address(), Duration::from_secs(5)).unwrap();
+    let (initiator, hello) = Initiator::new(&Secret::new(SECRET).unwrap()).unwrap();
+    write_frame(&mut recorded, &Header::of(Kind::Hello), &hello.encode(), &Abd::default()).unwrap();
+    connection.write_all(&recorded).unwrap();
+    let mut channel = initiator.finish(&Challenge::decode(&plain(&mut connection).message).unwrap()).unwrap();
+    channel.sealer.write(&mut proof, &Header::of(Kind::Proof), &Proof { session: None }.encode(), &Abd::default()).unwrap();
+    connection.write_all(&proof).unwrap();
+    assert_eq!(channel.opener.read(&mut connection, &Limits::SESSION).unwrap().header.kind, Kind::Welcome);
+    for _ in 0..3 {
+        let mut again = Connection::open(listening.address(), Duration::from_secs(5)).unwrap();
+        again.write_all(&[&recorded[..], &proof].concat()).unwrap();
+        assert_eq!(plain(&mut again).header.kind, Kind::Challenge);
+        let mut rest = Vec::new();
+        // Nothing comes but the end, by whichever name.
+        let _ = again.read_to_end(&mut rest);
+        assert!(rest.is_empty());
+    }
+    assert_eq!((target.stats().sessions, target.stats().executed), (1, 0));
+    drop((connection, channel));
+}
+
+/// A frame that somebody on the link changed, or said twice, ends the connection, carries nothing out, and is counted; the session stays for its host.
+#[test]
+fn who_is_on_the_link_has_nothing_carried_out() {
+    let (target, listening) = target();
+    let first = Raw::new(&listening, None).unwrap();
+    let session = (first.welcome.session, first.welcome.epoch);
+    drop(first);
+    let ends = |mut host: Raw| assert!(host.hear().is_err());
+    let executed = || target.stats().executed;
+    let program = WireProgram::default();
+    for (number, deed) in ["flipped", "replayed", "reordered", "truncated"].into_iter().enumerate() {
+        let mut host = Raw::new(&listening, Some(session)).unwrap();
+        let mut frame = |op| {
+            let mut bytes = Vec::new();
+            let header = Header { kind: Kind::Execute, epoch: session.1, op, floor: 0 };
+            host.channel.sealer.write(&mut bytes, &header, &program.encode(), &Abd::default()).unwrap();
+            bytes
+        };
+        let op = number as u64 * 10 + 1;
+        let (mut one, other) = (frame(op), frame(op + 1));
+        let before = executed();
+        match deed {
+            "flipped" => {
+                one[20] ^= 1;
+                host.connection.write_all(&one).unwrap();
+            }
+            "replayed" => {
+                host.connection.write_all(&[&one[..], &one].concat()).unwrap();
+                assert_eq!(host.hear().unwrap().header.op, op);
+            }
+            "reordered" => host.connection.write_all(&[&other[..], &one].concat()).unwrap(),
+            _ => {
+                let end = one.len() - 1;
+                host.connection.write_all(&[&one[..end], &other].concat()).unwrap();
+            }
+        }
+        ends(host);
+        assert_eq!(executed() - before, u64::from(deed == "replayed"), "{deed}");
+    }
+    assert_eq!((target.stats().damaged, target.stats().repeated, target.stats().sessions), (4, 0, 1));
 }

@@ -1,6 +1,7 @@
 //! Hosts that share memory and mean no good, or make mistakes: files that are no such memory, places outside of it, bytes that change. The
 //! target reads and writes nothing else, ends the sessions of those who break the rules, and goes on for others.
 
+use crate::{SECRET, connect};
 use abd::Abd;
 use dpusm::{Feature, HostStore, RegisterOptions, Registry, StoreKind};
 use exec::{Exec, Pool, SplitMix};
@@ -12,15 +13,13 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 use target_server::{Listening, Stores, Target, TargetSetup};
 use target_wire::{
-    Address, BufferRef, CompletionRoom, Connection, ExecutePlaces, Frame, Header, Hello, Kind, Limits, Listener, OperandRef, Place, Proof,
-    Received, Refusal, Refused, Region, RegionAnswer, RegionOffer, SHARED_MEMORY, Secret, Side, VERSION, ViewRef, Welcome, WireCompletion,
-    WireOp, WireOutcome, WireProgram, read_frame, write_frame,
+    Address, BufferRef, Channel, CompletionRoom, Connection, ExecutePlaces, Frame, Header, Kind, Limits, Listener, OperandRef, Place,
+    Proof, ReadError, Refusal, Refused, Region, RegionAnswer, RegionOffer, SHARED_MEMORY, Secret, ViewRef, Welcome, WireCompletion, WireOp,
+    WireOutcome, WireProgram,
 };
 
-const SECRET: &[u8] = b"correct horse battery staple";
 const REGION: u64 = 1 << 20;
 const BLOCK: u64 = 8192;
 
@@ -47,45 +46,41 @@ fn target() -> (Arc<Target>, Listening) {
 /// A host made by hand.
 struct Raw {
     connection: Connection,
+    channel: Channel,
     welcome: Welcome,
     /// True when the target agreed to share memory.
     agreed: bool,
 }
 
-fn whole(connection: &mut Connection) -> Frame {
-    match read_frame(connection, &Limits::SESSION) {
-        Ok(Received::Whole(frame)) => frame,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn say(connection: &mut Connection, header: Header, message: &[u8]) {
-    write_frame(connection, &header, message, &Abd::default()).unwrap();
-}
-
 impl Raw {
     fn new(listening: &Listening, features: u64) -> Raw {
-        let mut connection = Connection::open(listening.address(), Duration::from_secs(5)).unwrap();
-        let hello = Hello { version: VERSION, session: None, nonce: [1; 32] }.encode();
-        say(&mut connection, Header::with_features(Kind::Hello, features), &hello);
-        let challenge = whole(&mut connection).message;
-        let mac = Secret::new(SECRET).unwrap().proof(Side::Host, &hello, &challenge);
-        say(&mut connection, Header::of(Kind::Proof), &Proof { mac }.encode());
-        let answer = whole(&mut connection);
+        let (mut connection, mut channel) = connect(listening);
+        let header = Header::with_features(Kind::Proof, features);
+        channel.sealer.write(&mut connection, &header, &Proof { session: None }.encode(), &Abd::default()).unwrap();
+        let answer = channel.opener.read(&mut connection, &Limits::SESSION).unwrap();
         assert_eq!(answer.header.kind, Kind::Welcome);
         let agreed = answer.header.has_feature(SHARED_MEMORY);
-        Raw { connection, welcome: Welcome::decode(&answer.message).unwrap(), agreed }
+        Raw { connection, channel, welcome: Welcome::decode(&answer.message).unwrap(), agreed }
+    }
+
+    fn hear(&mut self) -> Result<Frame, ReadError> {
+        self.channel.opener.read(&mut self.connection, &Limits::SESSION)
+    }
+
+    fn whole(&mut self) -> Frame {
+        self.hear().unwrap()
     }
 
     /// Offers a file, or none; true when it was taken.
     fn offer(&mut self, file: Option<OwnedFd>, bytes: u64) -> bool {
         let mut frame = Vec::new();
-        write_frame(&mut frame, &Header::of(Kind::Region), &RegionOffer { bytes }.encode(), &Abd::default()).unwrap();
+        let offer = RegionOffer { bytes }.encode();
+        self.channel.sealer.write(&mut frame, &Header::of(Kind::Region), &offer, &Abd::default()).unwrap();
         match file {
             Some(file) => self.connection.send_with_file(&frame, file.as_fd()).unwrap(),
             None => self.connection.write_all(&frame).unwrap(),
         }
-        let answer = whole(&mut self.connection);
+        let answer = self.whole();
         assert_eq!(answer.header.kind, Kind::Region);
         RegionAnswer::decode(&answer.message).unwrap().is_taken
     }
@@ -100,7 +95,7 @@ impl Raw {
 
     fn send(&mut self, op: u64, kind: Kind, message: &[u8], payload: &Abd) {
         let header = Header { kind, epoch: self.welcome.epoch, op, floor: 0 };
-        write_frame(&mut self.connection, &header, message, payload).unwrap();
+        self.channel.sealer.write(&mut self.connection, &header, message, payload).unwrap();
     }
 
     fn send_places(&mut self, op: u64, places: ExecutePlaces) {
@@ -109,10 +104,8 @@ impl Raw {
 
     /// True when the target says that the rules were broken, and ends the connection.
     fn ends_refused(mut self) -> bool {
-        let answer = whole(&mut self.connection);
-        answer.header.kind == Kind::Refused
-            && Refused::decode(&answer.message).unwrap().why == Refusal::Protocol
-            && read_frame(&mut self.connection, &Limits::SESSION).is_err()
+        let answer = self.whole();
+        answer.header.kind == Kind::Refused && Refused::decode(&answer.message).unwrap().why == Refusal::Protocol && self.hear().is_err()
     }
 }
 
@@ -139,7 +132,7 @@ fn is_done(completion: &[u8]) -> bool {
 /// True when it works in frames as if nothing had been said of memory.
 fn works_in_frames(host: &mut Raw) -> bool {
     host.send(1, Kind::Execute, &round_trip(1).encode(), &block(9));
-    let answer = whole(&mut host.connection);
+    let answer = host.whole();
     answer.header.kind == Kind::Completion && answer.payload == block(9) && is_done(&answer.message)
 }
 
@@ -163,7 +156,7 @@ fn an_answer_lies_in_its_room_once() {
     let room = Place { offset: 100_001, bytes: BLOCK + 7 };
     let places = ExecutePlaces { payload: Some((Place { offset: 4096, bytes: BLOCK }, crc)), room: Some(room) };
     host.send_places(1, places);
-    let answer = whole(&mut host.connection);
+    let answer = host.whole();
     assert_eq!((answer.header.kind, answer.payload.len()), (Kind::CompletionRoom, 0));
     let (said, completion) = CompletionRoom::decode(&answer.message).unwrap();
     assert!(is_done(completion));
@@ -175,7 +168,7 @@ fn an_answer_lies_in_its_room_once() {
     // The same operation again: it may have other plans for the room by now.
     region.write(0, &Abd::zeroed(REGION as usize)).unwrap();
     host.send(1, Kind::Execute, &round_trip(1).encode(), &block(5));
-    let answer = whole(&mut host.connection);
+    let answer = host.whole();
     assert!(answer.header.kind == Kind::Completion && answer.payload == block(5) && is_done(&answer.message));
     assert!(region.read(Place { offset: 0, bytes: REGION }).unwrap().0.is_zero());
     // Room that is too small is not used.
@@ -185,7 +178,7 @@ fn an_answer_lies_in_its_room_once() {
         &ExecutePlaces { payload: None, room: Some(Place { bytes: BLOCK - 1, ..room }) }.encode(&round_trip(2).encode()),
         &block(6),
     );
-    let answer = whole(&mut host.connection);
+    let answer = host.whole();
     assert!(answer.header.kind == Kind::Completion && answer.payload == block(6));
     assert_eq!(target.stats().executed, 2);
 }
@@ -234,7 +227,7 @@ fn files_that_are_no_shared_memory_are_declined() {
     // One that says that it shares memory, and then does not: nobody waits for it longer than for any other.
     let mut host = Raw::new(&listening, SHARED_MEMORY);
     host.send(1, Kind::Execute, &round_trip(1).encode(), &block(9));
-    assert!(read_frame(&mut host.connection, &Limits::SESSION).is_err());
+    assert!(host.hear().is_err());
 }
 
 /// A place outside of the memory would be bytes of others; whoever names one loses the session.
@@ -279,7 +272,7 @@ fn bytes_that_changed_are_asked_for_again() {
     let places = ExecutePlaces { payload: Some((place, crc)), room: Some(Place { offset: BLOCK, bytes: BLOCK }) };
     let is_damaged = |host: &mut Raw, places| {
         host.send_places(1, places);
-        whole(&mut host.connection).header.kind == Kind::Damaged
+        host.whole().header.kind == Kind::Damaged
     };
     assert!(is_damaged(&mut host, ExecutePlaces { payload: Some((place, crc ^ 1)), ..places }));
     region.write(77, &Abd::from_slice(&[4])).unwrap();
@@ -296,7 +289,7 @@ fn bytes_that_changed_are_asked_for_again() {
     let mut other = Raw::new(&listening, SHARED_MEMORY);
     assert!(other.offer(Some(again(&region, File::options().read(true))), REGION));
     other.send_places(1, places);
-    let answer = whole(&mut other.connection);
+    let answer = other.whole();
     assert!(answer.header.kind == Kind::Completion && answer.payload == block(5));
     assert_eq!((target.stats().damaged, target.stats().executed), (4, 2));
     assert!(works_in_frames(&mut host));
@@ -325,7 +318,7 @@ fn slots_that_are_used_twice_harm_nobody_else() {
             }
         }
         for _ in 0..30 {
-            match whole(&mut host.connection).header.kind {
+            match host.whole().header.kind {
                 Kind::CompletionRoom => done[sort] += 1,
                 Kind::Damaged => damaged[sort] += 1,
                 kind => panic!("{kind:?}"),

@@ -5,8 +5,8 @@ use dpusm::{Capabilities, Capability, Compress, Feature, OpError, QueueLimits, S
 use exec::SplitMix;
 use ondisk::{ByteOrder, Checksum, Compression};
 use target_wire::{
-    BufferRef, Challenge, HEADER_BYTES, Header, Hello, Kind, Limits, OpenStore, OperandRef, Proof, ReadError, Received, Refused, ViewRef,
-    Welcome, WireCompletion, WireOp, WireOutcome, WireProgram, WireResult, read_frame, write_frame,
+    BufferRef, Challenge, HEADER_BYTES, Header, Hello, Kind, Limits, NOISE_BYTES, OpenStore, OperandRef, Proof, ReadError, Received,
+    Refused, VERSION, ViewRef, Welcome, WireCompletion, WireOp, WireOutcome, WireProgram, WireResult, read_frame, write_frame,
 };
 
 fn number(random: &mut SplitMix) -> u64 {
@@ -35,7 +35,7 @@ fn order(random: &mut SplitMix) -> ByteOrder {
 
 fn op(random: &mut SplitMix) -> WireOp {
     let kind = number(random) as u8;
-    match random.below(12) {
+    match random.below(13) {
         0 => WireOp::CopyIn { target: view(random) },
         1 => WireOp::CopyOut { source: operand(random) },
         2 => WireOp::ZeroFill { target: operand(random) },
@@ -54,6 +54,7 @@ fn op(random: &mut SplitMix) -> WireOp {
         }
         9 => WireOp::Compare { left: view(random), right: view(random) },
         10 => WireOp::Store { source: operand(random), store: number(random), offset: number(random) },
+        11 => WireOp::Load { target: view(random), store: number(random), offset: number(random) },
         _ => WireOp::Flush { store: number(random) },
     }
 }
@@ -107,13 +108,14 @@ fn welcome() -> Welcome {
         Feature::RaidGenerate { parity: 2, data_columns_max: 255 },
         Feature::RaidReconstruct { parity: 3, data_columns_max: 10 },
         Feature::Store { kind: StoreKind::Disk },
+        Feature::Load { kind: StoreKind::File },
     ];
     let sizes = Sizes { min_bytes: 512, max_bytes: usize::MAX, align_bytes: 16 };
     let list = list.map(|feature| Capability { feature, sizes }).to_vec();
     let queue = QueueLimits { graphs_max: 7, bytes_max: u64::MAX };
     let about = "zirconia-target 0.1.0 on storage-1".to_string();
     let capabilities = Capabilities { list, queue };
-    Welcome { mac: [9; 32], session: 3, epoch: u64::MAX, lease_ns: 30_000_000_000, memory_bytes_max: 1 << 30, about, capabilities }
+    Welcome { session: 3, epoch: u64::MAX, lease_ns: 30_000_000_000, memory_bytes_max: 1 << 30, about, capabilities }
 }
 
 /// A field that came back changed would write somewhere else on a disk.
@@ -129,9 +131,12 @@ fn every_message_comes_back_as_it_was() {
     let welcome = welcome();
     assert_eq!(Welcome::decode(&welcome.encode()), Ok(welcome));
     for session in [None, Some((1, u64::MAX))] {
-        let hello = Hello { version: 1, session, nonce: [7; 32] };
-        assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
+        assert_eq!(Proof::decode(&Proof { session }.encode()), Ok(Proof { session }));
     }
+    let noise = std::array::from_fn(|at| at as u8);
+    let hello = Hello { version: VERSION, noise };
+    assert_eq!((Hello::decode(&hello.encode()), Hello::version(&hello.encode())), (Ok(hello), Ok(VERSION)));
+    assert_eq!(Challenge::decode(&Challenge { noise }.encode()), Ok(Challenge { noise }));
 }
 
 /// Bytes from anybody who can reach the port: refused or read, never a panic, never more memory than was sent.
@@ -140,7 +145,7 @@ fn no_bytes_make_a_decoder_panic() {
     let mut random = SplitMix::new(2);
     let seeds: Vec<Vec<u8>> = (0..40)
         .flat_map(|_| [program(&mut random).encode(), completion(&mut random).encode()])
-        .chain([welcome().encode(), Hello { version: 1, session: Some((1, 2)), nonce: [7; 32] }.encode()])
+        .chain([welcome().encode(), Hello { version: VERSION, noise: [7; NOISE_BYTES] }.encode()])
         .collect();
     let mut read = 0;
     for round in 0..40_000 {
@@ -191,7 +196,7 @@ fn every_damaged_byte_is_noticed() {
         let (link, message, payload) = frame(&mut random);
         match read_frame(&mut &link[..], &Limits::SESSION) {
             Ok(Received::Whole(frame)) => {
-                assert_eq!((frame.header.op, frame.link_bytes()), (6, link.len() as u64));
+                assert_eq!(frame.header.op, 6);
                 assert!(frame.message == message && frame.payload.to_vec() == payload);
             }
             other => panic!("{other:?}"),
@@ -202,7 +207,7 @@ fn every_damaged_byte_is_noticed() {
             let got = read_frame(&mut &damaged[..], &Limits::SESSION);
             match got {
                 Err(ReadError::NoHeader) => assert!(at < HEADER_BYTES, "byte {at}"),
-                Ok(Received::Damaged(header, bytes)) => assert!(at >= HEADER_BYTES && header.op == 6 && bytes as usize == link.len()),
+                Ok(Received::Damaged(header)) => assert!(at >= HEADER_BYTES && header.op == 6, "byte {at}"),
                 other => panic!("byte {at}: {other:?}"),
             }
         }

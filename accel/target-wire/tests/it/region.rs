@@ -8,8 +8,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use target_wire::{
-    CompletionRoom, Connection, ExecutePlaces, Limits, Malformed, Place, Received, Region, RegionAnswer, RegionError, RegionOffer,
-    WithFile, read_frame,
+    CompletionRoom, Connection, ExecutePlaces, Limits, Malformed, Place, Region, RegionAnswer, RegionError, RegionOffer, WithFile,
 };
 
 const BYTES: u64 = 1 << 20;
@@ -57,9 +56,10 @@ fn only_files_of_sealed_length_are_taken() {
 fn both_sides_see_the_same_bytes_and_no_others() {
     let (host, target) = pair();
     let own = Region::create(BYTES).unwrap();
-    own.offer(&host).unwrap();
+    let (mut ours, mut theirs) = crate::channels();
+    own.offer(&host, &mut ours.sealer).unwrap();
     let mut from = WithFile { connection: &target, file: None };
-    let Ok(Received::Whole(frame)) = read_frame(&mut from, &Limits::HANDSHAKE) else { panic!("no frame") };
+    let frame = theirs.opener.read(&mut from, &Limits::HANDSHAKE).unwrap();
     let offer = RegionOffer::decode(&frame.message).unwrap();
     let file = from.file.expect("the file comes with the frame");
     assert!(ftruncate(&file, 0).is_err() && ftruncate(&file, 2 * BYTES).is_err());

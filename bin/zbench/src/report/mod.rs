@@ -51,7 +51,8 @@ pub fn command_line() -> String {
     words.join(" ")
 }
 
-fn escape(text: &str) -> String {
+/// Text as HTML has it.
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 

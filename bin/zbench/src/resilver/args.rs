@@ -1,6 +1,7 @@
 //! What `zbench resilver` is asked for on its command line: devices, layouts, loads, caps. It knows nothing of how any of it is measured.
 
 use super::load::Load;
+use super::tune::Sweep;
 use crate::compare::Options;
 use crate::layout::Layout;
 use clap::{Args as ClapArgs, ValueEnum};
@@ -54,6 +55,12 @@ pub struct Args {
     /// Latency target of the pool, as the property background_latency_target takes it
     #[arg(long)]
     pub target: Option<String>,
+    /// Parameters of the I/O scheduler with the values to try, each alone after a run with none of them changed: NAME=VALUE:VALUE…
+    #[arg(long, value_delimiter = ',')]
+    pub tune: Vec<Sweep>,
+    /// Seconds of each of five patterns by which each drive is measured first; 0 leaves that table out
+    #[arg(long, default_value_t = 0.0)]
+    pub drive_seconds: f64,
     /// Also as JSON lines: a row for each run, with its samples
     #[arg(long)]
     pub json: Option<PathBuf>,

@@ -114,6 +114,11 @@ impl Life {
         Ok(Life { subject, layout, objects, bytes, record, data })
     }
 
+    /// Sets a parameter of the I/O scheduler of this pool.
+    pub fn tune(&self, name: &str, value: u64) -> Result<(), String> {
+        self.subject.tune(name, value)
+    }
+
     /// Has the buffers' memory there: a huge page that the host of a virtual machine has to find first takes some 8 ms, for which the I/O
     /// that needed it seems to take that long. A daemon that has been in use for a while has its memory.
     fn warm_up() {

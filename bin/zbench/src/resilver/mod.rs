@@ -5,6 +5,9 @@
 //! write bandwidth, measured by fio on the bare device in the same run over as many bytes. Afterwards as many other devices as the
 //! layout has parity are taken out and everything is read back: a fast resilver that restored nothing is no result.
 //!
+//! With `--tune` the table comes once more for each value of a parameter of the I/O scheduler, and with `--drive-seconds` one of what each drive does
+//! by itself comes first, by the study's five patterns.
+//!
 //! A second table shows how long a dRAID takes to rebuild a device onto its distributed spare, by the number of its children.
 //!
 //! A last table compares CPU: scrub and healing resilver beside the peer's on files in memory, as `zbench engine` does.
@@ -12,9 +15,11 @@
 mod args;
 mod children;
 mod disks;
+mod drives;
 mod life;
 mod load;
 mod sample;
+mod tune;
 
 use crate::compare::{self, PhaseSpec};
 use crate::devices;
@@ -154,10 +159,14 @@ fn print_row(args: &Args, layout: Layout, load: Load, raw: f64, figures: &Figure
     );
 }
 
-fn write_json(args: &Args, layout: Layout, load: Load, raw: f64, recovery: &Recovery) -> Result<(), String> {
+/// Setting that a parameter of the I/O scheduler has in a run; None where all are as they are.
+type Setting<'a> = Option<(&'a str, u64)>;
+
+fn write_json(args: &Args, (layout, setting): (Layout, Setting<'_>), load: Load, raw: f64, recovery: &Recovery) -> Result<(), String> {
     let Some(path) = &args.json else { return Ok(()) };
     let row = serde_json::json!({
-        "layout": layout.to_string(), "load": name_of(load), "seconds": recovery.seconds, "written": recovery.written,
+        "layout": layout.to_string(), "tuned": setting.map(|(name, value)| format!("{name}={value}")), "load": name_of(load),
+        "seconds": recovery.seconds, "written": recovery.written,
         "raw_mb": raw, "cpu": recovery.cpu, "stolen_percent": recovery.stolen_percent, "p99_ms": recovery.busy.percentile(0.99), "idle_p99_ms": recovery.idle.percentile(0.99),
         "samples": recovery.samples,
     });
@@ -166,29 +175,44 @@ fn write_json(args: &Args, layout: Layout, load: Load, raw: f64, recovery: &Reco
 }
 
 fn measure_layouts(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
+    tune::check(&args.tune)?;
     if args.devices_are == DisksAre::Loops {
         fio::require()?;
         devices::remove_stale(&args.backing);
     }
     let count = args.layouts.iter().map(|layout| layout.devices).max().unwrap_or(1);
     let devices = Disks::create(args, count, args.device_mib << 20, 1)?;
+    if args.drive_seconds > 0.0 {
+        drives::measure(args, &devices)?;
+    }
     print_header(args, &devices);
-    for &layout in &args.layouts {
-        measure_layout(args, layout, &devices, verdicts)?;
+    for setting in tune::settings(&args.tune) {
+        if let Some((name, value)) = setting {
+            println!("{name} = {value}");
+        }
+        for &layout in &args.layouts {
+            measure_layout(args, (layout, setting), &devices, verdicts)?;
+        }
     }
     Ok(())
 }
 
-fn measure_layout(args: &Args, layout: Layout, devices: &Disks, verdicts: &mut Verdicts) -> Result<(), String> {
+fn measure_layout(args: &Args, (layout, setting): (Layout, Setting<'_>), devices: &Disks, verdicts: &mut Verdicts) -> Result<(), String> {
+    // The bounds are for parameters as they are.
+    let mut unjudged = Verdicts::default();
+    let verdicts = if setting.is_some() { &mut unjudged } else { verdicts };
     let (mut table, mut raws) = (BTreeMap::<usize, Figures>::new(), Samples::default());
     for _ in 0..args.turns.max(1) {
         devices.take_time(true)?;
         let raw = devices.bare_write_rate((args.device_mib << 20) * args.fill_percent / 100)?;
         raws.push(raw);
         let mut life = Life::begin(args, layout, devices, CACHE_BYTES)?;
+        if let Some((name, value)) = setting {
+            life.tune(name, value)?;
+        }
         for (index, &load) in args.load.iter().enumerate() {
             let recovery = life.recover(args, load, devices)?;
-            write_json(args, layout, load, raw, &recovery)?;
+            write_json(args, (layout, setting), load, raw, &recovery)?;
             table.entry(index).or_default().add(raw, &recovery);
         }
         life.end()?;

@@ -2,10 +2,12 @@
 
 use super::modelled::Flaw;
 use super::rates::{DRIVES_MAX, Rates};
+use crate::layout::Layout;
 use crate::matrix::cell::Mode;
 use clap::{Args as ClapArgs, ValueEnum};
 use std::path::PathBuf;
 use std::str::FromStr;
+use vdev::TopKind;
 
 /// Number of threads, at most.
 const THREADS_MAX: usize = 2048;
@@ -86,6 +88,9 @@ pub struct Args {
     /// Numbers of devices
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,12,16,20,24")]
     pub devices: Vec<usize>,
+    /// Layout of pools, with its number of devices: raidz2:12; without it they are stripes over the numbers of devices
+    #[arg(long)]
+    pub layout: Option<Layout>,
     /// Sizes of records, in KiB
     #[arg(long, value_delimiter = ',', default_value = "1024")]
     pub record_kib: Vec<u64>,
@@ -152,13 +157,22 @@ impl Args {
         if self.thrhi > THREADS_MAX {
             return Err(format!("there are {THREADS_MAX} threads at most"));
         }
-        if self.devices.iter().any(|count| *count == 0 || *count > DRIVES_MAX) {
+        let layout = self.layout.map(|layout| layout.devices);
+        if self.devices.iter().chain(&layout).any(|count| *count == 0 || *count > DRIVES_MAX) {
             return Err(format!("there are 1 to {DRIVES_MAX} devices"));
         }
         if !self.rszlo.is_multiple_of(4) {
             return Err("requests are whole pages of 4 KiB".to_string());
         }
         Ok(())
+    }
+
+    /// Layouts of pools.
+    pub fn layouts(&self) -> Vec<Layout> {
+        match self.layout {
+            Some(layout) => vec![layout],
+            None => self.devices.iter().map(|devices| Layout { kind: TopKind::Leaf, devices: *devices }).collect(),
+        }
     }
 
     /// Bytes of requests.

@@ -1,7 +1,8 @@
-//! The pool that is surveyed: a stripe with one dataset, whose objects are files of the library or objects of the object storage device.
+//! The pool that is surveyed: it has one dataset, whose objects are files of the library or objects of the object storage device.
 
 use super::args::Layer;
 use crate::files::pattern;
+use crate::layout::Layout;
 use crate::matrix::cell::Mode;
 use crate::measure::text;
 use crate::subject::{TXG_DEFER, file_system, kind_of};
@@ -14,7 +15,6 @@ use osd::{Device, Fid, Object};
 use pool::{ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
 use std::ops::Range;
 use std::sync::Arc;
-use vdev::TopKind;
 use zpl::{NewNode, Node, Settings, WriteData, Zfs};
 
 const POOL: &str = "zbench";
@@ -29,6 +29,8 @@ const SETTLING: usize = TXG_DEFER + 2;
 pub struct Setup {
     /// Library or object storage device.
     pub layer: Layer,
+    /// Devices and how they are combined.
+    pub layout: Layout,
     /// Bytes of a record.
     pub record: u64,
     /// Value of the property `checksum`.
@@ -143,13 +145,15 @@ fn runtime(setup: &Setup) -> Runtime {
 }
 
 impl Bed {
-    /// Makes a stripe over the devices.
+    /// Makes a pool of the devices, as many as its layout has.
     pub fn create(exec: &Exec, devices: Vec<Arc<dyn BlockDevice>>, setup: &Setup) -> Result<Bed, String> {
-        let top = |device: &Arc<dyn BlockDevice>| {
-            let leaf = LeafSpec { path: device.path().display().to_string(), kind: kind_of(device.path()), device: device.clone() };
-            TopSpec { kind: TopKind::Leaf, leaves: vec![leaf] }
+        let leaf = |device: &Arc<dyn BlockDevice>| {
+            let path = device.path();
+            LeafSpec { path: path.display().to_string(), kind: kind_of(path), device: device.clone() }
         };
-        let tops = devices.iter().map(top).collect();
+        let mut leaves = devices.iter().map(leaf);
+        let top = |(kind, count)| TopSpec { kind, leaves: leaves.by_ref().take(count).collect() };
+        let tops = setup.layout.tops().into_iter().map(top).collect();
         let spec = PoolSpec { ashift: Some(12), force: true, ..PoolSpec::new(POOL, tops, file_system(&[])) };
         let pool = Pool::create(exec, spec, &runtime(setup)).map_err(text)?;
         let direct = if setup.mode == Mode::Direct { "standard" } else { "disabled" };

@@ -6,6 +6,7 @@
 
 mod args;
 mod bed;
+pub mod figures;
 mod line;
 mod load;
 mod modelled;
@@ -15,9 +16,11 @@ mod stand;
 mod watched;
 
 pub use args::Args;
+pub use line::Test;
 
 use crate::devices::remove_stale;
 use crate::files::DATA_START;
+use crate::layout::Layout;
 use crate::machine::Machine;
 use crate::matrix::cell::{Mode, name_of};
 use crate::measure::Verdicts;
@@ -148,15 +151,16 @@ fn points(args: &Args) -> Vec<Point> {
         .collect()
 }
 
-/// Configurations of a dataset on a layer.
-fn setups(args: &Args, layer: Layer) -> Vec<Setup> {
+/// Configurations of a dataset on a layer, in a pool of this layout.
+fn setups(args: &Args, layer: Layer, layout: Layout) -> Vec<Setup> {
     let mut setups = Vec::new();
     for record in &args.record_kib {
         for mode in &args.modes {
             for checksum in &args.checksum {
                 for compression in &args.compression {
                     let (checksum, compression) = (checksum.clone(), compression.clone());
-                    setups.push(Setup { layer, record: record << 10, checksum, compression, mode: *mode, arc_max: args.arc_mib << 20 });
+                    let (record, arc_max) = (record << 10, args.arc_mib << 20);
+                    setups.push(Setup { layer, layout, record, checksum, compression, mode: *mode, arc_max });
                 }
             }
         }
@@ -164,18 +168,25 @@ fn setups(args: &Args, layer: Layer) -> Vec<Setup> {
     setups
 }
 
+/// Bytes of each of so many devices of a pool that the tests of the points have room on.
+fn pool_bytes(points: &[Point], count: usize) -> u64 {
+    let most = points.iter().map(|point| point.bytes.max(point.request * point.threads as u64)).max().unwrap_or(0);
+    (most * ROOM / count as u64 + POOL_BYTES).next_multiple_of(1 << 20)
+}
+
 /// Pools over the devices.
 fn pools(args: &Args, layer: Layer) -> Result<(), String> {
     let (points, order) = (points(args), if args.on.is_some() { Order::Naive } else { Order::Aware });
-    let most = points.iter().map(|point| point.bytes.max(point.request * point.threads as u64)).max().unwrap_or(0);
-    for &count in &args.devices {
+    for layout in args.layouts() {
+        let count = layout.devices;
         let numbers = drives(count, order);
-        for setup in setups(args, layer) {
+        for setup in setups(args, layer, layout) {
             let Setup { record, checksum, compression, mode, .. } = &setup;
             let (layer, mode) = (name_of(layer), name_of::<Mode>(*mode));
             let what = format!("records of {}K, {mode}, checksum {checksum}, compression {compression}", record >> 10);
-            println!("# {layer}: {count} devices, {what}{}", limits(args, &numbers));
-            let bytes = (most * ROOM / count as u64 + POOL_BYTES).next_multiple_of(1 << 20);
+            let devices = args.layout.map_or_else(|| format!("{count} devices"), |layout| layout.to_string());
+            println!("# {layer}: {devices}, {what}{}", limits(args, &numbers));
+            let bytes = pool_bytes(&points, count);
             stand::with(args, &numbers, bytes, User::Pool, |stand| {
                 load::run(stand, &setup, &points, &mut |row| println!("{}", row.line()))?;
                 tell_defects(stand, false);
@@ -263,7 +274,7 @@ mod tests {
         let args = args(&["--size", "16", "--nobjlo", "2", "--nobjhi", "2", "--thrlo", "8", "--thrhi", "8"]);
         let numbers = drives(2, Order::Aware);
         for layer in [Layer::Library, Layer::Osd] {
-            let setup = setups(&args, layer).remove(0);
+            let setup = setups(&args, layer, Layout { kind: vdev::TopKind::Leaf, devices: 2 }).remove(0);
             let mut rows = Vec::new();
             let ran = stand::with(&args, &numbers, 256 << 20, User::Pool, |stand| {
                 load::run(stand, &setup, &points(&args), &mut |row| rows.push(row.clone()))

@@ -206,6 +206,10 @@ impl Handing {
             let why = format!("the volume '{volume}' is in use, and is cut off when its daemon is replaced");
             return Err(busy(&why).advise("close what has it open (losetup, lsof, fuser)"));
         }
+        if let Some(dataset) = pools.iter().find_map(|pool| pool.mounts.stored.find(&|_| true)) {
+            let why = format!("a program has the objects of '{dataset}', and is cut off when its daemon is replaced");
+            return Err(busy(&why).advise("end that program"));
+        }
         self.returning.note_mounts();
         // Most of what is to be written is, while programs go on.
         self.sync(&pools)?;

@@ -6,6 +6,8 @@
 
 use crate::failure::{self, because};
 use crate::mount::heirs::Heirs;
+use crate::mount::opens::Opens;
+use crate::mount::stored::Stored;
 use crate::mount::whereabouts::{Asked, Standing, foreign_link, resolved};
 use crate::mount::working;
 use crate::report::direct_rows;
@@ -22,8 +24,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
-use zil::Arena;
-use zpl::direct::{Direct, DirectSnapshot, DirectStats, Tunables};
+use zpl::direct::{Direct, DirectSnapshot, DirectStats};
 use zpl::{EnteredSnapshot, Node, Remembered, Settings, SnapshotSource, Zfs, ZplError, ZplFuse};
 
 /// Nanoseconds that a mount waits for another one of the same file system that is leaving.
@@ -88,12 +89,14 @@ pub struct Mounts {
     /// Counts of direct I/O: of the pool, and of each dataset since the pool was opened, mounted or not.
     pool_direct: Arc<DirectStats>,
     direct: Mutex<BTreeMap<String, Arc<DirectStats>>>,
+    /// Datasets whose objects programs have.
+    pub(crate) stored: Arc<Stored>,
 }
 
 impl Default for Mounts {
     fn default() -> Self {
         let (state, table, readers, direct) = (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
-        Mounts { state, table, readers, pool_direct: DirectStats::new(None), direct }
+        Mounts { state, table, readers, pool_direct: DirectStats::new(None), direct, stored: Arc::default() }
     }
 }
 
@@ -121,27 +124,6 @@ pub struct MountPlan {
     pub elsewhere: bool,
     /// Number of the mount, if it comes.
     pub number: u32,
-}
-
-/// Notes that a snapshot was entered.
-type Entered = Box<dyn Fn() + Send + Sync>;
-
-/// Settings and questions that a file system is opened with, to be served.
-pub struct Opens {
-    /// Behaviour that follows properties.
-    pub settings: Settings,
-    /// Parameters of direct I/O.
-    pub direct: Arc<Tunables>,
-    /// True when the kernel keeps what programs write for a while.
-    pub writes_back: bool,
-    /// True when the kernel keeps to POSIX access control lists.
-    pub enforces_lists: bool,
-    /// Question whether the pool is suspended.
-    pub is_suspended: Box<dyn Fn() -> bool + Send + Sync>,
-    /// Question whether a program works in a snapshot of the file system.
-    pub works_in: Box<dyn Fn(&str) -> bool + Send + Sync>,
-    /// Arena of the pool, where mounts outlive a daemon that dies, and who notes that a snapshot was entered.
-    pub arena: Option<(Arc<Arena>, Entered)>,
 }
 
 /// Mount that another daemon left.
@@ -228,7 +210,9 @@ impl Mounts {
         let busy = match (state.barred.iter().find(crosses), state.slots.iter().find(coming)) {
             (Some((other, what)), _) => Some(format!("'{other}' is being {what}")),
             (None, Some((other, _))) => Some(format!("'{other}' is being mounted")),
-            (None, None) => None,
+            (None, None) => {
+                self.stored.find(&|other| is_within(other, name)).map(|other| format!("a program has the objects of '{other}'"))
+            }
         };
         if let Some(why) = busy.filter(|_| !force) {
             return Err(because(ErrorKind::Busy, format!("cannot change '{name}'"), "dataset is busy").advise(why));
@@ -236,6 +220,14 @@ impl Mounts {
         state.barred.push((name.to_string(), verb));
         drop(state);
         Ok(Bar { mounts: self, name: name.to_string() })
+    }
+
+    /// True while a dataset is mounted, is about to be, or may not be.
+    pub(crate) fn is_taken(&self, name: &str) -> bool {
+        self.all().iter().any(|mounted| mounted.name() == name) || {
+            let state = self.state.lock();
+            state.slots.contains_key(name) || state.barred.iter().any(|(other, _)| other.is_empty() || is_within(name, other))
+        }
     }
 
     /// Keeps everything from being mounted any more.
@@ -397,6 +389,9 @@ impl Mounts {
                     state.barred.iter().find(|(barred, _)| barred.is_empty() || !plan.past_bar && is_within(name, barred))
                 {
                     return Err(because(ErrorKind::Busy, what(), "mountpoint or dataset is busy").advise(format!("it is being {verb}")));
+                }
+                if self.stored.find(&|other| other == name).is_some() {
+                    return Err(because(ErrorKind::Busy, what(), "mountpoint or dataset is busy").advise("a program has its objects"));
                 }
                 match state.slots.get(name) {
                     Some(Slot::There(mounted)) if !mounted.session.has_ended() => mounted.clone(),

@@ -198,6 +198,9 @@ impl Closer {
         // Who gives a pool up does not wait for whoever waits for its devices.
         let bar = mounts.bar(&open.name(), if *verb == "destroy" { "destroyed" } else { "exported" }, target.force)?;
         let _away = open.volumes.leave(&self.exec, &open.name(), order.what(), target.force)?;
+        if target.force {
+            mounts.stored.cut_all();
+        }
         let turn = self.mounter.turn();
         let unmounted = self.unmounter.unmount_tree(&turn, &open, &open.name(), target.force, Directory::RemoveMade).map(drop);
         drop(turn);

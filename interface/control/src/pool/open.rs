@@ -4,7 +4,6 @@ use crate::device::workers::Workers;
 use crate::mount::mounts::Mounts;
 use crate::pool::streams::Streams;
 use crate::volume::Shelf;
-use crate::watch::siblings::Siblings;
 use dmu::TxgManager;
 use dsl::DslPool;
 use exec::{Mutex, MutexGuard};
@@ -34,8 +33,6 @@ pub struct OpenPool {
     vdev_props: Mutex<Option<Arc<VdevProps>>>,
     /// Taken by whoever does what was delegated to a user.
     delegated: Mutex<()>,
-    /// Devices beside their siblings.
-    pub(crate) siblings: Mutex<Siblings>,
 }
 
 impl OpenPool {
@@ -55,7 +52,6 @@ impl OpenPool {
             by_hand: Mutex::default(),
             vdev_props: Mutex::default(),
             delegated: Mutex::default(),
-            siblings: Mutex::default(),
         }
     }
     /// Returns the engine's pool, when this was the last holder.

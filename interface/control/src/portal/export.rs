@@ -89,6 +89,12 @@ fn ended(volume: &Volume, changed: Result<(), VolumeError>, is_durable: bool) ->
     changed.and_then(|()| if is_durable { volume.flush() } else { Ok(()) }).map_err(of)
 }
 
+/// Export of a volume that was lent; None when that was taken away already.
+#[cfg(feature = "testing")]
+pub(crate) fn export_of(exec: &Exec, loan: Loan) -> Option<Arc<dyn Export>> {
+    VolumeExport::new(exec, loan).map(|export| Arc::new(export) as Arc<dyn Export>)
+}
+
 impl VolumeExport {
     /// Makes the export of a volume; None when that was taken away already.
     pub(super) fn new(exec: &Exec, loan: Loan) -> Option<VolumeExport> {

@@ -16,6 +16,8 @@ mod tests;
 mod unit;
 
 pub(crate) use door::Portal;
+#[cfg(feature = "testing")]
+pub(crate) use export::export_of;
 pub(crate) use exports::NbdDoor;
 pub(crate) use ports::Ports;
 pub(crate) use requests::changes_volumes;

@@ -6,17 +6,18 @@
 //! lying stays switched off there too, until somebody loads it.
 
 use crate::failure::believable;
-use crate::provider::targets::{self, Keeper, Place, Running};
+use crate::provider::source::{FAULTY, Place, Remembered, SIM, SOFTWARE, Source};
+use crate::provider::targets::{self, Keeper, Running};
 use control_api::{DisabledCapability, ErrorKind, Failure, ProviderLoad, ProviderReport, ProviderUnload, StateDir};
-use dpusm::{Device, DeviceState, OpKind, Provider, ProviderInfo, RegisterOptions, Registry, RegistryError, Session};
+use dpusm::{Device, DeviceState, OpKind, Provider, ProviderInfo, RegisterOptions, Registry, RegistryError, Session, WorthPolicy};
 use exec::{Condvar, Exec, Mutex};
 use kstat::EventSink;
 use metrics::Parameters;
 use pool::Awaited;
 use provider_cuda::{Cuda, CudaOptions};
+use provider_faulty::Faulty;
+use provider_sim::{Sim, SimOptions};
 use provider_software::{Software, SoftwareOptions};
-use provider_target::{Location, LocationError};
-use serde::{Deserialize, Serialize};
 use service::trust;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,8 +28,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Name of the provider that is always there.
-const SOFTWARE: &str = "software";
 /// Name of a target when its user does not give one.
 const TARGET: &str = "target";
 /// Bytes of the largest block of the tests of our own software, which has tests of its own.
@@ -38,59 +37,12 @@ const TESTS: Duration = Duration::from_secs(30);
 /// Folder of the state directory in which providers' writes to files and disks are tried out: the only one that a target has to be allowed for that.
 const TRIALS: &str = "provider-tests";
 
-/// Source of a provider.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Source {
-    /// Process of its own.
-    Apart(Place),
-    /// First GPU of NVIDIA in this machine.
-    Cuda,
-}
-
-impl Source {
-    fn parse(text: &str) -> Result<Source, LocationError> {
-        match text {
-            provider_cuda::NAME => Ok(Source::Cuda),
-            _ if Location::is_meant(text) => text.parse().map(|location| Source::Apart(Place::Target(location))),
-            _ => Ok(Source::Apart(Place::Library(text.into()))),
-        }
-    }
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Source::Apart(Place::Library(path)) => path.display().fmt(f),
-            Source::Apart(Place::Target(location)) => location.fmt(f),
-            Source::Cuda => f.write_str(provider_cuda::NAME),
-        }
-    }
-}
-
-/// Entry of a provider in the file of those that were loaded.
-#[derive(Deserialize, Serialize)]
-#[serde(untagged)]
-enum Remembered {
-    /// Source of the provider, as text.
-    From(String),
-    /// Provider that was caught lying, and the operation that it lied at.
-    Liar { from: Option<String>, lied_at: String },
-}
-
-impl Remembered {
-    fn parts(&self) -> (Option<&str>, Option<OpKind>) {
-        match self {
-            Remembered::From(from) => (Some(from), None),
-            // Whatever it was, it was a lie.
-            Remembered::Liar { from, lied_at } => (from.as_deref(), Some(OpKind::from_name(lied_at).unwrap_or(OpKind::Checksum))),
-        }
-    }
-}
-
 /// Provider that was just made, not registered yet.
 enum Made {
     Apart(Place, Running),
     Cuda(Arc<Cuda>),
+    Sim(Arc<Sim>),
+    Faulty(Arc<Faulty>, Option<provider_faulty::Fault>),
 }
 
 /// Callback that is told that a provider came or went by itself.
@@ -150,7 +102,7 @@ fn remembered(path: &Path, registry: &Registry) -> BTreeMap<String, Source> {
     for (name, one) in all {
         let (from, lie) = one.parts();
         lie.iter().for_each(|kind| registry.distrust(&name, *kind));
-        match from.map(Source::parse).transpose() {
+        match from.map(str::parse::<Source>).transpose() {
             Ok(source) => sources.extend(source.map(|source| (name, source))),
             Err(error) => complain(&error),
         }
@@ -371,6 +323,11 @@ impl Accelerators {
             Source::Cuda => Cuda::open(&self.exec, &CudaOptions::from_environment())
                 .map(Made::Cuda)
                 .map_err(|error| format!("{error}; {}", error.advice())),
+            Source::Sim => Ok(Made::Sim(Sim::new(&self.exec, SimOptions::new(SIM)))),
+            Source::Faulty(rehearsal) => {
+                let inner = Software::new(&self.exec, SoftwareOptions::default());
+                Ok(Made::Faulty(Faulty::new(&self.exec, FAULTY, inner), rehearsal.fault))
+            }
         }
     }
 
@@ -379,11 +336,17 @@ impl Accelerators {
         let (provider, options) = match made {
             Made::Apart(place, running) => (running.provider(), targets::options(self, place)),
             Made::Cuda(provider) => (provider.clone() as Arc<dyn Provider>, self.options()),
+            // Nobody wants them for their speed.
+            Made::Sim(provider) => (provider.clone() as Arc<dyn Provider>, self.built_in_options()),
+            Made::Faulty(provider, _) => (provider.clone() as Arc<dyn Provider>, self.built_in_options()),
         };
         let device = if replaces { self.registry.replace(provider, &options) } else { self.registry.register(provider, &options) }?;
         self.let_go(device.name());
-        if let Made::Apart(place, running) = made {
-            self.keep(device.name(), place, Some(running.clone()));
+        match made {
+            Made::Apart(place, running) => self.keep(device.name(), place, Some(running.clone())),
+            // It passed its tests first, as one that begins to fail later does.
+            Made::Faulty(provider, fault) => provider.inject(*fault),
+            Made::Cuda(_) | Made::Sim(_) => {}
         }
         Ok(device)
     }
@@ -401,7 +364,7 @@ impl Accelerators {
     }
 
     fn register_software(&self) -> Result<(), RegistryError> {
-        let options = RegisterOptions { test_bytes_max: SOFTWARE_TEST_BYTES_MAX, ..self.options() };
+        let options = self.built_in_options();
         self.registry.register(Software::new(&self.exec, SoftwareOptions::default()), &options).map(drop)
     }
 
@@ -411,7 +374,7 @@ impl Accelerators {
         if self.registry.lie(SOFTWARE).is_none() {
             return Ok(false);
         }
-        let options = RegisterOptions { test_bytes_max: SOFTWARE_TEST_BYTES_MAX, ..self.options() };
+        let options = self.built_in_options();
         let failed = |error: RegistryError| Failure::new(ErrorKind::Invalid, "cannot load 'software'", error.to_string());
         self.registry.replace(Software::new(&self.exec, SoftwareOptions::default()), &options).map_err(failed)?;
         self.forget_problem(SOFTWARE);
@@ -420,36 +383,38 @@ impl Accelerators {
     }
 
     pub(crate) fn options(&self) -> RegisterOptions {
-        RegisterOptions { scratch: Some(self.trials.clone()), ..RegisterOptions::default() }
+        let percent_min = self.parameters.get("zirconia_provider_admission").unwrap_or(0);
+        let worth = (percent_min > 0).then(|| WorthPolicy { percent_min, ..WorthPolicy::default() });
+        RegisterOptions { scratch: Some(self.trials.clone()), worth, ..RegisterOptions::default() }
+    }
+
+    /// Options for what is computed by this process's own software, which need not be faster than itself.
+    fn built_in_options(&self) -> RegisterOptions {
+        RegisterOptions { test_bytes_max: SOFTWARE_TEST_BYTES_MAX, worth: None, ..self.options() }
     }
 
     /// Loads a library, opens a GPU, or connects to a target; returns the name of the provider.
     pub(crate) fn load(self: &Arc<Self>, request: &ProviderLoad) -> Result<String, Failure> {
-        if request.path == SOFTWARE && self.trust_software()? {
-            return Ok(SOFTWARE.to_string());
-        }
         let what = format!("cannot load a provider from '{}'", request.path);
         let failed = |error: &dyn fmt::Display| Failure::new(ErrorKind::Invalid, &*what, error.to_string());
-        let source = Source::parse(&request.path).map_err(|error| failed(&error))?;
-        let name = match (&source, &request.name) {
-            (Source::Apart(Place::Library(_)) | Source::Cuda, Some(_)) => {
-                return Err(failed(&"it has a name of its own; only a target can be given one"));
-            }
-            (_, name) => name.as_deref().unwrap_or(TARGET),
-        };
-        if name == SOFTWARE {
+        if request.path == SOFTWARE {
+            let is_back = self.trust_software()?;
+            return if is_back { Ok(SOFTWARE.to_string()) } else { Err(failed(&"it is built in")) };
+        }
+        let source = request.path.parse::<Source>().map_err(|error| failed(&error))?;
+        if request.name.is_some() && !matches!(source, Source::Apart(Place::Target(_))) {
+            return Err(failed(&"it has a name of its own; only a target can be given one"));
+        }
+        let named = request.name.as_deref().unwrap_or(TARGET);
+        if named == SOFTWARE {
             return Err(failed(&"'software' is built in"));
         }
-        let made = self.make(name, &source).map_err(|error| failed(&error))?;
-        let provider = match &made {
+        let made = self.make(named, &source).map_err(|error| failed(&error))?;
+        let library = match &made {
             Made::Apart(Place::Library(_), running) => Some(running.provider()),
             _ => None,
         };
-        let name = match (&made, &provider) {
-            (_, Some(provider)) => provider.name(),
-            (Made::Cuda(_), _) => provider_cuda::NAME,
-            _ => name,
-        };
+        let name = library.as_ref().map(|library| library.name()).or(source.own_name()).unwrap_or(named);
         let _turn = self.turn(name);
         let is_there = self.registry.get(name).is_ok();
         let is_liar = self.registry.lie(name).is_some();
@@ -542,6 +507,7 @@ impl Accelerators {
             live_handles: 0,
             capabilities: Vec::new(),
             disabled: Vec::new(),
+            measured: BTreeMap::new(),
             counters: BTreeMap::new(),
         }
     }
@@ -578,6 +544,7 @@ impl Accelerators {
                     reason: targets::why(disabled, &self.trials.display().to_string()),
                 })
                 .collect(),
+            measured: info.measured.iter().map(|one| (one.feature.to_string(), one.speeds.to_string())).collect(),
             counters,
         }
     }

@@ -2,5 +2,6 @@
 
 pub(crate) mod accelerators;
 pub(crate) mod offload;
+pub(crate) mod source;
 pub(crate) mod targets;
 pub(crate) mod unserved;

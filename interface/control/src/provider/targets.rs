@@ -9,11 +9,11 @@
 
 use crate::failure::believable;
 use crate::provider::accelerators::Accelerators;
+use crate::provider::source::Place;
 use dpusm::{Disabled, Fault, Feature, OpError, Provider, RegisterOptions, RegistryError};
 use exec::{Condvar, Mutex};
 use provider_process::{Hosted, HostedOptions};
-use provider_target::{LinkStats, Location, TargetProvider};
-use std::path::PathBuf;
+use provider_target::{LinkStats, TargetProvider};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -29,15 +29,6 @@ const STEADY_NS: u64 = 60_000_000_000;
 /// Errnos of a place that a target may not write, or does not see: EACCES and ENOENT.
 const EACCES: i32 = 13;
 const ENOENT: i32 = 2;
-
-/// Place of a provider outside of this process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// Target: a process on the storage side.
-    Target(Location),
-    /// Shared object, for a process of ours.
-    Library(PathBuf),
-}
 
 /// Process of a provider, or the session with it.
 #[derive(Clone)]

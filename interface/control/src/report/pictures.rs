@@ -116,11 +116,11 @@ fn leaf_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, id: LeafId) -> Vd
     }
 }
 
-/// Says of leaves that stand out among their siblings what sets them apart, where there is no other remark.
-pub(crate) fn overlay_defects(vdev: &mut VdevReport, defects: &BTreeMap<Guid, String>) {
-    vdev.children.iter_mut().for_each(|child| overlay_defects(child, defects));
+/// Says of leaves that stand out among their siblings, or sit out, what sets them apart, where there is no other remark.
+pub(crate) fn overlay_remarks(vdev: &mut VdevReport, remarks: &BTreeMap<Guid, String>) {
+    vdev.children.iter_mut().for_each(|child| overlay_remarks(child, remarks));
     if vdev.note.is_none() {
-        vdev.note = defects.get(&Guid(vdev.guid)).cloned();
+        vdev.note = remarks.get(&Guid(vdev.guid)).cloned();
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         device.map_or_else(|| open.pool().could_trim(Guid(guid)), |device| device.facts().can_trim)
     };
     sweeps::overlay(&mut vdevs, &open.pool().sweep_status(), &can_trim);
-    pictures::overlay_defects(&mut vdevs, &open.siblings.lock().defects());
+    pictures::overlay_remarks(&mut vdevs, &open.pool().outliers().remarks());
     pictures::overlay_devices(&mut vdevs, &|guid| {
         let id = status.tree.leaf_by_guid(Guid(guid))?;
         opened.get(id.0 as usize)?.as_ref().map(|device| device.size_bytes())
@@ -32,6 +32,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         pictures::overlay_growth(&mut vdevs, &status.tree, &grown);
     }
     vdev_props::show(&mut vdevs, &open.vdev_props());
+    vdev_props::show_sitting(&mut vdevs, &status.tree, &|leaf| open.pool().zio().sits_out(leaf));
     let state = if status.suspended { "SUSPENDED".to_string() } else { vdevs.state.clone() };
     let (error_count, damaged, errors_unavailable) = match open.errors(errors) {
         Ok((count, damaged)) => (count, damaged, None),

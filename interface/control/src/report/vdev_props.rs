@@ -7,7 +7,7 @@ use crate::requests::done;
 use control_api::{ErrorKind, Failure, PoolSet, Property, Response, Source, Value, VdevReport};
 use ondisk::Guid;
 use pool::{PoolError, VdevProps};
-use vdev::{LeafId, VdevTree};
+use vdev::{LeafId, TopKind, TopVdev, VdevTree};
 
 /// Properties that OpenZFS can set and that would do nothing here.
 const WITHOUT_EFFECT: [(&str, &str); 2] =
@@ -22,6 +22,12 @@ pub(crate) fn set(open: &OpenPool, guid: Guid, request: &PoolSet) -> Result<Resp
     if name == "allocating" {
         return set_allocating(open, guid, (&request.value, what));
     }
+    if name == "sit_out" {
+        return set_sit_out(open, guid, (&request.value, what));
+    }
+    if name == "autosit" && !open.pool().tree().tops.iter().any(|top| top.guid == guid && has_redundancy(top)) {
+        return Err(because(ErrorKind::Unsupported, what, "only mirrors, RAID-Z and dRAID can let devices sit out"));
+    }
     if let Some(why) = Some(name).filter(|name| pool::is_user_prop(name)).and_then(|name| of_users(name, &request.value)) {
         return Err(because(ErrorKind::Invalid, what, why));
     }
@@ -35,13 +41,38 @@ pub(crate) fn set(open: &OpenPool, guid: Guid, request: &PoolSet) -> Result<Resp
     Ok(done())
 }
 
+/// Value of a switch.
+fn switch(name: &str, value: &str, what: &str) -> Result<bool, Failure> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(because(ErrorKind::Invalid, what, format!("'{name}' must be one of 'on | off'"))),
+    }
+}
+
+/// True when reads can do without a device of the vdev.
+fn has_redundancy(top: &TopVdev) -> bool {
+    top.parity() > 0 || top.kind == TopKind::Mirror
+}
+
+/// Has reads pass over a leaf, or come to it again.
+fn set_sit_out(open: &OpenPool, guid: Guid, (value, what): (&str, String)) -> Result<Response, Failure> {
+    let is_on = switch("sit_out", value, &what)?;
+    let tree = open.pool().tree();
+    let top = tree.leaf_by_guid(guid).and_then(|id| tree.top(tree.leaf(id).top));
+    if !top.is_some_and(has_redundancy) {
+        return Err(because(ErrorKind::Unsupported, what, "only devices of mirrors, RAID-Z and dRAID can sit out"));
+    }
+    match open.pool().set_sit_out(guid, is_on) {
+        Ok(()) => Ok(done()),
+        Err(PoolError::NoReplicas) => Err(because(ErrorKind::Busy, what, "too many disks already sitting out")),
+        Err(error) => Err(pool_failure(what, &error)),
+    }
+}
+
 /// Has new blocks lie on a vdev, or none any more.
 fn set_allocating(open: &OpenPool, guid: Guid, (value, what): (&str, String)) -> Result<Response, Failure> {
-    let is_on = match value {
-        "on" => true,
-        "off" => false,
-        _ => return Err(because(ErrorKind::Invalid, what, "'allocating' must be one of 'on | off'")),
-    };
+    let is_on = switch("allocating", value, &what)?;
     match open.pool().set_allocating(guid, is_on) {
         Ok(()) => Ok(done()),
         Err(PoolError::NoSuchDevice) => Err(because(ErrorKind::Unsupported, what, "only top-level vdevs are allocated from")),
@@ -57,6 +88,27 @@ pub(crate) fn show(vdev: &mut VdevReport, props: &VdevProps) {
         vdev.properties = own.iter().map(property).collect();
     }
     vdev.children.iter_mut().for_each(|child| show(child, props));
+}
+
+/// Adds who sits out, and which vdevs let slow devices do so, to the reports of those that can: `sits` is a leaf that does.
+pub(crate) fn show_sitting(root: &mut VdevReport, tree: &VdevTree, sits: &dyn Fn(Guid) -> bool) {
+    for top in tree.tops.iter().filter(|top| has_redundancy(top)) {
+        let Some(report) = root.children.iter_mut().find(|report| report.guid == top.guid.0) else { continue };
+        if !report.properties.iter().any(|property| property.name == "autosit") {
+            report.properties.insert(0, Property::of("autosit", Value::Text("off".into()), Source::Default));
+        }
+        let leaves: Vec<Guid> = top.leaves().map(|leaf| tree.leaf(leaf).guid).collect();
+        report.children.iter_mut().for_each(|child| show_sitting_below(child, &leaves, sits));
+    }
+}
+
+fn show_sitting_below(vdev: &mut VdevReport, leaves: &[Guid], sits: &dyn Fn(Guid) -> bool) {
+    vdev.children.iter_mut().for_each(|child| show_sitting_below(child, leaves, sits));
+    let guid = Guid(vdev.guid);
+    if leaves.contains(&guid) {
+        let value = if sits(guid) { "on" } else { "off" };
+        vdev.properties.insert(0, Property::fact("sit_out", Value::Text(value.into())));
+    }
 }
 
 /// Number that is set for a leaf, or for what it is part of (OpenZFS: `vdev_prop_get_inherited`).

@@ -46,7 +46,7 @@ impl Door {
         service::trust::make_folder(place).map_err(|why| why.to_string())?;
         let readers = Readers::new(&self.exec).map_err(|error| error.to_string())?;
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let handler = Arc::new(VolumeFs::new(&self.pools, &self.tunables, owner));
+        let handler = Arc::new(VolumeFs::new(&self.exec, &self.pools, &self.tunables, owner));
         let options = MountOptions {
             source: "zirconia-zvol".into(),
             suid: false,

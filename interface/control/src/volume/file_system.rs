@@ -2,17 +2,19 @@
 //!
 //! The kernel keeps no bytes of them: every read and write comes here, so that all who use a volume see the same, whatever its size becomes.
 //! O_DIRECT asks for direct I/O as with files of a file system, O_SYNC and O_DSYNC for durable writes, fsync(2) for a commit of the log. Node numbers
-//! are given to paths when they are first seen and never change; a path whose volume is gone answers ENOENT.
+//! are given to paths when they are first seen and never change; a path whose volume is gone answers ENOENT. Each pool has a lane of its own: what
+//! waits for one that is suspended holds up the volumes of no other.
 
+use super::lanes::Lanes;
 use super::shelf::Loan;
 use super::there::{self, Found};
 use crate::pool::{OpenPool, Pools};
 use abd::Abd;
 use dsl::DatasetHandle;
-use exec::Mutex;
+use exec::{Exec, Mutex};
 use fuse::{
-    Answer, Caller, DirEntry, DirSink, Entry, Errno, FallocateRequest, FileAttr, FileHandle, Handler, NewNode, NodeId, Opened, PathNodes,
-    ReadRequest, Reply, SeekRequest, SetAttr, Timestamp, WriteRequest,
+    Answer, Caller, DirEntry, DirSink, Entry, Errno, FallocateRequest, FileAttr, FileHandle, Handler, Lane, NewNode, NodeId, Opened,
+    PathNodes, ReadRequest, Reply, SeekRequest, SetAttr, Timestamp, WriteRequest,
 };
 use std::collections::HashMap;
 use std::ops::Range;
@@ -50,6 +52,7 @@ pub(super) struct VolumeFs {
     owner: (u32, u32),
     paths: PathNodes,
     state: Mutex<State>,
+    lanes: Mutex<Lanes>,
 }
 
 /// Errno for an error of a volume.
@@ -100,8 +103,15 @@ fn kept(request: &WriteRequest, length: usize) -> Abd {
 
 impl VolumeFs {
     /// Makes the file system; files belong to `owner` (user, group).
-    pub(super) fn new(pools: &Arc<Pools>, tunables: &Arc<Tunables>, owner: (u32, u32)) -> VolumeFs {
-        VolumeFs { pools: pools.clone(), tunables: tunables.clone(), owner, paths: PathNodes::default(), state: Mutex::default() }
+    pub(super) fn new(exec: &Exec, pools: &Arc<Pools>, tunables: &Arc<Tunables>, owner: (u32, u32)) -> VolumeFs {
+        VolumeFs {
+            pools: pools.clone(),
+            tunables: tunables.clone(),
+            owner,
+            paths: PathNodes::default(),
+            state: Mutex::default(),
+            lanes: Mutex::new(Lanes::new(exec)),
+        }
     }
 
     /// Attributes of what is at a path now.
@@ -143,6 +153,16 @@ fn is_read_only(pool: &OpenPool, handle: &DatasetHandle) -> bool {
 }
 
 impl Handler for VolumeFs {
+    fn lane(&self, node: NodeId, name: &[u8]) -> Option<Arc<Lane>> {
+        let is_open = |pool: &str| self.pools.contains(pool);
+        if !name.is_empty() {
+            let path = self.paths.below(node, name).ok()?;
+            return Some(self.lanes.lock().of_path(&path, is_open));
+        }
+        let known = self.lanes.lock().known(node);
+        known.or_else(|| Some(self.lanes.lock().of_node(node, &self.paths.path(node).ok()?, is_open)))
+    }
+
     fn lookup(&self, _: &Caller, parent: NodeId, name: &[u8]) -> Reply<Entry> {
         let path = self.paths.below(parent, name)?;
         let attr = self.attr(&path)?;

@@ -2,6 +2,7 @@
 
 pub(crate) mod door;
 mod file_system;
+mod lanes;
 mod shelf;
 mod stored;
 pub(crate) mod there;

@@ -67,6 +67,12 @@ pub(crate) struct Loan {
 }
 
 impl Loan {
+    /// Loan of a volume that no shelf has.
+    #[cfg(feature = "testing")]
+    pub(crate) fn of(volume: Arc<Volume>) -> Loan {
+        Loan { shelf: Arc::default(), object: 0, place: Arc::new(Place(Mutex::new(Some(volume)))), is_standing: false }
+    }
+
     /// Volume that was lent; None once it was taken away.
     pub(crate) fn volume(&self) -> Option<Arc<Volume>> {
         self.place.0.lock().clone()

@@ -63,10 +63,15 @@ pub(crate) fn volumes(pool: &OpenPool) -> Vec<DatasetHandle> {
     found
 }
 
+/// True for a pool that has volumes, or that nobody can look at now.
+fn may_have_volumes(pool: &OpenPool, name: &str) -> bool {
+    pool.pool().zio().is_suspended() || has_volumes(pool, name)
+}
+
 /// Names in a folder, and true for those that are folders: only what has volumes somewhere.
 pub(crate) fn names(pools: &Pools, path: &str) -> Vec<(String, bool)> {
     if path.is_empty() {
-        let with_volumes = pools.names().into_iter().filter(|name| pools.get(name).is_some_and(|pool| has_volumes(&pool, name)));
+        let with_volumes = pools.names().into_iter().filter(|name| pools.get(name).is_some_and(|pool| may_have_volumes(&pool, name)));
         return with_volumes.map(|name| (name, true)).collect();
     }
     let Some(pool) = path.split('/').next().and_then(|name| pools.get(name)) else { return Vec::new() };

@@ -4,5 +4,4 @@ pub(crate) mod hooks;
 pub(crate) mod memory;
 pub(crate) mod policy;
 pub(crate) mod rounds;
-pub(crate) mod siblings;
 pub(crate) mod watcher;

@@ -5,26 +5,22 @@ use crate::events::Events;
 use crate::inject::Injections;
 use crate::mount::handing::Handing;
 use crate::mount::returning::Returning;
-use crate::pool::Pools;
 use crate::pool::cache_file::PoolsFile;
 use crate::pool::reopening::Reopening;
-use crate::watch::siblings::Look;
+use crate::pool::{OpenPool, Pools};
 use crate::watch::watcher::Watcher;
 use crate::watch::{hooks, memory};
 use exec::Exec;
 use kstat::{Event, EventSink};
 use metrics::Parameters;
-use pool::Pool;
+use pool::Outlier;
 use std::sync::{Arc, Weak};
-use vdev::{LeafId, LeafState, VdevTree};
-use zio::{EXTENDED, IoKind, Sample};
 
 /// Class of the event that a device is slow or errs among its siblings; OpenZFS has none.
 const OUTLIER: &str = "ereport.fs.zfs.zirconia_outlier";
-/// Histograms of the times that a device takes for reads and writes, and whose errors belong to them.
-const COMPARED: [(&str, IoKind); 2] = [("vdev_disk_r_lat_histo", IoKind::Read), ("vdev_disk_w_lat_histo", IoKind::Write)];
-/// Nanoseconds between looks whether devices of pools that are not open are there, whether pools have other devices than are remembered,
-/// and how devices do beside each other.
+/// Class of the event that a device sits out since it is slow (OpenZFS: `FM_EREPORT_ZFS_SITOUT`).
+const SITOUT: &str = "ereport.fs.zfs.sitout";
+/// Nanoseconds between looks whether devices of pools that are not open are there, and whether pools have other devices than are remembered.
 const LOOK_NS: u64 = 2_000_000_000;
 
 /// Parts of the daemon that are looked at again and again.
@@ -38,36 +34,6 @@ pub(crate) struct Rounds {
     pub returning: Arc<Returning>,
     pub handing: Arc<Handing>,
     pub reopening: Arc<Reopening>,
-}
-
-/// Leaf as it is now, to be compared; None for one that is not in use, or has work that its siblings don't.
-fn look_of(pool: &Pool, tree: &VdevTree, id: LeafId, group: u32) -> Option<Look> {
-    let leaf = tree.leaf(id);
-    if leaf.state != LeafState::Online || !leaf.missing_txgs.is_empty() {
-        return None;
-    }
-    let stats = pool.zio().leaf_stats_of(leaf.guid);
-    let (counts, mut extended) = (stats.counts(), stats.extended());
-    let samples = COMPARED.map(|(name, kind)| {
-        let at = EXTENDED.iter().position(|stat| stat.name == name);
-        let latencies = at.and_then(|at| extended.get_mut(at)).map(std::mem::take).unwrap_or_default();
-        Sample { latencies, errors: counts.errors[kind as usize] }
-    });
-    Some(Look { guid: leaf.guid, group, samples })
-}
-
-/// Leaves of a pool that are open; siblings are those with heads or without, of the log or of the rest.
-fn looks(pool: &Pool) -> Vec<Look> {
-    let (tree, devices) = (pool.tree(), pool.devices());
-    let mut looks = Vec::new();
-    for top in &tree.tops {
-        for id in top.leaves() {
-            let Some(device) = devices.get(id.0 as usize).and_then(Option::as_ref) else { continue };
-            let group = u32::from(top.is_log) * 2 + u32::from(device.is_rotational());
-            looks.extend(look_of(pool, &tree, id, group));
-        }
-    }
-    looks
 }
 
 impl Rounds {
@@ -101,36 +67,43 @@ impl Rounds {
         }
     }
 
-    /// Tells of devices that are slow or err among their siblings.
-    fn compare_siblings(&self) {
+    /// Tells of devices that are slow or err among their siblings, and of those that sit out since they are, every
+    /// `vdev_raidz_outlier_check_interval_ms`.
+    fn compare_siblings(&self, last_ns: &mut u64) {
+        let now = self.exec.now_ns();
+        let every = self.parameters.get("vdev_raidz_outlier_check_interval_ms").unwrap_or(1000).saturating_mul(1_000_000);
+        if now.saturating_sub(*last_ns) < every {
+            return;
+        }
+        *last_ns = now;
         for open in &self.pools.all() {
-            let pool = open.pool();
-            if pool.zio().is_suspended() {
-                continue;
-            }
-            let now = looks(pool);
-            let told = open.siblings.lock().look(&now);
-            for (guid, defect) in told {
-                let tree = pool.tree();
-                let path = tree.leaves.iter().find(|leaf| leaf.guid == guid).map_or("", |leaf| leaf.path.as_str());
-                tracing::warn!("pool '{}': device {path} (vdev {guid}): {defect}", open.name());
-                let event = Event::new(OUTLIER).with("pool", open.name()).with("pool_guid", pool.guid().0);
-                self.events.log.event(event.with("vdev_guid", guid.0).with("vdev_path", path).with("reason", defect.to_string()));
+            let news = open.pool().outliers().look(&|| open.vdev_props());
+            for (class, outliers) in [(OUTLIER, &news.named), (SITOUT, &news.sat_out)] {
+                outliers.iter().for_each(|outlier| self.tell(open, class, outlier));
             }
         }
+    }
+
+    fn tell(&self, open: &OpenPool, class: &'static str, outlier: &Outlier) {
+        let Outlier { leaf, path, defect } = outlier;
+        let what = if class == SITOUT { " sits out: reads pass over it" } else { "" };
+        tracing::warn!("pool '{}': device {path} (vdev {}){what}: {defect}", open.name(), leaf.0);
+        let event = Event::new(class).with("pool", open.name()).with("pool_guid", open.pool().guid().0);
+        self.events.log.event(event.with("vdev_guid", leaf.0).with("vdev_path", path.as_str()).with("reason", defect.to_string()));
     }
 }
 
 fn run(rounds: &Weak<Rounds>, watcher: &Watcher, exec: &Exec) {
     let folder = hooks::folder();
     let mut last_ns = exec.now_ns();
-    let mut looked_ns = last_ns;
+    let (mut looked_ns, mut compared_ns) = (last_ns, last_ns);
     while let Some(event) = watcher.next() {
         if let (Some(logged), Some(folder)) = (&event, &folder) {
             hooks::run(exec, folder, logged);
         }
         let Some(rounds) = rounds.upgrade() else { return };
         rounds.look_for_hangs(&mut last_ns);
+        rounds.compare_siblings(&mut compared_ns);
         if exec.now_ns().saturating_sub(looked_ns) >= LOOK_NS {
             looked_ns = exec.now_ns();
             rounds.reopening.look_again();
@@ -138,7 +111,6 @@ fn run(rounds: &Weak<Rounds>, watcher: &Watcher, exec: &Exec) {
             // Somebody may have unmounted what we mounted.
             rounds.returning.note_mounts();
             rounds.handing.hold();
-            rounds.compare_siblings();
         }
         drop(rounds.injections.handlers());
     }

@@ -45,12 +45,22 @@ impl Bed {
 
     /// Makes the pool and the dataset under an executor.
     pub fn under(exec: Exec, properties: &[(&str, &str)]) -> Bed {
+        Bed::over(exec, properties, &Runtime::new(), |device| device as Arc<dyn BlockDevice>)
+    }
+
+    /// Makes them over a device that stands before the simulated one.
+    pub fn over(
+        exec: Exec,
+        properties: &[(&str, &str)],
+        runtime: &Runtime,
+        before: impl FnOnce(Arc<SimDevice>) -> Arc<dyn BlockDevice>,
+    ) -> Bed {
         let sim = Sim::new(&exec, 5);
         let device = sim.device("d0", DEVICE_BYTES);
-        let leaf = LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device: device.clone() };
+        let leaf = LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device: before(device.clone()) };
         let tops = vec![TopSpec { kind: TopKind::Leaf, leaves: vec![leaf] }];
         let spec = PoolSpec { ashift: Some(12), host: host(), ..PoolSpec::new("tank", tops, files(&[])) };
-        let pool = Pool::create(&exec, spec, &Runtime::new()).expect("a pool");
+        let pool = Pool::create(&exec, spec, runtime).expect("a pool");
         pool.dsl().create_dataset(OBJECTS, files(properties)).expect("a dataset");
         Bed { exec, sim, device, pool }
     }

@@ -219,6 +219,12 @@ impl DslPool {
         self.tree.meta.livelists.set(entries_max, min_percent_shared);
     }
 
+    /// Sets the factor by which bytes may become more on devices: what is received may exceed its `refquota` by so many transactions (OpenZFS:
+    /// `spa_asize_inflation`).
+    pub fn tune_receives(&self, inflation: u64) {
+        self.receiving.set_inflation(inflation);
+    }
+
     /// Holds a dataset by its full name (`pool/fs` or `pool/fs@snapshot`).
     pub fn hold(self: &Arc<Self>, name: &str) -> Result<DatasetHandle, DslError> {
         let _config = self.config();

@@ -16,19 +16,21 @@ use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
 use crate::dir::Dir;
 use crate::meta::{Meta, Usage};
+use crate::raw::RawStream;
 use crate::resume::ResumeState;
 use crate::{DslError, features, keys, names};
 use dmu::{DmuError, Tx};
 use ondisk::{BlockId, Bookmark, DnodePhys, Level, META_DNODE_OBJECT, ObjsetId, ObjsetPhys, ObjsetType, dd_used, ds_flags};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The hidden child that is received into (OpenZFS: `recv_clone_name`).
 pub(super) const CHILD: &str = "%recv";
 
-/// Bytes by which what is received may exceed the limit of what it references: one transaction may where it was written (OpenZFS:
-/// `refquota_slack`, `DMU_MAX_ACCESS` times `spa_asize_inflation`).
-const EXCESS_BYTES: u64 = 24 * (64 << 20);
+/// Most bytes that one transaction of OpenZFS holds (`DMU_MAX_ACCESS`).
+const TRANSACTION_BYTES_MAX: u64 = 64 << 20;
+/// Factor by which bytes may become more on devices, unless told otherwise (OpenZFS: `spa_asize_inflation`).
+const INFLATION: u64 = 24;
 
 /// Beginning of a stream, as far as datasets are concerned.
 pub struct ReceiveBegin {
@@ -50,6 +52,8 @@ pub struct ReceiveBegin {
     pub features: Vec<&'static str>,
     /// Guids of features without which a pool does not take what is in the stream (OpenZFS: `recv_begin_check_feature_flags_impl`).
     pub needs: Vec<&'static str>,
+    /// Head of a raw stream: what it brings is encrypted already, and no key is asked for.
+    pub raw: Option<RawStream>,
     /// State to keep, so that the receive can be resumed.
     pub resumable: Option<ResumeState>,
     /// Fills the new object set of a full stream, in syncing context.
@@ -71,6 +75,8 @@ pub struct ReceiveEnd {
     pub creation_time: u64,
     /// True to take back what changed meanwhile, with newer snapshots.
     pub force: bool,
+    /// Head of a raw stream.
+    pub raw: Option<RawStream>,
 }
 
 /// Dataset that can be received into.
@@ -94,11 +100,19 @@ pub(crate) struct Receiving {
     tree: Arc<Tree>,
     live_logs: Arc<LiveLogs>,
     bookmarks: Arc<Bookmarks>,
+    /// Bytes by which what is received may exceed the limit of what it references: one transaction may where it was written (OpenZFS:
+    /// `refquota_slack`).
+    excess_bytes: AtomicU64,
 }
 
 impl Receiving {
     pub(super) fn new(tree: Arc<Tree>, live_logs: Arc<LiveLogs>, bookmarks: Arc<Bookmarks>) -> Receiving {
-        Receiving { tree, live_logs, bookmarks }
+        Receiving { tree, live_logs, bookmarks, excess_bytes: AtomicU64::new(INFLATION * TRANSACTION_BYTES_MAX) }
+    }
+
+    /// Sets the factor by which bytes may become more on devices.
+    pub(super) fn set_inflation(&self, factor: u64) {
+        self.excess_bytes.store(factor.saturating_mul(TRANSACTION_BYTES_MAX), Ordering::Relaxed);
     }
 
     // ---- beginning ----
@@ -109,6 +123,9 @@ impl Receiving {
         if begin.features.iter().chain(&begin.needs).any(|guid| !self.tree.meta.services.feature_enabled(guid)) {
             return Err(DslError::Unsupported);
         }
+        if begin.raw.is_some() && !self.tree.meta.services.feature_enabled(features::ENCRYPTION) {
+            return Err(DslError::NeedsFeature(features::ENCRYPTION));
+        }
         let (wanted, origin) = match self.tree.find(&begin.target) {
             Ok(head) => self.check_existing(&head, begin, creation)?,
             Err(DslError::NotFound) => self.check_new(begin, creation)?,
@@ -118,11 +135,20 @@ impl Receiving {
         if begin.from_guid != 0 && origin.as_ref().is_some_and(has_large) && !begin.features.contains(&features::LARGE_BLOCKS) {
             return Err(DslError::LargeBlocks);
         }
+        if let (Some(raw), Some(origin)) = (&begin.raw, &origin) {
+            self.check_raw(origin, raw)?;
+        }
         // What the clone gets in this txg would be born in the snapshot's.
         if origin.as_ref().is_some_and(|origin| origin.phys().ds_creation_txg >= tx.txg().0) {
             return Err(DslError::Again);
         }
         Ok(Begun { wanted, origin })
+    }
+
+    /// A look that a raw stream goes on from this snapshot, as it is stored here.
+    fn check_raw(&self, origin: &Dataset, raw: &RawStream) -> Result<(), DslError> {
+        keys::check_raw(&self.tree.meta, origin, raw)?;
+        if self.tree.objset(origin)?.has_form(&raw.form) { Ok(()) } else { Err(DslError::OtherKeys) }
     }
 
     /// OpenZFS: `recv_begin_check_existing_impl`.
@@ -132,9 +158,12 @@ impl Receiving {
         begin: &ReceiveBegin,
         creation: &Creation,
     ) -> Result<(Wanted, Option<Arc<Dataset>>), DslError> {
-        // The keys of what is there would go with it.
+        // The keys of what is there would go with it, or those that come would be beside them.
         if begin.from_guid == 0 {
             keys::refuse(&self.tree.meta, &head.dir)?;
+            if begin.raw.is_some() {
+                return Err(DslError::Encrypted);
+            }
         }
         if head.is_inconsistent() || self.child(&head.dir)?.is_some() {
             return Err(DslError::Busy);
@@ -150,21 +179,23 @@ impl Receiving {
             0 if self.tree.is_clone(&head.dir) => return Err(DslError::NotIncremental),
             0 if self.previous(head)?.is_some() => return Err(DslError::HasSnapshots),
             0 => None,
-            guid => Some(self.source(head, guid, begin.force)?),
+            guid => Some(self.source(head, guid, begin)?),
         };
         Ok((creation.hidden(&head.dir, CHILD)?, origin))
     }
 
     /// The snapshot that a stream which goes on from this guid is received on top of.
-    fn source(&self, head: &Arc<Dataset>, guid: u64, force: bool) -> Result<Arc<Dataset>, DslError> {
+    fn source(&self, head: &Arc<Dataset>, guid: u64, begin: &ReceiveBegin) -> Result<Arc<Dataset>, DslError> {
         let newest = self.previous(head)?.ok_or(DslError::NotIncremental)?;
         let mut walk = Some(newest.clone());
         while let Some(snapshot) = walk {
             if snapshot.phys().ds_guid == guid {
-                if force {
+                if begin.force {
                     return Ok(snapshot);
                 }
-                return if self.is_modified(head, &snapshot)? { Err(DslError::Modified) } else { Ok(newest) };
+                // A later one, of no change, has another set of IVs.
+                let is_later = begin.raw.is_some() && snapshot.object != newest.object;
+                return if is_later || self.is_modified(head, &snapshot)? { Err(DslError::Modified) } else { Ok(newest) };
             }
             walk = self.previous(&snapshot)?;
         }
@@ -188,8 +219,11 @@ impl Receiving {
                 Some(origin)
             }
         };
-        // A clone has its origin's keys, if that has any.
-        let encryption = if origin.is_some() { Encryption::none() } else { Encryption::default() };
+        if begin.raw.is_some() && begin.from_guid == 0 && origin.is_some() {
+            return Err(DslError::Encrypted);
+        }
+        // A clone has its origin's keys, if that has any, and what comes raw has its own.
+        let encryption = if origin.is_some() || begin.raw.is_some() { Encryption::none() } else { Encryption::default() };
         Ok((creation.check_create(&begin.target, begin.kind, &[], &encryption)?, origin))
     }
 
@@ -198,7 +232,7 @@ impl Receiving {
         let Begun { wanted, origin } = begun;
         let meta = &self.tree.meta;
         let flags = if begin.ignores_case { ds_flags::CI_DATASET } else { 0 };
-        let object = creation.create_for_receive(&wanted, origin.as_ref(), (begin.kind, flags), begin.init, tx)?;
+        let object = creation.create_for_receive(&wanted, origin.as_ref(), (begin.kind, flags, begin.raw.as_ref()), begin.init, tx)?;
         let dataset = self.tree.dataset(object)?;
         dataset.update(tx, |phys| phys.ds_flags |= ds_flags::INCONSISTENT)?;
         let bits = begin.features.iter().fold(0, |bits, guid| bits | features::bit(guid));
@@ -266,7 +300,7 @@ impl Receiving {
         newer.iter().try_for_each(|snapshot| destruction.check_destroy_snapshot(snapshot, false))?;
         self.bookmarks.check_plain(head)?;
         let quota = head.refquota.load(Ordering::Relaxed);
-        if quota != 0 && clone.referenced() > quota.saturating_add(EXCESS_BYTES) {
+        if quota != 0 && clone.referenced() > quota.saturating_add(self.excess_bytes.load(Ordering::Relaxed)) {
             return Err(DslError::Quota);
         }
         // What can't be read is found here, where it is the caller's error: in the sync it would be the pool's.
@@ -297,11 +331,36 @@ impl Receiving {
             phys.ds_flags &= !ds_flags::INCONSISTENT;
         })?;
         head.update(tx, |phys| phys.ds_flags &= !ds_flags::INCONSISTENT)?;
+        if let Some(raw) = &end.raw {
+            keys::rename_ivs(&self.tree.meta, &snapshot, raw.keys.ivs, tx)?;
+            self.rewrap(head, raw, tx)?;
+        }
         self.tree.log("finish receiving", snapshot.object, format!("snap={}", end.snapshot), tx)?;
         match clone {
             Some(clone) => destruction.destroy_head(clone, tx),
             None => Ok(()),
         }
+    }
+
+    /// Has the keys wrapped as they are where they come from, for the user's key may be another one there by now. Those that somebody gave another key
+    /// here stay as they are, and so do those that OpenZFS received below another encryption root whose key is not recognizably the same: nobody could open
+    /// them with that key any more (OpenZFS loses them then).
+    fn rewrap(&self, head: &Dataset, raw: &RawStream, tx: &Tx) -> Result<(), DslError> {
+        let meta = &self.tree.meta;
+        let (Some(object), Some(own)) = (keys::object_of(meta, &head.dir)?, keys::facts_of(meta, &head.dir)?) else { return Ok(()) };
+        let (is_own, came) = (own.root == head.dir.object, &raw.keys.wrapped);
+        let is_theirs = keys::wrapped(meta, object)?.mac == came.mac || keys::are_as_they_came(meta, object)?.unwrap_or(is_own);
+        let is_roots =
+            || Ok::<bool, DslError>(keys::facts_of(meta, &*self.tree.dir(own.root)?)?.is_some_and(|root| raw.is_wrapped_as(&root)));
+        if !is_theirs && (is_own || !is_roots()?) {
+            return Ok(());
+        }
+        keys::rewrap(meta, object, (&raw.facts(own.root), came), tx)?;
+        keys::note_came(meta, object, came, tx)?;
+        if is_own && self.tree.keystore.get(own.root).is_some_and(|key| came.open(&key).is_err()) {
+            self.tree.keystore.forget(own.root);
+        }
+        Ok(())
     }
 
     /// Has a clone of the newest snapshot and the head change places (OpenZFS: `dsl_dataset_clone_swap_sync_impl`).

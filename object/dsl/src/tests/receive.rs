@@ -16,6 +16,7 @@ pub(super) fn beginning(target: &str, from_guid: u64, force: bool) -> ReceiveBeg
         ignores_case: false,
         features: Vec::new(),
         needs: Vec::new(),
+        raw: None,
         resumable: None,
         init: filesystem().init,
     }
@@ -60,7 +61,7 @@ fn receive(pool: &TestPool, begin: ReceiveBegin, object: u64, blocks: &[u64]) ->
     }
     let received = handle.object();
     drop((objset, handle));
-    let end = ReceiveEnd { target, received, snapshot: "new".to_string(), guid: 0x77, creation_time: 5, force };
+    let end = ReceiveEnd { target, received, snapshot: "new".to_string(), guid: 0x77, creation_time: 5, force, raw: None };
     pool.dsl.receive_end(&end)
 }
 
@@ -92,13 +93,35 @@ fn space_is_right_after_what_was_received() {
     let tx = handle.assign(TxSpace::Writes(1 << 20)).expect("assigned");
     handle.objset().expect("opened").hold(ObjectId(object)).expect("held").write(8 * 4096, &[4; 4096], &tx).expect("written");
     drop((tx, handle));
-    let end = ReceiveEnd { target: "tank/a".into(), received, snapshot: "newer".into(), guid: 0x78, creation_time: 6, force: true };
+    let end =
+        ReceiveEnd { target: "tank/a".into(), received, snapshot: "newer".into(), guid: 0x78, creation_time: 6, force: true, raw: None };
     pool.dsl.receive_end(&end).expect("received");
     pool.drain();
     pool.check();
     let names: Vec<String> = pool.dsl.snapshots("tank/a").expect("listed").into_iter().map(|snapshot| snapshot.name).collect();
     assert_eq!(names, ["one", "newer"]);
     let pool = pool.reopen();
+    pool.check();
+}
+
+/// If this fails, a stream fills what a limit keeps small, or what fits with what one transaction may exceed it by is refused.
+#[test]
+fn what_is_received_exceeds_the_limit_by_as_much_as_is_set() {
+    let pool = TestPool::create(47);
+    pool.dsl.create_dataset("tank/a", filesystem()).expect("created");
+    pool.sync();
+    let handle = pool.dsl.hold("tank/a").expect("held");
+    let limit = (handle.space().referenced + 40_960).to_string();
+    handle.set_props(&[("refquota".to_string(), limit)]).expect("sets");
+    drop(handle);
+    let blocks: Vec<u64> = (0..40).collect();
+    pool.dsl.tune_receives(0);
+    let refused = receive(&pool, beginning("tank/a", 0, true), 0, &blocks);
+    assert_eq!(refused, Err(DslError::Quota));
+    pool.dsl.tune_receives(1);
+    pool.dsl.destroy_lost_receives().expect("gone");
+    receive(&pool, beginning("tank/a", 0, true), 0, &blocks).expect("received");
+    pool.drain();
     pool.check();
 }
 
@@ -137,7 +160,8 @@ fn what_is_received_replaces_what_it_was_begun_for_and_nothing_else() {
     let received = pool.dsl.receive_begin(beginning("tank/a", 0, true)).expect("begun").object();
     pool.dsl.rename("tank/a", "tank/c").expect("renamed");
     pool.dsl.rename("tank/b", "tank/a").expect("renamed");
-    let end = ReceiveEnd { target: "tank/a".into(), received, snapshot: "new".into(), guid: 0x77, creation_time: 5, force: true };
+    let end =
+        ReceiveEnd { target: "tank/a".into(), received, snapshot: "new".into(), guid: 0x77, creation_time: 5, force: true, raw: None };
     assert_eq!(pool.dsl.receive_end(&end), Err(DslError::NotFound));
     assert!(pool.dsl.hold("tank/a@kept").is_ok());
     pool.dsl.receive_end(&ReceiveEnd { target: "tank/c".into(), ..end }).expect("received");

@@ -4,6 +4,7 @@ use super::Pool;
 use crate::PoolError;
 use crate::heartbeat::Heartbeat;
 use crate::open::base::{Base, Runtime};
+use crate::outliers::Outliers;
 use crate::rebuild::Rebuilds;
 use crate::rebuild::sync::RebuildStep;
 use crate::scans::{self, Resilvers, ScanStep};
@@ -65,6 +66,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
         vdevs: VdevOps::new(spa.clone(), changes.clone()),
         leaves: Leaves::new(spa.clone()),
         heartbeat: Heartbeat::new(spa.clone()),
+        outliers: Outliers::new(spa.clone()),
         resilvers: Resilvers { spa: spa.clone(), scan: scan.clone(), changes },
         spa,
         scan,

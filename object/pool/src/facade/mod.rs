@@ -13,6 +13,7 @@ use crate::open::create::{self, PoolSpec};
 use crate::open::find::FoundPool;
 use crate::open::rewind::{self, Rewound};
 use crate::open::{self, ImportOptions, Rewind};
+use crate::outliers::Outliers;
 use crate::rebuild::Rebuilds;
 use crate::scans::Resilvers;
 use crate::spa::config::{Host, PoolState};
@@ -58,6 +59,7 @@ pub struct Pool {
     sweeps: Arc<Sweeps>,
     heartbeat: Arc<Heartbeat>,
     zia: Followed,
+    outliers: Outliers,
     /// Blocks of destroyed datasets freed in one txg; 0 until somebody says how many.
     frees_max: Arc<AtomicU64>,
     damaged_labels: usize,
@@ -141,8 +143,8 @@ impl Pool {
     ) -> Result<Pool, PoolError> {
         let mut pending = base.logs.pending();
         let mut pool = assemble::assemble(base, runtime)?;
-        pool.suspend_rebuilds(runtime.suspended_scans);
-        pool.scan.set_tunables(scan::ScanTunables { suspended: runtime.suspended_scans, ..pool.scan.tunables() });
+        pool.suspend_rebuilds(runtime.scans.suspended);
+        pool.scan.set_tunables(runtime.scans);
         pool.follow_providers()?;
         if options.read_only {
             return Ok(pool);

@@ -6,6 +6,7 @@ use crate::label::Device;
 use crate::open::base::Runtime;
 use crate::open::find::FoundPool;
 use crate::open::{self, ImportOptions};
+use crate::outliers::Outliers;
 use crate::spa::config::{PoolFacts, PoolState};
 use crate::spa::vdev_props::VdevProps;
 use crate::vdev_ops::add::{AddSpec, EMPTYING_TXGS};
@@ -16,6 +17,7 @@ use crate::vdev_ops::spec::LeafSpec;
 use crate::vdev_ops::split::{self, SplitOff};
 use ondisk::Guid;
 use vdev::{Leaf, LeafId, LeafState, Pairing};
+use zio::Spell;
 
 /// Txgs within which everything that was begun before them ends.
 const DRAINING_TXGS: usize = 2;
@@ -331,6 +333,25 @@ impl Pool {
     pub fn set_allocating(&self, top: Guid, is_on: bool) -> Result<(), PoolError> {
         self.spa.check_writeable()?;
         self.vdevs.change_tree(allocating(top, is_on))
+    }
+
+    /// Devices beside their siblings.
+    pub fn outliers(&self) -> &Outliers {
+        &self.outliers
+    }
+
+    /// Has reads pass over a leaf while redundancy makes up for it, until that is ended; or lets them come to it again (the property `sit_out`). Not
+    /// kept: the next import forgets it.
+    ///
+    /// # Errors
+    /// [`PoolError::NoSuchDevice`]; [`PoolError::NoReplicas`] where too many sit out, or are gone, already.
+    pub fn set_sit_out(&self, leaf: Guid, is_on: bool) -> Result<(), PoolError> {
+        self.tree().leaf_by_guid(leaf).ok_or(PoolError::NoSuchDevice)?;
+        if !is_on {
+            self.zio().leaf_stats_of(leaf).end_sitting_out();
+            return Ok(());
+        }
+        if self.zio().sit_out(leaf, Spell::Endless) { Ok(()) } else { Err(PoolError::NoReplicas) }
     }
 
     /// The properties of vdevs that are set.

@@ -11,6 +11,7 @@ use dsl::{IntentLogs, ReplayFiles};
 use kernels::checksum::Salt;
 use kstat::EventSink;
 use ondisk::{ObjectId, ObjsetType};
+use scan::ScanTunables;
 use std::sync::Arc;
 
 /// Settings by which the engine runs a pool.
@@ -26,8 +27,8 @@ pub struct Runtime {
     pub events: Arc<dyn EventSink>,
     /// Source of accelerators; None: stages of the pipeline all run in software.
     pub providers: Option<Providers>,
-    /// True when scans and sequential rebuilds make no progress, from the beginning (OpenZFS: `zfs_scan_suspend_progress`).
-    pub suspended_scans: bool,
+    /// Tunables of scans, from the beginning; a sequential rebuild is suspended with them.
+    pub scans: ScanTunables,
     /// Replayer of intent logs of file systems; None: a pool with one that holds something can only be imported read-only.
     pub replay: Option<Arc<dyn ReplayFiles>>,
     /// Number of top-level vdevs that a pool may lack when it is imported read-only (OpenZFS: `zfs_max_missing_tvds`).
@@ -50,7 +51,7 @@ impl Runtime {
             txg: TxgConfig::default(),
             events: Arc::new(kstat::NoEvents),
             providers: None,
-            suspended_scans: false,
+            scans: ScanTunables::default(),
             replay: None,
             max_missing_tops: 0,
             multihost: MultihostTunables::default(),

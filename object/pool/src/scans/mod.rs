@@ -108,18 +108,11 @@ impl Resilvers {
         if self.scan.resilvers_through().is_some_and(is_settled) {
             return Ok(());
         }
-        if self.defers_resilvers() && self.defer_resilver()? {
+        let defers = self.spa.services.features.is_enabled(RESILVER_DEFER) && self.scan.defers_resilvers();
+        if defers && self.defer_resilver()? {
             return Ok(());
         }
         Ok(self.scan.resilver()?)
-    }
-    /// True when a resilver goes on that is too far to be begun again for a device that comes now (OpenZFS: `dsl_scan_sync`).
-    fn defers_resilvers(&self) -> bool {
-        let far = |percent: u64| {
-            let status = self.scan.status().filter(|_| self.scan.resilvers_through().is_some());
-            status.is_some_and(|status| status.issued >= (u128::from(status.to_issue()) * u128::from(percent) / 100) as u64)
-        };
-        self.spa.services.features.is_enabled(RESILVER_DEFER) && self.scan.tunables().defer_percent.is_some_and(far)
     }
     /// Lets the leaves that the resilver under way brings nothing, or not everything, wait for the next one. False when it ended
     /// meanwhile.

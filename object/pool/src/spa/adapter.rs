@@ -299,12 +299,13 @@ impl PoolIo {
     fn patiently(&self, read: impl Fn() -> Result<Abd, ZioError>) -> Result<Abd, BlockError> {
         let zio = self.cache.zio();
         loop {
+            let since = zio.resumes();
             let result = read();
             let again = match (&result, WAITS_FOR.get()) {
                 (Err(error), WaitsFor::Block) if matches!(error.kind, ErrorKind::Io | ErrorKind::NoDevice) => {
-                    zio.suspend_and_wait(Some(*error))
+                    zio.suspend_and_wait(since, Some(*error))
                 }
-                (Err(error), WaitsFor::Devices) if error.kind == ErrorKind::Io => zio.wait_if_down(*error),
+                (Err(error), WaitsFor::Devices) if error.kind == ErrorKind::Io => zio.wait_if_down(since, *error),
                 _ => false,
             };
             if !again {

@@ -15,13 +15,15 @@ use zap::Zap;
 /// Names of the numbers that say how many errors (`_n`) within how many seconds (`_t`) are too many.
 const NUMBERS: [&str; 6] = ["checksum_n", "checksum_t", "io_n", "io_t", "slow_io_n", "slow_io_t"];
 const COMMENT: &str = "comment";
+/// Name of the switch that lets slow children of a top-level vdev sit out.
+pub(crate) const AUTOSIT: &str = "autosit";
 
-/// Properties that are set, by vdev and name. Numbers are decimal, and `none` for one that is set to be none.
+/// Properties that are set, by vdev and name. Numbers are decimal, and `none` for one that is set to be none; switches are there when they are `on`.
 pub type VdevProps = BTreeMap<Guid, BTreeMap<String, String>>;
 
 /// True for a property of vdevs that [`crate::Pool::set_vdev_prop`] sets.
 pub fn is_settable_vdev_prop(name: &str) -> bool {
-    NUMBERS.contains(&name) || name == COMMENT || is_user_prop(name)
+    NUMBERS.contains(&name) || name == COMMENT || name == AUTOSIT || is_user_prop(name)
 }
 
 /// The ZAPs of vdevs, by guid; a top-level vdev that is a leaf has its properties in the one that it has as top-level vdev.
@@ -45,6 +47,10 @@ fn stored(mos: &Arc<Objset>, object: ObjectId) -> Result<BTreeMap<String, String
                 Some(&u64::MAX) | None => "none".to_string(),
                 Some(number) => number.to_string(),
             },
+            Some(zap::Value::U64(numbers)) if name == AUTOSIT => match numbers.first() {
+                Some(1) => "on".to_string(),
+                _ => continue,
+            },
             // Other numbers with a colon in their name are the engine's own.
             Some(value) => match value.as_text() {
                 Some(text) => text.to_string(),
@@ -61,6 +67,13 @@ fn encode(name: &str, value: &str) -> Result<zap::Value, PoolError> {
     if NUMBERS.contains(&name) {
         let number = if value == "none" { u64::MAX } else { value.parse().map_err(|_| PoolError::BadValue)? };
         return Ok(zap::Value::U64(vec![number]));
+    }
+    if name == AUTOSIT {
+        return match value {
+            "on" => Ok(zap::Value::U64(vec![1])),
+            "off" | "" => Ok(zap::Value::U8(Vec::new())),
+            _ => Err(PoolError::BadValue),
+        };
     }
     if name.len() > USER_NAME_BYTES_MAX || value.len() > USER_VALUE_BYTES_MAX {
         return Err(PoolError::BadValue);

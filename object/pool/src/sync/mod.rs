@@ -164,10 +164,12 @@ impl Syncer {
             }
             // Labels have no other place to go to (OpenZFS: `spa_sync_rewrite_vdev_config`).
             *self.step.lock() = "labels and uberblock";
+            let mut since = self.zio().resumes();
             while let Err(error) = self.commit(txg, (at.root, at.config_dirty), silent) {
-                if !matches!(error, PoolError::Io(_)) || !self.zio().suspend_and_wait(None) {
+                if !matches!(error, PoolError::Io(_)) || !self.zio().suspend_and_wait(since, None) {
                     return Err(error);
                 }
+                since = self.zio().resumes();
             }
             self.tree.label_detached();
             if at.config_dirty {
@@ -184,6 +186,7 @@ impl Syncer {
         let mut is_news = false;
         *self.step.lock() = "flush";
         loop {
+            let since = self.zio().resumes();
             let flushed = self.zio().flush_wait();
             let tree = self.spa.tree();
             silent.clear();
@@ -195,7 +198,7 @@ impl Syncer {
             if flushed.is_ok() {
                 return Ok(is_news);
             }
-            if !self.zio().suspend_and_wait(None) {
+            if !self.zio().suspend_and_wait(since, None) {
                 return Err(PoolError::Io(DeviceError::Io));
             }
         }

@@ -11,6 +11,7 @@ mod life;
 mod lifecycle;
 mod log_writes;
 mod multihost;
+mod outliers;
 mod power_cuts;
 mod progress;
 mod pulled;

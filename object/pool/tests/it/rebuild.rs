@@ -228,7 +228,7 @@ fn a_held_rebuild_waits_over_an_import_and_ends_with_its_device() {
     };
     held(&pool);
     pool.export().expect("exported");
-    let runtime = Runtime { suspended_scans: true, ..Runtime::new() };
+    let runtime = Runtime { scans: pool::ScanTunables { suspended: true, ..pool::ScanTunables::default() }, ..Runtime::new() };
     let all = devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect();
     let options = ImportOptions { host: crate::common::host(), ..ImportOptions::default() };
     let pool = Pool::import(&exec, all, &options, &runtime).expect("imported");

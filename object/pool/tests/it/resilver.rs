@@ -206,6 +206,34 @@ fn a_resilver_begins_again_with_everybody_when_it_is_told_to() {
     }
 }
 
+/// If this fails, whoever tells a pool not to have a new disk wait for another one's resilver is heard for the disk after that one only; or a resilver that
+/// takes in who waited never ends.
+#[test]
+fn who_waits_for_the_next_resilver_is_taken_in_when_the_parameters_say_so() {
+    let devices = devices(5);
+    for defer_percent in [None, Some(100)] {
+        let (pool, object, leaves) = half_way(&devices);
+        let tune = |defer_percent| pool.tune_scans(pool::ScanTunables { defer_percent, ..pool::ScanTunables::default() });
+        pool.online(leaves[1], Some(devices[1].clone())).expect("back");
+        pool.sync().expect("synced");
+        assert_eq!(references(&pool), Some(1), "it waits");
+        tune(defer_percent);
+        pool.sync().expect("synced");
+        assert_eq!(references(&pool), Some(0), "nobody waits");
+        assert!(pool.tree().leaves[..2].iter().all(|leaf| leaf.resilver_txg.0 != 0 && !leaf.resilver_deferred));
+        pool.sync().expect("synced");
+        pool.scrub_wait().expect("resilvered");
+        pool.sync().expect("synced");
+        assert!(pool.tree().leaves.iter().all(|leaf| leaf.missing_txgs.is_empty()));
+        let lines = pool.history().expect("readable");
+        let said = |name: &str| lines.iter().filter(|line| line.get_str("internal_name") == Some(name)).count();
+        assert_eq!((said("scan setup"), said("scan aborted, restarting")), (2, 1), "once");
+        pool.export().expect("exported");
+        check_redundancy(&devices, TopKind::Raidz(2), object, &[2; BLOCKS as usize], "after one resilver");
+        devices.iter().for_each(|device| device.tamper(|bytes| bytes.fill(0)));
+    }
+}
+
 /// If this fails, a single disk can't become a mirror, or a disk can't be replaced, or the old one is let go too early.
 #[test]
 fn a_disk_becomes_a_mirror_and_is_replaced() {

@@ -243,6 +243,33 @@ fn an_error_scrub_reads_what_the_log_has_and_nothing_else() {
     assert_eq!(pool.scan_status().map(|status| (status.state, status.errors)), Some((ScanState::Finished, 0)));
 }
 
+/// If this fails, `zpool scrub -e` of a long log holds up whoever waits for a txg until it has read all of it.
+#[test]
+fn an_error_scrub_takes_no_more_of_a_txg_than_it_may() {
+    let devices = devices(2);
+    let (pool, _) = filled(&exec(), &devices, TopKind::Mirror);
+    for block in [17, 18, 19] {
+        assert_eq!(damage(&devices, &pattern(1, block)), 2);
+    }
+    pool.cache().clear();
+    assert_eq!(scrub(&pool).errors, 3);
+    let all = pool::ScanTunables::default();
+    let few = pool::ScanTunables { error_blocks_per_txg: 1, ..all };
+    let short = pool::ScanTunables { scrub_min_time_ms: 0, ..all };
+    for (tunables, needed) in [(all, 1), (few, 3), (short, 3)] {
+        pool.tune_scans(tunables);
+        pool.scrub_errors().expect("begun");
+        let scrubs = || pool.error_scrub_status().is_some_and(|status| status.state == ScanState::Scanning);
+        let mut syncs = 0;
+        while syncs < 10 && scrubs() {
+            pool.sync().expect("synced");
+            syncs += 1;
+        }
+        assert_eq!(syncs, needed, "{tunables:?}");
+        assert_eq!(pool.damaged_counted().expect("log").0, 3, "none was mended");
+    }
+}
+
 fn finish_error_scrub(pool: &Pool) {
     pool.scrub_drive().expect("driven");
     let status = pool.error_scrub_status().expect("one ran");

@@ -9,9 +9,9 @@ use vdev::{
     WritePlan,
 };
 
-type Media = BTreeMap<(LeafId, u64), Vec<u8>>;
+pub(crate) type Media = BTreeMap<(LeafId, u64), Vec<u8>>;
 
-fn pattern(length: usize) -> Abd {
+pub(crate) fn pattern(length: usize) -> Abd {
     let mut state = 0x9E37_79B9_7F4A_7C15u64 ^ length as u64;
     let bytes: Vec<u8> = (0..length)
         .map(|_| {
@@ -24,7 +24,7 @@ fn pattern(length: usize) -> Abd {
     Abd::from_slice(&bytes)
 }
 
-fn write(tree: &VdevTree, offset: u64, data: &Abd) -> Media {
+pub(crate) fn write(tree: &VdevTree, offset: u64, data: &Abd) -> Media {
     let top = &tree.tops[0];
     let plan = WritePlan::new(tree, top, offset, data.len());
     let padded = Abd::gang(&[data.clone(), Abd::zeroed(plan.length - data.len())]);
@@ -68,14 +68,14 @@ fn read(tree: &Arc<VdevTree>, extent: (u64, usize), mode: ReadMode, media: &mut 
     panic!("the read never ended");
 }
 
-fn subsets(count: usize, most: usize) -> Vec<Vec<usize>> {
+pub(crate) fn subsets(count: usize, most: usize) -> Vec<Vec<usize>> {
     (0u32..1 << count)
         .filter(|set| set.count_ones() as usize <= most)
         .map(|set| (0..count).filter(|bit| set >> bit & 1 == 1).collect())
         .collect()
 }
 
-fn shapes() -> Vec<(u8, usize)> {
+pub(crate) fn shapes() -> Vec<(u8, usize)> {
     vec![(1, 2), (1, 3), (1, 4), (1, 5), (2, 3), (2, 4), (2, 6), (3, 4), (3, 5), (3, 7)]
 }
 
@@ -230,18 +230,18 @@ fn blocks_stay_within_their_allocation() {
 }
 
 /// (parity, data, spares, children)
-fn draids() -> Vec<(usize, usize, usize, usize)> {
+pub(crate) fn draids() -> Vec<(usize, usize, usize, usize)> {
     vec![(1, 1, 0, 2), (1, 3, 1, 6), (2, 3, 0, 7), (2, 4, 2, 9), (3, 2, 1, 6)]
 }
 
-fn draid(shape: (usize, usize, usize, usize)) -> (VdevTree, u64) {
+pub(crate) fn draid(shape: (usize, usize, usize, usize)) -> (VdevTree, u64) {
     let config = DraidConfig::new(shape.0, shape.1, shape.2, shape.3).unwrap();
     let tree = VdevTree::simple(&[(TopKind::Draid(config), shape.3)], 9, 1 << 30).unwrap();
     (tree, (config.width() as u64) << 24)
 }
 
 /// Blocks of one stripe and of several, in the middle of a group and over the end of one.
-fn draid_blocks((_, data, _, _): (usize, usize, usize, usize), group: u64, asize: u64) -> Vec<(u64, Abd)> {
+pub(crate) fn draid_blocks((_, data, _, _): (usize, usize, usize, usize), group: u64, asize: u64) -> Vec<(u64, Abd)> {
     let mut blocks = Vec::new();
     for sectors in [1, 2, data, data + 1, 3 * data - 1] {
         for offset in [0, 5 * group, group - asize, 4 * group - asize] {
@@ -404,7 +404,7 @@ fn a_spare_that_stands_for_itself_holds_nothing() {
 }
 
 /// A leaf below a `replacing` node of each shape, next to the one that it replaces.
-fn replacing(kind: TopKind, count: usize, replaced: usize) -> VdevTree {
+pub(crate) fn replacing(kind: TopKind, count: usize, replaced: usize) -> VdevTree {
     let tree = VdevTree::simple(&[(kind, count + 1)], 9, 1 << 30).unwrap();
     let (mut tops, leaves) = (tree.tops.clone(), tree.leaves.clone());
     let node = tops[0].node.as_mut().unwrap();

@@ -1,4 +1,5 @@
-//! Trees of vdevs, judged from outside: failures of leaves, and rebuilds. One program: each file of tests by itself would be linked with all that is below.
+//! Trees of vdevs, judged from outside: failures of leaves, rebuilds, and leaves that sit out. One program: each file of tests by itself would be linked with all that is below.
 
 mod failures;
 mod rebuild;
+mod sitting;

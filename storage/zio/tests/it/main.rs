@@ -1,4 +1,4 @@
-//! The pipeline, judged from outside: blocks, injected faults, layouts, queues, stages, threads. One program: each file of tests by itself would be linked with all that is below.
+//! The pipeline, judged from outside: blocks, injected faults, layouts, queues, leaves that sit out, stages, suspension, threads. One program: each file of tests by itself would be linked with all that is below.
 
 mod blocks;
 mod classes;
@@ -6,5 +6,7 @@ mod common;
 mod inject;
 mod layouts;
 mod queue;
+mod sitting;
 mod stage;
+mod suspended;
 mod threads;

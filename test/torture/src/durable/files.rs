@@ -1,7 +1,7 @@
 //! A file system under a program: operations carried out, and what is made durable after the power came back.
 
 use super::program::{At, How, Op, Program};
-use super::{Clerk, Hands, Scribe};
+use super::scribe::{Clerk, Hands, Scribe};
 use crate::machine::{FILE_SYSTEM, Trouble};
 use crate::model::{Contents, Model, NodeId, Owner, State};
 use abd::Abd;

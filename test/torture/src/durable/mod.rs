@@ -8,21 +8,20 @@ pub mod engine;
 mod files;
 pub mod ledger;
 pub mod program;
+mod scribe;
+mod served;
 mod volume;
 
 use crate::machine::{Layout, Machine, Trouble, read_state};
-use crate::model::{Model, NodeId, State};
-use dmu::{DmuError, Tx};
-use exec::Mutex;
-use ledger::{Ledger, Logged};
-use ondisk::{ObjectId, Txg};
+use crate::model::{Model, State};
+use ledger::Logged;
+use ondisk::Txg;
 use pool::Pool;
 use program::{Op, Program, imagine};
+pub use scribe::Moment;
+use scribe::{Hands, Scribe};
 use sim::Recording;
-use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
-use zil::{Itx, Log, Payload};
 
 /// Kind of dataset that a program changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +30,10 @@ pub enum Subject {
     Files,
     /// Volume: in the model the only file of its file system, whose names never change.
     Volume,
+    /// Volume that a client of NBD uses: what was answered counts.
+    Served,
+    /// Volume behind a door that answers for what it has not done, for those who judge.
+    Deceived,
 }
 
 impl Subject {
@@ -38,30 +41,29 @@ impl Subject {
     fn state(self, pool: &Pool) -> Result<State, Trouble> {
         match self {
             Subject::Files => read_state(pool),
-            Subject::Volume => volume::state(pool),
+            Subject::Volume | Subject::Served | Subject::Deceived => volume::state(pool),
         }
+    }
+
+    /// Makes the dataset, and who carries operations on it out; with `is_always` all that is done to a volume is durable at once.
+    fn hands<'a>(self, pool: &'a Pool, scribe: &Arc<Scribe>, is_always: bool) -> Result<Box<dyn Hands + 'a>, Trouble> {
+        let scribe = scribe.clone();
+        let hands: Box<dyn Hands + 'a> = match self {
+            Subject::Files => Box::new(files::FileHands::new(pool, scribe)?),
+            Subject::Volume => Box::new(volume::VolumeHands::new(pool, scribe, is_always)?),
+            Subject::Served => Box::new(served::ServedHands::new(pool, scribe, is_always, false)?),
+            Subject::Deceived => Box::new(served::ServedHands::new(pool, scribe, is_always, true)?),
+        };
+        Ok(hands)
     }
 
     /// Makes something durable, and changes what is `wanted` of the dataset likewise.
     fn go_on(self, pool: &Pool, wanted: &mut State) -> Result<(), Trouble> {
         match self {
             Subject::Files => files::go_on(pool, wanted),
-            Subject::Volume => volume::go_on(pool, wanted),
+            Subject::Volume | Subject::Served | Subject::Deceived => volume::go_on(pool, wanted),
         }
     }
-}
-
-/// Moment of a program, as the marks of its recording name it.
-#[derive(Clone, Copy, Debug)]
-pub struct Moment {
-    /// Number of operations that began.
-    pub started: usize,
-    /// Number of operations in the log that are acknowledged.
-    pub acknowledged: usize,
-    /// Number of operations that the log may hold.
-    pub offered: usize,
-    /// Txg that was said to be on disk.
-    pub synced: Txg,
 }
 
 /// Recording of what a program did to the devices, and what was promised when.
@@ -85,97 +87,6 @@ pub struct Recorded {
     changes: Vec<bool>,
 }
 
-/// Knowledge while a program runs.
-struct Book {
-    model: Model,
-    ledger: Ledger,
-    moments: Vec<Moment>,
-    objects: HashMap<ObjectId, NodeId>,
-}
-
-/// Scribe of a recording: notes at each mark what was promised so far.
-struct Scribe {
-    sim: sim::Sim,
-    txgs: Arc<dmu::TxgManager>,
-    book: Mutex<Book>,
-}
-
-impl Scribe {
-    fn new(machine: &Machine, pool: &Pool, model: Model) -> Scribe {
-        let book = Book { model, ledger: Ledger::default(), moments: Vec::new(), objects: HashMap::new() };
-        Scribe { sim: machine.sim.clone(), txgs: pool.txgs().clone(), book: Mutex::new(book) }
-    }
-
-    fn mark(&self, change: impl FnOnce(&mut Book, &mut Moment)) {
-        let mut book = self.book.lock();
-        let first = Moment { started: 0, acknowledged: 0, offered: 0, synced: Txg(0) };
-        let mut moment = book.moments.last().copied().unwrap_or(first);
-        moment.synced = self.txgs.synced_txg();
-        change(&mut book, &mut moment);
-        self.sim.mark(book.moments.len() as u64);
-        book.moments.push(moment);
-    }
-
-    /// A commit begins: of a node, or of all.
-    fn offer(&self, object: Option<ObjectId>) {
-        self.mark(|book, moment| {
-            let node = object.and_then(|object| book.objects.get(&object).copied());
-            (_, moment.offered) = book.ledger.offer(node, moment.synced, &book.model);
-        });
-    }
-
-    /// Notes that what was offered last is durable.
-    fn acknowledge(&self) {
-        self.mark(|_, moment| moment.acknowledged = moment.offered);
-    }
-}
-
-/// Clerk between file system and log: writes down when commits begin and end.
-struct Clerk {
-    log: Arc<dyn Log>,
-    scribe: Arc<Scribe>,
-}
-
-impl fmt::Debug for Clerk {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Clerk")
-    }
-}
-
-impl Log for Clerk {
-    fn is_wanted(&self) -> bool {
-        self.log.is_wanted()
-    }
-    fn note(&self, itx: Itx, tx: &Tx) {
-        self.log.note(itx, tx);
-    }
-    fn note_write(&self, payload: Payload, only_with: Option<ObjectId>, tx: &Tx) {
-        self.log.note_write(payload, only_with, tx);
-    }
-    fn promote(&self, object: ObjectId) {
-        self.log.promote(object);
-    }
-    fn forget(&self, object: ObjectId) {
-        self.log.forget(object);
-    }
-    fn commit(&self, object: Option<ObjectId>) -> Result<(), DmuError> {
-        self.scribe.offer(object);
-        self.log.commit(object)?;
-        self.scribe.acknowledge();
-        Ok(())
-    }
-}
-
-/// Part of a program that knows the dataset: it carries operations out.
-trait Hands {
-    /// Chooses the next operation.
-    fn plan(&self, program: &mut Program, model: &Model) -> Op;
-    /// Carries an operation out; `after` is the model with it. Commits are written down as they begin and end.
-    fn perform(&mut self, op: &Op, after: &Model) -> Result<(), Trouble>;
-    /// Extent of what is durable once the operation is done: a node, or with None inside everything; None when nothing is.
-    fn promise(&self, op: &Op) -> Option<Option<NodeId>>;
-}
-
 /// Runs a program of `operations` operations; at its end the machine stops. On volumes every write is durable (`sync=always`) when `seed` is even.
 ///
 /// # Errors
@@ -185,16 +96,9 @@ pub fn record(layout: Layout, subject: Subject, seed: u64, operations: usize) ->
     let machine = Machine::new(layout, seed);
     let pool = machine.create(layout).map_err(said)?;
     pool.sync().map_err(|error| error.to_string())?;
-    let (scribe, mut hands): (Arc<Scribe>, Box<dyn Hands + '_>) = match subject {
-        Subject::Files => {
-            let scribe = Arc::new(Scribe::new(&machine, &pool, Model::default()));
-            (scribe.clone(), Box::new(files::FileHands::new(&pool, scribe).map_err(said)?))
-        }
-        Subject::Volume => {
-            let scribe = Arc::new(Scribe::new(&machine, &pool, volume::model()));
-            (scribe.clone(), Box::new(volume::VolumeHands::new(&pool, scribe, seed.is_multiple_of(2)).map_err(said)?))
-        }
-    };
+    let first = if subject == Subject::Files { Model::default() } else { volume::model() };
+    let scribe = Arc::new(Scribe::new(&machine, &pool, first));
+    let mut hands = subject.hands(&pool, &scribe, seed.is_multiple_of(2)).map_err(said)?;
     machine.sim.start_recording();
     let models = vec![scribe.book.lock().model.clone()];
     scribe.mark(|_, _| ());

@@ -2,13 +2,14 @@
 //! requests is that of whoever serves volumes, the way back is not.
 
 use super::program::{How, Op, Program};
-use super::{Hands, Scribe};
+use super::scribe::{Hands, Scribe};
 use crate::machine::Trouble;
 use crate::model::{Contents, Model, NodeId, State};
 use abd::Abd;
 use dsl::DslError;
 use pool::Pool;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use zpl::direct::Direct;
 use zvol::{Access, Settings, Volume};
@@ -18,9 +19,9 @@ const VOLUME: &str = "tank/vol";
 /// Name of the file that it is in the model.
 const FILE: &str = "volume";
 /// Node of that file: the first that was made.
-const NODE: NodeId = 1;
+pub(super) const NODE: NodeId = 1;
 /// Bytes of a block.
-const BLOCK: usize = 8 << 10;
+pub(super) const BLOCK: usize = 8 << 10;
 /// Number of blocks of the volume at first, and at most.
 const BLOCKS: usize = 24;
 const BLOCKS_MAX: usize = 32;
@@ -62,8 +63,8 @@ fn open(pool: &Pool) -> Result<Arc<Volume>, Trouble> {
 /// Volume of a program.
 pub(super) struct VolumeHands<'a> {
     pool: &'a Pool,
-    volume: Arc<Volume>,
-    scribe: Arc<Scribe>,
+    pub(super) volume: Arc<Volume>,
+    pub(super) scribe: Arc<Scribe>,
     is_always: bool,
 }
 
@@ -78,7 +79,7 @@ impl<'a> VolumeHands<'a> {
     }
 
     /// True when the end of the operation is that of a commit, which takes everything along.
-    fn commits(&self, op: &Op) -> bool {
+    pub(super) fn commits(&self, op: &Op) -> bool {
         match op {
             Op::Write(_, _, _, how) => self.is_always || how.is_synchronous(),
             Op::Punch(..) | Op::Discard(..) => self.is_always,
@@ -92,10 +93,14 @@ impl<'a> VolumeHands<'a> {
         Ok(self.volume.write(offset as u64, Abd::from_slice(bytes), access, how.is_synchronous())?)
     }
 
+    /// Range that has these whole blocks, and no others.
+    pub(super) fn ragged(&self, offset: usize, length: usize) -> Range<u64> {
+        offset.saturating_sub(RAGGED) as u64..((offset + length + RAGGED) as u64).min(self.volume.size())
+    }
+
     fn discard(&self, offset: usize, length: usize) -> Result<(), Trouble> {
-        let start = offset.saturating_sub(RAGGED) as u64;
-        let end = ((offset + length + RAGGED) as u64).min(self.volume.size());
-        Ok(self.volume.discard(start, end - start)?)
+        let range = self.ragged(offset, length);
+        Ok(self.volume.discard(range.start, range.end - range.start)?)
     }
 }
 

@@ -4,8 +4,8 @@ pub mod proxy;
 
 use abd::{Abd, AbdPart};
 use dpusm::{
-    Compress, Device, Feature, Graph, HostDone, HostStore, NoHost, OpError, RaidContext, RegisterOptions, Registry, Store, StoreKind,
-    StoreTarget, View,
+    Compress, Device, Feature, Graph, HostDone, HostRead, HostStore, NoHost, OpError, RaidContext, RegisterOptions, Registry, Store,
+    StoreKind, StoreTarget, View,
 };
 use exec::{Exec, Pool, SplitMix};
 use ondisk::{ByteOrder, Checksum, Compression};
@@ -53,6 +53,12 @@ impl Drop for Folder {
 pub struct Disk(pub File);
 
 impl HostStore for Disk {
+    fn read(&self, offset: u64, bytes: usize, done: HostRead) {
+        let mut part = AbdPart::scratch(bytes);
+        let read = self.0.read_exact_at(&mut part, offset);
+        done(read.map(|()| part.freeze()).map_err(|error| error.raw_os_error().unwrap_or(5)));
+    }
+
     fn write(&self, offset: u64, data: Abd, done: HostDone) {
         done(self.0.write_all_at(&data.to_vec(), offset).map_err(|error| error.raw_os_error().unwrap_or(5)));
     }

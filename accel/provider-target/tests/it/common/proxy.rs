@@ -1,5 +1,6 @@
-//! A proxy between host and target that knows where frames begin and end, and lets a test decide over each of them. Over Unix sockets
-//! it hands the file of the shared memory on, keeps one for itself, and harms what lies in that memory too.
+//! A proxy between host and target that has the secret: it is a target to the host and a host to the target, and lets a test decide over each frame on
+//! its way, which it seals again and may harm then. Over Unix sockets it hands the file of the shared memory on, keeps one for itself, and harms what lies
+//! in that memory too.
 
 use abd::Abd;
 use exec::Mutex;
@@ -9,9 +10,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+use target_server::Target;
 use target_wire::{
-    Address, CompletionRoom, Connection, ExecutePlaces, HEADER_BYTES, Kind, Limits, Listener, Place, Received, Region, WithFile,
-    read_frame, write_frame,
+    Address, Challenge, Channel, CompletionRoom, Connection, ExecutePlaces, Frame, Header, Hello, Initiator, Kind, Limits, Listener,
+    Opener, Place, Received, Region, RegionOffer, Sealer, WithFile, read_frame, respond, write_frame,
 };
 
 /// Fate of a frame.
@@ -19,7 +21,7 @@ use target_wire::{
 pub enum Fate {
     /// The frame goes on.
     Pass,
-    /// The frame goes on with this bit (of all its bits, modulo their number) flipped; three of four of those that have bytes in shared
+    /// The frame, as it is sealed, goes on with this bit (of all its bits, modulo their number) flipped; three of four of those that have bytes in shared
     /// memory go on as they are, with a bit of those bytes flipped.
     Flip(u64),
     /// A completion whose bytes lie in its room goes on and claims that they are so many.
@@ -34,6 +36,45 @@ pub enum Fate {
 
 /// Asked for each frame in both directions, in the order in which they come by.
 pub type Judge = Arc<dyn Fn() -> Fate + Send + Sync>;
+
+/// A judge that lets every frame pass but one.
+pub struct Armed {
+    /// Number of that frame, as [`Armed::passed`] counts; [`NEVER`] at first.
+    at: Arc<AtomicU64>,
+    passed: Arc<AtomicU64>,
+}
+
+/// Number of no frame.
+pub const NEVER: u64 = u64::MAX;
+
+impl Armed {
+    /// Makes one with the fate of that frame; `is_killed`: the target ends first.
+    pub fn new(target: &Arc<Target>, fate: Fate, is_killed: bool) -> (Armed, Judge) {
+        let (at, passed) = (Arc::new(AtomicU64::new(NEVER)), Arc::new(AtomicU64::new(0)));
+        let (own_at, own_passed, target) = (at.clone(), passed.clone(), target.clone());
+        let judge = move || {
+            let number = own_passed.fetch_add(1, Ordering::AcqRel);
+            if number != own_at.load(Ordering::Acquire) {
+                return Fate::Pass;
+            }
+            if is_killed {
+                target.stop();
+            }
+            fate
+        };
+        (Armed { at, passed }, Arc::new(judge))
+    }
+
+    /// Number of frames that came by.
+    pub fn passed(&self) -> u64 {
+        self.passed.load(Ordering::Acquire)
+    }
+
+    /// Chooses the frame by its number from now on, or none ([`NEVER`]).
+    pub fn arm(&self, frame: u64) {
+        self.at.store(frame.saturating_add(self.passed()), Ordering::Release);
+    }
+}
 
 /// Knowledge of the proxy about the memory that both sides of a connection share.
 #[derive(Default)]
@@ -78,10 +119,7 @@ impl Proxy {
                 }
                 let Ok(far) = Connection::open(&target, Duration::from_secs(5)) else { continue };
                 let pump = Pump { judge: judge.clone(), is_cut: cut.clone(), memory: Arc::default(), in_memory: harmed.clone() };
-                for (from, to) in [(host.try_clone(), far.try_clone()), (far.try_clone(), host.try_clone())] {
-                    let pump = pump.clone();
-                    std::thread::spawn(move || pump.run(from.unwrap(), to.unwrap()));
-                }
+                std::thread::spawn(move || pump.connect(host, far));
             }
         });
         Proxy { address, is_cut, in_memory }
@@ -104,29 +142,32 @@ impl Drop for Proxy {
     }
 }
 
-fn frame(from: &mut impl Read) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; HEADER_BYTES];
-    from.read_exact(&mut bytes).ok()?;
-    let half = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]) as usize;
-    let rest = half(32) + half(36);
-    bytes.resize(HEADER_BYTES + rest, 0);
-    from.read_exact(&mut bytes[HEADER_BYTES..]).ok()?;
-    Some(bytes)
+/// A frame of the handshake that is in the open.
+fn plain(from: &mut impl Read, kind: Kind) -> Option<Vec<u8>> {
+    match read_frame(from, &Limits::HANDSHAKE) {
+        Ok(Received::Whole(frame)) if frame.header.kind == kind => Some(frame.message),
+        _ => None,
+    }
 }
 
-/// A frame, with the file that came with it.
-fn frame_of(from: &mut Connection) -> Option<(Vec<u8>, Option<OwnedFd>)> {
+fn packed(kind: Kind, message: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write_frame(&mut bytes, &Header::of(kind), message, &Abd::default()).unwrap();
+    bytes
+}
+
+/// A sealed frame, with the file that came with it.
+fn frame_of(from: &mut Connection, opener: &mut Opener) -> Option<(Frame, Option<OwnedFd>)> {
     if !from.is_local() {
-        return Some((frame(from)?, None));
+        return Some((opener.read(from, &Limits::SESSION).ok()?, None));
     }
     let mut with = WithFile { connection: from, file: None };
-    Some((frame(&mut with)?, with.file))
+    Some((opener.read(&mut with, &Limits::SESSION).ok()?, with.file))
 }
 
 impl Memory {
     /// Place of the bytes of a frame in the memory.
-    fn place(&mut self, bytes: &[u8]) -> Option<Place> {
-        let Ok(Received::Whole(frame)) = read_frame(&mut &bytes[..], &Limits::SESSION) else { return None };
+    fn place(&mut self, frame: &Frame) -> Option<Place> {
         match frame.header.kind {
             Kind::ExecutePlaces => {
                 let (places, _) = ExecutePlaces::decode(&frame.message).ok()?;
@@ -153,23 +194,48 @@ impl Memory {
 }
 
 /// Makes the same completion, with another length.
-fn claim(bytes: &[u8], length: u64) -> Option<Vec<u8>> {
-    let Ok(Received::Whole(frame)) = read_frame(&mut &bytes[..], &Limits::SESSION) else { return None };
-    let (said, completion) = CompletionRoom::decode(&frame.message).ok().filter(|_| frame.header.kind == Kind::CompletionRoom)?;
-    let mut other = Vec::new();
-    let message = CompletionRoom { bytes: length, ..said }.encode(completion);
-    write_frame(&mut other, &frame.header, &message, &frame.payload).unwrap();
-    Some(other)
+fn claim(frame: &mut Frame, length: u64) {
+    if frame.header.kind == Kind::CompletionRoom {
+        let (said, completion) = CompletionRoom::decode(&frame.message).unwrap();
+        frame.message = CompletionRoom { bytes: length, ..said }.encode(completion);
+    }
 }
 
 impl Pump {
-    fn run(&self, mut from: Connection, mut to: Connection) {
-        while let Some((bytes, file)) = frame_of(&mut from) {
-            if let (Some(file), Ok(Received::Whole(frame))) = (&file, read_frame(&mut &bytes[..], &Limits::SESSION)) {
-                let offer = target_wire::RegionOffer::decode(&frame.message).unwrap();
+    /// Shakes hands with both sides, then hands on what they say.
+    fn connect(&self, mut host: Connection, mut far: Connection) {
+        if let Some((near, beyond)) = self.shake_hands(&mut host, &mut far) {
+            let (to_far, to_host) = ((near.opener, beyond.sealer), (beyond.opener, near.sealer));
+            for (from, to, (opener, sealer)) in [(host.try_clone(), far.try_clone(), to_far), (far.try_clone(), host.try_clone(), to_host)]
+            {
+                let pump = self.clone();
+                std::thread::spawn(move || pump.run(from.unwrap(), to.unwrap(), opener, sealer));
+            }
+        } else {
+            host.shut_down();
+            far.shut_down();
+        }
+    }
+
+    /// The frames that are in the open; keys for the host, and for the target.
+    fn shake_hands(&self, host: &mut Connection, far: &mut Connection) -> Option<(Channel, Channel)> {
+        let secret = crate::common::secret();
+        let hello = Hello::decode(&plain(host, Kind::Hello)?).ok()?;
+        let (initiator, own) = Initiator::new(&secret).ok()?;
+        let (challenge, near) = respond(&secret, &hello).ok()?;
+        self.pass(packed(Kind::Hello, &own.encode()), far).then_some(())?;
+        let beyond = initiator.finish(&Challenge::decode(&plain(far, Kind::Challenge)?).ok()?).ok()?;
+        self.pass(packed(Kind::Challenge, &challenge.encode()), host).then_some(())?;
+        Some((near, beyond))
+    }
+
+    fn run(&self, mut from: Connection, mut to: Connection, mut opener: Opener, mut sealer: Sealer) {
+        while let Some((frame, file)) = frame_of(&mut from, &mut opener) {
+            if let Some(file) = &file {
+                let offer = RegionOffer::decode(&frame.message).unwrap();
                 self.memory.lock().region = Some(Region::accept(file.try_clone().ok(), offer.bytes).unwrap());
             }
-            if !self.pass(bytes, file, &mut to) {
+            if !self.hand_on(frame, file, &mut sealer, &mut to) {
                 break;
             }
         }
@@ -177,40 +243,57 @@ impl Pump {
         to.shut_down();
     }
 
-    /// Lets a test decide over a frame; false when the connection ends.
-    fn pass(&self, mut bytes: Vec<u8>, file: Option<OwnedFd>, to: &mut Connection) -> bool {
+    /// The fate of the next frame; None when nothing goes on any more.
+    fn judge(&self) -> Option<Fate> {
+        if self.is_cut.load(Ordering::Acquire) {
+            return None;
+        }
+        let fate = (self.judge)();
+        if matches!(fate, Fate::Cut | Fate::CutAfter) {
+            self.is_cut.store(true, Ordering::Release);
+        }
+        (!matches!(fate, Fate::Cut | Fate::Break)).then_some(fate)
+    }
+
+    /// Lets a test decide over a frame in the open; false when the connection ends.
+    fn pass(&self, mut bytes: Vec<u8>, to: &mut Connection) -> bool {
+        let Some(fate) = self.judge() else { return false };
+        if let Fate::Flip(bit) = fate {
+            flip(&mut bytes, bit);
+        }
+        to.write_all(&bytes).is_ok() && fate != Fate::CutAfter
+    }
+
+    /// Lets a test decide over a sealed frame; false when the connection ends.
+    fn hand_on(&self, mut frame: Frame, file: Option<OwnedFd>, sealer: &mut Sealer, to: &mut Connection) -> bool {
         if self.is_cut.load(Ordering::Acquire) {
             return false;
         }
-        let place = self.memory.lock().place(&bytes);
-        let fate = (self.judge)();
-        match fate {
-            Fate::Pass | Fate::CutAfter => {}
-            Fate::Flip(bit) => match place {
-                Some(place) if bit % 4 > 0 => {
-                    self.memory.lock().flip(place, bit / 4);
-                    self.in_memory.fetch_add(1, Ordering::Relaxed);
-                }
-                _ => {
-                    let bit = bit as usize % (bytes.len() * 8);
-                    bytes[bit / 8] ^= 1 << (bit % 8);
-                }
-            },
-            Fate::Claim(length) => bytes = claim(&bytes, length).unwrap_or(bytes),
-            Fate::Break => return false,
-            Fate::Cut => {
-                self.is_cut.store(true, Ordering::Release);
-                return false;
-            }
+        let place = self.memory.lock().place(&frame);
+        let Some(fate) = self.judge() else { return false };
+        if let Fate::Claim(length) = fate {
+            claim(&mut frame, length);
         }
-        let is_last = fate == Fate::CutAfter;
-        if is_last {
-            self.is_cut.store(true, Ordering::Release);
+        let mut bytes = Vec::new();
+        sealer.write(&mut bytes, &frame.header, &frame.message, &frame.payload).unwrap();
+        match (fate, place) {
+            (Fate::Flip(bit), Some(place)) if bit % 4 > 0 => {
+                self.memory.lock().flip(place, bit / 4);
+                self.in_memory.fetch_add(1, Ordering::Relaxed);
+            }
+            (Fate::Flip(bit), _) => flip(&mut bytes, bit),
+            _ => {}
         }
         let sent = match file {
             Some(file) => to.send_with_file(&bytes, file.as_fd()),
             None => to.write_all(&bytes),
         };
-        sent.is_ok() && !is_last
+        sent.is_ok() && fate != Fate::CutAfter
     }
+}
+
+/// Flips a bit of a frame.
+fn flip(bytes: &mut [u8], bit: u64) {
+    let bit = bit as usize % (bytes.len() * 8);
+    bytes[bit / 8] ^= 1 << (bit % 8);
 }

@@ -3,8 +3,7 @@
 
 use abd::Abd;
 use device::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
-use exec::Mutex;
-use exec::{Exec, Inline, Pool};
+use exec::{Exec, Inline, Mutex, Pool, TaskClass};
 use kstat::NoEvents;
 use metaslab::Allocator;
 use ondisk::{BlockId, BlockPtr, Bookmark, Level, ObjectId, ObjectType, ObjsetId, Txg};
@@ -27,7 +26,22 @@ pub struct Faults {
     pub fail: Mutex<BTreeSet<u64>>,
 }
 
-/// A memory device that can be told to fail.
+/// Pace of a device that does one I/O after the other.
+pub struct Pace {
+    pub exec: Exec,
+    /// Nanoseconds that each takes.
+    pub each_ns: u64,
+    /// Time at which the last one is done.
+    pub free_at_ns: u64,
+}
+
+impl std::fmt::Debug for Pace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pace").field("each_ns", &self.each_ns).finish_non_exhaustive()
+    }
+}
+
+/// A memory device that can be told to fail, and to take its time.
 #[derive(Debug)]
 pub struct TestDevice {
     pub mem: MemDevice,
@@ -35,9 +49,23 @@ pub struct TestDevice {
     pub dead: Mutex<Option<DeviceError>>,
     /// Offset and length of every read, when not None.
     pub reads: Mutex<Vec<(u64, u64)>>,
+    /// None for a device that takes no time.
+    pub pace: Mutex<Option<Pace>>,
 }
 
 impl TestDevice {
+    /// Has the answer come when the device has done what it was given before, and this.
+    fn paced(&self, io: DeviceIo) -> DeviceIo {
+        let mut pace = self.pace.lock();
+        let Some(pace) = pace.as_mut() else { return io };
+        let now_ns = pace.exec.now_ns();
+        pace.free_at_ns = pace.free_at_ns.max(now_ns) + pace.each_ns;
+        let (exec, delay_ns) = (pace.exec.clone(), pace.free_at_ns - now_ns);
+        let DeviceIo { op, offset, then, priority } = io;
+        let later = move |reply| exec.spawn_after(delay_ns, TaskClass::Interrupt, Box::new(move || then(reply)));
+        DeviceIo::new(op, offset, later).with_priority(priority)
+    }
+
     /// The bytes of [`HEAD`].
     pub fn head(&self) -> Vec<u8> {
         let mut head = Vec::new();
@@ -66,7 +94,7 @@ impl BlockDevice for TestDevice {
         if self.faults.fail.lock().contains(&number) {
             return io.fail(DeviceError::Io);
         }
-        self.mem.submit(io);
+        self.mem.submit(self.paced(io));
     }
     fn facts(&self) -> &DeviceFacts {
         self.mem.facts()
@@ -105,7 +133,12 @@ pub fn layouts() -> Vec<(&'static str, Vec<(TopKind, usize)>)> {
 
 impl Rig {
     pub fn new(exec: Exec, layout: &[(TopKind, usize)], ashift: u32) -> Rig {
-        Rig::with(exec, layout, ashift, FailMode::Never, &|tree, allocator| {
+        Rig::failing(exec, layout, ashift, FailMode::Never)
+    }
+
+    /// A pool with this failmode.
+    pub fn failing(exec: Exec, layout: &[(TopKind, usize)], ashift: u32, fail_mode: FailMode) -> Rig {
+        Rig::with(exec, layout, ashift, fail_mode, &|tree, allocator| {
             for top in &tree.tops {
                 for metaslab in 0..allocator.metaslab_count(top.id) {
                     allocator.load(top.id, metaslab, &[]).expect("an empty metaslab loads");
@@ -126,6 +159,7 @@ impl Rig {
                     faults: faults.clone(),
                     dead: Mutex::default(),
                     reads: Mutex::default(),
+                    pace: Mutex::default(),
                 })
             })
             .collect();
@@ -168,6 +202,10 @@ impl Rig {
         for &leaf in leaves {
             *self.devices[leaf].dead.lock() = Some(error);
         }
+    }
+    /// Lets each I/O of a leaf take so many nanoseconds, one after the other.
+    pub fn set_pace(&self, leaf: usize, each_ns: u64) {
+        *self.devices[leaf].pace.lock() = Some(Pace { exec: self.exec.clone(), each_ns, free_at_ns: 0 });
     }
     pub fn revive(&self) {
         self.devices.iter().for_each(|device| *device.dead.lock() = None);

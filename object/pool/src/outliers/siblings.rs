@@ -1,4 +1,4 @@
-//! Devices that are slow or err among their siblings while their pool is in use: told once, and shown for as long as it is so.
+//! Devices that are slow or err among their siblings while their pool is in use: told once, and known for as long as it is so.
 //!
 //! What leaves did between two looks is compared ([`qualify`]). OpenZFS compares children of one RAID-Z only, by their means (2.4: `autosit`, module
 //! `vdev_raidz.c`); here all devices of a pool that are of one kind are siblings, and the 99th percentile counts, too.
@@ -10,7 +10,9 @@ use zio::{Defect, Sample, qualify};
 /// Looks that make a window, at least.
 const LOOKS_MIN: u32 = 5;
 /// Looks after which a window in which some leaf did too little is given up.
-const LOOKS_MAX: u32 = 30;
+const LOOKS_MAX: u32 = 60;
+/// Direction of reads.
+const READS: usize = 0;
 /// Windows in which a leaf is slow before that is told, and in which it is not before it is forgotten. An error is told at once.
 const TIMES: u32 = 3;
 
@@ -55,21 +57,30 @@ fn since(now: &Sample, before: &Sample) -> Sample {
 }
 
 impl Window {
-    /// Looks once more; at the end of a window in which all did enough gives the defects, in the order of the members.
+    /// Looks once more; at the end of a window in which all did enough gives the defects, in the order of the members. Who comes or goes begins it anew.
     fn look(&mut self, members: &[(Guid, &Sample)]) -> Option<Vec<Option<Defect>>> {
+        let is_known = |(guid, _): &(Guid, &Sample)| self.before.contains_key(guid);
+        if self.before.len() != members.len() || !members.iter().all(is_known) {
+            self.begin(members);
+            return None;
+        }
         self.looks += 1;
-        if (2..=LOOKS_MIN).contains(&self.looks) {
+        if self.looks <= LOOKS_MIN {
             return None;
         }
         let done = |(guid, now): &(Guid, &Sample)| self.before.get(guid).map_or_else(Sample::default, |before| since(now, before));
         let did: Vec<Sample> = members.iter().map(done).collect();
         let is_enough = did.iter().all(Sample::is_telling);
-        if self.looks > 1 && !is_enough && self.looks < LOOKS_MAX {
+        if !is_enough && self.looks < LOOKS_MAX {
             return None;
         }
+        self.begin(members);
+        is_enough.then(|| qualify(&did))
+    }
+
+    fn begin(&mut self, members: &[(Guid, &Sample)]) {
         self.looks = 1;
         self.before = members.iter().map(|(guid, now)| (*guid, (*now).clone())).collect();
-        is_enough.then(|| qualify(&did))
     }
 }
 
@@ -108,10 +119,22 @@ impl Siblings {
         is_news.then_some(defect)
     }
 
-    /// Defects that were told and are there still, in words, by the leaf's guid.
-    pub(crate) fn defects(&self) -> BTreeMap<Guid, String> {
+    /// Forgets what was found of a leaf.
+    pub(crate) fn forget(&mut self, leaf: Guid) {
+        self.records.retain(|(guid, _), _| *guid != leaf);
+    }
+
+    /// Defects that were told and are there still, by the leaf's guid.
+    pub(crate) fn defects(&self) -> BTreeMap<Guid, Defect> {
         let told = self.records.iter().filter(|(_, record)| record.is_told);
-        told.map(|((guid, _), record)| (*guid, record.defect.to_string())).collect()
+        told.map(|((guid, _), record)| (*guid, record.defect)).collect()
+    }
+
+    /// Leaves of which it was told that their reads are slow, and are still.
+    pub(crate) fn slow_readers(&self) -> Vec<(Guid, Defect)> {
+        let is_slow = |record: &Record| record.is_told && !matches!(record.defect, Defect::Errs(_));
+        let slow = self.records.iter().filter(|((_, direction), record)| *direction == READS && is_slow(record));
+        slow.map(|((guid, _), record)| (*guid, record.defect)).collect()
     }
 }
 
@@ -155,6 +178,7 @@ mod tests {
         assert!(bed.look(20, 100, 1).is_empty() && bed.siblings.records.is_empty(), "that is over");
         assert_eq!(bed.look(40, 100, 5), [3], "once");
         assert_eq!(bed.siblings.defects().keys().collect::<Vec<_>>(), [&Guid(3)]);
+        assert!(matches!(bed.siblings.slow_readers()[..], [(Guid(3), Defect::Slow(_))]));
         assert!(bed.look(40, 100, 1).is_empty() && bed.siblings.defects().is_empty(), "it is as the others again");
         assert_eq!(bed.look(40, 100, 5), [3], "and slow again");
     }
