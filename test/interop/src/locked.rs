@@ -192,8 +192,11 @@ fn copy_of(dataset: &str) -> Option<String> {
     }
 }
 
-/// Encrypted datasets of a pool with their snapshots, the oldest first, and what is in each.
-fn snapshots_of(exec: &Exec, folder: &Path, name: &str) -> Result<Vec<(String, Vec<(String, Lines)>)>, Failure> {
+/// Name of a dataset, and of its snapshots, the oldest first, with what is in each.
+type Snapshots = (String, Vec<(String, Lines)>);
+
+/// Encrypted datasets of a pool with their snapshots.
+fn snapshots_of(exec: &Exec, folder: &Path, name: &str) -> Result<Vec<Snapshots>, Failure> {
     let pool = driver::import(exec, folder, name, true)?;
     let heads: Vec<String> = driver::datasets(&pool)?.into_iter().filter(|name| name.contains("/enc-") && !name.contains('@')).collect();
     let is_root = |name: &&String| name.split('/').count() == 2;

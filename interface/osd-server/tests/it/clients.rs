@@ -3,7 +3,7 @@
 use crate::bed::{OBJECTS, pattern};
 use crate::house::{House, PAGE, create, fid, piece, say};
 use exec::OperationHandle;
-use osd_client::{Change, Client, ClientError, Committed, Memory, Operation, Request, VERSION, send_frame};
+use osd_client::{Change, ClientError, Committed, Memory, Operation, Request, VERSION, send_frame};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
