@@ -15,6 +15,11 @@ pub struct Guard {
 }
 
 impl Guard {
+    /// Marks that somebody else made: the MAC, of all but roots of object sets, and salt and vector of what is encrypted.
+    pub fn new(mac: Option<Mac>, salt_and_iv: Option<(Salt, Iv)>) -> Guard {
+        Guard { mac, salt_and_iv }
+    }
+
     /// Puts the marks into the block's pointer, which has everything else by now; `half` is what is kept of its checksum beside a MAC.
     pub fn put(&self, bp: &mut BlockPtr, half: [u64; 2]) {
         bp.set_uses_crypt(true);

@@ -8,6 +8,7 @@
 //!                                                                               ├─ authenticate: level-0 blocks that are not encrypted
 //!                                                                               └─ objset_macs: the root block of an object set
 //! indirect_is_right: blocks of pointers, for everybody, without a key
+//! Seal: how a block is written, with the key, or as it came of a raw stream
 //! ```
 //!
 //! Keys lie in memory of their own ([`Secret`]): wiped when they go, kept out of core dumps and, where the system lets us, out of swap. What libraries
@@ -23,6 +24,7 @@ mod objset;
 mod pointers;
 pub mod random;
 mod salt;
+mod seal;
 mod secret;
 mod suite;
 mod wrap;
@@ -33,6 +35,7 @@ pub use data_key::DataKey;
 pub use error::CryptError;
 pub use guard::Guard;
 pub use objset::ObjsetMacs;
+pub use seal::Seal;
 pub use secret::Secret;
 pub use suite::{Iv, Mac, Salt, Suite};
 pub use wrap::{KEY_VERSION, WrappedKey};

@@ -25,9 +25,12 @@ fn kind(error: &DslError) -> ErrorKind {
         DslError::NoSuchTag => ErrorKind::NotFound,
         DslError::Busy | DslError::HasChildren | DslError::HasSnapshots | DslError::HasClones | DslError::Held => ErrorKind::Busy,
         DslError::Quota | DslError::NoSpace => ErrorKind::NoSpace,
-        DslError::ReadOnly | DslError::ReadOnlyProperty | DslError::NoKey | DslError::OtherRoot | DslError::WrongKey => {
-            ErrorKind::Permission
-        }
+        DslError::ReadOnly
+        | DslError::ReadOnlyProperty
+        | DslError::NoKey
+        | DslError::OtherRoot
+        | DslError::WrongKey
+        | DslError::OtherKeys => ErrorKind::Permission,
         DslError::Unsupported | DslError::NeedsFeature(_) | DslError::Encrypted => ErrorKind::Unsupported,
         DslError::Corrupt { .. } => ErrorKind::Damaged,
         DslError::Dmu(_) | DslError::Zap(_) | DslError::Sync(_) | DslError::Suspended => ErrorKind::Io,

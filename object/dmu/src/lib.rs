@@ -48,9 +48,10 @@ mod txg_history;
 pub use activity::{DnodeEvent, TxEvent, dnode_counts, tx_counts};
 pub use blocks::ObjsetEnv;
 pub use dnode::{
-    Dnode, DnodeInfo, UserData, Zeros, ZfetchStats, ZfetchTunables, set_direct_read_window, set_zfetch_tunables, zfetch_stats,
+    Dnode, DnodeInfo, Marks, SealedObject, StoredBlock, UserData, Zeros, ZfetchStats, ZfetchTunables, set_direct_read_window,
+    set_zfetch_tunables, zfetch_stats,
 };
-pub use objset::{NewObject, ObjectOwner, Objset, ObjsetHook, OwnerDelta};
+pub use objset::{MetaForm, NewObject, ObjectOwner, Objset, ObjsetHook, OwnerDelta};
 pub use ondisk::{GROUPUSED_OBJECT, PROJECTUSED_OBJECT, USERUSED_OBJECT};
 pub use tx::{Announced, Announcement, Tx};
 pub use txg::{TxgConfig, TxgManager};

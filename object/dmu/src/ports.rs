@@ -4,11 +4,10 @@
 
 use crate::{BlockError, IoTotals, SyncError};
 use abd::{Abd, AbdPart};
-use crypt::DataKey;
+use crypt::Seal;
 use exec::{Exec, completion};
 use kstat::IoStats;
 use ondisk::{BlockPtr, Bookmark, Checksum, Compression, Dva, ObjectType, ObjsetId, Txg};
-use std::sync::Arc;
 
 /// The callback of [`BlockIo::write`]: the new pointer, or why there is none. Runs exactly once and never waits.
 pub type WriteDone = Box<dyn FnOnce(Result<BlockPtr, BlockError>) + Send>;
@@ -78,8 +77,9 @@ pub struct BlockWrite {
     pub previous: BlockPtr,
     /// Time for which the bytes stay in memory afterwards.
     pub keep: Keep,
-    /// Key of the encrypted dataset that the block belongs to: what is stored is encrypted or signed with it. Whoever knows the dataset's key sets it.
-    pub seal: Option<Arc<DataKey>>,
+    /// Protection of a block of an encrypted dataset. Whoever knows the dataset's key sets it; with [`Seal::Stored`] `data` is what is stored already,
+    /// compressed with `compression`.
+    pub seal: Option<Seal>,
 }
 
 /// The callback of [`LogIo`]: done, or why not. Runs exactly once and never waits.

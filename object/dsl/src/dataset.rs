@@ -10,7 +10,7 @@ use crate::resume::Reached;
 use crate::unlocked::UnlockedIo;
 use crate::{DslError, features, livelist, marks};
 use crypt::{DataKey, KEY_VERSION};
-use dmu::{Dnode, NewObject, Objset, ObjsetEnv, ObjsetProps, Tx};
+use dmu::{Dnode, MetaForm, NewObject, Objset, ObjsetEnv, ObjsetProps, Tx};
 use exec::{Mutex, RwLock};
 use ondisk::{BlockPtr, DslDatasetPhys, ObjectType, ObjsetId, ObjsetType, dd_used};
 use std::collections::BTreeSet;
@@ -220,7 +220,9 @@ impl Dataset {
         }
         let env = self.env_with(meta, key()?);
         let mut stored = self.objset.lock();
-        if stored.as_ref().is_some_and(|objset| objset.has_changes()) {
+        // What comes raw is written without the key until all of it is there.
+        let comes = |objset: &Arc<Objset>| objset.is_sealed() && self.is_inconsistent();
+        if stored.as_ref().is_some_and(|objset| objset.has_changes() || comes(objset)) {
             return Err(DslError::Busy);
         }
         let objset = Objset::open(env, self.phys().ds_bp, props()?)?;
@@ -241,6 +243,34 @@ impl Dataset {
         let objset = Objset::create(self.env_with(meta, key), kind, props, tx)?;
         *self.objset.lock() = None;
         *self.unlocked.lock() = Some(objset.clone());
+        Ok(objset)
+    }
+    /// Makes an empty object set that comes raw: the dataset's contents from now on.
+    pub(crate) fn create_sealed(
+        &self,
+        meta: &Meta,
+        (kind, props): (ObjsetType, ObjsetProps),
+        sealed: (&MetaForm, [u8; 32]),
+        tx: &Tx,
+    ) -> Result<Arc<Objset>, DslError> {
+        let objset = Objset::create_sealed(self.env(meta), (kind, props), sealed, tx)?;
+        *self.objset.lock() = Some(objset.clone());
+        Ok(objset)
+    }
+    /// The object set to go on with what comes raw, opened when it isn't. Error: [`DslError::Busy`] while it is open with its contents, or has changes of
+    /// another kind.
+    pub(crate) fn sealed(&self, meta: &Meta, props: impl FnOnce() -> Result<ObjsetProps, DslError>) -> Result<Arc<Objset>, DslError> {
+        if self.is_unlocked() {
+            return Err(DslError::Busy);
+        }
+        let mut slot = self.objset.lock();
+        match &*slot {
+            Some(objset) if objset.is_sealed() => return Ok(objset.clone()),
+            Some(objset) if objset.has_changes() => return Err(DslError::Busy),
+            _ => {}
+        }
+        let objset = Objset::open_sealed(self.env(meta), self.phys().ds_bp, props()?)?;
+        *slot = Some(objset.clone());
         Ok(objset)
     }
     pub(crate) fn is_unlocked(&self) -> bool {

@@ -101,6 +101,12 @@ pub enum DslError {
     NoRandom,
     /// The dataset's key is wrapped by that of a dataset above it, which it would not be below any more.
     OtherRoot,
+    /// A raw stream has other keys than the dataset that it goes on from.
+    OtherKeys,
+    /// A raw stream, or the snapshot that it goes on from, does not name its set of IVs (OpenZFS: `ZFS_ERR_FROM_IVSET_GUID_MISSING`).
+    NoIvSet,
+    /// A raw stream goes on from a snapshot whose blocks were encrypted elsewhere than those here (OpenZFS: `ZFS_ERR_FROM_IVSET_GUID_MISMATCH`).
+    OtherIvSet,
     /// A record of the MOS is damaged.
     Corrupt {
         /// The object.
@@ -165,6 +171,9 @@ impl fmt::Display for DslError {
             DslError::BadKey => "not a key of the dataset's keyformat",
             DslError::NoRandom => "the system gives no random bytes",
             DslError::OtherRoot => "cannot move encrypted child outside of its encryption root",
+            DslError::OtherKeys => "the stream's keys are not those of the dataset",
+            DslError::NoIvSet => "IV set guid missing",
+            DslError::OtherIvSet => "IV set guid mismatch",
             DslError::Corrupt { object, what } => return write!(f, "MOS object {object} is damaged: {what}"),
             DslError::Dmu(error) => return fmt::Display::fmt(error, f),
             DslError::Zap(error) => return fmt::Display::fmt(error, f),

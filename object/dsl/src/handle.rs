@@ -4,7 +4,8 @@ use crate::dataset::Dataset;
 use crate::prop::table::{self, Kind, Prop, PropDesc};
 use crate::space::{TxSpace, ratio};
 use crate::{
-    DslError, DslPool, PropEntry, PropSource, PropValue, ReceivedValue, ResumePoint, SnapshotEntry, changed, features, keys, volume,
+    DslError, DslPool, PropEntry, PropSource, PropValue, RawStream, ReceivedValue, ResumePoint, SnapshotEntry, changed, features, keys,
+    volume,
 };
 use dmu::{BlockLedger, Objset, Tx};
 use ondisk::{BlockPtr, ObjectId, ObjsetType, dd_used, ds_flags};
@@ -131,6 +132,21 @@ impl DatasetHandle {
     /// The object set as it is stored: of what is encrypted neither contents nor bonuses can be read, only what says how they lie.
     pub fn stored(&self) -> Result<Arc<Objset>, DslError> {
         self.pool.tree.objset(&self.dataset)
+    }
+    /// Looks whether a raw stream has the keys of the dataset.
+    ///
+    /// # Errors
+    /// [`DslError::NotEncrypted`], [`DslError::OtherKeys`]; those of reading the MOS.
+    pub fn check_raw(&self, raw: &RawStream) -> Result<(), DslError> {
+        keys::check_keys(&self.pool.tree.meta, &self.dataset.dir, raw)
+    }
+    /// The object set that a raw stream comes into: nobody reads its contents, and what is written to it is encrypted already.
+    ///
+    /// # Errors
+    /// [`DslError::Busy`] while somebody has it with its contents; those of reading it.
+    pub fn sealed(&self) -> Result<Arc<Objset>, DslError> {
+        let tree = &self.pool.tree;
+        self.dataset.sealed(&tree.meta, || tree.objset_props(&self.dataset))
     }
     /// Kind of the object set, which takes no key.
     pub fn kind(&self) -> Result<ObjsetType, DslError> {

@@ -6,6 +6,7 @@
 use crate::dataset::Dataset;
 use crate::dir::Dir;
 use crate::meta::{Meta, damaged};
+use crate::raw::RawStream;
 use crate::{DslError, marks};
 use crypt::{Suite, WrappedKey};
 use dmu::Tx;
@@ -160,6 +161,28 @@ pub(crate) fn rewrap(meta: &Meta, object: u64, (facts, wrapped): (&KeyFacts, &Wr
     write_wrapping(&meta.zap(object)?, facts, wrapped, tx)
 }
 
+/// Looks whether a raw stream has the keys of a directory (OpenZFS: `dsl_crypto_recv_raw_key_check`).
+///
+/// Errors: [`DslError::NotEncrypted`], [`DslError::OtherKeys`].
+pub(crate) fn check_keys(meta: &Meta, dir: &Dir, raw: &RawStream) -> Result<(), DslError> {
+    let object = object_of(meta, dir)?.ok_or(DslError::NotEncrypted)?;
+    let own = wrapped(meta, object)?;
+    let is_same = (own.guid, own.suite) == (raw.keys.wrapped.guid, raw.keys.wrapped.suite);
+    if is_same { Ok(()) } else { Err(DslError::OtherKeys) }
+}
+
+/// Looks whether a raw stream goes on from what this snapshot has: its keys, and its set of IVs (OpenZFS: `dsl_crypto_recv_raw_objset_check`).
+///
+/// Errors: those of [`check_keys`]; [`DslError::NoIvSet`], [`DslError::OtherIvSet`].
+pub(crate) fn check_raw(meta: &Meta, from: &Dataset, raw: &RawStream) -> Result<(), DslError> {
+    check_keys(meta, &from.dir, raw)?;
+    match (ivs_of(meta, from)?, raw.from_ivs) {
+        (0, _) | (_, 0) => Err(DslError::NoIvSet),
+        (here, there) if here != there => Err(DslError::OtherIvSet),
+        _ => Ok(()),
+    }
+}
+
 /// Refuses what is encrypted, for operations that this release cannot do with it.
 pub(crate) fn refuse(meta: &Meta, dir: &Dir) -> Result<(), DslError> {
     if object_of(meta, dir)?.is_some() { Err(DslError::Encrypted) } else { Ok(()) }
@@ -193,6 +216,14 @@ pub(crate) fn name_ivs(meta: &Meta, snapshot: &Dataset, tx: &Tx) -> Result<(), D
         .ok_or_else(|| damaged(snapshot.object, "a snapshot of an encrypted dataset without a ZAP"))?;
     // 56 bits, never 0 (OpenZFS: unique_create).
     Ok(own.add_u64(ds_field::IVSET_GUID, (meta.io.exec().random_u64() >> 8).max(1), tx)?)
+}
+
+/// Gives a snapshot that came raw the name of its set of IVs where it was encrypted.
+pub(crate) fn rename_ivs(meta: &Meta, snapshot: &Dataset, ivs: u64, tx: &Tx) -> Result<(), DslError> {
+    match marks::own_table(meta, snapshot.object)? {
+        Some(own) if ivs != 0 => Ok(own.update_u64(ds_field::IVSET_GUID, ivs, tx)?),
+        _ => Ok(()),
+    }
 }
 
 /// Name of a snapshot's set of IVs; 0 when it has none (OpenZFS: `DS_FIELD_IVSET_GUID`).

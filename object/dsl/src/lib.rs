@@ -36,6 +36,7 @@ pub mod names;
 mod pool;
 mod ports;
 pub mod prop;
+mod raw;
 mod replay;
 mod resume;
 mod space;
@@ -57,6 +58,7 @@ pub use pool::{
 };
 pub use ports::{HistoryEvent, PoolServices, PoolSpace};
 pub use prop::{PropEntry, PropSource, PropValue};
+pub use raw::RawStream;
 pub use replay::{ReplayEnded, ReplayError, ReplayFiles, ReplayRecords, ReplayTold, ReplayedLog, Told, replay_arena, take_told_logs};
 pub use resume::{ResumePoint, ResumeState};
 pub use space::TxSpace;

@@ -4,7 +4,7 @@
 //! Nothing is logged (there is no store of log blocks here), shared or deduplicated.
 
 use abd::{Abd, AbdPart};
-use crypt::{CryptError, DataKey, Protection, indirect_is_right, protection};
+use crypt::{CryptError, DataKey, Protection, Seal, indirect_is_right, protection};
 use dmu::{BlockError, BlockIo, BlockWrite, Keep, Landed, LandedDone, StoredDone, WriteDone};
 use exec::Exec;
 use kstat::IoStats;
@@ -35,7 +35,7 @@ impl UnlockedIo {
         let is_plain = write.level == 0 && matches!(write.object_type, ObjectType::DNODE | ObjectType::OBJSET);
         let compression = if is_plain { Compression::EMPTY } else { write.compression };
         let copies = if write.object_type.is_encrypted() { write.copies.min(ENCRYPTED_COPIES_MAX) } else { write.copies };
-        BlockWrite { compression, copies, seal: Some(self.key.clone()), ..write }
+        BlockWrite { compression, copies, seal: Some(Seal::Key(self.key.clone())), ..write }
     }
 }
 

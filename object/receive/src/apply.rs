@@ -10,7 +10,7 @@ use std::sync::Arc;
 use stream::{Free, FreeObjects, Record, Spill, TO_END, Write, WriteEmbedded, spill_flags};
 
 /// Bytes that a transaction announces besides the data of a block: its dnode and what leads to it.
-const AROUND_BYTES: u64 = 4 << 10;
+pub(crate) const AROUND_BYTES: u64 = 4 << 10;
 
 /// Number that senders of OpenZFS 2.3 give an embedded spill block, as if it were one of the object's data (OpenZFS: `DMU_SPILL_BLKID`; its issue 19091).
 const SPILL_BLOCK: u64 = u64::MAX - 1;
@@ -34,19 +34,23 @@ impl Receiver {
         match record {
             Record::Object(object) => self.object(object, payload, order),
             Record::FreeObjects(objects) => self.free_objects(objects),
+            Record::ObjectRange(range) if self.is_raw() => self.object_range(range, order),
+            Record::Write(write) if self.is_raw() => self.write_stored(write, payload, at),
+            Record::Spill(spill) if self.is_raw() => self.spill_stored(spill, payload, order),
+            Record::WriteEmbedded(_) if self.is_raw() => Err(ReceiveError::Invalid("contents of a pointer in a raw stream")),
             Record::Write(write) => self.write(write, payload, at),
             Record::WriteEmbedded(write) => self.write_embedded(write, payload, at),
             Record::Free(free) => self.free(free),
             Record::Spill(spill) => self.spill(spill, payload, order),
             Record::Begin(_) | Record::End(_) => Err(ReceiveError::Invalid("a head or an end among records")),
             Record::WriteByRef(_) => Err(ReceiveError::Invalid("a record of deduplicated streams")),
-            Record::ObjectRange(_) => Err(ReceiveError::Invalid("a record of raw streams")),
+            Record::ObjectRange(_) => Err(ReceiveError::Invalid("a record of raw streams in another one")),
             Record::Redact(_) => Err(ReceiveError::Invalid("a record of redacted streams")),
         }
     }
 
     /// The object of a record.
-    fn held(&self, object: u64) -> Result<Arc<Dnode>, ReceiveError> {
+    pub(crate) fn held(&self, object: u64) -> Result<Arc<Dnode>, ReceiveError> {
         Ok(self.objset.hold(ordinary(object)?)?)
     }
 
@@ -91,6 +95,9 @@ impl Receiver {
     fn free(&mut self, free: &Free) -> Result<(), ReceiveError> {
         if free.length != TO_END && free.offset.checked_add(free.length).is_none() {
             return Err(ReceiveError::Invalid("what is freed goes beyond the largest offset"));
+        }
+        if self.is_raw() {
+            return self.free_sealed(free);
         }
         let dnode = self.held(free.object)?;
         free_range(self, &dnode, free.offset, free.length)

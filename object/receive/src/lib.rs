@@ -14,6 +14,7 @@ mod error;
 mod object;
 mod payload;
 mod receiver;
+mod sealed;
 #[cfg(test)]
 mod tests;
 

@@ -2,8 +2,9 @@
 
 use crate::apply::{free_range, object_type, ordinary};
 use crate::receiver::Receiver;
+use crate::sealed::sealed_of;
 use crate::{ReceiveError, payload};
-use dmu::{DmuError, Dnode, DnodeInfo, NewObject, Tx};
+use dmu::{DmuError, Dnode, DnodeInfo, NewObject, SealedObject, Tx};
 use dsl::TxSpace;
 use ondisk::{BLOCK_BYTES_MAX, ByteOrder, Checksum, Compression, DNODE_SLOTS_MAX, ObjectId, ObjectType, SECTOR_BYTES, bonus_bytes_max};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ const OLD_BLOCK_BYTES_MAX: usize = 128 << 10;
 /// Bytes of a block that every dataset can have, however it is encrypted.
 const SEALED_BLOCK_BYTES: usize = BLOCK_BYTES_MAX / 2;
 /// Bytes that a transaction announces for a dnode and what leads to it.
-const DNODE_BYTES: u64 = 32 << 10;
+pub(crate) const DNODE_BYTES: u64 = 32 << 10;
 
 /// Magic number of system attributes (OpenZFS: `SA_MAGIC`).
 const SA_MAGIC: u32 = 0x2F_505A;
@@ -24,12 +25,14 @@ const SA_GENERATION: usize = 16;
 const ZNODE_GENERATION: usize = 64;
 
 /// Properties of an object as a record has them, each possible by itself.
-struct Wanted {
-    new: NewObject,
+pub(crate) struct Wanted {
+    pub(crate) new: NewObject,
     bonus: Vec<u8>,
     checksum: Checksum,
     compression: Compression,
-    has_spill: bool,
+    pub(crate) has_spill: bool,
+    /// Facts of an object that comes raw.
+    sealed: Option<SealedObject>,
 }
 
 impl Receiver {
@@ -39,7 +42,10 @@ impl Receiver {
         let object = ordinary(record.object)?;
         self.highest = self.highest.max(object.0);
         match self.objset.hold(object) {
-            Ok(dnode) => self.change(&dnode, &wanted),
+            Ok(dnode) => match &wanted.sealed {
+                Some(sealed) => self.change_sealed(&dnode, &wanted, sealed),
+                None => self.change(&dnode, &wanted),
+            },
             Err(DmuError::NoSuchObject) => self.claim(object, &wanted),
             Err(error) => Err(error.into()),
         }
@@ -66,9 +72,17 @@ impl Receiver {
             return Err(invalid("an object without a type, or with too long a bonus"));
         }
         let mut bonus = bonus.to_vec();
-        payload::into_order(&mut bonus, bonus_type, order);
+        let new = NewObject { block_size, bonus_type, bonus_len: bonus.len(), slots, ..NewObject::new(kind) };
+        let (new, sealed) = if self.is_raw() {
+            let sealed = sealed_of(record, payload, block_size)?;
+            (NewObject { indirect_shift: record.indblkshift, block_ptr_count: record.nblkptr, ..new }, Some(sealed))
+        } else {
+            payload::into_order(&mut bonus, bonus_type, order);
+            (new, None)
+        };
         Ok(Wanted {
-            new: NewObject { block_size, bonus_type, bonus_len: bonus.len(), slots, ..NewObject::new(kind) },
+            new,
+            sealed,
             bonus,
             checksum: own_checksum(record.checksumtype),
             compression: own_compression(record.compress),
@@ -134,7 +148,7 @@ impl Receiver {
     }
 
     /// Makes an object anew at its number; a spill block that the record means to be there comes along.
-    fn replace(&self, dnode: &Arc<Dnode>, wanted: &Wanted, keeps_spill: bool) -> Result<(), ReceiveError> {
+    pub(crate) fn replace(&self, dnode: &Arc<Dnode>, wanted: &Wanted, keeps_spill: bool) -> Result<(), ReceiveError> {
         let object = dnode.object();
         let spill = if keeps_spill { dnode.spill()? } else { None };
         self.free_object(object)?;
@@ -169,6 +183,9 @@ impl Receiver {
 
 impl Wanted {
     fn store(&self, dnode: &Dnode, tx: &Tx) -> Result<(), DmuError> {
+        if let Some(sealed) = &self.sealed {
+            return dnode.set_sealed(sealed, tx);
+        }
         dnode.set_bonus(&self.bonus, tx)?;
         dnode.set_checksum(self.checksum, tx)?;
         dnode.set_compression(self.compression, tx)
@@ -205,14 +222,14 @@ fn generation(kind: ObjectType, bonus: &[u8]) -> Option<u64> {
 }
 
 /// An object's own checksum, where every pool has that; else the dataset's.
-fn own_checksum(number: u8) -> Checksum {
+pub(crate) fn own_checksum(number: u8) -> Checksum {
     let checksum = Checksum(number);
     let known = [Checksum::ON, Checksum::FLETCHER_2, Checksum::FLETCHER_4, Checksum::SHA256];
     if known.contains(&checksum) { checksum } else { Checksum::INHERIT }
 }
 
 /// An object's own compression, where every pool has that; else the dataset's.
-fn own_compression(number: u8) -> Compression {
+pub(crate) fn own_compression(number: u8) -> Compression {
     let compression = Compression(number);
     let known = [Compression::ON, Compression::OFF, Compression::LZJB, Compression::ZLE, Compression::LZ4];
     if known.contains(&compression) { compression } else { Compression::INHERIT }

@@ -2,7 +2,7 @@
 
 use crate::ReceiveError;
 use dmu::{DmuError, Objset, Tx};
-use dsl::{DatasetHandle, DslError, DslPool, ReceiveBegin, ReceiveEnd, ResumePoint, ResumeState, features};
+use dsl::{DatasetHandle, DslError, DslPool, RawStream, ReceiveBegin, ReceiveEnd, ResumePoint, ResumeState, features};
 use nvlist::NvList;
 use ondisk::{ObjectId, ObjectType, ObjsetType};
 use std::io::Read;
@@ -13,12 +13,8 @@ use stream::{Begin, Features, Reader, Record, StreamError, begin_flags};
 const MASTER_NODE: ObjectId = ObjectId(1);
 
 /// Kinds of streams that are not received, and what they are called.
-const REFUSED: [(Features, &str); 4] = [
-    (Features::RAW, "raw (encrypted) streams"),
-    (Features::REDACTED, "redacted streams"),
-    (Features::DEDUP, "deduplicated streams"),
-    (Features::DEDUP_PROPS, "deduplicated streams"),
-];
+const REFUSED: [(Features, &str); 3] =
+    [(Features::REDACTED, "redacted streams"), (Features::DEDUP, "deduplicated streams"), (Features::DEDUP_PROPS, "deduplicated streams")];
 
 /// Features of streams, and those of datasets that go with them.
 const FEATURES: [(Features, &str); 4] = [
@@ -115,10 +111,12 @@ impl Receiver {
         if !matches!(kind, ObjsetType::ZFS | ObjsetType::ZVOL | ObjsetType::OTHER) || begin.toguid == 0 {
             return Err(ReceiveError::Invalid("its head is of no dataset"));
         }
+        let raw = if features.has(Features::RAW) { Some(RawStream::of_list(list).map_err(of_head)?) } else { None };
         let (handle, bytes_before) = if features.has(Features::RESUMING) {
-            resume(dsl, begin, list, target)?
+            resume(dsl, begin, (list, raw.as_ref()), target)?
         } else {
-            (dsl.receive_begin(beginning(begin, features, kind, target))?, 0)
+            let begins = ReceiveBegin { raw: raw.clone(), ..beginning(begin, features, kind, target) };
+            (dsl.receive_begin(begins)?, 0)
         };
         let is_resumable = target.resumable || features.has(Features::RESUMING);
         let received = handle.object();
@@ -129,8 +127,10 @@ impl Receiver {
             guid: begin.toguid,
             creation_time: begin.creation_time,
             force: target.force,
+            raw,
         };
-        let objset = match handle.objset() {
+        let is_raw = end.raw.is_some();
+        let objset = match if is_raw { handle.sealed() } else { handle.objset() } {
             Ok(objset) => objset,
             Err(error) => {
                 drop(handle);
@@ -138,7 +138,10 @@ impl Receiver {
                 return Err(error.into());
             }
         };
-        prepare(&objset);
+        // Of what nobody here can read nothing is counted.
+        if !is_raw {
+            prepare(&objset);
+        }
         Ok(Receiver {
             dsl: dsl.clone(),
             handle,
@@ -153,6 +156,11 @@ impl Receiver {
             highest: 0,
             is_over_origin: begin.fromguid == 0 && target.origin.is_some(),
         })
+    }
+
+    /// True for a raw stream.
+    pub(crate) fn is_raw(&self) -> bool {
+        self.end.raw.is_some()
     }
 
     /// The dataset that is received into.
@@ -283,6 +291,15 @@ fn give_up(dsl: &Arc<DslPool>, received: u64, is_resumable: bool) {
     }
 }
 
+/// Reason behind the head of a raw stream that is none.
+fn of_head(error: DslError) -> ReceiveError {
+    match error {
+        DslError::BadKey => ReceiveError::Invalid("its keys, or what goes with them, cannot be"),
+        DslError::Unsupported => ReceiveError::Unsupported("raw streams with keys of this version or suite"),
+        error => error.into(),
+    }
+}
+
 /// The beginning of a stream as datasets see it.
 fn beginning(begin: &Begin, features: Features, kind: ObjsetType, target: &Target) -> ReceiveBegin {
     let state = ResumeState {
@@ -293,7 +310,7 @@ fn beginning(begin: &Begin, features: Features, kind: ObjsetType, target: &Targe
         large_blocks: features.has(Features::LARGE_BLOCKS),
         embedded: features.has(Features::EMBED_DATA),
         compressed: features.has(Features::COMPRESSED),
-        raw: false,
+        raw: features.has(Features::RAW),
     };
     ReceiveBegin {
         target: target.name.clone(),
@@ -305,6 +322,7 @@ fn beginning(begin: &Begin, features: Features, kind: ObjsetType, target: &Targe
         ignores_case: begin.flags & begin_flags::CI_DATA != 0,
         features: guids_of(&FEATURES, features),
         needs: guids_of(&NEEDED, features),
+        raw: None,
         resumable: target.resumable.then_some(state),
         init: Box::new(move |objset, tx| match kind {
             // Whoever receives counts what owners use, from the first object on.
@@ -315,13 +333,19 @@ fn beginning(begin: &Begin, features: Features, kind: ObjsetType, target: &Targe
 }
 
 /// Goes on with a receive that was interrupted (OpenZFS: `dmu_recv_resume_begin_check`).
-fn resume(dsl: &Arc<DslPool>, begin: &Begin, list: &NvList, target: &Target) -> Result<(DatasetHandle, u64), ReceiveError> {
+fn resume(
+    dsl: &Arc<DslPool>,
+    begin: &Begin,
+    (list, raw): (&NvList, Option<&RawStream>),
+    target: &Target,
+) -> Result<(DatasetHandle, u64), ReceiveError> {
     let none = ReceiveError::NotResumed("nothing is kept of one");
     let Some(handle) = dsl.partial_receive(&target.name)? else { return Err(none) };
     let Some(state) = dsl.resume_state(&target.name)? else { return Err(none) };
-    if state.raw {
-        return Err(DslError::Encrypted.into());
+    if state.raw != raw.is_some() {
+        return Err(ReceiveError::NotResumed("the one is raw, the other is not"));
     }
+    raw.map_or(Ok(()), |raw| handle.check_raw(raw))?;
     if (state.to_guid, state.from_guid) != (begin.toguid, begin.fromguid) {
         return Err(ReceiveError::NotResumed("it is of another snapshot"));
     }

@@ -17,7 +17,7 @@ pub enum SendError {
     NameTooLong,
     /// The dataset has directories in blocks that only a stream with large blocks can have (OpenZFS: `ZFS_ERR_STREAM_LARGE_MICROZAP`).
     LargeMicrozap,
-    /// The base of a raw stream is a bookmark, or has no set of IVs (OpenZFS: `ZFS_ERR_FROM_IVSET_GUID_MISSING`).
+    /// The base of a raw stream names no set of IVs (OpenZFS: `ZFS_ERR_FROM_IVSET_GUID_MISSING`).
     NoIvSet,
     /// The dataset was redacted, which is not sent yet.
     Redacted,
@@ -33,7 +33,9 @@ impl fmt::Display for SendError {
             SendError::LargeMicrozap => {
                 f.write_str("source snapshot contains large microzaps, need -L (--large-block) or -w (--raw) to generate stream")
             }
-            SendError::NoIvSet => f.write_str("raw streams of encrypted datasets need a snapshot to start from that names its IVs"),
+            SendError::NoIvSet => {
+                f.write_str("raw streams of encrypted datasets need a snapshot or bookmark to start from that names its IVs")
+            }
             SendError::Redacted => f.write_str("redacted datasets cannot be sent yet"),
         }
     }

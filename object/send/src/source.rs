@@ -65,6 +65,8 @@ pub struct Base {
     txg: u64,
     is_of_another: bool,
     snapshot: Option<DatasetHandle>,
+    /// Set of IVs of a bookmark's snapshot, 0 when it does not know.
+    ivs: u64,
 }
 
 impl Base {
@@ -83,14 +85,14 @@ impl Base {
     /// # Errors
     /// [`SendError::NotEarlier`].
     pub fn bookmark(to: &DatasetHandle, dataset: &str, bookmark: &BookmarkEntry) -> Result<Base, SendError> {
-        Base::new(to, dataset, bookmark.guid, bookmark.creation_txg)
+        Ok(Base { ivs: bookmark.ivs, ..Base::new(to, dataset, bookmark.guid, bookmark.creation_txg)? })
     }
 
     fn new(to: &DatasetHandle, dataset: &str, guid: u64, txg: u64) -> Result<Base, SendError> {
         if !to.is_after(dataset, txg)? {
             return Err(SendError::NotEarlier);
         }
-        Ok(Base { guid, txg, is_of_another: dataset != dataset_of(&to.name()), snapshot: None })
+        Ok(Base { guid, txg, is_of_another: dataset != dataset_of(&to.name()), snapshot: None, ivs: 0 })
     }
 
     /// Globally unique id of the snapshot.
@@ -211,7 +213,7 @@ impl Sending {
         let from = match &self.from {
             None => 0,
             Some(Base { snapshot: Some(from), .. }) => from.raw_keys()?.ivs,
-            Some(_) => 0,
+            Some(base) => base.ivs,
         };
         if self.from.is_some() && from == 0 {
             return Err(SendError::NoIvSet);

@@ -735,10 +735,11 @@ impl State {
     }
 }
 
-/// True for a block that the pipeline stores with other bytes than it is given, compression aside.
+/// True for a block that the pipeline stores with other bytes than it is given, compression aside, or that it is given as it is stored.
 fn is_changed(request: &WriteRequest) -> bool {
-    let (kind, is_sealed) = (request.object_type, request.seal.is_some());
-    is_sealed && request.level == 0 && (kind.is_encrypted() || kind == ObjectType::OBJSET)
+    let kind = request.object_type;
+    let changes = kind.is_encrypted() || kind == ObjectType::OBJSET;
+    request.level == 0 && request.seal.as_ref().is_some_and(|seal| changes || seal.is_stored())
 }
 
 /// Bytes in our byte order; those that are encrypted have none.

@@ -12,14 +12,14 @@ fn kind_of(error: CryptError) -> ErrorKind {
     }
 }
 
-/// Bytes that the devices get of a block that was compressed to `physical`, and the marks for its pointer; without a key what it was given.
+/// Bytes that the devices get of a block that was compressed to `physical`, and the marks for its pointer; without a seal what it was given.
 pub(crate) fn protect(request: &WriteRequest, physical: Abd) -> Result<(Abd, Option<Guard>), ErrorKind> {
-    let Some(key) = &request.seal else { return Ok((physical, None)) };
-    if request.level > 0 {
-        let pointers = request.data.to_contiguous();
-        let guard = key.guard_pointers(pointers.as_contiguous().ok_or(ErrorKind::Corrupt)?);
+    let Some(seal) = &request.seal else { return Ok((physical, None)) };
+    let Some(key) = seal.key_for(request.level) else {
+        let block = request.data.to_contiguous();
+        let guard = seal.marks(block.as_contiguous().ok_or(ErrorKind::Corrupt)?);
         return Ok((physical, Some(guard)));
-    }
+    };
     let mut stored = AbdPart::scratch(physical.len());
     stored.copy_from_abd(&physical);
     let guard = key.guard(request.object_type, &mut stored).map_err(kind_of)?;

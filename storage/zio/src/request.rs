@@ -2,9 +2,8 @@
 
 use crate::{Priority, ZioError};
 use abd::Abd;
-use crypt::DataKey;
+use crypt::Seal;
 use ondisk::{BlockPtr, Bookmark, Checksum, Compression, ObjectType, Txg};
-use std::sync::Arc;
 
 /// Options of a read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,9 +100,9 @@ pub struct WriteRequest {
     /// Pass of the sync loop, from 1: from pass 2 on a block of this txg is rewritten in place when its size stays
     /// (OpenZFS: `zfs_sync_pass_rewrite`), from pass 8 on it is not compressed any more (`zfs_sync_pass_dont_compress`).
     pub pass: u32,
-    /// Key of the encrypted dataset that the block belongs to: what is stored is encrypted or signed with it, each time anew. No bytes of it leave the
-    /// host, and none are in the pointer.
-    pub seal: Option<Arc<DataKey>>,
+    /// Protection of a block of an encrypted dataset: no bytes of it leave the host, and none are in the pointer. With [`Seal::Stored`] `data` is what is
+    /// stored, compressed with `compression`, whatever its bytes are.
+    pub seal: Option<Seal>,
     /// Urgency of the write.
     pub priority: Priority,
     /// True to return the error when the pool cannot take the block, instead of holding the write until devices come back
@@ -131,5 +130,11 @@ impl WriteRequest {
             priority: Priority::AsyncWrite,
             can_fail: false,
         }
+    }
+
+    /// Logical bytes of the block.
+    pub(crate) fn lsize(&self) -> usize {
+        let given = self.data.len();
+        self.seal.as_ref().map_or(given, |seal| seal.logical_bytes(given))
     }
 }

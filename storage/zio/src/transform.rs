@@ -3,6 +3,7 @@
 use crate::view::PoolView;
 use crate::{ErrorKind, WriteRequest};
 use abd::{Abd, AbdPart};
+use crypt::Seal;
 use ondisk::{BlockPtr, Compression, EMBEDDED_PAYLOAD_BYTES, ObjectType};
 
 /// Pass from which on blocks of the syncing txg are rewritten in place (OpenZFS: `zfs_sync_pass_rewrite`).
@@ -81,6 +82,9 @@ impl Units {
 
 /// Turns the request's bytes into what goes to the devices.
 pub(crate) fn prepare(view: &PoolView, request: &WriteRequest) -> Result<Prepared, ErrorKind> {
+    if request.seal.as_ref().is_some_and(Seal::is_stored) {
+        return Ok(Prepared::Physical(request.data.clone(), request.compression));
+    }
     let compression = effective_compression(request);
     match compression {
         Compression::OFF => return Ok(Prepared::Physical(request.data.clone(), Compression::OFF)),

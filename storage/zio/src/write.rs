@@ -256,7 +256,7 @@ impl Job {
     fn pointer(&self, dvas: &[Dva; 3], sum: [u64; 4]) -> BlockPtr {
         let request = &self.block.request;
         let mut bp = BlockPtr::HOLE;
-        bp.set_lsize(request.data.len());
+        bp.set_lsize(request.lsize());
         bp.set_psize(self.psize);
         bp.set_compression(self.compression);
         bp.set_checksum_kind(request.checksum);

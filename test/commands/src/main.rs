@@ -142,6 +142,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "dataset: livelists of clones, as OpenZFS counts them", needs: MOUNTS, run: branches::livelists },
     Scenario { name: "dataset: back to a snapshot", needs: MOUNTS, run: branches::rollbacks },
     Scenario { name: "dataset: encrypted file systems", needs: MOUNTS, run: secrets::encrypted },
+    Scenario { name: "dataset: raw copies of encrypted file systems", needs: MOUNTS, run: secrets::raw_copies },
     Scenario { name: "dataset: streams received, refused, resumed", needs: NOTHING, run: receives::receives },
     Scenario { name: "dataset: file systems sent and received", needs: MOUNTS, run: receives::file_systems },
     Scenario { name: "dataset: streams under way, and who is in their way", needs: MOUNTS, run: underway::under_way },

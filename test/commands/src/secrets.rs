@@ -1,5 +1,6 @@
 //! Encrypted file systems as users have them: made, locked, opened, with another key, cloned; pools are judged by OpenZFS's `zdb`.
 
+use crate::receives::{piped, shell};
 use crate::world::{Failure, World, judge, same};
 
 /// Words that nobody may find on a device.
@@ -59,4 +60,54 @@ pub fn encrypted(world: &World) -> Result<(), Failure> {
     world.ok("zfs get -H -o value encryptionroot tank/a/b")?.prints("tank/a")?;
     world.ok("zfs destroy tank/a/b")?;
     same("what was promoted", is_there(world, "mnt/tank/a/clone/file", &contents)?, true)
+}
+
+/// Closes what is encrypted in the pool that is sent.
+fn lock(world: &World) -> Result<(), Failure> {
+    world.ok("zfs unmount tank/a/b")?;
+    world.ok("zfs unmount tank/a")?;
+    world.ok("zfs unload-key tank/a").map(drop)
+}
+
+/// If this fails, a copy on a host that has no key is none, asks for other keys than what was sent, or cannot be gone on with.
+pub fn raw_copies(world: &World) -> Result<(), Failure> {
+    let zdb = judge("raw copies: OpenZFS's judgement")?;
+    world.vdevs(&["a", "b"])?;
+    std::fs::write(world.path("key"), [7u8; 32])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok("zpool create -m {mnt}/copy copy {vdevs}/b")?;
+    world.ok("zfs create -o encryption=on -o keyformat=raw -o keylocation=file://{dir}/key tank/a")?;
+    world.ok("zfs create tank/a/b")?;
+    let contents = SECRET.repeat(TIMES);
+    std::fs::write(world.path("mnt/tank/a/b/file"), &contents)?;
+    world.ok("zfs snapshot -r tank/a@one")?;
+    lock(world)?;
+    piped(world, "zfs send -w -R tank/a@one | zfs receive copy/a")?;
+    world.ok("zfs get -H -o value encryptionroot,keystatus,keylocation copy/a")?.prints("copy/a\nunavailable\nprompt")?;
+    world.ok("zfs get -H -o value encryptionroot,keystatus copy/a/b")?.prints("copy/a\nunavailable")?;
+    world.refused("zfs mount copy/a/b", 1, "encryption key not loaded")?;
+    let device = std::fs::read(world.path("vdevs/b"))?;
+    same("words on the device", device.windows(SECRET.len()).any(|part| part[0] == SECRET[0] && part == SECRET), false)?;
+    world.ok("zfs load-key tank/a")?;
+    world.ok("zfs mount -a")?;
+    std::fs::write(world.path("mnt/tank/a/b/more"), SECRET)?;
+    world.ok("zfs snapshot -r tank/a@two")?;
+    world.ok("zfs bookmark tank/a/b@two tank/a/b#two")?;
+    lock(world)?;
+    piped(world, "zfs send -w -R -I @one tank/a@two | zfs receive copy/a")?;
+    world.ok("zfs load-key -L file://{dir}/key copy/a")?;
+    world.ok("zfs mount -a")?;
+    let files = [is_there(world, "mnt/copy/a/b/file", &contents)?, is_there(world, "mnt/copy/a/b/more", SECRET)?];
+    same("the files", files, [true, true])?;
+    world.ok("zfs snapshot -r tank/a@three")?;
+    piped(world, "zfs send -w -i '#two' tank/a/b@three | zfs receive -F copy/a/b")?;
+    for word in ["-o encryption=off", "-x encryption"] {
+        let ran = shell(world, &format!("zfs send -w tank/a@two | zfs receive {word} copy/x"))?;
+        same(word, ran.code, 1)?;
+        ran.says("cannot be set or excluded for raw streams")?;
+    }
+    let ran = shell(world, "zfs send -w tank/a@two | zfs receive -F copy/a")?;
+    same("over what is encrypted", ran.code, 1)?;
+    world.ok("zpool export copy")?;
+    world.clean(&zdb, "-e -p {vdevs} -bcch copy").map(drop)
 }

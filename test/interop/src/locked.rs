@@ -4,7 +4,7 @@
 use crate::driver::{self, Layout, NewPool};
 use crate::manifest::{self, Lines};
 use crate::oracle::Oracle;
-use crate::{Failure, shadow, streams, touch};
+use crate::{Failure, received, shadow, streams, touch};
 use abd::Abd;
 use dsl::{DslError, PropValue};
 use exec::Exec;
@@ -143,6 +143,75 @@ pub fn send_raw(exec: &Exec, oracle: &Oracle, (from, to): (&Path, &Path)) -> Res
     };
     let (expected, found): (Lines, Lines) = (renamed(&expected, &name), renamed(&theirs, &format!("{COPY}/recv")));
     manifest::compare("the real engine's", &expected, &found)
+}
+
+/// Receives raw what the real engine sends raw of two pools, of its own ([`read`]) and of ours as [`send_raw`] leaves it, snapshot after snapshot, without
+/// a key: with the keys we find what was sent, and so does the real engine.
+pub fn receive_raw(exec: &Exec, oracle: &Oracle, pools: [&Path; 2], to: &Path) -> Result<(), Failure> {
+    let _ = std::fs::remove_dir_all(to);
+    std::fs::create_dir_all(to)?;
+    let new = NewPool { name: COPY, layout: LAYOUT, ashift: 12, device_bytes: 512 << 20, no_features: false, small_memory: false };
+    let copy = driver::create(exec, to, new)?;
+    let (mut expected, mut roots) = (Lines::new(), Vec::new());
+    for (folder, name) in pools.into_iter().zip([POOL, OURS]) {
+        for (dataset, snapshots) in snapshots_of(exec, folder, name)? {
+            let Some(target) = copy_of(&dataset) else { continue };
+            let mut before: Option<String> = None;
+            for (snapshot, lines) in snapshots {
+                let (file, full) = (to.with_extension("raw"), format!("{dataset}@{snapshot}"));
+                oracle.send(folder, name, (before.as_deref(), &full), (&file, "w"))?;
+                received::receive(&copy, &file, &target, &snapshot).map_err(|error| format!("{full}: {error}"))?;
+                is_locked(&copy, &target)?;
+                expected.extend(lines.iter().map(|line| line.replacen(&dataset, &target, 1)));
+                before = Some(full);
+            }
+            roots.push(target);
+        }
+    }
+    load(&copy, &roots)?;
+    let mut ours = Lines::new();
+    for root in &roots {
+        for snapshot in copy.dsl().snapshots(root)? {
+            manifest::of_dataset(&copy, &format!("{root}@{}", snapshot.name), &mut ours)?;
+        }
+    }
+    manifest::compare("ours", &expected, &ours)?;
+    copy.export()?;
+    judge(exec, oracle, to, (COPY, &roots))
+}
+
+/// Name that a dataset is received at, where it is: the real engine knows the keys of these names.
+fn copy_of(dataset: &str) -> Option<String> {
+    let (pool, name) = dataset.split_once('/')?;
+    match (pool, name) {
+        (POOL, "enc-aes-256-gcm/child") => Some(format!("{COPY}/encroot")),
+        (POOL, name) => Some(format!("{COPY}/{name}")),
+        (_, "enc-aes-256-gcm") => Some(format!("{COPY}/recv")),
+        (_, "enc-zvol") => Some(format!("{COPY}/recv/enc")),
+        _ => None,
+    }
+}
+
+/// Encrypted datasets of a pool with their snapshots, the oldest first, and what is in each.
+fn snapshots_of(exec: &Exec, folder: &Path, name: &str) -> Result<Vec<(String, Vec<(String, Lines)>)>, Failure> {
+    let pool = driver::import(exec, folder, name, true)?;
+    let heads: Vec<String> = driver::datasets(&pool)?.into_iter().filter(|name| name.contains("/enc-") && !name.contains('@')).collect();
+    let is_root = |name: &&String| name.split('/').count() == 2;
+    load(&pool, &heads.iter().filter(is_root).cloned().collect::<Vec<_>>())?;
+    let mut found = Vec::new();
+    for head in heads {
+        let mut snapshots = Vec::new();
+        for snapshot in pool.dsl().snapshots(&head)? {
+            let mut lines = Lines::new();
+            manifest::of_dataset(&pool, &format!("{head}@{}", snapshot.name), &mut lines)?;
+            snapshots.push((snapshot.name, lines));
+        }
+        if !snapshots.is_empty() {
+            found.push((head, snapshots));
+        }
+    }
+    pool.export()?;
+    Ok(found)
 }
 
 /// Writes to file systems and volumes whose keys are loaded, takes a snapshot of each, and scrubs the pool.

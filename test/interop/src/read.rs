@@ -188,6 +188,9 @@ impl Bench<'_> {
         table.check("encrypted datasets of ours, sent raw", || {
             locked::send_raw(&self.exec, self.oracle, (&self.work, &self.work.join("raw")))
         });
+        table.check("encrypted datasets, received raw", || {
+            locked::receive_raw(&self.exec, self.oracle, [&self.made, &self.work], &self.work.join("back"))
+        });
         table.check("read encrypt, changed without its keys", || locked::change(&self.exec, self.oracle, &self.made, &expected));
         self.clean_up();
     }

@@ -110,7 +110,7 @@ impl Bench<'_> {
 }
 
 /// Receives the stream in a file.
-fn receive(pool: &Pool, file: &Path, target: &str, snapshot: &str) -> Result<(), Failure> {
+pub(crate) fn receive(pool: &Pool, file: &Path, target: &str, snapshot: &str) -> Result<(), Failure> {
     let mut reader = Reader::new(std::io::BufReader::new(std::fs::File::open(file)?));
     let mut payload = Vec::new();
     let Some(Record::Begin(begin)) = reader.read_record(&mut payload)? else { return Err("no stream".into()) };

@@ -7,7 +7,7 @@ use crate::mount::mounts::is_within;
 use crate::pool::OpenPool;
 use control_api::{ErrorKind, Failure, SendRequest};
 use dsl::prop::table;
-use dsl::{DatasetHandle, DslError, PropSource, ReceivedValue};
+use dsl::{DatasetHandle, DslError, PropSource, PropValue, ReceivedValue};
 use nvlist::NvList;
 use ondisk::ObjsetType;
 use std::collections::BTreeSet;
@@ -88,6 +88,9 @@ pub(super) fn head(
     if !request.replicate {
         list.add_boolean("not_recursive");
     }
+    if request.raw {
+        list.add_boolean("raw");
+    }
     let mut members = NvList::new();
     let mut bases: Vec<(String, u64)> = Vec::new();
     for name in names {
@@ -134,6 +137,9 @@ impl Member<'_> {
         if let Some(origin) = self.handle.origin()? {
             list.add("origin", self.pool.dsl().hold(&origin)?.guid());
         }
+        if self.request.raw && self.is_root()? {
+            list.add_boolean("is_encroot");
+        }
         if self.request.props || self.request.backup || self.request.replicate {
             list.add("props", self.props(self.handle)?);
         }
@@ -165,6 +171,11 @@ impl Member<'_> {
         Ok((list, base))
     }
 
+    /// True for an encryption root.
+    fn is_root(&self) -> Result<bool, DslError> {
+        Ok(matches!(self.handle.prop("encryptionroot")?.value, PropValue::Text(root) if root == self.name))
+    }
+
     /// Snapshots that the list names, oldest first: of a replica all, or the receiver takes them for destroyed.
     fn snapshots(&self) -> Result<Vec<String>, DslError> {
         let known: Vec<String> = self.pool.dsl().snapshots(self.name)?.into_iter().map(|snapshot| snapshot.name).collect();
@@ -184,7 +195,8 @@ impl Member<'_> {
     fn props(&self, handle: &DatasetHandle) -> Result<NvList, DslError> {
         let mut list = NvList::new();
         let is_limit = |name: &str| matches!(name, "quota" | "reservation" | "refquota" | "refreservation");
-        let is_left_out = |name: &str| name == "volsize" || is_limit(name) && handle.is_snapshot();
+        // A place that keys come from is no other host's.
+        let is_left_out = |name: &str| matches!(name, "volsize" | "keylocation") || is_limit(name) && handle.is_snapshot();
         if self.request.backup {
             for (name, value) in handle.received_props()?.into_iter().filter(|(name, _)| !is_left_out(name)) {
                 match value {

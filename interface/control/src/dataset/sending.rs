@@ -257,10 +257,6 @@ fn saved(pool: Arc<OpenPool>, request: &SendRequest, options: &SendOptions) -> R
 fn check_encrypted(legs: &[Leg], request: &SendRequest) -> Result<(), Failure> {
     for Leg { to, .. } in legs.iter().filter(|leg| leg.to.is_encrypted().unwrap_or(true)) {
         let name = to.name();
-        if request.raw && (request.replicate || request.props || request.backup || request.holds) {
-            let why = "raw streams of encrypted datasets have no properties and holds in this version";
-            return Err(because(ErrorKind::Unsupported, format!("warning: cannot send '{name}'"), why));
-        }
         if request.raw {
             continue;
         }
@@ -359,8 +355,8 @@ fn resumed(pools: &Pools, text: &str, options: SendOptions, refusal: Refusal<'_>
     let number = |name: &str| list.get_u64(name).ok_or_else(|| cannot("resume token is corrupt".to_string()));
     let name = list.get_str("toname").ok_or_else(|| cannot("resume token is corrupt".to_string()))?;
     let (object, offset, bytes, guid) = (number("object")?, number("offset")?, number("bytes")?, number("toguid")?);
-    if list.contains("rawok") && !list.contains("compressok") || list.contains("book_redact_snaps") || list.contains("redact_snaps") {
-        return Err(because(ErrorKind::Unsupported, "cannot resume send", "raw and redacted streams are not available in this version"));
+    if list.contains("book_redact_snaps") || list.contains("redact_snaps") {
+        return Err(because(ErrorKind::Unsupported, "cannot resume send", "redacted streams are not available in this version"));
     }
     let gone = || cannot(format!("'{name}' used in the initial send no longer exists"));
     let pool = pools.pool_of(name, "open").map_err(|_| gone())?;

@@ -1,6 +1,7 @@
 //! What all dnodes of an object set share: its blocks, what is dirty per txg, and the room that dirty data may take.
 
 use super::Dnode;
+use super::form::Sealed;
 use super::gather::Flights;
 use super::pins::Pins;
 use super::record::pin_record;
@@ -32,6 +33,8 @@ pub(crate) struct Context {
     pub pins: Arc<Pins>,
     /// Some micro ZAP got more than 128 KiB since the opening.
     pub has_large_micro_zaps: AtomicBool,
+    /// Facts of what comes raw.
+    pub sealed: Sealed,
     /// Tests let a change fail.
     #[cfg(any(test, feature = "testing"))]
     pub faults: crate::testing::faults::ChangeFaults,
@@ -49,6 +52,7 @@ impl Context {
             meta: OnceLock::new(),
             pins: Arc::default(),
             has_large_micro_zaps: AtomicBool::new(false),
+            sealed: Sealed::default(),
             #[cfg(any(test, feature = "testing"))]
             faults: crate::testing::faults::ChangeFaults::default(),
         })

@@ -15,6 +15,8 @@ pub(crate) struct Core {
     pub kind: ObjectType,
     pub bonus_type: ObjectType,
     pub bonus: Arc<[u8]>,
+    /// Bonus to the end of its room, where nobody can read it and it just came: what is behind `bonus` is ciphertext, too.
+    pub sealed_bonus: Option<Arc<[u8]>>,
     /// Bytes of a data block.
     pub block_size: usize,
     pub indirect_shift: u8,
@@ -35,6 +37,7 @@ impl Core {
             kind: phys.object_type,
             bonus_type: phys.bonus_type,
             bonus: Arc::from(phys.bonus.as_slice()),
+            sealed_bonus: None,
             block_size: phys.data_block_bytes(),
             indirect_shift: phys.indirect_shift,
             block_ptr_count: phys.block_ptr_count,
@@ -46,6 +49,20 @@ impl Core {
             has_spill: phys.spill.is_some(),
             freed: false,
         }
+    }
+
+    /// Bytes of a bonus that nobody can read, behind the pointers in the slots of the dnode, and where they go: those that just came, or those that
+    /// `slots` have of it before they are written anew.
+    pub(crate) fn sealed_in(&self, slots: &[u8]) -> (usize, Vec<u8>) {
+        let start = DNODE_CORE_BYTES + usize::from(self.block_ptr_count) * BlockPtr::BYTES;
+        if let Some(bonus) = &self.sealed_bonus {
+            return (start, bonus.to_vec());
+        }
+        let spill = if self.has_spill { BlockPtr::BYTES } else { 0 };
+        let had = DnodePhys::decode(slots).ok().flatten();
+        let is_same = had.is_some_and(|had| had.block_ptr_count == self.block_ptr_count);
+        let kept = slots.get(start..slots.len().saturating_sub(spill)).filter(|_| is_same);
+        (start, kept.unwrap_or_default().to_vec())
     }
 
     /// log2 of the pointers in an indirect block.

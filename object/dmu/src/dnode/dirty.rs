@@ -1,5 +1,6 @@
 //! What a txg did to a block of an object: new bytes in memory, or on disk already.
 
+use super::form::Form;
 use crate::memory::{Counted, What};
 use abd::Abd;
 use exec::Mutex;
@@ -20,6 +21,8 @@ pub(crate) struct DirtyBlock {
     filling: Mutex<Filling>,
     /// True when the bytes of the block count as dirty bytes.
     pub charged: bool,
+    /// Form of bytes that are stored as they are; None of logical ones.
+    pub form: Option<Form>,
     _counted: Counted,
 }
 
@@ -31,17 +34,22 @@ impl DirtyBlock {
     /// A block with these bytes.
     pub(crate) fn new(abd: Abd, charged: bool) -> DirtyBlock {
         let valid = abd.len();
-        DirtyBlock { filling: Mutex::new(Filling { abd, valid }), charged, _counted: counted() }
+        DirtyBlock { filling: Mutex::new(Filling { abd, valid }), charged, form: None, _counted: counted() }
+    }
+
+    /// A block with bytes that are stored as they are.
+    pub(crate) fn stored(abd: Abd, form: Form, charged: bool) -> DirtyBlock {
+        DirtyBlock { form: Some(form), ..DirtyBlock::new(abd, charged) }
     }
 
     /// A block of zeros that was not cleared yet.
     pub(crate) fn blank(size: usize, charged: bool) -> DirtyBlock {
-        DirtyBlock { filling: Mutex::new(Filling { abd: Abd::scratch(size), valid: 0 }), charged, _counted: counted() }
+        DirtyBlock { filling: Mutex::new(Filling { abd: Abd::scratch(size), valid: 0 }), charged, form: None, _counted: counted() }
     }
 
     /// Size of the block in bytes.
     pub(crate) fn len(&self) -> usize {
-        self.filling.lock().abd.len()
+        self.form.map_or_else(|| self.filling.lock().abd.len(), |form| form.lsize)
     }
 
     /// All its bytes, shared.

@@ -14,6 +14,7 @@ mod context;
 mod core;
 mod direct;
 mod dirty;
+mod form;
 mod gather;
 mod indirect;
 mod kept;
@@ -25,6 +26,7 @@ mod search;
 mod segments;
 mod source;
 mod state;
+mod stored;
 mod tree;
 mod walk;
 mod window;
@@ -34,6 +36,8 @@ pub(crate) use self::core::{Core, bonus_room};
 pub(crate) use contents::{Changes, SPILL_BLOCK};
 pub(crate) use context::Context;
 pub(crate) use dirty::Record;
+pub(crate) use form::Form;
+pub use form::{Marks, SealedObject, StoredBlock};
 pub(crate) use indirect::Place;
 pub(crate) use kept::decode_pointer;
 pub use prefetch::{ZfetchStats, ZfetchTunables, set_zfetch_tunables, zfetch_stats};
@@ -87,6 +91,8 @@ pub struct DnodeInfo {
     pub used_bytes: u64,
     /// 512-byte slots of the dnode.
     pub slots: u8,
+    /// Block pointers in the dnode, without that of the spill block.
+    pub block_ptr_count: u8,
     /// True when the object has a spill block.
     pub has_spill: bool,
     /// Checksum set for the object, or `INHERIT`.
@@ -204,6 +210,7 @@ impl Dnode {
             max_block: BlockId(core.max_block),
             used_bytes: state.tree.used_bytes,
             slots: core.slots,
+            block_ptr_count: core.block_ptr_count,
             has_spill: core.has_spill,
             checksum: core.checksum,
             compression: core.compression,

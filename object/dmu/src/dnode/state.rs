@@ -6,6 +6,7 @@
 
 use super::core::Core;
 use super::dirty::{DirtyBlock, Dropped, Record, Written};
+use super::form::Form;
 use super::tree::Tree;
 use crate::DmuError;
 use crate::budget::TXG_SLOTS;
@@ -22,6 +23,8 @@ pub(crate) enum SpillChange {
     #[default]
     Keep,
     Write(Abd),
+    /// Bytes that are stored as they are.
+    Stored(Abd, Form),
     Remove,
 }
 

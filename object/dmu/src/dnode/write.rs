@@ -163,7 +163,7 @@ impl Dnode {
     }
 
     /// Counts a block that gets dirty; false where nothing is counted.
-    fn charge_block(&self, state: &State, block: u64, bytes: usize, tx: &Tx) -> bool {
+    pub(super) fn charge_block(&self, state: &State, block: u64, bytes: usize, tx: &Tx) -> bool {
         // What was cut off to its first block keeps the blocks above.
         if block.max(state.core.max_block) > 0 || state.tree.levels > 1 {
             tx.note_dirtied(ABOVE_BYTES);

@@ -1,7 +1,7 @@
 //! What of the objset block changes besides the dnodes in it, and where the block is.
 
 use exec::Mutex;
-use ondisk::{BlockPtr, DnodePhys, OBJSET_BYTES, ObjsetPhys, ObjsetType, Txg, ZilHeader};
+use ondisk::{BlockPtr, DnodePhys, OBJSET_BYTES, ObjsetPhys, ObjsetType, Txg, ZilHeader, objset_flags};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The facts of the objset block.
@@ -87,6 +87,14 @@ impl Head {
 
     pub(super) fn set_flags(&self, flags: u64, txg: Txg) {
         self.change(txg, |facts| facts.flags = flags);
+    }
+
+    /// Takes the MAC of what comes raw. Nothing that is counted here is covered, and nothing is counted until somebody has the key.
+    pub(super) fn set_portable_mac(&self, mac: [u8; 32], txg: Txg) {
+        self.change(txg, |facts| {
+            (facts.portable_mac, facts.local_mac) = (mac, [0; 32]);
+            facts.flags &= !objset_flags::USERACCOUNTING_COMPLETE;
+        });
     }
 
     pub(super) fn zil_header(&self) -> ZilHeader {

@@ -4,6 +4,7 @@ mod accounting;
 mod cache;
 mod head;
 mod new_object;
+mod sealed;
 mod slots;
 mod table;
 
@@ -13,8 +14,8 @@ use crate::{BlockIo, DmuError, Dnode, DnodeInfo, ObjsetEnv, ObjsetProps, Tx};
 use accounting::Accounting;
 use head::Head;
 use ondisk::{
-    BlockPtr, Checksum, Compression, DNODE_BLOCK_BYTES, INDIRECT_SHIFT_MAX, META_DNODE_OBJECT, OBJECT_NUMBER_SHIFT, ObjectId, ObjectType,
-    ObjsetId, ObjsetPhys, ObjsetType, Txg, ZilHeader,
+    BlockPtr, DNODE_BLOCK_BYTES, INDIRECT_SHIFT_MAX, META_DNODE_OBJECT, OBJECT_NUMBER_SHIFT, ObjectId, ObjectType, ObjsetId, ObjsetPhys,
+    ObjsetType, Txg, ZilHeader,
 };
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +25,7 @@ use table::DnodeTable;
 pub(crate) use accounting::OwnerCharges;
 pub use accounting::{ObjectOwner, ObjsetHook, OwnerDelta};
 pub use new_object::NewObject;
+pub use sealed::MetaForm;
 pub(crate) use slots::count_dnodes;
 
 /// An object set in memory. All methods may be called from any thread.
@@ -91,21 +93,32 @@ impl Objset {
 
     /// Makes an empty object set, dirty in the transaction's txg.
     pub fn create(env: ObjsetEnv, kind: ObjsetType, props: ObjsetProps, tx: &Tx) -> Result<Arc<Objset>, DmuError> {
-        let levels = meta_levels(env.id, 3);
+        let form = MetaForm::new(meta_levels(env.id, 3));
+        Self::create_as(env, (kind, props), &form, tx)
+    }
+
+    /// As [`Objset::create`], with a meta-dnode of this form.
+    fn create_as(
+        env: ObjsetEnv,
+        (kind, props): (ObjsetType, ObjsetProps),
+        form: &MetaForm,
+        tx: &Tx,
+    ) -> Result<Arc<Objset>, DmuError> {
         let context = Context::new(env, props);
         context.blocks.check_writable()?;
         let core = Core {
             kind: ObjectType::DNODE,
             bonus_type: ObjectType::NONE,
             bonus: Arc::from([].as_slice()),
+            sealed_bonus: None,
             block_size: DNODE_BLOCK_BYTES,
-            indirect_shift: INDIRECT_SHIFT_MAX,
-            block_ptr_count: 3,
-            levels_min: levels,
+            indirect_shift: form.indirect_shift,
+            block_ptr_count: form.block_ptr_count,
+            levels_min: form.levels,
             slots: 1,
-            checksum: Checksum::INHERIT,
-            compression: Compression::INHERIT,
-            max_block: 0,
+            checksum: form.checksum,
+            compression: form.compression,
+            max_block: form.max_block.0,
             has_spill: false,
             freed: false,
         };

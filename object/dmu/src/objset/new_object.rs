@@ -23,12 +23,14 @@ pub struct NewObject {
     pub bonus_len: usize,
     /// Dnode slots of 512 B: 1–32; 0 takes 1.
     pub slots: u8,
+    /// Block pointers in the dnode: 1–3; 0 takes as many as fit.
+    pub block_ptr_count: u8,
 }
 
 impl NewObject {
     /// Type `kind`, block size 512, no bonus, one slot.
     pub fn new(kind: ObjectType) -> NewObject {
-        NewObject { kind, block_size: 0, indirect_shift: 0, bonus_type: ObjectType::NONE, bonus_len: 0, slots: 0 }
+        NewObject { kind, block_size: 0, indirect_shift: 0, bonus_type: ObjectType::NONE, bonus_len: 0, slots: 0, block_ptr_count: 0 }
     }
 
     /// The facts of the object (OpenZFS: `dnode_allocate`).
@@ -41,15 +43,20 @@ impl NewObject {
         if !fits || self.kind == ObjectType::NONE || !(INDIRECT_SHIFT_MIN..=INDIRECT_SHIFT_MAX).contains(&shift) {
             return Err(DmuError::Invalid);
         }
-        let block_ptr_count = match self.bonus_type {
-            ObjectType::SA => 1,
-            _ => (1 + (room - self.bonus_len) / 128).min(DNODE_BLOCK_PTRS_MAX) as u8,
+        let block_ptr_count = match (self.block_ptr_count, self.bonus_type) {
+            (count @ 1.., _) => count,
+            (0, ObjectType::SA) => 1,
+            (0, _) => (1 + (room - self.bonus_len) / 128).min(DNODE_BLOCK_PTRS_MAX) as u8,
         };
-        debug_assert!(bonus_room(slots, block_ptr_count, false).is_some_and(|room| self.bonus_len <= room));
+        let is_too_long = bonus_room(slots, block_ptr_count, false).is_none_or(|room| self.bonus_len > room);
+        if usize::from(block_ptr_count) > DNODE_BLOCK_PTRS_MAX || is_too_long {
+            return Err(DmuError::Invalid);
+        }
         Ok(Core {
             kind: self.kind,
             bonus_type: self.bonus_type,
             bonus: Arc::from(vec![0; self.bonus_len]),
+            sealed_bonus: None,
             block_size,
             indirect_shift: shift,
             block_ptr_count,

@@ -43,6 +43,7 @@ impl Objset {
         if !self.is_dirty(txg) {
             return Ok(self.root_bp());
         }
+        self.touch_marked(txg)?;
         let (ordinary, mut own) = split(self.context().dirty.take(txg));
         let mut charges = self.accounting().begin();
         let mut batches: Vec<Vec<Arc<Dnode>>> = ordinary.chunks(DNODES_PER_BATCH).map(<[_]>::to_vec).rev().collect();
@@ -159,7 +160,12 @@ impl Objset {
                 slots.fill(0);
                 return Ok(());
             }
-            Ok(job.phys().encode_into(slots)?)
+            let sealed = self.context().sealed.is_sealed().then(|| job.core.sealed_in(slots));
+            job.phys().encode_into(slots)?;
+            if let Some((at, bonus)) = sealed {
+                slots.get_mut(at..at + bonus.len()).ok_or(DmuError::Corrupt)?.copy_from_slice(&bonus);
+            }
+            Ok(())
         })?
     }
 
@@ -182,7 +188,7 @@ impl Objset {
         let shape = Shape { txg, lsize: data.len(), object_type: kind.object_type, level: 0, fill, hole_birth: false };
         let bookmark = self.context().blocks.bookmark(META_DNODE_OBJECT, u8::MAX, 0);
         let mut set = WriteSet::new(self.context().blocks.env.io.clone());
-        set.submit(BlockWrite {
+        let mut write = BlockWrite {
             txg,
             bookmark,
             data,
@@ -196,7 +202,9 @@ impl Objset {
             previous: old,
             keep: Keep::Kept,
             seal: None,
-        });
+        };
+        self.context().sealed.protect(&mut write, None);
+        set.submit(write);
         let new = set.wait().into_iter().next().ok_or(DmuError::Corrupt)?.map_err(|error| DmuError::of_block(error, bookmark))?;
         let mut new = finish_pointer(new, &old, &shape);
         // The root of an encrypted dataset stays one, also where nobody has the key: its MACs cover neither the log's header nor where it is.

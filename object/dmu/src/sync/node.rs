@@ -4,7 +4,7 @@ use super::delta::SpaceDelta;
 use super::pointer::{Shape, finish_pointer};
 use super::write_set::WriteSet;
 use crate::blocks::Blocks;
-use crate::dnode::{Changes, Core, Place, Record, SPILL_BLOCK, SpillChange, Tree, dnode_phys};
+use crate::dnode::{Changes, Core, Form, Place, Record, SPILL_BLOCK, SpillChange, Tree, dnode_phys};
 use crate::objset::count_dnodes;
 use crate::props::{BlockKind, ObjsetProps, write_policy};
 use crate::{BlockError, BlockLedger, BlockWrite, DmuError, Dnode};
@@ -131,15 +131,17 @@ impl NodeSync {
         let blocks = self.blocks.clone();
         for (&id, block) in blocks.iter() {
             let old = self.dnode.contents.reader.pointer(&self.tree, 0, id)?;
-            let data = match block {
-                Record::Data(block) => block.data(),
+            let (data, form) = match block {
+                Record::Data(block) => (block.data(), block.form),
                 Record::Written(written) => {
                     self.adopt(id, &old, &written.bp);
                     continue;
                 }
             };
             let fill = if self.core.kind == ObjectType::DNODE { count_in(&data) } else { 1 };
-            self.write(set, (0, id), old, data, fill);
+            let is_of_dnodes = self.dnode.object() == META_DNODE_OBJECT;
+            let form = if is_of_dnodes { self.dnode.context.sealed.form_of_dnodes(id, &data, &old) } else { form };
+            self.write(set, (0, id), old, (data, form), fill);
         }
         Ok(())
     }
@@ -168,12 +170,13 @@ impl NodeSync {
                 self.replace(&old, &BlockPtr::HOLE);
                 self.new_spill = None;
             }
-            SpillChange::Write(data) => self.write(set, (0, SPILL_BLOCK), old, data, 1),
+            SpillChange::Write(data) => self.write(set, (0, SPILL_BLOCK), old, (data, None), 1),
+            SpillChange::Stored(data, form) => self.write(set, (0, SPILL_BLOCK), old, (data, Some(form)), 1),
         }
     }
 
-    /// Starts one write.
-    fn write(&mut self, set: &mut WriteSet, at: (u8, u64), old: BlockPtr, data: Abd, fill: u64) {
+    /// Starts one write; with a form the bytes are those that are stored.
+    fn write(&mut self, set: &mut WriteSet, at: (u8, u64), old: BlockPtr, (data, form): (Abd, Option<Form>), fill: u64) {
         let (level, id) = at;
         let spill = id == SPILL_BLOCK;
         let object_type = if spill { self.core.bonus_type } else { self.core.kind };
@@ -181,8 +184,9 @@ impl NodeSync {
             &self.props,
             BlockKind { object_type: self.core.kind, level, spill, checksum: self.core.checksum, compression: self.core.compression },
         );
-        let shape = Shape { txg: self.txg, lsize: data.len(), object_type, level, fill, hole_birth: self.props.hole_birth };
-        let write = BlockWrite {
+        let lsize = form.map_or(data.len(), |form| form.lsize);
+        let shape = Shape { txg: self.txg, lsize, object_type, level, fill, hole_birth: self.props.hole_birth };
+        let mut write = BlockWrite {
             txg: self.txg,
             bookmark: self.store().bookmark(self.dnode.object(), level, id),
             data,
@@ -197,9 +201,10 @@ impl NodeSync {
             keep: self.props.primary_cache.keep(level > 0 || object_type.is_metadata() || spill),
             seal: None,
         };
+        self.dnode.context.sealed.protect(&mut write, form);
         let data = (self.dnode.object() == META_DNODE_OBJECT).then(|| write.data.clone());
         let expected = if level > 0 { 1 << self.core.indirect_shift } else { self.core.block_size };
-        debug_assert!(spill || write.data.len() == expected, "a block is as long as the object says");
+        debug_assert!(spill || lsize == expected, "a block is as long as the object says");
         debug_assert!(level < self.levels, "a block lies below the dnode");
         let index = set.submit(write);
         self.pending.push(Pending { id, old, shape, index, data });
@@ -278,7 +283,7 @@ impl NodeSync {
             bytes[start..start + BlockPtr::BYTES].copy_from_slice(&bp.encode());
         }
         match fill_below(bytes) {
-            Some(fill) => self.write(set, at, old, block, fill),
+            Some(fill) => self.write(set, at, old, (block, None), fill),
             None => {
                 let shape = self.indirect_shape(level);
                 let new = finish_pointer(BlockPtr::HOLE, &old, &shape);

@@ -91,11 +91,9 @@ fn half([a, b, c, d]: [u64; 4]) -> [u64; 2] {
 
 /// Bytes that are stored of a block, with the marks for its pointer.
 fn protected(write: &BlockWrite) -> Result<(Abd, Option<Guard>), BlockError> {
-    let Some(key) = &write.seal else { return Ok((write.data.clone(), None)) };
+    let Some(seal) = &write.seal else { return Ok((write.data.clone(), None)) };
     let mut bytes = write.data.to_vec();
-    if write.level > 0 {
-        return Ok((write.data.clone(), Some(key.guard_pointers(&bytes))));
-    }
+    let Some(key) = seal.key_for(write.level) else { return Ok((write.data.clone(), Some(seal.marks(&bytes)))) };
     let guard = key.guard(write.object_type, &mut bytes).map_err(|_| BlockError::Unsupported)?;
     Ok((Abd::from_slice(&bytes), Some(guard)))
 }
@@ -278,7 +276,7 @@ impl MemBlockIo {
 
     fn place(&self, write: &BlockWrite) -> Result<BlockPtr, BlockError> {
         let is_zero = write.data.is_zero();
-        if is_zero && write.compression != Compression::OFF {
+        if is_zero && write.compression != Compression::OFF && !write.seal.as_ref().is_some_and(crypt::Seal::is_stored) {
             return Ok(BlockPtr::HOLE);
         }
         let (data, guard) = protected(write)?;
@@ -298,9 +296,10 @@ impl MemBlockIo {
             }
             bp.set_dva(copy, Dva { vdev: VdevId(0), offset, asize, gang: false });
         }
-        bp.set_lsize(size);
+        let stored = write.seal.as_ref().filter(|seal| seal.is_stored());
+        bp.set_lsize(stored.map_or(size, |seal| seal.logical_bytes(size)));
         bp.set_psize(size);
-        bp.set_compression(Compression::OFF);
+        bp.set_compression(if stored.is_some() { write.compression } else { Compression::OFF });
         bp.set_checksum_kind(if write.checksum == Checksum::OFF { Checksum::OFF } else { write.checksum });
         bp.set_object_type(write.object_type);
         bp.set_level(write.level);

@@ -33,6 +33,8 @@ pub struct BookmarkEntry {
     pub creation_time: u64,
     /// Space that the snapshot referred to, where the bookmark knows it.
     pub space: Option<BookmarkSpace>,
+    /// Name of the snapshot's set of IVs, by which raw streams know it; 0 when it had none.
+    pub ivs: u64,
 }
 
 /// Space that a bookmark's snapshot referred to, in bytes.
@@ -106,6 +108,7 @@ impl Bookmarks {
             guid: stored.record.zbm_guid,
             creation_txg: stored.record.zbm_creation_txg,
             creation_time: stored.record.zbm_creation_time,
+            ivs: stored.record.zbm_ivset_guid,
             space: stored.counts_freed().then_some(BookmarkSpace {
                 referenced: stored.record.zbm_referenced_bytes_refd,
                 compressed: stored.record.zbm_compressed_bytes_refd,

@@ -26,6 +26,16 @@ pub(super) struct Rewrap {
     pub(super) is_own: bool,
 }
 
+/// Encryption root that has the key of the one above.
+pub(super) struct Adoption {
+    /// Dataset that is one.
+    pub(super) head: Arc<Dataset>,
+    /// Key objects that say so.
+    objects: Vec<u64>,
+    /// Directory that is the one above.
+    root: u64,
+}
+
 impl Tree {
     /// Facts of the keys of an encrypted file system or volume.
     ///
@@ -70,6 +80,30 @@ impl Tree {
             wraps.push((object, KeyFacts { suite: own.suite.number(), ..wrapping }, wrapped));
         }
         Ok(Rewrap { head, wraps, with, is_own: new.is_some() })
+    }
+
+    /// An encryption root that came raw, and that the user's key of the one above opens as well: both were wrapped with it where they come from. That shows
+    /// as far as a passphrase has a salt of its own; nothing else is known of keys that nobody here has (OpenZFS: `DCP_CMD_FORCE_INHERIT`).
+    ///
+    /// Errors: those of [`Tree::to_change`]; [`DslError::NotEncryptionRoot`] for what has no key of its own, [`DslError::OtherRoot`] when nothing above is
+    /// encrypted, or with another key.
+    pub(super) fn check_adoption(&self, name: &str) -> Result<Adoption, DslError> {
+        let (head, facts) = self.to_change(name)?;
+        if facts.root != head.dir.object {
+            return Err(self.belongs_to(facts.root)?);
+        }
+        let above = head.dir.parent().map_or(Ok(None), |parent| keys::facts_of(&self.meta, &parent))?.ok_or(DslError::OtherRoot)?;
+        if (above.format, above.iterations, above.salt) != (facts.format, facts.iterations, facts.salt) {
+            return Err(DslError::OtherRoot);
+        }
+        Ok(Adoption { objects: self.wrapped_by(&head.dir, facts.root)?, root: above.root, head })
+    }
+
+    /// Makes the encryption root above that of a dataset and of what is below it.
+    pub(super) fn adopt(&self, adoption: &Adoption, tx: &Tx) -> Result<(), DslError> {
+        adoption.objects.iter().try_for_each(|object| keys::set_root(&self.meta, *object, adoption.root, tx))?;
+        self.keystore.forget(adoption.head.dir.object);
+        Ok(())
     }
 
     /// Key objects of a directory and of those below it that have this encryption root; below clones of these too, but not of the clones, which have

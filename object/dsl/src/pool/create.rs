@@ -11,6 +11,7 @@ use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
 use crate::dir::{Dir, NewDir};
 use crate::prop::table;
+use crate::raw::RawStream;
 use crate::space::Space;
 use crate::{DslError, features, keys, names};
 use dmu::{Objset, Tx};
@@ -150,18 +151,24 @@ impl Creation {
         &self,
         wanted: &Wanted,
         origin: Option<&Arc<Dataset>>,
-        (kind, flags): (ObjsetType, u64),
+        (kind, flags, raw): (ObjsetType, u64, Option<&RawStream>),
         init: DatasetInit,
         tx: &Tx,
     ) -> Result<u64, DslError> {
         let object = self.create_record(&wanted.parent, &wanted.last, origin, flags, tx)?;
-        match origin {
-            Some(origin) => {
+        match (origin, raw) {
+            (Some(origin), raw) => {
                 let clone = self.tree.dataset(object)?;
                 keys::share(&self.tree.meta, &origin.dir, &clone.dir, tx)?;
+                if let Some(raw) = raw {
+                    let objset = clone.sealed(&self.tree.meta, || self.tree.objset_props(&clone))?;
+                    objset.seal(&raw.form, raw.portable_mac, tx)?;
+                    self.tree.dirty().add(tx.txg(), object);
+                }
                 logs::disown(&self.tree, &clone, tx)?;
             }
-            None => self.fill(object, (kind, wanted.keys.as_ref()), &wanted.checked, init, tx)?,
+            (None, Some(raw)) => self.fill_raw(object, kind, raw, tx)?,
+            (None, None) => self.fill(object, (kind, wanted.keys.as_ref()), &wanted.checked, init, tx)?,
         }
         Ok(object)
     }
@@ -262,6 +269,18 @@ impl Creation {
             self.count_more(&dataset, &objset, tx)?;
         }
         init(&objset, tx)
+    }
+
+    /// Makes the object set of a new dataset that comes raw, with its keys: it is its own encryption root (OpenZFS: `dsl_crypto_recv_raw_key_sync`).
+    fn fill_raw(&self, object: u64, kind: ObjsetType, raw: &RawStream, tx: &Tx) -> Result<(), DslError> {
+        let (meta, dataset) = (&self.tree.meta, self.tree.dataset(object)?);
+        let location = [("keylocation".to_string(), "prompt".to_string())];
+        self.settings.store_props(&dataset, &self.settings.check_props(&location, kind, true)?, tx)?;
+        keys::create(meta, &dataset.dir, (&raw.facts(dataset.dir.object), &raw.keys.wrapped), tx)?;
+        dataset.activate(meta, features::bit(features::ENCRYPTION), tx)?;
+        dataset.create_sealed(meta, (kind, self.tree.objset_props(&dataset)?), (&raw.form, raw.portable_mac), tx)?;
+        self.tree.dirty().add(tx.txg(), object);
+        Ok(())
     }
 
     /// A new file system counts objects and projects from the start, where the pool has the features (OpenZFS: `dmu_objset_create_impl_dnstats`).

@@ -16,6 +16,7 @@ use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
 use crate::dir::Dir;
 use crate::meta::{Meta, Usage};
+use crate::raw::RawStream;
 use crate::resume::ResumeState;
 use crate::{DslError, features, keys, names};
 use dmu::{DmuError, Tx};
@@ -50,6 +51,8 @@ pub struct ReceiveBegin {
     pub features: Vec<&'static str>,
     /// Guids of features without which a pool does not take what is in the stream (OpenZFS: `recv_begin_check_feature_flags_impl`).
     pub needs: Vec<&'static str>,
+    /// Head of a raw stream: what it brings is encrypted already, and no key is asked for.
+    pub raw: Option<RawStream>,
     /// State to keep, so that the receive can be resumed.
     pub resumable: Option<ResumeState>,
     /// Fills the new object set of a full stream, in syncing context.
@@ -71,6 +74,8 @@ pub struct ReceiveEnd {
     pub creation_time: u64,
     /// True to take back what changed meanwhile, with newer snapshots.
     pub force: bool,
+    /// Head of a raw stream.
+    pub raw: Option<RawStream>,
 }
 
 /// Dataset that can be received into.
@@ -109,6 +114,9 @@ impl Receiving {
         if begin.features.iter().chain(&begin.needs).any(|guid| !self.tree.meta.services.feature_enabled(guid)) {
             return Err(DslError::Unsupported);
         }
+        if begin.raw.is_some() && !self.tree.meta.services.feature_enabled(features::ENCRYPTION) {
+            return Err(DslError::NeedsFeature(features::ENCRYPTION));
+        }
         let (wanted, origin) = match self.tree.find(&begin.target) {
             Ok(head) => self.check_existing(&head, begin, creation)?,
             Err(DslError::NotFound) => self.check_new(begin, creation)?,
@@ -118,11 +126,20 @@ impl Receiving {
         if begin.from_guid != 0 && origin.as_ref().is_some_and(has_large) && !begin.features.contains(&features::LARGE_BLOCKS) {
             return Err(DslError::LargeBlocks);
         }
+        if let (Some(raw), Some(origin)) = (&begin.raw, &origin) {
+            self.check_raw(origin, raw)?;
+        }
         // What the clone gets in this txg would be born in the snapshot's.
         if origin.as_ref().is_some_and(|origin| origin.phys().ds_creation_txg >= tx.txg().0) {
             return Err(DslError::Again);
         }
         Ok(Begun { wanted, origin })
+    }
+
+    /// A look that a raw stream goes on from this snapshot, as it is stored here.
+    fn check_raw(&self, origin: &Dataset, raw: &RawStream) -> Result<(), DslError> {
+        keys::check_raw(&self.tree.meta, origin, raw)?;
+        if self.tree.objset(origin)?.has_form(&raw.form) { Ok(()) } else { Err(DslError::OtherKeys) }
     }
 
     /// OpenZFS: `recv_begin_check_existing_impl`.
@@ -132,9 +149,12 @@ impl Receiving {
         begin: &ReceiveBegin,
         creation: &Creation,
     ) -> Result<(Wanted, Option<Arc<Dataset>>), DslError> {
-        // The keys of what is there would go with it.
+        // The keys of what is there would go with it, or those that come would be beside them.
         if begin.from_guid == 0 {
             keys::refuse(&self.tree.meta, &head.dir)?;
+            if begin.raw.is_some() {
+                return Err(DslError::Encrypted);
+            }
         }
         if head.is_inconsistent() || self.child(&head.dir)?.is_some() {
             return Err(DslError::Busy);
@@ -188,8 +208,11 @@ impl Receiving {
                 Some(origin)
             }
         };
-        // A clone has its origin's keys, if that has any.
-        let encryption = if origin.is_some() { Encryption::none() } else { Encryption::default() };
+        if begin.raw.is_some() && begin.from_guid == 0 && origin.is_some() {
+            return Err(DslError::Encrypted);
+        }
+        // A clone has its origin's keys, if that has any, and what comes raw has its own.
+        let encryption = if origin.is_some() || begin.raw.is_some() { Encryption::none() } else { Encryption::default() };
         Ok((creation.check_create(&begin.target, begin.kind, &[], &encryption)?, origin))
     }
 
@@ -198,7 +221,7 @@ impl Receiving {
         let Begun { wanted, origin } = begun;
         let meta = &self.tree.meta;
         let flags = if begin.ignores_case { ds_flags::CI_DATASET } else { 0 };
-        let object = creation.create_for_receive(&wanted, origin.as_ref(), (begin.kind, flags), begin.init, tx)?;
+        let object = creation.create_for_receive(&wanted, origin.as_ref(), (begin.kind, flags, begin.raw.as_ref()), begin.init, tx)?;
         let dataset = self.tree.dataset(object)?;
         dataset.update(tx, |phys| phys.ds_flags |= ds_flags::INCONSISTENT)?;
         let bits = begin.features.iter().fold(0, |bits, guid| bits | features::bit(guid));
@@ -297,11 +320,32 @@ impl Receiving {
             phys.ds_flags &= !ds_flags::INCONSISTENT;
         })?;
         head.update(tx, |phys| phys.ds_flags &= !ds_flags::INCONSISTENT)?;
+        if let Some(raw) = &end.raw {
+            keys::rename_ivs(&self.tree.meta, &snapshot, raw.keys.ivs, tx)?;
+            self.rewrap(head, raw, tx)?;
+        }
         self.tree.log("finish receiving", snapshot.object, format!("snap={}", end.snapshot), tx)?;
         match clone {
             Some(clone) => destruction.destroy_head(clone, tx),
             None => Ok(()),
         }
+    }
+
+    /// Has the keys wrapped as they are where they come from, for the user's key may be another one there by now. Where the encryption root is another
+    /// dataset, and its key not recognizably the same, they stay as they are: nobody could open them with that key any more (OpenZFS loses them then).
+    fn rewrap(&self, head: &Dataset, raw: &RawStream, tx: &Tx) -> Result<(), DslError> {
+        let meta = &self.tree.meta;
+        let (Some(object), Some(own)) = (keys::object_of(meta, &head.dir)?, keys::facts_of(meta, &head.dir)?) else { return Ok(()) };
+        let is_own = own.root == head.dir.object;
+        let is_same = is_own || keys::facts_of(meta, &*self.tree.dir(own.root)?)?.is_some_and(|root| raw.is_wrapped_as(&root));
+        if !is_same {
+            return Ok(());
+        }
+        keys::rewrap(meta, object, (&raw.facts(own.root), &raw.keys.wrapped), tx)?;
+        if is_own && self.tree.keystore.get(own.root).is_some_and(|key| raw.keys.wrapped.open(&key).is_err()) {
+            self.tree.keystore.forget(own.root);
+        }
+        Ok(())
     }
 
     /// Has a clone of the newest snapshot and the head change places (OpenZFS: `dsl_dataset_clone_swap_sync_impl`).

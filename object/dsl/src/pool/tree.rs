@@ -247,7 +247,7 @@ impl Tree {
     }
 
     /// Properties that a dataset's object set follows.
-    pub(super) fn objset_props(&self, dataset: &Dataset) -> Result<ObjsetProps, DslError> {
+    pub(crate) fn objset_props(&self, dataset: &Dataset) -> Result<ObjsetProps, DslError> {
         let props = self.stored.objset_props(dataset)?;
         let facts = keys::facts_of(&self.meta, &dataset.dir).unwrap_or(None);
         let most = facts.map_or(usize::MAX, |facts| facts.record_bytes_max());

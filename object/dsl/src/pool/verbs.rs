@@ -389,6 +389,21 @@ impl DslPool {
         )
     }
 
+    /// Makes what came raw and is an encryption root one of the dataset above it, whose key it has, as where both come from. No key is asked for.
+    ///
+    /// # Errors
+    /// [`DslError::NotEncrypted`], [`DslError::NotEncryptionRoot`]; [`DslError::OtherRoot`] when nothing above is encrypted, or with another key.
+    pub fn adopt_key(self: &Arc<Self>, name: &str) -> Result<(), DslError> {
+        let (name, location) = (name.to_string(), crate::prop::table::find("keylocation")?);
+        self.sync_task(
+            move |pool, _| pool.tree.check_adoption(&name),
+            move |pool, adoption, tx| {
+                pool.tree.adopt(&adoption, tx)?;
+                pool.settings.inherit(&adoption.head, (&location, false), tx)
+            },
+        )
+    }
+
     /// Makes a bookmark (full name) of a snapshot, or of another bookmark (OpenZFS: `dsl_bookmark_create`).
     ///
     /// # Errors

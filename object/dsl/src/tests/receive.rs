@@ -16,6 +16,7 @@ pub(super) fn beginning(target: &str, from_guid: u64, force: bool) -> ReceiveBeg
         ignores_case: false,
         features: Vec::new(),
         needs: Vec::new(),
+        raw: None,
         resumable: None,
         init: filesystem().init,
     }
@@ -60,7 +61,7 @@ fn receive(pool: &TestPool, begin: ReceiveBegin, object: u64, blocks: &[u64]) ->
     }
     let received = handle.object();
     drop((objset, handle));
-    let end = ReceiveEnd { target, received, snapshot: "new".to_string(), guid: 0x77, creation_time: 5, force };
+    let end = ReceiveEnd { target, received, snapshot: "new".to_string(), guid: 0x77, creation_time: 5, force, raw: None };
     pool.dsl.receive_end(&end)
 }
 
@@ -92,7 +93,8 @@ fn space_is_right_after_what_was_received() {
     let tx = handle.assign(TxSpace::Writes(1 << 20)).expect("assigned");
     handle.objset().expect("opened").hold(ObjectId(object)).expect("held").write(8 * 4096, &[4; 4096], &tx).expect("written");
     drop((tx, handle));
-    let end = ReceiveEnd { target: "tank/a".into(), received, snapshot: "newer".into(), guid: 0x78, creation_time: 6, force: true };
+    let end =
+        ReceiveEnd { target: "tank/a".into(), received, snapshot: "newer".into(), guid: 0x78, creation_time: 6, force: true, raw: None };
     pool.dsl.receive_end(&end).expect("received");
     pool.drain();
     pool.check();
@@ -137,7 +139,8 @@ fn what_is_received_replaces_what_it_was_begun_for_and_nothing_else() {
     let received = pool.dsl.receive_begin(beginning("tank/a", 0, true)).expect("begun").object();
     pool.dsl.rename("tank/a", "tank/c").expect("renamed");
     pool.dsl.rename("tank/b", "tank/a").expect("renamed");
-    let end = ReceiveEnd { target: "tank/a".into(), received, snapshot: "new".into(), guid: 0x77, creation_time: 5, force: true };
+    let end =
+        ReceiveEnd { target: "tank/a".into(), received, snapshot: "new".into(), guid: 0x77, creation_time: 5, force: true, raw: None };
     assert_eq!(pool.dsl.receive_end(&end), Err(DslError::NotFound));
     assert!(pool.dsl.hold("tank/a@kept").is_ok());
     pool.dsl.receive_end(&ReceiveEnd { target: "tank/c".into(), ..end }).expect("received");

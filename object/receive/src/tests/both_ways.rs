@@ -13,14 +13,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use stream::{StreamError, Writer};
 
-const SOURCE: &str = "tank/source";
-const COPY: &str = "tank/fs";
+pub(super) const SOURCE: &str = "tank/source";
+pub(super) const COPY: &str = "tank/fs";
 const ROUNDS: u64 = 6;
 
 /// Facts of an object that arrive: type, bonus, spill block, and contents without the zeros at their end.
-type Facts = (ObjectType, Vec<u8>, Option<Vec<u8>>, Vec<u8>);
+pub(super) type Facts = (ObjectType, Vec<u8>, Option<Vec<u8>>, Vec<u8>);
 
-fn facts(pool: &Pool, name: &str) -> BTreeMap<u64, Facts> {
+pub(super) fn facts(pool: &Pool, name: &str) -> BTreeMap<u64, Facts> {
     let objset = pool.dsl().hold(name).expect("held").objset().expect("an object set");
     let (mut found, mut after) = (BTreeMap::new(), ObjectId(0));
     while let Some(object) = objset.next_object(after).expect("listed") {
@@ -64,7 +64,7 @@ fn make(objset: &Arc<Objset>, random: &mut SplitMix, tx: &Tx) {
 }
 
 /// Changes an object at random: its contents, its bonus, its spill block, or that it is there.
-fn change(objset: &Arc<Objset>, random: &mut SplitMix, tx: &Tx) {
+pub(super) fn change(objset: &Arc<Objset>, random: &mut SplitMix, tx: &Tx) {
     let all = objects(objset);
     if all.is_empty() || random.chance(4) {
         return make(objset, random, tx);
@@ -92,7 +92,7 @@ fn change(objset: &Arc<Objset>, random: &mut SplitMix, tx: &Tx) {
     }
 }
 
-fn sent(pool: &Pool, from: Option<&str>, to: &str, options: SendOptions) -> Vec<u8> {
+pub(super) fn sent(pool: &Pool, from: Option<&str>, to: &str, options: SendOptions) -> Vec<u8> {
     let held = |name: &str| pool.dsl().hold(&format!("{SOURCE}@{name}")).expect("held");
     let to: DatasetHandle = held(to);
     let base = from.map(|name| Base::snapshot(&to, held(name)).expect("an earlier one"));
@@ -102,12 +102,14 @@ fn sent(pool: &Pool, from: Option<&str>, to: &str, options: SendOptions) -> Vec<
 }
 
 /// Receives a stream that breaks off at random places and goes on there each time.
-fn in_pieces(source: &Pool, copy: &Pool, (from, to): (Option<&str>, &str), options: &SendOptions, random: &mut SplitMix) {
+pub(super) fn in_pieces(source: &Pool, copy: &Pool, (from, to): (Option<&str>, &str), options: &SendOptions, random: &mut SplitMix) {
     let target = Target { name: COPY.to_string(), snapshot: to.to_string(), resumable: true, ..Target::default() };
     let mut options = options.clone();
+    // Heads of raw streams are longer.
+    let least = if options.raw { 3 << 10 } else { 400 };
     for attempt in 0.. {
         let whole = sent(source, from, to, options.clone());
-        let end = if attempt < 4 { 400 + random.below(whole.len() - 400) } else { whole.len() };
+        let end = if attempt < 4 && whole.len() > least { least + random.below(whole.len() - least) } else { whole.len() };
         match receive(copy, &whole[..end], &target) {
             Ok(()) => return,
             Err(ReceiveError::Stream(StreamError::Truncated { .. })) => {}

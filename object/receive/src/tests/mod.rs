@@ -2,6 +2,7 @@
 
 mod both_ways;
 mod numbers;
+mod raw;
 
 use crate::{ReceiveError, Receiver, Target};
 use device::{BlockDevice, MemDevice};
@@ -329,7 +330,7 @@ fn what_does_not_fit_is_refused() {
     assert_eq!(refused(&stream(0, 0xB, &full()), &Target { force: true, ..target("b") }), DslError::HasSnapshots);
     let elsewhere = Target { name: "tank/none".to_string(), ..target("b") };
     assert_eq!(refused(&stream(0xA, 0xB, &increment()), &elsewhere), DslError::NotFound);
-    for (feature, kind) in [(Features::RAW, "raw"), (Features::REDACTED, "redacted"), (Features(1 << 40), "newer")] {
+    for (feature, kind) in [(Features::REDACTED, "redacted"), (Features(1 << 40), "newer")] {
         match receive(&pool, &stream_of(head(0xA, 0xB, feature), None, &[]), &target("b")) {
             Err(ReceiveError::Unsupported(what)) => assert!(what.contains(kind), "{what}"),
             other => panic!("{kind}: {other:?}"),

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use abd::Abd;
-use crypt::{DataKey, Suite};
+use crypt::{DataKey, Guard, Seal, Suite};
 use device::{DeviceError, DeviceOp};
 use exec::{Exec, Mutex};
 use kernels::checksum::Salt;
@@ -210,7 +210,7 @@ fn sealed_blocks_are_encrypted_anew_each_time() {
         for (data, other, compression) in
             [(text(1, 131_072), text(2, 131_072), Compression::LZ4), (noise(1, 131_072), noise(2, 131_072), Compression::OFF)]
         {
-            let sealed = WriteRequest { seal: Some(key.clone()), compression, copies: 2, ..request(data.clone(), 1) };
+            let sealed = WriteRequest { seal: Some(Seal::Key(key.clone())), compression, copies: 2, ..request(data.clone(), 1) };
             let bp = rig.write(sealed.clone()).expect("the write succeeds");
             assert!(bp.is_encrypted() && bp.fill() == 1 && !bp.addresses()[1].is_empty(), "{bp:?}");
             assert_eq!((bp.compression(), opened(&rig, &key, &bp)), (compression, data.clone()));
@@ -223,13 +223,36 @@ fn sealed_blocks_are_encrypted_anew_each_time() {
             let bp = rig.write(changed).expect("the write succeeds");
             assert_eq!(opened(&rig, &key, &bp), other);
         }
-        let zeros = WriteRequest { seal: Some(key.clone()), ..with(Abd::zeroed(131_072), Compression::LZ4) };
+        let zeros = WriteRequest { seal: Some(Seal::Key(key.clone())), ..with(Abd::zeroed(131_072), Compression::LZ4) };
         assert_eq!(rig.write(zeros), Ok(BlockPtr::HOLE), "holes stay holes");
         let mut bytes = vec![0; 4096];
         bytes[17] = 9;
-        let small = WriteRequest { seal: Some(key.clone()), ..with(Abd::from_slice(&bytes), Compression::LZ4) };
+        let small = WriteRequest { seal: Some(Seal::Key(key.clone())), ..with(Abd::from_slice(&bytes), Compression::LZ4) };
         let bp = rig.write(small).expect("the write succeeds");
         assert!(!bp.is_embedded() && opened(&rig, &key, &bp) == Abd::from_slice(&bytes), "nothing is in the pointer in the clear");
+    }
+}
+
+/// If this fails, blocks of a raw stream are compressed or encrypted once more on their way, or lose what their owner's key needs to read them.
+#[test]
+fn blocks_that_come_as_they_are_stored_stay_so() {
+    let key = DataKey::generate(Suite::Aes256Gcm).expect("random bytes");
+    let rig = Rig::new(inline(), &MIRROR, 12);
+    let (salt, iv) = ([1; 8], [2; 12]);
+    for length in [512, 8192] {
+        let plain = noise(3, length).to_vec();
+        let mut sealed = plain.clone();
+        let mac = key.seal(ObjectType::PLAIN_FILE_CONTENTS, &salt, &iv, &mut sealed).expect("it encrypts");
+        let seal = Seal::Stored { lsize: 131_072, guard: Guard::new(Some(mac), Some((salt, iv))) };
+        let data = Abd::from_slice(&sealed);
+        let bp =
+            rig.write(WriteRequest { seal: Some(seal), compression: Compression::LZ4, copies: 2, ..request(data, 1) }).expect("written");
+        assert_eq!((bp.lsize(), bp.psize(), bp.compression()), (131_072, length, Compression::LZ4));
+        assert_eq!((bp.salt(), bp.iv(), bp.mac(), bp.is_encrypted()), (salt, iv, mac, true));
+        let flags = ReadFlags { raw: true, ..ReadFlags::default() };
+        let stored = rig.zio.read_wait(ReadRequest { flags, ..ReadRequest::new(bp, bookmark(0)) }).expect("read").to_vec();
+        let mut opened = vec![0; stored.len()];
+        assert_eq!((key.open(&bp, &stored, &mut opened), opened), (Ok(()), plain));
     }
 }
 

@@ -20,6 +20,8 @@ pub(super) struct Part {
     last: String,
     /// True for one that was sent with holds.
     has_holds: bool,
+    /// True for one of raw streams.
+    is_raw: bool,
     /// Datasets by the guids of their heads.
     datasets: NvList,
 }
@@ -62,6 +64,13 @@ impl Part {
     /// True for a stream of the last snapshot of its dataset.
     pub(super) fn is_last(&self, begin: &Begin) -> bool {
         begin.toname.to_string().split_once('@').is_none_or(|(_, snapshot)| snapshot == self.last)
+    }
+
+    /// Names of the datasets of the package that have another one's key, sorted: what lies deeper behind what it lies in.
+    fn below_roots(&self) -> BTreeSet<String> {
+        let lists = self.datasets.iter().filter_map(|(_, dataset)| if let Value::NvList(dataset) = dataset { Some(dataset) } else { None });
+        let others = lists.filter(|dataset| !dataset.get_flag("is_encroot"));
+        others.filter_map(|dataset| dataset.get_str("name").map(str::to_string)).collect()
     }
 
     /// Names of the datasets of the package, sorted, with the guids of all snapshots that it knows of each.
@@ -184,7 +193,8 @@ impl Receiving<'_> {
         }
         let has_holds = Features::of_versioninfo(begin.versioninfo).has(Features::HOLDS);
         let last = list.get_str("tosnap").unwrap_or_default().to_string();
-        let part = Part { top, is_recursive, last, has_holds, datasets: list.get_nvlist("fss").cloned().unwrap_or_default() };
+        let is_raw = list.get_flag("raw");
+        let part = Part { top, is_recursive, last, has_holds, is_raw, datasets: list.get_nvlist("fss").cloned().unwrap_or_default() };
         if list.contains("fromsnap") && is_recursive {
             self.promote_moved(&sent, &part)?;
             self.rename_moved(&sent, &part)?;
@@ -195,7 +205,7 @@ impl Receiving<'_> {
         loop {
             match self.next_record()? {
                 // What closes the package, or the end of the source.
-                Some(Record::End(_)) | None => return Ok(()),
+                Some(Record::End(_)) | None => return self.adopt(&sent, &part),
                 Some(Record::Begin(begin)) => {
                     let list =
                         begin_list(&self.payload).map_err(|_| because(ErrorKind::Invalid, RECEIVE, "invalid stream (bad nvlist)"))?;
@@ -206,6 +216,24 @@ impl Receiving<'_> {
         }
     }
 
+    /// Makes what was no encryption root where it comes from one of the dataset above it again: each came with keys of its own (OpenZFS:
+    /// `recv_fix_encryption_hierarchy`). What has another key here than that by now stays as it is.
+    fn adopt(&mut self, sent: &str, part: &Part) -> Result<(), Failure> {
+        if !part.is_raw || !part.is_recursive || self.request.dry_run {
+            return Ok(());
+        }
+        let Some(there) = self.there(sent, part)? else { return Ok(()) };
+        for name in part.below_roots() {
+            let Some(here) = name_here(&name, &part.top, &there.name).filter(|here| *here != there.name) else { continue };
+            match there.pool.dsl().adopt_key(&here) {
+                Ok(()) | Err(DslError::NotEncryptionRoot { .. } | DslError::NotEncrypted | DslError::NotFound) => {}
+                Err(DslError::OtherRoot) => self.warn(format!("'{here}' stays an encryption root: what is above it has another key")),
+                Err(error) => return Err(failure::dataset("receive", &here, &error)),
+            }
+        }
+        Ok(())
+    }
+
     /// Looks at what is there of a package; None where nothing is.
     fn there(&self, sent: &str, part: &Part) -> Result<Option<There>, Failure> {
         let full = names::destination(self.request, sent, &part.top)?;
@@ -213,8 +241,8 @@ impl Receiving<'_> {
         let pool = self.datasets.pools.pool_of(&here, "open")?;
         let Ok(handle) = pool.dsl().hold(&here) else { return Ok(None) };
         let failed = |error: DslError| failure::dataset("receive", &here, &error);
-        // Before anything there is renamed or destroyed for a stream that is refused then.
-        if handle.is_locked().map_err(failed)? {
+        // Before anything there is renamed or destroyed for a stream that is refused then. Raw ones ask for no key.
+        if !part.is_raw && handle.is_locked().map_err(failed)? {
             return Err(because(ErrorKind::Permission, RECEIVE, DslError::NoKey));
         }
         drop(handle);

@@ -59,10 +59,18 @@ fn can_be_named(name: &str) -> bool {
 /// Properties of encryption that OpenZFS takes on the command line, to make encryption roots of what is received.
 const OF_KEYS: [&str; 4] = ["encryption", "keyformat", "keylocation", "pbkdf2iters"];
 
-/// Letter and property of the first option that this version lacks: `-o` for properties that are set, `-x` for the one that can be left out.
-fn lacking<'a>(properties: &'a BTreeMap<String, String>, excluded: &'a [String]) -> Option<(char, &'a str)> {
-    let set = properties.keys().map(|name| ('o', name.as_str())).find(|(_, name)| OF_KEYS.contains(name));
-    set.or_else(|| excluded.iter().map(|name| ('x', name.as_str())).find(|(_, name)| *name == "encryption"))
+/// Failure for properties of encryption on a command line: nobody makes them others in a raw stream, and this version makes no encryption roots of other
+/// ones. To leave out `encryption` there changes nothing: what is received is encrypted as what is above it.
+fn of_keys(properties: &BTreeMap<String, String>, excluded: &[String], is_raw: bool) -> Option<Failure> {
+    let is_one = |name: &&String| OF_KEYS.contains(&name.as_str());
+    if is_raw {
+        let name = properties.keys().chain(excluded).find(is_one)?;
+        let why = format!("encryption property '{name}' cannot be set or excluded for raw streams.");
+        return Some(because(ErrorKind::Invalid, RECEIVE, why));
+    }
+    let name = properties.keys().find(is_one)?;
+    let failure = because(ErrorKind::Unsupported, RECEIVE, format!("'-o {name}' is not available in this version"));
+    Some(failure.advise("what is received is encrypted as the dataset above it, or as the one that it goes on from"))
 }
 
 /// True for a native property that datasets of this kind do not have.
@@ -78,15 +86,14 @@ impl Receiving<'_> {
         what: &str,
         name: &str,
         (kind, is_new): (u8, bool),
-        is_recursive: bool,
+        (is_recursive, is_raw): (bool, bool),
     ) -> Result<(), Failure> {
         let request = self.request;
-        if let Some((option, name)) = lacking(&request.properties, &request.excluded) {
-            let why = format!("'-{option} {name}' is not available in this version");
-            return Err(because(ErrorKind::Unsupported, RECEIVE, why)
-                .advise("what is received is encrypted as the dataset above it, or as the one that it goes on from"));
+        if let Some(failure) = of_keys(&request.properties, &request.excluded, is_raw) {
+            return Err(failure);
         }
-        if let Some(name) = request.properties.keys().chain(&request.excluded).find(|name| !can_be_named(name)) {
+        let excluded = request.excluded.iter().filter(|name| **name != OF_KEYS[0]);
+        if let Some(name) = request.properties.keys().chain(excluded).find(|name| !can_be_named(name)) {
             return Err(because(ErrorKind::Invalid, RECEIVE, format!("invalid property '{name}'")));
         }
         let mut wanted = request.properties.clone();

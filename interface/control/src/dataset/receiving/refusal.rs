@@ -89,6 +89,16 @@ impl Refused<'_> {
             DslError::Busy if self.kept.is_some() => {
                 refused(ErrorKind::Busy, format!("destination {dataset} contains partially-complete state from \"zfs receive -s\"."))
             }
+            DslError::Encrypted => {
+                let why = "zfs receive -F cannot be used to destroy an encrypted filesystem or overwrite an unencrypted one with an encrypted one";
+                refused(ErrorKind::Unsupported, why.to_string())
+            }
+            DslError::NoIvSet => refused(ErrorKind::Invalid, "IV set guid missing. See errata 4 of OpenZFS.".to_string())
+                .advise("send it whole, or from a snapshot that was taken since encryption names them"),
+            DslError::OtherIvSet => refused(ErrorKind::Invalid, "IV set guid mismatch.".to_string())
+                .advise("what is there was encrypted here: raw streams go on only from what came raw"),
+            DslError::NotEncrypted => refused(ErrorKind::Invalid, format!("destination {dataset} is not encrypted."))
+                .advise("raw streams go on only from what came raw"),
             DslError::Unsupported => refused(ErrorKind::Unsupported, "pool must be upgraded to receive this stream.".to_string()),
             DslError::LargeBlocks => {
                 let why = "incremental send stream requires -L (--large-block), to match previous receive.";

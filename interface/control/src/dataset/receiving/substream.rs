@@ -40,6 +40,8 @@ struct Known {
     resumes: bool,
     /// True for one that goes on with one that makes a dataset, or replaces one.
     resumes_whole: bool,
+    /// True for a raw stream.
+    is_raw: bool,
     /// Name of the snapshot that the dataset becomes a clone of.
     origin: Option<String>,
 }
@@ -167,6 +169,7 @@ impl Receiving<'_> {
             makes,
             resumes,
             resumes_whole: is_whole && resumes,
+            is_raw: features.has(Features::RAW),
             origin,
             pool,
         })
@@ -187,7 +190,7 @@ impl Receiving<'_> {
     /// Looks whether the dataset can take it, in OpenZFS's order and words.
     fn check(&mut self, known: &Known, is_recursive: bool) -> Result<(), Failure> {
         let (pool, dataset) = (&known.pool, &known.dataset);
-        self.check_properties(known.what, dataset, (kind(known.is_volume), known.is_new), is_recursive)?;
+        self.check_properties(known.what, dataset, (kind(known.is_volume), known.is_new), (is_recursive, known.is_raw))?;
         if known.is_new {
             if !known.makes && !known.resumes || !dataset.contains('/') {
                 return Err(known.because(ErrorKind::NotFound, format!("destination '{dataset}' does not exist")));
@@ -245,7 +248,9 @@ impl Receiving<'_> {
                 self.give_properties(&handle, (sent.as_ref(), is_top), moment)?;
             }
             let (pool, name) = (known.pool.clone(), known.dataset.clone());
-            if !known.is_volume && !self.made.iter().any(|(_, made)| *made == name) {
+            // What came raw waits for its key.
+            let is_locked = pool.dsl().hold(&name).is_ok_and(|handle| handle.is_locked().unwrap_or(true));
+            if !known.is_volume && !is_locked && !self.made.iter().any(|(_, made)| *made == name) {
                 self.made.push((pool, name));
             }
         } else {
