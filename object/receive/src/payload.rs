@@ -1,6 +1,8 @@
-//! Payloads of records: decompressed, and in this machine's byte order.
+//! Payloads of records: decompressed, and in this machine's byte order, or as they are stored.
 
 use crate::ReceiveError;
+use abd::Abd;
+use dmu::{Marks, StoredBlock};
 use ondisk::{BLOCK_BYTES_MAX, ByteOrder, Compression, ObjectType, byteswap_contents};
 
 /// Bytes of a block that a record brings: `bytes` of them, of an object of this kind, compressed as the record says (0 is not at all).
@@ -26,4 +28,13 @@ pub(crate) fn into_order(data: &mut [u8], kind: ObjectType, order: ByteOrder) {
     if order == ByteOrder::Big {
         byteswap_contents(kind.byteswap(), data);
     }
+}
+
+/// Block of a record as it is stored.
+pub(crate) fn stored(payload: &[u8], lsize: u64, number: u8, marks: Option<Marks>) -> Result<StoredBlock, ReceiveError> {
+    let compression = if number == 0 { Compression::OFF } else { Compression(number) };
+    let is_known = (Compression::OFF.0..=Compression::ZSTD.0).contains(&compression.0) && compression != Compression::EMPTY;
+    let lsize = usize::try_from(lsize).ok().filter(|lsize| is_known && (compression != Compression::OFF || *lsize == payload.len()));
+    let lsize = lsize.ok_or(ReceiveError::Invalid("a block is of an impossible form"))?;
+    Ok(StoredBlock { data: Abd::from_slice(payload), lsize, compression, marks })
 }

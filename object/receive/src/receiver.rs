@@ -67,6 +67,8 @@ pub struct Receiver {
     is_resumable: bool,
     /// Bytes that were received before this stream began.
     bytes_before: u64,
+    /// True where blocks may lie as they come, compressed: what is encrypted here is not.
+    pub(crate) keeps_blocks: bool,
     /// Object and offset of the last write.
     pub(crate) last: (u64, u64),
     /// Highest object of the stream.
@@ -144,6 +146,7 @@ impl Receiver {
         }
         Ok(Receiver {
             dsl: dsl.clone(),
+            keeps_blocks: handle.is_encrypted().is_ok_and(|is_encrypted| !is_encrypted),
             handle,
             objset,
             end,

@@ -6,11 +6,11 @@
 use crate::ReceiveError;
 use crate::apply::{AROUND_BYTES, Place, free_range, object_type};
 use crate::object::{DNODE_BYTES, Wanted, own_checksum, own_compression};
+use crate::payload::stored;
 use crate::receiver::Receiver;
-use abd::Abd;
-use dmu::{Dnode, Marks, SealedObject, StoredBlock};
+use dmu::{Dnode, Marks, SealedObject};
 use dsl::TxSpace;
-use ondisk::{BlockId, ByteOrder, Compression, DNODE_SLOTS_PER_BLOCK, INDIRECT_SHIFT_MAX, INDIRECT_SHIFT_MIN, ObjectId, bonus_bytes_max};
+use ondisk::{BlockId, ByteOrder, DNODE_SLOTS_PER_BLOCK, INDIRECT_SHIFT_MAX, INDIRECT_SHIFT_MIN, ObjectId, bonus_bytes_max};
 use std::sync::Arc;
 use stream::{Free, Object, ObjectRange, Spill, TO_END, Write, spill_flags, write_flags};
 
@@ -24,15 +24,6 @@ fn check_order(order: ByteOrder, flags: u8) -> Result<(), ReceiveError> {
     let is_swapped = flags & write_flags::RAW_BYTESWAP != 0;
     let is_little = (order == ByteOrder::Little) != is_swapped;
     if is_little { Ok(()) } else { Err(ReceiveError::Unsupported("raw streams of the other byte order")) }
-}
-
-/// Block of a record as it is stored.
-fn block(payload: &[u8], lsize: u64, number: u8, marks: Marks) -> Result<StoredBlock, ReceiveError> {
-    let compression = if number == 0 { Compression::OFF } else { Compression(number) };
-    let is_known = (Compression::OFF.0..=Compression::ZSTD.0).contains(&compression.0) && compression != Compression::EMPTY;
-    let lsize = usize::try_from(lsize).ok().filter(|lsize| is_known && (compression != Compression::OFF || *lsize == payload.len()));
-    let lsize = lsize.ok_or(ReceiveError::Invalid("a block is of an impossible form"))?;
-    Ok(StoredBlock { data: Abd::from_slice(payload), lsize, compression, marks })
 }
 
 /// Facts of an object as a record has them, with the bonus in `payload`; of blocks of so many bytes.
@@ -115,7 +106,7 @@ impl Receiver {
             return Err(ReceiveError::Invalid("writes go back"));
         }
         let marks = Marks { salt: write.salt, iv: write.iv, mac: write.mac };
-        let stored = block(payload, write.logical_size, write.compressiontype, marks)?;
+        let stored = stored(payload, write.logical_size, write.compressiontype, Some(marks))?;
         let tx = self.handle.assign(TxSpace::Writes(size + AROUND_BYTES))?;
         dnode.put_stored(BlockId(id), stored, &tx)?;
         self.reached(place, at.bytes, &tx);
@@ -134,7 +125,7 @@ impl Receiver {
             return Ok(());
         }
         let marks = Marks { salt: spill.salt, iv: spill.iv, mac: spill.mac };
-        let stored = block(payload, spill.length, spill.compressiontype, marks)?;
+        let stored = stored(payload, spill.length, spill.compressiontype, Some(marks))?;
         let tx = self.handle.assign(TxSpace::Writes(spill.length + AROUND_BYTES))?;
         Ok(dnode.set_stored_spill(stored, &tx)?)
     }
