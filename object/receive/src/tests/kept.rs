@@ -12,8 +12,8 @@ use send::SendOptions;
 use std::sync::Arc;
 use stream::{Features, Record, Write};
 
-const BLOCKS: u64 = 12;
-const BLOCK_BYTES: usize = 16 << 10;
+pub(super) const BLOCKS: u64 = 12;
+pub(super) const BLOCK_BYTES: usize = 16 << 10;
 
 /// Bytes that every algorithm makes shorter.
 fn bytes(length: usize) -> Vec<u8> {
@@ -21,7 +21,7 @@ fn bytes(length: usize) -> Vec<u8> {
 }
 
 /// Makes a snapshot of an object whose blocks are compressed like this; gives the object's number.
-fn snapshot_of(pool: &Pool, compression: &str) -> ObjectId {
+pub(super) fn snapshot_of(pool: &Pool, compression: &str) -> ObjectId {
     let properties = vec![("compression".to_string(), compression.to_string())];
     let new = CreateDataset { kind: ObjsetType::OTHER, properties, init: Box::new(|_, _| Ok(())) };
     pool.dsl().create_dataset(SOURCE, new).expect("created");
@@ -36,7 +36,7 @@ fn snapshot_of(pool: &Pool, compression: &str) -> ObjectId {
 }
 
 /// Pointers of the blocks of an object.
-fn pointers(pool: &Pool, name: &str, object: ObjectId) -> Vec<BlockPtr> {
+pub(super) fn pointers(pool: &Pool, name: &str, object: ObjectId) -> Vec<BlockPtr> {
     let dnode = pool.dsl().hold(name).expect("held").objset().expect("an object set").hold(object).expect("held");
     dnode.settled_blocks(0..BLOCKS).expect("read").expect("nothing changed")
 }
