@@ -277,10 +277,10 @@ impl Trial<'_> {
             self.check_kept(&pool, dataset, report)?;
         }
         self.go_on(&pool)?;
-        check_space(&pool)?;
         pool.export().map_err(said("cannot be exported"))?;
         let pool = machine.import(true).map_err(said("cannot be imported after the export"))?;
         self.check_snapshots(&pool, Moment { started: STEPS.len(), acknowledged: STEPS.len() })?;
+        check_space(&pool)?;
         pool.export().map_err(said("cannot be closed after the export"))
     }
 
