@@ -44,6 +44,7 @@ torture: build ## power cuts, faults, direct I/O and lives of devices against mo
 	$(CARGO) xtask torture log
 	$(CARGO) xtask torture volumes
 	$(CARGO) xtask torture nbd
+	$(CARGO) xtask torture receives
 	$(CARGO) xtask campaign
 	$(CARGO) xtask kills
 	$(CARGO) xtask takeover

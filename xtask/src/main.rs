@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         ["mutants", rest @ ..] => mutants::check(&root, rest),
         ["zts", rest @ ..] => suite(&root, rest),
         _ => {
-            Err("usage: cargo xtask ci [--strict] | quick [BASE] | layers | tidy [--bless] | commands [NAME] | interop write|read [--all] | interop crashed [POOLS] | torture [log | volumes | nbd | direct | hostile | lives | life | zia | liars] [SEED] | \
+            Err("usage: cargo xtask ci [--strict] | quick [BASE] | layers | tidy [--bless] | commands [NAME] | interop write|read [--all] | interop crashed [POOLS] | torture [log | volumes | nbd | receives | direct | hostile | lives | life | zia | liars] [SEED] | \
                  campaign [--list] [--case NAME] [--seed N] | kills [--keep] [N] [--seed N] | takeover [N] [--seed N] | targets [CUTS [KILLS]] [--seed N] | cli-table [--bless] [WORD…] | mutants [FILE…] | fuzz [TARGET|all [EXECUTIONS [SEED]] | TARGET FILE…] | zts [-j JOBS] [-t SECONDS] [-o FOLDER] [--no-run] [--bless] [GROUP…]"
                 .to_string())
         }

@@ -90,7 +90,7 @@ impl Cipher {
             return Ok(());
         }
         let mut next = Zeroizing::new([0u8; 32]);
-        self.key.seal_in_place_separate_tag(nonce(u64::MAX), Aad::empty(), &mut next[..]).map_err(|_| NoiseError::System)?;
+        let _tag = self.key.seal_in_place_separate_tag(nonce(u64::MAX), Aad::empty(), &mut next[..]).map_err(|_| NoiseError::System)?;
         (self.key, self.left) = (schedule(&next)?, self.bytes_max);
         Ok(())
     }

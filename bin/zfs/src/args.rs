@@ -412,6 +412,9 @@ pub struct Receive {
     /// Do not mount.
     #[arg(short = 'u')]
     pub no_mount: bool,
+    /// Heal damaged contents of a snapshot that is there, from a stream of it, and receive nothing.
+    #[arg(short = 'c')]
+    pub heal: bool,
     /// Receive below the name given, at the sent name without its pool.
     #[arg(short = 'd')]
     pub without_pool: bool,

@@ -42,10 +42,8 @@ fn main() -> ExitCode {
 }
 
 /// Verbs and options that `zfs` of OpenZFS 2.3 has besides, and `rewrite` of 2.4.
-const LACKING: Lacking = Lacking {
-    verbs: &["program", "redact", "zone", "unzone", "rewrite"],
-    options: &[("share", &["l"]), ("send", &["d", "-redact"]), ("receive", &["c"])],
-};
+const LACKING: Lacking =
+    Lacking { verbs: &["program", "redact", "zone", "unzone", "rewrite"], options: &[("share", &["l"]), ("send", &["d", "-redact"])] };
 
 fn run(verb: Verb) -> Result<u8, Stop> {
     let client = Client::from_environment()?;

@@ -9,10 +9,15 @@ use std::os::fd::AsFd;
 
 /// Runs the verb.
 pub fn run(client: Client, arguments: Receive) -> Result<u8, Stop> {
-    let has_others = arguments.resumable || arguments.no_mount || arguments.dry_run || arguments.without_pool || arguments.last;
+    let has_others =
+        arguments.resumable || arguments.no_mount || arguments.dry_run || arguments.without_pool || arguments.last || arguments.heal;
     let is_abort = arguments.abort.is_some();
     if is_abort && has_others {
-        return Err(Stop::usage("invalid option combination: '-A' goes with none of -s, -n, -u, -d, -e"));
+        return Err(Stop::usage("invalid option combination: '-A' goes with none of -s, -n, -u, -c, -d, -e"));
+    }
+    let changes = arguments.resumable || arguments.force || !arguments.properties.is_empty() || !arguments.excluded.is_empty();
+    if arguments.heal && changes {
+        return Err(Stop::usage("invalid option combination: '-c' goes with none of -s, -F, -o, -x"));
     }
     if arguments.without_pool && arguments.last {
         return Err(Stop::usage("invalid option combination: -d and -e are mutually exclusive"));
@@ -66,6 +71,7 @@ fn request(arguments: Receive) -> Result<DatasetReceive, Stop> {
         no_mount: arguments.no_mount,
         dry_run: arguments.dry_run,
         no_holds: arguments.no_holds,
+        heal: arguments.heal,
         verbose: arguments.verbose,
     })
 }

@@ -15,12 +15,13 @@ pub enum Seal {
     },
     /// MACs that the root of an object set has in itself already.
     Root,
-    /// Marks of bytes that are stored as they are given, compressed and encrypted or signed elsewhere (OpenZFS: `ZIO_FLAG_RAW_ENCRYPT`).
+    /// Marks of bytes that are stored as they are given: compressed elsewhere, and perhaps encrypted or signed (OpenZFS: `ZIO_FLAG_RAW_COMPRESS`,
+    /// `ZIO_FLAG_RAW_ENCRYPT`).
     Stored {
         /// Logical bytes of the block.
         lsize: usize,
-        /// Marks for the block's pointer.
-        guard: Guard,
+        /// Marks for the block's pointer; None of what is only compressed.
+        guard: Option<Guard>,
     },
 }
 
@@ -43,12 +44,12 @@ impl Seal {
         }
     }
 
-    /// Marks of a block whose bytes stay as they are; `block` has the logical ones, little-endian.
-    pub fn marks(&self, block: &[u8]) -> Guard {
+    /// Marks of a block whose bytes stay as they are, None where it has none; `block` has the logical ones, little-endian.
+    pub fn marks(&self, block: &[u8]) -> Option<Guard> {
         match self {
-            Seal::Key(key) => key.guard_pointers(block),
-            Seal::Pointers { version } => Guard::new(Some(indirect_mac(block, true, *version)), None),
-            Seal::Root => Guard::new(None, None),
+            Seal::Key(key) => Some(key.guard_pointers(block)),
+            Seal::Pointers { version } => Some(Guard::new(Some(indirect_mac(block, true, *version)), None)),
+            Seal::Root => Some(Guard::new(None, None)),
             Seal::Stored { guard, .. } => guard.clone(),
         }
     }
@@ -72,11 +73,11 @@ mod tests {
         assert_eq!((with.key_for(1).is_none(), with.key_for(0).is_some(), without.key_for(0).is_none()), (true, true, true));
         assert_eq!(with.marks(&block), without.marks(&block));
         let mut above = BlockPtr::HOLE;
-        without.marks(&block).put(&mut above, [1, 2]);
+        without.marks(&block).expect("a hash").put(&mut above, [1, 2]);
         assert!(indirect_is_right(&above, &block) && above.uses_crypt());
-        let stored = Seal::Stored { lsize: 8192, guard: Guard::new(Some([7; 16]), Some(([1; 8], [2; 12]))) };
+        let stored = Seal::Stored { lsize: 8192, guard: Some(Guard::new(Some([7; 16]), Some(([1; 8], [2; 12])))) };
         assert_eq!((stored.logical_bytes(512), with.logical_bytes(512)), (8192, 512));
-        stored.marks(&[]).put(&mut above, [1, 2]);
+        stored.marks(&[]).expect("those that came").put(&mut above, [1, 2]);
         assert_eq!((above.mac(), above.salt(), above.iv()), ([7; 16], [1; 8], [2; 12]));
     }
 }

@@ -11,6 +11,7 @@ mod initiators;
 mod mutate;
 mod objects;
 mod pools;
+mod received;
 mod replay;
 mod runner;
 mod stored;
@@ -49,6 +50,7 @@ pub const TARGETS: &[Target] = &[
     target("intent-log", objects::intent_log, objects::intent_log_seeds, 50_000),
     target("log-record", replay::log_record, replay::log_record_seeds, 5_000),
     target("stream", streams::stream, streams::stream_seeds, 20_000),
+    target("receive", received::receive, received::receive_seeds, 200),
     target("checksum", format::checksums, format::record_seeds, 20_000),
     target("decompress", format::decompress, format::decompress_seeds, 20_000),
     target("zap", objects::zap, objects::zap_seeds, 3_000),

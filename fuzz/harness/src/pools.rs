@@ -48,13 +48,22 @@ pub fn label(data: &[u8]) {
     let _ = Pool::import(&exec, opened(), &options, &Runtime::new());
 }
 
-/// Makes a pool on one device with a file system, snapshots and a clone.
-fn populated() -> (Arc<MemDevice>, Pool) {
+fn dataset() -> CreateDataset {
+    CreateDataset { kind: ObjsetType::OTHER, properties: Vec::new(), init: Box::new(|_, _| Ok(())) }
+}
+
+/// Makes a pool on one device.
+pub fn empty() -> (Arc<MemDevice>, Pool) {
     let device = Arc::new(MemDevice::new("d", DEVICE_BYTES));
     let leaves = vec![LeafSpec { path: "d".to_string(), kind: LeafKind::File, device: device.clone() }];
-    let dataset = || CreateDataset { kind: ObjsetType::OTHER, properties: Vec::new(), init: Box::new(|_, _| Ok(())) };
     let spec = PoolSpec::new("tank", vec![TopSpec { kind: TopKind::Leaf, leaves }], dataset());
     let pool = Pool::create(&exec(), spec, &Runtime::new()).expect("a pool in memory");
+    (device, pool)
+}
+
+/// Makes a pool on one device with a file system, snapshots and a clone.
+pub fn populated() -> (Arc<MemDevice>, Pool) {
+    let (device, pool) = empty();
     let dsl = pool.dsl().clone();
     dsl.create_dataset("tank/a", dataset()).expect("a dataset");
     for index in 0..3u8 {

@@ -7,7 +7,7 @@ use stream::{
     WriteEmbedded, Writer, begin_list, token,
 };
 
-/// Seeds: a package of one substream with most records, that substream alone, and a token.
+/// Seeds: a package of one substream with most records, that substream alone, a token, and what our own send made of datasets.
 pub fn stream_seeds() -> Vec<Vec<u8>> {
     let list = NvList::new().with("tosnap", "monday").with("resume_object", 7u64).with("redact_snaps", vec![1u64, 2]);
     let whole = written(|writer| {
@@ -17,7 +17,9 @@ pub fn stream_seeds() -> Vec<Vec<u8>> {
         writer.end_package()
     });
     let alone = written(|writer| substream(writer, &list));
-    vec![whole, alone, token::encode(&list).into_bytes()]
+    let mut seeds = vec![whole, alone, token::encode(&list).into_bytes()];
+    seeds.extend_from_slice(crate::received::streams());
+    seeds
 }
 
 fn written(write: impl FnOnce(&mut Writer<Vec<u8>>) -> std::io::Result<()>) -> Vec<u8> {

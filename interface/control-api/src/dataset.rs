@@ -261,6 +261,9 @@ pub struct DatasetReceive {
     /// `-h`: take no holds from the stream.
     #[serde(default)]
     pub no_holds: bool,
+    /// `-c`: heal damaged contents of a snapshot that is there, and receive nothing.
+    #[serde(default)]
+    pub heal: bool,
 }
 
 /// `zfs mount`.

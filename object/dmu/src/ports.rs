@@ -158,6 +158,13 @@ pub trait BlockIo: Send + Sync {
         self.read_stored(bp, bookmark, Box::new(move |result| done.complete(result)));
         wait.wait(self.exec())
     }
+    /// Writes the stored bytes of a damaged block, which came from elsewhere, where it lies. Waits. Unless implemented, that cannot be done.
+    ///
+    /// # Errors
+    /// [`BlockError::Checksum`] for bytes that are not the block's: nothing is written then.
+    fn heal(&self, _bp: &BlockPtr, _bookmark: &Bookmark, _stored: &Abd) -> Result<(), BlockError> {
+        Err(BlockError::Unsupported)
+    }
     /// The block's logical bytes when they are in memory.
     fn cached(&self, _bp: &BlockPtr) -> Option<Abd> {
         None

@@ -3,11 +3,11 @@
 use crate::receiver::Receiver;
 use crate::{ReceiveError, payload};
 use abd::Abd;
-use dmu::{DmuError, Dnode};
+use dmu::{DmuError, Dnode, Tx};
 use dsl::TxSpace;
-use ondisk::{ByteOrder, Compression, EmbeddedKind, OBJECT_NUMBER_SHIFT, ObjectId, ObjectType, SECTOR_BYTES};
+use ondisk::{BlockId, ByteOrder, Compression, EmbeddedKind, OBJECT_NUMBER_SHIFT, ObjectId, ObjectType, SECTOR_BYTES};
 use std::sync::Arc;
-use stream::{Free, FreeObjects, Record, Spill, TO_END, Write, WriteEmbedded, spill_flags};
+use stream::{Features, Free, FreeObjects, Record, Spill, TO_END, Write, WriteEmbedded, spill_flags};
 
 /// Bytes that a transaction announces besides the data of a block: its dnode and what leads to it.
 pub(crate) const AROUND_BYTES: u64 = 4 << 10;
@@ -57,8 +57,30 @@ impl Receiver {
     fn write(&mut self, write: &Write, payload: &[u8], at: Place) -> Result<(), ReceiveError> {
         let dnode = self.held(write.object)?;
         let kind = object_type(write.kind)?;
+        let info = dnode.info()?;
+        if self.keeps(write, info.block_size as u64, at.order) {
+            let block = payload::stored(payload, (write.logical_size, write.compressiontype), None, self.features)?;
+            let id = BlockId(write.offset / info.block_size as u64);
+            return self.put(&dnode, (write.offset, info.block_size), at, |tx| dnode.put_stored(id, block, tx));
+        }
         let data = payload::block(payload, write.logical_size, write.compressiontype, (kind, at.order))?;
-        self.put(&dnode, write.offset, data, at)
+        self.put_data(&dnode, write.offset, &data, at)
+    }
+
+    /// True for a record whose block is stored as it came, without being compressed anew, whatever properties say: it is all of one of the object, of
+    /// an algorithm that pools have for this stream, in our byte order, and nothing here encrypts it (OpenZFS: `ZIO_FLAG_RAW_COMPRESS` in
+    /// `flush_write_batch_impl`).
+    fn keeps(&self, write: &Write, block_size: u64, order: ByteOrder) -> bool {
+        let is_had = match Compression(write.compressiontype) {
+            Compression::LZ4 => self.features.has(Features::LZ4),
+            Compression::ZSTD => self.features.has(Features::ZSTD),
+            Compression::LZJB | Compression::ZLE => true,
+            Compression(number) => (Compression::GZIP_1.0..=Compression::GZIP_9.0).contains(&number),
+        };
+        let is_block = write.logical_size == block_size && write.offset.is_multiple_of(block_size);
+        let is_possible = write.offset == 0 || block_size.is_power_of_two();
+        let is_shorter = write.compressed_size < block_size && write.compressed_size.is_multiple_of(SECTOR_BYTES as u64);
+        is_had && is_block && is_possible && is_shorter && order == ByteOrder::Little && self.keeps_blocks
     }
 
     fn write_embedded(&mut self, write: &WriteEmbedded, payload: &[u8], at: Place) -> Result<(), ReceiveError> {
@@ -74,20 +96,29 @@ impl Receiver {
         if info.bonus_type == ObjectType::SA && write.offset == SPILL_BLOCK.wrapping_mul(write.length) {
             return self.put_spill(&dnode, block(info.bonus_type)?);
         }
-        self.put(&dnode, write.offset, block(info.kind)?, at)
+        self.put_data(&dnode, write.offset, &block(info.kind)?, at)
     }
 
-    /// Writes the bytes of a record; records of writes go forward only.
-    fn put(&mut self, dnode: &Dnode, offset: u64, data: Vec<u8>, at: Place) -> Result<(), ReceiveError> {
+    fn put_data(&mut self, dnode: &Dnode, offset: u64, data: &[u8], at: Place) -> Result<(), ReceiveError> {
+        self.put(dnode, (offset, data.len()), at, |tx| dnode.write_abd(offset, Abd::from_slice(data), tx))
+    }
+
+    /// Has `store` write what a record brings, so many bytes at an offset; records of writes go forward only.
+    fn put(
+        &mut self,
+        dnode: &Dnode,
+        (offset, length): (u64, usize),
+        at: Place,
+        store: impl FnOnce(&Tx) -> Result<(), DmuError>,
+    ) -> Result<(), ReceiveError> {
         let place = (dnode.object().0, offset);
         if place < self.last {
             return Err(ReceiveError::Invalid("writes go back"));
         }
-        let length = data.len();
         offset.checked_add(length as u64).ok_or(ReceiveError::Invalid("a write goes beyond the largest offset"))?;
         dnode.prepare_write(offset, length)?;
         let tx = self.handle.assign(TxSpace::Writes(length as u64 + AROUND_BYTES))?;
-        dnode.write_abd(offset, Abd::from_slice(&data), &tx)?;
+        store(&tx)?;
         self.reached(place, at.bytes, &tx);
         Ok(())
     }

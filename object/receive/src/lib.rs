@@ -11,6 +11,7 @@
 
 mod apply;
 mod error;
+mod heal;
 mod object;
 mod payload;
 mod receiver;
@@ -19,4 +20,5 @@ mod sealed;
 mod tests;
 
 pub use error::ReceiveError;
+pub use heal::{Healed, Healer};
 pub use receiver::{Receiver, Target, Through};

@@ -4,7 +4,7 @@ use crate::ReceiveError;
 use dmu::{DmuError, Objset, Tx};
 use dsl::{DatasetHandle, DslError, DslPool, RawStream, ReceiveBegin, ReceiveEnd, ResumePoint, ResumeState, features};
 use nvlist::NvList;
-use ondisk::{ObjectId, ObjectType, ObjsetType};
+use ondisk::{ByteOrder, ObjectId, ObjectType, ObjsetType};
 use std::io::Read;
 use std::sync::Arc;
 use stream::{Begin, Features, Reader, Record, StreamError, begin_flags};
@@ -67,6 +67,8 @@ pub struct Receiver {
     is_resumable: bool,
     /// Bytes that were received before this stream began.
     bytes_before: u64,
+    /// True where blocks may lie as they come, compressed: what is encrypted here is not.
+    pub(crate) keeps_blocks: bool,
     /// Object and offset of the last write.
     pub(crate) last: (u64, u64),
     /// Highest object of the stream.
@@ -85,7 +87,7 @@ fn has_master_node(objset: &Objset) -> Result<bool, ReceiveError> {
 }
 
 /// Looks at what a stream is made of.
-fn check_features(features: Features) -> Result<(), ReceiveError> {
+pub(crate) fn check_features(features: Features) -> Result<(), ReceiveError> {
     match REFUSED.iter().find(|(feature, _)| features.has(*feature)) {
         Some((_, what)) => Err(ReceiveError::Unsupported(what)),
         None if features.unknown() != 0 => Err(ReceiveError::Unsupported("streams with features of newer senders")),
@@ -144,6 +146,7 @@ impl Receiver {
         }
         Ok(Receiver {
             dsl: dsl.clone(),
+            keeps_blocks: handle.is_encrypted().is_ok_and(|is_encrypted| !is_encrypted),
             handle,
             objset,
             end,
@@ -182,26 +185,13 @@ impl Receiver {
         }
     }
 
-    /// Applies the rest of a substream, up to its END. The checksum of a record's payload comes with the next record: only then is it applied
-    /// (OpenZFS: `receive_read_payload_and_next_header`).
+    /// Applies the rest of a substream, up to its END.
     ///
     /// # Errors
     /// Those of [`Reader::read_record`] and [`Receiver::apply`]; [`Receiver::abandon`] it then.
     pub fn apply_rest<R: Read>(&mut self, reader: &mut Reader<R>) -> Result<(), ReceiveError> {
-        let (mut payload, mut next_payload) = (Vec::new(), Vec::new());
-        let mut waiting: Option<(Record, u64)> = None;
-        loop {
-            let next = reader.read_record(&mut next_payload)?;
-            if let Some((record, bytes)) = waiting.take() {
-                self.apply(&record, &payload, reader.order(), bytes)?;
-            }
-            match next {
-                Some(Record::End(_)) => return self.finish_contents(),
-                Some(record) => waiting = Some((record, reader.offset())),
-                None => return Err(StreamError::Truncated { offset: reader.offset() }.into()),
-            }
-            std::mem::swap(&mut payload, &mut next_payload);
-        }
+        each_record(reader, &mut |record, payload, order, bytes| self.apply(record, payload, order, bytes))?;
+        self.finish_contents()
     }
 
     /// Completes what all records made, and looks whether it can be used.
@@ -281,6 +271,28 @@ impl Through {
     /// Gives up what came, unless it can be resumed.
     pub fn give_up(&self) {
         give_up(&self.dsl, self.end.received, self.is_resumable);
+    }
+}
+
+/// Look at a record: with its payload, the stream's byte order, and the bytes of the stream up to its end.
+type See<'a> = &'a mut dyn FnMut(&Record, &[u8], ByteOrder, u64) -> Result<(), ReceiveError>;
+
+/// Shows `see` the rest of a substream, up to its END. The checksum of a record's payload comes with the next record: only then is it shown (OpenZFS:
+/// `receive_read_payload_and_next_header`).
+pub(crate) fn each_record<R: Read>(reader: &mut Reader<R>, see: See<'_>) -> Result<(), ReceiveError> {
+    let (mut payload, mut next_payload) = (Vec::new(), Vec::new());
+    let mut waiting: Option<(Record, u64)> = None;
+    loop {
+        let next = reader.read_record(&mut next_payload)?;
+        if let Some((record, bytes)) = waiting.take() {
+            see(&record, &payload, reader.order(), bytes)?;
+        }
+        match next {
+            Some(Record::End(_)) => return Ok(()),
+            Some(record) => waiting = Some((record, reader.offset())),
+            None => return Err(StreamError::Truncated { offset: reader.offset() }.into()),
+        }
+        std::mem::swap(&mut payload, &mut next_payload);
     }
 }
 

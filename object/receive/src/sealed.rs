@@ -6,13 +6,13 @@
 use crate::ReceiveError;
 use crate::apply::{AROUND_BYTES, Place, free_range, object_type};
 use crate::object::{DNODE_BYTES, Wanted, own_checksum, own_compression};
+use crate::payload::stored;
 use crate::receiver::Receiver;
-use abd::Abd;
-use dmu::{Dnode, Marks, SealedObject, StoredBlock};
+use dmu::{Dnode, Marks, SealedObject};
 use dsl::TxSpace;
-use ondisk::{BlockId, ByteOrder, Compression, DNODE_SLOTS_PER_BLOCK, INDIRECT_SHIFT_MAX, INDIRECT_SHIFT_MIN, ObjectId, bonus_bytes_max};
+use ondisk::{BlockId, ByteOrder, DNODE_SLOTS_PER_BLOCK, INDIRECT_SHIFT_MAX, INDIRECT_SHIFT_MIN, ObjectId, bonus_bytes_max};
 use std::sync::Arc;
-use stream::{Features, Free, Object, ObjectRange, Spill, TO_END, Write, spill_flags, write_flags};
+use stream::{Free, Object, ObjectRange, Spill, TO_END, Write, spill_flags, write_flags};
 
 /// Most levels of an object's tree (OpenZFS: `DN_MAX_LEVELS`).
 const LEVELS_MAX: u8 = 12;
@@ -24,19 +24,6 @@ fn check_order(order: ByteOrder, flags: u8) -> Result<(), ReceiveError> {
     let is_swapped = flags & write_flags::RAW_BYTESWAP != 0;
     let is_little = (order == ByteOrder::Little) != is_swapped;
     if is_little { Ok(()) } else { Err(ReceiveError::Unsupported("raw streams of the other byte order")) }
-}
-
-/// Block of a record as it is stored: its logical bytes, its compression and its marks, in a stream of these features.
-fn block(payload: &[u8], (lsize, number): (u64, u8), marks: Marks, features: Features) -> Result<StoredBlock, ReceiveError> {
-    let compression = if number == 0 { Compression::OFF } else { Compression(number) };
-    let is_known = match compression {
-        Compression::EMPTY => false,
-        Compression::ZSTD => features.has(Features::ZSTD),
-        Compression(number) => (Compression::OFF.0..Compression::ZSTD.0).contains(&number),
-    };
-    let lsize = usize::try_from(lsize).ok().filter(|lsize| is_known && (compression != Compression::OFF || *lsize == payload.len()));
-    let lsize = lsize.ok_or(ReceiveError::Invalid("a block is of an impossible form"))?;
-    Ok(StoredBlock { data: Abd::from_slice(payload), lsize, compression, marks })
 }
 
 /// Facts of an object as a record has them, with the bonus in `payload`; of blocks of so many bytes.
@@ -119,7 +106,7 @@ impl Receiver {
             return Err(ReceiveError::Invalid("writes go back"));
         }
         let marks = Marks { salt: write.salt, iv: write.iv, mac: write.mac };
-        let stored = block(payload, (write.logical_size, write.compressiontype), marks, self.features)?;
+        let stored = stored(payload, (write.logical_size, write.compressiontype), Some(marks), self.features)?;
         let tx = self.handle.assign(TxSpace::Writes(size + AROUND_BYTES))?;
         dnode.put_stored(BlockId(id), stored, &tx)?;
         self.reached(place, at.bytes, &tx);
@@ -138,7 +125,7 @@ impl Receiver {
             return Ok(());
         }
         let marks = Marks { salt: spill.salt, iv: spill.iv, mac: spill.mac };
-        let stored = block(payload, (spill.length, spill.compressiontype), marks, self.features)?;
+        let stored = stored(payload, (spill.length, spill.compressiontype), Some(marks), self.features)?;
         let tx = self.handle.assign(TxSpace::Writes(spill.length + AROUND_BYTES))?;
         Ok(dnode.set_stored_spill(stored, &tx)?)
     }

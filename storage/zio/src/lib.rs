@@ -22,6 +22,7 @@ mod free;
 mod gang;
 mod gang_write;
 mod ganging;
+mod heal;
 mod host;
 mod leaf_ops;
 mod log;

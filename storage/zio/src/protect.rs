@@ -18,7 +18,7 @@ pub(crate) fn protect(request: &WriteRequest, physical: Abd) -> Result<(Abd, Opt
     let Some(key) = seal.key_for(request.level) else {
         let block = request.data.to_contiguous();
         let guard = seal.marks(block.as_contiguous().ok_or(ErrorKind::Corrupt)?);
-        return Ok((physical, Some(guard)));
+        return Ok((physical, guard));
     };
     let mut stored = AbdPart::scratch(physical.len());
     stored.copy_from_abd(&physical);

@@ -8,7 +8,9 @@ use crate::stage::{Packed, Stage};
 use crate::stats::ZioStats;
 use crate::verify::block_is_right;
 use crate::view::PoolView;
-use crate::{ErrorKind, Landed, LandedThen, ReadRequest, ReadThen, UnitThen, WriteRequest, WriteThen, ZioError, free, read, verify, write};
+use crate::{
+    ErrorKind, Landed, LandedThen, ReadRequest, ReadThen, UnitThen, WriteRequest, WriteThen, ZioError, free, heal, read, verify, write,
+};
 use abd::{Abd, AbdPart};
 use exec::{Exec, completion};
 use kstat::{EventSink, IoStats};
@@ -129,6 +131,14 @@ impl Zio {
         let (done, wait) = completion();
         self.write(request, Box::new(move |result| done.complete(result)));
         wait.wait(self.exec())
+    }
+
+    /// Writes the physical bytes of a damaged block, which came from elsewhere, to all its addresses. Whoever asks knows that it is not freed meanwhile.
+    ///
+    /// Errors: `Checksum` for bytes that are not the block's: nothing is written then; `Unsupported` for gangs, and for what has no checksum;
+    /// `ReadOnly`; `Io` when a device did not take them.
+    pub fn heal(&self, bp: &BlockPtr, bookmark: Bookmark, physical: &Abd, then: UnitThen) {
+        heal::heal(&self.core, bp, bookmark, physical, then);
     }
 
     /// Gives the block's space back in `txg`; a gang's members too. Holes and embedded pointers cost nothing.

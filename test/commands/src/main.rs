@@ -23,6 +23,7 @@ mod differences;
 mod durable;
 mod faults;
 mod files;
+mod healing;
 mod hidden;
 mod imports;
 mod initiator;
@@ -148,6 +149,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "dataset: encrypted file systems", needs: MOUNTS, run: secrets::encrypted },
     Scenario { name: "dataset: raw copies of encrypted file systems", needs: MOUNTS, run: secrets::raw_copies },
     Scenario { name: "dataset: streams received, refused, resumed", needs: NOTHING, run: receives::receives },
+    Scenario { name: "dataset: damaged blocks healed from a stream", needs: NOTHING, run: healing::healing },
     Scenario { name: "dataset: file systems sent and received", needs: MOUNTS, run: receives::file_systems },
     Scenario { name: "dataset: streams under way, and who is in their way", needs: MOUNTS, run: underway::under_way },
     Scenario { name: "dataset: mount directories follow", needs: MOUNTS, run: datasets::directories },

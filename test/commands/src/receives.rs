@@ -86,7 +86,7 @@ fn head(kind: u32, fields: &[(usize, u64)]) -> [u8; RECORD_BYTES] {
 }
 
 /// A volume of 64 KiB whose first block is filled with a byte.
-fn full(name: &str, guid: u64, byte: u8) -> Vec<u8> {
+pub fn full(name: &str, guid: u64, byte: u8) -> Vec<u8> {
     let mut table = vec![0; 512];
     table[..8].copy_from_slice(&((1u64 << 63) + 3).to_le_bytes());
     table[64..72].copy_from_slice(&(16 * BLOCK_BYTES).to_le_bytes());
@@ -109,12 +109,14 @@ fn zfs(world: &World, words: &str, stream: &[u8]) -> Result<Ran, Failure> {
     world.run(&format!("sh {{dir}}/fed {} {words}", world.program("zfs")))
 }
 
-fn received(world: &World, words: &str, stream: &[u8]) -> Result<Ran, Failure> {
+/// Runs `zfs` with a stream, which it has to take.
+pub fn received(world: &World, words: &str, stream: &[u8]) -> Result<Ran, Failure> {
     let ran = zfs(world, words, stream)?;
     if ran.code == 0 { Ok(ran) } else { Err(ran.fault("it should be received")) }
 }
 
-fn refused(world: &World, words: &str, stream: &[u8], text: &str) -> Result<(), Failure> {
+/// Runs `zfs` with a stream, which it has to refuse with these words.
+pub fn refused(world: &World, words: &str, stream: &[u8], text: &str) -> Result<(), Failure> {
     let ran = zfs(world, words, stream)?;
     if ran.code != 1 {
         return Err(ran.fault("it should be refused with 1"));

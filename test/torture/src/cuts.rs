@@ -27,8 +27,26 @@ pub struct Recorded {
     pub trace_hash: u64,
 }
 
-fn mark(started: usize, acknowledged: usize) -> u64 {
-    (started as u64) << 32 | acknowledged as u64
+/// Moment of a program, as a mark of its recording says it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    /// Number of the operation that began last.
+    pub started: usize,
+    /// Number of the last one that was promised to be kept.
+    pub acknowledged: usize,
+}
+
+impl Moment {
+    /// Mark that says it.
+    pub(crate) fn mark(self) -> u64 {
+        (self.started as u64) << 32 | self.acknowledged as u64
+    }
+
+    /// Moment that a mark says; without one that before everything.
+    pub(crate) fn of(mark: Option<u64>) -> Moment {
+        let reached = mark.unwrap_or(0);
+        Moment { started: (reached >> 32) as usize, acknowledged: (reached & 0xFFFF_FFFF) as usize }
+    }
 }
 
 /// Runs a program of `operations` operations; ends with an export.
@@ -41,12 +59,12 @@ pub fn record(layout: Layout, seed: u64, operations: usize) -> Result<Recorded, 
     {
         let mut runner = Runner::new(&pool)?;
         for _ in 0..operations {
-            runner.step(&mut program, &mut |started, acknowledged| machine.sim.mark(mark(started, acknowledged)))?;
+            runner.step(&mut program, &mut |started, acknowledged| machine.sim.mark(Moment { started, acknowledged }.mark()))?;
         }
     }
     pool.export()?;
     let trace_hash = machine.sim.trace_hash();
-    machine.sim.mark(mark(operations, operations));
+    machine.sim.mark(Moment { started: operations, acknowledged: operations }.mark());
     Ok(Recorded { layout, seed, recording: machine.sim.take_recording(), states: program.states().to_vec(), trace_hash })
 }
 
@@ -105,8 +123,7 @@ pub fn try_cuts(recorded: &Recorded, share: Share) -> CutReport {
     let mut report = CutReport::default();
     recorded.recording.each_cut((share.every, share.rest), &mut |cut| {
         report.cuts += 1;
-        let reached = cut.mark.unwrap_or(0);
-        let moment = Moment { started: (reached >> 32) as usize, acknowledged: (reached & 0xFFFF_FFFF) as usize };
+        let moment = Moment::of(cut.mark);
         cut.each_image(recorded.seed, &mut |choice, images| {
             let what = format!("{} seed {} cut {} {choice:?}", recorded.layout, recorded.seed, cut.events);
             report.images += 1;
@@ -116,12 +133,6 @@ pub fn try_cuts(recorded: &Recorded, share: Share) -> CutReport {
         });
     });
     report
-}
-
-#[derive(Clone, Copy)]
-struct Moment {
-    started: usize,
-    acknowledged: usize,
 }
 
 fn check_image(recorded: &Recorded, images: Vec<Image>, moment: Moment, report: &mut CutReport) -> Result<(), String> {

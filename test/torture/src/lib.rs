@@ -2,6 +2,7 @@
 //!
 //! * [`cuts`]: every moment of a program at which the power may go off;
 //! * [`durable`]: the same of a program that makes durable what it does, in a file system or on a volume, and of the replay of its intent log;
+//! * [`receives`]: the same of a program that receives streams, whole, broken off and gone on with;
 //! * [`faults`]: the k-th device operation fails, for every k;
 //! * [`direct`]: direct and buffered requests of the same bytes, compared with a model after each;
 //! * [`lives`]: devices that fail, come back and are replaced, in any order, with a model of what must survive;
@@ -36,4 +37,5 @@ pub mod model;
 pub mod outcome;
 pub mod program;
 mod raw;
+pub mod receives;
 pub mod zia;

@@ -264,7 +264,8 @@ pub fn read_state(pool: &Pool) -> Result<State, Trouble> {
     Ok(state)
 }
 
-fn read_dataset(pool: &Pool, name: &str) -> Result<Tree, Trouble> {
+/// Reads everything that a user sees of a dataset or a snapshot.
+pub fn read_dataset(pool: &Pool, name: &str) -> Result<Tree, Trouble> {
     let objset = pool.dsl().hold(name)?.objset()?;
     let zfs = Zfs::open(&objset, None, Settings { atime: false, ..Settings::default() })?;
     let mut tree = Tree::new();

@@ -11,6 +11,9 @@
 //! in JUDGED (500; 0 for none) is taken over by the real engine. `torture nbd`, with the same numbers: of a client of NBD, which the daemon's own code
 //! answers.
 //!
+//! `torture receives [SEED] [OPERATIONS] [EVERY]`: every power cut (one in EVERY) of a program that receives streams, with OPERATIONS before each snapshot
+//! that is sent: those that were received are whole, and what was under way goes on.
+//!
 //! `torture hostile [SEED] [IMAGES]`: images of pools that lie with right checksums.
 //!
 //! `torture zia [RECORDS] [ROW]`: a provider that fails, lies, gives less, stalls, is late or dies at every operation of a hundred records, on every
@@ -30,6 +33,7 @@ use torture::durable::{Recorded, Subject};
 use torture::faults::{Blow, try_faults};
 use torture::machine::Layout;
 use torture::outcome::Verdict;
+use torture::receives::{self, Lie, ReceiveReport};
 use torture::{durable, liars, zia};
 
 const OPERATIONS: u64 = 200;
@@ -49,6 +53,8 @@ const LOG_AGAIN: u64 = 23;
 const LOG_TAKEN: u64 = 20;
 /// Number of images of volumes of which the real engine takes one over.
 const VOLUMES_JUDGED: u64 = 500;
+/// Number of operations before each snapshot that is sent.
+const RECEIVE_OPERATIONS: u64 = 20;
 /// Number of images of one cut.
 const IMAGES_OF_A_CUT: u64 = 3;
 const LOG_LAYOUTS: [Layout; 4] = [Layout::Stripe1, Layout::Logged, Layout::MirroredLog, Layout::Raidz1x3];
@@ -151,6 +157,31 @@ fn logs(cutting: Cutting, taken: impl Fn(&Recorded) -> u64, threads: usize) -> V
         );
         total.add(report.verdict);
         total.add(verdict);
+    }
+    total
+}
+
+/// Cuts a program that receives streams, at one write or flush in `every`.
+fn received(seed: u64, operations: usize, every: usize, threads: usize) -> Verdict {
+    let mut total = Verdict::default();
+    println!("layout     ops   cuts  images  resumed  absent  trace");
+    for layout in LAYOUTS {
+        let recorded = match receives::record(layout, seed, operations, Lie::Nothing) {
+            Ok(recorded) => Arc::new(recorded),
+            Err(why) => {
+                total.trial(&format!("{layout} seed {seed}: the program"), || Err(why));
+                continue;
+            }
+        };
+        let hash = recorded.trace_hash;
+        let mut report = ReceiveReport::default();
+        let parts = in_parallel(threads, move |rest| receives::try_cuts(&recorded, Share { every: threads * every, rest }));
+        parts.into_iter().for_each(|part| report.add(part));
+        println!(
+            "{layout:<9} {operations:>4} {:>6} {:>7} {:>8} {:>7}  {hash:016x}",
+            report.cuts, report.images, report.resumed, report.absent
+        );
+        total.add(report.verdict);
     }
     total
 }
@@ -264,7 +295,7 @@ fn end(verdict: &Verdict) -> ExitCode {
     if verdict.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-const USAGE: &str = "usage: torture [SEED] [OPERATIONS] | log [SEED] [OPERATIONS] [AGAIN] [TAKEN] [EVERY] | volumes|nbd [SEED] [OPERATIONS] [AGAIN] [JUDGED] [EVERY] | direct [SEED] [OPERATIONS] | hostile [SEED] [IMAGES] | lives [SEED] [PROGRAMS] [EVERY] | \
+const USAGE: &str = "usage: torture [SEED] [OPERATIONS] | log [SEED] [OPERATIONS] [AGAIN] [TAKEN] [EVERY] | volumes|nbd [SEED] [OPERATIONS] [AGAIN] [JUDGED] [EVERY] | receives [SEED] [OPERATIONS] [EVERY] | direct [SEED] [OPERATIONS] | hostile [SEED] [IMAGES] | lives [SEED] [PROGRAMS] [EVERY] | \
      life SEED [FOLDER] | zia [RECORDS] [ROW] | liars [BLOCKS]";
 
 /// Does what the words ask for; None when they make no sense.
@@ -273,7 +304,7 @@ fn obey(words: &[&str]) -> Option<Verdict> {
     let (kind, rest) = match words {
         ["life", seed] => return Some(campaign::retell(seed.parse().ok()?, None)),
         ["life", seed, folder] => return Some(campaign::retell(seed.parse().ok()?, Some(folder.as_ref()))),
-        [kind @ ("log" | "volumes" | "nbd" | "direct" | "hostile" | "lives" | "zia" | "liars"), rest @ ..] => (*kind, rest),
+        [kind @ ("log" | "volumes" | "nbd" | "receives" | "direct" | "hostile" | "lives" | "zia" | "liars"), rest @ ..] => (*kind, rest),
         rest => ("cuts", rest),
     };
     let numbers = rest.iter().map(|word| word.parse()).collect::<Result<Vec<u64>, _>>().ok()?;
@@ -299,6 +330,7 @@ fn obey(words: &[&str]) -> Option<Verdict> {
             };
             logs(cutting, taken, threads)
         }
+        ("receives", 0..=3) => received(number(0, 1), number(1, RECEIVE_OPERATIONS) as usize, number(2, 1).max(1) as usize, threads),
         ("liars", 0..=1) => badly(number(0, LIARS_BLOCKS), threads),
         ("zia", 0..=2) => providers(number(0, zia::RECORDS), numbers.get(1).copied(), threads),
         ("hostile", 0..=2) => hostile(number(0, 1), number(1, HOSTILE_IMAGES), threads),

@@ -88,7 +88,8 @@ impl State {
     }
 }
 
-fn tree_difference(ours: &Tree, theirs: &Tree) -> Option<String> {
+/// Line that says where a tree differs from another one; None where it does not.
+pub fn tree_difference(ours: &Tree, theirs: &Tree) -> Option<String> {
     for (path, seen) in ours {
         let Some(wanted) = theirs.get(path) else { return Some(format!("/{path} is there and should not be")) };
         if (seen.kind, seen.links, &seen.attributes) != (wanted.kind, wanted.links, &wanted.attributes) {

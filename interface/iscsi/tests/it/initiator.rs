@@ -111,7 +111,16 @@ impl Initiator {
         let stream = TcpStream::connect(world.address).expect("the server listens");
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
         stream.set_nodelay(true).expect("no delay");
-        Initiator { stream, command_number: 7, status_number: 0, tag: 0, passed: None, has_digests: false, immediate_max: 8192, first_burst: 0 }
+        Initiator {
+            stream,
+            command_number: 7,
+            status_number: 0,
+            tag: 0,
+            passed: None,
+            has_digests: false,
+            immediate_max: 8192,
+            first_burst: 0,
+        }
     }
 
     /// A session of `name` with its default values, whose first unit attention was taken.

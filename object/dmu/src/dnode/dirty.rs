@@ -3,7 +3,7 @@
 use super::form::Form;
 use crate::memory::{Counted, What};
 use abd::Abd;
-use exec::Mutex;
+use exec::{Mutex, MutexGuard};
 use ondisk::BlockPtr;
 use std::sync::Arc;
 
@@ -13,6 +13,8 @@ use std::sync::Arc;
 struct Filling {
     abd: Abd,
     valid: usize,
+    /// Form of bytes that are stored as they are; None of logical ones.
+    form: Option<Form>,
 }
 
 /// A modified block of one txg. Written to only under a hold on that txg.
@@ -21,8 +23,6 @@ pub(crate) struct DirtyBlock {
     filling: Mutex<Filling>,
     /// True when the bytes of the block count as dirty bytes.
     pub charged: bool,
-    /// Form of bytes that are stored as they are; None of logical ones.
-    pub form: Option<Form>,
     _counted: Counted,
 }
 
@@ -33,35 +33,51 @@ fn counted() -> Counted {
 impl DirtyBlock {
     /// A block with these bytes.
     pub(crate) fn new(abd: Abd, charged: bool) -> DirtyBlock {
-        let valid = abd.len();
-        DirtyBlock { filling: Mutex::new(Filling { abd, valid }), charged, form: None, _counted: counted() }
+        DirtyBlock { filling: Mutex::new(Filling { valid: abd.len(), abd, form: None }), charged, _counted: counted() }
     }
 
     /// A block with bytes that are stored as they are.
     pub(crate) fn stored(abd: Abd, form: Form, charged: bool) -> DirtyBlock {
-        DirtyBlock { form: Some(form), ..DirtyBlock::new(abd, charged) }
+        DirtyBlock { filling: Mutex::new(Filling { valid: abd.len(), abd, form: Some(form) }), charged, _counted: counted() }
     }
 
     /// A block of zeros that was not cleared yet.
     pub(crate) fn blank(size: usize, charged: bool) -> DirtyBlock {
-        DirtyBlock { filling: Mutex::new(Filling { abd: Abd::scratch(size), valid: 0 }), charged, form: None, _counted: counted() }
+        DirtyBlock { filling: Mutex::new(Filling { abd: Abd::scratch(size), valid: 0, form: None }), charged, _counted: counted() }
     }
 
     /// Size of the block in bytes.
     pub(crate) fn len(&self) -> usize {
-        self.form.map_or_else(|| self.filling.lock().abd.len(), |form| form.lsize)
+        let filling = self.filling.lock();
+        filling.form.map_or(filling.abd.len(), |form| form.lsize)
     }
 
     /// All its bytes, shared.
     pub(crate) fn data(&self) -> Abd {
-        let mut filling = self.filling.lock();
+        let mut filling = self.opened();
         filling.complete();
         filling.abd.clone()
     }
 
+    /// All its bytes, shared, as they are to be written; with a form they are those that are stored.
+    pub(crate) fn to_write(&self) -> (Abd, Option<Form>) {
+        let mut filling = self.filling.lock();
+        filling.complete();
+        (filling.abd.clone(), filling.form)
+    }
+
+    /// Its bytes, logical ones where they can be had: somebody looks at them, or changes them.
+    fn opened(&self) -> MutexGuard<'_, Filling> {
+        let mut filling = self.filling.lock();
+        if let Some(abd) = filling.form.and_then(|form| form.open(&filling.abd)) {
+            *filling = Filling { valid: abd.len(), abd, form: None };
+        }
+        filling
+    }
+
     /// True when every byte is zero.
     pub(crate) fn is_zero(&self) -> bool {
-        let filling = self.filling.lock();
+        let filling = self.opened();
         let mut left = filling.valid;
         filling.abd.chunks().all(|chunk| {
             let valid = &chunk[..chunk.len().min(left)];
@@ -72,7 +88,7 @@ impl DirtyBlock {
 
     /// Copies from it without taking a share (which would make the next write copy the block).
     pub(crate) fn copy_to(&self, offset: usize, out: &mut [u8]) {
-        let filling = self.filling.lock();
+        let filling = self.opened();
         let have = filling.valid.saturating_sub(offset).min(out.len());
         if have > 0 {
             filling.abd.copy_to(offset, &mut out[..have]);
@@ -82,7 +98,7 @@ impl DirtyBlock {
 
     /// Overwrites a part.
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
-        let mut filling = self.filling.lock();
+        let mut filling = self.opened();
         let valid = filling.valid;
         let end = offset + bytes.len();
         if offset > valid {
@@ -94,7 +110,7 @@ impl DirtyBlock {
 
     /// Zeroes a part.
     pub(crate) fn zero(&self, offset: usize, length: usize) {
-        let mut filling = self.filling.lock();
+        let mut filling = self.opened();
         let end = (offset + length).min(filling.valid);
         if offset < end {
             filling.abd.make_mut()[offset..end].fill(0);
@@ -103,14 +119,14 @@ impl DirtyBlock {
 
     /// Changes it in place.
     pub(crate) fn modify<R>(&self, change: impl FnOnce(&mut [u8]) -> R) -> R {
-        let mut filling = self.filling.lock();
+        let mut filling = self.opened();
         filling.complete();
         change(filling.abd.make_mut())
     }
 
     /// Replaces all its bytes.
     pub(crate) fn replace(&self, abd: Abd) {
-        *self.filling.lock() = Filling { valid: abd.len(), abd };
+        *self.filling.lock() = Filling { valid: abd.len(), abd, form: None };
     }
 }
 

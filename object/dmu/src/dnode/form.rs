@@ -1,7 +1,7 @@
-//! Forms of what comes raw: blocks as they are stored, dnodes of which nobody here can read the bonus, and what an object set keeps for them.
+//! Forms of what comes as it is stored: blocks as they are stored, dnodes of which nobody here can read the bonus, and what an object set keeps for them.
 
 use crate::BlockWrite;
-use abd::Abd;
+use abd::{Abd, AbdPart};
 use crypt::{Guard, KEY_VERSION, Seal};
 use exec::Mutex;
 use ondisk::{BlockId, BlockPtr, Checksum, Compression, ObjectType, SECTOR_BYTES, Txg};
@@ -27,28 +27,40 @@ pub struct Marks {
 pub(crate) struct Form {
     pub lsize: usize,
     pub compression: Compression,
-    pub marks: Marks,
+    /// Marks of what is encrypted or signed; None of what is only compressed.
+    pub marks: Option<Marks>,
 }
 
 impl Form {
     /// Protection of a block of this type, as the store is to write it.
     pub(crate) fn seal(&self, kind: ObjectType) -> Seal {
-        let Marks { salt, iv, mac } = self.marks;
-        Seal::Stored { lsize: self.lsize, guard: Guard::new(Some(mac), kind.is_encrypted().then_some((salt, iv))) }
+        let guard = |Marks { salt, iv, mac }| Guard::new(Some(mac), kind.is_encrypted().then_some((salt, iv)));
+        Seal::Stored { lsize: self.lsize, guard: self.marks.map(guard) }
+    }
+
+    /// Logical bytes of what is only compressed; None of what is encrypted, and where there are none.
+    pub(super) fn open(&self, stored: &Abd) -> Option<Abd> {
+        if self.marks.is_some() {
+            return None;
+        }
+        let mut whole = AbdPart::scratch(self.lsize);
+        let stored = stored.to_contiguous();
+        kernels::decompress(self.compression, stored.as_contiguous()?, &mut whole).ok()?;
+        Some(whole.freeze())
     }
 }
 
 /// A block as it is stored.
 #[derive(Clone, Debug)]
 pub struct StoredBlock {
-    /// Bytes that the devices get: compressed first, then encrypted.
+    /// Bytes that the devices get: compressed first, then perhaps encrypted.
     pub data: Abd,
     /// Bytes of the block once it is decrypted and decompressed.
     pub lsize: usize,
-    /// Compression of what is encrypted.
+    /// Compression of the bytes, before they were encrypted.
     pub compression: Compression,
-    /// Marks for the block's pointer.
-    pub marks: Marks,
+    /// Marks for the block's pointer; None of what is only compressed.
+    pub marks: Option<Marks>,
 }
 
 impl StoredBlock {
@@ -56,10 +68,14 @@ impl StoredBlock {
         Form { lsize: self.lsize, compression: self.compression, marks: self.marks }
     }
 
-    /// True for what can lie in a pool: whole sectors, no more than the block has.
+    /// True for what can lie in a pool: whole sectors, no more than the block has, and, where that can be told, those of a block.
     pub(super) fn is_possible(&self, most: usize) -> bool {
         let is_whole = |bytes: usize| bytes > 0 && bytes.is_multiple_of(SECTOR_BYTES);
-        is_whole(self.data.len()) && is_whole(self.lsize) && self.data.len() <= self.lsize && self.lsize <= most
+        is_whole(self.data.len())
+            && is_whole(self.lsize)
+            && self.data.len() <= self.lsize
+            && self.lsize <= most
+            && (self.marks.is_some() || self.form().open(&self.data).is_some())
     }
 }
 
@@ -110,7 +126,7 @@ impl Sealed {
             return None;
         }
         let had = || if old.is_encrypted() { Marks { salt: old.salt(), iv: old.iv(), mac: old.mac() } } else { Marks::default() };
-        Some(Form { lsize: data.len(), compression: Compression::OFF, marks: came.unwrap_or_else(had) })
+        Some(Form { lsize: data.len(), compression: Compression::OFF, marks: Some(came.unwrap_or_else(had)) })
     }
     /// Puts into a write how its block is protected without a key: of a form as it came, a block of pointers by its hash, a root by what is in it.
     pub(crate) fn protect(&self, write: &mut BlockWrite, form: Option<Form>) {
@@ -118,7 +134,7 @@ impl Sealed {
             Some(form) => {
                 write.seal = Some(form.seal(write.object_type));
                 write.compression = form.compression;
-                let most = if write.object_type.is_encrypted() { ENCRYPTED_COPIES_MAX } else { write.copies };
+                let most = if form.marks.is_some() && write.object_type.is_encrypted() { ENCRYPTED_COPIES_MAX } else { write.copies };
                 write.copies = write.copies.min(most);
             }
             None if !self.is_sealed() => {}

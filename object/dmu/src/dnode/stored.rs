@@ -13,10 +13,12 @@ use ondisk::{BLOCK_BYTES_MAX, BlockId};
 use std::sync::Arc;
 
 impl Dnode {
-    /// Replaces a block by one that comes as it is stored. Nobody reads it before its key is there.
+    /// Replaces a block by one that comes as it is stored. Nobody reads one that is encrypted before its key is there; one that is only compressed
+    /// stays as it came unless it is read or changed before its txg is synced.
     ///
     /// # Errors
-    /// [`DmuError::Invalid`] for a block that is not as long as the object's, or beyond the one block of an object whose block size is no power of two.
+    /// [`DmuError::Invalid`] for a block that is not as long as the object's, or beyond the one block of an object whose block size is no power of two,
+    /// and for compressed bytes that are none.
     pub fn put_stored(&self, block: BlockId, stored: StoredBlock, tx: &Tx) -> Result<(), DmuError> {
         let block_size = self.contents.block_size()?;
         let is_beyond = block.0 > 0 && !block_size.is_power_of_two();

@@ -132,7 +132,7 @@ impl NodeSync {
         for (&id, block) in blocks.iter() {
             let old = self.dnode.contents.reader.pointer(&self.tree, 0, id)?;
             let (data, form) = match block {
-                Record::Data(block) => (block.data(), block.form),
+                Record::Data(block) => block.to_write(),
                 Record::Written(written) => {
                     self.adopt(id, &old, &written.bp);
                     continue;

@@ -93,7 +93,7 @@ fn half([a, b, c, d]: [u64; 4]) -> [u64; 2] {
 fn protected(write: &BlockWrite) -> Result<(Abd, Option<Guard>), BlockError> {
     let Some(seal) = &write.seal else { return Ok((write.data.clone(), None)) };
     let mut bytes = write.data.to_vec();
-    let Some(key) = seal.key_for(write.level) else { return Ok((write.data.clone(), Some(seal.marks(&bytes)))) };
+    let Some(key) = seal.key_for(write.level) else { return Ok((write.data.clone(), seal.marks(&bytes))) };
     let guard = key.guard(write.object_type, &mut bytes).map_err(|_| BlockError::Unsupported)?;
     Ok((Abd::from_slice(&bytes), Some(guard)))
 }

@@ -168,6 +168,11 @@ impl BlockIo for PoolIo {
             wait.wait(self.exec())
         })
     }
+    fn heal(&self, bp: &BlockPtr, bookmark: &Bookmark, stored: &Abd) -> Result<(), BlockError> {
+        let (done, wait) = exec::completion();
+        self.cache.zio().heal(bp, *bookmark, stored, Box::new(move |result| done.complete(result)));
+        wait.wait(self.exec()).map_err(block_error)
+    }
     fn lost(&self, bp: &BlockPtr, bookmark: &Bookmark, error: BlockError) {
         // Not a failure of the block: what is held back or not known here.
         if !matches!(error, BlockError::Suspended | BlockError::Unsupported | BlockError::NoSpace) {

@@ -1,6 +1,8 @@
 //! Streams made by hand, into pools in memory: what is received, and that nothing of what fails is seen by anybody.
 
 mod both_ways;
+mod heal;
+mod kept;
 mod numbers;
 mod raw;
 

@@ -243,7 +243,7 @@ fn blocks_that_come_as_they_are_stored_stay_so() {
         let plain = noise(3, length).to_vec();
         let mut sealed = plain.clone();
         let mac = key.seal(ObjectType::PLAIN_FILE_CONTENTS, &salt, &iv, &mut sealed).expect("it encrypts");
-        let seal = Seal::Stored { lsize: 131_072, guard: Guard::new(Some(mac), Some((salt, iv))) };
+        let seal = Seal::Stored { lsize: 131_072, guard: Some(Guard::new(Some(mac), Some((salt, iv)))) };
         let data = Abd::from_slice(&sealed);
         let bp =
             rig.write(WriteRequest { seal: Some(seal), compression: Compression::LZ4, copies: 2, ..request(data, 1) }).expect("written");

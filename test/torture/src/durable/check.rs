@@ -87,7 +87,8 @@ struct Trial<'a> {
     again: usize,
 }
 
-fn said<E: std::fmt::Display>(what: &str) -> impl FnOnce(E) -> String {
+/// An error's words, behind those on what was done.
+pub(crate) fn said<E: std::fmt::Display>(what: &str) -> impl FnOnce(E) -> String {
     move |error| format!("{what}: {error}")
 }
 

@@ -6,3 +6,4 @@ mod direct;
 mod durable;
 mod liars;
 mod lives;
+mod receives;

@@ -1,5 +1,6 @@
 //! `zfs receive`: streams, single ones and packages, from the descriptor that came with the request (OpenZFS: `zfs_receive`).
 
+mod heal;
 mod names;
 mod package;
 mod properties;
@@ -72,10 +73,13 @@ impl Receiving<'_> {
             return Err(because(ErrorKind::Invalid, RECEIVE, "invalid stream (bad magic number)"));
         };
         let list = begin_list(&self.payload).map_err(|_| because(ErrorKind::Invalid, RECEIVE, "invalid stream (bad nvlist)"))?;
-        if HeaderType::of_versioninfo(begin.versioninfo) == Some(HeaderType::Compound) {
-            return self.package(&begin, &list);
+        let is_package = HeaderType::of_versioninfo(begin.versioninfo) == Some(HeaderType::Compound);
+        match (is_package, self.request.heal) {
+            (true, true) => Err(heal::refuse_package()),
+            (true, false) => self.package(&begin, &list),
+            (false, true) => heal::heal(self, &begin),
+            (false, false) => self.substream(&begin, &list, None),
         }
-        self.substream(&begin, &list, None)
     }
 
     /// The next record, with its payload in place.
