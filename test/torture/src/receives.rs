@@ -74,6 +74,9 @@ pub enum Lie {
     Contents,
 }
 
+/// Contents of a snapshot that is sent, as the model has them, and its guid.
+type Sent = (Arc<Tree>, u64);
+
 /// Recording of what a program of receives did to the devices, and what was promised when.
 pub struct Recorded {
     /// Layout of the pool that receives.
@@ -85,14 +88,13 @@ pub struct Recorded {
     /// Hash that depends on every operation on the devices and their order.
     pub trace_hash: u64,
     source: Vec<Image>,
-    /// Contents of each snapshot, as the model has them, and its guid.
-    sent: Vec<(Arc<Tree>, u64)>,
+    sent: Vec<Sent>,
     /// Place up to which a stream was received, after each step; None where nothing is missing.
     reached: Vec<Option<(u64, u64)>>,
 }
 
 /// Makes a pool with the snapshots that are sent, so many operations before each; gives its devices, and what the snapshots hold.
-fn make_source(seed: u64, operations: usize) -> Result<(Vec<Image>, Vec<(Arc<Tree>, u64)>), Trouble> {
+fn make_source(seed: u64, operations: usize) -> Result<(Vec<Image>, Vec<Sent>), Trouble> {
     let machine = Machine::new(Layout::Stripe1, seed);
     let pool = machine.create(Layout::Stripe1)?;
     let (mut program, mut sent) = (Program::new(seed), Vec::new());

@@ -66,7 +66,7 @@ impl DirtyBlock {
         (filling.abd.clone(), filling.form)
     }
 
-    /// Its bytes, logical ones where they can be had: somebody looks at them, or changes them.
+    /// Bytes of the block, logical ones where they can be had: somebody looks at them, or changes them.
     fn opened(&self) -> MutexGuard<'_, Filling> {
         let mut filling = self.filling.lock();
         if let Some(abd) = filling.form.and_then(|form| form.open(&filling.abd)) {

@@ -26,7 +26,6 @@ mod search;
 mod segments;
 mod source;
 mod state;
-mod stored;
 mod tree;
 mod walk;
 mod window;
