@@ -84,16 +84,26 @@ fn say(line: &str) {
     eprintln!("zirconia-target: {line}");
 }
 
+/// Accelerator that is in use.
+pub(crate) struct Accelerator {
+    /// What hosts compute on.
+    pub(crate) device: Device,
+    /// Process of a vendor's library.
+    hosted: Option<Arc<Hosted>>,
+}
+
 impl Source {
     /// Makes the provider and tests it; what fails is not offered to hosts, and said.
-    pub(crate) fn open(&self, exec: &Exec) -> Result<Device, Unusable> {
+    pub(crate) fn open(&self, exec: &Exec) -> Result<Accelerator, Unusable> {
+        let mut hosted = None;
         let provider: Arc<dyn Provider> = match self {
             Source::Software => Software::new(exec, SoftwareOptions::default()),
             Source::Cuda => Cuda::open(exec, &CudaOptions::from_environment()).map_err(Unusable::Gpu)?,
             Source::Library(path) => {
                 let library = trust::file(path).map_err(|why| Unusable::Distrusted(path.clone(), why))?;
                 let options = HostedOptions { program: provider_process::program(), library, deadline: LIBRARY, say };
-                Hosted::start(exec, &options).map_err(|error| Unusable::Library(path.clone(), error))?
+                let process = Hosted::start(exec, &options).map_err(|error| Unusable::Library(path.clone(), error))?;
+                hosted.insert(process).clone()
             }
         };
         let options = RegisterOptions { scratch: Some(std::env::temp_dir()), test_bytes_max: TEST_BYTES_MAX, ..RegisterOptions::default() };
@@ -101,14 +111,22 @@ impl Source {
         for disabled in device.disabled() {
             say(&format!("{self}: {} is not used: {}", disabled.capability.feature, disabled.fault));
         }
-        Ok(device)
+        Ok(Accelerator { device, hosted })
     }
 }
 
-/// Waits until a device is of no use any more.
-pub(crate) async fn ended(device: &Device) {
-    while device.state() == DeviceState::Active {
-        tokio::time::sleep(LOOK).await;
+impl Accelerator {
+    /// Waits until the accelerator is of no use any more; why that is so. The process of a library may go while no host asks for anything.
+    pub(crate) async fn ended(&self) -> String {
+        loop {
+            if let Some(why) = self.hosted.as_ref().and_then(|hosted| hosted.why_ended()) {
+                return why;
+            }
+            if self.device.state() != DeviceState::Active {
+                return "it does not answer".to_string();
+            }
+            tokio::time::sleep(LOOK).await;
+        }
     }
 }
 

@@ -71,7 +71,7 @@ enum Failure {
     Listen(Address, io::Error),
     Provider(Unusable),
     /// The accelerator ended.
-    Ended(Source),
+    Ended(Source, String),
     Signals(io::Error),
 }
 
@@ -82,7 +82,7 @@ impl fmt::Display for Failure {
             Failure::Allow(path, error) => write!(f, "{}: {error}", path.display()),
             Failure::Listen(address, error) => write!(f, "cannot listen at {address}: {error}"),
             Failure::Provider(error) => error.fmt(f),
-            Failure::Ended(source) => write!(f, "the provider ({source}) has ended"),
+            Failure::Ended(source, why) => write!(f, "the provider ({source}) has ended: {why}"),
             Failure::Signals(error) => write!(f, "cannot wait for signals: {error}"),
         }
     }
@@ -132,8 +132,8 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         sessions_max: arguments.sessions,
         ..TargetSetup::new(secret)
     };
-    let device = arguments.provider.open(&exec).map_err(Failure::Provider)?;
-    let target = Target::new(&exec, device.clone(), setup, Arc::new(stores));
+    let accelerator = arguments.provider.open(&exec).map_err(Failure::Provider)?;
+    let target = Target::new(&exec, accelerator.device.clone(), setup, Arc::new(stores));
     let listening = arguments.listen.iter().map(|address| listen(&target, address)).collect::<Result<Vec<Listening>, _>>()?;
     for one in &listening {
         println!("zirconia-target: listening at {}", one.address());
@@ -142,7 +142,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         tokio::select! {
             _ = terminate.recv() => Ok(()),
             _ = interrupt.recv() => Ok(()),
-            () = accelerator::ended(&device) => Err(Failure::Ended(arguments.provider.clone())),
+            why = accelerator.ended() => Err(Failure::Ended(arguments.provider.clone(), why)),
         }
     });
     drop(listening);

@@ -204,10 +204,9 @@ fn a_library_of_a_vendor_computes_for_hosts() {
     let children = format!("/proc/{0}/task/{0}/children", process.child.id());
     let library: i32 = std::fs::read_to_string(children).unwrap().trim().parse().unwrap();
     kill_process(Pid::from_raw(library).unwrap(), Signal::KILL).unwrap();
+    // Nobody asks for anything meanwhile.
     while process.child.try_wait().unwrap().is_none() {
-        let mut graph = Graph::new();
-        graph.copy_in(&Abd::from_slice(&bytes), &buffer.whole());
-        let _ = device.run(graph, DEADLINE_NS).map(|report| report.all());
+        std::thread::sleep(std::time::Duration::from_millis(20));
     }
     assert!(!process.child.wait().unwrap().success());
 }

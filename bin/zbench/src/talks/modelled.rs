@@ -155,8 +155,11 @@ impl Commands {
 pub fn nvme(load: Nvme) -> String {
     let mut model = world::Nvme::default();
     let mut commands = Commands { load, random: Random(1), issued: 0 };
-    for _ in 0..DEPTH {
-        model.submit(&commands.command(), 0);
+    for number in 1..=DEPTH {
+        // The first ones are of all sizes, so that they do not end together, nor do those after them.
+        let mut issue = commands.command();
+        issue.size_bytes = (issue.size_bytes * number / DEPTH).next_multiple_of(4096);
+        model.submit(&issue, 0);
     }
     model.kick(0);
     let (mut ended, mut count) = (Vec::new(), 0u64);
