@@ -86,7 +86,7 @@ fn say(line: &str) {
 
 /// Accelerator that is in use.
 pub(crate) struct Accelerator {
-    /// What hosts compute on.
+    /// Device that hosts compute on.
     pub(crate) device: Device,
     /// Process of a vendor's library.
     hosted: Option<Arc<Hosted>>,
