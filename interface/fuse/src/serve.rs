@@ -208,11 +208,12 @@ impl Reader {
     }
 }
 
-/// Lane of a request; None for what never waits, and where the handler has none.
+/// Lane of a request; None for what never waits, and where the handler has none. FLUSH is among these: a program that is executed closes what it
+/// was not to have, and nobody can look at it, nor at what waits for it, before that is answered.
 fn lane_of(handler: &dyn Handler, request: &Request<'_>) -> Option<Arc<Lane>> {
     let node = NodeId(request.header.nodeid);
     match request.header.opcode {
-        op::FORGET | op::BATCH_FORGET | op::INTERRUPT | op::SYNCFS | op::DESTROY => None,
+        op::FORGET | op::BATCH_FORGET | op::INTERRUPT | op::FLUSH | op::SYNCFS | op::DESTROY => None,
         op::LOOKUP => handler.lane(node, take_name(&mut { request.body }).unwrap_or_default()),
         _ => handler.lane(node, &[]),
     }

@@ -94,8 +94,11 @@ fn direct(world: &World) -> Result<(), Failure> {
     same("the size", std::fs::metadata(&path)?.len(), 16 * MIB)
 }
 
-/// Number of volumes of a suspended pool that somebody waits for: more than there are threads that read the requests of volumes.
-const WAITED_FOR: usize = 24;
+/// Number of volumes of a suspended pool that somebody waits for: more than there are threads that read the requests of volumes, and of the
+/// pool's own. This program, too, closes them in each command that it begins.
+const WAITED_FOR: usize = 40;
+/// Number of threads that the suspended pool has of its own.
+const OWN: usize = 16;
 
 /// Number of threads of a process that have this name.
 fn threads(pid: &str, name: &str) -> Result<usize, Failure> {
@@ -120,7 +123,7 @@ pub fn suspended(world: &World) -> Result<(), Failure> {
     let writers: Vec<_> = waited_for.into_iter().map(write).collect();
     until("the pool is suspended", || Ok(world.ok("zpool list -H -o health one")?.out.contains("SUSPENDED")))?;
     let daemon = world.daemon()?;
-    until("threads of the suspended pool's own wait", || Ok(threads(&daemon, "z-fuse-lane")? >= WAITED_FOR / 2))?;
+    until("threads of the suspended pool's own wait", || Ok(threads(&daemon, "z-fuse-lane")? >= OWN))?;
     let other = file(world, "two/vol").display().to_string();
     for line in
         ["dd if=/dev/urandom of={} bs=64k count=16 conv=notrunc,fsync status=none", "dd if={} of=/dev/null bs=64k count=16 status=none"]
