@@ -61,22 +61,25 @@ pub fn empty() -> (Arc<MemDevice>, Pool) {
     (device, pool)
 }
 
+/// Makes an object in a dataset, and a snapshot with this number as its name.
+pub fn go_on(dsl: &Arc<DslPool>, name: &str, index: u8) {
+    let handle = dsl.hold(name).expect("held");
+    let tx = handle.assign(TxSpace::Writes(1 << 20)).expect("assigned");
+    let objset = handle.objset().expect("its objects");
+    let new = NewObject { block_size: 4096, ..NewObject::new(ObjectType::UINT64_OTHER) };
+    let dnode = objset.allocate_object(new, &tx).expect("an object");
+    let bytes: Vec<u8> = (0..40_960u32).map(|at| (at >> 3) as u8 ^ index).collect();
+    dnode.write(0, &bytes, &tx).expect("written");
+    drop(tx);
+    dsl.snapshot(&[format!("{name}@{index}")], Vec::new()).expect("a snapshot");
+}
+
 /// Makes a pool on one device with a file system, snapshots and a clone.
 pub fn populated() -> (Arc<MemDevice>, Pool) {
     let (device, pool) = empty();
     let dsl = pool.dsl().clone();
     dsl.create_dataset("tank/a", dataset()).expect("a dataset");
-    for index in 0..3u8 {
-        let handle = dsl.hold("tank/a").expect("held");
-        let tx = handle.assign(TxSpace::Writes(1 << 20)).expect("assigned");
-        let objset = handle.objset().expect("its objects");
-        let new = NewObject { block_size: 4096, ..NewObject::new(ObjectType::UINT64_OTHER) };
-        let dnode = objset.allocate_object(new, &tx).expect("an object");
-        let bytes: Vec<u8> = (0..40_960u32).map(|at| (at >> 3) as u8 ^ index).collect();
-        dnode.write(0, &bytes, &tx).expect("written");
-        drop(tx);
-        dsl.snapshot(&[format!("tank/a@{index}")], Vec::new()).expect("a snapshot");
-    }
+    (0..3).for_each(|index| go_on(&dsl, "tank/a", index));
     dsl.clone_snapshot("tank/c", "tank/a@1", Vec::new()).expect("a clone");
     pool.sync().expect("it syncs");
     (device, pool)

@@ -1,6 +1,6 @@
 //! Streams that our own send made of datasets, and received where others might have changed them: they are taken, or refused and leave nothing.
 
-use crate::pools::{empty, populated};
+use crate::pools::{empty, go_on, populated};
 use abd::Abd;
 use dmu::Objset;
 use dsl::{CreateDataset, DslError};
@@ -28,6 +28,7 @@ pub fn streams() -> &'static [Vec<u8>] {
     STREAMS.get_or_init(|| {
         let (_device, pool) = populated();
         make_files(&pool);
+        make_sealed(&pool);
         let packed = SendOptions { compressed: true, embedded: true, ..SendOptions::default() };
         vec![
             sent(&pool, None, "tank/a@0", packed.clone()),
@@ -35,6 +36,7 @@ pub fn streams() -> &'static [Vec<u8>] {
             sent(&pool, Some("tank/a@0"), "tank/a@1", SendOptions::default()),
             sent(&pool, None, "tank/files@s", packed),
             sent(&pool, None, "tank/files@s", SendOptions::default()),
+            sent(&pool, None, "tank/sealed@0", SendOptions { raw: true, ..SendOptions::default() }),
         ]
     })
 }
@@ -69,6 +71,14 @@ fn make_files(pool: &Pool) {
     zfs.write(&file, WriteData { offset: 0, data, may_keep: false, kill_suid: true, synchronous: false }).expect("written");
     let _ = (named(b"directory", 0o040_700, b""), named(b"link", 0o120_777, b"file"));
     pool.dsl().snapshot(&["tank/files@s".to_string()], Vec::new()).expect("a snapshot");
+}
+
+/// Makes an encrypted dataset with an object, and a snapshot of it.
+fn make_sealed(pool: &Pool) {
+    let properties = [("encryption", "on"), ("keyformat", "raw")].map(|(name, value)| (name.to_string(), value.to_string())).to_vec();
+    let new = CreateDataset { kind: ObjsetType::OTHER, properties, init: Box::new(|_, _| Ok(())) };
+    pool.dsl().create_dataset_with("tank/sealed", new, Some(&[7; 32])).expect("an encrypted dataset");
+    go_on(pool.dsl(), "tank/sealed", 0);
 }
 
 /// A pool that has received what other streams go on from.

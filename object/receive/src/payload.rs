@@ -44,7 +44,8 @@ pub(crate) fn stored(
         Compression::ZSTD => features.has(Features::ZSTD),
         Compression(number) => (Compression::OFF.0..Compression::ZSTD.0).contains(&number),
     };
-    let lsize = usize::try_from(lsize).ok().filter(|lsize| is_known && (compression != Compression::OFF || *lsize == payload.len()));
+    let is_possible = |lsize: usize| is_known && lsize <= BLOCK_BYTES_MAX && (compression != Compression::OFF || lsize == payload.len());
+    let lsize = usize::try_from(lsize).ok().filter(|lsize| is_possible(*lsize));
     let lsize = lsize.ok_or(ReceiveError::Invalid("a block is of an impossible form"))?;
     Ok(StoredBlock { data: Abd::from_slice(payload), lsize, compression, marks })
 }

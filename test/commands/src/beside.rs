@@ -154,7 +154,7 @@ pub fn of_another_daemon(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b"])?;
     world.ok("zpool create -m {mnt}/one tank {vdevs}/a")?;
     world.ok("zfs create tank/child")?;
-    let state = world.path("other");
+    let state = world.path("state-other");
     let other = |line: &str| world.ok_with(("ZIRCONIA_STATE", &state), line);
     std::fs::DirBuilder::new().mode(0o700).create(&state)?;
     other("zpool create -m {mnt}/two tank {vdevs}/b")?;

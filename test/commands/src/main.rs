@@ -23,6 +23,7 @@ mod differences;
 mod durable;
 mod faults;
 mod files;
+mod guard;
 mod healing;
 mod hidden;
 mod imports;
@@ -73,7 +74,7 @@ use need::Need;
 use needs::{LISTS, LOOPS, MOUNTS, NOTHING, OVERLAY, QEMU, ROOT, SHM, lacks_any};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use world::{Failure, Options, World};
 
 /// Scenario: its name, what it needs of the machine, what it does.
@@ -272,6 +273,9 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "delegation: packages", needs: ROOT, run: delegation::packages },
 ];
 
+/// Time after which a scenario is ended, with its daemons: many times what the longest one takes.
+const LIMIT: Duration = Duration::from_secs(30 * 60);
+
 /// Number of scenarios that run at once unless the command line says otherwise: most wait most of the time.
 const JOBS: usize = 2;
 
@@ -331,7 +335,8 @@ fn apart(scenario: &Scenario, options: Options, is_hidden: bool) -> Outcome {
             command.args(&HIDDEN[1..]).arg(own);
         }
         command.args([ONE, scenario.name]).args(number("--seed", options.seed)).args(number("--steps", options.steps));
-        command.output()
+        // Who asks for more steps knows best how long they take.
+        guard::output(&mut command, &world::base(), if options.steps.is_some() { Duration::MAX } else { LIMIT })
     });
     match own {
         Ok(output) => {

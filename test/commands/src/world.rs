@@ -98,17 +98,31 @@ impl Ran {
     }
 }
 
+/// Folder of the folders of worlds.
+pub fn base() -> PathBuf {
+    std::env::var_os("ZIRCONIA_COMMANDS_DIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from)
+}
+
+/// Beginning of the names of the folders of a process's worlds.
+pub fn prefix(process: u32) -> String {
+    format!("zirconia-commands-{process}-")
+}
+
+/// True for the number of a process that is a daemon, or starts one.
+pub fn is_daemon(process: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{process}/comm")).is_ok_and(|name| name.trim() == "zirconiad")
+}
+
 impl World {
     /// Makes a fresh folder; the daemon starts with the first command.
     pub fn new(options: Options) -> Result<World, Failure> {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let base = std::env::var_os("ZIRCONIA_COMMANDS_DIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
-        std::fs::create_dir_all(&base)?;
+        std::fs::create_dir_all(base())?;
         // Whatever the umask is: a folder that others can write is refused.
         let make = |folder: &Path| std::fs::DirBuilder::new().mode(0o755).create(folder);
         let folder = loop {
             let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            let folder = base.join(format!("zirconia-commands-{}-{number}", std::process::id()));
+            let folder = base().join(format!("{}{number}", prefix(std::process::id())));
             match make(&folder) {
                 Ok(()) => break folder,
                 // An earlier process with this number left it, perhaps as another user.
@@ -329,8 +343,7 @@ impl Drop for World {
         let stopped = self.start("zirconia stop", STOP).and_then(Running::finish);
         // That of another user takes nothing from this one.
         let has_stopped = stopped.is_ok_and(|(ran, _)| ran.code == 0);
-        let is_daemon = |pid: &String| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "zirconiad");
-        if let (false, Some(daemon)) = (has_stopped, daemon.ok().filter(is_daemon)) {
+        if let (false, Some(daemon)) = (has_stopped, daemon.ok().filter(|daemon| is_daemon(daemon))) {
             // First whoever would start it again.
             if let Some(supervisor) = supervisor(&daemon) {
                 let _ = self.run(&format!("kill -9 {supervisor}"));
@@ -368,6 +381,5 @@ pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, left: T, right: T) -> Re
 pub fn supervisor(daemon: &str) -> Option<String> {
     let status = std::fs::read_to_string(format!("/proc/{daemon}/status")).ok()?;
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().to_string();
-    let name = std::fs::read_to_string(format!("/proc/{parent}/comm")).ok()?;
-    (name.trim() == "zirconiad").then_some(parent)
+    is_daemon(&parent).then_some(parent)
 }

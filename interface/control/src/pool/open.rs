@@ -152,3 +152,39 @@ impl OpenPool {
         self.pool.features().iter().any(|(name, _, references)| name == "project_quota" && references.is_some())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::OpenPool;
+    use device::MemDevice;
+    use dsl::CreateDataset;
+    use exec::{Exec, Inline};
+    use ondisk::ObjsetType;
+    use pool::{Host, LeafSpec, Pool, PoolSpec, TopSpec};
+    use std::sync::Arc;
+    use vdev::{LeafKind, TopKind};
+
+    impl OpenPool {
+        /// Makes a pool in memory.
+        pub(crate) fn in_memory() -> OpenPool {
+            let device = Arc::new(MemDevice::new("d0", 96 << 20));
+            let leaf = LeafSpec { path: "d0".into(), kind: LeafKind::File, device };
+            let root = CreateDataset { kind: ObjsetType::OTHER, properties: Vec::new(), init: Box::new(|_, _| Ok(())) };
+            let spec = PoolSpec {
+                stored_name: None,
+                name: "tank".into(),
+                tops: vec![TopSpec { kind: TopKind::Leaf, leaves: vec![leaf] }],
+                ashift: None,
+                features: None,
+                comment: None,
+                host: Host { id: 1, name: "test".into() },
+                force: false,
+                version: pool::VERSION_WITH_FEATURES,
+                root,
+                key: None,
+            };
+            let exec: Exec = Arc::new(Inline::new(3));
+            OpenPool::new(Pool::create(&exec, spec, &pool::Runtime::new()).expect("created"), None)
+        }
+    }
+}

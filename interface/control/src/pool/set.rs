@@ -62,19 +62,19 @@ impl Pools {
         self.open.read().keys().cloned().collect()
     }
 
-    /// First open pool for which `is_it` holds.
+    /// First open pool for which `is_it` holds. That may wait, also for file systems and volumes of ours, which ask for pools: nobody waits for it here.
     pub(crate) fn find(&self, is_it: impl Fn(&Arc<OpenPool>) -> bool) -> Option<Arc<OpenPool>> {
-        self.open.read().values().find(|open| is_it(open)).cloned()
+        self.all().into_iter().find(is_it)
     }
 
-    /// True when `is_it` holds for an open pool.
+    /// True when `is_it`, which may wait, holds for an open pool.
     pub(crate) fn any(&self, is_it: impl Fn(&Arc<OpenPool>) -> bool) -> bool {
-        self.open.read().values().any(is_it)
+        self.all().iter().any(is_it)
     }
 
     /// Mounted file systems of all pools: dataset and place.
     pub(crate) fn mounts(&self) -> Vec<(String, String)> {
-        self.open.read().values().flat_map(|open| open.mounts.list()).collect()
+        self.all().iter().flat_map(|open| open.mounts.list()).collect()
     }
 
     /// Adds an open pool to the list.
@@ -161,9 +161,8 @@ impl Pools {
 
     /// Name of the dataset that is mounted at a path.
     pub(crate) fn by_mountpoint(&self, path: &str) -> Result<String, Failure> {
-        let pools = self.open.read();
-        pools
-            .values()
+        self.all()
+            .iter()
             .find_map(|pool| pool.mounts.find(path))
             .ok_or_else(|| because(ErrorKind::NotFound, format!("cannot open '{path}'"), "no file system of these pools is mounted there"))
     }
@@ -191,5 +190,20 @@ impl Pools {
             return None;
         }
         Some(Claim { claims: self.claims.clone(), name: name.to_string() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, a look at the devices of pools that waits for a volume or a file system of ours keeps the list of pools, which these ask for, from
+    /// whoever changes it next, and then from everybody: no command and no request is answered any more.
+    #[test]
+    fn the_list_is_free_while_somebody_looks_at_a_pool() {
+        let pools = Pools::default();
+        pools.insert(Arc::new(OpenPool::in_memory()));
+        let is_free = |_: &Arc<OpenPool>| pools.open.try_write().is_some();
+        assert!(pools.find(is_free).is_some() && pools.any(is_free));
     }
 }

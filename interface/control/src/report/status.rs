@@ -224,13 +224,9 @@ fn throttled(open: &OpenPool) -> Vec<Throttled> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use device::MemDevice;
     use dsl::{CreateDataset, DslPool};
-    use exec::{Exec, Inline};
     use ondisk::{ObjectId, ObjsetType};
-    use pool::{Host, LeafSpec, Pool, PoolSpec, TopSpec};
     use std::sync::Arc;
-    use vdev::{LeafKind, TopKind};
     use zap::Zap;
 
     /// If this fails, every status of a pool that an older system is to read tells its owner to enable what that system cannot read.
@@ -247,28 +243,6 @@ mod tests {
         std::fs::remove_file(&file).expect("removed");
     }
 
-    /// Makes a pool in memory.
-    fn open_pool() -> OpenPool {
-        let device = Arc::new(MemDevice::new("d0", 96 << 20));
-        let leaf = LeafSpec { path: "d0".into(), kind: LeafKind::File, device };
-        let root = CreateDataset { kind: ObjsetType::OTHER, properties: Vec::new(), init: Box::new(|_, _| Ok(())) };
-        let spec = PoolSpec {
-            stored_name: None,
-            name: "tank".into(),
-            tops: vec![TopSpec { kind: TopKind::Leaf, leaves: vec![leaf] }],
-            ashift: None,
-            features: None,
-            comment: None,
-            host: Host { id: 1, name: "test".into() },
-            force: false,
-            version: pool::VERSION_WITH_FEATURES,
-            root,
-            key: None,
-        };
-        let exec: Exec = Arc::new(Inline::new(3));
-        OpenPool::new(Pool::create(&exec, spec, &pool::Runtime::new()).expect("created"), None)
-    }
-
     /// Makes an entry of the pool's directory name an object that does not exist, as damage would.
     fn lose(open: &OpenPool, entry: &'static str) {
         let lose = move |dsl: &Arc<DslPool>, (), tx: &dmu::Tx| Ok(Zap::hold(dsl.mos(), ObjectId(1))?.update_u64(entry, 4_000_000, tx)?);
@@ -278,7 +252,7 @@ mod tests {
     /// If this fails, a pool whose error log is lost calls itself free of errors.
     #[test]
     fn an_error_log_that_cannot_be_read_is_not_taken_for_an_empty_one() {
-        let open = open_pool();
+        let open = OpenPool::in_memory();
         let before = pool_report(&open, true, &|_| None);
         assert_eq!((before.error_count, before.errors_unavailable), (0, None));
         lose(&open, "errlog_last");
@@ -289,7 +263,7 @@ mod tests {
     /// If this fails, a pool whose properties are lost shows defaults as if somebody had chosen them.
     #[test]
     fn properties_that_cannot_be_read_are_not_shown_as_defaults() {
-        let open = open_pool();
+        let open = OpenPool::in_memory();
         open.pool().set_prop("autotrim", "on").expect("set");
         let before = pool_report(&open, false, &|_| None);
         assert!(
@@ -306,7 +280,7 @@ mod tests {
     /// If this fails, an administrator whose pool stopped or waits is not told for which block of what, or not what to do.
     #[test]
     fn a_pool_that_stopped_or_waits_says_for_which_block_and_what_to_do() {
-        let open = open_pool();
+        let open = OpenPool::in_memory();
         let mut status = open.pool().status();
         assert_eq!(words(&status, None), None);
         let broken = |metaslab| pool::BrokenMetaslab { vdev: ondisk::VdevId(0), metaslab, why: "its map is lost".to_string() };

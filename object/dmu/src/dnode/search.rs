@@ -15,6 +15,12 @@ pub(crate) enum Wanted {
     Hole,
 }
 
+/// First block below block `id`, so many binary digits of numbers down; beyond all numbers where there is none. A tree may have more levels than numbers
+/// have digits for: whoever sent or wrote it says how many.
+fn first_below(id: u64, shift: u32) -> u64 {
+    id.saturating_mul(1u64.checked_shl(shift).unwrap_or(u64::MAX))
+}
+
 impl TreeReader {
     /// The first block of `level` ≥ `first` that is `wanted`. A hole beyond the tree's reach is found, too.
     pub(crate) fn search(&self, tree: &Tree, level: u8, first: u64, wanted: Wanted) -> Result<Option<u64>, DmuError> {
@@ -24,7 +30,7 @@ impl TreeReader {
         }
         let shift = tree.pointer_shift() * u32::from(top - level);
         for id in first.checked_shr(shift).unwrap_or(0)..u64::from(tree.block_ptr_count) {
-            let start = first.max(id.checked_shl(shift).unwrap_or(0));
+            let start = first.max(first_below(id, shift));
             if let Some(found) = self.search_below(tree, top, id, (level, start), wanted)? {
                 return Ok(Some(found));
             }
@@ -62,15 +68,15 @@ impl TreeReader {
         }
         let epbs = tree.pointer_shift();
         // The fill of the meta-dnode (object 0) counts dnodes, not blocks.
-        if wanted == Wanted::Hole && level == 0 && self.object().0 != 0 && bp.fill() == 1 << (epbs * u32::from(at)) {
+        if wanted == Wanted::Hole && level == 0 && self.object().0 != 0 && 1u64.checked_shl(epbs * u32::from(at)) == Some(bp.fill()) {
             return Ok(None);
         }
         let Some(block) = self.indirect(tree, at, id)? else { return Ok(None) };
         let shift = epbs * u32::from(at - 1 - level);
-        let from = start >> shift;
+        let from = start.checked_shr(shift).unwrap_or(0);
         for child in from.max(id << epbs)..(id + 1) << epbs {
             let child_bp = decode_pointer(&block, (child & ((1 << epbs) - 1)) as usize);
-            let child_start = start.max(child << shift);
+            let child_start = start.max(first_below(child, shift));
             if child_bp.is_hole() {
                 if wanted == Wanted::Hole {
                     return Ok(Some(child_start));

@@ -2,11 +2,12 @@
 
 use crate::testing::{MemBlockIo, TestPool};
 use crate::{
-    DmuError, Dnode, NewObject, ObjectOwner, Objset, ObjsetEnv, ObjsetHook, ObjsetProps, OwnerDelta, RedundantMetadata, Tx, USERUSED_OBJECT,
+    DmuError, Dnode, NewObject, ObjectOwner, Objset, ObjsetEnv, ObjsetHook, ObjsetProps, OwnerDelta, RedundantMetadata, SealedObject, Tx,
+    USERUSED_OBJECT,
 };
 use abd::Abd;
 use exec::Mutex;
-use ondisk::{BlockId, BlockPtr, Compression, ObjectId, ObjectType, ObjsetId, ObjsetType, Txg, ZilHeader, dnode_flags};
+use ondisk::{BlockId, BlockPtr, Checksum, Compression, ObjectId, ObjectType, ObjsetId, ObjsetType, Txg, ZilHeader, dnode_flags};
 use std::sync::Arc;
 
 fn pool() -> TestPool {
@@ -354,6 +355,33 @@ fn a_freed_number_is_free_again_after_the_sync_only() {
     assert_eq!(dnode.read(0, &mut [0]), Err(DmuError::NoSuchObject), "the old object stays gone");
     pool.sync().expect("sync");
     assert_eq!(pool.check(), Ok(()));
+}
+
+/// If this fails, an object that a stream gives more levels than its blocks' numbers have digits for stops the pool that receives it.
+#[test]
+fn more_levels_than_numbers_reach_are_searched() {
+    let pool = pool();
+    let tx = || pool.txgs.assign(0).expect("assign");
+    let new = NewObject { indirect_shift: 17, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
+    let dnode = pool.objset.allocate_object(new, &tx()).expect("allocate");
+    let sealed = SealedObject {
+        levels: 12,
+        max_block: BlockId(9),
+        checksum: Checksum::INHERIT,
+        compression: Compression::INHERIT,
+        bonus: Vec::new(),
+        bonus_len: 0,
+    };
+    dnode.set_sealed(&sealed, &tx()).expect("it fits");
+    for block in [0, 1, 5] {
+        dnode.write(512 * block, &[1; 512], &tx()).expect("write");
+    }
+    pool.sync().expect("sync");
+    assert_eq!(tree(&dnode).levels, 12);
+    assert_eq!((dnode.next_hole(0), dnode.next_data(1024), dnode.next_data(3072)), (Ok(1024), Ok(Some(2560)), Ok(None)));
+    dnode.free_range(0, u64::MAX, &tx()).expect("free");
+    pool.sync().expect("sync");
+    assert_eq!(dnode.next_data(0), Ok(None));
 }
 
 /// If this fails, whoever takes over from a process that was killed finds a new file's number taken by one that was deleted before: both happened in

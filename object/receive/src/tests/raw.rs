@@ -6,11 +6,11 @@ use crate::{ReceiveError, Target};
 use device::MemDevice;
 use dsl::{CreateDataset, DslError, PropValue, TxSpace};
 use exec::SplitMix;
-use ondisk::ObjsetType;
+use ondisk::{Compression, ObjsetType};
 use pool::Pool;
 use send::{Base, SendOptions, Sending};
 use std::sync::Arc;
-use stream::{Begin, Features, ObjectRange, Record, Writer};
+use stream::{Begin, Features, ObjectRange, Reader, Record, Spill, Writer};
 
 /// Key of everything that is encrypted here.
 const KEY: [u8; 32] = [7; 32];
@@ -174,6 +174,47 @@ fn raw_streams_go_on_from_what_they_were_made_from() {
         assert!(matches!(receive(&open, &bytes, &elsewhere), Err(ReceiveError::Invalid(_))), "it has no keys");
     }
     assert!(copy.verify_space().expect("readable").is_clean());
+}
+
+/// Stream with a spill block of so many bytes behind its first object.
+fn with_spill(stream: &[u8], length: u64) -> Vec<u8> {
+    let (mut reader, mut payload) = (Reader::new(stream), Vec::new());
+    let (mut writer, mut is_there) = (Writer::new(Vec::new()), false);
+    while let Some(record) = reader.read_record(&mut payload).expect("a stream") {
+        let spill = match &record {
+            Record::Object(object) if !is_there => Some((object.object, object.bonustype)),
+            _ => None,
+        };
+        let written = match record {
+            Record::Begin(begin) => writer.begin_packed(begin, &payload),
+            Record::End(end) => writer.end(end.toguid),
+            record => writer.record(&record, &payload),
+        };
+        written.expect("memory takes all");
+        if let Some((object, kind)) = spill {
+            let compressiontype = Compression::LZ4.0;
+            let spill = Spill { object, kind, length, compressiontype, compressed_size: 512, ..Spill::default() };
+            writer.record(&Record::Spill(spill), &[0; 512]).expect("memory takes all");
+            is_there = true;
+        }
+    }
+    writer.into_sink()
+}
+
+/// If this fails, a stream that somebody made up ends the process that receives it, or is told off for a pool that is too small.
+#[test]
+fn lengths_of_spill_blocks_are_not_believed() {
+    let (source, mut random) = (pool(true), SplitMix::new(60));
+    create(&source, &[]);
+    go_on(&source, &mut random, "a");
+    let whole = sent(&source, None, "a", raw());
+    for length in [1 << 40, u64::MAX - 511] {
+        let copy = pool(false);
+        let outcome = receive(&copy, &with_spill(&whole, length), &target("a"));
+        assert!(matches!(outcome, Err(ReceiveError::Invalid(_))), "{length}: {outcome:?}");
+        copy.sync().expect("synced");
+        assert!(copy.verify_space().expect("readable").is_clean());
+    }
 }
 
 /// Properties of a key of 32 bytes.
