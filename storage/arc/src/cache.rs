@@ -13,6 +13,7 @@ use crate::key::{Key, KeyMap};
 use crate::origin::Origin;
 use crate::ports::{BlockName, SecondLevel};
 use crate::shard::{Access, Ask, Body, Copies, Freed, HEADER_BYTES, Keep, Kind, Lookup, Shard, State as List, charge};
+use crate::sparse::{shortened, whole};
 use crate::stats::Counters;
 use abd::{Abd, AbdPart};
 use exec::{Exec, Mutex, MutexGuard, TaskClass, completion};
@@ -325,7 +326,7 @@ impl Cache {
             }
         };
         self.release(freed);
-        found
+        found.whole(&wanted.bp)
     }
 
     /// Makes the logical bytes just written under `bp` warm, without a copy.
@@ -467,7 +468,7 @@ impl Cache {
     /// Does what was found, without the lock; the bytes when they are there already.
     fn proceed(&self, wanted: &Wanted, found: Found) -> Option<Result<Abd, ZioError>> {
         match found {
-            Found::Hit(data) => return Some(Ok(data)),
+            Found::Hit(data) => return Some(Ok(whole(&wanted.bp, data))),
             Found::Compressed(physical) => return Some(self.unpack(wanted, &physical)),
             Found::Joined => {}
             Found::Start => self.start(*wanted, Priority::SyncRead),
@@ -486,9 +487,9 @@ impl Cache {
     fn unpack(&self, wanted: &Wanted, physical: &Abd) -> Result<Abd, ZioError> {
         let logical = zio::decompress(&wanted.bp, physical).map_err(|kind| ZioError::new(kind, wanted.bookmark))?;
         let logical = native(&wanted.bp, logical);
-        let bytes = charge(&logical);
-        if wanted.keep > Keep::Once && self.reserve_copy(bytes) && !self.state(&wanted.key).shard.attach(&wanted.key, wanted.tag, &logical)
-        {
+        let copy = shortened(&wanted.bp, logical.clone());
+        let bytes = charge(&copy);
+        if wanted.keep > Keep::Once && self.reserve_copy(bytes) && !self.state(&wanted.key).shard.attach(&wanted.key, wanted.tag, &copy) {
             self.0.budget.release(bytes);
         }
         Ok(logical)
@@ -570,6 +571,7 @@ impl Cache {
     /// Puts a block in if the budget allows. With `ends_flight` it ends the read under way, whose fate then decides how the
     /// block is kept, and gives back those who wait for it; else it makes such a read useless.
     fn insert(&self, wanted: &Wanted, mut body: Body, ends_flight: bool) -> Vec<ReadThen> {
+        body.logical = body.logical.map(|data| shortened(&wanted.bp, data));
         let copy = body.overhead_bytes();
         let mut reserved = HEADER_BYTES + body.bytes() - copy;
         let fits = self.reserve(reserved);

@@ -3,6 +3,7 @@
 //! Entries hold a block's bytes as read, or its compressed bytes as on disk, or both: a compressed block that is read keeps
 //! its compressed bytes, and its decompressed copy for as long as memory lasts. Copies that can be made again go first when
 //! memory is short; then the adaptive policy of [`shard`] decides.
+//! Of indirect blocks with few pointers only these are held ([`sparse`]).
 //!
 //! Invariants:
 //! 1. the bytes charged never exceed the budget, at any instant;
@@ -22,6 +23,7 @@ mod lists;
 mod origin;
 mod ports;
 mod shard;
+mod sparse;
 mod stats;
 #[cfg(test)]
 mod tests;

@@ -298,6 +298,35 @@ fn compressed_blocks_take_compressed_space() {
     assert_eq!(rig.reads(), before, "1.5 MiB of data fit into 1 MiB");
 }
 
+/// If this fails, a thousand mounted file systems fill the cache with the zeros of their trees of objects, five blocks of 128 KiB each, and push out what
+/// is used; or such a block is read without its end, and what it points to is lost.
+#[test]
+fn indirect_blocks_with_few_pointers_take_few_bytes() {
+    const BYTES: usize = 128 << 10;
+    for (filled, level, few) in [(128, 1, true), (2048, 5, true), (2049, 1, false), (BYTES, 1, false), (128, 0, false)] {
+        let what = format!("{filled} bytes on level {level}");
+        let rig = Rig::new(2 << 20);
+        let mut bytes = vec![0; BYTES];
+        bytes[..filled].fill(7);
+        let data = Abd::from_slice(&bytes);
+        let at = Bookmark { level: Level(level), ..bookmark(0) };
+        let written = WriteRequest::new(Txg(10), data.clone(), at, ObjectType::PLAIN_FILE_CONTENTS);
+        let bp = rig.write(WriteRequest { compression: Compression::LZ4, ..written });
+        let before = rig.reads();
+        let check = |most: u64| {
+            assert_eq!(rig.cache.size() <= HEADER_BYTES + most, few, "{what}: {} bytes", rig.cache.size());
+            assert!(rig.read(&bp) == data && rig.cache.at_hand(&bp).is_some_and(|found| found == data), "{what}");
+            assert!(rig.cache.cached(&bp).is_some_and(|found| found == data), "{what}");
+        };
+        check(4096);
+        assert_eq!(rig.reads(), before, "{what}: it is warm");
+        rig.cache.clear();
+        assert!(rig.read(&bp) == data, "{what}");
+        // As on disk, too.
+        check(2 * 4096);
+    }
+}
+
 /// If this fails, who may only look, since others wait for its thread, decompresses blocks there; or takes the bytes of another block.
 #[test]
 fn what_is_at_hand_costs_no_more_than_a_look() {

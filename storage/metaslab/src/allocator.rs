@@ -124,6 +124,15 @@ impl Allocator {
         Ok(())
     }
 
+    /// Has a metaslab go on behind what was allocated there last, once it is loaded: `trail` are its allocations, oldest first, those that were
+    /// freed since among them. What was freed comes again when the rest of the metaslab had its turn, as without an import: until then older
+    /// states of the pool can be gone back to (OpenZFS begins anew, `ms_lbas`, in metaslabs with long free segments first).
+    pub fn go_on_behind(&self, vdev: VdevId, metaslab: u32, trail: impl IntoIterator<Item = Range<u64>>) {
+        if let Some((_, metaslab)) = self.metaslab(vdev, metaslab) {
+            metaslab.go_on_behind(trail);
+        }
+    }
+
     /// Sets aside for intent logs the emptiest metaslab of each data vdev that has enough of them ([`vdev::has_log_metaslab`]): once all are loaded, and
     /// before anything is allocated. What lies there already stays (OpenZFS: `vdev_metaslab_init`).
     pub fn set_aside_for_logs(&self) {

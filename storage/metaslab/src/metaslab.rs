@@ -165,6 +165,14 @@ impl Turn {
         arrears.max_by_key(|(arrears, ..)| *arrears)
     }
 
+    /// Has the searches in the lanes that `segment` touches begin behind it.
+    fn go_on_behind(&mut self, lanes: Lanes, segment: &Range<u64>, first: u64) {
+        self.cursors.resize(lanes.count as usize, first);
+        for region in segment.start / lanes.region..segment.end.div_ceil(lanes.region) {
+            self.cursors[(region % lanes.count) as usize] = segment.end.min((region + 1) * lanes.region);
+        }
+    }
+
     /// Free space in the lane whose turn it is, or in the one whose children have the least to do.
     fn find(&mut self, lanes: Lanes, balance: &Balance, free: &RangeTree, range: &Range<u64>, asize: u64) -> Option<u64> {
         self.cursors.resize(lanes.count as usize, range.start);
@@ -361,6 +369,18 @@ impl Metaslab {
         state.free = free;
         self.publish(&state);
         Some(self.range.end - self.range.start - total)
+    }
+
+    /// Has the searches begin behind what was allocated last: the segments of `trail` are in the order in which that was done.
+    pub(crate) fn go_on_behind(&self, trail: impl IntoIterator<Item = Range<u64>>) {
+        let mut state = self.state.lock();
+        let is_here = |segment: &Range<u64>| segment.start >= self.range.start && segment.end <= self.range.end;
+        for segment in trail.into_iter().filter(is_here) {
+            if let Some((lanes, _)) = &self.lanes {
+                state.turn.go_on_behind(*lanes, &segment, self.range.start);
+            }
+            state.cursor = segment.end;
+        }
     }
 
     /// Allocates `asize` bytes; the second value is true when the metaslab must be put on the txg's dirty list.

@@ -4,7 +4,7 @@
 use crate::PoolError;
 use crate::spa::services::Services;
 use crate::sync::log_spacemap::LoggedChanges;
-use crate::sync::spacemap::SpaceMaps;
+use crate::sync::spacemap::{Contents, SpaceMaps};
 use dmu::{BlockError, Cause, DmuError, with_causes};
 use metaslab::{Allocator, BROKEN_ACTION};
 use ondisk::VdevId;
@@ -37,13 +37,16 @@ pub(crate) fn load(services: &Services, maps: &SpaceMaps, logged: &LoggedChanges
 }
 
 fn load_one(allocator: &Allocator, maps: &SpaceMaps, logged: &LoggedChanges, (vdev, metaslab): (VdevId, u32)) -> Result<(), PoolError> {
-    let mut allocated = maps.load(vdev, metaslab)?;
+    let Contents { mut allocated, mut trail } = maps.load(vdev, metaslab)?;
     let contradiction = || PoolError::SpaceMap(vdev, metaslab, None);
     if !logged.apply(vdev, metaslab, &mut allocated) {
         return Err(contradiction());
     }
     let segments: Vec<_> = allocated.iter().collect();
-    allocator.load(vdev, metaslab, &segments).map_err(|_| contradiction())
+    allocator.load(vdev, metaslab, &segments).map_err(|_| contradiction())?;
+    trail.extend(logged.changes.get(&(vdev, metaslab)).into_iter().flat_map(|change| change.allocs.iter()));
+    allocator.go_on_behind(vdev, metaslab, trail);
+    Ok(())
 }
 
 /// False when a device that works again may make it good.

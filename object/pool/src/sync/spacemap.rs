@@ -11,7 +11,7 @@ use dmu::{Cause, Dnode, NewObject, Objset, Tx};
 use metaslab::{Allocator, Delta};
 use ondisk::{BlockId, MapType, ObjectId, ObjectType, SpaceMapEncoder, SpaceMapEntries, SpaceMapEntry, SpaceMapPhys, SpaceMapRun, VdevId};
 use range_tree::RangeTree;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use vdev::TopVdev;
@@ -27,6 +27,18 @@ const CONDENSE_BLOCKS: u64 = 4;
 
 const HISTOGRAM: &str = "com.delphix:spacemap_histogram";
 const SPACEMAP_V2: &str = "com.delphix:spacemap_v2";
+
+/// Most allocations that a reader of a map keeps in mind.
+const TRAIL_MAX: usize = 1 << 14;
+
+/// Contents of a metaslab's map, in bytes of the vdev.
+#[derive(Default)]
+pub(crate) struct Contents {
+    /// Allocated segments.
+    pub allocated: RangeTree,
+    /// The last allocations, oldest first, those that were freed since among them.
+    pub trail: VecDeque<Range<u64>>,
+}
 
 /// One metaslab's map.
 struct Map {
@@ -108,18 +120,18 @@ impl SpaceMaps {
         Ok(all)
     }
 
-    /// The allocated segments of a metaslab.
+    /// The allocated segments of a metaslab, and its last allocations.
     ///
     /// # Errors
     /// [`PoolError::SpaceMap`] of entries that contradict each other, else what became of reading them.
-    pub fn load(&self, vdev: VdevId, metaslab: u32) -> Result<RangeTree, PoolError> {
+    pub fn load(&self, vdev: VdevId, metaslab: u32) -> Result<Contents, PoolError> {
         let maps = &self.vdevs[vdev.0 as usize];
         let range = maps.range(metaslab);
         if let Some(error) = maps.lost.get(&metaslab) {
             return Err(error.clone());
         }
         match &maps.maps[metaslab as usize] {
-            None => Ok(RangeTree::new()),
+            None => Ok(Contents::default()),
             Some(map) => map.load(&range, maps.top.ashift)?.ok_or(PoolError::SpaceMap(vdev, metaslab, None)),
         }
     }
@@ -223,9 +235,9 @@ impl Map {
         Ok(Map { object: dnode, phys, block_bytes: info.block_size, histogram: bonus.len() >= SpaceMapPhys::SIZE })
     }
 
-    /// The allocated segments, None when entries contradict each other.
-    fn load(&self, range: &Range<u64>, ashift: u32) -> Result<Option<RangeTree>, PoolError> {
-        let mut allocated = RangeTree::new();
+    /// The contents, None when entries contradict each other.
+    fn load(&self, range: &Range<u64>, ashift: u32) -> Result<Option<Contents>, PoolError> {
+        let mut contents = Contents::default();
         let mut position = 0;
         self.object.prefetch(0, self.phys.smp_length);
         while position < self.phys.smp_length {
@@ -235,14 +247,14 @@ impl Map {
             for entry in SpaceMapEntries::new(bytes) {
                 let Ok(entry) = entry else { return Ok(None) };
                 if let SpaceMapEntry::Run(run) = entry
-                    && !replay(&mut allocated, &run, range, ashift)
+                    && !contents.replay(&run, range, ashift)
                 {
                     return Ok(None);
                 }
             }
             position += length;
         }
-        Ok((allocated.total() as i64 == self.phys.smp_alloc).then_some(allocated))
+        Ok((contents.allocated.total() as i64 == self.phys.smp_alloc).then_some(contents))
     }
 
     fn write(
@@ -286,16 +298,22 @@ impl Map {
     }
 }
 
-/// Applies one entry to the allocated segments; false when it contradicts them or lies outside.
-fn replay(allocated: &mut RangeTree, run: &SpaceMapRun, range: &Range<u64>, ashift: u32) -> bool {
-    let bytes = |units: u64| units.checked_mul(1 << ashift);
-    let (Some(offset), Some(length)) = (bytes(run.offset), bytes(run.run)) else { return false };
-    let Some(start) = range.start.checked_add(offset) else { return false };
-    if start.checked_add(length).is_none_or(|end| end > range.end) {
-        return false;
-    }
-    match run.kind {
-        MapType::Alloc => allocated.add(start, length).is_ok(),
-        MapType::Free => allocated.remove(start, length).is_ok(),
+impl Contents {
+    /// Applies one entry; false when it contradicts those before or lies outside.
+    fn replay(&mut self, run: &SpaceMapRun, range: &Range<u64>, ashift: u32) -> bool {
+        let bytes = |units: u64| units.checked_mul(1 << ashift);
+        let (Some(offset), Some(length)) = (bytes(run.offset), bytes(run.run)) else { return false };
+        let Some(start) = range.start.checked_add(offset) else { return false };
+        let Some(end) = start.checked_add(length).filter(|end| *end <= range.end) else { return false };
+        match run.kind {
+            MapType::Alloc => {
+                if self.trail.len() == TRAIL_MAX {
+                    self.trail.pop_front();
+                }
+                self.trail.push_back(start..end);
+                self.allocated.add(start, length).is_ok()
+            }
+            MapType::Free => self.allocated.remove(start, length).is_ok(),
+        }
     }
 }

@@ -3,7 +3,7 @@ use metaslab::{AllocRequest, Allocator, LoadError, NoSpace};
 use ondisk::{Dva, Txg, VdevId};
 use std::ops::Range;
 use std::sync::Arc;
-use vdev::{TopKind, VdevTree};
+use vdev::{DraidConfig, TopKind, VdevTree};
 
 const TXG: Txg = Txg(10);
 const MIB: u64 = 1 << 20;
@@ -110,6 +110,70 @@ fn the_last_hole_is_found() {
     assert_eq!(alloc(&allocator, 65536 + 4096, 1, 0), Err(NoSpace));
     assert_eq!(alloc(&allocator, 65536, 1, 0).expect("room")[0].offset, 3 * whole - 65536);
     assert_eq!(alloc(&allocator, 4096, 1, 0), Err(NoSpace));
+}
+
+/// Nothing is free but the first metaslab, behind its first `taken` bytes.
+fn only_first(tree: &VdevTree, taken: u64) -> Allocator {
+    let (top, allocator) = (&tree.tops[0], Allocator::new(tree, 1));
+    for metaslab in 0..allocator.metaslab_count(top.id) {
+        let whole = top.metaslab_range(metaslab);
+        let allocated = if metaslab == 0 { whole.start..whole.start + taken } else { whole };
+        allocator.load(top.id, metaslab, if allocated.is_empty() { &[][..] } else { std::slice::from_ref(&allocated) }).expect("valid");
+    }
+    allocator
+}
+
+/// Allocations as a space map has them.
+fn trail(allocator: &Allocator) -> Vec<Range<u64>> {
+    allocator.take_deltas(TXG).into_iter().flat_map(|delta| delta.allocs).collect()
+}
+
+/// If this fails, what a pool writes after an import lies where the states before it have their blocks, and none of these can be gone back to; or
+/// space that was freed never comes back.
+#[test]
+fn what_was_freed_before_an_import_is_used_last() {
+    const BYTES: u64 = 65536;
+    let tree = tree(&[(TopKind::Leaf, 1)], 64 * MIB);
+    let before = only_first(&tree, 0);
+    for place in 0..40 {
+        assert_eq!(alloc(&before, BYTES, 1, 0).expect("room")[0].offset, place * BYTES);
+    }
+    let trail = trail(&before);
+    for (taken, order) in [(10, [40..256, 10..40]), (0, [40..256, 0..40])] {
+        let after = only_first(&tree, taken * BYTES);
+        after.go_on_behind(VdevId(0), 0, trail.clone());
+        let found: Vec<u64> = std::iter::from_fn(|| alloc(&after, BYTES, 1, 0).ok()).map(|copies| copies[0].offset / BYTES).collect();
+        assert_eq!(found, order.into_iter().flatten().collect::<Vec<u64>>(), "{taken} of 40 are left");
+    }
+}
+
+/// If this fails, a space map that names space outside of its metaslab has the allocator look there.
+#[test]
+fn allocations_of_other_metaslabs_are_passed_over() {
+    let tree = tree(&[(TopKind::Leaf, 1)], 64 * MIB);
+    let allocator = only_first(&tree, 0);
+    allocator.go_on_behind(VdevId(0), 0, [0..65536, (1 << SHIFT)..(1 << SHIFT) + 65536]);
+    allocator.go_on_behind(VdevId(7), 0, std::iter::once(0..131_072));
+    assert_eq!(alloc(&allocator, 65536, 1, 0).expect("room")[0].offset, 65536);
+}
+
+/// If this fails, the states of a dRAID from before an import are written over by what comes after it.
+#[test]
+fn what_was_freed_before_an_import_is_used_last_in_every_group_of_a_draid() {
+    let config = DraidConfig::new(2, 8, 0, 12).expect("a valid shape");
+    let tree = VdevTree::simple(&[(TopKind::Draid(config), 12)], 12, 4 << 30).expect("valid");
+    let before = only_first(&tree, 0);
+    let mut freed = range_tree::RangeTree::new();
+    for _ in 0..100 {
+        let dva = alloc(&before, MIB, 1, 0).expect("room")[0];
+        freed.add(dva.offset, dva.asize).expect("once");
+    }
+    let after = only_first(&tree, 0);
+    after.go_on_behind(VdevId(0), 0, trail(&before));
+    for _ in 0..100 {
+        let dva = alloc(&after, MIB, 1, 0).expect("room")[0];
+        assert!(!freed.overlaps(dva.offset, dva.asize), "{dva:?}");
+    }
 }
 
 /// If this fails, all writers of a pool wait for each other at one metaslab.
