@@ -7,11 +7,13 @@
 #![forbid(unsafe_code)]
 
 mod decide;
+mod edges;
 mod stats;
 #[cfg(test)]
 mod tests;
 
 pub use decide::{Facts, How, Memory, Operation, Params, Piece, Plan, Property, Reason, decide};
+pub use edges::Edges;
 pub use stats::{DirectStats, ReasonCount, Snapshot as DirectSnapshot};
 
 use std::sync::Arc;
