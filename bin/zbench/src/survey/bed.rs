@@ -86,7 +86,7 @@ impl Target for Library {
 
     fn direct_bytes(&self) -> u64 {
         let counts = self.zfs.direct().stats.snapshot();
-        counts.direct_reads.1 + counts.direct_writes.1
+        counts.direct_reads.1 + counts.direct_writes.1 + counts.coalesced_writes.1
     }
 
     fn destroy(&self) -> Result<(), String> {
