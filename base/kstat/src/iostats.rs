@@ -62,6 +62,9 @@ pub struct IoStats {
     pub direct_write: CountBytes,
     /// `direct_shared_*`: parts of blocks that direct reads took from what the device read of a neighbour had brought. Our own.
     pub direct_shared: CountBytes,
+    /// `direct_coalesced_*`: blocks that short direct writes filled, issued as a direct write of the whole, whether they then succeeded or not. Our own;
+    /// they are not in `direct_write_*`.
+    pub direct_coalesced: CountBytes,
     /// `trim_*`: extents that `zpool trim` met.
     pub trim: TrimCounts,
     /// `autotrim_*`: extents that the property `autotrim` met.
@@ -83,6 +86,7 @@ impl IoStats {
             ("direct_read", &self.direct_reads()),
             ("direct_write", &self.direct_write),
             ("direct_shared", &self.direct_shared),
+            ("direct_coalesced", &self.direct_coalesced),
         ];
         trims.chain(data.into_iter().flat_map(|(name, done)| pair(&format!("{name}_count"), &format!("{name}_bytes"), done))).collect()
     }
@@ -102,9 +106,8 @@ impl IoStats {
 
     /// Sets everything to zero, as writing to the kstat does.
     pub fn reset(&self) {
-        for counters in [&self.arc_read, &self.arc_write, &self.direct_read, &self.direct_write, &self.direct_shared] {
-            counters.reset();
-        }
+        let data = [&self.arc_read, &self.arc_write, &self.direct_read, &self.direct_write, &self.direct_shared, &self.direct_coalesced];
+        data.into_iter().for_each(CountBytes::reset);
         self.trims().into_iter().flat_map(|(_, counts)| counts.all()).for_each(CountBytes::reset);
     }
 }
@@ -127,6 +130,7 @@ mod tests {
         stats.direct_read.add(3, 30);
         stats.direct_write.add(4, 40);
         stats.direct_shared.add(7, 70);
+        stats.direct_coalesced.add(8, 80);
         stats.trim.written.add(5, 50);
         stats.autotrim.failed.add(6, 60);
         let rows = stats.rows();
@@ -141,11 +145,11 @@ mod tests {
             assert_eq!(value(name), Some(expected), "{name}");
         }
         for (name, expected) in
-            [("trim_extents_written", 5), ("trim_bytes_skipped", 0), ("autotrim_bytes_failed", 60), ("direct_shared_bytes", 70)]
+            [("trim_extents_written", 5), ("autotrim_bytes_failed", 60), ("direct_shared_bytes", 70), ("direct_coalesced_bytes", 80)]
         {
             assert_eq!(value(name), Some(expected), "{name}");
         }
-        assert_eq!((rows.len(), rows[0].0.as_str(), rows[18].0.as_str()), (28, "trim_extents_written", "arc_read_count"));
+        assert_eq!((rows.len(), rows[0].0.as_str(), rows[18].0.as_str()), (30, "trim_extents_written", "arc_read_count"));
         stats.reset();
         assert!(stats.rows().iter().all(|(_, value)| *value == 0));
     }

@@ -45,6 +45,7 @@ fn as_table(reports: &[DirectReport], output: &Output) -> String {
         row("verify_write", report.verify_writes, remedy(report.verify_writes));
         row("verify_read", report.verify_reads, remedy(report.verify_reads));
         row("shared_read", report.shared_reads, "-");
+        row("coalesced_write", report.coalesced_writes, "-");
         for fallback in &report.fallbacks {
             row(&fallback.reason, fallback.count, &fallback.remedy);
         }
@@ -68,7 +69,7 @@ fn as_json(reports: &[DirectReport], output: &Output, command: &str, key: &str) 
             "name": report.name, "type": report.kind.to_uppercase(), "asked": count(report.asked),
             "direct_read": count(report.direct_reads), "direct_write": count(report.direct_writes),
             "refused": count(report.refused), "verify_write": count(report.verify_writes), "verify_read": count(report.verify_reads),
-            "shared_read": count(report.shared_reads), "fallbacks": fallbacks
+            "shared_read": count(report.shared_reads), "coalesced_write": count(report.coalesced_writes), "fallbacks": fallbacks
         })
     };
     json::envelope(command, key, reports.iter().map(|report| (report.name.clone(), entry(report))).collect())
@@ -90,13 +91,14 @@ mod tests {
             direct_writes: count(2, 983_040),
             verify_writes: count(3, 393_216),
             shared_reads: count(31, 1_015_808),
+            coalesced_writes: count(2, 2 << 20),
             fallbacks: vec![fallback],
             ..DirectReport::default()
         };
         let table = as_table(std::slice::from_ref(&report), &Output { scripted: true, parsable: true, ..Output::default() });
         assert_eq!(table.lines().last(), Some("tank/fs\thead\t1\t65536\tstart on a boundary"));
         assert!(table.starts_with("tank/fs\tasked\t2\t1048576\t-\n"));
-        assert!(table.contains("\tshared_read\t31\t1015808\t-\n"), "{table}");
+        assert!(table.contains("\tshared_read\t31\t1015808\t-\n") && table.contains("\tcoalesced_write\t2\t2097152\t-\n"), "{table}");
         assert!(table.contains("\tverify_write\t3\t393216\tdo not change") && table.contains("\tverify_read\t0\t0\t-\n"), "{table}");
         let text = as_json(&[report], &Output::default(), "zfs direct-stats", "datasets");
         assert!(text.contains(r#""head":{"requests":"1","bytes":"64K","remedy":"start on a boundary"}"#), "{text}");

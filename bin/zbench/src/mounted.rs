@@ -198,7 +198,7 @@ impl Mounted {
             let line = table.lines().map(|line| line.split('\t').collect::<Vec<_>>()).find(|words| words.get(1) == Some(&part))?;
             line.get(3)?.parse::<u64>().ok()
         };
-        Some(bytes("direct_read")? + bytes("direct_write")?)
+        Some(bytes("direct_read")? + bytes("direct_write")? + bytes("coalesced_write")?)
     }
 
     /// Bytes that the daemon copied between its buffers since it started; None where it shows no statistics.

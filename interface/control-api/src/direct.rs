@@ -78,6 +78,8 @@ pub struct DirectReport {
     pub verify_reads: DirectCount,
     /// Parts of blocks that direct reads took from what the device read of a neighbour had brought; of a file not told.
     pub shared_reads: DirectCount,
+    /// Records that writes shorter than they filled, and that went to the devices directly; the writes are counted under their reasons, too.
+    pub coalesced_writes: DirectCount,
     /// Counts of what was not direct, by reason; reasons that did not occur are left out.
     pub fallbacks: Vec<DirectFallback>,
 }

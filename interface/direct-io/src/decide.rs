@@ -196,6 +196,13 @@ impl Plan {
         self.pieces().any(|piece| piece.how == How::Direct)
     }
 
+    /// True for a write that asked for direct, and goes through the cache as a whole for no other reason than that it is shorter than a block, or
+    /// that the file's only block grows with it: with its neighbours it could go direct.
+    pub fn is_part(&self) -> bool {
+        let is_part = |piece: &Piece| matches!(piece.how, How::Buffered { reason: Some(Reason::Short | Reason::Growth), .. });
+        self.count == 1 && self.pieces().all(is_part)
+    }
+
     /// Plan of a request that did not ask for direct: all of it goes through the cache.
     pub fn unasked(range: Range<u64>) -> Plan {
         let mut plan = Plan::new(false);

@@ -7,11 +7,13 @@
 #![forbid(unsafe_code)]
 
 mod decide;
+mod edges;
 mod stats;
 #[cfg(test)]
 mod tests;
 
 pub use decide::{Facts, How, Memory, Operation, Params, Piece, Plan, Property, Reason, decide};
+pub use edges::Edges;
 pub use stats::{DirectStats, ReasonCount, Snapshot as DirectSnapshot};
 
 use std::sync::Arc;
@@ -40,12 +42,13 @@ impl Access {
 pub struct Tunables {
     enabled: AtomicBool,
     strict: AtomicBool,
+    coalesces: AtomicBool,
 }
 
 impl Default for Tunables {
     fn default() -> Self {
         let Params { enabled, strict } = Params::default();
-        Tunables { enabled: AtomicBool::new(enabled), strict: AtomicBool::new(strict) }
+        Tunables { enabled: AtomicBool::new(enabled), strict: AtomicBool::new(strict), coalesces: AtomicBool::new(true) }
     }
 }
 
@@ -63,6 +66,16 @@ impl Tunables {
     /// Sets `zfs_dio_strict`.
     pub fn set_strict(&self, strict: bool) {
         self.strict.store(strict, Ordering::Relaxed);
+    }
+
+    /// True when a record that short writes filled goes to the devices as one: `zirconia_direct_write_coalesce`.
+    pub fn coalesces(&self) -> bool {
+        self.coalesces.load(Ordering::Relaxed)
+    }
+
+    /// Sets `zirconia_direct_write_coalesce`.
+    pub fn set_coalesces(&self, coalesces: bool) {
+        self.coalesces.store(coalesces, Ordering::Relaxed);
     }
 }
 

@@ -70,6 +70,7 @@ pub struct DirectStats {
     asked: Pair,
     reads: Pair,
     writes: Pair,
+    coalesced: Pair,
     rejected: Pair,
     fallbacks: Vec<Pair>,
 }
@@ -94,6 +95,8 @@ pub struct Snapshot {
     pub direct_reads: (u64, u64),
     /// Direct parts of writes: number and bytes.
     pub direct_writes: (u64, u64),
+    /// Records that short writes filled and that went to the devices directly: number and bytes. The writes are counted under their reasons, too.
+    pub coalesced_writes: (u64, u64),
     /// Number of requests refused with EINVAL, and their bytes.
     pub rejected: (u64, u64),
     /// Counts of the reasons that occurred, in the order of [`Reason::ALL`].
@@ -114,7 +117,7 @@ impl DirectStats {
     fn build(parent: Option<Arc<DirectStats>>, spread: bool) -> DirectStats {
         let pair = || Pair::new(spread);
         let fallbacks = Reason::ALL.iter().map(|_| pair()).collect();
-        DirectStats { parent, asked: pair(), reads: pair(), writes: pair(), rejected: pair(), fallbacks }
+        DirectStats { parent, asked: pair(), reads: pair(), writes: pair(), coalesced: pair(), rejected: pair(), fallbacks }
     }
 
     fn each(&self, count: impl Fn(&DirectStats)) {
@@ -148,6 +151,11 @@ impl DirectStats {
         });
     }
 
+    /// Counts a record of so many bytes that short writes filled and that went to the devices directly.
+    pub fn count_coalesced(&self, bytes: u64) {
+        self.each(|stats| stats.coalesced.add(bytes));
+    }
+
     /// Values of the counters now.
     pub fn snapshot(&self) -> Snapshot {
         let counts = Reason::ALL.iter().map(|reason| {
@@ -158,6 +166,7 @@ impl DirectStats {
             asked: self.asked.get(),
             direct_reads: self.reads.get(),
             direct_writes: self.writes.get(),
+            coalesced_writes: self.coalesced.get(),
             rejected: self.rejected.get(),
             fallbacks: counts.filter(|count| count.requests > 0).collect(),
         }
@@ -165,6 +174,6 @@ impl DirectStats {
 
     /// Sets everything of this owner to zero; its parents keep their counts.
     pub fn reset(&self) {
-        [&self.asked, &self.reads, &self.writes, &self.rejected].into_iter().chain(&self.fallbacks).for_each(Pair::reset);
+        [&self.asked, &self.reads, &self.writes, &self.coalesced, &self.rejected].into_iter().chain(&self.fallbacks).for_each(Pair::reset);
     }
 }

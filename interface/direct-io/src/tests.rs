@@ -103,6 +103,20 @@ fn the_kind_of_misalignment() {
     }
 }
 
+/// If this fails, writes below a record are never direct, or such go with their neighbours as must not be direct.
+#[test]
+fn what_is_only_short_is_a_part() {
+    let of = |operation, property, offset, length| decide(&facts(operation, property, true, offset, length), STRICT).is_part();
+    assert!(of(Write, Standard, 32 * K, 32 * K) && of(Write, Always, 96 * K, 64 * K), "over the end of a block, too");
+    let small = Facts { file_size: 4 * K, block_size: 4 * K, ..facts(Write, Standard, true, 4 * K, 8 * K) };
+    assert!(decide(&small, STRICT).is_part(), "the only block grows");
+    assert!(
+        !of(Write, Standard, 0, 128 * K) && !of(Write, Disabled, 0, 4 * K) && !of(Write, Always, 1, 4 * K) && !of(Read, Standard, 0, 4 * K)
+    );
+    assert!(!decide(&facts(Write, Standard, false, 0, 4 * K), STRICT).is_part(), "nobody asked");
+    assert!(!decide(&Facts { mapped: true, ..facts(Write, Standard, true, 0, 4 * K) }, STRICT).is_part());
+}
+
 /// The order of the tests: what is off or mapped is buffered before alignment is looked at; past the end nothing is checked.
 #[test]
 fn the_order_of_the_tests() {
@@ -253,9 +267,10 @@ fn counts_reach_every_level() {
     let (first, second) = (files[0].snapshot(), files[1].snapshot());
     assert_eq!((first.asked, first.direct_writes, first.direct_reads), ((1, 256 * K), (1, 128 * K), (0, 0)));
     assert_eq!((second.asked, second.rejected, second.direct_reads), ((2, 256 * K + 3), (1, 3), (1, 256 * K)));
+    files[0].count_coalesced(128 * K);
     for stats in [&pool, &dataset] {
         let sum = stats.snapshot();
-        assert_eq!((sum.asked, sum.direct_writes), ((3, 512 * K + 3), (1, 128 * K)));
+        assert_eq!((sum.asked, sum.direct_writes, sum.coalesced_writes), ((3, 512 * K + 3), (1, 128 * K), (1, 128 * K)));
         let reasons: Vec<(&str, u64)> = sum.fallbacks.iter().map(|count| (count.reason.name(), count.bytes)).collect();
         assert_eq!(reasons, [("misaligned_offset", 3), ("head", 64 * K), ("tail", 64 * K)]);
     }

@@ -386,6 +386,13 @@ pub const PARAMETERS: [Parameter; 129] = [
         "bytes of records that the direct reads of a file may keep for the parts that follow, 16 times as many of all files together; 0 keeps none",
     ),
     new(
+        "zirconia_direct_write_coalesce",
+        1,
+        BIT,
+        When::Now,
+        "1: a record that direct writes shorter than it filled goes to the devices as one, past the sync; 0: with its txg",
+    ),
+    new(
         "zirconia_fuse_uring",
         0,
         (0, 2),

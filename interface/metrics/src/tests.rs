@@ -129,7 +129,7 @@ fn a_pool_has_its_files_while_it_is_open() {
     assert_eq!((of("state").unwrap(), of("guid").unwrap()), ("ONLINE\n".to_string(), "4711\n".to_string()));
     pool.cache().zio().iostats().direct_write.add(3, 3 << 17);
     let iostats = of("iostats").unwrap();
-    assert_eq!((names(&iostats).len(), names(&iostats)[0], names(&iostats)[18]), (28, "trim_extents_written", "arc_read_count"));
+    assert_eq!((names(&iostats).len(), names(&iostats)[0], names(&iostats)[18]), (30, "trim_extents_written", "arc_read_count"));
     assert!(iostats.contains("\ndirect_write_count              4    3\n"));
     assert_eq!(tree.write("spl/kstat/zfs/tank/iostats", "0\n"), Ok(()));
     assert!(of("iostats").unwrap().contains("\ndirect_write_count              4    0\n"), "writing zeroes it");

@@ -14,7 +14,6 @@
 
 mod callbacks;
 mod device;
-mod edges;
 mod error;
 mod fid;
 mod grants;

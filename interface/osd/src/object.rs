@@ -1,11 +1,11 @@
 //! [`Object`]: an object with data or keys, whether it exists or not, and what can be seen of it without a transaction.
 
 use crate::device::Device;
-use crate::edges::Edges;
 use crate::left::Left;
 use crate::loan::{Loan, PAGE};
 use crate::stats::Count;
 use crate::{Fid, OsdError};
+use direct_io::Edges;
 use dmu::{DmuError, Dnode};
 use exec::{Mutex, RwLock};
 use ondisk::ObjectType;
@@ -17,6 +17,9 @@ use zpl::{FILE_BYTES_MAX, Fields, Kept, ZplError};
 
 /// Type of the objects that have keys.
 pub(crate) const INDEX: ObjectType = ObjectType::OTN_ZAP_METADATA;
+
+/// Number of blocks of an object that are noted because parts of them came, at most.
+const EDGES_MAX: usize = 4096;
 
 /// Node that holds an object.
 pub(crate) enum Body {
@@ -88,7 +91,7 @@ impl Object {
             ranges: Arc::default(),
             turns: Arc::default(),
             planned: AtomicU64::new(0),
-            edges: Mutex::default(),
+            edges: Mutex::new(Edges::new(EDGES_MAX)),
             left: Mutex::new(Left::new(device.left_bytes.clone())),
         })
     }

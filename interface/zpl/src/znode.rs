@@ -1,14 +1,14 @@
 //! A node in memory: its attributes and its locks.
 
 use crate::ZplError;
-use crate::direct::{DirectSnapshot, DirectStats};
+use crate::direct::{DirectSnapshot, DirectStats, Edges};
 use crate::kernel::KernelView;
 use crate::sa::{Attr, Attrs, Sa};
 use crate::userspace::Owner;
 use dmu::{Dnode, Tx};
 use exec::{Exec, Mutex, RwLock};
 use nvlist::NvList;
-use ondisk::ObjectId;
+use ondisk::{ObjectId, Txg};
 use range_lock::{RangeGuard, RangeLock};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -99,6 +99,9 @@ pub(crate) struct State {
 /// Bytes from which on the kernel may hand over a request in parts (Linux: 256 pages, unless `max_pages_limit` allows more).
 const LONG_BYTES: u64 = 1 << 20;
 
+/// Number of records of a file that are noted at a time because short direct writes fill them, at most.
+const EDGES_MAX: usize = 256;
+
 /// Node of a file system; use it through [`crate::Node`].
 pub struct Znode {
     pub(crate) object: ObjectId,
@@ -112,6 +115,10 @@ pub struct Znode {
     direct: OnceLock<Arc<DirectStats>>,
     /// Offsets in bytes at which the last long direct read and write ended that may be a part of one request (see [`Znode::goes_on`]).
     long_ends: [AtomicU64; 2],
+    /// Records that short direct writes are filling.
+    edges: Mutex<Option<Box<Edges>>>,
+    /// Txg from which on these are noted.
+    notes_parts_from: AtomicU64,
     last_txg: AtomicU64,
     /// View that a mount has of the kernel's pages.
     pub(crate) kernel: Arc<KernelView>,
@@ -208,6 +215,8 @@ impl Znode {
             ranges: Arc::default(),
             direct: OnceLock::new(),
             long_ends: [const { AtomicU64::new(u64::MAX) }; 2],
+            edges: Mutex::new(None),
+            notes_parts_from: AtomicU64::new(0),
             last_txg: AtomicU64::new(0),
             kernel: Arc::default(),
         }
@@ -234,6 +243,32 @@ impl Znode {
         let is_long = range.end - range.start >= LONG_BYTES;
         let end = if is_long { range.end } else { u64::MAX };
         self.long_ends[usize::from(is_write)].swap(end, Ordering::Relaxed) == range.start
+    }
+
+    /// Has parts of records not noted before this txg.
+    pub(crate) fn rest_parts(&self, txg: Txg) {
+        self.notes_parts_from.fetch_max(txg.0, Ordering::Relaxed);
+    }
+
+    /// Notes that a direct write has put parts of records of `record` bytes into memory in this txg. Gives the range of the first of them that has all
+    /// of its parts with it: a hint, since the bytes may have become others meanwhile.
+    pub(crate) fn note_part(&self, range: &Range<u64>, record: u64, txg: Txg) -> Option<Range<u64>> {
+        if txg.0 < self.notes_parts_from.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut held = self.edges.lock();
+        let edges = held.get_or_insert_with(|| Box::new(Edges::new(EDGES_MAX)));
+        let (mut at, mut complete) = (range.start, None);
+        while at < range.end {
+            let start = at - at % record;
+            let next = (start + record).min(range.end);
+            let within = (at - start) as usize..(next - start) as usize;
+            if edges.cover(start / record, within, record as usize).is_some() {
+                complete = complete.or(Some(start..start + record));
+            }
+            at = next;
+        }
+        complete
     }
 
     /// Counts of the node's direct I/O, when there are any.

@@ -25,6 +25,8 @@ pub enum Layer {
     Library,
     /// A pool through the object storage device
     Osd,
+    /// A pool through its mount, by a daemon of its own (files as devices only)
+    Mount,
 }
 
 /// Case of the original that is surveyed.
@@ -83,7 +85,7 @@ pub struct Args {
     #[arg(long, default_value_t = 2)]
     pub rszstep: u64,
     /// Rungs of the ladder
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "one,naive,aware,library,osd")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "one,naive,aware,library,osd,mount")]
     pub layers: Vec<Layer>,
     /// Numbers of devices
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,12,16,20,24")]

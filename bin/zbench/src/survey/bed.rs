@@ -55,6 +55,35 @@ pub trait Target: Send + Sync {
     fn destroy(&self) -> Result<(), String>;
 }
 
+/// Amounts that were used up to now.
+#[derive(Clone, Copy, Debug)]
+pub struct Used {
+    /// Bytes that all devices read and wrote.
+    pub device_bytes: u64,
+    /// Bytes that were copied in memory.
+    pub copied: u64,
+    /// Seconds of processors.
+    pub cpu: f64,
+}
+
+/// Pool that is surveyed, by whichever way.
+pub trait Ground {
+    /// Executor of the threads of a test.
+    fn exec(&self) -> &Exec;
+    /// Waits until everything written so far is on the devices.
+    fn sync(&self) -> Result<(), String>;
+    /// Syncs until what was destroyed is free.
+    fn settle(&self) -> Result<(), String>;
+    /// Opens objects of these numbers, for requests of up to so many bytes; makes them where that is wanted.
+    fn open(&self, numbers: Range<u32>, request: u64, makes: bool) -> Result<Arc<dyn Target>, String>;
+    /// Amounts that were used up to now; None where this process and its devices did all.
+    fn used(&self) -> Result<Option<Used>, String>;
+    /// Exports the pool and imports it again: the cache is empty afterwards. Nobody has objects open.
+    fn again(self: Box<Self>) -> Result<Box<dyn Ground>, String>;
+    /// Exports the pool.
+    fn end(self: Box<Self>) -> Result<(), String>;
+}
+
 /// Files of the library.
 struct Library {
     zfs: Arc<Zfs>,
@@ -86,7 +115,7 @@ impl Target for Library {
 
     fn direct_bytes(&self) -> u64 {
         let counts = self.zfs.direct().stats.snapshot();
-        counts.direct_reads.1 + counts.direct_writes.1
+        counts.direct_reads.1 + counts.direct_writes.1 + counts.coalesced_writes.1
     }
 
     fn destroy(&self) -> Result<(), String> {
@@ -168,30 +197,6 @@ impl Bed {
         Ok(Bed { exec: exec.clone(), devices, setup: setup.clone(), pool })
     }
 
-    /// Executor of the pool.
-    pub fn exec(&self) -> &Exec {
-        &self.exec
-    }
-
-    /// Waits until everything written so far is on the devices.
-    pub fn sync(&self) -> Result<(), String> {
-        self.pool.sync().map_err(text)
-    }
-
-    /// Syncs until what was destroyed is free.
-    pub fn settle(&self) -> Result<(), String> {
-        (0..SETTLING).try_for_each(|_| self.sync())
-    }
-
-    /// Opens objects of these numbers, for requests of up to so many bytes; makes them where that is wanted.
-    pub fn open(&self, numbers: Range<u32>, request: u64, makes: bool) -> Result<Arc<dyn Target>, String> {
-        let handle = self.pool.dsl().hold(DATASET).map_err(text)?;
-        match self.setup.layer {
-            Layer::Osd => self.open_store(handle, numbers, request, makes),
-            _ => self.open_library(handle, numbers, request, makes),
-        }
-    }
-
     fn open_library(&self, handle: DatasetHandle, numbers: Range<u32>, request: u64, makes: bool) -> Result<Arc<dyn Target>, String> {
         let zfs = Zfs::open(&handle.objset().map_err(text)?, Some(self.pool.txgs().clone()), Settings::default()).map_err(text)?;
         zfs.set_space_source(Arc::new(handle));
@@ -222,17 +227,41 @@ impl Bed {
         let fill = (self.setup.compression != "off").then(|| pattern(request as usize).to_vec());
         Ok(Arc::new(Store { device, objects, is_direct: self.setup.mode == Mode::Direct, fill }))
     }
+}
 
-    /// Exports the pool and imports it again: the cache is empty afterwards. Nobody has objects open.
-    pub fn again(self) -> Result<Bed, String> {
-        let Bed { exec, devices, setup, pool } = self;
-        pool.export().map_err(text)?;
-        let pool = Pool::import(&exec, devices.clone(), &ImportOptions::default(), &runtime(&setup)).map_err(text)?;
-        Ok(Bed { exec, devices, setup, pool })
+impl Ground for Bed {
+    fn exec(&self) -> &Exec {
+        &self.exec
     }
 
-    /// Exports the pool.
-    pub fn end(self) -> Result<(), String> {
+    fn sync(&self) -> Result<(), String> {
+        self.pool.sync().map_err(text)
+    }
+
+    fn settle(&self) -> Result<(), String> {
+        (0..SETTLING).try_for_each(|_| self.sync())
+    }
+
+    fn open(&self, numbers: Range<u32>, request: u64, makes: bool) -> Result<Arc<dyn Target>, String> {
+        let handle = self.pool.dsl().hold(DATASET).map_err(text)?;
+        match self.setup.layer {
+            Layer::Osd => self.open_store(handle, numbers, request, makes),
+            _ => self.open_library(handle, numbers, request, makes),
+        }
+    }
+
+    fn used(&self) -> Result<Option<Used>, String> {
+        Ok(None)
+    }
+
+    fn again(self: Box<Self>) -> Result<Box<dyn Ground>, String> {
+        let Bed { exec, devices, setup, pool } = *self;
+        pool.export().map_err(text)?;
+        let pool = Pool::import(&exec, devices.clone(), &ImportOptions::default(), &runtime(&setup)).map_err(text)?;
+        Ok(Box::new(Bed { exec, devices, setup, pool }))
+    }
+
+    fn end(self: Box<Self>) -> Result<(), String> {
         self.pool.export().map_err(text)
     }
 }

@@ -110,4 +110,24 @@ mod tests {
         assert!(row.tests.iter().any(|test| test.name == "rewrite" && test.device_bytes > 1.4), "{}", row.line());
         assert!(parse("--devices 25").is_err() && parse("--on /nowhere").is_err());
     }
+
+    /// If this fails, requests below a record cost the devices more than they ask for, or go through memory and wait for syncs: the talk's 32K on 1M.
+    #[test]
+    fn small_requests_in_sequence_go_as_whole_records_do() {
+        let row = |request: u64| {
+            let point = format!("--size 48 --nobjlo 2 --nobjhi 2 --thrlo 8 --thrhi 8 --rszlo {request} --rszhi {request}");
+            pool(&parse(&format!("--layers library --devices 1 --record-kib 1024 {point}")).expect("parameters")).expect("ran")
+        };
+        let (whole, small) = (row(1024), row(32));
+        let of = |row: &Row, name: &str| row.tests.iter().find(|test| test.name == name).cloned().unwrap_or_default();
+        let lines = format!("{}\n{}", whole.line(), small.line());
+        for name in ["write", "rewrite"] {
+            assert!(of(&small, name).direct.is_some_and(|percent| percent >= 90.0), "{name}\n{lines}");
+        }
+        let synced = |row: &Row| of(row, "write").synced.unwrap_or(f64::NAN);
+        assert!(synced(&small) >= 0.8 * synced(&whole), "{lines}");
+        assert!(of(&small, "write").device_bytes <= 1.1, "{lines}");
+        let cold = of(&small, "cold");
+        assert!(cold.device_bytes <= 1.1 && cold.direct.is_some_and(|percent| percent >= 99.0), "{lines}");
+    }
 }

@@ -1,7 +1,9 @@
 //! Tests of a row: threads that share the objects out, each object a stream from its beginning on that its threads go along together.
 
-use super::bed::{Bed, Setup, Target};
+use super::args::Layer;
+use super::bed::{Bed, Ground, Setup, Target, Used};
 use super::line::{Row, Test, extremes, mib_per_second};
+use super::mount::Mount;
 use super::rates::Direction;
 use super::stand::Stand;
 use crate::measure::{GIB, cpu_seconds};
@@ -74,7 +76,7 @@ impl Worker {
 }
 
 /// Runs all threads; gives the ends of their requests.
-fn move_all(bed: &Bed, target: &Arc<dyn Target>, point: Point, direction: Direction) -> Result<Vec<(u64, u64)>, String> {
+fn move_all(bed: &dyn Ground, target: &Arc<dyn Target>, point: Point, direction: Direction) -> Result<Vec<(u64, u64)>, String> {
     let moved: Moved = Arc::new(Mutex::new(Ok(Vec::new())));
     let begun: Arc<Vec<AtomicU64>> = Arc::new((0..point.objects).map(|_| AtomicU64::new(0)).collect());
     let start = |thread: usize| {
@@ -94,11 +96,17 @@ fn move_all(bed: &Bed, target: &Arc<dyn Target>, point: Point, direction: Direct
     std::mem::replace(&mut *moved.lock(), Ok(Vec::new()))
 }
 
+/// Amounts that were used up to now.
+fn used(stand: &Stand, bed: &dyn Ground) -> Result<Used, String> {
+    let own = || Used { device_bytes: stand.bytes(), copied: stand.copied(), cpu: cpu_seconds() };
+    Ok(bed.used()?.unwrap_or_else(own))
+}
+
 /// Runs one test.
-fn test(stand: &Stand, bed: &Bed, target: &Arc<dyn Target>, point: Point, name: &'static str) -> Result<Test, String> {
+fn test(stand: &Stand, bed: &dyn Ground, target: &Arc<dyn Target>, point: Point, name: &'static str) -> Result<Test, String> {
     let direction = if name.ends_with("write") { Direction::Write } else { Direction::Read };
     let exec = bed.exec();
-    let (devices, direct, copied, cpu) = (stand.bytes(), target.direct_bytes(), stand.copied(), cpu_seconds());
+    let (before, direct) = (used(stand, bed)?, target.direct_bytes());
     let begun = exec.now_ns();
     let mut moved = move_all(bed, target, point, direction)?;
     let took_ns = exec.now_ns() - begun;
@@ -109,6 +117,7 @@ fn test(stand: &Stand, bed: &Bed, target: &Arc<dyn Target>, point: Point, name: 
         }
         Direction::Read => None,
     };
+    let after = used(stand, bed)?;
     moved.iter_mut().for_each(|(at, _)| *at = at.saturating_sub(begun));
     let total = point.total();
     let part = |bytes: u64| bytes as f64 / total as f64;
@@ -117,24 +126,24 @@ fn test(stand: &Stand, bed: &Bed, target: &Arc<dyn Target>, point: Point, name: 
         rate: mib_per_second(total, took_ns),
         extremes: extremes(&moved, point.interval_ns),
         synced: synced_ns.map(|ns| mib_per_second(total, ns)),
-        device_bytes: part(stand.bytes() - devices),
+        device_bytes: part(after.device_bytes - before.device_bytes),
         direct: Some(100.0 * part(target.direct_bytes() - direct)),
-        copies: Some(part(stand.copied() - copied)),
-        cpu: (!stand.is_virtual()).then(|| (cpu_seconds() - cpu) / (total as f64 / GIB)),
+        copies: Some(part(after.copied - before.copied)),
+        cpu: (!stand.is_virtual()).then(|| (after.cpu - before.cpu) / (total as f64 / GIB)),
     })
 }
 
 /// Runs the tests of a point with objects of their own, from the number `first` on; gives the pool back, without them.
-fn row(stand: &Stand, bed: Bed, point: Point, first: u32) -> Result<(Bed, Row), String> {
+fn row(stand: &Stand, bed: Box<dyn Ground>, point: Point, first: u32) -> Result<(Box<dyn Ground>, Row), String> {
     let numbers = first..first + point.objects as u32;
     let target = bed.open(numbers.clone(), point.request, true)?;
     bed.sync()?;
-    let warm = ["write", "rewrite", "read"].map(|name| test(stand, &bed, &target, point, name));
+    let warm = ["write", "rewrite", "read"].map(|name| test(stand, &*bed, &target, point, name));
     let mut tests = warm.into_iter().collect::<Result<Vec<_>, _>>()?;
     drop(target);
     let bed = bed.again()?;
     let target = bed.open(numbers, point.request, false)?;
-    tests.push(test(stand, &bed, &target, point, "cold")?);
+    tests.push(test(stand, &*bed, &target, point, "cold")?);
     target.destroy()?;
     drop(target);
     bed.settle()?;
@@ -144,7 +153,10 @@ fn row(stand: &Stand, bed: Bed, point: Point, first: u32) -> Result<(Bed, Row), 
 
 /// Makes a pool on the devices and runs the tests of all points; tells each row.
 pub fn run(stand: &Stand, setup: &Setup, points: &[Point], tell: &mut dyn FnMut(&Row)) -> Result<(), String> {
-    let mut bed = Bed::create(stand.exec(), stand.devices(), setup)?;
+    let mut bed: Box<dyn Ground> = match setup.layer {
+        Layer::Mount => Box::new(Mount::create(stand.exec(), stand.paths(), setup)?),
+        _ => Box::new(Bed::create(stand.exec(), stand.devices(), setup)?),
+    };
     let mut first = 0;
     for point in points {
         let (left, row) = row(stand, bed, *point, first)?;

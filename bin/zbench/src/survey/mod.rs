@@ -10,6 +10,7 @@ pub mod figures;
 mod line;
 mod load;
 mod modelled;
+mod mount;
 mod rates;
 mod raw;
 mod stand;
@@ -187,7 +188,8 @@ fn pools(args: &Args, layer: Layer) -> Result<(), String> {
             let devices = args.layout.map_or_else(|| format!("{count} devices"), |layout| layout.to_string());
             println!("# {layer}: {devices}, {what}{}", limits(args, &numbers));
             let bytes = pool_bytes(&points, count);
-            stand::with(args, &numbers, bytes, User::Pool, |stand| {
+            let user = if setup.layer == Layer::Mount { User::Daemon } else { User::Pool };
+            stand::with(args, &numbers, bytes, user, |stand| {
                 load::run(stand, &setup, &points, &mut |row| println!("{}", row.line()))?;
                 tell_defects(stand, false);
                 Ok(())
@@ -216,7 +218,8 @@ fn survey(args: &Args) -> Result<(), String> {
             Layer::Naive => stripes(args, Order::Naive)?,
             Layer::Aware if args.on.is_some() => eprintln!("aware: left out, nobody knows the controllers of files"),
             Layer::Aware => stripes(args, Order::Aware)?,
-            Layer::Library | Layer::Osd => pools(args, *layer)?,
+            Layer::Mount if args.on.is_none() => eprintln!("mount: left out, the kernel knows no virtual time"),
+            Layer::Library | Layer::Osd | Layer::Mount => pools(args, *layer)?,
         }
     }
     Ok(())

@@ -24,12 +24,16 @@ pub enum User {
     Stripe,
     /// A pool, whose threads wait.
     Pool,
+    /// A pool of another process: the devices are not opened here, and are files.
+    Daemon,
 }
 
 /// Devices of one run.
 pub struct Stand {
     exec: Exec,
     devices: Vec<Arc<Watched>>,
+    /// Paths of those that are files.
+    paths: Vec<PathBuf>,
     /// Bytes that modelled devices copied.
     copied: Option<Arc<AtomicU64>>,
 }
@@ -48,9 +52,11 @@ pub fn with<T>(
             let set = DeviceSet::create(kind, folder, numbers.len(), bytes, args.cap_mb.map(|cap| cap * 1_000_000))?;
             let exec: Exec = Arc::new(exec::Pool::new(args.workers.max(1)));
             let open = |path: &PathBuf| device::open(path, &OpenOptions::default()).map_err(text);
-            let devices = set.paths.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-            work(&Stand::new(&exec, devices, None))
+            let opened: &[PathBuf] = if user == User::Daemon { &[] } else { &set.paths[..] };
+            let devices = opened.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+            work(&Stand { paths: set.paths.clone(), ..Stand::new(&exec, devices, None) })
         }
+        (None, User::Daemon) => Err("devices of another process are files".to_string()),
         (None, User::Pool) => Lockstep::run_calmly(SEED, |exec| work(&Stand::modelled(exec, args, numbers, bytes, user))),
         (None, User::Alone | User::Stripe) => {
             let exec: Exec = Arc::new(Inline::new(SEED));
@@ -62,7 +68,7 @@ pub fn with<T>(
 impl Stand {
     fn new(exec: &Exec, devices: Vec<Arc<dyn BlockDevice>>, copied: Option<Arc<AtomicU64>>) -> Stand {
         let devices = devices.into_iter().map(|device| Arc::new(Watched::new(exec, device))).collect();
-        Stand { exec: exec.clone(), devices, copied }
+        Stand { exec: exec.clone(), devices, paths: Vec::new(), copied }
     }
 
     fn modelled(exec: &Exec, args: &Args, numbers: &[usize], bytes: u64, user: User) -> Stand {
@@ -87,6 +93,11 @@ impl Stand {
     /// Devices, in order.
     pub fn devices(&self) -> Vec<Arc<dyn BlockDevice>> {
         self.devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect()
+    }
+
+    /// Paths of devices that are files, in order.
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.paths
     }
 
     /// Bytes that all devices read and wrote so far.

@@ -40,6 +40,7 @@ pub(crate) fn tunables_from_environment(parameters: &Parameters) -> Arc<Tunables
 pub(crate) fn apply(tunables: &Tunables, parameters: &Parameters) {
     tunables.set_enabled(parameters.get("zfs_dio_enabled") != Some(0));
     tunables.set_strict(parameters.get("zfs_dio_strict") != Some(0));
+    tunables.set_coalesces(parameters.get("zirconia_direct_write_coalesce") != Some(0));
 }
 
 fn report(name: String, kind: &str, counts: DirectSnapshot, changed: ChangedBuffers, shared: (u64, u64)) -> DirectReport {
@@ -59,6 +60,7 @@ fn report(name: String, kind: &str, counts: DirectSnapshot, changed: ChangedBuff
         verify_writes: count(changed.writes),
         verify_reads: count(changed.reads),
         shared_reads: count(shared),
+        coalesced_writes: count(counts.coalesced_writes),
         fallbacks: counts.fallbacks.into_iter().map(fallback).collect(),
     }
 }

@@ -17,6 +17,7 @@ pub(crate) fn rows(counts: &DirectSnapshot, changed: ChangedBuffers, shared: (u6
         row("verify_write", changed.writes),
         row("verify_read", changed.reads),
         row("shared_read", shared),
+        row("coalesced_write", counts.coalesced_writes),
     ];
     rows.extend(Reason::ALL.iter().map(|reason| {
         let found = counts.fallbacks.iter().find(|count| count.reason == *reason);

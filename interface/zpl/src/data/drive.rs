@@ -3,6 +3,9 @@
 //!
 //! `then` runs when the disks are done, from a job; both the byte range and the transaction of a request go before that.
 //!
+//! The write that brings the last part of a record has it sent to the devices once it is done itself, in a transaction of its own, and is answered then:
+//! who writes faster than they take is held up (docs/adr/0026).
+//!
 //! Writes that found no room while what was freed before rests are repeated once txgs have passed, as a transaction waits for
 //! space before a buffered write (OpenZFS: `dmu_tx_wait`, `ERESTART` of `dsl_dir_tempreserve_space`; its direct writes fail).
 //! Blocks of a direct write are allocated at once, those that it replaces are free two txgs after its own: a file system that
@@ -15,6 +18,7 @@ use super::stable::{Stable, Unstable};
 use crate::ZplError;
 use crate::direct::{How, Plan};
 use crate::nodes::{Kept, Node};
+use crate::room::TX_NAMES;
 use crate::store::Store;
 use abd::Abd;
 use dmu::{BlockError, DmuError, Tx};
@@ -119,7 +123,17 @@ impl Driver {
         loop {
             match prepared {
                 Prepared::Nothing => return Ok(None),
-                Prepared::Done(writing, tx) => return writing.finish(&self.store, node, &tx, Ok(())).map(Some),
+                Prepared::Done(writing, tx) => {
+                    let record = writing.record.clone();
+                    let written = writing.finish(&self.store, node, &tx, Ok(()))?;
+                    drop(tx);
+                    if let Some(record) = record {
+                        let (done, waiter) = completion();
+                        send_out(node, record, move || done.complete(()));
+                        waiter.wait(&self.store.exec);
+                    }
+                    return Ok(Some(written));
+                }
                 Prepared::Direct(writing, tx, data) => {
                     let (done, waiter) = completion();
                     let settle = move |ended| {
@@ -144,13 +158,23 @@ impl Driver {
         match prepared {
             Ok(Prepared::Nothing) => then(Ok(0)),
             Ok(Prepared::Done(writing, tx)) => {
+                // Without a log who waits for the txg has the record with it.
+                let record = writing.record.clone().filter(|_| !synchronous || self.logs());
                 let result = writing.finish(&self.store, node, &tx, Ok(()));
-                match result {
-                    Ok((length, txg)) if synchronous && self.logs() => {
+                match (result, record) {
+                    (Ok((length, txg)), Some(record)) => {
+                        drop(tx);
+                        let (stable, object) = (self.stable.clone(), node.object);
+                        send_out(node, record, move || match synchronous {
+                            true => stable.answer(Unstable { object, txg, length, then }),
+                            false => then(Ok(length)),
+                        });
+                    }
+                    (Ok((length, txg)), None) if synchronous && self.logs() => {
                         drop(tx);
                         self.stable.commit_or_answer(Unstable { object: node.object, txg, length, then });
                     }
-                    result => self.answer(node.object, tx, result, synchronous, then),
+                    (result, _) => self.answer(node.object, tx, result, synchronous, then),
                 }
             }
             Ok(Prepared::Direct(writing, tx, data)) => {
@@ -283,5 +307,27 @@ fn start_write(node: &Node, mut writing: Writing, tx: Tx, data: Abd, ended: impl
         let result = writing.finish(kept.store(), &kept, &tx, result);
         drop(kept);
         ended(Ended::Done(tx, result));
+    });
+}
+
+/// Sends a record whose parts have come to the devices; `then` runs when they have it and it is free again, and must not wait. Others may have changed
+/// any of it meanwhile: what goes is what is newest. A record that cannot go, since a device fails, there is no room at once, or its txg is closed, stays
+/// in memory and goes with its txg, as if a part of it were missing: nobody's write failed by that.
+fn send_out(node: &Node, record: Range<u64>, then: impl FnOnce() + Send + 'static) {
+    let store = node.store();
+    let guard = node.lock_range(&store.exec, record.clone(), true);
+    let is_block = node.dnode.block_size().is_ok_and(|size| size as u64 == record.end - record.start);
+    // Its space is what the transactions of its parts announced.
+    let Some(tx) = is_block.then(|| store.room.assign(TX_NAMES).ok()).flatten() else {
+        drop(guard);
+        return then();
+    };
+    let kept = node.kept();
+    node.dnode.write_out_then(record.start, tx, move |tx, result| {
+        if result.is_ok() {
+            kept.direct_stats(&kept.store().direct().stats).count_coalesced(record.end - record.start);
+        }
+        drop((tx, guard, kept));
+        then();
     });
 }

@@ -3,6 +3,9 @@
 //! Invariants: a transfer owns its byte range from the decision to its end, and a write also its transaction, because
 //! the blocks are born in that txg. What a request dirties through the cache is in memory before
 //! its direct part starts, so that the end of a write never reads. Sizes and times change only after success.
+//!
+//! A direct write that is shorter than a record goes into memory like a buffered one, and is done with that. Whoever brings the last part of a record
+//! is told so, and has all of it sent to the devices afterwards (`drive.rs`, docs/adr/0026).
 
 use crate::ZplError;
 use crate::direct::{Access, Facts, How, Operation, Plan, Property, Reason, decide};
@@ -20,6 +23,9 @@ use zil::{RequestScope, Wrote, request_of_thread};
 
 /// Largest file in bytes (OpenZFS: `MAXOFFSET_T`).
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+
+/// Number of txgs for which records of a file are not sent to the devices early, once one that was sent is written to again in its txg.
+const RESTING_TXGS: u64 = 8;
 
 /// Bytes that block sizes are multiples of.
 const SECTOR: u64 = 512;
@@ -78,6 +84,8 @@ pub(super) struct Writing {
     plan: Plan,
     range: Range<u64>,
     pub(super) direct: Range<u64>,
+    /// Record of which it brought the last part, once that is in memory.
+    pub(super) record: Option<Range<u64>>,
     /// Bytes of a block, once the transaction is open.
     block_size: u64,
     /// True when the only block grows.
@@ -118,7 +126,8 @@ impl Writing {
         let (guard, grows) = lock_for_write(node, &fields, &mut range, access.append)?;
         let plan = if asked { plan_direct(node, access, &range, grows)? } else { Plan::unasked(range.clone()) };
         let direct = plan.pieces().find(|piece| piece.how == How::Direct).map_or(range.end..range.end, |piece| piece.range.clone());
-        Writing { _guard: guard, write, plan, range, direct, block_size: 0, grows, tries: 0, request: request_of_thread() }.begin(node)
+        let request = request_of_thread();
+        Writing { _guard: guard, write, plan, range, direct, record: None, block_size: 0, grows, tries: 0, request }.begin(node)
     }
 
     /// Opens the transaction and dirties the buffered parts.
@@ -128,6 +137,7 @@ impl Writing {
         // Disks are waited for before the transaction, not in it: it would hold up everybody's next txg.
         node.dnode.prepare_write(range.start, length as usize)?;
         let tx = store.room.assign(length + TX_NAMES)?;
+        let is_part = self.is_part(node, tx.txg());
         if self.grows {
             grow_block(node, range.end, store.record_size(), &tx)?;
         }
@@ -151,10 +161,33 @@ impl Writing {
                 }
             }
         }
+        if is_part {
+            self.record = self.note_part(node, tx.txg());
+        }
         Ok(match direct {
             Some(data) => Prepared::Direct(self, tx, data),
             None => Prepared::Done(self, tx),
         })
+    }
+
+    /// True for a write that could be direct with its neighbours, and is to be.
+    fn is_part(&self, node: &Node, txg: Txg) -> bool {
+        if !self.plan.is_part() || !node.store().direct().tunables.coalesces() {
+            return false;
+        }
+        if node.dnode.unsynced_direct_block(self.range.start).is_some() {
+            // It has to be read back for this part. Who does that goes over the same records again and again: they had better wait for their txg.
+            node.rest_parts(Txg(txg.0 + RESTING_TXGS));
+        }
+        true
+    }
+
+    /// Notes that a part of a record is in memory now; gives the record when that was its last.
+    fn note_part(&self, node: &Node, txg: Txg) -> Option<Range<u64>> {
+        let (block, record) = (self.block_size, node.store().record_size());
+        // Of a file that is one block the block becomes a record.
+        let is_single = node.fields().size.max(self.range.end) <= block;
+        node.note_part(&self.range, if is_single { block.max(record) } else { block }, txg)
     }
 
     /// Ends a write: attributes, then the locks go. Returns the bytes written and their txg.

@@ -32,6 +32,8 @@ impl LogSource for Zfs {
             Err(ZplError::NotFound) => return Ok(Filled::Nothing),
             Err(error) => return Err(failed(error)),
         };
+        // A part of a record may be on the devices since, with all of it: then the record of the log names it instead of reading it back.
+        let is_block = is_block || node.dnode.unsynced_direct_block(range.offset).is_some();
         if is_block { self.fill_block(&node, range) } else { self.fill_bytes(&node, range) }
     }
 }

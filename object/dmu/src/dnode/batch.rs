@@ -54,6 +54,8 @@ pub(super) struct Request {
     pub block_size: usize,
     pub kind: ObjectType,
     pub policy: WritePolicy,
+    /// True for a block that was dirty, of whose bytes nobody asked for all.
+    pub is_coalesced: bool,
 }
 
 /// A request on its way.
@@ -116,7 +118,8 @@ impl Batch {
                 seal: None,
             };
             if let Some(stats) = self.request.blocks.io().iostats() {
-                stats.direct_write.add(1, self.request.block_size as u64);
+                let counters = if self.request.is_coalesced { &stats.direct_coalesced } else { &stats.direct_write };
+                counters.add(1, self.request.block_size as u64);
             }
             let batch = self.clone();
             self.request.blocks.io().write_direct(write, Box::new(move |result| batch.done(index, result)));

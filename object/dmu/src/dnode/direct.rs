@@ -39,6 +39,23 @@ impl Dnode {
     /// As [`Dnode::write_direct`], without waiting for devices: `then` runs once, on any thread, and must not wait. It gets the
     /// transaction back, to change in it what goes with the data (size, times).
     pub fn write_direct_then(&self, offset: u64, data: Abd, tx: Tx, then: impl FnOnce(Tx, Result<(), DmuError>) + Send + 'static) {
+        self.start_then(offset, (data, false), tx, then);
+    }
+
+    /// Writes the block at `offset`, whose newest bytes this txg has in memory, to the devices as a direct write does, without waiting for them: `then` as
+    /// in [`Dnode::write_direct_then`]. The block is not dirty any more then; when it fails it is as dirty as before. Nobody may change it meanwhile.
+    ///
+    /// [`DmuError::NotSupported`] for a block of which this txg has nothing in memory.
+    pub fn write_out_then(&self, offset: u64, tx: Tx, then: impl FnOnce(Tx, Result<(), DmuError>) + Send + 'static) {
+        let found = self.contents.find(self.first_block(offset));
+        match found {
+            Found::Dirty(txg, block) if txg == tx.txg() => self.start_then(offset, (block.data(), true), tx, then),
+            _ => then(tx, Err(DmuError::NotSupported)),
+        }
+    }
+
+    /// Starts a direct write; the bytes come with the answer to whether they were dirty.
+    fn start_then(&self, offset: u64, data: (Abd, bool), tx: Tx, then: impl FnOnce(Tx, Result<(), DmuError>) + Send + 'static) {
         let shared = Arc::new(Mutex::new(Some((tx, then))));
         let kept = shared.clone();
         let this = self.this.upgrade();
@@ -81,13 +98,13 @@ impl Dnode {
 
     /// Starts the writes of all blocks; gives the first block's number.
     fn start_direct(&self, offset: u64, data: Abd, tx: &Tx, then: OutcomeThen) -> Result<u64, DmuError> {
-        let batch = self.batch(offset, data, tx, then)?;
+        let batch = self.batch(offset, (data, false), tx, then)?;
         batch::start(&batch);
         Ok(batch.first())
     }
 
     /// Checks the request and makes it ready to go.
-    fn batch(&self, offset: u64, data: Abd, tx: &Tx, then: OutcomeThen) -> Result<Arc<Batch>, DmuError> {
+    fn batch(&self, offset: u64, (data, is_coalesced): (Abd, bool), tx: &Tx, then: OutcomeThen) -> Result<Arc<Batch>, DmuError> {
         self.context.blocks.check_writable()?;
         let core = {
             let state = self.contents.state.read();
@@ -120,6 +137,7 @@ impl Dnode {
             block_size: core.block_size,
             kind: core.kind,
             policy: write_policy(&self.context.blocks.props(), kind),
+            is_coalesced,
         };
         Ok(Batch::new(request, data, then))
     }

@@ -127,6 +127,44 @@ fn unsynced_blocks_are_given_back_or_kept_as_their_owner_goes() {
     assert_eq!(pool.check(), Ok(()));
 }
 
+/// If this fails, a block that was complete in memory is lost or leaked when a device does not take it, stays dirty although it is on the devices, or
+/// counts as a direct write that somebody asked for.
+#[test]
+fn a_dirty_block_that_is_sent_out_is_on_the_devices_or_as_dirty_as_before() {
+    for count in 1.. {
+        let (pool, dnode) = pool(MemBlockIo::inline(8));
+        let tx = pool.txgs.assign(0).expect("assign");
+        dnode.write(0, &bytes(2, 1), &tx).expect("buffered");
+        let asked = pool.io.iostats.direct_write.get();
+        let send = |offset: u64, tx| {
+            let (done, wait) = completion();
+            dnode.write_out_then(offset, tx, move |tx, result| {
+                drop(tx);
+                done.complete(result);
+            });
+            wait.wait(pool.io.as_ref().exec_of())
+        };
+        pool.io.fail_after(count, false);
+        let result = send(BLOCK as u64, tx);
+        pool.io.heal();
+        let is_out = |offset| dnode.unsynced_direct_block(offset).is_some();
+        assert_eq!((is_out(0), is_out(BLOCK as u64)), (false, result.is_ok()), "operation {count}");
+        assert_eq!(pool.io.iostats.direct_write.get(), asked);
+        assert_eq!(pool.io.iostats.direct_coalesced.get(), (1, BLOCK as u64));
+        assert!(read(&dnode, 2 * BLOCK) == bytes(2, 1), "operation {count}");
+        pool.sync().expect("sync");
+        assert_eq!(pool.check(), Ok(()), "operation {count}");
+        assert!(read(&dnode, 2 * BLOCK) == bytes(2, 1));
+        let clean = send(0, pool.txgs.assign(0).expect("assign"));
+        assert_eq!(clean, Err(DmuError::NotSupported), "it is not in memory alone any more");
+        if result.is_ok() {
+            assert!(count > 1, "the write has an operation");
+            break;
+        }
+        assert_eq!(result, Err(DmuError::from(BlockError::Io)));
+    }
+}
+
 /// If this fails, misaligned requests write a part of a block where a whole one belongs.
 #[test]
 fn only_whole_blocks_of_data_are_written_directly() {

@@ -69,6 +69,10 @@ pub(super) fn fill(
         return Ok(Some(record(itx.record)));
     }
     let mut fixed = LrWrite::decode_order(&itx.record, ByteOrder::Little).map_err(|_| DmuError::Invalid)?;
+    if let Payload::Copied(range) | Payload::Block(range) = &itx.payload {
+        // Writes that went on from it made it longer since.
+        fixed.lr_length = range.length;
+    }
     match source.ok_or(DmuError::NotSupported)?.fill(&itx.payload, txg)? {
         Filled::Nothing => Ok(None),
         Filled::Bytes(data) => {

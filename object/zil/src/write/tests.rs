@@ -1,8 +1,10 @@
 //! The writer over a store in memory. What users lose when these fail: what they were told is durable, the space of logs, or the memory of the daemon.
 
 use super::LogWriter;
+use super::filled::{Body, fill};
 use super::noted::Lists;
 use super::pack::{BLOCK_MAX_BYTES, BLOCK_MIN_BYTES, Bursts, Packer};
+use crate::stats::LogCounts;
 use crate::testing::record;
 use crate::{End, Filled, Itx, LogSource, Payload, Range, Visit, walk};
 use abd::Abd;
@@ -537,6 +539,32 @@ fn writes_that_go_on_are_one_operation_and_others_are_not() {
     lists.promote(None);
     let payloads: Vec<Payload> = lists.take().into_iter().map(|noted| noted.itx.payload).collect();
     assert_eq!(payloads, [Payload::Copied(range(0, 30_000)), Payload::None]);
+}
+
+/// Source of whose writes the blocks are on the devices.
+struct Named(BlockPtr);
+
+impl LogSource for Named {
+    fn fill(&self, _: &Payload, _: Txg) -> Result<Filled, DmuError> {
+        Ok(Filled::Block(self.0))
+    }
+}
+
+/// If this fails, a file is shorter after a crash than what was made durable of it: the record of several writes that names their block is of the first.
+#[test]
+fn a_record_that_names_the_block_of_several_writes_is_as_long_as_all_of_them() {
+    let mut lists = Lists::default();
+    assert!(lists.add(Itx::of_write(Payload::Copied(range(4096, 4096)), Some(ObjectId(7))).expect("it has bytes"), Txg(11)));
+    assert!(lists.lengthen(&range(8192, 4096), Txg(11)));
+    lists.promote(None);
+    let noted = lists.take().remove(0);
+    let mut bp = BlockPtr::HOLE;
+    bp.set_dva(0, Dva { vdev: VdevId(0), offset: 1 << 20, asize: 16384, gang: false });
+    let mut blocks = Vec::new();
+    let ready = fill(noted, Some(&Named(bp)), (&mut blocks, &LogCounts::default())).expect("filled").expect("a record");
+    let Body::Record(record) = &ready.body else { panic!("{ready:?}") };
+    let write = LrWrite::decode(record).expect("a write");
+    assert_eq!((write.lr_offset, write.lr_length, write.lr_blkptr == bp, blocks.len()), (4096, 8192, true, 1));
 }
 
 #[test]

@@ -435,3 +435,96 @@ fn requests_below_a_record_in_sequence_share_its_device_read() {
     bed.zfs.truncate(&node, 9 * M).expect("longer again");
     assert!(read(8 * M + 4 * part).iter().all(|&byte| byte == 0), "the bytes from before a truncation");
 }
+
+/// If this fails, a program that writes 32 KiB at a time with O_DIRECT fills memory and waits for syncs although its records are complete, or reads other
+/// bytes than it wrote.
+#[test]
+fn requests_below_a_record_in_sequence_go_to_the_devices_as_records() {
+    let bed = Bed::with("off", M);
+    let node = bed.file(b"f");
+    let part = 32 * K;
+    let coalesced = || bed.pool.iostats().direct_coalesced.get();
+    let Counts(_, direct, buffered) = added(&bed, || writes(&bed, &node, 0, part, 640, Access::DIRECT));
+    assert_eq!((direct, buffered, coalesced()), (0, 640, (20, 20 * M)), "OpenZFS's counters are of what was asked for");
+    let stats = bed.zfs.direct().stats.snapshot();
+    assert_eq!((stats.asked, stats.coalesced_writes), ((640, 20 * M), (20, 20 * M)));
+    assert_eq!(reason(&bed, Reason::Growth).1 + reason(&bed, Reason::Short).1, 20 * M, "none is silent");
+    let whole = |records: std::ops::Range<u64>| {
+        for at in (records.start * M..records.end * M).step_by(part as usize) {
+            check(&bed, &node, at, part, Access::DIRECT);
+        }
+    };
+    whole(0..20);
+    bed.cache_cleared();
+    whole(0..20);
+
+    // Written again, and in any order; a part that is missing, or was written by others meanwhile, is what it is.
+    writes(&bed, &node, 3 * M, part, 32, Access::DIRECT);
+    for index in (0..31).rev() {
+        write(&bed, &node, 20 * M + index * part, part, Access::DIRECT).expect("written");
+    }
+    assert_eq!(coalesced().0, 21);
+    let other = Abd::from_slice(&pattern(part as usize, 99));
+    let plain = WriteData { offset: 20 * M + 5 * part, data: other, may_keep: true, kill_suid: false, synchronous: false };
+    bed.zfs.write_with(&node, plain, PLAIN).expect("written");
+    write(&bed, &node, 21 * M - part, part, Access::DIRECT).expect("written");
+    assert_eq!(coalesced().0, 22);
+    bed.cache_cleared();
+    whole(3..4);
+    let seen = bed.zfs.read_with(&node, 20 * M + 5 * part, part, Access::DIRECT).expect("read");
+    assert_eq!(seen.to_vec(), pattern(part as usize, 99), "what was newest went");
+    write(&bed, &node, 20 * M + 5 * part, part, PLAIN).expect("written");
+    whole(20..21);
+
+    // Over the ends of records, at the end of the file wherever that is, and not at all.
+    writes(&bed, &node, 30 * M, 48 * K, 64, Access::DIRECT);
+    assert_eq!(coalesced().0, 25, "three records");
+    (0..64).for_each(|index| check(&bed, &node, 30 * M + index * 48 * K, 48 * K, PLAIN));
+    let grown = bed.file(b"g");
+    writes(&bed, &grown, 0, part, 64, Access { append: true, ..Access::DIRECT });
+    assert_eq!((coalesced().0, grown.fields().size), (27, 2 * M));
+    bed.zfs.direct().tunables.set_coalesces(false);
+    writes(&bed, &node, 40 * M, part, 32, Access::DIRECT);
+    assert_eq!(coalesced().0, 27);
+}
+
+/// If this fails, a program that goes over the same records again and again, in parts, has each of them sent to the devices and read back every time.
+#[test]
+fn records_that_are_written_to_again_at_once_stay_in_memory() {
+    let bed = Bed::raidz("off");
+    let node = bed.file(b"f");
+    writes(&bed, &node, 0, BLOCK, 2, PLAIN);
+    bed.pool.sync().expect("synced");
+    let round = || writes(&bed, &node, BLOCK, 16 * K, 8, Access::DIRECT);
+    (0..10).for_each(|_| round());
+    assert_eq!(bed.pool.iostats().direct_coalesced.get().0, 1);
+    (0..10).for_each(|_| bed.pool.sync().expect("synced"));
+    round();
+    assert_eq!(bed.pool.iostats().direct_coalesced.get().0, 2, "not for ever");
+    (0..8).for_each(|index| check(&bed, &node, BLOCK + index * 16 * K, 16 * K, PLAIN));
+}
+
+/// If this fails, one thread with many short writes under way waits for each record, or an answer comes before the bytes are seen.
+#[test]
+fn short_writes_under_way_at_once_go_as_records() {
+    let bed = Bed::threaded();
+    let node = bed.file(b"f");
+    writes(&bed, &node, 0, BLOCK, 2, PLAIN);
+    bed.pool.sync().expect("synced");
+    let answers = std::sync::Arc::new(exec::Mutex::new(0));
+    let part = 16 * K;
+    let count = 32 * BLOCK / part;
+    for index in 0..count {
+        let data = Abd::from_slice(&pattern(part as usize, 2 * BLOCK + index * part + part));
+        let write = WriteData { offset: 2 * BLOCK + index * part, data, may_keep: true, kill_suid: false, synchronous: false };
+        let answers = answers.clone();
+        let then = move |result: Result<u64, ZplError>| {
+            assert_eq!(result, Ok(16 * K));
+            *answers.lock() += 1;
+        };
+        bed.zfs.write_then(&node, write, Access::DIRECT, Box::new(then));
+    }
+    bed.drive(|| *answers.lock() == count);
+    (0..count).for_each(|index| check(&bed, &node, 2 * BLOCK + index * part, part, PLAIN));
+    assert_eq!(bed.pool.iostats().direct_coalesced.get(), (32, 32 * BLOCK));
+}

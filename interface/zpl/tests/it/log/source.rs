@@ -86,6 +86,39 @@ fn blocks_that_were_written_directly_are_named() {
     assert!(matches!(block(0), Filled::Bytes(_)), "the tree's");
 }
 
+/// If this fails, fsync(2) after direct writes below a record reads back what the devices have just got, or what was made durable is not what is there
+/// after a crash.
+#[test]
+fn records_that_parts_filled_are_named_by_the_records_of_the_parts() {
+    let world = World::new(true);
+    let zfs = &world.zfs;
+    let node = file(zfs, b"f");
+    write(zfs, "f", 0, &pattern(2 * RECORD as usize, 1), false).expect("written");
+    world.pool.sync().expect("synced");
+    let (part, first) = (4096, range_of(&node, 2 * RECORD, 4096));
+    let send = |at: u64| {
+        let data = abd(&pattern(part as usize, at));
+        let write = WriteData { offset: at, data, may_keep: true, kill_suid: false, synchronous: false };
+        zfs.write_with(&node, write, Access::DIRECT).expect("written");
+    };
+    (2 * RECORD..3 * RECORD - part).step_by(part as usize).for_each(send);
+    assert_eq!(filled(&world, Payload::Copied(first)), Filled::Bytes(pattern(part as usize, 2 * RECORD)), "one part is missing");
+    send(3 * RECORD - part);
+    let Filled::Block(bp) = filled(&world, Payload::Copied(first)) else { panic!("its bytes are asked for") };
+    assert_eq!((bp.lsize() as u64, bp.birth()), (RECORD, world.pool.txgs.open_txg()));
+    (3 * RECORD..4 * RECORD).step_by(part as usize).for_each(send);
+    write(zfs, "f", 3 * RECORD + 100, b"over", false).expect("written");
+    let dirty = Range { offset: 3 * RECORD, ..first };
+    assert!(matches!(filled(&world, Payload::Copied(dirty)), Filled::Bytes(_)), "it was changed since");
+    (4 * RECORD..5 * RECORD).step_by(part as usize).for_each(send);
+    zfs.fsync(&node).expect("committed");
+    send(5 * RECORD);
+    let promised = contents(zfs, "f")[..5 * RECORD as usize].to_vec();
+    drop(node);
+    let (_pool, after, complaint) = world.crashed();
+    assert_eq!((complaint, contents(&after, "f") == promised), (None, true));
+}
+
 /// If this fails, a program that writes a file anew and renames it over the old one finds it empty after a crash.
 #[test]
 fn what_was_written_comes_before_the_renaming() {
