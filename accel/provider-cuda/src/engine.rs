@@ -4,10 +4,14 @@
 //! queue ──a lane is free, and: nothing else runs, or enough programs, or enough bytes, or the oldest waited long──► wave
 //! wave: put a step on the stream, mark ──poll──► done: answers ──► next step … ──► all programs answered, lane free
 //! ```
+//! Programs with work for the library (gzip, zstd: tenths of a second, for one block as for many) have a queue and waves of their own, on half of the
+//! lanes: nothing that takes microseconds waits behind them.
+//!
 //! No job waits: whether a mark is reached is asked for on a timer, which slows down while nothing happens. Any failed call is the
 //! failure of the operations that it was for. When a stream can't be marked or asked, it is drained; when that fails too, the device is
 //! lost: all programs end with `Down`, and nothing is called any more.
 
+use crate::codec;
 use crate::gpu::{Gpu, GpuError};
 use crate::heap::Heap;
 use crate::jobs::ANSWER_BYTES;
@@ -30,7 +34,7 @@ pub struct Batching {
     pub lanes: usize,
     /// Staging memory of each lane, in bytes, for each direction: the most that one copy can have.
     pub staging_bytes: usize,
-    /// Most programs of a wave; so many that wait go at once.
+    /// Most programs of a wave; so many of a kind that wait go at once.
     pub programs_max: usize,
     /// Most bytes of copies of a wave (but for one program alone); so many that wait go at once.
     pub bytes_max: u64,
@@ -49,18 +53,58 @@ impl Default for Batching {
 /// Programs that run together.
 struct Wave {
     lane: Lane,
+    pace: Pace,
     tasks: Vec<Task>,
     issued: Issued,
     /// Time in ns at which the step began.
     begun_ns: u64,
 }
 
+/// Kind of a program, by the time that it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    /// Kernels of ours and copies.
+    Quick,
+    /// Work for the library.
+    Slow,
+}
+
+impl Pace {
+    const ALL: [Pace; 2] = [Pace::Quick, Pace::Slow];
+
+    fn of(program: &Program) -> Pace {
+        let is_slow = program.nodes().iter().any(|op| match op {
+            Op::Compress { how, .. } => codec::packer(how.kind).is_some(),
+            Op::Decompress { kind, .. } => codec::unpacker(*kind).is_some(),
+            _ => false,
+        });
+        if is_slow { Pace::Slow } else { Pace::Quick }
+    }
+}
+
+/// Programs of a kind that wait, with the bytes that they copy.
+#[derive(Default)]
+struct Queue {
+    programs: VecDeque<(Program, u64)>,
+    bytes: u64,
+    /// Time in ns at which the oldest program came, or the last wave left.
+    since_ns: u64,
+}
+
+/// Reason to go on, or to wait.
+enum Next {
+    Go(Pace),
+    /// So many nanoseconds from now somebody has waited long enough.
+    Later(u64),
+    Nothing,
+}
+
 #[derive(Default)]
 struct State {
-    queue: VecDeque<(Program, u64)>,
-    queued_bytes: u64,
-    /// Time in ns at which the oldest program came.
-    since_ns: u64,
+    /// By [`Pace`].
+    queues: [Queue; Pace::ALL.len()],
+    /// Waves of slow programs.
+    slow_waves: usize,
     idle: Vec<Lane>,
     /// Waves that the device works on.
     busy: Vec<Wave>,
@@ -140,15 +184,16 @@ impl Engine {
         let mut refused = Vec::new();
         let mut state = self.state.lock();
         if !state.is_shut_down && !self.is_lost() {
-            let room = self.batching.queue_max.saturating_sub(state.queue.len());
-            refused = programs.split_off(room.min(programs.len()));
-            if state.queue.is_empty() {
-                state.since_ns = self.exec.now_ns();
-            }
+            let queued: usize = state.queues.iter().map(|queue| queue.programs.len()).sum();
+            refused = programs.split_off(self.batching.queue_max.saturating_sub(queued).min(programs.len()));
             for program in programs.drain(..) {
                 let bytes = copied_bytes(&program);
-                state.queued_bytes += bytes;
-                state.queue.push_back((program, bytes));
+                let queue = &mut state.queues[Pace::of(&program) as usize];
+                if queue.programs.is_empty() {
+                    queue.since_ns = self.exec.now_ns();
+                }
+                queue.bytes += bytes;
+                queue.programs.push_back((program, bytes));
             }
         }
         drop(state);
@@ -162,68 +207,98 @@ impl Engine {
     pub(crate) fn shut_down(&self) {
         let mut state = self.state.lock();
         state.is_shut_down = true;
-        let queue = std::mem::take(&mut state.queue);
-        state.queued_bytes = 0;
+        let queues = std::mem::take(&mut state.queues);
         drop(state);
-        drop(queue);
+        drop(queues);
     }
 
     /// Sends waves on their way as long as there is a reason to.
     fn pump(self: &Arc<Self>) {
         loop {
             let mut state = self.state.lock();
-            if state.queue.is_empty() || state.idle.is_empty() {
-                return;
-            }
-            let waited_ns = self.exec.now_ns().saturating_sub(state.since_ns);
-            let is_quiet = state.busy.is_empty() && state.taken == 0;
-            let is_enough = state.queue.len() >= self.batching.programs_max || state.queued_bytes >= self.batching.bytes_max;
-            if !is_quiet && !is_enough && waited_ns < self.batching.wait_ns {
-                let is_first = !std::mem::replace(&mut state.is_timing, true);
-                drop(state);
-                if is_first {
-                    let engine = self.clone();
-                    let job = move || {
-                        engine.state.lock().is_timing = false;
-                        engine.pump();
-                    };
-                    self.exec.spawn_after(self.batching.wait_ns - waited_ns, TaskClass::Write, Box::new(job));
+            let pace = match self.next(&state) {
+                Next::Nothing => return,
+                Next::Later(delay_ns) => {
+                    let is_first = !std::mem::replace(&mut state.is_timing, true);
+                    drop(state);
+                    if is_first {
+                        self.pump_after(delay_ns);
+                    }
+                    return;
                 }
-                return;
-            }
+                Next::Go(pace) => pace,
+            };
             let Some(lane) = state.idle.pop() else { return };
-            let programs = self.take_programs(&mut state);
+            let programs = self.take_programs(&mut state.queues[pace as usize]);
             state.taken += 1;
-            state.since_ns = self.exec.now_ns();
+            state.slow_waves += usize::from(pace == Pace::Slow);
             drop(state);
             let engine = self.clone();
-            self.exec.spawn(TaskClass::Write, Box::new(move || engine.begin(lane, programs)));
+            self.exec.spawn(TaskClass::Write, Box::new(move || engine.begin(lane, pace, programs)));
         }
     }
 
-    fn take_programs(&self, state: &mut State) -> Vec<Program> {
+    fn pump_after(self: &Arc<Self>, delay_ns: u64) {
+        let engine = self.clone();
+        let job = move || {
+            engine.state.lock().is_timing = false;
+            engine.pump();
+        };
+        self.exec.spawn_after(delay_ns, TaskClass::Write, Box::new(job));
+    }
+
+    /// Whose turn it is: of those that have a reason to go, the programs that wait longest.
+    fn next(&self, state: &State) -> Next {
+        if state.idle.is_empty() {
+            return Next::Nothing;
+        }
+        let (now_ns, is_quiet) = (self.exec.now_ns(), state.busy.is_empty() && state.taken == 0);
+        let (mut go, mut later_ns): (Option<(u64, Pace)>, Option<u64>) = (None, None);
+        for (pace, queue) in Pace::ALL.into_iter().zip(&state.queues) {
+            let is_slow_enough = pace == Pace::Slow && state.slow_waves >= (self.batching.lanes / 2).max(1);
+            if queue.programs.is_empty() || is_slow_enough {
+                continue;
+            }
+            let waited_ns = now_ns.saturating_sub(queue.since_ns);
+            let is_enough = queue.programs.len() >= self.batching.programs_max || queue.bytes >= self.batching.bytes_max;
+            if !is_quiet && !is_enough && waited_ns < self.batching.wait_ns {
+                let left_ns = self.batching.wait_ns - waited_ns;
+                later_ns = Some(later_ns.map_or(left_ns, |least: u64| least.min(left_ns)));
+            } else if go.is_none_or(|(since_ns, _)| queue.since_ns < since_ns) {
+                go = Some((queue.since_ns, pace));
+            }
+        }
+        match (go, later_ns) {
+            (Some((_, pace)), _) => Next::Go(pace),
+            (None, Some(delay_ns)) => Next::Later(delay_ns),
+            (None, None) => Next::Nothing,
+        }
+    }
+
+    fn take_programs(&self, queue: &mut Queue) -> Vec<Program> {
         let (mut programs, mut bytes) = (Vec::new(), 0);
         while programs.len() < self.batching.programs_max.max(1) {
-            let Some((_, next)) = state.queue.front() else { break };
+            let Some((_, next)) = queue.programs.front() else { break };
             if !programs.is_empty() && bytes + next > self.batching.bytes_max {
                 break;
             }
-            let Some((program, own)) = state.queue.pop_front() else { break };
+            let Some((program, own)) = queue.programs.pop_front() else { break };
             bytes += own;
-            state.queued_bytes -= own;
+            queue.bytes -= own;
             programs.push(program);
         }
+        queue.since_ns = self.exec.now_ns();
         programs
     }
 
-    fn begin(self: &Arc<Self>, lane: Lane, programs: Vec<Program>) {
+    fn begin(self: &Arc<Self>, lane: Lane, pace: Pace, programs: Vec<Program>) {
         let begun_ns = self.exec.now_ns();
         let task = |program: Program| {
             program.start(begun_ns);
             Task { run: Run::new(program), pending: Vec::new() }
         };
         let issued = Issued { scratch: Vec::new(), is_issued: false, no_answers: None };
-        self.advance(Wave { lane, tasks: programs.into_iter().map(task).collect(), issued, begun_ns });
+        self.advance(Wave { lane, pace, tasks: programs.into_iter().map(task).collect(), issued, begun_ns });
     }
 
     /// Goes on with a wave whose step is done.
@@ -234,7 +309,7 @@ impl Engine {
                 return self.lose(vec![wave]);
             }
             if wave.tasks.is_empty() {
-                return self.release(wave.lane);
+                return self.release(wave);
             }
             wave.begun_ns = self.exec.now_ns();
             wave.issued = Step::new(&*self.gpu, &self.heap, &wave.lane).issue(&mut wave.tasks);
@@ -326,10 +401,11 @@ impl Engine {
     }
 
     /// A wave has ended: its lane is free.
-    fn release(self: &Arc<Self>, lane: Lane) {
+    fn release(self: &Arc<Self>, wave: Wave) {
         let mut state = self.state.lock();
         state.taken -= 1;
-        state.idle.push(lane);
+        state.slow_waves -= usize::from(wave.pace == Pace::Slow);
+        state.idle.push(wave.lane);
         drop(state);
         self.pump();
     }
@@ -394,10 +470,9 @@ impl Engine {
         self.heap.lose();
         let mut state = self.state.lock();
         state.taken -= waves.len();
-        let queue = std::mem::take(&mut state.queue);
-        state.queued_bytes = 0;
+        let queues = std::mem::take(&mut state.queues);
         drop(state);
-        drop(queue);
+        drop(queues);
         for mut wave in waves {
             wave.tasks.drain(..).for_each(|task| fail(task.run, OpError::Down));
             self.discard(wave);

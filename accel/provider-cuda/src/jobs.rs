@@ -263,8 +263,7 @@ impl Kernel {
             Kernel::Sha256 | Kernel::Lz4Layout | Kernel::StreamConfirm => ([jobs(32, 4096), 1], 32),
             Kernel::Lz4Find => ([parts(LZ4_SEGMENT, 1024), jobs(1, 4096)], 32),
             Kernel::Lz4Emit => ([bytes.div_ceil(LZ4_SEGMENT).clamp(1, 1023) as u32 + 1, jobs(1, 4096)], 32),
-            Kernel::Lz4Decode => ([jobs(1, 4096), 1], 32),
-            Kernel::StreamUnwrap => ([jobs(1, 4096), 1], 256),
+            Kernel::Lz4Decode | Kernel::StreamUnwrap => ([jobs(1, 4096), 1], 256),
         };
         Grid { blocks, threads }
     }

@@ -696,45 +696,260 @@ struct UnpackJob {
 	u64 answer; // 1: the block is there; 0: the stream is malformed
 };
 
-// Bytes at hand of the threads that unpack a block: some of the source that come next, and the last ones of the target.
-#define LZ4_AHEAD 2048u
-#define LZ4_BEHIND 32768u
+// A block of threads decompresses a stream in turns. In each turn it has the next bytes of the stream at hand, and looks at every place of
+// them as if a sequence began there; which of them are reached from the first place is found by steps that are doubled. Sums of lengths say where the
+// bytes of each sequence go. Every byte of the turn is told where it comes from: the stream, the target before the turn, or another byte of the
+// turn, which again is followed by doubled steps. So a turn takes as long whatever is in it.
+//
+// A turn ends before the first sequence that it can't do, or that is malformed. When that is the first one of a turn, all threads read it alike, and copy
+// together: long sequences and the last one are done there, and only there streams are refused.
 
-struct Lz4Near {
-	u64 ahead[LZ4_AHEAD / 8];
-	u8 behind[LZ4_BEHIND]; // by place % LZ4_BEHIND
+#define LZ4_WINDOW 2048u // bytes of the stream in a turn
+#define LZ4_TILE 4096u	 // most bytes of the target in a turn
+#define LZ4_STEPS 10	 // doubled steps through a window: a sequence has three bytes at least
+#define LZ4_TRACES 12	 // doubled steps through a tile
+#define LZ4_EXTRA_MAX 8u // most extra bytes of a count in a turn
+#define LZ4_SHORT 24u	 // a sequence of so many bytes is copied by one thread
+#define LZ4_LONG_MAX (LZ4_TILE / LZ4_SHORT)
+#define LZ4_TEAM 32u // threads that copy a longer one together
+#define LZ4_NONE 0xFFFFu
+#define LZ4_KNOWN 0x8000u // in Lz4Turn.origin: the byte itself
+
+// What the threads share. There are 32 of them at least, and a power of two.
+struct Lz4Turn {
+	u64 stream[LZ4_WINDOW / 8 + 1];
+	u16 jump[2][LZ4_WINDOW]; // by place: the one that a number of sequences lead to
+	u16 origin[2][LZ4_TILE]; // by byte of the target: where it comes from in this turn, or LZ4_KNOWN and what it is
+	u8 reached[LZ4_WINDOW];	 // by place: 1 when a sequence of the stream begins there
+	u32 sums[THREADS_MAX];
+	u32 longs[LZ4_LONG_MAX]; // longer sequences: the place, times 65536, and where their bytes go
+	u32 long_count;
+	u32 open[LZ4_TRACES]; // by step: 1 when bytes were left that are not known
+	u32 stop; // the place of the first sequence that is not of this turn
+	u32 made; // bytes that the ones before it make
 };
 
-// The stream, read by all threads of the block alike.
+// A sequence of a window. `next` is the place after it; 0: it is none that a turn can do.
+struct Lz4Sequence {
+	u32 literals_at;
+	u32 literals;
+	u32 offset;
+	u32 length;
+	u32 next;
+};
+
+// Adds the extra bytes of a count; false when there are too many of them, or the window ends.
+DEVICE bool lz4_add_extra(const u8 *bytes, u32 *at, u32 end, u32 *count)
+{
+	if (*count < 15)
+		return true;
+	for (u32 n = 0; n < LZ4_EXTRA_MAX && *at < end; n++) {
+		const u32 byte = bytes[(*at)++];
+		*count += byte;
+		if (byte < 255)
+			return true;
+	}
+	return false;
+}
+
+// The sequence that begins at a place before `end`, the window's.
+DEVICE Lz4Sequence lz4_sequence_at(const u8 *bytes, u32 at, u32 end)
+{
+	const Lz4Sequence none = {0, 0, 0, 0, 0};
+	const u32 token = bytes[at++];
+	u32 literals = token >> 4, length = token & 15;
+	if (!lz4_add_extra(bytes, &at, end, &literals) || literals + 2 > end - at)
+		return none;
+	const u32 literals_at = at;
+	at += literals;
+	const u32 offset = (u32)bytes[at] | (u32)bytes[at + 1] << 8;
+	at += 2;
+	if (!lz4_add_extra(bytes, &at, end, &length))
+		return none;
+	const Lz4Sequence found = {literals_at, literals, offset, length + LZ4_MATCH_MIN, at};
+	return found;
+}
+
+// The sum of what the threads before this one have.
+DEVICE u32 sum_before(u32 *sums, u32 own)
+{
+	const u32 thread = threadIdx.x;
+	sums[thread] = own;
+	BARRIER();
+	for (u32 step = 1; step < blockDim.x; step *= 2) {
+		const u32 before = thread >= step ? sums[thread - step] : 0;
+		BARRIER();
+		sums[thread] += before;
+		BARRIER();
+	}
+	return sums[thread] - own;
+}
+
+// Marks the places that are reached from the first one. In each step those that are marked mark the ones twice as far away.
+DEVICE void lz4_reach(Lz4Turn *turn, const u8 *bytes, u32 end)
+{
+	for (u32 at = threadIdx.x; at < LZ4_WINDOW; at += blockDim.x) {
+		const u32 next = at < end ? lz4_sequence_at(bytes, at, end).next : 0;
+		turn->jump[0][at] = (u16)(next && next < end ? next : LZ4_NONE);
+		turn->reached[at] = at == 0;
+	}
+	BARRIER();
+	for (u32 step = 0; step < LZ4_STEPS; step++) {
+		const u16 *from = turn->jump[step & 1];
+		u16 *to = turn->jump[(step + 1) & 1];
+		u64 marking = 0;
+		for (u32 at = threadIdx.x, n = 0; at < LZ4_WINDOW; at += blockDim.x, n++) {
+			const u32 next = from[at];
+			to[at] = next == LZ4_NONE ? (u16)LZ4_NONE : from[next];
+			if (next != LZ4_NONE && turn->reached[at])
+				marking |= (u64)1 << n;
+		}
+		BARRIER();
+		for (u32 at = threadIdx.x, n = 0; at < LZ4_WINDOW; at += blockDim.x, n++)
+			if (marking >> n & 1)
+				turn->reached[from[at]] = 1;
+		BARRIER();
+	}
+}
+
+// Tells the bytes of a sequence where they come from: `lane` of `lanes` threads. `start` is where the turn begins in the target. A match that reaches
+// into itself repeats its first bytes.
+DEVICE void lz4_trace(Lz4Turn *turn, const u8 *bytes, const u8 *start, u32 at, u32 end, u32 made, u32 lane, u32 lanes)
+{
+	const Lz4Sequence sequence = lz4_sequence_at(bytes, at, end);
+	u16 *origin = turn->origin[0] + made;
+	for (u32 n = lane; n < sequence.literals; n += lanes)
+		origin[n] = (u16)(LZ4_KNOWN | bytes[sequence.literals_at + n]);
+	const u32 match = made + sequence.literals;
+	origin += sequence.literals;
+	for (u32 n = lane; n < sequence.length; n += lanes) {
+		const u32 back = sequence.offset - (n < sequence.offset ? n : n % sequence.offset);
+		origin[n] = (u16)(back <= match ? match - back : (LZ4_KNOWN | *(start - (back - match))));
+	}
+}
+
+// Finds which sequences are of this turn: turn->stop and turn->made; and traces their bytes. Each thread has some places, one after the other. `place`
+// bytes of the target are there, and `room` can be made.
+DEVICE void lz4_admit(Lz4Turn *turn, const u8 *bytes, u32 end, const u8 *start, u64 place, u32 room)
+{
+	const u32 each = LZ4_WINDOW / blockDim.x, first = each * threadIdx.x;
+	u32 own = 0;
+	for (u32 at = first; at < first + each; at++) {
+		if (!turn->reached[at])
+			continue;
+		const Lz4Sequence sequence = lz4_sequence_at(bytes, at, end);
+		own += sequence.literals + sequence.length;
+	}
+	const u32 before = sum_before(turn->sums, own);
+	u32 made = before;
+	for (u32 at = first; at < first + each; at++) {
+		if (!turn->reached[at])
+			continue;
+		const Lz4Sequence sequence = lz4_sequence_at(bytes, at, end);
+		const u64 match = place + made + sequence.literals;
+		made += sequence.literals + sequence.length;
+		if (!sequence.next || !sequence.offset || sequence.offset > match || made > room)
+			atomicMin(&turn->stop, at);
+	}
+	BARRIER();
+	const u32 stop = turn->stop;
+	// Nothing stopped it: the last sequence ends with the window.
+	if (stop == end && threadIdx.x == blockDim.x - 1)
+		turn->made = made;
+	made = before;
+	for (u32 at = first; at < first + each && at <= stop; at++) {
+		if (!turn->reached[at])
+			continue;
+		if (at == stop) {
+			turn->made = made;
+			break;
+		}
+		const Lz4Sequence sequence = lz4_sequence_at(bytes, at, end);
+		const u32 count = sequence.literals + sequence.length;
+		if (count <= LZ4_SHORT)
+			lz4_trace(turn, bytes, start, at, end, made, 0, 1);
+		else
+			turn->longs[atomicAdd(&turn->long_count, 1)] = at << 16 | made;
+		made += count;
+	}
+	BARRIER();
+	for (u32 number = threadIdx.x / LZ4_TEAM; number < turn->long_count; number += blockDim.x / LZ4_TEAM) {
+		const u32 one = turn->longs[number];
+		lz4_trace(turn, bytes, start, one >> 16, end, one & 0xFFFF, threadIdx.x % LZ4_TEAM, LZ4_TEAM);
+	}
+	BARRIER();
+}
+
+// Follows the bytes to where they come from, and writes them.
+DEVICE void lz4_settle(Lz4Turn *turn, u8 *start, u32 made)
+{
+	u32 step = 0;
+	bool is_open = true;
+	while (is_open && step < LZ4_TRACES) {
+		const u16 *from = turn->origin[step & 1];
+		u16 *to = turn->origin[(step + 1) & 1];
+		bool is_left = false;
+		for (u32 n = threadIdx.x; n < made; n += blockDim.x) {
+			u32 origin = from[n];
+			if (!(origin & LZ4_KNOWN))
+				origin = from[origin];
+			is_left |= !(origin & LZ4_KNOWN);
+			to[n] = (u16)origin;
+		}
+		if (is_left)
+			atomicMax(&turn->open[step], 1);
+		BARRIER();
+		is_open = turn->open[step] != 0;
+		step++;
+	}
+	const u16 *known = turn->origin[step & 1];
+	for (u32 n = threadIdx.x; n < made; n += blockDim.x)
+		start[n] = (u8)known[n];
+}
+
+// The stream, read by all threads of the block alike, and how much of the target there is.
 struct Lz4Stream {
 	const u8 *source;
 	u64 at;
 	u64 end;
-	u64 first; // near->ahead has the bytes from here
-	u64 after; // to here
+	u8 *target;
+	u64 place;
+	u64 target_length;
 };
 
-DEVICE void lz4_fetch(Lz4Stream *stream, Lz4Near *near)
+// Does the sequences that a turn can do, of a stream that is not at its end; false when there is none.
+DEVICE bool lz4_take_turn(Lz4Stream *stream, Lz4Turn *turn)
 {
-	const u64 odd = (u64)(stream->source + stream->at) & 7, length = LZ4_AHEAD;
-	stream->first = stream->at - (odd <= stream->at ? odd : 0);
-	stream->after = stream->end - stream->first < length ? stream->end : stream->first + length;
+	// From an address that is a multiple of eight on, if that is not before the source.
+	const u64 odd = (u64)(stream->source + stream->at) & 7, left = stream->end - stream->at, room_left = stream->target_length - stream->place;
+	const u32 shift = odd <= stream->at ? (u32)odd : 0, end = left < LZ4_WINDOW ? (u32)left : LZ4_WINDOW;
+	const u8 *first = stream->source + stream->at - shift, *bytes = (const u8 *)turn->stream + shift;
+	for (u32 word = threadIdx.x; 8 * word < shift + end; word += blockDim.x)
+		turn->stream[word] = load64(first, 8 * word, shift + end);
+	for (u32 step = threadIdx.x; step < LZ4_TRACES; step += blockDim.x)
+		turn->open[step] = 0;
+	if (threadIdx.x == 0) {
+		turn->long_count = 0;
+		turn->stop = end;
+		turn->made = 0;
+	}
 	BARRIER();
-	for (u64 word = threadIdx.x; stream->first + 8 * word < stream->after; word += blockDim.x)
-		near->ahead[word] = load64(stream->source, stream->first + 8 * word, stream->after);
+	const bool has_some = lz4_sequence_at(bytes, 0, end).next != 0;
+	if (has_some) {
+		u8 *start = stream->target + stream->place;
+		lz4_reach(turn, bytes, end);
+		lz4_admit(turn, bytes, end, start, stream->place, room_left < LZ4_TILE ? (u32)room_left : LZ4_TILE);
+		lz4_settle(turn, start, turn->made);
+		stream->at += turn->stop;
+		stream->place += turn->made;
+	}
+	const bool is_done = has_some && turn->stop != 0;
 	BARRIER();
-}
-
-// The next byte, of which there is one.
-DEVICE u32 lz4_take(Lz4Stream *stream, Lz4Near *near)
-{
-	if (stream->at >= stream->after)
-		lz4_fetch(stream, near);
-	return ((const u8 *)near->ahead)[stream->at++ - stream->first];
+	return is_done;
 }
 
 // A count of a token with its extra bytes; false when they reach beyond the end.
-DEVICE bool lz4_take_extra(Lz4Stream *stream, Lz4Near *near, u64 *count)
+DEVICE bool lz4_take_extra(Lz4Stream *stream, u64 *count)
 {
 	if (*count < 15)
 		return true;
@@ -742,82 +957,70 @@ DEVICE bool lz4_take_extra(Lz4Stream *stream, Lz4Near *near, u64 *count)
 	while (byte == 255) {
 		if (stream->at >= stream->end)
 			return false;
-		byte = lz4_take(stream, near);
+		byte = stream->source[stream->at++];
 		*count += byte;
 	}
 	return true;
 }
 
-DEVICE void lz4_put(u8 *target, Lz4Near *near, u64 place, u8 byte)
-{
-	target[place] = byte;
-	near->behind[place % LZ4_BEHIND] = byte;
-}
-
-// Bytes as they stand in the stream. A place of near->behind is written by one thread only, however many there are of them.
-DEVICE void lz4_put_literals(u8 *target, Lz4Near *near, u64 place, const Lz4Stream *stream, u64 count)
-{
-	const u8 *ahead = (const u8 *)near->ahead;
-	for (u64 n = threadIdx.x; n < count; n += blockDim.x) {
-		const u64 at = stream->at + n;
-		lz4_put(target, near, place + n, at < stream->after ? ahead[at - stream->first] : stream->source[at]);
-	}
-}
-
 // Bytes that stand `offset` before. A match that reaches into itself repeats its first bytes: nothing is read that this writes.
-DEVICE void lz4_repeat(u8 *target, Lz4Near *near, u64 place, u32 offset, u64 count)
+DEVICE void lz4_repeat(u8 *target, u64 place, u32 offset, u64 count)
 {
-	const bool is_near = offset + count <= LZ4_BEHIND;
-	for (u64 n = threadIdx.x; n < count; n += blockDim.x) {
-		const u64 from = place - offset + (n < offset ? n : (u32)n % offset);
-		lz4_put(target, near, place + n, is_near ? near->behind[from % LZ4_BEHIND] : target[from]);
-	}
+	for (u64 n = threadIdx.x; n < count; n += blockDim.x)
+		target[place + n] = target[place - offset + (n < offset ? n : (u32)n % offset)];
 }
 
-// All threads of the block read the stream alike and copy together. False when it is malformed.
-DEVICE bool lz4_unpack(const UnpackJob *job, Lz4Near *near)
+// Does one sequence, of whatever length. False when it is malformed.
+DEVICE bool lz4_take_sequence(Lz4Stream *stream)
 {
-	u8 *target = (u8 *)job->target;
+	const u32 token = stream->source[stream->at++];
+	u64 literals = token >> 4, length = token & 15;
+	if (!lz4_take_extra(stream, &literals) || literals > stream->end - stream->at || literals > stream->target_length - stream->place)
+		return false;
+	for (u64 n = threadIdx.x; n < literals; n += blockDim.x)
+		stream->target[stream->place + n] = stream->source[stream->at + n];
+	BARRIER();
+	stream->at += literals;
+	stream->place += literals;
+	if (stream->at == stream->end)
+		return true;
+	if (stream->end - stream->at < 2)
+		return false;
+	const u32 offset = (u32)stream->source[stream->at] | (u32)stream->source[stream->at + 1] << 8;
+	stream->at += 2;
+	if (!lz4_take_extra(stream, &length))
+		return false;
+	length += LZ4_MATCH_MIN;
+	if (offset == 0 || offset > stream->place || length > stream->target_length - stream->place)
+		return false;
+	lz4_repeat(stream->target, stream->place, offset, length);
+	BARRIER();
+	stream->place += length;
+	return true;
+}
+
+// False when the stream is malformed.
+DEVICE bool lz4_unpack(const UnpackJob *job, Lz4Turn *turn)
+{
 	const u8 *source = (const u8 *)job->source;
 	if (job->length < LZ4_HEADER)
 		return false;
 	const u64 body = (u64)source[0] << 24 | (u64)source[1] << 16 | (u64)source[2] << 8 | source[3];
 	if (LZ4_HEADER + body > job->length)
 		return false;
-	Lz4Stream stream = {source, LZ4_HEADER, LZ4_HEADER + body, 0, 0};
-	u64 place = 0;
-	while (stream.at < stream.end) {
-		const u32 token = lz4_take(&stream, near);
-		u64 literals = token >> 4, length = token & 15;
-		if (!lz4_take_extra(&stream, near, &literals) || literals > stream.end - stream.at || literals > job->target_length - place)
+	Lz4Stream stream = {source, LZ4_HEADER, LZ4_HEADER + body, (u8 *)job->target, 0, job->target_length};
+	while (stream.at < stream.end)
+		if (!lz4_take_turn(&stream, turn) && !lz4_take_sequence(&stream))
 			return false;
-		lz4_put_literals(target, near, place, &stream, literals);
-		stream.at += literals;
-		place += literals;
-		if (stream.at == stream.end)
-			break;
-		if (stream.end - stream.at < 2)
-			return false;
-		const u32 low = lz4_take(&stream, near), offset = low | lz4_take(&stream, near) << 8;
-		if (!lz4_take_extra(&stream, near, &length))
-			return false;
-		length += LZ4_MATCH_MIN;
-		if (offset == 0 || offset > place || length > job->target_length - place)
-			return false;
-		BARRIER();
-		lz4_repeat(target, near, place, offset, length);
-		place += length;
-		BARRIER();
-	}
-	return place == job->target_length;
+	return stream.place == stream.target_length;
 }
 
 KERNEL lz4_decode(const UnpackJob *jobs, u32 count)
 {
-	SHARED(Lz4Near, near, );
+	SHARED(Lz4Turn, turn, );
 	for (u32 number = blockIdx.x; number < count; number += gridDim.x) {
 		const UnpackJob job = jobs[number];
-		const bool is_good = lz4_unpack(&job, &near);
+		const bool is_good = lz4_unpack(&job, &turn);
 		if (threadIdx.x == 0 && is_good)
 			*(u64 *)job.answer = 1;
 	}

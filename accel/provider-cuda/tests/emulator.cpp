@@ -56,6 +56,13 @@ static unsigned long long atomicAdd(unsigned long long *at, unsigned long long v
 	return before;
 }
 
+static unsigned atomicAdd(unsigned *at, unsigned value)
+{
+	const unsigned before = *at;
+	*at += value;
+	return before;
+}
+
 static unsigned atomicMin(unsigned *at, unsigned value)
 {
 	const unsigned before = *at;

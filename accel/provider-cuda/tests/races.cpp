@@ -28,6 +28,7 @@ struct Place {
 struct Block {
 	alignas(16) char shared[40960];
 	pthread_barrier_t barrier;
+	unsigned barriers; // that its first thread came to
 };
 static thread_local Block *own;
 static thread_local Place threadIdx, blockIdx;
@@ -36,6 +37,8 @@ static bool has_barriers = true, has_atomics = true;
 
 static void barrier()
 {
+	if (threadIdx.x == 0)
+		own->barriers++;
 	if (has_barriers)
 		pthread_barrier_wait(&own->barrier);
 }
@@ -48,6 +51,8 @@ static unsigned long long atomicAdd(unsigned long long *at, unsigned long long v
 	*at = before + value;
 	return before;
 }
+
+static unsigned atomicAdd(unsigned *at, unsigned value) { return __atomic_fetch_add(at, value, __ATOMIC_RELAXED); }
 
 static unsigned long long atomicExch(unsigned long long *at, unsigned long long value)
 {
@@ -106,6 +111,8 @@ template <class Job> static void *begin(void *given)
 }
 
 static unsigned launches;
+// Most barriers that a block came to in the last launch.
+static unsigned barriers;
 
 template <class Job> static void launch(void (*kernel)(const Job *, u32), const std::vector<Job> &jobs, unsigned x, unsigned y, unsigned threads)
 {
@@ -116,6 +123,7 @@ template <class Job> static void launch(void (*kernel)(const Job *, u32), const 
 	std::vector<Task<Job>> tasks;
 	for (unsigned number = 0; number < x * y; number++) {
 		memset(blocks[number].shared, 0xA5, sizeof(blocks[number].shared));
+		blocks[number].barriers = 0;
 		pthread_barrier_init(&blocks[number].barrier, nullptr, threads);
 		for (unsigned thread = 0; thread < threads; thread++)
 			tasks.push_back({kernel, &jobs, &blocks[number], {number % x, number / x, 0}, thread, {}});
@@ -125,8 +133,11 @@ template <class Job> static void launch(void (*kernel)(const Job *, u32), const 
 			fail("no thread can be made");
 	for (Task<Job> &task : tasks)
 		pthread_join(task.id, nullptr);
-	for (Block &block : blocks)
+	barriers = 0;
+	for (Block &block : blocks) {
+		barriers = block.barriers > barriers ? block.barriers : barriers;
 		pthread_barrier_destroy(&block.barrier);
+	}
 }
 
 // ---- data ----
@@ -143,6 +154,20 @@ static Bytes sample(u64 length, u64 seed)
 		state = state * 6364136223846793005ull + 1442695040888963407ull;
 		bytes[n] = n % 512 < 64 ? (u8)(state >> 56) : (u8)WORDS[(n + n / 900) % (sizeof(WORDS) - 1)];
 	}
+	return bytes;
+}
+
+// Words in any order: a match ends where the next word differs, so there are many short ones.
+static Bytes prose(u64 length, u64 seed)
+{
+	static const char *const WORDS[] = {"checksums ", "raidz rows ", "compressed ", "providers; ", "sequences, ", "literals of ", "a resilver ", "deadlines "};
+	Bytes bytes;
+	for (u64 state = seed * 2 + 1; bytes.size() < length;) {
+		state = state * 6364136223846793005ull + 1442695040888963407ull;
+		const char *word = WORDS[state >> 61];
+		bytes.insert(bytes.end(), word, word + strlen(word));
+	}
+	bytes.resize(length);
 	return bytes;
 }
 
@@ -262,7 +287,7 @@ static void blocks()
 	Bytes sources[2], targets[2], scratch[2], back[2];
 	Words answers(4);
 	for (u32 job = 0; job < 2; job++) {
-		sources[job] = sample(length, 20 + job);
+		sources[job] = job ? prose(length, 21) : sample(length, 20);
 		targets[job].resize(length);
 		back[job].resize(length);
 		scratch[job].resize(segments * LZ4_SCRATCH);
@@ -275,7 +300,8 @@ static void blocks()
 		check(answers[job] > LZ4_HEADER && answers[job] < length / 2, "a block does not shrink");
 		packed.push_back({at(targets[job]), answers[job], at(back[job]), length, at(answers) + 16 + 8 * job});
 	}
-	launch(lz4_decode, packed, 2, 1, 32);
+	launch(lz4_decode, packed, 2, 1, 64);
+	check(barriers < length / 16, "a block is decompressed one sequence after the other");
 	check(answers[2] == 1 && answers[3] == 1 && back[0] == sources[0] && back[1] == sources[1], "a block comes back wrong");
 }
 

@@ -13,9 +13,9 @@ use crate::measure::{GIB, Samples, Verdicts, measure, text};
 use crate::pipeline::{self, Direction};
 use crate::report::{self, Contents};
 use crate::subject::{Config, Subject};
-use abd::Abd;
+use abd::{Abd, AbdPart};
 use clap::Args as ClapArgs;
-use dpusm::{OpKind, RegisterOptions, Registry, Tally};
+use dpusm::{Compress, Graph, OpError, OpKind, RegisterOptions, Registry, Report, ReportFn, Tally};
 use offload::{Accelerator, ZiaMode, ZiaPolicy};
 use ondisk::ObjectId;
 use provider_cuda::{Cuda, CudaOptions};
@@ -36,6 +36,10 @@ const CPU_SHARE: f64 = 0.15;
 /// Ratio of throughput with data that stays to that of data copied at each stage, at least.
 const STAYING: f64 = 2.0;
 
+/// Time in which a GPU has to compress as many records as are in flight, in nanoseconds: it is not given any where it needs longer, since the measurement
+/// would not end.
+const GPU_LIMIT_NS: u64 = 1_000_000_000;
+
 /// What to measure.
 #[derive(ClapArgs, Debug)]
 pub struct Args {
@@ -54,7 +58,7 @@ pub struct Args {
     /// Files
     #[arg(long, default_value_t = 16)]
     files: u64,
-    /// Bytes of each file, in MiB; software alone writes a quarter of it
+    /// Bytes of each file, in MiB; software alone and a GPU write a quarter of it
     #[arg(long, default_value_t = 64)]
     file_mib: u64,
     /// Modelled cards (U.2, PCIe Gen3 x4, 3 GB/s of compression each)
@@ -63,7 +67,7 @@ pub struct Args {
     /// Percent of the blocks whose results are computed again by the host, as the pool property `zia_verify`
     #[arg(long, default_value_t = 1.0)]
     verify: f64,
-    /// The first GPU of NVIDIA too; use a compression that it has (lz4)
+    /// The first GPU of NVIDIA too; what it has no compression for, or a slow one, the host compresses
     #[arg(long)]
     cuda: bool,
     /// Requests in flight
@@ -163,6 +167,8 @@ struct Bench<'a> {
     sim: Arc<Sim>,
     objects: Vec<ObjectId>,
     data: Abd,
+    /// True when the GPU compresses.
+    gpu_compresses: bool,
 }
 
 /// Runs the measurement and prints the table; 2 when a bound was missed.
@@ -202,10 +208,36 @@ fn prepare<'a>(args: &'a Args, files: &VdevFiles) -> Result<Bench<'a>, String> {
         registry.register(cuda, &options).map_err(text)?;
     }
     let objects = (0..args.files).map(|_| subject.make_object()).collect::<Result<_, _>>()?;
-    Ok(Bench { args, subject, registry, sim, objects, data: data(config.record) })
+    let mut bench = Bench { args, subject, registry, sim, objects, data: data(config.record), gpu_compresses: false };
+    if args.cuda {
+        bench.gpu_compresses = bench.can_gpu_compress()?;
+    }
+    Ok(bench)
 }
 
 impl Bench<'_> {
+    /// Tries the compression on the GPU, with one record and then with as many as are in flight; false when there is none, or that takes too long.
+    fn can_gpu_compress(&self) -> Result<bool, String> {
+        let Some((kind, level)) = kernels::compress::from_property(&self.args.compression) else { return Ok(false) };
+        let session = self.registry.get(provider_cuda::NAME).map_err(text)?;
+        let device = session.device().map_err(text)?;
+        if !device.capabilities().compresses(kind, level) {
+            println!("the GPU has no {}: the host compresses", self.args.compression);
+            return Ok(false);
+        }
+        for count in [1, self.args.depth.max(1)] {
+            let begun = std::time::Instant::now();
+            let tried = compress_records(&device, self.subject.exec(), &self.data, self.args.record_kib << 10, (kind, level), count);
+            let took = begun.elapsed().as_secs_f64();
+            if let Err(error) = tried {
+                println!("{count} records of {}: {error} ({took:.1} s): the host compresses", self.args.compression);
+                return Ok(false);
+            }
+            println!("the GPU compresses {count} records by {} in {took:.3} s", self.args.compression);
+        }
+        Ok(true)
+    }
+
     /// Gives the work of the pool's stages to `who` from now on.
     fn choose(&self, who: Who) -> Result<(), String> {
         let Who::Provider(name, mode) = who else {
@@ -213,7 +245,7 @@ impl Bench<'_> {
             return Ok(());
         };
         let policy = ZiaPolicy {
-            compress: true,
+            compress: name != provider_cuda::NAME || self.gpu_compresses,
             checksum: true,
             raidz_gen: [true; 3],
             mode,
@@ -252,7 +284,7 @@ impl Bench<'_> {
 
     fn turn(&self, who: Who, figures: &mut Figures) -> Result<(), String> {
         self.choose(who)?;
-        let share = if who == Who::Host || matches!(who, Who::Provider("software", _)) { 4 } else { 1 };
+        let share = if matches!(who, Who::Provider("sim", _)) { 1 } else { 4 };
         let bytes = (self.args.file_mib << 20) / share;
         let (emulated, copied, link) = (self.sim.emulation_cpu_ns(), abd::memory_stats(), self.link_bytes(who));
         let device = self.device_ns(who);
@@ -270,6 +302,38 @@ impl Bench<'_> {
         }
         self.subject.settle()
     }
+}
+
+/// Compresses so many records on a device at once: an error when one fails, or all of it takes longer than [`GPU_LIMIT_NS`].
+fn compress_records(
+    device: &dpusm::Device,
+    exec: &exec::Exec,
+    data: &Abd,
+    record: usize,
+    (kind, level): (ondisk::Compression, u8),
+    count: usize,
+) -> Result<(), OpError> {
+    let how = Compress { kind, level, limit_bytes: record - record / 8, round_to_bytes: 4096 };
+    let (mut graphs, mut waiting) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    for number in 0..count {
+        let (source, target) = (device.alloc(record)?.whole(), device.alloc(record)?.whole());
+        let mut graph = Graph::new();
+        let at = number % RECORDS * record;
+        graph.copy_in(&data.slice(at..at + record), &source);
+        let packed = graph.compress(&source, &target, how);
+        graph.copy_out(packed.result(), vec![AbdPart::scratch(record)]);
+        let (completer, completion) = exec::completion::<Report>();
+        let done: ReportFn = Box::new(move |report| completer.complete(report));
+        graphs.push((graph, done));
+        waiting.push(completion);
+    }
+    // All that were taken are waited for, whatever became of the others.
+    let mut ended = Ok(());
+    for (outcome, completion) in device.submit_all(graphs, GPU_LIMIT_NS).into_iter().zip(waiting) {
+        let one = outcome.map_err(|refused| refused.error).and_then(|_| completion.wait(exec).all());
+        ended = ended.and(one);
+    }
+    ended
 }
 
 fn measure_all(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {

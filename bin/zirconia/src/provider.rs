@@ -6,7 +6,7 @@ use abd::{Abd, AbdPart};
 use clap::Subcommand;
 use cli::Client;
 use control_api::{DisabledCapability, ErrorKind, Failure, ProviderLoad, ProviderReport, ProviderUnload, Request, Response};
-use dpusm::{Compress, Device, Feature, Graph, OpError, Provider, RaidContext, RegisterOptions, Registry, Shapes, View};
+use dpusm::{Compress, Device, Feature, Graph, OpError, Provider, RaidContext, RegisterOptions, Registry, Report, ReportFn, Shapes, View};
 use exec::Exec;
 use ondisk::Compression;
 use provider_cuda::{Cuda, CudaOptions};
@@ -17,8 +17,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes of a block that is measured.
-const BENCH_BYTES: usize = 1 << 20;
 /// Time for which one operation is measured.
 const BENCH_TIME: Duration = Duration::from_millis(200);
 /// Nanoseconds that one graph may take.
@@ -76,11 +74,26 @@ pub(crate) enum Verb {
         /// Where the random shapes begin.
         #[arg(long, value_name = "number", default_value_t = 1)]
         seed: u64,
+        /// Largest operand of the random shapes, in KiB.
+        #[arg(long, value_name = "number", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=16384))]
+        kib: u32,
+        /// Random shapes that are in flight at a time.
+        #[arg(long, value_name = "number", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
+        at_once: u32,
         /// A shared object, a target or cuda as for load, or the name of a registered provider.
         provider: String,
     },
-    /// Measure every capability of a provider, one block of 1 MiB at a time.
+    /// Measure every capability of a provider on data in its memory: one block of 1 MiB at a time, or as many at once as is said.
     Bench {
+        /// Bytes of a block, in KiB.
+        #[arg(long, value_name = "number", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(8..=16384))]
+        kib: u32,
+        /// Blocks that are in flight at a time.
+        #[arg(long, value_name = "number", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+        at_once: u32,
+        /// Only the capabilities whose name has this in it.
+        #[arg(long, value_name = "text")]
+        only: Option<String>,
         /// A shared object, a target or cuda as for load, or the name of a registered provider.
         provider: String,
     },
@@ -98,8 +111,13 @@ pub(crate) fn run(verb: &Verb) -> Result<u8, Failure> {
             let request = Request::ProviderUnload(ProviderUnload { name: name.clone(), force: *force });
             Client::from_environment()?.call(&request).map(|_| 0)
         }
-        Verb::Test { shapes, seed, provider } => test(provider, &Shapes { seed: *seed, count: *shapes, ..Shapes::default() }),
-        Verb::Bench { provider } => bench(provider),
+        Verb::Test { shapes, seed, kib, at_once, provider } => {
+            let (bytes_max, batch) = ((*kib as usize) << 10, *at_once as usize);
+            test(provider, &Shapes { seed: *seed, count: *shapes, bytes_max, batch, ..Shapes::default() })
+        }
+        Verb::Bench { kib, at_once, only, provider } => {
+            bench(provider, only.as_deref().unwrap_or_default(), (*kib as usize) << 10, *at_once as usize)
+        }
     }
 }
 
@@ -221,7 +239,7 @@ fn own(exec: &Exec, name: &str) -> Result<Own, Failure> {
 }
 
 /// Registers a provider of this process, which tests it; returns it with why its process has ended, if it has.
-fn tested(name: &str) -> Result<(Device, Option<String>), Failure> {
+fn tested(name: &str) -> Result<(Exec, Device, Option<String>), Failure> {
     let exec: Exec = Arc::new(exec::Pool::new(std::thread::available_parallelism().map_or(2, usize::from)));
     let (provider, hosted) = own(&exec, name)?;
     let test_deadline_ns = LIBRARY_DEADLINE.as_nanos() as u64;
@@ -233,11 +251,12 @@ fn tested(name: &str) -> Result<(Device, Option<String>), Failure> {
         let why = problem.clone().map_or_else(|| error.to_string(), |problem| format!("{problem} ({error})"));
         Failure::new(ErrorKind::Invalid, format!("provider '{name}' fails"), why)
     };
-    outcome.map_err(failed).map(|device| (device, problem.clone()))
+    let device = outcome.map_err(failed)?;
+    Ok((exec, device, problem))
 }
 
 fn test(name: &str, shapes: &Shapes) -> Result<u8, Failure> {
-    let (device, problem) = tested(name)?;
+    let (_exec, device, problem) = tested(name)?;
     for capability in &device.capabilities().list {
         cli::outln!("ok      {}", capability.feature);
     }
@@ -267,17 +286,18 @@ fn test_shapes(device: &Device, shapes: &Shapes) -> bool {
     }
 }
 
-fn bench(name: &str) -> Result<u8, Failure> {
-    let (device, _) = tested(name)?;
-    cli::outln!("{:<40} {:>10} {:>12}", "OPERATION (1 MiB)", "MB/S", "µS EACH");
-    let data = sample();
-    for capability in &device.capabilities().list {
-        let feature = &capability.feature;
-        match measure(&device, feature, &data) {
+fn bench(name: &str, only: &str, bytes: usize, at_once: usize) -> Result<u8, Failure> {
+    let (exec, device, _) = tested(name)?;
+    let heading = format!("OPERATION ({at_once} x {} KiB)", bytes >> 10);
+    cli::outln!("{heading:<40} {:>10} {:>12}", "MB/S", "µS EACH");
+    let data = sample(bytes);
+    let wanted = |feature: &&Feature| feature.to_string().contains(only);
+    for feature in device.capabilities().list.iter().map(|capability| &capability.feature).filter(wanted) {
+        match measure(&exec, &device, feature, &data, at_once) {
             Ok(None) => {}
             Ok(Some(each)) => {
                 let seconds = each.as_secs_f64();
-                cli::outln!("{:<40} {:>10.0} {:>12.1}", feature.to_string(), BENCH_BYTES as f64 / 1e6 / seconds, seconds * 1e6);
+                cli::outln!("{:<40} {:>10.0} {:>12.1}", feature.to_string(), bytes as f64 / 1e6 / seconds, seconds * 1e6);
             }
             Err(error) => cli::outln!("{:<40} {error}", feature.to_string()),
         }
@@ -286,38 +306,61 @@ fn bench(name: &str) -> Result<u8, Failure> {
 }
 
 /// Block that compresses to about a third.
-fn sample() -> Abd {
+fn sample(bytes: usize) -> Abd {
     let mut random = exec::SplitMix::new(1);
     let byte = |at: usize, noise: u8| if at % 8 < 2 { noise } else { b'a' + (at % 8) as u8 };
-    Abd::from_slice(&(0..BENCH_BYTES).map(|at| byte(at, random.next_u64() as u8)).collect::<Vec<u8>>())
+    Abd::from_slice(&(0..bytes).map(|at| byte(at, random.next_u64() as u8)).collect::<Vec<u8>>())
 }
 
-/// Time of one operation; None for those that are not about blocks in memory.
-fn measure(device: &Device, feature: &Feature, data: &Abd) -> Result<Option<Duration>, OpError> {
-    let (source, target) = (device.alloc(BENCH_BYTES)?.whole(), device.alloc(BENCH_BYTES)?.whole());
-    let mut fill = Graph::new();
-    fill.copy_in(data, &source);
-    run_graph(device, fill)?;
-    let mut rows = Vec::new();
-    if let Feature::RaidGenerate { parity, .. } | Feature::RaidReconstruct { parity, .. } = feature {
-        rows.push(row(device, &source, usize::from(*parity))?);
+/// One of the blocks in flight, in the provider's memory, with what its operation needs besides.
+struct Block {
+    source: View,
+    target: View,
+    row: Option<RaidContext>,
+    packed: Option<View>,
+}
+
+impl Block {
+    fn new(device: &Device, feature: &Feature, data: &Abd) -> Result<Block, OpError> {
+        let (source, target) = (device.alloc(data.len())?.whole(), device.alloc(data.len())?.whole());
+        let mut fill = Graph::new();
+        fill.copy_in(data, &source);
+        run_graph(device, fill)?;
+        let row = match feature {
+            Feature::RaidGenerate { parity, .. } | Feature::RaidReconstruct { parity, .. } => {
+                Some(row(device, &source, usize::from(*parity))?)
+            }
+            _ => None,
+        };
+        let packed = match feature {
+            Feature::Decompress { kind } => packed(device, *kind, data)?,
+            _ => None,
+        };
+        Ok(Block { source, target, row, packed })
     }
-    let packed = match feature {
-        Feature::Decompress { kind } => match packed(device, *kind, data)? {
-            Some(view) => Some(view),
-            None => return Ok(None),
-        },
-        _ => None,
-    };
+}
+
+/// Time of one operation when so many are in flight; None for those that are not about blocks in memory.
+fn measure(exec: &Exec, device: &Device, feature: &Feature, data: &Abd, at_once: usize) -> Result<Option<Duration>, OpError> {
+    let blocks = (0..at_once).map(|_| Block::new(device, feature, data)).collect::<Result<Vec<_>, _>>()?;
     let (begun, mut count) = (Instant::now(), 0u32);
     while begun.elapsed() < BENCH_TIME {
-        let mut graph = Graph::new();
-        let known = add(&mut graph, feature, data, (&source, &target), &rows, packed.as_ref());
-        if !known {
-            return Ok(None);
+        let (mut graphs, mut waiting) = (Vec::with_capacity(at_once), Vec::with_capacity(at_once));
+        for block in &blocks {
+            let mut graph = Graph::new();
+            if !add(&mut graph, feature, data, block) {
+                return Ok(None);
+            }
+            let (completer, completion) = exec::completion::<Report>();
+            let done: ReportFn = Box::new(move |report| completer.complete(report));
+            graphs.push((graph, done));
+            waiting.push(completion);
         }
-        run_graph(device, graph)?;
-        count += 1;
+        for (outcome, completion) in device.submit_all(graphs, DEADLINE_NS).into_iter().zip(waiting) {
+            outcome.map_err(|refused| refused.error)?;
+            completion.wait(exec).all()?;
+            count += 1;
+        }
     }
     Ok(Some(begun.elapsed() / count.max(1)))
 }
@@ -327,7 +370,7 @@ fn run_graph(device: &Device, graph: Graph) -> Result<(), OpError> {
 }
 
 fn row(device: &Device, source: &View, parity: usize) -> Result<RaidContext, OpError> {
-    let bytes = BENCH_BYTES / DATA_COLUMNS;
+    let bytes = source.len() / DATA_COLUMNS;
     let data = (0..DATA_COLUMNS).map(|column| source.slice(column * bytes..(column + 1) * bytes)).collect::<Result<Vec<_>, _>>()?;
     let parity = (0..parity).map(|_| Ok(device.alloc(bytes)?.whole())).collect::<Result<Vec<_>, OpError>>()?;
     RaidContext::new(parity, data)
@@ -336,7 +379,7 @@ fn row(device: &Device, source: &View, parity: usize) -> Result<RaidContext, OpE
 /// Compresses the block in the provider's memory.
 fn packed(device: &Device, kind: Compression, data: &Abd) -> Result<Option<View>, OpError> {
     let data = data.to_contiguous();
-    let mut out = AbdPart::scratch(BENCH_BYTES);
+    let mut out = AbdPart::scratch(data.len());
     let level = if kind == Compression::ZSTD { 3 } else { 0 };
     let Some(length) = data.as_contiguous().and_then(|bytes| kernels::compress(kind, level, bytes, &mut out)) else { return Ok(None) };
     let bytes = out.freeze().slice(0..length);
@@ -348,20 +391,14 @@ fn packed(device: &Device, kind: Compression, data: &Abd) -> Result<Option<View>
 }
 
 /// Adds the operation of a feature; false when there is none to measure.
-fn add(
-    graph: &mut Graph,
-    feature: &Feature,
-    data: &Abd,
-    (source, target): (&View, &View),
-    rows: &[RaidContext],
-    packed: Option<&View>,
-) -> bool {
+fn add(graph: &mut Graph, feature: &Feature, data: &Abd, block: &Block) -> bool {
+    let Block { source, target, row, packed } = block;
     match feature {
         Feature::CopyIn { .. } => {
             graph.copy_in(data, target);
         }
         Feature::CopyOut { .. } => {
-            graph.copy_out(source, vec![AbdPart::scratch(BENCH_BYTES)]);
+            graph.copy_out(source, vec![AbdPart::scratch(data.len())]);
         }
         Feature::ZeroFill => {
             graph.zero_fill(target);
@@ -373,7 +410,7 @@ fn add(
             graph.compare(source, target);
         }
         Feature::Compress { kind, level_min, .. } => {
-            let limit_bytes = BENCH_BYTES - BENCH_BYTES / 8;
+            let limit_bytes = data.len() - data.len() / 8;
             graph.compress(source, target, Compress { kind: *kind, level: *level_min, limit_bytes, round_to_bytes: 512 });
         }
         Feature::Decompress { kind } => {
@@ -384,11 +421,11 @@ fn add(
             graph.checksum(source, *kind, *order);
         }
         Feature::RaidGenerate { .. } => {
-            let Some(row) = rows.first() else { return false };
+            let Some(row) = row else { return false };
             graph.raid_generate(row);
         }
         Feature::RaidReconstruct { parity, .. } => {
-            let Some(row) = rows.first() else { return false };
+            let Some(row) = row else { return false };
             let parity = usize::from(*parity);
             graph.raid_reconstruct(row, &(parity..2 * parity).collect::<Vec<_>>());
         }

@@ -235,7 +235,10 @@ pub fn cuda(world: &World) -> Result<(), Failure> {
     let flags = "-std=c++17 -O2 -fno-strict-aliasing -U_FORTIFY_SOURCE -fPIC -shared -fvisibility=hidden";
     world.ok(&format!("c++ {flags} -o {{dir}}/libcuda.so.1 {SOURCES}/accel/provider-cuda/tests/emulator.cpp"))?;
     std::fs::copy(world.path("libcuda.so.1"), world.path("libnvrtc.so.13"))?;
-    world.ok_with(path, "zirconia provider test --shapes 100 cuda")?.shows("100 random shapes agree with software")?;
+    let shapes = "zirconia provider test --shapes 100 --kib 64 --at-once 50 cuda";
+    world.ok_with(path, shapes)?.shows("100 random shapes agree with software")?;
+    let bench = world.ok_with(path, "zirconia provider bench --kib 64 --at-once 8 --only lz4 cuda")?;
+    bench.shows("OPERATION (8 x 64 KiB)")?.shows("decompress lz4")?.hides("fletcher")?.hides("the provider")?;
     world.ok("zirconia provider load cuda")?.shows("name:         cuda")?.shows("Emulated GPU")?.shows("state:        active")?;
     world.refused("zirconia provider load cuda", 1, "'zirconia provider load -r' puts this one in its place")?;
     world.vdevs(&["a", "b", "c", "d"])?;

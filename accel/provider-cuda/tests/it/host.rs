@@ -321,6 +321,36 @@ fn a_wave_shares_its_launches() {
     assert!(launches <= 2, "{launches} launches for 40 blocks");
 }
 
+/// A checksum takes microseconds, a block of gzip most of a second: reads and writes must not wait for those of another dataset that the library has.
+#[test]
+fn quick_programs_do_not_wait_for_the_library() {
+    let world = world(Batching { programs_max: 1, ..small(4) });
+    world.fake.hold(true);
+    let block = &blocks()[0];
+    let mut waiting = Vec::new();
+    for _ in 0..6 {
+        let (source, target) = (world.device.alloc(block.len()).unwrap(), world.device.alloc(block.len()).unwrap());
+        let mut graph = Graph::new();
+        graph.copy_in(block, &source.whole());
+        let packed = graph.compress(&source.whole(), &target.whole(), how_by(Compression::GZIP_6, block));
+        let (completer, completion) = exec::completion::<Report>();
+        world.device.submit(graph, DEADLINE_NS, move |report| completer.complete(report)).unwrap();
+        waiting.push((packed, completion));
+    }
+    for number in 0..3 {
+        let buffer = world.device.alloc(2048).unwrap();
+        let mut graph = Graph::new();
+        graph.copy_in(&Abd::from_slice(&[number; 2048]), &buffer.whole());
+        let node = graph.checksum(buffer.whole(), Checksum::FLETCHER_4, ByteOrder::Little);
+        let report = world.device.run(graph, DEADLINE_NS / 10).unwrap();
+        assert!(report.checksum(node).is_ok(), "{:?}", report.checksum(node));
+    }
+    world.fake.hold(false);
+    for (packed, completion) in waiting {
+        assert!(completion.wait(&world.exec).compressed(packed).unwrap().is_some());
+    }
+}
+
 /// What the queue has no room for goes back to whoever sent it, who does it in software at once.
 #[test]
 fn a_full_queue_gives_back() {

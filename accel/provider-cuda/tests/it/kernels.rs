@@ -42,13 +42,13 @@ fn misbehaving(how: &str) -> PathBuf {
     copy
 }
 
-struct Emulated {
+pub(crate) struct Emulated {
     cuda: Arc<Cuda>,
-    device: Device,
+    pub(crate) device: Device,
 }
 
 /// A device that large blocks are not tried on when it is registered: one test does that.
-fn emulated() -> Emulated {
+pub(crate) fn emulated() -> Emulated {
     emulated_with(nvcomp(), 4096)
 }
 
@@ -115,7 +115,7 @@ fn compress(device: &Device, kind: Compression, block: &[u8], room: usize) -> Op
     Some(report.take_bytes(out).unwrap().slice(0..length).to_vec())
 }
 
-fn decompress(device: &Device, kind: Compression, packed: &[u8], bytes: usize) -> Result<Vec<u8>, OpError> {
+pub(crate) fn decompress(device: &Device, kind: Compression, packed: &[u8], bytes: usize) -> Result<Vec<u8>, OpError> {
     let (source, target) = (device.alloc(packed.len())?, device.alloc(bytes + 512)?);
     let mut graph = Graph::new();
     graph.copy_in(&Abd::from_slice(packed), &source.whole());

@@ -3,5 +3,6 @@
 mod common;
 mod host;
 mod kernels;
+mod lz4;
 mod nvrtc;
 mod races;

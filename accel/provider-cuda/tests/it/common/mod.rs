@@ -68,6 +68,7 @@ struct State {
     launches: BTreeMap<Kernel, u64>,
     batches: BTreeMap<Codec, u64>,
     lie: Option<Lie>,
+    is_held: bool,
 }
 
 /// See the module.
@@ -92,6 +93,7 @@ impl Fake {
             launches: BTreeMap::new(),
             batches: BTreeMap::new(),
             lie: None,
+            is_held: false,
         };
         Fake { state: Mutex::new(state), memory_bytes }
     }
@@ -112,6 +114,11 @@ impl Fake {
     /// Launches of each kernel so far.
     pub fn launches(&self) -> BTreeMap<Kernel, u64> {
         self.state.lock().launches.clone()
+    }
+
+    /// From now on, no work of the library's ends, or again all of it.
+    pub fn hold(&self, is_held: bool) {
+        self.state.lock().is_held = is_held;
     }
 
     /// From now on, the library does this to every block.
@@ -189,6 +196,9 @@ impl State {
 
     /// Does the next work of a stream.
     fn work(&mut self, stream: usize) {
+        if self.is_held && matches!(self.streams[stream].work.front(), Some(Work::Batch(_))) {
+            return;
+        }
         match self.streams[stream].work.pop_front() {
             Some(Work::Upload { from, range, to }) => {
                 let bytes = self.pinned[from.0 as usize][range].to_vec();
