@@ -64,6 +64,7 @@ impl Control {
             Request::PoolReopen(request) => self.vdevs.reopen(request),
             Request::PoolClear(request) => self.clear(request),
             Request::PoolSync(names) => queries::sync(&self.pools, names),
+            Request::PoolFreeze(request) => queries::freeze(&self.pools, request),
             Request::PoolHistory(request) => queries::history(&self.pools, request),
             Request::PoolIostat(names) => queries::counters(&self.exec, &self.pools, names),
             Request::PoolWait(request) => queries::wait(&self.exec, &self.pools, request),

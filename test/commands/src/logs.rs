@@ -92,6 +92,41 @@ pub fn survives(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A frozen pool is exported as a crash would leave it, and what was done since comes back from the log, whether or not anybody made it durable.
+pub fn replayed_after_freeze(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a log {vdevs}/b")?;
+    world.refused("zpool freeze nothing", 1, "no such pool")?;
+    let folder = world.path("mnt/tank");
+    // A log's beginning has to be on disk before.
+    written(&folder.join("first"), b"first")?;
+    written(&folder.join("second"), b"second")?;
+    world.ok("zpool freeze tank")?.prints("")?;
+    for number in 0..FILES {
+        std::fs::write(folder.join(format!("file{number}")), format!("number {number} ").repeat(number))?;
+    }
+    written(&folder.join("durable"), &[7; 300_000])?;
+    std::fs::rename(folder.join("file3"), folder.join("renamed"))?;
+    std::fs::remove_file(folder.join("first"))?;
+    let before = contents(&folder)?;
+    world.ok("zpool sync tank")?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} -o readonly=on tank")?;
+    same(
+        "what is there without the log",
+        contents(&folder)?.into_keys().collect::<Vec<_>>(),
+        vec!["first".to_string(), "second".to_string()],
+    )?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    same("what comes back from the log", contents(&folder)? == before, true)?;
+    world.ok("zpool scrub -w tank")?;
+    world.ok("zpool status -x")?.prints("all pools are healthy")?;
+    world.ok("zpool sync tank")?;
+    world.ok("zpool export tank")?;
+    Ok(())
+}
+
 /// The daemon dies, and comes back without the log device that what was made durable last is on: the pool waits for it, says so, and has every byte
 /// when the device is back. It never goes on without.
 pub fn waits_for_its_device(world: &World) -> Result<(), Failure> {

@@ -192,6 +192,10 @@ impl Zfs {
     /// Gives back every reference: the end of a mount, whose client forgets everything without saying so.
     pub fn forget_all(&self) {
         self.nodes.forget_all();
+        if self.store.room.is_frozen() {
+            // No txg brings it to the disk any more; one that cannot be logged is what a crash would lose.
+            let _ = self.store.commit_all();
+        }
     }
 
     /// Returns what the client remembers of all nodes, for another server of the file system; access times that are in memory only go into the
