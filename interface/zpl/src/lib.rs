@@ -63,6 +63,7 @@ pub use file_flags::{FlagChange, PROJECT_INHERIT};
 pub use fs::Zfs;
 pub use fuse_fs::ZplFuse;
 pub use kernel::Remembered;
+pub use log::set_logs_xattrs;
 pub use make::{NewNode, Recorded};
 pub use nodes::{Kept, Node};
 pub use rename::{Place, RenameMode};

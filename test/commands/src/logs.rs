@@ -2,6 +2,8 @@
 
 use crate::waiting::until;
 use crate::world::{Failure, World, judge, same, supervisor};
+use rustix::fs::{XattrFlags, getxattr, setxattr};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
@@ -108,6 +110,13 @@ pub fn replayed_after_freeze(world: &World) -> Result<(), Failure> {
     written(&folder.join("durable"), &[7; 300_000])?;
     std::fs::rename(folder.join("file3"), folder.join("renamed"))?;
     std::fs::remove_file(folder.join("first"))?;
+    // One attribute in the system attributes goes into the log, the other one may not.
+    let parameter = |value: &str| std::fs::write(world.path("state/sys/module/zfs/parameters/zfs_zil_saxattr"), value);
+    let set = |name: &str| setxattr(folder.join("second"), name, b"value", XattrFlags::empty());
+    set("user.logged")?;
+    parameter("0")?;
+    set("user.left_out")?;
+    parameter("1")?;
     let before = contents(&folder)?;
     world.ok("zpool sync tank")?;
     world.ok("zpool export tank")?;
@@ -120,6 +129,11 @@ pub fn replayed_after_freeze(world: &World) -> Result<(), Failure> {
     world.ok("zpool export tank")?;
     world.ok("zpool import -d {vdevs} tank")?;
     same("what comes back from the log", contents(&folder)? == before, true)?;
+    let has = |name: &str| {
+        let mut room = [0_u8; 16];
+        getxattr(folder.join("second"), name, &mut room)
+    };
+    same("the attributes", (has("user.logged"), has("user.left_out")), (Ok(5), Err(Errno::NODATA)))?;
     world.ok("zpool scrub -w tank")?;
     world.ok("zpool status -x")?.prints("all pools are healthy")?;
     world.ok("zpool sync tank")?;
