@@ -150,6 +150,11 @@ pub enum Verb {
         #[arg(value_name = "pool")]
         pools: Vec<String>,
     },
+    /// Write what a pool was given, and nothing more until it is imported anew, but its intent logs: for tests of their replay.
+    Freeze {
+        /// Pool.
+        pool: String,
+    },
     /// Show the commands that changed pools.
     History(History),
     /// Show events.

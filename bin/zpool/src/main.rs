@@ -30,7 +30,9 @@ mod wait;
 
 use args::{Arguments, Verb};
 use cli::{Client, Lacking, Stop, done};
-use control_api::{ErrorKind, Failure, LabelClear, PoolClear, PoolReguid, PoolScrub, PoolSet, PoolSync, PoolTarget, Request, ScrubAction};
+use control_api::{
+    ErrorKind, Failure, LabelClear, PoolClear, PoolFreeze, PoolReguid, PoolScrub, PoolSet, PoolSync, PoolTarget, Request, ScrubAction,
+};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -38,8 +40,7 @@ fn main() -> ExitCode {
 }
 
 /// Verbs and options that `zpool` of OpenZFS 2.3 has besides.
-const LACKING: Lacking =
-    Lacking { verbs: &["checkpoint", "ddtprune", "freeze"], options: &[("import", &["E", "V", "-rewind-to-checkpoint"])] };
+const LACKING: Lacking = Lacking { verbs: &["checkpoint", "ddtprune"], options: &[("import", &["E", "V", "-rewind-to-checkpoint"])] };
 
 fn run(verb: Verb) -> Result<u8, Stop> {
     let client = Client::from_environment()?;
@@ -81,6 +82,7 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         }
         Verb::Prefetch { kind, pool } => prefetch(&client, kind.as_deref(), pool),
         Verb::Sync { force, pools } => Ok(done(&client, &Request::PoolSync(PoolSync { pools, force }))?),
+        Verb::Freeze { pool } => Ok(done(&client, &Request::PoolFreeze(PoolFreeze { pool }))?),
         Verb::History(arguments) => Ok(history::run(&client, &arguments)?),
         Verb::Events(arguments) => events::run(&client, &arguments),
         Verb::Iostat(arguments) => iostat::run(&client, &arguments),

@@ -55,6 +55,7 @@ impl Request {
             | Request::PoolReopen(_)
             | Request::PoolClear(_)
             | Request::PoolSync(_)
+            | Request::PoolFreeze(_)
             | Request::PoolHistory(_)
             | Request::PoolEvents(_)
             | Request::InjectList
@@ -152,6 +153,7 @@ impl Request {
             Request::PoolReopen(request) => pools("reopen", &request.pools),
             Request::PoolClear(request) => format!("cannot clear errors for {}", request.pool),
             Request::PoolSync(names) => pools("sync", &names.pools),
+            Request::PoolFreeze(request) => format!("cannot freeze '{}'", request.pool),
             Request::PoolHistory(request) => pools("get history for", &request.pools),
             Request::PoolEvents(_) => "cannot get events".to_string(),
             Request::InjectList | Request::InjectAdd(_) | Request::InjectClear { .. } => "cannot look at or add handlers".to_string(),

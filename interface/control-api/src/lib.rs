@@ -119,6 +119,8 @@ pub enum Request {
     PoolClear(PoolClear),
     /// `zpool sync`: waits until everything written so far is on stable storage.
     PoolSync(PoolSync),
+    /// `zpool freeze`: from now on only intent logs bring something to the devices.
+    PoolFreeze(PoolFreeze),
     /// `zpool history`; answers [`Response::History`].
     PoolHistory(PoolHistory),
     /// Counters for `zpool iostat`; answers [`Response::Iostat`].

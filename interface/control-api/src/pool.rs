@@ -86,6 +86,14 @@ pub struct PoolSync {
     pub force: bool,
 }
 
+/// `zpool freeze`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PoolFreeze {
+    /// Name of the pool.
+    pub pool: String,
+}
+
 /// Names of some pools; none named means all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -64,6 +64,7 @@ impl Control {
             Request::PoolReopen(request) => self.vdevs.reopen(request),
             Request::PoolClear(request) => self.clear(request),
             Request::PoolSync(names) => queries::sync(&self.pools, names),
+            Request::PoolFreeze(request) => queries::freeze(&self.pools, request),
             Request::PoolHistory(request) => queries::history(&self.pools, request),
             Request::PoolIostat(names) => queries::counters(&self.exec, &self.pools, names),
             Request::PoolWait(request) => queries::wait(&self.exec, &self.pools, request),
@@ -121,26 +122,22 @@ impl Control {
 
     /// Makes a pool.
     fn create_pool(&self, request: &PoolCreate) -> Result<Response, Failure> {
-        let what = || format!("cannot create '{}'", request.pool);
-        effects::around(what, effects::of_creation(request), || create::create(&self.intake, request))
+        effects::around(effects::of_creation(request), || create::create(&self.intake, request))
     }
 
     /// Imports pools.
     fn import_pool(&self, request: &PoolImport) -> Result<Response, Failure> {
-        let what = || request.pool.as_ref().map_or_else(|| "cannot import".to_string(), |word| format!("cannot import '{word}'"));
-        effects::around(what, effects::of_pool(&request.properties), || import::import(&self.intake, request))
+        effects::around(effects::of_pool(&request.properties), || import::import(&self.intake, request))
     }
 
     /// Divides a pool.
     fn split_pool(&self, request: &PoolSplit) -> Result<Response, Failure> {
-        let what = || format!("Unable to split {}", request.pool);
-        effects::around(what, effects::of_pool(&request.properties), || split::split(&self.intake, request))
+        effects::around(effects::of_pool(&request.properties), || split::split(&self.intake, request))
     }
 
     /// Makes a clone of a snapshot.
     fn clone_dataset(&self, request: &DatasetClone, maker: Maker) -> Result<Response, Failure> {
-        let what = || format!("cannot create '{}'", request.name);
-        effects::around(what, effects::of_dataset(&request.properties), || self.datasets.clone_snapshot(request, maker))
+        effects::around(effects::of_dataset(&request.properties), || self.datasets.clone_snapshot(request, maker))
     }
 
     /// Makes ready what `zfs send` asked for; [`Outgoing::run`] then waits for whoever takes it, unless `cut` is called: by whoever gives the pool up.
@@ -160,22 +157,19 @@ impl Control {
 
     /// Sets a property of a pool.
     fn set_pool(&self, request: &PoolSet) -> Result<Response, Failure> {
-        let what = || format!("cannot set property for '{}'", request.pool);
-        effects::around(what, effects::of_pool([(&request.property, &request.value)]), || {
+        effects::around(effects::of_pool([(&request.property, &request.value)]), || {
             properties::set(&self.pools, &self.file, &self.settings.accelerators, request)
         })
     }
 
     /// Makes a file system or volume.
     fn create_dataset(&self, request: &DatasetCreate, maker: Maker) -> Result<Response, Failure> {
-        let what = || format!("cannot create '{}'", request.name);
-        effects::around(what, effects::of_dataset(&request.properties), || self.datasets.create(request, maker))
+        effects::around(effects::of_dataset(&request.properties), || self.datasets.create(request, maker))
     }
 
     /// Sets properties of a dataset.
     fn set_dataset(&self, request: &DatasetSet) -> Result<Response, Failure> {
-        let what = || format!("cannot set property for '{}'", request.name);
-        effects::around(what, effects::of_dataset(&request.properties), || self.datasets.set(request))
+        effects::around(effects::of_dataset(&request.properties), || self.datasets.set(request))
     }
 
     /// Opens a pool that is not open, or has one that is forget its errors.

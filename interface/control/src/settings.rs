@@ -112,6 +112,7 @@ impl Settings {
         zpl::set_unlink_suspended(get("zfs_unlink_suspend_progress") != 0);
         zpl::set_admin_snapshot(get("zfs_admin_snapshot") != 0);
         zpl::set_xattr_compat(get("zfs_xattr_compat") != 0);
+        zpl::set_logs_xattrs(get("zfs_zil_saxattr") != 0);
         zpl::set_cloning(get("zfs_bclone_enabled") != 0, get("zfs_bclone_wait_dirty") != 0);
         zpl::set_reports_holes(get("zfs_dmu_offset_next_sync") != 0);
         send::set_skips_unborn(get("send_holes_without_birth_time") == 0);

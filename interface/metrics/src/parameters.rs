@@ -377,6 +377,13 @@ pub const PARAMETERS: [Parameter; 129] = [
     new("zfs_zevent_len_max", 512, U32, When::Now, "events kept"),
     new("zfs_zevent_retain_expire_secs", 900, U32, When::Now, "seconds for which the same error of a device is not told again"),
     new("zfs_zevent_retain_max", 2000, U32, When::Now, "errors of a device remembered so that they are not told again; 0: none"),
+    new(
+        "zfs_zil_saxattr",
+        1,
+        BIT,
+        When::Now,
+        "0: extended attributes in the system attributes become durable with their txg, not by the intent log",
+    ),
     new("zio_slow_io_ms", 30000, U32, When::Now, "an I/O that takes longer counts as slow, milliseconds; 0 counts none"),
     new(
         "zirconia_direct_read_window",

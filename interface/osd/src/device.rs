@@ -244,7 +244,7 @@ impl Device {
         let tx = self.dataset.assign(TxSpace::Writes(LIMIT_BYTES))?;
         userspace::set(&self.objset, kind, u64::from(id), limit, &tx)?;
         drop(tx);
-        Ok(self.zfs.renew_limits()?)
+        Ok(self.zfs.renew()?)
     }
 
     /// Waits until everything so far is on disk, and everybody was told. Of what is read-only everything is.

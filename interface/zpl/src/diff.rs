@@ -97,7 +97,7 @@ struct State {
 impl State {
     fn open(objset: &Arc<Objset>) -> Result<State, ZplError> {
         let master = Zap::hold(objset, MASTER_NODE)?;
-        let sa = Sa::open(objset, master.try_lookup_u64("SA_ATTRS")?.map(ObjectId))?;
+        let sa = Sa::open(objset, master.lookup_u64("VERSION")?, master.try_lookup_u64("SA_ATTRS")?.map(ObjectId))?;
         let unlinked = match master.try_lookup_u64("DELETE_QUEUE")? {
             Some(object) => Some(Zap::hold(objset, ObjectId(object))?),
             None => None,

@@ -107,7 +107,7 @@ impl Fields {
 impl Undo<'_> {
     /// Value of an entry that names a node.
     pub(crate) fn entry_value(&self, node: &Znode) -> u64 {
-        let kind = if self.store.rules.has_types() { (node.fields().mode & S_IFMT) >> 12 } else { 0 };
+        let kind = if self.store.has_types() { (node.fields().mode & S_IFMT) >> 12 } else { 0 };
         node.object.0 | kind << 60
     }
 

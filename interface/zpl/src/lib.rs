@@ -1,4 +1,4 @@
-//! The ZFS POSIX layer: files, directories, links and attributes of an object set, on disk as OpenZFS's version 5 has them.
+//! The ZFS POSIX layer: files, directories, links and attributes of an object set, on disk as OpenZFS's version 5 has them, or an older one.
 //!
 //! [`Zfs`] is a file system, [`Node`] a counted reference to one of its nodes. Operations are straight-line code that may
 //! wait; they take locks, then a transaction, then change memory and objects; see `fs/mod.rs` for the lock order.
@@ -47,6 +47,7 @@ mod store;
 mod undo;
 mod unlinked;
 pub mod userspace;
+pub mod version;
 mod within;
 mod xattr;
 mod znode;
@@ -62,6 +63,7 @@ pub use file_flags::{FlagChange, PROJECT_INHERIT};
 pub use fs::Zfs;
 pub use fuse_fs::ZplFuse;
 pub use kernel::Remembered;
+pub use log::set_logs_xattrs;
 pub use make::{NewNode, Recorded};
 pub use nodes::{Kept, Node};
 pub use rename::{Place, RenameMode};
@@ -70,7 +72,7 @@ pub use room::{Space, SpaceSource, TxKind};
 pub use sa::Attr;
 pub use setattr::{SetAttrs, Stat};
 pub use settings::{CaseSensitivity, CreateOptions, Settings, Snapdir};
-pub use store::{LONG_NAME_BYTES_MAX, NAME_BYTES_MAX};
+pub use store::{LONG_NAME_BYTES_MAX, NAME_BYTES_MAX, VERSION};
 pub use unlinked::set_unlink_suspended;
 pub use xattr::{SetMode, set_xattr_compat};
 pub use zap::NormFlags;

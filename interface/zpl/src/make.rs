@@ -2,7 +2,7 @@
 
 use crate::nodes::{Node, Nodes};
 use crate::posix_acl::Heritage;
-use crate::sa::Attr;
+use crate::sa::{Attr, RECORD_BYTES};
 use crate::undo::Undo;
 use crate::userspace::Owner;
 use crate::znode::{Fields, S_IFBLK, S_IFCHR, S_IFDIR, S_IFMT, S_IFREG, S_ISGID, Time, Znode, decode_fields, encode_time, flag};
@@ -140,15 +140,18 @@ impl<'a> NewNode<'a> {
 
 impl Nodes {
     /// Makes the object alone, at the number that is recorded if one is.
-    fn make_object(&self, directory: bool, new: &NewNode<'_>, tx: &Tx) -> Result<ObjectId, ZplError> {
+    fn make_object(&self, directory: bool, is_modern: bool, new: &NewNode<'_>, tx: &Tx) -> Result<ObjectId, ZplError> {
         let objset = &self.store.objset;
-        let usual = || (objset.props().dnode_size / SLOT_BYTES).clamp(1, 32) as u8;
+        let usual = || if is_modern { (objset.props().dnode_size / SLOT_BYTES).clamp(1, 32) as u8 } else { 1 };
         let slots = new.recorded.map_or_else(usual, |recorded| recorded.slots);
-        let bonus_len = usize::from(slots) * SLOT_BYTES - 192;
+        let (bonus_type, bonus_len) = match is_modern {
+            true => (ObjectType::SA, usize::from(slots) * SLOT_BYTES - 192),
+            false => (ObjectType::ZNODE, RECORD_BYTES),
+        };
         if directory {
             let options = zap::CreateOptions {
                 norm: self.store.rules.norm,
-                bonus_type: ObjectType::SA,
+                bonus_type,
                 bonus_len,
                 slots,
                 claim: new.recorded.map(|recorded| recorded.object),
@@ -156,7 +159,7 @@ impl Nodes {
             };
             return Ok(zap::create_with(objset, options, tx)?);
         }
-        let kind = NewObject { bonus_type: ObjectType::SA, bonus_len, slots, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
+        let kind = NewObject { bonus_type, bonus_len, slots, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
         let made = match new.recorded {
             Some(recorded) => objset.claim_object(recorded.object, kind, tx)?,
             None => objset.allocate_object(kind, tx)?,
@@ -175,7 +178,9 @@ impl Nodes {
             gid = above.gid;
             mode |= if directory { S_ISGID } else { 0 };
         }
-        let object = self.make_object(directory, new, tx)?;
+        // Somebody may raise the version meanwhile.
+        let is_modern = self.store.sa.is_modern();
+        let object = self.make_object(directory, is_modern, new, tx)?;
         undo.made(object);
         let dnode = self.store.objset.hold(object)?;
         let mut flags = flag::ARCHIVE | flag::AV_MODIFIED | flag::ACL_TRIVIAL;
@@ -183,7 +188,7 @@ impl Nodes {
         flags |= if acl::no_execs_denied(mode) { flag::NO_EXECS_DENIED } else { 0 };
         flags |= if new.xattr || above.flags & flag::XATTR != 0 { flag::XATTR } else { 0 };
         let regular = mode & S_IFMT == S_IFREG;
-        let with_project = self.store.settings().project_quota && (regular || directory);
+        let with_project = is_modern && self.store.settings().project_quota && (regular || directory);
         let mut project = 0;
         if with_project {
             flags |= flag::PROJID | (above.flags & flag::PROJINHERIT);

@@ -7,6 +7,7 @@ use crate::room::TX_NAMES;
 use crate::undo::Undo;
 use crate::unlinked::keeps_unlinked;
 use crate::znode::{Znode, flag};
+use ondisk::{ObjectId, ObjectType};
 use std::sync::Arc;
 
 /// Bytes of the pieces in which a file is freed when it goes.
@@ -33,6 +34,7 @@ impl Nodes {
         }
         // A damaged one is left where it is: leaked at worst.
         let xattr = self.hidden_directory(znode).ok().flatten();
+        let acl = self.acl_object(znode);
         let tx = self.store.room.assign_frees(TX_NAMES)?;
         let freed = Undo::run(&self.store, &tx, |undo| {
             if let Some(directory) = &xattr {
@@ -41,6 +43,9 @@ impl Nodes {
             match undo.dequeue(znode.object) {
                 Ok(()) | Err(ZplError::NotFound) => {}
                 Err(error) => return Err(error),
+            }
+            if let Some(acl) = acl {
+                self.store.objset.free_object(acl, &tx)?;
             }
             Ok(self.store.objset.free_object(znode.object, &tx)?)
         });
@@ -52,6 +57,13 @@ impl Nodes {
         self.store.unlinked.count_deletion();
         self.store.counts.drained();
         Ok(())
+    }
+
+    /// Object that an old node's access control list lies in; a damaged record may name any object, and only lists go.
+    fn acl_object(&self, znode: &Znode) -> Option<ObjectId> {
+        let object = znode.state.lock().attrs.acl_object()?;
+        let kind = self.store.objset.hold(object).and_then(|dnode| dnode.info()).ok()?.kind;
+        matches!(kind, ObjectType::ACL | ObjectType::OLDACL).then_some(object)
     }
 
     /// Frees a large file from its end, a piece per transaction. The size decides the number of pieces only as far as there

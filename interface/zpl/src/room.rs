@@ -117,6 +117,11 @@ impl Room {
         }
     }
 
+    /// True when nothing of what is changed reaches the disk but by the log.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.txgs.as_ref().is_some_and(|txgs| txgs.is_frozen())
+    }
+
     /// Txg that is the last that may still be written, None where nothing is.
     pub(crate) fn syncing_txg(&self) -> Option<u64> {
         self.txgs.as_ref().map(|txgs| txgs.open_txg().0.saturating_sub(1))

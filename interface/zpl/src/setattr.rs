@@ -6,7 +6,6 @@
 use crate::nodes::{Node, Nodes};
 use crate::posix_acl::{ACCESS, DEFAULT, List};
 use crate::room::TX_NAMES;
-use crate::sa::Attr;
 use crate::store::Store;
 use crate::undo::Undo;
 use crate::userspace::Owner;
@@ -101,8 +100,8 @@ impl Attributes {
     /// that decides about access; setgid goes then where `kill_sgid` says so. Whether there was one before does not matter.
     ///
     /// # Errors
-    /// [`ZplError::NotSupported`] with another `acltype`, and for links; [`ZplError::Invalid`] for what is no list; [`ZplError::AccessDenied`] for a
-    /// default list of what is no directory.
+    /// [`ZplError::NotSupported`] with another `acltype`, for links, and for a default list before version 5, where new nodes have no place for what
+    /// they would inherit; [`ZplError::Invalid`] for what is no list; [`ZplError::AccessDenied`] for a default list of what is no directory.
     pub(crate) fn set_list(&self, node: &Node, name: &[u8], value: Option<&[u8]>, kill_sgid: bool) -> Result<(), ZplError> {
         self.store().check_writable()?;
         node.check_attributes_change()?;
@@ -114,6 +113,9 @@ impl Attributes {
             return Err(ZplError::ValueTooBig);
         }
         let list = List::decode(value)?;
+        if name == DEFAULT && list.is_some() && !self.store().sa.is_modern() {
+            return Err(ZplError::NotSupported);
+        }
         if name == DEFAULT && !fields.is_directory() {
             return if list.is_some() { Err(ZplError::AccessDenied) } else { Ok(()) };
         }
@@ -180,12 +182,9 @@ impl Attributes {
         state.fields.times[MTIME] = set.mtime.unwrap_or(state.fields.times[MTIME]);
         state.fields.times[CTIME] = now;
         state.fields.flags |= flag::ARCHIVE;
-        if state.fields.mode != old_mode && !state.fields.is_symlink() && !state.attrs.is_legacy() {
+        if state.fields.mode != old_mode && !state.fields.is_symlink() {
             let mode = state.fields.mode;
-            let aces = acl::trivial(mode, directory);
-            let count = aces.len() as u64 / 8;
-            self.store().sa.set(&node.dnode, &mut state.attrs, Attr::DaclAces, &aces, tx)?;
-            self.store().sa.set(&node.dnode, &mut state.attrs, Attr::DaclCount, &count.to_le_bytes(), tx)?;
+            self.store().sa.set_trivial_acl(&node.dnode, &mut state.attrs, (mode, directory), tx)?;
             state.fields.flags |= flag::ACL_TRIVIAL;
             if acl::no_execs_denied(mode) {
                 state.fields.flags |= flag::NO_EXECS_DENIED;

@@ -18,6 +18,8 @@ pub enum CaseSensitivity {
 /// Properties fixed when a file system is made, kept in its master node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CreateOptions {
+    /// Property `version`: 1 to [`crate::VERSION`]; None for that.
+    pub version: Option<u64>,
     /// Property `casesensitivity`.
     pub case: CaseSensitivity,
     /// Property `normalization`.

@@ -19,8 +19,10 @@ use zap::{Match, NormFlags, Zap};
 
 /// Object of the master node of every file system (OpenZFS: `MASTER_NODE_OBJ`).
 pub(crate) const MASTER_NODE: ObjectId = ObjectId(1);
-/// Version that we write (OpenZFS: `ZPL_VERSION_SA`).
-pub(crate) const VERSION: u64 = 5;
+/// Newest version (OpenZFS: `ZPL_VERSION`).
+pub const VERSION: u64 = 5;
+/// Version from which on nodes have system attributes (OpenZFS: `ZPL_VERSION_SA`).
+pub(crate) const VERSION_SA: u64 = 5;
 /// Version from which on directory entries carry the type (OpenZFS: `ZPL_VERSION_DIRENT_TYPE`).
 const VERSION_DIRENT_TYPE: u64 = 2;
 /// Seconds of age from which an access time is renewed with `relatime`.
@@ -36,7 +38,6 @@ pub(crate) struct NameRules {
     pub(crate) norm: NormFlags,
     case: CaseSensitivity,
     utf8_only: bool,
-    has_types: bool,
 }
 
 /// Ground of a file system: what all of its parts stand on.
@@ -58,7 +59,7 @@ pub(crate) struct Store {
 }
 
 impl NameRules {
-    fn read(master: &Zap, version: u64) -> Result<NameRules, ZplError> {
+    fn read(master: &Zap) -> Result<NameRules, ZplError> {
         let property = |name: &str| master.try_lookup_u64(name).map(Option::unwrap_or_default);
         let case = match property("casesensitivity")? {
             0 => CaseSensitivity::Sensitive,
@@ -70,12 +71,7 @@ impl NameRules {
         if case != CaseSensitivity::Sensitive {
             norm = norm.with(NormFlags::TOUPPER);
         }
-        Ok(NameRules { norm, case, utf8_only: property("utf8only")? != 0, has_types: version >= VERSION_DIRENT_TYPE })
-    }
-
-    /// True when directory entries carry the type.
-    pub(crate) fn has_types(&self) -> bool {
-        self.has_types
+        Ok(NameRules { norm, case, utf8_only: property("utf8only")? != 0 })
     }
 
     /// Way in which a name is looked up.
@@ -96,8 +92,8 @@ impl Store {
         if version == 0 || version > VERSION {
             return Err(ZplError::NotSupported);
         }
-        let rules = NameRules::read(&master, version)?;
-        let sa = Sa::open(objset, master.try_lookup_u64("SA_ATTRS")?.map(ObjectId))?;
+        let rules = NameRules::read(&master)?;
+        let sa = Sa::open(objset, version, master.try_lookup_u64("SA_ATTRS")?.map(ObjectId))?;
         let unlinked = match master.try_lookup_u64("DELETE_QUEUE")? {
             Some(object) => Some(Zap::hold(objset, ObjectId(object))?),
             None => None,
@@ -105,8 +101,8 @@ impl Store {
         let unlinked = Arc::new(UnlinkedSet::new(unlinked));
         let counts = DatasetCounts::default();
         counts.unlinked(unlinked.count());
-        // Old file systems keep attributes in a record that we read but don't make.
-        let txgs = txgs.filter(|_| sa.is_modern());
+        // One that lacks what its version needs is damaged: it is not made worse.
+        let txgs = txgs.filter(|_| sa.is_modern() || version < VERSION_SA);
         if txgs.is_some() {
             Accounting::install(objset);
         }
@@ -127,9 +123,25 @@ impl Store {
         })
     }
 
-    /// Properties in effect.
+    /// Properties in effect. Nodes of old file systems have no project.
     pub(crate) fn settings(&self) -> Settings {
-        *self.settings.read()
+        let settings = *self.settings.read();
+        Settings { project_quota: settings.project_quota && self.sa.is_modern(), ..settings }
+    }
+
+    /// True when directory entries carry the type.
+    pub(crate) fn has_types(&self) -> bool {
+        self.sa.version() >= VERSION_DIRENT_TYPE
+    }
+
+    /// Looks again which version the file system has, which was raised: what is made from now on is as that has it.
+    ///
+    /// # Errors
+    /// Those of reading the master node.
+    pub(crate) fn renew_version(&self) -> Result<(), ZplError> {
+        let master = Zap::hold(&self.objset, MASTER_NODE)?;
+        self.sa.set_version(master.lookup_u64("VERSION")?, master.try_lookup_u64("SA_ATTRS")?.map(ObjectId));
+        Ok(())
     }
 
     /// Replaces the properties.

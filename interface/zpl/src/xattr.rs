@@ -225,7 +225,7 @@ impl Xattrs {
             list.remove(spelling);
         }
         let without = list.clone();
-        let is_small = |value: &&[u8]| value.len() <= SA_VALUE_BYTES_MAX && self.store().settings().xattr_sa && self.store().sa.is_modern();
+        let is_small = |value: &&[u8]| value.len() <= SA_VALUE_BYTES_MAX && self.store().settings().xattr_sa && !node.is_legacy();
         let small = value.filter(is_small);
         let bare = compatible_name(name).filter(|_| COMPATIBLE.load(Ordering::Relaxed));
         let stored = bare.unwrap_or(name);

@@ -281,6 +281,11 @@ impl Znode {
         self.state.lock().fields
     }
 
+    /// True for a node of before system attributes, which has a fixed record in their place.
+    pub(crate) fn is_legacy(&self) -> bool {
+        self.state.lock().attrs.is_legacy()
+    }
+
     /// Checks that the node may be opened for writing: who only appends may write to a file that is append-only (Linux: `may_open`).
     pub(crate) fn check_opens(&self, appends: bool) -> Result<(), ZplError> {
         let forbids = if appends { flag::IMMUTABLE } else { flag::IMMUTABLE | flag::APPENDONLY };

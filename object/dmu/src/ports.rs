@@ -72,7 +72,8 @@ pub struct BlockWrite {
     /// Copies (DVAs) wanted: 1–3.
     pub copies: u8,
     /// The pointer that the new one replaces (may be a hole). When it was born in this very txg the store may rewrite
-    /// the block in place and return a pointer with the same first DVA: the caller then frees and accounts nothing.
+    /// the block in place and return a pointer with the same first DVA; of a block that is the same as before it may return this pointer: the caller
+    /// then frees and accounts nothing.
     /// In every other case the caller frees it.
     pub previous: BlockPtr,
     /// Time for which the bytes stay in memory afterwards.

@@ -80,6 +80,11 @@ impl Tunables {
 /// The longest that one transaction is delayed (OpenZFS: `zfs_delay_max_ns`).
 const DELAY_NS_MAX: u64 = 100_000_000;
 
+/// Pause of whoever waits for a frozen pool.
+const FROZEN_PAUSE_NS: u64 = 1_000_000;
+/// Time after which the sync thread of a frozen pool looks whether it is to end, though nobody told it.
+const FROZEN_LOOK: Duration = Duration::from_secs(60);
+
 type Callback = Box<dyn FnOnce(bool) + Send>;
 
 struct State {
@@ -95,6 +100,8 @@ struct State {
     opened_ns: u64,
     failed: Option<SyncError>,
     stopping: bool,
+    /// Nothing is synced any more, and nobody waits for that.
+    is_frozen: bool,
     /// True while somebody is in the middle of closing and syncing.
     driving: bool,
     /// Since when a txg is being synced.
@@ -153,6 +160,7 @@ impl TxgManager {
                 opened_ns,
                 failed: None,
                 stopping: false,
+                is_frozen: false,
                 driving: false,
                 syncing_since_ns: None,
                 threaded: false,
@@ -195,6 +203,41 @@ impl TxgManager {
         }
         self.sync.lock().take();
         result
+    }
+
+    /// Syncs what is open, and nothing that comes after: it stays in memory, and whoever waits for it goes on as if it were on disk. Of what is changed
+    /// from now on only intent logs bring something to the disk (OpenZFS: `spa_freeze`): for tests of their replay. Only opening the pool anew ends
+    /// it.
+    ///
+    /// # Errors
+    /// Those of the sync.
+    pub fn freeze(&self) -> Result<(), SyncError> {
+        self.wait_synced(self.open_txg())?;
+        {
+            let mut state = self.state.lock();
+            state.is_frozen = true;
+            self.kicked.notify_all();
+        }
+        self.changed.notify_all();
+        self.budget.fell.notify_all();
+        Ok(())
+    }
+
+    /// True since [`TxgManager::freeze`].
+    pub fn is_frozen(&self) -> bool {
+        self.state.lock().is_frozen
+    }
+
+    /// True when what `txg` brings is, or counts as, on disk. Who asks a frozen pool again and again has a pause each time.
+    fn counts_as_synced(&self, txg: Txg) -> bool {
+        let (is_synced, is_frozen) = {
+            let state = self.state.lock();
+            (state.synced >= txg, state.is_frozen)
+        };
+        if is_frozen && !is_synced {
+            self.exec.sleep_ns(FROZEN_PAUSE_NS);
+        }
+        is_synced || is_frozen
     }
 
     /// True when a sync failed: nothing is written any more, until the pool is opened again.
@@ -330,6 +373,9 @@ impl TxgManager {
     /// Waits until `txg` is on disk; drives the sync itself when nobody else does.
     pub fn wait_synced(&self, txg: Txg) -> Result<(), SyncError> {
         loop {
+            if self.counts_as_synced(txg) {
+                return Ok(());
+            }
             {
                 let mut state = self.state.lock();
                 if state.synced >= txg {
@@ -351,7 +397,8 @@ impl TxgManager {
             }
             self.changed.wait_until(&self.exec, &|| {
                 let state = self.state.lock();
-                state.synced >= txg || state.failed.is_some() || state.stopping || (!state.threaded && !state.driving)
+                let is_over = state.is_frozen || state.failed.is_some() || state.stopping;
+                state.synced >= txg || is_over || (!state.threaded && !state.driving)
             });
         }
     }
@@ -359,7 +406,7 @@ impl TxgManager {
     /// Waits until `txg` is open or past.
     pub fn wait_open(&self, txg: Txg) -> Result<(), SyncError> {
         let open = self.state.lock().open;
-        if open >= txg {
+        if open >= txg || self.is_frozen() {
             return Ok(());
         }
         if !self.state.lock().threaded {
@@ -369,12 +416,12 @@ impl TxgManager {
         self.kicked.notify_all();
         self.changed.wait_until(&self.exec, &|| {
             let state = self.state.lock();
-            state.open >= txg || state.failed.is_some() || state.stopping
+            state.open >= txg || state.is_frozen || state.failed.is_some() || state.stopping
         });
         let state = self.state.lock();
         match &state.failed {
             Some(error) if state.open < txg => Err(error.clone()),
-            None if state.open < txg => Err(SyncError::Stopped),
+            None if state.open < txg && !state.is_frozen => Err(SyncError::Stopped),
             _ => Ok(()),
         }
     }
@@ -387,7 +434,7 @@ impl TxgManager {
     /// the txg is over already, or none is written any more.
     pub fn before_told(&self, txg: Txg, job: Job) -> bool {
         let mut state = self.state.lock();
-        let comes = txg > state.synced && state.failed.is_none() && !state.stopping;
+        let comes = txg > state.synced && state.failed.is_none() && !state.stopping && !state.is_frozen;
         if comes {
             state.first[(txg.0 % TXG_SLOTS as u64) as usize].push(job);
         }
@@ -439,7 +486,7 @@ impl TxgManager {
         let config = self.tunables.get();
         let max = config.dirty_data_max;
         let dirty = self.budget.total();
-        if dirty.saturating_mul(100) < max.saturating_mul(config.dirty_data_sync_percent) {
+        if dirty.saturating_mul(100) < max.saturating_mul(config.dirty_data_sync_percent) || self.is_frozen() {
             return Ok(());
         }
         if dirty + estimate >= max && dirty > 0 {
@@ -487,7 +534,7 @@ impl TxgManager {
             self.kick_early();
             has_room() || {
                 let state = self.state.lock();
-                state.failed.is_some() || state.stopping
+                state.is_frozen || state.failed.is_some() || state.stopping
             }
         });
         self.budget.wanted.fetch_sub(1, Ordering::SeqCst);
@@ -580,10 +627,10 @@ impl TxgManager {
                     }
                     let elapsed = self.exec.now_ns().saturating_sub(state.opened_ns);
                     let timeout_ns = self.tunables.timeout_ns.load(Ordering::Relaxed);
-                    if state.wanted >= state.open || elapsed >= timeout_ns {
+                    if !state.is_frozen && (state.wanted >= state.open || elapsed >= timeout_ns) {
                         break;
                     }
-                    let left = Duration::from_nanos(timeout_ns - elapsed);
+                    let left = if state.is_frozen { FROZEN_LOOK } else { Duration::from_nanos(timeout_ns - elapsed) };
                     self.kicked.wait_for(&mut state, left);
                 }
                 if state.stopping {

@@ -32,6 +32,10 @@ impl FirstRound for Software {
 }
 
 impl SecondRound for Software {
+    fn is_hosts(&self) -> bool {
+        true
+    }
+
     fn parity(self: Box<Self>, _: &PoolView, _: &[Dva; 3]) -> Answer<Made> {
         Answer::Now(Made::Ready(Ready::default()))
     }

@@ -115,6 +115,10 @@ pub trait FirstRound: Send {
 
 /// Round that needs the block's address: makes its parity, and leads back to the host.
 pub trait SecondRound: Send {
+    /// True when the host made the physical bytes: nothing of them is to be judged any more.
+    fn is_hosts(&self) -> bool {
+        false
+    }
     /// Makes the parity of each copy, and brings the block's bytes to the host.
     fn parity(self: Box<Self>, view: &PoolView, dvas: &[Dva; 3]) -> Answer<Made>;
     /// Brings the bytes to the host, where pieces are made of them: there was no room in one piece. Never [`Made::Written`].

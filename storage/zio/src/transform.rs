@@ -4,7 +4,7 @@ use crate::view::PoolView;
 use crate::{ErrorKind, WriteRequest};
 use abd::{Abd, AbdPart};
 use crypt::Seal;
-use ondisk::{BlockPtr, Compression, EMBEDDED_PAYLOAD_BYTES, ObjectType};
+use ondisk::{BlockPtr, Checksum, Compression, EMBEDDED_PAYLOAD_BYTES, ObjectType};
 
 /// Pass from which on blocks of the syncing txg are rewritten in place (OpenZFS: `zfs_sync_pass_rewrite`).
 const PASS_REWRITE: u32 = 2;
@@ -31,6 +31,22 @@ fn replaces_own(request: &WriteRequest) -> bool {
 pub(crate) fn rewrites(request: &WriteRequest, psize: usize) -> bool {
     let previous = &request.previous;
     replaces_own(request) && !previous.is_embedded() && previous.psize() == psize && request.pass >= PASS_REWRITE
+}
+
+/// True when the block is the one that it replaces if both have the same checksum: strong, of compressed data of a file or volume (OpenZFS:
+/// `dmu_write_policy`, `zio_nop_write`). One that somebody waits for replaces nothing.
+pub(crate) fn may_repeat(request: &WriteRequest, (psize, compression): (usize, Compression)) -> bool {
+    const STRONG: [Checksum; 5] = [Checksum::SHA256, Checksum::SHA512, Checksum::SKEIN, Checksum::EDONR, Checksum::BLAKE3];
+    let previous = &request.previous;
+    let is_data = request.level == 0 && !request.object_type.is_metadata() && request.seal.is_none() && !request.can_fail;
+    let is_sure = request.compression != Compression::OFF && STRONG.contains(&request.checksum);
+    if !is_data || !is_sure || previous.is_hole() || previous.is_embedded() || replaces_own(request) {
+        return false;
+    }
+    let is_plain = !previous.is_gang() && !previous.uses_crypt() && !previous.is_dedup() && previous.is_little_endian();
+    let has_sizes = previous.psize() == psize && previous.lsize() == request.lsize() && previous.object_type() == request.object_type;
+    let has_forms = previous.checksum_kind() == request.checksum && previous.compression() == compression;
+    is_plain && has_sizes && has_forms && previous.dvas().count() == usize::from(request.copies)
 }
 
 /// The compression that a request really gets.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! write() ─job─► compress ─hole, embedded─► then
+//!                  ├─the same as before──► then
 //!                  └─► address (the block's own, a new one, or a gang) ─► parity ─► store: checksum ─► devices ─► judge ─► then
 //!                                                                ▲                                        │ lost
 //!                                                                └── once more, elsewhere ◄───────────────┤
@@ -20,7 +21,7 @@ use crate::software::Software;
 use crate::stage::{Claims, FirstRound, Made, Physical, Ready, SecondRound, Shape};
 use crate::store::{COPIES_MAX, MadeParity, Placement, Store, hint, plan, write_all};
 use crate::suspend::{Held, Hold, Resumes, may_recover};
-use crate::transform::rewrites;
+use crate::transform::{may_repeat, rewrites};
 use crate::verify::truncated;
 use crate::{ErrorKind, ReadFlags, WriteRequest, WriteThen, ZioError, gang, gang_write};
 use abd::Abd;
@@ -133,15 +134,29 @@ impl Block {
                 self.core.stats.embedded_writes.bump();
                 (self.then)(Ok(bp));
             }
-            Shape::Physical(Physical { data, psize, compression, round }) => {
+            Shape::Physical(made) => {
+                let sum = self.sum_to_compare(&made);
+                if sum.is_some_and(|sum| sum == self.request.previous.checksum()) {
+                    self.core.stats.nop_writes.bump();
+                    return (self.then)(Ok(self.request.previous));
+                }
+                let Physical { data, psize, compression, round } = made;
                 let (data, guard) = match protect(&self.request, data.unwrap_or_default()) {
                     Ok(protected) => protected,
                     Err(kind) => return fail(&self.core, &self.request, self.then, kind),
                 };
-                let job = Job { block: self, data, psize, compression, guard, parity: Vec::new(), claims: None };
+                let job = Job { block: self, data, psize, compression, sum, guard, parity: Vec::new(), claims: None };
                 job.address(round);
             }
         }
+    }
+
+    /// Checksum of a block that may be the one that it replaces, which was made on the host: to be compared with that one's.
+    fn sum_to_compare(&self, made: &Physical) -> Option<[u64; 4]> {
+        if !made.round.is_hosts() || !may_repeat(&self.request, (made.psize, made.compression)) {
+            return None;
+        }
+        self.snapshot.view.facts.sum_of(self.request.checksum, made.data.as_ref()?).ok()
     }
 
     /// Gives space back that nothing was written to, or nothing of use.
@@ -160,6 +175,8 @@ struct Job {
     /// Length of the physical bytes.
     psize: usize,
     compression: Compression,
+    /// Checksum of the physical bytes, where it was computed already.
+    sum: Option<[u64; 4]>,
     /// Marks of a block of an encrypted dataset.
     guard: Option<Guard>,
     /// Parity columns that a stage made, by address.
@@ -318,7 +335,7 @@ impl Job {
         let claims = self.claims.take();
         let made = MadeParity { columns: &self.parity, is_trusted: claims.as_ref().is_none_or(|claims| claims.trusts_parity()) };
         let (planned, sum) = plan(&self.block.snapshot, &stores, fletcher, &made);
-        let Ok(sum) = sum.map_or_else(|| self.block.snapshot.view.facts.sum_of(kind, &self.data), Ok) else {
+        let Ok(sum) = sum.or(self.sum).map_or_else(|| self.block.snapshot.view.facts.sum_of(kind, &self.data), Ok) else {
             return self.fail(ErrorKind::Unsupported);
         };
         if let Some(claims) = claims {

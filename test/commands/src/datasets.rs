@@ -54,6 +54,26 @@ pub fn versions(world: &World) -> Result<(), Failure> {
     world.refused("zfs upgrade -r", 2, "missing filesystem argument")?;
     world.refused("zfs upgrade -a tank", 2, "too many arguments")?;
     world.refused("zfs upgrade tank/no", 1, "cannot open 'tank/no': dataset does not exist")?;
+    old_versions(world)
+}
+
+/// File systems of older versions are made, listed and raised.
+fn old_versions(world: &World) -> Result<(), Failure> {
+    world.ok("zfs create -p -o version=1 tank/new/old")?;
+    world.ok("zfs get -H -o value -r -t filesystem version tank/new")?.prints("5\n1")?;
+    world.ok("zfs upgrade")?.shows(" 1   tank/new/old\n")?;
+    world.refused("zfs create -o version=2 -o casesensitivity=mixed tank/no", 1, "property 'casesensitivity' needs version 3")?;
+    world.refused("zfs create -o version=6 tank/no", 1, "'version' must be one of")?;
+    world.ok("zfs snapshot tank/new/old@one")?;
+    world.ok("zfs clone tank/new/old@one tank/clone")?;
+    world.ok("zfs upgrade -V 3 tank/new/old")?.prints("1 filesystems upgraded")?;
+    let lower = "cannot set property for 'tank/new/old': Can not downgrade; already at version 3";
+    world.refused("zfs set version=2 tank/new/old", 1, lower)?;
+    world.ok("zfs set version=current tank/new/old")?.prints("")?;
+    world.ok("zfs get -H -o value version tank/new/old")?.prints("5")?;
+    world.ok("zfs get -H -o value version tank/new/old@one")?.prints("1")?;
+    world.ok("zfs upgrade -a")?.shows("1 filesystems upgraded")?;
+    world.ok("zfs get -H -o value version tank/clone")?.prints("5")?;
     Ok(())
 }
 

@@ -225,7 +225,6 @@ pub fn without_effect(world: &World) -> Result<(), Failure> {
     world.ok("zfs set zoned=on tank")?.says("containers")?;
     world.ok("zfs set zoned=off tank")?.prints("")?;
     world.refused("zfs create -o keyformat=raw tank/secret", 1, "Encryption must be turned on to set encryption properties.")?;
-    world.refused("zfs create -o version=1 tank/old", 1, "only version 5")?;
     world.ok("zfs create -o canmount=off -o logbias=throughput tank/fs")?.prints("")?;
     world.ok("zfs get -H -o value logbias tank/fs")?.prints("throughput")?;
     world.ok("zfs set sharesmb=on tank/fs")?.says("nothing is shared")?;

@@ -2,6 +2,8 @@
 
 use crate::waiting::until;
 use crate::world::{Failure, World, judge, same, supervisor};
+use rustix::fs::{XattrFlags, getxattr, setxattr};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
@@ -89,6 +91,53 @@ pub fn survives(world: &World) -> Result<(), Failure> {
     same("lines that sync=always wrote", std::fs::read_to_string(folder.join("always"))?.lines().count(), 5)?;
     world.ok("zpool export tank")?;
     world.clean(&zdb, "-e -p {vdevs} -bcch tank")?;
+    Ok(())
+}
+
+/// A frozen pool is exported as a crash would leave it, and what was done since comes back from the log, whether or not anybody made it durable.
+pub fn replayed_after_freeze(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a log {vdevs}/b")?;
+    world.refused("zpool freeze nothing", 1, "no such pool")?;
+    let folder = world.path("mnt/tank");
+    // A log's beginning has to be on disk before.
+    written(&folder.join("first"), b"first")?;
+    written(&folder.join("second"), b"second")?;
+    world.ok("zpool freeze tank")?.prints("")?;
+    for number in 0..FILES {
+        std::fs::write(folder.join(format!("file{number}")), format!("number {number} ").repeat(number))?;
+    }
+    written(&folder.join("durable"), &[7; 300_000])?;
+    std::fs::rename(folder.join("file3"), folder.join("renamed"))?;
+    std::fs::remove_file(folder.join("first"))?;
+    // One attribute in the system attributes goes into the log, the other one may not.
+    let parameter = |value: &str| std::fs::write(world.path("state/sys/module/zfs/parameters/zfs_zil_saxattr"), value);
+    let set = |name: &str| setxattr(folder.join("second"), name, b"value", XattrFlags::empty());
+    set("user.logged")?;
+    parameter("0")?;
+    set("user.left_out")?;
+    parameter("1")?;
+    let before = contents(&folder)?;
+    world.ok("zpool sync tank")?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} -o readonly=on tank")?;
+    same(
+        "what is there without the log",
+        contents(&folder)?.into_keys().collect::<Vec<_>>(),
+        vec!["first".to_string(), "second".to_string()],
+    )?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    same("what comes back from the log", contents(&folder)? == before, true)?;
+    let has = |name: &str| {
+        let mut room = [0_u8; 16];
+        getxattr(folder.join("second"), name, &mut room)
+    };
+    same("the attributes", (has("user.logged"), has("user.left_out")), (Ok(5), Err(Errno::NODATA)))?;
+    world.ok("zpool scrub -w tank")?;
+    world.ok("zpool status -x")?.prints("all pools are healthy")?;
+    world.ok("zpool sync tank")?;
+    world.ok("zpool export tank")?;
     Ok(())
 }
 

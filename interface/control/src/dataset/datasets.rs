@@ -4,9 +4,9 @@ use crate::dataset::encryption;
 use crate::dataset::following::{Follower, Following};
 use crate::dataset::maker::Maker;
 use crate::dataset::names::{check_fits, check_name, descendants, filesystem_of, nameless, target_of};
-use crate::dataset::owners;
 use crate::dataset::properties::{new_filesystem, text_of};
 use crate::dataset::volumes::{self, NewVolume, Refusal};
+use crate::dataset::{owners, versions};
 use crate::failure::{self, because};
 use crate::mount::enclosed::check_new_place;
 use crate::mount::mounting::Mounter;
@@ -117,6 +117,7 @@ impl Datasets {
             _ => volumes::Change { size: None, properties: request.properties.clone() },
         };
         let (limits, properties) = owners::split(&change.properties);
+        let (version, properties) = versions::split(properties, &handle).map_err(refused)?;
         let change = volumes::Change { properties, ..change };
         let pairs: Vec<(String, String)> = change.properties.clone().into_iter().collect();
         let changed: Vec<&str> = request.properties.keys().map(String::as_str).collect();
@@ -130,6 +131,7 @@ impl Datasets {
             let set = if pairs.is_empty() { Ok(()) } else { handle.set_props(&pairs) };
             set.and_then(|()| change.size.map_or(Ok(()), |bytes| self.resize(&pool, &handle, bytes)))
                 .and_then(|()| owners::set(&pool.mounts, &handle, &limits))
+                .and_then(|()| versions::raise(&pool.mounts, &handle, version))
                 .map_err(|error| property_failure(&request.name, &change.properties, kind, &error))
         })
     }

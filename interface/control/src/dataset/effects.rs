@@ -1,9 +1,8 @@
-//! What properties do here. What is set and does nothing would be believed: it is refused where something relies on it, and else
-//! stored for other systems with a warning each time. The tables have every property; a test walks them.
+//! What properties do here. What is set and does nothing would be believed: it is stored for other systems with a warning each time. The tables
+//! have every property; a test walks them.
 
-use crate::failure::because;
 use crate::pool::objections::of_word;
-use control_api::{ErrorKind, Failure, Remark, Response, WITHOUT_EFFECT};
+use control_api::{Failure, Remark, Response, WITHOUT_EFFECT};
 use std::collections::BTreeMap;
 
 /// Effect of a property here.
@@ -13,11 +12,9 @@ enum Effect {
     Works,
     /// Values of which something works, or that ask for nothing; the others are stored and nothing more, for this reason.
     Stored(&'static [&'static str], &'static str),
-    /// Values that are taken; the others are refused, for this reason.
-    Refused(&'static [&'static str], &'static str),
 }
 
-use Effect::{Refused, Stored, Works};
+use Effect::{Stored, Works};
 
 const OFF: &[&str] = &["off"];
 const NONE: &[&str] = &["none"];
@@ -47,7 +44,7 @@ const OF_DATASETS: &[(&str, Effect)] = &[
     ("canmount", Works),
     ("xattr", Works),
     ("copies", Works),
-    ("version", Refused(&["5", "current"], "only version 5 of file systems is written by this version")),
+    ("version", Works),
     ("utf8only", Works),
     ("normalization", Works),
     ("casesensitivity", Works),
@@ -107,25 +104,19 @@ const OF_POOLS: &[(&str, Effect)] = &[
     ("multihost", Works),
 ];
 
-/// Warning about a value that is going to be stored; the error says why it must not be.
-fn judge(table: &[(&'static str, Effect)], name: &str, value: &str) -> Result<Option<String>, String> {
+/// Warning about a value that is going to be stored.
+fn judge(table: &[(&'static str, Effect)], name: &str, value: &str) -> Option<String> {
     let effect = table.iter().find(|(known, _)| *known == name).map_or(Works, |(_, effect)| *effect);
     match effect {
         Stored(works, why) if !works.contains(&value) => {
-            Ok(Some(format!("{WITHOUT_EFFECT}property '{name}' is stored as '{value}', but {why}")))
+            Some(format!("{WITHOUT_EFFECT}property '{name}' is stored as '{value}', but {why}"))
         }
-        Refused(works, why) if !works.contains(&value) => Err(format!("property '{name}' can't be '{value}': {why}")),
-        _ => Ok(None),
+        _ => None,
     }
 }
 
-/// Does what a request wants unless a property of it is refused, and adds the warnings of the others to its answer.
-pub(crate) fn around(
-    what: impl FnOnce() -> String,
-    said: Result<Vec<String>, String>,
-    work: impl FnOnce() -> Result<Response, Failure>,
-) -> Result<Response, Failure> {
-    let warnings = said.map_err(|why| because(ErrorKind::Unsupported, what(), why))?;
+/// Does what a request wants, and adds the warnings about its properties to the answer.
+pub(crate) fn around(warnings: Vec<String>, work: impl FnOnce() -> Result<Response, Failure>) -> Result<Response, Failure> {
     let mut response = work()?;
     if let Response::Done { remarks } | Response::Created { remarks, .. } | Response::Rewound { remarks, .. } = &mut response {
         remarks.extend(warnings.into_iter().map(Remark::Warning));
@@ -134,23 +125,23 @@ pub(crate) fn around(
 }
 
 /// Warnings about a pool that is made.
-pub(crate) fn of_creation(request: &control_api::PoolCreate) -> Result<Vec<String>, String> {
+pub(crate) fn of_creation(request: &control_api::PoolCreate) -> Vec<String> {
     // At creation it says which features there are.
-    let mut warnings = of_pool(request.properties.iter().filter(|(name, _)| *name != "compatibility"))?;
-    warnings.extend(of_dataset(&request.fs_properties)?);
-    Ok(warnings)
+    let mut warnings = of_pool(request.properties.iter().filter(|(name, _)| *name != "compatibility"));
+    warnings.extend(of_dataset(&request.fs_properties));
+    warnings
 }
 
-/// Warnings about some properties of a dataset, or why one of them is refused.
-pub(crate) fn of_dataset(properties: &BTreeMap<String, String>) -> Result<Vec<String>, String> {
-    properties.iter().filter_map(|(name, value)| judge(OF_DATASETS, name, value).transpose()).collect()
+/// Warnings about some properties of a dataset.
+pub(crate) fn of_dataset(properties: &BTreeMap<String, String>) -> Vec<String> {
+    properties.iter().filter_map(|(name, value)| judge(OF_DATASETS, name, value)).collect()
 }
 
-/// Warnings about some properties of a pool, or why one of them is refused.
-pub(crate) fn of_pool<'a>(properties: impl IntoIterator<Item = (&'a String, &'a String)>) -> Result<Vec<String>, String> {
+/// Warnings about some properties of a pool.
+pub(crate) fn of_pool<'a>(properties: impl IntoIterator<Item = (&'a String, &'a String)>) -> Vec<String> {
     // What is no value at all is refused for that.
     let values = properties.into_iter().filter(|(name, value)| of_word(name, value).is_none());
-    values.filter_map(|(name, value)| judge(OF_POOLS, name, value).transpose()).collect()
+    values.filter_map(|(name, value)| judge(OF_POOLS, name, value)).collect()
 }
 
 #[cfg(test)]
@@ -172,14 +163,10 @@ mod tests {
             for (name, effect) in table {
                 let said = judge(table, name, wrong);
                 match effect {
-                    Works => assert_eq!(said, Ok(None)),
+                    Works => assert_eq!(said, None),
                     Stored(works, why) => {
-                        assert!(said.is_ok_and(|said| said.is_some_and(|said| said.contains(why))), "{name}");
-                        works.iter().for_each(|value| assert_eq!(judge(table, name, value), Ok(None), "{name}={value}"));
-                    }
-                    Refused(works, why) => {
-                        assert!(said.is_err_and(|said| said.contains(why)), "{name}");
-                        works.iter().for_each(|value| assert_eq!(judge(table, name, value), Ok(None), "{name}={value}"));
+                        assert!(said.is_some_and(|said| said.contains(why)), "{name}");
+                        works.iter().for_each(|value| assert_eq!(judge(table, name, value), None, "{name}={value}"));
                     }
                 }
             }
@@ -197,7 +184,7 @@ mod tests {
                 dsl::prop::table::Kind::CountOrNone => "none".to_string(),
                 _ => desc.default.to_string(),
             };
-            assert_eq!(judge(OF_DATASETS, desc.name, &text), Ok(None), "{}={text}", desc.name);
+            assert_eq!(judge(OF_DATASETS, desc.name, &text), None, "{}={text}", desc.name);
         }
     }
 

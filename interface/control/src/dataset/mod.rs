@@ -25,5 +25,6 @@ pub(crate) mod references;
 pub(crate) mod rights;
 mod rollback;
 pub(crate) mod sending;
+mod versions;
 pub(crate) mod volumes;
 pub(crate) mod waiting;

@@ -48,7 +48,7 @@ pub(crate) fn set(mounts: &Mounts, handle: &DatasetHandle, limits: &[Limit]) -> 
     let tx = handle.assign(if frees { TxSpace::Frees } else { TxSpace::Writes(TX_BYTES * limits.len() as u64) })?;
     let entered = enter(&objset, limits, &tx);
     drop(tx);
-    mounts.renew_limits(&handle.name());
+    mounts.renew(&handle.name());
     entered
 }
 

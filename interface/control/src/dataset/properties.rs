@@ -1,7 +1,7 @@
 //! Properties of datasets: as the API words them, what a new file system makes of them, and how a mounted one behaves.
 
 use crate::dataset::maker::Maker;
-use crate::dataset::owners;
+use crate::dataset::{owners, versions};
 use crate::pool::OpenPool;
 use control_api::{Property, Value};
 use dsl::{CreateDataset, DatasetHandle, DslError, PropEntry, PropSource, PropValue};
@@ -60,10 +60,11 @@ pub(crate) fn new_filesystem(properties: &BTreeMap<String, String>, maker: Maker
         return Err("'utf8only' must be 'on' where 'normalization' is not 'none'".to_string());
     }
     let utf8_only = properties.get("utf8only").is_some_and(|value| value == "on") || normalization != NormFlags::default();
+    let version = versions::of_new(properties)?;
     // The root directory belongs to whoever makes the file system, as OpenZFS has it for delegated users.
     let Maker { uid, gid, .. } = maker;
     let (limits, properties) = owners::split(properties);
-    let options = CreateOptions { case, normalization, utf8_only, uid, gid, ..CreateOptions::default() };
+    let options = CreateOptions { version, case, normalization, utf8_only, uid, gid, ..CreateOptions::default() };
     Ok(CreateDataset {
         kind: ObjsetType::ZFS,
         properties: properties.into_iter().collect(),

@@ -623,11 +623,11 @@ impl Mounts {
         places.iter().any(|place| working::somebody_in(&place.join(".zfs/snapshot").join(snapshot)).is_some())
     }
 
-    /// Has a mounted file system look again at what users, groups and projects may use, which was changed.
-    pub fn renew_limits(&self, name: &str) {
+    /// Has a mounted file system look again at what users, groups and projects may use, and at its version, which were changed.
+    pub fn renew(&self, name: &str) {
         if let Some(mounted) = self.there(name) {
-            // Those that were read before stay where the master node cannot be read.
-            let _ = mounted.zfs.renew_limits();
+            // Where the master node cannot be read those stay that were read before: a new version takes what older ones made.
+            let _ = mounted.zfs.renew();
         }
     }
 

@@ -4,7 +4,9 @@ use crate::failure::{because, pool_failure};
 use crate::pool::Pools;
 use crate::report::{iostat, pictures, status};
 use crate::requests::done;
-use control_api::{ErrorKind, Failure, IostatReport, PoolHistory, PoolHistoryReport, PoolNames, PoolQuery, PoolSync, PoolWait, Response};
+use control_api::{
+    ErrorKind, Failure, IostatReport, PoolFreeze, PoolHistory, PoolHistoryReport, PoolNames, PoolQuery, PoolSync, PoolWait, Response,
+};
 use exec::Exec;
 
 /// Answers `zpool list`, `status`, `get`.
@@ -71,5 +73,12 @@ pub(crate) fn sync(pools: &Pools, request: &PoolSync) -> Result<Response, Failur
         let synced = if request.force { open.pool().sync_forced() } else { open.pool().sync() };
         synced.map_err(|error| pool_failure(format!("cannot sync '{}'", open.name()), &error))?;
     }
+    Ok(done())
+}
+
+/// Does `zpool freeze`.
+pub(crate) fn freeze(pools: &Pools, request: &PoolFreeze) -> Result<Response, Failure> {
+    let open = pools.open_pool(&request.pool)?;
+    open.pool().freeze().map_err(|error| pool_failure(format!("cannot freeze '{}'", open.name()), &error))?;
     Ok(done())
 }

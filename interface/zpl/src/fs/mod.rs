@@ -24,6 +24,7 @@ use crate::setattr::Attributes;
 use crate::settings::{CaseSensitivity, CreateOptions, Settings};
 use crate::store::{MASTER_NODE, Store, VERSION};
 use crate::undo::Undo;
+use crate::version;
 use crate::xattr::Xattrs;
 use crate::znode::{S_IFDIR, Time, Znode};
 use crate::{Accounting, NewNode, ZplError};
@@ -53,6 +54,10 @@ impl std::fmt::Debug for Zfs {
 impl Zfs {
     /// Makes the objects of a new file system in an empty object set (OpenZFS: `zfs_create_fs`).
     pub fn create(objset: &Arc<Objset>, options: &CreateOptions, tx: &Tx) -> Result<(), ZplError> {
+        let version = options.version.unwrap_or(VERSION);
+        if !(1..=VERSION).contains(&version) {
+            return Err(ZplError::NotSupported);
+        }
         let master = zap::CreateOptions { claim: Some(MASTER_NODE), ..zap::CreateOptions::new(ObjectType::MASTER_NODE) };
         zap::create_with(objset, master, tx)?;
         let master = Zap::hold(objset, MASTER_NODE)?;
@@ -64,9 +69,7 @@ impl Zfs {
         master.update_u64("normalization", options.normalization.0, tx)?;
         master.update_u64("utf8only", u64::from(options.utf8_only), tx)?;
         master.update_u64("casesensitivity", case, tx)?;
-        master.update_u64("VERSION", VERSION, tx)?;
-        let sa = zap::create(objset, ObjectType::SA_MASTER_NODE, tx)?;
-        master.add_u64("SA_ATTRS", sa.0, tx)?;
+        version::enter(objset, &master, version, tx)?;
         let unlinked = zap::create(objset, ObjectType::UNLINKED_SET, tx)?;
         master.add_u64("DELETE_QUEUE", unlinked.0, tx)?;
         objset.set_flags(objset.flags() | objset_flags::USERACCOUNTING_COMPLETE, tx)?;
@@ -142,12 +145,14 @@ impl Zfs {
         self.store.room.space().unwrap_or_default()
     }
 
-    /// Looks again which limits of users, groups and projects there are; what was set counts from now on.
+    /// Looks again which limits of users, groups and projects there are, and which version the file system has ([`crate::version::raise`]); what was
+    /// set counts from now on.
     ///
     /// # Errors
     /// Those of reading the master node.
-    pub fn renew_limits(&self) -> Result<(), ZplError> {
-        self.store.limits.renew()
+    pub fn renew(&self) -> Result<(), ZplError> {
+        self.store.limits.renew()?;
+        self.store.renew_version()
     }
 
     /// Number of files without names that are to be deleted; 0 where nothing is deleted.
@@ -187,6 +192,10 @@ impl Zfs {
     /// Gives back every reference: the end of a mount, whose client forgets everything without saying so.
     pub fn forget_all(&self) {
         self.nodes.forget_all();
+        if self.store.room.is_frozen() {
+            // No txg brings it to the disk any more; one that cannot be logged is what a crash would lose.
+            let _ = self.store.commit_all();
+        }
     }
 
     /// Returns what the client remembers of all nodes, for another server of the file system; access times that are in memory only go into the

@@ -19,13 +19,21 @@ use dmu::Tx;
 use exec::Mutex;
 use ondisk::{ObjectId, Txg};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use told::Teller;
 use zil::{Done, Log};
 
 /// Number of txgs that are alive at a time, at most: what is older is on disk.
 const TXGS_ALIVE: u64 = 4;
+
+static LOGS_XATTRS: AtomicBool = AtomicBool::new(true);
+
+/// Sets whether logs that can tell of extended attributes in system attributes do so; else these become durable with their txg (OpenZFS:
+/// `zfs_zil_saxattr`).
+pub fn set_logs_xattrs(logs: bool) {
+    LOGS_XATTRS.store(logs, Ordering::Relaxed);
+}
 
 /// Log that the pool keeps for the file system.
 struct Port {
@@ -34,6 +42,13 @@ struct Port {
     objset: u64,
     /// True when the log can tell of extended attributes in system attributes (feature `zilsaxattr`).
     tells_xattrs: bool,
+}
+
+impl Port {
+    /// True when the log is told of extended attributes in system attributes.
+    fn tells_xattrs(&self) -> bool {
+        self.tells_xattrs && LOGS_XATTRS.load(Ordering::Relaxed)
+    }
 }
 
 /// Whoever hears of a change.

@@ -1,7 +1,7 @@
 //! Operations as their records have them, and with whose commits they go: names with every commit, data and attributes with those of
 //! their object. What lies in a hidden directory goes with every commit: nobody commits it by its own number.
 
-use super::{Journal, Listeners};
+use super::{Journal, Listeners, Port};
 use crate::znode::{CTIME, Fields, MTIME, State, Time, Znode, flag};
 use abd::Abd;
 use dmu::Tx;
@@ -301,7 +301,7 @@ impl Journal {
         if is_ordered {
             listeners.promote(node.object);
         }
-        let (tells, time) = (self.port.get().is_some_and(|port| port.tells_xattrs), node.fields().times[CTIME]);
+        let (tells, time) = (self.port.get().is_some_and(Port::tells_xattrs), node.fields().times[CTIME]);
         let changes: Vec<_> = changes.collect();
         // A record of an empty value says that the attribute goes.
         let is_empty = |value: Option<&[u8]>| value.is_some_and(<[u8]>::is_empty);

@@ -224,6 +224,25 @@ fn a_txg_that_is_given_up_while_somebody_holds_it_is_not_synced() {
     assert_eq!(*recorder.synced.lock(), Vec::<Txg>::new());
 }
 
+/// If this fails, `zpool freeze` lets something reach the disk that no log has, so that tests of replays show nothing, or commands wait for good.
+#[test]
+fn a_frozen_pool_syncs_nothing_more_and_keeps_nobody_waiting() {
+    for exec in [Arc::new(Inline::new(1)) as Exec, Arc::new(Pool::new(2))] {
+        let (txgs, recorder) = manager(exec, TxgConfig::default());
+        drop(txgs.assign(0).expect("assign"));
+        txgs.freeze().expect("frozen");
+        let synced = recorder.synced.lock().clone();
+        assert!(synced.contains(&Txg(11)), "{synced:?}");
+        for _ in 0..3 {
+            let txg = txgs.assign(1 << 40).expect("assign").txg();
+            txgs.kick();
+            assert_eq!((txgs.wait_synced(txg), txgs.wait_open(txg.next())), (Ok(()), Ok(())));
+            assert!(!txgs.before_told(txg, Box::new(|| ())));
+        }
+        assert_eq!((txgs.stop(), &*recorder.synced.lock()), (Ok(()), &synced));
+    }
+}
+
 /// Keeper who notes what comes back.
 #[derive(Default)]
 struct Returned(Mutex<Vec<(Txg, u64)>>);

@@ -299,6 +299,16 @@ impl Pool {
         self.sync()
     }
 
+    /// Writes what the pool was given, and nothing more until it is opened anew, but what intent logs bring to the disk; nobody waits for the rest
+    /// (`zpool freeze`, for tests; OpenZFS: `spa_freeze`).
+    ///
+    /// # Errors
+    /// [`PoolError::ReadOnly`]; those of the sync.
+    pub fn freeze(&self) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        Ok(self.spa.txgs.freeze()?)
+    }
+
     /// Short name, guid, and reference count of every feature flag; None for a feature that is not enabled. Unknown features
     /// of the pool have their guid as name.
     pub fn features(&self) -> Vec<(String, String, Option<u64>)> {

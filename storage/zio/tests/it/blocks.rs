@@ -52,6 +52,39 @@ fn small_blocks_that_are_written_together_are_one_request() {
     assert!(blocks.iter().all(|(number, bp)| rig.read(bp).is_ok_and(|back| back == noise(*number, 4096))));
 }
 
+/// If this fails, whoever restores a file over a clone of itself pays for all of it once more; or what was changed is taken for what was there.
+#[test]
+fn what_is_there_already_is_not_written_again() {
+    let rig = Rig::new(inline(), &MIRROR, 12);
+    let strong = |data: Abd| WriteRequest { checksum: Checksum::SHA256, ..with(data, Compression::LZ4) };
+    for data in [noise(1, 131_072), text(1, 131_072)] {
+        let previous = rig.write(strong(data.clone())).expect("the write succeeds");
+        let later = |request: WriteRequest| WriteRequest { previous, txg: Txg(11), ..request };
+        let writes = rig.faults.count.load(Ordering::Relaxed);
+        assert_eq!(rig.write(later(strong(data.clone()))), Ok(previous));
+        assert_eq!(rig.faults.count.load(Ordering::Relaxed), writes, "no device hears of it");
+        let mut changed = data.to_vec();
+        changed[131_071] ^= 1;
+        for other in [
+            strong(Abd::from_slice(&changed)),
+            WriteRequest { checksum: Checksum::SHA512, ..strong(data.clone()) },
+            WriteRequest { checksum: Checksum::FLETCHER_4, ..strong(data.clone()) },
+            WriteRequest { compression: Compression::OFF, ..strong(data.clone()) },
+            WriteRequest { copies: 2, ..strong(data.clone()) },
+            WriteRequest { object_type: ObjectType::DNODE, ..strong(data.clone()) },
+            WriteRequest { can_fail: true, ..strong(data.clone()) },
+        ] {
+            let expected = other.data.clone();
+            let bp = rig.write(later(other)).expect("the write succeeds");
+            assert_eq!((bp.birth(), bp.dva(0) == previous.dva(0)), (Txg(11), false), "{bp:?}");
+            assert!(rig.read(&bp).is_ok_and(|back| back == expected));
+        }
+        let weak = rig.write(with(data.clone(), Compression::LZ4)).expect("the write succeeds");
+        let again = WriteRequest { previous: weak, txg: Txg(11), ..with(data.clone(), Compression::LZ4) };
+        assert!(rig.write(again).is_ok_and(|bp| bp.birth() == Txg(11)), "a weak checksum proves nothing");
+    }
+}
+
 /// Tiny payloads live in the pointer, but only where OpenZFS looks for them.
 #[test]
 fn small_compressed_blocks_are_embedded() {

@@ -2,17 +2,21 @@
 //!
 //! An object's bonus (and its spill block, when there is one) is a header with a layout number and the lengths of the
 //! variable attributes, then the values in the layout's order, each on 8 bytes (OpenZFS: `sa.c`, `sa_impl.h`). File systems
-//! before version 5 have a fixed record instead, which is treated as layout 0 without a header (`sa_legacy_zpl_layout`).
+//! before version 5 have a fixed record instead, which is treated as layout 0 without a header (`sa_legacy_zpl_layout`): see [`legacy`].
 //!
 //! Invariants: layouts are only ever added; an attribute that is not ours is carried along when an object is rewritten.
 
-use crate::ZplError;
+mod legacy;
+
+use crate::{ZplError, acl};
 use abd::Abd;
 use dmu::{Dnode, Objset, Tx};
 use exec::RwLock;
+pub(crate) use legacy::RECORD_BYTES;
 use ondisk::{ObjectId, ObjectType};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use zap::{Value, Zap};
 
 /// Attributes of the file system, numbered as OpenZFS's `zpl_attr_t` (not as on disk: the registry maps them).
@@ -74,8 +78,6 @@ const TABLE: [(&str, u16, u8); 22] = [
 ];
 /// Number of attributes that version 4 and older have, in the order of their record.
 const LEGACY: usize = 16;
-/// Bytes of that record (OpenZFS: `ZFS_OLD_ZNODE_PHYS_SIZE`).
-pub(crate) const ZNODE_PHYS_BYTES: usize = 264;
 
 const MAGIC: u32 = 0x2F_505A;
 const HEADER_BYTES: usize = 8;
@@ -105,8 +107,10 @@ struct State {
 /// Registry and layouts of one object set.
 pub struct Sa {
     objset: Arc<Objset>,
-    /// Object of the SA master node; `None` before version 5.
-    master: Option<ObjectId>,
+    /// Version of the file system, which is raised while it is mounted.
+    version: AtomicU64,
+    /// Object of the SA master node; none before version 5.
+    master: OnceLock<ObjectId>,
     /// Numbers on disk, by [`Attr`].
     ids: [u16; TABLE.len()],
     state: RwLock<State>,
@@ -154,8 +158,8 @@ fn header_bytes(variable: usize) -> usize {
 }
 
 impl Sa {
-    /// Reads registry and layouts (OpenZFS: `sa_setup`).
-    pub(crate) fn open(objset: &Arc<Objset>, master: Option<ObjectId>) -> Result<Sa, ZplError> {
+    /// Reads registry and layouts of a file system of this version (OpenZFS: `sa_setup`).
+    pub(crate) fn open(objset: &Arc<Objset>, version: u64, master: Option<ObjectId>) -> Result<Sa, ZplError> {
         let mut attrs: Vec<AttrInfo> = TABLE[..LEGACY].iter().map(AttrInfo::of).collect();
         let (mut registry, mut layouts_object) = (None, None);
         if let Some(master) = master {
@@ -180,12 +184,26 @@ impl Sa {
         if let Some(object) = layouts_object {
             read_layouts(objset, object, &mut state)?;
         }
-        Ok(Sa { objset: objset.clone(), master, ids, state: RwLock::new(state) })
+        let master = master.map_or_else(OnceLock::new, OnceLock::from);
+        Ok(Sa { objset: objset.clone(), version: AtomicU64::new(version), master, ids, state: RwLock::new(state) })
     }
 
     /// True when new objects get system attributes.
     pub(crate) fn is_modern(&self) -> bool {
-        self.master.is_some()
+        self.master.get().is_some()
+    }
+
+    /// Version of the file system.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Notes that the file system was raised to a version, and the SA master node that it has since.
+    pub(crate) fn set_version(&self, version: u64, master: Option<ObjectId>) {
+        if let Some(master) = master {
+            let _ = self.master.set(master);
+        }
+        self.version.store(version, Ordering::Release);
     }
 
     fn id(&self, attr: Attr) -> u16 {
@@ -197,7 +215,7 @@ impl Sa {
         if let Some(number) = self.state.read().numbers.get(attrs) {
             return Ok(*number);
         }
-        let master = self.master.ok_or(ZplError::NotSupported)?;
+        let master = *self.master.get().ok_or(ZplError::NotSupported)?;
         let mut state = self.state.write();
         if let Some(number) = state.numbers.get(attrs) {
             return Ok(*number);
@@ -221,7 +239,7 @@ impl Sa {
         if !self.state.read().wants_registration {
             return Ok(());
         }
-        let Some(master) = self.master else { return Ok(()) };
+        let Some(master) = self.master.get().copied() else { return Ok(()) };
         let mut state = self.state.write();
         if !state.wants_registration {
             return Ok(());
@@ -246,17 +264,7 @@ impl Sa {
         let info = dnode.info()?;
         let bonus = dnode.bonus()?.to_vec();
         if info.bonus_type == ObjectType::ZNODE {
-            if bonus.len() < ZNODE_PHYS_BYTES {
-                return Err(ZplError::CORRUPT);
-            }
-            let mut offset = 0;
-            let slots = TABLE[..LEGACY].iter().enumerate().map(|(attr, row)| {
-                let slot = Slot { attr: attr as u16, offset, length: row.1 };
-                offset += u32::from(row.1);
-                slot
-            });
-            let slots = slots.collect();
-            return Ok(Attrs { legacy: true, bonus: Buffer { bytes: bonus, slots, dirty: false }, spill: None, drop_spill: false });
+            return legacy::attributes(bonus);
         }
         if info.bonus_type != ObjectType::SA {
             return Err(ZplError::CORRUPT);
@@ -310,8 +318,13 @@ impl Sa {
         Ok(())
     }
 
-    /// Gives a new object its attributes, in this order (OpenZFS: `sa_replace_all_by_template`).
+    /// Gives a new object its attributes, in this order (OpenZFS: `sa_replace_all_by_template`); one that was made for the fixed record gets that.
     pub(crate) fn build(&self, dnode: &Dnode, values: &[(Attr, &[u8])], tx: &Tx) -> Result<Attrs, ZplError> {
+        if dnode.info()?.bonus_type == ObjectType::ZNODE {
+            let mut attrs = legacy::record(dnode, values, self.has_old_acls(), tx)?;
+            self.store(dnode, &mut attrs, tx)?;
+            return Ok(attrs);
+        }
         self.register(tx)?;
         let list: Vec<(u16, &[u8])> = values.iter().map(|(attr, value)| (self.id(*attr), *value)).collect();
         let mut attrs = Attrs { legacy: false, bonus: Buffer::default(), spill: None, drop_spill: false };
@@ -424,6 +437,29 @@ impl Sa {
         self.lay_out(dnode, attrs, &list, tx)
     }
 
+    /// Gives a node the access control list that says no more than its mode (OpenZFS: `zfs_acl_chmod`).
+    ///
+    /// # Errors
+    /// [`ZplError::NotSupported`] for an old node whose list lies in an object of its own.
+    pub(crate) fn set_trivial_acl(
+        &self,
+        dnode: &Dnode,
+        attrs: &mut Attrs,
+        (mode, is_directory): (u64, bool),
+        tx: &Tx,
+    ) -> Result<(), ZplError> {
+        let aces = acl::trivial(mode, is_directory);
+        if attrs.legacy {
+            if attrs.acl_object().is_some() {
+                return Err(ZplError::NotSupported);
+            }
+            return self.set(dnode, attrs, Attr::ZnodeAcl, &legacy::acl_record(&aces, self.has_old_acls()), tx);
+        }
+        let count = aces.len() as u64 / 8;
+        self.set(dnode, attrs, Attr::DaclAces, &aces, tx)?;
+        self.set(dnode, attrs, Attr::DaclCount, &count.to_le_bytes(), tx)
+    }
+
     /// Hands the buffers that changed to the dnode.
     pub(crate) fn store(&self, dnode: &Dnode, attrs: &mut Attrs, tx: &Tx) -> Result<(), ZplError> {
         if attrs.drop_spill {
@@ -516,11 +552,6 @@ impl Attrs {
         self.spill.iter_mut().for_each(|spill| spill.dirty = true);
         self.drop_spill = self.spill.is_none() && (now.spill.is_some() || now.drop_spill);
         self
-    }
-
-    /// Bytes behind the fixed record in the bonus of an old file system (short symbolic links).
-    pub(crate) fn legacy_tail(&self) -> &[u8] {
-        self.bonus.bytes.get(ZNODE_PHYS_BYTES..).unwrap_or_default()
     }
 
     fn find(&self, attr: u16) -> Option<&[u8]> {

@@ -1,0 +1,73 @@
+//! Versions of file systems: the property `version`, which `zfs upgrade` sets (OpenZFS: `zfs_fill_zplprops_impl`, `zfs_set_version`).
+
+use crate::mount::mounts::Mounts;
+use dsl::prop::table::{Parsed, native};
+use dsl::{DatasetHandle, DslError, TxSpace};
+use std::collections::BTreeMap;
+
+/// Bytes that raising a version dirties, at most: the master node and a new table.
+const TX_BYTES: u64 = 256 << 10;
+/// Version from which on names are compared as properties say (OpenZFS: `ZPL_VERSION_NORMALIZATION`).
+const VERSION_NORMALIZATION: u64 = 3;
+/// Properties that say how.
+const OF_NAMES: [&str; 3] = ["casesensitivity", "normalization", "utf8only"];
+
+/// Number that a value of the property stands for.
+fn number(word: &str) -> Option<u64> {
+    match native("version")?.parse(word) {
+        Ok(Parsed::Number(number)) => Some(number),
+        _ => None,
+    }
+}
+
+/// Version that a new file system is to have; None where nothing is said.
+pub(super) fn of_new(properties: &BTreeMap<String, String>) -> Result<Option<u64>, String> {
+    let version = properties.get("version").and_then(|word| number(word));
+    let is_old = version.is_some_and(|version| version < VERSION_NORMALIZATION);
+    match OF_NAMES.into_iter().find(|name| is_old && properties.contains_key(*name)) {
+        Some(name) => Err(format!("property '{name}' needs version {VERSION_NORMALIZATION} of file systems or a later one")),
+        None => Ok(version),
+    }
+}
+
+/// Version that a file system is to get, and the other properties. A lower one than it has is refused in OpenZFS's words; what is no file system
+/// keeps the property, for whoever says that it has none.
+pub(super) fn split(
+    mut properties: BTreeMap<String, String>,
+    handle: &DatasetHandle,
+) -> Result<(Option<u64>, BTreeMap<String, String>), String> {
+    let Some(wanted) = properties.get("version").and_then(|word| number(word)) else { return Ok((None, properties)) };
+    let (false, Ok((now, _))) = (handle.is_snapshot(), handle.prop_u64("version")) else { return Ok((None, properties)) };
+    if wanted < now {
+        return Err(format!("Can not downgrade; already at version {now}"));
+    }
+    properties.remove("version");
+    Ok(((wanted > now).then_some(wanted), properties))
+}
+
+/// Raises the version of a file system; it counts when that is mounted, too.
+pub(super) fn raise(mounts: &Mounts, handle: &DatasetHandle, version: Option<u64>) -> Result<(), DslError> {
+    let Some(version) = version else { return Ok(()) };
+    let objset = handle.objset()?;
+    let tx = handle.assign(TxSpace::Writes(TX_BYTES))?;
+    let raised = zpl::version::raise(&objset, version, &tx);
+    drop(tx);
+    mounts.renew(&handle.name());
+    raised.map(drop).map_err(DslError::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, somebody gets a file system that older systems take for one whose names differ by case.
+    #[test]
+    fn rules_of_names_need_a_version_that_has_them() {
+        let new = |words: &[(&str, &str)]| of_new(&words.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect());
+        assert_eq!(new(&[]), Ok(None));
+        assert_eq!(new(&[("version", "current"), ("utf8only", "on")]), Ok(Some(5)));
+        assert_eq!(new(&[("version", "1"), ("atime", "off")]), Ok(Some(1)));
+        assert_eq!(new(&[("version", "3"), ("casesensitivity", "mixed")]), Ok(Some(3)));
+        assert!(new(&[("version", "2"), ("casesensitivity", "mixed")]).is_err_and(|why| why.contains("needs version 3")));
+    }
+}
