@@ -298,7 +298,7 @@ impl Receiving {
             return Err(DslError::Modified);
         }
         newer.iter().try_for_each(|snapshot| destruction.check_destroy_snapshot(snapshot, false))?;
-        self.bookmarks.check_plain(head)?;
+        self.bookmarks.check_all(head)?;
         let quota = head.refquota.load(Ordering::Relaxed);
         if quota != 0 && clone.referenced() > quota.saturating_add(self.excess_bytes.load(Ordering::Relaxed)) {
             return Err(DslError::Quota);
