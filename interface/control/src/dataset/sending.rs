@@ -151,8 +151,14 @@ impl Outgoing {
 fn failed(name: &str, error: &SendError) -> Failure {
     let kind = match error {
         SendError::Source(_) | SendError::Sink(_) => ErrorKind::Io,
-        SendError::NotEarlier | SendError::NameTooLong | SendError::NoIvSet => ErrorKind::Invalid,
-        SendError::LargeMicrozap | SendError::Redacted => ErrorKind::Unsupported,
+        SendError::NotEarlier
+        | SendError::NameTooLong
+        | SendError::NoIvSet
+        | SendError::Redacted
+        | SendError::NoRedactionList
+        | SendError::UnfinishedList
+        | SendError::RawRedacted => ErrorKind::Invalid,
+        SendError::LargeMicrozap => ErrorKind::Unsupported,
     };
     because(kind, format!("warning: cannot send '{name}'"), error)
 }

@@ -76,7 +76,7 @@ pub(super) struct NewRedaction {
     place: ListPlace,
 }
 
-/// Where the list of a bookmark goes.
+/// Place of a bookmark's list.
 enum ListPlace {
     /// Into a bookmark that is made for it.
     New(NewBookmark),
