@@ -148,3 +148,37 @@ pub fn beside_clones(world: &World) -> Result<(), Failure> {
     world.refused("zfs list tank/c@one", 1, "dataset does not exist")?;
     judged(world)
 }
+
+/// If this fails, what was taken out of all copies for a customer is sent to the customer, or scripts that make such streams take a refusal for success.
+pub fn redaction(world: &World) -> Result<(), Failure> {
+    pool(world)?;
+    world.ok("zfs snapshot tank/a@one")?;
+    world.ok("zfs clone tank/a@one tank/c")?;
+    world.ok("zfs snapshot tank/c@s")?;
+    world.ok("zfs redact tank/a@one r tank/c@s")?;
+    world.ok("zfs list -H -o name -t bookmark tank/a")?.prints("tank/a#r")?;
+    let guid = world.ok("zfs get -H -p -o value guid tank/c@s")?.out;
+    world.ok("zfs get -H -o value redact_snaps tank/a#r")?.prints(guid.trim())?;
+    world.ok("zfs get -H -o value redact_snaps tank/a@one")?.prints("-")?;
+    world.ok("zpool get -H -o value feature@redaction_bookmarks tank")?.prints("active")?;
+    // The numbers of errors are OpenZFS's exit codes here.
+    world.refused("zfs redact tank/a@one r", 2, "")?;
+    world.refused("zfs redact tank/a@none x tank/c@s", 2, "provided snapshot tank/a@none does not exist")?;
+    world.refused("zfs redact tank/a@one x tank/c@none", 2, "provided snapshot tank/c@none does not exist")?;
+    world.refused("zfs redact tank/a@one r tank/c@s", 17, "specified redaction bookmark (r) provided already exists")?;
+    world.refused("zfs redact tank/a@one x @s", 18, "potentially invalid redaction snapshot; full dataset names required")?;
+    world.refused("zfs redact tank/a@one #x tank/c@s", 22, "redaction bookmark name must not contain '#'")?;
+    world.refused("zfs redact tank/a@one x tank/a@one", 22, "redaction snapshot must be descendent of snapshot being redacted")?;
+    world.refused("zfs redact tank/a x tank/c@s", 22, "redaction snapshot must be descendent of snapshot being redacted")?;
+    world.ok("zfs bookmark tank/a@one #plain")?;
+    world.ok("zfs send -nv --redact r tank/a@one")?.shows("full send of tank/a@one estimated size is ")?;
+    world.refused("zfs send --redact plain tank/a@one", 1, "warning: cannot send 'tank/a@one': not a redaction bookmark")?;
+    world.refused("zfs send --redact none tank/a@one", 1, "cannot open 'tank/a#none': dataset does not exist")?;
+    world.refused("zfs send --redact r tank/a", 1, "cannot do a redacted send to a filesystem")?;
+    world.refused("zfs send -w --redact r tank/a@one", 1, "Error: raw sends may not be redacted.")?;
+    world.refused("zfs send -R --redact r tank/a@one", 1, "Error: multiple snapshots cannot be sent redacted.")?;
+    judged(world)?;
+    world.ok("zfs destroy tank/a#r")?;
+    world.ok("zpool get -H -o value feature@redaction_bookmarks tank")?.prints("enabled")?;
+    judged(world)
+}
