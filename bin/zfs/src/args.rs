@@ -162,7 +162,7 @@ pub enum Verb {
         /// Over a directory that is not empty.
         #[arg(short = 'O')]
         overlay: bool,
-        /// Mount also what is redacted, which is mounted without this too.
+        /// Mount also what lacks what was redacted.
         #[arg(short)]
         force: bool,
         /// Say what is mounted.

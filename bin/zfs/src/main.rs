@@ -84,11 +84,11 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::LoadKey(arguments) => keys::load(&client, &arguments),
         Verb::UnloadKey(arguments) => keys::unload(&client, &arguments),
         Verb::ChangeKey(arguments) => keys::change(&client, &arguments),
-        Verb::Mount { all, overlay, options, names, recursive, json, verbose, load_keys, force: _ } => {
+        Verb::Mount { all, overlay, options, names, recursive, json, verbose, load_keys, force } => {
             if names.len() > 1 && !recursive {
                 return Err(Stop::usage("too many arguments"));
             }
-            let request = MountRequest { name: names.first().cloned(), all, options, overlay, ..MountRequest::default() };
+            let request = MountRequest { name: names.first().cloned(), all, options, overlay, force, ..MountRequest::default() };
             mount(&client, request, &Mount { names, recursive, json, verbose, load_keys })
         }
         Verb::Unmount { all, force, unload_keys, target } => unmount(&client, UnmountRequest { target, all, force }, unload_keys),

@@ -9,6 +9,7 @@ use abd::Abd;
 use dmu::{Dnode, NewObject, Tx};
 use ondisk::{ObjectType, RedactBlockPhys, RedactionListPhys, SECTOR_BYTES, bonus_bytes_max};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes of the longest spill block that is made here.
 const SPILL_BYTES_MAX: usize = 128 << 10;
@@ -27,6 +28,23 @@ pub struct Redaction {
     pub runs: u64,
 }
 
+impl Redaction {
+    /// Value of the property `redact_snaps`.
+    pub fn shown(&self) -> String {
+        words_of(&self.snapshots)
+    }
+}
+
+/// True for the same guids of snapshots, in any order (libzfs: `redact_snaps_equal`).
+pub fn same_snapshots(guids: &[u64], others: &[u64]) -> bool {
+    guids.len() == others.len() && guids.iter().all(|guid| others.contains(guid))
+}
+
+/// Guids as the property `redact_snaps` shows them (libzfs: `get_rsnaps_string`).
+pub(crate) fn words_of(guids: &[u64]) -> String {
+    if guids.is_empty() { "none".to_string() } else { guids.iter().map(u64::to_string).collect::<Vec<_>>().join(",") }
+}
+
 /// Neighbouring blocks of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RedactedRun {
@@ -38,6 +56,19 @@ pub struct RedactedRun {
     pub count: u64,
     /// Bytes of a block.
     pub block_bytes: u64,
+}
+
+/// True when what was redacted may be used by force.
+static IS_ALLOWED: AtomicBool = AtomicBool::new(false);
+
+/// Sets whether datasets that lack what was redacted may be used by force (OpenZFS: `zfs_allow_redacted_dataset_mount`).
+pub fn set_allows_redacted(is_allowed: bool) {
+    IS_ALLOWED.store(is_allowed, Ordering::Relaxed);
+}
+
+/// True when datasets that lack what was redacted may be used by force.
+pub fn allows_redacted() -> bool {
+    IS_ALLOWED.load(Ordering::Relaxed)
 }
 
 /// Most snapshots that a list of this pool can be of.

@@ -11,7 +11,7 @@
 //! # Invariants
 //! 1. (object, offset) only grows, and there is one record for a place.
 //! 2. An OBJECT comes before everything of the object, and a FREE of what is behind its end follows it.
-//! 3. Nothing is changed, in memory or on disk.
+//! 3. Nothing is changed, in memory or on disk, but by `redact`: the bookmark that it makes.
 #![forbid(unsafe_code)]
 
 mod ahead;

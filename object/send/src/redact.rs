@@ -144,8 +144,8 @@ impl Changed {
     /// Comes to changed bytes of the object that the walk is at.
     fn bytes(&mut self, object: u64, offset: u64, length: u64) {
         let Some(at) = self.at.as_ref().filter(|at| at.object == object && length > 0) else { return };
-        let last = (offset.saturating_add(length) - 1) / at.block_bytes;
-        self.add_blocks(object, offset / at.block_bytes, last);
+        let (first, last) = (offset / at.block_bytes, (offset.saturating_add(length) - 1) / at.block_bytes);
+        self.add_blocks(object, first, last);
     }
 }
 

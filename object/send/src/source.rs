@@ -74,6 +74,8 @@ pub struct Base {
     ivs: u64,
     /// List of what was redacted of a bookmark's snapshot.
     list: Option<RedactionList>,
+    /// Guids of the snapshots by which the base was redacted; None for one that lacks nothing.
+    redacted_by: Option<Vec<u64>>,
 }
 
 impl Base {
@@ -84,7 +86,8 @@ impl Base {
     pub fn snapshot(to: &DatasetHandle, from: DatasetHandle) -> Result<Base, SendError> {
         let name = from.name();
         let base = Base::new(to, dataset_of(&name), from.guid(), from.creation_txg())?;
-        Ok(Base { snapshot: Some(from), ..base })
+        let redacted_by = from.redacted_by()?;
+        Ok(Base { snapshot: Some(from), redacted_by, ..base })
     }
 
     /// The base that is a bookmark of `dataset`. What was redacted of its snapshot is held with it, and sent as far as it is there now.
@@ -97,24 +100,21 @@ impl Base {
             Some(_) => to.pool().redaction_list(&format!("{dataset}#{}", bookmark.name))?,
             None => None,
         };
-        Ok(Base { ivs: bookmark.ivs, list: list.map(whole).transpose()?, ..base })
+        let list = list.map(whole).transpose()?;
+        let redacted_by = list.as_ref().map(|list| list.facts().snapshots.clone());
+        Ok(Base { ivs: bookmark.ivs, list, redacted_by, ..base })
     }
 
     fn new(to: &DatasetHandle, dataset: &str, guid: u64, txg: u64) -> Result<Base, SendError> {
         if !to.is_after(dataset, txg)? {
             return Err(SendError::NotEarlier);
         }
-        Ok(Base { guid, txg, is_of_another: dataset != dataset_of(&to.name()), snapshot: None, ivs: 0, list: None })
+        Ok(Base { guid, txg, is_of_another: dataset != dataset_of(&to.name()), snapshot: None, ivs: 0, list: None, redacted_by: None })
     }
 
     /// Globally unique id of the snapshot.
     pub fn guid(&self) -> u64 {
         self.guid
-    }
-
-    /// Guids of the snapshots by which the base was redacted, if it was.
-    fn redacted_by(&self) -> Option<&[u64]> {
-        self.list.as_ref().map(|list| list.facts().snapshots.as_slice())
     }
 }
 
@@ -149,6 +149,8 @@ pub struct Sending {
     identity: Identity,
     /// List of what is left out.
     list: Option<RedactionList>,
+    /// Guids of the snapshots by which the stream is redacted, or what is sent was; None for one that lacks nothing.
+    redacted_by: Option<Vec<u64>>,
 }
 
 impl Sending {
@@ -174,7 +176,8 @@ impl Sending {
         let kind = to.kind()?;
         let features = stream_features(&to, kind, &options)?;
         let identity = Identity { name: to.name(), guid: to.guid(), is_whole: true };
-        Ok(Sending { to, from, options, kind, features, identity, list: None })
+        let redacted_by = to.redacted_by()?;
+        Ok(Sending { to, from, options, kind, features, identity, list: None, redacted_by })
     }
 
     /// Stream without the blocks that the redaction list of a bookmark (full name) has.
@@ -185,7 +188,7 @@ impl Sending {
         if self.options.raw {
             return Err(SendError::RawRedacted);
         }
-        if self.to.has_feature(features::REDACTED_DATASETS) {
+        if self.redacted_by.is_some() {
             return Err(SendError::Redacted);
         }
         let list = match self.to.pool().redaction_list(bookmark) {
@@ -193,7 +196,8 @@ impl Sending {
             Ok(None) | Err(DslError::NotFound) => return Err(SendError::NoRedactionList),
             Err(error) => return Err(error.into()),
         };
-        Ok(Sending { features: self.features.with(Features::REDACTED), list: Some(list), ..self })
+        let redacted_by = Some(list.facts().snapshots.clone());
+        Ok(Sending { features: self.features.with(Features::REDACTED), list: Some(list), redacted_by, ..self })
     }
 
     /// Stream of another name and guid, with equal contents.
@@ -322,9 +326,10 @@ impl Sending {
             toname: StreamName::new(&self.identity.name).ok_or(SendError::NameTooLong)?,
         };
         let mut list = if self.options.raw { self.keys()? } else { NvList::new() };
-        for (name, guids) in [(REDACT_SNAPS, self.redacts_by()), (REDACT_FROM_SNAPS, self.from.as_ref().and_then(Base::redacted_by))] {
+        let from = self.from.as_ref().and_then(|base| base.redacted_by.as_ref());
+        for (name, guids) in [(REDACT_SNAPS, self.redacted_by.as_ref()), (REDACT_FROM_SNAPS, from)] {
             list = match guids {
-                Some(guids) => list.with(name, guids.to_vec()),
+                Some(guids) => list.with(name, guids.clone()),
                 None => list,
             };
         }
@@ -333,18 +338,10 @@ impl Sending {
         }
         Ok((begin, (!list.is_empty()).then_some(list)))
     }
-
-    /// Guids of the snapshots by which the stream is redacted, if it is.
-    fn redacts_by(&self) -> Option<&[u64]> {
-        self.list.as_ref().map(|list| list.facts().snapshots.as_slice())
-    }
 }
 
 /// Features that a stream of a dataset has (OpenZFS: `setup_featureflags`).
 fn stream_features(to: &DatasetHandle, kind: ObjsetType, options: &SendOptions) -> Result<Features, SendError> {
-    if to.has_feature(features::REDACTED_DATASETS) {
-        return Err(DslError::Unsupported.into());
-    }
     // What was not received to its end has no version yet, and may get any.
     let is_new = || Ok::<bool, SendError>(to.is_inconsistent() || to.prop_u64("version")?.0 >= VERSION_WITH_ATTRIBUTES);
     let has_attributes = kind == ObjsetType::ZFS && is_new()?;
@@ -359,6 +356,7 @@ fn stream_features(to: &DatasetHandle, kind: ObjsetType, options: &SendOptions) 
         .with_if(has_packed && to.is_active_in_pool(LZ4_COMPRESS), Features::LZ4)
         .with_if(options.compressed && to.has_feature(features::ZSTD_COMPRESS), Features::ZSTD)
         .with_if(options.resume.is_some(), Features::RESUMING)
+        .with_if(to.has_feature(features::REDACTED_DATASETS), Features::REDACTED)
         .with_if(to.has_feature(features::LARGE_DNODE), Features::LARGE_DNODE)
         .with_if(to.has_feature(features::LONGNAME), Features::LONGNAME);
     if to.has_feature(features::LARGE_MICROZAP) {

@@ -1,5 +1,6 @@
 //! What keeps snapshots and what remembers them: holds of users, destruction that waits for them, and bookmarks.
 
+use crate::receives::piped;
 use crate::world::{Failure, World, judge, same};
 
 fn pool(world: &World) -> Result<(), Failure> {
@@ -177,8 +178,20 @@ pub fn redaction(world: &World) -> Result<(), Failure> {
     world.refused("zfs send --redact r tank/a", 1, "cannot do a redacted send to a filesystem")?;
     world.refused("zfs send -w --redact r tank/a@one", 1, "Error: raw sends may not be redacted.")?;
     world.refused("zfs send -R --redact r tank/a@one", 1, "Error: multiple snapshots cannot be sent redacted.")?;
+    piped(world, "zfs send --redact r tank/a@one | zfs receive tank/b")?;
+    world.ok("zfs get -H -o value redact_snaps tank/b tank/b@one")?.prints(&format!("{0}\n{0}", guid.trim()))?;
+    world.refused("zfs mount tank/b", 1, "Dataset is not complete, was created by receiving a redacted zfs send stream.")?;
+    world.refused("zfs redact tank/b@one x tank/b@one", 22, "redaction snapshot must be descendent of snapshot being redacted")?;
+    world.ok("zfs clone tank/b@one tank/d")?;
+    world.ok("zfs snapshot tank/d@s")?;
+    world.refused("zfs redact tank/b@one x tank/d@s", 114, "attempted to redact redacted dataset or with respect to redacted dataset")?;
+    world.ok("zfs snapshot tank/a@two")?;
+    piped(world, "zfs send -i tank/a#r tank/a@two | zfs receive tank/b")?;
+    world.ok("zfs get -H -o value redact_snaps tank/b tank/b@two")?.prints("-\n-")?;
     judged(world)?;
     world.ok("zfs destroy tank/a#r")?;
-    world.ok("zpool get -H -o value feature@redaction_bookmarks tank")?.prints("enabled")?;
+    world.ok("zfs destroy -r tank/d")?;
+    world.ok("zfs destroy -r tank/b")?;
+    world.ok("zpool get -H -o value feature@redaction_bookmarks,feature@redacted_datasets tank")?.prints("enabled\nenabled")?;
     judged(world)
 }

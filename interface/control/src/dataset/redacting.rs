@@ -72,16 +72,16 @@ pub(super) fn check_list(pool: &OpenPool, bookmark: &str) -> Result<(), SendErro
     }
 }
 
-/// True for the same snapshots, in any order (libzfs: `redact_snaps_equal`).
-pub(super) fn are_same(guids: &[u64], others: &[u64]) -> bool {
-    guids.len() == others.len() && guids.iter().all(|guid| others.contains(guid))
+/// True for a dataset that was redacted by these snapshots.
+pub(super) fn is_by(handle: &DatasetHandle, guids: &[u64]) -> bool {
+    handle.redacted_by().ok().flatten().is_some_and(|by| dsl::same_snapshots(&by, guids))
 }
 
 /// Full name of the bookmark of a dataset with a whole redaction list by these snapshots; the reason why there is none (libzfs: `find_redact_book`).
 pub(super) fn named_by(pool: &OpenPool, dataset: &str, guids: &[u64]) -> Result<String, &'static str> {
     let known = pool.dsl().bookmarks(dataset).map_err(|_| "nonexistent redaction bookmark provided")?;
     let mut lists = known.into_iter().filter_map(|bookmark| Some((bookmark.name, bookmark.redaction?)));
-    match lists.find(|(_, list)| are_same(&list.snapshots, guids)) {
+    match lists.find(|(_, list)| dsl::same_snapshots(&list.snapshots, guids)) {
         None => Err("no appropriate redaction bookmark exists"),
         Some((_, list)) if !list.is_whole => Err("incomplete redaction bookmark provided"),
         Some((name, _)) => Ok(format!("{dataset}#{name}")),

@@ -145,11 +145,6 @@ fn parts(name: &str) -> (&str, &str) {
     name.split_once('#').unwrap_or((name, ""))
 }
 
-/// Guids of snapshots as `redact_snaps` shows them.
-fn guids_text(guids: &[u64]) -> String {
-    if guids.is_empty() { "none".to_string() } else { guids.iter().map(u64::to_string).collect::<Vec<_>>().join(",") }
-}
-
 fn report(pool: &OpenPool, dataset: &str, entry: BookmarkEntry) -> DatasetReport {
     let mut properties = vec![
         Property::fact("type", Value::Text("bookmark".to_string())),
@@ -162,7 +157,7 @@ fn report(pool: &OpenPool, dataset: &str, entry: BookmarkEntry) -> DatasetReport
         properties.push(Property::fact("refcompressratio", Value::Ratio(space.compress_ratio())));
         properties.push(Property::fact("logicalreferenced", Value::Bytes(space.uncompressed)));
     }
-    properties.extend(entry.redaction.map(|list| Property::fact("redact_snaps", Value::Text(guids_text(&list.snapshots)))));
+    properties.extend(entry.redaction.map(|list| Property::fact("redact_snaps", Value::Text(list.shown()))));
     DatasetReport {
         name: format!("{dataset}#{}", entry.name),
         kind: "bookmark".to_string(),

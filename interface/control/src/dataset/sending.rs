@@ -407,6 +407,8 @@ fn resumed(pools: &Pools, text: &str, options: SendOptions, refusal: Refusal<'_>
     let made = from.as_deref().map(|from| base(&pool, &to, from)).transpose()?;
     let redact = match list.get_u64_array("redact_snaps") {
         None => None,
+        // It lacks that by itself.
+        Some(guids) if redacting::is_by(&to, guids) => None,
         Some(guids) => Some(redacting::named_by(&pool, filesystem_of(name), guids).map_err(|why| cannot(why.to_string()))?),
     };
     let options = SendOptions {
@@ -422,18 +424,19 @@ fn resumed(pools: &Pools, text: &str, options: SendOptions, refusal: Refusal<'_>
     Ok(Outgoing { legs, options, package: None, warnings: Vec::new(), resumed, _passing: passing, under_way: None, pool })
 }
 
-/// Full name of the snapshot or bookmark with this guid that is of the same dataset, or of what that was cloned from; where it was redacted, of the
-/// bookmark with the list by these snapshots (libzfs: `guid_to_name_redact_snaps`).
+/// Full name of the snapshot or bookmark with this guid that is of the same dataset, or of what that was cloned from; where it was redacted, of one
+/// that was by these snapshots (libzfs: `guid_to_name_redact_snaps`).
 fn named(pool: &OpenPool, snapshot: &str, (guid, redacted): (u64, Option<&[u64]>)) -> Result<Option<String>, DslError> {
     let is_meant = |bookmark: &BookmarkEntry| {
         let list = bookmark.redaction.as_ref();
-        bookmark.guid == guid && redacted.is_none_or(|guids| list.is_some_and(|list| redacting::are_same(&list.snapshots, guids)))
+        bookmark.guid == guid && redacted.is_none_or(|guids| list.is_some_and(|list| dsl::same_snapshots(&list.snapshots, guids)))
     };
     let (mut dataset, mut seen) = (filesystem_of(snapshot).to_string(), BTreeSet::new());
     while seen.insert(dataset.clone()) {
-        for entry in pool.dsl().snapshots(&dataset)?.into_iter().filter(|_| redacted.is_none()) {
+        for entry in pool.dsl().snapshots(&dataset)? {
             let name = format!("{dataset}@{}", entry.name);
-            if pool.dsl().hold(&name).is_ok_and(|handle| handle.guid() == guid) {
+            let is_it = |handle: DatasetHandle| handle.guid() == guid && redacted.is_none_or(|guids| redacting::is_by(&handle, guids));
+            if pool.dsl().hold(&name).is_ok_and(is_it) {
                 return Ok(Some(name));
             }
         }

@@ -66,12 +66,12 @@ pub(super) struct NewBookmark {
     record: DslBookmarkPhys,
     /// Words of the history about its source.
     source: String,
+    /// Guids by which its snapshot was redacted, which it gets a list of; None when that lacks nothing.
+    redacted: Option<Vec<u64>>,
 }
 
 /// A bookmark with a redaction list that is to be made.
 pub(super) struct NewRedaction {
-    /// Snapshot's object.
-    snapshot: u64,
     guids: Vec<u64>,
     place: ListPlace,
 }
@@ -196,7 +196,7 @@ impl Bookmarks {
     }
 
     /// A look that a bookmark of this full name can be made of a snapshot or of another bookmark.
-    pub(super) fn check_create(&self, bookmark: &str, source: &str) -> Result<NewBookmark, DslError> {
+    pub(super) fn check_create(&self, bookmark: &str, source_name: &str) -> Result<NewBookmark, DslError> {
         if !self.tree.meta.services.feature_enabled(features::BOOKMARKS) {
             return Err(DslError::Unsupported);
         }
@@ -205,11 +205,12 @@ impl Bookmarks {
         if self.find(&head, name)?.is_some() {
             return Err(DslError::Exists);
         }
-        let (of, record, source) = self.source(source, &head.dir)?;
+        let (of, record, source) = self.source(source_name, &head.dir)?;
         if !self.is_before(&head.dir, &of, record.zbm_creation_txg)? {
             return Err(DslError::NotAncestor);
         }
-        Ok(NewBookmark { head, name: name.to_string(), record, source })
+        let redacted = self.redacted_by(source_name)?;
+        Ok(NewBookmark { head, name: name.to_string(), record, source, redacted })
     }
 
     /// A look that a snapshot (full name) can have a bookmark of this name with a redaction list by snapshots of these guids, or has one that was not
@@ -228,8 +229,7 @@ impl Bookmarks {
             Some(stored) => {
                 let list = list_of(&stored.record).ok_or(DslError::Exists)?;
                 let facts = redaction::read(meta, list)?;
-                let is_same = facts.snapshots.len() == guids.len() && guids.iter().all(|guid| facts.snapshots.contains(guid));
-                match is_same {
+                match redaction::same_snapshots(&facts.snapshots, &guids) {
                     false => return Err(DslError::OtherRedaction),
                     true if facts.is_whole => return Err(DslError::Exists),
                     true if self.lists.has(list) => return Err(DslError::Busy),
@@ -241,7 +241,7 @@ impl Bookmarks {
             None if guids.len() > redaction::snapshots_max(meta) => return Err(DslError::TooManySnapshots),
             None => ListPlace::New(self.check_create(&bookmark, snapshot)?),
         };
-        Ok(NewRedaction { snapshot: found.object, guids, place })
+        Ok(NewRedaction { guids, place })
     }
 
     /// Makes a bookmark with an empty redaction list, or empties that which was not finished, and holds the list.
@@ -251,7 +251,6 @@ impl Bookmarks {
             ListPlace::New(mut bookmark) => {
                 let object = redaction::create(&self.tree.meta, &new.guids, tx)?;
                 bookmark.record.zbm_redaction_obj = object;
-                bookmark.source = format!("target_snap={} redact_obj={object}", new.snapshot);
                 self.create(&bookmark, tx)?;
                 object
             }
@@ -262,6 +261,18 @@ impl Bookmarks {
     /// Writes runs into a held list behind the `first` ones; with the last of them it is whole.
     pub(super) fn append(&self, list: u64, runs: (u64, &[RedactedRun]), is_last: bool, tx: &Tx) -> Result<(), DslError> {
         redaction::append(&self.tree.meta, list, runs, is_last, tx)
+    }
+
+    /// Guids by which the snapshot of this name was redacted, where bookmarks of it have lists; None of a bookmark, and of what lacks nothing.
+    fn redacted_by(&self, source: &str) -> Result<Option<Vec<u64>>, DslError> {
+        let meta = &self.tree.meta;
+        if source.contains('#') || !meta.services.feature_enabled(features::REDACTION_BOOKMARKS) {
+            return Ok(None);
+        }
+        match self.tree.find(source)?.redacted_by(meta)? {
+            Some(guids) if guids.len() > redaction::snapshots_max(meta) => Err(DslError::TooManySnapshots),
+            guids => Ok(guids),
+        }
     }
 
     /// Record that a bookmark of `source` in directory `at` gets, the directory of the source, and the history's words about it.
@@ -291,7 +302,7 @@ impl Bookmarks {
         if snapshot.dir.object == at.object && self.are_counted() {
             marks::count(&mut record, snapshot.contents(), self.died_after(&snapshot)?);
         }
-        Ok((snapshot.dir.clone(), record, format!("target_snap={} redact_obj=0", snapshot.object)))
+        Ok((snapshot.dir.clone(), record, format!("target_snap={}", snapshot.object)))
     }
 
     /// True when bookmarks that are made count what is freed behind them.
@@ -339,11 +350,17 @@ impl Bookmarks {
 
     /// Makes a bookmark.
     pub(super) fn create(&self, new: &NewBookmark, tx: &Tx) -> Result<(), DslError> {
-        let NewBookmark { head, name, record, source } = new;
+        let NewBookmark { head, name, source, redacted, .. } = new;
+        let mut record = new.record.clone();
+        if let Some(guids) = redacted {
+            // Whoever has the snapshot lacks these blocks already: there are none to be listed (OpenZFS: `dsl_bookmark_create_sync_impl_snap`).
+            record.zbm_redaction_obj = redaction::create(&self.tree.meta, guids, tx)?;
+            redaction::append(&self.tree.meta, record.zbm_redaction_obj, (0, &[]), true, tx)?;
+        }
         let table = self.table_or_new(head, tx)?;
         let services = &self.tree.meta.services;
-        let counts_freed = marks::counts_freed(record);
-        let mut words = marks::words(record);
+        let counts_freed = marks::counts_freed(&record);
+        let mut words = marks::words(&record);
         // As short as it can be, for software that knows the first version only.
         let is_long = record.zbm_ivset_guid != 0 || record.zbm_redaction_obj != 0 || counts_freed;
         if is_long && services.feature_enabled(features::BOOKMARK_V2) {
@@ -356,7 +373,8 @@ impl Bookmarks {
             services.feature_add(features::BOOKMARK_WRITTEN, 1, tx)?;
             head.follow_bookmarks(&self.tree.meta)?;
         }
-        self.tree.log("bookmark", head.object, format!("name={name} creation_txg={} {source}", record.zbm_creation_txg), tx)
+        let list = if source.starts_with("target_snap") { format!(" redact_obj={}", record.zbm_redaction_obj) } else { String::new() };
+        self.tree.log("bookmark", head.object, format!("name={name} creation_txg={} {source}{list}", record.zbm_creation_txg), tx)
     }
 
     /// Moves bookmarks to another dataset, as they are; with the last one the table of the first goes (OpenZFS: `dsl_dataset_promote_sync`).

@@ -46,7 +46,7 @@ pub use intent::FailedLog;
 use logs::Knows;
 pub use logs::{IntentLogs, LostLogs, PendingLogs};
 pub use mos::Mos;
-pub use receive::{ReceiveBegin, ReceiveEnd};
+pub use receive::{ReceiveBegin, ReceiveEnd, StreamRedaction};
 pub use redaction::RedactionList;
 
 use crate::DslError;

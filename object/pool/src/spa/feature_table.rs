@@ -205,8 +205,8 @@ pub const FEATURES: &[Feature] = &[
         "com.delphix:redacted_datasets",
         "redacted_datasets",
         "Support for redacted datasets, produced by receiving a redacted zfs send stream.",
-        0,
-        Support::Read,
+        NEW,
+        Support::Full,
         &["com.delphix:extensible_dataset"],
     ),
     row(
