@@ -95,6 +95,18 @@ pub enum Verb {
         #[arg(value_name = "newbookmark", long_help = "bookmark argument")]
         bookmark: String,
     },
+    /// Make a bookmark of a snapshot with a list of the blocks that snapshots of clones of it have all replaced: what is not to be sent.
+    Redact {
+        /// Snapshot.
+        #[arg(value_name = "snapshot", long_help = "snapshot argument")]
+        snapshot: String,
+        /// New bookmark, the part behind the #.
+        #[arg(value_name = "bookmark", long_help = "bookmark argument")]
+        bookmark: String,
+        /// Snapshots of clones, with their full names.
+        #[arg(required = true, value_name = "redaction_snapshot", long_help = "redaction snapshot argument")]
+        clones: Vec<String>,
+    },
     /// Make a file system or volume that starts as a snapshot and shares its space.
     Clone {
         /// Create missing parents.
@@ -150,7 +162,7 @@ pub enum Verb {
         /// Over a directory that is not empty.
         #[arg(short = 'O')]
         overlay: bool,
-        /// Mount also what is redacted, which is mounted without this too.
+        /// Mount also what lacks what was redacted.
         #[arg(short)]
         force: bool,
         /// Say what is mounted.

@@ -17,6 +17,7 @@ mod list;
 mod mount_zfs;
 mod project;
 mod receive;
+mod redact;
 mod send;
 mod share;
 mod upgrade;
@@ -29,7 +30,7 @@ use cli::property::{self, DATASET};
 use cli::{Client, Lacking, Stop, done, properties};
 use control_api::{
     DatasetClone, DatasetCreate, DatasetDestroy, DatasetInherit, DatasetPromote, DatasetRename, DatasetRollback, DatasetSet, Failure,
-    MountRequest, Request, Response, SnapshotCreate, SnapshotHold, UnmountRequest,
+    MountRequest, RedactRequest, Request, Response, SnapshotCreate, SnapshotHold, UnmountRequest,
 };
 use serde_json::{Map, json};
 use std::process::ExitCode;
@@ -42,8 +43,7 @@ fn main() -> ExitCode {
 }
 
 /// Verbs and options that `zfs` of OpenZFS 2.3 has besides, and `rewrite` of 2.4.
-const LACKING: Lacking =
-    Lacking { verbs: &["program", "redact", "zone", "unzone", "rewrite"], options: &[("share", &["l"]), ("send", &["d", "-redact"])] };
+const LACKING: Lacking = Lacking { verbs: &["program", "zone", "unzone", "rewrite"], options: &[("share", &["l"])] };
 
 fn run(verb: Verb) -> Result<u8, Stop> {
     let client = Client::from_environment()?;
@@ -70,6 +70,7 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::Release(arguments) => hold(&client, arguments, Request::Release),
         Verb::Holds(arguments) => holds::run(&client, &arguments),
         Verb::Bookmark { source, bookmark } => bookmark::run(&client, &source, &bookmark),
+        Verb::Redact { snapshot, bookmark, clones } => redact::run(&client, RedactRequest { snapshot, bookmark, clones }),
         Verb::Clone { parents, properties, origin, name } => {
             let properties = cli::properties(DATASET, &properties)?;
             Ok(done(&client, &Request::DatasetClone(DatasetClone { origin, name, properties, parents }))?)
@@ -83,11 +84,11 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::LoadKey(arguments) => keys::load(&client, &arguments),
         Verb::UnloadKey(arguments) => keys::unload(&client, &arguments),
         Verb::ChangeKey(arguments) => keys::change(&client, &arguments),
-        Verb::Mount { all, overlay, options, names, recursive, json, verbose, load_keys, force: _ } => {
+        Verb::Mount { all, overlay, options, names, recursive, json, verbose, load_keys, force } => {
             if names.len() > 1 && !recursive {
                 return Err(Stop::usage("too many arguments"));
             }
-            let request = MountRequest { name: names.first().cloned(), all, options, overlay, ..MountRequest::default() };
+            let request = MountRequest { name: names.first().cloned(), all, options, overlay, force, ..MountRequest::default() };
             mount(&client, request, &Mount { names, recursive, json, verbose, load_keys })
         }
         Verb::Unmount { all, force, unload_keys, target } => unmount(&client, UnmountRequest { target, all, force }, unload_keys),

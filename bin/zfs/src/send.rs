@@ -62,6 +62,9 @@ pub struct SendArguments {
     /// As it lies on devices: `-c -e -L`, and what is encrypted without its key.
     #[arg(short = 'w', long = "raw")]
     pub raw: bool,
+    /// Leave out what the list of this bookmark of the snapshot has (redact).
+    #[arg(short = 'd', long = "redact", value_name = "bookmark")]
+    pub redact: Option<String>,
     /// Snapshot or bookmark to start from.
     #[arg(short = 'i', value_name = "snapshot|bookmark")]
     pub from: Option<String>,
@@ -153,7 +156,7 @@ fn request_of(arguments: &SendArguments) -> Result<SendRequest, Stop> {
         return Err(Stop::usage(format!("-X {name}: not a valid non-root dataset name.")));
     }
     if let Some(token) = &arguments.token {
-        if given.is_some() || is_package || arguments.saved {
+        if given.is_some() || is_package || arguments.saved || arguments.redact.is_some() {
             return Err(Stop::usage("invalid flags combined with -t"));
         }
         if arguments.name.is_some() {
@@ -165,13 +168,14 @@ fn request_of(arguments: &SendArguments) -> Result<SendRequest, Stop> {
     if arguments.skip_missing && !arguments.replicate {
         return Err(Stop::usage("skip-missing flag can only be used in conjunction with replicate"));
     }
-    if arguments.saved && (given.is_some() || is_package) {
+    if arguments.saved && (given.is_some() || is_package || arguments.redact.is_some()) {
         return Err(Stop::usage("incompatible flags combined with saved send flag"));
     }
     if arguments.saved && name.contains('@') {
         return Err(Stop::usage("saved send must specify the dataset with partially-received state"));
     }
     let dataset = name.split('@').next().unwrap_or(&name).to_string();
+    let redact = redaction_of(arguments, &dataset)?;
     let from = match given {
         None => None,
         Some(from) if request.all || request.replicate => Some(base_of_several(from, &dataset)?),
@@ -180,7 +184,18 @@ fn request_of(arguments: &SendArguments) -> Result<SendRequest, Stop> {
     if (request.all || request.replicate) && !name.contains('@') {
         return Err(Stop::usage("argument must be a snapshot"));
     }
-    Ok(SendRequest { name, from, ..request })
+    Ok(SendRequest { name, from, redact, ..request })
+}
+
+/// Full name of the bookmark that a stream is redacted by: only those of the snapshot's own dataset count.
+fn redaction_of(arguments: &SendArguments, dataset: &str) -> Result<Option<String>, Stop> {
+    let Some(bookmark) = &arguments.redact else { return Ok(None) };
+    let why = match (arguments.raw, arguments.replicate || arguments.all_from.is_some()) {
+        (true, _) => "Error: raw sends may not be redacted.",
+        (false, true) => "Error: multiple snapshots cannot be sent redacted.",
+        (false, false) => return Ok(Some(format!("{dataset}#{}", bookmark.rsplit('#').next().unwrap_or(bookmark)))),
+    };
+    Err(Stop::Failed(Failure::new(ErrorKind::Invalid, why, "")))
 }
 
 /// Full name of the base of one stream; `@a` and `#a` are of the same dataset.
@@ -320,5 +335,22 @@ mod tests {
         assert_eq!(base_of_one("tank@a", "tank/a"), "tank@a");
         assert_eq!(base_of_several("@x", "tank/a").ok().as_deref(), Some("tank/a@x"));
         assert!(base_of_several("#x", "tank/a").is_err(), "no package starts from a bookmark");
+    }
+
+    /// If this fails, a stream goes out whole, or by another dataset's list.
+    #[test]
+    fn a_redacted_stream_goes_by_a_bookmark_of_its_dataset() {
+        use clap::{Command, FromArgMatches};
+        let given = |words: &[&str]| {
+            let matches =
+                SendArguments::augment_args(Command::new("send")).disable_help_flag(true).try_get_matches_from(words).expect("words");
+            redaction_of(&SendArguments::from_arg_matches(&matches).expect("arguments"), "tank/a")
+        };
+        for words in [["send", "--redact", "r"], ["send", "-d", "#r"], ["send", "-d", "tank/b#r"]] {
+            assert_eq!(given(&words).ok().flatten().as_deref(), Some("tank/a#r"), "{words:?}");
+        }
+        assert!(matches!(given(&["send"]), Ok(None)));
+        assert!(matches!(given(&["send", "-wd", "r"]), Err(Stop::Failed(_))));
+        assert!(matches!(given(&["send", "-Rd", "r"]), Err(Stop::Failed(_))));
     }
 }

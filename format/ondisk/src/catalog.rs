@@ -60,6 +60,8 @@ catalog! {
     crate::dsl::DslScanPhys, "DslScanPhys";
     crate::dsl::ErrorScrubPhys, "ErrorScrubPhys";
     crate::dsl::DslBookmarkPhys, "DslBookmarkPhys";
+    crate::dsl::RedactionListPhys, "RedactionListPhys";
+    crate::dsl::RedactBlockPhys, "RedactBlockPhys";
     crate::label::ZioEck, "ZioEck";
     crate::label::GangHeader, "GangHeader";
     crate::label::BootBlock, "BootBlock";

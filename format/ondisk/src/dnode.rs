@@ -171,15 +171,19 @@ impl DnodePhys {
         let end = (usize::from(core.dn_extra_slots) + 1) * DNODE_SLOT_BYTES;
         let tail = slots.get(DNODE_CORE_BYTES..end).ok_or(DnodeError::Short)?;
         let count = usize::from(core.dn_nblkptr);
-        let mut block_ptrs = [BlockPtr::HOLE; DNODE_BLOCK_PTRS_MAX];
-        for (ptr, raw) in block_ptrs.iter_mut().zip(tail.chunks_exact(BlockPtr::BYTES)).take(count) {
-            *ptr = Field::get(raw, ByteOrder::Little);
-        }
         let has_spill = core.dn_flags & dnode_flags::SPILL_BLKPTR != 0;
         let bonus_start = count * BlockPtr::BYTES;
         let bonus_end = tail.len() - if has_spill { BlockPtr::BYTES } else { 0 };
+        let mut block_ptrs = [BlockPtr::HOLE; DNODE_BLOCK_PTRS_MAX];
+        // OpenZFS's lists of what was redacted have the spill pointer on the last one, which is a hole there.
+        for (ptr, raw) in block_ptrs.iter_mut().zip(tail[..bonus_end].chunks_exact(BlockPtr::BYTES)).take(count) {
+            *ptr = Field::get(raw, ByteOrder::Little);
+        }
         let bonus_bytes = usize::from(core.dn_bonuslen);
-        let bonus = tail.get(bonus_start..bonus_end).and_then(|room| room.get(..bonus_bytes));
+        let bonus = match bonus_bytes {
+            0 => Some([].as_slice()),
+            _ => tail.get(bonus_start..bonus_end).and_then(|room| room.get(..bonus_bytes)),
+        };
         Ok(Some(DnodePhys {
             object_type: core.dn_type,
             indirect_shift: core.dn_indblkshift,

@@ -3,7 +3,7 @@
 //! All but the scan state (a ZAP value of u64s) are bonuses of MOS objects. Shorter bonuses of old pools read as zeros where allowed.
 
 use crate::record::{ByteOrder, Field, ShortRecord, record};
-use crate::{BlockPtr, Bookmark};
+use crate::{BlockPtr, Bookmark, SECTOR_BYTES};
 
 record! {
     /// A DSL directory: name space, properties and space of a dataset and its children (OpenZFS: `dsl_dir_phys_t`).
@@ -137,6 +137,23 @@ record! {
         80 => zbm_uncompressed_freed_before_next_snap: u64,
         88 => zbm_ivset_guid: u64,
     }
+    /// Head of a list of what was redacted: a bonus, or a spill block for which that has no room. As many guids of snapshots as it counts
+    /// follow (OpenZFS: `redaction_list_phys_t`).
+    RedactionListPhys = "redaction_list_phys_t", 32 {
+        /// Last place that was looked at; the largest number in both words once the list is whole.
+        0 => rlp_last_object: u64,
+        8 => rlp_last_blkid: u64,
+        /// Number of [`RedactBlockPhys`] that the object's contents are.
+        16 => rlp_num_entries: u64,
+        24 => rlp_num_snaps: u64,
+    }
+    /// Neighbouring blocks of an object that were redacted (OpenZFS: `redact_block_phys_t`). See [`RedactBlockPhys::count`].
+    RedactBlockPhys = "redact_block_phys_t", 32 {
+        0 => rbp_object: u64,
+        8 => rbp_blkid: u64,
+        16 => rbp_size_count: u64,
+        24 => rbp_padding: u64,
+    }
 }
 
 /// Indices of `dd_used_breakdown` (OpenZFS: `dd_used_t`).
@@ -216,6 +233,26 @@ impl DslBookmarkPhys {
     /// Decodes a value of any age: fields that it is too short for are 0.
     pub fn decode_value(value: &[u8]) -> Result<DslBookmarkPhys, ShortRecord> {
         padded::<_, { DslBookmarkPhys::SIZE }>("zfs_bookmark_phys_t", value, DslBookmarkPhys::BYTES_V1)
+    }
+}
+impl RedactBlockPhys {
+    /// Most blocks that one record stands for (OpenZFS: `REDACT_BLOCK_MAX_COUNT`).
+    pub const COUNT_MAX: u64 = 1 << Self::COUNT_BITS;
+    const COUNT_BITS: u32 = 48;
+
+    /// The record of so many blocks, at least one, of a size in bytes.
+    pub fn new(object: u64, block: u64, count: u64, block_bytes: u64) -> RedactBlockPhys {
+        let sectors = block_bytes / SECTOR_BYTES as u64;
+        let count = count.clamp(1, Self::COUNT_MAX) - 1;
+        RedactBlockPhys { rbp_object: object, rbp_blkid: block, rbp_size_count: sectors << Self::COUNT_BITS | count, rbp_padding: 0 }
+    }
+    /// Number of blocks.
+    pub fn count(&self) -> u64 {
+        (self.rbp_size_count & (Self::COUNT_MAX - 1)) + 1
+    }
+    /// Bytes of each of them.
+    pub fn block_bytes(&self) -> u64 {
+        (self.rbp_size_count >> Self::COUNT_BITS) * SECTOR_BYTES as u64
     }
 }
 impl DslScanPhys {

@@ -83,6 +83,36 @@ fn large_dnodes_keep_bonus_and_spill() {
     assert_eq!(one_more.encode_into(&mut slots), Err(DnodeError::Bonus(705)));
 }
 
+/// OpenZFS gives the object of a long redaction list as many pointers as fit, and puts the spill pointer on the last of them.
+#[test]
+fn a_spill_pointer_may_lie_on_the_last_pointer_of_a_redaction_list() {
+    let mut slots = vec![0u8; 512];
+    // Type, shift of indirect blocks, levels, pointers, type of the bonus; flags and the size of a block.
+    slots[..5].copy_from_slice(&[195, 17, 1, 3, 195]);
+    (slots[7], slots[8]) = (dnode_flags::SPILL_BLKPTR, 8);
+    let spill = BlockPtr(std::array::from_fn(|index| index as u64 + 100));
+    slots[384..].copy_from_slice(&spill.encode());
+    let dnode = DnodePhys::decode(&slots).expect("decodes").expect("allocated");
+    assert_eq!((dnode.spill, dnode.bonus.len(), dnode.ptrs()), (Some(spill), 0, [BlockPtr::HOLE; 3].as_slice()));
+    let mut again = vec![0xFF; 512];
+    dnode.encode_into(&mut again).expect("fits as before");
+    assert_eq!(DnodePhys::decode(&again), Ok(Some(dnode)));
+    slots[11] = 0;
+    slots[10] = 8;
+    assert_eq!(DnodePhys::decode(&slots), Err(DnodeError::Bonus(8)), "a bonus has no room there");
+}
+
+/// If this fails, runs of blocks begin or end elsewhere than OpenZFS has them, and what was not to be sent is.
+#[test]
+fn redacted_blocks_are_packed_as_openzfs_packs_them() {
+    let one = RedactBlockPhys::new(7, 3, 1, 131_072);
+    assert_eq!((one.rbp_size_count, one.count(), one.block_bytes()), (256 << 48, 1, 131_072));
+    let most = RedactBlockPhys::new(7, 0, RedactBlockPhys::COUNT_MAX, 16 << 20);
+    assert_eq!(most.rbp_size_count, 32_768 << 48 | ((1 << 48) - 1));
+    assert_eq!((most.count(), most.block_bytes()), (1 << 48, 16 << 20));
+    assert_eq!(RedactBlockPhys::decode(&one.encode()), Ok(one));
+}
+
 #[test]
 fn old_bonuses_read_with_zeros() {
     let bonus = [1u64, 2, 3, 4].map(u64::to_le_bytes).concat();

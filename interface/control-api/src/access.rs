@@ -22,15 +22,22 @@ impl Request {
         }
     }
 
+    /// Request that asks for nothing private, and does not wait for long.
+    fn narrowed(&self) -> Request {
+        match self {
+            Request::PoolQuery(query) => Request::PoolQuery(crate::PoolQuery { errors: false, ..query.clone() }),
+            Request::PoolWait(wait) => Request::PoolWait(shorter(wait)),
+            other => other.clone(),
+        }
+    }
+
     /// Request as it is done for any local user: what only looks at what OpenZFS shows to everybody, without what is private to the
     /// pool's owner (names of damaged files, sizes of other people's files). None for everything else: those are listed one by
     /// one, so that a new request is closed until somebody opens it.
     pub fn for_everyone(&self) -> Option<Request> {
         match self {
-            Request::PoolQuery(query) => Some(Request::PoolQuery(crate::PoolQuery { errors: false, ..query.clone() })),
-            Request::PoolWait(wait) => Some(Request::PoolWait(shorter(wait))),
-            Request::PoolIostat(_) | Request::DatasetQuery(_) | Request::Holds(_) => Some(self.clone()),
-            Request::Allow(_) | Request::FeatureList => Some(self.clone()),
+            Request::PoolQuery(_) | Request::PoolWait(_) | Request::PoolIostat(_) | Request::DatasetQuery(_) => Some(self.narrowed()),
+            Request::Holds(_) | Request::Allow(_) | Request::FeatureList => Some(self.clone()),
             _ if self.only_looks() => Some(self.clone()),
             Request::Mount(_)
             | Request::Direct(_)
@@ -72,6 +79,7 @@ impl Request {
             | Request::Hold(_)
             | Request::Release(_)
             | Request::Bookmark(_)
+            | Request::Redact(_)
             | Request::DatasetClone(_)
             | Request::DatasetPromote(_)
             | Request::DatasetRollback(_)
@@ -168,6 +176,7 @@ impl Request {
             Request::Hold(request) => format!("cannot hold snapshot '{}'", request.name),
             Request::Release(request) => format!("cannot release hold from snapshot '{}'", request.name),
             Request::Bookmark(request) => format!("cannot create bookmark '{}'", request.bookmark),
+            Request::Redact(request) => format!("cannot redact '{}'", request.snapshot),
             Request::DatasetClone(request) => format!("cannot create '{}'", request.name),
             Request::DatasetPromote(request) => format!("cannot promote '{}'", request.name),
             Request::DatasetRollback(request) => format!("cannot rollback to '{}'", request.name),
@@ -231,6 +240,7 @@ mod tests {
             Request::Hold(SnapshotHold::default()),
             Request::Release(SnapshotHold::default()),
             Request::Bookmark(BookmarkCreate::default()),
+            Request::Redact(RedactRequest::default()),
             Request::Diff(DiffQuery::default()),
             Request::Project(ProjectRequest::default()),
             Request::ProviderList,

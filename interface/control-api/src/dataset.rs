@@ -284,6 +284,9 @@ pub struct MountRequest {
     /// True to pass over options that nobody knows (mount(8) with `-s`).
     #[serde(default)]
     pub sloppy: bool,
+    /// `-f`: mount also what lacks what was redacted.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// `zfs unmount`.

@@ -164,6 +164,8 @@ pub enum Request {
     Holds(HoldsQuery),
     /// `zfs bookmark`.
     Bookmark(BookmarkCreate),
+    /// `zfs redact`.
+    Redact(RedactRequest),
     /// `zfs clone`.
     DatasetClone(DatasetClone),
     /// `zfs promote`.

@@ -52,6 +52,7 @@ const ANSWERS: &[(&str, &str)] = &[
     ("release", "done"),
     ("holds", "holds"),
     ("bookmark", "done"),
+    ("redact", "done"),
     ("dataset-clone", "done"),
     ("dataset-promote", "done"),
     ("dataset-rollback", "done"),

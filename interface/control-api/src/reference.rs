@@ -1,4 +1,4 @@
-//! Requests and reports about what keeps snapshots and what remembers them: holds of users, and bookmarks.
+//! Requests and reports about what keeps snapshots and what remembers them: holds of users, and bookmarks, also those that redact.
 
 use serde::{Deserialize, Serialize};
 
@@ -52,4 +52,16 @@ pub struct BookmarkCreate {
     pub source: String,
     /// Full name of the new bookmark.
     pub bookmark: String,
+}
+
+/// `zfs redact`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RedactRequest {
+    /// Full name of the snapshot.
+    pub snapshot: String,
+    /// Part behind the `#` of the name of the new bookmark.
+    pub bookmark: String,
+    /// Full names of snapshots of clones: what all of them have replaced is in the bookmark's list.
+    pub clones: Vec<String>,
 }

@@ -41,6 +41,9 @@ pub struct SendRequest {
     /// `-w`: what is encrypted is sent as it is stored, and never as programs see it.
     #[serde(default)]
     pub raw: bool,
+    /// `--redact`: full name of the bookmark by whose list the stream is redacted.
+    #[serde(default)]
+    pub redact: Option<String>,
     /// `-X`: names of datasets that are left out of a package, with everything below.
     #[serde(default)]
     pub excluded: Vec<String>,

@@ -44,6 +44,7 @@ pub(crate) fn changed_pool(request: &Request) -> Option<&str> {
         Request::DatasetRename(request) => &request.from,
         Request::Hold(request) | Request::Release(request) => &request.name,
         Request::Bookmark(request) => &request.bookmark,
+        Request::Redact(request) => &request.snapshot,
         Request::DatasetClone(request) => &request.name,
         Request::DatasetPromote(request) => &request.name,
         Request::DatasetRollback(request) => &request.name,
@@ -68,7 +69,7 @@ pub(crate) enum About<'a> {
 }
 
 /// Part of a dataset's, snapshot's or bookmark's name before all others.
-fn pool_of(name: &str) -> &str {
+pub(crate) fn pool_of(name: &str) -> &str {
     name.split(['/', '@', '#']).next().unwrap_or(name)
 }
 

@@ -4,7 +4,7 @@ use crate::control::{Caller, Control};
 use crate::dataset::maker::Maker;
 use crate::dataset::rights::{self, Asker};
 use crate::dataset::sending::{self, Outgoing};
-use crate::dataset::{allow, diff, effects, keys, listing, owners, projects, receiving, references, waiting};
+use crate::dataset::{allow, diff, effects, keys, listing, owners, projects, receiving, redacting, references, waiting};
 use crate::device::labels;
 use crate::pool::{create, import, lifecycle, properties, queries, reguid, scrub, split, sweeps, upgrade};
 use crate::report::direct;
@@ -84,7 +84,7 @@ impl Control {
             Request::Hold(request) => references::hold(&self.pools, request),
             Request::Release(request) => references::release(&self.pools, request),
             Request::Holds(query) => references::holds(&self.pools, query),
-            Request::Bookmark(request) => references::bookmark(&self.pools, request),
+            Request::Bookmark(_) | Request::Redact(_) => self.bookmark(request),
             Request::DatasetClone(request) => self.clone_dataset(request, maker),
             Request::DatasetPromote(request) => self.datasets.promote(request),
             Request::DatasetRollback(request) => self.datasets.roll_back(request),
@@ -107,6 +107,15 @@ impl Control {
             Request::IscsiDeny(request) => self.portal.deny(request),
             Request::IscsiChap(request) => self.portal.chap(request),
             Request::NbdList => Ok(self.nbd.report()),
+        }
+    }
+
+    /// Makes a bookmark, with a list of what is not to be sent or without.
+    fn bookmark(&self, request: &Request) -> Result<Response, Failure> {
+        match request {
+            Request::Bookmark(request) => references::bookmark(&self.pools, request),
+            Request::Redact(request) => redacting::redact(&self.pools, request),
+            _ => Ok(done()),
         }
     }
 

@@ -93,7 +93,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 129] = [
+pub const PARAMETERS: [Parameter; 130] = [
     new(
         "metaslab_force_ganging",
         (16 << 20) + 1,
@@ -141,6 +141,13 @@ pub const PARAMETERS: [Parameter; 129] = [
     new("zfetch_max_streams", 8, U32, When::Now, "streams per file"),
     new("zfetch_min_distance", 4 << 20, U32, When::Now, "least bytes read ahead per stream"),
     new("zfs_admin_snapshot", 0, BIT, When::Now, "1: mkdir, rmdir and mv in .zfs/snapshot make, destroy and rename snapshots"),
+    new(
+        "zfs_allow_redacted_dataset_mount",
+        0,
+        BIT,
+        When::Now,
+        "1: volumes that lack what was redacted are there, and such file systems are mounted with zfs mount -f",
+    ),
     new(
         "zfs_arc_max",
         0,

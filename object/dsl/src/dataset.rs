@@ -16,7 +16,7 @@ use ondisk::{BlockPtr, DslDatasetPhys, ObjectType, ObjsetId, ObjsetType, dd_used
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use zap::CreateOptions;
+use zap::{CreateOptions, Value, Zap};
 
 /// A dataset in memory; there is one per object.
 pub(crate) struct Dataset {
@@ -299,7 +299,8 @@ impl Dataset {
 
     /// Counts the dataset among the users of the features (bits) that it isn't yet (OpenZFS: `dsl_dataset_activate_feature`).
     pub(crate) fn activate(&self, meta: &Meta, bits: u32, tx: &Tx) -> Result<(), DslError> {
-        let missing = bits & !self.features();
+        // What was redacted goes with a list: see `set_redacted_by`.
+        let missing = bits & !self.features() & !features::bit(features::REDACTED_DATASETS);
         if missing == 0 {
             return Ok(());
         }
@@ -327,13 +328,39 @@ impl Dataset {
 
     /// Counts the dataset among the users of exactly those features that `other` is counted for, whose blocks it has from now on.
     pub(crate) fn take_features_of(&self, meta: &Meta, other: &Dataset, tx: &Tx) -> Result<(), DslError> {
-        self.take_features(meta, other.features(), tx)
+        self.take_features(meta, (other.features(), other.redacted_by(meta)?), tx)
     }
 
-    /// Counts the dataset among the users of exactly these features (bits).
-    pub(crate) fn take_features(&self, meta: &Meta, kept: u32, tx: &Tx) -> Result<(), DslError> {
+    /// Counts the dataset among the users of exactly these features (bits), redacted by these snapshots.
+    pub(crate) fn take_features(&self, meta: &Meta, (kept, redacted): (u32, Option<Vec<u64>>), tx: &Tx) -> Result<(), DslError> {
         features::PER_DATASET.iter().filter(|guid| kept & features::bit(guid) == 0).try_for_each(|guid| self.deactivate(meta, guid, tx))?;
-        self.activate(meta, kept, tx)
+        self.activate(meta, kept, tx)?;
+        self.set_redacted_by(meta, redacted.as_deref(), tx)
+    }
+
+    /// Counts a new dataset among the users of the features of that whose blocks it begins with.
+    pub(crate) fn inherit_features(&self, meta: &Meta, other: &Dataset, tx: &Tx) -> Result<(), DslError> {
+        self.activate(meta, other.features(), tx)?;
+        self.set_redacted_by(meta, other.redacted_by(meta)?.as_deref(), tx)
+    }
+
+    /// Guids of the snapshots by which the dataset was redacted; None for one that lacks nothing (OpenZFS: `dsl_dataset_get_uint64_array_feature`).
+    pub(crate) fn redacted_by(&self, meta: &Meta) -> Result<Option<Vec<u64>>, DslError> {
+        if self.features() & features::bit(features::REDACTED_DATASETS) == 0 {
+            return Ok(None);
+        }
+        guids_of(&meta.zap(self.object)?).map(Some)
+    }
+
+    /// Notes by which snapshots the dataset was redacted, in the place of what was noted before (OpenZFS: `dsl_dataset_activate_redaction`).
+    pub(crate) fn set_redacted_by(&self, meta: &Meta, guids: Option<&[u64]>, tx: &Tx) -> Result<(), DslError> {
+        self.deactivate(meta, features::REDACTED_DATASETS, tx)?;
+        let Some(guids) = guids else { return Ok(()) };
+        meta.zapify(&self.dnode, tx)?;
+        meta.zap(self.object)?.update(features::REDACTED_DATASETS, &Value::U64(guids.to_vec()), tx)?;
+        meta.services.feature_add(features::REDACTED_DATASETS, 1, tx)?;
+        self.features.fetch_or(features::bit(features::REDACTED_DATASETS), Ordering::Relaxed);
+        Ok(())
     }
 
     /// Takes the dataset off the counts of all its features, before it is freed.
@@ -550,5 +577,16 @@ fn load_features(meta: &Meta, dnode: &Arc<Dnode>) -> Result<u32, DslError> {
             bits |= features::bit(guid);
         }
     }
+    if bits & features::bit(features::REDACTED_DATASETS) != 0 {
+        guids_of(&zap)?;
+    }
     Ok(bits)
+}
+
+/// Guids that the ZAP of a dataset that was redacted has.
+fn guids_of(zap: &Zap) -> Result<Vec<u64>, DslError> {
+    match zap.lookup(features::REDACTED_DATASETS)? {
+        Value::U64(guids) => Ok(guids),
+        _ => Err(damaged(zap.object().0, "a redacted dataset does not say by what")),
+    }
 }

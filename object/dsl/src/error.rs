@@ -37,6 +37,12 @@ pub enum DslError {
     TagTooLong,
     /// The bookmark's source is no earlier point of what the dataset was.
     NotAncestor,
+    /// The bookmark has a list of what was redacted, of other snapshots.
+    OtherRedaction,
+    /// A list of what was redacted has no room for so many snapshots.
+    TooManySnapshots,
+    /// The dataset lacks what was redacted from it.
+    Redacted,
     /// The dataset is no clone.
     NotClone,
     /// A snapshot or bookmark of this name would be there twice.
@@ -139,6 +145,9 @@ impl fmt::Display for DslError {
             DslError::NoSuchTag => "no such tag on this dataset",
             DslError::TagTooLong => "tag too long",
             DslError::NotAncestor => "source is not an ancestor of the new bookmark's dataset",
+            DslError::OtherRedaction => "the bookmark's redaction list is of other snapshots",
+            DslError::TooManySnapshots => "too many redaction snapshots specified",
+            DslError::Redacted => "dataset is redacted",
             DslError::NotClone => "not a cloned filesystem",
             DslError::Conflict { name } => return write!(f, "conflicting snapshot '{name}'"),
             DslError::NotIncremental => "the most recent snapshot does not match the incremental source",

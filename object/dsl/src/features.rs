@@ -42,6 +42,10 @@ pub const BOOKMARKS: &str = "com.delphix:bookmarks";
 pub const BOOKMARK_V2: &str = "com.datto:bookmark_v2";
 /// Bookmarks that count what is freed behind them; active once for each of them.
 pub const BOOKMARK_WRITTEN: &str = "com.delphix:bookmark_written";
+/// Bookmarks that have a list of what was redacted; active once for each of them.
+pub const REDACTION_BOOKMARKS: &str = "com.delphix:redaction_bookmarks";
+/// Such lists of more snapshots than a bonus has room for; active once for each of them.
+pub const REDACTION_LIST_SPILL: &str = "com.delphix:redaction_list_spill";
 /// Livelists of clones; active once for each of them.
 pub const LIVELIST: &str = "com.delphix:livelist";
 /// Limits on the number of file systems and snapshots.

@@ -5,7 +5,7 @@ use crate::prop::table::{self, Kind, Prop, PropDesc};
 use crate::space::{TxSpace, ratio};
 use crate::{
     DslError, DslPool, PropEntry, PropSource, PropValue, RawStream, ReceivedValue, ResumePoint, SnapshotEntry, changed, features, keys,
-    volume,
+    redaction, volume,
 };
 use dmu::{BlockLedger, Objset, Tx};
 use ondisk::{BlockPtr, ObjectId, ObjsetType, dd_used, ds_flags};
@@ -304,6 +304,14 @@ impl DatasetHandle {
         self.dataset.features() & features::bit(guid) != 0
     }
 
+    /// Guids of the snapshots by which the dataset was redacted, and lacks what all of them have replaced; None for one that lacks nothing.
+    ///
+    /// # Errors
+    /// Those of reading the MOS.
+    pub fn redacted_by(&self) -> Result<Option<Vec<u64>>, DslError> {
+        self.dataset.redacted_by(&self.pool.tree.meta)
+    }
+
     /// True when anything in the pool uses a feature.
     pub fn is_active_in_pool(&self, guid: &str) -> bool {
         self.pool.tree.meta.services.feature_refs(guid) != 0
@@ -460,7 +468,10 @@ impl DatasetHandle {
                 Ok(Some(state)) => PropValue::Text(state.token()),
                 _ => PropValue::None,
             },
-            "redact_snaps" => PropValue::None,
+            "redact_snaps" => match self.redacted_by()? {
+                Some(guids) => text(&redaction::words_of(&guids)),
+                None => PropValue::None,
+            },
             "encryption" | "keyformat" | "pbkdf2iters" | "keystatus" | "encryptionroot" => return self.of_keys(desc),
             "snapshots_changed" => match self.snapshots_changed()? {
                 Some((seconds, _)) => PropValue::Time(seconds),

@@ -37,6 +37,7 @@ mod pool;
 mod ports;
 pub mod prop;
 mod raw;
+mod redaction;
 mod replay;
 mod resume;
 mod space;
@@ -54,11 +55,13 @@ pub use handle::{DatasetHandle, DatasetSpace};
 pub use keys::RawKeys;
 pub use pool::{
     BookmarkEntry, BookmarkSpace, CreateDataset, DatasetInit, Delegation, DslPool, FailedLog, IntentLogs, LostLogs, Mos, PendingLogs,
-    ReceiveBegin, ReceiveEnd, ReceivedValue, SnapshotEntry, Subject, UserHold, is_delegation, is_permission, is_permission_set,
+    ReceiveBegin, ReceiveEnd, ReceivedValue, RedactionList, SnapshotEntry, StreamRedaction, Subject, UserHold, is_delegation,
+    is_permission, is_permission_set,
 };
 pub use ports::{HistoryEvent, PoolServices, PoolSpace};
 pub use prop::{PropEntry, PropSource, PropValue};
 pub use raw::RawStream;
+pub use redaction::{RedactedRun, Redaction, allows_redacted, same_snapshots, set_allows_redacted};
 pub use replay::{ReplayEnded, ReplayError, ReplayFiles, ReplayRecords, ReplayTold, ReplayedLog, Told, replay_arena, take_told_logs};
 pub use resume::{ResumePoint, ResumeState};
 pub use space::TxSpace;

@@ -21,9 +21,10 @@ const LARGE_BLOCKS: &str = "com.delphix:resume_largeblockok";
 const EMBEDDED: &str = "com.delphix:resume_embedok";
 const COMPRESSED: &str = "com.delphix:resume_compressok";
 const RAW: &str = "com.datto:resume_rawok";
+const FROM_REDACTED: &str = "com.delphix:resume_redact_book_snaps";
 
 /// All that the ZAP of a dataset may have of it.
-const FIELDS: [&str; 10] = [FROM_GUID, TO_NAME, TO_GUID, OBJECT, OFFSET, BYTES, LARGE_BLOCKS, EMBEDDED, COMPRESSED, RAW];
+const FIELDS: [&str; 11] = [FROM_GUID, TO_NAME, TO_GUID, OBJECT, OFFSET, BYTES, LARGE_BLOCKS, EMBEDDED, COMPRESSED, RAW, FROM_REDACTED];
 
 /// Place in a stream: the last write that was applied, which is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +56,10 @@ pub struct ResumeState {
     pub compressed: bool,
     /// True when the stream has what is encrypted as it is stored.
     pub raw: bool,
+    /// Guids of the snapshots by which the stream is redacted: those of the dataset that is received into.
+    pub redacted: Option<Vec<u64>>,
+    /// Guids of the snapshots by which that was redacted which the stream goes on from.
+    pub from_redacted: Option<Vec<u64>>,
 }
 
 impl ResumeState {
@@ -66,6 +71,9 @@ impl ResumeState {
         zap.update_u64(TO_GUID, self.to_guid, tx)?;
         zap.update(TO_NAME, &Value::from_str_with_nul(&self.to_name), tx)?;
         self.point.write(zap, tx)?;
+        if let Some(guids) = &self.from_redacted {
+            zap.update(FROM_REDACTED, &Value::U64(guids.clone()), tx)?;
+        }
         // Presence counts.
         let flags = [(self.large_blocks, LARGE_BLOCKS), (self.embedded, EMBEDDED), (self.compressed, COMPRESSED), (self.raw, RAW)];
         flags.iter().filter(|(is_set, _)| *is_set).try_for_each(|(_, field)| Ok(zap.update(field, &Value::U8(vec![1]), tx)?))
@@ -86,6 +94,11 @@ impl ResumeState {
             embedded: zap.contains(EMBEDDED)?,
             compressed: zap.contains(COMPRESSED)?,
             raw: zap.contains(RAW)?,
+            redacted: dataset.redacted_by(meta)?,
+            from_redacted: match zap.try_lookup(FROM_REDACTED)? {
+                Some(Value::U64(guids)) => Some(guids),
+                _ => None,
+            },
         }))
     }
 
@@ -100,6 +113,10 @@ impl ResumeState {
         let flags = [(self.large_blocks, "largeblockok"), (self.embedded, "embedok"), (self.compressed, "compressok"), (self.raw, "rawok")];
         for (_, name) in flags.iter().filter(|(is_set, _)| *is_set) {
             list.add_boolean(*name);
+        }
+        let redactions = [("redact_snaps", &self.redacted), ("book_redact_snaps", &self.from_redacted)];
+        for (name, guids) in redactions.into_iter().filter_map(|(name, guids)| Some((name, guids.clone()?))) {
+            list.add(name, guids);
         }
         stream::token::encode(&list)
     }

@@ -7,7 +7,7 @@ use dmu::{DmuError, Dnode, Tx};
 use dsl::TxSpace;
 use ondisk::{BlockId, ByteOrder, Compression, EmbeddedKind, OBJECT_NUMBER_SHIFT, ObjectId, ObjectType, SECTOR_BYTES};
 use std::sync::Arc;
-use stream::{Features, Free, FreeObjects, Record, Spill, TO_END, Write, WriteEmbedded, spill_flags};
+use stream::{Features, Free, FreeObjects, Record, Redact, Spill, TO_END, Write, WriteEmbedded, spill_flags};
 
 /// Bytes that a transaction announces besides the data of a block: its dnode and what leads to it.
 pub(crate) const AROUND_BYTES: u64 = 4 << 10;
@@ -45,7 +45,8 @@ impl Receiver {
             Record::Begin(_) | Record::End(_) => Err(ReceiveError::Invalid("a head or an end among records")),
             Record::WriteByRef(_) => Err(ReceiveError::Invalid("a record of deduplicated streams")),
             Record::ObjectRange(_) => Err(ReceiveError::Invalid("a record of raw streams in another one")),
-            Record::Redact(_) => Err(ReceiveError::Invalid("a record of redacted streams")),
+            Record::Redact(redact) if self.features.has(Features::REDACTED) => self.redact(redact),
+            Record::Redact(_) => Err(ReceiveError::Invalid("a record of redacted streams in another one")),
         }
     }
 
@@ -132,6 +133,12 @@ impl Receiver {
         }
         let dnode = self.held(free.object)?;
         free_range(self, &dnode, free.offset, free.length)
+    }
+
+    /// Blocks that were left out are holes here, as with OpenZFS (`receive_redact`): that the dataset lacks some keeps others from using it.
+    fn redact(&mut self, redact: &Redact) -> Result<(), ReceiveError> {
+        let Redact { object, offset, length, toguid } = *redact;
+        self.free(&Free { object, offset, length, toguid })
     }
 
     fn free_objects(&mut self, objects: &FreeObjects) -> Result<(), ReceiveError> {

@@ -2,7 +2,7 @@
 
 use crate::ReceiveError;
 use dmu::{DmuError, Objset, Tx};
-use dsl::{DatasetHandle, DslError, DslPool, RawStream, ReceiveBegin, ReceiveEnd, ResumePoint, ResumeState, features};
+use dsl::{DatasetHandle, DslError, DslPool, RawStream, ReceiveBegin, ReceiveEnd, ResumePoint, ResumeState, StreamRedaction, features};
 use nvlist::NvList;
 use ondisk::{ByteOrder, ObjectId, ObjectType, ObjsetType};
 use std::io::Read;
@@ -13,8 +13,7 @@ use stream::{Begin, Features, Reader, Record, StreamError, begin_flags};
 const MASTER_NODE: ObjectId = ObjectId(1);
 
 /// Kinds of streams that are not received, and what they are called.
-const REFUSED: [(Features, &str); 3] =
-    [(Features::REDACTED, "redacted streams"), (Features::DEDUP, "deduplicated streams"), (Features::DEDUP_PROPS, "deduplicated streams")];
+const REFUSED: [(Features, &str); 2] = [(Features::DEDUP, "deduplicated streams"), (Features::DEDUP_PROPS, "deduplicated streams")];
 
 /// Features of streams, and those of datasets that go with them.
 const FEATURES: [(Features, &str); 4] = [
@@ -25,7 +24,8 @@ const FEATURES: [(Features, &str); 4] = [
 ];
 
 /// Features of streams, and those of pools without which what they bring cannot be (OpenZFS keeps blocks as they come).
-const NEEDED: [(Features, &str); 3] = [
+const NEEDED: [(Features, &str); 4] = [
+    (Features::REDACTED, features::REDACTED_DATASETS),
     (Features::EMBED_DATA, "com.delphix:embedded_data"),
     (Features::LZ4, "org.illumos:lz4_compress"),
     (Features::ZSTD, features::ZSTD_COMPRESS),
@@ -114,10 +114,11 @@ impl Receiver {
             return Err(ReceiveError::Invalid("its head is of no dataset"));
         }
         let raw = raw_of(begin, features, list)?;
+        let redaction = redaction_of(begin, features, list)?;
         let (handle, bytes_before) = if features.has(Features::RESUMING) {
-            resume(dsl, begin, (list, raw.as_ref()), target)?
+            resume(dsl, begin, (list, raw.as_ref(), &redaction), target)?
         } else {
-            let begins = ReceiveBegin { raw: raw.clone(), ..beginning(begin, features, kind, target) };
+            let begins = ReceiveBegin { raw: raw.clone(), ..beginning((begin, redaction), features, kind, target) };
             (dsl.receive_begin(begins)?, 0)
         };
         let is_resumable = target.resumable || features.has(Features::RESUMING);
@@ -326,8 +327,18 @@ fn of_head(error: DslError) -> ReceiveError {
     }
 }
 
+/// Redaction of a stream, by its head: what is redacted says by which snapshots.
+fn redaction_of(begin: &Begin, features: Features, list: &NvList) -> Result<StreamRedaction, ReceiveError> {
+    let guids = |name: &str| list.get_u64_array(name).map(<[u64]>::to_vec);
+    let by = guids("redact_snaps").filter(|guids| !guids.is_empty() && features.has(Features::REDACTED));
+    if by.is_none() && features.has(Features::REDACTED) {
+        return Err(ReceiveError::Invalid("a redacted stream that does not say by what"));
+    }
+    Ok(StreamRedaction { to_guid: begin.toguid, by, from: guids("redact_from_snaps") })
+}
+
 /// The beginning of a stream as datasets see it.
-fn beginning(begin: &Begin, features: Features, kind: ObjsetType, target: &Target) -> ReceiveBegin {
+fn beginning((begin, redaction): (&Begin, StreamRedaction), features: Features, kind: ObjsetType, target: &Target) -> ReceiveBegin {
     let state = ResumeState {
         from_guid: begin.fromguid,
         to_guid: begin.toguid,
@@ -337,6 +348,8 @@ fn beginning(begin: &Begin, features: Features, kind: ObjsetType, target: &Targe
         embedded: features.has(Features::EMBED_DATA),
         compressed: features.has(Features::COMPRESSED),
         raw: features.has(Features::RAW),
+        redacted: redaction.by.clone(),
+        from_redacted: redaction.from.clone(),
     };
     ReceiveBegin {
         target: target.name.clone(),
@@ -349,6 +362,7 @@ fn beginning(begin: &Begin, features: Features, kind: ObjsetType, target: &Targe
         features: guids_of(&FEATURES, features),
         needs: guids_of(&NEEDED, features),
         raw: None,
+        redaction,
         resumable: target.resumable.then_some(state),
         init: Box::new(move |objset, tx| match kind {
             // Whoever receives counts what owners use, from the first object on.
@@ -362,7 +376,7 @@ fn beginning(begin: &Begin, features: Features, kind: ObjsetType, target: &Targe
 fn resume(
     dsl: &Arc<DslPool>,
     begin: &Begin,
-    (list, raw): (&NvList, Option<&RawStream>),
+    (list, raw, redaction): (&NvList, Option<&RawStream>, &StreamRedaction),
     target: &Target,
 ) -> Result<(DatasetHandle, u64), ReceiveError> {
     let none = ReceiveError::NotResumed("nothing is kept of one");
@@ -374,6 +388,13 @@ fn resume(
     raw.map_or(Ok(()), |raw| handle.check_raw(raw))?;
     if (state.to_guid, state.from_guid) != (begin.toguid, begin.fromguid) {
         return Err(ReceiveError::NotResumed("it is of another snapshot"));
+    }
+    let is_same = match (&state.redacted, &redaction.by) {
+        (Some(guids), Some(others)) => dsl::same_snapshots(guids, others),
+        (before, now) => before.is_none() && now.is_none(),
+    };
+    if !is_same {
+        return Err(ReceiveError::NotResumed("it is redacted by other snapshots"));
     }
     let point = (list.get_u64("resume_object"), list.get_u64("resume_offset"));
     if point != (Some(state.point.object), Some(state.point.offset)) {

@@ -1,11 +1,12 @@
 //! Blocks that are being read while those before them become records: the devices work as far ahead as a few megabytes go.
 
 use crate::SendError;
+use crate::item::{Block, Finds, Item};
 use crate::records::{Form, Records};
 use abd::Abd;
 use dmu::{BlockError, BlockIo, DmuError, Keep};
 use exec::{Completion, completion};
-use ondisk::{BlockPtr, Bookmark, DnodePhys, ObjectType};
+use ondisk::DnodePhys;
 use std::collections::VecDeque;
 use std::io;
 
@@ -13,43 +14,6 @@ use std::io;
 const BYTES_MAX: usize = 16 << 20;
 /// Items that wait, however small.
 const ITEMS_MAX: usize = 256;
-
-/// A level-0 block, or a spill block.
-pub(crate) struct Block {
-    pub(crate) bp: BlockPtr,
-    pub(crate) at: Bookmark,
-    /// Type of the object.
-    pub(crate) kind: ObjectType,
-    /// Place in the object, in bytes.
-    pub(crate) offset: u64,
-    pub(crate) is_spill: bool,
-}
-
-/// A find of the walk.
-pub(crate) enum Item {
-    /// A block of dnodes: a raw stream has its marks before them.
-    Dnodes {
-        bp: Box<BlockPtr>,
-        first: u64,
-        count: u64,
-    },
-    /// An object; of a raw stream also its bonus as it is stored.
-    Object {
-        object: u64,
-        dnode: Box<DnodePhys>,
-        stored: Vec<u8>,
-    },
-    FreeObjects {
-        first: u64,
-        count: u64,
-    },
-    Free {
-        object: u64,
-        offset: u64,
-        length: u64,
-    },
-    Block(Box<Block>),
-}
 
 /// Way in which the bytes of an item come.
 enum Read {
@@ -72,34 +36,6 @@ pub(crate) struct Ahead<'a, 'w, W> {
 impl<'a, 'w, W: io::Write> Ahead<'a, 'w, W> {
     pub(crate) fn new(io: &'a dyn BlockIo, records: Records<'w, W>) -> Ahead<'a, 'w, W> {
         Ahead { io, records, queue: VecDeque::new(), bytes: 0 }
-    }
-
-    /// True for a stream of what is encrypted, as it is stored.
-    pub(crate) fn is_raw(&self) -> bool {
-        self.records.is_raw()
-    }
-
-    pub(crate) fn set_objects_max(&mut self, objects: u64) {
-        self.records.set_objects_max(objects);
-    }
-
-    /// Adds what comes next, begins to read it, and makes records of what is ahead of it too far.
-    pub(crate) fn push(&mut self, item: Item) -> Result<(), SendError> {
-        let read = self.begin(&item);
-        self.bytes += bytes_of(&item);
-        self.queue.push_back((item, read));
-        while self.bytes > BYTES_MAX || self.queue.len() > ITEMS_MAX {
-            self.pop()?;
-        }
-        Ok(())
-    }
-
-    /// Makes records of all that is left.
-    pub(crate) fn finish(mut self) -> Result<Records<'w, W>, SendError> {
-        while !self.queue.is_empty() {
-            self.pop()?;
-        }
-        Ok(self.records)
     }
 
     fn begin(&self, item: &Item) -> Read {
@@ -128,6 +64,7 @@ impl<'a, 'w, W: io::Write> Ahead<'a, 'w, W> {
             Item::Object { object, dnode, stored } => self.records.object(object, &dnode, &stored),
             Item::FreeObjects { first, count } => self.records.free_objects(first, count),
             Item::Free { object, offset, length } => self.records.free(object, offset, length),
+            Item::Redact { object, offset, length } => self.records.redact(object, offset, length),
             Item::Block(block) => self.block(&block, read),
         }
     }
@@ -146,11 +83,42 @@ impl<'a, 'w, W: io::Write> Ahead<'a, 'w, W> {
     }
 }
 
+impl<'w, W: io::Write> Finds for Ahead<'_, 'w, W> {
+    type Made = Records<'w, W>;
+
+    /// Adds what comes next, begins to read it, and makes records of what is ahead of it too far.
+    fn push(&mut self, item: Item) -> Result<(), SendError> {
+        let read = self.begin(&item);
+        self.bytes += bytes_of(&item);
+        self.queue.push_back((item, read));
+        while self.bytes > BYTES_MAX || self.queue.len() > ITEMS_MAX {
+            self.pop()?;
+        }
+        Ok(())
+    }
+
+    fn is_raw(&self) -> bool {
+        self.records.is_raw()
+    }
+
+    fn set_objects_max(&mut self, objects: u64) {
+        self.records.set_objects_max(objects);
+    }
+
+    /// Makes records of all that is left.
+    fn finish(mut self) -> Result<Records<'w, W>, SendError> {
+        while !self.queue.is_empty() {
+            self.pop()?;
+        }
+        Ok(self.records)
+    }
+}
+
 /// Bytes that an item takes in memory, about.
 fn bytes_of(item: &Item) -> usize {
     match item {
         Item::Block(block) => block.bp.lsize(),
         Item::Object { dnode, stored, .. } => size_of::<DnodePhys>() + dnode.bonus.len() + stored.len(),
-        Item::Dnodes { .. } | Item::FreeObjects { .. } | Item::Free { .. } => 0,
+        Item::Dnodes { .. } | Item::FreeObjects { .. } | Item::Free { .. } | Item::Redact { .. } => 0,
     }
 }

@@ -19,8 +19,14 @@ pub enum SendError {
     LargeMicrozap,
     /// The base of a raw stream names no set of IVs (OpenZFS: `ZFS_ERR_FROM_IVSET_GUID_MISSING`).
     NoIvSet,
-    /// The dataset was redacted, which is not sent yet.
+    /// The dataset was redacted: what it lacks cannot be redacted once more (OpenZFS: `EALREADY`).
     Redacted,
+    /// The bookmark by which a stream is to be redacted has no redaction list, or the stream is not of its dataset.
+    NoRedactionList,
+    /// The redaction list was not finished.
+    UnfinishedList,
+    /// A raw stream cannot be redacted.
+    RawRedacted,
 }
 
 impl fmt::Display for SendError {
@@ -36,7 +42,10 @@ impl fmt::Display for SendError {
             SendError::NoIvSet => {
                 f.write_str("raw streams of encrypted datasets need a snapshot or bookmark to start from that names its IVs")
             }
-            SendError::Redacted => f.write_str("redacted datasets cannot be sent yet"),
+            SendError::Redacted => f.write_str("attempted to redact redacted dataset or with respect to redacted dataset"),
+            SendError::NoRedactionList => f.write_str("not a redaction bookmark"),
+            SendError::UnfinishedList => f.write_str("incomplete redaction bookmark provided"),
+            SendError::RawRedacted => f.write_str("raw sends may not be redacted"),
         }
     }
 }

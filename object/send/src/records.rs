@@ -1,14 +1,14 @@
 //! Records of a stream: what the walk found becomes OBJECT, WRITE, FREE and the others, and neighbours become one (OpenZFS: `do_dump`).
 
 use crate::SendError;
-use crate::ahead::Block;
+use crate::item::Block;
 use crate::raw::marks_of;
 use abd::Abd;
 use ondisk::{BlockPtr, Checksum, Compression, DnodePhys, EmbeddedKind, Txg};
 use std::io;
 use stream::{
-    Features, Free, FreeObjects, Object, ObjectRange, Record, Spill, TO_END, Write, WriteEmbedded, Writer, object_flags, spill_flags,
-    write_flags,
+    Features, Free, FreeObjects, Object, ObjectRange, Record, Redact, Spill, TO_END, Write, WriteEmbedded, Writer, object_flags,
+    spill_flags, write_flags,
 };
 
 /// Bytes of the largest block that every receiver takes (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
@@ -32,6 +32,7 @@ enum Pending {
     Nothing,
     Free(Free),
     FreeObjects(FreeObjects),
+    Redact(Redact),
 }
 
 /// Records on their way to a sink.
@@ -168,6 +169,20 @@ impl<'w, W: io::Write> Records<'w, W> {
         Ok(())
     }
 
+    /// Bytes that are left out: joined with those that end where they begin.
+    pub(crate) fn redact(&mut self, object: u64, offset: u64, length: u64) -> Result<(), SendError> {
+        if let Pending::Redact(redact) = &mut self.pending
+            && redact.object == object
+            && redact.offset.checked_add(redact.length) == Some(offset)
+        {
+            redact.length = redact.length.saturating_add(length);
+            return Ok(());
+        }
+        self.flush()?;
+        self.pending = Pending::Redact(Redact { object, offset, length, toguid: self.toguid });
+        Ok(())
+    }
+
     /// Numbers without objects, as far as an old receiver can have them.
     pub(crate) fn free_objects(&mut self, first: u64, count: u64) -> Result<(), SendError> {
         let count = count.min(self.objects_max.saturating_sub(first));
@@ -276,6 +291,7 @@ impl<'w, W: io::Write> Records<'w, W> {
             Pending::Nothing => return Ok(()),
             Pending::Free(free) => Record::Free(free),
             Pending::FreeObjects(objects) => Record::FreeObjects(objects),
+            Pending::Redact(redact) => Record::Redact(redact),
         };
         Ok(self.writer.record(&waiting, &[])?)
     }

@@ -1,13 +1,15 @@
 //! What is sent, from where on, and how: the head of a stream, and how large it will be.
 
 use crate::ahead::Ahead;
+use crate::item::Finds;
 use crate::records::Records;
-use crate::walk::Walk;
+use crate::redactor::{Count, Redactor, Runs};
+use crate::walk::{Unborn, Walk};
 use crate::{SendError, raw};
 use dmu::{DmuError, Objset};
-use dsl::{BookmarkEntry, DatasetHandle, DslError, features};
+use dsl::{BookmarkEntry, DatasetHandle, DslError, RedactionList, features};
 use nvlist::NvList;
-use ondisk::{BlockPtr, Bookmark, ObjsetId, ObjsetType, Txg};
+use ondisk::{BlockPtr, Bookmark, ObjectId, ObjsetId, ObjsetType, Txg};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +18,10 @@ use stream::{Begin, Features, HeaderType, RECORD_BYTES, StreamName, Writer, begi
 /// Pool features on which a stream's depend.
 const EMBEDDED_DATA: &str = "com.delphix:embedded_data";
 const LZ4_COMPRESS: &str = "org.illumos:lz4_compress";
-const HOLE_BIRTH: &str = "com.delphix:hole_birth";
+pub(crate) const HOLE_BIRTH: &str = "com.delphix:hole_birth";
+/// Names of the guids, in the list in front of a stream, of the snapshots by which it is redacted, and by which its base was.
+const REDACT_SNAPS: &str = "redact_snaps";
+const REDACT_FROM_SNAPS: &str = "redact_from_snaps";
 /// First version of file systems with system attributes (OpenZFS: `ZPL_VERSION_SA`).
 const VERSION_WITH_ATTRIBUTES: u64 = 5;
 
@@ -67,6 +72,10 @@ pub struct Base {
     snapshot: Option<DatasetHandle>,
     /// Set of IVs of a bookmark's snapshot, 0 when it does not know.
     ivs: u64,
+    /// List of what was redacted of a bookmark's snapshot.
+    list: Option<RedactionList>,
+    /// Guids of the snapshots by which the base was redacted; None for one that lacks nothing.
+    redacted_by: Option<Vec<u64>>,
 }
 
 impl Base {
@@ -77,28 +86,41 @@ impl Base {
     pub fn snapshot(to: &DatasetHandle, from: DatasetHandle) -> Result<Base, SendError> {
         let name = from.name();
         let base = Base::new(to, dataset_of(&name), from.guid(), from.creation_txg())?;
-        Ok(Base { snapshot: Some(from), ..base })
+        let redacted_by = from.redacted_by()?;
+        Ok(Base { snapshot: Some(from), redacted_by, ..base })
     }
 
-    /// The base that is a bookmark of `dataset`.
+    /// The base that is a bookmark of `dataset`. What was redacted of its snapshot is held with it, and sent as far as it is there now.
     ///
     /// # Errors
-    /// [`SendError::NotEarlier`].
+    /// [`SendError::NotEarlier`], [`SendError::UnfinishedList`], those of reading the list.
     pub fn bookmark(to: &DatasetHandle, dataset: &str, bookmark: &BookmarkEntry) -> Result<Base, SendError> {
-        Ok(Base { ivs: bookmark.ivs, ..Base::new(to, dataset, bookmark.guid, bookmark.creation_txg)? })
+        let base = Base::new(to, dataset, bookmark.guid, bookmark.creation_txg)?;
+        let list = match bookmark.redaction {
+            Some(_) => to.pool().redaction_list(&format!("{dataset}#{}", bookmark.name))?,
+            None => None,
+        };
+        let list = list.map(whole).transpose()?;
+        let redacted_by = list.as_ref().map(|list| list.facts().snapshots.clone());
+        Ok(Base { ivs: bookmark.ivs, list, redacted_by, ..base })
     }
 
     fn new(to: &DatasetHandle, dataset: &str, guid: u64, txg: u64) -> Result<Base, SendError> {
         if !to.is_after(dataset, txg)? {
             return Err(SendError::NotEarlier);
         }
-        Ok(Base { guid, txg, is_of_another: dataset != dataset_of(&to.name()), snapshot: None, ivs: 0 })
+        Ok(Base { guid, txg, is_of_another: dataset != dataset_of(&to.name()), snapshot: None, ivs: 0, list: None, redacted_by: None })
     }
 
     /// Globally unique id of the snapshot.
     pub fn guid(&self) -> u64 {
         self.guid
     }
+}
+
+/// A redaction list, once it is whole.
+fn whole(list: RedactionList) -> Result<RedactionList, SendError> {
+    if list.facts().is_whole { Ok(list) } else { Err(SendError::UnfinishedList) }
 }
 
 /// Name and guid that a stream goes by, where they are not those of what is sent: of a dataset as it is now, or of what came of a receive.
@@ -113,7 +135,7 @@ pub struct Identity {
 }
 
 /// The part of a name before `@`.
-fn dataset_of(name: &str) -> &str {
+pub(crate) fn dataset_of(name: &str) -> &str {
     name.split('@').next().unwrap_or(name)
 }
 
@@ -125,6 +147,10 @@ pub struct Sending {
     kind: ObjsetType,
     features: Features,
     identity: Identity,
+    /// List of what is left out.
+    list: Option<RedactionList>,
+    /// Guids of the snapshots by which the stream is redacted, or what is sent was; None for one that lacks nothing.
+    redacted_by: Option<Vec<u64>>,
 }
 
 impl Sending {
@@ -150,7 +176,28 @@ impl Sending {
         let kind = to.kind()?;
         let features = stream_features(&to, kind, &options)?;
         let identity = Identity { name: to.name(), guid: to.guid(), is_whole: true };
-        Ok(Sending { to, from, options, kind, features, identity })
+        let redacted_by = to.redacted_by()?;
+        Ok(Sending { to, from, options, kind, features, identity, list: None, redacted_by })
+    }
+
+    /// Stream without the blocks that the redaction list of a bookmark (full name) has.
+    ///
+    /// # Errors
+    /// [`SendError::NoRedactionList`], [`SendError::UnfinishedList`], [`SendError::RawRedacted`]; [`SendError::Redacted`] for what is redacted already.
+    pub fn redacted(self, bookmark: &str) -> Result<Sending, SendError> {
+        if self.options.raw {
+            return Err(SendError::RawRedacted);
+        }
+        if self.redacted_by.is_some() {
+            return Err(SendError::Redacted);
+        }
+        let list = match self.to.pool().redaction_list(bookmark) {
+            Ok(Some(list)) => whole(list)?,
+            Ok(None) | Err(DslError::NotFound) => return Err(SendError::NoRedactionList),
+            Err(error) => return Err(error.into()),
+        };
+        let redacted_by = Some(list.facts().snapshots.clone());
+        Ok(Sending { features: self.features.with(Features::REDACTED), list: Some(list), redacted_by, ..self })
     }
 
     /// Stream of another name and guid, with equal contents.
@@ -175,12 +222,33 @@ impl Sending {
         let root = self.to.root_block();
         let after = Txg(self.from.as_ref().map_or(0, |base| base.txg));
         let records = Records::new(writer, self.identity.guid, self.features, after);
-        let ahead = Ahead::new(&**objset.io(), records);
+        let records = self.walk(&objset, &root, Ahead::new(&**objset.io(), records))?;
+        if self.identity.is_whole { records.finish() } else { records.leave_open() }
+    }
+
+    /// Walks over what is sent, and has `out` take what is found.
+    fn walk<F: Finds>(&self, objset: &Arc<Objset>, root: &BlockPtr, out: F) -> Result<F::Made, SendError> {
+        let after = Txg(self.from.as_ref().map_or(0, |base| base.txg));
         let has_births = || Ok::<bool, SendError>(self.to.feature_enabled_txg(HOLE_BIRTH)?.is_some_and(|txg| txg <= after.0));
         let skips_unborn = self.options.skips_unborn && has_births()?;
-        let walk = Walk::new(&**objset.io(), objset.id(), (after, skips_unborn), self.options.resume, ahead);
-        let records = walk.run(&root)?;
-        if self.identity.is_whole { records.finish() } else { records.leave_open() }
+        let unborn = if skips_unborn { Unborn::LeftOutOfDnodes } else { Unborn::Found };
+        let place = match self.options.resume {
+            None => (0, 0),
+            Some((object, offset)) => match objset.hold(ObjectId(object)).and_then(|dnode| dnode.block_size()) {
+                Ok(bytes) => (object, offset / bytes.max(1) as u64),
+                Err(_) => (object, 0),
+            },
+        };
+        let was = self.from.as_ref().and_then(|base| base.list.as_ref());
+        let runs = (Runs::new(self.list.as_ref(), place)?, Runs::new(was, place)?);
+        let redactor = Redactor::new(out, objset, runs);
+        Walk::new(&**objset.io(), objset.id(), (after, unborn), self.options.resume, redactor).run(root)
+    }
+
+    /// Bytes of a stream of which a redaction list has a part: there is no other way than to look what comes of it.
+    fn counted(&self) -> Result<u64, SendError> {
+        let (objset, root) = (self.contents()?, self.to.root_block());
+        self.walk(&objset, &root, Count { record_bytes: RECORD_BYTES as u64, is_compressed: self.options.compressed, bytes: 0 })
     }
 
     /// Bytes of the stream, about (OpenZFS: `dmu_send_estimate_fast`): what is before a place to go on at is counted, too.
@@ -188,6 +256,9 @@ impl Sending {
     /// # Errors
     /// Those of reading the dataset.
     pub fn estimate(&self) -> Result<u64, SendError> {
+        if self.list.is_some() || self.from.as_ref().is_some_and(|base| base.list.is_some()) {
+            return self.counted();
+        }
         let [_, compressed, uncompressed] = match &self.from {
             None => self.to.sizes_since(None)?,
             Some(Base { snapshot: Some(from), .. }) if self.identity.is_whole => self.to.sizes_since(Some(from))?,
@@ -254,20 +325,23 @@ impl Sending {
             fromguid: self.from.as_ref().map_or(0, Base::guid),
             toname: StreamName::new(&self.identity.name).ok_or(SendError::NameTooLong)?,
         };
-        let keys = if self.options.raw { Some(self.keys()?) } else { None };
-        let list = match self.options.resume {
-            None => keys,
-            Some((object, offset)) => Some(keys.unwrap_or_default().with("resume_object", object).with("resume_offset", offset)),
-        };
-        Ok((begin, list))
+        let mut list = if self.options.raw { self.keys()? } else { NvList::new() };
+        let from = self.from.as_ref().and_then(|base| base.redacted_by.as_ref());
+        for (name, guids) in [(REDACT_SNAPS, self.redacted_by.as_ref()), (REDACT_FROM_SNAPS, from)] {
+            list = match guids {
+                Some(guids) => list.with(name, guids.clone()),
+                None => list,
+            };
+        }
+        if let Some((object, offset)) = self.options.resume {
+            list = list.with("resume_object", object).with("resume_offset", offset);
+        }
+        Ok((begin, (!list.is_empty()).then_some(list)))
     }
 }
 
 /// Features that a stream of a dataset has (OpenZFS: `setup_featureflags`).
 fn stream_features(to: &DatasetHandle, kind: ObjsetType, options: &SendOptions) -> Result<Features, SendError> {
-    if to.has_feature(features::REDACTED_DATASETS) {
-        return Err(SendError::Redacted);
-    }
     // What was not received to its end has no version yet, and may get any.
     let is_new = || Ok::<bool, SendError>(to.is_inconsistent() || to.prop_u64("version")?.0 >= VERSION_WITH_ATTRIBUTES);
     let has_attributes = kind == ObjsetType::ZFS && is_new()?;
@@ -282,6 +356,7 @@ fn stream_features(to: &DatasetHandle, kind: ObjsetType, options: &SendOptions) 
         .with_if(has_packed && to.is_active_in_pool(LZ4_COMPRESS), Features::LZ4)
         .with_if(options.compressed && to.has_feature(features::ZSTD_COMPRESS), Features::ZSTD)
         .with_if(options.resume.is_some(), Features::RESUMING)
+        .with_if(to.has_feature(features::REDACTED_DATASETS), Features::REDACTED)
         .with_if(to.has_feature(features::LARGE_DNODE), Features::LARGE_DNODE)
         .with_if(to.has_feature(features::LONGNAME), Features::LONGNAME);
     if to.has_feature(features::LARGE_MICROZAP) {

@@ -1,6 +1,8 @@
 //! What a stream lacks is missing from a backup, and nobody notices before it is needed: streams are applied to a model, which must then be
 //! what the snapshot is, object by object.
 
+mod redacted;
+
 use crate::{Base, Identity, SendError, SendOptions, Sending};
 use abd::Abd;
 use device::MemDevice;
@@ -124,6 +126,13 @@ fn apply(model: &mut Model, record: &Record, payload: &[u8]) {
             let data = &mut model.get_mut(&free.object).expect("an OBJECT before").data;
             let start = (free.offset as usize).min(data.len());
             let end = usize::try_from(free.offset.saturating_add(free.length)).unwrap_or(usize::MAX).min(data.len());
+            data[start..end].fill(0);
+        }
+        // What a receiver lacks is nothing here.
+        Record::Redact(redact) => {
+            let data = &mut model.get_mut(&redact.object).expect("an OBJECT before").data;
+            let start = (redact.offset as usize).min(data.len());
+            let end = (redact.offset.saturating_add(redact.length) as usize).min(data.len());
             data[start..end].fill(0);
         }
         Record::Spill(spill) => model.get_mut(&spill.object).expect("an OBJECT before").spill = Some(payload.to_vec()),

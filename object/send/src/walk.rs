@@ -1,29 +1,40 @@
 //! The walk over an object set: what was born after a txg, in order of object and offset, holes among it (OpenZFS: `dmu_traverse.c`, `send_cb`).
 
 use crate::SendError;
-use crate::ahead::{Ahead, Block, Item};
+use crate::item::{Block, Finds, Item};
 use crate::raw::bonus_of;
-use crate::records::Records;
 use dmu::{BlockIo, DmuError};
 use dsl::DslError;
-use ondisk::{BlockId, BlockPtr, Bookmark, DNODE_SLOT_BYTES, DNODE_SLOTS_PER_BLOCK, DnodePhys, Level, ObjectId, ObjsetId, ObjsetPhys, Txg};
-use std::io;
+use ondisk::{
+    BlockId, BlockPtr, Bookmark, DNODE_SLOT_BYTES, DNODE_SLOTS_PER_BLOCK, DnodePhys, EmbeddedKind, Level, ObjectId, ObjsetId, ObjsetPhys,
+    Txg,
+};
 
 /// Indirect blocks, and blocks of dnodes, that are read ahead of the walk.
 const PREFETCH_BLOCKS: usize = 16;
 /// log2 of the bytes of a block pointer.
 const POINTER_SHIFT: u32 = 7;
 
+/// Holes without a birth that are left out, since they were there at the base, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unborn {
+    /// None: they may be older or younger.
+    Found,
+    /// Holes of dnodes, which never become another object's.
+    LeftOutOfDnodes,
+    /// All.
+    LeftOut,
+}
+
 /// A walk over one object set.
-pub(crate) struct Walk<'a, 'w, W> {
+pub(crate) struct Walk<'a, F> {
     io: &'a dyn BlockIo,
     objset: ObjsetId,
     after: Txg,
-    /// True where a number of an object in a hole without a birth was free at the base, too.
-    skips_unborn: bool,
+    unborn: Unborn,
     /// Object and offset before which everything is left out.
     resume: (u64, u64),
-    out: Ahead<'a, 'w, W>,
+    out: F,
 }
 
 /// Object whose tree is walked.
@@ -47,19 +58,19 @@ impl Tree<'_> {
     }
 }
 
-impl<'a, 'w, W: io::Write> Walk<'a, 'w, W> {
+impl<'a, F: Finds> Walk<'a, F> {
     pub(crate) fn new(
         io: &'a dyn BlockIo,
         objset: ObjsetId,
-        (after, skips_unborn): (Txg, bool),
+        (after, unborn): (Txg, Unborn),
         resume: Option<(u64, u64)>,
-        out: Ahead<'a, 'w, W>,
-    ) -> Walk<'a, 'w, W> {
-        Walk { io, objset, after, skips_unborn, resume: resume.unwrap_or((0, 0)), out }
+        out: F,
+    ) -> Walk<'a, F> {
+        Walk { io, objset, after, unborn, resume: resume.unwrap_or((0, 0)), out }
     }
 
-    /// Walks everything below `root`, and gives the records back once all of it became some.
-    pub(crate) fn run(mut self, root: &BlockPtr) -> Result<Records<'w, W>, SendError> {
+    /// Walks everything below `root`, and gives what all that was found came to.
+    pub(crate) fn run(mut self, root: &BlockPtr) -> Result<F::Made, SendError> {
         if !root.is_hole() && root.birth() > self.after {
             let block = self.read(root, &Bookmark { objset: self.objset, ..Bookmark::default() })?;
             let Ok(phys) = ObjsetPhys::decode(&block) else {
@@ -86,11 +97,16 @@ impl<'a, 'w, W: io::Write> Walk<'a, 'w, W> {
         Ok(found.to_vec())
     }
 
-    /// True for what the base has already. A hole without a birth may be older or younger: it is sent, but for those of the dnodes, which never
-    /// become another object's, where that is not wanted.
+    /// True for what the base has already.
     fn is_old(&self, tree: &Tree<'_>, bp: &BlockPtr) -> bool {
-        let is_unborn = bp.is_hole() && bp.birth() == Txg::ZERO;
-        bp.birth() <= self.after && (!is_unborn || self.skips_unborn && tree.object.0 == 0)
+        if bp.is_hole() && bp.birth() == Txg::ZERO {
+            return match self.unborn {
+                Unborn::Found => false,
+                Unborn::LeftOutOfDnodes => tree.object.0 == 0,
+                Unborn::LeftOut => true,
+            };
+        }
+        bp.birth() <= self.after
     }
 
     /// Everything below a dnode, but its spill block.
@@ -213,12 +229,15 @@ impl<'a, 'w, W: io::Write> Walk<'a, 'w, W> {
 
     fn data(&mut self, tree: &Tree<'_>, bp: &BlockPtr, at: Bookmark) -> Result<(), SendError> {
         let bytes = tree.dnode.data_block_bytes();
-        if bp.lsize() != bytes {
-            return Err(self.damaged(tree.object, "a block is not as long as its object's are"));
-        }
         let Some(offset) = at.block.0.checked_mul(bytes as u64) else {
             return Err(self.damaged(tree.object, "a block lies where none can be"));
         };
+        if is_redacted(bp) {
+            return self.out.push(Item::Redact { object: tree.object.0, offset, length: bytes as u64 });
+        }
+        if bp.lsize() != bytes {
+            return Err(self.damaged(tree.object, "a block is not as long as its object's are"));
+        }
         self.out.push(Item::Block(Box::new(Block { bp: *bp, at, kind: tree.dnode.object_type, offset, is_spill: false })))
     }
 
@@ -226,4 +245,9 @@ impl<'a, 'w, W: io::Write> Walk<'a, 'w, W> {
         let at = Bookmark { objset: self.objset, object: tree.object, level: Level(0), block: BlockId(u64::MAX) };
         self.out.push(Item::Block(Box::new(Block { bp, at, kind: tree.dnode.object_type, offset: 0, is_spill: true })))
     }
+}
+
+/// True for the pointer of a block that was left out when its object set was received (OpenZFS: `BP_IS_REDACTED`).
+pub(crate) fn is_redacted(bp: &BlockPtr) -> bool {
+    bp.is_embedded() && bp.embedded_kind() == EmbeddedKind::REDACTED
 }

@@ -142,6 +142,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "dataset: streams of several datasets, and where one broke off", needs: NOTHING, run: streams::packages },
     Scenario { name: "dataset: holds, and destruction that waits for them", needs: NOTHING, run: references::holds },
     Scenario { name: "dataset: bookmarks", needs: NOTHING, run: references::bookmarks },
+    Scenario { name: "dataset: bookmarks that redact", needs: NOTHING, run: references::redaction },
     Scenario { name: "dataset: holds and bookmarks beside clones and rollbacks", needs: NOTHING, run: references::beside_clones },
     Scenario { name: "dataset: clones, promoted, destroyed with what they were made from", needs: MOUNTS, run: branches::clones },
     Scenario { name: "dataset: differences of snapshots", needs: MOUNTS, run: differences::diff },

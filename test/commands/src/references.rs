@@ -1,5 +1,6 @@
 //! What keeps snapshots and what remembers them: holds of users, destruction that waits for them, and bookmarks.
 
+use crate::receives::piped;
 use crate::world::{Failure, World, judge, same};
 
 fn pool(world: &World) -> Result<(), Failure> {
@@ -146,5 +147,51 @@ pub fn beside_clones(world: &World) -> Result<(), Failure> {
     world.ok("zfs destroy -d tank/c@one")?;
     world.ok("zfs release keep tank/c@one")?;
     world.refused("zfs list tank/c@one", 1, "dataset does not exist")?;
+    judged(world)
+}
+
+/// If this fails, what was taken out of all copies for a customer is sent to the customer, or scripts that make such streams take a refusal for success.
+pub fn redaction(world: &World) -> Result<(), Failure> {
+    pool(world)?;
+    world.ok("zfs snapshot tank/a@one")?;
+    world.ok("zfs clone tank/a@one tank/c")?;
+    world.ok("zfs snapshot tank/c@s")?;
+    world.ok("zfs redact tank/a@one r tank/c@s")?;
+    world.ok("zfs list -H -o name -t bookmark tank/a")?.prints("tank/a#r")?;
+    let guid = world.ok("zfs get -H -p -o value guid tank/c@s")?.out;
+    world.ok("zfs get -H -o value redact_snaps tank/a#r")?.prints(guid.trim())?;
+    world.ok("zfs get -H -o value redact_snaps tank/a@one")?.prints("-")?;
+    world.ok("zpool get -H -o value feature@redaction_bookmarks tank")?.prints("active")?;
+    // The numbers of errors are OpenZFS's exit codes here.
+    world.refused("zfs redact tank/a@one r", 2, "")?;
+    world.refused("zfs redact tank/a@none x tank/c@s", 2, "provided snapshot tank/a@none does not exist")?;
+    world.refused("zfs redact tank/a@one x tank/c@none", 2, "provided snapshot tank/c@none does not exist")?;
+    world.refused("zfs redact tank/a@one r tank/c@s", 17, "specified redaction bookmark (r) provided already exists")?;
+    world.refused("zfs redact tank/a@one x @s", 18, "potentially invalid redaction snapshot; full dataset names required")?;
+    world.refused("zfs redact tank/a@one #x tank/c@s", 22, "redaction bookmark name must not contain '#'")?;
+    world.refused("zfs redact tank/a@one x tank/a@one", 22, "redaction snapshot must be descendent of snapshot being redacted")?;
+    world.refused("zfs redact tank/a x tank/c@s", 22, "redaction snapshot must be descendent of snapshot being redacted")?;
+    world.ok("zfs bookmark tank/a@one #plain")?;
+    world.ok("zfs send -nv --redact r tank/a@one")?.shows("full send of tank/a@one estimated size is ")?;
+    world.refused("zfs send --redact plain tank/a@one", 1, "warning: cannot send 'tank/a@one': not a redaction bookmark")?;
+    world.refused("zfs send --redact none tank/a@one", 1, "cannot open 'tank/a#none': dataset does not exist")?;
+    world.refused("zfs send --redact r tank/a", 1, "cannot do a redacted send to a filesystem")?;
+    world.refused("zfs send -w --redact r tank/a@one", 1, "Error: raw sends may not be redacted.")?;
+    world.refused("zfs send -R --redact r tank/a@one", 1, "Error: multiple snapshots cannot be sent redacted.")?;
+    piped(world, "zfs send --redact r tank/a@one | zfs receive tank/b")?;
+    world.ok("zfs get -H -o value redact_snaps tank/b tank/b@one")?.prints(&format!("{0}\n{0}", guid.trim()))?;
+    world.refused("zfs mount tank/b", 1, "Dataset is not complete, was created by receiving a redacted zfs send stream.")?;
+    world.refused("zfs redact tank/b@one x tank/b@one", 22, "redaction snapshot must be descendent of snapshot being redacted")?;
+    world.ok("zfs clone tank/b@one tank/d")?;
+    world.ok("zfs snapshot tank/d@s")?;
+    world.refused("zfs redact tank/b@one x tank/d@s", 114, "attempted to redact redacted dataset or with respect to redacted dataset")?;
+    world.ok("zfs snapshot tank/a@two")?;
+    piped(world, "zfs send -i tank/a#r tank/a@two | zfs receive tank/b")?;
+    world.ok("zfs get -H -o value redact_snaps tank/b tank/b@two")?.prints("-\n-")?;
+    judged(world)?;
+    world.ok("zfs destroy tank/a#r")?;
+    world.ok("zfs destroy -r tank/d")?;
+    world.ok("zfs destroy -r tank/b")?;
+    world.ok("zpool get -H -o value feature@redaction_bookmarks,feature@redacted_datasets tank")?.prints("enabled\nenabled")?;
     judged(world)
 }

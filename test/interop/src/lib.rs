@@ -1,7 +1,8 @@
 //! `zirconia-interop write|read [--all] [NAME…] | crashed [POOLS]`: the exchange with the real OpenZFS, in both directions.
 //!
 //! * `write`: we make pools, fill and change them; `zdb` finds no error and no leak, the real engine imports, scrubs and lists
-//!   them exactly as we do, and after it wrote to them we read them again. Streams that we send (`write streams`) it receives.
+//!   them exactly as we do, and after it wrote to them we read them again. Streams that we send (`write streams`) it receives, also
+//!   those that are redacted (`write redacted`).
 //! * `read`: the real engine makes pools; we list them exactly, also with devices missing or full of noise; then we write to
 //!   them and the real engine finds them clean. Pools with features we lack are refused by the features' names.
 //! * `crashed`: pools that OpenZFS's stress test had open when it was stopped, with intent logs: read, claimed and given up by us.
@@ -30,6 +31,7 @@ mod program;
 mod providers;
 mod read;
 mod received;
+mod redacted;
 mod report;
 mod shadow;
 mod storm;
@@ -95,6 +97,7 @@ pub fn run() -> ExitCode {
         "write" => {
             write::run(&oracle, &wanted, &table);
             streams::run(&oracle, &wanted, &table);
+            redacted::run(&oracle, &wanted, &table);
         }
         "read" => read::run(&oracle, &root, &wanted, &table),
         "crashed" => match scratch() {

@@ -77,8 +77,8 @@ fn folder(name: &str) -> Result<PathBuf, Failure> {
     Ok(folder)
 }
 
-/// Lines that begin with the pool's name, without it.
-fn without_pool(lines: &Lines, pool: &str) -> Lines {
+/// Lines that begin with the name of a pool or dataset, without it.
+pub fn without_pool(lines: &Lines, pool: &str) -> Lines {
     lines.iter().filter_map(|line| line.strip_prefix(pool).map(str::to_string)).collect()
 }
 

@@ -21,6 +21,7 @@ mod passing;
 pub(crate) mod projects;
 pub(crate) mod properties;
 pub(crate) mod receiving;
+pub(crate) mod redacting;
 pub(crate) mod references;
 pub(crate) mod rights;
 mod rollback;

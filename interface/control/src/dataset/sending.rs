@@ -3,11 +3,12 @@
 use crate::dataset::names::{descendants, filesystem_of};
 use crate::dataset::package;
 use crate::dataset::passing::Passing;
+use crate::dataset::redacting;
 use crate::failure::{self, because};
 use crate::pool::streams::{Cut, UnderWay, Way};
 use crate::pool::{OpenPool, Pools};
 use control_api::{ErrorKind, Failure, Response, SendNote, SendPlan, SendRequest, SendStep};
-use dsl::{DatasetHandle, DslError};
+use dsl::{BookmarkEntry, DatasetHandle, DslError};
 use nvlist::NvList;
 use send::{Base, Identity, SendError, SendOptions, Sending};
 use std::collections::BTreeSet;
@@ -54,16 +55,21 @@ struct Leg {
     shown: Option<String>,
     /// Names of the stream, where they are not those of what is held.
     identity: Option<Identity>,
+    /// Full name of the bookmark by which the stream is redacted.
+    redact: Option<String>,
 }
 
 impl Leg {
     /// The stream of a snapshot.
     fn new(to: DatasetHandle, from: Option<Base>, shown: Option<String>) -> Leg {
-        Leg { name: to.name(), to, from, shown, identity: None }
+        Leg { name: to.name(), to, from, shown, identity: None, redact: None }
     }
 
     fn sending(self, options: &SendOptions) -> Result<Sending, SendError> {
-        let sending = Sending::new(self.to, self.from, options.clone())?;
+        let mut sending = Sending::new(self.to, self.from, options.clone())?;
+        if let Some(bookmark) = &self.redact {
+            sending = sending.redacted(bookmark)?;
+        }
         Ok(match self.identity {
             Some(identity) => sending.known_as(identity),
             None => sending,
@@ -151,8 +157,14 @@ impl Outgoing {
 fn failed(name: &str, error: &SendError) -> Failure {
     let kind = match error {
         SendError::Source(_) | SendError::Sink(_) => ErrorKind::Io,
-        SendError::NotEarlier | SendError::NameTooLong | SendError::NoIvSet => ErrorKind::Invalid,
-        SendError::LargeMicrozap | SendError::Redacted => ErrorKind::Unsupported,
+        SendError::NotEarlier
+        | SendError::NameTooLong
+        | SendError::NoIvSet
+        | SendError::Redacted
+        | SendError::NoRedactionList
+        | SendError::UnfinishedList
+        | SendError::RawRedacted => ErrorKind::Invalid,
+        SendError::LargeMicrozap => ErrorKind::Unsupported,
     };
     because(kind, format!("warning: cannot send '{name}'"), error)
 }
@@ -175,6 +187,7 @@ pub(crate) fn prepare(pools: &Pools, request: &SendRequest, refusal: Refusal<'_>
     if request.saved {
         return saved(pool, request, &options);
     }
+    check_redactable(request)?;
     let Some((filesystem, snapshot)) = name.split_once('@') else { return as_it_is(pool, request, options, refusal) };
     // Before everything that it comes to is held, and cannot be destroyed.
     drop(hold(&pool, name)?);
@@ -192,7 +205,8 @@ pub(crate) fn prepare(pools: &Pools, request: &SendRequest, refusal: Refusal<'_>
     } else {
         let to = hold(&pool, name)?;
         let from = request.from.as_deref().map(|from| base(&pool, &to, from)).transpose()?;
-        let leg = Leg::new(to, from, request.from.clone());
+        request.redact.as_deref().map_or(Ok(()), |bookmark| redactable(&pool, name, bookmark))?;
+        let leg = Leg { redact: request.redact.clone(), ..Leg::new(to, from, request.from.clone()) };
         let names = [filesystem.to_string()];
         let package = wants_package.then(|| package::head(&pool, &names, (None, snapshot), request)).transpose()?;
         (vec![leg], package)
@@ -205,7 +219,7 @@ pub(crate) fn prepare(pools: &Pools, request: &SendRequest, refusal: Refusal<'_>
 fn as_it_is(pool: Arc<OpenPool>, request: &SendRequest, options: SendOptions, refusal: Refusal<'_>) -> Result<Outgoing, Failure> {
     let (passing, to, identity) = head_of(&pool, &request.name, refusal)?;
     let from = request.from.as_deref().map(|from| base(&pool, &to, from)).transpose()?;
-    let leg = Leg { name: request.name.clone(), to, from, shown: request.from.clone(), identity: Some(identity) };
+    let leg = Leg { name: request.name.clone(), to, from, shown: request.from.clone(), identity: Some(identity), redact: None };
     check_encrypted(std::slice::from_ref(&leg), request)?;
     Ok(Outgoing { legs: vec![leg], options, package: None, warnings: Vec::new(), resumed: None, _passing: passing, under_way: None, pool })
 }
@@ -248,7 +262,7 @@ fn saved(pool: Arc<OpenPool>, request: &SendRequest, options: &SendOptions) -> R
         ..options.clone()
     };
     let identity = Identity { name: state.to_name, guid: state.to_guid, is_whole: false };
-    let leg = Leg { name: name.to_string(), to, from, shown: origin, identity: Some(identity) };
+    let leg = Leg { name: name.to_string(), to, from, shown: origin, identity: Some(identity), redact: None };
     check_encrypted(std::slice::from_ref(&leg), request)?;
     Ok(Outgoing { legs: vec![leg], options, package: None, warnings: Vec::new(), resumed: None, _passing: None, under_way: None, pool })
 }
@@ -271,6 +285,24 @@ fn check_encrypted(legs: &[Leg], request: &SendRequest) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Refuses to redact what is not one stream of a snapshot.
+fn check_redactable(request: &SendRequest) -> Result<(), Failure> {
+    let why = match (&request.redact, request.replicate || request.all, request.name.contains('@')) {
+        (Some(_), true, _) => "multiple snapshots cannot be sent redacted",
+        (Some(_), false, false) => "cannot do a redacted send to a filesystem",
+        _ => return Ok(()),
+    };
+    Err(because(ErrorKind::Invalid, format!("warning: cannot send '{}'", request.name), why))
+}
+
+/// A look that a stream of a snapshot can be redacted by a bookmark (full name).
+fn redactable(pool: &OpenPool, name: &str, bookmark: &str) -> Result<(), Failure> {
+    redacting::check_list(pool, bookmark).map_err(|error| match error {
+        SendError::Source(error) => failure::dataset("open", bookmark, &error),
+        error => failed(name, &error),
+    })
 }
 
 fn hold(pool: &OpenPool, name: &str) -> Result<DatasetHandle, Failure> {
@@ -355,9 +387,6 @@ fn resumed(pools: &Pools, text: &str, options: SendOptions, refusal: Refusal<'_>
     let number = |name: &str| list.get_u64(name).ok_or_else(|| cannot("resume token is corrupt".to_string()));
     let name = list.get_str("toname").ok_or_else(|| cannot("resume token is corrupt".to_string()))?;
     let (object, offset, bytes, guid) = (number("object")?, number("offset")?, number("bytes")?, number("toguid")?);
-    if list.contains("book_redact_snaps") || list.contains("redact_snaps") {
-        return Err(because(ErrorKind::Unsupported, "cannot resume send", "redacted streams are not available in this version"));
-    }
     let gone = || cannot(format!("'{name}' used in the initial send no longer exists"));
     let pool = pools.pool_of(name, "open").map_err(|_| gone())?;
     let (passing, to, identity) = match name.strip_suffix(HEAD) {
@@ -370,11 +399,18 @@ fn resumed(pools: &Pools, text: &str, options: SendOptions, refusal: Refusal<'_>
     let from = match list.get_u64("fromguid") {
         None | Some(0) => None,
         Some(guid) => {
-            let found = named(&pool, name, guid).map_err(|error| failure::dataset("open", name, &error))?;
+            let found = named(&pool, name, (guid, list.get_u64_array("book_redact_snaps")))
+                .map_err(|error| failure::dataset("open", name, &error))?;
             Some(found.ok_or_else(|| cannot(format!("incremental source {guid:#x} no longer exists")))?)
         }
     };
     let made = from.as_deref().map(|from| base(&pool, &to, from)).transpose()?;
+    let redact = match list.get_u64_array("redact_snaps") {
+        None => None,
+        // It lacks that by itself.
+        Some(guids) if redacting::is_by(&to, guids) => None,
+        Some(guids) => Some(redacting::named_by(&pool, filesystem_of(name), guids).map_err(|why| cannot(why.to_string()))?),
+    };
     let options = SendOptions {
         large_blocks: options.large_blocks || list.contains("largeblockok"),
         embedded: options.embedded || list.contains("embedok"),
@@ -383,22 +419,28 @@ fn resumed(pools: &Pools, text: &str, options: SendOptions, refusal: Refusal<'_>
         resume: Some((object, offset)),
         ..options
     };
-    let legs = vec![Leg { name: name.to_string(), identity, ..Leg::new(to, made, from) }];
+    let legs = vec![Leg { name: name.to_string(), identity, redact, ..Leg::new(to, made, from) }];
     let resumed = Some((list.listing(), bytes));
     Ok(Outgoing { legs, options, package: None, warnings: Vec::new(), resumed, _passing: passing, under_way: None, pool })
 }
 
-/// Full name of the snapshot or bookmark with this guid that is of the same dataset, or of what that was cloned from.
-fn named(pool: &OpenPool, snapshot: &str, guid: u64) -> Result<Option<String>, DslError> {
+/// Full name of the snapshot or bookmark with this guid that is of the same dataset, or of what that was cloned from; where it was redacted, of one
+/// that was by these snapshots (libzfs: `guid_to_name_redact_snaps`).
+fn named(pool: &OpenPool, snapshot: &str, (guid, redacted): (u64, Option<&[u64]>)) -> Result<Option<String>, DslError> {
+    let is_meant = |bookmark: &BookmarkEntry| {
+        let list = bookmark.redaction.as_ref();
+        bookmark.guid == guid && redacted.is_none_or(|guids| list.is_some_and(|list| dsl::same_snapshots(&list.snapshots, guids)))
+    };
     let (mut dataset, mut seen) = (filesystem_of(snapshot).to_string(), BTreeSet::new());
     while seen.insert(dataset.clone()) {
         for entry in pool.dsl().snapshots(&dataset)? {
             let name = format!("{dataset}@{}", entry.name);
-            if pool.dsl().hold(&name).is_ok_and(|handle| handle.guid() == guid) {
+            let is_it = |handle: DatasetHandle| handle.guid() == guid && redacted.is_none_or(|guids| redacting::is_by(&handle, guids));
+            if pool.dsl().hold(&name).is_ok_and(is_it) {
                 return Ok(Some(name));
             }
         }
-        if let Some(bookmark) = pool.dsl().bookmarks(&dataset)?.into_iter().find(|bookmark| bookmark.guid == guid) {
+        if let Some(bookmark) = pool.dsl().bookmarks(&dataset)?.into_iter().find(is_meant) {
             return Ok(Some(format!("{dataset}#{}", bookmark.name)));
         }
         match pool.dsl().hold(&dataset)?.origin()? {

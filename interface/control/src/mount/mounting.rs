@@ -94,7 +94,8 @@ impl Mounter {
         let asked = asked.map_err(|_| because(ErrorKind::Invalid, format!("cannot mount '{name}'"), "Invalid argument"))?;
         let place = request.place.as_ref().map(PathBuf::from);
         let options = request.options.clone();
-        let wish = Wish { by_hand: place.is_some(), place, options, by_itself: false, ..Wish::by_itself(&pool, name) };
+        let forced = request.force;
+        let wish = Wish { by_hand: place.is_some(), place, options, by_itself: false, forced, ..Wish::by_itself(&pool, name) };
         let turn = self.turn();
         if asked.remount {
             let handle = pool.dsl().hold(name).map_err(|error| failure::dataset("open", name, &error))?;
@@ -237,7 +238,7 @@ impl Mounter {
         let (pool, name) = (&wish.pool, &wish.name);
         let handle = pool.dsl().hold(name).map_err(|error| failure::dataset("open", name, &error))?;
         let what = format!("cannot mount '{name}'");
-        if let Some(failure) = unusable(&handle, name)? {
+        if let Some(failure) = unusable(&handle, wish)? {
             return if wish.by_itself { Ok(None) } else { Err(failure) };
         }
         let (mountpoint, made_for_it) = place_of(pool, &handle)?;
@@ -322,7 +323,14 @@ impl Mounter {
 }
 
 /// Failure for what no wish can have mounted: it is no file system, or not whole.
-fn unusable(handle: &DatasetHandle, name: &str) -> Result<Option<Failure>, Failure> {
+fn unusable(handle: &DatasetHandle, wish: &Wish) -> Result<Option<Failure>, Failure> {
+    let name = &wish.name;
+    let is_meant = (wish.forced || wish.again) && dsl::allows_redacted();
+    if handle.has_feature(dsl::features::REDACTED_DATASETS) && !is_meant {
+        let why = "Dataset is not complete, was created by receiving a redacted zfs send stream.";
+        let failure = because(ErrorKind::Invalid, format!("cannot mount '{name}'"), why);
+        return Ok(Some(failure.advise("'zfs mount -f' mounts it where the parameter zfs_allow_redacted_dataset_mount is 1")));
+    }
     if handle.is_inconsistent() {
         let failure = because(ErrorKind::Busy, format!("cannot mount '{name}'"), "it was not received to its end");
         return Ok(Some(failure.advise("receive the rest of it, or give it up with 'zfs receive -A'")));

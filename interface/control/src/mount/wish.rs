@@ -18,6 +18,8 @@ pub(crate) struct Wish {
     pub options: Vec<String>,
     /// True to leave it alone without a word when it is not meant to be mounted (canmount, none, legacy), or is already.
     pub by_itself: bool,
+    /// True to mount also what lacks what was redacted.
+    pub forced: bool,
     /// True when it was mounted: `noauto` does not keep it from being mounted again.
     pub again: bool,
     /// True when whoever works on the name and keeps others from mounting it puts it back.
@@ -34,6 +36,7 @@ impl Wish {
             by_hand: false,
             options: Vec::new(),
             by_itself: true,
+            forced: false,
             again: false,
             past_bar: false,
         }

@@ -8,12 +8,14 @@
 //! snapshots that go nor the keys of deadlists for them.
 
 use super::list_keys;
+use super::redaction::{HeldLists, RedactionList};
 use super::tree::Tree;
 use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
 use crate::dir::Dir;
 use crate::marks::{self, Stored, TABLE, WORDS_V1};
 use crate::meta::Usage;
+use crate::redaction::{self, RedactedRun, Redaction};
 use crate::{DslError, features, keys, names};
 use dmu::Tx;
 use ondisk::{DslBookmarkPhys, ObjectType, ds_flags};
@@ -35,6 +37,8 @@ pub struct BookmarkEntry {
     pub space: Option<BookmarkSpace>,
     /// Name of the snapshot's set of IVs, by which raw streams know it; 0 when it had none.
     pub ivs: u64,
+    /// List of what was redacted, of a bookmark that has one.
+    pub redaction: Option<Redaction>,
 }
 
 /// Space that a bookmark's snapshot referred to, in bytes.
@@ -62,6 +66,22 @@ pub(super) struct NewBookmark {
     record: DslBookmarkPhys,
     /// Words of the history about its source.
     source: String,
+    /// Guids by which its snapshot was redacted, which it gets a list of; None when that lacks nothing.
+    redacted: Option<Vec<u64>>,
+}
+
+/// A bookmark with a redaction list that is to be made.
+pub(super) struct NewRedaction {
+    guids: Vec<u64>,
+    place: ListPlace,
+}
+
+/// Place of a bookmark's list.
+enum ListPlace {
+    /// Into a bookmark that is made for it.
+    New(NewBookmark),
+    /// Anew into the list with this object, which was not finished.
+    Unfinished(u64),
 }
 
 /// A bookmark that is to go, and the dataset that has it.
@@ -73,11 +93,12 @@ pub(super) struct OldBookmark {
 /// Bookmarks, with the part of the pool that they need.
 pub(crate) struct Bookmarks {
     tree: Arc<Tree>,
+    lists: Arc<HeldLists>,
 }
 
 impl Bookmarks {
     pub(super) fn new(tree: Arc<Tree>) -> Bookmarks {
-        Bookmarks { tree }
+        Bookmarks { tree, lists: Arc::default() }
     }
 
     /// The table of a dataset's bookmarks, if it has some.
@@ -103,44 +124,63 @@ impl Bookmarks {
 
     /// The bookmarks of a dataset, oldest first. Names that no bookmark may have come from hostile or damaged pools, and are left out.
     pub(super) fn list(&self, head: &Dataset) -> Result<Vec<BookmarkEntry>, DslError> {
-        let entry = |stored: Stored| BookmarkEntry {
-            name: String::from_utf8_lossy(&stored.name).into_owned(),
-            guid: stored.record.zbm_guid,
-            creation_txg: stored.record.zbm_creation_txg,
-            creation_time: stored.record.zbm_creation_time,
-            ivs: stored.record.zbm_ivset_guid,
-            space: stored.counts_freed().then_some(BookmarkSpace {
-                referenced: stored.record.zbm_referenced_bytes_refd,
-                compressed: stored.record.zbm_compressed_bytes_refd,
-                uncompressed: stored.record.zbm_uncompressed_bytes_refd,
-            }),
-        };
-        let mut entries: Vec<BookmarkEntry> = self.all(head)?.into_iter().map(entry).collect();
-        entries.retain(|entry| names::check_component(&entry.name).is_ok());
+        let mut entries = Vec::new();
+        for Stored { name, record, .. } in self.all(head)? {
+            let name = String::from_utf8_lossy(&name).into_owned();
+            if names::check_component(&name).is_err() {
+                continue;
+            }
+            entries.push(BookmarkEntry {
+                name,
+                guid: record.zbm_guid,
+                creation_txg: record.zbm_creation_txg,
+                creation_time: record.zbm_creation_time,
+                ivs: record.zbm_ivset_guid,
+                redaction: list_of(&record).map(|list| redaction::read(&self.tree.meta, list)).transpose()?,
+                space: marks::counts_freed(&record).then_some(BookmarkSpace {
+                    referenced: record.zbm_referenced_bytes_refd,
+                    compressed: record.zbm_compressed_bytes_refd,
+                    uncompressed: record.zbm_uncompressed_bytes_refd,
+                }),
+            });
+        }
         entries.sort_by(|a, b| (a.creation_txg, &a.name).cmp(&(b.creation_txg, &b.name)));
         Ok(entries)
     }
 
-    /// A look that no bookmark redacts: those have lists of their own, which are not kept yet.
-    pub(super) fn check_plain(&self, head: &Dataset) -> Result<(), DslError> {
-        self.all(head)?.iter().try_for_each(|stored| check_record(&stored.record))
+    /// A look that the bookmarks of a dataset can be read: what is damaged is found here, where it is the caller's error.
+    pub(super) fn check_all(&self, head: &Dataset) -> Result<(), DslError> {
+        self.all(head).map(drop)
+    }
+
+    /// A look that all bookmarks of a dataset can go with it.
+    pub(super) fn check_destroy_all(&self, head: &Dataset) -> Result<(), DslError> {
+        self.all(head)?.iter().try_for_each(|stored| self.check_list(&stored.record))
+    }
+
+    /// A look that the redaction list of a bookmark, if it has one, can go.
+    fn check_list(&self, record: &DslBookmarkPhys) -> Result<(), DslError> {
+        let Some(list) = list_of(record) else { return Ok(()) };
+        redaction::read(&self.tree.meta, list)?;
+        if self.lists.has(list) { Err(DslError::Busy) } else { Ok(()) }
+    }
+
+    /// Redaction list of the bookmark of this full name, held; None for a bookmark without one.
+    pub(super) fn hold_list(&self, name: &str) -> Result<Option<RedactionList>, DslError> {
+        let (dataset, name) = names::split_bookmark(name)?;
+        let head = self.tree.find(dataset)?;
+        let stored = self.find(&head, name)?.ok_or(DslError::NotFound)?;
+        list_of(&stored.record).map(|list| RedactionList::hold(&self.tree, &self.lists, list)).transpose()
     }
 
     /// A look that a dataset can go back to what it was in this txg: no bookmark is of anything later (OpenZFS: `dsl_bookmark_latest_txg`).
     pub(super) fn check_none_after(&self, head: &Dataset, txg: u64) -> Result<(), DslError> {
-        for stored in self.all(head)? {
-            if stored.record.zbm_creation_txg > txg {
-                return Err(DslError::Exists);
-            }
-            check_record(&stored.record)?;
-        }
-        Ok(())
+        if self.all(head)?.iter().any(|stored| stored.txg() > txg) { Err(DslError::Exists) } else { Ok(()) }
     }
 
     /// The bookmarks of `from` that stand for what it was up to a txg, after a look that `to` can have them (OpenZFS: `dsl_dataset_promote_check`).
     pub(super) fn check_move(&self, from: &Dataset, to: &Dataset, until: u64) -> Result<Vec<Stored>, DslError> {
-        self.check_plain(from)?;
-        self.check_plain(to)?;
+        self.check_all(to)?;
         let room = names::NAME_BYTES_MAX.saturating_sub(to.dir.full_name().len() + 1);
         let mut moving = self.all(from)?;
         moving.retain(|stored| stored.record.zbm_creation_txg <= until);
@@ -156,7 +196,7 @@ impl Bookmarks {
     }
 
     /// A look that a bookmark of this full name can be made of a snapshot or of another bookmark.
-    pub(super) fn check_create(&self, bookmark: &str, source: &str) -> Result<NewBookmark, DslError> {
+    pub(super) fn check_create(&self, bookmark: &str, source_name: &str) -> Result<NewBookmark, DslError> {
         if !self.tree.meta.services.feature_enabled(features::BOOKMARKS) {
             return Err(DslError::Unsupported);
         }
@@ -165,12 +205,74 @@ impl Bookmarks {
         if self.find(&head, name)?.is_some() {
             return Err(DslError::Exists);
         }
-        let (of, record, source) = self.source(source, &head.dir)?;
-        check_record(&record)?;
+        let (of, record, source) = self.source(source_name, &head.dir)?;
         if !self.is_before(&head.dir, &of, record.zbm_creation_txg)? {
             return Err(DslError::NotAncestor);
         }
-        Ok(NewBookmark { head, name: name.to_string(), record, source })
+        let redacted = self.redacted_by(source_name)?;
+        Ok(NewBookmark { head, name: name.to_string(), record, source, redacted })
+    }
+
+    /// A look that a snapshot (full name) can have a bookmark of this name with a redaction list by snapshots of these guids, or has one that was not
+    /// finished (OpenZFS: `dmu_redact_snap`, `dsl_bookmark_create_redacted_check`).
+    pub(super) fn check_redaction(&self, snapshot: &str, name: &str, guids: Vec<u64>) -> Result<NewRedaction, DslError> {
+        let meta = &self.tree.meta;
+        let (dataset, of) = names::split(snapshot)?;
+        of.ok_or(DslError::NotSnapshot)?;
+        let bookmark = format!("{dataset}#{name}");
+        names::split_bookmark(&bookmark)?;
+        let found = self.tree.find(snapshot)?;
+        if found.features() & features::bit(features::REDACTED_DATASETS) != 0 {
+            return Err(DslError::Redacted);
+        }
+        let place = match self.find(&*self.tree.find(dataset)?, name)? {
+            Some(stored) => {
+                let list = list_of(&stored.record).ok_or(DslError::Exists)?;
+                let facts = redaction::read(meta, list)?;
+                match redaction::same_snapshots(&facts.snapshots, &guids) {
+                    false => return Err(DslError::OtherRedaction),
+                    true if facts.is_whole => return Err(DslError::Exists),
+                    true if self.lists.has(list) => return Err(DslError::Busy),
+                    true if !redaction::can_grow(meta, list)? => return Err(DslError::Unsupported),
+                    true => ListPlace::Unfinished(list),
+                }
+            }
+            None if !meta.services.feature_enabled(features::REDACTION_BOOKMARKS) => return Err(DslError::Unsupported),
+            None if guids.len() > redaction::snapshots_max(meta) => return Err(DslError::TooManySnapshots),
+            None => ListPlace::New(self.check_create(&bookmark, snapshot)?),
+        };
+        Ok(NewRedaction { guids, place })
+    }
+
+    /// Makes a bookmark with an empty redaction list, or empties that which was not finished, and holds the list.
+    pub(super) fn create_redaction(&self, new: NewRedaction, tx: &Tx) -> Result<RedactionList, DslError> {
+        let object = match new.place {
+            ListPlace::Unfinished(object) => object,
+            ListPlace::New(mut bookmark) => {
+                let object = redaction::create(&self.tree.meta, &new.guids, tx)?;
+                bookmark.record.zbm_redaction_obj = object;
+                self.create(&bookmark, tx)?;
+                object
+            }
+        };
+        RedactionList::hold(&self.tree, &self.lists, object)
+    }
+
+    /// Writes runs into a held list behind the `first` ones; with the last of them it is whole.
+    pub(super) fn append(&self, list: u64, runs: (u64, &[RedactedRun]), is_last: bool, tx: &Tx) -> Result<(), DslError> {
+        redaction::append(&self.tree.meta, list, runs, is_last, tx)
+    }
+
+    /// Guids by which the snapshot of this name was redacted, where bookmarks of it have lists; None of a bookmark, and of what lacks nothing.
+    fn redacted_by(&self, source: &str) -> Result<Option<Vec<u64>>, DslError> {
+        let meta = &self.tree.meta;
+        if source.contains('#') || !meta.services.feature_enabled(features::REDACTION_BOOKMARKS) {
+            return Ok(None);
+        }
+        match self.tree.find(source)?.redacted_by(meta)? {
+            Some(guids) if guids.len() > redaction::snapshots_max(meta) => Err(DslError::TooManySnapshots),
+            guids => Ok(guids),
+        }
     }
 
     /// Record that a bookmark of `source` in directory `at` gets, the directory of the source, and the history's words about it.
@@ -200,7 +302,7 @@ impl Bookmarks {
         if snapshot.dir.object == at.object && self.are_counted() {
             marks::count(&mut record, snapshot.contents(), self.died_after(&snapshot)?);
         }
-        Ok((snapshot.dir.clone(), record, format!("target_snap={} redact_obj=0", snapshot.object)))
+        Ok((snapshot.dir.clone(), record, format!("target_snap={}", snapshot.object)))
     }
 
     /// True when bookmarks that are made count what is freed behind them.
@@ -248,13 +350,20 @@ impl Bookmarks {
 
     /// Makes a bookmark.
     pub(super) fn create(&self, new: &NewBookmark, tx: &Tx) -> Result<(), DslError> {
-        let NewBookmark { head, name, record, source } = new;
+        let NewBookmark { head, name, source, redacted, .. } = new;
+        let mut record = new.record.clone();
+        if let Some(guids) = redacted {
+            // Whoever has the snapshot lacks these blocks already: there are none to be listed (OpenZFS: `dsl_bookmark_create_sync_impl_snap`).
+            record.zbm_redaction_obj = redaction::create(&self.tree.meta, guids, tx)?;
+            redaction::append(&self.tree.meta, record.zbm_redaction_obj, (0, &[]), true, tx)?;
+        }
         let table = self.table_or_new(head, tx)?;
         let services = &self.tree.meta.services;
-        let counts_freed = marks::counts_freed(record);
-        let mut words = marks::words(record);
+        let counts_freed = marks::counts_freed(&record);
+        let mut words = marks::words(&record);
         // As short as it can be, for software that knows the first version only.
-        if (record.zbm_ivset_guid != 0 || counts_freed) && services.feature_enabled(features::BOOKMARK_V2) {
+        let is_long = record.zbm_ivset_guid != 0 || record.zbm_redaction_obj != 0 || counts_freed;
+        if is_long && services.feature_enabled(features::BOOKMARK_V2) {
             services.feature_add(features::BOOKMARK_V2, 1, tx)?;
         } else {
             words.truncate(WORDS_V1);
@@ -264,7 +373,8 @@ impl Bookmarks {
             services.feature_add(features::BOOKMARK_WRITTEN, 1, tx)?;
             head.follow_bookmarks(&self.tree.meta)?;
         }
-        self.tree.log("bookmark", head.object, format!("name={name} creation_txg={} {source}", record.zbm_creation_txg), tx)
+        let list = if source.starts_with("target_snap") { format!(" redact_obj={}", record.zbm_redaction_obj) } else { String::new() };
+        self.tree.log("bookmark", head.object, format!("name={name} creation_txg={} {source}{list}", record.zbm_creation_txg), tx)
     }
 
     /// Moves bookmarks to another dataset, as they are; with the last one the table of the first goes (OpenZFS: `dsl_dataset_promote_sync`).
@@ -300,7 +410,7 @@ impl Bookmarks {
         let (dataset, name) = names::split_bookmark(name)?;
         let head = self.tree.find(dataset)?;
         let stored = self.find(&head, name)?.ok_or(DslError::NotFound)?;
-        check_record(&stored.record)?;
+        self.check_list(&stored.record)?;
         Ok(OldBookmark { head, stored })
     }
 
@@ -309,6 +419,7 @@ impl Bookmarks {
         let Some(table) = self.table(head)? else { return Err(DslError::NotFound) };
         table.remove(&stored.name, tx)?;
         self.uncount_long(std::slice::from_ref(stored), tx)?;
+        self.free_lists(std::slice::from_ref(stored), tx)?;
         if stored.counts_freed() {
             self.release_key(head, stored, &table, tx)?;
         }
@@ -319,17 +430,34 @@ impl Bookmarks {
     /// Destroys all bookmarks of a dataset that goes itself.
     pub(super) fn destroy_all(&self, head: &Dataset, tx: &Tx) -> Result<(), DslError> {
         let Some(table) = self.table(head)? else { return Ok(()) };
-        self.uncount_long(&self.all(head)?, tx)?;
+        let all = self.all(head)?;
+        self.uncount_long(&all, tx)?;
+        self.free_lists(&all, tx)?;
         self.free_table(&table, tx)
     }
 
-    /// Takes those of the bookmarks that have longer records, and that count what is freed, off the counts of their features, which damaged
-    /// pools have too low.
+    /// Frees the redaction lists of bookmarks that go.
+    fn free_lists(&self, bookmarks: &[Stored], tx: &Tx) -> Result<(), DslError> {
+        let meta = &self.tree.meta;
+        for list in bookmarks.iter().filter_map(|stored| list_of(&stored.record)) {
+            let spilled = u64::from(redaction::is_spilled(meta, list)?);
+            self.uncount([(features::REDACTION_BOOKMARKS, 1), (features::REDACTION_LIST_SPILL, spilled)], tx)?;
+            redaction::free(meta, list, tx)?;
+        }
+        Ok(())
+    }
+
+    /// Takes those of the bookmarks that have longer records, and that count what is freed, off the counts of their features.
     fn uncount_long(&self, bookmarks: &[Stored], tx: &Tx) -> Result<(), DslError> {
-        let services = &self.tree.meta.services;
         let long = bookmarks.iter().filter(|stored| stored.words > WORDS_V1).count() as u64;
         let counting = bookmarks.iter().filter(|stored| stored.counts_freed()).count() as u64;
-        for (guid, count) in [(features::BOOKMARK_V2, long), (features::BOOKMARK_WRITTEN, counting)] {
+        self.uncount([(features::BOOKMARK_V2, long), (features::BOOKMARK_WRITTEN, counting)], tx)
+    }
+
+    /// Takes so many users off the counts of features, which damaged pools have too low.
+    fn uncount(&self, gone: [(&'static str, u64); 2], tx: &Tx) -> Result<(), DslError> {
+        let services = &self.tree.meta.services;
+        for (guid, count) in gone {
             let count = count.min(services.feature_refs(guid));
             if count > 0 {
                 services.feature_add(guid, -(count as i64), tx)?;
@@ -409,7 +537,7 @@ impl Bookmarks {
     }
 }
 
-/// Refuses bookmarks that redact.
-fn check_record(record: &DslBookmarkPhys) -> Result<(), DslError> {
-    if record.zbm_redaction_obj != 0 { Err(DslError::Unsupported) } else { Ok(()) }
+/// Object of the redaction list of a bookmark that has one.
+fn list_of(record: &DslBookmarkPhys) -> Option<u64> {
+    (record.zbm_redaction_obj != 0).then_some(record.zbm_redaction_obj)
 }

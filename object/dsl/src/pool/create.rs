@@ -208,7 +208,7 @@ impl Creation {
         self.tree.meta.hold(object)?.set_bonus(&phys.encode(), tx)?;
         dir.update(tx, |phys| phys.dd_head_dataset_obj = object)?;
         if let Some(origin) = origin {
-            self.tree.dataset(object)?.activate(&self.tree.meta, origin.features(), tx)?;
+            self.tree.dataset(object)?.inherit_features(&self.tree.meta, &origin, tx)?;
         }
         Ok(object)
     }

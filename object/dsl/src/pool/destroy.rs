@@ -58,7 +58,7 @@ impl Destruction {
             return Err(DslError::HasClones);
         }
         let head = self.tree.head(&snapshot.dir)?;
-        self.bookmarks.check_plain(&head)?;
+        self.bookmarks.check_all(&head)?;
         // A list that can't be read is found here, where it is the caller's error: in the sync it would be the pool's.
         let next = self.tree.dataset(snapshot.phys().ds_next_snap_obj)?;
         for list in [snapshot.phys().ds_deadlist_obj, next.phys().ds_deadlist_obj, head.phys().ds_deadlist_obj] {
@@ -212,7 +212,7 @@ impl Destruction {
         if self.tree.meta.zap(head.dir.phys().dd_child_dir_zapobj)?.count() > 0 {
             return Err(DslError::HasChildren);
         }
-        self.bookmarks.check_plain(head)?;
+        self.bookmarks.check_destroy_all(head)?;
         keys::facts_of(&self.tree.meta, &head.dir)?;
         self.check_origin(head)
     }

@@ -25,6 +25,7 @@ mod logs;
 mod mos;
 mod promote;
 mod receive;
+mod redaction;
 mod rename;
 mod rollback;
 mod settings;
@@ -45,7 +46,8 @@ pub use intent::FailedLog;
 use logs::Knows;
 pub use logs::{IntentLogs, LostLogs, PendingLogs};
 pub use mos::Mos;
-pub use receive::{ReceiveBegin, ReceiveEnd};
+pub use receive::{ReceiveBegin, ReceiveEnd, StreamRedaction};
+pub use redaction::RedactionList;
 
 use crate::DslError;
 use crate::PoolServices;
@@ -264,6 +266,15 @@ impl DslPool {
         let _config = self.config();
         let head = self.tree.head(&*self.tree.find_dir(name)?)?;
         self.bookmarks.list(&head)
+    }
+
+    /// Redaction list of a bookmark (full name), held; None for a bookmark without one.
+    ///
+    /// # Errors
+    /// [`DslError::NotFound`], [`DslError::Corrupt`], those of reading the MOS.
+    pub fn redaction_list(&self, bookmark: &str) -> Result<Option<RedactionList>, DslError> {
+        let _config = self.config();
+        self.bookmarks.hold_list(bookmark)
     }
 
     /// True when what the dataset `earlier` was in this txg is an earlier point of what `dir` is now.

@@ -54,10 +54,34 @@ pub struct ReceiveBegin {
     pub needs: Vec<&'static str>,
     /// Head of a raw stream: what it brings is encrypted already, and no key is asked for.
     pub raw: Option<RawStream>,
+    /// Snapshots by which the stream, and what it goes on from, were redacted.
+    pub redaction: StreamRedaction,
     /// State to keep, so that the receive can be resumed.
     pub resumable: Option<ResumeState>,
     /// Fills the new object set of a full stream, in syncing context.
     pub init: DatasetInit,
+}
+
+/// Redaction of a stream, as its head has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StreamRedaction {
+    /// Guid of the snapshot that the stream brings.
+    pub to_guid: u64,
+    /// Guids of the snapshots by which the stream is redacted; None for one that lacks nothing.
+    pub by: Option<Vec<u64>>,
+    /// Guids of the snapshots by which that was redacted which the stream goes on from, and so brings what it lacks.
+    pub from: Option<Vec<u64>>,
+}
+
+impl StreamRedaction {
+    /// True for a stream that can go on from what was redacted by these snapshots: it brings all that was left out, or was made of one of those that
+    /// have replaced it (OpenZFS: `redact_check`).
+    fn fits(&self, lacking: &[u64]) -> bool {
+        match self.from.as_ref().or(self.by.as_ref()) {
+            Some(guids) => guids.len() <= lacking.len() && guids.iter().all(|guid| lacking.contains(guid)),
+            None => lacking.contains(&self.to_guid),
+        }
+    }
 }
 
 /// A receive whose stream is through.
@@ -137,6 +161,11 @@ impl Receiving {
         }
         if let (Some(raw), Some(origin)) = (&begin.raw, &origin) {
             self.check_raw(origin, raw)?;
+        }
+        let lacking =
+            origin.as_ref().filter(|_| begin.from_guid != 0).map(|origin| origin.redacted_by(&self.tree.meta)).transpose()?.flatten();
+        if lacking.is_some_and(|lacking| !begin.redaction.fits(&lacking)) {
+            return Err(DslError::Redacted);
         }
         // What the clone gets in this txg would be born in the snapshot's.
         if origin.as_ref().is_some_and(|origin| origin.phys().ds_creation_txg >= tx.txg().0) {
@@ -237,6 +266,7 @@ impl Receiving {
         dataset.update(tx, |phys| phys.ds_flags |= ds_flags::INCONSISTENT)?;
         let bits = begin.features.iter().fold(0, |bits, guid| bits | features::bit(guid));
         dataset.activate(meta, bits, tx)?;
+        dataset.set_redacted_by(meta, begin.redaction.by.as_deref(), tx)?;
         if let Some(state) = &begin.resumable {
             meta.zapify(&meta.hold(object)?, tx)?;
             state.write(&meta.zap(object)?, tx)?;
@@ -298,7 +328,7 @@ impl Receiving {
             return Err(DslError::Modified);
         }
         newer.iter().try_for_each(|snapshot| destruction.check_destroy_snapshot(snapshot, false))?;
-        self.bookmarks.check_plain(head)?;
+        self.bookmarks.check_all(head)?;
         let quota = head.refquota.load(Ordering::Relaxed);
         if quota != 0 && clone.referenced() > quota.saturating_add(self.excess_bytes.load(Ordering::Relaxed)) {
             return Err(DslError::Quota);
@@ -381,7 +411,7 @@ impl Receiving {
         let only_origin = died_since(meta, new.ds_deadlist_obj, origin.phys().ds_prev_snap_txg)?;
         let all_of = |dataset: &Dataset, list: u64| Ok::<Usage, DslError>(dataset.contents() + Deadlist::usage_of(meta, list)?);
         let gained = all_of(clone, new.ds_deadlist_obj)? + -all_of(head, own.ds_deadlist_obj)?;
-        let (had, has) = (head.features(), clone.features());
+        let (had, has) = ((head.features(), head.redacted_by(meta)?), (clone.features(), clone.redacted_by(meta)?));
         head.take_features(meta, has, tx)?;
         clone.take_features(meta, had, tx)?;
         origin.update(tx, |phys| phys.ds_unique_bytes = only_origin.max(0) as u64)?;

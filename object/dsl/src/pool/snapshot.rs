@@ -104,7 +104,7 @@ impl Snapshots {
         self.tree.meta.hold(object)?.set_bonus(&phys.encode(), tx)?;
         let snapshot = self.tree.dataset(object)?;
         *snapshot.snapname.write() = Some(name.to_string());
-        snapshot.activate(&self.tree.meta, head.features(), tx)?;
+        snapshot.inherit_features(&self.tree.meta, head, tx)?;
         keys::name_ivs(&self.tree.meta, &snapshot, tx)?;
         self.link_snapshot(head, object, tx)?;
         let reserved = old.ds_unique_bytes.min(head.reserved()) as i64;

@@ -4,9 +4,12 @@ use super::create::{CreateDataset, creation_flags};
 use super::encryption::{self, Encryption, RootKey};
 use super::{Delegation, DslPool, ReceiveBegin, ReceiveEnd, ReceivedValue, delegations, keystore, rename, settings};
 use crate::resume::ResumeState;
-use crate::{DatasetHandle, DslError, names};
+use crate::{DatasetHandle, DslError, RedactedRun, names};
 use dmu::Tx;
 use std::sync::Arc;
+
+/// Runs of a redaction list that one txg writes.
+const RUNS_PER_TXG: usize = 1 << 16;
 
 impl DslPool {
     /// Runs `check` then `sync` in syncing context of one txg and waits until it is on disk. An error of `check` goes to
@@ -418,10 +421,60 @@ impl DslPool {
         )
     }
 
+    /// A look that [`DslPool::create_redaction`] can be done, before anything is read for that.
+    ///
+    /// # Errors
+    /// Those of [`DslPool::create_redaction`].
+    pub fn check_redaction(&self, snapshot: &str, bookmark: &str, guids: &[u64]) -> Result<(), DslError> {
+        let _config = self.config();
+        self.bookmarks.check_redaction(snapshot, bookmark, guids.to_vec()).map(drop)
+    }
+
+    /// Gives a snapshot (full name) a bookmark with a redaction list: `runs` are the blocks that those who get all of the snapshots with these guids
+    /// are not to have, in order of object and block. Goes on with what was not finished (OpenZFS: `dmu_redact_snap`).
+    ///
+    /// # Errors
+    /// [`DslError::Exists`]; [`DslError::OtherRedaction`] for an unfinished list of other snapshots, [`DslError::Busy`] while somebody else works on it;
+    /// [`DslError::TooManySnapshots`]; [`DslError::Redacted`] for a snapshot that is redacted itself; [`DslError::Unsupported`] without the feature.
+    pub fn create_redaction(
+        self: &Arc<Self>,
+        snapshot: &str,
+        bookmark: &str,
+        guids: &[u64],
+        runs: Vec<RedactedRun>,
+    ) -> Result<(), DslError> {
+        let (snapshot, bookmark, guids) = (snapshot.to_string(), bookmark.to_string(), guids.to_vec());
+        let (mut rest, mut done) = (runs.into_iter(), 0);
+        let mut next = || {
+            let part: Vec<RedactedRun> = rest.by_ref().take(RUNS_PER_TXG).collect();
+            let first = done;
+            done += part.len() as u64;
+            (first, part, rest.len() == 0)
+        };
+        let (first, runs, mut is_last) = next();
+        self.space.wait_for_room()?;
+        let list = self.sync_task(
+            move |pool, _| pool.bookmarks.check_redaction(&snapshot, &bookmark, guids),
+            move |pool, new, tx| {
+                let list = pool.bookmarks.create_redaction(new, tx)?;
+                pool.bookmarks.append(list.object(), (first, &runs), is_last, tx)?;
+                Ok(list)
+            },
+        )?;
+        while !is_last {
+            let object = list.object();
+            let (first, runs, ends) = next();
+            is_last = ends;
+            self.space.wait_for_room()?;
+            self.sync_task(|_, _| Ok(()), move |pool, (), tx| pool.bookmarks.append(object, (first, &runs), ends, tx))?;
+        }
+        Ok(())
+    }
+
     /// Destroys a bookmark (full name).
     ///
     /// # Errors
-    /// [`DslError::NotFound`].
+    /// [`DslError::NotFound`], [`DslError::Busy`] while its redaction list is used.
     pub fn destroy_bookmark(self: &Arc<Self>, name: &str) -> Result<(), DslError> {
         let name = name.to_string();
         self.sync_task(move |pool, _| pool.bookmarks.check_destroy(&name), |pool, found, tx| pool.bookmarks.destroy(&found, tx))

@@ -13,6 +13,7 @@ mod model;
 mod naming;
 mod properties;
 mod receive;
+mod redaction;
 mod references;
 mod space;
 mod volumes;
@@ -404,8 +405,11 @@ impl TestPool {
         let with_bookmarks = self.all_datasets().iter().filter(|(name, _)| has_bookmarks(name)).count() as u64;
         assert_eq!(self.services.feature_refs(features::BOOKMARKS), with_bookmarks, "datasets with bookmarks");
         let heads = self.all_datasets().into_iter().filter(|(name, _)| !name.contains('@'));
-        let counting = heads.flat_map(|(name, _)| self.dsl.bookmarks(&name).expect("lists")).filter(|mark| mark.space.is_some()).count();
+        let marks: Vec<_> = heads.flat_map(|(name, _)| self.dsl.bookmarks(&name).expect("lists")).collect();
+        let counting = marks.iter().filter(|mark| mark.space.is_some()).count();
         assert_eq!(self.services.feature_refs(features::BOOKMARK_WRITTEN), counting as u64, "bookmarks that count what is freed");
+        let redacting = marks.iter().filter(|mark| mark.redaction.is_some()).count();
+        assert_eq!(self.services.feature_refs(features::REDACTION_BOOKMARKS), redacting as u64, "bookmarks that redact");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{TestPool, filesystem, write};
 use crate::resume::ResumeState;
-use crate::{DslError, ReceiveBegin, ReceiveEnd, ResumePoint, TxSpace};
+use crate::{DslError, ReceiveBegin, ReceiveEnd, ResumePoint, StreamRedaction, TxSpace};
 use ondisk::{ObjectId, ObjsetType};
 
 pub(super) fn beginning(target: &str, from_guid: u64, force: bool) -> ReceiveBegin {
@@ -17,6 +17,7 @@ pub(super) fn beginning(target: &str, from_guid: u64, force: bool) -> ReceiveBeg
         features: Vec::new(),
         needs: Vec::new(),
         raw: None,
+        redaction: StreamRedaction::default(),
         resumable: None,
         init: filesystem().init,
     }
@@ -32,6 +33,8 @@ fn state() -> ResumeState {
         embedded: false,
         compressed: true,
         raw: false,
+        redacted: None,
+        from_redacted: None,
     }
 }
 

@@ -281,25 +281,6 @@ fn a_marked_snapshot_that_is_read_keeps_its_last_clone() {
     pool.check();
 }
 
-/// If this fails, destroying a snapshot ruins the list of what was redacted of it.
-#[test]
-fn bookmarks_that_redact_are_left_alone() {
-    let pool = pool_with_snapshot(56);
-    pool.dsl.create_bookmark("tank/a#m", "tank/a@s").expect("makes a bookmark");
-    change(&pool, |dsl, tx| {
-        let own = own_table(&dsl.tree.meta, dsl.tree.find("tank/a")?.object)?.ok_or(DslError::NotFound)?;
-        let words = vec![1, 2, 3, 9, 0, 0, 0, 0, 0, 0, 0, 0];
-        Ok(dsl.tree.meta.zap(own.lookup_u64("com.delphix:bookmarks")?)?.add("odd", &Value::U64(words), tx)?)
-    });
-    assert_eq!(pool.dsl.destroy_snapshots(&strings(&["tank/a@s"]), false), Err(DslError::Unsupported));
-    assert_eq!(pool.dsl.destroy_bookmark("tank/a#odd"), Err(DslError::Unsupported));
-    assert_eq!(pool.dsl.create_bookmark("tank/a#copy", "tank/a#odd"), Ok(()), "without the list");
-    assert_eq!(pool.dsl.bookmarks("tank/a").expect("lists").len(), 3, "all are shown");
-    assert_eq!(pool.dsl.rollback("tank/a@s"), Err(DslError::Unsupported));
-    pool.dsl.clone_snapshot("tank/b", "tank/a@s", Vec::new()).expect("clones");
-    assert_eq!(pool.dsl.promote("tank/b"), Err(DslError::Unsupported));
-}
-
 /// If this fails, bookmarks are made of what is no snapshot, or where they cannot be.
 #[test]
 fn bookmarks_that_cannot_be_are_refused() {

@@ -5,6 +5,7 @@ mod heal;
 mod kept;
 mod numbers;
 mod raw;
+mod redacted;
 
 use crate::{ReceiveError, Receiver, Target};
 use device::{BlockDevice, MemDevice};
@@ -279,7 +280,7 @@ fn records_are_not_believed() {
         ),
         ("a record of deduplicated streams", vec![(Record::WriteByRef(stream::WriteByRef::default()), Vec::new())]),
         ("a record of raw streams", vec![(Record::ObjectRange(stream::ObjectRange::default()), Vec::new())]),
-        ("a record of redacted streams", vec![(Record::Redact(stream::Redact::default()), Vec::new())]),
+        ("a record of redacted streams in another one", vec![(Record::Redact(stream::Redact::default()), Vec::new())]),
         ("an empty spill block", vec![(Record::Spill(stream::Spill { object: 5, ..stream::Spill::default() }), Vec::new())]),
     ];
     for (what, records) in hostile {
@@ -332,7 +333,7 @@ fn what_does_not_fit_is_refused() {
     assert_eq!(refused(&stream(0, 0xB, &full()), &Target { force: true, ..target("b") }), DslError::HasSnapshots);
     let elsewhere = Target { name: "tank/none".to_string(), ..target("b") };
     assert_eq!(refused(&stream(0xA, 0xB, &increment()), &elsewhere), DslError::NotFound);
-    for (feature, kind) in [(Features::REDACTED, "redacted"), (Features(1 << 40), "newer")] {
+    for (feature, kind) in [(Features::DEDUP, "deduplicated"), (Features(1 << 40), "newer")] {
         match receive(&pool, &stream_of(head(0xA, 0xB, feature), None, &[]), &target("b")) {
             Err(ReceiveError::Unsupported(what)) => assert!(what.contains(kind), "{what}"),
             other => panic!("{kind}: {other:?}"),

@@ -97,6 +97,9 @@ impl Refused<'_> {
                 .advise("send it whole, or from a snapshot that was taken since encryption names them"),
             DslError::OtherIvSet => refused(ErrorKind::Invalid, "IV set guid mismatch.".to_string())
                 .advise("what is there was encrypted here: raw streams go on only from what came raw"),
+            DslError::Redacted => refused(ErrorKind::Invalid, "invalid backup stream".to_string()).advise(
+                "what is there was redacted: streams go on from it that were sent from its redaction bookmark, or are redacted by some of the same snapshots",
+            ),
             DslError::NotEncrypted => refused(ErrorKind::Invalid, format!("destination {dataset} is not encrypted."))
                 .advise("raw streams go on only from what came raw"),
             DslError::Unsupported => refused(ErrorKind::Unsupported, "pool must be upgraded to receive this stream.".to_string()),

@@ -1,0 +1,89 @@
+//! `zfs redact`: bookmarks that say what of a snapshot is not to be sent, and which of them a stream goes by.
+
+use crate::failure::{self, because};
+use crate::pool::{OpenPool, Pools};
+use crate::requests::{done, pool_of};
+use control_api::{ErrorKind, Failure, RedactRequest, Response};
+use dsl::{DatasetHandle, DslError};
+use send::SendError;
+
+/// Gives a snapshot a bookmark with a list of the blocks that snapshots of its clones have replaced.
+pub(crate) fn redact(pools: &Pools, request: &RedactRequest) -> Result<Response, Failure> {
+    let RedactRequest { snapshot, bookmark, clones } = request;
+    let refused = |kind, why: String| because(kind, why, "");
+    let missing = |name: &str| refused(ErrorKind::NotFound, format!("provided snapshot {name} does not exist"));
+    let pool = pools.pool_of(snapshot, "open").map_err(|failure| match failure.kind {
+        ErrorKind::NotFound | ErrorKind::Invalid => missing(snapshot),
+        _ => failure,
+    })?;
+    let hold = |name: &String| pool.dsl().hold(name).map_err(|error| not_held(name, &error));
+    let to = hold(snapshot)?;
+    if !to.is_snapshot() {
+        return Err(refused_by(request, &SendError::NotEarlier));
+    }
+    if clones.iter().any(|name| pool_of(name) != pool_of(snapshot)) {
+        return Err(refused(ErrorKind::Invalid, "potentially invalid redaction snapshot; full dataset names required".to_string()));
+    }
+    let held = clones.iter().map(hold).collect::<Result<Vec<DatasetHandle>, Failure>>()?;
+    send::redact(&to, bookmark, &held).map_err(|error| refused_by(request, &error))?;
+    Ok(done())
+}
+
+fn not_held(name: &str, error: &DslError) -> Failure {
+    match error {
+        DslError::NotFound | DslError::BadName => because(ErrorKind::NotFound, format!("provided snapshot {name} does not exist"), ""),
+        error => failure::dataset("open", name, error),
+    }
+}
+
+/// Failure of a request, in OpenZFS's words (`zfs_do_redact`).
+fn refused_by(request: &RedactRequest, error: &SendError) -> Failure {
+    let bookmark = &request.bookmark;
+    let (kind, what) = match error {
+        SendError::NotEarlier | SendError::Source(DslError::BadName) if bookmark.contains('#') => {
+            (ErrorKind::Invalid, "redaction bookmark name must not contain '#'".to_string())
+        }
+        SendError::NotEarlier | SendError::Source(DslError::BadName | DslError::NotSnapshot) => {
+            (ErrorKind::Invalid, "redaction snapshot must be descendent of snapshot being redacted".to_string())
+        }
+        SendError::Redacted | SendError::Source(DslError::Redacted) => (ErrorKind::Invalid, SendError::Redacted.to_string()),
+        SendError::Source(DslError::Exists) => {
+            (ErrorKind::Exists, format!("specified redaction bookmark ({bookmark}) provided already exists"))
+        }
+        SendError::Source(DslError::NameTooLong) => {
+            (ErrorKind::Invalid, "provided bookmark name cannot be used, final name would be too long".to_string())
+        }
+        SendError::Source(error @ DslError::TooManySnapshots) => (ErrorKind::Invalid, error.to_string()),
+        SendError::Source(DslError::OtherRedaction) => {
+            (ErrorKind::Invalid, "attempted to resume redaction  with a mismatched redaction list".to_string())
+        }
+        SendError::Source(DslError::Unsupported) => (ErrorKind::Unsupported, "redaction bookmarks feature not enabled".to_string()),
+        SendError::Source(error) => return failure::dataset("redact", &request.snapshot, error),
+        other => (ErrorKind::Io, other.to_string()),
+    };
+    because(kind, what, "")
+}
+
+/// A look that a bookmark (full name) has a redaction list.
+pub(super) fn check_list(pool: &OpenPool, bookmark: &str) -> Result<(), SendError> {
+    match pool.dsl().redaction_list(bookmark)? {
+        Some(_) => Ok(()),
+        None => Err(SendError::NoRedactionList),
+    }
+}
+
+/// True for a dataset that was redacted by these snapshots.
+pub(super) fn is_by(handle: &DatasetHandle, guids: &[u64]) -> bool {
+    handle.redacted_by().ok().flatten().is_some_and(|by| dsl::same_snapshots(&by, guids))
+}
+
+/// Full name of the bookmark of a dataset with a whole redaction list by these snapshots; the reason why there is none (libzfs: `find_redact_book`).
+pub(super) fn named_by(pool: &OpenPool, dataset: &str, guids: &[u64]) -> Result<String, &'static str> {
+    let known = pool.dsl().bookmarks(dataset).map_err(|_| "nonexistent redaction bookmark provided")?;
+    let mut lists = known.into_iter().filter_map(|bookmark| Some((bookmark.name, bookmark.redaction?)));
+    match lists.find(|(_, list)| dsl::same_snapshots(&list.snapshots, guids)) {
+        None => Err("no appropriate redaction bookmark exists"),
+        Some((_, list)) if !list.is_whole => Err("incomplete redaction bookmark provided"),
+        Some((name, _)) => Ok(format!("{dataset}#{name}")),
+    }
+}
