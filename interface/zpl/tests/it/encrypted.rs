@@ -76,6 +76,7 @@ fn check(images: Vec<Image>, least: u64, what: &str) -> bool {
     assert_eq!(handle.objset().map(drop), Err(DslError::NoKey), "{what}");
     let waits = handle.stored().expect("as it is stored").zil_header() != ZilHeader::default();
     drop(handle);
+    pool.sync().expect("synced");
     let report = pool.verify_space().expect("readable");
     assert!(report.is_clean(), "{what}, as long as the log waits: {report:?}");
     let replayed = pool.load_key(FS, &KEY, false).expect("the key is the right one");
