@@ -108,7 +108,7 @@ impl DataKey {
 }
 
 /// The bytes of `places`, one after another.
-fn gathered(places: &[Range<usize>], block: &[u8]) -> Vec<u8> {
+pub(crate) fn gathered(places: &[Range<usize>], block: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(places.iter().map(Range::len).sum());
     for place in places {
         out.extend_from_slice(&block[place.clone()]);
@@ -117,7 +117,7 @@ fn gathered(places: &[Range<usize>], block: &[u8]) -> Vec<u8> {
 }
 
 /// Puts what was gathered back into its places.
-fn put_back(places: &[Range<usize>], gathered: &[u8], block: &mut [u8]) {
+pub(crate) fn put_back(places: &[Range<usize>], gathered: &[u8], block: &mut [u8]) {
     let mut rest = gathered;
     for place in places {
         let (own, after) = rest.split_at(place.len());

@@ -5,6 +5,7 @@
 //! what a user gives ─► WrappingKey ─(WrappedKey, from a dataset's key object)─► DataKey
 //!                                                                               ├─ guard: what is written, with a random vector of its own
 //!                                                                               ├─ open, seal: encrypted level-0 blocks
+//!                                                                               ├─ seal_log, open_log: blocks of intent logs
 //!                                                                               ├─ authenticate: level-0 blocks that are not encrypted
 //!                                                                               └─ objset_macs: the root block of an object set
 //! indirect_is_right: blocks of pointers, for everybody, without a key
@@ -20,6 +21,7 @@ mod data_key;
 mod dnodes;
 mod error;
 mod guard;
+mod log;
 mod objset;
 mod pointers;
 pub mod random;

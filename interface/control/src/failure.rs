@@ -12,6 +12,7 @@ pub fn dataset(verb: &str, name: &str, error: &DslError) -> Failure {
         DslError::HasChildren => failure.advise("use '-r' to destroy the following datasets too: its children and their snapshots"),
         DslError::HasSnapshots => failure.advise("use '-r' to destroy its snapshots too"),
         DslError::Busy => failure.advise("unmount it first, or see what has files open there (lsof, fuser)"),
+        DslError::LogWaits => failure.advise("the daemon's log says why; 'zfs unload-key' and 'zfs load-key' try it again"),
         DslError::NoSpace => failure.advise("destroy snapshots or files that are not needed, or add devices"),
         DslError::Quota => failure.advise("raise the quota of the dataset or of its parents, or remove files"),
         _ => failure,
@@ -23,7 +24,9 @@ fn kind(error: &DslError) -> ErrorKind {
         DslError::NotFound => ErrorKind::NotFound,
         DslError::Exists | DslError::TagExists | DslError::Conflict { .. } => ErrorKind::Exists,
         DslError::NoSuchTag => ErrorKind::NotFound,
-        DslError::Busy | DslError::HasChildren | DslError::HasSnapshots | DslError::HasClones | DslError::Held => ErrorKind::Busy,
+        DslError::Busy | DslError::HasChildren | DslError::HasSnapshots | DslError::HasClones | DslError::Held | DslError::LogWaits => {
+            ErrorKind::Busy
+        }
         DslError::Quota | DslError::NoSpace => ErrorKind::NoSpace,
         DslError::ReadOnly
         | DslError::ReadOnlyProperty

@@ -4,7 +4,7 @@
 
 use crate::{BlockError, IoTotals, SyncError};
 use abd::{Abd, AbdPart};
-use crypt::Seal;
+use crypt::{Iv, Salt, Seal};
 use exec::{Exec, completion};
 use kstat::IoStats;
 use ondisk::{BlockPtr, Bookmark, Checksum, Compression, Dva, ObjectType, ObjsetId, Txg};
@@ -102,12 +102,23 @@ pub struct LogRoom {
     pub dva: Dva,
     /// True on a device that is for logs alone.
     pub is_separate: bool,
+    /// Marks that the pointer of an encrypted dataset's block has from the beginning.
+    pub salt_and_iv: Option<(Salt, Iv)>,
 }
 
 /// The store of blocks of intent logs. They are never gangs, and nobody is charged for them; they are given up by [`BlockIo::free`].
 pub trait LogIo: Send + Sync {
     /// Room for a block of so many bytes of the log of an object set; the caller holds `txg`.
     fn allocate(&self, txg: Txg, bytes: usize, log: LogOwner) -> Result<LogRoom, BlockError>;
+    /// Makes of a block what the devices get, but for its checksum, where it is: encrypts it where its pointer has the marks for that. Once for each
+    /// block, before it is written. Unless implemented, it stays as it is.
+    ///
+    /// # Errors
+    /// [`BlockError::Corrupt`] for what is no log block.
+    fn seal(&self, bp: &BlockPtr, block: &mut [u8]) -> Result<(), BlockError> {
+        let _ = (bp, block);
+        Ok(())
+    }
     /// Writes a block, of which `used` bytes count, with its checksum put in; returns at once, with the number of bytes that the devices get.
     fn write(&self, bp: &BlockPtr, block: Vec<u8>, used: usize, done: LogDone) -> usize;
     /// Does [`LogIo::write`] and makes the block durable, on this thread, which waits for the device: the number of bytes that it gets, and the outcome.

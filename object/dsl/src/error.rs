@@ -86,6 +86,8 @@ pub enum DslError {
     NeedsFeature(&'static str),
     /// The dataset is encrypted, and its key is not here.
     NoKey,
+    /// The dataset lacks what its intent log has, which could not be replayed when its key was loaded.
+    LogWaits,
     /// The dataset is encrypted, and this release cannot do that with it.
     Encrypted,
     /// The dataset is not encrypted.
@@ -171,6 +173,7 @@ impl fmt::Display for DslError {
                 return write!(f, "the value needs feature@{name}, which is not enabled on the pool");
             }
             DslError::NoKey => "encryption key not loaded",
+            DslError::LogWaits => "its intent log is not replayed",
             DslError::Encrypted => "that is not possible with encrypted datasets in this version",
             DslError::NotEncrypted => "dataset is not encrypted",
             DslError::NotEncryptionRoot { root } => return write!(f, "the key belongs to the encryption root '{root}'"),

@@ -55,6 +55,8 @@ pub struct DatasetSpace {
 pub struct DatasetHandle {
     pool: Arc<DslPool>,
     dataset: Arc<Dataset>,
+    /// Holder replays the dataset's intent log, for which everybody else has to wait.
+    is_replayer: bool,
 }
 
 impl std::fmt::Debug for DatasetHandle {
@@ -65,7 +67,9 @@ impl std::fmt::Debug for DatasetHandle {
 
 impl Clone for DatasetHandle {
     fn clone(&self) -> DatasetHandle {
-        DatasetHandle::new(self.pool.clone(), self.dataset.clone())
+        let mut copy = DatasetHandle::new(self.pool.clone(), self.dataset.clone());
+        copy.is_replayer = self.is_replayer;
+        copy
     }
 }
 
@@ -78,7 +82,13 @@ impl Drop for DatasetHandle {
 impl DatasetHandle {
     pub(crate) fn new(pool: Arc<DslPool>, dataset: Arc<Dataset>) -> DatasetHandle {
         dataset.holds.fetch_add(1, Ordering::Acquire);
-        DatasetHandle { pool, dataset }
+        DatasetHandle { pool, dataset, is_replayer: false }
+    }
+
+    /// The hold as one of who replays the dataset's intent log.
+    pub(crate) fn replaying(mut self) -> DatasetHandle {
+        self.is_replayer = true;
+        self
     }
 
     /// Pool's datasets that the dataset is one of.
@@ -125,9 +135,12 @@ impl DatasetHandle {
     /// The object set; of a snapshot, and of what is encrypted with keys of the first version, it cannot be modified.
     ///
     /// # Errors
-    /// [`DslError::NoKey`] for what is locked; those of reading it.
+    /// [`DslError::NoKey`] for what is locked; [`DslError::LogWaits`] for what lacks what its intent log has; those of reading it.
     pub fn objset(&self) -> Result<Arc<Objset>, DslError> {
-        self.pool.tree.contents(&self.dataset)
+        let tree = &self.pool.tree;
+        let objset = tree.contents(&self.dataset)?;
+        let waits = !self.is_replayer && !objset.is_read_only() && tree.waiting.has(self.dataset.object);
+        if waits { Err(DslError::LogWaits) } else { Ok(objset) }
     }
     /// The object set as it is stored: of what is encrypted neither contents nor bonuses can be read, only what says how they lie.
     pub fn stored(&self) -> Result<Arc<Objset>, DslError> {
@@ -166,7 +179,7 @@ impl DatasetHandle {
     }
     /// True for what is encrypted and can only be read, also with its key: a snapshot, or what has keys of the first version.
     pub fn is_encrypted_for_good(&self) -> Result<bool, DslError> {
-        Ok(self.is_encrypted()? && self.objset().map_or(true, |objset| objset.is_read_only()))
+        Ok(self.is_encrypted()? && self.pool.tree.contents(&self.dataset).map_or(true, |objset| objset.is_read_only()))
     }
     /// Facts of the keys of an encrypted snapshot that a raw stream has.
     ///
@@ -180,8 +193,7 @@ impl DatasetHandle {
         let tree = &self.pool.tree;
         Ok(keys::facts_of(&tree.meta, &self.dataset.dir)?.is_some_and(|facts| !tree.keystore.has(facts.root)))
     }
-    /// Intent log of the dataset, which is held for as long as somebody has it; `source` knows the bytes of its objects. Of what is encrypted nothing is
-    /// logged: a commit waits for the txg.
+    /// Intent log of the dataset, which is held for as long as somebody has it; `source` knows the bytes of its objects.
     ///
     /// # Errors
     /// [`DslError::ReadOnly`] for a snapshot, or a pool that is not written; those of opening the object set.
@@ -191,10 +203,7 @@ impl DatasetHandle {
             return Err(DslError::ReadOnly);
         }
         let (logs, hold) = (&self.pool.live_logs, Box::new(self.clone()));
-        if self.is_encrypted()? {
-            return Ok(logs.without(hold, objset));
-        }
-        Ok(logs.open(hold, (self.dataset.clone(), objset), source))
+        Ok(logs.open(hold, (self.dataset.clone(), objset, self.is_encrypted()?), source))
     }
     /// True when a log that is opened from now on may tell of extended attributes in system attributes: the pool has the feature `zilsaxattr`,
     /// and the dataset is counted among its users while it has a log. Ask before [`DatasetHandle::intent_log`].

@@ -1,11 +1,11 @@
 //! The blocks of an encrypted dataset whose key is there: decrypted and authenticated on their way from the store, and handed to it with the key.
 //!
 //! The store keeps what is encrypted as it lies on the devices, so that no plaintext outlives the key there. Only pools of our own byte order are read.
-//! Nothing is logged (there is no store of log blocks here), shared or deduplicated.
+//! Blocks of the intent log have salt and vector from when they are allocated. Nothing is shared or deduplicated.
 
 use abd::{Abd, AbdPart};
 use crypt::{CryptError, DataKey, Protection, Seal, indirect_is_right, protection};
-use dmu::{BlockError, BlockIo, BlockWrite, Keep, Landed, LandedDone, StoredDone, WriteDone};
+use dmu::{BlockError, BlockIo, BlockWrite, Keep, Landed, LandedDone, LogDone, LogIo, LogOwner, LogRoom, StoredDone, WriteDone};
 use exec::Exec;
 use kstat::IoStats;
 use ondisk::{BlockPtr, Bookmark, Compression, Level, ObjectType, Txg};
@@ -122,6 +122,17 @@ impl BlockIo for UnlockedIo {
             Protection::Log => Err(BlockError::Unsupported),
         }
     }
+    /// Blocks of the log are decrypted; those that nobody encrypted are not the dataset's. Other blocks, which the log names, are delivered as they are stored.
+    fn read_log(&self, bp: &BlockPtr, bookmark: &Bookmark) -> Result<Abd, BlockError> {
+        let stored = self.io.read_log(bp, bookmark)?;
+        if bp.object_type() != ObjectType::INTENT_LOG {
+            return Ok(stored);
+        }
+        if protection(bp) != Protection::Log {
+            return Err(BlockError::Checksum);
+        }
+        with_bytes(&stored, |bytes| Ok(Abd::from_slice(&self.key.open_log(bp, bytes).map_err(block_error)?)))
+    }
     fn cached(&self, bp: &BlockPtr) -> Option<Abd> {
         in_memory(bp, || self.io.cached(bp))
     }
@@ -179,8 +190,38 @@ impl BlockIo for UnlockedIo {
     fn free(&self, txg: Txg, bp: &BlockPtr) {
         self.io.free(txg, bp);
     }
+    fn log(&self) -> Option<&dyn LogIo> {
+        self.io.log().map(|_| self as &dyn LogIo)
+    }
     fn dsize(&self, bp: &BlockPtr) -> u64 {
         self.io.dsize(bp)
+    }
+}
+
+impl LogIo for UnlockedIo {
+    fn allocate(&self, txg: Txg, bytes: usize, log: LogOwner) -> Result<LogRoom, BlockError> {
+        let salt_and_iv = Some(self.key.log_salt_and_iv().map_err(block_error)?);
+        let room = self.io.log().ok_or(BlockError::Unsupported)?.allocate(txg, bytes, log)?;
+        Ok(LogRoom { salt_and_iv, ..room })
+    }
+    fn seal(&self, bp: &BlockPtr, block: &mut [u8]) -> Result<(), BlockError> {
+        self.key.seal_log(bp, block).map_err(block_error)
+    }
+    fn write(&self, bp: &BlockPtr, block: Vec<u8>, used: usize, done: LogDone) -> usize {
+        let Some(log) = self.io.log() else {
+            done(Err(BlockError::Unsupported));
+            return 0;
+        };
+        log.write(bp, block, used, done)
+    }
+    fn write_durably(&self, bp: &BlockPtr, block: &mut [u8], used: usize) -> Option<(usize, Result<(), BlockError>)> {
+        self.io.log()?.write_durably(bp, block, used)
+    }
+    fn flush(&self, blocks: &[BlockPtr], done: LogDone) {
+        match self.io.log() {
+            Some(log) => log.flush(blocks, done),
+            None => done(Err(BlockError::Unsupported)),
+        }
     }
 }
 

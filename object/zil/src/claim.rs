@@ -1,7 +1,8 @@
-//! Claiming: what a log needs of the space that no space map knows (OpenZFS: `zil_claim`).
+//! Claiming: what a log needs of the space that no space map knows (OpenZFS: `zil_claim`). Of the log of an encrypted dataset it takes no key: what is
+//! looked at here is plain.
 
 use crate::chain::{End, Limits, Visit, has_log, walk};
-use crate::record::Record;
+use crate::record::shared_blocks;
 use dmu::{BlockError, BlockIo};
 use ondisk::zil::{LrCommon, LrWrite, TX_CI, TxType};
 use ondisk::{BlockPtr, Bookmark, ByteOrder, ObjectId, ObjsetId, Txg, ZilHeader};
@@ -98,15 +99,16 @@ impl Claimer<'_> {
         if self.limits.is_claimed {
             return ControlFlow::Continue(());
         }
-        let (Ok(Record::Clone(clone)), Some(clones)) = (Record::decode(common, record, order), self.io.clones()) else {
+        let (Ok(shared), Some(clones)) = (shared_blocks(record, order), self.io.clones()) else {
             self.cut = Some(format!("record {} (TX_CLONE_RANGE) is damaged, or blocks cannot be shared here", common.lrc_seq));
             return ControlFlow::Break(());
         };
-        if clone.blocks().any(|bp| bp.birth().0 >= self.limits.first_txg) {
+        let shared: Vec<BlockPtr> = shared.collect();
+        if shared.iter().any(|bp| bp.birth().0 >= self.limits.first_txg) {
             self.cut = Some(format!("record {} (TX_CLONE_RANGE) shares blocks of a txg that was lost", common.lrc_seq));
             return ControlFlow::Break(());
         }
-        clone.blocks().for_each(|bp| clones.add(Txg(self.limits.first_txg), &bp));
+        shared.iter().for_each(|bp| clones.add(Txg(self.limits.first_txg), bp));
         ControlFlow::Continue(())
     }
 }

@@ -1,7 +1,7 @@
 //! What a log consists of: the blocks that are its own, whether something waits in it, and what keeps it from being replayed.
 
 use crate::chain::{End, Limits, Visit, walk};
-use crate::record::{Record, RecordError, kind_name};
+use crate::record::{Record, RecordError, kind_name, shared_blocks};
 use dmu::BlockIo;
 use ondisk::zil::{LrCommon, LrWrite, TX_CI, TxType};
 use ondisk::{BlockPtr, ByteOrder, Txg, ZilHeader};
@@ -41,7 +41,7 @@ pub struct IntentLog {
     pub blocks: Vec<BlockPtr>,
     /// True when the log has records that were not replayed, or may have: part of it could not be read.
     pub is_pending: bool,
-    /// First obstacle to a replay of what is pending.
+    /// First obstacle to a replay of what is pending. That of an encrypted log, read without its key, means nothing unless it is unreadable.
     pub obstacle: Option<Obstacle>,
     /// Block that could not be read, where a device failed.
     pub unreadable: Option<BlockPtr>,
@@ -95,8 +95,8 @@ impl Visit for Gather {
         }
         if self.limits.is_claimed && kind == TxType::CLONE_RANGE {
             // A reference for each time that a block is named.
-            let Ok(Record::Clone(clone)) = Record::decode(common, record, order) else { return ControlFlow::Break(()) };
-            self.log.blocks.extend(clone.blocks());
+            let Ok(shared) = shared_blocks(record, order) else { return ControlFlow::Break(()) };
+            self.log.blocks.extend(shared);
         }
         // What an import claimed with the log is the log's own.
         if self.limits.is_claimed && kind == TxType::WRITE {

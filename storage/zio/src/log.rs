@@ -9,7 +9,7 @@ use crate::{ErrorKind, Priority, UnitThen, Zio, ZioError};
 use abd::Abd;
 use device::{DeviceError, DeviceOp};
 use exec::TaskClass;
-use kernels::checksum::{Verifier, embed};
+use kernels::checksum::{Verifier, embed, embed_half};
 use leaf::FailedIo;
 use metaslab::AllocRequest;
 use ondisk::{BlockPtr, Bookmark, Dva, Txg, VdevId};
@@ -81,7 +81,7 @@ impl LogBlocks<'_> {
             then(Err(fail(ErrorKind::NoDevice)));
             return 0;
         };
-        if block.len() != bp.psize() || embed(bp.checksum_kind(), &mut block, Verifier::log_block(bp.checksum())).is_err() {
+        if block.len() != bp.psize() || !put_sum(bp, &mut block) {
             then(Err(fail(ErrorKind::Corrupt)));
             return 0;
         }
@@ -106,10 +106,10 @@ impl LogBlocks<'_> {
         let length = used.next_multiple_of(UNIT_BYTES).min(block.len());
         let plan = WritePlan::new(&snapshot.view.tree, top, bp.dva(0).offset, length);
         let [io] = &plan.ios[..] else { return None };
-        if top.parity() > 0 || !plan.skipped.is_empty() || plan.length != length || block.len() != bp.psize() {
+        let is_other = top.parity() > 0 || !plan.skipped.is_empty() || plan.length != length || block.len() != bp.psize();
+        if is_other || !put_sum(bp, block) {
             return None;
         }
-        embed(bp.checksum_kind(), block, Verifier::log_block(bp.checksum())).ok()?;
         let (leaf, planned_ns) = (io.leaf, core.exec.now_ns());
         let result = snapshot.leaf(leaf)?.write_durably(io.offset, &Abd::from_slice(&block[..length]), planned_ns)?;
         let outcome = result.map_err(|error| {
@@ -143,6 +143,12 @@ impl LogBlocks<'_> {
             then(if is_durable { Ok(()) } else { Err(ZioError::new(ErrorKind::Io, Bookmark::default())) });
         });
     }
+}
+
+/// Puts its checksum into a block; one of an encrypted dataset has its MAC in the place of half of it. False for what is no log block.
+fn put_sum(bp: &BlockPtr, block: &mut [u8]) -> bool {
+    let embed = if bp.uses_crypt() { embed_half } else { embed };
+    embed(bp.checksum_kind(), block, Verifier::log_block(bp.checksum())).is_ok()
 }
 
 /// True when what was written to a vdev can be read back from the leaves that flushed.

@@ -1,18 +1,22 @@
 //! Encrypted datasets. Without their keys they are listed, scrubbed, snapshotted, renamed and destroyed, and the real engine, which has the keys, finds
 //! what is left as it was. With their keys everything in them is read as it was written.
 
+use crate::damage::copy_pool;
 use crate::driver::{self, Layout, NewPool};
 use crate::manifest::{self, Lines};
 use crate::oracle::Oracle;
-use crate::{Failure, received, shadow, streams, touch};
+use crate::{Failure, received, shadow, streams, taken, touch};
 use abd::Abd;
 use dsl::{DslError, PropValue};
 use exec::Exec;
 use ondisk::ObjsetType;
 use pool::Pool;
 use send::SendOptions;
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::{Arc, Weak};
 use vdev::TopKind;
+use zpl::Zfs;
 use zpl::direct::Direct;
 use zvol::{Access, Volume};
 
@@ -105,6 +109,80 @@ pub fn make(exec: &Exec, oracle: &Oracle, folder: &Path) -> Result<(), Failure> 
     change_all(&pool, &heads)?;
     pool.export()?;
     judge(exec, oracle, folder, (OURS, &roots))
+}
+
+/// Makes files durable through the logs of encrypted file systems, and stops: the real engine claims what the logs have, without a key, and finds the pool
+/// clean. Of what it claimed, and of what nobody did, as many records are replayed here as it lists, once the keys are there, and both give the same.
+pub fn logged(exec: &Exec, oracle: &Oracle, (folder, work): (&Path, &Path)) -> Result<(), Failure> {
+    let new = NewPool { name: OURS, layout: LAYOUT, ashift: 12, device_bytes: 256 << 20, no_features: false, small_memory: false };
+    let pool = driver::create(exec, folder, new)?;
+    let roots: Vec<String> = [SUITES[2], SUITES[5]].map(|suite| format!("{OURS}/enc-{suite}")).into();
+    let mut open = Vec::new();
+    for (root, suite) in roots.iter().zip([SUITES[2], SUITES[5]]) {
+        let options = driver::filesystem(&[("encryption", suite), ("keyformat", "raw")]);
+        pool.dsl().create_dataset_with(root, options, Some(&raw_key()))?;
+        open.push(with_log(&pool, root)?);
+    }
+    // The first commits wait for txgs: with these the logs on disk begin.
+    for zfs in &open {
+        make_durable(zfs, "early", [10, 10, 10])?;
+    }
+    for zfs in &open {
+        make_durable(zfs, "late", [3000, 40_000, 300_000])?;
+    }
+    drop(open);
+    drop(pool);
+    let logs = oracle.logs(folder, OURS)?.ok_or("zdb is missing")?;
+    let pool = driver::import(exec, folder, OURS, true)?;
+    let waits = taken::waiting(&logs, pool.txg().0);
+    pool.export()?;
+    if waits.is_empty() {
+        return Err("zdb lists no record that waits".into());
+    }
+    copy_pool(folder, work)?;
+    oracle.resilver(work, OURS)?;
+    oracle.zdb_clean(work, OURS)?;
+    let claimed = unlocked(exec, oracle, work, (&roots, &waits)).map_err(|error| format!("what the real engine claimed: {error}"))?;
+    let own = unlocked(exec, oracle, folder, (&roots, &waits))?;
+    manifest::compare("ours, of what the real engine claimed", &taken::timeless(&own), &taken::timeless(&claimed))?;
+    judge(exec, oracle, folder, (OURS, &roots))
+}
+
+/// A file system with its log, as mounts have it.
+fn with_log(pool: &Pool, name: &str) -> Result<Arc<Zfs>, Failure> {
+    let (zfs, handle) = (driver::open(pool, name)?, pool.dsl().hold(name)?);
+    let (source, tells_xattrs): (Weak<Zfs>, bool) = (Arc::downgrade(&zfs), handle.logs_xattrs());
+    zfs.set_log(handle.intent_log(source)?, tells_xattrs);
+    Ok(zfs)
+}
+
+/// Makes files of so many bytes durable, one after the other.
+fn make_durable(zfs: &Arc<Zfs>, name: &str, lengths: [usize; 3]) -> Result<(), Failure> {
+    let root = zfs.node(zfs.root())?;
+    for (index, length) in lengths.into_iter().enumerate() {
+        let contents = shadow::content(length, index as u64, shadow::Kind::Random);
+        drop(touch::new_file(zfs, &root, format!("{name} {index}").as_bytes(), &contents)?);
+        zfs.sync()?;
+    }
+    Ok(())
+}
+
+/// Imports the pool in a folder and loads its keys, with which so many records are replayed; gives what is there then.
+fn unlocked(exec: &Exec, oracle: &Oracle, folder: &Path, (roots, waits): (&[String], &BTreeMap<String, u64>)) -> Result<Lines, Failure> {
+    let pool = driver::import(exec, folder, OURS, false)?;
+    let mut replayed = Vec::new();
+    for root in roots {
+        replayed.extend(pool.load_key(root, &raw_key(), false)?);
+    }
+    taken::same_records(waits, &replayed)?;
+    pool.export()?;
+    let pool = driver::import(exec, folder, OURS, true)?;
+    load(&pool, roots)?;
+    let lines = manifest::of_pool(&pool)?;
+    roots.iter().try_for_each(|root| pool.dsl().unload_key(root))?;
+    pool.export()?;
+    oracle.zdb_clean(folder, OURS)?;
+    Ok(lines)
 }
 
 /// Sends a file system of the pool that [`make`] left in a folder raw, without its key, whole and what came later, and has the real engine receive both

@@ -191,6 +191,11 @@ impl Bench<'_> {
         table.check("encrypted datasets, received raw", || {
             locked::receive_raw(&self.exec, self.oracle, [&self.made, &self.work], &self.work.join("back"))
         });
+        table.check("encrypted datasets of ours, their logs claimed and replayed", || {
+            let folder = self.work.join("logs");
+            std::fs::create_dir_all(&folder)?;
+            locked::logged(&self.exec, self.oracle, (&folder, &self.work.join("claimed")))
+        });
         table.check("read encrypt, changed without its keys", || locked::change(&self.exec, self.oracle, &self.made, &expected));
         self.clean_up();
     }

@@ -75,15 +75,38 @@ fn sum(kind: Checksum, block: &[u8], at: usize, verifier: Verifier, order: ByteO
 /// # Errors
 /// `Unsupported` when the kind is not an embedded one, `Malformed` when the block is too short for its trailer.
 pub fn embed(kind: Checksum, block: &mut [u8], verifier: Verifier) -> Result<(), ChecksumError> {
+    let (at, words) = sum_to_embed(kind, block, verifier)?;
+    block[at + 8..at + EMBEDDED_CHECKSUM_BYTES].copy_from_slice(&Verifier(words).bytes(ByteOrder::Little));
+    Ok(())
+}
+
+/// As [`embed`], of a block of an encrypted dataset's intent log, whose trailer has the MAC by now: the checksum, folded, gets the place beside it.
+///
+/// # Errors
+/// Those of [`embed`].
+pub fn embed_half(kind: Checksum, block: &mut [u8], verifier: Verifier) -> Result<(), ChecksumError> {
+    let (at, words) = sum_to_embed(kind, block, verifier)?;
+    block[at + 8..at + 24].copy_from_slice(&folded(words, ByteOrder::Little));
+    Ok(())
+}
+
+/// Puts the magic into a little-endian block; the trailer's offset in bytes, and the sum that is to be in it.
+fn sum_to_embed(kind: Checksum, block: &mut [u8], verifier: Verifier) -> Result<(usize, [u64; 4]), ChecksumError> {
     if !is_embedded(kind) {
         return Err(ChecksumError::Unsupported(kind));
     }
     let order = ByteOrder::Little;
     let (at, covered) = extent(kind, block, order).ok_or(ChecksumError::Malformed)?;
     block[at..at + 8].copy_from_slice(&word_bytes(order, ZEC_MAGIC));
-    let words = sum(kind, &block[..covered], at, verifier, order)?;
-    block[at + 8..at + EMBEDDED_CHECKSUM_BYTES].copy_from_slice(&Verifier(words).bytes(order));
-    Ok(())
+    Ok((at, sum(kind, &block[..covered], at, verifier, order)?))
+}
+
+/// The half of a sum that stands beside a MAC (OpenZFS: `zio_checksum_handle_crypt`).
+fn folded([a, b, c, d]: [u64; 4], order: ByteOrder) -> [u8; 16] {
+    let mut half = [0; 16];
+    half[..8].copy_from_slice(&word_bytes(order, a ^ c));
+    half[8..].copy_from_slice(&word_bytes(order, b ^ d));
+    half
 }
 
 /// Checks the trailer of `block`; returns the byte order of the machine that wrote it.
@@ -97,14 +120,13 @@ pub fn verify_embedded(kind: Checksum, block: &[u8], verifier: Verifier) -> Resu
 }
 
 /// As [`verify_embedded`], of a block of an encrypted dataset's intent log: of four words two are its MAC, which takes a key to look at; the others
-/// have the checksum, folded (OpenZFS: `zio_checksum_handle_crypt`).
+/// have the checksum, folded.
 ///
 /// # Errors
 /// Those of [`verify_embedded`].
 pub fn verify_embedded_half(kind: Checksum, block: &[u8], verifier: Verifier) -> Result<ByteOrder, ChecksumError> {
-    let (order, at, [a, b, c, d]) = sum_of_trailed(kind, block, verifier)?;
-    let folded = Verifier([a ^ c, b ^ d, 0, 0]).bytes(order);
-    if folded[..16] == block[at + 8..at + 24] { Ok(order) } else { Err(ChecksumError::Mismatch) }
+    let (order, at, actual) = sum_of_trailed(kind, block, verifier)?;
+    if folded(actual, order) == block[at + 8..at + 24] { Ok(order) } else { Err(ChecksumError::Mismatch) }
 }
 
 /// Byte order of a block with a trailer, the trailer's offset in bytes, and the sum that should be in it.
@@ -218,6 +240,10 @@ mod tests {
         }
         assert_eq!(verify_embedded_half(kind, &log, verifier), Ok(ByteOrder::Little));
         assert!(verify_embedded(kind, &log, verifier).is_err() && verify_embedded_half(kind, &log, Verifier([7, 8, 9, 11])).is_err());
+        let written = log.clone();
+        log[ZILOG2_TRAILER..ZILOG2_TRAILER + 24].fill(0xEE);
+        embed_half(kind, &mut log, verifier).unwrap();
+        assert!(log == written, "what is written keeps the MAC");
         log[4096] ^= 1;
         assert_eq!(verify_embedded_half(kind, &log, verifier), Err(ChecksumError::Mismatch));
     }

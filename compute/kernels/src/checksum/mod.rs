@@ -19,7 +19,7 @@ mod salted;
 mod skein;
 mod word;
 
-pub use embedded::{EMBEDDED_CHECKSUM_BYTES, LabelSum, Verifier, ZEC_MAGIC, embed, verify_embedded, verify_embedded_half};
+pub use embedded::{EMBEDDED_CHECKSUM_BYTES, LabelSum, Verifier, ZEC_MAGIC, embed, embed_half, verify_embedded, verify_embedded_half};
 pub(crate) use fletcher::concatenate;
 pub use fletcher::{ALL, Fletcher4, choose, chosen, fastest, fletcher2, fletcher4};
 #[cfg(target_arch = "x86_64")]

@@ -7,12 +7,12 @@ use crate::requests::done;
 use control_api::{ErrorKind, Failure, KeyChange, KeyLoad, KeyUnload, Response, UserKey};
 use dsl::{DslError, PropValue};
 
-/// Loads the key of an encryption root, or looks whether it is the right one.
+/// Loads the key of an encryption root, or looks whether it is the right one. What its datasets' intent logs have from before a crash is replayed first.
 pub(crate) fn load(pools: &Pools, request: &KeyLoad) -> Result<Response, Failure> {
     let (name, pool) = (&request.name, pools.pool_of(&request.name, "open")?);
     let refused = |kind, why: String| because(kind, "Key load error", why);
     let key = request.key.bytes().ok_or_else(|| refused(ErrorKind::Invalid, "the key is not written in hexadecimal.".to_string()))?;
-    pool.dsl().load_key(name, &key, request.dry_run).map_err(|error| match error {
+    pool.pool().load_key(name, &key, request.dry_run).map_err(|error| match error {
         DslError::NotEncrypted => refused(ErrorKind::Invalid, format!("'{name}' is not encrypted.")),
         DslError::NotEncryptionRoot { root } => {
             refused(ErrorKind::Invalid, format!("Keys must be loaded for encryption root of '{name}' ({root})."))

@@ -4,6 +4,7 @@ mod arena;
 mod cloned;
 mod diff;
 mod direct;
+mod encrypted;
 mod flags;
 mod full;
 mod hostile;

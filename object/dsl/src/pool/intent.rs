@@ -1,16 +1,17 @@
-//! Intent logs that are being written: one of each dataset that somebody wants durable (docs/adr/0016).
+//! Intent logs that are being written: one of each dataset that somebody wants durable (docs/adr/0016). That of an encrypted one is written with its key,
+//! and has to be gone before the key is.
 
-use super::unlogged::Unlogged;
+use super::waiting::WaitingLogs;
 use crate::dataset::Dataset;
 use crate::meta::Meta;
 use crate::{DslError, features};
-use dmu::{BlockError, BlockIo, DmuError, Objset, SyncMode, Tx, TxgManager};
+use dmu::{BlockError, DmuError, Objset, SyncMode, Tx, TxgManager};
 use exec::Mutex;
 use ondisk::{ObjectId, ObjsetType, Txg};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use zil::{Arena, Itx, Log, LogName, LogSource, LogWriter, Payload};
 
@@ -24,11 +25,14 @@ pub struct FailedLog {
 }
 
 /// Log of a dataset, with the object set whose header names it.
-#[derive(Clone)]
 struct Live {
     dataset: Arc<Dataset>,
     objset: Arc<Objset>,
-    writer: Arc<LogWriter>,
+    writer: LogWriter,
+    /// The dataset is encrypted: no arena has its changes, they would be there in the clear.
+    is_secret: bool,
+    /// Number of those who have the log.
+    users: AtomicUsize,
 }
 
 impl Live {
@@ -58,9 +62,10 @@ impl Live {
 /// Logs of a pool, by the object of their datasets.
 pub(crate) struct LiveLogs {
     meta: Arc<Meta>,
-    io: Arc<dyn BlockIo>,
     txgs: Arc<TxgManager>,
-    logs: Mutex<BTreeMap<u64, Live>>,
+    logs: Mutex<BTreeMap<u64, Arc<Live>>>,
+    /// Logs of an earlier import that wait for keys.
+    waiting: Arc<WaitingLogs>,
     /// Logs of an earlier import are being replayed: nothing is logged.
     is_replaying: AtomicBool,
     is_closed: AtomicBool,
@@ -69,12 +74,12 @@ pub(crate) struct LiveLogs {
 }
 
 impl LiveLogs {
-    pub(super) fn new(meta: Arc<Meta>, txgs: Arc<TxgManager>) -> LiveLogs {
+    pub(super) fn new(meta: Arc<Meta>, txgs: Arc<TxgManager>, waiting: Arc<WaitingLogs>) -> LiveLogs {
         LiveLogs {
-            io: meta.io.clone(),
             meta,
             txgs,
             logs: Mutex::default(),
+            waiting,
             is_replaying: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
             arena: OnceLock::new(),
@@ -91,22 +96,25 @@ impl LiveLogs {
         self.arena.get()
     }
 
-    /// Log of a head and its object set; `hold` keeps the dataset from being destroyed as long as somebody has the log.
+    /// Log of a head and its object set, which is encrypted if it is `is_secret`; `hold` keeps the dataset from being destroyed as long as somebody has the
+    /// log.
     pub(crate) fn open(
         self: &Arc<Self>,
         hold: Box<dyn Any + Send + Sync>,
-        (dataset, objset): (Arc<Dataset>, Arc<Objset>),
+        (dataset, objset, is_secret): (Arc<Dataset>, Arc<Objset>, bool),
         source: Weak<dyn LogSource>,
     ) -> Arc<dyn Log> {
         let object = objset.id().0;
         let make = || {
             let named = dataset.clone();
             let name: LogName = Box::new(move || named.dir.full_name());
-            let writer = LogWriter::new(self.io.clone(), self.txgs.clone(), (object, name), source.clone());
-            Live { dataset, objset, writer: Arc::new(writer) }
+            // The object set's own store encrypts what is encrypted.
+            let writer = LogWriter::new(objset.io().clone(), self.txgs.clone(), (object, name), source.clone());
+            Arc::new(Live { dataset, objset, writer, is_secret, users: AtomicUsize::new(0) })
         };
         let mut logs = self.logs.lock();
         let live = logs.entry(object).or_insert_with(make).clone();
+        live.users.fetch_add(1, Ordering::AcqRel);
         if self.is_closed.load(Ordering::Acquire) {
             live.writer.close();
         }
@@ -116,9 +124,30 @@ impl LiveLogs {
         Arc::new(DatasetLog { logs: self.clone(), live, _hold: hold })
     }
 
-    /// Log of an encrypted head, which has none.
-    pub(crate) fn without(&self, hold: Box<dyn Any + Send + Sync>, objset: Arc<Objset>) -> Arc<dyn Log> {
-        Arc::new(Unlogged::new(hold, objset, self.txgs.clone()))
+    /// Ends the logs of these heads: the next sync frees them. Error: [`DslError::Busy`] while somebody has one; none is ended then.
+    pub(super) fn end(&self, heads: &[u64]) -> Result<(), DslError> {
+        let logs = self.logs.lock();
+        let own: Vec<&Arc<Live>> = heads.iter().filter_map(|head| logs.get(head)).collect();
+        if own.iter().any(|live| live.users.load(Ordering::Acquire) > 0) {
+            return Err(DslError::Busy);
+        }
+        own.iter().for_each(|live| live.writer.close());
+        Ok(())
+    }
+
+    /// Forgets logs that were ended and synced, with what they have of keys; true when there were some. Those that somebody has again meanwhile begin anew.
+    pub(super) fn forget(&self, heads: &[u64]) -> bool {
+        let mut logs = self.logs.lock();
+        let (before, is_closed) = (logs.len(), self.is_closed.load(Ordering::Acquire));
+        logs.retain(|object, live| {
+            let is_used = live.users.load(Ordering::Acquire) > 0;
+            let stays = !heads.contains(object) || is_used || live.writer.is_begun();
+            if stays && is_used && heads.contains(object) && !is_closed {
+                live.writer.reopen();
+            }
+            stays
+        });
+        logs.len() < before
     }
 
     /// Says whether logs are being replayed.
@@ -128,7 +157,7 @@ impl LiveLogs {
 
     /// Does the logs' part of the sync of `txg`, before the object sets are synced.
     pub(super) fn sync(&self, txg: Txg) -> Result<(), DslError> {
-        let all: Vec<Live> = self.logs.lock().values().cloned().collect();
+        let all: Vec<Arc<Live>> = self.logs.lock().values().cloned().collect();
         let tx = Tx::syncing(txg);
         for live in all {
             if let Some(header) = live.writer.sync(txg) {
@@ -141,7 +170,7 @@ impl LiveLogs {
 
     /// Logs in use that cannot be written, by the names of their datasets.
     pub(super) fn failed(&self) -> Vec<FailedLog> {
-        let all: Vec<Live> = self.logs.lock().values().cloned().collect();
+        let all: Vec<Arc<Live>> = self.logs.lock().values().cloned().collect();
         let failed = all.iter().filter_map(|live| Some(FailedLog { error: live.writer.failure()?, dataset: live.dataset.dir.full_name() }));
         failed.collect()
     }
@@ -170,19 +199,20 @@ impl LiveLogs {
         logs.values().for_each(|live| live.writer.reopen());
     }
 
-    /// Frees the log of the head with this object, which is destroyed.
+    /// Frees the log of the head with this object, whose contents go; also one that waits for a key.
     pub(super) fn destroy(&self, head: u64, tx: &Tx) {
         let live = self.logs.lock().remove(&head);
         if let Some(live) = live {
             live.writer.destroy(tx.txg());
         }
+        self.waiting.give_up(head).iter().for_each(|bp| self.meta.io.free(tx.txg(), bp));
     }
 }
 
 /// Log of a dataset as those see it who change the dataset.
 struct DatasetLog {
     logs: Arc<LiveLogs>,
-    live: Live,
+    live: Arc<Live>,
     /// Hold on the dataset: it is not destroyed while somebody may commit.
     _hold: Box<dyn Any + Send + Sync>,
 }
@@ -190,6 +220,12 @@ struct DatasetLog {
 impl fmt::Debug for DatasetLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.live.writer, f)
+    }
+}
+
+impl Drop for DatasetLog {
+    fn drop(&mut self) {
+        self.live.users.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -239,7 +275,7 @@ impl Log for DatasetLog {
         self.live.writer.commit(object)
     }
     fn arena(&self) -> Option<&Arc<Arena>> {
-        self.logs.arena()
+        self.logs.arena().filter(|_| !self.live.is_secret)
     }
     fn counts(&self) -> Vec<(&'static str, u64)> {
         self.live.writer.counts()

@@ -119,7 +119,7 @@ impl Tree {
     }
 
     /// Datasets of an encryption root that are open with their contents.
-    fn open_of(&self, root: u64) -> Result<Vec<Arc<Dataset>>, DslError> {
+    pub(super) fn open_of(&self, root: u64) -> Result<Vec<Arc<Dataset>>, DslError> {
         let mut open = Vec::new();
         for dataset in self.unlocked_datasets() {
             if keys::facts_of(&self.meta, &dataset.dir)?.is_some_and(|facts| facts.root == root) {

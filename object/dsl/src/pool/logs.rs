@@ -1,15 +1,16 @@
 //! Intent logs of all datasets at import: which hold what must be replayed, claiming those, and giving up the others (OpenZFS:
-//! `zil_claim`, `zil_clear_log_block`).
+//! `zil_claim`, `zil_clear_log_block`). Those of encrypted datasets are claimed as the others, and wait for their keys.
 
 use super::tree::Tree;
+use super::waiting::WaitingLog;
 use crate::dataset::Dataset;
 use crate::dir::Dir;
 use crate::{DslError, keys};
 use dmu::{Objset, Tx};
-use ondisk::{ObjsetType, Txg, VdevId, ZilHeader, ds_flags};
+use ondisk::{BlockPtr, ObjsetType, Txg, VdevId, ZilHeader, ds_flags};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use zil::IntentLog;
+use zil::{IntentLog, Obstacle};
 
 /// Log with something to be replayed.
 struct Pending {
@@ -21,6 +22,10 @@ struct Pending {
     header: ZilHeader,
     /// Description of what cut it short, if anything did.
     cut: Option<String>,
+    /// The dataset is encrypted: the log waits for its key.
+    is_locked: bool,
+    /// Blocks of one that waits for a key, once it is claimed.
+    blocks: Vec<BlockPtr>,
 }
 
 /// Question whether somebody replays the logs of object sets of a kind.
@@ -51,6 +56,8 @@ pub struct IntentLogs {
 pub struct PendingLogs {
     /// Objects of the datasets, each with what cut its log short.
     pub(crate) datasets: Vec<(u64, Option<String>)>,
+    /// Objects of encrypted datasets, whose logs wait for their keys.
+    pub(crate) locked: Vec<(u64, WaitingLog)>,
     /// Newest block of these logs.
     pub(crate) newest: Txg,
 }
@@ -89,16 +96,14 @@ impl IntentLogs {
             }
             let name = dir.full_name();
             let is_known = objset.kind() == ObjsetType::ZVOL || knows(objset.kind());
-            if let Some(obstacle) = log.obstacle {
+            // What cannot be known may be. Its records are not looked at before its key is there.
+            let is_locked = !matches!(keys::object_of(&tree.meta, &dir), Ok(None));
+            let obstacle = log.obstacle.filter(|obstacle| !is_locked || *obstacle == Obstacle::Unreadable);
+            if let Some(obstacle) = obstacle {
                 tracing::warn!("the intent log of {name} cannot be replayed: {obstacle}");
             }
-            // What cannot be known may be.
-            let is_encrypted = !matches!(keys::object_of(&tree.meta, &dir), Ok(None));
-            if is_encrypted {
-                tracing::warn!("the intent log of {name} cannot be replayed: the dataset is encrypted");
-            }
-            match is_known && !is_encrypted && log.obstacle.is_none() {
-                true => logs.pending.push(Pending { name, head: head.object, objset, header, cut: None }),
+            match is_known && obstacle.is_none() {
+                true => logs.pending.push(Pending { name, head: head.object, objset, header, cut: None, is_locked, blocks: Vec::new() }),
                 false => refused.push(name),
             }
         }
@@ -122,6 +127,9 @@ impl IntentLogs {
             }
             self.newest = self.newest.max(claim.newest);
             (log.header, log.cut) = (claim.header, claim.cut);
+            if log.is_locked {
+                log.blocks = IntentLog::read(io, &log.header, log.head, synced).blocks;
+            }
             let (name, header) = (&log.name, &log.header);
             tracing::info!("claimed the intent log of {name} up to block {}, record {}", header.zh_claim_blk_seq, header.zh_claim_lr_seq);
         }
@@ -133,10 +141,15 @@ impl IntentLogs {
         !self.given_up.is_empty()
     }
 
-    /// Logs that are to be replayed once the claim is on disk.
+    /// Logs that are to be replayed once the claim is on disk, or once their keys are there.
     pub fn pending(&self) -> PendingLogs {
-        let datasets = self.pending.iter().map(|log| (log.head, log.cut.clone())).collect();
-        PendingLogs { datasets, newest: self.newest }
+        let (locked, open): (Vec<&Pending>, Vec<&Pending>) = self.pending.iter().partition(|log| log.is_locked);
+        let waiting = |log: &Pending| WaitingLog { blocks: log.blocks.clone(), cut: log.cut.clone() };
+        PendingLogs {
+            datasets: open.iter().map(|log| (log.head, log.cut.clone())).collect(),
+            locked: locked.iter().map(|log| (log.head, waiting(log))).collect(),
+            newest: self.newest,
+        }
     }
 
     /// Writes down what was claimed; takes logs without anything to replay off their datasets and frees their blocks.

@@ -33,8 +33,8 @@ mod snapshot;
 mod sync;
 mod task;
 mod tree;
-mod unlogged;
 mod verbs;
+mod waiting;
 
 pub use bookmarks::{BookmarkEntry, BookmarkSpace};
 pub use create::{CreateDataset, DatasetInit};
@@ -144,7 +144,7 @@ impl DslPool {
         let tree = Arc::new(Tree::new(meta.clone(), root.clone()));
         let freeing = Arc::new(Freeing::open(tree.clone())?);
         let limits = Arc::new(Limits::new(tree.clone()));
-        let live_logs = Arc::new(LiveLogs::new(meta.clone(), txgs.clone()));
+        let live_logs = Arc::new(LiveLogs::new(meta.clone(), txgs.clone(), tree.waiting.clone()));
         let space = Arc::new(Space::new(meta, txgs.clone(), root));
         let settings = Arc::new(Settings::new(tree.clone(), limits.clone(), space.clone()));
         let bookmarks = Arc::new(Bookmarks::new(tree.clone()));

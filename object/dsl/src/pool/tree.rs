@@ -1,6 +1,7 @@
 //! The name space: directories and datasets in memory, one of each object, and lookup by name.
 
 use super::keystore::Keystore;
+use super::waiting::WaitingLogs;
 use crate::dataset::Dataset;
 use crate::dir::Dir;
 use crate::ledger::DirtySets;
@@ -20,6 +21,8 @@ pub(crate) struct Tree {
     pub(crate) meta: Arc<Meta>,
     pub(crate) stored: Stored,
     pub(crate) keystore: Keystore,
+    /// Logs of encrypted datasets that wait for their keys.
+    pub(crate) waiting: Arc<WaitingLogs>,
     pub(super) root_dir: Arc<Dir>,
     dirs: Mutex<HashMap<u64, Arc<Dir>>>,
     datasets: Mutex<HashMap<u64, Arc<Dataset>>>,
@@ -34,6 +37,7 @@ impl Tree {
         Tree {
             stored: Stored::new(meta.clone()),
             keystore: Keystore::default(),
+            waiting: Arc::default(),
             dirs: Mutex::new(HashMap::from([(root_dir.object, root_dir.clone())])),
             datasets: Mutex::default(),
             dirty: Arc::default(),

@@ -333,11 +333,23 @@ impl DslPool {
     pub fn unload_key(&self, name: &str) -> Result<(), DslError> {
         // What was written with it must be on disk first.
         if self.tree.meta.services.is_writeable() {
+            let ended = self.end_logs(name)?;
             self.txgs.wait_synced(self.txgs.open_txg())?;
+            if self.live_logs.forget(&ended) {
+                // The sync of the next txg may have them still.
+                self.txgs.wait_synced(self.txgs.open_txg())?;
+            }
         }
         let _config = self.config();
         let root = self.tree.to_load(name)?.root;
         if self.tree.keystore.has(root) { self.tree.lock(root) } else { Err(DslError::KeyUnloaded) }
+    }
+
+    /// Ends the intent logs of what is open with the key of this encryption root, since they are written with it; gives the objects of the datasets.
+    fn end_logs(&self, name: &str) -> Result<Vec<u64>, DslError> {
+        let _config = self.config();
+        let open: Vec<u64> = self.tree.open_of(self.tree.to_load(name)?.root)?.iter().map(|dataset| dataset.object).collect();
+        self.live_logs.end(&open).map(|()| open)
     }
 
     /// Gives an encrypted dataset a key of its own, or another one (OpenZFS: `DCP_CMD_NEW_KEY`): it, and what is below it with the same encryption root,

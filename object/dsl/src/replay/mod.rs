@@ -105,18 +105,23 @@ struct Run<'a> {
 }
 
 impl DslPool {
-    /// Replays what waits, once the claim is on disk, and frees the logs. Everything is on disk when it returns.
+    /// Replays what waits, once the claim is on disk, and frees the logs. Everything is on disk when it returns. Logs of encrypted datasets wait on for
+    /// their keys.
     ///
     /// # Errors
     /// Those of the devices and of txgs, and of a file system that can't be opened: what was not replayed waits for the next import then.
     pub fn replay_logs(self: &Arc<Self>, pending: &PendingLogs, files: Option<&dyn ReplayFiles>) -> Result<Vec<ReplayedLog>, ReplayEnded> {
-        if pending.datasets.is_empty() {
+        pending.locked.iter().for_each(|(object, log)| self.tree.waiting.add(*object, log.clone()));
+        if pending.datasets.is_empty() && pending.locked.is_empty() {
             return Ok(Vec::new());
         }
         let of_pool = |error: DslError| ReplayEnded { dataset: None, error };
         // Blocks of the logs are younger than what the pool has seen: they must not be from the future.
         while self.txgs().synced_txg() < pending.newest {
             self.txgs().wait_synced(self.txgs().open_txg()).map_err(|error| of_pool(error.into()))?;
+        }
+        if pending.datasets.is_empty() {
+            return Ok(Vec::new());
         }
         self.live_logs.set_replaying(true);
         let mut replayed = Vec::new();
@@ -128,6 +133,49 @@ impl DslPool {
         self.txgs().wait_synced(self.txgs().open_txg()).map_err(|error| of_pool(error.into()))?;
         self.live_logs.set_replaying(false);
         Ok(replayed)
+    }
+
+    /// Objects of the encrypted datasets whose logs wait though their keys are there.
+    pub fn unlocked_logs(self: &Arc<Self>) -> Vec<u64> {
+        let is_unlocked = |object: &u64| self.hold_object(*object).and_then(|dataset| dataset.is_locked()) == Ok(false);
+        self.tree.waiting.all().into_iter().filter(is_unlocked).collect()
+    }
+
+    /// Replays a log of [`DslPool::unlocked_logs`] and frees it; everything is on disk when it returns. Until then nobody has what is in the dataset. None
+    /// where somebody else does so, or for what cannot be written: its log waits on.
+    ///
+    /// # Errors
+    /// As of [`DslPool::replay_logs`]: the log waits on.
+    pub fn replay_unlocked(self: &Arc<Self>, object: u64, files: Option<&dyn ReplayFiles>) -> Result<Option<ReplayedLog>, ReplayEnded> {
+        let Some(waiting) = self.tree.waiting.take(object) else { return Ok(None) };
+        let result = self.replay_waiting(object, waiting.cut, files);
+        self.tree.waiting.give_back(object, matches!(result, Ok(Some(_))));
+        result
+    }
+
+    fn replay_waiting(
+        self: &Arc<Self>,
+        object: u64,
+        cut: Option<String>,
+        files: Option<&dyn ReplayFiles>,
+    ) -> Result<Option<ReplayedLog>, ReplayEnded> {
+        let of_pool = |error: DslError| ReplayEnded { dataset: None, error };
+        let dataset = self.hold_object(object).map_err(of_pool)?.replaying();
+        let name = dataset.name();
+        let ended = |error| ReplayEnded { dataset: Some(name.clone()), error };
+        let objset = dataset.objset().map_err(ended)?;
+        if objset.is_read_only() {
+            return Ok(None);
+        }
+        // Without the key nobody could look for what cannot be replayed.
+        let log = IntentLog::read(&**objset.io(), &objset.zil_header(), object, self.txgs().synced_txg());
+        if let Some(obstacle) = log.obstacle {
+            tracing::warn!("the intent log of {name} cannot be replayed: {obstacle}");
+            return Err(ended(DslError::Unsupported));
+        }
+        let replayed = replay_one(&dataset, cut, files).map_err(ended)?;
+        self.txgs().wait_synced(self.txgs().open_txg()).map_err(|error| of_pool(error.into()))?;
+        Ok(Some(replayed))
     }
 }
 
@@ -180,8 +228,9 @@ fn give_up(dataset: &DatasetHandle, objset: &Arc<Objset>) -> Result<(), DslError
 
 /// Log of a dataset, all of which could be read.
 fn log_of(dataset: &DatasetHandle, objset: &Arc<Objset>) -> Result<IntentLog, DslError> {
-    let synced = dataset.pool().txgs().synced_txg();
-    let log = IntentLog::read(&**objset.io(), &objset.zil_header(), dataset.object(), synced);
+    let (pool, header) = (dataset.pool(), objset.zil_header());
+    // What is the log's own is known without its key, and more surely: whatever is wrong with what the key shows.
+    let log = IntentLog::read(&*pool.tree.meta.io, &header, dataset.object(), pool.txgs().synced_txg());
     if log.obstacle == Some(zil::Obstacle::Unreadable) {
         return Err(DslError::Dmu(dmu::BlockError::Io.into()));
     }

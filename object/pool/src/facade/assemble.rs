@@ -76,6 +76,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
         frees_max,
         damaged_labels,
         damaged_uberblocks,
+        files: runtime.replay.clone(),
         replayed: Vec::new(),
         arena_outcome: ArenaOutcome::None,
         rewound: None,

@@ -18,7 +18,7 @@ use crate::rebuild::Rebuilds;
 use crate::scans::Resilvers;
 use crate::spa::config::{Host, PoolState};
 use crate::spa::props::{PoolProp, is_provider_prop};
-use crate::spa::replay::replay_logs;
+use crate::spa::replay::{replay_logs, replay_unlocked};
 use crate::spa::services::dsl_error;
 use crate::spa::takeover::{self, ArenaOutcome};
 use crate::spa::{Follow, Spa};
@@ -32,7 +32,7 @@ use crate::zia::{Awaited, Followed};
 use crate::{FEATURES, PoolError, Support, feature_by_guid, feature_by_name};
 use arc::Cache;
 use dmu::{Objset, Tx, TxgManager};
-use dsl::{DslPool, ReplayedLog};
+use dsl::{DslError, DslPool, ReplayFiles, ReplayedLog};
 use exec::Exec;
 use kstat::IoStats;
 use nvlist::NvList;
@@ -64,6 +64,8 @@ pub struct Pool {
     frees_max: Arc<AtomicU64>,
     damaged_labels: usize,
     damaged_uberblocks: usize,
+    /// Replayer of intent logs of file systems.
+    files: Option<Arc<dyn ReplayFiles>>,
     /// Intent logs that the import replayed.
     replayed: Vec<ReplayedLog>,
     /// Outcome of an import with an arena.
@@ -177,6 +179,15 @@ impl Pool {
     /// Intent logs that the import replayed.
     pub fn replayed(&self) -> &[ReplayedLog] {
         &self.replayed
+    }
+    /// Loads the key of an encryption root ([`DslPool::load_key`]), or looks whether it is the right one, and replays the intent logs that waited for it:
+    /// gives those. One that cannot be replayed waits on, and its dataset stays closed ([`DslError::LogWaits`]).
+    ///
+    /// # Errors
+    /// Those of [`DslPool::load_key`].
+    pub fn load_key(&self, name: &str, secret: &[u8], only_check: bool) -> Result<Vec<ReplayedLog>, DslError> {
+        self.dsl().load_key(name, secret, only_check)?;
+        Ok(if only_check { Vec::new() } else { replay_unlocked(&self.spa, self.files.as_deref()) })
     }
     /// Names the arena that has what mounts change from now on, so that they outlive this process; once, before anything of the pool is mounted. False
     /// when it has one already: the one that its import was given goes on being used.

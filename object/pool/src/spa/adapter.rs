@@ -275,7 +275,7 @@ impl LogIo for PoolIo {
         let most = self.dsl.get().and_then(Weak::upgrade).map_or(0, |dsl| dsl.bytes_with_logs());
         let room = LogBlocks(self.cache.zio()).allocate((txg, log.objset.0), bytes, log.spares_log_devices, most);
         let room = room.map_err(|kind| block_error(ZioError::new(kind, Bookmark::default())))?;
-        Ok(LogRoom { dva: room.dva, is_separate: room.is_separate })
+        Ok(LogRoom { dva: room.dva, is_separate: room.is_separate, salt_and_iv: None })
     }
     fn write(&self, bp: &BlockPtr, block: Vec<u8>, used: usize, done: LogDone) -> usize {
         LogBlocks(self.cache.zio()).write(bp, log_bookmark(bp), block, used, Box::new(move |result| done(result.map_err(block_error))))

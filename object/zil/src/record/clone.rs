@@ -1,7 +1,7 @@
 //! The record of a range that shares blocks with another one (OpenZFS: `lr_clone_range_t`, `zfs_log_clone_range`).
 
 use super::end_of;
-use super::reader::{self, RecordError, object};
+use super::reader::{self, Reader, RecordError, object};
 use ondisk::zil::{LrCloneRange, foid};
 use ondisk::{BLOCK_BYTES_MAX, BlockPtr, ByteOrder, ObjectId};
 
@@ -31,8 +31,7 @@ impl<'a> CloneRecord<'a> {
         if fixed.lr_nbps != fixed.lr_length.div_ceil(block) {
             return Err(RecordError::Damaged("its blocks are not those of its range"));
         }
-        let length = fixed.lr_nbps.checked_mul(BlockPtr::BYTES as u64).and_then(|length| rest.first(length));
-        let pointers = length.ok_or(RecordError::Damaged("it has fewer blocks than it says"))?;
+        let pointers = pointers_of(&fixed, rest)?;
         let record = CloneRecord { object: target, offset: fixed.lr_offset, end, block, pointers, order };
         let fits = |bp: BlockPtr| bp.is_hole() || bp.lsize() as u64 == block;
         if record.pointers().all(fits) { Ok(record) } else { Err(RecordError::Damaged("one of its blocks has another size")) }
@@ -40,12 +39,26 @@ impl<'a> CloneRecord<'a> {
 
     /// Pointers of the blocks, in their order.
     pub fn pointers(&self) -> impl Iterator<Item = BlockPtr> + use<'a> {
-        let is_little = self.order.is_little();
-        self.pointers.as_chunks::<{ BlockPtr::BYTES }>().0.iter().map(move |raw| BlockPtr::decode(raw, is_little))
+        decoded(self.pointers, self.order)
     }
+}
 
-    /// Pointers of the blocks that take space: a claim adds a reference to each, which goes with the log.
-    pub fn blocks(&self) -> impl Iterator<Item = BlockPtr> + use<'a> {
-        self.pointers().filter(|bp| !bp.is_hole() && !bp.is_embedded())
-    }
+/// Pointers of the blocks that take space, of a record of which everything else may be encrypted: what a claim adds references to, and what goes with
+/// the log.
+///
+/// # Errors
+/// [`RecordError::Damaged`] when it does not say how many there are.
+pub(crate) fn shared_blocks(bytes: &[u8], order: ByteOrder) -> Result<impl Iterator<Item = BlockPtr>, RecordError> {
+    let (fixed, rest) = reader::fixed::<LrCloneRange>(bytes, order)?;
+    Ok(decoded(pointers_of(&fixed, rest)?, order).filter(|bp| !bp.is_hole() && !bp.is_embedded()))
+}
+
+fn pointers_of<'a>(fixed: &LrCloneRange, rest: Reader<'a>) -> Result<&'a [u8], RecordError> {
+    let pointers = fixed.lr_nbps.checked_mul(BlockPtr::BYTES as u64).and_then(|length| rest.first(length));
+    pointers.ok_or(RecordError::Damaged("it has fewer blocks than it says"))
+}
+
+fn decoded(pointers: &[u8], order: ByteOrder) -> impl Iterator<Item = BlockPtr> {
+    let is_little = order.is_little();
+    pointers.as_chunks::<{ BlockPtr::BYTES }>().0.iter().map(move |raw| BlockPtr::decode(raw, is_little))
 }

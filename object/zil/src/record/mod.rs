@@ -9,6 +9,7 @@ mod reader;
 mod setattr;
 
 pub use clone::CloneRecord;
+pub(crate) use clone::shared_blocks;
 pub use create::{Create, Made, NewAttributes};
 pub use encode::write_header;
 pub use reader::{RecordError, Time};

@@ -60,7 +60,11 @@ impl LiveChain {
         self.block_seq += 1;
         let mut words = [self.identity[0], self.identity[1], 0, 0];
         (words[ZIL_ZC_OBJSET], words[ZIL_ZC_SEQ]) = (self.objset, self.block_seq);
-        let bp = log_pointer(room.dva, bytes, words, txg);
+        let mut bp = log_pointer(room.dva, bytes, words, txg);
+        if let Some((salt, iv)) = room.salt_and_iv {
+            bp.set_uses_crypt(true);
+            bp.set_salt_and_iv(salt, iv);
+        }
         self.blocks.push_back(LiveBlock { bp, is_separate: room.is_separate, newest: Txg::ZERO, is_stable: false });
         Ok(())
     }
@@ -155,6 +159,9 @@ pub(super) fn write_out(
     counts: &LogCounts,
 ) -> Result<(), BlockError> {
     let log = log_of(io)?;
+    for block in &mut outgoing {
+        log.seal(&block.bp, &mut block.bytes)?;
+    }
     if let ([block], true) = (&mut outgoing[..], others.is_empty())
         && let Some((written, outcome)) = log.write_durably(&block.bp, &mut block.bytes, block.used)
     {

@@ -39,6 +39,8 @@ struct Disk {
     /// Blocks that were written, and those that were flushed.
     written: BTreeMap<u64, Vec<u8>>,
     stable: BTreeMap<u64, Vec<u8>>,
+    /// Blocks that were sealed.
+    sealed: BTreeSet<u64>,
     failing: Failing,
     /// Blocks are written durably in one step.
     in_one_step: bool,
@@ -59,6 +61,7 @@ impl Store {
             allocated: BTreeSet::new(),
             written: BTreeMap::new(),
             stable: BTreeMap::new(),
+            sealed: BTreeSet::new(),
             failing: Failing::Nothing,
             in_one_step: false,
             writes: 0,
@@ -101,10 +104,16 @@ impl LogIo for Store {
         let offset = disk.next;
         disk.next += bytes as u64;
         disk.allocated.insert(offset);
-        Ok(LogRoom { dva: Dva { vdev: VdevId(0), offset, asize: bytes as u64, gang: false }, is_separate: false })
+        let dva = Dva { vdev: VdevId(0), offset, asize: bytes as u64, gang: false };
+        Ok(LogRoom { dva, is_separate: false, salt_and_iv: None })
+    }
+    fn seal(&self, bp: &BlockPtr, _: &mut [u8]) -> Result<(), BlockError> {
+        assert!(self.disk.lock().sealed.insert(bp.dva(0).offset), "an initialization vector serves once");
+        Ok(())
     }
     fn write(&self, bp: &BlockPtr, block: Vec<u8>, used: usize, done: LogDone) -> usize {
         let (disk, at) = (self.disk.clone(), bp.dva(0).offset);
+        assert!(disk.lock().sealed.contains(&at), "nothing is written in the clear");
         self.exec.spawn(
             TaskClass::Interrupt,
             Box::new(move || {
@@ -126,6 +135,7 @@ impl LogIo for Store {
     }
     fn write_durably(&self, bp: &BlockPtr, block: &mut [u8], _: usize) -> Option<(usize, Result<(), BlockError>)> {
         let mut disk = self.disk.lock();
+        assert!(disk.sealed.contains(&bp.dva(0).offset), "nothing is written in the clear");
         if !disk.in_one_step {
             return None;
         }

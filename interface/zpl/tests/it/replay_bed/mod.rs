@@ -19,7 +19,7 @@ use zpl::{CreateOptions, FileReplay, Node, Settings, WriteData, Zfs};
 pub const FS: &str = "tank/fs";
 pub const VOLUME: &str = "tank/vol";
 pub const RECORD_BYTES: u64 = 16 << 10;
-const DEVICE_BYTES: usize = 64 << 20;
+pub const DEVICE_BYTES: usize = 64 << 20;
 const LABEL_START_BYTES: u64 = 4 << 20;
 const VOLUME_BYTES: u64 = 1 << 20;
 /// Txgs between the last on disk and the youngest block of a log.
@@ -58,7 +58,7 @@ pub fn write(zfs: &Arc<Zfs>, node: &Node, offset: u64, bytes: &[u8]) {
     zfs.write(node, WriteData { offset, data, may_keep: true, kill_suid: false, synchronous: false }).expect("written");
 }
 
-fn dataset(kind: ObjsetType, properties: &[(&str, &str)]) -> CreateDataset {
+pub fn dataset(kind: ObjsetType, properties: &[(&str, &str)]) -> CreateDataset {
     let init = move |objset: &Arc<dmu::Objset>, tx: &dmu::Tx| match kind {
         ObjsetType::ZVOL => dsl::volume::create(objset, VOLUME_BYTES, RECORD_BYTES, tx),
         _ => Zfs::create(objset, &CreateOptions::default(), tx).map_err(|_| DslError::Unsupported),
@@ -80,6 +80,14 @@ impl Devices {
         let sim = Sim::new(&exec, 5);
         let devices = images.into_iter().enumerate().map(|(index, image)| sim.device_from(&format!("d{index}"), image)).collect();
         Devices { exec, sim, devices }
+    }
+    /// A new pool on the first device.
+    pub fn create(&self) -> Pool {
+        let device = self.devices[0].clone();
+        let leaf = LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device };
+        let tops = vec![TopSpec { kind: TopKind::Leaf, leaves: vec![leaf] }];
+        let spec = PoolSpec { ashift: Some(9), ..PoolSpec::new("tank", tops, dataset(ObjsetType::ZFS, &[])) };
+        Pool::create(&self.exec, spec, &Runtime::new()).expect("made")
     }
     pub fn images(&self) -> Vec<Image> {
         self.devices.iter().map(|device| device.image()).collect()
@@ -114,11 +122,7 @@ impl Bed {
     /// Makes the pool, the file system filled by `fill`, and the volume.
     pub fn new(fill: &dyn Fn(&Arc<Zfs>)) -> Bed {
         let devices = Devices::of(vec![Image::new(DEVICE_BYTES)]);
-        let device = devices.devices[0].clone();
-        let leaf = LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device };
-        let tops = vec![TopSpec { kind: TopKind::Leaf, leaves: vec![leaf] }];
-        let spec = PoolSpec { ashift: Some(9), ..PoolSpec::new("tank", tops, dataset(ObjsetType::ZFS, &[])) };
-        let pool = Pool::create(&devices.exec, spec, &Runtime::new()).expect("made");
+        let pool = devices.create();
         let files = dataset(ObjsetType::ZFS, &[("recordsize", "16384"), ("compression", "off")]);
         pool.dsl().create_dataset(FS, files).expect("made");
         let sizes = [("volsize", "1048576"), ("volblocksize", "16384"), ("compression", "off")];
