@@ -93,7 +93,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 130] = [
+pub const PARAMETERS: [Parameter; 132] = [
     new(
         "metaslab_force_ganging",
         (16 << 20) + 1,
