@@ -94,7 +94,7 @@ struct Queue {
 /// Reason to go on, or to wait.
 enum Next {
     Go(Pace),
-    /// So many nanoseconds from now somebody has waited long enough.
+    /// Nanoseconds until somebody has waited long enough.
     Later(u64),
     Nothing,
 }
@@ -247,7 +247,7 @@ impl Engine {
         self.exec.spawn_after(delay_ns, TaskClass::Write, Box::new(job));
     }
 
-    /// Whose turn it is: of those that have a reason to go, the programs that wait longest.
+    /// Turn of those programs that wait longest, of all that have a reason to go.
     fn next(&self, state: &State) -> Next {
         if state.idle.is_empty() {
             return Next::Nothing;

@@ -5,7 +5,7 @@
 //! what a user gives ─► WrappingKey ─(WrappedKey, from a dataset's key object)─► DataKey
 //!                                                                               ├─ guard: what is written, with a random vector of its own
 //!                                                                               ├─ open, seal: encrypted level-0 blocks
-//!                                                                               ├─ seal_log, open_log: blocks of intent logs
+//!                                                                               ├─ LogKey: blocks of intent logs
 //!                                                                               ├─ authenticate: level-0 blocks that are not encrypted
 //!                                                                               └─ objset_macs: the root block of an object set
 //! indirect_is_right: blocks of pointers, for everybody, without a key
@@ -36,6 +36,7 @@ pub use block::{Protection, indirect_is_right, indirect_mac, protection};
 pub use data_key::DataKey;
 pub use error::CryptError;
 pub use guard::Guard;
+pub use log::LogKey;
 pub use objset::ObjsetMacs;
 pub use seal::Seal;
 pub use secret::Secret;

@@ -73,20 +73,24 @@ impl LogBlock {
     }
 }
 
-impl DataKey {
-    /// Salt and vector for a block of a log that is allocated now: its pointer gets them (OpenZFS: `zio_alloc_zil`). Error: `Random`.
-    pub fn log_salt_and_iv(&self) -> Result<(Salt, Iv), CryptError> {
-        Ok((self.salt_to_write()?, random::bytes()?))
+/// Key of a dataset, as its log uses it.
+#[derive(Clone, Copy)]
+pub struct LogKey<'key>(pub &'key DataKey);
+
+impl LogKey<'_> {
+    /// Salt and vector for a block that is allocated now: its pointer gets them (OpenZFS: `zio_alloc_zil`). Error: `Random`.
+    pub fn salt_and_iv(&self) -> Result<(Salt, Iv), CryptError> {
+        Ok((self.0.salt_to_write()?, random::bytes()?))
     }
 
     /// Encrypts a block of a log where it is, with the salt and the vector of its pointer, and puts its MAC into its link; what is left is its checksum.
     /// Nothing else may ever be encrypted with that salt and vector.
     ///
     /// Errors: `Form` for what is no such block; `Size`.
-    pub fn seal_log(&self, bp: &BlockPtr, block: &mut [u8]) -> Result<(), CryptError> {
+    pub fn seal(&self, bp: &BlockPtr, block: &mut [u8]) -> Result<(), CryptError> {
         let parts = LogBlock::take_apart(block)?;
         let mut records = Zeroizing::new(gathered(&parts.encrypted, block));
-        let mac = self.cipher(&bp.salt())?.seal(&bp.iv(), &parts.aad, &mut records)?;
+        let mac = self.0.cipher(&bp.salt())?.seal(&bp.iv(), &parts.aad, &mut records)?;
         put_back(&parts.encrypted, &records, block);
         block[parts.used..].fill(0);
         block[MAC_AT].copy_from_slice(&mac);
@@ -96,13 +100,13 @@ impl DataKey {
     /// Bytes of a block of a log as they were before it was encrypted, but for its link's trailer.
     ///
     /// Errors: `Authentication`; `Form` for what is no such block.
-    pub fn open_log(&self, bp: &BlockPtr, stored: &[u8]) -> Result<Vec<u8>, CryptError> {
+    pub fn open(&self, bp: &BlockPtr, stored: &[u8]) -> Result<Vec<u8>, CryptError> {
         let parts = LogBlock::take_apart(stored)?;
         let sealed = gathered(&parts.encrypted, stored);
         let mut mac = Mac::default();
         mac.copy_from_slice(&stored[MAC_AT]);
         let mut records = Zeroizing::new(vec![0u8; sealed.len()]);
-        self.cipher(&bp.salt())?.open(&bp.iv(), &parts.aad, &mac, &sealed, &mut records)?;
+        self.0.cipher(&bp.salt())?.open(&bp.iv(), &parts.aad, &mac, &sealed, &mut records)?;
         let mut plain = stored.to_vec();
         put_back(&parts.encrypted, &records, &mut plain);
         plain[parts.used..].fill(0);
@@ -255,13 +259,13 @@ mod tests {
         for (suite, order, mac, sum) in KNOWN {
             let (key, bp, plain) = (key(suite), pointer(), block(&RECORDS, order));
             let mut stored = plain.clone();
-            key.seal_log(&bp, &mut stored).expect("it encrypts");
+            LogKey(&key).seal(&bp, &mut stored).expect("it encrypts");
             assert_eq!(hex(&stored[MAC_AT]), mac, "{suite:?} {order:?}");
             // The sum is of a block without its trailer.
             let mut untrailed = stored.clone();
             untrailed[TRAILER_AT..ZilChain::SIZE].fill(0);
             assert_eq!(hex(&Sha256::digest(&untrailed)), sum, "{suite:?} {order:?}");
-            let opened = key.open_log(&bp, &stored).expect("it decrypts");
+            let opened = LogKey(&key).open(&bp, &stored).expect("it decrypts");
             assert!(opened[..TRAILER_AT] == plain[..TRAILER_AT] && opened[ZilChain::SIZE..USED] == plain[ZilChain::SIZE..USED]);
             assert!(opened[USED..].iter().all(|byte| *byte == 0));
         }
@@ -273,9 +277,9 @@ mod tests {
         for (suite, mac) in [(Suite::Aes128Ccm, "9d264436046c2f2999a4e494960361c0"), (Suite::Aes256Gcm, "47aa4e1eabc36f9866f86e4b46ab28e1")]
         {
             let (key, bp, mut stored) = (key(suite), pointer(), block(&[], ByteOrder::Little));
-            key.seal_log(&bp, &mut stored).expect("it encrypts");
+            LogKey(&key).seal(&bp, &mut stored).expect("it encrypts");
             assert_eq!(hex(&stored[MAC_AT]), mac, "{suite:?}");
-            assert!(key.open_log(&bp, &stored).is_ok());
+            assert!(LogKey(&key).open(&bp, &stored).is_ok());
         }
     }
 
@@ -284,19 +288,19 @@ mod tests {
     fn a_bit_changed_anywhere_is_noticed() {
         let (key, bp) = (key(Suite::Aes256Gcm), pointer());
         let mut stored = block(&RECORDS, ByteOrder::Little);
-        key.seal_log(&bp, &mut stored).expect("it encrypts");
+        LogKey(&key).seal(&bp, &mut stored).expect("it encrypts");
         // The magic tells the byte order; the checksum beside the MAC is the devices' affair.
         let places = (0..TRAILER_AT + 8).chain(MAC_AT).chain(ZilChain::SIZE..USED);
         for at in places {
             stored[at] ^= 0x10;
-            assert!(key.open_log(&bp, &stored).is_err(), "byte {at}");
+            assert!(LogKey(&key).open(&bp, &stored).is_err(), "byte {at}");
             stored[at] ^= 0x10;
         }
-        assert!(key.open_log(&bp, &stored).is_ok());
+        assert!(LogKey(&key).open(&bp, &stored).is_ok());
         for bytes in [0, 8, 100, 183, 184, 1000, USED - 1] {
-            assert_eq!(key.open_log(&bp, &stored[..bytes]), Err(CryptError::Form), "{bytes} bytes");
+            assert_eq!(LogKey(&key).open(&bp, &stored[..bytes]), Err(CryptError::Form), "{bytes} bytes");
         }
         let mut short = block(&[(TxType::WRITE.0, LrWrite::SIZE - 8)], ByteOrder::Little);
-        assert_eq!(key.seal_log(&bp, &mut short), Err(CryptError::Form), "a write without room for its pointer");
+        assert_eq!(LogKey(&key).seal(&bp, &mut short), Err(CryptError::Form), "a write without room for its pointer");
     }
 }

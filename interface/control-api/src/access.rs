@@ -1,7 +1,7 @@
 //! What every local user may ask (OpenZFS: the requests whose policy is `zfs_secpolicy_read` or `zfs_secpolicy_none`), what users may ask as far as
 //! it was delegated to them, and how the rest is refused.
 
-use crate::{DirectTarget, ErrorKind, Failure, PoolWait, Request};
+use crate::{DatasetClone, DatasetCreate, DirectTarget, ErrorKind, Failure, PoolWait, Request};
 
 /// Milliseconds that a stranger's wait may hold a place at the daemon; whoever wants to wait longer asks again.
 const WAIT_MS_MAX: u64 = 250;
@@ -166,7 +166,9 @@ impl Request {
             Request::PoolEvents(_) => "cannot get events".to_string(),
             Request::InjectList | Request::InjectAdd(_) | Request::InjectClear { .. } => "cannot look at or add handlers".to_string(),
             Request::LabelClear(request) => format!("failed to clear label for {}", request.device),
-            Request::DatasetCreate(request) => format!("cannot create '{}'", request.name),
+            Request::DatasetCreate(DatasetCreate { name, .. }) | Request::DatasetClone(DatasetClone { name, .. }) => {
+                format!("cannot create '{name}'")
+            }
             Request::DatasetDestroy(request) => format!("cannot destroy '{}'", request.name),
             Request::Userspace(query) => format!("cannot get used/quota for {}", query.name),
             Request::DatasetSet(request) => format!("cannot set property for '{}'", request.name),
@@ -177,7 +179,6 @@ impl Request {
             Request::Release(request) => format!("cannot release hold from snapshot '{}'", request.name),
             Request::Bookmark(request) => format!("cannot create bookmark '{}'", request.bookmark),
             Request::Redact(request) => format!("cannot redact '{}'", request.snapshot),
-            Request::DatasetClone(request) => format!("cannot create '{}'", request.name),
             Request::DatasetPromote(request) => format!("cannot promote '{}'", request.name),
             Request::DatasetRollback(request) => format!("cannot rollback to '{}'", request.name),
             Request::Project(request) => format!("cannot look at projects of files in '{}'", request.mountpoint),

@@ -102,11 +102,18 @@ impl Control {
             Request::ProviderList => Ok(Response::Providers(self.provider_reports())),
             Request::ProviderLoad(request) => self.provider_load(request),
             Request::ProviderUnload(request) => self.provider_unload(request),
-            Request::IscsiList => Ok(self.portal.report()),
+            Request::NbdList => Ok(self.nbd.report()),
+            Request::IscsiList | Request::IscsiAllow(_) | Request::IscsiDeny(_) | Request::IscsiChap(_) => self.iscsi(request),
+        }
+    }
+
+    /// Tells, or changes, who may use the iSCSI target.
+    fn iscsi(&self, request: &Request) -> Result<Response, Failure> {
+        match request {
             Request::IscsiAllow(request) => self.portal.allow(request),
             Request::IscsiDeny(request) => self.portal.deny(request),
             Request::IscsiChap(request) => self.portal.chap(request),
-            Request::NbdList => Ok(self.nbd.report()),
+            _ => Ok(self.portal.report()),
         }
     }
 

@@ -4,7 +4,7 @@
 //! Blocks of the intent log have salt and vector from when they are allocated. Nothing is shared or deduplicated.
 
 use abd::{Abd, AbdPart};
-use crypt::{CryptError, DataKey, Protection, Seal, indirect_is_right, protection};
+use crypt::{CryptError, DataKey, LogKey, Protection, Seal, indirect_is_right, protection};
 use dmu::{BlockError, BlockIo, BlockWrite, Keep, Landed, LandedDone, LogDone, LogIo, LogOwner, LogRoom, StoredDone, WriteDone};
 use exec::Exec;
 use kstat::IoStats;
@@ -131,7 +131,7 @@ impl BlockIo for UnlockedIo {
         if protection(bp) != Protection::Log {
             return Err(BlockError::Checksum);
         }
-        with_bytes(&stored, |bytes| Ok(Abd::from_slice(&self.key.open_log(bp, bytes).map_err(block_error)?)))
+        with_bytes(&stored, |bytes| Ok(Abd::from_slice(&LogKey(&self.key).open(bp, bytes).map_err(block_error)?)))
     }
     fn cached(&self, bp: &BlockPtr) -> Option<Abd> {
         in_memory(bp, || self.io.cached(bp))
@@ -200,12 +200,12 @@ impl BlockIo for UnlockedIo {
 
 impl LogIo for UnlockedIo {
     fn allocate(&self, txg: Txg, bytes: usize, log: LogOwner) -> Result<LogRoom, BlockError> {
-        let salt_and_iv = Some(self.key.log_salt_and_iv().map_err(block_error)?);
+        let salt_and_iv = Some(LogKey(&self.key).salt_and_iv().map_err(block_error)?);
         let room = self.io.log().ok_or(BlockError::Unsupported)?.allocate(txg, bytes, log)?;
         Ok(LogRoom { salt_and_iv, ..room })
     }
     fn seal(&self, bp: &BlockPtr, block: &mut [u8]) -> Result<(), BlockError> {
-        self.key.seal_log(bp, block).map_err(block_error)
+        LogKey(&self.key).seal(bp, block).map_err(block_error)
     }
     fn write(&self, bp: &BlockPtr, block: Vec<u8>, used: usize, done: LogDone) -> usize {
         let Some(log) = self.io.log() else {
