@@ -1,7 +1,7 @@
 //! What every local user may ask (OpenZFS: the requests whose policy is `zfs_secpolicy_read` or `zfs_secpolicy_none`), what users may ask as far as
 //! it was delegated to them, and how the rest is refused.
 
-use crate::{DatasetClone, DatasetCreate, DirectTarget, ErrorKind, Failure, PoolWait, Request};
+use crate::{DirectTarget, ErrorKind, Failure, PoolWait, Request};
 
 /// Milliseconds that a stranger's wait may hold a place at the daemon; whoever wants to wait longer asks again.
 const WAIT_MS_MAX: u64 = 250;
@@ -138,10 +138,6 @@ impl Request {
 
     /// First words of a request that fails: `cannot create 'tank'`.
     fn cannot(&self) -> String {
-        let pools = |verb: &str, names: &[String]| match names.first() {
-            Some(name) => format!("cannot {verb} '{name}'"),
-            None => format!("cannot {}", verb.trim_end_matches(" for").trim_end_matches(" of")),
-        };
         match self {
             Request::PoolCreate(request) => format!("cannot create '{}'", request.pool),
             Request::PoolDestroy(target) => format!("cannot destroy '{}'", target.pool),
@@ -166,9 +162,7 @@ impl Request {
             Request::PoolEvents(_) => "cannot get events".to_string(),
             Request::InjectList | Request::InjectAdd(_) | Request::InjectClear { .. } => "cannot look at or add handlers".to_string(),
             Request::LabelClear(request) => format!("failed to clear label for {}", request.device),
-            Request::DatasetCreate(DatasetCreate { name, .. }) | Request::DatasetClone(DatasetClone { name, .. }) => {
-                format!("cannot create '{name}'")
-            }
+            Request::DatasetCreate(request) => format!("cannot create '{}'", request.name),
             Request::DatasetDestroy(request) => format!("cannot destroy '{}'", request.name),
             Request::Userspace(query) => format!("cannot get used/quota for {}", query.name),
             Request::DatasetSet(request) => format!("cannot set property for '{}'", request.name),
@@ -179,6 +173,7 @@ impl Request {
             Request::Release(request) => format!("cannot release hold from snapshot '{}'", request.name),
             Request::Bookmark(request) => format!("cannot create bookmark '{}'", request.bookmark),
             Request::Redact(request) => format!("cannot redact '{}'", request.snapshot),
+            Request::DatasetClone(request) => format!("cannot create '{}'", request.name),
             Request::DatasetPromote(request) => format!("cannot promote '{}'", request.name),
             Request::DatasetRollback(request) => format!("cannot rollback to '{}'", request.name),
             Request::Project(request) => format!("cannot look at projects of files in '{}'", request.mountpoint),
@@ -208,6 +203,14 @@ impl Request {
             | Request::DatasetQuery(_)
             | Request::Holds(_) => "cannot ask the daemon".to_string(),
         }
+    }
+}
+
+/// Words for what cannot be done with the first of `names`, or with all there are: `cannot import 'tank'`.
+fn pools(verb: &str, names: &[String]) -> String {
+    match names.first() {
+        Some(name) => format!("cannot {verb} '{name}'"),
+        None => format!("cannot {}", verb.trim_end_matches(" for").trim_end_matches(" of")),
     }
 }
 
