@@ -31,6 +31,7 @@ const ANSWERS: &[(&str, &str)] = &[
     ("pool-reopen", "done"),
     ("pool-clear", "done or rewound"),
     ("pool-sync", "done"),
+    ("pool-freeze", "done"),
     ("pool-history", "history"),
     ("pool-iostat", "iostat"),
     ("pool-events", "events or events-cleared"),
