@@ -130,6 +130,29 @@ pub fn objections(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Of a copy of a pool that is open its id is said to be in the way, which another name does not help against; what is advised does.
+pub fn twins(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -O canmount=off tank {vdevs}/a")?;
+    world.ok("zpool export tank")?;
+    std::fs::create_dir(world.path("copies"))?;
+    std::fs::copy(world.path("vdevs/a"), world.path("copies/a"))?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    let id = world.ok("zpool get -H -o value guid tank")?.out.trim().to_string();
+    let why = format!("a pool with this id ({id}) is already imported as 'tank'");
+    for line in ["tank".to_string(), "tank other".to_string(), id] {
+        world.refused(&format!("zpool import -d {{dir}}/copies {line}"), 1, &why)?.says("'zpool reguid'")?;
+    }
+    // The pool itself, for which somebody wants another name, or has it already.
+    world.refused("zpool import -d {vdevs} tank other", 1, &why)?.says("'zpool export tank' first")?;
+    world.refused("zpool import -d {vdevs} tank", 1, "a pool with that name already exists")?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {dir}/copies tank other")?;
+    world.ok("zpool reguid other")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    world.ok("zpool list -H -o name,health")?.prints("other\tONLINE\ntank\tONLINE").map(drop)
+}
+
 /// Waits until a new daemon has tried to open its pool: it answers before.
 fn until_tried(world: &World) -> Result<(), Failure> {
     until("the opening of the pool has ended", || Ok(!world.ok("zpool status tank")?.out.contains("The pool is being opened.")))
