@@ -416,6 +416,19 @@ mod tests {
         std::fs::remove_dir_all(&folder).expect("a temporary directory");
     }
 
+    /// If this fails, whoever finds that nothing is served after a few kills reads in no manual that this ends by itself, and when.
+    #[test]
+    fn the_manual_page_and_the_semantics_have_every_pause() {
+        let seconds = PAUSES.map(|pause| pause.as_secs_f64().to_string());
+        let (last, first) = seconds.split_last().expect("several");
+        let words = format!("{} and {last} seconds", first.join(", "));
+        for page in ["man/man8/zirconiad.8", "docs/semantics.md"] {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
+            let text = std::fs::read_to_string(&path).expect("a page");
+            assert!(text.contains(&words), "{page} lacks '{words}'");
+        }
+    }
+
     /// A daemon that dies at once each time must not keep a machine busy, one that was stopped must not come back.
     #[test]
     fn deaths_are_followed_by_growing_pauses_and_a_limit() {

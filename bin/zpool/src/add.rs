@@ -26,14 +26,6 @@ pub fn run(client: &Client, arguments: &args::Add) -> Result<u8, Stop> {
         cli::errln!("{why}");
         return Ok(cli::EXIT_FAILURE);
     }
-    let forceable = || {
-        let together = spec::mismatch(&wanted.vdevs).or_else(|| spec::unequal(&wanted.vdevs));
-        together.or_else(|| spec::differs_from_pool(&report.vdevs, &wanted.vdevs))
-    };
-    if let (false, Some(why)) = (allow_replication_mismatch, forceable()) {
-        cli::errln!("{}", spec::forceable(&why));
-        return Ok(cli::EXIT_FAILURE);
-    }
     let request = PoolAdd {
         pool: arguments.pool.clone(),
         new: wanted.clone(),
@@ -42,6 +34,12 @@ pub fn run(client: &Client, arguments: &args::Add) -> Result<u8, Stop> {
         allow_ashift_mismatch,
         dry_run: arguments.dry_run,
     };
+    let objections = if allow_replication_mismatch { Vec::new() } else { spec::objections(&wanted.vdevs, Some(&report.vdevs)) };
+    if !objections.is_empty() {
+        // The daemon tells what the devices hold, which force would override too.
+        let answered = done(client, &Request::PoolAdd(PoolAdd { dry_run: true, ..request }));
+        return Err(spec::objected(&objections, answered).into());
+    }
     let code = done(client, &Request::PoolAdd(request))?;
     if arguments.dry_run {
         let names = Names { full_paths: arguments.full_paths, guids: arguments.guids, follow_links: arguments.follow_links };

@@ -20,27 +20,29 @@ pub fn run(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
         cli::errln!("invalid vdev specification: at least one toplevel vdev must be specified");
         return Ok(cli::EXIT_FAILURE);
     }
-    let forceable = spec::mismatch(&wanted.vdevs).or_else(|| spec::unequal(&wanted.vdevs));
-    if let (false, Some(why)) = (arguments.force, forceable) {
-        cli::errln!("{}", spec::forceable(&why));
-        return Ok(cli::EXIT_FAILURE);
-    }
     let (pool, dry_run) = (arguments.pool.clone(), arguments.dry_run);
-    let fs_properties = root_properties(&arguments.fs_properties)?;
-    let key = if dry_run { None } else { cli::keys::of_new(&format!("cannot create '{pool}'"), &fs_properties, || false)? };
-    let request = PoolCreate {
+    let mut request = PoolCreate {
         pool: arguments.pool,
         new: wanted.clone(),
         properties: pool_properties(&arguments.properties)?,
-        fs_properties,
-        key,
+        fs_properties: root_properties(&arguments.fs_properties)?,
+        key: None,
         mountpoint: arguments.mountpoint,
         altroot: arguments.altroot,
         force: arguments.force,
-        dry_run,
+        dry_run: true,
         no_features: arguments.no_features,
         temporary_name: arguments.temporary_name,
     };
+    let objections = if arguments.force { Vec::new() } else { spec::objections(&wanted.vdevs, None) };
+    if !objections.is_empty() {
+        // The daemon tells what the devices hold, which force would override too.
+        return Err(spec::objected(&objections, done(client, &Request::PoolCreate(request))).into());
+    }
+    if !dry_run {
+        request.key = cli::keys::of_new(&format!("cannot create '{pool}'"), &request.fs_properties, || false)?;
+        request.dry_run = false;
+    }
     // The daemon checks names, devices and properties also for a dry run, and then changes nothing.
     let code = done(client, &Request::PoolCreate(request))?;
     if dry_run {

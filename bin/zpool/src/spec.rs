@@ -2,7 +2,7 @@
 
 use crate::draid;
 use cli::Stop;
-use control_api::{ErrorKind, Failure, NewVdevs, VdevReport, VdevSpec};
+use control_api::{ErrorKind, FORCEABLE, Failure, NewVdevs, VdevReport, VdevSpec};
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 
@@ -198,7 +198,7 @@ fn apart(last: Level, next: Level) -> Option<String> {
 }
 
 /// Reason why the new top-levels do not go together, as OpenZFS refuses them without `-f` (`check_replication`).
-pub fn mismatch(vdevs: &[VdevSpec]) -> Option<String> {
+fn mismatch(vdevs: &[VdevSpec]) -> Option<String> {
     let is_file = |spec: &VdevSpec| replication(spec).0 == "file";
     let mixed = |vdev: &VdevSpec| vdev.children().iter().any(is_file) && !vdev.children().iter().all(is_file);
     let both = vdevs.iter().find(|vdev| mixed(vdev)).map(|vdev| format!("{} contains both files and devices", replication(vdev).0));
@@ -225,7 +225,7 @@ fn replication_of(vdev: &VdevReport) -> (&str, u8, usize) {
 
 /// Reason why new top-levels, which go together, do not go with those of a pool (OpenZFS: `check_replication`). A pool whose own
 /// top-levels differ takes anything.
-pub fn differs_from_pool(pool: &VdevReport, vdevs: &[VdevSpec]) -> Option<String> {
+fn differs_from_pool(pool: &VdevReport, vdevs: &[VdevSpec]) -> Option<String> {
     let present: Vec<Level> = pool.children.iter().filter(|top| !top.is_log && top.kind != "hole").map(replication_of).collect();
     let current = *present.last()?;
     if present.windows(2).any(|pair| apart(pair[0], pair[1]).is_some()) {
@@ -254,13 +254,29 @@ pub fn differs_from_pool(pool: &VdevReport, vdevs: &[VdevSpec]) -> Option<String
 }
 
 /// Reason why the devices of one of the vdevs do not go together.
-pub fn unequal(vdevs: &[VdevSpec]) -> Option<String> {
+fn unequal(vdevs: &[VdevSpec]) -> Option<String> {
     vdevs.iter().find_map(|vdev| different_sizes(vdev, &size_of))
 }
 
-/// Words on what keeps a command from going on and `-f` would let pass.
-pub fn forceable(why: &str) -> String {
-    format!("invalid vdev specification\nuse '-f' to override the following errors:\n{why}")
+/// Objections to the new top-levels as a whole, which `-f` overrides: that they do not go together, or with those of the `pool` that is to have
+/// them, and that the devices of one differ in size.
+pub fn objections(vdevs: &[VdevSpec], pool: Option<&VdevReport>) -> Vec<String> {
+    let apart = mismatch(vdevs).or_else(|| differs_from_pool(pool?, vdevs));
+    apart.into_iter().chain(unequal(vdevs)).collect()
+}
+
+/// Failure that tells of everything that `-f` would override: of what the devices hold first, as the daemon `answered` to a dry run, then of
+/// `objections` to the vdevs. What force does not help against is told alone.
+pub fn objected(objections: &[String], answered: Result<u8, Failure>) -> Failure {
+    let lines = format!("\n{}", objections.join("\n"));
+    match answered {
+        Ok(_) => Failure::new(ErrorKind::Invalid, FORCEABLE, lines),
+        Err(mut failure) if failure.what == FORCEABLE => {
+            failure.why += &lines;
+            failure
+        }
+        Err(failure) => failure,
+    }
 }
 
 /// Words on the first device, spares included, that is not there, as OpenZFS has them for each (`make_leaf_vdev`); None when all are. To be said before
@@ -359,6 +375,21 @@ mod tests {
         let sizes = |large: u64| move |path: &str| Some(if path == "/a" { 64 << 20 } else { large });
         assert_eq!(different_sizes(&mirror, &sizes(128 << 20)).as_deref(), Some("mirror contains devices of different sizes"));
         assert_eq!(different_sizes(&mirror, &sizes(70 << 20)), None, "a few MiB are nothing");
+    }
+
+    /// If this fails, whoever reads of a small mistake and forces the command loses an archive on one of the devices, of which nobody told.
+    #[test]
+    fn contents_of_devices_are_told_before_what_does_not_go_together() {
+        let objections = objections(&parsed(&words("/x mirror /a /b")).expect("parses"), None);
+        let mismatch = "mismatched replication level: both disk and mirror vdevs are present";
+        assert_eq!(objections, [mismatch]);
+        let alone = objected(&objections, Ok(0)).to_string();
+        assert_eq!(alone, format!("invalid vdev specification\nuse '-f' to override the following errors:\n{mismatch}"));
+        let holds = Failure::new(ErrorKind::Busy, FORCEABLE, "\n/a contains a filesystem of type 'tar'").advise("lost");
+        let both = objected(&objections, Err(holds)).to_string();
+        assert_eq!(both, format!("{FORCEABLE}:\n/a contains a filesystem of type 'tar'\n{mismatch}\nlost"));
+        let fixed = Failure::new(ErrorKind::Busy, "cannot create 'tank'", "pool already exists");
+        assert_eq!(objected(&objections, Err(fixed.clone())), fixed);
     }
 
     /// If this fails, whoever mistypes a path reads of mismatched replication, and is told to use force.

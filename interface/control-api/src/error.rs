@@ -49,6 +49,9 @@ pub struct Failure {
     pub next: Option<String>,
 }
 
+/// Words before a list of objections to new devices which `-f` overrides, as OpenZFS has them (`vdev_error`): what failed, in such a failure.
+pub const FORCEABLE: &str = "invalid vdev specification\nuse '-f' to override the following errors";
+
 /// Beginning of a warning that says that something was accepted and does nothing.
 pub const WITHOUT_EFFECT: &str = "warning: without effect: ";
 

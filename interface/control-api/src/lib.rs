@@ -37,7 +37,7 @@ pub use allow::*;
 pub use dataset::*;
 pub use diff::*;
 pub use direct::*;
-pub use error::{ErrorKind, Failure, WITHOUT_EFFECT, os_error};
+pub use error::{ErrorKind, FORCEABLE, Failure, WITHOUT_EFFECT, os_error};
 pub use events::*;
 pub use inject::*;
 pub use iscsi::*;

@@ -80,6 +80,79 @@ pub fn foreign(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Who is told of one objection and forces the command overrides all: each is told at once, what devices hold before what does not go together. Force
+/// is advised where it helps alone, and who has a device is named.
+pub fn objections(world: &World) -> Result<(), Failure> {
+    const OVERRIDE: &str = "invalid vdev specification\nuse '-f' to override the following errors:\n";
+    const LOST: &str = "with '-f' what these devices hold is lost\n";
+    world.vdevs(&["a", "b", "tar", "xfs", "old", "big"])?;
+    std::fs::File::options().write(true).open(world.path("vdevs/big"))?.set_len(512 << 20)?;
+    put(world, "tar", 257, b"ustar\x0000")?;
+    put(world, "xfs", 0, b"XFSB")?;
+    world.ok("zpool create -O canmount=off gone {vdevs}/old")?;
+    world.ok("zpool export gone")?;
+    let at = |name: &str| world.at(&format!("vdevs/{name}"));
+    let tar = format!("{} contains a filesystem of type 'tar'\n", at("tar"));
+    let others = format!("{} contains a filesystem of type 'xfs'\n{} is part of exported pool 'gone'\n", at("xfs"), at("old"));
+    let mixed = "mismatched replication level: both file and mirror vdevs are present\n";
+    for option in ["", "-n"] {
+        let refused =
+            world.refused(&format!("zpool create {option} tank {{vdevs}}/tar mirror {{vdevs}}/xfs {{vdevs}}/old"), 1, OVERRIDE)?;
+        same(refused.line(), &refused.err, &format!("{OVERRIDE}{tar}{others}{mixed}{LOST}"))?;
+    }
+    world.ok("zpool create -O canmount=off tank {vdevs}/a")?;
+    let apart = "mismatched replication level: pool uses file and new vdev is mirror\nmirror contains devices of different sizes\n";
+    for option in ["", "-n"] {
+        let refused = world.refused(&format!("zpool add {option} tank mirror {{vdevs}}/tar {{vdevs}}/big"), 1, OVERRIDE)?;
+        same(refused.line(), &refused.err, &format!("{OVERRIDE}{tar}{apart}{LOST}"))?;
+    }
+    let allowed = world.refused("zpool add --allow-in-use tank mirror {vdevs}/tar {vdevs}/big", 1, OVERRIDE)?;
+    same(allowed.line(), &allowed.err, &format!("{OVERRIDE}{apart}"))?;
+    same("the archive", get(world, "tar", 257, 5)?, b"ustar".to_vec())?;
+    // Of a pool of this daemon, whatever the device is called.
+    std::fs::hard_link(world.path("vdevs/a"), world.path("vdevs/hard"))?;
+    for line in ["add tank", "add tank spare", "add -f tank spare", "create two", "create -f two"] {
+        for name in ["a", "hard"] {
+            let refused = world.refused(&format!("zpool {line} {{vdevs}}/{name}"), 1, "is part of active pool 'tank'")?;
+            let repair = "invalid vdev specification\nthe following errors must be manually repaired:\n";
+            same(refused.line(), &refused.err, &format!("{repair}{} is part of active pool 'tank'\n", at(name)))?;
+        }
+    }
+    // One device by two names.
+    std::fs::hard_link(world.path("vdevs/b"), world.path("vdevs/again"))?;
+    std::os::unix::fs::symlink(world.path("vdevs/b"), world.path("vdevs/link"))?;
+    for name in ["again", "link"] {
+        let why = format!("the same device is named twice, as '{}' and as '{}'\n", at("b"), at(name));
+        for line in ["create two mirror {vdevs}/b", "add tank {vdevs}/b", "add -f tank spare {vdevs}/b", "add tank {vdevs}/b spare"] {
+            world.refused(&format!("zpool {line} {{vdevs}}/{name}"), 1, &why)?;
+        }
+    }
+    Ok(())
+}
+
+/// Of a copy of a pool that is open its id is said to be in the way, which another name does not help against; what is advised does.
+pub fn twins(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -O canmount=off tank {vdevs}/a")?;
+    world.ok("zpool export tank")?;
+    std::fs::create_dir(world.path("copies"))?;
+    std::fs::copy(world.path("vdevs/a"), world.path("copies/a"))?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    let id = world.ok("zpool get -H -o value guid tank")?.out.trim().to_string();
+    let why = format!("a pool with this id ({id}) is already imported as 'tank'");
+    for line in ["tank".to_string(), "tank other".to_string(), id] {
+        world.refused(&format!("zpool import -d {{dir}}/copies {line}"), 1, &why)?.says("'zpool reguid'")?;
+    }
+    // The pool itself, for which somebody wants another name, or has it already.
+    world.refused("zpool import -d {vdevs} tank other", 1, &why)?.says("'zpool export tank' first")?;
+    world.refused("zpool import -d {vdevs} tank", 1, "a pool with that name already exists")?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {dir}/copies tank other")?;
+    world.ok("zpool reguid other")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    world.ok("zpool list -H -o name,health")?.prints("other\tONLINE\ntank\tONLINE").map(drop)
+}
+
 /// Waits until a new daemon has tried to open its pool: it answers before.
 fn until_tried(world: &World) -> Result<(), Failure> {
     until("the opening of the pool has ended", || Ok(!world.ok("zpool status tank")?.out.contains("The pool is being opened.")))

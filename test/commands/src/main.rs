@@ -226,6 +226,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "life: devices grow and come back", needs: MOUNTS, run: lifecycle::grow },
     Scenario { name: "devices: initialize, trim", needs: MOUNTS, run: sweeps::free_space },
     Scenario { name: "devices: what others have on them", needs: NOTHING, run: devices::foreign },
+    Scenario { name: "devices: all objections at once", needs: NOTHING, run: devices::objections },
+    Scenario { name: "devices: copies of a pool that is open", needs: NOTHING, run: devices::twins },
     Scenario { name: "devices: pools that are not there", needs: NOTHING, run: devices::absent },
     Scenario { name: "devices: guids and leaving", needs: NOTHING, run: devices::identity },
     Scenario { name: "devices: verbs, cache files, room", needs: NOTHING, run: devices::verbs },

@@ -12,6 +12,11 @@ pub(crate) fn line_of(path: &str, member: &Membership) -> String {
     format!("{path} is part of {state} pool '{}'", member.pool)
 }
 
+/// Line of text about a device of a pool that is open here.
+pub(crate) fn line_of_active(path: &str, pool: &str) -> String {
+    format!("{path} is part of active pool '{pool}'")
+}
+
 /// Magics of file systems and partition tables on a device.
 pub(crate) fn signatures(exec: &Exec, device: &Arc<dyn BlockDevice>) -> Vec<device::Signature> {
     device::signatures(device.size_bytes(), &mut |offset, length| bytes_at(exec, device, offset, length))

@@ -1,7 +1,7 @@
 //! Finding and opening devices for pools: files, block devices, directories of them.
 
 use crate::device::beneath::{VOLUMES, own_dataset_under};
-use crate::device::contents::kind_of;
+use crate::device::contents::{kind_of, line_of_active};
 use crate::device::reserved::Reserved;
 use crate::device::served::Served;
 use crate::failure::because;
@@ -119,8 +119,19 @@ impl Devices {
         Ok(paths(search)?.iter().filter_map(open).collect())
     }
 
+    /// Name of the open pool that has a device which cannot be opened for that, as its label says.
+    fn own_user(&self, path: &str) -> Option<String> {
+        let shared = OpenOptions { read_only: true, exclusive: false, ..OpenOptions::default() };
+        let device = self.open_at(path, &shared, "").ok()?.ok()?;
+        self.pools.user_of(&pool::membership(&self.exec, &device)?)
+    }
+
     /// Failure of a device that can't be opened, in OpenZFS's words where it has some.
     fn not_opened(&self, path: &str, error: DeviceError, what: &str) -> Failure {
+        let own = if error == DeviceError::Busy { self.own_user(path) } else { None };
+        if let Some(pool) = own {
+            return because(ErrorKind::Busy, what, line_of_active(path, &pool));
+        }
         match error {
             DeviceError::NotFound => because(ErrorKind::NotFound, what, format!("cannot resolve path '{path}'")),
             DeviceError::NotADevice => {

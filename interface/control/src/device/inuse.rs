@@ -1,16 +1,15 @@
 //! What a device holds before it becomes part of a pool: other pools, file systems, partitions. Every command that takes a new
 //! device asks here first (OpenZFS: `is_device_in_use`, `check_device`, `check_file`).
 
-use crate::device::contents::{content_of, line_of, signatures};
+use crate::device::contents::{content_of, line_of, line_of_active, signatures};
 use crate::device::devices::Devices;
-use crate::device::names::same_file;
+use crate::device::identity::{same_file, twice};
 use crate::device::taken::{Taker, taker};
 use crate::failure::because;
 use crate::pool::{OpenPool, Pools};
-use control_api::{ErrorKind, Failure, NewVdevs, VdevSpec};
+use control_api::{ErrorKind, FORCEABLE, Failure, NewVdevs, VdevSpec};
 use exec::Exec;
-use pool::{AddSpec, LeafSpec, Membership, TopSpec};
-use std::collections::BTreeSet;
+use pool::{AddSpec, LeafSpec, TopSpec};
 use std::path::PathBuf;
 use std::sync::Arc;
 use vdev::{DraidConfig, LeafKind, TopKind};
@@ -20,23 +19,24 @@ const FRONT_LABELS_BYTES: u64 = 512 << 10;
 /// Bytes of a unit in which magics are emptied: a multiple of every device's sectors.
 const PIECE_BYTES: u64 = 4096;
 
-/// Failure of devices that `-f` would take all the same.
-pub(crate) fn forceable(lines: &[String]) -> Failure {
-    let why = format!("\n{}", lines.join("\n"));
-    Failure::new(ErrorKind::Busy, "invalid vdev specification\nuse '-f' to override the following errors", why)
+/// Words before a list of objections which nothing overrides, as OpenZFS has them (`vdev_error`).
+const UNFORCEABLE: &str = "invalid vdev specification\nthe following errors must be manually repaired";
+/// Advice about devices that hold something of others.
+const LOSES_CONTENTS: &str = "with '-f' what these devices hold is lost";
+
+/// Failure with a list of objections.
+fn listed(what: &str, lines: &[String]) -> Failure {
+    Failure::new(ErrorKind::Busy, what, format!("\n{}", lines.join("\n")))
 }
 
-/// Failure of devices that nothing takes.
-pub(crate) fn unforceable(line: String, force: bool) -> Failure {
-    if force {
-        let what = "invalid vdev specification\nthe following errors must be manually repaired";
-        return Failure::new(ErrorKind::Busy, what, format!("\n{line}"));
-    }
-    forceable(&[line])
+/// Failure of devices that nothing takes. Nobody is advised to use force, which OpenZFS does where it was not used: it would not help, and
+/// cost whoever tries what the other devices hold.
+pub(crate) fn unforceable(lines: &[String]) -> Failure {
+    listed(UNFORCEABLE, lines)
 }
 
-/// Refuses new devices that hold something of others, unless `force` says that it may go. A device of a pool that is open
-/// here is refused in any case, unless it is to come in the place of `replaced`, which it is itself.
+/// Refuses new devices that hold something of others, unless `force` says that it may go; tells of all of them at once. A device of a pool
+/// that is open here is refused in any case, unless it is to come in the place of `replaced`, which it is itself.
 pub(crate) fn check_contents(
     pools: &Pools,
     exec: &Exec,
@@ -44,14 +44,18 @@ pub(crate) fn check_contents(
     replaced: Option<ondisk::Guid>,
     force: bool,
 ) -> Result<(), Failure> {
-    let mut lines = Vec::new();
+    let (mut fixed, mut lines) = (Vec::new(), Vec::new());
     for leaf in new {
         let member = pool::membership(exec, &leaf.device);
-        if let Some(user) = member.as_ref().filter(|member| replaced != Some(member.leaf)).and_then(|member| open_user(pools, member)) {
-            return Err(unforceable(format!("{} is part of active pool '{user}'", leaf.path), force));
+        if let Some(user) = member.as_ref().filter(|member| replaced != Some(member.leaf)).and_then(|member| pools.user_of(member)) {
+            fixed.push(line_of_active(&leaf.path, &user));
+            continue;
         }
         match taker(&leaf.path).filter(|_| leaf.kind == LeafKind::File) {
-            Some(Taker::Swap) => return Err(unforceable(format!("{} is currently used as swap", leaf.path), force)),
+            Some(Taker::Swap) => {
+                fixed.push(format!("{} is currently used as swap", leaf.path));
+                continue;
+            }
             Some(Taker::Loop(device)) => lines.push(format!("{} is in use by the loop device {device}", leaf.path)),
             None => {}
         }
@@ -60,7 +64,19 @@ pub(crate) fn check_contents(
             None => lines.extend(content_of(exec, leaf)),
         }
     }
-    if lines.is_empty() || force { Ok(()) } else { Err(forceable(&lines)) }
+    refuse(fixed, if force { Vec::new() } else { lines })
+}
+
+/// Refuses for objections that are `fixed`, and for `lines`, which force overrides.
+fn refuse(mut fixed: Vec<String>, lines: Vec<String>) -> Result<(), Failure> {
+    match (fixed.is_empty(), lines.is_empty()) {
+        (true, true) => Ok(()),
+        (true, false) => Err(listed(FORCEABLE, &lines).advise(LOSES_CONTENTS)),
+        (false, _) => {
+            fixed.extend(lines);
+            Err(unforceable(&fixed))
+        }
+    }
 }
 
 /// Paths of new disks that have partitions, which the kernel is to forget.
@@ -132,33 +148,48 @@ fn new_top(devices: &Devices, spec: &VdevSpec, what: &str) -> Result<TopSpec, Fa
     Ok(TopSpec { kind, leaves: spec.children().iter().map(leaf).collect::<Result<_, _>>()? })
 }
 
-/// Name of the open pool that has the device among its leaves, whatever their state.
-fn open_user(pools: &Pools, member: &Membership) -> Option<String> {
-    let is_user = |open: &Arc<OpenPool>| open.pool().guid() == member.guid && open.pool().tree().leaf_by_guid(member.leaf).is_some();
-    pools.find(is_user).map(|open| open.name())
+/// Refuses devices that open pools use or keep as spares: not even force takes them. Spares may be those of several pools.
+pub(crate) fn check_unreserved(pools: &Pools, new: &NewVdevs) -> Result<(), Failure> {
+    let spares = new.spares.iter().map(String::as_str).filter(|path| pools.reserving_pool(path).is_none());
+    let lines = new.paths().chain(spares).filter_map(|path| reserved(pools, path)).collect();
+    refuse(lines, Vec::new())
 }
 
-/// Refuses devices that open pools use or keep as spares: not even force takes them.
-pub(crate) fn check_unreserved(pools: &Pools, new: &NewVdevs, force: bool) -> Result<(), Failure> {
-    for path in new.paths() {
-        let is_in_use =
-            |open: &Arc<OpenPool>| open.pool().tree().leaves.iter().any(|leaf| leaf.state.is_usable() && same_file(&leaf.path, path));
-        let user = pools.find(is_in_use).map(|open| open.name());
-        let line = match (user, pools.reserving_pool(path)) {
-            (Some(user), _) => format!("{path} is part of active pool '{user}'"),
-            (None, Some((open, _))) => format!("{path} is reserved as a hot spare for pool {}", open.name()),
-            (None, None) => continue,
-        };
-        return Err(unforceable(line, force));
+/// Line of text about a device that an open pool uses or keeps as a spare.
+fn reserved(pools: &Pools, path: &str) -> Option<String> {
+    let is_in_use =
+        |open: &Arc<OpenPool>| open.pool().tree().leaves.iter().any(|leaf| leaf.state.is_usable() && same_file(&leaf.path, path));
+    if let Some(user) = pools.find(is_in_use) {
+        return Some(line_of_active(path, &user.name()));
     }
-    Ok(())
+    let (owner, _) = pools.reserving_pool(path)?;
+    Some(format!("{path} is reserved as a hot spare for pool {}", owner.name()))
 }
 
-/// Refuses what is named twice.
+/// Refuses what is named twice, spares among it, by whichever names.
 pub(crate) fn distinct_paths(new: &NewVdevs, what: &str) -> Result<(), Failure> {
-    let mut seen = BTreeSet::new();
-    match new.paths().find(|path| !seen.insert(*path)) {
-        Some(path) => Err(because(ErrorKind::Invalid, what, format!("'{path}' is named twice"))),
-        None => Ok(()),
+    let why = match twice(new.paths().chain(new.spares.iter().map(String::as_str))) {
+        None => return Ok(()),
+        Some((first, second)) if first == second => format!("'{first}' is named twice"),
+        Some((first, second)) => format!("the same device is named twice, as '{first}' and as '{second}'"),
+    };
+    Err(because(ErrorKind::Invalid, what, why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, somebody is advised to use force who loses by it what was not told of, or is advised it where it does not help.
+    #[test]
+    fn all_objections_are_told_at_once_and_force_is_advised_where_it_helps() {
+        let lines = |names: &[&str]| names.iter().map(|name| format!("{name} is")).collect::<Vec<_>>();
+        assert_eq!(refuse(Vec::new(), Vec::new()), Ok(()));
+        let failure = refuse(Vec::new(), lines(&["a", "b"])).expect_err("two hold something");
+        let said =
+            "invalid vdev specification\nuse '-f' to override the following errors:\na is\nb is\nwith '-f' what these devices hold is lost";
+        assert_eq!(failure.to_string(), said);
+        let failure = refuse(lines(&["c"]), lines(&["a"])).expect_err("one is in use");
+        assert_eq!(failure.to_string(), "invalid vdev specification\nthe following errors must be manually repaired:\nc is\na is");
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod beneath;
 pub(crate) mod contents;
 pub(crate) mod devices;
+pub(crate) mod identity;
 pub(crate) mod inuse;
 pub(crate) mod labels;
 pub(crate) mod names;

@@ -1,15 +1,10 @@
 //! Devices by the words of a command line: leaves, spares, caches and top-level vdevs of a pool.
 
+use crate::device::identity::same_file;
 use crate::pool::OpenPool;
 use crate::report::pictures::node_kind;
 use pool::Spare;
 use vdev::{Leaf, TopVdev, VdevTree};
-
-/// True when both paths lead to the same file.
-pub(crate) fn same_file(one: &str, other: &str) -> bool {
-    let real = |path: &str| std::fs::canonicalize(path).ok();
-    one == other || real(other).is_some_and(|wanted| real(one) == Some(wanted))
-}
 
 /// Leaf that a command line names: by path, by the end of it, or by guid.
 pub(crate) fn find_leaf<'a>(tree: &'a VdevTree, word: &str) -> Option<&'a Leaf> {

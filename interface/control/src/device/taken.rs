@@ -1,7 +1,7 @@
 //! Files that the kernel uses for something else: as swap, or behind loop devices. Nothing in them tells, and nobody holds them open.
 
 use crate::device::beneath::unescaped;
-use crate::device::names::same_file;
+use crate::device::identity::same_file;
 use std::path::Path;
 
 /// Path of the table of swap areas.

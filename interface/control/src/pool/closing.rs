@@ -54,6 +54,18 @@ impl Order {
     }
 }
 
+/// Failure of an order, `what`, that was given without force for a pool which is suspended, or has handlers of faults.
+fn in_the_way(what: String, is_suspended: bool, is_injected: bool) -> Option<Failure> {
+    const HANDLERS: &str = "remove its fault handlers first: zinject -c all";
+    const SUSPENDED: &str = "bring its devices back and run 'zpool clear', or use '-f' to give up what was not written yet";
+    match (is_suspended, is_injected) {
+        (false, false) => None,
+        (false, true) => Some(because(ErrorKind::Busy, what, "pool is busy").advise(HANDLERS)),
+        (true, false) => Some(suspended(what).advise(SUSPENDED)),
+        (true, true) => Some(suspended(what).advise(format!("{HANDLERS}; then {SUSPENDED}"))),
+    }
+}
+
 /// Closing of pools.
 pub(crate) struct Closer {
     pub exec: Exec,
@@ -111,19 +123,14 @@ impl Closer {
         let order = Order { target: target.clone(), verb, end };
         let open = self.pools.open_pool(&target.pool)?;
         self.served.check_nothing_rests_on(&target.pool, &order.what())?;
+        let zio = open.pool().zio().clone();
         if target.force {
             self.injections.remove_handlers(|report| report.pool == target.pool && report.pool_delay.is_none());
-        } else if self.injections.is_injected(&target.pool) {
-            let busy = because(ErrorKind::Busy, order.what(), "pool is busy");
-            return Err(busy.advise("remove its fault handlers first: zinject -c all"));
-        }
-        let zio = open.pool().zio().clone();
-        if zio.is_suspended() {
-            if !target.force {
-                return Err(suspended(order.what())
-                    .advise("bring its devices back and run 'zpool clear', or use '-f' to give up what was not written yet"));
+            if zio.is_suspended() {
+                zio.abandon();
             }
-            zio.abandon();
+        } else if let Some(failure) = in_the_way(order.what(), zio.is_suspended(), self.injections.is_injected(&target.pool)) {
+            return Err(failure);
         }
         drop(open);
         let closing = Arc::new(Closing::default());
@@ -288,5 +295,24 @@ impl Closer {
             self.exec.sleep_ns(25_000_000);
         }
         Err(open)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, whoever exports a suspended pool removes the handlers of its faults, and is refused again for what nobody told.
+    #[test]
+    fn a_suspended_pool_with_handlers_is_told_to_be_both() {
+        let said = |is_suspended, is_injected| {
+            in_the_way("cannot export 'tank'".to_string(), is_suspended, is_injected).map(|failure| failure.to_string())
+        };
+        assert_eq!(said(false, false), None);
+        let [busy, suspended, both] = [(false, true), (true, false), (true, true)].map(|(one, other)| said(one, other).unwrap_or_default());
+        assert!(busy.contains("pool is busy") && busy.contains("zinject -c all") && !busy.contains("zpool clear"), "{busy}");
+        assert!(suspended.contains("pool I/O is currently suspended") && !suspended.contains("zinject"), "{suspended}");
+        assert!(both.contains("pool I/O is currently suspended") && both.contains("zinject -c all; then"), "{both}");
+        assert!(both.contains("'zpool clear'") && both.contains("'-f'"), "{both}");
     }
 }

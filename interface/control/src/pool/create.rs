@@ -133,7 +133,7 @@ pub(crate) fn create(intake: &Intake, request: &PoolCreate) -> Result<Response, 
     let Some(_claim) = intake.pools.claim(name, None) else {
         return Err(because(ErrorKind::Exists, what, "pool already exists"));
     };
-    check_unreserved(&intake.pools, &request.new, request.force)?;
+    check_unreserved(&intake.pools, &request.new)?;
     let wanted = create_properties(request, &what)?;
     let objection =
         request.fs_properties.iter().find_map(|(name, value)| dsl::prop::table::objection(name, value, dsl::prop::table::FILESYSTEM, true));

@@ -19,7 +19,15 @@ struct Outcome {
     rewound: Option<RewindReport>,
 }
 
-fn found(intake: &Intake, search: &ImportSearch) -> Result<Vec<FoundPool>, Failure> {
+/// Pools that a search finds.
+struct Found {
+    /// Pools that are not open.
+    closed: Vec<FoundPool>,
+    /// Devices with the ids of pools that are open: those of these pools, or copies.
+    open: Vec<FoundPool>,
+}
+
+fn found(intake: &Intake, search: &ImportSearch) -> Result<Found, Failure> {
     let open: Vec<Guid> = intake.pools.all().iter().map(|pool| pool.pool().guid()).collect();
     let cached = search.cache_file.as_deref().map(read_cache).transpose()?;
     let devices = match &cached {
@@ -28,13 +36,14 @@ fn found(intake: &Intake, search: &ImportSearch) -> Result<Vec<FoundPool>, Failu
     };
     let mut found = pool::find_pools(&intake.exec, devices);
     found.retain(|pool| cached.as_ref().is_none_or(|cached| cached.guids.contains(&pool.guid())));
-    found.retain(|pool| !open.contains(&pool.guid()) && (pool.state() == PoolState::Destroyed) == search.destroyed);
-    Ok(found)
+    let (open, mut closed): (Vec<_>, Vec<_>) = found.into_iter().partition(|pool| open.contains(&pool.guid()));
+    closed.retain(|pool| (pool.state() == PoolState::Destroyed) == search.destroyed);
+    Ok(Found { closed, open })
 }
 
 /// Does `zpool import` without a pool: lists what could be imported.
 pub(crate) fn scan(intake: &Intake, search: &ImportSearch) -> Result<Response, Failure> {
-    let found = found(intake, search)?;
+    let found = found(intake, search)?.closed;
     let report = |found: &FoundPool| {
         let is_held = found.devices().any(|device| intake.devices.is_held(device.path()));
         candidate(&intake.exec, intake.settings.runtime(), found, host().id, is_held)
@@ -50,18 +59,12 @@ pub(crate) fn import(intake: &Intake, request: &PoolImport) -> Result<Response, 
     }
     request.properties.get("cachefile").map(|value| cachefile_of(value, &what)).transpose()?;
     let read_only = request.properties.get("readonly").is_some_and(|value| value == "on");
-    let found = found(intake, &request.search)?;
+    let Found { closed: found, open } = found(intake, &request.search)?;
     let wanted: Vec<&FoundPool> = match &request.pool {
         Some(word) => {
-            let guid = word.parse::<u64>().ok().map(Guid);
-            let matching: Vec<&FoundPool> = found.iter().filter(|pool| pool.name() == word || Some(pool.guid()) == guid).collect();
+            let matching: Vec<&FoundPool> = found.iter().filter(|pool| is_meant(pool, word)).collect();
             match matching.len() {
-                0 if is_open(intake, word, guid) => {
-                    let why = "a pool with that name already exists";
-                    return Err(because(ErrorKind::Exists, format!("cannot import '{word}'"), why)
-                        .advise("it is imported here already; see 'zpool list'"));
-                }
-                0 => return Err(pool_failure(format!("cannot import '{word}'"), &PoolError::NotFound)),
+                0 => return Err(not_closed(intake, &open, word, (request.new_name.is_some(), what))),
                 1 => matching,
                 _ => {
                     let guids = matching.iter().map(|pool| pool.guid()).collect();
@@ -95,8 +98,40 @@ fn remarked(mut failure: Failure, remarks: &[Remark]) -> Failure {
     failure
 }
 
-fn is_open(intake: &Intake, word: &str, guid: Option<Guid>) -> bool {
-    intake.pools.any(|open| open.name() == word || Some(open.pool().guid()) == guid)
+/// True for the pool that a word of the command line means: its name, or its id.
+fn is_meant(found: &FoundPool, word: &str) -> bool {
+    found.name() == word || word.parse::<u64>().is_ok_and(|id| id == found.guid().0)
+}
+
+/// Failure about a word that means no pool which could be imported, where `twins` are the devices with ids of pools that are open: those can be of
+/// a copy, or the pool's own, for which somebody wants another name (`is_renamed`).
+fn not_closed(intake: &Intake, twins: &[FoundPool], word: &str, (is_renamed, what): (bool, String)) -> Failure {
+    let meant = twins.iter().find(|twin| is_meant(twin, word));
+    let user = |twin: &FoundPool| intake.pools.find(|open| open.pool().guid() == twin.guid());
+    if let Some((twin, user)) = meant.and_then(|twin| Some((twin, user(twin)?))) {
+        let is_copy = twin.devices().any(|device| !user.uses(&device.path().to_string_lossy(), &|_| true));
+        if is_copy || is_renamed || user.name() != word {
+            return same_id(what, twin.guid(), &user.name(), is_copy);
+        }
+    }
+    let id = word.parse::<u64>().ok().map(Guid);
+    if intake.pools.any(|open| open.name() == word || Some(open.pool().guid()) == id) {
+        return because(ErrorKind::Exists, what, "a pool with that name already exists")
+            .advise("it is imported here already; see 'zpool list'");
+    }
+    pool_failure(what, &PoolError::NotFound)
+}
+
+/// Failure about a pool whose id an open pool `name` has.
+fn same_id(what: String, id: Guid, name: &str, is_copy: bool) -> Failure {
+    let next = if is_copy {
+        format!(
+            "no two pools of one id are open at once: export '{name}', import the copy alone (-d), 'zpool reguid' it, then import '{name}' again"
+        )
+    } else {
+        format!("these are its devices: 'zpool export {name}' first")
+    };
+    because(ErrorKind::Exists, what, format!("a pool with this id ({}) is already imported as '{name}'", id.0)).advise(next)
 }
 
 /// Name that a pool gets: the new one, or what it calls itself, which anybody can have written to a disk (OpenZFS: `pool_namecheck`).

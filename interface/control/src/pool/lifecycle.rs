@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(crate) fn add(devices: &Devices, file: &PoolsFile, request: &PoolAdd) -> Result<Response, Failure> {
     let open = devices.pools.open_pool(&request.pool)?;
     let what = format!("cannot add to '{}'", request.pool);
-    check_unreserved(&devices.pools, &request.new, request.allow_in_use)?;
+    check_unreserved(&devices.pools, &request.new)?;
     let spec = add_spec(devices, request, &what)?;
     let new = spec.leaves();
     new.iter().map(|leaf| &leaf.path).chain(&request.new.spares).try_for_each(|path| devices.served.check_circle(&open, path, &what))?;

@@ -1,5 +1,6 @@
 //! A pool in the daemon's care: the engine's pool, its mounts, its scan.
 
+use crate::device::identity::identity;
 use crate::device::workers::Workers;
 use crate::mount::mounts::Mounts;
 use crate::pool::streams::Streams;
@@ -102,9 +103,8 @@ impl OpenPool {
     }
     /// True when this file or device is the one of a leaf that `counts` picks.
     pub fn uses(&self, path: &str, counts: &dyn Fn(&vdev::Leaf) -> bool) -> bool {
-        let wanted = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
-        let same = |leaf: &vdev::Leaf| std::fs::canonicalize(&leaf.path).is_ok_and(|own| own == wanted);
-        self.pool.tree().leaves.iter().filter(|leaf| counts(leaf)).any(same)
+        let Some(wanted) = identity(path) else { return false };
+        self.pool.tree().leaves.iter().filter(|leaf| counts(leaf)).any(|leaf| identity(&leaf.path) == Some(wanted))
     }
     pub fn altroot(&self) -> Option<&str> {
         self.altroot.as_deref()

@@ -1,7 +1,7 @@
 //! The set of pools: those that are open, those that are to be, and the names of those that are just being made.
 
 use crate::dataset::names::check_name;
-use crate::device::names::same_file;
+use crate::device::identity::same_file;
 use crate::failure::because;
 use crate::pool::OpenPool;
 use crate::pool::absent::Absents;
@@ -9,7 +9,7 @@ use crate::pool::leaving::Leaving;
 use control_api::{ErrorKind, Failure, pool_name_objection};
 use exec::{Mutex, RwLock};
 use ondisk::Guid;
-use pool::Spare;
+use pool::{Membership, Spare};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -165,6 +165,12 @@ impl Pools {
             .iter()
             .find_map(|pool| pool.mounts.find(path))
             .ok_or_else(|| because(ErrorKind::NotFound, format!("cannot open '{path}'"), "no file system of these pools is mounted there"))
+    }
+
+    /// Name of the open pool that has a device among its leaves, whatever their state, as the device's label says.
+    pub(crate) fn user_of(&self, member: &Membership) -> Option<String> {
+        let is_user = |open: &Arc<OpenPool>| open.pool().guid() == member.guid && open.pool().tree().leaf_by_guid(member.leaf).is_some();
+        self.find(is_user).map(|open| open.name())
     }
 
     /// Open pool of which the device is a spare.

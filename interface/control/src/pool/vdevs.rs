@@ -1,8 +1,10 @@
 //! `zpool offline`, `online`, `attach`, `replace`, `detach` and `clear`: single devices of an open pool.
 
+use crate::device::contents::line_of_active;
 use crate::device::devices::Devices;
+use crate::device::identity::same_file;
 use crate::device::inuse::{check_contents, partitioned, unforceable, wipe_contents};
-use crate::device::names::{find_aux, find_leaf, find_top, same_file};
+use crate::device::names::{find_aux, find_leaf, find_top};
 use crate::events::Events;
 use crate::failure::{because, pool_failure, suspended};
 use crate::pool::cache_file::PoolsFile;
@@ -109,7 +111,7 @@ impl Vdevs {
         }
         let was_in_use = pairing == Pairing::Replacing && leaf.state.is_usable() && same_file(&leaf.path, &path);
         if was_in_use {
-            self.make_way(open, leaf, &path, (new_device.force, what))?;
+            self.make_way(open, leaf, &path, what)?;
         }
         let attached = self.attach_new(open, leaf, path, (new_device, pairing, what));
         if was_in_use && !matches!(attached, Ok(Ok(()))) {
@@ -122,7 +124,7 @@ impl Vdevs {
 
     /// Takes a device out of use that is to be replaced by what is at its own place now: a disk that was erased, or that another one
     /// was put in for. As long as its labels say that it is what it was, it is in use.
-    fn make_way(&self, open: &OpenPool, leaf: &Leaf, path: &str, (force, what): (bool, &str)) -> Result<(), Failure> {
+    fn make_way(&self, open: &OpenPool, leaf: &Leaf, path: &str, what: &str) -> Result<(), Failure> {
         let tree = open.pool().tree();
         // A file that was removed lives on for who has it open: what counts is what is at its place now.
         let there = self.devices.open_device(path, true, what).ok();
@@ -130,7 +132,7 @@ impl Vdevs {
         let device = there.or_else(held);
         let member = device.and_then(|device| pool::membership(&self.exec, &device));
         if member.is_some_and(|member| member.guid == open.pool().guid()) {
-            return Err(unforceable(format!("{path} is part of active pool '{}'", open.name()), force));
+            return Err(unforceable(&[line_of_active(path, &open.name())]));
         }
         open.pool().offline(leaf.guid, true).map_err(|error| pool_failure(what.to_string(), &error))
     }
@@ -170,7 +172,7 @@ impl Vdevs {
         let is_ours = open.pool().spares().iter().any(|spare| same_file(&spare.path, path));
         let why = match (user, self.pools.reserving_pool(path)) {
             (Some(user), _) if user.name() == open.name() || is_ours => format!("{path} is busy"),
-            (Some(user), _) => format!("{path} is part of active pool '{}'", user.name()),
+            (Some(user), _) => line_of_active(path, &user.name()),
             (None, Some((owner, _))) if !is_ours => format!("{path} is reserved as a hot spare for pool {}", owner.name()),
             _ => return Ok(()),
         };
