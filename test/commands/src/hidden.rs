@@ -59,6 +59,11 @@ impl Apart {
         }
         Ok(apart)
     }
+
+    /// Words of messages for who has the mounts.
+    fn holder(&self) -> String {
+        format!("process {} (sleep)", self.0.id())
+    }
 }
 
 impl Drop for Apart {
@@ -75,12 +80,14 @@ pub fn elsewhere(world: &World) -> Result<(), Failure> {
     world.ok("zfs create tank/fs")?;
     std::fs::write(world.path("mnt/tank/fs/file"), b"x")?;
     let apart = Apart::new()?;
-    world.ok("zfs unmount tank/fs")?;
+    let holder = apart.holder();
+    world.ok("zfs unmount tank/fs")?.says("'tank/fs' is unmounted here")?.says(&holder)?;
     world.ok("zfs list -H -o mounted tank/fs")?.prints("no")?;
+    world.refused("zfs destroy tank/fs", 1, "busy")?.says(&holder)?.says("use '-f'")?;
     world.ok("zfs mount tank/fs")?;
     same("the same file system", std::fs::read(world.path("mnt/tank/fs/file"))?, b"x".to_vec())?;
     // What needs its end is refused, and leaves it where it was.
-    world.refused("zfs destroy tank/fs", 1, "busy")?;
+    world.refused("zfs destroy tank/fs", 1, "busy")?.says(&holder)?.says("use '-f'")?;
     world.ok("zfs list -H -o mounted tank/fs")?.prints("yes")?;
     std::fs::write(world.path("mnt/tank/fs/file"), b"still here")?;
     world.refused("zpool export tank", 1, "busy")?;
@@ -88,6 +95,31 @@ pub fn elsewhere(world: &World) -> Result<(), Failure> {
     drop(apart);
     same("nothing beneath", std::fs::read(world.path("mnt/tank/fs/file"))?, b"still here".to_vec())?;
     world.ok("zfs destroy tank/fs")?;
+    world.ok("zpool export tank").map(drop)
+}
+
+/// If this fails, what a container has cannot be taken away by force, or who tries it without is not told who has it.
+pub fn elsewhere_by_force(world: &World) -> Result<(), Failure> {
+    const COUNT: usize = 12;
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok("zfs create tank/many")?;
+    for index in 0..COUNT {
+        world.ok(&format!("zfs create tank/many/f{index}"))?;
+    }
+    let apart = Apart::new()?;
+    world.ok("zfs unmount -a")?.says(&format!("and {} others are unmounted here", COUNT + 1))?.says(&apart.holder())?;
+    same("mounts that are left", mounted_at(world, "mnt")?, 0)?;
+    world.ok("zfs mount -a")?;
+    world.refused("zfs destroy -r tank/many", 1, "busy")?.says(&apart.holder())?;
+    same("mounts that came back", mounted_at(world, "mnt")?, COUNT + 2)?;
+    world.ok("zfs destroy -rf tank/many")?;
+    world.ok("zfs list -H -o name")?.prints("tank")?;
+    world.refused("zpool export tank", 1, "busy")?.says(&apart.holder())?;
+    world.ok("zpool export -f tank")?;
+    same("mounts that are left", mounted_at(world, "mnt")?, 0)?;
+    drop(apart);
+    world.ok("zpool import -d {vdevs} tank")?;
     world.ok("zpool export tank").map(drop)
 }
 

@@ -165,6 +165,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "mounts: coming and going at once", needs: ROOT, run: hidden::at_once },
     Scenario { name: "mounts: hidden ones, stacked ones", needs: ROOT, run: hidden::stacked },
     Scenario { name: "mounts: in another namespace too", needs: ROOT, run: hidden::elsewhere },
+    Scenario { name: "mounts: in another namespace too, by force", needs: ROOT, run: hidden::elsewhere_by_force },
     Scenario { name: "mounts: refused at one of several places", needs: ROOT, run: hidden::several_places },
     Scenario { name: "mounts: at other places, by force", needs: ROOT, run: beside::forced },
     Scenario { name: "mounts: at other places, after a kill", needs: ROOT, run: beside::come_back },

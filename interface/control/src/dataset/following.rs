@@ -117,9 +117,7 @@ fn waits(properties: &[&str]) -> Remark {
 
 /// Advises `zfs unmount -f` instead of `-f`, which the commands that change properties don't have.
 fn without_force(failure: Failure) -> Failure {
-    let next = failure
-        .next
-        .map(|next| next.replace("or use '-f'", "or use 'zfs unmount -f' first").replace("; '-f' cuts", "; 'zfs unmount -f' cuts"));
+    let next = failure.next.map(|next| next.replace("or use '-f'", "or use 'zfs unmount -f' first"));
     Failure { next, ..failure }
 }
 

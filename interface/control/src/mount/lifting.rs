@@ -118,7 +118,7 @@ pub(crate) fn lift_within(pools: &Pools, turn: &Turn<'_>, place: &Path) -> Vec<W
     for (mounts, mounted) in leaving_order(inside, Vec::new()) {
         let Some(wish) = wish_again(pools, &mounts, &mounted) else { continue };
         let place = mounted.session.mountpoint();
-        if mounts.leave(&mounted).is_ok() {
+        if mounts.leave(&mounted, &turn.patience).is_ok() {
             mounted.remove_directory(&place, Directory::RemoveMade);
             wishes.push(Wish { past_bar: true, ..wish });
         }

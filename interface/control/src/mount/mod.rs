@@ -1,6 +1,7 @@
 //! Mounted file systems: coming, going, and coming back after a daemon died.
 
 pub(crate) mod enclosed;
+pub(crate) mod forcing;
 pub(crate) mod handing;
 pub(crate) mod heirs;
 pub(crate) mod holding;
@@ -12,6 +13,7 @@ pub(crate) mod mounts;
 pub(crate) mod note;
 pub(crate) mod opens;
 pub(crate) mod options;
+pub(crate) mod patience;
 pub(crate) mod phase;
 pub(crate) mod place;
 pub(crate) mod returning;

@@ -29,8 +29,6 @@ use zpl::{EnteredSnapshot, Node, Remembered, Settings, SnapshotSource, Zfs, ZplE
 
 /// Nanoseconds that a mount waits for another one of the same file system that is leaving.
 const LEAVE_NS: u64 = 5_000_000_000;
-/// Nanoseconds that an unmount waits for requests that are being served.
-pub(crate) const END_NS: u64 = 3_000_000_000;
 
 /// Mounted file system; dropping it unmounts.
 pub(crate) struct Mounted {

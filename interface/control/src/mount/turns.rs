@@ -4,6 +4,7 @@
 //! Whoever serves requests of mounts needs no turn: one who has it may wait for them. A pool that waits for a device does not hold up the
 //! others for good: who gets nowhere for a while has had its turn.
 
+use crate::mount::patience::Patience;
 use exec::{Condvar, Exec, Mutex};
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ pub(crate) struct Turns {
 pub(crate) struct Turn<'a> {
     turns: &'a Turns,
     number: u64,
+    /// Patience with all that is unmounted in this turn.
+    pub patience: Patience,
 }
 
 impl Turn<'_> {
@@ -74,6 +77,6 @@ impl Turns {
         }
         state.count += 1;
         state.holder = Some(state.count);
-        Turn { turns: self, number: state.count }
+        Turn { turns: self, number: state.count, patience: Patience::new(exec) }
     }
 }

@@ -11,12 +11,12 @@ use crate::mount::leaving::{self, Extent, busy};
 use crate::mount::lifting::{self, Leaver, all_mounts, wish_again};
 use crate::mount::mounting::Mounter;
 use crate::mount::mounts::{Directory, Mounted};
+use crate::mount::patience::Patience;
 use crate::mount::turns::Turn;
 use crate::mount::whereabouts::Standing;
 use crate::mount::wish::Wish;
 use crate::pool::{OpenPool, Pools};
-use crate::requests::done;
-use control_api::{ErrorKind, Failure, Response, UnmountRequest};
+use control_api::{ErrorKind, Failure, Remark, Response, UnmountRequest};
 use exec::Exec;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -53,10 +53,10 @@ impl Unmounter {
             self.served.check_unserved(&own)?;
             for (mounts, mounted) in list.iter().filter(|(_, mounted)| !is_own(mounted)) {
                 let wish = wish_again(&self.pools, mounts, mounted);
-                lifted.extend(wish.filter(|_| mounts.leave(mounted).is_ok()));
+                lifted.extend(wish.filter(|_| mounts.leave(mounted, &turn.patience).is_ok()));
             }
             wishes.extend(own.iter().map(|mounted| Wish::again(pool, mounted)));
-            let forced = self.unmount_by_force(pool, own, Extent::of(directory));
+            let forced = self.unmount_by_force(turn, pool, own, Extent::of(directory));
             if forced.is_err() {
                 self.mounter.put_back(turn, lifted);
                 return forced.map(|()| wishes);
@@ -67,7 +67,7 @@ impl Unmounter {
             for (mounts, mounted) in &list {
                 let wish = if is_own(mounted) { Some(Wish::again(pool, mounted)) } else { wish_again(&self.pools, mounts, mounted) };
                 let was_there = matches!(mounts.standing(mounted), Standing::Mounted(_));
-                if let Err(failure) = mounts.leave_all(mounted, everywhere && is_own(mounted)) {
+                if let Err(failure) = mounts.leave_all(mounted, everywhere && is_own(mounted), &turn.patience) {
                     // Another mount namespace has it too: it goes on there, and is the same when it is mounted here again.
                     let is_elsewhere = was_there && mounts.standing(mounted) == Standing::Detached;
                     if !(is_elsewhere && is_own(mounted) && directory == Directory::Keep) {
@@ -110,7 +110,7 @@ impl Unmounter {
         for (place, mounted) in beside {
             let first = mounted.session.mountpoint();
             mounted.session.moved(&place);
-            let left = pool.mounts.leave(&mounted);
+            let left = pool.mounts.leave(&mounted, &turn.patience);
             mounted.session.moved(&first);
             turn.step();
             if let Err(failure) = left {
@@ -130,9 +130,10 @@ impl Unmounter {
         places.iter().rev().for_each(|wish| wish.pool.mounts.choose(&wish.name, &at(wish)));
     }
 
-    fn unmount_by_force(&self, pool: &Arc<OpenPool>, list: Vec<Arc<Mounted>>, extent: Extent) -> Result<(), Failure> {
-        let left = leaving::force(&self.exec, list.into_iter().map(|mounted| (pool.mounts.clone(), mounted)).collect(), extent);
-        left.first().map_or(Ok(()), |(_, mounted)| Err(unended(mounted)))
+    fn unmount_by_force(&self, turn: &Turn<'_>, pool: &Arc<OpenPool>, list: Vec<Arc<Mounted>>, extent: Extent) -> Result<(), Failure> {
+        let list = list.into_iter().map(|mounted| (pool.mounts.clone(), mounted)).collect();
+        let left = leaving::force(&self.exec, list, extent, &turn.patience);
+        left.first().map_or(Ok(()), |mounted| Err(unended(mounted)))
     }
 
     /// Writes to disk what a file system that is unmounted was given, as far as its devices answer.
@@ -144,14 +145,14 @@ impl Unmounter {
     }
 
     pub(crate) fn unmount(&self, request: &UnmountRequest) -> Result<Response, Failure> {
-        match &request.target {
+        let remarks = match &request.target {
             Some(target) => self.unmount_one(target, request.force)?,
             None => self.unmount_all(request.force)?,
-        }
-        Ok(done())
+        };
+        Ok(Response::Done { remarks })
     }
 
-    fn unmount_one(&self, target: &str, force: bool) -> Result<(), Failure> {
+    fn unmount_one(&self, target: &str, force: bool) -> Result<Vec<Remark>, Failure> {
         let turn = self.mounter.turn();
         let named = if target.starts_with('/') { Some(self.unmount_target(target)?) } else { None };
         let name = named.as_ref().map_or_else(|| target.to_string(), |(name, _)| name.clone());
@@ -175,16 +176,19 @@ impl Unmounter {
         {
             pool.mounts.choose(&name, place);
             // Were it cut off, its own place would be dead: who has files open here goes on with them.
-            let left = pool.mounts.leave(&mounted).or_else(|failure| {
+            let left = pool.mounts.leave(&mounted, &turn.patience).or_else(|failure| {
                 let goes = force && !pool.mounts.is_covered(&mounted) && mounted.session.detach().is_ok();
                 if goes { Ok(()) } else { Err(failure) }
             });
             pool.mounts.choose_own(&name);
             drop(mounted);
-            return left.and_then(|()| self.sync_after_unmount(&pool));
+            return left.and_then(|()| self.sync_after_unmount(&pool)).map(|()| Vec::new());
         }
         // What is mounted on top of it goes first.
-        self.unmount_tree(&turn, &pool, &name, force, Directory::Keep).map(drop)
+        drop(self.unmount_tree(&turn, &pool, &name, force, Directory::Keep)?);
+        let mut on_elsewhere = pool.mounts.below(&name);
+        on_elsewhere.retain(|mounted| pool.mounts.standing(mounted) == Standing::Detached);
+        Ok(goes_on(&on_elsewhere, &turn.patience).into_iter().collect())
     }
 
     /// Name of the dataset whose mount a path names, and that path without links.
@@ -206,7 +210,7 @@ impl Unmounter {
     }
 
     /// Unmounts everything but what is mounted by hand (`legacy`, `noauto`); one that is in use does not hold up the others.
-    fn unmount_all(&self, force: bool) -> Result<(), Failure> {
+    fn unmount_all(&self, force: bool) -> Result<Vec<Remark>, Failure> {
         let turn = self.mounter.turn();
         let pools: Vec<Arc<OpenPool>> = self.pools.all();
         let mut list: Vec<Leaver> = Vec::new();
@@ -221,21 +225,37 @@ impl Unmounter {
             }
         }
         let list = lifting::leaving_order(list, Vec::new());
-        let mut failures = Vec::new();
+        let (mut failures, mut on_elsewhere) = (Vec::new(), Vec::new());
         if force {
-            let left = leaving::force(&self.exec, list, Extent::Place);
-            failures.extend(left.iter().map(|(_, mounted)| unended(mounted)));
+            let left = leaving::force(&self.exec, list, Extent::Place, &turn.patience);
+            failures.extend(left.iter().map(|mounted| unended(mounted)));
         } else {
             for (mounts, mounted) in list {
-                failures.extend(mounts.leave(&mounted).err());
+                let was_there = matches!(mounts.standing(&mounted), Standing::Mounted(_));
+                match mounts.leave(&mounted, &turn.patience) {
+                    Err(_) if was_there && mounts.standing(&mounted) == Standing::Detached => on_elsewhere.push(mounted),
+                    left => failures.extend(left.err()),
+                }
                 turn.step();
             }
         }
         for pool in &pools {
             failures.extend(self.sync_after_unmount(pool).err());
         }
-        failure::joined(failures)
+        failure::joined(failures).map(|()| goes_on(&on_elsewhere, &turn.patience).into_iter().collect())
     }
+}
+
+/// Remark that some file systems, which left, go on where another mount namespace has them; none where there are none.
+fn goes_on(list: &[Arc<Mounted>], patience: &Patience) -> Option<Remark> {
+    let first = list.first()?;
+    let them =
+        if list.len() > 1 { format!("'{}' and {} others are", first.name(), list.len() - 1) } else { format!("'{}' is", first.name()) };
+    let program = patience.holder(first.session.number()).map_or_else(|| "a program".to_string(), |program| format!("process {program}"));
+    Some(Remark::Warning(format!(
+        "warning: {them} unmounted here, and still in use in another mount namespace, where {program} runs: until that ends, or unmounts there \
+         (nsenter -m -t), nothing of this is destroyed or exported without force; 'zfs unmount -f' cuts it off"
+    )))
 }
 
 /// Failure of a mount that was cut off and does not come to its end.
