@@ -193,7 +193,9 @@ fn absolute(path: &str) -> Result<String, Failure> {
 
 fn load(path: &str, name: Option<&str>, replace: bool) -> Result<u8, Failure> {
     let request = Request::ProviderLoad(ProviderLoad { path: absolute(path)?, name: name.map(str::to_string), replace });
-    match Client::from_environment()?.call(&request)? {
+    let client = Client::from_environment()?;
+    let what = format!("'{path}' is opened, and each of its operations tested and timed; see {}", client.state().log().display());
+    match cli::patiently(&what, || client.call(&request))? {
         Response::Providers(reports) => reports.iter().for_each(|report| {
             info(report);
             let off = |one: &DisabledCapability| cli::errln!("provider '{}' does not do {}: {}", report.name, one.capability, one.reason);
