@@ -243,11 +243,11 @@ fn own(exec: &Exec, name: &str) -> Result<Own, Failure> {
 /// Registers a provider of this process, which tests it; returns it with why its process has ended, if it has.
 fn tested(name: &str) -> Result<(Exec, Device, Option<String>), Failure> {
     let exec: Exec = Arc::new(exec::Pool::new(std::thread::available_parallelism().map_or(2, usize::from)));
-    let (provider, hosted) = own(&exec, name)?;
+    let (provider, hosted) = cli::patiently(&format!("'{name}' is opened"), || own(&exec, name))?;
     let test_deadline_ns = LIBRARY_DEADLINE.as_nanos() as u64;
     let options = RegisterOptions { scratch: Some(std::env::temp_dir()), test_deadline_ns, ..RegisterOptions::default() };
     let registry = Registry::new(&exec);
-    let outcome = registry.register(provider, &options);
+    let outcome = cli::patiently(&format!("the operations of '{name}' are tested"), || registry.register(provider, &options));
     let problem = hosted.and_then(|hosted| hosted.why_ended());
     let failed = |error: dpusm::RegistryError| {
         let why = problem.clone().map_or_else(|| error.to_string(), |problem| format!("{problem} ({error})"));
