@@ -346,8 +346,9 @@ impl Client {
                     if let Ok(Some(status)) = running.try_wait() {
                         let said = said(running);
                         child = None;
-                        // Another command may have won the race to start one; otherwise an early end is a failure.
-                        if !self.is_running() && !self.is_owned() {
+                        // It ends by itself once the daemon listens, which may be gone again: then there is another try. Another command may have
+                        // won the race to start one; otherwise an early end is a failure.
+                        if !status.success() && !self.is_running() && !self.is_owned() {
                             return Err(self.ended(&said, status));
                         }
                     }

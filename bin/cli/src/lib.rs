@@ -13,6 +13,7 @@ pub mod kstat;
 pub mod manual;
 pub mod number;
 pub mod options;
+mod patience;
 pub mod print;
 mod program;
 pub mod property;
@@ -27,6 +28,7 @@ pub mod unlock;
 mod value;
 
 pub use client::{Client, daemon_program, unexpected};
+pub use patience::patiently;
 pub use program::{Lacking, is_called, refuse_bytes, run, run_with, usage, words};
 pub use request::{absolute, assignments, done, invalid, place_of_path, properties, say};
 pub use stop::{EXIT_FAILURE, EXIT_USAGE, Stop};

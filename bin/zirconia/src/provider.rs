@@ -193,7 +193,9 @@ fn absolute(path: &str) -> Result<String, Failure> {
 
 fn load(path: &str, name: Option<&str>, replace: bool) -> Result<u8, Failure> {
     let request = Request::ProviderLoad(ProviderLoad { path: absolute(path)?, name: name.map(str::to_string), replace });
-    match Client::from_environment()?.call(&request)? {
+    let client = Client::from_environment()?;
+    let what = format!("'{path}' is opened, and each of its operations tested and timed; see {}", client.state().log().display());
+    match cli::patiently(&what, || client.call(&request))? {
         Response::Providers(reports) => reports.iter().for_each(|report| {
             info(report);
             let off = |one: &DisabledCapability| cli::errln!("provider '{}' does not do {}: {}", report.name, one.capability, one.reason);
@@ -241,11 +243,11 @@ fn own(exec: &Exec, name: &str) -> Result<Own, Failure> {
 /// Registers a provider of this process, which tests it; returns it with why its process has ended, if it has.
 fn tested(name: &str) -> Result<(Exec, Device, Option<String>), Failure> {
     let exec: Exec = Arc::new(exec::Pool::new(std::thread::available_parallelism().map_or(2, usize::from)));
-    let (provider, hosted) = own(&exec, name)?;
+    let (provider, hosted) = cli::patiently(&format!("'{name}' is opened"), || own(&exec, name))?;
     let test_deadline_ns = LIBRARY_DEADLINE.as_nanos() as u64;
     let options = RegisterOptions { scratch: Some(std::env::temp_dir()), test_deadline_ns, ..RegisterOptions::default() };
     let registry = Registry::new(&exec);
-    let outcome = registry.register(provider, &options);
+    let outcome = cli::patiently(&format!("the operations of '{name}' are tested"), || registry.register(provider, &options));
     let problem = hosted.and_then(|hosted| hosted.why_ended());
     let failed = |error: dpusm::RegistryError| {
         let why = problem.clone().map_or_else(|| error.to_string(), |problem| format!("{problem} ({error})"));

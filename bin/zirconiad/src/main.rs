@@ -6,6 +6,7 @@
 mod everyone;
 mod held;
 mod keeper;
+mod launch;
 mod line;
 mod place;
 mod ports;
@@ -36,9 +37,13 @@ const END: Duration = Duration::from_secs(10);
 #[derive(Debug, Parser)]
 #[command(name = "zirconiad", version)]
 struct Arguments {
-    /// Leave the terminal's session, and write what there is to say into the state directory's log (the commands start the daemon so).
+    /// Return once the daemon listens, or say why it does not; it leaves the terminal's session, keeps nothing open of its caller's, and writes what
+    /// there is to say into the state directory's log (the commands start the daemon so).
     #[arg(long)]
     background: bool,
+    /// Started by the process that was asked for a daemon in the background: this one stays.
+    #[arg(long, hide = true)]
+    watching: bool,
     /// Started by the process that starts it again when it dies.
     #[arg(long, hide = true)]
     supervised: bool,
@@ -92,8 +97,10 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let is_root = rustix::process::geteuid().is_root();
     let state = StateDir::from_environment(is_root).map_err(|error| Failure::new(ErrorKind::Invalid, START, error.to_string()))?;
     state.prepare(START)?;
-    if arguments.background && !arguments.supervised {
-        supervisor::run(&state);
+    match arguments {
+        Arguments { background: false, .. } | Arguments { supervised: true, .. } => {}
+        Arguments { watching: true, .. } => supervisor::run(&state),
+        Arguments { watching: false, .. } => std::process::exit(launch::run(&state)?),
     }
     let (metrics, level) = (wish(arguments.metrics, "ZIRCONIA_METRICS", full_address)?, log_level()?);
     let iscsi = wish(arguments.iscsi, "ZIRCONIA_ISCSI", portal_address)?;
@@ -108,6 +115,9 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let log = arguments.background.then(|| trust::log(&state.log()).map_err(|why| distrusted(START, &why))).transpose()?;
     // The door is open before anything is looked at that takes time: who started it goes on, and what is said from here on is for the log.
     let door = Door::open(&state)?;
+    if arguments.supervised {
+        launch::announce();
+    }
     let mut place = Place::new(&state, lock, log.is_some());
     if let Some(log) = log {
         // Already a session leader is as good.

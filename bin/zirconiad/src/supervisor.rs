@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 use tokio::net::UnixDatagram;
 use tokio::signal::unix::{SignalKind, signal};
 
+/// Option, not for people, by which this process is told from the one that was asked for a daemon ([`crate::launch`]).
+pub const STAYS: &str = "--watching";
 /// Pauses before the first, second, … start after a death; after as many deaths within [`MEMORY`] it is left alone.
 const PAUSES: [Duration; 5] =
     [Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(8), Duration::from_secs(30)];
@@ -342,20 +344,26 @@ fn tell(child: &Child) -> bool {
     process.is_some_and(|process| kill_process(process, Signal::TERM).is_ok())
 }
 
+/// Path of this program, also when its file was replaced.
+pub fn own_program() -> PathBuf {
+    std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or_else(|| "/proc/self/exe".into())
+}
+
 /// Starts a daemon, with its end of the line as its standard input. One that is tried has a group of its own: what it starts could keep the line,
 /// and with it the connections that were sent.
 fn start(program: &Program, line: OwnedFd) -> std::io::Result<Child> {
-    let own = || std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or_else(|| "/proc/self/exe".into());
     let start = |path: &Path, line: OwnedFd| {
         let mut command = Command::new(path);
         if program.is_tried {
             command.process_group(0);
         }
-        command.args(std::env::args_os().skip(1)).arg("--supervised").stdin(Stdio::from(line)).spawn()
+        // The program may be an older one.
+        let words = std::env::args_os().skip(1).filter(|word| *word != STAYS);
+        command.args(words).arg("--supervised").stdin(Stdio::from(line)).spawn()
     };
     match program.now.as_deref() {
         Some(program) if program.exists() => start(program, line),
-        _ => start(&own(), line),
+        _ => start(&own_program(), line),
     }
 }
 

@@ -439,7 +439,7 @@ pub const PARAMETERS: [Parameter; 132] = [
         10_000,
         (100, 3_600_000),
         When::Now,
-        "a provider in a process of its own that takes longer to be loaded, or for an answer, is ended, milliseconds",
+        "a provider in a process of its own that takes longer to be loaded, or for an answer, is ended, milliseconds; who loads a GPU waits twelve times as long for it to be opened",
     ),
     new(
         "zirconia_scan_memory_max",

@@ -10,6 +10,7 @@
 mod attributes;
 mod beside;
 mod branches;
+mod callers;
 mod campaign;
 mod checksums;
 mod cloned;
@@ -254,7 +255,9 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "providers: a target that may not write", needs: MOUNTS, run: providers::unallowed },
     Scenario { name: "providers: a target that hangs at the start", needs: MOUNTS, run: providers::hanging },
     Scenario { name: "providers: libraries that crash and hang", needs: MOUNTS, run: vendors::harmful },
+    Scenario { name: "providers: a driver that hangs", needs: MOUNTS, run: vendors::silent_driver },
     Scenario { name: "daemon: takes nothing over", needs: NOTHING, run: daemon::takes_nothing_over },
+    Scenario { name: "daemon: who starts it does not wait for it", needs: MOUNTS, run: callers::wait_for_nobody },
     Scenario { name: "daemon: its log", needs: NOTHING, run: daemon::log },
     Scenario { name: "daemon: believes nobody else", needs: NOTHING, run: daemon::believes_nobody_else },
     Scenario { name: "daemon: a state directory that goes", needs: NOTHING, run: daemon::keeps_its_place },

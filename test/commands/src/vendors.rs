@@ -189,3 +189,40 @@ pub fn harmful(world: &World) -> Result<(), Failure> {
     world.ok("zirconia provider unload -f example")?;
     world.ok("zirconia provider list -H")?.hides("example").map(drop)
 }
+
+/// Builds an emulated GPU whose driver does not answer as long as a file is there.
+fn build_driver(world: &World) -> Result<(), Failure> {
+    let emulator = std::fs::read_to_string(Path::new(SOURCES).join("accel/provider-cuda/tests/emulator.cpp"))?;
+    let begin = "API CUresult cuInit(unsigned flags) {";
+    let kernels = "\"../src/kernels.cu\"";
+    same("the emulator", emulator.contains(begin) && emulator.contains(kernels), true)?;
+    let waits = format!("#include <unistd.h>\n{begin}\n\twhile (access(HANG_FILE, F_OK) == 0)\n\t\tusleep(10000);\n");
+    let source = emulator.replace(begin, &waits).replace(kernels, &format!("\"{SOURCES}/accel/provider-cuda/src/kernels.cu\""));
+    std::fs::write(world.path("driver.cpp"), source)?;
+    let flags = "-std=c++17 -O2 -fno-strict-aliasing -U_FORTIFY_SOURCE -fPIC -shared -fvisibility=hidden";
+    world.ok(&format!("c++ {flags} -DHANG_FILE=\"{}\" -o {{dir}}/libcuda.so.1 {{dir}}/driver.cpp", world.at("hang")))?;
+    std::fs::copy(world.path("libcuda.so.1"), world.path("libnvrtc.so.13"))?;
+    Ok(())
+}
+
+/// If this fails, whoever loads a GPU whose driver hangs waits without a word, for ever; or the daemon answers nobody meanwhile, or never has the GPU again.
+pub fn silent_driver(world: &World) -> Result<(), Failure> {
+    build_driver(world)?;
+    std::fs::write(world.path("hang"), "")?;
+    world.ok_with(("LD_LIBRARY_PATH", &*world.path(".")), "zirconia start")?;
+    let deadline = world.path("state/sys/module/zfs/parameters/zirconia_provider_deadline_ms");
+    std::fs::write(&deadline, "1000")?;
+    let load = world.start("zirconia provider load cuda", PATIENCE)?;
+    world.ok("zpool list")?.prints("no pools available")?;
+    world.ok("zirconia provider list -H")?.hides("cuda")?;
+    let (late, _) = load.finish()?;
+    same("the exit status of what came too late", late.code, 1)?;
+    late.says("does not answer: the GPU is not open after 12 s; 'nvidia-smi' shows whether the driver does")?;
+    late.says("waiting for ")?.says(" s: 'cuda' is opened, and each of its operations tested and timed; see ")?;
+    world.logged(&["a GPU is opened: its driver is loaded, and kernels are compiled for it"])?;
+    // It goes on where the driver does.
+    std::fs::remove_file(world.path("hang"))?;
+    std::fs::write(deadline, "60000")?;
+    world.ok("zirconia provider load cuda")?.shows("name:         cuda")?.shows("state:        active")?;
+    world.logged(&["provider 'cuda': its operations are tested", "provider 'cuda' is loaded"])
+}

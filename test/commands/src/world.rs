@@ -216,11 +216,16 @@ impl World {
     /// Starts a script of sh(1), which ends with the first command that fails and has to end by itself within `deadline`. The programs are found by their
     /// names, the folders of vdevs and mounts are `V` and `M`.
     pub fn script(&self, script: &str, deadline: Duration) -> Result<Running, Failure> {
+        self.watched(script.to_string(), self.shell(script), deadline, |_| false)
+    }
+
+    /// Command of [`World::script`], ready to be started.
+    pub fn shell(&self, script: &str) -> Command {
         let path = std::env::var("PATH").unwrap_or_default();
         let mut command = Command::new("sh");
         command.args(["-ec", script]).env("PATH", format!("{}:{path}", self.programs.display())).current_dir(&self.folder);
         command.env(ADMISSION, "0").env("ZIRCONIA_STATE", self.path("state")).env("V", self.path("vdevs")).env("M", self.path("mnt"));
-        self.watched(script.to_string(), command, deadline, |_| false)
+        command
     }
 
     /// Does [`World::start_until`] with a command.

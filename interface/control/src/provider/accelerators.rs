@@ -8,6 +8,7 @@
 use crate::failure::believable;
 use crate::provider::source::{FAULTY, Place, Remembered, SIM, SOFTWARE, Source};
 use crate::provider::targets::{self, Keeper, Running};
+use crate::provider::within::within;
 use control_api::{DisabledCapability, ErrorKind, Failure, ProviderLoad, ProviderReport, ProviderUnload, StateDir};
 use dpusm::{Device, DeviceState, OpKind, Provider, ProviderInfo, RegisterOptions, Registry, RegistryError, Session, WorthPolicy};
 use exec::{Condvar, Exec, Mutex};
@@ -34,6 +35,12 @@ const TARGET: &str = "target";
 const SOFTWARE_TEST_BYTES_MAX: usize = 16 << 10;
 /// Longest time that a person who names a provider waits for its tests, of which each has a deadline of its own.
 const TESTS: Duration = Duration::from_secs(30);
+/// Longest time that somebody who loads a provider waits for it and its tests: less than their command does.
+const LOADING: Duration = Duration::from_secs(540);
+/// Number of deadlines of a provider's answer that a GPU may take to be opened: its compiler takes seconds.
+const OPENING_DEADLINES: u32 = 12;
+/// Turn at the driver of GPUs; no provider can have such a name.
+const OPENING: &str = "(opening a GPU)";
 /// Folder of the state directory in which providers' writes to files and disks are tried out: the only one that a target has to be allowed for that.
 const TRIALS: &str = "provider-tests";
 
@@ -320,15 +327,34 @@ impl Accelerators {
     fn make(&self, name: &str, source: &Source) -> Result<Made, String> {
         match source {
             Source::Apart(place) => targets::start(self, name, place).map(|running| Made::Apart(place.clone(), running)),
-            Source::Cuda => Cuda::open(&self.exec, &CudaOptions::from_environment())
-                .map(Made::Cuda)
-                .map_err(|error| format!("{error}; {}", error.advice())),
+            Source::Cuda => self.open_gpu().map(Made::Cuda),
             Source::Sim => Ok(Made::Sim(Sim::new(&self.exec, SimOptions::new(SIM)))),
             Source::Faulty(rehearsal) => {
                 let inner = Software::new(&self.exec, SoftwareOptions::default());
                 Ok(Made::Faulty(Faulty::new(&self.exec, FAULTY, inner), rehearsal.fault))
             }
         }
+    }
+
+    /// Opens a GPU. A driver or compiler that hangs is not waited for, and one call at most hangs in it.
+    fn open_gpu(self: &Arc<Self>) -> Result<Arc<Cuda>, String> {
+        let limit = self.deadline() * OPENING_DEADLINES;
+        let hangs = || {
+            format!(
+                "the NVIDIA driver or the CUDA compiler NVRTC does not answer: the GPU is not open after {} s; 'nvidia-smi' shows whether the driver does",
+                limit.as_secs()
+            )
+        };
+        self.wait_for(&[OPENING.to_string()], limit);
+        let turn = self.try_turn(OPENING).ok_or_else(hangs)?;
+        tracing::info!("a GPU is opened: its driver is loaded, and kernels are compiled for it");
+        let exec = self.exec.clone();
+        let open = move || {
+            let opened = Cuda::open(&exec, &CudaOptions::from_environment());
+            drop(turn);
+            opened.map_err(|error| format!("{error}; {}", error.advice()))
+        };
+        within(&self.exec, "z-provider-open", limit, open).unwrap_or_else(|| Err(hangs()))
     }
 
     /// Registers a provider, or puts it in the place of the one of its name. The caller has the turn at it.
@@ -393,8 +419,18 @@ impl Accelerators {
         RegisterOptions { test_bytes_max: SOFTWARE_TEST_BYTES_MAX, worth: None, ..self.options() }
     }
 
-    /// Loads a library, opens a GPU, or connects to a target; returns the name of the provider.
+    /// Loads a library, opens a GPU, or connects to a target; returns the name of the provider. One that comes too late for who waits is there later.
     pub(crate) fn load(self: &Arc<Self>, request: &ProviderLoad) -> Result<String, Failure> {
+        let (owner, wanted) = (self.clone(), request.clone());
+        let work = move || owner.load_now(&wanted).inspect(|_| owner.changed());
+        within(&self.exec, "z-provider-load", LOADING, work).unwrap_or_else(|| {
+            let why = format!("it has not passed its tests after {} s, and they go on", LOADING.as_secs());
+            let failure = Failure::new(ErrorKind::Timeout, format!("cannot load a provider from '{}'", request.path), why);
+            Err(failure.advise("'zirconia provider list' shows it once they are done; the daemon's log tells how far it came"))
+        })
+    }
+
+    fn load_now(self: &Arc<Self>, request: &ProviderLoad) -> Result<String, Failure> {
         let what = format!("cannot load a provider from '{}'", request.path);
         let failed = |error: &dyn fmt::Display| Failure::new(ErrorKind::Invalid, &*what, error.to_string());
         if request.path == SOFTWARE {
@@ -416,6 +452,7 @@ impl Accelerators {
         };
         let name = library.as_ref().map(|library| library.name()).or(source.own_name()).unwrap_or(named);
         let _turn = self.turn(name);
+        tracing::info!("provider '{name}': its operations are tested");
         let is_there = self.registry.get(name).is_ok();
         let is_liar = self.registry.lie(name).is_some();
         let device = self.register(&made, (request.replace && is_there) || is_liar).map_err(|error| match error {
@@ -423,6 +460,7 @@ impl Accelerators {
             other => failed(&other),
         })?;
         let name = device.name().to_string();
+        tracing::info!("provider '{name}' is loaded");
         self.forget_problem(&name);
         self.sources.lock().insert(name.clone(), source);
         self.remember();

@@ -5,3 +5,4 @@ pub(crate) mod offload;
 pub(crate) mod source;
 pub(crate) mod targets;
 pub(crate) mod unserved;
+mod within;
