@@ -11,6 +11,7 @@ use dmu::{DmuError, Objset};
 use dsl::{RedactedRun, RedactionList};
 use ondisk::{BlockId, BlockPtr, Bookmark, Level, ObjectId};
 use std::collections::VecDeque;
+use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
 /// Runs of a list that are read at once.
@@ -266,12 +267,37 @@ pub(crate) struct Count {
     /// True for blocks that go as they are compressed.
     pub(crate) is_compressed: bool,
     pub(crate) bytes: u64,
+    /// Place at which what comes next would go on with the last record, if it is of the same kind: neighbouring holes are one record.
+    pub(crate) next: Option<Place>,
+}
+
+/// End of a record that can grow: its kind, its object (0 for freed objects), and the first byte or object behind it.
+type Place = (Discriminant<Item>, u64, u64);
+
+impl Count {
+    /// True if `item` goes into the record before it.
+    fn goes_on(&mut self, item: &Item) -> bool {
+        let (object, first, length) = match *item {
+            Item::FreeObjects { first, count } => (0, first, count),
+            Item::Free { object, offset, length } | Item::Redact { object, offset, length } => (object, offset, length),
+            _ => {
+                self.next = None;
+                return false;
+            }
+        };
+        let kind = discriminant(item);
+        let last = self.next.replace((kind, object, first.saturating_add(length)));
+        last == Some((kind, object, first))
+    }
 }
 
 impl Finds for Count {
     type Made = u64;
 
     fn push(&mut self, item: Item) -> Result<(), SendError> {
+        if self.goes_on(&item) {
+            return Ok(());
+        }
         let payload = match item {
             Item::Block(block) if self.is_compressed => block.bp.psize(),
             Item::Block(block) => block.bp.lsize(),

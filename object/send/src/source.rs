@@ -248,7 +248,7 @@ impl Sending {
     /// Bytes of a stream of which a redaction list has a part: there is no other way than to look what comes of it.
     fn counted(&self) -> Result<u64, SendError> {
         let (objset, root) = (self.contents()?, self.to.root_block());
-        self.walk(&objset, &root, Count { record_bytes: RECORD_BYTES as u64, is_compressed: self.options.compressed, bytes: 0 })
+        self.walk(&objset, &root, Count { record_bytes: RECORD_BYTES as u64, is_compressed: self.options.compressed, bytes: 0, next: None })
     }
 
     /// Bytes of the stream, about (OpenZFS: `dmu_send_estimate_fast`): what is before a place to go on at is counted, too.

@@ -70,8 +70,8 @@ fn what_lacks_something_says_so() {
 #[test]
 fn only_streams_that_bring_what_is_lacking_go_on_from_it() {
     let next = |to, features, list: Option<NvList>| stream_of(head(0xA, to, features), list.as_ref(), &increment());
-    let redacted = |guids: &[u64]| next(0xB, Features::REDACTED, Some(list("redact_snaps", guids)));
-    let from = |guids: &[u64]| next(0xB, Features::default(), Some(list("redact_from_snaps", guids)));
+    let redacted = |guids: &[u64]| next(0xE, Features::REDACTED, Some(list("redact_snaps", guids)));
+    let from = |guids: &[u64]| next(0xE, Features::default(), Some(list("redact_from_snaps", guids)));
     let fits: [(Vec<u8>, Option<Vec<u64>>); 4] =
         [(next(12, Features::default(), None), None), (from(&[12]), None), (from(&BY), None), (redacted(&[12]), Some(vec![12]))];
     for (index, (stream, left)) in fits.iter().enumerate() {
@@ -86,13 +86,13 @@ fn only_streams_that_bring_what_is_lacking_go_on_from_it() {
         check(&pool);
     }
     let pool = pool_that_lacks();
-    for stream in [next(0xB, Features::default(), None), redacted(&[12, 13]), redacted(&[11, 12, 13]), from(&[13])] {
+    for stream in [next(0xE, Features::default(), None), redacted(&[12, 13]), redacted(&[11, 12, 13]), from(&[13])] {
         match receive(&pool, &stream, &target("b")) {
             Err(ReceiveError::Dsl(DslError::Redacted)) => {}
             other => panic!("{other:?}"),
         }
     }
-    assert!(matches!(receive(&pool, &next(0xB, Features::REDACTED, None), &target("b")), Err(ReceiveError::Invalid(_))));
+    assert!(matches!(receive(&pool, &next(0xE, Features::REDACTED, None), &target("b")), Err(ReceiveError::Invalid(_))));
     assert_eq!((snapshots(&pool), count(&pool)), (vec!["a".to_string()], 2));
     check(&pool);
 }
