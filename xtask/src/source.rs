@@ -49,7 +49,7 @@ pub fn functions(text: &str) -> Vec<(String, usize, usize)> {
     let mut found = Vec::new();
     for (index, line) in lines.iter().enumerate() {
         let indent = line.len() - line.trim_start().len();
-        let Some(name) = function_name(line.trim_start()) else { continue };
+        let Some(name) = function_name(line.trim_start()).filter(|_| !line.ends_with(';')) else { continue };
         let close = format!("{}}}", &line[..indent]);
         let end = lines[index..].iter().position(|l| {
             **l == *close || (l.trim_end().ends_with('}') && l.len() - l.trim_start().len() == indent && l.trim_start().starts_with("fn "))
@@ -84,6 +84,12 @@ mod tests {
     fn a_long_function_is_measured_and_a_short_one_is_too() {
         let text = "fn a() {\n    1;\n}\n    pub(crate) const fn b<T>(x: T) {\n        2;\n        3;\n    }\n";
         assert_eq!(functions(text), vec![("a".into(), 1, 3), ("b".into(), 4, 4)]);
+    }
+
+    #[test]
+    fn what_a_trait_only_declares_has_no_lines() {
+        let text = "trait T {\n    fn a(&self) -> u8;\n    fn b(&self) {\n    }\n}\n";
+        assert_eq!(functions(text), vec![("b".into(), 3, 2)]);
     }
 
     #[test]

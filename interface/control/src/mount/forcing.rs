@@ -28,11 +28,11 @@ const LOOK_NS: u64 = 100_000_000;
 /// Answer of a mount that was asked to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// It left the place that was meant, and goes on at others.
+    /// Gone from the place that was meant; it goes on at others.
     GoesOn,
-    /// It left all places that this process sees: it ends, unless another mount namespace has it.
+    /// Gone from all places that this process sees: it ends, unless another mount namespace has it.
     Left,
-    /// It was cut off.
+    /// Cut off.
     Cut,
 }
 
@@ -88,7 +88,7 @@ struct Forced {
 struct Forcing<M> {
     exec: Exec,
     rest: BTreeMap<usize, M>,
-    /// Those that were asked to leave, with the time when they are cut off if they are there still; none of those that are.
+    /// Mounts that were asked to leave, with the time when they are cut off if they are there still; none of those that are.
     tried: BTreeMap<usize, Option<u64>>,
     /// Nanoseconds from the one to the other.
     grace_ns: u64,

@@ -324,7 +324,7 @@ impl Accelerators {
     }
 
     /// Starts a library's process, connects to a target, or opens a GPU.
-    fn make(&self, name: &str, source: &Source) -> Result<Made, String> {
+    fn make(self: &Arc<Self>, name: &str, source: &Source) -> Result<Made, String> {
         match source {
             Source::Apart(place) => targets::start(self, name, place).map(|running| Made::Apart(place.clone(), running)),
             Source::Cuda => self.open_gpu().map(Made::Cuda),
