@@ -293,6 +293,10 @@ impl Provider for Hosted {
         self.inner.memory()
     }
 
+    fn lingers_ns(&self) -> u64 {
+        self.inner.lingers_ns()
+    }
+
     fn shut_down(&self) {
         self.inner.shut_down();
     }
