@@ -270,7 +270,7 @@ impl Job {
         }
     }
 
-    /// Where the block is already.
+    /// Writes the block where it is already.
     fn rewrite(self, made: Made) {
         let Some((job, allocated)) = self.take(made, Vec::new()) else { return };
         job.block.core.stats.rewrites.bump();
