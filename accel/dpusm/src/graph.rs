@@ -4,6 +4,7 @@
 //! compression of the same graph made of its operands: so {copy in, compress, pad, checksum} is one submission, although nobody
 //! knows the compressed size before it runs. A failed operation takes those along that need it ([`OpError::Skipped`]), no others.
 
+use crate::straggler::Straggler;
 use crate::{OpError, OpKind, RaidContext, Store, View};
 use abd::{Abd, AbdPart};
 use ondisk::{ByteOrder, Checksum, Compression};
@@ -334,6 +335,8 @@ pub struct Report {
     pub(crate) times: Vec<u64>,
     /// False when the graph was given up and the provider may still use its operands: they can only be dropped.
     pub settled: bool,
+    /// What the provider may still be at work on.
+    pub(crate) straggler: Option<Straggler>,
     /// True when it was let through to see whether an operation works again: whatever came of it is to be checked.
     pub is_probe: bool,
     /// Nanoseconds from submission to the provider's start.
@@ -345,6 +348,12 @@ pub struct Report {
 impl Report {
     fn outcome(&self, node: NodeId) -> Result<&Outcome, OpError> {
         self.outcomes.get(node.0 as usize).ok_or(OpError::Invalid)?.as_ref().map_err(|error| *error)
+    }
+
+    /// The graph itself, where the provider may still be at work on it: until that is over, what it stores may land, and what it stores to is nobody
+    /// else's. None when it is done with it.
+    pub fn straggler(&self) -> Option<Straggler> {
+        self.straggler.clone()
     }
 
     /// Checks that a node was done.

@@ -72,6 +72,11 @@ pub trait Provider: Send + Sync {
         None
     }
 
+    /// Nanoseconds for which a store of a program may still be carried out after the provider dropped it: by somebody whom it does not reach any more.
+    fn lingers_ns(&self) -> u64 {
+        0
+    }
+
     /// Ends the use of the provider, which was declared dead or is not used any more: it should drop the programs it still has. No call
     /// follows, but for some that are under way on other threads.
     fn shut_down(&self) {}

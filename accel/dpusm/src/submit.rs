@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! waiting ──Ticket::settle (the provider finished or dropped the program)──► ended, operands free again
-//! waiting ──Ticket::give_up (deadline, cancel, provider down)──► ended, operands abandoned; a later settle only counts as late
+//! waiting ──Ticket::give_up (deadline, cancel, provider down)──► ended, operands abandoned; a later settle counts as late, and ends the straggler
 //! waiting ──Ticket::withdraw (the provider did not take the program)──► never was; the graph goes back to its user
 //! ```
 
@@ -12,6 +12,7 @@ use crate::graph::{Graph, NodeId, Outcome, Report};
 use crate::handle::{Memory, Owner};
 use crate::program::{NodeResult, Program, Watch, reads, writes};
 use crate::stats::Tally;
+use crate::straggler::Straggler;
 use crate::{OpError, OpKind};
 use exec::{Mutex, TaskClass};
 use std::sync::{Arc, Weak};
@@ -68,6 +69,7 @@ pub(crate) struct Ticket {
     probes: Vec<OpKind>,
     operands: Vec<Weak<Memory>>,
     watch: Arc<Watch>,
+    straggler: Straggler,
     done: Mutex<Option<ReportFn>>,
 }
 
@@ -161,7 +163,8 @@ fn prepare(
     let make = |id| {
         let generation = generation.clone();
         let (watch, done) = (Arc::new(Watch::new(Vec::new())), Mutex::new(Some(done)));
-        Arc::new(Ticket { generation, id, bytes, submitted_ns, due_ns, expected, probes, operands, watch, done })
+        let straggler = Straggler::new();
+        Arc::new(Ticket { generation, id, bytes, submitted_ns, due_ns, expected, probes, operands, watch, straggler, done })
     };
     generation.in_flight.add(generation, bytes, due_ns, make).map_err(|error| {
         own_probes.into_iter().for_each(|kind| generation.learn(kind, true, None));
@@ -205,14 +208,14 @@ impl Ticket {
             self.generation.learn(kind, self.probes.contains(&kind), failed.contains(&kind).then_some(false));
         }
         let outcomes = self.expected.iter().map(|_| Err(error)).collect();
-        self.deliver(
-            done,
-            Report { outcomes, times: Vec::new(), settled: false, is_probe: self.is_probe(), queue_ns: self.queue_ns(), device_ns: 0 },
-        );
+        let (straggler, is_probe, queue_ns) = (Some(self.straggler.clone()), self.is_probe(), self.queue_ns());
+        self.deliver(done, Report { outcomes, times: Vec::new(), settled: false, straggler, is_probe, queue_ns, device_ns: 0 });
     }
 
     /// The provider is done with it.
     fn settle(&self, results: Vec<NodeResult>) {
+        let lingers_ns = self.lingers_ns(&results);
+        self.let_go(lingers_ns);
         let Some(done) = self.take_done() else {
             if let Some(expected) = self.expected.first() {
                 self.generation.stats.add(expected.kind, Tally::Late, 1);
@@ -220,11 +223,33 @@ impl Ticket {
             return;
         };
         self.watch.let_go();
+        let straggler = (lingers_ns > 0).then(|| self.straggler.clone());
         let device_ns = results.iter().map(|result| result.device_ns).sum();
         let times: Vec<u64> = results.iter().map(|result| result.device_ns).collect();
         let outcomes = check::outcomes(&self.expected, results.into_iter().map(|result| result.outcome));
         self.account(&outcomes, &times);
-        self.deliver(done, Report { outcomes, times, settled: true, is_probe: self.is_probe(), queue_ns: self.queue_ns(), device_ns });
+        let (is_probe, queue_ns) = (self.is_probe(), self.queue_ns());
+        self.deliver(done, Report { outcomes, times, settled: true, straggler, is_probe, queue_ns, device_ns });
+    }
+
+    /// Nanoseconds for which something of a program may go on whose results these are: a provider that dropped it does not know that it ended.
+    fn lingers_ns(&self, results: &[NodeResult]) -> u64 {
+        let was_dropped = results.iter().all(|result| matches!(result.outcome, Err(OpError::Down)));
+        if was_dropped { self.generation.provider.lingers_ns() } else { 0 }
+    }
+
+    /// The provider is done with it; so long afterwards nothing of it writes any more, and those go on who waited for that.
+    fn let_go(&self, lingers_ns: u64) {
+        let exec = &self.generation.exec;
+        if lingers_ns > 0 {
+            let straggler = self.straggler.clone();
+            let end = move || straggler.end().into_iter().for_each(|onward| onward());
+            return exec.spawn_after(lingers_ns, TaskClass::Background, Box::new(end));
+        }
+        let waiting = self.straggler.end();
+        if !waiting.is_empty() {
+            exec.spawn(TaskClass::Interrupt, Box::new(move || waiting.into_iter().for_each(|onward| onward())));
+        }
     }
 
     /// True when its answer comes so late that the processors had been quicker. What waits for disks is as slow as they are.

@@ -27,6 +27,8 @@ pub enum Harm {
     Stall,
     /// The operation answers this many nanoseconds late.
     Slow(u64),
+    /// The operation answers this many nanoseconds late, and a store is carried out then whether or not somebody still waits for it, of wrong bytes.
+    Stray(u64),
     /// The provider dies: this operation and all after it are lost.
     Die,
 }
@@ -179,6 +181,10 @@ fn drive(shared: Arc<Shared>, mut run: Run) {
             let exec = shared.exec.clone();
             exec.spawn_after(delay_ns, TaskClass::Write, Box::new(move || perform(shared, run, node, Spoilt::Nothing)));
         }
+        Some(Harm::Stray(delay_ns)) => {
+            let exec = shared.exec.clone();
+            exec.spawn_after(delay_ns, TaskClass::Write, Box::new(move || stray(shared, run, node)));
+        }
         // The program is dropped unfinished.
         Some(Harm::Die) => {}
     }
@@ -281,6 +287,30 @@ fn overwrite(shared: Arc<Shared>, run: Run, view: &View) {
     drop(refused);
 }
 
+/// Carries out a store for which nobody may wait any more, of wrong bytes.
+fn stray(shared: Arc<Shared>, mut run: Run, node: usize) {
+    let program = run.program();
+    let Op::Store { source, store, offset } = &program.nodes()[node] else { return perform(shared, run, node, Spoilt::Nothing) };
+    let source = match program.resolve(source, run.results()) {
+        Ok(source) => source,
+        Err(error) => {
+            run.record(Err(error).into());
+            return carry_on(shared, run);
+        }
+    };
+    let mut graph = Graph::new();
+    graph.copy_in(&Abd::from_slice(&vec![0xA5; source.len()]), &source);
+    graph.store(&source, store, *offset);
+    let (next, stored) = (shared.clone(), source.len() as u64);
+    let done = move |results: Vec<NodeResult>| {
+        let outcome = results.into_iter().try_for_each(|result| result.outcome.map(drop));
+        run.record(outcome.map(|()| Outcome::Stored(stored)).into());
+        carry_on(next, run);
+    };
+    let refused = shared.inner.submit(vec![Program::new(graph, Box::new(done))]);
+    drop(refused);
+}
+
 /// A wrong answer, or a right one over wrong bytes.
 fn lie(shared: Arc<Shared>, mut run: Run, node: usize, is_short: bool) {
     let program = run.program();
@@ -329,7 +359,7 @@ impl Provider for Faulty {
             Some(Harm::Die) => Err(OpError::Down),
             // Allocations have no answer to lie about, and do not wait.
             Some(Harm::Short | Harm::Spoil | Harm::Lie | Harm::Stall) => Err(OpError::NoMemory),
-            Some(Harm::Slow(_)) | None => self.shared.inner.alloc(bytes),
+            Some(Harm::Slow(_) | Harm::Stray(_)) | None => self.shared.inner.alloc(bytes),
         }
     }
 
@@ -356,6 +386,10 @@ impl Provider for Faulty {
 
     fn memory(&self) -> Option<MemoryStats> {
         self.shared.inner.memory()
+    }
+
+    fn lingers_ns(&self) -> u64 {
+        self.shared.inner.lingers_ns()
     }
 
     fn shut_down(&self) {

@@ -24,6 +24,8 @@ const LOOK_MAX: Duration = Duration::from_millis(500);
 /// A process whose socket is closed gets a second to be gone.
 const END_LOOKS: u32 = 200;
 const END_STEP_NS: u64 = 5_000_000;
+/// Time in ns that devices may take for what a process had begun before it ended.
+const LINGERS_NS: u64 = 60_000_000_000;
 
 /// Library to load, and the time that it may take.
 #[derive(Clone, Debug)]
@@ -291,6 +293,11 @@ impl Provider for Hosted {
 
     fn memory(&self) -> Option<MemoryStats> {
         self.inner.memory()
+    }
+
+    /// What a process had begun before it ended is with the devices, and nothing comes after it.
+    fn lingers_ns(&self) -> u64 {
+        LINGERS_NS
     }
 
     fn shut_down(&self) {

@@ -150,6 +150,11 @@ impl Provider for TargetProvider {
         Some(self.shared.memory())
     }
 
+    /// A target whose connection is gone goes on until the lease is over.
+    fn lingers_ns(&self) -> u64 {
+        self.shared.lingers_ns()
+    }
+
     fn shut_down(&self) {
         self.shared.close();
     }

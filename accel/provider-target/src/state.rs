@@ -363,10 +363,12 @@ impl Shared {
     /// what was on its way.
     pub(crate) fn may_reconnect(&self) -> bool {
         let state = self.state.lock();
-        let lease = self.welcome.lease_ns;
-        self.options.reconnects
-            && state.phase == Phase::Up
-            && self.exec.now_ns() < state.sent_ns.saturating_add(lease.saturating_add(lease / 4))
+        self.options.reconnects && state.phase == Phase::Up && self.exec.now_ns() < state.sent_ns.saturating_add(self.lingers_ns())
+    }
+
+    /// Nanoseconds after which nothing of the session is written any more, once nothing is sent: its lease, and a quarter for what was on its way.
+    pub(crate) fn lingers_ns(&self) -> u64 {
+        self.welcome.lease_ns.saturating_add(self.welcome.lease_ns / 4)
     }
 
     /// The session is lost.

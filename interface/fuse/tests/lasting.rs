@@ -216,7 +216,7 @@ impl Lasts {
             old.pause();
             // A thread of it that was just looking for a request would take what is sent again; those of a dead process do not.
             while old.answers_owed() != owed_by_the_dead {
-                std::thread::yield_now();
+                self.exec.sleep_ns(1_000_000);
             }
             let (connection, facts) = old.connection().expect("the keeper's descriptor");
             // As the end of its process would.

@@ -261,7 +261,7 @@ fn serve_many(uring: Uring) {
             scope.spawn(move || assert!(std::fs::metadata(name).is_err()));
         }
         while waiting.waiting.load(Ordering::SeqCst) < 6 {
-            std::thread::yield_now();
+            exec.sleep_ns(1_000_000);
         }
         // Six threads wait. The mount itself and all others answer, several at once.
         assert!(std::fs::metadata(slow.at.join("other")).is_err());
@@ -282,7 +282,7 @@ fn serve_many(uring: Uring) {
     assert!(readers.threads() <= 16, "{readers:?}");
     drop((slow, others));
     while readers.threads() > 0 {
-        std::thread::yield_now();
+        exec.sleep_ns(1_000_000);
     }
     // The set serves again.
     let again = mount_on(&readers, Arc::new(fs::MemFs::new()), "again", uring).expect("mounted");
@@ -341,7 +341,7 @@ fn requests_that_wait_in_some_lanes_hold_up_no_other() {
         }
         // All were read, though none is answered; all threads of the two lanes' own wait, and some of those who read: others may have had their places.
         while handler.read.load(Ordering::SeqCst) < 60 || waiting.waiting.load(Ordering::SeqCst) < 16 + 16 {
-            std::thread::yield_now();
+            exec.sleep_ns(1_000_000);
         }
         assert!(std::fs::metadata(mounted.at.join("other")).is_err());
         waiting.let_go();
@@ -524,8 +524,10 @@ fn a_mount_goes_from_server_to_server_under_programs() {
     let handler: Arc<dyn Handler> = Arc::new(fs::MemFs::new());
     let first = mounted.session.take().expect("mounted");
     // The file system that all of them serve.
-    while !first.unmount(false).is_ok_and(|()| first.wait_end(1_000_000_000)) {}
     let exec: exec::Exec = Arc::new(exec::Pool::new(1));
+    while !first.unmount(false).is_ok_and(|()| first.wait_end(1_000_000_000)) {
+        exec.sleep_ns(1_000_000);
+    }
     let readers = || Readers::new(&exec).expect("readers");
     let mut session =
         Session::mount_with(&readers(), handler.clone(), &mounted.at, &fuse::MountOptions::default()).expect("it was mounted just now");
@@ -551,7 +553,7 @@ fn a_mount_goes_from_server_to_server_under_programs() {
             exec.sleep_ns(10_000_000);
             session.pause();
             while !session.is_quiet() {
-                std::thread::yield_now();
+                exec.sleep_ns(1_000_000);
             }
             let (connection, facts) = session.connection().expect("a descriptor");
             let next = Session::adopt(&readers(), handler.clone(), connection, facts).expect("adopted");
@@ -593,7 +595,7 @@ fn a_new_mount_slides_beneath_a_dead_one() {
     new.moved(&dead.at);
     assert!(!fuse::is_dead(&dead.at) && !folder.exists());
     while !place.exists() {
-        std::thread::yield_now();
+        exec.sleep_ns(1_000_000);
     }
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     writer.join();

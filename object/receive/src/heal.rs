@@ -26,6 +26,8 @@ pub struct Healed {
     pub bytes: u64,
     /// Number of damaged blocks of which the stream does not bring what was stored.
     pub lost: u64,
+    /// Number of damaged blocks that the stream brings, and that could not be written where they are.
+    pub unwritten: u64,
     /// Number of records whose blocks could not be looked at, since what leads to them is damaged.
     pub unreachable: u64,
 }
@@ -64,10 +66,11 @@ impl Healer {
         &self.snapshot
     }
 
-    /// Looks at the blocks of which the rest of a substream tells, up to its END, and heals those that are damaged.
+    /// Looks at the blocks of which the rest of a substream tells, up to its END, and heals those that are damaged, all that can be (OpenZFS: with
+    /// `zfs_recv_best_effort_corrective`).
     ///
     /// # Errors
-    /// Those of [`Reader::read_record`], a record that contradicts the format, devices that take no bytes. What was healed stays healed.
+    /// Those of [`Reader::read_record`], a record that contradicts the format, a pool that is suspended. What was healed stays healed.
     pub fn run<R: Read>(mut self, reader: &mut Reader<R>) -> Result<Healed, ReceiveError> {
         each_record(reader, &mut |record, payload, order, _| match record {
             Record::Write(write) => self.look_at(write, payload, order),
@@ -96,6 +99,11 @@ impl Healer {
                 }
                 // Other bytes, or a place where none can be written again.
                 Err(BlockError::Checksum | BlockError::Unsupported) => {}
+                // Other blocks lie on other devices, or elsewhere.
+                Err(BlockError::Io | BlockError::Corrupt) => {
+                    self.healed.unwritten += 1;
+                    return Ok(());
+                }
                 Err(error) => return Err(DmuError::of_block(error, at).into()),
             }
         }

@@ -54,6 +54,15 @@ impl Drop for Loan {
     }
 }
 
+/// Space to which somebody may still write, though it is no block's: nobody gets it until this is dropped.
+#[derive(Debug)]
+pub enum Aside {
+    /// Space that was given back at once.
+    Lent(Loan),
+    /// Space that was freed, in a metaslab that gives nothing back which is freed.
+    Held(Hold),
+}
+
 /// Allocator of a pool's space.
 #[derive(Debug)]
 pub struct Allocator {
@@ -205,6 +214,27 @@ impl Allocator {
         } else {
             self.free(txg, dva);
         }
+    }
+
+    /// Takes back an allocation to which somebody may still write: nobody gets its space before that is dropped. It is free on disk. None for an
+    /// impossible address.
+    pub fn unalloc_aside(self: &Arc<Self>, txg: Txg, dva: &Dva) -> Option<Aside> {
+        let space = self.space(dva.vdev)?;
+        let (index, metaslab) = space.metaslab_at(dva.offset)?;
+        if metaslab.unalloc_lent(dva.offset, dva.asize, txg) {
+            space.allocated.fetch_sub(dva.asize, Ordering::Relaxed);
+            let segments = std::iter::once(dva.offset..dva.offset + dva.asize).collect();
+            return Some(Aside::Lent(Loan { allocator: self.clone(), vdev: dva.vdev, metaslab: index, segments }));
+        }
+        let hold = self.hold_at(dva)?;
+        self.free(txg, dva);
+        Some(Aside::Held(hold))
+    }
+
+    /// Keeps what is freed in the metaslab of an address from being used again; None for an impossible one.
+    pub fn hold_at(self: &Arc<Self>, dva: &Dva) -> Option<Hold> {
+        let (metaslab, _) = self.space(dva.vdev)?.metaslab_at(dva.offset)?;
+        Some(self.hold(dva.vdev, metaslab).0)
     }
 
     /// Takes the given address, for blocks that were written before a crash (OpenZFS: `metaslab_claim`).

@@ -14,7 +14,7 @@ mod metaslab;
 mod shard;
 mod types;
 
-pub use allocator::{Allocator, Hold, Loan};
+pub use allocator::{Allocator, Aside, Hold, Loan};
 pub use types::{AllocRequest, BROKEN_ACTION, BrokenMetaslab, ClassSpace, Copies, Delta, LoadError, NoSpace, VdevSpace};
 
 /// Txgs that freed space rests before it is reused (OpenZFS: `TXG_DEFER_SIZE`).

@@ -455,6 +455,17 @@ impl Metaslab {
         true
     }
 
+    /// Undoes an allocation that was not yet taken, and lends its space: nobody gets it until [`Metaslab::give_back`]. False when there is none.
+    pub(crate) fn unalloc_lent(&self, offset: u64, asize: u64, txg: Txg) -> bool {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        if state.allocating[slot(txg)].remove(offset, asize).is_err() {
+            return false;
+        }
+        let is_new = state.lent.add(offset, asize).is_ok();
+        self.insist(state, is_new, "what is given back was lent")
+    }
+
     /// Frees a segment in `txg`; where nobody knows what is free, it stays allocated. None when it is free already or outside; else whether the metaslab must be put on the
     /// txg's dirty list.
     pub(crate) fn free(&self, offset: u64, asize: u64, txg: Txg) -> Option<bool> {

@@ -110,7 +110,7 @@ fn is_picked(accelerator: &Accelerator, device: &Device, wishes: &Wishes) -> boo
     let stores = accelerator.has_stores();
     let operations = [(wishes.compress, OpKind::Compress), (wishes.parity, OpKind::RaidGenerate), (stores, OpKind::Store)];
     let is_new = operations.iter().any(|(is_wished, kind)| *is_wished && device.wants_proof(*kind));
-    let is_mute = (wishes.compress || !wishes.checksum) && !can_prove(device);
+    let is_mute = (wishes.compress || wishes.parity || !wishes.checksum) && !can_prove(device);
     accelerator.picks() || is_new || is_mute
 }
 

@@ -5,14 +5,17 @@
 //!       anything else ─────────────────────────────────────────────────────────────────────────────────────────────► false: the host does it
 //! ```
 //! The provider does not know the checksum of the pointer, so it has the block when it says that. That it wrote what it has, and parity, nothing says:
-//! both are judged by what the host reads, of the first blocks and of those that are picked. When it fails, the host does it all again, with the same bytes.
+//! both are judged by what the host reads, of the first blocks and of those that are picked. When it fails, the host does it all again, with the same bytes. What it may then still
+//! write is of the block, whose space nobody else gets before that is over.
 
 use crate::accelerator::Accelerator;
 use crate::submit::{reason, submit};
 use abd::Abd;
 use device::{DeviceError, DeviceOp};
-use dpusm::{Claim, Device, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, RaidContext, Report, Store, View, verify};
+use dpusm::{Claim, Device, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, RaidContext, Report, Store, Straggler, View, verify};
+use metaslab::{Allocator, Hold};
 use ondisk::{ByteOrder, Checksum, Guid};
+use std::sync::Arc;
 use vdev::MendingColumn;
 use zio::{Answer, AnswerThen, Mend, PoolView, sum_of};
 
@@ -31,6 +34,8 @@ struct Mender {
     block: Mend,
     sides: Vec<Sides>,
     is_verified: bool,
+    /// Allocator of the block's space.
+    allocator: Arc<Allocator>,
 }
 
 /// Graph that finds the columns, and where they will be.
@@ -70,7 +75,8 @@ impl Mender {
             return None;
         }
         let is_verified = accelerator.picks() || device.wants_proof(OpKind::RaidReconstruct) || device.wants_proof(OpKind::Store);
-        Some(Mender { accelerator: accelerator.clone(), device, block, sides, is_verified })
+        let allocator = view.allocator.clone();
+        Some(Mender { accelerator: accelerator.clone(), device, block, sides, is_verified, allocator })
     }
 
     fn graph(&self) -> Result<Solved, OpError> {
@@ -133,6 +139,9 @@ impl Mender {
         }
         let (device, deadline_ns) = (self.device.clone(), self.accelerator.policy().deadline_ns);
         submit(&device, graph, deadline_ns, (self, then), move |(mender, then), report| {
+            if let Some(straggler) = report.as_ref().ok().and_then(Report::straggler) {
+                mender.keep_space(&straggler);
+            }
             match report.and_then(|report: Report| report.all().map(|()| report.is_probe)) {
                 Ok(is_probe) if mender.is_verified || is_probe => mender.prove(then),
                 // Of one that was caught lying meanwhile nobody knows what it wrote.
@@ -140,6 +149,12 @@ impl Mender {
                 Err(error) => then(mender.gives_up(OpKind::Store, error)),
             }
         });
+    }
+
+    /// Has the block's space used by nobody else, should it be freed, while something may still write there.
+    fn keep_space(&self, straggler: &Straggler) {
+        let holds: Vec<Hold> = self.block.bp.dvas().filter_map(|dva| self.allocator.hold_at(&dva)).collect();
+        straggler.then(Box::new(move || drop(holds)));
     }
 
     /// Reads the block as it is on the devices now, what was written and what was there.

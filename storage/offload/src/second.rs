@@ -1,11 +1,11 @@
 //! The second round of a write: what needs the block's address, its parity, and the way back to the host.
 
 use crate::block::Offloaded;
-use crate::claimed::PROOF;
+use crate::claimed::{PROOF, copy_is_right};
 use crate::stores::{self, Writes};
 use crate::submit::{reason, submit};
 use abd::{Abd, AbdPart};
-use dpusm::{Claim, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, RaidContext, Report, View, verify};
+use dpusm::{Claim, Device, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, RaidContext, Report, View, verify};
 use ondisk::{ByteOrder, Dva};
 use std::sync::Arc;
 use vdev::{VdevTree, WritePlan};
@@ -18,6 +18,8 @@ struct Row {
     views: Vec<View>,
     /// Copies of them to the host.
     copies: Vec<NodeId>,
+    /// Checksums of them there, in the same order, when they are not verified.
+    proofs: Vec<NodeId>,
 }
 
 /// The rows of one copy of the block.
@@ -177,9 +179,11 @@ fn add_row(offloaded: &Offloaded, graph: &mut Graph, (whole, comes_back): (&View
     let data = row.data.iter().map(|range| whole.slice(range.clone())).collect::<Result<Vec<View>, OpError>>()?;
     let context = RaidContext::new(parity.clone(), data)?;
     let generate = graph.raid_generate(&context);
-    let back = parity.iter().filter(|_| comes_back);
-    let copies = back.map(|column| graph.copy_out(column, vec![AbdPart::scratch(column.len())])).collect();
-    Ok(Row { generate, views: parity, copies })
+    let back: Vec<&View> = parity.iter().filter(|_| comes_back).collect();
+    let unproven = back.iter().filter(|_| !offloaded.is_verified);
+    let proofs = unproven.map(|column| graph.checksum(*column, PROOF, ByteOrder::Little)).collect();
+    let copies = back.iter().map(|column| graph.copy_out(*column, vec![AbdPart::scratch(column.len())])).collect();
+    Ok(Row { generate, views: parity, copies, proofs })
 }
 
 /// The second round ended.
@@ -197,7 +201,7 @@ fn landed(mut offloaded: Offloaded, report: Result<Report, OpError>, nodes: &Nod
     let copied = nodes.copy_in.map_or(Ok(()), |node| report.status(node)).and_then(|()| prove(&mut offloaded, &report, nodes));
     let mut made = Vec::new();
     for copy in &nodes.copies {
-        match copied.and_then(|()| columns(&mut report, copy)) {
+        match copied.and_then(|()| columns(&offloaded.device, &mut report, copy)) {
             Ok(parity) => made.push((copy.dva, parity)),
             Err(error) => offloaded.fell_back(OpKind::RaidGenerate, reason(error)),
         }
@@ -213,20 +217,27 @@ fn prove(offloaded: &mut Offloaded, report: &Report, nodes: &Nodes) -> Result<()
     Ok(())
 }
 
-/// The parity columns of one copy, row after row.
-fn columns(report: &mut Report, copy: &Copy) -> Result<Vec<Abd>, OpError> {
+/// The parity columns of one copy, row after row, as the provider has them. That they are right is shown where the block is verified.
+fn columns(device: &Device, report: &mut Report, copy: &Copy) -> Result<Vec<Abd>, OpError> {
     let mut parity = Vec::new();
     for row in &copy.rows {
         report.status(row.generate)?;
-        for node in &row.copies {
-            parity.push(report.take_bytes(*node)?);
+        for (index, node) in row.copies.iter().enumerate() {
+            let column = report.take_bytes(*node)?;
+            if let Some(proof) = row.proofs.get(index)
+                && !copy_is_right(device, OpKind::CopyOut, &column, report.checksum(*proof)?)
+            {
+                return Err(OpError::BadResult);
+            }
+            parity.push(column);
         }
     }
     Ok(parity)
 }
 
-/// The provider wrote the block, or was to: what it did not write, all of it, the host writes.
+/// The provider wrote the block, or was to: what it did not write, all of it, the host writes; elsewhere when the provider may still be at it.
 fn written(tree: &Arc<VdevTree>, mut offloaded: Offloaded, report: Result<Report, OpError>, nodes: &Nodes, writes: Writes) -> Answer<Made> {
+    let straggler = report.as_ref().ok().and_then(Report::straggler);
     let outcome = report.and_then(|mut report| {
         report.all()?;
         nodes.stores.iter().try_for_each(|node| report.status(*node))?;
@@ -234,13 +245,16 @@ fn written(tree: &Arc<VdevTree>, mut offloaded: Offloaded, report: Result<Report
         if let Some(node) = nodes.copy_out {
             offloaded.on_host = Some(report.take_bytes(node)?);
         }
-        nodes.copies.iter().map(|copy| Ok((copy.dva, columns(&mut report, copy)?))).collect::<Result<Vec<_>, OpError>>()
+        nodes.copies.iter().map(|copy| Ok((copy.dva, columns(&offloaded.device, &mut report, copy)?))).collect::<Result<Vec<_>, OpError>>()
     });
     let (made, data) = match (outcome, &offloaded.on_host) {
         (Ok(made), Some(data)) => (made, data.clone()),
         (Err(error), _) => {
             offloaded.fell_back(OpKind::Store, reason(error));
-            return retrieve(offloaded);
+            // Where it may still write nothing is put, also not by the host.
+            let Some(straggler) = straggler else { return retrieve(offloaded) };
+            offloaded.device.note_restart(OpKind::Store);
+            return Answer::Now(Made::Astray(Box::new(move |onward| straggler.then(onward))));
         }
         (Ok(_), None) => return Answer::Now(Made::Again),
     };

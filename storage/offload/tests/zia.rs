@@ -13,7 +13,7 @@ use device::DeviceError;
 use dpusm::{BreakerState, FallbackReason, OpError, OpKind, Tally};
 use kernels::checksum::Salt;
 use offload::{ZiaMode, ZiaPolicy};
-use ondisk::{BlockPtr, Checksum, Compression, Level, ObjectType, ObjsetId};
+use ondisk::{BlockPtr, Checksum, Compression, Level, ObjectType, ObjsetId, VdevId};
 use provider_faulty::{Fault, Harm, When};
 use scene::*;
 use std::ops::Range;
@@ -508,18 +508,76 @@ fn checksums_and_copies_are_never_believed() {
                         give_back(&world, bp);
                     }
                     accelerate(&world);
-                    // Parity that is not verified may be wrong when what it was copied with was.
-                    let is_parity = kind == OpKind::CopyOut;
-                    assert!(
-                        is_parity || (0..3).all(|leaf| world.rig.checksum_errors(leaf) == 0),
-                        "{what}, {skip}: a device has wrong bytes"
-                    );
-                    assert!(
-                        is_parity || world.faulty.struck() == 0 || world.device.is_distrusted(),
-                        "{what}, {skip}: it lied, and is used on"
-                    );
+                    assert!((0..3).all(|leaf| world.rig.checksum_errors(leaf) == 0), "{what}, {skip}: a device has wrong bytes");
+                    assert!(world.faulty.struck() == 0 || world.device.is_distrusted(), "{what}, {skip}: it lied, and is used on");
                 }
             }
+        }
+    }
+}
+
+/// No checksum covers parity: what is wrong with it shows when a device is lost, and with it the data. At the default it is found before it is written,
+/// and so it is with nearly nothing verified, while the provider has still to prove itself; by whomever it is written.
+#[test]
+fn wrong_parity_is_found_before_it_is_written() {
+    for verify_percent in [ZiaPolicy::default().verify_percent, 0.001] {
+        for stores in [false, true] {
+            let policy = ZiaPolicy { verify_percent, file_write: stores, disk_write: stores, ..everything() };
+            let mut world = world(&[(TopKind::Raidz(2), 5)], policy, u32::MAX);
+            world.rig.zio.open_stores();
+            let made = |world: &World| world.device.stats().get(OpKind::RaidGenerate, Tally::Blocks);
+            let before = made(&world);
+            run(&world.rig, 14, "no fault").iter().for_each(|bp| give_back(&world, bp));
+            let rows = made(&world) - before;
+            assert!(rows > 4, "{rows}");
+            for skip in 0..rows {
+                let what = format!("row {skip}, {verify_percent} % verified, stores {stores}");
+                trust_again(&mut world);
+                world.faulty.inject(Some(Fault { harm: Harm::Lie, when: When::KindAt { kind: OpKind::RaidGenerate, skip } }));
+                let pointers = run(&world.rig, 14, &what);
+                assert_eq!((world.faulty.struck(), world.device.is_distrusted()), (1, true), "{what}: it lied, and is used on");
+                for bp in pointers.iter().filter(|bp| !bp.is_hole() && !bp.is_embedded()) {
+                    assert!(world.rig.scrub(bp).is_ok(), "{what}: a scrub");
+                    give_back(&world, bp);
+                }
+                assert!((0..5).all(|leaf| world.rig.checksum_errors(leaf) == 0), "{what}: a device has wrong parity");
+            }
+        }
+    }
+}
+
+/// Every store of a few records in turn is so late that nobody waits for it any more, and then puts garbage where it was to write. If this fails, a
+/// provider that hangs, and goes on, overwrites what the host has written meanwhile.
+#[test]
+fn a_store_that_lands_late_lands_on_nobody() {
+    for verify_percent in [0.0, 100.0] {
+        let world = world(&[(TopKind::Raidz(2), 5)], ZiaPolicy { verify_percent, ..all_the_way() }, u32::MAX);
+        world.rig.zio.open_stores();
+        let stored = || world.device.stats().get(OpKind::Store, Tally::Blocks);
+        // Neither free nor anybody's.
+        let aside = || {
+            let (allocator, vdev) = (&world.rig.allocator, VdevId(0));
+            let free: u64 = (0..allocator.metaslab_count(vdev)).map(|metaslab| allocator.free_bytes(vdev, metaslab)).sum();
+            allocator.vdev_space(vdev).capacity - allocator.vdev_space(vdev).allocated - free
+        };
+        let (before, idle) = (stored(), aside());
+        run(&world.rig, 7, "no fault").iter().for_each(|bp| give_back(&world, bp));
+        let stores = stored() - before;
+        assert!(stores > 5, "{stores}");
+        for skip in 0..stores {
+            let what = format!("store {skip}, {verify_percent} % verified");
+            world.faulty.inject(Some(Fault { harm: Harm::Stray(3 * DEADLINE_NS), when: When::KindAt { kind: OpKind::Store, skip } }));
+            let pointers = run(&world.rig, 7, &what);
+            assert_eq!(world.faulty.struck(), 1, "{what} struck nothing");
+            assert!(aside() > idle, "{what}: somebody may get the place to which it may still write");
+            drain(&world);
+            assert_eq!(aside(), idle, "{what}: space is lost");
+            for (number, bp) in pointers.iter().enumerate().filter(|(_, bp)| !bp.is_hole() && !bp.is_embedded()) {
+                assert!(world.rig.scrub(bp).is_ok(), "{what}: a scrub of record {number}");
+                assert!(world.rig.read(bp).expect("it reads") == record(number as u64).data, "{what}: record {number}");
+                give_back(&world, bp);
+            }
+            assert!((0..5).all(|leaf| world.rig.checksum_errors(leaf) == 0), "{what}: it landed on somebody's block");
         }
     }
 }

@@ -65,7 +65,7 @@ pub use rebuild::{RebuildRequest, RebuildThen, Rebuilt};
 pub use request::{Landed, LandedThen, ReadFlags, ReadRequest, ReadThen, UnitThen, WriteRequest, WriteThen};
 pub use roam::{MayRoam, Next};
 pub use software::Software;
-pub use stage::{Answer, AnswerThen, Claims, FirstRound, LeafPort, Made, Mend, Packed, Physical, Ready, SecondRound, Shape, Stage};
+pub use stage::{Answer, AnswerThen, Claims, FirstRound, LeafPort, Made, Mend, Over, Packed, Physical, Ready, SecondRound, Shape, Stage};
 pub use stats::ZioStats;
 pub use sum::{salted_sum_of, sum_of};
 pub use suspend::Resumes;

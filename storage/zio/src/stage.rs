@@ -77,6 +77,9 @@ pub struct Physical {
     pub round: Box<dyn SecondRound>,
 }
 
+/// End of what a stage may still do: calls what it is given once nothing more can come of it.
+pub type Over = Box<dyn FnOnce(Box<dyn FnOnce() + Send>) + Send>;
+
 /// Block that has an address, as a stage has made it.
 pub enum Made {
     /// The host writes the block.
@@ -90,6 +93,9 @@ pub enum Made {
     },
     /// The stage gives the block back: in software, from the original.
     Again,
+    /// The stage gives the block back, and may still write to its addresses: in software, from the original, and elsewhere. Nobody else gets these
+    /// addresses before it is over.
+    Astray(Over),
 }
 
 /// Bytes that the host writes.
@@ -121,7 +127,8 @@ pub trait SecondRound: Send {
     }
     /// Makes the parity of each copy, and brings the block's bytes to the host.
     fn parity(self: Box<Self>, view: &PoolView, dvas: &[Dva; 3]) -> Answer<Made>;
-    /// Brings the bytes to the host, where pieces are made of them: there was no room in one piece. Never [`Made::Written`].
+    /// Brings the bytes to the host, where pieces are made of them, there was no room in one piece, or its place is that of what is there already. Writes nothing: never
+    /// [`Made::Written`] nor [`Made::Astray`].
     fn retrieve(self: Box<Self>) -> Answer<Made>;
 }
 

@@ -18,7 +18,7 @@ use crate::gang::GangTree;
 use crate::protect::protect;
 use crate::snapshot::Snapshot;
 use crate::software::Software;
-use crate::stage::{Claims, FirstRound, Made, Physical, Ready, SecondRound, Shape};
+use crate::stage::{Claims, FirstRound, Made, Over, Physical, Ready, SecondRound, Shape};
 use crate::store::{COPIES_MAX, MadeParity, Placement, Store, hint, plan, write_all};
 use crate::suspend::{Held, Hold, Resumes, may_recover};
 use crate::transform::{may_repeat, rewrites};
@@ -27,7 +27,7 @@ use crate::{ErrorKind, ReadFlags, WriteRequest, WriteThen, ZioError, gang, gang_
 use abd::Abd;
 use crypt::Guard;
 use exec::TaskClass;
-use metaslab::AllocRequest;
+use metaslab::{AllocRequest, Aside};
 use ondisk::{BLOCK_BYTES_MAX, BlockPtr, Checksum, Compression, Dva, SECTOR_BYTES};
 use std::sync::Arc;
 use vdev::LeafId;
@@ -198,11 +198,8 @@ impl Job {
                 None => round.retrieve().then(move |made| self.gang(made)),
             };
         }
-        if previous.is_gang() {
-            return round.retrieve().then(move |made| self.rewrite_gang(made));
-        }
-        self.block.core.stats.rewrites.bump();
-        self.parity(round, previous.addresses(), Vec::new());
+        // A stage that writes there by itself, and does not end in time, could not be got out of the way.
+        round.retrieve().then(move |made| if previous.is_gang() { self.rewrite_gang(made) } else { self.rewrite(made) });
     }
 
     /// Room for the block in one piece.
@@ -220,6 +217,7 @@ impl Job {
     fn parity(self, round: Box<dyn SecondRound>, dvas: [Dva; 3], allocated: Vec<Dva>) {
         round.parity(&self.block.snapshot.view, &dvas).then(move |made| match made {
             Made::Written { sum, skipped } => self.written(&dvas, sum, &skipped),
+            Made::Astray(over) => self.elsewhere(&allocated, over),
             made => {
                 if let Some((job, allocated)) = self.take(made, allocated) {
                     let stores = vec![Store { data: job.data.clone(), dvas }];
@@ -249,6 +247,15 @@ impl Job {
         self.block.compress(Box::new(Software));
     }
 
+    /// Begins again elsewhere. What it was given stays with the stage, which may still write there.
+    fn elsewhere(self, allocated: &[Dva], over: Over) {
+        let Block { snapshot, request, .. } = &self.block;
+        let allocator = &snapshot.view.allocator;
+        let aside: Vec<Aside> = allocated.iter().filter_map(|dva| allocator.unalloc_aside(request.txg, dva)).collect();
+        over(Box::new(move || drop(aside)));
+        self.block.compress(Box::new(Software));
+    }
+
     /// There is no room in one piece.
     fn gang(self, made: Made) {
         let Some((mut job, _)) = self.take(made, Vec::new()) else { return };
@@ -261,6 +268,15 @@ impl Job {
             }
             Err(kind) => job.fail(kind),
         }
+    }
+
+    /// Writes the block where it is already.
+    fn rewrite(self, made: Made) {
+        let Some((job, allocated)) = self.take(made, Vec::new()) else { return };
+        job.block.core.stats.rewrites.bump();
+        let dvas = job.block.request.previous.addresses();
+        let stores = vec![Store { data: job.data.clone(), dvas }];
+        job.store(Placement { dvas, stores, allocated });
     }
 
     /// The gang that the block is: its addresses are in its headers.

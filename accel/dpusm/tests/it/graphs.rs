@@ -3,8 +3,8 @@
 use crate::common::{blocks, features, how, software};
 use abd::{Abd, AbdPart};
 use dpusm::{
-    Claim, Compress, Device, Graph, MemoryCount, OpError, OpKind, QueueLimits, RaidContext, Registry, Sampler, StoreKind, StoreTarget,
-    Tally, Verdict, verify,
+    Capabilities, Claim, Compress, Device, DeviceHandle, Graph, MemoryCount, OpError, OpKind, Program, Provider, QueueLimits, RaidContext,
+    Registry, Sampler, StoreKind, StoreTarget, Tally, Verdict, verify,
 };
 use exec::{Exec, Inline, Mutex, Pool, completion};
 use ondisk::{ByteOrder, Checksum, Compression};
@@ -137,6 +137,86 @@ fn batches_have_one_outcome_per_graph() {
     assert_eq!(taken, [true, true, true, false, false]);
     world.inline.run_ready();
     assert_eq!(*ends.lock(), 3);
+}
+
+/// If this fails, the space to which a device that hung may still write is given to somebody else, or to nobody ever.
+#[test]
+fn who_waits_for_a_straggler_goes_on_when_the_provider_lets_go() {
+    let world = usual();
+    world.faulty.inject(Some(Fault { harm: Harm::Stall, when: When::Kind { kind: OpKind::ZeroTest, skip: 0 } }));
+    let report = world.device.run(zero_test(&world.device, 512), 50_000_000).unwrap();
+    let straggler = report.straggler().expect("it is at work");
+    let over = Arc::new(Mutex::new(0));
+    let wait = || {
+        let own = over.clone();
+        straggler.then(Box::new(move || *own.lock() += 1));
+    };
+    wait();
+    wait();
+    world.inline.run_ready();
+    assert_eq!(*over.lock(), 0, "the device may still be at it");
+    world.faulty.release_stalled();
+    world.inline.run_ready();
+    assert_eq!(*over.lock(), 2);
+    wait();
+    assert_eq!(*over.lock(), 3, "it is over already");
+    world.faulty.inject(None);
+    let report = world.device.run(zero_test(&world.device, 512), 50_000_000).unwrap();
+    assert!(report.straggler().is_none(), "what ended well is no straggler");
+}
+
+/// A provider whose work goes on for a second where it does not reach it any more.
+struct Lingering(Arc<Faulty>);
+
+impl Provider for Lingering {
+    fn name(&self) -> &str {
+        "lingering"
+    }
+    fn version(&self) -> &str {
+        self.0.version()
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+    fn alloc(&self, bytes: usize) -> Result<DeviceHandle, OpError> {
+        self.0.alloc(bytes)
+    }
+    fn free(&self, handle: DeviceHandle) {
+        self.0.free(handle);
+    }
+    fn submit(&self, programs: Vec<Program>) -> Result<(), Vec<Program>> {
+        self.0.submit(programs)
+    }
+    fn open(&self, target: &StoreTarget) -> Result<DeviceHandle, OpError> {
+        self.0.open(target)
+    }
+    fn close(&self, handle: DeviceHandle) {
+        self.0.close(handle);
+    }
+    fn lingers_ns(&self) -> u64 {
+        1_000_000_000
+    }
+}
+
+/// If this fails, a target that is cut off, or whose session is ended, writes over somebody's block in what is left of its lease.
+#[test]
+fn what_a_provider_that_lingers_has_lost_is_a_straggler() {
+    let world = usual();
+    let (faulty, lingering) = (&world.faulty, Arc::new(Lingering(world.faulty.clone())));
+    let device = Registry::new(&world.exec).register(lingering, &crate::common::options()).unwrap();
+    for skip in [0, 1] {
+        faulty.inject(Some(Fault { harm: Harm::Die, when: When::At(skip + 1) }));
+        let report = device.run(zero_test(&device, 512), 50_000_000).unwrap();
+        assert_eq!((report.all(), report.settled), (Err(OpError::Down), true));
+        let (over, straggler) = (Arc::new(Mutex::new(false)), report.straggler().expect("it may be at work"));
+        let own = over.clone();
+        straggler.then(Box::new(move || *own.lock() = true));
+        world.inline.run_ready();
+        assert!(!*over.lock(), "its time is not over");
+        world.exec.sleep_ns(1_000_000_001);
+        world.inline.run_ready();
+        assert!(*over.lock(), "nobody goes on");
+    }
 }
 
 /// A device that hangs must not hang the pool, keep its users' memory, or write later into buffers that are used again.

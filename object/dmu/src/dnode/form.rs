@@ -96,12 +96,47 @@ pub struct SealedObject {
     pub bonus_len: usize,
 }
 
-/// Facts of an object set that comes raw: marks of its blocks of dnodes, and those of the blocks that a txg writes for their marks alone.
+/// Facts of an object set that comes raw.
 #[derive(Default)]
 pub(crate) struct Sealed {
     is_sealed: AtomicBool,
-    marks: Mutex<BTreeMap<u64, Marks>>,
-    touched: Mutex<BTreeMap<Txg, BTreeSet<u64>>>,
+    noted: Mutex<Noted>,
+}
+
+/// Marks of blocks of dnodes, from when they come until the block is on disk with all that comes for it: its pointer has them then. Streams go forward, so
+/// that this is so once the txg is through in which the next block began.
+#[derive(Default)]
+struct Noted {
+    marks: BTreeMap<u64, Marks>,
+    /// Blocks that a txg writes, be it for their marks alone.
+    touched: BTreeMap<Txg, BTreeSet<u64>>,
+    /// Block whose marks came last: its objects come now.
+    last: Option<u64>,
+    /// Blocks behind which another one began, by the txg in which that was.
+    left: BTreeMap<Txg, BTreeSet<u64>>,
+}
+
+impl Noted {
+    fn note(&mut self, block: u64, marks: Marks, txg: Txg) {
+        // It comes once more.
+        for left in self.left.values_mut() {
+            left.remove(&block);
+        }
+        if let Some(last) = self.last.replace(block).filter(|last| *last != block) {
+            self.left.entry(txg).or_default().insert(last);
+        }
+        self.marks.insert(block, marks);
+        self.touched.entry(txg).or_default().insert(block);
+    }
+
+    /// Begins a txg: all before it are through. Gives the blocks that it writes.
+    fn begin(&mut self, txg: Txg) -> Vec<u64> {
+        let later = self.left.split_off(&txg);
+        for block in std::mem::replace(&mut self.left, later).into_values().flatten() {
+            self.marks.remove(&block);
+        }
+        self.touched.get(&txg).into_iter().flatten().copied().collect()
+    }
 }
 
 impl Sealed {
@@ -115,13 +150,12 @@ impl Sealed {
     }
     /// Notes the marks of a block of dnodes, which is written in `txg`.
     pub(crate) fn note(&self, block: u64, marks: Marks, txg: Txg) {
-        self.marks.lock().insert(block, marks);
-        self.touched.lock().entry(txg).or_default().insert(block);
+        self.noted.lock().note(block, marks, txg);
     }
     /// Form of a block of dnodes in the place of `old`: with the marks that came, else with those that it had. None of one in which no dnode is left,
     /// and of which no marks came: it becomes a hole, as it did where it comes from.
     pub(crate) fn form_of_dnodes(&self, block: u64, data: &Abd, old: &BlockPtr) -> Option<Form> {
-        let came = self.marks.lock().get(&block).copied();
+        let came = self.noted.lock().marks.get(&block).copied();
         if !self.is_sealed() || came.is_none() && data.is_zero() {
             return None;
         }
@@ -145,12 +179,66 @@ impl Sealed {
             }
         }
     }
-    /// Blocks that are to be written in `txg`.
+    /// Blocks that are to be written in `txg`, with which the object set is about to begin.
     pub(crate) fn touched(&self, txg: Txg) -> Vec<u64> {
-        self.touched.lock().get(&txg).into_iter().flatten().copied().collect()
+        self.noted.lock().begin(txg)
     }
     /// The blocks of `txg` are about to be written.
     pub(crate) fn took(&self, txg: Txg) {
-        self.touched.lock().remove(&txg);
+        self.noted.lock().touched.remove(&txg);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn marks(byte: u8) -> Marks {
+        Marks { salt: [byte; 8], iv: [byte; 12], mac: [byte; 16] }
+    }
+
+    /// If the first fails, a long receive takes memory for as long as it lasts; if the second does, blocks of dnodes get marks that are not theirs,
+    /// and nobody can read what came.
+    #[test]
+    fn marks_are_kept_until_their_block_is_on_disk_with_all_that_comes_for_it() {
+        // Blocks of each txg, of which the last goes on in the next one; also none, and one that goes on for three.
+        let sealed = Sealed::default();
+        sealed.begin();
+        let (mut next, mut most) = (0_u64, 0);
+        for txg in 0..200_u64 {
+            let count = [3, 1, 40, 0, 0, 1][(txg % 6) as usize];
+            let before = next.checked_sub(1);
+            for _ in 0..count {
+                sealed.note(next, marks(next as u8), Txg(txg));
+                next += 1;
+            }
+            // The one before is synced meanwhile, and what came in this one is not asked for yet.
+            let Some(synced) = txg.checked_sub(1).map(Txg) else { continue };
+            let touched = sealed.touched(synced);
+            let is_kept = |block: u64| sealed.form_of_dnodes(block, &Abd::zeroed(512), &BlockPtr::HOLE).and_then(|form| form.marks);
+            for block in touched.iter().copied().chain(before).chain(next.checked_sub(1)) {
+                assert_eq!(is_kept(block), Some(marks(block as u8)), "block {block} in txg {txg}");
+            }
+            sealed.took(synced);
+            most = most.max(sealed.noted.lock().marks.len());
+        }
+        assert!(next > 1400 && most < 100, "{most} of {next} are kept");
+        let noted = sealed.noted.lock();
+        assert!(noted.left.len() <= 2 && noted.touched.len() <= 1, "{:?}, {:?}", noted.left, noted.touched);
+    }
+
+    /// If this fails, a stream that comes to a block once more has it written with no marks.
+    #[test]
+    fn marks_that_come_once_more_count_anew() {
+        let sealed = Sealed::default();
+        sealed.begin();
+        for (block, txg) in [(0, 1), (1, 1), (0, 2), (2, 3)] {
+            sealed.note(block, marks(block as u8 + txg as u8), Txg(txg));
+        }
+        let kept = |sealed: &Sealed| sealed.noted.lock().marks.keys().copied().collect::<Vec<u64>>();
+        assert_eq!(sealed.touched(Txg(1)), [0, 1]);
+        assert_eq!((sealed.touched(Txg(2)), kept(&sealed)), (vec![0], vec![0, 1, 2]));
+        assert_eq!((sealed.touched(Txg(3)), kept(&sealed)), (vec![2], vec![0, 2]), "the first goes on until the third begins");
+        assert_eq!((sealed.touched(Txg(4)), kept(&sealed)), (vec![], vec![2]));
     }
 }

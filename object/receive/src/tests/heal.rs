@@ -4,7 +4,7 @@ use super::both_ways::{SOURCE, sent};
 use super::kept::{BLOCK_BYTES, BLOCKS, pointers, snapshot_of};
 use super::{KIND, exec, head, host, pool_with, stream_of};
 use crate::{Healed, Healer, ReceiveError};
-use device::{BlockDevice, MemDevice};
+use device::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
 use ondisk::label::LABEL_START_BYTES;
 use ondisk::{BlockPtr, ObjectId, ObjectType};
 use pool::{ImportOptions, Pool, Reading, Runtime};
@@ -31,6 +31,11 @@ impl Scene {
 
     /// Overwrites a part of these blocks in all their copies, while nobody has the pool open.
     fn damaged(self, blocks: &[BlockPtr]) -> Scene {
+        self.worn(blocks, Vec::new())
+    }
+
+    /// As above, and the disk takes no writes any more at some places.
+    fn worn(self, blocks: &[BlockPtr], places: Vec<u64>) -> Scene {
         let Scene { device, pool, object } = self;
         pool.export().expect("exported");
         device.tamper(|bytes| {
@@ -40,7 +45,7 @@ impl Scene {
             }
         });
         let options = ImportOptions { host: host(), ..ImportOptions::default() };
-        let devices: Vec<Arc<dyn BlockDevice>> = vec![device.clone()];
+        let devices: Vec<Arc<dyn BlockDevice>> = vec![Arc::new(Worn { disk: device.clone(), places })];
         let pool = Pool::import(&exec(9), devices, &options, &Runtime::new()).expect("imported");
         Scene { device, pool, object }
     }
@@ -54,6 +59,26 @@ impl Scene {
         let (mut reader, mut payload) = (Reader::new(stream), Vec::new());
         let Some(Record::Begin(begin)) = reader.read_record(&mut payload)? else { panic!("no head") };
         Healer::begin(self.pool.dsl(), &begin, SNAPSHOT)?.run(&mut reader)
+    }
+}
+
+/// A disk that takes no writes any more at some places.
+#[derive(Debug)]
+struct Worn {
+    disk: Arc<MemDevice>,
+    places: Vec<u64>,
+}
+
+impl BlockDevice for Worn {
+    fn submit(&self, io: DeviceIo) {
+        let is_worn = matches!(io.op, DeviceOp::Write(_)) && self.places.contains(&io.offset);
+        if is_worn { io.fail(DeviceError::Io) } else { self.disk.submit(io) }
+    }
+    fn facts(&self) -> &DeviceFacts {
+        self.disk.facts()
+    }
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
     }
 }
 
@@ -72,9 +97,26 @@ fn damaged_contents_are_what_they_were() {
         assert_eq!(scene.unreadable(), 3, "{property}");
         let healed = scene.heal(&whole).unwrap_or_else(|error| panic!("{property}: {error}"));
         let bytes = [0, 5, 11].iter().map(|block| all[*block].psize() as u64).sum();
-        assert_eq!(healed, Healed { blocks: 3, bytes, lost: 0, unreachable: 0 }, "{property}");
+        assert_eq!(healed, Healed { blocks: 3, bytes, ..Healed::default() }, "{property}");
         assert_eq!(scene.unreadable(), 0, "{property}: a scrub finds nothing");
         assert_eq!(scene.heal(&whole).expect("nothing to do"), Healed::default(), "{property}: what is whole is left alone");
+    }
+}
+
+/// If this fails, one block that cannot be written keeps all behind it from being healed, of which there is no other copy.
+#[test]
+fn what_cannot_be_written_keeps_nothing_else_from_being_healed() {
+    let damaged = [0, 1, 5, 11];
+    for worn in damaged {
+        let scene = Scene::new("lz4");
+        let whole = stream(&scene.pool, true);
+        let all = pointers(&scene.pool, SNAPSHOT, scene.object);
+        let places = vec![LABEL_START_BYTES + all[worn].dva(0).offset];
+        let scene = scene.worn(&damaged.map(|block| all[block]), places);
+        let bytes = damaged.iter().filter(|block| **block != worn).map(|block| all[*block].psize() as u64).sum();
+        let healed = scene.heal(&whole).expect("read to its end");
+        assert_eq!(healed, Healed { blocks: 3, bytes, unwritten: 1, ..Healed::default() }, "block {worn} cannot be written");
+        assert_eq!(scene.unreadable(), 1, "block {worn}");
     }
 }
 

@@ -1,8 +1,9 @@
 //! The allocator against a map of every sector. What the user loses when these fail: two files in one place, or space that
 //! never comes back.
-use metaslab::{AllocRequest, Allocator};
+use metaslab::{AllocRequest, Allocator, Aside};
 use ondisk::{Dva, Txg, VdevId};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use vdev::{DraidConfig, Part, TopKind, VdevTree, WritePlan};
 
 fn allocator(layout: &[(TopKind, usize)], shards: usize, leaf_bytes: u64) -> (VdevTree, Allocator) {
@@ -283,6 +284,40 @@ fn a_failed_write_returns_its_space_at_once_and_loads_are_checked() {
     assert!(fresh.claim(Txg(5), &Dva { vdev: VdevId(0), offset: 8192, asize: 4096, gang: false }).is_err());
 }
 
+/// If this fails, an accelerator that answers late writes over somebody's block, or the space of what it was given up with is lost.
+#[test]
+fn nobody_gets_space_to_which_somebody_may_still_write() {
+    let (_, allocator) = allocator(&[(TopKind::Leaf, 1)], 1, 100 << 20);
+    let allocator = Arc::new(allocator);
+    let (space, free_bytes) = (|| allocator.class_space().allocated, || allocator.free_bytes(VdevId(0), 0));
+    let (allocated_before, free_before) = (space(), free_bytes());
+    let found = allocator.alloc(&AllocRequest { psize: 8192, copies: 1, txg: Txg(5), hint: 0 }).expect("space")[0];
+    let aside = allocator.unalloc_aside(Txg(5), &found);
+    assert!(matches!(aside, Some(Aside::Lent(_))), "{aside:?}");
+    assert_eq!(space(), allocated_before, "no block has it");
+    assert!(allocator.take_deltas(Txg(5)).is_empty(), "it is free on disk");
+    assert!(allocator.claim(Txg(5), &found).is_err(), "somebody may still write there");
+    drop(aside);
+    allocator.claim(Txg(5), &found).expect("it is free again");
+    allocator.unalloc(Txg(5), &found);
+    assert_eq!((space(), free_bytes()), (allocated_before, free_before));
+
+    // What is on its way to the disk already is freed, and rests until nobody writes there.
+    let found = allocator.alloc(&AllocRequest { psize: 8192, copies: 1, txg: Txg(5), hint: 0 }).expect("space")[0];
+    assert!(!allocator.take_deltas(Txg(5)).is_empty());
+    let aside = allocator.unalloc_aside(Txg(5), &found);
+    assert!(matches!(aside, Some(Aside::Held(_))), "{aside:?}");
+    for txg in 5..10 {
+        allocator.take_deltas(Txg(txg));
+        allocator.sync_done(Txg(txg));
+    }
+    assert!(allocator.claim(Txg(10), &found).is_err(), "somebody may still write there");
+    drop(aside);
+    allocator.claim(Txg(10), &found).expect("it is free again");
+    let nowhere = Dva { vdev: VdevId(7), ..found };
+    assert!(allocator.unalloc_aside(Txg(10), &nowhere).is_none());
+}
+
 /// If this fails, blocks are written over others where nobody knows what is free, or the pool stops for one broken space map.
 #[test]
 fn nothing_is_allocated_where_nobody_knows_what_is_free() {
@@ -309,7 +344,7 @@ fn nothing_is_allocated_where_nobody_knows_what_is_free() {
     assert!(allocator.take_deltas(Txg(5)).iter().all(|delta| delta.metaslab != bad), "its map is left as it is");
     (5..9).map(Txg).for_each(|txg| allocator.sync_done(txg));
     assert_eq!(allocator.free_bytes(vdev, bad), 0);
-    let (_hold, taken) = std::sync::Arc::new(allocator).hold(vdev, bad);
+    let (_hold, taken) = Arc::new(allocator).hold(vdev, bad);
     assert_eq!(taken, [range], "a rebuild copies all of it");
 }
 
@@ -337,7 +372,7 @@ fn a_large_request_fails_while_small_ones_still_fit() {
 #[test]
 fn what_is_held_or_lent_is_handed_to_nobody() {
     let (tree, allocator) = allocator(&[(TopKind::Mirror, 2)], 2, 200 << 20);
-    let allocator = std::sync::Arc::new(allocator);
+    let allocator = Arc::new(allocator);
     let count = allocator.metaslab_count(VdevId(0));
     let (mut random, mut model, mut maps) = (Random(9), Model::default(), SpaceMaps::default());
     let (mut live, mut resting): (Vec<Dva>, Vec<Vec<Dva>>) = (Vec::new(), Vec::new());

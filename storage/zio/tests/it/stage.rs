@@ -3,7 +3,7 @@
 use crate::common::*;
 use abd::Abd;
 use device::{DeviceError, DeviceOp};
-use exec::{Exec, TaskClass};
+use exec::{Exec, Mutex, TaskClass};
 use ondisk::{Checksum, Compression, Dva, Guid, ObjsetId, VdevId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +19,8 @@ enum Gives {
     First,
     Second,
     Lies,
+    /// In the second round, and goes on with it.
+    Astray,
     Nothing,
 }
 
@@ -28,6 +30,14 @@ struct Late {
     exec: Exec,
     gives: Gives,
     asked: Arc<AtomicU64>,
+    /// Addresses to which it may still write, and who waits for the end of that.
+    astray: Arc<Mutex<Astray>>,
+}
+
+#[derive(Default)]
+struct Astray {
+    dvas: Vec<Dva>,
+    waiting: Vec<Box<dyn FnOnce() + Send>>,
 }
 
 impl Late {
@@ -58,8 +68,13 @@ struct Second {
 }
 
 impl SecondRound for Second {
-    fn parity(self: Box<Self>, _: &PoolView, _: &[Dva; 3]) -> Answer<Made> {
-        self.retrieve()
+    fn parity(self: Box<Self>, _: &PoolView, dvas: &[Dva; 3]) -> Answer<Made> {
+        if self.late.gives != Gives::Astray {
+            return self.retrieve();
+        }
+        let astray = self.late.astray.clone();
+        astray.lock().dvas.extend(dvas.iter().filter(|dva| !dva.is_empty()));
+        self.late.later(Made::Astray(Box::new(move |onward| astray.lock().waiting.push(onward))))
     }
 
     fn retrieve(self: Box<Self>) -> Answer<Made> {
@@ -115,7 +130,7 @@ impl Stage for Late {
 }
 
 fn late(rig: &Rig, gives: Gives) -> Late {
-    let late = Late { exec: rig.exec.clone(), gives, asked: Arc::default() };
+    let late = Late { exec: rig.exec.clone(), gives, asked: Arc::default(), astray: Arc::default() };
     rig.zio.set_stage(Some(Arc::new(late.clone())));
     late
 }
@@ -124,7 +139,7 @@ fn late(rig: &Rig, gives: Gives) -> Late {
 #[test]
 fn a_block_that_is_given_back_is_written_once_from_the_original() {
     for (name, layout) in layouts() {
-        for gives in [Gives::First, Gives::Second, Gives::Lies, Gives::Nothing] {
+        for gives in [Gives::First, Gives::Second, Gives::Lies, Gives::Astray, Gives::Nothing] {
             for (ganging, compression) in [(u64::MAX, Compression::OFF), (u64::MAX, Compression::LZ4), (4096, Compression::LZ4)] {
                 let what = format!("{name}, {gives:?}, gangs from {ganging} bytes on, {compression:?}");
                 let rig = Rig::new(inline(), &layout, 9);
@@ -139,6 +154,28 @@ fn a_block_that_is_given_back_is_written_once_from_the_original() {
                 assert!(bp.is_gang() || taken == bp.dvas().map(|dva| dva.asize).sum::<u64>(), "{what}: {taken} bytes are taken");
             }
         }
+    }
+}
+
+/// If this fails, a stage that answers too late writes over the block that it was given up with, or over another one that has its place since.
+#[test]
+fn nothing_is_where_a_stage_may_still_write() {
+    for (name, layout) in layouts() {
+        let rig = Rig::new(inline(), &layout, 9);
+        let late = late(&rig, Gives::Astray);
+        let data = text(3, 24 << 10);
+        let bp = rig.write(request(data.clone(), 1)).expect("written");
+        let Astray { dvas, waiting } = std::mem::take(&mut *late.astray.lock());
+        assert!(!dvas.is_empty() && dvas.iter().all(|dva| bp.dvas().all(|own| own != *dva)), "{name}: {bp:?} is where it was");
+        assert!(dvas.iter().all(|dva| rig.allocator.claim(TXG, dva).is_err()), "{name}: somebody else gets {dvas:?}");
+        waiting.into_iter().for_each(|onward| onward());
+        assert!(dvas.iter().all(|dva| rig.allocator.claim(TXG, dva).is_ok()), "{name}: nobody gets {dvas:?} again");
+
+        // What has its place already has it from the host.
+        let again = WriteRequest { previous: bp, pass: 2, ..request(noise(2, 24 << 10), 1) };
+        let rewritten = rig.write(again).expect("written");
+        assert_eq!((rewritten.dva(0), late.astray.lock().dvas.len()), (bp.dva(0), 0), "{name}");
+        assert!(rig.scrub(&rewritten).is_ok(), "{name}");
     }
 }
 

@@ -47,7 +47,15 @@ pub(super) fn refuse_package() -> Failure {
 
 /// Fails unless all damage that was met is healed.
 fn whole(healed: &Healed) -> Result<(), Failure> {
-    let Healed { blocks, lost, unreachable, .. } = *healed;
+    let Healed { blocks, lost, unwritten, unreachable, .. } = *healed;
+    if unwritten > 0 {
+        let why = "some of what was healed could not be written where it is.";
+        let lost = if lost + unreachable > 0 { format!("; {} more cannot be healed", lost + unreachable) } else { String::new() };
+        let advice = format!(
+            "{blocks} damaged blocks were healed, {unwritten} could not be written{lost}; replace the device, or write the files anew"
+        );
+        return Err(because(ErrorKind::Damaged, HEAL, why).advise(advice));
+    }
     if lost > 0 {
         let why = "corrective receive was not able to reconstruct the data needed for healing.";
         let advice = format!(
