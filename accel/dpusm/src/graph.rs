@@ -335,7 +335,7 @@ pub struct Report {
     pub(crate) times: Vec<u64>,
     /// False when the graph was given up and the provider may still use its operands: they can only be dropped.
     pub settled: bool,
-    /// What the provider may still be at work on.
+    /// Work that the provider may still be at.
     pub(crate) straggler: Option<Straggler>,
     /// True when it was let through to see whether an operation works again: whatever came of it is to be checked.
     pub is_probe: bool,

@@ -43,7 +43,7 @@ impl Straggler {
         onward();
     }
 
-    /// It is over: gives those who waited.
+    /// Ends it; gives those who waited.
     pub(crate) fn end(&self) -> Vec<Onward> {
         match std::mem::replace(&mut *self.0.lock(), State::Over) {
             State::AtWork(waiting) => waiting,

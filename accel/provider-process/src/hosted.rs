@@ -295,7 +295,7 @@ impl Provider for Hosted {
         self.inner.memory()
     }
 
-    /// What a process had begun before it ended is with the devices, and nothing comes after it.
+    /// Time in which devices do what a process had begun before it ended: nothing comes after that.
     fn lingers_ns(&self) -> u64 {
         LINGERS_NS
     }
