@@ -46,7 +46,7 @@ pub const FORCE: Deadline =
 /// Deadline of what cuts programs off that have files open.
 pub const CUT: Deadline = Deadline {
     commands: "`zfs unmount -f`, `rename -f`, `destroy -rf`, `zpool destroy -f`, `zirconia stop`, SIGTERM",
-    state: "always, whatever has files open; on a suspended pool the answer may be that requests do not end, and what was to be unmounted stays, dead (docs/semantics.md)",
+    state: "always, whatever has files open, in whatever mount namespace, of however many file systems; on a suspended pool the answer may be that requests do not end, and what was to be unmounted stays, dead (docs/semantics.md)",
     seconds: 60,
 };
 /// Deadline of what opens pools.
