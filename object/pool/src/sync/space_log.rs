@@ -50,7 +50,7 @@ pub(crate) struct SpaceLog {
     logs: BTreeMap<u64, LogObject>,
     current: Option<OpenLog>,
     metaslabs: BTreeMap<Place, Unflushed>,
-    /// The same metaslabs in the order in which they are flushed: the one that was so the longest ago first.
+    /// Those metaslabs in the order in which they are flushed: the one that was so the longest ago first.
     queue: BTreeSet<(u64, Place)>,
     /// The vdevs that they are of, each with the object with the txgs since which its metaslabs were not flushed, once that was needed.
     vdevs: BTreeMap<VdevId, Option<Arc<Dnode>>>,
@@ -149,7 +149,7 @@ impl SpaceLog {
         for delta in deltas {
             let place = (delta.vdev, delta.metaslab);
             maps.ensure(delta.vdev, delta.metaslab, context)?;
-            if !self.metaslabs.get(&place).is_some_and(|known| known.is_dirty) {
+            if self.metaslabs.get(&place).is_none_or(|known| !known.is_dirty) {
                 // Its own map has all that was before, whether it was flushed or never logged.
                 self.flushed(place, true, (tree, context.tx))?;
             }
