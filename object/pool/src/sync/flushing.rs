@@ -128,7 +128,7 @@ mod tests {
         let settled = txgs / 2;
         let mut logs: BTreeMap<u64, u64> = BTreeMap::new();
         let mut queue: BTreeSet<(u64, u64)> = BTreeSet::new();
-        let (mut most_logs, mut most_blocks, mut most_flushed) = (0, 0, 0);
+        let (mut most_logs, mut most_blocks, mut most_flushed) = (0_usize, 0_u64, 0_u64);
         for txg in 1..=txgs {
             let of = |at: u64| queue.iter().filter(|(since, _)| *since == at).count() as u64;
             let rows: Vec<Row> = logs.iter().map(|(at, blocks)| Row { blocks: *blocks, metaslabs: of(*at) }).collect();

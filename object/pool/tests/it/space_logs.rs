@@ -1,8 +1,8 @@
 //! Log space maps that are written here. What the user loses when these fail: files that are written over, because a metaslab's map and the logs
 //! together say less than what is in use; or an import that takes longer each time, because logs stay for ever.
 
-use crate::common::{BLOCKS, Random, check, create_as, devices, exec, host, import_under, leaf, new_object, opened, write};
-use device::MemDevice;
+use crate::common::{BLOCKS, Random, check, create_as, dataset, devices, exec, guids, host, import_under, leaf, new_object, opened, write};
+use device::{BlockDevice, MemDevice};
 use metaslab::AllocRequest;
 use ondisk::ObjectId;
 use pool::{AddSpec, ImportOptions, Pool, Rewind, Runtime, SpaceLogTunables, TopSpec};
@@ -22,7 +22,7 @@ fn create(disks: &[Arc<MemDevice>], kind: TopKind) -> (Pool, ObjectId) {
 
 /// Copies of the disks, as after a crash.
 fn copies(disks: &[Arc<MemDevice>]) -> Vec<Arc<MemDevice>> {
-    disks.iter().map(|disk| Arc::new(MemDevice::with_bytes("copy", disk.contents()))).collect()
+    disks.iter().map(|disk| Arc::new(MemDevice::with_bytes(&disk.path().display().to_string(), disk.contents()))).collect()
 }
 
 /// Number of lists of logs that the feature counts.
@@ -188,6 +188,27 @@ fn a_pool_gets_logs_later_and_is_rid_of_them_again() {
         work(&pool, object, &mut ages, (&mut random, 4));
         assert_eq!((references(&pool), logs(&pool).0.is_empty()), (Some(u64::from(wants)), !wants));
         clean(&pool, "again");
+    }
+}
+
+/// If this fails, a pool that is divided, or the half that it gave away, does not know what of its space is in use.
+#[test]
+fn both_halves_of_a_pool_know_their_space() {
+    for goes_on in [true, false] {
+        let disks = devices(2);
+        let (pool, object) = create(&disks, TopKind::Mirror);
+        let (mut ages, mut random) = ([0; BLOCKS as usize], Random(8));
+        work(&pool, object, &mut ages, (&mut random, 5));
+        let half = pool.split(vec![guids(&pool)[1]], "half", &runtime(goes_on)).expect("divided");
+        work(&pool, object, &mut ages, (&mut random, 3));
+        half.dsl().create_dataset("half/new", dataset()).expect("created");
+        half.sync().expect("synced");
+        assert_eq!(references(&half), Some(u64::from(goes_on)));
+        clean(&pool, "the one that was left");
+        clean(&half, "the one that left");
+        check(&pool, object, &ages, "the one that was left");
+        half.export().expect("exported");
+        pool.export().expect("exported");
     }
 }
 
