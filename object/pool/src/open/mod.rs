@@ -338,8 +338,8 @@ impl Start {
         let logged = log_spacemap::read(&objset, &self.tree)?;
         let maps = SpaceMaps::open(&objset, &self.tree.tops)?;
         let services = self.services(&opened.features, options, runtime)?;
-        space::load(&services, &maps, &logged, &self.tree)?;
         let writes_logs = runtime.log_space_maps && !options.read_only && (SpaceLog::is_on(&opened.features) || logged.list.is_none());
+        space::load(&services, &maps, (&logged, writes_logs && logged.is_sound()), &self.tree)?;
         let (space_log, logged) = SpaceLog::resumed(&objset, logged, writes_logs);
         let shared = SharedBlocks::load(&objset, &self.tree, &services)?;
         services.brt.set_features(&opened.features);

@@ -125,19 +125,31 @@ impl SpaceLog {
             if since >= txg || (wanted == 0 && memory <= tunables.memory_max) {
                 break;
             }
-            let Some(known) = self.metaslabs.get_mut(&place) else { return Err(PoolError::Corrupt("a metaslab without log")) };
-            let (is_dirty, change) = (known.is_dirty, std::mem::take(&mut known.change));
-            if is_dirty {
-                memory = memory.saturating_sub(change.memory_bytes());
+            if self.metaslabs.get(&place).is_some_and(|known| known.is_dirty) {
                 wanted = wanted.saturating_sub(1);
-                let delta = change.delta(place);
-                if !delta.allocs.is_empty() || !delta.frees.is_empty() {
-                    maps.append(&delta, context)?;
-                }
             }
-            self.flushed(place, false, (tree, context.tx))?;
+            memory = memory.saturating_sub(self.flush_one(place, maps, tree, context)?);
         }
         self.free_needless(context)
+    }
+
+    /// Brings a metaslab's own map up to date; gives the bytes of memory that its changes took. Where nobody knows what that map says, the log of the
+    /// txg says once more what changed, so that older ones can go, and nothing is lost should the map be readable again one day.
+    fn flush_one(&mut self, place: Place, maps: &mut SpaceMaps, tree: &VdevTree, context: &AppendContext<'_>) -> Result<u64, PoolError> {
+        let known = self.metaslabs.entry(place).or_default();
+        let delta = known.change.delta(place);
+        let has_changes = !delta.allocs.is_empty() || !delta.frees.is_empty();
+        if has_changes && context.allocator.is_unknown(delta.vdev, delta.metaslab) {
+            self.flushed(place, true, (tree, context.tx))?;
+            self.write(std::slice::from_ref(&delta), context)?;
+            return Ok(0);
+        }
+        let taken = std::mem::take(&mut known.change).memory_bytes();
+        if has_changes {
+            maps.append(&delta, context)?;
+        }
+        self.flushed(place, false, (tree, context.tx))?;
+        Ok(taken)
     }
 
     /// Writes down what was taken from the allocator in this pass.
