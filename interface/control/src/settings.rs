@@ -149,6 +149,7 @@ impl Settings {
         pool.tune_multihost(runtime.multihost);
         pool.suspend_rebuilds(runtime.scans.suspended);
         pool.set_frees_max(get("zfs_async_block_max_blocks"));
+        pool.tune_space_log(self.space_log_tunables(runtime.arc_max));
         pool.dsl().tune_receives(get("spa_asize_inflation"));
         pool.dsl().tune_livelists(get("zfs_livelist_max_entries"), get("zfs_livelist_min_percent_shared"));
         let direct = pool.zio().direct_parameters();
@@ -179,6 +180,21 @@ impl Settings {
         pool.zio().set_event_retention(get("zfs_zevent_retain_max") as u32, get("zfs_zevent_retain_expire_secs") as u32);
     }
 
+    /// Settings of log space maps, with a cache of so many bytes.
+    fn space_log_tunables(&self, arc_max: u64) -> pool::SpaceLogTunables {
+        let get = |name: &str| self.parameters.get(name).unwrap_or_default();
+        pool::SpaceLogTunables {
+            keep_at_export: get("zfs_keep_log_spacemaps_at_export") != 0,
+            metaslabs_min: get("zfs_min_metaslabs_to_flush"),
+            blocks_percent: get("zfs_unflushed_log_block_pct"),
+            blocks_min: get("zfs_unflushed_log_block_min"),
+            blocks_max: get("zfs_unflushed_log_block_max"),
+            txgs_max: get("zfs_unflushed_log_txg_max"),
+            looks_back: get("zfs_max_log_walking"),
+            memory_max: get("zfs_unflushed_max_mem_amt").min(arc_max / 16),
+        }
+    }
+
     /// Settings by which pools run in this daemon, as the parameters say now.
     pub(crate) fn runtime(&self) -> pool::Runtime {
         let get = |name: &str| self.parameters.get(name).unwrap_or_default();
@@ -195,6 +211,7 @@ impl Settings {
         runtime.events = self.events.clone();
         runtime.replay = Some(Arc::new(zpl::FileReplay));
         runtime.max_missing_tops = get("zfs_max_missing_tvds") as usize;
+        runtime.log_space_maps = get("zirconia_log_space_maps") != 0;
         runtime.scans = pool::ScanTunables {
             memory_max: get("zirconia_scan_memory_max"),
             checkpoint_seconds: get("zfs_scan_checkpoint_intval"),

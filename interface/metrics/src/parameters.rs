@@ -93,7 +93,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 132] = [
+pub const PARAMETERS: [Parameter; 141] = [
     new(
         "metaslab_force_ganging",
         (16 << 20) + 1,
@@ -226,6 +226,7 @@ pub const PARAMETERS: [Parameter; 132] = [
     ),
     new("zfs_initialize_chunk_size", 1 << 20, (1, 16 << 20), When::Now, "bytes of a write of initializing, a sector at least"),
     new("zfs_initialize_value", 0xdead_beef_dead_beee, ANY, When::Now, "what initializing fills free space with"),
+    new("zfs_keep_log_spacemaps_at_export", 0, BIT, When::Now, "1 leaves log space maps at an export, for tests"),
     new("zfs_livelist_max_entries", 500_000, ANY, When::Now, "blocks born that a part of a clone's livelist is left at for the next"),
     new(
         "zfs_livelist_min_percent_shared",
@@ -235,7 +236,9 @@ pub const PARAMETERS: [Parameter; 132] = [
         "a clone that shares no more percent of what it refers to with its origin has no livelist any more",
     ),
     new("zfs_max_dataset_nesting", 50, U32, When::Now, "how deep datasets that are made or renamed may be nested"),
+    new("zfs_max_log_walking", 5, ANY, When::Now, "newest log space maps by which the length of the next one is estimated"),
     new("zfs_max_missing_tvds", 0, U32, When::Now, "top-level vdevs that may be missing at a read-only import; what was on them is lost"),
+    new("zfs_min_metaslabs_to_flush", 1, ANY, When::Now, "metaslabs that a txg flushes at least, with log space maps"),
     new(
         "zfs_multihost_fail_intervals",
         10,
@@ -297,6 +300,17 @@ pub const PARAMETERS: [Parameter; 132] = [
     new("zfs_trim_txg_batch", 32, (1, u32::MAX as u64), When::Now, "an automatic trim comes to each metaslab once in so many txgs"),
     new("zfs_txg_history", 100, U32, When::Now, "txgs that a pool's statistic txgs has"),
     new("zfs_txg_timeout", 5, (1, u32::MAX as u64), When::Now, "seconds after which a transaction group is synced"),
+    new("zfs_unflushed_log_block_max", 1 << 17, ANY, When::Now, "blocks that all log space maps of a pool may have together"),
+    new("zfs_unflushed_log_block_min", 1000, ANY, When::Now, "blocks that they may have however few metaslabs have changes in them"),
+    new("zfs_unflushed_log_block_pct", 400, U32, When::Now, "blocks that they may have, in percent of the metaslabs with changes in them"),
+    new("zfs_unflushed_log_txg_max", 1000, ANY, When::Now, "log space maps that a pool may have"),
+    new(
+        "zfs_unflushed_max_mem_amt",
+        1 << 30,
+        ANY,
+        When::Now,
+        "bytes of memory that changes may take which are in log space maps only; at most 1/16 of zfs_arc_max",
+    ),
     new(
         "zfs_unlink_suspend_progress",
         0,
@@ -419,6 +433,13 @@ pub const PARAMETERS: [Parameter; 132] = [
         BIT,
         When::Now,
         "1: an experiment that loses data: mounts of pools that are opened from now on are to go on when the daemon is killed",
+    ),
+    new(
+        "zirconia_log_space_maps",
+        0,
+        BIT,
+        When::Now,
+        "1: pools that are made or imported from now on write log space maps, if they have the feature; new ones get it",
     ),
     new(
         "zirconia_mount_syncfs",

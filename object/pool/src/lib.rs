@@ -56,6 +56,7 @@ pub use spa::takeover::ArenaOutcome;
 pub use spa::vdev_props::{VdevProps, is_settable_vdev_prop};
 pub use sweep::{SweepAction, SweepKind, SweepParameters, SweepState, SweepStatus};
 pub use sync::failure::SyncFailure;
+pub use sync::flushing::SpaceLogTunables;
 pub use vdev_ops::add::AddSpec;
 pub use vdev_ops::spares::Spare;
 pub use vdev_ops::spec::{LeafSpec, Membership, TopSpec, label_guid, membership};

@@ -57,7 +57,8 @@ pub struct NewPool<'a> {
 }
 
 impl NewPool<'_> {
-    fn runtime(&self) -> Runtime {
+    /// Settings with which it is made.
+    pub fn runtime(&self) -> Runtime {
         let mut runtime = Runtime::new();
         if self.small_memory {
             runtime.arc_max = SMALL_CACHE_BYTES;
@@ -113,6 +114,11 @@ pub fn new_leaf(path: &Path, device_bytes: u64) -> Result<LeafSpec, Failure> {
 
 /// Makes a pool on new files in `folder`.
 pub fn create(exec: &Exec, folder: &Path, new: NewPool<'_>) -> Result<Pool, Failure> {
+    create_as(exec, folder, new, &new.runtime())
+}
+
+/// Does [`create`] with these settings.
+pub fn create_as(exec: &Exec, folder: &Path, new: NewPool<'_>, runtime: &Runtime) -> Result<Pool, Failure> {
     let NewPool { name, layout, ashift, device_bytes, no_features, .. } = new;
     let mut tops = Vec::new();
     for top in 0..layout.tops {
@@ -130,7 +136,7 @@ pub fn create(exec: &Exec, folder: &Path, new: NewPool<'_>) -> Result<Pool, Fail
         force: true,
         ..PoolSpec::new(name, tops, filesystem(&[]))
     };
-    Ok(Pool::create(exec, spec, &new.runtime())?)
+    Ok(Pool::create(exec, spec, runtime)?)
 }
 
 /// Imports a pool from the files of `folder`.
@@ -145,6 +151,11 @@ pub fn import_under(
     (name, read_only): (&str, bool),
     replay: Arc<dyn ReplayFiles>,
 ) -> Result<Pool, ImportError> {
+    import_as(exec, folder, (name, read_only), &Runtime { replay: Some(replay), ..Runtime::new() })
+}
+
+/// Does [`import`] with these settings.
+pub fn import_as(exec: &Exec, folder: &Path, (name, read_only): (&str, bool), runtime: &Runtime) -> Result<Pool, ImportError> {
     let other = ImportError::Other;
     let mut devices = Vec::new();
     for path in vdev_files(folder).map_err(other)? {
@@ -153,8 +164,7 @@ pub fn import_under(
     // Whoever wrote the pool is known to be over; `ztest` turns `multihost` on and off.
     let wanted = ImportOptions { name: Some(name.to_string()), read_only, force: true, ..ImportOptions::default() };
     let options = ImportOptions { skip_activity: true, host: host(), ..wanted };
-    let runtime = Runtime { replay: Some(replay), ..Runtime::new() };
-    Pool::import(exec, devices, &options, &runtime).map_err(ImportError::Pool)
+    Pool::import(exec, devices, &options, runtime).map_err(ImportError::Pool)
 }
 
 /// Reason why an import failed.

@@ -8,9 +8,10 @@ use crate::report::{Job, Table};
 use crate::{Failure, Wanted, accelerated, direct, life, matrix, objects, storm};
 use exec::Exec;
 use offload::ZiaMode;
-use pool::{RebuildState, RebuildStatus, SweepAction, SweepKind, SweepState};
+use pool::{RebuildState, RebuildStatus, Runtime, SpaceLogTunables, SweepAction, SweepKind, SweepState};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use vdev::{DraidConfig, Pairing, TopKind};
 
 const fn layout(name: &'static str, kind: TopKind, tops: usize, width: usize) -> Layout {
@@ -91,6 +92,12 @@ const SWEPT: [(&str, (&str, u32), bool); 4] = [
     ("swept-raidz2x6", ("raidz2x6", 9), false),
     ("swept-draid1x5s1", ("draid1x5s1", 12), true),
 ];
+/// Pools with log space maps, which an export leaves, with their layout.
+const LOGGED: [(&str, (&str, u32), bool); 3] = [
+    ("logged-stripe3", ("stripe3", 9), false),
+    ("logged-raidz1x3", ("raidz1x3", 12), true),
+    ("logged-draid1x5s1", ("draid1x5s1", 12), false),
+];
 /// Pools whose blocks are made by a provider, with their layout; the last one copies each block in and out at every stage.
 const OFFLOADED: [(&str, (&str, u32), bool); 7] = [
     ("zia-stripe3", ("stripe3", 12), false),
@@ -136,6 +143,8 @@ enum Kind {
     Life,
     /// Program, with all free space initialized, then trimmed; one trim is left suspended.
     Swept,
+    /// Program, on a pool that writes log space maps.
+    Logged,
     /// Program, with every stage on a provider, and every tenth result verified.
     Offloaded(ZiaMode),
 }
@@ -177,6 +186,7 @@ pub fn run(oracle: &Oracle, wanted: &Wanted, table: &Table) {
     cases.extend(SPARED.map(|(name, place, quick)| (name.to_string(), Kind::Spared, place, quick)));
     cases.extend(LIVES.map(|(name, place, quick)| (name.to_string(), Kind::Life, place, quick)));
     cases.extend(SWEPT.map(|(name, place, quick)| (name.to_string(), Kind::Swept, place, quick)));
+    cases.extend(LOGGED.map(|(name, place, quick)| (name.to_string(), Kind::Logged, place, quick)));
     cases.extend(OFFLOADED.map(|(name, place, quick)| {
         let mode = if name == PER_OP { ZiaMode::PerOp } else { ZiaMode::Offload };
         (name.to_string(), Kind::Offloaded(mode), place, quick)
@@ -266,7 +276,8 @@ impl Case<'_> {
             no_features: self.kind == Kind::Plain,
             small_memory: self.kind == Kind::Storm,
         };
-        let pool = driver::create(&self.exec, &self.folder, new)?;
+        let runtime = Runtime { log_space_maps: self.kind == Kind::Logged, ..new.runtime() };
+        let pool = driver::create_as(&self.exec, &self.folder, new, &runtime)?;
         let offloaded = match self.kind {
             Kind::Offloaded(mode) => Some(accelerated::begin(&self.exec, &pool, mode)?),
             _ => None,
@@ -283,7 +294,7 @@ impl Case<'_> {
                 life::lead(&pool, &self.folder, shape, || program.churn(self.size.rounds / 4 + 1))?;
                 program.expected
             }
-            Kind::Program | Kind::Plain | Kind::Rebuilt | Kind::Spared | Kind::Swept | Kind::Offloaded(_) => {
+            Kind::Program | Kind::Plain | Kind::Rebuilt | Kind::Spared | Kind::Swept | Kind::Logged | Kind::Offloaded(_) => {
                 let mut program = Program::new(&pool, self.size, u64::from(self.ashift));
                 if new.no_features {
                     program.fill_plain()?
@@ -296,6 +307,9 @@ impl Case<'_> {
                 }
                 if self.kind == Kind::Swept {
                     sweep(&pool)?;
+                }
+                if self.kind == Kind::Logged {
+                    keep_logs(&pool)?;
                 }
                 program.expected
             }
@@ -354,7 +368,7 @@ impl Case<'_> {
     /// Checks that we list the same after the real engine had the pool, writes more, and it is still clean.
     fn again(&self, lines: &Lines, expected: &crate::shadow::Expected) -> Result<(), Failure> {
         manifest::compare("after the real engine had it, ours", lines, &self.list()?)?;
-        let pool = driver::import(&self.exec, &self.folder, &self.pool, false)?;
+        let pool = driver::import_as(&self.exec, &self.folder, (self.pool.as_str(), false), &self.runtime())?;
         crate::touch::touch(&pool)?;
         let ours = manifest::of_pool(&pool)?;
         pool.export()?;
@@ -365,7 +379,26 @@ impl Case<'_> {
         if let Some(theirs) = self.oracle.check(&self.folder, &self.pool)? {
             manifest::compare("the real engine's", &ours, &theirs)?;
         }
+        if self.kind == Kind::Logged {
+            // What the logs have goes back to the metaslabs' own maps.
+            driver::import(&self.exec, &self.folder, &self.pool, false)?.export()?;
+            self.oracle.zdb_clean(&self.folder, &self.pool)?;
+        }
         Ok(())
+    }
+
+    /// Settings with which the pool is opened again.
+    fn runtime(&self) -> Runtime {
+        Runtime { replay: Some(Arc::new(zpl::FileReplay)), log_space_maps: self.kind == Kind::Logged, ..Runtime::new() }
+    }
+}
+
+/// Has the export leave log space maps, and makes sure that there are any.
+fn keep_logs(pool: &pool::Pool) -> Result<(), Failure> {
+    pool.tune_space_log(SpaceLogTunables { keep_at_export: true, ..SpaceLogTunables::default() });
+    match pool.features().into_iter().find(|(name, ..)| name == "log_spacemap") {
+        Some((.., Some(1))) => Ok(()),
+        other => Err(format!("no log space maps: {other:?}").into()),
     }
 }
 

@@ -15,6 +15,7 @@ use crate::sync::Syncer;
 use crate::sync::brt::{AddReferences, GiveUpReferences};
 use crate::sync::changes::Changes;
 use crate::sync::datasets::{Datasets, Frees, SettleLogs, SyncLogs, SyncTasks, WriteHistory};
+use crate::sync::flushing::LogControl;
 use crate::sync::mos::{AfterImport, DirtyTimeLogs, WriteConfig, WriteMos, WriteSpace};
 use crate::sync::step::Steps;
 use crate::sync::tree::{ApplyChanges, TreeWriter};
@@ -28,7 +29,7 @@ use zio::Dirty;
 
 /// The pool of `base`; nothing of it runs yet.
 pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError> {
-    let Base { spa, maps, config_object, deferred, logged, shared, new_salt, logs, damaged_labels, damaged_uberblocks } = base;
+    let Base { spa, maps, config_object, deferred, logged, space_log, shared, new_salt, logs, damaged_labels, damaged_uberblocks } = base;
     let spa = Arc::new(spa);
     attach_queues(&spa)?;
     let scan = scans::open(&spa)?;
@@ -36,7 +37,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
     let sweeps = crate::sweep::open(&spa);
     let (changes, tree) = (Arc::<Changes>::default(), Arc::new(TreeWriter::new(spa.clone())));
     let shared = Arc::new(Mutex::new(shared));
-    let (dsl, frees_max) = (&spa.dsl, Arc::<AtomicU64>::default());
+    let (dsl, frees_max, log_control) = (&spa.dsl, Arc::<AtomicU64>::default(), Arc::<LogControl>::default());
     let steps = Steps {
         once: vec![
             Box::new(ApplyChanges { changes: changes.clone(), tree: tree.clone() }),
@@ -57,7 +58,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
             Box::new(DirtyTimeLogs { spa: spa.clone(), tree: tree.clone() }),
             Box::new(WriteConfig { spa: spa.clone(), object: config_object }),
             Box::new(GiveUpReferences { spa: spa.clone(), shared }),
-            Box::new(WriteSpace(spa.clone())),
+            Box::new(WriteSpace { spa: spa.clone(), log: space_log, control: log_control.clone() }),
             Box::new(WriteMos(spa.clone())),
         ],
     };
@@ -74,6 +75,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
         sweeps,
         zia: Followed::new(runtime.providers.clone()),
         frees_max,
+        log_control,
         damaged_labels,
         damaged_uberblocks,
         files: runtime.replay.clone(),

@@ -25,6 +25,7 @@ use crate::spa::{Follow, Spa};
 use crate::sweep::Sweeps;
 use crate::sync::Syncer;
 use crate::sync::changes::Edit;
+use crate::sync::flushing::{LogControl, SpaceLogTunables};
 use crate::vdev_ops::VdevOps;
 use crate::vdev_ops::leaves::Leaves;
 use crate::verify::{Reading, SpaceReport, Verifier};
@@ -62,6 +63,7 @@ pub struct Pool {
     outliers: Outliers,
     /// Blocks of destroyed datasets freed in one txg; 0 until somebody says how many.
     frees_max: Arc<AtomicU64>,
+    log_control: Arc<LogControl>,
     damaged_labels: usize,
     damaged_uberblocks: usize,
     /// Replayer of intent logs of file systems.
@@ -301,6 +303,11 @@ impl Pool {
         self.frees_max.store(blocks, Ordering::Relaxed);
     }
 
+    /// Changes how a pool that writes log space maps ([`Runtime::log_space_maps`]) flushes them.
+    pub fn tune_space_log(&self, tunables: SpaceLogTunables) {
+        self.log_control.tune(tunables);
+    }
+
     /// Writes a txg with a new configuration to every label, also when nothing else is to be written, and waits for it (OpenZFS:
     /// `zfs_ioc_pool_sync` with `force`).
     pub fn sync_forced(&self) -> Result<(), PoolError> {
@@ -485,6 +492,9 @@ impl Pool {
         }
         self.spa.dsl.close_logs();
         self.sync()?;
+        if state == PoolState::Exported {
+            self.log_control.flush_for_export();
+        }
         {
             let mut config = self.spa.config.lock();
             config.facts.state = state;

@@ -4,6 +4,7 @@ use crate::spa::Spa;
 use crate::spa::multihost::MultihostTunables;
 use crate::sync::brt::SharedBlocks;
 use crate::sync::log_spacemap::LoggedChanges;
+use crate::sync::space_log::SpaceLog;
 use crate::sync::spacemap::SpaceMaps;
 use crate::zia::Providers;
 use dmu::TxgConfig;
@@ -35,6 +36,9 @@ pub struct Runtime {
     pub max_missing_tops: usize,
     /// Tunables of the protection against a second host, from the beginning.
     pub multihost: MultihostTunables,
+    /// Pools with the feature `log_spacemap` write log space maps, and new ones get it; else logs that are found are folded back into the metaslabs'
+    /// own maps.
+    pub log_space_maps: bool,
 }
 
 impl Runtime {
@@ -43,7 +47,8 @@ impl Runtime {
         self.replay.as_deref().is_some_and(|files| files.knows(kind))
     }
 
-    /// Defaults: 4 allocators, a cache of 256 MiB, OpenZFS's txg tunables, no events, no accelerators, nobody who knows files.
+    /// Defaults: 4 allocators, a cache of 256 MiB, OpenZFS's txg tunables, no events, no accelerators, nobody who knows files,
+    /// no log space maps.
     pub fn new() -> Runtime {
         Runtime {
             allocators: 4,
@@ -55,6 +60,7 @@ impl Runtime {
             replay: None,
             max_missing_tops: 0,
             multihost: MultihostTunables::default(),
+            log_space_maps: false,
         }
     }
 }
@@ -73,6 +79,8 @@ pub(crate) struct Base {
     pub deferred: Option<ObjectId>,
     /// Changes of log space maps that are to be folded back.
     pub logged: Option<LoggedChanges>,
+    /// Log space maps, of a pool that is to write them.
+    pub space_log: Option<SpaceLog>,
     /// Tables of shared blocks.
     pub shared: SharedBlocks,
     /// Salt that the pool is to get.

@@ -15,6 +15,8 @@ use crate::spa::salt;
 use crate::spa::services::Services;
 use crate::spa::state::Config;
 use crate::sync::brt::SharedBlocks;
+use crate::sync::log_spacemap::FEATURE as LOG_SPACEMAP;
+use crate::sync::space_log::SpaceLog;
 use crate::sync::spacemap::SpaceMaps;
 use crate::vdev_ops::spec::{LeafSpec, NewTops, TopSpec, build_tops, check_device, new_guid};
 use crate::{DeviceProblem, FEATURES, PoolError};
@@ -127,12 +129,14 @@ pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Bas
     };
     io.set_view(config.view(&services));
     let multihost = Multihost::new(runtime.multihost, false, exec.now_ns(), services.zio.write_limit());
+    let space_log = runtime.log_space_maps.then(|| SpaceLog::new(&objset));
     Ok(Base {
         spa: Spa { services, io, mos: objset, dsl, txgs, config: Mutex::new(config), multihost },
         maps,
         config_object,
         deferred: None,
         logged: None,
+        space_log,
         shared: SharedBlocks::default(),
         new_salt: None,
         logs: IntentLogs::default(),
@@ -217,7 +221,7 @@ fn create_services(
     for feature in FEATURES.iter().filter(|_| spec.version == VERSION) {
         let wanted = match &spec.features {
             Some(names) => names.iter().any(|name| name == feature.name),
-            None => feature.on_new_pools,
+            None => feature.on_new_pools || (runtime.log_space_maps && feature.guid == LOG_SPACEMAP),
         };
         if wanted {
             features.enable(feature.guid, tx)?;

@@ -23,6 +23,7 @@ use crate::spa::state::Config;
 use crate::spa::{Spa, props};
 use crate::sync::brt::SharedBlocks;
 use crate::sync::log_spacemap;
+use crate::sync::space_log::SpaceLog;
 use crate::sync::spacemap::SpaceMaps;
 use crate::{PoolError, Support, feature_by_guid};
 use arc::Cache;
@@ -337,7 +338,9 @@ impl Start {
         let logged = log_spacemap::read(&objset, &self.tree)?;
         let maps = SpaceMaps::open(&objset, &self.tree.tops)?;
         let services = self.services(&opened.features, options, runtime)?;
-        space::load(&services, &maps, &logged, &self.tree)?;
+        let writes_logs = runtime.log_space_maps && !options.read_only && (SpaceLog::is_on(&opened.features) || logged.list.is_none());
+        space::load(&services, &maps, (&logged, writes_logs && logged.is_sound()), &self.tree)?;
+        let (space_log, logged) = SpaceLog::resumed(&objset, logged, writes_logs);
         let shared = SharedBlocks::load(&objset, &self.tree, &services)?;
         services.brt.set_features(&opened.features);
         services.allocator.set_aside_for_logs();
@@ -382,7 +385,8 @@ impl Start {
             maps,
             config_object: opened.config_object,
             deferred,
-            logged: logged.exist.then_some(logged),
+            logged,
+            space_log,
             shared,
             new_salt,
             logs,

@@ -10,16 +10,21 @@ use metaslab::{Allocator, BROKEN_ACTION};
 use ondisk::VdevId;
 use vdev::{TopVdev, VdevTree};
 
-/// Replays every space map into the allocator.
+/// Replays every space map into the allocator; `goes_on`: the logs of changes will be gone on with.
 ///
 /// # Errors
-/// That of a map that a device failed to give, which may come back; and of a broken one of which a log of changes has news: those would
-/// have to go to the map before the log is given up.
-pub(crate) fn load(services: &Services, maps: &SpaceMaps, logged: &LoggedChanges, tree: &VdevTree) -> Result<(), PoolError> {
+/// That of a map that a device failed to give, which may come back; and of a broken one of which a log of changes has news that is given up: those
+/// would have to go to the map before.
+pub(crate) fn load(
+    services: &Services,
+    maps: &SpaceMaps,
+    (logged, goes_on): (&LoggedChanges, bool),
+    tree: &VdevTree,
+) -> Result<(), PoolError> {
     for top in tree.tops.iter().filter(|top| top.is_concrete()) {
         for metaslab in 0..maps.metaslabs(top.id) {
             let Err(error) = load_one(&services.allocator, maps, logged, (top.id, metaslab)) else { continue };
-            let has_news = services.writeable && logged.changes.contains_key(&(top.id, metaslab));
+            let has_news = services.writeable && !goes_on && logged.changes.contains_key(&(top.id, metaslab));
             if !is_for_good(&error) {
                 return Err(error);
             }

@@ -2,7 +2,9 @@
 //! and the MOS itself.
 
 use super::dtl;
+use super::flushing::LogControl;
 use super::log_spacemap::{self, LoggedChanges};
+use super::space_log::SpaceLog;
 use super::spacemap::AppendContext;
 use super::step::{SyncStep, Syncing};
 use super::tree::TreeWriter;
@@ -12,6 +14,7 @@ use crate::spa::mos_objects::{process_deferred_frees, write_packed};
 use crate::spa::news::ScanNews;
 use crate::spa::salt;
 use kernels::checksum::Salt;
+use metaslab::Delta;
 use ondisk::ObjectId;
 use scan::ScanFunction;
 use std::sync::Arc;
@@ -41,10 +44,11 @@ impl SyncStep for AfterImport {
         }
         if let Some(logged) = self.logged.take() {
             let context = AppendContext { allocator: &services.allocator, features: &services.features, pass: 2, tx };
-            for delta in logged.deltas() {
-                at.maps.append(&delta, &context)?;
-            }
             let tree = self.spa.tree();
+            // A vdev may have left with this txg already.
+            for delta in logged.deltas().iter().filter(|delta| tree.top(delta.vdev).is_some()) {
+                at.maps.append(delta, &context)?;
+            }
             log_spacemap::destroy(&self.spa.mos, &tree, &services.features, tx)?;
         }
         if let Some(salt) = self.new_salt.take() {
@@ -136,8 +140,13 @@ impl SyncStep for WriteConfig {
     }
 }
 
-/// Writes down what was allocated and freed, the MOS's own space included.
-pub(crate) struct WriteSpace(pub Arc<Spa>);
+/// Writes down what was allocated and freed, the MOS's own space included: in the log space map of the txg, or in each metaslab's own map.
+pub(crate) struct WriteSpace {
+    pub spa: Arc<Spa>,
+    /// The logs of a pool that writes them, once it has the feature.
+    pub log: Option<SpaceLog>,
+    pub control: Arc<LogControl>,
+}
 
 impl SyncStep for WriteSpace {
     fn name(&self) -> &'static str {
@@ -145,14 +154,26 @@ impl SyncStep for WriteSpace {
     }
 
     fn run(&mut self, at: &mut Syncing<'_>) -> Result<(), PoolError> {
-        let (services, txg) = (&self.0.services, at.tx.txg());
-        self.0.dsl.sync_mos_usage(txg)?;
-        self.0.zio().wait_frees();
-        let context = AppendContext { allocator: &services.allocator, features: &services.features, pass: at.pass, tx: at.tx };
-        for delta in services.allocator.take_deltas(txg) {
-            at.maps.append(&delta, &context)?;
+        let (services, tx) = (&self.spa.services, at.tx);
+        let context = AppendContext { allocator: &services.allocator, features: &services.features, pass: at.pass, tx };
+        let tree = self.spa.tree();
+        let mut log = self.log.as_mut().filter(|_| SpaceLog::is_on(&services.features));
+        if at.pass == 1
+            && let Some(log) = &mut log
+        {
+            log.flush(at.maps, &tree, &self.control, &context)?;
         }
-        Ok(())
+        self.spa.dsl.sync_mos_usage(tx.txg())?;
+        self.spa.zio().wait_frees();
+        let is_logged = |delta: &Delta| log.is_some() && SpaceLog::covers(&tree, delta.vdev);
+        let (logged, direct): (Vec<Delta>, Vec<Delta>) = services.allocator.take_deltas(tx.txg()).into_iter().partition(is_logged);
+        for delta in &direct {
+            at.maps.append(delta, &context)?;
+        }
+        match log {
+            Some(log) => log.log(&logged, at.maps, &tree, &context),
+            None => Ok(()),
+        }
     }
 }
 

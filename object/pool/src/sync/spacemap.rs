@@ -26,7 +26,8 @@ const CONDENSE_FACTOR: u64 = 2;
 const CONDENSE_BLOCKS: u64 = 4;
 
 const HISTOGRAM: &str = "com.delphix:spacemap_histogram";
-const SPACEMAP_V2: &str = "com.delphix:spacemap_v2";
+/// Feature of entries of two words, which name vdevs.
+pub(crate) const SPACEMAP_V2: &str = "com.delphix:spacemap_v2";
 
 /// Most allocations that a reader of a map keeps in mind.
 const TRAIL_MAX: usize = 1 << 14;
@@ -150,23 +151,30 @@ impl SpaceMaps {
         Ok(object)
     }
 
+    /// Makes sure that a metaslab has a map, perhaps an empty one.
+    pub fn ensure(&mut self, vdev: VdevId, metaslab: u32, context: &AppendContext<'_>) -> Result<(), PoolError> {
+        let maps = &mut self.vdevs[vdev.0 as usize];
+        if let Some(error) = maps.lost.get(&metaslab) {
+            return Err(PoolError::SpaceMap(vdev, metaslab, Some(Cause::new(error.clone()))));
+        }
+        let place = &mut maps.maps[metaslab as usize];
+        if place.is_none() {
+            let map = Map::create(&self.mos, context)?;
+            let array = maps.array.as_ref().ok_or(PoolError::Corrupt("a vdev without metaslab array"))?;
+            array.write(u64::from(metaslab) * 8, &map.object.object().0.to_le_bytes(), context.tx)?;
+            *place = Some(map);
+        }
+        Ok(())
+    }
+
     /// Appends what happened to a metaslab, in sync pass `pass`.
     pub fn append(&mut self, delta: &Delta, context: &AppendContext<'_>) -> Result<(), PoolError> {
+        self.ensure(delta.vdev, delta.metaslab, context)?;
         let maps = &mut self.vdevs[delta.vdev.0 as usize];
         let range = maps.range(delta.metaslab);
         let ashift = maps.top.ashift;
-        if let Some(error) = maps.lost.get(&delta.metaslab) {
-            return Err(PoolError::SpaceMap(delta.vdev, delta.metaslab, Some(Cause::new(error.clone()))));
-        }
-        let place = &mut maps.maps[delta.metaslab as usize];
-        let map = match place {
-            Some(map) => map,
-            None => {
-                let map = Map::create(&self.mos, context)?;
-                let array = maps.array.as_ref().ok_or(PoolError::Corrupt("a vdev without metaslab array"))?;
-                array.write(u64::from(delta.metaslab) * 8, &map.object.object().0.to_le_bytes(), context.tx)?;
-                place.insert(map)
-            }
+        let Some(map) = maps.maps.get_mut(delta.metaslab as usize).and_then(Option::as_mut) else {
+            return Err(PoolError::Corrupt("a metaslab without space map"));
         };
         let free_histogram = context.allocator.synced_histogram(delta.vdev, delta.metaslab);
         if context.pass == 1 && map.phys.smp_length > CONDENSE_BLOCKS * map.block_bytes as u64 {
@@ -174,11 +182,11 @@ impl SpaceMaps {
             if map.phys.smp_length > CONDENSE_FACTOR * 16 * (allocated.len() as u64 + 1) {
                 map.object.free_range(0, u64::MAX, context.tx)?;
                 (map.phys.smp_length, map.phys.smp_alloc) = (0, 0);
-                map.write(&[(MapType::Alloc, &allocated)], &range, ashift, context)?;
+                map.write(&[(MapType::Alloc, &allocated)], range.start, ashift, context)?;
                 return map.finish(&free_histogram, ashift, context.tx);
             }
         }
-        map.write(&[(MapType::Alloc, &delta.allocs), (MapType::Free, &delta.frees)], &range, ashift, context)?;
+        map.write(&[(MapType::Alloc, &delta.allocs), (MapType::Free, &delta.frees)], range.start, ashift, context)?;
         map.finish(&free_histogram, ashift, context.tx)
     }
 }
@@ -189,6 +197,56 @@ pub(crate) struct AppendContext<'a> {
     pub features: &'a Features,
     pub pass: u32,
     pub tx: &'a Tx,
+}
+
+/// Makes the object of a space map; with it whether its header has room for a histogram (OpenZFS: `space_map_alloc`).
+pub(crate) fn create_object(mos: &Arc<Objset>, block_size: usize, context: &AppendContext<'_>) -> Result<(Arc<Dnode>, bool), PoolError> {
+    let histogram = context.features.is_enabled(HISTOGRAM);
+    if histogram {
+        context.features.add(HISTOGRAM, 1, context.tx)?;
+    }
+    let new = NewObject {
+        block_size,
+        indirect_shift: INDIRECT_SHIFT,
+        bonus_type: ObjectType::SPACE_MAP_HEADER,
+        bonus_len: if histogram { SpaceMapPhys::SIZE } else { SpaceMapPhys::BYTES_V0 },
+        ..NewObject::new(ObjectType::SPACE_MAP)
+    };
+    Ok((mos.allocate_object(new, context.tx)?, histogram))
+}
+
+/// Units of the entries of a map.
+pub(crate) struct Units {
+    /// Offset in bytes from which they count.
+    pub start: u64,
+    /// log2 of the bytes of one.
+    pub shift: u32,
+    /// Vdev that they name.
+    pub vdev: Option<VdevId>,
+}
+
+impl Units {
+    /// Encodes segments in bytes of the vdev, and gives by how many bytes they change what is allocated (OpenZFS: `space_map_write`).
+    pub fn encode(
+        &self,
+        encoder: &mut SpaceMapEncoder,
+        (kind, segments): (MapType, &[Range<u64>]),
+        context: &AppendContext<'_>,
+    ) -> Result<i64, PoolError> {
+        if segments.is_empty() {
+            return Ok(0);
+        }
+        encoder.debug(kind, context.pass, context.tx.txg());
+        let mut bytes = 0;
+        for segment in segments {
+            let length = segment.end - segment.start;
+            let (offset, run) = ((segment.start - self.start) >> self.shift, length >> self.shift);
+            let entry = SpaceMapRun { kind, offset, run, vdev: self.vdev };
+            encoder.run(entry).map_err(|_| PoolError::Corrupt("a segment that no space map can hold"))?;
+            bytes += length as i64;
+        }
+        Ok(if kind == MapType::Alloc { bytes } else { -bytes })
+    }
 }
 
 /// Number of metaslabs that have maps.
@@ -207,18 +265,7 @@ impl VdevMaps {
 
 impl Map {
     fn create(mos: &Arc<Objset>, context: &AppendContext<'_>) -> Result<Map, PoolError> {
-        let histogram = context.features.is_enabled(HISTOGRAM);
-        if histogram {
-            context.features.add(HISTOGRAM, 1, context.tx)?;
-        }
-        let new = NewObject {
-            block_size: BLOCK_BYTES,
-            indirect_shift: INDIRECT_SHIFT,
-            bonus_type: ObjectType::SPACE_MAP_HEADER,
-            bonus_len: if histogram { SpaceMapPhys::SIZE } else { SpaceMapPhys::BYTES_V0 },
-            ..NewObject::new(ObjectType::SPACE_MAP)
-        };
-        let object = mos.allocate_object(new, context.tx)?;
+        let (object, histogram) = create_object(mos, BLOCK_BYTES, context)?;
         let phys = SpaceMapPhys { smp_object: object.object().0, ..SpaceMapPhys::default() };
         Ok(Map { object, phys, block_bytes: BLOCK_BYTES, histogram })
     }
@@ -260,21 +307,15 @@ impl Map {
     fn write(
         &mut self,
         lists: &[(MapType, &Vec<Range<u64>>)],
-        range: &Range<u64>,
+        start: u64,
         ashift: u32,
         context: &AppendContext<'_>,
     ) -> Result<(), PoolError> {
         let two_words = context.features.refs(SPACEMAP_V2) != 0;
         let mut encoder = SpaceMapEncoder::new(self.phys.smp_length, self.block_bytes, two_words);
-        for (kind, list) in lists.iter().filter(|(_, list)| !list.is_empty()) {
-            encoder.debug(*kind, context.pass, context.tx.txg());
-            for segment in list.iter() {
-                let (offset, run) = ((segment.start - range.start) >> ashift, (segment.end - segment.start) >> ashift);
-                let entry = SpaceMapRun { kind: *kind, offset, run, vdev: None };
-                encoder.run(entry).map_err(|_| PoolError::Corrupt("a segment that no space map can hold"))?;
-                let bytes = (segment.end - segment.start) as i64;
-                self.phys.smp_alloc += if *kind == MapType::Alloc { bytes } else { -bytes };
-            }
+        let units = Units { start, shift: ashift, vdev: None };
+        for (kind, list) in lists {
+            self.phys.smp_alloc += units.encode(&mut encoder, (*kind, list.as_slice()), context)?;
         }
         let (start, length) = (self.phys.smp_length, encoder.length());
         self.object.write(start, &encoder.finish(), context.tx)?;

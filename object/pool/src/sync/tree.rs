@@ -2,9 +2,9 @@
 //! `spa_vdev_attach` and its like).
 
 use super::changes::{Changes, Detached, Edited, detached};
-use super::dtl;
 use super::spacemap::SpaceMaps;
 use super::step::{SyncStep, Syncing};
+use super::{dtl, log_spacemap};
 use crate::PoolError;
 use crate::label::{flush_all, init_writes, retired_ring_writes, write_all};
 use crate::spa::Spa;
@@ -166,6 +166,7 @@ impl TreeWriter {
         for old in before.tops.iter().filter(|old| old.is_concrete()) {
             if tree.tops.get(old.id.0 as usize).is_none_or(|top| !top.is_concrete()) {
                 maps.destroy(old.id, features, tx)?;
+                log_spacemap::forget_vdev(&self.spa.mos, old, tx)?;
                 destroy_vdev_zap(&self.spa.mos, old.zap, tx)?;
             }
         }

@@ -23,6 +23,7 @@ mod scan_disks;
 mod scan_pools;
 mod scans;
 mod scrub;
+mod space_logs;
 mod space_maps;
 mod splits;
 mod sweeps;

@@ -1,6 +1,6 @@
 //! Space maps that are broken on disk: nothing is allocated in their metaslabs, the rest of the pool goes on, and whoever owns it is told.
 
-use crate::common::{BLOCKS, check, create, devices, exec, host, new_object, write};
+use crate::common::{BLOCKS, check, create, create_as, devices, exec, host, import_under, new_object, write};
 use device::{BlockDevice, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
 use exec::Mutex;
 use kstat::{Event, EventSink, FieldValue, Listing};
@@ -67,14 +67,28 @@ fn import(disk: Arc<dyn BlockDevice>, read_only: bool, ear: &Arc<Ear>) -> Result
     Pool::import(&exec(8), vec![disk], &options, &Runtime { events: ear.clone(), ..Runtime::new() })
 }
 
-/// The first metaslab with a space map, and the object of that.
-fn mapped(pool: &Pool) -> (u32, ObjectId) {
+/// The metaslabs with a space map, each with the object of that.
+fn all_mapped(pool: &Pool) -> Vec<(u32, ObjectId)> {
     let top = pool.tree().tops[0].clone();
     let mut raw = vec![0; top.metaslab_count() as usize * 8];
     pool.mos().hold(top.ms_array).expect("array").read(0, &mut raw).expect("read");
     let objects = raw.chunks_exact(8).map(|raw| u64::from_le_bytes(raw.try_into().expect("eight")));
-    let (metaslab, object) = objects.enumerate().find(|(_, object)| *object != 0).expect("a map");
-    (metaslab as u32, ObjectId(object))
+    objects.enumerate().filter(|(_, object)| *object != 0).map(|(metaslab, object)| (metaslab as u32, ObjectId(object))).collect()
+}
+
+/// The first of them.
+fn mapped(pool: &Pool) -> (u32, ObjectId) {
+    *all_mapped(pool).first().expect("a map")
+}
+
+/// Writes this entry over the first one of a space map.
+fn tamper(pool: &Pool, map: ObjectId, run: SpaceMapRun) {
+    let block_bytes = pool.mos().hold(map).expect("map").info().expect("info").block_size;
+    let mut encoder = SpaceMapEncoder::new(0, block_bytes, true);
+    encoder.run(run).expect("possible");
+    let entry = encoder.finish();
+    let write = move |dsl: &Arc<dsl::DslPool>, (), tx: &dmu::Tx| Ok(dsl.mos().hold(map)?.write(0, &entry, tx)?);
+    pool.dsl().sync_task(|_, _| Ok(()), write).expect("written");
 }
 
 /// Kinds of broken space maps.
@@ -122,12 +136,7 @@ fn prepare(disk: &Arc<MemDevice>, damage: Damage) -> (u32, ObjectId, Vec<Range<u
         Damage::Overlap => SpaceMapRun { kind: MapType::Alloc, offset: 0, run: units, vdev: None },
         Damage::PastEnd => SpaceMapRun { kind: MapType::Alloc, offset: units - 1, run: 2, vdev: None },
     };
-    let block_bytes = pool.mos().hold(map).expect("map").info().expect("info").block_size;
-    let mut encoder = SpaceMapEncoder::new(0, block_bytes, true);
-    encoder.run(run).expect("possible");
-    let entry = encoder.finish();
-    let tamper = move |dsl: &Arc<dsl::DslPool>, (), tx: &dmu::Tx| Ok(dsl.mos().hold(map)?.write(0, &entry, tx)?);
-    pool.dsl().sync_task(|_, _| Ok(()), tamper).expect("written");
+    tamper(&pool, map, run);
     (metaslab, file, Vec::new())
 }
 
@@ -189,4 +198,60 @@ fn a_broken_space_map_stops_allocation_there_and_says_so() {
         assert_eq!(again.status().broken_metaslabs, broken, "{damage:?}: it stays so");
         check(&again, file, &[7; BLOCKS as usize], "after another import");
     }
+}
+
+/// A pool with log space maps, as after a crash, whose space map of this number, where there is one, is broken: how many maps there are, and the file.
+fn logged(disk: &Arc<MemDevice>, number: usize, runtime: &Runtime) -> (usize, ObjectId) {
+    let disks = std::slice::from_ref(disk);
+    let pool = create_as(&exec(7), disks, TopKind::Leaf, runtime);
+    let file = new_object(&pool);
+    write(&pool, file, 0..BLOCKS, 1);
+    pool.export().expect("exported");
+    // From here on the maps have everything, and the logs what comes.
+    let pool = import_under(disks, false, runtime).expect("imported");
+    for age in 2..4 {
+        write(&pool, file, 0..BLOCKS, age);
+        pool.sync().expect("synced");
+    }
+    let (maps, top) = (all_mapped(&pool), pool.tree().tops[0].clone());
+    if let Some((_, map)) = maps.get(number) {
+        tamper(&pool, *map, SpaceMapRun { kind: MapType::Alloc, offset: 0, run: 1 << (top.ms_shift - top.ashift), vdev: None });
+    }
+    (maps.len(), file)
+}
+
+/// If this fails, one broken space map makes a pool read-only for ever, because a log of changes has news of it; or what the log had is lost.
+#[test]
+fn a_broken_space_map_of_which_a_log_has_news_costs_its_metaslab_only() {
+    let runtime = Runtime { log_space_maps: true, ..Runtime::new() };
+    let (mut number, mut with_news) = (0, 0);
+    loop {
+        let disk = devices(1).remove(0);
+        let (maps, file) = logged(&disk, number, &runtime);
+        if number == maps {
+            break;
+        }
+        number += 1;
+        let disks = [disk];
+        let copy = [Arc::new(MemDevice::with_bytes("d0", disks[0].contents()))];
+        // The map has to have the news before the log is given up.
+        with_news += usize::from(import_under(&copy, false, &Runtime::new()).is_err());
+
+        let pool = import_under(&disks, false, &runtime).unwrap_or_else(|error| panic!("map {number}: {error}"));
+        let broken = pool.status().broken_metaslabs;
+        assert!(broken.len() <= 1, "{broken:?}");
+        check(&pool, file, &[3; BLOCKS as usize], "what was there");
+        for age in 4..12 {
+            write(&pool, file, 0..BLOCKS, age);
+            pool.sync().unwrap_or_else(|error| panic!("map {number}: {error}"));
+        }
+        let report = pool.verify_space().expect("walked");
+        let found = (report.overlapping, report.unallocated, report.leaked, report.unknown);
+        assert_eq!(found, (0, 0, 0, broken.len() as u64), "map {number}: {report:?}");
+        drop(pool);
+        let again = import_under(&disks, false, &runtime).unwrap_or_else(|error| panic!("map {number}, again: {error}"));
+        assert_eq!(again.status().broken_metaslabs, broken, "it stays so");
+        check(&again, file, &[11; BLOCKS as usize], "after another crash");
+    }
+    assert!(number > 1 && with_news > 0, "{number} maps, {with_news} with news");
 }

@@ -54,9 +54,13 @@ pub fn create(devices: &[Arc<MemDevice>], kind: TopKind) -> Pool {
 }
 
 pub fn create_under(exec: &Exec, devices: &[Arc<MemDevice>], kind: TopKind) -> Pool {
+    create_as(exec, devices, kind, &Runtime::new())
+}
+
+pub fn create_as(exec: &Exec, devices: &[Arc<MemDevice>], kind: TopKind, runtime: &Runtime) -> Pool {
     let tops = vec![TopSpec { kind, leaves: devices.iter().map(leaf).collect() }];
     let spec = PoolSpec { host: host(), ..PoolSpec::new("tank", tops, dataset()) };
-    Pool::create(exec, spec, &Runtime::new()).expect("created")
+    Pool::create(exec, spec, runtime).expect("created")
 }
 
 pub fn import(devices: &[Arc<MemDevice>], read_only: bool) -> Result<Pool, PoolError> {
