@@ -8,7 +8,7 @@
 //! begin with nothing of the caller's: what they say before they have their log goes through a pipe of this process, which ends when the daemon
 //! listens, or does not come.
 
-use crate::place::START;
+use crate::place::{self, START};
 use crate::supervisor::{STAYS, own_program};
 use control_api::{ErrorKind, Failure, StateDir};
 use rustix::fs::FileType;
@@ -85,8 +85,8 @@ fn code(status: ExitStatus) -> i32 {
 
 /// True when the daemon of this supervisor has the state directory and listens; it may be another one's.
 fn listens(state: &StateDir, supervisor: u32) -> bool {
-    let owner = std::fs::read_to_string(state.lock()).unwrap_or_default();
-    let status = std::fs::read_to_string(format!("/proc/{}/status", owner.trim())).unwrap_or_default();
+    let Some(owner) = place::owner(state) else { return false };
+    let status = std::fs::read_to_string(format!("/proc/{owner}/status")).unwrap_or_default();
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap_or_default();
     parent.trim() == supervisor.to_string() && UnixStream::connect(state.socket()).is_ok()
 }

@@ -5,9 +5,10 @@
 
 use control_api::{ErrorKind, Failure, StateDir, distrusted};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::fs::{Mode, OFlags};
 use service::trust;
 use std::fs::{File, Metadata};
-use std::io::{Seek, Write};
+use std::io::{Read, Seek, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::PermissionsExt;
@@ -19,6 +20,8 @@ use tokio::net::UnixListener;
 pub const START: &str = "cannot start the daemon";
 /// Pause between looks, besides those when something is removed.
 const LOOK: Duration = Duration::from_secs(2);
+/// Bytes of a process's number, at most, as the lock has it.
+const OWNER_BYTES: u64 = 32;
 /// Bytes of a log that is long enough.
 const LOG_BYTES_MAX: u64 = 4 << 20;
 
@@ -51,11 +54,20 @@ pub fn lock(state: &StateDir, left: Option<File>) -> Result<File, Failure> {
         (file, is_ours) = take()?;
     }
     if !is_ours {
-        let owner = std::fs::read_to_string(&path).unwrap_or_default();
-        return Err(Failure::new(ErrorKind::Busy, START, format!("process {} owns {}", owner.trim(), state.path().display()))
+        let owner = owner(state).map_or_else(|| "another process".to_string(), |owner| format!("process {owner}"));
+        return Err(Failure::new(ErrorKind::Busy, START, format!("{owner} owns {}", state.path().display()))
             .advise("stop it with 'zirconia stop', or set ZIRCONIA_STATE to another directory"));
     }
     Ok(signed(file))
+}
+
+/// Process that has the state directory, or had it last. What lies in the place of its lock and would wait for another end is not waited for.
+pub fn owner(state: &StateDir) -> Option<u32> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let lock = rustix::fs::open(state.lock(), flags, Mode::empty()).ok()?;
+    let mut text = String::new();
+    File::from(lock).take(OWNER_BYTES).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
 }
 
 /// Writes into the lock whose it is.

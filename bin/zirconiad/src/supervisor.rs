@@ -7,7 +7,7 @@
 use crate::held::Death;
 use crate::keeper::Kept;
 use crate::line;
-use crate::place::START;
+use crate::place::{self, START};
 use control_api::{Interlude, StateDir};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -146,7 +146,7 @@ async fn watch(state: &StateDir) -> std::io::Result<u8> {
             return Ok(0);
         }
         // A command started one meanwhile, and may have stopped it; or the state directory is gone.
-        let owner = std::fs::read_to_string(state.lock()).ok().and_then(|owner| owner.trim().parse::<u32>().ok());
+        let owner = place::owner(state);
         signed = owner.filter(|owner| *owner == child.process.id()).or(signed);
         if !kept.has_lock() && (owner.is_none() || owner != signed) {
             return Ok(0);
