@@ -405,10 +405,10 @@ impl Allocator {
             let (vdev, aside) = (space.usage(), space.usage_aside());
             class.allocated += vdev.allocated;
             class.capacity += vdev.capacity;
-            class.deferred += vdev.deferred;
             if !space.top.is_normal() {
                 continue;
             }
+            class.deferred += vdev.deferred;
             class.deflated_allocated += space.top.dsize(vdev.allocated.saturating_sub(aside.allocated));
             // What is overwritten there needs room elsewhere: all of it counts as room that is not there (OpenZFS: `spa_nonallocating_dspace`).
             if !space.top.nonallocating {

@@ -117,6 +117,6 @@ pub struct ClassSpace {
     pub deflated_capacity: u64,
     /// Capacity that is set aside for intent logs, deflated alike.
     pub deflated_logs: u64,
-    /// Freed, but not yet reusable.
+    /// Freed where user data lies, but not yet reusable.
     pub deferred: u64,
 }
