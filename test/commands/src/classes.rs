@@ -109,5 +109,13 @@ pub fn places(world: &World) -> Result<(), Failure> {
     world.ok("zpool wait -t resilver tank")?;
     world.ok("zpool scrub -w tank")?;
     world.ok("zpool status tank")?.shows("errors: No known data errors")?;
+    // A pool of mirrors is divided with it.
+    let half = world.at("vdevs/b");
+    world.ok("zpool split -n tank half")?.shows(&format!("\thalf\n\t  {half}\n\tspecial\n\t  "))?;
+    world.ok("zpool split tank half")?;
+    world.ok("zpool import -N -d {vdevs} half")?;
+    world.ok("zpool scrub -w half")?;
+    world.ok("zpool status half")?.shows("\tspecial\t\n\t  ")?.shows("errors: No known data errors")?;
+    world.ok("zpool destroy half")?;
     world.ok("zpool destroy tank").map(drop)
 }
