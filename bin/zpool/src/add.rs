@@ -3,7 +3,7 @@
 use crate::names::Names;
 use crate::{args, list, spec};
 use cli::{Client, Stop, done};
-use control_api::{NewVdevs, PoolAdd, PoolReport, Request, VdevReport};
+use control_api::{NewVdevs, PoolAdd, PoolReport, Request, VDEV_CLASSES, VdevReport, VdevSpec};
 
 /// Runs the verb.
 pub fn run(client: &Client, arguments: &args::Add) -> Result<u8, Stop> {
@@ -34,7 +34,8 @@ pub fn run(client: &Client, arguments: &args::Add) -> Result<u8, Stop> {
         allow_ashift_mismatch,
         dry_run: arguments.dry_run,
     };
-    let objections = if allow_replication_mismatch { Vec::new() } else { spec::objections(&wanted.vdevs, Some(&report.vdevs)) };
+    let data: Vec<VdevSpec> = wanted.data().cloned().collect();
+    let objections = if allow_replication_mismatch { Vec::new() } else { spec::objections(&data, Some(&report.vdevs)) };
     if !objections.is_empty() {
         // The daemon tells what the devices hold, which force would override too.
         let answered = done(client, &Request::PoolAdd(PoolAdd { dry_run: true, ..request }));
@@ -81,12 +82,16 @@ fn picture(report: &PoolReport, wanted: &NewVdevs, names: Names) -> String {
     let pool = &report.name;
     let mut text = format!("would update '{pool}' to the following configuration:\n\n\t{pool}\n");
     let tops = &report.vdevs.children;
-    tops.iter().filter(|top| !top.is_log).for_each(|top| lines(top, 1, names, &mut text));
+    tops.iter().filter(|top| top.class().is_none()).for_each(|top| lines(top, 1, names, &mut text));
     text.push_str(&spec::vdev_lines(&wanted.vdevs, &path_name));
-    if !wanted.logs.is_empty() || tops.iter().any(|top| top.is_log) {
-        text.push_str("\tlogs\n");
-        tops.iter().filter(|top| top.is_log).for_each(|top| lines(top, 1, names, &mut text));
-        text.push_str(&spec::vdev_lines(&wanted.logs, &path_name));
+    for class in VDEV_CLASSES {
+        let present: Vec<VdevReport> = tops.iter().filter(|top| top.class() == Some(class)).map(without_number).collect();
+        let new = wanted.of_class(class);
+        if !present.is_empty() || !new.is_empty() {
+            text.push_str(&format!("\t{class}\n"));
+            present.iter().for_each(|top| lines(top, 1, names, &mut text));
+            text.push_str(&spec::vdev_lines(new, &path_name));
+        }
     }
     if !report.caches.is_empty() {
         text.push_str("\tcache\n");
@@ -98,6 +103,12 @@ fn picture(report: &PoolReport, wanted: &NewVdevs, names: Names) -> String {
         wanted.spares.iter().for_each(|path| text.push_str(&format!("\t  {}\n", path_name(path))));
     }
     text
+}
+
+/// The vdev by a name without its number, as groups of a class have none there (OpenZFS: `print_vdev_tree` without `VDEV_NAME_TYPE_ID`).
+fn without_number(top: &VdevReport) -> VdevReport {
+    let name = top.name.rsplit_once('-').filter(|_| top.path.is_none()).map_or(top.name.as_str(), |(word, _)| word);
+    VdevReport { name: name.to_string(), ..top.clone() }
 }
 
 #[cfg(test)]
@@ -117,14 +128,20 @@ mod tests {
             children: vec![leaf("/a", false), leaf("/b", false)],
             ..VdevReport::default()
         };
-        let vdevs = VdevReport { name: "tank".into(), children: vec![mirror, leaf("/log", true)], ..VdevReport::default() };
+        let of_class = |bias: &str, path: &str| {
+            let children = vec![leaf(path, false)];
+            VdevReport { kind: "mirror".into(), name: "mirror-2".into(), bias: Some(bias.into()), children, ..VdevReport::default() }
+        };
+        let children = vec![mirror, leaf("/log", true), of_class("special", "/m")];
+        let vdevs = VdevReport { name: "tank".into(), children, ..VdevReport::default() };
         let report = PoolReport { name: "tank".into(), vdevs, spares: vec![leaf("/s", false)], ..PoolReport::default() };
-        let words: Vec<String> = "mirror /nowhere/c /nowhere/d spare /nowhere/t".split(' ').map(String::from).collect();
+        let words: Vec<String> =
+            "mirror /nowhere/c /nowhere/d dedup /nowhere/e special /nowhere/f spare /nowhere/t".split(' ').map(String::from).collect();
         let wanted = spec::parse(&words).expect("parses");
         assert_eq!(
             picture(&report, &wanted, Names { full_paths: true, ..Names::default() }),
             "would update 'tank' to the following configuration:\n\n\ttank\n\t  mirror-0\n\t    /a\n\t    /b\n\t  mirror\n\t    \
-             /nowhere/c\n\t    /nowhere/d\n\tlogs\n\t  /log\n\tspares\n\t  /s\n\t  /nowhere/t\n"
+             /nowhere/c\n\t    /nowhere/d\n\tdedup\n\t  /nowhere/e\n\tspecial\n\t  mirror\n\t    /m\n\t  /nowhere/f\n\tlogs\n\t  /log\n\tspares\n\t  /s\n\t  /nowhere/t\n"
         );
     }
 }

@@ -3,7 +3,7 @@
 use crate::{args, spec};
 use cli::property::{DATASET, POOL, VDEV, described, is_asked};
 use cli::{Client, Stop, done};
-use control_api::{ErrorKind, Failure, NewVdevs, PoolCreate, Request};
+use control_api::{ErrorKind, Failure, NewVdevs, PoolCreate, Request, VDEV_CLASSES, VdevSpec};
 use std::collections::BTreeMap;
 
 /// Runs the verb.
@@ -34,7 +34,8 @@ pub fn run(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
         no_features: arguments.no_features,
         temporary_name: arguments.temporary_name,
     };
-    let objections = if arguments.force { Vec::new() } else { spec::objections(&wanted.vdevs, None) };
+    let data: Vec<VdevSpec> = wanted.data().cloned().collect();
+    let objections = if arguments.force { Vec::new() } else { spec::objections(&data, None) };
     if !objections.is_empty() {
         // The daemon tells what the devices hold, which force would override too.
         return Err(spec::objected(&objections, done(client, &Request::PoolCreate(request))).into());
@@ -76,10 +77,13 @@ fn root_properties(words: &[String]) -> Result<BTreeMap<String, String>, Stop> {
 }
 
 fn layout(pool: &str, wanted: &NewVdevs) -> String {
-    let lines = |vdevs| spec::vdev_lines(vdevs, &str::to_string);
+    let lines = |vdevs: &[VdevSpec]| spec::vdev_lines(vdevs, &str::to_string);
     let mut text = format!("would create '{pool}' with the following layout:\n\n\t{pool}\n{}", lines(&wanted.vdevs));
-    if !wanted.logs.is_empty() {
-        text.push_str(&format!("\tlogs\n{}", lines(&wanted.logs)));
+    for class in VDEV_CLASSES {
+        let vdevs = wanted.of_class(class);
+        if !vdevs.is_empty() {
+            text.push_str(&format!("\t{class}\n{}", lines(vdevs)));
+        }
     }
     if !wanted.spares.is_empty() {
         text.push_str("\tspares\n");

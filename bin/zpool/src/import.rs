@@ -3,7 +3,7 @@
 use crate::names::{Names, tree};
 use crate::{args, rewind};
 use cli::{Client, Stop, absolute};
-use control_api::{Failure, ImportCandidate, ImportSearch, PoolImport, Request, Response, VdevReport};
+use control_api::{Failure, ImportCandidate, ImportSearch, PoolImport, Request, Response, VDEV_CLASSES, VdevReport};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
@@ -144,20 +144,21 @@ fn describe(candidate: &ImportCandidate) -> String {
     let names = Names::new(false, false, false);
     // What no label was found of has no line of its own.
     let is_shown = |vdev: &VdevReport| vdev.kind != "missing";
-    let (logs, others): (Vec<_>, Vec<_>) =
-        candidate.vdevs.children.iter().filter(|vdev| is_shown(vdev)).cloned().partition(|vdev| vdev.is_log);
-    let data = VdevReport { children: others, ..candidate.vdevs.clone() };
-    let logs = VdevReport { name: "logs".into(), children: logs, ..VdevReport::default() };
-    let (data, logs) = (tree(&data, names), tree(&logs, names));
-    let width = data.iter().chain(&logs).map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let of_class = |class: Option<&str>| -> Vec<VdevReport> {
+        candidate.vdevs.children.iter().filter(|vdev| is_shown(vdev) && vdev.class() == class).cloned().collect()
+    };
+    let data = VdevReport { children: of_class(None), ..candidate.vdevs.clone() };
+    let classes = VDEV_CLASSES.map(|class| VdevReport { name: class.into(), children: of_class(Some(class)), ..VdevReport::default() });
+    let (data, classes) = (tree(&data, names), classes.each_ref().map(|class| tree(class, names)));
+    let width = data.iter().chain(classes.iter().flatten()).map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     let row = |(name, vdev): &(String, &VdevReport)| {
         let note = vdev.note.as_deref().map_or(String::new(), |note| format!("  {note}"));
         format!("\t{name:width$}  {}{note}\n", vdev.state)
     };
     text.extend(data.iter().map(row));
-    if logs.len() > 1 {
-        text.push_str("\tlogs\n");
-        text.extend(logs.iter().skip(1).map(row));
+    for class in classes.iter().filter(|class| class.len() > 1) {
+        text.push_str(&format!("\t{}\n", class[0].0));
+        text.extend(class.iter().skip(1).map(row));
     }
     if candidate.has_more_devices {
         text.push_str(

@@ -8,7 +8,7 @@ use cli::property::{self, POOL};
 use cli::repeat::{Repeat, timestamp};
 use cli::table::{Align, Column, Table};
 use cli::{Client, Stop, find, json, show};
-use control_api::{ErrorKind, Failure, PoolQuery, PoolReport, Property, Request, Response, Value, VdevReport};
+use control_api::{ErrorKind, Failure, PoolQuery, PoolReport, Property, Request, Response, VDEV_CLASSES, Value, VdevReport};
 use serde_json::{Map, json};
 
 const DEFAULT: [&str; 11] =
@@ -99,9 +99,8 @@ fn table(reports: &[PoolReport], columns: &[String], arguments: &args::List) -> 
     for report in reports {
         table.row(cells(report, columns, &arguments.output));
         if arguments.verbose {
-            let (logs, data): (Vec<&VdevReport>, Vec<&VdevReport>) = report.vdevs.children.iter().partition(|top| top.is_log);
-            data.into_iter().for_each(|child| vdev_rows(child, 1, names, arguments, &mut table));
-            for (class, list) in [("logs", logs), ("cache", report.caches.iter().collect()), ("spare", report.spares.iter().collect())] {
+            of_class(report, None).into_iter().for_each(|child| vdev_rows(child, 1, names, arguments, &mut table));
+            for (class, list) in sections(report, ["cache", "spare"]) {
                 if !list.is_empty() {
                     let dashes = OF_VDEVS.iter().map(|_| "-".to_string());
                     table.row(std::iter::once(class.to_string()).chain(dashes).collect());
@@ -111,6 +110,17 @@ fn table(reports: &[PoolReport], columns: &[String], arguments: &args::List) -> 
         }
     }
     table
+}
+
+/// Top-level vdevs of a class, or those for all blocks.
+fn of_class<'a>(report: &'a PoolReport, class: Option<&str>) -> Vec<&'a VdevReport> {
+    report.vdevs.children.iter().filter(|top| top.class() == class).collect()
+}
+
+/// Vdevs that are listed behind those for all blocks, by the words above them; the last two are for caches and spares.
+fn sections(report: &PoolReport, [caches, spares]: [&'static str; 2]) -> Vec<(&'static str, Vec<&VdevReport>)> {
+    let classes = VDEV_CLASSES.map(|class| (class, of_class(report, Some(class))));
+    classes.into_iter().chain([(caches, report.caches.iter().collect()), (spares, report.spares.iter().collect())]).collect()
 }
 
 fn value(report: &PoolReport, name: &str, output: &Output) -> String {
@@ -170,11 +180,10 @@ fn as_json(report: &PoolReport, columns: &[String], arguments: &args::List) -> s
     entry.insert("properties".into(), json::properties(&properties, output));
     if arguments.verbose {
         let names = Names::new(arguments.full_paths, arguments.guids, arguments.follow_links);
-        let (logs, data): (Vec<&VdevReport>, Vec<&VdevReport>) = report.vdevs.children.iter().partition(|top| top.is_log);
         let vdevs: Map<String, serde_json::Value> =
-            data.into_iter().map(|child| (names.of(child), vdev_json(child, names, output))).collect();
+            of_class(report, None).into_iter().map(|child| (names.of(child), vdev_json(child, names, output))).collect();
         entry.insert("vdevs".into(), json!(vdevs));
-        for (class, list) in [("logs", logs), ("l2cache", report.caches.iter().collect()), ("spares", report.spares.iter().collect())] {
+        for (class, list) in sections(report, ["l2cache", "spares"]) {
             if !list.is_empty() {
                 let below: Map<String, serde_json::Value> =
                     list.into_iter().map(|vdev| (names.of(vdev), vdev_json(vdev, names, output))).collect();
@@ -236,7 +245,7 @@ pub fn vdev_head(vdev: &VdevReport, name: &str, int: bool) -> Map<String, serde_
     if let Some(path) = &vdev.path {
         entry.insert("path".into(), json!(path));
     }
-    entry.insert("class".into(), json!(if vdev.is_log { "log" } else { "normal" }));
+    entry.insert("class".into(), json!(if vdev.is_log { "log" } else { vdev.bias.as_deref().unwrap_or("normal") }));
     entry.insert("state".into(), json!(vdev.state));
     entry
 }

@@ -13,6 +13,8 @@ const SIZE_FUZZ: u64 = 16 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Data,
+    Special,
+    Dedup,
     Log,
 }
 
@@ -102,7 +104,11 @@ pub fn parse(words: &[String]) -> Result<NewVdevs, Wrong> {
     while let Some((word, after)) = rest.split_first() {
         let count = after.iter().take_while(|word| !begins_group(word)).count();
         match word.as_str() {
-            "cache" | "special" | "dedup" => return Wrong::spec(format!("'{word}' vdevs are not available in this version")),
+            "cache" => return Wrong::spec(format!("'{word}' vdevs are not available in this version")),
+            "special" | "dedup" => {
+                (class, rest) = (if word == "special" { Class::Special } else { Class::Dedup }, after);
+                continue;
+            }
             "log" if seen_log => return Wrong::spec("'log' can be specified only once"),
             "log" => {
                 (class, seen_log, rest) = (Class::Log, true, after);
@@ -124,15 +130,21 @@ pub fn parse(words: &[String]) -> Result<NewVdevs, Wrong> {
                 rest = after;
                 leaf(word)
             }
-            Some((kind, _)) if class == Class::Log && kind != "mirror" => {
-                return Wrong::spec(format!("unsupported 'log' device: {kind}"));
+            Some((kind, _)) if class != Class::Data && kind != "mirror" => {
+                let word = if class == Class::Log { "log" } else { "special" };
+                return Wrong::spec(format!("unsupported '{word}' device: {kind}"));
             }
             Some((kind, parity)) => {
                 rest = &after[count..];
                 grouped((word, kind, parity), after[..count].iter().map(|word| leaf(word)).collect())?
             }
         };
-        if class == Class::Log { spec.logs.push(vdev) } else { spec.vdevs.push(vdev) }
+        match class {
+            Class::Data => spec.vdevs.push(vdev),
+            Class::Special => spec.special.push(vdev),
+            Class::Dedup => spec.dedup.push(vdev),
+            Class::Log => spec.logs.push(vdev),
+        }
     }
     if seen_log && spec.logs.is_empty() {
         return Wrong::spec("log requires at least 1 device");
@@ -414,6 +426,30 @@ mod tests {
         assert_eq!(said("/a log"), "log requires at least 1 device");
         assert_eq!(said("spare /a spare /b"), "'spare' can be specified only once");
         assert!(said("/a cache /b").contains("'cache' vdevs are not available"));
+    }
+
+    /// If this fails, a disk that was meant for metadata becomes a place for files, for good, or one without redundancy may lose the whole pool.
+    #[test]
+    fn vdevs_for_some_blocks_stand_behind_their_words_and_have_the_redundancy_of_the_others() {
+        let spec = |text: &str| parse(&words(text));
+        let all = spec("special /s mirror /a /b special mirror /c /d dedup /e /f log /l").expect("parses");
+        assert_eq!((all.vdevs.len(), all.special.len(), all.dedup.len(), all.logs.len()), (0, 3, 2, 1), "until the next word");
+        let some = spec("raidz /a /b /c special mirror /d /e log /l dedup mirror /f /g spare /s").expect("parses");
+        assert_eq!((some.vdevs.len(), some.special.len(), some.dedup.len(), some.logs.len(), some.spares.len()), (1, 1, 1, 1, 1));
+        for word in ["special", "dedup"] {
+            let refused = spec(&format!("/a {word} raidz /b /c"));
+            assert_eq!(refused, Wrong::spec("unsupported 'special' device: raidz"));
+        }
+        let objected = |text: &str| objections(&spec(text).expect("parses").data().cloned().collect::<Vec<_>>(), None);
+        assert_eq!(objected("mirror /a /b special mirror /c /d dedup mirror /e /f"), [""; 0]);
+        assert_eq!(objected("raidz /a /b /c special mirror /d /e"), [""; 0], "as many may be lost");
+        for (text, why) in [
+            ("raidz /a /b /c special /d", "both raidz and disk vdevs are present"),
+            ("/a special mirror /b /c", "both disk and mirror vdevs are present"),
+            ("mirror /a /b dedup mirror /c /d /e", "both 2-way and 3-way mirror vdevs are present"),
+        ] {
+            assert_eq!(objected(text), [format!("mismatched replication level: {why}")], "{text}");
+        }
     }
 
     /// If this fails, a disk becomes a stripe of a redundant pool by a slip, for good.

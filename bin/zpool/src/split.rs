@@ -4,7 +4,7 @@ use crate::divided::Split;
 use crate::names::Names;
 use crate::{create, list, vdev_get};
 use cli::{Client, Stop, done};
-use control_api::{ErrorKind, Failure, PoolReport, PoolSplit, Request, VdevReport};
+use control_api::{ErrorKind, Failure, PoolReport, PoolSplit, Request, VDEV_CLASSES, VdevReport};
 
 const ONLY_MIRRORS: &str = "Source pool must be composed only of mirrors";
 const ONE_OF_EACH: &str = "Device list must include at most one disk from each mirror";
@@ -25,7 +25,7 @@ pub fn run(client: &Client, arguments: Split) -> Result<u8, Stop> {
     let chosen = choose(report, &arguments.devices).map_err(failed)?;
     if arguments.dry_run {
         let names = Names::new(arguments.full_paths, arguments.guids, arguments.follow_links);
-        cli::out!("{}", layout(&arguments.new_pool, &chosen, names));
+        cli::out!("{}", layout(&arguments.new_pool, report, &chosen, names));
         return Ok(0);
     }
     let devices = chosen.iter().map(|vdev| vdev.guid).collect();
@@ -57,9 +57,20 @@ fn choose<'a>(report: &'a PoolReport, words: &[String]) -> Result<Vec<&'a VdevRe
     if found == named.len() { Ok(chosen) } else { Err(ONE_OF_EACH) }
 }
 
-fn layout(pool: &str, chosen: &[&VdevReport], names: Names) -> String {
-    let lines: String = chosen.iter().map(|vdev| format!("\t  {}\n", names.of(vdev))).collect();
-    format!("would create '{pool}' with the following layout:\n\n\t{pool}\n{lines}")
+fn layout(pool: &str, report: &PoolReport, chosen: &[&VdevReport], names: Names) -> String {
+    let is_chosen = |vdev: &&VdevReport| chosen.iter().any(|other| other.guid == vdev.guid);
+    let lines = |class: Option<&str>| -> String {
+        let tops = report.vdevs.children.iter().filter(|top| top.class() == class);
+        tops.flat_map(|top| &top.children).filter(is_chosen).map(|vdev| format!("\t  {}\n", names.of(vdev))).collect()
+    };
+    let mut text = format!("would create '{pool}' with the following layout:\n\n\t{pool}\n{}", lines(None));
+    for class in VDEV_CLASSES {
+        let below = lines(Some(class));
+        if !below.is_empty() {
+            text.push_str(&format!("\t{class}\n{below}"));
+        }
+    }
+    text
 }
 
 #[cfg(test)]
@@ -91,7 +102,10 @@ mod tests {
         let plain = root(vec![pair(10), vdev("file", 30, Vec::new())]);
         assert_eq!(choose(&plain, &[]).err(), Some(ONLY_MIRRORS));
         let chosen = choose(&pool, &[]).expect("mirrors only");
-        let text = layout("half", &chosen, Names::default());
+        let text = layout("half", &pool, &chosen, Names::default());
         assert_eq!(text, "would create 'half' with the following layout:\n\n\thalf\n\t  /vdevs/12\n\t  /vdevs/22\n");
+        let classes = root(vec![pair(10), VdevReport { bias: Some("special".into()), ..pair(30) }]);
+        let text = layout("half", &classes, &choose(&classes, &[]).expect("mirrors only"), Names::default());
+        assert_eq!(text, "would create 'half' with the following layout:\n\n\thalf\n\t  /vdevs/12\n\tspecial\n\t  /vdevs/32\n");
     }
 }

@@ -7,7 +7,7 @@ use cli::number::{duration, nice_bytes, nice_count, nice_time_ns};
 use cli::options::Output;
 use cli::repeat::{Repeat, timestamp};
 use cli::{Client, Stop, json, time};
-use control_api::{AcceleratorReport, ErrorScrubReport, PoolReport, ScanReport, Throttled, UnservedProperty, VdevReport};
+use control_api::{AcceleratorReport, ErrorScrubReport, PoolReport, ScanReport, Throttled, UnservedProperty, VDEV_CLASSES, VdevReport};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -106,25 +106,29 @@ fn describe(report: &PoolReport, arguments: &args::Status, columns: Option<&scri
     }
     report.throttled.iter().for_each(|one| text.push_str(&throttle_line(one)));
     report.accelerator.iter().for_each(|one| text.push_str(&accelerator_lines(one)));
-    let (mut rows, mut logs) = class_rows(&report.vdevs, names(arguments));
+    let (mut rows, mut classes) = class_rows(&report.vdevs, names(arguments));
     let beside = |list: &'_ [VdevReport]| -> Vec<(String, VdevReport)> {
         list.iter().map(|vdev| (format!("  {}", names(arguments).of(vdev)), vdev.clone())).collect()
     };
     let (spares, caches) = (beside(&report.spares), beside(&report.caches));
-    let all = rows.iter().chain(&logs).map(|(name, _)| name).chain(spares.iter().chain(&caches).map(|(name, _)| name));
+    let all = rows
+        .iter()
+        .chain(classes.iter().flat_map(|(_, rows)| rows))
+        .map(|(name, _)| name)
+        .chain(spares.iter().chain(&caches).map(|(name, _)| name));
     let width = all.map(|name| name.chars().count()).max().unwrap_or(0).max(NAME_WIDTH_MIN);
     let shown = |vdev: &VdevReport| !arguments.only_unhealthy_vdevs || vdev.kind == "root" || is_unhealthy(vdev, arguments.slow);
     rows.retain(|(_, vdev)| shown(vdev));
-    logs.retain(|(_, vdev)| shown(vdev));
+    classes.iter_mut().for_each(|(_, rows)| rows.retain(|(_, vdev)| shown(vdev)));
     let line = |row: &Row<'_>| {
         let cells = columns.zip(row.1.path.as_ref()).map(|(columns, path)| columns.cells(&report.name, path)).unwrap_or_default();
         vdev_line(row, width, arguments, &cells)
     };
     text.push_str(&headings(width, arguments, columns));
     rows.iter().for_each(|row| text.push_str(&line(row)));
-    if !logs.is_empty() {
-        text.push_str("\tlogs\t\n");
-        logs.iter().for_each(|row| text.push_str(&line(row)));
+    for (class, rows) in classes.iter().filter(|(_, rows)| !rows.is_empty()) {
+        text.push_str(&format!("\t{class}\t\n"));
+        rows.iter().for_each(|row| text.push_str(&line(row)));
     }
     if !caches.is_empty() {
         text.push_str("\tcache\n");
@@ -141,15 +145,15 @@ fn describe(report: &PoolReport, arguments: &args::Status, columns: Option<&scri
 /// Vdev with its name as it stands in the tree.
 type Row<'a> = (String, &'a VdevReport);
 
-/// Rows of the data vdevs with the pool's own, and those of the logs.
-fn class_rows(root: &VdevReport, names: Names) -> (Vec<Row<'_>>, Vec<Row<'_>>) {
+/// Rows of the vdevs for all blocks with the pool's own, and those of each class of others under its word.
+fn class_rows(root: &VdevReport, names: Names) -> (Vec<Row<'_>>, [(&'static str, Vec<Row<'_>>); VDEV_CLASSES.len()]) {
+    let below = |class: Option<&str>| -> Vec<Row<'_>> {
+        let tops = root.children.iter().filter(|top| top.class() == class);
+        tops.flat_map(|top| tree(top, names)).map(|(name, vdev)| (format!("  {name}"), vdev)).collect()
+    };
     let mut rows = vec![(names.of(root), root)];
-    let mut logs = Vec::new();
-    for top in &root.children {
-        let below = tree(top, names).into_iter().map(|(name, vdev)| (format!("  {name}"), vdev));
-        if top.is_log { logs.extend(below) } else { rows.extend(below) }
-    }
-    (rows, logs)
+    rows.extend(below(None));
+    (rows, VDEV_CLASSES.map(|class| (class, below(Some(class)))))
 }
 
 /// Line above the vdevs.
@@ -388,10 +392,12 @@ fn as_json(report: &PoolReport, arguments: &args::Status) -> Value {
         direct: arguments.direct,
         power: arguments.power,
     };
-    let (logs, data): (Vec<VdevReport>, Vec<VdevReport>) = report.vdevs.children.iter().cloned().partition(|top| top.is_log);
-    picture.add(&VdevReport { children: data, ..report.vdevs.clone() }, None, &mut vdevs);
+    let of_class =
+        |class: Option<&str>| -> Vec<VdevReport> { report.vdevs.children.iter().filter(|top| top.class() == class).cloned().collect() };
+    picture.add(&VdevReport { children: of_class(None), ..report.vdevs.clone() }, None, &mut vdevs);
     entry.insert("vdevs".into(), Value::Object(vdevs));
-    for (key, list) in [("logs", &logs), ("l2cache", &report.caches)] {
+    let classes = VDEV_CLASSES.map(|class| (class, of_class(Some(class))));
+    for (key, list) in classes.into_iter().chain([("l2cache", report.caches.clone())]) {
         if !list.is_empty() {
             let mut below = Map::new();
             list.iter().for_each(|vdev| picture.add(vdev, None, &mut below));

@@ -291,6 +291,9 @@ pub struct VdevReport {
     /// True for a vdev of the intent log.
     #[serde(default)]
     pub is_log: bool,
+    /// Class of blocks that it is for, where it is not for all: `special`, `dedup` (top-levels and their children).
+    #[serde(default)]
+    pub bias: Option<String>,
     /// log2 of the sector size (top-levels).
     #[serde(default)]
     pub ashift: u32,
@@ -349,6 +352,24 @@ pub struct VdevReport {
     pub properties: Vec<Property>,
     /// Vdevs below this one.
     pub children: Vec<VdevReport>,
+}
+
+impl VdevReport {
+    /// The word of [`crate::VDEV_CLASSES`] that a top-level vdev is listed under; none of those for all blocks.
+    pub fn class(&self) -> Option<&str> {
+        class_of(self.is_log, self.bias.as_deref())
+    }
+}
+
+impl IostatVdev {
+    /// As [`VdevReport::class`].
+    pub fn class(&self) -> Option<&str> {
+        class_of(self.is_log, self.bias.as_deref())
+    }
+}
+
+fn class_of(is_log: bool, bias: Option<&str>) -> Option<&str> {
+    if is_log { Some("logs") } else { bias }
 }
 
 /// Progress of a scan.
@@ -573,6 +594,9 @@ pub struct IostatVdev {
     /// True for a top-level vdev of the intent log.
     #[serde(default)]
     pub is_log: bool,
+    /// Class of blocks that a top-level vdev is for, where it is not for all: `special`, `dedup`.
+    #[serde(default)]
+    pub bias: Option<String>,
     /// Bytes allocated; only for root and top-levels.
     pub allocated_bytes: Option<u64>,
     /// Bytes free; only for root and top-levels.

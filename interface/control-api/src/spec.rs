@@ -102,12 +102,21 @@ impl VdevSpec {
     }
 }
 
+/// Words above the vdevs of each class that are not for all blocks, in the order in which commands list them (OpenZFS: `class_name` of `zpool`).
+pub const VDEV_CLASSES: [&str; 3] = ["dedup", "special", "logs"];
+
 /// Vdevs that a pool is made of, or gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NewVdevs {
     /// Top-level vdevs for data.
     pub vdevs: Vec<VdevSpec>,
+    /// Top-level vdevs for metadata, and small blocks of files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub special: Vec<VdevSpec>,
+    /// Top-level vdevs for tables of deduplication.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dedup: Vec<VdevSpec>,
     /// Vdevs for the intent log.
     #[serde(default)]
     pub logs: Vec<VdevSpec>,
@@ -119,7 +128,21 @@ pub struct NewVdevs {
 impl NewVdevs {
     /// Paths of the devices of vdevs: those that are spares are not among them.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
-        self.vdevs.iter().chain(&self.logs).flat_map(VdevSpec::paths)
+        self.data().chain(&self.logs).flat_map(VdevSpec::paths)
+    }
+
+    /// Vdevs that a pool cannot do without: all but those for the intent log.
+    pub fn data(&self) -> impl Iterator<Item = &VdevSpec> {
+        self.vdevs.iter().chain(&self.special).chain(&self.dedup)
+    }
+
+    /// Vdevs of a class of [`VDEV_CLASSES`].
+    pub fn of_class(&self, class: &str) -> &[VdevSpec] {
+        match class {
+            "dedup" => &self.dedup,
+            "special" => &self.special,
+            _ => &self.logs,
+        }
     }
 }
 
@@ -153,7 +176,7 @@ mod tests {
             "pool": "tank", "vdevs": [], "logs": [{"type": "leaf", "path": "/l"}], "spares": ["/s"], "ashift": null, "allow_in_use": false,
             "allow_ashift_mismatch": false, "dry_run": true
         });
-        let new = NewVdevs { vdevs: Vec::new(), logs: vec![leaf("/l")], spares: vec!["/s".into()] };
+        let new = NewVdevs { logs: vec![leaf("/l")], spares: vec!["/s".into()], ..NewVdevs::default() };
         let add = PoolAdd { pool: "tank".into(), new, dry_run: true, ..PoolAdd::default() };
         assert_eq!(to_value(Request::PoolAdd(add)).unwrap(), json!({"op": "pool-add", "args": args}));
     }
@@ -163,7 +186,13 @@ mod tests {
     fn no_device_is_overlooked() {
         let inner = VdevSpec::Mirror { children: vec![leaf("/b"), leaf("/c")] };
         let outer = VdevSpec::Raidz { parity: 1, children: vec![leaf("/a"), inner] };
-        let new = NewVdevs { vdevs: vec![outer, leaf("/d")], logs: vec![leaf("/l")], spares: vec!["/s".into()] };
-        assert_eq!(new.paths().collect::<Vec<_>>(), ["/a", "/b", "/c", "/d", "/l"]);
+        let new = NewVdevs {
+            vdevs: vec![outer, leaf("/d")],
+            special: vec![leaf("/m")],
+            dedup: vec![leaf("/t")],
+            logs: vec![leaf("/l")],
+            spares: vec!["/s".into()],
+        };
+        assert_eq!(new.paths().collect::<Vec<_>>(), ["/a", "/b", "/c", "/d", "/m", "/t", "/l"]);
     }
 }

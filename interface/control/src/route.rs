@@ -13,7 +13,9 @@ use control_api::{
     DatasetClone, DatasetCreate, DatasetSet, Failure, InjectAdd, PoolClear, PoolCreate, PoolImport, PoolSet, PoolSplit, ProviderLoad,
     ProviderReport, ProviderUnload, Request, Response, SendRequest,
 };
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use vdev::Bias;
 
 impl Control {
     /// Does a request, for others than the daemon's owner as far as they may ask it and were allowed to.
@@ -153,7 +155,13 @@ impl Control {
 
     /// Makes a clone of a snapshot.
     fn clone_dataset(&self, request: &DatasetClone, maker: Maker) -> Result<Response, Failure> {
-        effects::around(effects::of_dataset(&request.properties), || self.datasets.clone_snapshot(request, maker))
+        effects::around(self.effects_of(&request.name, &request.properties), || self.datasets.clone_snapshot(request, maker))
+    }
+
+    /// Warnings about properties of a dataset. Of a pool that is not there something else is told.
+    fn effects_of(&self, dataset: &str, properties: &BTreeMap<String, String>) -> Vec<String> {
+        let pool = self.pools.get(dataset.split(['/', '@']).next().unwrap_or_default());
+        effects::of_dataset(properties, || pool.is_none_or(|open| open.pool().tree().tops.iter().any(|top| top.bias == Bias::Special)))
     }
 
     /// Makes ready what `zfs send` asked for; [`Outgoing::run`] then waits for whoever takes it, unless `cut` is called: by whoever gives the pool up.
@@ -180,12 +188,12 @@ impl Control {
 
     /// Makes a file system or volume.
     fn create_dataset(&self, request: &DatasetCreate, maker: Maker) -> Result<Response, Failure> {
-        effects::around(effects::of_dataset(&request.properties), || self.datasets.create(request, maker))
+        effects::around(self.effects_of(&request.name, &request.properties), || self.datasets.create(request, maker))
     }
 
     /// Sets properties of a dataset.
     fn set_dataset(&self, request: &DatasetSet) -> Result<Response, Failure> {
-        effects::around(effects::of_dataset(&request.properties), || self.datasets.set(request))
+        effects::around(self.effects_of(&request.name, &request.properties), || self.datasets.set(request))
     }
 
     /// Opens a pool that is not open, or has one that is forget its errors.

@@ -175,6 +175,11 @@ impl Settings {
         pool.zio().set_deadman_fail_mode(if gives_up { zio::DeadmanFailMode::Continue } else { zio::DeadmanFailMode::Wait });
         pool.zio().set_sit_out_seconds(get("vdev_read_sit_out_secs"));
         pool.zio().set_forced_ganging(get("metaslab_force_ganging"), get("metaslab_force_ganging_pct") as u32);
+        pool.zio().set_placing(zio::PlacingTunables {
+            user_indirect: get("zfs_user_indirect_is_special") != 0,
+            dedup_tables: get("zfs_ddt_data_is_special") != 0,
+            reserve_percent: get("zfs_special_class_metadata_reserve_pct") as u8,
+        });
         let rate = |name: &str| get(&format!("zfs_{name}_events_per_second")) as u32;
         pool.zio().set_event_rates(rate("slow_io"), rate("deadman"), rate("checksum"));
         pool.zio().set_event_retention(get("zfs_zevent_retain_max") as u32, get("zfs_zevent_retain_expire_secs") as u32);

@@ -93,7 +93,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 141] = [
+pub const PARAMETERS: [Parameter; 144] = [
     new(
         "metaslab_force_ganging",
         (16 << 20) + 1,
@@ -184,6 +184,7 @@ pub const PARAMETERS: [Parameter; 141] = [
     new("zfs_compressed_arc_enabled", 1, BIT, When::Now, "0 keeps blocks that are read from now on decompressed only"),
     new("zfs_dbgmsg_enable", 1, BIT, When::Now, "keep messages for zfs/dbgmsg"),
     new("zfs_dbgmsg_maxsize", 4 << 20, U32, When::Now, "bytes of messages that zfs/dbgmsg keeps"),
+    new("zfs_ddt_data_is_special", 1, BIT, When::Now, "tables of deduplication lie on vdevs for metadata where none are for them"),
     new("zfs_deadman_checktime_ms", 60000, (1, u32::MAX as u64), When::Now, "milliseconds between looks for I/Os that hang"),
     new("zfs_deadman_enabled", 1, BIT, When::Now, "report I/Os that hang"),
     new("zfs_deadman_events_per_second", 1, U32, When::Now, "deadman events per device and second"),
@@ -292,6 +293,13 @@ pub const PARAMETERS: [Parameter; 141] = [
     ),
     new("zfs_scrub_min_time_ms", 750, U32, When::Now, "milliseconds of a txg after which an error scrub leaves the rest to the next one"),
     new("zfs_slow_io_events_per_second", 20, U32, When::Now, "delay events per device and second"),
+    new(
+        "zfs_special_class_metadata_reserve_pct",
+        25,
+        (0, 100),
+        When::Now,
+        "percent of the vdevs for metadata that small blocks of files leave to it",
+    ),
     new("zfs_sync_pass_deferred_free", 2, ANY, When::Fixed, "from this pass of a sync on frees are deferred"),
     new("zfs_sync_pass_dont_compress", 8, ANY, When::Fixed, "from this pass of a sync on blocks are not compressed"),
     new("zfs_sync_pass_rewrite", 2, ANY, When::Fixed, "from this pass of a sync on blocks are rewritten in place"),
@@ -318,6 +326,7 @@ pub const PARAMETERS: [Parameter; 141] = [
         When::Now,
         "1 keeps files without names in the unlinked set; they are deleted at the next mount with 0",
     ),
+    new("zfs_user_indirect_is_special", 1, BIT, When::Now, "indirect blocks of files and volumes lie on vdevs for metadata"),
     new("zfs_vdev_aggregation_limit", 1 << 20, ANY, When::Now, "bytes of a merged I/O on rotational devices"),
     new("zfs_vdev_aggregation_limit_non_rotating", 128 << 10, ANY, When::Now, "bytes of a merged I/O on other devices"),
     new("zfs_vdev_async_read_max_active", 3, ACTIVE, When::Now, "reads ahead that a device has at a time"),

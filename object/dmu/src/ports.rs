@@ -71,6 +71,8 @@ pub struct BlockWrite {
     pub zstd_level: u8,
     /// Copies (DVAs) wanted: 1–3.
     pub copies: u8,
+    /// Stored bytes up to which a block of a file lies where metadata does, 0 for none.
+    pub small_bytes: usize,
     /// The pointer that the new one replaces (may be a hole). When it was born in this very txg the store may rewrite
     /// the block in place and return a pointer with the same first DVA; of a block that is the same as before it may return this pointer: the caller
     /// then frees and accounts nothing.

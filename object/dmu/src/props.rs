@@ -71,6 +71,8 @@ pub struct ObjsetProps {
     pub copies: u8,
     /// Most copies of any block: 3, or 1 on pools that don't replicate metadata (OpenZFS: `spa_max_replication`).
     pub copies_max: u8,
+    /// Stored bytes up to which blocks of files lie where metadata does, 0 for none: the `special_small_blocks` property.
+    pub small_bytes: usize,
     /// Extra copies of metadata.
     pub redundant_metadata: RedundantMetadata,
     /// Block size of new files in bytes.
@@ -100,6 +102,7 @@ impl Default for ObjsetProps {
             zstd_level: 0,
             copies: 1,
             copies_max: 3,
+            small_bytes: 0,
             redundant_metadata: RedundantMetadata::All,
             record_size: 128 << 10,
             dnode_size: 0,
@@ -131,13 +134,14 @@ pub(crate) struct BlockKind {
     pub compression: Compression,
 }
 
-/// Checksum, compression and copies to write one block with.
+/// Checksum, compression, copies and place to write one block with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WritePolicy {
     pub checksum: Checksum,
     pub compression: Compression,
     pub zstd_level: u8,
     pub copies: u8,
+    pub small_bytes: usize,
 }
 
 /// Algorithms strong enough for metadata (OpenZFS: `ZCHECKSUM_FLAG_METADATA`, `zio_checksum_table`).
@@ -170,6 +174,7 @@ pub(crate) fn write_policy(props: &ObjsetProps, block: BlockKind) -> WritePolicy
             compression: select_compression(block.compression, props.compression, props.metadata_compression),
             zstd_level: props.zstd_level,
             copies: copies.clamp(1, props.copies_max),
+            small_bytes: props.small_bytes,
         };
     }
     let inherited = select_checksum(Checksum::INHERIT, props.checksum);
@@ -185,5 +190,6 @@ pub(crate) fn write_policy(props: &ObjsetProps, block: BlockKind) -> WritePolicy
         compression: props.metadata_compression,
         zstd_level: 0,
         copies: copies.clamp(1, props.copies_max),
+        small_bytes: 0,
     }
 }

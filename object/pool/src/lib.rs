@@ -59,6 +59,6 @@ pub use sync::failure::SyncFailure;
 pub use sync::flushing::SpaceLogTunables;
 pub use vdev_ops::add::AddSpec;
 pub use vdev_ops::spares::Spare;
-pub use vdev_ops::spec::{LeafSpec, Membership, TopSpec, label_guid, membership};
+pub use vdev_ops::spec::{ClassSpec, LeafSpec, Membership, TopSpec, label_guid, membership};
 pub use verify::{Reading, SpaceReport};
 pub use zia::{Awaited, Providers};

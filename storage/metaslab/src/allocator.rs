@@ -3,7 +3,7 @@
 
 use crate::metaslab::Metaslab;
 use crate::shard::{Class, Dirtied, Shard, Space, Spaces};
-use crate::{AllocRequest, BrokenMetaslab, ClassSpace, Copies, Delta, LoadError, NoSpace, TXG_DEFER, TXG_SLOTS, VdevSpace};
+use crate::{AllocRequest, BrokenMetaslab, ClassSpace, Copies, Delta, LoadError, NoSpace, Preference, TXG_DEFER, TXG_SLOTS, VdevSpace};
 use exec::{Mutex, RwLock};
 use ondisk::{Dva, Txg, VdevId};
 use range_tree::RangeTree;
@@ -172,7 +172,13 @@ impl Allocator {
 
     /// Allocates [`AllocRequest::copies`] addresses; slots that are not asked for stay empty.
     pub fn alloc(&self, request: &AllocRequest) -> Result<Copies, NoSpace> {
-        self.alloc_in(Class::Normal, request)
+        self.alloc_preferring(Preference::default(), request)
+    }
+
+    /// Allocates likewise, first where the block is better than among all others: on vdevs that are for its kind. Where there are none of these, or no
+    /// room, it lies among all others (OpenZFS: `zio_dva_allocate`).
+    pub fn alloc_preferring(&self, preference: Preference, request: &AllocRequest) -> Result<Copies, NoSpace> {
+        self.alloc_by(request, |shard, dirtied| shard.alloc_preferring(preference, request, dirtied))
     }
 
     /// Allocates likewise on the vdevs that are for intent logs, each in its turn (OpenZFS: `spa_log_class`).
@@ -180,7 +186,7 @@ impl Allocator {
     /// # Errors
     /// [`NoSpace`], also where there is no such vdev.
     pub fn alloc_log(&self, request: &AllocRequest) -> Result<Copies, NoSpace> {
-        self.alloc_in(Class::Log, request)
+        self.alloc_by(request, |shard, dirtied| shard.alloc(request, Class::Log, dirtied))
     }
 
     /// Allocates one copy in the metaslabs that data vdevs set aside for intent logs, of each vdev in its turn (OpenZFS: `spa_embedded_log_class`).
@@ -188,17 +194,17 @@ impl Allocator {
     /// # Errors
     /// [`NoSpace`], also where none is set aside.
     pub fn alloc_embedded_log(&self, request: &AllocRequest) -> Result<Copies, NoSpace> {
-        self.alloc_in(Class::EmbeddedLog, request)
+        self.alloc_by(request, |shard, dirtied| shard.alloc_aside(request, dirtied))
     }
 
-    fn alloc_in(&self, class: Class, request: &AllocRequest) -> Result<Copies, NoSpace> {
+    /// Has the shard of a request allocate.
+    fn alloc_by(
+        &self,
+        request: &AllocRequest,
+        alloc: impl FnOnce(&mut Shard, &mut Vec<Dirtied>) -> Option<Copies>,
+    ) -> Result<Copies, NoSpace> {
         let mut dirtied = Vec::new();
-        let mut shard = self.shards[(request.hint % self.shards.len() as u64) as usize].lock();
-        let copies = match class {
-            Class::EmbeddedLog => shard.alloc_aside(request, &mut dirtied),
-            Class::Normal | Class::Log => shard.alloc(request, class, &mut dirtied),
-        };
-        drop(shard);
+        let copies = alloc(&mut self.shards[(request.hint % self.shards.len() as u64) as usize].lock(), &mut dirtied);
         if !dirtied.is_empty() {
             self.dirty[request.txg.0 as usize % TXG_SLOTS].lock().append(&mut dirtied);
         }
@@ -392,13 +398,16 @@ impl Allocator {
         self.spaces().iter().flat_map(|space| &space.metaslabs).map(|metaslab| metaslab.memory_bytes()).sum()
     }
 
-    /// Space of the class of data vdevs.
+    /// Space of the data vdevs.
     pub fn class_space(&self) -> ClassSpace {
         let mut class = ClassSpace::default();
         for space in self.spaces().iter().filter(|space| space.top.is_concrete() && !space.top.is_log) {
             let (vdev, aside) = (space.usage(), space.usage_aside());
             class.allocated += vdev.allocated;
             class.capacity += vdev.capacity;
+            if !space.top.is_normal() {
+                continue;
+            }
             class.deferred += vdev.deferred;
             class.deflated_allocated += space.top.dsize(vdev.allocated.saturating_sub(aside.allocated));
             // What is overwritten there needs room elsewhere: all of it counts as room that is not there (OpenZFS: `spa_nonallocating_dspace`).

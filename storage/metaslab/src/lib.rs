@@ -15,7 +15,7 @@ mod shard;
 mod types;
 
 pub use allocator::{Allocator, Aside, Hold, Loan};
-pub use types::{AllocRequest, BROKEN_ACTION, BrokenMetaslab, ClassSpace, Copies, Delta, LoadError, NoSpace, VdevSpace};
+pub use types::{AllocRequest, BROKEN_ACTION, BrokenMetaslab, ClassSpace, Copies, Delta, LoadError, NoSpace, Preference, VdevSpace};
 
 /// Txgs that freed space rests before it is reused (OpenZFS: `TXG_DEFER_SIZE`).
 pub const TXG_DEFER: usize = 2;

@@ -1,12 +1,12 @@
 //! One allocator shard: which vdev and which metaslabs it uses now (OpenZFS: `metaslab_class_allocator_t`).
 
 use crate::metaslab::{Balance, Lanes, Metaslab, Offer};
-use crate::{AllocRequest, Copies, VdevSpace};
+use crate::{AllocRequest, Copies, Preference, VdevSpace};
 use ondisk::{Dva, Txg, VdevId};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use vdev::{TopKind, TopVdev};
+use vdev::{Bias, TopKind, TopVdev};
 
 /// Bytes that a shard allocates from one leaf's worth of a vdev before it moves on (OpenZFS: `metaslab_aliquot`).
 const ALIQUOT_BYTES: u64 = 1 << 20;
@@ -15,12 +15,36 @@ const COPIES_MAX: usize = 3;
 /// Class of vdevs, by what lies there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// Blocks of the pool.
+    /// Any blocks of the pool.
     Normal,
     /// Blocks of intent logs.
     Log,
     /// Blocks of intent logs, in the metaslabs that vdevs of [`Class::Normal`] set aside.
     EmbeddedLog,
+    /// Metadata, and small blocks.
+    Special,
+    /// Tables of deduplication.
+    Dedup,
+}
+
+/// Number of classes.
+const CLASSES: usize = 5;
+
+impl Class {
+    /// Class of the blocks that a vdev is for.
+    fn of(top: &TopVdev) -> Class {
+        match top.bias {
+            _ if top.is_log => Class::Log,
+            Bias::None => Class::Normal,
+            Bias::Special => Class::Special,
+            Bias::Dedup => Class::Dedup,
+        }
+    }
+
+    /// True where somebody waits for each block: the next one lies on the next vdev.
+    fn is_of_logs(self) -> bool {
+        matches!(self, Class::Log | Class::EmbeddedLog)
+    }
 }
 
 /// Number that no metaslab has.
@@ -81,15 +105,14 @@ impl Space {
             Arc::new(Metaslab::new((top.id, index), range, lanes))
         }));
         let capacity = metaslabs.iter().map(|metaslab| metaslab.range.end - metaslab.range.start).sum();
-        let class = if top.is_log { Class::Log } else { Class::Normal };
-        let class = (top.is_concrete() && !top.nonallocating).then_some(class);
+        let class = (top.is_concrete() && !top.nonallocating).then_some(Class::of(top));
         let Lasting { allocated, deferred, aside } = lasting;
         Space { top: top.clone(), metaslabs, class, capacity, allocated, deferred, aside, balance }
     }
-    /// Sets the emptiest of the metaslabs from `first` on aside for intent logs, unless the vdev has too few of them, or one aside already
-    /// (OpenZFS: `vdev_metaslab_init`).
+    /// Sets the emptiest of the metaslabs from `first` on aside for intent logs, unless the vdev is not for all blocks, has too few of them, or one
+    /// aside already (OpenZFS: `vdev_metaslab_init`).
     pub(crate) fn set_aside(&self, first: usize) {
-        if self.top.is_log || self.aside().is_some() || !vdev::has_log_metaslab(self.metaslabs.len()) {
+        if Class::of(&self.top) != Class::Normal || self.aside().is_some() || !vdev::has_log_metaslab(self.metaslabs.len()) {
             return;
         }
         let usable = self.metaslabs.iter().enumerate().skip(first).filter(|(_, metaslab)| metaslab.largest.load(Ordering::Relaxed) > 0);
@@ -121,7 +144,7 @@ impl Space {
     }
     /// True when `top` says something else of where blocks may lie.
     pub(crate) fn differs(&self, top: &TopVdev) -> bool {
-        let told = |top: &TopVdev| (top.is_concrete(), top.asize, top.nonallocating, top.is_log);
+        let told = |top: &TopVdev| (top.is_concrete(), top.asize, top.nonallocating, top.is_log, top.bias);
         told(&self.top) != told(top)
     }
     /// The metaslab that holds `offset`.
@@ -139,7 +162,7 @@ pub(crate) type Dirtied = (VdevId, u32);
 pub(crate) struct Shard {
     pub(crate) spaces: Spaces,
     /// The vdevs that get first copies now, by class.
-    rotors: [Rotor; 3],
+    rotors: [Rotor; CLASSES],
     /// The metaslabs in use, by vdev.
     active: Vec<Active>,
 }
@@ -207,7 +230,7 @@ enum Distance {
 impl Shard {
     pub(crate) fn new(spaces: Spaces, number: usize) -> Shard {
         let active: Vec<Active> = spaces.iter().map(|space| Active::new(&space.top)).collect();
-        Shard { rotors: [Rotor { vdev: number % active.len().max(1), used: 0 }; 3], spaces, active }
+        Shard { rotors: [Rotor { vdev: number % active.len().max(1), used: 0 }; CLASSES], spaces, active }
     }
 
     /// Goes on with these vdevs.
@@ -223,6 +246,18 @@ impl Shard {
         self.active.truncate(spaces.len());
         self.active.extend(spaces.iter().skip(self.active.len()).map(|space| Active::new(&space.top)));
         self.spaces = spaces.clone();
+    }
+
+    /// Allocates where the block is best, else among all blocks; every copy or none, and all in one class.
+    pub(crate) fn alloc_preferring(
+        &mut self,
+        preference: Preference,
+        request: &AllocRequest,
+        dirtied: &mut Vec<Dirtied>,
+    ) -> Option<Copies> {
+        let special = is_below(&self.spaces, preference.special_percent);
+        let wanted = [(preference.dedup, Class::Dedup), (special, Class::Special), (true, Class::Normal)];
+        wanted.into_iter().filter(|(is_wanted, _)| *is_wanted).find_map(|(_, class)| self.alloc(request, class, dirtied))
     }
 
     /// Allocates every copy or none. `dirtied` gets the metaslabs that must go on the txg's dirty list.
@@ -267,7 +302,7 @@ impl Shard {
             *rotor = Rotor { vdev, used: 0 };
         }
         rotor.used += first.asize;
-        if class != Class::Normal || rotor.used >= ALIQUOT_BYTES * spaces[vdev].top.columns().max(1) as u64 {
+        if class.is_of_logs() || rotor.used >= ALIQUOT_BYTES * spaces[vdev].top.columns().max(1) as u64 {
             *rotor = Rotor { vdev: (vdev + 1) % spaces.len(), used: 0 };
         }
     }
@@ -394,6 +429,20 @@ fn address((vdev, space): (usize, &Space), index: u32, (offset, clean): (u64, bo
     }
     space.allocated.fetch_add(asize, Ordering::Relaxed);
     Dva { vdev: id, offset, asize, gang: false }
+}
+
+/// True when there are vdevs for metadata of which no more than so many percent are taken; of 100 and more nobody needs to count.
+fn is_below(spaces: &[Arc<Space>], percent: u8) -> bool {
+    let mut special = spaces.iter().filter(|space| space.class == Some(Class::Special)).peekable();
+    if percent == 0 || special.peek().is_none() {
+        return false;
+    }
+    if percent >= 100 {
+        return true;
+    }
+    let sum = |(allocated, capacity): (u64, u64), space: &Arc<Space>| (allocated + space.usage().allocated, capacity + space.capacity);
+    let (allocated, capacity) = special.fold((0, 0), sum);
+    u128::from(allocated) * 100 < u128::from(capacity) * u128::from(percent)
 }
 
 fn undo(spaces: &[Arc<Space>], txg: Txg, dva: &Dva) {

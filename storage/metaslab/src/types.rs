@@ -18,6 +18,16 @@ pub struct AllocRequest {
     pub hint: u64,
 }
 
+/// Vdevs that a block goes to rather than to those that are for all blocks, as long as there is room (OpenZFS: `spa_preferred_class`). None of
+/// them by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Preference {
+    /// True for those that are for tables of deduplication, first of all.
+    pub dedup: bool,
+    /// Percent of the room of those for metadata that may be taken already when the block goes there: 100 while there is any, 0 never.
+    pub special_percent: u8,
+}
+
 /// Addresses of up to three copies.
 pub type Copies = [Dva; 3];
 
@@ -93,19 +103,20 @@ pub struct VdevSpace {
     pub deferred: u64,
 }
 
-/// Bytes of the class of data vdevs.
+/// Bytes of the data vdevs. Those that are for some blocks only count as a part of the pool, but not as room for user data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassSpace {
     /// Allocated, counting deferred frees.
     pub allocated: u64,
     /// Capacity of the metaslabs.
     pub capacity: u64,
-    /// Allocated bytes of user data: deflated, without what is set aside for intent logs.
+    /// Allocated bytes where user data lies: deflated, without what is set aside for intent logs.
     pub deflated_allocated: u64,
-    /// Capacity for user data, without vdevs from which nothing new is allocated (OpenZFS: `metaslab_class_get_dspace`).
+    /// Capacity for user data, without vdevs that are for other blocks, or from which nothing new is allocated (OpenZFS:
+    /// `metaslab_class_get_dspace` of `spa_normal_class`).
     pub deflated_capacity: u64,
     /// Capacity that is set aside for intent logs, deflated alike.
     pub deflated_logs: u64,
-    /// Freed, but not yet reusable.
+    /// Freed where user data lies, but not yet reusable.
     pub deferred: u64,
 }

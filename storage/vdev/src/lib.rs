@@ -7,6 +7,7 @@
 //!   "issue these", "done, and repair those" or "lost". The caller's closure is the only judge of correct bytes.
 #![forbid(unsafe_code)]
 
+mod bias;
 mod build;
 mod config;
 mod draid;
@@ -25,6 +26,7 @@ mod size;
 mod tree;
 mod write;
 
+pub use bias::Bias;
 pub use config::ConfigScope;
 pub use draid::{DraidConfig, DraidLayout};
 pub use edit::Pairing;

@@ -4,6 +4,7 @@
 //! A replacing or spare node inside RAID-Z is a slot with several leaves, all of which hold the column. dRAID has one slot a
 //! child; a distributed spare in a slot is a leaf without a device: what it holds lies on other children, by offset.
 
+use crate::bias::Bias;
 use crate::build::finished;
 use crate::error::TreeError;
 use crate::leaf::{Leaf, LeafId, LeafKind, LeafState};
@@ -85,6 +86,8 @@ pub struct TopVdev {
     pub zap: ObjectId,
     /// True for a separate intent log device.
     pub is_log: bool,
+    /// Class of blocks that it is for.
+    pub bias: Bias,
     /// True when nothing new is allocated here.
     pub nonallocating: bool,
     /// The tree below, None for a missing vdev or a hole.
@@ -98,6 +101,10 @@ pub struct TopVdev {
 }
 
 impl TopVdev {
+    /// True for a vdev whose room is for all blocks (OpenZFS: `spa_normal_class`).
+    pub fn is_normal(&self) -> bool {
+        self.is_concrete() && !self.is_log && self.bias == Bias::None
+    }
     /// Parity columns of a row: 0 unless RAID-Z or dRAID.
     pub fn parity(&self) -> usize {
         match self.kind {
@@ -294,14 +301,14 @@ impl VdevTree {
     pub fn dsize(&self, bp: &ondisk::BlockPtr) -> u64 {
         bp.dvas().map(|dva| self.top(dva.vdev).map_or(0, |top| top.dsize(dva.asize))).sum()
     }
-    /// Smallest sector size of the data vdevs, as log2 (OpenZFS: `spa_min_ashift`).
+    /// Smallest sector size of the vdevs that are for all blocks, as log2 (OpenZFS: `spa_min_ashift`).
     pub fn min_ashift(&self) -> u32 {
-        self.tops.iter().filter(|top| top.is_concrete() && !top.is_log).map(|top| top.ashift).min().unwrap_or(9)
+        self.tops.iter().filter(|top| top.is_normal()).map(|top| top.ashift).min().unwrap_or(9)
     }
-    /// The least amount of data worth an allocation anywhere, and the step in which more is (OpenZFS: `spa_min_alloc`,
+    /// The least amount of data worth an allocation where all blocks may lie, and the step in which more is (OpenZFS: `spa_min_alloc`,
     /// `spa_gcd_alloc`).
     pub fn alloc_units(&self) -> (u64, u64) {
-        let units = self.tops.iter().filter(|top| top.is_concrete() && !top.is_log).map(TopVdev::min_alloc);
+        let units = self.tops.iter().filter(|top| top.is_normal()).map(TopVdev::min_alloc);
         let gcd = |mut left: u64, mut right: u64| {
             while right != 0 {
                 (left, right) = (right, left % right);

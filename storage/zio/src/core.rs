@@ -6,6 +6,7 @@ use crate::events::{self, Check};
 use crate::faults::BlockFaults;
 use crate::feed::ResilverFeed;
 use crate::ganging::ForcedGanging;
+use crate::placing::Placing;
 use crate::snapshot::Snapshot;
 use crate::stages::Stages;
 use crate::stats::ZioStats;
@@ -78,6 +79,7 @@ pub(crate) struct Core {
     pub(crate) direct: DirectParameters,
     pub(crate) verify_errors: VerifyErrors,
     pub(crate) ganging: ForcedGanging,
+    pub(crate) placing: Placing,
     pub(crate) faults: BlockFaults,
     pub(crate) stages: Stages,
     /// Resilver that is fed by degraded reads, once there is one.
@@ -113,6 +115,7 @@ impl Core {
                 direct: DirectParameters::default(),
                 verify_errors: VerifyErrors::default(),
                 ganging: ForcedGanging::default(),
+                placing: Placing::default(),
                 faults: BlockFaults::default(),
                 stages: Stages::default(),
                 feed: OnceLock::new(),

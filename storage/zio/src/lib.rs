@@ -28,6 +28,7 @@ mod leaf_ops;
 mod log;
 mod lost_copies;
 mod operate;
+mod placing;
 mod protect;
 mod read;
 mod rebuild;
@@ -61,6 +62,7 @@ pub use leaf::{
 };
 pub use log::{LogBlocks, LogRoom};
 pub use operate::{LeafRequest, LeafThen};
+pub use placing::PlacingTunables;
 pub use rebuild::{RebuildRequest, RebuildThen, Rebuilt};
 pub use request::{Landed, LandedThen, ReadFlags, ReadRequest, ReadThen, UnitThen, WriteRequest, WriteThen};
 pub use roam::{MayRoam, Next};

@@ -5,6 +5,7 @@ use crate::batch::{self, BatchOptions, LeafOp, LeafResult};
 use crate::core::ObjsetNames;
 use crate::direct::{ChangedBuffers, DirectParameters};
 use crate::faults::Fault;
+use crate::placing::PlacingTunables;
 use crate::roam::{self, MayRoam, Next};
 use crate::suspend::{Held, Hold, Resumes};
 use crate::view::FailMode;
@@ -124,6 +125,11 @@ impl Zio {
     /// `metaslab_force_ganging`, `metaslab_force_ganging_pct`).
     pub fn set_forced_ganging(&self, bytes: u64, percent: u32) {
         self.core.ganging.set(bytes, percent);
+    }
+
+    /// Changes the parameters of where blocks are placed.
+    pub fn set_placing(&self, tunables: PlacingTunables) {
+        self.core.placing.set(tunables);
     }
 
     /// Changes the parameters of every leaf's I/O scheduler; they count from its next decision on.

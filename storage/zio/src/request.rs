@@ -94,6 +94,8 @@ pub struct WriteRequest {
     pub zstd_level: u8,
     /// Number of copies wanted, 1–3.
     pub copies: u8,
+    /// Stored bytes up to which a block of a file lies where metadata does, 0 for none (the property `special_small_blocks`).
+    pub small_bytes: usize,
     /// Pointer that the parent holds now. Used to rewrite in place what was born in this same txg (see `pass`) and to decide
     /// whether a new hole gets a birth. The caller frees it when the result differs.
     pub previous: BlockPtr,
@@ -124,6 +126,7 @@ impl WriteRequest {
             compression: Compression::OFF,
             zstd_level: 0,
             copies: 1,
+            small_bytes: 0,
             previous: BlockPtr::HOLE,
             pass: 1,
             seal: None,

@@ -210,7 +210,8 @@ impl Job {
             return None;
         }
         let wanted = AllocRequest { psize, copies: request.copies, txg: request.txg, hint: hint(&request.bookmark) };
-        snapshot.view.allocator.alloc(&wanted).ok()
+        let preference = core.placing.preference(request, self.psize);
+        snapshot.view.allocator.alloc_preferring(preference, &wanted).ok()
     }
 
     /// Has the stage make what needs the address.

@@ -13,6 +13,7 @@ mod branches;
 mod callers;
 mod campaign;
 mod checksums;
+mod classes;
 mod cloned;
 mod coherency;
 mod daemon;
@@ -93,6 +94,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "pool: a sync that is forced", needs: NOTHING, run: parameters::forced_sync },
     Scenario { name: "pool: directories that were made for it", needs: MOUNTS, run: parameters::made_directories },
     Scenario { name: "vdevs: properties", needs: MOUNTS, run: parameters::vdev_properties },
+    Scenario { name: "pool: vdevs for some blocks", needs: NOTHING, run: classes::words },
+    Scenario { name: "pool: metadata and small blocks on vdevs for them", needs: MOUNTS, run: classes::places },
     Scenario { name: "pool: draid", needs: NOTHING, run: pools::draid },
     Scenario { name: "pool: import by name, id, new name, altroot, read-only", needs: MOUNTS, run: pools::imports },
     Scenario { name: "pool: what an import says", needs: NOTHING, run: imports::listing },

@@ -5,7 +5,7 @@ use device::{BlockDevice, OpenOptions};
 use dsl::{CreateDataset, DslError, ReplayFiles};
 use exec::Exec;
 use ondisk::ObjsetType;
-use pool::{Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, Runtime, TopSpec};
+use pool::{ClassSpec, Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, Runtime, TopSpec};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vdev::{LeafKind, TopKind};
@@ -114,11 +114,11 @@ pub fn new_leaf(path: &Path, device_bytes: u64) -> Result<LeafSpec, Failure> {
 
 /// Makes a pool on new files in `folder`.
 pub fn create(exec: &Exec, folder: &Path, new: NewPool<'_>) -> Result<Pool, Failure> {
-    create_as(exec, folder, new, &new.runtime())
+    create_as(exec, folder, new, ClassSpec::default(), &new.runtime())
 }
 
-/// Does [`create`] with these settings.
-pub fn create_as(exec: &Exec, folder: &Path, new: NewPool<'_>, runtime: &Runtime) -> Result<Pool, Failure> {
+/// Does [`create`], with vdevs that are for some blocks only, and with these settings.
+pub fn create_as(exec: &Exec, folder: &Path, new: NewPool<'_>, classes: ClassSpec, runtime: &Runtime) -> Result<Pool, Failure> {
     let NewPool { name, layout, ashift, device_bytes, no_features, .. } = new;
     let mut tops = Vec::new();
     for top in 0..layout.tops {
@@ -130,6 +130,7 @@ pub fn create_as(exec: &Exec, folder: &Path, new: NewPool<'_>, runtime: &Runtime
         tops.push(TopSpec { kind: layout.kind, leaves });
     }
     let spec = PoolSpec {
+        classes,
         ashift: Some(ashift),
         features: no_features.then(Vec::new),
         host: host(),

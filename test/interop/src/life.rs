@@ -2,9 +2,17 @@
 //! and takes its place, devices are replaced and grow.
 
 use crate::{Failure, driver};
-use pool::{AddSpec, LeafSpec, Pool, TopSpec};
+use pool::{AddSpec, ClassSpec, LeafSpec, Pool, TopSpec};
 use std::path::Path;
 use vdev::{LeafKind, Pairing, TopKind};
+
+/// Vdevs for some blocks only on new files of the folder, whose names begin with `name`: a mirror for metadata, and a device for tables of deduplication.
+pub fn classes(folder: &Path, name: &str, bytes: u64) -> Result<ClassSpec, Failure> {
+    let leaf = |part: &str| driver::new_leaf(&folder.join(format!("{name}-{part}")), bytes);
+    let special = TopSpec { kind: TopKind::Mirror, leaves: vec![leaf("special0")?, leaf("special1")?] };
+    let dedup = TopSpec { kind: TopKind::Leaf, leaves: vec![leaf("dedup")?] };
+    Ok(ClassSpec { special: vec![special], dedup: vec![dedup] })
+}
 
 /// Leads the pool through its life; `work` changes files between the steps. Devices are files of the folder.
 pub fn lead(

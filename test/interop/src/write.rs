@@ -8,11 +8,11 @@ use crate::report::{Job, Table};
 use crate::{Failure, Wanted, accelerated, direct, life, matrix, objects, storm};
 use exec::Exec;
 use offload::ZiaMode;
-use pool::{RebuildState, RebuildStatus, Runtime, SpaceLogTunables, SweepAction, SweepKind, SweepState};
+use pool::{AddSpec, ClassSpec, RebuildState, RebuildStatus, Runtime, SpaceLogTunables, SweepAction, SweepKind, SweepState};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use vdev::{DraidConfig, Pairing, TopKind};
+use vdev::{Bias, DraidConfig, Pairing, TopKind};
 
 const fn layout(name: &'static str, kind: TopKind, tops: usize, width: usize) -> Layout {
     Layout { name, kind, tops, width }
@@ -85,6 +85,14 @@ const SPARED: [(&str, (&str, u32), bool); 3] = [
 /// Pools whose vdevs change, with the layout that they begin with.
 const LIVES: [(&str, (&str, u32), bool); 3] =
     [("life-mirror", ("mirror2", 12), true), ("life-raidz", ("raidz1x3", 9), false), ("life-raidz2", ("raidz2x6", 12), false)];
+/// Pools with vdevs for metadata and small blocks, and for tables of deduplication, with the layout of the others.
+const CLASSES: [(&str, (&str, u32), bool); 3] = [
+    ("classes-mirror2", ("mirror2", 12), true),
+    ("classes-raidz1x3", ("raidz1x3", 9), false),
+    ("classes-draid2x8s2", ("draid2x8s2", 9), false),
+];
+/// Stored bytes up to which blocks of files are small there.
+const SMALL_BLOCK_BYTES: u64 = 16 << 10;
 /// Pools whose free space was swept, with their layout.
 const SWEPT: [(&str, (&str, u32), bool); 4] = [
     ("swept-stripe3", ("stripe3", 9), false),
@@ -141,6 +149,8 @@ enum Kind {
     Spared,
     /// Vdevs, logs and spares join and leave meanwhile.
     Life,
+    /// Program, with metadata and small blocks on vdevs of their own; one more comes meanwhile.
+    Classes,
     /// Program, with all free space initialized, then trimmed; one trim is left suspended.
     Swept,
     /// Program, on a pool that writes log space maps.
@@ -185,6 +195,7 @@ pub fn run(oracle: &Oracle, wanted: &Wanted, table: &Table) {
     cases.extend(REBUILT.map(|(name, place, quick)| (name.to_string(), Kind::Rebuilt, place, quick)));
     cases.extend(SPARED.map(|(name, place, quick)| (name.to_string(), Kind::Spared, place, quick)));
     cases.extend(LIVES.map(|(name, place, quick)| (name.to_string(), Kind::Life, place, quick)));
+    cases.extend(CLASSES.map(|(name, place, quick)| (name.to_string(), Kind::Classes, place, quick)));
     cases.extend(SWEPT.map(|(name, place, quick)| (name.to_string(), Kind::Swept, place, quick)));
     cases.extend(LOGGED.map(|(name, place, quick)| (name.to_string(), Kind::Logged, place, quick)));
     cases.extend(OFFLOADED.map(|(name, place, quick)| {
@@ -276,8 +287,12 @@ impl Case<'_> {
             no_features: self.kind == Kind::Plain,
             small_memory: self.kind == Kind::Storm,
         };
+        let classes = match self.kind {
+            Kind::Classes => life::classes(&self.folder, "first", device_bytes)?,
+            _ => ClassSpec::default(),
+        };
         let runtime = Runtime { log_space_maps: self.kind == Kind::Logged, ..new.runtime() };
-        let pool = driver::create_as(&self.exec, &self.folder, new, &runtime)?;
+        let pool = driver::create_as(&self.exec, &self.folder, new, classes, &runtime)?;
         let offloaded = match self.kind {
             Kind::Offloaded(mode) => Some(accelerated::begin(&self.exec, &pool, mode)?),
             _ => None,
@@ -294,6 +309,7 @@ impl Case<'_> {
                 life::lead(&pool, &self.folder, shape, || program.churn(self.size.rounds / 4 + 1))?;
                 program.expected
             }
+            Kind::Classes => self.fill_classes(&pool)?,
             Kind::Program | Kind::Plain | Kind::Rebuilt | Kind::Spared | Kind::Swept | Kind::Logged | Kind::Offloaded(_) => {
                 let mut program = Program::new(&pool, self.size, u64::from(self.ashift));
                 if new.no_features {
@@ -323,6 +339,23 @@ impl Case<'_> {
         manifest::compare("after the export, ours", &before, &lines)?;
         expected.check(&lines)?;
         Ok((lines, expected))
+    }
+
+    /// Fills a pool with vdevs for metadata, which gets one more meanwhile, and looks whether they are used.
+    fn fill_classes(&self, pool: &pool::Pool) -> Result<crate::shadow::Expected, Failure> {
+        pool.dsl().hold(&self.pool)?.set_props(&[("special_small_blocks".to_string(), SMALL_BLOCK_BYTES.to_string())])?;
+        let mut program = Program::new(pool, self.size, u64::from(self.ashift));
+        program.fill()?;
+        pool.add(AddSpec { classes: life::classes(&self.folder, "more", DEVICE_BYTES)?, ..AddSpec::default() })?;
+        program.churn(self.size.rounds)?;
+        pool.sync()?;
+        let status = pool.status();
+        for (top, space) in status.tree.tops.iter().zip(&status.vdev_space) {
+            if (top.bias == Bias::Dedup) != (space.allocated == 0) {
+                return Err(format!("{} bytes on vdev {}, which is for {:?}", space.allocated, top.id, top.bias).into());
+            }
+        }
+        Ok(program.expected)
     }
 
     /// Replaces the first device by a new one or by a distributed spare, which gets its content by the space maps alone: no scrub

@@ -153,6 +153,11 @@ fn log_devices_stand_below_a_line_of_their_own() {
          logs            -      -      -      -      -      -\n  \
            sdc           0     1G      0      2      0      0\n"
     );
+    let special = IostatVdev { bias: Some("special".into()), is_log: false, ..tank.children[0].clone() };
+    tank.children.push(special);
+    let shown = rows(&style, &tank, None, 10);
+    let place = |word: &str| shown.lines().position(|line| line.starts_with(word));
+    assert!(place("special").is_some_and(|special| Some(special) < place("logs")), "{shown}");
     let scripted = rows(&Style { scripted: true, ..style }, &tank, None, 10);
     assert!(!scripted.contains("logs"), "programs get devices only: {scripted}");
 }

@@ -4,7 +4,7 @@
 use super::columns::Group;
 use crate::scripts::Columns;
 use cli::number::{nice_count, nice_time_ns};
-use control_api::IostatVdev;
+use control_api::{IostatVdev, VDEV_CLASSES};
 use std::fmt::Write;
 use std::rc::Rc;
 
@@ -123,15 +123,14 @@ impl Style {
         printed
     }
 
-    /// Adds the lines of the vdevs below one: those of logs behind the others, with a line above them.
+    /// Adds the lines of the vdevs below one: those of each class behind the others, with a line above them.
     fn children(&self, out: &mut String, span: Span<'_>, name_of: &dyn Fn(&IostatVdev) -> String, depth: usize) -> usize {
         let known = span.old.map_or(usize::MAX, |old| old.children.len());
-        let all = span.now.children.iter().enumerate().take(known);
-        let (logs, others): (Vec<_>, Vec<_>) = all.partition(|(_, child)| child.is_log);
         let is_table = !self.scripted && self.only.is_empty() && !self.groups.iter().any(|group| group.is_histogram());
         let mut printed = 0;
-        for (class, list) in [(None, others), (Some("logs"), logs)] {
-            if let Some(class) = class.filter(|_| is_table && !list.is_empty()) {
+        for class in std::iter::once(None).chain(VDEV_CLASSES.map(Some)) {
+            let mut list = span.now.children.iter().enumerate().take(known).filter(|(_, child)| child.class() == class).peekable();
+            if let Some(class) = class.filter(|_| is_table && list.peek().is_some()) {
                 out.push_str(&self.class_line(class));
             }
             for (index, child) in list {

@@ -79,7 +79,7 @@ const OF_DATASETS: &[(&str, Effect)] = &[
     ("keylocation", Works),
     ("keyformat", Works),
     ("pbkdf2iters", Works),
-    ("special_small_blocks", Stored(&["0"], "there are no special vdevs in this version")),
+    ("special_small_blocks", Works),
     ("prefetch", Stored(&["all"], "reading ahead can't be limited in this version")),
     ("volthreading", Works),
     ("direct", Works),
@@ -128,13 +128,19 @@ pub(crate) fn around(warnings: Vec<String>, work: impl FnOnce() -> Result<Respon
 pub(crate) fn of_creation(request: &control_api::PoolCreate) -> Vec<String> {
     // At creation it says which features there are.
     let mut warnings = of_pool(request.properties.iter().filter(|(name, _)| *name != "compatibility"));
-    warnings.extend(of_dataset(&request.fs_properties));
+    warnings.extend(of_dataset(&request.fs_properties, || !request.new.special.is_empty()));
     warnings
 }
 
-/// Warnings about some properties of a dataset.
-pub(crate) fn of_dataset(properties: &BTreeMap<String, String>) -> Vec<String> {
-    properties.iter().filter_map(|(name, value)| judge(OF_DATASETS, name, value)).collect()
+/// Warnings about some properties of a dataset; its pool may have vdevs for metadata.
+pub(crate) fn of_dataset(properties: &BTreeMap<String, String>, has_special: impl FnOnce() -> bool) -> Vec<String> {
+    let judged = properties.iter().filter_map(|(name, value)| judge(OF_DATASETS, name, value));
+    // OpenZFS stores it with a warning, too (`zfs_valid_proplist`).
+    let small = properties.get("special_small_blocks").filter(|value| *value != "0" && !has_special());
+    let homeless = |value: &String| {
+        format!("{WITHOUT_EFFECT}property 'special_small_blocks' is stored as '{value}', but the pool has no special vdev")
+    };
+    judged.chain(small.map(homeless)).collect()
 }
 
 /// Warnings about some properties of a pool.

@@ -9,7 +9,7 @@ use crate::failure::because;
 use crate::pool::{OpenPool, Pools};
 use control_api::{ErrorKind, FORCEABLE, Failure, NewVdevs, VdevSpec};
 use exec::Exec;
-use pool::{AddSpec, LeafSpec, TopSpec};
+use pool::{AddSpec, ClassSpec, LeafSpec, TopSpec};
 use std::path::PathBuf;
 use std::sync::Arc;
 use vdev::{DraidConfig, LeafKind, TopKind};
@@ -115,7 +115,8 @@ pub(crate) fn new_leaf(devices: &Devices, path: &str, what: &str) -> Result<Leaf
 /// Opens the devices of the vdevs that a request asks for; spares that another pool lists are shared as they are.
 pub(crate) fn opened(devices: &Devices, new: &NewVdevs, what: &str) -> Result<AddSpec, Failure> {
     let tops = |specs: &[VdevSpec]| specs.iter().map(|spec| new_top(devices, spec, what)).collect::<Result<_, _>>();
-    let mut spec = AddSpec { tops: tops(&new.vdevs)?, logs: tops(&new.logs)?, ..AddSpec::default() };
+    let classes = ClassSpec { special: tops(&new.special)?, dedup: tops(&new.dedup)? };
+    let mut spec = AddSpec { tops: tops(&new.vdevs)?, classes, logs: tops(&new.logs)?, ..AddSpec::default() };
     for path in &new.spares {
         match devices.pools.reserving_pool(path) {
             Some((_, spare)) => spec.shared.push(spare),

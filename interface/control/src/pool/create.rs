@@ -149,7 +149,7 @@ pub(crate) fn create(intake: &Intake, request: &PoolCreate) -> Result<Response, 
     let root = new_filesystem(&fs_properties, Maker::daemon()).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
     let mut beside = AddSpec { force: request.force, spares_first: true, ..opened(&intake.devices, &request.new, &what)? };
     let new = beside.leaves();
-    let tops = std::mem::take(&mut beside.tops);
+    let (tops, classes) = (std::mem::take(&mut beside.tops), std::mem::take(&mut beside.classes));
     check_contents(&intake.pools, &intake.exec, &new, None, request.force)?;
     if request.dry_run {
         return Ok(done());
@@ -159,6 +159,7 @@ pub(crate) fn create(intake: &Intake, request: &PoolCreate) -> Result<Response, 
         name: name.clone(),
         stored_name: request.temporary_name.as_ref().map(|_| request.pool.clone()),
         tops,
+        classes,
         ashift: wanted.ashift,
         features: wanted.features,
         comment: wanted.comment,

@@ -174,6 +174,7 @@ mod tests {
                 stored_name: None,
                 name: "tank".into(),
                 tops: vec![TopSpec { kind: TopKind::Leaf, leaves: vec![leaf] }],
+                classes: pool::ClassSpec::default(),
                 ashift: None,
                 features: None,
                 comment: None,

@@ -15,6 +15,7 @@ pub(crate) fn iostat(open: &OpenPool) -> IostatVdev {
         let Some(node) = &top.node else { continue };
         let mut report = of_node(&status.tree, &status.leaves, node);
         report.is_log = top.is_log;
+        report.bias = top.bias.word().map(str::to_string);
         if let Some(space) = status.vdev_space.get(index) {
             report.allocated_bytes = Some(space.allocated);
             report.free_bytes = Some(space.capacity.saturating_sub(space.allocated));

@@ -234,6 +234,9 @@ pub fn tree(name: &str, tree: &VdevTree, status: Option<&PoolStatus>) -> VdevRep
             report.size_bytes = space.capacity;
         }
         (report.is_log, report.ashift, report.asize_bytes) = (top.is_log, top.ashift, top.asize);
+        // Devices are of the class of the group that they are in (OpenZFS: `fill_vdev_info`).
+        report.bias = top.bias.word().map(str::to_string);
+        report.children.iter_mut().for_each(|child| child.bias.clone_from(&report.bias));
         report.allocating = Some(!top.nonallocating);
         report.dio_verify_errors = status.and_then(|status| status.dio_verify_errors.get(index).copied()).unwrap_or(0);
         children.push(report);

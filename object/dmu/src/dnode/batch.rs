@@ -113,6 +113,7 @@ impl Batch {
                 compression: self.request.policy.compression,
                 zstd_level: self.request.policy.zstd_level,
                 copies: self.request.policy.copies,
+                small_bytes: self.request.policy.small_bytes,
                 previous: BlockPtr::HOLE,
                 keep: Keep::Once,
                 seal: None,

@@ -199,6 +199,7 @@ impl Objset {
             compression: if old.uses_crypt() { Compression::OFF } else { policy.compression },
             zstd_level: policy.zstd_level,
             copies: policy.copies,
+            small_bytes: policy.small_bytes,
             previous: old,
             keep: Keep::Kept,
             seal: None,

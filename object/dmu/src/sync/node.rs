@@ -197,6 +197,7 @@ impl NodeSync {
             compression: policy.compression,
             zstd_level: policy.zstd_level,
             copies: policy.copies,
+            small_bytes: policy.small_bytes,
             previous: old,
             keep: self.props.primary_cache.keep(level > 0 || object_type.is_metadata() || spill),
             seal: None,

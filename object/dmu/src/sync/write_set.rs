@@ -156,6 +156,7 @@ mod tests {
             compression: Compression::OFF,
             zstd_level: 0,
             copies: 1,
+            small_bytes: 0,
             previous: BlockPtr::HOLE,
             keep: Keep::Kept,
             seal: None,

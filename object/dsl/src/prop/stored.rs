@@ -105,6 +105,7 @@ impl Stored {
             compression: Compression((compression & 0x7F) as u8),
             zstd_level: (compression >> 7) as u8,
             copies: number("copies")?.clamp(1, 3) as u8,
+            small_bytes: number("special_small_blocks")?.min(16 << 20) as usize,
             redundant_metadata: match number("redundant_metadata")? {
                 1 => RedundantMetadata::Most,
                 2 => RedundantMetadata::Some,

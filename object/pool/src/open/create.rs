@@ -18,7 +18,7 @@ use crate::sync::brt::SharedBlocks;
 use crate::sync::log_spacemap::FEATURE as LOG_SPACEMAP;
 use crate::sync::space_log::SpaceLog;
 use crate::sync::spacemap::SpaceMaps;
-use crate::vdev_ops::spec::{LeafSpec, NewTops, TopSpec, build_tops, check_device, new_guid};
+use crate::vdev_ops::spec::{ClassSpec, LeafSpec, NO_CLASSES, NewTops, TopSpec, build_tops, check_device, new_guid};
 use crate::{DeviceProblem, FEATURES, PoolError};
 use arc::Cache;
 use dmu::{ObjsetProps, Tx, TxgManager};
@@ -40,6 +40,8 @@ pub struct PoolSpec {
     pub stored_name: Option<String>,
     /// Top-level vdevs.
     pub tops: Vec<TopSpec>,
+    /// Top-level vdevs for some blocks only.
+    pub classes: ClassSpec,
     /// log2 of the sector size; None takes what the devices report.
     pub ashift: Option<u32>,
     /// Short names of the features to enable; None for all that new pools get.
@@ -66,6 +68,7 @@ impl PoolSpec {
             name: name.to_string(),
             stored_name: None,
             tops,
+            classes: ClassSpec::default(),
             ashift: None,
             features: None,
             comment: None,
@@ -159,11 +162,11 @@ fn first_facts(spec: &PoolSpec, guid: Guid) -> PoolFacts {
 }
 
 fn check_devices(exec: &Exec, spec: &PoolSpec) -> Result<(), PoolError> {
-    let leaves: Vec<&LeafSpec> = spec.tops.iter().flat_map(|top| &top.leaves).collect();
-    if leaves.is_empty() {
+    if spec.tops.iter().all(|top| top.leaves.is_empty()) {
         return Err(PoolError::Invalid("a pool needs at least one device"));
     }
-    let has_draid = spec.tops.iter().any(|top| matches!(top.kind, TopKind::Draid(_)));
+    let leaves: Vec<&LeafSpec> = spec.tops.iter().chain(spec.classes.tops()).flat_map(|top| &top.leaves).collect();
+    let has_draid = spec.tops.iter().chain(spec.classes.tops()).any(|top| matches!(top.kind, TopKind::Draid(_)));
     if !is_written(spec.version) {
         return Err(PoolError::OldVersion(spec.version));
     }
@@ -172,6 +175,10 @@ fn check_devices(exec: &Exec, spec: &PoolSpec) -> Result<(), PoolError> {
     }
     if has_draid && spec.features.as_ref().is_some_and(|names| !names.iter().any(|name| name == "draid")) {
         return Err(PoolError::Invalid("dRAID vdevs need the feature 'draid', which is not enabled"));
+    }
+    let has_classes = spec.features.as_ref().is_none_or(|names| names.iter().any(|name| name == "allocation_classes"));
+    if !spec.classes.is_empty() && (spec.version != VERSION || !has_classes) {
+        return Err(PoolError::Invalid(NO_CLASSES));
     }
     for leaf in leaves {
         let refuse = |problem| Err(PoolError::Device { path: leaf.path.clone(), problem });
@@ -187,7 +194,9 @@ fn check_devices(exec: &Exec, spec: &PoolSpec) -> Result<(), PoolError> {
 
 /// The tree of the new pool with its devices by leaf number.
 fn build_tree(exec: &Exec, spec: &PoolSpec) -> Result<(VdevTree, Vec<Option<Device>>), PoolError> {
-    let NewTops { tops, leaves, devices } = build_tops(exec, &spec.tops, spec.ashift)?;
+    let all: Vec<TopSpec> = spec.tops.iter().chain(spec.classes.tops()).cloned().collect();
+    let NewTops { mut tops, leaves, devices } = build_tops(exec, &all, spec.ashift)?;
+    spec.classes.mark(&mut tops[spec.tops.len()..]);
     let mut tree = VdevTree::assemble(new_guid(exec), tops, leaves)?;
     tree.create_txg = Txg::INITIAL;
     Ok((tree, devices.into_iter().map(Some).collect()))

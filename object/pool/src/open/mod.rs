@@ -15,7 +15,7 @@ use crate::spa::aux_devices::AuxDevices;
 use crate::spa::config::{Host, PoolFacts, PoolState, VERSION, VERSION_BEFORE_FEATURES, VERSION_WRITTEN_MIN};
 use crate::spa::features::{DIRECTORY, Features};
 use crate::spa::history::History;
-use crate::spa::mos_objects::read_packed;
+use crate::spa::mos_objects::{load_biases, read_packed};
 use crate::spa::multihost::Multihost;
 use crate::spa::salt::{self, StoredSalt};
 use crate::spa::services::Services;
@@ -259,6 +259,7 @@ impl Start {
         let missing = tree.leaves.iter().filter(|leaf| leaf.state == LeafState::Missing);
         missing.for_each(|leaf| tracing::warn!("pool '{}': no device for vdev {} ({})", found.name(), leaf.guid, leaf.path));
         crate::sync::load_dtls(self.objset(), &mut tree)?;
+        load_biases(self.objset(), &mut tree);
         if Zap::hold(self.objset(), DIRECTORY)?.try_lookup_u64(DEFLATE)?.unwrap_or(0) == 0 {
             tree.tops.iter_mut().for_each(|top| top.deflate_ratio = RAW_RATIO);
         }

@@ -12,7 +12,7 @@ use ondisk::Guid;
 use siblings::{Look, Siblings};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use vdev::{LeafId, LeafState, VdevTree};
+use vdev::{Bias, LeafId, LeafState, VdevTree};
 use zio::{Defect, EXTENDED, IoKind, Sample, Spell};
 
 /// Histograms of the times that a device takes for reads and writes, and whose errors belong to them.
@@ -93,14 +93,21 @@ impl Outliers {
         remarks
     }
 
-    /// Leaves that are open and do the same as others; siblings are those with heads or without, of the log or of the rest.
+    /// Leaves that are open and do the same as others; siblings are those with heads or without, on vdevs for the same
+    /// blocks: metadata has other requests than data.
     fn looks(&self, tree: &VdevTree) -> Vec<Look> {
         let devices = self.spa.config.lock().devices.clone();
         let mut looks = Vec::new();
         for top in &tree.tops {
+            let class = match top.bias {
+                _ if top.is_log => 1,
+                Bias::None => 0,
+                Bias::Special => 2,
+                Bias::Dedup => 3,
+            };
             for id in top.leaves() {
                 let Some(device) = devices.get(id.0 as usize).and_then(Option::as_ref) else { continue };
-                let group = u32::from(top.is_log) * 2 + u32::from(device.is_rotational());
+                let group = class * 2 + u32::from(device.is_rotational());
                 looks.extend(self.look_of(tree, id, group));
             }
         }

@@ -345,6 +345,7 @@ impl PoolIo {
             compression: write.compression,
             zstd_level: write.zstd_level,
             copies: write.copies,
+            small_bytes: write.small_bytes,
             previous: write.previous,
             pass: self.pass.load(Ordering::Relaxed),
             seal: write.seal,

@@ -176,7 +176,14 @@ pub const FEATURES: &[Feature] = &[
         Support::Full,
         &[],
     ),
-    row("org.zfsonlinux:allocation_classes", "allocation_classes", "Support for separate allocation classes.", RO, Support::Full, &[]),
+    row(
+        "org.zfsonlinux:allocation_classes",
+        "allocation_classes",
+        "Support for separate allocation classes.",
+        RO | NEW,
+        Support::Full,
+        &[],
+    ),
     row(
         "com.datto:resilver_defer",
         "resilver_defer",

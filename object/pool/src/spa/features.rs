@@ -16,6 +16,8 @@ pub(crate) const DIRECTORY: ObjectId = ObjectId(1);
 
 /// Counts vdevs with a table of shared blocks.
 pub(crate) const BLOCK_CLONING: &str = "com.fudosecurity:block_cloning";
+/// Counts vdevs that are for some blocks only.
+pub(crate) const ALLOCATION_CLASSES: &str = "org.zfsonlinux:allocation_classes";
 /// Counts dRAID vdevs.
 pub(crate) const DRAID: &str = "org.openzfs:draid";
 /// Active while a leaf waits for the resilver after the one that goes on.

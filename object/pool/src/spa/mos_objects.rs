@@ -1,13 +1,14 @@
 //! Small objects of the MOS that the pool itself keeps: packed configuration, vdev ZAPs, the list of deferred frees.
 
-use super::features::{DIRECTORY, Features, create_linked_zap};
+use super::features::{ALLOCATION_CLASSES, DIRECTORY, Features, create_linked_zap};
 use crate::PoolError;
 use dmu::{BlockIo, Dnode, NewObject, Objset, Tx};
 use nvlist::{Encoding, NvList};
+use ondisk::names::top_zap;
 use ondisk::{BlockPtr, BpobjPhys, Compression, ObjectId, ObjectType};
 use std::sync::Arc;
-use vdev::{NodeKind, VdevTree};
-use zap::Zap;
+use vdev::{Bias, NodeKind, TopVdev, VdevTree};
+use zap::{Value, Zap};
 
 /// Block size of the configuration object (OpenZFS: `SPA_CONFIG_BLOCKSIZE`).
 const CONFIG_BLOCK_BYTES: usize = 1 << 14;
@@ -71,6 +72,13 @@ pub(crate) fn create_vdev_zaps(mos: &Arc<Objset>, features: &Features, tree: &mu
         list.add_u64(format!("{:x}", object.0), object.0, tx)?;
         Ok(object)
     };
+    let create_of_top = |top: &mut TopVdev| -> Result<(), PoolError> {
+        if top.zap.0 == 0 {
+            top.zap = create()?;
+            write_bias(mos, features, top, tx)?;
+        }
+        Ok(())
+    };
     if tree.root_zap.0 == 0 && features.is_enabled(AVZ_V2) {
         if features.refs(AVZ_V2) == 0 {
             features.add(AVZ_V2, 1, tx)?;
@@ -84,19 +92,35 @@ pub(crate) fn create_vdev_zaps(mos: &Arc<Objset>, features: &Features, tree: &mu
         let is_leaf = matches!(tree.tops[index].node.as_ref().map(|node| node.kind), Some(NodeKind::Leaf(_)));
         let leaves: Vec<_> = tree.tops[index].leaves().collect();
         // OpenZFS makes a leaf's ZAP before the top-level one when both are the same vdev.
-        if !is_leaf && tree.tops[index].zap.0 == 0 {
-            tree.tops[index].zap = create()?;
+        if !is_leaf {
+            create_of_top(&mut tree.tops[index])?;
         }
         for leaf in leaves {
             if tree.leaves[leaf.0 as usize].zap.0 == 0 {
                 tree.leaves[leaf.0 as usize].zap = create()?;
             }
         }
-        if is_leaf && tree.tops[index].zap.0 == 0 {
-            tree.tops[index].zap = create()?;
-        }
+        create_of_top(&mut tree.tops[index])?;
     }
     Ok(())
+}
+
+/// Writes down which blocks a top-level vdev is for that got its ZAP; the feature counts it from then on (OpenZFS: `vdev_zap_allocation_data`).
+fn write_bias(mos: &Arc<Objset>, features: &Features, top: &TopVdev, tx: &Tx) -> Result<(), PoolError> {
+    let Some(word) = top.bias.word() else { return Ok(()) };
+    Zap::hold(mos, top.zap)?.add(top_zap::ALLOCATION_BIAS, &Value::from_str_with_nul(word), tx)?;
+    features.add(ALLOCATION_CLASSES, 1, tx)
+}
+
+/// Finds out which blocks the top-level vdevs are for (OpenZFS: `vdev_load`). One that does not tell is taken for one of all blocks: what is there stays
+/// readable, and a pool must not be lost by it.
+pub(crate) fn load_biases(mos: &Arc<Objset>, tree: &mut VdevTree) {
+    for top in tree.tops.iter_mut().filter(|top| top.is_concrete() && top.zap.0 != 0) {
+        match Zap::hold(mos, top.zap).and_then(|zap| zap.try_lookup(top_zap::ALLOCATION_BIAS)) {
+            Ok(found) => top.bias = found.as_ref().and_then(Value::as_text).map_or(Bias::None, Bias::of_word),
+            Err(error) => tracing::warn!("vdev {}: nobody knows which blocks it is for: {error}", top.guid),
+        }
+    }
 }
 
 /// Destroys the ZAP of a leaf that left and takes it off the list (OpenZFS: `vdev_destroy_unlink_zap`).

@@ -6,6 +6,7 @@ use super::services::dsl_error;
 use crate::PoolError;
 use dmu::Objset;
 use dsl::DslPool;
+use ondisk::names::top_zap;
 use ondisk::{Guid, ObjectId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +24,9 @@ pub type VdevProps = BTreeMap<Guid, BTreeMap<String, String>>;
 
 /// True for a property of vdevs that [`crate::Pool::set_vdev_prop`] sets.
 pub fn is_settable_vdev_prop(name: &str) -> bool {
-    NUMBERS.contains(&name) || name == COMMENT || name == AUTOSIT || is_user_prop(name)
+    // It looks like a user's own, and says which blocks the vdev is for.
+    let is_own = name == top_zap::ALLOCATION_BIAS;
+    NUMBERS.contains(&name) || name == COMMENT || name == AUTOSIT || (is_user_prop(name) && !is_own)
 }
 
 /// The ZAPs of vdevs, by guid; a top-level vdev that is a leaf has its properties in the one that it has as top-level vdev.

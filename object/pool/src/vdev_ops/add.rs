@@ -5,9 +5,9 @@
 
 use super::VdevOps;
 use super::spares::{self, Spare};
-use super::spec::{LeafSpec, NewTops, TopSpec, build_tops, check_device, labelled_spare};
+use super::spec::{ClassSpec, LeafSpec, NO_CLASSES, NewTops, TopSpec, build_tops, check_device, labelled_spare};
 use crate::label::{Device, flush_all, init_writes, write_all};
-use crate::spa::features::DRAID;
+use crate::spa::features::{ALLOCATION_CLASSES, DRAID};
 use crate::spa::state::Config;
 use crate::sync::changes::Edited;
 use crate::{DeviceProblem, PoolError};
@@ -23,6 +23,8 @@ pub(crate) const EMPTYING_TXGS: u32 = 5;
 pub struct AddSpec {
     /// Top-level vdevs for data.
     pub tops: Vec<TopSpec>,
+    /// Top-level vdevs for some blocks only.
+    pub classes: ClassSpec,
     /// Top-level vdevs for the intent log.
     pub logs: Vec<TopSpec>,
     /// Devices to be spares.
@@ -43,7 +45,12 @@ pub struct AddSpec {
 impl AddSpec {
     /// The devices that nobody has yet, in their order.
     pub fn leaves(&self) -> Vec<LeafSpec> {
-        self.tops.iter().chain(&self.logs).flat_map(|top| &top.leaves).chain(&self.spares).cloned().collect()
+        self.all_tops().flat_map(|top| &top.leaves).chain(&self.spares).cloned().collect()
+    }
+
+    /// The top-level vdevs in the order in which they join.
+    fn all_tops(&self) -> impl Iterator<Item = &TopSpec> {
+        self.tops.iter().chain(self.classes.tops()).chain(&self.logs)
     }
 }
 
@@ -53,7 +60,7 @@ impl VdevOps {
     /// Errors: [`PoolError::Device`], [`PoolError::AshiftMismatch`], [`PoolError::Invalid`]; then nothing was added.
     pub fn add(&self, spec: AddSpec) -> Result<(), PoolError> {
         self.spa.check_writeable()?;
-        if spec.tops.is_empty() && spec.logs.is_empty() && spec.spares.is_empty() && spec.shared.is_empty() {
+        if spec.all_tops().next().is_none() && spec.spares.is_empty() && spec.shared.is_empty() {
             return Err(PoolError::Invalid("missing vdev specification"));
         }
         let tree = self.spa.tree();
@@ -93,10 +100,13 @@ impl VdevOps {
 
     /// The vdevs that are to be, with everything checked that can be.
     fn new_tops(&self, spec: &AddSpec, tree: &VdevTree) -> Result<NewTops, PoolError> {
-        let all: Vec<TopSpec> = spec.tops.iter().chain(&spec.logs).cloned().collect();
+        let all: Vec<TopSpec> = spec.all_tops().cloned().collect();
         let has_draid = all.iter().any(|top| matches!(top.kind, TopKind::Draid(_)));
         if has_draid && !self.spa.services.features.is_enabled(DRAID) {
             return Err(PoolError::Invalid("dRAID vdevs need the feature 'draid', which is not enabled"));
+        }
+        if !spec.classes.is_empty() && !self.spa.services.features.is_enabled(ALLOCATION_CLASSES) {
+            return Err(PoolError::Invalid(NO_CLASSES));
         }
         for leaf in all.iter().flat_map(|top| &top.leaves) {
             if vdev::leaf_asize(leaf.device.size_bytes()).is_none() {
@@ -107,15 +117,17 @@ impl VdevOps {
             }
         }
         let needed = all.iter().flat_map(|top| &top.leaves).map(|leaf| leaf.device.ashift()).max().unwrap_or(0);
-        let (least, most) = (tree.min_ashift(), tree.max_ashift());
+        let least = tree.min_ashift();
+        let most = tree.tops.iter().filter(|top| top.is_normal()).map(|top| top.ashift).max().unwrap_or(least);
         // Without a wish a pool goes on with its sectors, where the devices can have them.
         let ashift = spec.ashift.or((least == most && needed <= most).then_some(most));
         let mut added = build_tops(self.spa.exec(), &all, ashift)?;
-        let data = &added.tops[..spec.tops.len()];
+        let (data, logs) = added.tops.split_at_mut(all.len() - spec.logs.len());
         if !spec.allow_ashift_mismatch && least == most && data.iter().any(|top| top.ashift != most) {
             return Err(PoolError::AshiftMismatch);
         }
-        added.tops.iter_mut().skip(spec.tops.len()).for_each(|top| top.is_log = true);
+        spec.classes.mark(&mut data[spec.tops.len()..]);
+        logs.iter_mut().for_each(|top| top.is_log = true);
         Ok(added)
     }
 

@@ -6,17 +6,17 @@ use crate::sync::changes::{Edit, Edited};
 use ondisk::Guid;
 use vdev::{TopVdev, VdevTree};
 
-/// The change by which new blocks lie on a top-level vdev, or not any more. Refused for logs, and for the last vdev that has room for blocks.
+/// The change by which new blocks lie on a top-level vdev, or not any more. Refused for logs, and for the last vdev that has room for all blocks.
 pub(crate) fn allocating(guid: Guid, is_on: bool) -> Edit {
     Box::new(move |config: &Config, _| {
-        let takes_blocks = |top: &TopVdev| top.is_concrete() && !top.is_log && !top.nonallocating;
+        let takes_blocks = |top: &TopVdev| top.is_normal() && !top.nonallocating;
         let mut tree = VdevTree::clone(&config.tree);
         let has_others = tree.tops.iter().any(|top| takes_blocks(top) && top.guid != guid);
         let top = tree.tops.iter_mut().find(|top| top.is_concrete() && top.guid == guid).ok_or(PoolError::NoSuchDevice)?;
         if top.is_log {
             return Err(PoolError::Target("nothing but intent logs is allocated from a log device"));
         }
-        if !is_on && !has_others {
+        if !is_on && !has_others && top.is_normal() {
             return Err(PoolError::Target("the pool has no other vdev from which it could allocate"));
         }
         top.nonallocating = !is_on;

@@ -7,7 +7,7 @@ use crate::{DeviceProblem, PoolError};
 use exec::Exec;
 use nvlist::NvList;
 use ondisk::{Guid, Txg};
-use vdev::{Leaf, LeafId, LeafKind, Node, NodeKind, TopKind, TopVdev};
+use vdev::{Bias, Leaf, LeafId, LeafKind, Node, NodeKind, TopKind, TopVdev};
 
 /// One device that joins a pool, open: what a request names by its path (`control_api::VdevSpec`), once the daemon has looked at it.
 #[derive(Clone, Debug)]
@@ -28,6 +28,38 @@ pub struct TopSpec {
     /// Devices of the vdev.
     pub leaves: Vec<LeafSpec>,
 }
+
+/// Top-level vdevs that are for some blocks only.
+#[derive(Clone, Debug, Default)]
+pub struct ClassSpec {
+    /// Vdevs for metadata, and small blocks of files.
+    pub special: Vec<TopSpec>,
+    /// Vdevs for tables of deduplication.
+    pub dedup: Vec<TopSpec>,
+}
+
+impl ClassSpec {
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.special.is_empty() && self.dedup.is_empty()
+    }
+    /// The vdevs in the order in which they join.
+    pub(crate) fn tops(&self) -> impl Iterator<Item = &TopSpec> {
+        self.special.iter().chain(&self.dedup)
+    }
+    /// Classes of the same vdevs.
+    fn biases(&self) -> impl Iterator<Item = Bias> {
+        let of = |tops: &[TopSpec], bias| std::iter::repeat_n(bias, tops.len());
+        of(&self.special, Bias::Special).chain(of(&self.dedup, Bias::Dedup))
+    }
+    /// Says of `tops`, which begin with what was laid out from these, what they are for.
+    pub(crate) fn mark(&self, tops: &mut [TopVdev]) {
+        tops.iter_mut().zip(self.biases()).for_each(|(top, bias)| top.bias = bias);
+    }
+}
+
+/// Reason why a pool has no vdevs for some blocks only.
+pub(crate) const NO_CLASSES: &str = "special and dedup vdevs need the feature 'allocation_classes', which is not enabled";
 
 /// Pool that a device belongs to, as its newest label tells.
 #[derive(Clone, Debug, PartialEq, Eq)]

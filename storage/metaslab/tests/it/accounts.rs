@@ -3,7 +3,7 @@ use metaslab::{AllocRequest, Allocator, ClassSpace, VdevSpace};
 use ondisk::{Dva, Txg, VdevId};
 use std::ops::Range;
 use std::sync::Arc;
-use vdev::{TopKind, VdevTree};
+use vdev::{Bias, TopKind, VdevTree};
 
 const TXG: Txg = Txg(10);
 
@@ -97,6 +97,21 @@ fn what_is_used_is_the_sum_of_the_data_vdevs() {
             ..class
         }
     );
+}
+
+/// If this fails, `zfs list` promises room for files that only metadata may have, or `zpool list` forgets the vdevs for it.
+#[test]
+fn vdevs_for_some_blocks_are_part_of_the_pool_and_no_room_for_files() {
+    let mut tree = tree(&[(TopKind::Leaf, 1), (TopKind::Leaf, 1), (TopKind::Leaf, 1)]);
+    let plain = loaded(&tree, 1).class_space();
+    (tree.tops[1].bias, tree.tops[2].bias) = (Bias::Special, Bias::Dedup);
+    let allocator = loaded(&tree, 1);
+    for vdev in 0..3 {
+        allocator.claim(TXG, &dva(vdev, &(0..1 << 20))).expect("free");
+    }
+    let space = allocator.class_space();
+    assert_eq!((space.capacity, space.deflated_capacity), (plain.capacity, plain.deflated_capacity / 3));
+    assert_eq!((space.allocated, space.deflated_allocated), (3 << 20, tree.tops[0].dsize(1 << 20)));
 }
 
 /// If this fails, transactions announce less than they take: a full pool is written over its last reserve, and nothing can be removed.

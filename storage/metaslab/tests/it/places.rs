@@ -1,9 +1,9 @@
 //! Where the allocator puts things: copies apart, writers apart, all devices in turn, and the last room found.
-use metaslab::{AllocRequest, Allocator, LoadError, NoSpace};
+use metaslab::{AllocRequest, Allocator, LoadError, NoSpace, Preference};
 use ondisk::{Dva, Txg, VdevId};
 use std::ops::Range;
 use std::sync::Arc;
-use vdev::{DraidConfig, TopKind, VdevTree};
+use vdev::{Bias, DraidConfig, TopKind, VdevTree};
 
 const TXG: Txg = Txg(10);
 const MIB: u64 = 1 << 20;
@@ -99,6 +99,46 @@ fn all_room_of_data_vdevs_is_used_and_none_of_others() {
         used[found[0].vdev.0 as usize] += found[0].asize;
     }
     assert_eq!(used, [64 * MIB, 0, 0, 64 * MIB]);
+}
+
+/// If this fails, metadata lies on slow disks although there are vdevs for it, small blocks take the room that is kept for it, or a block is refused
+/// while there is room elsewhere.
+#[test]
+fn blocks_lie_where_they_are_best_and_elsewhere_when_that_is_full() {
+    let mut tree = tree(&[(TopKind::Leaf, 1), (TopKind::Leaf, 1), (TopKind::Leaf, 1)], 64 * MIB);
+    (tree.tops[1].bias, tree.tops[2].bias) = (Bias::Special, Bias::Dedup);
+    let allocator = loaded(&tree, 1, |_, _| 0);
+    let request = AllocRequest { psize: MIB, copies: 1, txg: TXG, hint: 0 };
+    let take = |preference: Preference| allocator.alloc_preferring(preference, &request).map(|copies| copies[0].vdev.0);
+    let used = || [0, 1, 2].map(|vdev| allocator.vdev_space(VdevId(vdev)).allocated / MIB);
+    let plain = Preference::default();
+    let (small, metadata) = (Preference { special_percent: 75, ..plain }, Preference { special_percent: 100, ..plain });
+    let table = Preference { dedup: true, ..metadata };
+    assert_eq!([plain, small, metadata, table].map(take), [Ok(0), Ok(1), Ok(1), Ok(2)]);
+    while take(small) == Ok(1) {}
+    assert_eq!(used(), [2, 48, 1], "a quarter is left for metadata");
+    while take(table) == Ok(2) {}
+    assert_eq!(used(), [2, 49, 64], "tables are metadata too");
+    while take(metadata) == Ok(1) {}
+    assert_eq!(used(), [3, 64, 64]);
+    assert_eq!([small, metadata, table].map(take), [Ok(0); 3]);
+    while take(metadata).is_ok() {}
+    assert_eq!((used(), take(plain)), ([64; 3], Err(NoSpace)));
+}
+
+/// If this fails, a file lies on a vdev for metadata, which is small and soon full, though nobody asked for it.
+#[test]
+fn no_other_block_lies_on_a_vdev_for_some() {
+    let mut tree = tree(&[(TopKind::Leaf, 1), (TopKind::Leaf, 1)], 64 * MIB);
+    tree.tops[1].bias = Bias::Special;
+    let allocator = loaded(&tree, 1, |_, _| 0);
+    while alloc(&allocator, MIB, 1, 0).is_ok() {}
+    assert_eq!([0, 1].map(|vdev| allocator.vdev_space(VdevId(vdev)).allocated), [64 * MIB, 0]);
+    let copies = allocator.alloc_preferring(
+        Preference { special_percent: 100, ..Preference::default() },
+        &AllocRequest { psize: 4096, copies: 3, txg: TXG, hint: 0 },
+    );
+    assert_eq!(copies.expect("room").map(|copy| copy.vdev), [VdevId(1); 3], "all copies lie in one class");
 }
 
 /// If this fails, a block is written as a gang block, or refused, while there is a hole of its very size.
