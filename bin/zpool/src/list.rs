@@ -118,7 +118,7 @@ fn of_class<'a>(report: &'a PoolReport, class: Option<&str>) -> Vec<&'a VdevRepo
 }
 
 /// Vdevs that are listed behind those for all blocks, by the words above them; the last two are for caches and spares.
-fn sections(report: &PoolReport, [caches, spares]: [&'static str; 2]) -> Vec<(&'static str, Vec<&VdevReport>)> {
+fn sections<'a>(report: &'a PoolReport, [caches, spares]: [&'static str; 2]) -> Vec<(&'static str, Vec<&'a VdevReport>)> {
     let classes = VDEV_CLASSES.map(|class| (class, of_class(report, Some(class))));
     classes.into_iter().chain([(caches, report.caches.iter().collect()), (spares, report.spares.iter().collect())]).collect()
 }

@@ -5,7 +5,7 @@ use device::MemDevice;
 use dsl::CreateDataset;
 use exec::{Exec, Inline};
 use ondisk::ObjsetType;
-use pool::{Host, ImportOptions, Pool, PoolError, PoolSpec, PoolState, Runtime, ScanFunction, ScanState, find_pools};
+use pool::{ClassSpec, Host, ImportOptions, Pool, PoolError, PoolSpec, PoolState, Runtime, ScanFunction, ScanState, find_pools};
 use std::sync::Arc;
 use vdev::{DraidConfig, LeafState, TopKind};
 
@@ -28,6 +28,7 @@ fn spec(devices: &[Arc<MemDevice>], layout: &[(TopKind, usize)]) -> PoolSpec {
         stored_name: None,
         name: "tank".to_string(),
         tops: tops(layout, devices),
+        classes: ClassSpec::default(),
         ashift: None,
         features: None,
         comment: Some("a test".to_string()),
