@@ -71,27 +71,28 @@ pub(crate) struct State {
 }
 
 #[repr(align(128))]
-struct Cell(Mutex<State>);
+pub(crate) struct Cell(pub(crate) Mutex<State>);
 
-struct Inner {
+/// Everything of a cache.
+pub(crate) struct Inner {
     zio: Zio,
-    budget: Budget,
+    pub(crate) budget: Budget,
     /// Bytes of decompressed copies in all shards.
     copies: Arc<Copies>,
     /// Sizes of the lists of all shards, and who gives way.
     balance: Arc<Balance>,
     /// Index of the shard at which the next search for memory begins.
-    cursor: AtomicUsize,
-    cells: Box<[Cell]>,
+    pub(crate) cursor: AtomicUsize,
+    pub(crate) cells: Box<[Cell]>,
     /// True when compressed blocks are kept compressed, too.
     compressed: AtomicBool,
     /// The second level, once there is one.
-    second: OnceLock<Arc<dyn SecondLevel>>,
+    pub(crate) second: OnceLock<Arc<dyn SecondLevel>>,
 }
 
 /// The cache of one pool; a cheap handle.
 #[derive(Clone)]
-pub struct Cache(Arc<Inner>);
+pub struct Cache(pub(crate) Arc<Inner>);
 
 impl std::fmt::Debug for Cache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -204,13 +205,6 @@ impl Cache {
     /// `zfs_compressed_arc_enabled`).
     pub fn set_compressed(&self, compressed: bool) {
         self.0.compressed.store(compressed, Ordering::Relaxed);
-    }
-
-    /// Puts a second level behind the cache, for good; false when there is one already.
-    pub fn set_second_level(&self, second: Arc<dyn SecondLevel>) -> bool {
-        let is_first = self.0.second.set(second).is_ok();
-        self.0.cells.iter().for_each(|cell| cell.0.lock().shard.feeds = true);
-        is_first
     }
 
     /// The block's logical bytes in native order, from memory or the pool; waits. Errors are those of [`Zio::read`].
@@ -420,9 +414,6 @@ impl Cache {
             self.0.budget.release(freed.bytes);
         }
         drop(freed.buffers);
-        if let Some(second) = self.0.second.get() {
-            freed.candidates.into_iter().for_each(|candidate| second.offer(candidate));
-        }
     }
     /// Looks at every shard's state, one after another.
     pub(crate) fn fold_states<T>(&self, start: T, mut fold: impl FnMut(T, &State) -> T) -> T {
@@ -517,7 +508,12 @@ impl Cache {
             }
             match intact {
                 Some(physical) => cache.finish(&wanted, Ok(physical)),
-                None => cache.start_pool(wanted, priority),
+                None => {
+                    if given && let Some(second) = cache.0.second.get() {
+                        second.forget(name);
+                    }
+                    cache.start_pool(wanted, priority);
+                }
             }
         };
         second.read(name, wanted.bp.psize(), Box::new(then));
@@ -635,7 +631,7 @@ impl Cache {
     }
 
     /// Charges `bytes` to the budget, and makes room for them when it is used up. False when they do not fit.
-    fn reserve(&self, bytes: u64) -> bool {
+    pub(crate) fn reserve(&self, bytes: u64) -> bool {
         loop {
             let Err(missing) = self.0.budget.reserve(bytes) else { return true };
             if self.0.budget.grow(missing) {

@@ -16,9 +16,10 @@ use crate::balance::Balance;
 use crate::key::{Key, KeyMap};
 use crate::lists::{Links, List};
 use crate::origin::{CachedBlock, Origin};
-use crate::ports::Candidate;
+use crate::ports::Leaving;
 use crate::stats::Counters;
 use abd::{Abd, PAGE_BYTES};
+use ondisk::ObjsetId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -148,6 +149,23 @@ struct Entry {
     copies: Links,
 }
 
+impl Entry {
+    /// The block as a second level is shown it, with its bytes as they are on disk; None where it cannot have them.
+    fn leaving(&self) -> Option<(Leaving, &Abd)> {
+        let physical = self.body.as_on_disk().filter(|_| self.is_verifiable)?;
+        let block = Leaving {
+            name: self.key.name(self.tag),
+            objset: ObjsetId(self.origin.objset),
+            physical_bytes: physical.len(),
+            logical_bytes: self.origin.logical_bytes,
+            is_metadata: self.kind == Kind::Metadata,
+            is_frequent: self.state == State::Mfu,
+            is_prefetched: self.prefetched,
+        };
+        Some((block, physical))
+    }
+}
+
 /// Bytes of decompressed copies in all shards of a cache, and the most that they ever were.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
@@ -187,8 +205,6 @@ pub(crate) enum Lookup {
 pub(crate) struct Freed {
     pub(crate) bytes: u64,
     pub(crate) buffers: Vec<Abd>,
-    /// Blocks that a second level may want, when there is one.
-    pub(crate) candidates: Vec<Candidate>,
 }
 
 impl Freed {
@@ -197,7 +213,6 @@ impl Freed {
         let bytes = other.bytes;
         self.bytes += bytes;
         self.buffers.extend(other.buffers);
-        self.candidates.extend(other.candidates);
         bytes
     }
     fn take(&mut self, body: Body) {
@@ -224,8 +239,6 @@ pub(crate) struct Shard {
     /// Sizes of the lists of all shards.
     balance: Arc<Balance>,
     pub(crate) counters: Counters,
-    /// True when there is a second level.
-    pub(crate) feeds: bool,
 }
 
 impl Shard {
@@ -476,6 +489,22 @@ impl Shard {
         taken
     }
 
+    /// Blocks of a list that a second level can have, the next to give way first, as far as `reach_bytes` of the list.
+    pub(crate) fn leaving(&self, (state, kind): (State, Kind), reach_bytes: u64) -> impl Iterator<Item = (Leaving, &Abd)> {
+        let (mut next, mut left) = (self.lists[state as usize][kind as usize].back(), reach_bytes);
+        std::iter::from_fn(move || {
+            while let Some(index) = next.filter(|_| left > 0) {
+                let entry = &self.slab[index as usize];
+                (next, left) = (entry.links.newer(), left.saturating_sub(entry.size.max(1)));
+                let shown = entry.leaving();
+                if shown.is_some() {
+                    return shown;
+                }
+            }
+            None
+        })
+    }
+
     /// Time in ns at which the entry of a list that was used least recently was used; `None` when there is none.
     pub(crate) fn oldest_ns(&self, (state, kind): (State, Kind)) -> Option<u64> {
         self.lists[state as usize][kind as usize].back().map(|index| self.slab[index as usize].stamp_ns)
@@ -530,13 +559,6 @@ impl Shard {
         entry.size -= entry.body.overhead_bytes();
         let is_frequent = entry.state == State::Mfu;
         self.counters.second_level(entry.is_verifiable, is_frequent, entry.size);
-        if self.feeds
-            && entry.is_verifiable
-            && let Some(physical) = entry.body.as_on_disk().cloned()
-        {
-            let (name, is_metadata) = (entry.key.name(entry.tag), entry.kind == Kind::Metadata);
-            freed.candidates.push(Candidate { name, physical, is_metadata, is_frequent });
-        }
         freed.take(std::mem::take(&mut entry.body));
         entry.state = if entry.state == State::Mfu { State::MfuGhost } else { State::MruGhost };
         self.counters.evicted += 1;
