@@ -81,9 +81,11 @@ fn layout(pool: &str, wanted: &NewVdevs) -> String {
     if !wanted.logs.is_empty() {
         text.push_str(&format!("\tlogs\n{}", lines(&wanted.logs)));
     }
-    if !wanted.spares.is_empty() {
-        text.push_str("\tspares\n");
-        wanted.spares.iter().for_each(|path| text.push_str(&format!("\t  {path}\n")));
+    for (class, list) in [("cache", &wanted.caches), ("spares", &wanted.spares)] {
+        if !list.is_empty() {
+            text.push_str(&format!("\t{class}\n"));
+            list.iter().for_each(|path| text.push_str(&format!("\t  {path}\n")));
+        }
     }
     text
 }

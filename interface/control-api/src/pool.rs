@@ -573,9 +573,12 @@ pub struct IostatVdev {
     /// True for a top-level vdev of the intent log.
     #[serde(default)]
     pub is_log: bool,
-    /// Bytes allocated; only for root and top-levels.
+    /// True for a cache device: it is a child of the root, which does not count it.
+    #[serde(default)]
+    pub is_cache: bool,
+    /// Bytes allocated; only for root, top-levels and caches.
     pub allocated_bytes: Option<u64>,
-    /// Bytes free; only for root and top-levels.
+    /// Bytes free; only for root, top-levels and caches.
     pub free_bytes: Option<u64>,
     /// Number of reads.
     pub read_operations: u64,

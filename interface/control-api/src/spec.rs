@@ -114,9 +114,17 @@ pub struct NewVdevs {
     /// Absolute paths of spares.
     #[serde(default)]
     pub spares: Vec<String>,
+    /// Absolute paths of cache devices.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub caches: Vec<String>,
 }
 
 impl NewVdevs {
+    /// Paths of spares and caches.
+    pub fn beside(&self) -> impl Iterator<Item = &str> {
+        self.spares.iter().chain(&self.caches).map(String::as_str)
+    }
+
     /// Paths of the devices of vdevs: those that are spares are not among them.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.vdevs.iter().chain(&self.logs).flat_map(VdevSpec::paths)
@@ -153,7 +161,7 @@ mod tests {
             "pool": "tank", "vdevs": [], "logs": [{"type": "leaf", "path": "/l"}], "spares": ["/s"], "ashift": null, "allow_in_use": false,
             "allow_ashift_mismatch": false, "dry_run": true
         });
-        let new = NewVdevs { vdevs: Vec::new(), logs: vec![leaf("/l")], spares: vec!["/s".into()] };
+        let new = NewVdevs { logs: vec![leaf("/l")], spares: vec!["/s".into()], ..NewVdevs::default() };
         let add = PoolAdd { pool: "tank".into(), new, dry_run: true, ..PoolAdd::default() };
         assert_eq!(to_value(Request::PoolAdd(add)).unwrap(), json!({"op": "pool-add", "args": args}));
     }
@@ -163,7 +171,9 @@ mod tests {
     fn no_device_is_overlooked() {
         let inner = VdevSpec::Mirror { children: vec![leaf("/b"), leaf("/c")] };
         let outer = VdevSpec::Raidz { parity: 1, children: vec![leaf("/a"), inner] };
-        let new = NewVdevs { vdevs: vec![outer, leaf("/d")], logs: vec![leaf("/l")], spares: vec!["/s".into()] };
+        let (logs, spares, caches) = (vec![leaf("/l")], vec!["/s".into()], vec!["/t".into()]);
+        let new = NewVdevs { vdevs: vec![outer, leaf("/d")], logs, spares, caches };
         assert_eq!(new.paths().collect::<Vec<_>>(), ["/a", "/b", "/c", "/d", "/l"]);
+        assert_eq!(new.beside().collect::<Vec<_>>(), ["/s", "/t"]);
     }
 }

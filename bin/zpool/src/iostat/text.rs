@@ -123,14 +123,15 @@ impl Style {
         printed
     }
 
-    /// Adds the lines of the vdevs below one: those of logs behind the others, with a line above them.
+    /// Adds the lines of the vdevs below one: those of logs and caches behind the others, each with a line above them.
     fn children(&self, out: &mut String, span: Span<'_>, name_of: &dyn Fn(&IostatVdev) -> String, depth: usize) -> usize {
         let known = span.old.map_or(usize::MAX, |old| old.children.len());
         let all = span.now.children.iter().enumerate().take(known);
-        let (logs, others): (Vec<_>, Vec<_>) = all.partition(|(_, child)| child.is_log);
+        let (caches, tops): (Vec<_>, Vec<_>) = all.partition(|(_, child)| child.is_cache);
+        let (logs, others): (Vec<_>, Vec<_>) = tops.into_iter().partition(|(_, child)| child.is_log);
         let is_table = !self.scripted && self.only.is_empty() && !self.groups.iter().any(|group| group.is_histogram());
         let mut printed = 0;
-        for (class, list) in [(None, others), (Some("logs"), logs)] {
+        for (class, list) in [(None, others), (Some("logs"), logs), (Some("cache"), caches)] {
             if let Some(class) = class.filter(|_| is_table && !list.is_empty()) {
                 out.push_str(&self.class_line(class));
             }
