@@ -145,6 +145,7 @@ impl Settings {
         pool.txgs().history().set_limit(get("zfs_txg_history") as usize);
         pool.cache().set_compressed(get("zfs_compressed_arc_enabled") != 0);
         pool.cache().set_meta_balance(get("zfs_arc_meta_balance"));
+        pool.tune_caches(self.caches());
         pool.tune_scans(runtime.scans);
         pool.tune_multihost(runtime.multihost);
         pool.suspend_rebuilds(runtime.scans.suspended);
@@ -177,6 +178,25 @@ impl Settings {
         let rate = |name: &str| get(&format!("zfs_{name}_events_per_second")) as u32;
         pool.zio().set_event_rates(rate("slow_io"), rate("deadman"), rate("checksum"));
         pool.zio().set_event_retention(get("zfs_zevent_retain_max") as u32, get("zfs_zevent_retain_expire_secs") as u32);
+    }
+
+    /// Parameters of cache devices, as they are now.
+    fn caches(&self) -> pool::CacheTunables {
+        let get = |name: &str| self.parameters.get(&format!("l2arc_{name}")).unwrap_or_default();
+        pool::CacheTunables {
+            write_max: get("write_max"),
+            write_boost: get("write_boost"),
+            headroom: get("headroom"),
+            headroom_boost: get("headroom_boost"),
+            feed_secs: get("feed_secs"),
+            feed_min_ms: get("feed_min_ms"),
+            feed_again: get("feed_again") != 0,
+            noprefetch: get("noprefetch") != 0,
+            norw: get("norw") != 0,
+            meta_percent: get("meta_percent"),
+            mfuonly: get("mfuonly"),
+            trim_ahead: get("trim_ahead"),
+        }
     }
 
     /// Settings by which pools run in this daemon, as the parameters say now.
