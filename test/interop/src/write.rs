@@ -132,7 +132,7 @@ enum Kind {
     Rebuilt,
     /// Program, with a distributed spare in the place of a device.
     Spared,
-    /// Vdevs, logs and spares join and leave meanwhile.
+    /// Vdevs, logs, spares and caches join and leave meanwhile.
     Life,
     /// Program, with all free space initialized, then trimmed; one trim is left suspended.
     Swept,
