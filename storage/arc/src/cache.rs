@@ -326,7 +326,7 @@ impl Cache {
     /// Makes the logical bytes just written under `bp` warm, without a copy.
     pub fn insert_written(&self, bp: &BlockPtr, bookmark: &Bookmark, data: Abd) {
         let Some(wanted) = Wanted::new(bp, bookmark, Keep::Kept) else { return };
-        self.insert(&wanted, Body { physical: None, logical: Some(data) }, false);
+        self.insert(&wanted, Body { logical: Some(data), ..Body::default() }, false);
     }
 
     /// Writes a block through the pipeline and, where `keep` says so, keeps its bytes warm: not those that are stored otherwise than they are read, as
@@ -405,11 +405,11 @@ impl Cache {
         }
     }
 
-    fn state(&self, key: &Key) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self, key: &Key) -> MutexGuard<'_, State> {
         let home = (key.hash64() >> 40) as usize & (self.0.cells.len() - 1);
         self.0.cells[home].0.lock()
     }
-    fn release(&self, freed: Freed) {
+    pub(crate) fn release(&self, freed: Freed) {
         if freed.bytes > 0 {
             self.0.budget.release(freed.bytes);
         }
@@ -553,7 +553,7 @@ impl Cache {
         let waiters = match &result {
             Ok((data, physical)) => {
                 let physical = physical.clone().filter(|_| wanted.bp.is_little_endian());
-                let body = Body { physical, logical: Some(data.clone()) };
+                let body = Body { physical, logical: Some(data.clone()), ..Body::default() };
                 self.insert(wanted, body, true)
             }
             Err(_) => self.state(&wanted.key).flights.remove(&wanted.key).map(|flight| flight.waiters).unwrap_or_default(),
@@ -568,6 +568,11 @@ impl Cache {
     /// block is kept, and gives back those who wait for it; else it makes such a read useless.
     fn insert(&self, wanted: &Wanted, mut body: Body, ends_flight: bool) -> Vec<ReadThen> {
         body.logical = body.logical.map(|data| shortened(&wanted.bp, data));
+        // Compressed blocks that were just written are here as they were before compression.
+        let is_unpacked = body.physical.is_none() && wanted.is_compressed();
+        if is_unpacked && wanted.is_verifiable() {
+            body.pointer = self.0.second.get().map(|_| Box::new(wanted.bp));
+        }
         let copy = body.overhead_bytes();
         let mut reserved = HEADER_BYTES + body.bytes() - copy;
         let fits = self.reserve(reserved);
@@ -582,8 +587,7 @@ impl Cache {
         let mut freed = Freed { bytes: if fits { reserved } else { 0 }, ..Freed::default() };
         let mut waiters = Vec::new();
         let (mut ask, mut stays) = (wanted.ask(Access::Demand), true);
-        // Compressed blocks that were just written are here as they were before compression.
-        ask.is_verifiable &= body.physical.is_some() || !wanted.is_compressed();
+        ask.is_verifiable &= !is_unpacked;
         {
             let mut state = self.state(&wanted.key);
             let state = &mut *state;

@@ -9,8 +9,8 @@
 //! Invariants, which the cache keeps and a second level may rely on, or need not keep:
 //! 1. it is never trusted: bytes that it gives are those of the block only when the block pointer's checksum says so; everything
 //!    else is read from the pool, so it may lose, forget, cut or mix up whatever it likes;
-//! 2. it gets bytes as they are on disk, compressed or not, and gives them back as such; blocks without a checksum, gang blocks, encrypted
-//!    ones and bytes that are here in another form only are not shown to it;
+//! 2. it gets bytes as they are on disk, compressed or not, and gives them back as such; blocks without a checksum, gang blocks and encrypted
+//!    ones are not shown to it, and those of which the bytes on disk are not here and cannot be made again not given;
 //! 3. no lock of the cache is held while it is called, and a read of it is a flight like any other: those who want the block
 //!    meanwhile wait for the same answer, and a block freed meanwhile is delivered but not kept;
 //! 4. what it holds is outside the cache's budget, but for what it charges with [`crate::Cache::charge_headers`];
