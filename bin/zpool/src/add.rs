@@ -93,14 +93,12 @@ fn picture(report: &PoolReport, wanted: &NewVdevs, names: Names) -> String {
             text.push_str(&spec::vdev_lines(new, &path_name));
         }
     }
-    if !report.caches.is_empty() {
-        text.push_str("\tcache\n");
-        report.caches.iter().for_each(|cache| text.push_str(&format!("\t  {}\n", names.of(cache))));
-    }
-    if !wanted.spares.is_empty() || !report.spares.is_empty() {
-        text.push_str("\tspares\n");
-        report.spares.iter().for_each(|spare| text.push_str(&format!("\t  {}\n", names.of(spare))));
-        wanted.spares.iter().for_each(|path| text.push_str(&format!("\t  {}\n", path_name(path))));
+    for (class, there, new) in [("cache", &report.caches, &wanted.caches), ("spares", &report.spares, &wanted.spares)] {
+        if !there.is_empty() || !new.is_empty() {
+            text.push_str(&format!("\t{class}\n"));
+            there.iter().for_each(|vdev| text.push_str(&format!("\t  {}\n", names.of(vdev))));
+            new.iter().for_each(|path| text.push_str(&format!("\t  {}\n", path_name(path))));
+        }
     }
     text
 }
@@ -135,13 +133,14 @@ mod tests {
         let children = vec![mirror, leaf("/log", true), of_class("special", "/m")];
         let vdevs = VdevReport { name: "tank".into(), children, ..VdevReport::default() };
         let report = PoolReport { name: "tank".into(), vdevs, spares: vec![leaf("/s", false)], ..PoolReport::default() };
-        let words: Vec<String> =
-            "mirror /nowhere/c /nowhere/d dedup /nowhere/e special /nowhere/f spare /nowhere/t".split(' ').map(String::from).collect();
+        let words = "mirror /nowhere/c /nowhere/d dedup /nowhere/e special /nowhere/f spare /nowhere/t cache /nowhere/u";
+        let words: Vec<String> = words.split(' ').map(String::from).collect();
         let wanted = spec::parse(&words).expect("parses");
         assert_eq!(
             picture(&report, &wanted, Names { full_paths: true, ..Names::default() }),
             "would update 'tank' to the following configuration:\n\n\ttank\n\t  mirror-0\n\t    /a\n\t    /b\n\t  mirror\n\t    \
-             /nowhere/c\n\t    /nowhere/d\n\tdedup\n\t  /nowhere/e\n\tspecial\n\t  mirror\n\t    /m\n\t  /nowhere/f\n\tlogs\n\t  /log\n\tspares\n\t  /s\n\t  /nowhere/t\n"
+             /nowhere/c\n\t    /nowhere/d\n\tdedup\n\t  /nowhere/e\n\tspecial\n\t  mirror\n\t    /m\n\t  /nowhere/f\n\tlogs\n\t  /log\n\t\
+             cache\n\t  /nowhere/u\n\tspares\n\t  /s\n\t  /nowhere/t\n"
         );
     }
 }

@@ -81,7 +81,7 @@ pub enum Verb {
         #[arg(required = true, value_name = "pool", long_help = "pool name argument")]
         pools: Vec<String>,
     },
-    /// Add vdevs, logs or spares to a pool.
+    /// Add vdevs, logs, spares or caches to a pool.
     Add(Add),
     /// Remove spares, caches and logs from a pool.
     Remove(Remove),
@@ -249,7 +249,7 @@ pub struct Add {
     /// Pool.
     #[arg(long_help = "pool name argument")]
     pub pool: String,
-    /// Vdevs as for create; `log` and `spare` begin those.
+    /// Vdevs as for create; `special`, `dedup`, `log`, `spare` and `cache` begin those.
     #[arg(required = true, value_name = "vdev", long_help = "vdev specification")]
     pub vdevs: Vec<String>,
 }

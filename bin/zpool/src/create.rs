@@ -85,9 +85,11 @@ fn layout(pool: &str, wanted: &NewVdevs) -> String {
             text.push_str(&format!("\t{class}\n{}", lines(vdevs)));
         }
     }
-    if !wanted.spares.is_empty() {
-        text.push_str("\tspares\n");
-        wanted.spares.iter().for_each(|path| text.push_str(&format!("\t  {path}\n")));
+    for (class, list) in [("cache", &wanted.caches), ("spares", &wanted.spares)] {
+        if !list.is_empty() {
+            text.push_str(&format!("\t{class}\n"));
+            list.iter().for_each(|path| text.push_str(&format!("\t  {path}\n")));
+        }
     }
     text
 }

@@ -100,11 +100,10 @@ fn begins_group(word: &str) -> bool {
 /// The vdevs that the words of a command line name.
 pub fn parse(words: &[String]) -> Result<NewVdevs, Wrong> {
     let (mut spec, mut class, mut rest) = (NewVdevs::default(), Class::Data, words);
-    let (mut seen_log, mut seen_spare) = (false, false);
+    let (mut seen_log, mut seen) = (false, Vec::new());
     while let Some((word, after)) = rest.split_first() {
         let count = after.iter().take_while(|word| !begins_group(word)).count();
         match word.as_str() {
-            "cache" => return Wrong::spec(format!("'{word}' vdevs are not available in this version")),
             "special" | "dedup" => {
                 (class, rest) = (if word == "special" { Class::Special } else { Class::Dedup }, after);
                 continue;
@@ -114,13 +113,15 @@ pub fn parse(words: &[String]) -> Result<NewVdevs, Wrong> {
                 (class, seen_log, rest) = (Class::Log, true, after);
                 continue;
             }
-            "spare" if seen_spare => return Wrong::spec("'spare' can be specified only once"),
-            "spare" => {
-                (class, seen_spare, rest) = (Class::Data, true, &after[count..]);
+            "spare" | "cache" if seen.contains(word) => return Wrong::spec(format!("'{word}' can be specified only once")),
+            "spare" | "cache" => {
+                seen.push(word.clone());
+                (class, rest) = (Class::Data, &after[count..]);
                 if count == 0 {
-                    return Wrong::spec("spare requires at least 1 devices");
+                    return Err(no_device(word, rest));
                 }
-                spec.spares.extend(after[..count].iter().map(|word| device_path(word)));
+                let list = if word == "spare" { &mut spec.spares } else { &mut spec.caches };
+                list.extend(after[..count].iter().map(|word| device_path(word)));
                 continue;
             }
             _ => {}
@@ -150,6 +151,14 @@ pub fn parse(words: &[String]) -> Result<NewVdevs, Wrong> {
         return Wrong::spec("log requires at least 1 device");
     }
     Ok(spec)
+}
+
+/// Objection to `spare` or `cache` with no device, and perhaps a group, behind it.
+fn no_device(word: &str, rest: &[String]) -> Wrong {
+    match rest.first().and_then(|next| group(next)) {
+        Some((kind, _)) if word == "cache" => Wrong::Spec(format!("unsupported 'cache' device: {kind}")),
+        _ => Wrong::Spec(format!("{word} requires at least 1 devices")),
+    }
 }
 
 fn grouped((word, kind, parity): (&str, &str, u8), children: Vec<VdevSpec>) -> Result<VdevSpec, Wrong> {
@@ -299,7 +308,7 @@ pub fn unresolved(wanted: &NewVdevs) -> Option<String> {
 
 fn absent(wanted: &NewVdevs) -> Option<&str> {
     let is_absent = |path: &&str| std::fs::metadata(path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
-    wanted.paths().chain(wanted.spares.iter().map(String::as_str)).find(is_absent)
+    wanted.paths().chain(wanted.beside()).find(is_absent)
 }
 
 /// Lines of a dry run for some vdevs, as deep as the children of a pool (OpenZFS: `print_vdev_tree`).
@@ -415,9 +424,10 @@ mod tests {
     }
 
     #[test]
-    fn logs_and_spares_stand_behind_their_words() {
-        let spec = parse(&words("mirror /a /b spare /s /t log mirror /l /m")).expect("parses");
+    fn logs_spares_and_caches_stand_behind_their_words() {
+        let spec = parse(&words("mirror /a /b spare /s /t cache /u log mirror /l /m")).expect("parses");
         assert_eq!((spec.vdevs.len(), spec.logs.len(), spec.spares), (1, 1, vec!["/s".to_string(), "/t".to_string()]));
+        assert_eq!(spec.caches, ["/u"]);
         let said = |text: &str| match parse(&words(text)) {
             Err(Wrong::Spec(why)) => why,
             other => panic!("{text}: {other:?}"),
@@ -425,7 +435,9 @@ mod tests {
         assert_eq!(said("log raidz /a /b"), "unsupported 'log' device: raidz");
         assert_eq!(said("/a log"), "log requires at least 1 device");
         assert_eq!(said("spare /a spare /b"), "'spare' can be specified only once");
-        assert!(said("/a cache /b").contains("'cache' vdevs are not available"));
+        assert_eq!(said("/a cache /b cache /c"), "'cache' can be specified only once");
+        assert_eq!(said("/a cache"), "cache requires at least 1 devices");
+        assert_eq!(said("/a cache mirror /b /c"), "unsupported 'cache' device: mirror");
     }
 
     /// If this fails, a disk that was meant for metadata becomes a place for files, for good, or one without redundancy may lose the whole pool.

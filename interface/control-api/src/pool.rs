@@ -362,9 +362,9 @@ impl VdevReport {
 }
 
 impl IostatVdev {
-    /// As [`VdevReport::class`].
+    /// As [`VdevReport::class`]; `cache` for a cache device.
     pub fn class(&self) -> Option<&str> {
-        class_of(self.is_log, self.bias.as_deref())
+        if self.is_cache { Some("cache") } else { class_of(self.is_log, self.bias.as_deref()) }
     }
 }
 
@@ -597,9 +597,12 @@ pub struct IostatVdev {
     /// Class of blocks that a top-level vdev is for, where it is not for all: `special`, `dedup`.
     #[serde(default)]
     pub bias: Option<String>,
-    /// Bytes allocated; only for root and top-levels.
+    /// True for a cache device: it is a child of the root, which does not count it.
+    #[serde(default)]
+    pub is_cache: bool,
+    /// Bytes allocated; only for root, top-levels and caches.
     pub allocated_bytes: Option<u64>,
-    /// Bytes free; only for root and top-levels.
+    /// Bytes free; only for root, top-levels and caches.
     pub free_bytes: Option<u64>,
     /// Number of reads.
     pub read_operations: u64,

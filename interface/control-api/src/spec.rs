@@ -123,9 +123,17 @@ pub struct NewVdevs {
     /// Absolute paths of spares.
     #[serde(default)]
     pub spares: Vec<String>,
+    /// Absolute paths of cache devices.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub caches: Vec<String>,
 }
 
 impl NewVdevs {
+    /// Paths of spares and caches.
+    pub fn beside(&self) -> impl Iterator<Item = &str> {
+        self.spares.iter().chain(&self.caches).map(String::as_str)
+    }
+
     /// Paths of the devices of vdevs: those that are spares are not among them.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.data().chain(&self.logs).flat_map(VdevSpec::paths)
@@ -192,7 +200,9 @@ mod tests {
             dedup: vec![leaf("/t")],
             logs: vec![leaf("/l")],
             spares: vec!["/s".into()],
+            caches: vec!["/u".into()],
         };
         assert_eq!(new.paths().collect::<Vec<_>>(), ["/a", "/b", "/c", "/d", "/m", "/t", "/l"]);
+        assert_eq!(new.beside().collect::<Vec<_>>(), ["/s", "/u"]);
     }
 }

@@ -1,6 +1,6 @@
 //! `zinject`: simulated faults. The handlers of all pools, by number, and what they mean to the pipeline of their pool.
 
-use crate::device::names::find_leaf;
+use crate::device::names::{find_cache, find_leaf};
 use crate::failure::{because, pool_failure};
 use crate::pool::{OpenPool, Pools};
 use control_api::{ErrorKind, Failure, InjectAdd, InjectBlocks, InjectFault, InjectReport, Response};
@@ -339,7 +339,8 @@ fn plain_blocks(base: InjectReport, blocks: InjectBlocks, error: &str) -> Result
 fn leaf_guid(open: &OpenPool, word: &str) -> Result<Guid, Failure> {
     let tree = open.pool().tree();
     let guid = word.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok()).map(Guid);
-    let by_guid = guid.filter(|guid| tree.leaf_by_guid(*guid).is_some());
-    let found = by_guid.or_else(|| find_leaf(&tree, word).map(|leaf| leaf.guid));
+    let is_one = |guid: &Guid| tree.leaf_by_guid(*guid).is_some() || open.pool().caches().iter().any(|cache| cache.guid == *guid);
+    let by_name = || find_leaf(&tree, word).map(|leaf| leaf.guid).or_else(|| find_cache(open, word).map(|cache| cache.guid));
+    let found = guid.filter(is_one).or_else(by_name);
     found.ok_or_else(|| because(ErrorKind::NotFound, format!("cannot find device '{word}' in pool '{}'", open.name()), "no such device"))
 }

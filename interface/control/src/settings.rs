@@ -145,6 +145,7 @@ impl Settings {
         pool.txgs().history().set_limit(get("zfs_txg_history") as usize);
         pool.cache().set_compressed(get("zfs_compressed_arc_enabled") != 0);
         pool.cache().set_meta_balance(get("zfs_arc_meta_balance"));
+        pool.tune_caches(self.caches());
         pool.tune_scans(runtime.scans);
         pool.tune_multihost(runtime.multihost);
         pool.suspend_rebuilds(runtime.scans.suspended);
@@ -197,6 +198,25 @@ impl Settings {
             txgs_max: get("zfs_unflushed_log_txg_max"),
             looks_back: get("zfs_max_log_walking"),
             memory_max: get("zfs_unflushed_max_mem_amt").min(arc_max / 16),
+        }
+    }
+
+    /// Parameters of cache devices, as they are now.
+    fn caches(&self) -> pool::CacheTunables {
+        let get = |name: &str| self.parameters.get(&format!("l2arc_{name}")).unwrap_or_default();
+        pool::CacheTunables {
+            write_max: get("write_max"),
+            write_boost: get("write_boost"),
+            headroom: get("headroom"),
+            headroom_boost: get("headroom_boost"),
+            feed_secs: get("feed_secs"),
+            feed_min_ms: get("feed_min_ms"),
+            feed_again: get("feed_again") != 0,
+            noprefetch: get("noprefetch") != 0,
+            norw: get("norw") != 0,
+            meta_percent: get("meta_percent"),
+            mfuonly: get("mfuonly"),
+            trim_ahead: get("trim_ahead"),
         }
     }
 

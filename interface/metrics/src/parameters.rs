@@ -93,7 +93,43 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 144] = [
+pub const PARAMETERS: [Parameter; 156] = [
+    new("l2arc_feed_again", 1, BIT, When::Now, "0: cache devices are written once in l2arc_feed_secs, however much there is"),
+    new("l2arc_feed_min_ms", 200, ACTIVE, When::Now, "milliseconds between writes to cache devices at least, while much is found"),
+    new("l2arc_feed_secs", 1, ACTIVE, When::Now, "seconds between writes to cache devices"),
+    new("l2arc_headroom", 8, ANY, When::Now, "times as many bytes of each list of the cache as are written that are looked at; 0: all"),
+    new(
+        "l2arc_headroom_boost",
+        200,
+        ANY,
+        When::Now,
+        "percent of that which are looked at, as blocks are compressed; less than 100 counts as that",
+    ),
+    new("l2arc_meta_percent", 33, (0, 100), When::Now, "percent of the cache that what is known of blocks on cache devices may take"),
+    new(
+        "l2arc_mfuonly",
+        0,
+        (0, 2),
+        When::Now,
+        "1: only what is frequently used goes to cache devices; 2: only such data, and all metadata",
+    ),
+    new("l2arc_noprefetch", 1, BIT, When::Now, "0: what was read ahead goes to cache devices before anybody used it"),
+    new("l2arc_norw", 0, BIT, When::Now, "1: a cache device that is being written is not read"),
+    new(
+        "l2arc_trim_ahead",
+        0,
+        (0, 10_000),
+        When::Now,
+        "percent of what is written to a cache device that it is told, ahead of that, not to need any more; 0: none",
+    ),
+    new(
+        "l2arc_write_boost",
+        32 << 20,
+        ANY,
+        When::Now,
+        "bytes that l2arc_write_max is larger by until a cache device is full for the first time",
+    ),
+    new("l2arc_write_max", 32 << 20, ANY, When::Now, "bytes written to a cache device at a time, half of the device at most"),
     new(
         "metaslab_force_ganging",
         (16 << 20) + 1,

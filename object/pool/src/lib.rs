@@ -7,6 +7,7 @@
 //!   allocations of one pass changes nothing more, then flushes, and moves the uberblock.
 //! * Leaves go offline and come back while the pool is open; what they missed is in their dirty time logs, and a resilver brings it.
 //! * A pool with the property `multihost` tells other hosts by heartbeats that this one has it, and looks for theirs before it is opened.
+//! * Cache devices take copies of what is about to leave memory; nothing that is on them is needed.
 //! * The vdev tree is an immutable snapshot; whoever changes it replaces it as a whole.
 //!
 //! # Invariants
@@ -16,6 +17,7 @@
 //! 4. Only the sync takes the lock that is held across waits (`Syncer::work`).
 #![forbid(unsafe_code)]
 
+mod caches;
 mod error;
 mod facade;
 mod heartbeat;
@@ -31,9 +33,11 @@ mod vdev_ops;
 mod verify;
 mod zia;
 
+pub use caches::CacheStatus;
 pub use error::{DeviceProblem, PoolError};
 pub use facade::Pool;
 pub use facade::status::{LeafStatus, PoolStatus};
+pub use l2arc::Tunables as CacheTunables;
 pub use metaslab::{BROKEN_ACTION, BrokenMetaslab};
 pub use open::base::Runtime;
 pub use open::create::PoolSpec;

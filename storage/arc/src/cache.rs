@@ -71,27 +71,28 @@ pub(crate) struct State {
 }
 
 #[repr(align(128))]
-struct Cell(Mutex<State>);
+pub(crate) struct Cell(pub(crate) Mutex<State>);
 
-struct Inner {
+/// Everything of a cache.
+pub(crate) struct Inner {
     zio: Zio,
-    budget: Budget,
+    pub(crate) budget: Budget,
     /// Bytes of decompressed copies in all shards.
     copies: Arc<Copies>,
     /// Sizes of the lists of all shards, and who gives way.
     balance: Arc<Balance>,
     /// Index of the shard at which the next search for memory begins.
-    cursor: AtomicUsize,
-    cells: Box<[Cell]>,
+    pub(crate) cursor: AtomicUsize,
+    pub(crate) cells: Box<[Cell]>,
     /// True when compressed blocks are kept compressed, too.
     compressed: AtomicBool,
     /// The second level, once there is one.
-    second: OnceLock<Arc<dyn SecondLevel>>,
+    pub(crate) second: OnceLock<Arc<dyn SecondLevel>>,
 }
 
 /// The cache of one pool; a cheap handle.
 #[derive(Clone)]
-pub struct Cache(Arc<Inner>);
+pub struct Cache(pub(crate) Arc<Inner>);
 
 impl std::fmt::Debug for Cache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -204,13 +205,6 @@ impl Cache {
     /// `zfs_compressed_arc_enabled`).
     pub fn set_compressed(&self, compressed: bool) {
         self.0.compressed.store(compressed, Ordering::Relaxed);
-    }
-
-    /// Puts a second level behind the cache, for good; false when there is one already.
-    pub fn set_second_level(&self, second: Arc<dyn SecondLevel>) -> bool {
-        let is_first = self.0.second.set(second).is_ok();
-        self.0.cells.iter().for_each(|cell| cell.0.lock().shard.feeds = true);
-        is_first
     }
 
     /// The block's logical bytes in native order, from memory or the pool; waits. Errors are those of [`Zio::read`].
@@ -332,7 +326,7 @@ impl Cache {
     /// Makes the logical bytes just written under `bp` warm, without a copy.
     pub fn insert_written(&self, bp: &BlockPtr, bookmark: &Bookmark, data: Abd) {
         let Some(wanted) = Wanted::new(bp, bookmark, Keep::Kept) else { return };
-        self.insert(&wanted, Body { physical: None, logical: Some(data) }, false);
+        self.insert(&wanted, Body { logical: Some(data), ..Body::default() }, false);
     }
 
     /// Writes a block through the pipeline and, where `keep` says so, keeps its bytes warm: not those that are stored otherwise than they are read, as
@@ -411,18 +405,15 @@ impl Cache {
         }
     }
 
-    fn state(&self, key: &Key) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self, key: &Key) -> MutexGuard<'_, State> {
         let home = (key.hash64() >> 40) as usize & (self.0.cells.len() - 1);
         self.0.cells[home].0.lock()
     }
-    fn release(&self, freed: Freed) {
+    pub(crate) fn release(&self, freed: Freed) {
         if freed.bytes > 0 {
             self.0.budget.release(freed.bytes);
         }
         drop(freed.buffers);
-        if let Some(second) = self.0.second.get() {
-            freed.candidates.into_iter().for_each(|candidate| second.offer(candidate));
-        }
     }
     /// Looks at every shard's state, one after another.
     pub(crate) fn fold_states<T>(&self, start: T, mut fold: impl FnMut(T, &State) -> T) -> T {
@@ -517,7 +508,12 @@ impl Cache {
             }
             match intact {
                 Some(physical) => cache.finish(&wanted, Ok(physical)),
-                None => cache.start_pool(wanted, priority),
+                None => {
+                    if given && let Some(second) = cache.0.second.get() {
+                        second.forget(name);
+                    }
+                    cache.start_pool(wanted, priority);
+                }
             }
         };
         second.read(name, wanted.bp.psize(), Box::new(then));
@@ -557,7 +553,7 @@ impl Cache {
         let waiters = match &result {
             Ok((data, physical)) => {
                 let physical = physical.clone().filter(|_| wanted.bp.is_little_endian());
-                let body = Body { physical, logical: Some(data.clone()) };
+                let body = Body { physical, logical: Some(data.clone()), ..Body::default() };
                 self.insert(wanted, body, true)
             }
             Err(_) => self.state(&wanted.key).flights.remove(&wanted.key).map(|flight| flight.waiters).unwrap_or_default(),
@@ -572,6 +568,11 @@ impl Cache {
     /// block is kept, and gives back those who wait for it; else it makes such a read useless.
     fn insert(&self, wanted: &Wanted, mut body: Body, ends_flight: bool) -> Vec<ReadThen> {
         body.logical = body.logical.map(|data| shortened(&wanted.bp, data));
+        // Compressed blocks that were just written are here as they were before compression.
+        let is_unpacked = body.physical.is_none() && wanted.is_compressed();
+        if is_unpacked && wanted.is_verifiable() {
+            body.pointer = self.0.second.get().map(|_| Box::new(wanted.bp));
+        }
         let copy = body.overhead_bytes();
         let mut reserved = HEADER_BYTES + body.bytes() - copy;
         let fits = self.reserve(reserved);
@@ -586,8 +587,7 @@ impl Cache {
         let mut freed = Freed { bytes: if fits { reserved } else { 0 }, ..Freed::default() };
         let mut waiters = Vec::new();
         let (mut ask, mut stays) = (wanted.ask(Access::Demand), true);
-        // Compressed blocks that were just written are here as they were before compression.
-        ask.is_verifiable &= body.physical.is_some() || !wanted.is_compressed();
+        ask.is_verifiable &= !is_unpacked;
         {
             let mut state = self.state(&wanted.key);
             let state = &mut *state;
@@ -635,7 +635,7 @@ impl Cache {
     }
 
     /// Charges `bytes` to the budget, and makes room for them when it is used up. False when they do not fit.
-    fn reserve(&self, bytes: u64) -> bool {
+    pub(crate) fn reserve(&self, bytes: u64) -> bool {
         loop {
             let Err(missing) = self.0.budget.reserve(bytes) else { return true };
             if self.0.budget.grow(missing) {

@@ -1,8 +1,9 @@
 //! The cache's statistics under OpenZFS's names (`arcstats`), so that `arcstat` and exporters read them.
 //!
-//! Entries that have no counterpart here (second-level cache, kernel memory) are shown as zero: tools expect their names.
+//! Entries that have no counterpart here (kernel memory) are shown as zero: tools expect their names.
 
 use crate::cache::Cache;
+use crate::ports::SecondCounts;
 use crate::shard::{Access, HEADER_BYTES, Kind, State};
 use kstat::{Kstat, Value};
 
@@ -21,7 +22,7 @@ const LISTS: [(&str, State); 5] = [
 ];
 
 /// Names that tools read and that mean nothing here.
-const ZEROS: [&str; 22] = [
+const ZEROS: [&str; 16] = [
     "mutex_miss",
     "access_skip",
     "evict_skip",
@@ -37,13 +38,31 @@ const ZEROS: [&str; 22] = [
     "anon_size",
     "anon_data",
     "anon_metadata",
-    "l2_feeds",
-    "l2_write_bytes",
-    "l2_io_error",
-    "l2_size",
-    "l2_asize",
-    "l2_hdr_size",
     "memory_throttle_count",
+];
+
+/// A counter of the second level.
+type OfSecond = fn(&SecondCounts) -> u64;
+
+/// Counters of the second level that it keeps itself.
+const SECOND: [(&str, OfSecond); 17] = [
+    ("l2_size", |counts| counts.logical_bytes),
+    ("l2_asize", |counts| counts.allocated_bytes),
+    ("l2_hdr_size", |counts| counts.header_bytes),
+    ("l2_prefetch_asize", |counts| counts.by_use[0]),
+    ("l2_mru_asize", |counts| counts.by_use[1]),
+    ("l2_mfu_asize", |counts| counts.by_use[2]),
+    ("l2_bufc_data_asize", |counts| counts.by_kind[0]),
+    ("l2_bufc_metadata_asize", |counts| counts.by_kind[1]),
+    ("l2_feeds", |counts| counts.feeds),
+    ("l2_write_bytes", |counts| counts.written_bytes),
+    ("l2_writes_sent", |counts| counts.writes[0]),
+    ("l2_writes_done", |counts| counts.writes[1]),
+    ("l2_writes_error", |counts| counts.write_errors),
+    ("l2_rw_clash", |counts| counts.clashes),
+    ("l2_evict_reading", |counts| counts.evicted_reading),
+    ("l2_abort_lowmem", |counts| counts.short_of_memory),
+    ("l2_io_error", |counts| counts.read_errors),
 ];
 
 impl Cache {
@@ -52,6 +71,9 @@ impl Cache {
         let mut kstat = Kstat::named();
         self.add_counters(&mut kstat);
         self.add_sizes(&mut kstat);
+        for (name, count) in SECOND {
+            self.entry(&mut kstat, name, move |cache| count(&cache.second_counts()));
+        }
         for name in ZEROS {
             kstat.computed(name, || Value::U64(0));
         }

@@ -16,6 +16,13 @@ impl Default for Links {
     }
 }
 
+impl Links {
+    /// The entry that was used next after this one; None for the front.
+    pub(crate) fn newer(self) -> Option<u32> {
+        (self.previous != NIL).then_some(self.previous)
+    }
+}
+
 /// Ends of a doubly linked list through a slab; the front is the most recently used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List {

@@ -1,23 +1,23 @@
-//! The port to a second level of the cache (OpenZFS: L2ARC): a larger, slower place for what the first one lets go of.
+//! The port to a second level of the cache (OpenZFS: L2ARC): a larger, slower place for what the first one is about to let go of.
 //!
 //! ```text
 //!   miss ─► SecondLevel::read ─found, checksum right─► finish(), as after a read from the pool
 //!                 └─ not found, or wrong ────────────► the pool
-//!   eviction of a block whose bytes are those on disk ─► SecondLevel::offer
-//!   free, rewrite ─────────────────────────────────────► SecondLevel::forget
+//!   Cache::about_to_leave ◄── the second level looks from time to time, and takes copies
+//!   free, rewrite, wrong bytes ────────────────────────► SecondLevel::forget
 //! ```
 //! Invariants, which the cache keeps and a second level may rely on, or need not keep:
 //! 1. it is never trusted: bytes that it gives are those of the block only when the block pointer's checksum says so; everything
 //!    else is read from the pool, so it may lose, forget, cut or mix up whatever it likes;
-//! 2. it gets bytes as they are on disk, compressed or not, and gives them back as such; blocks without a checksum, gang blocks
-//!    and bytes that are here in another form only are not offered;
+//! 2. it gets bytes as they are on disk, compressed or not, and gives them back as such; blocks without a checksum, gang blocks and encrypted
+//!    ones are not shown to it, and those of which the bytes on disk are not here and cannot be made again not given;
 //! 3. no lock of the cache is held while it is called, and a read of it is a flight like any other: those who want the block
 //!    meanwhile wait for the same answer, and a block freed meanwhile is delivered but not kept;
-//! 4. what it holds is outside the cache's budget: it bounds itself, and drops what it cannot take at once;
-//! 5. without one, a miss and an eviction cost one look each at whether there is one.
+//! 4. what it holds is outside the cache's budget, but for what it charges with [`crate::Cache::charge_headers`];
+//! 5. without one, a miss costs one look at whether there is one.
 
 use abd::Abd;
-use ondisk::BlockPtr;
+use ondisk::{BlockPtr, ObjsetId};
 
 /// The identity of a block's bytes: never the same for different bytes, except with the probability that checksums collide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,28 +35,85 @@ impl BlockName {
     }
 }
 
-/// A block that leaves the cache.
-#[derive(Clone, Debug)]
-pub struct Candidate {
+/// A block that is about to leave the cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Leaving {
     /// Name of the block.
     pub name: BlockName,
-    /// Bytes of the block as they are on disk.
-    pub physical: Abd,
+    /// Object set that the block was read or written for.
+    pub objset: ObjsetId,
+    /// Length in bytes on disk.
+    pub physical_bytes: usize,
+    /// Length in bytes as it is read.
+    pub logical_bytes: u32,
     /// True for metadata.
     pub is_metadata: bool,
     /// True when it was used more than once.
     pub is_frequent: bool,
+    /// True when it was read ahead, and nobody has used it yet.
+    pub is_prefetched: bool,
+}
+
+/// A copy of a block that is about to leave the cache.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// Description of the block.
+    pub block: Leaving,
+    /// Bytes of the block as they are on disk.
+    pub physical: Abd,
+}
+
+/// Answer of a second level that is shown a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Take a copy.
+    Take,
+    /// Show the next one.
+    Pass,
+    /// Show no more.
+    Enough,
 }
 
 /// The callback of [`SecondLevel::read`]: the bytes as on disk, or None. Runs exactly once, on any thread, and never waits.
 pub type FoundThen = Box<dyn FnOnce(Option<Abd>) + Send>;
 
+/// Counters of a second level (OpenZFS: `arcstats`, the names that begin with `l2_`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SecondCounts {
+    /// Bytes of the blocks that it has, as they are read.
+    pub logical_bytes: u64,
+    /// Bytes that they take of its devices.
+    pub allocated_bytes: u64,
+    /// Bytes of memory that it knows them by.
+    pub header_bytes: u64,
+    /// Parts of `allocated_bytes`: of blocks read ahead, recently used, and frequently used.
+    pub by_use: [u64; 3],
+    /// Parts of `allocated_bytes`: of data, and of metadata.
+    pub by_kind: [u64; 2],
+    /// Times that it looked for blocks to take.
+    pub feeds: u64,
+    /// Bytes written to its devices.
+    pub written_bytes: u64,
+    /// Rounds of writes begun, and ended.
+    pub writes: [u64; 2],
+    /// Rounds of writes in which something failed.
+    pub write_errors: u64,
+    /// Reads that were not served because a device was being written.
+    pub clashes: u64,
+    /// Reads whose block was written over meanwhile.
+    pub evicted_reading: u64,
+    /// Times that it took nothing, as memory was short.
+    pub short_of_memory: u64,
+    /// Reads that its devices failed.
+    pub read_errors: u64,
+}
+
 /// A second level. No call may wait.
 pub trait SecondLevel: Send + Sync {
-    /// A block leaves the cache: take it or not.
-    fn offer(&self, candidate: Candidate);
     /// A block is wanted that is not in the cache: its `psize_bytes` bytes, if they are here.
     fn read(&self, name: BlockName, psize_bytes: usize, then: FoundThen);
-    /// Forgets a block that nobody will ask for again: it was freed or rewritten.
+    /// Forgets a block that nobody is to ask for again: it was freed or rewritten, or what came was not it.
     fn forget(&self, name: BlockName);
+    /// Counters as they are now.
+    fn counts(&self) -> SecondCounts;
 }

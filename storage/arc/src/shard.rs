@@ -16,9 +16,10 @@ use crate::balance::Balance;
 use crate::key::{Key, KeyMap};
 use crate::lists::{Links, List};
 use crate::origin::{CachedBlock, Origin};
-use crate::ports::Candidate;
+use crate::ports::Leaving;
 use crate::stats::Counters;
 use abd::{Abd, PAGE_BYTES};
+use ondisk::{BlockPtr, ObjsetId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -104,7 +105,12 @@ pub(crate) fn charge(data: &Abd) -> u64 {
 pub(crate) struct Body {
     pub(crate) physical: Option<Abd>,
     pub(crate) logical: Option<Abd>,
+    /// Pointer of a compressed block that is here as read only, where a second level may want it.
+    pub(crate) pointer: Option<Box<BlockPtr>>,
 }
+
+/// Bytes that a pointer costs.
+const POINTER_BYTES: u64 = BlockPtr::BYTES as u64 + 16;
 
 impl Body {
     /// The bytes as on disk: the compressed ones, or else the only ones.
@@ -117,9 +123,12 @@ impl Body {
     fn logical_bytes(&self) -> u64 {
         self.logical.as_ref().map_or(0, charge)
     }
+    fn pointer_bytes(&self) -> u64 {
+        if self.pointer.is_some() { POINTER_BYTES } else { 0 }
+    }
     /// Number of bytes held.
     pub(crate) fn bytes(&self) -> u64 {
-        self.physical_bytes() + self.logical_bytes()
+        self.physical_bytes() + self.logical_bytes() + self.pointer_bytes()
     }
     /// Bytes of decompressed copies: those that could be made again from the physical bytes.
     pub(crate) fn overhead_bytes(&self) -> u64 {
@@ -146,6 +155,39 @@ struct Entry {
     uses: [u32; 2],
     links: Links,
     copies: Links,
+}
+
+/// A block as a second level is shown it, with its bytes: as they are on disk or, with a pointer, as they are read.
+pub(crate) struct Shown<'a> {
+    pub(crate) block: Leaving,
+    pub(crate) data: &'a Abd,
+    pub(crate) pointer: Option<&'a BlockPtr>,
+}
+
+impl Entry {
+    /// True for a block that a second level could have.
+    fn is_eligible(&self) -> bool {
+        self.is_verifiable || self.body.pointer.is_some()
+    }
+
+    /// The block as a second level is shown it; None where it cannot have it.
+    fn leaving(&self) -> Option<Shown<'_>> {
+        let pointer = self.body.pointer.as_deref();
+        let data = match pointer {
+            Some(_) => self.body.logical.as_ref()?,
+            None => self.body.as_on_disk().filter(|_| self.is_verifiable)?,
+        };
+        let block = Leaving {
+            name: self.key.name(self.tag),
+            objset: ObjsetId(self.origin.objset),
+            physical_bytes: pointer.map_or(data.len(), BlockPtr::psize),
+            logical_bytes: self.origin.logical_bytes,
+            is_metadata: self.kind == Kind::Metadata,
+            is_frequent: self.state == State::Mfu,
+            is_prefetched: self.prefetched,
+        };
+        Some(Shown { block, data, pointer })
+    }
 }
 
 /// Bytes of decompressed copies in all shards of a cache, and the most that they ever were.
@@ -187,8 +229,6 @@ pub(crate) enum Lookup {
 pub(crate) struct Freed {
     pub(crate) bytes: u64,
     pub(crate) buffers: Vec<Abd>,
-    /// Blocks that a second level may want, when there is one.
-    pub(crate) candidates: Vec<Candidate>,
 }
 
 impl Freed {
@@ -197,7 +237,6 @@ impl Freed {
         let bytes = other.bytes;
         self.bytes += bytes;
         self.buffers.extend(other.buffers);
-        self.candidates.extend(other.candidates);
         bytes
     }
     fn take(&mut self, body: Body) {
@@ -224,8 +263,6 @@ pub(crate) struct Shard {
     /// Sizes of the lists of all shards.
     balance: Arc<Balance>,
     pub(crate) counters: Counters,
-    /// True when there is a second level.
-    pub(crate) feeds: bool,
 }
 
 impl Shard {
@@ -476,6 +513,35 @@ impl Shard {
         taken
     }
 
+    /// Blocks of a list that a second level can have, the next to give way first, as far as `reach_bytes` of the list.
+    pub(crate) fn leaving(&self, (state, kind): (State, Kind), reach_bytes: u64) -> impl Iterator<Item = Shown<'_>> {
+        let (mut next, mut left) = (self.lists[state as usize][kind as usize].back(), reach_bytes);
+        std::iter::from_fn(move || {
+            while let Some(index) = next.filter(|_| left > 0) {
+                let entry = &self.slab[index as usize];
+                (next, left) = (entry.links.newer(), left.saturating_sub(entry.size.max(1)));
+                let shown = entry.leaving();
+                if shown.is_some() {
+                    return shown;
+                }
+            }
+            None
+        })
+    }
+
+    /// A second level cannot have the block after all.
+    pub(crate) fn withhold(&mut self, key: &Key, tag: u64, freed: &mut Freed) {
+        let found = self.map.get(key).copied().filter(|&index| self.slab[index as usize].tag == tag);
+        let Some(index) = found.filter(|&index| self.slab[index as usize].body.pointer.is_some()) else { return };
+        self.unlink(index);
+        self.unlink_copy(index);
+        let entry = &mut self.slab[index as usize];
+        freed.take(Body { pointer: entry.body.pointer.take(), ..Body::default() });
+        entry.size = entry.body.bytes();
+        self.link(index);
+        self.link_copy(index);
+    }
+
     /// Time in ns at which the entry of a list that was used least recently was used; `None` when there is none.
     pub(crate) fn oldest_ns(&self, (state, kind): (State, Kind)) -> Option<u64> {
         self.lists[state as usize][kind as usize].back().map(|index| self.slab[index as usize].stamp_ns)
@@ -515,7 +581,7 @@ impl Shard {
         self.unlink_copy(index);
         self.counters.copies_evicted += 1;
         let entry = &mut self.slab[index as usize];
-        freed.take(Body { physical: None, logical: entry.body.logical.take() });
+        freed.take(Body { logical: entry.body.logical.take(), ..Body::default() });
         entry.size = entry.body.bytes();
         self.link(index);
         self.link_copy(index);
@@ -529,14 +595,8 @@ impl Shard {
         let entry = &mut self.slab[index as usize];
         entry.size -= entry.body.overhead_bytes();
         let is_frequent = entry.state == State::Mfu;
-        self.counters.second_level(entry.is_verifiable, is_frequent, entry.size);
-        if self.feeds
-            && entry.is_verifiable
-            && let Some(physical) = entry.body.as_on_disk().cloned()
-        {
-            let (name, is_metadata) = (entry.key.name(entry.tag), entry.kind == Kind::Metadata);
-            freed.candidates.push(Candidate { name, physical, is_metadata, is_frequent });
-        }
+        let is_eligible = entry.is_eligible();
+        self.counters.second_level(is_eligible, is_frequent, entry.size);
         freed.take(std::mem::take(&mut entry.body));
         entry.state = if entry.state == State::Mfu { State::MfuGhost } else { State::MruGhost };
         self.counters.evicted += 1;

@@ -3,7 +3,7 @@
 use crate::key::Key;
 use crate::origin::Origin;
 use crate::shard::{Access, Ask, Body, Freed, HEADER_BYTES, Keep, Kind, Lookup, Shard};
-use crate::{BlockName, Cache, Candidate, FoundThen, SecondLevel};
+use crate::{BlockName, Cache, FoundThen, Leaving, SecondCounts, SecondLevel, Wish};
 use abd::Abd;
 use device::{BlockDevice, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
 use exec::{Exec, Executor, Inline, Lockstep, Mutex, Pool};
@@ -390,20 +390,29 @@ fn a_cache_that_shrank_keeps_its_least_and_grows_again_when_it_may() {
 struct Shelf {
     exec: Option<Exec>,
     blocks: Mutex<BTreeMap<BlockName, Abd>>,
-    offered: AtomicU64,
+    taken: AtomicU64,
     forgotten: AtomicU64,
     lies: AtomicU64,
 }
 
-impl SecondLevel for Shelf {
-    fn offer(&self, candidate: Candidate) {
-        self.offered.fetch_add(1, Ordering::Relaxed);
+impl Shelf {
+    /// Takes what is about to leave and is not here yet.
+    fn feed(&self, cache: &Cache) {
+        let is_new = |block: &Leaving| !self.blocks.lock().contains_key(&block.name);
+        let taken = cache.about_to_leave(u64::MAX, &mut |block| if is_new(block) { Wish::Take } else { Wish::Pass });
+        self.taken.fetch_add(taken.len() as u64, Ordering::Relaxed);
         let mut blocks = self.blocks.lock();
-        blocks.insert(candidate.name, candidate.physical);
-        if blocks.len() > 40 {
-            blocks.pop_first();
+        for candidate in taken {
+            assert_eq!(candidate.physical.len(), candidate.block.physical_bytes);
+            blocks.insert(candidate.block.name, candidate.physical);
+            if blocks.len() > 40 {
+                blocks.pop_first();
+            }
         }
     }
+}
+
+impl SecondLevel for Shelf {
     fn read(&self, name: BlockName, psize_bytes: usize, then: FoundThen) {
         let found = self.blocks.lock().get(&name).cloned();
         assert!(found.as_ref().is_none_or(|data| data.len() == psize_bytes));
@@ -422,6 +431,9 @@ impl SecondLevel for Shelf {
     fn forget(&self, name: BlockName) {
         self.forgotten.fetch_add(1, Ordering::Relaxed);
         self.blocks.lock().remove(&name);
+    }
+    fn counts(&self) -> SecondCounts {
+        SecondCounts { feeds: self.taken.load(Ordering::Relaxed), ..SecondCounts::default() }
     }
 }
 
@@ -446,13 +458,19 @@ fn what_the_cache_lets_go_of_is_found_in_the_second_level() {
                 rig.write(wanted)
             })
             .collect();
-        let read_all = || blocks.iter().enumerate().for_each(|(n, bp)| assert!(rig.read(bp) == pattern(n as u64 + 1, 32_768)));
+        let read_all = || {
+            for (n, bp) in blocks.iter().enumerate() {
+                assert!(rig.read(bp) == pattern(n as u64 + 1, 32_768));
+                shelf.feed(&rig.cache);
+            }
+        };
         (0..3).for_each(|_| read_all());
         let before = rig.reads();
         read_all();
         assert_eq!(rig.reads(), before, "all of it is in memory or in the second level");
         assert!(value(&rig, "l2_hits") > 20 && value(&rig, "l2_cksum_bad") == 0 && value(&rig, "evict_l2_eligible") > 0);
-        assert!(shelf.offered.load(Ordering::Relaxed) > 20);
+        assert_eq!(value(&rig, "l2_feeds"), shelf.taken.load(Ordering::Relaxed), "the second level counts for itself");
+        assert!(shelf.taken.load(Ordering::Relaxed) > 20);
         rig.cache.free(Txg(10), &blocks[0]);
         assert_eq!(shelf.forgotten.load(Ordering::Relaxed), 1);
         assert!(!shelf.blocks.lock().contains_key(&BlockName::of(&blocks[0]).expect("it has an address")));
@@ -470,6 +488,7 @@ fn a_second_level_is_never_trusted() {
             shelf.lies.store(if round == 0 { 0 } else { lie }, Ordering::Relaxed);
             for (bp, seed) in &mut blocks {
                 assert!(rig.read(bp) == pattern(*seed, 32_768), "lie {lie} in round {round}");
+                shelf.feed(&rig.cache);
                 if *seed % 5 == round {
                     // In place, while its txg syncs: the name's version changes.
                     let mut wanted = request(*seed + 1000, 32_768);
@@ -481,6 +500,42 @@ fn a_second_level_is_never_trusted() {
         }
         assert!(value(&rig, "l2_cksum_bad") > 0, "lie {lie} was not noticed");
     }
+}
+
+/// If this fails, a second level fills with what it was not to have, or looks through the whole cache each time.
+#[test]
+fn a_second_level_sees_what_gives_way_next_and_no_more_than_it_asks_for() {
+    let rig = Rig::new(8 << 20);
+    let shelf = shelf_behind(&rig, false);
+    let mut wanted = request(1, 32_768);
+    wanted.compression = Compression::LZ4;
+    let compressed = rig.write(wanted);
+    let plain: Vec<BlockPtr> = (2..40).map(|n| rig.write(request(n, 32_768))).collect();
+    let seen = |most: usize| {
+        let mut names = Vec::new();
+        let taken = rig.cache.about_to_leave(u64::MAX, &mut |block| {
+            assert_eq!((block.objset, block.logical_bytes, block.is_prefetched), (ObjsetId(54), 32_768, false));
+            names.push(block.name);
+            if names.len() < most { Wish::Take } else { Wish::Enough }
+        });
+        assert_eq!(taken.len(), names.len().min(most - 1));
+        names
+    };
+    let all = seen(1000);
+    assert_eq!(all.len(), plain.len() + 1);
+    let name = BlockName::of(&compressed).expect("it has an address");
+    // What was just written compressed is here as it is read only: its bytes are made once more.
+    let taken = rig.cache.about_to_leave(u64::MAX, &mut |block| if block.name == name { Wish::Take } else { Wish::Pass });
+    assert!(compressed.psize() < 32_768 && taken.len() == 1 && taken[0].block.physical_bytes == compressed.psize());
+    assert!(rig.cache.zio().is_intact(&compressed, &taken[0].physical));
+    rig.cache.withhold(&compressed);
+    assert_eq!(seen(1000).len(), plain.len(), "one that comes out otherwise is not shown again");
+    assert_eq!(seen(5).len(), 5);
+    let before = rig.cache.size();
+    assert!(rig.cache.charge_headers(1 << 20) && rig.cache.size() == before + (1 << 20));
+    assert!(!rig.cache.charge_headers(64 << 20), "headers never exceed the budget");
+    rig.cache.release_headers(1 << 20);
+    assert_eq!(shelf.forgotten.load(Ordering::Relaxed), 0);
 }
 
 /// Reads through the cache what is kept: `blocks` of metadata.
@@ -664,7 +719,7 @@ fn a_shard_reports_every_byte() {
             0..=4 => {
                 let physical = (random & 1 << 51 != 0).then(|| Abd::zeroed(1024));
                 let logical = (physical.is_none() || random & 1 << 52 != 0).then(|| Abd::zeroed(9000));
-                let body = Body { physical, logical };
+                let body = Body { physical, logical, ..Body::default() };
                 charged += HEADER_BYTES + body.bytes();
                 charged -= shard.insert(&ask, body, step * 40_000_000).bytes;
             }

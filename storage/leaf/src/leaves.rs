@@ -42,13 +42,16 @@ pub struct Leaves {
     retention: Retention,
     stats: Mutex<BTreeMap<Guid, Arc<LeafStats>>>,
     devices: Mutex<BTreeMap<Guid, Arc<LeafDevice>>>,
+    /// Devices beside the leaves.
+    beside: Mutex<BTreeMap<Guid, Arc<LeafDevice>>>,
 }
 
 impl Leaves {
     /// Makes leaves, none yet; what they do that may be worth an event is told to `watcher`.
     pub fn new(exec: Exec, watcher: Weak<dyn Watcher>) -> Leaves {
         let shared = Arc::new(Shared::new(exec, watcher));
-        Leaves { shared, retention: Retention::default(), stats: Mutex::default(), devices: Mutex::default() }
+        let (retention, stats) = (Retention::default(), Mutex::default());
+        Leaves { shared, retention, stats, devices: Mutex::default(), beside: Mutex::default() }
     }
 
     /// Replaces the leaves, one change after the other: counters of those seen before go on, and so does the queue of a device that stays.
@@ -68,6 +71,27 @@ impl Leaves {
         let seats = wanted.iter().map(seat).collect();
         *before = now;
         seated(seats)
+    }
+
+    /// Opens a device beside the leaves, such as a cache, or lets go of the one with this guid: its I/O is queued, counted and made to suffer as that of
+    /// leaves is.
+    pub fn set_beside(&self, guid: Guid, device: Option<&Arc<dyn BlockDevice>>) {
+        let stats = self.stats_of(guid);
+        let opened = device.map(|device| Arc::new(LeafDevice::new(&self.shared, guid, (device, 1), &stats)));
+        let before = {
+            let mut beside = self.beside.lock();
+            match opened {
+                Some(opened) => beside.insert(guid, opened),
+                None => beside.remove(&guid),
+            }
+        };
+        // Closing a device may take a while.
+        drop(before);
+    }
+
+    /// Device beside the leaves with this guid.
+    pub fn beside(&self, guid: Guid) -> Option<Arc<LeafDevice>> {
+        self.beside.lock().get(&guid).cloned()
     }
 
     /// Counters of the leaf with this guid, whether it is there or not.
@@ -111,6 +135,7 @@ impl Leaves {
     pub fn tune(&self, change: impl FnOnce(&mut Tunables)) {
         if let Some(tunables) = self.shared.tuning.tune(change) {
             self.devices.lock().values().for_each(|device| device.retuned(&tunables));
+            self.beside.lock().values().for_each(|device| device.retuned(&tunables));
         }
     }
 

@@ -90,7 +90,8 @@ where
     }
 }
 
-fn kind_of(op: &DeviceOp) -> IoKind {
+/// Kind of an operation.
+pub(crate) fn kind_of(op: &DeviceOp) -> IoKind {
     match op {
         DeviceOp::Read(_) => IoKind::Read,
         DeviceOp::Write(_) => IoKind::Write,

@@ -147,6 +147,13 @@ impl Core {
         }
     }
 
+    /// An I/O of a device beside the leaves failed: counts it and says so, unless that was told of late.
+    pub(crate) fn beside_failed(&self, guid: Guid, io: &FailedIo, error: DeviceError) {
+        if self.leaves.failed(&self.leaves.stats_of(guid), io, error) {
+            self.events.event(events::beside_io(&self.snapshot(), guid, io));
+        }
+    }
+
     /// A leaf returned wrong bytes of a block: counts it and says so, unless that was told of late. It is `counted` against the device unless a scrub
     /// or a resilver found it.
     pub(crate) fn leaf_lied(&self, snapshot: &Snapshot, leaf: LeafId, (place, bookmark): (WrongBytes, &Bookmark), counted: bool) {

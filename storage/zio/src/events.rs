@@ -40,13 +40,18 @@ fn with_bookmark(event: Event, bookmark: &Bookmark) -> Event {
         .with("zio_blkid", bookmark.block.0)
 }
 
+fn with_io(event: Event, io: &FailedIo) -> Event {
+    event.with("zio_type", io.kind as u64).with("zio_priority", io.class as u64).with("zio_offset", io.offset).with("zio_size", io.bytes)
+}
+
 /// `ereport.fs.zfs.io`: a device reported an error.
 pub(crate) fn leaf_io(snapshot: &Snapshot, leaf: LeafId, io: &FailedIo) -> Event {
-    of_leaf("ereport.fs.zfs.io", snapshot, leaf)
-        .with("zio_type", io.kind as u64)
-        .with("zio_priority", io.class as u64)
-        .with("zio_offset", io.offset)
-        .with("zio_size", io.bytes)
+    with_io(of_leaf("ereport.fs.zfs.io", snapshot, leaf), io)
+}
+
+/// `ereport.fs.zfs.io` of a device beside the leaves.
+pub(crate) fn beside_io(snapshot: &Snapshot, guid: Guid, io: &FailedIo) -> Event {
+    with_io(of_guid("ereport.fs.zfs.io", snapshot, guid), io)
 }
 
 /// A vdev of the current view, by guid; one that left it has no path.

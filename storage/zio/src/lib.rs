@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod beside;
 mod copies;
 mod core;
 mod direct;

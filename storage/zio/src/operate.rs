@@ -2,6 +2,7 @@
 
 use crate::Zio;
 use crate::batch::{self, BatchOptions, LeafOp, LeafResult};
+use crate::beside;
 use crate::core::ObjsetNames;
 use crate::direct::{ChangedBuffers, DirectParameters};
 use crate::faults::Fault;
@@ -44,18 +45,24 @@ pub struct LeafRequest {
 pub type LeafThen = Box<dyn FnOnce(Result<Abd, DeviceError>) + Send>;
 
 impl Zio {
-    /// Does one I/O on the leaf's device.
+    /// Does one I/O on the device of a leaf, or on one beside them ([`Zio::set_beside`]).
     ///
     /// Errors: `Gone` for a leaf that the current view does not have, or whose device is not open, and those of the device.
     pub fn leaf_io(&self, request: LeafRequest, then: LeafThen) {
         let snapshot = self.core.snapshot();
-        let Some(number) = snapshot.find(request.leaf) else { return then(Err(DeviceError::Gone)) };
+        let Some(number) = snapshot.find(request.leaf) else { return beside::issue(&self.core, request, then) };
         let LeafRequest { offset, op, priority, speculative, .. } = request;
         let class = if priority.is_background() { TaskClass::Background } else { TaskClass::Interrupt };
         let op = LeafOp { leaf: number, offset, op };
         batch::issue(&self.core, &snapshot, BatchOptions { class, priority, speculative }, vec![op], move |results| {
             then(results.into_iter().next().unwrap_or(Err(DeviceError::Gone)));
         });
+    }
+
+    /// Opens a device that belongs to the pool and is no leaf, such as a cache, or lets go of it: nothing of the pool lies on it. It has counters
+    /// ([`Zio::leaf_stats_of`]), and faults of leaves may be meant for it ([`Zio::inject`]).
+    pub fn set_beside(&self, guid: Guid, device: Option<&Arc<dyn BlockDevice>>) {
+        self.core.leaves.set_beside(guid, device);
     }
 
     /// Counters of a leaf of the current view; empty ones for a number that it does not have.

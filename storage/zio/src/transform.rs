@@ -130,6 +130,17 @@ pub(crate) fn prepare(view: &PoolView, request: &WriteRequest) -> Result<Prepare
     Ok(Prepared::Physical(target.freeze().slice(0..rounded), compression))
 }
 
+/// Bytes of a compressed block as they may be on disk, made once more of those that are read. None where they do not fit; otherwise the checksum says
+/// whether it is them: of other levels of zstd, and of accelerators, they may be others.
+pub(crate) fn pack_again(bp: &BlockPtr, logical: &Abd) -> Option<Abd> {
+    let psize = bp.psize();
+    let mut target = AbdPart::scratch(psize);
+    let source = logical.to_contiguous();
+    let length = kernels::compress(bp.compression(), 0, source.as_contiguous()?, &mut target[..psize])?;
+    target[length..psize].fill(0);
+    Some(target.freeze())
+}
+
 /// True for level-0 blocks whose pointer need not carry a fill count: they may live in the pointer.
 pub fn may_embed(view: &PoolView, request: &WriteRequest) -> bool {
     let has_fill = matches!(request.object_type, ObjectType::DNODE | ObjectType::OBJSET);

@@ -9,7 +9,8 @@ use crate::stats::ZioStats;
 use crate::verify::block_is_right;
 use crate::view::PoolView;
 use crate::{
-    ErrorKind, Landed, LandedThen, ReadRequest, ReadThen, UnitThen, WriteRequest, WriteThen, ZioError, free, heal, read, verify, write,
+    ErrorKind, Landed, LandedThen, ReadRequest, ReadThen, UnitThen, WriteRequest, WriteThen, ZioError, free, heal, read, transform, verify,
+    write,
 };
 use abd::{Abd, AbdPart};
 use exec::{Exec, completion};
@@ -100,6 +101,11 @@ impl Zio {
     pub fn is_intact(&self, bp: &BlockPtr, physical: &Abd) -> bool {
         let is_checked = bp.checksum_kind() != Checksum::OFF && !bp.is_embedded() && !bp.is_hole();
         is_checked && physical.len() == bp.psize() && block_is_right(self.core.snapshot().view.facts.salt.as_deref(), bp, physical)
+    }
+
+    /// Bytes on disk of a compressed block, made of the `logical` ones that were read or written; None where they come out otherwise.
+    pub fn pack_again(&self, bp: &BlockPtr, logical: &Abd) -> Option<Abd> {
+        transform::pack_again(bp, logical).filter(|physical| self.is_intact(bp, physical))
     }
 
     /// Writes one block; `then` gets its pointer. Nothing is freed: that is up to the caller.

@@ -100,7 +100,6 @@ pub fn add_and_remove(world: &World) -> Result<(), Failure> {
     world.refused("zpool add tank raidz2 {vdevs}/c {vdevs}/d {vdevs}/e", 1, "raidz and mirror vdevs, 2 vs. 1 (2-way)")?;
     world.refused("zpool add -f --allow-in-use tank {vdevs}/c", 2, "'-f' option is not allowed with")?;
     world.refused("zpool add -f tank {vdevs}/b", 1, "is part of active pool 'tank'")?;
-    world.refused("zpool add tank cache {vdevs}/c", 1, "'cache' vdevs are not available in this version")?;
     world.refused("zpool add -o ashift=12 tank mirror {vdevs}/c {vdevs}/d", 1, "different physical sector sizes is not allowed")?;
     let dry = world.ok("zpool add -n tank mirror {vdevs}/c {vdevs}/d spare {vdevs}/s")?;
     dry.shows("would update 'tank' to the following configuration:")?

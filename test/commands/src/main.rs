@@ -10,6 +10,7 @@
 mod attributes;
 mod beside;
 mod branches;
+mod caches;
 mod callers;
 mod campaign;
 mod checksums;
@@ -222,6 +223,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "recovery: attach, replace, detach", needs: MOUNTS, run: recovery::replace },
     Scenario { name: "recovery: resilvers that wait", needs: MOUNTS, run: recovery::deferred },
     Scenario { name: "recovery: sequential rebuild", needs: MOUNTS, run: sweeps::rebuild },
+    Scenario { name: "cache devices: what they serve", needs: MOUNTS, run: caches::serve },
+    Scenario { name: "cache devices: failing, away, offline", needs: MOUNTS, run: caches::fail },
     Scenario { name: "life: add, remove", needs: MOUNTS, run: lifecycle::add_and_remove },
     Scenario { name: "life: log devices that fail or are away", needs: MOUNTS, run: lifecycle::logs },
     Scenario { name: "life: pools on their way out", needs: MOUNTS, run: lifecycle::departures },

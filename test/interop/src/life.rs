@@ -1,4 +1,4 @@
-//! Everything that happens to the vdevs of a pool in its life: vdevs, logs and spares join and leave, a spare stands in for a device
+//! Everything that happens to the vdevs of a pool in its life: vdevs, logs, spares and caches join and leave, a spare stands in for a device
 //! and takes its place, devices are replaced and grow.
 
 use crate::{Failure, driver};
@@ -35,6 +35,7 @@ pub fn lead(
     let log = TopSpec { kind: TopKind::Leaf, leaves: vec![device("log")?] };
     pool.add(AddSpec { logs: vec![log], ..AddSpec::default() })?;
     pool.add(AddSpec { tops: vec![TopSpec { kind, leaves }], ..AddSpec::default() })?;
+    pool.add(AddSpec { caches: vec![device("cache0")?, device("cache1")?], ..AddSpec::default() })?;
     work()?;
     // A spare stands in, is let go, stands in again and stays.
     let (spare, next) = (device("spare0")?, device("spare1")?);
@@ -56,6 +57,8 @@ pub fn lead(
     work()?;
     done()?;
     pool.remove_top(pool.tree().tops[1].guid)?;
+    // One cache device stays, with blocks on it: whoever imports the pool next has to find nothing wrong there.
+    pool.remove_aux(pool.caches().first().ok_or("no cache devices")?.guid, None)?;
     for file in driver::vdev_files(folder)? {
         std::fs::OpenOptions::new().write(true).open(file)?.set_len(bytes * 3 / 2)?;
     }

@@ -147,7 +147,7 @@ enum Kind {
     Rebuilt,
     /// Program, with a distributed spare in the place of a device.
     Spared,
-    /// Vdevs, logs and spares join and leave meanwhile.
+    /// Vdevs, logs, spares and caches join and leave meanwhile.
     Life,
     /// Program, with metadata and small blocks on vdevs of their own; one more comes meanwhile.
     Classes,

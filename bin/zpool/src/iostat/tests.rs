@@ -136,13 +136,16 @@ fn named_vdevs_stand_alone() {
     assert_eq!(rows(&style, &pool(), None, 10), "sda             -      -      0    100      0  12.5M\n");
 }
 
-/// Whoever looks for the reason of slow syncs finds the log devices, and sees which they are.
+/// Whoever looks for the reason of slow syncs finds the log devices, and sees which they are; and whether a cache device is of use.
 #[test]
-fn log_devices_stand_below_a_line_of_their_own() {
+fn log_and_cache_devices_stand_below_lines_of_their_own() {
     let mut tank = pool();
     let mut log = IostatVdev { is_log: true, allocated_bytes: Some(0), free_bytes: Some(1 << 30), ..vdev("/dev/sdc", "disk", Vec::new()) };
     log.write_operations = 20;
     tank.children.insert(0, log);
+    let mut cache = IostatVdev { is_cache: true, allocated_bytes: Some(1 << 29), ..vdev("/dev/sdd", "disk", Vec::new()) };
+    (cache.free_bytes, cache.read_operations) = (Some(1 << 29), 30);
+    tank.children.push(cache);
     let style = style(&[Group::Default]);
     assert_eq!(
         rows(&style, &tank, None, 10),
@@ -151,7 +154,9 @@ fn log_devices_stand_below_a_line_of_their_own() {
              sda         -      -      0    100      0  12.5M\n    \
              sdb         -      -      0      0      0      0\n\
          logs            -      -      -      -      -      -\n  \
-           sdc           0     1G      0      2      0      0\n"
+           sdc           0     1G      0      2      0      0\n\
+         cache           -      -      -      -      -      -\n  \
+           sdd        512M   512M      3      0      0      0\n"
     );
     let special = IostatVdev { bias: Some("special".into()), is_log: false, ..tank.children[0].clone() };
     tank.children.push(special);
@@ -159,5 +164,5 @@ fn log_devices_stand_below_a_line_of_their_own() {
     let place = |word: &str| shown.lines().position(|line| line.starts_with(word));
     assert!(place("special").is_some_and(|special| Some(special) < place("logs")), "{shown}");
     let scripted = rows(&Style { scripted: true, ..style }, &tank, None, 10);
-    assert!(!scripted.contains("logs"), "programs get devices only: {scripted}");
+    assert!(!scripted.contains("logs") && !scripted.contains("cache"), "programs get devices only: {scripted}");
 }

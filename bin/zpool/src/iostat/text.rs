@@ -123,12 +123,12 @@ impl Style {
         printed
     }
 
-    /// Adds the lines of the vdevs below one: those of each class behind the others, with a line above them.
+    /// Adds the lines of the vdevs below one: those of each class, and caches, behind the others, with a line above them.
     fn children(&self, out: &mut String, span: Span<'_>, name_of: &dyn Fn(&IostatVdev) -> String, depth: usize) -> usize {
         let known = span.old.map_or(usize::MAX, |old| old.children.len());
         let is_table = !self.scripted && self.only.is_empty() && !self.groups.iter().any(|group| group.is_histogram());
         let mut printed = 0;
-        for class in std::iter::once(None).chain(VDEV_CLASSES.map(Some)) {
+        for class in std::iter::once(None).chain(VDEV_CLASSES.map(Some)).chain([Some("cache")]) {
             let mut list = span.now.children.iter().enumerate().take(known).filter(|(_, child)| child.class() == class).peekable();
             if let Some(class) = class.filter(|_| is_table && list.peek().is_some()) {
                 out.push_str(&self.class_line(class));

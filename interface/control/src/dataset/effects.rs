@@ -54,7 +54,7 @@ const OF_DATASETS: &[(&str, Effect)] = &[
     ("refquota", Works),
     ("refreservation", Works),
     ("primarycache", Works),
-    ("secondarycache", Stored(&["all"], "there are no cache devices in this version")),
+    ("secondarycache", Works),
     ("logbias", Works),
     ("dedup", Works),
     ("mlslabel", Stored(NONE, "labels of security are not looked at")),

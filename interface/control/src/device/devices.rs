@@ -5,7 +5,7 @@ use crate::device::contents::{kind_of, line_of_active};
 use crate::device::reserved::Reserved;
 use crate::device::served::Served;
 use crate::failure::because;
-use crate::pool::Pools;
+use crate::pool::{OpenPool, Pools};
 use control_api::{ErrorKind, Failure, ImportSearch};
 use device::{BlockDevice, DeviceError, OpenOptions};
 use exec::Exec;
@@ -110,6 +110,14 @@ impl Devices {
             }
         }
         None
+    }
+
+    /// Opens the cache devices of a pool that are there and not open yet; what is at their places is used when its label says that it is them.
+    pub(crate) fn open_caches(&self, open: &OpenPool) {
+        open.pool().open_caches(&|guid, path| {
+            let is_gone = !Path::new(path).exists() || open.pool().zio().is_injected_gone(guid);
+            if is_gone { None } else { self.open_device(path, open.is_read_only(), "").ok() }
+        });
     }
 
     /// Opens everything that a search names and that can be read; devices that cannot are passed over.

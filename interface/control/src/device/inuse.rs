@@ -123,6 +123,7 @@ pub(crate) fn opened(devices: &Devices, new: &NewVdevs, what: &str) -> Result<Ad
             None => spec.spares.push(new_leaf(devices, path, what)?),
         }
     }
+    spec.caches = new.caches.iter().map(|path| new_leaf(devices, path, what)).collect::<Result<_, _>>()?;
     Ok(spec)
 }
 
@@ -149,10 +150,11 @@ fn new_top(devices: &Devices, spec: &VdevSpec, what: &str) -> Result<TopSpec, Fa
     Ok(TopSpec { kind, leaves: spec.children().iter().map(leaf).collect::<Result<_, _>>()? })
 }
 
-/// Refuses devices that open pools use or keep as spares: not even force takes them. Spares may be those of several pools.
+/// Refuses devices that open pools use, also as caches, or keep as spares: not even force takes them. Spares may be those of several pools.
 pub(crate) fn check_unreserved(pools: &Pools, new: &NewVdevs) -> Result<(), Failure> {
-    let spares = new.spares.iter().map(String::as_str).filter(|path| pools.reserving_pool(path).is_none());
-    let lines = new.paths().chain(spares).filter_map(|path| reserved(pools, path)).collect();
+    let spares = new.spares.iter().filter(|path| pools.reserving_pool(path).is_none());
+    let beside = spares.chain(&new.caches).map(String::as_str);
+    let lines = new.paths().chain(beside).filter_map(|path| reserved(pools, path)).collect();
     refuse(lines, Vec::new())
 }
 
@@ -163,13 +165,16 @@ fn reserved(pools: &Pools, path: &str) -> Option<String> {
     if let Some(user) = pools.find(is_in_use) {
         return Some(line_of_active(path, &user.name()));
     }
+    if let Some(user) = pools.caching_pool(path) {
+        return Some(line_of_active(path, &user.name()));
+    }
     let (owner, _) = pools.reserving_pool(path)?;
     Some(format!("{path} is reserved as a hot spare for pool {}", owner.name()))
 }
 
-/// Refuses what is named twice, spares among it, by whichever names.
+/// Refuses what is named twice, spares and caches among it, by whichever names.
 pub(crate) fn distinct_paths(new: &NewVdevs, what: &str) -> Result<(), Failure> {
-    let why = match twice(new.paths().chain(new.spares.iter().map(String::as_str))) {
+    let why = match twice(new.paths().chain(new.beside())) {
         None => return Ok(()),
         Some((first, second)) if first == second => format!("'{first}' is named twice"),
         Some((first, second)) => format!("the same device is named twice, as '{first}' and as '{second}'"),

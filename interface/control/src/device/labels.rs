@@ -12,7 +12,9 @@ pub(crate) fn clear(devices: &Devices, request: &LabelClear) -> Result<Response,
     // What is out of use may be made anew while its pool is open (OpenZFS: `vdev_is_active`).
     let in_use = |leaf: &vdev::Leaf| !request.force || leaf.state.is_usable();
     let own = devices.pools.find(|open| open.uses(&request.device, &in_use)).map(|open| open.name());
-    if let Some(pool) = own.or_else(|| devices.pools.reserving_pool(&request.device).map(|(open, _)| open.name())) {
+    let reserved = || devices.pools.reserving_pool(&request.device).map(|(open, _)| open);
+    let beside = || devices.pools.caching_pool(&request.device).or_else(reserved).map(|open| open.name());
+    if let Some(pool) = own.or_else(beside) {
         return Err(because(ErrorKind::Busy, what, format!("{} is a member of pool '{pool}', which is imported", request.device))
             .advise("export or destroy the pool first"));
     }

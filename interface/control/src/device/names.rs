@@ -3,7 +3,7 @@
 use crate::device::identity::same_file;
 use crate::pool::OpenPool;
 use crate::report::pictures::node_kind;
-use pool::Spare;
+use pool::{CacheStatus, Spare};
 use vdev::{Leaf, TopVdev, VdevTree};
 
 /// Leaf that a command line names: by path, by the end of it, or by guid.
@@ -14,9 +14,16 @@ pub(crate) fn find_leaf<'a>(tree: &'a VdevTree, word: &str) -> Option<&'a Leaf> 
     tree.leaves.iter().find(exact).or_else(|| tree.leaves.iter().find(ends)).or_else(|| tree.leaves.iter().find(real))
 }
 
+/// Cache device that a command line names.
+pub(crate) fn find_cache(open: &OpenPool, word: &str) -> Option<CacheStatus> {
+    let guid = find_aux(open, word).filter(|aux| aux.kind == "cache")?.guid;
+    open.pool().caches().into_iter().find(|cache| cache.guid == guid)
+}
+
 /// Spare or cache that a command line names.
 pub(crate) fn find_aux(open: &OpenPool, word: &str) -> Option<Spare> {
-    let caches = open.pool().caches().into_iter().map(|(guid, path)| Spare { guid, path, kind: "cache".into(), in_use: false, ashift: 0 });
+    let of_cache = |cache: CacheStatus| Spare { guid: cache.guid, path: cache.path, kind: "cache".into(), in_use: false, ashift: 0 };
+    let caches = open.pool().caches().into_iter().map(of_cache);
     let all: Vec<Spare> = open.pool().spares().into_iter().chain(caches).collect();
     let exact = |aux: &&Spare| aux.path == word || aux.guid.0.to_string() == word;
     let ends = |aux: &&Spare| aux.path.strip_suffix(word).is_some_and(|rest| rest.ends_with('/'));

@@ -74,6 +74,7 @@ impl Intake {
         let cachefile = cachefile.unwrap_or_else(|| is_for_now.then(|| "none".to_string()));
         let open = Arc::new(OpenPool::new(pool, altroot));
         open.set_cachefile(cachefile);
+        self.devices.open_caches(&open);
         self.pools.insert(open.clone());
         self.pools.absent.forget(|entry| entry.guid == open.pool().guid().0);
         self.file.remember();

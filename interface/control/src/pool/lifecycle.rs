@@ -1,4 +1,4 @@
-//! `zpool add` and `remove`: vdevs and spares that join and leave a pool.
+//! `zpool add` and `remove`: vdevs, spares and caches that join and leave a pool.
 
 use crate::device::devices::Devices;
 use crate::device::inuse::{check_contents, check_unreserved, distinct_paths, opened, partitioned, wipe_contents};
@@ -69,7 +69,9 @@ pub(crate) fn remove(devices: &Devices, file: &PoolsFile, request: &VdevRemove) 
 /// Device of a spare that nobody uses, to write on it that it is free. One that another pool lists stays a spare.
 fn free_device(devices: &Devices, aux: &Spare) -> Option<Arc<dyn device::BlockDevice>> {
     let lists = devices.pools.all().iter().filter(|open| open.pool().spares().iter().any(|spare| spare.guid == aux.guid)).count();
-    if lists > 1 { None } else { devices.open_device(&aux.path, false, "").ok() }
+    let device = if lists > 1 { None } else { devices.open_device(&aux.path, false, "").ok() };
+    // Something else may be at its place by now.
+    device.filter(|device| pool::label_guid(&devices.exec, device) == Some(aux.guid))
 }
 
 /// Does `zpool remove -s`: fails always, as no removal takes longer than its command.

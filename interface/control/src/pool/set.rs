@@ -13,6 +13,7 @@ use pool::{Membership, Spare};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use vdev::LeafState;
 
 /// Pools of the daemon: those that are open, by name, and those that are to be.
 #[derive(Default)]
@@ -179,6 +180,12 @@ impl Pools {
             let spare = open.pool().spares().into_iter().find(|spare| !spare.is_distributed() && same_file(&spare.path, path))?;
             Some((open, spare))
         })
+    }
+
+    /// Open pool of which the device is a cache, in use or taken offline.
+    pub(crate) fn caching_pool(&self, path: &str) -> Option<Arc<OpenPool>> {
+        let is_held = |state: LeafState| state.is_usable() || state == LeafState::Offline;
+        self.find(|open| open.pool().caches().iter().any(|cache| is_held(cache.state) && same_file(&cache.path, path)))
     }
 
     /// Name of the open pool in which a spare stands in for a device.

@@ -4,7 +4,7 @@ use crate::device::contents::line_of_active;
 use crate::device::devices::Devices;
 use crate::device::identity::same_file;
 use crate::device::inuse::{check_contents, partitioned, unforceable, wipe_contents};
-use crate::device::names::{find_aux, find_leaf, find_top};
+use crate::device::names::{find_aux, find_cache, find_leaf, find_top};
 use crate::events::Events;
 use crate::failure::{because, pool_failure, suspended};
 use crate::pool::cache_file::PoolsFile;
@@ -12,7 +12,7 @@ use crate::pool::{OpenPool, Pools};
 use crate::requests::done;
 use control_api::{ErrorKind, Failure, NewDevice, PoolClear, PoolReopen, Remark, Response, VdevChange, VdevVerb};
 use exec::Exec;
-use pool::{LeafSpec, PoolError};
+use pool::{CacheStatus, LeafSpec, PoolError};
 use std::sync::Arc;
 use vdev::{Leaf, LeafKind, LeafState, Pairing, TopKind};
 
@@ -40,6 +40,14 @@ fn no_leaf(open: &OpenPool, request: &VdevChange, what: &str) -> Failure {
     }
 }
 
+/// Remarks on a device that was brought back and does not work.
+fn remains_faulted(word: &str) -> Vec<Remark> {
+    vec![
+        Remark::Output(format!("warning: device '{word}' onlined, but remains in faulted state")),
+        Remark::Output("use 'zpool replace' to replace devices that are no longer present".to_string()),
+    ]
+}
+
 impl Vdevs {
     /// Does `zpool offline`, `online`, `attach`, `replace`, `detach`.
     pub(crate) fn change(&self, request: &VdevChange) -> Result<Response, Failure> {
@@ -55,21 +63,59 @@ impl Vdevs {
             VdevVerb::Detach => format!("cannot detach {}", request.device),
         };
         let tree = open.pool().tree();
-        let leaf = find_leaf(&tree, &request.device).ok_or_else(|| no_leaf(&open, request, &what))?;
-        let result = match &request.change {
+        let result = match find_leaf(&tree, &request.device) {
+            Some(leaf) => self.change_leaf(&open, leaf, request, &what)?,
+            None => self.change_cache(&open, request).ok_or_else(|| no_leaf(&open, request, &what))?,
+        };
+        let remarks = result.map_err(|error| pool_failure(what, &error))?;
+        self.file.remember();
+        Ok(Response::Done { remarks })
+    }
+
+    /// Changes a leaf; the outer error says what is wrong with a new device.
+    fn change_leaf(
+        &self,
+        open: &OpenPool,
+        leaf: &Leaf,
+        request: &VdevChange,
+        what: &str,
+    ) -> Result<Result<Vec<Remark>, PoolError>, Failure> {
+        Ok(match &request.change {
             VdevVerb::Offline { temporary } => open.pool().offline(leaf.guid, *temporary).map(|()| Vec::new()),
             VdevVerb::Fault { temporary } => {
                 open.hold_spares(leaf.guid);
                 open.pool().fault(leaf.guid, *temporary).map(|()| Vec::new())
             }
-            VdevVerb::Online { expand } => self.online(&open, leaf, &request.device, *expand),
-            VdevVerb::Attach(new) => self.attach(&open, leaf, new, Pairing::Mirror, &what)?.map(|()| Vec::new()),
-            VdevVerb::Replace(new) => self.attach(&open, leaf, new, Pairing::Replacing, &what)?.map(|()| Vec::new()),
+            VdevVerb::Online { expand } => self.online(open, leaf, &request.device, *expand),
+            VdevVerb::Attach(new) => self.attach(open, leaf, new, Pairing::Mirror, what)?.map(|()| Vec::new()),
+            VdevVerb::Replace(new) => self.attach(open, leaf, new, Pairing::Replacing, what)?.map(|()| Vec::new()),
             VdevVerb::Detach => open.pool().detach(leaf.guid).map(|()| Vec::new()),
-        };
-        let remarks = result.map_err(|error| pool_failure(what, &error))?;
-        self.file.remember();
-        Ok(Response::Done { remarks })
+        })
+    }
+
+    /// Changes a cache device; None for what is none, or cannot be done to one.
+    fn change_cache(&self, open: &OpenPool, request: &VdevChange) -> Option<Result<Vec<Remark>, PoolError>> {
+        let cache = find_cache(open, &request.device)?;
+        match &request.change {
+            VdevVerb::Offline { temporary } => Some(open.pool().offline(cache.guid, *temporary).map(|()| Vec::new())),
+            VdevVerb::Fault { temporary } => Some(open.pool().fault(cache.guid, *temporary).map(|()| Vec::new())),
+            VdevVerb::Online { .. } => Some(self.online_cache(open, &cache).map(|state| match state.is_usable() {
+                true => Vec::new(),
+                false => remains_faulted(&request.device),
+            })),
+            VdevVerb::Attach(_) | VdevVerb::Replace(_) | VdevVerb::Detach => None,
+        }
+    }
+
+    /// Opens a cache device that is out of use, and brings it back.
+    fn online_cache(&self, open: &OpenPool, cache: &CacheStatus) -> Result<LeafState, PoolError> {
+        if cache.state.is_usable() {
+            return Ok(cache.state);
+        }
+        // One that failed is still open.
+        open.pool().offline(cache.guid, true)?;
+        let device = if open.pool().zio().is_injected_gone(cache.guid) { None } else { self.devices.reopen_leaf(&cache.path) };
+        open.pool().online(cache.guid, device)
     }
 
     /// Opens the leaf's device and brings it back; says when that does not help.
@@ -77,10 +123,7 @@ impl Vdevs {
         self.revive(open, &|other| other.guid == leaf.guid, &|_| !leaf.state.is_usable())?;
         let state = open.pool().online(leaf.guid, None)?;
         if state != LeafState::Online {
-            let mut remarks = vec![
-                Remark::Output(format!("warning: device '{word}' onlined, but remains in faulted state")),
-                Remark::Output("use 'zpool replace' to replace devices that are no longer present".to_string()),
-            ];
+            let mut remarks = remains_faulted(word);
             if expand {
                 remarks.push(Remark::Warning(format!("warning: failed to expand usable space on unhealthy device '{word}'")));
             }
@@ -170,7 +213,7 @@ impl Vdevs {
             |pool: &Arc<OpenPool>| pool.pool().tree().leaves.iter().any(|leaf| leaf.state.is_usable() && same_file(&leaf.path, path));
         let user = self.pools.find(is_in_use);
         let is_ours = open.pool().spares().iter().any(|spare| same_file(&spare.path, path));
-        let why = match (user, self.pools.reserving_pool(path)) {
+        let why = match (user.or_else(|| self.pools.caching_pool(path)), self.pools.reserving_pool(path)) {
             (Some(user), _) if user.name() == open.name() || is_ours => format!("{path} is busy"),
             (Some(user), _) => line_of_active(path, &user.name()),
             (None, Some((owner, _))) if !is_ours => format!("{path} is reserved as a hot spare for pool {}", owner.name()),
@@ -190,12 +233,14 @@ impl Vdevs {
         if open.is_read_only() {
             return Err(because(ErrorKind::Permission, what, "pool is read-only"));
         }
+        self.clear_caches(&open, request.device.as_deref()).map_err(|error| pool_failure(what.clone(), &error))?;
         let only = match &request.device {
             None => None,
-            Some(word) => {
-                let leaf = find_leaf(&tree, word);
-                Some(leaf.ok_or_else(|| because(ErrorKind::NotFound, &*what, "no such device in pool"))?.guid)
-            }
+            Some(word) => match find_leaf(&tree, word) {
+                Some(leaf) => Some(leaf.guid),
+                None if find_cache(&open, word).is_some() => return Ok(done()),
+                None => return Err(because(ErrorKind::NotFound, &*what, "no such device in pool")),
+            },
         };
         let failure = |error| pool_failure(what.clone(), &error);
         let gone = |leaf: &Leaf| matches!(leaf.state, LeafState::Faulted | LeafState::Missing | LeafState::Removed);
@@ -216,6 +261,18 @@ impl Vdevs {
         Ok(done())
     }
 
+    /// Forgets the errors of the cache device that a word names, or of all, and tries those again that are out of use because of errors.
+    fn clear_caches(&self, open: &OpenPool, word: Option<&str>) -> Result<(), PoolError> {
+        let named = word.map(|word| find_cache(open, word).map(|cache| cache.guid));
+        for cache in open.pool().caches().iter().filter(|cache| named.is_none_or(|named| named == Some(cache.guid))) {
+            open.pool().zio().leaf_stats_of(cache.guid).clear_errors();
+            if matches!(cache.state, LeafState::Faulted | LeafState::Missing | LeafState::Removed) {
+                self.online_cache(open, cache)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Opens every device of the pools again that is not in use, and looks whether the others grew.
     pub(crate) fn reopen(&self, request: &PoolReopen) -> Result<Response, Failure> {
         for open in self.pools.selected(&request.pools)? {
@@ -228,6 +285,7 @@ impl Vdevs {
             if !self.revive(&open, &|_| true, &gone).map_err(failure)? {
                 return Err(suspended(what));
             }
+            self.devices.open_caches(&open);
             open.pool().autoexpand().map_err(failure)?;
         }
         Ok(done())

@@ -3,9 +3,9 @@
 use crate::pool::OpenPool;
 use crate::report::pictures::node_kind;
 use control_api::IostatVdev;
-use pool::LeafStatus;
+use pool::{CacheStatus, LeafStatus};
 use vdev::{LeafId, LeafKind, Node, NodeKind, VdevTree};
-use zio::{EXTENDED, IoKind};
+use zio::{EXTENDED, IoKind, LeafCounts};
 
 /// Tree of a pool with its counters.
 pub(crate) fn iostat(open: &OpenPool) -> IostatVdev {
@@ -32,7 +32,33 @@ pub(crate) fn iostat(open: &OpenPool) -> IostatVdev {
         ..IostatVdev::default()
     };
     add_children(&mut root, children);
+    root.children.extend(open.pool().caches().iter().map(of_cache));
     root
+}
+
+/// Counters of a cache device: they are none of the pool's vdevs'.
+fn of_cache(cache: &CacheStatus) -> IostatVdev {
+    let report = IostatVdev {
+        name: cache.path.clone(),
+        kind: cache.kind.clone(),
+        guid: cache.guid.0,
+        is_cache: true,
+        allocated_bytes: Some(cache.allocated_bytes),
+        free_bytes: Some(cache.size_bytes.saturating_sub(cache.allocated_bytes)),
+        ..IostatVdev::default()
+    };
+    with_counts(report, &cache.counts, &cache.extended)
+}
+
+fn with_counts(report: IostatVdev, counts: &LeafCounts, extended: &[Vec<u64>]) -> IostatVdev {
+    IostatVdev {
+        read_operations: counts.ops[IoKind::Read as usize],
+        write_operations: counts.ops[IoKind::Write as usize],
+        read_bytes: counts.bytes[IoKind::Read as usize],
+        written_bytes: counts.bytes[IoKind::Write as usize],
+        extended: EXTENDED.iter().map(|stat| stat.name.to_string()).zip(extended.iter().cloned()).collect(),
+        ..report
+    }
 }
 
 fn of_node(tree: &VdevTree, leaves: &[LeafStatus], node: &Node) -> IostatVdev {
@@ -47,20 +73,16 @@ fn of_node(tree: &VdevTree, leaves: &[LeafStatus], node: &Node) -> IostatVdev {
 
 fn of_leaf(tree: &VdevTree, leaves: &[LeafStatus], id: LeafId) -> IostatVdev {
     let leaf = tree.leaf(id);
-    let mut report = IostatVdev {
+    let report = IostatVdev {
         name: if leaf.path.is_empty() { leaf.guid.0.to_string() } else { leaf.path.clone() },
         kind: if leaf.kind == LeafKind::Disk { "disk" } else { "file" }.to_string(),
         guid: leaf.guid.0,
         ..IostatVdev::default()
     };
-    if let Some(status) = leaves.iter().find(|status| status.leaf == id) {
-        report.read_operations = status.counts.ops[IoKind::Read as usize];
-        report.write_operations = status.counts.ops[IoKind::Write as usize];
-        report.read_bytes = status.counts.bytes[IoKind::Read as usize];
-        report.written_bytes = status.counts.bytes[IoKind::Write as usize];
-        report.extended = EXTENDED.iter().map(|stat| stat.name.to_string()).zip(status.extended.iter().cloned()).collect();
+    match leaves.iter().find(|status| status.leaf == id) {
+        Some(status) => with_counts(report, &status.counts, &status.extended),
+        None => report,
     }
-    report
 }
 
 fn add_children(report: &mut IostatVdev, children: Vec<IostatVdev>) {

@@ -3,10 +3,10 @@
 use control_api::{HistoryRecord, Property, RebuildReport, Source, Value, VdevReport};
 use nvlist::NvList;
 use ondisk::Guid;
-use pool::{LeafStatus, PoolStatus, RebuildState, RebuildStatus, Spare};
+use pool::{CacheStatus, LeafStatus, PoolStatus, RebuildState, RebuildStatus, Spare};
 use std::collections::BTreeMap;
 use vdev::{DraidConfig, LeafId, LeafKind, LeafState, Node, NodeKind, TopKind, TopVdev, VdevTree};
-use zio::IoKind;
+use zio::{IoKind, LeafCounts};
 
 /// Kinds of I/O that [`VdevReport::io_ops`] has.
 const SHOWN_KINDS: [IoKind; 3] = [IoKind::Read, IoKind::Write, IoKind::Trim];
@@ -105,14 +105,8 @@ fn leaf_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, id: LeafId) -> Vd
         state: leaf_state(leaf.state).to_string(),
         note,
         path: (!leaf.path.is_empty()).then(|| leaf.path.clone()),
-        read_errors: counts.map_or(0, |counts| counts.errors[IoKind::Read as usize]),
-        write_errors: counts.map_or(0, |counts| counts.errors[IoKind::Write as usize]),
-        checksum_errors: counts.map_or(0, |counts| counts.checksum_errors),
-        slow_ios: counts.map_or(0, |counts| counts.slow_ios),
-        io_ops: counts.map_or([0; 3], |counts| SHOWN_KINDS.map(|kind| counts.ops[kind as usize])),
-        io_bytes: counts.map_or([0; 3], |counts| SHOWN_KINDS.map(|kind| counts.bytes[kind as usize])),
         identity: leaf.identity.clone(),
-        ..VdevReport::default()
+        ..counts.map(counted).unwrap_or_default()
     }
 }
 
@@ -210,15 +204,40 @@ pub(crate) fn spare(spare: &Spare, pool: &str, user: Option<String>) -> VdevRepo
     }
 }
 
-/// Report of a cache device of a pool: it is not used here.
-pub(crate) fn cache(guid: Guid, path: &str) -> VdevReport {
+/// Report of a cache device of a pool.
+pub(crate) fn cache(cache: &CacheStatus) -> VdevReport {
+    let note = match cache.state {
+        LeafState::Missing => Some("cannot open"),
+        LeafState::Faulted if cache.device_bytes > 0 => Some("too many errors"),
+        LeafState::Faulted => Some("external device fault"),
+        _ => None,
+    };
+    let asize = vdev::leaf_asize(cache.device_bytes).unwrap_or(0);
     VdevReport {
-        name: path.to_string(),
-        kind: "disk".to_string(),
-        guid: guid.0,
-        state: "OFFLINE".to_string(),
-        note: Some("not used by this version".to_string()),
-        path: Some(path.to_string()),
+        name: cache.path.clone(),
+        kind: cache.kind.clone(),
+        guid: cache.guid.0,
+        state: leaf_state(cache.state).to_string(),
+        note: note.map(str::to_string),
+        path: Some(cache.path.clone()),
+        allocated_bytes: cache.allocated_bytes,
+        size_bytes: cache.size_bytes,
+        fragmentation_percent: Some(0),
+        asize_bytes: asize,
+        psize_bytes: if asize == 0 { 0 } else { asize + LABELS_BYTES },
+        ..counted(&cache.counts)
+    }
+}
+
+/// Report with the counters of a device, and nothing else.
+fn counted(counts: &LeafCounts) -> VdevReport {
+    VdevReport {
+        read_errors: counts.errors[IoKind::Read as usize],
+        write_errors: counts.errors[IoKind::Write as usize],
+        checksum_errors: counts.checksum_errors,
+        slow_ios: counts.slow_ios,
+        io_ops: SHOWN_KINDS.map(|kind| counts.ops[kind as usize]),
+        io_bytes: SHOWN_KINDS.map(|kind| counts.bytes[kind as usize]),
         ..VdevReport::default()
     }
 }

@@ -72,7 +72,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         error_scrub: open.error_scrub_report(),
         vdevs,
         spares: open.pool().spares().iter().map(|spare| pictures::spare(spare, &status.name, user(spare.guid))).collect(),
-        caches: open.pool().caches().iter().map(|(guid, path)| pictures::cache(*guid, path)).collect(),
+        caches: open.pool().caches().iter().map(pictures::cache).collect(),
         error_count,
         errors: damaged,
         errors_unavailable,

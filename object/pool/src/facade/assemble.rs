@@ -2,6 +2,7 @@
 
 use super::Pool;
 use crate::PoolError;
+use crate::caches::Caches;
 use crate::heartbeat::Heartbeat;
 use crate::open::base::{Base, Runtime};
 use crate::outliers::Outliers;
@@ -68,6 +69,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
         leaves: Leaves::new(spa.clone()),
         heartbeat: Heartbeat::new(spa.clone()),
         outliers: Outliers::new(spa.clone()),
+        caches: Caches::new(spa.clone()),
         resilvers: Resilvers { spa: spa.clone(), scan: scan.clone(), changes },
         spa,
         scan,

@@ -6,6 +6,7 @@ pub(crate) mod status;
 mod vdevs;
 mod work;
 
+use crate::caches::Caches;
 use crate::heartbeat::{Heartbeat, claim};
 use crate::label::Device;
 use crate::open::base::{Base, Runtime};
@@ -61,6 +62,7 @@ pub struct Pool {
     heartbeat: Arc<Heartbeat>,
     zia: Followed,
     outliers: Outliers,
+    caches: Arc<Caches>,
     /// Blocks of destroyed datasets freed in one txg; 0 until somebody says how many.
     frees_max: Arc<AtomicU64>,
     log_control: Arc<LogControl>,
@@ -79,6 +81,7 @@ pub struct Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.zio().abandon();
+        self.caches.halt();
         self.heartbeat.halt();
         self.sweeps.halt();
         self.rebuilds.halt();
@@ -482,6 +485,7 @@ impl Pool {
     }
 
     fn close(self, state: PoolState) -> Result<(), PoolError> {
+        self.caches.halt();
         self.sweeps.halt();
         self.rebuilds.halt();
         self.scan.halt();

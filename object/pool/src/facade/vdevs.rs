@@ -1,7 +1,7 @@
 //! Vdevs of an open pool, as commands see them: what changes one of them may have something read, rebuilt or swept.
 
 use super::Pool;
-use crate::PoolError;
+use crate::caches::CacheStatus;
 use crate::label::Device;
 use crate::open::base::Runtime;
 use crate::open::find::FoundPool;
@@ -15,6 +15,7 @@ use crate::vdev_ops::attach::{How, Running, WantRebuild};
 use crate::vdev_ops::spares::Spare;
 use crate::vdev_ops::spec::LeafSpec;
 use crate::vdev_ops::split::{self, SplitOff};
+use crate::{CacheTunables, PoolError};
 use ondisk::Guid;
 use vdev::{Leaf, LeafId, LeafState, Pairing};
 use zio::Spell;
@@ -23,11 +24,15 @@ use zio::Spell;
 const DRAINING_TXGS: usize = 2;
 
 impl Pool {
-    /// Adds vdevs and spares. New blocks lie there as soon as this returns.
+    /// Adds vdevs, spares and caches. New blocks lie on vdevs as soon as this returns.
     ///
     /// Errors: [`PoolError::Device`], [`PoolError::AshiftMismatch`], [`PoolError::Invalid`]; then nothing was added.
     pub fn add(&self, spec: AddSpec) -> Result<(), PoolError> {
-        self.vdevs.add(spec)
+        let caches = self.vdevs.add(spec)?;
+        for (guid, device) in caches {
+            self.caches.seat(guid, device);
+        }
+        Ok(())
     }
 
     /// Adds spares only: see [`Pool::add`].
@@ -47,7 +52,9 @@ impl Pool {
     ///
     /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::SpareInUse`], [`PoolError::Target`] for distributed spares.
     pub fn remove_aux(&self, guid: Guid, device: Option<Device>) -> Result<(), PoolError> {
-        self.vdevs.remove_aux(guid, device)
+        self.vdevs.remove_aux(guid, device.or_else(|| self.caches.device(guid)))?;
+        drop(self.caches.remove(guid));
+        Ok(())
     }
 
     /// Gives the pool another guid, `guid` or a random one; labels and uberblock have it with the next txg (OpenZFS:
@@ -199,22 +206,61 @@ impl Pool {
         self.vdevs.spares()
     }
 
-    /// Guid and path of the pool's cache devices: they are listed, but this release does not use them.
-    pub fn caches(&self) -> Vec<(Guid, String)> {
-        self.vdevs.caches()
+    /// The pool's cache devices.
+    pub fn caches(&self) -> Vec<CacheStatus> {
+        let entries = self.vdevs.caches().into_iter();
+        entries.map(|entry| self.caches.status((entry.guid, entry.path, entry.kind))).collect()
     }
 
-    /// Takes a leaf offline; with `temporary` until the next import only. Waits until that is written, unless the pool is
+    /// Opens the cache devices that are not open and that nobody took out of use: `open` gives the device at a path.
+    pub fn open_caches(&self, open: &dyn Fn(Guid, &str) -> Option<Device>) {
+        for entry in self.vdevs.caches() {
+            if entry.is_offline {
+                self.caches.set_aside(entry.guid, LeafState::Offline);
+            } else if self.caches.state(entry.guid) == LeafState::Missing
+                && let Some(device) = open(entry.guid, &entry.path)
+            {
+                self.caches.seat(entry.guid, device);
+            }
+        }
+    }
+
+    /// True when the pool has a cache device of this guid.
+    fn has_cache(&self, guid: Guid) -> bool {
+        self.vdevs.caches().iter().any(|entry| entry.guid == guid)
+    }
+
+    /// Changes the parameters of the second level of the cache.
+    pub fn tune_caches(&self, tunables: CacheTunables) {
+        self.caches.tune(tunables);
+    }
+
+    /// Looks once for blocks to write to a cache device; by itself where there are threads.
+    pub fn feed_caches(&self) {
+        let _ = self.caches.feed();
+    }
+
+    /// Takes a leaf or a cache device offline; with `temporary` until the next import only. Waits until that is written, unless the pool is
     /// suspended.
     ///
     /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::NoReplicas`] when something could not be read without it.
     pub fn offline(&self, leaf: Guid, temporary: bool) -> Result<(), PoolError> {
-        self.leaves.offline(leaf, temporary)
+        if !self.has_cache(leaf) {
+            return self.leaves.offline(leaf, temporary);
+        }
+        self.spa.check_writeable()?;
+        self.caches.set_aside(leaf, LeafState::Offline);
+        if temporary { Ok(()) } else { self.vdevs.set_cache_offline(leaf, true) }
     }
 
-    /// Declares a leaf faulted, as [`Pool::offline`]; one that the pool cannot do without becomes degraded instead.
+    /// Declares a leaf faulted, as [`Pool::offline`]; one that the pool cannot do without becomes degraded instead. A cache device is until it is
+    /// brought back, or the next import.
     pub fn fault(&self, leaf: Guid, temporary: bool) -> Result<(), PoolError> {
-        self.leaves.fault(leaf, temporary)
+        if !self.has_cache(leaf) {
+            return self.leaves.fault(leaf, temporary);
+        }
+        self.caches.set_aside(leaf, LeafState::Faulted);
+        Ok(())
     }
 
     /// Declares a leaf degraded: it is used as before, and shown as suspicious (OpenZFS: `vdev_degrade`).
@@ -268,10 +314,28 @@ impl Pool {
     ///
     /// Errors: [`PoolError::NoSuchDevice`].
     pub fn online(&self, leaf: Guid, device: Option<Device>) -> Result<LeafState, PoolError> {
+        if self.has_cache(leaf) {
+            return self.online_cache(leaf, device);
+        }
         let (_, came_back) = self.take_back(vec![(leaf, device)])?;
         let tree = self.tree();
         let now = tree.leaf_by_guid(leaf).map(|id| tree.leaf(id).state);
         now.or_else(|| came_back.first().copied()).ok_or(PoolError::NoSuchDevice)
+    }
+
+    /// Brings a cache device back; one that is in use stays so.
+    fn online_cache(&self, guid: Guid, device: Option<Device>) -> Result<LeafState, PoolError> {
+        self.vdevs.set_cache_offline(guid, false)?;
+        self.spa.zio().leaf_stats_of(guid).clear_errors();
+        let state = self.caches.state(guid);
+        Ok(match device {
+            _ if state.is_usable() => state,
+            Some(device) => self.caches.seat(guid, device),
+            None => {
+                self.caches.set_aside(guid, LeafState::Missing);
+                LeafState::Missing
+            }
+        })
     }
 
     /// Brings leaves back together, as [`Pool::online`] does one: a suspended pool that lacks several goes on when the last is there.
@@ -324,6 +388,9 @@ impl Pool {
     /// Resets the error counters of one leaf, or of all.
     pub fn clear_errors(&self, leaf: Option<LeafId>) {
         self.leaves.clear_errors(leaf);
+        if leaf.is_none() {
+            self.vdevs.caches().iter().for_each(|entry| self.zio().leaf_stats_of(entry.guid).clear_errors());
+        }
     }
 
     /// Has new blocks lie on a top-level vdev, or none of them any more; waits until that is on disk.

@@ -70,6 +70,15 @@ impl AuxDevices {
         lists
     }
 
+    /// The lists with another entry for a device.
+    #[must_use]
+    pub fn changed(&self, guid: Guid, change: impl Fn(&mut NvList)) -> AuxDevices {
+        let mut lists = self.clone();
+        let entries = lists.spares.iter_mut().chain(&mut lists.caches);
+        entries.filter(|entry| guid_of(entry) == Some(guid)).for_each(change);
+        lists
+    }
+
     /// Lists the distributed spares that new dRAID vdevs bring.
     pub fn add_distributed(&mut self, tops: &[TopVdev], exec: &Exec) {
         for top in tops {

@@ -164,8 +164,17 @@ impl PoolFacts {
 
 /// The label of a spare that is not in use (OpenZFS: `vdev_aux_label_generate`): it names no pool, so that several may share it.
 pub(crate) fn spare_label(guid: Guid, path: &str) -> NvList {
+    aux_label(PoolState::Spare, guid).with("path", path)
+}
+
+/// The label of a cache device, which names no pool either.
+pub(crate) fn cache_label(guid: Guid, path: &str, ashift: u32) -> NvList {
+    aux_label(PoolState::Cache, guid).with("ashift", u64::from(ashift)).with("path", path)
+}
+
+fn aux_label(state: PoolState, guid: Guid) -> NvList {
     let mut label = NvList::new();
-    label.add("version", VERSION).add("state", PoolState::Spare.number()).add("guid", guid.0).add("path", path);
+    label.add("version", VERSION).add("state", state.number()).add("guid", guid.0);
     label
 }
 

@@ -1,4 +1,4 @@
-//! Top-level vdevs that join and leave a pool in use (OpenZFS: `spa_vdev_add`, `spa_vdev_remove`, `vdev_expand`).
+//! Top-level vdevs, spares and caches that join and leave a pool in use (OpenZFS: `spa_vdev_add`, `spa_vdev_remove`, `vdev_expand`).
 //!
 //! Invariant: a new vdev is known to everybody who writes before anything is allocated from it, and the labels and the
 //! configuration that name it are written with the first txg that may have blocks there.
@@ -11,6 +11,7 @@ use crate::spa::features::{ALLOCATION_CLASSES, DRAID};
 use crate::spa::state::Config;
 use crate::sync::changes::Edited;
 use crate::{DeviceProblem, PoolError};
+use nvlist::NvList;
 use ondisk::{Guid, Txg, VdevId};
 use std::sync::Arc;
 use vdev::{LeafId, LeafState, TopKind, VdevTree};
@@ -18,7 +19,7 @@ use vdev::{LeafId, LeafState, TopKind, VdevTree};
 /// Txgs that it takes at most until what intent logs had on a vdev is free.
 pub(crate) const EMPTYING_TXGS: u32 = 5;
 
-/// Vdevs and spares that are to join a pool.
+/// Vdevs, spares and caches that are to join a pool.
 #[derive(Clone, Debug, Default)]
 pub struct AddSpec {
     /// Top-level vdevs for data.
@@ -29,6 +30,8 @@ pub struct AddSpec {
     pub logs: Vec<TopSpec>,
     /// Devices to be spares.
     pub spares: Vec<LeafSpec>,
+    /// Devices to be caches.
+    pub caches: Vec<LeafSpec>,
     /// Spares that another pool lists too, and perhaps uses now.
     pub shared: Vec<Spare>,
     /// log2 of the sector size; None takes what the pool has, or what the devices need.
@@ -45,22 +48,27 @@ pub struct AddSpec {
 impl AddSpec {
     /// The devices that nobody has yet, in their order.
     pub fn leaves(&self) -> Vec<LeafSpec> {
-        self.all_tops().flat_map(|top| &top.leaves).chain(&self.spares).cloned().collect()
+        self.all_tops().flat_map(|top| &top.leaves).chain(&self.spares).chain(&self.caches).cloned().collect()
     }
 
     /// The top-level vdevs in the order in which they join.
     fn all_tops(&self) -> impl Iterator<Item = &TopSpec> {
         self.tops.iter().chain(self.classes.tops()).chain(&self.logs)
     }
+
+    /// True where nothing is to join.
+    fn is_empty(&self) -> bool {
+        self.leaves().is_empty() && self.shared.is_empty()
+    }
 }
 
 impl VdevOps {
-    /// Adds vdevs and spares. New blocks lie there as soon as this returns.
+    /// Adds vdevs, spares and caches, and gives the caches, which nobody uses yet. New blocks lie on new vdevs as soon as this returns.
     ///
     /// Errors: [`PoolError::Device`], [`PoolError::AshiftMismatch`], [`PoolError::Invalid`]; then nothing was added.
-    pub fn add(&self, spec: AddSpec) -> Result<(), PoolError> {
+    pub fn add(&self, spec: AddSpec) -> Result<Vec<(Guid, Device)>, PoolError> {
         self.spa.check_writeable()?;
-        if spec.all_tops().next().is_none() && spec.spares.is_empty() && spec.shared.is_empty() {
+        if spec.is_empty() {
             return Err(PoolError::Invalid("missing vdev specification"));
         }
         let tree = self.spa.tree();
@@ -83,6 +91,7 @@ impl VdevOps {
             }
             entries.push(spares::entry_of(spare));
         }
+        let (caches, new_caches): (Vec<NvList>, Vec<(Guid, Device)>) = self.new_caches(&spec, &tree)?.into_iter().unzip();
         self.write_new_labels(&added, &tree)?;
         let (exec, first) = (self.spa.exec().clone(), spec.spares_first);
         self.change_tree(Box::new(move |config: &Config, txg: Txg| {
@@ -90,12 +99,25 @@ impl VdevOps {
             let mut aux = config.aux.clone();
             let place = if first { 0 } else { aux.spares.len() };
             aux.spares.splice(place..place, entries);
+            aux.caches.extend(caches);
             aux.add_distributed(&tree.tops[config.tree.tops.len()..], &exec);
             let devices = added.leaves.iter().map(|leaf| leaf.guid).zip(added.devices).collect();
             Ok(Edited { tree: tree.into(), devices, aux: Some(aux), ..Edited::default() })
         }))?;
         self.spa.notify("sysevent.fs.zfs.vdev_add", None);
-        Ok(())
+        Ok(new_caches)
+    }
+
+    /// Entries for the cache devices that are to be, which have their labels then.
+    fn new_caches(&self, spec: &AddSpec, tree: &VdevTree) -> Result<Vec<(NvList, (Guid, Device))>, PoolError> {
+        let entry = |cache: &LeafSpec| {
+            if !spec.force {
+                check_device(self.spa.exec(), cache)?;
+            }
+            let guid = self.spa.new_guid(tree);
+            Ok((spares::new_cache_entry(self.spa.exec(), cache, guid)?, (guid, cache.device.clone())))
+        };
+        spec.caches.iter().map(entry).collect()
     }
 
     /// The vdevs that are to be, with everything checked that can be.

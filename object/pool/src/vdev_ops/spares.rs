@@ -1,4 +1,4 @@
-//! Spares and caches of a pool in use, and the labels that spares carry.
+//! Spares and caches of a pool in use, and the labels that they carry.
 //!
 //! A spare that stands in for a device stays on the list. Several pools may list the same spare; who of them uses it is for the
 //! owner of the pools to know.
@@ -7,7 +7,7 @@ use super::VdevOps;
 use super::spec::{LeafSpec, labelled_spare, write_label};
 use crate::label::Device;
 use crate::spa::aux_devices::{AuxKind, guid_of};
-use crate::spa::config::spare_label;
+use crate::spa::config::{cache_label, spare_label};
 use crate::sync::changes::Edited;
 use crate::{DeviceProblem, PoolError};
 use exec::Exec;
@@ -39,28 +39,65 @@ impl Spare {
 
 /// The entry for a new spare; its device gets a label that says so. One that is a spare of another pool keeps its guid.
 pub(crate) fn new_entry(exec: &Exec, spec: &LeafSpec, guid: Guid) -> Result<NvList, PoolError> {
-    if vdev::leaf_asize(spec.device.size_bytes()).is_none() {
-        return Err(PoolError::Device { path: spec.path.clone(), problem: DeviceProblem::TooSmall });
-    }
+    check_size(spec)?;
     let shared = labelled_spare(exec, &spec.device);
     let guid = shared.unwrap_or(guid);
     if shared.is_none() {
         write_label(exec, &spec.device, &spare_label(guid, &spec.path))?;
     }
-    let kind = if spec.kind == LeafKind::Disk { "disk" } else { "file" };
-    let ashift = spec.device.ashift().clamp(vdev::ASHIFT_MIN, vdev::ASHIFT_MAX);
-    Ok(entry_of(&Spare { guid, path: spec.path.clone(), kind: kind.to_string(), in_use: false, ashift }))
+    let (kind, ashift) = (kind_of(spec).to_string(), ashift_of(spec));
+    Ok(entry_of(&Spare { guid, path: spec.path.clone(), kind, in_use: false, ashift }))
+}
+
+fn check_size(spec: &LeafSpec) -> Result<(), PoolError> {
+    match vdev::leaf_asize(spec.device.size_bytes()) {
+        Some(_) => Ok(()),
+        None => Err(PoolError::Device { path: spec.path.clone(), problem: DeviceProblem::TooSmall }),
+    }
+}
+
+fn kind_of(spec: &LeafSpec) -> &'static str {
+    if spec.kind == LeafKind::Disk { "disk" } else { "file" }
+}
+
+fn ashift_of(spec: &LeafSpec) -> u32 {
+    spec.device.ashift().clamp(vdev::ASHIFT_MIN, vdev::ASHIFT_MAX)
+}
+
+/// Part of an entry that those of spares and of caches have.
+fn entry_head(kind: &str, guid: Guid, path: &str) -> NvList {
+    let mut entry = NvList::new();
+    entry.add("type", kind).add("guid", guid.0).add("path", path);
+    if kind == "disk" {
+        entry.add("whole_disk", 0u64);
+    }
+    entry
 }
 
 /// A spare as its list has it (OpenZFS: `vdev_config_generate` with `VDEV_CONFIG_L2CACHE`).
 pub(crate) fn entry_of(spare: &Spare) -> NvList {
-    let mut entry = NvList::new();
-    entry.add("type", spare.kind.as_str()).add("guid", spare.guid.0).add("path", spare.path.as_str());
-    if spare.kind == "disk" {
-        entry.add("whole_disk", 0u64);
-    }
-    entry.add("is_spare", 1u64).add("ashift", u64::from(spare.ashift));
-    entry
+    entry_head(&spare.kind, spare.guid, &spare.path).with("is_spare", 1u64).with("ashift", u64::from(spare.ashift))
+}
+
+/// A cache device as the pool's list has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CacheEntry {
+    pub guid: Guid,
+    pub path: String,
+    /// `file` or `disk`.
+    pub kind: String,
+    /// True when somebody took it offline for good.
+    pub is_offline: bool,
+}
+
+/// Name in an entry that says that a device was taken offline for good (OpenZFS: `ZPOOL_CONFIG_OFFLINE`).
+const OFFLINE: &str = "offline";
+
+/// The entry for a new cache device, which gets a label that says so.
+pub(crate) fn new_cache_entry(exec: &Exec, spec: &LeafSpec, guid: Guid) -> Result<NvList, PoolError> {
+    check_size(spec)?;
+    write_label(exec, &spec.device, &cache_label(guid, &spec.path, ashift_of(spec)))?;
+    Ok(entry_head(kind_of(spec), guid, &spec.path).with("ashift", u64::from(ashift_of(spec))))
 }
 
 impl VdevOps {
@@ -83,10 +120,38 @@ impl VdevOps {
         aux.spares.iter().filter_map(spare).collect()
     }
 
-    /// Guid and path of the pool's cache devices: they are listed, but this release does not use them.
-    pub fn caches(&self) -> Vec<(Guid, String)> {
+    /// The pool's cache devices.
+    pub fn caches(&self) -> Vec<CacheEntry> {
         let aux = self.spa.config.lock().aux.clone();
-        aux.caches.iter().filter_map(|list| Some((guid_of(list)?, list.get_str("path")?.to_string()))).collect()
+        let cache = |list: &NvList| {
+            Some(CacheEntry {
+                guid: guid_of(list)?,
+                path: list.get_str("path")?.to_string(),
+                kind: list.get_str("type").unwrap_or("disk").to_string(),
+                is_offline: list.get_u64(OFFLINE).is_some_and(|offline| offline != 0),
+            })
+        };
+        aux.caches.iter().filter_map(cache).collect()
+    }
+
+    /// Writes down that a cache device was taken offline for good, or is not any more, where that is news.
+    ///
+    /// Errors: [`PoolError::NoSuchDevice`].
+    pub fn set_cache_offline(&self, guid: Guid, offline: bool) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        let entry = self.caches().into_iter().find(|entry| entry.guid == guid).ok_or(PoolError::NoSuchDevice)?;
+        if entry.is_offline == offline {
+            return Ok(());
+        }
+        self.change_tree(Box::new(move |config, _| {
+            let aux = config.aux.changed(guid, |entry| {
+                entry.remove(OFFLINE);
+                if offline {
+                    entry.add(OFFLINE, 1u64);
+                }
+            });
+            Ok(Edited { aux: Some(aux), tree: config.tree.clone(), ..Edited::default() })
+        }))
     }
 
     /// Takes a spare that is not in use, or a cache, off its list; `device` gets a label that says so, if it can be written.

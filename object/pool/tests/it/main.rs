@@ -1,6 +1,7 @@
 //! Pools, judged from outside, from their first label to lost power. One program: each file of tests by itself would be linked with all that is below.
 
 mod brt;
+mod caches;
 mod classes;
 mod common;
 mod compat;

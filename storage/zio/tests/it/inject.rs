@@ -1,9 +1,13 @@
 //! Simulated faults: each does what its name says to the I/O that it is about, to no other, and nothing after it was cleared.
 
 use crate::common::{Rig, bookmark, inline, noise, request};
-use ondisk::{ObjectId, ObjsetId};
+use abd::Abd;
+use device::{BlockDevice, DeviceError, DeviceOp, MemDevice};
+use exec::completion;
+use ondisk::{Guid, ObjectId, ObjsetId};
+use std::sync::Arc;
 use vdev::{LeafId, TopKind};
-use zio::{ErrorKind, Fault, FaultError, IoKind, LeafFault, ReadRequest};
+use zio::{ErrorKind, Fault, FaultError, IoKind, LeafFault, LeafRequest, Priority, ReadRequest};
 
 fn mirror() -> Rig {
     Rig::new(inline(), &[(TopKind::Mirror, 2)], 12)
@@ -63,6 +67,35 @@ fn a_bad_block_is_told_once_and_a_scrub_s_finds_are_not_held_against_the_disk() 
     rig.scrub(&bp).expect("the other half is right");
     let counts = rig.zio.leaf_stats(LeafId(0)).counts();
     assert_eq!((counts.checksum_errors, counts.checksum_reports), (1, 0));
+}
+
+/// If this fails, a cache device of a pool is read without being counted, or what fails there is held against the pool's own devices.
+#[test]
+fn a_device_beside_the_leaves_is_counted_and_made_to_suffer_for_itself() {
+    let (rig, cache) = (mirror(), Guid(77));
+    let io = |op: DeviceOp| {
+        let (done, wait) = completion();
+        let request = LeafRequest { leaf: cache, offset: 5 << 20, op, priority: Priority::AsyncWrite, speculative: false };
+        rig.zio.leaf_io(request, Box::new(move |result| done.complete(result)));
+        wait.wait(&rig.exec)
+    };
+    let (read, write) = (|| io(DeviceOp::read(4096)), |data: &Abd| io(DeviceOp::Write(data.clone())));
+    let data = noise(3, 4096);
+    assert_eq!(write(&data).err(), Some(DeviceError::Gone), "nobody opened it");
+    let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new("cache", 64 << 20));
+    rig.zio.set_beside(cache, Some(&device));
+    write(&data).expect("written");
+    assert_eq!(read().expect("read").to_vec(), data.to_vec());
+    let counts = || rig.zio.leaf_stats_of(cache).counts();
+    assert_eq!((counts().ops[IoKind::Read as usize], counts().bytes[IoKind::Write as usize]), (1, 4096));
+    rig.zio.inject(1, Fault::Leaf(LeafFault::Device { leaf: cache, error: FaultError::Io, kind: Some(IoKind::Read) }), 0);
+    assert_eq!(read().err(), Some(DeviceError::Io));
+    assert_eq!(counts().errors[IoKind::Read as usize], 1);
+    rig.zio.fence();
+    assert_eq!(write(&data).err(), Some(DeviceError::Gone), "another host may have the pool, and its caches");
+    rig.zio.set_beside(cache, None);
+    assert_eq!(read().err(), Some(DeviceError::Gone));
+    assert!((0..2).all(|leaf| rig.zio.leaf_stats(LeafId(leaf)).counts().errors == [0; 4]));
 }
 
 /// If this fails, a test of what a daemon does about a device that does not answer tests nothing.
