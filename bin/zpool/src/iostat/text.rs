@@ -125,16 +125,18 @@ impl Style {
 
     /// Adds the lines of the vdevs below one: those of each class, and caches, behind the others, with a line above them.
     fn children(&self, out: &mut String, span: Span<'_>, name_of: &dyn Fn(&IostatVdev) -> String, depth: usize) -> usize {
-        let known = span.old.map_or(usize::MAX, |old| old.children.len());
+        // A vdev that was not there at the last look has nothing to be compared with, and waits for the next.
+        let before = |child: &IostatVdev| span.old.map(|old| old.children.iter().find(|was| was.guid == child.guid));
+        let is_known = |child: &IostatVdev| before(child).is_none_or(|was| was.is_some());
         let is_table = !self.scripted && self.only.is_empty() && !self.groups.iter().any(|group| group.is_histogram());
         let mut printed = 0;
         for class in std::iter::once(None).chain(VDEV_CLASSES.map(Some)).chain([Some("cache")]) {
-            let mut list = span.now.children.iter().enumerate().take(known).filter(|(_, child)| child.class() == class).peekable();
+            let mut list = span.now.children.iter().filter(|child| child.class() == class && is_known(child)).peekable();
             if let Some(class) = class.filter(|_| is_table && list.peek().is_some()) {
                 out.push_str(&self.class_line(class));
             }
-            for (index, child) in list {
-                let old = span.old.and_then(|old| old.children.get(index));
+            for child in list {
+                let old = before(child).flatten();
                 printed += self.vdev(out, Span { now: child, old, ..span }, name_of, depth);
             }
         }
