@@ -50,7 +50,7 @@ pub(crate) struct SpaceLog {
     logs: BTreeMap<u64, LogObject>,
     current: Option<OpenLog>,
     metaslabs: BTreeMap<Place, Unflushed>,
-    /// Those metaslabs in the order in which they are flushed: the one that was so the longest ago first.
+    /// Metaslabs in the order in which they are flushed: the one that was so the longest ago first.
     queue: BTreeSet<(u64, Place)>,
     /// The vdevs that they are of, each with the object with the txgs since which its metaslabs were not flushed, once that was needed.
     vdevs: BTreeMap<VdevId, Option<Arc<Dnode>>>,

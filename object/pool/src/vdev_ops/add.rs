@@ -45,6 +45,9 @@ pub struct AddSpec {
     pub spares_first: bool,
 }
 
+/// Cache device that joins: its entry in the configuration, its guid and where its bytes are.
+type NewCache = (NvList, (Guid, Device));
+
 impl AddSpec {
     /// The devices that nobody has yet, in their order.
     pub fn leaves(&self) -> Vec<LeafSpec> {
@@ -109,7 +112,7 @@ impl VdevOps {
     }
 
     /// Entries for the cache devices that are to be, which have their labels then.
-    fn new_caches(&self, spec: &AddSpec, tree: &VdevTree) -> Result<Vec<(NvList, (Guid, Device))>, PoolError> {
+    fn new_caches(&self, spec: &AddSpec, tree: &VdevTree) -> Result<Vec<NewCache>, PoolError> {
         let entry = |cache: &LeafSpec| {
             if !spec.force {
                 check_device(self.spa.exec(), cache)?;
