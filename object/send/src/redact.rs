@@ -66,7 +66,8 @@ fn changed(clone: &DatasetHandle, snapshot: &DatasetHandle, old: &Arc<Objset>) -
     let objset = clone.objset()?;
     let after = Txg(snapshot.creation_txg());
     let has_births = clone.feature_enabled_txg(source::HOLE_BIRTH)?.is_some_and(|txg| txg <= after.0);
-    let unborn = if has_births { Unborn::LeftOut } else { Unborn::Found };
+    // Those of an object were never anything else, but its number may have been another one's, which had data there.
+    let unborn = if has_births { Unborn::LeftOutOfDnodes } else { Unborn::Found };
     let found = Changed { old: old.clone(), unlinked: unlinked(&objset)?, at: None, spans: Vec::new() };
     Walk::new(&**objset.io(), objset.id(), (after, unborn), None, found).run(&clone.root_block())
 }

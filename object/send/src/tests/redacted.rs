@@ -118,6 +118,41 @@ fn what_all_clones_replaced_is_left_out() {
     assert!(told > real / 2 && told < 2 * real, "{told} bytes told of {real}");
 }
 
+/// A clone of a snapshot, as a snapshot of it, in which these objects are gone, and one of so many slots has the number of the first.
+fn renewed(pool: &Pool, origin: &str, gone: &[ObjectId], slots: u8, fill: impl FnOnce(&dmu::Objset, &dmu::Tx)) -> DatasetHandle {
+    pool.dsl().clone_snapshot("tank/clone", origin, Vec::new()).expect("cloned");
+    let handle = pool.dsl().hold("tank/clone").expect("held");
+    let objset = handle.objset().expect("objset");
+    let assigned = || handle.assign(TxSpace::Writes(16 << 20)).expect("assigned");
+    let tx = assigned();
+    gone.iter().for_each(|object| objset.free_object(*object, &tx).expect("freed"));
+    drop(tx);
+    // Their numbers can be used again then.
+    pool.sync().expect("synced");
+    let tx = assigned();
+    let new = NewObject { block_size: BLOCK as usize, slots, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
+    objset.claim_object(gone[0], new, &tx).expect("made");
+    fill(&objset, &tx);
+    drop(tx);
+    pool.dsl().snapshot(&["tank/clone@s".to_string()], Vec::new()).expect("taken");
+    pool.dsl().hold("tank/clone@s").expect("held")
+}
+
+/// If this fails, what was deleted from all copies goes out where another file has its number, and a hole in its place.
+#[test]
+fn a_file_whose_number_another_one_has_is_left_out_as_a_whole() {
+    let pool = pool();
+    let gone = file(&pool, 8, 1);
+    let to = snapshot(&pool, "a");
+    let clone = renewed(&pool, "tank@a", &[gone], 1, |objset, tx| {
+        overwrite(objset, gone, 0..1, tx);
+        overwrite(objset, gone, 7..8, tx);
+    });
+    redact(&to, "r", &[clone]).expect("made");
+    assert_eq!(list(&pool, "tank#r").1, [run(gone, 0, 8)]);
+    assert_eq!(places(&redacted(&to, None, "tank#r", &SendOptions::default()), gone), (vec![], (0..8).collect::<Vec<u64>>()));
+}
+
 /// If this fails, who may see it all by now does not get what was left out before.
 #[test]
 fn what_was_left_out_comes_with_the_next_stream() {
