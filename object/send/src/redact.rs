@@ -68,7 +68,7 @@ fn changed(clone: &DatasetHandle, snapshot: &DatasetHandle, old: &Arc<Objset>) -
     let has_births = clone.feature_enabled_txg(source::HOLE_BIRTH)?.is_some_and(|txg| txg <= after.0);
     // Those of an object were never anything else, but its number may have been another one's, which had data there.
     let unborn = if has_births { Unborn::LeftOutOfDnodes } else { Unborn::Found };
-    let found = Changed { old: old.clone(), unlinked: unlinked(&objset)?, at: None, spans: Vec::new() };
+    let found = Changed { old: old.clone(), unlinked: unlinked(&objset)?, at: None, covered: None, spans: Vec::new() };
     Walk::new(&**objset.io(), objset.id(), (after, unborn), None, found).run(&clone.root_block())
 }
 
@@ -105,6 +105,8 @@ struct Changed {
     unlinked: BTreeSet<u64>,
     /// None before the first object, and in one of which nothing more is to be found.
     at: Option<At>,
+    /// First and last of the numbers whose slots the object has, too: what had them is gone.
+    covered: Option<(u64, u64)>,
     spans: Vec<Span>,
 }
 
@@ -121,12 +123,15 @@ impl Changed {
         self.add(Span { first: (object, first), last: (object, last) });
     }
 
-    /// Leaves the object that the walk was at: what it had behind its end is gone.
+    /// Leaves the object that the walk was at: what it had behind its end is gone, and so are objects where its dnode lies.
     fn leave(&mut self) {
         if let Some(At { object, max_block, .. }) = self.at.take()
             && let Some(first) = max_block.checked_add(1)
         {
             self.add_blocks(object, first, u64::MAX);
+        }
+        if let Some((first, last)) = self.covered.take() {
+            self.add(Span { first: (first, 0), last: (last, u64::MAX) });
         }
     }
 
@@ -159,6 +164,8 @@ impl Finds for Changed {
             Item::Object { object, dnode, .. } => {
                 self.leave();
                 self.enter(object, &dnode)?;
+                let last = object.saturating_add(dnode.slots() as u64 - 1);
+                self.covered = (last > object).then_some((object.saturating_add(1), last));
             }
             Item::FreeObjects { first, count } => {
                 self.leave();

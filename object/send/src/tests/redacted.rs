@@ -153,6 +153,18 @@ fn a_file_whose_number_another_one_has_is_left_out_as_a_whole() {
     assert_eq!(places(&redacted(&to, None, "tank#r", &SendOptions::default()), gone), (vec![], (0..8).collect::<Vec<u64>>()));
 }
 
+/// If this fails, what was deleted from all copies goes out where a larger dnode lies in its place.
+#[test]
+fn a_file_in_whose_slot_a_larger_dnode_lies_is_left_out() {
+    let pool = pool();
+    let gone = [1, 2, 3].map(|seed| file(&pool, 2, seed));
+    assert_eq!(gone.map(|object| object.0 - gone[0].0), [0, 1, 2], "neighbours");
+    let to = snapshot(&pool, "a");
+    let clone = renewed(&pool, "tank@a", &gone[..2], 2, |objset, tx| overwrite(objset, gone[0], 0..2, tx));
+    redact(&to, "r", &[clone]).expect("made");
+    assert_eq!(list(&pool, "tank#r").1, [run(gone[0], 0, 2), run(gone[1], 0, 2)]);
+}
+
 /// If this fails, who may see it all by now does not get what was left out before.
 #[test]
 fn what_was_left_out_comes_with_the_next_stream() {
