@@ -31,7 +31,8 @@ struct Span {
     last: Place,
 }
 
-/// Gives a snapshot a bookmark of this name (the part behind `#`) with a list of the blocks that the snapshots `clones` of clones of it have replaced.
+/// Gives a snapshot a bookmark of this name (the part behind `#`) with a list of the blocks that the snapshots `clones` of clones of it have replaced:
+/// of all blocks where there are none of these (OpenZFS: `perform_thread_merge`).
 ///
 /// # Errors
 /// [`SendError::NotEarlier`] for one that is of no clone, or of the same dataset and not later; [`SendError::Redacted`]; those of reading, and of
@@ -57,7 +58,8 @@ pub fn redact(snapshot: &DatasetHandle, bookmark: &str, clones: &[DatasetHandle]
             Some(before) => in_both(&before, &changed),
         });
     }
-    let runs = runs(&objset, &common.unwrap_or_default())?;
+    let all = || vec![Span { first: (1, 0), last: (u64::MAX, u64::MAX) }];
+    let runs = runs(&objset, &common.unwrap_or_else(all))?;
     Ok(snapshot.pool().create_redaction(&name, bookmark, &guids, runs)?)
 }
 

@@ -71,6 +71,20 @@ fn head_of(stream: &[u8]) -> (Features, NvList) {
     (Features::of_versioninfo(begin.versioninfo), NvList::decode_prefix(list).expect("a list").0)
 }
 
+/// If this fails, a list that is for nobody leaves nothing out, and who takes it for one gets all that is there.
+#[test]
+fn a_list_of_no_clones_has_everything() {
+    let pool = pool();
+    let objects = [file(&pool, 8, 1), file(&pool, 2, 2)];
+    let to = snapshot(&pool, "a");
+    redact(&to, "r", &[]).expect("made");
+    let (facts, runs) = list(&pool, "tank#r");
+    assert_eq!((facts.snapshots, runs), (vec![], in_order([run(objects[0], 0, 8), run(objects[1], 0, 2)]).to_vec()));
+    let sending = Sending::new(to, None, SendOptions::default()).and_then(|sending| sending.redacted("tank#r")).expect("it can be");
+    let sent = records(&stream_of(&sending));
+    assert!(!sent.iter().any(|(record, _)| matches!(record, Record::Write(_) | Record::WriteEmbedded(_))));
+}
+
 /// Two files of which two clones replaced some blocks, each other ones: the snapshot, and the clones' snapshots.
 fn furnished(pool: &Pool) -> ([ObjectId; 3], DatasetHandle, [DatasetHandle; 2]) {
     let objects = [file(pool, 8, 1), file(pool, 2, 2), file(pool, 3, 3)];
