@@ -89,7 +89,8 @@ impl StoredDevices {
             return Err(Errno::AGAIN);
         }
         let handle = pool.dsl().hold(name).map_err(dataset_errno)?;
-        let is_fit = !handle.is_snapshot() && !handle.is_inconsistent() && handle.kind().map_err(dataset_errno)? == ObjsetType::ZFS;
+        let is_whole = !handle.is_inconsistent() && !handle.is_withheld();
+        let is_fit = !handle.is_snapshot() && is_whole && handle.kind().map_err(dataset_errno)? == ObjsetType::ZFS;
         if is_fit { Ok((pool, handle)) } else { Err(Errno::INVAL) }
     }
 }

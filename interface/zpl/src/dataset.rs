@@ -33,6 +33,9 @@ impl SnapshotSource for DatasetHandle {
 
     fn open(&self, name: &str) -> Result<OpenSnapshot, ZplError> {
         let snapshot = self.hold_snapshot(name).map_err(reading)?;
+        if snapshot.is_withheld() {
+            return Err(ZplError::NotSupported);
+        }
         let objset = snapshot.objset().map_err(reading)?;
         Ok(OpenSnapshot { objset, hold: Box::new(snapshot) })
     }

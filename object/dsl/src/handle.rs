@@ -321,6 +321,11 @@ impl DatasetHandle {
         self.dataset.redacted_by(&self.pool.tree.meta)
     }
 
+    /// True for what lacks what was redacted, unless such may be used: programs would take the holes for what was there (OpenZFS: `dsl_dataset_tryown`).
+    pub fn is_withheld(&self) -> bool {
+        self.has_feature(features::REDACTED_DATASETS) && !redaction::allows_redacted()
+    }
+
     /// True when anything in the pool uses a feature.
     pub fn is_active_in_pool(&self, guid: &str) -> bool {
         self.pool.tree.meta.services.feature_refs(guid) != 0

@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes of the longest spill block that is made here.
 const SPILL_BYTES_MAX: usize = 128 << 10;
+/// Most snapshots that a dataset can be redacted by: their guids are one value of its ZAP.
+pub(crate) const OF_DATASET_MAX: usize = zap::VALUE_BYTES_MAX / size_of::<u64>();
 /// Word of the last place of a list that is whole.
 const WHOLE: u64 = u64::MAX;
 const RUN_BYTES: u64 = RedactBlockPhys::SIZE as u64;

@@ -329,8 +329,9 @@ fn of_head(error: DslError) -> ReceiveError {
 
 /// Redaction of a stream, by its head: what is redacted says by which snapshots.
 fn redaction_of(begin: &Begin, features: Features, list: &NvList) -> Result<StreamRedaction, ReceiveError> {
-    let guids = |name: &str| list.get_u64_array(name).map(<[u64]>::to_vec);
-    let by = guids("redact_snaps").filter(|guids| !guids.is_empty() && features.has(Features::REDACTED));
+    // A list of none says nothing of what is lacking.
+    let guids = |name: &str| list.get_u64_array(name).filter(|guids| !guids.is_empty()).map(<[u64]>::to_vec);
+    let by = guids("redact_snaps").filter(|_| features.has(Features::REDACTED));
     if by.is_none() && features.has(Features::REDACTED) {
         return Err(ReceiveError::Invalid("a redacted stream that does not say by what"));
     }

@@ -31,7 +31,8 @@ struct Span {
     last: Place,
 }
 
-/// Gives a snapshot a bookmark of this name (the part behind `#`) with a list of the blocks that the snapshots `clones` of clones of it have replaced.
+/// Gives a snapshot a bookmark of this name (the part behind `#`) with a list of the blocks that the snapshots `clones` of clones of it have replaced:
+/// of all blocks where there are none of these (OpenZFS: `perform_thread_merge`).
 ///
 /// # Errors
 /// [`SendError::NotEarlier`] for one that is of no clone, or of the same dataset and not later; [`SendError::Redacted`]; those of reading, and of
@@ -57,7 +58,8 @@ pub fn redact(snapshot: &DatasetHandle, bookmark: &str, clones: &[DatasetHandle]
             Some(before) => in_both(&before, &changed),
         });
     }
-    let runs = runs(&objset, &common.unwrap_or_default())?;
+    let all = || vec![Span { first: (1, 0), last: (u64::MAX, u64::MAX) }];
+    let runs = runs(&objset, &common.unwrap_or_else(all))?;
     Ok(snapshot.pool().create_redaction(&name, bookmark, &guids, runs)?)
 }
 
@@ -66,8 +68,9 @@ fn changed(clone: &DatasetHandle, snapshot: &DatasetHandle, old: &Arc<Objset>) -
     let objset = clone.objset()?;
     let after = Txg(snapshot.creation_txg());
     let has_births = clone.feature_enabled_txg(source::HOLE_BIRTH)?.is_some_and(|txg| txg <= after.0);
-    let unborn = if has_births { Unborn::LeftOut } else { Unborn::Found };
-    let found = Changed { old: old.clone(), unlinked: unlinked(&objset)?, at: None, spans: Vec::new() };
+    // Those of an object were never anything else, but its number may have been another one's, which had data there.
+    let unborn = if has_births { Unborn::LeftOutOfDnodes } else { Unborn::Found };
+    let found = Changed { old: old.clone(), unlinked: unlinked(&objset)?, at: None, covered: None, spans: Vec::new() };
     Walk::new(&**objset.io(), objset.id(), (after, unborn), None, found).run(&clone.root_block())
 }
 
@@ -104,6 +107,8 @@ struct Changed {
     unlinked: BTreeSet<u64>,
     /// None before the first object, and in one of which nothing more is to be found.
     at: Option<At>,
+    /// First and last of the numbers whose slots the object has, too: what had them is gone.
+    covered: Option<(u64, u64)>,
     spans: Vec<Span>,
 }
 
@@ -120,12 +125,15 @@ impl Changed {
         self.add(Span { first: (object, first), last: (object, last) });
     }
 
-    /// Leaves the object that the walk was at: what it had behind its end is gone.
+    /// Leaves the object that the walk was at: what it had behind its end is gone, and so are objects where its dnode lies.
     fn leave(&mut self) {
         if let Some(At { object, max_block, .. }) = self.at.take()
             && let Some(first) = max_block.checked_add(1)
         {
             self.add_blocks(object, first, u64::MAX);
+        }
+        if let Some((first, last)) = self.covered.take() {
+            self.add(Span { first: (first, 0), last: (last, u64::MAX) });
         }
     }
 
@@ -158,6 +166,8 @@ impl Finds for Changed {
             Item::Object { object, dnode, .. } => {
                 self.leave();
                 self.enter(object, &dnode)?;
+                let last = object.saturating_add(dnode.slots() as u64 - 1);
+                self.covered = (last > object).then_some((object.saturating_add(1), last));
             }
             Item::FreeObjects { first, count } => {
                 self.leave();

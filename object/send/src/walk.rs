@@ -22,8 +22,6 @@ pub(crate) enum Unborn {
     Found,
     /// Holes of dnodes, which never become another object's.
     LeftOutOfDnodes,
-    /// All.
-    LeftOut,
 }
 
 /// A walk over one object set.
@@ -103,7 +101,6 @@ impl<'a, F: Finds> Walk<'a, F> {
             return match self.unborn {
                 Unborn::Found => false,
                 Unborn::LeftOutOfDnodes => tree.object.0 == 0,
-                Unborn::LeftOut => true,
             };
         }
         bp.birth() <= self.after

@@ -148,6 +148,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "dataset: holds, and destruction that waits for them", needs: NOTHING, run: references::holds },
     Scenario { name: "dataset: bookmarks", needs: NOTHING, run: references::bookmarks },
     Scenario { name: "dataset: bookmarks that redact", needs: NOTHING, run: references::redaction },
+    Scenario { name: "dataset: snapshots that were redacted", needs: MOUNTS, run: references::redacted_snapshots },
     Scenario { name: "dataset: holds and bookmarks beside clones and rollbacks", needs: NOTHING, run: references::beside_clones },
     Scenario { name: "dataset: clones, promoted, destroyed with what they were made from", needs: MOUNTS, run: branches::clones },
     Scenario { name: "dataset: differences of snapshots", needs: MOUNTS, run: differences::diff },

@@ -195,3 +195,25 @@ pub fn redaction(world: &World) -> Result<(), Failure> {
     world.ok("zpool get -H -o value feature@redaction_bookmarks,feature@redacted_datasets tank")?.prints("enabled\nenabled")?;
     judged(world)
 }
+
+/// If this fails, zeros in a snapshot that lacks a file's contents are taken for these, where the file system has all of them by now.
+pub fn redacted_snapshots(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok("zfs create tank/a")?;
+    std::fs::write(world.path("mnt/tank/a/file"), "secret")?;
+    world.ok("zfs snapshot tank/a@one")?;
+    world.ok("zfs clone tank/a@one tank/c")?;
+    std::fs::write(world.path("mnt/tank/c/file"), "public")?;
+    world.ok("zfs snapshot tank/c@s")?;
+    world.ok("zfs redact tank/a@one r tank/c@s")?;
+    piped(world, "zfs send --redact r tank/a@one | zfs receive -u tank/b")?;
+    world.ok("zfs snapshot tank/a@two")?;
+    piped(world, "zfs send -i tank/a#r tank/a@two | zfs receive -u tank/b")?;
+    world.ok("zfs mount -a")?;
+    let seen = |snapshot: &str| std::fs::read(world.path(&format!("mnt/tank/b/.zfs/snapshot/{snapshot}/file")));
+    same("what is whole", seen("two")?, b"secret".to_vec())?;
+    same("what lacks something is refused", seen("one").is_err(), true)?;
+    world.ok("zpool destroy tank")?;
+    Ok(())
+}

@@ -4,7 +4,7 @@ use crate::failure::{self, because};
 use crate::pool::{OpenPool, Pools};
 use crate::requests::{done, pool_of};
 use control_api::{ErrorKind, Failure, RedactRequest, Response};
-use dsl::{DatasetHandle, DslError};
+use dsl::{BookmarkEntry, DatasetHandle, DslError};
 use send::SendError;
 
 /// Gives a snapshot a bookmark with a list of the blocks that snapshots of its clones have replaced.
@@ -78,12 +78,40 @@ pub(super) fn is_by(handle: &DatasetHandle, guids: &[u64]) -> bool {
 }
 
 /// Full name of the bookmark of a dataset with a whole redaction list by these snapshots; the reason why there is none (libzfs: `find_redact_book`).
-pub(super) fn named_by(pool: &OpenPool, dataset: &str, guids: &[u64]) -> Result<String, &'static str> {
+pub(super) fn named_by(pool: &OpenPool, dataset: &str, guids: &[u64], of: u64) -> Result<String, &'static str> {
     let known = pool.dsl().bookmarks(dataset).map_err(|_| "nonexistent redaction bookmark provided")?;
-    let mut lists = known.into_iter().filter_map(|bookmark| Some((bookmark.name, bookmark.redaction?)));
-    match lists.find(|(_, list)| dsl::same_snapshots(&list.snapshots, guids)) {
+    chosen(known, guids, of).map(|name| format!("{dataset}#{name}"))
+}
+
+/// The bookmark among these by which a stream of the snapshot with the guid `of` is redacted. Lists of other snapshots may be by the same ones, and lack
+/// what this one has besides: one of the snapshot itself goes before them.
+fn chosen(known: Vec<BookmarkEntry>, guids: &[u64], of: u64) -> Result<String, &'static str> {
+    let fits = |bookmark: &BookmarkEntry| bookmark.redaction.as_ref().is_some_and(|list| dsl::same_snapshots(&list.snapshots, guids));
+    let is_whole = |bookmark: &BookmarkEntry| bookmark.redaction.as_ref().is_some_and(|list| list.is_whole);
+    match known.into_iter().filter(fits).min_by_key(|bookmark| (bookmark.guid != of, !is_whole(bookmark))) {
         None => Err("no appropriate redaction bookmark exists"),
-        Some((_, list)) if !list.is_whole => Err("incomplete redaction bookmark provided"),
-        Some((name, _)) => Ok(format!("{dataset}#{name}")),
+        Some(bookmark) if !is_whole(&bookmark) => Err("incomplete redaction bookmark provided"),
+        Some(bookmark) => Ok(bookmark.name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dsl::Redaction;
+
+    fn bookmark(name: &str, guid: u64, snapshots: &[u64], is_whole: bool) -> BookmarkEntry {
+        let redaction = Some(Redaction { snapshots: snapshots.to_vec(), is_whole, runs: 0 });
+        BookmarkEntry { name: name.to_string(), guid, creation_txg: guid, creation_time: 0, space: None, ivs: 0, redaction }
+    }
+
+    /// If this fails, a stream that broke off goes on by the list of an earlier snapshot, and has what the list of its own leaves out.
+    #[test]
+    fn a_snapshot_goes_by_its_own_list() {
+        let known = || vec![bookmark("a", 1, &[8, 9], true), bookmark("b", 2, &[9, 8], false), bookmark("c", 2, &[8, 9], true)];
+        assert_eq!(chosen(known(), &[8, 9], 2), Ok("c".to_string()));
+        assert_eq!(chosen(known(), &[9, 8], 3), Ok("a".to_string()), "the only way, as with OpenZFS");
+        assert_eq!(chosen(known(), &[8], 2), Err("no appropriate redaction bookmark exists"));
+        assert_eq!(chosen(vec![known().swap_remove(1)], &[8, 9], 2), Err("incomplete redaction bookmark provided"));
     }
 }

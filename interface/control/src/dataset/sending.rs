@@ -179,6 +179,7 @@ pub(crate) fn prepare(pools: &Pools, request: &SendRequest, refusal: Refusal<'_>
         skips_unborn: send::skips_unborn(),
         resume: None,
     };
+    check_redactable(request)?;
     if let Some(text) = &request.token {
         return resumed(pools, text, options, refusal);
     }
@@ -187,7 +188,6 @@ pub(crate) fn prepare(pools: &Pools, request: &SendRequest, refusal: Refusal<'_>
     if request.saved {
         return saved(pool, request, &options);
     }
-    check_redactable(request)?;
     let Some((filesystem, snapshot)) = name.split_once('@') else { return as_it_is(pool, request, options, refusal) };
     // Before everything that it comes to is held, and cannot be destroyed.
     drop(hold(&pool, name)?);
@@ -409,7 +409,7 @@ fn resumed(pools: &Pools, text: &str, options: SendOptions, refusal: Refusal<'_>
         None => None,
         // It lacks that by itself.
         Some(guids) if redacting::is_by(&to, guids) => None,
-        Some(guids) => Some(redacting::named_by(&pool, filesystem_of(name), guids).map_err(|why| cannot(why.to_string()))?),
+        Some(guids) => Some(redacting::named_by(&pool, filesystem_of(name), guids, to.guid()).map_err(|why| cannot(why.to_string()))?),
     };
     let options = SendOptions {
         large_blocks: options.large_blocks || list.contains("largeblockok"),

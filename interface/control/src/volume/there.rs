@@ -93,8 +93,7 @@ pub(crate) fn names(pools: &Pools, path: &str) -> Vec<(String, bool)> {
 
 /// Kind of a dataset; None for what was not received to its end, or lacks what was redacted.
 fn kind(handle: &DatasetHandle) -> Option<ObjsetType> {
-    let is_lacking = handle.has_feature(dsl::features::REDACTED_DATASETS) && !dsl::allows_redacted();
-    if handle.is_inconsistent() || is_lacking { None } else { handle.objset().ok().map(|objset| objset.kind()) }
+    if handle.is_inconsistent() || handle.is_withheld() { None } else { handle.objset().ok().map(|objset| objset.kind()) }
 }
 
 /// True for volumes that are to be seen (OpenZFS: `zvol_create_minor`).

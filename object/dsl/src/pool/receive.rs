@@ -18,7 +18,7 @@ use crate::dir::Dir;
 use crate::meta::{Meta, Usage};
 use crate::raw::RawStream;
 use crate::resume::ResumeState;
-use crate::{DslError, features, keys, names};
+use crate::{DslError, features, keys, names, redaction};
 use dmu::{DmuError, Tx};
 use ondisk::{BlockId, Bookmark, DnodePhys, Level, META_DNODE_OBJECT, ObjsetId, ObjsetPhys, ObjsetType, dd_used, ds_flags};
 use std::sync::Arc;
@@ -74,6 +74,12 @@ pub struct StreamRedaction {
 }
 
 impl StreamRedaction {
+    /// A look that the dataset can keep it.
+    fn check(&self) -> Result<(), DslError> {
+        let is_kept = [&self.by, &self.from].into_iter().flatten().all(|guids| guids.len() <= redaction::OF_DATASET_MAX);
+        if is_kept { Ok(()) } else { Err(DslError::TooManySnapshots) }
+    }
+
     /// True for a stream that can go on from what was redacted by these snapshots: it brings all that was left out, or was made of one of those that
     /// have replaced it (OpenZFS: `redact_check`).
     fn fits(&self, lacking: &[u64]) -> bool {
@@ -150,6 +156,7 @@ impl Receiving {
         if begin.raw.is_some() && !self.tree.meta.services.feature_enabled(features::ENCRYPTION) {
             return Err(DslError::NeedsFeature(features::ENCRYPTION));
         }
+        begin.redaction.check()?;
         let (wanted, origin) = match self.tree.find(&begin.target) {
             Ok(head) => self.check_existing(&head, begin, creation)?,
             Err(DslError::NotFound) => self.check_new(begin, creation)?,

@@ -97,6 +97,27 @@ fn only_streams_that_bring_what_is_lacking_go_on_from_it() {
     check(&pool);
 }
 
+/// If this fails, whoever sends a stream to a pool stops it, or says of nothing that it brings what is lacking.
+#[test]
+fn lists_that_cannot_be_kept_are_refused() {
+    let pool = pool();
+    let long: Vec<u64> = (1001..=2025).collect();
+    let by = stream_of(head(0, 0xA, Features::REDACTED), Some(&list("redact_snaps", &long)), &full());
+    let from = stream_of(head(0, 0xA, Features::default()), Some(&list("redact_from_snaps", &long)), &full());
+    for (stream, resumable) in [(by, false), (from, true)] {
+        match receive(&pool, &stream, &Target { resumable, ..target("a") }) {
+            Err(ReceiveError::Dsl(DslError::TooManySnapshots)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    let most = stream_of(head(0, 0xA, Features::REDACTED), Some(&list("redact_snaps", &long[1..])), &full());
+    receive(&pool, &most, &target("a")).expect("received");
+    assert_eq!(redacted_by(&pool, "tank/fs@a"), Some(long[1..].to_vec()));
+    let next = stream_of(head(0xA, 0xE, Features::default()), Some(&list("redact_from_snaps", &[])), &increment());
+    assert!(matches!(receive(&pool, &next, &target("b")), Err(ReceiveError::Dsl(DslError::Redacted))));
+    check(&pool);
+}
+
 /// If this fails, a redacted stream that broke off goes on whole, or cannot go on at all.
 #[test]
 fn a_token_says_by_what_a_stream_is_redacted() {

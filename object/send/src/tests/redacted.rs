@@ -71,6 +71,20 @@ fn head_of(stream: &[u8]) -> (Features, NvList) {
     (Features::of_versioninfo(begin.versioninfo), NvList::decode_prefix(list).expect("a list").0)
 }
 
+/// If this fails, a list that is for nobody leaves nothing out, and who takes it for one gets all that is there.
+#[test]
+fn a_list_of_no_clones_has_everything() {
+    let pool = pool();
+    let objects = [file(&pool, 8, 1), file(&pool, 2, 2)];
+    let to = snapshot(&pool, "a");
+    redact(&to, "r", &[]).expect("made");
+    let (facts, runs) = list(&pool, "tank#r");
+    assert_eq!((facts.snapshots, runs), (vec![], in_order([run(objects[0], 0, 8), run(objects[1], 0, 2)]).to_vec()));
+    let sending = Sending::new(to, None, SendOptions::default()).and_then(|sending| sending.redacted("tank#r")).expect("it can be");
+    let sent = records(&stream_of(&sending));
+    assert!(!sent.iter().any(|(record, _)| matches!(record, Record::Write(_) | Record::WriteEmbedded(_))));
+}
+
 /// Two files of which two clones replaced some blocks, each other ones: the snapshot, and the clones' snapshots.
 fn furnished(pool: &Pool) -> ([ObjectId; 3], DatasetHandle, [DatasetHandle; 2]) {
     let objects = [file(pool, 8, 1), file(pool, 2, 2), file(pool, 3, 3)];
@@ -116,6 +130,53 @@ fn what_all_clones_replaced_is_left_out() {
     let sending = Sending::new(to, None, SendOptions::default()).and_then(|sending| sending.redacted("tank#r")).expect("it can be");
     let (told, real) = (sending.estimate().expect("known"), stream_of(&sending).len() as u64);
     assert!(told > real / 2 && told < 2 * real, "{told} bytes told of {real}");
+}
+
+/// A clone of a snapshot, as a snapshot of it, in which these objects are gone, and one of so many slots has the number of the first.
+fn renewed(pool: &Pool, origin: &str, gone: &[ObjectId], slots: u8, fill: impl FnOnce(&dmu::Objset, &dmu::Tx)) -> DatasetHandle {
+    pool.dsl().clone_snapshot("tank/clone", origin, Vec::new()).expect("cloned");
+    let handle = pool.dsl().hold("tank/clone").expect("held");
+    let objset = handle.objset().expect("objset");
+    let assigned = || handle.assign(TxSpace::Writes(16 << 20)).expect("assigned");
+    let tx = assigned();
+    gone.iter().for_each(|object| objset.free_object(*object, &tx).expect("freed"));
+    drop(tx);
+    // Their numbers can be used again then.
+    pool.sync().expect("synced");
+    let tx = assigned();
+    let new = NewObject { block_size: BLOCK as usize, slots, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
+    objset.claim_object(gone[0], new, &tx).expect("made");
+    fill(&objset, &tx);
+    drop(tx);
+    pool.dsl().snapshot(&["tank/clone@s".to_string()], Vec::new()).expect("taken");
+    pool.dsl().hold("tank/clone@s").expect("held")
+}
+
+/// If this fails, what was deleted from all copies goes out where another file has its number, and a hole in its place.
+#[test]
+fn a_file_whose_number_another_one_has_is_left_out_as_a_whole() {
+    let pool = pool();
+    let gone = file(&pool, 8, 1);
+    let to = snapshot(&pool, "a");
+    let clone = renewed(&pool, "tank@a", &[gone], 1, |objset, tx| {
+        overwrite(objset, gone, 0..1, tx);
+        overwrite(objset, gone, 7..8, tx);
+    });
+    redact(&to, "r", &[clone]).expect("made");
+    assert_eq!(list(&pool, "tank#r").1, [run(gone, 0, 8)]);
+    assert_eq!(places(&redacted(&to, None, "tank#r", &SendOptions::default()), gone), (vec![], (0..8).collect::<Vec<u64>>()));
+}
+
+/// If this fails, what was deleted from all copies goes out where a larger dnode lies in its place.
+#[test]
+fn a_file_in_whose_slot_a_larger_dnode_lies_is_left_out() {
+    let pool = pool();
+    let gone = [1, 2, 3].map(|seed| file(&pool, 2, seed));
+    assert_eq!(gone.map(|object| object.0 - gone[0].0), [0, 1, 2], "neighbours");
+    let to = snapshot(&pool, "a");
+    let clone = renewed(&pool, "tank@a", &gone[..2], 2, |objset, tx| overwrite(objset, gone[0], 0..2, tx));
+    redact(&to, "r", &[clone]).expect("made");
+    assert_eq!(list(&pool, "tank#r").1, [run(gone[0], 0, 2), run(gone[1], 0, 2)]);
 }
 
 /// If this fails, who may see it all by now does not get what was left out before.
