@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! submit ──► unsent ──writer──► sent ──completion──► gone         sent ──damaged, connection lost──► unsent, same number
-//! given up by its user before it is sent (again): it becomes a question without operations, so that what it frees still arrives
+//! given up by its user before it is sent (again): it becomes a question without operations, so that what it frees still arrives; one that was
+//! sent, and may be writing to disks, ends with the answer
 //! slots in shared memory: taken with the first sending, had until the answer is taken; sent again: everything in the frame
 //! nobody can be reached where the target was: all ends with Down but what was sent and may be writing to disks, and so does what comes
 //! lease over, session refused, closed: everything ends with Down
@@ -433,7 +434,6 @@ impl State {
     /// Takes the programs that are not waited for when nobody can be reached: all but those that were sent and write to disks. A sign of life
     /// has the place of each, so that what it frees still arrives.
     fn let_go(&mut self) -> Vec<Program> {
-        let writes = |program: &Program| program.nodes().iter().any(|op| matches!(op, Op::Store { .. } | Op::Flush { .. }));
         let mut ended = Vec::new();
         for pending in self.pending.values_mut() {
             let is_free = matches!(&pending.work, Work::Program(program) if !(pending.was_sent && writes(program)));
@@ -463,13 +463,15 @@ impl State {
         self.freed_bytes > FREED_BYTES_MAX || self.freed.len() > FREED_MAX
     }
 
-    /// An operation as it is sent; a program that can't be, to be ended with the reason, becomes a sign of life that goes next.
-    /// None when it was answered meanwhile.
+    /// An operation as it is sent; a program that can't be, to be ended with the reason, becomes a sign of life that goes next, or is asked after
+    /// where it was sent before and may be writing. None when it was answered meanwhile.
     fn encode(&mut self, op: u64) -> Option<Result<(WireProgram, Encoded), (Program, OpError)>> {
         let pending = self.pending.get_mut(&op)?;
         let (opens, mut encoded) = match &pending.work {
             Work::Program(program) => match encode(program) {
                 Ok(encoded) => (Vec::new(), encoded),
+                // The target may have had it: that it is done with it only the answer says.
+                Err(_) if pending.was_sent && writes(program) => (Vec::new(), Encoded::default()),
                 Err(error) => {
                     self.unsent.insert(op);
                     let Work::Program(program) = std::mem::replace(&mut pending.work, Work::Renew) else { return None };
@@ -488,4 +490,9 @@ impl State {
         let (buffers, ops) = (std::mem::take(&mut encoded.buffers), std::mem::take(&mut encoded.ops));
         Some(Ok((WireProgram { frees, closes, opens, buffers, ops }, encoded)))
     }
+}
+
+/// True for a program that puts something on disks.
+fn writes(program: &Program) -> bool {
+    program.nodes().iter().any(|op| matches!(op, Op::Store { .. } | Op::Flush { .. }))
 }

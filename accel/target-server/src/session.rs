@@ -11,12 +11,12 @@ use crate::outlet::{Outgoing, Outlet, Room};
 use crate::setup::{Stores, TargetSetup};
 use crate::stats::Counters;
 use abd::Abd;
-use dpusm::{Buffer, Device, OpError, Store, StoreTarget};
+use dpusm::{Buffer, Device, OpError, Report, Store, StoreTarget};
 use exec::{Exec, Mutex, TaskClass};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use target_wire::{BufferRef, Frame, Header, Kind, OpenStore, WireCompletion, WireProgram};
+use target_wire::{BufferRef, Frame, Header, Kind, OpenStore, WireCompletion, WireOp, WireProgram};
 
 /// Most operations that are running, or whose answers are kept.
 const OPERATIONS_MAX: usize = 4096;
@@ -167,9 +167,16 @@ impl Session {
             return Ok(());
         }
         let (own, own_opens, own_forms) = (self.clone(), opens.clone(), Forms::of(&program.ops));
-        let done = move |report| {
+        let writes = program.ops.iter().any(|op| matches!(op, WireOp::Store { .. } | WireOp::Flush { .. }));
+        let done = move |report: Report| {
+            let straggler = report.straggler().filter(|_| writes);
             let (completion, payload) = own_forms.completion(own_opens, report);
-            own.answer(op, &completion, payload);
+            let answer = move || own.answer(op, &completion, payload);
+            match straggler {
+                // The host takes an answer to mean that nothing of it is written any more.
+                Some(straggler) => straggler.then(Box::new(answer)),
+                None => answer(),
+            }
         };
         let own = self.clone();
         let submit = move || {

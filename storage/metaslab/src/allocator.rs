@@ -406,6 +406,7 @@ impl Allocator {
             class.allocated += vdev.allocated;
             class.capacity += vdev.capacity;
             if !space.top.is_normal() {
+                class.deflated_elsewhere += space.top.dsize(vdev.allocated.saturating_sub(vdev.deferred));
                 continue;
             }
             class.deferred += vdev.deferred;

@@ -115,6 +115,8 @@ pub struct ClassSpace {
     /// Capacity for user data, without vdevs that are for other blocks, or from which nothing new is allocated (OpenZFS:
     /// `metaslab_class_get_dspace` of `spa_normal_class`).
     pub deflated_capacity: u64,
+    /// Allocated bytes on vdevs that are for some blocks only: deflated, without what was freed.
+    pub deflated_elsewhere: u64,
     /// Capacity that is set aside for intent logs, deflated alike.
     pub deflated_logs: u64,
     /// Freed where user data lies, but not yet reusable.

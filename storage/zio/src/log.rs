@@ -60,8 +60,9 @@ impl LogBlocks<'_> {
         if let Ok([dva, ..]) = view.allocator.alloc_embedded_log(&request) {
             return Ok(LogRoom { dva, is_separate: false });
         }
-        let taken = view.allocator.class_space().deflated_allocated.saturating_add(view.allocator.worst_dsize(bytes as u64));
-        if taken > most {
+        let class = view.allocator.class_space();
+        let taken = class.deflated_allocated.saturating_add(class.deflated_elsewhere);
+        if taken.saturating_add(view.allocator.worst_dsize(bytes as u64)) > most {
             return Err(ErrorKind::NoSpace);
         }
         let [dva, ..] = view.allocator.alloc(&request).map_err(|_| ErrorKind::NoSpace)?;

@@ -1,13 +1,16 @@
 //! Targets that die, links that are cut for good, leases that run out: what was acknowledged is on the disks, the rest is software's.
 
 use crate::common::proxy::{Armed, Fate, NEVER, Proxy};
-use crate::common::{DEADLINE_NS, Host, Side, blocks, exec, features, is_on, options, setup, software, until, write_in_software, write_on};
+use crate::common::{
+    CutOff, DEADLINE_NS, Held, HeldStores, Host, Side, blocks, exec, features, is_on, options, setup, software, until, write_in_software,
+    write_on,
+};
 use abd::Abd;
 use dpusm::{Graph, OpError, Submission};
 use exec::Mutex;
 use provider_target::TargetProvider;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const RECORDS: usize = 3;
 const BLOCK: usize = 32 << 10;
@@ -290,4 +293,70 @@ fn give_up(is_local: bool) {
     host.device.run(graph, DEADLINE_NS).unwrap().all().unwrap();
     assert_eq!(host.provider.stats().reconnects, 1);
     assert!(std::fs::read(&disks[0]).unwrap().iter().all(|byte| *byte == 0), "it was written nevertheless");
+}
+
+/// If this fails, a target is taken to be done with a write that nobody waits for because its connection was lost and is there again; it writes over
+/// whoever gets the place next.
+#[test]
+fn what_was_given_up_is_at_work_until_the_target_says_that_it_is_not() {
+    let held = Arc::new(Held::default());
+    let own = held.clone();
+    let side = Side::with("astray", features(), setup(30_000), |software| software, |files| Arc::new(HeldStores(own, files)));
+    let listening = side.tcp();
+    let exec = exec();
+    let host = Host::new(&exec, listening.address(), &side.folder.0, 512);
+    let disks = side.disks("disk");
+    let stores = host.open(&disks[..1]).unwrap();
+    let buffer = host.device.alloc(BLOCK).unwrap();
+    let mut graph = Graph::new();
+    graph.copy_in(&blocks(1, BLOCK, false)[0], &buffer.whole());
+    host.device.run(graph, DEADLINE_NS).unwrap().all().unwrap();
+    held.hold();
+    let mut graph = Graph::new();
+    graph.store(buffer.whole(), &stores[0], 0);
+    let (completer, ended) = exec::completion();
+    let submission = host.device.submit(graph, DEADLINE_NS, move |report| completer.complete(report)).unwrap();
+    until(|| held.begun() == 1);
+    submission.cancel();
+    let straggler = ended.wait(&exec).straggler().expect("it is at work");
+    let is_over = Arc::new(AtomicBool::new(false));
+    let own = is_over.clone();
+    straggler.then(Box::new(move || own.store(true, Ordering::Release)));
+    side.target.disconnect();
+    until(|| host.provider.stats().reconnects == 1);
+    // What was on its way is said again before anything else.
+    let other = host.device.alloc(512).unwrap();
+    let mut graph = Graph::new();
+    graph.zero_fill(other.whole());
+    host.device.run(graph, DEADLINE_NS).unwrap().all().unwrap();
+    assert!(!is_over.load(Ordering::Acquire), "the write is still to come");
+    held.let_go();
+    until(|| is_over.load(Ordering::Acquire));
+}
+
+/// If this fails, a target says that a write failed which its own provider may still do, and the host writes there first.
+#[test]
+fn what_a_targets_provider_has_lost_has_no_answer_while_it_may_be_written() {
+    /// Time for which that is seen.
+    const WAIT_NS: u64 = 1_000_000_000;
+    let is_cut = Arc::new(AtomicBool::new(false));
+    let own = is_cut.clone();
+    let cut_off = |inner| -> Arc<dyn dpusm::Provider> { Arc::new(CutOff { inner, is_cut: own }) };
+    let side = Side::with("cut-off", features(), setup(30_000), cut_off, |files| files);
+    let listening = side.tcp();
+    let host = Host::new(&exec(), listening.address(), &side.folder.0, 512);
+    let stores = host.open(&side.disks("disk")[..1]).unwrap();
+    let buffer = host.device.alloc(BLOCK).unwrap();
+    let mut graph = Graph::new();
+    graph.zero_fill(buffer.whole());
+    host.device.run(graph, DEADLINE_NS).unwrap().all().unwrap();
+    is_cut.store(true, Ordering::Release);
+    let mut graph = Graph::new();
+    graph.zero_fill(buffer.whole());
+    assert_eq!(host.device.run(graph, DEADLINE_NS).unwrap().all(), Err(OpError::Down), "nobody need wait for that");
+    let mut graph = Graph::new();
+    graph.store(buffer.whole(), &stores[0], 0);
+    let report = host.device.run(graph, WAIT_NS).unwrap();
+    assert_eq!(report.all(), Err(OpError::Timeout));
+    assert!(report.straggler().is_some(), "it may be at work");
 }

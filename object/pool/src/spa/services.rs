@@ -147,8 +147,9 @@ impl PoolServices for Services {
     }
     fn space(&self) -> PoolSpace {
         let class = self.allocator.class_space();
-        // Datasets count a shared block as often as they refer to it (OpenZFS: `spa_update_dspace`).
-        let usable_bytes = class.deflated_capacity.saturating_add(self.brt.space().saved_bytes);
+        // Datasets count a shared block as often as they refer to it, and what lies on vdevs for some blocks only (OpenZFS: `spa_update_dspace`).
+        let elsewhere = class.deflated_elsewhere.saturating_add(self.brt.space().saved_bytes);
+        let usable_bytes = class.deflated_capacity.saturating_add(elsewhere);
         PoolSpace { usable_bytes, slop_bytes: slop(&class), deferred_bytes: class.deferred }
     }
     fn worst_dsize(&self, block_bytes: u64) -> u64 {

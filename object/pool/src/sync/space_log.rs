@@ -160,7 +160,7 @@ impl SpaceLog {
         self.begin(context)?;
         for delta in deltas {
             let place = (delta.vdev, delta.metaslab);
-            maps.ensure(delta.vdev, delta.metaslab, context)?;
+            maps.note_free(delta.vdev, delta.metaslab, context)?;
             if self.metaslabs.get(&place).is_none_or(|known| !known.is_dirty) {
                 // Its own map has all that was before, whether it was flushed or never logged.
                 self.flushed(place, true, (tree, context.tx))?;

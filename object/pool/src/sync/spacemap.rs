@@ -151,8 +151,8 @@ impl SpaceMaps {
         Ok(object)
     }
 
-    /// Makes sure that a metaslab has a map, perhaps an empty one.
-    pub fn ensure(&mut self, vdev: VdevId, metaslab: u32, context: &AppendContext<'_>) -> Result<(), PoolError> {
+    /// The map of a metaslab, an empty one where it had none; with its vdev.
+    fn ensure(&mut self, vdev: VdevId, metaslab: u32, context: &AppendContext<'_>) -> Result<(&mut Map, &TopVdev), PoolError> {
         let maps = &mut self.vdevs[vdev.0 as usize];
         if let Some(error) = maps.lost.get(&metaslab) {
             return Err(PoolError::SpaceMap(vdev, metaslab, Some(Cause::new(error.clone()))));
@@ -164,19 +164,23 @@ impl SpaceMaps {
             array.write(u64::from(metaslab) * 8, &map.object.object().0.to_le_bytes(), context.tx)?;
             *place = Some(map);
         }
-        Ok(())
+        let map = place.as_mut().ok_or(PoolError::Corrupt("a metaslab without space map"))?;
+        Ok((map, &maps.top))
+    }
+
+    /// Writes down in the header of a metaslab's map how much is free there, though the entries do not say so yet. OpenZFS chooses by that among
+    /// metaslabs that are not loaded, and passes over one that has nothing (`metaslab_weight_from_spacemap`; written in `metaslab_sync`).
+    pub fn note_free(&mut self, vdev: VdevId, metaslab: u32, context: &AppendContext<'_>) -> Result<(), PoolError> {
+        let free_histogram = context.allocator.synced_histogram(vdev, metaslab);
+        let (map, top) = self.ensure(vdev, metaslab, context)?;
+        if map.histogram { map.finish(&free_histogram, top.ashift, context.tx) } else { Ok(()) }
     }
 
     /// Appends what happened to a metaslab, in sync pass `pass`.
     pub fn append(&mut self, delta: &Delta, context: &AppendContext<'_>) -> Result<(), PoolError> {
-        self.ensure(delta.vdev, delta.metaslab, context)?;
-        let maps = &mut self.vdevs[delta.vdev.0 as usize];
-        let range = maps.range(delta.metaslab);
-        let ashift = maps.top.ashift;
-        let Some(map) = maps.maps.get_mut(delta.metaslab as usize).and_then(Option::as_mut) else {
-            return Err(PoolError::Corrupt("a metaslab without space map"));
-        };
         let free_histogram = context.allocator.synced_histogram(delta.vdev, delta.metaslab);
+        let (map, top) = self.ensure(delta.vdev, delta.metaslab, context)?;
+        let (range, ashift) = (top.metaslab_range(delta.metaslab), top.ashift);
         if context.pass == 1 && map.phys.smp_length > CONDENSE_BLOCKS * map.block_bytes as u64 {
             let allocated = context.allocator.synced_allocated(delta.vdev, delta.metaslab);
             if map.phys.smp_length > CONDENSE_FACTOR * 16 * (allocated.len() as u64 + 1) {

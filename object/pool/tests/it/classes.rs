@@ -64,6 +64,23 @@ fn metadata_and_small_blocks_alone_lie_on_the_vdevs_for_them() {
     assert!(space.deflated_capacity <= plain.capacity, "they are no room for files");
 }
 
+/// If this fails, blocks on a vdev for metadata use up the room of all others: `zfs list` has less and less, and files are refused on an empty pool.
+#[test]
+fn what_lies_on_the_vdevs_for_some_blocks_takes_no_room_of_others() {
+    let all = devices(4);
+    let pool = Pool::create(&exec(7), spec(&all), &Runtime::new()).expect("created");
+    let handle = pool.dsl().hold("tank").expect("held");
+    handle.set_props(&[("special_small_blocks".to_string(), BLOCK_BYTES.to_string())]).expect("set");
+    let object = new_object(&pool);
+    settled(&pool);
+    let before = handle.space();
+    write(&pool, object, 0..BLOCKS, 1);
+    assert!(settled(&pool)[1] >= DATA_BYTES, "it lies there");
+    let after = handle.space();
+    assert!(after.used >= before.used + DATA_BYTES, "{before:?}, {after:?}");
+    assert!(after.available + DATA_BYTES / 2 > before.available, "{before:?}, {after:?}");
+}
+
 /// If this fails, a vdev for metadata can be had with a new pool only, OpenZFS does not see what it is for, or a pool that OpenZFS cannot understand is made.
 #[test]
 fn vdevs_for_some_blocks_join_a_pool_with_the_feature() {

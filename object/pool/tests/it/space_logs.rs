@@ -4,7 +4,7 @@
 use crate::common::{BLOCKS, Random, check, create_as, dataset, devices, exec, guids, host, import_under, leaf, new_object, opened, write};
 use device::{BlockDevice, MemDevice};
 use metaslab::AllocRequest;
-use ondisk::ObjectId;
+use ondisk::{ObjectId, SpaceMapPhys};
 use pool::{AddSpec, ImportOptions, Pool, Rewind, Runtime, SpaceLogTunables, TopSpec};
 use std::sync::Arc;
 use vdev::TopKind;
@@ -51,9 +51,31 @@ fn logs(pool: &Pool) -> (Vec<u64>, Vec<u64>) {
     (txgs, raw.chunks_exact(8).map(|raw| u64::from_le_bytes(raw.try_into().expect("eight"))).collect())
 }
 
+/// Looks whether the headers of the first vdev's maps say how much is free: OpenZFS allocates nothing from a metaslab whose header says that nothing is.
+fn headers_are_right(pool: &Pool, what: &str) {
+    let (mos, allocator, top) = (pool.mos(), pool.zio().view().allocator, pool.tree().tops[0].clone());
+    let array = mos.hold(top.ms_array).expect("array");
+    for metaslab in 0..top.metaslab_count() as u32 {
+        let mut raw = [0; 8];
+        array.read(u64::from(metaslab) * 8, &mut raw).expect("read");
+        let object = ObjectId(u64::from_le_bytes(raw));
+        if object.0 == 0 {
+            continue;
+        }
+        let bonus = mos.hold(object).expect("map").bonus().expect("header");
+        let header = SpaceMapPhys::decode_bonus(&bonus).expect("header");
+        // Each segment has at least the length of its bucket, and less than twice that.
+        let told: u64 = header.smp_histogram.iter().enumerate().map(|(bucket, count)| count << (bucket + top.ashift as usize)).sum();
+        let length = |range: &std::ops::Range<u64>| range.end - range.start;
+        let free = length(&top.metaslab_range(metaslab)) - allocator.synced_allocated(top.id, metaslab).iter().map(length).sum::<u64>();
+        assert!(told <= free && (free == 0 || told > free / 2), "{what}: metaslab {metaslab} has {free} free bytes, and says {told}");
+    }
+}
+
 fn clean(pool: &Pool, what: &str) {
     let report = pool.verify_space().expect("readable");
     assert!(report.is_clean(), "{what}: {report:?}");
+    headers_are_right(pool, what);
     let (txgs, since) = logs(pool);
     assert!(
         since.iter().all(|txg| *txg == 0 || txgs.contains(txg)),

@@ -112,6 +112,13 @@ fn vdevs_for_some_blocks_are_part_of_the_pool_and_no_room_for_files() {
     let space = allocator.class_space();
     assert_eq!((space.capacity, space.deflated_capacity), (plain.capacity, plain.deflated_capacity / 3));
     assert_eq!((space.allocated, space.deflated_allocated), (3 << 20, tree.tops[0].dsize(1 << 20)));
+    // Datasets count that, too.
+    let elsewhere = || allocator.class_space().deflated_elsewhere;
+    assert_eq!(elsewhere(), tree.tops[1].dsize(1 << 20) + tree.tops[2].dsize(1 << 20));
+    synced(&allocator, TXG);
+    assert!(allocator.free(TXG.next(), &dva(1, &(0..1 << 20))));
+    synced(&allocator, TXG.next());
+    assert_eq!(elsewhere(), tree.tops[2].dsize(1 << 20), "what was freed is nobody's");
 }
 
 /// If this fails, transactions announce less than they take: a full pool is written over its last reserve, and nothing can be removed.

@@ -4,10 +4,10 @@ pub mod proxy;
 
 use abd::{Abd, AbdPart};
 use dpusm::{
-    Compress, Device, Feature, Graph, HostDone, HostRead, HostStore, NoHost, OpError, RaidContext, RegisterOptions, Registry, Store,
-    StoreKind, StoreTarget, View,
+    Capabilities, Compress, Device, DeviceHandle, Feature, Graph, HostDone, HostRead, HostStore, NoHost, OpError, Program, Provider,
+    RaidContext, RegisterOptions, Registry, Store, StoreKind, StoreTarget, View,
 };
-use exec::{Exec, Pool, SplitMix};
+use exec::{Exec, Mutex, Pool, SplitMix};
 use ondisk::{ByteOrder, Checksum, Compression};
 use provider_software::{Software, SoftwareOptions};
 use provider_target::{LinkStats, TargetOptions, TargetProvider};
@@ -15,7 +15,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use target_server::{Listening, Stores, Target, TargetSetup};
 use target_wire::{Address, Listener, Secret};
 
@@ -83,6 +83,99 @@ impl Stores for Files {
     }
 }
 
+/// Disks whose writes are begun, and done when they are let go.
+#[derive(Default)]
+pub struct Held {
+    is_on: AtomicBool,
+    begun: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Held {
+    /// From now on.
+    pub fn hold(&self) {
+        self.is_on.store(true, Ordering::Release);
+    }
+
+    /// Number of writes that are begun.
+    pub fn begun(&self) -> usize {
+        self.begun.lock().len()
+    }
+
+    pub fn let_go(&self) {
+        let begun = std::mem::take(&mut *self.begun.lock());
+        begun.into_iter().for_each(|write| write());
+    }
+}
+
+/// Stores whose writes go through [`Held`].
+pub struct HeldStores(pub Arc<Held>, pub Arc<dyn Stores>);
+
+impl Stores for HeldStores {
+    fn open(&self, kind: StoreKind, path: &Path) -> Result<Arc<dyn HostStore>, i32> {
+        Ok(Arc::new(HeldStore(self.0.clone(), self.1.open(kind, path)?)))
+    }
+}
+
+struct HeldStore(Arc<Held>, Arc<dyn HostStore>);
+
+impl HostStore for HeldStore {
+    fn read(&self, offset: u64, bytes: usize, done: HostRead) {
+        self.1.read(offset, bytes, done);
+    }
+
+    fn write(&self, offset: u64, data: Abd, done: HostDone) {
+        if !self.0.is_on.load(Ordering::Acquire) {
+            return self.1.write(offset, data, done);
+        }
+        let disk = self.1.clone();
+        self.0.begun.lock().push(Box::new(move || disk.write(offset, data, done)));
+    }
+
+    fn flush(&self, done: HostDone) {
+        self.1.flush(done);
+    }
+}
+
+/// A provider that does not reach what it works with any more, once it is cut off: what that had begun may go on for an hour.
+pub struct CutOff {
+    pub inner: Arc<dyn Provider>,
+    pub is_cut: Arc<AtomicBool>,
+}
+
+impl Provider for CutOff {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+    fn version(&self) -> &str {
+        self.inner.version()
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+    fn alloc(&self, bytes: usize) -> Result<DeviceHandle, OpError> {
+        self.inner.alloc(bytes)
+    }
+    fn free(&self, handle: DeviceHandle) {
+        self.inner.free(handle);
+    }
+    fn submit(&self, programs: Vec<Program>) -> Result<(), Vec<Program>> {
+        if self.is_cut.load(Ordering::Acquire) {
+            drop(programs);
+            return Ok(());
+        }
+        self.inner.submit(programs)
+    }
+    fn open(&self, target: &StoreTarget) -> Result<DeviceHandle, OpError> {
+        self.inner.open(target)
+    }
+    fn close(&self, handle: DeviceHandle) {
+        self.inner.close(handle);
+    }
+    fn lingers_ns(&self) -> u64 {
+        3_600_000_000_000
+    }
+}
+
 /// The features that a record needs: fewer than all, so that registration is quick.
 pub fn features() -> Vec<Feature> {
     vec![
@@ -112,13 +205,24 @@ pub fn setup(lease_ms: u64) -> TargetSetup {
 
 impl Side {
     pub fn new(name: &str, features: Vec<Feature>, setup: TargetSetup) -> Side {
+        Side::with(name, features, setup, |software| software, |files| files)
+    }
+
+    /// One whose provider, and whose files, are behind what these make of them.
+    pub fn with(
+        name: &str,
+        features: Vec<Feature>,
+        setup: TargetSetup,
+        provider: impl FnOnce(Arc<dyn Provider>) -> Arc<dyn Provider>,
+        stores: impl FnOnce(Arc<dyn Stores>) -> Arc<dyn Stores>,
+    ) -> Side {
         let exec = exec();
         let folder = Folder::new(name);
-        let software = Software::new(&exec, SoftwareOptions { features, ..SoftwareOptions::default() });
+        let software = provider(Software::new(&exec, SoftwareOptions { features, ..SoftwareOptions::default() }));
         let options = RegisterOptions { scratch: Some(folder.0.clone()), test_bytes_max: 512, ..RegisterOptions::default() };
         let device = Registry::new(&exec).register(software, &options).unwrap();
         assert_eq!(device.disabled(), []);
-        let target = Target::new(&exec, device, setup, Arc::new(Files(folder.0.clone())));
+        let target = Target::new(&exec, device, setup, stores(Arc::new(Files(folder.0.clone()))));
         Side { folder, target }
     }
 
