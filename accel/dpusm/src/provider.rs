@@ -4,7 +4,7 @@
 //! its user is called from a job of the executor either way), and must not wait in any of these calls. What it is handed are
 //! programs over its own handles; what it owes is [`crate::Program::finish`] for each of them.
 
-use crate::{Capabilities, DeviceHandle, OpError, Program, StoreTarget};
+use crate::{Capabilities, DeviceHandle, Onward, OpError, Program, StoreTarget};
 
 /// Buffers of a provider, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,6 +75,12 @@ pub trait Provider: Send + Sync {
     /// Nanoseconds for which a store of a program may still be carried out after the provider dropped it: by somebody whom it does not reach any more.
     fn lingers_ns(&self) -> u64 {
         0
+    }
+
+    /// Has `onward` run once [`Provider::lingers_ns`] begins to count for what was dropped by now: at once, or, by a provider whose work another process
+    /// does, when that has ended. Any thread runs it.
+    fn when_gone(&self, onward: Onward) {
+        onward();
     }
 
     /// Ends the use of the provider, which was declared dead or is not used any more: it should drop the programs it still has. No call

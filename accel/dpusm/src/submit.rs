@@ -238,13 +238,15 @@ impl Ticket {
         if was_dropped { self.generation.provider.lingers_ns() } else { 0 }
     }
 
-    /// The provider is done with it; so long afterwards nothing of it writes any more, and those go on who waited for that.
+    /// The provider is done with it; so long after nobody is at work on it any more nothing of it writes, and those go on who waited for that.
     fn let_go(&self, lingers_ns: u64) {
         let exec = &self.generation.exec;
         if lingers_ns > 0 {
             let straggler = self.straggler.clone();
             let end = move || straggler.end().into_iter().for_each(|onward| onward());
-            return exec.spawn_after(lingers_ns, TaskClass::Background, Box::new(end));
+            let exec = exec.clone();
+            let count = move || exec.spawn_after(lingers_ns, TaskClass::Background, Box::new(end));
+            return self.generation.provider.when_gone(Box::new(count));
         }
         let waiting = self.straggler.end();
         if !waiting.is_empty() {

@@ -7,7 +7,8 @@
 
 use abd::Abd;
 use dpusm::{
-    Capabilities, DeviceHandle, Graph, MemoryStats, NodeResult, Op, OpError, OpKind, Outcome, Program, Provider, Run, StoreTarget, View,
+    Capabilities, DeviceHandle, Graph, MemoryStats, NodeResult, Onward, Op, OpError, OpKind, Outcome, Program, Provider, Run, StoreTarget,
+    View,
 };
 use exec::{Exec, Mutex, TaskClass};
 use std::sync::Arc;
@@ -390,6 +391,10 @@ impl Provider for Faulty {
 
     fn lingers_ns(&self) -> u64 {
         self.shared.inner.lingers_ns()
+    }
+
+    fn when_gone(&self, onward: Onward) {
+        self.shared.inner.when_gone(onward);
     }
 
     fn shut_down(&self) {

@@ -3,7 +3,7 @@
 use crate::hello::Hello;
 use crate::words::Words;
 use crate::{SECRET, WORD};
-use dpusm::{Capabilities, DeviceHandle, MemoryStats, OpError, Program, Provider, StoreTarget};
+use dpusm::{Capabilities, DeviceHandle, MemoryStats, Onward, OpError, Program, Provider, StoreTarget};
 use exec::{Condvar, Exec, Mutex};
 use provider_target::{ConnectError, LinkStats, TargetOptions, TargetProvider};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -24,7 +24,7 @@ const LOOK_MAX: Duration = Duration::from_millis(500);
 /// A process whose socket is closed gets a second to be gone.
 const END_LOOKS: u32 = 200;
 const END_STEP_NS: u64 = 5_000_000;
-/// Time in ns that devices may take for what a process had begun before it ended.
+/// Time in ns that devices may take for what a process had begun before it ended, from its end on.
 const LINGERS_NS: u64 = 60_000_000_000;
 
 /// Library to load, and the time that it may take.
@@ -138,11 +138,52 @@ impl Drop for Helper {
     }
 }
 
-/// End of a helper, in words; none while it runs.
+/// Reason of the end of a helper, in words, none while it runs; and who waits for that end.
+#[derive(Default)]
+struct Ending {
+    problem: Option<String>,
+    waiting: Vec<Onward>,
+}
+
+/// End of a helper: nothing is left of its process.
 #[derive(Default)]
 struct End {
-    problem: Mutex<Option<String>>,
+    state: Mutex<Ending>,
     told: Condvar,
+}
+
+impl End {
+    /// Nothing is left of it, because of `problem`: whoever waited goes on.
+    fn reach(&self, problem: String) {
+        let mut state = self.state.lock();
+        state.problem = Some(problem);
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        self.told.notify_all();
+        waiting.into_iter().for_each(|onward| onward());
+    }
+
+    /// Has `onward` run once nothing is left of it: now when that is so already.
+    fn then(&self, onward: Onward) {
+        let mut state = self.state.lock();
+        if state.problem.is_none() {
+            state.waiting.push(onward);
+            return;
+        }
+        drop(state);
+        onward();
+    }
+
+    /// Waits until nothing is left of it; why that is so.
+    fn wait(&self) -> String {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(problem) = &state.problem {
+                return problem.clone();
+            }
+            self.told.wait(&mut state);
+        }
+    }
 }
 
 /// See the module.
@@ -204,9 +245,7 @@ impl Hosted {
         let end = Arc::new(End::default());
         let (own, watched, told, deadline) = (exec.clone(), inner.clone(), end.clone(), options.deadline);
         let work = move || {
-            let problem = watch(&own, &watched, &mut helper, deadline);
-            *told.problem.lock() = Some(problem);
-            told.told.notify_all();
+            told.reach(watch(&own, &watched, &mut helper, deadline));
         };
         drop(exec.spawn_operation("z-provider-watch", Box::new(work)));
         Ok(Arc::new(Hosted { name, about, inner, end }))
@@ -224,13 +263,7 @@ impl Hosted {
 
     /// Waits until nothing of its process is left; why that is so. For operations only.
     pub fn wait_for_end(&self) -> String {
-        let mut problem = self.end.problem.lock();
-        loop {
-            if let Some(problem) = &*problem {
-                return problem.clone();
-            }
-            self.end.told.wait(&mut problem);
-        }
+        self.end.wait()
     }
 }
 
@@ -300,7 +333,36 @@ impl Provider for Hosted {
         LINGERS_NS
     }
 
+    /// A process that was killed, or whose socket is closed, may be at work until it is reaped: it may wait for a disk that hangs.
+    fn when_gone(&self, onward: Onward) {
+        self.end.then(onward);
+    }
+
     fn shut_down(&self) {
         self.inner.shut_down();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// If this fails, what a killed process still has under way, while it waits for a disk that hangs, lands on a block that got its place: the minute for it
+    /// began before the process was gone.
+    #[test]
+    fn who_waits_for_the_end_of_a_process_goes_on_when_it_is_gone() {
+        let (end, over) = (End::default(), Arc::new(AtomicU32::new(0)));
+        let wait = || {
+            let own = over.clone();
+            end.then(Box::new(move || {
+                own.fetch_add(1, Ordering::SeqCst);
+            }));
+            over.load(Ordering::SeqCst)
+        };
+        assert_eq!([wait(), wait()], [0, 0], "it is there yet");
+        end.reach("it was reaped".into());
+        assert_eq!(over.load(Ordering::SeqCst), 2);
+        assert_eq!((wait(), end.wait()), (3, "it was reaped".to_string()), "it is gone");
     }
 }

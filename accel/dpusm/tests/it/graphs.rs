@@ -3,8 +3,8 @@
 use crate::common::{blocks, features, how, software};
 use abd::{Abd, AbdPart};
 use dpusm::{
-    Capabilities, Claim, Compress, Device, DeviceHandle, Graph, MemoryCount, OpError, OpKind, Program, Provider, QueueLimits, RaidContext,
-    Registry, Sampler, StoreKind, StoreTarget, Tally, Verdict, verify,
+    Capabilities, Claim, Compress, Device, DeviceHandle, Graph, MemoryCount, Onward, OpError, OpKind, Program, Provider, QueueLimits,
+    RaidContext, Registry, Sampler, StoreKind, StoreTarget, Tally, Verdict, verify,
 };
 use exec::{Exec, Inline, Mutex, Pool, completion};
 use ondisk::{ByteOrder, Checksum, Compression};
@@ -166,35 +166,45 @@ fn who_waits_for_a_straggler_goes_on_when_the_provider_lets_go() {
 }
 
 /// A provider whose work goes on for a second where it does not reach it any more.
-struct Lingering(Arc<Faulty>);
+struct Lingering {
+    inner: Arc<Faulty>,
+    /// Those who wait for the end of its process; None without a process.
+    waiting: Option<Mutex<Vec<Onward>>>,
+}
 
 impl Provider for Lingering {
     fn name(&self) -> &str {
         "lingering"
     }
     fn version(&self) -> &str {
-        self.0.version()
+        self.inner.version()
     }
     fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
+        self.inner.capabilities()
     }
     fn alloc(&self, bytes: usize) -> Result<DeviceHandle, OpError> {
-        self.0.alloc(bytes)
+        self.inner.alloc(bytes)
     }
     fn free(&self, handle: DeviceHandle) {
-        self.0.free(handle);
+        self.inner.free(handle);
     }
     fn submit(&self, programs: Vec<Program>) -> Result<(), Vec<Program>> {
-        self.0.submit(programs)
+        self.inner.submit(programs)
     }
     fn open(&self, target: &StoreTarget) -> Result<DeviceHandle, OpError> {
-        self.0.open(target)
+        self.inner.open(target)
     }
     fn close(&self, handle: DeviceHandle) {
-        self.0.close(handle);
+        self.inner.close(handle);
     }
     fn lingers_ns(&self) -> u64 {
         1_000_000_000
+    }
+    fn when_gone(&self, onward: Onward) {
+        match &self.waiting {
+            Some(waiting) => waiting.lock().push(onward),
+            None => onward(),
+        }
     }
 }
 
@@ -202,7 +212,7 @@ impl Provider for Lingering {
 #[test]
 fn what_a_provider_that_lingers_has_lost_is_a_straggler() {
     let world = usual();
-    let (faulty, lingering) = (&world.faulty, Arc::new(Lingering(world.faulty.clone())));
+    let (faulty, lingering) = (&world.faulty, Arc::new(Lingering { inner: world.faulty.clone(), waiting: None }));
     let device = Registry::new(&world.exec).register(lingering, &crate::common::options()).unwrap();
     for skip in [0, 1] {
         faulty.inject(Some(Fault { harm: Harm::Die, when: When::At(skip + 1) }));
@@ -217,6 +227,34 @@ fn what_a_provider_that_lingers_has_lost_is_a_straggler() {
         world.inline.run_ready();
         assert!(*over.lock(), "nobody goes on");
     }
+}
+
+/// If this fails, a process that was killed and waits for a disk that hangs writes over somebody's block when the disk answers: its time was over before it
+/// was gone.
+#[test]
+fn what_a_process_had_begun_lingers_from_its_end_on() {
+    let world = usual();
+    let lingering = Arc::new(Lingering { inner: world.faulty.clone(), waiting: Some(Mutex::default()) });
+    let device = Registry::new(&world.exec).register(lingering.clone(), &crate::common::options()).unwrap();
+    world.faulty.inject(Some(Fault { harm: Harm::Die, when: When::At(1) }));
+    let report = device.run(zero_test(&device, 512), 50_000_000).unwrap();
+    assert_eq!(report.all(), Err(OpError::Down));
+    let (over, straggler) = (Arc::new(Mutex::new(false)), report.straggler().expect("it may be at work"));
+    let own = over.clone();
+    straggler.then(Box::new(move || *own.lock() = true));
+    let looks = [1_000_000_001, 60_000_000_000].map(|later| {
+        world.exec.sleep_ns(later);
+        world.inline.run_ready();
+        *over.lock()
+    });
+    assert_eq!(looks, [false; 2], "its process is not gone");
+    let waiting = std::mem::take(&mut *lingering.waiting.as_ref().expect("a process").lock());
+    waiting.into_iter().for_each(|onward| onward());
+    world.inline.run_ready();
+    assert!(!*over.lock(), "its time begins now");
+    world.exec.sleep_ns(1_000_000_001);
+    world.inline.run_ready();
+    assert!(*over.lock(), "nobody goes on");
 }
 
 /// A device that hangs must not hang the pool, keep its users' memory, or write later into buffers that are used again.
