@@ -117,7 +117,7 @@ fn vdevs(report: &PoolReport, words: &[String], wanted: Option<&[String]>, (fiel
         for property in &properties {
             table.row(fields.iter().map(|field| cell(field, &place.name, property, output.is_exact())).collect());
         }
-        let mut entry = list::vdev_head(place.vdev, &place.name, output.json.json_int);
+        let mut entry = list::vdev_head(place.vdev, &place.name, None, output.json.json_int);
         entry.insert("type".into(), "VDEV".into());
         entry.insert("properties".into(), json::properties(&properties, output));
         entries.insert(place.name.clone(), entry.into());

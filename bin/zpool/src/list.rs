@@ -181,27 +181,27 @@ fn as_json(report: &PoolReport, columns: &[String], arguments: &args::List) -> s
     if arguments.verbose {
         let names = Names::new(arguments.full_paths, arguments.guids, arguments.follow_links);
         let vdevs: Map<String, serde_json::Value> =
-            of_class(report, None).into_iter().map(|child| (names.of(child), vdev_json(child, names, output))).collect();
+            of_class(report, None).into_iter().map(|child| (names.of(child), vdev_json(child, None, names, output))).collect();
         entry.insert("vdevs".into(), json!(vdevs));
-        for (class, list) in sections(report, ["l2cache", "spares"]) {
+        for (key, list) in sections(report, ["l2cache", "spares"]) {
             if !list.is_empty() {
-                let below: Map<String, serde_json::Value> =
-                    list.into_iter().map(|vdev| (names.of(vdev), vdev_json(vdev, names, output))).collect();
-                entry.insert(class.into(), json!(below));
+                let picture = |vdev| vdev_json(vdev, class_beside(key), names, output);
+                let below: Map<String, serde_json::Value> = list.into_iter().map(|vdev| (names.of(vdev), picture(vdev))).collect();
+                entry.insert(key.into(), json!(below));
             }
         }
     }
     json!(entry)
 }
 
-fn vdev_json(vdev: &VdevReport, names: Names, output: &Output) -> serde_json::Value {
-    let mut entry = vdev_head(vdev, &names.of(vdev), output.json.json_int);
+fn vdev_json(vdev: &VdevReport, beside: Option<&str>, names: Names, output: &Output) -> serde_json::Value {
+    let mut entry = vdev_head(vdev, &names.of(vdev), beside, output.json.json_int);
     let properties: Vec<Property> =
         OF_VDEVS.iter().map(|name| Property::fact(name, Value::Text(vdev_value(vdev, name, output.is_exact())))).collect();
     entry.insert("properties".into(), json::properties(&properties, output));
     if !vdev.children.is_empty() {
         let children: Map<String, serde_json::Value> =
-            vdev.children.iter().map(|child| (names.of(child), vdev_json(child, names, output))).collect();
+            vdev.children.iter().map(|child| (names.of(child), vdev_json(child, beside, names, output))).collect();
         entry.insert("vdevs".into(), json!(children));
     }
     json!(entry)
@@ -236,8 +236,17 @@ pub fn head(report: &PoolReport, with_type: bool, output: &Output) -> Map<String
     entry
 }
 
-/// Fields that every JSON entry of a vdev starts with (OpenZFS: `fill_vdev_info`).
-pub fn vdev_head(vdev: &VdevReport, name: &str, int: bool) -> Map<String, serde_json::Value> {
+/// Class of what is beside the vdevs of a pool, by the key that JSON lists it under (OpenZFS: `VDEV_TYPE_L2CACHE`, `VDEV_TYPE_SPARE`); None for other keys.
+pub fn class_beside(key: &str) -> Option<&'static str> {
+    match key {
+        "l2cache" => Some("l2cache"),
+        "spares" => Some("spare"),
+        _ => None,
+    }
+}
+
+/// Fields that every JSON entry of a vdev starts with (OpenZFS: `fill_vdev_info`). `beside` is the class of what is beside the vdevs.
+pub fn vdev_head(vdev: &VdevReport, name: &str, beside: Option<&str>, int: bool) -> Map<String, serde_json::Value> {
     let mut entry = Map::new();
     entry.insert("name".into(), json!(name));
     entry.insert("vdev_type".into(), json!(vdev.kind));
@@ -245,7 +254,8 @@ pub fn vdev_head(vdev: &VdevReport, name: &str, int: bool) -> Map<String, serde_
     if let Some(path) = &vdev.path {
         entry.insert("path".into(), json!(path));
     }
-    entry.insert("class".into(), json!(if vdev.is_log { "log" } else { vdev.bias.as_deref().unwrap_or("normal") }));
+    let among = || if vdev.is_log { "log" } else { vdev.bias.as_deref().unwrap_or("normal") };
+    entry.insert("class".into(), json!(beside.unwrap_or_else(among)));
     entry.insert("state".into(), json!(vdev.state));
     entry
 }
@@ -326,5 +336,20 @@ mod tests {
         let columns = DEFAULT.map(String::from).to_vec();
         let text = table(&[report()], &columns, &arguments(&["-v"])).render(false);
         assert_eq!(text.lines().last(), Some("  /a     1G     1M  1023M        -         -     0%  0.09%      -    ONLINE"), "{text}");
+    }
+
+    /// If this fails, a program that looks for the cache devices or the spares of a pool takes them for its data.
+    #[test]
+    fn json_says_which_devices_are_beside_the_data() {
+        let report = report();
+        let [leaf] = &report.vdevs.children[..] else { unreachable!("the pool has a device") };
+        let log = VdevReport { name: "/l".into(), path: Some("/l".into()), is_log: true, ..leaf.clone() };
+        let root = VdevReport { children: vec![leaf.clone(), log], ..report.vdevs.clone() };
+        let beside = |path: &str| vec![VdevReport { name: path.into(), path: Some(path.into()), ..leaf.clone() }];
+        let report = PoolReport { vdevs: root, caches: beside("/c"), spares: beside("/s"), ..report };
+        let shown = as_json(&report, &[], &arguments(&["-v", "-j"]));
+        let classes =
+            [("vdevs", "/a"), ("logs", "/l"), ("l2cache", "/c"), ("spares", "/s")].map(|(key, name)| shown[key][name]["class"].as_str());
+        assert_eq!(classes, [Some("normal"), Some("log"), Some("l2cache"), Some("spare")], "{shown}");
     }
 }

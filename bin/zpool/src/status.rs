@@ -391,23 +391,19 @@ fn as_json(report: &PoolReport, arguments: &args::Status) -> Value {
         unhealthy: arguments.only_unhealthy_vdevs,
         direct: arguments.direct,
         power: arguments.power,
+        beside: None,
     };
     let of_class =
         |class: Option<&str>| -> Vec<VdevReport> { report.vdevs.children.iter().filter(|top| top.class() == class).cloned().collect() };
     picture.add(&VdevReport { children: of_class(None), ..report.vdevs.clone() }, None, &mut vdevs);
     entry.insert("vdevs".into(), Value::Object(vdevs));
     let classes = VDEV_CLASSES.map(|class| (class, of_class(Some(class))));
-    for (key, list) in classes.into_iter().chain([("l2cache", report.caches.clone())]) {
+    for (key, list) in classes.into_iter().chain([("l2cache", report.caches.clone()), ("spares", report.spares.clone())]) {
         if !list.is_empty() {
-            let mut below = Map::new();
+            let (mut below, picture) = (Map::new(), Picture { beside: list::class_beside(key), ..picture });
             list.iter().for_each(|vdev| picture.add(vdev, None, &mut below));
             entry.insert(key.into(), Value::Object(below));
         }
-    }
-    if !report.spares.is_empty() {
-        let mut spares = Map::new();
-        report.spares.iter().for_each(|spare| picture.add(spare, None, &mut spares));
-        entry.insert("spares".into(), Value::Object(spares));
     }
     match &report.errors_unavailable {
         Some(reason) => entry.insert("errors_unavailable".into(), json!(reason)),
@@ -466,6 +462,8 @@ struct Picture<'a> {
     unhealthy: bool,
     direct: bool,
     power: bool,
+    /// Class of what is beside the vdevs.
+    beside: Option<&'static str>,
     output: &'a Output,
 }
 
@@ -476,7 +474,7 @@ impl Picture<'_> {
             return;
         }
         let name = self.names.of(vdev);
-        let mut entry = list::vdev_head(vdev, &name, self.output.json.json_int);
+        let mut entry = list::vdev_head(vdev, &name, self.beside, self.output.json.json_int);
         if let (true, Some(parent)) = (self.flat, parent) {
             entry.insert("parent".into(), json!(parent));
         }
@@ -600,6 +598,16 @@ mod tests {
             args::Verb::Status(arguments) => arguments,
             _ => unreachable!("the verb is status"),
         }
+    }
+
+    /// If this fails, a program that looks for the cache devices or the spares of a pool takes them for its data.
+    #[test]
+    fn json_says_which_devices_are_beside_the_data() {
+        let (caches, spares) = (vec![leaf("/c", "file")], vec![leaf("/s", "file")]);
+        let shown = as_json(&PoolReport { caches, spares, ..report(None) }, &arguments(&["-j"]));
+        let classes = [("l2cache", "/c"), ("spares", "/s")].map(|(key, name)| shown[key][name]["class"].as_str());
+        assert_eq!(classes, [Some("l2cache"), Some("spare")], "{shown}");
+        assert_eq!(shown["vdevs"]["tank"]["vdevs"]["mirror-0"]["class"].as_str(), Some("normal"), "{shown}");
     }
 
     #[test]

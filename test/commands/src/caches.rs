@@ -61,7 +61,7 @@ pub fn serve(world: &World) -> Result<(), Failure> {
     same("its state", state(world)?, "ONLINE".to_string())?;
     world.ok("zpool list -v tank")?.shows("cache")?.shows("vdevs/c")?;
     world.ok("zpool iostat -v tank")?.shows("\ncache ")?;
-    world.ok("zpool status -j tank")?.shows("\"l2cache\"")?;
+    world.ok("zpool status -j tank")?.shows("\"class\":\"l2cache\"")?;
     // Others cannot have it, and it is none of the pool's leaves.
     world.refused("zpool add -f tank cache {vdevs}/c", 1, "is part of active pool 'tank'")?;
     world.refused("zpool create -f two {vdevs}/c", 1, "is part of active pool 'tank'")?;
