@@ -7,13 +7,15 @@ use crate::view::{Facts, PoolView};
 use crate::{ErrorKind, WriteRequest};
 use abd::{Abd, AbdPart};
 use kernels::checksum::{Verifier, embed};
-use metaslab::AllocRequest;
+use metaslab::{AllocRequest, Preference};
 use ondisk::{BlockPtr, Checksum, Compression, Dva, ObjectType, SECTOR_BYTES, Txg};
 
 /// Builds headers and pieces of a gang that is about to be written.
 struct Builder<'a> {
     view: &'a PoolView,
     request: &'a WriteRequest,
+    /// Vdevs that the block prefers, and all that it is made of.
+    preference: Preference,
     stores: Vec<Store>,
     allocated: Vec<Dva>,
 }
@@ -22,7 +24,7 @@ impl Builder<'_> {
     fn alloc(&mut self, psize: usize, copies: u8) -> Result<[Dva; 3], ErrorKind> {
         let request = self.request;
         let wanted = AllocRequest { psize: psize as u64, copies, txg: request.txg, hint: hint(&request.bookmark) };
-        let dvas = self.view.allocator.alloc(&wanted).map_err(|_| ErrorKind::NoSpace)?;
+        let dvas = self.view.allocator.alloc_preferring(self.preference, &wanted).map_err(|_| ErrorKind::NoSpace)?;
         self.allocated.extend(dvas.iter().filter(|dva| !dva.is_empty()));
         Ok(dvas)
     }
@@ -92,9 +94,10 @@ fn header(members: &[BlockPtr; MEMBERS], dva: &Dva, txg: Txg) -> Result<Abd, Err
     Ok(bytes.freeze())
 }
 
-/// Places a block that no free segment can hold in one piece.
-pub(crate) fn place(view: &PoolView, request: &WriteRequest, data: &Abd) -> Result<Placement, ErrorKind> {
-    let mut builder = Builder { view, request, stores: Vec::new(), allocated: Vec::new() };
+/// Places a block that no free segment can hold in one piece. Its pieces may lie wherever it may itself: where all vdevs for its kind are fragmented and the
+/// others full, there is still room for it (OpenZFS looks for pieces among the others alone).
+pub(crate) fn place(view: &PoolView, request: &WriteRequest, preference: Preference, data: &Abd) -> Result<Placement, ErrorKind> {
+    let mut builder = Builder { view, request, preference, stores: Vec::new(), allocated: Vec::new() };
     match builder.place(data, false) {
         Ok(dvas) => Ok(Placement { dvas, stores: builder.stores, allocated: builder.allocated }),
         Err(kind) => {

@@ -262,9 +262,10 @@ impl Job {
         let Some((mut job, _)) = self.take(made, Vec::new()) else { return };
         // Members have sums of their own: all must be of the same bytes.
         job.make_stable();
-        match gang_write::place(&job.block.snapshot.view, &job.block.request, &job.data) {
+        let Block { core, snapshot, request, .. } = &job.block;
+        match gang_write::place(&snapshot.view, request, core.placing.preference(request, job.psize), &job.data) {
             Ok(placement) => {
-                job.block.core.stats.gang_writes.bump();
+                core.stats.gang_writes.bump();
                 job.store(placement);
             }
             Err(kind) => job.fail(kind),

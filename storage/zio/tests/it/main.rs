@@ -5,6 +5,7 @@ mod classes;
 mod common;
 mod inject;
 mod layouts;
+mod places;
 mod queue;
 mod sitting;
 mod stage;
