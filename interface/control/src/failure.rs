@@ -87,6 +87,7 @@ pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
             failure.advise("access the pool with a system that supports these features, or recreate it from backup")
         }
         PoolError::Device { problem: pool::DeviceProblem::InUse, .. } => failure.advise("use '-f' to override, which destroys that pool"),
+        PoolError::Bias(..) => failure.advise("see to its devices and try again, or import it with '-o readonly=on'"),
         PoolError::Unwritable => {
             failure.advise("see to the devices (cables, room in the file system below them), or import it with '-o readonly=on'")
         }

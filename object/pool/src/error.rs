@@ -96,6 +96,8 @@ pub enum PoolError {
         /// True when there is none.
         is_missing: bool,
     },
+    /// Nobody knows which blocks this vdev is for, because of the error; the pool can be imported read-only.
+    Bias(Guid, ZapError),
     /// A state of the pool that nothing may be written to: its blocks and its space maps do not agree, or blocks cannot be read.
     Unsound {
         /// Number of blocks of metadata that cannot be read, or are broken.
@@ -221,6 +223,9 @@ impl fmt::Display for PoolError {
                 let state = if *is_missing { "missing" } else { "damaged" };
                 write!(f, "the salt of the pool's skein, edonr and blake3 checksums is {state}; it can be imported read-only")
             }
+            PoolError::Bias(guid, error) => {
+                write!(f, "which blocks vdev {guid} is for cannot be read: {error}; the pool can be imported read-only")
+            }
             PoolError::Unsound { unreadable, overlapping, unallocated } => write!(
                 f,
                 "it cannot be written safely: {unreadable} blocks of metadata cannot be read, {overlapping} bytes belong to two blocks, \
@@ -254,7 +259,7 @@ impl Error for PoolError {
             PoolError::Tree(error) => error.source(),
             PoolError::Io(error) | PoolError::Device { problem: DeviceProblem::Open(error), .. } => error.source(),
             PoolError::Dmu(error) => error.source(),
-            PoolError::Zap(error) => error.source(),
+            PoolError::Zap(error) | PoolError::Bias(_, error) => error.source(),
             PoolError::Dsl(error) => error.source(),
             PoolError::Sync(error) => error.source(),
             PoolError::Scan(error) => error.source(),

@@ -22,6 +22,7 @@ const HELD: &str = "The pool, or a device of it, is in use by another process of
 const LET_GO: &str = "The pool cannot be imported until that process has let it go: export it\n\tthere, or end what has its devices open.";
 const NO_HOSTID: &str = "The pool has the multihost property on.  It cannot\n\tbe safely imported when the system hostid is not set.";
 const SALT: &str = "The salt of the pool's skein, edonr and blake3 checksums is missing or damaged.";
+const BIAS: &str = "Nobody knows which blocks one of the pool's devices is for.";
 const LEGACY: &str = "The pool is formatted using a legacy on-disk version.";
 
 /// Words about a pool in the listing.
@@ -89,9 +90,10 @@ fn refused(problem: &PoolError) -> Said {
             let action = "The pool cannot be imported in read-write mode. Import the pool with\n\t\"-o readonly=on\", or import it with OpenZFS, mount them and export it.";
             said(&status, action)
         }
-        PoolError::Salt { .. } => {
+        PoolError::Salt { .. } | PoolError::Bias(..) => {
+            let status = if matches!(problem, PoolError::Bias(..)) { BIAS } else { SALT };
             let action = "The pool cannot be imported in read-write mode. Import the pool with\n\t\"-o readonly=on\", or recreate the pool from backup.";
-            Said { message_id: Some("ZFS-8000-72"), state: Some(("FAULTED", "corrupted data")), ..said(SALT, action) }
+            Said { message_id: Some("ZFS-8000-72"), state: Some(("FAULTED", "corrupted data")), ..said(status, action) }
         }
         _ => Said {
             message_id: Some("ZFS-8000-72"),
@@ -203,6 +205,7 @@ mod tests {
             (PoolError::NoHostid, Some("UNAVAIL"), "zgenhostid(8) command.\n\t'zirconia hostid' does that"),
             (PoolError::IntentLogs(vec!["tank/a".into()]), None, "\"-o readonly=on\""),
             (PoolError::Salt { is_missing: true }, Some("FAULTED"), "\"-o readonly=on\""),
+            (PoolError::Bias(ondisk::Guid(1), zap::ZapError::WrongType), Some("FAULTED"), "\"-o readonly=on\""),
             (PoolError::NoUberblock, Some("FAULTED"), "due to damaged devices or data"),
         ] {
             let said = refused(&problem);

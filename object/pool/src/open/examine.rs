@@ -4,6 +4,7 @@ use super::base::Runtime;
 use super::find::FoundPool;
 use super::{ImportOptions, Start, check_dedup, check_label_features, check_version};
 use crate::spa::features::Features;
+use crate::spa::mos_objects::load_biases;
 use crate::{FEATURES, PoolError};
 use exec::Exec;
 use std::sync::Arc;
@@ -55,6 +56,7 @@ impl Examined {
         features.check(false)?;
         check_dedup(start.objset())?;
         start.salt.check(&features)?;
+        load_biases(&start.objset().clone(), &mut start.tree)?;
         check_version(ub.ub_version, false)?;
         start.check_intent_logs(&ub, &features, runtime)
     }

@@ -259,7 +259,10 @@ impl Start {
         let missing = tree.leaves.iter().filter(|leaf| leaf.state == LeafState::Missing);
         missing.for_each(|leaf| tracing::warn!("pool '{}': no device for vdev {} ({})", found.name(), leaf.guid, leaf.path));
         crate::sync::load_dtls(self.objset(), &mut tree)?;
-        load_biases(self.objset(), &mut tree);
+        let all_told = load_biases(self.objset(), &mut tree);
+        if !options.read_only {
+            all_told?;
+        }
         if Zap::hold(self.objset(), DIRECTORY)?.try_lookup_u64(DEFLATE)?.unwrap_or(0) == 0 {
             tree.tops.iter_mut().for_each(|top| top.deflate_ratio = RAW_RATIO);
         }

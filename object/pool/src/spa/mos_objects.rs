@@ -8,7 +8,7 @@ use ondisk::names::top_zap;
 use ondisk::{BlockPtr, BpobjPhys, Compression, ObjectId, ObjectType};
 use std::sync::Arc;
 use vdev::{Bias, NodeKind, TopVdev, VdevTree};
-use zap::{Value, Zap};
+use zap::{Value, Zap, ZapError};
 
 /// Block size of the configuration object (OpenZFS: `SPA_CONFIG_BLOCKSIZE`).
 const CONFIG_BLOCK_BYTES: usize = 1 << 14;
@@ -112,14 +112,30 @@ fn write_bias(mos: &Arc<Objset>, features: &Features, top: &TopVdev, tx: &Tx) ->
     features.add(ALLOCATION_CLASSES, 1, tx)
 }
 
-/// Finds out which blocks the top-level vdevs are for (OpenZFS: `vdev_load`). One that does not tell is taken for one of all blocks: what is there stays
-/// readable, and a pool must not be lost by it.
-pub(crate) fn load_biases(mos: &Arc<Objset>, tree: &mut VdevTree) {
+/// Finds out which blocks the top-level vdevs are for (OpenZFS: `vdev_load`). One that does not tell is taken for one of all blocks: what is there can be
+/// read.
+///
+/// # Errors
+/// [`PoolError::Bias`] of the first of these: nothing may be allocated, as it would lie anywhere.
+pub(crate) fn load_biases(mos: &Arc<Objset>, tree: &mut VdevTree) -> Result<(), PoolError> {
+    let mut all_told = Ok(());
     for top in tree.tops.iter_mut().filter(|top| top.is_concrete() && top.zap.0 != 0) {
-        match Zap::hold(mos, top.zap).and_then(|zap| zap.try_lookup(top_zap::ALLOCATION_BIAS)) {
-            Ok(found) => top.bias = found.as_ref().and_then(Value::as_text).map_or(Bias::None, Bias::of_word),
-            Err(error) => tracing::warn!("vdev {}: nobody knows which blocks it is for: {error}", top.guid),
+        match bias_of(mos, top.zap) {
+            Ok(bias) => top.bias = bias,
+            Err(error) => {
+                tracing::warn!("vdev {}: nobody knows which blocks it is for: {error}", top.guid);
+                all_told = all_told.and(Err(PoolError::Bias(top.guid, error)));
+            }
         }
+    }
+    all_told
+}
+
+/// Class of the blocks that the vdev with this ZAP is for.
+fn bias_of(mos: &Arc<Objset>, zap: ObjectId) -> Result<Bias, ZapError> {
+    match Zap::hold(mos, zap)?.try_lookup(top_zap::ALLOCATION_BIAS)? {
+        Some(value) => value.as_text().map(Bias::of_word).ok_or(ZapError::WrongType),
+        None => Ok(Bias::None),
     }
 }
 

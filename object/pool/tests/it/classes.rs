@@ -1,6 +1,8 @@
 //! Vdevs that are for some blocks only: what lies there and what does not, how they join a pool, and what an import knows of them.
 use crate::common::{self, BLOCK_BYTES, BLOCKS, check, dataset, devices, exec, host, import, new_object, tops, write};
 use device::MemDevice;
+use dmu::Tx;
+use dsl::DslPool;
 use pool::{AddSpec, ClassSpec, Pool, PoolError, PoolSpec, Runtime};
 use std::sync::Arc;
 use vdev::{Bias, TopKind};
@@ -113,4 +115,26 @@ fn vdevs_for_some_blocks_join_a_pool_with_the_feature() {
     assert!(settled(&pool)[0] > before[0], "metadata falls back to the others");
     check(&pool, object, &[2; BLOCKS as usize], "without a vdev for metadata");
     assert!(pool.verify_space().expect("readable").is_clean());
+}
+
+/// If this fails, a vdev for metadata becomes one for all blocks when a disk fails to read for a moment: files fill it, and nothing moves them away again.
+#[test]
+fn a_pool_is_not_written_while_nobody_knows_which_blocks_a_vdev_is_for() {
+    let all = devices(4);
+    let pool = Pool::create(&exec(7), spec(&all), &Runtime::new()).expect("created");
+    let object = new_object(&pool);
+    write(&pool, object, 0..BLOCKS, 1);
+    let (guid, zap) = (pool.tree().tops[1].guid, pool.tree().tops[1].zap);
+    let change = move |dsl: &Arc<DslPool>, (), tx: &Tx| Ok(dsl.mos().hold(zap)?.write(0, &[0xAB; 512], tx)?);
+    pool.dsl().sync_task(|_, _| Ok(()), change).expect("changed");
+    pool.export().expect("exported");
+    for _ in 0..2 {
+        let refused = import(&all, false).err();
+        assert!(matches!(&refused, Some(PoolError::Bias(of, _)) if *of == guid), "{refused:?}");
+        let found = pool::find_pools(&exec(8), common::opened(&all)).remove(0);
+        let examined = found.examine(&exec(8), &Runtime::new());
+        assert_eq!(examined.problem, refused, "a search says so too");
+    }
+    let pool = import(&all, true).expect("imported to be read");
+    check(&pool, object, &[1; BLOCKS as usize], "all is there");
 }
