@@ -18,6 +18,8 @@ pub const LOST_TXGS_MAX: u64 = 1_000_000;
 pub struct Claim {
     /// Header that the log has from the first txg on.
     pub header: ZilHeader,
+    /// Blocks that are the log's own from then on, as [`crate::IntentLog::blocks`] of that header.
+    pub blocks: Vec<BlockPtr>,
     /// Newest block of the log: no txg up to this one may look like the future when the log is replayed.
     pub newest: Txg,
     /// Description of what ended the log before its end; None when nothing did.
@@ -31,6 +33,7 @@ struct Claimer<'a> {
     io: &'a dyn BlockIo,
     objset: u64,
     limits: Limits,
+    blocks: Vec<BlockPtr>,
     newest: Txg,
     written: BTreeSet<[u64; 2]>,
     cut: Option<String>,
@@ -49,9 +52,10 @@ pub fn claim(
     take: &mut dyn FnMut(&BlockPtr) -> Result<(), BlockError>,
 ) -> Claim {
     let limits = Limits::of(header, synced);
-    let mut claimer = Claimer { io, objset, limits, newest: synced, written: BTreeSet::new(), cut: None, is_unreadable: false, take };
+    let (blocks, written) = (Vec::new(), BTreeSet::new());
+    let mut claimer = Claimer { io, objset, limits, blocks, newest: synced, written, cut: None, is_unreadable: false, take };
     let walked = walk(io, header, objset, synced, &mut claimer);
-    let Claimer { newest, mut cut, is_unreadable, .. } = claimer;
+    let Claimer { blocks, newest, mut cut, is_unreadable, .. } = claimer;
     if walked.end == End::Malformed {
         cut = Some(format!("block {} has a record of a wrong length or number", walked.last_block));
     }
@@ -64,7 +68,7 @@ pub fn claim(
             header.zh_flags |= ZilHeader::REPLAY_NEEDED;
         }
     }
-    Claim { header, newest, cut, is_unreadable: is_unreadable || walked.end == End::Unreadable }
+    Claim { header, blocks, newest, cut, is_unreadable: is_unreadable || walked.end == End::Unreadable }
 }
 
 impl Claimer<'_> {
@@ -97,6 +101,7 @@ impl Claimer<'_> {
     /// (OpenZFS: `zil_claim_clone_range`). Blocks that were not on disk end the log: nobody has them.
     fn share(&mut self, common: &LrCommon, record: &[u8], order: ByteOrder) -> ControlFlow<()> {
         if self.limits.is_claimed {
+            self.blocks.extend(shared_blocks(record, order).into_iter().flatten());
             return ControlFlow::Continue(());
         }
         let (Ok(shared), Some(clones)) = (shared_blocks(record, order), self.io.clones()) else {
@@ -109,13 +114,16 @@ impl Claimer<'_> {
             return ControlFlow::Break(());
         }
         shared.iter().for_each(|bp| clones.add(Txg(self.limits.first_txg), bp));
+        self.blocks.extend(shared);
         ControlFlow::Continue(())
     }
 }
 
 impl Visit for Claimer<'_> {
     fn block(&mut self, bp: &BlockPtr) -> ControlFlow<()> {
-        self.take(bp, "a block of the log")
+        self.take(bp, "a block of the log")?;
+        self.blocks.push(*bp);
+        ControlFlow::Continue(())
     }
 
     fn record(&mut self, common: &LrCommon, record: &[u8], order: ByteOrder, _: bool) -> ControlFlow<()> {
@@ -144,6 +152,8 @@ impl Visit for Claimer<'_> {
                 }
             }
         }
-        self.take(&bp, "the data of a write")
+        self.take(&bp, "the data of a write")?;
+        self.blocks.push(bp);
+        ControlFlow::Continue(())
     }
 }

@@ -126,8 +126,9 @@ fn a_claim_takes_what_no_space_map_knows_and_bounds_the_log() {
     assert_eq!((header.zh_claim_txg, header.zh_claim_blk_seq, header.zh_claim_lr_seq), (11, 8, 6));
     assert_eq!(header.zh_flags, ZilHeader::REPLAY_NEEDED | ZilHeader::CLAIM_LR_SEQ_VALID);
     assert_eq!((claimed.newest, claimed.cut, claimed.is_unreadable), (Txg(14), None, false));
+    assert_eq!(claimed.blocks, [pointer(5, 9), pointer(6, 12), pointer(7, 13), pointer(8, 14)]);
     let again = claim(&store, &header, OBJSET, Txg(11), &mut |bp| panic!("{bp:?} is claimed already"));
-    assert_eq!((again.header, again.newest), (header.clone(), Txg(14)));
+    assert_eq!((again.header, again.blocks, again.newest), (header.clone(), claimed.blocks, Txg(14)));
     let log = IntentLog::read(&store, &header, OBJSET, Txg(11));
     assert_eq!((log.blocks.len(), log.is_pending, log.obstacle), (4, true, None));
     let mut seen = Seen(Vec::new());
@@ -148,6 +149,7 @@ fn what_cannot_be_had_ends_the_log_and_is_told() {
     });
     assert_eq!((claimed.header.zh_claim_blk_seq, claimed.header.zh_claim_lr_seq), (6, 4));
     assert!(claimed.cut.is_some_and(|why| why.contains("cannot be had")));
+    assert_eq!(claimed.blocks, [pointer(5, 9), pointer(6, 12)]);
     let (mut store, unclaimed) = chain();
     store.blocks.insert(at(7).offset, Err(BlockError::Io));
     assert!(claim(&store, &unclaimed, OBJSET, SYNCED, &mut |_| Ok(())).is_unreadable);
@@ -156,6 +158,18 @@ fn what_cannot_be_had_ends_the_log_and_is_told() {
     let store = Store::new();
     let claimed = claim(&store, &header(pointer(1, u64::MAX >> 1)), OBJSET, SYNCED, &mut |bp| panic!("{bp:?}"));
     assert!(claimed.cut.is_some() && claimed.newest == SYNCED);
+}
+
+/// If this fails, a device that fails for a moment just after the log of an encrypted dataset was claimed costs the space of its end for good, once the
+/// dataset is destroyed without its key: nobody knows of these blocks.
+#[test]
+fn what_a_claim_took_is_known_without_reading_the_log_again() {
+    let (mut store, unclaimed) = chain();
+    let claimed = claim(&store, &unclaimed, OBJSET, SYNCED, &mut |_| Ok(()));
+    store.blocks.insert(at(6).offset, Err(BlockError::Io));
+    let again = IntentLog::read(&store, &claimed.header, OBJSET, Txg(11));
+    assert_eq!((again.obstacle, again.blocks.len()), (Some(Obstacle::Unreadable), 2));
+    assert!(claimed.blocks.starts_with(&again.blocks) && claimed.blocks.len() == 4, "{:?}", claimed.blocks);
 }
 
 /// If this fails, what was made durable on a pool that had nothing to do for long is lost with a crash: its uberblock is of many txgs before.
@@ -184,7 +198,8 @@ fn a_write_whose_data_never_reached_the_disk_ends_the_log_in_silence() {
     assert_eq!((taken, claimed.cut), (1, None), "a block that two records name is taken once");
     assert_eq!((claimed.header.zh_claim_lr_seq, claimed.header.zh_claim_blk_seq), (2, 1));
     let log = IntentLog::read(&store, &claimed.header, OBJSET, Txg(11));
-    assert_eq!(log.blocks.len(), 2, "the log's block and the data");
+    assert_eq!(log.blocks, [pointer(1, 9), there], "the log's block and the data");
+    assert_eq!(log.blocks, claimed.blocks);
 }
 
 /// If this fails, blocks that the log of an encrypted dataset shares are nobody's for good once it goes: everything else of the record takes a key.
@@ -201,6 +216,8 @@ fn shared_blocks_are_found_in_a_record_that_nobody_can_read() {
     let claimed = ZilHeader { zh_claim_txg: 11, zh_claim_blk_seq: 2, zh_claim_lr_seq: 1, zh_flags, ..header(pointer(1, 9)) };
     let log = IntentLog::read(&store, &claimed, OBJSET, Txg(11));
     assert_eq!(log.blocks, [pointer(1, 9), data_pointer(20, 9), pointer(2, 12)]);
+    let again = claim(&store, &claimed, OBJSET, Txg(11), &mut |bp| panic!("{bp:?} is claimed already"));
+    assert_eq!(again.blocks, log.blocks);
 }
 
 #[test]

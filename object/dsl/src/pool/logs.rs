@@ -128,7 +128,8 @@ impl IntentLogs {
             self.newest = self.newest.max(claim.newest);
             (log.header, log.cut) = (claim.header, claim.cut);
             if log.is_locked {
-                log.blocks = IntentLog::read(io, &log.header, log.head, synced).blocks;
+                // Of the same reading: another one might end early, and what lies behind its end would be nobody's for good.
+                log.blocks = claim.blocks;
             }
             let (name, header) = (&log.name, &log.header);
             tracing::info!("claimed the intent log of {name} up to block {}, record {}", header.zh_claim_blk_seq, header.zh_claim_lr_seq);
