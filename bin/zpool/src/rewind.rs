@@ -8,7 +8,7 @@ const MINUTES_ABOVE: u64 = 120;
 /// Names that one line lists; the others are counted.
 const NAMES_MAX: usize = 12;
 
-/// Asks the daemon; where pools may go back, all of their metadata is read for it, however long that takes.
+/// Asks the daemon; where pools may go back, all of their metadata is read for it, and files, however long that takes.
 pub fn ask(client: &Client, goes_back: bool, request: &Request) -> Result<Response, Failure> {
     if goes_back { Client::from_environment()?.unhurried().call(request) } else { client.call(request) }
 }
@@ -54,6 +54,10 @@ fn text(report: &RewindReport) -> String {
             lost => text.push_str(&format!("{discard} approximately {lost} seconds of transactions.\n")),
         }
     }
+    if report.data_errors > 0 {
+        let (errors, remain) = (damaged(report.data_errors), if report.dry_run { "will remain" } else { "remain" });
+        text.push_str(&format!("After rewind, {errors} {remain}.\n"));
+    }
     let taken = report.points.iter().position(|point| point.problem.is_none());
     for (index, point) in report.points.iter().enumerate() {
         text.push_str(&row(point, taken == Some(index)));
@@ -71,12 +75,20 @@ fn row(point: &RewindPointReport, is_taken: bool) -> String {
     if let Some(count) = point.datasets {
         text.push_str(&format!("\tkeeps: {count} datasets and snapshots\n"));
     }
+    if point.data_errors > 0 {
+        text.push_str(&format!("\thas: {}\n", damaged(point.data_errors)));
+    }
     for (what, names) in [("lacks", &point.missing), ("lacks the last changes of", &point.changed)] {
         if !names.is_empty() {
             text.push_str(&format!("\t{what}: {}\n", listed(names)));
         }
     }
     text
+}
+
+/// Count of damaged blocks of files.
+fn damaged(count: u64) -> String {
+    format!("{count} damaged {} of files", if count == 1 { "block" } else { "blocks" })
 }
 
 /// Names in one line, the first of many.
@@ -110,15 +122,17 @@ mod tests {
         let many: Vec<String> = (0..20).map(|number| format!("tank/{number}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         let points = vec![point(9, Some("damaged"), &[]), point(8, None, &["tank/a"]), point(7, None, &many)];
-        let report = RewindReport { pool: "tank".into(), dry_run: true, time: Some(5), lost_seconds: 17, points, failure: None };
+        let report =
+            RewindReport { pool: "tank".into(), dry_run: true, time: Some(5), lost_seconds: 17, data_errors: 1, points, failure: None };
         let said = text(&report);
         let lines: Vec<&str> = said.lines().collect();
         assert!(lines[0].starts_with("Would be able to return tank to its state as of "), "{said}");
         assert_eq!(lines[1], "Would discard approximately 17 seconds of transactions.");
+        assert_eq!(lines[2], "After rewind, 1 damaged block of files will remain.");
         assert!(said.contains("17 seconds before the newest: cannot be taken: damaged\n"), "{said}");
         assert!(said.contains(": would be taken\n\tkeeps: 3 datasets and snapshots\n\tlacks: tank/a\n"), "{said}");
         assert!(said.contains(": could be taken with -T 7\n") && said.contains("tank/11 and 8 more\n"), "{said}");
-        let done = text(&RewindReport { dry_run: false, lost_seconds: 150, points: Vec::new(), ..report });
+        let done = text(&RewindReport { dry_run: false, lost_seconds: 150, data_errors: 0, points: Vec::new(), ..report });
         assert!(done.starts_with("Pool tank returned to its state as of "), "{done}");
         assert!(done.ends_with("\nDiscarded approximately 3 minutes of transactions.\n"), "{done}");
     }

@@ -15,6 +15,9 @@ pub struct RewindReport {
     pub time: Option<u64>,
     /// Seconds between that state and the newest one, which are given up.
     pub lost_seconds: u64,
+    /// Number of damaged blocks of files and volumes that were found in that state.
+    #[serde(default)]
+    pub data_errors: u64,
     /// States that were tried, newest first; only of a dry run.
     pub points: Vec<RewindPointReport>,
     /// Reason why no state can be taken.
@@ -31,6 +34,9 @@ pub struct RewindPointReport {
     pub time: u64,
     /// Seconds between it and the newest state.
     pub lost_seconds: u64,
+    /// Number of damaged blocks of files and volumes that were found in it.
+    #[serde(default)]
+    pub data_errors: u64,
     /// Reason why it cannot be taken; None when it can.
     pub problem: Option<String>,
     /// Number of datasets and snapshots that it has; None where that could not be read.

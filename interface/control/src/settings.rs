@@ -236,6 +236,11 @@ impl Settings {
         runtime.events = self.events.clone();
         runtime.replay = Some(Arc::new(zpl::FileReplay));
         runtime.max_missing_tops = get("zfs_max_missing_tvds") as usize;
+        runtime.load_verify = pool::LoadVerify {
+            metadata: get("spa_load_verify_metadata") != 0,
+            data: get("spa_load_verify_data") != 0,
+            shift: get("spa_load_verify_shift") as u32,
+        };
         runtime.log_space_maps = get("zirconia_log_space_maps") != 0;
         runtime.scans = pool::ScanTunables {
             memory_max: get("zirconia_scan_memory_max"),

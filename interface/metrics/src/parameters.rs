@@ -93,7 +93,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 156] = [
+pub const PARAMETERS: [Parameter; 159] = [
     new("l2arc_feed_again", 1, BIT, When::Now, "0: cache devices are written once in l2arc_feed_secs, however much there is"),
     new("l2arc_feed_min_ms", 200, ACTIVE, When::Now, "milliseconds between writes to cache devices at least, while much is found"),
     new("l2arc_feed_secs", 1, ACTIVE, When::Now, "seconds between writes to cache devices"),
@@ -146,6 +146,27 @@ pub const PARAMETERS: [Parameter; 156] = [
         "0: streams since a snapshot do not name numbers that never were objects as free, where the pool has had births of holes since",
     ),
     new("spa_asize_inflation", 24, (1, 1024), When::Now, "transactions of 64 MiB by which what is received may exceed its refquota"),
+    new(
+        "spa_load_verify_data",
+        1,
+        BIT,
+        When::Now,
+        "0: imports that may go back (zpool import -F, -T) from now on read no contents of files and volumes, of which they count what is damaged: those of the last three txgs, with -T and of older states all",
+    ),
+    new(
+        "spa_load_verify_metadata",
+        1,
+        BIT,
+        When::Now,
+        "0: imports that may go back from now on take the first state that opens, without reading its metadata and contents and without looking whether its space is right",
+    ),
+    new(
+        "spa_load_verify_shift",
+        4,
+        (0, 63),
+        When::Now,
+        "share of the cache that contents on their way may take while they are read for that, as a shift",
+    ),
     new("spa_slop_shift", 5, ANY, When::Fixed, "share of a pool that is kept back, as a shift"),
     new("vdev_file_logical_ashift", 9, SHIFT, When::Now, "sectors of files that are opened from now on, as a shift"),
     new("vdev_file_physical_ashift", 9, SHIFT, When::Now, "sectors that new vdevs on files should have, as a shift"),

@@ -39,7 +39,7 @@ pub use facade::Pool;
 pub use facade::status::{LeafStatus, PoolStatus};
 pub use l2arc::Tunables as CacheTunables;
 pub use metaslab::{BROKEN_ACTION, BrokenMetaslab};
-pub use open::base::Runtime;
+pub use open::base::{LoadVerify, Runtime};
 pub use open::create::PoolSpec;
 pub use open::examine::Examined;
 pub use open::find::{FoundPool, find_pools};

@@ -9,10 +9,13 @@ use crate::spa::mos_objects::check_length;
 use crate::sync::brt::references;
 use dmu::BlockIo;
 use dsl::{DslError, Walk};
-use ondisk::{BlockPtr, Bookmark, BpobjPhys, DslDatasetPhys, ObjectId, ObjectType, ObjsetId, ObjsetPhys};
+use exec::WaitQueue;
+use ondisk::{BlockPtr, Bookmark, BpobjPhys, DslDatasetPhys, ObjectId, ObjectType, ObjsetId, ObjsetPhys, Txg};
 use range_tree::RangeTree;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use vdev::TopKind;
 use zap::Zap;
 
@@ -31,6 +34,8 @@ pub struct SpaceReport {
     pub leaked: u64,
     /// Number of blocks that were to be read and could not be, or whose checksum is wrong.
     pub unreadable: u64,
+    /// Number of those that are contents of files and volumes, and no metadata.
+    pub unreadable_data: u64,
     /// Number of gang blocks, whose members were not counted: their bytes show as leaked.
     pub gangs: u64,
     /// Number of metaslabs of which nobody knows what is free: what lies there was held against nothing.
@@ -57,13 +62,78 @@ pub enum Reading {
     Nothing,
     /// Blocks of metadata (OpenZFS: `zdb -c`).
     Metadata,
+    /// Blocks of metadata, and of contents of datasets those born after a txg, several at once, as long as nothing but contents was found damaged
+    /// (OpenZFS: `spa_load_verify`).
+    Since {
+        /// Contents of this txg and those before it are left alone.
+        after: Txg,
+        /// Bytes of contents that are read at once; a block that is longer is read alone.
+        bytes_max: u64,
+    },
     /// All blocks (`zdb -cc`).
     Everything,
+}
+
+impl Reading {
+    /// True for a block that is to be read; logs are not meant to be.
+    fn wants(self, bp: &BlockPtr) -> bool {
+        let wanted = match self {
+            Reading::Nothing => false,
+            Reading::Metadata => is_metadata(bp),
+            Reading::Since { after, .. } => is_metadata(bp) || bp.birth() > after,
+            Reading::Everything => bp.object_type() != ObjectType::INTENT_LOG,
+        };
+        wanted && !bp.is_hole() && !bp.is_embedded()
+    }
+}
+
+/// True for all but contents of files and volumes (OpenZFS: `BP_IS_METADATA`).
+fn is_metadata(bp: &BlockPtr) -> bool {
+    bp.level() > 0 || bp.object_type().is_metadata()
+}
+
+/// Reads under way that nobody waits for one by one.
+#[derive(Default)]
+struct Flight {
+    bytes: AtomicU64,
+    failed: AtomicU64,
+    landed: WaitQueue,
+}
+
+impl Flight {
+    /// Starts to read a block, once no more than `bytes_max` bytes are under way with it.
+    fn start(self: &Arc<Flight>, io: &dyn BlockIo, bp: &BlockPtr, bytes_max: u64) {
+        let bytes = bp.psize() as u64;
+        self.wait(io, bytes_max.saturating_sub(bytes));
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let flight = self.clone();
+        io.read_stored(
+            bp,
+            &Bookmark::default(),
+            Box::new(move |result| {
+                flight.failed.fetch_add(u64::from(result.is_err()), Ordering::Relaxed);
+                flight.bytes.fetch_sub(bytes, Ordering::Release);
+                flight.landed.notify_all();
+            }),
+        );
+    }
+
+    /// Waits until no more than so many bytes are under way.
+    fn wait(&self, io: &dyn BlockIo, bytes_left: u64) {
+        self.landed.wait_until(io.exec(), &|| self.bytes.load(Ordering::Acquire) <= bytes_left);
+    }
+
+    /// Waits for all; gives the number of blocks that could not be read.
+    fn land(&self, io: &dyn BlockIo) -> u64 {
+        self.wait(io, 0);
+        self.failed.load(Ordering::Relaxed)
+    }
 }
 
 struct Counter<'a> {
     io: &'a dyn BlockIo,
     reading: Reading,
+    flight: Arc<Flight>,
     report: SpaceReport,
     claimed: Vec<RangeTree>,
     /// Number of pointers still to come to every shared block but the last one, which claims it.
@@ -73,16 +143,23 @@ struct Counter<'a> {
 }
 
 impl Counter<'_> {
-    /// True when a block is intact, or is not to be read; logs are not meant to be.
-    fn is_readable(&self, bp: &BlockPtr) -> bool {
-        let kind = bp.object_type();
-        let wanted = match self.reading {
-            Reading::Nothing => false,
-            Reading::Metadata => bp.level() > 0 || kind.is_metadata(),
-            Reading::Everything => kind != ObjectType::INTENT_LOG,
-        };
-        let is_data = !bp.is_hole() && !bp.is_embedded();
-        !(wanted && is_data) || self.io.read(bp, &Bookmark::default()).is_ok()
+    /// Reads a block, if it is to be read, to see whether it is intact.
+    fn read(&mut self, bp: &BlockPtr) {
+        let is_data = !is_metadata(bp);
+        match self.reading {
+            reading if !reading.wants(bp) => {}
+            Reading::Since { bytes_max, .. } if is_data => {
+                // Who finds the pool damaged has no use for what is in its files.
+                if self.report.is_sound() {
+                    self.flight.start(self.io, bp, bytes_max);
+                }
+            }
+            _ => self.count_unreadable(u64::from(self.io.read(bp, &Bookmark::default()).is_err()), is_data),
+        }
+    }
+    fn count_unreadable(&mut self, blocks: u64, is_data: bool) {
+        self.report.unreadable += blocks;
+        self.report.unreadable_data += if is_data { blocks } else { 0 };
     }
     /// True for a pointer to a shared block that leaves claiming it to a later one.
     fn is_one_of_several(&mut self, bp: &BlockPtr) -> bool {
@@ -92,7 +169,7 @@ impl Counter<'_> {
         true
     }
     fn count(&mut self, bp: &BlockPtr) {
-        self.report.unreadable += u64::from(!self.is_readable(bp));
+        self.read(bp);
         self.report.blocks += 1;
         self.report.gangs += u64::from(bp.is_gang());
         if self.is_one_of_several(bp) {
@@ -124,6 +201,7 @@ impl Verifier<'_> {
         let mut counter = Counter {
             io,
             reading,
+            flight: Arc::default(),
             report: SpaceReport::default(),
             claimed: vec![RangeTree::new(); tree.tops.len()],
             shared: references(&self.0.mos, &tree)?,
@@ -135,6 +213,10 @@ impl Verifier<'_> {
             Ok(())
         })?;
         self.count_datasets(io, &mut counter)?;
+        if matches!(reading, Reading::Since { .. }) {
+            // Contents that wait to be freed are nobody's any more.
+            counter.reading = Reading::Metadata;
+        }
         self.0.dsl.for_each_queued(&mut |bp| {
             counter.count(bp);
             Ok(())
@@ -160,6 +242,8 @@ impl Verifier<'_> {
             }
             report.unallocated += claimed.total();
         }
+        let damaged = counter.flight.land(io);
+        counter.count_unreadable(damaged, true);
         Ok(counter.report)
     }
 

@@ -52,15 +52,17 @@ pub(crate) fn report_of(pool: &Pool) -> Option<RewindReport> {
         dry_run: false,
         time: Some(rewound.timestamp),
         lost_seconds: rewound.lost_seconds,
+        data_errors: rewound.data_errors,
         points: Vec::new(),
         failure: None,
     })
 }
 
-/// Remark about a pool that went back and can be written: nobody read its files, whose blocks may have been used again since.
+/// Remark about a pool that went back and can be written: blocks of its files may have been used again since, and without `-T` not all of them were
+/// read.
 pub(crate) fn remark_of(report: &RewindReport) -> Remark {
     let pool = shown(&report.pool);
-    Remark::Output(format!("Files were not read: 'zpool scrub {pool}' tells whether any were written over since then."))
+    Remark::Output(format!("'zpool scrub {pool}' tells whether any files were written over since then."))
 }
 
 /// Tries all states that an import with these options may take, and tells which it would, and what each one has.
@@ -82,6 +84,7 @@ pub(crate) fn preview(
         dry_run: true,
         time: taken.map(|point| point.state.timestamp),
         lost_seconds: taken.map_or(0, |point| point.state.lost_seconds),
+        data_errors: taken.map_or(0, |point| point.state.data_errors),
         points: points.iter().map(|point| row(point, reference)).collect(),
         failure: if taken.is_some() { None } else { newest_problem.map(failed) },
     })
@@ -100,6 +103,7 @@ fn row(point: &RewindPoint, reference: &[KeptDataset]) -> RewindPointReport {
         txg: point.state.txg.0,
         time: point.state.timestamp,
         lost_seconds: point.state.lost_seconds,
+        data_errors: point.state.data_errors,
         problem: point.problem.as_ref().map(ToString::to_string),
         datasets: is_read.then_some(point.datasets.len() as u64),
         missing: names(&|dataset| !kept.contains_key(dataset.name.as_str())),
@@ -117,11 +121,11 @@ mod tests {
     fn what_a_state_lacks_is_named() {
         let dataset = |name: &str, changed| KeptDataset { name: name.to_string(), changed: Txg(changed) };
         let newest = [dataset("tank", 5), dataset("tank/a", 9), dataset("tank/a@s", 4), dataset("tank/b", 10)];
-        let state = Rewound { txg: Txg(8), timestamp: 100, lost_seconds: 7 };
+        let state = Rewound { txg: Txg(8), timestamp: 100, lost_seconds: 7, data_errors: 3 };
         let older = vec![dataset("tank", 5), dataset("tank/a", 8), dataset("tank/a@s", 4), dataset("tank/gone", 3)];
         let report = row(&RewindPoint { state: state.clone(), problem: None, datasets: older }, &newest);
         assert_eq!((report.missing, report.changed), (vec!["tank/b".to_string()], vec!["tank/a".to_string()]));
-        assert_eq!((report.txg, report.time, report.lost_seconds, report.datasets), (8, 100, 7, Some(4)));
+        assert_eq!((report.txg, report.time, report.lost_seconds, report.data_errors, report.datasets), (8, 100, 7, 3, Some(4)));
         let damaged = RewindPoint { state, problem: Some(PoolError::NoUberblock), datasets: Vec::new() };
         let report = row(&damaged, &newest);
         assert_eq!((report.datasets, report.missing.len(), report.changed.len()), (None, 0, 0), "nobody knows what it has");

@@ -15,6 +15,26 @@ use ondisk::{ObjectId, ObjsetType};
 use scan::ScanTunables;
 use std::sync::Arc;
 
+/// Reading of a state that an import which may go back is about to take, where the pool is to be written (OpenZFS: `spa_load_verify`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadVerify {
+    /// All metadata is read, and space maps are held against blocks; else nothing is verified, and no contents are read either (OpenZFS:
+    /// `spa_load_verify_metadata`).
+    pub metadata: bool,
+    /// Contents of files and volumes are read, too: those of the state's last txgs, or all of them (OpenZFS: `spa_load_verify_data`). Those that
+    /// are damaged are counted, and refuse no state.
+    pub data: bool,
+    /// Share of [`Runtime::arc_max`] that may be under way of them, as a shift (OpenZFS: `spa_load_verify_shift`).
+    pub shift: u32,
+}
+
+impl Default for LoadVerify {
+    /// OpenZFS's: everything is read, with a 16th of the cache.
+    fn default() -> LoadVerify {
+        LoadVerify { metadata: true, data: true, shift: 4 }
+    }
+}
+
 /// Settings by which the engine runs a pool.
 #[derive(Clone)]
 pub struct Runtime {
@@ -34,6 +54,8 @@ pub struct Runtime {
     pub replay: Option<Arc<dyn ReplayFiles>>,
     /// Number of top-level vdevs that a pool may lack when it is imported read-only (OpenZFS: `zfs_max_missing_tvds`).
     pub max_missing_tops: usize,
+    /// Reading of states that an import may go back to.
+    pub load_verify: LoadVerify,
     /// Tunables of the protection against a second host, from the beginning.
     pub multihost: MultihostTunables,
     /// Pools with the feature `log_spacemap` write log space maps, and new ones get it; else logs that are found are folded back into the metaslabs'
@@ -59,6 +81,7 @@ impl Runtime {
             scans: ScanTunables::default(),
             replay: None,
             max_missing_tops: 0,
+            load_verify: LoadVerify::default(),
             multihost: MultihostTunables::default(),
             log_space_maps: false,
         }

@@ -2,9 +2,10 @@
 //! `spa_load_verify`).
 //!
 //! A state is taken only when it opened once, read-only, and, where the pool is to be written, its space maps agree with its blocks and all of its
-//! metadata can be read. Then its root is written to every ring as the state of a txg that is newer than any that was left behind, in an order
-//! that is safe against a crash at any point, and those are taken off the rings. Only after that is the pool opened, and anything allocated: at
-//! whatever point power goes off, either nothing was changed, or the pool is what an import finds without being told to go back.
+//! metadata can be read, unless `LoadVerify` says otherwise; contents that are damaged are only counted. Then its root is written to every ring as
+//! the state of a txg that is newer than any that was left behind, in an order that is safe against a crash at any point, and those are taken off
+//! the rings. Only after that is the pool opened, and anything allocated: at whatever point power goes off, either nothing was changed, or the pool
+//! is what an import finds without being told to go back.
 
 use super::activity::{newest, nobody};
 use super::base::{Base, Runtime};
@@ -37,6 +38,8 @@ pub struct Rewound {
     pub timestamp: u64,
     /// Seconds from it to the newest state.
     pub lost_seconds: u64,
+    /// Number of blocks of files and volumes that were read and are damaged (OpenZFS: `ZPOOL_CONFIG_LOAD_DATA_ERRORS`).
+    pub data_errors: u64,
 }
 
 /// Dataset or snapshot of an older state.
@@ -88,10 +91,10 @@ impl FoundPool {
         self.best.as_ref().is_some_and(|best| best.preference() == ub.preference())
     }
 
-    /// Names a state, and what it costs.
-    fn described(&self, ub: &Uberblock) -> Rewound {
+    /// Names a state, and what it costs; in it so many blocks of contents were found damaged.
+    fn described(&self, ub: &Uberblock, data_errors: u64) -> Rewound {
         let newest = self.best.as_ref().map_or(0, |best| best.ub_timestamp);
-        Rewound { txg: ub.txg(), timestamp: ub.ub_timestamp, lost_seconds: newest.saturating_sub(ub.ub_timestamp) }
+        Rewound { txg: ub.txg(), timestamp: ub.ub_timestamp, lost_seconds: newest.saturating_sub(ub.ub_timestamp), data_errors }
     }
 
     /// The uberblock with which the pool goes on from a state: of a txg after all that are left behind, also those that were open.
@@ -122,11 +125,12 @@ impl FoundPool {
         let trial = Trial::new(exec, self, options, runtime)?;
         let point = |ub: &Uberblock| {
             let at = trial.found_at(ub);
-            let (problem, datasets) = match trial.open(&at) {
-                Ok(base) => (trial.check(&at, &base).err(), datasets_of(&base.spa.dsl, at.name())),
-                Err(error) => (Some(error), Vec::new()),
+            let (checked, datasets) = match trial.open(&at) {
+                Ok(base) => (trial.check((ub, &at), &base), datasets_of(&base.spa.dsl, at.name())),
+                Err(error) => (Err(error), Vec::new()),
             };
-            RewindPoint { state: self.described(ub), problem, datasets }
+            let data_errors = checked.as_ref().copied().unwrap_or_default();
+            RewindPoint { state: self.described(ub, data_errors), problem: checked.err(), datasets }
         };
         Ok(self.states(options.rewind).iter().map(point).collect())
     }
@@ -193,10 +197,24 @@ impl<'a> Trial<'a> {
         Ok(base)
     }
 
-    /// Refuses an open state that the import that is to come could not write.
-    fn check(&self, at: &FoundPool, base: &Base) -> Result<(), PoolError> {
+    /// Blocks of a state that are read: of contents those of its last three txgs, or all of a state whose space may have been used again since,
+    /// and with [`Rewind::To`] (OpenZFS: `spa_verify_min_txg`).
+    fn reading(&self, state: &Uberblock) -> Reading {
+        let verify = self.runtime.load_verify;
+        if !verify.data {
+            return Reading::Metadata;
+        }
+        let newest = self.found.best.as_ref().map_or(0, |best| best.ub_txg);
+        let is_old = matches!(self.wanted.rewind, Rewind::To(_)) || state.ub_txg < newest.saturating_sub(DEFERRED_TXGS);
+        let after = if is_old { Txg(0) } else { Txg(state.ub_txg.saturating_sub(DEFERRED_TXGS + 1)) };
+        Reading::Since { after, bytes_max: self.runtime.arc_max.checked_shr(verify.shift).unwrap_or(0) }
+    }
+
+    /// Refuses an open state that the import that is to come could not write. Gives the number of blocks of contents that are damaged: they refuse
+    /// none (OpenZFS: `zlp_maxmeta` is 0, and `zlp_maxdata` without limit).
+    fn check(&self, (state, at): (&Uberblock, &FoundPool), base: &Base) -> Result<u64, PoolError> {
         if self.wanted.read_only {
-            return Ok(());
+            return Ok(0);
         }
         check_version(at.version(), false)?;
         base.spa.services.features.check(false)?;
@@ -204,9 +222,18 @@ impl<'a> Trial<'a> {
         if let Some(problem) = at.examine(self.exec, &self.runtime).problem {
             return Err(problem);
         }
-        let report = Verifier(&base.spa).verify_blocks(Reading::Metadata)?;
+        if !self.runtime.load_verify.metadata {
+            return Ok(0);
+        }
+        let mut report = Verifier(&base.spa).verify_blocks(self.reading(state))?;
+        let data_errors = std::mem::take(&mut report.unreadable_data);
+        report.unreadable -= data_errors;
+        if data_errors > 0 {
+            let name = at.name().escape_debug();
+            tracing::warn!("pool '{name}': {data_errors} blocks of files are damaged in the state of txg {}", state.ub_txg);
+        }
         if report.is_sound() {
-            return Ok(());
+            return Ok(data_errors);
         }
         // A broken space map is a block that cannot be used, too.
         let unreadable = report.unreadable + report.unknown;
@@ -261,14 +288,14 @@ pub(crate) fn go_back(exec: &Exec, found: &FoundPool, options: &ImportOptions, r
     let mut first = None;
     for state in found.states(options.rewind) {
         let at = trial.found_at(&state);
-        let error = match trial.open(&at).and_then(|base| trial.check(&at, &base).map(|()| base)) {
+        let error = match trial.open(&at).and_then(|base| trial.check((&state, &at), &base).map(|errors| (base, errors))) {
             Ok(_) if found.is_newest(&state) => return Ok(None),
-            Ok(base) => {
+            Ok((base, data_errors)) => {
                 if !options.read_only {
                     trial.make_sure()?;
                     commit(exec, (found, &at), &base, &state)?;
                 }
-                return Ok(Some(Returned { found: at, state: found.described(&state) }));
+                return Ok(Some(Returned { found: at, state: found.described(&state, data_errors) }));
             }
             Err(error) => error,
         };

@@ -2,12 +2,15 @@
 //! although a state of it was whole a moment before; or what that state had, since a state that was left behind came back.
 
 use crate::common::{
-    BLOCKS, check, check_redundancy, create, dataset, devices, exec, filled, guids, host, import, leaf, new_object, opened, write,
+    BLOCK_BYTES, BLOCKS, check, check_redundancy, create, dataset, devices, exec, filled, guids, host, import, leaf, new_object, opened,
+    pattern, write,
 };
 use device::{BlockDevice, MemDevice};
+use dmu::NewObject;
+use dsl::TxSpace;
 use ondisk::label::LABEL_START_BYTES;
-use ondisk::{ObjectId, Uberblock};
-use pool::{ImportOptions, Pool, PoolError, PoolSpec, Rewind, RewindPoint, Runtime, TopSpec, find_pools};
+use ondisk::{BlockPtr, ObjectId, ObjectType, Uberblock};
+use pool::{ImportOptions, LoadVerify, Pool, PoolError, PoolSpec, Rewind, RewindPoint, Runtime, TopSpec, find_pools};
 use sim::{Image, Sim, SimDevice, cuts_every};
 use std::sync::Arc;
 use vdev::TopKind;
@@ -25,8 +28,13 @@ fn back(disks: &[Arc<MemDevice>], rewind: Rewind, read_only: bool) -> Result<Poo
 }
 
 fn points(disks: &[Arc<MemDevice>], rewind: Rewind) -> Vec<RewindPoint> {
+    points_under(disks, rewind, LoadVerify::default())
+}
+
+fn points_under(disks: &[Arc<MemDevice>], rewind: Rewind, load_verify: LoadVerify) -> Vec<RewindPoint> {
     let found = find_pools(&exec(9), opened(disks));
-    found[0].rewind_points(&exec(9), &options(rewind, false), &Runtime::new()).expect("nobody else has it")
+    let runtime = Runtime { load_verify, ..Runtime::new() };
+    found[0].rewind_points(&exec(9), &options(rewind, false), &runtime).expect("nobody else has it")
 }
 
 /// A pool as after a crash whose last txgs wrote its only object anew, each with another age, before the last made a file system; and the uberblock
@@ -46,7 +54,11 @@ fn aged(disks: &[Arc<MemDevice>], kind: TopKind) -> (ObjectId, Vec<(Uberblock, u
 
 /// Damages every copy of the root of a state.
 fn damage(disks: &[Arc<MemDevice>], state: &Uberblock) {
-    for dva in state.ub_rootbp.dvas() {
+    damage_block(disks, &state.ub_rootbp);
+}
+
+fn damage_block(disks: &[Arc<MemDevice>], block: &BlockPtr) {
+    for dva in block.dvas() {
         let at = (LABEL_START_BYTES + dva.offset) as usize + 8;
         disks.iter().for_each(|disk| disk.tamper(|bytes| bytes[at] ^= 0xff));
     }
@@ -145,6 +157,78 @@ fn states_from_before_imports_open_while_there_is_room_elsewhere() {
             assert_eq!(pool.rewound().map(|rewound| rewound.txg), Some(txg), "{kind:?}");
             check(&pool, object, &[1; FEW as usize], &format!("{kind:?}, after age {age}"));
         }
+    }
+}
+
+/// Pointer of a block of an object as it was synced last.
+fn pointer(pool: &Pool, object: ObjectId, block: u64) -> BlockPtr {
+    let dnode = pool.dsl().hold("tank").expect("held").objset().expect("objset").hold(object).expect("object");
+    dnode.settled_blocks(block..block + 1).expect("read").expect("nothing changed")[0]
+}
+
+/// A new object of one block of metadata, which nobody reads who opens the pool.
+fn new_metadata(pool: &Pool) -> ObjectId {
+    let handle = pool.dsl().hold("tank").expect("held");
+    let tx = handle.assign(TxSpace::Writes(1 << 20)).expect("assigned");
+    let new = NewObject { block_size: BLOCK_BYTES, ..NewObject::new(ObjectType::PACKED_NVLIST) };
+    let dnode = handle.objset().expect("objset").allocate_object(new, &tx).expect("allocated");
+    dnode.write(0, &pattern(1, 0), &tx).expect("written");
+    dnode.object()
+}
+
+/// If this fails, nobody is told that files of a state are damaged; or the last seconds of a pool are given up for a damaged file, which OpenZFS does
+/// not do; or `spa_load_verify_data=0` still has a large pool read as a whole.
+#[test]
+fn damaged_contents_are_counted_and_cost_no_state() {
+    let disks = devices(1);
+    let (pool, old) = filled(&disks, TopKind::Leaf);
+    let young = new_object(&pool);
+    for age in 2..=AGES {
+        write(&pool, young, 0..BLOCKS, age);
+        pool.sync().expect("synced");
+    }
+    let newest = pool.uberblock().txg();
+    let damaged = [pointer(&pool, old, 7), pointer(&pool, young, 3)];
+    drop(pool);
+    damaged.iter().for_each(|block| damage_block(&disks, block));
+
+    let all = LoadVerify::default();
+    for (rewind, load_verify, errors) in [
+        (Rewind::Recent, all, 1),
+        (Rewind::Any, all, 1),
+        (Rewind::To(newest), all, 2),
+        (Rewind::To(newest), LoadVerify { shift: 63, ..all }, 2),
+        (Rewind::To(newest), LoadVerify { data: false, ..all }, 0),
+        (Rewind::To(newest), LoadVerify { metadata: false, ..all }, 0),
+    ] {
+        let points = points_under(&disks, rewind, load_verify);
+        let (state, problem) = (&points[0].state, &points[0].problem);
+        assert_eq!((state.txg, state.data_errors, problem), (newest, errors, &None), "{rewind:?} {load_verify:?}");
+    }
+    let pool = back(&disks, Rewind::Any, false).expect("it opens");
+    assert_eq!(pool.rewound(), None, "a file is damaged, and nothing else");
+    pool.export().expect("exported");
+}
+
+/// If this fails, a state with damaged metadata is taken unasked; or who has `spa_load_verify_metadata=0`, as nothing else helps, does not get it.
+#[test]
+fn damaged_metadata_refuses_a_state_unless_nothing_is_verified() {
+    let disks = devices(1);
+    let (pool, _) = filled(&disks, TopKind::Leaf);
+    let before = pool.uberblock().txg();
+    let object = new_metadata(&pool);
+    pool.sync().expect("synced");
+    let (newest, block) = (pool.uberblock().txg(), pointer(&pool, object, 0));
+    drop(pool);
+    damage_block(&disks, &block);
+
+    let metadata_only = LoadVerify { data: false, ..LoadVerify::default() };
+    for (load_verify, taken) in
+        [(LoadVerify::default(), before), (metadata_only, before), (LoadVerify { metadata: false, ..LoadVerify::default() }, newest)]
+    {
+        let points = points_under(&disks, Rewind::Any, load_verify);
+        let found = points.iter().find(|point| point.problem.is_none()).map(|point| point.state.txg);
+        assert_eq!(found, Some(taken), "{load_verify:?}: {points:?}");
     }
 }
 
