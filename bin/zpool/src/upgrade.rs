@@ -209,7 +209,7 @@ fn upgrade(client: &Client, wanted: u64, pools: &[String]) -> Result<u8, Failure
 
 /// Upgrades a pool; true when that changed it. Of one that is as it should be something is said only where it was named.
 fn one(client: &Client, pool: &str, wanted: u64, is_all: bool) -> Result<bool, Failure> {
-    let version = ask(client, pool, true)?.version;
+    let PoolUpgradeReport { version, features: lacking, .. } = ask(client, pool, true)?;
     if version > wanted || version == wanted && wanted != WITH_FEATURES {
         if !is_all {
             let which = if version > wanted { format!("more current version '{version}'") } else { format!("version {version}") };
@@ -217,7 +217,9 @@ fn one(client: &Client, pool: &str, wanted: u64, is_all: bool) -> Result<bool, F
         }
         return Ok(false);
     }
-    let enabled = ask(client, pool, false)?.features;
+    // Who may not change pools is refused only where there is something to change, as in OpenZFS.
+    let has_all = version == WITH_FEATURES && lacking.is_empty();
+    let enabled = if has_all { Vec::new() } else { ask(client, pool, false)?.features };
     if !enabled.is_empty() {
         cli::outln!("Enabled the following features on '{pool}':\n{}", indented(&enabled, 2));
     } else if !is_all {

@@ -255,6 +255,8 @@ impl Driver {
 /// Reads through the cache.
 fn read_cached(node: &Node, guard: RangeGuard, range: Range<u64>) -> Result<Abd, ZplError> {
     if range.is_empty() {
+        // Whoever reads at the end, and finds nothing, has read (OpenZFS: `zpl_file_accessed`).
+        node.store().note_access(node);
         return Ok(Abd::default());
     }
     let data = read_buffered(node, range.start, (range.end - range.start) as usize, false)?;

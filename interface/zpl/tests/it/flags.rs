@@ -386,4 +386,10 @@ fn files_are_read_anew_where_each_read_leaves_its_time() {
     assert!(!keeps(true, false, false));
     assert!(keeps(false, false, false));
     assert!(keeps(true, false, true));
+    let passes = |relatime: bool, flags: u32| {
+        zfs.set_settings(Settings { atime: true, relatime, read_only: false, ..zfs.settings() });
+        handler.open(&caller, entry.node, flags).expect("opened").direct_io
+    };
+    assert!(passes(false, 0), "of reads of an empty file the kernel says nothing by itself");
+    assert!(!passes(true, 0) && !passes(false, 2));
 }

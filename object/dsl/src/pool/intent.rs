@@ -192,6 +192,12 @@ impl LiveLogs {
         self.logs.lock().values().for_each(|live| live.writer.restart());
     }
 
+    /// Begins all logs with the open txg.
+    pub(super) fn begin(&self) {
+        let logs: Vec<_> = self.logs.lock().values().cloned().collect();
+        logs.iter().for_each(|live| live.writer.begin_ahead());
+    }
+
     /// Lets logs begin anew.
     pub(super) fn reopen(&self) {
         let logs = self.logs.lock();

@@ -60,6 +60,11 @@ impl DslPool {
         self.live_logs.restart();
     }
 
+    /// Begins the intent logs in use with the open txg: once that is on disk, what is made durable needs no other.
+    pub fn begin_logs(&self) {
+        self.live_logs.begin();
+    }
+
     /// Lets intent logs begin anew that were closed.
     pub fn reopen_logs(&self) {
         self.live_logs.reopen();

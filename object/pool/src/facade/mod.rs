@@ -327,6 +327,7 @@ impl Pool {
     /// [`PoolError::ReadOnly`]; those of the sync.
     pub fn freeze(&self) -> Result<(), PoolError> {
         self.spa.check_writeable()?;
+        self.spa.dsl.begin_logs();
         Ok(self.spa.txgs.freeze()?)
     }
 

@@ -314,6 +314,9 @@ impl LogWriter {
         let held = self.txgs.assign_now();
         let mut state = self.state.lock();
         let Ok(tx) = held else { return Unlogged { txg: self.txgs.open_txg(), is_broken: false } };
+        if state.chain.is_some() {
+            return Unlogged { txg: tx.txg(), is_broken: false };
+        }
         state.bursts.note(noted.iter().map(expected_bytes).sum());
         let owner = LogOwner { objset: ObjsetId(self.objset), spares_log_devices: self.spares_log_devices.load(Ordering::Relaxed) };
         match LiveChain::begin(&*self.io, owner, state.bursts.predict(), tx.txg()) {
@@ -406,6 +409,16 @@ impl LogWriter {
             let open = self.txgs.open_txg();
             state.wait_for(open);
             state.given_up.get_or_insert(open);
+        }
+    }
+
+    /// Begins the log with the open txg where there is none: what is made durable once that is on disk needs no txg. Whoever holds a transaction must not
+    /// call it.
+    pub fn begin_ahead(&self) {
+        let is_closed = self.state.lock().is_closed;
+        if !is_closed {
+            let Unlogged { txg, .. } = self.begin(&[]);
+            self.state.lock().wait_for(txg);
         }
     }
 
