@@ -6,7 +6,7 @@ use cli::options::Output;
 use cli::property::{self, DATASET};
 use cli::table::Table;
 use cli::{Client, Stop, find, json, show, sort_key};
-use control_api::{DatasetReport, Property, Request, Response, Value};
+use control_api::{DatasetReport, PoolQuery, PoolReport, Property, Request, Response, Value};
 use serde_json::{Map, json};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -38,6 +38,9 @@ pub fn reports(
         };
         match answer {
             Ok(Response::Datasets(mut reports)) => {
+                if name.is_none() {
+                    warn_of_closed(client);
+                }
                 reports.iter_mut().for_each(|report| as_named(report, &words, &numbered));
                 all.extend(reports);
             }
@@ -54,6 +57,21 @@ pub fn reports(
     all.sort_by(natural);
     all.iter().filter_map(warning).for_each(|warning| cli::errln!("{warning}"));
     Ok((all, code))
+}
+
+/// Says which pools are not open, and why: their datasets are not listed. OpenZFS passes over them, with the same exit code.
+fn warn_of_closed(client: &Client) {
+    // Whoever is not told of pools is told of datasets all the same.
+    if let Ok(Response::Pools(reports)) = client.call(&Request::PoolQuery(PoolQuery { pools: Vec::new(), errors: false })) {
+        reports.iter().filter_map(closed).for_each(|warning| cli::errln!("{warning}"));
+    }
+}
+
+/// Warning of a pool that is not open, on one line; None of one that is.
+fn closed(report: &PoolReport) -> Option<String> {
+    let is_closed = report.state == "UNAVAIL" && report.txg == 0;
+    let why = report.status.as_deref().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+    is_closed.then(|| format!("warning: pool '{}' is not open, its datasets are not shown: {why}", report.name))
 }
 
 /// Warning of a dataset that is shown without what could not be read of it.
@@ -237,6 +255,16 @@ mod tests {
         assert_eq!([0, GIB, 3 * GIB].map(color), [None; 3]);
         assert_eq!([4 * GIB, 8 * GIB, 9 * GIB, 100 * GIB].map(color), [Color::Yellow, Color::Yellow, Color::Red, Color::Red].map(Some));
         assert_eq!(room_color(&report("tank@a", 1, 7)), None, "a snapshot has no room of its own");
+    }
+
+    /// If this fails, whoever lists datasets while a pool is away reads that there are none of it.
+    #[test]
+    fn a_pool_that_is_not_open_is_told_on_one_line() {
+        let status = Some("The pool could not be opened:\n\tno such pool.".to_string());
+        let away = PoolReport { name: "tank".into(), state: "UNAVAIL".into(), status, ..PoolReport::default() };
+        let said = "warning: pool 'tank' is not open, its datasets are not shown: The pool could not be opened: no such pool.";
+        assert_eq!(closed(&away).as_deref(), Some(said));
+        assert_eq!(closed(&PoolReport { state: "ONLINE".into(), txg: 7, ..away }), None);
     }
 
     /// Who compares two names of one user would see one of them only.

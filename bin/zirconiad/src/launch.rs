@@ -6,13 +6,15 @@
 //! ```
 //! Shells (`$(…)`), ssh, cron and continuous integration wait until nobody has the output open of what they started. So both processes that stay
 //! begin with nothing of the caller's: what they say before they have their log goes through a pipe of this process, which ends when the daemon
-//! listens, or does not come.
+//! serves requests, or does not come. It says so itself, and is asked once more before anybody goes by it.
 
 use crate::place::{self, START};
 use crate::supervisor::{STAYS, own_program};
-use control_api::{ErrorKind, Failure, StateDir};
+use control_api::{ErrorKind, Failure, Request, StateDir};
 use rustix::fs::FileType;
+use std::fs::File;
 use std::io::{self, PipeReader, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -23,8 +25,35 @@ use std::time::{Duration, Instant};
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Pause between looks at one that died before it listened, and is started again.
 const LOOK: Duration = Duration::from_millis(10);
-/// Byte by which a daemon says that it listens; no message has it.
+/// Byte by which a daemon says that it serves requests; no message has it.
 const LISTENS: u8 = 0;
+/// Descriptors that a daemon has before it opens its first pool, with some for requests, and for the process that watches it.
+const DESCRIPTORS: usize = 64;
+/// Longest time that one question to the daemon is waited for; another one follows.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// Refuses to begin where there are fewer descriptors than a daemon needs: later it could neither serve nor say so, and parts that it stands on panic.
+///
+/// # Errors
+/// That there are too few; those of the system.
+pub fn check_descriptors() -> Result<(), Failure> {
+    let failed = |error: io::Error| {
+        let why = match rustix::io::Errno::from_io_error(&error) {
+            Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
+                format!("too many open files: it needs {DESCRIPTORS} descriptors more; raise the limit ('ulimit -n', LimitNOFILE=)")
+            }
+            _ => error.to_string(),
+        };
+        Failure::new(ErrorKind::Io, START, why)
+    };
+    take_and_leave(DESCRIPTORS).map_err(failed)
+}
+
+/// Takes so many descriptors, and lets go of them.
+fn take_and_leave(count: usize) -> io::Result<()> {
+    let root = File::open("/")?;
+    (1..count).map(|_| root.try_clone()).collect::<io::Result<Vec<_>>>().map(drop)
+}
 
 /// Starts a daemon that stays; gives the exit status of who asked for it. What the daemon itself says of a failure is handed on.
 ///
@@ -36,9 +65,9 @@ pub fn run(state: &StateDir) -> Result<i32, Failure> {
     let (until, (says, heard)) = (Instant::now() + DEADLINE, channel());
     std::thread::spawn(move || hand_on(output, io::stderr(), &says));
     match heard.recv_timeout(DEADLINE) {
-        Ok(()) => Ok(0),
+        Ok(()) => outcome(&mut process, state, until, true),
         Err(RecvTimeoutError::Timeout) => Err(late(state)),
-        Err(RecvTimeoutError::Disconnected) => outcome(&mut process, state, until),
+        Err(RecvTimeoutError::Disconnected) => outcome(&mut process, state, until, false),
     }
 }
 
@@ -63,15 +92,17 @@ fn hand_on(mut output: impl Read, mut to: impl Write, says: &Sender<()>) {
     }
 }
 
-/// Exit status when nothing more is said: that of the process that stays, if it does not, or success once it has a daemon that listens.
-fn outcome(process: &mut Child, state: &StateDir, until: Instant) -> Result<i32, Failure> {
+/// Exit status when the daemon said that it serves, or nothing more is said: that of the process that stays, if it does not, or success once it has a
+/// daemon that answers.
+fn outcome(process: &mut Child, state: &StateDir, until: Instant, is_said: bool) -> Result<i32, Failure> {
     loop {
         match process.try_wait() {
-            Ok(Some(status)) if status.success() => {
+            // One that served may be stopped by now; why it failed after that is in its log only.
+            Ok(Some(status)) if status.success() != is_said => {
                 return Err(Failure::new(ErrorKind::Io, START, format!("it ended at once ({status})")).advise(advice(state)));
             }
             Ok(Some(status)) => return Ok(code(status)),
-            _ if listens(state, process.id()) => return Ok(0),
+            _ if has_daemon(state, process.id()) && answers(state) => return Ok(0),
             _ if Instant::now() > until => return Err(late(state)),
             _ => std::thread::sleep(LOOK),
         }
@@ -83,12 +114,33 @@ fn code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
 }
 
-/// True when the daemon of this supervisor has the state directory and listens; it may be another one's.
-fn listens(state: &StateDir, supervisor: u32) -> bool {
+/// True when the daemon of this supervisor has the state directory; it may be another one's.
+fn has_daemon(state: &StateDir, supervisor: u32) -> bool {
     let Some(owner) = place::owner(state) else { return false };
     let status = std::fs::read_to_string(format!("/proc/{owner}/status")).unwrap_or_default();
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap_or_default();
-    parent.trim() == supervisor.to_string() && UnixStream::connect(state.socket()).is_ok()
+    parent.trim() == supervisor.to_string()
+}
+
+/// True when the daemon of the state directory answers a request.
+fn answers(state: &StateDir) -> bool {
+    let asked = UnixStream::connect(state.socket()).and_then(ask);
+    asked.is_ok_and(|answer| answer.starts_with(b"HTTP/1.1 200 "))
+}
+
+/// Beginning of the answer to a question that is answered without any work.
+fn ask(mut stream: UnixStream) -> io::Result<Vec<u8>> {
+    let (method, path) = control_api::ROUTES[0];
+    let body = serde_json::to_string(&Request::Info)?;
+    stream.set_read_timeout(Some(ANSWER))?;
+    stream.set_write_timeout(Some(ANSWER))?;
+    let length = body.len();
+    let text =
+        format!("{method} {path} HTTP/1.1\r\nhost: zirconia\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}");
+    stream.write_all(text.as_bytes())?;
+    let mut answer = vec![0; b"HTTP/1.1 200 ".len()];
+    stream.read_exact(&mut answer)?;
+    Ok(answer)
 }
 
 fn advice(state: &StateDir) -> String {
@@ -96,15 +148,43 @@ fn advice(state: &StateDir) -> String {
 }
 
 fn late(state: &StateDir) -> Failure {
-    Failure::new(ErrorKind::Timeout, START, format!("it does not listen after {} s", DEADLINE.as_secs())).advise(advice(state))
+    Failure::new(ErrorKind::Timeout, START, format!("it does not answer after {} s", DEADLINE.as_secs())).advise(advice(state))
 }
 
-/// Tells the process that waits for it that this daemon listens: at a pipe, which standard output is only as long as somebody waits.
-pub fn announce() {
-    let output = io::stdout();
-    let is_pipe = rustix::fs::fstat(&output).is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Fifo);
-    if is_pipe {
-        let _ = rustix::io::write(&output, &[LISTENS]);
+/// Pipe at which a process waits for this daemon, until it is told how the daemon's beginning went.
+#[derive(Debug)]
+pub struct Sign(Option<OwnedFd>);
+
+impl Sign {
+    /// Keeps the pipe that standard output is as long as somebody waits; it is the log's later.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn keep() -> io::Result<Sign> {
+        let output = io::stdout();
+        let is_pipe = rustix::fs::fstat(&output).is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Fifo);
+        Ok(Sign(if is_pipe { Some(output.as_fd().try_clone_to_owned()?) } else { None }))
+    }
+
+    /// Nobody waits.
+    pub fn none() -> Sign {
+        Sign(None)
+    }
+
+    /// Tells whoever waits that this daemon serves requests.
+    pub fn announce(&mut self) {
+        self.tell(&[LISTENS]);
+    }
+
+    /// Tells whoever still waits why this daemon does not come: the log has it too.
+    pub fn fail(&mut self, why: &Failure) {
+        self.tell(format!("zirconiad: {why}\n").as_bytes());
+    }
+
+    fn tell(&mut self, bytes: &[u8]) {
+        if let Some(pipe) = self.0.take() {
+            let _ = rustix::io::write(&pipe, bytes);
+        }
     }
 }
 
@@ -128,12 +208,34 @@ mod tests {
     #[test]
     fn one_that_does_not_stay_is_a_failure() {
         let state = StateDir::at(&std::env::temp_dir().join(format!("zirconia-launch-{}", std::process::id())));
-        let ended = |words: &str| {
+        let ended = |words: &str, is_said: bool| {
             let mut process = Command::new("/bin/sh").args(["-c", words]).spawn().expect("started");
-            outcome(&mut process, &state, Instant::now() + DEADLINE)
+            outcome(&mut process, &state, Instant::now() + DEADLINE, is_said)
         };
-        assert_eq!(ended("exit 3").ok(), Some(3));
-        assert_eq!(ended("kill -9 $$").ok(), Some(137));
-        assert!(ended("exit 0").is_err());
+        assert_eq!(ended("exit 3", false).ok(), Some(3));
+        assert_eq!(ended("kill -9 $$", false).ok(), Some(137));
+        assert!(ended("exit 0", false).is_err());
+        assert_eq!(ended("exit 0", true).ok(), Some(0), "somebody stopped it");
+        assert!(ended("exit 3", true).is_err(), "it said that it serves, and why it ended is in its log only");
+    }
+
+    /// If this fails, whoever starts a daemon that ends before it serves is told nothing, or waits for it in vain.
+    #[test]
+    fn how_the_beginning_went_is_told_once() {
+        let told = |tell: &dyn Fn(&mut Sign)| {
+            let (mut output, pipe) = io::pipe().expect("a pipe");
+            let mut sign = Sign(Some(pipe.into()));
+            tell(&mut sign);
+            let mut text = String::new();
+            output.read_to_string(&mut text).expect("it ends");
+            text
+        };
+        let why = Failure::new(ErrorKind::Io, START, "no");
+        assert_eq!(told(&|sign| sign.fail(&why)), format!("zirconiad: {START}: no\n"));
+        let both = |sign: &mut Sign| {
+            sign.announce();
+            sign.fail(&why);
+        };
+        assert_eq!(told(&both), "\0", "what comes later is for the log");
     }
 }

@@ -15,10 +15,11 @@ mod streaming;
 mod supervisor;
 
 use clap::Parser;
-use control::Control;
+use control::{Control, Heritage};
 use control_api::{ErrorKind, Failure, StateDir, distrusted};
 use exec::{Exec, Pool};
 use keeper::{Begin, Line};
+use launch::Sign;
 use place::{Place, START};
 use ports::{Ports, Service};
 use rustix::fs::{Mode, OFlags};
@@ -37,7 +38,7 @@ const END: Duration = Duration::from_secs(10);
 #[derive(Debug, Parser)]
 #[command(name = "zirconiad", version)]
 struct Arguments {
-    /// Return once the daemon listens, or say why it does not; it leaves the terminal's session, keeps nothing open of its caller's, and writes what
+    /// Return once the daemon answers, or say why it does not; it leaves the terminal's session, keeps nothing open of its caller's, and writes what
     /// there is to say into the state directory's log (the commands start the daemon so).
     #[arg(long)]
     background: bool,
@@ -96,6 +97,7 @@ fn log_level() -> Result<Option<tracing::Level>, Failure> {
 fn run(arguments: &Arguments) -> Result<(), Failure> {
     let is_root = rustix::process::geteuid().is_root();
     let state = StateDir::from_environment(is_root).map_err(|error| Failure::new(ErrorKind::Invalid, START, error.to_string()))?;
+    launch::check_descriptors()?;
     state.prepare(START)?;
     match arguments {
         Arguments { background: false, .. } | Arguments { supervised: true, .. } => {}
@@ -113,12 +115,10 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let ports = Ports::open([(Service::Iscsi, iscsi), (Service::Nbd, nbd), (Service::Metrics, metrics)]);
     let line = socket.map(|socket| Line::new(socket, &lock, can_hold)).transpose().map_err(failed)?;
     let log = arguments.background.then(|| trust::log(&state.log()).map_err(|why| distrusted(START, &why))).transpose()?;
-    // The door is open before anything is looked at that takes time: who started it goes on, and what is said from here on is for the log.
+    // The door is open before anything is looked at that takes time; what is said from here on is for the log.
     let door = Door::open(&state)?;
-    if arguments.supervised {
-        launch::announce();
-    }
-    let mut place = Place::new(&state, lock, log.is_some());
+    let mut sign = if arguments.supervised { Sign::keep().map_err(failed)? } else { Sign::none() };
+    let place = Place::new(&state, lock, log.is_some());
     if let Some(log) = log {
         // Already a session leader is as good.
         let _ = rustix::process::setsid();
@@ -128,18 +128,31 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     tracing::info!("zirconiad {} begins, process {}", env!("CARGO_PKG_VERSION"), std::process::id());
     let cores = std::thread::available_parallelism().map_or(4, usize::from);
     let exec: Exec = Arc::new(Pool::new(arguments.threads.unwrap_or(cores.max(4))));
+    live(exec, &state, (door, place), ports, (line, heritage), &mut sign).inspect_err(|failure| sign.fail(failure))
+}
+
+/// Opens the pools and serves until the end, with what the daemon before left; `sign` is for whoever waits for the beginning.
+fn live(
+    exec: Exec,
+    state: &StateDir,
+    (door, mut place): (Door, Place),
+    ports: Ports,
+    (line, heritage): (Option<Line>, Heritage),
+    sign: &mut Sign,
+) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::new(ErrorKind::Io, START, error.to_string());
     let control = Control::start(exec, state.clone());
     control.mount_tree();
     control.watch();
     control.serve_nbd().map_err(failed)?;
     control.serve_objects();
     let (usher, readers) = ports.serve(&control).map_err(failed)?;
-    let everyone = everyone::serve(&state, control.clone())?;
+    let everyone = everyone::serve(state, control.clone())?;
     if let Some(line) = line {
         control.inherit(Arc::new(line), heritage);
     }
     control.open_pools();
-    let served = door.serve(&control, &mut place, readers);
+    let served = door.serve(&control, &mut place, readers, sign);
     usher.end();
     if let Ok(Ending::Replaced) = served {
         // Whatever is under way: everything that counts is on disk, and programs wait.

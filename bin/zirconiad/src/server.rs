@@ -3,6 +3,7 @@
 //! Who connects costs a bounded share: so many connections at a time, so long for a request, one request for each. A connection that cannot be
 //! taken (out of descriptors) is no reason to end: others give some back.
 
+use crate::launch::Sign;
 use crate::place::{Place, listen};
 use crate::streaming::{self, Reply};
 use control::{Attached, Caller, Control};
@@ -176,8 +177,9 @@ impl Door {
         Ok(Door { runtime, commands: Gate::new(listener, commands_max()) })
     }
 
-    /// Serves until a signal or a stop request, at its place, and the metrics at ports as they come.
-    pub fn serve(self, control: &Arc<Control>, place: &mut Place, mut ports: Listeners) -> Result<Ending, Failure> {
+    /// Serves until a signal or a stop request, at its place, and the metrics at ports as they come. Whoever waits for the daemon is told when nothing
+    /// is left that could keep it from that.
+    pub fn serve(self, control: &Arc<Control>, place: &mut Place, mut ports: Listeners, sign: &mut Sign) -> Result<Ending, Failure> {
         let Door { runtime, mut commands } = self;
         let result = runtime.block_on(async {
             let mut terminate = signal(SignalKind::terminate()).map_err(|error| failed(error.to_string()))?;
@@ -185,6 +187,7 @@ impl Door {
             let mut hangup = signal(SignalKind::hangup()).map_err(|error| failed(error.to_string()))?;
             let stop = Arc::new(Stop::default());
             place.watch();
+            sign.announce();
             loop {
                 tokio::select! {
                     () = place.changed() => if let Some(listener) = place.put_back() {

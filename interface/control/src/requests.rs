@@ -1,6 +1,6 @@
 //! What requests are about: which pools they look at or change, and the plain answer to those that have none of their own.
 
-use control_api::{Request, Response};
+use control_api::{DirectTarget, Request, Response};
 
 /// Answer to a request that is done, with nothing to say about it.
 pub(crate) fn done() -> Response {
@@ -73,6 +73,16 @@ pub(crate) fn pool_of(name: &str) -> &str {
     name.split(['/', '@', '#']).next().unwrap_or(name)
 }
 
+/// True for requests that look at datasets, or at the history of pools: of a pool that is not open yet they have nothing to tell.
+pub(crate) fn looks_at_datasets(request: &Request) -> bool {
+    match request {
+        Request::DatasetQuery(_) | Request::Userspace(_) | Request::Holds(_) | Request::Allow(_) | Request::DatasetWait(_) => true,
+        Request::Diff(_) | Request::Send(_) | Request::SendPlan(_) | Request::PoolHistory(_) => true,
+        Request::Direct(query) => query.targets.iter().any(|target| !matches!(target, DirectTarget::Pool { .. })),
+        _ => false,
+    }
+}
+
 /// Pools that a request needs open.
 pub(crate) fn about(request: &Request) -> About<'_> {
     let all = |names: &[String]| names.is_empty();
@@ -96,6 +106,8 @@ pub(crate) fn about(request: &Request) -> About<'_> {
         Request::PoolIostat(query) if !all(&query.pools) => &query.pools,
         Request::PoolSync(query) if !all(&query.pools) => &query.pools,
         Request::PoolReopen(query) if !all(&query.pools) => &query.pools,
+        // Nobody knows yet whose mountpoint it is.
+        Request::DatasetQuery(query) if query.names.iter().any(|name| name.starts_with('/')) => return About::Everything,
         Request::DatasetQuery(query) if !all(&query.names) => &query.names,
         Request::Userspace(query) => std::slice::from_ref(&query.name),
         Request::Holds(query) => std::slice::from_ref(&query.name),

@@ -229,6 +229,25 @@ pub fn out_of_descriptors(world: &World) -> Result<(), Failure> {
     same("the daemon", world.daemon()?, daemon)
 }
 
+/// If this fails, whoever starts a daemon where descriptors are scarce is told that it runs, and it does not, or reads of defects.
+pub fn few_descriptors(world: &World) -> Result<(), Failure> {
+    // Root raises its limits where it may.
+    let less = "less='setpriv --bounding-set -sys_resource'\n$less true 2>/dev/null || less=";
+    for limit in [8, 12, 16, 24, 32, 48] {
+        let script = format!("{less}\nulimit -n {limit}\nexec $less {} --background\n", world.program("zirconiad"));
+        std::fs::write(world.path("few.sh"), script)?;
+        let ran = world.run("sh {dir}/few.sh")?;
+        if ran.code == 0 {
+            drop(UnixStream::connect(world.path("state/zirconiad.sock"))?);
+            world.ok("zirconia stop")?;
+            continue;
+        }
+        ran.says("cannot start the daemon: too many open files")?;
+        same(&format!("lines with {limit} descriptors"), ran.err.trim_end().lines().count(), 1)?;
+    }
+    Ok(())
+}
+
 /// Waits until a file that the next daemon goes by is written again.
 fn is_put_back(world: &World, name: &str) -> Result<(), Failure> {
     let begun = Instant::now();

@@ -186,7 +186,11 @@ pub fn absent(world: &World) -> Result<(), Failure> {
     until_tried(world)?;
     world.ok("zpool status tank")?.shows("state: UNAVAIL")?.shows("The pool could not be opened")?.shows("vdevs/c  ONLINE")?;
     world.refused("zpool create tank {vdevs}/n0", 1, "pool already exists")?;
-    world.refused("zfs list tank", 1, "tank")?;
+    // Its datasets are not there, and nobody says that they are gone.
+    for line in ["zfs list tank", "zfs list tank/a", "zfs get all tank/a", "zfs send -n tank/a@b", "zfs create tank/a"] {
+        world.refused(line, 1, "pool 'tank' is not open: ")?;
+    }
+    world.ok("zfs list -H -o name")?.prints("")?.says("warning: pool 'tank' is not open, its datasets are not shown: ")?;
     world.refused("zpool scrub tank", 1, "pool is unavailable")?;
     world.refused("zpool clear tank", 1, "cannot open 'tank' again")?;
     // Still known to the next daemon, and to one after another pool came.

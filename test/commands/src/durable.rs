@@ -29,6 +29,39 @@ fn kill(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// If this fails, whoever asks for datasets right after the daemon died, while the next one replays logs, takes them for destroyed.
+pub fn asked_at_once(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    let names: Vec<String> = (0..24).map(|number| format!("tank/x{number:02}")).collect();
+    for name in &names {
+        world.ok(&format!("zfs create {name}"))?;
+    }
+    world.ok("zfs snapshot tank/x07@s")?;
+    let every = std::iter::once("tank").chain(names.iter().map(String::as_str)).collect::<Vec<_>>().join("\n");
+    let lines = [
+        ("zfs list -H -o name", every.as_str()),
+        ("zfs list -H -o name tank/x07", "tank/x07"),
+        ("zfs get -H -o value type tank/x07@s", "snapshot"),
+    ];
+    for (line, expected) in lines {
+        set(world, "zfs_txg_timeout", NEVER)?;
+        for name in &names {
+            for number in 0..24 {
+                let mut file = File::create(world.path(&format!("mnt/{name}/{number}")))?;
+                file.write_all(&[7; 16 << 10])?;
+                file.sync_all()?;
+            }
+        }
+        world.ok(&format!("kill -9 {}", world.daemon()?))?;
+        world.ok(line)?.prints(expected)?;
+        // The mounts come a moment later.
+        let is_there = |name: &String| std::fs::metadata(world.path(&format!("mnt/{name}/23"))).is_ok_and(|found| found.len() == 16 << 10);
+        until("what was written is back", || Ok(names.iter().all(is_there)))?;
+    }
+    world.ok("zpool export tank").map(drop)
+}
+
 /// Source and type of what is mounted at a place.
 fn mounted(place: &Path) -> Result<Option<(String, String)>, Failure> {
     let table = std::fs::read_to_string("/proc/self/mounts")?;

@@ -84,9 +84,19 @@ impl Absents {
 
     /// Failure of requests for the pool of this name; None when it is not one of the absent.
     pub(crate) fn failure(&self, name: &str) -> Option<Failure> {
+        self.refusal(name, format!("cannot open '{name}'"), "pool is unavailable")
+    }
+
+    /// Failure of requests for what is in the pool of this name, `what` cannot be done; None when it is not one of the absent.
+    pub(crate) fn failure_within(&self, name: &str, what: String) -> Option<Failure> {
+        self.refusal(name, what, &format!("pool '{name}' is not open"))
+    }
+
+    fn refusal(&self, name: &str, what: String, state: &str) -> Option<Failure> {
         let Absent { entry, why, .. } = self.pools.lock().get(name)?.clone();
-        let failure = because(ErrorKind::Busy, format!("cannot open '{name}'"), format!("pool is unavailable: {}", why.why));
+        let failure = because(ErrorKind::Busy, what, format!("{state}: {}", why.why));
         Some(failure.advise(match () {
+            () if why.why == BEING_OPENED => "wait until that is done".to_string(),
             () if lacks_logs(&why) => format!("it is opened when its log devices are there; {}", without_logs(&entry.name)),
             () if is_elsewhere(&why) => taken_back(&entry),
             () => "it is opened when its devices are there; 'zpool clear' tries at once, 'zpool export' forgets it".to_string(),

@@ -90,6 +90,7 @@ impl Reopening {
                     }
                     // Programs wait for their mounts.
                     self.pools.get(name).iter().for_each(|pool| self.handing.adopt(pool));
+                    self.opening.opened(name);
                     opened.push(name.clone());
                 }
                 // Somebody imported it or let it go meanwhile.

@@ -155,8 +155,11 @@ impl Pools {
         check_name(name, verb)?;
         let pool = name.split(['/', '@']).next().unwrap_or_default();
         self.get(pool).ok_or_else(|| {
-            let why = if verb == "create" { format!("no such pool '{pool}'") } else { "dataset does not exist".to_string() };
-            because(ErrorKind::NotFound, format!("cannot {verb} '{name}'"), why).advise("is its pool imported? see 'zpool list'")
+            let what = format!("cannot {verb} '{name}'");
+            self.absent.failure_within(pool, what.clone()).unwrap_or_else(|| {
+                let why = if verb == "create" { format!("no such pool '{pool}'") } else { "dataset does not exist".to_string() };
+                because(ErrorKind::NotFound, what, why).advise("is its pool imported? see 'zpool list'")
+            })
         })
     }
 
@@ -209,6 +212,23 @@ impl Pools {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pool::remembered::Remembered;
+
+    /// If this fails, whoever asks for datasets of a pool that could not be opened reads that there are none, and makes them anew elsewhere.
+    #[test]
+    fn datasets_of_a_pool_that_is_not_open_are_not_said_to_be_gone() {
+        let (pools, paths) = (Pools::default(), vec!["/srv/a".to_string()]);
+        let entry = Remembered { name: "tank".into(), guid: 7, altroot: None, read_only: false, paths, cachefile: None, temporary: false };
+        pools.absent.note(vec![entry]);
+        pools.absent.failed("tank", &because(ErrorKind::NotFound, "", "no such pool available"), None, Vec::new());
+        for verb in ["open", "create"] {
+            let failure = pools.pool_of("tank/a", verb).map(drop).expect_err("it is not open");
+            assert_eq!(failure.what, format!("cannot {verb} 'tank/a'"));
+            assert_eq!(failure.why, "pool 'tank' is not open: no such pool available");
+        }
+        let unknown = pools.pool_of("other/a", "open").map(drop).expect_err("nobody knows it");
+        assert_eq!(unknown.why, "dataset does not exist");
+    }
 
     /// If this fails, a look at the devices of pools that waits for a volume or a file system of ours keeps the list of pools, which these ask for, from
     /// whoever changes it next, and then from everybody: no command and no request is answered any more.

@@ -2,6 +2,7 @@
 
 use crate::failure::because;
 use crate::pool::Pools;
+use crate::requests::pool_of;
 use control_api::{DirectCount, DirectFallback, DirectQuery, DirectReport, DirectTarget, ErrorKind, Failure, Response};
 use metrics::Parameters;
 use ondisk::ObjectId;
@@ -84,7 +85,9 @@ pub(crate) fn query(pools: &Pools, query: &DirectQuery) -> Result<Response, Fail
 
 fn of_dataset(pools: &Pools, name: &str) -> Result<DirectReport, Failure> {
     let missing = || because(ErrorKind::NotFound, format!("cannot open '{name}'"), "dataset does not exist");
-    let pool = pools.get(name.split('/').next().unwrap_or_default()).ok_or_else(missing)?;
+    let wanted = pool_of(name);
+    let absent = || pools.absent.failure_within(wanted, format!("cannot open '{name}'")).unwrap_or_else(missing);
+    let pool = pools.get(wanted).ok_or_else(absent)?;
     let objset = pool.dsl().hold(name).and_then(|dataset| dataset.objset()).map_err(|_| missing())?;
     let changed = pool.pool().zio().changed_buffers(Some(objset.id()), None);
     Ok(report(name.to_string(), "filesystem", pool.mounts.direct_of(name).snapshot(), changed, objset.shared_direct_reads()))
