@@ -63,7 +63,7 @@ fn rows() -> Arc<[MountRow]> {
     MountTable::default().rows().unwrap_or_default()
 }
 
-/// Those of the graves that lie in no other one.
+/// Graves that lie in no other one of these.
 fn outermost(graves: Vec<Grave>) -> Vec<Grave> {
     let places: Vec<PathBuf> = graves.iter().map(|grave| grave.note.place.clone()).collect();
     graves.into_iter().filter(|grave| !places.iter().any(|place| is_inside(&grave.note.place, place))).collect()
@@ -100,7 +100,7 @@ impl Losses {
         graves.iter().any(|grave| grave.state != State::Dug && is_inside(place, &grave.note.place) && !is_filled(&grave.note.place))
     }
 
-    /// What needs a grave inside of a place, other than at places that are filled.
+    /// Notes of everything that needs a grave inside of a place, other than at places that are filled.
     pub(crate) fn to_bury(&self, place: &Path, is_filled: &dyn Fn(&Path) -> bool) -> Vec<Note> {
         let mut graves = self.graves.lock().clone();
         graves.retain(|grave| is_inside(&grave.note.place, place) && !is_filled(&grave.note.place));
@@ -198,6 +198,18 @@ impl Losses {
         !gone.is_empty()
     }
 
+    /// Forgets what is lost at a place, and what lies in that: somebody unmounted it. True when there was one.
+    pub(crate) fn forget_at(&self, place: &Path) -> bool {
+        let mut graves = self.graves.lock();
+        let found = graves.iter().find(|grave| grave.note.place == place).map(|grave| grave.note.clone());
+        if found.is_some() {
+            graves.retain(|grave| !grave.note.place.starts_with(place));
+        }
+        drop(graves);
+        found.iter().for_each(|note| self.clear(note));
+        found.is_some()
+    }
+
     fn clear(&self, note: &Note) {
         if is_in_table(&rows(), note) {
             let place = note.place.clone();
@@ -264,7 +276,7 @@ mod tests {
         losses
     }
 
-    /// If this fails, what lies in a file system that is locked is mounted where nobody sees it, or the place of the locked one leads to the one around it.
+    /// If this fails, what lies in a file system that is locked is mounted where nobody sees it, or that one leads to the one around it.
     #[test]
     fn one_grave_keeps_everything_in_it() {
         let (root, losses) = (Path::new("/no/such/place"), losses(&[("p", "p"), ("p/c", "p/c"), ("p/c/d", "p/c/d"), ("p/e", "p/e")]));

@@ -46,7 +46,7 @@ pub(crate) struct Mounter {
     pub stage: PathBuf,
     /// Lock for one tree of mounts to take the place of a dead one at a time: two that take turns would detach each other's.
     staging: Mutex<()>,
-    /// What was mounted when its daemon died, and has not come back.
+    /// File systems that were mounted when their daemon died, and have not come back.
     pub losses: Losses,
 }
 

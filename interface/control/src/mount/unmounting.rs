@@ -183,11 +183,16 @@ impl Unmounter {
             return Err(because(ErrorKind::Invalid, what, "legacy mountpoint").advise("use umount(8) to unmount this filesystem"));
         }
         drop(handle);
-        if !pool.mounts.all().iter().any(|mounted| mounted.name() == name) {
-            // It was mounted when a daemon died, and is dead since.
-            if self.mounter.losses.forget(&name) {
-                return Ok(Vec::new());
-            }
+        let is_mounted = pool.mounts.all().iter().any(|mounted| mounted.name() == name);
+        // It was mounted when a daemon died, and is dead since: all of it, or one of several places.
+        let was_dead = match &named {
+            Some((_, place)) if is_mounted => self.mounter.losses.forget_at(place),
+            _ => !is_mounted && self.mounter.losses.forget(&name),
+        };
+        if was_dead {
+            return Ok(Vec::new());
+        }
+        if !is_mounted {
             return Err(because(ErrorKind::Invalid, what, "not currently mounted"));
         }
         // Children are in its own place only.
