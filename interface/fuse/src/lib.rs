@@ -40,7 +40,7 @@ pub use errno::Errno;
 pub use handler::*;
 pub use lane::Lane;
 pub use lasting::{Done, Lasting, Underway};
-pub use mount::{MountError, MountOptions, clear_dead_mount, is_dead};
+pub use mount::{MountError, MountOptions, bury, clear_dead_mount, is_dead};
 pub use notify::{Kernel, Notifier};
 pub use path_nodes::PathNodes;
 pub use readers::Readers;

@@ -261,6 +261,21 @@ pub fn clear_dead_mount(mountpoint: &Path) -> bool {
     is_dead(mountpoint) && (detach(mountpoint, false, true).is_ok() || detach(mountpoint, true, true).is_ok())
 }
 
+/// Mounts what has no server, and so is dead from its beginning ([`is_dead`]): no path leads into it, and nothing is written beneath it. It goes as
+/// any other dead mount does.
+///
+/// # Errors
+/// [`MountError`]; nothing is mounted then.
+pub fn bury(mountpoint: &Path, source: &str) -> Result<(), MountError> {
+    let options = MountOptions { source: source.to_string(), ..MountOptions::default() };
+    if options.source.contains([',', '\0']) {
+        return Err(MountError::BadName);
+    }
+    let attach = if rustix::process::geteuid().is_root() { attach_as_root } else { attach_through_helper };
+    // A connection that nobody has open has ended (Linux: `fuse_dev_release`).
+    attach(mountpoint, &options).map(drop)
+}
+
 /// Major and minor number of the device that is mounted there, without asking its server.
 pub(crate) fn device_number(mountpoint: &Path) -> Option<(u32, u32)> {
     let flags = AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;

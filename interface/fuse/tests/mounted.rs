@@ -498,6 +498,30 @@ fn a_dead_mount_is_known_while_its_attributes_are_cached() {
     assert!(!fuse::is_dead(&mounted.at));
 }
 
+/// If this fails, what programs write at the place of a file system that is locked lands beneath it, in the clear.
+#[test]
+fn what_is_buried_is_dead_until_it_is_taken_away() {
+    if need::lacks(Need::Root, "what_is_buried_is_dead_until_it_is_taken_away").unwrap() {
+        return;
+    }
+    let at = std::env::temp_dir().join(format!("zirconia-fuse-buried-{}", std::process::id()));
+    std::fs::create_dir_all(&at).expect("the temporary folder is writable");
+    if let Err(error) = fuse::bury(&at, "tank/locked") {
+        let _ = std::fs::remove_dir(&at);
+        need::missing(Need::Fuse, "a mount without a server", error).unwrap();
+        return;
+    }
+    assert!(fuse::is_dead(&at));
+    let outcomes = [File::create(at.join("file")).map(drop), std::fs::create_dir(at.join("new")), std::fs::read_dir(&at).map(drop)];
+    assert_eq!(outcomes.map(|outcome| outcome.err().and_then(|error| error.raw_os_error())), [Some(libc::ENOTCONN); 3]);
+    let rows = fuse::MountTable::default().rows().expect("a table");
+    let row = fuse::topmost(&rows, &at).expect("its row");
+    assert_eq!((row.kind.as_str(), row.source.as_str()), ("fuse.zfs", "tank/locked"));
+    assert!(fuse::clear_dead_mount(&at) && !fuse::is_dead(&at));
+    assert_eq!(std::fs::read_dir(&at).expect("the directory beneath").count(), 0);
+    let _ = std::fs::remove_dir(&at);
+}
+
 /// A second session for what somebody detached lazily would be a second cache of the same file system.
 #[test]
 fn what_was_detached_is_mounted_again_with_its_one_state() {

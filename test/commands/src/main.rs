@@ -47,6 +47,7 @@ mod objects;
 mod output;
 mod owners;
 mod parameters;
+mod places;
 mod pools;
 mod posix;
 mod programs;
@@ -168,6 +169,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "mounts: renamed in use", needs: MOUNTS, run: mounts::renamed },
     Scenario { name: "mounts: dead ones come back", needs: ROOT, run: mounts::revival },
     Scenario { name: "mounts: after a kill as they were", needs: ROOT, run: mounts::as_it_was },
+    Scenario { name: "mounts: locked after a kill", needs: ROOT, run: places::locked },
     Scenario { name: "mounts: coming and going at once", needs: ROOT, run: hidden::at_once },
     Scenario { name: "mounts: hidden ones, stacked ones", needs: ROOT, run: hidden::stacked },
     Scenario { name: "mounts: in another namespace too", needs: ROOT, run: hidden::elsewhere },

@@ -75,6 +75,10 @@ impl<'a> Cleared<'a> {
     pub fn bring_back(self, mounter: &Mounter) -> Vec<Failure> {
         let wishes = self.left.iter().rev().filter(|wish| wish.pool.dsl().hold(&wish.name).is_ok());
         let wishes = wishes.map(|wish| Wish { past_bar: true, ..wish.clone() }).collect();
-        mounter.mount_wishes(&mounter.turn(), wishes)
+        let turn = mounter.turn();
+        let failures = mounter.mount_wishes(&turn, wishes);
+        // What was dead is so again, if it is still there.
+        mounter.restore_lost();
+        failures
     }
 }

@@ -242,7 +242,9 @@ impl Datasets {
         drop(bars);
         let name_now = |name: String| if renamed.is_ok() { name.replacen(&request.from, &request.to, 1) } else { name };
         let again = moved.into_iter().map(|wish| Wish { name: name_now(wish.name), ..wish }).collect();
-        failure::joined(self.mounter.mount_wishes(&turn, again))?;
+        let failures = self.mounter.mount_wishes(&turn, again);
+        self.mounter.restore_lost();
+        failure::joined(failures)?;
         renamed.map_err(failed)?;
         Ok(done())
     }

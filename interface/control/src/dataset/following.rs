@@ -74,6 +74,11 @@ impl Follower<'_> {
         // The property is what was asked for, whether or not something can be mounted there (OpenZFS: `set_callback`).
         again.extend(new.into_iter().filter(|_| changed.is_ok()));
         let unable = self.mounter.mount_wishes(&turn, again);
+        // What was dead stays so where it keeps its place, and goes with what was unmounted for good.
+        for name in leaving.iter().filter(|_| changed.is_ok()) {
+            self.mounter.losses.forget(name);
+        }
+        self.mounter.restore_lost();
         let mut remarks: Vec<Remark> = unable.iter().map(|failure| Remark::Warning(failure.to_string())).collect();
         remarks.extend((!unable.is_empty()).then(|| Remark::Warning(UNABLE.to_string())));
         let mut failures = Vec::new();
@@ -99,7 +104,11 @@ impl Follower<'_> {
     /// Mounts anew what is not in use, for what can't be changed in place; for the rest the answer says what has to wait.
     fn mount_anew(&self, turn: &Turn<'_>, pool: &Arc<OpenPool>, name: &str, flags: &[&str]) -> Result<Option<Remark>, Failure> {
         match self.unmounter.unmount_tree(turn, pool, name, false, Directory::Keep) {
-            Ok(again) => failure::joined(self.mounter.mount_wishes(turn, again)).map(|()| None),
+            Ok(again) => {
+                let failures = self.mounter.mount_wishes(turn, again);
+                self.mounter.restore_lost();
+                failure::joined(failures).map(|()| None)
+            }
             Err(failure) if failure.kind == ErrorKind::Busy => {
                 // The server itself refuses writes and leaves times alone.
                 let later: Vec<&str> = flags.iter().copied().filter(|flag| !["readonly", "atime", "relatime"].contains(flag)).collect();

@@ -8,6 +8,7 @@ pub(crate) mod holding;
 pub(crate) mod keeping;
 pub(crate) mod leaving;
 pub(crate) mod lifting;
+pub(crate) mod lost;
 pub(crate) mod mounting;
 pub(crate) mod mounts;
 pub(crate) mod note;

@@ -7,6 +7,7 @@ use crate::failure::{self, because};
 use crate::mount::enclosed::{check_enclosed, explained};
 use crate::mount::holding::Holding;
 use crate::mount::lifting::lift_within;
+use crate::mount::lost::{Losses, pool_of};
 use crate::mount::mounts::{Left, MountPlan};
 use crate::mount::opens::Opens;
 use crate::mount::options::Asked;
@@ -45,6 +46,8 @@ pub(crate) struct Mounter {
     pub stage: PathBuf,
     /// Lock for one tree of mounts to take the place of a dead one at a time: two that take turns would detach each other's.
     staging: Mutex<()>,
+    /// File systems that were mounted when their daemon died, and have not come back.
+    pub losses: Losses,
 }
 
 impl Mounter {
@@ -57,7 +60,8 @@ impl Mounter {
         stage: PathBuf,
     ) -> Mounter {
         let (exec, pools, parameters, direct) = (exec.clone(), pools.clone(), parameters.clone(), direct.clone());
-        Mounter { exec, pools, parameters, direct, holding: holding.clone(), turns: Turns::default(), stage, staging: Mutex::default() }
+        let (holding, turns, staging, losses) = (holding.clone(), Turns::default(), Mutex::default(), Losses::new(&exec));
+        Mounter { exec, pools, parameters, direct, holding, turns, stage, staging, losses }
     }
 
     /// Parameters of direct I/O, which file systems and volumes follow.
@@ -174,7 +178,42 @@ impl Mounter {
         self.mount_wishes(turn, wishes.collect()).iter().for_each(|failure| tracing::warn!("{failure}"));
     }
 
+    /// Has what was dead, and was taken away for something that did not come to be, dead again. Whoever calls has the turn.
+    pub(crate) fn restore_lost(&self) {
+        self.losses.restore(&self.pools);
+    }
+
+    /// Adds what was lost inside of what is mounted now, and can be mounted again.
+    fn add_lost(&self, list: &mut Vec<Ready>) {
+        for note in self.losses.all() {
+            let at = |ready: &Ready| PathBuf::from(&ready.plan.mountpoint);
+            let is_there = list.iter().any(|ready| ready.wish.name == note.name && at(ready) == note.place);
+            let is_inside = list.iter().any(|ready| at(ready) != note.place && note.place.starts_with(at(ready)));
+            let Some(pool) = self.pools.get(pool_of(&note.name)).filter(|_| is_inside && !is_there) else { continue };
+            let wish = Wish::by_itself(&pool, &note.name);
+            let wish = Wish { place: Some(note.place), by_hand: note.by_hand, options: note.options, again: true, ..wish };
+            list.extend(self.ready(&wish, false).ok().flatten());
+        }
+    }
+
+    /// True for what lies in something that is lost: it comes back with that.
+    fn waits(&self, wish: &Wish, place: &Path, staged: Option<&Staged>) -> bool {
+        wish.by_itself && self.losses.encloses(place, &|at| staged.is_some_and(|tree| tree.has(at)))
+    }
+
+    /// Puts a tree in its place, with something dead where what was mounted in it does not come back.
+    fn finish(&self, tree: Staged) -> Result<(), Failure> {
+        for note in self.losses.to_bury(&tree.place, &|at| tree.has(at)) {
+            tree.path_of(&note.place).iter().for_each(|at| self.losses.bury_at(&note, at));
+        }
+        for (wish, place) in tree.finish()? {
+            self.losses.settled(&wish.name, &place, wish.by_hand);
+        }
+        Ok(())
+    }
+
     fn mount_ready(&self, turn: &Turn<'_>, mut list: Vec<Ready>) -> Vec<Failure> {
+        self.add_lost(&mut list);
         list.sort_by(|a, b| Path::new(&a.plan.mountpoint).cmp(Path::new(&b.plan.mountpoint)));
         let is_dead = |place: &Path| {
             let at = place.to_path_buf();
@@ -193,7 +232,10 @@ impl Mounter {
             }
             let place = PathBuf::from(&ready.plan.mountpoint);
             if let Some(tree) = staged.take_if(|tree| !place.starts_with(&tree.place)) {
-                failures.extend(tree.finish().err());
+                failures.extend(self.finish(tree).err());
+            }
+            if self.waits(&ready.wish, &place, staged.as_ref()) && (staged.is_some() || is_dead(&place)) {
+                continue;
             }
             if staged.is_none() && kept.as_ref().is_none_or(|kept| !place.starts_with(kept)) && is_dead(&place) {
                 match Staged::new(&self.stage, &place) {
@@ -214,7 +256,10 @@ impl Mounter {
             match allowed.and_then(|()| wish.pool.mounts.mount(&self.exec, handle, wish.pool.txgs(), plan)) {
                 Ok(()) => {
                     wish.pool.mounts.mounted(&wish.name).iter().for_each(|mounted| self.holding.hold(&wish.pool, mounted));
-                    staged.iter_mut().for_each(|tree| tree.mounts.push((wish.pool.clone(), wish.name.clone(), place.clone())));
+                    match &mut staged {
+                        Some(tree) => tree.mounts.push((wish, place)),
+                        None => self.losses.settled(&wish.name, &place, wish.by_hand),
+                    }
                 }
                 Err(failure) => {
                     failures.push(explained(&self.pools, failure, &wish.name, &place));
@@ -229,7 +274,8 @@ impl Mounter {
                 failures.extend(self.mount_wishes(turn, lifted));
             }
         }
-        failures.extend(staged.and_then(|tree| tree.finish().err()));
+        failures.extend(staged.and_then(|tree| self.finish(tree).err()));
+        self.losses.bury(&self.pools);
         failures
     }
 
@@ -373,7 +419,7 @@ fn refusal(wish: &Wish, handle: &DatasetHandle, mountpoint: &str, asked: &Asked)
 struct Staged {
     stage: Stage,
     place: PathBuf,
-    mounts: Vec<(Arc<OpenPool>, String, PathBuf)>,
+    mounts: Vec<(Wish, PathBuf)>,
 }
 
 impl Staged {
@@ -390,12 +436,16 @@ impl Staged {
         Some(if below.as_os_str().is_empty() { tree } else { tree.join(below) })
     }
 
-    fn finish(self) -> Result<(), Failure> {
+    /// True when something is mounted there already.
+    fn has(&self, place: &Path) -> bool {
+        self.mounts.iter().any(|(_, at)| at == place)
+    }
+
+    /// Puts the tree in its place; returns what is mounted there now.
+    fn finish(self) -> Result<Vec<(Wish, PathBuf)>, Failure> {
         self.stage.slide(&self.place).map_err(|errno| not_replaced(&self.place, errno))?;
-        for (pool, name, place) in self.mounts {
-            pool.mounts.moved(&name, &place);
-        }
-        Ok(())
+        self.mounts.iter().for_each(|(wish, place)| wish.pool.mounts.moved(&wish.name, place));
+        Ok(self.mounts)
     }
 }
 

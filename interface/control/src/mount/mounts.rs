@@ -736,7 +736,7 @@ fn prepare(exec: &Exec, place: &Path, plan: &MountPlan) -> Result<Prepared, Fail
 }
 
 /// Makes the directory for a mount; true when it was not there.
-fn prepare_directory(path: &Path, must_be_empty: bool, mountpoint: &str) -> Result<bool, Failure> {
+pub(crate) fn prepare_directory(path: &Path, must_be_empty: bool, mountpoint: &str) -> Result<bool, Failure> {
     let what = || format!("cannot mount '{mountpoint}'");
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {

@@ -5,6 +5,7 @@
 //! of a pool that is written down had been unmounted, and stays so.
 
 use crate::failure::believable;
+use crate::mount::lost::{KINDS, Note, pool_of};
 use crate::mount::mounting::Mounter;
 use crate::mount::mounts::{Mounted, is_within};
 use crate::mount::place::place_of;
@@ -18,23 +19,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Types of our mounts in the system's table: what it is, and what it was before.
-const KINDS: [&str; 3] = ["fuse.zfs", "fuseblk.zfs", "fuse.zirconia"];
 /// Path of the id that the system has for each time it runs.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 /// Folder in the state directory in which a tree of mounts is put together.
 pub(crate) const STAGE: &str = "stage";
-
-/// Note of one place of a mount.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Note {
-    name: String,
-    place: PathBuf,
-    /// True when the place was said by hand.
-    by_hand: bool,
-    /// Options that were asked for beyond the properties.
-    options: Vec<String>,
-}
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Notes {
@@ -76,8 +64,12 @@ impl Returning {
 
     /// Writes down what is mounted; what was noted of pools that are not open stays. Not before everything of the last time is mounted again.
     pub(crate) fn note_mounts(&self) {
+        let is_early_or_late = || self.opening.is_running() || self.pools.is_stopping();
+        if !is_early_or_late() {
+            self.mounter.losses.prune(&self.pools);
+        }
         let mut written = self.written.lock();
-        if self.opening.is_running() || self.pools.is_stopping() {
+        if is_early_or_late() {
             return;
         }
         let pools = self.pools.all();
@@ -87,6 +79,9 @@ impl Returning {
             pools.iter().map(|pool| pool.name()).chain(before.pools.into_iter().filter(|name| self.pools.absent.contains(name))).collect();
         notes.mounts = pools.iter().flat_map(|pool| notes_of(pool)).collect();
         notes.mounts.extend(before.mounts.into_iter().filter(|note| self.pools.absent.contains(pool_of(&note.name))));
+        // What is kept dead meanwhile.
+        let is_open = |note: &Note| pools.iter().any(|pool| pool.name() == pool_of(&note.name));
+        notes.mounts.extend(self.mounter.losses.all().into_iter().filter(is_open));
         // Somebody may have removed it.
         let is_there = written.as_ref() == Some(&notes) && self.path.exists();
         if !is_there && self.write_notes(&notes) {
@@ -106,6 +101,13 @@ impl Returning {
         let notes = Notes { boot: boot(), ..Notes::default() };
         if self.write_notes(&notes) {
             *written = Some(notes);
+        }
+    }
+
+    /// Takes away what is dead in place of what did not come back: the daemon ends in order, and leaves nothing.
+    pub(crate) fn clear_lost(&self) {
+        for note in self.mounter.losses.all() {
+            self.mounter.losses.forget(&note.name);
         }
     }
 
@@ -137,6 +139,12 @@ impl Returning {
         let turn = self.mounter.turn();
         let owner = |name: &str| pools.iter().find(|pool| is_within(name, &pool.name()));
         let noted = self.noted();
+        let is_lost = |note: &&Note| match owner(&note.name) {
+            Some(pool) => !pool.mounts.is_there_at(&note.name, &note.place),
+            None => self.pools.absent.contains(pool_of(&note.name)),
+        };
+        self.mounter.losses.note(noted.mounts.iter().filter(is_lost).cloned().collect());
+        self.mounter.losses.prune(&self.pools);
         // What a command that was not done was about to give another name is noted with the old one.
         let is_renamed = |note: &Note, pool: &OpenPool| is_within(&note.name, &pool.name()) && pool.dsl().hold(&note.name).is_err();
         let is_known =
@@ -173,10 +181,6 @@ impl Returning {
 fn belongs_at(pool: &OpenPool, name: &str, place: &Path) -> bool {
     let said = pool.dsl().hold(name).ok().and_then(|handle| place_of(pool, &handle).ok());
     said.is_some_and(|(said, _)| Path::new(&said) == place)
-}
-
-fn pool_of(name: &str) -> &str {
-    name.split(['/', '@']).next().unwrap_or(name)
 }
 
 fn notes_of(pool: &OpenPool) -> Vec<Note> {

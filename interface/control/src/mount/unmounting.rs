@@ -41,6 +41,22 @@ impl Unmounter {
         force: bool,
         directory: Directory,
     ) -> Result<Vec<Wish>, Failure> {
+        // What is dead in them keeps them from being unmounted.
+        self.mounter.losses.dig_up(name);
+        let left = self.leave_tree(turn, pool, name, (force, directory));
+        if left.is_err() {
+            self.mounter.losses.restore(&self.pools);
+        }
+        left
+    }
+
+    fn leave_tree(
+        &self,
+        turn: &Turn<'_>,
+        pool: &Arc<OpenPool>,
+        name: &str,
+        (force, directory): (bool, Directory),
+    ) -> Result<Vec<Wish>, Failure> {
         let own: Vec<Leaver> = pool.mounts.below(name).into_iter().map(|mounted| (pool.mounts.clone(), mounted)).collect();
         let place_of = |mounted: &Mounted| pool.mounts.place_of(mounted).map_or_else(|| mounted.session.mountpoint(), PathBuf::from);
         let left: Vec<PathBuf> = own.iter().map(|(_, mounted)| place_of(mounted)).collect();
@@ -167,7 +183,16 @@ impl Unmounter {
             return Err(because(ErrorKind::Invalid, what, "legacy mountpoint").advise("use umount(8) to unmount this filesystem"));
         }
         drop(handle);
-        if !pool.mounts.all().iter().any(|mounted| mounted.name() == name) {
+        let is_mounted = pool.mounts.all().iter().any(|mounted| mounted.name() == name);
+        // It was mounted when a daemon died, and is dead since: all of it, or one of several places.
+        let was_dead = match &named {
+            Some((_, place)) if is_mounted => self.mounter.losses.forget_at(place),
+            _ => !is_mounted && self.mounter.losses.forget(&name),
+        };
+        if was_dead {
+            return Ok(Vec::new());
+        }
+        if !is_mounted {
             return Err(because(ErrorKind::Invalid, what, "not currently mounted"));
         }
         // Children are in its own place only.
@@ -186,6 +211,7 @@ impl Unmounter {
         }
         // What is mounted on top of it goes first.
         drop(self.unmount_tree(&turn, &pool, &name, force, Directory::Keep)?);
+        self.mounter.losses.forget(&name);
         let mut on_elsewhere = pool.mounts.below(&name);
         on_elsewhere.retain(|mounted| pool.mounts.standing(mounted) == Standing::Detached);
         Ok(goes_on(&on_elsewhere, &turn.patience).into_iter().collect())
@@ -196,6 +222,9 @@ impl Unmounter {
         let refused = |why: &str| Err(because(ErrorKind::NotFound, format!("cannot unmount '{path}'"), why));
         let place = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
         let text = place.to_string_lossy().into_owned();
+        if let Some(name) = self.mounter.losses.name_at(&place) {
+            return Ok((name, place));
+        }
         let pools: Vec<Arc<OpenPool>> = self.pools.all();
         let on_top = pools.iter().find(|pool| pool.mounts.is_on_top(&text)).and_then(|pool| pool.mounts.find(&text));
         if let Some(name) = on_top.or_else(|| pools.iter().find_map(|pool| pool.mounts.find(&text))) {
@@ -215,6 +244,7 @@ impl Unmounter {
         let pools: Vec<Arc<OpenPool>> = self.pools.all();
         let mut list: Vec<Leaver> = Vec::new();
         for pool in &pools {
+            self.mounter.losses.dig_up(&pool.name());
             for mounted in pool.mounts.all() {
                 let Ok(handle) = pool.dsl().hold(&mounted.name()) else { continue };
                 let is_manual =
@@ -241,6 +271,13 @@ impl Unmounter {
         }
         for pool in &pools {
             failures.extend(self.sync_after_unmount(pool).err());
+        }
+        if failures.is_empty() {
+            for pool in &pools {
+                self.mounter.losses.forget(&pool.name());
+            }
+        } else {
+            self.mounter.losses.restore(&self.pools);
         }
         failure::joined(failures).map(|()| goes_on(&on_elsewhere, &turn.patience).into_iter().collect())
     }

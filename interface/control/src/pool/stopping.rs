@@ -33,6 +33,7 @@ pub(crate) fn unwritten(pools: &[Arc<OpenPool>]) -> Vec<Remark> {
 
 /// Closes pools that are on no list any more.
 pub(crate) fn let_go(exec: &Exec, returning: &Returning, pools: Vec<Arc<OpenPool>>) {
+    returning.clear_lost();
     unmount_for_good(exec, &pools);
     returning.forget_mounts();
     let open = Arc::new(Open { count: Mutex::new(pools.len()), ..Open::default() });

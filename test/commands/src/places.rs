@@ -1,0 +1,100 @@
+//! Places of file systems that a daemon which died had mounted, and the next one cannot mount: what users lose is what they write there with
+//! success, in the clear, into the file system around, where the next mount hides it.
+
+use crate::hidden::comes_back;
+use crate::mounts::kill_both;
+use crate::waiting::until;
+use crate::world::{Failure, World, same};
+
+/// Error of paths into a mount without a server.
+const ENOTCONN: i32 = 107;
+/// Place of the encrypted file system.
+const LOCKED: &str = "mnt/tank/p/c";
+/// Contents of each file.
+const CONTENTS: &[u8] = b"theirs";
+/// Places of what lies in the encrypted file system, and of itself.
+const PLACES: [&str; 3] = [LOCKED, "mnt/tank/p/c/d", "mnt/tank/p/c/o"];
+
+/// Kills the daemon, and waits until what is around the locked one answers again.
+fn dies(world: &World) -> Result<(), Failure> {
+    kill_both(world)?;
+    world.ok("zpool list -H -o name")?;
+    comes_back(world, "tank/p")?;
+    until("the file system around answers", || Ok(std::fs::metadata(world.path("mnt/tank/p")).is_ok()))
+}
+
+fn is_dead(world: &World) -> Result<(), Failure> {
+    for place in PLACES {
+        let new = world.path(place).join("new");
+        let outcomes = [std::fs::write(&new, b"lost"), std::fs::create_dir(&new), std::fs::read_dir(world.path(place)).map(drop)];
+        let errors = outcomes.map(|outcome| outcome.err().and_then(|error| error.raw_os_error()));
+        same(place, errors, [Some(ENOTCONN); 3])?;
+    }
+    Ok(())
+}
+
+/// Mounts the encrypted one and what is in it, and looks for its files.
+fn opens(world: &World, how: &str) -> Result<(), Failure> {
+    world.ok("zfs load-key tank/p/c")?;
+    world.ok(how)?;
+    for place in PLACES {
+        same(place, std::fs::read(world.path(place).join("file"))?, CONTENTS.to_vec())?;
+    }
+    Ok(())
+}
+
+fn is_empty(world: &World) -> Result<(), Failure> {
+    same("files beneath", std::fs::read_dir(world.path(LOCKED))?.count(), 0)
+}
+
+/// Nothing lands in the file system around one that is locked since the daemon died, however often it dies; it comes back with all that is in it,
+/// and what is unmounted instead leaves no dead mount.
+pub fn locked(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    std::fs::write(world.path("key"), [7u8; 32])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok("zfs create tank/p")?;
+    world.ok("zfs create -o encryption=on -o keyformat=raw -o keylocation=file://{dir}/key tank/p/c")?;
+    world.ok("zfs create tank/p/c/d")?;
+    world.ok("zfs create -o encryption=off tank/p/c/o")?;
+    for place in PLACES {
+        std::fs::write(world.path(place).join("file"), CONTENTS)?;
+    }
+    for _ in 0..2 {
+        dies(world)?;
+        is_dead(world)?;
+    }
+    world.refused("zfs mount tank/p/c", 1, "encryption key not loaded")?;
+    world.ok("zfs mount -a")?;
+    is_dead(world)?;
+    opens(world, "zfs mount tank/p/c")?;
+    world.ok("zfs unmount tank/p/c")?;
+    is_empty(world)?;
+    world.ok("zfs mount -a")?;
+    dies(world)?;
+    is_dead(world)?;
+    opens(world, "zfs mount -a")?;
+    // Unmounted while it is dead, it stays so.
+    for unmount in ["zfs unmount tank/p/c", "umount -l {mnt}/tank/p/c", "zfs unmount tank/p"] {
+        dies(world)?;
+        is_dead(world)?;
+        world.ok(unmount)?;
+        if unmount.ends_with("tank/p") {
+            world.ok("zfs mount tank/p")?;
+        }
+        is_empty_and_opens(world)?;
+    }
+    dies(world)?;
+    is_dead(world)?;
+    world.ok("zpool export tank")?;
+    let (table, place) = (std::fs::read_to_string("/proc/self/mounts")?, world.at("mnt"));
+    same("mounts that are left", table.lines().filter(|line| line.contains(&place)).count(), 0)
+}
+
+/// Waits until the daemon knows that the encrypted one was unmounted, looks at the directory beneath, and mounts it.
+fn is_empty_and_opens(world: &World) -> Result<(), Failure> {
+    let noted = || std::fs::read_to_string(world.path("state/mounts.json")).is_ok_and(|text| text.contains("tank/p/c"));
+    until("it is known to be unmounted", || Ok(!noted()))?;
+    is_empty(world)?;
+    opens(world, "zfs mount -a")
+}
