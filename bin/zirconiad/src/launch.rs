@@ -9,12 +9,12 @@
 //! serves requests, or does not come. It says so itself, and is asked once more before anybody goes by it.
 
 use crate::place::{self, START};
+use crate::sign::LISTENS;
 use crate::supervisor::{STAYS, own_program};
 use control_api::{ErrorKind, Failure, Request, StateDir};
-use rustix::fs::FileType;
 use std::fs::File;
 use std::io::{self, PipeReader, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -25,8 +25,6 @@ use std::time::{Duration, Instant};
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Pause between looks at one that died before it listened, and is started again.
 const LOOK: Duration = Duration::from_millis(10);
-/// Byte by which a daemon says that it serves requests; no message has it.
-const LISTENS: u8 = 0;
 /// Descriptors that a daemon has before it opens its first pool, with some for requests, and for the process that watches it.
 const DESCRIPTORS: usize = 64;
 /// Longest time that one question to the daemon is waited for; another one follows.
@@ -151,46 +149,10 @@ fn late(state: &StateDir) -> Failure {
     Failure::new(ErrorKind::Timeout, START, format!("it does not answer after {} s", DEADLINE.as_secs())).advise(advice(state))
 }
 
-/// Pipe at which a process waits for this daemon, until it is told how the daemon's beginning went.
-#[derive(Debug)]
-pub struct Sign(Option<OwnedFd>);
-
-impl Sign {
-    /// Keeps the pipe that standard output is as long as somebody waits; it is the log's later.
-    ///
-    /// # Errors
-    /// Those of the system.
-    pub fn keep() -> io::Result<Sign> {
-        let output = io::stdout();
-        let is_pipe = rustix::fs::fstat(&output).is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Fifo);
-        Ok(Sign(if is_pipe { Some(output.as_fd().try_clone_to_owned()?) } else { None }))
-    }
-
-    /// Nobody waits.
-    pub fn none() -> Sign {
-        Sign(None)
-    }
-
-    /// Tells whoever waits that this daemon serves requests.
-    pub fn announce(&mut self) {
-        self.tell(&[LISTENS]);
-    }
-
-    /// Tells whoever still waits why this daemon does not come: the log has it too.
-    pub fn fail(&mut self, why: &Failure) {
-        self.tell(format!("zirconiad: {why}\n").as_bytes());
-    }
-
-    fn tell(&mut self, bytes: &[u8]) {
-        if let Some(pipe) = self.0.take() {
-            let _ = rustix::io::write(&pipe, bytes);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sign::Sign;
 
     /// If this fails, whoever starts a daemon is not told why it cannot start, or waits for one that listens.
     #[test]
@@ -224,7 +186,7 @@ mod tests {
     fn how_the_beginning_went_is_told_once() {
         let told = |tell: &dyn Fn(&mut Sign)| {
             let (mut output, pipe) = io::pipe().expect("a pipe");
-            let mut sign = Sign(Some(pipe.into()));
+            let mut sign = Sign::at(pipe.into());
             tell(&mut sign);
             let mut text = String::new();
             output.read_to_string(&mut text).expect("it ends");

@@ -11,6 +11,7 @@ mod line;
 mod place;
 mod ports;
 mod server;
+mod sign;
 mod streaming;
 mod supervisor;
 
@@ -19,7 +20,7 @@ use control::{Control, Heritage};
 use control_api::{ErrorKind, Failure, StateDir, distrusted};
 use exec::{Exec, Pool};
 use keeper::{Begin, Line};
-use launch::Sign;
+use sign::Sign;
 use place::{Place, START};
 use ports::{Ports, Service};
 use rustix::fs::{Mode, OFlags};

@@ -3,8 +3,8 @@
 //! Who connects costs a bounded share: so many connections at a time, so long for a request, one request for each. A connection that cannot be
 //! taken (out of descriptors) is no reason to end: others give some back.
 
-use crate::launch::Sign;
 use crate::place::{Place, listen};
+use crate::sign::Sign;
 use crate::streaming::{self, Reply};
 use control::{Attached, Caller, Control};
 use control_api::{ErrorKind, Failure, Request, Response, StateDir};

@@ -366,12 +366,6 @@ impl ZplFuse {
         Opened { keep_cache, direct_io: direct_io || in_turn, in_turn, ..Opened::default() }
     }
 
-    /// True for who can only read, an empty file, where each read is to leave its time: the kernel answers such reads by itself, and nobody hears of
-    /// them, but those that go past its cache.
-    fn reads_nothing(&self, id: NodeId, flags: u32) -> bool {
-        !kernel::may_change(flags) && self.zfs.settings().leaves_each_time() && self.node(id).is_ok_and(|node| node.fields().size == 0)
-    }
-
     fn make(&self, parent: NodeId, name: &[u8], new: &NewNode<'_>) -> Reply<Entry> {
         let directory = self.node(parent)?;
         let node = self.zfs.create_node(&directory, name, &self.masked(new))?;
@@ -565,8 +559,8 @@ impl Handler for ZplFuse {
             node.check_opens(flags & fuse::O_APPEND != 0)?;
         }
         self.note_open(id, flags, true);
-        let opened = self.opened(flags);
-        Ok(Opened { direct_io: opened.direct_io || self.reads_nothing(id, flags), ..opened })
+        let (opened, node) = (self.opened(flags), self.node(id));
+        Ok(Opened { direct_io: opened.direct_io || node.is_ok_and(|node| lifetimes::reads_nothing(&node, flags)), ..opened })
     }
 
     fn create(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &fuse::NewNode, flags: u32) -> Reply<(Entry, Opened)> {

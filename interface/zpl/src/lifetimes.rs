@@ -5,7 +5,7 @@
 //! txg was written, before anybody who waits for it hears of it. It is told on a thread of its own: the kernel waits for a node that it
 //! is about to forget, and that may wait for a txg. Should it, the sync goes on after a moment.
 
-use crate::kernel::KernelView;
+use crate::kernel::{KernelView, may_change};
 use crate::nodes::Node;
 use exec::{Condvar, Mutex};
 use fuse::{Entry, FileAttr, NodeId, Notifier, Opened};
@@ -108,6 +108,12 @@ pub(crate) fn of_attributes(attr: &FileAttr, ttl: Duration) -> Duration {
 /// Time that names in a directory hold; none where one name finds several spellings.
 pub(crate) fn name_ttl(directory: &Node) -> Duration {
     if directory.store().rules.norm.is_none() { NAME_TTL } else { Duration::ZERO }
+}
+
+/// True for who can only read, an empty file, where each read is to leave its time: the kernel answers such reads by itself, and nobody hears of them,
+/// but those that go past its cache.
+pub(crate) fn reads_nothing(node: &Node, flags: u32) -> bool {
+    !may_change(flags) && node.store().settings().leaves_each_time() && node.fields().size == 0
 }
 
 /// Answer to who opens a directory of the live file system: whether the kernel may list it from what it kept, which it drops by itself when names

@@ -223,9 +223,7 @@ impl fmt::Display for PoolError {
                 let state = if *is_missing { "missing" } else { "damaged" };
                 write!(f, "the salt of the pool's skein, edonr and blake3 checksums is {state}; it can be imported read-only")
             }
-            PoolError::Bias(guid, error) => {
-                write!(f, "which blocks vdev {guid} is for cannot be read: {error}; the pool can be imported read-only")
-            }
+            PoolError::Bias(guid, error) => write!(f, "which blocks vdev {guid} is for cannot be read: {error}; import the pool read-only"),
             PoolError::Unsound { unreadable, overlapping, unallocated } => write!(
                 f,
                 "it cannot be written safely: {unreadable} blocks of metadata cannot be read, {overlapping} bytes belong to two blocks, \

@@ -168,7 +168,7 @@ fn who_waits_for_a_straggler_goes_on_when_the_provider_lets_go() {
 /// A provider whose work goes on for a second where it does not reach it any more.
 struct Lingering {
     inner: Arc<Faulty>,
-    /// Those who wait for the end of its process; None without a process.
+    /// Waiters for the end of its process; None without a process.
     waiting: Option<Mutex<Vec<Onward>>>,
 }
 

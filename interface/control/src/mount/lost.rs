@@ -30,7 +30,7 @@ pub(crate) struct Note {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It is not known what is at its place.
+    /// Noted: nobody knows what is at its place.
     Noted,
     /// A dead mount is at its place.
     Buried,

@@ -14,11 +14,11 @@ use std::time::Duration;
 /// Longest times that requests wait for pools, nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Times {
-    /// Of those that look at pools, which are answered within a second; also time for mounts of pools that are open.
+    /// Time of those that look at pools, which are answered within a second; also time for mounts of pools that are open.
     look: u64,
-    /// Of those that look at datasets, besides the time above: the commands answer within 20 s (docs/deadlines.md).
+    /// Time of those that look at datasets, besides the time above: the commands answer within 20 s (docs/deadlines.md).
     read: u64,
-    /// Of those that change something.
+    /// Time of those that change something.
     change: u64,
 }
 
