@@ -7,7 +7,7 @@ use crate::spa::brt::{Place, is_shareable};
 use crate::spa::features::DIRECTORY;
 use crate::spa::mos_objects::check_length;
 use crate::sync::brt::references;
-use dmu::BlockIo;
+use dmu::{BlockError, BlockIo};
 use dsl::{DslError, Walk};
 use ondisk::{BlockPtr, Bookmark, BpobjPhys, DslDatasetPhys, ObjectId, ObjectType, ObjsetId, ObjsetPhys};
 use range_tree::RangeTree;
@@ -15,6 +15,20 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use vdev::TopKind;
 use zap::Zap;
+
+/// Most blocks that cannot be read of which a report has the addresses.
+const NAMED_MAX: usize = 1000;
+
+/// Block that was to be read and could not be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Address of the block; None for one that an intent log names, or that waits to be freed.
+    pub at: Option<Bookmark>,
+    /// Type of its object.
+    pub kind: ObjectType,
+    /// Cause.
+    pub error: BlockError,
+}
 
 /// Result of the check of space maps against blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,6 +45,8 @@ pub struct SpaceReport {
     pub leaked: u64,
     /// Number of blocks that were to be read and could not be, or whose checksum is wrong.
     pub unreadable: u64,
+    /// The first thousand of them.
+    pub named: Vec<Unreadable>,
     /// Number of gang blocks, whose members were not counted: their bytes show as leaked.
     pub gangs: u64,
     /// Number of metaslabs of which nobody knows what is free: what lies there was held against nothing.
@@ -73,8 +89,8 @@ struct Counter<'a> {
 }
 
 impl Counter<'_> {
-    /// True when a block is intact, or is not to be read; logs are not meant to be.
-    fn is_readable(&self, bp: &BlockPtr) -> bool {
+    /// Reads a block that is to be read; logs are not meant to be. What is encrypted is held against its checksum as it is stored: that takes no key.
+    fn check(&self, bp: &BlockPtr, at: Option<&Bookmark>) -> Result<(), BlockError> {
         let kind = bp.object_type();
         let wanted = match self.reading {
             Reading::Nothing => false,
@@ -82,7 +98,12 @@ impl Counter<'_> {
             Reading::Everything => kind != ObjectType::INTENT_LOG,
         };
         let is_data = !bp.is_hole() && !bp.is_embedded();
-        !(wanted && is_data) || self.io.read(bp, &Bookmark::default()).is_ok()
+        if !wanted || !is_data {
+            return Ok(());
+        }
+        let at = at.copied().unwrap_or_default();
+        let read = if zio::is_sealed(bp) { self.io.read_stored_now(bp, &at) } else { self.io.read(bp, &at) };
+        read.map(drop)
     }
     /// True for a pointer to a shared block that leaves claiming it to a later one.
     fn is_one_of_several(&mut self, bp: &BlockPtr) -> bool {
@@ -91,8 +112,13 @@ impl Counter<'_> {
         *left -= 1;
         true
     }
-    fn count(&mut self, bp: &BlockPtr) {
-        self.report.unreadable += u64::from(!self.is_readable(bp));
+    fn count(&mut self, bp: &BlockPtr, at: Option<&Bookmark>) {
+        if let Err(error) = self.check(bp, at) {
+            self.report.unreadable += 1;
+            if self.report.named.len() < NAMED_MAX {
+                self.report.named.push(Unreadable { at: at.copied(), kind: bp.object_type(), error });
+            }
+        }
         self.report.blocks += 1;
         self.report.gangs += u64::from(bp.is_gang());
         if self.is_one_of_several(bp) {
@@ -130,13 +156,13 @@ impl Verifier<'_> {
             header_bytes: tree.tops.iter().map(header).collect(),
         };
         let root = self.0.config.lock().uberblock.ub_rootbp;
-        Walk::all(io, 0, &root, 0).run(&mut |bp| {
-            counter.count(bp);
+        Walk::all(io, 0, &root, 0).run_at(&mut |bp, at| {
+            counter.count(bp, Some(at));
             Ok(())
         })?;
         self.count_datasets(io, &mut counter)?;
         self.0.dsl.for_each_queued(&mut |bp| {
-            counter.count(bp);
+            counter.count(bp, None);
             Ok(())
         })?;
         for name in ["free_bpobj", "sync_bplist"] {
@@ -182,14 +208,14 @@ impl Verifier<'_> {
                 // A snapshot has the header as it was when it was taken; the log is its head's.
                 if phys.ds_num_children == 0 {
                     let log = zil::IntentLog::read(io, &root.zil_header, object.0, born);
-                    log.blocks.iter().for_each(|bp| counter.count(bp));
+                    log.blocks.iter().for_each(|bp| counter.count(bp, None));
                 }
             }
-            let count = &mut |bp: &BlockPtr| -> Result<(), DslError> {
-                counter.count(bp);
+            let count = &mut |bp: &BlockPtr, at: &Bookmark| -> Result<(), DslError> {
+                counter.count(bp, Some(at));
                 Ok(())
             };
-            Walk::all(io, object.0, &phys.ds_bp, phys.ds_prev_snap_txg).run(count)?;
+            Walk::all(io, object.0, &phys.ds_bp, phys.ds_prev_snap_txg).run_at(count)?;
         }
         Ok(())
     }
@@ -203,7 +229,7 @@ impl Verifier<'_> {
         for index in 0..phys.bpo_num_blkptrs {
             let mut raw = [0; BlockPtr::BYTES];
             dnode.read(index * BlockPtr::BYTES as u64, &mut raw)?;
-            counter.count(&BlockPtr::decode(&raw, true));
+            counter.count(&BlockPtr::decode(&raw, true), None);
         }
         let sublists: Range<u64> = 0..phys.bpo_num_subobjs;
         if sublists.is_empty() {
