@@ -306,6 +306,16 @@ pub fn unresolved(wanted: &NewVdevs) -> Option<String> {
     absent(wanted).map(|path| format!("cannot resolve path '{path}'"))
 }
 
+/// Ends a command for a device that is not there, for the reason `why`; below it stands what the other devices hold, as the daemon `answered` to a dry
+/// run, which failed for the same reason.
+pub fn absent_beside(why: &str, answered: Result<u8, Failure>) -> u8 {
+    cli::errln!("{why}");
+    if let Some((_, others)) = answered.err().as_ref().and_then(|failure| failure.why.split_once('\n')) {
+        cli::errln!("{others}");
+    }
+    cli::EXIT_FAILURE
+}
+
 fn absent(wanted: &NewVdevs) -> Option<&str> {
     let is_absent = |path: &&str| std::fs::metadata(path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
     wanted.paths().chain(wanted.beside()).find(is_absent)

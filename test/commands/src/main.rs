@@ -236,6 +236,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "devices: initialize, trim", needs: MOUNTS, run: sweeps::free_space },
     Scenario { name: "devices: what others have on them", needs: NOTHING, run: devices::foreign },
     Scenario { name: "devices: all objections at once", needs: NOTHING, run: devices::objections },
+    Scenario { name: "devices: objections beside what holds data", needs: NOTHING, run: devices::objections_beside },
     Scenario { name: "devices: copies of a pool that is open", needs: NOTHING, run: devices::twins },
     Scenario { name: "devices: pools that are not there", needs: NOTHING, run: devices::absent },
     Scenario { name: "devices: guids and leaving", needs: NOTHING, run: devices::identity },
