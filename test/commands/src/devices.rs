@@ -38,6 +38,8 @@ pub fn foreign(world: &World) -> Result<(), Failure> {
     put(world, "vm", 0, b"QFI\xfb\0\0\0\x03")?;
     put(world, "database", 0, b"SQLite format 3\0")?;
     world.refused("zpool create tank {vdevs}/vm {vdevs}/database", 1, &of("qcow2"))?.says(&of("sqlite"))?;
+    put(world, "database", 0, b"BZh91AY&SY\x01\x02")?;
+    world.refused("zpool create tank {vdevs}/database", 1, &of("bzip2"))?;
     world.ok("zpool create -O canmount=off tank {vdevs}/a")?;
     for verb in ["add tank", "add tank spare", "attach tank {vdevs}/a", "replace tank {vdevs}/a"] {
         world.refused(&format!("zpool {verb} {{vdevs}}/xfs"), 1, &of("xfs"))?;
