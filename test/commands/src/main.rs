@@ -195,6 +195,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "files: long names", needs: MOUNTS, run: checksums::long_names },
     Scenario { name: "files: fsync survives kill -9 of the daemon", needs: MOUNTS, run: files::kill },
     Scenario { name: "files: the intent log, on a device of its own", needs: MOUNTS, run: logs::survives },
+    Scenario { name: "files: a log device with the log of a locked file system", needs: MOUNTS, run: logs::leaves_with_its_key },
     Scenario { name: "files: the intent log of a frozen pool", needs: MOUNTS, run: logs::replayed_after_freeze },
     Scenario { name: "files: the intent log's device is away when the daemon comes back", needs: MOUNTS, run: logs::waits_for_its_device },
     Scenario { name: "files: the intent log's device is lost", needs: MOUNTS, run: logs::goes_on_without_its_device },
