@@ -1,11 +1,12 @@
 //! `-b` and `-c` (every block), `-D`, `-h`, `-m` and `-s` of a whole pool.
 
 use crate::dump::Dump;
-use pool::{Pool, Reading, SpaceReport};
+use pool::{Pool, Reading, SpaceReport, Unreadable};
 use vdev::TopKind;
 
 /// Walks every block; returns 2 when blocks and space maps differ, or blocks are damaged (OpenZFS: `dump_block_stats`).
-pub fn blocks(dump: &mut Dump<'_>, pool: &Pool, (checksums, leaks): (u8, bool)) -> u8 {
+/// With `is_verbose` the damaged ones are named.
+pub fn blocks(dump: &mut Dump<'_>, pool: &Pool, (checksums, leaks): (u8, bool), is_verbose: bool) -> u8 {
     let reading = match checksums {
         0 => Reading::Nothing,
         1 => Reading::Metadata,
@@ -21,7 +22,9 @@ pub fn blocks(dump: &mut Dump<'_>, pool: &Pool, (checksums, leaks): (u8, bool)) 
         }
     };
     if report.unreadable > 0 {
-        dump.line(format_args!("{} blocks cannot be read, or have a wrong checksum", report.unreadable));
+        let advice = if is_verbose { "" } else { " ('-v' names them)" };
+        dump.line(format_args!("{} blocks cannot be read, or have a wrong checksum{advice}", report.unreadable));
+        report.named.iter().filter(|_| is_verbose).for_each(|block| dump.line(format_args!("\t{}", unreadable(block))));
     }
     if leaks {
         space(dump, &report);
@@ -31,6 +34,15 @@ pub fn blocks(dump: &mut Dump<'_>, pool: &Pool, (checksums, leaks): (u8, bool)) 
     dump.line(format_args!("\tbp allocated:   {:14}      avg: {:6}", report.bytes, report.bytes.checked_div(report.blocks).unwrap_or(0)));
     let is_right = report.unreadable == 0 && (!leaks || report.is_clean());
     if is_right { 0 } else { 2 }
+}
+
+/// Line of text about a damaged block: the address, in the order of OpenZFS's (`zdb_blkptr_done`), and the cause.
+fn unreadable(block: &Unreadable) -> String {
+    let place = block.at.map_or_else(
+        || "of an intent log, or waiting to be freed".to_string(),
+        |at| format!("objset {} object {} level {} blkid {}", at.objset.0, at.object.0, at.level.0, at.block.0),
+    );
+    format!("{place} ({}): {}", block.kind, block.error)
 }
 
 fn space(dump: &mut Dump<'_>, report: &SpaceReport) {

@@ -323,7 +323,7 @@ fn dump_more(arguments: &Arguments, pool: &Pool, dump: &mut Dump<'_>) -> u8 {
     }
     let mut status = 0;
     if more.blocks > 0 || more.checksums > 0 {
-        status = checks::blocks(dump, pool, (more.checksums, arguments.no_leaks == 0));
+        status = checks::blocks(dump, pool, (more.checksums, arguments.no_leaks == 0), arguments.verbose > 0);
     }
     if more.statistics > 0 {
         checks::statistics(dump, pool);

@@ -22,7 +22,7 @@ pub fn run(client: &Client, arguments: &args::Add) -> Result<u8, Stop> {
         Ok(wanted) => wanted,
         Err(wrong) => return wrong.end(),
     };
-    if let Some(why) = spec::unknown_of(&arguments.vdevs).or_else(|| spec::unresolved(&wanted)) {
+    if let Some(why) = spec::unknown_of(&arguments.vdevs) {
         cli::errln!("{why}");
         return Ok(cli::EXIT_FAILURE);
     }
@@ -34,6 +34,9 @@ pub fn run(client: &Client, arguments: &args::Add) -> Result<u8, Stop> {
         allow_ashift_mismatch,
         dry_run: arguments.dry_run,
     };
+    if let Some(why) = spec::unresolved(&wanted) {
+        return Ok(spec::absent_beside(&why, done(client, &Request::PoolAdd(PoolAdd { dry_run: true, ..request }))));
+    }
     let data: Vec<VdevSpec> = wanted.data().cloned().collect();
     let objections = if allow_replication_mismatch { Vec::new() } else { spec::objections(&data, Some(&report.vdevs)) };
     if !objections.is_empty() {

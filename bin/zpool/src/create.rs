@@ -12,7 +12,7 @@ pub fn run(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
         Ok(wanted) => wanted,
         Err(wrong) => return wrong.end(),
     };
-    if let Some(why) = spec::unknown_of(&arguments.vdevs).or_else(|| spec::unresolved(&wanted)) {
+    if let Some(why) = spec::unknown_of(&arguments.vdevs) {
         cli::errln!("{why}");
         return Ok(cli::EXIT_FAILURE);
     }
@@ -34,6 +34,9 @@ pub fn run(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
         no_features: arguments.no_features,
         temporary_name: arguments.temporary_name,
     };
+    if let Some(why) = spec::unresolved(&wanted) {
+        return Ok(spec::absent_beside(&why, done(client, &Request::PoolCreate(request))));
+    }
     let data: Vec<VdevSpec> = wanted.data().cloned().collect();
     let objections = if arguments.force { Vec::new() } else { spec::objections(&data, None) };
     if !objections.is_empty() {

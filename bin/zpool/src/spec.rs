@@ -53,6 +53,9 @@ pub fn device_path(word: &str) -> String {
 /// Reason why a word names no device: it does not begin with a slash, and nothing is called so (OpenZFS: `make_leaf_vdev`). Names of distributed spares
 /// are no devices.
 pub fn unknown(word: &str) -> Option<String> {
+    if word.is_empty() {
+        return Some("cannot open '': the name of the device is empty".to_string());
+    }
     let is_known = word.starts_with('/') || word.starts_with("draid") || std::path::Path::new(&device_path(word)).exists();
     (!is_known).then(|| format!("cannot open '{word}': no such device in /dev\nmust be a full path or shorthand device name"))
 }
@@ -306,6 +309,16 @@ pub fn unresolved(wanted: &NewVdevs) -> Option<String> {
     absent(wanted).map(|path| format!("cannot resolve path '{path}'"))
 }
 
+/// Ends a command for a device that is not there, for the reason `why`; below it stands what the other devices hold, as the daemon `answered` to a dry
+/// run, which failed for the same reason.
+pub fn absent_beside(why: &str, answered: Result<u8, Failure>) -> u8 {
+    cli::errln!("{why}");
+    if let Some((_, others)) = answered.err().as_ref().and_then(|failure| failure.why.split_once('\n')) {
+        cli::errln!("{others}");
+    }
+    cli::EXIT_FAILURE
+}
+
 fn absent(wanted: &NewVdevs) -> Option<&str> {
     let is_absent = |path: &&str| std::fs::metadata(path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
     wanted.paths().chain(wanted.beside()).find(is_absent)
@@ -349,6 +362,12 @@ mod tests {
 
     fn words(text: &str) -> Vec<String> {
         text.split(' ').map(String::from).collect()
+    }
+
+    /// If this fails, who has an empty variable in a script is told of a folder that nobody named.
+    #[test]
+    fn an_empty_name_is_told_as_one() {
+        assert_eq!(unknown_of(&words("mirror /a ")).as_deref(), Some("cannot open '': the name of the device is empty"));
     }
 
     #[test]

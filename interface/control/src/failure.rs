@@ -49,7 +49,7 @@ pub(crate) const GIVE_HOSTID: [&str; 2] =
 pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
     let kind = match error {
         PoolError::NotFound | PoolError::NoSuchDevice => ErrorKind::NotFound,
-        PoolError::NoReplicas | PoolError::SpareInUse | PoolError::Rebuilding => ErrorKind::Busy,
+        PoolError::NoReplicas | PoolError::LogsWait(_) | PoolError::SpareInUse | PoolError::Rebuilding => ErrorKind::Busy,
         PoolError::Scan(ScanError::Resilvering) => ErrorKind::Busy,
         PoolError::AshiftMismatch => ErrorKind::Invalid,
         PoolError::Unremovable(_) => ErrorKind::Unsupported,
@@ -77,6 +77,7 @@ pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
             let which = if paths.is_empty() { String::new() } else { format!(": {}", paths.join(", ")) };
             failure.advise(format!("{NO_LOGS}{which}; use '-m' to import the pool anyway"))
         }
+        PoolError::LogsWait(_) => failure.advise("load the key ('zfs load-key'), which replays the log, and then remove the device"),
         PoolError::Destroyed => failure.advise("import it with '-D' to bring it back"),
         PoolError::MissingDevices(_) | PoolError::MissingVdev(_) => failure
             .advise("attach the missing devices, name their directories with '-d', and try again; 'zpool import' shows which are missing"),

@@ -55,7 +55,7 @@ struct Traverse<'a> {
     /// log2 of pointers per indirect block of the object being walked, and dnodes per block of the meta-dnode.
     shift: u32,
     dnodes_per_block: u64,
-    visit: &'a mut dyn FnMut(&BlockPtr) -> Result<(), DslError>,
+    visit: &'a mut dyn FnMut(&BlockPtr, &Bookmark) -> Result<(), DslError>,
 }
 
 impl<'a> Walk<'a> {
@@ -67,17 +67,23 @@ impl<'a> Walk<'a> {
     /// Walks and calls `visit` on every block that is not a hole (embedded ones too), after the blocks below it. Gives the
     /// position when it paused. Ends at the first error of `visit`.
     pub fn run(&self, visit: &mut dyn FnMut(&BlockPtr) -> Result<(), DslError>) -> Result<Option<Position>, DslError> {
+        self.run_at(&mut |bp, _| visit(bp))
+    }
+
+    /// As [`Walk::run`], with the address of each block; that of the root block is the object set's alone.
+    pub fn run_at(&self, visit: &mut dyn FnMut(&BlockPtr, &Bookmark) -> Result<(), DslError>) -> Result<Option<Position>, DslError> {
         if self.root.is_hole() || self.root.birth() <= Txg(self.after) {
             return Ok(None);
         }
         let mut traverse = Traverse { walk: self, left: self.most, paused: None, shift: 10, dnodes_per_block: 32, visit };
-        match traverse.read(self.root, &Bookmark { objset: ObjsetId(self.objset), ..Bookmark::default() }) {
+        let at = Bookmark { objset: ObjsetId(self.objset), ..Bookmark::default() };
+        match traverse.read(self.root, &at) {
             Ok(block) => traverse.objset(&block)?,
             Err(_) if self.skip_unreadable => {}
             Err(error) => return Err(error),
         }
         if traverse.paused.is_none() {
-            (traverse.visit)(self.root)?;
+            (traverse.visit)(self.root, &at)?;
         }
         Ok(traverse.paused)
     }
@@ -175,7 +181,7 @@ impl Traverse<'_> {
             return Ok(());
         }
         self.left = self.left.saturating_sub(1);
-        (self.visit)(bp)
+        (self.visit)(bp, &at)
     }
 
     fn indirect(&mut self, block: &[u8], at: Bookmark) -> Result<(), DslError> {

@@ -77,6 +77,8 @@ pub enum PoolError {
     Target(&'static str),
     /// The device has the only copy of something, or would have.
     NoReplicas,
+    /// Intent logs of these encrypted datasets lie on the vdev, and wait for their keys.
+    LogsWait(Vec<String>),
     /// The spare stands in for a device.
     SpareInUse,
     /// The new vdevs have other sectors than the pool's.
@@ -214,6 +216,9 @@ impl fmt::Display for PoolError {
             PoolError::NoSuchDevice => f.write_str("no such device in pool"),
             PoolError::Target(why) => f.write_str(why),
             PoolError::NoReplicas => f.write_str("no valid replicas"),
+            PoolError::LogsWait(names) => {
+                write!(f, "the intent log of '{}' lies there and waits for its key", names.join("', '"))
+            }
             PoolError::SpareInUse => f.write_str("Pool busy; removal may already be in progress"),
             PoolError::AshiftMismatch => f.write_str("adding devices with different physical sector sizes is not allowed"),
             PoolError::Unremovable(why) => f.write_str(why),

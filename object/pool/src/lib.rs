@@ -64,5 +64,5 @@ pub use sync::flushing::SpaceLogTunables;
 pub use vdev_ops::add::AddSpec;
 pub use vdev_ops::spares::Spare;
 pub use vdev_ops::spec::{ClassSpec, LeafSpec, Membership, TopSpec, label_guid, membership};
-pub use verify::{Reading, SpaceReport};
+pub use verify::{Reading, SpaceReport, Unreadable};
 pub use zia::{Awaited, Providers};

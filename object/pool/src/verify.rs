@@ -7,7 +7,7 @@ use crate::spa::brt::{Place, is_shareable};
 use crate::spa::features::DIRECTORY;
 use crate::spa::mos_objects::check_length;
 use crate::sync::brt::references;
-use dmu::BlockIo;
+use dmu::{BlockError, BlockIo};
 use dsl::{DslError, Walk};
 use exec::WaitQueue;
 use ondisk::{BlockPtr, Bookmark, BpobjPhys, DslDatasetPhys, ObjectId, ObjectType, ObjsetId, ObjsetPhys, Txg};
@@ -18,6 +18,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vdev::TopKind;
 use zap::Zap;
+
+/// Most blocks that cannot be read of which a report has the addresses.
+const NAMED_MAX: usize = 1000;
+
+/// Block that was to be read and could not be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Address of the block; None for one that an intent log names, or that waits to be freed.
+    pub at: Option<Bookmark>,
+    /// Type of its object.
+    pub kind: ObjectType,
+    /// Cause.
+    pub error: BlockError,
+}
 
 /// Result of the check of space maps against blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,6 +50,8 @@ pub struct SpaceReport {
     pub unreadable: u64,
     /// Number of those that are contents of files and volumes, and no metadata.
     pub unreadable_data: u64,
+    /// The first thousand of them.
+    pub named: Vec<Unreadable>,
     /// Number of gang blocks, whose members were not counted: their bytes show as leaked.
     pub gangs: u64,
     /// Number of metaslabs of which nobody knows what is free: what lies there was held against nothing.
@@ -144,7 +160,7 @@ struct Counter<'a> {
 
 impl Counter<'_> {
     /// Reads a block, if it is to be read, to see whether it is intact.
-    fn read(&mut self, bp: &BlockPtr) {
+    fn read(&mut self, bp: &BlockPtr, at: Option<&Bookmark>) {
         let is_data = !is_metadata(bp);
         match self.reading {
             reading if !reading.wants(bp) => {}
@@ -154,13 +170,29 @@ impl Counter<'_> {
                     self.flight.start(self.io, bp, bytes_max);
                 }
             }
-            _ => self.count_unreadable(u64::from(self.io.read(bp, &Bookmark::default()).is_err()), is_data),
+            _ => {
+                if let Err(error) = self.check(bp, at) {
+                    self.count_unreadable(1, is_data);
+                    if self.report.named.len() < NAMED_MAX {
+                        self.report.named.push(Unreadable { at: at.copied(), kind: bp.object_type(), error });
+                    }
+                }
+            }
         }
     }
+
+    /// Reads a block. What is encrypted is held against its checksum as it is stored: that takes no key.
+    fn check(&self, bp: &BlockPtr, at: Option<&Bookmark>) -> Result<(), BlockError> {
+        let at = at.copied().unwrap_or_default();
+        let read = if zio::is_sealed(bp) { self.io.read_stored_now(bp, &at) } else { self.io.read(bp, &at) };
+        read.map(drop)
+    }
+
     fn count_unreadable(&mut self, blocks: u64, is_data: bool) {
         self.report.unreadable += blocks;
         self.report.unreadable_data += if is_data { blocks } else { 0 };
     }
+
     /// True for a pointer to a shared block that leaves claiming it to a later one.
     fn is_one_of_several(&mut self, bp: &BlockPtr) -> bool {
         let is_block = is_shareable(bp) && !bp.is_hole() && !bp.is_embedded();
@@ -168,8 +200,9 @@ impl Counter<'_> {
         *left -= 1;
         true
     }
-    fn count(&mut self, bp: &BlockPtr) {
-        self.read(bp);
+
+    fn count(&mut self, bp: &BlockPtr, at: Option<&Bookmark>) {
+        self.read(bp, at);
         self.report.blocks += 1;
         self.report.gangs += u64::from(bp.is_gang());
         if self.is_one_of_several(bp) {
@@ -208,8 +241,8 @@ impl Verifier<'_> {
             header_bytes: tree.tops.iter().map(header).collect(),
         };
         let root = self.0.config.lock().uberblock.ub_rootbp;
-        Walk::all(io, 0, &root, 0).run(&mut |bp| {
-            counter.count(bp);
+        Walk::all(io, 0, &root, 0).run_at(&mut |bp, at| {
+            counter.count(bp, Some(at));
             Ok(())
         })?;
         self.count_datasets(io, &mut counter)?;
@@ -218,7 +251,7 @@ impl Verifier<'_> {
             counter.reading = Reading::Metadata;
         }
         self.0.dsl.for_each_queued(&mut |bp| {
-            counter.count(bp);
+            counter.count(bp, None);
             Ok(())
         })?;
         for name in ["free_bpobj", "sync_bplist"] {
@@ -266,14 +299,14 @@ impl Verifier<'_> {
                 // A snapshot has the header as it was when it was taken; the log is its head's.
                 if phys.ds_num_children == 0 {
                     let log = zil::IntentLog::read(io, &root.zil_header, object.0, born);
-                    log.blocks.iter().for_each(|bp| counter.count(bp));
+                    log.blocks.iter().for_each(|bp| counter.count(bp, None));
                 }
             }
-            let count = &mut |bp: &BlockPtr| -> Result<(), DslError> {
-                counter.count(bp);
+            let count = &mut |bp: &BlockPtr, at: &Bookmark| -> Result<(), DslError> {
+                counter.count(bp, Some(at));
                 Ok(())
             };
-            Walk::all(io, object.0, &phys.ds_bp, phys.ds_prev_snap_txg).run(count)?;
+            Walk::all(io, object.0, &phys.ds_bp, phys.ds_prev_snap_txg).run_at(count)?;
         }
         Ok(())
     }
@@ -287,7 +320,7 @@ impl Verifier<'_> {
         for index in 0..phys.bpo_num_blkptrs {
             let mut raw = [0; BlockPtr::BYTES];
             dnode.read(index * BlockPtr::BYTES as u64, &mut raw)?;
-            counter.count(&BlockPtr::decode(&raw, true));
+            counter.count(&BlockPtr::decode(&raw, true), None);
         }
         let sublists: Range<u64> = 0..phys.bpo_num_subobjs;
         if sublists.is_empty() {

@@ -171,6 +171,21 @@ const MAGICS: &[(&str, u64, &[u8])] = &[
     ("xz", 0, b"\xfd7zXZ\0"),
     ("7z", 0, b"7z\xbc\xaf\x27\x1c"),
     ("pdf", 0, b"%PDF-"),
+    ("lz4", 0, b"\x02\x21\x4c\x18"),
+    ("lzip", 0, b"LZIP\x01"),
+    ("lzop", 0, b"\x89LZO\0\r\n\x1a\n"),
+    ("rar", 0, b"Rar!\x1a\x07"),
+    ("ar", 0, b"!<arch>\n"),
+    ("xar", 0, b"xar!\0\x1c\0\x01"),
+    ("cab", 0, b"MSCF\0\0\0\0"),
+    ("wim", 0, b"MSWIM\0\0\0"),
+    ("rpm", 0, b"\xed\xab\xee\xdb"),
+    ("ole", 0, b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"),
+    // An archive without members.
+    ("zip", 0, b"PK\x05\x06\0\0\0\0"),
+    // A backup of our own kind: the magic of a stream's first record, in both byte orders (OpenZFS: `DMU_BACKUP_MAGIC`).
+    ("zfs_stream", 8, &[0xac, 0xcb, 0xba, 0xf5, 2, 0, 0, 0]),
+    ("zfs_stream", 8, &[0, 0, 0, 2, 0xf5, 0xba, 0xcb, 0xac]),
 ];
 
 /// Magics so many bytes before the end, and on what its place is rounded down.
@@ -238,7 +253,7 @@ pub fn signatures(size: u64, read: &mut ReadBytes<'_>) -> Vec<Signature> {
             add("LVM2_member", sector * 512, 8);
         }
     }
-    if let Some((kind, length)) = compressed(&mut bytes) {
+    if let Some((kind, length)) = compressed(&mut bytes).or_else(|| archive(&mut bytes)) {
         add(kind, 0, length);
     }
     let is_fat = fat(&mut bytes);
@@ -252,7 +267,8 @@ pub fn signatures(size: u64, read: &mut ReadBytes<'_>) -> Vec<Signature> {
     found
 }
 
-/// Compressed files, whose magics are short: the fields behind them must make sense, too (RFC 1952, RFC 8878, PKWARE's APPNOTE 4.3.7).
+/// Compressed files, whose magics are short: the fields behind them must make sense, too (RFC 1952, RFC 8878, PKWARE's APPNOTE 4.3.7, the frame format
+/// of LZ4, bzip2's first block or the end of an empty file).
 fn compressed(bytes: &mut Bytes<'_, '_>) -> Option<(&'static str, usize)> {
     /// Methods of a member of a zip archive: stored, deflated, and what came later.
     const ZIP_METHODS: [u16; 7] = [0, 8, 9, 12, 14, 93, 95];
@@ -262,9 +278,52 @@ fn compressed(bytes: &mut Bytes<'_, '_>) -> Option<(&'static str, usize)> {
         [0x1f, 0x8b, 8, flags, _, _, _, _, 0 | 2 | 4, 0..=13 | 255, ..] if flags & 0xe0 == 0 => Some(("gzip", 2)),
         // No bit that is reserved.
         [0x28, 0xb5, 0x2f, 0xfd, descriptor, ..] if descriptor & 8 == 0 => Some(("zstd", 4)),
+        [0x04, 0x22, 0x4d, 0x18, flags, sizes, ..] if flags & 0xc2 == 0x40 && sizes & 0x8f == 0 && sizes >> 4 >= 4 => Some(("lz4", 4)),
+        [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, 0x59, 0x26, 0x53, 0x59, ..]
+        | [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72, 0x45, 0x38, 0x50, 0x90, ..] => Some(("bzip2", 3)),
         [b'P', b'K', 3, 4, ..] if number(4) & 0xff <= 63 && ZIP_METHODS.contains(&number(8)) => Some(("zip", 4)),
         _ => None,
     }
+}
+
+/// Archives and programs whose magics are short, or none: cpio in its three forms, tar from before POSIX by its checksum, ELF.
+fn archive(bytes: &mut Bytes<'_, '_>) -> Option<(&'static str, usize)> {
+    let head = bytes.at(0, 16)?;
+    let is_octal = |part: &[u8]| part.iter().all(|byte| matches!(byte, b'0'..=b'7'));
+    match head {
+        // Class, byte order and version.
+        [0x7f, b'E', b'L', b'F', 1 | 2, 1 | 2, 1, ..] => return Some(("elf", 4)),
+        [b'0', b'7', b'0', b'7', b'0', b'1' | b'2', digits @ ..] if digits[..8].iter().all(u8::is_ascii_hexdigit) => {
+            return Some(("cpio", 6));
+        }
+        [b'0', b'7', b'0', b'7', b'0', b'7', digits @ ..] if is_octal(digits) => return Some(("cpio", 6)),
+        [0xc7, 0x71, ..] => return binary_cpio(bytes, u16::from_le_bytes),
+        [0x71, 0xc7, ..] => return binary_cpio(bytes, u16::from_be_bytes),
+        _ => {}
+    }
+    old_tar(bytes).then_some(("tar", 512))
+}
+
+/// A first member of a binary cpio archive, whose magic has two bytes: its mode and name must make sense.
+fn binary_cpio(bytes: &mut Bytes<'_, '_>, number: fn([u8; 2]) -> u16) -> Option<(&'static str, usize)> {
+    const HEADER_BYTES: u64 = 26;
+    /// Types in modes: FIFO, devices, directory, file, link, socket.
+    const TYPES: [u16; 7] = [0o1, 0o2, 0o4, 0o6, 0o10, 0o12, 0o14];
+    let header = bytes.at(0, 26)?;
+    let (mode, length) = (number([header[6], header[7]]), number([header[20], header[21]]));
+    let is_named = (2..=1024).contains(&length) && bytes.has(HEADER_BYTES + u64::from(length) - 1, &[0]);
+    (is_named && TYPES.contains(&(mode >> 12))).then_some(("cpio", 2))
+}
+
+/// True for a first member of a tar archive, by the checksum of its header, which every form has.
+fn old_tar(bytes: &mut Bytes<'_, '_>) -> bool {
+    let Some(header) = bytes.at(0, 512) else { return false };
+    let is_new = &header[257..262] == b"ustar";
+    let digits = header[148..156].iter().copied().skip_while(|byte| *byte == b' ').take_while(u8::is_ascii_digit);
+    let told = digits.fold(0_u32, |sum, digit| sum << 3 | u32::from(digit & 7));
+    let sum = |range: &[u8]| range.iter().map(|byte| u32::from(*byte)).sum::<u32>();
+    // The field itself counts as blanks.
+    header[0] != 0 && !is_new && told == sum(&header[..148]) + 8 * u32::from(b' ') + sum(&header[156..])
 }
 
 /// ext2, ext3, ext4 and a journal of its own.
@@ -473,15 +532,32 @@ mod tests {
             assert_eq!(kinds(&look(&[(65526, magic)])), [kind], "of another machine");
         }
         assert_eq!(kinds(&look(&[(512, b"LABELONE"), (536, b"LVM2 001")])), ["LVM2_member"]);
-        // What gzip, zstd and zip write first.
-        let packed: [(&str, &[u8]); 3] = [
+        // What these programs write first.
+        let packed: [(&str, &[u8]); 11] = [
             ("gzip", &[0x1f, 0x8b, 8, 8, 0x50, 0x39, 0x1e, 0x66, 0, 3, b'a', 0]),
             ("zstd", &[0x28, 0xb5, 0x2f, 0xfd, 0x04, 0x58, 0x29, 0]),
             ("zip", &[b'P', b'K', 3, 4, 20, 0, 0, 0, 8, 0, 0x12, 0x5a]),
+            ("bzip2", b"BZh91AY&SY\x01\x02"),
+            ("bzip2", b"BZh9\x17rE8P\x90"),
+            ("lz4", &[0x04, 0x22, 0x4d, 0x18, 0x64, 0x40, 0xa7]),
+            ("cpio", b"070701000A1B2C000081A4"),
+            ("cpio", b"0707070100020123451006440017500017500000010000001234567"),
+            ("cpio", b"\xc7\x71\x01\x02\x03\x04\xa4\x81\0\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0a\0"),
+            ("cpio", b"\x71\xc7\x01\x02\x03\x04\x81\xa4\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0a\0"),
+            ("elf", b"\x7fELF\x02\x01\x01\0"),
         ];
         for (kind, magic) in packed {
             assert_eq!(kinds(&look(&[(0, magic)])), [kind]);
         }
+        // A member of a tar archive as in 1979.
+        let mut member = vec![0; 512];
+        member[..1].copy_from_slice(b"a");
+        member[100..107].copy_from_slice(b"0100644");
+        let sum = member.iter().map(|byte| u32::from(*byte)).sum::<u32>() + 256;
+        member[148..156].copy_from_slice(format!("{sum:6o}\0 ").as_bytes());
+        assert_eq!(kinds(&look(&[(0, &member[..])])), ["tar"]);
+        member[0] = b'b';
+        assert!(look(&[(0, &member[..])]).is_empty(), "another name has another checksum");
         assert!(look(&[]).is_empty());
     }
 
@@ -494,6 +570,10 @@ mod tests {
         assert!(look(&[(1024, b"BD")]).is_empty());
         assert!(look(&[(0, &[0x1f, 0x8b, 8, 0xff])]).is_empty(), "flags that gzip does not have");
         assert!(look(&[(0, &[0x28, 0xb5, 0x2f, 0xfd, 8])]).is_empty(), "a reserved bit");
+        for text in [&b"BZh9 is a word"[..], b"070707 is a number", b"\xc7\x71 and more of no meaning at all", b"\x7fELF\x09\x09\x09"] {
+            assert!(look(&[(0, text)]).is_empty(), "{text:?}");
+        }
+        assert!(look(&[(0, &[0x04, 0x22, 0x4d, 0x18, 0xff, 0xff])]).is_empty(), "no version of a frame of LZ4");
         assert!(look(&[(0, b"PK\x03\x04\xff\xff\xff\xff\xff\xff")]).is_empty(), "no method of zip");
         assert!(signatures(100, &mut |_, _| None).is_empty(), "nothing can be read");
         assert!(signatures(SIZE, &mut |_, _| None).is_empty());

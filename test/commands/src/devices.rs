@@ -38,13 +38,16 @@ pub fn foreign(world: &World) -> Result<(), Failure> {
     put(world, "vm", 0, b"QFI\xfb\0\0\0\x03")?;
     put(world, "database", 0, b"SQLite format 3\0")?;
     world.refused("zpool create tank {vdevs}/vm {vdevs}/database", 1, &of("qcow2"))?.says(&of("sqlite"))?;
+    put(world, "database", 0, b"BZh91AY&SY\x01\x02")?;
+    world.refused("zpool create tank {vdevs}/database", 1, &of("bzip2"))?;
     world.ok("zpool create -O canmount=off tank {vdevs}/a")?;
     for verb in ["add tank", "add tank spare", "attach tank {vdevs}/a", "replace tank {vdevs}/a"] {
         world.refused(&format!("zpool {verb} {{vdevs}}/xfs"), 1, &of("xfs"))?;
     }
     world.refused("zpool add tank {vdevs}/mbr", 1, "contains a partition table of type 'dos'")?;
     let absent = world.refused("zpool add tank mirror {vdevs}/xfs {vdevs}/nowhere", 1, "cannot resolve path")?;
-    same("what it says of a mistyped path", absent.err, format!("cannot resolve path '{}'\n", world.at("vdevs/nowhere")))?;
+    let holds = format!("{} {}\n", world.at("vdevs/xfs"), of("xfs"));
+    same("what it says of a mistyped path", absent.err, format!("cannot resolve path '{}'\n{holds}", world.at("vdevs/nowhere")))?;
     same("what was refused", (get(world, "xfs", 0, 4)?, get(world, "lvm", 512, 8)?), (b"XFSB".to_vec(), b"LABELONE".to_vec()))?;
     // A blank device may take the place of one that is gone by itself; one with somebody's data not.
     world.ok("zpool attach -w tank {vdevs}/a {vdevs}/gone")?;
@@ -66,13 +69,14 @@ pub fn foreign(world: &World) -> Result<(), Failure> {
     world.refused("zpool create two vdevs/a", 1, "must be a full path or shorthand device name")?;
     world.refused("zpool create two nosuchdisk", 1, "must be a full path or shorthand device name")?;
     // In the same words, wherever it stands.
-    for line in [
-        "zpool create two {vdevs}/nowhere",
-        "zpool create two mirror {vdevs}/xfs {vdevs}/nowhere",
-        "zpool create -f two {vdevs}/xfs log {vdevs}/nowhere",
+    let exported = format!("{} is part of exported pool 'tank'\n", world.at("vdevs/xfs"));
+    for (line, others) in [
+        ("zpool create two {vdevs}/nowhere", ""),
+        ("zpool create two mirror {vdevs}/xfs {vdevs}/nowhere", exported.as_str()),
+        ("zpool create -f two {vdevs}/xfs log {vdevs}/nowhere", ""),
     ] {
         let refused = world.refused(line, 1, "cannot resolve path")?;
-        same("what it says", refused.err, format!("cannot resolve path '{}'\n", world.at("vdevs/nowhere")))?;
+        same(line, refused.err, format!("cannot resolve path '{}'\n{others}", world.at("vdevs/nowhere")))?;
     }
     // Also where it makes the others look as if they did not go together.
     let absent = world.refused("zpool create two mirror {vdevs}/xfs {vdevs}/nowhere", 1, "cannot resolve path")?;
@@ -128,6 +132,41 @@ pub fn objections(world: &World) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Where force does not help, what the devices hold is told all the same, and no force advised: who mends the one reason and forces the rest loses it.
+pub fn objections_beside(world: &World) -> Result<(), Failure> {
+    const REPAIR: &str = "invalid vdev specification\nthe following errors must be manually repaired:\n";
+    world.vdevs(&["a", "s", "xfs", "small"])?;
+    put(world, "xfs", 0, b"XFSB")?;
+    std::fs::File::options().write(true).open(world.path("vdevs/small"))?.set_len(63 << 20)?;
+    put(world, "small", 0, b"XFSB")?;
+    world.ok("zpool create -O canmount=off tank {vdevs}/a spare {vdevs}/s")?;
+    let at = |name: &str| world.at(&format!("vdevs/{name}"));
+    let holds = |name: &str| format!("{} contains a filesystem of type 'xfs'\n", at(name));
+    let told = |line: &str, said: &str, name: &str| -> Result<(), Failure> {
+        let refused = world.refused(line, 1, said)?;
+        refused.says(&holds(name))?;
+        same(line, refused.err.contains("'-f'"), false)
+    };
+    for option in ["", "-n"] {
+        for (name, what) in [("a", "is part of active pool 'tank'"), ("s", "is reserved as a hot spare for pool tank")] {
+            let refused = world.refused(&format!("zpool create {option} q mirror {{vdevs}}/{name} {{vdevs}}/xfs"), 1, REPAIR)?;
+            same(refused.line(), &refused.err, &format!("{REPAIR}{} {what}\n{}", at(name), holds("xfs")))?;
+        }
+    }
+    told("zpool replace tank {vdevs}/a {vdevs}/small", "device is too small", "small")?;
+    told("zpool attach tank {vdevs}/a {vdevs}/small", "device is too small", "small")?;
+    told("zpool create -O canmount=off q {vdevs}/small", "is smaller than 64 MiB", "small")?;
+    told("zpool add tank {vdevs}/small", "is smaller than 64 MiB", "small")?;
+    told("zpool create -m {vdevs} q {vdevs}/xfs", "exists and is not empty", "xfs")?;
+    world.refused("zpool create -m {vdevs} q {vdevs}/xfs", 1, "give '-m' a directory that is empty")?;
+    told("zpool create -O recordsize=7 q {vdevs}/xfs", "recordsize", "xfs")?;
+    told("zpool create tank {vdevs}/xfs", "pool already exists", "xfs")?;
+    told("zpool create q mirror {vdevs}/xfs {vdevs}/xfs", "is named twice", "xfs")?;
+    told("zpool create q mirror {vdevs}/xfs {vdevs}/nowhere", "cannot resolve path", "xfs")?;
+    let forced = world.refused("zpool replace -f tank {vdevs}/a {vdevs}/small", 1, "device is too small")?;
+    same("what is to be lost", forced.err.contains("contains"), false)
 }
 
 /// Of a copy of a pool that is open its id is said to be in the way, which another name does not help against; what is advised does.

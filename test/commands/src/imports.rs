@@ -144,7 +144,22 @@ pub fn places(world: &World) -> Result<(), Failure> {
     world.ok("zpool export tank")?;
     world.ok("zpool import -d {dir}/nowhere -d {vdevs} tank")?;
     world.ok("zpool export tank")?;
-    world.refused("zpool import -d {dir}/nowhere", 1, "no pools available to import")?;
+    // Who mistyped the only place is told, and does not believe that the pool is gone.
+    for options in ["", "-a "] {
+        world.refused(&format!("zpool import {options}-d {{dir}}/nowhere"), 1, "No such file or directory")?.says(&world.at("nowhere"))?;
+        world.refused(&format!("zpool import {options}-d /dev/null"), 1, "'/dev/null' is neither a directory nor")?;
+    }
+    world.refused("zpool import -d {dir}/nowhere tank", 1, "no such pool available")?.says("No such file or directory")?;
+    // Two of one name.
+    std::fs::create_dir(world.path("others"))?;
+    std::fs::rename(world.path("vdevs/a"), world.path("others/a"))?;
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -O canmount=off tank {vdevs}/a")?;
+    let id = world.ok("zpool get -H -o value guid tank")?.out.trim().to_string();
+    world.ok("zpool export tank")?;
+    let several = world.refused("zpool import -d {vdevs} -d {dir}/others tank", 1, "2 pools have this name: import one by its guid")?;
+    several.says(&format!("{id}  ONLINE"))?;
+    std::fs::rename(world.path("others/a"), world.path("vdevs/a"))?;
     let places = format!("{}:{}", world.at("nowhere"), world.at("vdevs"));
     world.ok_with(("ZPOOL_IMPORT_PATH", Path::new(&places)), "zpool import tank")?;
     Ok(())

@@ -118,7 +118,8 @@ pub fn replayed_after_freeze(world: &World) -> Result<(), Failure> {
     set("user.left_out")?;
     parameter("1")?;
     let before = contents(&folder)?;
-    world.ok("zpool sync tank")?;
+    world.ok("zpool sync tank")?.says("warning: 'tank' is frozen: nothing was written")?;
+    world.ok("zpool status tank")?.shows("The pool is frozen")?.shows("acknowledged, and not durable")?;
     world.ok("zpool export tank")?;
     world.ok("zpool import -d {vdevs} -o readonly=on tank")?;
     same(
@@ -139,6 +140,29 @@ pub fn replayed_after_freeze(world: &World) -> Result<(), Failure> {
     world.ok("zpool sync tank")?;
     world.ok("zpool export tank")?;
     Ok(())
+}
+
+/// A log device on which the log of a locked file system lies stays until its key is there: who is told of replicas alone looks for a device that failed.
+pub fn leaves_with_its_key(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
+    std::fs::write(world.path("key"), [7u8; 32])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a log {vdevs}/b")?;
+    world.ok("zfs create -o encryption=on -o keyformat=raw -o keylocation=file://{dir}/key tank/e")?;
+    let folder = world.path("mnt/tank/e");
+    // A log's beginning has to be on disk before.
+    written(&folder.join("first"), b"first")?;
+    written(&folder.join("second"), b"second")?;
+    world.ok("zpool freeze tank")?;
+    written(&folder.join("durable"), &[7; 300_000])?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    let refused = world.refused("zpool remove tank {vdevs}/b", 1, "the intent log of 'tank/e' lies there and waits for its key")?;
+    refused.says("zfs load-key")?;
+    world.ok("zfs load-key tank/e")?;
+    world.ok("zpool remove tank {vdevs}/b")?;
+    world.ok("zfs mount tank/e")?;
+    same("what was made durable", std::fs::read(folder.join("durable"))? == vec![7; 300_000], true)?;
+    world.ok("zpool export tank").map(drop)
 }
 
 /// The daemon dies, and comes back without the log device that what was made durable last is on: the pool waits for it, says so, and has every byte

@@ -85,6 +85,7 @@ pub fn forced_in_vain(world: &World) -> Result<(), Failure> {
         world.refused("zfs unmount -f tank/a", 1, "it stays in its place, dead")?;
         same("a write to what could not be unmounted", beneath("mnt/tank/a/b/new"), DEAD)?;
         world.ok("zfs list -H -o mounted tank/a/b")?.prints("yes")?;
+        world.ok("zfs mount")?.shows(&world.at("mnt/tank/a/b"))?;
     }
     world.refused("zfs mount tank/a/b", 1, "mountpoint or dataset is busy")?;
     world.refused("zfs rename -f tank/a tank/c", 1, "suspended")?;

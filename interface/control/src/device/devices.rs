@@ -213,6 +213,18 @@ fn paths(search: &ImportSearch) -> Result<Vec<PathBuf>, Failure> {
     Ok(found)
 }
 
+/// Reason why no place of a search can have devices; None where one can, as the pool may be in that one. Who mistyped the only one would believe
+/// that there are no pools.
+pub(crate) fn no_places(paths: &[String]) -> Option<String> {
+    let wrong = |path: &String| match std::fs::metadata(path) {
+        Ok(there) if there.is_dir() || there.is_file() || there.file_type().is_block_device() => None,
+        Ok(_) => Some(format!("'{path}' is neither a directory nor a block device or regular file")),
+        Err(error) => Some(format!("cannot open '{path}': {error}")),
+    };
+    let wrong: Vec<String> = paths.iter().filter_map(wrong).collect();
+    (!paths.is_empty() && wrong.len() == paths.len()).then(|| wrong.join("; "))
+}
+
 /// Devices in a folder; regular files too unless `devices_only`. The folder itself says what is a folder in it: a file system that is mounted there is
 /// not asked, as whoever serves it may not answer.
 fn entries(folder: &Path, devices_only: bool) -> Vec<PathBuf> {

@@ -5,11 +5,11 @@ use crate::device::contents::{content_of, line_of, line_of_active, signatures};
 use crate::device::devices::Devices;
 use crate::device::identity::{same_file, twice};
 use crate::device::taken::{Taker, taker};
-use crate::failure::because;
+use crate::failure::{because, pool_failure};
 use crate::pool::{OpenPool, Pools};
 use control_api::{ErrorKind, FORCEABLE, Failure, NewVdevs, VdevSpec};
 use exec::Exec;
-use pool::{AddSpec, ClassSpec, LeafSpec, TopSpec};
+use pool::{AddSpec, ClassSpec, DeviceProblem, LeafSpec, PoolError, TopSpec};
 use std::path::PathBuf;
 use std::sync::Arc;
 use vdev::{DraidConfig, LeafKind, TopKind};
@@ -44,27 +44,79 @@ pub(crate) fn check_contents(
     replaced: Option<ondisk::Guid>,
     force: bool,
 ) -> Result<(), Failure> {
-    let (mut fixed, mut lines) = (Vec::new(), Vec::new());
-    for leaf in new {
+    let mut found = Objections::default();
+    new.iter().for_each(|leaf| found.look(pools, exec, leaf, replaced));
+    refuse(found.fixed, if force { Vec::new() } else { found.lines })
+}
+
+/// Objections to new devices.
+#[derive(Default)]
+struct Objections {
+    /// Lines that nothing overrides.
+    fixed: Vec<String>,
+    /// Lines that force overrides.
+    lines: Vec<String>,
+}
+
+impl Objections {
+    /// Looks at one device, which may be that of the leaf `replaced` itself.
+    fn look(&mut self, pools: &Pools, exec: &Exec, leaf: &LeafSpec, replaced: Option<ondisk::Guid>) {
         let member = pool::membership(exec, &leaf.device);
         if let Some(user) = member.as_ref().filter(|member| replaced != Some(member.leaf)).and_then(|member| pools.user_of(member)) {
-            fixed.push(line_of_active(&leaf.path, &user));
-            continue;
+            return self.fixed.push(line_of_active(&leaf.path, &user));
         }
         match taker(&leaf.path).filter(|_| leaf.kind == LeafKind::File) {
-            Some(Taker::Swap) => {
-                fixed.push(format!("{} is currently used as swap", leaf.path));
-                continue;
-            }
-            Some(Taker::Loop(device)) => lines.push(format!("{} is in use by the loop device {device}", leaf.path)),
+            Some(Taker::Swap) => return self.fixed.push(format!("{} is currently used as swap", leaf.path)),
+            Some(Taker::Loop(device)) => self.lines.push(format!("{} is in use by the loop device {device}", leaf.path)),
             None => {}
         }
         match member {
-            Some(member) => lines.push(line_of(&leaf.path, &member)),
-            None => lines.extend(content_of(exec, leaf)),
+            Some(member) => self.lines.push(line_of(&leaf.path, &member)),
+            None => self.lines.extend(content_of(exec, leaf)),
         }
     }
-    refuse(fixed, if force { Vec::new() } else { lines })
+}
+
+/// Failure that not even force helps against, with what the devices of its request hold: who mends the one reason alone, and forces the command
+/// then, would lose that. With `force` it is to be lost.
+pub(crate) fn with_contents(devices: &Devices, new: &NewVdevs, force: bool, failure: Failure) -> Failure {
+    if force {
+        return failure;
+    }
+    let free = new.paths().chain(new.beside()).filter(|path| reserved(&devices.pools, path).is_none());
+    let leaves: Vec<LeafSpec> = free.filter_map(|path| new_leaf(devices, path, "").ok()).collect();
+    with_contents_of((&devices.pools, &devices.exec), &leaves, None, failure)
+}
+
+/// As [`with_contents`], of devices that are open; one may be that of the leaf `replaced` itself.
+pub(crate) fn with_contents_of(
+    (pools, exec): (&Pools, &Exec),
+    new: &[LeafSpec],
+    replaced: Option<ondisk::Guid>,
+    failure: Failure,
+) -> Failure {
+    let mut found = Objections::default();
+    new.iter().for_each(|leaf| found.look(pools, exec, leaf, replaced));
+    found.fixed.append(&mut found.lines);
+    together(failure, found.fixed)
+}
+
+/// Failure that tells of `lines`, too, each once.
+fn together(mut failure: Failure, lines: Vec<String>) -> Failure {
+    for line in lines {
+        if !failure.why.lines().any(|told| told == line) {
+            failure.why = format!("{}\n{line}", failure.why);
+        }
+    }
+    failure
+}
+
+/// Refuses new devices that are too small for every pool, but for caches, which are judged by themselves.
+pub(crate) fn check_sizes(new: &[LeafSpec], caches: &[String], what: &str) -> Result<(), Failure> {
+    let is_small = |leaf: &&LeafSpec| !caches.contains(&leaf.path) && vdev::leaf_asize(leaf.device.size_bytes()).is_none();
+    let Some(small) = new.iter().find(is_small) else { return Ok(()) };
+    let error = PoolError::Device { path: small.path.clone(), problem: DeviceProblem::TooSmall };
+    Err(pool_failure(what.to_string(), &error))
 }
 
 /// Refuses for objections that are `fixed`, and for `lines`, which force overrides.
@@ -197,5 +249,9 @@ mod tests {
         assert_eq!(failure.to_string(), said);
         let failure = refuse(lines(&["c"]), lines(&["a"])).expect_err("one is in use");
         assert_eq!(failure.to_string(), "invalid vdev specification\nthe following errors must be manually repaired:\nc is\na is");
+        let taken = because(ErrorKind::Exists, "cannot create 'tank'", "pool already exists");
+        assert_eq!(together(taken, lines(&["a", "a"])).to_string(), "cannot create 'tank': pool already exists\na is");
+        let failure = together(unforceable(&lines(&["c"])), lines(&["c", "a"]));
+        assert_eq!(failure.why, "\nc is\na is", "once");
     }
 }

@@ -81,7 +81,7 @@ impl Mounter {
         let Some(name) = &request.name else {
             let pools: Vec<Arc<OpenPool>> = self.pools.all();
             if !request.all {
-                let mut mounts: Vec<(String, String)> = pools.iter().flat_map(|pool| pool.mounts.list()).collect();
+                let mut mounts: Vec<(String, String)> = pools.iter().flat_map(|pool| pool.mounts.in_table()).collect();
                 mounts.retain(|(name, _)| !name.contains('@'));
                 return Ok(Response::Mounts(mounts.into_iter().map(|(name, mountpoint)| MountReport { name, mountpoint }).collect()));
             }

@@ -262,6 +262,17 @@ impl Mounts {
         self.place_of(&mounted).is_some() || mounted.leaving.load(Ordering::Acquire) && is_there()
     }
 
+    /// Name and place of every mount, also of those that were cut off and are dead in their places until their last requests are answered.
+    pub(crate) fn in_table(&self) -> Vec<(String, String)> {
+        let dead = |mounted: &Mounted| {
+            let rows = self.rows().filter(|_| mounted.leaving.load(Ordering::Acquire))?;
+            let place = mounted.rows(&rows).next()?.place.to_string_lossy().into_owned();
+            Some(place)
+        };
+        let shown = |mounted: Arc<Mounted>| Some((mounted.name(), self.place_of(&mounted).or_else(|| dead(&mounted))?));
+        self.all().into_iter().filter_map(shown).collect()
+    }
+
     pub(crate) fn place_of(&self, mounted: &Mounted) -> Option<String> {
         match self.standing(mounted) {
             Standing::Mounted(place) => Some(place.to_string_lossy().into_owned()),

@@ -3,13 +3,16 @@
 use crate::dataset::encryption;
 use crate::dataset::maker::Maker;
 use crate::dataset::properties::new_filesystem;
-use crate::device::inuse::{check_contents, check_unreserved, distinct_paths, opened, partitioned, wipe_contents};
+use crate::device::inuse::{
+    check_contents, check_sizes, check_unreserved, distinct_paths, opened, partitioned, wipe_contents, with_contents,
+};
 use crate::failure::{self, because, pool_failure};
 use crate::pool::compatibility;
 use crate::pool::hostid::host;
 use crate::pool::intake::Intake;
 use crate::pool::objections::{Occasion, ashift_of, objected, objection};
 use crate::pool::properties::{altroot_of, cachefile_of};
+use crate::pool::set::Claim;
 use crate::requests::done;
 use control_api::{ErrorKind, Failure, PoolCreate, Response, new_pool_name_objection};
 use pool::{AddSpec, Pool, PoolError, PoolSpec};
@@ -27,15 +30,17 @@ fn check_mountpoint(request: &PoolCreate, name: &str, altroot: Option<&str>, wha
         None => format!("/{name}"),
     };
     let place = format!("{}{place}", altroot.unwrap_or_default());
-    if std::fs::metadata(&place).is_ok_and(|there| !there.is_dir()) {
-        return Err(because(ErrorKind::Busy, what, format!("mountpoint '{place}' exists and is not a directory"))
-            .advise("use '-m' option to provide a different default"));
-    }
-    if std::fs::read_dir(&place).is_ok_and(|mut entries| entries.next().is_some()) {
-        return Err(because(ErrorKind::Busy, what, format!("mountpoint '{place}' exists and is not empty"))
-            .advise("use '-m' option to provide a different default"));
-    }
-    Ok(())
+    let why = match std::fs::metadata(&place) {
+        Ok(there) if !there.is_dir() => "is not a directory",
+        Ok(_) if std::fs::read_dir(&place).is_ok_and(|mut entries| entries.next().is_some()) => "is not empty",
+        _ => return Ok(()),
+    };
+    let advice = if request.mountpoint.is_some() {
+        "give '-m' a directory that is empty or not there yet, or 'none'"
+    } else {
+        "use '-m' option to provide a different default"
+    };
+    Err(because(ErrorKind::Busy, what, format!("mountpoint '{place}' exists and {why}")).advise(advice))
 }
 
 /// Properties that `-o` of `zpool create` asks for.
@@ -123,31 +128,51 @@ fn check_names(request: &PoolCreate, name: &str, what: &str) -> Result<(), Failu
     Err(if request.pool.contains('/') { failure.advise("use 'zfs create' to create a dataset") } else { failure })
 }
 
-/// Does `zpool create`.
-pub(crate) fn create(intake: &Intake, request: &PoolCreate) -> Result<Response, Failure> {
-    let what = format!("cannot create '{}'", request.pool);
-    let name = request.temporary_name.as_ref().unwrap_or(&request.pool);
-    check_names(request, name, &what)?;
-    let altroot = altroot_of(request.altroot.as_ref(), &request.properties, &what)?;
-    distinct_paths(&request.new, &what)?;
-    let Some(_claim) = intake.pools.claim(name, None) else {
+/// A pool that may be made, as far as its request alone tells.
+struct Planned {
+    /// Keeps the name until the pool is there.
+    claim: Claim,
+    altroot: Option<String>,
+    wanted: CreateProperties,
+    root: dsl::CreateDataset,
+    /// Its devices, opened.
+    devices: AddSpec,
+}
+
+/// Looks at everything that force does not help against, and opens the devices.
+fn planned(intake: &Intake, request: &PoolCreate, name: &str, what: &str) -> Result<Planned, Failure> {
+    check_names(request, name, what)?;
+    let altroot = altroot_of(request.altroot.as_ref(), &request.properties, what)?;
+    distinct_paths(&request.new, what)?;
+    let Some(claim) = intake.pools.claim(name, None) else {
         return Err(because(ErrorKind::Exists, what, "pool already exists"));
     };
     check_unreserved(&intake.pools, &request.new)?;
-    let wanted = create_properties(request, &what)?;
+    let wanted = create_properties(request, what)?;
     let objection =
         request.fs_properties.iter().find_map(|(name, value)| dsl::prop::table::objection(name, value, dsl::prop::table::FILESYSTEM, true));
     if let Some(why) = objection {
         return Err(because(ErrorKind::Invalid, what, why));
     }
-    check_mountpoint(request, name, altroot.as_deref(), &what)?;
-    encryption::check(&what, &request.fs_properties, false)?;
+    check_mountpoint(request, name, altroot.as_deref(), what)?;
+    encryption::check(what, &request.fs_properties, false)?;
     let mut fs_properties = request.fs_properties.clone();
     if let Some(mountpoint) = &request.mountpoint {
         fs_properties.insert("mountpoint".to_string(), mountpoint.clone());
     }
-    let root = new_filesystem(&fs_properties, Maker::daemon()).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
-    let mut beside = AddSpec { force: request.force, spares_first: true, ..opened(&intake.devices, &request.new, &what)? };
+    let root = new_filesystem(&fs_properties, Maker::daemon()).map_err(|why| because(ErrorKind::Invalid, what, why))?;
+    let devices = AddSpec { force: request.force, spares_first: true, ..opened(&intake.devices, &request.new, what)? };
+    check_sizes(&devices.leaves(), &request.new.caches, what)?;
+    Ok(Planned { claim, altroot, wanted, root, devices })
+}
+
+/// Does `zpool create`.
+pub(crate) fn create(intake: &Intake, request: &PoolCreate) -> Result<Response, Failure> {
+    let what = format!("cannot create '{}'", request.pool);
+    let name = request.temporary_name.as_ref().unwrap_or(&request.pool);
+    let planned = planned(intake, request, name, &what);
+    let planned = planned.map_err(|failure| with_contents(&intake.devices, &request.new, request.force, failure))?;
+    let Planned { claim: _claim, altroot, wanted, root, devices: mut beside } = planned;
     let new = beside.leaves();
     let (tops, classes) = (std::mem::take(&mut beside.tops), std::mem::take(&mut beside.classes));
     check_contents(&intake.pools, &intake.exec, &new, None, request.force)?;

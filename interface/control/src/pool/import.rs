@@ -1,5 +1,6 @@
 //! `zpool import`: finding pools on devices, and choosing those that are to be imported.
 
+use crate::device::devices::no_places;
 use crate::failure::{because, joined, pool_failure};
 use crate::pool::cache_file::read_cache;
 use crate::pool::candidate::candidate;
@@ -8,7 +9,9 @@ use crate::pool::intake::{ImportWish, Intake};
 use crate::pool::objections::{Occasion, objected, objection};
 use crate::pool::properties::{altroot_of, cachefile_of, set_stored};
 use crate::pool::rewinding::{age_of, preview, remark_of, report_of, rewind_of};
-use control_api::{ErrorKind, Failure, ImportSearch, PoolImport, Remark, Response, RewindReport, new_pool_name_objection, shown};
+use control_api::{
+    ErrorKind, Failure, ImportCandidate, ImportSearch, PoolImport, Remark, Response, RewindReport, new_pool_name_objection, shown,
+};
 use ondisk::Guid;
 use pool::{FoundPool, ImportOptions, PoolError, PoolState, Rewind};
 
@@ -43,12 +46,34 @@ fn found(intake: &Intake, search: &ImportSearch) -> Result<Found, Failure> {
 
 /// Does `zpool import` without a pool: lists what could be imported.
 pub(crate) fn scan(intake: &Intake, search: &ImportSearch) -> Result<Response, Failure> {
+    check_places(search)?;
     let found = found(intake, search)?.closed;
-    let report = |found: &FoundPool| {
-        let is_held = found.devices().any(|device| intake.devices.is_held(device.path()));
-        candidate(&intake.exec, intake.settings.runtime(), found, host().id, is_held)
+    Ok(Response::Importable(found.iter().map(|found| report(intake, found)).collect()))
+}
+
+fn report(intake: &Intake, found: &FoundPool) -> ImportCandidate {
+    let is_held = found.devices().any(|device| intake.devices.is_held(device.path()));
+    candidate(&intake.exec, intake.settings.runtime(), found, host().id, is_held)
+}
+
+/// Reason why a search cannot find anything: of all places that it names. Those of a cache file may all be away.
+fn misplaced(search: &ImportSearch) -> Option<String> {
+    if search.cache_file.is_some() { None } else { no_places(&search.paths) }
+}
+
+fn check_places(search: &ImportSearch) -> Result<(), Failure> {
+    misplaced(search).map_or(Ok(()), |why| Err(because(ErrorKind::NotFound, "cannot search for pools", why)))
+}
+
+/// Failure of a name that several pools have: their ids and states.
+fn ambiguous(intake: &Intake, word: &str, matching: &[&FoundPool]) -> Failure {
+    let guids = matching.iter().map(|pool| pool.guid()).collect();
+    let line = |found: &&FoundPool| {
+        let report = report(intake, found);
+        format!("\t{}  {}", report.guid, report.state)
     };
-    Ok(Response::Importable(found.iter().map(report).collect()))
+    let lines: Vec<String> = matching.iter().map(line).collect();
+    pool_failure(format!("cannot import '{word}'"), &PoolError::Ambiguous(guids)).advise(lines.join("\n"))
 }
 
 /// Does `zpool import` of a pool.
@@ -59,17 +84,23 @@ pub(crate) fn import(intake: &Intake, request: &PoolImport) -> Result<Response, 
     }
     request.properties.get("cachefile").map(|value| cachefile_of(value, &what)).transpose()?;
     let read_only = request.properties.get("readonly").is_some_and(|value| value == "on");
+    if request.pool.is_none() {
+        check_places(&request.search)?;
+    }
     let Found { closed: found, open } = found(intake, &request.search)?;
     let wanted: Vec<&FoundPool> = match &request.pool {
         Some(word) => {
             let matching: Vec<&FoundPool> = found.iter().filter(|pool| is_meant(pool, word)).collect();
             match matching.len() {
-                0 => return Err(not_closed(intake, &open, word, (request.new_name.is_some(), what))),
-                1 => matching,
-                _ => {
-                    let guids = matching.iter().map(|pool| pool.guid()).collect();
-                    return Err(pool_failure(format!("cannot import '{word}'"), &PoolError::Ambiguous(guids)));
+                0 => {
+                    let failure = not_closed(intake, &open, word, (request.new_name.is_some(), what));
+                    return Err(match misplaced(&request.search) {
+                        Some(why) => failure.advise(why),
+                        None => failure,
+                    });
                 }
+                1 => matching,
+                _ => return Err(ambiguous(intake, word, &matching)),
             }
         }
         None => found.iter().collect(),

@@ -1,11 +1,13 @@
 //! `zpool add` and `remove`: vdevs, spares and caches that join and leave a pool.
 
 use crate::device::devices::Devices;
-use crate::device::inuse::{check_contents, check_unreserved, distinct_paths, opened, partitioned, wipe_contents};
+use crate::device::inuse::{
+    check_contents, check_sizes, check_unreserved, distinct_paths, opened, partitioned, wipe_contents, with_contents,
+};
 use crate::device::names::{find_aux, find_leaf, find_top};
 use crate::failure::{because, pool_failure};
-use crate::pool::Pools;
 use crate::pool::cache_file::PoolsFile;
+use crate::pool::{OpenPool, Pools};
 use crate::requests::done;
 use control_api::{ErrorKind, Failure, PoolAdd, PoolNames, Response, VdevRemove};
 use pool::{AddSpec, Spare};
@@ -15,10 +17,9 @@ use std::sync::Arc;
 pub(crate) fn add(devices: &Devices, file: &PoolsFile, request: &PoolAdd) -> Result<Response, Failure> {
     let open = devices.pools.open_pool(&request.pool)?;
     let what = format!("cannot add to '{}'", request.pool);
-    check_unreserved(&devices.pools, &request.new)?;
-    let spec = add_spec(devices, request, &what)?;
+    let planned = planned(devices, &open, request, &what);
+    let spec = planned.map_err(|failure| with_contents(devices, &request.new, request.allow_in_use, failure))?;
     let new = spec.leaves();
-    new.iter().map(|leaf| &leaf.path).chain(&request.new.spares).try_for_each(|path| devices.served.check_circle(&open, path, &what))?;
     check_contents(&devices.pools, &devices.exec, &new, None, request.allow_in_use)?;
     if !request.dry_run {
         let (tables, spares) = (partitioned(&devices.exec, &new), spec.spares.clone());
@@ -28,6 +29,16 @@ pub(crate) fn add(devices: &Devices, file: &PoolsFile, request: &PoolAdd) -> Res
         file.remember();
     }
     Ok(done())
+}
+
+/// Looks at everything that force does not help against, and opens the devices.
+fn planned(devices: &Devices, open: &OpenPool, request: &PoolAdd, what: &str) -> Result<AddSpec, Failure> {
+    check_unreserved(&devices.pools, &request.new)?;
+    let spec = add_spec(devices, request, what)?;
+    let new = spec.leaves();
+    new.iter().map(|leaf| &leaf.path).chain(&request.new.spares).try_for_each(|path| devices.served.check_circle(open, path, what))?;
+    check_sizes(&new, &request.new.caches, what)?;
+    Ok(spec)
 }
 
 fn add_spec(devices: &Devices, request: &PoolAdd, what: &str) -> Result<AddSpec, Failure> {

@@ -111,7 +111,7 @@ impl Opening {
         let about = about(request);
         let wants = |name: &str| match &about {
             About::Nothing => false,
-            About::Pools(names) => names.iter().any(|wanted| *wanted == name),
+            About::Pools(names) => names.contains(&name),
             About::Everything => true,
         };
         if matches!(about, About::Nothing) {

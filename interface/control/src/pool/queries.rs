@@ -5,7 +5,8 @@ use crate::pool::Pools;
 use crate::report::{iostat, pictures, status};
 use crate::requests::done;
 use control_api::{
-    ErrorKind, Failure, IostatReport, PoolFreeze, PoolHistory, PoolHistoryReport, PoolNames, PoolQuery, PoolSync, PoolWait, Response,
+    ErrorKind, Failure, IostatReport, PoolFreeze, PoolHistory, PoolHistoryReport, PoolNames, PoolQuery, PoolSync, PoolWait, Remark,
+    Response,
 };
 use exec::Exec;
 
@@ -69,11 +70,16 @@ pub(crate) fn wait(exec: &Exec, pools: &Pools, request: &PoolWait) -> Result<Res
 
 /// Does `zpool sync`: writes everything that the pools were given.
 pub(crate) fn sync(pools: &Pools, request: &PoolSync) -> Result<Response, Failure> {
+    let mut remarks = Vec::new();
     for open in pools.selected(&request.pools)? {
         let synced = if request.force { open.pool().sync_forced() } else { open.pool().sync() };
         synced.map_err(|error| pool_failure(format!("cannot sync '{}'", open.name()), &error))?;
+        if open.pool().is_frozen() {
+            let name = open.name();
+            remarks.push(Remark::Warning(format!("warning: '{name}' is frozen: nothing was written, until it is exported and imported")));
+        }
     }
-    Ok(done())
+    Ok(Response::Done { remarks })
 }
 
 /// Does `zpool freeze`.

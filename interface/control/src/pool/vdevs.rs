@@ -3,7 +3,7 @@
 use crate::device::contents::line_of_active;
 use crate::device::devices::Devices;
 use crate::device::identity::same_file;
-use crate::device::inuse::{check_contents, partitioned, unforceable, wipe_contents};
+use crate::device::inuse::{check_contents, partitioned, unforceable, wipe_contents, with_contents_of};
 use crate::device::names::{find_aux, find_cache, find_leaf, find_top};
 use crate::events::Events;
 use crate::failure::{because, pool_failure, suspended};
@@ -194,7 +194,13 @@ impl Vdevs {
         let kind = if device.facts().whole_disk { LeafKind::Disk } else { LeafKind::File };
         let spec = LeafSpec { path, kind, device };
         let new = std::slice::from_ref(&spec);
-        check_contents(&self.pools, &self.exec, new, Some(leaf.guid).filter(|_| pairing == Pairing::Replacing), new_device.force)?;
+        let replaced = Some(leaf.guid).filter(|_| pairing == Pairing::Replacing);
+        if let Err(error) = open.pool().check_attach(leaf.guid, &spec, pairing) {
+            let failure = pool_failure(what.to_string(), &error);
+            let is_lost = new_device.force;
+            return Err(if is_lost { failure } else { with_contents_of((&self.pools, &self.exec), new, replaced, failure) });
+        }
+        check_contents(&self.pools, &self.exec, new, replaced, new_device.force)?;
         let tables = partitioned(&self.exec, new);
         // What is at the old place is taken whatever it was before, unless it is of another pool.
         let attached = match new_device.sequential {

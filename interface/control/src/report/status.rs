@@ -54,7 +54,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         version: status.version,
         lacks_features: lacks_features(&features, compatibility),
     });
-    let (said, todo, message_id) = words(&status, diagnosis.as_ref()).unwrap_or_default();
+    let (said, todo, message_id) = words(&status, open.pool().is_frozen(), diagnosis.as_ref()).unwrap_or_default();
     let room = properties.iter_mut().find(|property| property.name == "expandsize" && vdevs.expand_bytes > 0);
     room.into_iter().for_each(|property| property.value = Value::Count(vdevs.expand_bytes));
     PoolReport {
@@ -64,7 +64,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         status: said,
         action: todo,
         message_id,
-        only_remarks: status.broken_metaslabs.is_empty() && status.failed_logs.is_empty() && diagnosis.is_some_and(|d| d.is_remark),
+        only_remarks: has_only_remarks(open, &status, diagnosis.as_ref()),
         scan,
         throttled: throttled(open),
         accelerator: offload::report(open),
@@ -82,14 +82,25 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
     }
 }
 
+/// True where a diagnosis is a remark, and nothing else is wrong.
+fn has_only_remarks(open: &OpenPool, status: &pool::PoolStatus, diagnosis: Option<&Diagnosis>) -> bool {
+    let is_sound = status.broken_metaslabs.is_empty() && status.failed_logs.is_empty() && !open.pool().is_frozen();
+    is_sound && diagnosis.is_some_and(|found| found.is_remark)
+}
+
 /// Advice about an intent log that cannot be written, where nothing else is wrong.
 const LOG_ACTION: &str = "Make sure that the pool has room, and replace devices that fail; 'zpool events' tells what failed.";
+
+/// Words about a pool that `zpool freeze` stopped.
+const FROZEN: &str = "The pool is frozen: nothing reaches its devices but what intent logs have.\n\t\
+                      fsync(2) of what has no log yet is acknowledged, and not durable.";
+const FROZEN_ACTION: &str = "Export the pool and import it again: what no log has is lost.";
 
 /// Texts that say what is wrong and what to do, and the number of OpenZFS's page about it.
 type Words = (Option<String>, Option<String>, Option<String>);
 
 /// Words about a pool; None when all is well.
-fn words(status: &pool::PoolStatus, diagnosis: Option<&Diagnosis>) -> Option<Words> {
+fn words(status: &pool::PoolStatus, is_frozen: bool, diagnosis: Option<&Diagnosis>) -> Option<Words> {
     if let Some(failure) = &status.sync_failure {
         return Some((Some(failure.status()), Some(pool::SyncFailure::ACTION.to_string()), None));
     }
@@ -99,7 +110,7 @@ fn words(status: &pool::PoolStatus, diagnosis: Option<&Diagnosis>) -> Option<Wor
         .failed_logs
         .iter()
         .map(|log| format!("The intent log of '{}' cannot be written: {}; what is to be durable waits for a txg.", log.dataset, log.error));
-    let also: Vec<String> = waits_for.chain(broken).chain(logs).collect();
+    let also: Vec<String> = waits_for.chain(broken).chain(logs).chain(is_frozen.then(|| FROZEN.to_string())).collect();
     match diagnosis.filter(|found| !found.is_remark || also.is_empty()) {
         Some(found) => {
             let said = std::iter::once(found.status.to_string()).chain(also).collect::<Vec<_>>().join("\n\t");
@@ -107,7 +118,11 @@ fn words(status: &pool::PoolStatus, diagnosis: Option<&Diagnosis>) -> Option<Wor
         }
         None if also.is_empty() => None,
         None => {
-            let todo = if status.broken_metaslabs.is_empty() { LOG_ACTION } else { pool::BROKEN_ACTION };
+            let todo = match (status.broken_metaslabs.is_empty(), is_frozen && status.failed_logs.is_empty()) {
+                (false, _) => pool::BROKEN_ACTION,
+                (true, true) => FROZEN_ACTION,
+                (true, false) => LOG_ACTION,
+            };
             Some((Some(also.join("\n\t")), Some(todo.to_string()), None))
         }
     }
@@ -282,10 +297,11 @@ mod tests {
     fn a_pool_that_stopped_or_waits_says_for_which_block_and_what_to_do() {
         let open = OpenPool::in_memory();
         let mut status = open.pool().status();
-        assert_eq!(words(&status, None), None);
+        assert_eq!(words(&status, false, None), None);
+        assert_eq!(words(&status, true, None), Some((Some(FROZEN.to_string()), Some(FROZEN_ACTION.to_string()), None)));
         let broken = |metaslab| pool::BrokenMetaslab { vdev: ondisk::VdevId(0), metaslab, why: "its map is lost".to_string() };
         status.broken_metaslabs = vec![broken(3), broken(5)];
-        let (said, todo, _) = words(&status, None).expect("something is wrong");
+        let (said, todo, _) = words(&status, false, None).expect("something is wrong");
         assert_eq!(todo.as_deref(), Some(pool::BROKEN_ACTION));
         let lines = "Nothing is allocated any more in vdev 0, metaslab 3: its map is lost.\n\t\
                      Nothing is allocated any more in vdev 0, metaslab 5: its map is lost.";
@@ -293,11 +309,11 @@ mod tests {
         status.broken_metaslabs.clear();
         status.failed_logs = vec![dsl::FailedLog { dataset: "tank/db".to_string(), error: dmu::BlockError::NoSpace }];
         let line = "The intent log of 'tank/db' cannot be written: no space for a block; what is to be durable waits for a txg.";
-        assert_eq!(words(&status, None), Some((Some(line.to_string()), Some(LOG_ACTION.to_string()), None)));
+        assert_eq!(words(&status, false, None), Some((Some(line.to_string()), Some(LOG_ACTION.to_string()), None)));
         status.failed_logs.clear();
         status.suspended_for = Some("device I/O failed (objset 54 object 2 level 0 block 1) of 'tank/fs'".to_string());
         let suspended = Diagnosis { message_id: Some("ZFS-8000-HC"), status: "Faulted.", action: zio::SUSPENDED_ACTION, is_remark: false };
-        let (said, todo, number) = words(&status, Some(&suspended)).expect("something is wrong");
+        let (said, todo, number) = words(&status, false, Some(&suspended)).expect("something is wrong");
         assert_eq!((todo.as_deref(), number.as_deref()), (Some(zio::SUSPENDED_ACTION), Some("ZFS-8000-HC")), "OpenZFS's words stay");
         assert!(said.is_some_and(|said| said.starts_with("Faulted.\n\t") && said.ends_with("level 0 block 1) of 'tank/fs'.")));
 

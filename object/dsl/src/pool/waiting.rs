@@ -2,7 +2,7 @@
 //! they go with it: a dataset that is destroyed, rolled back or received into takes its log along.
 
 use exec::Mutex;
-use ondisk::BlockPtr;
+use ondisk::{BlockPtr, VdevId};
 use std::collections::BTreeMap;
 
 /// Log that waits.
@@ -40,6 +40,12 @@ impl WaitingLogs {
         self.0.lock().keys().copied().collect()
     }
 
+    /// Objects of the datasets whose waiting logs have blocks on a vdev.
+    pub(crate) fn on(&self, vdev: VdevId) -> Vec<u64> {
+        let is_there = |entry: &Entry| entry.log.blocks.iter().any(|bp| bp.dvas().any(|dva| dva.vdev == vdev));
+        self.0.lock().iter().filter(|(_, entry)| is_there(entry)).map(|(head, _)| *head).collect()
+    }
+
     /// Takes a log to replay it; None for one that does not wait, or that somebody else took.
     pub(crate) fn take(&self, head: u64) -> Option<WaitingLog> {
         let mut logs = self.0.lock();
@@ -61,5 +67,25 @@ impl WaitingLogs {
     /// Gives up the log of a dataset whose contents go; its blocks are to be freed.
     pub(super) fn give_up(&self, head: u64) -> Vec<BlockPtr> {
         self.0.lock().remove(&head).map_or_else(Vec::new, |entry| entry.log.blocks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ondisk::Dva;
+
+    /// If this fails, who wants a log device out is not told whose key it waits for, or loses what was made durable.
+    #[test]
+    fn logs_that_wait_are_known_by_their_vdevs() {
+        let block = |vdev: u32| {
+            let mut bp = BlockPtr::HOLE;
+            bp.set_dva(0, Dva { vdev: VdevId(vdev), offset: 4096, asize: 4096, ..Dva::default() });
+            bp
+        };
+        let logs = WaitingLogs::default();
+        logs.add(54, WaitingLog { blocks: vec![block(0), block(3)], cut: None });
+        logs.add(60, WaitingLog { blocks: vec![block(0)], cut: None });
+        assert_eq!((logs.on(VdevId(3)), logs.on(VdevId(0)), logs.on(VdevId(1))), (vec![54], vec![54, 60], vec![]));
     }
 }

@@ -16,7 +16,7 @@ use crate::space::TxSpace;
 use crate::{DslError, DslPool};
 use dmu::{DmuError, Objset, Tx};
 use ondisk::zil::{LrCommon, TX_CI, TxType};
-use ondisk::{BlockPtr, Bookmark, ByteOrder, ObjsetId, ObjsetType, ZilHeader};
+use ondisk::{BlockPtr, Bookmark, ByteOrder, ObjsetId, ObjsetType, VdevId, ZilHeader};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use volume::Volume;
@@ -139,6 +139,12 @@ impl DslPool {
     pub fn unlocked_logs(self: &Arc<Self>) -> Vec<u64> {
         let is_unlocked = |object: &u64| self.hold_object(*object).and_then(|dataset| dataset.is_locked()) == Ok(false);
         self.tree.waiting.all().into_iter().filter(is_unlocked).collect()
+    }
+
+    /// Names of the encrypted datasets whose logs wait for their keys and lie, also in part, on a vdev.
+    pub fn waiting_logs_on(self: &Arc<Self>, vdev: VdevId) -> Vec<String> {
+        let name = |object: u64| self.hold_object(object).ok().map(|dataset| dataset.name());
+        self.tree.waiting.on(vdev).into_iter().filter_map(name).collect()
     }
 
     /// Replays a log of [`DslPool::unlocked_logs`] and frees it; everything is on disk when it returns. Until then nobody has what is in the dataset. None

@@ -331,6 +331,11 @@ impl Pool {
         Ok(self.spa.txgs.freeze()?)
     }
 
+    /// True since [`Pool::freeze`].
+    pub fn is_frozen(&self) -> bool {
+        self.spa.txgs.is_frozen()
+    }
+
     /// Short name, guid, and reference count of every feature flag; None for a feature that is not enabled. Unknown features
     /// of the pool have their guid as name.
     pub fn features(&self) -> Vec<(String, String, Option<u64>)> {

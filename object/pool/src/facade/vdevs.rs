@@ -92,6 +92,13 @@ impl Pool {
         self.attach_how(target, new, How { pairing, force, rebuild: Some(self.rebuild_asker()), running: self.running() })
     }
 
+    /// Looks whether a device can be attached beside the leaf `target`, whatever it holds: at all that [`Pool::attach`] refuses also with `force`.
+    ///
+    /// Errors: as there.
+    pub fn check_attach(&self, target: Guid, new: &LeafSpec, pairing: Pairing) -> Result<(), PoolError> {
+        self.vdevs.check_attach(target, new, pairing)
+    }
+
     fn attach_how(&self, target: Guid, new: &LeafSpec, how: How) -> Result<(), PoolError> {
         let _arrival = self.vdevs.arrival();
         let spare = self.vdevs.attach(target, new, how)?;

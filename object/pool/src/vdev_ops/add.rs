@@ -173,12 +173,16 @@ impl VdevOps {
 
     /// Takes a log vdev out of the pool; a hole stays in its place for good, as with OpenZFS 2.0 and later. Other top-level vdevs can't be removed.
     ///
-    /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::Unremovable`] with the reason, [`PoolError::NoReplicas`] while
-    /// something is in it.
+    /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::Unremovable`] with the reason, [`PoolError::LogsWait`] and
+    /// [`PoolError::NoReplicas`] while something is in it.
     pub fn remove_top(&self, guid: Guid) -> Result<(), PoolError> {
         self.spa.check_writeable()?;
         let is_log = self.spa.tree().tops.iter().find(|top| top.is_concrete() && top.guid == guid && top.is_log).map(|top| top.id);
         let Some(log) = is_log else { return self.take_top(guid) };
+        let waiting = self.spa.dsl.waiting_logs_on(log);
+        if !waiting.is_empty() {
+            return Err(PoolError::LogsWait(waiting));
+        }
         // Intent logs lie there: they begin anew elsewhere.
         self.spa.dsl.close_logs();
         let emptied = (0..EMPTYING_TXGS).try_for_each(|_| match self.spa.services.allocator.vdev_space(log).allocated {

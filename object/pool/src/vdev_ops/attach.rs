@@ -106,6 +106,22 @@ impl VdevOps {
         Ok(None)
     }
 
+    /// Looks at all that [`VdevOps::attach`] refuses even with `force`: size, sectors, place in the tree.
+    ///
+    /// Errors: as there.
+    pub fn check_attach(&self, target: Guid, new: &LeafSpec, pairing: Pairing) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        let tree = self.spa.tree();
+        let id = tree.leaf_by_guid(target).ok_or(PoolError::NoSuchDevice)?;
+        // A spare of the pool stands in as it is.
+        if label_guid(self.spa.exec(), &new.device).is_some_and(|guid| self.spares().iter().any(|spare| spare.guid == guid)) {
+            return Ok(());
+        }
+        let leaf = Leaf { guid: self.spa.new_guid(&tree), path: new.path.clone(), ..Leaf::default() };
+        check_pairing(&tree, id, &leaf, pairing)?;
+        check_size(&tree, id, new)
+    }
+
     /// Lets a spare of the pool stand in for the leaf `target`; `rebuild` asks for a sequential rebuild of what it lacks.
     /// `device` is the spare's, and None for a distributed one.
     ///

@@ -1,8 +1,13 @@
-//! Metadata that cannot be read while a txg is synced: what was accepted waits with the pool until it can, and is not lost.
+//! Metadata that cannot be read while a txg is synced: what was accepted waits with the pool until it can, and is not lost. And what the
+//! check of all blocks says of damaged ones.
 
-use crate::common::{BLOCKS, check, create_under, devices, new_object, until, write};
+use crate::common::{BLOCKS, check, create_under, devices, exec as one_thread, host, import, new_object, tops, until, write};
+use dmu::BlockError;
+use dsl::{CreateDataset, Walk};
 use exec::Exec;
-use pool::Pool;
+use ondisk::label::LABEL_START_BYTES;
+use ondisk::{BlockPtr, Bookmark, ObjectId, ObjectType, ObjsetType};
+use pool::{Pool, PoolSpec, Reading, Runtime, Unreadable};
 use std::sync::Arc;
 use vdev::TopKind;
 use zio::{FailMode, Fault, FaultError};
@@ -119,4 +124,50 @@ fn a_sync_that_waits_for_a_block_ends_when_the_pool_is_given_up() {
     until(&exec, "suspension", || pool.zio().is_suspended());
     pool.zio().abandon();
     synced.join();
+}
+
+/// An encrypted pool with the key of an administrator, and the pointers of an object's blocks in it.
+fn encrypted(disks: &[Arc<device::MemDevice>]) -> (ObjectId, Vec<(BlockPtr, Bookmark)>) {
+    let properties = [("encryption", "on"), ("keyformat", "raw")].map(|(name, value)| (name.to_string(), value.to_string()));
+    let root = CreateDataset { kind: ObjsetType::OTHER, properties: properties.to_vec(), init: Box::new(|_, _| Ok(())) };
+    let key = Some(dsl::Secret::copy_of(&[7; 32]));
+    let spec = PoolSpec { host: host(), key, ..PoolSpec::new("tank", tops(&[(TopKind::Leaf, 1)], disks), root) };
+    let pool = Pool::create(&one_thread(7), spec, &Runtime::new()).expect("created");
+    let object = new_object(&pool);
+    write(&pool, object, 0..BLOCKS, 1);
+    pool.sync().expect("synced");
+    let mut found = Vec::new();
+    {
+        let handle = pool.dsl().hold("tank").expect("held");
+        let (objset, root) = (handle.objset().expect("an object set"), handle.root_block());
+        let walked = Walk::all(&**objset.io(), handle.object(), &root, 0).run_at(&mut |bp: &BlockPtr, at: &Bookmark| {
+            found.extend((at.object == object && at.level.0 == 0).then_some((*bp, *at)));
+            Ok(())
+        });
+        walked.expect("walked");
+    }
+    pool.export().expect("exported");
+    (object, found)
+}
+
+/// If this fails, a healthy pool with encrypted datasets counts as damaged: `zdb -bc` says so, and no import goes back to an older state of it.
+#[test]
+fn encrypted_blocks_are_verified_without_their_key_and_damaged_ones_named() {
+    let disks = devices(1);
+    let (object, blocks) = encrypted(&disks);
+    assert_eq!(blocks.len() as u64, BLOCKS);
+    let locked = import(&disks, true).expect("imported");
+    for reading in [Reading::Metadata, Reading::Everything] {
+        let report = locked.verify_blocks(reading).expect("walked");
+        assert_eq!(report.unreadable, 0, "{reading:?}: {:?}", report.named);
+        assert!(report.is_clean(), "{reading:?}: {report:?}");
+    }
+    drop(locked);
+    let (bp, at) = blocks[3];
+    assert!(bp.is_encrypted() && at.object == object && at.block.0 == 3, "{at:?}");
+    let place = (LABEL_START_BYTES + bp.dva(0).offset) as usize;
+    disks[0].tamper(|bytes| bytes[place + 20] ^= 1);
+    let report = import(&disks, true).expect("imported").verify_blocks(Reading::Everything).expect("walked");
+    let named = Unreadable { at: Some(at), kind: ObjectType::UINT64_OTHER, error: BlockError::Checksum };
+    assert_eq!((report.unreadable, report.named), (1, vec![named]));
 }
