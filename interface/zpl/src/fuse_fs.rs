@@ -553,13 +553,12 @@ impl Handler for ZplFuse {
     }
 
     fn open(&self, _caller: &Caller, id: NodeId, flags: u32) -> Reply<Opened> {
-        if kernel::may_change(flags)
-            && let Ok(node) = self.node(id)
-        {
+        let node = self.node(id);
+        if let Some(node) = node.as_ref().ok().filter(|_| kernel::may_change(flags)) {
             node.check_opens(flags & fuse::O_APPEND != 0)?;
         }
         self.note_open(id, flags, true);
-        let (opened, node) = (self.opened(flags), self.node(id));
+        let opened = self.opened(flags);
         Ok(Opened { direct_io: opened.direct_io || node.is_ok_and(|node| lifetimes::reads_nothing(&node, flags)), ..opened })
     }
 

@@ -180,6 +180,13 @@ impl DeviceProblem {
     }
 }
 
+/// Words for whose salt is gone.
+const SALTED: &str = "the pool's skein, edonr and blake3 checksums";
+
+fn gone(is_missing: bool) -> &'static str {
+    if is_missing { "missing" } else { "damaged" }
+}
+
 impl fmt::Display for PoolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -224,10 +231,7 @@ impl fmt::Display for PoolError {
             PoolError::Unremovable(why) => f.write_str(why),
             PoolError::Invalid(what) => f.write_str(what),
             PoolError::ReadOnly => f.write_str("the pool is read-only"),
-            PoolError::Salt { is_missing } => {
-                let state = if *is_missing { "missing" } else { "damaged" };
-                write!(f, "the salt of the pool's skein, edonr and blake3 checksums is {state}; it can be imported read-only")
-            }
+            PoolError::Salt { is_missing } => write!(f, "the salt of {SALTED} is {}; it can be imported read-only", gone(*is_missing)),
             PoolError::Bias(guid, error) => write!(f, "which blocks vdev {guid} is for cannot be read: {error}; import the pool read-only"),
             PoolError::Unsound { unreadable, overlapping, unallocated } => write!(
                 f,

@@ -135,7 +135,7 @@ struct Planned {
     altroot: Option<String>,
     wanted: CreateProperties,
     root: dsl::CreateDataset,
-    /// Its devices, opened.
+    /// Devices of the pool, opened.
     devices: AddSpec,
 }
 
