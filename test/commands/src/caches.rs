@@ -91,7 +91,7 @@ pub fn fail(world: &World) -> Result<(), Failure> {
     same("after 'zpool clear'", state(world)?, "ONLINE".to_string())?;
     // Bytes that nobody wrote there.
     until(world, "l2_asize", 8 << 20)?;
-    world.ok("zinject -d {vdevs}/c -e corrupt -T read tank")?;
+    world.ok("zinject -d {vdevs}/c -e corrupt -T read -f 100 tank")?;
     same("the file", read(world)? == file, true)?;
     same("wrong bytes that were noticed", arcstat(world, "l2_cksum_bad")? > 0, true)?;
     world.ok("zinject -c all")?;

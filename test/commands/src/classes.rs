@@ -29,7 +29,7 @@ pub fn words(world: &World) -> Result<(), Failure> {
     world.refused(&format!("{MADE} {raidz}"), 1, "invalid vdev specification: unsupported 'special' device: raidz")?;
     for word in ["special", "dedup"] {
         world.refused(&format!("{MADE} -d tank {{vdevs}}/a {word} {{vdevs}}/m"), 1, "'allocation_classes', which is not enabled")?;
-        world.refused(&format!("{MADE} tank {word} {{vdevs}}/m"), 1, "a pool needs at least one device")?;
+        world.refused(&format!("{MADE} tank {word} {{vdevs}}/m"), 1, "at least one toplevel vdev must be specified")?;
     }
     let all = "log {vdevs}/l special mirror {vdevs}/m {vdevs}/n dedup {vdevs}/d";
     let dry = world.ok(&format!("{MADE} -nf tank mirror {{vdevs}}/a {{vdevs}}/b {all}"))?;

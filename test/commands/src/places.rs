@@ -60,6 +60,7 @@ pub fn locked(world: &World) -> Result<(), Failure> {
     for place in PLACES {
         std::fs::write(world.path(place).join("file"), CONTENTS)?;
     }
+    world.ok("zpool sync tank")?;
     for _ in 0..2 {
         dies(world)?;
         is_dead(world)?;
