@@ -14,7 +14,6 @@ use crate::supervisor::{STAYS, own_program};
 use control_api::{ErrorKind, Failure, Request, StateDir};
 use std::fs::File;
 use std::io::{self, PipeReader, Read, Write};
-
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
