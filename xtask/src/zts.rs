@@ -279,7 +279,6 @@ const REASONS: [(&str, &[&str]); 15] = [
     ("missing: checkpoints", &["zpool checkpoint", "checkpoint"]),
     ("missing: upgrades", &["zpool upgrade", "zfs upgrade"]),
     ("missing: encryption", &["keyformat", "encryption"]),
-    ("missing: cache devices", &["'cache' vdevs"]),
     ("missing: removal of devices", &["operation not supported on this type of pool", "REMOVAL"]),
     ("missing: RAID-Z expansion", &["raidz1-0: no such device", "RAIDZ_EXPAND"]),
     ("missing: deduplication, block cloning", &["dedup", "FICLONE", "clonefile"]),

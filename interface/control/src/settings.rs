@@ -152,7 +152,7 @@ impl Settings {
         pool.set_frees_max(get("zfs_async_block_max_blocks"));
         pool.tune_space_log(self.space_log_tunables(runtime.arc_max));
         pool.dsl().tune_receives(get("spa_asize_inflation"));
-        pool.dsl().tune_livelists(get("zfs_livelist_max_entries"), get("zfs_livelist_min_percent_shared"));
+        pool.dsl().tune_livelists(get("zfs_livelist_max_entries"), get("zfs_livelist_min_percent_shared") as i64);
         let direct = pool.zio().direct_parameters();
         let rebuild = pool.rebuild_parameters();
         rebuild.max_segment.store(get("zfs_rebuild_max_segment"), Ordering::Relaxed);

@@ -216,8 +216,9 @@ impl DslPool {
     }
 
     /// Sets limits of the livelists of clones: the number of blocks born that a part of one is left at for the next (OpenZFS:
-    /// `zfs_livelist_max_entries`), and the percentage of a clone that it has to share with its origin (`zfs_livelist_min_percent_shared`).
-    pub fn tune_livelists(&self, entries_max: u64, min_percent_shared: u64) {
+    /// `zfs_livelist_max_entries`), and the percentage of a clone that it has to share with its origin (`zfs_livelist_min_percent_shared`;
+    /// -1: nothing).
+    pub fn tune_livelists(&self, entries_max: u64, min_percent_shared: i64) {
         self.tree.meta.livelists.set(entries_max, min_percent_shared);
     }
 

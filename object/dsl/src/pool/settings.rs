@@ -91,6 +91,7 @@ impl Settings {
             ("checksum", 14) => crate::features::BLAKE3,
             ("dedup", 0x100.. | 1 | 3..) => return Err(DslError::Unsupported),
             ("encryption", number) if number != 2 => return Err(DslError::Unsupported),
+            ("compression", 15) => crate::features::LZ4_COMPRESS,
             ("compression", number) if number & 0x7F == 16 => crate::features::ZSTD_COMPRESS,
             ("recordsize" | "volblocksize", 131_073..) => crate::features::LARGE_BLOCKS,
             ("dnodesize", 1..) => crate::features::LARGE_DNODE,

@@ -148,6 +148,9 @@ fn salted_checksums_need_their_feature_and_are_told_by_it() {
         let new = with_props(&[("checksum", checksum)]);
         assert_eq!(without.dsl.create_dataset("tank/b", new), Err(DslError::NeedsFeature(guid)), "{checksum}");
     }
+    let old = TestPool::create_without(dmu::testing::MemBlockIo::inline(3), &[crate::features::LZ4_COMPRESS]);
+    assert_eq!(set(&old, "tank", "compression", "lz4"), Err(DslError::NeedsFeature(crate::features::LZ4_COMPRESS)));
+    assert_eq!(set(&old, "tank", "compression", "on"), Ok(()), "what the pool has");
     let pool = TestPool::create(12);
     let refs = || SALTED.map(|(_, guid)| pool.services.feature_refs(guid));
     for (number, (checksum, _)) in SALTED.into_iter().enumerate() {
