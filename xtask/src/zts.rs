@@ -266,7 +266,7 @@ fn output_of(out: &Path, test: &str) -> String {
 }
 
 /// Reasons by what the lines around the first error tell; the first that fits.
-const REASONS: [(&str, &[&str]); 15] = [
+const REASONS: [(&str, &[&str]); 14] = [
     (
         "needs hardware or a service that is not there",
         &["scsi_debug", "modprobe", "exportfs", "Platform does not have", "io_uring support"],

@@ -223,7 +223,7 @@ impl Zio {
 
     /// Says that no key authenticates a block, whose checksum is right (OpenZFS: `FM_EREPORT_ZFS_AUTHENTICATION`).
     pub fn not_authentic(&self, bookmark: &Bookmark) {
-        self.core.events.event(events::not_authentic(&self.core.snapshot(), bookmark));
+        self.core.not_authentic(bookmark);
     }
 
     /// Removes a handler; false when there is none of that number.
