@@ -97,6 +97,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "pool: directories that were made for it", needs: MOUNTS, run: parameters::made_directories },
     Scenario { name: "vdevs: properties", needs: MOUNTS, run: parameters::vdev_properties },
     Scenario { name: "pool: vdevs for some blocks", needs: NOTHING, run: classes::words },
+    Scenario { name: "pool: small blocks of a new pool", needs: NOTHING, run: classes::limits },
     Scenario { name: "pool: metadata and small blocks on vdevs for them", needs: MOUNTS, run: classes::places },
     Scenario { name: "pool: draid", needs: NOTHING, run: pools::draid },
     Scenario { name: "pool: import by name, id, new name, altroot, read-only", needs: MOUNTS, run: pools::imports },

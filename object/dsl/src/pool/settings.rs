@@ -92,7 +92,7 @@ impl Settings {
             ("dedup", 0x100.. | 1 | 3..) => return Err(DslError::Unsupported),
             ("encryption", number) if number != 2 => return Err(DslError::Unsupported),
             ("compression", number) if number & 0x7F == 16 => crate::features::ZSTD_COMPRESS,
-            ("recordsize" | "volblocksize", 131_073..) => crate::features::LARGE_BLOCKS,
+            ("recordsize" | "volblocksize" | "special_small_blocks", 131_073..) => crate::features::LARGE_BLOCKS,
             ("dnodesize", 1..) => crate::features::LARGE_DNODE,
             ("longname", 1) => crate::features::LONGNAME,
             ("filesystem_limit" | "snapshot_limit", number) if number != u64::MAX => crate::features::FS_SS_LIMIT,
