@@ -148,6 +148,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "dataset: streams that are sent, and words about them", needs: NOTHING, run: streams::words },
     Scenario { name: "dataset: streams of several datasets, and where one broke off", needs: NOTHING, run: streams::packages },
     Scenario { name: "dataset: holds, and destruction that waits for them", needs: NOTHING, run: references::holds },
+    Scenario { name: "dataset: what the history tells of snapshots", needs: NOTHING, run: references::history },
     Scenario { name: "dataset: bookmarks", needs: NOTHING, run: references::bookmarks },
     Scenario { name: "dataset: bookmarks that redact", needs: NOTHING, run: references::redaction },
     Scenario { name: "dataset: snapshots that were redacted", needs: MOUNTS, run: references::redacted_snapshots },
