@@ -367,6 +367,9 @@ pub fn history_record(record: &NvList, internal: bool) -> Option<HistoryRecord> 
     if !internal {
         return None;
     }
+    if let Some(text) = pool::shown_call(record) {
+        return Some(HistoryRecord { time, text, internal: true, who });
+    }
     let name = record.get_str("internal_name").unwrap_or("unrecognized record");
     let txg = record.get_u64("history txg").unwrap_or(0);
     let dataset = record.get_str("dsname").map(|dataset| format!("{dataset} ({}) ", record.get_u64("dsid").unwrap_or(0)));
@@ -388,5 +391,11 @@ mod tests {
         let shown = history_record(&record, true).expect("it was asked for");
         assert_eq!((shown.text.as_str(), shown.internal), ("[txg:5] create tank/a (68)", true));
         assert!(history_record(&record, false).is_none(), "internal events are shown only on request");
+        let mut call = NvList::new();
+        let input = NvList::new().with("snaps", NvList::new().with("tank/a@s", nvlist::Value::Boolean));
+        call.add("ioctl", "snapshot").add("in_nvl", input).add("errno", 17i64).add("history time", 7u64);
+        let shown = history_record(&call, true).expect("it was asked for");
+        assert_eq!(shown.text, "ioctl snapshot\n    input:\n        snaps:\n            tank/a@s\n    errno: 17\n");
+        assert!(history_record(&call, false).is_none(), "nor are calls");
     }
 }
