@@ -61,6 +61,12 @@ impl Lookup<'_> {
         }
     }
 
+    /// Birth of the block that is at a place now; 0 where it can't be told, None where there is no block.
+    pub(crate) fn birth_at(&self, at: &Bookmark) -> Option<Txg> {
+        let (_, bp) = *self.holders_of(&LoggedBlock::At(*at)).first()?;
+        Some(bp.map_or(Txg(0), |bp| bp.birth()))
+    }
+
     fn metadata(&self, bp: &BlockPtr, at: &Bookmark) -> Result<Vec<u8>, Unreadable> {
         // Not a user's read, and the tree may change meanwhile: it is not held until devices are back, and says nothing of them.
         match self.cache.cached(bp) {
