@@ -67,6 +67,9 @@ impl Scan {
         let log = ErrorLog::new(&self.mos);
         let mut entries = log.entries()?;
         let by_head = self.host.has_head_errlog();
+        if by_head && entries.iter().any(LogEntry::is_old) {
+            self.log_by_head();
+        }
         let mut waiting = self.shared.lock().damaged.clone();
         waiting.extend(self.lost.list());
         entries.extend(waiting.iter().map(|block| log.entry_of(Which::Scrub, block, by_head)));
@@ -87,6 +90,12 @@ impl Scan {
         blocks.sort_unstable();
         blocks.dedup();
         Ok((count, blocks))
+    }
+
+    /// Has the error log kept by head dataset from the sync under way, or the next one: the feature `head_errlog` was enabled (OpenZFS:
+    /// `spa_upgrade_errlog`).
+    pub fn log_by_head(&self) {
+        self.shared.lock().upgrade_wanted = true;
     }
 
     /// A block is damaged for good.

@@ -135,6 +135,8 @@ pub(crate) struct Shared {
     /// Leaves are to be resilvered: the sync begins it as soon as no other scan is in its way.
     pub(crate) resilver_wanted: bool,
     pub(crate) errorscrub: ErrorScrub,
+    /// The error log may have entries from before the feature `head_errlog`: the next sync changes them.
+    pub(crate) upgrade_wanted: bool,
     /// Entries of the error log that were found to be gone.
     pub(crate) gone: Vec<LogEntry>,
     /// Births of what the scan could not read; None when it began in another life of the pool and had errors.

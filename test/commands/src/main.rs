@@ -18,6 +18,7 @@ mod classes;
 mod cloned;
 mod coherency;
 mod daemon;
+mod damaged;
 mod datasets;
 mod death;
 mod delegation;
@@ -160,6 +161,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "dataset: encrypted file systems", needs: MOUNTS, run: secrets::encrypted },
     Scenario { name: "dataset: raw copies of encrypted file systems", needs: MOUNTS, run: secrets::raw_copies },
     Scenario { name: "dataset: streams received, refused, resumed", needs: NOTHING, run: receives::receives },
+    Scenario { name: "dataset: damaged files of snapshots and clones named", needs: MOUNTS, run: damaged::shared },
     Scenario { name: "dataset: damaged blocks healed from a stream", needs: NOTHING, run: healing::healing },
     Scenario { name: "dataset: file systems sent and received", needs: MOUNTS, run: receives::file_systems },
     Scenario { name: "dataset: streams under way, and who is in their way", needs: MOUNTS, run: underway::under_way },

@@ -18,6 +18,7 @@ use crate::outliers::Outliers;
 use crate::rebuild::Rebuilds;
 use crate::scans::Resilvers;
 use crate::spa::config::{Host, PoolState};
+use crate::spa::features::HEAD_ERRLOG;
 use crate::spa::props::{PoolProp, is_provider_prop};
 use crate::spa::replay::{replay_logs, replay_unlocked};
 use crate::spa::services::dsl_error;
@@ -358,9 +359,12 @@ impl Pool {
         if feature.support != Support::Full {
             return Err(PoolError::BadValue);
         }
-        let services = self.spa.services.clone();
+        let (services, scan) = (self.spa.services.clone(), self.scan.clone());
         let enable = move |dsl: &Arc<DslPool>, (), tx: &Tx| {
             services.features.enable(feature.guid, tx).map_err(dsl_error)?;
+            if feature.guid == HEAD_ERRLOG {
+                scan.log_by_head();
+            }
             services.log_internal("set", &format!("feature@{}=enabled", feature.name), tx);
             dsl.features_changed()
         };

@@ -25,6 +25,7 @@ mod scan_disks;
 mod scan_pools;
 mod scans;
 mod scrub;
+mod shared_damage;
 mod space_logs;
 mod space_maps;
 mod splits;

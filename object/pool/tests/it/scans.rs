@@ -318,6 +318,10 @@ fn an_error_log_that_cannot_be_read_does_not_stop_the_pool() {
     pool.sync().expect("synced");
     assert!(scrub(&pool).errors > 0);
     pool.sync().expect("synced");
+    pool.cache().clear();
+    pool.dsl().promote("tank/clone").expect("promoted");
+    pool.dsl().promote("tank/fs").expect("promoted back");
+    pool.dsl().destroy_dataset("tank/clone").expect("destroyed");
     assert!(!pool.status().suspended);
     assert!(pool.zio().clear_injection(1));
     pool.sync().expect("synced");
