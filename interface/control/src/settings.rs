@@ -248,6 +248,7 @@ impl Settings {
             suspended: get("zfs_scan_suspend_progress") != 0,
             defer_percent: (get("zfs_resilver_disable_defer") == 0).then(|| get("zfs_resilver_defer_percent")),
             in_tree_order: get("zfs_scan_legacy") != 0,
+            vdev_limit: get("zfs_scan_vdev_limit"),
             error_blocks_per_txg: get("zfs_scrub_error_blocks_per_txg"),
             scrub_min_time_ms: get("zfs_scrub_min_time_ms"),
         };

@@ -93,7 +93,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 159] = [
+pub const PARAMETERS: [Parameter; 160] = [
     new("l2arc_feed_again", 1, BIT, When::Now, "0: cache devices are written once in l2arc_feed_secs, however much there is"),
     new("l2arc_feed_min_ms", 200, ACTIVE, When::Now, "milliseconds between writes to cache devices at least, while much is found"),
     new("l2arc_feed_secs", 1, ACTIVE, When::Now, "seconds between writes to cache devices"),
@@ -341,6 +341,13 @@ pub const PARAMETERS: [Parameter; 159] = [
     new("zfs_scan_checkpoint_intval", 7200, (0, u32::MAX as u64), When::Now, "seconds after which a scan makes a place to go on from"),
     new("zfs_scan_legacy", 0, BIT, When::Now, "1 lets scans read blocks as they find them, a few at a time, and not by address"),
     new("zfs_scan_suspend_progress", 0, BIT, When::Now, "1 lets no scan and no sequential rebuild make progress"),
+    new(
+        "zfs_scan_vdev_limit",
+        4 << 20,
+        (4 << 10, u32::MAX as u64),
+        When::Now,
+        "bytes of a scrub or resilver that are being read per device at a time, as of four devices at least; 256 MiB of all at most",
+    ),
     new(
         "zfs_scrub_error_blocks_per_txg",
         4096,
