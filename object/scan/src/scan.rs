@@ -27,8 +27,8 @@ use crate::sort::{ENTRY_BYTES, Entry, SortQueue};
 use arc::Cache;
 use dmu::{Objset, TxgManager};
 use exec::{Crew, Exec, Mutex, WaitQueue};
-use ondisk::{BlockPtr, Bookmark, DslScanPhys, Txg, scan_flags, scan_func, scan_state};
-use std::collections::{BTreeSet, HashMap};
+use ondisk::{BlockPtr, Bookmark, DslScanPhys, Guid, Txg, scan_flags, scan_func, scan_state};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use zio::Zio;
@@ -151,6 +151,8 @@ pub(crate) struct Shared {
     pub(crate) repaired_base: i128,
     /// Bytes reported as repaired before the scan went on.
     pub(crate) repaired_shown: u64,
+    /// Bytes that each leaf in use had repaired when the scan began; none of a scan that went on after an import.
+    pub(crate) repaired_before: BTreeMap<Guid, u64>,
 }
 
 impl Shared {
