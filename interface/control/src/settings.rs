@@ -163,6 +163,7 @@ impl Settings {
         sweep.initialize_chunk.store(get("zfs_initialize_chunk_size"), Ordering::Relaxed);
         sweep.trim_max.store(get("zfs_trim_extent_bytes_max"), Ordering::Relaxed);
         sweep.trim_min.store(get("zfs_trim_extent_bytes_min"), Ordering::Relaxed);
+        sweep.trim_metaslab_skip.store(get("zfs_trim_metaslab_skip"), Ordering::Relaxed);
         sweep.trim_txg_batch.store(get("zfs_trim_txg_batch"), Ordering::Relaxed);
         direct.write_verify.store(get("zfs_vdev_direct_write_verify") as u32, Ordering::Relaxed);
         direct.events_per_second.store(get("zfs_dio_write_verify_events_per_second") as u32, Ordering::Relaxed);
