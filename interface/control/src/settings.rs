@@ -151,6 +151,7 @@ impl Settings {
         pool.suspend_rebuilds(runtime.scans.suspended);
         pool.set_frees_max(get("zfs_async_block_max_blocks"));
         pool.tune_space_log(self.space_log_tunables(runtime.arc_max));
+        pool.dsl().tune_logs(get("zfs_commit_timeout_pct"));
         pool.dsl().tune_receives(get("spa_asize_inflation"));
         pool.dsl().tune_livelists(get("zfs_livelist_max_entries"), get("zfs_livelist_min_percent_shared"));
         let direct = pool.zio().direct_parameters();

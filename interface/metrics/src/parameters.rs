@@ -93,7 +93,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 161] = [
+pub const PARAMETERS: [Parameter; 162] = [
     new("l2arc_feed_again", 1, BIT, When::Now, "0: cache devices are written once in l2arc_feed_secs, however much there is"),
     new("l2arc_feed_min_ms", 200, ACTIVE, When::Now, "milliseconds between writes to cache devices at least, while much is found"),
     new("l2arc_feed_secs", 1, ACTIVE, When::Now, "seconds between writes to cache devices"),
@@ -238,6 +238,13 @@ pub const PARAMETERS: [Parameter; 161] = [
         "1: who copies a file with changes that are not synced waits for them, to share its blocks",
     ),
     new("zfs_checksum_events_per_second", 20, U32, When::Now, "checksum events per device and second"),
+    new(
+        "zfs_commit_timeout_pct",
+        0,
+        U32,
+        When::Now,
+        "percent of the usual time of a write to an intent log for which the next one waits for others to join it, 100 ms at most; OpenZFS has 10",
+    ),
     new("zfs_compressed_arc_enabled", 1, BIT, When::Now, "0 keeps blocks that are read from now on decompressed only"),
     new("zfs_dbgmsg_enable", 1, BIT, When::Now, "keep messages for zfs/dbgmsg"),
     new("zfs_dbgmsg_maxsize", 4 << 20, U32, When::Now, "bytes of messages that zfs/dbgmsg keeps"),
