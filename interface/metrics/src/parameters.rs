@@ -114,7 +114,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 159] = [
+pub const PARAMETERS: [Parameter; 162] = [
     new("l2arc_feed_again", 1, BIT, When::Now, "0: cache devices are written once in l2arc_feed_secs, however much there is"),
     new("l2arc_feed_min_ms", 200, ACTIVE, When::Now, "milliseconds between writes to cache devices at least, while much is found"),
     new("l2arc_feed_secs", 1, ACTIVE, When::Now, "seconds between writes to cache devices"),
@@ -259,6 +259,13 @@ pub const PARAMETERS: [Parameter; 159] = [
         "1: who copies a file with changes that are not synced waits for them, to share its blocks",
     ),
     new("zfs_checksum_events_per_second", 20, U32, When::Now, "checksum events per device and second"),
+    new(
+        "zfs_commit_timeout_pct",
+        0,
+        U32,
+        When::Now,
+        "percent of the usual time of a write to an intent log for which the next one waits for others to join it, 100 ms at most; OpenZFS has 10",
+    ),
     new("zfs_compressed_arc_enabled", 1, BIT, When::Now, "0 keeps blocks that are read from now on decompressed only"),
     new("zfs_dbgmsg_enable", 1, BIT, When::Now, "keep messages for zfs/dbgmsg"),
     new("zfs_dbgmsg_maxsize", 4 << 20, U32, When::Now, "bytes of messages that zfs/dbgmsg keeps"),
@@ -363,6 +370,13 @@ pub const PARAMETERS: [Parameter; 159] = [
     new("zfs_scan_legacy", 0, BIT, When::Now, "1 lets scans read blocks as they find them, a few at a time, and not by address"),
     new("zfs_scan_suspend_progress", 0, BIT, When::Now, "1 lets no scan and no sequential rebuild make progress"),
     new(
+        "zfs_scan_vdev_limit",
+        4 << 20,
+        (4 << 10, u32::MAX as u64),
+        When::Now,
+        "bytes of a scrub or resilver that are being read per device at a time, as of four devices at least; 256 MiB of all at most",
+    ),
+    new(
         "zfs_scrub_error_blocks_per_txg",
         4096,
         (1, u32::MAX as u64),
@@ -383,6 +397,7 @@ pub const PARAMETERS: [Parameter; 159] = [
     new("zfs_sync_pass_rewrite", 2, ANY, When::Fixed, "from this pass of a sync on blocks are rewritten in place"),
     new("zfs_trim_extent_bytes_max", 128 << 20, (1 << 20, u32::MAX as u64), When::Now, "bytes of a trim at most"),
     new("zfs_trim_extent_bytes_min", 32 << 10, U32, When::Now, "less free space in one piece is not trimmed, bytes"),
+    new("zfs_trim_metaslab_skip", 0, BIT, When::Now, "1: trims that begin from now on leave out metaslabs that were never used"),
     new("zfs_trim_txg_batch", 32, (1, u32::MAX as u64), When::Now, "an automatic trim comes to each metaslab once in so many txgs"),
     new("zfs_txg_history", 100, U32, When::Now, "txgs that a pool's statistic txgs has"),
     new("zfs_txg_timeout", 5, (1, u32::MAX as u64), When::Now, "seconds after which a transaction group is synced"),

@@ -159,8 +159,10 @@ impl Scan {
         if function == scan_func::RESILVER {
             self.host.resilver_begins(range.1);
         }
+        let repaired_before = self.repaired_by_leaf();
         let mut shared = self.shared.lock();
         (shared.repaired_base, shared.repaired_shown) = (i128::from(self.repaired_total()), 0);
+        shared.repaired_before = repaired_before;
         (shared.cursor, shared.checkpoint) = (Cursor::default(), Checkpoint::default());
         shared.failed = Some(BTreeSet::new());
         (shared.complete, shared.paused_since, shared.phys) = (false, None, phys);

@@ -93,6 +93,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "pool: create, list, export, import", needs: NOTHING, run: pools::life },
     Scenario { name: "pool: creation refused, and why", needs: NOTHING, run: pools::refusals },
     Scenario { name: "parameters: effects", needs: MOUNTS, run: parameters::effects },
+    Scenario { name: "parameters: trims and scrubs", needs: NOTHING, run: parameters::background },
     Scenario { name: "parameters: messages and txgs", needs: MOUNTS, run: parameters::records },
     Scenario { name: "pool: a sync that is forced", needs: NOTHING, run: parameters::forced_sync },
     Scenario { name: "pool: directories that were made for it", needs: MOUNTS, run: parameters::made_directories },

@@ -4,7 +4,7 @@ use control_api::{HistoryRecord, Property, RebuildReport, Source, Value, VdevRep
 use nvlist::NvList;
 use ondisk::Guid;
 use pool::{CacheStatus, LeafStatus, PoolStatus, RebuildState, RebuildStatus, Spare};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use vdev::{DraidConfig, LeafId, LeafKind, LeafState, Node, NodeKind, TopKind, TopVdev, VdevTree};
 use zio::{IoKind, LeafCounts};
 
@@ -110,11 +110,17 @@ fn leaf_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, id: LeafId) -> Vd
     }
 }
 
-/// Says of leaves that stand out among their siblings, or sit out, what sets them apart, where there is no other remark.
-pub(crate) fn overlay_remarks(vdev: &mut VdevReport, remarks: &BTreeMap<Guid, String>) {
-    vdev.children.iter_mut().for_each(|child| overlay_remarks(child, remarks));
+/// Says of leaves that stand out among their siblings, or sit out, what sets them apart, where there is no other remark; and of those that the scrub
+/// that runs repaired that it does (OpenZFS: `print_status_config`).
+pub(crate) fn overlay_remarks(vdev: &mut VdevReport, remarks: &BTreeMap<Guid, String>, repaired: &BTreeSet<Guid>) {
+    vdev.children.iter_mut().for_each(|child| overlay_remarks(child, remarks, repaired));
     if vdev.note.is_none() {
         vdev.note = remarks.get(&Guid(vdev.guid)).cloned();
+    }
+    // The remark on one that is not there leads to where it was.
+    if repaired.contains(&Guid(vdev.guid)) && vdev.state != leaf_state(LeafState::Missing) {
+        let before = vdev.note.take().map_or_else(String::new, |note| format!("{note}  "));
+        vdev.note = Some(format!("{before}(repairing)"));
     }
 }
 
@@ -381,6 +387,28 @@ pub fn history_record(record: &NvList, internal: bool) -> Option<HistoryRecord> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// If this fails, `zpool status` does not say which device a scrub repairs, or hides why one is not in use.
+    #[test]
+    fn what_a_scrub_repairs_is_said_beside_other_remarks() {
+        let leaf = |guid: u64, state: &str, note: Option<&str>| VdevReport {
+            guid,
+            state: state.to_string(),
+            note: note.map(ToString::to_string),
+            ..VdevReport::default()
+        };
+        let children = vec![
+            leaf(1, "ONLINE", None),
+            leaf(2, "FAULTED", Some("too many errors")),
+            leaf(3, "UNAVAIL", Some("was /a")),
+            leaf(4, "ONLINE", None),
+        ];
+        let mut top = VdevReport { guid: 9, children, ..VdevReport::default() };
+        overlay_remarks(&mut top, &BTreeMap::from([(Guid(4), "sits out".to_string())]), &BTreeSet::from([Guid(1), Guid(2), Guid(3)]));
+        let notes: Vec<Option<&str>> = top.children.iter().map(|child| child.note.as_deref()).collect();
+        assert_eq!(notes, [Some("(repairing)"), Some("too many errors  (repairing)"), Some("was /a"), Some("sits out")]);
+        assert_eq!(top.note, None);
+    }
 
     /// An administrator reads there what happened inside the pool, and to which dataset.
     #[test]

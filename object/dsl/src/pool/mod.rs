@@ -222,6 +222,12 @@ impl DslPool {
         self.tree.meta.livelists.set(entries_max, min_percent_shared);
     }
 
+    /// Sets for how many percent of the usual time of writing to an intent log whoever writes next waits for others to write with it, 100 ms at most
+    /// (OpenZFS: `zfs_commit_timeout_pct`).
+    pub fn tune_logs(&self, gather_percent: u64) {
+        self.live_logs.set_gather_percent(gather_percent);
+    }
+
     /// Sets the factor by which bytes may become more on devices: what is received may exceed its `refquota` by so many transactions (OpenZFS:
     /// `spa_asize_inflation`).
     pub fn tune_receives(&self, inflation: u64) {

@@ -22,6 +22,7 @@ mod resilver;
 mod rewinds;
 mod salts;
 mod scan_disks;
+mod scan_flight;
 mod scan_pools;
 mod scans;
 mod scrub;
