@@ -31,7 +31,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use zap::Zap;
 
-const USAGE: &str = "Usage:\tzdb [-AbcCdDFGhiLMNPsuvXYy] [-e [-p <path> ...]] [-U <cache>]
+const USAGE: &str = "Usage:\tzdb [-AbcCdDFGhiLMNPsuvXYyZ] [-e [-p <path> ...]] [-U <cache>]
 \t\t[<poolname>[/<dataset | objset id>] [<object | range> ...]]
 \tzdb -C [-U <cache>] [<poolname>]
 \tzdb -l [-Aqu] <device>
@@ -40,7 +40,7 @@ const USAGE: &str = "Usage:\tzdb [-AbcCdDFGhiLMNPsuvXYy] [-e [-p <path> ...]] [-
 \tzdb -r [-e [-p <path> ...]] [-U <cache>] <dataset> <path> <destination>
 
     -A --ignore-assertions   accepted: nothing is asserted here
-    -b --block-stats   every block: counts, and whether the space maps agree
+    -b --block-stats   every block: counts, and whether the space maps agree; six times: block pointers are shown whole
     -c --checksum      the same, and reads metadata; twice: everything
     -C --config        configuration (of all pools in the cache file without <poolname>)
     -d --datasets      datasets; twice: objects; four times: their contents; five times: their blocks
@@ -67,6 +67,7 @@ const USAGE: &str = "Usage:\tzdb [-AbcCdDFGhiLMNPsuvXYy] [-e [-p <path> ...]] [-
     -X --extreme-rewind     accepted, as -F
     -y --livelist      accepted: livelists are not checked by themselves
     -Y --all-reconstruction accepted: blocks are reconstructed in all ways anyway
+    -Z --zstd-headers  behind pointers to blocks of zstd: their size, and the version and level of the compressor
 ";
 
 /// Shows what lies on the devices of a pool.
@@ -141,18 +142,22 @@ struct More {
     livelists: Count,
     #[arg(short = 'Y', long = "all-reconstruction", action = clap::ArgAction::Count)]
     _reconstruction: Count,
+    #[arg(short = 'Z', long = "zstd-headers", action = clap::ArgAction::Count)]
+    zstd_headers: Count,
 }
 
 impl More {
     /// True when something is asked for that is not everything.
     fn is_some(&self) -> bool {
         let shown = [self.blocks, self.checksums, self.dedup, self.history, self.logs, self.metaslabs, self.groups];
-        shown.iter().chain(&[self.copy, self.lookups, self.statistics, self.livelists]).any(|count| *count > 0)
+        shown.iter().chain(&[self.copy, self.lookups, self.statistics, self.livelists, self.zstd_headers]).any(|count| *count > 0)
     }
 }
 
 /// Number of `-d` that says how much `-O` shows of an object.
 const LOOKUP_VERBOSITY: u32 = 3;
+/// Number of `-b` from which block pointers are shown whole.
+const WHOLE_POINTERS: u8 = 6;
 
 fn usage() -> ExitCode {
     cli::err!("{USAGE}");
@@ -254,6 +259,8 @@ fn dump_target(arguments: &Arguments, target: &str) -> ExitCode {
     };
     let mut out = std::io::BufWriter::new(cli::print::Output);
     let mut dump = Dump::new(&mut out, arguments.datasets.into(), arguments.parseable > 0);
+    dump.whole_pointers = arguments.more.blocks > 0 && arguments.more.blocks.saturating_add(arguments.verbose) >= WHOLE_POINTERS;
+    dump.zstd_headers = arguments.more.zstd_headers > 0;
     dump.has_projects = pool.features().iter().any(|(name, _, count)| name == "project_quota" && count.is_some());
     dump_open(arguments, target, &ranges, &pool, &mut dump)
 }

@@ -23,14 +23,18 @@ pub struct Shown {
     pub leaked: u64,
 }
 
-/// Text of a block pointer in one line (OpenZFS: `snprintf_blkptr_compact`).
-pub fn compact(bp: &BlockPtr, copies: usize) -> String {
+/// Text of a block pointer in one line, short or with everything that it says (OpenZFS: `snprintf_blkptr_compact`).
+pub fn pointer(dump: &Dump<'_>, bp: &BlockPtr) -> String {
+    if dump.whole_pointers { bp.to_string() } else { compact(bp, dump.datasets > 5) }
+}
+
+fn compact(bp: &BlockPtr, has_copies: bool) -> String {
     let (lsize, birth) = (bp.lsize(), bp.birth());
     if bp.is_embedded() {
         return format!("EMBEDDED et={} {lsize:x}L/{:x}P B={birth}", bp.embedded_kind().0, bp.psize());
     }
     let place = |n: usize| bp.dva(n);
-    let copies = if copies > 1 { bp.dvas().count() } else { 1 };
+    let copies = if has_copies { bp.dvas().count() } else { 1 };
     let dvas: String = (0..copies).map(place).map(|dva| format!("{}:{:x}:{:x} ", dva.vdev, dva.offset, dva.asize)).collect();
     if bp.is_hole() {
         return format!("{dvas}{lsize:x}L B={birth}");
@@ -126,9 +130,9 @@ impl Shown {
 
 /// Shows the pointers of an object's tree (OpenZFS: `dump_indirect`).
 fn dump_blocks(dump: &mut Dump<'_>, tree: &Tree<'_>) {
-    let copies = if dump.datasets > 5 { 3 } else { 1 };
     if let Some(spill) = &tree.phys.spill {
-        dump.line(format_args!("\nSpill block: {}", compact(spill, copies)));
+        let text = pointer(dump, spill);
+        dump.line(format_args!("\nSpill block: {text}"));
     }
     dump.line(format_args!("Indirect blocks:"));
     let levels = tree.phys.levels;
@@ -137,13 +141,27 @@ fn dump_blocks(dump: &mut Dump<'_>, tree: &Tree<'_>) {
         let before = " ".repeat(usize::from(levels.saturating_sub(1 + level)));
         let after = " ".repeat(usize::from(level) + 1);
         let offset = tree.offset(level, block);
-        dump.line(format_args!("{offset:16x} {before}L{level:x}{after}{}", compact(bp, copies)));
+        let text = pointer(dump, bp);
+        let header = if dump.zstd_headers { zstd_header(tree, (level, block), bp) } else { String::new() };
+        dump.line(format_args!("{offset:16x} {before}L{level:x}{after}{text}{header}"));
         true
     });
     if let Err(error) = walked {
         dump.damage(format_args!("object {}: {error}", tree.object));
     }
     dump.line(format_args!(""));
+}
+
+/// Text of what stands in front of a block of zstd; empty for other blocks, and for ciphertext (OpenZFS: `snprintf_zstd_header`).
+fn zstd_header(tree: &Tree<'_>, (level, block): (u8, u64), bp: &BlockPtr) -> String {
+    if bp.compression() != Compression::ZSTD || bp.is_hole() || bp.is_encrypted() {
+        return String::new();
+    }
+    let stored = tree.stored(level, block, bp).unwrap_or_default();
+    let place = if bp.is_embedded() { "EMBEDDED" } else { "NORMAL" };
+    kernels::compress::zstd_header_of(&stored).map_or_else(String::new, |header| {
+        format!(" ZSTD:size={}:version={}:level={}:{place}", header.frame_bytes, header.version, header.level)
+    })
 }
 
 /// Runs of data, each grown as long as it goes on.

@@ -97,6 +97,36 @@ fn objects_are_found_by_their_paths() {
     assert_eq!(status, Some(1));
 }
 
+/// Text between two others in a line.
+fn between<'t>(line: &'t str, before: &str, after: &str) -> &'t str {
+    line.split_once(before).and_then(|(_, rest)| rest.split_once(after)).map_or("", |(text, _)| text)
+}
+
+/// Line of the first block of a level of an object of `tank/fs`, with its whole pointer.
+fn whole(folder: &Path, object: &str, level: &str) -> String {
+    let (text, _, _) = zdb(folder, &["-ddddddbbbbbb", "tank/fs", object]);
+    text.lines().find(|line| line.contains(&format!("{level} DVA[0]=<"))).unwrap_or_else(|| panic!("no {level} in {text}")).to_string()
+}
+
+/// If this fails, scripts that look for a block's address, sizes or checksum find nothing, or something else than OpenZFS would tell.
+#[test]
+fn block_pointers_are_shown_whole() {
+    let folder = folder("whole");
+    let line = whole(&folder.0, "1", "L0");
+    assert_eq!(between(&line, " size=", " "), "200L/200P", "{line}");
+    assert!(
+        line.contains("> DVA[1]=<0:")
+            && line.contains(" [L0 ZFS master node] fletcher4 uncompressed unencrypted LE contiguous unique double "),
+        "{line}"
+    );
+    let sum = line.rsplit_once(" cksum=").map_or("", |(_, sum)| sum);
+    assert!(sum.len() == 67 && sum.bytes().all(|byte| byte == b':' || byte.is_ascii_hexdigit()), "{line}");
+    let (short, _, _) = zdb(&folder.0, &["-dddddd", "tank/fs", "1"]);
+    assert!(short.contains(" 200L/200P F=1 B=") && !short.contains("L0 DVA["), "{short}");
+    let (verbose, _, _) = zdb(&folder.0, &["-vvvvvddddddb", "tank/fs", "1"]);
+    assert!(verbose.contains(" L0 DVA[0]=<"), "{verbose}");
+}
+
 #[test]
 fn what_is_not_there_is_said() {
     let folder = folder("missing");
