@@ -7,14 +7,18 @@
 // `println!` panics when its reader is gone: see `cli::print`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod block_spec;
 mod checks;
 mod datasets;
 mod dump;
 mod extract;
+mod guess;
 mod import;
 mod label;
 mod object;
 mod objset;
+mod place;
+mod read_block;
 mod stats;
 mod tree;
 mod viewer;
@@ -23,7 +27,7 @@ mod znode;
 use clap::Parser;
 use dump::Dump;
 use exec::Exec;
-use objset::Range;
+use objset::{Range, Subject};
 use ondisk::ObjectId;
 use pool::Pool;
 use std::path::PathBuf;
@@ -38,6 +42,7 @@ const USAGE: &str = "Usage:\tzdb [-AbcCdDFGhiLMNPsuvXYyZ] [-e [-p <path> ...]] [
 \tzdb -m [-AFLPXY] [-e [-p <path> ...]] [-U <cache>] <poolname>
 \tzdb -O [-v] [-e [-p <path> ...]] [-U <cache>] <dataset> <path>
 \tzdb -r [-e [-p <path> ...]] [-U <cache>] <dataset> <path> <destination>
+\tzdb -R [-e [-p <path> ...]] [-U <cache>] <poolname> <vdev>:<offset>:[<lsize>/]<psize>[:<flags>] ...
 
     -A --ignore-assertions   accepted: nothing is asserted here
     -b --block-stats   every block: counts, and whether the space maps agree; six times: block pointers are shown whole
@@ -60,6 +65,7 @@ const USAGE: &str = "Usage:\tzdb [-AbcCdDFGhiLMNPsuvXYyZ] [-e [-p <path> ...]] [
     -P --parseable     exact numbers
     -q --skip-label    with -l: no output
     -r --copy-object   copy a file out of a dataset
+    -R --read-block    blocks by their places
     -s --io-stats      what was read
     -u --uberblock     the uberblock
     -U --cachefile     the cache file
@@ -134,6 +140,8 @@ struct More {
     lookups: Count,
     #[arg(short = 'r', long = "copy-object", action = clap::ArgAction::Count)]
     copy: Count,
+    #[arg(short = 'R', long = "read-block", action = clap::ArgAction::Count)]
+    read_block: Count,
     #[arg(short = 's', long = "io-stats", action = clap::ArgAction::Count)]
     statistics: Count,
     #[arg(short = 'X', long = "extreme-rewind", action = clap::ArgAction::Count)]
@@ -150,7 +158,8 @@ impl More {
     /// True when something is asked for that is not everything.
     fn is_some(&self) -> bool {
         let shown = [self.blocks, self.checksums, self.dedup, self.history, self.logs, self.metaslabs, self.groups];
-        shown.iter().chain(&[self.copy, self.lookups, self.statistics, self.livelists, self.zstd_headers]).any(|count| *count > 0)
+        let more = [self.copy, self.lookups, self.read_block, self.statistics, self.livelists, self.zstd_headers];
+        shown.iter().chain(&more).any(|count| *count > 0)
     }
 }
 
@@ -232,7 +241,7 @@ fn fatal(target: &str, error: &dyn std::fmt::Display) -> ExitCode {
 fn dump_target(arguments: &Arguments, target: &str) -> ExitCode {
     let name = target.split(['/', '@']).next().unwrap_or_default();
     let words = arguments.objects.len();
-    if arguments.more.copy > 0 && words != 2 || arguments.more.lookups > 0 && words != 1 {
+    if arguments.more.copy > 0 && words != 2 || arguments.more.lookups > 0 && words != 1 || arguments.more.read_block > 0 && words == 0 {
         return usage();
     }
     let mut ranges = Vec::new();
@@ -266,41 +275,15 @@ fn dump_target(arguments: &Arguments, target: &str) -> ExitCode {
 }
 
 fn dump_open(arguments: &Arguments, target: &str, ranges: &[Range], pool: &Pool, dump: &mut Dump<'_>) -> ExitCode {
+    let more = &arguments.more;
+    if more.read_block > 0 {
+        return read_blocks(&arguments.objects, pool, dump);
+    }
+    if more.copy > 0 || more.lookups > 0 || target.contains(['/', '@']) {
+        return dump_dataset(arguments, target, ranges, pool, dump);
+    }
     let mut status = 0;
-    let is_pool = !target.contains(['/', '@']);
-    if let ([path, place], true) = (arguments.objects.as_slice(), arguments.more.copy > 0) {
-        let found = datasets::by_name(pool, target.trim_end_matches('/')).map_err(|error| error.to_string());
-        return match found.and_then(|subject| extract::copy(&subject.objset, path, place.as_ref())) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fatal(target, &error),
-        };
-    }
-    if let ([path], true) = (arguments.objects.as_slice(), arguments.more.lookups > 0) {
-        let found = datasets::by_name(pool, target.trim_end_matches('/')).map_err(|error| error.to_string());
-        // As much as `-ddd` shows of an object, and more with each `-v` (OpenZFS: `dump_path`).
-        dump.datasets = LOOKUP_VERBOSITY + u32::from(arguments.verbose);
-        return match found.and_then(|subject| Ok((extract::number(&subject.objset, path)?, subject))) {
-            Ok((object, subject)) => {
-                datasets::show(dump, pool.mos(), &subject, &[Range::one(object)]);
-                ExitCode::from(u8::from(dump.damaged > 0))
-            }
-            Err(error) => fatal(target, &error),
-        };
-    }
-    if !is_pool {
-        let found = match arguments.more.object_sets {
-            0 => datasets::by_name(pool, target.trim_end_matches('/')),
-            _ => datasets::by_number(pool, target),
-        };
-        match found {
-            Ok(subject) => datasets::show(dump, pool.mos(), &subject, ranges),
-            Err(dsl::DslError::NotFound) => {
-                cli::errln!("failed to hold dataset '{target}': No such file or directory");
-                return fatal(target, &"No such file or directory");
-            }
-            Err(error) => return fatal(target, &error),
-        }
-    } else if !ranges.is_empty() {
+    if !ranges.is_empty() {
         datasets::show(dump, pool.mos(), &datasets::meta(pool), ranges);
     } else {
         if arguments.config > 0 {
@@ -317,6 +300,52 @@ fn dump_open(arguments: &Arguments, target: &str, ranges: &[Range], pool: &Pool,
         status = status.max(dump_more(arguments, pool, dump));
     }
     ExitCode::from(if status == 0 { u8::from(dump.damaged > 0) } else { status })
+}
+
+fn read_blocks(blocks: &[String], pool: &Pool, dump: &mut Dump<'_>) -> ExitCode {
+    let mut status = 0;
+    for words in blocks {
+        if let Err(problem) = read_block::show(dump, pool, words) {
+            dump.line(format_args!("{problem}"));
+            status = 1;
+        }
+    }
+    ExitCode::from(status)
+}
+
+/// Shows, or takes out, what was asked for of a dataset.
+fn dump_dataset(arguments: &Arguments, target: &str, ranges: &[Range], pool: &Pool, dump: &mut Dump<'_>) -> ExitCode {
+    let more = &arguments.more;
+    let found = match more.object_sets {
+        0 => datasets::by_name(pool, target.trim_end_matches('/')),
+        _ => datasets::by_number(pool, target),
+    };
+    let subject = match found {
+        Ok(subject) => subject,
+        Err(dsl::DslError::NotFound) if more.copy == 0 && more.lookups == 0 => {
+            cli::errln!("failed to hold dataset '{target}': No such file or directory");
+            return fatal(target, &"No such file or directory");
+        }
+        Err(error) => return fatal(target, &error),
+    };
+    match dump_subject(arguments, &subject, ranges, pool, dump) {
+        Ok(()) => ExitCode::from(u8::from(dump.damaged > 0)),
+        Err(problem) => fatal(target, &problem),
+    }
+}
+
+fn dump_subject(arguments: &Arguments, subject: &Subject, ranges: &[Range], pool: &Pool, dump: &mut Dump<'_>) -> Result<(), String> {
+    match arguments.objects.as_slice() {
+        [path, place] if arguments.more.copy > 0 => return extract::copy(&subject.objset, path, place.as_ref()),
+        [path] if arguments.more.lookups > 0 => {
+            // As much as `-ddd` shows of an object, and more with each `-v` (OpenZFS: `dump_path`).
+            dump.datasets = LOOKUP_VERBOSITY + u32::from(arguments.verbose);
+            let object = extract::number(&subject.objset, path)?;
+            datasets::show(dump, pool.mos(), subject, &[Range::one(object)]);
+        }
+        _ => datasets::show(dump, pool.mos(), subject, ranges),
+    }
+    Ok(())
 }
 
 /// Shows what else was asked for of a pool; returns the exit status.

@@ -127,6 +127,43 @@ fn block_pointers_are_shown_whole() {
     assert!(verbose.contains(" L0 DVA[0]=<"), "{verbose}");
 }
 
+/// If this fails, nobody can look at a block whose place is all that is known of it, as when what refers to it is damaged.
+#[test]
+fn blocks_are_shown_by_their_places() {
+    let folder = folder("blocks");
+    let block = |words: &str| zdb(&folder.0, &["-R", "tank", words]);
+    let place = |line: &str| between(line, "DVA[0]=<", ">").rsplit_once(':').map_or(String::new(), |(place, _)| place.to_string());
+    let line = whole(&folder.0, "1", "L0");
+    let (offset, sum) = (place(&line).replacen("0:", "", 1), line.rsplit_once("cksum=").map_or("", |(_, sum)| sum));
+    let (text, found, status) = block(&format!("0:{offset}:200:c"));
+    assert_eq!((found, status), (format!("Found vdev: {}\n", folder.0.join("d0").display()), Some(0)));
+    assert!(text.starts_with(&format!("\n0:{offset}:200:c\n          0 1 2 3 4 5 6 7 ")), "{text}");
+    assert!(text.contains("\n000000:  0300000000000080  "), "{text}");
+    assert!(text.contains(&format!("\n   fletcher4\tcksum={sum}\n")), "{text}");
+    let (text, _, _) = block(&format!("d0:{offset}:200:e"));
+    assert!(text.contains("\n000000:  8000000000000003  "), "{text}");
+    let (text, _, _) = block(&format!("0:{offset}:200:rq"));
+    assert!(text.starts_with("***Ignoring flag: q\n\u{3}\0\0"), "{text}");
+    let (data, above) = (whole(&folder.0, "0", "L0"), whole(&folder.0, "0", "L1 "));
+    let pointer = &data[data.find("DVA").expect("a pointer")..];
+    let (above, sizes) = (place(&above), between(&above, " size=", " ").to_string());
+    for flags in ["bd", "db0", "b0d"] {
+        assert_eq!(block(&format!("{above}:{sizes}:{flags}")).0, format!("{pointer}\n"), "{sizes}:{flags}");
+    }
+    let (text, _, _) = block(&format!("{above}:{sizes}:id"));
+    assert_eq!((text.lines().next(), text.lines().count()), (Some(pointer), 1024), "{text}");
+    for (words, problem) in [
+        ("9:0:200", "***Invalid vdev: 9\n"),
+        ("0:0:201", "Invalid block specifier: 0:0:201  - size must be a multiple of sector size\n"),
+        ("0:0:200:q", "Invalid flag arg: 'q'\n"),
+        ("0:10000000000:1000", "Read of 0:10000000000:1000 failed, error: "),
+    ] {
+        let (text, _, status) = block(words);
+        assert!(text.starts_with(problem) && status == Some(1), "{status:?} {text}");
+    }
+    assert!(zdb(&folder.0, &["-R", "tank"]).1.starts_with("Usage:"));
+}
+
 #[test]
 fn what_is_not_there_is_said() {
     let folder = folder("missing");
