@@ -3,7 +3,7 @@
 use crate::dump::Dump;
 use crate::objset::{self, ObjsetError, Range, Subject};
 use dmu::Objset;
-use dsl::DslError;
+use dsl::{DatasetHandle, DslError};
 use ondisk::{DslDatasetPhys, DslDirPhys, Feature, ObjectId};
 use pool::Pool;
 use std::collections::BTreeMap;
@@ -57,10 +57,9 @@ pub fn meta(pool: &Pool) -> Subject {
     Subject { objset: mos, name: "mos".to_string(), bytes: own.map_or(0, |dir| dir.dd_used_bytes), created: TXG_INITIAL, dataset: None }
 }
 
-/// Subject of a dataset by its object.
-pub fn by_object(pool: &Pool, object: u64) -> Result<Subject, DslError> {
-    let handle = pool.dsl().hold_object(object)?;
-    let phys = dataset(pool.mos(), object).ok_or(DslError::NotFound)?;
+/// Subject of a dataset.
+pub fn subject(pool: &Pool, handle: &DatasetHandle) -> Result<Subject, DslError> {
+    let phys = dataset(pool.mos(), handle.object()).ok_or(DslError::NotFound)?;
     Ok(Subject {
         objset: handle.stored()?,
         name: handle.name(),
@@ -70,17 +69,17 @@ pub fn by_object(pool: &Pool, object: u64) -> Result<Subject, DslError> {
     })
 }
 
-/// Subject of a dataset by its full name; a number after the slash may be its object.
-pub fn by_name(pool: &Pool, name: &str) -> Result<Subject, DslError> {
+/// Dataset of a full name; a number after the slash may be its object.
+pub fn by_name(pool: &Pool, name: &str) -> Result<DatasetHandle, DslError> {
     match pool.dsl().hold(name) {
-        Ok(handle) => by_object(pool, handle.object()),
-        Err(error) => number_of(name).map_or(Err(error), |object| by_object(pool, object)),
+        Ok(handle) => Ok(handle),
+        Err(error) => number_of(name).map_or(Err(error), |object| pool.dsl().hold_object(object)),
     }
 }
 
-/// Subject of the object set whose number, decimal or hexadecimal with `0x`, follows the pool's name.
-pub fn by_number(pool: &Pool, name: &str) -> Result<Subject, DslError> {
-    number_of(name).map_or(Err(DslError::NotFound), |object| by_object(pool, object))
+/// Dataset whose number, decimal or hexadecimal with `0x`, follows the pool's name.
+pub fn by_number(pool: &Pool, name: &str) -> Result<DatasetHandle, DslError> {
+    number_of(name).map_or(Err(DslError::NotFound), |object| pool.dsl().hold_object(object))
 }
 
 fn number_of(name: &str) -> Option<u64> {
@@ -178,7 +177,7 @@ fn dump_dataset(dump: &mut Dump<'_>, pool: &Pool, object: u64, used: &mut Used) 
             _ => {}
         }
     }
-    match by_object(pool, object) {
+    match pool.dsl().hold_object(object).and_then(|handle| subject(pool, &handle)) {
         Ok(subject) => show(dump, pool.mos(), &subject, &[]),
         Err(error) => dump.damage(format_args!("the dataset, object {object}: {error}")),
     }

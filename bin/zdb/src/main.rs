@@ -7,6 +7,7 @@
 // `println!` panics when its reader is gone: see `cli::print`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod backup;
 mod block_spec;
 mod checks;
 mod datasets;
@@ -25,9 +26,10 @@ mod viewer;
 mod znode;
 
 use clap::Parser;
+use dsl::{DatasetHandle, DslError};
 use dump::Dump;
 use exec::Exec;
-use objset::{Range, Subject};
+use objset::Range;
 use ondisk::ObjectId;
 use pool::Pool;
 use std::path::PathBuf;
@@ -37,6 +39,7 @@ use zap::Zap;
 
 const USAGE: &str = "Usage:\tzdb [-AbcCdDFGhiLMNPsuvXYyZ] [-e [-p <path> ...]] [-U <cache>]
 \t\t[<poolname>[/<dataset | objset id>] [<object | range> ...]]
+\tzdb -B [-e [-p <path> ...]] [-U <cache>] <poolname>/<objset id> [<backupflags>]
 \tzdb -C [-U <cache>] [<poolname>]
 \tzdb -l [-Aqu] <device>
 \tzdb -m [-AFLPXY] [-e [-p <path> ...]] [-U <cache>] <poolname>
@@ -46,6 +49,7 @@ const USAGE: &str = "Usage:\tzdb [-AbcCdDFGhiLMNPsuvXYyZ] [-e [-p <path> ...]] [
 
     -A --ignore-assertions   accepted: nothing is asserted here
     -b --block-stats   every block: counts, and whether the space maps agree; six times: block pointers are shown whole
+    -B --backup        a dataset as a stream, by the number of its object set; flags are e, c, L and w, as of zfs send
     -c --checksum      the same, and reads metadata; twice: everything
     -C --config        configuration (of all pools in the cache file without <poolname>)
     -d --datasets      datasets; twice: objects; four times: their contents; five times: their blocks
@@ -118,6 +122,8 @@ struct More {
     _assertions: Count,
     #[arg(short = 'b', long = "block-stats", action = clap::ArgAction::Count)]
     blocks: Count,
+    #[arg(short = 'B', long = "backup", action = clap::ArgAction::Count)]
+    backup: Count,
     #[arg(short = 'c', long = "checksum", action = clap::ArgAction::Count)]
     checksums: Count,
     #[arg(short = 'D', long = "dedup-stats", action = clap::ArgAction::Count)]
@@ -158,7 +164,7 @@ impl More {
     /// True when something is asked for that is not everything.
     fn is_some(&self) -> bool {
         let shown = [self.blocks, self.checksums, self.dedup, self.history, self.logs, self.metaslabs, self.groups];
-        let more = [self.copy, self.lookups, self.read_block, self.statistics, self.livelists, self.zstd_headers];
+        let more = [self.backup, self.copy, self.lookups, self.read_block, self.statistics, self.livelists, self.zstd_headers];
         shown.iter().chain(&more).any(|count| *count > 0)
     }
 }
@@ -279,7 +285,7 @@ fn dump_open(arguments: &Arguments, target: &str, ranges: &[Range], pool: &Pool,
     if more.read_block > 0 {
         return read_blocks(&arguments.objects, pool, dump);
     }
-    if more.copy > 0 || more.lookups > 0 || target.contains(['/', '@']) {
+    if more.backup > 0 || more.copy > 0 || more.lookups > 0 || target.contains(['/', '@']) {
         return dump_dataset(arguments, target, ranges, pool, dump);
     }
     let mut status = 0;
@@ -315,35 +321,43 @@ fn read_blocks(blocks: &[String], pool: &Pool, dump: &mut Dump<'_>) -> ExitCode 
 
 /// Shows, or takes out, what was asked for of a dataset.
 fn dump_dataset(arguments: &Arguments, target: &str, ranges: &[Range], pool: &Pool, dump: &mut Dump<'_>) -> ExitCode {
-    let more = &arguments.more;
-    let found = match more.object_sets {
-        0 => datasets::by_name(pool, target.trim_end_matches('/')),
-        _ => datasets::by_number(pool, target),
-    };
-    let subject = match found {
-        Ok(subject) => subject,
-        Err(dsl::DslError::NotFound) if more.copy == 0 && more.lookups == 0 => {
+    let (more, name) = (&arguments.more, target.trim_end_matches('/'));
+    let by_number = more.object_sets > 0 || more.backup > 0;
+    let found = if by_number { datasets::by_number(pool, name) } else { datasets::by_name(pool, name) };
+    let dataset = match found {
+        Ok(dataset) => dataset,
+        Err(DslError::NotFound) if more.copy == 0 && more.lookups == 0 => {
             cli::errln!("failed to hold dataset '{target}': No such file or directory");
             return fatal(target, &"No such file or directory");
         }
         Err(error) => return fatal(target, &error),
     };
-    match dump_subject(arguments, &subject, ranges, pool, dump) {
+    if more.backup > 0 {
+        return match backup::write(dataset, arguments.objects.first().map_or("", String::as_str)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(problem) => {
+                cli::errln!("dump_backup: {problem}");
+                ExitCode::from(1)
+            }
+        };
+    }
+    match dump_subject(arguments, pool, &dataset, ranges, dump) {
         Ok(()) => ExitCode::from(u8::from(dump.damaged > 0)),
         Err(problem) => fatal(target, &problem),
     }
 }
 
-fn dump_subject(arguments: &Arguments, subject: &Subject, ranges: &[Range], pool: &Pool, dump: &mut Dump<'_>) -> Result<(), String> {
+fn dump_subject(arguments: &Arguments, pool: &Pool, dataset: &DatasetHandle, ranges: &[Range], dump: &mut Dump<'_>) -> Result<(), String> {
+    let subject = datasets::subject(pool, dataset).map_err(|error| error.to_string())?;
     match arguments.objects.as_slice() {
         [path, place] if arguments.more.copy > 0 => return extract::copy(&subject.objset, path, place.as_ref()),
         [path] if arguments.more.lookups > 0 => {
             // As much as `-ddd` shows of an object, and more with each `-v` (OpenZFS: `dump_path`).
             dump.datasets = LOOKUP_VERBOSITY + u32::from(arguments.verbose);
             let object = extract::number(&subject.objset, path)?;
-            datasets::show(dump, pool.mos(), subject, &[Range::one(object)]);
+            datasets::show(dump, pool.mos(), &subject, &[Range::one(object)]);
         }
-        _ => datasets::show(dump, pool.mos(), subject, ranges),
+        _ => datasets::show(dump, pool.mos(), &subject, ranges),
     }
     Ok(())
 }
