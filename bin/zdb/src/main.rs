@@ -37,14 +37,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use zap::Zap;
 
-const USAGE: &str = "Usage:\tzdb [-AbcCdDFGhiLMNPsuvXYyZ] [-e [-p <path> ...]] [-U <cache>]
+const USAGE: &str = "Usage:\tzdb [-AbcCdDFGhiLMNPsuvXYyZ] [-e [-p <path> ...]] [-U <cache>] [-K <key>]
 \t\t[<poolname>[/<dataset | objset id>] [<object | range> ...]]
-\tzdb -B [-e [-p <path> ...]] [-U <cache>] <poolname>/<objset id> [<backupflags>]
+\tzdb -B [-e [-p <path> ...]] [-U <cache>] [-K <key>] <poolname>/<objset id> [<backupflags>]
 \tzdb -C [-U <cache>] [<poolname>]
 \tzdb -l [-Aqu] <device>
 \tzdb -m [-AFLPXY] [-e [-p <path> ...]] [-U <cache>] <poolname>
-\tzdb -O [-v] [-e [-p <path> ...]] [-U <cache>] <dataset> <path>
-\tzdb -r [-e [-p <path> ...]] [-U <cache>] <dataset> <path> <destination>
+\tzdb -O [-v] [-e [-p <path> ...]] [-U <cache>] [-K <key>] <dataset> <path>
+\tzdb -r [-e [-p <path> ...]] [-U <cache>] [-K <key>] <dataset> <path> <destination>
 \tzdb -R [-e [-p <path> ...]] [-U <cache>] <poolname> <vdev>:<offset>:[<lsize>/]<psize>[:<flags>] ...
 
     -A --ignore-assertions   accepted: nothing is asserted here
@@ -59,6 +59,7 @@ const USAGE: &str = "Usage:\tzdb [-AbcCdDFGhiLMNPsuvXYyZ] [-e [-p <path> ...]] [
     -G --dump-debug-msg     accepted: there are no debugging messages
     -h --history       the pool's history
     -i --intent-logs   accepted: intent logs are shown with the datasets
+    -K --key           the key of the encrypted dataset that is named
     -l --label         labels of a device
     -L --disable-leak-tracking   with -b and -c: leaks are not looked for
     -m --metaslabs     the metaslabs and their free space
@@ -136,6 +137,8 @@ struct More {
     history: Count,
     #[arg(short = 'i', long = "intent-logs", action = clap::ArgAction::Count)]
     logs: Count,
+    #[arg(short = 'K', long = "key")]
+    key: Option<String>,
     #[arg(short = 'm', long = "metaslabs", action = clap::ArgAction::Count)]
     metaslabs: Count,
     #[arg(short = 'M', long = "metaslab-groups", action = clap::ArgAction::Count)]
@@ -332,6 +335,14 @@ fn dump_dataset(arguments: &Arguments, target: &str, ranges: &[Range], pool: &Po
         }
         Err(error) => return fatal(target, &error),
     };
+    if let Some(key) = &more.key {
+        match datasets::unlock(&dataset, key) {
+            // The standard output is the stream's.
+            Ok(root) if more.backup > 0 => cli::errln!("Unlocked encryption root: {root}"),
+            Ok(root) => dump.line(format_args!("Unlocked encryption root: {root}")),
+            Err(problem) => return fatal(target, &problem),
+        }
+    }
     if more.backup > 0 {
         return match backup::write(dataset, arguments.objects.first().map_or("", String::as_str)) {
             Ok(()) => ExitCode::SUCCESS,

@@ -13,6 +13,8 @@ use zpl::Zfs;
 pub struct Shown {
     /// Object set itself.
     pub objset: Arc<Objset>,
+    /// True when it is encrypted, and its key is not there: some bonuses and contents cannot be read.
+    pub is_locked: bool,
     /// File system of it, once a node was shown; None inside when it has none that can be read.
     pub files: Option<Option<Arc<Zfs>>>,
     /// True when the next object needs the titles of the columns before it.
@@ -53,8 +55,8 @@ fn compression_name(kind: Compression) -> String {
 
 impl Shown {
     /// Begins to show objects of `objset`.
-    pub fn new(objset: Arc<Objset>) -> Shown {
-        Shown { objset, files: None, titles: true, names: Names::default(), leaked: 0 }
+    pub fn new(objset: Arc<Objset>, is_locked: bool) -> Shown {
+        Shown { objset, is_locked, files: None, titles: true, names: Names::default(), leaked: 0 }
     }
 
     /// Text of an object's line after its type: its own checksum and compression.
@@ -123,8 +125,16 @@ impl Shown {
         let set = names.iter().filter(|(flag, _)| (phys.flags | spill) & flag != 0).map(|(_, name)| *name);
         dump.line(format_args!("\tdnode flags: {}", set.collect::<String>()));
         dump.line(format_args!("\tdnode maxblkid: {}", phys.max_block));
-        viewer::bonus(dump, self, object, phys);
-        viewer::contents(dump, self, object, phys);
+        if self.is_locked && phys.bonus_type.is_encrypted() {
+            dump.line(format_args!("\t\t(bonus encrypted)"));
+        } else {
+            viewer::bonus(dump, self, object, phys);
+        }
+        if self.is_locked && phys.object_type.is_encrypted() {
+            dump.line(format_args!("\t\t(object encrypted)"));
+        } else {
+            viewer::contents(dump, self, object, phys);
+        }
     }
 }
 
