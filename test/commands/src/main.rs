@@ -160,6 +160,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "dataset: livelists of clones, as OpenZFS counts them", needs: MOUNTS, run: branches::livelists },
     Scenario { name: "dataset: back to a snapshot", needs: MOUNTS, run: branches::rollbacks },
     Scenario { name: "dataset: encrypted file systems", needs: MOUNTS, run: secrets::encrypted },
+    Scenario { name: "dataset: encrypted file systems by zdb", needs: MOUNTS, run: secrets::looked_into },
     Scenario { name: "dataset: raw copies of encrypted file systems", needs: MOUNTS, run: secrets::raw_copies },
     Scenario { name: "dataset: streams received, refused, resumed", needs: NOTHING, run: receives::receives },
     Scenario { name: "dataset: damaged files of snapshots and clones named", needs: MOUNTS, run: damaged::shared },
