@@ -29,7 +29,7 @@ pub enum FaultError {
     Checksum,
     /// Bytes that are right by their checksum cannot be decompressed.
     Decompress,
-    /// They cannot be decrypted.
+    /// Bytes that are right by their checksum cannot be decrypted.
     Decrypt,
 }
 
