@@ -383,9 +383,9 @@ mod tests {
     fn a_stripe_beside_a_mirror_is_refused_without_force() {
         let mixed = parsed(&words("/x mirror /a /b")).expect("parses");
         assert!(mismatch(&mixed).is_some());
-        let widths = parsed(&words("raidz1 /a /b raidz1 /c /d /e")).expect("parses");
+        let widths = parsed(&words("mirror /a /b mirror /c /d /e")).expect("parses");
         assert!(mismatch(&widths).is_some());
-        for text in ["mirror /a /b raidz1 /c /d /e", "raidz2 /a /b /c mirror /d /e /f"] {
+        for text in ["raidz1 /a /b raidz1 /c /d /e", "mirror /a /b raidz1 /c /d /e", "raidz2 /a /b /c mirror /d /e /f"] {
             assert_eq!(mismatch(&parsed(&words(text)).expect("parses")), None, "{text}: as many may be lost");
         }
         let less = parsed(&words("raidz2 /a /b /c /d mirror /e /f")).expect("parses");

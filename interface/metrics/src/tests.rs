@@ -201,10 +201,9 @@ fn parameters_keep_their_ranges() {
     ] {
         assert_eq!(tree.write(&path(name), text), Err(error), "{name}={text}");
     }
-    assert_eq!(
-        *fake.changes.lock(),
-        [("zfs_txg_timeout".to_string(), 30), ("zfs_arc_max".to_string(), 1 << 28), ("zfs_deadman_failmode".to_string(), 1)]
-    );
+    let changes =
+        [("zfs_txg_timeout", 30), ("zfs_arc_max", 1 << 28), ("zfs_livelist_min_percent_shared", -1i64 as u64), ("zfs_deadman_failmode", 1)];
+    assert_eq!(*fake.changes.lock(), changes.map(|(name, value)| (name.to_string(), value)));
     assert_eq!(tree.read("module/zfs/version").as_deref(), Some("2.3.2-zirconia\n"));
 }
 
