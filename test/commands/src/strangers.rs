@@ -68,6 +68,36 @@ pub fn damaged_lists(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A cache file in a folder that is not there is refused; one whose folder goes away later is told of, and costs no pool. If this fails, the pool is not
+/// open after a restart, or nobody hears that it is in no cache file.
+pub fn lost_cache_files(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
+    let folder = world.path("caches");
+    create_dir_all(&folder)?;
+    let (cache, nowhere) = (world.at("caches/x"), world.at("nowhere"));
+    let why = format!("'{nowhere}' is not a valid directory");
+    world.ok("zpool create -O canmount=off tank {vdevs}/a")?;
+    world.refused(&format!("zpool set cachefile={nowhere}/x tank"), 1, &why)?;
+    world.ok("zpool get -H -o value cachefile tank")?.prints("-")?;
+    world.ok("zpool export tank")?;
+    world.refused(&format!("zpool import -d {{vdevs}} -o cachefile={nowhere}/x tank"), 1, &why)?;
+    world.ok(&format!("zpool import -d {{vdevs}} -o cachefile={cache} tank"))?;
+    std::fs::remove_dir_all(&folder)?;
+    let warning = format!("warning: the cache file '{cache}' cannot be written: No such file or directory");
+    world.ok("zpool create -O canmount=off -o cachefile=none other {vdevs}/b")?.says(&warning)?;
+    world.ok("zpool events")?.shows("ereport.fs.zfs.config_cache_write")?;
+    world.logged(&[&format!("cannot write {cache}: No such file or directory")])?;
+    world.ok("zirconia stop")?;
+    // Datasets are waited for.
+    world.ok("zfs list -H -o name")?.prints("other\ntank")?;
+    world.ok("zpool list -H -o name,health")?.prints("other\tONLINE\ntank\tONLINE")?;
+    world.ok("zpool get -H -o value cachefile tank")?.prints(&cache)?;
+    // With room again it is there: at once where something changes, and else by itself.
+    create_dir_all(&folder)?;
+    world.ok("zpool destroy other")?.prints("")?;
+    same("the cache file", metadata(&cache)?.is_file(), true)
+}
+
 /// `import -a` that leaves a pool out says so by its exit code too: a script would go on without the data.
 pub fn all_but_one(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b"])?;
