@@ -98,6 +98,29 @@ pub fn lost_cache_files(world: &World) -> Result<(), Failure> {
     same("the cache file", metadata(&cache)?.is_file(), true)
 }
 
+/// A log device that was away while it was removed is none of the pool's any more, also where another device is away and the pool's own configuration
+/// cannot be read. If this fails, somebody looks after a device, or waits for one, that the pool does not have.
+pub fn removed_logs(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "log", "special"])?;
+    let move_to = |from: &str, to: &str| std::fs::rename(world.path(from), world.path(to));
+    create_dir_all(world.path("away"))?;
+    world.ok("zpool create -O canmount=off tank {vdevs}/a log {vdevs}/log")?;
+    world.ok("zpool add -f tank special {vdevs}/special")?;
+    world.ok("zpool export tank")?;
+    move_to("vdevs/log", "away/log")?;
+    world.ok("zpool import -d {vdevs} -m tank")?;
+    world.ok("zpool remove tank {vdevs}/log")?;
+    world.ok("zpool export tank")?;
+    move_to("away/log", "vdevs/log")?;
+    world.ok("zpool import -d {vdevs}")?.shows("vdevs/special  ONLINE")?.hides("vdevs/log")?;
+    move_to("vdevs/special", "away/special")?;
+    let without = world.ok("zpool import -d {vdevs}")?;
+    without.shows("vdevs/a  ONLINE")?.shows("Additional devices are known to be part of this pool")?.hides("vdevs/log")?.hides("logs")?;
+    move_to("away/special", "vdevs/special")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    world.ok("zpool status tank")?.shows("state: ONLINE")?.hides("vdevs/log").map(drop)
+}
+
 /// `import -a` that leaves a pool out says so by its exit code too: a script would go on without the data.
 pub fn all_but_one(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b"])?;
