@@ -276,5 +276,16 @@ pub fn names(world: &World) -> Result<(), Failure> {
     world.ok("zfs snapshot tank/x@a")?;
     world.refused("zfs rename tank/x@a @b*", 1, "invalid character '*' in name")?;
     world.ok("zfs rename tank/x@a @b")?;
-    world.ok("zfs list -H -o name -t snapshot")?.prints("tank/x@b").map(drop)
+    world.ok("zfs list -H -o name -t snapshot")?.prints("tank/x@b")?;
+    // If this fails, the terminal of whoever reads the messages, be it in a file of them, obeys whoever chose a name.
+    let is_order = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
+    for verb in ["zfs create tank/", "zfs list tank/", "zpool status tank", "zpool sta", "zfs get all", "arcstat --"] {
+        let ran = world.run(&format!("{verb}a\u{1b}[31mb\u{9b}c"))?;
+        same(&format!("an order to a terminal in what {verb} says"), (ran.code == 0, ran.err.contains(is_order)), (false, false))?;
+        // The library that reads its words leaves orders out.
+        if verb != "arcstat --" {
+            ran.says("a\\033[31mb\\302\\233c")?;
+        }
+    }
+    Ok(())
 }
