@@ -63,12 +63,9 @@ fn main() -> ExitCode {
     if let Some(code) = cli::refuse_bytes(1) {
         return code;
     }
-    let arguments = match Arguments::try_parse() {
+    let arguments = match cli::parsed::<Arguments>(1) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(u8::from(error.use_stderr()));
-        }
+        Err(code) => return code,
     };
     let chosen = [arguments.extended, arguments.zfetch, arguments.fields.is_some()].iter().filter(|chosen| **chosen).count();
     if arguments.help || chosen > 1 {

@@ -75,10 +75,10 @@ fn give_up<T>(error: &std::io::Error) -> T {
     std::process::exit(i32::from(EXIT_FAILURE));
 }
 
-/// Prints to the standard error; that nobody reads it changes nothing.
+/// Prints to the standard error. It is for people, wherever it leads, so that names and words give no terminal an order later either; that nobody
+/// reads it changes nothing.
 pub fn to_errors(text: Arguments<'_>) {
-    let mut errors = std::io::stderr().lock();
-    let _ = if errors.is_terminal() { errors.write_all(harmless(&text.to_string(), &[]).as_bytes()) } else { errors.write_fmt(text) };
+    let _ = std::io::stderr().lock().write_all(shown_lines(&text.to_string()).as_bytes());
 }
 
 /// Prints as `print!` for programs whose reader may go away.

@@ -84,6 +84,21 @@ fn not_there(why: &str) -> ExitCode {
     ExitCode::from(EXIT_FAILURE)
 }
 
+/// Words of the command line of a program without verbs.
+///
+/// # Errors
+/// The exit code, after what is wrong was said (`wrong`), or what was asked for was shown.
+pub fn parsed<A: Parser>(wrong: u8) -> Result<A, ExitCode> {
+    A::try_parse().map_err(|error| {
+        if error.use_stderr() {
+            crate::err!("{error}");
+            return ExitCode::from(wrong);
+        }
+        let _ = error.print();
+        ExitCode::SUCCESS
+    })
+}
+
 fn run_words<A: Parser>(lacking: &Lacking, run: impl FnOnce(A) -> Result<u8, Stop>) -> ExitCode {
     let command = as_getopt(A::command());
     let words = match words() {

@@ -53,12 +53,9 @@ fn main() -> ExitCode {
     if let Some(code) = cli::refuse_bytes(USAGE) {
         return code;
     }
-    let arguments = match Arguments::try_parse() {
+    let arguments = match cli::parsed::<Arguments>(USAGE) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
-        }
+        Err(code) => return code,
     };
     if arguments.explain {
         cli::errln!("Columns:");

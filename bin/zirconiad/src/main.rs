@@ -17,7 +17,7 @@ mod supervisor;
 
 use clap::Parser;
 use control::{Control, Heritage};
-use control_api::{ErrorKind, Failure, StateDir, distrusted};
+use control_api::{ErrorKind, Failure, StateDir, distrusted, shown_lines};
 use exec::{Exec, Pool};
 use keeper::{Begin, Line};
 use place::{Place, START};
@@ -85,7 +85,7 @@ fn main() -> ExitCode {
 fn complain(why: &dyn std::fmt::Display) {
     match logging::is_telling() {
         true => tracing::error!("{why}"),
-        false => eprintln!("zirconiad: {why}"),
+        false => eprintln!("zirconiad: {}", shown_lines(&why.to_string())),
     }
 }
 

@@ -26,17 +26,19 @@ pub fn run(client: &Client, arguments: &args::Events) -> Result<u8, Stop> {
     {
         return Err(Stop::usage(format!("invalid pool name '{name}'")));
     }
-    if !arguments.scripted {
-        cli::outln!("{:<30} CLASS", "TIME");
-    }
-    let mut after = 0;
+    let (mut after, mut is_first) = (0, true);
     loop {
-        let wait_ms = if arguments.follow { FOLLOW_MS } else { 0 };
+        let wait_ms = if arguments.follow && !is_first { FOLLOW_MS } else { 0 };
         let request = PoolEvents { pool: arguments.pool.clone(), after, clear: false, wait_ms };
         let events = match client.call(&Request::PoolEvents(request))? {
             Response::Events(events) => events,
             other => return Err(cli::unexpected("cannot show events", other).into()),
         };
+        // Who may not see them gets no heading either.
+        if is_first && !arguments.scripted {
+            cli::outln!("{:<30} CLASS", "TIME");
+        }
+        is_first = false;
         for event in &events {
             cli::out!("{}", text(event, arguments.scripted, arguments.verbose));
             after = event.eid;

@@ -110,7 +110,7 @@ impl Ground {
         let (pools, opening, reserved) = (Arc::<Pools>::default(), Arc::<Opening>::default(), Arc::<Reserved>::default());
         let weak = Arc::downgrade(&pools);
         settings.accelerators.when_changed(move || weak.upgrade().iter().for_each(|pools| pools.follow_providers()));
-        let file = Arc::new(PoolsFile::new(state.cache_file(), &pools, &reserved));
+        let file = Arc::new(PoolsFile::new(state.cache_file(), (&pools, &reserved), &events));
         let served = Arc::new(Served::new(exec, &pools));
         let devices = Arc::new(Devices { exec: exec.clone(), pools: pools.clone(), served: served.clone(), reserved });
         let injections = Arc::new(Injections::new(exec, &pools));
@@ -320,7 +320,7 @@ impl Control {
     /// Answer with a warning where what was done could not be written down for the next daemon.
     fn warned(&self, request: &Request, mut response: Response) -> Response {
         if let (Response::Done { remarks }, true) = (&mut response, changes_pools(request)) {
-            remarks.extend(self.file.warning());
+            remarks.extend(self.file.warnings());
         }
         response
     }

@@ -130,6 +130,13 @@ pub(crate) fn believable(why: &service::trust::Distrust) -> String {
     why.advice().map_or_else(|| why.to_string(), |advice| format!("{why}; {advice}"))
 }
 
+/// Failure of a `kind` that is made, and there, but not mounted (OpenZFS: `zfs_mount_and_share`).
+pub(crate) fn made_unmounted(kind: &str, failure: Failure) -> Failure {
+    let next = failure.next.map(|next| format!("\n{next}")).unwrap_or_default();
+    let why = format!("{}{next}\n{kind} successfully created, but not mounted", failure.why);
+    because(ErrorKind::NotMounted, failure.what, why)
+}
+
 /// Joins failures to one: the first, and the others below it.
 pub fn joined(failures: Vec<Failure>) -> Result<(), Failure> {
     let mut failures = failures.into_iter();

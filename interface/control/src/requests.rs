@@ -14,6 +14,7 @@ pub(crate) fn changes_pools(request: &Request) -> bool {
         Request::PoolAdd(request) => !request.dry_run,
         Request::VdevRemove(request) => !request.dry_run,
         Request::PoolImport(request) => !request.dry_run,
+        Request::PoolSet(request) => request.property == "cachefile",
         Request::PoolDestroy(_) | Request::PoolExport(_) | Request::PoolReguid(_) | Request::PoolSplit(_) | Request::VdevChange(_) => true,
         _ => false,
     }

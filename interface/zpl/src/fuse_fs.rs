@@ -230,6 +230,11 @@ impl ZplFuse {
         }
     }
 
+    /// Directory of an entry that is to go, or to be replaced. `.zfs` is none (OpenZFS: `zfs_dirent_lock`).
+    fn place(&self, parent: NodeId, name: &[u8]) -> Reply<Held> {
+        if parent == NodeId::ROOT && name == b".zfs" && self.has_control() { Err(Errno::EEXIST) } else { self.node(parent) }
+    }
+
     fn any_node(&self, id: NodeId) -> Reply<Held> {
         match self.target(id)? {
             Target::Node(node, _) => Ok(node),
@@ -277,14 +282,10 @@ impl ZplFuse {
         Entry {
             node: NodeId(control.number()),
             generation: 0,
-            attr: self.control_attr(control),
+            attr: self.control.attr(control, stamp(self.zfs.now())),
             attr_ttl: Duration::ZERO,
             entry_ttl: Duration::ZERO,
         }
-    }
-
-    fn control_attr(&self, control: ControlNode) -> FileAttr {
-        self.control.attr(control, stamp(self.zfs.now()))
     }
 
     fn lookup_control(&self, parent: ControlNode, name: &[u8]) -> Reply<Entry> {
@@ -469,7 +470,7 @@ impl Handler for ZplFuse {
     fn getattr(&self, _caller: &Caller, node: NodeId, _handle: Option<FileHandle>) -> Reply<(FileAttr, Duration)> {
         match self.target(node)? {
             Target::Node(node, space) => self.attr(&node, space),
-            Target::Control(control) => Ok((self.control_attr(control), Duration::ZERO)),
+            Target::Control(control) => Ok((self.control.attr(control, stamp(self.zfs.now())), Duration::ZERO)),
         }
     }
 
@@ -519,7 +520,7 @@ impl Handler for ZplFuse {
             self.check_nobody_works_in(name)?;
             return Ok(self.control.remove(caller, name)?);
         }
-        let directory = self.node(parent)?;
+        let directory = self.place(parent, name)?;
         self.zfs.rmdir(&directory, name)?;
         self.finish(&directory)
     }
@@ -539,7 +540,7 @@ impl Handler for ZplFuse {
             2 => RenameMode::Exchange,
             _ => return Err(Errno::EINVAL),
         };
-        let (from, to) = (self.node(request.parent)?, self.node(request.new_parent)?);
+        let (from, to) = (self.place(request.parent, request.name)?, self.place(request.new_parent, request.new_name)?);
         let (old, new) = (Place { directory: &from, name: request.name }, Place { directory: &to, name: request.new_name });
         self.zfs.rename_leaving(old, new, mode, leaves)?;
         self.finish(&to)

@@ -51,7 +51,11 @@ pub fn words(world: &World) -> Result<(), Failure> {
         let why = format!("invalid 'special_small_blocks={bytes}' property: must be zero or a power of 2 from 512B to 16M");
         world.refused(&format!("zfs set special_small_blocks={value} tank"), 1, "cannot set property for 'tank'")?.says(&why)?;
     }
-    world.refused("zpool remove tank mirror-1", 1, "cannot remove mirror-1: operation not supported on this type of pool")?;
+    world.refused(
+        "zpool remove tank mirror-1",
+        1,
+        "cannot remove mirror-1: removing data, special and dedup vdevs is not available in this version",
+    )?;
     world.ok("zpool export tank").map(drop)
 }
 

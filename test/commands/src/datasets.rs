@@ -130,6 +130,11 @@ pub fn properties(world: &World) -> Result<(), Failure> {
 /// Who shares a file system lets users take snapshots with what they have: mkdir, mv and rmdir in `.zfs/snapshot`.
 fn by_directories(world: &World) -> Result<(), Failure> {
     let place = |name: &str| world.path("mnt/tank/a/.zfs/snapshot").join(name);
+    // What is there, whatever is done to it, is not said to be missing.
+    let (control, other) = (world.path("mnt/tank/a/.zfs"), world.path("mnt/tank/a/other"));
+    let done = [std::fs::create_dir(&control), std::fs::remove_dir(&control), std::fs::rename(&control, &other)];
+    let kinds = done.map(|done| done.map_err(|error| error.kind()));
+    same("what becomes of .zfs", kinds, [Err(std::io::ErrorKind::AlreadyExists); 3])?;
     let refused = std::fs::create_dir(place("made")).map_err(|error| error.kind());
     same("without the parameter", refused, Err(std::io::ErrorKind::PermissionDenied))?;
     std::fs::write(world.path("state/sys/module/zfs/parameters/zfs_admin_snapshot"), "1")?;

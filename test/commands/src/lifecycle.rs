@@ -131,7 +131,13 @@ pub fn add_and_remove(world: &World) -> Result<(), Failure> {
     same("the file", std::fs::read(world.path("mnt/tank/more"))? == file, true)?;
     world.refused("zpool remove tank", 2, "missing device")?;
     world.refused("zpool remove tank nothing", 1, "cannot remove nothing: no such device in pool")?;
-    world.refused("zpool remove tank mirror-1", 1, "cannot remove mirror-1: operation not supported on this type of pool")?;
+    world
+        .refused(
+            "zpool remove tank mirror-1",
+            1,
+            "cannot remove mirror-1: removing data, special and dedup vdevs is not available in this version",
+        )?
+        .says("'zfs send -R POOL@SNAPSHOT | zfs receive -F NEWPOOL'")?;
     world.refused("zpool remove tank {vdevs}/a", 1, "operation not supported on this type of pool")?;
     world.refused("zpool remove -s tank", 1, "there is no active removal")?;
     world.ok("zpool remove -ns tank")?.says("stop request ignored")?;

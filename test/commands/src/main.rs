@@ -116,6 +116,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "strangers: files that have no end, or never answer", needs: NOTHING, run: strangers::endless },
     Scenario { name: "strangers: copies beside devices", needs: NOTHING, run: strangers::copies },
     Scenario { name: "strangers: lists that are damaged", needs: NOTHING, run: strangers::damaged_lists },
+    Scenario { name: "strangers: cache files that are lost", needs: NOTHING, run: strangers::lost_cache_files },
+    Scenario { name: "strangers: log devices that were away while they were removed", needs: NOTHING, run: strangers::removed_logs },
     Scenario { name: "strangers: all but one pool imported", needs: NOTHING, run: strangers::all_but_one },
     Scenario { name: "strangers: which snapshot", needs: NOTHING, run: strangers::which_snapshot },
     Scenario { name: "strangers: mistyped properties of pools", needs: NOTHING, run: strangers::properties },

@@ -155,6 +155,13 @@ pub fn places(world: &World) -> Result<(), Failure> {
     world.ok("zfs create -o canmount=off -o mountpoint=/ tank/above")?;
     world.vdevs(&["b"])?;
     world.refused("zpool create -m {mnt}/full other {vdevs}/b", 1, "exists and is not empty")?;
+    // If this fails, who is told that the mount failed does not know that there is a pool now.
+    let ran =
+        world.refused("zpool create -m /proc/nowhere other {vdevs}/b", 1, "cannot mount '/proc/nowhere': failed to create mountpoint")?;
+    ran.says("pool successfully created, but not mounted\n'zfs mount other' tries it again")?;
+    world.ok("zfs set mountpoint={mnt}/other other")?;
+    world.ok("zfs list -H -o mounted other")?.prints("yes")?;
+    world.ok("zpool destroy other")?;
     options(world)
 }
 

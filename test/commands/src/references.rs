@@ -2,6 +2,7 @@
 
 use crate::receives::piped;
 use crate::world::{Failure, World, judge, same};
+use std::time::Duration;
 
 fn pool(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a"])?;
@@ -188,6 +189,10 @@ pub fn redaction(world: &World) -> Result<(), Failure> {
     world.refused("zfs redact tank/a@one r tank/c@s", 17, "specified redaction bookmark (r) provided already exists")?;
     world.refused("zfs redact tank/a@one x @s", 18, "potentially invalid redaction snapshot; full dataset names required")?;
     world.refused("zfs redact tank/a@one #x tank/c@s", 22, "redaction bookmark name must not contain '#'")?;
+    world.refused("zfs redact tank/a@one x*y tank/c@s", 22, "redaction bookmark name 'x*y' is invalid")?;
+    let (ran, _) = world.script("zfs redact tank/a@one '' tank/c@s", Duration::from_secs(60))?.finish()?;
+    same("exit status of a bookmark without a name", ran.code, 22)?;
+    ran.says("redaction bookmark name must not be empty")?;
     world.refused("zfs redact tank/a@one x tank/a@one", 22, "redaction snapshot must be descendent of snapshot being redacted")?;
     world.refused("zfs redact tank/a x tank/c@s", 22, "redaction snapshot must be descendent of snapshot being redacted")?;
     world.ok("zfs bookmark tank/a@one #plain")?;

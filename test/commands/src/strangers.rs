@@ -68,6 +68,59 @@ pub fn damaged_lists(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A cache file in a folder that is not there is refused; one whose folder goes away later is told of, and costs no pool. If this fails, the pool is not
+/// open after a restart, or nobody hears that it is in no cache file.
+pub fn lost_cache_files(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
+    let folder = world.path("caches");
+    create_dir_all(&folder)?;
+    let (cache, nowhere) = (world.at("caches/x"), world.at("nowhere"));
+    let why = format!("'{nowhere}' is not a valid directory");
+    world.ok("zpool create -O canmount=off tank {vdevs}/a")?;
+    world.refused(&format!("zpool set cachefile={nowhere}/x tank"), 1, &why)?;
+    world.ok("zpool get -H -o value cachefile tank")?.prints("-")?;
+    world.ok("zpool export tank")?;
+    world.refused(&format!("zpool import -d {{vdevs}} -o cachefile={nowhere}/x tank"), 1, &why)?;
+    world.ok(&format!("zpool import -d {{vdevs}} -o cachefile={cache} tank"))?;
+    std::fs::remove_dir_all(&folder)?;
+    let warning = format!("warning: the cache file '{cache}' cannot be written: No such file or directory");
+    world.ok("zpool create -O canmount=off -o cachefile=none other {vdevs}/b")?.says(&warning)?;
+    world.ok("zpool events")?.shows("ereport.fs.zfs.config_cache_write")?;
+    world.logged(&[&format!("cannot write {cache}: No such file or directory")])?;
+    world.ok("zirconia stop")?;
+    // Datasets are waited for.
+    world.ok("zfs list -H -o name")?.prints("other\ntank")?;
+    world.ok("zpool list -H -o name,health")?.prints("other\tONLINE\ntank\tONLINE")?;
+    world.ok("zpool get -H -o value cachefile tank")?.prints(&cache)?;
+    // With room again it is there: at once where something changes, and else by itself.
+    create_dir_all(&folder)?;
+    world.ok("zpool destroy other")?.prints("")?;
+    same("the cache file", metadata(&cache)?.is_file(), true)
+}
+
+/// A log device that was away while it was removed is none of the pool's any more, also where another device is away and the pool's own configuration
+/// cannot be read. If this fails, somebody looks after a device, or waits for one, that the pool does not have.
+pub fn removed_logs(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "log", "special"])?;
+    let move_to = |from: &str, to: &str| std::fs::rename(world.path(from), world.path(to));
+    create_dir_all(world.path("away"))?;
+    world.ok("zpool create -O canmount=off tank {vdevs}/a log {vdevs}/log")?;
+    world.ok("zpool add -f tank special {vdevs}/special")?;
+    world.ok("zpool export tank")?;
+    move_to("vdevs/log", "away/log")?;
+    world.ok("zpool import -d {vdevs} -m tank")?;
+    world.ok("zpool remove tank {vdevs}/log")?;
+    world.ok("zpool export tank")?;
+    move_to("away/log", "vdevs/log")?;
+    world.ok("zpool import -d {vdevs}")?.shows("vdevs/special  ONLINE")?.hides("vdevs/log")?;
+    move_to("vdevs/special", "away/special")?;
+    let without = world.ok("zpool import -d {vdevs}")?;
+    without.shows("vdevs/a  ONLINE")?.shows("Additional devices are known to be part of this pool")?.hides("vdevs/log")?.hides("logs")?;
+    move_to("away/special", "vdevs/special")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    world.ok("zpool status tank")?.shows("state: ONLINE")?.hides("vdevs/log").map(drop)
+}
+
 /// `import -a` that leaves a pool out says so by its exit code too: a script would go on without the data.
 pub fn all_but_one(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b"])?;
@@ -223,5 +276,16 @@ pub fn names(world: &World) -> Result<(), Failure> {
     world.ok("zfs snapshot tank/x@a")?;
     world.refused("zfs rename tank/x@a @b*", 1, "invalid character '*' in name")?;
     world.ok("zfs rename tank/x@a @b")?;
-    world.ok("zfs list -H -o name -t snapshot")?.prints("tank/x@b").map(drop)
+    world.ok("zfs list -H -o name -t snapshot")?.prints("tank/x@b")?;
+    // If this fails, the terminal of whoever reads the messages, be it in a file of them, obeys whoever chose a name.
+    let is_order = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
+    for verb in ["zfs create tank/", "zfs list tank/", "zpool status tank", "zpool sta", "zfs get all", "arcstat --"] {
+        let ran = world.run(&format!("{verb}a\u{1b}[31mb\u{9b}c"))?;
+        same(&format!("an order to a terminal in what {verb} says"), (ran.code == 0, ran.err.contains(is_order)), (false, false))?;
+        // The library that reads its words leaves orders out.
+        if verb != "arcstat --" {
+            ran.says("a\\033[31mb\\302\\233c")?;
+        }
+    }
+    Ok(())
 }

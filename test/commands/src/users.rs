@@ -90,7 +90,7 @@ pub fn strangers(world: &World) -> Result<(), Failure> {
     ] {
         let ran = stranger(line)?;
         same("exit status of a change", ran.code, 1).map_err(|_| ran.fault("only the owner may do that"))?;
-        ran.says("permission denied")?;
+        ran.says("permission denied")?.prints("")?;
     }
     // Past the commands: the socket itself refuses, and goes on.
     let ask = |body: &str| {

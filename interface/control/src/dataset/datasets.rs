@@ -94,11 +94,8 @@ impl Datasets {
             return if wants_mount(pool, name) { Err(Failure::new(ErrorKind::NotMounted, why, "")) } else { Ok(()) };
         }
         let turn = self.mounter.turn();
-        failure::joined(self.mounter.mount_wishes(&turn, vec![Wish::by_itself(pool, name)])).map_err(|failure| {
-            let next = failure.next.map(|next| format!("\n{next}")).unwrap_or_default();
-            let why = format!("{}{next}\nfilesystem successfully created, but not mounted", failure.why);
-            because(ErrorKind::NotMounted, failure.what, why)
-        })
+        let mounted = failure::joined(self.mounter.mount_wishes(&turn, vec![Wish::by_itself(pool, name)]));
+        mounted.map_err(|failure| failure::made_unmounted("filesystem", failure))
     }
 
     pub(crate) fn set(&self, request: &DatasetSet) -> Result<Response, Failure> {

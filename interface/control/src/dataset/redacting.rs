@@ -43,7 +43,11 @@ fn refused_by(request: &RedactRequest, error: &SendError) -> Failure {
         SendError::NotEarlier | SendError::Source(DslError::BadName) if bookmark.contains('#') => {
             (ErrorKind::Invalid, "redaction bookmark name must not contain '#'".to_string())
         }
-        SendError::NotEarlier | SendError::Source(DslError::BadName | DslError::NotSnapshot) => {
+        SendError::Source(DslError::BadName) if bookmark.is_empty() => {
+            (ErrorKind::Invalid, "redaction bookmark name must not be empty".to_string())
+        }
+        SendError::Source(DslError::BadName) => (ErrorKind::Invalid, format!("redaction bookmark name '{bookmark}' is invalid")),
+        SendError::NotEarlier | SendError::Source(DslError::NotSnapshot) => {
             (ErrorKind::Invalid, "redaction snapshot must be descendent of snapshot being redacted".to_string())
         }
         SendError::Redacted | SendError::Source(DslError::Redacted) => (ErrorKind::Invalid, SendError::Redacted.to_string()),

@@ -1,6 +1,7 @@
 //! What the daemon remembers across restarts: the pools that are to be open, in `pools.json` of the state directory.
 
 use crate::device::reserved::Reserved;
+use crate::events::Events;
 use crate::failure::{because, believable};
 use crate::pool::remembered::Remembered;
 use crate::pool::{OpenPool, Pools};
@@ -71,16 +72,27 @@ pub(crate) struct PoolsFile {
     path: PathBuf,
     pools: Arc<Pools>,
     reserved: Arc<Reserved>,
+    events: Arc<Events>,
     /// Contents of the file as this process wrote it; None before that.
     written: Mutex<Option<Vec<Remembered>>>,
     /// Reason why the file is not what it should be; None while it is.
     trouble: Mutex<Option<String>>,
+    /// Cache files that are not what they should be, by their paths, and the reasons.
+    unwritten: Mutex<BTreeMap<String, String>>,
 }
 
 impl PoolsFile {
     /// Makes the writer of the file at a path, which it does not look at yet.
-    pub(crate) fn new(path: PathBuf, pools: &Arc<Pools>, reserved: &Arc<Reserved>) -> PoolsFile {
-        PoolsFile { path, pools: pools.clone(), reserved: reserved.clone(), written: Mutex::default(), trouble: Mutex::default() }
+    pub(crate) fn new(path: PathBuf, (pools, reserved): (&Arc<Pools>, &Arc<Reserved>), events: &Arc<Events>) -> PoolsFile {
+        PoolsFile {
+            path,
+            pools: pools.clone(),
+            reserved: reserved.clone(),
+            events: events.clone(),
+            written: Mutex::default(),
+            trouble: Mutex::default(),
+            unwritten: Mutex::default(),
+        }
     }
 
     /// Writes down which pools are to be open: those that are, and those that could not be opened. A file that cannot be written costs
@@ -98,11 +110,14 @@ impl PoolsFile {
         if self.pools.is_stopping() {
             return;
         }
-        if written.as_ref() == Some(&pools) && self.path.exists() {
+        let is_written = written.as_ref() == Some(&pools) && self.path.exists();
+        if !is_written || !self.unwritten.lock().is_empty() {
+            self.write_caches(written.as_deref().unwrap_or_default());
+        }
+        if is_written {
             *self.trouble.lock() = None;
             return;
         }
-        self.write_caches(written.as_deref().unwrap_or_default());
         match trust::replace(&self.path, &serde_json::to_vec_pretty(&pools).unwrap_or_default()) {
             Ok(()) => {
                 *written = Some(pools);
@@ -123,15 +138,23 @@ impl PoolsFile {
         *trouble = Some(why);
     }
 
-    /// Warning for whoever changed which pools are open, as long as that could not be written down.
-    pub(crate) fn warning(&self) -> Option<Remark> {
-        let why = self.trouble.lock().clone()?;
-        Some(Remark::Warning(format!(
-            "warning: which pools are open is not written down: {}: {why}\n\
-             a daemon that starts after a crash opens those of before: make room there, and it is written soon by itself; \
-             'zpool import' brings back what is missing then",
-            self.path.display()
-        )))
+    /// Warnings for whoever changed which pools are open, or where that is written down, as long as that could not be done.
+    pub(crate) fn warnings(&self) -> Vec<Remark> {
+        let own = self.trouble.lock().clone().map(|why| {
+            format!(
+                "warning: which pools are open is not written down: {}: {why}\n\
+                 a daemon that starts after a crash opens those of before: make room there, and it is written soon by itself; \
+                 'zpool import' brings back what is missing then",
+                self.path.display()
+            )
+        });
+        let unwritten = self.unwritten.lock();
+        let caches = unwritten.iter().map(|(path, why)| {
+            format!(
+                "warning: the cache file '{path}' cannot be written: {why}\nit is tried again; 'zpool set cachefile=' names another one"
+            )
+        });
+        own.into_iter().chain(caches).map(Remark::Warning).collect()
     }
 
     /// Takes a pool out of the table of those that are open. With `keep` its cache file stays as it is: whoever takes the pool next finds it
@@ -157,16 +180,34 @@ impl PoolsFile {
             let Some(path) = open.cachefile().filter(is_file) else { continue };
             files.entry(path).or_default().add(open.name().as_str(), open.pool().cache_config());
         }
+        let mut unwritten = self.unwritten.lock();
+        let failed = std::mem::take(&mut *unwritten);
         for (path, list) in &files {
-            let path = Path::new(path);
+            let place = Path::new(path);
             let done = match list.iter().next() {
-                _ if !given::is_replaceable(path) => Err(std::io::Error::other("not a regular file")),
-                Some(_) => trust::replace(path, &list.encode(Encoding::NativeLittle)),
-                None => std::fs::remove_file(path),
+                _ if !given::is_replaceable(place) => Err(std::io::Error::other("not a regular file")),
+                Some(_) => trust::replace(place, &list.encode(Encoding::NativeLittle)),
+                None => std::fs::remove_file(place).or_else(|error| if error.kind() == NotFound { Ok(()) } else { Err(error) }),
             };
-            if let Err(error) = done.or_else(|error| if error.kind() == NotFound { Ok(()) } else { Err(error) }) {
-                tracing::warn!("cannot write {}: {error}", path.display());
+            match done {
+                Err(error) => {
+                    let why = os_error(&error);
+                    if !failed.contains_key(path) {
+                        self.tell_unwritten(path, &why);
+                    }
+                    unwritten.insert(path.clone(), why);
+                }
+                Ok(()) if failed.contains_key(path) => tracing::info!("{path} is written again"),
+                Ok(()) => {}
             }
+        }
+    }
+
+    /// Tells that a cache file cannot be written (OpenZFS: `FM_EREPORT_ZFS_CONFIG_CACHE_WRITE`).
+    fn tell_unwritten(&self, path: &str, why: &str) {
+        tracing::warn!("cannot write {path}: {why}; it is tried again");
+        for open in self.pools.all().iter().filter(|open| open.cachefile().as_deref() == Some(path)) {
+            self.events.tell("ereport.fs.zfs.config_cache_write", &open.name(), open.pool().guid());
         }
     }
 

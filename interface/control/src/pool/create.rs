@@ -229,6 +229,6 @@ pub(crate) fn create(intake: &Intake, request: &PoolCreate) -> Result<Response, 
     intake.events.tell("sysevent.fs.zfs.pool_create", &pool.name(), pool.guid());
     // The pool is there; that its file system could not be mounted fails the command all the same, as in OpenZFS.
     failure::joined(intake.adopt(pool, (altroot, wanted.cachefile), true))
-        .map_err(|failure| Failure { kind: ErrorKind::NotMounted, ..failure })?;
+        .map_err(|failure| failure::made_unmounted("pool", failure).advise(format!("'zfs mount {name}' tries it again")))?;
     Ok(done())
 }

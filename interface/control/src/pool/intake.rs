@@ -9,7 +9,7 @@ use crate::mount::mounting::Mounter;
 use crate::pool::cache_file::PoolsFile;
 use crate::pool::closing::Closer;
 use crate::pool::hostid::host;
-use crate::pool::properties::{altroot_of, cachefile_of};
+use crate::pool::properties::{altroot_of, known_cachefile};
 use crate::pool::rewinding::{advised, rewind_of};
 use crate::pool::{OpenPool, Pools};
 use crate::settings::Settings;
@@ -144,7 +144,7 @@ impl Intake {
         let status = pool.status();
         let damaged = status.damaged_labels + status.damaged_uberblocks;
         let properties = &wish.request.properties;
-        let cachefile = properties.get("cachefile").map(|value| cachefile_of(value, &wish.what)).transpose()?;
+        let cachefile = properties.get("cachefile").map(|value| known_cachefile(value));
         let altroot = altroot_of(wish.request.altroot.as_ref(), properties, &wish.what)?;
         let lost = lost_records(pool.replayed());
         let failures = self.adopt(pool, (altroot, cachefile), !wish.request.no_mount);

@@ -63,7 +63,7 @@ pub(crate) fn remove(devices: &Devices, file: &PoolsFile, request: &VdevRemove) 
         Some(_) if request.dry_run => Ok(()),
         Some(aux) => open.pool().remove_aux(aux.guid, free_device(devices, &aux)),
         None => match find_top(&tree, word) {
-            Some(top) if !top.is_log => return refuse(ErrorKind::Unsupported, UNREMOVABLE),
+            Some(top) if !top.is_log => return Err(because(ErrorKind::Unsupported, &*what, NO_REMOVAL).advise(ELSEWHERE)),
             Some(_) if request.dry_run => Ok(()),
             Some(top) => open.pool().remove_top(top.guid),
             None if find_leaf(&tree, word).is_some() => return refuse(ErrorKind::Unsupported, UNREMOVABLE),
@@ -91,4 +91,8 @@ pub(crate) fn remove_stop(pools: &Pools, request: &PoolNames) -> Result<Response
     Err(because(ErrorKind::Invalid, "cannot cancel removal", "there is no active removal"))
 }
 
+const NO_REMOVAL: &str = "removing data, special and dedup vdevs is not available in this version";
+const ELSEWHERE: &str = "a pool of fewer vdevs is a new one: 'zfs send -R POOL@SNAPSHOT | zfs receive -F NEWPOOL' fills it";
+
+/// Reason why part of a vdev stays (OpenZFS: `spa_vdev_remove`).
 const UNREMOVABLE: &str = "operation not supported on this type of pool";

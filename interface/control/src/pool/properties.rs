@@ -40,6 +40,11 @@ pub(crate) fn cachefile_of(value: &str, what: &str) -> Result<Option<String>, Fa
     }
 }
 
+/// Value of `cachefile` as it was set before. Its folder may be gone since: that costs the file, and not the pool.
+pub(crate) fn known_cachefile(value: &str) -> Option<String> {
+    (!matches!(value, "" | "-")).then(|| value.to_string())
+}
+
 /// Does `zpool set`.
 pub(crate) fn set(pools: &Pools, file: &PoolsFile, accelerators: &Arc<Accelerators>, request: &PoolSet) -> Result<Response, Failure> {
     let what = format!("cannot set property for '{}'", request.pool);

@@ -63,8 +63,10 @@ pub struct FoundPool {
     pub(crate) left: Vec<Member>,
     pub(crate) best: Option<Uberblock>,
     pub(crate) vdev_children: u64,
-    /// Top-level vdevs that were removed: nobody has a label of them.
+    /// Top-level vdevs that were removed, as of the newest label: only a device that was away meanwhile still has a label of them.
     pub(crate) holes: Vec<u64>,
+    /// Txg of that label.
+    pub(crate) holes_txg: Txg,
 }
 
 impl FoundPool {
@@ -157,7 +159,7 @@ impl FoundPool {
         let member = |(id, device): &(LeafId, Device)| Member { device: device.clone(), guid: tree.leaf(*id).guid, labels: label(*id) };
         let members = leaves.iter().map(member).collect();
         let holes = tree.tops.iter().filter(|top| top.kind == TopKind::Hole).map(|top| u64::from(top.id.0)).collect();
-        FoundPool { members, left: Vec::new(), vdev_children: tree.tops.len() as u64, holes, best: Some(ub), facts }
+        FoundPool { members, left: Vec::new(), vdev_children: tree.tops.len() as u64, holes, holes_txg: ub.txg(), best: Some(ub), facts }
     }
 
     /// The tree that the labels describe, as far as they do; leaves without a device are missing.
@@ -237,7 +239,8 @@ fn summarize(members: Vec<Member>) -> Option<FoundPool> {
     let facts = PoolFacts::from_config(newest)?;
     let vdev_children = newest.get_u64("vdev_children").or_else(|| tops_seen(&members)).unwrap_or(1);
     let holes = newest.get_u64_array("hole_array").unwrap_or_default().to_vec();
-    Some(FoundPool { facts, vdev_children, holes, best, members, left: Vec::new() })
+    let holes_txg = Txg(newest.get_u64("txg").unwrap_or_default());
+    Some(FoundPool { facts, vdev_children, holes, holes_txg, best, members, left: Vec::new() })
 }
 
 /// Top-level vdevs of a pool whose labels do not say how many there are: as many as the labels that were found speak of. Labels of old
@@ -266,10 +269,13 @@ fn bootstrap_tree(found: &FoundPool) -> Result<VdevTree, PoolError> {
     let mut leaves: Vec<Leaf> = Vec::new();
     let mut tops = Vec::new();
     for id in 0..found.vdev_children {
+        // A device that was away while its vdev was removed says otherwise (OpenZFS: `get_configs`), and so it was in states from before that.
+        let is_hole = found.holes.contains(&id);
+        let is_gone = |written: u64| is_hole && written < found.holes_txg.0 && found.holes_txg <= txg;
         tops.push(match newest.get(&id) {
-            Some((_, list)) => TopVdev::from_config(list, &mut leaves)?,
-            None if found.holes.contains(&id) => TopVdev { id: VdevId(id as u32), kind: TopKind::Hole, ..TopVdev::default() },
-            None => TopVdev { id: VdevId(id as u32), kind: TopKind::Missing, ..TopVdev::default() },
+            Some((written, list)) if !is_gone(*written) => TopVdev::from_config(list, &mut leaves)?,
+            _ if is_hole => TopVdev { id: VdevId(id as u32), kind: TopKind::Hole, ..TopVdev::default() },
+            _ => TopVdev { id: VdevId(id as u32), kind: TopKind::Missing, ..TopVdev::default() },
         });
     }
     let mut tree = VdevTree::assemble(found.facts.guid, tops, leaves)?;
