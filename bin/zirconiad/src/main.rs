@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod everyone;
+mod hall;
 mod held;
 mod keeper;
 mod launch;

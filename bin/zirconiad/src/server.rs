@@ -269,7 +269,7 @@ fn take_descriptor(stream: &UnixStream) -> io::Result<Option<(OwnedFd, Vec<Owned
 }
 
 /// Server of one request for a connection, said within `saying_max`: nobody keeps a place without using it.
-fn http(saying_max: Duration) -> hyper::server::conn::http1::Builder {
+pub fn http(saying_max: Duration) -> hyper::server::conn::http1::Builder {
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(saying_max).keep_alive(false);
     builder
