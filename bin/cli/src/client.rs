@@ -140,7 +140,7 @@ impl Client {
                 Door::Foreign => return self.ask_as_anybody(&self.state, request),
                 Door::Closed => match self.elsewhere(request) {
                     Some(system) => return self.ask_as_anybody(system, request),
-                    None if self.has_nothing() && request.for_everyone().is_some() => return nothing(request),
+                    None if self.has_nothing() && is_about_pools(request) => return nothing(request),
                     None => self.start()?,
                 },
             }
@@ -154,6 +154,27 @@ impl Client {
             }
         }
         self.call_running(request)
+    }
+
+    /// Makes sure that the caller's own daemon runs, and starts it otherwise; that of the machine does not count.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Permission`] where the state directory is another user's, and those of the start.
+    pub fn begin(&self) -> Result<(), Failure> {
+        match self.door() {
+            Door::Own => Ok(()),
+            Door::Foreign => Err(Request::Info.refusal()),
+            Door::Closed => self.start(),
+        }
+    }
+
+    /// State directory of another user's daemon, where that is the one that the caller looks at; None where it is the caller's own, there or not.
+    pub fn foreign_state(&self, request: &Request) -> Option<&StateDir> {
+        match self.door() {
+            Door::Own => None,
+            Door::Foreign => Some(&self.state),
+            Door::Closed => self.elsewhere(request),
+        }
     }
 
     /// Failure of what may or may not have been done: the daemon went away before it said.
@@ -227,7 +248,10 @@ impl Client {
     }
 
     /// Asks another user's daemon what it tells everybody, or does for whoever was allowed to.
-    fn ask_as_anybody(&self, state: &StateDir, request: &Request) -> Result<Response, Failure> {
+    ///
+    /// # Errors
+    /// [`ErrorKind::Permission`] for everything else, [`ErrorKind::NotFound`] where none listens, and those of the request.
+    pub fn ask_as_anybody(&self, state: &StateDir, request: &Request) -> Result<Response, Failure> {
         self.call_at(&reachable(state, request)?, request, owner_of(state.path()))
     }
 
@@ -415,6 +439,11 @@ impl Client {
 /// True for what another user's daemon may answer: what it tells everybody, and what it does for whoever was allowed to.
 fn is_for_others(request: &Request) -> bool {
     request.for_everyone().is_some() || request.is_delegable()
+}
+
+/// True for what everybody may ask, and what a daemon without pools need not be there for.
+fn is_about_pools(request: &Request) -> bool {
+    request.for_everyone().is_some() && !request.is_about_daemon()
 }
 
 /// Socket of another user's daemon for those who do not own it, where it may answer.

@@ -124,6 +124,18 @@ pub fn strangers(world: &World) -> Result<(), Failure> {
         same("exit status of a look", ran.code, 0).map_err(|_| ran.fault("everybody may look"))?;
         ran.shows("tank")?;
     }
+    // The daemon itself too, without what is secret.
+    let looks = [
+        ("zirconia status", "pools: tank"),
+        ("zirconia provider list", "CAPABILITIES"),
+        ("zirconia provider list -H", "software\t"),
+        ("zirconia target list", "iSCSI is not served"),
+    ];
+    for (line, shown) in looks {
+        let ran = stranger(line)?;
+        same("exit status of a look", ran.code, 0).map_err(|_| ran.fault("everybody may look"))?;
+        ran.shows(shown)?;
+    }
     same("exit status of a wait", stranger("zpool wait tank")?.code, 0)?;
     for line in [
         "zfs create tank/x",
@@ -139,7 +151,8 @@ pub fn strangers(world: &World) -> Result<(), Failure> {
         "zpool events",
         "zpool import",
         "zirconia stop",
-        "zirconia provider list",
+        "zirconia provider unload software",
+        "zirconia target deny tank/v iqn.a",
         "zinject",
     ] {
         let ran = stranger(line)?;
@@ -163,5 +176,6 @@ pub fn strangers(world: &World) -> Result<(), Failure> {
     let ran = stranger("zpool list")?;
     same("exit status without a daemon", ran.code, 1)?;
     ran.says("none is running")?;
+    stranger("zirconia status")?.says("none is running")?;
     world.ok("zirconia status").map_or(Ok(()), |ran| Err(ran.fault("a look started a daemon")))
 }
