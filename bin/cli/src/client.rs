@@ -1,7 +1,7 @@
 //! The connection to the daemon: found by the state directory, started when nobody listens, every call with a deadline. Whoever does not
 //! own it asks at the door that it opens to everybody, and starts none.
 
-use crate::streaming;
+use crate::{closed, streaming};
 use control_api::{
     DatasetQuery, ErrorKind, Failure, Interlude, Named, Piece, Remark, Request, Response, StateDir, name_objection, pool_name_objection,
 };
@@ -263,7 +263,8 @@ impl Client {
     /// Sends a request to whoever listens, if that is root, the caller or the user `host`: anybody else would learn what is asked, and could
     /// answer anything.
     fn call_at(&self, socket: &Path, request: &Request, host: Option<u32>) -> Result<Response, Failure> {
-        let failed = |why: String| Failure::new(ErrorKind::Io, "cannot talk to the daemon", why).advise(self.advice());
+        let advice = || closed::advice(&host_of(socket));
+        let failed = |why: String| Failure::new(ErrorKind::Io, "cannot talk to the daemon", why).advise(advice());
         let body = serde_json::to_vec(request).map_err(|error| failed(error.to_string()))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| failed(error.to_string()))?;
         let answer = runtime.block_on(async {
@@ -272,11 +273,11 @@ impl Client {
         let bytes = answer.unwrap_or_else(|_| Err(Unanswered::Late)).map_err(|why| match why {
             Unanswered::Broken(why) => Failure { kind: ErrorKind::Disconnected, ..failed(why) },
             Unanswered::Late => Failure::new(ErrorKind::Timeout, NO_ANSWER, format!("nothing came within {} s", self.deadline.as_secs()))
-                .advise(format!("the operation may still complete; see {}", self.state.log().display())),
+                .advise(format!("the operation may still complete; {}", advice())),
             Unanswered::Hung => {
                 let who = self.owner().map_or_else(|| "it".to_string(), |owner| format!("process {owner}"));
                 let why = format!("{who} takes connections but has said nothing for {} s", 2 * SILENCE.as_secs());
-                Failure::new(ErrorKind::Timeout, NO_ANSWER, why).advise(format!("the operation may still complete; {}", self.advice()))
+                Failure::new(ErrorKind::Timeout, NO_ANSWER, why).advise(format!("the operation may still complete; {}", advice()))
             }
             Unanswered::Foreign(user) => {
                 let why = format!("user {user} listens at {}", socket.display());
@@ -327,7 +328,8 @@ impl Client {
                 }
             },
         };
-        let failed = |why: String| Failure::new(ErrorKind::Disconnected, "cannot talk to the daemon", why).advise(self.advice());
+        let failed =
+            |why: String| Failure::new(ErrorKind::Disconnected, "cannot talk to the daemon", why).advise(closed::advice(&host_of(&socket)));
         let body = serde_json::to_vec(request).map_err(|error| failed(error.to_string()))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| failed(error.to_string()))?;
         runtime.block_on(async {
@@ -349,7 +351,7 @@ impl Client {
     }
 
     fn advice(&self) -> String {
-        format!("see {}", self.state.log().display())
+        closed::advice(&self.state)
     }
 
     /// Starts `zirconiad` (beside this program, else from PATH) in the background and waits until it listens. One that is about to end lets
@@ -597,6 +599,11 @@ fn hand(stream: &tokio::net::UnixStream, descriptor: &OwnedFd) -> std::io::Resul
     Ok(())
 }
 
+/// State directory of whoever listens at a socket.
+fn host_of(socket: &Path) -> StateDir {
+    StateDir::at(socket.parent().unwrap_or(socket))
+}
+
 /// User id of a folder's owner.
 fn owner_of(path: &Path) -> Option<u32> {
     std::fs::metadata(path).ok().map(|found| std::os::unix::fs::MetadataExt::uid(&found))
@@ -608,12 +615,13 @@ async fn exchange(peer: &Peer<'_>, request: hyper::http::request::Builder, body:
 }
 
 async fn speak(stream: tokio::net::UnixStream, request: hyper::http::request::Builder, body: Vec<u8>) -> Result<Bytes, String> {
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-    let driver = async { connection.await.map_err(|error| error.to_string()) };
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| closed::worded(&error))?;
+    let driver = async { connection.await.map_err(|error| closed::worded(&error)) };
     let request = request.header("host", "zirconia").body(Full::new(Bytes::from(body))).map_err(|error| error.to_string())?;
     let call = async {
-        let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
-        response.into_body().collect().await.map(http_body_util::Collected::to_bytes).map_err(|error| error.to_string())
+        let response = sender.send_request(request).await.map_err(|error| closed::worded(&error))?;
+        response.into_body().collect().await.map(http_body_util::Collected::to_bytes).map_err(|error| closed::worded(&error))
     };
     tokio::pin!(call);
     tokio::select! {
