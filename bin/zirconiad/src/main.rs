@@ -11,6 +11,7 @@ mod launch;
 mod line;
 mod place;
 mod ports;
+mod readers;
 mod server;
 mod sign;
 mod streaming;
