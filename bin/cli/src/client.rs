@@ -134,24 +134,28 @@ impl Client {
     /// Sends a request, starting the daemon when it is not there; a failure comes back as `Err`. Another user's daemon is only asked what
     /// it tells everybody, or does for whoever was allowed to, and for that none is started.
     pub fn call(&self, request: &Request) -> Result<Response, Failure> {
-        for _ in 0..RETRIES {
-            match self.door() {
-                Door::Own => {}
-                Door::Foreign => return self.ask_as_anybody(&self.state, request),
-                Door::Closed => match self.elsewhere(request) {
-                    Some(system) => return self.ask_as_anybody(system, request),
-                    None if self.has_nothing() && is_about_pools(request) => return nothing(request),
-                    None => self.start()?,
-                },
-            }
-            match self.call_running(request) {
-                // A daemon that is being killed still accepts for a moment: ask the next one, unless it might be done twice.
-                Err(failure) if failure.kind == ErrorKind::Disconnected && !request.changes() => {
-                    std::thread::sleep(RETRY_PAUSE);
-                }
-                Err(failure) if failure.kind == ErrorKind::Disconnected => return Err(self.unsure(failure)),
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.call_once(request) {
+                // A daemon that is being killed still accepts for a moment, and one with a crowd at its door closes some of it: ask again, unless it
+                // might be done twice.
+                Err(failure) if failure.kind == ErrorKind::Disconnected && request.changes() => return Err(self.unsure(failure)),
+                Err(failure) if failure.kind == ErrorKind::Disconnected && tries <= RETRIES => std::thread::sleep(RETRY_PAUSE),
                 answer => return answer,
             }
+        }
+    }
+
+    fn call_once(&self, request: &Request) -> Result<Response, Failure> {
+        match self.door() {
+            Door::Own => {}
+            Door::Foreign => return self.ask_as_anybody(&self.state, request),
+            Door::Closed => match self.elsewhere(request) {
+                Some(system) => return self.ask_as_anybody(system, request),
+                None if self.has_nothing() && is_about_pools(request) => return nothing(request),
+                None => self.start()?,
+            },
         }
         self.call_running(request)
     }

@@ -122,7 +122,7 @@ async fn accept(mut listener: UnixListener, socket: PathBuf, desk: Desk) {
         match hall.enter(user.uid) {
             Some(Standing::Served(seat)) => drop(tokio::spawn(connection(stream, user, Arc::new(seat), desk.clone()))),
             Some(Standing::Refused(place, why)) => drop(tokio::spawn(async move {
-                farewell(stream, why).await;
+                farewell(stream, why, FAREWELL).await;
                 drop(place);
             })),
             // Too many of this user's are just going: it ends without a word, and they go.
@@ -140,15 +140,15 @@ fn user_of(stream: &UnixStream) -> Option<Subject> {
     Some(Subject { uid: peer.uid(), groups })
 }
 
-/// Tells whoever asks now why there is no place, and ends.
-async fn farewell(stream: UnixStream, why: &'static str) {
+/// Tells whoever asks within a time why there is no place, and ends.
+async fn farewell(stream: UnixStream, why: &'static str, time: Duration) {
     let service = service_fn(move |request: hyper::Request<Incoming>| async move {
         // Who still writes would not read the answer.
         let _ = Limited::new(request.into_body(), BODY_BYTES_MAX).collect().await;
         Ok::<_, Infallible>(turned_away(why))
     });
     // One that says nothing is told nothing.
-    let _ = tokio::time::timeout(FAREWELL, server::http(FAREWELL).serve_connection(TokioIo::new(stream), service)).await;
+    let _ = tokio::time::timeout(time, server::http(time).serve_connection(TokioIo::new(stream), service)).await;
 }
 
 /// Answer to one who has no place.
@@ -276,4 +276,28 @@ async fn delegated(request: Request, caller: Caller, desk: Desk, working: &Atomi
     // Who reads a stream takes the time that it takes.
     working.store(matches!(reply.body(), Reply::Frames(_)), Ordering::Release);
     reply
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, a user with too many requests under way sees connections that break, and not why, nor that nothing was done.
+    #[test]
+    fn who_has_no_place_is_told_so() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let (status, body) = runtime.block_on(async {
+            let (own, other) = UnixStream::pair().expect("sockets");
+            tokio::spawn(farewell(other, "too many connections of this user", Duration::from_secs(3600)));
+            let (mut sender, driver) = hyper::client::conn::http1::handshake(TokioIo::new(own)).await.expect("a connection");
+            tokio::spawn(driver);
+            let request = hyper::Request::post(control_api::ROUTES[0].1).header("host", "z").body(Full::new(Bytes::from("{}")));
+            let answer = sender.send_request(request.expect("a request")).await.expect("an answer");
+            (answer.status(), answer.into_body().collect().await.expect("its body").to_bytes())
+        });
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        let Ok(Response::Failed(failure)) = serde_json::from_slice(&body) else { panic!("no failure") };
+        assert_eq!((failure.kind, failure.why.as_str()), (ErrorKind::Busy, "too many connections of this user"));
+        assert!(failure.next.is_some_and(|next| next.starts_with("nothing was done")));
+    }
 }
