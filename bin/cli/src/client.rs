@@ -1,7 +1,7 @@
 //! The connection to the daemon: found by the state directory, started when nobody listens, every call with a deadline. Whoever does not
 //! own it asks at the door that it opens to everybody, and starts none.
 
-use crate::streaming;
+use crate::{closed, streaming};
 use control_api::{
     DatasetQuery, ErrorKind, Failure, Interlude, Named, Piece, Remark, Request, Response, StateDir, name_objection, pool_name_objection,
 };
@@ -134,26 +134,51 @@ impl Client {
     /// Sends a request, starting the daemon when it is not there; a failure comes back as `Err`. Another user's daemon is only asked what
     /// it tells everybody, or does for whoever was allowed to, and for that none is started.
     pub fn call(&self, request: &Request) -> Result<Response, Failure> {
-        for _ in 0..RETRIES {
-            match self.door() {
-                Door::Own => {}
-                Door::Foreign => return self.ask_as_anybody(&self.state, request),
-                Door::Closed => match self.elsewhere(request) {
-                    Some(system) => return self.ask_as_anybody(system, request),
-                    None if self.has_nothing() && request.for_everyone().is_some() => return nothing(request),
-                    None => self.start()?,
-                },
-            }
-            match self.call_running(request) {
-                // A daemon that is being killed still accepts for a moment: ask the next one, unless it might be done twice.
-                Err(failure) if failure.kind == ErrorKind::Disconnected && !request.changes() => {
-                    std::thread::sleep(RETRY_PAUSE);
-                }
-                Err(failure) if failure.kind == ErrorKind::Disconnected => return Err(self.unsure(failure)),
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.call_once(request) {
+                // A daemon that is being killed still accepts for a moment, and one with a crowd at its door closes some of it: ask again, unless it
+                // might be done twice.
+                Err(failure) if failure.kind == ErrorKind::Disconnected && request.changes() => return Err(self.unsure(failure)),
+                Err(failure) if failure.kind == ErrorKind::Disconnected && tries <= RETRIES => std::thread::sleep(RETRY_PAUSE),
                 answer => return answer,
             }
         }
+    }
+
+    fn call_once(&self, request: &Request) -> Result<Response, Failure> {
+        match self.door() {
+            Door::Own => {}
+            Door::Foreign => return self.ask_as_anybody(&self.state, request),
+            Door::Closed => match self.elsewhere(request) {
+                Some(system) => return self.ask_as_anybody(system, request),
+                None if self.has_nothing() && is_about_pools(request) => return nothing(request),
+                None => self.start()?,
+            },
+        }
         self.call_running(request)
+    }
+
+    /// Makes sure that the caller's own daemon runs, and starts it otherwise; that of the machine does not count.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Permission`] where the state directory is another user's, and those of the start.
+    pub fn begin(&self) -> Result<(), Failure> {
+        match self.door() {
+            Door::Own => Ok(()),
+            Door::Foreign => Err(Request::Info.refusal()),
+            Door::Closed => self.start(),
+        }
+    }
+
+    /// State directory of another user's daemon, where that is the one that the caller looks at; None where it is the caller's own, there or not.
+    pub fn foreign_state(&self, request: &Request) -> Option<&StateDir> {
+        match self.door() {
+            Door::Own => None,
+            Door::Foreign => Some(&self.state),
+            Door::Closed => self.elsewhere(request),
+        }
     }
 
     /// Failure of what may or may not have been done: the daemon went away before it said.
@@ -227,7 +252,10 @@ impl Client {
     }
 
     /// Asks another user's daemon what it tells everybody, or does for whoever was allowed to.
-    fn ask_as_anybody(&self, state: &StateDir, request: &Request) -> Result<Response, Failure> {
+    ///
+    /// # Errors
+    /// [`ErrorKind::Permission`] for everything else, [`ErrorKind::NotFound`] where none listens, and those of the request.
+    pub fn ask_as_anybody(&self, state: &StateDir, request: &Request) -> Result<Response, Failure> {
         self.call_at(&reachable(state, request)?, request, owner_of(state.path()))
     }
 
@@ -239,7 +267,8 @@ impl Client {
     /// Sends a request to whoever listens, if that is root, the caller or the user `host`: anybody else would learn what is asked, and could
     /// answer anything.
     fn call_at(&self, socket: &Path, request: &Request, host: Option<u32>) -> Result<Response, Failure> {
-        let failed = |why: String| Failure::new(ErrorKind::Io, "cannot talk to the daemon", why).advise(self.advice());
+        let advice = || closed::advice(&host_of(socket));
+        let failed = |why: String| Failure::new(ErrorKind::Io, "cannot talk to the daemon", why).advise(advice());
         let body = serde_json::to_vec(request).map_err(|error| failed(error.to_string()))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| failed(error.to_string()))?;
         let answer = runtime.block_on(async {
@@ -248,11 +277,11 @@ impl Client {
         let bytes = answer.unwrap_or_else(|_| Err(Unanswered::Late)).map_err(|why| match why {
             Unanswered::Broken(why) => Failure { kind: ErrorKind::Disconnected, ..failed(why) },
             Unanswered::Late => Failure::new(ErrorKind::Timeout, NO_ANSWER, format!("nothing came within {} s", self.deadline.as_secs()))
-                .advise(format!("the operation may still complete; see {}", self.state.log().display())),
+                .advise(format!("the operation may still complete; {}", advice())),
             Unanswered::Hung => {
                 let who = self.owner().map_or_else(|| "it".to_string(), |owner| format!("process {owner}"));
                 let why = format!("{who} takes connections but has said nothing for {} s", 2 * SILENCE.as_secs());
-                Failure::new(ErrorKind::Timeout, NO_ANSWER, why).advise(format!("the operation may still complete; {}", self.advice()))
+                Failure::new(ErrorKind::Timeout, NO_ANSWER, why).advise(format!("the operation may still complete; {}", advice()))
             }
             Unanswered::Foreign(user) => {
                 let why = format!("user {user} listens at {}", socket.display());
@@ -303,7 +332,8 @@ impl Client {
                 }
             },
         };
-        let failed = |why: String| Failure::new(ErrorKind::Disconnected, "cannot talk to the daemon", why).advise(self.advice());
+        let failed =
+            |why: String| Failure::new(ErrorKind::Disconnected, "cannot talk to the daemon", why).advise(closed::advice(&host_of(&socket)));
         let body = serde_json::to_vec(request).map_err(|error| failed(error.to_string()))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| failed(error.to_string()))?;
         runtime.block_on(async {
@@ -325,7 +355,7 @@ impl Client {
     }
 
     fn advice(&self) -> String {
-        format!("see {}", self.state.log().display())
+        closed::advice(&self.state)
     }
 
     /// Starts `zirconiad` (beside this program, else from PATH) in the background and waits until it listens. One that is about to end lets
@@ -415,6 +445,11 @@ impl Client {
 /// True for what another user's daemon may answer: what it tells everybody, and what it does for whoever was allowed to.
 fn is_for_others(request: &Request) -> bool {
     request.for_everyone().is_some() || request.is_delegable()
+}
+
+/// True for what everybody may ask, and what a daemon without pools need not be there for.
+fn is_about_pools(request: &Request) -> bool {
+    request.for_everyone().is_some() && !request.is_about_daemon()
 }
 
 /// Socket of another user's daemon for those who do not own it, where it may answer.
@@ -568,6 +603,11 @@ fn hand(stream: &tokio::net::UnixStream, descriptor: &OwnedFd) -> std::io::Resul
     Ok(())
 }
 
+/// State directory of whoever listens at a socket.
+fn host_of(socket: &Path) -> StateDir {
+    StateDir::at(socket.parent().unwrap_or(socket))
+}
+
 /// User id of a folder's owner.
 fn owner_of(path: &Path) -> Option<u32> {
     std::fs::metadata(path).ok().map(|found| std::os::unix::fs::MetadataExt::uid(&found))
@@ -579,12 +619,13 @@ async fn exchange(peer: &Peer<'_>, request: hyper::http::request::Builder, body:
 }
 
 async fn speak(stream: tokio::net::UnixStream, request: hyper::http::request::Builder, body: Vec<u8>) -> Result<Bytes, String> {
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-    let driver = async { connection.await.map_err(|error| error.to_string()) };
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| closed::worded(&error))?;
+    let driver = async { connection.await.map_err(|error| closed::worded(&error)) };
     let request = request.header("host", "zirconia").body(Full::new(Bytes::from(body))).map_err(|error| error.to_string())?;
     let call = async {
-        let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
-        response.into_body().collect().await.map(http_body_util::Collected::to_bytes).map_err(|error| error.to_string())
+        let response = sender.send_request(request).await.map_err(|error| closed::worded(&error))?;
+        response.into_body().collect().await.map(http_body_util::Collected::to_bytes).map_err(|error| closed::worded(&error))
     };
     tokio::pin!(call);
     tokio::select! {

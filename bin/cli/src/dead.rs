@@ -5,6 +5,9 @@ use serde_json::Value;
 use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
 
+/// Number of dead mounts that are named; of more the count is told.
+const NAMED_MAX: usize = 10;
+
 /// Words on the mounts of a daemon that does not run which are dead; None where there is none.
 pub fn words(state: &StateDir) -> Option<String> {
     words_on(&noted(state), &|place| std::fs::symlink_metadata(place).err())
@@ -20,7 +23,12 @@ fn words_on(places: &[PathBuf], look: &dyn Fn(&Path) -> Option<Error>) -> Option
     match dead.as_slice() {
         [] => None,
         [one] => Some(format!("the daemon died, and its mount at {one} is dead: {advice}")),
-        many => Some(format!("the daemon died, and its mounts are dead, each of these: {advice}\n\t{}", many.join("\n\t"))),
+        many => {
+            let (count, named) = (many.len(), &many[..many.len().min(NAMED_MAX)]);
+            let rest = if count > NAMED_MAX { format!("\n\tand {} more", count - NAMED_MAX) } else { String::new() };
+            let advice = "'zirconia start' brings them back, 'umount' takes one away";
+            Some(format!("the daemon died, and its {count} mounts are dead: {advice}\n\t{}{rest}", named.join("\n\t")))
+        }
     }
 }
 
@@ -59,5 +67,17 @@ mod tests {
         assert!(said.contains("its mount at /a is dead: 'zirconia start' brings it back"), "{said}");
         assert!(words_on(&places, &|_| Some(ErrorKind::ConnectionAborted.into())).unwrap().ends_with("\n\t/a\n\t/b\n\t/c"));
         assert_eq!(words_on(&places, &|_| None), None);
+    }
+
+    /// Whoever has hundreds of file systems would see nothing but their names, and the advice long gone from the screen.
+    #[test]
+    fn of_many_dead_mounts_the_first_are_named_and_the_others_counted() {
+        let places: Vec<PathBuf> = (0..202).map(|number| PathBuf::from(format!("/m/{number}"))).collect();
+        let said = |count: usize| words_on(&places[..count], &|_| Some(ErrorKind::NotConnected.into())).unwrap();
+        let many = said(202);
+        assert!(many.starts_with("the daemon died, and its 202 mounts are dead: 'zirconia start' brings them back"), "{many}");
+        assert!(many.ends_with("\n\t/m/9\n\tand 192 more"), "{many}");
+        assert_eq!((many.lines().count(), said(10).lines().count()), (12, 11));
+        assert!(said(10).ends_with("\n\t/m/9"));
     }
 }

@@ -4,6 +4,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod client;
+mod closed;
 pub mod color;
 pub mod dead;
 pub mod direct;

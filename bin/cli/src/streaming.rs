@@ -1,5 +1,6 @@
 //! Answers that are streams, as they come over the daemon's socket: frames are handed on one by one, and nothing is kept.
 
+use crate::closed::worded;
 use control_api::{ErrorKind, Failure, Frames, Piece, Response, STREAM_TYPE};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -24,11 +25,11 @@ pub(crate) async fn receive(
     failed: &dyn Fn(String) -> Failure,
 ) -> Result<(), Failure> {
     let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(error.to_string()))?;
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(worded(&error)))?;
     // It runs whenever this waits: a reader that takes its time makes the daemon wait.
     tokio::spawn(connection);
     let request = request.header("host", "zirconia").body(Full::new(Bytes::from(body))).map_err(|error| failed(error.to_string()))?;
-    let response = sender.send_request(request).await.map_err(|error| failed(error.to_string()))?;
+    let response = sender.send_request(request).await.map_err(|error| failed(worded(&error)))?;
     let is_stream = response.headers().get("content-type").is_some_and(|kind| kind == STREAM_TYPE);
     let body = response.into_body();
     if is_stream { pieces(body, take).await } else { Err(refusal(body, failed).await) }
@@ -42,7 +43,7 @@ async fn refusal(body: Incoming, failed: &dyn Fn(String) -> Failure) -> Failure 
             Ok(other) => Failure::new(ErrorKind::Internal, "cannot send", format!("the daemon gave an unexpected answer: {other:?}")),
             Err(error) => failed(error.to_string()),
         },
-        Err(error) => failed(error.to_string()),
+        Err(error) => failed(worded(&error)),
     }
 }
 

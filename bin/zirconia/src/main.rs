@@ -9,7 +9,7 @@ mod target;
 
 use clap::{Parser, Subcommand};
 use cli::Client;
-use control_api::{DaemonInfo, ErrorKind, Failure, Interlude, Request, Response, Upgrade};
+use control_api::{DaemonInfo, ErrorKind, Failure, Interlude, Request, Response, StateDir, Upgrade};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -84,10 +84,10 @@ fn check_own(client: &Client, request: &Request) -> Result<(), Failure> {
 
 fn start(client: &Client) -> Result<u8, Failure> {
     let info = until_started(OPENING, || {
-        client.call(&Request::Info)?;
+        client.begin()?;
         until_open(client)
     })?;
-    describe(client, &info);
+    describe(client.state(), &info);
     Ok(0)
 }
 
@@ -107,11 +107,14 @@ fn until_started(patience: Duration, mut start: impl FnMut() -> Result<DaemonInf
 
 /// Tells whether a daemon runs, and starts none.
 fn status(client: &Client) -> Result<u8, Failure> {
-    check_own(client, &Request::Info)?;
+    if let Some(state) = client.foreign_state(&Request::Info) {
+        describe(state, &as_info(client.ask_as_anybody(state, &Request::Info)?)?);
+        return Ok(0);
+    }
     if client.is_running() {
         match info(client) {
             Ok(info) => {
-                describe(client, &info);
+                describe(client.state(), &info);
                 return Ok(0);
             }
             // It has just ended.
@@ -178,13 +181,13 @@ fn manuals(programs: &Path) -> Option<PathBuf> {
 }
 
 /// Tells what a daemon says of itself.
-fn describe(client: &Client, info: &DaemonInfo) {
+fn describe(state: &StateDir, info: &DaemonInfo) {
     cli::outln!(
         "zirconiad {} (process {}) has run for {} s; state in {}",
         info.version,
         info.pid,
         info.uptime_seconds,
-        client.state().path().display()
+        state.path().display()
     );
     let none = if info.is_opening { "none yet" } else { "none" };
     cli::outln!("pools: {}", if info.pools.is_empty() { none.to_string() } else { info.pools.join(", ") });
@@ -219,7 +222,11 @@ fn upgrade_request(program: String) -> Request {
 }
 
 fn info(client: &Client) -> Result<DaemonInfo, Failure> {
-    match client.call_running(&Request::Info)? {
+    as_info(client.call_running(&Request::Info)?)
+}
+
+fn as_info(response: Response) -> Result<DaemonInfo, Failure> {
+    match response {
         Response::Info(info) => Ok(info),
         other => Err(cli::unexpected("cannot ask the daemon", other)),
     }
@@ -290,7 +297,7 @@ fn upgrade(client: &Client, program: Option<&Path>) -> Result<u8, Failure> {
         );
     }
     // It may be stopped again by now, and nobody asked for another one.
-    describe(client, &after);
+    describe(client.state(), &after);
     Ok(0)
 }
 

@@ -3,9 +3,10 @@
 //!
 //! Whoever asks here is a stranger. [`Request::for_everyone`] says what is answered, [`Request::is_delegable`] what is done for those who were
 //! allowed to; who that is the kernel says, when they connect. The threads are not those that serve the owner, nor those that answer questions the
-//! ones that do what was delegated; and connections, their time and what they may send are bounded, so that a flood of strangers keeps strangers
-//! waiting and nobody else.
+//! ones that do what was delegated; and connections, their time and what they may send are bounded, those of a user to a share of all ([`Hall`]), so that
+//! a flood of one stranger keeps that one waiting and nobody else.
 
+use crate::hall::{self, Guests, Hall, Seat, Standing};
 use crate::server;
 use crate::streaming::{self, Reply};
 use control::{Attached, Caller, Control, Subject};
@@ -14,29 +15,27 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Method, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use std::collections::BTreeMap;
+use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::{Handle, Runtime};
 
 /// Number of requests that are worked on at a time.
 const THREADS: usize = 4;
-/// Number of connections at a time, of all and of one user.
-const CONNECTIONS_MAX: usize = 64;
-const CONNECTIONS_OF_A_USER_MAX: usize = 16;
 /// Number of requests at a time whose sender was allowed something, of all and of one user: streams take as long as they take.
 const DELEGATED_MAX: usize = 32;
 const DELEGATED_OF_A_USER_MAX: usize = 4;
 /// Longest life of a connection for which nothing delegated is done, and of its first line.
 const CONNECTION: Duration = Duration::from_secs(60);
 const FIRST_LINE: Duration = Duration::from_secs(5);
+/// Time in which one who has no place can say what it wants and be told so.
+const FAREWELL: Duration = Duration::from_millis(500);
 /// Time that what is being done for users gets to end when the daemon does.
 const ENDING: Duration = Duration::from_secs(5);
 /// Bytes of the largest request: a few names.
@@ -47,43 +46,6 @@ const COMMAND_CHARACTERS_MAX: usize = 4096;
 const PAUSE: Duration = Duration::from_millis(100);
 /// Pause between looks whether the socket is still there.
 const LOOK: Duration = Duration::from_secs(5);
-
-/// Number of places that are taken, by user; and how many there are, of all and of one user.
-struct Guests {
-    taken: Mutex<BTreeMap<u32, usize>>,
-    most: (usize, usize),
-}
-
-/// Place of a user among them.
-struct Place(Arc<Guests>, u32);
-
-impl Guests {
-    fn new(most: (usize, usize)) -> Arc<Guests> {
-        Arc::new(Guests { taken: Mutex::default(), most })
-    }
-
-    fn enter(self: &Arc<Self>, uid: u32) -> Option<Place> {
-        let mut places = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let (all, own) = (places.values().sum::<usize>(), places.get(&uid).copied().unwrap_or(0));
-        if all >= self.most.0 || own >= self.most.1 {
-            return None;
-        }
-        places.insert(uid, own + 1);
-        Some(Place(self.clone(), uid))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut places = self.0.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = places.get_mut(&self.1) {
-            *count -= 1;
-            if *count == 0 {
-                places.remove(&self.1);
-            }
-        }
-    }
-}
 
 /// Threads that serve everybody: those that answer questions, and those that do what was delegated.
 pub struct Everyone {
@@ -140,7 +102,7 @@ fn listen(socket: &Path) -> std::io::Result<UnixListener> {
 }
 
 async fn accept(mut listener: UnixListener, socket: PathBuf, desk: Desk) {
-    let guests = Guests::new((CONNECTIONS_MAX, CONNECTIONS_OF_A_USER_MAX));
+    let hall = Hall::new();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -157,9 +119,15 @@ async fn accept(mut listener: UnixListener, socket: PathBuf, desk: Desk) {
             continue;
         };
         let Some(user) = user_of(&stream) else { continue };
-        // One who has too many already is turned away: the connection ends.
-        let Some(place) = guests.enter(user.uid) else { continue };
-        tokio::spawn(connection(stream, (user, place), desk.clone()));
+        match hall.enter(user.uid) {
+            Some(Standing::Served(seat)) => drop(tokio::spawn(connection(stream, user, Arc::new(seat), desk.clone()))),
+            Some(Standing::Refused(place, why)) => drop(tokio::spawn(async move {
+                farewell(stream, why, FAREWELL).await;
+                drop(place);
+            })),
+            // Too many of this user's are just going: it ends without a word, and they go.
+            None => tokio::task::yield_now().await,
+        }
     }
 }
 
@@ -172,32 +140,72 @@ fn user_of(stream: &UnixStream) -> Option<Subject> {
     Some(Subject { uid: peer.uid(), groups })
 }
 
-async fn connection(stream: UnixStream, (user, place): (Subject, Place), desk: Desk) {
-    let Ok(attached) = tokio::time::timeout(FIRST_LINE, server::attached(&stream)).await else { return };
+/// Tells whoever asks within a time why there is no place, and ends.
+async fn farewell(stream: UnixStream, why: &'static str, time: Duration) {
+    let service = service_fn(move |request: hyper::Request<Incoming>| async move {
+        // Who still writes would not read the answer.
+        let _ = Limited::new(request.into_body(), BODY_BYTES_MAX).collect().await;
+        Ok::<_, Infallible>(turned_away(why))
+    });
+    // One that says nothing is told nothing.
+    let _ = tokio::time::timeout(time, server::http(time).serve_connection(TokioIo::new(stream), service)).await;
+}
+
+/// Answer to one who has no place.
+fn turned_away(why: &str) -> hyper::Response<Reply> {
+    let failure = Failure::new(ErrorKind::Busy, "cannot ask the daemon", why);
+    let mut reply = whole(&Response::Failed(failure.advise("nothing was done: try again when some of them have ended")));
+    *reply.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    reply
+}
+
+async fn connection(stream: UnixStream, user: Subject, seat: Arc<Seat>, desk: Desk) {
+    let attached = tokio::select! {
+        taken = tokio::time::timeout(FIRST_LINE, server::attached(&stream)) => taken,
+        () = seat.lost() => return,
+    };
+    let Ok(attached) = attached else { return };
+    seat.heard();
     let (attached, alive) = attached.unzip();
     let is_working = Arc::new(AtomicBool::new(false));
-    let working = is_working.clone();
-    let given = attached.clone();
-    let service = service_fn(move |request| answer(request, desk.clone(), (user.clone(), given.clone()), working.clone()));
-    let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(FIRST_LINE).keep_alive(false);
+    let (working, given, own) = (is_working.clone(), attached.clone(), seat.clone());
+    let service = service_fn(move |request| {
+        let sender = Sender { user: user.clone(), attached: given.clone(), seat: own.clone() };
+        answer(request, desk.clone(), sender, working.clone())
+    });
     {
-        let served = builder.serve_connection(TokioIo::new(stream), service);
+        let served = server::http(FIRST_LINE).serve_connection(TokioIo::new(stream), service);
         tokio::pin!(served);
-        // A client that goes away, or takes too long, is its own business. What it was allowed takes as long as it takes.
-        while tokio::time::timeout(CONNECTION, &mut served).await.is_err() && is_working.load(Ordering::Acquire) {}
+        loop {
+            tokio::select! {
+                // A client that goes away, or takes too long, is its own business. What it was allowed takes as long as it takes.
+                ended = tokio::time::timeout(CONNECTION, &mut served) => {
+                    if ended.is_ok() || !is_working.load(Ordering::Acquire) {
+                        break;
+                    }
+                }
+                () = seat.lost() => break,
+            }
+        }
     }
     drop(alive);
     // Closing what a stranger handed over lasts as long as whoever serves that file likes (FUSE): a thread and the stranger's place wait for it.
     if let Some(attached) = attached {
-        drop(std::thread::Builder::new().name("z-closing".to_string()).spawn(move || drop((attached, place))));
+        drop(std::thread::Builder::new().name("z-closing".to_string()).spawn(move || drop((attached, seat))));
     }
+}
+
+/// Sender of a request.
+struct Sender {
+    user: Subject,
+    attached: Option<Attached>,
+    seat: Arc<Seat>,
 }
 
 async fn answer(
     request: hyper::Request<Incoming>,
     desk: Desk,
-    sender: (Subject, Option<Attached>),
+    sender: Sender,
     working: Arc<AtomicBool>,
 ) -> Result<hyper::Response<Reply>, Infallible> {
     if (request.method(), request.uri().path()) != (&Method::POST, control_api::ROUTES[0].1) {
@@ -214,7 +222,7 @@ fn whole(response: &Response) -> hyper::Response<Reply> {
 async fn perform(
     request: hyper::Request<Incoming>,
     desk: Desk,
-    (user, attached): (Subject, Option<Attached>),
+    Sender { user, attached, seat }: Sender,
     working: &AtomicBool,
 ) -> hyper::Response<Reply> {
     let invalid = |why: String| whole(&Response::Failed(Failure::new(ErrorKind::Invalid, "cannot read the request", why)));
@@ -224,6 +232,10 @@ async fn perform(
         Ok(body) => body.to_bytes(),
         Err(error) => return invalid(error.to_string()),
     };
+    // From now on it keeps its place.
+    if !seat.has_asked() {
+        return turned_away(hall::LOST);
+    }
     let uid = user.uid;
     match serde_json::from_slice::<Request>(&body) {
         Err(error) => invalid(error.to_string()),
@@ -270,17 +282,22 @@ async fn delegated(request: Request, caller: Caller, desk: Desk, working: &Atomi
 mod tests {
     use super::*;
 
-    /// If this fails, one user keeps all others from asking.
+    /// If this fails, a user with too many requests under way sees connections that break, and not why, nor that nothing was done.
     #[test]
-    fn one_user_cannot_take_every_place() {
-        let guests = Guests::new((CONNECTIONS_MAX, CONNECTIONS_OF_A_USER_MAX));
-        let mut places: Vec<Place> = (0..CONNECTIONS_OF_A_USER_MAX).filter_map(|_| guests.enter(1000)).collect();
-        assert_eq!(places.len(), CONNECTIONS_OF_A_USER_MAX);
-        assert!(guests.enter(1000).is_none());
-        places.extend((1001..2000).filter_map(|uid| guests.enter(uid)));
-        assert_eq!(places.len(), CONNECTIONS_MAX);
-        places.clear();
-        assert!(guests.enter(1000).is_some());
-        assert!(guests.taken.lock().expect("no panic").is_empty(), "who left is forgotten");
+    fn who_has_no_place_is_told_so() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let (status, body) = runtime.block_on(async {
+            let (own, other) = UnixStream::pair().expect("sockets");
+            tokio::spawn(farewell(other, "too many connections of this user", Duration::from_secs(3600)));
+            let (mut sender, driver) = hyper::client::conn::http1::handshake(TokioIo::new(own)).await.expect("a connection");
+            tokio::spawn(driver);
+            let request = hyper::Request::post(control_api::ROUTES[0].1).header("host", "z").body(Full::new(Bytes::from("{}")));
+            let answer = sender.send_request(request.expect("a request")).await.expect("an answer");
+            (answer.status(), answer.into_body().collect().await.expect("its body").to_bytes())
+        });
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        let Ok(Response::Failed(failure)) = serde_json::from_slice(&body) else { panic!("no failure") };
+        assert_eq!((failure.kind, failure.why.as_str()), (ErrorKind::Busy, "too many connections of this user"));
+        assert!(failure.next.is_some_and(|next| next.starts_with("nothing was done")));
     }
 }

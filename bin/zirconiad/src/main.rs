@@ -4,12 +4,14 @@
 #![forbid(unsafe_code)]
 
 mod everyone;
+mod hall;
 mod held;
 mod keeper;
 mod launch;
 mod line;
 mod place;
 mod ports;
+mod readers;
 mod server;
 mod sign;
 mod streaming;

@@ -4,6 +4,7 @@
 //! taken (out of descriptors) is no reason to end: others give some back.
 
 use crate::place::{Place, listen};
+use crate::readers;
 use crate::sign::Sign;
 use crate::streaming::{self, Reply};
 use control::{Attached, Caller, Control};
@@ -16,7 +17,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::pipe::PipeFlags;
 use std::convert::Infallible;
-use std::future::poll_fn;
 use std::io;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -24,10 +24,9 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::Interest;
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -38,47 +37,23 @@ const BODY_BYTES_MAX: usize = 4 << 20;
 /// Pause between looks whether a request waits in vain.
 const LOOK: Duration = Duration::from_millis(250);
 /// Time that a client may take to say what it wants …
-const SAYING_MAX: Duration = Duration::from_secs(10);
+pub const SAYING_MAX: Duration = Duration::from_secs(10);
 /// … and while more than half of the places are taken: commands say it at once.
 const SAYING_MAX_CROWDED: Duration = Duration::from_millis(500);
-/// Time that somebody who only reads metrics may take for all of it.
-const READING_MAX: Duration = Duration::from_secs(30);
 /// Number of connections of commands at a time, with descriptors enough: each may work on a thread of its own.
 const COMMANDS_MAX: usize = 256;
 /// Number of connections of whoever reads metrics over the network at a time, with descriptors enough.
 const READERS_MAX: usize = 32;
 /// Number of connections of either kind at a time, however few descriptors there are.
 const CONNECTIONS_MIN: usize = 8;
-/// Bytes of the head of a question for metrics, at most.
-const READER_HEAD_BYTES: usize = 16 << 10;
 /// Pause after a connection that could not be taken.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const OPENAPI: &str = include_str!("../../../docs/openapi.json");
 
-/// Source of connections.
-trait Source {
-    type Stream;
-    fn poll_next(&self, context: &mut Context<'_>) -> Poll<io::Result<Self::Stream>>;
-}
-
-impl Source for UnixListener {
-    type Stream = UnixStream;
-    fn poll_next(&self, context: &mut Context<'_>) -> Poll<io::Result<UnixStream>> {
-        self.poll_accept(context).map_ok(|(stream, _)| stream)
-    }
-}
-
-impl Source for TcpListener {
-    type Stream = TcpStream;
-    fn poll_next(&self, context: &mut Context<'_>) -> Poll<io::Result<TcpStream>> {
-        self.poll_accept(context).map_ok(|(stream, _)| stream)
-    }
-}
-
 /// Gate that takes connections, so many at a time.
-struct Gate<S> {
-    source: S,
+struct Gate {
+    source: UnixListener,
     places: Arc<Semaphore>,
     places_max: usize,
 }
@@ -88,8 +63,8 @@ fn commands_max() -> usize {
     share_of_descriptors(3, COMMANDS_MAX)
 }
 
-/// Number of connections of readers at a time.
-fn readers_max() -> usize {
+/// Number of connections of readers of the metrics at a time.
+pub fn readers_max() -> usize {
     share_of_descriptors(8, READERS_MAX)
 }
 
@@ -98,8 +73,8 @@ fn share_of_descriptors(of: u64, max: usize) -> usize {
     usize::try_from(service::descriptors_max() / of).unwrap_or(max).clamp(CONNECTIONS_MIN, max)
 }
 
-impl<S: Source> Gate<S> {
-    fn new(source: S, places: usize) -> Gate<S> {
+impl Gate {
+    fn new(source: UnixListener, places: usize) -> Gate {
         Gate { source, places: Arc::new(Semaphore::new(places)), places_max: places }
     }
 
@@ -109,12 +84,12 @@ impl<S: Source> Gate<S> {
     }
 
     /// Takes the next connection, once there is a place for it; the place is free again when the permit is dropped.
-    async fn next(&self) -> (S::Stream, Option<OwnedSemaphorePermit>) {
+    async fn next(&self) -> (UnixStream, Option<OwnedSemaphorePermit>) {
         // Nobody closes the semaphore.
         let place = self.places.clone().acquire_owned().await.ok();
         loop {
-            match poll_fn(|context| self.source.poll_next(context)).await {
-                Ok(stream) => return (stream, place),
+            match self.source.accept().await {
+                Ok((stream, _)) => return (stream, place),
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             }
         }
@@ -155,7 +130,7 @@ pub type Listeners = UnboundedReceiver<std::net::TcpListener>;
 /// Socket of the daemon, open: who connects waits until [`Door::serve`].
 pub struct Door {
     runtime: Runtime,
-    commands: Gate<UnixListener>,
+    commands: Gate,
 }
 
 fn failed(why: String) -> Failure {
@@ -208,7 +183,7 @@ impl Door {
                         });
                     }
                     Some(port) = ports.recv() => match TcpListener::from_std(port) {
-                        Ok(listener) => drop(tokio::spawn(serve_metrics(Gate::new(listener, readers_max()), control.clone()))),
+                        Ok(listener) => drop(tokio::spawn(readers::serve(listener, control.clone()))),
                         Err(error) => tracing::warn!("metrics are not served: {error}"),
                     },
                     () = stop.wanted.notified() => break,
@@ -269,34 +244,14 @@ fn take_descriptor(stream: &UnixStream) -> io::Result<Option<(OwnedFd, Vec<Owned
 }
 
 /// Server of one request for a connection, said within `saying_max`: nobody keeps a place without using it.
-fn http(saying_max: Duration) -> hyper::server::conn::http1::Builder {
+pub fn http(saying_max: Duration) -> hyper::server::conn::http1::Builder {
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(saying_max).keep_alive(false);
     builder
 }
 
-/// Serves the metrics, and nothing else, to the network.
-async fn serve_metrics(readers: Gate<TcpListener>, control: Arc<Control>) {
-    loop {
-        let (stream, place) = readers.next().await;
-        let (control, saying_max) = (control.clone(), readers.saying_max());
-        tokio::spawn(async move {
-            let service = service_fn(move |request: hyper::Request<Incoming>| {
-                let control = control.clone();
-                async move {
-                    let is_it = request.method() == Method::GET && request.uri().path() == control_api::ROUTES[2].1;
-                    let reply = if is_it { metrics(control).await } else { json(StatusCode::NOT_FOUND, b"{}".to_vec()) };
-                    Ok::<_, Infallible>(reply)
-                }
-            });
-            let served = http(saying_max).max_buf_size(READER_HEAD_BYTES).serve_connection(TokioIo::new(stream), service);
-            let _ = tokio::time::timeout(READING_MAX, served).await;
-            drop(place);
-        });
-    }
-}
-
-async fn metrics(control: Arc<Control>) -> hyper::Response<Full<Bytes>> {
+/// Answer with the metrics of this moment.
+pub async fn metrics(control: Arc<Control>) -> hyper::Response<Full<Bytes>> {
     let text = tokio::task::spawn_blocking(move || control.metrics()).await.unwrap_or_default();
     reply(StatusCode::OK, OPENMETRICS, text.into_bytes())
 }

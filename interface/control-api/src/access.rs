@@ -1,7 +1,7 @@
 //! What every local user may ask (OpenZFS: the requests whose policy is `zfs_secpolicy_read` or `zfs_secpolicy_none`), what users may ask as far as
 //! it was delegated to them, and how the rest is refused.
 
-use crate::{DirectTarget, ErrorKind, Failure, PoolWait, Request};
+use crate::{DirectTarget, ErrorKind, Failure, IscsiReport, PoolWait, ProviderReport, Request, Response};
 
 /// Milliseconds that a stranger's wait may hold a place at the daemon; whoever wants to wait longer asks again.
 const WAIT_MS_MAX: u64 = 250;
@@ -38,10 +38,10 @@ impl Request {
         match self {
             Request::PoolQuery(_) | Request::PoolWait(_) | Request::PoolIostat(_) | Request::DatasetQuery(_) => Some(self.narrowed()),
             Request::Holds(_) | Request::Allow(_) | Request::FeatureList => Some(self.clone()),
+            Request::Info | Request::ProviderList | Request::IscsiList | Request::NbdList => Some(self.clone()),
             _ if self.only_looks() => Some(self.clone()),
             Request::Mount(_)
             | Request::Direct(_)
-            | Request::Info
             | Request::Stop
             | Request::Upgrade(_)
             | Request::PoolCreate(_)
@@ -94,15 +94,17 @@ impl Request {
             | Request::KeyUnload(_)
             | Request::KeyChange(_)
             | Request::Unmount(_)
-            | Request::ProviderList
             | Request::ProviderLoad(_)
             | Request::ProviderUnload(_)
-            | Request::IscsiList
             | Request::IscsiAllow(_)
             | Request::IscsiDeny(_)
-            | Request::IscsiChap(_)
-            | Request::NbdList => None,
+            | Request::IscsiChap(_) => None,
         }
+    }
+
+    /// True for what only looks at the daemon itself, whichever pools it has. Of the answer strangers get what [`Response::for_everyone`] leaves.
+    pub fn is_about_daemon(&self) -> bool {
+        matches!(self, Request::Info | Request::ProviderList | Request::IscsiList | Request::NbdList)
     }
 
     /// True for what is done for a user as far as that was delegated (`zfs allow`): the daemon decides, by the user who asks. Mounting is not among
@@ -206,6 +208,38 @@ impl Request {
     }
 }
 
+/// Word in place of a name that strangers are not told.
+const HIDDEN: &str = "(hidden)";
+
+impl Response {
+    /// Answer as any local user may have it: without names of initiators, which let whoever knows one use a disk that asks for no secret, and without
+    /// paths of files with secrets.
+    #[must_use]
+    pub fn for_everyone(self) -> Response {
+        match self {
+            Response::Providers(reports) => Response::Providers(reports.into_iter().map(without_secrets).collect()),
+            Response::Iscsi(report) => Response::Iscsi(without_initiators(report)),
+            other => other,
+        }
+    }
+}
+
+/// Report of a provider without what stands behind its place, which names a file with a secret, and without a problem that may be with that.
+fn without_secrets(report: ProviderReport) -> ProviderReport {
+    let Some((place, _)) = report.path.as_deref().and_then(|path| path.split_once('?')) else { return report };
+    ProviderReport { path: Some(place.to_string()), problem: None, ..report }
+}
+
+fn without_initiators(mut report: IscsiReport) -> IscsiReport {
+    for target in &mut report.targets {
+        target.rights.iter_mut().for_each(|right| right.initiator = HIDDEN.to_string());
+        for session in &mut target.sessions {
+            (session.initiator, session.isid) = (HIDDEN.to_string(), 0);
+        }
+    }
+    report
+}
+
 /// Words for what cannot be done with the first of `names`, or with all there are: `cannot import 'tank'`.
 fn pools(verb: &str, names: &[String]) -> String {
     match names.first() {
@@ -217,6 +251,7 @@ fn pools(verb: &str, names: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use crate::*;
+    use std::collections::BTreeMap;
 
     /// If this fails, anybody on the machine reads names of other people's files, or holds the daemon's threads.
     #[test]
@@ -247,15 +282,47 @@ mod tests {
             Request::Redact(RedactRequest::default()),
             Request::Diff(DiffQuery::default()),
             Request::Project(ProjectRequest::default()),
-            Request::ProviderList,
-            Request::IscsiList,
-            Request::NbdList,
+            Request::ProviderUnload(ProviderUnload { name: "x".into(), force: true }),
+            Request::IscsiAllow(IscsiAllow { target: "tank/v".into(), initiator: "iqn.a".into(), read_only: false }),
+            Request::IscsiDeny(IscsiDeny { target: "tank/v".into(), initiator: "iqn.a".into() }),
         ] {
             assert_eq!(closed.for_everyone(), None, "{closed:?}");
             let delegable = matches!(closed, Request::Hold(_) | Request::Release(_) | Request::Bookmark(_) | Request::Diff(_));
             assert_eq!(closed.is_delegable(), delegable, "{closed:?}");
             assert_eq!(closed.refusal().kind, ErrorKind::Permission);
         }
+    }
+
+    /// If this fails, ordinary users cannot look at the daemon; or whoever looks learns the name by which a disk can be had, or where its secret lies.
+    #[test]
+    fn strangers_see_the_daemon_without_its_secrets() {
+        for open in [Request::Info, Request::ProviderList, Request::IscsiList, Request::NbdList] {
+            assert_eq!(open.for_everyone(), Some(open.clone()));
+        }
+        let provider = |path: &str, problem: Option<&str>| ProviderReport {
+            name: "target".to_string(),
+            path: Some(path.to_string()),
+            problem: problem.map(str::to_string),
+            version: "1".to_string(),
+            state: "down".to_string(),
+            generation: 1,
+            sessions: 0,
+            live_handles: 0,
+            capabilities: Vec::new(),
+            disabled: Vec::new(),
+            measured: BTreeMap::new(),
+            counters: BTreeMap::new(),
+        };
+        let reports = vec![provider("tcp:storage:4421?secret-file=/etc/key", Some("/etc/key: no")), provider("/lib/x.so", Some("it died"))];
+        let shown = vec![provider("tcp:storage:4421", None), provider("/lib/x.so", Some("it died"))];
+        assert_eq!(Response::Providers(reports).for_everyone(), Response::Providers(shown));
+        let named = |initiator: &str, isid| {
+            let right = IscsiRight { initiator: initiator.to_string(), chap: true, ..IscsiRight::default() };
+            let session = IscsiSession { initiator: initiator.to_string(), isid };
+            let target = IscsiTarget { name: "iqn.t".to_string(), rights: vec![right], sessions: vec![session], ..IscsiTarget::default() };
+            Response::Iscsi(IscsiReport { targets: vec![target], ..IscsiReport::default() })
+        };
+        assert_eq!(named("iqn.a", 7).for_everyone(), named(super::HIDDEN, 0));
     }
 
     const WAIT_MS: u64 = super::WAIT_MS_MAX;

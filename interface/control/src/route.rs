@@ -26,7 +26,10 @@ impl Control {
             Request::Receive(request) => receiving::receive(&self.datasets, request, caller.attached.as_ref(), Some(&asker)),
             Request::DatasetQuery(query) => self.perform(&Request::DatasetQuery(rights::visible(&asker, query)), caller),
             other if other.is_delegable() => self.perform_delegated(other, caller, &asker),
-            other => other.for_everyone().map_or_else(|| Err(other.refusal()), |open| self.perform(&open, caller)),
+            other => match other.for_everyone() {
+                Some(open) => self.perform(&open, caller).map(Response::for_everyone),
+                None => Err(other.refusal()),
+            },
         }
     }
 

@@ -7,6 +7,7 @@
 
 use exec::Mutex;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +17,26 @@ use tokio::time::Instant;
 /// Pause between two lines in the log about too many connections.
 const TELL_AGAIN: Duration = Duration::from_secs(60);
 
-/// Address that connections come from; none for programs of this machine.
-pub type Origin = Option<IpAddr>;
+/// Origin of connections, each with a share of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// Programs of this machine.
+    Machine,
+    /// Address from which they come.
+    Address(IpAddr),
+    /// User of this machine, by number.
+    User(u32),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Machine => f.write_str("this machine"),
+            Origin::Address(address) => write!(f, "{address}"),
+            Origin::User(user) => write!(f, "user {user}"),
+        }
+    }
+}
 
 /// Numbers of connections that have not come in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,7 +113,6 @@ impl State {
         }
         self.told = Some(now);
         let own = self.entries.values().filter(|entry| entry.origin == origin).count();
-        let origin = origin.map_or_else(|| "this machine".to_string(), |address| address.to_string());
         tracing::warn!(
             "too many {what} ({own} of {origin}, {} of all): those that are silent longest are closed for new ones; \
              {} were turned away so far",
@@ -183,6 +201,11 @@ impl Place {
         }
     }
 
+    /// True once the place is another one's.
+    pub fn is_lost(&self) -> bool {
+        !self.crowd.state.lock().entries.contains_key(&self.number)
+    }
+
     /// Bell that rings when the place is another one's.
     pub fn leave(&self) -> Arc<Notify> {
         self.leave.clone()
@@ -200,12 +223,8 @@ mod tests {
     use super::*;
     use std::net::Ipv4Addr;
 
-    const ONE: Origin = Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)));
-    const OTHER: Origin = Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)));
-
-    fn is_told(place: &Place) -> bool {
-        !place.crowd.state.lock().entries.contains_key(&place.number)
-    }
+    const ONE: Origin = Origin::Address(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)));
+    const OTHER: Origin = Origin::Address(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)));
 
     /// If this fails, connections that say nothing lock out who wants to log in, or who is just doing that goes for them.
     #[test]
@@ -218,16 +237,22 @@ mod tests {
         let beside = enter(OTHER).expect("another address has its own places");
         assert_eq!(crowd.waiting(), Waiting { connections: 4, turned_away: 0 });
         let fourth = enter(ONE).expect("somebody makes room");
-        assert_eq!([&first, &second, &third, &beside].map(is_told), [false, false, true, false]);
+        assert_eq!([&first, &second, &third, &beside].map(Place::is_lost), [false, false, true, false]);
         drop(third);
         assert_eq!(crowd.waiting(), Waiting { connections: 4, turned_away: 1 });
         let fifth = enter(ONE).expect("somebody makes room");
-        assert!(is_told(&first) && !is_told(&second) && !is_told(&fourth));
+        assert!(first.is_lost() && !second.is_lost() && !fourth.is_lost());
         // All together are too many: whoever was silent longest, of whatever address.
-        assert!(crowd.enter(ONE, 9, true).is_some() && is_told(&beside) && !is_told(&fifth));
+        assert!(crowd.enter(ONE, 9, true).is_some() && beside.is_lost() && !fifth.is_lost());
         let places = [&fourth, &fifth];
         places.iter().for_each(|place| place.admitting());
         assert!(crowd.enter(ONE, 3, false).is_none(), "nobody goes who waits for us");
+    }
+
+    /// If this fails, who reads the log of crowds does not learn whose connections they are.
+    #[test]
+    fn origins_are_worded() {
+        assert_eq!([Origin::Machine, ONE, Origin::User(1000)].map(|origin| origin.to_string()), ["this machine", "10.0.0.1", "user 1000"]);
     }
 
     /// If this fails, one machine that opens connections and leaves them idle locks out all others where nobody has to prove who they are; or whoever
@@ -246,7 +271,7 @@ mod tests {
         assert!(crowd.enter(OTHER, 9, true).is_none(), "it has most itself");
         let own = crowd.enter(ONE, 9, true).expect("the other has more");
         own.comes_in();
-        assert_eq!([&first, &second, &third, &own].map(is_told), [false, true, false, false], "who was silent longest");
+        assert_eq!([&first, &second, &third, &own].map(Place::is_lost), [false, true, false, false], "who was silent longest");
         assert!(crowd.enter(ONE, 9, true).is_none(), "no more than the other");
     }
 }

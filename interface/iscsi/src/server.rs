@@ -52,7 +52,7 @@ pub async fn serve(listener: TcpListener, targets: Arc<Targets>, options: Option
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
                     while connections.try_join_next().is_some() {}
-                    if let Some(half_open) = enter(targets.crowd(), Some(peer.ip()), connections.len(), &options) {
+                    if let Some(half_open) = enter(targets.crowd(), Origin::Address(peer.ip()), connections.len(), &options) {
                         connections.spawn(one(stream, targets.clone(), options.clone(), half_open, is_stopping.clone()));
                     }
                 }

@@ -62,11 +62,11 @@ impl Listener {
                 let (stream, _) = listener.accept().await?;
                 let process = stream.peer_cred().ok().and_then(|peer| peer.pid());
                 let client = process.map_or_else(|| "local".to_string(), |process| format!("process {process}"));
-                Ok(Stream { socket: Socket::Unix(stream), client, origin: None })
+                Ok(Stream { socket: Socket::Unix(stream), client, origin: Origin::Machine })
             }
             Listener::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                Ok(Stream { socket: Socket::Tcp(stream), client: peer.to_string(), origin: Some(peer.ip()) })
+                Ok(Stream { socket: Socket::Tcp(stream), client: peer.to_string(), origin: Origin::Address(peer.ip()) })
             }
         }
     }

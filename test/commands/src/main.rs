@@ -295,6 +295,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "users: quotas and who uses how much", needs: MOUNTS, run: owners::quotas },
     Scenario { name: "users: projects of files", needs: MOUNTS, run: owners::projects },
     Scenario { name: "users: readers that go away, zones", needs: NOTHING, run: users::output },
+    Scenario { name: "users: crowds of connections", needs: ROOT, run: users::crowds },
     Scenario { name: "users: strangers look and change nothing", needs: ROOT, run: users::strangers },
     Scenario { name: "delegation: each verb needs its permissions", needs: ROOT, run: delegation::each_verb },
     Scenario { name: "delegation: no farther than it says", needs: ROOT, run: delegation::no_farther },

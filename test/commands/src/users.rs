@@ -1,6 +1,10 @@
 //! Who runs the commands: readers that go away, users in other zones, users whom the daemon does not belong to.
 
 use crate::world::{Failure, Ran, World, same};
+use rustix::thread::{Uid, set_thread_res_uid};
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::Command;
 
 /// Exit code that a shell shows for a program that SIGPIPE ended.
@@ -48,6 +52,56 @@ pub fn output(world: &World) -> Result<(), Failure> {
     same("history in two zones", history("UTC")? == history("XYZ-5:30")?, false)
 }
 
+/// Connections of a user to a socket, every other one with half a request; they are open until they are dropped.
+fn held_by(user: u32, socket: &Path, count: usize) -> Result<Vec<UnixStream>, Failure> {
+    let open = || -> std::io::Result<Vec<UnixStream>> {
+        // Of this thread alone, which ends then.
+        let user = Uid::from_raw(user);
+        set_thread_res_uid(user, user, user)?;
+        let mut held = Vec::new();
+        for number in 0..count {
+            let mut stream = UnixStream::connect(socket)?;
+            if number % 2 == 0 {
+                // The daemon may have closed it.
+                let _ = stream.write_all(b"POST /v1/request HTTP/1.1\r\nhost: z\r\n");
+            }
+            held.push(stream);
+        }
+        Ok(held)
+    };
+    let held = std::thread::scope(|scope| scope.spawn(open).join());
+    held.map_or_else(|_| Err("a thread of a user panicked".into()), |held| held.map_err(Failure::from))
+}
+
+/// Users who open connections and say nothing, or half of something, keep nobody from looking: not others, not themselves. Otherwise monitoring and
+/// scripts of everybody fail as long as one user likes.
+pub fn crowds(world: &World) -> Result<(), Failure> {
+    const USERS: [u32; 5] = [61_001, 61_002, 61_003, 61_004, 61_005];
+    pool(world)?;
+    let zpool = |user: u32, words: &str| {
+        world.run(&format!("setpriv --reuid={user} --regid={user} --clear-groups {} {words}", world.program("zpool")))
+    };
+    if world.out_of_reach(zpool(65_534, "--help")?, "users: crowds of connections")? {
+        return Ok(());
+    }
+    let socket = world.path("state/zirconiad.read.sock");
+    let looks = |user: u32, who: &str| -> Result<(), Failure> {
+        let ran = zpool(user, "list -H -o name")?;
+        same(who, ran.code, 0).map_err(|_| ran.fault("silence of others keeps nobody from looking"))?;
+        ran.prints("tank").map(drop)
+    };
+    let one = held_by(USERS[0], &socket, 120)?;
+    looks(65_534, "exit status of another user's look")?;
+    looks(USERS[0], "exit status of the same user's look")?;
+    // Several of them take all places.
+    let others = USERS.iter().map(|user| held_by(*user, &socket, 40)).collect::<Result<Vec<_>, Failure>>()?;
+    looks(65_534, "exit status of another user's look beside several")?;
+    looks(USERS[4], "exit status of a look of one of several")?;
+    world.ok("zpool list -H -o name")?.prints("tank")?;
+    drop((one, others));
+    Ok(())
+}
+
 /// Another user looks at everything that OpenZFS shows to everybody, changes nothing, and starts nothing.
 pub fn strangers(world: &World) -> Result<(), Failure> {
     pool(world)?;
@@ -70,6 +124,18 @@ pub fn strangers(world: &World) -> Result<(), Failure> {
         same("exit status of a look", ran.code, 0).map_err(|_| ran.fault("everybody may look"))?;
         ran.shows("tank")?;
     }
+    // The daemon itself too, without what is secret.
+    let looks = [
+        ("zirconia status", "pools: tank"),
+        ("zirconia provider list", "CAPABILITIES"),
+        ("zirconia provider list -H", "software\t"),
+        ("zirconia target list", "iSCSI is not served"),
+    ];
+    for (line, shown) in looks {
+        let ran = stranger(line)?;
+        same("exit status of a look", ran.code, 0).map_err(|_| ran.fault("everybody may look"))?;
+        ran.shows(shown)?;
+    }
     same("exit status of a wait", stranger("zpool wait tank")?.code, 0)?;
     for line in [
         "zfs create tank/x",
@@ -85,7 +151,8 @@ pub fn strangers(world: &World) -> Result<(), Failure> {
         "zpool events",
         "zpool import",
         "zirconia stop",
-        "zirconia provider list",
+        "zirconia provider unload software",
+        "zirconia target deny tank/v iqn.a",
         "zinject",
     ] {
         let ran = stranger(line)?;
@@ -109,5 +176,6 @@ pub fn strangers(world: &World) -> Result<(), Failure> {
     let ran = stranger("zpool list")?;
     same("exit status without a daemon", ran.code, 1)?;
     ran.says("none is running")?;
+    stranger("zirconia status")?.says("none is running")?;
     world.ok("zirconia status").map_or(Ok(()), |ran| Err(ran.fault("a look started a daemon")))
 }
