@@ -176,6 +176,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "mounts: dead ones come back", needs: ROOT, run: mounts::revival },
     Scenario { name: "mounts: after a kill as they were", needs: ROOT, run: mounts::as_it_was },
     Scenario { name: "mounts: locked after a kill", needs: ROOT, run: places::locked },
+    Scenario { name: "mounts: locked after a kill, and renamed", needs: ROOT, run: places::locked_and_renamed },
+    Scenario { name: "mounts: locked after a kill, and unmounted around", needs: ROOT, run: places::locked_and_unmounted_around },
     Scenario { name: "mounts: coming and going at once", needs: ROOT, run: hidden::at_once },
     Scenario { name: "mounts: hidden ones, stacked ones", needs: ROOT, run: hidden::stacked },
     Scenario { name: "mounts: in another namespace too", needs: ROOT, run: hidden::elsewhere },

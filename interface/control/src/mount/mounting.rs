@@ -207,12 +207,14 @@ impl Mounter {
             tree.path_of(&note.place).iter().for_each(|at| self.losses.bury_at(&note, at));
         }
         for (wish, place) in tree.finish()? {
-            self.losses.settled(&wish.name, &place, wish.by_hand);
+            self.losses.settled(&self.pools, &wish.name, &place, wish.by_hand);
         }
         Ok(())
     }
 
     fn mount_ready(&self, turn: &Turn<'_>, mut list: Vec<Ready>) -> Vec<Failure> {
+        // What somebody else unmounted with all that is in it comes back with that.
+        self.losses.prune(&self.pools);
         self.add_lost(&mut list);
         list.sort_by(|a, b| Path::new(&a.plan.mountpoint).cmp(Path::new(&b.plan.mountpoint)));
         let is_dead = |place: &Path| {
@@ -251,14 +253,19 @@ impl Mounter {
             }
             ready.plan.staged = staged.as_ref().and_then(|tree| tree.path_of(&place));
             let Ready { wish, handle, plan } = ready;
-            let lifted = if staged.is_none() { lift_within(&self.pools, turn, &place) } else { Vec::new() };
+            let lifted = if staged.is_none() {
+                self.losses.lift(&place);
+                lift_within(&self.pools, turn, &place)
+            } else {
+                Vec::new()
+            };
             let allowed = check_enclosed(&self.pools, &format!("cannot mount '{}'", wish.name), &wish.name, &place);
             match allowed.and_then(|()| wish.pool.mounts.mount(&self.exec, handle, wish.pool.txgs(), plan)) {
                 Ok(()) => {
                     wish.pool.mounts.mounted(&wish.name).iter().for_each(|mounted| self.holding.hold(&wish.pool, mounted));
                     match &mut staged {
                         Some(tree) => tree.mounts.push((wish, place)),
-                        None => self.losses.settled(&wish.name, &place, wish.by_hand),
+                        None => self.losses.settled(&self.pools, &wish.name, &place, wish.by_hand),
                     }
                 }
                 Err(failure) => {

@@ -9,6 +9,7 @@ use crate::device::served::Served;
 use crate::failure::{self, because};
 use crate::mount::leaving::{self, Extent, busy};
 use crate::mount::lifting::{self, Leaver, all_mounts, wish_again};
+use crate::mount::lost::{Note, pool_of};
 use crate::mount::mounting::Mounter;
 use crate::mount::mounts::{Directory, Mounted};
 use crate::mount::patience::Patience;
@@ -42,7 +43,7 @@ impl Unmounter {
         directory: Directory,
     ) -> Result<Vec<Wish>, Failure> {
         // What is dead in them keeps them from being unmounted.
-        self.mounter.losses.dig_up(name);
+        self.mounter.losses.dig_up(&self.pools, name, directory);
         let left = self.leave_tree(turn, pool, name, (force, directory));
         if left.is_err() {
             self.mounter.losses.restore(&self.pools);
@@ -187,7 +188,7 @@ impl Unmounter {
         // It was mounted when a daemon died, and is dead since: all of it, or one of several places.
         let was_dead = match &named {
             Some((_, place)) if is_mounted => self.mounter.losses.forget_at(place),
-            _ => !is_mounted && self.mounter.losses.forget(&name),
+            _ => !is_mounted && self.mounter.losses.has(&name) && self.mounter.losses.forget(&name),
         };
         if was_dead {
             return Ok(Vec::new());
@@ -211,10 +212,10 @@ impl Unmounter {
         }
         // What is mounted on top of it goes first.
         drop(self.unmount_tree(&turn, &pool, &name, force, Directory::Keep)?);
-        self.mounter.losses.forget(&name);
+        let unguarded = self.mounter.losses.forget_besides(&name);
         let mut on_elsewhere = pool.mounts.below(&name);
         on_elsewhere.retain(|mounted| pool.mounts.standing(mounted) == Standing::Detached);
-        Ok(goes_on(&on_elsewhere, &turn.patience).into_iter().collect())
+        Ok(goes_on(&on_elsewhere, &turn.patience).into_iter().chain(unguarded.iter().map(no_longer_dead)).collect())
     }
 
     /// Name of the dataset whose mount a path names, and that path without links.
@@ -244,7 +245,7 @@ impl Unmounter {
         let pools: Vec<Arc<OpenPool>> = self.pools.all();
         let mut list: Vec<Leaver> = Vec::new();
         for pool in &pools {
-            self.mounter.losses.dig_up(&pool.name());
+            self.mounter.losses.dig_up(&self.pools, &pool.name(), Directory::RemoveMade);
             for mounted in pool.mounts.all() {
                 let Ok(handle) = pool.dsl().hold(&mounted.name()) else { continue };
                 let is_manual =
@@ -272,15 +273,24 @@ impl Unmounter {
         for pool in &pools {
             failures.extend(self.sync_after_unmount(pool).err());
         }
+        let mut remarks: Vec<Remark> = goes_on(&on_elsewhere, &turn.patience).into_iter().collect();
         if failures.is_empty() {
+            let dead = self.mounter.losses.all();
+            remarks.extend(dead.iter().filter(|note| pools.iter().any(|pool| pool.name() == pool_of(&note.name))).map(no_longer_dead));
             for pool in &pools {
                 self.mounter.losses.forget(&pool.name());
             }
         } else {
             self.mounter.losses.restore(&self.pools);
         }
-        failure::joined(failures).map(|()| goes_on(&on_elsewhere, &turn.patience).into_iter().collect())
+        failure::joined(failures).map(|()| remarks)
     }
+}
+
+/// Remark that the place of a file system, which could not be mounted again, is not dead any more.
+fn no_longer_dead(note: &Note) -> Remark {
+    let (name, place) = (&note.name, note.place.display());
+    Remark::Warning(format!("warning: '{name}' could not be mounted again, and is unmounted now: {place} leads to what is around it"))
 }
 
 /// Remark that some file systems, which left, go on where another mount namespace has them; none where there are none.
