@@ -178,6 +178,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "mounts: locked after a kill", needs: ROOT, run: places::locked },
     Scenario { name: "mounts: locked after a kill, and renamed", needs: ROOT, run: places::locked_and_renamed },
     Scenario { name: "mounts: locked after a kill, and unmounted around", needs: ROOT, run: places::locked_and_unmounted_around },
+    Scenario { name: "mounts: those of others inside", needs: ROOT, run: places::others_inside },
     Scenario { name: "mounts: coming and going at once", needs: ROOT, run: hidden::at_once },
     Scenario { name: "mounts: hidden ones, stacked ones", needs: ROOT, run: hidden::stacked },
     Scenario { name: "mounts: in another namespace too", needs: ROOT, run: hidden::elsewhere },

@@ -154,6 +154,13 @@ pub fn locked_and_renamed(world: &World) -> Result<(), Failure> {
 pub fn locked_and_unmounted_around(world: &World) -> Result<(), Failure> {
     const ALL: [&str; 3] = ["mnt/tank/p/c", "mnt/tank/p/own", "mnt/tank/p/deep"];
     locks_inside(world)?;
+    let inner = world.at("mnt/tank/p");
+    for refused in ["zfs unmount tank/p", "zfs rename tank/p tank/q", "zfs set mountpoint={mnt}/else tank/p", "zfs destroy -r tank/p"] {
+        let ran = world.refused(refused, 1, "which could not be mounted again, is dead inside it, at")?;
+        same("whether files are blamed", ran.err.contains("close the files"), false)?;
+        same("whether the place is named", ran.err.contains(&format!("cannot unmount '{inner}'")), true)?;
+        are_dead(world, &ALL)?;
+    }
     for unmount in ["zfs unmount -f tank/p", "umount -l {mnt}/tank/p"] {
         world.ok(unmount)?;
         same("what is around", std::fs::read_dir(world.path(AROUND))?.count(), 0)?;
@@ -178,4 +185,41 @@ pub fn locked_and_unmounted_around(world: &World) -> Result<(), Failure> {
     world.ok("zfs mount -a")?;
     is_empty(world)?;
     world.ok("zpool export tank").map(drop)
+}
+
+/// File systems of others inside of one that is unmounted, exported or moved: it is refused and they are named, and none goes silently, by force neither.
+pub fn others_inside(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -m {mnt}/out out {vdevs}/a")?;
+    world.ok("zfs create out/sub")?;
+    world.ok("zpool create -m {mnt}/out/sub/in in {vdevs}/b")?;
+    world.ok("zfs create in/c")?;
+    std::fs::write(world.path("mnt/out/sub/in/c/file"), CONTENTS)?;
+    let at = world.at("mnt/out/sub/in");
+    let words = format!("'in' is mounted inside it, at {at}: unmount it first");
+    for refused in [
+        "zpool export out",
+        "zpool export -f out",
+        "zpool destroy out",
+        "zpool destroy -f out",
+        "zfs unmount out",
+        "zfs unmount -f out/sub",
+        "zfs destroy -rf out/sub",
+        "zfs rename out/sub out/new",
+        "zfs rename -f out/sub out/new",
+        "zfs set mountpoint={mnt}/else out/sub",
+    ] {
+        let ran = world.refused(refused, 1, &words)?;
+        same("whether files are blamed", ran.err.contains("close the files"), false)?;
+        for pool in ["out", "in"] {
+            world.ok(&format!("zfs list -H -o mounted -r {pool}"))?.prints("yes\nyes")?;
+        }
+        same("the file inside", std::fs::read(world.path("mnt/out/sub/in/c/file"))?, CONTENTS.to_vec())?;
+    }
+    // What is mounted by hand stays, and so does what that lies in.
+    world.ok("zfs set canmount=noauto in/c")?;
+    world.refused("zfs unmount -a -f", 1, &format!("'in/c' is mounted inside it, at {at}/c"))?;
+    same("the file inside", std::fs::read(world.path("mnt/out/sub/in/c/file"))?, CONTENTS.to_vec())?;
+    world.ok("zpool export in")?;
+    world.ok("zpool export -f out").map(drop)
 }

@@ -225,8 +225,7 @@ impl Datasets {
         } else {
             // Others' places that were dead in what is gone.
             drop(cleared);
-            let _turn = self.mounter.turn();
-            self.mounter.restore_lost();
+            self.mounter.restore_others();
         }
         destroyed
     }

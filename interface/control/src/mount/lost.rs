@@ -235,6 +235,9 @@ impl Losses {
 
     /// Does [`Losses::bury`] also for what is away, where what it was in is there, or is not any more at all: whatever it was taken away for is over.
     pub(crate) fn restore(&self, pools: &Pools) {
+        if self.graves.lock().is_empty() {
+            return;
+        }
         let mounts = pools.mounts();
         let is_there = |name: &str| mounts.iter().any(|(own, _)| own == name) || is_no_more(pools, name);
         self.wake(pools, &|grave| grave.within.as_deref().is_none_or(is_there));

@@ -183,8 +183,18 @@ impl Mounter {
         self.losses.restore(&self.pools);
     }
 
+    /// Does [`Mounter::restore_lost`] for what was dead in something that is gone, with a turn of its own.
+    pub(crate) fn restore_others(&self) {
+        if !self.losses.away().is_empty() {
+            let _turn = self.turn();
+            self.restore_lost();
+        }
+    }
+
     /// Adds what was lost inside of what is mounted now, and can be mounted again.
     fn add_lost(&self, list: &mut Vec<Ready>) {
+        // Somebody else may have unmounted it with what it was in.
+        self.losses.prune(&self.pools);
         for note in self.losses.all() {
             let at = |ready: &Ready| PathBuf::from(&ready.plan.mountpoint);
             let is_there = list.iter().any(|ready| ready.wish.name == note.name && at(ready) == note.place);
@@ -212,9 +222,13 @@ impl Mounter {
         Ok(())
     }
 
+    /// Takes away what a mount at this place would hide; what is dead is so again by itself. Tells what to mount again.
+    fn lift(&self, turn: &Turn<'_>, place: &Path) -> Vec<Wish> {
+        self.losses.lift(place);
+        lift_within(&self.pools, turn, place)
+    }
+
     fn mount_ready(&self, turn: &Turn<'_>, mut list: Vec<Ready>) -> Vec<Failure> {
-        // What somebody else unmounted with all that is in it comes back with that.
-        self.losses.prune(&self.pools);
         self.add_lost(&mut list);
         list.sort_by(|a, b| Path::new(&a.plan.mountpoint).cmp(Path::new(&b.plan.mountpoint)));
         let is_dead = |place: &Path| {
@@ -253,12 +267,7 @@ impl Mounter {
             }
             ready.plan.staged = staged.as_ref().and_then(|tree| tree.path_of(&place));
             let Ready { wish, handle, plan } = ready;
-            let lifted = if staged.is_none() {
-                self.losses.lift(&place);
-                lift_within(&self.pools, turn, &place)
-            } else {
-                Vec::new()
-            };
+            let lifted = if staged.is_none() { self.lift(turn, &place) } else { Vec::new() };
             let allowed = check_enclosed(&self.pools, &format!("cannot mount '{}'", wish.name), &wish.name, &place);
             match allowed.and_then(|()| wish.pool.mounts.mount(&self.exec, handle, wish.pool.txgs(), plan)) {
                 Ok(()) => {

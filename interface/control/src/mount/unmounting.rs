@@ -11,7 +11,7 @@ use crate::mount::leaving::{self, Extent, busy};
 use crate::mount::lifting::{self, Leaver, all_mounts, wish_again};
 use crate::mount::lost::{Note, pool_of};
 use crate::mount::mounting::Mounter;
-use crate::mount::mounts::{Directory, Mounted};
+use crate::mount::mounts::{Directory, Mounted, is_within};
 use crate::mount::patience::Patience;
 use crate::mount::turns::Turn;
 use crate::mount::whereabouts::Standing;
@@ -19,6 +19,7 @@ use crate::mount::wish::Wish;
 use crate::pool::{OpenPool, Pools};
 use control_api::{ErrorKind, Failure, Remark, Response, UnmountRequest};
 use exec::Exec;
+use fuse::{MountRow, MountTable};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -42,8 +43,6 @@ impl Unmounter {
         force: bool,
         directory: Directory,
     ) -> Result<Vec<Wish>, Failure> {
-        // What is dead in them keeps them from being unmounted.
-        self.mounter.losses.dig_up(&self.pools, name, directory);
         let left = self.leave_tree(turn, pool, name, (force, directory));
         if left.is_err() {
             self.mounter.losses.restore(&self.pools);
@@ -64,6 +63,12 @@ impl Unmounter {
         let is_own = |mounted: &Mounted| own.iter().any(|(_, own)| std::ptr::eq(&**own, mounted));
         // What hides some of them goes, too, and comes back.
         let list = lifting::leaving_order(own.clone(), all_mounts(&self.pools));
+        // A pool that is given up goes whatever is in it.
+        if !force || !self.pools.leaving.has(name) {
+            self.check_inside(name, &list, (force, Extent::of(directory)))?;
+        }
+        // What is dead in them keeps them from being unmounted.
+        self.mounter.losses.dig_up(&self.pools, name, directory);
         let (mut wishes, mut lifted) = (Vec::new(), Vec::new());
         if force {
             let own: Vec<Arc<Mounted>> = own.iter().map(|(_, mounted)| mounted.clone()).collect();
@@ -110,6 +115,39 @@ impl Unmounter {
         self.sync_after_unmount(pool)?;
         wishes.reverse();
         Ok(wishes)
+    }
+
+    /// Refuses to force a pool's file systems to leave while others are mounted inside of them.
+    pub(crate) fn check_alone(&self, pool: &OpenPool) -> Result<(), Failure> {
+        let list: Vec<Leaver> = pool.mounts.all().into_iter().map(|mounted| (pool.mounts.clone(), mounted)).collect();
+        self.check_inside(&pool.name(), &list, (true, Extent::Everywhere))
+    }
+
+    /// Refuses to unmount what something else is mounted in that does not leave with it, as umount(2) does, also by force.
+    fn check_inside(&self, name: &str, list: &[Leaver], how: (bool, Extent)) -> Result<(), Failure> {
+        self.inside(name, list, how).map_or(Ok(()), |(place, why)| Err(busy(&place).advise(why)))
+    }
+
+    /// Place of something that is to leave and cannot, since something else is mounted in it, and what that is; `name` leaves with what is below it.
+    /// By force file systems of pools count only, and no dead ones, which are dead again when what they are in is mounted.
+    fn inside(&self, name: &str, list: &[Leaver], (force, extent): (bool, Extent)) -> Option<(PathBuf, String)> {
+        let rows = MountTable::default().rows().unwrap_or_default();
+        let others = all_mounts(&self.pools);
+        let words = |(around, row): (&MountRow, &MountRow)| {
+            let live = others.iter().find(|(_, other)| other.session.number() == row.device).map(|(_, other)| other.name());
+            let at = row.place.display();
+            let why = match (live, self.mounter.losses.name_of(row)) {
+                (Some(live), _) => format!("'{live}' is mounted inside it, at {at}: unmount it first"),
+                (None, _) if force => return None,
+                (None, Some(dead)) if is_within(&dead, name) => return None,
+                (None, Some(dead)) => {
+                    format!("'{dead}', which could not be mounted again, is dead inside it, at {at}: unmount it first, or use '-f'")
+                }
+                (None, None) => format!("'{}' ({}) is mounted inside it, at {at}: unmount it first", row.source, row.kind),
+            };
+            Some((around.place.clone(), why))
+        };
+        lifting::inside(&rows, list, extent == Extent::Everywhere).into_iter().find_map(words)
     }
 
     /// Unmounts what is at several places from all but the one that is meant, as they may lie in other file systems; all, or none when one is in
@@ -255,9 +293,13 @@ impl Unmounter {
                 }
             }
         }
-        let list = lifting::leaving_order(list, Vec::new());
+        let mut list = lifting::leaving_order(list, Vec::new());
         let (mut failures, mut on_elsewhere) = (Vec::new(), Vec::new());
         if force {
+            while let Some((place, why)) = self.inside("", &list, (true, Extent::Place)) {
+                list.retain(|(_, mounted)| mounted.session.mountpoint() != place);
+                failures.push(busy(&place).advise(why));
+            }
             let left = leaving::force(&self.exec, list, Extent::Place, &turn.patience);
             failures.extend(left.iter().map(|mounted| unended(mounted)));
         } else {
