@@ -24,7 +24,11 @@ fn dies(world: &World) -> Result<(), Failure> {
 }
 
 fn is_dead(world: &World) -> Result<(), Failure> {
-    for place in PLACES {
+    are_dead(world, &PLACES)
+}
+
+fn are_dead(world: &World, places: &[&str]) -> Result<(), Failure> {
+    for place in places {
         let new = world.path(place).join("new");
         let outcomes = [std::fs::write(&new, b"lost"), std::fs::create_dir(&new), std::fs::read_dir(world.path(place)).map(drop)];
         let errors = outcomes.map(|outcome| outcome.err().and_then(|error| error.raw_os_error()));
@@ -76,13 +80,10 @@ pub fn locked(world: &World) -> Result<(), Failure> {
     is_dead(world)?;
     opens(world, "zfs mount -a")?;
     // Unmounted while it is dead, it stays so.
-    for unmount in ["zfs unmount tank/p/c", "umount -l {mnt}/tank/p/c", "zfs unmount tank/p"] {
+    for unmount in ["zfs unmount tank/p/c", "umount -l {mnt}/tank/p/c"] {
         dies(world)?;
         is_dead(world)?;
         world.ok(unmount)?;
-        if unmount.ends_with("tank/p") {
-            world.ok("zfs mount tank/p")?;
-        }
         is_empty_and_opens(world)?;
     }
     dies(world)?;
@@ -98,4 +99,127 @@ fn is_empty_and_opens(world: &World) -> Result<(), Failure> {
     until("it is known to be unmounted", || Ok(!noted()))?;
     is_empty(world)?;
     opens(world, "zfs mount -a")
+}
+
+/// File system in which places lie that are not those of its children.
+const AROUND: &str = "mnt/tank/p";
+
+/// Makes what is locked after a death: a child, one with a place of its own, and one with a parent that is mounted nowhere, all inside of `tank/p`; has
+/// the daemon die.
+fn locks_inside(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    std::fs::write(world.path("key"), [7u8; 32])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok("zfs create tank/p")?;
+    world.ok("zfs create -o mountpoint=none tank/grp")?;
+    let key = "-o encryption=on -o keyformat=raw -o keylocation=file://{dir}/key";
+    world.ok(&format!("zfs create {key} tank/p/c"))?;
+    world.ok(&format!("zfs create {key} -o mountpoint={{mnt}}/tank/p/own tank/own"))?;
+    world.ok(&format!("zfs create {key} -o mountpoint={{mnt}}/tank/p/deep tank/grp/deep"))?;
+    world.ok("zpool sync tank")?;
+    dies(world)
+}
+
+/// Nothing lands in the file system around a locked one because something has another name or place: its place stays dead, or the new one is.
+pub fn locked_and_renamed(world: &World) -> Result<(), Failure> {
+    const ALL: [&str; 3] = ["mnt/tank/p/c", "mnt/tank/p/own", "mnt/tank/p/deep"];
+    locks_inside(world)?;
+    are_dead(world, &ALL)?;
+    for rename in ["-u tank/p tank/q", "-u tank/q/c tank/q/d", "tank/own tank/own2", "tank/grp tank/grp2", "-f tank/grp2 tank/grp"] {
+        world.ok(&format!("zfs rename {rename}"))?;
+        are_dead(world, &ALL)?;
+    }
+    world.ok("zfs rename -u tank/q tank/p")?;
+    world.ok("zfs rename -u tank/p/d tank/p/c")?;
+    // A new place is dead, and the directory of the old one goes.
+    world.ok("zfs rename tank/p/c tank/p/e")?;
+    are_dead(world, &["mnt/tank/p/e", "mnt/tank/p/own", "mnt/tank/p/deep"])?;
+    same("the directory that it left", world.path(LOCKED).exists(), false)?;
+    world.ok("zfs set mountpoint={mnt}/tank/p/set tank/own2")?;
+    are_dead(world, &["mnt/tank/p/e", "mnt/tank/p/set", "mnt/tank/p/deep"])?;
+    world.ok("zfs inherit mountpoint tank/own2")?;
+    are_dead(world, &["mnt/tank/own2"])?;
+    dies(world)?;
+    are_dead(world, &["mnt/tank/p/e", "mnt/tank/own2", "mnt/tank/p/deep"])?;
+    world.ok("zfs load-key -a")?;
+    world.ok("zfs mount -a")?;
+    world
+        .ok("zfs list -H -o name,mounted -r tank")?
+        .prints("tank\tyes\ntank/grp\tno\ntank/grp/deep\tyes\ntank/own2\tyes\ntank/p\tyes\ntank/p/e\tyes")?;
+    same("files beneath", std::fs::read_dir(world.path("mnt/tank/p/e"))?.count(), 0)?;
+    world.ok("zpool export tank").map(drop)
+}
+
+/// Nothing lands in the file system around a locked one because that one was unmounted meanwhile: the places in it are dead again with it.
+pub fn locked_and_unmounted_around(world: &World) -> Result<(), Failure> {
+    const ALL: [&str; 3] = ["mnt/tank/p/c", "mnt/tank/p/own", "mnt/tank/p/deep"];
+    locks_inside(world)?;
+    let inner = world.at("mnt/tank/p");
+    for refused in ["zfs unmount tank/p", "zfs rename tank/p tank/q", "zfs set mountpoint={mnt}/else tank/p", "zfs destroy -r tank/p"] {
+        let ran = world.refused(refused, 1, "which could not be mounted again, is dead inside it, at")?;
+        same("whether files are blamed", ran.err.contains("close the files"), false)?;
+        same("whether the place is named", ran.err.contains(&format!("cannot unmount '{inner}'")), true)?;
+        are_dead(world, &ALL)?;
+    }
+    for unmount in ["zfs unmount -f tank/p", "umount -l {mnt}/tank/p"] {
+        world.ok(unmount)?;
+        same("what is around", std::fs::read_dir(world.path(AROUND))?.count(), 0)?;
+        // Another command puts nothing there.
+        world.ok("zfs set atime=off tank")?;
+        same("what is around", std::fs::read_dir(world.path(AROUND))?.count(), 0)?;
+        world.ok("zfs mount tank/p")?;
+        are_dead(world, &ALL)?;
+    }
+    // What is around is mounted with another daemon only.
+    world.ok("zfs unmount -f tank/p")?;
+    kill_both(world)?;
+    world.ok("zpool list -H -o name")?;
+    comes_back(world, "tank")?;
+    world.ok("zfs mount tank/p")?;
+    are_dead(world, &ALL)?;
+    // Each of them leads to what is around once it is unmounted itself.
+    world.ok("zfs unmount tank/own")?;
+    are_dead(world, &["mnt/tank/p/c", "mnt/tank/p/deep"])?;
+    same("what was unmounted", std::fs::read_dir(world.path("mnt/tank/p/own"))?.count(), 0)?;
+    world.ok("zfs unmount -a")?.says("'tank/p/c' could not be mounted again")?.says("'tank/grp/deep'")?;
+    world.ok("zfs mount -a")?;
+    is_empty(world)?;
+    world.ok("zpool export tank").map(drop)
+}
+
+/// File systems of others inside of one that is unmounted, exported or moved: it is refused and they are named, and none goes silently, by force neither.
+pub fn others_inside(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -m {mnt}/out out {vdevs}/a")?;
+    world.ok("zfs create out/sub")?;
+    world.ok("zpool create -m {mnt}/out/sub/in in {vdevs}/b")?;
+    world.ok("zfs create in/c")?;
+    std::fs::write(world.path("mnt/out/sub/in/c/file"), CONTENTS)?;
+    let at = world.at("mnt/out/sub/in");
+    let words = format!("'in' is mounted inside it, at {at}: unmount it first");
+    for refused in [
+        "zpool export out",
+        "zpool export -f out",
+        "zpool destroy out",
+        "zpool destroy -f out",
+        "zfs unmount out",
+        "zfs unmount -f out/sub",
+        "zfs destroy -rf out/sub",
+        "zfs rename out/sub out/new",
+        "zfs rename -f out/sub out/new",
+        "zfs set mountpoint={mnt}/else out/sub",
+    ] {
+        let ran = world.refused(refused, 1, &words)?;
+        same("whether files are blamed", ran.err.contains("close the files"), false)?;
+        for pool in ["out", "in"] {
+            world.ok(&format!("zfs list -H -o mounted -r {pool}"))?.prints("yes\nyes")?;
+        }
+        same("the file inside", std::fs::read(world.path("mnt/out/sub/in/c/file"))?, CONTENTS.to_vec())?;
+    }
+    // What is mounted by hand stays, and so does what that lies in.
+    world.ok("zfs set canmount=noauto in/c")?;
+    world.refused("zfs unmount -a -f", 1, &format!("'in/c' is mounted inside it, at {at}/c"))?;
+    same("the file inside", std::fs::read(world.path("mnt/out/sub/in/c/file"))?, CONTENTS.to_vec())?;
+    world.ok("zpool export in")?;
+    world.ok("zpool export -f out").map(drop)
 }

@@ -236,6 +236,7 @@ impl Datasets {
         let renamed = pool.dsl().rename(&request.from, &request.to);
         if renamed.is_ok() {
             pool.mounts.renamed(&request.from, &request.to);
+            self.mounter.losses.renamed(&request.from, &request.to);
         }
         drop(bars);
         let name_now = |name: String| if renamed.is_ok() { name.replacen(&request.from, &request.to, 1) } else { name };

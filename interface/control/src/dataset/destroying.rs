@@ -222,6 +222,10 @@ impl Datasets {
         let destroyed = pool.mounts.close_snapshots(&snapshots, "destroy").and_then(|()| destroy_each(pool, names));
         if destroyed.is_err() {
             cleared.bring_back(&self.mounter).iter().for_each(|failure| tracing::warn!("{failure}"));
+        } else {
+            // Others' places that were dead in what is gone.
+            drop(cleared);
+            self.mounter.restore_others();
         }
         destroyed
     }

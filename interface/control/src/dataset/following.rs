@@ -57,6 +57,8 @@ impl Follower<'_> {
                 let was_mounted = self.unmounter.unmount_tree(&turn, pool, name, false, Directory::Moves).map_err(without_force)?;
                 // Setting a place mounts there, with all that inherits it.
                 let mut names = descendants(pool, name)?;
+                // What is dead of it follows as well.
+                self.mounter.losses.dig_own(&self.unmounter.pools, name);
                 names.retain(|below| follows(pool, below, name) && !was_mounted.iter().any(|wish| wish.name == *below));
                 again.extend(was_mounted);
                 new.extend(names.iter().map(|name| Wish::by_itself(pool, name)));
@@ -74,7 +76,7 @@ impl Follower<'_> {
         // The property is what was asked for, whether or not something can be mounted there (OpenZFS: `set_callback`).
         again.extend(new.into_iter().filter(|_| changed.is_ok()));
         let unable = self.mounter.mount_wishes(&turn, again);
-        // What was dead stays so where it keeps its place, and goes with what was unmounted for good.
+        // What was dead is so at its place of now, and goes with what was unmounted for good.
         for name in leaving.iter().filter(|_| changed.is_ok()) {
             self.mounter.losses.forget(name);
         }

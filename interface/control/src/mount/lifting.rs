@@ -8,7 +8,7 @@ use crate::mount::wish::Wish;
 use crate::pool::{OpenPool, Pools};
 use fuse::{MountRow, MountTable};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Mount that is to leave by force, and the mounts of its pool.
@@ -38,6 +38,22 @@ pub(crate) fn leaving_order(list: Vec<Leaver>, others: Vec<Leaver>) -> Vec<Leave
     leaving.iter().for_each(|id| order.visit(*id));
     let ids = order.ids.into_iter().filter(|id| leaving.contains(id));
     ids.filter_map(|id| placed.remove(&id)).chain(lost).collect()
+}
+
+/// Mounts in these that do not leave with them, each after the one that it is in. They leave from their places, or from `everywhere`.
+pub(crate) fn inside<'a>(rows: &'a [MountRow], leaving: &[Leaver], everywhere: bool) -> Vec<(&'a MountRow, &'a MountRow)> {
+    let places: BTreeMap<(u32, u32), PathBuf> =
+        leaving.iter().map(|(_, mounted)| (mounted.session.number(), mounted.session.mountpoint())).collect();
+    inside_places(rows, &places, everywhere)
+}
+
+fn inside_places<'a>(rows: &'a [MountRow], places: &BTreeMap<(u32, u32), PathBuf>, everywhere: bool) -> Vec<(&'a MountRow, &'a MountRow)> {
+    let leaves = |row: &&MountRow| places.get(&row.device).is_some_and(|place| everywhere || *place == row.place);
+    let around: BTreeMap<u64, &MountRow> = rows.iter().filter(leaves).map(|row| (row.id, row)).collect();
+    let stays = rows.iter().filter(|row| !places.contains_key(&row.device));
+    let pairs = stays.filter_map(|row| around.get(&row.parent).map(|around| (*around, row)));
+    // What is at the same place hides it.
+    pairs.filter(|(around, row)| around.place != row.place).collect()
 }
 
 /// Table of mounts, by the mounts that others are in or over.
@@ -126,4 +142,39 @@ pub(crate) fn lift_within(pools: &Pools, turn: &Turn<'_>, place: &Path) -> Vec<W
     }
     wishes.reverse();
     wishes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, a file system is unmounted with those of others in it, silently, or is said to be in use and nobody says by whom.
+    #[test]
+    fn what_is_mounted_inside_and_stays_is_known() {
+        let row = |id: u64, parent: u64, place: &str| MountRow {
+            id,
+            parent,
+            device: (0, id as u32),
+            is_whole: true,
+            place: PathBuf::from(place),
+            kind: "fuse.zfs".to_string(),
+            source: String::new(),
+        };
+        // 3 and 4 leave; 5 is in 4, 6 over 3, 7 beside both; 8 shows 4 elsewhere, with 9 in it.
+        let mut rows = [
+            row(1, 0, "/"),
+            row(3, 1, "/q"),
+            row(4, 3, "/q/a"),
+            row(5, 4, "/q/a/p"),
+            row(6, 3, "/q"),
+            row(7, 1, "/r"),
+            row(8, 1, "/b"),
+            row(9, 8, "/b/x"),
+        ];
+        rows[6].device = (0, 4);
+        let places = BTreeMap::from([((0, 3), PathBuf::from("/q")), ((0, 4), PathBuf::from("/q/a"))]);
+        let found = |everywhere| inside_places(&rows, &places, everywhere).into_iter().map(|(around, row)| (around.id, row.id)).collect();
+        let (here, all): (Vec<(u64, u64)>, Vec<(u64, u64)>) = (found(false), found(true));
+        assert_eq!((here, all), (vec![(4, 5)], vec![(4, 5), (8, 9)]));
+    }
 }

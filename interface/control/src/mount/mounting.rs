@@ -183,8 +183,18 @@ impl Mounter {
         self.losses.restore(&self.pools);
     }
 
+    /// Does [`Mounter::restore_lost`] for what was dead in something that is gone, with a turn of its own.
+    pub(crate) fn restore_others(&self) {
+        if !self.losses.away().is_empty() {
+            let _turn = self.turn();
+            self.restore_lost();
+        }
+    }
+
     /// Adds what was lost inside of what is mounted now, and can be mounted again.
     fn add_lost(&self, list: &mut Vec<Ready>) {
+        // Somebody else may have unmounted it with what it was in.
+        self.losses.prune(&self.pools);
         for note in self.losses.all() {
             let at = |ready: &Ready| PathBuf::from(&ready.plan.mountpoint);
             let is_there = list.iter().any(|ready| ready.wish.name == note.name && at(ready) == note.place);
@@ -207,9 +217,15 @@ impl Mounter {
             tree.path_of(&note.place).iter().for_each(|at| self.losses.bury_at(&note, at));
         }
         for (wish, place) in tree.finish()? {
-            self.losses.settled(&wish.name, &place, wish.by_hand);
+            self.losses.settled(&self.pools, &wish.name, &place, wish.by_hand);
         }
         Ok(())
+    }
+
+    /// Takes away what a mount at this place would hide; what is dead is so again by itself. Tells what to mount again.
+    fn lift(&self, turn: &Turn<'_>, place: &Path) -> Vec<Wish> {
+        self.losses.lift(place);
+        lift_within(&self.pools, turn, place)
     }
 
     fn mount_ready(&self, turn: &Turn<'_>, mut list: Vec<Ready>) -> Vec<Failure> {
@@ -251,14 +267,14 @@ impl Mounter {
             }
             ready.plan.staged = staged.as_ref().and_then(|tree| tree.path_of(&place));
             let Ready { wish, handle, plan } = ready;
-            let lifted = if staged.is_none() { lift_within(&self.pools, turn, &place) } else { Vec::new() };
+            let lifted = if staged.is_none() { self.lift(turn, &place) } else { Vec::new() };
             let allowed = check_enclosed(&self.pools, &format!("cannot mount '{}'", wish.name), &wish.name, &place);
             match allowed.and_then(|()| wish.pool.mounts.mount(&self.exec, handle, wish.pool.txgs(), plan)) {
                 Ok(()) => {
                     wish.pool.mounts.mounted(&wish.name).iter().for_each(|mounted| self.holding.hold(&wish.pool, mounted));
                     match &mut staged {
                         Some(tree) => tree.mounts.push((wish, place)),
-                        None => self.losses.settled(&wish.name, &place, wish.by_hand),
+                        None => self.losses.settled(&self.pools, &wish.name, &place, wish.by_hand),
                     }
                 }
                 Err(failure) => {

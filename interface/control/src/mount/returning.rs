@@ -31,6 +31,9 @@ struct Notes {
     #[serde(default)]
     pools: BTreeSet<String>,
     mounts: Vec<Note>,
+    /// Places that were dead and are to be so again when what they were in is mounted, with the name of that.
+    #[serde(default)]
+    away: Vec<(Option<String>, Note)>,
 }
 
 /// Notes of what is mounted, in a file, and the mounts that come back by them.
@@ -81,7 +84,10 @@ impl Returning {
         notes.mounts.extend(before.mounts.into_iter().filter(|note| self.pools.absent.contains(pool_of(&note.name))));
         // What is kept dead meanwhile.
         let is_open = |note: &Note| pools.iter().any(|pool| pool.name() == pool_of(&note.name));
-        notes.mounts.extend(self.mounter.losses.all().into_iter().filter(is_open));
+        notes.mounts.extend(self.mounter.losses.kept().into_iter().filter(is_open));
+        let is_closed = |(_, note): &(Option<String>, Note)| self.pools.absent.contains(pool_of(&note.name));
+        notes.away = self.mounter.losses.away().into_iter().filter(|(_, note)| is_open(note)).collect();
+        notes.away.extend(before.away.into_iter().filter(is_closed));
         // Somebody may have removed it.
         let is_there = written.as_ref() == Some(&notes) && self.path.exists();
         if !is_there && self.write_notes(&notes) {
@@ -117,8 +123,7 @@ impl Returning {
         let noted = self.noted();
         // What is mounted in another one comes first.
         for note in noted.mounts.iter().rev().filter(|note| pool_of(&note.name) == pool) {
-            let is_it = |row: &fuse::MountRow| row.place == note.place && row.source == note.name && KINDS.contains(&row.kind.as_str());
-            if rows.iter().any(is_it) && fuse::clear_dead_mount(&note.place) {
+            if rows.iter().any(|row| note.is_row(row)) && fuse::clear_dead_mount(&note.place) {
                 tracing::info!("the dead mount of '{}' at {} is taken away with its pool", note.name, note.place.display());
             }
         }
@@ -144,6 +149,7 @@ impl Returning {
             None => self.pools.absent.contains(pool_of(&note.name)),
         };
         self.mounter.losses.note(noted.mounts.iter().filter(is_lost).cloned().collect());
+        self.mounter.losses.note_away(noted.away.iter().filter(|(_, note)| is_lost(&note)).cloned().collect());
         self.mounter.losses.prune(&self.pools);
         // What a command that was not done was about to give another name is noted with the old one.
         let is_renamed = |note: &Note, pool: &OpenPool| is_within(&note.name, &pool.name()) && pool.dsl().hold(&note.name).is_err();

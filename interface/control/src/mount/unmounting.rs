@@ -9,8 +9,9 @@ use crate::device::served::Served;
 use crate::failure::{self, because};
 use crate::mount::leaving::{self, Extent, busy};
 use crate::mount::lifting::{self, Leaver, all_mounts, wish_again};
+use crate::mount::lost::{Note, pool_of};
 use crate::mount::mounting::Mounter;
-use crate::mount::mounts::{Directory, Mounted};
+use crate::mount::mounts::{Directory, Mounted, is_within};
 use crate::mount::patience::Patience;
 use crate::mount::turns::Turn;
 use crate::mount::whereabouts::Standing;
@@ -18,6 +19,7 @@ use crate::mount::wish::Wish;
 use crate::pool::{OpenPool, Pools};
 use control_api::{ErrorKind, Failure, Remark, Response, UnmountRequest};
 use exec::Exec;
+use fuse::{MountRow, MountTable};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -41,8 +43,6 @@ impl Unmounter {
         force: bool,
         directory: Directory,
     ) -> Result<Vec<Wish>, Failure> {
-        // What is dead in them keeps them from being unmounted.
-        self.mounter.losses.dig_up(name);
         let left = self.leave_tree(turn, pool, name, (force, directory));
         if left.is_err() {
             self.mounter.losses.restore(&self.pools);
@@ -63,6 +63,12 @@ impl Unmounter {
         let is_own = |mounted: &Mounted| own.iter().any(|(_, own)| std::ptr::eq(&**own, mounted));
         // What hides some of them goes, too, and comes back.
         let list = lifting::leaving_order(own.clone(), all_mounts(&self.pools));
+        // A pool that is given up goes whatever is in it.
+        if !force || !self.pools.leaving.has(name) {
+            self.check_inside(name, &list, (force, Extent::of(directory)))?;
+        }
+        // What is dead in them keeps them from being unmounted.
+        self.mounter.losses.dig_up(&self.pools, name, directory);
         let (mut wishes, mut lifted) = (Vec::new(), Vec::new());
         if force {
             let own: Vec<Arc<Mounted>> = own.iter().map(|(_, mounted)| mounted.clone()).collect();
@@ -109,6 +115,39 @@ impl Unmounter {
         self.sync_after_unmount(pool)?;
         wishes.reverse();
         Ok(wishes)
+    }
+
+    /// Refuses to force a pool's file systems to leave while others are mounted inside of them.
+    pub(crate) fn check_alone(&self, pool: &OpenPool) -> Result<(), Failure> {
+        let list: Vec<Leaver> = pool.mounts.all().into_iter().map(|mounted| (pool.mounts.clone(), mounted)).collect();
+        self.check_inside(&pool.name(), &list, (true, Extent::Everywhere))
+    }
+
+    /// Refuses to unmount what something else is mounted in that does not leave with it, as umount(2) does, also by force.
+    fn check_inside(&self, name: &str, list: &[Leaver], how: (bool, Extent)) -> Result<(), Failure> {
+        self.inside(name, list, how).map_or(Ok(()), |(place, why)| Err(busy(&place).advise(why)))
+    }
+
+    /// Place of something that is to leave and cannot, since something else is mounted in it, and what that is; `name` leaves with what is below it.
+    /// By force file systems of pools count only, and no dead ones, which are dead again when what they are in is mounted.
+    fn inside(&self, name: &str, list: &[Leaver], (force, extent): (bool, Extent)) -> Option<(PathBuf, String)> {
+        let rows = MountTable::default().rows().unwrap_or_default();
+        let others = all_mounts(&self.pools);
+        let words = |(around, row): (&MountRow, &MountRow)| {
+            let live = others.iter().find(|(_, other)| other.session.number() == row.device).map(|(_, other)| other.name());
+            let at = row.place.display();
+            let why = match (live, self.mounter.losses.name_of(row)) {
+                (Some(live), _) => format!("'{live}' is mounted inside it, at {at}: unmount it first"),
+                (None, _) if force => return None,
+                (None, Some(dead)) if is_within(&dead, name) => return None,
+                (None, Some(dead)) => {
+                    format!("'{dead}', which could not be mounted again, is dead inside it, at {at}: unmount it first, or use '-f'")
+                }
+                (None, None) => format!("'{}' ({}) is mounted inside it, at {at}: unmount it first", row.source, row.kind),
+            };
+            Some((around.place.clone(), why))
+        };
+        lifting::inside(&rows, list, extent == Extent::Everywhere).into_iter().find_map(words)
     }
 
     /// Unmounts what is at several places from all but the one that is meant, as they may lie in other file systems; all, or none when one is in
@@ -187,7 +226,7 @@ impl Unmounter {
         // It was mounted when a daemon died, and is dead since: all of it, or one of several places.
         let was_dead = match &named {
             Some((_, place)) if is_mounted => self.mounter.losses.forget_at(place),
-            _ => !is_mounted && self.mounter.losses.forget(&name),
+            _ => !is_mounted && self.mounter.losses.has(&name) && self.mounter.losses.forget(&name),
         };
         if was_dead {
             return Ok(Vec::new());
@@ -211,10 +250,10 @@ impl Unmounter {
         }
         // What is mounted on top of it goes first.
         drop(self.unmount_tree(&turn, &pool, &name, force, Directory::Keep)?);
-        self.mounter.losses.forget(&name);
+        let unguarded = self.mounter.losses.forget_besides(&name);
         let mut on_elsewhere = pool.mounts.below(&name);
         on_elsewhere.retain(|mounted| pool.mounts.standing(mounted) == Standing::Detached);
-        Ok(goes_on(&on_elsewhere, &turn.patience).into_iter().collect())
+        Ok(goes_on(&on_elsewhere, &turn.patience).into_iter().chain(unguarded.iter().map(no_longer_dead)).collect())
     }
 
     /// Name of the dataset whose mount a path names, and that path without links.
@@ -244,7 +283,7 @@ impl Unmounter {
         let pools: Vec<Arc<OpenPool>> = self.pools.all();
         let mut list: Vec<Leaver> = Vec::new();
         for pool in &pools {
-            self.mounter.losses.dig_up(&pool.name());
+            self.mounter.losses.dig_up(&self.pools, &pool.name(), Directory::RemoveMade);
             for mounted in pool.mounts.all() {
                 let Ok(handle) = pool.dsl().hold(&mounted.name()) else { continue };
                 let is_manual =
@@ -254,9 +293,13 @@ impl Unmounter {
                 }
             }
         }
-        let list = lifting::leaving_order(list, Vec::new());
+        let mut list = lifting::leaving_order(list, Vec::new());
         let (mut failures, mut on_elsewhere) = (Vec::new(), Vec::new());
         if force {
+            while let Some((place, why)) = self.inside("", &list, (true, Extent::Place)) {
+                list.retain(|(_, mounted)| mounted.session.mountpoint() != place);
+                failures.push(busy(&place).advise(why));
+            }
             let left = leaving::force(&self.exec, list, Extent::Place, &turn.patience);
             failures.extend(left.iter().map(|mounted| unended(mounted)));
         } else {
@@ -272,15 +315,24 @@ impl Unmounter {
         for pool in &pools {
             failures.extend(self.sync_after_unmount(pool).err());
         }
+        let mut remarks: Vec<Remark> = goes_on(&on_elsewhere, &turn.patience).into_iter().collect();
         if failures.is_empty() {
+            let dead = self.mounter.losses.all();
+            remarks.extend(dead.iter().filter(|note| pools.iter().any(|pool| pool.name() == pool_of(&note.name))).map(no_longer_dead));
             for pool in &pools {
                 self.mounter.losses.forget(&pool.name());
             }
         } else {
             self.mounter.losses.restore(&self.pools);
         }
-        failure::joined(failures).map(|()| goes_on(&on_elsewhere, &turn.patience).into_iter().collect())
+        failure::joined(failures).map(|()| remarks)
     }
+}
+
+/// Remark that the place of a file system, which could not be mounted again, is not dead any more.
+fn no_longer_dead(note: &Note) -> Remark {
+    let (name, place) = (&note.name, note.place.display());
+    Remark::Warning(format!("warning: '{name}' could not be mounted again, and is unmounted now: {place} leads to what is around it"))
 }
 
 /// Remark that some file systems, which left, go on where another mount namespace has them; none where there are none.

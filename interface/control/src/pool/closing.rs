@@ -82,6 +82,7 @@ pub(crate) struct Closer {
 impl Closer {
     /// Does `zpool destroy`.
     pub(crate) fn destroy(self: &Arc<Self>, target: &PoolTarget) -> Result<Response, Failure> {
+        self.check_alone(target)?;
         self.close(target, "destroy", Pool::destroy)
     }
 
@@ -92,8 +93,19 @@ impl Closer {
             self.file.remember();
             return Ok(done());
         }
+        self.check_alone(target)?;
         self.check_shared_spares(target)?;
         self.close(target, "export", if target.hard { Pool::leave } else { Pool::export })
+    }
+
+    /// Refuses to take a pool away by force while file systems of others are mounted inside of its own, unless it waits for devices: nothing else ends
+    /// that.
+    fn check_alone(&self, target: &PoolTarget) -> Result<(), Failure> {
+        let open = self.pools.open_pool(&target.pool)?;
+        if !target.force || open.pool().zio().is_suspended() {
+            return Ok(());
+        }
+        self.unmounter.check_alone(&open)
     }
 
     /// Refuses while a spare stands in here that another pool has on its list: it would be taken once nobody knows that it is in use (OpenZFS:
@@ -138,6 +150,8 @@ impl Closer {
         let departure = self.pools.leaving.begin(&target.pool);
         let work = move || {
             let outcome = own.close_now(&order, &told);
+            // Others' places that were dead in its file systems.
+            own.mounter.restore_others();
             drop(departure);
             *told.outcome.lock() = Some(outcome);
             told.changed.notify_all();

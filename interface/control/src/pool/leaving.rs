@@ -45,6 +45,11 @@ impl Leaving {
         Departure { leaving: self.clone(), name: name.to_string() }
     }
 
+    /// True while a pool is being closed.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.names.lock().contains_key(name)
+    }
+
     /// Waits until none of these pools is being closed, or `is_vain`, up to a while.
     pub(crate) fn wait(&self, exec: &Exec, pools: &[&str], is_vain: impl Fn() -> bool) {
         const STEP_NS: u64 = 25_000_000;
