@@ -100,8 +100,12 @@ impl Losses {
 
     /// Notes what went with what it was in, with the name of that.
     pub(crate) fn note_away(&self, notes: Vec<(Option<String>, Note)>) {
-        let new = |(within, note)| Grave { note, state: State::Dug, within };
-        self.graves.lock().extend(notes.into_iter().map(new));
+        let mut graves = self.graves.lock();
+        for (within, note) in notes {
+            if !graves.iter().any(|grave| grave.note.name == note.name && grave.note.place == note.place) {
+                graves.push(Grave { note, state: State::Dug, within });
+            }
+        }
     }
 
     /// Notes of what went with what it was in, with the name of that.
@@ -272,14 +276,18 @@ impl Losses {
     }
 
     /// Takes away what is dead in the mounts of a dataset and of what is below it, so that they can be unmounted, and what is dead of these where
-    /// the place follows from the name, or they go; with it, the directory that is meant ([`Directory`]).
+    /// they go, or get another place with another name; with it, the directory that is meant ([`Directory`]).
     pub(crate) fn dig_up(&self, pools: &Pools, name: &str, directory: Directory) {
         let mut mounts = pools.mounts();
         mounts.retain(|(own, _)| is_within(own, name));
         let is_in = |note: &Note| mounts.iter().any(|(_, at)| is_inside(&note.place, Path::new(at)));
-        let goes = matches!(directory, Directory::Remove | Directory::RemoveMade);
+        let goes = |note: &Note| match directory {
+            Directory::Keep => false,
+            Directory::Moves => follows(pools, note),
+            Directory::Remove | Directory::RemoveMade => true,
+        };
         let mut notes = self.notes(|grave| grave.state != State::Dug);
-        notes.retain(|note| is_in(note) || is_within(&note.name, name) && (goes || follows(pools, note)));
+        notes.retain(|note| is_in(note) || is_within(&note.name, name) && goes(note));
         self.dig_with(pools, &notes, directory);
     }
 

@@ -295,11 +295,11 @@ impl Unmounter {
         }
         let mut list = lifting::leaving_order(list, Vec::new());
         let (mut failures, mut on_elsewhere) = (Vec::new(), Vec::new());
+        while let Some((place, why)) = self.inside("", &list, (force, Extent::Place)) {
+            list.retain(|(_, mounted)| mounted.session.mountpoint() != place);
+            failures.push(busy(&place).advise(why));
+        }
         if force {
-            while let Some((place, why)) = self.inside("", &list, (true, Extent::Place)) {
-                list.retain(|(_, mounted)| mounted.session.mountpoint() != place);
-                failures.push(busy(&place).advise(why));
-            }
             let left = leaving::force(&self.exec, list, Extent::Place, &turn.patience);
             failures.extend(left.iter().map(|mounted| unended(mounted)));
         } else {
