@@ -173,8 +173,10 @@ mod tests {
         ];
         rows[6].device = (0, 4);
         let places = BTreeMap::from([((0, 3), PathBuf::from("/q")), ((0, 4), PathBuf::from("/q/a"))]);
-        let found = |everywhere| inside_places(&rows, &places, everywhere).into_iter().map(|(around, row)| (around.id, row.id)).collect();
-        let (here, all): (Vec<(u64, u64)>, Vec<(u64, u64)>) = (found(false), found(true));
-        assert_eq!((here, all), (vec![(4, 5)], vec![(4, 5), (8, 9)]));
+        let found = |everywhere| {
+            let pairs = inside_places(&rows, &places, everywhere);
+            pairs.into_iter().map(|(around, row)| (around.id, row.id)).collect::<Vec<_>>()
+        };
+        assert_eq!((found(false), found(true)), (vec![(4, 5)], vec![(4, 5), (8, 9)]));
     }
 }
