@@ -102,6 +102,21 @@ pub fn crowds(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Looks that everybody may take, and what they show: at pools, and at the daemon itself, without what is secret.
+const LOOKS: [(&str, &str); 11] = [
+    ("zpool list", "tank"),
+    ("zpool status -v tank", "tank"),
+    ("zpool get all tank", "tank"),
+    ("zpool iostat -v", "tank"),
+    ("zfs list -r tank", "tank"),
+    ("zfs get all tank/fs", "tank"),
+    ("zfs mount", "tank"),
+    ("zirconia status", "pools: tank"),
+    ("zirconia provider list", "CAPABILITIES"),
+    ("zirconia provider list -H", "software\t"),
+    ("zirconia target list", "iSCSI is not served"),
+];
+
 /// Another user looks at everything that OpenZFS shows to everybody, changes nothing, and starts nothing.
 pub fn strangers(world: &World) -> Result<(), Failure> {
     pool(world)?;
@@ -111,27 +126,7 @@ pub fn strangers(world: &World) -> Result<(), Failure> {
     if world.out_of_reach(stranger("zpool --help")?, "users: strangers")? {
         return Ok(());
     }
-    for line in [
-        "zpool list",
-        "zpool status -v tank",
-        "zpool get all tank",
-        "zpool iostat -v",
-        "zfs list -r tank",
-        "zfs get all tank/fs",
-        "zfs mount",
-    ] {
-        let ran = stranger(line)?;
-        same("exit status of a look", ran.code, 0).map_err(|_| ran.fault("everybody may look"))?;
-        ran.shows("tank")?;
-    }
-    // The daemon itself too, without what is secret.
-    let looks = [
-        ("zirconia status", "pools: tank"),
-        ("zirconia provider list", "CAPABILITIES"),
-        ("zirconia provider list -H", "software\t"),
-        ("zirconia target list", "iSCSI is not served"),
-    ];
-    for (line, shown) in looks {
+    for (line, shown) in LOOKS {
         let ran = stranger(line)?;
         same("exit status of a look", ran.code, 0).map_err(|_| ran.fault("everybody may look"))?;
         ran.shows(shown)?;

@@ -39,7 +39,7 @@ enum State {
     Buried,
     /// The dead mount went with what it was in, or was taken away for a change that is under way.
     Dug,
-    /// It has to be dead at its place again.
+    /// A dead mount has to be at its place again.
     Due,
 }
 
