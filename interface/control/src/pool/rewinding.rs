@@ -40,7 +40,7 @@ pub(crate) fn advised(failure: Failure, error: &PoolError, rewind: Rewind) -> Fa
     match rewind {
         Rewind::Never => failure.advise("'zpool import -nF' tells whether a state that is a little older can be taken, '-F' takes it"),
         Rewind::Recent => failure.advise("'zpool import -nFX' tells whether any older state can be taken, '-FX' takes it"),
-        Rewind::Any | Rewind::To(_) => failure,
+        Rewind::Any | Rewind::To(_) | Rewind::Checkpoint => failure,
     }
 }
 
