@@ -34,9 +34,24 @@ pub struct Parameter {
     pub words: &'static [&'static str],
     /// Question which of the words this machine has; the file shows those, the chosen one in brackets.
     pub offers: Option<fn(&str) -> bool>,
+    /// True when values may be negative: all of them are then two's complements.
+    pub is_signed: bool,
 }
 
 impl Parameter {
+    /// True for a value within the bounds.
+    pub fn allows(&self, value: u64) -> bool {
+        if self.is_signed {
+            return (self.min as i64..=self.max as i64).contains(&(value as i64));
+        }
+        (self.min..=self.max).contains(&value)
+    }
+
+    /// A number as text.
+    pub fn number(&self, value: u64) -> String {
+        if self.is_signed { (value as i64).to_string() } else { value.to_string() }
+    }
+
     /// Text of a value as its file shows it.
     pub fn text(&self, value: u64) -> String {
         if let Some(has) = self.offers {
@@ -44,29 +59,35 @@ impl Parameter {
             let shown = offered.map(|(at, word)| if at as u64 == value { format!("[{word}] ") } else { format!("{word} ") });
             return shown.collect();
         }
-        self.words.get(value as usize).map_or_else(|| value.to_string(), |word| (*word).to_string())
+        self.words.get(value as usize).map_or_else(|| self.number(value), |word| (*word).to_string())
     }
 
     /// Value of a text: one of the words, or a number, decimal or hexadecimal with `0x`.
     fn value(&self, text: &str) -> Option<u64> {
         let value = match (self.words, text.strip_prefix("0x")) {
             ([], Some(digits)) => u64::from_str_radix(digits, 16).ok(),
+            ([], None) if self.is_signed => text.parse().ok().map(|value: i64| value as u64),
             ([], None) => text.parse().ok(),
             (words, _) => {
                 let is_it = |word: &&str| *word == text && self.offers.is_none_or(|has| has(word));
                 words.iter().position(is_it).map(|index| index as u64)
             }
         };
-        value.filter(|value| (self.min..=self.max).contains(value))
+        value.filter(|value| self.allows(*value))
     }
 }
 
 const fn new(name: &'static str, default: u64, (min, max): (u64, u64), when: When, about: &'static str) -> Parameter {
-    Parameter { name, default, min, max, when, about, words: &[], offers: None }
+    Parameter { name, default, min, max, when, about, words: &[], offers: None, is_signed: false }
+}
+
+/// Makes a parameter that may be negative.
+const fn signed(name: &'static str, default: i64, (min, max): (i64, i64), when: When, about: &'static str) -> Parameter {
+    Parameter { is_signed: true, ..new(name, default as u64, (min as u64, max as u64), when, about) }
 }
 
 const fn choice(name: &'static str, words: &'static [&'static str], about: &'static str) -> Parameter {
-    Parameter { name, default: 0, min: 0, max: words.len() as u64 - 1, when: When::Now, about, words, offers: None }
+    Parameter { words, ..new(name, 0, (0, words.len() as u64 - 1), When::Now, about) }
 }
 
 /// Makes a parameter of implementations by name, of which machines have some.
@@ -93,7 +114,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 160] = [
+pub const PARAMETERS: [Parameter; 163] = [
     new("l2arc_feed_again", 1, BIT, When::Now, "0: cache devices are written once in l2arc_feed_secs, however much there is"),
     new("l2arc_feed_min_ms", 200, ACTIVE, When::Now, "milliseconds between writes to cache devices at least, while much is found"),
     new("l2arc_feed_secs", 1, ACTIVE, When::Now, "seconds between writes to cache devices"),
@@ -238,6 +259,13 @@ pub const PARAMETERS: [Parameter; 160] = [
         "1: who copies a file with changes that are not synced waits for them, to share its blocks",
     ),
     new("zfs_checksum_events_per_second", 20, U32, When::Now, "checksum events per device and second"),
+    new(
+        "zfs_commit_timeout_pct",
+        0,
+        U32,
+        When::Now,
+        "percent of the usual time of a write to an intent log for which the next one waits for others to join it, 100 ms at most; OpenZFS has 10",
+    ),
     new("zfs_compressed_arc_enabled", 1, BIT, When::Now, "0 keeps blocks that are read from now on decompressed only"),
     new("zfs_dbgmsg_enable", 1, BIT, When::Now, "keep messages for zfs/dbgmsg"),
     new("zfs_dbgmsg_maxsize", 4 << 20, U32, When::Now, "bytes of messages that zfs/dbgmsg keeps"),
@@ -286,12 +314,12 @@ pub const PARAMETERS: [Parameter; 160] = [
     new("zfs_initialize_value", 0xdead_beef_dead_beee, ANY, When::Now, "what initializing fills free space with"),
     new("zfs_keep_log_spacemaps_at_export", 0, BIT, When::Now, "1 leaves log space maps at an export, for tests"),
     new("zfs_livelist_max_entries", 500_000, ANY, When::Now, "blocks born that a part of a clone's livelist is left at for the next"),
-    new(
+    signed(
         "zfs_livelist_min_percent_shared",
         75,
-        (0, 100),
+        (-1, 100),
         When::Now,
-        "a clone that shares no more percent of what it refers to with its origin has no livelist any more",
+        "a clone that shares no more percent of what it refers to with its origin has no livelist any more; -1: all keep theirs",
     ),
     new("zfs_max_dataset_nesting", 50, U32, When::Now, "how deep datasets that are made or renamed may be nested"),
     new("zfs_max_log_walking", 5, ANY, When::Now, "newest log space maps by which the length of the next one is estimated"),
@@ -342,6 +370,13 @@ pub const PARAMETERS: [Parameter; 160] = [
     new("zfs_scan_legacy", 0, BIT, When::Now, "1 lets scans read blocks as they find them, a few at a time, and not by address"),
     new("zfs_scan_suspend_progress", 0, BIT, When::Now, "1 lets no scan and no sequential rebuild make progress"),
     new(
+        "zfs_scan_vdev_limit",
+        4 << 20,
+        (4 << 10, u32::MAX as u64),
+        When::Now,
+        "bytes of a scrub or resilver that are being read per device at a time, as of four devices at least; 256 MiB of all at most",
+    ),
+    new(
         "zfs_scrub_error_blocks_per_txg",
         4096,
         (1, u32::MAX as u64),
@@ -369,6 +404,7 @@ pub const PARAMETERS: [Parameter; 160] = [
     new("zfs_sync_pass_rewrite", 2, ANY, When::Fixed, "from this pass of a sync on blocks are rewritten in place"),
     new("zfs_trim_extent_bytes_max", 128 << 20, (1 << 20, u32::MAX as u64), When::Now, "bytes of a trim at most"),
     new("zfs_trim_extent_bytes_min", 32 << 10, U32, When::Now, "less free space in one piece is not trimmed, bytes"),
+    new("zfs_trim_metaslab_skip", 0, BIT, When::Now, "1: trims that begin from now on leave out metaslabs that were never used"),
     new("zfs_trim_txg_batch", 32, (1, u32::MAX as u64), When::Now, "an automatic trim comes to each metaslab once in so many txgs"),
     new("zfs_txg_history", 100, U32, When::Now, "txgs that a pool's statistic txgs has"),
     new("zfs_txg_timeout", 5, (1, u32::MAX as u64), When::Now, "seconds after which a transaction group is synced"),
@@ -624,7 +660,7 @@ impl Parameters {
         let can_change = |(parameter, _): &(&Parameter, u64)| parameter.when != When::Fixed;
         let text = |(parameter, value): (&Parameter, u64)| {
             let word = parameter.words.get(value as usize).map(ToString::to_string);
-            (parameter.name, word.unwrap_or_else(|| value.to_string()))
+            (parameter.name, word.unwrap_or_else(|| parameter.number(value)))
         };
         PARAMETERS.iter().zip(self.0.iter().map(|value| value.load(Ordering::Relaxed))).filter(can_change).map(text)
     }
