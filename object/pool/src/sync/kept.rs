@@ -107,7 +107,7 @@ impl KeptMaps {
     /// `spa_checkpoint_discard_thread_sync`). One that cannot be read stays, with all that it says.
     pub fn take_last(&mut self, most: usize, tree: &VdevTree, (features, tx): (&Features, &Tx)) -> Result<Vec<Dva>, PoolError> {
         let mut taken = Vec::new();
-        let usable: Vec<VdevId> = self.maps.keys().filter(|vdev| !self.broken.contains(vdev)).copied().collect();
+        let usable: Vec<VdevId> = self.maps.keys().filter(|vdev| !self.broken.contains(*vdev)).copied().collect();
         for vdev in usable {
             let (Some(map), Some(top)) = (self.maps.get_mut(&vdev), tree.top(vdev)) else { continue };
             let left = most.saturating_sub(taken.len());
