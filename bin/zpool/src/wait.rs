@@ -126,7 +126,8 @@ fn remaining(report: &PoolReport) -> [u64; ACTIVITIES.len()] {
         "replace" if stands_in(&report.vdevs) => resilver,
         "resilver" => resilver,
         "scrub" => scanned.filter(|(resilvers, _)| !resilvers).map_or(0, |(_, left)| left),
-        // Checkpoints, removal of data vdevs and RAID-Z expansion do not exist here.
+        "discard" => report.checkpoint.as_ref().filter(|known| known.is_discarding).map_or(0, |known| known.bytes),
+        // Removal of data vdevs and RAID-Z expansion do not exist here.
         _ => 0,
     })
 }

@@ -14,14 +14,14 @@ pub(crate) fn free(core: &Arc<Core>, txg: Txg, bp: &BlockPtr) {
     if bp.is_hole() || bp.is_embedded() {
         return;
     }
-    let snapshot = core.snapshot();
+    let (snapshot, born) = (core.snapshot(), bp.physical_birth());
     if bp.is_dedup() {
         // Others may share the block; only the dedup table knows. Without it the space is kept, never given away.
         return core.block_lost(&snapshot, &Bookmark::default(), bp.dva(0));
     }
     if !bp.is_gang() {
         for dva in bp.dvas() {
-            give_back(core, &snapshot, txg, &dva);
+            give_back(core, &snapshot, (txg, born), &dva);
         }
         return;
     }
@@ -34,7 +34,7 @@ pub(crate) fn free(core: &Arc<Core>, txg: Txg, bp: &BlockPtr) {
     let (owner, view) = (core.clone(), snapshot.clone());
     let done = move |result: Result<GangTree, ZioError>| {
         match result {
-            Ok(tree) => tree.spaces(&view.view.tree).for_each(|dva| give_back(&owner, &view, txg, &dva)),
+            Ok(tree) => tree.spaces(&view.view.tree).for_each(|dva| give_back(&owner, &view, (txg, born), &dva)),
             // The headers are gone: the space of the members leaks, as in OpenZFS.
             Err(error) => owner.block_lost(&view, &error.bookmark, error.dva),
         }
@@ -43,9 +43,9 @@ pub(crate) fn free(core: &Arc<Core>, txg: Txg, bp: &BlockPtr) {
     gang::assemble(core, &snapshot, spec, Box::new(done));
 }
 
-/// Frees one address. One that is not allocated means that a block pointer was wrong: it is reported and changes nothing.
-fn give_back(core: &Core, snapshot: &Snapshot, txg: Txg, dva: &Dva) {
-    if !snapshot.view.allocator.free(txg, dva) {
+/// Frees one address of a block with this birth. One that is not allocated means that a block pointer was wrong: it is reported and changes nothing.
+fn give_back(core: &Core, snapshot: &Snapshot, (txg, born): (Txg, Txg), dva: &Dva) {
+    if !snapshot.view.allocator.free_born(txg, born, dva) {
         core.block_lost(snapshot, &Bookmark::default(), *dva);
     }
 }

@@ -150,6 +150,7 @@ impl Pool {
     /// any other the leaves are offline, and may be brought back ([`Pool::online`]), as after a crash before the new pool is there.
     pub fn split(&self, leaves: Vec<Guid>, name: &str, runtime: &Runtime) -> Result<Pool, PoolError> {
         self.spa.check_writeable()?;
+        self.spa.check_no_checkpoint()?;
         self.leaves.set_leaving(&leaves);
         let half = self.divide(leaves, name, runtime);
         self.leaves.set_leaving(&[]);
@@ -187,7 +188,8 @@ impl Pool {
     fn let_leave(&self, leaves: &[Guid]) -> Result<SplitOff, PoolError> {
         let taken = split::Taken::default();
         self.dsl().close_logs();
-        let left = self.empty_logs().and_then(|()| self.vdevs.change_tree(split::leave(self.spa.clone(), leaves.to_vec(), taken.clone())));
+        let left =
+            self.empty_logs().and_then(|()| self.vdevs.change_leaves(split::leave(self.spa.clone(), leaves.to_vec(), taken.clone())));
         self.dsl().reopen_logs();
         left?;
         // Writes that began while the leaves were in use end with their txgs.
@@ -250,14 +252,24 @@ impl Pool {
     /// Takes a leaf or a cache device offline; with `temporary` until the next import only. Waits until that is written, unless the pool is
     /// suspended.
     ///
-    /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::NoReplicas`] when something could not be read without it.
+    /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::NoReplicas`] when something could not be read without it, [`PoolError::CheckpointExists`] for a
+    /// log device that a checkpoint has blocks on.
     pub fn offline(&self, leaf: Guid, temporary: bool) -> Result<(), PoolError> {
         if !self.has_cache(leaf) {
+            self.check_log_of_checkpoint(leaf)?;
             return self.leaves.offline(leaf, temporary);
         }
         self.spa.check_writeable()?;
         self.caches.set_aside(leaf, LeafState::Offline);
         if temporary { Ok(()) } else { self.vdevs.set_cache_offline(leaf, true) }
+    }
+
+    /// Refuses to take a log device out of use that a checkpoint has blocks on (OpenZFS: `vdev_offline_locked`).
+    fn check_log_of_checkpoint(&self, leaf: Guid) -> Result<(), PoolError> {
+        let tree = self.tree();
+        let top = tree.leaf_by_guid(leaf).and_then(|id| tree.top(tree.leaf(id).top));
+        let is_needed = top.is_some_and(|top| top.is_log && self.spa.services.checkpoint.bytes_on(top.id) != 0);
+        if is_needed { Err(PoolError::CheckpointExists) } else { Ok(()) }
     }
 
     /// Declares a leaf faulted, as [`Pool::offline`]; one that the pool cannot do without becomes degraded instead. A cache device is until it is
