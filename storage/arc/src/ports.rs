@@ -9,21 +9,35 @@
 //! Invariants, which the cache keeps and a second level may rely on, or need not keep:
 //! 1. it is never trusted: bytes that it gives are those of the block only when the block pointer's checksum says so; everything
 //!    else is read from the pool, so it may lose, forget, cut or mix up whatever it likes;
-//! 2. it gets bytes as they are on disk, compressed or not, and gives them back as such; blocks without a checksum, gang blocks and encrypted
-//!    ones are not shown to it, and those of which the bytes on disk are not here and cannot be made again not given;
+//! 2. it gets bytes as they are on disk, compressed or not, encrypted where the pool has them so, and gives them back as such; blocks without a
+//!    checksum and gang blocks are not shown to it, and those of which the bytes on disk are not here and cannot be made again not given;
 //! 3. no lock of the cache is held while it is called, and a read of it is a flight like any other: those who want the block
 //!    meanwhile wait for the same answer, and a block freed meanwhile is delivered but not kept;
 //! 4. what it holds is outside the cache's budget, but for what it charges with [`crate::Cache::charge_headers`];
 //! 5. without one, a miss costs one look at whether there is one.
 
 use abd::Abd;
-use ondisk::{BlockPtr, ObjsetId};
+use ondisk::{BlockPtr, Compression, Dva, ObjsetId, Txg};
+
+/// Place and birth of a block's first copy: never the same for two blocks, but for versions of one that was rewritten in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockPlace {
+    pub(crate) vdev: u64,
+    pub(crate) offset: u64,
+    pub(crate) birth: u64,
+}
+
+impl BlockPlace {
+    /// Place of a block whose first address and physical birth these are.
+    pub fn new(dva: Dva, birth: Txg) -> BlockPlace {
+        BlockPlace { vdev: u64::from(dva.vdev.0), offset: dva.offset, birth: birth.0 }
+    }
+}
 
 /// The identity of a block's bytes: never the same for different bytes, except with the probability that checksums collide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockName {
-    /// Vdev, offset and physical birth of its first copy.
-    pub(crate) place: [u64; 3],
+    pub(crate) place: BlockPlace,
     /// Version by its checksum: tells versions apart that were rewritten in place.
     pub(crate) version: u64,
 }
@@ -32,6 +46,16 @@ impl BlockName {
     /// The name of a block that has an address; None for holes and embedded data.
     pub fn of(bp: &BlockPtr) -> Option<BlockName> {
         crate::key::Key::of(bp).map(|key| key.name(crate::key::Key::tag(bp)))
+    }
+
+    /// Place of the block.
+    pub fn place(&self) -> BlockPlace {
+        self.place
+    }
+
+    /// Number that tells versions of the block apart.
+    pub fn version(&self) -> u64 {
+        self.version
     }
 }
 
@@ -46,6 +70,12 @@ pub struct Leaving {
     pub physical_bytes: usize,
     /// Length in bytes as it is read.
     pub logical_bytes: u32,
+    /// First address, and physical birth.
+    pub address: (Dva, Txg),
+    /// Compression of the bytes on disk.
+    pub compression: Compression,
+    /// True for a block that has a MAC.
+    pub is_protected: bool,
     /// True for metadata.
     pub is_metadata: bool,
     /// True when it was used more than once.
