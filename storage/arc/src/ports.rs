@@ -107,6 +107,72 @@ pub enum Wish {
 /// The callback of [`SecondLevel::read`]: the bytes as on disk, or None. Runs exactly once, on any thread, and never waits.
 pub type FoundThen = Box<dyn FnOnce(Option<Abd>) + Send>;
 
+/// Counters of the log blocks by which what is on devices is found again (OpenZFS: `l2_log_blk_…`, `l2_data_to_meta_ratio`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogCounts {
+    /// Log blocks written.
+    pub writes: u64,
+    /// Bytes that those take which are on devices now.
+    pub allocated_bytes: u64,
+    /// Number of those.
+    pub count: u64,
+    /// Bytes of a log block, on average of the last few.
+    pub mean_bytes: u64,
+    /// Times as many bytes that one lists as it has, on average of the last few.
+    pub worth: u64,
+}
+
+/// Part of an average that a new value is (OpenZFS: `ARCSTAT_F_AVG_FACTOR`).
+const AVERAGED: u64 = 3;
+
+impl LogCounts {
+    /// Has a log block of so many bytes, which lists blocks of so many, count in the averages.
+    pub fn note(&mut self, bytes: u64, listed_bytes: u64) {
+        let worth = listed_bytes.checked_div(bytes).unwrap_or(0);
+        for (mean, value) in [(&mut self.mean_bytes, bytes), (&mut self.worth, worth)] {
+            *mean = *mean - *mean / AVERAGED + value / AVERAGED;
+        }
+    }
+}
+
+/// Counters of what was found again on devices (OpenZFS: `l2_rebuild_…`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RebuildCounts {
+    /// Devices of which everything was found.
+    pub success: u64,
+    /// Devices whose header is of something else: another pool, another form.
+    pub unsupported: u64,
+    /// Log blocks that could not be read.
+    pub io_errors: u64,
+    /// Headers that could not be read, or are none.
+    pub header_errors: u64,
+    /// Log blocks that are not what was written.
+    pub checksum_errors: u64,
+    /// Devices of which not all was taken, as memory was short.
+    pub short_of_memory: u64,
+    /// Bytes of the blocks found, as they are read.
+    pub logical_bytes: u64,
+    /// Bytes that they take of the devices.
+    pub allocated_bytes: u64,
+    /// Blocks found.
+    pub blocks: u64,
+    /// Blocks found that were known already.
+    pub known_blocks: u64,
+    /// Log blocks that list them.
+    pub log_blocks: u64,
+}
+
+impl RebuildCounts {
+    /// Adds what was found in a log block.
+    pub fn add(&mut self, found: &RebuildCounts) {
+        self.logical_bytes += found.logical_bytes;
+        self.allocated_bytes += found.allocated_bytes;
+        self.blocks += found.blocks;
+        self.known_blocks += found.known_blocks;
+        self.log_blocks += found.log_blocks;
+    }
+}
+
 /// Counters of a second level (OpenZFS: `arcstats`, the names that begin with `l2_`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SecondCounts {
@@ -126,7 +192,7 @@ pub struct SecondCounts {
     pub written_bytes: u64,
     /// Rounds of writes begun, and ended.
     pub writes: [u64; 2],
-    /// Rounds of writes in which something failed.
+    /// Rounds of writes in which something failed, and headers of devices that could not be written.
     pub write_errors: u64,
     /// Reads that were not served because a device was being written.
     pub clashes: u64,
@@ -136,6 +202,10 @@ pub struct SecondCounts {
     pub short_of_memory: u64,
     /// Reads that its devices failed.
     pub read_errors: u64,
+    /// Counters of log blocks.
+    pub log: LogCounts,
+    /// Counters of what was found again.
+    pub rebuild: RebuildCounts,
 }
 
 /// A second level. No call may wait.
