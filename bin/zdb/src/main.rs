@@ -7,6 +7,7 @@
 // `println!` panics when its reader is gone: see `cli::print`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod cache_device;
 mod checks;
 mod datasets;
 mod dump;

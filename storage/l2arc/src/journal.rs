@@ -78,27 +78,32 @@ fn packed(plain: Vec<u8>, sector: usize) -> (Compression, Vec<u8>) {
     }
 }
 
-/// Reason why a log block is not to be had.
+/// Reason why bytes are not a log block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unread {
-    /// Its bytes are not those that were written.
+pub enum Unread {
+    /// Bytes that are not those that were written.
     Checksum,
-    /// They make no sense.
-    Malformed,
+    /// Bytes that cannot be decompressed.
+    Packing,
+    /// Bytes without the magic of a log block.
+    Magic,
 }
 
-/// Log block of which these are the bytes that are stored, with so many entries.
-pub(crate) fn unpacked(pointer: &L2arcLogPtr, stored: &[u8], entries: usize) -> Result<L2arcLogBlock, Unread> {
+/// Log block of which these are the bytes that are stored, with so many entries (OpenZFS: `l2arc_log_blk_read`).
+///
+/// # Errors
+/// The first of [`Unread`] that is the case.
+pub fn unpack_log(pointer: &L2arcLogPtr, stored: &[u8], entries: usize) -> Result<L2arcLogBlock, Unread> {
     if fletcher4(&[stored], ByteOrder::Little) != pointer.lbp_cksum {
         return Err(Unread::Checksum);
     }
     let mut plain = vec![0; L2ARC_LOG_BLOCK_BYTES];
     let compression = pointer.compression();
     if !matches!(compression, Compression::OFF | Compression::LZ4) {
-        return Err(Unread::Malformed);
+        return Err(Unread::Packing);
     }
-    kernels::decompress(compression, stored, &mut plain).map_err(|_| Unread::Malformed)?;
-    L2arcLogBlock::decode(&plain, entries).filter(|block| block.entries.len() == entries).ok_or(Unread::Malformed)
+    kernels::decompress(compression, stored, &mut plain).map_err(|_| Unread::Packing)?;
+    L2arcLogBlock::decode(&plain, entries).ok_or(Unread::Magic)
 }
 
 impl Journal {

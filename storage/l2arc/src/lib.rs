@@ -24,6 +24,7 @@ mod tests;
 mod tunables;
 
 pub use feed::Fed;
+pub use journal::{Unread, unpack_log};
 pub use known::DeviceReport;
 pub use tunables::Tunables;
 

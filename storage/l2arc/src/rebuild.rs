@@ -1,7 +1,7 @@
 //! Finding again what is on a device that is taken into use: its header, and log block after log block from the newest back (OpenZFS: `l2arc_rebuild`).
 //! And the header that it gets, which leads there.
 
-use crate::journal::{Unread, unpacked};
+use crate::journal::{Unread, unpack_log};
 use crate::known::{HEADER_BYTES, Site};
 use crate::{L2arc, Tunables};
 use arc::{Cache, RebuildCounts};
@@ -32,7 +32,7 @@ impl Stop {
             Stop::Io => counts.io_errors += 1,
             Stop::Unread(Unread::Checksum) => counts.checksum_errors += 1,
             Stop::Memory => counts.short_of_memory += 1,
-            Stop::Unread(Unread::Malformed) | Stop::Gone => {}
+            Stop::Unread(Unread::Packing | Unread::Magic) | Stop::Gone => {}
         }
     }
 }
@@ -192,7 +192,7 @@ impl L2arc {
             self.shared.known.lock().failed(site.device, error);
             Stop::Io
         })?;
-        unpacked(pointer, &bytes.to_vec(), site.log_entries).map_err(Stop::Unread)
+        unpack_log(pointer, &bytes.to_vec(), site.log_entries).map_err(Stop::Unread)
     }
 
     /// Knows the blocks that a log block lists, the newest first, as far as memory allows.
