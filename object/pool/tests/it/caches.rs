@@ -175,6 +175,28 @@ fn a_cache_device_that_fails_costs_nothing() {
     }
 }
 
+/// If this fails, a cache device in another folder, or on another bus, is lost to its pool.
+#[test]
+fn a_cache_device_that_moved_is_written_down_where_it_is() {
+    let all = devices(3);
+    let pool = create(&all[..2], TopKind::Mirror);
+    pool.add(cache(&all[2])).expect("added");
+    let guid = pool.caches()[0].guid;
+    let moved = |pool: &Pool, is_there: bool, to: Option<&str>| {
+        pool.move_caches(&|_, _| is_there, &|wanted| to.filter(|_| wanted == guid).map(str::to_string)).expect("written");
+        pool.caches()[0].path.clone()
+    };
+    assert_eq!(moved(&pool, false, Some("d7")), "d2", "it is open");
+    pool.export().expect("exported");
+    let pool = import(&all[..2], false).expect("imported");
+    assert_eq!(moved(&pool, true, Some("d7")), "d2", "it is at its place");
+    assert_eq!(moved(&pool, false, None), "d2", "it is nowhere");
+    assert_eq!(moved(&pool, false, Some("d7")), "d7");
+    pool.export().expect("exported");
+    let pool = import(&all[..2], false).expect("imported");
+    assert_eq!((pool.caches()[0].path.as_str(), pool.caches()[0].guid), ("d7", guid));
+}
+
 /// If this fails, OpenZFS looks on a cache device of ours for blocks that it wrote itself before we wrote over them.
 #[test]
 fn nobody_finds_word_of_blocks_on_a_device_that_was_used() {
