@@ -1,12 +1,13 @@
 //! Tests of what is found again on a device: by the next process, after a crash at any write, and whatever became of the device meanwhile.
 
 use super::{BLOCK, CACHE, POOL, Rig, bookmark, contents};
-use crate::Tunables;
+use crate::journal::Journal;
+use crate::{Tunables, Unread, unpack_log};
 use abd::Abd;
 use exec::SplitMix;
 use kernels::checksum::{Verifier, embed, fletcher4};
 use ondisk::label::LABEL_START_BYTES;
-use ondisk::{BlockPtr, ByteOrder, Checksum, Compression, L2arcBlock, L2arcHeader, L2arcLogBlock, L2arcLogEntry, L2arcLogPtr};
+use ondisk::{BlockPtr, ByteOrder, Checksum, Compression, L2arcBlock, L2arcHeader, L2arcLogBlock, L2arcLogEntry, L2arcLogPtr, L2arcSweep};
 
 /// Bytes of the least device: three blocks are listed together.
 const LEAST: usize = 64 << 20;
@@ -242,4 +243,47 @@ fn whatever_a_device_says_readers_get_what_was_written() {
         }
         next.read_all(&blocks);
     }
+}
+
+/// If this fails, OpenZFS takes what we write for something else: its `zdb -lll` shows of exactly these bytes the values that they were made of.
+#[test]
+fn bytes_are_those_of_which_openzfs_shows_the_values() {
+    const START: u64 = LABEL_START_BYTES + 4096;
+    let sweep = L2arcSweep { start: START, end: 66_584_576, hand: START, evict: START, is_first: true };
+    let (mut journal, mut hand, mut stored) = (Journal::new(3), START, Abd::zeroed(512));
+    for log in 0..3 {
+        let mut draft = journal.draft();
+        for n in 0..3 {
+            let told = L2arcBlock {
+                logical_bytes: 128 << 10,
+                physical_bytes: 4608,
+                compression: Compression::LZ4,
+                is_metadata: n == 1,
+                is_protected: n == 2,
+                is_prefetched: n == 0,
+                list: if n == 0 { L2arcBlock::RECENT } else { L2arcBlock::FREQUENT },
+            };
+            let (le_dva, le_prop) = ([256, 1000 * log + n], told.to_word());
+            let entry = L2arcLogEntry { le_dva, le_birth: 7, le_prop, le_daddr: hand, le_complevel: 3, ..L2arcLogEntry::default() };
+            assert_eq!((draft.fills_after(0), draft.list(entry, 8192)), (n == 2, n == 2));
+            hand += 8192;
+        }
+        // No compression saves a sector of 64 KiB.
+        stored = draft.end(hand, 64 << 10, &sweep);
+        hand += 64 << 10;
+        journal.accept(draft);
+    }
+    let header = journal.header((POOL, CACHE), &sweep);
+    let newest = &header.dh_start_lbps[0];
+    assert_eq!(newest.lbp_cksum, [0x0003_2f39_da96, 0xcba9_9f17_4a60, 0x1971_0016_d53a_7a34, 0x6eef_a63e_33b2_66a2]);
+    let mut sector = vec![0; 4096];
+    sector[..L2arcHeader::SIZE].copy_from_slice(&header.encode());
+    embed(Checksum::LABEL, &mut sector, Verifier::label(LABEL_START_BYTES)).expect("a sector has room for it");
+    let sum = [0x5dbe_a7c2_5c21_15c2_u64, 0xcf9b_1707_60c4_dc37, 0xf8b8_f01d_de8a_3665, 0x1659_fced_c643_48dd];
+    assert_eq!(sector[4096 - 32..], sum.map(u64::to_le_bytes).concat());
+    let read = unpack_log(newest, &stored.to_vec(), 3).expect("it is right");
+    assert_eq!((read.entries.len(), read.entries[2].le_daddr, read.previous.lbp_payload_start), (3, hand - (72 << 10), START));
+    let mut wrong = stored.to_vec();
+    wrong[100] ^= 1;
+    assert_eq!(unpack_log(newest, &wrong, 3), Err(Unread::Checksum));
 }
