@@ -25,10 +25,15 @@ struct Slow {
     mem: MemDevice,
     held: Mutex<Option<Vec<DeviceIo>>>,
     written: Mutex<Option<Vec<(u64, Abd)>>>,
+    /// Bytes that it was told are not needed any more.
+    trimmed: Mutex<u64>,
 }
 
 impl BlockDevice for Slow {
     fn submit(&self, io: DeviceIo) {
+        if let DeviceOp::Trim { length_bytes } = io.op {
+            *self.trimmed.lock() += length_bytes;
+        }
         let is_read = matches!(io.op, DeviceOp::Read(_));
         if let Some(held) = self.held.lock().as_mut().filter(|_| is_read) {
             return held.push(io);
@@ -82,7 +87,7 @@ impl Rig {
         let (cache, l2) = (Cache::new(zio.clone(), max), Arc::new(L2arc::new(zio.clone())));
         l2.set_pool(POOL);
         l2.tune(tunables);
-        let device = Arc::new(Slow { mem, held: Mutex::default(), written: Mutex::default() });
+        let device = Arc::new(Slow { mem, held: Mutex::default(), written: Mutex::default(), trimmed: Mutex::default() });
         assert!(cache.set_second_level(l2.clone()) && l2.add(CACHE, &(device.clone() as Arc<dyn BlockDevice>), 9));
         Rig { inline, zio, cache, l2, own, device }
     }
@@ -250,6 +255,9 @@ fn a_full_device_loses_the_oldest_and_goes_on() {
     }
     let written = rig.value("l2_write_bytes");
     assert!(written > 80 << 20 && most > 40 << 20 && most < 60 << 20, "{written} bytes written, {most} known at most");
+    // All of it was trimmed before its first use.
+    let trimmed = *rig.device.trimmed.lock() - rig.l2.report(CACHE).map_or(0, |report| report.size_bytes);
+    assert!(trimmed > written && trimmed <= written + written / 2, "{written} bytes written, {trimmed} trimmed");
     rig.read_all(&blocks);
     assert!(rig.value("l2_hits") > 500 && rig.value("l2_misses") > 500);
     assert_eq!(rig.value("l2_cksum_bad"), 0);
@@ -289,6 +297,9 @@ fn parameters_do_what_their_names_say() {
     };
     let usual = Tunables::default();
     assert_eq!(fed(usual, true).blocks, 40);
+    let untrimmed = Rig::new(8 << 20, 80 << 20);
+    untrimmed.write_all(40);
+    assert_eq!((untrimmed.feed(), *untrimmed.device.trimmed.lock()), (40, 0), "nothing is trimmed by default");
     assert_eq!(fed(usual, false).blocks, 0, "the property secondarycache");
     assert_eq!(fed(Tunables { mfuonly: 1, ..usual }, true).blocks, 10);
     assert_eq!(fed(Tunables { mfuonly: 2, ..usual }, true).blocks, 10);
