@@ -279,7 +279,8 @@ impl Caches {
         let mut failed = Vec::new();
         for (guid, seat) in &mut *self.seats.lock() {
             let now = self.second.report(*guid).map_or(seat.state, |report| report.state);
-            if now != seat.state {
+            // One that is being taken offline does not fail.
+            if now != seat.state && now != LeafState::Offline {
                 seat.state = now;
                 failed.push(*guid);
             }

@@ -13,6 +13,8 @@ pub(crate) struct Journal {
     open: Draft,
     /// Log blocks that are on the device, the oldest first.
     written: VecDeque<L2arcLogPtr>,
+    /// True while the newest log blocks may lead to others that are not among those, as they were not looked for, or not all read.
+    has_more: bool,
     /// State of the last trim of the whole device, and its time in seconds since 1970.
     trim: (u64, u64),
 }
@@ -111,7 +113,7 @@ impl Journal {
     pub(crate) fn new(capacity: usize) -> Journal {
         let newest = [L2arcLogPtr::default(), L2arcLogPtr::default()];
         let open = Draft { capacity, entries: Vec::new(), payload_bytes: 0, newest, fresh: Vec::new() };
-        Journal { open, written: VecDeque::new(), trim: (0, 0) }
+        Journal { open, written: VecDeque::new(), has_more: false, trim: (0, 0) }
     }
 
     /// Log block with which a round goes on.
@@ -129,7 +131,7 @@ impl Journal {
         self.open = Draft { newest, fresh: Vec::new(), ..draft };
     }
 
-    /// Forgets log blocks that are not there any more, with everything that they list; true when there were any.
+    /// Forgets log blocks that are not there any more, with everything that they list; true when there were any, or may have been.
     pub(crate) fn evict(&mut self, sweep: &L2arcSweep) -> bool {
         let before = self.written.len();
         while self.written.front().is_some_and(|pointer| !sweep.holds(pointer)) {
@@ -138,12 +140,13 @@ impl Journal {
         for pointer in self.open.newest.iter_mut().filter(|pointer| !sweep.holds(pointer)) {
             *pointer = L2arcLogPtr::default();
         }
-        self.written.len() != before
+        self.written.len() != before || self.has_more
     }
 
     /// Goes on behind the log blocks that a header leads to.
     pub(crate) fn adopt(&mut self, header: &L2arcHeader) {
         self.open.newest = header.dh_start_lbps.clone();
+        self.has_more = true;
         self.trim = (header.dh_trim_state, header.dh_trim_action_time);
     }
 
@@ -152,9 +155,12 @@ impl Journal {
         self.written.push_front(pointer);
     }
 
-    /// Leads to no log block any more.
-    pub(crate) fn detach(&mut self) {
-        self.open.newest = [L2arcLogPtr::default(), L2arcLogPtr::default()];
+    /// Knows every log block that there is; leads to none any more where there is none.
+    pub(crate) fn found_all(&mut self) {
+        self.has_more = false;
+        if self.written.is_empty() {
+            self.open.newest = [L2arcLogPtr::default(), L2arcLogPtr::default()];
+        }
     }
 
     /// Knows that the whole device was trimmed, at so many seconds since 1970.

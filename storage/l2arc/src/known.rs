@@ -99,6 +99,11 @@ impl Site {
         (self.start - LABEL_START_BYTES) as usize
     }
 
+    /// Number of log blocks that there can be, as what each lists takes a sector at least.
+    pub(crate) fn most_logs(&self) -> u64 {
+        (self.end - self.start) / (self.sector * self.log_entries.max(1) as u64) + 1
+    }
+
     /// True for an offset and a length that are whole sectors.
     pub(crate) fn is_aligned(&self, offset: u64, bytes: u64) -> bool {
         offset.is_multiple_of(self.sector) && bytes.is_multiple_of(self.sector)

@@ -1,7 +1,7 @@
 //! Finding again what is on a device that is taken into use: its header, and log block after log block from the newest back (OpenZFS: `l2arc_rebuild`).
 //! And the header that it gets, which leads there.
 
-use crate::journal::{Unread, unpack_log};
+use crate::journal::{Journal, Unread, unpack_log};
 use crate::known::{HEADER_BYTES, Site};
 use crate::{L2arc, Tunables};
 use arc::{Cache, RebuildCounts};
@@ -158,8 +158,10 @@ impl L2arc {
         let outcome = self.restore_chain(cache, site, header, &mut found);
         let mut known = self.shared.known.lock();
         match outcome {
-            Ok(()) if found > 0 => known.counts.rebuild.success += 1,
-            Ok(()) => known.with_journal(site, |journal| journal.detach()),
+            Ok(()) => {
+                known.counts.rebuild.success += u64::from(found > 0);
+                known.with_journal(site, Journal::found_all);
+            }
             Err(stop) => stop.count(&mut known.counts.rebuild),
         }
         tracing::debug!("cache device (vdev {}): {found} log blocks found again: {outcome:?}", site.device.0);
@@ -168,9 +170,13 @@ impl L2arc {
     fn restore_chain(&self, cache: &Cache, site: &Site, header: &L2arcHeader, found: &mut u64) -> Result<(), Stop> {
         let sweep = L2arcSweep::of(header, site.start);
         let [mut this, mut before] = header.dh_start_lbps.clone();
-        // Whoever makes up log blocks may lead in a circle.
+        // Whoever makes up log blocks may lead in a circle, or through every sector.
         let mut seen = BTreeSet::new();
-        while sweep.holds(&this) && site.is_aligned(this.lbp_daddr, this.asize()) && seen.insert(this.lbp_daddr) {
+        while *found < site.most_logs()
+            && sweep.holds(&this)
+            && site.is_aligned(this.lbp_daddr, this.asize())
+            && seen.insert(this.lbp_daddr)
+        {
             let block = self.read_log(site, &this)?;
             self.restore_log(cache, site, &this, &block)?;
             *found += 1;
@@ -204,7 +210,6 @@ impl L2arc {
             return Err(Stop::Memory);
         }
         let mut known = self.shared.known.lock();
-        known.charged += charge;
         let mut sum = RebuildCounts { log_blocks: 1, ..RebuildCounts::default() };
         for entry in block.entries.iter().rev() {
             let told = L2arcBlock::from_word(entry.le_prop);
@@ -215,9 +220,14 @@ impl L2arc {
             sum.known_blocks += u64::from(!is_new);
         }
         known.with_journal(site, |journal| journal.found(pointer.clone()));
+        let surplus = sum.known_blocks * HEADER_BYTES;
+        known.charged += charge - surplus;
         let counts = &mut known.counts;
         counts.log.note(pointer.asize(), sum.allocated_bytes);
         counts.rebuild.add(&sum);
+        drop(known);
+        // What was known already, or makes no sense, takes no memory, however much of it a device lists.
+        cache.release_headers(surplus);
         Ok(())
     }
 }
