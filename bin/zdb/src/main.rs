@@ -9,6 +9,7 @@
 
 mod backup;
 mod block_spec;
+mod cache_device;
 mod checks;
 mod datasets;
 mod dump;

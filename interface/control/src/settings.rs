@@ -220,6 +220,8 @@ impl Settings {
             meta_percent: get("meta_percent"),
             mfuonly: get("mfuonly"),
             trim_ahead: get("trim_ahead"),
+            rebuild_enabled: get("rebuild_enabled") != 0,
+            rebuild_blocks_min_l2size: get("rebuild_blocks_min_l2size"),
         }
     }
 

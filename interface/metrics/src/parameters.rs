@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 163] = [
+pub const PARAMETERS: [Parameter; 165] = [
     new("l2arc_feed_again", 1, BIT, When::Now, "0: cache devices are written once in l2arc_feed_secs, however much there is"),
     new("l2arc_feed_min_ms", 200, ACTIVE, When::Now, "milliseconds between writes to cache devices at least, while much is found"),
     new("l2arc_feed_secs", 1, ACTIVE, When::Now, "seconds between writes to cache devices"),
@@ -32,12 +32,14 @@ pub const PARAMETERS: [Parameter; 163] = [
     ),
     new("l2arc_noprefetch", 1, BIT, When::Now, "0: what was read ahead goes to cache devices before anybody used it"),
     new("l2arc_norw", 0, BIT, When::Now, "1: a cache device that is being written is not read"),
+    new("l2arc_rebuild_blocks_min_l2size", 1 << 30, ANY, When::Now, "bytes of a cache device from which on it says itself what it holds"),
+    new("l2arc_rebuild_enabled", 1, BIT, When::Now, "0: cache devices that are taken into use are not asked what they hold"),
     new(
         "l2arc_trim_ahead",
         0,
         (0, 10_000),
         When::Now,
-        "percent of what is written to a cache device that it is told, ahead of that, not to need any more; 0: none",
+        "percent of what is written to a cache device that it is told, ahead of that, not to need any more, and, before its first use, all; 0: none",
     ),
     new(
         "l2arc_write_boost",

@@ -242,6 +242,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "recovery: sequential rebuild", needs: MOUNTS, run: sweeps::rebuild },
     Scenario { name: "cache devices: what they serve", needs: MOUNTS, run: caches::serve },
     Scenario { name: "cache devices: failing, away, offline", needs: MOUNTS, run: caches::fail },
+    Scenario { name: "cache devices: what outlives exports, moves and kills", needs: MOUNTS, run: caches::persist },
     Scenario { name: "life: add, remove", needs: MOUNTS, run: lifecycle::add_and_remove },
     Scenario { name: "life: log devices that fail or are away", needs: MOUNTS, run: lifecycle::logs },
     Scenario { name: "life: pools on their way out", needs: MOUNTS, run: lifecycle::departures },

@@ -234,6 +234,22 @@ impl Pool {
         }
     }
 
+    /// Looks for cache devices elsewhere that are not open and not at their places: `find` gives the path at which one is. Waits until it is written
+    /// down.
+    ///
+    /// Errors: those of a pool that cannot be written.
+    pub fn move_caches(&self, is_there: &dyn Fn(Guid, &str) -> bool, find: &dyn Fn(Guid) -> Option<String>) -> Result<(), PoolError> {
+        for entry in self.vdevs.caches() {
+            if !self.caches.state(entry.guid).is_usable()
+                && !is_there(entry.guid, &entry.path)
+                && let Some(path) = find(entry.guid)
+            {
+                self.vdevs.set_cache_path(entry.guid, &path)?;
+            }
+        }
+        Ok(())
+    }
+
     /// True when the pool has a cache device of this guid.
     fn has_cache(&self, guid: Guid) -> bool {
         self.vdevs.caches().iter().any(|entry| entry.guid == guid)
