@@ -25,6 +25,7 @@ mod label;
 mod open;
 mod outliers;
 mod rebuild;
+mod removal;
 mod scans;
 mod spa;
 mod sweep;

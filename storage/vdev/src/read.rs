@@ -8,10 +8,12 @@
 //! ```
 //! A leaf or mirror is the case of one column without parity (`Copies`): its candidates are tried one by one, all at once for
 //! a scrub. For RAID-Z (`Raidz`), failed columns are solved from parity; when the result does not verify, every column is
-//! read and every set of at most `parity` columns is suspected in turn.
+//! read and every set of at most `parity` columns is suspected in turn. What was on a removed vdev is read where it was copied to; in several pieces
+//! (`Split`) where it was copied so.
 
 use crate::read_copies::Copies;
 use crate::read_raidz::Raidz;
+use crate::read_split::Split;
 use crate::{LeafId, LeafIo, TopVdev, VdevTree};
 use abd::Abd;
 use ondisk::Txg;
@@ -90,6 +92,7 @@ pub(crate) struct Common {
 enum Machine {
     Copies(Copies),
     Raidz(Raidz),
+    Split(Split),
 }
 
 /// The read of one block from one top-level vdev.
@@ -116,8 +119,21 @@ impl ReadJob {
         load: &dyn Fn(LeafId) -> u64,
     ) -> (ReadJob, ReadStep) {
         let (offset, psize) = extent;
-        let common = Common { tree: tree.clone(), psize, length: top.padded_psize(psize), mode, birth, fletcher4: None };
-        let (machine, step) = if top.parity() == 0 {
+        let mut common = Common { tree: tree.clone(), psize, length: top.padded_psize(psize), mode, birth, fletcher4: None };
+        let (machine, step) = if top.is_removed() {
+            let pieces = tree.pieces_of(top, offset, psize).unwrap_or_default();
+            match (&pieces[..], pieces.first().and_then(|piece| tree.top(piece.place.vdev))) {
+                ([piece], Some(top)) => {
+                    common.birth = piece.birth;
+                    let (copies, step) = Copies::start(&common, top, piece.place.offset, load);
+                    (Machine::Copies(copies), step)
+                }
+                _ => {
+                    let (split, step) = Split::start(&common, &pieces, load);
+                    (Machine::Split(split), step)
+                }
+            }
+        } else if top.parity() == 0 {
             let (copies, step) = Copies::start(&common, top, offset, load);
             (Machine::Copies(copies), step)
         } else {
@@ -137,6 +153,7 @@ impl ReadJob {
     pub fn complete(&mut self, results: Vec<Option<Abd>>, verify: &mut dyn FnMut(&Abd) -> bool) -> ReadStep {
         match &mut self.machine {
             Machine::Copies(copies) => copies.complete(&self.common, results, verify),
+            Machine::Split(split) => split.complete(&self.common, results, verify),
             Machine::Raidz(raidz) => {
                 raidz.take(results);
                 raidz.proceed(&self.common, verify)
@@ -162,7 +179,7 @@ impl ReadJob {
     /// columns, or is read from leaves that may lack it, or nothing is lacking.
     pub fn mending(&self) -> Option<Mending> {
         match &self.machine {
-            Machine::Copies(_) => None,
+            Machine::Copies(_) | Machine::Split(_) => None,
             Machine::Raidz(raidz) => raidz.mending(&self.common),
         }
     }
@@ -172,6 +189,7 @@ impl ReadJob {
     pub fn go_on(&mut self, computed: Vec<ComputedRow>, verify: &mut dyn FnMut(&Abd) -> bool) -> ReadStep {
         match &mut self.machine {
             Machine::Copies(copies) => copies.complete(&self.common, Vec::new(), verify),
+            Machine::Split(split) => split.complete(&self.common, Vec::new(), verify),
             Machine::Raidz(raidz) => raidz.go_on(&self.common, computed, verify),
         }
     }

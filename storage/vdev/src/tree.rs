@@ -10,7 +10,7 @@ use crate::error::TreeError;
 use crate::leaf::{Leaf, LeafId, LeafKind, LeafState};
 use crate::raidz::RaidzMap;
 use crate::size::metaslab_shift;
-use crate::{DraidConfig, DraidLayout};
+use crate::{DraidConfig, DraidLayout, Mapping, RemovalObjects};
 use ondisk::{Guid, ObjectId, Txg, VdevId};
 use std::ops::Range;
 use std::sync::Arc;
@@ -61,8 +61,10 @@ pub enum TopKind {
     Draid(DraidConfig),
     /// A vdev of which nothing is known.
     Missing,
-    /// A place that is empty: the vdev was removed.
+    /// A place that is empty: the vdev was removed, and no block has an address there.
     Hole,
+    /// A vdev that was removed: what was there lies elsewhere (OpenZFS: `indirect`).
+    Indirect,
 }
 
 /// A top-level vdev.
@@ -90,7 +92,13 @@ pub struct TopVdev {
     pub bias: Bias,
     /// True when nothing new is allocated here.
     pub nonallocating: bool,
-    /// The tree below, None for a missing vdev or a hole.
+    /// True while what lies here is copied elsewhere.
+    pub is_leaving: bool,
+    /// Objects of a vdev that was removed, or is being removed.
+    pub objects: RemovalObjects,
+    /// New places of what was here, of a vdev that was removed, or as far as they are known of one that is being removed.
+    pub mapping: Option<Arc<Mapping>>,
+    /// The tree below, None for a vdev that is missing or was removed.
     pub node: Option<Node>,
     /// The leaves of each slot (see the file's header).
     pub slots: Vec<Vec<LeafId>>,
@@ -210,9 +218,9 @@ impl TopVdev {
             chain.pop();
         }
     }
-    /// True when blocks can be read and written here: a real vdev, not a hole and not missing.
+    /// True when blocks can be read and written here: a real vdev, neither missing nor removed.
     pub fn is_concrete(&self) -> bool {
-        !matches!(self.kind, TopKind::Hole | TopKind::Missing)
+        !matches!(self.kind, TopKind::Hole | TopKind::Missing | TopKind::Indirect)
     }
     /// Every leaf below.
     pub fn leaves(&self) -> impl Iterator<Item = LeafId> + '_ {
@@ -299,7 +307,7 @@ impl VdevTree {
     }
     /// Bytes of user data that a block pointer's copies stand for (OpenZFS: `bp_get_dsize`).
     pub fn dsize(&self, bp: &ondisk::BlockPtr) -> u64 {
-        bp.dvas().map(|dva| self.top(dva.vdev).map_or(0, |top| top.dsize(dva.asize))).sum()
+        bp.dvas().map(|dva| self.addressed(dva.vdev).map_or(0, |top| top.dsize(dva.asize))).sum()
     }
     /// Smallest sector size of the vdevs that are for all blocks, as log2 (OpenZFS: `spa_min_ashift`).
     pub fn min_ashift(&self) -> u32 {
@@ -329,7 +337,7 @@ impl VdevTree {
     /// Top-level vdevs that have lost more than their redundancy.
     pub fn lost_tops(&self) -> usize {
         let is_lost = |top: &&TopVdev| match top.kind {
-            TopKind::Hole => false,
+            TopKind::Hole | TopKind::Indirect => false,
             TopKind::Missing => !top.is_log,
             _ => !top.is_log && self.lost_slots(top) > top.parity(),
         };

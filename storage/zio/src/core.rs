@@ -16,8 +16,9 @@ use device::DeviceError;
 use exec::{Exec, Mutex, WaitQueue};
 use kstat::{EventSink, IoStats};
 use leaf::{FailedIo, LeafTiming, Leaves, Watcher, WrongBytes};
-use ondisk::{BlockPtr, Bookmark, Guid, ObjsetId, Txg};
+use ondisk::{BlockPtr, Bookmark, Guid, ObjsetId, Txg, VdevId};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use vdev::LeafId;
@@ -67,6 +68,20 @@ impl Lacking {
     }
 }
 
+/// Ranges of vdevs that were removed, or are being removed, to which no block pointer leads any more, until somebody who writes them down asks.
+#[derive(Debug, Default)]
+pub(crate) struct Obsolete(Mutex<Vec<(VdevId, Range<u64>)>>);
+
+impl Obsolete {
+    /// Nothing leads to this range of a vdev any more.
+    pub(crate) fn note(&self, vdev: VdevId, range: Range<u64>) {
+        self.0.lock().push((vdev, range));
+    }
+    pub(crate) fn take(&self) -> Vec<(VdevId, Range<u64>)> {
+        std::mem::take(&mut *self.0.lock())
+    }
+}
+
 /// Everything shared by the I/Os of a pool.
 pub(crate) struct Core {
     pub(crate) exec: Exec,
@@ -76,6 +91,7 @@ pub(crate) struct Core {
     pub(crate) suspension: Suspension,
     pub(crate) pending_frees: PendingFrees,
     pub(crate) lacking: Lacking,
+    pub(crate) obsolete: Obsolete,
     pub(crate) direct: DirectParameters,
     pub(crate) verify_errors: VerifyErrors,
     pub(crate) ganging: ForcedGanging,
@@ -112,6 +128,7 @@ impl Core {
                 suspension: Suspension::default(),
                 pending_frees: PendingFrees::default(),
                 lacking: Lacking::default(),
+                obsolete: Obsolete::default(),
                 direct: DirectParameters::default(),
                 verify_errors: VerifyErrors::default(),
                 ganging: ForcedGanging::default(),

@@ -45,9 +45,32 @@ pub(crate) fn free(core: &Arc<Core>, txg: Txg, bp: &BlockPtr) {
 
 /// Frees one address. One that is not allocated means that a block pointer was wrong: it is reported and changes nothing.
 fn give_back(core: &Core, snapshot: &Snapshot, txg: Txg, dva: &Dva) {
-    if !snapshot.view.allocator.free(txg, dva) {
+    if !free_places(core, snapshot, txg, dva) {
         core.block_lost(snapshot, &Bookmark::default(), *dva);
     }
+}
+
+/// Frees an address where its bytes are: of a removed vdev that is elsewhere, of one that is being removed here and, as far as it was copied, elsewhere
+/// too (OpenZFS: `metaslab_free_impl`, `free_from_removing_vdev`). False when some of it is not allocated.
+fn free_places(core: &Core, snapshot: &Snapshot, txg: Txg, dva: &Dva) -> bool {
+    let tree = &snapshot.view.tree;
+    if tree.top(dva.vdev).is_some() {
+        return free_piece(core, snapshot, txg, dva);
+    }
+    let Some(pieces) = tree.places(dva, &mut |vdev, range| core.obsolete.note(vdev, range)) else { return false };
+    pieces.iter().fold(true, |all, piece| free_piece(core, snapshot, txg, &piece.place) && all)
+}
+
+/// Frees an address on a vdev that is there.
+fn free_piece(core: &Core, snapshot: &Snapshot, txg: Txg, place: &Dva) -> bool {
+    let was_here = snapshot.view.allocator.free(txg, place);
+    let leaving = snapshot.view.tree.top(place.vdev).and_then(|top| top.mapping.as_ref());
+    let Some(mapping) = leaving.filter(|mapping| was_here && place.offset < mapping.end()) else { return was_here };
+    // What follows was not copied yet, and is not going to be.
+    let length = place.asize.min(mapping.end() - place.offset);
+    let Some(copied) = mapping.pieces(place.offset, length) else { return false };
+    core.obsolete.note(place.vdev, place.offset..place.offset + length);
+    copied.iter().fold(true, |all, piece| free_places(core, snapshot, txg, &piece.place) && all)
 }
 
 /// Takes the space of a block that was written before a crash and is found again at import.

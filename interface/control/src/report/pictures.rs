@@ -246,7 +246,7 @@ fn counted(counts: &LeafCounts) -> VdevReport {
 pub fn tree(name: &str, tree: &VdevTree, status: Option<&PoolStatus>) -> VdevReport {
     let leaves = status.map(|status| status.leaves.as_slice());
     let mut children = Vec::new();
-    for (index, top) in tree.tops.iter().enumerate().filter(|(_, top)| top.kind != TopKind::Hole) {
+    for (index, top) in tree.tops.iter().enumerate().filter(|(_, top)| top.kind != TopKind::Hole && !top.is_removed()) {
         let mut report = top_report(tree, leaves, top);
         if let Some(space) = status.and_then(|status| status.vdev_space.get(index)) {
             report.allocated_bytes = space.allocated;

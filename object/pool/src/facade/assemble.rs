@@ -8,6 +8,7 @@ use crate::open::base::{Base, Runtime};
 use crate::outliers::Outliers;
 use crate::rebuild::Rebuilds;
 use crate::rebuild::sync::RebuildStep;
+use crate::removal::obsolete::WriteObsolete;
 use crate::scans::{self, Resilvers, ScanStep};
 use crate::spa::takeover::ArenaOutcome;
 use crate::spa::{Spa, props};
@@ -59,6 +60,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
             Box::new(DirtyTimeLogs { spa: spa.clone(), tree: tree.clone() }),
             Box::new(WriteConfig { spa: spa.clone(), object: config_object }),
             Box::new(GiveUpReferences { spa: spa.clone(), shared }),
+            Box::new(WriteObsolete(spa.clone())),
             Box::new(WriteSpace { spa: spa.clone(), log: space_log, control: log_control.clone() }),
             Box::new(WriteMos(spa.clone())),
         ],

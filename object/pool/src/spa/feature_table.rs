@@ -149,7 +149,7 @@ pub const FEATURES: &[Feature] = &[
         "device_removal",
         "Top-level vdevs can be removed, reducing logical pool size.",
         MOS,
-        Support::None,
+        Support::Full,
         &[],
     ),
     row(
@@ -157,7 +157,7 @@ pub const FEATURES: &[Feature] = &[
         "obsolete_counts",
         "Reduce memory used by removed devices when their blocks are freed or remapped.",
         RO,
-        Support::Read,
+        Support::Full,
         &["com.delphix:extensible_dataset", "com.delphix:device_removal"],
     ),
     row(

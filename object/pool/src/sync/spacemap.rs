@@ -41,8 +41,8 @@ pub(crate) struct Contents {
     pub trail: VecDeque<Range<u64>>,
 }
 
-/// One metaslab's map.
-struct Map {
+/// A map: one metaslab's, or of other ranges of a vdev.
+pub(crate) struct Map {
     object: Arc<Dnode>,
     phys: SpaceMapPhys,
     block_bytes: usize,
@@ -159,7 +159,7 @@ impl SpaceMaps {
         }
         let place = &mut maps.maps[metaslab as usize];
         if place.is_none() {
-            let map = Map::create(&self.mos, context)?;
+            let map = Map::create(&self.mos, BLOCK_BYTES, context)?;
             let array = maps.array.as_ref().ok_or(PoolError::Corrupt("a vdev without metaslab array"))?;
             array.write(u64::from(metaslab) * 8, &map.object.object().0.to_le_bytes(), context.tx)?;
             *place = Some(map);
@@ -186,11 +186,11 @@ impl SpaceMaps {
             if map.phys.smp_length > CONDENSE_FACTOR * 16 * (allocated.len() as u64 + 1) {
                 map.object.free_range(0, u64::MAX, context.tx)?;
                 (map.phys.smp_length, map.phys.smp_alloc) = (0, 0);
-                map.write(&[(MapType::Alloc, &allocated)], range.start, ashift, context)?;
+                map.write(&[(MapType::Alloc, allocated.as_slice())], range.start, ashift, context)?;
                 return map.finish(&free_histogram, ashift, context.tx);
             }
         }
-        map.write(&[(MapType::Alloc, &delta.allocs), (MapType::Free, &delta.frees)], range.start, ashift, context)?;
+        map.write(&[(MapType::Alloc, delta.allocs.as_slice()), (MapType::Free, delta.frees.as_slice())], range.start, ashift, context)?;
         map.finish(&free_histogram, ashift, context.tx)
     }
 }
@@ -268,13 +268,26 @@ impl VdevMaps {
 }
 
 impl Map {
-    fn create(mos: &Arc<Objset>, context: &AppendContext<'_>) -> Result<Map, PoolError> {
-        let (object, histogram) = create_object(mos, BLOCK_BYTES, context)?;
+    /// Makes an empty map.
+    pub fn create(mos: &Arc<Objset>, block_bytes: usize, context: &AppendContext<'_>) -> Result<Map, PoolError> {
+        let (object, histogram) = create_object(mos, block_bytes, context)?;
         let phys = SpaceMapPhys { smp_object: object.object().0, ..SpaceMapPhys::default() };
-        Ok(Map { object, phys, block_bytes: BLOCK_BYTES, histogram })
+        Ok(Map { object, phys, block_bytes, histogram })
     }
 
-    fn open(mos: &Arc<Objset>, object: ObjectId) -> Result<Map, PoolError> {
+    /// Number of the object.
+    pub fn object(&self) -> ObjectId {
+        self.object.object()
+    }
+
+    /// Adds ranges to a map whose entries count bytes, and which has no others.
+    pub fn append_bytes(&mut self, ranges: &[Range<u64>], context: &AppendContext<'_>) -> Result<(), PoolError> {
+        self.write(&[(MapType::Alloc, ranges)], 0, 0, context)?;
+        self.finish(&[0; 64], 0, context.tx)
+    }
+
+    /// Opens the map in an object.
+    pub fn open(mos: &Arc<Objset>, object: ObjectId) -> Result<Map, PoolError> {
         let dnode = mos.hold(object)?;
         let info = dnode.info()?;
         if info.kind != ObjectType::SPACE_MAP {
@@ -308,18 +321,12 @@ impl Map {
         Ok((contents.allocated.total() as i64 == self.phys.smp_alloc).then_some(contents))
     }
 
-    fn write(
-        &mut self,
-        lists: &[(MapType, &Vec<Range<u64>>)],
-        start: u64,
-        ashift: u32,
-        context: &AppendContext<'_>,
-    ) -> Result<(), PoolError> {
+    fn write(&mut self, lists: &[(MapType, &[Range<u64>])], start: u64, ashift: u32, context: &AppendContext<'_>) -> Result<(), PoolError> {
         let two_words = context.features.refs(SPACEMAP_V2) != 0;
         let mut encoder = SpaceMapEncoder::new(self.phys.smp_length, self.block_bytes, two_words);
         let units = Units { start, shift: ashift, vdev: None };
         for (kind, list) in lists {
-            self.phys.smp_alloc += units.encode(&mut encoder, (*kind, list.as_slice()), context)?;
+            self.phys.smp_alloc += units.encode(&mut encoder, (*kind, *list), context)?;
         }
         let (start, length) = (self.phys.smp_length, encoder.length());
         self.object.write(start, &encoder.finish(), context.tx)?;

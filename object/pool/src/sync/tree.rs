@@ -167,7 +167,10 @@ impl TreeWriter {
             if tree.tops.get(old.id.0 as usize).is_none_or(|top| !top.is_concrete()) {
                 maps.destroy(old.id, features, tx)?;
                 log_spacemap::forget_vdev(&self.spa.mos, old, tx)?;
-                destroy_vdev_zap(&self.spa.mos, old.zap, tx)?;
+                // What is known of a removed vdev's contents stays.
+                if tree.addressed(old.id).is_none() {
+                    destroy_vdev_zap(&self.spa.mos, old.zap, tx)?;
+                }
             }
         }
         maps.follow(&tree.tops);
