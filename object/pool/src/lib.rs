@@ -49,6 +49,7 @@ pub use open::rewind::{KeptDataset, RewindPoint, Rewound};
 pub use open::{ImportOptions, Rewind};
 pub use outliers::{Outlier, Outliers, Outlying};
 pub use rebuild::{RebuildParameters, RebuildState, RebuildStatus};
+pub use removal::run::{RemovalParameters, RemovalState, RemovalStatus};
 pub use scan::{Damaged, ErrorScrubStatus, ScanError, ScanFunction, ScanState, ScanStatus, ScanTunables};
 pub use spa::brt::SharedSpace;
 pub use spa::config::{Host, PoolState, VERSION as VERSION_WITH_FEATURES};

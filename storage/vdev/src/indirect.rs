@@ -72,6 +72,12 @@ impl Mapping {
         Mapping::new(ranges, births)
     }
 
+    /// The mapping without the ranges that nobody needs, by their numbers.
+    pub fn condensed(&self, is_needed: impl Fn(usize) -> bool) -> Mapping {
+        let ranges = self.ranges.iter().enumerate().filter(|(number, _)| is_needed(*number)).map(|(_, range)| *range);
+        Mapping { ranges: ranges.collect(), births: self.births.clone() }
+    }
+
     /// The ranges, in their order.
     pub fn ranges(&self) -> &[MappedRange] {
         &self.ranges

@@ -2,6 +2,7 @@
 //! tells one room what another one decided.
 
 mod assemble;
+mod removal;
 pub(crate) mod status;
 mod vdevs;
 mod work;
@@ -16,6 +17,7 @@ use crate::open::rewind::{self, Rewound};
 use crate::open::{self, ImportOptions, Rewind};
 use crate::outliers::Outliers;
 use crate::rebuild::Rebuilds;
+use crate::removal::run::Removals;
 use crate::scans::Resilvers;
 use crate::spa::config::{Host, PoolState};
 use crate::spa::props::{PoolProp, is_provider_prop};
@@ -58,6 +60,7 @@ pub struct Pool {
     scan: Arc<Scan>,
     resilvers: Resilvers,
     rebuilds: Arc<Rebuilds>,
+    removals: Arc<Removals>,
     sweeps: Arc<Sweeps>,
     heartbeat: Arc<Heartbeat>,
     zia: Followed,
@@ -85,6 +88,7 @@ impl Drop for Pool {
         self.heartbeat.halt();
         self.sweeps.halt();
         self.rebuilds.halt();
+        self.removals.halt();
         self.scan.halt();
         self.spa.txgs.abandon();
     }
@@ -177,6 +181,7 @@ impl Pool {
         pool.resilver_stale()?;
         pool.scan.spawn();
         pool.rebuilds.spawn();
+        pool.removals.spawn();
         pool.sweeps.spawn();
         Ok(pool)
     }
@@ -494,6 +499,7 @@ impl Pool {
         self.caches.halt();
         self.sweeps.halt();
         self.rebuilds.halt();
+        self.removals.halt();
         self.scan.halt();
         if !self.is_writeable() {
             // Its txgs never ran, so there is nothing to end.

@@ -40,14 +40,6 @@ impl Pool {
         self.add(AddSpec { spares, ..AddSpec::default() })
     }
 
-    /// Takes a log vdev out of the pool; a hole stays in its place. Other top-level vdevs can't be removed.
-    ///
-    /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::Unremovable`] with the reason, [`PoolError::NoReplicas`] while
-    /// something is in it.
-    pub fn remove_top(&self, guid: Guid) -> Result<(), PoolError> {
-        self.vdevs.remove_top(guid)
-    }
-
     /// Takes a spare that is not in use, or a cache, off its list; `device` gets a label that says so, if it can be written.
     ///
     /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::SpareInUse`], [`PoolError::Target`] for distributed spares.
@@ -150,6 +142,9 @@ impl Pool {
     /// any other the leaves are offline, and may be brought back ([`Pool::online`]), as after a crash before the new pool is there.
     pub fn split(&self, leaves: Vec<Guid>, name: &str, runtime: &Runtime) -> Result<Pool, PoolError> {
         self.spa.check_writeable()?;
+        if self.is_removing() {
+            return Err(PoolError::Target("device removal is in progress"));
+        }
         self.leaves.set_leaving(&leaves);
         let half = self.divide(leaves, name, runtime);
         self.leaves.set_leaving(&[]);

@@ -47,8 +47,6 @@ const DEFLATE: &str = "deflate";
 const RAW_RATIO: u64 = 512;
 /// A txg is synced early when direct writes took this part of the pool: what they overwrote becomes free only then.
 const DIRECT_SHARE: u64 = 16;
-/// Reason why a pool is not written that is losing a vdev.
-const LEAVING: &str = "a vdev is being removed, which this release cannot go on with; the pool can be imported read-only";
 /// No pool lives to see a txg beyond this one.
 const TXG_MAX: u64 = 1 << 60;
 
@@ -286,9 +284,6 @@ impl Start {
         tree.take_mappings(&self.tree);
         if tree.tops.iter().any(|top| top.is_removed() && top.mapping.is_none()) {
             return Err(PoolError::Corrupt("a removed vdev whose contents are nowhere"));
-        }
-        if !options.read_only && tree.tops.iter().any(|top| top.is_leaving) {
-            return Err(PoolError::Unremovable(LEAVING));
         }
         found.mark_missing(&mut tree);
         let missing = tree.leaves.iter().filter(|leaf| leaf.state == LeafState::Missing);

@@ -280,10 +280,34 @@ impl Map {
         self.object.object()
     }
 
+    /// Bytes of the entries.
+    pub fn length(&self) -> u64 {
+        self.phys.smp_length
+    }
+
+    /// Bytes that are in the map.
+    pub fn allocated(&self) -> u64 {
+        self.phys.smp_alloc.unsigned_abs()
+    }
+
     /// Adds ranges to a map whose entries count bytes, and which has no others.
     pub fn append_bytes(&mut self, ranges: &[Range<u64>], context: &AppendContext<'_>) -> Result<(), PoolError> {
         self.write(&[(MapType::Alloc, ranges)], 0, 0, context)?;
         self.finish(&[0; 64], 0, context.tx)
+    }
+
+    /// The ranges of a map whose entries count bytes, of a vdev of so many bytes.
+    pub fn read_bytes(&self, asize: u64) -> Result<RangeTree, PoolError> {
+        let contents = self.load(&(0..asize), 0)?;
+        Ok(contents.ok_or(PoolError::Object(self.object(), "a space map that contradicts itself"))?.allocated)
+    }
+
+    /// Frees the object.
+    pub fn destroy(self, mos: &Arc<Objset>, features: &Features, tx: &Tx) -> Result<(), PoolError> {
+        if self.histogram {
+            features.add(HISTOGRAM, -1, tx)?;
+        }
+        Ok(mos.free_object(self.object(), tx)?)
     }
 
     /// Opens the map in an object.

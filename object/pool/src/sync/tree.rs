@@ -88,7 +88,7 @@ impl TreeWriter {
     }
 
     /// Makes a change the current configuration, with what hangs on vdevs in the MOS.
-    fn take_edit(&self, edited: Edited, maps: &mut SpaceMaps, tx: &Tx) -> Result<(), PoolError> {
+    pub fn take_edit(&self, edited: Edited, maps: &mut SpaceMaps, tx: &Tx) -> Result<(), PoolError> {
         let Edited { tree, devices, aux, labels, log, hunt } = edited;
         let features = &self.spa.services.features;
         let (before, aux_before, left) = {

@@ -18,6 +18,7 @@ mod power_cuts;
 mod progress;
 mod pulled;
 mod rebuild;
+mod removal;
 mod resilver;
 mod rewinds;
 mod salts;
