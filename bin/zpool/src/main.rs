@@ -17,6 +17,7 @@ mod list;
 mod names;
 mod power;
 mod rebuild;
+mod removal;
 mod rewind;
 mod scripts;
 mod spec;

@@ -1,7 +1,7 @@
 //! `zpool status`: health, scan line, the vdev tree with its error counts, damaged files.
 
 use crate::names::{Names, former_path, tree};
-use crate::{args, list, power, rebuild, scripts, sweeps};
+use crate::{args, list, power, rebuild, removal, scripts, sweeps};
 use cli::color::{Color, paint};
 use cli::number::{duration, nice_bytes, nice_count, nice_time_ns};
 use cli::options::Output;
@@ -104,6 +104,8 @@ fn describe(report: &PoolReport, arguments: &args::Status, columns: Option<&scri
     if shown.rebuilds {
         text.extend(report.rebuilds.iter().map(rebuild::lines));
     }
+    let now = cli::time::now();
+    report.removal.iter().for_each(|one| text.push_str(&format!("{}{}", bold("remove: "), removal::lines(one, now))));
     report.throttled.iter().for_each(|one| text.push_str(&throttle_line(one)));
     report.accelerator.iter().for_each(|one| text.push_str(&accelerator_lines(one)));
     let (mut rows, mut classes) = class_rows(&report.vdevs, names(arguments));
@@ -377,6 +379,9 @@ fn as_json(report: &PoolReport, arguments: &args::Status) -> Value {
     if scan.as_object().is_some_and(|scan| !scan.is_empty()) {
         entry.insert("scan_stats".into(), scan);
     }
+    if let Some(one) = &report.removal {
+        entry.insert("removal_stats".into(), removal::as_json(one, &output));
+    }
     if !report.throttled.is_empty() {
         entry.insert("throttled".into(), json!(report.throttled));
     }
@@ -581,6 +586,7 @@ mod tests {
             throttled: Vec::new(),
             accelerator: None,
             rebuilds: Vec::new(),
+            removal: None,
             error_scrub: None,
             vdevs: root,
             error_count: 0,

@@ -126,7 +126,11 @@ fn remaining(report: &PoolReport) -> [u64; ACTIVITIES.len()] {
         "replace" if stands_in(&report.vdevs) => resilver,
         "resilver" => resilver,
         "scrub" => scanned.filter(|(resilvers, _)| !resilvers).map_or(0, |(_, left)| left),
-        // Checkpoints, removal of data vdevs and RAID-Z expansion do not exist here.
+        "remove" => {
+            let active = report.removal.as_ref().filter(|removal| removal.state == "active");
+            active.map_or(0, |removal| removal.to_copy_bytes.saturating_sub(removal.copied_bytes))
+        }
+        // Checkpoints and RAID-Z expansion do not exist here.
         _ => 0,
     })
 }

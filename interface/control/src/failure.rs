@@ -51,7 +51,7 @@ pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
         PoolError::NotFound | PoolError::NoSuchDevice => ErrorKind::NotFound,
         PoolError::NoReplicas | PoolError::LogsWait(_) | PoolError::SpareInUse | PoolError::Rebuilding => ErrorKind::Busy,
         PoolError::Scan(ScanError::Resilvering) => ErrorKind::Busy,
-        PoolError::AshiftMismatch => ErrorKind::Invalid,
+        PoolError::AshiftMismatch | PoolError::NotRemoving => ErrorKind::Invalid,
         PoolError::Unremovable(_) => ErrorKind::Unsupported,
         PoolError::Ambiguous(_) | PoolError::Invalid(_) | PoolError::BadProperty | PoolError::BadValue => ErrorKind::Invalid,
         PoolError::UnsupportedFeatures { .. } | PoolError::UnsupportedVersion(_) | PoolError::OldVersion(_) => ErrorKind::Unsupported,

@@ -93,7 +93,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 159] = [
+pub const PARAMETERS: [Parameter; 167] = [
     new("l2arc_feed_again", 1, BIT, When::Now, "0: cache devices are written once in l2arc_feed_secs, however much there is"),
     new("l2arc_feed_min_ms", 200, ACTIVE, When::Now, "milliseconds between writes to cache devices at least, while much is found"),
     new("l2arc_feed_secs", 1, ACTIVE, When::Now, "seconds between writes to cache devices"),
@@ -185,6 +185,13 @@ pub const PARAMETERS: [Parameter; 159] = [
         "seconds for which a slow device of a vdev with autosit=on sits out: reads pass over it; 0: none does, not even those with sit_out=on",
     ),
     new(
+        "vdev_removal_max_span",
+        32 << 10,
+        ANY,
+        When::Now,
+        "free bytes that are copied along between two segments of a vdev that is removed",
+    ),
+    new(
         "zap_micro_max_size",
         128 << 10,
         (512, u32::MAX as u64),
@@ -239,6 +246,28 @@ pub const PARAMETERS: [Parameter; 159] = [
     ),
     new("zfs_checksum_events_per_second", 20, U32, When::Now, "checksum events per device and second"),
     new("zfs_compressed_arc_enabled", 1, BIT, When::Now, "0 keeps blocks that are read from now on decompressed only"),
+    new(
+        "zfs_condense_indirect_obsolete_pct",
+        25,
+        (0, 100),
+        When::Now,
+        "percent of the mapping of a removed vdev that nobody needs any more when it is written anew",
+    ),
+    new("zfs_condense_indirect_vdevs_enable", 1, BIT, When::Now, "0 leaves mappings of removed vdevs as they are"),
+    new(
+        "zfs_condense_max_obsolete_bytes",
+        1 << 30,
+        ANY,
+        When::Now,
+        "bytes of the map of what nobody needs of a removed vdev from which on its mapping is written anew",
+    ),
+    new(
+        "zfs_condense_min_mapping_bytes",
+        128 << 10,
+        ANY,
+        When::Now,
+        "bytes of memory up to which the mapping of a removed vdev is left as it is",
+    ),
     new("zfs_dbgmsg_enable", 1, BIT, When::Now, "keep messages for zfs/dbgmsg"),
     new("zfs_dbgmsg_maxsize", 4 << 20, U32, When::Now, "bytes of messages that zfs/dbgmsg keeps"),
     new("zfs_ddt_data_is_special", 1, BIT, When::Now, "tables of deduplication lie on vdevs for metadata where none are for them"),
@@ -330,6 +359,21 @@ pub const PARAMETERS: [Parameter; 159] = [
     new("zfs_rebuild_max_segment", 1 << 20, (4 << 10, 16 << 20), When::Now, "bytes that a sequential rebuild reads of a device at once"),
     new("zfs_rebuild_scrub_enabled", 1, BIT, When::Now, "a scrub follows a sequential rebuild"),
     new("zfs_rebuild_vdev_limit", 64 << 20, ANY, When::Now, "bytes of a sequential rebuild in flight per child of a vdev"),
+    new(
+        "zfs_reconstruct_indirect_combinations_max",
+        4096,
+        U32,
+        When::Now,
+        "combinations of copies that are tried of a block that was copied in pieces; 0: all",
+    ),
+    new("zfs_removal_suspend_progress", 0, BIT, When::Now, "1 lets no removal of a vdev make progress"),
+    new(
+        "zfs_remove_max_segment",
+        16 << 20,
+        (512, 16 << 20),
+        When::Now,
+        "bytes of a vdev that is removed that are copied to one place at most",
+    ),
     new(
         "zfs_resilver_defer_percent",
         10,

@@ -50,7 +50,8 @@ pub fn words(world: &World) -> Result<(), Failure> {
     for value in ["256", "1025", "32M"] {
         world.refused(&format!("zfs set special_small_blocks={value} tank"), 1, "cannot set property for 'tank'")?;
     }
-    world.refused("zpool remove tank mirror-1", 1, "cannot remove mirror-1: operation not supported on this type of pool")?;
+    world.ok("zpool remove -w tank mirror-1")?.prints("")?;
+    world.ok("zpool status tank")?.hides("special")?.shows("remove: Removal of vdev 1 copied ")?;
     world.ok("zpool export tank").map(drop)
 }
 

@@ -55,6 +55,7 @@ mod providers;
 mod receives;
 mod recovery;
 mod references;
+mod removal;
 mod secrets;
 mod sparse;
 mod strangers;
@@ -230,6 +231,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "cache devices: what they serve", needs: MOUNTS, run: caches::serve },
     Scenario { name: "cache devices: failing, away, offline", needs: MOUNTS, run: caches::fail },
     Scenario { name: "life: add, remove", needs: MOUNTS, run: lifecycle::add_and_remove },
+    Scenario { name: "life: vdevs that are removed", needs: MOUNTS, run: removal::life },
     Scenario { name: "life: log devices that fail or are away", needs: MOUNTS, run: lifecycle::logs },
     Scenario { name: "life: pools on their way out", needs: MOUNTS, run: lifecycle::departures },
     Scenario { name: "life: spares", needs: MOUNTS, run: lifecycle::spares },

@@ -96,6 +96,9 @@ impl OpenPool {
                 busy.push(name.to_string());
             }
         }
+        if self.pool().is_removing() {
+            busy.push("remove".to_string());
+        }
         if self.dsl().has_frees() {
             busy.push("free".to_string());
         }

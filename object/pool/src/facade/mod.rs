@@ -155,6 +155,7 @@ impl Pool {
         let mut pending = base.logs.pending();
         let mut pool = assemble::assemble(base, runtime)?;
         pool.suspend_rebuilds(runtime.scans.suspended);
+        pool.removals.parameters.suspended.store(u64::from(runtime.removals_suspended), Ordering::Relaxed);
         pool.scan.set_tunables(runtime.scans);
         pool.follow_providers()?;
         if options.read_only {
