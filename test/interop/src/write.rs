@@ -91,6 +91,8 @@ const CLASSES: [(&str, (&str, u32), bool); 3] = [
     ("classes-raidz1x3", ("raidz1x3", 9), false),
     ("classes-draid2x8s2", ("draid2x8s2", 9), false),
 ];
+/// Pools from which vdevs are removed, with the layout that they begin with.
+const REMOVED: [(&str, (&str, u32), bool); 2] = [("removed-mirror2", ("mirror2", 12), true), ("removed-stripe3", ("stripe3", 9), false)];
 /// Stored bytes up to which blocks of files are small there.
 const SMALL_BLOCK_BYTES: u64 = 16 << 10;
 /// Pools whose free space was swept, with their layout.
@@ -149,6 +151,8 @@ enum Kind {
     Spared,
     /// Vdevs, logs, spares and caches join and leave meanwhile.
     Life,
+    /// Vdevs join and are removed meanwhile, one after the other.
+    Removed,
     /// Program, with metadata and small blocks on vdevs of their own; one more comes meanwhile.
     Classes,
     /// Program, with all free space initialized, then trimmed; one trim is left suspended.
@@ -195,6 +199,7 @@ pub fn run(oracle: &Oracle, wanted: &Wanted, table: &Table) {
     cases.extend(REBUILT.map(|(name, place, quick)| (name.to_string(), Kind::Rebuilt, place, quick)));
     cases.extend(SPARED.map(|(name, place, quick)| (name.to_string(), Kind::Spared, place, quick)));
     cases.extend(LIVES.map(|(name, place, quick)| (name.to_string(), Kind::Life, place, quick)));
+    cases.extend(REMOVED.map(|(name, place, quick)| (name.to_string(), Kind::Removed, place, quick)));
     cases.extend(CLASSES.map(|(name, place, quick)| (name.to_string(), Kind::Classes, place, quick)));
     cases.extend(SWEPT.map(|(name, place, quick)| (name.to_string(), Kind::Swept, place, quick)));
     cases.extend(LOGGED.map(|(name, place, quick)| (name.to_string(), Kind::Logged, place, quick)));
@@ -302,11 +307,16 @@ impl Case<'_> {
             Kind::Full => storm::full(&pool)?,
             Kind::Direct => direct::direct(&pool, self.size.every_property)?,
             Kind::Objects => objects::objects(&pool)?,
-            Kind::Life => {
+            Kind::Life | Kind::Removed => {
                 let mut program = Program::new(&pool, self.size, u64::from(self.ashift));
                 program.fill()?;
                 let shape = (self.layout.kind, self.layout.width, device_bytes);
-                life::lead(&pool, &self.folder, shape, || program.churn(self.size.rounds / 4 + 1))?;
+                let work = || program.churn(self.size.rounds / 4 + 1);
+                if self.kind == Kind::Life {
+                    life::lead(&pool, &self.folder, shape, work)?;
+                } else {
+                    life::shrink(&pool, &self.folder, shape, work)?;
+                }
                 program.expected
             }
             Kind::Classes => self.fill_classes(&pool)?,
