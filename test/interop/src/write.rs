@@ -307,18 +307,7 @@ impl Case<'_> {
             Kind::Full => storm::full(&pool)?,
             Kind::Direct => direct::direct(&pool, self.size.every_property)?,
             Kind::Objects => objects::objects(&pool)?,
-            Kind::Life | Kind::Removed => {
-                let mut program = Program::new(&pool, self.size, u64::from(self.ashift));
-                program.fill()?;
-                let shape = (self.layout.kind, self.layout.width, device_bytes);
-                let work = || program.churn(self.size.rounds / 4 + 1);
-                if self.kind == Kind::Life {
-                    life::lead(&pool, &self.folder, shape, work)?;
-                } else {
-                    life::shrink(&pool, &self.folder, shape, work)?;
-                }
-                program.expected
-            }
+            Kind::Life | Kind::Removed => self.lead_a_life(&pool, device_bytes)?,
             Kind::Classes => self.fill_classes(&pool)?,
             Kind::Program | Kind::Plain | Kind::Rebuilt | Kind::Spared | Kind::Swept | Kind::Logged | Kind::Offloaded(_) => {
                 let mut program = Program::new(&pool, self.size, u64::from(self.ashift));
@@ -349,6 +338,20 @@ impl Case<'_> {
         manifest::compare("after the export, ours", &before, &lines)?;
         expected.check(&lines)?;
         Ok((lines, expected))
+    }
+
+    /// Fills a pool whose vdevs change meanwhile.
+    fn lead_a_life(&self, pool: &pool::Pool, device_bytes: u64) -> Result<crate::shadow::Expected, Failure> {
+        let mut program = Program::new(pool, self.size, u64::from(self.ashift));
+        program.fill()?;
+        let shape = (self.layout.kind, self.layout.width, device_bytes);
+        let work = || program.churn(self.size.rounds / 4 + 1);
+        if self.kind == Kind::Life {
+            life::lead(pool, &self.folder, shape, work)?;
+        } else {
+            life::shrink(pool, &self.folder, shape, work)?;
+        }
+        Ok(program.expected)
     }
 
     /// Fills a pool with vdevs for metadata, which gets one more meanwhile, and looks whether they are used.

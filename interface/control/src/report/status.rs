@@ -39,8 +39,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         Err(error) => (0, Vec::new(), Some(error.to_string())),
     };
     let scan = open.scan_report();
-    let rebuilds: Vec<RebuildReport> =
-        open.pool().rebuild_status().iter().filter_map(|rebuild| pictures::rebuild(&status.tree, rebuild)).collect();
+    let rebuilds = rebuilds(open, &status.tree);
     let features = open.pool().features();
     let (mut properties, properties_unavailable) = properties(open, &status, &state, &features);
     let compatibility = properties.iter().find(|property| property.name == "compatibility").map(|property| &property.value);
@@ -81,6 +80,11 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         properties_unavailable,
         state,
     }
+}
+
+/// Reports of the sequential rebuilds of a pool.
+fn rebuilds(open: &OpenPool, tree: &vdev::VdevTree) -> Vec<RebuildReport> {
+    open.pool().rebuild_status().iter().filter_map(|rebuild| pictures::rebuild(tree, rebuild)).collect()
 }
 
 /// True where a diagnosis is a remark, and nothing else is wrong.

@@ -66,7 +66,7 @@ pub(super) fn carry_out(zio: &Zio, tree: &VdevTree, top: &TopVdev, moves: &[Move
     }
 }
 
-/// Which leaf each leaf of the place gets its copy from: that with the same number, as far as there are so many.
+/// Copies of a part, one for each leaf of its place: of the leaf with the same number, as far as there are so many.
 fn plan<'a>(tree: &VdevTree, top: &TopVdev, part: &'a Move, lacking: &mut Lacking) -> Result<Vec<Carriage<'a>>, DeviceError> {
     let whole = |id: &LeafId| tree.leaf(*id).state.is_usable() && tree.leaf(*id).missing_txgs.is_empty();
     let sources: Vec<LeafId> = top.leaves().filter(whole).collect();
