@@ -55,7 +55,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
             Box::new(Datasets(dsl.clone())),
             Box::new(Frees { dsl: dsl.clone(), most: frees_max.clone() }),
             Box::new(CondenseStep { removals: removals.clone(), spa: spa.clone(), has_taken_over: false }),
-            Box::new(RemovalStep { removals: removals.clone(), spa: spa.clone(), tree: tree.clone() }),
+            Box::new(RemovalStep::new(removals.clone(), spa.clone(), tree.clone())),
             Box::new(ScanStep(scan.clone())),
             Box::new(RebuildStep(rebuilds.clone())),
             Box::new(SweepStep(sweeps.clone())),

@@ -26,16 +26,22 @@ use std::sync::atomic::Ordering;
 use vdev::{Bias, MappedRange, Mapping, RemovalObjects, TopKind, TopVdev, VdevTree};
 use zap::{Value, Zap};
 
-/// Allocated bytes that one txg copies, about.
-const BYTES_PER_TXG: u64 = 32 << 20;
+/// Allocated bytes that one txg copies at least, at first, and at most, about.
+const BYTES_MIN: u64 = 4 << 20;
+const BYTES_FIRST: u64 = 16 << 20;
+const BYTES_MAX: u64 = 64 << 20;
+/// Nanoseconds that it may take: whoever waits for the txg waits as long.
+const STEP_NS: u64 = 500_000_000;
 /// Property of a vdev on which nothing is allocated by somebody's wish.
 const ALLOCATING: &str = "allocating";
 
 /// The removals' place in the sync, behind everything that frees.
 pub(crate) struct RemovalStep {
-    pub removals: Arc<Removals>,
-    pub spa: Arc<Spa>,
-    pub tree: Arc<TreeWriter>,
+    removals: Arc<Removals>,
+    spa: Arc<Spa>,
+    tree: Arc<TreeWriter>,
+    /// Allocated bytes that the next txg copies, about.
+    bytes: u64,
 }
 
 impl SyncStep for RemovalStep {
@@ -54,11 +60,26 @@ impl SyncStep for RemovalStep {
         if self.removals.take_cancel() {
             return self.cancel(top, at);
         }
-        if self.removals.is_suspended() { Ok(()) } else { self.go_on(&tree, top, at) }
+        if self.removals.is_suspended() {
+            return Ok(());
+        }
+        let begun_ns = self.spa.exec().now_ns();
+        self.go_on(&tree, top, at)?;
+        self.bytes = match self.spa.exec().now_ns().saturating_sub(begun_ns) {
+            took if took > STEP_NS => (self.bytes / 2).max(BYTES_MIN),
+            took if took < STEP_NS / 4 => (self.bytes * 2).min(BYTES_MAX),
+            _ => self.bytes,
+        };
+        Ok(())
     }
 }
 
 impl RemovalStep {
+    /// Makes the step, which makes changes of the tree by `tree`.
+    pub fn new(removals: Arc<Removals>, spa: Arc<Spa>, tree: Arc<TreeWriter>) -> RemovalStep {
+        RemovalStep { removals, spa, tree, bytes: BYTES_FIRST }
+    }
+
     fn now(&self) -> u64 {
         self.spa.exec().wall_clock().0 as u64
     }
@@ -162,17 +183,17 @@ impl RemovalStep {
         let sector = 1u64 << top.ashift;
         let parameters = &self.removals.parameters;
         let limits = Limits {
-            segment_max: parameters.segment_max.load(Ordering::Relaxed).clamp(sector, 16 << 20).next_multiple_of(sector),
+            segment_max: parameters.segment_max.load(Ordering::Relaxed).clamp(sector, self.bytes.min(16 << 20)).next_multiple_of(sector),
             span_max: parameters.span_max.load(Ordering::Relaxed),
         };
         let (mut found, mut bytes) = (Vec::new(), 0);
         for metaslab in (from >> top.ms_shift) as u32..self.spa.services.allocator.metaslab_count(top.id) {
-            if bytes >= BYTES_PER_TXG {
+            if bytes >= self.bytes {
                 break;
             }
             let rest = |segment: Range<u64>| segment.start.max(from)..segment.end;
             let segments = self.allocated(top, metaslab, txg).into_iter().map(rest).filter(|segment| !segment.is_empty());
-            let more = chunks(segments, limits, BYTES_PER_TXG - bytes);
+            let more = chunks(segments, limits, self.bytes - bytes);
             bytes += more.iter().map(Chunk::live_bytes).sum::<u64>();
             found.extend(more);
         }
