@@ -2,7 +2,6 @@
 //! tells one room what another one decided.
 
 mod assemble;
-mod removal;
 pub(crate) mod status;
 mod vdevs;
 mod work;
