@@ -86,7 +86,8 @@ pub fn history(dump: &mut Dump<'_>, pool: &Pool) {
     match pool.history() {
         Ok(records) => records.iter().for_each(|record| {
             let time = record.get_u64("history time").unwrap_or(0) as i64;
-            let text = record.get_str("history command").map(str::to_string).unwrap_or_else(|| {
+            let command = record.get_str("history command").map(str::to_string);
+            let text = command.or_else(|| pool::shown_call(record)).unwrap_or_else(|| {
                 let name = record.get_str("internal_name").unwrap_or_default();
                 format!(
                     "[internal {name} txg:{}] {}",

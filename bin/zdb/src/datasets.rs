@@ -3,7 +3,7 @@
 use crate::dump::Dump;
 use crate::objset::{self, ObjsetError, Range, Subject};
 use dmu::Objset;
-use dsl::DslError;
+use dsl::{DatasetHandle, DslError, PropValue};
 use ondisk::{DslDatasetPhys, DslDirPhys, Feature, ObjectId};
 use pool::Pool;
 use std::collections::BTreeMap;
@@ -54,15 +54,18 @@ pub fn meta(pool: &Pool) -> Subject {
     let root = Zap::hold(&mos, DIRECTORY).and_then(|zap| zap.lookup_u64("root_dataset")).ok();
     let children = root.and_then(|root| dir(&mos, root)).map(|root| entries(&mos, root.dd_child_dir_zapobj)).unwrap_or_default();
     let own = children.iter().find(|(name, _)| name == "$MOS").and_then(|(_, object)| dir(&mos, *object));
-    Subject { objset: mos, name: "mos".to_string(), bytes: own.map_or(0, |dir| dir.dd_used_bytes), created: TXG_INITIAL, dataset: None }
+    let bytes = own.map_or(0, |dir| dir.dd_used_bytes);
+    Subject { objset: mos, is_locked: false, name: "mos".to_string(), bytes, created: TXG_INITIAL, dataset: None }
 }
 
-/// Subject of a dataset by its object.
-pub fn by_object(pool: &Pool, object: u64) -> Result<Subject, DslError> {
-    let handle = pool.dsl().hold_object(object)?;
-    let phys = dataset(pool.mos(), object).ok_or(DslError::NotFound)?;
+/// Subject of a dataset; of an encrypted one with its contents if its key is loaded.
+pub fn subject(pool: &Pool, handle: &DatasetHandle) -> Result<Subject, DslError> {
+    let phys = dataset(pool.mos(), handle.object()).ok_or(DslError::NotFound)?;
+    let is_locked = handle.is_locked()?;
+    let is_unlocked = handle.is_encrypted()? && !is_locked;
     Ok(Subject {
-        objset: handle.stored()?,
+        objset: if is_unlocked { handle.objset()? } else { handle.stored()? },
+        is_locked,
         name: handle.name(),
         bytes: phys.ds_referenced_bytes,
         created: phys.ds_creation_txg,
@@ -70,17 +73,29 @@ pub fn by_object(pool: &Pool, object: u64) -> Result<Subject, DslError> {
     })
 }
 
-/// Subject of a dataset by its full name; a number after the slash may be its object.
-pub fn by_name(pool: &Pool, name: &str) -> Result<Subject, DslError> {
+/// Dataset of a full name; a number after the slash may be its object.
+pub fn by_name(pool: &Pool, name: &str) -> Result<DatasetHandle, DslError> {
     match pool.dsl().hold(name) {
-        Ok(handle) => by_object(pool, handle.object()),
-        Err(error) => number_of(name).map_or(Err(error), |object| by_object(pool, object)),
+        Ok(handle) => Ok(handle),
+        Err(error) => number_of(name).map_or(Err(error), |object| pool.dsl().hold_object(object)),
     }
 }
 
-/// Subject of the object set whose number, decimal or hexadecimal with `0x`, follows the pool's name.
-pub fn by_number(pool: &Pool, name: &str) -> Result<Subject, DslError> {
-    number_of(name).map_or(Err(DslError::NotFound), |object| by_object(pool, object))
+/// Dataset whose number, decimal or hexadecimal with `0x`, follows the pool's name.
+pub fn by_number(pool: &Pool, name: &str) -> Result<DatasetHandle, DslError> {
+    number_of(name).map_or(Err(DslError::NotFound), |object| pool.dsl().hold_object(object))
+}
+
+/// Loads the key of an encrypted dataset; gives the name of its encryption root (OpenZFS: `zdb_load_key`).
+///
+/// # Errors
+/// What to tell the user.
+pub fn unlock(dataset: &DatasetHandle, key: &str) -> Result<String, String> {
+    let entry = dataset.prop("encryptionroot").map_err(|error| error.to_string())?;
+    let PropValue::Text(root) = entry.value else { return Err(DslError::NotEncrypted.to_string()) };
+    let loaded = dataset.pool().load_key(&root, key.as_bytes(), false);
+    loaded.map_err(|error| format!("couldn't load encryption key for {root}: {error}"))?;
+    Ok(root)
 }
 
 fn number_of(name: &str) -> Option<u64> {
@@ -178,7 +193,7 @@ fn dump_dataset(dump: &mut Dump<'_>, pool: &Pool, object: u64, used: &mut Used) 
             _ => {}
         }
     }
-    match by_object(pool, object) {
+    match pool.dsl().hold_object(object).and_then(|handle| subject(pool, &handle)) {
         Ok(subject) => show(dump, pool.mos(), &subject, &[]),
         Err(error) => dump.damage(format_args!("the dataset, object {object}: {error}")),
     }

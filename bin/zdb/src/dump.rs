@@ -10,6 +10,10 @@ pub struct Dump<'w> {
     pub datasets: u32,
     /// True for exact numbers: `-P`.
     pub exact: bool,
+    /// True when block pointers are shown with everything that they say: `-bbbbbb`.
+    pub whole_pointers: bool,
+    /// True when what stands in front of blocks of zstd is shown behind their pointers: `-Z`.
+    pub zstd_headers: bool,
     /// True when the pool has the feature `project_quota` enabled: files show their project.
     pub has_projects: bool,
     /// Number of things that could not be read.
@@ -19,7 +23,7 @@ pub struct Dump<'w> {
 impl<'w> Dump<'w> {
     /// Makes the output, which goes to `out`.
     pub fn new(out: &'w mut dyn Write, datasets: u32, exact: bool) -> Dump<'w> {
-        Dump { out, datasets, exact, has_projects: false, damaged: 0 }
+        Dump { out, datasets, exact, whole_pointers: false, zstd_headers: false, has_projects: false, damaged: 0 }
     }
     /// Appends text. A reader that went away (a pipe into head) ends the program in [`cli::print::Output`].
     pub fn text(&mut self, text: Arguments<'_>) {
@@ -29,6 +33,10 @@ impl<'w> Dump<'w> {
     pub fn line(&mut self, text: Arguments<'_>) {
         let _ = self.out.write_fmt(text);
         let _ = self.out.write_all(b"\n");
+    }
+    /// Appends bytes as they are.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        let _ = self.out.write_all(bytes);
     }
     /// Says that something could not be read; the run ends with a failure.
     pub fn damage(&mut self, text: Arguments<'_>) {

@@ -7,20 +7,26 @@
 // `println!` panics when its reader is gone: see `cli::print`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod backup;
+mod block_spec;
 mod checks;
 mod datasets;
 mod dump;
 mod extract;
+mod guess;
 mod import;
 mod label;
 mod object;
 mod objset;
+mod place;
+mod read_block;
 mod stats;
 mod tree;
 mod viewer;
 mod znode;
 
 use clap::Parser;
+use dsl::{DatasetHandle, DslError};
 use dump::Dump;
 use exec::Exec;
 use objset::Range;
@@ -31,16 +37,19 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use zap::Zap;
 
-const USAGE: &str = "Usage:\tzdb [-AbcCdDFGhiLMNPsuvXYy] [-e [-p <path> ...]] [-U <cache>]
+const USAGE: &str = "Usage:\tzdb [-AbcCdDFGhiLMNPsuvXYyZ] [-e [-p <path> ...]] [-U <cache>] [-K <key>]
 \t\t[<poolname>[/<dataset | objset id>] [<object | range> ...]]
+\tzdb -B [-e [-p <path> ...]] [-U <cache>] [-K <key>] <poolname>/<objset id> [<backupflags>]
 \tzdb -C [-U <cache>] [<poolname>]
 \tzdb -l [-Aqu] <device>
 \tzdb -m [-AFLPXY] [-e [-p <path> ...]] [-U <cache>] <poolname>
-\tzdb -O [-v] [-e [-p <path> ...]] [-U <cache>] <dataset> <path>
-\tzdb -r [-e [-p <path> ...]] [-U <cache>] <dataset> <path> <destination>
+\tzdb -O [-v] [-e [-p <path> ...]] [-U <cache>] [-K <key>] <dataset> <path>
+\tzdb -r [-e [-p <path> ...]] [-U <cache>] [-K <key>] <dataset> <path> <destination>
+\tzdb -R [-e [-p <path> ...]] [-U <cache>] <poolname> <vdev>:<offset>:[<lsize>/]<psize>[:<flags>] ...
 
     -A --ignore-assertions   accepted: nothing is asserted here
-    -b --block-stats   every block: counts, and whether the space maps agree
+    -b --block-stats   every block: counts, and whether the space maps agree; six times: block pointers are shown whole
+    -B --backup        a dataset as a stream, by the number of its object set; flags are e, c, L and w, as of zfs send
     -c --checksum      the same, and reads metadata; twice: everything
     -C --config        configuration (of all pools in the cache file without <poolname>)
     -d --datasets      datasets; twice: objects; four times: their contents; five times: their blocks
@@ -50,6 +59,7 @@ const USAGE: &str = "Usage:\tzdb [-AbcCdDFGhiLMNPsuvXYy] [-e [-p <path> ...]] [-
     -G --dump-debug-msg     accepted: there are no debugging messages
     -h --history       the pool's history
     -i --intent-logs   accepted: intent logs are shown with the datasets
+    -K --key           the key of the encrypted dataset that is named
     -l --label         labels of a device
     -L --disable-leak-tracking   with -b and -c: leaks are not looked for
     -m --metaslabs     the metaslabs and their free space
@@ -60,6 +70,7 @@ const USAGE: &str = "Usage:\tzdb [-AbcCdDFGhiLMNPsuvXYy] [-e [-p <path> ...]] [-
     -P --parseable     exact numbers
     -q --skip-label    with -l: no output
     -r --copy-object   copy a file out of a dataset
+    -R --read-block    blocks by their places
     -s --io-stats      what was read
     -u --uberblock     the uberblock
     -U --cachefile     the cache file
@@ -67,6 +78,7 @@ const USAGE: &str = "Usage:\tzdb [-AbcCdDFGhiLMNPsuvXYy] [-e [-p <path> ...]] [-
     -X --extreme-rewind     accepted, as -F
     -y --livelist      accepted: livelists are not checked by themselves
     -Y --all-reconstruction accepted: blocks are reconstructed in all ways anyway
+    -Z --zstd-headers  behind pointers to blocks of zstd: their size, and the version and level of the compressor
 ";
 
 /// Shows what lies on the devices of a pool.
@@ -111,6 +123,8 @@ struct More {
     _assertions: Count,
     #[arg(short = 'b', long = "block-stats", action = clap::ArgAction::Count)]
     blocks: Count,
+    #[arg(short = 'B', long = "backup", action = clap::ArgAction::Count)]
+    backup: Count,
     #[arg(short = 'c', long = "checksum", action = clap::ArgAction::Count)]
     checksums: Count,
     #[arg(short = 'D', long = "dedup-stats", action = clap::ArgAction::Count)]
@@ -123,6 +137,8 @@ struct More {
     history: Count,
     #[arg(short = 'i', long = "intent-logs", action = clap::ArgAction::Count)]
     logs: Count,
+    #[arg(short = 'K', long = "key")]
+    key: Option<String>,
     #[arg(short = 'm', long = "metaslabs", action = clap::ArgAction::Count)]
     metaslabs: Count,
     #[arg(short = 'M', long = "metaslab-groups", action = clap::ArgAction::Count)]
@@ -133,6 +149,8 @@ struct More {
     lookups: Count,
     #[arg(short = 'r', long = "copy-object", action = clap::ArgAction::Count)]
     copy: Count,
+    #[arg(short = 'R', long = "read-block", action = clap::ArgAction::Count)]
+    read_block: Count,
     #[arg(short = 's', long = "io-stats", action = clap::ArgAction::Count)]
     statistics: Count,
     #[arg(short = 'X', long = "extreme-rewind", action = clap::ArgAction::Count)]
@@ -141,18 +159,23 @@ struct More {
     livelists: Count,
     #[arg(short = 'Y', long = "all-reconstruction", action = clap::ArgAction::Count)]
     _reconstruction: Count,
+    #[arg(short = 'Z', long = "zstd-headers", action = clap::ArgAction::Count)]
+    zstd_headers: Count,
 }
 
 impl More {
     /// True when something is asked for that is not everything.
     fn is_some(&self) -> bool {
         let shown = [self.blocks, self.checksums, self.dedup, self.history, self.logs, self.metaslabs, self.groups];
-        shown.iter().chain(&[self.copy, self.lookups, self.statistics, self.livelists]).any(|count| *count > 0)
+        let more = [self.backup, self.copy, self.lookups, self.read_block, self.statistics, self.livelists, self.zstd_headers];
+        shown.iter().chain(&more).any(|count| *count > 0)
     }
 }
 
 /// Number of `-d` that says how much `-O` shows of an object.
 const LOOKUP_VERBOSITY: u32 = 3;
+/// Number of `-b` from which block pointers are shown whole.
+const WHOLE_POINTERS: u8 = 6;
 
 fn usage() -> ExitCode {
     cli::err!("{USAGE}");
@@ -227,7 +250,7 @@ fn fatal(target: &str, error: &dyn std::fmt::Display) -> ExitCode {
 fn dump_target(arguments: &Arguments, target: &str) -> ExitCode {
     let name = target.split(['/', '@']).next().unwrap_or_default();
     let words = arguments.objects.len();
-    if arguments.more.copy > 0 && words != 2 || arguments.more.lookups > 0 && words != 1 {
+    if arguments.more.copy > 0 && words != 2 || arguments.more.lookups > 0 && words != 1 || arguments.more.read_block > 0 && words == 0 {
         return usage();
     }
     let mut ranges = Vec::new();
@@ -254,46 +277,22 @@ fn dump_target(arguments: &Arguments, target: &str) -> ExitCode {
     };
     let mut out = std::io::BufWriter::new(cli::print::Output);
     let mut dump = Dump::new(&mut out, arguments.datasets.into(), arguments.parseable > 0);
+    dump.whole_pointers = arguments.more.blocks > 0 && arguments.more.blocks.saturating_add(arguments.verbose) >= WHOLE_POINTERS;
+    dump.zstd_headers = arguments.more.zstd_headers > 0;
     dump.has_projects = pool.features().iter().any(|(name, _, count)| name == "project_quota" && count.is_some());
     dump_open(arguments, target, &ranges, &pool, &mut dump)
 }
 
 fn dump_open(arguments: &Arguments, target: &str, ranges: &[Range], pool: &Pool, dump: &mut Dump<'_>) -> ExitCode {
+    let more = &arguments.more;
+    if more.read_block > 0 {
+        return read_blocks(&arguments.objects, pool, dump);
+    }
+    if more.backup > 0 || more.copy > 0 || more.lookups > 0 || target.contains(['/', '@']) {
+        return dump_dataset(arguments, target, ranges, pool, dump);
+    }
     let mut status = 0;
-    let is_pool = !target.contains(['/', '@']);
-    if let ([path, place], true) = (arguments.objects.as_slice(), arguments.more.copy > 0) {
-        let found = datasets::by_name(pool, target.trim_end_matches('/')).map_err(|error| error.to_string());
-        return match found.and_then(|subject| extract::copy(&subject.objset, path, place.as_ref())) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fatal(target, &error),
-        };
-    }
-    if let ([path], true) = (arguments.objects.as_slice(), arguments.more.lookups > 0) {
-        let found = datasets::by_name(pool, target.trim_end_matches('/')).map_err(|error| error.to_string());
-        // As much as `-ddd` shows of an object, and more with each `-v` (OpenZFS: `dump_path`).
-        dump.datasets = LOOKUP_VERBOSITY + u32::from(arguments.verbose);
-        return match found.and_then(|subject| Ok((extract::number(&subject.objset, path)?, subject))) {
-            Ok((object, subject)) => {
-                datasets::show(dump, pool.mos(), &subject, &[Range::one(object)]);
-                ExitCode::from(u8::from(dump.damaged > 0))
-            }
-            Err(error) => fatal(target, &error),
-        };
-    }
-    if !is_pool {
-        let found = match arguments.more.object_sets {
-            0 => datasets::by_name(pool, target.trim_end_matches('/')),
-            _ => datasets::by_number(pool, target),
-        };
-        match found {
-            Ok(subject) => datasets::show(dump, pool.mos(), &subject, ranges),
-            Err(dsl::DslError::NotFound) => {
-                cli::errln!("failed to hold dataset '{target}': No such file or directory");
-                return fatal(target, &"No such file or directory");
-            }
-            Err(error) => return fatal(target, &error),
-        }
-    } else if !ranges.is_empty() {
+    if !ranges.is_empty() {
         datasets::show(dump, pool.mos(), &datasets::meta(pool), ranges);
     } else {
         if arguments.config > 0 {
@@ -310,6 +309,68 @@ fn dump_open(arguments: &Arguments, target: &str, ranges: &[Range], pool: &Pool,
         status = status.max(dump_more(arguments, pool, dump));
     }
     ExitCode::from(if status == 0 { u8::from(dump.damaged > 0) } else { status })
+}
+
+fn read_blocks(blocks: &[String], pool: &Pool, dump: &mut Dump<'_>) -> ExitCode {
+    let mut status = 0;
+    for words in blocks {
+        if let Err(problem) = read_block::show(dump, pool, words) {
+            dump.line(format_args!("{problem}"));
+            status = 1;
+        }
+    }
+    ExitCode::from(status)
+}
+
+/// Shows, or takes out, what was asked for of a dataset.
+fn dump_dataset(arguments: &Arguments, target: &str, ranges: &[Range], pool: &Pool, dump: &mut Dump<'_>) -> ExitCode {
+    let (more, name) = (&arguments.more, target.trim_end_matches('/'));
+    let by_number = more.object_sets > 0 || more.backup > 0;
+    let found = if by_number { datasets::by_number(pool, name) } else { datasets::by_name(pool, name) };
+    let dataset = match found {
+        Ok(dataset) => dataset,
+        Err(DslError::NotFound) if more.copy == 0 && more.lookups == 0 => {
+            cli::errln!("failed to hold dataset '{target}': No such file or directory");
+            return fatal(target, &"No such file or directory");
+        }
+        Err(error) => return fatal(target, &error),
+    };
+    if let Some(key) = &more.key {
+        match datasets::unlock(&dataset, key) {
+            // The standard output is the stream's.
+            Ok(root) if more.backup > 0 => cli::errln!("Unlocked encryption root: {root}"),
+            Ok(root) => dump.line(format_args!("Unlocked encryption root: {root}")),
+            Err(problem) => return fatal(target, &problem),
+        }
+    }
+    if more.backup > 0 {
+        return match backup::write(dataset, arguments.objects.first().map_or("", String::as_str)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(problem) => {
+                cli::errln!("dump_backup: {problem}");
+                ExitCode::from(1)
+            }
+        };
+    }
+    match dump_subject(arguments, pool, &dataset, ranges, dump) {
+        Ok(()) => ExitCode::from(u8::from(dump.damaged > 0)),
+        Err(problem) => fatal(target, &problem),
+    }
+}
+
+fn dump_subject(arguments: &Arguments, pool: &Pool, dataset: &DatasetHandle, ranges: &[Range], dump: &mut Dump<'_>) -> Result<(), String> {
+    let subject = datasets::subject(pool, dataset).map_err(|error| error.to_string())?;
+    match arguments.objects.as_slice() {
+        [path, place] if arguments.more.copy > 0 => return extract::copy(&subject.objset, path, place.as_ref()),
+        [path] if arguments.more.lookups > 0 => {
+            // As much as `-ddd` shows of an object, and more with each `-v` (OpenZFS: `dump_path`).
+            dump.datasets = LOOKUP_VERBOSITY + u32::from(arguments.verbose);
+            let object = extract::number(&subject.objset, path)?;
+            datasets::show(dump, pool.mos(), &subject, &[Range::one(object)]);
+        }
+        _ => datasets::show(dump, pool.mos(), &subject, ranges),
+    }
+    Ok(())
 }
 
 /// Shows what else was asked for of a pool; returns the exit status.

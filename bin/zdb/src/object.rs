@@ -13,6 +13,8 @@ use zpl::Zfs;
 pub struct Shown {
     /// Object set itself.
     pub objset: Arc<Objset>,
+    /// True when it is encrypted, and its key is not there: some bonuses and contents cannot be read.
+    pub is_locked: bool,
     /// File system of it, once a node was shown; None inside when it has none that can be read.
     pub files: Option<Option<Arc<Zfs>>>,
     /// True when the next object needs the titles of the columns before it.
@@ -23,14 +25,18 @@ pub struct Shown {
     pub leaked: u64,
 }
 
-/// Text of a block pointer in one line (OpenZFS: `snprintf_blkptr_compact`).
-pub fn compact(bp: &BlockPtr, copies: usize) -> String {
+/// Text of a block pointer in one line, short or with everything that it says (OpenZFS: `snprintf_blkptr_compact`).
+pub fn pointer(dump: &Dump<'_>, bp: &BlockPtr) -> String {
+    if dump.whole_pointers { bp.to_string() } else { compact(bp, dump.datasets > 5) }
+}
+
+fn compact(bp: &BlockPtr, has_copies: bool) -> String {
     let (lsize, birth) = (bp.lsize(), bp.birth());
     if bp.is_embedded() {
         return format!("EMBEDDED et={} {lsize:x}L/{:x}P B={birth}", bp.embedded_kind().0, bp.psize());
     }
     let place = |n: usize| bp.dva(n);
-    let copies = if copies > 1 { bp.dvas().count() } else { 1 };
+    let copies = if has_copies { bp.dvas().count() } else { 1 };
     let dvas: String = (0..copies).map(place).map(|dva| format!("{}:{:x}:{:x} ", dva.vdev, dva.offset, dva.asize)).collect();
     if bp.is_hole() {
         return format!("{dvas}{lsize:x}L B={birth}");
@@ -49,8 +55,8 @@ fn compression_name(kind: Compression) -> String {
 
 impl Shown {
     /// Begins to show objects of `objset`.
-    pub fn new(objset: Arc<Objset>) -> Shown {
-        Shown { objset, files: None, titles: true, names: Names::default(), leaked: 0 }
+    pub fn new(objset: Arc<Objset>, is_locked: bool) -> Shown {
+        Shown { objset, is_locked, files: None, titles: true, names: Names::default(), leaked: 0 }
     }
 
     /// Text of an object's line after its type: its own checksum and compression.
@@ -119,16 +125,24 @@ impl Shown {
         let set = names.iter().filter(|(flag, _)| (phys.flags | spill) & flag != 0).map(|(_, name)| *name);
         dump.line(format_args!("\tdnode flags: {}", set.collect::<String>()));
         dump.line(format_args!("\tdnode maxblkid: {}", phys.max_block));
-        viewer::bonus(dump, self, object, phys);
-        viewer::contents(dump, self, object, phys);
+        if self.is_locked && phys.bonus_type.is_encrypted() {
+            dump.line(format_args!("\t\t(bonus encrypted)"));
+        } else {
+            viewer::bonus(dump, self, object, phys);
+        }
+        if self.is_locked && phys.object_type.is_encrypted() {
+            dump.line(format_args!("\t\t(object encrypted)"));
+        } else {
+            viewer::contents(dump, self, object, phys);
+        }
     }
 }
 
 /// Shows the pointers of an object's tree (OpenZFS: `dump_indirect`).
 fn dump_blocks(dump: &mut Dump<'_>, tree: &Tree<'_>) {
-    let copies = if dump.datasets > 5 { 3 } else { 1 };
     if let Some(spill) = &tree.phys.spill {
-        dump.line(format_args!("\nSpill block: {}", compact(spill, copies)));
+        let text = pointer(dump, spill);
+        dump.line(format_args!("\nSpill block: {text}"));
     }
     dump.line(format_args!("Indirect blocks:"));
     let levels = tree.phys.levels;
@@ -137,13 +151,27 @@ fn dump_blocks(dump: &mut Dump<'_>, tree: &Tree<'_>) {
         let before = " ".repeat(usize::from(levels.saturating_sub(1 + level)));
         let after = " ".repeat(usize::from(level) + 1);
         let offset = tree.offset(level, block);
-        dump.line(format_args!("{offset:16x} {before}L{level:x}{after}{}", compact(bp, copies)));
+        let text = pointer(dump, bp);
+        let header = if dump.zstd_headers { zstd_header(tree, (level, block), bp) } else { String::new() };
+        dump.line(format_args!("{offset:16x} {before}L{level:x}{after}{text}{header}"));
         true
     });
     if let Err(error) = walked {
         dump.damage(format_args!("object {}: {error}", tree.object));
     }
     dump.line(format_args!(""));
+}
+
+/// Text of what stands in front of a block of zstd; empty for other blocks, and for ciphertext (OpenZFS: `snprintf_zstd_header`).
+fn zstd_header(tree: &Tree<'_>, (level, block): (u8, u64), bp: &BlockPtr) -> String {
+    if bp.compression() != Compression::ZSTD || bp.is_hole() || bp.is_encrypted() {
+        return String::new();
+    }
+    let stored = tree.stored(level, block, bp).unwrap_or_default();
+    let place = if bp.is_embedded() { "EMBEDDED" } else { "NORMAL" };
+    kernels::compress::zstd_header_of(&stored).map_or_else(String::new, |header| {
+        format!(" ZSTD:size={}:version={}:level={}:{place}", header.frame_bytes, header.version, header.level)
+    })
 }
 
 /// Runs of data, each grown as long as it goes on.

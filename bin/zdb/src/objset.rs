@@ -145,6 +145,8 @@ from!(WalkError => Walk, ondisk::ObjsetError => Root, DmuError => Dmu, DslError 
 pub struct Subject {
     /// Object set itself.
     pub objset: Arc<Objset>,
+    /// True for one that is encrypted, without its key.
+    pub is_locked: bool,
     /// Full name of the dataset; `mos` for the meta object set.
     pub name: String,
     /// Bytes that it refers to.
@@ -182,7 +184,7 @@ pub fn dump(dump: &mut Dump<'_>, mos: &Arc<Objset>, subject: &Subject, ranges: &
         subject.created,
         root.fill()
     ));
-    let mut shown = Shown::new(objset.clone());
+    let mut shown = Shown::new(objset.clone(), subject.is_locked);
     if !ranges.is_empty() {
         for range in ranges {
             dump_range(dump, &mut shown, *range)?;
@@ -289,7 +291,7 @@ fn dump_all(dump: &mut Dump<'_>, shown: &mut Shown) -> Result<(), ObjsetError> {
     dump_special(dump, shown, &root, |_| true);
     let mut slots = Slots::default();
     // The walk borrows what is shown; its object set does not change meanwhile.
-    let walked = Shown::new(shown.objset.clone());
+    let walked = Shown::new(shown.objset.clone(), shown.is_locked);
     for_each(&walked, &root, &mut |object, phys| {
         shown.object(dump, ObjectId(object), phys);
         slots.used += phys.slots() as u64;

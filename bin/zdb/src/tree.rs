@@ -41,10 +41,21 @@ pub struct Tree<'a> {
 pub type Visitor<'v> = dyn FnMut(u8, u64, &BlockPtr) -> bool + 'v;
 
 impl Tree<'_> {
+    fn bookmark(&self, level: u8, block: u64) -> Bookmark {
+        Bookmark { objset: self.objset, object: self.object, level: Level(level), block: BlockId(block) }
+    }
+
     /// Bytes of one of the object's blocks.
     pub fn read(&self, level: u8, block: u64, bp: &BlockPtr) -> Result<Vec<u8>, WalkError> {
-        let bookmark = Bookmark { objset: self.objset, object: self.object, level: Level(level), block: BlockId(block) };
-        self.io.read(bp, &bookmark).map(|data| data.to_vec()).map_err(WalkError::Block)
+        self.io.read(bp, &self.bookmark(level, block)).map(|data| data.to_vec()).map_err(WalkError::Block)
+    }
+
+    /// Bytes of one of the object's blocks as they are stored: compressed.
+    pub fn stored(&self, level: u8, block: u64, bp: &BlockPtr) -> Result<Vec<u8>, WalkError> {
+        if bp.is_embedded() {
+            return Ok(bp.embedded_payload());
+        }
+        self.io.read_stored_now(bp, &self.bookmark(level, block)).map(|data| data.to_vec()).map_err(WalkError::Block)
     }
 
     /// Visits every pointer.

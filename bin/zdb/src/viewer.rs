@@ -1,7 +1,7 @@
 //! The contents of objects by their type: name tables, packed lists, records of datasets (OpenZFS: `object_viewer` in `zdb.c`).
 
 use crate::dump::Dump;
-use crate::object::{Shown, compact};
+use crate::object::{Shown, pointer};
 use crate::znode;
 use dmu::Objset;
 use nvlist::NvList;
@@ -309,7 +309,6 @@ fn bpobj(dump: &mut Dump<'_>, shown: &Shown, object: ObjectId, list: &BpobjPhys,
 /// Shows block pointers of a list by their numbers, as far as it has them.
 pub fn block_pointers(dump: &mut Dump<'_>, objset: &Arc<Objset>, object: ObjectId, numbers: &mut dyn Iterator<Item = u64>) {
     const FREE: u64 = 1;
-    let copies = if dump.datasets > 5 { 3 } else { 1 };
     let read = |index: u64| -> Option<BlockPtr> {
         let mut raw = [0; BlockPtr::BYTES];
         objset.hold(object).ok()?.read(index.checked_mul(BlockPtr::BYTES as u64)?, &mut raw).ok()?;
@@ -320,9 +319,9 @@ pub fn block_pointers(dump: &mut Dump<'_>, objset: &Arc<Objset>, object: ObjectI
             return dump.damage(format_args!("object {object}: block pointer {index} cannot be read"));
         };
         // Livelists mark what was freed in the lowest bit of the fill count.
-        let mut text = compact(&bp, copies);
+        let mut text = pointer(dump, &bp);
         if !bp.is_embedded() && bp.fill() & FREE != 0 {
-            text = text.replace(" cksum=", " FREE cksum=");
+            text = if dump.whole_pointers { format!("{text} FREE") } else { text.replace(" cksum=", " FREE cksum=") };
         }
         dump.line(format_args!("\t{text}"));
     }

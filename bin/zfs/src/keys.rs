@@ -4,7 +4,9 @@ use crate::args::{ChangeKey, LoadKey, UnloadKey};
 use cli::keys::KeyWanted;
 use cli::property::DATASET;
 use cli::{Client, Stop, done};
-use control_api::{DatasetQuery, DatasetReport, ErrorKind, Failure, KeyChange, KeyLoad, KeyUnload, Request, Response, UserKey};
+use control_api::{
+    DatasetQuery, DatasetReport, ErrorKind, Failure, KeyChange, KeyLoad, KeyUnload, MountRequest, Request, Response, UserKey,
+};
 use std::collections::BTreeMap;
 
 const ERROR: &str = "Key load error";
@@ -90,7 +92,8 @@ fn unload_one(client: &Client, dataset: &Dataset) -> Result<(), Failure> {
     done(client, &Request::KeyUnload(KeyUnload { name: dataset.name.clone() })).map(drop)
 }
 
-/// Forgets the key of a file system that is mounted no longer, where it is an encryption root and its key is loaded.
+/// Forgets the key of a file system that is mounted no longer, where it is an encryption root and its key is loaded. One whose key others
+/// still have is mounted again.
 pub fn unload_unmounted(client: &Client, name: &str) -> Result<u8, Failure> {
     // What was a snapshot is none.
     if name.contains('@') {
@@ -98,7 +101,15 @@ pub fn unload_unmounted(client: &Client, name: &str) -> Result<u8, Failure> {
     }
     let mut found = datasets(client, Some(&name.to_string()), false)?;
     found.retain(|dataset| dataset.is_root() && dataset.is_loaded);
-    Ok(each(&found, None, |dataset| unload_one(client, dataset)))
+    let unload = |dataset: &Dataset| {
+        let kept = unload_one(client, dataset);
+        if kept.is_err() {
+            let again = MountRequest { name: Some(name.to_string()), ..MountRequest::default() };
+            let _ = done(client, &Request::Mount(again)).map_err(|failure| cli::errln!("{failure}"));
+        }
+        kept
+    };
+    Ok(each(&found, None, unload))
 }
 
 /// `zfs change-key`.

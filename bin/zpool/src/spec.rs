@@ -206,7 +206,8 @@ fn apart(last: Level, next: Level) -> Option<String> {
         return (usize::from(raidz.1) != redundancy).then(|| format!("{} are present", differ()));
     }
     let (kind, parity, width) = last;
-    if [last, next].iter().all(|level| matches!(level.0, "raidz" | "draid")) && kind != next.0 {
+    // Their widths are not looked at, though those of mirrors are.
+    if [last, next].iter().all(|level| matches!(level.0, "raidz" | "draid")) && (kind != next.0 || parity == next.1) {
         let differ = || format!("{kind} and {} vdevs with different redundancy, {parity} vs. {} are present", next.0, next.1);
         return (parity != next.1).then(differ);
     }
@@ -474,6 +475,7 @@ mod tests {
         let objected = |text: &str| objections(&spec(text).expect("parses").data().cloned().collect::<Vec<_>>(), None);
         assert_eq!(objected("mirror /a /b special mirror /c /d dedup mirror /e /f"), [""; 0]);
         assert_eq!(objected("raidz /a /b /c special mirror /d /e"), [""; 0], "as many may be lost");
+        assert_eq!(objected("draid /a /b /c draid /d /e /f /g special mirror /h /i"), [""; 0], "as many may be lost of each");
         for (text, why) in [
             ("raidz /a /b /c special /d", "both raidz and disk vdevs are present"),
             ("/a special mirror /b /c", "both disk and mirror vdevs are present"),

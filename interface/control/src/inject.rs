@@ -66,13 +66,9 @@ fn error_of(word: &str) -> Result<FaultError, Failure> {
         "dtl" => FaultError::Needed,
         "checksum" => FaultError::Checksum,
         "decompress" => FaultError::Decompress,
-        _ => return Err(refused(ErrorKind::Unsupported, "there are no encrypted datasets in this version")),
+        "decrypt" => FaultError::Decrypt,
+        _ => return Err(refused(ErrorKind::Invalid, "there is no such error")),
     })
-}
-
-/// Error of a device that a word means: `decrypt` is none of its errors, so that it never happens, as in OpenZFS.
-fn device_error_of(word: &str) -> Result<FaultError, Failure> {
-    if word.eq_ignore_ascii_case("decrypt") { Ok(FaultError::Decompress) } else { error_of(word) }
 }
 
 /// Kind of I/O that a word means: all (None), or one; free and claim are no I/O of a device here, and probes no kind of their own.
@@ -155,11 +151,11 @@ impl Injections {
                 let guid = leaf_guid(open, device)?;
                 let report = InjectReport { device: Some(guid.0), io: io.clone(), error: error.clone(), ..base };
                 if label.is_none() && io.eq_ignore_ascii_case("probe") {
-                    device_error_of(error)?;
+                    error_of(error)?;
                     return plain(report, Fault::Leaf(LeafFault::Probe { leaf: guid }));
                 }
                 let Some(label) = label else {
-                    return plain(report, Fault::Leaf(LeafFault::Device { leaf: guid, error: device_error_of(error)?, kind: io_of(io)? }));
+                    return plain(report, Fault::Leaf(LeafFault::Device { leaf: guid, error: error_of(error)?, kind: io_of(io)? }));
                 };
                 let part = LABEL_PARTS.into_iter().find(|(name, _)| name == label);
                 let (_, bytes) = part.ok_or_else(|| refused(ErrorKind::Invalid, "invalid label type"))?;

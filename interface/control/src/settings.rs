@@ -152,8 +152,9 @@ impl Settings {
         pool.suspend_rebuilds(runtime.scans.suspended);
         pool.set_frees_max(get("zfs_async_block_max_blocks"));
         pool.tune_space_log(self.space_log_tunables(runtime.arc_max));
+        pool.dsl().tune_logs(get("zfs_commit_timeout_pct"));
         pool.dsl().tune_receives(get("spa_asize_inflation"));
-        pool.dsl().tune_livelists(get("zfs_livelist_max_entries"), get("zfs_livelist_min_percent_shared"));
+        pool.dsl().tune_livelists(get("zfs_livelist_max_entries"), get("zfs_livelist_min_percent_shared") as i64);
         tune_removals(pool.removal_parameters(), &get);
         let direct = pool.zio().direct_parameters();
         let rebuild = pool.rebuild_parameters();
@@ -165,6 +166,7 @@ impl Settings {
         sweep.initialize_chunk.store(get("zfs_initialize_chunk_size"), Ordering::Relaxed);
         sweep.trim_max.store(get("zfs_trim_extent_bytes_max"), Ordering::Relaxed);
         sweep.trim_min.store(get("zfs_trim_extent_bytes_min"), Ordering::Relaxed);
+        sweep.trim_metaslab_skip.store(get("zfs_trim_metaslab_skip"), Ordering::Relaxed);
         sweep.trim_txg_batch.store(get("zfs_trim_txg_batch"), Ordering::Relaxed);
         direct.write_verify.store(get("zfs_vdev_direct_write_verify") as u32, Ordering::Relaxed);
         direct.events_per_second.store(get("zfs_dio_write_verify_events_per_second") as u32, Ordering::Relaxed);
@@ -251,6 +253,7 @@ impl Settings {
             suspended: get("zfs_scan_suspend_progress") != 0,
             defer_percent: (get("zfs_resilver_disable_defer") == 0).then(|| get("zfs_resilver_defer_percent")),
             in_tree_order: get("zfs_scan_legacy") != 0,
+            vdev_limit: get("zfs_scan_vdev_limit"),
             error_blocks_per_txg: get("zfs_scrub_error_blocks_per_txg"),
             scrub_min_time_ms: get("zfs_scrub_min_time_ms"),
         };

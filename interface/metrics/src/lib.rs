@@ -12,6 +12,7 @@ mod fs;
 mod memory;
 mod names;
 mod openmetrics;
+mod parameter;
 mod parameters;
 #[cfg(test)]
 mod tests;
@@ -20,5 +21,6 @@ mod tree;
 pub use fs::TreeFs;
 pub use memory::resident_bytes;
 pub use openmetrics::openmetrics;
-pub use parameters::{PARAMETERS, Parameter, ParameterError, Parameters, When, chosen_word};
+pub use parameter::{Parameter, When};
+pub use parameters::{PARAMETERS, ParameterError, Parameters, chosen_word};
 pub use tree::{AcceleratorView, DatasetView, DirectRow, PoolView, Source, Tree, WriteError};

@@ -3,76 +3,9 @@
 //! A parameter stands in the table only when the engine honours it. The owner of the engine reads values with
 //! [`Parameters::get`] when it opens pools, and hands changes on to what runs.
 
+use crate::parameter::{Parameter, When, choice, implementation, new, signed};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Moment at which a new value counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
-    /// Counts at once.
-    Now,
-    /// Never counts: the parameter tells a constant.
-    Fixed,
-}
-
-/// Parameter of the daemon.
-#[derive(Clone, Copy, Debug)]
-pub struct Parameter {
-    /// Name, as OpenZFS has it.
-    pub name: &'static str,
-    /// Value at start.
-    pub default: u64,
-    /// Least value.
-    pub min: u64,
-    /// Largest value.
-    pub max: u64,
-    /// Moment at which a new value counts.
-    pub when: When,
-    /// Text in a line about what the parameter does.
-    pub about: &'static str,
-    /// Words that stand for the values from 0 on; none for a number.
-    pub words: &'static [&'static str],
-    /// Question which of the words this machine has; the file shows those, the chosen one in brackets.
-    pub offers: Option<fn(&str) -> bool>,
-}
-
-impl Parameter {
-    /// Text of a value as its file shows it.
-    pub fn text(&self, value: u64) -> String {
-        if let Some(has) = self.offers {
-            let offered = self.words.iter().enumerate().filter(|(_, word)| has(word));
-            let shown = offered.map(|(at, word)| if at as u64 == value { format!("[{word}] ") } else { format!("{word} ") });
-            return shown.collect();
-        }
-        self.words.get(value as usize).map_or_else(|| value.to_string(), |word| (*word).to_string())
-    }
-
-    /// Value of a text: one of the words, or a number, decimal or hexadecimal with `0x`.
-    fn value(&self, text: &str) -> Option<u64> {
-        let value = match (self.words, text.strip_prefix("0x")) {
-            ([], Some(digits)) => u64::from_str_radix(digits, 16).ok(),
-            ([], None) => text.parse().ok(),
-            (words, _) => {
-                let is_it = |word: &&str| *word == text && self.offers.is_none_or(|has| has(word));
-                words.iter().position(is_it).map(|index| index as u64)
-            }
-        };
-        value.filter(|value| (self.min..=self.max).contains(value))
-    }
-}
-
-const fn new(name: &'static str, default: u64, (min, max): (u64, u64), when: When, about: &'static str) -> Parameter {
-    Parameter { name, default, min, max, when, about, words: &[], offers: None }
-}
-
-const fn choice(name: &'static str, words: &'static [&'static str], about: &'static str) -> Parameter {
-    Parameter { name, default: 0, min: 0, max: words.len() as u64 - 1, when: When::Now, about, words, offers: None }
-}
-
-/// Makes a parameter of implementations by name, of which machines have some.
-const fn implementation(name: &'static str, words: &'static [&'static str], offers: fn(&str) -> bool, about: &'static str) -> Parameter {
-    Parameter { offers: Some(offers), ..choice(name, words, about) }
-}
 
 /// Word for the fastest implementation, which is the first.
 const FASTEST: &str = "fastest";
@@ -93,7 +26,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 167] = [
+pub const PARAMETERS: [Parameter; 170] = [
     new("l2arc_feed_again", 1, BIT, When::Now, "0: cache devices are written once in l2arc_feed_secs, however much there is"),
     new("l2arc_feed_min_ms", 200, ACTIVE, When::Now, "milliseconds between writes to cache devices at least, while much is found"),
     new("l2arc_feed_secs", 1, ACTIVE, When::Now, "seconds between writes to cache devices"),
@@ -239,6 +172,13 @@ pub const PARAMETERS: [Parameter; 167] = [
         "1: who copies a file with changes that are not synced waits for them, to share its blocks",
     ),
     new("zfs_checksum_events_per_second", 20, U32, When::Now, "checksum events per device and second"),
+    new(
+        "zfs_commit_timeout_pct",
+        0,
+        U32,
+        When::Now,
+        "percent of the usual time of a write to an intent log for which the next one waits for others to join it, 100 ms at most; OpenZFS has 10",
+    ),
     new("zfs_compressed_arc_enabled", 1, BIT, When::Now, "0 keeps blocks that are read from now on decompressed only"),
     new("zfs_condense_indirect_obsolete_pct", 25, (0, 100), When::Now, "percent of a removed vdev's mapping to be unneeded to rewrite it"),
     new("zfs_condense_indirect_vdevs_enable", 1, BIT, When::Now, "0 leaves mappings of removed vdevs as they are"),
@@ -291,12 +231,12 @@ pub const PARAMETERS: [Parameter; 167] = [
     new("zfs_initialize_value", 0xdead_beef_dead_beee, ANY, When::Now, "what initializing fills free space with"),
     new("zfs_keep_log_spacemaps_at_export", 0, BIT, When::Now, "1 leaves log space maps at an export, for tests"),
     new("zfs_livelist_max_entries", 500_000, ANY, When::Now, "blocks born that a part of a clone's livelist is left at for the next"),
-    new(
+    signed(
         "zfs_livelist_min_percent_shared",
         75,
-        (0, 100),
+        (-1, 100),
         When::Now,
-        "a clone that shares no more percent of what it refers to with its origin has no livelist any more",
+        "a clone that shares no more percent of what it refers to with its origin has no livelist any more; -1: all keep theirs",
     ),
     new("zfs_max_dataset_nesting", 50, U32, When::Now, "how deep datasets that are made or renamed may be nested"),
     new("zfs_max_log_walking", 5, ANY, When::Now, "newest log space maps by which the length of the next one is estimated"),
@@ -350,6 +290,13 @@ pub const PARAMETERS: [Parameter; 167] = [
     new("zfs_scan_legacy", 0, BIT, When::Now, "1 lets scans read blocks as they find them, a few at a time, and not by address"),
     new("zfs_scan_suspend_progress", 0, BIT, When::Now, "1 lets no scan and no sequential rebuild make progress"),
     new(
+        "zfs_scan_vdev_limit",
+        4 << 20,
+        (4 << 10, u32::MAX as u64),
+        When::Now,
+        "bytes of a scrub or resilver that are being read per device at a time, as of four devices at least; 256 MiB of all at most",
+    ),
+    new(
         "zfs_scrub_error_blocks_per_txg",
         4096,
         (1, u32::MAX as u64),
@@ -370,6 +317,7 @@ pub const PARAMETERS: [Parameter; 167] = [
     new("zfs_sync_pass_rewrite", 2, ANY, When::Fixed, "from this pass of a sync on blocks are rewritten in place"),
     new("zfs_trim_extent_bytes_max", 128 << 20, (1 << 20, u32::MAX as u64), When::Now, "bytes of a trim at most"),
     new("zfs_trim_extent_bytes_min", 32 << 10, U32, When::Now, "less free space in one piece is not trimmed, bytes"),
+    new("zfs_trim_metaslab_skip", 0, BIT, When::Now, "1: trims that begin from now on leave out metaslabs that were never used"),
     new("zfs_trim_txg_batch", 32, (1, u32::MAX as u64), When::Now, "an automatic trim comes to each metaslab once in so many txgs"),
     new("zfs_txg_history", 100, U32, When::Now, "txgs that a pool's statistic txgs has"),
     new("zfs_txg_timeout", 5, (1, u32::MAX as u64), When::Now, "seconds after which a transaction group is synced"),
@@ -625,7 +573,7 @@ impl Parameters {
         let can_change = |(parameter, _): &(&Parameter, u64)| parameter.when != When::Fixed;
         let text = |(parameter, value): (&Parameter, u64)| {
             let word = parameter.words.get(value as usize).map(ToString::to_string);
-            (parameter.name, word.unwrap_or_else(|| value.to_string()))
+            (parameter.name, word.unwrap_or_else(|| parameter.number(value)))
         };
         PARAMETERS.iter().zip(self.0.iter().map(|value| value.load(Ordering::Relaxed))).filter(can_change).map(text)
     }

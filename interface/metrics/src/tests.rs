@@ -176,13 +176,16 @@ fn a_pool_has_its_files_while_it_is_open() {
 #[test]
 fn parameters_keep_their_ranges() {
     assert!(PARAMETERS.is_sorted_by_key(|parameter| parameter.name), "they are searched by halves");
-    assert!(PARAMETERS.iter().all(|parameter| (parameter.min..=parameter.max).contains(&parameter.default)));
+    assert!(PARAMETERS.iter().all(|parameter| parameter.allows(parameter.default)));
     let fake = Arc::new(Fake::default());
     let tree = Tree::new(fake.clone());
     let path = |name: &str| format!("module/zfs/parameters/{name}");
     assert_eq!(tree.read(&path("zfs_txg_timeout")).as_deref(), Some("5\n"));
     assert_eq!(tree.write(&path("zfs_txg_timeout"), "30\n"), Ok(()));
     assert_eq!(tree.write(&path("zfs_arc_max"), "0x10000000"), Ok(()));
+    let shared = path("zfs_livelist_min_percent_shared");
+    assert_eq!((tree.write(&shared, "-2"), tree.write(&shared, "101")), (Err(WriteError::Invalid), Err(WriteError::Invalid)));
+    assert_eq!((tree.write(&shared, "-1"), tree.read(&shared)), (Ok(()), Some("-1\n".to_string())));
     assert_eq!(tree.read(&path("zfs_arc_max")).as_deref(), Some("268435456\n"));
     assert_eq!(tree.read(&path("zfs_deadman_failmode")).as_deref(), Some("wait\n"));
     assert_eq!(tree.write(&path("zfs_deadman_failmode"), "continue\n"), Ok(()));
@@ -333,7 +336,7 @@ fn the_page_of_parameters_is_true() {
             (When::Fixed, ..) => "fixed".to_string(),
             (_, [_, ..], _) => parameter.words.join(", "),
             (_, [], u64::MAX) => format!("{} –", parameter.min),
-            (_, [], max) => format!("{} – {max}", parameter.min),
+            (_, [], max) => format!("{} – {}", parameter.number(parameter.min), parameter.number(max)),
         };
         // Which words a machine has is not the page's matter.
         let word = parameter.words.get(parameter.default as usize).map(|word| (*word).to_string());

@@ -189,6 +189,12 @@ pub trait BlockIo: Send + Sync {
     }
     /// A read of a block that is still referenced failed: its contents are lost to whoever asked (OpenZFS: `spa_log_error`).
     fn lost(&self, _bp: &BlockPtr, _bookmark: &Bookmark, _error: BlockError) {}
+    /// The dataset's key does not authenticate the bytes of a block, whose checksum is right.
+    fn not_authentic(&self, _bookmark: &Bookmark) {}
+    /// True when the decryption of a block is to fail, to see what becomes of it.
+    fn fails_to_decrypt(&self, _bp: &BlockPtr, _bookmark: &Bookmark) -> bool {
+        false
+    }
     /// Lets go of a block's bytes in memory: nobody is expected to want them again.
     fn forget(&self, _bp: &BlockPtr) {}
     /// Starts to read a block that will be wanted soon.

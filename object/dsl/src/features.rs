@@ -20,6 +20,8 @@ pub const SKEIN: &str = "org.illumos:skein";
 pub const EDONR: &str = "org.illumos:edonr";
 /// BLAKE3 checksums.
 pub const BLAKE3: &str = "org.openzfs:blake3";
+/// lz4 compression.
+pub const LZ4_COMPRESS: &str = "org.illumos:lz4_compress";
 /// zstd compression.
 pub const ZSTD_COMPRESS: &str = "org.freebsd:zstd_compress";
 /// Objects are counted per user and group.

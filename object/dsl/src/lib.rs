@@ -58,7 +58,7 @@ pub use pool::{
     ReceiveBegin, ReceiveEnd, ReceivedValue, RedactionList, SnapshotEntry, StreamRedaction, Subject, UserHold, is_delegation,
     is_permission, is_permission_set,
 };
-pub use ports::{HistoryEvent, PoolServices, PoolSpace};
+pub use ports::{HistoryEvent, Inheritance, PoolServices, PoolSpace};
 pub use prop::{PropEntry, PropSource, PropValue};
 pub use raw::RawStream;
 pub use redaction::{RedactedRun, Redaction, allows_redacted, same_snapshots, set_allows_redacted};

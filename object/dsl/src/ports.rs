@@ -2,6 +2,7 @@
 
 use crate::DslError;
 use dmu::{Objset, ObjsetProps, Tx};
+use ondisk::{ObjsetId, Txg};
 use std::sync::Arc;
 
 /// The pool's space as datasets see it, in deflated bytes.
@@ -28,6 +29,17 @@ pub struct HistoryEvent {
     pub text: String,
 }
 
+/// Snapshots that change hands, with all that they have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inheritance {
+    /// Head dataset that had them.
+    pub from: ObjsetId,
+    /// Head dataset that has them now.
+    pub to: ObjsetId,
+    /// Txg of the newest of them: they have nothing that was born later.
+    pub until: Txg,
+}
+
 /// The pool, as far as datasets need it. Methods with a [`Tx`] are called in syncing context only.
 pub trait PoolServices: Send + Sync {
     /// The pool's name: the first component of every dataset's name.
@@ -49,6 +61,11 @@ pub trait PoolServices: Send + Sync {
     /// A dataset or snapshot of this object goes in this transaction; `mos` is the pool's own object set.
     fn dataset_destroyed(&self, mos: &Arc<Objset>, object: u64, tx: &Tx) -> Result<(), DslError> {
         let _ = (mos, object, tx);
+        Ok(())
+    }
+    /// Snapshots changed hands in this transaction: a clone was promoted; `mos` is the pool's own object set.
+    fn snapshots_inherited(&self, mos: &Arc<Objset>, inheritance: &Inheritance, tx: &Tx) -> Result<(), DslError> {
+        let _ = (mos, inheritance, tx);
         Ok(())
     }
     /// Properties that every object set of the pool starts from: copies of metadata, hole births, compression of metadata.

@@ -29,6 +29,10 @@ impl UnlockedIo {
         UnlockedIo { io, key }
     }
 
+    fn opened(&self, bp: &BlockPtr, bookmark: &Bookmark, stored: &Abd) -> Result<Abd, BlockError> {
+        opened_of(&*self.io, &self.key, (bp, bookmark), stored)
+    }
+
     /// A write as the store is to do it (OpenZFS: `dmu_write_policy`): the third address of what is encrypted has its salt, dnodes and roots are never
     /// compressed.
     fn sealed(&self, write: BlockWrite) -> BlockWrite {
@@ -83,6 +87,22 @@ fn opened(key: &DataKey, bp: &BlockPtr, stored: &Abd) -> Result<Abd, BlockError>
     })
 }
 
+/// As [`opened`]; of a block that is not authentic the store is told.
+fn opened_of(io: &dyn BlockIo, key: &DataKey, (bp, bookmark): (&BlockPtr, &Bookmark), stored: &Abd) -> Result<Abd, BlockError> {
+    if io.fails_to_decrypt(bp, bookmark) {
+        return told(io, bookmark, Err(BlockError::Checksum));
+    }
+    told(io, bookmark, opened(key, bp, stored))
+}
+
+/// The outcome, of which the store is told where a block is not authentic.
+fn told<T>(io: &dyn BlockIo, bookmark: &Bookmark, outcome: Result<T, BlockError>) -> Result<T, BlockError> {
+    if matches!(outcome, Err(BlockError::Checksum)) {
+        io.not_authentic(bookmark);
+    }
+    outcome
+}
+
 /// A block of pointers, if its hash says that it is the right one.
 fn right_pointers(bp: &BlockPtr, block: Abd) -> Result<Abd, BlockError> {
     let is_right = with_bytes(&block, |bytes| Ok(indirect_is_right(bp, bytes)))?;
@@ -110,15 +130,15 @@ impl BlockIo for UnlockedIo {
         match protection_of(bp, bookmark)? {
             Protection::None => read(),
             _ if !bp.is_little_endian() => Err(BlockError::Unsupported),
-            Protection::Pointers => right_pointers(bp, read()?),
+            Protection::Pointers => told(&*self.io, bookmark, right_pointers(bp, read()?)),
             Protection::Objset => {
                 let block = read()?;
-                with_bytes(&block, |bytes| self.key.authenticate_objset(bytes, true).map_err(block_error))?;
-                Ok(block)
+                let own = with_bytes(&block, |bytes| self.key.authenticate_objset(bytes, true).map_err(block_error));
+                told(&*self.io, bookmark, own).map(|()| block)
             }
             // Dnodes are delivered as they are stored.
-            Protection::Encrypted if bp.object_type() == ObjectType::DNODE => opened(&self.key, bp, &read()?),
-            Protection::Encrypted | Protection::Authenticated => opened(&self.key, bp, &self.io.read_stored_now(bp, bookmark)?),
+            Protection::Encrypted if bp.object_type() == ObjectType::DNODE => self.opened(bp, bookmark, &read()?),
+            Protection::Encrypted | Protection::Authenticated => self.opened(bp, bookmark, &self.io.read_stored_now(bp, bookmark)?),
             Protection::Log => Err(BlockError::Unsupported),
         }
     }
@@ -149,9 +169,9 @@ impl BlockIo for UnlockedIo {
         if protection != Protection::Encrypted || !bp.is_little_endian() {
             return done(Err(BlockError::Unsupported));
         }
-        let (key, own) = (self.key.clone(), *bp);
-        let then =
-            move |stored: Result<Abd, BlockError>| done(stored.and_then(|stored| opened(&key, &own, &stored)).map(Landed::Elsewhere));
+        let (io, key, own, at) = (self.io.clone(), self.key.clone(), *bp, *bookmark);
+        let open = move |stored: Abd| opened_of(&*io, &key, (&own, &at), &stored);
+        let then = move |stored: Result<Abd, BlockError>| done(stored.and_then(open).map(Landed::Elsewhere));
         self.io.read_stored(bp, bookmark, Box::new(then));
     }
     fn read_stored(&self, bp: &BlockPtr, bookmark: &Bookmark, done: StoredDone) {

@@ -54,6 +54,7 @@ pub use scan::{Damaged, ErrorScrubStatus, ScanError, ScanFunction, ScanState, Sc
 pub use spa::brt::SharedSpace;
 pub use spa::config::{Host, PoolState, VERSION as VERSION_WITH_FEATURES};
 pub use spa::feature_table::{FEATURES, Feature, Support, feature_by_guid, feature_by_name};
+pub use spa::history::shown_call;
 pub use spa::multihost::{BeatRecord, MultihostTunables};
 pub use spa::props::{
     PoolProp, USER_NAME_BYTES_MAX, USER_VALUE_BYTES_MAX, is_own_value, is_stored_prop, is_user_prop, prop_words, settable_props,

@@ -107,6 +107,18 @@ pub(crate) fn first_of(mos: &Arc<Objset>, rest: &[Item], current: Option<u64>) -
     Ok(found.into_iter().filter(|(_, previous, _)| !there.contains(previous)).map(|(listed, _, txg)| (listed, txg)).collect())
 }
 
+/// Adds what comes next after a dataset: the snapshot or head after it, and the first dataset of each clone of it.
+pub(crate) fn push_next(mos: &Arc<Objset>, phys: &DslDatasetPhys, to: &mut Vec<u64>) -> Result<(), ScanError> {
+    to.extend(Some(phys.ds_next_snap_obj).filter(|next| *next != 0));
+    if phys.ds_next_clones_obj != 0 {
+        zap::Zap::hold(mos, ObjectId(phys.ds_next_clones_obj))?.for_each(|clone| {
+            to.push(clone.first_integer);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
 /// The datasets `seeds` and all that follow from them: next snapshots, heads and clones.
 pub(crate) fn following(mos: &Arc<Objset>, seeds: &[u64]) -> Result<Vec<Item>, ScanError> {
     let (mut todo, mut seen, mut items) = (seeds.to_vec(), HashSet::new(), Vec::new());
@@ -116,13 +128,7 @@ pub(crate) fn following(mos: &Arc<Objset>, seeds: &[u64]) -> Result<Vec<Item>, S
         }
         let Some((found, phys)) = item(mos, object)? else { continue };
         items.push(found);
-        todo.extend(Some(phys.ds_next_snap_obj).filter(|next| *next != 0));
-        if phys.ds_next_clones_obj != 0 {
-            zap::Zap::hold(mos, ObjectId(phys.ds_next_clones_obj))?.for_each(|clone| {
-                todo.push(clone.first_integer);
-                Ok(())
-            })?;
-        }
+        push_next(mos, &phys, &mut todo)?;
     }
     items.sort_unstable();
     Ok(items)

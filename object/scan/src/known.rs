@@ -4,8 +4,8 @@ use crate::errlog::{ErrorLog, LogEntry, LoggedBlock, Which};
 use crate::scan::Scan;
 use crate::{Damaged, ErrorScrubStatus, ScanError, ScanState, ScanStatus};
 use abd::Abd;
-use ondisk::{BlockPtr, Bookmark};
-use std::collections::BTreeMap;
+use ondisk::{BlockPtr, Bookmark, Guid};
+use std::collections::{BTreeMap, BTreeSet};
 use zio::{ErrorKind, ZioError};
 
 /// Blocks of the error log that are looked for each time it is shown; the others are taken to be there still.
@@ -55,6 +55,27 @@ impl Scan {
         u64::try_from(i128::from(self.repaired_total()) - base).unwrap_or(0)
     }
 
+    /// Bytes that each leaf in use has repaired so far.
+    pub(crate) fn repaired_by_leaf(&self) -> BTreeMap<Guid, u64> {
+        let tree = self.zio().view().tree;
+        let repaired = |guid: Guid| self.zio().leaf_stats_of(guid).counts().repaired_bytes;
+        tree.leaves.iter().map(|leaf| (leaf.guid, repaired(leaf.guid))).collect()
+    }
+
+    /// Leaves to which something was brought since the scrub that runs began, or its pool was imported (OpenZFS: `vs_scan_processed`); none while no
+    /// scrub runs.
+    pub fn repaired_leaves(&self) -> BTreeSet<Guid> {
+        let before = {
+            let shared = self.shared.lock();
+            if !shared.is_scanning() || shared.is_resilvering() {
+                return BTreeSet::new();
+            }
+            shared.repaired_before.clone()
+        };
+        let is_repaired = |(leaf, bytes): &(Guid, u64)| *bytes > before.get(leaf).copied().unwrap_or(0);
+        self.repaired_by_leaf().into_iter().filter(is_repaired).map(|(leaf, _)| leaf).collect()
+    }
+
     /// The error scrub that runs or was the last; None when a scrub or resilver came after it.
     pub fn error_scrub_status(&self) -> Option<ErrorScrubStatus> {
         ErrorScrubStatus::of(&self.shared.lock().errorscrub)
@@ -67,6 +88,9 @@ impl Scan {
         let log = ErrorLog::new(&self.mos);
         let mut entries = log.entries()?;
         let by_head = self.host.has_head_errlog();
+        if by_head && entries.iter().any(LogEntry::is_old) {
+            self.log_by_head();
+        }
         let mut waiting = self.shared.lock().damaged.clone();
         waiting.extend(self.lost.list());
         entries.extend(waiting.iter().map(|block| log.entry_of(Which::Scrub, block, by_head)));
@@ -87,6 +111,12 @@ impl Scan {
         blocks.sort_unstable();
         blocks.dedup();
         Ok((count, blocks))
+    }
+
+    /// Has the error log kept by head dataset from the sync under way, or the next one: the feature `head_errlog` was enabled (OpenZFS:
+    /// `spa_upgrade_errlog`).
+    pub fn log_by_head(&self) {
+        self.shared.lock().upgrade_wanted = true;
     }
 
     /// A block is damaged for good.

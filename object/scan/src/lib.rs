@@ -40,6 +40,7 @@ mod sync;
 mod walk;
 mod work;
 
+pub use errlog::{errors_destroyed, errors_inherited};
 pub use error::ScanError;
 pub use frees::FreeLog;
 pub use lost::LostBlocks;

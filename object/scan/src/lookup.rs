@@ -1,8 +1,10 @@
 //! Finding one block of an object set by its place, and everybody who has a damaged one.
 //!
 //! An entry of the error log names a block of a head dataset by its place and birth. The dataset has it as long as its block there was
-//! born then; so have its snapshots, and the clones of those (OpenZFS: `find_birth_txg`, `check_filesystem`). Of scans nothing is known here.
+//! born then; so have snapshots and heads of whatever came from the same snapshot, whoever was promoted since (OpenZFS: `find_birth_txg`,
+//! `find_top_affected_fs`, `check_filesystem`). Of scans nothing is known here.
 
+use crate::ScanError;
 use crate::datasets;
 use crate::errlog::LoggedBlock;
 use abd::Abd;
@@ -11,7 +13,6 @@ use dmu::Objset;
 use ondisk::{BlockId, BlockPtr, Bookmark, DNODE_SLOT_BYTES, DnodePhys, ErrorBlock, Level, ObjectId, ObjsetId, ObjsetPhys, Txg};
 use std::collections::HashSet;
 use std::sync::Arc;
-use zap::Zap;
 use zio::{Priority, ReadFlags, ReadRequest};
 
 /// Datasets looked at for one block; more are not named.
@@ -58,6 +59,12 @@ impl Lookup<'_> {
                 }
             }
         }
+    }
+
+    /// Birth of the block that is at a place now; 0 where it can't be told, None where there is no block.
+    pub(crate) fn birth_at(&self, at: &Bookmark) -> Option<Txg> {
+        let (_, bp) = *self.holders_of(&LoggedBlock::At(*at)).first()?;
+        Some(bp.map_or(Txg(0), |bp| bp.birth()))
     }
 
     fn metadata(&self, bp: &BlockPtr, at: &Bookmark) -> Result<Vec<u8>, Unreadable> {
@@ -139,8 +146,24 @@ impl Lookup<'_> {
         Ok(there(bp))
     }
 
-    /// Everybody who has a damaged block of a head dataset: object sets with the pointer, where that can be told. Nobody when the block
-    /// was freed or rewritten everywhere.
+    /// Head, and the snapshots that it came from as far back as they can have a block born at `birth`, the oldest last (OpenZFS:
+    /// `dsl_dataset_oldest_snapshot`). Empty when there is no such head.
+    fn line(&self, head: ObjsetId, birth: Txg) -> Result<Vec<u64>, ScanError> {
+        let Some(mut phys) = datasets::phys(self.mos, head.0)? else { return Ok(Vec::new()) };
+        let mut line = vec![head.0];
+        while phys.ds_prev_snap_obj != 0 && phys.ds_prev_snap_txg >= birth.0 && line.len() < DATASETS_MAX {
+            // A record that can't be read hides those before it.
+            let Ok(Some(previous)) = datasets::phys(self.mos, phys.ds_prev_snap_obj) else { break };
+            line.push(phys.ds_prev_snap_obj);
+            phys = previous;
+        }
+        Ok(line)
+    }
+
+    /// Everybody who has a damaged block of a head dataset, the head first: object sets with the pointer, where that can be told. Nobody
+    /// when the block was freed or rewritten everywhere.
+    ///
+    /// A block that a dataset lacks is in none that came from it: from the oldest on, only what came from one that has it is looked at.
     fn holders(&self, head: ObjsetId, block: &ErrorBlock) -> Vec<(ObjsetId, Option<BlockPtr>)> {
         let mut holders = Vec::new();
         let mut check = |objset: u64, root: &BlockPtr| {
@@ -157,27 +180,26 @@ impl Lookup<'_> {
             check(0, &self.mos.root_bp());
             return holders;
         }
-        let (mut todo, mut seen) = (vec![head.0], HashSet::new());
-        while let Some(object) = todo.pop() {
-            let Ok(Some(phys)) = datasets::phys(self.mos, object) else { continue };
-            if !seen.insert(object) || seen.len() > DATASETS_MAX {
-                continue;
-            }
-            let has_it = check(object, &phys.ds_bp);
-            if has_it && phys.ds_next_clones_obj != 0 {
-                // A list of clones that can't be read hides them: the next scrub finds what they have.
-                if let Ok(clones) = Zap::hold(self.mos, ObjectId(phys.ds_next_clones_obj)) {
-                    let listed = clones.for_each(|clone| {
-                        todo.push(clone.first_integer);
-                        Ok(())
-                    });
-                    listed.unwrap_or_default();
+        // Nor can be told then who shares it.
+        let since = if block.birth == Txg(0) { Txg(u64::MAX) } else { block.birth };
+        let Ok(line) = self.line(head, since) else { return vec![(head, None)] };
+        let mut seen = HashSet::new();
+        // A snapshot of the txg of the birth may be without it: then what came after that is asked.
+        for oldest in line.into_iter().rev().take(2) {
+            let mut todo = vec![oldest];
+            while let Some(object) = todo.pop() {
+                if !seen.insert(object) || seen.len() > DATASETS_MAX {
+                    continue;
+                }
+                let Ok(Some(phys)) = datasets::phys(self.mos, object) else { continue };
+                if check(object, &phys.ds_bp) {
+                    // A list of clones that can't be read hides them: the next scrub finds what they have.
+                    datasets::push_next(self.mos, &phys, &mut todo).unwrap_or_default();
                 }
             }
-            if phys.ds_prev_snap_obj != 0 && phys.ds_prev_snap_txg >= block.birth.0 {
-                todo.push(phys.ds_prev_snap_obj);
-            }
         }
+        // Who reads one for all that share an address reads it where it was found.
+        holders.sort_by_key(|(objset, _)| *objset != head);
         holders
     }
 }

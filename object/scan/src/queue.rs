@@ -26,10 +26,12 @@ const LANES_AT_START: usize = 4;
 const GROUP_BLOCKS_MAX: usize = 256;
 /// Bytes of a group per device: what a request should have.
 const GROUP_LEAF_BYTES: u64 = 512 << 10;
-/// Bytes in flight per device (OpenZFS: `zfs_scan_vdev_limit`, 16 MiB; half of ours are enough for a device of 6 GB/s).
-const FLIGHT_LEAF_BYTES: u64 = 4 << 20;
-/// Bytes in flight at least and at most.
-const FLIGHT_BYTES: (u64, u64) = (16 << 20, 256 << 20);
+/// Least bytes in flight per device, whatever the tunables say: a sector.
+const FLIGHT_LEAF_BYTES_MIN: u64 = 4 << 10;
+/// Devices that the bytes in flight are for at least.
+const FLIGHT_LEAVES_MIN: u64 = 4;
+/// Bytes in flight at most.
+const FLIGHT_BYTES_MAX: u64 = 256 << 20;
 
 /// A lane that sleeps looks again after so long, whether it was called or not.
 const SLEEP_NS: u64 = 100_000_000;
@@ -74,13 +76,26 @@ struct Reading {
     ended: WaitQueue,
 }
 
+/// Slots for leaves of each top-level vdev, at least 1.
+fn leaves_by_top(scan: &Scan) -> BTreeMap<VdevId, u64> {
+    scan.zio().view().tree.tops.iter().map(|top| (top.id, top.slots.len().max(1) as u64)).collect()
+}
+
+/// Bytes in flight per device, as the tunables say.
+fn flight_leaf_bytes(scan: &Scan) -> u64 {
+    scan.tunables().vdev_limit.max(FLIGHT_LEAF_BYTES_MIN)
+}
+
+/// Bounds what is in flight from now on, as the tunables say.
+pub(crate) fn bound_flight(scan: &Scan) {
+    let leaves = leaves_by_top(scan).values().sum::<u64>().max(FLIGHT_LEAVES_MIN);
+    scan.gate.set_max(leaves.saturating_mul(flight_leaf_bytes(scan)).min(FLIGHT_BYTES_MAX));
+}
+
 /// Reads from the queue until no more than `keep` blocks are in it; false when the scan was told to stop before. Nothing is in flight
 /// afterwards.
 pub(crate) fn read_down_to(scan: &Arc<Scan>, keep: usize) -> bool {
-    let tree = scan.zio().view().tree;
-    let leaves: BTreeMap<VdevId, u64> = tree.tops.iter().map(|top| (top.id, top.slots.len().max(1) as u64)).collect();
-    let in_use = leaves.values().sum::<u64>();
-    scan.gate.set_max((in_use * FLIGHT_LEAF_BYTES).clamp(FLIGHT_BYTES.0, FLIGHT_BYTES.1));
+    let leaves = leaves_by_top(scan);
     let resilver = scan.is_resilver();
     let roams: BTreeSet<VdevId> = leaves.keys().copied().filter(|top| scan.zio().has_heads(*top)).collect();
     scan.queue.lock().choose(keep, !roams.is_empty());
@@ -100,6 +115,7 @@ impl Reading {
     fn read_all(self: &Arc<Self>) -> bool {
         let scan = &self.scan;
         loop {
+            bound_flight(scan);
             (0..LANES_AT_START).for_each(|_| self.add_lane());
             self.ended.wait_until(scan.exec(), &|| self.state.lock().lanes == 0);
             if scan.is_stopping() {
@@ -133,7 +149,7 @@ impl Reading {
     }
 
     fn group_bytes(&self, top: VdevId) -> u64 {
-        self.leaves.get(&top).copied().unwrap_or(1) * GROUP_LEAF_BYTES
+        self.leaves.get(&top).copied().unwrap_or(1) * GROUP_LEAF_BYTES.min(flight_leaf_bytes(&self.scan))
     }
 
     /// The next group, once leaves and gate granted it.

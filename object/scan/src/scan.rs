@@ -27,8 +27,8 @@ use crate::sort::{ENTRY_BYTES, Entry, SortQueue};
 use arc::Cache;
 use dmu::{Objset, TxgManager};
 use exec::{Crew, Exec, Mutex, WaitQueue};
-use ondisk::{BlockPtr, Bookmark, DslScanPhys, Txg, scan_flags, scan_func, scan_state};
-use std::collections::{BTreeSet, HashMap};
+use ondisk::{BlockPtr, Bookmark, DslScanPhys, Guid, Txg, scan_flags, scan_func, scan_state};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use zio::Zio;
@@ -59,6 +59,10 @@ pub struct ScanTunables {
     pub defer_percent: Option<u64>,
     /// Blocks are read about in the order in which they are found, instead of that of their addresses (OpenZFS: `zfs_scan_legacy`).
     pub in_tree_order: bool,
+    /// Bytes that are being read per device at a time (OpenZFS: `zfs_scan_vdev_limit`), one sector at least: as of four devices where there are
+    /// fewer, and 256 MiB of all at most. A block with more than that, or than 512 KiB, per device counts as so many. A scan that runs follows with
+    /// the next txg.
+    pub vdev_limit: u64,
     /// Entries of the error log that an error scrub looks at in one txg (OpenZFS: `zfs_scrub_error_blocks_per_txg`), at least one …
     pub error_blocks_per_txg: u64,
     /// … and the time in milliseconds after which it leaves the rest to the next one (OpenZFS: `zfs_scrub_min_time_ms`). Scans that walk do so beside
@@ -74,6 +78,8 @@ impl Default for ScanTunables {
             suspended: false,
             defer_percent: Some(10),
             in_tree_order: false,
+            // OpenZFS: 16 MiB; ours are enough for a device of 6 GB/s.
+            vdev_limit: 4 << 20,
             error_blocks_per_txg: 4096,
             scrub_min_time_ms: 750,
         }
@@ -135,6 +141,8 @@ pub(crate) struct Shared {
     /// Leaves are to be resilvered: the sync begins it as soon as no other scan is in its way.
     pub(crate) resilver_wanted: bool,
     pub(crate) errorscrub: ErrorScrub,
+    /// The error log may have entries from before the feature `head_errlog`: the next sync changes them.
+    pub(crate) upgrade_wanted: bool,
     /// Entries of the error log that were found to be gone.
     pub(crate) gone: Vec<LogEntry>,
     /// Births of what the scan could not read; None when it began in another life of the pool and had errors.
@@ -145,6 +153,8 @@ pub(crate) struct Shared {
     pub(crate) repaired_base: i128,
     /// Bytes reported as repaired before the scan went on.
     pub(crate) repaired_shown: u64,
+    /// Bytes that each leaf in use had repaired when the scan began; none of a scan that went on after an import.
+    pub(crate) repaired_before: BTreeMap<Guid, u64>,
 }
 
 impl Shared {

@@ -6,14 +6,14 @@
 
 use crate::cursor::{Cursor, Position};
 use crate::datasets;
-use crate::errlog::{ErrorLog, Which};
+use crate::errlog::{ErrorLog, Which, unless_damaged};
 use crate::progress::{Counters, Pass};
 use crate::record::{self, DIRECTORY, LAST_SCRUBBED};
 use crate::reread::Reread;
 use crate::scan::{Checkpoint, Request, Scan, View};
 use crate::{ScanError, ScanFunction, ScanOutcome, record::Queued, record::set_cursor};
 use dmu::{SyncError, Tx};
-use ondisk::{DdtBookmark, DslScanPhys, ObjectType, Txg, scan_flags, scan_func, scan_state};
+use ondisk::{Bookmark, DdtBookmark, DslScanPhys, ObjectType, Txg, scan_flags, scan_func, scan_state};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,24 +22,12 @@ use zap::Zap;
 /// Datasets whose roots a view has: what the walk can visit before it needs another.
 const ROOTS_MAX: usize = 256;
 
-/// Answer whether the error log took a change. Where it is damaged itself, lists in memory must do: losing it is no reason to stop the pool.
-fn unless_damaged(what: &str, result: Result<(), ScanError>) -> Result<bool, ScanError> {
-    match result {
-        Ok(()) => Ok(true),
-        Err(ScanError::Sync(error)) => Err(ScanError::Sync(error)),
-        Err(error) => {
-            tracing::warn!("error log: cannot {what}: {error}");
-            Ok(false)
-        }
-    }
-}
-
 impl Scan {
     /// Takes part in the sync of a txg. Called by the pool once per txg.
     pub fn sync(&self, tx: &Tx) -> Result<(), SyncError> {
         {
             let shared = self.shared.lock();
-            let asked = shared.request.is_some() || shared.resilver_wanted;
+            let asked = shared.request.is_some() || shared.resilver_wanted || shared.upgrade_wanted;
             let busy = shared.is_scanning() || shared.errorscrub.is_active() || !shared.gone.is_empty();
             if !asked && !busy && shared.damaged.is_empty() && self.lost.is_empty() {
                 return Ok(());
@@ -58,6 +46,7 @@ impl Scan {
             (shared.request.take(), std::mem::take(&mut shared.gone))
         };
         self.sync_damaged(tx)?;
+        self.upgrade_if_wanted(tx)?;
         unless_damaged("take out what is right again", ErrorLog::new(&self.mos).remove(&gone, tx))?;
         match request {
             Some(Request::Start(after)) => self.begin(scan_func::SCRUB, (after, tx.txg()), tx)?,
@@ -128,6 +117,16 @@ impl Scan {
         Ok(())
     }
 
+    /// Has the error log kept by head dataset where that was asked for, and the pool has the feature.
+    fn upgrade_if_wanted(&self, tx: &Tx) -> Result<(), ScanError> {
+        let wanted = std::mem::take(&mut self.shared.lock().upgrade_wanted);
+        if wanted && self.host.has_head_errlog() {
+            let birth_at = |at: &Bookmark| self.lookup().birth_at(at);
+            unless_damaged("keep it by head dataset", ErrorLog::new(&self.mos).upgrade(&birth_at, tx))?;
+        }
+        Ok(())
+    }
+
     fn now(&self) -> u64 {
         self.exec().wall_clock().0 as u64
     }
@@ -160,8 +159,10 @@ impl Scan {
         if function == scan_func::RESILVER {
             self.host.resilver_begins(range.1);
         }
+        let repaired_before = self.repaired_by_leaf();
         let mut shared = self.shared.lock();
         (shared.repaired_base, shared.repaired_shown) = (i128::from(self.repaired_total()), 0);
+        shared.repaired_before = repaired_before;
         (shared.cursor, shared.checkpoint) = (Cursor::default(), Checkpoint::default());
         shared.failed = Some(BTreeSet::new());
         (shared.complete, shared.paused_since, shared.phys) = (false, None, phys);

@@ -25,6 +25,7 @@ impl Worker<'_> {
     pub(crate) fn work(&self) {
         while let Some(view) = self.next_view() {
             self.scan.wait_while_suspended();
+            queue::bound_flight(self.scan);
             let walked = self.walk(&view);
             let full = self.scan.is_full();
             let due = self.is_checkpoint_due();

@@ -21,10 +21,15 @@ const CACHE: Guid = Guid(4711);
 struct Slow {
     mem: MemDevice,
     held: Mutex<Option<Vec<DeviceIo>>>,
+    /// Bytes that it was told are not needed any more.
+    trimmed: Mutex<u64>,
 }
 
 impl BlockDevice for Slow {
     fn submit(&self, io: DeviceIo) {
+        if let DeviceOp::Trim { length_bytes } = io.op {
+            *self.trimmed.lock() += length_bytes;
+        }
         let is_read = matches!(io.op, DeviceOp::Read(_));
         if let Some(held) = self.held.lock().as_mut().filter(|_| is_read) {
             return held.push(io);
@@ -65,7 +70,7 @@ impl Rig {
         let view = PoolView { tree, devices, allocator, facts: Facts { writeable: true, ..Facts::default() } };
         let zio = Zio::new(inline.clone() as Exec, view, Arc::new(NoEvents));
         let (cache, l2) = (Cache::new(zio.clone(), max), Arc::new(L2arc::new(zio.clone())));
-        let device = Arc::new(Slow { mem: MemDevice::new("cache", device_bytes), held: Mutex::default() });
+        let device = Arc::new(Slow { mem: MemDevice::new("cache", device_bytes), held: Mutex::default(), trimmed: Mutex::default() });
         assert!(cache.set_second_level(l2.clone()) && l2.add(CACHE, &(device.clone() as Arc<dyn BlockDevice>)));
         Rig { inline, zio, cache, l2, own, device }
     }
@@ -227,6 +232,8 @@ fn a_full_device_loses_the_oldest_and_goes_on() {
     }
     let written = rig.value("l2_write_bytes");
     assert!(written > 80 << 20 && most > 40 << 20 && most < 60 << 20, "{written} bytes written, {most} known at most");
+    let trimmed = *rig.device.trimmed.lock();
+    assert!(trimmed > written && trimmed <= written + written / 2, "{written} bytes written, {trimmed} trimmed");
     rig.read_all(&blocks);
     assert!(rig.value("l2_hits") > 500 && rig.value("l2_misses") > 500);
     assert_eq!(rig.value("l2_cksum_bad"), 0);
@@ -266,6 +273,9 @@ fn parameters_do_what_their_names_say() {
     };
     let usual = Tunables::default();
     assert_eq!(fed(usual, true).blocks, 40);
+    let untrimmed = Rig::new(8 << 20, 80 << 20);
+    untrimmed.write_all(40);
+    assert_eq!((untrimmed.feed(), *untrimmed.device.trimmed.lock()), (40, 0), "nothing is trimmed by default");
     assert_eq!(fed(usual, false).blocks, 0, "the property secondarycache");
     assert_eq!(fed(Tunables { mfuonly: 1, ..usual }, true).blocks, 10);
     assert_eq!(fed(Tunables { mfuonly: 2, ..usual }, true).blocks, 10);

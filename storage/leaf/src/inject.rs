@@ -29,6 +29,8 @@ pub enum FaultError {
     Checksum,
     /// Bytes that are right by their checksum cannot be decompressed.
     Decompress,
+    /// They cannot be decrypted.
+    Decrypt,
 }
 
 /// I/Os of a device that go wrong, and how.
@@ -174,8 +176,8 @@ impl Injection {
             None => io,
         };
         match fault {
-            // Devices do not decompress: a handler that never matches (OpenZFS: `zio_handle_device_injection_impl`).
-            None | Some(FaultError::Decompress) => onward(io),
+            // Devices do not decompress or decrypt: handlers that never match (OpenZFS: `zio_handle_device_injection_impl`).
+            None | Some(FaultError::Decompress | FaultError::Decrypt) => onward(io),
             Some(FaultError::Noop) => {
                 let DeviceIo { op, then, .. } = io;
                 let parts = if let DeviceOp::Read(parts) = op { parts } else { Vec::new() };

@@ -81,7 +81,7 @@ impl VdevTree {
     fn node_config(&self, node: &Node, top: Option<&TopVdev>, scope: ConfigScope) -> NvList {
         let mut list = NvList::new();
         let leaf = if let NodeKind::Leaf(leaf) = node.kind { Some(self.leaf(leaf)) } else { None };
-        list.add("type", type_name(node.kind, leaf)).add("id", node.id).add("guid", node.guid.0);
+        list.add("type", node.kind.type_name(leaf)).add("id", node.id).add("guid", node.guid.0);
         if let Some(leaf) = leaf {
             if !leaf.path.is_empty() {
                 list.add("path", leaf.path.as_str());
@@ -208,19 +208,22 @@ fn add_leaf_state(list: &mut NvList, leaf: &Leaf, scope: ConfigScope) {
     };
 }
 
-fn type_name(kind: NodeKind, leaf: Option<&Leaf>) -> &'static str {
-    match kind {
-        NodeKind::Mirror => "mirror",
-        NodeKind::Raidz(_) => "raidz",
-        NodeKind::Draid(_) => "draid",
-        NodeKind::Replacing => "replacing",
-        NodeKind::Spare => "spare",
-        NodeKind::Leaf(_) => match leaf.map(|leaf| leaf.kind) {
-            Some(LeafKind::Disk) => "disk",
-            Some(LeafKind::Missing) => "missing",
-            Some(LeafKind::DraidSpare) => "dspare",
-            _ => "file",
-        },
+impl NodeKind {
+    /// Type as configurations have it (OpenZFS: `vdev_op_type`); of a leaf what backs it.
+    pub fn type_name(self, leaf: Option<&Leaf>) -> &'static str {
+        match self {
+            NodeKind::Mirror => "mirror",
+            NodeKind::Raidz(_) => "raidz",
+            NodeKind::Draid(_) => "draid",
+            NodeKind::Replacing => "replacing",
+            NodeKind::Spare => "spare",
+            NodeKind::Leaf(_) => match leaf.map(|leaf| leaf.kind) {
+                Some(LeafKind::Disk) => "disk",
+                Some(LeafKind::Missing) => "missing",
+                Some(LeafKind::DraidSpare) => "dspare",
+                _ => "file",
+            },
+        }
     }
 }
 

@@ -184,6 +184,11 @@ impl Core {
         self.events.event(events::data(snapshot, bookmark, dva));
     }
 
+    /// No key authenticates a block, whose checksum is right.
+    pub(crate) fn not_authentic(&self, bookmark: &Bookmark) {
+        self.events.event(events::not_authentic(&self.snapshot(), bookmark));
+    }
+
     /// Counts and reports that somebody changed the buffer of direct I/O underneath it.
     pub(crate) fn buffer_changed(&self, snapshot: &Snapshot, bp: &BlockPtr, bookmark: &Bookmark, check: Check) {
         let limit = self.direct.events_per_second.load(Ordering::Relaxed);

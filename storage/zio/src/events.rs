@@ -104,6 +104,11 @@ pub(crate) fn data(snapshot: &Snapshot, bookmark: &Bookmark, dva: Dva) -> Event 
     event.with("zio_offset", dva.offset).with("zio_size", dva.asize)
 }
 
+/// `ereport.fs.zfs.authentication`: a block is not what somebody with the key wrote.
+pub(crate) fn not_authentic(snapshot: &Snapshot, bookmark: &Bookmark) -> Event {
+    with_bookmark(of_pool("ereport.fs.zfs.authentication", snapshot), bookmark)
+}
+
 /// `ereport.fs.zfs.io_failure`: the pool is suspended, for a block of `dataset` or for something that is none.
 pub(crate) fn suspended(snapshot: &Snapshot, why: Option<&ZioError>, dataset: Option<String>) -> Event {
     let event = of_pool("ereport.fs.zfs.io_failure", snapshot).with("action", SUSPENDED_ACTION);

@@ -81,6 +81,25 @@ impl BlockFaults {
 
     /// Error that a fault of blocks gives the reading of a copy (None: of a block, whichever copy it came from).
     pub(crate) fn strike(&self, exec: &Exec, bookmark: &Bookmark, kind: ObjectType, copy: Option<usize>) -> Option<FaultError> {
+        self.find(exec, (bookmark, kind), copy, |error| match error {
+            FaultError::Decrypt => false,
+            FaultError::Decompress => copy.is_none(),
+            _ => copy.is_some(),
+        })
+    }
+
+    /// True when a fault of blocks makes the decryption of one fail.
+    pub(crate) fn strikes_decryption(&self, exec: &Exec, bookmark: &Bookmark, kind: ObjectType) -> bool {
+        self.find(exec, (bookmark, kind), None, |error| error == FaultError::Decrypt).is_some()
+    }
+
+    fn find(
+        &self,
+        exec: &Exec,
+        (bookmark, kind): (&Bookmark, ObjectType),
+        copy: Option<usize>,
+        is_meant: impl Fn(FaultError) -> bool,
+    ) -> Option<FaultError> {
         if !self.is_set() {
             return None;
         }
@@ -96,8 +115,7 @@ impl BlockFaults {
                 }
                 _ => None,
             }?;
-            let is_after_copies = error == FaultError::Decompress;
-            (is_after_copies == copy.is_none() && handler.strikes(exec)).then_some(error)
+            (is_meant(error) && handler.strikes(exec)).then_some(error)
         })
     }
 }

@@ -16,7 +16,7 @@ use device::{BlockDevice, DeviceError, DeviceIo, DeviceOp};
 use exec::{TaskClass, completion};
 use kstat::Kstat;
 use leaf::{DeadmanFailMode, DirtySource, FaultError, LeafStats, QueueState, Roaming};
-use ondisk::{Bookmark, Guid, ObjectId, ObjsetId, Txg, VdevId};
+use ondisk::{BlockPtr, Bookmark, Guid, ObjectId, ObjsetId, Txg, VdevId};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -220,6 +220,16 @@ impl Zio {
             Fault::Leaf(fault) => self.core.leaves.injection().add(id, fault, frequency),
             fault => self.core.faults.add(id, fault, frequency),
         }
+    }
+
+    /// True when a handler makes the decryption of a block fail, which is done above.
+    pub fn fails_to_decrypt(&self, bp: &BlockPtr, bookmark: &Bookmark) -> bool {
+        self.core.faults.strikes_decryption(&self.core.exec, bookmark, bp.object_type())
+    }
+
+    /// Says that no key authenticates a block, whose checksum is right (OpenZFS: `FM_EREPORT_ZFS_AUTHENTICATION`).
+    pub fn not_authentic(&self, bookmark: &Bookmark) {
+        self.core.not_authentic(bookmark);
     }
 
     /// Removes a handler; false when there is none of that number.

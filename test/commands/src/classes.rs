@@ -47,12 +47,34 @@ pub fn words(world: &World) -> Result<(), Failure> {
     world.ok("zpool add -f tank dedup {vdevs}/d")?.prints("")?;
     world.ok("zpool get -H -o value feature@allocation_classes tank")?.prints("active")?;
     same("warnings", world.ok("zfs set special_small_blocks=8K tank")?.err, String::new())?;
-    for value in ["256", "1025", "32M"] {
-        world.refused(&format!("zfs set special_small_blocks={value} tank"), 1, "cannot set property for 'tank'")?;
+    for (value, bytes) in [("256", 256), ("1025", 1025), ("32M", 32 << 20)] {
+        let why = format!("invalid 'special_small_blocks={bytes}' property: must be zero or a power of 2 from 512B to 16M");
+        world.refused(&format!("zfs set special_small_blocks={value} tank"), 1, "cannot set property for 'tank'")?.says(&why)?;
     }
     world.ok("zpool remove -w tank mirror-1")?.prints("")?;
     world.ok("zpool status tank")?.hides("special")?.shows("remove: Removal of vdev 1 copied ")?;
     world.ok("zpool export tank").map(drop)
+}
+
+/// Who makes a pool with small blocks that can lie nowhere, or with records that all are such blocks by a slip, is told so, and not after all metadata's
+/// vdev is full of files.
+pub fn limits(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "m", "p"])?;
+    for (record, small, largest) in [("", "256K", "128K"), ("-O recordsize=4K", "8K", "4K"), ("-O recordsize=1M", "2M", "1M")] {
+        let line =
+            format!("zpool create -n -f -O canmount=off {record} -O special_small_blocks={small} tank {{vdevs}}/a special {{vdevs}}/m");
+        world.refused(&line, 1, "cannot create 'tank'")?.says(&format!("must be zero or a power of 2 from 512B to {largest}"))?;
+    }
+    let line = "zpool create -O canmount=off -O special_small_blocks=4K tank {vdevs}/a";
+    world.refused(line, 1, "special_small_blocks property requires a special vdev")?;
+    let line = "zpool create -f -O canmount=off -O recordsize=1M -O special_small_blocks=1M tank {vdevs}/a special {vdevs}/m";
+    world.ok(line)?.prints("")?;
+    // Of a file system that is there the pool's largest block is the limit.
+    world.ok("zfs set recordsize=4K tank")?;
+    world.ok("zfs set special_small_blocks=16M tank")?;
+    world.ok("zpool create -d -O canmount=off plain {vdevs}/p")?;
+    world.refused("zfs set special_small_blocks=256K plain", 1, "cannot set property for 'plain'")?;
+    world.ok("zfs set special_small_blocks=128K plain").map(drop)
 }
 
 /// Metadata lies on its vdev alone, and small blocks where that was asked for; everybody sees which vdev is for what, also after an import, and without

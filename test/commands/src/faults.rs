@@ -62,6 +62,32 @@ pub fn inject(world: &World) -> Result<(), Failure> {
     delays(world)
 }
 
+/// Bytes that no key authenticates: if this fails, somebody who tampers with a device is told of to nobody.
+pub fn decryption(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    std::fs::write(world.path("key"), [7u8; 32])?;
+    world.ok("zpool create -m {mnt}/tank -O compression=off tank {vdevs}/a")?;
+    world.ok("zfs create -o encryption=on -o keyformat=raw -o keylocation=file://{dir}/key tank/e")?;
+    let data = mebibytes(1);
+    for file in ["mnt/tank/e/file", "mnt/tank/plain"] {
+        std::fs::write(world.path(file), &data)?;
+    }
+    world.ok("zpool sync tank")?;
+    for file in ["tank/e/file", "tank/plain"] {
+        world.ok(&format!("zinject -t data -e decrypt -f 100 -a {{mnt}}/{file}"))?;
+    }
+    for name in ["tank", "tank/e"] {
+        world.ok(&format!("zfs unmount {name}"))?;
+    }
+    world.ok("zfs mount -a")?;
+    same("a read of the file", std::fs::read(world.path("mnt/tank/e/file")).is_err(), true)?;
+    same("a read of what nobody encrypted", std::fs::read(world.path("mnt/tank/plain"))? == data, true)?;
+    world.ok("zpool events tank")?.shows("ereport.fs.zfs.authentication")?;
+    world.ok("zpool status -v tank")?.shows("mnt/tank/e/file")?;
+    world.ok("zinject -c all")?;
+    same("the file", std::fs::read(world.path("mnt/tank/e/file"))? == data, true)
+}
+
 /// Devices that handlers take out of use, and bring back.
 fn closed_and_opened(world: &World) -> Result<(), Failure> {
     // A device that is declared faulted, and cannot be opened while a handler says so.

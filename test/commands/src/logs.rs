@@ -94,7 +94,8 @@ pub fn survives(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A frozen pool is exported as a crash would leave it, and what was done since comes back from the log, whether or not anybody made it durable.
+/// A frozen pool is exported as a crash would leave it, and what was done since comes back from the log, whether or not anybody made it durable; also in
+/// a file system of which nothing ever was.
 pub fn replayed_after_freeze(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b"])?;
     world.ok("zpool create -m {mnt}/tank tank {vdevs}/a log {vdevs}/b")?;
@@ -103,7 +104,12 @@ pub fn replayed_after_freeze(world: &World) -> Result<(), Failure> {
     // A log's beginning has to be on disk before.
     written(&folder.join("first"), b"first")?;
     written(&folder.join("second"), b"second")?;
+    // The other log begins with the freeze.
+    world.ok("zfs create -o mountpoint={mnt}/fresh tank/fresh")?;
+    let fresh = world.path("mnt/fresh");
     world.ok("zpool freeze tank")?.prints("")?;
+    written(&fresh.join("durable"), &[9; 50_000])?;
+    std::fs::write(fresh.join("last"), b"last")?;
     for number in 0..FILES {
         std::fs::write(folder.join(format!("file{number}")), format!("number {number} ").repeat(number))?;
     }
@@ -117,7 +123,7 @@ pub fn replayed_after_freeze(world: &World) -> Result<(), Failure> {
     parameter("0")?;
     set("user.left_out")?;
     parameter("1")?;
-    let before = contents(&folder)?;
+    let before = (contents(&folder)?, contents(&fresh)?);
     world.ok("zpool sync tank")?.says("warning: 'tank' is frozen: nothing was written")?;
     world.ok("zpool status tank")?.shows("The pool is frozen")?.shows("acknowledged, and not durable")?;
     world.ok("zpool export tank")?;
@@ -127,9 +133,10 @@ pub fn replayed_after_freeze(world: &World) -> Result<(), Failure> {
         contents(&folder)?.into_keys().collect::<Vec<_>>(),
         vec!["first".to_string(), "second".to_string()],
     )?;
+    same("and in the other file system", contents(&fresh)?.len(), 0)?;
     world.ok("zpool export tank")?;
     world.ok("zpool import -d {vdevs} tank")?;
-    same("what comes back from the log", contents(&folder)? == before, true)?;
+    same("what comes back from the logs", (contents(&folder)? == before.0, contents(&fresh)? == before.1), (true, true))?;
     let has = |name: &str| {
         let mut room = [0_u8; 16];
         getxattr(folder.join("second"), name, &mut room)

@@ -18,6 +18,7 @@ mod classes;
 mod cloned;
 mod coherency;
 mod daemon;
+mod damaged;
 mod datasets;
 mod death;
 mod delegation;
@@ -93,11 +94,13 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "pool: create, list, export, import", needs: NOTHING, run: pools::life },
     Scenario { name: "pool: creation refused, and why", needs: NOTHING, run: pools::refusals },
     Scenario { name: "parameters: effects", needs: MOUNTS, run: parameters::effects },
+    Scenario { name: "parameters: trims and scrubs", needs: NOTHING, run: parameters::background },
     Scenario { name: "parameters: messages and txgs", needs: MOUNTS, run: parameters::records },
     Scenario { name: "pool: a sync that is forced", needs: NOTHING, run: parameters::forced_sync },
     Scenario { name: "pool: directories that were made for it", needs: MOUNTS, run: parameters::made_directories },
     Scenario { name: "vdevs: properties", needs: MOUNTS, run: parameters::vdev_properties },
     Scenario { name: "pool: vdevs for some blocks", needs: NOTHING, run: classes::words },
+    Scenario { name: "pool: small blocks of a new pool", needs: NOTHING, run: classes::limits },
     Scenario { name: "pool: metadata and small blocks on vdevs for them", needs: MOUNTS, run: classes::places },
     Scenario { name: "pool: draid", needs: NOTHING, run: pools::draid },
     Scenario { name: "pool: import by name, id, new name, altroot, read-only", needs: MOUNTS, run: pools::imports },
@@ -148,6 +151,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "dataset: streams that are sent, and words about them", needs: NOTHING, run: streams::words },
     Scenario { name: "dataset: streams of several datasets, and where one broke off", needs: NOTHING, run: streams::packages },
     Scenario { name: "dataset: holds, and destruction that waits for them", needs: NOTHING, run: references::holds },
+    Scenario { name: "dataset: what the history tells of snapshots", needs: NOTHING, run: references::history },
     Scenario { name: "dataset: bookmarks", needs: NOTHING, run: references::bookmarks },
     Scenario { name: "dataset: bookmarks that redact", needs: NOTHING, run: references::redaction },
     Scenario { name: "dataset: snapshots that were redacted", needs: MOUNTS, run: references::redacted_snapshots },
@@ -157,8 +161,10 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "dataset: livelists of clones, as OpenZFS counts them", needs: MOUNTS, run: branches::livelists },
     Scenario { name: "dataset: back to a snapshot", needs: MOUNTS, run: branches::rollbacks },
     Scenario { name: "dataset: encrypted file systems", needs: MOUNTS, run: secrets::encrypted },
+    Scenario { name: "dataset: encrypted file systems by zdb", needs: MOUNTS, run: secrets::looked_into },
     Scenario { name: "dataset: raw copies of encrypted file systems", needs: MOUNTS, run: secrets::raw_copies },
     Scenario { name: "dataset: streams received, refused, resumed", needs: NOTHING, run: receives::receives },
+    Scenario { name: "dataset: damaged files of snapshots and clones named", needs: MOUNTS, run: damaged::shared },
     Scenario { name: "dataset: damaged blocks healed from a stream", needs: NOTHING, run: healing::healing },
     Scenario { name: "dataset: file systems sent and received", needs: MOUNTS, run: receives::file_systems },
     Scenario { name: "dataset: streams under way, and who is in their way", needs: MOUNTS, run: underway::under_way },
@@ -253,6 +259,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "devices: beside a mount that does not answer", needs: MOUNTS, run: ways::beside_silence },
     Scenario { name: "recovery: labels of other things", needs: NOTHING, run: recovery::wrong_devices },
     Scenario { name: "faults: zinject", needs: MOUNTS, run: faults::inject },
+    Scenario { name: "faults: what no key authenticates", needs: MOUNTS, run: faults::decryption },
     Scenario { name: "faults: metadata that cannot be read", needs: MOUNTS, run: faults::unreadable },
     Scenario { name: "faults: scheduler and its parameters", needs: MOUNTS, run: faults::scheduler },
     Scenario { name: "faults: programs run on events", needs: NOTHING, run: faults::hooks },

@@ -415,6 +415,13 @@ pub fn keys(world: &World) -> Result<(), Failure> {
     status("unavailable")?;
     world.ok("zfs mount -fl tank/root")?;
     status("available")?;
+    // Where others have the key it is not forgotten, and what lost its mount for that gets it back.
+    world.ok("zfs snapshot tank/root@s")?;
+    world.ok("zfs clone tank/root@s tank/clone")?;
+    world.refused("zfs unmount -u tank/root", 1, "'tank/root' is busy.")?;
+    status("available")?;
+    world.ok("zfs mount")?.shows("tank/root ")?;
+    world.ok("zfs destroy tank/clone")?;
     world.ok("zfs unmount -u -a")?;
     status("unavailable")
 }

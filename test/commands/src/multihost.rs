@@ -45,6 +45,13 @@ impl Side<'_> {
         Ok(())
     }
 
+    /// Looks at the list of pools once the host that had it is dead: the pool can be had, by force, and the other host is named.
+    fn sees_it_free(&self, vdevs: &str) -> Result<(), Failure> {
+        let list = self.world.ok(&format!("zpool import -d {vdevs}"))?;
+        list.shows(" state: ONLINE\nstatus: The pool was last accessed by another system")?;
+        list.shows("action: The pool can be imported using its name or numeric identifier and\n\tthe '-f' flag.\n").map(drop)
+    }
+
     /// Comes back after another host took its pool, which it remembers, and must not go on with it.
     pub fn comes_back(&self, vdevs: &str, variables: &str) -> Result<(), Failure> {
         self.begin_with(variables)?;
@@ -113,6 +120,9 @@ pub fn takes_over(world: &World) -> Result<(), Failure> {
         other.is_refused(&vdevs)?;
         owner.world.ok("zpool status -x")?.shows("all pools are healthy")?;
         kill_both(owner.world)?;
+        if round + 1 == DEATHS {
+            other.sees_it_free(&vdevs)?;
+        }
         other.take(&vdevs, Instant::now())?;
         other.has_all(&answered)?;
         owner.comes_back(&vdevs, "")?;

@@ -42,6 +42,31 @@ pub fn effects(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A disk that is provisioned as it fills is not asked about what was never used, where somebody wants that; a scrub that may do next to nothing at a
+/// time reads everything.
+pub fn background(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m none tank {vdevs}/a")?;
+    let blocks = || std::fs::metadata(world.path("vdevs/a")).map(|file| std::os::unix::fs::MetadataExt::blocks(&file));
+    world.ok("zpool initialize -w tank")?;
+    let filled = blocks()?;
+    set(world, "zfs_trim_metaslab_skip", "1")?;
+    world.ok("zpool trim -w tank")?;
+    world.ok("zpool status -t tank")?.shows("(100% trimmed, completed at ")?;
+    let skipped = blocks()?;
+    set(world, "zfs_trim_metaslab_skip", "0")?;
+    world.ok("zpool trim -w tank")?;
+    let trimmed = blocks()?;
+    same("what was used is trimmed", skipped < filled, true)?;
+    // Half a metaslab.
+    same("what was not is left out", skipped > trimmed + (8 << 20) / 512, true)?;
+    same("scans that may read nothing are refused", set(world, "zfs_scan_vdev_limit", "0").is_err(), true)?;
+    set(world, "zfs_scan_vdev_limit", "4096")?;
+    world.ok("zpool scrub -w tank")?;
+    world.ok("zpool status tank")?.shows("scrub repaired 0B")?.shows(" with 0 errors on ")?.hides("(repairing)")?;
+    Ok(())
+}
+
 /// Who looks for the cause of something reads what was done, and when; a reader who was overtaken is told.
 pub fn records(world: &World) -> Result<(), Failure> {
     use std::io::{Read, Seek, SeekFrom};

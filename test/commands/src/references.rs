@@ -63,6 +63,25 @@ pub fn holds(world: &World) -> Result<(), Failure> {
     judged(world)
 }
 
+/// Scripts that look in a pool's history for what one command did to which snapshots find it where OpenZFS has it.
+pub fn history(world: &World) -> Result<(), Failure> {
+    pool(world)?;
+    world.ok("zfs snapshot -r tank/a@s")?;
+    world.ok("zfs snapshot -o org.example:why=backup tank/a/b@t")?;
+    world.ok("zfs rollback -r tank/a/b@s")?;
+    world.ok("zfs inherit -r mountpoint tank/a")?;
+    world.ok("zfs destroy -d -r tank/a@s")?;
+    judged(world)?;
+    let told = world.ok("zpool history -i tank")?;
+    told.shows(" ioctl snapshot\n    input:\n        snaps:\n            tank/a@s\n            tank/a/b@s\n")?;
+    told.shows("            tank/a/b@t\n        props:\n            org.example:why: 'backup'\n")?;
+    told.shows(" ioctl destroy_snaps\n    input:\n        snaps:\n            tank/a")?.shows("\n        defer\n")?;
+    told.shows(" clone swap tank/a/b/%rollback (")?.shows(" parent=b\n")?.shows(" destroy tank/a/b/%rollback (")?;
+    told.shows(" inherit tank/a (")?.shows(" inherit tank/a/b (")?.shows(") mountpoint=none\n")?;
+    world.ok("zpool history -il tank")?.shows("            tank/a/b@s\n")?;
+    world.ok("zpool history tank")?.hides("ioctl")?.hides("%rollback").map(drop)
+}
+
 /// Bookmarks outlive their snapshots, and go with their dataset.
 pub fn bookmarks(world: &World) -> Result<(), Failure> {
     pool(world)?;

@@ -2,6 +2,7 @@
 
 use crate::receives::{piped, shell};
 use crate::world::{Failure, World, judge, same};
+use std::os::unix::fs::MetadataExt;
 
 /// Words that nobody may find on a device.
 const SECRET: &[u8] = b"words that nobody else may read";
@@ -60,6 +61,41 @@ pub fn encrypted(world: &World) -> Result<(), Failure> {
     world.ok("zfs get -H -o value encryptionroot tank/a/b")?.prints("tank/a")?;
     world.ok("zfs destroy tank/a/b")?;
     same("what was promoted", is_there(world, "mnt/tank/a/clone/file", &contents)?, true)
+}
+
+/// If this fails, who has the key of a pool that cannot be imported does not get at what is in it; or who has none takes what is sound for damaged.
+pub fn looked_into(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    std::fs::write(world.path("words"), "correcthorse\n")?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    let form = "-o keyformat=passphrase -o pbkdf2iters=100000 -o keylocation=file://{dir}/words";
+    world.ok(&format!("zfs create -o encryption=on {form} tank/a"))?;
+    world.ok("zfs create tank/a/b")?;
+    world.ok("zfs create tank/plain")?;
+    let contents = SECRET.repeat(TIMES);
+    std::fs::write(world.path("mnt/tank/a/b/file"), &contents)?;
+    let object = std::fs::metadata(world.path("mnt/tank/a/b/file"))?.ino();
+    world.ok("zfs snapshot tank/a/b@s")?;
+    let snapshot = world.ok("zfs get -H -p -o value objsetid tank/a/b@s")?.out.trim().to_string();
+    world.ok("zpool export tank")?;
+    let size = format!("\tsize\t{}\n", contents.len());
+    let locked = world.ok(&format!("zdb -e -p {{vdevs}} -ddddd tank/a/b {object}"))?;
+    locked.shows("\t\t(bonus encrypted)\n\t\t(object encrypted)\nIndirect blocks:\n")?.hides(&size)?;
+    let open = world.ok(&format!("zdb -K correcthorse -e -p {{vdevs}} -ddddd tank/a/b {object}"))?;
+    open.shows("Unlocked encryption root: tank/a\n")?.shows(&size)?.shows("\tpath\t/file\n")?.hides("encrypted)")?;
+    world.ok("zdb -K correcthorse -e -p {vdevs} -r tank/a/b file {dir}/out")?;
+    same("the file", is_there(world, "out", &contents)?, true)?;
+    world.refused("zdb -K wronghorse -e -p {vdevs} -d tank/a/b", 1, "couldn't load encryption key for tank/a: ")?;
+    world.refused("zdb -K correcthorse -e -p {vdevs} -d tank/plain", 1, "zdb: can't open 'tank/plain': ")?;
+    world.refused(&format!("zdb -B -e -p {{vdevs}} tank/{snapshot}"), 1, "dump_backup: ")?;
+    let zdb = format!("{} -B -e -p {}", world.program("zdb"), world.at("vdevs"));
+    for (words, is_clear) in [(format!("-K correcthorse tank/{snapshot}"), true), (format!("tank/{snapshot} w"), false)] {
+        piped(world, &format!("{zdb} {words} > stream"))?;
+        let stream = std::fs::read(world.path("stream"))?;
+        same("a whole stream", stream.len() > 2000, true)?;
+        same(&words, stream.windows(SECRET.len()).any(|part| part == SECRET), is_clear)?;
+    }
+    Ok(())
 }
 
 /// Closes what is encrypted in the pool that is sent.

@@ -91,6 +91,37 @@ fn tail(text: &str) -> String {
     lines[lines.len().saturating_sub(6)..].join("\n      ")
 }
 
+/// Lines of what a zdb says, but for the path of a device, which each knows from elsewhere.
+fn lines(said: &Said) -> impl Iterator<Item = &str> {
+    said.text.lines().filter(|line| !line.starts_with("Found vdev: "))
+}
+
+/// Runs our zdb and the real one on a pool; gives what the real one says, which must be the same.
+fn same([ours, theirs]: &[PathBuf; 2], folder: &Path, words: &[&str]) -> Result<String, Failure> {
+    let show = |program: &PathBuf| {
+        let mut command = Command::new(program);
+        run(command.args(["-e", "-p"]).arg(folder).args(words).env("ZDB_NO_ZLE", "true"), ZDB_SECONDS)
+    };
+    let (expected, shown) = (show(theirs)?, show(ours)?);
+    let words = words.join(" ");
+    if let Some((expected, shown)) = lines(&expected).zip(lines(&shown)).find(|(expected, shown)| expected != shown) {
+        return Err(format!("zdb {words} differs:\n      real {expected}\n      ours {shown}").into());
+    }
+    if lines(&expected).count() != lines(&shown).count() || expected.code != shown.code {
+        return Err(format!("zdb {words}: {:?} and {:?}, or more lines", expected.code, shown.code).into());
+    }
+    Ok(expected.text)
+}
+
+/// Place of the first block of a level in a listing with whole pointers, and its logical and physical size, all as they stand there.
+fn block<'l>(listing: &'l str, level: &str) -> Option<[&'l str; 3]> {
+    let start = format!("{level} DVA[0]=<");
+    let line = listing.lines().find(|line| line.contains(&start) && line.contains(" contiguous "))?;
+    let (dva, rest) = line.split_once("DVA[0]=<")?.1.split_once('>')?;
+    let (lsize, rest) = rest.split_once(" size=")?.1.split_once("L/")?;
+    Some([dva.rsplit_once(':')?.0, lsize, rest.split_once("P ")?.0])
+}
+
 impl Oracle {
     /// Looks for the oracles; builds `zpfix` once from its sources where they lie (`$ZIRCONIA_PEER` or `../shared/peer`).
     /// Where one is not there that must be (`ZIRCONIA_STRICT`), that is the error.
@@ -148,25 +179,40 @@ impl Oracle {
         }
     }
 
-    /// Checks that our zdb (built beside this program) shows a pool as the real one does: configuration, datasets, objects, contents, blocks.
-    pub fn zdb_same(&self, folder: &Path, pool: &str) -> Result<(), Failure> {
+    /// Paths of our zdb, built beside this program, and of the real one; None where one is not there.
+    fn zdbs(&self) -> Result<Option<[PathBuf; 2]>, Failure> {
+        let Some(theirs) = &self.zdb else { return Ok(None) };
         let ours = std::env::current_exe()?.with_file_name("zdb");
-        let Some(theirs) = &self.zdb else { return Ok(()) };
         if !ours.is_file() {
-            return Ok(need::missing(Need::Programs, "our zdb beside the real one", format!("no {}", ours.display()))?);
+            need::missing(Need::Programs, "our zdb beside the real one", format!("no {}", ours.display()))?;
+            return Ok(None);
         }
+        Ok(Some([ours, theirs.clone()]))
+    }
+
+    /// Checks that our zdb shows a pool as the real one does: configuration, datasets, objects, contents, blocks.
+    pub fn zdb_same(&self, folder: &Path, pool: &str) -> Result<(), Failure> {
+        let Some(programs) = self.zdbs()? else { return Ok(()) };
         let root = format!("{pool}/");
         // One after the other in one run: the real one spends a second of each on letting its cache go (OpenZFS: `arc_min_prefetch_ms`).
-        let listings = [("-Cud", pool), ("-dd", pool), ("-ddddd", &root)];
-        for (how, target) in listings {
-            let show = |program: &PathBuf| run(Command::new(program).args(["-e", "-p"]).arg(folder).args([how, target]), ZDB_SECONDS);
-            let (expected, shown) = (show(theirs)?, show(&ours)?);
-            let mut lines = expected.text.lines().zip(shown.text.lines());
-            if let Some((expected, shown)) = lines.find(|(expected, shown)| expected != shown) {
-                return Err(format!("zdb {how} {target} differs:\n      real {expected}\n      ours {shown}").into());
-            }
-            if expected.text.lines().count() != shown.text.lines().count() || expected.code != shown.code {
-                return Err(format!("zdb {how} {target}: {:?} and {:?}, or more lines", expected.code, shown.code).into());
+        for (how, target) in [("-Cud", pool), ("-dd", pool), ("-ddddd", root.as_str())] {
+            same(&programs, folder, &[how, target])?;
+        }
+        Ok(())
+    }
+
+    /// Checks that our zdb shows block pointers whole, and blocks by their places, as the real one does: an indirect block and a block of dnodes.
+    /// Six seconds, as [`Oracle::zdb_clean_to_its_end`].
+    pub fn zdb_blocks_same(&self, folder: &Path, pool: &str) -> Result<(), Failure> {
+        let Some(programs) = self.zdbs()? else { return Ok(()) };
+        let root = format!("{pool}/");
+        let listing = same(&programs, folder, &["-dddddbbbbbb", &root, "0"])?;
+        for (level, flags) in [("L1 ", ":id"), ("L0", ":d"), ("L0", "")] {
+            let [place, lsize, psize] = block(&listing, level).ok_or_else(|| format!("zdb shows no block {level} of {root}"))?;
+            let words = if flags.is_empty() { format!("{place}:{psize}") } else { format!("{place}:{lsize}/{psize}{flags}") };
+            // Of what is not compressed the real one tries every size up to the largest, for minutes.
+            if flags.is_empty() || lsize != psize {
+                same(&programs, folder, &["-R", pool, &words])?;
             }
         }
         Ok(())

@@ -260,6 +260,10 @@ impl Case<'_> {
             false => self.oracle.zdb_clean(&self.folder, &self.pool),
         })?;
         table.check(&format!("write {name}: our zdb shows the same"), || self.oracle.zdb_same(&self.folder, &self.pool))?;
+        if self.to_its_end {
+            table
+                .check(&format!("write {name}: our zdb reads the same blocks"), || self.oracle.zdb_blocks_same(&self.folder, &self.pool))?;
+        }
         table.check(&format!("write {name}: zdb copies files out"), || self.samples(&lines))?;
         table.check(&format!("write {name}: real engine scrubs, lists"), || match self.oracle.check(&self.folder, &self.pool)? {
             Some(theirs) => manifest::compare("the real engine's", &lines, &theirs),

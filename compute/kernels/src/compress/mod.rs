@@ -10,7 +10,9 @@ mod lzjb;
 mod zle;
 mod zstd;
 
-pub use zstd::{ZSTD_LEVEL_DEFAULT, level_of as zstd_level_of, library_level as zstd_library_level};
+pub use zstd::{
+    Header as ZstdHeader, ZSTD_LEVEL_DEFAULT, header_of as zstd_header_of, level_of as zstd_level_of, library_level as zstd_library_level,
+};
 
 use ondisk::Compression;
 

@@ -42,15 +42,34 @@ pub(super) fn level_named(name: &str) -> Option<u8> {
     (1..=123).find(|&level| library_level(level) == Some(wanted))
 }
 
+/// Header in front of a frame (OpenZFS: `zfs_zstdhdr_t`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Bytes of the frame.
+    pub frame_bytes: u32,
+    /// Version of the library that wrote the frame: major × 10000 + minor × 100 + patch.
+    pub version: u32,
+    /// On-disk level with which the block was compressed.
+    pub level: u8,
+}
+
+/// The header of a compressed block, or None when it has no valid one.
+pub fn header_of(source: &[u8]) -> Option<Header> {
+    let [a, b, c, d, raw @ ..] = *source.first_chunk::<HEADER>()?;
+    // Writers have disagreed about byte and field order; the version's upper byte is 0 and tells them apart (zfs_get_hdrmeta).
+    let (level, [high, middle, low]) = match raw.iter().rev().position(|&byte| byte == 0)? {
+        0 => (raw[0], [raw[3], raw[2], raw[1]]),
+        1 => (raw[3], [raw[2], raw[1], raw[0]]),
+        2 => (raw[0], [raw[1], raw[2], raw[3]]),
+        _ => (raw[3], [raw[0], raw[1], raw[2]]),
+    };
+    let version = u32::from_be_bytes([0, high, middle, low]);
+    library_level(level).map(|_| Header { frame_bytes: u32::from_be_bytes([a, b, c, d]), version, level })
+}
+
 /// The on-disk level with which a block was compressed, or None when it has no valid header.
 pub fn level_of(source: &[u8]) -> Option<u8> {
-    // Writers have disagreed about byte and field order; the version's upper byte is 0 and tells them apart (zfs_get_hdrmeta).
-    let raw: [u8; 4] = source.get(4..HEADER)?.try_into().ok()?;
-    let level = match raw.iter().rev().position(|&byte| byte == 0)? {
-        0 | 2 => raw[0],
-        _ => raw[3],
-    };
-    library_level(level).map(|_| level)
+    header_of(source).map(|header| header.level)
 }
 
 fn new_compressor() -> Option<CCtx<'static>> {
@@ -111,4 +130,24 @@ pub(super) fn decompress(source: &[u8], target: &mut [u8]) -> Option<()> {
         slot.as_mut()?.decompress(target, body).ok()
     })?;
     (length == target.len()).then_some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, `zdb -Z` misleads whoever looks for the level or the library that wrote a block, on machines of either byte order.
+    #[test]
+    fn headers_of_every_writer_are_read() {
+        let found = |raw: [u8; 4]| header_of(&[&[0, 0, 1, 2][..], &raw[..]].concat());
+        let wanted = Some(Header { frame_bytes: 258, version: 10_405, level: 3 });
+        for raw in [[3, 0, 0x28, 0xA5], [0, 0x28, 0xA5, 3], [3, 0xA5, 0x28, 0], [0xA5, 0x28, 0, 3]] {
+            assert_eq!(found(raw), wanted, "{raw:x?}");
+        }
+        assert_eq!((found([20, 0, 0x28, 0xA5]), found([1, 1, 1, 1]), header_of(&[0; 7])), (None, None, None));
+        let mut packed = [0; 64];
+        let length = compress(7, &[7; 512], &mut packed).unwrap();
+        let header = header_of(&packed).unwrap();
+        assert_eq!((header.frame_bytes as usize, header.version, header.level), (length - HEADER, zstd_safe::version_number(), 7));
+    }
 }

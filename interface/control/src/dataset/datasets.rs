@@ -6,7 +6,7 @@ use crate::dataset::maker::Maker;
 use crate::dataset::names::{check_fits, check_name, descendants, filesystem_of, nameless, target_of};
 use crate::dataset::properties::{new_filesystem, text_of};
 use crate::dataset::volumes::{self, NewVolume, Refusal};
-use crate::dataset::{owners, versions};
+use crate::dataset::{calls, owners, versions};
 use crate::failure::{self, because};
 use crate::mount::enclosed::check_new_place;
 use crate::mount::mounting::Mounter;
@@ -178,6 +178,7 @@ impl Datasets {
         pool.dsl()
             .snapshot(&names, properties)
             .map_err(|error| failure::dataset("create snapshot", culprit(&pool, &names, &error).unwrap_or(&first), &error))?;
+        calls::log_snapshot(&pool, &names, &request.properties);
         Ok(done())
     }
 

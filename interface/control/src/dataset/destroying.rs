@@ -1,5 +1,6 @@
 //! `zfs destroy`: datasets with what depends on them, and snapshots.
 
+use crate::dataset::calls;
 use crate::dataset::clearing::{Cleared, Purpose};
 use crate::dataset::datasets::{Datasets, kind_of};
 use crate::dataset::dependents::{dependents, dependents_of_all, receiving_from, roots};
@@ -252,6 +253,7 @@ impl Datasets {
                 }),
                 other => failure::dataset("destroy snapshots", &request.name, &other),
             })?;
+            calls::log_destroy(pool, &names, request.defer);
         }
         names.extend(clones);
         Ok(Response::Destroyed { names, reclaim_bytes })

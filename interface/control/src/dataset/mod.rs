@@ -2,6 +2,7 @@
 
 pub(crate) mod allow;
 pub(crate) mod asked;
+mod calls;
 mod clearing;
 mod clones;
 pub(crate) mod datasets;

@@ -188,7 +188,7 @@ impl From<DslError> for Refusal {
 }
 
 /// Text of a power of two as people write it.
-fn nice(bytes: u64) -> String {
+pub(crate) fn nice(bytes: u64) -> String {
     match bytes {
         0..1024 => format!("{bytes}B"),
         _ if bytes < 1 << 20 => format!("{}K", bytes >> 10),

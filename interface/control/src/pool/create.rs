@@ -3,6 +3,7 @@
 use crate::dataset::encryption;
 use crate::dataset::maker::Maker;
 use crate::dataset::properties::new_filesystem;
+use crate::dataset::volumes::nice;
 use crate::device::inuse::{
     check_contents, check_sizes, check_unreserved, distinct_paths, opened, partitioned, wipe_contents, with_contents,
 };
@@ -15,7 +16,11 @@ use crate::pool::properties::{altroot_of, cachefile_of};
 use crate::pool::set::Claim;
 use crate::requests::done;
 use control_api::{ErrorKind, Failure, PoolCreate, Response, new_pool_name_objection};
+use dsl::prop::table;
 use pool::{AddSpec, Pool, PoolError, PoolSpec};
+
+/// Record size of file systems that say nothing of it, in bytes (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
+const RECORD_BYTES_DEFAULT: u64 = 128 << 10;
 
 /// Refuses to make a pool whose root would hide what is in a directory (OpenZFS: `zpool_do_create`).
 fn check_mountpoint(request: &PoolCreate, name: &str, altroot: Option<&str>, what: &str) -> Result<(), Failure> {
@@ -128,6 +133,18 @@ fn check_names(request: &PoolCreate, name: &str, what: &str) -> Result<(), Failu
     Err(if request.pool.contains('/') { failure.advise("use 'zfs create' to create a dataset") } else { failure })
 }
 
+/// Reason why the root of a new pool cannot have its `special_small_blocks`: they are no larger than its records, and there are vdevs for them (OpenZFS:
+/// `zfs_valid_proplist`, `zpool_create`). Later there need not be such vdevs yet, and only the largest block that the pool can have is a limit.
+fn small_blocks_objection(request: &PoolCreate) -> Option<String> {
+    const NAME: &str = "special_small_blocks";
+    let bytes = |name: &str| request.fs_properties.get(name).and_then(|value| table::parse_bytes(value));
+    let (small, record) = (bytes(NAME)?, bytes("recordsize").unwrap_or(RECORD_BYTES_DEFAULT));
+    if small > record {
+        return Some(table::small_blocks_objection(small, &nice(record)));
+    }
+    request.new.special.is_empty().then(|| format!("{NAME} property requires a special vdev"))
+}
+
 /// A pool that may be made, as far as its request alone tells.
 struct Planned {
     /// Keeps the name until the pool is there.
@@ -149,9 +166,8 @@ fn planned(intake: &Intake, request: &PoolCreate, name: &str, what: &str) -> Res
     };
     check_unreserved(&intake.pools, &request.new)?;
     let wanted = create_properties(request, what)?;
-    let objection =
-        request.fs_properties.iter().find_map(|(name, value)| dsl::prop::table::objection(name, value, dsl::prop::table::FILESYSTEM, true));
-    if let Some(why) = objection {
+    let objection = request.fs_properties.iter().find_map(|(name, value)| table::objection(name, value, table::FILESYSTEM, true));
+    if let Some(why) = objection.or_else(|| small_blocks_objection(request)) {
         return Err(because(ErrorKind::Invalid, what, why));
     }
     check_mountpoint(request, name, altroot.as_deref(), what)?;

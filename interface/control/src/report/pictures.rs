@@ -4,7 +4,7 @@ use control_api::{HistoryRecord, Property, RebuildReport, RemovalReport, Source,
 use nvlist::NvList;
 use ondisk::Guid;
 use pool::{CacheStatus, LeafStatus, PoolStatus, RebuildState, RebuildStatus, RemovalState, RemovalStatus, Spare};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use vdev::{DraidConfig, LeafId, LeafKind, LeafState, Node, NodeKind, TopKind, TopVdev, VdevTree};
 use zio::{IoKind, LeafCounts};
 
@@ -110,11 +110,17 @@ fn leaf_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, id: LeafId) -> Vd
     }
 }
 
-/// Says of leaves that stand out among their siblings, or sit out, what sets them apart, where there is no other remark.
-pub(crate) fn overlay_remarks(vdev: &mut VdevReport, remarks: &BTreeMap<Guid, String>) {
-    vdev.children.iter_mut().for_each(|child| overlay_remarks(child, remarks));
+/// Says of leaves that stand out among their siblings, or sit out, what sets them apart, where there is no other remark; and of those that the scrub
+/// that runs repaired that it does (OpenZFS: `print_status_config`).
+pub(crate) fn overlay_remarks(vdev: &mut VdevReport, remarks: &BTreeMap<Guid, String>, repaired: &BTreeSet<Guid>) {
+    vdev.children.iter_mut().for_each(|child| overlay_remarks(child, remarks, repaired));
     if vdev.note.is_none() {
         vdev.note = remarks.get(&Guid(vdev.guid)).cloned();
+    }
+    // The remark on one that is not there leads to where it was.
+    if repaired.contains(&Guid(vdev.guid)) && vdev.state != leaf_state(LeafState::Missing) {
+        let before = vdev.note.take().map_or_else(String::new, |note| format!("{note}  "));
+        vdev.note = Some(format!("{before}(repairing)"));
     }
 }
 
@@ -388,6 +394,9 @@ pub fn history_record(record: &NvList, internal: bool) -> Option<HistoryRecord> 
     if !internal {
         return None;
     }
+    if let Some(text) = pool::shown_call(record) {
+        return Some(HistoryRecord { time, text, internal: true, who });
+    }
     let name = record.get_str("internal_name").unwrap_or("unrecognized record");
     let txg = record.get_u64("history txg").unwrap_or(0);
     let dataset = record.get_str("dsname").map(|dataset| format!("{dataset} ({}) ", record.get_u64("dsid").unwrap_or(0)));
@@ -400,6 +409,28 @@ pub fn history_record(record: &NvList, internal: bool) -> Option<HistoryRecord> 
 mod tests {
     use super::*;
 
+    /// If this fails, `zpool status` does not say which device a scrub repairs, or hides why one is not in use.
+    #[test]
+    fn what_a_scrub_repairs_is_said_beside_other_remarks() {
+        let leaf = |guid: u64, state: &str, note: Option<&str>| VdevReport {
+            guid,
+            state: state.to_string(),
+            note: note.map(ToString::to_string),
+            ..VdevReport::default()
+        };
+        let children = vec![
+            leaf(1, "ONLINE", None),
+            leaf(2, "FAULTED", Some("too many errors")),
+            leaf(3, "UNAVAIL", Some("was /a")),
+            leaf(4, "ONLINE", None),
+        ];
+        let mut top = VdevReport { guid: 9, children, ..VdevReport::default() };
+        overlay_remarks(&mut top, &BTreeMap::from([(Guid(4), "sits out".to_string())]), &BTreeSet::from([Guid(1), Guid(2), Guid(3)]));
+        let notes: Vec<Option<&str>> = top.children.iter().map(|child| child.note.as_deref()).collect();
+        assert_eq!(notes, [Some("(repairing)"), Some("too many errors  (repairing)"), Some("was /a"), Some("sits out")]);
+        assert_eq!(top.note, None);
+    }
+
     /// An administrator reads there what happened inside the pool, and to which dataset.
     #[test]
     fn an_internal_event_names_what_happened_and_the_dataset() {
@@ -409,5 +440,11 @@ mod tests {
         let shown = history_record(&record, true).expect("it was asked for");
         assert_eq!((shown.text.as_str(), shown.internal), ("[txg:5] create tank/a (68)", true));
         assert!(history_record(&record, false).is_none(), "internal events are shown only on request");
+        let mut call = NvList::new();
+        let input = NvList::new().with("snaps", NvList::new().with("tank/a@s", nvlist::Value::Boolean));
+        call.add("ioctl", "snapshot").add("in_nvl", input).add("errno", 17i64).add("history time", 7u64);
+        let shown = history_record(&call, true).expect("it was asked for");
+        assert_eq!(shown.text, "ioctl snapshot\n    input:\n        snaps:\n            tank/a@s\n    errno: 17\n");
+        assert!(history_record(&call, false).is_none(), "nor are calls");
     }
 }

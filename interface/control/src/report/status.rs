@@ -22,7 +22,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         device.map_or_else(|| open.pool().could_trim(Guid(guid)), |device| device.facts().can_trim)
     };
     sweeps::overlay(&mut vdevs, &open.pool().sweep_status(), &can_trim);
-    pictures::overlay_remarks(&mut vdevs, &open.pool().outliers().remarks());
+    pictures::overlay_remarks(&mut vdevs, &open.pool().outliers().remarks(), &open.pool().repaired_leaves());
     pictures::overlay_devices(&mut vdevs, &|guid| {
         let id = status.tree.leaf_by_guid(Guid(guid))?;
         opened.get(id.0 as usize)?.as_ref().map(|device| device.size_bytes())

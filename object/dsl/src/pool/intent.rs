@@ -11,7 +11,7 @@ use ondisk::{ObjectId, ObjsetType, Txg};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use zil::{Arena, Itx, Log, LogName, LogSource, LogWriter, Payload};
 
@@ -69,6 +69,8 @@ pub(crate) struct LiveLogs {
     /// Logs of an earlier import are being replayed: nothing is logged.
     is_replaying: AtomicBool,
     is_closed: AtomicBool,
+    /// Percentage of the usual time of a batch for which one waits for others.
+    gather_percent: AtomicU64,
     /// Arena of the pool.
     arena: OnceLock<Arc<Arena>>,
 }
@@ -82,6 +84,7 @@ impl LiveLogs {
             waiting,
             is_replaying: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
+            gather_percent: AtomicU64::new(0),
             arena: OnceLock::new(),
         }
     }
@@ -94,6 +97,11 @@ impl LiveLogs {
     /// Arena of the pool.
     pub(super) fn arena(&self) -> Option<&Arc<Arena>> {
         self.arena.get()
+    }
+
+    /// Sets for how many percent of the usual time of a batch the next ones wait for others.
+    pub(super) fn set_gather_percent(&self, percent: u64) {
+        self.gather_percent.store(percent, Ordering::Relaxed);
     }
 
     /// Log of a head and its object set, which is encrypted if it is `is_secret`; `hold` keeps the dataset from being destroyed as long as somebody has the
@@ -278,6 +286,7 @@ impl Log for DatasetLog {
             return self.logs.txgs.wait_synced(self.logs.txgs.open_txg()).map_err(|_| DmuError::Stopped);
         }
         self.live.writer.set_spares_log_devices(self.live.objset.props().spares_log_devices);
+        self.live.writer.set_gather_percent(self.logs.gather_percent.load(Ordering::Relaxed));
         self.live.writer.commit(object)
     }
     fn arena(&self) -> Option<&Arc<Arena>> {

@@ -216,9 +216,16 @@ impl DslPool {
     }
 
     /// Sets limits of the livelists of clones: the number of blocks born that a part of one is left at for the next (OpenZFS:
-    /// `zfs_livelist_max_entries`), and the percentage of a clone that it has to share with its origin (`zfs_livelist_min_percent_shared`).
-    pub fn tune_livelists(&self, entries_max: u64, min_percent_shared: u64) {
+    /// `zfs_livelist_max_entries`), and the percentage of a clone that it has to share with its origin (`zfs_livelist_min_percent_shared`;
+    /// -1: nothing).
+    pub fn tune_livelists(&self, entries_max: u64, min_percent_shared: i64) {
         self.tree.meta.livelists.set(entries_max, min_percent_shared);
+    }
+
+    /// Sets for how many percent of the usual time of writing to an intent log whoever writes next waits for others to write with it, 100 ms at most
+    /// (OpenZFS: `zfs_commit_timeout_pct`).
+    pub fn tune_logs(&self, gather_percent: u64) {
+        self.live_logs.set_gather_percent(gather_percent);
     }
 
     /// Sets the factor by which bytes may become more on devices: what is received may exceed its `refquota` by so many transactions (OpenZFS:

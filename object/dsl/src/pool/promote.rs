@@ -12,10 +12,11 @@ use crate::deadlist::Deadlist;
 use crate::dir::Dir;
 use crate::marks::Stored;
 use crate::meta::{Usage, damaged};
+use crate::ports::Inheritance;
 use crate::space::Space;
 use crate::{DslError, names};
 use dmu::Tx;
-use ondisk::{DD_FLAG_USED_BREAKDOWN, dd_used, ds_flags};
+use ondisk::{DD_FLAG_USED_BREAKDOWN, ObjsetId, Txg, dd_used, ds_flags};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -188,6 +189,8 @@ impl Promotion {
         let gained = snapshots_gain(&other.dir, sums.other_snapshots);
         other.dir.charge(dd_used::SNAP, Usage { used: gained, comp: 0, uncomp: 0 }, tx)?;
         other.dir.charge(dd_used::HEAD, Usage { used: -used - gained, comp: -comp, uncomp: -uncomp }, tx)?;
+        let (from, to, until) = (ObjsetId(other.object), ObjsetId(clone.object), Txg(origin.phys().ds_creation_txg));
+        self.tree.meta.services.snapshots_inherited(&self.tree.meta.objset, &Inheritance { from, to, until }, tx)?;
         self.tree.log("promote", clone.object, String::new(), tx)
     }
 

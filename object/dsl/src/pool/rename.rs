@@ -93,7 +93,10 @@ impl Renaming {
         if longer > 0 && self.longest_name(&dir)? + longer >= names::NAME_BYTES_MAX {
             return Err(DslError::NameTooLong);
         }
-        self.space.check_transfer(&old_parent, &parent, dir.used().max(dir.reserved()))?;
+        // Where nothing moves, a full pool has the room.
+        if parent.object != old_parent.object {
+            self.space.check_transfer(&old_parent, &parent, dir.used().max(dir.reserved()))?;
+        }
         Ok(Move { dir, from: old_parent, to: parent, last: last.to_string() })
     }
 

@@ -14,7 +14,7 @@ use crate::meta::Usage;
 use crate::space::Space;
 use crate::{DslError, names};
 use dmu::Tx;
-use ondisk::dd_used;
+use ondisk::{DslDatasetPhys, dd_used};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -74,7 +74,7 @@ impl Rollback {
     pub(super) fn roll_back(&self, head: &Dataset, target: &Dataset, tx: &Tx) -> Result<(), DslError> {
         let meta = &self.tree.meta;
         let (old, goal) = (head.phys(), target.phys());
-        self.tree.log("clone swap", head.object, format!("parent={}", head.dir.name()), tx)?;
+        self.log_as_clone(head, &old, tx)?;
         self.live_logs.destroy(head.object, tx);
         // It tells of blocks that are given up here.
         head.drop_livelist(meta, tx)?;
@@ -102,5 +102,16 @@ impl Rollback {
         self.freeing.give_up(head.object, (&old.ds_bp, goal.ds_creation_txg), given_up, tx)?;
         head.take_features_of(meta, target, tx)?;
         logs::disown(&self.tree, head, tx)
+    }
+
+    /// Tells the history of the clone that there would be, as OpenZFS does.
+    fn log_as_clone(&self, head: &Dataset, old: &DslDatasetPhys, tx: &Tx) -> Result<(), DslError> {
+        let clone = format!("{}/%rollback", self.tree.full_name(head)?);
+        for (name, text) in
+            [("clone swap", format!("parent={}", head.dir.name())), ("destroy", format!("(bptree, mintxg={})", old.ds_prev_snap_txg))]
+        {
+            self.tree.log_of(name, (clone.clone(), head.object), text, tx);
+        }
+        Ok(())
     }
 }

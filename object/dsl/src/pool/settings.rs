@@ -91,8 +91,9 @@ impl Settings {
             ("checksum", 14) => crate::features::BLAKE3,
             ("dedup", 0x100.. | 1 | 3..) => return Err(DslError::Unsupported),
             ("encryption", number) if number != 2 => return Err(DslError::Unsupported),
+            ("compression", 15) => crate::features::LZ4_COMPRESS,
             ("compression", number) if number & 0x7F == 16 => crate::features::ZSTD_COMPRESS,
-            ("recordsize" | "volblocksize", 131_073..) => crate::features::LARGE_BLOCKS,
+            ("recordsize" | "volblocksize" | "special_small_blocks", 131_073..) => crate::features::LARGE_BLOCKS,
             ("dnodesize", 1..) => crate::features::LARGE_DNODE,
             ("longname", 1) => crate::features::LONGNAME,
             ("filesystem_limit" | "snapshot_limit", number) if number != u64::MAX => crate::features::FS_SS_LIMIT,
@@ -393,7 +394,17 @@ impl Settings {
             }
             self.tree.refresh_props(&dataset.dir)?;
         }
-        self.tree.log("inherit", dataset.object, prop.name().to_string(), tx)
+        self.tree.log("inherit", dataset.object, format!("{}={}", prop.name(), self.counts_now(dataset, prop)), tx)
+    }
+
+    /// Value of a property that counts for a dataset, as the history has it: numbers as they are stored (OpenZFS: `dsl_prop_set_sync_impl`).
+    fn counts_now(&self, dataset: &Dataset, prop: &Prop) -> String {
+        match (self.tree.stored.find(dataset, prop), prop) {
+            (Ok(Some((Value::U64(numbers), _))), _) => numbers.first().map(u64::to_string).unwrap_or_default(),
+            (Ok(Some((value, _))), _) => value.as_text().unwrap_or_default().to_string(),
+            (_, Prop::Native(desc)) if !matches!(desc.kind, Kind::Text(_)) => desc.default.to_string(),
+            _ => String::new(),
+        }
     }
 }
 

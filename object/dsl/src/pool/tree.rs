@@ -303,7 +303,12 @@ impl Tree {
     /// Writes a line of history about a dataset.
     pub(super) fn log(&self, name: &'static str, object: u64, text: String, tx: &Tx) -> Result<(), DslError> {
         let dataset = self.full_name(&*self.dataset(object)?)?;
-        self.meta.services.history(HistoryEvent { name, dataset, dataset_object: object, text }, tx);
+        self.log_of(name, (dataset, object), text, tx);
         Ok(())
+    }
+
+    /// Writes a line of history about a dataset under a name that it does not have, or not any more.
+    pub(super) fn log_of(&self, name: &'static str, (dataset, object): (String, u64), text: String, tx: &Tx) {
+        self.meta.services.history(HistoryEvent { name, dataset, dataset_object: object, text }, tx);
     }
 }

@@ -156,6 +156,12 @@ pub fn objection(name: &str, text: &str, kind: u8, creating: bool) -> Option<Str
     }
 }
 
+/// Objection to so many bytes as `special_small_blocks`, where blocks take at most `largest`, in the words of OpenZFS's commands
+/// (`zfs_valid_proplist`).
+pub fn small_blocks_objection(bytes: u64, largest: &str) -> String {
+    format!("invalid 'special_small_blocks={bytes}' property: must be zero or a power of 2 from 512B to {largest}")
+}
+
 /// True for what concerns one user, group or project: `userquota@ID`, `projectobjused@ID` and their kind. A dataset keeps such values
 /// apart from its properties.
 pub fn is_owners(name: &str) -> bool {
@@ -303,7 +309,11 @@ impl PropDesc {
             _ if text == "auto" && name == "refreservation" => "'refreservation=auto' only allowed on volumes".to_string(),
             _ if text == "auto" => format!("'auto' is invalid value for '{name}'"),
             _ if self.is_quota() && parse_bytes(text) == Some(0) => "use 'none' to disable quota/refquota".to_string(),
-            _ => size(text).err().unwrap_or_else(|| format!("bad numeric value '{text}'")),
+            _ => match size(text) {
+                Ok(bytes) if name == "special_small_blocks" => small_blocks_objection(bytes, "16M"),
+                Ok(_) => format!("bad numeric value '{text}'"),
+                Err(why) => why,
+            },
         })
     }
 
@@ -453,6 +463,8 @@ mod tests {
         assert_eq!(prop("quota").parse("none"), Ok(Parsed::Number(0)));
         assert_eq!((prop("quota").parse("0"), prop("reservation").parse("0")), (Err(DslError::BadValue), Ok(Parsed::Number(0))));
         assert_eq!(objection("refquota", "0", FILESYSTEM, false).as_deref(), Some("use 'none' to disable quota/refquota"));
+        let why = "invalid 'special_small_blocks=1025' property: must be zero or a power of 2 from 512B to 16M";
+        assert_eq!(objection("special_small_blocks", "1025", FILESYSTEM, true).as_deref(), Some(why));
         assert_eq!(prop("mountpoint").parse("relative"), Err(DslError::BadValue));
         assert!(prop("sharenfs").parse("rw=@10.0.0.0/8,no_root_squash").is_ok() && prop("sharenfs").parse("off").is_ok());
         let wrong = Some("'sharenfs' cannot be set to invalid options".to_string());

@@ -144,6 +144,9 @@ fn what_goes_back_to_a_snapshot_is_as_it_was() {
     write(&pool, "tank/a", object, 0, &[99; 100]).expect("is written to as before");
     assert_eq!(destroy(&pool, "tank/a@3"), Ok(()));
     assert_eq!(pool.dsl.rollback("tank/a@2"), Ok(()));
+    let last =
+        pool.services.events.lock().iter().rev().take(2).map(|event| format!("{} {}", event.name, event.dataset)).collect::<Vec<_>>();
+    assert_eq!(last, ["destroy tank/a/%rollback", "clone swap tank/a/%rollback"], "as in OpenZFS, whose scripts look for it");
     assert_eq!(first_byte(&pool, "tank/a", object), 2);
     pool.drain();
     pool.check();

@@ -162,6 +162,13 @@ fn livelists_are_given_up_where_they_would_not_be_true_or_of_use() {
     let (pool, object) = with_clone(MemBlockIo::inline(73), &[]);
     assert!(livelist(&pool, "tank/b") != 0 && livelist(&pool, "tank/a") == 0);
     // The metadata of so small a clone is more than three quarters of it.
+    pool.dsl.tune_livelists(500_000, -1);
+    write(&pool, "tank/b", object, 0, &[2; 200_000]).expect("writes");
+    pool.sync();
+    assert_ne!(livelist(&pool, "tank/b"), 0, "nobody asks how much it shares");
+    pool.dsl.destroy_dataset("tank/b").expect("destroys");
+    pool.drain();
+    pool.dsl.clone_snapshot("tank/b", "tank/a@s", Vec::new()).expect("clones");
     pool.dsl.tune_livelists(500_000, 15);
     write(&pool, "tank/b", object, 0, &[3; 5000]).expect("writes");
     pool.sync();

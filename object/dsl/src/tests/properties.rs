@@ -17,6 +17,20 @@ fn text(value: &str) -> PropValue {
     PropValue::Text(value.to_string())
 }
 
+/// If this fails, whoever reads a pool's history is not told what counted since a property was inherited.
+#[test]
+fn the_history_tells_what_counts_since_a_property_is_inherited() {
+    let pool = TestPool::create(61);
+    let own = [("recordsize", "4K"), ("com.x:y", "w"), ("mountpoint", "/x")];
+    pool.dsl.create_dataset("tank/a", with_props(&[("recordsize", "8K"), ("com.x:y", "z")])).expect("creates");
+    pool.dsl.create_dataset("tank/a/b", with_props(&own)).expect("creates");
+    for (property, text) in [("recordsize", "recordsize=8192"), ("com.x:y", "com.x:y=z"), ("mountpoint", "mountpoint=")] {
+        pool.dsl.hold("tank/a/b").expect("holds").inherit_prop(property).expect("inherits");
+        let told = pool.services.events.lock().last().map(|event| format!("{} {} {}", event.name, event.dataset, event.text));
+        assert_eq!(told, Some(format!("inherit tank/a/b {text}")));
+    }
+}
+
 /// A property must come from where `zfs get` says, also after a restart.
 #[test]
 fn values_are_inherited_with_their_source() {
@@ -148,6 +162,9 @@ fn salted_checksums_need_their_feature_and_are_told_by_it() {
         let new = with_props(&[("checksum", checksum)]);
         assert_eq!(without.dsl.create_dataset("tank/b", new), Err(DslError::NeedsFeature(guid)), "{checksum}");
     }
+    let old = TestPool::create_without(dmu::testing::MemBlockIo::inline(3), &[crate::features::LZ4_COMPRESS]);
+    assert_eq!(set(&old, "tank", "compression", "lz4"), Err(DslError::NeedsFeature(crate::features::LZ4_COMPRESS)));
+    assert_eq!(set(&old, "tank", "compression", "on"), Ok(()), "what the pool has");
     let pool = TestPool::create(12);
     let refs = || SALTED.map(|(_, guid)| pool.services.feature_refs(guid));
     for (number, (checksum, _)) in SALTED.into_iter().enumerate() {

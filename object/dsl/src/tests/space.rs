@@ -37,6 +37,19 @@ fn half_of_the_reserve_is_for_what_frees() {
     assert_eq!(assign(&pool, "tank/a", TxSpace::Frees), Err(DslError::NoSpace), "the other half is the pool's own");
 }
 
+/// If this fails, nobody can rename a dataset of a full pool.
+#[test]
+fn what_stays_under_its_parent_is_renamed_in_a_full_pool() {
+    let pool = TestPool::create(24);
+    for name in ["tank/a", "tank/b"] {
+        pool.dsl.create_dataset(name, filesystem()).expect("creates");
+    }
+    write(&pool, "tank/a", 0, 0, &[1; 4096]).expect("writes");
+    offer(&pool, 0);
+    pool.services.space.lock().usable_bytes -= 1000;
+    assert_eq!(pool.dsl.rename("tank/a", "tank/c"), Ok(()));
+}
+
 /// If this fails, snapshots change, or a pool that was opened for reading is written to.
 #[test]
 fn what_is_read_only_gets_no_transaction() {

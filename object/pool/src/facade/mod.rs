@@ -19,6 +19,7 @@ use crate::rebuild::Rebuilds;
 use crate::removal::run::Removals;
 use crate::scans::Resilvers;
 use crate::spa::config::{Host, PoolState};
+use crate::spa::features::HEAD_ERRLOG;
 use crate::spa::props::{PoolProp, is_provider_prop};
 use crate::spa::replay::{replay_logs, replay_unlocked};
 use crate::spa::services::dsl_error;
@@ -38,7 +39,7 @@ use dmu::{Objset, Tx, TxgManager};
 use dsl::{DslError, DslPool, ReplayFiles, ReplayedLog};
 use exec::Exec;
 use kstat::IoStats;
-use nvlist::NvList;
+use nvlist::{Encoding, NvList};
 use offload::Accelerator;
 use ondisk::Guid;
 use ondisk::Txg;
@@ -48,6 +49,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vdev::VdevTree;
 use zil::Arena;
 use zio::{DirectParameters, Zio};
+
+/// Longest input of a call that the history has, in bytes: OpenZFS's `zdb` reads no record of more than 128 KiB.
+const CALL_BYTES_MAX: usize = 64 << 10;
 
 /// An open pool. Close it with [`Pool::export`] or [`Pool::destroy`]; a handle that is dropped without stops the txgs and leaves
 /// the pool as after a crash, which loses nothing that was synced.
@@ -360,9 +364,12 @@ impl Pool {
         if feature.support != Support::Full {
             return Err(PoolError::BadValue);
         }
-        let services = self.spa.services.clone();
+        let (services, scan) = (self.spa.services.clone(), self.scan.clone());
         let enable = move |dsl: &Arc<DslPool>, (), tx: &Tx| {
             services.features.enable(feature.guid, tx).map_err(dsl_error)?;
+            if feature.guid == HEAD_ERRLOG {
+                scan.log_by_head();
+            }
             services.log_internal("set", &format!("feature@{}=enabled", feature.name), tx);
             dsl.features_changed()
         };
@@ -373,6 +380,21 @@ impl Pool {
     pub fn log_command(&self, command: &str, uid: u32) {
         let mut record = NvList::new();
         record.add("history command", command).add("history who", u64::from(uid));
+        self.log_record(record);
+    }
+
+    /// Logs to the pool's history, for who looks for it there, the call by which OpenZFS's commands would have had its kernel do what was done, with
+    /// what it takes (OpenZFS: `spa_history_log_nvl`); it goes out with the next txg. One that would fill the history is left out.
+    pub fn log_call(&self, call: &str, input: NvList) {
+        if input.encode(Encoding::NativeLittle).len() > CALL_BYTES_MAX {
+            return;
+        }
+        let mut record = NvList::new();
+        record.add("ioctl", call).add("in_nvl", input);
+        self.log_record(record);
+    }
+
+    fn log_record(&self, mut record: NvList) {
         record.add("history time", self.exec().wall_clock().0 as u64);
         self.spa.services.history.log(record);
     }

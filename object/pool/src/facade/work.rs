@@ -9,6 +9,7 @@ use crate::{PoolError, heartbeat};
 use kstat::Records;
 use ondisk::{Guid, Txg};
 use scan::{Damaged, ErrorScrubStatus, ScanError, ScanStatus, ScanTunables};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Pool {
@@ -68,6 +69,10 @@ impl Pool {
     /// The last or current scan; None when the pool never had one.
     pub fn scan_status(&self) -> Option<ScanStatus> {
         self.scan.status()
+    }
+    /// Leaves to which something was brought since the scrub that runs began, or its pool was imported; none while no scrub runs.
+    pub fn repaired_leaves(&self) -> BTreeSet<Guid> {
+        self.scan.repaired_leaves()
     }
     /// The last or current error scrub; None when a scrub or resilver came after it.
     pub fn error_scrub_status(&self) -> Option<ErrorScrubStatus> {

@@ -4,7 +4,7 @@
 use crate::PoolError;
 use crate::spa::Spa;
 use crate::spa::adapter::WaitsFor;
-use crate::spa::features::RESILVER_DEFER;
+use crate::spa::features::{HEAD_ERRLOG, RESILVER_DEFER};
 use crate::spa::services::Services;
 use crate::sync::changes::{Changes, Edited};
 use crate::sync::step::{SyncStep, Syncing};
@@ -15,8 +15,6 @@ use scan::{Scan, ScanFunction, ScanHost, ScanOutcome, ScanParts, ScanState, Scan
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vdev::{Leaf, VdevTree};
-
-const HEAD_ERRLOG: &str = "com.delphix:head_errlog";
 
 /// The scan's place in the sync.
 pub(crate) struct ScanStep(pub Arc<Scan>);

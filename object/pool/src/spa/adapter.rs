@@ -179,6 +179,12 @@ impl BlockIo for PoolIo {
             self.lost.note(bookmark, bp.birth());
         }
     }
+    fn not_authentic(&self, bookmark: &Bookmark) {
+        self.cache.zio().not_authentic(bookmark);
+    }
+    fn fails_to_decrypt(&self, bp: &BlockPtr, bookmark: &Bookmark) -> bool {
+        self.cache.zio().fails_to_decrypt(bp, bookmark)
+    }
     fn read_kept(&self, bp: &BlockPtr, bookmark: &Bookmark, keep: Keep) -> Result<Abd, BlockError> {
         self.patiently(|| self.cache.read_kept(bp, bookmark, kept(keep)))
     }

@@ -65,7 +65,7 @@ pub const FEATURES: &[Feature] = &[
     row("com.delphix:async_destroy", "async_destroy", "Destroy filesystems asynchronously.", RO | NEW, Support::Full, &[]),
     row("com.delphix:empty_bpobj", "empty_bpobj", "Snapshots use less space.", RO | NEW, Support::Full, &[]),
     row("org.illumos:lz4_compress", "lz4_compress", "LZ4 compression algorithm support.", ACT | NEW, Support::Full, &[]),
-    row("com.joyent:multi_vdev_crash_dump", "multi_vdev_crash_dump", "Crash dumps to multiple vdev pools.", 0, Support::Full, &[]),
+    row("com.joyent:multi_vdev_crash_dump", "multi_vdev_crash_dump", "Crash dumps to multiple vdev pools.", NEW, Support::Full, &[]),
     row("com.delphix:spacemap_histogram", "spacemap_histogram", "Spacemaps maintain space histograms.", RO | NEW, Support::Full, &[]),
     row("com.delphix:enabled_txg", "enabled_txg", "Record txg at which a feature is enabled", RO | NEW, Support::Full, &[]),
     row(

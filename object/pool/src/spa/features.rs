@@ -20,6 +20,8 @@ pub(crate) const BLOCK_CLONING: &str = "com.fudosecurity:block_cloning";
 pub(crate) const ALLOCATION_CLASSES: &str = "org.zfsonlinux:allocation_classes";
 /// Counts dRAID vdevs.
 pub(crate) const DRAID: &str = "org.openzfs:draid";
+/// The error log is kept by head dataset.
+pub(crate) const HEAD_ERRLOG: &str = "com.delphix:head_errlog";
 /// Active while a leaf waits for the resilver after the one that goes on.
 pub(crate) const RESILVER_DEFER: &str = "com.datto:resilver_defer";
 /// Counts rebuilds that run.

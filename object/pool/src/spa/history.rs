@@ -9,6 +9,7 @@ use dmu::{Dnode, NewObject, Objset, Tx};
 use exec::Mutex;
 use nvlist::{Encoding, NvList};
 use ondisk::{ObjectId, ObjectType};
+use std::fmt::Write;
 use std::sync::Arc;
 use zap::Zap;
 
@@ -139,6 +140,25 @@ impl History {
         }));
         Ok(records)
     }
+}
+
+/// Call of OpenZFS's kernel that a record tells of, with what went in and came out, as `zpool history -i` shows it below the time (OpenZFS:
+/// `print_history_records`); None for other records.
+pub fn shown_call(record: &NvList) -> Option<String> {
+    let mut text = format!("ioctl {}\n", record.get_str("ioctl")?);
+    for (name, title) in [("in_nvl", "input"), ("out_nvl", "output")] {
+        if let Some(list) = record.get_nvlist(name) {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "    {title}:\n{}", list.dump(8));
+        }
+    }
+    if let Some(bytes) = record.get_i64("out_size") {
+        let _ = writeln!(text, "    output nvlist omitted; original size: {}KB", bytes / 1024);
+    }
+    if let Some(number) = record.get_i64("errno") {
+        let _ = writeln!(text, "    errno: {number}");
+    }
+    Some(text)
 }
 
 fn header(object: &Arc<Dnode>) -> Result<HistoryPhys, PoolError> {

@@ -6,6 +6,7 @@ use dmu::{BlockIo, Dnode, NewObject, Objset, Tx};
 use nvlist::{Encoding, NvList};
 use ondisk::names::top_zap;
 use ondisk::{BlockPtr, BpobjPhys, Compression, ObjectId, ObjectType};
+use std::ops::Range;
 use std::sync::Arc;
 use vdev::{Bias, NodeKind, TopVdev, VdevTree};
 use zap::{Value, Zap, ZapError};
@@ -25,6 +26,14 @@ pub(crate) fn check_length(dnode: &Dnode, bytes: u64) -> Result<(), PoolError> {
     let info = dnode.info()?;
     let most = info.max_block.0.saturating_add(1).saturating_mul(info.block_size as u64);
     if bytes <= most { Ok(()) } else { Err(PoolError::Object(dnode.object(), "a header that says more than there is")) }
+}
+
+/// Objects of the space maps of these metaslabs, as the array of their vdev has them; 0 for a metaslab that has none, since it was never used.
+pub(crate) fn space_map_objects(array: &Dnode, metaslabs: Range<u32>) -> Result<Vec<ObjectId>, PoolError> {
+    let mut raw = vec![0; metaslabs.len() * 8];
+    array.read(u64::from(metaslabs.start) * 8, &mut raw)?;
+    let (words, _) = raw.as_chunks::<8>();
+    Ok(words.iter().map(|word| ObjectId(u64::from_le_bytes(*word))).collect())
 }
 
 /// Makes the object that holds a packed list.

@@ -2,17 +2,17 @@
 
 use super::bootfs;
 use super::brt::Brt;
-use super::features::Features;
+use super::features::{Features, HEAD_ERRLOG};
 use super::history::History;
 use super::news::{RebuildNews, ScanNews};
 use crate::PoolError;
 use dmu::{Objset, ObjsetProps, Tx};
-use dsl::{DslError, HistoryEvent, PoolServices, PoolSpace};
+use dsl::{DslError, HistoryEvent, Inheritance, PoolServices, PoolSpace};
 use exec::{Exec, Mutex, RwLock};
 use kstat::{Event, EventSink};
 use metaslab::{Allocator, ClassSpace};
 use nvlist::NvList;
-use ondisk::{Compression, Txg};
+use ondisk::{Compression, ObjsetId, Txg};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use vdev::Leaf;
@@ -163,7 +163,16 @@ impl PoolServices for Services {
         self.history.log(record);
     }
     fn dataset_destroyed(&self, mos: &Arc<Objset>, object: u64, tx: &Tx) -> Result<(), DslError> {
+        if self.features.is_enabled(HEAD_ERRLOG) {
+            scan::errors_destroyed(mos, ObjsetId(object), tx).map_err(scan::ScanError::into_sync)?;
+        }
         bootfs::forget(mos, object, tx).map_err(dsl_error)
+    }
+    fn snapshots_inherited(&self, mos: &Arc<Objset>, inheritance: &Inheritance, tx: &Tx) -> Result<(), DslError> {
+        if self.features.is_enabled(HEAD_ERRLOG) {
+            scan::errors_inherited(mos, inheritance, tx).map_err(scan::ScanError::into_sync)?;
+        }
+        Ok(())
     }
     fn objset_props(&self) -> ObjsetProps {
         let lz4 = !self.features.exist() || self.features.refs("org.illumos:lz4_compress") != 0;

@@ -112,6 +112,8 @@ pub struct SweepParameters {
     pub trim_max: AtomicU64,
     /// Bytes below which a free extent is not trimmed (`zfs_trim_extent_bytes_min`).
     pub trim_min: AtomicU64,
+    /// Not 0 when trims that begin leave out metaslabs where nothing was ever allocated: they have no space map (`zfs_trim_metaslab_skip`).
+    pub trim_metaslab_skip: AtomicU64,
     /// Number of txgs in which an automatic trim comes to each metaslab once (`zfs_trim_txg_batch`).
     pub trim_txg_batch: AtomicU64,
 }
@@ -123,6 +125,7 @@ impl Default for SweepParameters {
             initialize_chunk: AtomicU64::new(1 << 20),
             trim_max: AtomicU64::new(128 << 20),
             trim_min: AtomicU64::new(32 << 10),
+            trim_metaslab_skip: AtomicU64::new(0),
             trim_txg_batch: AtomicU64::new(32),
         }
     }
@@ -139,6 +142,8 @@ struct LeafSweep {
     action_time: u64,
     rate: u64,
     secure: bool,
+    /// True when metaslabs that were never used are left out, as the parameter was when the trim began; None after an import: as it is now.
+    skips_unused: Option<bool>,
     errors: u64,
     /// The state on disk is another one.
     dirty: bool,
@@ -227,6 +232,7 @@ impl Sweeps {
             }
             sweep.rate = if rate > 0 { rate } else { sweep.rate };
             sweep.secure |= secure;
+            sweep.skips_unused = Some(self.skips_unused(kind));
         }
         if next.is_none() {
             *sweep = LeafSweep { zap: leaf.zap, ..LeafSweep::default() };
@@ -236,6 +242,11 @@ impl Sweeps {
         self.log(kind, leaf, before, next);
         self.changed.notify_all();
         Ok(())
+    }
+
+    /// True when sweeps that begin now leave out metaslabs where nothing was ever allocated.
+    fn skips_unused(&self, kind: SweepKind) -> bool {
+        kind == SweepKind::Trim && load(&self.parameters.trim_metaslab_skip) != 0
     }
 
     /// Has the work done on threads of its own, one a top-level vdev; under an inline executor [`Sweeps::run`] must be called.

@@ -1,12 +1,13 @@
 //! The work of sweeps: window by window of a top-level vdev's space, the free part of it on all leaves that are swept at once.
 
 use super::{LeafSweep, Shared, SweepKind, SweepState, Sweeps, load, span_of};
+use crate::spa::mos_objects::space_map_objects;
 use abd::Abd;
 use device::DeviceOp;
 use exec::TaskClass;
 use kstat::{CountBytes, IoStats, TrimCounts};
 use metaslab::Loan;
-use ondisk::{Guid, VdevId};
+use ondisk::{Guid, ObjectId, VdevId};
 use range_tree::RangeTree;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -33,6 +34,8 @@ struct Member {
     guid: Guid,
     last_offset: u64,
     rate: u64,
+    /// Metaslabs where nothing was ever allocated are left out.
+    skips_unused: bool,
 }
 
 /// Start and bytes of a loop's present pass, to keep within rates.
@@ -98,7 +101,8 @@ impl Sweeps {
             let leaf = view.tree.leaf(id);
             let sweep = shared.leaves.get(&(kind, leaf.guid)).filter(|sweep| sweep.state == Some(SweepState::Active))?;
             let is_there = leaf.state.is_usable() && view.devices.get(id.0 as usize).is_some_and(Option::is_some);
-            is_there.then_some(Member { id, guid: leaf.guid, last_offset: sweep.last_offset, rate: sweep.rate })
+            let skips_unused = sweep.skips_unused.unwrap_or_else(|| self.skips_unused(kind));
+            is_there.then_some(Member { id, guid: leaf.guid, last_offset: sweep.last_offset, rate: sweep.rate, skips_unused })
         };
         top.leaves().filter_map(member).collect()
     }
@@ -122,6 +126,7 @@ impl Sweeps {
         for metaslab in 0..self.services.allocator.metaslab_count(vdev) {
             let tree = self.zio.view().tree;
             let Some(top) = tree.top(vdev) else { return false };
+            let mut is_unused = None;
             for window in windows(top, top.metaslab_range(metaslab)) {
                 // Those that came later wait for the next pass: they have not seen what is before.
                 let mut now = self.members(kind, vdev);
@@ -140,11 +145,27 @@ impl Sweeps {
                 if !self.may_go_on() {
                     return false;
                 }
-                self.window(kind, (&tree, top, metaslab), &window, &ends, &mut pass);
+                let skips =
+                    |(member, _): &(Member, u64)| member.skips_unused && *is_unused.get_or_insert_with(|| self.is_unused(top, metaslab));
+                let (skipped, ends): (Vec<_>, Vec<_>) = ends.into_iter().partition(skips);
+                self.note_done(kind, &skipped, &BTreeMap::new());
+                if !ends.is_empty() {
+                    self.window(kind, (&tree, top, metaslab), &window, &ends, &mut pass);
+                }
             }
         }
         self.complete(kind, vdev, &began);
         true
+    }
+
+    /// True for a metaslab in which nothing was ever allocated. One of which nobody knows may be used.
+    fn is_unused(&self, top: &TopVdev, metaslab: u32) -> bool {
+        if top.ms_array.0 == 0 {
+            return false;
+        }
+        let array = self.mos.hold(top.ms_array).ok();
+        let maps = array.and_then(|array| space_map_objects(&array, metaslab..metaslab + 1).ok());
+        maps.is_some_and(|maps| maps == [ObjectId(0)])
     }
 
     /// Does one window, and notes that it is done.
@@ -162,6 +183,14 @@ impl Sweeps {
         let counts = (kind == SweepKind::Trim).then_some((|stats| &stats.trim) as Counts);
         let failed = self.do_pieces(kind, counts, pieces, ends.len());
         drop(loan);
+        self.note_done(kind, ends, &failed);
+        let longest = ends.iter().map(|(member, end)| end.saturating_sub(member.last_offset)).max().unwrap_or(0);
+        pass.bytes += longest.min(window.end - window.start);
+        self.keep_rate(pass, ends.iter().map(|(member, _)| member.rate).filter(|rate| *rate > 0).min());
+    }
+
+    /// Notes how far each leaf's sweep has come, and how many of its I/Os failed.
+    fn note_done(&self, kind: SweepKind, ends: &[(Member, u64)], failed: &BTreeMap<Guid, u64>) {
         let mut shared = self.shared.lock();
         for (member, end) in ends {
             let Some(sweep) = shared.leaves.get_mut(&(kind, member.guid)) else { continue };
@@ -170,10 +199,6 @@ impl Sweeps {
                 (sweep.last_offset, sweep.dirty) = (*end, true);
             }
         }
-        drop(shared);
-        let longest = ends.iter().map(|(member, end)| end.saturating_sub(member.last_offset)).max().unwrap_or(0);
-        pass.bytes += longest.min(window.end - window.start);
-        self.keep_rate(pass, ends.iter().map(|(member, _)| member.rate).filter(|rate| *rate > 0).min());
     }
 
     /// Waits until no more was done than a rate allows.

@@ -6,7 +6,7 @@
 
 use crate::PoolError;
 use crate::spa::features::Features;
-use crate::spa::mos_objects::check_length;
+use crate::spa::mos_objects::{check_length, space_map_objects};
 use dmu::{Cause, Dnode, NewObject, Objset, Tx};
 use metaslab::{Allocator, Delta};
 use ondisk::{BlockId, MapType, ObjectId, ObjectType, SpaceMapEncoder, SpaceMapEntries, SpaceMapEntry, SpaceMapPhys, SpaceMapRun, VdevId};
@@ -103,11 +103,8 @@ impl SpaceMaps {
         let mut all = SpaceMaps::new(mos, tops);
         for vdev in all.vdevs.iter_mut().filter(|vdev| vdev.top.ms_array.0 != 0) {
             let array = mos.hold(vdev.top.ms_array)?;
-            let mut raw = vec![0; vdev.maps.len() * 8];
-            array.read(0, &mut raw)?;
-            for (metaslab, (map, object)) in vdev.maps.iter_mut().zip(raw.chunks_exact(8)).enumerate() {
-                let object =
-                    ObjectId(u64::from_le_bytes([object[0], object[1], object[2], object[3], object[4], object[5], object[6], object[7]]));
+            let objects = space_map_objects(&array, 0..vdev.maps.len() as u32)?;
+            for (metaslab, (map, object)) in vdev.maps.iter_mut().zip(objects).enumerate() {
                 if object.0 == 0 {
                     continue;
                 }

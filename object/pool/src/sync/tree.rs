@@ -181,6 +181,7 @@ impl TreeWriter {
             let mut next = VdevTree::clone(&config.tree);
             next.tops[id.0 as usize].ms_array = array;
             config.tree = next.into();
+            self.spa.publish(&config);
         }
         self.spa.services.allocator.follow(&tree);
         Ok(())

@@ -6,7 +6,7 @@ use device::MemDevice;
 use exec::{Exec, Inline};
 use ondisk::ObjectId;
 use pool::{Pool, PoolError, ScanError, ScanState};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use vdev::{DraidConfig, TopKind};
 
@@ -280,6 +280,29 @@ fn reads(pool: &Pool) -> u64 {
     pool.status().leaves.iter().map(|leaf| leaf.counts.bytes[0]).sum()
 }
 
+/// If this fails, `zpool status` does not say which device a scrub repairs, or names one that it repaired long ago.
+#[test]
+fn a_scrub_tells_which_leaves_it_repairs() {
+    let devices = devices(2);
+    let (pool, _) = filled(&exec(), &devices, TopKind::Mirror);
+    for block in 5..30 {
+        assert_eq!(damage(&devices[1..], &pattern(1, block)), 1);
+    }
+    let second = crate::common::guids(&pool)[1];
+    let begin = || {
+        assert_eq!(pool.repaired_leaves(), BTreeSet::new());
+        pool.scrub_start().expect("started");
+        let runs = || pool.scan_status().is_some_and(|status| status.state == ScanState::Scanning);
+        while runs() && pool.repaired_leaves().is_empty() {
+            pool.scrub_drive_reads(3).expect("driven");
+        }
+        pool.repaired_leaves()
+    };
+    assert_eq!(begin(), BTreeSet::from([second]), "one that runs still");
+    pool.scrub_drive().expect("driven");
+    assert_eq!(begin(), BTreeSet::new(), "everything was repaired before");
+}
+
 /// If this fails, `zpool scrub -C` reads everything, or leaves out what is new.
 #[test]
 fn a_scrub_from_the_last_one_on_reads_what_is_new() {
@@ -318,6 +341,10 @@ fn an_error_log_that_cannot_be_read_does_not_stop_the_pool() {
     pool.sync().expect("synced");
     assert!(scrub(&pool).errors > 0);
     pool.sync().expect("synced");
+    pool.cache().clear();
+    pool.dsl().promote("tank/clone").expect("promoted");
+    pool.dsl().promote("tank/fs").expect("promoted back");
+    pool.dsl().destroy_dataset("tank/clone").expect("destroyed");
     assert!(!pool.status().suspended);
     assert!(pool.zio().clear_injection(1));
     pool.sync().expect("synced");

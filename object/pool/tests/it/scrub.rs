@@ -2,7 +2,7 @@
 //! loses when these fail: the damage that a scrub should have found, or data that it should have left alone.
 use crate::scan_pools::*;
 use exec::{Exec, Inline};
-use ondisk::{BlockId, Level, ObjectId, ObjsetId};
+use ondisk::ObjectId;
 use pool::{Damaged, Pool, PoolError, ScanError, ScanState, ScanStatus};
 use std::sync::Arc;
 use vdev::TopKind;
@@ -69,12 +69,7 @@ fn damage_within_the_redundancy_is_repaired_and_stays_repaired() {
 
 /// A block of the file system that its snapshots and clone share.
 fn everywhere(pool: &Pool, object: ObjectId, block: u64) -> Vec<Damaged> {
-    let objset = |name| ObjsetId(pool.dsl().hold(name).expect("held").object());
-    let names = ["tank/fs", "tank/fs@0", "tank/fs@1", "tank/fs@2", "tank/clone"];
-    let mut found: Vec<_> =
-        names.map(|name| Damaged { objset: objset(name), object, level: Level(0), block: BlockId(block) }).into_iter().collect();
-    found.sort_unstable();
-    found
+    damage_of(pool, &["tank/fs", "tank/fs@0", "tank/fs@1", "tank/fs@2", "tank/clone"], object, block)
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Free space is initialized and trimmed while files come and go, across crashes and imports. What the user loses when these fail:
 //! whatever lay where a sweep took used space for free.
-use crate::common::{BLOCKS, Random, check, create, devices, filled, guids, import, leaf, new_object, write};
+use crate::common::{BLOCKS, Random, check, create, devices, devices_of, filled, guids, import, leaf, new_object, write};
 use device::{BlockDevice, MemDevice};
 use exec::{Exec, Inline};
 use ondisk::{Guid, ObjectId};
 use pool::{Pool, PoolError, ScanState, SweepAction, SweepKind, SweepState};
 use std::sync::Arc;
-use vdev::{DraidConfig, Pairing, TopKind};
+use vdev::{DraidConfig, LABEL_START_BYTES, Pairing, TopKind};
 
 const START: SweepAction = SweepAction::Start { rate: 0, secure: false };
 const PATTERN: u64 = 0xdead_beef_dead_beee;
@@ -241,6 +241,50 @@ fn what_was_freed_is_trimmed_by_itself() {
     }
     assert_eq!(pool.status().leaves[0].counts.ops[zio_trims()], trims);
     check_all(&pool, object, &[9; BLOCKS as usize], "autotrim");
+}
+
+/// If this fails, a trim of a large disk that is provisioned as it fills takes hours for space that nobody ever had.
+#[test]
+fn a_trim_leaves_out_what_was_never_used_where_it_is_to() {
+    const MARK: u8 = 0x5A;
+    let devices = devices_of(1, 256 << 20);
+    let (pool, object) = filled(&devices, TopKind::Leaf);
+    let top = pool.tree().tops[0].clone();
+    let unused = || -> Vec<u32> {
+        let mut raw = vec![0; top.metaslab_count() as usize * 8];
+        pool.mos().hold(top.ms_array).expect("array").read(0, &mut raw).expect("read");
+        let maps = raw.chunks_exact(8).enumerate();
+        maps.filter(|(_, map)| map.iter().all(|byte| *byte == 0)).map(|(metaslab, _)| metaslab as u32).collect()
+    };
+    let middle = |metaslab: u32| {
+        let range = top.metaslab_range(metaslab);
+        (LABEL_START_BYTES + (range.start + range.end) / 2) as usize
+    };
+    let mark = unused();
+    devices[0].tamper(|bytes| mark.iter().for_each(|metaslab| bytes[middle(*metaslab)] = MARK));
+    // Unused metaslabs, and how many of them were not trimmed.
+    let left = || {
+        let (unused, mut marked) = (unused(), 0);
+        devices[0].tamper(|bytes| marked = unused.iter().filter(|metaslab| bytes[middle(**metaslab)] == MARK).count());
+        (unused.len(), marked)
+    };
+    let trim = |skip: u64| {
+        let set = |skip| pool.sweep_parameters().trim_metaslab_skip.store(skip, std::sync::atomic::Ordering::Relaxed);
+        set(skip);
+        assert_eq!(sweep(&pool, SweepKind::Trim, &guids(&pool), START), [Ok(())]);
+        // One that runs goes on as it began.
+        set(1 - skip);
+        pool.sweep_wait().expect("done");
+        let status = pool.sweep_status()[0];
+        assert_eq!((status.state, status.errors, status.bytes_done), (SweepState::Complete, 0, status.bytes_estimated));
+        left()
+    };
+    let (count, marked) = trim(1);
+    assert!(count > 1 && marked == count, "{marked} of {count}");
+    assert!(pool.status().leaves[0].counts.ops[zio_trims()] > 0, "what was used is trimmed");
+    let (count, marked) = trim(0);
+    assert!(count > 1 && marked == 0, "{marked} of {count}");
+    check_all(&pool, object, &[1; BLOCKS as usize], "both trims");
 }
 
 fn zio_trims() -> usize {

@@ -27,11 +27,15 @@ use noted::{Lists, Noted};
 use ondisk::{BlockPtr, ObjectId, ObjsetId, Txg, ZilHeader};
 use pack::{Bursts, Packer};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 /// Txgs for which nothing is logged after a log could not be written (OpenZFS: `zl_restart_txg`).
 const PAUSE_TXGS: u64 = 3;
+/// Most nanoseconds that a batch waits for others to join it: a device that hung once holds up nobody for long.
+const GATHER_NS_MAX: u64 = 100_000_000;
+/// Batches that the usual time of one is an average of, about (OpenZFS: `zl_last_lwb_latency`).
+const USUAL_BATCHES: u64 = 8;
 
 /// Outcome of a batch that was not logged.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +57,10 @@ struct State {
     done: u64,
     /// True while a batch is being written, which is the one after those that are done.
     is_writing: bool,
+    /// True while that waits for others: it takes what is noted until then.
+    is_gathering: bool,
+    /// Usual time of writing a batch in nanoseconds.
+    batch_ns: u64,
     /// Txg that has the newest blocks of the batch whose I/O is under way.
     in_flight: Option<Txg>,
     /// Newest batch that was not logged, and the txg that brings it to disk: that of older ones too.
@@ -87,6 +95,8 @@ pub struct LogWriter {
     has_gap: AtomicBool,
     /// Log devices are left to others.
     spares_log_devices: AtomicBool,
+    /// Percentage of the usual time of a batch for which one waits for others.
+    gather_percent: AtomicU64,
     counts: LogCounts,
 }
 
@@ -112,6 +122,7 @@ impl LogWriter {
             settled: WaitQueue::new(),
             has_gap: AtomicBool::new(false),
             spares_log_devices: AtomicBool::new(false),
+            gather_percent: AtomicU64::new(0),
             counts: LogCounts::default(),
         }
     }
@@ -145,6 +156,12 @@ impl LogWriter {
     /// Says whether blocks that are allocated from now on leave log devices to others.
     pub fn set_spares_log_devices(&self, spares: bool) {
         self.spares_log_devices.store(spares, Ordering::Relaxed);
+    }
+
+    /// Sets for how many percent of the usual time of a batch the next ones wait for others to join them, 100 ms at most (OpenZFS:
+    /// `zfs_commit_timeout_pct`, there 10); 0: not at all.
+    pub fn set_gather_percent(&self, percent: u64) {
+        self.gather_percent.store(percent, Ordering::Relaxed);
     }
 
     /// See [`crate::Log::note`].
@@ -213,7 +230,8 @@ impl LogWriter {
                 return self.wait_synced(self.txgs.open_txg());
             }
             // What was noted may be in the batch that is being written, or in the one after it.
-            state.done + u64::from(state.is_writing) + u64::from(state.lists.has_work())
+            let is_taken = state.is_writing && !state.is_gathering;
+            state.done + u64::from(is_taken) + u64::from(state.lists.has_work())
         };
         loop {
             {
@@ -224,13 +242,9 @@ impl LogWriter {
                     return unlogged.map_or(Ok(()), |(_, txg)| self.wait_synced(txg));
                 }
                 if !state.is_writing {
-                    state.is_writing = true;
-                    let (batch, noted) = (state.done + 1, state.lists.take());
-                    let is_held_up = state.is_closed || state.barrier > self.txgs.synced_txg();
+                    (state.is_writing, state.is_gathering) = (true, true);
                     drop(state);
-                    let open = Unlogged { txg: self.txgs.open_txg(), is_broken: false };
-                    let result = if is_held_up { Err(open) } else { self.write_batch(noted) };
-                    self.end_batch(batch, result);
+                    self.write_next();
                     continue;
                 }
             }
@@ -238,6 +252,28 @@ impl LogWriter {
                 let state = self.state.lock();
                 state.done >= mine || !state.is_writing
             });
+        }
+    }
+
+    /// Writes the next batch, which the caller has begun.
+    fn write_next(&self) {
+        self.let_join();
+        let (batch, noted, is_held_up) = {
+            let mut state = self.state.lock();
+            state.is_gathering = false;
+            (state.done + 1, state.lists.take(), state.is_closed || state.barrier > self.txgs.synced_txg())
+        };
+        let open = Unlogged { txg: self.txgs.open_txg(), is_broken: false };
+        let result = if is_held_up { Err(open) } else { self.write_batch(noted) };
+        self.end_batch(batch, result);
+    }
+
+    /// Waits a while for others who commit soon, if that is wanted.
+    fn let_join(&self) {
+        let percent = self.gather_percent.load(Ordering::Relaxed);
+        if percent > 0 {
+            let usual_ns = self.state.lock().batch_ns;
+            self.exec().sleep_ns((usual_ns.saturating_mul(percent) / 100).min(GATHER_NS_MAX));
         }
     }
 
@@ -353,8 +389,11 @@ impl LogWriter {
                 }
             }
         };
+        let begun_ns = self.exec().now_ns();
         let result = write_out(&*self.io, outgoing, blocks, &self.counts);
+        let taken_ns = self.exec().now_ns().saturating_sub(begun_ns);
         let mut state = self.state.lock();
+        state.batch_ns = (state.batch_ns * (USUAL_BATCHES - 1)).saturating_add(taken_ns) / USUAL_BATCHES;
         match (result, &mut state.chain) {
             (Ok(()), Some(chain)) => {
                 chain.settle();

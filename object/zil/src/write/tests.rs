@@ -1,5 +1,7 @@
 //! The writer over a store in memory. What users lose when these fail: what they were told is durable, the space of logs, or the memory of the daemon.
 
+mod gather;
+
 use super::LogWriter;
 use super::filled::{Body, fill};
 use super::noted::Lists;
@@ -602,6 +604,7 @@ fn threads_that_commit_at_once_share_batches_and_lose_nothing() {
         Lockstep::run(seed, |exec| {
             let bench = Arc::new(Bench::new(exec));
             bench.store.disk.lock().in_one_step = seed % 2 == 1;
+            bench.writer.set_gather_percent(seed % 4 / 2 * 400);
             let workers: Vec<_> = (0..4u64)
                 .map(|worker| {
                     let bench = bench.clone();

@@ -4,8 +4,8 @@ use device::MemDevice;
 use dmu::{NewObject, Objset};
 use dsl::TxSpace;
 use exec::{Exec, Inline};
-use ondisk::{ObjectId, ObjectType};
-use pool::{ImportOptions, Pool, Runtime, ScanState, ScanStatus};
+use ondisk::{BlockId, Level, ObjectId, ObjectType, ObjsetId};
+use pool::{Damaged, ImportOptions, Pool, Runtime, ScanState, ScanStatus};
 use std::sync::Arc;
 use vdev::TopKind;
 
@@ -72,6 +72,15 @@ pub fn scrub(pool: &Pool) -> ScanStatus {
 
 pub fn leaf_bytes_read(pool: &Pool) -> u64 {
     pool.status().leaves.iter().map(|leaf| leaf.counts.bytes[0]).sum()
+}
+
+/// A block of an object as damage of each of these datasets tells it.
+pub fn damage_of(pool: &Pool, names: &[&str], object: ObjectId, block: u64) -> Vec<Damaged> {
+    let objset = |name: &&str| ObjsetId(pool.dsl().hold(name).expect("held").object());
+    let of = |objset| Damaged { objset, object, level: Level(0), block: BlockId(block) };
+    let mut found: Vec<_> = names.iter().map(objset).map(of).collect();
+    found.sort_unstable();
+    found
 }
 
 /// Overwrites what looks like `needle` on the devices; gives how often it was found.
