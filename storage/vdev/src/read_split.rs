@@ -247,7 +247,7 @@ mod tests {
         for damaged in 0..1u32 << places.len() {
             for is_gone in [false, true] {
                 let mut disks = whole.clone();
-                let hit: Vec<_> = places.iter().enumerate().filter(|(bit, _)| damaged >> bit & 1 == 1).map(|(_, place)| *place).collect();
+                let hit: Vec<_> = places.iter().enumerate().filter(|(bit, _)| (damaged >> bit) & 1 == 1).map(|(_, place)| *place).collect();
                 for place in &hit {
                     if is_gone {
                         disks.remove(place);

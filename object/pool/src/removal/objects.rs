@@ -98,7 +98,7 @@ impl MappingObject {
         let mut raw = vec![0; self.phys.vimp_num_entries as usize * IndirectMappingEntry::SIZE];
         self.object.prefetch(0, raw.len() as u64);
         self.object.read(0, &mut raw)?;
-        let range = |bytes: &[u8]| {
+        let range = |bytes: &[u8]| -> Result<MappedRange, PoolError> {
             let entry = IndirectMappingEntry::decode(bytes).map_err(|_| PoolError::Object(self.object(), "a range of a mapping"))?;
             let target = Dva { gang: false, ..Dva::from_words(entry.vimep_dst) };
             Ok(MappedRange { source: (entry.vimep_src & !MARK) << SECTOR_SHIFT, target })
@@ -184,7 +184,7 @@ fn read_births(mos: &Arc<Objset>, births: ObjectId) -> Result<Vec<(u64, Txg)>, P
     let dnode = mos.hold(births)?;
     let mut raw = vec![0; births_header(&dnode)?.vib_count as usize * IndirectBirthEntry::SIZE];
     dnode.read(0, &mut raw)?;
-    let entry = |bytes: &[u8]| {
+    let entry = |bytes: &[u8]| -> Result<(u64, Txg), PoolError> {
         let entry = IndirectBirthEntry::decode(bytes).map_err(|_| PoolError::Object(births, "an entry of births"))?;
         Ok((entry.vibe_offset, Txg(entry.vibe_phys_birth_txg)))
     };

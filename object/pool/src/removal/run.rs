@@ -10,7 +10,7 @@ use ondisk::{Guid, RemovingPhys, VdevId, scan_state};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vdev::{Bias, LeafId, NodeKind, TopVdev, VdevTree};
+use vdev::{Bias, LeafId, Node, NodeKind, TopVdev, VdevTree};
 
 /// Nanoseconds between two looks whether removals may go on.
 const SUSPENDED_NS: u64 = 100_000_000;
@@ -22,6 +22,8 @@ pub struct RemovalParameters {
     pub segment_max: AtomicU64,
     /// Free bytes that are copied along between two allocated segments (`vdev_removal_max_span`).
     pub span_max: AtomicU64,
+    /// Allocated bytes that one txg copies at most, about; no parameter.
+    pub txg_bytes_max: AtomicU64,
     /// No removal makes progress (`zfs_removal_suspend_progress`): 0 or 1.
     pub suspended: AtomicU64,
     /// Mappings are condensed (`zfs_condense_indirect_vdevs_enable`): 0 or 1.
@@ -39,6 +41,7 @@ impl Default for RemovalParameters {
         RemovalParameters {
             segment_max: AtomicU64::new(16 << 20),
             span_max: AtomicU64::new(32 << 10),
+            txg_bytes_max: AtomicU64::new(u64::MAX),
             suspended: AtomicU64::new(0),
             condenses: AtomicU64::new(1),
             condense_percent: AtomicU64::new(25),
@@ -319,9 +322,9 @@ fn check_tree(tree: &VdevTree, top: &TopVdev) -> Result<(), PoolError> {
         return invalid();
     }
     for other in tree.tops.iter().filter(|other| other.is_concrete()) {
-        let node = other.node.as_ref().filter(|node| node.kind == NodeKind::Mirror);
-        let has_leaves = node.is_none_or(|node| node.children.iter().all(|child| matches!(child.kind, NodeKind::Leaf(_))));
-        if other.parity() != 0 || !has_leaves {
+        let is_leaf = |node: &Node| matches!(node.kind, NodeKind::Leaf(_));
+        let is_plain = |node: &Node| is_leaf(node) || (node.kind == NodeKind::Mirror && node.children.iter().all(is_leaf));
+        if !other.node.as_ref().is_some_and(is_plain) {
             return invalid();
         }
     }

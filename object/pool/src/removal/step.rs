@@ -30,6 +30,8 @@ use zap::{Value, Zap};
 const BYTES_MIN: u64 = 4 << 20;
 const BYTES_FIRST: u64 = 16 << 20;
 const BYTES_MAX: u64 = 64 << 20;
+/// Bytes of a segment at most, whatever the parameter says (OpenZFS: `SPA_MAXBLOCKSIZE`).
+const SEGMENT_MAX: u64 = 16 << 20;
 /// Nanoseconds that it may take: whoever waits for the txg waits as long.
 const STEP_NS: u64 = 500_000_000;
 /// Property of a vdev on which nothing is allocated by somebody's wish.
@@ -182,18 +184,19 @@ impl RemovalStep {
     fn next_chunks(&self, top: &TopVdev, from: u64, txg: Txg) -> Vec<Chunk> {
         let sector = 1u64 << top.ashift;
         let parameters = &self.removals.parameters;
+        let most = self.bytes.min(parameters.txg_bytes_max.load(Ordering::Relaxed)).max(sector);
         let limits = Limits {
-            segment_max: parameters.segment_max.load(Ordering::Relaxed).clamp(sector, self.bytes.min(16 << 20)).next_multiple_of(sector),
+            segment_max: parameters.segment_max.load(Ordering::Relaxed).clamp(sector, most.min(SEGMENT_MAX)).next_multiple_of(sector),
             span_max: parameters.span_max.load(Ordering::Relaxed),
         };
         let (mut found, mut bytes) = (Vec::new(), 0);
         for metaslab in (from >> top.ms_shift) as u32..self.spa.services.allocator.metaslab_count(top.id) {
-            if bytes >= self.bytes {
+            if bytes >= most {
                 break;
             }
             let rest = |segment: Range<u64>| segment.start.max(from)..segment.end;
             let segments = self.allocated(top, metaslab, txg).into_iter().map(rest).filter(|segment| !segment.is_empty());
-            let more = chunks(segments, limits, self.bytes - bytes);
+            let more = chunks(segments, limits, most - bytes);
             bytes += more.iter().map(Chunk::live_bytes).sum::<u64>();
             found.extend(more);
         }
