@@ -275,6 +275,7 @@ fn tune_removals(removals: &pool::RemovalParameters, get: &dyn Fn(&str) -> u64) 
     for (cell, name) in [
         (&removals.segment_max, "zfs_remove_max_segment"),
         (&removals.span_max, "vdev_removal_max_span"),
+        (&removals.ignores_errors, "zfs_removal_ignore_errors"),
         (&removals.suspended, "zfs_removal_suspend_progress"),
         (&removals.condenses, "zfs_condense_indirect_vdevs_enable"),
         (&removals.condense_percent, "zfs_condense_indirect_obsolete_pct"),

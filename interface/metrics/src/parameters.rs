@@ -26,7 +26,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 170] = [
+pub const PARAMETERS: [Parameter; 171] = [
     new("l2arc_feed_again", 1, BIT, When::Now, "0: cache devices are written once in l2arc_feed_secs, however much there is"),
     new("l2arc_feed_min_ms", 200, ACTIVE, When::Now, "milliseconds between writes to cache devices at least, while much is found"),
     new("l2arc_feed_secs", 1, ACTIVE, When::Now, "seconds between writes to cache devices"),
@@ -276,6 +276,7 @@ pub const PARAMETERS: [Parameter; 170] = [
     new("zfs_rebuild_scrub_enabled", 1, BIT, When::Now, "a scrub follows a sequential rebuild"),
     new("zfs_rebuild_vdev_limit", 64 << 20, ANY, When::Now, "bytes of a sequential rebuild in flight per child of a vdev"),
     new("zfs_reconstruct_indirect_combinations_max", 4096, U32, When::Now, "copies of a block in pieces that are combined; 0: all"),
+    new("zfs_removal_ignore_errors", 0, BIT, When::Now, "1: removals go on though a device fails; what none gives is lost"),
     new("zfs_removal_suspend_progress", 0, BIT, When::Now, "1 lets no removal of a vdev make progress"),
     new("zfs_remove_max_segment", 16 << 20, (512, 16 << 20), When::Now, "bytes that a removal copies to one place at most"),
     new(

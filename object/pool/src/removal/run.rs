@@ -24,6 +24,8 @@ pub struct RemovalParameters {
     pub span_max: AtomicU64,
     /// Allocated bytes that one txg copies at most, about; no parameter.
     pub txg_bytes_max: AtomicU64,
+    /// Removals go on though a device fails (`zfs_removal_ignore_errors`): 0 or 1.
+    pub ignores_errors: AtomicU64,
     /// No removal makes progress (`zfs_removal_suspend_progress`): 0 or 1.
     pub suspended: AtomicU64,
     /// Mappings are condensed (`zfs_condense_indirect_vdevs_enable`): 0 or 1.
@@ -42,6 +44,7 @@ impl Default for RemovalParameters {
             segment_max: AtomicU64::new(16 << 20),
             span_max: AtomicU64::new(32 << 10),
             txg_bytes_max: AtomicU64::new(u64::MAX),
+            ignores_errors: AtomicU64::new(0),
             suspended: AtomicU64::new(0),
             condenses: AtomicU64::new(1),
             condense_percent: AtomicU64::new(25),
@@ -172,7 +175,7 @@ impl Removals {
         }
         self.check_room(top)?;
         let whole = |id: LeafId| tree.leaf(id).state.is_usable() && tree.leaf(id).missing_txgs.is_empty();
-        if self.is_active() || !top.leaves().all(whole) {
+        if self.is_active() || !top.leaves().any(whole) {
             return Err(PoolError::Unremovable("Pool busy; removal may already be in progress"));
         }
         if self.spa.services.allocator.broken().iter().any(|metaslab| metaslab.vdev == top.id) {

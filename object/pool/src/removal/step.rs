@@ -163,7 +163,8 @@ impl RemovalStep {
             return self.cancel(top, at);
         };
         let moves: Vec<Move> = placed.iter().map(|(chunk, target)| Move { source: chunk.range().start, target: *target }).collect();
-        match carry_out(self.spa.zio(), tree, top, &moves) {
+        let goes_on = self.removals.parameters.ignores_errors.load(Ordering::Relaxed) != 0;
+        match carry_out(self.spa.zio(), tree, top, &moves, goes_on) {
             Ok(lacking) => {
                 for leaf in lacking {
                     self.spa.zio().note_missing(leaf, at.tx.txg());

@@ -5,7 +5,6 @@ use abd::Abd;
 use device::{DeviceError, DeviceOp};
 use exec::{Completion, completion};
 use ondisk::{Dva, Guid};
-use std::collections::BTreeSet;
 use vdev::{LABEL_START_BYTES, LeafId, TopVdev, VdevTree};
 use zio::{LeafRequest, Priority, Zio};
 
@@ -32,8 +31,9 @@ struct Carriage<'a> {
 /// Does the moves from `top`, and waits until all is written. Gives the leaves that took no part of it, or not all.
 ///
 /// # Errors
-/// That of a device when a part could be read nowhere, or written nowhere.
-pub(super) fn carry_out(zio: &Zio, tree: &VdevTree, top: &TopVdev, moves: &[Move]) -> Result<Lacking, DeviceError> {
+/// That of a device in use that failed, unless it goes on: then what one does not give comes from another, and what none gives is lost. Also without any
+/// that could give a part, or take it.
+pub(super) fn carry_out(zio: &Zio, tree: &VdevTree, top: &TopVdev, moves: &[Move], goes_on: bool) -> Result<Lacking, DeviceError> {
     let mut lacking = Lacking::new();
     let mut copies = Vec::new();
     for part in moves {
@@ -42,27 +42,24 @@ pub(super) fn carry_out(zio: &Zio, tree: &VdevTree, top: &TopVdev, moves: &[Move
     let reads: Vec<_> = copies.iter().map(|copy| read(zio, tree, copy, 0)).collect();
     let (mut writes, mut failed) = (Vec::new(), None);
     for (copy, reading) in copies.iter().zip(reads) {
-        match settled(zio, tree, copy, reading) {
+        match settled(zio, tree, copy, reading, goes_on) {
             Ok(bytes) => writes.extend(copy.to.iter().map(|&leaf| {
                 let op = DeviceOp::Write(bytes.clone());
-                (copy.part, leaf, start(zio, tree, leaf, copy.part.target.offset, op))
+                (leaf, start(zio, tree, leaf, copy.part.target.offset, op))
             })),
             Err(error) => failed = Some(error),
         }
     }
     // Also of moves that failed: nobody may get the space while somebody writes to it.
-    let mut written: BTreeSet<u64> = BTreeSet::new();
-    for (part, leaf, writing) in writes {
-        if writing.wait(zio.exec()).is_ok() {
-            written.insert(part.source);
-        } else {
+    for (leaf, writing) in writes {
+        if let Err(error) = writing.wait(zio.exec()) {
             lacking.push(tree.leaf(leaf).guid);
+            failed = Some(error);
         }
     }
     match failed {
-        Some(error) => Err(error),
-        None if written.len() < moves.len() => Err(DeviceError::Io),
-        None => Ok(lacking),
+        Some(error) if !goes_on => Err(error),
+        _ => Ok(lacking),
     }
 }
 
@@ -87,7 +84,7 @@ fn plan<'a>(tree: &VdevTree, top: &TopVdev, part: &'a Move, lacking: &mut Lackin
             None => copies.push(Carriage { part, from, to: vec![leaf] }),
         }
     }
-    Ok(copies)
+    if copies.is_empty() { Err(DeviceError::Gone) } else { Ok(copies) }
 }
 
 type Reply = Completion<Result<Abd, DeviceError>>;
@@ -105,11 +102,11 @@ fn start(zio: &Zio, tree: &VdevTree, leaf: LeafId, offset: u64, op: DeviceOp) ->
     wait
 }
 
-/// The bytes of a part: from the leaf that was asked, or else from the others.
-fn settled(zio: &Zio, tree: &VdevTree, copy: &Carriage<'_>, first: Reply) -> Result<Abd, DeviceError> {
+/// The bytes of a part: from the leaf that was asked, or else, if it goes on, from the others.
+fn settled(zio: &Zio, tree: &VdevTree, copy: &Carriage<'_>, first: Reply, goes_on: bool) -> Result<Abd, DeviceError> {
     let mut result = first.wait(zio.exec());
     for number in 1..copy.from.len() {
-        if result.is_ok() {
+        if result.is_ok() || !goes_on {
             break;
         }
         result = read(zio, tree, copy, number).wait(zio.exec());

@@ -329,18 +329,26 @@ fn a_removal_survives_power_cuts() {
 /// If this fails, a removal reads a device that fails until the pool gives it up, or calls what it could not read copied.
 #[test]
 fn a_device_that_fails_ends_the_removal() {
-    let under = exec(12);
-    let sim = Sim::new(&under, 5);
-    let all: Vec<Arc<SimDevice>> = (0..5).map(|index| sim.device(&format!("d{index}"), CUT_DEVICE_BYTES)).collect();
-    let pool = Pool::create(&under, spec(TopKind::Leaf, 1, &all), &Runtime::new()).expect("made");
-    let object = new_object(&pool);
-    let ages = fill(&pool, object, 1);
-    pool.remove_top(guid(&pool, 1)).expect("begun");
-    sim.arm(sim::Fault::always(sim::FaultKind::Error(DeviceError::Io)).on(all[1].index()).only(sim::OpKind::Read));
-    pool.removal_wait().expect("it ends");
-    sim.disarm();
-    assert_eq!(pool.removal_status().map(|status| status.state), Some(RemovalState::Canceled));
-    settle(&pool);
-    check(&pool, object, &ages, "the vdev stays");
-    is_clean(&pool, "the vdev stays");
+    let cases = [
+        (TopKind::Leaf, 1, 0, RemovalState::Canceled),
+        (TopKind::Mirror, 2, 0, RemovalState::Canceled),
+        (TopKind::Mirror, 2, 1, RemovalState::Finished),
+    ];
+    for (kind, width, ignores, end) in cases {
+        let under = exec(12);
+        let sim = Sim::new(&under, 5);
+        let all: Vec<Arc<SimDevice>> = (0..5 * width).map(|index| sim.device(&format!("d{index:02}"), CUT_DEVICE_BYTES)).collect();
+        let pool = Pool::create(&under, spec(kind, width, &all), &Runtime::new()).expect("made");
+        let object = new_object(&pool);
+        let ages = fill(&pool, object, 1);
+        pool.removal_parameters().ignores_errors.store(ignores, Ordering::Relaxed);
+        pool.remove_top(guid(&pool, 1)).expect("begun");
+        sim.arm(sim::Fault::always(sim::FaultKind::Error(DeviceError::Io)).on(all[width].index()).only(sim::OpKind::Read));
+        pool.removal_wait().expect("it ends");
+        sim.disarm();
+        assert_eq!(pool.removal_status().map(|status| status.state), Some(end), "{kind:?}");
+        settle(&pool);
+        check(&pool, object, &ages, "whatever became of the vdev");
+        is_clean(&pool, "whatever became of the vdev");
+    }
 }
