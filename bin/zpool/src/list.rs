@@ -145,6 +145,7 @@ fn vdev_value(vdev: &VdevReport, name: &str, exact: bool) -> String {
         "size" if is_top => size(vdev.size_bytes),
         "allocated" if is_top => size(vdev.allocated_bytes),
         "free" if is_top => size(vdev.size_bytes.saturating_sub(vdev.allocated_bytes)),
+        "checkpoint" if vdev.checkpoint_bytes > 0 => size(vdev.checkpoint_bytes),
         "expandsize" if is_top && vdev.expand_bytes > 0 => size(vdev.expand_bytes),
         "fragmentation" if is_top => vdev.fragmentation_percent.map_or("-".into(), |percent| show(&Value::Percent(percent), exact)),
         "capacity" if is_top => {
@@ -296,6 +297,7 @@ mod tests {
             message_id: None,
             only_remarks: false,
             scan: None,
+            checkpoint: None,
             throttled: Vec::new(),
             accelerator: None,
             rebuilds: Vec::new(),

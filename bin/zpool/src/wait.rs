@@ -130,7 +130,8 @@ fn remaining(report: &PoolReport) -> [u64; ACTIVITIES.len()] {
             let active = report.removal.as_ref().filter(|removal| removal.state == "active");
             active.map_or(0, |removal| removal.to_copy_bytes.saturating_sub(removal.copied_bytes))
         }
-        // Checkpoints and RAID-Z expansion do not exist here.
+        "discard" => report.checkpoint.as_ref().filter(|known| known.is_discarding).map_or(0, |known| known.bytes),
+        // RAID-Z expansion does not exist here.
         _ => 0,
     })
 }

@@ -95,6 +95,8 @@ pub enum Request {
     PoolSet(PoolSet),
     /// `zpool reguid`.
     PoolReguid(PoolReguid),
+    /// `zpool checkpoint`.
+    PoolCheckpoint(PoolCheckpoint),
     /// `zpool split`.
     PoolSplit(PoolSplit),
     /// `zpool upgrade`; answers [`Response::Upgraded`] (also for a dry run).

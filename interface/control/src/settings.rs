@@ -151,6 +151,7 @@ impl Settings {
         pool.tune_multihost(runtime.multihost);
         pool.suspend_rebuilds(runtime.scans.suspended);
         pool.set_frees_max(get("zfs_async_block_max_blocks"));
+        pool.limit_discard(get("zfs_spa_discard_memory_limit"));
         pool.tune_space_log(self.space_log_tunables(runtime.arc_max));
         pool.dsl().tune_logs(get("zfs_commit_timeout_pct"));
         pool.dsl().tune_receives(get("spa_asize_inflation"));

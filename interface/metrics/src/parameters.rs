@@ -26,7 +26,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 171] = [
+pub const PARAMETERS: [Parameter; 172] = [
     new("l2arc_feed_again", 1, BIT, When::Now, "0: cache devices are written once in l2arc_feed_secs, however much there is"),
     new("l2arc_feed_min_ms", 200, ACTIVE, When::Now, "milliseconds between writes to cache devices at least, while much is found"),
     new("l2arc_feed_secs", 1, ACTIVE, When::Now, "seconds between writes to cache devices"),
@@ -306,6 +306,13 @@ pub const PARAMETERS: [Parameter; 171] = [
     ),
     new("zfs_scrub_min_time_ms", 750, U32, When::Now, "milliseconds of a txg after which an error scrub leaves the rest to the next one"),
     new("zfs_slow_io_events_per_second", 20, U32, When::Now, "delay events per device and second"),
+    new(
+        "zfs_spa_discard_memory_limit",
+        16 << 20,
+        (1, u64::MAX),
+        When::Now,
+        "bytes of a checkpoint's space maps that a txg looks at while it is discarded",
+    ),
     new(
         "zfs_special_class_metadata_reserve_pct",
         25,

@@ -270,6 +270,12 @@ impl State {
         let idle = [&self.free, &self.held, &self.lent];
         idle.into_iter().chain(&self.allocating).chain(&self.freed).chain(&self.defer)
     }
+
+    /// True when some of a segment is free, or was freed.
+    fn is_freed(&self, offset: u64, asize: u64) -> bool {
+        let freed = self.defer.iter().chain(&self.freed).chain(&self.freeing);
+        freed.chain([&self.free, &self.held, &self.lent]).any(|tree| tree.overlaps(offset, asize))
+    }
 }
 
 fn slot(txg: Txg) -> usize {
@@ -477,13 +483,25 @@ impl Metaslab {
         if state.is_unknown {
             return Some(false);
         }
-        let resting = state.defer.iter().chain(&state.freed).chain(&state.freeing).any(|tree| tree.overlaps(offset, asize));
-        if resting || [&state.free, &state.held, &state.lent].iter().any(|tree| tree.overlaps(offset, asize)) {
+        if state.is_freed(offset, asize) {
             return None;
         }
         let clean = state.allocating[slot(txg)].is_empty() && state.freeing[slot(txg)].is_empty();
         state.freeing[slot(txg)].add(offset, asize).ok()?;
         Some(clean)
+    }
+
+    /// Looks at a segment that is to be freed and stays allocated; None when it is free already or outside, false where nobody knows what is free.
+    pub(crate) fn is_allocated(&self, offset: u64, asize: u64) -> Option<bool> {
+        let end = offset.checked_add(asize)?;
+        if offset < self.range.start || end > self.range.end {
+            return None;
+        }
+        let state = self.state.lock();
+        match state.is_unknown {
+            true => Some(false),
+            false => (!state.is_freed(offset, asize)).then_some(true),
+        }
     }
 
     /// Allocations and frees of `txg` that were not yet taken.

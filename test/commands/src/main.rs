@@ -13,6 +13,7 @@ mod branches;
 mod caches;
 mod callers;
 mod campaign;
+mod checkpoints;
 mod checksums;
 mod classes;
 mod cloned;
@@ -108,6 +109,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "import: keys", needs: MOUNTS, run: imports::keys },
     Scenario { name: "pool: where an import looks", needs: NOTHING, run: imports::places },
     Scenario { name: "pool: an older state", needs: NOTHING, run: imports::rewinds },
+    Scenario { name: "pool: a checkpoint", needs: NOTHING, run: checkpoints::life },
     Scenario { name: "pool: mirrors are divided", needs: NOTHING, run: imports::splits },
     Scenario { name: "two hosts: one dies, the other takes over", needs: NOTHING, run: multihost::takes_over },
     Scenario { name: "two hosts: one stood still", needs: NOTHING, run: multihost::stood_still },

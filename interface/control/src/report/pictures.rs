@@ -1,9 +1,9 @@
 //! Pictures of pools for the commands: the vdev tree with its counters, properties, history.
 
-use control_api::{HistoryRecord, Property, RebuildReport, RemovalReport, Source, Value, VdevReport};
+use control_api::{CheckpointReport, HistoryRecord, Property, RebuildReport, RemovalReport, Source, Value, VdevReport};
 use nvlist::NvList;
 use ondisk::Guid;
-use pool::{CacheStatus, LeafStatus, PoolStatus, RebuildState, RebuildStatus, RemovalState, RemovalStatus, Spare};
+use pool::{CacheStatus, CheckpointStatus, LeafStatus, PoolStatus, RebuildState, RebuildStatus, RemovalState, RemovalStatus, Spare};
 use std::collections::{BTreeMap, BTreeSet};
 use vdev::{DraidConfig, LeafId, LeafKind, LeafState, Node, NodeKind, TopKind, TopVdev, VdevTree};
 use zio::{IoKind, LeafCounts};
@@ -149,6 +149,15 @@ pub(crate) fn overlay_growth(root: &mut VdevReport, tree: &VdevTree, grown: &Vde
         }
         root.expand_bytes += room;
     }
+}
+
+/// Report of a checkpoint; it is said of top-level vdevs, too, how much of them is allocated for its sake only (OpenZFS: `vs_checkpoint_space`).
+pub(crate) fn checkpoint(root: &mut VdevReport, tree: &VdevTree, known: &CheckpointStatus) -> CheckpointReport {
+    for top in &tree.tops {
+        let report = root.children.iter_mut().find(|report| report.guid == top.guid.0);
+        report.into_iter().for_each(|report| report.checkpoint_bytes = known.vdev_bytes.get(&top.id).copied().unwrap_or(0));
+    }
+    CheckpointReport { is_discarding: known.is_discarding, start_time: known.timestamp as i64, bytes: known.bytes() }
 }
 
 fn top_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, top: &TopVdev) -> VdevReport {

@@ -52,10 +52,11 @@ impl Pool {
     /// Takes a top-level vdev out of the pool. A log leaves at once, with a hole in its place. What lies on others is copied elsewhere first, from now on and
     /// across imports, and the vdev leaves when that is done: see [`Pool::removal_status`].
     ///
-    /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::Unremovable`] with the reason, [`PoolError::LogsWait`], and [`PoolError::NoReplicas`] while something
-    /// is in a log.
+    /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::Unremovable`] with the reason, [`PoolError::LogsWait`], [`PoolError::CheckpointExists`], and
+    /// [`PoolError::NoReplicas`] while something is in a log.
     pub fn remove_top(&self, guid: Guid) -> Result<(), PoolError> {
         self.spa.check_writeable()?;
+        self.spa.check_no_checkpoint()?;
         let tree = self.tree();
         let Some(top) = tree.tops.iter().find(|top| top.is_concrete() && !top.is_log && top.guid == guid) else {
             return self.vdevs.remove_top(guid);
@@ -67,12 +68,12 @@ impl Pool {
         }
         let was_allocating = !top.nonallocating;
         if was_allocating {
-            self.vdevs.change_tree(emptying(guid, false))?;
+            self.vdevs.change_leaves(emptying(guid, false))?;
         }
         // Logs begin anew elsewhere, and whatever is allocated there is on disk then.
         self.dsl().close_logs();
         let settled = (0..EMPTYING_TXGS).try_for_each(|_| self.sync());
-        let begun = settled.and_then(|()| self.removals.check(guid)).and_then(|()| self.vdevs.change_tree(leaving(guid)));
+        let begun = settled.and_then(|()| self.removals.check(guid)).and_then(|()| self.vdevs.change_leaves(leaving(guid)));
         self.dsl().reopen_logs();
         if begun.is_err() && was_allocating {
             self.vdevs.change_tree(emptying(guid, true))?;
@@ -186,6 +187,7 @@ impl Pool {
         if self.is_removing() {
             return Err(PoolError::Target("device removal is in progress"));
         }
+        self.spa.check_no_checkpoint()?;
         self.leaves.set_leaving(&leaves);
         let half = self.divide(leaves, name, runtime);
         self.leaves.set_leaving(&[]);
@@ -223,7 +225,8 @@ impl Pool {
     fn let_leave(&self, leaves: &[Guid]) -> Result<SplitOff, PoolError> {
         let taken = split::Taken::default();
         self.dsl().close_logs();
-        let left = self.empty_logs().and_then(|()| self.vdevs.change_tree(split::leave(self.spa.clone(), leaves.to_vec(), taken.clone())));
+        let left =
+            self.empty_logs().and_then(|()| self.vdevs.change_leaves(split::leave(self.spa.clone(), leaves.to_vec(), taken.clone())));
         self.dsl().reopen_logs();
         left?;
         // Writes that began while the leaves were in use end with their txgs.
@@ -286,14 +289,24 @@ impl Pool {
     /// Takes a leaf or a cache device offline; with `temporary` until the next import only. Waits until that is written, unless the pool is
     /// suspended.
     ///
-    /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::NoReplicas`] when something could not be read without it.
+    /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::NoReplicas`] when something could not be read without it, [`PoolError::CheckpointExists`] for a
+    /// log device that a checkpoint has blocks on.
     pub fn offline(&self, leaf: Guid, temporary: bool) -> Result<(), PoolError> {
         if !self.has_cache(leaf) {
+            self.check_log_of_checkpoint(leaf)?;
             return self.leaves.offline(leaf, temporary);
         }
         self.spa.check_writeable()?;
         self.caches.set_aside(leaf, LeafState::Offline);
         if temporary { Ok(()) } else { self.vdevs.set_cache_offline(leaf, true) }
+    }
+
+    /// Refuses to take a log device out of use that a checkpoint has blocks on (OpenZFS: `vdev_offline_locked`).
+    fn check_log_of_checkpoint(&self, leaf: Guid) -> Result<(), PoolError> {
+        let tree = self.tree();
+        let top = tree.leaf_by_guid(leaf).and_then(|id| tree.top(tree.leaf(id).top));
+        let is_needed = top.is_some_and(|top| top.is_log && self.spa.services.checkpoint.bytes_on(top.id) != 0);
+        if is_needed { Err(PoolError::CheckpointExists) } else { Ok(()) }
     }
 
     /// Declares a leaf faulted, as [`Pool::offline`]; one that the pool cannot do without becomes degraded instead. A cache device is until it is

@@ -3,8 +3,10 @@
 use super::Pool;
 use crate::rebuild::{RebuildParameters, RebuildStatus};
 use crate::removal::run::{RemovalParameters, RemovalStatus};
+use crate::spa::checkpoint::CheckpointStatus;
 use crate::spa::multihost::{BeatRecord, MultihostTunables};
 use crate::sweep::{SweepAction, SweepKind, SweepParameters, SweepStatus};
+use crate::sync::checkpoint::Wish;
 use crate::{PoolError, heartbeat};
 use kstat::Records;
 use ondisk::{Guid, Txg};
@@ -150,6 +152,35 @@ impl Pool {
         self.spa.check_writeable()?;
         self.rebuilds.run(Some(parts));
         Ok(())
+    }
+    /// Keeps the state that the pool has now, so that an import can go back to it ([`crate::Rewind::Checkpoint`]): blocks of it stay allocated when they
+    /// are freed. Waits until it is on disk (OpenZFS: `spa_checkpoint`).
+    ///
+    /// # Errors
+    /// [`PoolError::CheckpointExists`], [`PoolError::DiscardingCheckpoint`]; [`PoolError::NeedsFeature`] without the feature `zpool_checkpoint`, and
+    /// [`PoolError::VdevTooBig`] without `spacemap_v2`, of a vdev that is too large; [`PoolError::Target`] while a vdev is removed.
+    pub fn make_checkpoint(&self) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.spa.check_no_checkpoint()?;
+        // All that was done so far is of it.
+        self.sync()?;
+        self.checkpoints.submit(&self.spa.txgs, Wish::Make)
+    }
+    /// Gives the checkpoint up, and waits until that is on disk; the txgs that follow free its space (OpenZFS: `spa_checkpoint_discard`).
+    ///
+    /// # Errors
+    /// [`PoolError::NoCheckpoint`], [`PoolError::DiscardingCheckpoint`].
+    pub fn discard_checkpoint(&self) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.checkpoints.submit(&self.spa.txgs, Wish::Discard)
+    }
+    /// The checkpoint, or the one that is being discarded.
+    pub fn checkpoint(&self) -> Option<CheckpointStatus> {
+        self.spa.services.checkpoint.status()
+    }
+    /// Has a txg look at so many bytes of the checkpoint's space maps while it is discarded (OpenZFS: `zfs_spa_discard_memory_limit`).
+    pub fn limit_discard(&self, bytes: u64) {
+        self.checkpoints.limit_discard(bytes);
     }
     /// Writes a heartbeat of a pool whose property `multihost` is on, and says after how many nanoseconds the next one is due; by itself where there
     /// are threads. Suspends the pool when heartbeats have failed for too long.

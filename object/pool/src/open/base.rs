@@ -3,6 +3,7 @@
 use crate::spa::Spa;
 use crate::spa::multihost::MultihostTunables;
 use crate::sync::brt::SharedBlocks;
+use crate::sync::kept::KeptMaps;
 use crate::sync::log_spacemap::LoggedChanges;
 use crate::sync::space_log::SpaceLog;
 use crate::sync::spacemap::SpaceMaps;
@@ -109,6 +110,8 @@ pub(crate) struct Base {
     pub space_log: Option<SpaceLog>,
     /// Tables of shared blocks.
     pub shared: SharedBlocks,
+    /// Space maps of a checkpoint.
+    pub kept: KeptMaps,
     /// Salt that the pool is to get.
     pub new_salt: Option<Arc<Salt>>,
     /// Intent logs: those claimed, and those with nothing in them, to be given up with the first txg.

@@ -68,7 +68,7 @@ fn append(mos: &Arc<Objset>, top: &TopVdev, ranges: &[Range<u64>], context: &App
         Some(object) => Map::open(mos, object)?,
         None => {
             let map = Map::create(mos, BLOCK_BYTES, context)?;
-            Zap::hold(mos, top.zap)?.add_u64(top_zap::INDIRECT_OBSOLETE_SM, map.object().0, context.tx)?;
+            Zap::hold(mos, top.zap)?.add_u64(top_zap::INDIRECT_OBSOLETE_SM, map.id().0, context.tx)?;
             context.features.add(OBSOLETE_COUNTS, 1, context.tx)?;
             map
         }

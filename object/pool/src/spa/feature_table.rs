@@ -164,8 +164,8 @@ pub const FEATURES: &[Feature] = &[
         "com.delphix:zpool_checkpoint",
         "zpool_checkpoint",
         "Pool state can be checkpointed, allowing rewind later.",
-        RO,
-        Support::Read,
+        RO | NEW,
+        Support::Full,
         &[],
     ),
     row(

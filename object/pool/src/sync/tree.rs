@@ -64,6 +64,10 @@ impl TreeWriter {
 
     /// Lets go of leaves that nobody needs any more: their replacements have everything, or they stood in for others that do.
     pub fn end_replacements(&self, maps: &mut SpaceMaps, tx: &Tx) -> Result<(), PoolError> {
+        if self.spa.check_no_checkpoint().is_err() {
+            // They are in the tree that it would be gone back to.
+            return Ok(());
+        }
         loop {
             let (tree, aux) = {
                 let config = self.spa.config.lock();

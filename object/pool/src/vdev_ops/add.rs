@@ -184,6 +184,7 @@ impl VdevOps {
     /// [`PoolError::NoReplicas`] while something is in it.
     pub fn remove_top(&self, guid: Guid) -> Result<(), PoolError> {
         self.spa.check_writeable()?;
+        self.spa.check_no_checkpoint()?;
         let is_log = self.spa.tree().tops.iter().find(|top| top.is_concrete() && top.guid == guid && top.is_log).map(|top| top.id);
         let Some(log) = is_log else { return self.take_top(guid) };
         let waiting = self.spa.dsl.waiting_logs_on(log);
@@ -205,7 +206,7 @@ impl VdevOps {
     fn take_top(&self, guid: Guid) -> Result<(), PoolError> {
         let allocator = self.spa.services.allocator.clone();
         let name = self.spa.name();
-        self.change_tree(Box::new(move |config: &Config, _| {
+        self.change_leaves(Box::new(move |config: &Config, _| {
             let top = config.tree.tops.iter().find(|top| top.is_concrete() && top.guid == guid);
             let top = top.ok_or(PoolError::NoSuchDevice)?;
             if !top.is_log {
@@ -228,8 +229,9 @@ impl VdevOps {
     /// Errors: [`PoolError::Target`] while a device is not in use: its label would be of a pool that there is no more.
     pub fn reguid(&self, guid: Option<Guid>) -> Result<(), PoolError> {
         self.spa.check_writeable()?;
+        self.spa.check_no_checkpoint()?;
         let new = guid.unwrap_or_else(|| self.spa.new_guid(&self.spa.tree()));
-        self.change_tree(Box::new(move |config: &Config, _| {
+        self.change_leaves(Box::new(move |config: &Config, _| {
             if config.tree.leaves.iter().any(|leaf| leaf.state != LeafState::Online) {
                 return Err(PoolError::Target("one or more devices is currently unavailable"));
             }

@@ -160,7 +160,7 @@ impl VdevOps {
     pub fn remove_aux(&self, guid: Guid, device: Option<Device>) -> Result<(), PoolError> {
         self.spa.check_writeable()?;
         let name = self.spa.name();
-        self.change_tree(Box::new(move |config, _| {
+        self.change_leaves(Box::new(move |config, _| {
             let (kind, entry) = config.aux.find(guid).ok_or(PoolError::NoSuchDevice)?;
             if kind == AuxKind::Spare && config.tree.leaf_by_guid(guid).is_some() {
                 return Err(PoolError::SpareInUse);

@@ -2,6 +2,7 @@
 
 mod brt;
 mod caches;
+mod checkpoints;
 mod classes;
 mod common;
 mod compat;
