@@ -239,7 +239,8 @@ impl TopVdev {
             ms_shift: u32::try_from(number("metaslab_shift")).map_err(|_| TreeError::Entry("metaslab_shift"))?,
             zap: ObjectId(number("com.delphix:vdev_zap_top")),
             is_log: number("is_log") != 0,
-            nonallocating: number("non_allocating") != 0,
+            // OpenZFS says so of vdevs that are being removed since 2.2 only.
+            nonallocating: number("non_allocating") != 0 || number("removing") != 0,
             is_leaving: number("removing") != 0,
             objects: RemovalObjects {
                 mapping: ObjectId(number(vdev_config::INDIRECT_OBJECT)),

@@ -156,7 +156,7 @@ impl RemovalStep {
         let mapping = top.mapping.clone().unwrap_or_default();
         let next = self.next_chunks(top, mapping.end(), at.tx.txg());
         if next.is_empty() {
-            return self.complete(tree, top, at);
+            return self.complete(top, at);
         }
         let Some(placed) = self.place(top, next, at.tx.txg()) else {
             tracing::warn!("removal of vdev {}: there is no room for what is on it", top.id);
@@ -208,7 +208,7 @@ impl RemovalStep {
     /// go to others of these, if there is room.
     fn place(&self, top: &TopVdev, next: Vec<Chunk>, txg: Txg) -> Option<Vec<(Chunk, Dva)>> {
         let allocator = &self.spa.services.allocator;
-        let preference = Preference { dedup: top.bias == Bias::Dedup, special_percent: if top.bias == Bias::None { 0 } else { 100 } };
+        let preference = Preference { dedup: top.bias == Bias::Dedup, special_percent: if top.bias == Bias::Special { 100 } else { 0 } };
         let sector = 1u64 << top.ashift;
         let mut most = u64::MAX;
         let mut waiting: Vec<Chunk> = next.into_iter().rev().collect();
@@ -259,10 +259,10 @@ impl RemovalStep {
     }
 
     /// Takes the vdev out of the pool, of which everything was copied (OpenZFS: `vdev_remove_complete_sync`).
-    fn complete(&self, tree: &Arc<VdevTree>, top: &TopVdev, at: &mut Syncing<'_>) -> Result<(), PoolError> {
-        let phys = self.removals.phys();
+    fn complete(&self, top: &TopVdev, at: &mut Syncing<'_>) -> Result<(), PoolError> {
+        let (phys, tree) = (self.removals.phys(), self.spa.tree());
         let previous = Some(phys.sr_prev_indirect_vdev).filter(|id| *id != NO_VDEV).map(|id| VdevId(id as u32));
-        let mut next = tree.without_contents(top.id, self.spa.new_guid(tree))?;
+        let mut next = tree.without_contents(top.id, self.spa.new_guid(&tree))?;
         if let Some(removed) = next.tops.get_mut(top.id.0 as usize) {
             removed.objects.previous = previous;
         }

@@ -26,7 +26,7 @@ pub(crate) fn emptying(guid: Guid, is_on: bool) -> Edit {
     })
 }
 
-/// The change by which a vdev begins to leave: the removal begins with the same txg.
+/// The change by which a vdev begins to leave, from which nothing is allocated since longer: the removal begins with the same txg.
 pub(crate) fn leaving(guid: Guid) -> Edit {
     Box::new(move |config: &Config, _| {
         let mut tree = VdevTree::clone(&config.tree);
@@ -34,7 +34,11 @@ pub(crate) fn leaving(guid: Guid) -> Edit {
             return Err(PoolError::Unremovable("Pool busy; removal may already be in progress"));
         }
         let top = top_mut(&mut tree, guid)?;
-        (top.is_leaving, top.nonallocating) = (true, true);
+        if !top.nonallocating {
+            // Somebody took that back meanwhile: what is allocated there now is not on disk yet, and would not be copied.
+            return Err(PoolError::Unremovable("Pool busy; removal may already be in progress"));
+        }
+        top.is_leaving = true;
         Ok(Edited { tree: tree.into(), ..Edited::default() })
     })
 }
