@@ -19,7 +19,7 @@ use leaf::{FailedIo, LeafTiming, Leaves, Watcher, WrongBytes};
 use ondisk::{BlockPtr, Bookmark, Guid, ObjsetId, Txg, VdevId};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use vdev::LeafId;
 
@@ -70,15 +70,26 @@ impl Lacking {
 
 /// Ranges of vdevs that were removed, or are being removed, to which no block pointer leads any more, until somebody who writes them down asks.
 #[derive(Debug, Default)]
-pub(crate) struct Obsolete(Mutex<Vec<(VdevId, Range<u64>)>>);
+pub(crate) struct Obsolete {
+    ranges: Mutex<Vec<(VdevId, Range<u64>)>>,
+    /// Bytes that were freed on the vdev that is being removed before they were copied.
+    uncopied: AtomicU64,
+}
 
 impl Obsolete {
     /// Nothing leads to this range of a vdev any more.
     pub(crate) fn note(&self, vdev: VdevId, range: Range<u64>) {
-        self.0.lock().push((vdev, range));
+        self.ranges.lock().push((vdev, range));
     }
     pub(crate) fn take(&self) -> Vec<(VdevId, Range<u64>)> {
-        std::mem::take(&mut *self.0.lock())
+        std::mem::take(&mut *self.ranges.lock())
+    }
+    /// So many bytes are not going to be copied.
+    pub(crate) fn skip(&self, bytes: u64) {
+        self.uncopied.fetch_add(bytes, Ordering::Relaxed);
+    }
+    pub(crate) fn take_uncopied(&self) -> u64 {
+        self.uncopied.swap(0, Ordering::Relaxed)
     }
 }
 

@@ -67,9 +67,13 @@ fn free_piece(core: &Core, snapshot: &Snapshot, times: (Txg, Txg), place: &Dva) 
     let (txg, born) = times;
     let was_here = snapshot.view.allocator.free_born(txg, born, place);
     let leaving = snapshot.view.tree.top(place.vdev).and_then(|top| top.mapping.as_ref());
-    let Some(mapping) = leaving.filter(|mapping| was_here && place.offset < mapping.end()) else { return was_here };
+    let Some(mapping) = leaving.filter(|_| was_here) else { return was_here };
+    let length = place.asize.min(mapping.end().saturating_sub(place.offset));
     // What follows was not copied yet, and is not going to be.
-    let length = place.asize.min(mapping.end() - place.offset);
+    core.obsolete.skip(place.asize - length);
+    if length == 0 {
+        return true;
+    }
     let Some(copied) = mapping.pieces(place.offset, length) else { return false };
     core.obsolete.note(place.vdev, place.offset..place.offset + length);
     copied.iter().fold(true, |all, piece| free_places(core, snapshot, times, &piece.place) && all)

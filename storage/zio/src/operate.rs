@@ -96,6 +96,11 @@ impl Zio {
         self.core.obsolete.take()
     }
 
+    /// Bytes that were freed on the vdev that is being removed before they were copied, since the last call (OpenZFS: `free_from_removing_vdev`).
+    pub fn take_uncopied(&self) -> u64 {
+        self.core.obsolete.take_uncopied()
+    }
+
     /// Makes everything written so far durable on every leaf; `then` gets an error when a top-level vdev has more leaves
     /// that did not flush than it can lose.
     pub fn flush_all(&self, then: UnitThen) {

@@ -17,6 +17,8 @@ use std::sync::atomic::Ordering;
 use vdev::{Mapping, TopVdev, VdevTree};
 use zap::{Value, Zap};
 
+const LACKING: &str = "a mapping that lacks what was freed";
+
 /// The step that condenses mappings that are worth it, one a txg.
 pub(crate) struct CondenseStep {
     pub removals: Arc<Removals>,
@@ -70,7 +72,9 @@ impl CondenseStep {
                 unneeded.cover(range);
             }
         }
-        self.condense(top, &unneeded, context)?;
+        if !self.condense(top, &unneeded, context)? {
+            return Err(PoolError::Object(top.objects.mapping, LACKING));
+        }
         MappingObject::open(mos, ObjectId(phys.scip_next_mapping_object))?.destroy(context.features, context.tx)?;
         obsolete::destroy_map(mos, earlier, context)?;
         Ok(zap.remove(directory::CONDENSING_INDIRECT, context.tx)?)
@@ -88,19 +92,27 @@ impl CondenseStep {
         if !saves_memory && map.length() < parameters.obsolete_bytes_max.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        let unneeded = map.read_bytes(top.asize)?;
-        self.condense(top, &unneeded, context)?;
-        Ok(true)
+        match map.read_bytes(top.asize) {
+            Ok(unneeded) => self.condense(top, &unneeded, context),
+            // The mapping takes more memory than it has to, and is as right as before.
+            Err(error @ PoolError::Object(..)) => {
+                tracing::error!("vdev {}: its mapping is not condensed: {error}", top.id);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 
-    /// Writes the mapping of a removed vdev anew, without the ranges of which nobody needs anything.
-    fn condense(&self, top: &TopVdev, unneeded: &RangeTree, context: &AppendContext<'_>) -> Result<(), PoolError> {
+    /// Writes the mapping of a removed vdev anew, without the ranges of which nobody needs anything. False when it lacks some of what is not needed: then
+    /// nothing was done.
+    fn condense(&self, top: &TopVdev, unneeded: &RangeTree, context: &AppendContext<'_>) -> Result<bool, PoolError> {
         let (mos, features, tx) = (&self.spa.mos, context.features, context.tx);
         let mapping = top.mapping.as_ref().ok_or(PoolError::Corrupt("a removed vdev without a mapping"))?;
         let old = MappingObject::open(mos, top.objects.mapping)?;
         let mut counts = old.counts()?;
         if !add_counts(mapping, &mut counts, unneeded) {
-            return Err(PoolError::Object(top.objects.mapping, "a mapping that lacks what was freed"));
+            tracing::error!("vdev {}: {LACKING} (object {}) is not condensed", top.id, top.objects.mapping);
+            return Ok(false);
         }
         let is_needed = |number: usize| counts.get(number).is_none_or(|count| u64::from(*count) < mapping.ranges()[number].target.asize);
         let numbered = mapping.ranges().iter().copied().zip(counts.iter().copied()).enumerate();
@@ -119,7 +131,7 @@ impl CondenseStep {
         config.tree = Arc::new(tree);
         config.dirty = true;
         self.spa.publish(&config);
-        Ok(())
+        Ok(true)
     }
 }
 

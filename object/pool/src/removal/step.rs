@@ -136,6 +136,8 @@ impl RemovalStep {
             sr_copied: 0,
             ..self.removals.phys()
         };
+        // That was another removal's.
+        self.spa.zio().take_uncopied();
         self.store(phys, tx)?;
         // Whoever imports the pool reads this before it knows where anything is that was on the vdev.
         let directory = mos.hold(DIRECTORY)?;
@@ -252,7 +254,8 @@ impl RemovalStep {
         MappingObject::open(mos, top.objects.mapping)?.append(&ranges, tx)?;
         append_birth(mos, top.objects.births, grown.end(), tx)?;
         let phys = self.removals.phys();
-        let copied = phys.sr_copied + placed.iter().map(|(chunk, _)| chunk.live_bytes()).sum::<u64>();
+        let done = placed.iter().map(|(chunk, _)| chunk.live_bytes()).sum::<u64>() + self.spa.zio().take_uncopied();
+        let copied = phys.sr_copied.saturating_add(done);
         self.store(RemovingPhys { sr_copied: copied.min(phys.sr_to_copy), ..phys }, tx)?;
         self.change(top.id, |top| top.mapping = Some(Arc::new(grown)));
         Ok(())
