@@ -91,11 +91,7 @@ impl KeptMaps {
             let top = tree.top(space.vdev).ok_or(PoolError::Corrupt("blocks of a checkpoint on a vdev that left"))?;
             let map = match self.maps.entry(space.vdev) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(place) => {
-                    let map = Map::create(&self.mos, BLOCK_BYTES, context)?;
-                    Zap::hold(&self.mos, top.zap)?.add_u64(POOL_CHECKPOINT_SM, map.id().0, context.tx)?;
-                    place.insert(map)
-                }
+                Entry::Vacant(place) => place.insert(begin(&self.mos, top, context)?),
             };
             map.write(&[(MapType::Free, space.segments.as_slice())], 0, top.ashift, context)?;
             map.finish(&[0; 64], top.ashift, context.tx)?;
@@ -107,7 +103,7 @@ impl KeptMaps {
     /// `spa_checkpoint_discard_thread_sync`). One that cannot be read stays, with all that it says.
     pub fn take_last(&mut self, most: usize, tree: &VdevTree, (features, tx): (&Features, &Tx)) -> Result<Vec<Dva>, PoolError> {
         let mut taken = Vec::new();
-        let usable: Vec<VdevId> = self.maps.keys().filter(|vdev| !self.broken.contains(vdev)).copied().collect();
+        let usable: Vec<VdevId> = self.maps.keys().filter(|vdev| !self.broken.contains(*vdev)).copied().collect();
         for vdev in usable {
             let (Some(map), Some(top)) = (self.maps.get_mut(&vdev), tree.top(vdev)) else { continue };
             let left = most.saturating_sub(taken.len());
@@ -130,6 +126,17 @@ impl KeptMaps {
         }
         Ok(taken)
     }
+}
+
+/// The map of a vdev that has had nothing to write down. A checkpoint that was discarded while the vdev was away has left its own: what that keeps goes with
+/// the next one.
+fn begin(mos: &Arc<Objset>, top: &TopVdev, context: &AppendContext<'_>) -> Result<Map, PoolError> {
+    if let Some(object) = object_of(mos, top)? {
+        return Map::open(mos, object);
+    }
+    let map = Map::create(mos, BLOCK_BYTES, context)?;
+    Zap::hold(mos, top.zap)?.add_u64(POOL_CHECKPOINT_SM, map.id().0, context.tx)?;
+    Ok(map)
 }
 
 /// Takes segments off the end of one map; None when it is damaged, or cannot be read.

@@ -32,6 +32,9 @@ pub(crate) const SPACEMAP_V2: &str = "com.delphix:spacemap_v2";
 /// Bytes of a word of a map.
 const WORD_BYTES: u64 = 8;
 
+/// Entry of a map: the bytes that it has, and the run that it is, if any.
+type SizedEntry = (u64, Option<SpaceMapRun>);
+
 /// Most allocations that a reader of a map keeps in mind.
 const TRAIL_MAX: usize = 1 << 14;
 
@@ -380,7 +383,7 @@ impl Map {
     }
 
     /// The entries of the last block, each with its bytes; None when something else is there.
-    fn last_block(&self) -> Result<Option<Vec<(u64, Option<SpaceMapRun>)>>, PoolError> {
+    fn last_block(&self) -> Result<Option<Vec<SizedEntry>>, PoolError> {
         let index = self.phys.smp_length.saturating_sub(1) / self.block_bytes as u64;
         let block = self.object.read_block(BlockId(index))?.to_contiguous();
         let length = self.phys.smp_length - index * self.block_bytes as u64;
