@@ -28,6 +28,7 @@ pub fn life(world: &World) -> Result<(), Failure> {
     world.refused("zpool remove tank {vdevs}/c", 1, "Pool busy; removal may already be in progress")?;
     world.refused("zpool add -f tank raidz {vdevs}/r1 {vdevs}/r2 {vdevs}/r3", 1, "does not support adding raidz or dRAID vdevs")?;
     world.refused("zpool attach tank {vdevs}/a {vdevs}/r1", 1, "is busy, or device removal is in progress")?;
+    world.refused("zpool checkpoint tank", 1, "cannot checkpoint 'tank': device removal in progress")?;
     world.ok("zpool remove -s tank")?.prints("")?;
     world.ok("zpool status tank")?.shows("remove: Removal of ")?.shows(" canceled on ")?.shows("vdevs/b ")?;
     same("the file", std::fs::read(world.path("mnt/tank/file"))? == file, true)?;
