@@ -136,7 +136,7 @@ impl VdevTree {
 fn add_top(list: &mut NvList, top: &TopVdev) {
     list.add("metaslab_array", top.ms_array.0).add("metaslab_shift", u64::from(top.ms_shift));
     list.add("ashift", u64::from(top.ashift)).add("asize", top.asize).add("is_log", u64::from(top.is_log));
-    if top.nonallocating {
+    if top.nonallocating && (top.is_leaving || !top.is_emptying) {
         list.add("non_allocating", 1u64);
     }
     if top.is_leaving {
@@ -398,6 +398,19 @@ mod tests {
         assert!(again.top(VdevId(1)).is_none() && again.addressed(VdevId(1)).is_some(), "blocks have addresses there, and no storage");
         let asize = 1 << 20;
         assert_eq!(removed.dsize(asize), asize, "what is freed there counts as what was born there");
+    }
+
+    /// If this fails, a crash while a removal is about to begin leaves a vdev that nothing is written to any more, or is written to while it is emptied.
+    #[test]
+    fn what_is_emptied_for_a_removal_is_in_use_after_a_crash() {
+        let mut tree = sample();
+        let is_empty = |tree: &VdevTree| VdevTree::from_config(&tree.to_config(ConfigScope::Mos)).expect("valid").tops[1].nonallocating;
+        (tree.tops[1].nonallocating, tree.tops[1].is_emptying) = (true, true);
+        assert!(!is_empty(&tree));
+        tree.tops[1].is_leaving = true;
+        assert!(is_empty(&tree), "it began");
+        (tree.tops[1].is_leaving, tree.tops[1].is_emptying) = (false, false);
+        assert!(is_empty(&tree), "somebody's wish");
     }
 
     /// If this fails, a device that OpenZFS did not find when it imported the pool is told as one that was at its path.

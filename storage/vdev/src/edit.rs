@@ -184,6 +184,7 @@ impl VdevTree {
             ms_array: ObjectId(0),
             bias: Bias::None,
             nonallocating: false,
+            is_emptying: false,
             is_leaving: false,
             objects: RemovalObjects { create_txg, ..top.objects },
             node: None,

@@ -93,6 +93,8 @@ pub struct TopVdev {
     pub bias: Bias,
     /// True when nothing new is allocated here.
     pub nonallocating: bool,
+    /// True when that is so for a removal, which did not begin yet or begins with this txg: nobody is told, so that a crash ends it.
+    pub is_emptying: bool,
     /// True while what lies here is copied elsewhere.
     pub is_leaving: bool,
     /// Objects of a vdev that was removed, or is being removed.

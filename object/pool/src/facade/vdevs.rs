@@ -455,7 +455,8 @@ impl Pool {
     /// [`PoolError::NoSuchDevice`] for what is no top-level vdev, [`PoolError::Target`] for logs and for the last vdev that takes blocks.
     pub fn set_allocating(&self, top: Guid, is_on: bool) -> Result<(), PoolError> {
         self.spa.check_writeable()?;
-        self.vdevs.change_tree(allocating(top, is_on))
+        self.vdevs.change_tree(allocating(top, is_on))?;
+        self.spa.note_allocating(top, is_on)
     }
 
     /// Devices beside their siblings.

@@ -12,6 +12,7 @@ use super::{NO_VDEV, obsolete, write_state};
 use crate::PoolError;
 use crate::spa::Spa;
 use crate::spa::features::DIRECTORY;
+use crate::spa::vdev_props::ALLOCATING;
 use crate::sync::changes::Edited;
 use crate::sync::spacemap::AppendContext;
 use crate::sync::step::{SyncStep, Syncing};
@@ -34,8 +35,6 @@ const BYTES_MAX: u64 = 64 << 20;
 const SEGMENT_MAX: u64 = 16 << 20;
 /// Nanoseconds that it may take: whoever waits for the txg waits as long.
 const STEP_NS: u64 = 500_000_000;
-/// Property of a vdev on which nothing is allocated by somebody's wish.
-const ALLOCATING: &str = "allocating";
 
 /// The removals' place in the sync, behind everything that frees.
 pub(crate) struct RemovalStep {
@@ -123,6 +122,10 @@ impl RemovalStep {
             features.add(OBSOLETE_COUNTS, 1, tx)?;
             obsolete::set_precise(mos, top, true, tx)?;
         }
+        if !top.is_emptying && top.zap.0 != 0 {
+            // It was empty by somebody's wish, which outlasts the removal.
+            Zap::hold(mos, top.zap)?.update(ALLOCATING, &Value::U64(vec![0]), tx)?;
+        }
         let mapping = MappingObject::create(mos, features, tx)?.object();
         let births = create_births(mos, tx)?;
         let count = self.spa.services.allocator.metaslab_count(top.id);
@@ -146,7 +149,7 @@ impl RemovalStep {
         }
         self.change(top.id, |top| {
             top.objects = RemovalObjects { mapping, births, ..top.objects };
-            top.mapping = Some(Arc::default());
+            (top.mapping, top.is_emptying) = (Some(Arc::default()), false);
         });
         self.spa.config.lock().dirty = true;
         self.log("vdev remove started", top, tx);

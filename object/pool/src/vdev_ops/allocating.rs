@@ -18,10 +18,11 @@ pub(crate) fn allocating(guid: Guid, is_on: bool) -> Edit {
     })
 }
 
-/// The change by which a vdev that is to leave is not allocated from any more, or that takes that back.
+/// The change by which a vdev that is to leave is not allocated from any more, or that takes that back. A crash takes it back, too.
 pub(crate) fn emptying(guid: Guid, is_on: bool) -> Edit {
     Box::new(move |config: &Config, _| {
-        let tree = allocated(config, guid, is_on, || PoolError::Unremovable(INVALID))?;
+        let mut tree = allocated(config, guid, is_on, || PoolError::Unremovable(INVALID))?;
+        top_mut(&mut tree, guid)?.is_emptying = !is_on;
         Ok(Edited { tree: tree.into(), ..Edited::default() })
     })
 }
@@ -55,7 +56,7 @@ fn allocated(config: &Config, guid: Guid, is_on: bool, refusal: impl FnOnce() ->
     if !is_on && !has_others && top.is_normal() {
         return Err(refusal());
     }
-    top.nonallocating = !is_on || top.is_leaving;
+    (top.nonallocating, top.is_emptying) = (!is_on || top.is_leaving, false);
     Ok(tree)
 }
 
