@@ -301,6 +301,7 @@ mod tests {
             throttled: Vec::new(),
             accelerator: None,
             rebuilds: Vec::new(),
+            removal: None,
             error_scrub: None,
             vdevs: VdevReport { name: "tank".into(), kind: "root".into(), children: vec![leaf], ..VdevReport::default() },
             error_count: 0,

@@ -18,6 +18,7 @@ mod list;
 mod names;
 mod power;
 mod rebuild;
+mod removal;
 mod rewind;
 mod scripts;
 mod spec;

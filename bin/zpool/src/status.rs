@@ -1,7 +1,7 @@
 //! `zpool status`: health, scan line, the vdev tree with its error counts, damaged files.
 
 use crate::names::{Names, former_path, tree};
-use crate::{args, checkpoint, list, power, rebuild, scripts, sweeps};
+use crate::{args, checkpoint, list, power, rebuild, removal, scripts, sweeps};
 use cli::color::{Color, paint};
 use cli::number::{duration, nice_bytes, nice_count, nice_time_ns};
 use cli::options::Output;
@@ -104,6 +104,8 @@ fn describe(report: &PoolReport, arguments: &args::Status, columns: Option<&scri
     if shown.rebuilds {
         text.extend(report.rebuilds.iter().map(rebuild::lines));
     }
+    let now = cli::time::now();
+    report.removal.iter().for_each(|one| text.push_str(&format!("{}{}", bold("remove: "), removal::lines(one, now))));
     if let Some(known) = &report.checkpoint {
         report.scan.iter().for_each(|scan| text.push_str(checkpoint::scan_warning(known, scan)));
         text.push_str(&checkpoint::line(known));
@@ -381,6 +383,9 @@ fn as_json(report: &PoolReport, arguments: &args::Status) -> Value {
     if scan.as_object().is_some_and(|scan| !scan.is_empty()) {
         entry.insert("scan_stats".into(), scan);
     }
+    if let Some(one) = &report.removal {
+        entry.insert("removal_stats".into(), removal::as_json(one, &output));
+    }
     if let Some(known) = &report.checkpoint {
         let state = if known.is_discarding { "DISCARDING" } else { "EXISTS" };
         let (began, space) = (moment(known.start_time, &output), json::size(known.bytes, &output));
@@ -599,6 +604,7 @@ mod tests {
             throttled: Vec::new(),
             accelerator: None,
             rebuilds: Vec::new(),
+            removal: None,
             error_scrub: None,
             vdevs: root,
             error_count: 0,

@@ -251,6 +251,9 @@ pub struct PoolReport {
     /// Sequential rebuilds of top-level vdevs, the last or current of each.
     #[serde(default)]
     pub rebuilds: Vec<RebuildReport>,
+    /// Progress of the running or last removal of a top-level vdev.
+    #[serde(default)]
+    pub removal: Option<RemovalReport>,
     /// Progress of the error scrub, when no scrub or resilver came after it.
     #[serde(default)]
     pub error_scrub: Option<ErrorScrubReport>,
@@ -476,6 +479,28 @@ pub struct ErrorScrubReport {
     pub to_examine: u64,
     /// Number of blocks read.
     pub examined: u64,
+}
+
+/// Progress of the removal of a top-level vdev.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RemovalReport {
+    /// Name of the top-level vdev: `mirror-1`, a leaf's path, `indirect-1` once it is removed.
+    pub name: String,
+    /// Number of the top-level vdev.
+    pub vdev: u64,
+    /// State of the removal: `active`, `canceled`, `finished`.
+    pub state: String,
+    /// Seconds since the epoch when the removal began.
+    pub start_time: i64,
+    /// Seconds since the epoch when the removal ended; 0 while it runs.
+    pub end_time: i64,
+    /// Allocated bytes that are to be copied.
+    pub to_copy_bytes: u64,
+    /// Allocated bytes that were copied.
+    pub copied_bytes: u64,
+    /// Bytes of memory that tell where the contents of removed vdevs are.
+    pub mapping_bytes: u64,
 }
 
 /// Progress of a sequential rebuild.

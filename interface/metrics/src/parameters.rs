@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 165] = [
+pub const PARAMETERS: [Parameter; 174] = [
     new("l2arc_feed_again", 1, BIT, When::Now, "0: cache devices are written once in l2arc_feed_secs, however much there is"),
     new("l2arc_feed_min_ms", 200, ACTIVE, When::Now, "milliseconds between writes to cache devices at least, while much is found"),
     new("l2arc_feed_secs", 1, ACTIVE, When::Now, "seconds between writes to cache devices"),
@@ -103,6 +103,7 @@ pub const PARAMETERS: [Parameter; 165] = [
         When::Now,
         "seconds for which a slow device of a vdev with autosit=on sits out: reads pass over it; 0: none does, not even those with sit_out=on",
     ),
+    new("vdev_removal_max_span", 32 << 10, ANY, When::Now, "free bytes that a removal copies along between two segments"),
     new(
         "zap_micro_max_size",
         128 << 10,
@@ -165,6 +166,10 @@ pub const PARAMETERS: [Parameter; 165] = [
         "percent of the usual time of a write to an intent log for which the next one waits for others to join it, 100 ms at most; OpenZFS has 10",
     ),
     new("zfs_compressed_arc_enabled", 1, BIT, When::Now, "0 keeps blocks that are read from now on decompressed only"),
+    new("zfs_condense_indirect_obsolete_pct", 25, (0, 100), When::Now, "percent of a removed vdev's mapping to be unneeded to rewrite it"),
+    new("zfs_condense_indirect_vdevs_enable", 1, BIT, When::Now, "0 leaves mappings of removed vdevs as they are"),
+    new("zfs_condense_max_obsolete_bytes", 1 << 30, ANY, When::Now, "bytes of the map of what is not needed that have a mapping rewritten"),
+    new("zfs_condense_min_mapping_bytes", 128 << 10, ANY, When::Now, "bytes up to which the mapping of a removed vdev is left as it is"),
     new("zfs_dbgmsg_enable", 1, BIT, When::Now, "keep messages for zfs/dbgmsg"),
     new("zfs_dbgmsg_maxsize", 4 << 20, U32, When::Now, "bytes of messages that zfs/dbgmsg keeps"),
     new("zfs_ddt_data_is_special", 1, BIT, When::Now, "tables of deduplication lie on vdevs for metadata where none are for them"),
@@ -256,6 +261,10 @@ pub const PARAMETERS: [Parameter; 165] = [
     new("zfs_rebuild_max_segment", 1 << 20, (4 << 10, 16 << 20), When::Now, "bytes that a sequential rebuild reads of a device at once"),
     new("zfs_rebuild_scrub_enabled", 1, BIT, When::Now, "a scrub follows a sequential rebuild"),
     new("zfs_rebuild_vdev_limit", 64 << 20, ANY, When::Now, "bytes of a sequential rebuild in flight per child of a vdev"),
+    new("zfs_reconstruct_indirect_combinations_max", 4096, U32, When::Now, "copies of a block in pieces that are combined; 0: all"),
+    new("zfs_removal_ignore_errors", 0, BIT, When::Now, "1: removals go on though a device fails; what none gives is lost"),
+    new("zfs_removal_suspend_progress", 0, BIT, When::Now, "1 lets no removal of a vdev make progress"),
+    new("zfs_remove_max_segment", 16 << 20, (512, 16 << 20), When::Now, "bytes that a removal copies to one place at most"),
     new(
         "zfs_resilver_defer_percent",
         10,

@@ -353,7 +353,7 @@ fn the_page_of_parameters_is_true() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/parameters.md");
     let mut page = String::from(
         "# Parameters\nFiles of `STATE/sys/module/zfs/parameters`, with OpenZFS's names, units and defaults where it has them. Those of OpenZFS that are not here have \
-         no mechanism here (removal of vdevs, logs on devices of their own), or no effect that could be had.\n\n\
+         no mechanism here, or no effect that could be had.\n\n\
          | name | default | range | what it does |\n| --- | --- | --- | --- |\n",
     );
     for parameter in &PARAMETERS {

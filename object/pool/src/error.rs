@@ -85,6 +85,8 @@ pub enum PoolError {
     AshiftMismatch,
     /// The vdev can't be removed, and why.
     Unremovable(&'static str),
+    /// No vdev is being removed.
+    NotRemoving,
     /// The request contradicts itself.
     Invalid(&'static str),
     /// The pool lacks this feature.
@@ -161,6 +163,8 @@ pub enum DeviceProblem {
     Busy,
     /// The device is a spare of this pool already.
     SpareAlready,
+    /// A vdev of the pool is being removed.
+    Removing,
     /// The device has less than 64 MiB.
     TooSmall,
     /// The device is smaller than the vdev needs.
@@ -178,6 +182,7 @@ impl DeviceProblem {
             DeviceProblem::InUse => write!(f, "{path} is part of a pool that is not exported"),
             DeviceProblem::Busy => write!(f, "{path} is busy"),
             DeviceProblem::SpareAlready => write!(f, "{path} is a hot spare of this pool already"),
+            DeviceProblem::Removing => write!(f, "{path} is busy, or device removal is in progress"),
             DeviceProblem::TooSmallForVdev => f.write_str("device is too small"),
             DeviceProblem::SectorsTooLarge => {
                 f.write_str("the new device cannot have a higher alignment requirement than the top-level vdev")
@@ -235,6 +240,7 @@ impl fmt::Display for PoolError {
             PoolError::SpareInUse => f.write_str("Pool busy; removal may already be in progress"),
             PoolError::AshiftMismatch => f.write_str("adding devices with different physical sector sizes is not allowed"),
             PoolError::Unremovable(why) => f.write_str(why),
+            PoolError::NotRemoving => f.write_str("operation is not in progress"),
             PoolError::Invalid(what) => f.write_str(what),
             PoolError::ReadOnly => f.write_str("the pool is read-only"),
             PoolError::Salt { is_missing } => write!(f, "the salt of {SALTED} is {}; it can be imported read-only", gone(*is_missing)),

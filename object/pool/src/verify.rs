@@ -11,13 +11,13 @@ use crate::sync::kept;
 use dmu::{BlockError, BlockIo};
 use dsl::{DslError, Walk};
 use exec::WaitQueue;
-use ondisk::{BlockPtr, Bookmark, BpobjPhys, DslDatasetPhys, ObjectId, ObjectType, ObjsetId, ObjsetPhys, Txg, VdevId};
+use ondisk::{BlockPtr, Bookmark, BpobjPhys, DslDatasetPhys, Dva, ObjectId, ObjectType, ObjsetId, ObjsetPhys, Txg, VdevId};
 use range_tree::RangeTree;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vdev::TopKind;
+use vdev::{Piece, TopKind, VdevTree};
 use zap::Zap;
 
 /// Most blocks that cannot be read of which a report has the addresses.
@@ -167,6 +167,7 @@ impl Flight {
 
 struct Counter<'a> {
     io: &'a dyn BlockIo,
+    tree: Arc<VdevTree>,
     reading: Reading,
     flight: Arc<Flight>,
     report: SpaceReport,
@@ -228,15 +229,34 @@ impl Counter<'_> {
             return;
         }
         for dva in bp.dvas() {
-            let vdev = dva.vdev.0 as usize;
-            let Some(claimed) = self.claimed.get_mut(vdev) else {
+            let Some(header_bytes) = self.header_bytes.get(dva.vdev.0 as usize) else {
                 self.report.unallocated += dva.asize;
                 continue;
             };
-            let length = if dva.gang { self.header_bytes[vdev] } else { dva.asize };
-            self.report.bytes += length;
-            let added = claimed.cover(dva.offset..dva.offset.saturating_add(length));
-            self.report.overlapping += length - added;
+            let asize = if dva.gang { *header_bytes } else { dva.asize };
+            self.report.bytes += asize;
+            self.claim(&Dva { asize, gang: false, ..dva });
+        }
+    }
+
+    /// Claims the space of an address: where its bytes are, and, on a vdev that is being removed, where they were copied to.
+    fn claim(&mut self, dva: &Dva) {
+        let tree = self.tree.clone();
+        if tree.addressed(dva.vdev).is_none() {
+            return;
+        }
+        for piece in tree.places(dva, &mut |_, _| ()).unwrap_or_else(|| vec![Piece { at: 0, place: *dva, birth: Txg::ZERO }]) {
+            let place = piece.place;
+            let claimed = &mut self.claimed[place.vdev.0 as usize];
+            let added = claimed.cover(place.offset..place.offset.saturating_add(place.asize));
+            self.report.overlapping += place.asize - added;
+            let copied = tree.top(place.vdev).and_then(|top| top.mapping.as_ref()).filter(|mapping| place.offset < mapping.end());
+            let Some(mapping) = copied else { continue };
+            let length = place.asize.min(mapping.end() - place.offset);
+            match mapping.pieces(place.offset, length) {
+                Some(pieces) => pieces.iter().for_each(|piece| self.claim(&piece.place)),
+                None => self.report.unallocated += length,
+            }
         }
     }
 }
@@ -274,10 +294,12 @@ impl Verifier<'_> {
     /// Walks every block of the pool, which must not change meanwhile, and reads blocks to see whether they are intact.
     pub fn verify_blocks(&self, reading: Reading) -> Result<SpaceReport, PoolError> {
         let tree = self.0.tree();
-        let header = |top: &vdev::TopVdev| if top.is_concrete() { top.asize_for_psize(ondisk::SECTOR_BYTES as u64) } else { 0 };
+        let header =
+            |top: &vdev::TopVdev| if top.is_concrete() || top.is_removed() { top.asize_for_psize(ondisk::SECTOR_BYTES as u64) } else { 0 };
         let io = self.0.io.as_ref();
         let mut counter = Counter {
             io,
+            tree: tree.clone(),
             reading,
             flight: Arc::default(),
             report: SpaceReport::default(),
@@ -323,6 +345,10 @@ impl Verifier<'_> {
             }
             report.unallocated += claimed.total();
         }
+        // Addresses that lead nowhere.
+        let removed = tree.tops.iter().filter(|top| top.is_removed()).map(|top| counter.claimed[top.id.0 as usize].total());
+        let nowhere: u64 = removed.sum();
+        counter.report.unallocated += nowhere;
         let damaged = counter.flight.land(io);
         counter.count_unreadable(damaged, true);
         Ok(counter.report)

@@ -363,6 +363,11 @@ impl Allocator {
         found.map_or_else(Vec::new, |metaslab| metaslab.synced_allocated())
     }
 
+    /// The allocated segments of a metaslab as they are on disk once `txg` is, when nothing more is done in it.
+    pub fn allocated_after(&self, vdev: VdevId, metaslab: u32, txg: Txg) -> Vec<Range<u64>> {
+        self.metaslab(vdev, metaslab).map_or_else(Vec::new, |(_, metaslab)| metaslab.allocated_after(txg))
+    }
+
     /// Number of segments of a metaslab that are free on disk, by log2 of their length in bytes: what the histogram of its
     /// space map holds, once everything taken so far is in it.
     pub fn synced_histogram(&self, vdev: VdevId, metaslab: u32) -> [u64; 64] {

@@ -561,14 +561,7 @@ impl Metaslab {
     pub(crate) fn hold(&self) -> Vec<Range<u64>> {
         let mut state = self.state.lock();
         state.holds += 1;
-        let mut allocated = RangeTree::new();
-        allocated.cover(self.range.clone());
-        for tree in state.not_allocated().chain(&state.unsynced) {
-            for segment in tree.iter() {
-                allocated.clear_range(segment);
-            }
-        }
-        allocated.iter().collect()
+        self.without(state.not_allocated().chain(&state.unsynced))
     }
 
     /// Ends one [`Metaslab::hold`]; the bytes that became reusable with the last one.
@@ -643,14 +636,25 @@ impl Metaslab {
     /// Segments that a space map that holds everything taken so far says are allocated (OpenZFS: `metaslab_condense`).
     pub(crate) fn synced_allocated(&self) -> Vec<Range<u64>> {
         let state = self.state.lock();
-        let mut allocated = RangeTree::new();
-        allocated.cover(self.range.clone());
-        for tree in state.not_allocated() {
-            for segment in tree.iter() {
-                allocated.clear_range(segment);
+        self.without(state.not_allocated())
+    }
+
+    /// Segments that are allocated on disk once `txg` is, when nothing more is done in it.
+    pub(crate) fn allocated_after(&self, txg: Txg) -> Vec<Range<u64>> {
+        let state = self.state.lock();
+        self.without(state.not_allocated().chain([&state.freeing[slot(txg)]]))
+    }
+
+    /// All of the metaslab but what is in these sets.
+    fn without<'a>(&self, sets: impl Iterator<Item = &'a RangeTree>) -> Vec<Range<u64>> {
+        let mut left = RangeTree::new();
+        left.cover(self.range.clone());
+        for set in sets {
+            for segment in set.iter() {
+                left.clear_range(segment);
             }
         }
-        allocated.iter().collect()
+        left.iter().collect()
     }
 
     /// Bytes of memory that its sets of segments take, about.

@@ -44,10 +44,39 @@ pub(crate) fn free(core: &Arc<Core>, txg: Txg, bp: &BlockPtr) {
 }
 
 /// Frees one address of a block with this birth. One that is not allocated means that a block pointer was wrong: it is reported and changes nothing.
-fn give_back(core: &Core, snapshot: &Snapshot, (txg, born): (Txg, Txg), dva: &Dva) {
-    if !snapshot.view.allocator.free_born(txg, born, dva) {
+fn give_back(core: &Core, snapshot: &Snapshot, times: (Txg, Txg), dva: &Dva) {
+    if !free_places(core, snapshot, times, dva) {
         core.block_lost(snapshot, &Bookmark::default(), *dva);
     }
+}
+
+/// Frees an address where its bytes are: of a removed vdev that is elsewhere, of one that is being removed here and, as far as it was copied, elsewhere
+/// too (OpenZFS: `metaslab_free_impl`, `free_from_removing_vdev`). Where they are it stays allocated when a checkpoint has the block. False when some of it is
+/// not allocated.
+fn free_places(core: &Core, snapshot: &Snapshot, times: (Txg, Txg), dva: &Dva) -> bool {
+    let tree = &snapshot.view.tree;
+    if tree.top(dva.vdev).is_some() {
+        return free_piece(core, snapshot, times, dva);
+    }
+    let Some(pieces) = tree.places(dva, &mut |vdev, range| core.obsolete.note(vdev, range)) else { return false };
+    pieces.iter().fold(true, |all, piece| free_piece(core, snapshot, times, &piece.place) && all)
+}
+
+/// Frees an address on a vdev that is there.
+fn free_piece(core: &Core, snapshot: &Snapshot, times: (Txg, Txg), place: &Dva) -> bool {
+    let (txg, born) = times;
+    let was_here = snapshot.view.allocator.free_born(txg, born, place);
+    let leaving = snapshot.view.tree.top(place.vdev).and_then(|top| top.mapping.as_ref());
+    let Some(mapping) = leaving.filter(|_| was_here) else { return was_here };
+    let length = place.asize.min(mapping.end().saturating_sub(place.offset));
+    // What follows was not copied yet, and is not going to be.
+    core.obsolete.skip(place.asize - length);
+    if length == 0 {
+        return true;
+    }
+    let Some(copied) = mapping.pieces(place.offset, length) else { return false };
+    core.obsolete.note(place.vdev, place.offset..place.offset + length);
+    copied.iter().fold(true, |all, piece| free_places(core, snapshot, times, &piece.place) && all)
 }
 
 /// Takes the space of a block that was written before a crash and is found again at import.

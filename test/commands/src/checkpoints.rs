@@ -37,7 +37,7 @@ fn refusals(world: &World) -> Result<(), Failure> {
 /// Everything that shows pools tells of the checkpoint, and what would change its vdevs is refused.
 fn said(world: &World) -> Result<(), Failure> {
     world.refused("zpool checkpoint tank", 1, "cannot checkpoint 'tank': checkpoint exists")?;
-    for line in ["attach tank {vdevs}/a {vdevs}/c", "replace tank {vdevs}/a {vdevs}/c", "reguid tank"] {
+    for line in ["attach tank {vdevs}/a {vdevs}/c", "replace tank {vdevs}/a {vdevs}/c", "remove tank {vdevs}/b", "reguid tank"] {
         world.refused(&format!("zpool {line}"), 1, "checkpoint exists")?;
     }
     world.ok("zpool sync tank")?;

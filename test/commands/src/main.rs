@@ -57,6 +57,7 @@ mod providers;
 mod receives;
 mod recovery;
 mod references;
+mod removal;
 mod secrets;
 mod sparse;
 mod strangers;
@@ -244,6 +245,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "cache devices: failing, away, offline", needs: MOUNTS, run: caches::fail },
     Scenario { name: "cache devices: what outlives exports, moves and kills", needs: MOUNTS, run: caches::persist },
     Scenario { name: "life: add, remove", needs: MOUNTS, run: lifecycle::add_and_remove },
+    Scenario { name: "life: vdevs that are removed", needs: MOUNTS, run: removal::life },
     Scenario { name: "life: log devices that fail or are away", needs: MOUNTS, run: lifecycle::logs },
     Scenario { name: "life: pools on their way out", needs: MOUNTS, run: lifecycle::departures },
     Scenario { name: "life: spares", needs: MOUNTS, run: lifecycle::spares },

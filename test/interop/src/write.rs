@@ -91,6 +91,8 @@ const CLASSES: [(&str, (&str, u32), bool); 3] = [
     ("classes-raidz1x3", ("raidz1x3", 9), false),
     ("classes-draid2x8s2", ("draid2x8s2", 9), false),
 ];
+/// Pools from which vdevs are removed, with the layout that they begin with.
+const REMOVED: [(&str, (&str, u32), bool); 2] = [("removed-mirror2", ("mirror2", 12), true), ("removed-stripe3", ("stripe3", 9), false)];
 /// Stored bytes up to which blocks of files are small there.
 const SMALL_BLOCK_BYTES: u64 = 16 << 10;
 /// Pools whose free space was swept, with their layout.
@@ -158,6 +160,8 @@ enum Kind {
     Spared,
     /// Vdevs, logs, spares and caches join and leave meanwhile.
     Life,
+    /// Vdevs join and are removed meanwhile, one after the other.
+    Removed,
     /// Program, with metadata and small blocks on vdevs of their own; one more comes meanwhile.
     Classes,
     /// Program, with all free space initialized, then trimmed; one trim is left suspended.
@@ -208,6 +212,7 @@ pub fn run(oracle: &Oracle, wanted: &Wanted, table: &Table) {
     cases.extend(REBUILT.map(|(name, place, quick)| (name.to_string(), Kind::Rebuilt, place, quick)));
     cases.extend(SPARED.map(|(name, place, quick)| (name.to_string(), Kind::Spared, place, quick)));
     cases.extend(LIVES.map(|(name, place, quick)| (name.to_string(), Kind::Life, place, quick)));
+    cases.extend(REMOVED.map(|(name, place, quick)| (name.to_string(), Kind::Removed, place, quick)));
     cases.extend(CLASSES.map(|(name, place, quick)| (name.to_string(), Kind::Classes, place, quick)));
     cases.extend(SWEPT.map(|(name, place, quick)| (name.to_string(), Kind::Swept, place, quick)));
     cases.extend(LOGGED.map(|(name, place, quick)| (name.to_string(), Kind::Logged, place, quick)));
@@ -325,13 +330,7 @@ impl Case<'_> {
             Kind::Full => storm::full(&pool)?,
             Kind::Direct => direct::direct(&pool, self.size.every_property)?,
             Kind::Objects => objects::objects(&pool)?,
-            Kind::Life => {
-                let mut program = Program::new(&pool, self.size, u64::from(self.ashift));
-                program.fill()?;
-                let shape = (self.layout.kind, self.layout.width, device_bytes);
-                life::lead(&pool, &self.folder, shape, || program.churn(self.size.rounds / 4 + 1))?;
-                program.expected
-            }
+            Kind::Life | Kind::Removed => self.lead_a_life(&pool, device_bytes)?,
             Kind::Classes => self.fill_classes(&pool)?,
             Kind::Kept(_) => self.fill_kept(&pool)?,
             Kind::Program | Kind::Plain | Kind::Rebuilt | Kind::Spared | Kind::Swept | Kind::Logged | Kind::Offloaded(_) => {
@@ -363,6 +362,20 @@ impl Case<'_> {
         manifest::compare("after the export, ours", &before, &lines)?;
         expected.check(&lines)?;
         Ok((lines, expected))
+    }
+
+    /// Fills a pool whose vdevs change meanwhile.
+    fn lead_a_life(&self, pool: &pool::Pool, device_bytes: u64) -> Result<crate::shadow::Expected, Failure> {
+        let mut program = Program::new(pool, self.size, u64::from(self.ashift));
+        program.fill()?;
+        let shape = (self.layout.kind, self.layout.width, device_bytes);
+        let work = || program.churn(self.size.rounds / 4 + 1);
+        if self.kind == Kind::Life {
+            life::lead(pool, &self.folder, shape, work)?;
+        } else {
+            life::shrink(pool, &self.folder, shape, work)?;
+        }
+        Ok(program.expected)
     }
 
     /// Bytes of each device.

@@ -96,6 +96,9 @@ impl OpenPool {
                 busy.push(name.to_string());
             }
         }
+        if self.pool().is_removing() {
+            busy.push("remove".to_string());
+        }
         if self.pool().checkpoint().is_some_and(|known| known.is_discarding) {
             busy.push("discard".to_string());
         }

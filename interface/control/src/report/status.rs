@@ -37,8 +37,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         Err(error) => (0, Vec::new(), Some(error.to_string())),
     };
     let scan = open.scan_report();
-    let rebuilds: Vec<RebuildReport> =
-        open.pool().rebuild_status().iter().filter_map(|rebuild| pictures::rebuild(&status.tree, rebuild)).collect();
+    let rebuilds = rebuilds(open, &status.tree);
     let features = open.pool().features();
     let (mut properties, properties_unavailable) = properties(open, &status, &state, &features);
     let compatibility = properties.iter().find(|property| property.name == "compatibility").map(|property| &property.value);
@@ -68,6 +67,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         throttled: throttled(open),
         accelerator: offload::report(open),
         rebuilds,
+        removal: open.pool().removal_status().and_then(|removal| pictures::removal(&status.tree, &removal)),
         error_scrub: open.error_scrub_report(),
         vdevs,
         spares: open.pool().spares().iter().map(|spare| pictures::spare(spare, &status.name, user(spare.guid))).collect(),
@@ -79,6 +79,11 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         properties_unavailable,
         state,
     }
+}
+
+/// Reports of the sequential rebuilds of a pool.
+fn rebuilds(open: &OpenPool, tree: &vdev::VdevTree) -> Vec<RebuildReport> {
+    open.pool().rebuild_status().iter().filter_map(|rebuild| pictures::rebuild(tree, rebuild)).collect()
 }
 
 /// Says by how much vdevs could grow, as their devices are now.

@@ -8,6 +8,10 @@ use crate::open::base::{Base, Runtime};
 use crate::outliers::Outliers;
 use crate::rebuild::Rebuilds;
 use crate::rebuild::sync::RebuildStep;
+use crate::removal::condense::CondenseStep;
+use crate::removal::obsolete::WriteObsolete;
+use crate::removal::run::Removals;
+use crate::removal::step::RemovalStep;
 use crate::scans::{self, Resilvers, ScanStep};
 use crate::spa::takeover::ArenaOutcome;
 use crate::spa::{Spa, props};
@@ -37,6 +41,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
     attach_queues(&spa)?;
     let scan = scans::open(&spa)?;
     let rebuilds = Rebuilds::open(&spa, &scan, runtime.arc_max);
+    let removals = Removals::open(&spa)?;
     let sweeps = crate::sweep::open(&spa);
     let (changes, tree) = (Arc::<Changes>::default(), Arc::new(TreeWriter::new(spa.clone())));
     let (shared, kept) = (Arc::new(Mutex::new(shared)), Arc::new(Mutex::new(kept)));
@@ -53,6 +58,8 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
             Box::new(SyncTasks(dsl.clone())),
             Box::new(Datasets(dsl.clone())),
             Box::new(Frees { dsl: dsl.clone(), services: spa.services.clone(), most: frees_max.clone() }),
+            Box::new(CondenseStep { removals: removals.clone(), spa: spa.clone(), has_taken_over: false }),
+            Box::new(RemovalStep::new(removals.clone(), spa.clone(), tree.clone())),
             Box::new(ScanStep(scan.clone())),
             Box::new(RebuildStep(rebuilds.clone())),
             Box::new(SweepStep(sweeps.clone())),
@@ -63,6 +70,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
             Box::new(DirtyTimeLogs { spa: spa.clone(), tree: tree.clone() }),
             Box::new(WriteConfig { spa: spa.clone(), object: config_object }),
             Box::new(GiveUpReferences { spa: spa.clone(), shared }),
+            Box::new(WriteObsolete { spa: spa.clone(), removals: removals.clone() }),
             Box::new(WriteSpace { spa: spa.clone(), log: space_log, control: log_control.clone(), kept }),
             Box::new(WriteMos(spa.clone())),
         ],
@@ -78,6 +86,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
         spa,
         scan,
         rebuilds,
+        removals,
         sweeps,
         zia: Followed::new(runtime.providers.clone()),
         frees_max,

@@ -16,6 +16,7 @@ use crate::open::rewind::{self, Rewound};
 use crate::open::{self, ImportOptions, Rewind};
 use crate::outliers::Outliers;
 use crate::rebuild::Rebuilds;
+use crate::removal::run::Removals;
 use crate::scans::Resilvers;
 use crate::spa::checkpoint;
 use crate::spa::config::{Host, PoolState};
@@ -64,6 +65,7 @@ pub struct Pool {
     scan: Arc<Scan>,
     resilvers: Resilvers,
     rebuilds: Arc<Rebuilds>,
+    removals: Arc<Removals>,
     sweeps: Arc<Sweeps>,
     heartbeat: Arc<Heartbeat>,
     zia: Followed,
@@ -92,6 +94,7 @@ impl Drop for Pool {
         self.heartbeat.halt();
         self.sweeps.halt();
         self.rebuilds.halt();
+        self.removals.halt();
         self.scan.halt();
         self.spa.txgs.abandon();
     }
@@ -162,6 +165,7 @@ impl Pool {
         let mut pending = base.logs.pending();
         let mut pool = assemble::assemble(base, runtime)?;
         pool.suspend_rebuilds(runtime.scans.suspended);
+        pool.removals.parameters.suspended.store(u64::from(runtime.removals_suspended), Ordering::Relaxed);
         pool.scan.set_tunables(runtime.scans);
         pool.follow_providers()?;
         if options.read_only {
@@ -188,6 +192,7 @@ impl Pool {
         pool.resilver_stale()?;
         pool.scan.spawn();
         pool.rebuilds.spawn();
+        pool.removals.spawn();
         pool.sweeps.spawn();
         Ok(pool)
     }
@@ -533,6 +538,7 @@ impl Pool {
         self.caches.halt();
         self.sweeps.halt();
         self.rebuilds.halt();
+        self.removals.halt();
         self.scan.halt();
         if !self.is_writeable() {
             // Its txgs never ran, so there is nothing to end.

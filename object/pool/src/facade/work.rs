@@ -1,7 +1,8 @@
-//! Work that goes on beside everything else, as commands see it: scrubs and resilvers, sequential rebuilds, sweeps.
+//! Work that goes on beside everything else, as commands see it: scrubs and resilvers, sequential rebuilds, removals, sweeps.
 
 use super::Pool;
 use crate::rebuild::{RebuildParameters, RebuildStatus};
+use crate::removal::run::{RemovalParameters, RemovalStatus};
 use crate::spa::checkpoint::CheckpointStatus;
 use crate::spa::multihost::{BeatRecord, MultihostTunables};
 use crate::sweep::{SweepAction, SweepKind, SweepParameters, SweepStatus};
@@ -157,7 +158,7 @@ impl Pool {
     ///
     /// # Errors
     /// [`PoolError::CheckpointExists`], [`PoolError::DiscardingCheckpoint`]; [`PoolError::NeedsFeature`] without the feature `zpool_checkpoint`, and
-    /// [`PoolError::VdevTooBig`] without `spacemap_v2`, of a vdev that is too large.
+    /// [`PoolError::VdevTooBig`] without `spacemap_v2`, of a vdev that is too large; [`PoolError::Target`] while a vdev is removed.
     pub fn make_checkpoint(&self) -> Result<(), PoolError> {
         self.spa.check_writeable()?;
         self.spa.check_no_checkpoint()?;
@@ -237,6 +238,38 @@ impl Pool {
     pub fn autotrim_drive(&self) -> Result<(), PoolError> {
         self.spa.check_writeable()?;
         self.sweeps.auto_pass();
+        Ok(())
+    }
+    /// The last or current removal; None of a pool that never had one.
+    pub fn removal_status(&self) -> Option<RemovalStatus> {
+        self.removals.status()
+    }
+    /// Bytes of memory that where the contents of a top-level vdev are would take, were it removed, about.
+    ///
+    /// # Errors
+    /// [`PoolError::NoSuchDevice`].
+    pub fn removal_memory(&self, guid: Guid) -> Result<u64, PoolError> {
+        self.removals.memory_estimate(guid)
+    }
+    /// True while a vdev is being removed.
+    pub fn is_removing(&self) -> bool {
+        self.removals.is_active()
+    }
+    /// The knobs of removals.
+    pub fn removal_parameters(&self) -> &RemovalParameters {
+        &self.removals.parameters
+    }
+    /// Waits until nothing is removed any more. Does the work where there is no thread for it.
+    pub fn removal_wait(&self) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.removals.run(None);
+        self.removals.wait();
+        Ok(())
+    }
+    /// Does a part of the work on this thread: that of so many txgs.
+    pub fn removal_drive_part(&self, txgs: usize) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.removals.run(Some(txgs));
         Ok(())
     }
 }

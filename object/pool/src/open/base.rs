@@ -62,6 +62,8 @@ pub struct Runtime {
     /// Pools with the feature `log_spacemap` write log space maps, and new ones get it; else logs that are found are folded back into the metaslabs'
     /// own maps.
     pub log_space_maps: bool,
+    /// True to let no removal of a vdev make progress, from the beginning ([`RemovalParameters`](crate::RemovalParameters)).
+    pub removals_suspended: bool,
 }
 
 impl Runtime {
@@ -85,6 +87,7 @@ impl Runtime {
             load_verify: LoadVerify::default(),
             multihost: MultihostTunables::default(),
             log_space_maps: false,
+            removals_suspended: false,
         }
     }
 }

@@ -27,7 +27,7 @@ use crate::sync::kept::KeptMaps;
 use crate::sync::log_spacemap;
 use crate::sync::space_log::SpaceLog;
 use crate::sync::spacemap::SpaceMaps;
-use crate::{PoolError, Support, feature_by_guid};
+use crate::{PoolError, Support, feature_by_guid, removal};
 use arc::Cache;
 use base::{Base, Runtime};
 use dmu::{Objset, ObjsetProps, TxgManager};
@@ -35,6 +35,7 @@ use dsl::{DslPool, IntentLogs, LostLogs, Mos, PoolServices};
 use exec::{Exec, Mutex, RwLock};
 use find::{FoundPool, find_pools};
 use metaslab::Allocator;
+use nvlist::NvList;
 use ondisk::{Guid, ObjectId, Txg, Uberblock};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
@@ -246,7 +247,33 @@ impl Start {
         let io = Arc::new(PoolIo::new(Cache::new(zio, runtime.arc_max)));
         let mos = Mos::open(io.clone(), ub.ub_rootbp, ObjsetProps::mos()).map_err(|error| lost(&tree, error))?;
         let salt = StoredSalt::read(mos.objset())?;
-        Ok(Start { exec: exec.clone(), tree, devices, io, mos, facts: found.facts.clone(), salt })
+        let mut start = Start { exec: exec.clone(), tree, devices, io, mos, facts: found.facts.clone(), salt };
+        start.find_removed()?;
+        Ok(start)
+    }
+
+    /// Finds out where the contents of removed vdevs are, of which no label tells: blocks of the MOS may lie there, too.
+    fn find_removed(&mut self) -> Result<(), PoolError> {
+        let mos = self.objset().clone();
+        let Some(state) = removal::read_state(&mos)? else { return Ok(()) };
+        let (object, list) = self.stored_config()?;
+        let root = list.get_nvlist("vdev_tree").ok_or(PoolError::Object(object, "the pool's configuration"))?;
+        let mut tree = self.tree.clone();
+        for (top, known) in tree.tops.iter_mut().zip(VdevTree::from_config(root)?.tops) {
+            (top.is_leaving, top.objects) = (known.is_leaving, known.objects);
+            if known.is_removed() {
+                *top = known;
+            }
+        }
+        removal::load(&mos, &state, &mut tree, &mut |tree| self.io.set_view(self.view(tree)))?;
+        self.tree = tree;
+        Ok(())
+    }
+
+    /// The configuration as the MOS has it, and its object.
+    fn stored_config(&self) -> Result<(ObjectId, NvList), PoolError> {
+        let object = ObjectId(Zap::hold(self.objset(), DIRECTORY)?.lookup_u64("config")?);
+        Ok((object, read_packed(self.objset(), object)?))
     }
 
     pub fn objset(&self) -> &Arc<Objset> {
@@ -255,11 +282,14 @@ impl Start {
 
     /// Replaces the labels' view of the vdevs by the MOS's (OpenZFS: `spa_ld_trusted_config`); gives the config object.
     pub fn trust_config(&mut self, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<ObjectId, PoolError> {
-        let object = ObjectId(Zap::hold(self.objset(), DIRECTORY)?.lookup_u64("config")?);
-        let list = read_packed(self.objset(), object)?;
+        let (object, list) = self.stored_config()?;
         let facts = PoolFacts::from_config(&list).ok_or(PoolError::Object(object, "the pool's configuration"))?;
         let root = list.get_nvlist("vdev_tree").ok_or(PoolError::Object(object, "the pool's configuration"))?;
         let mut tree = VdevTree::from_config(root)?;
+        tree.take_mappings(&self.tree);
+        if tree.tops.iter().any(|top| top.is_removed() && top.mapping.is_none()) {
+            return Err(PoolError::Corrupt("a removed vdev whose contents are nowhere"));
+        }
         found.mark_missing(&mut tree);
         let missing = tree.leaves.iter().filter(|leaf| leaf.state == LeafState::Missing);
         missing.for_each(|leaf| tracing::warn!("pool '{}': no device for vdev {} ({})", found.name(), leaf.guid, leaf.path));

@@ -115,6 +115,10 @@ impl CheckpointStep {
         if !tree.tops.iter().filter(|top| top.is_concrete()).all(|top| two_words || is_addressable(top)) {
             return Err(PoolError::VdevTooBig);
         }
+        // What is copied is freed in two places (OpenZFS: the same).
+        if tree.tops.iter().any(|top| top.is_leaving) {
+            return Err(PoolError::Target("device removal in progress"));
+        }
         self.spa.check_no_checkpoint()
     }
 

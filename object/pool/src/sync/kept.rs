@@ -93,7 +93,7 @@ impl KeptMaps {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(place) => place.insert(begin(&self.mos, top, context)?),
             };
-            map.write(&[(MapType::Free, &space.segments)], 0, top.ashift, context)?;
+            map.write(&[(MapType::Free, space.segments.as_slice())], 0, top.ashift, context)?;
             map.finish(&[0; 64], top.ashift, context.tx)?;
         }
         Ok(())

@@ -47,8 +47,8 @@ pub(crate) struct Contents {
     pub trail: VecDeque<Range<u64>>,
 }
 
-/// Map of one metaslab, or of what a checkpoint keeps on one vdev.
-pub(super) struct Map {
+/// Map of one metaslab, or of other ranges of a vdev: what a checkpoint keeps there, or what of it nobody needs.
+pub(crate) struct Map {
     object: Arc<Dnode>,
     phys: SpaceMapPhys,
     block_bytes: usize,
@@ -186,11 +186,11 @@ impl SpaceMaps {
             if map.phys.smp_length > CONDENSE_FACTOR * 16 * (allocated.len() as u64 + 1) {
                 map.object.free_range(0, u64::MAX, context.tx)?;
                 (map.phys.smp_length, map.phys.smp_alloc) = (0, 0);
-                map.write(&[(MapType::Alloc, &allocated)], range.start, ashift, context)?;
+                map.write(&[(MapType::Alloc, allocated.as_slice())], range.start, ashift, context)?;
                 return map.finish(&free_histogram, ashift, context.tx);
             }
         }
-        map.write(&[(MapType::Alloc, &delta.allocs), (MapType::Free, &delta.frees)], range.start, ashift, context)?;
+        map.write(&[(MapType::Alloc, delta.allocs.as_slice()), (MapType::Free, delta.frees.as_slice())], range.start, ashift, context)?;
         map.finish(&free_histogram, ashift, context.tx)
     }
 }
@@ -268,13 +268,37 @@ impl VdevMaps {
 }
 
 impl Map {
-    pub(super) fn create(mos: &Arc<Objset>, block_bytes: usize, context: &AppendContext<'_>) -> Result<Map, PoolError> {
+    /// Makes an empty map.
+    pub fn create(mos: &Arc<Objset>, block_bytes: usize, context: &AppendContext<'_>) -> Result<Map, PoolError> {
         let (object, histogram) = create_object(mos, block_bytes, context)?;
         let phys = SpaceMapPhys { smp_object: object.object().0, ..SpaceMapPhys::default() };
         Ok(Map { object, phys, block_bytes, histogram })
     }
 
-    pub(super) fn open(mos: &Arc<Objset>, object: ObjectId) -> Result<Map, PoolError> {
+    /// Bytes of the entries.
+    pub fn length(&self) -> u64 {
+        self.phys.smp_length
+    }
+
+    /// Bytes that are in the map.
+    pub fn allocated(&self) -> u64 {
+        self.phys.smp_alloc.unsigned_abs()
+    }
+
+    /// Adds ranges to a map whose entries count bytes, and which has no others.
+    pub fn append_bytes(&mut self, ranges: &[Range<u64>], context: &AppendContext<'_>) -> Result<(), PoolError> {
+        self.write(&[(MapType::Alloc, ranges)], 0, 0, context)?;
+        self.finish(&[0; 64], 0, context.tx)
+    }
+
+    /// The ranges of a map whose entries count bytes, of a vdev of so many bytes.
+    pub fn read_bytes(&self, asize: u64) -> Result<RangeTree, PoolError> {
+        let contents = self.load(&(0..asize), 0)?;
+        Ok(contents.ok_or(PoolError::Object(self.id(), "a space map that contradicts itself"))?.allocated)
+    }
+
+    /// Opens the map in an object.
+    pub fn open(mos: &Arc<Objset>, object: ObjectId) -> Result<Map, PoolError> {
         let dnode = mos.hold(object)?;
         let info = dnode.info()?;
         if info.kind != ObjectType::SPACE_MAP {
@@ -287,15 +311,15 @@ impl Map {
     }
 
     /// Frees its object.
-    pub(super) fn destroy(self, mos: &Arc<Objset>, features: &Features, tx: &Tx) -> Result<(), PoolError> {
+    pub fn destroy(self, mos: &Arc<Objset>, features: &Features, tx: &Tx) -> Result<(), PoolError> {
         if self.histogram {
             features.add(HISTOGRAM, -1, tx)?;
         }
         Ok(mos.free_object(self.object.object(), tx)?)
     }
 
-    /// The object that it is.
-    pub(super) fn id(&self) -> ObjectId {
+    /// Number of the object.
+    pub fn id(&self) -> ObjectId {
         self.object.object()
     }
 
@@ -374,7 +398,7 @@ impl Map {
 
     pub(super) fn write(
         &mut self,
-        lists: &[(MapType, &Vec<Range<u64>>)],
+        lists: &[(MapType, &[Range<u64>])],
         start: u64,
         ashift: u32,
         context: &AppendContext<'_>,
@@ -383,7 +407,7 @@ impl Map {
         let mut encoder = SpaceMapEncoder::new(self.phys.smp_length, self.block_bytes, two_words);
         let units = Units { start, shift: ashift, vdev: None };
         for (kind, list) in lists {
-            self.phys.smp_alloc += units.encode(&mut encoder, (*kind, list.as_slice()), context)?;
+            self.phys.smp_alloc += units.encode(&mut encoder, (*kind, *list), context)?;
         }
         let (start, length) = (self.phys.smp_length, encoder.length());
         self.object.write(start, &encoder.finish(), context.tx)?;

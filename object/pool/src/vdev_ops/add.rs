@@ -133,6 +133,10 @@ impl VdevOps {
         if !spec.classes.is_empty() && !self.spa.services.features.is_enabled(ALLOCATION_CLASSES) {
             return Err(PoolError::Invalid(NO_CLASSES));
         }
+        let has_parity = all.iter().any(|top| matches!(top.kind, TopKind::Raidz(_) | TopKind::Draid(_)));
+        if has_parity && tree.tops.iter().any(|top| top.is_leaving || top.is_removed()) {
+            return Err(PoolError::Invalid(NO_PARITY));
+        }
         for leaf in all.iter().flat_map(|top| &top.leaves) {
             if vdev::leaf_asize(leaf.device.size_bytes()).is_none() {
                 return Err(PoolError::Device { path: leaf.path.clone(), problem: DeviceProblem::TooSmall });
@@ -148,6 +152,9 @@ impl VdevOps {
         let ashift = spec.ashift.or((least == most && needed <= most).then_some(most));
         let mut added = build_tops(self.spa.exec(), &all, ashift)?;
         let (data, logs) = added.tops.split_at_mut(all.len() - spec.logs.len());
+        if tree.tops.iter().any(|top| top.is_leaving) && data.iter().any(|top| top.ashift != most) {
+            return Err(PoolError::Invalid(NO_PARITY));
+        }
         if !spec.allow_ashift_mismatch && least == most && data.iter().any(|top| top.ashift != most) {
             return Err(PoolError::AshiftMismatch);
         }
@@ -278,5 +285,7 @@ impl VdevOps {
     }
 }
 
-/// Reason why a data vdev stays (OpenZFS: `spa_vdev_remove_top_check`, as on a pool without the feature `device_removal`).
+/// Reason why a vdev stays that is no log.
 const UNREMOVABLE: &str = "operation not supported on this type of pool";
+/// Reason why vdevs do not join whose sectors are not those that are copied (OpenZFS: `zpool_add`).
+const NO_PARITY: &str = "invalid config; a pool with removing/removed vdevs does not support adding raidz or dRAID vdevs";

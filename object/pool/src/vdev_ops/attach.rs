@@ -84,6 +84,9 @@ impl VdevOps {
         self.check_way(&tree.tops[tree.leaf(id).top.0 as usize], pairing, (rebuild.is_some(), running))?;
         let spare = label_guid(self.spa.exec(), &new.device).filter(|guid| self.spares().iter().any(|spare| spare.guid == *guid));
         let refuse = |problem| Err(PoolError::Device { path: new.path.clone(), problem });
+        if tree.tops.iter().any(|top| top.is_leaving) {
+            return refuse(DeviceProblem::Removing);
+        }
         if spare.is_some_and(|guid| pairing == Pairing::Mirror || tree.leaf_by_guid(guid).is_some()) {
             return refuse(DeviceProblem::Busy);
         }

@@ -19,6 +19,7 @@ mod power_cuts;
 mod progress;
 mod pulled;
 mod rebuild;
+mod removal;
 mod resilver;
 mod rewinds;
 mod salts;
