@@ -223,5 +223,14 @@ pub fn others_inside(world: &World) -> Result<(), Failure> {
     }
     same("the file inside", std::fs::read(world.path("mnt/out/sub/in/c/file"))?, CONTENTS.to_vec())?;
     world.ok("zpool export in")?;
+    // What was at its place before something hid that is there again afterwards.
+    world.ok("zfs create -o mountpoint={mnt}/deep/a/b out/deep")?;
+    std::fs::write(world.path("mnt/deep/a/b/file"), CONTENTS)?;
+    world.ok("zfs create -o mountpoint={mnt}/deep out/around")?;
+    for unmount in ["zfs unmount -f out/around", "zfs unmount out/around"] {
+        world.ok(unmount)?;
+        same("the file that was hidden", std::fs::read(world.path("mnt/deep/a/b/file"))?, CONTENTS.to_vec())?;
+        world.ok("zfs mount out/around")?;
+    }
     world.ok("zpool export -f out").map(drop)
 }

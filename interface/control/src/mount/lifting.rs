@@ -6,6 +6,7 @@ use crate::mount::turns::Turn;
 use crate::mount::whereabouts::Standing;
 use crate::mount::wish::Wish;
 use crate::pool::{OpenPool, Pools};
+use exec::Mutex;
 use fuse::{MountRow, MountTable};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -118,8 +119,38 @@ pub(crate) fn wish_again(pools: &Pools, mounts: &Arc<Mounts>, mounted: &Mounted)
     pool.map(|pool| Wish::again(&pool, mounted))
 }
 
+/// Mounts, by name and place, that were taken into what hides their places: when that leaves, they are mounted at their places again.
+#[derive(Default)]
+pub(crate) struct Lifted(Mutex<BTreeSet<(String, PathBuf)>>);
+
+fn name_and_place(mounted: &Mounted) -> (String, PathBuf) {
+    (mounted.name(), mounted.session.mountpoint())
+}
+
+impl Lifted {
+    /// Forgets what is not mounted any more.
+    fn prune(&self, pools: &Pools) {
+        let there: BTreeSet<_> = all_mounts(pools).iter().map(|(_, mounted)| name_and_place(mounted)).collect();
+        self.0.lock().retain(|one| there.contains(one));
+    }
+
+    /// Those that are inside of what leaves, and do not leave themselves.
+    pub(crate) fn inside(&self, pools: &Pools, leaving: &[Leaver]) -> Vec<Leaver> {
+        let lifted = self.0.lock().clone();
+        let places: Vec<PathBuf> = leaving.iter().map(|(_, mounted)| mounted.session.mountpoint()).collect();
+        let is_meant = |mounted: &Arc<Mounted>| {
+            let (name, own) = name_and_place(mounted);
+            let is_inside = places.iter().any(|place| own != *place && own.starts_with(place));
+            is_inside && lifted.contains(&(name, own)) && !leaving.iter().any(|(_, other)| Arc::ptr_eq(other, mounted))
+        };
+        let mut all = if lifted.is_empty() { Vec::new() } else { all_mounts(pools) };
+        all.retain(|(_, mounted)| is_meant(mounted));
+        all
+    }
+}
+
 /// Unmounts what lies at places inside of one where nothing is mounted yet; a mount there would hide it. What is in use stays.
-pub(crate) fn lift_within(pools: &Pools, turn: &Turn<'_>, place: &Path) -> Vec<Wish> {
+pub(crate) fn lift_within(pools: &Pools, lifted: &Lifted, turn: &Turn<'_>, place: &Path) -> Vec<Wish> {
     let is_within = |mounted: &Mounted| {
         let own = mounted.session.mountpoint();
         own != place && own.starts_with(place)
@@ -130,6 +161,7 @@ pub(crate) fn lift_within(pools: &Pools, turn: &Turn<'_>, place: &Path) -> Vec<W
     if inside.is_empty() || !is_free() {
         return Vec::new();
     }
+    lifted.prune(pools);
     let mut wishes = Vec::new();
     for (mounts, mounted) in leaving_order(inside, Vec::new()) {
         let Some(wish) = wish_again(pools, &mounts, &mounted) else { continue };
@@ -137,6 +169,7 @@ pub(crate) fn lift_within(pools: &Pools, turn: &Turn<'_>, place: &Path) -> Vec<W
         if mounts.leave(&mounted, &turn.patience).is_ok() {
             mounted.remove_directory(&place, Directory::RemoveMade);
             wishes.push(Wish { past_bar: true, ..wish });
+            lifted.0.lock().insert((mounted.name(), place));
         }
         turn.step();
     }

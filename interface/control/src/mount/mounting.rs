@@ -6,7 +6,7 @@ use crate::dataset::properties::{self, text_of};
 use crate::failure::{self, because};
 use crate::mount::enclosed::{check_enclosed, explained};
 use crate::mount::holding::Holding;
-use crate::mount::lifting::lift_within;
+use crate::mount::lifting::{Lifted, lift_within};
 use crate::mount::lost::{Losses, pool_of};
 use crate::mount::mounts::{Left, MountPlan};
 use crate::mount::opens::Opens;
@@ -48,6 +48,8 @@ pub(crate) struct Mounter {
     staging: Mutex<()>,
     /// File systems that were mounted when their daemon died, and have not come back.
     pub losses: Losses,
+    /// File systems in what was mounted around their places later.
+    pub lifted: Lifted,
 }
 
 impl Mounter {
@@ -61,7 +63,7 @@ impl Mounter {
     ) -> Mounter {
         let (exec, pools, parameters, direct) = (exec.clone(), pools.clone(), parameters.clone(), direct.clone());
         let (holding, turns, staging, losses) = (holding.clone(), Turns::default(), Mutex::default(), Losses::new(&exec));
-        Mounter { exec, pools, parameters, direct, holding, turns, stage, staging, losses }
+        Mounter { exec, pools, parameters, direct, holding, turns, stage, staging, losses, lifted: Lifted::default() }
     }
 
     /// Parameters of direct I/O, which file systems and volumes follow.
@@ -225,7 +227,7 @@ impl Mounter {
     /// Takes away what a mount at this place would hide; what is dead is so again by itself. Tells what to mount again.
     fn lift(&self, turn: &Turn<'_>, place: &Path) -> Vec<Wish> {
         self.losses.lift(place);
-        lift_within(&self.pools, turn, place)
+        lift_within(&self.pools, &self.lifted, turn, place)
     }
 
     fn mount_ready(&self, turn: &Turn<'_>, mut list: Vec<Ready>) -> Vec<Failure> {

@@ -61,8 +61,9 @@ impl Unmounter {
         let place_of = |mounted: &Mounted| pool.mounts.place_of(mounted).map_or_else(|| mounted.session.mountpoint(), PathBuf::from);
         let left: Vec<PathBuf> = own.iter().map(|(_, mounted)| place_of(mounted)).collect();
         let is_own = |mounted: &Mounted| own.iter().any(|(_, own)| std::ptr::eq(&**own, mounted));
-        // What hides some of them goes, too, and comes back.
-        let list = lifting::leaving_order(own.clone(), all_mounts(&self.pools));
+        // What hides some of them goes, too, and comes back; so does what is in them since they hid its place.
+        let leaving = [own.clone(), self.mounter.lifted.inside(&self.pools, &own)].concat();
+        let list = lifting::leaving_order(leaving, all_mounts(&self.pools));
         // A pool that is given up goes whatever is in it.
         if !force || !self.pools.leaving.has(name) {
             self.check_inside(name, &list, (force, Extent::of(directory)))?;
