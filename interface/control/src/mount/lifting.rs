@@ -134,7 +134,7 @@ impl Lifted {
         self.0.lock().retain(|one| there.contains(one));
     }
 
-    /// Those that are inside of what leaves, and do not leave themselves.
+    /// Mounts of these that are inside of what leaves, and do not leave themselves.
     pub(crate) fn inside(&self, pools: &Pools, leaving: &[Leaver]) -> Vec<Leaver> {
         let lifted = self.0.lock().clone();
         let places: Vec<PathBuf> = leaving.iter().map(|(_, mounted)| mounted.session.mountpoint()).collect();
