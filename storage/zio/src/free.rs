@@ -59,7 +59,8 @@ fn free_places(core: &Core, snapshot: &Snapshot, times: (Txg, Txg), dva: &Dva) -
         return free_piece(core, snapshot, times, dva);
     }
     let Some(pieces) = tree.places(dva, &mut |vdev, range| core.obsolete.note(vdev, range)) else { return false };
-    pieces.iter().fold(true, |all, piece| free_piece(core, snapshot, times, &piece.place) && all)
+    // All of them, also after one that is not allocated.
+    pieces.iter().filter(|piece| !free_piece(core, snapshot, times, &piece.place)).count() == 0
 }
 
 /// Frees an address on a vdev that is there.
@@ -76,7 +77,7 @@ fn free_piece(core: &Core, snapshot: &Snapshot, times: (Txg, Txg), place: &Dva) 
     }
     let Some(copied) = mapping.pieces(place.offset, length) else { return false };
     core.obsolete.note(place.vdev, place.offset..place.offset + length);
-    copied.iter().fold(true, |all, piece| free_places(core, snapshot, times, &piece.place) && all)
+    copied.iter().filter(|piece| !free_places(core, snapshot, times, &piece.place)).count() == 0
 }
 
 /// Takes the space of a block that was written before a crash and is found again at import.
