@@ -93,8 +93,10 @@ pub(super) fn destroy_map(mos: &Arc<Objset>, object: ObjectId, context: &AppendC
 /// `vdev_obsolete_counts_are_precise`).
 pub(super) fn set_precise(mos: &Arc<Objset>, top: &TopVdev, is_precise: bool, tx: &Tx) -> Result<(), PoolError> {
     let zap = Zap::hold(mos, top.zap)?;
-    Ok(match is_precise {
-        true => zap.add_u64(top_zap::OBSOLETE_COUNTS_ARE_PRECISE, 1, tx)?,
-        false => zap.remove(top_zap::OBSOLETE_COUNTS_ARE_PRECISE, tx)?,
-    })
+    if is_precise {
+        zap.add_u64(top_zap::OBSOLETE_COUNTS_ARE_PRECISE, 1, tx)?;
+    } else {
+        zap.remove(top_zap::OBSOLETE_COUNTS_ARE_PRECISE, tx)?;
+    }
+    Ok(())
 }

@@ -73,7 +73,9 @@ fn what_is_listed_is_found_by_the_next_process() {
     off.l2.tune(Tunables { rebuild_enabled: false, ..listed() });
     off.feed();
     assert_eq!((off.value("l2_rebuild_success"), off.value("l2_size")), (0, 0));
-    (60..65).for_each(|seed| drop(off.write(seed, Compression::OFF)));
+    for seed in 60..65 {
+        off.write(seed, Compression::OFF);
+    }
     assert_eq!(off.feed(), 5);
     let on = off.again(off.device.mem.contents());
     on.l2.tune(listed());
